@@ -4,7 +4,7 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use hubbub_pipeline::batcher::BatchTuning;
+use hubbub_pipeline::log::LogOptions;
 use hubbub_store::embedded::disk::{Disk, DiskFile};
 use hubbub_store::embedded::sim::SimDisk;
 use serde_json::{Value, json};
@@ -83,7 +83,7 @@ async fn send_all(mut socket: Ws, name: &str) -> usize {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn refused_frames_keep_their_order() {
     let disk = OftenFull { disk: SimDisk::new(), asked: AtomicU64::new(0) };
-    let tuning = BatchTuning { ops_max: BATCH, ..BatchTuning::default() };
+    let tuning = LogOptions { ops_max: BATCH, ..LogOptions::default() };
     let server = Simulated::start_with(Arc::new(disk), 1, tuning).await;
     let mut sending = tokio::task::JoinSet::new();
     for name in NAMES {

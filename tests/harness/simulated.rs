@@ -9,7 +9,6 @@ use hubbub_core::limits::Limits;
 use hubbub_core::{Clock, Store, Timestamp};
 use hubbub_gateway::server::Listeners;
 use hubbub_gateway::{ENCODE, Gateway, MetricsDefault, ServerLimits, Statistics, server};
-use hubbub_pipeline::batcher::BatchTuning;
 use hubbub_pipeline::hub::OutboxLimits;
 use hubbub_pipeline::kv::CacheLimits;
 use hubbub_pipeline::log::LogOptions;
@@ -47,11 +46,11 @@ pub(crate) struct Simulated {
 impl Simulated {
     /// With batches of any size the store takes; no space of the disk is kept in reserve.
     pub(crate) async fn start(disk: Arc<dyn Disk>) -> Self {
-        Self::start_with(disk, 0, BatchTuning::default()).await
+        Self::start_with(disk, 0, LogOptions::default()).await
     }
 
     /// With `reserve_bytes` of the disk kept in reserve.
-    pub(crate) async fn start_with(disk: Arc<dyn Disk>, reserve_bytes: u64, tuning: BatchTuning) -> Self {
+    pub(crate) async fn start_with(disk: Arc<dyn Disk>, reserve_bytes: u64, log: LogOptions) -> Self {
         let options = EngineOptions { slot_bytes: 4 << 20, reserve_bytes, ..EngineOptions::default() };
         let clock: Arc<dyn Clock> = Arc::new(SystemClock(Instant::now()));
         let random = Arc::new(SeededRandom::new(1));
@@ -64,7 +63,7 @@ impl Simulated {
         let cache = CacheLimits { bytes: 1 << 20, entries: 1_000, value_bytes: 1_000 };
         let keys = Arc::new(Keys::new(store.clone(), clock.clone(), metrics.clone(), cache));
         let log = DirectLog::start(
-            LogOptions { tuning, ..LogOptions::default() },
+            log,
             store.clone(),
             hub.clone(),
             members.clone(),

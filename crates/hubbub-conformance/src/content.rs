@@ -6,16 +6,16 @@ use hubbub_core::limits::MESSAGE_BYTES_MAX;
 
 use super::Fixture;
 use super::model::Post;
-use super::steps::{Place, apply, everything, store, store_many, store_one};
+use super::steps::{Stage, apply, everything, store, store_many, store_one};
 
-/// Compares the posts of a room in every place.
+/// Compares the posts of a room in every stage.
 async fn comes_back(fixture: &mut impl Fixture, room: &str, posts: &[Post]) {
-    for place in Place::ALL {
-        place.reach(fixture).await;
+    for stage in Stage::ALL {
+        stage.reach(fixture).await;
         let shown = everything(fixture, room).await;
-        assert_eq!(shown.len(), posts.len(), "{place:?}");
+        assert_eq!(shown.len(), posts.len(), "{stage:?}");
         for (kept, post) in shown.iter().zip(posts) {
-            assert!(kept.post == *post, "{place:?}: {} differs", post.id);
+            assert!(kept.post == *post, "{stage:?}: {} differs", post.id);
         }
     }
 }
@@ -79,7 +79,7 @@ pub async fn ids_are_kept_as_they_were_written(fixture: &mut impl Fixture) {
     for room in &ids {
         store_one(fixture, &Post::new(room, "in-a-room-of-that-name")).await;
     }
-    fixture.settle().await;
+    fixture.seal_all().await;
     for room in ids.iter().filter(|room| *room != "a") {
         let shown = everything(fixture, room).await;
         assert!(shown.len() == 1 && shown[0].post.room == *room, "{room}: {shown:?}");

@@ -6,7 +6,7 @@ use hubbub_core::store::{Cursor, HistoryQuery};
 use super::Fixture;
 use super::model::{Kept, Model, Post};
 use super::steps::{
-    Place, apply_to_both, check_page, everything, info, is_unknown, page, room_id, store, store_many,
+    Stage, apply_to_both, check_page, everything, info, is_unknown, page, room_id, store, store_many,
     store_one, unbounded,
 };
 
@@ -16,7 +16,7 @@ async fn prepare(fixture: &mut impl Fixture) -> Model {
     let mut model = Model::default();
     for n in 0..20 {
         if n == 10 {
-            fixture.settle().await;
+            fixture.seal_all().await;
         }
         let step = if n == 14 { -25_000 } else { n % 3 * 10_000 };
         fixture.clock().advance_micros(step);
@@ -42,8 +42,8 @@ pub async fn every_window_agrees_with_the_model(fixture: &mut impl Fixture) {
         (Some(late), Some(middle)),
         (Some(Timestamp::from_micros(i64::MAX)), None),
     ];
-    for place in Place::ALL {
-        place.reach(fixture).await;
+    for stage in Stage::ALL {
+        stage.reach(fixture).await;
         for seq in (0..=43).step_by(3).chain([u64::MAX - 1, u64::MAX]) {
             for cursor in [Cursor::After(seq), Cursor::Before(seq)] {
                 for (from, to) in windows {
@@ -88,8 +88,8 @@ pub async fn pages_join_without_gap_or_repeat(fixture: &mut impl Fixture) {
 /// Bytes bound a page, but never to nothing.
 pub async fn a_page_ends_before_its_texts_grow_too_large(fixture: &mut impl Fixture) {
     let model = prepare(fixture).await;
-    for place in [Place::JustStored, Place::SettledAndRestarted] {
-        place.reach(fixture).await;
+    for stage in [Stage::JustStored, Stage::SealedAndRestarted] {
+        stage.reach(fixture).await;
         for bytes_max in [0, 1, 49, 50, 120, 500, 1_500, 100_000] {
             for cursor in [Cursor::After(0), Cursor::After(17), Cursor::Before(17), Cursor::Before(u64::MAX)]
             {
@@ -105,8 +105,8 @@ pub async fn a_page_ends_before_its_texts_grow_too_large(fixture: &mut impl Fixt
 pub async fn edges_of_a_room_give_empty_pages(fixture: &mut impl Fixture) {
     let receipts = store(fixture, &[Post::new("a", "m1"), Post::new("a", "m2"), Post::new("a", "m3")]).await;
     let (oldest, head) = (receipts[0].seq, receipts[2].seq);
-    for place in Place::ALL {
-        place.reach(fixture).await;
+    for stage in Stage::ALL {
+        stage.reach(fixture).await;
         let edges = [
             Cursor::After(head),
             Cursor::After(head + 5),
@@ -116,8 +116,8 @@ pub async fn edges_of_a_room_give_empty_pages(fixture: &mut impl Fixture) {
         ];
         for cursor in edges {
             let (messages, page) = page(fixture, "a", &HistoryQuery { limit: 10, ..unbounded(cursor) }).await;
-            assert!(messages.is_empty(), "{place:?}, {cursor:?}: {messages:?}");
-            assert_eq!((page.head, page.oldest, page.more), (head, oldest, false), "{place:?}, {cursor:?}");
+            assert!(messages.is_empty(), "{stage:?}, {cursor:?}: {messages:?}");
+            assert_eq!((page.head, page.oldest, page.more), (head, oldest, false), "{stage:?}, {cursor:?}");
         }
         assert_eq!(page(fixture, "a", &unbounded(Cursor::After(oldest))).await.0.len(), 2);
         assert_eq!(page(fixture, "a", &unbounded(Cursor::Before(head))).await.0.len(), 2);
@@ -127,11 +127,11 @@ pub async fn edges_of_a_room_give_empty_pages(fixture: &mut impl Fixture) {
 /// A room nobody wrote to does not exist; one without messages in a window does.
 pub async fn an_unknown_room_is_told_from_an_empty_window(fixture: &mut impl Fixture) {
     store_one(fixture, &Post::new("b", "m")).await;
-    for place in Place::ALL {
-        place.reach(fixture).await;
+    for stage in Stage::ALL {
+        stage.reach(fixture).await;
         for room in ["a", "c", "B", "b.", "bb"] {
-            assert!(is_unknown(fixture, room).await, "{place:?}: {room}");
-            assert_eq!(info(fixture, room).await, None, "{place:?}: {room}");
+            assert!(is_unknown(fixture, room).await, "{stage:?}: {room}");
+            assert_eq!(info(fixture, room).await, None, "{stage:?}: {room}");
         }
         let nothing = HistoryQuery { to: Some(Timestamp::from_micros(0)), ..unbounded(Cursor::After(0)) };
         assert!(page(fixture, "b", &nothing).await.0.is_empty());

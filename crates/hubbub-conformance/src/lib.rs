@@ -56,7 +56,7 @@ pub trait Fixture: Send + Sync {
 
     /// Returns when everything stored so far is where it will stay, and memory, journals and the like hold nothing
     /// of it any more. Nothing to do for a store that writes to the final place at once.
-    fn settle(&mut self) -> impl Future<Output = ()> + Send;
+    fn seal_all(&mut self) -> impl Future<Output = ()> + Send;
 }
 
 /// Makes a test of every case. The expression makes a new [`Fixture`]; it may await.

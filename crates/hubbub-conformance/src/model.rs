@@ -88,7 +88,7 @@ impl Post {
 /// A message as it is kept.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Kept {
-    /// Place in the room.
+    /// Stage in the room.
     pub seq: u64,
     /// When it was numbered.
     pub received_at: Timestamp,

@@ -42,7 +42,7 @@ pub async fn numbers_go_on_after_a_restart(fixture: &mut impl Fixture) {
             last = receipt.seq;
         }
         if round % 3 == 1 {
-            fixture.settle().await;
+            fixture.seal_all().await;
         }
         fixture.restart(true).await;
     }

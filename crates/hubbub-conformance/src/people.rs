@@ -6,7 +6,7 @@ use hubbub_core::{Change, Clock, Op, OpBatch, Outcome, RandomSource, Refusal, Ro
 use super::Fixture;
 use super::model::{Model, Post};
 use super::steps::{
-    Place, apply, change, check_everything, check_people, everything, info, store, store_one,
+    Stage, apply, change, check_everything, check_people, everything, info, store, store_one,
 };
 
 const ROOMS: [&str; 3] = ["r0", "r1", "r2"];
@@ -95,7 +95,7 @@ pub async fn a_batch_is_judged_in_its_order(fixture: &mut impl Fixture) {
 
 /// A deleted room is gone with everything but its numbers.
 pub async fn a_deleted_room_goes_on_counting(fixture: &mut impl Fixture) {
-    for (round, place) in (1..).zip(Place::ALL) {
+    for (round, stage) in (1..).zip(Stage::ALL) {
         change(fixture, &[by("ada", put("r", RoomSettings { title: Some("T"), ..RoomSettings::default() }))])
             .await;
         let receipts = store(fixture, &[Post::new("r", "m1"), Post::new("r", "m2")]).await;
@@ -103,12 +103,12 @@ pub async fn a_deleted_room_goes_on_counting(fixture: &mut impl Fixture) {
             receipts.iter().map(|receipt| receipt.seq).collect::<Vec<_>>(),
             [2 * round - 1, 2 * round]
         );
-        place.reach(fixture).await;
+        stage.reach(fixture).await;
         assert_eq!(everything(fixture, "r").await.len(), 2);
         change(fixture, &[admin(RoomChange::DeleteRoom { room: "r" })]).await;
-        place.reach(fixture).await;
-        assert_eq!(info(fixture, "r").await, None, "{place:?}");
-        assert!(super::steps::is_unknown(fixture, "r").await, "{place:?}");
+        stage.reach(fixture).await;
+        assert_eq!(info(fixture, "r").await, None, "{stage:?}");
+        assert!(super::steps::is_unknown(fixture, "r").await, "{stage:?}");
     }
     let receipt = store_one(fixture, &Post::new("r", "m1")).await;
     assert_eq!(receipt.seq, 9);
@@ -118,26 +118,26 @@ pub async fn a_deleted_room_goes_on_counting(fixture: &mut impl Fixture) {
 
 /// An erased user's messages are nowhere, their ids may be used again, and nobody's count is wrong.
 pub async fn an_erased_user_leaves_nothing(fixture: &mut impl Fixture) {
-    for place in Place::ALL {
+    for stage in Stage::ALL {
         change(fixture, &[admin(put("r", RoomSettings::default()))]).await;
         change(fixture, &["ada", "eve"].map(|user| admin(RoomChange::AddMember { room: "r", user }))).await;
         let posts: Vec<Post> = (0..200)
-            .map(|n| Post::new("r", &format!("{place:?}-{n}")).user(if n % 3 == 0 { "eve" } else { "ada" }))
+            .map(|n| Post::new("r", &format!("{stage:?}-{n}")).user(if n % 3 == 0 { "eve" } else { "ada" }))
             .collect();
         for some in posts.chunks(50) {
             store(fixture, some).await;
         }
-        place.reach(fixture).await;
+        stage.reach(fixture).await;
         let erased = change(fixture, &[admin(RoomChange::EraseUser { user: "eve" })]).await;
-        assert_eq!(erased, [Outcome::Erased { messages: 67, more: false }], "{place:?}");
-        place.reach(fixture).await;
+        assert_eq!(erased, [Outcome::Erased { messages: 67, more: false }], "{stage:?}");
+        stage.reach(fixture).await;
         let left = everything(fixture, "r").await;
-        assert!(left.iter().all(|kept| kept.post.user == "ada"), "{place:?}");
+        assert!(left.iter().all(|kept| kept.post.user == "ada"), "{stage:?}");
         let told = info(fixture, "r").await.unwrap();
-        assert_eq!((told.messages, told.oldest), (left.len() as u64, left[0].seq), "{place:?}");
+        assert_eq!((told.messages, told.oldest), (left.len() as u64, left[0].seq), "{stage:?}");
         assert_eq!(told.members, 1);
         let again = apply(fixture, &[posts[0].clone(), posts[1].clone()]).await;
-        assert!(matches!(again[..], [Outcome::Stored(_), Outcome::Duplicate(_)]), "{place:?}: {again:?}");
+        assert!(matches!(again[..], [Outcome::Stored(_), Outcome::Duplicate(_)]), "{stage:?}: {again:?}");
         change(fixture, &[admin(RoomChange::EraseUser { user: "eve" })]).await;
     }
 }
@@ -159,7 +159,7 @@ pub async fn run(fixture: &mut impl Fixture, seed: u64, steps: u64) {
     let mut model = Model::default();
     for step in 0..steps {
         match below(20) {
-            0 => fixture.settle().await,
+            0 => fixture.seal_all().await,
             1 => fixture.restart(true).await,
             2 => fixture.clock().advance_micros(i64::try_from(below(1_000_000)).unwrap()),
             3 => {

@@ -34,7 +34,7 @@ pub async fn run(fixture: &mut impl Fixture, seed: u64, steps: u64) {
             }
             16 => fixture.clock().advance_micros(dice.signed(1_000_000)),
             17 => fixture.clock().advance_micros(dice.signed(7_200_000_000)),
-            18 => fixture.settle().await,
+            18 => fixture.seal_all().await,
             _ => fixture.restart(true).await,
         }
         if step % 50 == 49 {

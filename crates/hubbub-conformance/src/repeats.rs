@@ -4,7 +4,7 @@ use hubbub_core::{MessageType, Outcome, Refusal, Timestamp};
 
 use super::Fixture;
 use super::model::Post;
-use super::steps::{Place, apply, everything, store, store_many, store_one};
+use super::steps::{Stage, apply, everything, store, store_many, store_one};
 
 /// The first of two equal ids is stored, the second is its duplicate, or refused when it differs.
 pub async fn of_two_equal_ids_in_a_batch_the_second_is_the_repeat(fixture: &mut impl Fixture) {
@@ -18,15 +18,15 @@ pub async fn of_two_equal_ids_in_a_batch_the_second_is_the_repeat(fixture: &mut 
 
 /// A repeat gets the first one's receipt, later as well as at once.
 pub async fn a_repeat_is_known_wherever_the_first_one_is(fixture: &mut impl Fixture) {
-    for place in Place::ALL {
-        let posts: Vec<Post> = (0..20).map(|n| Post::new("a", &format!("{place:?}-{n}"))).collect();
+    for stage in Stage::ALL {
+        let posts: Vec<Post> = (0..20).map(|n| Post::new("a", &format!("{stage:?}-{n}"))).collect();
         let receipts = store(fixture, &posts).await;
-        place.reach(fixture).await;
+        stage.reach(fixture).await;
         fixture.clock().advance_micros(5_000_000);
         let again = apply(fixture, &posts).await;
         assert!(
             again.iter().cloned().eq(receipts.into_iter().map(Outcome::Duplicate)),
-            "{place:?}: {again:?}"
+            "{stage:?}: {again:?}"
         );
     }
     assert_eq!(everything(fixture, "a").await.len(), 80);
@@ -34,20 +34,20 @@ pub async fn a_repeat_is_known_wherever_the_first_one_is(fixture: &mut impl Fixt
 
 /// Another user, text or type under a used id is refused and told the number of the first.
 pub async fn a_reused_id_is_refused_wherever_the_first_one_is(fixture: &mut impl Fixture) {
-    for place in Place::ALL {
-        let first = Post::new("a", &format!("{place:?}"));
+    for stage in Stage::ALL {
+        let first = Post::new("a", &format!("{stage:?}"));
         let seq = store_one(fixture, &first).await.seq;
-        place.reach(fixture).await;
+        stage.reach(fixture).await;
         let others = [
             first.clone().user("eve"),
             first.clone().text("something else"),
             first.clone().kind(MessageType::Join),
         ];
         for outcome in apply(fixture, &others).await {
-            assert_eq!(outcome, Outcome::Refused(Refusal::IdReused { seq }), "{place:?}");
+            assert_eq!(outcome, Outcome::Refused(Refusal::IdReused { seq }), "{stage:?}");
         }
         let last = everything(fixture, "a").await.pop();
-        assert_eq!(last.map(|kept| kept.post), Some(first), "{place:?}");
+        assert_eq!(last.map(|kept| kept.post), Some(first), "{stage:?}");
     }
 }
 
@@ -57,12 +57,12 @@ pub async fn only_user_text_and_type_make_the_same_message(fixture: &mut impl Fi
     let receipt = store_one(fixture, &first).await;
     let renamed = first.clone().username("Lady Ada");
     let later = Post { timestamp: Timestamp::from_micros(1), username: None, ..first.clone() };
-    for place in Place::ALL {
-        place.reach(fixture).await;
+    for stage in Stage::ALL {
+        stage.reach(fixture).await;
         let outcomes = apply(fixture, &[renamed.clone(), later.clone()]).await;
         assert!(
             outcomes.iter().all(|outcome| *outcome == Outcome::Duplicate(receipt)),
-            "{place:?}: {outcomes:?}"
+            "{stage:?}: {outcomes:?}"
         );
         assert_eq!(outcomes.len(), 2);
     }
@@ -100,10 +100,10 @@ pub async fn a_repeated_batch_changes_nothing(fixture: &mut impl Fixture) {
 
 /// Ids are the room's own.
 pub async fn the_same_id_in_another_room_is_another_message(fixture: &mut impl Fixture) {
-    for place in Place::ALL {
-        let id = format!("{place:?}");
+    for stage in Stage::ALL {
+        let id = format!("{stage:?}");
         store_one(fixture, &Post::new("a", &id)).await;
-        place.reach(fixture).await;
+        stage.reach(fixture).await;
         store(fixture, &[Post::new("b", &id).text("something else"), Post::new("ab", &id)]).await;
     }
     assert_eq!(everything(fixture, "b").await.len(), 4);
@@ -130,9 +130,9 @@ pub async fn every_one_of_many_ids_is_remembered(fixture: &mut impl Fixture) {
     };
     let posts: Vec<Post> = (0..3_000).map(post).collect();
     let receipts = store_many(fixture, &posts[..1_000]).await;
-    fixture.settle().await;
+    fixture.seal_all().await;
     let receipts = [receipts, store_many(fixture, &posts[1_000..2_000]).await].concat();
-    fixture.settle().await;
+    fixture.seal_all().await;
     let receipts = [receipts, store_many(fixture, &posts[2_000..]).await].concat();
     fixture.restart(true).await;
     for (some, receipts) in posts.chunks(200).zip(receipts.chunks(200)) {

@@ -5,16 +5,16 @@ use hubbub_core::{Clock, Outcome, Refusal};
 
 use super::Fixture;
 use super::model::Post;
-use super::steps::{Place, apply, everything, info, is_unknown, room_id, store, store_one};
+use super::steps::{Stage, apply, everything, info, is_unknown, room_id, store, store_one};
 
 /// Head, oldest, count and time of a room.
 pub async fn a_room_is_described(fixture: &mut impl Fixture) {
     store(fixture, &[Post::new("a", "m1"), Post::new("b", "m1")]).await;
-    for (count, place) in (2..).zip(Place::ALL) {
+    for (count, stage) in (2..).zip(Stage::ALL) {
         fixture.clock().advance_micros(1_000);
         let time = fixture.clock().now();
         let receipt = store_one(fixture, &Post::new("a", &format!("m{count}"))).await;
-        place.reach(fixture).await;
+        stage.reach(fixture).await;
         let expected = RoomInfo {
             room: room_id("a"),
             head: receipt.seq,
@@ -26,7 +26,7 @@ pub async fn a_room_is_described(fixture: &mut impl Fixture) {
             retention_s: None,
             members: 0,
         };
-        assert_eq!(info(fixture, "a").await, Some(expected), "{place:?}");
+        assert_eq!(info(fixture, "a").await, Some(expected), "{stage:?}");
     }
 }
 
@@ -38,12 +38,12 @@ pub async fn rooms_are_listed_in_pages_by_name(fixture: &mut impl Fixture) {
     for (n, name) in names.iter().enumerate() {
         store_one(fixture, &Post::new(name, "m")).await;
         if n == 5 {
-            fixture.settle().await;
+            fixture.seal_all().await;
         }
     }
     names.sort();
-    for place in Place::ALL {
-        place.reach(fixture).await;
+    for stage in Stage::ALL {
+        stage.reach(fixture).await;
         for limit in [1, 3, 10, 1_000] {
             let (mut seen, mut after) = (Vec::new(), None);
             loop {
@@ -53,10 +53,10 @@ pub async fn rooms_are_listed_in_pages_by_name(fixture: &mut impl Fixture) {
                 after = Some(last.room.clone());
                 seen.extend(page.into_iter().map(|info| info.room.to_string()));
             }
-            assert_eq!(seen, names, "{place:?} by {limit}");
+            assert_eq!(seen, names, "{stage:?} by {limit}");
         }
         let behind = fixture.store().rooms(Some(room_id("a0")), 1).await.unwrap();
-        assert_eq!(behind.first().map(|info| info.room.as_str()), Some("a_"), "{place:?}");
+        assert_eq!(behind.first().map(|info| info.room.as_str()), Some("a_"), "{stage:?}");
     }
 }
 
@@ -88,11 +88,11 @@ pub async fn figures_and_health_are_told(fixture: &mut impl Fixture) {
     assert!(!epoch.is_empty());
     store(fixture, &[Post::new("a", "m1"), Post::new("a", "m2"), Post::new("b", "m1")]).await;
     apply(fixture, &[Post::new("a", "m1")]).await;
-    for place in Place::ALL {
-        place.reach(fixture).await;
+    for stage in Stage::ALL {
+        stage.reach(fixture).await;
         let figures = fixture.store().figures();
-        assert_eq!((figures.messages, figures.rooms), (3, 2), "{place:?}");
-        assert_eq!(fixture.store().health(), StoreHealth::Up, "{place:?}");
-        assert_eq!(fixture.store().epoch(), epoch, "{place:?}");
+        assert_eq!((figures.messages, figures.rooms), (3, 2), "{stage:?}");
+        assert_eq!(fixture.store().health(), StoreHealth::Up, "{stage:?}");
+        assert_eq!(fixture.store().epoch(), epoch, "{stage:?}");
     }
 }

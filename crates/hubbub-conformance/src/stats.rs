@@ -9,7 +9,7 @@ use hubbub_core::{Change, Clock, MessageType, RoomChange, Timestamp, UserId};
 use super::Fixture;
 use super::model::{Kept, Model, Post};
 use super::recount::Recount;
-use super::steps::{Place, apply_to_both, change, room_id};
+use super::steps::{Stage, apply_to_both, change, room_id};
 
 const MINUTE: i64 = 60_000_000;
 
@@ -32,11 +32,11 @@ async fn crowd(fixture: &impl Fixture, model: &mut Model, batches: u64, users: u
 pub async fn counts_are_those_of_a_recount(fixture: &mut impl Fixture) {
     let mut model = Model::default();
     check(fixture, &model).await;
-    for (place, users) in Place::ALL.into_iter().zip([3, 40, 200, 7]) {
+    for (stage, users) in Stage::ALL.into_iter().zip([3, 40, 200, 7]) {
         let mut more = model.clone();
         for post in 0..4 {
-            let id = format!("{place:?}-{post}");
-            let user = format!("of-{place:?}");
+            let id = format!("{stage:?}-{post}");
+            let user = format!("of-{stage:?}");
             apply_to_both(fixture, &mut more, &[Post::new("lobby", &id).user(&user)]).await;
         }
         model = more;
@@ -44,7 +44,7 @@ pub async fn counts_are_those_of_a_recount(fixture: &mut impl Fixture) {
             crowd(fixture, &mut model, 25, users, 7 * MINUTE).await;
         }
         check(fixture, &model).await;
-        place.reach(fixture).await;
+        stage.reach(fixture).await;
         check(fixture, &model).await;
     }
 }
@@ -66,10 +66,10 @@ pub async fn what_was_acknowledged_is_counted_at_once(fixture: &mut impl Fixture
 /// What is deleted or erased leaves every count and history, wherever it stood.
 pub async fn what_is_deleted_or_erased_is_not_counted(fixture: &mut impl Fixture) {
     let mut model = Model::default();
-    for place in [Place::Settled, Place::Restarted, Place::JustStored] {
+    for stage in [Stage::Sealed, Stage::Restarted, Stage::JustStored] {
         crowd(fixture, &mut model, 15, 9, 13 * MINUTE).await;
-        crowd_again(fixture, &mut model, &format!("{place:?}")).await;
-        place.reach(fixture).await;
+        crowd_again(fixture, &mut model, &format!("{stage:?}")).await;
+        stage.reach(fixture).await;
     }
     check(fixture, &model).await;
     for what in [
@@ -87,7 +87,7 @@ pub async fn what_is_deleted_or_erased_is_not_counted(fixture: &mut impl Fixture
         check(fixture, &model).await;
         crowd_again(fixture, &mut model, &format!("{what:?}").replace(|c: char| !c.is_alphanumeric(), "-"))
             .await;
-        fixture.settle().await;
+        fixture.seal_all().await;
         check(fixture, &model).await;
     }
 }
@@ -98,7 +98,7 @@ pub async fn repeats_are_not_counted(fixture: &mut impl Fixture) {
     let posts: Vec<Post> = (0..20).map(|n| Post::new("lobby", &format!("m{}", n % 8))).collect();
     apply_to_both(fixture, &mut model, &posts).await;
     check(fixture, &model).await;
-    fixture.settle().await;
+    fixture.seal_all().await;
     apply_to_both(fixture, &mut model, &posts).await;
     check(fixture, &model).await;
 }
@@ -107,9 +107,9 @@ pub async fn repeats_are_not_counted(fixture: &mut impl Fixture) {
 pub async fn active_users_are_exact_at_the_edges(fixture: &mut impl Fixture) {
     let mut model = Model::default();
     let start = fixture.clock().now().as_micros();
-    for place in [Place::JustStored, Place::Settled] {
+    for stage in [Stage::JustStored, Stage::Sealed] {
         crowd(fixture, &mut model, 30, 60, 11 * MINUTE).await;
-        place.reach(fixture).await;
+        stage.reach(fixture).await;
     }
     let end = fixture.clock().now().as_micros();
     let recount = Recount::of(&model);
@@ -169,11 +169,11 @@ pub async fn lists_come_in_pages(fixture: &mut impl Fixture) {
 /// Page for page, a user's history is what the rooms hold of the user.
 pub async fn pages_of_a_users_history_join(fixture: &mut impl Fixture) {
     let mut model = Model::default();
-    for place in [Place::Settled, Place::Restarted, Place::JustStored] {
+    for stage in [Stage::Sealed, Stage::Restarted, Stage::JustStored] {
         crowd(fixture, &mut model, 20, 9, 0).await;
-        place.reach(fixture).await;
+        stage.reach(fixture).await;
         fixture.clock().advance_micros(-5);
-        crowd_again(fixture, &mut model, &format!("{place:?}")).await;
+        crowd_again(fixture, &mut model, &format!("{stage:?}")).await;
     }
     let recount = Recount::of(&model);
     for user in recount.user_names() {
@@ -201,7 +201,7 @@ pub async fn a_users_history_keeps_to_its_window(fixture: &mut impl Fixture) {
     let mut model = Model::default();
     let start = fixture.clock().now().as_micros();
     crowd(fixture, &mut model, 30, 5, MINUTE).await;
-    fixture.settle().await;
+    fixture.seal_all().await;
     crowd_again(fixture, &mut model, "again").await;
     let recount = Recount::of(&model);
     for user in recount.user_names().into_iter().chain(["nobody"]) {

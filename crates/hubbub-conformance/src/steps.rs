@@ -195,25 +195,25 @@ pub(super) async fn check_everything(fixture: &impl Fixture, model: &Model) {
     super::stats::check(fixture, model).await;
 }
 
-/// The places a message can be in.
+/// How far the store has brought what was stored.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Place {
+pub(super) enum Stage {
     JustStored,
     Restarted,
-    Settled,
-    SettledAndRestarted,
+    Sealed,
+    SealedAndRestarted,
 }
 
-impl Place {
+impl Stage {
     pub(super) const ALL: [Self; 4] =
-        [Self::JustStored, Self::Restarted, Self::Settled, Self::SettledAndRestarted];
+        [Self::JustStored, Self::Restarted, Self::Sealed, Self::SealedAndRestarted];
 
-    /// Brings what was stored so far there.
+    /// Brings what was stored so far to this stage.
     pub(super) async fn reach(self, fixture: &mut impl Fixture) {
-        if matches!(self, Self::Settled | Self::SettledAndRestarted) {
-            fixture.settle().await;
+        if matches!(self, Self::Sealed | Self::SealedAndRestarted) {
+            fixture.seal_all().await;
         }
-        if matches!(self, Self::Restarted | Self::SettledAndRestarted) {
+        if matches!(self, Self::Restarted | Self::SealedAndRestarted) {
             fixture.restart(true).await;
         }
     }

@@ -456,7 +456,7 @@ impl Fixture for Memory {
         ready(())
     }
 
-    fn settle(&mut self) -> impl Future<Output = ()> + Send {
+    fn seal_all(&mut self) -> impl Future<Output = ()> + Send {
         ready(())
     }
 }

@@ -4,7 +4,7 @@ use hubbub_core::{Clock, Timestamp};
 
 use super::Fixture;
 use super::model::Post;
-use super::steps::{Place, everything, store, store_one};
+use super::steps::{Stage, everything, store, store_one};
 
 /// While the clock goes forward, messages have its time, to the microsecond.
 pub async fn received_at_is_the_clocks_time(fixture: &mut impl Fixture) {
@@ -38,13 +38,13 @@ pub async fn received_at_never_decreases(fixture: &mut impl Fixture) {
 
 /// The last time of a room is known wherever its messages are.
 pub async fn a_room_keeps_its_last_time_over_restarts(fixture: &mut impl Fixture) {
-    for place in Place::ALL {
+    for stage in Stage::ALL {
         fixture.clock().advance_micros(100_000_000);
-        let high = store_one(fixture, &Post::new("a", &format!("{place:?}-high"))).await.received_at;
+        let high = store_one(fixture, &Post::new("a", &format!("{stage:?}-high"))).await.received_at;
         fixture.clock().advance_micros(-10_000_000);
-        place.reach(fixture).await;
-        let low = store_one(fixture, &Post::new("a", &format!("{place:?}-low"))).await.received_at;
-        assert_eq!(low, high, "{place:?}");
+        stage.reach(fixture).await;
+        let low = store_one(fixture, &Post::new("a", &format!("{stage:?}-low"))).await.received_at;
+        assert_eq!(low, high, "{stage:?}");
     }
 }
 
@@ -56,9 +56,9 @@ pub async fn the_senders_clock_is_kept_and_orders_nothing(fixture: &mut impl Fix
         .map(|(n, timestamp)| Post { timestamp, ..Post::new("a", &format!("m{n}")) })
         .collect();
     store(fixture, &posts).await;
-    for place in Place::ALL {
-        place.reach(fixture).await;
+    for stage in Stage::ALL {
+        stage.reach(fixture).await;
         let shown = everything(fixture, "a").await;
-        assert!(shown.iter().map(|kept| &kept.post).eq(&posts), "{place:?}: {shown:#?}");
+        assert!(shown.iter().map(|kept| &kept.post).eq(&posts), "{stage:?}: {shown:#?}");
     }
 }

@@ -29,18 +29,20 @@ impl Default for QueueLimits {
     }
 }
 
-/// Settings for experiments; the defaults are right for production.
+/// Options of the message log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct BatchTuning {
-    /// How long a chunk waits for more operations after its first one.
+pub struct LogOptions {
+    /// Bound of the submission queue.
+    pub queue: QueueLimits,
+    /// For experiments: how long a chunk waits for more operations after its first one.
     pub linger: Duration,
-    /// Most operations of one batch, below the store's own cap; 1 = no batching.
+    /// For experiments: most operations of one batch, below the store's own cap; 1 = no batching.
     pub ops_max: usize,
 }
 
-impl Default for BatchTuning {
+impl Default for LogOptions {
     fn default() -> Self {
-        Self { linger: Duration::ZERO, ops_max: usize::MAX }
+        Self { queue: QueueLimits::default(), linger: Duration::ZERO, ops_max: usize::MAX }
     }
 }
 
@@ -62,9 +64,9 @@ pub enum SubmitError {
 pub type Outcomes = Result<Vec<Outcome>, ApplyError>;
 
 /// The outcomes of one chunk, shared by the tickets of its submissions.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Batch {
-    number: u64,
+    pub(crate) number: u64,
     outcomes: OnceLock<Outcomes>,
     /// Whether tickets return them.
     is_visible: AtomicBool,
@@ -72,11 +74,7 @@ pub struct Batch {
 
 impl Batch {
     pub(crate) fn new(number: u64) -> Arc<Self> {
-        Arc::new(Self { number, outcomes: OnceLock::new(), is_visible: AtomicBool::new(false) })
-    }
-
-    pub(crate) fn number(&self) -> u64 {
-        self.number
+        Arc::new(Self { number, ..Self::default() })
     }
 
     pub(crate) fn set(&self, outcomes: Outcomes) {
@@ -103,7 +101,6 @@ pub struct Ticket {
 }
 
 impl Ticket {
-    /// A ticket for the first `count` operations of a batch.
     #[cfg(feature = "amqp")]
     pub(crate) fn new(batch: Arc<Batch>, count: usize) -> Self {
         Self { batch, first: 0, count }
@@ -122,11 +119,6 @@ impl Ticket {
     pub fn count(&self) -> usize {
         self.count
     }
-
-    /// Number of its batch, increasing. 0 for a submission to the broker.
-    pub(crate) fn batch_number(&self) -> u64 {
-        self.batch.number()
-    }
 }
 
 /// One submission inside a chunk.
@@ -140,8 +132,7 @@ pub(crate) struct Group {
     pub(crate) acknowledged_failure: u64,
 }
 
-/// The operations of one `apply`, with the submissions they came from.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Chunk {
     pub(crate) batch: Arc<Batch>,
     pub(crate) ops: OpBatch,
@@ -151,16 +142,6 @@ pub(crate) struct Chunk {
 }
 
 impl Chunk {
-    fn new(number: u64) -> Self {
-        Self {
-            batch: Batch::new(number),
-            ops: OpBatch::default(),
-            wakes: Vec::new(),
-            groups: Vec::new(),
-            lane_loads: Vec::new(),
-        }
-    }
-
     fn reuse(&mut self, number: u64) {
         self.batch = Batch::new(number);
         self.ops.clear();
@@ -197,14 +178,13 @@ struct State {
 pub(crate) struct Batcher {
     state: Mutex<State>,
     filled: Condvar,
-    limits: QueueLimits,
-    tuning: BatchTuning,
+    options: LogOptions,
 }
 
 impl Batcher {
-    pub(crate) fn new(limits: QueueLimits, tuning: BatchTuning, cap: BatchCap) -> Self {
+    pub(crate) fn new(options: LogOptions, cap: BatchCap) -> Self {
         let state = State {
-            filling: Chunk::new(1),
+            filling: Chunk { batch: Batch::new(1), ..Chunk::default() },
             full: VecDeque::new(),
             spare: Vec::new(),
             ops: 0,
@@ -215,7 +195,7 @@ impl Batcher {
             is_parked: false,
             is_closed: false,
         };
-        Self { state: Mutex::new(state), filled: Condvar::new(), limits, tuning }
+        Self { state: Mutex::new(state), filled: Condvar::new(), options }
     }
 
     /// Queues all operations or none. They stay together and in order; an exclusive operation gets its own chunk.
@@ -232,11 +212,11 @@ impl Batcher {
         }
         let fits = |has: usize, more: usize, limit: usize| has == 0 || has + more <= limit;
         let lanes_fit = loads.iter().all(|(bucket, more)| {
-            fits(state.lane_ops.get(*bucket).copied().unwrap_or(0), *more, self.limits.ops / 2)
+            fits(state.lane_ops.get(*bucket).copied().unwrap_or(0), *more, self.options.queue.ops / 2)
         });
         if !lanes_fit
-            || !fits(state.ops, ops.len(), self.limits.ops)
-            || !fits(state.bytes, ops.bytes(), self.limits.bytes)
+            || !fits(state.ops, ops.len(), self.options.queue.ops)
+            || !fits(state.bytes, ops.bytes(), self.options.queue.bytes)
         {
             return Err(SubmitError::Overloaded);
         }
@@ -268,7 +248,7 @@ impl Batcher {
         let filling = &state.filling.ops;
         filling.is_exclusive()
             || more.is_exclusive()
-            || filling.len() + more.len() > state.cap.ops.min(self.tuning.ops_max)
+            || filling.len() + more.len() > state.cap.ops.min(self.options.ops_max)
             || filling.bytes() + more.bytes() > state.cap.bytes
     }
 
@@ -282,9 +262,9 @@ impl Batcher {
             state.is_parked = true;
             self.filled.wait(&mut state);
         }
-        if !self.tuning.linger.is_zero() && state.full.is_empty() && !state.is_closed {
+        if !self.options.linger.is_zero() && state.full.is_empty() && !state.is_closed {
             // `is_parked` is false, so no submission notifies: this waits for the whole time.
-            self.filled.wait_for(&mut state, self.tuning.linger);
+            self.filled.wait_for(&mut state, self.options.linger);
         }
         if state.full.is_empty() {
             state.start_chunk();
@@ -321,7 +301,6 @@ impl Batcher {
         self.state.lock().filling.batch.number
     }
 
-    /// Number of waiting operations.
     pub(crate) fn waiting(&self) -> usize {
         self.state.lock().ops
     }
@@ -337,7 +316,7 @@ impl State {
     fn start_chunk(&mut self) {
         let number = self.next_number;
         self.next_number += 1;
-        let mut next = self.spare.pop().unwrap_or_else(|| Chunk::new(number));
+        let mut next = self.spare.pop().unwrap_or_default();
         next.reuse(number);
         self.full.push_back(std::mem::replace(&mut self.filling, next));
     }

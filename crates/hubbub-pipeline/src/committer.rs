@@ -6,8 +6,11 @@ use std::time::Duration;
 use hubbub_core::clock::Clock;
 use hubbub_core::essential;
 use hubbub_core::invariant::saturate;
+use hubbub_core::queue::{Settle, TakeHow};
 use hubbub_core::store::{ApplyError, Store};
-use hubbub_core::{ErrorCode, Essential, KvOutcome, Outcome, Refusal, RoomId, UserId};
+use hubbub_core::{
+    ErrorCode, Essential, KvOutcome, Op, OpBatch, Outcome, QueueOp, QueueOutcome, Refusal, RoomId, UserId,
+};
 use tokio::sync::mpsc;
 
 use crate::batcher::{Batch, Batcher, Chunk, Outcomes};
@@ -17,7 +20,6 @@ use crate::kv::Keys;
 use crate::members::Members;
 use crate::metrics::Metrics;
 use crate::order::FailedSends;
-use crate::queue_counts;
 use crate::sweeper::{WakeupSignal, has_deadline};
 
 /// A chunk with its outcomes, and the times for the histograms.
@@ -104,10 +106,7 @@ pub(crate) async fn dispatch(
         metrics.waiting.set(saturate(batcher.waiting()));
         let outcomes = chunk.batch.outcomes();
         if let Some(outcomes) = outcomes {
-            count_outcomes(outcomes, chunk.ops.len(), &metrics);
-            if let Ok(outcomes) = outcomes {
-                queue_counts::count(&chunk.ops, outcomes, &metrics);
-            }
+            count_outcomes(&chunk.ops, outcomes, &metrics);
         }
         let committed = outcomes.and_then(|outcomes| outcomes.as_ref().ok());
         let is_change = committed.is_some_and(|outcomes| outcomes.iter().any(changes_membership));
@@ -158,17 +157,17 @@ fn is_of_queues_or_keys(outcome: &Outcome) -> bool {
     matches!(outcome, Outcome::Queue(_) | Outcome::Kv(_))
 }
 
-fn count_outcomes(outcomes: &Outcomes, operations: usize, metrics: &Metrics) {
+fn count_outcomes(ops: &OpBatch, outcomes: &Outcomes, metrics: &Metrics) {
     let outcomes = match outcomes {
         Ok(outcomes) => outcomes,
         Err(ApplyError::Unconfirmed { .. }) => {
-            metrics.unconfirmed.inc_by(operations as u64);
+            metrics.unconfirmed.inc_by(ops.len() as u64);
             return;
         }
-        Err(error) => return metrics.reject(apply_error_code(error), operations as u64),
+        Err(error) => return metrics.reject(apply_error_code(error), ops.len() as u64),
     };
     let (mut stored, mut duplicate, mut changes, mut keys) = (0, 0, 0, 0);
-    for outcome in outcomes {
+    for (index, outcome) in outcomes.iter().enumerate() {
         match outcome {
             Outcome::Stored(_) => stored += 1,
             Outcome::Duplicate(_) => duplicate += 1,
@@ -177,7 +176,8 @@ fn count_outcomes(outcomes: &Outcomes, operations: usize, metrics: &Metrics) {
                 changes += 1;
             }
             Outcome::Kv(KvOutcome::Put { .. } | KvOutcome::Deleted { revision: Some(_) }) => keys += 1,
-            Outcome::Accepted | Outcome::Queue(_) | Outcome::Kv(_) => {}
+            Outcome::Queue(outcome) => count_queue(ops.get(index), outcome, metrics),
+            Outcome::Accepted | Outcome::Kv(_) => {}
         }
     }
     metrics.changes.inc_by(changes);
@@ -185,6 +185,23 @@ fn count_outcomes(outcomes: &Outcomes, operations: usize, metrics: &Metrics) {
     metrics.accepted.inc_by(stored + duplicate);
     metrics.stored.inc_by(stored);
     metrics.duplicate.inc_by(duplicate);
+}
+
+fn count_queue(op: Option<Op<'_>>, outcome: &QueueOutcome, metrics: &Metrics) {
+    let (counter, count) = match (outcome, op) {
+        (QueueOutcome::Sent { copies, duplicate: false, .. }, _) => (&metrics.queue_sent, (*copies).into()),
+        (QueueOutcome::Taken(deliveries), Some(Op::Queue(QueueOp::Take(take)))) => match take.how {
+            TakeHow::Away => (&metrics.queue_taken, deliveries.len() as u64),
+            TakeHow::Lease { .. } => (&metrics.queue_leased, deliveries.len() as u64),
+        },
+        (QueueOutcome::Settled { .. }, Some(Op::Queue(QueueOp::Settle { how, .. }))) => match how {
+            Settle::Ack => (&metrics.queue_acked, 1),
+            Settle::Nack { .. } => (&metrics.queue_nacked, 1),
+            Settle::Extend { .. } => return,
+        },
+        _ => return,
+    };
+    counter.inc_by(count);
 }
 
 /// The error code that clients get for a failed batch.
@@ -230,7 +247,7 @@ mod tests {
     use hubbub_core::{KvOp, Op, OpBatch, Receipt, Timestamp};
 
     use super::*;
-    use crate::batcher::{BatchTuning, QueueLimits, Waiter};
+    use crate::batcher::{LogOptions, QueueLimits, Waiter};
 
     #[test]
     fn no_outcome_is_visible_before_the_caches_are_updated() {
@@ -243,7 +260,7 @@ mod tests {
             (Err(ApplyError::Overloaded), true),
         ] {
             let (limits, cap) = (QueueLimits::default(), BatchCap { ops: 9, bytes: 99 });
-            let batcher = Batcher::new(limits, BatchTuning::default(), cap);
+            let batcher = Batcher::new(LogOptions { queue: limits, ..LogOptions::default() }, cap);
             let mut ops = OpBatch::default();
             ops.push(&Op::Kv(KvOp::Sweep));
             let ticket = batcher.submit(&ops, &Arc::new(Waiter::default()), Duration::ZERO).unwrap();

@@ -1,17 +1,23 @@
 //! A lock-free histogram with buckets at powers of two.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use prometheus_client::encoding::{EncodeMetric, MetricEncoder, NoLabelSet};
 use prometheus_client::metrics::MetricType;
 
 /// Counts values in buckets up to 1, 2, 4 … 2^(`BUCKETS`-1) units, and a last one for the rest.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Histogram {
-    buckets: [AtomicU64; BUCKETS + 1],
-    sum: AtomicU64,
+    counts: Arc<Counts>,
     /// One unit in the exported unit: 1e-6 for microseconds shown as seconds.
     scale: f64,
+}
+
+#[derive(Debug, Default)]
+struct Counts {
+    buckets: [AtomicU64; BUCKETS + 1],
+    sum: AtomicU64,
 }
 
 /// 2^26 µs are 67 s: longer than every time-out of the server.
@@ -20,37 +26,33 @@ const BUCKETS: usize = 27;
 impl Histogram {
     /// Values are durations in microseconds, shown in seconds.
     pub fn of_micros() -> Self {
-        Self::with_scale(1e-6)
+        Self { counts: Arc::default(), scale: 1e-6 }
     }
 
     /// Values are plain numbers.
     pub fn of_counts() -> Self {
-        Self::with_scale(1.0)
-    }
-
-    fn with_scale(scale: f64) -> Self {
-        Self { buckets: std::array::from_fn(|_| AtomicU64::new(0)), sum: AtomicU64::new(0), scale }
+        Self { counts: Arc::default(), scale: 1.0 }
     }
 
     /// Adds `count` values of `value` units each.
     pub fn record(&self, value: u64, count: u64) {
         // The bucket of v is the smallest power of two that is not below v.
         let bucket = (u64::BITS - value.saturating_sub(1).leading_zeros()) as usize;
-        if let Some(bucket) = self.buckets.get(bucket.min(BUCKETS)) {
+        if let Some(bucket) = self.counts.buckets.get(bucket.min(BUCKETS)) {
             bucket.fetch_add(count, Ordering::Relaxed);
         }
-        self.sum.fetch_add(value.saturating_mul(count), Ordering::Relaxed);
+        self.counts.sum.fetch_add(value.saturating_mul(count), Ordering::Relaxed);
     }
 }
 
 impl EncodeMetric for Histogram {
     #[allow(clippy::cast_precision_loss)]
     fn encode(&self, mut encoder: MetricEncoder<'_>) -> Result<(), std::fmt::Error> {
-        let counts: Vec<u64> = self.buckets.iter().map(|b| b.load(Ordering::Relaxed)).collect();
+        let counts: Vec<u64> = self.counts.buckets.iter().map(|b| b.load(Ordering::Relaxed)).collect();
         // The encoder writes `+Inf`, which readers demand of the last bucket, for infinity alone.
         let bounds = (0..BUCKETS).map(|i| (1_u64 << i) as f64 * self.scale).chain([f64::INFINITY]);
         let buckets: Vec<(f64, u64)> = bounds.zip(counts.iter().copied()).collect();
-        let sum = self.sum.load(Ordering::Relaxed) as f64 * self.scale;
+        let sum = self.counts.sum.load(Ordering::Relaxed) as f64 * self.scale;
         encoder.encode_histogram::<NoLabelSet>(sum, counts.iter().sum(), &buckets, None)
     }
 
@@ -85,9 +87,9 @@ mod tests {
         for (value, bucket) in
             [(0, 0), (1, 0), (2, 1), (3, 2), (4, 2), (5, 3), (1 << 26, 26), (u64::MAX, BUCKETS)]
         {
-            let before = histogram.buckets[bucket].load(Ordering::Relaxed);
+            let before = histogram.counts.buckets[bucket].load(Ordering::Relaxed);
             histogram.record(value, 2);
-            assert_eq!(histogram.buckets[bucket].load(Ordering::Relaxed), before + 2, "{value}");
+            assert_eq!(histogram.counts.buckets[bucket].load(Ordering::Relaxed), before + 2, "{value}");
         }
     }
 }

@@ -27,7 +27,6 @@ pub mod log;
 pub mod members;
 pub mod metrics;
 mod order;
-mod queue_counts;
 mod sweeper;
 
 pub use batcher::{SubmitError, Ticket, Waiter};

@@ -17,7 +17,6 @@ use quick_cache::sync::Cache;
 
 use crate::metrics::Metrics;
 
-/// Most pairs of room and user in the cache.
 const ENTRIES_MAX: usize = 100_000;
 
 /// A user's access to a room, for reading.
@@ -41,12 +40,6 @@ impl From<Access> for AccessLevel {
     }
 }
 
-#[derive(Clone, Copy)]
-struct Entry {
-    standing: AccessLevel,
-    expires_at: Duration,
-}
-
 /// Users' access to rooms.
 pub struct Members {
     store: Arc<dyn Store>,
@@ -54,7 +47,8 @@ pub struct Members {
     metrics: Arc<Metrics>,
     /// How long an entry is valid; zero = nothing is cached.
     ttl: Duration,
-    cache: Cache<(RoomId, UserId), Entry>,
+    /// Access, and when the entry expires.
+    cache: Cache<(RoomId, UserId), (AccessLevel, Duration)>,
     /// Incremented before entries are removed, so that what was read from the store before is not cached after.
     changes: AtomicU64,
 }
@@ -79,18 +73,18 @@ impl Members {
         }
         let key = (room.clone(), user.clone());
         let now = self.clock.monotonic();
-        if let Some(entry) = self.cache.get(&key).filter(|entry| now < entry.expires_at) {
+        if let Some((level, _)) = self.cache.get(&key).filter(|(_, expires_at)| now < *expires_at) {
             self.metrics.members_hits.inc();
-            return Ok(entry.standing);
+            return Ok(level);
         }
         self.metrics.members_misses.inc();
         let changes = self.changes.load(Ordering::SeqCst);
-        let standing = self.access(room.clone(), user.clone()).await?.into();
-        self.cache.insert(key.clone(), Entry { standing, expires_at: now + self.ttl });
+        let level = self.access(room.clone(), user.clone()).await?.into();
+        self.cache.insert(key.clone(), (level, now + self.ttl));
         if self.changes.load(Ordering::SeqCst) != changes {
             self.cache.remove(&key);
         }
-        Ok(standing)
+        Ok(level)
     }
 
     /// Removes the entries that a committed batch may have changed.

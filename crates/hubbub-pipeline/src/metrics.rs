@@ -1,14 +1,12 @@
-//! Every metric of the server, declared once. Its comment is its help text in `/metrics`.
+//! Every metric of the server, declared once: field, kind, name and help text in `/metrics`.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use hubbub_core::ErrorCode;
 use hubbub_core::invariant::{broken_invariants, saturate};
 use hubbub_core::replica::ReplicaFigures;
 use hubbub_core::store::{Store, StoreFigures, StoreHealth};
-use prometheus_client::collector::Collector;
-use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, MetricEncoder, text};
+use prometheus_client::encoding::{EncodeMetric, MetricEncoder, text};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::{ConstCounter, Counter};
 use prometheus_client::metrics::gauge::{ConstGauge, Gauge};
@@ -17,15 +15,15 @@ use prometheus_client::registry::Registry;
 use crate::histogram::Histogram;
 
 macro_rules! metrics {
-    ($($(#[doc = $help:literal])+ $field:ident: $kind:ty = $make:expr => $name:literal;)*) => {
+    ($($field:ident: $kind:ident::$make:ident, $name:literal, $help:literal;)*) => {
         /// What the server counts and measures.
         #[derive(Debug)]
-        pub struct Metrics { $($(#[doc = $help])+ pub $field: Arc<$kind>,)* rejected: Vec<AtomicU64>, }
+        pub struct Metrics { $(#[doc = $help] pub $field: $kind,)* rejected: Vec<AtomicU64>, }
 
         impl Default for Metrics {
             fn default() -> Self {
                 Self {
-                    $($field: Arc::new($make),)*
+                    $($field: $kind::$make(),)*
                     rejected: ErrorCode::ALL.iter().map(|_| AtomicU64::new(0)).collect(),
                 }
             }
@@ -33,121 +31,89 @@ macro_rules! metrics {
 
         impl Metrics {
             fn register(&self, registry: &mut Registry) {
-                $(registry.register($name, concat!($($help),+).trim().trim_end_matches('.'), Shared(self.$field.clone()));)*
+                $(registry.register($name, $help.trim_end_matches('.'), self.$field.clone());)*
             }
         }
     };
 }
 
 metrics! {
-    /// Messages acknowledged as durable: stored now, or stored before.
-    accepted: Counter = Counter::default() => "messages_accepted";
-    /// Messages made durable.
-    stored: Counter = Counter::default() => "messages_stored";
-    /// Messages that were already stored under the same id.
-    duplicate: Counter = Counter::default() => "messages_duplicate";
-    /// Changes of rooms, members and read marks made durable.
-    changes: Counter = Counter::default() => "changes";
-    /// Messages without confirmation; they may be stored.
-    unconfirmed: Counter = Counter::default() => "messages_unconfirmed";
-    /// Messages written to subscribers' sockets.
-    delivered: Counter = Counter::default() => "messages_delivered";
-    /// Operations waiting for their batch.
-    waiting: Gauge = Gauge::default() => "pipeline_waiting_operations";
-    /// Operations in the batch that is being committed.
-    in_flight: Gauge = Gauge::default() => "pipeline_in_flight_operations";
-    /// Number of operations in a batch.
-    batch_size: Histogram = Histogram::of_counts() => "pipeline_batch_operations";
-    /// Time from submission until the commit thread took the batch.
-    wait_time: Histogram = Histogram::of_micros() => "pipeline_wait_seconds";
-    /// Time the store took to apply one batch.
-    store_time: Histogram = Histogram::of_micros() => "pipeline_store_seconds";
-    /// Time from durable until a batch was in the outboxes of all its subscribers.
-    fan_out_time: Histogram = Histogram::of_micros() => "pipeline_fan_out_seconds";
-    /// Time from submission until the sender's connection was notified.
-    total_time: Histogram = Histogram::of_micros() => "pipeline_total_seconds";
-    /// Open WebSocket connections.
-    websockets: Gauge = Gauge::default() => "websocket_connections";
-    /// Open connections of all kinds.
-    connections: Gauge = Gauge::default() => "connections";
-    /// Connections refused because too many were open.
-    connections_refused: Counter = Counter::default() => "connections_refused";
-    /// Open connections of the line protocol.
-    line_connections: Gauge = Gauge::default() => "line_connections";
-    /// Commands of the line protocol.
-    line_commands: Counter = Counter::default() => "line_commands";
-    /// Invalid commands of the line protocol.
-    line_bad_requests: Counter = Counter::default() => "line_bad_requests";
-    /// Live subscriptions of rooms.
-    subscriptions: Gauge = Gauge::default() => "subscriptions";
-    /// Subscribers disconnected because their send queue was full (close code 4409).
-    slow_subscribers: Counter = Counter::default() => "slow_subscribers";
-    /// Bytes of live messages that wait to be sent to subscribers.
-    live_bytes: Gauge = Gauge::default() => "live_bytes";
-    /// Subscribers' backlogs dropped because live messages took too much memory.
-    live_evictions: Counter = Counter::default() => "live_evictions";
-    /// Checks of a user's access to a room that the cache answered.
-    members_hits: Counter = Counter::default() => "members_cache_hits";
-    /// Checks of a user's access to a room that the store answered.
-    members_misses: Counter = Counter::default() => "members_cache_misses";
-    /// Messages sent to queues; each copy of a message to everybody counts.
-    queue_sent: Counter = Counter::default() => "queue_messages_sent";
-    /// Queue messages taken without a lease.
-    queue_taken: Counter = Counter::default() => "queue_messages_taken";
-    /// Queue messages delivered on lease.
-    queue_leased: Counter = Counter::default() => "queue_messages_leased";
-    /// Queue messages acknowledged.
-    queue_acked: Counter = Counter::default() => "queue_messages_acked";
-    /// Queue messages given back.
-    queue_nacked: Counter = Counter::default() => "queue_messages_nacked";
-    /// Requests that wait for queue messages.
-    queue_waiting_takers: Gauge = Gauge::default() => "queue_waiting_takers";
-    /// Changes of keys made durable.
-    kv_changes: Counter = Counter::default() => "kv_changes";
-    /// Reads of values that the cache answered.
-    kv_hits: Counter = Counter::default() => "kv_cache_hits";
-    /// Reads of values that the store answered.
-    kv_misses: Counter = Counter::default() => "kv_cache_misses";
-    /// Values evicted from the cache.
-    kv_evictions: Counter = Counter::default() => "kv_cache_evictions";
-    /// Time the store took to read one value.
-    kv_load_time: Histogram = Histogram::of_micros() => "kv_cache_load_seconds";
-    /// Keys in the cache.
-    kv_entries: Gauge = Gauge::default() => "kv_cache_entries";
-    /// Bytes of the cached keys and values.
-    kv_bytes: Gauge = Gauge::default() => "kv_cache_bytes";
-    /// Messages published to the broker.
-    log_published: Counter = Counter::default() => "log_messages_published";
-    /// Messages the broker confirmed.
-    log_confirmed: Counter = Counter::default() => "log_messages_confirmed";
-    /// Messages the broker returned because it has no queue for them.
-    log_returned: Counter = Counter::default() => "log_messages_returned";
-    /// Messages the broker did not confirm; they may be stored.
-    log_unconfirmed: Counter = Counter::default() => "log_messages_unconfirmed";
-    /// Time from submission until the broker confirmed.
-    log_confirm_time: Histogram = Histogram::of_micros() => "log_confirm_seconds";
-    /// Messages consumed from the broker.
-    log_consumed: Counter = Counter::default() => "log_messages_consumed";
-    /// Messages consumed from the broker that it had delivered before.
-    log_redelivered: Counter = Counter::default() => "log_messages_redelivered";
-    /// Messages consumed from the broker without an id, which may be stored more than once.
-    log_nameless: Counter = Counter::default() => "log_messages_without_id";
-    /// Messages published to the dead-letter queue.
-    log_dead: Counter = Counter::default() => "log_messages_dead";
-    /// Number of messages in a batch from the broker.
-    log_batch_size: Histogram = Histogram::of_counts() => "log_batch_messages";
-    /// Attempts to store a batch from the broker that failed and were repeated.
-    log_retried: Counter = Counter::default() => "log_batches_retried";
-    /// Time from publishing to a stored and acknowledged message, of messages published by Hubbub.
-    log_broker_time: Histogram = Histogram::of_micros() => "log_way_seconds";
-    /// Messages that wait in the broker.
-    log_depth: Gauge = Gauge::default() => "log_depth";
-    /// Messages consumed from the broker that are not acknowledged yet.
-    log_unacked: Gauge = Gauge::default() => "log_unacked";
-    /// Time from publishing to storing of the last stored message, in microseconds.
-    log_lag: Gauge = Gauge::default() => "log_lag_microseconds";
-    /// HTTP requests answered.
-    http_requests: Counter = Counter::default() => "http_requests";
+    accepted: Counter::default, "messages_accepted",
+        "Messages acknowledged as durable: stored now, or stored before.";
+    stored: Counter::default, "messages_stored", "Messages made durable.";
+    duplicate: Counter::default, "messages_duplicate", "Messages that were already stored under the same id.";
+    changes: Counter::default, "changes", "Changes of rooms, members and read marks made durable.";
+    unconfirmed: Counter::default, "messages_unconfirmed",
+        "Messages without confirmation; they may be stored.";
+    delivered: Counter::default, "messages_delivered", "Messages written to subscribers' sockets.";
+    waiting: Gauge::default, "pipeline_waiting_operations", "Operations waiting for their batch.";
+    in_flight: Gauge::default, "pipeline_in_flight_operations",
+        "Operations in the batch that is being committed.";
+    batch_size: Histogram::of_counts, "pipeline_batch_operations", "Number of operations in a batch.";
+    wait_time: Histogram::of_micros, "pipeline_wait_seconds",
+        "Time from submission until the commit thread took the batch.";
+    store_time: Histogram::of_micros, "pipeline_store_seconds", "Time the store took to apply one batch.";
+    fan_out_time: Histogram::of_micros, "pipeline_fan_out_seconds",
+        "Time from durable until a batch was in the outboxes of all its subscribers.";
+    total_time: Histogram::of_micros, "pipeline_total_seconds",
+        "Time from submission until the sender's connection was notified.";
+    websockets: Gauge::default, "websocket_connections", "Open WebSocket connections.";
+    connections: Gauge::default, "connections", "Open connections of all kinds.";
+    connections_refused: Counter::default, "connections_refused",
+        "Connections refused because too many were open.";
+    line_connections: Gauge::default, "line_connections", "Open connections of the line protocol.";
+    line_commands: Counter::default, "line_commands", "Commands of the line protocol.";
+    line_bad_requests: Counter::default, "line_bad_requests", "Invalid commands of the line protocol.";
+    subscriptions: Gauge::default, "subscriptions", "Live subscriptions of rooms.";
+    slow_subscribers: Counter::default, "slow_subscribers",
+        "Subscribers disconnected because their send queue was full (close code 4409).";
+    live_bytes: Gauge::default, "live_bytes", "Bytes of live messages that wait to be sent to subscribers.";
+    live_evictions: Counter::default, "live_evictions",
+        "Subscribers' backlogs dropped because live messages took too much memory.";
+    members_hits: Counter::default, "members_cache_hits",
+        "Checks of a user's access to a room that the cache answered.";
+    members_misses: Counter::default, "members_cache_misses",
+        "Checks of a user's access to a room that the store answered.";
+    queue_sent: Counter::default, "queue_messages_sent",
+        "Messages sent to queues; each copy of a message to everybody counts.";
+    queue_taken: Counter::default, "queue_messages_taken", "Queue messages taken without a lease.";
+    queue_leased: Counter::default, "queue_messages_leased", "Queue messages delivered on lease.";
+    queue_acked: Counter::default, "queue_messages_acked", "Queue messages acknowledged.";
+    queue_nacked: Counter::default, "queue_messages_nacked", "Queue messages given back.";
+    queue_waiting_takers: Gauge::default, "queue_waiting_takers", "Requests that wait for queue messages.";
+    kv_changes: Counter::default, "kv_changes", "Changes of keys made durable.";
+    kv_hits: Counter::default, "kv_cache_hits", "Reads of values that the cache answered.";
+    kv_misses: Counter::default, "kv_cache_misses", "Reads of values that the store answered.";
+    kv_evictions: Counter::default, "kv_cache_evictions", "Values evicted from the cache.";
+    kv_load_time: Histogram::of_micros, "kv_cache_load_seconds", "Time the store took to read one value.";
+    kv_entries: Gauge::default, "kv_cache_entries", "Keys in the cache.";
+    kv_bytes: Gauge::default, "kv_cache_bytes", "Bytes of the cached keys and values.";
+    log_published: Counter::default, "log_messages_published", "Messages published to the broker.";
+    log_confirmed: Counter::default, "log_messages_confirmed", "Messages the broker confirmed.";
+    log_returned: Counter::default, "log_messages_returned",
+        "Messages the broker returned because it has no queue for them.";
+    log_unconfirmed: Counter::default, "log_messages_unconfirmed",
+        "Messages the broker did not confirm; they may be stored.";
+    log_confirm_time: Histogram::of_micros, "log_confirm_seconds",
+        "Time from submission until the broker confirmed.";
+    log_consumed: Counter::default, "log_messages_consumed", "Messages consumed from the broker.";
+    log_redelivered: Counter::default, "log_messages_redelivered",
+        "Messages consumed from the broker that it had delivered before.";
+    log_nameless: Counter::default, "log_messages_without_id",
+        "Messages consumed from the broker without an id, which may be stored more than once.";
+    log_dead: Counter::default, "log_messages_dead", "Messages published to the dead-letter queue.";
+    log_batch_size: Histogram::of_counts, "log_batch_messages",
+        "Number of messages in a batch from the broker.";
+    log_retried: Counter::default, "log_batches_retried",
+        "Attempts to store a batch from the broker that failed and were repeated.";
+    log_broker_time: Histogram::of_micros, "log_way_seconds",
+        "Time from publishing to a stored and acknowledged message, of messages published by Hubbub.";
+    log_depth: Gauge::default, "log_depth", "Messages that wait in the broker.";
+    log_unacked: Gauge::default, "log_unacked",
+        "Messages consumed from the broker that are not acknowledged yet.";
+    log_lag: Gauge::default, "log_lag_microseconds",
+        "Time from publishing to storing of the last stored message, in microseconds.";
+    http_requests: Counter::default, "http_requests", "HTTP requests answered.";
 }
 
 impl Metrics {
@@ -160,10 +126,25 @@ impl Metrics {
     }
 
     /// All metrics in the OpenMetrics text format, with the figures of `store`.
-    pub fn render(self: &Arc<Self>, store: &Arc<dyn Store>) -> String {
+    pub fn render(&self, store: &dyn Store) -> String {
         let mut registry = Registry::with_prefix("hubbub");
         self.register(&mut registry);
-        registry.register_collector(Box::new(StoreCollector { metrics: self.clone(), store: store.clone() }));
+        let codes = ErrorCode::ALL.iter().zip(&self.rejected);
+        let values =
+            codes.map(|(code, count)| (code.as_str().to_owned(), count.load(Ordering::Relaxed))).collect();
+        let rejected = Labelled { label: "reason", kind: MetricType::Counter, values };
+        registry.register("messages_rejected", "Messages and requests refused, by reason", rejected);
+        let figures = store.figures();
+        for (name, help, value) in counters(&figures) {
+            registry.register(name, help, ConstCounter::new(value));
+        }
+        let is_up = matches!(store.health(), StoreHealth::Up | StoreHealth::Alarm(_));
+        for (name, help, value) in gauges(&figures, is_up) {
+            registry.register(name, help, ConstGauge::new(saturate::<_, i64>(value)));
+        }
+        if let Some(replicas) = store.replicas() {
+            register_replicas(&replicas.replicas(), &mut registry);
+        }
         let mut out = String::new();
         // Writing into a String cannot fail.
         let _ = text::encode(&mut out, &registry);
@@ -171,61 +152,35 @@ impl Metrics {
     }
 }
 
-/// Shares a metric between the registry and the code that updates it.
 #[derive(Debug)]
-struct Shared<M>(Arc<M>);
+struct Labelled {
+    label: &'static str,
+    kind: MetricType,
+    values: Vec<(String, u64)>,
+}
 
-impl<M: EncodeMetric> EncodeMetric for Shared<M> {
-    fn encode(&self, encoder: MetricEncoder<'_>) -> Result<(), std::fmt::Error> {
-        self.0.encode(encoder)
+impl EncodeMetric for Labelled {
+    fn encode(&self, mut encoder: MetricEncoder<'_>) -> Result<(), std::fmt::Error> {
+        for (text, value) in &self.values {
+            let labels = [(self.label, text.as_str())];
+            let metric = encoder.encode_family(&labels)?;
+            match self.kind {
+                MetricType::Counter => ConstCounter::new(*value).encode(metric)?,
+                _ => ConstGauge::new(saturate::<_, i64>(*value)).encode(metric)?,
+            }
+        }
+        Ok(())
     }
 
     fn metric_type(&self) -> MetricType {
-        self.0.metric_type()
+        self.kind
     }
 }
 
-/// Collects refusals by reason, and the store's figures.
-struct StoreCollector {
-    metrics: Arc<Metrics>,
-    store: Arc<dyn Store>,
-}
-
-impl std::fmt::Debug for StoreCollector {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("StoreCollector").finish_non_exhaustive()
-    }
-}
-
-impl Collector for StoreCollector {
-    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
-        let help = "Messages and requests refused, by reason";
-        let mut family = encoder.encode_descriptor("messages_rejected", help, None, MetricType::Counter)?;
-        for (code, count) in ErrorCode::ALL.iter().zip(&self.metrics.rejected) {
-            let counter = ConstCounter::new(count.load(Ordering::Relaxed));
-            counter.encode(family.encode_family(&[("reason", code.as_str())])?)?;
-        }
-        let figures = self.store.figures();
-        for (name, help, value) in counters(&figures) {
-            let counter = ConstCounter::new(value);
-            counter.encode(encoder.encode_descriptor(name, help, None, MetricType::Counter)?)?;
-        }
-        let is_up = matches!(self.store.health(), StoreHealth::Up | StoreHealth::Alarm(_));
-        for (name, help, value) in gauges(&figures, is_up) {
-            let gauge = ConstGauge::new(saturate::<_, i64>(value));
-            gauge.encode(encoder.encode_descriptor(name, help, None, MetricType::Gauge)?)?;
-        }
-        match self.store.replicas() {
-            Some(replicas) => encode_replicas(&replicas.replicas(), &mut encoder),
-            None => Ok(()),
-        }
-    }
-}
-
-/// Name, help text and value of a metric.
 type Figure = (&'static str, &'static str, u64);
 
 fn counters(figures: &StoreFigures) -> impl IntoIterator<Item = Figure> {
+    let StoreFigures { pool, cache, .. } = figures;
     [
         ("queue_messages_dead", "Queue messages moved to dead-letter queues", figures.queue_dead),
         (
@@ -239,26 +194,27 @@ fn counters(figures: &StoreFigures) -> impl IntoIterator<Item = Figure> {
             broken_invariants(),
         ),
         ("store_unreadable_reads", "Reads of stored files that failed", figures.unreadable),
-        ("store_pool_acquired", "Connections requested from the pool", figures.pool.acquired),
-        ("store_pool_timeouts", "Requests for a connection that timed out", figures.pool.timeouts),
-        ("store_pool_statements", "Statements sent to the database", figures.pool.statements),
+        ("store_pool_acquired", "Connections requested from the pool", pool.acquired),
+        ("store_pool_timeouts", "Requests for a connection that timed out", pool.timeouts),
+        ("store_pool_statements", "Statements sent to the database", pool.statements),
         (
             "store_pool_round_trips",
             "Round trips to the database; pipelined statements share one",
-            figures.pool.round_trips,
+            pool.round_trips,
         ),
-        ("store_cache_hits", "Reads of rooms that the cache answered", figures.cache.hits),
-        ("store_cache_misses", "Reads of rooms that queried the database", figures.cache.misses),
+        ("store_cache_hits", "Reads of rooms that the cache answered", cache.hits),
+        ("store_cache_misses", "Reads of rooms that queried the database", cache.misses),
         (
             "store_cache_questions",
             "Queries that validate the cache; one serves all waiting reads",
-            figures.cache.questions,
+            cache.questions,
         ),
-        ("store_pool_acquire_microseconds", "Time spent waiting for connections", figures.pool.acquire_us),
+        ("store_pool_acquire_microseconds", "Time spent waiting for connections", pool.acquire_us),
     ]
 }
 
 fn gauges(figures: &StoreFigures, is_up: bool) -> impl IntoIterator<Item = Figure> {
+    let StoreFigures { pool, cache, .. } = figures;
     [
         ("store_up", "Whether the store accepts writes", u64::from(is_up)),
         ("store_messages", "Messages kept", figures.messages),
@@ -276,58 +232,36 @@ fn gauges(figures: &StoreFigures, is_up: bool) -> impl IntoIterator<Item = Figur
             "Partitions that are due and could not be created",
             figures.partitions_missing,
         ),
-        ("store_cache_bytes", "Bytes of recent messages in memory", figures.cache.bytes),
+        ("store_cache_bytes", "Bytes of recent messages in memory", cache.bytes),
         ("store_sync_last_microseconds", "Duration of the last data sync", figures.sync_us_last),
         ("store_sync_max_microseconds", "Longest data sync since start", figures.sync_us_max),
-        ("store_pool_connections", "Connections to the database", figures.pool.active + figures.pool.idle),
-        ("store_pool_active", "Connections to the database in use", figures.pool.active),
-        ("store_pool_idle", "Idle connections to the database", figures.pool.idle),
-        ("store_pool_waiting", "Requests that wait for a connection to the database", figures.pool.waiting),
+        ("store_pool_connections", "Connections to the database", pool.active + pool.idle),
+        ("store_pool_active", "Connections to the database in use", pool.active),
+        ("store_pool_idle", "Idle connections to the database", pool.idle),
+        ("store_pool_waiting", "Requests that wait for a connection to the database", pool.waiting),
         (
             "store_pool_acquire_max_microseconds",
             "Longest wait for a connection since start",
-            figures.pool.acquire_us_max,
+            pool.acquire_us_max,
         ),
     ]
 }
 
 /// Figures of each replica, labelled by its address in the configuration.
-fn encode_replicas(
-    replicas: &[ReplicaFigures],
-    encoder: &mut DescriptorEncoder<'_>,
-) -> Result<(), std::fmt::Error> {
+fn register_replicas(replicas: &[ReplicaFigures], registry: &mut Registry) {
     type Value = fn(&ReplicaFigures) -> Option<u64>;
+    let (gauge, counter) = (MetricType::Gauge, MetricType::Counter);
+    let lag = "How long the replica has been behind; absent while it does not answer";
+    let fallbacks = "Reads meant for the replica that the primary answered";
     let figures: [(&str, &str, MetricType, Value); 4] = [
-        ("store_replica_up", "Whether reads go to the replica", MetricType::Gauge, |replica| {
-            Some(u64::from(replica.fault.is_none()))
-        }),
-        (
-            "store_replica_lag_microseconds",
-            "How long the replica has been behind; absent while it does not answer",
-            MetricType::Gauge,
-            |replica| replica.lag_us,
-        ),
-        ("store_replica_reads", "Reads the replica answered", MetricType::Counter, |replica| {
-            Some(replica.reads)
-        }),
-        (
-            "store_replica_fallbacks",
-            "Reads meant for the replica that the primary answered",
-            MetricType::Counter,
-            |replica| Some(replica.fallbacks),
-        ),
+        ("up", "Whether reads go to the replica", gauge, |replica| Some(replica.fault.is_none().into())),
+        ("lag_microseconds", lag, gauge, |replica| replica.lag_us),
+        ("reads", "Reads the replica answered", counter, |replica| Some(replica.reads)),
+        ("fallbacks", fallbacks, counter, |replica| Some(replica.fallbacks)),
     ];
     for (name, help, kind, value) in figures {
-        let mut family = encoder.encode_descriptor(name, help, None, kind)?;
-        for replica in replicas {
-            let Some(value) = value(replica) else { continue };
-            let labels = [("replica", replica.place.as_str())];
-            let metric = family.encode_family(&labels)?;
-            match kind {
-                MetricType::Counter => ConstCounter::new(value).encode(metric)?,
-                _ => ConstGauge::new(saturate::<_, i64>(value)).encode(metric)?,
-            }
-        }
+        let values = replicas.iter().filter_map(|replica| Some((replica.place.clone(), value(replica)?)));
+        let metric = Labelled { label: "replica", kind, values: values.collect() };
+        registry.register(format!("store_replica_{name}"), help, metric);
     }
-    Ok(())
 }

@@ -98,7 +98,6 @@ impl SenderOrder {
 /// One room or queue in which a connection's message was not stored.
 struct FailedLane {
     lane: SendLane,
-    /// The batch that failed.
     batch: u64,
     /// After the acknowledgement: the last chunk that may contain earlier submissions.
     last_chunk: Option<u64>,
@@ -126,7 +125,7 @@ impl FailedSends {
         if outcomes.is_err() {
             self.insert(chunk);
         }
-        self.prune(chunk.batch.number(), batcher);
+        self.prune(chunk.batch.number, batcher);
         outcomes
     }
 
@@ -135,23 +134,16 @@ impl FailedSends {
         if self.senders.is_empty() {
             return None;
         }
-        let refused: Vec<bool> = groups(chunk)
-            .map(|(sender, group, op)| {
-                let failed = self.senders.get(&address(sender));
-                failed.is_some_and(|failed| {
-                    failed
-                        .lanes
-                        .iter()
-                        .any(|lane| group.acknowledged_failure < lane.batch && lane.lane.is_of(&op))
-                })
-            })
-            .collect();
+        let is_refused = |(sender, group, op): (&Arc<Waiter>, &Group, Op<'_>)| {
+            let mut lanes = self.senders.get(&address(sender)).into_iter().flat_map(|failed| &failed.lanes);
+            lanes.any(|lane| group.acknowledged_failure < lane.batch && lane.lane.is_of(&op))
+        };
+        let refused: Vec<bool> = groups(chunk).map(is_refused).collect();
         refused.contains(&true).then_some(refused)
     }
 
-    /// Records the messages of a failed chunk.
     fn insert(&mut self, chunk: &Chunk) {
-        let batch = chunk.batch.number();
+        let batch = chunk.batch.number;
         for (sender, _, op) in groups(chunk) {
             let Some(order) = sender.order() else { continue };
             let failed = self
@@ -197,7 +189,6 @@ fn address(sender: &Arc<Waiter>) -> usize {
     Arc::as_ptr(sender).addr()
 }
 
-/// Each operation with its submission and sender.
 fn groups(chunk: &Chunk) -> impl Iterator<Item = (&Arc<Waiter>, &Group, Op<'_>)> {
     let submissions = chunk.groups.iter().flat_map(|group| std::iter::repeat_n(group, group.count));
     submissions

@@ -35,7 +35,6 @@ pub(crate) fn has_deadline(op: &Op<'_>) -> bool {
     }
 }
 
-/// Sweeps until the batcher is closed.
 pub(crate) async fn sweep(
     batcher: Arc<Batcher>,
     store: Arc<dyn Store>,
@@ -55,29 +54,23 @@ pub(crate) async fn sweep(
             }
         }
         match sweep_once(&batcher, &*store, &*clock).await {
-            Swept::Done => {
+            Ok(has_more) => {
                 retry = RETRY_FIRST;
-                tokio::time::sleep(SWEEP_PAUSE).await;
+                if !has_more {
+                    tokio::time::sleep(SWEEP_PAUSE).await;
+                }
             }
-            Swept::More => retry = RETRY_FIRST,
-            Swept::Failed => {
+            Err(SubmitError::ShuttingDown) => return,
+            Err(SubmitError::Overloaded | SubmitError::Unavailable) => {
                 tokio::time::sleep(retry).await;
                 retry = (retry * 2).min(RETRY_MAX);
             }
-            Swept::Closed => return,
         }
     }
 }
 
-#[derive(Debug, PartialEq, Eq)]
-enum Swept {
-    Done,
-    More,
-    Failed,
-    Closed,
-}
-
-async fn sweep_once(batcher: &Batcher, store: &dyn Store, clock: &dyn Clock) -> Swept {
+/// Returns whether more work is due.
+async fn sweep_once(batcher: &Batcher, store: &dyn Store, clock: &dyn Clock) -> Result<bool, SubmitError> {
     let mut ops = OpBatch::default();
     if store.queue_due_in() == Some(Duration::ZERO) {
         ops.push(&Op::Queue(QueueOp::Sweep));
@@ -86,33 +79,17 @@ async fn sweep_once(batcher: &Batcher, store: &dyn Store, clock: &dyn Clock) -> 
         ops.push(&Op::Kv(KvOp::Sweep));
     }
     if ops.is_empty() {
-        return Swept::Done;
+        return Ok(false);
     }
     let waiter = Arc::new(Waiter::default());
-    let ticket = match batcher.submit(&ops, &waiter, clock.monotonic()) {
-        Ok(ticket) => ticket,
-        Err(SubmitError::Overloaded | SubmitError::Unavailable) => return Swept::Failed,
-        Err(SubmitError::ShuttingDown) => return Swept::Closed,
-    };
+    let ticket = batcher.submit(&ops, &waiter, clock.monotonic())?;
     waiter.wait(&ticket).await;
-    match ticket.outcomes() {
-        Some(Ok(outcomes)) => evaluate(outcomes),
-        // The commit thread has logged the reason.
-        Some(Err(_)) | None => Swept::Failed,
-    }
-}
-
-fn evaluate(outcomes: &[Outcome]) -> Swept {
-    let mut result = Swept::Done;
-    for outcome in outcomes {
-        match outcome {
-            Outcome::Queue(QueueOutcome::Swept { more, .. }) | Outcome::Kv(KvOutcome::Swept { more, .. }) => {
-                if *more && result == Swept::Done {
-                    result = Swept::More;
-                }
-            }
-            _ => result = Swept::Failed,
+    // The commit thread has logged why it failed.
+    let Some(Ok(outcomes)) = ticket.outcomes() else { return Err(SubmitError::Unavailable) };
+    outcomes.iter().try_fold(false, |has_more, outcome| match outcome {
+        Outcome::Queue(QueueOutcome::Swept { more, .. }) | Outcome::Kv(KvOutcome::Swept { more, .. }) => {
+            Ok(has_more | more)
         }
-    }
-    result
+        _ => Err(SubmitError::Unavailable),
+    })
 }

@@ -69,10 +69,10 @@ impl Fixture for Directory {
         ready(())
     }
 
-    fn settle(&mut self) -> impl Future<Output = ()> + Send {
+    fn seal_all(&mut self) -> impl Future<Output = ()> + Send {
         // A snapshot seals everything before it.
-        self.store.engine().begin_backup("settle").unwrap();
-        assert!(self.store.engine().end_backup("settle"));
+        self.store.engine().begin_backup("seal").unwrap();
+        assert!(self.store.engine().end_backup("seal"));
         self.store.work_in_line();
         let figures = self.store.figures();
         assert!(figures.messages == 0 || figures.segments > 0, "nothing was sealed: {figures:?}");
@@ -80,7 +80,7 @@ impl Fixture for Directory {
     }
 }
 
-/// The store as a server runs it, with its threads, which settle when they see fit.
+/// The store as a server runs it, with its threads, which seal when they see fit.
 struct Served {
     dir: tempfile::TempDir,
     clock: Arc<ManualClock>,
@@ -115,7 +115,7 @@ impl Fixture for Served {
         ready(())
     }
 
-    fn settle(&mut self) -> impl Future<Output = ()> + Send {
+    fn seal_all(&mut self) -> impl Future<Output = ()> + Send {
         ready(())
     }
 }

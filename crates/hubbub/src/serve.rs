@@ -13,7 +13,7 @@ use hubbub_core::limits::Limits;
 use hubbub_core::{Clock, Essential, RandomSource, Store};
 use hubbub_gateway::server::{self, Listeners};
 use hubbub_gateway::{Documents, ENCODE, Gateway, ServerLimits, Statistics};
-use hubbub_pipeline::batcher::{BatchTuning, QueueLimits};
+use hubbub_pipeline::batcher::QueueLimits;
 use hubbub_pipeline::hub::OutboxLimits;
 use hubbub_pipeline::kv::CacheLimits;
 use hubbub_pipeline::log::LogOptions;
@@ -177,7 +177,8 @@ pub(crate) fn log_options(config: &Config) -> LogOptions {
     let ops_max = if *config.batch_max == 0 { usize::MAX } else { *config.batch_max };
     LogOptions {
         queue: QueueLimits { ops: *config.queue_operations, bytes: config.queue_bytes.0 },
-        tuning: BatchTuning { linger: *config.linger, ops_max },
+        linger: *config.linger,
+        ops_max,
     }
 }
 

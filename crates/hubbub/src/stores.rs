@@ -96,8 +96,9 @@ pub(crate) async fn open_log(
     #[cfg(feature = "amqp")]
     if config.uses_amqp() {
         use hubbub_core::invariant::cast;
-        use hubbub_pipeline::log::amqp::{Address, Amqp, AmqpOptions, AmqpParts};
+        use hubbub_pipeline::log::amqp::{Address, Amqp, AmqpOptions};
         let options = AmqpOptions {
+            address: Address::parse(&config.log.0)?,
             ca: config.amqp_ca.as_ref().map(Into::into),
             exchange: config.amqp_exchange.to_string(),
             queue_prefix: config.amqp_queue_prefix.to_string(),
@@ -105,10 +106,9 @@ pub(crate) async fn open_log(
             prefetch: cast(*config.amqp_prefetch, "amqp.prefetch is at most 65535")?,
             queue: crate::serve::log_options(config).queue,
         };
-        let address = Address::parse(&config.log.0)?;
         let limits = crate::serve::limits(config);
-        let parts = AmqpParts { address, options, limits, direct: direct.clone(), clock, random, metrics };
-        return Ok(Log::amqp(direct, Amqp::start(parts).await?));
+        let broker = Amqp::start(options, limits, direct.clone(), clock, random, metrics).await?;
+        return Ok(Log::amqp(direct, broker));
     }
     Ok(Log::direct(direct))
 }

@@ -4,31 +4,31 @@ use hubbub_core::kv::{Condition, KEY_BYTES_MAX};
 use hubbub_core::{KvOp, KvOutcome, Outcome, Refusal};
 
 use super::super::Fixture;
-use super::super::steps::Place;
+use super::super::steps::Stage;
 use super::steps::*;
 
 /// What is put is read, wherever it is; what is overwritten or deleted is not.
 pub async fn a_value_comes_back(fixture: &mut impl Fixture) {
-    for place in Place::ALL {
-        assert_eq!(value(fixture, "k").await, None, "{place:?}");
+    for stage in Stage::ALL {
+        assert_eq!(value(fixture, "k").await, None, "{stage:?}");
         let (first, created) = put(fixture, "k", "one").await;
-        assert!(created, "{place:?}");
+        assert!(created, "{stage:?}");
         put(fixture, "other", "").await;
-        place.reach(fixture).await;
+        stage.reach(fixture).await;
         let got = entry(fixture, b"k").await.unwrap();
-        assert_eq!((&*got.value, got.revision, got.expires_at), (&b"one"[..], first, None), "{place:?}");
-        assert_eq!(value(fixture, "other").await.as_deref(), Some(""), "{place:?}");
+        assert_eq!((&*got.value, got.revision, got.expires_at), (&b"one"[..], first, None), "{stage:?}");
+        assert_eq!(value(fixture, "other").await.as_deref(), Some(""), "{stage:?}");
         let (second, created) = put(fixture, "k", "two").await;
-        assert!(!created && second > first, "{place:?}");
-        place.reach(fixture).await;
-        assert_eq!(value(fixture, "k").await.as_deref(), Some("two"), "{place:?}");
+        assert!(!created && second > first, "{stage:?}");
+        stage.reach(fixture).await;
+        assert_eq!(value(fixture, "k").await.as_deref(), Some("two"), "{stage:?}");
         let third = delete(fixture, "k").await.unwrap();
-        assert!(third > second, "{place:?}");
-        place.reach(fixture).await;
-        assert_eq!(value(fixture, "k").await, None, "{place:?}");
-        assert_eq!(delete(fixture, "k").await, None, "{place:?}: deleted already");
-        assert_eq!(names(&keys(fixture, "", None, 9).await), ["other"], "{place:?}");
-        assert_eq!(fixture.store().revision(), third, "{place:?}");
+        assert!(third > second, "{stage:?}");
+        stage.reach(fixture).await;
+        assert_eq!(value(fixture, "k").await, None, "{stage:?}");
+        assert_eq!(delete(fixture, "k").await, None, "{stage:?}: deleted already");
+        assert_eq!(names(&keys(fixture, "", None, 9).await), ["other"], "{stage:?}");
+        assert_eq!(fixture.store().revision(), third, "{stage:?}");
     }
 }
 
@@ -41,17 +41,17 @@ pub async fn any_bytes_are_a_key(fixture: &mut impl Fixture) {
         let op = KvOp::Put { key, value: key, ttl_ms: None, condition: Condition::Absent };
         assert!(matches!(done(fixture, op).await, KvOutcome::Put { created: true, .. }), "{key:?}");
     }
-    for place in Place::ALL {
-        place.reach(fixture).await;
+    for stage in Stage::ALL {
+        stage.reach(fixture).await;
         for key in odd {
-            assert_eq!(&*entry(fixture, key).await.unwrap().value, key, "{place:?}");
+            assert_eq!(&*entry(fixture, key).await.unwrap().value, key, "{stage:?}");
         }
         let listed = fixture.store().keys(b"", None, 99).await.unwrap();
         let mut sorted = odd;
         sorted.sort_unstable();
-        assert!(listed.iter().map(|info| &*info.key).eq(sorted), "{place:?}: {listed:?}");
+        assert!(listed.iter().map(|info| &*info.key).eq(sorted), "{stage:?}: {listed:?}");
         let last = fixture.store().keys(&longest, None, 9).await.unwrap();
-        assert_eq!(last.len(), 1, "{place:?}");
+        assert_eq!(last.len(), 1, "{stage:?}");
     }
 }
 
@@ -59,92 +59,92 @@ pub async fn any_bytes_are_a_key(fixture: &mut impl Fixture) {
 pub async fn conditions_decide(fixture: &mut impl Fixture) {
     let put_if = |condition| KvOp::Put { key: b"k", value: b"v", ttl_ms: None, condition };
     let delete_if = |condition| KvOp::Delete { key: b"k", condition };
-    for place in Place::ALL {
+    for stage in Stage::ALL {
         for condition in [Condition::Present, Condition::Is(1)] {
-            assert_eq!(refused(fixture, put_if(condition)).await, None, "{place:?} {condition:?}");
-            assert_eq!(refused(fixture, delete_if(condition)).await, None, "{place:?} {condition:?}");
+            assert_eq!(refused(fixture, put_if(condition)).await, None, "{stage:?} {condition:?}");
+            assert_eq!(refused(fixture, delete_if(condition)).await, None, "{stage:?} {condition:?}");
         }
         let made = done(fixture, put_if(Condition::Absent)).await;
-        let KvOutcome::Put { revision, created: true, .. } = made else { panic!("{place:?}: {made:?}") };
-        place.reach(fixture).await;
+        let KvOutcome::Put { revision, created: true, .. } = made else { panic!("{stage:?}: {made:?}") };
+        stage.reach(fixture).await;
         for condition in [Condition::Absent, Condition::Is(revision + 1), Condition::IsNot(revision)] {
-            assert_eq!(refused(fixture, put_if(condition)).await, Some(revision), "{place:?} {condition:?}");
+            assert_eq!(refused(fixture, put_if(condition)).await, Some(revision), "{stage:?} {condition:?}");
             assert_eq!(
                 refused(fixture, delete_if(condition)).await,
                 Some(revision),
-                "{place:?} {condition:?}"
+                "{stage:?} {condition:?}"
             );
         }
-        assert_eq!(fixture.store().revision(), revision, "{place:?}: no revision is used");
+        assert_eq!(fixture.store().revision(), revision, "{stage:?}: no revision is used");
         for condition in [Condition::Present, Condition::IsNot(revision)] {
             let next = done(fixture, put_if(condition)).await;
-            assert!(matches!(next, KvOutcome::Put { created: false, .. }), "{place:?} {condition:?}");
+            assert!(matches!(next, KvOutcome::Put { created: false, .. }), "{stage:?} {condition:?}");
         }
         let head = fixture.store().revision();
         let gone = done(fixture, delete_if(Condition::Is(head))).await;
-        assert_eq!(gone, KvOutcome::Deleted { revision: Some(head + 1) }, "{place:?}");
-        place.reach(fixture).await;
+        assert_eq!(gone, KvOutcome::Deleted { revision: Some(head + 1) }, "{stage:?}");
+        stage.reach(fixture).await;
     }
 }
 
 /// Revisions grow by one with each change of the store, over restarts, and are never used again.
 pub async fn revisions_only_grow(fixture: &mut impl Fixture) {
     let mut last = fixture.store().revision();
-    for place in Place::ALL {
+    for stage in Stage::ALL {
         for key in ["a", "b", "a"] {
             let (revision, _) = put(fixture, key, "x").await;
-            assert_eq!(revision, last + 1, "{place:?}");
+            assert_eq!(revision, last + 1, "{stage:?}");
             last = revision;
         }
         last = delete(fixture, "a").await.unwrap();
-        assert_eq!(delete(fixture, "b").await, Some(last + 1), "{place:?}");
+        assert_eq!(delete(fixture, "b").await, Some(last + 1), "{stage:?}");
         last += 1;
-        place.reach(fixture).await;
-        assert_eq!(fixture.store().revision(), last, "{place:?}");
-        assert_eq!(keys(fixture, "", None, 9).await, [], "{place:?}");
+        stage.reach(fixture).await;
+        assert_eq!(fixture.store().revision(), last, "{stage:?}");
+        assert_eq!(keys(fixture, "", None, 9).await, [], "{stage:?}");
     }
 }
 
 /// Keys come in the order of their bytes, in pages, by prefix.
 pub async fn keys_are_listed_in_order(fixture: &mut impl Fixture) {
-    for (round, place) in Place::ALL.into_iter().enumerate() {
+    for (round, stage) in Stage::ALL.into_iter().enumerate() {
         for n in (0..60).filter(|n| n % 4 == round) {
             put(fixture, &format!("k/{n:02}"), &"v".repeat(n)).await;
         }
-        place.reach(fixture).await;
+        stage.reach(fixture).await;
     }
     for other in ["j", "k", "k0", "l"] {
         put(fixture, other, "x").await;
     }
     delete(fixture, "k/30").await;
     delete(fixture, "k/59").await;
-    for place in Place::ALL {
-        place.reach(fixture).await;
+    for stage in Stage::ALL {
+        stage.reach(fixture).await;
         let all = keys(fixture, "k/", None, 999).await;
         let expected: Vec<String> = (0..59).filter(|n| *n != 30).map(|n| format!("k/{n:02}")).collect();
-        assert_eq!(names(&all), expected, "{place:?}");
+        assert_eq!(names(&all), expected, "{stage:?}");
         assert!(
             all.iter().all(|info| info.key.ends_with(format!("{:02}", info.bytes).as_bytes())),
-            "{place:?}"
+            "{stage:?}"
         );
         let mut paged = Vec::new();
         while let some = keys(fixture, "k/", paged.last().map(String::as_str), 7).await
             && !some.is_empty()
         {
-            assert!(some.len() <= 7 && paged.len() < 60, "{place:?}: pages repeat");
+            assert!(some.len() <= 7 && paged.len() < 60, "{stage:?}: pages repeat");
             paged.extend(names(&some).into_iter().map(str::to_owned));
         }
-        assert_eq!(paged, expected, "{place:?}");
-        assert_eq!(names(&keys(fixture, "", Some("k"), 2).await), ["k/00", "k/01"], "{place:?}");
-        assert_eq!(names(&keys(fixture, "", Some("k/58"), 9).await), ["k0", "l"], "{place:?}");
-        assert_eq!(names(&keys(fixture, "k/", Some("a"), 1).await), ["k/00"], "{place:?}: a cursor before");
-        assert_eq!(keys(fixture, "k/", Some("l"), 9).await, [], "{place:?}: a cursor behind");
-        assert_eq!(keys(fixture, "none", None, 9).await, [], "{place:?}");
+        assert_eq!(paged, expected, "{stage:?}");
+        assert_eq!(names(&keys(fixture, "", Some("k"), 2).await), ["k/00", "k/01"], "{stage:?}");
+        assert_eq!(names(&keys(fixture, "", Some("k/58"), 9).await), ["k0", "l"], "{stage:?}");
+        assert_eq!(names(&keys(fixture, "k/", Some("a"), 1).await), ["k/00"], "{stage:?}: a cursor before");
+        assert_eq!(keys(fixture, "k/", Some("l"), 9).await, [], "{stage:?}: a cursor behind");
+        assert_eq!(keys(fixture, "none", None, 9).await, [], "{stage:?}");
         let info = &keys(fixture, "k/17", None, 9).await[0];
         assert_eq!(
             Some(info.revision),
             entry(fixture, b"k/17").await.map(|entry| entry.revision),
-            "{place:?}"
+            "{stage:?}"
         );
     }
 }
@@ -161,11 +161,11 @@ pub async fn large_values_come_back(fixture: &mut impl Fixture) {
         )
         .await;
     }
-    for place in Place::ALL {
-        place.reach(fixture).await;
+    for stage in Stage::ALL {
+        stage.reach(fixture).await;
         for size in sizes {
             let got = entry(fixture, size.to_string().as_bytes()).await.unwrap();
-            assert!(*got.value == *value(size), "{place:?}: {size}");
+            assert!(*got.value == *value(size), "{stage:?}: {size}");
         }
     }
 }
@@ -197,9 +197,9 @@ pub async fn a_batch_is_done_in_its_order(fixture: &mut impl Fixture) {
         put(5, true),
     ];
     assert_eq!(outcomes, expected);
-    for place in Place::ALL {
-        place.reach(fixture).await;
-        assert_eq!(value(fixture, "k").await.as_deref(), Some("4"), "{place:?}");
-        assert_eq!(value(fixture, "l").await.as_deref(), Some("5"), "{place:?}");
+    for stage in Stage::ALL {
+        stage.reach(fixture).await;
+        assert_eq!(value(fixture, "k").await.as_deref(), Some("4"), "{stage:?}");
+        assert_eq!(value(fixture, "l").await.as_deref(), Some("5"), "{stage:?}");
     }
 }

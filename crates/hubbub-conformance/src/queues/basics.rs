@@ -4,7 +4,7 @@ use hubbub_core::queue::{Audience, MessageState, QueueSend, QueueSettings, Settl
 use hubbub_core::{QueueOp, QueueOutcome, Refusal};
 
 use super::super::Fixture;
-use super::super::steps::Place;
+use super::super::steps::Stage;
 use super::steps::*;
 
 /// A queue is made, changed, listed, and deleted; with messages in it only by force.
@@ -17,29 +17,29 @@ pub async fn a_queue_is_made_and_deleted(fixture: &mut impl Fixture) {
     let changed = QueueSettings { ttl_ms: Some(0), ..QueueSettings::default() };
     make(fixture, "b", changed).await;
     send(fixture, message("b", "hello")).await;
-    for place in Place::ALL {
-        place.reach(fixture).await;
+    for stage in Stage::ALL {
+        stage.reach(fixture).await;
         let told = info(fixture, "b").await;
-        assert_eq!((told.settings.ttl_ms, told.settings.messages_max), (Some(0), Some(7)), "{place:?}");
-        assert_eq!((told.ready, told.messages(), told.bytes, told.sent), (1, 1, 5, 1), "{place:?}");
+        assert_eq!((told.settings.ttl_ms, told.settings.messages_max), (Some(0), Some(7)), "{stage:?}");
+        assert_eq!((told.ready, told.messages(), told.bytes, told.sent), (1, 1, 5, 1), "{stage:?}");
         let listed = fixture.store().queues(None, 10).await.unwrap();
-        assert_eq!(listed.iter().map(|info| &*info.queue).collect::<Vec<_>>(), ["a", "b"], "{place:?}");
-        assert_eq!(listed[1], told, "{place:?}");
+        assert_eq!(listed.iter().map(|info| &*info.queue).collect::<Vec<_>>(), ["a", "b"], "{stage:?}");
+        assert_eq!(listed[1], told, "{stage:?}");
         let behind = fixture.store().queues(Some(queue_id("a")), 10).await.unwrap();
-        assert_eq!(behind, listed[1..], "{place:?}");
-        assert_eq!(fixture.store().queues(None, 1).await.unwrap(), listed[..1], "{place:?}");
+        assert_eq!(behind, listed[1..], "{stage:?}");
+        assert_eq!(fixture.store().queues(None, 1).await.unwrap(), listed[..1], "{stage:?}");
     }
     let delete = |force| QueueOp::Delete { queue: "b", force };
     assert_eq!(refused(fixture, delete(false)).await, Refusal::QueueNotEmpty { messages: 1 });
     let held = lease_one(fixture, wanted("b", "x"), 60_000).await;
     assert_eq!(refused(fixture, delete(false)).await, Refusal::QueueNotEmpty { messages: 1 });
     assert_eq!(done(fixture, delete(true)).await, deleted(1));
-    for place in Place::ALL {
-        place.reach(fixture).await;
-        assert_eq!(fixture.store().queue(queue_id("b")).await.unwrap(), None, "{place:?}");
-        assert_eq!(refused(fixture, delete(true)).await, Refusal::UnknownQueue, "{place:?}");
+    for stage in Stage::ALL {
+        stage.reach(fixture).await;
+        assert_eq!(fixture.store().queue(queue_id("b")).await.unwrap(), None, "{stage:?}");
+        assert_eq!(refused(fixture, delete(true)).await, Refusal::UnknownQueue, "{stage:?}");
         let late = refused(fixture, settle(&held, Settle::Ack)).await;
-        assert_eq!(late, Refusal::UnknownQueue, "{place:?}");
+        assert_eq!(late, Refusal::UnknownQueue, "{stage:?}");
     }
     make_plain(fixture, "b").await;
     assert_eq!(waiting(fixture, "b").await, [], "nothing comes back with the name");
@@ -58,9 +58,9 @@ pub async fn numbered_queues_never_share_a_number(fixture: &mut impl Fixture) {
     make_plain(fixture, "name").await;
     assert_eq!(number(done(fixture, QueueOp::PutNumbered).await), 8);
     done(fixture, QueueOp::Delete { queue: "8", force: false }).await;
-    for (place, expected) in Place::ALL.into_iter().zip(9..) {
-        place.reach(fixture).await;
-        assert_eq!(number(done(fixture, QueueOp::PutNumbered).await), expected, "{place:?}");
+    for (stage, expected) in Stage::ALL.into_iter().zip(9..) {
+        stage.reach(fixture).await;
+        assert_eq!(number(done(fixture, QueueOp::PutNumbered).await), expected, "{stage:?}");
         done(fixture, QueueOp::Delete { queue: &expected.to_string(), force: false }).await;
     }
 }
@@ -104,17 +104,17 @@ pub async fn clients_are_known_by_name(fixture: &mut impl Fixture) {
     get(fixture, wanted("q", "taker"), 1).await;
     let unknown = QueueOp::Send(message_for("q", "nobody", "x"));
     assert_eq!(refused(fixture, unknown).await, Refusal::UnknownReceiver);
-    for place in Place::ALL {
-        place.reach(fixture).await;
+    for stage in Stage::ALL {
+        stage.reach(fixture).await;
         let listed = fixture.store().clients(None, 10).await.unwrap();
         let names: Vec<_> = listed.iter().map(|client| client.as_str()).collect();
-        assert_eq!(names, ["a", "b", "new", "taker"], "{place:?}");
+        assert_eq!(names, ["a", "b", "new", "taker"], "{stage:?}");
         assert_eq!(
             fixture.store().clients(Some(client_id("a")), 1).await.unwrap(),
             listed[1..2],
-            "{place:?}"
+            "{stage:?}"
         );
-        assert!(fixture.store().is_client("taker") && !fixture.store().is_client("eve"), "{place:?}");
+        assert!(fixture.store().is_client("taker") && !fixture.store().is_client("eve"), "{stage:?}");
     }
     assert_eq!(done(fixture, QueueOp::Unregister { client: "a" }).await, changed(true));
     assert_eq!(done(fixture, QueueOp::Unregister { client: "a" }).await, changed(false));
@@ -128,30 +128,30 @@ pub async fn clients_are_known_by_name(fixture: &mut impl Fixture) {
 pub async fn everybody_gets_what_is_theirs(fixture: &mut impl Fixture) {
     make_plain(fixture, "q").await;
     register(fixture, &["bob", "eve"]).await;
-    for place in Place::ALL {
+    for stage in Stage::ALL {
         for (receiver, text) in
             [(Some("bob"), "1"), (None, "2"), (Some("eve"), "3"), (Some("bob"), "4"), (None, "5")]
         {
             let audience = receiver.map_or(Audience::Anyone, Audience::One);
             send(fixture, QueueSend { audience, ..message("q", text) }).await;
         }
-        place.reach(fixture).await;
-        assert_eq!(texts(&look(fixture, wanted("q", "bob"), 9).await), ["1", "2", "4", "5"], "{place:?}");
-        assert_eq!(texts(&look(fixture, wanted("q", "eve"), 2).await), ["2", "3"], "{place:?}");
+        stage.reach(fixture).await;
+        assert_eq!(texts(&look(fixture, wanted("q", "bob"), 9).await), ["1", "2", "4", "5"], "{stage:?}");
+        assert_eq!(texts(&look(fixture, wanted("q", "eve"), 2).await), ["2", "3"], "{stage:?}");
         let newest = TakeFilter { newest_first: true, ..wanted("q", "bob") };
-        assert_eq!(texts(&look(fixture, newest, 3).await), ["5", "4", "2"], "{place:?}");
+        assert_eq!(texts(&look(fixture, newest, 3).await), ["5", "4", "2"], "{stage:?}");
         let nobody = TakeFilter { receiver: None, ..wanted("q", "bob") };
-        assert_eq!(texts(&look(fixture, nobody, 9).await), ["2", "5"], "{place:?}");
+        assert_eq!(texts(&look(fixture, nobody, 9).await), ["2", "5"], "{stage:?}");
         let taken = get(fixture, newest, 1).await;
-        assert_eq!((texts(&taken), taken[0].receiver.as_deref()), (vec!["5"], None), "{place:?}");
+        assert_eq!((texts(&taken), taken[0].receiver.as_deref()), (vec!["5"], None), "{stage:?}");
         let taken = get(fixture, wanted("q", "eve"), 9).await;
-        assert_eq!(texts(&taken), ["2", "3"], "{place:?}");
-        assert_eq!(taken[1].receiver.as_deref(), Some("eve"), "{place:?}");
-        assert_eq!(taken[0].sender.as_ref(), "ada", "{place:?}");
+        assert_eq!(texts(&taken), ["2", "3"], "{stage:?}");
+        assert_eq!(taken[1].receiver.as_deref(), Some("eve"), "{stage:?}");
+        assert_eq!(taken[0].sender.as_ref(), "ada", "{stage:?}");
         let stranger = TakeFilter { receiver: Some("stranger"), ..wanted("q", "bob") };
-        assert_eq!(look(fixture, stranger, 9).await, [], "{place:?}");
-        assert_eq!(texts(&get(fixture, wanted("q", "bob"), 9).await), ["1", "4"], "{place:?}");
-        assert_eq!(info(fixture, "q").await.messages(), 0, "{place:?}");
+        assert_eq!(look(fixture, stranger, 9).await, [], "{stage:?}");
+        assert_eq!(texts(&get(fixture, wanted("q", "bob"), 9).await), ["1", "4"], "{stage:?}");
+        assert_eq!(info(fixture, "q").await.messages(), 0, "{stage:?}");
     }
     let told = info(fixture, "q").await;
     assert_eq!((told.sent, told.done), (20, 20));
@@ -174,14 +174,14 @@ pub async fn messages_are_found_by_their_sender(fixture: &mut impl Fixture) {
     }
     let by =
         |sender| TakeFilter { queue: None, receiver: Some("bob"), sender: Some(sender), newest_first: false };
-    for place in Place::ALL {
-        place.reach(fixture).await;
-        assert_eq!(texts(&look(fixture, by("ada"), 9).await), ["1", "3", "4"], "{place:?}");
-        assert_eq!(look(fixture, by("nobody"), 9).await, [], "{place:?}");
+    for stage in Stage::ALL {
+        stage.reach(fixture).await;
+        assert_eq!(texts(&look(fixture, by("ada"), 9).await), ["1", "3", "4"], "{stage:?}");
+        assert_eq!(look(fixture, by("nobody"), 9).await, [], "{stage:?}");
         let in_one = TakeFilter { queue: Some("q"), ..by("ada") };
-        assert_eq!(texts(&look(fixture, in_one, 9).await), ["3"], "{place:?}");
+        assert_eq!(texts(&look(fixture, in_one, 9).await), ["3"], "{stage:?}");
         let newest = TakeFilter { newest_first: true, ..by("eve") };
-        assert_eq!(texts(&look(fixture, newest, 9).await), ["5", "2"], "{place:?}");
+        assert_eq!(texts(&look(fixture, newest, 9).await), ["5", "2"], "{stage:?}");
     }
     assert_eq!(texts(&get(fixture, by("ada"), 2).await), ["1", "3"]);
     assert_eq!(texts(&get(fixture, by("ada"), 2).await), ["4"]);
@@ -202,12 +202,12 @@ pub async fn queues_say_whom_they_hold_something_for(fixture: &mut impl Fixture)
         let names = fixture.the_store().queues_holding(client_id(client), None, 10).await.unwrap();
         names.iter().map(|name| name.to_string()).collect::<Vec<_>>()
     };
-    for place in Place::ALL {
-        place.reach(fixture).await;
-        assert_eq!(holding(&*fixture, "bob").await, ["b", "c"], "{place:?}");
-        assert_eq!(holding(&*fixture, "eve").await, ["c"], "{place:?}");
+    for stage in Stage::ALL {
+        stage.reach(fixture).await;
+        assert_eq!(holding(&*fixture, "bob").await, ["b", "c"], "{stage:?}");
+        assert_eq!(holding(&*fixture, "eve").await, ["c"], "{stage:?}");
         let page = fixture.store().queues_holding(client_id("bob"), Some(queue_id("b")), 10).await.unwrap();
-        assert_eq!(page.len(), 1, "{place:?}");
+        assert_eq!(page.len(), 1, "{stage:?}");
     }
     lease_one(fixture, wanted("c", "eve"), 60_000).await;
     assert_eq!(holding(&*fixture, "eve").await, [""; 0]);
@@ -230,23 +230,23 @@ impl<F: Fixture> Fixture2 for F {
 pub async fn a_message_is_removed_by_its_id(fixture: &mut impl Fixture) {
     make_plain(fixture, "q").await;
     register(fixture, &["bob"]).await;
-    for place in Place::ALL {
+    for stage in Stage::ALL {
         let kept = send(fixture, message("q", "kept")).await;
         let addressed = send(fixture, message_for("q", "bob", "addressed")).await;
         let leased = send(fixture, message("q", "leased")).await;
         let newest = TakeFilter { newest_first: true, ..wanted("q", "eve") };
         let held = lease_one(fixture, newest, 60_000).await;
         assert_eq!(held.id, leased);
-        place.reach(fixture).await;
+        stage.reach(fixture).await;
         for id in [addressed, leased] {
             let gone = done(fixture, QueueOp::Remove { queue: "q", id }).await;
-            assert_eq!(gone, deleted(1), "{place:?}");
+            assert_eq!(gone, deleted(1), "{stage:?}");
             assert_eq!(refused(fixture, QueueOp::Remove { queue: "q", id }).await, Refusal::UnknownMessage);
         }
         let late = refused(fixture, settle(&held, Settle::Ack)).await;
-        assert_eq!(late, Refusal::StaleReceipt, "{place:?}");
+        assert_eq!(late, Refusal::StaleReceipt, "{stage:?}");
         let rest = waiting(fixture, "q").await;
-        assert_eq!(rest.iter().map(|one| one.delivery.id).collect::<Vec<_>>(), [kept], "{place:?}");
+        assert_eq!(rest.iter().map(|one| one.delivery.id).collect::<Vec<_>>(), [kept], "{stage:?}");
         get(fixture, wanted("q", "bob"), 1).await;
     }
 }
@@ -263,8 +263,8 @@ pub async fn everything_that_waits_is_listed(fixture: &mut impl Fixture) {
         .await;
     send(fixture, message("q", "3")).await;
     lease_one(fixture, TakeFilter { newest_first: true, ..wanted("q", "eve") }, 7_000).await;
-    for place in Place::ALL {
-        place.reach(fixture).await;
+    for stage in Stage::ALL {
+        stage.reach(fixture).await;
         let all = waiting(fixture, "q").await;
         let states: Vec<_> = all.iter().map(|one| (one.delivery.text.as_str(), one.state)).collect();
         let expected = [
@@ -272,17 +272,17 @@ pub async fn everything_that_waits_is_listed(fixture: &mut impl Fixture) {
             ("2", MessageState::Delayed(later(start, 5_000))),
             ("3", MessageState::Leased(later(start, 7_000))),
         ];
-        assert_eq!(states, expected, "{place:?}");
-        assert_eq!(all[0].expires_at, Some(later(start, 9_000)), "{place:?}");
-        assert_eq!(all[0].delivery.group.as_deref(), Some("g"), "{place:?}");
-        assert_eq!(all[0].delivery.sent_at, start, "{place:?}");
-        assert_eq!(all[1].delivery.receiver.as_deref(), Some("bob"), "{place:?}");
+        assert_eq!(states, expected, "{stage:?}");
+        assert_eq!(all[0].expires_at, Some(later(start, 9_000)), "{stage:?}");
+        assert_eq!(all[0].delivery.group.as_deref(), Some("g"), "{stage:?}");
+        assert_eq!(all[0].delivery.sent_at, start, "{stage:?}");
+        assert_eq!(all[1].delivery.receiver.as_deref(), Some("bob"), "{stage:?}");
         let store = fixture.store();
         let page = store.waiting(queue_id("q"), all[0].delivery.id, 1).await.unwrap().unwrap();
-        assert_eq!(page, all[1..2], "{place:?}");
+        assert_eq!(page, all[1..2], "{stage:?}");
         let told = info(fixture, "q").await;
-        assert_eq!((told.ready, told.delayed, told.leased, told.bytes), (1, 1, 1, 3), "{place:?}");
-        assert_eq!(told.oldest_sent_at, Some(start), "{place:?}");
+        assert_eq!((told.ready, told.delayed, told.leased, told.bytes), (1, 1, 1, 3), "{stage:?}");
+        assert_eq!(told.oldest_sent_at, Some(start), "{stage:?}");
     }
 }
 

@@ -4,19 +4,19 @@ use hubbub_core::queue::{Audience, BROADCAST_TTL_MS, Due, QueueSend, QueueSettin
 use hubbub_core::{QueueOp, QueueOutcome};
 
 use super::super::Fixture;
-use super::super::steps::Place;
+use super::super::steps::Stage;
 use super::steps::*;
 
 /// Nothing comes before it is due.
 pub async fn nothing_comes_early(fixture: &mut impl Fixture) {
     make_plain(fixture, "q").await;
-    for place in Place::ALL {
+    for stage in Stage::ALL {
         let start = now(fixture);
         send(fixture, QueueSend { due: Due::In(5_000), ..message("q", "in five") }).await;
         send(fixture, QueueSend { due: Due::At(later(start, 3_000)), ..message("q", "at three") }).await;
         send(fixture, QueueSend { due: Due::At(later(start, -3_000)), ..message("q", "past") }).await;
-        assert_eq!(texts(&get(fixture, wanted("q", "bob"), 9).await), ["past"], "{place:?}");
-        place.reach(fixture).await;
+        assert_eq!(texts(&get(fixture, wanted("q", "bob"), 9).await), ["past"], "{stage:?}");
+        stage.reach(fixture).await;
         for (wait, expected) in
             [(2_999, vec![]), (1, vec!["at three"]), (1_999, vec![]), (1, vec!["in five"])]
         {
@@ -24,21 +24,21 @@ pub async fn nothing_comes_early(fixture: &mut impl Fixture) {
             assert_eq!(
                 texts(&look(fixture, wanted("q", "bob"), 9).await),
                 expected,
-                "{place:?} after {wait}"
+                "{stage:?} after {wait}"
             );
             let due = fixture.store().queue_due_in();
             assert!(
                 expected.is_empty() == due.is_some_and(|due| !due.is_zero()) || due.is_some(),
-                "{place:?}: {due:?}"
+                "{stage:?}: {due:?}"
             );
             get(fixture, wanted("q", "bob"), 9).await;
         }
         let told = info(fixture, "q").await;
-        assert_eq!((told.ready, told.delayed, told.leased), (0, 0, 0), "{place:?}");
+        assert_eq!((told.ready, told.delayed, told.leased), (0, 0, 0), "{stage:?}");
     }
 }
 
-/// What becomes due keeps its place by age, and is told of by a sweep.
+/// What becomes due keeps its position by age, and a sweep reports it.
 pub async fn what_becomes_due_is_as_old_as_it_is(fixture: &mut impl Fixture) {
     make_plain(fixture, "q").await;
     sweep(fixture).await;
@@ -56,27 +56,27 @@ pub async fn what_becomes_due_is_as_old_as_it_is(fixture: &mut impl Fixture) {
 pub async fn what_outlived_its_time_is_gone(fixture: &mut impl Fixture) {
     let short = QueueSettings { ttl_ms: Some(4_000), ..QueueSettings::default() };
     make(fixture, "q", short).await;
-    for (place, round) in Place::ALL.into_iter().zip(1..) {
+    for (stage, round) in Stage::ALL.into_iter().zip(1..) {
         send(fixture, message("q", "four")).await;
         send(fixture, QueueSend { ttl_ms: Some(2_000), ..message("q", "two") }).await;
         send(fixture, QueueSend { ttl_ms: Some(9_000), due: Due::In(3_000), ..message("q", "nine") }).await;
-        place.reach(fixture).await;
+        stage.reach(fixture).await;
         advance_ms(fixture, 1_999);
-        assert_eq!(texts(&look(fixture, wanted("q", "bob"), 9).await), ["four", "two"], "{place:?}");
+        assert_eq!(texts(&look(fixture, wanted("q", "bob"), 9).await), ["four", "two"], "{stage:?}");
         advance_ms(fixture, 1);
-        assert_eq!(texts(&look(fixture, wanted("q", "bob"), 9).await), ["four"], "{place:?}");
-        assert_eq!(texts(&lease(fixture, wanted("q", "bob"), 9, 1_000).await), ["four"], "{place:?}");
+        assert_eq!(texts(&look(fixture, wanted("q", "bob"), 9).await), ["four"], "{stage:?}");
+        assert_eq!(texts(&lease(fixture, wanted("q", "bob"), 9, 1_000).await), ["four"], "{stage:?}");
         advance_ms(fixture, 2_000);
-        place.reach(fixture).await;
-        assert_eq!(texts(&look(fixture, wanted("q", "bob"), 9).await), ["nine"], "{place:?}");
+        stage.reach(fixture).await;
+        assert_eq!(texts(&look(fixture, wanted("q", "bob"), 9).await), ["nine"], "{stage:?}");
         sweep(fixture).await;
-        assert_eq!(waiting(fixture, "q").await.len(), 1, "{place:?}");
-        assert_eq!(texts(&get(fixture, wanted("q", "bob"), 9).await), ["nine"], "{place:?}");
+        assert_eq!(waiting(fixture, "q").await.len(), 1, "{stage:?}");
+        assert_eq!(texts(&get(fixture, wanted("q", "bob"), 9).await), ["nine"], "{stage:?}");
         let told = info(fixture, "q").await;
         assert_eq!(
             (told.messages(), told.bytes, told.dropped, told.done),
             (0, 0, round * 2, round),
-            "{place:?}"
+            "{stage:?}"
         );
     }
 }
@@ -86,34 +86,34 @@ pub async fn a_group_keeps_its_order(fixture: &mut impl Fixture) {
     let limited = QueueSettings { deliveries_max: Some(2), ..QueueSettings::default() };
     make(fixture, "q", limited).await;
     let nack = Settle::Nack { delay_ms: Some(5_000) };
-    for place in Place::ALL {
+    for stage in Stage::ALL {
         for (group, text) in
             [(Some("a"), "a1"), (Some("b"), "b1"), (Some("a"), "a2"), (None, "-"), (Some("b"), "b2")]
         {
             send(fixture, QueueSend { group, ..message("q", text) }).await;
         }
         let held = lease(fixture, wanted("q", "bob"), 9, 60_000).await;
-        assert_eq!(texts(&held), ["a1", "b1", "-"], "{place:?}");
-        place.reach(fixture).await;
-        assert_eq!(look(fixture, wanted("q", "eve"), 9).await, [], "{place:?}");
+        assert_eq!(texts(&held), ["a1", "b1", "-"], "{stage:?}");
+        stage.reach(fixture).await;
+        assert_eq!(look(fixture, wanted("q", "eve"), 9).await, [], "{stage:?}");
         done(fixture, settle(&held[1], Settle::Ack)).await;
         done(fixture, settle(&held[2], Settle::Ack)).await;
-        place.reach(fixture).await;
-        assert_eq!(texts(&lease(fixture, wanted("q", "eve"), 9, 60_000).await), ["b2"], "{place:?}");
+        stage.reach(fixture).await;
+        assert_eq!(texts(&lease(fixture, wanted("q", "eve"), 9, 60_000).await), ["b2"], "{stage:?}");
         // One given back holds up its group while it waits, and goes first.
         done(fixture, settle(&held[0], nack)).await;
-        place.reach(fixture).await;
-        assert_eq!(look(fixture, wanted("q", "eve"), 9).await, [], "{place:?}");
+        stage.reach(fixture).await;
+        assert_eq!(look(fixture, wanted("q", "eve"), 9).await, [], "{stage:?}");
         advance_ms(fixture, 5_000);
         let again = lease_one(fixture, wanted("q", "eve"), 60_000).await;
-        assert_eq!(again.text, "a1", "{place:?}");
+        assert_eq!(again.text, "a1", "{stage:?}");
         // Given up, it lets the next one pass.
         done(fixture, settle(&again, nack)).await;
-        assert_eq!(texts(&look(fixture, wanted("q", "eve"), 9).await), ["a2"], "{place:?}");
-        place.reach(fixture).await;
-        assert_eq!(texts(&get(fixture, wanted("q", "eve"), 9).await), ["a2"], "{place:?}");
+        assert_eq!(texts(&look(fixture, wanted("q", "eve"), 9).await), ["a2"], "{stage:?}");
+        stage.reach(fixture).await;
+        assert_eq!(texts(&get(fixture, wanted("q", "eve"), 9).await), ["a2"], "{stage:?}");
         let left = waiting(fixture, "q").await;
-        assert_eq!(left.len(), 1, "{place:?}");
+        assert_eq!(left.len(), 1, "{stage:?}");
         done(fixture, QueueOp::Remove { queue: "q", id: left[0].delivery.id }).await;
     }
     for n in 0..5 {
@@ -133,32 +133,32 @@ pub async fn a_message_to_everybody_comes_once_to_each(fixture: &mut impl Fixtur
     make_plain(fixture, "q").await;
     register(fixture, &["ada", "bob", "carl", "dora"]).await;
     let to_all = |text| QueueSend { audience: Audience::All, ..message("q", text) };
-    for place in Place::ALL {
+    for stage in Stage::ALL {
         let sent = done(fixture, QueueOp::Send(to_all("news"))).await;
         assert!(
             matches!(sent, QueueOutcome::Sent { copies: 3, duplicate: false, .. }),
-            "{place:?}: {sent:?}"
+            "{stage:?}: {sent:?}"
         );
         register(fixture, &["late"]).await;
-        place.reach(fixture).await;
-        assert_eq!(info(fixture, "q").await.ready, 3, "{place:?}");
+        stage.reach(fixture).await;
+        assert_eq!(info(fixture, "q").await.ready, 3, "{stage:?}");
         for nobody in ["ada", "late"] {
-            assert_eq!(get(fixture, wanted("q", nobody), 9).await, [], "{place:?}: {nobody}");
+            assert_eq!(get(fixture, wanted("q", nobody), 9).await, [], "{stage:?}: {nobody}");
         }
-        assert_eq!(texts(&get(fixture, wanted("q", "bob"), 9).await), ["news"], "{place:?}");
-        assert_eq!(get(fixture, wanted("q", "bob"), 9).await, [], "{place:?}");
+        assert_eq!(texts(&get(fixture, wanted("q", "bob"), 9).await), ["news"], "{stage:?}");
+        assert_eq!(get(fixture, wanted("q", "bob"), 9).await, [], "{stage:?}");
         let held = lease_one(fixture, wanted("q", "carl"), 1_000).await;
-        assert_eq!((held.text.as_str(), held.receiver.as_deref()), ("news", Some("carl")), "{place:?}");
-        place.reach(fixture).await;
+        assert_eq!((held.text.as_str(), held.receiver.as_deref()), ("news", Some("carl")), "{stage:?}");
+        stage.reach(fixture).await;
         done(fixture, settle(&held, Settle::Ack)).await;
-        place.reach(fixture).await;
-        assert_eq!(texts(&look(fixture, wanted("q", "dora"), 9).await), ["news"], "{place:?}");
+        stage.reach(fixture).await;
+        assert_eq!(texts(&look(fixture, wanted("q", "dora"), 9).await), ["news"], "{stage:?}");
         // The last one to wait for goes away, and the message with it.
         done(fixture, QueueOp::Unregister { client: "dora" }).await;
-        place.reach(fixture).await;
+        stage.reach(fixture).await;
         register(fixture, &["dora"]).await;
-        assert_eq!(look(fixture, wanted("q", "dora"), 9).await, [], "{place:?}");
-        assert_eq!(info(fixture, "q").await.messages(), 0, "{place:?}");
+        assert_eq!(look(fixture, wanted("q", "dora"), 9).await, [], "{stage:?}");
+        assert_eq!(info(fixture, "q").await.messages(), 0, "{stage:?}");
         done(fixture, QueueOp::Unregister { client: "late" }).await;
     }
 }
@@ -194,14 +194,14 @@ pub async fn a_look_takes_nothing(fixture: &mut impl Fixture) {
         send(fixture, QueueSend { group, ..message("q", &text) }).await;
         send(fixture, message_for("q", "bob", &text)).await;
     }
-    for place in Place::ALL {
-        place.reach(fixture).await;
+    for stage in Stage::ALL {
+        stage.reach(fixture).await;
         for newest_first in [false, true] {
             let wanted = TakeFilter { newest_first, ..wanted("q", "bob") };
             let seen = look(fixture, wanted, 7).await;
-            assert_eq!(seen.len(), 7, "{place:?}");
-            assert!(seen.iter().all(|one| one.deliveries == 0 && one.leased_until.is_none()), "{place:?}");
-            assert_eq!(look(fixture, wanted, 7).await, seen, "{place:?}");
+            assert_eq!(seen.len(), 7, "{stage:?}");
+            assert!(seen.iter().all(|one| one.deliveries == 0 && one.leased_until.is_none()), "{stage:?}");
+            assert_eq!(look(fixture, wanted, 7).await, seen, "{stage:?}");
         }
     }
     let seen = look(fixture, wanted("q", "bob"), 9).await;

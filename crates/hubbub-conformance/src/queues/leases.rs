@@ -6,7 +6,7 @@ use hubbub_core::queue::{
 use hubbub_core::{QueueOp, QueueOutcome, Refusal};
 
 use super::super::Fixture;
-use super::super::steps::Place;
+use super::super::steps::Stage;
 use super::steps::*;
 
 const ACK: Settle = Settle::Ack;
@@ -14,55 +14,55 @@ const ACK: Settle = Settle::Ack;
 /// A lease hides a message from all others until it is settled.
 pub async fn a_lease_is_one_takers(fixture: &mut impl Fixture) {
     make_plain(fixture, "q").await;
-    for place in Place::ALL {
+    for stage in Stage::ALL {
         send(fixture, message("q", "1")).await;
         send(fixture, message("q", "2")).await;
         let start = now(fixture);
         let held = lease_one(fixture, wanted("q", "bob"), 10_000).await;
-        assert_eq!((held.text.as_str(), held.deliveries), ("1", 1), "{place:?}");
-        assert_eq!(held.leased_until, Some(later(start, 10_000)), "{place:?}");
-        place.reach(fixture).await;
-        assert_eq!(texts(&look(fixture, wanted("q", "eve"), 9).await), ["2"], "{place:?}");
-        assert_eq!(texts(&get(fixture, wanted("q", "bob"), 9).await), ["2"], "{place:?}");
+        assert_eq!((held.text.as_str(), held.deliveries), ("1", 1), "{stage:?}");
+        assert_eq!(held.leased_until, Some(later(start, 10_000)), "{stage:?}");
+        stage.reach(fixture).await;
+        assert_eq!(texts(&look(fixture, wanted("q", "eve"), 9).await), ["2"], "{stage:?}");
+        assert_eq!(texts(&get(fixture, wanted("q", "bob"), 9).await), ["2"], "{stage:?}");
         let acked = done(fixture, settle(&held, ACK)).await;
-        assert_eq!(acked, settled(None), "{place:?}");
-        assert_eq!(refused(fixture, settle(&held, ACK)).await, Refusal::StaleReceipt, "{place:?}");
-        place.reach(fixture).await;
+        assert_eq!(acked, settled(None), "{stage:?}");
+        assert_eq!(refused(fixture, settle(&held, ACK)).await, Refusal::StaleReceipt, "{stage:?}");
+        stage.reach(fixture).await;
         advance_ms(fixture, 20_000);
-        assert_eq!(waiting(fixture, "q").await, [], "{place:?}");
+        assert_eq!(waiting(fixture, "q").await, [], "{stage:?}");
     }
     let told = info(fixture, "q").await;
     assert_eq!((told.sent, told.done, told.leased), (8, 8, 0));
 }
 
-/// A lease that ran out returns the message, in its old place, and makes the receipt stale.
+/// A lease that ran out returns the message, at its old position, and makes the receipt stale.
 pub async fn a_lease_that_ran_out_returns_the_message(fixture: &mut impl Fixture) {
     make_plain(fixture, "q").await;
-    for place in Place::ALL {
+    for stage in Stage::ALL {
         send(fixture, message("q", "1")).await;
         send(fixture, message("q", "2")).await;
         let held = lease_one(fixture, wanted("q", "bob"), 10_000).await;
         advance_ms(fixture, 4_000);
-        place.reach(fixture).await;
+        stage.reach(fixture).await;
         advance_ms(fixture, 5_999);
-        assert_eq!(texts(&look(fixture, wanted("q", "eve"), 9).await), ["2"], "{place:?}");
+        assert_eq!(texts(&look(fixture, wanted("q", "eve"), 9).await), ["2"], "{stage:?}");
         let due = fixture.store().queue_due_in().unwrap();
-        assert!(due.as_micros() <= 1_000, "{place:?}: {due:?}");
+        assert!(due.as_micros() <= 1_000, "{stage:?}: {due:?}");
         advance_ms(fixture, 1);
-        assert_eq!(texts(&look(fixture, wanted("q", "eve"), 9).await), ["1", "2"], "{place:?}");
-        assert!(sweep(fixture).await.iter().any(|queue| &**queue == "q"), "{place:?}");
+        assert_eq!(texts(&look(fixture, wanted("q", "eve"), 9).await), ["1", "2"], "{stage:?}");
+        assert!(sweep(fixture).await.iter().any(|queue| &**queue == "q"), "{stage:?}");
         for how in [ACK, Settle::Nack { delay_ms: None }, Settle::Extend { lease_ms: None }] {
             assert_eq!(
                 refused(fixture, settle(&held, how)).await,
                 Refusal::StaleReceipt,
-                "{place:?} {how:?}"
+                "{stage:?} {how:?}"
             );
         }
         let again = lease_one(fixture, wanted("q", "eve"), 10_000).await;
-        assert_eq!((again.id, again.deliveries), (held.id, 2), "{place:?}");
-        assert_eq!(refused(fixture, settle(&held, ACK)).await, Refusal::StaleReceipt, "{place:?}");
-        place.reach(fixture).await;
-        assert_eq!(refused(fixture, settle(&held, ACK)).await, Refusal::StaleReceipt, "{place:?}");
+        assert_eq!((again.id, again.deliveries), (held.id, 2), "{stage:?}");
+        assert_eq!(refused(fixture, settle(&held, ACK)).await, Refusal::StaleReceipt, "{stage:?}");
+        stage.reach(fixture).await;
+        assert_eq!(refused(fixture, settle(&held, ACK)).await, Refusal::StaleReceipt, "{stage:?}");
         done(fixture, settle(&again, ACK)).await;
         get(fixture, wanted("q", "bob"), 1).await;
     }
@@ -72,22 +72,22 @@ pub async fn a_lease_that_ran_out_returns_the_message(fixture: &mut impl Fixture
 pub async fn a_lease_is_extended(fixture: &mut impl Fixture) {
     let settings = QueueSettings { lease_ms: Some(3_000), ..QueueSettings::default() };
     make(fixture, "q", settings).await;
-    for place in Place::ALL {
+    for stage in Stage::ALL {
         send(fixture, message("q", "1")).await;
         let held = lease_one(fixture, wanted("q", "bob"), 10_000).await;
         advance_ms(fixture, 9_000);
         let start = now(fixture);
         let longer = done(fixture, settle(&held, Settle::Extend { lease_ms: Some(20_000) })).await;
-        assert_eq!(longer, settled(Some(later(start, 20_000))), "{place:?}");
-        place.reach(fixture).await;
+        assert_eq!(longer, settled(Some(later(start, 20_000))), "{stage:?}");
+        stage.reach(fixture).await;
         advance_ms(fixture, 19_999);
-        assert_eq!(look(fixture, wanted("q", "bob"), 9).await, [], "{place:?}");
+        assert_eq!(look(fixture, wanted("q", "bob"), 9).await, [], "{stage:?}");
         let start = now(fixture);
         let default = done(fixture, settle(&held, Settle::Extend { lease_ms: None })).await;
-        assert_eq!(default, settled(Some(later(start, 3_000))), "{place:?}");
-        place.reach(fixture).await;
+        assert_eq!(default, settled(Some(later(start, 3_000))), "{stage:?}");
+        stage.reach(fixture).await;
         advance_ms(fixture, 3_000);
-        assert_eq!(texts(&get(fixture, wanted("q", "bob"), 9).await), ["1"], "{place:?}");
+        assert_eq!(texts(&get(fixture, wanted("q", "bob"), 9).await), ["1"], "{stage:?}");
     }
 }
 
@@ -98,32 +98,32 @@ pub async fn what_is_given_back_waits_again(fixture: &mut impl Fixture) {
         QueueSettings { backoff_ms: Some(1_000), backoff_max_ms: Some(3_000), ..QueueSettings::default() };
     make(fixture, "slow", backing_off).await;
     let nack = |delay_ms| Settle::Nack { delay_ms };
-    for place in Place::ALL {
+    for stage in Stage::ALL {
         send(fixture, message("plain", "1")).await;
         let held = lease_one(fixture, wanted("plain", "bob"), 10_000).await;
         done(fixture, settle(&held, nack(None))).await;
-        place.reach(fixture).await;
-        assert_eq!(refused(fixture, settle(&held, ACK)).await, Refusal::StaleReceipt, "{place:?}");
+        stage.reach(fixture).await;
+        assert_eq!(refused(fixture, settle(&held, ACK)).await, Refusal::StaleReceipt, "{stage:?}");
         let held = lease_one(fixture, wanted("plain", "bob"), 10_000).await;
-        assert_eq!(held.deliveries, 2, "{place:?}");
+        assert_eq!(held.deliveries, 2, "{stage:?}");
         let start = now(fixture);
         let told = done(fixture, settle(&held, nack(Some(5_000)))).await;
-        assert_eq!(told, settled(Some(later(start, 5_000))), "{place:?}");
-        place.reach(fixture).await;
+        assert_eq!(told, settled(Some(later(start, 5_000))), "{stage:?}");
+        stage.reach(fixture).await;
         advance_ms(fixture, 4_999);
-        assert_eq!(look(fixture, wanted("plain", "bob"), 9).await, [], "{place:?}");
+        assert_eq!(look(fixture, wanted("plain", "bob"), 9).await, [], "{stage:?}");
         advance_ms(fixture, 1);
-        assert_eq!(get(fixture, wanted("plain", "bob"), 9).await.len(), 1, "{place:?}");
+        assert_eq!(get(fixture, wanted("plain", "bob"), 9).await.len(), 1, "{stage:?}");
 
         send(fixture, message("slow", "1")).await;
         for wait in [1_000, 2_000, 3_000, 3_000] {
             let held = lease_one(fixture, wanted("slow", "bob"), 10_000).await;
             done(fixture, settle(&held, nack(None))).await;
             advance_ms(fixture, wait - 1);
-            assert_eq!(look(fixture, wanted("slow", "bob"), 9).await, [], "{place:?}: {wait}");
+            assert_eq!(look(fixture, wanted("slow", "bob"), 9).await, [], "{stage:?}: {wait}");
             advance_ms(fixture, 1);
         }
-        assert_eq!(get(fixture, wanted("slow", "bob"), 9).await.len(), 1, "{place:?}");
+        assert_eq!(get(fixture, wanted("slow", "bob"), 9).await.len(), 1, "{stage:?}");
     }
 }
 
@@ -132,47 +132,47 @@ pub async fn poison_goes_to_the_dead_letter_queue(fixture: &mut impl Fixture) {
     let limited = QueueSettings { deliveries_max: Some(2), ..QueueSettings::default() };
     make(fixture, "q", limited).await;
     assert!(info(fixture, "q.dead").await.is_dead_letter && !info(fixture, "q").await.is_dead_letter);
-    for place in Place::ALL {
+    for stage in Stage::ALL {
         let poison = send(fixture, message("q", "poison")).await;
         send(fixture, message("q", "good")).await;
         for _ in 0..2 {
             let held = lease_one(fixture, wanted("q", "bob"), 10_000).await;
-            assert_eq!(held.id, poison, "{place:?}");
+            assert_eq!(held.id, poison, "{stage:?}");
             done(fixture, settle(&held, Settle::Nack { delay_ms: None })).await;
         }
-        place.reach(fixture).await;
-        assert_eq!(texts(&get(fixture, wanted("q", "bob"), 9).await), ["good"], "{place:?}");
+        stage.reach(fixture).await;
+        assert_eq!(texts(&get(fixture, wanted("q", "bob"), 9).await), ["good"], "{stage:?}");
         send(fixture, message("q", "lost")).await;
         for _ in 0..2 {
-            assert_eq!(lease_one(fixture, wanted("q", "bob"), 1_000).await.text, "lost", "{place:?}");
+            assert_eq!(lease_one(fixture, wanted("q", "bob"), 1_000).await.text, "lost", "{stage:?}");
             advance_ms(fixture, 1_000);
         }
-        assert_eq!(get(fixture, wanted("q", "bob"), 9).await, [], "{place:?}: a third delivery");
-        place.reach(fixture).await;
+        assert_eq!(get(fixture, wanted("q", "bob"), 9).await, [], "{stage:?}: a third delivery");
+        stage.reach(fixture).await;
         sweep(fixture).await;
-        place.reach(fixture).await;
+        stage.reach(fixture).await;
         let dead = look(fixture, wanted("q.dead", "doctor"), 9).await;
-        assert_eq!(texts(&dead), ["poison", "lost"], "{place:?}");
+        assert_eq!(texts(&dead), ["poison", "lost"], "{stage:?}");
         let why: Vec<_> = dead.iter().map(|one| one.dead.clone().unwrap()).collect();
-        assert!(why.iter().all(|why| &*why.origin == "q" && why.deliveries == 2), "{place:?}: {why:?}");
+        assert!(why.iter().all(|why| &*why.origin == "q" && why.deliveries == 2), "{stage:?}: {why:?}");
         let reasons: Vec<_> = why.iter().map(|why| why.reason).collect();
-        assert_eq!(reasons, [DeadReason::Rejected, DeadReason::LeaseExpired], "{place:?}");
-        assert_eq!(info(fixture, "q").await.messages(), 0, "{place:?}");
+        assert_eq!(reasons, [DeadReason::Rejected, DeadReason::LeaseExpired], "{stage:?}");
+        assert_eq!(info(fixture, "q").await.messages(), 0, "{stage:?}");
 
         let moved = done(fixture, QueueOp::Redrive { queue: "q.dead", id: Some(dead[1].id) }).await;
         let expected = QueueOutcome::Redriven { messages: 1, more: false, ready: Box::new(["q".into()]) };
-        assert_eq!(moved, expected, "{place:?}");
-        place.reach(fixture).await;
+        assert_eq!(moved, expected, "{stage:?}");
+        stage.reach(fixture).await;
         let again = lease_one(fixture, wanted("q", "bob"), 1_000).await;
-        assert_eq!((again.text.as_str(), again.deliveries, again.dead), ("lost", 1, None), "{place:?}");
+        assert_eq!((again.text.as_str(), again.deliveries, again.dead), ("lost", 1, None), "{stage:?}");
         done(fixture, QueueOp::Remove { queue: "q", id: again.id }).await;
         let moved = done(fixture, QueueOp::Redrive { queue: "q.dead", id: None }).await;
         assert!(
             matches!(moved, QueueOutcome::Redriven { messages: 1, more: false, .. }),
-            "{place:?}: {moved:?}"
+            "{stage:?}: {moved:?}"
         );
-        assert_eq!(texts(&get(fixture, wanted("q", "bob"), 9).await), ["poison"], "{place:?}");
-        assert_eq!(info(fixture, "q.dead").await.messages(), 0, "{place:?}");
+        assert_eq!(texts(&get(fixture, wanted("q", "bob"), 9).await), ["poison"], "{stage:?}");
+        assert_eq!(info(fixture, "q.dead").await.messages(), 0, "{stage:?}");
     }
     assert_eq!(info(fixture, "q").await.dead, 8);
 }
@@ -180,7 +180,7 @@ pub async fn poison_goes_to_the_dead_letter_queue(fixture: &mut impl Fixture) {
 /// Receipts count on wherever a message goes, over restarts, too: each is good for its own delivery and for no other.
 pub async fn a_receipt_names_one_delivery(fixture: &mut impl Fixture) {
     let epoch = epoch_number(&fixture.store().epoch());
-    for place in Place::ALL {
+    for stage in Stage::ALL {
         let settings = || QueueSettings { deliveries_max: Some(2), ..QueueSettings::default() };
         make(fixture, "q", settings()).await;
         let id = send(fixture, message("q", "1")).await;
@@ -189,18 +189,18 @@ pub async fn a_receipt_names_one_delivery(fixture: &mut impl Fixture) {
             let from_dead_letters = queue == "q" && held.last().is_some_and(|last| &*last.queue == "q.dead");
             if from_dead_letters {
                 done(fixture, QueueOp::Redrive { queue: "q.dead", id: None }).await;
-                place.reach(fixture).await;
+                stage.reach(fixture).await;
             }
             let next = lease_one(fixture, wanted(queue, "bob"), 10_000).await;
             let delivery = held.len() as u64 + 1;
-            assert_eq!(next.receipt, Some(LeaseReceipt { id, delivery, epoch }), "{place:?}");
+            assert_eq!(next.receipt, Some(LeaseReceipt { id, delivery, epoch }), "{stage:?}");
             for old in &held {
                 for queue in ["q", "q.dead"] {
                     let ack = QueueOp::Settle { queue, receipt: old.receipt.unwrap(), how: ACK };
-                    assert_eq!(refused(fixture, ack).await, Refusal::StaleReceipt, "{place:?}: {old:?}");
+                    assert_eq!(refused(fixture, ack).await, Refusal::StaleReceipt, "{stage:?}: {old:?}");
                 }
             }
-            place.reach(fixture).await;
+            stage.reach(fixture).await;
             if delivery < 7 {
                 done(fixture, settle(&next, Settle::Nack { delay_ms: Some(0) })).await;
             }
@@ -214,10 +214,10 @@ pub async fn a_receipt_names_one_delivery(fixture: &mut impl Fixture) {
             LeaseReceipt { id, delivery: delivery + 1, epoch },
         ] {
             let ack = QueueOp::Settle { queue: "q", receipt, how: ACK };
-            assert_eq!(refused(fixture, ack).await, Refusal::StaleReceipt, "{place:?}: {receipt:?}");
+            assert_eq!(refused(fixture, ack).await, Refusal::StaleReceipt, "{stage:?}: {receipt:?}");
         }
         let shown = waiting(fixture, "q").await;
-        assert_eq!(shown[0].delivery.receipt, None, "{place:?}: it belongs to the taker alone");
+        assert_eq!(shown[0].delivery.receipt, None, "{stage:?}: it belongs to the taker alone");
         done(fixture, settle(&last, ACK)).await;
         for queue in ["q", "q.dead"] {
             done(fixture, QueueOp::Delete { queue, force: true }).await;
@@ -242,15 +242,15 @@ pub async fn dead_letters_can_share_a_queue(fixture: &mut impl Fixture) {
         assert_eq!(gone, settled(None));
     }
     done(fixture, QueueOp::Delete { queue: "a", force: false }).await;
-    for place in Place::ALL {
-        place.reach(fixture).await;
+    for stage in Stage::ALL {
+        stage.reach(fixture).await;
         let all = waiting(fixture, "morgue").await;
         let origins: Vec<_> =
             all.iter().map(|one| one.delivery.dead.as_ref().unwrap().origin.to_string()).collect();
-        assert_eq!(origins, ["a", "b"], "{place:?}");
-        assert_eq!(texts(&look(fixture, wanted("morgue", "eve"), 9).await), ["b"], "{place:?}: still eve's");
+        assert_eq!(origins, ["a", "b"], "{stage:?}");
+        assert_eq!(texts(&look(fixture, wanted("morgue", "eve"), 9).await), ["b"], "{stage:?}: still eve's");
         let anybody = TakeFilter { receiver: None, ..wanted("morgue", "eve") };
-        assert_eq!(look(fixture, anybody, 9).await, [], "{place:?}");
+        assert_eq!(look(fixture, anybody, 9).await, [], "{stage:?}");
     }
     let moved = done(fixture, QueueOp::Redrive { queue: "morgue", id: None }).await;
     assert!(matches!(moved, QueueOutcome::Redriven { messages: 1, more: false, .. }), "{moved:?}");

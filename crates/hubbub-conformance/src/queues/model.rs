@@ -116,8 +116,8 @@ impl Model {
                 QueueOutcome::Settled { until, ready: Box::default() }
             }
             QueueOp::Remove { queue, id } => {
-                let place = self.place(queue, id).ok_or(Refusal::UnknownMessage)?;
-                self.messages.remove(place);
+                let index = self.position(queue, id).ok_or(Refusal::UnknownMessage)?;
+                self.messages.remove(index);
                 QueueOutcome::Deleted { messages: 1, ready: Box::default() }
             }
             QueueOp::Redrive { queue, id } => self.redrive(queue, id),
@@ -288,12 +288,12 @@ impl Model {
         while taken.len() < take.max
             && let Some(id) = self.takeable(&take.wanted, now).first().copied()
         {
-            let Some(place) = self.messages.iter().position(|message| message.id == id) else { break };
+            let Some(index) = self.messages.iter().position(|message| message.id == id) else { break };
             taken.push(id);
             match take.how {
-                TakeHow::Away => drop(self.messages.remove(place)),
+                TakeHow::Away => drop(self.messages.remove(index)),
                 TakeHow::Lease { lease_ms } => {
-                    let message = &mut self.messages[place];
+                    let message = &mut self.messages[index];
                     message.state = State::Leased(now + micros(lease_ms.unwrap_or(LEASE_MS)));
                     message.deliveries += 1;
                     message.leases += 1;
@@ -314,7 +314,7 @@ impl Model {
             .for_each(|one| to.clone_into(&mut one.sender));
     }
 
-    fn place(&self, queue: &str, id: u64) -> Option<usize> {
+    fn position(&self, queue: &str, id: u64) -> Option<usize> {
         self.messages.iter().position(|message| message.id == id && message.queue == queue)
     }
 
@@ -325,16 +325,16 @@ impl Model {
         how: Settle,
         now: i64,
     ) -> Result<Option<i64>, Refusal> {
-        let place = self.place(queue, receipt.id).ok_or(Refusal::StaleReceipt)?;
+        let index = self.position(queue, receipt.id).ok_or(Refusal::StaleReceipt)?;
         let settings = self.queues[queue].clone();
-        let is_its = self.receipt(&self.messages[place]) == receipt;
-        let message = &mut self.messages[place];
+        let is_its = self.receipt(&self.messages[index]) == receipt;
+        let message = &mut self.messages[index];
         if !is_its || !matches!(message.state, State::Leased(_)) {
             return Err(Refusal::StaleReceipt);
         }
         match how {
             Settle::Ack => {
-                self.messages.remove(place);
+                self.messages.remove(index);
                 Ok(None)
             }
             Settle::Extend { lease_ms } => {
@@ -345,7 +345,7 @@ impl Model {
             Settle::Nack { .. }
                 if settings.deliveries_max.is_some_and(|max| max > 0 && message.deliveries >= max) =>
             {
-                self.bury(place, DeadReason::Rejected);
+                self.dead_letter(index, DeadReason::Rejected);
                 Ok(None)
             }
             Settle::Nack { delay_ms } => {
@@ -358,15 +358,15 @@ impl Model {
         }
     }
 
-    fn bury(&mut self, place: usize, reason: DeadReason) {
-        let message = &mut self.messages[place];
+    fn dead_letter(&mut self, index: usize, reason: DeadReason) {
+        let message = &mut self.messages[index];
         message.dead = Some((message.queue.clone(), reason, message.deliveries));
         message.queue.push_str(DEAD_LETTER_SUFFIX);
         message.state = State::Ready;
         message.deliveries = 0;
         message.expires = None;
         if !self.queues.contains_key(&message.queue) {
-            self.messages.remove(place);
+            self.messages.remove(index);
         }
     }
 
@@ -397,11 +397,11 @@ impl Model {
             message.expires.is_none_or(|expires| expires > now) || matches!(message.state, State::Leased(_))
         });
         self.known.note_gone(&self.messages, now);
-        while let Some(place) = self.messages.iter().position(|message| {
+        while let Some(index) = self.messages.iter().position(|message| {
             let max = self.queues[&message.queue].deliveries_max.unwrap_or(0);
             message.state == State::Ready && max > 0 && message.deliveries >= max
         }) {
-            self.bury(place, DeadReason::LeaseExpired);
+            self.dead_letter(index, DeadReason::LeaseExpired);
         }
     }
 }

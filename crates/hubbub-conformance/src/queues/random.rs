@@ -51,7 +51,7 @@ pub async fn run(fixture: &mut impl Fixture, seed: u64, steps: u64) {
                 sweep(fixture).await;
                 model.sweep(now(fixture).as_micros());
             }
-            17 | 18 => fixture.settle().await,
+            17 | 18 => fixture.seal_all().await,
             _ => fixture.restart(true).await,
         }
         if step % 10 == 9 {

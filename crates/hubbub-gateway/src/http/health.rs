@@ -185,6 +185,6 @@ pub(super) async fn live(_: Call) -> Answer {
 
 pub(super) fn metrics(gateway: &Arc<Gateway>) -> Answer {
     gateway.keys.measure();
-    let text = gateway.metrics.render(&gateway.store);
+    let text = gateway.metrics.render(&*gateway.store);
     Ok(respond(StatusCode::OK, "application/openmetrics-text; version=1.0.0; charset=utf-8", text))
 }

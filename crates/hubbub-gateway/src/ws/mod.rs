@@ -24,7 +24,7 @@ use bytes::Bytes;
 use http_body_util::{Either, Full};
 use hubbub_core::{ErrorCode, Message, ReadMark};
 use hubbub_pipeline::Waiter;
-use hubbub_pipeline::hub::{Encode, Notice};
+use hubbub_pipeline::hub::{FrameEncoder, Notice};
 use hubbub_ws::{handshake, write};
 use hyper::body::Incoming;
 use hyper::header::{
@@ -48,7 +48,7 @@ pub(crate) use close::CLOSE_CODES;
 use protocol::{Dialect, WebSocket};
 
 /// Encodes what happens in a room for the hub, as frames of `/v1/ws`.
-pub const ENCODE: Encode = Encode { message: encode_live, notice: encode_notice };
+pub const ENCODE: FrameEncoder = FrameEncoder { message: encode_live, notice: encode_notice };
 
 fn encode_notice(notice: &Notice<'_>, out: &mut Vec<u8>) {
     let start = write::begin_text(out);

@@ -13,7 +13,10 @@ fn ops(room: &str, ids: &[String]) -> OpBatch {
 
 fn batcher(ops: usize, cap: usize) -> Batcher {
     let limits = QueueLimits { ops, bytes: usize::MAX };
-    Batcher::new(limits, BatchTuning::default(), BatchCap { ops: cap, bytes: usize::MAX })
+    Batcher::new(
+        LogOptions { queue: limits, ..LogOptions::default() },
+        BatchCap { ops: cap, bytes: usize::MAX },
+    )
 }
 
 fn names(prefix: &str, count: usize) -> Vec<String> {

@@ -15,7 +15,6 @@ pub struct Waiter {
     waker: AtomicWaker,
     /// Number of the last chunk whose wake list contains it, so that each list has it once.
     listed: AtomicU64,
-    /// Its index in that list.
     listed_at: AtomicUsize,
     /// Only for a sender with several unanswered submissions, whose order must survive a failure.
     order: Option<SenderOrder>,
@@ -44,7 +43,7 @@ impl Waiter {
     /// Call when the sender sees that a ticket failed: later submissions may be stored again. Returns the lanes in which
     /// messages failed since the last call, so that the sender can refuse messages that it received but did not submit.
     pub fn acknowledge_failure(&self, failed: &Ticket) -> Vec<SendLane> {
-        self.order.as_ref().map(|order| order.acknowledge(failed.batch_number())).unwrap_or_default()
+        self.order.as_ref().map(|order| order.acknowledge(failed.batch.number)).unwrap_or_default()
     }
 
     /// Registers the current task to be woken. Call before polling tickets.

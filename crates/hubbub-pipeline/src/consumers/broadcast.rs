@@ -4,11 +4,8 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use hubbub_core::queue::Freed;
-
 use super::{State, WaitingConsumers, Wakeup, accepts_sender};
 
-/// Consumers woken in one step.
 const STEP_CONSUMERS: usize = 256;
 
 /// The consumers of one queue that are still to be woken. Those that register later need no wakeup: their take begins
@@ -18,9 +15,7 @@ struct Broadcast {
     queue: Arc<str>,
     /// Only consumers that accept this sender; empty = all.
     sender: Arc<str>,
-    /// Number of the last consumer that was woken.
     after: u64,
-    /// Number of the last consumer to wake.
     upto: u64,
 }
 
@@ -53,7 +48,6 @@ impl State {
         self.step(Broadcast { queue: queue.into(), sender: sender.into(), after: 0, upto })
     }
 
-    /// Advances one pending broadcast by a step. Returns whether any is left.
     fn wake_more(&mut self) -> bool {
         if let Some(broadcast) = self.broadcasts.0.pop_front() {
             self.step(broadcast);
@@ -65,11 +59,10 @@ impl State {
     fn step(&mut self, mut broadcast: Broadcast) -> bool {
         let Broadcast { queue, sender, after, upto } = &broadcast;
         let numbers = self.idle.range(queue, (*after, *upto), STEP_CONSUMERS);
-        let message = Freed { queue: queue.clone(), id: 0, sender: sender.clone(), receiver: None };
         for number in &numbers {
             let filter = self.waiting.get(number).map(|consumer| &consumer.filter);
             if sender.is_empty() || filter.is_some_and(|filter| accepts_sender(filter, sender)) {
-                self.wake(*number, Wakeup { message: message.clone(), is_broadcast: true });
+                self.wake(*number, Wakeup::Broadcast);
             }
         }
         match numbers.last() {

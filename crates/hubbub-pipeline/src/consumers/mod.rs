@@ -37,12 +37,12 @@ pub(crate) use broadcast::wake_remaining;
 use index::ConsumerIndex;
 pub(crate) use poll::poll_store;
 
-/// Why a consumer was woken: a message that is available now.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Wakeup {
-    message: Freed,
-    /// Whether every consumer of the queue gets a wakeup of its own: then none is passed on.
-    is_broadcast: bool,
+enum Wakeup {
+    /// This message is available.
+    Message(Freed),
+    /// Every consumer of the queue got a wakeup of its own: none is passed on.
+    Broadcast,
 }
 
 #[derive(Debug)]
@@ -83,7 +83,6 @@ pub struct WaiterHandle {
 }
 
 impl WaitingConsumers {
-    /// An empty registry.
     pub(crate) fn new(metrics: Arc<Metrics>) -> Self {
         Self { metrics, ..Self::default() }
     }
@@ -171,25 +170,22 @@ impl State {
             Audience::All => return self.wake_all(send.queue, send.sender),
         };
         let message = Freed { queue: send.queue.into(), id, sender: send.sender.into(), receiver };
-        self.wake_first(Wakeup { message, is_broadcast: false });
+        self.wake_first(message);
         true
     }
 
     fn wake_for_freed(&mut self, messages: &[Freed]) {
-        for message in messages {
-            self.wake_first(Wakeup { message: message.clone(), is_broadcast: false });
-        }
+        messages.iter().for_each(|message| self.wake_first(message.clone()));
     }
 
     /// Wakes the first idle consumer that matches the message. Those woken already will try anyway.
-    fn wake_first(&mut self, wakeup: Wakeup) {
-        let message = &wakeup.message;
+    fn wake_first(&mut self, message: Freed) {
         let accepts = |number| {
             let filter = self.waiting.get(&number).map(|consumer| &consumer.filter);
             filter.is_some_and(|filter| accepts_sender(filter, &message.sender))
         };
         if let Some(number) = self.idle.first(&message.queue, message.receiver.as_deref(), accepts) {
-            self.wake(number, wakeup);
+            self.wake(number, Wakeup::Message(message));
         }
     }
 
@@ -202,8 +198,8 @@ impl State {
     }
 
     fn pass_on(&mut self, wakeup: Option<Wakeup>) {
-        if let Some(wakeup) = wakeup.filter(|wakeup| !wakeup.is_broadcast) {
-            self.wake_first(wakeup);
+        if let Some(Wakeup::Message(message)) = wakeup {
+            self.wake_first(message);
         }
     }
 }
@@ -239,7 +235,7 @@ impl WaiterHandle {
         let Some(consumer) = state.waiting.get_mut(&self.number) else { return };
         for id in ids {
             for wakeup in [&mut consumer.wakeup, &mut consumer.attempt] {
-                wakeup.take_if(|wakeup| wakeup.message.id == id);
+                wakeup.take_if(|wakeup| matches!(wakeup, Wakeup::Message(message) if message.id == id));
             }
         }
     }

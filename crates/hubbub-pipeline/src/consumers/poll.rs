@@ -4,40 +4,26 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use hubbub_core::queue::{Freed, WaitFilter};
-use hubbub_core::store::Store;
+use hubbub_core::queue::WaitFilter;
+use hubbub_core::store::{ReadError, Store};
 
 use super::{WaitingConsumers, Wakeup};
 
-/// Pause between two polls.
 const POLL_INTERVAL: Duration = Duration::from_millis(250);
-/// Pause after a failed poll.
 const RETRY_PAUSE: Duration = Duration::from_secs(2);
-/// Filters in one query.
 const FILTERS_MAX: usize = 1_000;
 /// Consumers with the same filter that one poll wakes: the store does not say how many messages match.
 const WOKEN_PER_FILTER_MAX: usize = 8;
 
-/// Polls until the task is aborted.
 pub(crate) async fn poll_store(consumers: Arc<WaitingConsumers>, store: Arc<dyn Store>) {
     loop {
         tokio::time::sleep(POLL_INTERVAL).await;
         let idle: Vec<(WaitFilter, Vec<u64>)> = consumers.idle_by_filter().into_iter().collect();
         for chunk in idle.chunks(FILTERS_MAX) {
-            let filters = chunk.iter().map(|(filter, _)| filter.clone()).collect();
-            match store.matching_filters(filters).await {
-                Ok(matching) => {
-                    let matching = matching.iter().filter_map(|index| chunk.get(*index));
-                    let numbers = matching.flat_map(|(_, numbers)| numbers.iter().take(WOKEN_PER_FILTER_MAX));
-                    consumers.wake_idle(numbers);
-                }
-                Err(error) => {
-                    tracing::debug!(
-                        "polling for waiting consumers failed: {error}; retrying in {} s",
-                        RETRY_PAUSE.as_secs()
-                    );
-                    tokio::time::sleep(RETRY_PAUSE).await;
-                }
+            if let Err(error) = consumers.wake_matching(chunk, &*store).await {
+                let pause = RETRY_PAUSE.as_secs();
+                tracing::debug!("polling for waiting consumers failed: {error}; retrying in {pause} s");
+                tokio::time::sleep(RETRY_PAUSE).await;
             }
         }
     }
@@ -59,14 +45,26 @@ impl WaitingConsumers {
         idle
     }
 
+    /// Wakes the consumers for whose filter the store has a message.
+    async fn wake_matching(
+        &self,
+        idle: &[(WaitFilter, Vec<u64>)],
+        store: &dyn Store,
+    ) -> Result<(), ReadError> {
+        let filters = idle.iter().map(|(filter, _)| filter.clone()).collect();
+        let matching = store.matching_filters(filters).await?;
+        let matching = matching.iter().filter_map(|index| idle.get(*index));
+        self.wake_idle(matching.flat_map(|(_, numbers)| numbers.iter().take(WOKEN_PER_FILTER_MAX)));
+        Ok(())
+    }
+
     /// Wakes those of the consumers that are still registered and idle. These wakeups are not passed on: the next poll
     /// finds the message again.
     fn wake_idle<'a>(&self, numbers: impl Iterator<Item = &'a u64>) {
         let mut state = self.state.lock();
         for number in numbers {
             if state.waiting.get(number).is_some_and(|consumer| consumer.wakeup.is_none()) {
-                let message = Freed { queue: "".into(), id: 0, sender: "".into(), receiver: None };
-                state.wake(*number, Wakeup { message, is_broadcast: true });
+                state.wake(*number, Wakeup::Broadcast);
             }
         }
     }

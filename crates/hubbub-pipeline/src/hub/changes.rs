@@ -6,11 +6,10 @@ use futures_util::future::join_all;
 use hubbub_core::store::{Access, ReadError};
 use hubbub_core::{Change, Outcome, RoomChange, RoomId, UserId};
 
-use super::encoded::PublishProgress;
-use super::outbox::{Delivery, Outbox};
+use super::channel::{Channel, Subscriber};
+use super::outbox::Delivery;
 use super::{Hub, Notice, QueryAccess};
 
-/// Concurrent queries for users' access.
 const QUERIES_MAX: usize = 256;
 
 impl Hub {
@@ -22,9 +21,9 @@ impl Hub {
     ) {
         match (change.what, outcome) {
             (RoomChange::MarkRead { room, user, .. }, Outcome::Read(mark)) if mark.moved => {
-                let run = self.notice_run(&Notice::Read { room, user, mark: *mark });
+                let chunk = self.encode_notice(&Notice::Read { room, user, mark: *mark });
                 self.sockets.each(user, false, |outbox| {
-                    outbox.push(Delivery::EncodedChunk(run.chunk_after(0)));
+                    outbox.push(Delivery::EncodedChunk(chunk.clone()));
                 });
             }
             (RoomChange::AddMember { room, user }, Outcome::Changed { changed: true }) => {
@@ -32,13 +31,11 @@ impl Hub {
                 self.announce(room, user, access).await;
             }
             (RoomChange::RemoveMember { room, user }, Outcome::Changed { changed: true }) => {
-                self.end(room, |other| other.is_some_and(|other| other.as_str() == user));
+                self.end(room, |subscriber| subscriber.is_of(user));
             }
             (RoomChange::DeleteRoom { room }, Outcome::Changed { changed: true }) => {
                 // Later subscribers start from an empty room.
-                self.with_channel(room, |channel| {
-                    (channel.published, channel.changes) = (PublishProgress::default(), None)
-                });
+                self.with_channel(room, Channel::reset);
                 self.end(room, |_| true);
             }
             (RoomChange::PutRoom { room, settings }, Outcome::Room { created }) => {
@@ -58,18 +55,17 @@ impl Hub {
 
     /// Drops held messages, which may be the erased user's, and at the end the user's subscriptions.
     fn erase(&self, user: &str, has_messages: bool, has_left: bool) {
-        let is_theirs = |other: Option<&UserId>| other.is_some_and(|other| other.as_str() == user);
         for shard in &self.shards {
             let mut left = Vec::new();
             for (room, channel) in shard.lock().iter_mut() {
                 if has_messages {
                     channel.drop_held(room.as_str());
                 }
-                if has_left && channel.users().iter().any(|other| is_theirs(Some(other))) {
+                if has_left && channel.subscribers.iter().any(|subscriber| subscriber.is_of(user)) {
                     left.push(room.clone());
                 }
             }
-            left.iter().for_each(|room| self.end(room.as_str(), is_theirs));
+            left.iter().for_each(|room| self.end(room.as_str(), |subscriber| subscriber.is_of(user)));
         }
     }
 
@@ -90,7 +86,7 @@ impl Hub {
             // Removed again meanwhile.
             Ok(_) => {}
             // The starting position is unknown. The client reconnects and queries it again.
-            Err(_) => self.sockets.each(user, true, Outbox::cut),
+            Err(_) => self.sockets.each(user, true, |outbox| outbox.cut()),
         }
     }
 
@@ -98,60 +94,47 @@ impl Hub {
     async fn end_outsiders(&self, room: &str, access: &QueryAccess<'_>) {
         let Ok(id) = RoomId::new(room) else { return };
         let users = self.with_channel(room, |channel| channel.users()).unwrap_or_default();
-        let mut outsiders = HashSet::new();
-        for (user, access) in query_access(&id, users, access).await {
-            if !matches!(access, Ok(Access::Member { .. })) {
-                outsiders.insert(user);
-            }
-        }
-        self.end(room, |user| user.is_some_and(|user| outsiders.contains(user)));
+        // Whoever is not known to be a member ends, too.
+        let _ =
+            self.end_removed(&id, users, access, |access| !matches!(access, Ok(Access::Member { .. }))).await;
     }
 
-    /// Ends the subscriptions of those of `users` who are not members. Fails if any query failed.
+    /// Ends the subscriptions of those of `users` whose access `is_over`. Fails if any query failed.
     pub(super) async fn end_removed(
         &self,
         room: &RoomId,
         users: HashSet<UserId>,
         access: &QueryAccess<'_>,
+        is_over: impl Fn(&Result<Access, ReadError>) -> bool,
     ) -> Result<(), ReadError> {
         let (mut removed, mut done) = (HashSet::new(), Ok(()));
         for (user, access) in query_access(room, users, access).await {
-            match access {
-                Ok(Access::Member { .. }) => {}
-                Ok(Access::Open | Access::Closed | Access::Unknown) => _ = removed.insert(user),
-                Err(error) => done = Err(error),
+            if is_over(&access) {
+                removed.insert(user);
             }
+            done = access.map(drop).and(done);
         }
         if !removed.is_empty() {
-            self.end(room.as_str(), |user| user.is_some_and(|user| removed.contains(user)));
+            self.end(room.as_str(), |subscriber| subscriber.is_any_of(&removed));
         }
         done
     }
 
-    /// Ends the subscriptions whose user satisfies `is_over`: each gets a notice at this point of the order, and nothing
-    /// later.
-    pub(super) fn end(&self, room: &str, is_over: impl Fn(Option<&UserId>) -> bool) {
-        let Some(shard) = self.shard(room) else { return };
-        let mut channels = shard.lock();
-        let Some((id, channel)) =
-            channels.get_key_value(room).map(|(id, _)| id.clone()).zip(channels.get_mut(room))
-        else {
-            return;
-        };
-        let (live, joining) = channel.take(is_over);
-        if live.is_empty() && joining.is_empty() {
+    /// Ends subscriptions: each gets a notice at this point of the order, and nothing later.
+    pub(super) fn end(&self, room: &str, is_over: impl Fn(&Subscriber) -> bool) {
+        let mut channels = self.channels(room);
+        let id = channels.get_key_value(room).map(|(id, _)| id.clone());
+        let Some((id, channel)) = id.zip(channels.get_mut(room)) else { return };
+        let ended: Vec<Subscriber> =
+            channel.subscribers.extract_if(.., |subscriber| is_over(subscriber)).collect();
+        if ended.is_empty() {
             return;
         }
-        let run = self.notice_run(&Notice::Removed { room });
-        joining.iter().for_each(|outbox| outbox.drop_held(room));
-        let outboxes = live.iter().map(|subscriber| &subscriber.outbox).chain(&joining);
-        for outbox in outboxes {
-            outbox.push(Delivery::Ended { room: id.clone(), notice: run.chunk_after(0) });
+        let notice = self.encode_notice(&Notice::Removed { room });
+        for subscriber in &ended {
+            subscriber.outbox.push(Delivery::Ended { room: id.clone(), notice: notice.clone() });
         }
-        for gone in live {
-            self.metrics.subscriptions.dec();
-            channel.remove_presence(self, room, &gone);
-        }
+        ended.iter().for_each(|gone| self.release(channel, room, gone));
     }
 }
 

@@ -1,81 +1,107 @@
 //! Encoded messages of a room, shared by all subscribers, and how far a room was published.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use bytes::Bytes;
 
 use super::memory::LiveMemory;
-use super::outbox::EncodedChunk;
 
-/// Consecutive messages of one room, encoded once and shared by all subscribers.
+/// Encoded messages of one room: a view of consecutive messages that were encoded once, for all subscribers.
 #[derive(Debug, Clone)]
-pub(super) struct EncodedRun {
-    pub(super) frames: Bytes,
-    /// Seq of each message and the end of its frame.
-    pub(super) ends: Arc<[(u64, usize)]>,
+pub struct EncodedChunk {
+    frames: Bytes,
+    /// Seq of each encoded message and the end of its frame.
+    ends: Arc<[(u64, usize)]>,
+    /// The messages of this chunk, as indexes of `ends`.
+    range: Range<usize>,
 }
 
-impl EncodedRun {
+impl EncodedChunk {
     /// The frame of a notice, which counts as no message and has no seq.
     pub(super) fn of_notice(frame: Vec<u8>, memory: &Arc<LiveMemory>) -> Self {
-        Self { frames: memory.frames(frame), ends: Arc::from([]) }
+        Self { frames: memory.frames(frame), ends: Arc::from([]), range: 0..0 }
     }
 
-    /// Seq of its last message.
-    pub(super) fn last_seq(&self) -> u64 {
-        self.ends.last().map_or(0, |(seq, _)| *seq)
+    /// The frames, concatenated.
+    pub fn frames(&self) -> Bytes {
+        self.frames.slice(self.start()..self.end())
     }
 
-    /// The part beyond `cursor`, if any.
-    pub(super) fn beyond(self, cursor: u64) -> Option<Self> {
-        let known = self.ends.partition_point(|(seq, _)| *seq <= cursor);
-        let Some((_, start)) = known.checked_sub(1).and_then(|last| self.ends.get(last)).copied() else {
-            return Some(self);
-        };
-        let ends: Arc<[_]> = self.ends.iter().skip(known).map(|(seq, end)| (*seq, end - start)).collect();
-        (!ends.is_empty()).then(|| Self { frames: self.frames.slice(start..), ends })
+    /// Number of messages.
+    pub fn messages(&self) -> usize {
+        self.range.len()
     }
 
-    /// The part that continues from `cursor` without a gap, and whether the rest lies behind a gap.
-    fn contiguous_from(self, cursor: u64) -> (Option<Self>, bool) {
-        let expected = cursor.saturating_add(1)..;
-        let count = self.ends.iter().zip(expected).take_while(|((seq, _), next)| seq == next).count();
-        if count == self.ends.len() {
-            return (Some(self), false);
+    /// Seq and frame of each message.
+    pub fn iter(&self) -> impl Iterator<Item = (u64, &[u8])> {
+        let mut start = self.start();
+        self.ends().iter().map(move |(seq, end)| {
+            let frame = self.frames.get(start..*end).unwrap_or_default();
+            start = *end;
+            (*seq, frame)
+        })
+    }
+
+    pub(super) fn bytes(&self) -> usize {
+        self.end() - self.start()
+    }
+
+    fn ends(&self) -> &[(u64, usize)] {
+        self.ends.get(self.range.clone()).unwrap_or_default()
+    }
+
+    fn start(&self) -> usize {
+        let last_skipped = self.range.start.checked_sub(1).and_then(|last| self.ends.get(last));
+        last_skipped.map_or(0, |(_, end)| *end)
+    }
+
+    fn end(&self) -> usize {
+        if self.range.end == self.ends.len() {
+            return self.frames.len();
         }
-        let ends: Arc<[_]> = self.ends.iter().take(count).copied().collect();
-        let next =
-            ends.last().map(|(_, end)| *end).map(|end| Self { frames: self.frames.slice(..end), ends });
-        (next, true)
+        self.ends().last().map_or(self.start(), |(_, end)| *end)
     }
 
-    /// A reference to the messages beyond `cursor`.
-    pub(super) fn chunk_after(&self, cursor: u64) -> EncodedChunk {
-        EncodedChunk::new(self.clone(), self.ends.partition_point(|(seq, _)| *seq <= cursor))
+    pub(super) fn last_seq(&self) -> u64 {
+        self.ends().last().map_or(0, |(seq, _)| *seq)
+    }
+
+    pub(super) fn after(&self, cursor: u64) -> Self {
+        let known = self.ends().partition_point(|(seq, _)| *seq <= cursor);
+        Self { range: self.range.start + known..self.range.end, ..self.clone() }
+    }
+
+    /// Drops what does not continue from `cursor` without a gap. Returns whether that was anything.
+    fn truncate_at_gap(&mut self, cursor: u64) -> bool {
+        let (all, expected) = (self.messages(), cursor.saturating_add(1)..);
+        let count = self.ends().iter().zip(expected).take_while(|((seq, _), next)| seq == next).count();
+        self.range.end = self.range.start + count;
+        count < all
     }
 }
 
-/// Collects an [`EncodedRun`].
+/// Encodes consecutive messages.
 #[derive(Debug, Default)]
-pub(super) struct EncodedRunBuilder {
+pub(super) struct ChunkEncoder {
     frames: Vec<u8>,
     ends: Vec<(u64, usize)>,
 }
 
-impl EncodedRunBuilder {
-    /// Adds the message that `encode` writes.
+impl ChunkEncoder {
     pub(super) fn push(&mut self, seq: u64, encode: impl FnOnce(&mut Vec<u8>)) {
         encode(&mut self.frames);
         self.ends.push((seq, self.frames.len()));
     }
 
-    /// The run, unless it is empty. It is charged to `memory` until its last reference is dropped.
-    pub(super) fn finish(self, memory: &Arc<LiveMemory>) -> Option<EncodedRun> {
+    /// All messages, unless there are none. They are charged to `memory` until the last reference is dropped.
+    pub(super) fn finish(self, memory: &Arc<LiveMemory>) -> Option<EncodedChunk> {
         if self.ends.is_empty() {
             return None;
         }
+        let range = 0..self.ends.len();
         let ends: Arc<[_]> = Arc::from(self.ends);
-        Some(EncodedRun { frames: memory.frames_with(self.frames, size_of_val(&*ends)), ends })
+        Some(EncodedChunk { frames: memory.frames_with(self.frames, size_of_val(&*ends)), ends, range })
     }
 }
 
@@ -89,15 +115,6 @@ pub(super) struct PublishProgress {
     pub(super) through: Option<u64>,
 }
 
-/// How a run of messages continues from what was published before.
-#[derive(Debug)]
-pub(super) struct Continuation {
-    /// The part that continues without a gap.
-    pub(super) next: Option<EncodedRun>,
-    /// Whether the rest lies behind a gap.
-    pub(super) has_gap: bool,
-}
-
 impl PublishProgress {
     /// Starts behind `seq`, unless it has started.
     pub(super) fn begin(&mut self, seq: u64) {
@@ -106,19 +123,19 @@ impl PublishProgress {
         }
     }
 
-    /// Splits the messages of one batch at the first gap. The store may have divided the batch, and other servers may have
-    /// committed in between.
-    pub(super) fn advance_with(&mut self, run: EncodedRun) -> Continuation {
-        let first = run.ends.first().map_or(0, |(seq, _)| *seq);
+    /// The part of a batch that continues what was published, and whether the rest lies behind a gap: the store may have
+    /// divided the batch, and other servers may have committed in between.
+    pub(super) fn continuation(&mut self, batch: &EncodedChunk) -> (EncodedChunk, bool) {
+        let first = batch.ends().first().map_or(0, |(seq, _)| *seq);
         self.begin(first.saturating_sub(1));
         let through = self.through.unwrap_or(0);
-        let (next, has_gap) = run.beyond(through).map_or((None, false), |run| run.contiguous_from(through));
-        Continuation { next, has_gap }
+        let mut next = batch.after(through);
+        let has_gap = next.truncate_at_gap(through);
+        (next, has_gap)
     }
 
-    /// Records that the run was published.
-    pub(super) fn advance(&mut self, run: &EncodedRun) {
-        self.last = run.last_seq();
+    pub(super) fn advance(&mut self, chunk: &EncodedChunk) {
+        self.last = chunk.last_seq();
         self.through = self.through.map(|through| through.max(self.last));
     }
 }

@@ -27,32 +27,20 @@ pub struct LiveMemory {
     bytes_max: usize,
     metrics: Arc<Metrics>,
     /// Outboxes whose backlog was large when it was last checked.
-    large: Mutex<Large>,
+    large: Mutex<Vec<Weak<Outbox>>>,
 }
 
-#[derive(Debug, Default)]
-struct Large {
-    outboxes: Vec<Weak<Outbox>>,
-    /// Length at which outboxes that are no longer large are removed.
-    prune_at: usize,
-}
-
-/// Bytes that stay charged until this is dropped.
-#[derive(Debug)]
-struct Charge {
+/// Frames that stay charged until this is dropped.
+struct ChargedFrames {
+    frames: Vec<u8>,
     memory: Arc<LiveMemory>,
     bytes: usize,
 }
 
-impl Drop for Charge {
+impl Drop for ChargedFrames {
     fn drop(&mut self) {
         self.memory.release(self.bytes);
     }
-}
-
-struct ChargedFrames {
-    frames: Vec<u8>,
-    _charge: Charge,
 }
 
 impl AsRef<[u8]> for ChargedFrames {
@@ -81,36 +69,42 @@ impl LiveMemory {
     pub(super) fn frames_with(self: &Arc<Self>, frames: Vec<u8>, extra: usize) -> Bytes {
         let bytes = frames.capacity() + size_of::<ChargedFrames>() + extra;
         self.charge(bytes);
-        Bytes::from_owner(ChargedFrames { frames, _charge: Charge { memory: self.clone(), bytes } })
+        Bytes::from_owner(ChargedFrames { frames, memory: self.clone(), bytes })
     }
 
     pub(super) fn charge(&self, bytes: usize) {
-        self.metrics.live_bytes.inc_by(saturate(bytes));
+        self.recharge(0, bytes);
     }
 
     pub(super) fn release(&self, bytes: usize) {
-        self.metrics.live_bytes.dec_by(saturate(bytes));
+        self.recharge(bytes, 0);
+    }
+
+    /// Charges `after` bytes instead of `before`.
+    pub(super) fn recharge(&self, before: usize, after: usize) {
+        if before != after {
+            self.metrics.live_bytes.inc_by(saturate::<_, i64>(after) - saturate::<_, i64>(before));
+        }
     }
 
     pub(super) fn held(&self) -> usize {
         saturate(self.metrics.live_bytes.get())
     }
 
-    /// Counts one eviction.
     pub(super) fn count_eviction(&self) {
         self.metrics.live_evictions.inc();
     }
 
-    /// Lists an outbox whose backlog has become large.
     pub(super) fn list(&self, outbox: Weak<Outbox>) {
         let mut large = self.large.lock();
-        large.outboxes.push(outbox);
-        if large.outboxes.len() > large.prune_at {
-            large.outboxes.retain(|outbox| outbox.upgrade().is_some_and(|outbox| outbox.stays_listed()));
-            large.prune_at = 64.max(large.outboxes.len() * 2);
-            let prune_at = large.prune_at;
-            large.outboxes.shrink_to(prune_at);
+        if large.len() == large.capacity() {
+            // Outboxes that are no longer large leave it before it grows.
+            large.retain(|outbox| outbox.upgrade().is_some_and(|outbox| outbox.stays_listed()));
+            let room = large.len().max(32);
+            large.shrink_to(2 * room);
+            large.reserve(room);
         }
+        large.push(outbox);
     }
 
     /// If the bound is exceeded, evicts the largest outboxes until about three quarters of it are used. Memory that
@@ -122,7 +116,7 @@ impl LiveMemory {
             _ => return,
         };
         let mut large = self.large.lock();
-        let listed = large.outboxes.drain(..).filter_map(|outbox| outbox.upgrade());
+        let listed = large.drain(..).filter_map(|outbox| outbox.upgrade());
         let mut outboxes: Vec<_> = listed.map(|outbox| (outbox.memory_bytes(), outbox)).collect();
         outboxes.sort_unstable_by_key(|(bytes, _)| std::cmp::Reverse(*bytes));
         for (bytes, outbox) in outboxes {
@@ -130,7 +124,7 @@ impl LiveMemory {
                 excess = excess.saturating_sub(outbox.evict());
             }
             if outbox.stays_listed() {
-                large.outboxes.push(Arc::downgrade(&outbox));
+                large.push(Arc::downgrade(&outbox));
             }
         }
     }

@@ -1,7 +1,7 @@
 //! Fan-out of committed messages to live subscribers.
 //!
 //! Path: the dispatcher passes a durable batch → the messages of each followed room are encoded once, into one
-//! [`EncodedRun`] → each subscriber's bounded [`Outbox`] gets a reference to it → the subscriber's connection writes it
+//! [`EncodedChunk`] → each subscriber's bounded [`Outbox`] gets a reference to it → the subscriber's connection writes it
 //! to its socket. All outboxes together are bounded, too ([`LiveMemory`]).
 //!
 //! Joining without a gap: [`Hub::attach`] makes the room followed. The subscriber then reads the store page by page.
@@ -24,7 +24,7 @@
 //! - Nothing here blocks on a socket: a full outbox is closed and its connection cut, the others go on.
 //! - A room that nobody follows costs one map lookup for each batch.
 //!
-//! Not here: durability (`committer`), history (the store), WebSocket frames (the gateway passes [`Encode`]).
+//! Not here: durability (`committer`), history (the store), WebSocket frames (the gateway passes [`FrameEncoder`]).
 
 mod changes;
 mod channel;
@@ -41,21 +41,22 @@ use std::sync::{Arc, OnceLock};
 
 use hubbub_core::store::{Access, Read};
 use hubbub_core::{Message, Op, OpBatch, Outcome, ReadMark, RoomId, UserId};
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 
 use crate::batcher::Waiter;
 use crate::metrics::Metrics;
-use channel::{Channel, Joining, Subscriber};
-use encoded::{Continuation, EncodedRun, EncodedRunBuilder, PublishProgress};
+use channel::{Channel, Stage, Subscriber};
+use encoded::ChunkEncoder;
+pub use encoded::EncodedChunk;
 pub use memory::LiveMemory;
-pub use outbox::{Delivery, EncodedChunk, Outbox, OutboxLimits};
+pub use outbox::{Delivery, Outbox, OutboxLimits};
 use remote::RoomsBehind;
 pub(crate) use remote::follow_remote;
 use sockets::Sockets;
 
 /// Encodes messages and notices as frames for subscribers.
 #[derive(Debug, Clone, Copy)]
-pub struct Encode {
+pub struct FrameEncoder {
     /// Appends one message.
     pub message: fn(&Message<'_>, &mut Vec<u8>),
     /// Appends a notice.
@@ -105,14 +106,14 @@ const SHARDS: usize = 64;
 
 /// Live delivery on this server.
 pub struct Hub {
-    shards: Vec<Mutex<HashMap<RoomId, Channel>>>,
+    shards: [Mutex<HashMap<RoomId, Channel>>; SHARDS],
     hasher: RandomState,
     /// Number of followed rooms; at 0 the fan-out is skipped.
-    channels: AtomicUsize,
+    followed: AtomicUsize,
     sockets: Sockets,
     /// Set where other servers write to the store: rooms with messages that are not published yet.
     behind: OnceLock<RoomsBehind>,
-    encode: Encode,
+    encoder: FrameEncoder,
     memory: Arc<LiveMemory>,
     metrics: Arc<Metrics>,
 }
@@ -137,14 +138,14 @@ pub enum Joined {
 
 impl Hub {
     /// A hub whose undelivered messages take about `bytes_max` bytes at most.
-    pub fn new(encode: Encode, bytes_max: usize, metrics: Arc<Metrics>) -> Self {
+    pub fn new(encoder: FrameEncoder, bytes_max: usize, metrics: Arc<Metrics>) -> Self {
         Self {
-            shards: (0..SHARDS).map(|_| Mutex::default()).collect(),
+            shards: std::array::from_fn(|_| Mutex::default()),
             hasher: RandomState::new(),
-            channels: AtomicUsize::new(0),
+            followed: AtomicUsize::new(0),
             sockets: Sockets::default(),
             behind: OnceLock::new(),
-            encode,
+            encoder,
             memory: LiveMemory::new(bytes_max, metrics.clone()),
             metrics,
         }
@@ -165,25 +166,24 @@ impl Hub {
         self.behind.get_or_init(RoomsBehind::default)
     }
 
-    fn shard(&self, room: &str) -> Option<&Mutex<HashMap<RoomId, Channel>>> {
+    /// The followed rooms of the shard that `room` belongs to.
+    #[expect(clippy::indexing_slicing, reason = "the remainder is less than the number of shards")]
+    fn channels(&self, room: &str) -> MutexGuard<'_, HashMap<RoomId, Channel>> {
         let [byte, ..] = self.hasher.hash_one(room).to_le_bytes();
-        self.shards.get(usize::from(byte) % SHARDS)
+        self.shards[usize::from(byte) % SHARDS].lock()
     }
 
     /// Makes `room` followed, for an `outbox` of `user` that does not follow it yet. After the join, `user` counts as
     /// present.
     pub fn attach(&self, room: RoomId, user: Option<UserId>, outbox: &Arc<Outbox>) -> Attachment {
-        if let Some(shard) = self.shard(room.as_str()) {
-            let mut channels = shard.lock();
-            let channel = channels.entry(room.clone()).or_insert_with(|| {
-                self.channels.fetch_add(1, Ordering::SeqCst);
-                Channel::default()
-            });
-            channel.attached += 1;
-            let outbox = outbox.clone();
-            let (is_member, is_overtaken, is_held) = (false, false, false);
-            channel.joining.push(Joining { outbox, user, is_member, is_overtaken, is_held });
-        }
+        let mut channels = self.channels(room.as_str());
+        let channel = channels.entry(room.clone()).or_insert_with(|| {
+            self.followed.fetch_add(1, Ordering::SeqCst);
+            Channel::default()
+        });
+        channel.attached += 1;
+        let stage = Stage::Joining { is_overtaken: false, is_held: false };
+        channel.subscribers.push(Subscriber { outbox: outbox.clone(), user, is_member: false, stage });
         Attachment { room }
     }
 
@@ -191,82 +191,77 @@ impl Hub {
     /// attach. Returns false when another server's change of the room was applied meanwhile: query the store again.
     pub fn confirm(&self, attachment: &Attachment, outbox: &Arc<Outbox>, is_member: bool) -> bool {
         let confirm = |channel: &mut Channel| {
-            let joining = channel.joining.iter_mut().find(|joining| Arc::ptr_eq(&joining.outbox, outbox));
-            joining.is_none_or(|joining| {
-                let is_certain = !(std::mem::take(&mut joining.is_overtaken) && is_member);
-                joining.is_member |= is_certain && is_member;
-                is_certain
-            })
+            let joining = channel.subscribers.iter_mut().find(|subscriber| subscriber.is_joining(outbox))?;
+            let Stage::Joining { is_overtaken, .. } = &mut joining.stage else { return None };
+            let is_certain = !(std::mem::take(is_overtaken) && is_member);
+            joining.is_member |= is_certain && is_member;
+            Some(is_certain)
         };
-        self.with_channel(attachment.room.as_str(), confirm).unwrap_or(true)
+        self.with_channel(attachment.room.as_str(), confirm).flatten().unwrap_or(true)
     }
 
     /// Makes `outbox`, which has everything up to `cursor`, a live subscriber, if nothing published since is missing.
     /// The caller has read the store to its end since the attach, or since the last [`Joined::ReadOn`].
     pub fn join(&self, attachment: &Attachment, outbox: &Arc<Outbox>, cursor: u64) -> Joined {
         let room = &attachment.room;
-        let Some(shard) = self.shard(room.as_str()) else { return Joined::Ended };
-        let mut channels = shard.lock();
+        let mut channels = self.channels(room.as_str());
         let Some(channel) = channels.get_mut(room.as_str()) else { return Joined::Ended };
-        let Some(place) = channel.joining.iter().position(|j| Arc::ptr_eq(&j.outbox, outbox)) else {
-            return Joined::Ended;
-        };
+        let Channel { published, subscribers, .. } = &mut *channel;
+        let joining = subscribers.iter_mut().find(|subscriber| subscriber.is_joining(outbox));
+        let Some(subscriber) = joining else { return Joined::Ended };
         if outbox.is_cut() {
             // Its connection is about to end.
-            channel.joining.swap_remove(place);
             return Joined::Live;
         }
         if self.behind.get().is_some() {
-            channel.published.begin(cursor);
+            published.begin(cursor);
         }
-        let is_current = channel.published.last <= cursor;
+        let is_current = published.last <= cursor;
         let Some(after) = outbox.take_held(room, cursor).or(is_current.then_some(cursor)) else {
-            if !outbox.holds(room) {
-                outbox.hold_from(room, channel.published.last);
-                if let Some(joining) = channel.joining.get_mut(place) {
-                    joining.is_held = true;
-                }
+            if let Stage::Joining { is_held, .. } = &mut subscriber.stage
+                && !outbox.holds(room)
+            {
+                outbox.hold_from(room, published.last);
+                *is_held = true;
             }
             return Joined::ReadOn;
         };
-        let Joining { outbox, user, is_member, .. } = channel.joining.swap_remove(place);
-        channel.add_subscriber(self, room, Subscriber { outbox, user, is_member, after });
+        subscriber.stage = Stage::Live { after };
+        let user = subscriber.user.clone();
+        channel.count_presence(self, room.as_str(), &user, outbox, true);
         self.metrics.subscriptions.inc();
         Joined::Live
     }
 
     /// Ends a subscription that has not joined yet, with a notice in its outbox. Does nothing if it has ended already.
     pub fn end_joining(&self, attachment: &Attachment, outbox: &Arc<Outbox>) {
-        let room = &attachment.room;
-        self.with_channel(room.as_str(), |channel| {
-            let place = channel.joining.iter().position(|joining| Arc::ptr_eq(&joining.outbox, outbox));
-            if let Some(place) = place {
-                channel.joining.swap_remove(place);
-                outbox.drop_held(room.as_str());
-                let run = self.notice_run(&Notice::Removed { room: room.as_str() });
-                outbox.push(Delivery::Ended { room: room.clone(), notice: run.chunk_after(0) });
-            }
-        });
+        self.end(attachment.room.as_str(), |subscriber| subscriber.is_joining(outbox));
     }
 
     /// Ends a subscription, unless it has ended already, and releases the attachment.
     pub fn detach(&self, attachment: Attachment, outbox: &Arc<Outbox>) {
-        let room = &attachment.room;
-        let Some(shard) = self.shard(room.as_str()) else { return };
-        let mut channels = shard.lock();
-        let Some(channel) = channels.get_mut(room.as_str()) else { return };
-        if let Some(place) = channel.joining.iter().position(|j| Arc::ptr_eq(&j.outbox, outbox)) {
-            channel.joining.swap_remove(place);
-            outbox.drop_held(room.as_str());
-        } else if let Some(place) = channel.subscribers.iter().position(|s| Arc::ptr_eq(&s.outbox, outbox)) {
-            let gone = channel.subscribers.swap_remove(place);
-            channel.remove_presence(self, room.as_str(), &gone);
-            self.metrics.subscriptions.dec();
+        let room = attachment.room.as_str();
+        let mut channels = self.channels(room);
+        let Some(channel) = channels.get_mut(room) else { return };
+        if let Some(index) = channel.subscribers.iter().position(|subscriber| subscriber.owns(outbox)) {
+            let gone = channel.subscribers.swap_remove(index);
+            self.release(channel, room, &gone);
         }
         channel.attached -= 1;
         if channel.attached == 0 {
-            channels.remove(room.as_str());
-            self.channels.fetch_sub(1, Ordering::SeqCst);
+            channels.remove(room);
+            self.followed.fetch_sub(1, Ordering::SeqCst);
+        }
+    }
+
+    /// Releases what a removed subscriber held or counted.
+    fn release(&self, channel: &mut Channel, room: &str, gone: &Subscriber) {
+        match gone.stage {
+            Stage::Joining { .. } => gone.outbox.drop_held(room),
+            Stage::Live { .. } => {
+                self.metrics.subscriptions.dec();
+                channel.count_presence(self, room, &gone.user, &gone.outbox, false);
+            }
         }
     }
 
@@ -274,9 +269,8 @@ impl Hub {
     pub fn reset(&self) {
         for shard in &self.shards {
             for channel in shard.lock().values_mut() {
-                (channel.published, channel.changes) = (PublishProgress::default(), None);
+                channel.reset();
                 channel.subscribers.iter().for_each(|subscriber| subscriber.outbox.cut());
-                channel.joining.iter().for_each(|joining| joining.outbox.cut());
             }
         }
     }
@@ -284,20 +278,14 @@ impl Hub {
     /// Notifies the other subscribers of the room that `user`, the owner of this outbox, is typing.
     pub fn typing(&self, attachment: &Attachment, user: &UserId, outbox: &Arc<Outbox>) {
         let room = attachment.room.as_str();
-        let Some(shard) = self.shard(room) else { return };
-        if let Some(channel) = shard.lock().get_mut(room) {
-            channel.notify(self, &Notice::Typing { room, user: user.as_str() }, outbox);
-        }
+        let notice = Notice::Typing { room, user: user.as_str() };
+        self.with_channel(room, |channel| channel.notify(self, &notice, outbox));
     }
 
     /// The users that are live in the room on this server, in the order of their ids.
     pub fn present(&self, room: &str) -> Vec<UserId> {
-        let Some(shard) = self.shard(room) else { return Vec::new() };
-        let mut users: Vec<UserId> = shard
-            .lock()
-            .get(room)
-            .map(|channel| channel.present.keys().cloned().collect())
-            .unwrap_or_default();
+        let present = |channel: &mut Channel| channel.present.keys().cloned().collect();
+        let mut users: Vec<UserId> = self.with_channel(room, present).unwrap_or_default();
         users.sort_unstable();
         users
     }
@@ -306,64 +294,56 @@ impl Hub {
     /// rooms and members.
     pub async fn publish(&self, ops: &OpBatch, outcomes: &[Outcome], access: &QueryAccess<'_>) {
         let is_change = |outcome: &Outcome| !matches!(outcome, Outcome::Stored(_) | Outcome::Duplicate(_));
-        if self.channels.load(Ordering::SeqCst) == 0
-            && (self.sockets.is_empty() || !outcomes.iter().any(is_change))
+        if self.followed.load(Ordering::SeqCst) == 0
+            && (!outcomes.iter().any(is_change) || self.sockets.is_empty())
         {
             return;
         }
         // For each room of the batch: its messages so far, or `None` when nobody follows the room.
-        let mut rooms: HashMap<&str, Option<EncodedRunBuilder>> = HashMap::new();
+        let mut rooms: HashMap<&str, Option<ChunkEncoder>> = HashMap::new();
         for (op, outcome) in ops.iter().zip(outcomes) {
             match (op, outcome) {
                 (Op::Send(sent), Outcome::Stored(receipt)) => {
-                    let run = rooms
-                        .entry(sent.room)
-                        .or_insert_with(|| self.is_followed(sent.room).then(EncodedRunBuilder::default));
-                    if let Some(run) = run {
+                    let is_followed = || self.is_followed(sent.room).then(ChunkEncoder::default);
+                    if let Some(encoder) = rooms.entry(sent.room).or_insert_with(is_followed) {
                         let message = Message { seq: receipt.seq, received_at: receipt.received_at, sent };
-                        run.push(receipt.seq, |out| (self.encode.message)(&message, out));
+                        encoder.push(receipt.seq, |out| (self.encoder.message)(&message, out));
                     }
                 }
                 (Op::Send(_) | Op::Queue(_) | Op::Kv(_), _) => {}
                 (Op::Change(change), outcome) => {
                     // The room's earlier messages of the batch go out before the change.
-                    let run = change
-                        .room()
-                        .and_then(|room| Some((room, rooms.remove(room)??.finish(&self.memory)?)));
-                    if let Some((room, run)) = run {
-                        self.deliver(room, run);
+                    if let Some(room) = change.room() {
+                        self.deliver(room, rooms.remove(room).flatten());
                     }
                     self.publish_change(&change, outcome, access).await;
                 }
             }
         }
-        for (room, run) in rooms {
-            if let Some(run) = run.and_then(|run| run.finish(&self.memory)) {
-                self.deliver(room, run);
-            }
+        for (room, encoder) in rooms {
+            self.deliver(room, encoder);
         }
         self.memory.enforce_bound();
     }
 
     fn with_channel<T>(&self, room: &str, f: impl FnOnce(&mut Channel) -> T) -> Option<T> {
-        self.shard(room)?.lock().get_mut(room).map(f)
+        self.channels(room).get_mut(room).map(f)
     }
 
     fn is_followed(&self, room: &str) -> bool {
-        self.shard(room).is_some_and(|shard| shard.lock().contains_key(room))
+        self.channels(room).contains_key(room)
     }
 
     /// Delivers messages that this server committed.
-    fn deliver(&self, room: &str, run: EncodedRun) {
+    fn deliver(&self, room: &str, encoder: Option<ChunkEncoder>) {
+        let Some(batch) = encoder.and_then(|encoder| encoder.finish(&self.memory)) else { return };
         let Some(behind) = self.behind.get() else {
-            self.with_channel(room, |channel| self.push(channel, room, run));
+            self.with_channel(room, |channel| self.push(channel, room, &batch));
             return;
         };
         let has_gap = self.with_channel(room, |channel| {
-            let Continuation { next, has_gap } = channel.published.advance_with(run);
-            if let Some(run) = next {
-                self.push(channel, room, run);
-            }
+            let (next, has_gap) = channel.published.continuation(&batch);
+            self.push(channel, room, &next);
             has_gap
         });
         if has_gap == Some(true) {
@@ -371,26 +351,17 @@ impl Hub {
         }
     }
 
-    fn push(&self, channel: &mut Channel, room: &str, run: EncodedRun) {
-        let mut cut = Vec::new();
-        channel.subscribers.retain_mut(|subscriber| {
-            if subscriber.after >= run.last_seq() {
-                return true;
-            }
-            let is_open = subscriber.outbox.push(Delivery::EncodedChunk(run.chunk_after(subscriber.after)));
-            subscriber.after = run.last_seq();
-            if !is_open {
-                cut.push(subscriber.clone());
-            }
-            is_open
-        });
+    fn push(&self, channel: &mut Channel, room: &str, chunk: &EncodedChunk) {
+        if chunk.messages() == 0 {
+            return;
+        }
+        let is_full = |subscriber: &mut Subscriber| !subscriber.push(room, chunk);
+        let cut: Vec<Subscriber> = channel.subscribers.extract_if(.., is_full).collect();
         for gone in cut {
             self.metrics.slow_subscribers.inc();
-            self.metrics.subscriptions.dec();
-            channel.remove_presence(self, room, &gone);
+            self.release(channel, room, &gone);
         }
-        channel.hold(room, &run);
-        channel.published.advance(&run);
+        channel.published.advance(chunk);
     }
 }
 

@@ -3,17 +3,15 @@
 //! While a subscriber reads the last page of a room, the outbox also holds what is published in that room meanwhile. Held
 //! messages can be dropped at any time, because the subscriber can read them from the store.
 
-use std::cmp::Ordering;
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::{Arc, Weak};
 
-use bytes::Bytes;
 use hubbub_core::RoomId;
 use parking_lot::Mutex;
 
-use super::encoded::EncodedRun;
+use super::encoded::EncodedChunk;
 use super::memory::{LiveMemory, SMALL_BYTES};
 use crate::batcher::Waiter;
 
@@ -29,49 +27,6 @@ pub struct OutboxLimits {
 impl Default for OutboxLimits {
     fn default() -> Self {
         Self { messages: 16_384, bytes: 8 * 1024 * 1024 }
-    }
-}
-
-/// Encoded messages of one room for one subscriber: a reference to a shared run.
-#[derive(Debug, Clone)]
-pub struct EncodedChunk {
-    run: EncodedRun,
-    /// Number of messages at the run's start that the subscriber has already.
-    skipped: usize,
-}
-
-impl EncodedChunk {
-    pub(super) fn new(run: EncodedRun, skipped: usize) -> Self {
-        Self { run, skipped }
-    }
-
-    /// The frames, concatenated.
-    pub fn frames(&self) -> Bytes {
-        self.run.frames.slice(self.start()..)
-    }
-
-    /// Number of messages.
-    pub fn messages(&self) -> usize {
-        self.run.ends.len() - self.skipped
-    }
-
-    /// Seq and frame of each message.
-    pub fn iter(&self) -> impl Iterator<Item = (u64, &[u8])> {
-        let mut start = self.start();
-        self.run.ends.iter().skip(self.skipped).map(move |(seq, end)| {
-            let frame = self.run.frames.get(start..*end).unwrap_or_default();
-            start = *end;
-            (*seq, frame)
-        })
-    }
-
-    fn bytes(&self) -> usize {
-        self.run.frames.len() - self.start()
-    }
-
-    fn start(&self) -> usize {
-        let last_skipped = self.skipped.checked_sub(1).and_then(|last| self.run.ends.get(last));
-        last_skipped.map_or(0, |(_, end)| *end)
     }
 }
 
@@ -97,15 +52,12 @@ pub enum Delivery {
 }
 
 impl Delivery {
-    fn messages(&self) -> usize {
-        if let Self::EncodedChunk(parcel) = self { parcel.messages() } else { 0 }
-    }
-
-    fn bytes(&self) -> usize {
+    /// Messages and bytes.
+    fn size(&self) -> (usize, usize) {
         match self {
-            Self::EncodedChunk(parcel) => parcel.bytes(),
-            Self::Ended { room, notice } => room.as_str().len() + notice.bytes(),
-            Self::Joined { room, .. } => room.as_str().len() + size_of::<Self>(),
+            Self::EncodedChunk(chunk) => (chunk.messages(), chunk.bytes()),
+            Self::Ended { room, notice } => (0, room.as_str().len() + notice.bytes()),
+            Self::Joined { room, .. } => (0, room.as_str().len() + size_of::<Self>()),
         }
     }
 }
@@ -117,7 +69,6 @@ pub struct Outbox {
     waiter: Arc<Waiter>,
     limits: OutboxLimits,
     memory: Arc<LiveMemory>,
-    this: Weak<Outbox>,
     /// Whether it is in the memory's list of large outboxes.
     is_listed: AtomicBool,
 }
@@ -143,23 +94,32 @@ struct HeldMessages {
     room: RoomId,
     /// All messages published beyond this seq are held.
     after: u64,
-    runs: Vec<EncodedRun>,
-    messages: usize,
-    bytes: usize,
+    chunks: Vec<EncodedChunk>,
 }
 
 /// Queue slots that are not charged.
 const FREE_SLOTS: usize = 16;
-/// Bytes of a run for each message besides its frame.
+/// Bytes of a chunk for each message besides its frame.
 const END_BYTES: usize = size_of::<(u64, usize)>();
 
 impl Backlog {
-    fn is_over(&self, limits: OutboxLimits, messages: usize, bytes: usize) -> bool {
+    fn is_over(&self, limits: OutboxLimits, (messages, bytes): (usize, usize)) -> bool {
         self.messages.saturating_add(messages) > limits.messages
             || self.bytes.saturating_add(bytes) > limits.bytes
     }
 
+    fn add(&mut self, (messages, bytes): (usize, usize)) {
+        self.messages += messages;
+        self.bytes += bytes;
+    }
+
+    fn subtract(&mut self, (messages, bytes): (usize, usize)) {
+        self.messages -= messages;
+        self.bytes -= bytes;
+    }
+
     fn enqueue(&mut self, delivery: Delivery, memory: &LiveMemory) {
+        self.add(delivery.size());
         self.deliveries.push_back(delivery);
         self.charge_slots(memory);
     }
@@ -168,20 +128,20 @@ impl Backlog {
     fn charge_slots(&mut self, memory: &LiveMemory) {
         let slots = self.deliveries.capacity();
         let bytes = if slots > FREE_SLOTS { slots * size_of::<Delivery>() } else { 0 };
-        match bytes.cmp(&self.charged) {
-            Ordering::Greater => memory.charge(bytes - self.charged),
-            Ordering::Less => memory.release(self.charged - bytes),
-            Ordering::Equal => {}
-        }
-        self.charged = bytes;
+        memory.recharge(std::mem::replace(&mut self.charged, bytes), bytes);
+    }
+
+    fn take_held(&mut self) -> Vec<EncodedChunk> {
+        let held = self.held.take().map(|held| held.chunks).unwrap_or_default();
+        held.iter().for_each(|chunk| self.subtract((chunk.messages(), chunk.bytes())));
+        held
     }
 
     /// Drops the held messages. Returns the bytes they took.
     fn drop_held(&mut self) -> usize {
-        let Some(held) = self.held.take() else { return 0 };
-        self.messages -= held.messages;
-        self.bytes -= held.bytes;
-        held.bytes + held.messages * END_BYTES
+        let before = self.memory_bytes();
+        self.take_held();
+        before - self.memory_bytes()
     }
 
     fn memory_bytes(&self) -> usize {
@@ -197,25 +157,28 @@ impl Backlog {
 impl Outbox {
     /// An empty outbox, charged to `memory`, whose connection `waiter` wakes.
     pub fn new(limits: OutboxLimits, memory: Arc<LiveMemory>, waiter: Arc<Waiter>) -> Arc<Self> {
-        let (backlog, is_listed) = (Mutex::default(), AtomicBool::new(false));
-        Arc::new_cyclic(|this| Self { backlog, waiter, limits, memory, this: this.clone(), is_listed })
+        Arc::new(Self {
+            backlog: Mutex::default(),
+            waiter,
+            limits,
+            memory,
+            is_listed: AtomicBool::new(false),
+        })
     }
 
     /// Adds a delivery. Returns false when the limits are exceeded, which closes the outbox for good. An empty outbox
     /// accepts a delivery of any size.
-    pub fn push(&self, delivery: Delivery) -> bool {
+    pub fn push(self: &Arc<Self>, delivery: Delivery) -> bool {
         let mut backlog = self.backlog.lock();
-        let (messages, bytes) = (delivery.messages(), delivery.bytes());
-        if backlog.is_over(self.limits, messages, bytes) && backlog.held.is_some() {
+        let size = delivery.size();
+        if backlog.is_over(self.limits, size) && backlog.held.is_some() {
             self.memory.count_eviction();
             backlog.drop_held();
         }
-        let is_over = !backlog.deliveries.is_empty() && backlog.is_over(self.limits, messages, bytes);
+        let is_over = !backlog.deliveries.is_empty() && backlog.is_over(self.limits, size);
         if is_over && !backlog.is_cut {
             backlog.cut(&self.memory);
         } else if !backlog.is_cut {
-            backlog.messages += messages;
-            backlog.bytes += bytes;
             backlog.enqueue(delivery, &self.memory);
         }
         let (is_open, was_empty) = (!backlog.is_cut, backlog.deliveries.len() <= 1);
@@ -228,9 +191,9 @@ impl Outbox {
         is_open
     }
 
-    fn list_if_large(&self, bytes: usize) {
+    fn list_if_large(self: &Arc<Self>, bytes: usize) {
         if bytes >= SMALL_BYTES && !self.is_listed.swap(true, Relaxed) {
-            self.memory.list(self.this.clone());
+            self.memory.list(Arc::downgrade(self));
         }
     }
 
@@ -244,8 +207,7 @@ impl Outbox {
     pub fn pop(&self) -> Option<Delivery> {
         let mut backlog = self.backlog.lock();
         let delivery = backlog.deliveries.pop_front()?;
-        backlog.messages -= delivery.messages();
-        backlog.bytes -= delivery.bytes();
+        backlog.subtract(delivery.size());
         backlog.taken += 1;
         if backlog.deliveries.is_empty() && backlog.charged > 0 {
             backlog.deliveries = VecDeque::new();
@@ -276,30 +238,26 @@ impl Outbox {
         let mut backlog = self.backlog.lock();
         backlog.drop_held();
         if !backlog.is_cut {
-            backlog.held =
-                Some(HeldMessages { room: room.clone(), after, runs: Vec::new(), messages: 0, bytes: 0 });
+            backlog.held = Some(HeldMessages { room: room.clone(), after, chunks: Vec::new() });
         }
     }
 
     /// Holds messages of `room`. Returns false when it does not hold the room, or drops it for its size: the subscriber
-    /// reads the store. The first held run may be of any size.
-    pub(super) fn hold(&self, room: &str, run: &EncodedRun) -> bool {
+    /// reads the store. The first held chunk may be of any size.
+    pub(super) fn hold(self: &Arc<Self>, room: &str, chunk: &EncodedChunk) -> bool {
         let mut backlog = self.backlog.lock();
-        let (messages, bytes) = (run.ends.len(), run.frames.len());
-        let is_over = backlog.is_over(self.limits, messages, bytes) || self.memory.is_exceeded();
+        let size = (chunk.messages(), chunk.bytes());
+        let is_over = backlog.is_over(self.limits, size) || self.memory.is_exceeded();
         let Some(held) = backlog.held.as_mut().filter(|held| held.room.as_str() == room) else {
             return false;
         };
-        if is_over && !held.runs.is_empty() {
+        if is_over && !held.chunks.is_empty() {
             self.memory.count_eviction();
             backlog.drop_held();
             return false;
         }
-        held.runs.push(run.clone());
-        held.messages += messages;
-        held.bytes += bytes;
-        backlog.messages += messages;
-        backlog.bytes += bytes;
+        held.chunks.push(chunk.clone());
+        backlog.add(size);
         let bytes = backlog.memory_bytes();
         drop(backlog);
         self.list_if_large(bytes);
@@ -311,28 +269,20 @@ impl Outbox {
     pub(super) fn take_held(&self, room: &RoomId, cursor: u64) -> Option<u64> {
         let mut backlog = self.backlog.lock();
         backlog.held.as_ref().filter(|held| held.room == *room && cursor >= held.after)?;
-        let held = backlog.held.take()?;
-        backlog.messages -= held.messages;
-        backlog.bytes -= held.bytes;
         let mut after = cursor;
-        for run in held.runs.iter().filter(|run| run.last_seq() > cursor) {
-            after = run.last_seq();
-            let delivery = Delivery::EncodedChunk(run.chunk_after(cursor));
-            backlog.messages += delivery.messages();
-            backlog.bytes += delivery.bytes();
-            backlog.enqueue(delivery, &self.memory);
+        for chunk in backlog.take_held().iter().filter(|chunk| chunk.last_seq() > cursor) {
+            after = chunk.last_seq();
+            backlog.enqueue(Delivery::EncodedChunk(chunk.after(cursor)), &self.memory);
         }
         drop(backlog);
         self.waiter.wake();
         Some(after)
     }
 
-    /// Whether it holds messages of `room`.
     pub(super) fn holds(&self, room: &RoomId) -> bool {
         self.backlog.lock().held.as_ref().is_some_and(|held| held.room == *room)
     }
 
-    /// Drops the held messages of `room`.
     pub(super) fn drop_held(&self, room: &str) {
         let mut backlog = self.backlog.lock();
         if backlog.held.as_ref().is_some_and(|held| held.room.as_str() == room) {

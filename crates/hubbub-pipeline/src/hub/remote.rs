@@ -1,9 +1,8 @@
 //! Publishes what other servers commit to the followed rooms of a shared store.
 //!
 //! One task ([`follow_remote`]) compares the heads of these rooms with the store, several times a second and with one
-//! query for many rooms, then reads and publishes the missing messages. A batch of this server behind a gap
-//! ([`super::encoded::Continuation`]) wakes it at once: the missing messages are durable already, and the batch is read
-//! from the store together with them.
+//! query for many rooms, then reads and publishes the missing messages. A batch of this server behind a gap wakes it at
+//! once: the missing messages are durable already, and the batch is read from the store together with them.
 //!
 //! Subscriptions of users whom another server removed, and of rooms that it deleted, end at the next poll. Until then
 //! they get what this server commits. In an open room this concerns users who were members when their subscription
@@ -18,23 +17,22 @@ use std::time::Duration;
 use futures_util::stream::{self, StreamExt};
 use hubbub_core::RoomId;
 use hubbub_core::clock::Clock;
-use hubbub_core::store::{Cursor, HistoryQuery, ReadError, RoomHead, RoomStore};
+use hubbub_core::store::{Access, Cursor, HistoryQuery, ReadError, RoomHead, RoomStore};
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
 use super::Hub;
-use super::encoded::{EncodedRun, EncodedRunBuilder, PublishProgress};
+use super::channel::Channel;
+use super::encoded::{ChunkEncoder, EncodedChunk};
 
 /// Pause between two polls of the heads. It is at least `POLL_SHARE` times as long as the last poll took.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
 const POLL_SHARE: u32 = 10;
 /// Longest pause while the store does not answer.
 const POLL_INTERVAL_MAX: Duration = Duration::from_secs(5);
-/// Rooms in one query.
 const HEADS_MAX: usize = 1_000;
 /// Rooms whose changes are applied at the same time: the store merges their queries.
 const CHANGES_MAX: usize = 256;
-/// Rooms that are read at the same time.
 const READS_MAX: usize = 4;
 /// Bounds of one page of missing messages.
 const PAGE_MESSAGES: usize = 500;
@@ -140,9 +138,7 @@ impl Hub {
         store: &dyn RoomStore,
     ) -> Result<(), ReadError> {
         let Some(head) = head else {
-            self.with_channel(room.as_str(), |channel| {
-                (channel.published, channel.changes) = (PublishProgress::default(), None)
-            });
+            self.with_channel(room.as_str(), Channel::reset);
             self.end(room.as_str(), |_| true);
             return Ok(());
         };
@@ -152,7 +148,8 @@ impl Hub {
             if head.members_only { channel.users() } else { channel.members() }
         });
         let access = |room, user| store.access(room, user);
-        self.end_removed(room, users.unwrap_or_default(), &access).await?;
+        let is_over = |access: &Result<Access, _>| !matches!(access, Ok(Access::Member { .. }) | Err(_));
+        self.end_removed(room, users.unwrap_or_default(), &access, is_over).await?;
         self.with_channel(room.as_str(), |channel| channel.changes = Some(head.changes));
         Ok(())
     }
@@ -173,15 +170,15 @@ impl Hub {
                 Err(ReadError::UnknownRoom) => return Ok(()),
                 page => page?,
             };
-            let mut run = EncodedRunBuilder::default();
+            let mut encoder = ChunkEncoder::default();
             let mut last = after;
             for message in page.messages.iter() {
                 last = message.seq;
-                run.push(message.seq, |out| (self.encode.message)(&message, out));
+                encoder.push(message.seq, |out| (self.encoder.message)(&message, out));
             }
             // Numbers behind the last message may belong to erased ones.
             let through = if page.more { last } else { last.max(page.head) };
-            self.deliver_read(&room, (after, page.oldest), run.finish(&self.memory), through);
+            self.deliver_read(&room, (after, page.oldest), encoder.finish(&self.memory), through);
             if !page.more {
                 break;
             }
@@ -195,7 +192,7 @@ impl Hub {
         &self,
         room: &RoomId,
         (after, oldest): (u64, u64),
-        run: Option<EncodedRun>,
+        chunk: Option<EncodedChunk>,
         through: u64,
     ) {
         self.with_channel(room.as_str(), |channel| {
@@ -206,8 +203,8 @@ impl Hub {
             if published.saturating_add(1) < oldest {
                 channel.skip_to(room.as_str(), oldest);
             }
-            if let Some(run) = run.and_then(|run| run.beyond(published)) {
-                self.push(channel, room.as_str(), run);
+            if let Some(chunk) = chunk {
+                self.push(channel, room.as_str(), &chunk.after(published));
             }
             channel.published.through = Some(published.max(through));
         });

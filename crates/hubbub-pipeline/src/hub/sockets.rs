@@ -2,7 +2,6 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 use hubbub_core::UserId;
 use parking_lot::Mutex;
@@ -14,8 +13,6 @@ use super::outbox::Outbox;
 #[derive(Default)]
 pub(super) struct Sockets {
     users: Mutex<HashMap<UserId, Vec<UserSocket>>>,
-    /// Number of sockets, so that a server without any skips the lookup.
-    count: AtomicUsize,
 }
 
 struct UserSocket {
@@ -26,11 +23,11 @@ struct UserSocket {
 
 impl Sockets {
     pub(super) fn is_empty(&self) -> bool {
-        self.count.load(Ordering::SeqCst) == 0
+        self.users.lock().is_empty()
     }
 
     /// Calls `f` for all sockets of a user, or only for those that follow all rooms.
-    pub(super) fn each(&self, user: &str, following_all: bool, f: impl Fn(&Outbox)) {
+    pub(super) fn each(&self, user: &str, following_all: bool, f: impl Fn(&Arc<Outbox>)) {
         if let Some(sockets) = self.users.lock().get(user) {
             let matching = sockets.iter().filter(|socket| socket.follows_all || !following_all);
             matching.for_each(|socket| f(&socket.outbox));
@@ -48,7 +45,6 @@ impl Hub {
     pub fn open_socket(&self, user: &UserId, outbox: &Arc<Outbox>) {
         let socket = UserSocket { outbox: outbox.clone(), follows_all: false };
         self.sockets.users.lock().entry(user.clone()).or_default().push(socket);
-        self.sockets.count.fetch_add(1, Ordering::SeqCst);
     }
 
     /// Sets whether `outbox` gets [`Delivery::Joined`] when `user` becomes a member of a room.
@@ -64,9 +60,7 @@ impl Hub {
     pub fn close_socket(&self, user: &UserId, outbox: &Arc<Outbox>) {
         let mut users = self.sockets.users.lock();
         let Some(sockets) = users.get_mut(user) else { return };
-        let before = sockets.len();
         sockets.retain(|socket| !Arc::ptr_eq(&socket.outbox, outbox));
-        self.sockets.count.fetch_sub(before - sockets.len(), Ordering::SeqCst);
         if sockets.is_empty() {
             users.remove(user);
         }

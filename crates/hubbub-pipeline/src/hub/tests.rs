@@ -21,7 +21,7 @@ fn hub() -> Hub {
 
 /// A hub with a bound of live messages in bytes.
 fn hub_of(bytes_max: usize) -> Hub {
-    Hub::new(Encode { message: encode, notice: encode_notice }, bytes_max, Arc::new(Metrics::default()))
+    Hub::new(FrameEncoder { message: encode, notice: encode_notice }, bytes_max, Arc::new(Metrics::default()))
 }
 
 /// An outbox that is not charged to a hub.
@@ -128,7 +128,7 @@ fn a_joined_subscriber_gets_what_was_held_then_what_follows() {
     hub.detach(attachment, &outbox);
     publish(&hub, "r", 11..=11);
     assert_eq!(drain(&outbox), [0; 0]);
-    assert_eq!(hub.channels.load(Ordering::SeqCst), 0);
+    assert_eq!(hub.followed.load(Ordering::SeqCst), 0);
 }
 
 #[test]
@@ -241,7 +241,7 @@ fn a_removed_user_gets_what_came_before_and_nothing_after() {
     for (attachment, outbox) in attachments {
         hub.detach(attachment, outbox);
     }
-    assert_eq!(hub.channels.load(Ordering::SeqCst), 0);
+    assert_eq!(hub.followed.load(Ordering::SeqCst), 0);
 }
 
 #[test]

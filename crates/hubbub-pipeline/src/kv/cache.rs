@@ -1,39 +1,15 @@
 //! The cache: entries, their weights, and which values are inserted.
 
-use std::sync::Arc;
-
 use bytes::Bytes;
-use hubbub_core::cache;
-use prometheus_client::metrics::counter::Counter;
-use quick_cache::sync::PlaceholderGuard;
-use quick_cache::{DefaultHashBuilder, Lifecycle, Weighter, sync};
-
-use hubbub_core::Timestamp;
 use hubbub_core::invariant::saturate;
-use hubbub_core::kv::has_expired;
+use hubbub_core::{Timestamp, cache};
+use prometheus_client::metrics::counter::Counter;
+use quick_cache::{DefaultHashBuilder, Lifecycle, Weighter, sync};
 
 use super::{CacheLimits, Value};
 
-/// The cached state of a key.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Cached {
-    Value(Value),
-    /// There is no such key.
-    Absent,
-}
-
-impl Cached {
-    /// The value, unless it has expired. Reads the clock only if the value can expire.
-    pub(super) fn value(self, now: impl FnOnce() -> Timestamp) -> Option<Value> {
-        match self {
-            Self::Value(value) => match value.expires_at {
-                Some(expires_at) if has_expired(Some(expires_at), now()) => None,
-                _ => Some(value),
-            },
-            Self::Absent => None,
-        }
-    }
-}
+/// The cached state of a key; `None` = there is no such key.
+pub(super) type Cached = Option<Value>;
 
 /// Bytes of an entry besides key and value: its slot in the table, and the headers of two allocations.
 const ENTRY_BYTES: u64 = 160;
@@ -50,17 +26,14 @@ pub(super) struct Weight {
 
 impl Weighter<Vec<u8>, Cached> for Weight {
     fn weight(&self, key: &Vec<u8>, cached: &Cached) -> u64 {
-        let value = match cached {
-            Cached::Value(value) => value.bytes.len(),
-            Cached::Absent => 0,
-        };
+        let value = cached.as_ref().map_or(0, |value| value.bytes.len());
         ((key.len() + value) as u64 + ENTRY_BYTES).max(self.least)
     }
 }
 
 /// Counts evictions, and frees what was evicted after the shard's lock is released.
 #[derive(Debug, Clone)]
-pub(super) struct Evictions(Arc<Counter>);
+pub(super) struct Evictions(Counter);
 
 impl Lifecycle<Vec<u8>, Cached> for Evictions {
     type RequestState = [Option<(Vec<u8>, Cached)>; 2];
@@ -75,16 +48,14 @@ impl Lifecycle<Vec<u8>, Cached> for Evictions {
 
 type Inner = sync::Cache<Vec<u8>, Cached, Weight, DefaultHashBuilder, Evictions>;
 
-/// The right to insert a loaded key, until a change of the key revokes it.
-pub(super) type Guard<'a> = PlaceholderGuard<'a, Vec<u8>, Cached, Weight, DefaultHashBuilder, Evictions>;
-
 pub(super) struct Cache {
-    inner: Inner,
+    /// A load of a key holds a guard: the right to insert what it loaded, until the key is inserted or removed.
+    pub(super) inner: Inner,
     copied_max: u64,
 }
 
 impl Cache {
-    pub(super) fn new(limits: CacheLimits, evictions: Arc<Counter>) -> Self {
+    pub(super) fn new(limits: CacheLimits, evictions: Counter) -> Self {
         // A single entry would weigh the whole capacity, which the cache does not admit.
         let entries = limits.entries.max(2);
         let weight = Weight { least: limits.bytes / entries as u64 };
@@ -98,36 +69,16 @@ impl Cache {
         Self { inner, copied_max }
     }
 
-    /// The entry of a key.
-    pub(super) fn get(&self, key: &[u8]) -> Option<Cached> {
-        self.inner.get(key)
-    }
-
-    /// The entry of a key, after a load that is running, or the right to load it.
-    pub(super) async fn get_or_guard(&self, key: &[u8]) -> Result<Cached, Guard<'_>> {
-        self.inner.get_value_or_guard_async(key).await
-    }
-
     /// Inserts a value that was put. Running loads of the key lose their right to insert.
     pub(super) fn put(&self, key: &[u8], value: &[u8], revision: u64, expires_at: Option<Timestamp>) {
         if (key.len() + value.len()) as u64 > self.copied_max {
-            return self.remove(key);
+            self.inner.remove(key);
+            return;
         }
         let value = Value { bytes: Bytes::copy_from_slice(value), revision, expires_at };
-        self.inner.insert(key.to_vec(), Cached::Value(value));
+        self.inner.insert(key.to_vec(), Some(value));
     }
 
-    /// Removes a key. Running loads of it lose their right to insert.
-    pub(super) fn remove(&self, key: &[u8]) {
-        self.inner.remove(key);
-    }
-
-    /// Removes all keys, as [`Self::remove`] does.
-    pub(super) fn clear(&self) {
-        self.inner.clear();
-    }
-
-    /// Number of entries, and their weight in bytes.
     pub(super) fn size(&self) -> (i64, i64) {
         (saturate(self.inner.len()), saturate(self.inner.weight()))
     }

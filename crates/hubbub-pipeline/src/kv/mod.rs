@@ -39,7 +39,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use hubbub_core::clock::Clock;
 use hubbub_core::invariant::saturate;
-use hubbub_core::kv::{KvChanged, KvEntry, KvHistory, KvOp, KvOutcome};
+use hubbub_core::kv::{KvChanged, KvEntry, KvHistory, KvOp, KvOutcome, has_expired};
 use hubbub_core::store::{KvStore, ReadError};
 use hubbub_core::{Op, OpBatch, Outcome, Timestamp};
 use tokio::sync::watch;
@@ -122,15 +122,14 @@ impl Keys {
     pub async fn get(&self, key: &[u8]) -> Result<Found, ReadError> {
         let Some(cache) = &self.cache else {
             // The store has left out expired keys by its own clock, which for a shared store is not this server's.
-            let value = self.read(key).await?.value(|| Timestamp::MIN);
-            return Ok(Found { value, is_hit: false });
+            return Ok(Found { value: self.read(key).await?, is_hit: false });
         };
-        if let Some(cached) = cache.get(key) {
+        if let Some(cached) = cache.inner.get(key) {
             self.metrics.kv_hits.inc();
-            return Ok(Found { value: cached.value(self.now()), is_hit: true });
+            return Ok(Found { value: self.unexpired(cached), is_hit: true });
         }
         self.metrics.kv_misses.inc();
-        let cached = match cache.get_or_guard(key).await {
+        let cached = match cache.inner.get_value_or_guard_async(key).await {
             Ok(cached) => cached,
             Err(guard) => {
                 let cached = self.read(key).await?;
@@ -141,7 +140,12 @@ impl Keys {
                 cached
             }
         };
-        Ok(Found { value: cached.value(self.now()), is_hit: false })
+        Ok(Found { value: self.unexpired(cached), is_hit: false })
+    }
+
+    /// Reads the clock only if the value can expire.
+    fn unexpired(&self, cached: Cached) -> Option<Value> {
+        cached.filter(|value| value.expires_at.is_none() || !has_expired(value.expires_at, self.clock.now()))
     }
 
     async fn read(&self, key: &[u8]) -> Result<Cached, ReadError> {
@@ -149,12 +153,11 @@ impl Keys {
         let entry = self.store.value(key).await?;
         let took = self.clock.monotonic().saturating_sub(started);
         self.metrics.kv_load_time.record(saturate(took.as_micros()), 1);
-        Ok(match entry {
-            Some(KvEntry { value, revision, expires_at }) => {
-                Cached::Value(Value { bytes: Bytes::from_owner(value), revision, expires_at })
-            }
-            None => Cached::Absent,
-        })
+        Ok(entry.map(|KvEntry { value, revision, expires_at }| Value {
+            bytes: Bytes::from_owner(value),
+            revision,
+            expires_at,
+        }))
     }
 
     /// The last published revision.
@@ -189,15 +192,11 @@ impl Keys {
             let (Op::Kv(op), Outcome::Kv(outcome)) = (op, outcome) else { continue };
             match (op, *outcome) {
                 (KvOp::Put { key, value, .. }, KvOutcome::Put { revision, expires_at, .. }) => {
-                    if let Some(cache) = &self.cache {
-                        cache.put(key, value, revision, expires_at);
-                    }
+                    self.cache.iter().for_each(|cache| cache.put(key, value, revision, expires_at));
                     last = revision;
                 }
                 (KvOp::Delete { key, .. }, KvOutcome::Deleted { revision: Some(revision) }) => {
-                    if let Some(cache) = &self.cache {
-                        cache.remove(key);
-                    }
+                    self.cache.iter().for_each(|cache| drop(cache.inner.remove(key)));
                     last = revision;
                 }
                 (KvOp::Sweep, KvOutcome::Swept { revision: Some(revision), .. }) => {
@@ -236,7 +235,7 @@ impl Keys {
             if let Op::Kv(op) = op
                 && let Some(key) = op.key()
             {
-                cache.remove(key);
+                cache.inner.remove(key);
             }
         }
     }
@@ -247,11 +246,11 @@ impl Keys {
         loop {
             let Ok(KvHistory::Changes(page)) = self.store.changes(&[], after, CHANGES_PAGE).await else {
                 // It is unknown which keys they were.
-                return cache.clear();
+                return cache.inner.clear();
             };
             for change in page.changes.iter().take_while(|change| change.revision <= through) {
                 if change.what == KvChanged::Expired {
-                    cache.remove(&change.key);
+                    cache.inner.remove(&*change.key);
                 }
             }
             if page.through >= through || !page.more {
@@ -266,9 +265,5 @@ impl Keys {
         let (entries, bytes) = self.cache.as_ref().map_or((0, 0), Cache::size);
         self.metrics.kv_entries.set(entries);
         self.metrics.kv_bytes.set(bytes);
-    }
-
-    fn now(&self) -> impl FnOnce() -> Timestamp {
-        || self.clock.now()
     }
 }

@@ -10,7 +10,7 @@ use hubbub_core::store::Store;
 use parking_lot::Mutex;
 use tokio::sync::mpsc;
 
-use crate::batcher::{BatchTuning, Batcher, QueueLimits, SubmitError, Ticket, Waiter};
+use crate::batcher::{Batcher, LogOptions, SubmitError, Ticket, Waiter};
 use crate::committer::{COMMIT, COMMITTED_MAX, CommitListeners, commit, dispatch};
 use crate::consumers::{self, WaitingConsumers};
 use crate::hub::{self, Hub};
@@ -18,15 +18,6 @@ use crate::kv::Keys;
 use crate::members::Members;
 use crate::metrics::Metrics;
 use crate::sweeper::{self, WakeupSignal};
-
-/// Options of the message log.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct LogOptions {
-    /// Bound of the submission queue.
-    pub queue: QueueLimits,
-    /// Batching, for experiments.
-    pub tuning: BatchTuning,
-}
 
 /// The commit thread could not be started.
 #[derive(Debug, thiserror::Error)]
@@ -59,33 +50,26 @@ impl DirectLog {
         clock: Arc<dyn Clock>,
         metrics: Arc<Metrics>,
     ) -> Result<Self, StartError> {
-        let batcher = Arc::new(Batcher::new(options.queue, options.tuning, store.batch_cap()));
+        let batcher = Arc::new(Batcher::new(options, store.batch_cap()));
         let (sender, receiver) = mpsc::channel(COMMITTED_MAX);
         let consumers = Arc::new(WaitingConsumers::new(metrics.clone()));
         let sweep_signal = WakeupSignal::default();
-        let mut background = Vec::new();
+        let sweeping = sweeper::sweep(batcher.clone(), store.clone(), clock.clone(), sweep_signal.clone());
+        let waking = consumers::wake_remaining(consumers.clone());
+        let mut background = vec![spawn("waking of consumers", waking), spawn("sweeper", sweeping)];
         if store.is_shared() {
-            background.push(spawn("keys of other servers", keys.clone().poll_revision()));
-            background.push(spawn(
-                "queues of other servers",
-                consumers::poll_store(consumers.clone(), store.clone()),
-            ));
             hub.enable_remote();
             let rooms = hub::follow_remote(hub.clone(), store.clone(), clock.clone());
-            background.push(spawn("rooms of other servers", rooms));
+            let queues = consumers::poll_store(consumers.clone(), store.clone());
+            background.extend([
+                spawn("keys of other servers", keys.clone().poll_revision()),
+                spawn("queues of other servers", queues),
+                spawn("rooms of other servers", rooms),
+            ]);
         }
-        let listeners = CommitListeners {
-            hub,
-            members,
-            keys,
-            consumers: consumers.clone(),
-            sweep_signal: sweep_signal.clone(),
-        };
+        let listeners = CommitListeners { hub, members, keys, consumers: consumers.clone(), sweep_signal };
         let dispatching = dispatch(receiver, batcher.clone(), listeners, clock.clone(), metrics.clone());
         let dispatcher = spawn("dispatcher", dispatching);
-        background.push(spawn("waking of consumers", consumers::wake_remaining(consumers.clone())));
-        let sweeping = sweeper::sweep(batcher.clone(), store.clone(), clock.clone(), sweep_signal);
-        background.push(spawn("sweeper", sweeping));
         let committer = {
             let (batcher, clock) = (batcher.clone(), clock.clone());
             std::thread::Builder::new().name(COMMIT.name.into()).spawn(move || {

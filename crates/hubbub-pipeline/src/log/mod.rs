@@ -17,7 +17,8 @@ use hubbub_core::OpBatch;
 use crate::batcher::{SubmitError, Ticket, Waiter};
 use crate::consumers::WaitingConsumers;
 
-pub use direct::{DirectLog, LogOptions, StartError};
+pub use crate::batcher::LogOptions;
+pub use direct::{DirectLog, StartError};
 
 /// The message log, with or without a broker in front of the store.
 pub struct Log {

@@ -5,7 +5,7 @@ use hubbub_core::store::{ApplyError, BatchCap};
 use hubbub_core::{MessageType, Receipt, Send, Timestamp};
 
 use super::*;
-use crate::batcher::{BatchTuning, QueueLimits, SubmitError, Ticket};
+use crate::batcher::{LogOptions, QueueLimits, SubmitError, Ticket};
 
 fn batch(room: &str, id: &str) -> OpBatch {
     let mut ops = OpBatch::default();
@@ -24,7 +24,7 @@ struct Pipeline {
 impl Pipeline {
     fn new() -> Self {
         let (limits, cap) = (QueueLimits::default(), BatchCap { ops: 1, bytes: usize::MAX });
-        let batcher = Batcher::new(limits, BatchTuning::default(), cap);
+        let batcher = Batcher::new(LogOptions { queue: limits, ..LogOptions::default() }, cap);
         Self { batcher, failed: FailedSends::default(), submitted: VecDeque::new() }
     }
 
@@ -50,7 +50,7 @@ impl Pipeline {
         if outcomes.is_err() {
             self.failed.insert(&chunk);
         }
-        self.failed.prune(chunk.batch.number(), &self.batcher);
+        self.failed.prune(chunk.batch.number, &self.batcher);
         chunk.batch.set(outcomes);
         chunk.batch.make_visible();
         (is_stored, self.submitted.pop_front().unwrap())

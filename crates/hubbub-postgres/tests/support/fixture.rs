@@ -80,7 +80,7 @@ impl Fixture for Opened {
         self.store = Self::open(&self.database, (self.pooler, self.pause), &self.clock, autocreate).await;
     }
 
-    async fn settle(&mut self) {
+    async fn seal_all(&mut self) {
         self.store.finish_maintenance().await.unwrap();
     }
 }

@@ -20,7 +20,6 @@ impl Backoff {
         Self { next: FIRST, random }
     }
 
-    /// Starts again with the shortest pause.
     pub(super) fn reset(&mut self) {
         self.next = FIRST;
     }

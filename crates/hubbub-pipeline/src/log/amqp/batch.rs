@@ -13,21 +13,21 @@ use super::backoff::Backoff;
 use super::body::{self, Envelope, Rejection};
 use super::consumer::published_at;
 use super::publication::Publication;
+use super::publisher::Origin;
 use super::topology::DEAD_QUEUE;
-use crate::batcher::{SubmitError, Ticket, Waiter};
+use crate::batcher::{Ticket, Waiter};
 use crate::committer::refusal_code;
 
-/// A batch of this size is full.
 const BYTES_MAX: usize = 512 * 1024;
 
-/// Deliveries in order.
 #[derive(Default)]
 pub(super) struct Batch {
     deliveries: Vec<(Delivery, Option<Rejection>)>,
     /// The operations of the deliveries that are not rejected. They keep their generated ids when the batch is submitted
     /// again.
     ops: OpBatch,
-    newest_published_at: Option<i64>,
+    /// When the newest message was published, in microseconds since 1970.
+    pub(super) published_at: Option<i64>,
 }
 
 impl Batch {
@@ -47,15 +47,11 @@ impl Batch {
         self.deliveries.last().map(|(delivery, _)| delivery.delivery_tag)
     }
 
-    pub(super) fn newest_published_at(&self) -> Option<i64> {
-        self.newest_published_at
-    }
-
     /// Adds a delivery, valid or not.
     pub(super) fn take(&mut self, core: &Core, delivery: Delivery) {
         core.metrics.log_consumed.inc();
         core.metrics.log_redelivered.inc_by(u64::from(delivery.redelivered));
-        self.newest_published_at = published_at(&delivery).or(self.newest_published_at);
+        self.published_at = published_at(&delivery).or(self.published_at);
         let now = core.clock.now();
         let message_id = delivery.properties.message_id().as_ref().map(|id| id.as_str());
         let envelope =
@@ -115,17 +111,17 @@ impl Batch {
                 let properties = delivery.properties.clone();
                 let mut headers = properties.headers().clone().unwrap_or_default();
                 describe(delivery, rejection, core, &mut headers);
-                publication.push(DEAD_QUEUE, properties.with_headers(headers), &delivery.data);
+                let properties = properties.with_headers(headers);
+                let write = |out: &mut Vec<u8>| out.extend_from_slice(&delivery.data);
+                publication.push(None, DEAD_QUEUE.into(), properties, write);
             }
         }
         if publication.messages.is_empty() {
             return Ok(());
         }
         let (waiter, count) = (Arc::new(Waiter::default()), publication.messages.len() as u64);
-        let ticket = core
-            .publisher
-            .submit_own(publication, &waiter)
-            .map_err(|error: SubmitError| error.to_string())?;
+        let submitted = core.publisher.submit(publication, &waiter, Origin::Server);
+        let ticket = submitted.map_err(|error| error.to_string())?;
         waiter.wait(&ticket).await;
         answer(&ticket)?;
         core.metrics.log_dead.inc_by(count);

@@ -12,7 +12,6 @@ pub(super) const KEY_PREFIX: &str = "room.";
 pub(super) struct Envelope<'a> {
     pub(super) body: &'a [u8],
     pub(super) routing_key: &'a str,
-    /// The AMQP property `message-id`.
     pub(super) message_id: Option<&'a str>,
 }
 
@@ -55,7 +54,6 @@ pub(super) fn read<R>(
     }
 }
 
-/// Appends the body of a message.
 pub(super) fn write(send: &Send<'_>, out: &mut Vec<u8>) {
     out.push(b'{');
     send.write_json_members(out);

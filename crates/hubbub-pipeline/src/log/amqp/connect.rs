@@ -1,20 +1,20 @@
 //! Connects to the broker, checks permissions, and reconnects after failures.
 
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 use lapin::tcp::OwnedTLSConfig;
 use lapin::{Channel, Connection, ConnectionProperties, DefaultConnectionBuilder};
 use tokio::sync::watch;
 
+use super::Core;
 use super::address::AmqpError;
 use super::backoff::Backoff;
 use super::consumer::{self, QueueConsumer};
-use super::{Core, topology};
+use super::topology::Topology;
 
-/// Time-out of one attempt to connect and declare.
 const TIMEOUT: Duration = Duration::from_secs(20);
-/// Time-out of closing a connection.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The TLS configuration, with certificates to trust besides the system's.
@@ -35,7 +35,7 @@ impl Core {
     pub(super) async fn connect_publishing(&self) -> Result<(Connection, Channel), AmqpError> {
         self.in_time(async {
             let connection = self.connect("publishing").await?;
-            let channel = topology::publishing_channel(&connection, &self.options, &self.address).await?;
+            let channel = self.topology(&connection).publishing_channel().await?;
             Ok((connection, channel))
         })
         .await
@@ -56,12 +56,12 @@ impl Core {
             ConnectionProperties::default().with_connection_name(format!("hubbub {purpose}").into());
         let connecting = async {
             let builder = DefaultConnectionBuilder::new()?;
-            let builder = builder.with_uri(self.address.uri()).with_properties(properties);
+            let builder = builder.with_uri(self.options.address.uri()).with_properties(properties);
             builder.with_tls_config(self.tls.clone()).connect().await
         };
-        let connection =
-            connecting.await.map_err(|error| self.address.explain("connecting to RabbitMQ", &error))?;
-        topology::declare(&connection, &self.options, &self.address).await?;
+        let explain = |error| self.options.address.explain("connecting to RabbitMQ", &error);
+        let connection = connecting.await.map_err(explain)?;
+        self.topology(&connection).declare().await?;
         Ok(connection)
     }
 
@@ -71,37 +71,60 @@ impl Core {
     ) -> Result<T, AmqpError> {
         tokio::time::timeout(TIMEOUT, connecting).await.unwrap_or_else(|_| {
             let seconds = TIMEOUT.as_secs();
-            Err(AmqpError(format!("RabbitMQ at {} did not answer within {seconds} s", self.address)))
+            Err(AmqpError(format!("RabbitMQ at {} did not answer within {seconds} s", self.options.address)))
         })
     }
 
-    /// Calls `connect` until it succeeds, and passes each error to `on_error`. `None` when the server stops.
-    pub(super) async fn reconnect<T, F: Future<Output = Result<T, AmqpError>>>(
+    fn topology<'a>(&'a self, connection: &'a Connection) -> Topology<'a> {
+        Topology { connection, options: &self.options }
+    }
+
+    /// Runs `work` on a connection. When it returns why the connection was lost, connects again until that succeeds.
+    /// Ends when `work` returns `None`, or the server stops. `set_fault` gets the reason while there is no connection.
+    pub(super) async fn keep_connected<T, C, W>(
         &self,
         purpose: &str,
         stop: &watch::Receiver<bool>,
-        connect: impl Fn() -> F,
-        on_error: impl Fn(String),
-    ) -> Option<T> {
-        let mut backoff = Backoff::new(self.random.clone());
+        mut connected: (Connection, T),
+        connect: impl Fn() -> C,
+        work: impl Fn(Arc<Connection>, T) -> W,
+        set_fault: impl Fn(Option<String>),
+    ) where
+        C: Future<Output = Result<(Connection, T), AmqpError>>,
+        W: Future<Output = Option<String>>,
+    {
         loop {
-            backoff.pause_unless(stop).await?;
-            match connect().await {
-                Ok(made) => {
-                    tracing::info!(purpose, "reconnected to the broker");
-                    return Some(made);
-                }
-                Err(error) => {
-                    tracing::warn!(purpose, %error, "connecting to the broker failed; retrying");
-                    on_error(error.to_string());
-                }
+            let connection = Arc::new(connected.0);
+            let lost = work(connection.clone(), connected.1).await;
+            if let Some(reason) = &lost {
+                tracing::warn!(purpose, reason, "lost a connection to the broker; reconnecting");
             }
+            set_fault(lost.clone());
+            close(&connection).await;
+            if lost.is_none() {
+                return;
+            }
+            let mut backoff = Backoff::new(self.random.clone());
+            connected = loop {
+                if backoff.pause_unless(stop).await.is_none() {
+                    return;
+                }
+                match connect().await {
+                    Ok(made) => break made,
+                    Err(error) => {
+                        tracing::warn!(purpose, %error, "connecting to the broker failed; retrying");
+                        set_fault(Some(error.to_string()));
+                    }
+                }
+            };
+            tracing::info!(purpose, "reconnected to the broker");
+            set_fault(None);
         }
     }
 }
 
 /// Closes a connection, which may be dead.
-pub(super) async fn close(connection: &Connection) {
+async fn close(connection: &Connection) {
     let closing = connection.close(200, "bye".into());
     // Nothing depends on it.
     let _ = tokio::time::timeout(CLOSE_TIMEOUT, closing).await;

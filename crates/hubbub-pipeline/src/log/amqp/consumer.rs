@@ -1,9 +1,10 @@
 //! Consumes the broker's queues and stores their messages. While one batch of a shard is stored, the next one fills. A
 //! batch is acknowledged only once the store has it. One batch of a shard at a time keeps the order of its rooms.
 
-use std::pin::Pin;
+use std::convert::Infallible;
 use std::time::Duration;
 
+use futures_util::future::{BoxFuture, Fuse, FusedFuture};
 use futures_util::{FutureExt, StreamExt};
 use hubbub_core::invariant::saturate;
 use lapin::message::Delivery;
@@ -18,39 +19,30 @@ use super::batch::Batch;
 use super::publication::PUBLISHED_AT;
 use super::topology::inspect_queue;
 
-/// Pause between two queries for the queues' lengths.
 const MEASURE_INTERVAL: Duration = Duration::from_secs(2);
 
-/// The consumer of one queue, and its channel.
 pub(super) struct QueueConsumer {
     channel: Channel,
     deliveries: Consumer,
 }
 
-/// Consumers of the queues of all shards.
 pub(super) async fn open(core: &Core, connection: &Connection) -> Result<Vec<QueueConsumer>, AmqpError> {
     let mut consumers = Vec::new();
     for shard in 0..core.options.shards {
         let queue = core.options.queue(shard);
-        let opened = QueueConsumer::open(connection, &queue, core.options.prefetch).await;
-        consumers.push(
-            opened.map_err(|error| {
-                core.address.explain(&format!("consuming from the queue {queue}"), &error)
-            })?,
-        );
+        let opening = async {
+            let channel = connection.create_channel().await?;
+            channel.basic_qos(core.options.prefetch, BasicQosOptions::default()).await?;
+            let (options, arguments) = (BasicConsumeOptions::default(), FieldTable::default());
+            let deliveries =
+                channel.basic_consume(queue.as_str().into(), "".into(), options, arguments).await?;
+            Ok(QueueConsumer { channel, deliveries })
+        };
+        consumers.push(opening.await.map_err(|error| {
+            core.options.address.explain(&format!("consuming from the queue {queue}"), &error)
+        })?);
     }
     Ok(consumers)
-}
-
-impl QueueConsumer {
-    async fn open(connection: &Connection, queue: &str, prefetch: u16) -> lapin::Result<Self> {
-        let channel = connection.create_channel().await?;
-        channel.basic_qos(prefetch, BasicQosOptions::default()).await?;
-        let options = BasicConsumeOptions::default();
-        let deliveries =
-            channel.basic_consume(queue.into(), "".into(), options, FieldTable::default()).await?;
-        Ok(Self { channel, deliveries })
-    }
 }
 
 /// Consumes all shards until the connection is lost, and returns the reason. `None` after an orderly stop: everything
@@ -66,27 +58,22 @@ pub(super) async fn run(
         let mut shard = Shard { core, consumer, stop, filling, unacked: 0 };
         shard.run().await
     });
-    tokio::select! {
-        ended = futures_util::future::try_join_all(shards) => ended.err().map(|error| error.to_string()),
-        lost = measure(core, connection) => Some(lost),
-    }
+    let lost = tokio::select! {
+        ended = futures_util::future::try_join_all(shards) => ended.err(),
+        Err(error) = measure(core, connection) => Some(error),
+    };
+    lost.map(|error| error.to_string())
 }
 
-/// Measures the queues' lengths until a query fails. Returns the error.
-async fn measure(core: &Core, connection: &Connection) -> String {
-    let channel = match connection.create_channel().await {
-        Ok(channel) => channel,
-        Err(error) => return error.to_string(),
-    };
+/// Measures the queues' lengths until a query fails.
+async fn measure(core: &Core, connection: &Connection) -> lapin::Result<Infallible> {
+    let channel = connection.create_channel().await?;
     let mut interval = tokio::time::interval(MEASURE_INTERVAL);
     loop {
         interval.tick().await;
         let mut depth = 0;
         for shard in 0..core.options.shards {
-            match inspect_queue(&channel, &core.options.queue(shard)).await {
-                Ok(queue) => depth += i64::from(queue.message_count()),
-                Err(error) => return error.to_string(),
-            }
+            depth += i64::from(inspect_queue(&channel, &core.options.queue(shard)).await?.message_count());
         }
         core.metrics.log_depth.set(depth);
         if depth == 0 && core.metrics.log_unacked.get() == 0 {
@@ -95,39 +82,33 @@ async fn measure(core: &Core, connection: &Connection) -> String {
     }
 }
 
-type Committing<'a> = Pin<Box<dyn Future<Output = Option<Batch>> + Send + 'a>>;
-
 struct Shard<'a> {
     core: &'a Core,
     consumer: QueueConsumer,
     stop: watch::Receiver<bool>,
     filling: Batch,
-    /// Deliveries that are not acknowledged.
     unacked: i64,
 }
 
 impl<'a> Shard<'a> {
     async fn run(&mut self) -> lapin::Result<()> {
-        let mut committing: Option<Committing<'a>> = None;
+        let mut committing: Fuse<BoxFuture<'a, Option<Batch>>> = Fuse::terminated();
         let mut is_stopping = *self.stop.borrow();
         loop {
-            if committing.is_none() && !self.filling.is_empty() {
+            if committing.is_terminated() && !self.filling.is_empty() {
                 let batch = std::mem::take(&mut self.filling);
-                committing = Some(Box::pin(batch.commit(self.core, self.stop.clone())));
+                committing = batch.commit(self.core, self.stop.clone()).boxed().fuse();
             }
-            if is_stopping && committing.is_none() {
+            if is_stopping && committing.is_terminated() {
                 return Ok(());
             }
             tokio::select! {
                 biased;
-                committed = committed(&mut committing) => {
-                    committing = None;
-                    match committed {
-                        Some(batch) => self.acknowledge(&batch).await?,
-                        // The server stops and the store accepts nothing: the batch stays in the broker.
-                        None => return Ok(()),
-                    }
-                }
+                committed = &mut committing => match committed {
+                    Some(batch) => self.acknowledge(&batch).await?,
+                    // The server stops and the store accepts nothing: the batch stays in the broker.
+                    None => return Ok(()),
+                },
                 _ = self.stop.changed(), if !is_stopping => is_stopping = true,
                 delivery = self.consumer.deliveries.next(), if !is_stopping && self.filling.has_room(self.core.options.prefetch) => {
                     let Some(delivery) = delivery.transpose()? else {
@@ -157,7 +138,7 @@ impl<'a> Shard<'a> {
         let count = saturate(batch.len());
         self.unacked -= count;
         self.core.metrics.log_unacked.dec_by(count);
-        if let Some(published_at) = batch.newest_published_at() {
+        if let Some(published_at) = batch.published_at {
             let lag = self.core.clock.now().as_micros().saturating_sub(published_at).max(0);
             self.core.metrics.log_lag.set(lag);
             self.core.metrics.log_broker_time.record(lag.unsigned_abs(), 1);
@@ -170,13 +151,6 @@ impl<'a> Shard<'a> {
 impl Drop for Shard<'_> {
     fn drop(&mut self) {
         self.core.metrics.log_unacked.dec_by(self.unacked);
-    }
-}
-
-async fn committed(committing: &mut Option<Committing<'_>>) -> Option<Batch> {
-    match committing {
-        Some(committing) => committing.await,
-        None => std::future::pending().await,
     }
 }
 

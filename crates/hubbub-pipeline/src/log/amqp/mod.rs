@@ -39,16 +39,17 @@ use tokio::task::JoinHandle;
 use super::{DirectLog, LogHealth};
 use crate::batcher::{QueueLimits, SubmitError, Ticket, Waiter};
 use crate::metrics::Metrics;
-use connect::close;
 use consumer::QueueConsumer;
 use publication::Publication;
-use publisher::Publisher;
+use publisher::{Origin, Publisher};
 
 pub use address::{Address, AmqpError};
 
 /// Options of the broker.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AmqpOptions {
+    /// Where it is.
+    pub address: Address,
     /// PEM file of certificates to trust besides the system's.
     pub ca: Option<PathBuf>,
     /// Topic exchange that all messages are published to.
@@ -67,11 +68,9 @@ pub struct AmqpOptions {
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(10);
 const IDLE_CHECK_INTERVAL: Duration = Duration::from_millis(10);
 
-/// State shared by publisher and consumers.
 struct Core {
-    address: Address,
-    tls: OwnedTLSConfig,
     options: AmqpOptions,
+    tls: OwnedTLSConfig,
     exchange: ShortString,
     limits: Limits,
     direct: Arc<DirectLog>,
@@ -88,44 +87,27 @@ pub struct Amqp {
     core: Arc<Core>,
     stop_consuming: watch::Sender<bool>,
     stop_publishing: watch::Sender<bool>,
-    running: Mutex<Option<Running>>,
-}
-
-struct Running {
-    consuming: JoinHandle<()>,
-    publishing: JoinHandle<()>,
-}
-
-/// The parts of a log with a broker.
-pub struct AmqpParts {
-    /// Address of the broker.
-    pub address: Address,
-    /// Options of the broker.
-    pub options: AmqpOptions,
-    /// Limits of messages.
-    pub limits: Limits,
-    /// The log that commits to the store.
-    pub direct: Arc<DirectLog>,
-    /// The clock.
-    pub clock: Arc<dyn Clock>,
-    /// Random source for ids and pauses.
-    pub random: Arc<dyn RandomSource>,
-    /// The metrics.
-    pub metrics: Arc<Metrics>,
+    /// Consuming and publishing.
+    running: Mutex<Option<[JoinHandle<()>; 2]>>,
 }
 
 impl Amqp {
     /// Connects, declares the topology, checks permissions, and starts publishing and consuming.
-    pub async fn start(parts: AmqpParts) -> Result<Self, AmqpError> {
-        let AmqpParts { address, options, limits, direct, clock, random, metrics } = parts;
+    pub async fn start(
+        options: AmqpOptions,
+        limits: Limits,
+        direct: Arc<DirectLog>,
+        clock: Arc<dyn Clock>,
+        random: Arc<dyn RandomSource>,
+        metrics: Arc<Metrics>,
+    ) -> Result<Self, AmqpError> {
         let tls = connect::tls(options.ca.as_deref())?;
         let publisher = Publisher::new(options.queue, clock.clone(), metrics.clone());
         let exchange = options.exchange.as_str().into();
-        let consumer_fault = Mutex::new(None);
-        let core = Arc::new(Core {
-            address,
-            tls,
+        let consumer_fault = Mutex::default();
+        let core = Core {
             options,
+            tls,
             exchange,
             limits,
             direct,
@@ -134,27 +116,24 @@ impl Amqp {
             clock,
             random,
             metrics,
-        });
+        };
+        let core = Arc::new(core);
         let publishing = core.connect_publishing().await?;
         let consuming = core.connect_consuming().await?;
         let (stop_consuming, consuming_stop) = watch::channel(false);
         let (stop_publishing, publishing_stop) = watch::channel(false);
-        let running = Running {
-            consuming: tokio::spawn(supervise(
-                Essential::new("broker consumer"),
-                run_consumers(core.clone(), consuming, consuming_stop),
-            )),
-            publishing: tokio::spawn(supervise(
-                Essential::new("broker publisher"),
-                run_publisher(core.clone(), publishing, publishing_stop),
-            )),
-        };
+        let consuming = run_consumers(core.clone(), consuming, consuming_stop);
+        let publishing = run_publisher(core.clone(), publishing, publishing_stop);
+        let running = [
+            tokio::spawn(supervise(Essential::new("broker consumer"), consuming)),
+            tokio::spawn(supervise(Essential::new("broker publisher"), publishing)),
+        ];
         Ok(Self { core, stop_consuming, stop_publishing, running: Mutex::new(Some(running)) })
     }
 
     pub(super) fn submit(&self, ops: &OpBatch, waiter: &Arc<Waiter>) -> Result<Ticket, SubmitError> {
         let publication = Publication::of_messages(ops, &self.core.exchange, self.core.clock.now());
-        self.core.publisher.submit(publication, waiter)
+        self.core.publisher.submit(publication, waiter, Origin::Client)
     }
 
     pub(super) fn health(&self) -> LogHealth {
@@ -168,7 +147,7 @@ impl Amqp {
     /// Refuses new messages, stores what was consumed, and waits for the broker's confirmations. Messages that are not
     /// stored in time stay in the broker.
     pub(super) async fn close(&self) {
-        let Some(Running { mut consuming, mut publishing }) = self.running.lock().take() else { return };
+        let Some([mut consuming, mut publishing]) = self.running.lock().take() else { return };
         self.core.publisher.begin_close();
         let _ = self.stop_consuming.send(true);
         let orderly = async {
@@ -189,47 +168,29 @@ impl Amqp {
     }
 }
 
-async fn run_publisher(
-    core: Arc<Core>,
-    (mut connection, channel): (Connection, Channel),
-    stop: watch::Receiver<bool>,
-) {
-    let (core, mut channel) = (&*core, Arc::new(channel));
-    loop {
-        let mut stopped = stop.clone();
-        let reason = tokio::select! {
+async fn run_publisher(core: Arc<Core>, first: (Connection, Channel), stop: watch::Receiver<bool>) {
+    let (core, stop) = (&*core, &stop);
+    let set_fault = |reason: Option<String>| reason.into_iter().for_each(|r| core.publisher.suspend(&r));
+    let publish = |connection: Arc<Connection>, channel| async move {
+        let (channel, mut stopped) = (Arc::new(channel), stop.clone());
+        tokio::select! {
             reason = core.publisher.run(&connection, &channel) => Some(reason),
             _ = stopped.wait_for(|is_stopping| *is_stopping) => None,
-        };
-        let Some(reason) = reason else { return close(&connection).await };
-        tracing::warn!(reason, "lost the publishing connection to the broker; reconnecting");
-        close(&connection).await;
-        let on_error = |reason: String| core.publisher.suspend(&reason);
-        match core.reconnect("publishing", &stop, move || core.connect_publishing(), on_error).await {
-            Some(new) => (connection, channel) = (new.0, Arc::new(new.1)),
-            None => return,
         }
-    }
+    };
+    core.keep_connected("publishing", stop, first, move || core.connect_publishing(), publish, set_fault)
+        .await;
 }
 
 async fn run_consumers(
     core: Arc<Core>,
-    (mut connection, mut consumers): (Connection, Vec<QueueConsumer>),
+    first: (Connection, Vec<QueueConsumer>),
     stop: watch::Receiver<bool>,
 ) {
-    let core = &*core;
-    loop {
-        let Some(reason) = consumer::run(core, &connection, consumers, &stop).await else {
-            return close(&connection).await;
-        };
-        tracing::warn!(reason, "lost the consuming connection to the broker; reconnecting");
-        *core.consumer_fault.lock() = Some(reason);
-        close(&connection).await;
-        let on_error = |reason| *core.consumer_fault.lock() = Some(reason);
-        match core.reconnect("consuming", &stop, move || core.connect_consuming(), on_error).await {
-            Some(new) => (connection, consumers) = new,
-            None => return,
-        }
-        *core.consumer_fault.lock() = None;
-    }
+    let (core, stop) = (&*core, &stop);
+    let set_fault = |reason| *core.consumer_fault.lock() = reason;
+    let consume = |connection: Arc<Connection>, consumers| async move {
+        consumer::run(core, &connection, consumers, stop).await
+    };
+    core.keep_connected("consuming", stop, first, move || core.connect_consuming(), consume, set_fault).await;
 }

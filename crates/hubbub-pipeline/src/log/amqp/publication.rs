@@ -14,7 +14,6 @@ const PERSISTENT: u8 = 2;
 /// Header of a submission's first message: when it was published, in microseconds since 1970.
 pub(super) const PUBLISHED_AT: &str = "hubbub-published-us";
 
-/// One message of a publication.
 #[derive(Debug)]
 pub(super) struct OutgoingMessage {
     /// `None` = directly to the queue that the key names.
@@ -24,7 +23,6 @@ pub(super) struct OutgoingMessage {
     body: Range<usize>,
 }
 
-/// The messages of one submission.
 #[derive(Debug, Default)]
 pub(super) struct Publication {
     pub(super) messages: Vec<OutgoingMessage>,
@@ -38,10 +36,7 @@ impl Publication {
             Self { messages: Vec::with_capacity(ops.len()), bodies: Vec::with_capacity(ops.bytes() * 2) };
         for op in ops.iter() {
             let Op::Send(send) = op else { continue };
-            let start = publication.bodies.len();
-            body::write(&send, &mut publication.bodies);
             let mut properties = BasicProperties::default()
-                .with_delivery_mode(PERSISTENT)
                 .with_content_type("application/json".into())
                 .with_message_id(send.id.into());
             if publication.messages.is_empty() {
@@ -50,30 +45,28 @@ impl Publication {
                 properties = properties.with_headers(headers);
             }
             let key = format!("{}{}", body::KEY_PREFIX, send.room).into();
-            let body = start..publication.bodies.len();
-            publication.messages.push(OutgoingMessage {
-                exchange: Some(exchange.clone()),
-                key,
-                properties,
-                body,
-            });
+            publication.push(Some(exchange.clone()), key, properties, |out| body::write(&send, out));
         }
         publication
     }
 
-    /// Adds a message for the queue `queue`.
-    pub(super) fn push(&mut self, queue: &str, properties: BasicProperties, body: &[u8]) {
+    pub(super) fn push(
+        &mut self,
+        exchange: Option<ShortString>,
+        key: ShortString,
+        properties: BasicProperties,
+        write: impl FnOnce(&mut Vec<u8>),
+    ) {
         let start = self.bodies.len();
-        self.bodies.extend_from_slice(body);
+        write(&mut self.bodies);
         let (properties, body) = (properties.with_delivery_mode(PERSISTENT), start..self.bodies.len());
-        self.messages.push(OutgoingMessage { exchange: None, key: queue.into(), properties, body });
+        self.messages.push(OutgoingMessage { exchange, key, properties, body });
     }
 
     pub(super) fn body(&self, message: &OutgoingMessage) -> &[u8] {
         self.bodies.get(message.body.clone()).unwrap_or_default()
     }
 
-    /// The rooms of its messages.
     pub(super) fn rooms(&self) -> impl Iterator<Item = &str> {
         self.messages.iter().filter_map(|message| message.key.as_str().strip_prefix(body::KEY_PREFIX))
     }

@@ -30,7 +30,6 @@ const CONFIRM_TIMEOUT: Duration = Duration::from_secs(30);
 const BLOCKED_TIMEOUT: Duration = Duration::from_secs(5);
 const CHECK_INTERVAL: Duration = Duration::from_millis(200);
 
-/// Which submissions are accepted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Admission {
     Open,
@@ -38,6 +37,12 @@ enum Admission {
     Suspended(String),
     /// Only the server's own messages are accepted.
     Closing,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Origin {
+    Client,
+    Server,
 }
 
 struct State {
@@ -62,40 +67,20 @@ impl Publisher {
         Self { state: Mutex::new(state), work: Notify::new(), limits, clock, metrics }
     }
 
-    /// Queues messages of clients.
+    /// Queues messages, those of the server itself also while it closes.
     pub(super) fn submit(
         &self,
         publication: Publication,
         waiter: &Arc<Waiter>,
-    ) -> Result<Ticket, SubmitError> {
-        self.enqueue(publication, waiter, |admission| match admission {
-            Admission::Open => Ok(()),
-            Admission::Suspended(_) => Err(SubmitError::Unavailable),
-            Admission::Closing => Err(SubmitError::ShuttingDown),
-        })
-    }
-
-    /// Queues the server's own messages, also while it closes.
-    pub(super) fn submit_own(
-        &self,
-        publication: Publication,
-        waiter: &Arc<Waiter>,
-    ) -> Result<Ticket, SubmitError> {
-        self.enqueue(publication, waiter, |admission| match admission {
-            Admission::Open | Admission::Closing => Ok(()),
-            Admission::Suspended(_) => Err(SubmitError::Unavailable),
-        })
-    }
-
-    fn enqueue(
-        &self,
-        publication: Publication,
-        waiter: &Arc<Waiter>,
-        admit: impl FnOnce(&Admission) -> Result<(), SubmitError>,
+        origin: Origin,
     ) -> Result<Ticket, SubmitError> {
         let (messages, bytes) = (publication.messages.len(), publication.bytes());
         let mut state = self.state.lock();
-        admit(&state.admission)?;
+        match state.admission {
+            Admission::Suspended(_) => return Err(SubmitError::Unavailable),
+            Admission::Closing if origin == Origin::Client => return Err(SubmitError::ShuttingDown),
+            Admission::Open | Admission::Closing => {}
+        }
         // A message that the broker did not confirm is sent again, and must not come after these.
         if waiter.order().is_some_and(|order| order.has_broker_failure(publication.rooms())) {
             return Err(SubmitError::Overloaded);
@@ -114,7 +99,6 @@ impl Publisher {
         Ok(ticket)
     }
 
-    /// Accepts messages again.
     pub(super) fn resume(&self) {
         let mut state = self.state.lock();
         if state.admission != Admission::Closing {
@@ -128,14 +112,13 @@ impl Publisher {
         if state.admission != Admission::Closing {
             state.admission = Admission::Suspended(reason.to_owned());
         }
-        for mut waiting in std::mem::take(&mut state.queue) {
+        for waiting in std::mem::take(&mut state.queue) {
             state.messages -= waiting.messages();
             state.bytes -= waiting.publication.bytes();
             waiting.answer(Err(ApplyError::Unavailable { reason: reason.to_owned() }));
         }
     }
 
-    /// Refuses further messages of clients.
     pub(super) fn begin_close(&self) {
         self.state.lock().admission = Admission::Closing;
     }
@@ -148,7 +131,6 @@ impl Publisher {
         }
     }
 
-    /// Whether all submissions are answered.
     pub(super) fn is_idle(&self) -> bool {
         self.state.lock().messages == 0
     }

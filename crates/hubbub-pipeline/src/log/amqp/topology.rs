@@ -6,11 +6,11 @@ use lapin::options::{
     ExchangeUnbindOptions, QueueBindOptions, QueueDeclareOptions,
 };
 use lapin::protocol::{AMQPErrorKind, AMQPSoftError};
-use lapin::types::{AMQPValue, FieldTable, ShortString};
+use lapin::types::{AMQPValue, FieldTable};
 use lapin::{BasicProperties, Channel, Connection, ErrorKind, ExchangeKind, Queue};
 
 use super::AmqpOptions;
-use super::address::{Address, AmqpError};
+use super::address::AmqpError;
 
 /// Binding key that matches every message of a room.
 const ALL_ROOMS: &str = "room.#";
@@ -18,11 +18,9 @@ const ALL_ROOMS: &str = "room.#";
 /// A key that no queue and no binding has.
 const NO_KEY: &str = "hubbub.none";
 
-/// The dead-letter queue.
 pub(super) const DEAD_QUEUE: &str = "hubbub.dead";
 
 impl AmqpOptions {
-    /// The queue of a shard.
     pub(super) fn queue(&self, shard: u16) -> String {
         format!("{}{shard}", self.queue_prefix)
     }
@@ -33,48 +31,47 @@ impl AmqpOptions {
     }
 }
 
-/// Declares and binds everything.
-pub(super) async fn declare(
-    connection: &Connection,
-    options: &AmqpOptions,
-    address: &Address,
-) -> Result<(), AmqpError> {
-    let topology = Topology { connection, options, address };
-    topology.exchange(&options.exchange, ExchangeKind::Topic).await?;
-    topology.queue(DEAD_QUEUE, FieldTable::default()).await?;
-    topology.refuse_leftovers().await?;
-    for shard in 0..options.shards {
-        let mut arguments = FieldTable::default();
-        arguments.insert("x-single-active-consumer".into(), AMQPValue::Boolean(true));
-        topology.queue(&options.queue(shard), arguments).await?;
-    }
-    if options.shards == 1 { topology.bind_one().await } else { topology.bind_hashed().await }
-}
-
-/// Opens a channel with confirmations, after checking the permission to publish to the exchange and to the dead-letter
-/// queue. No channel is opened on this connection later: a broker short of memory reads nothing more from a connection
-/// that has published.
-pub(super) async fn publishing_channel(
-    connection: &Connection,
-    options: &AmqpOptions,
-    address: &Address,
-) -> Result<Channel, AmqpError> {
-    let topology = Topology { connection, options, address };
-    topology.ensure_writable(&options.exchange).await?;
-    let channel = topology.channel().await?;
-    topology.ensure_default_writable(&channel).await?;
-    Ok(channel)
-}
-
-struct Topology<'a> {
-    connection: &'a Connection,
-    options: &'a AmqpOptions,
-    address: &'a Address,
+/// The objects of a broker that this server uses, as seen through one connection.
+pub(super) struct Topology<'a> {
+    pub(super) connection: &'a Connection,
+    pub(super) options: &'a AmqpOptions,
 }
 
 impl Topology<'_> {
+    pub(super) async fn declare(&self) -> Result<(), AmqpError> {
+        self.exchange(&self.options.exchange, ExchangeKind::Topic).await?;
+        self.queue(DEAD_QUEUE, FieldTable::default()).await?;
+        self.refuse_leftovers().await?;
+        for shard in 0..self.options.shards {
+            let mut arguments = FieldTable::default();
+            arguments.insert("x-single-active-consumer".into(), AMQPValue::Boolean(true));
+            self.queue(&self.options.queue(shard), arguments).await?;
+        }
+        if self.options.shards == 1 { self.bind_one().await } else { self.bind_hashed().await }
+    }
+
+    /// Opens a channel with confirmations, after checking the permission to publish to the exchange and to the
+    /// dead-letter queue. No channel is opened on this connection later: a broker short of memory reads nothing more
+    /// from a connection that has published.
+    pub(super) async fn publishing_channel(&self) -> Result<Channel, AmqpError> {
+        // Whoever may write to an exchange may remove a binding that does not exist.
+        let exchange = self.options.exchange.as_str();
+        let unbound = unbind_exchange(&self.channel().await?, exchange, exchange, NO_KEY).await;
+        unbound.map_err(self.explain(&format!("publishing to the exchange {exchange}")))?;
+        let channel = self.channel().await?;
+        // The default exchange has no bindings. But the broker drops a message to a queue that does not exist.
+        let publishing = async {
+            channel.confirm_select(ConfirmSelectOptions::default()).await?;
+            let (options, properties) = (BasicPublishOptions::default(), BasicProperties::default());
+            channel.basic_publish("".into(), NO_KEY.into(), options, &[], properties).await?.await
+        };
+        let what = "publishing to the default exchange, which dead letters are published through,";
+        publishing.await.map_err(self.explain(what))?;
+        Ok(channel)
+    }
+
     fn explain<'a>(&'a self, what: &'a str) -> impl Fn(lapin::Error) -> AmqpError + 'a {
-        move |error| self.address.explain(what, &error)
+        move |error| self.options.address.explain(what, &error)
     }
 
     /// Opens a channel. A refusal closes it, so each attempt has its own.
@@ -127,7 +124,6 @@ impl Topology<'_> {
         Ok(channel.queue_declare(name.into(), QueueDeclareOptions::durable(), arguments).await)
     }
 
-    /// The queue of this name, if it exists.
     async fn find(&self, name: &str) -> Result<Option<Queue>, AmqpError> {
         match inspect_queue(&self.channel().await?, name).await {
             Ok(queue) => Ok(Some(queue)),
@@ -139,15 +135,7 @@ impl Topology<'_> {
     async fn bind_one(&self) -> Result<(), AmqpError> {
         let (options, channel) = (self.options, self.channel().await?);
         // Remains of a start with more shards. If there is no such exchange, the broker closes the channel, nothing more.
-        let unbound = channel
-            .exchange_unbind(
-                options.hash_exchange().into(),
-                options.exchange.as_str().into(),
-                ALL_ROOMS.into(),
-                ExchangeUnbindOptions::default(),
-                FieldTable::default(),
-            )
-            .await;
+        let unbound = unbind_exchange(&channel, &options.hash_exchange(), &options.exchange, ALL_ROOMS).await;
         let channel = if unbound.is_ok() { channel } else { self.channel().await? };
         self.bind_queue(&channel, 0, &options.exchange, ALL_ROOMS).await
     }
@@ -160,23 +148,17 @@ impl Topology<'_> {
         for shard in 0..options.shards {
             self.bind_queue(&channel, shard, &hash_exchange, "1").await?;
         }
-        let first: ShortString = options.queue(0).into();
-        let exchange: ShortString = options.exchange.as_str().into();
-        channel
-            .exchange_bind(
-                hash_exchange.as_str().into(),
-                exchange.clone(),
-                ALL_ROOMS.into(),
-                ExchangeBindOptions::default(),
-                FieldTable::default(),
-            )
-            .await
-            .map_err(self.explain(&format!("binding the exchange {hash_exchange}")))?;
+        let exchange = options.exchange.as_str();
+        let bound = channel.exchange_bind(
+            hash_exchange.as_str().into(),
+            exchange.into(),
+            ALL_ROOMS.into(),
+            ExchangeBindOptions::default(),
+            FieldTable::default(),
+        );
+        bound.await.map_err(self.explain(&format!("binding the exchange {hash_exchange}")))?;
         // Remains of a start with one shard, when the first queue was bound to all rooms.
-        channel
-            .queue_unbind(first, exchange, ALL_ROOMS.into(), FieldTable::default())
-            .await
-            .map_err(self.explain("unbinding the first queue"))
+        self.unbind_queue(&channel, &options.queue(0), exchange, ALL_ROOMS).await
     }
 
     async fn bind_queue(&self, channel: &Channel, shard: u16, to: &str, key: &str) -> Result<(), AmqpError> {
@@ -191,28 +173,15 @@ impl Topology<'_> {
         bound.await.map_err(self.explain(&format!("binding the queue {queue} to the exchange {to}")))
     }
 
-    /// Checks the permission to write: whoever may write to an exchange may remove a binding that does not exist.
-    async fn ensure_writable(&self, name: &str) -> Result<(), AmqpError> {
-        let unbinding = self.channel().await?;
-        let unbound = unbinding.exchange_unbind(
-            name.into(),
-            name.into(),
-            NO_KEY.into(),
-            ExchangeUnbindOptions::default(),
-            FieldTable::default(),
-        );
-        unbound.await.map_err(self.explain(&format!("publishing to the exchange {name}")))
-    }
-
-    /// The default exchange has no bindings. But the broker drops a message to a queue that does not exist.
-    async fn ensure_default_writable(&self, channel: &Channel) -> Result<(), AmqpError> {
-        let what = "publishing to the default exchange, which dead letters are published through,";
-        let publishing = async {
-            channel.confirm_select(ConfirmSelectOptions::default()).await?;
-            let (options, properties) = (BasicPublishOptions::default(), BasicProperties::default());
-            channel.basic_publish("".into(), NO_KEY.into(), options, &[], properties).await?.await
-        };
-        publishing.await.map(drop).map_err(self.explain(what))
+    async fn unbind_queue(
+        &self,
+        channel: &Channel,
+        queue: &str,
+        from: &str,
+        key: &str,
+    ) -> Result<(), AmqpError> {
+        let unbound = channel.queue_unbind(queue.into(), from.into(), key.into(), FieldTable::default());
+        unbound.await.map_err(self.explain(&format!("unbinding the queue {queue}")))
     }
 
     /// Refuses to start while a queue of an earlier start with more shards holds messages. Empty ones are unbound.
@@ -225,20 +194,18 @@ impl Topology<'_> {
                 return Err(AmqpError(format!(
                     "the queue {name} at {} still holds {count} messages of a start with more shards; start with \
                      amqp.shards = {shards} until it is empty",
-                    self.address
+                    self.options.address
                 )));
             }
-            let channel = self.channel().await?;
-            let unbound = channel.queue_unbind(
-                name.as_str().into(),
-                self.options.hash_exchange().into(),
-                "1".into(),
-                FieldTable::default(),
-            );
-            unbound.await.map_err(self.explain(&format!("unbinding the queue {name}")))?;
+            self.unbind_queue(&self.channel().await?, &name, &self.options.hash_exchange(), "1").await?;
         }
         Ok(())
     }
+}
+
+async fn unbind_exchange(channel: &Channel, name: &str, from: &str, key: &str) -> lapin::Result<()> {
+    let (options, arguments) = (ExchangeUnbindOptions::default(), FieldTable::default());
+    channel.exchange_unbind(name.into(), from.into(), key.into(), options, arguments).await
 }
 
 /// A queue, with the number of its waiting messages.

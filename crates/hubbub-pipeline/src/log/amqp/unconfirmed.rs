@@ -20,7 +20,11 @@ pub(super) struct Submission {
     pub(super) submitted_at: Duration,
     batch: Arc<Batch>,
     waiter: Arc<Waiter>,
-    is_answered: bool,
+    published_at: Duration,
+    /// Messages that are confirmed, and of these the ones that the broker returned, or could not keep.
+    confirmed: usize,
+    returned: usize,
+    rejected: usize,
 }
 
 impl Submission {
@@ -30,7 +34,9 @@ impl Submission {
         waiter: Arc<Waiter>,
         submitted_at: Duration,
     ) -> Self {
-        Self { publication: Arc::new(publication), submitted_at, batch, waiter, is_answered: false }
+        let (publication, published_at) = (Arc::new(publication), Duration::ZERO);
+        let (confirmed, returned, rejected) = (0, 0, 0);
+        Self { publication, submitted_at, batch, waiter, published_at, confirmed, returned, rejected }
     }
 
     pub(super) fn messages(&self) -> usize {
@@ -38,8 +44,8 @@ impl Submission {
     }
 
     /// Sets the outcome and wakes the sender. Only the first call has an effect.
-    pub(super) fn answer(&mut self, result: Result<(), ApplyError>) {
-        if !std::mem::replace(&mut self.is_answered, true) {
+    pub(super) fn answer(&self, result: Result<(), ApplyError>) {
+        if self.batch.outcomes().is_none() {
             if let (Err(_), Some(order)) = (&result, self.waiter.order()) {
                 self.publication.rooms().for_each(|room| order.insert_broker_failure(room));
             }
@@ -47,6 +53,24 @@ impl Submission {
             self.batch.make_visible();
             self.waiter.wake();
         }
+    }
+
+    /// Answers a submission that is confirmed completely, and counts its messages.
+    fn end(&self, counts: &mut ConfirmCounts) {
+        let all = self.messages();
+        let result = if self.returned == 0 && self.rejected == 0 {
+            counts.confirmed += all as u64;
+            Ok(())
+        } else if self.returned == all {
+            counts.returned += all as u64;
+            let reason = "the broker has no queue for the message".to_owned();
+            Err(ApplyError::Unavailable { reason })
+        } else {
+            counts.returned += self.returned as u64;
+            counts.unconfirmed += (all - self.returned) as u64;
+            Err(ApplyError::Unconfirmed { reason: "the broker could not keep it".to_owned() })
+        };
+        self.answer(result);
     }
 }
 
@@ -60,16 +84,6 @@ impl Drop for Submission {
 /// The future of one message: publishes it and waits for its confirmation.
 pub(super) type Publishing = Pin<Box<dyn Future<Output = lapin::Result<Confirmation>> + Send>>;
 
-struct UnconfirmedSubmission {
-    submission: Submission,
-    published_at: Duration,
-    /// Messages that are not confirmed yet.
-    left: usize,
-    returned: usize,
-    rejected: usize,
-}
-
-/// Number of messages by result.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct ConfirmCounts {
     pub(super) confirmed: u64,
@@ -80,7 +94,7 @@ pub(super) struct ConfirmCounts {
 /// All unconfirmed publications of one channel.
 #[derive(Default)]
 pub(super) struct UnconfirmedPublications {
-    submissions: VecDeque<UnconfirmedSubmission>,
+    submissions: VecDeque<Submission>,
     publishing: VecDeque<Publishing>,
     /// For each confirmed message, whether it was rejected. Its return may still be missing.
     confirmed: VecDeque<bool>,
@@ -94,7 +108,7 @@ impl UnconfirmedPublications {
     /// Publishes a submission: passes each of its messages to the connection, in order, without waiting.
     pub(super) fn publish(
         &mut self,
-        submission: Submission,
+        mut submission: Submission,
         now: Duration,
         mut publish: impl FnMut(&Arc<Publication>, usize) -> Publishing,
     ) {
@@ -109,27 +123,20 @@ impl UnconfirmedPublications {
         }
         self.messages += count;
         self.bytes += submission.publication.bytes();
-        self.submissions.push_back(UnconfirmedSubmission {
-            submission,
-            published_at: now,
-            left: count,
-            returned: 0,
-            rejected: 0,
-        });
+        submission.published_at = now;
+        self.submissions.push_back(submission);
     }
 
     pub(super) fn is_empty(&self) -> bool {
         self.submissions.is_empty()
     }
 
-    /// When the oldest submission was published.
     pub(super) fn oldest(&self) -> Option<Duration> {
         self.submissions.front().map(|oldest| oldest.published_at)
     }
 
-    /// Number of messages in unanswered submissions.
     pub(super) fn unanswered(&self) -> usize {
-        self.submissions.iter().map(|unconfirmed| unconfirmed.submission.messages()).sum()
+        self.submissions.iter().map(Submission::messages).sum()
     }
 
     /// Waits for confirmations and takes all that have arrived.
@@ -174,22 +181,22 @@ impl UnconfirmedPublications {
         while let (Some(is_rejected), Some(oldest)) =
             (self.confirmed.pop_front(), self.submissions.front_mut())
         {
-            let index = oldest.submission.messages() - oldest.left;
             if !self.returned.is_empty()
-                && let Some(message) = oldest.submission.publication.messages.get(index)
+                && let Some(message) = oldest.publication.messages.get(oldest.confirmed)
             {
                 let id = message.properties.message_id().as_ref().map_or("", |id| id.as_str());
                 let is_returned = self.returned.contains(&(message.key.as_str().to_owned(), id.to_owned()));
                 oldest.returned += usize::from(is_returned);
             }
             oldest.rejected += usize::from(is_rejected);
-            oldest.left -= 1;
+            oldest.confirmed += 1;
             self.messages -= 1;
-            if oldest.left == 0
+            if oldest.confirmed == oldest.messages()
                 && let Some(oldest) = self.submissions.pop_front()
             {
-                self.bytes -= oldest.submission.publication.bytes();
-                oldest.end(&mut counts, answered);
+                self.bytes -= oldest.publication.bytes();
+                oldest.end(&mut counts);
+                answered(&oldest);
             }
         }
         if self.submissions.is_empty() {
@@ -200,29 +207,9 @@ impl UnconfirmedPublications {
 
     /// Answers all senders that their messages may be stored; later confirmations are ignored.
     pub(super) fn give_up(&mut self, reason: &str) {
-        for unconfirmed in &mut self.submissions {
-            unconfirmed.submission.answer(Err(ApplyError::Unconfirmed { reason: reason.to_owned() }));
+        for submission in &self.submissions {
+            submission.answer(Err(ApplyError::Unconfirmed { reason: reason.to_owned() }));
         }
-    }
-}
-
-impl UnconfirmedSubmission {
-    fn end(mut self, counts: &mut ConfirmCounts, answered: &mut impl FnMut(&Submission)) {
-        let all = self.submission.messages();
-        let result = if self.returned == 0 && self.rejected == 0 {
-            counts.confirmed += all as u64;
-            Ok(())
-        } else if self.returned == all {
-            counts.returned += all as u64;
-            let reason = "the broker has no queue for the message".to_owned();
-            Err(ApplyError::Unavailable { reason })
-        } else {
-            counts.returned += self.returned as u64;
-            counts.unconfirmed += (all - self.returned) as u64;
-            Err(ApplyError::Unconfirmed { reason: "the broker could not keep it".to_owned() })
-        };
-        self.submission.answer(result);
-        answered(&self.submission);
     }
 }
 

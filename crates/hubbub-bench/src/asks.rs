@@ -7,17 +7,17 @@ use anyhow::Context;
 use hubbub_core::clock::{RandomSource, SeededRandom};
 use hubbub_core::invariant::saturate;
 use parking_lot::Mutex;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, MissedTickBehavior, interval_at};
 
+use crate::caller::Caller;
 use crate::client::Target;
-use crate::client::post::split_response;
 use crate::record::Dist;
-use crate::wire::Wire;
 
 /// Connections that ask, each at its share of the rate.
 const CONNECTIONS: u32 = 8;
+/// How long an answer may take before the run fails.
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// One kind of question.
 pub(crate) struct Question {
@@ -74,10 +74,9 @@ struct Asker {
 impl Asker {
     /// One question every `every`; each counts from when it was due.
     async fn run(self, first: Instant, every: Duration, end: Instant) -> anyhow::Result<()> {
-        let mut wire = self.target.open().await?;
+        let mut caller = Caller::open(&self.target, TIMEOUT).await?;
         let mut tick = interval_at(first, every);
         tick.set_missed_tick_behavior(MissedTickBehavior::Burst);
-        let mut answer = Vec::new();
         loop {
             let due = tick.tick().await;
             if due >= end {
@@ -86,28 +85,14 @@ impl Asker {
             let kind = (self.random.next_u64() % self.questions.len().max(1) as u64) as usize;
             let Some(question) = self.questions.get(kind) else { return Ok(()) };
             let path = (question.path)(&self.random);
-            let status = self.exchange(&mut wire, &path, &mut answer).await?;
+            let status = caller.request("GET", &path, b"", |response| response.status).await;
+            let status = status
+                .map_err(|cause| anyhow::anyhow!("no answer to {}: {}", question.name, cause.name()))?;
             let us = saturate(due.elapsed().as_micros());
             let mut times = self.times.lock();
             match times.kinds.get_mut(kind) {
                 Some((_, dist)) if status == 200 => dist.add(us),
                 _ => times.failed += 1,
-            }
-        }
-    }
-
-    async fn exchange(&self, wire: &mut Wire, path: &str, answer: &mut Vec<u8>) -> anyhow::Result<u16> {
-        let Target { prefix, host, .. } = &self.target;
-        let request = format!("GET {prefix}{path} HTTP/1.1\r\nHost: {host}\r\n\r\n");
-        wire.stream().write_all(request.as_bytes()).await?;
-        answer.clear();
-        loop {
-            anyhow::ensure!(wire.stream().read_buf(answer).await? > 0, "the server closed the connection");
-            // A page of 250 KB comes in a few reads, and its header is short.
-            match split_response(answer) {
-                Ok(Some((response, _))) => return Ok(response.status),
-                Ok(None) => {}
-                Err(_) => anyhow::bail!("the answer is no HTTP"),
             }
         }
     }

@@ -53,16 +53,6 @@ impl Feed {
         Self { state: Mutex::default(), limit, gate }
     }
 
-    /// A queue that a pacer fills; it is bounded by the length of the run only, as an open loop must be.
-    pub(crate) fn open_loop() -> Self {
-        Self::new(usize::MAX, Arc::default())
-    }
-
-    /// A queue of at most `limit` messages, filled by one thread.
-    pub(crate) fn bounded(limit: usize) -> Self {
-        Self::new(limit.max(1), Arc::default())
-    }
-
     /// Moves up to `max` messages to `into`. When it got none, `who` is woken once there are some.
     pub(crate) fn take(&self, max: usize, into: &mut VecDeque<Job>, who: usize, waker: &Waker) -> Supply {
         let mut state = self.state.lock();
@@ -104,8 +94,7 @@ impl Feed {
         }
     }
 
-    /// No more will come, and what waits is dropped; the answer is how many that were.
-    pub(crate) fn abandon(&self) -> usize {
+    fn abandon(&self) -> usize {
         let dropped = std::mem::take(&mut self.state.lock().jobs).len();
         self.end();
         dropped
@@ -150,16 +139,16 @@ impl Gate {
 pub(crate) struct Supplier {
     feeds: Vec<Arc<Feed>>,
     gate: Arc<Gate>,
-    stop: AtomicBool,
 }
 
 impl Supplier {
-    /// Queues for rooms `1..=rooms` that hold `limit` messages together.
+    /// Queues for rooms `1..=rooms` that hold `limit` messages together. An open loop has no limit but the length of the
+    /// run.
     pub(crate) fn new(rooms: u16, limit: usize) -> Arc<Self> {
         let gate = Arc::<Gate>::default();
         let each = (limit / usize::from(rooms.max(1))).max(1);
         let feeds = (0..rooms).map(|_| Arc::new(Feed::new(each, Arc::clone(&gate)))).collect();
-        Arc::new(Self { feeds, gate, stop: AtomicBool::new(false) })
+        Arc::new(Self { feeds, gate })
     }
 
     /// The queue of a room, counted from 1.
@@ -167,12 +156,9 @@ impl Supplier {
         self.feeds.get(usize::from(room).checked_sub(1)?)
     }
 
-    /// Ends the run early: drops what waits and makes no more.
-    pub(crate) fn abandon(&self) {
-        self.stop.store(true, Ordering::Relaxed);
-        for feed in &self.feeds {
-            feed.abandon();
-        }
+    /// Ends the run early: no more will come, and what waits is dropped; the answer is how many messages that were.
+    pub(crate) fn abandon(&self) -> usize {
+        self.feeds.iter().map(|feed| feed.abandon()).sum()
     }
 
     /// Makes `count` messages numbered from `first`, for the rooms of the connections; returns how many it made.
@@ -187,7 +173,7 @@ impl Supplier {
         let mut staged: Vec<Vec<Job>> = self.feeds.iter().map(|_| Vec::new()).collect();
         let mut next = first;
         let end = first + count;
-        while next < end && !self.stop.load(Ordering::Relaxed) {
+        while next < end && !self.feeds.iter().any(|feed| feed.is_ended()) {
             let mut space: Vec<usize> = self.feeds.iter().map(|feed| feed.space()).collect();
             // Rooms nobody is connected to get nothing.
             for (index, space) in space.iter_mut().enumerate() {

@@ -6,8 +6,8 @@ use hubbub_core::clock::{RandomSource, SeededRandom};
 use serde::Deserialize;
 
 use crate::asks::Question;
+use crate::caller::get;
 use crate::client::Target;
-use crate::client::get::get;
 
 /// A page of history, as far as it matters here.
 #[derive(Debug, Deserialize)]

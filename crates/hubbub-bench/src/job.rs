@@ -29,7 +29,8 @@ pub(crate) struct Shape {
     run: String,
     texts: Vec<String>,
     users: u32,
-    room_prefix: String,
+    /// What stands before the number of a room.
+    pub(crate) room_prefix: String,
 }
 
 /// How many different texts there are when their length is prescribed.
@@ -39,8 +40,9 @@ const LONG_TEXTS: usize = 60_000;
 impl Shape {
     /// Messages of `users` users; texts are 50 phrases, or random words of exactly `text_bytes` bytes.
     pub(crate) fn new(run: u64, users: u32, text_bytes: Option<usize>, room_prefix: &str) -> Self {
+        let run = run & 0xff_ffff_ffff;
         let texts = match text_bytes {
-            None => PHRASES.iter().map(|&phrase| phrase.to_owned()).collect(),
+            None => PHRASES.lines().map(str::to_owned).collect(),
             Some(bytes) => {
                 let random = SeededRandom::new(run);
                 (0..LONG_TEXTS).map(|_| random_words(&random, bytes)).collect()
@@ -69,11 +71,6 @@ impl Shape {
             kind,
             failures: 0,
         }
-    }
-
-    /// What stands before the number of a room.
-    pub(crate) fn room_prefix(&self) -> &str {
-        &self.room_prefix
     }
 
     /// The name of a room.
@@ -166,59 +163,8 @@ pub(crate) fn random_words(random: &SeededRandom, bytes: usize) -> String {
     text
 }
 
-/// What people say in a chat.
-const PHRASES: [&str; 50] = [
-    "Hello everyone!",
-    "Good morning",
-    "How is it going?",
-    "Anyone up for lunch?",
-    "I will be five minutes late",
-    "Can somebody review my change?",
-    "The build is green again",
-    "Thanks a lot!",
-    "See you tomorrow",
-    "On my way",
-    "That is a good question",
-    "Let me check and come back to you",
-    "Sounds good to me",
-    "I agree",
-    "Not sure about that",
-    "Could you share the link?",
-    "Here is the summary of today's meeting",
-    "Happy birthday!",
-    "Congratulations to the team",
-    "The server was restarted ten minutes ago",
-    "Does anybody else see this error?",
-    "It works on my machine",
-    "I have pushed a fix",
-    "Please try again now",
-    "Works, thank you",
-    "What time do we start?",
-    "In about an hour",
-    "Let us move this to another room",
-    "I am out for the rest of the day",
-    "Back in a bit",
-    "Who is on call this week?",
-    "The customer confirmed that it is solved",
-    "Great news",
-    "Could we postpone this to Thursday?",
-    "Fine with me",
-    "Has anyone tested the new version?",
-    "I am looking into it",
-    "The numbers look better than last week",
-    "Do not forget the retrospective",
-    "Coffee?",
-    "Always",
-    "The documentation is out of date",
-    "I opened a ticket for it",
-    "Let us keep it simple",
-    "Which branch is this on?",
-    "I lost my connection for a moment",
-    "No problem at all",
-    "Please read the announcement",
-    "Have a nice weekend",
-    "Good night",
-];
+/// What people say in a chat, one phrase a line; nothing in it needs an escape in JSON.
+const PHRASES: &str = include_str!("phrases.txt");
 
 #[cfg(test)]
 mod tests {

@@ -172,7 +172,7 @@ impl Lane {
             return self.finish(&job, Ending::Unconfirmed);
         }
         Counts::add(&self.run.counts.retries, 1);
-        let wait = self.run.rules.backoff(job.failures);
+        let wait = self.run.rules.patience.wait_after(job.failures);
         self.later.push((self.read_us + saturate::<_, u64>(wait.as_micros()), job));
     }
 
@@ -187,7 +187,7 @@ impl Lane {
 
     /// When to look again even if nothing arrives: a time-out or a retry.
     pub(crate) fn deadline(&self) -> Option<Instant> {
-        let timeout_us = saturate(self.run.rules.send_timeout.as_micros());
+        let timeout_us = saturate(self.run.rules.patience.send_timeout.as_micros());
         let oldest = self.in_flight.front().map(|flight| flight.sent_us.saturating_add(timeout_us));
         let retry = self.later.iter().map(|(due_us, _)| *due_us).min();
         oldest.into_iter().chain(retry).min().map(|us| self.run.instant(us))
@@ -195,8 +195,9 @@ impl Lane {
 
     /// Whether the oldest message in flight has waited too long.
     pub(crate) fn is_timed_out(&self) -> bool {
-        let waited =
-            |flight: &Flight| self.run.instant(flight.sent_us).elapsed() > self.run.rules.send_timeout;
+        let waited = |flight: &Flight| {
+            self.run.instant(flight.sent_us).elapsed() > self.run.rules.patience.send_timeout
+        };
         self.in_flight.front().is_some_and(waited)
     }
 

@@ -1,10 +1,9 @@
 //! The ledger of a run: nothing may be lost between what was sent, what was answered and what the server counted.
 
-use std::sync::atomic::Ordering;
-
 use serde::Serialize;
 
-use crate::client::{Target, get::get};
+use crate::caller::get;
+use crate::client::Target;
 use crate::kv::KeyLedger;
 use crate::queue::QueueLedger;
 use crate::run::Run;
@@ -103,35 +102,27 @@ pub(crate) struct Ledger {
 }
 
 impl Ledger {
-    /// The ledger of some phases, with the server's counters before and after them.
+    /// The ledger of some phases, with the server's counters before and after them, and with what only some workloads have.
     pub(crate) fn of(
         runs: &[&Run],
         received: Option<u64>,
         server: Option<(ServerCounts, ServerCounts)>,
+        queues: Option<QueueLedger>,
+        keys: Option<KeyLedger>,
     ) -> Self {
-        let mut ledger =
-            Self { received, server: server.map(|(before, after)| after.since(&before)), ..Self::default() };
+        let server = server.map(|(before, after)| after.since(&before));
+        let mut ledger = Self { received, server, ..Self::default() };
         for Run { counts, .. } in runs {
-            ledger.sent += counts.sent.load(Ordering::Relaxed);
-            ledger.accepted += counts.accepted.load(Ordering::Relaxed);
-            ledger.rejected += counts.rejected.load(Ordering::Relaxed);
-            ledger.unconfirmed += counts.unconfirmed.load(Ordering::Relaxed);
+            let [sent, accepted, rejected, unconfirmed] = counts.totals();
+            ledger.sent += sent;
+            ledger.accepted += accepted;
+            ledger.rejected += rejected;
+            ledger.unconfirmed += unconfirmed;
         }
-        ledger.close()
-    }
-
-    /// With what went into queues and came out of them.
-    pub(crate) fn with_queues(mut self, ledger: QueueLedger) -> Self {
-        self.faults.extend(ledger.faults());
-        self.queues = Some(ledger);
-        self
-    }
-
-    /// With what was read of keys.
-    pub(crate) fn with_keys(mut self, ledger: KeyLedger) -> Self {
-        self.faults.extend(ledger.faults());
-        self.keys = Some(ledger);
-        self
+        let mut ledger = ledger.close();
+        ledger.faults.extend(queues.iter().flat_map(QueueLedger::faults));
+        ledger.faults.extend(keys.iter().flat_map(KeyLedger::faults));
+        Self { queues, keys, ..ledger }
     }
 
     /// Compares the counts of both sides. Other clients of the same server show as faults.

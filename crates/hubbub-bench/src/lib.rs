@@ -18,6 +18,7 @@ mod caller;
 mod chat;
 pub mod cli;
 mod client;
+mod engine;
 mod fanout;
 mod feed;
 mod history;

@@ -42,7 +42,7 @@ pub(crate) fn seed() -> u64 {
 }
 
 /// The machine a result was measured on.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Machine {
     cpu: String,

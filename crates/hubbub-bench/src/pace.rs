@@ -4,6 +4,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use hubbub_core::clock::{RandomSource, SeededRandom};
+use serde::{Serialize, Serializer};
 
 use crate::feed::Feed;
 use crate::job::below;
@@ -37,6 +38,12 @@ impl std::fmt::Display for Rate {
         } else {
             write!(f, "{}..{}", self.from, self.to)
         }
+    }
+}
+
+impl Serialize for Rate {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        to.collect_str(self)
     }
 }
 
@@ -75,7 +82,7 @@ impl Schedule {
 }
 
 /// Shortest sleep: many wake-ups would take time from what is measured.
-const SLEEP_MIN: Duration = Duration::from_micros(50);
+pub(crate) const SLEEP_MIN: Duration = Duration::from_micros(50);
 
 /// Puts each message of `schedule` into `feed` when its time has come. Returns when all are there.
 pub(crate) fn pace(run: &Run, feed: &Feed, schedule: &Schedule, rooms: u16, random: &SeededRandom) {

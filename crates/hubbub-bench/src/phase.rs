@@ -1,4 +1,4 @@
-//! Starts the connections of a phase, shows its progress and waits for its end.
+//! Sends over the connections of a phase, shows its progress and waits for its end.
 
 use std::io::{IsTerminal, Write as _};
 use std::sync::Arc;
@@ -14,21 +14,34 @@ use crate::lane::Lane;
 use crate::run::Run;
 use crate::session::drive;
 
-/// One task for each connection, which sends what its room's queue holds.
-pub(crate) fn spawn<C: Codec + 'static>(
+/// Sends what `make` puts into the queues of `supplier`, over a connection to each of `rooms`, until all of it is
+/// answered. What is not sent after `time` is dropped; the answer is how many messages that were.
+pub(crate) async fn send<C: Codec + 'static>(
     run: &Arc<Run>,
-    supplier: &Supplier,
+    supplier: &Arc<Supplier>,
     rooms: &[u16],
     seed: u64,
-) -> JoinSet<()> {
+    progress: Progress,
+    time: Option<Duration>,
+    make: impl FnOnce() + Send + 'static,
+) -> usize {
     let mut lanes = JoinSet::new();
     for (who, &room) in rooms.iter().enumerate() {
         if let Some(feed) = supplier.feed(room) {
-            let lane = Lane::new(Arc::clone(run), Arc::clone(feed), who, true);
+            let lane = Lane::new(Arc::clone(run), Arc::clone(feed), who, C::HAS_ROOM);
             lanes.spawn(drive::<C>(lane, run.shape.room_name(room), seed.wrapping_add(who as u64)));
         }
     }
-    lanes
+    let maker = std::thread::spawn(make);
+    let mut dropped = 0;
+    let ended = finish(run, &mut lanes, progress, || _ = supplier.abandon());
+    if tokio::time::timeout(time.unwrap_or(Duration::MAX), ended).await.is_err() {
+        dropped = supplier.abandon();
+        finish(run, &mut lanes, progress, || _ = supplier.abandon()).await;
+    }
+    // A maker that panicked made fewer messages than asked for, which the counts show.
+    let _ = tokio::task::spawn_blocking(move || maker.join()).await;
+    dropped
 }
 
 /// A bar for work whose size is known, where somebody can see it.

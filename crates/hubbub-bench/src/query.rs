@@ -11,9 +11,10 @@ use hubbub_core::clock::{RandomSource, SeededRandom};
 use serde::{Deserialize, Serialize};
 
 use crate::asks::{Question, ask};
+use crate::caller::get;
 use crate::client::Target;
-use crate::client::get::get;
-use crate::http::{self, HttpArgs};
+use crate::engine::{self, Findings};
+use crate::http::HttpArgs;
 use crate::machine::Machine;
 use crate::options::{Common, arguments, duration};
 use crate::record::Stats;
@@ -162,7 +163,7 @@ pub(crate) async fn measure(args: &QueryArgs) -> anyhow::Result<Answers> {
     let line = ["--quiet", "--rows-max", "0", "--target", url, "--rate", &sends, "--duration", &seconds];
     let sending = arguments::<HttpArgs>("http", &line)?;
     let (times, sent) =
-        tokio::try_join!(ask(&target, all, args.rate, args.duration, seed), http::measure(&sending))?;
+        tokio::try_join!(ask(&target, all, args.rate, args.duration, seed), engine::measure(&sending))?;
     anyhow::ensure!(sent.per_second > 0.0, "no message was accepted beside the questions");
     failed += times.failed;
     rows.extend(asked(&times.kinds, true));
@@ -187,15 +188,14 @@ fn asked(kinds: &[(&'static str, crate::record::Dist)], is_mixed: bool) -> Vec<A
         .collect()
 }
 
-impl Answers {
+impl Findings for Answers {
     /// Whether every question was answered, and in time.
-    pub(crate) fn is_clean(&self) -> bool {
+    fn is_clean(&self) -> bool {
         self.failed == 0
             && self.rows.iter().all(|row| row.latency.count > 0 && row.latency.p99_ms <= row.target_ms)
     }
 
-    /// The table for people.
-    pub(crate) fn terminal(&self) -> String {
+    fn terminal(&self) -> String {
         let mut out = format!("query on {}, {} messages\n", self.machine, grouped(self.messages as f64));
         // Writing to a String cannot fail.
         let _ = writeln!(

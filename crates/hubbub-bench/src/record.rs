@@ -47,9 +47,11 @@ pub(crate) const STEP_US: u64 = 100_000;
 /// Everything measured in one phase.
 #[derive(Debug)]
 pub(crate) struct Record {
-    all: Dist,
-    last_us: u64,
-    by_kind: Vec<(&'static str, Dist)>,
+    /// Latencies of all accepted messages, and of those of each kind.
+    pub(crate) all: Dist,
+    pub(crate) by_kind: Vec<(&'static str, Dist)>,
+    /// Microseconds from the start to the last answer.
+    pub(crate) last_us: u64,
     /// Accepted messages in each step.
     pub(crate) steps: Vec<u64>,
     /// Single messages, at most `samples_max`.
@@ -75,11 +77,6 @@ impl Record {
             by_room: Vec::new(),
             samples_left_out: 0,
         }
-    }
-
-    /// Microseconds from the start to the last answer.
-    pub(crate) fn last_us(&self) -> u64 {
-        self.last_us
     }
 
     /// Takes over finished messages and empties `samples`.
@@ -114,16 +111,6 @@ impl Record {
         if let Some(count) = self.steps.get_mut(step) {
             *count += n;
         }
-    }
-
-    /// Latencies of all accepted messages.
-    pub(crate) fn latency(&self) -> &Dist {
-        &self.all
-    }
-
-    /// Latencies of each kind.
-    pub(crate) fn by_kind(&self) -> &[(&'static str, Dist)] {
-        &self.by_kind
     }
 }
 

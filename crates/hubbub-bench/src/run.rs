@@ -9,31 +9,8 @@ use parking_lot::Mutex;
 
 use crate::client::{Cause, Target};
 use crate::job::Shape;
+use crate::options::{Patience, Rules};
 use crate::record::{Ending, Record, Sample};
-
-/// How each connection sends.
-#[derive(Debug, Clone)]
-pub(crate) struct Rules {
-    /// Messages without an answer that one connection may have.
-    pub(crate) in_flight: usize,
-    pub(crate) send_timeout: Duration,
-    /// Sends after the first.
-    pub(crate) retries: u8,
-    pub(crate) backoff_min: Duration,
-    pub(crate) backoff_max: Duration,
-    /// The server sends each message back in place of an acknowledgement.
-    pub(crate) echo: bool,
-    /// Without any answer for this long, the run ends.
-    pub(crate) give_up: Duration,
-}
-
-impl Rules {
-    /// How long to wait after the given number of failures: doubled each time.
-    pub(crate) fn backoff(&self, failures: u8) -> Duration {
-        let doubled = self.backoff_min.saturating_mul(1 << u32::from(failures.saturating_sub(1)).min(20));
-        doubled.min(self.backoff_max)
-    }
-}
 
 /// The types of messages, in the order of their numbers.
 const MESSAGE_KINDS: [&str; 3] = ["TEXT", "JOIN", "LEAVE"];
@@ -78,6 +55,12 @@ impl Counts {
         count.fetch_add(n, Ordering::Relaxed);
     }
 
+    /// Sent, and what came of it: accepted, rejected, unconfirmed.
+    pub(crate) fn totals(&self) -> [u64; 4] {
+        [&self.sent, &self.accepted, &self.rejected, &self.unconfirmed]
+            .map(|count| count.load(Ordering::Relaxed))
+    }
+
     /// A connection was lost.
     pub(crate) fn lost(&self, cause: Cause) {
         if let Some(count) = self.reconnects.get(cause as usize) {
@@ -93,15 +76,15 @@ impl Counts {
 }
 
 impl Run {
-    /// A phase that starts now.
-    pub(crate) fn new(target: Target, shape: Shape, rules: Rules, samples_max: usize) -> Self {
+    /// A phase that starts now and sends messages.
+    pub(crate) fn new(target: Target, shape: Shape, rules: Rules, rows_max: usize) -> Self {
         let start = Instant::now();
         Self {
             target,
             shape,
-            rules,
+            rules: Rules { in_flight: rules.in_flight.max(1), ..rules },
             counts: Counts::default(),
-            record: Mutex::new(Record::new(samples_max, &MESSAGE_KINDS)),
+            record: Mutex::new(Record::new(rows_max, &MESSAGE_KINDS)),
             start,
             started: crate::machine::now(),
             begun_us: AtomicU64::new(0),
@@ -110,9 +93,16 @@ impl Run {
         }
     }
 
-    /// The same, with operations of these kinds in place of messages.
-    pub(crate) fn with_kinds(self, samples_max: usize, kinds: &[&'static str]) -> Self {
-        Self { record: Mutex::new(Record::new(samples_max, kinds)), ..self }
+    /// A phase of operations of these kinds, none of which is repeated.
+    pub(crate) fn of_operations(
+        target: &Target,
+        patience: &Patience,
+        rows_max: usize,
+        kinds: &[&'static str],
+    ) -> Self {
+        let rules = Rules { in_flight: 1, retries: 0, patience: patience.clone(), echo: false };
+        let record = Mutex::new(Record::new(rows_max, kinds));
+        Self { record, ..Self::new(target.clone(), Shape::new(0, 1, None, ""), rules, 0) }
     }
 
     /// The same, with the time of each message kept for those who listen.
@@ -146,7 +136,7 @@ impl Run {
     /// Whether the server has been silent for too long.
     pub(crate) fn is_hopeless(&self) -> bool {
         let silent_us = self.now_us().saturating_sub(self.last_answer_us.load(Ordering::Relaxed));
-        Duration::from_micros(silent_us) > self.rules.give_up
+        Duration::from_micros(silent_us) > self.rules.patience.give_up
     }
 }
 
@@ -174,25 +164,5 @@ impl SendTimes {
     /// When message `index` was sent.
     pub(crate) fn get(&self, index: u64) -> u64 {
         self.0.get(index as usize % self.0.len()).map_or(0, |slot| slot.load(Ordering::Relaxed))
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn backoff_doubles_up_to_its_limit() {
-        let rules = Rules {
-            in_flight: 1,
-            send_timeout: Duration::from_secs(1),
-            retries: 5,
-            backoff_min: Duration::from_millis(50),
-            backoff_max: Duration::from_secs(1),
-            echo: false,
-            give_up: Duration::from_secs(1),
-        };
-        let waits: Vec<_> = [1, 2, 3, 4, 5, 6, 200].map(|n| rules.backoff(n).as_millis()).into();
-        assert_eq!(waits, [50, 100, 200, 400, 800, 1000, 1000]);
     }
 }

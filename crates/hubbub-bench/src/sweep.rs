@@ -12,6 +12,7 @@ use anyhow::{Context, ensure};
 use clap::Args;
 use serde::Serialize;
 
+use crate::engine::Findings;
 use crate::limits::median;
 use crate::limits::postgres::{Database, check_durable};
 use crate::machine::Machine;
@@ -181,14 +182,13 @@ fn row(batch: u64, linger: Duration, outcomes: &[Outcome]) -> Row {
     }
 }
 
-impl Sweep {
-    /// Whether nothing was lost, refused or repeated.
-    pub(crate) fn is_clean(&self) -> bool {
+impl Findings for Sweep {
+    fn is_clean(&self) -> bool {
         self.rows.iter().all(|row| row.faults.is_empty() && row.per_second > 0.0)
     }
 
     /// The table, as Markdown.
-    pub(crate) fn terminal(&self) -> String {
+    fn terminal(&self) -> String {
         let mut out = format!(
             "{}. {}. Medians of {} rounds of {:.0} s; direct log, a server and a database for each measurement.\n\n\
              | batch_max | linger | operations of a batch | messages/s (rounds) | batch p95 | confirm p95 | \

@@ -6,9 +6,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use hubbub_core::invariant::saturate;
+use tokio::task::JoinSet;
 
 use crate::caller::Caller;
 use crate::client::{Cause, Target};
+use crate::phase::{self, Progress};
 use crate::record::{Ending, Sample};
 use crate::run::{Counts, Run};
 
@@ -76,7 +78,7 @@ impl Worker {
 
     /// Connects; waits when that fails, longer each time. `None` when it failed.
     pub(crate) async fn connect(&mut self) -> Option<Caller> {
-        match Caller::connect(&self.target, self.run.rules.send_timeout).await {
+        match Caller::connect(&self.target, self.run.rules.patience.send_timeout).await {
             Ok(caller) => {
                 Counts::add(&self.run.counts.opened, 1);
                 Some(caller)
@@ -92,7 +94,7 @@ impl Worker {
     pub(crate) async fn lost(&mut self, cause: Cause) {
         self.run.counts.lost(cause);
         self.failed_in_a_row = self.failed_in_a_row.saturating_add(1);
-        tokio::time::sleep(self.run.rules.backoff(self.failed_in_a_row)).await;
+        tokio::time::sleep(self.run.rules.patience.wait_after(self.failed_in_a_row)).await;
     }
 
     /// An operation begins; `intended_us` is when it should have, in an open loop.
@@ -134,9 +136,31 @@ impl Worker {
     }
 }
 
-/// Waits for the warm-up and for the measured time, then ends the work.
+/// Has all clients work until they end: when `timed` says that time is over, or the server was silent for too long.
+pub(crate) async fn work(
+    run: &Run,
+    clockwork: &Clockwork,
+    mut clients: JoinSet<()>,
+    quiet: bool,
+    timed: impl Future<Output = ()>,
+    abandon: impl Fn(),
+) {
+    let progress = Progress { name: "operations", messages: 0, quiet };
+    let ended = phase::finish(run, &mut clients, progress, || {
+        clockwork.end();
+        abandon();
+    });
+    tokio::select! {
+        () = ended => {}
+        () = async { timed.await; std::future::pending().await } => {}
+    }
+}
+
+/// Ends the warm-up and the measured time.
 pub(crate) async fn keep_time(run: &Run, clockwork: &Clockwork, warmup: Duration, time: Duration) {
-    tokio::time::sleep(warmup).await;
+    if !warmup.is_zero() {
+        tokio::time::sleep(warmup).await;
+    }
     clockwork.begin(run);
     tokio::time::sleep(time).await;
     clockwork.end();

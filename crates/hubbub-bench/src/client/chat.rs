@@ -29,6 +29,7 @@ pub(crate) struct Chat {
 
 impl Codec for Chat {
     const HAS_TIME: bool = true;
+    const HAS_ROOM: bool = true;
 
     async fn connect(target: &Target, room: &str, seed: u64) -> Result<(Wire, Self), Cause> {
         let path = format!("{}/chat/{room}", target.prefix);

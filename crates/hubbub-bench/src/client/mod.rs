@@ -1,7 +1,7 @@
 //! The client's side of each protocol: connect, write a message, read answers.
 
 pub(crate) mod chat;
-pub(crate) mod get;
+pub(crate) mod follow;
 pub(crate) mod post;
 mod target;
 
@@ -63,6 +63,8 @@ impl From<hubbub_ws::ProtocolError> for Cause {
 pub(crate) trait Codec: Send + Sized {
     /// Whether messages carry the time they are sent.
     const HAS_TIME: bool;
+    /// Whether a connection sends to one room only, so that the `seq` of its answers must grow.
+    const HAS_ROOM: bool;
 
     /// Connects for sending to `room`.
     fn connect(

@@ -24,6 +24,7 @@ pub(crate) struct Post {
 
 impl Codec for Post {
     const HAS_TIME: bool = false;
+    const HAS_ROOM: bool = false;
 
     async fn connect(target: &Target, _room: &str, _seed: u64) -> Result<(Wire, Self), Cause> {
         let wire = target.connect().await?;

@@ -52,7 +52,7 @@ pub(super) struct Due {
 }
 
 /// What all connections share.
-pub(super) struct Common {
+pub(crate) struct Common {
     pub(super) keys: Keys,
     pub(super) popularity: Popularity,
     pub(super) shares: Shares,

@@ -79,7 +79,7 @@ async fn fill(
 ) -> anyhow::Result<()> {
     let mut client = connect(url).await?;
     let (ids, messages) = (client.prepare(IDS).await?, client.prepare(MESSAGES).await?);
-    let mut next = vec![0_i64; usize::try_from(texts.rooms())?];
+    let mut next = vec![0_i64; usize::try_from(texts.rooms)?];
     let mut index = lane;
     while begun.elapsed() < time {
         let mut columns = Columns::default();

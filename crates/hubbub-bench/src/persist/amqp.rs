@@ -13,6 +13,7 @@ use lapin::{BasicProperties, Channel, Confirmation, Connection, ConnectionProper
 
 use super::ledger::PublishLedger;
 use super::texts::Texts;
+use crate::run::Counts;
 
 /// How long the broker may take for anything.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -59,7 +60,7 @@ pub(crate) async fn publish(
             // A broker without memory or space reads no more.
             let published = tokio::time::timeout(PATIENCE, publishing).await;
             let confirm = published.context("the broker takes no messages, see its alarms")??;
-            ledger.sent.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+            Counts::add(&ledger.counts.sent, 1);
             under_way.push_back((due, confirm));
             if under_way.len() >= window {
                 settle(&ledger, &mut under_way, window / 2).await?;
@@ -105,9 +106,9 @@ async fn settle(
 
 fn note(ledger: &PublishLedger, due: Instant, confirmed: lapin::Result<Confirmation>) {
     let counter = match confirmed {
-        Ok(Confirmation::Ack(None)) => &ledger.confirmed,
-        Ok(_) => &ledger.refused,
-        Err(_) => &ledger.unconfirmed,
+        Ok(Confirmation::Ack(None)) => &ledger.counts.accepted,
+        Ok(_) => &ledger.counts.rejected,
+        Err(_) => &ledger.counts.unconfirmed,
     };
     ledger.answered(counter, due, 1);
 }

@@ -15,7 +15,7 @@ const ROOM_STEP: u64 = 10;
 #[derive(Debug)]
 pub(crate) struct Texts {
     run: u64,
-    rooms: u64,
+    pub(crate) rooms: u64,
     users: u64,
     texts: Vec<String>,
 }
@@ -41,11 +41,6 @@ impl Texts {
     /// The name of a room.
     pub(crate) fn room_name(number: u64) -> String {
         format!("bench-{number}")
-    }
-
-    /// How many rooms there are.
-    pub(crate) fn rooms(&self) -> u64 {
-        self.rooms
     }
 
     /// The id of message `index`, as long as a UUID is.

@@ -3,15 +3,16 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use serde::Serialize;
 
 use super::Source;
 use super::buckets::Buckets;
-use super::ledger::{PublishLedger, read};
+use super::ledger::PublishLedger;
+use crate::caller::get;
 use crate::client::Target;
-use crate::client::get::get;
 use crate::ledger::sum;
 
 /// Time between two looks.
@@ -96,37 +97,11 @@ async fn raw(
     source: &Source,
 ) -> Raw {
     let mut raw = Raw::default();
-    raw.counters.insert("published/s".into(), read(&ledger.confirmed) as f64);
+    raw.counters.insert("published/s".into(), ledger.counts.accepted.load(Ordering::Relaxed) as f64);
     if let Some(target) = target
         && let Ok(metrics) = get(target, "/metrics").await
     {
-        let mut counter = |shown: &str, name: &str| {
-            if let Some(value) = sum(&metrics, name) {
-                raw.counters.insert(shown.into(), value as f64);
-            }
-        };
-        counter("stored/s", "hubbub_messages_stored_total");
-        counter("batches/s", "hubbub_pipeline_batch_operations_count");
-        counter("statements/s", "hubbub_store_pool_statements_total");
-        counter("round trips/s", "hubbub_store_pool_round_trips_total");
-        counter("pool timeouts/s", "hubbub_store_pool_timeouts_total");
-        let batches = Buckets::parse(&metrics, "hubbub_pipeline_store_seconds");
-        raw.ratios.insert(BATCH_MS.into(), (1e3 * batches.sum(), batches.count()));
-        if let Some(us) = sum(&metrics, "hubbub_store_pool_acquire_microseconds_total")
-            && let Some(acquired) = sum(&metrics, "hubbub_store_pool_acquired_total")
-        {
-            raw.ratios.insert("pool wait ms".into(), (us as f64 / 1e3, acquired as f64));
-        }
-        for (shown, name) in [
-            ("pool active", "hubbub_store_pool_active"),
-            ("pool connections", "hubbub_store_pool_connections"),
-            ("pool waiting", "hubbub_store_pool_waiting"),
-            ("waiting for the store", "hubbub_pipeline_waiting_operations"),
-        ] {
-            if let Some(value) = sum(&metrics, name) {
-                raw.figures.insert(shown.into(), value as f64);
-            }
-        }
+        raw.take(&metrics);
     }
     source.look(&mut raw).await;
     processes(server_pid, names, &mut raw);
@@ -138,7 +113,37 @@ async fn raw(
     raw
 }
 
+/// The server's counters, and what their rates are called in looks.
+const COUNTERS: [(&str, &str); 5] = [
+    ("stored/s", "hubbub_messages_stored_total"),
+    ("batches/s", "hubbub_pipeline_batch_operations_count"),
+    ("statements/s", "hubbub_store_pool_statements_total"),
+    ("round trips/s", "hubbub_store_pool_round_trips_total"),
+    ("pool timeouts/s", "hubbub_store_pool_timeouts_total"),
+];
+/// Its figures that stand as they are.
+const FIGURES: [(&str, &str); 4] = [
+    ("pool active", "hubbub_store_pool_active"),
+    ("pool connections", "hubbub_store_pool_connections"),
+    ("pool waiting", "hubbub_store_pool_waiting"),
+    ("waiting for the store", "hubbub_pipeline_waiting_operations"),
+];
+
 impl Raw {
+    /// Adds what the server's metrics say.
+    fn take(&mut self, metrics: &str) {
+        let value = |(shown, name): (&str, &str)| Some((shown.to_owned(), sum(metrics, name)? as f64));
+        self.counters.extend(COUNTERS.into_iter().filter_map(value));
+        self.figures.extend(FIGURES.into_iter().filter_map(value));
+        let batches = Buckets::parse(metrics, "hubbub_pipeline_store_seconds");
+        self.ratios.insert(BATCH_MS.into(), (1e3 * batches.sum, batches.count()));
+        if let Some(us) = sum(metrics, "hubbub_store_pool_acquire_microseconds_total")
+            && let Some(acquired) = sum(metrics, "hubbub_store_pool_acquired_total")
+        {
+            self.ratios.insert("pool wait ms".into(), (us as f64 / 1e3, acquired as f64));
+        }
+    }
+
     fn since(&self, before: &Self, begun: Instant) -> Look {
         let (at, earlier) = (self.at.unwrap_or(begun), before.at.unwrap_or(begun));
         let seconds = at.duration_since(earlier).as_secs_f64().max(1e-3);

@@ -16,7 +16,6 @@ use anyhow::Context;
 use clap::{Args, ValueEnum};
 use hubbub_core::clock::SeededRandom;
 use serde::Serialize;
-use serde_json::json;
 use tokio::task::JoinSet;
 
 use ask::Dialect;
@@ -27,14 +26,11 @@ pub(crate) use ledger::QueueLedger;
 use setup::{Bulk, Place};
 
 use crate::client::Target;
-use crate::job::Shape;
-use crate::ledger::Ledger;
-use crate::machine::CpuMark;
-use crate::options::{Common, Patience, duration};
-use crate::phase::{self, Progress};
-use crate::report::Report;
+use crate::engine::{Account, Setup, Workload};
+use crate::options::{Common, Patience, duration, seconds};
+use crate::phase;
 use crate::run::Run;
-use crate::worker::{Clockwork, Worker, keep_time};
+use crate::worker::{Clockwork, Worker, keep_time, work};
 
 /// What the clients are there for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize)]
@@ -49,9 +45,11 @@ enum Kind {
 }
 
 /// Options of `bench queue`.
-#[derive(Debug, Clone, Args)]
+#[derive(Debug, Clone, Args, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub(crate) struct QueueArgs {
     #[command(flatten)]
+    #[serde(skip)]
     pub(crate) common: Common,
     /// What the clients do
     #[arg(value_enum, default_value = "normal")]
@@ -61,6 +59,7 @@ pub(crate) struct QueueArgs {
     via: Via,
     /// Where the line protocol is spoken, for each --target; queues are counted over HTTP in any case
     #[arg(long, default_value = "127.0.0.1:3456", value_delimiter = ',', value_name = "ADDR:PORT")]
+    #[serde(skip)]
     line: Vec<String>,
     /// Clients, each with a connection
     #[arg(long, short, default_value_t = 80, value_name = "N")]
@@ -82,15 +81,19 @@ pub(crate) struct QueueArgs {
     taken: u64,
     /// Length of the measured time of normal clients, and most of it for others
     #[arg(long, short, default_value = "10s", value_parser = duration, value_name = "TIME")]
+    #[serde(rename = "durationS", serialize_with = "seconds")]
     duration: Duration,
     /// Time before it in which nothing is measured
     #[arg(long, default_value = "500ms", value_parser = duration, value_name = "TIME")]
+    #[serde(rename = "warmupS", serialize_with = "seconds")]
     warmup: Duration,
     /// Time a client rests between its turns
     #[arg(long, default_value = "0ms", value_parser = duration, value_name = "TIME")]
+    #[serde(rename = "thinkS", serialize_with = "seconds")]
     think: Duration,
     /// How often a normal client asks for the lists of clients and queues; 0 = never
     #[arg(long, default_value = "5s", value_parser = duration, value_name = "TIME")]
+    #[serde(rename = "refreshS", serialize_with = "seconds")]
     refresh: Duration,
     /// Probability that a normal client sends in a turn
     #[arg(long, default_value_t = 0.9, value_name = "P")]
@@ -109,46 +112,83 @@ pub(crate) struct QueueArgs {
     patience: Patience,
     /// The server is a bare one, and answers everything with the same message
     #[arg(long, hide = true)]
+    #[serde(skip)]
     echo: bool,
 }
 
-/// Sets everything up, then has the clients work.
-pub(crate) async fn measure(args: &QueueArgs) -> anyhow::Result<Report> {
-    let web = args.common.targets()?;
-    let seed = args.common.seed.unwrap_or_else(crate::machine::seed);
-    let clients: Arc<[u64]> = (args.first_client..).take(usize::try_from(args.clients)?).collect();
-    let ledger = Arc::new(MessageLedger::new(crate::machine::seed(), args.bytes));
-    let mut report = Report::new("queue", parameters(args));
-    report.unit = "operations";
+/// Queues and clients that are there already, and what is known of the messages.
+pub(crate) struct Stage {
+    places: Vec<Place>,
+    clients: Arc<[u64]>,
+    ledger: Arc<MessageLedger>,
+    /// Messages in all queues before.
+    depth: Option<u64>,
+    /// What populating clients send together.
+    missing: u64,
+}
 
-    let places = places(args, &web, &clients).await?;
-    let before = depth(args, &web).await;
-    let waiting = before.unwrap_or(0);
-    let missing = args.depth.saturating_sub(waiting);
-    if args.kind != Kind::Populate {
-        bulk(args, &places, &clients, &ledger, (Bulk::Send, missing)).await?;
-    }
-    let mut left = args.taken;
-    while left > 0 {
-        let part = left.min(TAKEN_AT_ONCE);
-        bulk(args, &places, &clients, &ledger, (Bulk::Send, part)).await?;
-        bulk(args, &places, &clients, &ledger, (Bulk::Take, part)).await?;
-        left -= part;
+impl Workload for QueueArgs {
+    const NAME: &'static str = "queue";
+    const HAS_ROOMS: bool = false;
+    type Stage = Stage;
+
+    fn common(&self) -> &Common {
+        &self.common
     }
 
-    let cpu = CpuMark::now(args.common.server_pid);
-    let run = work(args, &places, &clients, &ledger, missing, seed).await;
-    report.cpu = Some(cpu.until(&CpuMark::now(args.common.server_pid)));
-
-    let after = depth(args, &web).await;
-    let queues = ledger.close(before.zip(after));
-    report.ledger = Some(Ledger::of(&[&run], None, None).with_queues(queues));
-    report.add_run(&run, args.common.bucket);
-    if args.think.is_zero() {
-        report.audit(clients.len() as f64);
+    fn concurrency(&self) -> Option<f64> {
+        self.think.is_zero().then_some(self.clients as f64)
     }
-    report.judge(args.common.threads);
-    Ok(report)
+
+    async fn prepare(&self, setup: &Setup) -> anyhow::Result<Stage> {
+        let clients: Arc<[u64]> = (self.first_client..).take(usize::try_from(self.clients)?).collect();
+        let ledger = Arc::new(MessageLedger::new(crate::machine::seed(), self.bytes));
+        let places = places(self, &setup.targets, &clients).await?;
+        let depth = depth(self, &setup.targets).await;
+        let missing = self.depth.saturating_sub(depth.unwrap_or(0));
+        let stage = Stage { places, clients, ledger, depth, missing };
+        if self.kind != Kind::Populate {
+            bulk(self, &stage, (Bulk::Send, missing)).await?;
+        }
+        let mut left = self.taken;
+        while left > 0 {
+            let part = left.min(TAKEN_AT_ONCE);
+            bulk(self, &stage, (Bulk::Send, part)).await?;
+            bulk(self, &stage, (Bulk::Take, part)).await?;
+            left -= part;
+        }
+        Ok(stage)
+    }
+
+    async fn drive(&self, setup: &Setup, stage: &mut Stage) -> anyhow::Result<Arc<Run>> {
+        // Over the line protocol the servers are elsewhere.
+        let target = &stage.places.first().context("there is no --target")?.target;
+        let run = Arc::new(Run::of_operations(target, &self.patience, self.common.rows_max, &KINDS));
+        let clockwork = Arc::new(Clockwork::new());
+        let mut clients = JoinSet::new();
+        for (me, place) in stage.clients.iter().copied().zip(stage.places.iter().cycle()) {
+            let client = Client {
+                worker: Worker::new(&run, &clockwork, &place.target),
+                dialect: place.dialect.clone(),
+                ledger: Arc::clone(&stage.ledger),
+                habits: habits(self, stage.missing),
+                me,
+                clients: Arc::clone(&stage.clients),
+                queues: Arc::clone(&place.queues),
+                random: SeededRandom::new(setup.seed.wrapping_add(me)),
+            };
+            clients.spawn(client.run());
+        }
+        let warmup = if self.kind == Kind::Normal { self.warmup } else { Duration::ZERO };
+        let timed = keep_time(&run, &clockwork, warmup, self.duration);
+        work(&run, &clockwork, clients, self.common.quiet, timed, || {}).await;
+        Ok(run)
+    }
+
+    async fn close(&self, setup: &Setup, stage: Stage, _: &Run) -> anyhow::Result<Account> {
+        let after = depth(self, &setup.targets).await;
+        Ok(Account { queues: Some(stage.ledger.close(stage.depth.zip(after))), ..Account::default() })
+    }
 }
 
 async fn places(args: &QueueArgs, web: &[Target], clients: &[u64]) -> anyhow::Result<Vec<Place>> {
@@ -194,9 +234,7 @@ const TAKEN_AT_ONCE: u64 = 1_000_000;
 /// Sends or takes many messages before the clients begin.
 async fn bulk(
     args: &QueueArgs,
-    places: &[Place],
-    clients: &Arc<[u64]>,
-    ledger: &Arc<MessageLedger>,
+    Stage { places, clients, ledger, .. }: &Stage,
     (what, messages): (Bulk, u64),
 ) -> anyhow::Result<()> {
     let name = if what == Bulk::Send { "filling" } else { "taking" };
@@ -208,54 +246,6 @@ async fn bulk(
     }
     bar.finish_and_clear();
     Ok(())
-}
-
-/// Has all clients work; `missing` is what populating ones send together.
-async fn work(
-    args: &QueueArgs,
-    places: &[Place],
-    clients: &Arc<[u64]>,
-    ledger: &Arc<MessageLedger>,
-    missing: u64,
-    seed: u64,
-) -> Arc<Run> {
-    let shape = Shape::new(seed, 1, None, "");
-    let target = places.first().map(|place| place.target.clone());
-    let rules = args.patience.rules();
-    // There is a place for each target, and at least one target.
-    let target = target.unwrap_or_else(|| unreachable!("a workload has a target"));
-    let run = Run::new(target, shape, rules, 0).with_kinds(args.common.rows_max, &KINDS);
-    let (run, clockwork) = (Arc::new(run), Arc::new(Clockwork::new()));
-    let mut tasks = JoinSet::new();
-    for (index, me) in clients.iter().copied().enumerate() {
-        let Some(place) = places.get(index % places.len().max(1)) else { continue };
-        let client = Client {
-            worker: Worker::new(&run, &clockwork, &place.target),
-            dialect: place.dialect.clone(),
-            ledger: Arc::clone(ledger),
-            habits: habits(args, missing),
-            me,
-            clients: Arc::clone(clients),
-            queues: Arc::clone(&place.queues),
-            random: SeededRandom::new(seed.wrapping_add(me)),
-        };
-        tasks.spawn(client.run());
-    }
-    let (timed_run, timed) = (Arc::clone(&run), Arc::clone(&clockwork));
-    let (warmup, time) = (args.warmup, args.duration);
-    let timer = if args.kind == Kind::Normal {
-        tokio::spawn(async move { keep_time(&timed_run, &timed, warmup, time).await })
-    } else {
-        clockwork.begin(&run);
-        tokio::spawn(async move {
-            tokio::time::sleep(time).await;
-            timed.end();
-        })
-    };
-    let progress = Progress { name: "operations", messages: 0, quiet: args.common.quiet };
-    phase::finish(&run, &mut tasks, progress, || clockwork.end()).await;
-    timer.abort();
-    run
 }
 
 fn habits(args: &QueueArgs, missing: u64) -> Habits {
@@ -276,29 +266,4 @@ fn habits(args: &QueueArgs, missing: u64) -> Habits {
         ends_when_empty,
         is_echo: args.echo,
     }
-}
-
-fn parameters(args: &QueueArgs) -> serde_json::Value {
-    json!({
-        "targets": args.common.targets,
-        "kind": args.kind,
-        "via": args.via,
-        "clients": args.clients,
-        "firstClient": args.first_client,
-        "queues": args.queues,
-        "bytes": args.bytes,
-        "depth": args.depth,
-        "taken": args.taken,
-        "durationS": args.duration.as_secs_f64(),
-        "warmupS": args.warmup.as_secs_f64(),
-        "thinkS": args.think.as_secs_f64(),
-        "refreshS": args.refresh.as_secs_f64(),
-        "send": args.send,
-        "unaddressed": args.unaddressed,
-        "ask": args.ask,
-        "take": args.take,
-        "threads": args.common.threads,
-        "seed": args.common.seed,
-        "patience": args.patience,
-    })
 }

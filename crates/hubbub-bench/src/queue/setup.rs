@@ -12,9 +12,8 @@ use tokio::task::JoinSet;
 
 use super::ask::{Ask, Dialect, Said};
 use super::ledger::MessageLedger;
-use crate::caller::Caller;
+use crate::caller::{Caller, get};
 use crate::client::Target;
-use crate::client::get::get;
 
 /// Connections that fill queues, and register clients. No divisor of a round number of clients or queues, so that each
 /// comes to all of them.

@@ -26,7 +26,7 @@ pub(super) fn summary(report: &Report) -> String {
 }
 
 fn write_summary(report: &Report, out: &mut String) -> std::fmt::Result {
-    writeln!(out, "{} on {}", report.workload, report.machine)?;
+    writeln!(out, "{} on {}", report.workload, report.origin.machine)?;
     if let Some(ledger) = &report.ledger {
         let [sent, accepted] = [ledger.sent, ledger.accepted].map(|n| grouped(n as f64));
         let failed = ledger.rejected + ledger.unconfirmed;

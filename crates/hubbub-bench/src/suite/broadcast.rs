@@ -6,7 +6,7 @@ use tokio::task::JoinHandle;
 
 use super::people::make;
 use super::queues::Speaking;
-use super::{Bench, Fresh, Row};
+use super::{Bench, Fresh, Row, rounds};
 use crate::client::Target;
 use crate::limits::median;
 
@@ -26,14 +26,14 @@ const MESSAGE: &str = r#"{"sender":"announcer","message":"to all","audience":"al
 impl Bench {
     /// The 99th percentile of sends and takes of others, without and with a message to 200,000 clients each second.
     pub(super) async fn broadcast(&self) -> anyhow::Result<Row> {
-        let receivers = if self.is_quick { RECEIVERS_QUICK } else { RECEIVERS };
+        let receivers = if self.args.quick { RECEIVERS_QUICK } else { RECEIVERS };
         let Speaking { fresh: Fresh { server, _data }, line } = self.speaking().await?;
         let target = Target::parse(&server.url)?;
         make(&target, vec![("PUT", "/v1/queues/news".to_owned(), "{}")]).await?;
         let clients = (1..=receivers).map(|client| ("PUT", format!("/v1/clients/receiver{client}"), ""));
         make(&target, clients.collect()).await?;
         let (mut quiet, mut busy) = (Vec::new(), Vec::new());
-        for _ in 0..self.rounds {
+        for _ in 0..self.args.rounds {
             quiet.push(self.queue(&server, &line, &OTHERS).await?.latency.p99_ms);
             let sending = announce(&target);
             let measured = self.queue(&server, &line, &OTHERS).await;
@@ -44,16 +44,15 @@ impl Bench {
         server.kill().await?;
         let (without, with) = (median(&quiet), median(&busy));
         let ratio = with / without.max(0.001);
-        let rounds = |all: &[f64]| all.iter().map(|ms| format!("{ms:.2}")).collect::<Vec<_>>().join("; ");
-        Ok(Row {
-            what: format!("p99 of send and get beside a message to {receivers} clients each second"),
-            measured: format!("{with:.2} ms"),
-            limit: format!("{without:.2} ms without"),
-            share: format!("{ratio:.1} ×"),
-            target: "≤ 5 ms, or 2 × without",
-            ok: with <= 5.0 || ratio <= 2.0,
-            note: format!("rounds {} against {}", rounds(&busy), rounds(&quiet)),
-        })
+        let ms = |all: &[f64]| rounds(all, |ms| format!("{ms:.2}"));
+        let what = format!("p99 of send and get beside a message to {receivers} clients each second");
+        let met = with <= 5.0 || ratio <= 2.0;
+        let row = Row::new(what, format!("{with:.2} ms"), "≤ 5 ms, or 2 × without", met);
+        Ok(row.against(format!("{without:.2} ms without"), format!("{ratio:.1} ×")).noting(format!(
+            "rounds {} against {}",
+            ms(&busy),
+            ms(&quiet)
+        )))
     }
 }
 

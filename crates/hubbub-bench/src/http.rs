@@ -15,7 +15,7 @@ use crate::engine::{Account, Setup, Workload};
 use crate::feed::Supplier;
 use crate::listener::Audience;
 use crate::options::{Common, Sending, Traffic, duration, seconds};
-use crate::pace::{Rate, Schedule, pace, supply};
+use crate::pace::{Rate, Schedule, feed_paced, supply};
 use crate::phase::{self, Progress};
 use crate::run::Run;
 
@@ -92,7 +92,7 @@ impl Workload for HttpArgs {
         let (maker_run, random) = (Arc::clone(&run), SeededRandom::new(setup.seed));
         let (duration, rooms) = (self.duration, self.traffic.rooms);
         let make = move || match &schedule {
-            Some(schedule) => pace(&maker_run, &feed, schedule, rooms, &random),
+            Some(schedule) => feed_paced(&maker_run, &feed, schedule, rooms, &random),
             None => supply(&maker_run, &feed, duration, rooms, &random),
         };
         // Each connection sends to any room.

@@ -140,6 +140,36 @@ pub(crate) fn below(bits: u64, end: u64) -> u64 {
     ((bits & 0xffff_ffff) * end) >> 32
 }
 
+/// Random bits as a number from 0 to 1, which is left out.
+pub(crate) fn share_of(bits: u64) -> f64 {
+    (bits >> 11) as f64 / (1_u64 << 53) as f64
+}
+
+/// What values consist of: the mark of the run, what the caller writes, and text up to a length.
+pub(crate) struct Filler {
+    pub(crate) mark: String,
+    text: String,
+    bytes: usize,
+}
+
+/// Texts begin at that many different places.
+const FILLER_BYTES: usize = 1 << 16;
+
+impl Filler {
+    /// Values of `bytes`, or as many as what is written needs. Parts of a value end with `separator`.
+    pub(crate) fn new(run: u64, separator: char, bytes: usize) -> Self {
+        let text = random_words(&SeededRandom::new(run), FILLER_BYTES + bytes);
+        Self { mark: format!("{:010x}{separator}", run & 0xff_ffff_ffff), text, bytes }
+    }
+
+    /// Appends text to the value that begins at `start`; `place` says which.
+    pub(crate) fn fill(&self, start: usize, place: u64, out: &mut Vec<u8>) {
+        let rest = self.bytes.saturating_sub(out.len() - start);
+        let from = place as usize % FILLER_BYTES;
+        out.extend_from_slice(self.text.as_bytes().get(from..from + rest).unwrap_or_default());
+    }
+}
+
 /// Words of no meaning, so that a text is neither constant nor as incompressible as noise.
 pub(crate) fn random_words(random: &SeededRandom, bytes: usize) -> String {
     const SYLLABLES: [&str; 32] = [

@@ -1,4 +1,4 @@
-//! hyper, answering each POST with a receipt of the usual size.
+//! Answers each POST with a receipt of the usual size.
 
 use std::borrow::Cow;
 use std::convert::Infallible;
@@ -9,18 +9,8 @@ use http_body_util::{BodyExt, Full};
 use hubbub_core::message::write_u64;
 use hyper::body::Incoming;
 use hyper::header::{CONTENT_TYPE, HeaderValue};
-use hyper::service::service_fn;
 use hyper::{Request, Response, StatusCode};
-use hyper_util::rt::TokioIo;
 use serde::Deserialize;
-use tokio::net::TcpStream;
-
-pub(super) async fn serve(stream: TcpStream) -> anyhow::Result<()> {
-    let connection = hyper::server::conn::http1::Builder::new()
-        .max_buf_size(16 * 1024)
-        .serve_connection(TokioIo::new(stream), service_fn(answer));
-    Ok(connection.await?)
-}
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -34,12 +24,13 @@ struct Draft<'a> {
     message_id: Cow<'a, str>,
 }
 
-async fn answer(request: Request<Incoming>) -> Result<Response<Full<Bytes>>, Infallible> {
-    let (status, body) = match request.into_body().collect().await {
-        Ok(body) => match serde_json::from_slice::<Draft<'_>>(&body.to_bytes()) {
-            Ok(draft) => (StatusCode::CREATED, receipt(&draft)),
-            Err(error) => (StatusCode::BAD_REQUEST, error.to_string().into_bytes()),
-        },
+pub(super) async fn answer(request: Request<Incoming>) -> Result<Response<Full<Bytes>>, Infallible> {
+    let receipt = async {
+        let body = request.into_body().collect().await?.to_bytes();
+        anyhow::Ok(receipt(&serde_json::from_slice(&body)?))
+    };
+    let (status, body) = match receipt.await {
+        Ok(receipt) => (StatusCode::CREATED, receipt),
         Err(error) => (StatusCode::BAD_REQUEST, error.to_string().into_bytes()),
     };
     let mut response = Response::new(Full::new(Bytes::from(body)));

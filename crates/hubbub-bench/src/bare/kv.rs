@@ -1,4 +1,4 @@
-//! hyper, answering each GET with a value of the size last put, and each PUT with its revision.
+//! Answers each GET with a value of the size last put, and each PUT with its revision.
 
 use std::convert::Infallible;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -7,22 +7,12 @@ use bytes::Bytes;
 use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
 use hyper::header::{CACHE_CONTROL, CONTENT_TYPE, ETAG, HeaderName, HeaderValue};
-use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
-use hyper_util::rt::TokioIo;
-use tokio::net::TcpStream;
 
 static REVISION: AtomicU64 = AtomicU64::new(1);
 static VALUE_BYTES: AtomicUsize = AtomicUsize::new(100);
 
-pub(super) async fn serve(stream: TcpStream) -> anyhow::Result<()> {
-    let connection = hyper::server::conn::http1::Builder::new()
-        .max_buf_size(16 * 1024)
-        .serve_connection(TokioIo::new(stream), service_fn(answer));
-    Ok(connection.await?)
-}
-
-async fn answer(request: Request<Incoming>) -> Result<Response<Full<Bytes>>, Infallible> {
+pub(super) async fn answer(request: Request<Incoming>) -> Result<Response<Full<Bytes>>, Infallible> {
     let is_reading = request.method() == Method::GET;
     let mut response = Response::new(Full::default());
     let headers = response.headers_mut();

@@ -1,4 +1,4 @@
-//! hyper, answering each PUT once PostgreSQL has it: one statement, and one commit, for each request.
+//! Answers each PUT once PostgreSQL has it: one statement, and one commit, for each request.
 //!
 //! The statement writes what the real server's batches write: the value with its revision, and a row of the log of
 //! changes, into the same tables. The revision is a sequence's, which costs less than what the real server promises: it
@@ -12,11 +12,8 @@ use bytes::Bytes;
 use http_body_util::{BodyExt, Empty};
 use hyper::body::Incoming;
 use hyper::header::{ETAG, HeaderValue};
-use hyper::service::service_fn;
 use hyper::{Request, Response, StatusCode};
-use hyper_util::rt::TokioIo;
 use parking_lot::Mutex;
-use tokio::net::TcpStream;
 use tokio::sync::Semaphore;
 use tokio_postgres::{Client, Statement};
 
@@ -62,15 +59,10 @@ impl Upserts {
     }
 }
 
-pub(super) async fn serve(stream: TcpStream, upserts: Arc<Upserts>) -> anyhow::Result<()> {
-    let answer = |request| answer(request, &upserts);
-    let connection = hyper::server::conn::http1::Builder::new()
-        .max_buf_size(16 * 1024)
-        .serve_connection(TokioIo::new(stream), service_fn(answer));
-    Ok(connection.await?)
-}
-
-async fn answer(request: Request<Incoming>, upserts: &Upserts) -> Result<Response<Empty<Bytes>>, Infallible> {
+pub(super) async fn answer(
+    request: Request<Incoming>,
+    upserts: Arc<Upserts>,
+) -> Result<Response<Empty<Bytes>>, Infallible> {
     let key = request.uri().path().trim_start_matches("/kv/").to_owned();
     let put = async {
         let value = request.into_body().collect().await?.to_bytes();

@@ -1,16 +1,12 @@
 //! WebSocket echo and acknowledgement, with one write for all that one read brought.
 
 use std::borrow::Cow;
-use std::future::poll_fn;
 use std::io;
-use std::task::{Context, Poll};
 
 use hubbub_core::message::write_u64;
 use hubbub_ws::{Event, Reader, Role, write};
 use serde::Deserialize;
 use tokio::net::TcpStream;
-
-use crate::wire::Wire;
 
 /// How to answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -23,32 +19,8 @@ pub(super) const MESSAGE_BYTES_MAX: usize = 1024 * 1024;
 
 pub(super) async fn serve(stream: TcpStream, reply: Reply) -> anyhow::Result<()> {
     let (wire, _) = super::upgrade(stream).await?;
-    let mut connection =
-        Connection { wire, reader: Reader::new(Role::Server, MESSAGE_BYTES_MAX), reply, seq: 0 };
-    poll_fn(|cx| connection.poll(cx)).await?;
-    Ok(())
-}
-
-struct Connection {
-    wire: Wire,
-    reader: Reader,
-    reply: Reply,
-    seq: u64,
-}
-
-impl Connection {
-    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        loop {
-            if self.wire.poll_flush(cx)?.is_pending() {
-                return Poll::Pending;
-            }
-            let Self { wire, reader, reply, seq } = self;
-            match wire.poll_read(cx, |bytes, out| answer(reader, bytes, *reply, seq, out)) {
-                Poll::Ready(result) => result??,
-                Poll::Pending => return Poll::Pending,
-            }
-        }
-    }
+    let (mut reader, mut seq) = (Reader::new(Role::Server, MESSAGE_BYTES_MAX), 0);
+    super::converse(wire, |bytes, out| answer(&mut reader, bytes, reply, &mut seq, out)).await
 }
 
 fn answer(

@@ -19,12 +19,12 @@ use serde::{Serialize, Serializer};
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
-use client::{Client, Due, KINDS, Shares, Sightings};
+use client::{Client, Due, KINDS};
 use keys::{Keys, Popularity};
 
 use crate::engine::{Account, Setup, Workload};
 use crate::options::{Common, Patience, duration, seconds};
-use crate::pace::{Rate, SLEEP_MIN, Schedule};
+use crate::pace::{Rate, Schedule, pace};
 use crate::phase;
 use crate::run::Run;
 use crate::worker::{Clockwork, Worker, keep_time, work};
@@ -199,7 +199,8 @@ impl Workload for KvArgs {
     }
 
     async fn close(&self, _: &Setup, common: Self::Stage, _: &Run) -> anyhow::Result<Account> {
-        Ok(Account { keys: Some(key_ledger(&common.sightings)), ..Account::default() })
+        let [found, absent, stale, wrong] = common.seen.each_ref().map(|count| count.load(Ordering::Relaxed));
+        Ok(Account { keys: Some(KeyLedger { found, absent, stale, wrong }), ..Account::default() })
     }
 }
 
@@ -216,8 +217,9 @@ fn shared(args: &KvArgs) -> client::Common {
     client::Common {
         keys: Keys::new(crate::machine::seed(), args.keys, args.value_bytes, &args.key_prefix),
         popularity,
-        shares: Shares { get, put },
-        sightings: Sightings::default(),
+        get,
+        put,
+        seen: Default::default(),
         due: schedule.map(|schedule| Due { schedule, next: AtomicU64::new(0), permits: Semaphore::new(0) }),
         connections: args.connections.max(1),
         // With several stores a key read from one may have been written to another.
@@ -228,32 +230,11 @@ fn shared(args: &KvArgs) -> client::Common {
 /// Lets each operation of an open loop go when its time has come.
 fn release(run: &Run, common: &client::Common, clockwork: &Clockwork) {
     let Some(due) = &common.due else { return };
-    let messages = due.schedule.messages();
-    let mut released = 0;
-    while released < messages && !clockwork.is_over() {
-        let now_us = run.now_us();
-        let mut count = 0;
-        while released < messages && due.schedule.intended_us(released) <= now_us {
-            released += 1;
-            count += 1;
-        }
-        due.permits.add_permits(count);
-        let wait_us = due.schedule.intended_us(released).saturating_sub(run.now_us());
-        std::thread::sleep(Duration::from_micros(wait_us).max(SLEEP_MIN));
-    }
+    let is_over = || clockwork.is_over();
+    pace(run, &due.schedule, is_over, |operations| due.permits.add_permits(operations.count()));
     // What is released is still done; then whoever waits for more finds the semaphore closed.
-    while due.next.load(Ordering::Relaxed) < messages && !clockwork.is_over() {
+    while due.next.load(Ordering::Relaxed) < due.schedule.messages() && !clockwork.is_over() {
         std::thread::sleep(Duration::from_millis(1));
     }
     due.permits.close();
-}
-
-fn key_ledger(sightings: &Sightings) -> KeyLedger {
-    let read = |count: &AtomicU64| count.load(Ordering::Relaxed);
-    KeyLedger {
-        found: read(&sightings.hits),
-        absent: read(&sightings.absent),
-        stale: read(&sightings.stale),
-        wrong: read(&sightings.wrong),
-    }
 }

@@ -20,7 +20,7 @@ use tokio::task::JoinSet;
 
 use ask::Dialect;
 pub(crate) use ask::Via;
-use client::{Client, Habits, KINDS};
+use client::{Client, KINDS};
 use ledger::MessageLedger;
 pub(crate) use ledger::QueueLedger;
 use setup::{Bulk, Place};
@@ -118,9 +118,10 @@ pub(crate) struct QueueArgs {
 
 /// Queues and clients that are there already, and what is known of the messages.
 pub(crate) struct Stage {
+    args: QueueArgs,
     places: Vec<Place>,
     clients: Arc<[u64]>,
-    ledger: Arc<MessageLedger>,
+    ledger: MessageLedger,
     /// Messages in all queues before.
     depth: Option<u64>,
     /// What populating clients send together.
@@ -130,7 +131,7 @@ pub(crate) struct Stage {
 impl Workload for QueueArgs {
     const NAME: &'static str = "queue";
     const HAS_ROOMS: bool = false;
-    type Stage = Stage;
+    type Stage = Arc<Stage>;
 
     fn common(&self) -> &Common {
         &self.common
@@ -140,54 +141,63 @@ impl Workload for QueueArgs {
         self.think.is_zero().then_some(self.clients as f64)
     }
 
-    async fn prepare(&self, setup: &Setup) -> anyhow::Result<Stage> {
+    async fn prepare(&self, setup: &Setup) -> anyhow::Result<Arc<Stage>> {
         let clients: Arc<[u64]> = (self.first_client..).take(usize::try_from(self.clients)?).collect();
-        let ledger = Arc::new(MessageLedger::new(crate::machine::seed(), self.bytes));
+        let ledger = MessageLedger::new(crate::machine::seed(), self.bytes);
         let places = places(self, &setup.targets, &clients).await?;
         let depth = depth(self, &setup.targets).await;
         let missing = self.depth.saturating_sub(depth.unwrap_or(0));
-        let stage = Stage { places, clients, ledger, depth, missing };
+        let stage = Arc::new(Stage { args: self.habits(), places, clients, ledger, depth, missing });
         if self.kind != Kind::Populate {
-            bulk(self, &stage, (Bulk::Send, missing)).await?;
+            bulk(&stage, Bulk::Send, missing).await?;
         }
         let mut left = self.taken;
         while left > 0 {
             let part = left.min(TAKEN_AT_ONCE);
-            bulk(self, &stage, (Bulk::Send, part)).await?;
-            bulk(self, &stage, (Bulk::Take, part)).await?;
+            bulk(&stage, Bulk::Send, part).await?;
+            bulk(&stage, Bulk::Take, part).await?;
             left -= part;
         }
         Ok(stage)
     }
 
-    async fn drive(&self, setup: &Setup, stage: &mut Stage) -> anyhow::Result<Arc<Run>> {
+    async fn drive(&self, setup: &Setup, stage: &mut Self::Stage) -> anyhow::Result<Arc<Run>> {
         // Over the line protocol the servers are elsewhere.
-        let target = &stage.places.first().context("there is no --target")?.target;
+        let target = &stage.places.first().context("there is no --target")?.dialect.target;
         let run = Arc::new(Run::of_operations(target, &self.patience, self.common.rows_max, &KINDS));
         let clockwork = Arc::new(Clockwork::new());
         let mut clients = JoinSet::new();
         for (me, place) in stage.clients.iter().copied().zip(stage.places.iter().cycle()) {
             let client = Client {
-                worker: Worker::new(&run, &clockwork, &place.target),
-                dialect: place.dialect.clone(),
-                ledger: Arc::clone(&stage.ledger),
-                habits: habits(self, stage.missing),
+                worker: Worker::new(&run, &clockwork, &place.dialect.target),
+                stage: Arc::clone(stage),
+                place: place.clone(),
                 me,
                 clients: Arc::clone(&stage.clients),
-                queues: Arc::clone(&place.queues),
                 random: SeededRandom::new(setup.seed.wrapping_add(me)),
             };
             clients.spawn(client.run());
         }
-        let warmup = if self.kind == Kind::Normal { self.warmup } else { Duration::ZERO };
-        let timed = keep_time(&run, &clockwork, warmup, self.duration);
+        let timed = keep_time(&run, &clockwork, stage.args.warmup, self.duration);
         work(&run, &clockwork, clients, self.common.quiet, timed, || {}).await;
         Ok(run)
     }
 
-    async fn close(&self, setup: &Setup, stage: Stage, _: &Run) -> anyhow::Result<Account> {
+    async fn close(&self, setup: &Setup, stage: Self::Stage, _: &Run) -> anyhow::Result<Account> {
         let after = depth(self, &setup.targets).await;
         Ok(Account { queues: Some(stage.ledger.close(stage.depth.zip(after))), ..Account::default() })
+    }
+}
+
+impl QueueArgs {
+    /// The same with what clients of this kind do.
+    fn habits(&self) -> Self {
+        let habits = Self { refresh: Duration::ZERO, warmup: Duration::ZERO, ..self.clone() };
+        match self.kind {
+            Kind::Normal => self.clone(),
+            Kind::Populate => Self { send: 1.0, ..habits },
+            Kind::Consume => Self { send: 0.0, ask: 1.0, take: 1.0, ..habits },
+        }
     }
 }
 
@@ -208,8 +218,8 @@ async fn places(args: &QueueArgs, web: &[Target], clients: &[u64]) -> anyhow::Re
     let mut places = Vec::new();
     for target in targets {
         let dialect = Dialect::new(args.via, target);
-        let queues = setup::make_queues(&dialect, target, args.queues.max(1)).await?;
-        let place = Place { dialect, target: target.clone(), queues };
+        let queues = setup::make_queues(&dialect, args.queues.max(1)).await?;
+        let place = Place { dialect, queues };
         setup::register(&place, clients).await?;
         places.push(place);
     }
@@ -232,38 +242,12 @@ async fn depth(args: &QueueArgs, web: &[Target]) -> Option<u64> {
 const TAKEN_AT_ONCE: u64 = 1_000_000;
 
 /// Sends or takes many messages before the clients begin.
-async fn bulk(
-    args: &QueueArgs,
-    Stage { places, clients, ledger, .. }: &Stage,
-    (what, messages): (Bulk, u64),
-) -> anyhow::Result<()> {
+async fn bulk(stage: &Arc<Stage>, what: Bulk, messages: u64) -> anyhow::Result<()> {
     let name = if what == Bulk::Send { "filling" } else { "taking" };
-    let bar = phase::bar(name, messages, args.common.quiet);
-    for (index, place) in places.iter().enumerate() {
-        let (all, index) = (places.len() as u64, index as u64);
-        let share = messages / all + u64::from(index < messages % all);
-        setup::bulk(place, clients, ledger, (what, share), &bar).await.context(name)?;
+    let bar = phase::bar(name, messages, stage.args.common.quiet);
+    for (place, share) in stage.places.iter().zip(setup::shares(messages, stage.places.len() as u64)) {
+        setup::bulk(stage, place, what, share, &bar).await.context(name)?;
     }
     bar.finish_and_clear();
     Ok(())
-}
-
-fn habits(args: &QueueArgs, missing: u64) -> Habits {
-    let (send, ask, take, is_taking, ends_when_empty) = match args.kind {
-        Kind::Populate => (1.0, 0.0, 0.0, false, false),
-        Kind::Consume => (0.0, 1.0, 1.0, true, true),
-        Kind::Normal => (args.send, args.ask, args.take, true, false),
-    };
-    Habits {
-        send,
-        unaddressed: args.unaddressed,
-        ask,
-        take,
-        is_taking,
-        think: args.think,
-        refresh: if args.kind == Kind::Normal { args.refresh } else { Duration::ZERO },
-        ends_after: (args.kind == Kind::Populate).then_some(missing),
-        ends_when_empty,
-        is_echo: args.echo,
-    }
 }

@@ -19,7 +19,6 @@ const CONNECTIONS: u32 = 8;
 /// How long an answer may take before the run fails.
 const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// One kind of question.
 pub(crate) struct Question {
     pub(crate) name: &'static str,
     /// Draws the path of one, with its query.
@@ -35,7 +34,6 @@ pub(crate) struct Times {
     pub(crate) failed: u64,
 }
 
-/// Asks for some time.
 pub(crate) async fn ask(
     target: &Target,
     questions: Vec<Question>,

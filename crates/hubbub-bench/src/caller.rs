@@ -40,7 +40,6 @@ impl Caller {
         Ok(Self { wire, target: target.clone(), held: Vec::new(), timer, timeout })
     }
 
-    /// What is sent next.
     pub(crate) fn out(&mut self) -> &mut Vec<u8> {
         &mut self.wire.out
     }

@@ -17,7 +17,6 @@ use crate::options::{Common, Sending, Traffic, duration, seconds};
 use crate::phase::{self, Progress};
 use crate::run::Run;
 
-/// Options of `bench chat`.
 #[derive(Debug, Clone, Args, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct ChatArgs {

@@ -79,7 +79,6 @@ pub(crate) trait Findings: Serialize {
     }
 }
 
-/// Runs a workload.
 pub(crate) async fn measure<W: Workload>(args: &W) -> anyhow::Result<Report> {
     let common = args.common();
     let targets = if W::HAS_ROOMS { vec![common.target()?] } else { common.targets()? };

@@ -21,7 +21,6 @@ use crate::options::{Common, Rules, arguments, duration, seconds};
 use crate::phase::{self, Progress};
 use crate::run::Run;
 
-/// Options of `bench fanout`.
 #[derive(Debug, Clone, Args, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct FanoutArgs {

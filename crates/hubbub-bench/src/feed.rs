@@ -26,7 +26,6 @@ struct Gate {
     generator: OnceLock<Thread>,
 }
 
-/// A bounded queue of messages.
 #[derive(Debug)]
 pub(crate) struct Feed {
     state: Mutex<State>,
@@ -105,7 +104,6 @@ impl Feed {
         self.state.lock().ended
     }
 
-    /// How many messages fit in.
     pub(crate) fn space(&self) -> usize {
         self.limit.saturating_sub(self.state.lock().jobs.len())
     }
@@ -117,7 +115,6 @@ impl Feed {
 }
 
 impl Gate {
-    /// Wakes the generator if it sleeps.
     fn open(&self) {
         let asleep = self.parked.load(Ordering::Relaxed) && self.parked.swap(false, Ordering::Relaxed);
         if let Some(generator) = self.generator.get().filter(|_| asleep) {

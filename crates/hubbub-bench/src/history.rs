@@ -9,7 +9,6 @@ use crate::asks::Question;
 use crate::caller::get;
 use crate::client::Target;
 
-/// A page of history, as far as it matters here.
 #[derive(Debug, Deserialize)]
 struct Page {
     messages: Vec<Entry>,

@@ -19,7 +19,6 @@ use crate::pace::{Rate, Schedule, feed_paced, supply};
 use crate::phase::{self, Progress};
 use crate::run::Run;
 
-/// Options of `bench http`.
 #[derive(Debug, Clone, Args, Serialize)]
 #[serde(rename_all = "camelCase")]
 #[command(mut_arg("connections", |arg| arg.default_value("64")))]

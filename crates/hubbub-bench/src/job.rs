@@ -18,7 +18,6 @@ pub(crate) struct Job {
     pub(crate) room: u16,
     pub(crate) text: u16,
     pub(crate) kind: MessageType,
-    /// Sends that failed so far.
     pub(crate) failures: u8,
 }
 
@@ -73,18 +72,15 @@ impl Shape {
         }
     }
 
-    /// The name of a room.
     pub(crate) fn room_name(&self, room: u16) -> String {
         format!("{}{room}", self.room_prefix)
     }
 
-    /// Appends the name of a room.
     pub(crate) fn write_room(&self, room: u16, out: &mut Vec<u8>) {
         out.extend_from_slice(self.room_prefix.as_bytes());
         write_u64(u64::from(room), out);
     }
 
-    /// Appends the `messageId` of message `index`.
     pub(crate) fn write_id(&self, index: u64, out: &mut Vec<u8>) {
         out.extend_from_slice(self.run.as_bytes());
         write_u64(index, out);
@@ -129,7 +125,6 @@ impl Shape {
         out.push(b'"');
     }
 
-    /// What a message says.
     pub(crate) fn text(&self, job: &Job) -> &str {
         self.texts.get(usize::from(job.text)).map_or("", String::as_str)
     }

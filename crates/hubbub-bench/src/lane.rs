@@ -17,11 +17,8 @@ use crate::run::{Counts, Run};
 /// What the server said to one message.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Answer<'a> {
-    /// It is stored.
     Accepted { id: &'a [u8], seq: u64, duplicate: bool },
-    /// It is not.
     Refused { retryable: bool },
-    /// Neither can be made out.
     Unreadable,
 }
 
@@ -58,7 +55,6 @@ struct Flight {
 }
 
 impl Lane {
-    /// The lane of connection `who`.
     pub(crate) fn new(run: Arc<Run>, feed: Arc<Feed>, who: usize, ordered: bool) -> Self {
         Self {
             run,

@@ -8,18 +8,12 @@ use crate::kv::KeyLedger;
 use crate::queue::QueueLedger;
 use crate::run::Run;
 
-/// The server's counters that matter here.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub(crate) struct ServerCounts {
-    /// Messages acknowledged.
     pub accepted: u64,
-    /// Messages stored.
     pub stored: u64,
-    /// Messages that were stored before.
     pub duplicate: u64,
-    /// Deliveries to subscribers.
     pub delivered: u64,
-    /// Messages refused, for whatever reason.
     pub rejected: u64,
     /// Messages the store holds; unlike the counters this outlives a restart.
     pub held: u64,
@@ -79,22 +73,17 @@ pub(crate) fn sum(metrics: &str, name: &str) -> Option<u64> {
 pub(crate) struct Ledger {
     /// Messages sent, each once however often it was retried.
     pub sent: u64,
-    /// Acknowledged.
     pub accepted: u64,
-    /// Refused for good.
     pub rejected: u64,
     /// No answer after all retries; they may be stored.
     pub unconfirmed: u64,
-    /// What subscribers received, if there were any.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub received: Option<u64>,
     /// What the server counted meanwhile, if it counts.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub server: Option<ServerCounts>,
-    /// What went into queues and came out of them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub queues: Option<QueueLedger>,
-    /// What was read of keys.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub keys: Option<KeyLedger>,
     /// Where it does not balance.
@@ -163,7 +152,6 @@ impl Ledger {
 pub(crate) struct Little {
     /// Messages that were to be under way at any time.
     pub concurrency: f64,
-    /// Throughput × mean latency.
     pub observed: f64,
     /// Share of the concurrency that latency does not account for.
     pub unaccounted: f64,
@@ -172,7 +160,6 @@ pub(crate) struct Little {
 }
 
 impl Little {
-    /// Audits a closed loop.
     pub(crate) fn audit(concurrency: f64, per_second: f64, mean_ms: f64) -> Self {
         let observed = per_second * mean_ms / 1e3;
         let unaccounted = 1.0 - observed / concurrency;

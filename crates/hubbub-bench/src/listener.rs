@@ -17,13 +17,11 @@ use crate::record::Dist;
 use crate::report::Delivery;
 use crate::run::Run;
 
-/// All subscribers together.
 #[derive(Debug)]
 pub(crate) struct Audience {
     run: Arc<Run>,
     /// Messages each subscriber received.
     counts: Vec<Received>,
-    /// The least of `counts`.
     floor: AtomicU64,
     /// Who waits for `floor` to grow.
     waiting: Mutex<Option<Thread>>,
@@ -167,7 +165,6 @@ async fn attend(audience: Arc<Audience>, who: usize, room: u16, seed: u64) {
     }
 }
 
-/// One subscriber.
 struct Subscriber {
     audience: Arc<Audience>,
     who: usize,

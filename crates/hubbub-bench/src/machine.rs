@@ -7,7 +7,6 @@ use hubbub_core::invariant::saturate;
 use hubbub_core::{Clock, Timestamp};
 use serde::Serialize;
 
-/// The wall clock.
 pub(crate) fn now() -> Timestamp {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     Timestamp::from_micros(saturate(since.as_micros()))
@@ -41,7 +40,6 @@ pub(crate) fn seed() -> u64 {
     now().as_micros().unsigned_abs().wrapping_mul(0x9E37_79B9_7F4A_7C15) ^ u64::from(std::process::id())
 }
 
-/// The machine a result was measured on.
 #[derive(Debug, Clone, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Machine {
@@ -52,7 +50,6 @@ pub(crate) struct Machine {
 }
 
 impl Machine {
-    /// Looks at this machine.
     pub(crate) fn look() -> Self {
         let cpuinfo = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
         let meminfo = fs::read_to_string("/proc/meminfo").unwrap_or_default();
@@ -72,7 +69,6 @@ impl std::fmt::Display for Machine {
     }
 }
 
-/// Processors this process may use.
 pub(crate) fn cores() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }
@@ -86,7 +82,6 @@ fn leading_u64(text: &str) -> Option<u64> {
     text.split_whitespace().next()?.parse().ok()
 }
 
-/// Anonymous memory of a process, in KiB.
 pub(crate) fn rss_anon_kib(pid: u32) -> Option<u64> {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
     field(&status, "RssAnon").and_then(leading_u64)
@@ -112,7 +107,6 @@ pub(crate) struct CpuMark {
 }
 
 impl CpuMark {
-    /// Looks at the counters now.
     pub(crate) fn now(server_pid: Option<u32>) -> Self {
         let (busy_s, stolen_s) = machine_seconds().unwrap_or_default();
         Self {
@@ -141,14 +135,12 @@ impl CpuMark {
 #[derive(Debug, Clone, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct CpuUse {
-    /// How many there are.
     pub cores: usize,
     /// By the load generator.
     pub generator: f64,
     /// By the server, if it runs here and is known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub server: Option<f64>,
-    /// By everything on this machine.
     pub machine: f64,
     /// Taken away by the hypervisor.
     pub stolen: f64,

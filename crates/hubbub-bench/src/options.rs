@@ -48,7 +48,6 @@ pub(crate) struct Common {
 }
 
 impl Common {
-    /// The servers.
     pub(crate) fn targets(&self) -> anyhow::Result<Vec<Target>> {
         self.targets.iter().map(|url| Target::parse(url)).collect()
     }
@@ -62,7 +61,6 @@ impl Common {
     }
 }
 
-/// What is sent.
 #[derive(Debug, Clone, Args, Serialize)]
 pub(crate) struct Traffic {
     /// Rooms, named by their number from 1
@@ -79,7 +77,6 @@ pub(crate) struct Traffic {
     pub text_bytes: Option<usize>,
 }
 
-/// How it is sent.
 #[derive(Debug, Clone, Args, Serialize)]
 pub(crate) struct Sending {
     /// Connections at a time
@@ -93,7 +90,6 @@ pub(crate) struct Sending {
     pub queue: usize,
 }
 
-/// How each connection sends.
 #[derive(Debug, Clone, Args, Serialize)]
 pub(crate) struct Rules {
     /// Messages without an answer that one connection may have

@@ -62,7 +62,6 @@ impl Schedule {
         Self { rate, duration, start_us }
     }
 
-    /// How many messages there are.
     pub(crate) fn messages(&self) -> u64 {
         ((self.rate.from + self.rate.to) / 2.0 * self.duration.as_secs_f64()) as u64
     }

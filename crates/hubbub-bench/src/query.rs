@@ -20,7 +20,6 @@ use crate::options::{Common, arguments, duration};
 use crate::record::Stats;
 use crate::report::grouped;
 
-/// Options of `bench query`.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct QueryArgs {
     #[command(flatten)]
@@ -40,7 +39,6 @@ pub(crate) struct QueryArgs {
 const KINDS: [(&str, f64); 4] =
     [("room by time", 100.0), ("user's history", 200.0), ("active users", 500.0), ("user's rooms", 50.0)];
 
-/// What was found out.
 #[derive(Debug, Serialize)]
 pub(crate) struct Answers {
     machine: Machine,

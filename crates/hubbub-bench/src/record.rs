@@ -10,9 +10,7 @@ use serde::Serialize;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Ending {
-    /// Acknowledged.
     Accepted,
-    /// Refused for good.
     Rejected,
     /// No answer after all retries; it may be stored.
     Unconfirmed,
@@ -29,7 +27,6 @@ impl Ending {
     }
 }
 
-/// One finished message.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Sample {
     /// Microseconds from the start of the phase to the answer.
@@ -79,7 +76,6 @@ impl Record {
         }
     }
 
-    /// Takes over finished messages and empties `samples`.
     pub(crate) fn add(&mut self, samples: &mut Vec<Sample>) {
         for sample in samples.iter().filter(|sample| sample.ending == Ending::Accepted) {
             let latency_us = u64::from(sample.latency_us);
@@ -134,7 +130,6 @@ impl Default for Dist {
 }
 
 impl Dist {
-    /// Adds one time.
     pub(crate) fn add(&mut self, us: u64) {
         // It grows as needed, so nothing is out of its range.
         let _ = self.histogram.record(us.max(1));
@@ -143,7 +138,6 @@ impl Dist {
         self.sum_squares += us * us;
     }
 
-    /// Adds all of `other`.
     pub(crate) fn merge(&mut self, other: &Self) {
         // An auto-resizing histogram takes any other.
         let _ = self.histogram.add(&other.histogram);
@@ -151,12 +145,10 @@ impl Dist {
         self.sum_squares += other.sum_squares;
     }
 
-    /// How many times were added.
     pub(crate) fn len(&self) -> u64 {
         self.histogram.len()
     }
 
-    /// A percentile in milliseconds.
     pub(crate) fn percentile_ms(&self, percentile: f64) -> f64 {
         self.histogram.value_at_percentile(percentile) as f64 / 1e3
     }
@@ -168,7 +160,6 @@ impl Dist {
         iter.map(|step| (step.value_iterated_to() as f64 / 1e3, step.count_since_last_iteration())).collect()
     }
 
-    /// The figures of a report.
     pub(crate) fn stats(&self) -> Stats {
         let n = self.len() as f64;
         let mean = if n > 0.0 { self.sum_us / n } else { 0.0 };
@@ -189,28 +180,18 @@ impl Dist {
     }
 }
 
-/// Statistics of a set of times.
 #[derive(Debug, Clone, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Stats {
-    /// How many.
     pub count: u64,
-    /// Arithmetic mean.
     pub mean_ms: f64,
-    /// Half are below.
     pub median_ms: f64,
-    /// 90 % are below.
     pub p90_ms: f64,
-    /// 95 % are below.
     pub p95_ms: f64,
-    /// 99 % are below.
     pub p99_ms: f64,
-    /// 99.9 % are below.
     #[serde(rename = "p99_9Ms")]
     pub p99_9_ms: f64,
-    /// The smallest.
     pub min_ms: f64,
-    /// The largest.
     pub max_ms: f64,
     /// Sample variance, in square milliseconds.
     pub variance_ms2: f64,
@@ -220,13 +201,9 @@ pub(crate) struct Stats {
 #[derive(Debug, Clone, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Bucket {
-    /// Seconds after the start.
     pub start_s: f64,
-    /// Seconds after the start.
     pub end_s: f64,
-    /// Messages accepted in it.
     pub messages: u64,
-    /// Messages for each second of it.
     pub per_second: f64,
     /// Shorter than the others; its rate is scaled to its own length.
     pub partial: bool,

@@ -33,7 +33,6 @@ pub(crate) struct Run {
     pub(crate) times: Option<SendTimes>,
 }
 
-/// What happened, counted.
 #[derive(Debug, Default)]
 pub(crate) struct Counts {
     pub(crate) accepted: AtomicU64,
@@ -50,7 +49,6 @@ pub(crate) struct Counts {
 }
 
 impl Counts {
-    /// Adds to a count.
     pub(crate) fn add(count: &AtomicU64, n: u64) {
         count.fetch_add(n, Ordering::Relaxed);
     }
@@ -61,14 +59,12 @@ impl Counts {
             .map(|count| count.load(Ordering::Relaxed))
     }
 
-    /// A connection was lost.
     pub(crate) fn lost(&self, cause: Cause) {
         if let Some(count) = self.reconnects.get(cause as usize) {
             Self::add(count, 1);
         }
     }
 
-    /// Lost connections by cause.
     pub(crate) fn reconnects(&self) -> Vec<(&'static str, u64)> {
         let counts = Cause::ALL.iter().zip(&self.reconnects);
         counts.map(|((_, name), count)| (*name, count.load(Ordering::Relaxed))).collect()
@@ -115,12 +111,10 @@ impl Run {
         self.begun_us.store(micros(self.start.elapsed()), Ordering::Relaxed);
     }
 
-    /// Microseconds since the start.
     pub(crate) fn now_us(&self) -> u64 {
         micros(self.start.elapsed()).saturating_sub(self.begun_us.load(Ordering::Relaxed))
     }
 
-    /// The moment `us` microseconds after the start.
     pub(crate) fn instant(&self, us: u64) -> Instant {
         self.start + Duration::from_micros(us.saturating_add(self.begun_us.load(Ordering::Relaxed)))
     }
@@ -154,14 +148,12 @@ impl SendTimes {
         Self((0..1 << 18).map(|_| AtomicU64::new(0)).collect())
     }
 
-    /// Notes that message `index` is sent at `us`.
     pub(crate) fn set(&self, index: u64, us: u64) {
         if let Some(slot) = self.0.get(index as usize % self.0.len()) {
             slot.store(us, Ordering::Relaxed);
         }
     }
 
-    /// When message `index` was sent.
     pub(crate) fn get(&self, index: u64) -> u64 {
         self.0.get(index as usize % self.0.len()).map_or(0, |slot| slot.load(Ordering::Relaxed))
     }

@@ -29,7 +29,6 @@ const REQUESTS_OF_A_BATCH: u64 = 10;
 /// Messages sent before each measurement, which give rooms and users their numbers.
 const WARM_UP: u64 = 20_000;
 
-/// Options of `bench sweep`.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct SweepArgs {
     /// PostgreSQL to measure with, postgres://…: a server where databases may be made
@@ -78,7 +77,6 @@ struct Row {
     faults: Vec<String>,
 }
 
-/// The table.
 #[derive(Debug, Serialize)]
 pub(crate) struct Sweep {
     machine: Machine,
@@ -88,7 +86,6 @@ pub(crate) struct Sweep {
     rows: Vec<Row>,
 }
 
-/// Measures all sizes in each round.
 pub(crate) async fn measure(args: &SweepArgs) -> anyhow::Result<Sweep> {
     check_durable(&args.postgres).await?;
     let started = crate::machine::now().to_string();
@@ -187,7 +184,6 @@ impl Findings for Sweep {
         self.rows.iter().all(|row| row.faults.is_empty() && row.per_second > 0.0)
     }
 
-    /// The table, as Markdown.
     fn terminal(&self) -> String {
         let mut out = format!(
             "{}. {}. Medians of {} rounds of {:.0} s; direct log, a server and a database for each measurement.\n\n\

@@ -37,7 +37,6 @@ impl Clockwork {
         self.is_measured.store(true, Ordering::Relaxed);
     }
 
-    /// Nothing begins any more.
     pub(crate) fn end(&self) {
         self.is_over.store(true, Ordering::Relaxed);
     }
@@ -90,7 +89,6 @@ impl Worker {
         }
     }
 
-    /// The connection is gone.
     pub(crate) async fn lost(&mut self, cause: Cause) {
         self.run.counts.lost(cause);
         self.failed_in_a_row = self.failed_in_a_row.saturating_add(1);
@@ -104,7 +102,6 @@ impl Worker {
         Begun { us: intended_us.unwrap_or_else(|| self.run.now_us()), is_measured }
     }
 
-    /// How it ended.
     pub(crate) fn end(&mut self, begun: Begun, kind: u8, place: u16, ending: Ending) {
         match ending {
             Ending::Accepted => {

@@ -8,7 +8,6 @@ use hubbub_ws::{Event, Reader, Role, write};
 use serde::Deserialize;
 use tokio::net::TcpStream;
 
-/// How to answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Reply {
     Echo,
@@ -72,7 +71,6 @@ pub(super) struct Acks {
 }
 
 impl Acks {
-    /// Reads a message and acknowledges it.
     pub(super) fn write(&mut self, text: &str, seq: u64, out: &mut Vec<u8>) -> io::Result<()> {
         let draft: Draft<'_> = serde_json::from_str(text)?;
         if self.now.is_empty() {

@@ -66,13 +66,11 @@ impl Codec for Chat {
     }
 }
 
-/// A fresh masking key.
 pub(crate) fn mask(random: &SeededRandom) -> [u8; 4] {
     let [a, b, c, d, ..] = random.next_u64().to_ne_bytes();
     [a, b, c, d]
 }
 
-/// Opens a WebSocket at `path`.
 pub(crate) async fn open(target: &Target, path: &str, seed: u64) -> Result<(Wire, Reader), Cause> {
     let wire = target.connect().await?;
     tokio::time::timeout(HANDSHAKE_TIMEOUT, upgrade(wire, target, path, seed))

@@ -12,7 +12,6 @@ use super::{Cause, Target};
 
 /// What listens on a connection.
 pub(crate) trait Listener {
-    /// A text frame came.
     fn hear(&mut self, text: &str) -> Result<(), Cause>;
 
     /// All frames of one read were heard.

@@ -74,7 +74,6 @@ fn read_answers<'b>(mut bytes: &'b [u8], lane: &mut Lane) -> Result<&'b [u8], Ca
     Ok(bytes)
 }
 
-/// A complete HTTP response.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Response<'a> {
     pub(crate) status: u16,

@@ -40,7 +40,6 @@ impl Target {
         Ok(Self { host, prefix, addr })
     }
 
-    /// Opens a connection.
     pub(crate) async fn connect(&self) -> Result<Wire, Cause> {
         self.open().await.map_err(|_| Cause::Connect)
     }

@@ -19,7 +19,6 @@ use crate::worker::Worker;
 /// Operations, in the order of their numbers in the record.
 pub(super) const KINDS: [&str; 3] = ["get", "put", "delete"];
 
-/// What is done to a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub(super) enum Kind {

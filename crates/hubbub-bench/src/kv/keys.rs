@@ -73,14 +73,12 @@ impl Keys {
         version
     }
 
-    /// A write was acknowledged.
     pub(super) fn acknowledged(&self, key: u64, version: u32) {
         if let Some(known) = self.known(key).filter(|known| known.acked.load(Ordering::SeqCst) != UNKNOWN) {
             known.acked.store(version, Ordering::SeqCst);
         }
     }
 
-    /// A write had no answer.
     pub(super) fn lost(&self, key: u64) {
         if let Some(known) = self.known(key) {
             known.acked.store(UNKNOWN, Ordering::SeqCst);
@@ -130,7 +128,6 @@ impl Keys {
 /// Which keys are asked for.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum Popularity {
-    /// Each as often as any other.
     Uniform,
     /// The k-th most popular one in proportion to 1/k.
     Zipf,

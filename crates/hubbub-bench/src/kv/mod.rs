@@ -45,7 +45,6 @@ enum Kind {
     Mixed,
 }
 
-/// Options of `bench kv`.
 #[derive(Debug, Clone, Args, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct KvArgs {
@@ -104,9 +103,7 @@ pub(crate) struct KvArgs {
 /// What was read of keys.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub(crate) struct KeyLedger {
-    /// Reads that found a value.
     pub found: u64,
-    /// Reads that found none.
     pub absent: u64,
     /// Reads that showed what was replaced or deleted before they began.
     pub stale: u64,

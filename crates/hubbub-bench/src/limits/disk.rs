@@ -22,12 +22,10 @@ pub(super) struct Synced {
 /// A file filled with zeros once, so that a sync has no file size to make durable.
 pub(super) struct ZeroFilled {
     file: File,
-    /// Keeps the directory until the end.
     _dir: tempfile::TempDir,
 }
 
 impl ZeroFilled {
-    /// Makes one in `dir`.
     pub(super) fn make(dir: &Path) -> anyhow::Result<Self> {
         let dir = tempfile::Builder::new()
             .prefix("hubbub-limits-")

@@ -26,7 +26,6 @@ use crate::record::Stats;
 use crate::report::{Report, grouped};
 use crate::spawn::Server;
 
-/// Options of `bench limits`.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct LimitsArgs {
     /// How long to measure each limit
@@ -46,7 +45,6 @@ pub(crate) struct LimitsArgs {
     pub(crate) threads: usize,
 }
 
-/// The limits of a machine.
 #[derive(Debug, Serialize)]
 pub(crate) struct Limits {
     machine: Machine,
@@ -132,7 +130,6 @@ pub(crate) fn median(values: &[f64]) -> f64 {
     sorted.get(sorted.len() / 2).copied().unwrap_or(0.0)
 }
 
-/// Measures all limits.
 pub(crate) async fn measure(args: &LimitsArgs) -> anyhow::Result<Limits> {
     let mut limits = Vec::new();
     let servers = [

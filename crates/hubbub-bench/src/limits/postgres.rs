@@ -13,7 +13,6 @@ pub(crate) struct Database {
 }
 
 impl Database {
-    /// An empty one.
     pub(crate) async fn fresh(server: &str) -> anyhow::Result<Self> {
         let name = format!("hubbub_bench_{:012x}", seed() & 0xffff_ffff_ffff);
         let (base, _) = server.rsplit_once('/').context("the URL names no database")?;

@@ -113,7 +113,6 @@ fn note(ledger: &PublishLedger, due: Instant, confirmed: lapin::Result<Confirmat
     ledger.answered(counter, due, 1);
 }
 
-/// Messages waiting in a queue.
 pub(crate) async fn depth(channel: &Channel, queue: &str) -> anyhow::Result<u64> {
     let options = QueueDeclareOptions { passive: true, ..QueueDeclareOptions::default() };
     let queue = channel.queue_declare(queue.into(), options, FieldTable::default()).await?;

@@ -31,7 +31,6 @@ impl Buckets {
         }
     }
 
-    /// How many values there are.
     pub(crate) fn count(&self) -> f64 {
         self.upto.last().map_or(0.0, |bucket| bucket.1)
     }

@@ -44,7 +44,6 @@ use texts::Texts;
 use time_series::Span;
 use watch::Watch;
 
-/// Options of `bench persist`.
 #[derive(Debug, Clone, Args, Serialize)]
 pub(crate) struct PersistArgs {
     #[command(flatten)]
@@ -219,7 +218,6 @@ async fn publish(
     Ok((published_at?, stored, stored_at))
 }
 
-/// The server's figures; empty where there is no server.
 async fn metrics(target: &Target) -> String {
     crate::caller::get(target, "/metrics").await.unwrap_or_default()
 }

@@ -36,7 +36,6 @@ pub(super) struct Seen {
     pub(super) metrics: [String; 2],
 }
 
-/// A run of `bench persist`.
 #[derive(Debug, Clone, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Outcome {
@@ -60,7 +59,6 @@ pub(crate) struct Outcome {
     /// From publishing to a subscriber.
     pub(crate) arrival_latency: Stats,
     misordered: u64,
-    /// The server's batches.
     pub(crate) batches: Batches,
     /// Statements and round trips to the database for each message stored, everything the server asks included.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -68,7 +66,6 @@ pub(crate) struct Outcome {
     /// The rate of which an endurance run keeps up a share, in messages per second.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) maximum_per_second: Option<f64>,
-    /// How the rate changed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) slope: Option<Slope>,
     /// How the mean time of a batch changed, in milliseconds: at a given rate it shows what the rate cannot.

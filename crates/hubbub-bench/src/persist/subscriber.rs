@@ -20,7 +20,6 @@ pub(crate) struct Heard {
     pub(crate) latency: Dist,
     /// Messages whose number was not greater than the one before in their room.
     pub(crate) misordered: u64,
-    /// Rooms that are followed.
     pub(crate) subscribed: u64,
     /// Why nothing more could be heard, before anybody stopped it.
     pub(crate) lost: Option<Cause>,

@@ -38,7 +38,6 @@ impl Texts {
         below(scatter(index) >> 32, self.rooms)
     }
 
-    /// The name of a room.
     pub(crate) fn room_name(number: u64) -> String {
         format!("bench-{number}")
     }

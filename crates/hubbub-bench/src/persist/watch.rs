@@ -82,7 +82,6 @@ impl Watch {
         Self { task, stop, begun }
     }
 
-    /// What was seen.
     pub(crate) async fn stop(self) -> Vec<Look> {
         self.stop.notify_one();
         self.task.await.unwrap_or_default()
@@ -113,7 +112,6 @@ async fn raw(
     raw
 }
 
-/// The server's counters, and what their rates are called in looks.
 const COUNTERS: [(&str, &str); 5] = [
     ("stored/s", "hubbub_messages_stored_total"),
     ("batches/s", "hubbub_pipeline_batch_operations_count"),

@@ -14,7 +14,6 @@ use crate::client::{Cause, Target};
 pub(crate) enum Via {
     /// HTTP, with clients and queues named by numbers.
     Http,
-    /// The line protocol.
     Line,
 }
 
@@ -42,7 +41,6 @@ pub(super) enum Ask<'a> {
     },
 }
 
-/// What was answered.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Said<'b> {
     Done,
@@ -73,7 +71,6 @@ impl Dialect {
         Self { via, target: target.clone() }
     }
 
-    /// Asks, and lets `hear` hear the answer.
     pub(super) async fn call<R>(
         &self,
         caller: &mut Caller,

@@ -47,22 +47,18 @@ impl MessageLedger {
         self.filler.fill(start, random.next_u64(), out);
     }
 
-    /// Messages were acknowledged.
     pub(crate) fn sent(&self, count: u64) {
         self.sent.fetch_add(count, Ordering::Relaxed);
     }
 
-    /// Messages acknowledged so far.
     pub(crate) fn sent_so_far(&self) -> u64 {
         self.sent.load(Ordering::Relaxed)
     }
 
-    /// Messages had no answer; they may be there.
     pub(crate) fn unconfirmed(&self, count: u64) {
         self.unconfirmed.fetch_add(count, Ordering::Relaxed);
     }
 
-    /// A message was taken.
     pub(crate) fn taken(&self, content: &[u8]) {
         self.taken.fetch_add(1, Ordering::Relaxed);
         match self.number_of(content) {
@@ -72,7 +68,6 @@ impl MessageLedger {
         }
     }
 
-    /// A take had no answer.
     pub(crate) fn take_lost(&self) {
         self.lost_takes.fetch_add(1, Ordering::Relaxed);
     }
@@ -115,11 +110,9 @@ impl MessageLedger {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct QueueLedger {
-    /// Messages acknowledged.
     pub sent: u64,
     /// Messages without an answer; they may be there.
     pub unconfirmed: u64,
-    /// Messages taken.
     pub taken: u64,
     /// Messages taken that had been taken before.
     pub taken_twice: u64,
@@ -127,9 +120,7 @@ pub(crate) struct QueueLedger {
     pub lost_takes: u64,
     /// Messages taken that another run had sent.
     pub strangers: u64,
-    /// Messages in all queues before.
     pub depth_before: Option<u64>,
-    /// Messages in all queues after.
     pub depth_after: Option<u64>,
 }
 
@@ -205,7 +196,7 @@ mod tests {
         assert_eq!((closed.taken, closed.taken_twice, closed.strangers), (3, 1, 0));
         assert_eq!(closed.faults().len(), 1);
         ledger.taken(b"something else");
-        ledger.taken(MessageLedger::new(8, 20).run.as_bytes());
+        ledger.taken(MessageLedger::new(8, 20).filler.mark.as_bytes());
         assert_eq!(ledger.close(None).strangers, 2);
     }
 

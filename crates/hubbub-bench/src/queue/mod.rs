@@ -44,7 +44,6 @@ enum Kind {
     Normal,
 }
 
-/// Options of `bench queue`.
 #[derive(Debug, Clone, Args, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct QueueArgs {

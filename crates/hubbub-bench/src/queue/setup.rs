@@ -54,7 +54,6 @@ pub(super) async fn make_queues(dialect: &Dialect, count: u64) -> anyhow::Result
     Ok(queues.into())
 }
 
-/// Registers all clients.
 pub(super) async fn register(place: &Place, clients: &[u64]) -> anyhow::Result<()> {
     let mut makers = JoinSet::new();
     for part in clients.chunks(clients.len().div_ceil(FILLERS).max(1)) {

@@ -42,14 +42,11 @@ pub(crate) struct Report {
     pub elapsed_s: f64,
     /// Messages accepted per second of it.
     pub per_second: f64,
-    /// Time from the (intended) send to the answer.
     pub latency: Stats,
     pub latency_by_type: BTreeMap<&'static str, Stats>,
     /// Connections opened in the measured phase.
     pub connections_opened: u64,
-    /// Connections lost in it, by cause.
     pub reconnects: BTreeMap<&'static str, u64>,
-    /// Messages sent again.
     pub retries: u64,
     /// Answers whose `seq` did not grow.
     pub order_faults: u64,
@@ -60,12 +57,10 @@ pub(crate) struct Report {
     /// The closed loop, audited.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub little: Option<Little>,
-    /// Processor time.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cpu: Option<CpuUse>,
     /// What a reader of these figures should know.
     pub notes: Vec<String>,
-    /// Rates over time.
     pub throughput: Vec<Bucket>,
     /// What only the files show, beside the fields above.
     #[serde(skip)]
@@ -97,12 +92,10 @@ pub(crate) struct Delivery {
     pub misordered: u64,
     /// Connections of subscribers that broke.
     pub lost_connections: u64,
-    /// Time from the (intended) send to the arrival.
     pub latency: Stats,
 }
 
 impl Report {
-    /// A report that begins now.
     pub(crate) fn new(workload: &'static str, unit: &'static str, parameters: Value) -> Self {
         Self { workload, unit, origin: Origin::here(), parameters, ..Self::default() }
     }
@@ -135,7 +128,6 @@ impl Report {
         self.order_faults = run.counts.order_faults.load(Ordering::Relaxed);
     }
 
-    /// Applies Little's law to a closed loop.
     pub(crate) fn audit(&mut self, concurrency: f64) {
         self.little = Some(Little::audit(concurrency, self.per_second, self.latency.mean_ms));
     }

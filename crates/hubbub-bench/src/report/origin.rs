@@ -13,7 +13,6 @@ pub(crate) struct Origin {
     pub version: &'static str,
     /// Commit it was built from, if the build said so.
     pub commit: Option<&'static str>,
-    /// How to repeat it.
     pub command: String,
 }
 

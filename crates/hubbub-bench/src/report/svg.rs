@@ -9,7 +9,6 @@ const RIGHT: f64 = 16.0;
 const TOP: f64 = 12.0;
 const BOTTOM: f64 = 36.0;
 
-/// The titles of the two axes.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Axes<'a> {
     pub(crate) x: &'a str,

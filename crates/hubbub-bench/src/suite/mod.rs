@@ -26,7 +26,6 @@ use crate::options::duration;
 use crate::report::Report;
 use crate::spawn::Server;
 
-/// Options of `bench suite`.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct SuiteArgs {
     /// Write the table to this file, too
@@ -89,7 +88,6 @@ struct Row {
 }
 
 impl Row {
-    /// A figure that has no limit to be compared with.
     fn new(what: impl Into<String>, measured: String, target: &'static str, ok: bool) -> Self {
         let (limit, share, note) = Default::default();
         Self { what: what.into(), measured, limit, share, target, ok, note }
@@ -99,7 +97,6 @@ impl Row {
         Self { limit, share, ..self }
     }
 
-    /// Adds to the note.
     fn noting(mut self, note: impl AsRef<str>) -> Self {
         self.note.push_str(note.as_ref());
         self
@@ -174,7 +171,6 @@ const ROWS: [&str; 21] = [
     "pg-live",
 ];
 
-/// The rows that were measured.
 #[derive(Serialize)]
 pub(crate) struct Table {
     rows: Vec<Row>,
@@ -283,7 +279,6 @@ fn rounds(all: &[f64], text: impl Fn(&f64) -> String) -> String {
 }
 
 impl Findings for Table {
-    /// The table in Markdown.
     fn terminal(&self) -> String {
         let mut out = String::new();
         let commit = option_env!("HUBBUB_COMMIT").unwrap_or("not recorded");

@@ -10,7 +10,6 @@ use crate::limits::{Bare, engine_rate, median};
 use crate::report::{Report, grouped};
 use crate::spawn::Server;
 
-/// The figures of one side.
 #[derive(Debug, Default)]
 pub(super) struct Side {
     rates: Vec<f64>,
@@ -43,7 +42,6 @@ impl Side {
     }
 }
 
-/// Bare and real in turn.
 #[derive(Debug, Default)]
 pub(super) struct Pair {
     pub(super) bare: Side,

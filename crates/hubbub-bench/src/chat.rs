@@ -57,10 +57,6 @@ impl Workload for ChatArgs {
         &self.common
     }
 
-    fn concurrency(&self) -> Option<f64> {
-        Some((self.sending.connections * self.sending.rules.in_flight) as f64)
-    }
-
     async fn prepare(&self, setup: &Setup) -> anyhow::Result<Stage> {
         let shape = self.traffic.shape();
         let run = Run::new(setup.target()?.clone(), shape.clone(), self.sending.rules.clone(), 0);
@@ -76,7 +72,8 @@ impl Workload for ChatArgs {
     }
 
     async fn close(&self, _: &Setup, stage: Stage, _: &Run) -> anyhow::Result<Account> {
-        Ok(Account { warm_up: Some(stage.warmed), ..Account::default() })
+        let concurrency = Some(self.sending.concurrency());
+        Ok(Account { warm_up: Some(stage.warmed), concurrency, ..Account::default() })
     }
 }
 

@@ -27,9 +27,6 @@ pub(crate) trait Workload: Args + Serialize {
 
     fn common(&self) -> &Common;
 
-    /// Messages under way at any time, in a closed loop.
-    fn concurrency(&self) -> Option<f64>;
-
     /// Makes ready what the measured phase needs: rooms, clients, listeners, stored data.
     async fn prepare(&self, setup: &Setup) -> anyhow::Result<Self::Stage>;
 
@@ -62,6 +59,8 @@ pub(crate) struct Account {
     pub(crate) delivery: Option<Delivery>,
     pub(crate) queues: Option<QueueLedger>,
     pub(crate) keys: Option<KeyLedger>,
+    /// Messages under way at any time, in a closed loop.
+    pub(crate) concurrency: Option<f64>,
     pub(crate) note: Option<String>,
 }
 
@@ -94,14 +93,15 @@ pub(crate) async fn measure<W: Workload>(args: &W) -> anyhow::Result<Report> {
     let run = args.drive(&setup, &mut stage).await?;
     report.cpu = Some(cpu.until(&CpuMark::now(common.server_pid)));
 
-    let Account { warm_up, delivery, queues, keys, note } = args.close(&setup, stage, &run).await?;
+    let Account { warm_up, delivery, queues, keys, concurrency, note } =
+        args.close(&setup, stage, &run).await?;
     let after = counts().await;
     let runs: Vec<&Run> = warm_up.as_deref().into_iter().chain([&*run]).collect();
     let received = delivery.as_ref().map(|delivery| delivery.delivered);
     report.ledger = Some(Ledger::of(&runs, received, before.zip(after), queues, keys));
     report.delivery = delivery;
     report.add_run(&run, common.bucket);
-    if let Some(concurrency) = args.concurrency() {
+    if let Some(concurrency) = concurrency {
         report.audit(concurrency);
     }
     report.notes.extend(note);

@@ -65,10 +65,6 @@ impl Workload for FanoutArgs {
         &self.common
     }
 
-    fn concurrency(&self) -> Option<f64> {
-        None
-    }
-
     async fn prepare(&self, setup: &Setup) -> anyhow::Result<Stage> {
         let run_id = crate::machine::seed();
         let room_prefix = format!("{}{:x}-", self.room_prefix, run_id & 0xff_ffff_ffff);

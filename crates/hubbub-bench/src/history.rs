@@ -3,23 +3,11 @@
 use anyhow::Context;
 use hubbub_core::Timestamp;
 use hubbub_core::clock::{RandomSource, SeededRandom};
-use serde::Deserialize;
+use serde_json::Value;
 
 use crate::asks::Question;
 use crate::caller::get;
 use crate::client::Target;
-
-#[derive(Debug, Deserialize)]
-struct Page {
-    messages: Vec<Entry>,
-}
-
-#[derive(Debug, Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Entry {
-    seq: u64,
-    received_at: String,
-}
 
 /// What a room holds.
 #[derive(Debug, Clone)]
@@ -62,12 +50,15 @@ fn below(random: &SeededRandom, end: u64) -> u64 {
 }
 
 async fn extent(target: &Target, room: u16) -> anyhow::Result<Extent> {
-    let page = async |query: &str| -> anyhow::Result<Entry> {
+    let last_of = async |query: &str| -> anyhow::Result<(u64, Timestamp)> {
         let body = get(target, &format!("/v1/rooms/{room}/messages?{query}")).await?;
-        let page: Page = serde_json::from_str(&body).context("the history is no list of messages")?;
-        page.messages.into_iter().last().with_context(|| format!("room {room} is empty"))
+        let page: Value = serde_json::from_str(&body).context("the history is no list of messages")?;
+        let entry = page.get("messages").and_then(|messages| messages.as_array()?.last());
+        let entry = entry.with_context(|| format!("room {room} is empty"))?;
+        let received_at = entry.get("receivedAt").and_then(|at| Timestamp::parse(at.as_str()?));
+        let seq = entry.get("seq").and_then(Value::as_u64);
+        seq.zip(received_at).context("a message of the history has no seq, or no time")
     };
-    let (first, last) = (page("after=0&limit=1").await?, page("limit=1").await?);
-    let at = |entry: &Entry| Timestamp::parse(&entry.received_at).context("receivedAt is no time");
-    Ok(Extent { room, head: last.seq, oldest: at(&first)?, newest: at(&last)? })
+    let ((_, oldest), (head, newest)) = (last_of("after=0&limit=1").await?, last_of("limit=1").await?);
+    Ok(Extent { room, head, oldest, newest })
 }

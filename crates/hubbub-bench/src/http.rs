@@ -67,10 +67,6 @@ impl Workload for HttpArgs {
         &self.common
     }
 
-    fn concurrency(&self) -> Option<f64> {
-        self.closed.then(|| (self.sending.connections * self.sending.rules.in_flight) as f64)
-    }
-
     async fn prepare(&self, setup: &Setup) -> anyhow::Result<Stage> {
         let rules = self.sending.rules.clone();
         let run = Run::new(setup.target()?.clone(), self.traffic.shape(), rules, self.common.rows_max);
@@ -109,6 +105,7 @@ impl Workload for HttpArgs {
         let fell_behind = || format!("the server fell behind: {} messages were never sent", stage.dropped);
         Ok(Account {
             delivery: (self.listeners > 0).then_some(delivery),
+            concurrency: self.closed.then(|| self.sending.concurrency()),
             note: (stage.dropped > 0).then(fell_behind),
             ..Account::default()
         })

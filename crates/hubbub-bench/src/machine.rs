@@ -82,15 +82,15 @@ fn leading_u64(text: &str) -> Option<u64> {
     text.split_whitespace().next()?.parse().ok()
 }
 
+/// Anonymous memory of a process, in KiB.
 pub(crate) fn rss_anon_kib(pid: u32) -> Option<u64> {
-    let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
-    field(&status, "RssAnon").and_then(leading_u64)
+    memory_kib(pid, "RssAnon")
 }
 
-/// Shared memory that a process has touched, in KiB.
-pub(crate) fn rss_shared_kib(pid: u32) -> Option<u64> {
+/// Memory of a process in KiB, by its name in `/proc/PID/status`.
+pub(crate) fn memory_kib(pid: u32, name: &str) -> Option<u64> {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
-    field(&status, "RssShmem").and_then(leading_u64)
+    field(&status, name).and_then(leading_u64)
 }
 
 /// Linux counts processor time in hundredths of a second for its users.

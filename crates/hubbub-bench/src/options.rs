@@ -131,6 +131,13 @@ impl Patience {
     }
 }
 
+impl Sending {
+    /// Messages under way at any time, in a closed loop.
+    pub(crate) fn concurrency(&self) -> f64 {
+        (self.connections * self.rules.in_flight) as f64
+    }
+}
+
 impl Traffic {
     /// Messages of this kind, with ids that no other run has.
     pub(crate) fn shape(&self) -> Shape {

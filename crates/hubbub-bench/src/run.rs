@@ -1,6 +1,6 @@
 //! What all connections of a phase share: the target, the rules of sending, the counts, the record.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use hubbub_core::Timestamp;
@@ -28,6 +28,8 @@ pub(crate) struct Run {
     pub(crate) started: Timestamp,
     /// Microseconds from `start` to the moment that counts as the start.
     begun_us: AtomicU64,
+    is_measured: AtomicBool,
+    is_over: AtomicBool,
     last_answer_us: AtomicU64,
     /// When each message was sent; kept when somebody listens.
     pub(crate) times: Option<SendTimes>,
@@ -84,6 +86,8 @@ impl Run {
             start,
             started: crate::machine::now(),
             begun_us: AtomicU64::new(0),
+            is_measured: AtomicBool::new(false),
+            is_over: AtomicBool::new(false),
             last_answer_us: AtomicU64::new(0),
             times: None,
         }
@@ -106,9 +110,23 @@ impl Run {
         Self { times: Some(SendTimes::new()), ..self }
     }
 
-    /// Counts from now on as the start; for what is got ready before.
+    /// Counts from now on as the start, for what is got ready before, and measures what begins from now on.
     pub(crate) fn begin(&self) {
         self.begun_us.store(micros(self.start.elapsed()), Ordering::Relaxed);
+        self.is_measured.store(true, Ordering::Relaxed);
+    }
+
+    pub(crate) fn is_measured(&self) -> bool {
+        self.is_measured.load(Ordering::Relaxed)
+    }
+
+    /// Nothing begins any more.
+    pub(crate) fn end(&self) {
+        self.is_over.store(true, Ordering::Relaxed);
+    }
+
+    pub(crate) fn is_over(&self) -> bool {
+        self.is_over.load(Ordering::Relaxed)
     }
 
     pub(crate) fn now_us(&self) -> u64 {

@@ -2,7 +2,6 @@
 //! connection breaks.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use hubbub_core::invariant::saturate;
@@ -19,37 +18,9 @@ const SAMPLES_MAX: usize = 256;
 /// ...or after this time.
 const SAMPLES_AGE_US: u64 = 200_000;
 
-/// When operations are made, and which of them are measured.
-#[derive(Debug)]
-pub(crate) struct Clockwork {
-    is_measured: AtomicBool,
-    is_over: AtomicBool,
-}
-
-impl Clockwork {
-    pub(crate) fn new() -> Self {
-        Self { is_measured: AtomicBool::new(false), is_over: AtomicBool::new(false) }
-    }
-
-    /// Measures what begins from now on.
-    pub(crate) fn begin(&self, run: &Run) {
-        run.begin();
-        self.is_measured.store(true, Ordering::Relaxed);
-    }
-
-    pub(crate) fn end(&self) {
-        self.is_over.store(true, Ordering::Relaxed);
-    }
-
-    pub(crate) fn is_over(&self) -> bool {
-        self.is_over.load(Ordering::Relaxed)
-    }
-}
-
 /// One connection's records, and its way back.
 pub(crate) struct Worker {
     pub(crate) run: Arc<Run>,
-    pub(crate) clockwork: Arc<Clockwork>,
     pub(crate) target: Target,
     samples: Vec<Sample>,
     handed_over_us: u64,
@@ -64,10 +35,9 @@ pub(crate) struct Begun {
 }
 
 impl Worker {
-    pub(crate) fn new(run: &Arc<Run>, clockwork: &Arc<Clockwork>, target: &Target) -> Self {
+    pub(crate) fn new(run: &Arc<Run>, target: &Target) -> Self {
         Self {
             run: Arc::clone(run),
-            clockwork: Arc::clone(clockwork),
             target: target.clone(),
             samples: Vec::new(),
             handed_over_us: 0,
@@ -98,8 +68,8 @@ impl Worker {
     /// An operation begins; `intended_us` is when it should have, in an open loop.
     pub(crate) fn begin(&self, intended_us: Option<u64>) -> Begun {
         Counts::add(&self.run.counts.sent, 1);
-        let is_measured = self.clockwork.is_measured.load(Ordering::Relaxed);
-        Begun { us: intended_us.unwrap_or_else(|| self.run.now_us()), is_measured }
+        let us = intended_us.unwrap_or_else(|| self.run.now_us());
+        Begun { us, is_measured: self.run.is_measured() }
     }
 
     pub(crate) fn end(&mut self, begun: Begun, kind: u8, place: u16, ending: Ending) {
@@ -129,14 +99,13 @@ impl Worker {
 
     /// Whether it is time to end.
     pub(crate) fn is_over(&self) -> bool {
-        self.clockwork.is_over() || self.run.is_hopeless()
+        self.run.is_over() || self.run.is_hopeless()
     }
 }
 
 /// Has all clients work until they end: when `timed` says that time is over, or the server was silent for too long.
 pub(crate) async fn work(
     run: &Run,
-    clockwork: &Clockwork,
     mut clients: JoinSet<()>,
     quiet: bool,
     timed: impl Future<Output = ()>,
@@ -144,7 +113,7 @@ pub(crate) async fn work(
 ) {
     let progress = Progress { name: "operations", messages: 0, quiet };
     let ended = phase::finish(run, &mut clients, progress, || {
-        clockwork.end();
+        run.end();
         abandon();
     });
     tokio::select! {
@@ -154,11 +123,11 @@ pub(crate) async fn work(
 }
 
 /// Ends the warm-up and the measured time.
-pub(crate) async fn keep_time(run: &Run, clockwork: &Clockwork, warmup: Duration, time: Duration) {
+pub(crate) async fn keep_time(run: &Run, warmup: Duration, time: Duration) {
     if !warmup.is_zero() {
         tokio::time::sleep(warmup).await;
     }
-    clockwork.begin(run);
+    run.begin();
     tokio::time::sleep(time).await;
-    clockwork.end();
+    run.end();
 }

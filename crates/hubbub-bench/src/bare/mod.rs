@@ -61,7 +61,7 @@ pub(crate) async fn serve(kind: Kind, listen: SocketAddr) -> anyhow::Result<()> 
 pub(crate) async fn accept(kind: Kind, listener: TcpListener) -> anyhow::Result<()> {
     let hub = Arc::new(fanout::Hub::default());
     #[cfg(feature = "postgres")]
-    let upserts = if kind == Kind::Upsert { Some(upsert::Upserts::open().await?) } else { None };
+    let upserts = if kind == Kind::Upsert { Some(upsert::open().await?) } else { None };
     loop {
         let (stream, _) = listener.accept().await?;
         stream.set_nodelay(true)?;

@@ -13,11 +13,8 @@ use http_body_util::{BodyExt, Empty};
 use hyper::body::Incoming;
 use hyper::header::{ETAG, HeaderValue};
 use hyper::{Request, Response, StatusCode};
-use parking_lot::Mutex;
-use tokio::sync::Semaphore;
-use tokio_postgres::{Client, Statement};
 
-use crate::limits::postgres::connect;
+use crate::limits::postgres::{Upserts, connect};
 
 /// Where the database is; its tables are there already.
 pub(crate) const DATABASE: &str = "HUBBUB_BENCH_DATABASE";
@@ -30,33 +27,11 @@ const UPSERT: &str = "with logged as (insert into kv_changes (revision, key, wha
      insert into kv (key, value, revision) select $1, $2, revision from logged \
      on conflict (key) do update set value = excluded.value, revision = excluded.revision returning revision";
 
-/// Connections, each with the statement prepared.
-pub(super) struct Upserts {
-    idle: Mutex<Vec<(Client, Statement)>>,
-    permits: Semaphore,
-}
-
-impl Upserts {
-    /// To the database that [`DATABASE`] names.
-    pub(super) async fn open() -> anyhow::Result<Arc<Self>> {
-        let url = std::env::var(DATABASE).with_context(|| format!("{DATABASE} is not set"))?;
-        connect(&url).await?.batch_execute(SEQUENCE).await?;
-        let mut idle = Vec::new();
-        for _ in 0..CONNECTIONS {
-            let client = connect(&url).await?;
-            let statement = client.prepare(UPSERT).await?;
-            idle.push((client, statement));
-        }
-        Ok(Arc::new(Self { idle: Mutex::new(idle), permits: Semaphore::new(CONNECTIONS) }))
-    }
-
-    async fn put(&self, key: &[u8], value: &[u8]) -> anyhow::Result<i64> {
-        let _permit = self.permits.acquire().await?;
-        let (client, statement) = self.idle.lock().pop().context("more permits than connections")?;
-        let row = client.query_one(&statement, &[&key, &value]).await;
-        self.idle.lock().push((client, statement));
-        Ok(row?.get(0))
-    }
+/// To the database that [`DATABASE`] names.
+pub(super) async fn open() -> anyhow::Result<Arc<Upserts>> {
+    let url = std::env::var(DATABASE).with_context(|| format!("{DATABASE} is not set"))?;
+    connect(&url).await?.batch_execute(SEQUENCE).await?;
+    Ok(Arc::new(Upserts::open(&url, CONNECTIONS, UPSERT).await?))
 }
 
 pub(super) async fn answer(
@@ -66,7 +41,8 @@ pub(super) async fn answer(
     let key = request.uri().path().trim_start_matches("/kv/").to_owned();
     let put = async {
         let value = request.into_body().collect().await?.to_bytes();
-        upserts.put(key.as_bytes(), &value).await
+        let row = upserts.put(key.as_bytes(), &value).await?;
+        anyhow::Ok(row.context("no revision")?.get::<_, i64>(0))
     };
     let mut response = Response::new(Empty::new());
     *response.status_mut() = match put.await {

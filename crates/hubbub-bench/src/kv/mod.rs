@@ -27,7 +27,7 @@ use crate::options::{Common, Patience, duration, seconds};
 use crate::pace::{Rate, Schedule, pace};
 use crate::phase;
 use crate::run::Run;
-use crate::worker::{Clockwork, Worker, keep_time, work};
+use crate::worker::{Worker, keep_time, work};
 
 /// What is done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize)]
@@ -145,10 +145,6 @@ impl Workload for KvArgs {
         &self.common
     }
 
-    fn concurrency(&self) -> Option<f64> {
-        self.rate.is_none().then_some(self.connections as f64)
-    }
-
     async fn prepare(&self, setup: &Setup) -> anyhow::Result<Self::Stage> {
         ensure!(self.keys >= self.connections.max(1), "there must be at least a key for each connection");
         ensure!(
@@ -168,11 +164,11 @@ impl Workload for KvArgs {
 
     async fn drive(&self, setup: &Setup, common: &mut Self::Stage) -> anyhow::Result<Arc<Run>> {
         let run = Run::of_operations(setup.target()?, &self.patience, self.common.rows_max, &KINDS);
-        let (run, clockwork) = (Arc::new(run), Arc::new(Clockwork::new()));
+        let run = Arc::new(run);
         let mut clients = JoinSet::new();
         for (who, target) in (0..common.connections).zip(setup.targets.iter().cycle()) {
             let client = Client {
-                worker: Worker::new(&run, &clockwork, target),
+                worker: Worker::new(&run, target),
                 common: Arc::clone(common),
                 who,
                 random: SeededRandom::new(setup.seed.wrapping_add(who)),
@@ -181,23 +177,28 @@ impl Workload for KvArgs {
         }
         if common.due.is_some() {
             // Latency counts from the intended start, so the schedule begins with the measured time.
-            clockwork.begin(&run);
-            let (paced_run, paced, timed) = (Arc::clone(&run), Arc::clone(common), Arc::clone(&clockwork));
-            std::thread::spawn(move || release(&paced_run, &paced, &timed));
+            run.begin();
+            let (paced_run, paced) = (Arc::clone(&run), Arc::clone(common));
+            std::thread::spawn(move || release(&paced_run, &paced));
         }
         let timed = async {
             if common.due.is_none() {
-                keep_time(&run, &clockwork, self.warmup, self.duration).await;
+                keep_time(&run, self.warmup, self.duration).await;
             }
         };
         let abandon = || _ = common.due.as_ref().map(|due| due.permits.close());
-        work(&run, &clockwork, clients, self.common.quiet, timed, abandon).await;
+        work(&run, clients, self.common.quiet, timed, abandon).await;
         Ok(run)
     }
 
     async fn close(&self, _: &Setup, common: Self::Stage, _: &Run) -> anyhow::Result<Account> {
         let [found, absent, stale, wrong] = common.seen.each_ref().map(|count| count.load(Ordering::Relaxed));
-        Ok(Account { keys: Some(KeyLedger { found, absent, stale, wrong }), ..Account::default() })
+        let concurrency = self.rate.is_none().then_some(self.connections as f64);
+        Ok(Account {
+            keys: Some(KeyLedger { found, absent, stale, wrong }),
+            concurrency,
+            ..Account::default()
+        })
     }
 }
 
@@ -225,12 +226,11 @@ fn shared(args: &KvArgs) -> client::Common {
 }
 
 /// Lets each operation of an open loop go when its time has come.
-fn release(run: &Run, common: &client::Common, clockwork: &Clockwork) {
+fn release(run: &Run, common: &client::Common) {
     let Some(due) = &common.due else { return };
-    let is_over = || clockwork.is_over();
-    pace(run, &due.schedule, is_over, |operations| due.permits.add_permits(operations.count()));
+    pace(run, &due.schedule, || run.is_over(), |operations| due.permits.add_permits(operations.count()));
     // What is released is still done; then whoever waits for more finds the semaphore closed.
-    while due.next.load(Ordering::Relaxed) < due.schedule.messages() && !clockwork.is_over() {
+    while due.next.load(Ordering::Relaxed) < due.schedule.messages() && !run.is_over() {
         std::thread::sleep(Duration::from_millis(1));
     }
     due.permits.close();

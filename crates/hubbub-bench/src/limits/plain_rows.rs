@@ -5,13 +5,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 
-use anyhow::Context;
 use hubbub_core::clock::SeededRandom;
 use hubbub_postgres::{Postgres, PostgresOptions};
-use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
-use super::postgres::{Database, connect};
+use super::postgres::{Database, Upserts, connect};
 use crate::machine::{SystemClock, seed};
 use crate::persist::texts::Texts;
 
@@ -149,27 +147,16 @@ pub(crate) async fn puts_rate(
     client.batch_execute(table).await?;
     let upsert = "insert into bare values ($1, $2, 1) \
          on conflict (key) do update set value = excluded.value, revision = bare.revision + 1";
-    let mut pool = Vec::new();
-    for _ in 0..connections {
-        let client = connect(&database.url).await?;
-        let statement = client.prepare(upsert).await?;
-        pool.push((client, statement));
-    }
-    let (begun, puts, turn) =
-        (Instant::now(), Arc::new(AtomicU64::new(0)), Arc::new(Semaphore::new(connections)));
-    let pool = Arc::new(parking_lot::Mutex::new(pool));
+    let pool = Arc::new(Upserts::open(&database.url, connections, upsert).await?);
+    let (begun, puts) = (Instant::now(), Arc::new(AtomicU64::new(0)));
     let mut tasks = JoinSet::new();
     for _ in 0..callers {
-        let (pool, puts, turn) = (pool.clone(), puts.clone(), turn.clone());
+        let (pool, puts) = (pool.clone(), puts.clone());
         tasks.spawn(async move {
             while begun.elapsed() < time {
-                let _permit = turn.acquire().await?;
-                let (client, statement) = pool.lock().pop().context("more permits than connections")?;
                 let number = puts.fetch_add(1, Ordering::Relaxed);
-                let (key, value) = (number.wrapping_mul(0x9E37_79B9_7F4A_7C15) % keys, [7_u8; 100]);
-                let key = format!("key-{key:012}");
-                client.execute(&statement, &[&key.as_bytes(), &value.as_slice()]).await?;
-                pool.lock().push((client, statement));
+                let key = format!("key-{:012}", number.wrapping_mul(0x9E37_79B9_7F4A_7C15) % keys);
+                pool.put(key.as_bytes(), &[7; 100]).await?;
             }
             anyhow::Ok(())
         });

@@ -190,7 +190,7 @@ fn processes(server_pid: Option<u32>, names: &[String], raw: &mut Raw) {
         for pid in pids_named(name) {
             seconds.extend(crate::machine::process_seconds(pid).map(|used| (pid, used)));
             kib += crate::machine::rss_anon_kib(pid).unwrap_or(0);
-            shared_kib = crate::machine::rss_shared_kib(pid).unwrap_or(0).max(shared_kib);
+            shared_kib = crate::machine::memory_kib(pid, "RssShmem").unwrap_or(0).max(shared_kib);
             count += 1;
         }
         if count > 0 {

@@ -19,12 +19,12 @@ const PARTS: usize = 1 << 12;
 pub(crate) struct MessageLedger {
     filler: Filler,
     next: AtomicU64,
-    sent: AtomicU64,
-    unconfirmed: AtomicU64,
+    pub(super) sent: AtomicU64,
+    pub(super) unconfirmed: AtomicU64,
     taken: AtomicU64,
     taken_twice: AtomicU64,
     /// Takes without an answer: each may have taken a message.
-    lost_takes: AtomicU64,
+    pub(super) lost_takes: AtomicU64,
     strangers: AtomicU64,
     parts: Box<[OnceLock<Box<[AtomicU64]>>]>,
 }
@@ -51,14 +51,6 @@ impl MessageLedger {
         self.sent.fetch_add(count, Ordering::Relaxed);
     }
 
-    pub(crate) fn sent_so_far(&self) -> u64 {
-        self.sent.load(Ordering::Relaxed)
-    }
-
-    pub(crate) fn unconfirmed(&self, count: u64) {
-        self.unconfirmed.fetch_add(count, Ordering::Relaxed);
-    }
-
     pub(crate) fn taken(&self, content: &[u8]) {
         self.taken.fetch_add(1, Ordering::Relaxed);
         match self.number_of(content) {
@@ -66,10 +58,6 @@ impl MessageLedger {
             Some(_) => _ = self.taken_twice.fetch_add(1, Ordering::Relaxed),
             None => _ = self.strangers.fetch_add(1, Ordering::Relaxed),
         }
-    }
-
-    pub(crate) fn take_lost(&self) {
-        self.lost_takes.fetch_add(1, Ordering::Relaxed);
     }
 
     fn number_of(&self, content: &[u8]) -> Option<u64> {

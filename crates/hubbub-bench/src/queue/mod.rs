@@ -30,7 +30,7 @@ use crate::engine::{Account, Setup, Workload};
 use crate::options::{Common, Patience, duration, seconds};
 use crate::phase;
 use crate::run::Run;
-use crate::worker::{Clockwork, Worker, keep_time, work};
+use crate::worker::{Worker, keep_time, work};
 
 /// What the clients are there for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize)]
@@ -136,10 +136,6 @@ impl Workload for QueueArgs {
         &self.common
     }
 
-    fn concurrency(&self) -> Option<f64> {
-        self.think.is_zero().then_some(self.clients as f64)
-    }
-
     async fn prepare(&self, setup: &Setup) -> anyhow::Result<Arc<Stage>> {
         let clients: Arc<[u64]> = (self.first_client..).take(usize::try_from(self.clients)?).collect();
         let ledger = MessageLedger::new(crate::machine::seed(), self.bytes);
@@ -164,11 +160,10 @@ impl Workload for QueueArgs {
         // Over the line protocol the servers are elsewhere.
         let target = &stage.places.first().context("there is no --target")?.dialect.target;
         let run = Arc::new(Run::of_operations(target, &self.patience, self.common.rows_max, &KINDS));
-        let clockwork = Arc::new(Clockwork::new());
         let mut clients = JoinSet::new();
         for (me, place) in stage.clients.iter().copied().zip(stage.places.iter().cycle()) {
             let client = Client {
-                worker: Worker::new(&run, &clockwork, &place.dialect.target),
+                worker: Worker::new(&run, &place.dialect.target),
                 stage: Arc::clone(stage),
                 place: place.clone(),
                 me,
@@ -177,14 +172,18 @@ impl Workload for QueueArgs {
             };
             clients.spawn(client.run());
         }
-        let timed = keep_time(&run, &clockwork, stage.args.warmup, self.duration);
-        work(&run, &clockwork, clients, self.common.quiet, timed, || {}).await;
+        let timed = keep_time(&run, stage.args.warmup, self.duration);
+        work(&run, clients, self.common.quiet, timed, || {}).await;
         Ok(run)
     }
 
     async fn close(&self, setup: &Setup, stage: Self::Stage, _: &Run) -> anyhow::Result<Account> {
         let after = depth(self, &setup.targets).await;
-        Ok(Account { queues: Some(stage.ledger.close(stage.depth.zip(after))), ..Account::default() })
+        Ok(Account {
+            queues: Some(stage.ledger.close(stage.depth.zip(after))),
+            concurrency: self.think.is_zero().then_some(self.clients as f64),
+            ..Account::default()
+        })
     }
 }
 

@@ -7,7 +7,7 @@ use anyhow::{Context, ensure};
 use hubbub_core::clock::SeededRandom;
 use hubbub_core::invariant::saturate;
 use indicatif::ProgressBar;
-use serde::Deserialize;
+use serde_json::Value;
 use tokio::task::JoinSet;
 
 use super::Stage;
@@ -187,21 +187,14 @@ async fn answers(
 
 /// Messages in all queues; `None` when the server does not say.
 pub(super) async fn depth(target: &Target) -> Option<u64> {
-    #[derive(Deserialize)]
-    struct Page {
-        queues: Vec<Depth>,
-        next: Option<String>,
-    }
-    #[derive(Deserialize)]
-    struct Depth {
-        messages: u64,
-    }
     let (mut sum, mut after) = (0, String::new());
     loop {
         let body = get(target, &format!("/v1/queues?limit=1000{after}")).await.ok()?;
-        let page: Page = serde_json::from_str(&body).ok()?;
-        sum += page.queues.iter().map(|queue| queue.messages).sum::<u64>();
-        match page.next {
+        let page: Value = serde_json::from_str(&body).ok()?;
+        for queue in page.get("queues")?.as_array()? {
+            sum += queue.get("messages")?.as_u64()?;
+        }
+        match page.get("next").and_then(Value::as_str) {
             Some(next) => after = format!("&after={next}"),
             None => return Some(sum),
         }

@@ -16,7 +16,6 @@ use crate::record::Dist;
 
 /// Connections that ask, each at its share of the rate.
 const CONNECTIONS: u32 = 8;
-/// How long an answer may take before the run fails.
 const TIMEOUT: Duration = Duration::from_secs(60);
 
 pub(crate) struct Question {
@@ -25,7 +24,6 @@ pub(crate) struct Question {
     pub(crate) path: Box<dyn Fn(&SeededRandom) -> String + Send + Sync>,
 }
 
-/// How long the answers took.
 #[derive(Debug, Default)]
 pub(crate) struct Times {
     /// Of each kind, counted from when the question was due.

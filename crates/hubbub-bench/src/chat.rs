@@ -13,16 +13,13 @@ use crate::client::chat::Chat;
 use crate::engine::{Account, Setup, Workload};
 use crate::feed::Supplier;
 use crate::job::Shape;
-use crate::options::{Common, Sending, Traffic, duration, seconds};
+use crate::options::{Sending, Traffic, duration, seconds};
 use crate::phase::{self, Progress};
 use crate::run::Run;
 
 #[derive(Debug, Clone, Args, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct ChatArgs {
-    #[command(flatten)]
-    #[serde(skip)]
-    pub(crate) common: Common,
     /// Messages in all, the warm-up included
     #[arg(long, short = 'n', default_value_t = 500_000, value_name = "N")]
     pub(crate) messages: u64,
@@ -42,7 +39,6 @@ pub(crate) struct ChatArgs {
     pub(crate) traffic: Traffic,
 }
 
-/// The warm-up, and what it sent.
 pub(crate) struct Stage {
     warmed: Arc<Run>,
     shape: Shape,
@@ -53,22 +49,18 @@ impl Workload for ChatArgs {
     const HAS_ROOMS: bool = true;
     type Stage = Stage;
 
-    fn common(&self) -> &Common {
-        &self.common
-    }
-
     async fn prepare(&self, setup: &Setup) -> anyhow::Result<Stage> {
         let shape = self.traffic.shape();
         let run = Run::new(setup.target()?.clone(), shape.clone(), self.sending.rules.clone(), 0);
         let warm_up = Phase { name: "warm-up", messages: 0..self.warm_up(), time: None };
-        Ok(Stage { warmed: self.send(run, setup.seed, self.warmup_connections, warm_up).await, shape })
+        Ok(Stage { warmed: self.send(run, setup, self.warmup_connections, warm_up).await, shape })
     }
 
     async fn drive(&self, setup: &Setup, stage: &mut Stage) -> anyhow::Result<Arc<Run>> {
         let rules = self.sending.rules.clone();
-        let run = Run::new(setup.target()?.clone(), stage.shape.clone(), rules, self.common.rows_max);
+        let run = Run::new(setup.target()?.clone(), stage.shape.clone(), rules, setup.common.rows_max);
         let main = Phase { name: "main", messages: self.warm_up()..self.messages, time: self.duration };
-        Ok(self.send(run, setup.seed, self.sending.connections, main).await)
+        Ok(self.send(run, setup, self.sending.connections, main).await)
     }
 
     async fn close(&self, _: &Setup, stage: Stage, _: &Run) -> anyhow::Result<Account> {
@@ -77,7 +69,6 @@ impl Workload for ChatArgs {
     }
 }
 
-/// What is sent in one go.
 struct Phase {
     name: &'static str,
     messages: Range<u64>,
@@ -85,23 +76,22 @@ struct Phase {
 }
 
 impl ChatArgs {
-    /// Messages of the warm-up.
     fn warm_up(&self) -> u64 {
         (self.warmup_connections as u64 * self.warmup_messages).min(self.messages)
     }
 
-    async fn send(&self, run: Run, seed: u64, connections: usize, phase: Phase) -> Arc<Run> {
+    async fn send(&self, run: Run, setup: &Setup, connections: usize, phase: Phase) -> Arc<Run> {
         let Phase { name, messages: Range { start, end }, time } = phase;
         // With one connection, one room.
         let rooms = self.traffic.rooms.clamp(1, saturate::<_, u16>(connections).max(1));
         let rooms_of: Vec<u16> = (0..connections).map(|i| (i % usize::from(rooms)) as u16 + 1).collect();
         let supplier = Supplier::new(rooms, self.sending.queue);
         let run = Arc::new(run);
-        let random = SeededRandom::new(seed ^ start);
+        let random = SeededRandom::new(setup.seed ^ start);
         let (maker, shape, makes_for) = (Arc::clone(&supplier), run.shape.clone(), rooms_of.clone());
         let make = move || _ = maker.generate(&shape, &random, start, end - start, &makes_for);
-        let progress = Progress { name, messages: end - start, quiet: self.common.quiet };
-        phase::send::<Chat>(&run, &supplier, &rooms_of, seed, progress, time, make).await;
+        let progress = Progress { name, messages: end - start, quiet: setup.common.quiet };
+        phase::send::<Chat>(&run, &supplier, &rooms_of, setup.seed, progress, time, make).await;
         run
     }
 }

@@ -9,7 +9,7 @@ use clap::{Args, Subcommand};
 
 use crate::bare::{self, Kind};
 use crate::chat::ChatArgs;
-use crate::engine::{self, Findings, Workload};
+use crate::engine::{self, Findings, Loading, Workload};
 use crate::fanout::FanoutArgs;
 use crate::http::HttpArgs;
 use crate::kv::KvArgs;
@@ -32,15 +32,15 @@ pub struct BenchArgs {
 #[derive(Debug, Clone, Subcommand)]
 enum Command {
     /// Chat over WebSockets: each connection sends and waits for its answers (closed loop)
-    Chat(ChatArgs),
+    Chat(Loading<ChatArgs>),
     /// Sending over HTTP at a given rate (open loop), with listeners on WebSockets
-    Http(HttpArgs),
+    Http(Loading<HttpArgs>),
     /// Many subscribers of one room, and a few senders that never run ahead of them
-    Fanout(FanoutArgs),
+    Fanout(Loading<FanoutArgs>),
     /// Clients that send to each other through queues, over HTTP or the line protocol
-    Queue(QueueArgs),
+    Queue(Loading<QueueArgs>),
     /// Getting, putting and deleting keys
-    Kv(KvArgs),
+    Kv(Loading<KvArgs>),
     /// Messages through the log into the store, until all of them are stored
     Persist(PersistArgs),
     /// What the size of a batch is worth on PostgreSQL, with and without waiting for company
@@ -100,8 +100,8 @@ fn runtime(threads: usize) -> anyhow::Result<tokio::runtime::Runtime> {
     builder.worker_threads(threads.max(1)).enable_all().build().context("cannot start threads")
 }
 
-fn load<W: Workload>(args: &W) -> anyhow::Result<ExitCode> {
-    show(args.common(), engine::measure(args))
+fn load<W: Workload>(args: &Loading<W>) -> anyhow::Result<ExitCode> {
+    show(&args.common, engine::measure(args))
 }
 
 fn show<F: Findings>(

@@ -25,8 +25,6 @@ pub(crate) trait Workload: Args + Serialize {
     /// What stands ready when the measured phase begins.
     type Stage;
 
-    fn common(&self) -> &Common;
-
     /// Makes ready what the measured phase needs: rooms, clients, listeners, stored data.
     async fn prepare(&self, setup: &Setup) -> anyhow::Result<Self::Stage>;
 
@@ -37,8 +35,18 @@ pub(crate) trait Workload: Args + Serialize {
     async fn close(&self, setup: &Setup, stage: Self::Stage, run: &Run) -> anyhow::Result<Account>;
 }
 
+/// The options of a workload, and those that all have.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct Loading<W: Args> {
+    #[command(flatten)]
+    pub(crate) common: Common,
+    #[command(flatten)]
+    own: W,
+}
+
 /// Where a run goes to, and what its random choices begin with.
 pub(crate) struct Setup {
+    pub(crate) common: Common,
     /// One at least.
     pub(crate) targets: Vec<Target>,
     pub(crate) seed: u64,
@@ -54,7 +62,6 @@ impl Setup {
 /// What a workload knows of its run besides the record.
 #[derive(Default)]
 pub(crate) struct Account {
-    /// The warm-up, which the server counted, too.
     pub(crate) warm_up: Option<Arc<Run>>,
     pub(crate) delivery: Option<Delivery>,
     pub(crate) queues: Option<QueueLedger>,
@@ -78,23 +85,24 @@ pub(crate) trait Findings: Serialize {
     }
 }
 
-pub(crate) async fn measure<W: Workload>(args: &W) -> anyhow::Result<Report> {
-    let common = args.common();
+pub(crate) async fn measure<W: Workload>(args: &Loading<W>) -> anyhow::Result<Report> {
+    let Loading { common, own } = args;
     let targets = if W::HAS_ROOMS { vec![common.target()?] } else { common.targets()? };
-    let setup = Setup { targets, seed: common.seed.unwrap_or_else(crate::machine::seed) };
+    let setup =
+        Setup { common: common.clone(), targets, seed: common.seed.unwrap_or_else(crate::machine::seed) };
     let target = setup.target()?;
     let counts = async || if W::HAS_ROOMS { ServerCounts::ask(target).await } else { None };
     let unit = if W::HAS_ROOMS { "messages" } else { "operations" };
     let mut report = Report::new(W::NAME, unit, parameters(args)?);
 
     let before = counts().await;
-    let mut stage = args.prepare(&setup).await?;
+    let mut stage = own.prepare(&setup).await?;
     let cpu = CpuMark::now(common.server_pid);
-    let run = args.drive(&setup, &mut stage).await?;
+    let run = own.drive(&setup, &mut stage).await?;
     report.cpu = Some(cpu.until(&CpuMark::now(common.server_pid)));
 
     let Account { warm_up, delivery, queues, keys, concurrency, note } =
-        args.close(&setup, stage, &run).await?;
+        own.close(&setup, stage, &run).await?;
     let after = counts().await;
     let runs: Vec<&Run> = warm_up.as_deref().into_iter().chain([&*run]).collect();
     let received = delivery.as_ref().map(|delivery| delivery.delivered);
@@ -109,10 +117,8 @@ pub(crate) async fn measure<W: Workload>(args: &W) -> anyhow::Result<Report> {
     Ok(report)
 }
 
-/// Every option's value.
-fn parameters<W: Workload>(args: &W) -> anyhow::Result<Value> {
-    let common = args.common();
-    let mut parameters = serde_json::to_value(args)?;
+fn parameters<W: Workload>(Loading { common, own }: &Loading<W>) -> anyhow::Result<Value> {
+    let mut parameters = serde_json::to_value(own)?;
     if let Some(map) = parameters.as_object_mut() {
         let servers = if W::HAS_ROOMS { "target" } else { "targets" };
         map.insert(servers.to_owned(), json!(common.targets));

@@ -17,16 +17,13 @@ use crate::engine::{Account, Setup, Workload};
 use crate::feed::{Feed, Supplier};
 use crate::job::Shape;
 use crate::listener::Audience;
-use crate::options::{Common, Rules, arguments, duration, seconds};
+use crate::options::{Rules, arguments, duration, seconds};
 use crate::phase::{self, Progress};
 use crate::run::Run;
 
 #[derive(Debug, Clone, Args, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct FanoutArgs {
-    #[command(flatten)]
-    #[serde(skip)]
-    pub(crate) common: Common,
     /// WebSockets that follow the room
     #[arg(long, short, default_value_t = 100, value_name = "N")]
     pub(crate) subscribers: usize,
@@ -49,7 +46,6 @@ pub(crate) struct FanoutArgs {
     pub(crate) text_bytes: Option<usize>,
 }
 
-/// Subscribers that follow the room already.
 pub(crate) struct Stage {
     run: Arc<Run>,
     audience: Arc<Audience>,
@@ -61,10 +57,6 @@ impl Workload for FanoutArgs {
     const HAS_ROOMS: bool = true;
     type Stage = Stage;
 
-    fn common(&self) -> &Common {
-        &self.common
-    }
-
     async fn prepare(&self, setup: &Setup) -> anyhow::Result<Stage> {
         let run_id = crate::machine::seed();
         let room_prefix = format!("{}{:x}-", self.room_prefix, run_id & 0xff_ffff_ffff);
@@ -72,7 +64,7 @@ impl Workload for FanoutArgs {
         let usual: Rules = arguments("rules", &[])?;
         let in_flight = saturate::<_, usize>(self.window).div_ceil(self.senders.max(1));
         let rules = Rules { in_flight, ..usual };
-        let run = Run::new(setup.target()?.clone(), shape, rules, self.common.rows_max);
+        let run = Run::new(setup.target()?.clone(), shape, rules, setup.common.rows_max);
         let run = Arc::new(run.with_listeners());
         let (audience, subscribers) = Audience::gather(&run, self.subscribers, 1, setup.seed).await?;
         Ok(Stage { run, audience, subscribers })
@@ -86,7 +78,7 @@ impl Workload for FanoutArgs {
         let (maker_run, audience) = (Arc::clone(&run), Arc::clone(&stage.audience));
         let (window, time, random) = (self.window.max(1), self.duration, SeededRandom::new(setup.seed));
         let make = move || make(&maker_run, &feed, &audience, window, time, &random);
-        let progress = Progress { name: "sending", messages: 0, quiet: self.common.quiet };
+        let progress = Progress { name: "sending", messages: 0, quiet: setup.common.quiet };
         let senders = vec![1; self.senders];
         phase::send::<Chat>(&run, &supplier, &senders, setup.seed, progress, None, make).await;
         Ok(run)

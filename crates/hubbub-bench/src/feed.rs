@@ -5,25 +5,21 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::Waker;
-use std::thread::Thread;
 use std::time::Duration;
 
 use hubbub_core::clock::{RandomSource, SeededRandom};
-use parking_lot::Mutex;
+use parking_lot::{Condvar, Mutex};
 
 use crate::job::{Job, Shape, below};
 
 /// Most messages the generator makes before it hands them over.
 const BATCH_MESSAGES_MAX: usize = 4_096;
 
-/// Wakes the generator when there is room again.
 #[derive(Debug, Default)]
 struct Gate {
-    parked: AtomicBool,
-    generator: OnceLock<Thread>,
+    lock: Mutex<()>,
+    opened: Condvar,
 }
 
 #[derive(Debug)]
@@ -64,12 +60,11 @@ impl Feed {
         let low = state.jobs.len() <= self.limit / 2;
         drop(state);
         if low {
-            self.gate.open();
+            self.gate.opened.notify_one();
         }
         supply
     }
 
-    /// Hands over all of `jobs`, in order.
     pub(crate) fn push(&self, jobs: &mut Vec<Job>) {
         let mut state = self.state.lock();
         let n = jobs.len();
@@ -82,7 +77,6 @@ impl Feed {
         }
     }
 
-    /// No more will come.
     pub(crate) fn end(&self) {
         let mut state = self.state.lock();
         state.ended = true;
@@ -115,19 +109,9 @@ impl Feed {
 }
 
 impl Gate {
-    fn open(&self) {
-        let asleep = self.parked.load(Ordering::Relaxed) && self.parked.swap(false, Ordering::Relaxed);
-        if let Some(generator) = self.generator.get().filter(|_| asleep) {
-            generator.unpark();
-        }
-    }
-
     fn wait(&self) {
-        let _ = self.generator.set(std::thread::current());
-        self.parked.store(true, Ordering::Relaxed);
         // The time-out covers a wake-up that came between the look and the sleep.
-        std::thread::park_timeout(Duration::from_millis(2));
-        self.parked.store(false, Ordering::Relaxed);
+        self.opened.wait_for(&mut self.lock.lock(), Duration::from_millis(2));
     }
 }
 

@@ -9,7 +9,6 @@ use crate::asks::Question;
 use crate::caller::get;
 use crate::client::Target;
 
-/// What a room holds.
 #[derive(Debug, Clone)]
 struct Extent {
     room: u16,

@@ -14,7 +14,7 @@ use crate::client::post::Post;
 use crate::engine::{Account, Setup, Workload};
 use crate::feed::Supplier;
 use crate::listener::Audience;
-use crate::options::{Common, Sending, Traffic, duration, seconds};
+use crate::options::{Sending, Traffic, duration, seconds};
 use crate::pace::{Rate, Schedule, feed_paced, supply};
 use crate::phase::{self, Progress};
 use crate::run::Run;
@@ -23,9 +23,6 @@ use crate::run::Run;
 #[serde(rename_all = "camelCase")]
 #[command(mut_arg("connections", |arg| arg.default_value("64")))]
 pub(crate) struct HttpArgs {
-    #[command(flatten)]
-    #[serde(skip)]
-    pub(crate) common: Common,
     /// Messages per second, whatever the server does: 5000, or a ramp 1000..10000
     #[arg(long, value_name = "RATE", conflicts_with = "closed", default_value = "1000..10000")]
     #[arg(default_value_if("closed", ArgPredicate::Equals("true".into()), None))]
@@ -63,13 +60,9 @@ impl Workload for HttpArgs {
     const HAS_ROOMS: bool = true;
     type Stage = Stage;
 
-    fn common(&self) -> &Common {
-        &self.common
-    }
-
     async fn prepare(&self, setup: &Setup) -> anyhow::Result<Stage> {
         let rules = self.sending.rules.clone();
-        let run = Run::new(setup.target()?.clone(), self.traffic.shape(), rules, self.common.rows_max);
+        let run = Run::new(setup.target()?.clone(), self.traffic.shape(), rules, setup.common.rows_max);
         let run = Arc::new(if self.listeners > 0 { run.with_listeners() } else { run });
         let (audience, listeners) =
             Audience::gather(&run, self.listeners, self.traffic.rooms, setup.seed).await?;
@@ -82,7 +75,7 @@ impl Workload for HttpArgs {
         let supplier = Supplier::new(1, if self.closed { self.sending.queue } else { usize::MAX });
         let schedule = self.rate.map(|rate| Schedule::new(rate, self.duration, run.now_us()));
         let messages = schedule.map_or(0, |schedule| schedule.messages());
-        let progress = Progress { name: "sending", messages, quiet: self.common.quiet };
+        let progress = Progress { name: "sending", messages, quiet: setup.common.quiet };
         let feed = Arc::clone(supplier.feed(1).context("there is no queue")?);
         let (maker_run, random) = (Arc::clone(&run), SeededRandom::new(setup.seed));
         let (duration, rooms) = (self.duration, self.traffic.rooms);

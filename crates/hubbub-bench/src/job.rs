@@ -86,7 +86,6 @@ impl Shape {
         write_u64(index, out);
     }
 
-    /// The index in a `messageId` of this run.
     pub(crate) fn index_of(&self, id: &[u8]) -> Option<u64> {
         let digits = id.strip_prefix(self.run.as_bytes())?;
         digits.iter().try_fold(0_u64, |sum, b| b.is_ascii_digit().then(|| sum * 10 + u64::from(b - b'0')))

@@ -14,7 +14,6 @@ use crate::job::Job;
 use crate::record::{Ending, Sample};
 use crate::run::{Counts, Run};
 
-/// What the server said to one message.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Answer<'a> {
     Accepted { id: &'a [u8], seq: u64, duplicate: bool },
@@ -27,7 +26,6 @@ const SAMPLES_MAX: usize = 1_024;
 /// ...or after this time.
 const SAMPLES_AGE_US: u64 = 200_000;
 
-/// One connection's share of the work.
 #[derive(Debug)]
 pub(crate) struct Lane {
     pub(crate) run: Arc<Run>,
@@ -36,7 +34,6 @@ pub(crate) struct Lane {
     /// Sends to one room only, so that `seq` must grow.
     ordered: bool,
     supply: Supply,
-    /// To be sent next.
     ready: VecDeque<Job>,
     /// Sent, in the order of the answers to come.
     in_flight: VecDeque<Flight>,
@@ -72,7 +69,6 @@ impl Lane {
         }
     }
 
-    /// Whether all is sent and answered.
     pub(crate) fn is_finished(&self) -> bool {
         self.supply == Supply::Ended
             && self.ready.is_empty()
@@ -154,7 +150,6 @@ impl Lane {
         }
     }
 
-    /// Gives what is finished to the record.
     pub(crate) fn hand_over(&mut self) {
         let accepted = self.samples.iter().filter(|sample| sample.ending == Ending::Accepted).count();
         Counts::add(&self.run.counts.accepted, accepted as u64);
@@ -189,7 +184,6 @@ impl Lane {
         oldest.into_iter().chain(retry).min().map(|us| self.run.instant(us))
     }
 
-    /// Whether the oldest message in flight has waited too long.
     pub(crate) fn is_timed_out(&self) -> bool {
         let waited = |flight: &Flight| {
             self.run.instant(flight.sent_us).elapsed() > self.run.rules.patience.send_timeout

@@ -68,7 +68,6 @@ pub(crate) fn sum(metrics: &str, name: &str) -> Option<u64> {
     found.then_some(sum as u64)
 }
 
-/// Sent against answered against stored.
 #[derive(Debug, Clone, Default, Serialize)]
 pub(crate) struct Ledger {
     /// Messages sent, each once however often it was retried.
@@ -79,14 +78,12 @@ pub(crate) struct Ledger {
     pub unconfirmed: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub received: Option<u64>,
-    /// What the server counted meanwhile, if it counts.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub server: Option<ServerCounts>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub queues: Option<QueueLedger>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub keys: Option<KeyLedger>,
-    /// Where it does not balance.
     pub faults: Vec<String>,
 }
 

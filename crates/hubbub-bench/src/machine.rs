@@ -136,7 +136,6 @@ impl CpuMark {
 #[serde(rename_all = "camelCase")]
 pub(crate) struct CpuUse {
     pub cores: usize,
-    /// By the load generator.
     pub generator: f64,
     /// By the server, if it runs here and is known.
     #[serde(skip_serializing_if = "Option::is_none")]

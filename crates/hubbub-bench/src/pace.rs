@@ -48,7 +48,6 @@ impl Serialize for Rate {
     }
 }
 
-/// The intended time of each message.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Schedule {
     rate: Rate,

@@ -56,7 +56,6 @@ pub(crate) fn bar(name: &'static str, count: u64, quiet: bool) -> ProgressBar {
     if let Ok(style) = style { bar.with_style(style) } else { bar }
 }
 
-/// What to show while a phase runs.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Progress {
     pub(crate) name: &'static str,

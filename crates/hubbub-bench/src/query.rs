@@ -14,7 +14,7 @@ use serde_json::Value;
 use crate::asks::{Question, ask};
 use crate::caller::get;
 use crate::client::Target;
-use crate::engine::{self, Findings};
+use crate::engine::{self, Findings, Loading};
 use crate::http::HttpArgs;
 use crate::machine::Machine;
 use crate::options::{Common, arguments, duration};
@@ -137,7 +137,7 @@ pub(crate) async fn measure(args: &QueryArgs) -> anyhow::Result<Answers> {
     let (seconds, sends) = (format!("{}s", args.duration.as_secs_f64()), (args.rate / 9).max(1).to_string());
     let url = args.common.targets.first().context("no --target")?;
     let line = ["--quiet", "--rows-max", "0", "--target", url, "--rate", &sends, "--duration", &seconds];
-    let sending = arguments::<HttpArgs>("http", &line)?;
+    let sending = arguments::<Loading<HttpArgs>>("http", &line)?;
     let (times, sent) =
         tokio::try_join!(ask(&target, all, args.rate, args.duration, seed), engine::measure(&sending))?;
     anyhow::ensure!(sent.per_second > 0.0, "no message was accepted beside the questions");
@@ -165,7 +165,6 @@ fn asked(kinds: &[(&'static str, crate::record::Dist)], is_mixed: bool) -> Vec<A
 }
 
 impl Findings for Answers {
-    /// Whether every question was answered, and in time.
     fn is_clean(&self) -> bool {
         self.failed == 0
             && self.rows.iter().all(|row| row.latency.count > 0 && row.latency.p99_ms <= row.target_ms)

@@ -6,7 +6,6 @@ use hdrhistogram::Histogram;
 use hubbub_core::invariant::saturate;
 use serde::Serialize;
 
-/// How one message ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Ending {
@@ -17,7 +16,6 @@ pub(crate) enum Ending {
 }
 
 impl Ending {
-    /// The status in `metrics.csv`: HTTP's numbers, 0 for no answer.
     pub(crate) const fn status_code(self) -> u16 {
         match self {
             Self::Accepted => 200,
@@ -41,7 +39,6 @@ pub(crate) struct Sample {
 /// Width of the finest time step kept, in microseconds.
 pub(crate) const STEP_US: u64 = 100_000;
 
-/// Everything measured in one phase.
 #[derive(Debug)]
 pub(crate) struct Record {
     /// Latencies of all accepted messages, and of those of each kind.
@@ -49,12 +46,10 @@ pub(crate) struct Record {
     pub(crate) by_kind: Vec<(&'static str, Dist)>,
     /// Microseconds from the start to the last answer.
     pub(crate) last_us: u64,
-    /// Accepted messages in each step.
     pub(crate) steps: Vec<u64>,
     /// Single messages, at most `samples_max`.
     pub(crate) samples: Vec<Sample>,
     samples_max: usize,
-    /// Accepted messages of each room.
     pub(crate) by_room: Vec<u64>,
     /// Messages of which no sample was kept.
     pub(crate) samples_left_out: u64,

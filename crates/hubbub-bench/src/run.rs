@@ -1,5 +1,6 @@
 //! What all connections of a phase share: the target, the rules of sending, the counts, the record.
 
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
@@ -15,7 +16,6 @@ use crate::record::{Ending, Record, Sample};
 /// The types of messages, in the order of their numbers.
 const MESSAGE_KINDS: [&str; 3] = ["TEXT", "JOIN", "LEAVE"];
 
-/// Shared state of a phase.
 #[derive(Debug)]
 pub(crate) struct Run {
     pub(crate) target: Target,
@@ -24,7 +24,6 @@ pub(crate) struct Run {
     pub(crate) counts: Counts,
     pub(crate) record: Mutex<Record>,
     start: Instant,
-    /// The wall clock at the start.
     pub(crate) started: Timestamp,
     /// Microseconds from `start` to the moment that counts as the start.
     begun_us: AtomicU64,
@@ -47,7 +46,8 @@ pub(crate) struct Counts {
     pub(crate) opened: AtomicU64,
     /// Answers whose `seq` did not grow on a connection that sends to one room.
     pub(crate) order_faults: AtomicU64,
-    reconnects: [AtomicU64; Cause::ALL.len()],
+    /// Connections lost, by cause.
+    pub(crate) reconnects: Mutex<BTreeMap<&'static str, u64>>,
 }
 
 impl Counts {
@@ -61,15 +61,9 @@ impl Counts {
             .map(|count| count.load(Ordering::Relaxed))
     }
 
+    /// A connection was lost.
     pub(crate) fn lost(&self, cause: Cause) {
-        if let Some(count) = self.reconnects.get(cause as usize) {
-            Self::add(count, 1);
-        }
-    }
-
-    pub(crate) fn reconnects(&self) -> Vec<(&'static str, u64)> {
-        let counts = Cause::ALL.iter().zip(&self.reconnects);
-        counts.map(|((_, name), count)| (*name, count.load(Ordering::Relaxed))).collect()
+        *self.reconnects.lock().entry(cause.name()).or_default() += 1;
     }
 }
 
@@ -137,7 +131,6 @@ impl Run {
         self.start + Duration::from_micros(us.saturating_add(self.begun_us.load(Ordering::Relaxed)))
     }
 
-    /// Takes over what a connection finished.
     pub(crate) fn record(&self, samples: &mut Vec<Sample>, now_us: u64) {
         if samples.iter().any(|sample| sample.ending != Ending::Unconfirmed) {
             self.last_answer_us.fetch_max(now_us, Ordering::Relaxed);

@@ -12,17 +12,15 @@ use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::{Child, Command};
 
 use crate::bare::Kind;
-use crate::engine::{self, Workload};
+use crate::engine::{self, Loading, Workload};
 use crate::options::arguments;
 use crate::report::Report;
 
-/// How long a server may take to say that it is ready.
 const READY: Duration = Duration::from_secs(120);
 
 /// Lines of a server's log that are shown when it does not start.
 const LOG_LINES: usize = 5;
 
-/// A running server; killed when dropped.
 #[derive(Debug)]
 pub(crate) struct Server {
     child: Child,
@@ -89,10 +87,9 @@ impl Server {
         let mut line = vec!["--quiet", "--rows-max", "0", "--target", &self.url, "--server-pid", &pid];
         line.extend(seconds.iter().flat_map(|seconds| ["--duration", seconds]));
         line.extend(own);
-        engine::measure(&arguments::<W>(W::NAME, &line)?).await
+        engine::measure(&arguments::<Loading<W>>(W::NAME, &line)?).await
     }
 
-    /// Ends the process at once, as a crash would.
     pub(crate) async fn kill(mut self) -> anyhow::Result<()> {
         Ok(self.child.kill().await?)
     }

@@ -8,7 +8,7 @@ use std::fmt::Write as _;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use anyhow::{Context, ensure};
+use anyhow::ensure;
 use clap::Args;
 use serde::Serialize;
 
@@ -16,9 +16,9 @@ use crate::engine::Findings;
 use crate::limits::median;
 use crate::limits::postgres::{Database, check_durable};
 use crate::machine::Machine;
-use crate::options::{arguments, duration};
+use crate::options::duration;
+use crate::persist;
 use crate::persist::outcome::Outcome;
-use crate::persist::{self, PersistArgs};
 use crate::report::grouped;
 use crate::spawn::Server;
 
@@ -65,7 +65,6 @@ struct Row {
     linger_ms: f64,
     operations_mean: f64,
     per_second: f64,
-    /// The lowest and the highest of the rounds.
     per_second_range: [f64; 2],
     batch_p95_ms: f64,
     confirm_p95_ms: f64,
@@ -130,18 +129,12 @@ async fn persisted(args: &SweepArgs, url: &str, batch: u64, linger: Duration) ->
         ("HUBBUB_PIPELINE_BATCH_MAX", &max),
         ("HUBBUB_PIPELINE_LINGER", &linger),
     ];
-    let server = Server::real(&program, &data, &env).await;
-    // The log goes with the directory.
-    let log = || std::fs::read_to_string(data.with_extension("log")).unwrap_or_default();
-    let server = server.with_context(|| log().lines().last().unwrap_or_default().to_owned())?;
-    let (pid, warm_up) = (server.pid.to_string(), WARM_UP.to_string());
-    let common = ["--quiet", "--listen", "0", "--target", &server.url, "--server-pid", &pid];
-    let common = [&common[..], &["--database", url, "--log", "direct"]].concat();
+    let server = Server::real(&program, &data, &env).await?;
     let persist = async |own: &[&str]| {
-        let line = [&common[..], own].concat();
-        persist::measure(&arguments::<PersistArgs>("persist", &line)?).await
+        let line = [&["--listen", "0", "--log", "direct"], own].concat();
+        persist::measure_at(&server, url, &line).await
     };
-    persist(&["-n", &warm_up, "--publishers", "8", "--around", "0s"]).await?;
+    persist(&["-n", &WARM_UP.to_string(), "--publishers", "8", "--around", "0s"]).await?;
     let (publishers, window) = (PUBLISHERS.to_string(), batch.div_ceil(REQUESTS_OF_A_BATCH).to_string());
     let time = format!("{}s", args.time.as_secs_f64());
     let outcome = persist(&["--duration", &time, "--publishers", &publishers, "--window", &window]).await?;

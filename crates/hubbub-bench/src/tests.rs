@@ -11,7 +11,7 @@ use tokio::net::{TcpListener, TcpStream};
 
 use crate::bare::{self, Kind};
 use crate::chat::ChatArgs;
-use crate::engine::{Findings, Workload, measure};
+use crate::engine::{Findings, Loading, Workload, measure};
 use crate::fanout::FanoutArgs;
 use crate::http::HttpArgs;
 use crate::kv::KvArgs;
@@ -32,7 +32,7 @@ async fn bare(kind: Kind) -> String {
 }
 
 async fn run<W: Workload>(line: &[&str]) -> Report {
-    measure(&arguments::<W>(W::NAME, line).expect("options")).await.expect("measured")
+    measure(&arguments::<Loading<W>>(W::NAME, line).expect("options")).await.expect("measured")
 }
 
 async fn chat(url: &str, own: &[&str]) -> Report {

@@ -18,7 +18,6 @@ const SAMPLES_MAX: usize = 256;
 /// ...or after this time.
 const SAMPLES_AGE_US: u64 = 200_000;
 
-/// One connection's records, and its way back.
 pub(crate) struct Worker {
     pub(crate) run: Arc<Run>,
     pub(crate) target: Target,
@@ -27,7 +26,6 @@ pub(crate) struct Worker {
     failed_in_a_row: u8,
 }
 
-/// An operation under way.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Begun {
     us: u64,
@@ -91,13 +89,11 @@ impl Worker {
         }
     }
 
-    /// Gives what is finished to the record.
     pub(crate) fn hand_over(&mut self) {
         self.handed_over_us = self.run.now_us();
         self.run.record(&mut self.samples, self.handed_over_us);
     }
 
-    /// Whether it is time to end.
     pub(crate) fn is_over(&self) -> bool {
         self.run.is_over() || self.run.is_hopeless()
     }
@@ -122,7 +118,6 @@ pub(crate) async fn work(
     }
 }
 
-/// Ends the warm-up and the measured time.
 pub(crate) async fn keep_time(run: &Run, warmup: Duration, time: Duration) {
     if !warmup.is_zero() {
         tokio::time::sleep(warmup).await;

@@ -17,7 +17,6 @@ use tokio::net::TcpStream;
 use super::ws::{Acks, MESSAGE_BYTES_MAX};
 use crate::wire::Wire;
 
-/// The subscribers of the room.
 #[derive(Default)]
 pub(super) struct Hub {
     state: Mutex<State>,

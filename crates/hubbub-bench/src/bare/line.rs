@@ -15,7 +15,6 @@ pub(super) async fn serve(stream: TcpStream) -> anyhow::Result<()> {
 }
 
 struct Connection {
-    /// The beginning of a command.
     held: Vec<u8>,
     /// Of the last message sent, which every take gets.
     content: Vec<u8>,

@@ -16,7 +16,6 @@ use hyper::{Request, Response, StatusCode};
 
 use crate::limits::postgres::{Upserts, connect};
 
-/// Where the database is; its tables are there already.
 pub(crate) const DATABASE: &str = "HUBBUB_BENCH_DATABASE";
 /// As many connections as the real server's pool has at most.
 const CONNECTIONS: usize = 16;

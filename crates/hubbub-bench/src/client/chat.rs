@@ -17,7 +17,6 @@ use crate::wire::Wire;
 const MESSAGE_BYTES_MAX: usize = 16 * 1024 * 1024;
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// A connection to `/chat/{room}`.
 #[derive(Debug)]
 pub(crate) struct Chat {
     reader: Reader,

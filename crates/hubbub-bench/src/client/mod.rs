@@ -15,7 +15,6 @@ pub(crate) use target::Target;
 
 /// Why a connection was lost; reconnections are counted by it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[repr(usize)]
 pub(crate) enum Cause {
     /// Nobody listened, or the connection could not be made in time.
     Connect,
@@ -32,18 +31,16 @@ pub(crate) enum Cause {
 }
 
 impl Cause {
-    pub(crate) const ALL: [(Self, &'static str); 6] = [
-        (Self::Connect, "connect"),
-        (Self::Handshake, "handshake"),
-        (Self::Timeout, "timeout"),
-        (Self::Closed, "closed"),
-        (Self::Broken, "broken"),
-        (Self::Protocol, "protocol"),
-    ];
-
     /// As reports name it.
     pub(crate) fn name(self) -> &'static str {
-        Self::ALL.iter().find(|(cause, _)| *cause == self).map_or("unknown", |(_, name)| *name)
+        match self {
+            Self::Connect => "connect",
+            Self::Handshake => "handshake",
+            Self::Timeout => "timeout",
+            Self::Closed => "closed",
+            Self::Broken => "broken",
+            Self::Protocol => "protocol",
+        }
     }
 }
 

@@ -12,7 +12,6 @@ use crate::wire::Wire;
 /// More header or body than this is no answer to our request.
 const ANSWER_BYTES_MAX: usize = 64 * 1024;
 
-/// A keep-alive connection.
 #[derive(Debug)]
 pub(crate) struct Post {
     path: Vec<u8>,

@@ -9,7 +9,6 @@ use tokio::net::TcpStream;
 use super::Cause;
 use crate::wire::Wire;
 
-/// A server's address, resolved once.
 #[derive(Debug, Clone)]
 pub(crate) struct Target {
     /// `host:port`, for the `Host` header.

@@ -35,7 +35,6 @@ pub(super) struct Due {
     pub(super) permits: Semaphore,
 }
 
-/// What all connections share.
 pub(crate) struct Common {
     pub(super) keys: Keys,
     pub(super) popularity: Popularity,

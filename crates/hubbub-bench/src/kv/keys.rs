@@ -11,7 +11,6 @@ use hubbub_core::message::write_u64;
 
 use crate::job::{Filler, share_of};
 
-/// What is known of one key.
 #[derive(Debug, Default)]
 struct Known {
     /// The newest version made, acknowledged or not.
@@ -25,7 +24,6 @@ struct Known {
 /// A write without an answer may come later than the next: nothing more is said about the key.
 const UNKNOWN: u32 = u32::MAX;
 
-/// What a read showed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Seen {
     Right,
@@ -90,7 +88,6 @@ impl Keys {
         self.known(key).map_or(UNKNOWN, |known| known.acked.load(Ordering::SeqCst))
     }
 
-    /// Appends the value of a version.
     pub(super) fn write_value(&self, key: u64, version: u32, out: &mut Vec<u8>) {
         let start = out.len();
         out.extend_from_slice(self.filler.mark.as_bytes());
@@ -125,7 +122,6 @@ impl Keys {
     }
 }
 
-/// Which keys are asked for.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum Popularity {
     Uniform,
@@ -136,7 +132,6 @@ pub(super) enum Popularity {
 }
 
 impl Popularity {
-    /// Draws one of `count` keys.
     pub(super) fn draw(self, count: u64, random: &SeededRandom) -> u64 {
         let bits = random.next_u64();
         match self {

@@ -23,13 +23,12 @@ use client::{Client, Due, KINDS};
 use keys::{Keys, Popularity};
 
 use crate::engine::{Account, Setup, Workload};
-use crate::options::{Common, Patience, duration, seconds};
+use crate::options::{Patience, duration, seconds};
 use crate::pace::{Rate, Schedule, pace};
 use crate::phase;
 use crate::run::Run;
 use crate::worker::{Worker, keep_time, work};
 
-/// What is done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize)]
 #[serde(rename_all = "kebab-case")]
 enum Kind {
@@ -48,9 +47,6 @@ enum Kind {
 #[derive(Debug, Clone, Args, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct KvArgs {
-    #[command(flatten)]
-    #[serde(skip)]
-    pub(crate) common: Common,
     /// What is done
     #[arg(value_enum, default_value = "mixed")]
     kind: Kind,
@@ -100,7 +96,6 @@ pub(crate) struct KvArgs {
     unchecked: bool,
 }
 
-/// What was read of keys.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub(crate) struct KeyLedger {
     pub found: u64,
@@ -112,7 +107,6 @@ pub(crate) struct KeyLedger {
 }
 
 impl KeyLedger {
-    /// What should not have been seen.
     pub(crate) fn faults(&self) -> Vec<String> {
         let mut faults = Vec::new();
         if self.stale > 0 {
@@ -141,21 +135,17 @@ impl Workload for KvArgs {
     const HAS_ROOMS: bool = false;
     type Stage = Arc<client::Common>;
 
-    fn common(&self) -> &Common {
-        &self.common
-    }
-
     async fn prepare(&self, setup: &Setup) -> anyhow::Result<Self::Stage> {
         ensure!(self.keys >= self.connections.max(1), "there must be at least a key for each connection");
         ensure!(
             self.get >= 0.0 && self.put >= 0.0 && self.get + self.put <= 1.0,
             "--get and --put are shares of 1"
         );
-        let common = Arc::new(shared(self));
+        let common = Arc::new(self.shared(setup));
         if !self.no_preload {
             // Several servers are several stores: each has all keys, and a key is judged by what one of them said.
             ensure!(setup.targets.len() == 1, "several servers can only be measured with --no-preload");
-            let bar = phase::bar("preloading", self.keys, self.common.quiet);
+            let bar = phase::bar("preloading", self.keys, setup.common.quiet);
             preload::preload(setup.target()?, &common, &bar).await.context("preloading")?;
             bar.finish_and_clear();
         }
@@ -163,7 +153,7 @@ impl Workload for KvArgs {
     }
 
     async fn drive(&self, setup: &Setup, common: &mut Self::Stage) -> anyhow::Result<Arc<Run>> {
-        let run = Run::of_operations(setup.target()?, &self.patience, self.common.rows_max, &KINDS);
+        let run = Run::of_operations(setup.target()?, &self.patience, setup.common.rows_max, &KINDS);
         let run = Arc::new(run);
         let mut clients = JoinSet::new();
         for (who, target) in (0..common.connections).zip(setup.targets.iter().cycle()) {
@@ -187,7 +177,7 @@ impl Workload for KvArgs {
             }
         };
         let abandon = || _ = common.due.as_ref().map(|due| due.permits.close());
-        work(&run, clients, self.common.quiet, timed, abandon).await;
+        work(&run, clients, setup.common.quiet, timed, abandon).await;
         Ok(run)
     }
 
@@ -202,26 +192,32 @@ impl Workload for KvArgs {
     }
 }
 
-fn shared(args: &KvArgs) -> client::Common {
-    let popular = args.hot.map_or(Popularity::Zipf, Popularity::Hot);
-    let (popularity, get, put) = match args.kind {
-        Kind::GetAll => (Popularity::Uniform, 1.0, 0.0),
-        Kind::GetPopular => (popular, 1.0, 0.0),
-        Kind::PutAll => (Popularity::Uniform, 0.0, 1.0),
-        Kind::Delete => (Popularity::Uniform, 0.0, 0.0),
-        Kind::Mixed => (popular, args.get, args.put),
-    };
-    let schedule = args.rate.map(|rate| Schedule::new(rate, args.warmup + args.duration, 0));
-    client::Common {
-        keys: Keys::new(crate::machine::seed(), args.keys, args.value_bytes, &args.key_prefix),
-        popularity,
-        get,
-        put,
-        seen: Default::default(),
-        due: schedule.map(|schedule| Due { schedule, next: AtomicU64::new(0), permits: Semaphore::new(0) }),
-        connections: args.connections.max(1),
-        // With several stores a key read from one may have been written to another.
-        is_unchecked: args.unchecked || args.common.targets.len() > 1,
+impl KvArgs {
+    fn shared(&self, setup: &Setup) -> client::Common {
+        let popular = self.hot.map_or(Popularity::Zipf, Popularity::Hot);
+        let (popularity, get, put) = match self.kind {
+            Kind::GetAll => (Popularity::Uniform, 1.0, 0.0),
+            Kind::GetPopular => (popular, 1.0, 0.0),
+            Kind::PutAll => (Popularity::Uniform, 0.0, 1.0),
+            Kind::Delete => (Popularity::Uniform, 0.0, 0.0),
+            Kind::Mixed => (popular, self.get, self.put),
+        };
+        let schedule = self.rate.map(|rate| Schedule::new(rate, self.warmup + self.duration, 0));
+        client::Common {
+            keys: Keys::new(crate::machine::seed(), self.keys, self.value_bytes, &self.key_prefix),
+            popularity,
+            get,
+            put,
+            seen: Default::default(),
+            due: schedule.map(|schedule| Due {
+                schedule,
+                next: AtomicU64::new(0),
+                permits: Semaphore::new(0),
+            }),
+            connections: self.connections.max(1),
+            // With several stores a key read from one may have been written to another.
+            is_unchecked: self.unchecked || setup.targets.len() > 1,
+        }
     }
 }
 

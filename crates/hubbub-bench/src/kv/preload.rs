@@ -13,11 +13,9 @@ use crate::caller::Caller;
 use crate::client::Target;
 
 const CONNECTIONS: usize = 8;
-/// Keys of one request.
 const BATCH: u64 = 500;
 const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Gives every key its first value.
 pub(super) async fn preload(target: &Target, common: &Arc<Common>, bar: &ProgressBar) -> anyhow::Result<()> {
     let next = Arc::new(AtomicU64::new(0));
     let mut loaders = JoinSet::new();

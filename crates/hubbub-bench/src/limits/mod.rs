@@ -59,14 +59,12 @@ struct Limit {
     /// The median of `rounds`.
     per_second: f64,
     rounds: Vec<f64>,
-    /// Of the last round.
     latency: Stats,
 }
 
 /// More messages than are sent before the time is over.
 pub(crate) const ENDLESS: &str = "1000000000";
 
-/// A bare server and the client that drives it.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Bare {
     Echo,
@@ -85,7 +83,6 @@ impl Bare {
         }
     }
 
-    /// Runs the workload against any server that speaks its protocol.
     pub(crate) async fn load(self, server: &Server, time: Duration) -> anyhow::Result<Report> {
         match self {
             Self::Echo => server.load::<ChatArgs>(Some(time), &["--echo", "-n", ENDLESS]).await,
@@ -123,7 +120,6 @@ pub(crate) async fn engine_rate(dir: &Path, time: Duration) -> anyhow::Result<f6
     tokio::task::spawn_blocking(move || engine::rate(&dir, time)).await?
 }
 
-/// The middle of some figures.
 pub(crate) fn median(values: &[f64]) -> f64 {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
@@ -154,8 +150,8 @@ pub(crate) async fn measure(args: &LimitsArgs) -> anyhow::Result<Limits> {
         ("journal, batches of 1,000 × 200 bytes", "messages/s", 200_000, 1_000.0),
     ] {
         let round = async || {
-            let latencies = file.sync_blocks(block_bytes, args.duration / 2)?;
-            Ok((latencies.per_second * factor, latencies.latency))
+            let (per_second, latency) = file.sync_blocks(block_bytes, args.duration / 2)?;
+            Ok((per_second * factor, latency))
         };
         limits.push(limit(name, unit, args.rounds, round).await?);
     }

@@ -33,7 +33,6 @@ impl Database {
     }
 }
 
-/// Makes the store's tables.
 pub(crate) async fn make_tables(url: &str) -> anyhow::Result<()> {
     use hubbub_core::Store as _;
     let random = SeededRandom::new(seed());

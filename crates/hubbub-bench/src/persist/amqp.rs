@@ -119,7 +119,6 @@ pub(crate) async fn depth(channel: &Channel, queue: &str) -> anyhow::Result<u64>
     Ok(queue.message_count().into())
 }
 
-/// A queue of a bare measurement, gone with its connection.
 const BARE: &str = "hubbub.bench.bare";
 
 /// What RabbitMQ does alone, in messages per second: everything published before it is consumed (`drain`), or both at

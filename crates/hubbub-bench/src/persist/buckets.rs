@@ -21,7 +21,6 @@ impl Buckets {
         Self { upto: metrics.lines().filter_map(bucket).collect(), sum: sum.unwrap_or(0.0) }
     }
 
-    /// What was added since `earlier`.
     pub(crate) fn since(&self, earlier: &Self) -> Self {
         let before = |index: usize| earlier.upto.get(index).map_or(0.0, |bucket| bucket.1);
         let upto = self.upto.iter().enumerate();

@@ -34,7 +34,11 @@ use tokio::task::JoinSet;
 use crate::client::Target;
 use crate::engine::Findings as _;
 use crate::ledger::ServerCounts;
+#[cfg(feature = "postgres")]
+use crate::options::arguments;
 use crate::options::{Common, duration};
+#[cfg(feature = "postgres")]
+use crate::spawn::Server;
 use ledger::PublishLedger;
 use outcome::{Outcome, Seen};
 use preset::{Plan, Preset};
@@ -110,7 +114,6 @@ pub(crate) struct PersistArgs {
     pub(crate) drain: bool,
 }
 
-/// Publishes, and waits until everything is stored.
 pub(crate) async fn measure(args: &PersistArgs) -> anyhow::Result<Outcome> {
     let seed = args.common.seed.unwrap_or_else(crate::machine::seed);
     preset::check(args)?;
@@ -122,6 +125,14 @@ pub(crate) async fn measure(args: &PersistArgs) -> anyhow::Result<Outcome> {
     let mut kept_up = run(args, Plan::endurance(args, maximum), seed.wrapping_add(1)).await?;
     kept_up.maximum_per_second = Some(maximum);
     Ok(kept_up)
+}
+
+/// The same at a server that was started for it, with its database looked at.
+#[cfg(feature = "postgres")]
+pub(crate) async fn measure_at(server: &Server, database: &str, own: &[&str]) -> anyhow::Result<Outcome> {
+    let pid = server.pid.to_string();
+    let line = ["--quiet", "--target", &server.url, "--server-pid", &pid, "--database", database];
+    measure(&arguments::<PersistArgs>("persist", &[&line[..], own].concat())?).await
 }
 
 async fn run(args: &PersistArgs, plan: Plan, seed: u64) -> anyhow::Result<Outcome> {

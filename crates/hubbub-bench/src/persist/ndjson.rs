@@ -16,7 +16,6 @@ use super::texts::Texts;
 use crate::client::Target;
 use crate::run::Counts;
 
-/// How long one request may take.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Publishes until the ledger has given out every number, up to `chunk` messages in a request.

@@ -56,7 +56,6 @@ pub(crate) struct Outcome {
     pub(crate) stored_per_second: f64,
     /// From the intended send to the confirm.
     pub(crate) confirm_latency: Stats,
-    /// From publishing to a subscriber.
     pub(crate) arrival_latency: Stats,
     misordered: u64,
     pub(crate) batches: Batches,

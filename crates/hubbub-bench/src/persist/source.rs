@@ -18,7 +18,6 @@ const DATABASE: &str = "select d.xact_commit, d.blks_hit, d.blks_read, d.numback
      from pg_stat_database d, pg_stat_wal w where d.datname = current_database()";
 
 impl Source {
-    /// Adds what there is to know now.
     pub(super) async fn look(&self, raw: &mut Raw) {
         #[cfg(feature = "amqp")]
         if let Some((channel, queues)) = &self.broker {

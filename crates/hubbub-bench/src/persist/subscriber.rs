@@ -14,7 +14,6 @@ use crate::client::follow::{Listener, follow};
 use crate::client::{Cause, Target};
 use crate::record::Dist;
 
-/// What one has heard.
 #[derive(Debug, Default)]
 pub(crate) struct Heard {
     pub(crate) latency: Dist,
@@ -26,7 +25,6 @@ pub(crate) struct Heard {
 }
 
 impl Heard {
-    /// What was wrong with it, for people.
     pub(crate) fn faults(&self) -> Vec<String> {
         let misordered =
             (self.misordered > 0).then(|| format!("{} arrived again or out of order", self.misordered));

@@ -11,7 +11,6 @@ const TEXTS: usize = 20_000;
 const ROOM_USERS: u64 = 50;
 const ROOM_STEP: u64 = 10;
 
-/// The messages of a run.
 #[derive(Debug)]
 pub(crate) struct Texts {
     run: u64,
@@ -33,7 +32,6 @@ impl Texts {
         Self::room_name(self.room_number(index))
     }
 
-    /// Its number, from 0.
     pub(crate) fn room_number(&self, index: u64) -> u64 {
         below(scatter(index) >> 32, self.rooms)
     }

@@ -15,7 +15,6 @@ use crate::caller::get;
 use crate::client::Target;
 use crate::ledger::sum;
 
-/// Time between two looks.
 const EVERY: Duration = Duration::from_secs(1);
 /// What the mean time of the server's batches is called in looks, from the first statement to the commit.
 pub(super) const BATCH_MS: &str = "batch ms";
@@ -24,7 +23,6 @@ pub(super) const BATCH_MS: &str = "batch ms";
 #[derive(Debug, Clone, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Look {
-    /// Seconds since the beginning.
     pub(crate) at_s: f64,
     pub(crate) values: BTreeMap<String, f64>,
 }
@@ -44,11 +42,9 @@ pub(super) struct Raw {
     seconds: BTreeMap<String, BTreeMap<u32, f64>>,
 }
 
-/// Looks again and again until it is told to stop.
 pub(crate) struct Watch {
     task: tokio::task::JoinHandle<Vec<Look>>,
     stop: Arc<tokio::sync::Notify>,
-    /// When the times of looks begin.
     pub(crate) begun: Instant,
 }
 
@@ -128,7 +124,6 @@ const FIGURES: [(&str, &str); 4] = [
 ];
 
 impl Raw {
-    /// Adds what the server's metrics say.
     fn take(&mut self, metrics: &str) {
         let value = |(shown, name): (&str, &str)| Some((shown.to_owned(), sum(metrics, name)? as f64));
         self.counters.extend(COUNTERS.into_iter().filter_map(value));

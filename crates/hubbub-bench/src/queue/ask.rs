@@ -17,7 +17,6 @@ pub(crate) enum Via {
     Line,
 }
 
-/// One question.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Ask<'a> {
     Register(u64),
@@ -33,7 +32,6 @@ pub(super) enum Ask<'a> {
         queue: u64,
         content: &'a [u8],
     },
-    /// The newest message.
     Take {
         queue: u64,
         receiver: u64,
@@ -48,7 +46,6 @@ pub(super) enum Said<'b> {
     Id(u64),
     Numbers(Vec<u64>),
     Content(&'b [u8]),
-    /// There is no message.
     Nothing,
     Refused,
 }

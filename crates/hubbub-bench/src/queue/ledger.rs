@@ -15,7 +15,6 @@ const PART: u64 = 1 << 20;
 /// Parts of the map: four thousand million messages.
 const PARTS: usize = 1 << 12;
 
-/// What was sent and taken.
 pub(crate) struct MessageLedger {
     filler: Filler,
     next: AtomicU64,
@@ -94,7 +93,6 @@ impl MessageLedger {
     }
 }
 
-/// What went into queues and came out of them.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct QueueLedger {

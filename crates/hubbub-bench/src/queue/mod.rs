@@ -27,12 +27,11 @@ use setup::{Bulk, Place};
 
 use crate::client::Target;
 use crate::engine::{Account, Setup, Workload};
-use crate::options::{Common, Patience, duration, seconds};
+use crate::options::{Patience, duration, seconds};
 use crate::phase;
 use crate::run::Run;
 use crate::worker::{Worker, keep_time, work};
 
-/// What the clients are there for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize)]
 #[serde(rename_all = "lowercase")]
 enum Kind {
@@ -47,9 +46,6 @@ enum Kind {
 #[derive(Debug, Clone, Args, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct QueueArgs {
-    #[command(flatten)]
-    #[serde(skip)]
-    pub(crate) common: Common,
     /// What the clients do
     #[arg(value_enum, default_value = "normal")]
     kind: Kind,
@@ -132,10 +128,6 @@ impl Workload for QueueArgs {
     const HAS_ROOMS: bool = false;
     type Stage = Arc<Stage>;
 
-    fn common(&self) -> &Common {
-        &self.common
-    }
-
     async fn prepare(&self, setup: &Setup) -> anyhow::Result<Arc<Stage>> {
         let clients: Arc<[u64]> = (self.first_client..).take(usize::try_from(self.clients)?).collect();
         let ledger = MessageLedger::new(crate::machine::seed(), self.bytes);
@@ -144,13 +136,13 @@ impl Workload for QueueArgs {
         let missing = self.depth.saturating_sub(depth.unwrap_or(0));
         let stage = Arc::new(Stage { args: self.habits(), places, clients, ledger, depth, missing });
         if self.kind != Kind::Populate {
-            bulk(&stage, Bulk::Send, missing).await?;
+            bulk(setup, &stage, Bulk::Send, missing).await?;
         }
         let mut left = self.taken;
         while left > 0 {
             let part = left.min(TAKEN_AT_ONCE);
-            bulk(&stage, Bulk::Send, part).await?;
-            bulk(&stage, Bulk::Take, part).await?;
+            bulk(setup, &stage, Bulk::Send, part).await?;
+            bulk(setup, &stage, Bulk::Take, part).await?;
             left -= part;
         }
         Ok(stage)
@@ -159,7 +151,7 @@ impl Workload for QueueArgs {
     async fn drive(&self, setup: &Setup, stage: &mut Self::Stage) -> anyhow::Result<Arc<Run>> {
         // Over the line protocol the servers are elsewhere.
         let target = &stage.places.first().context("there is no --target")?.dialect.target;
-        let run = Arc::new(Run::of_operations(target, &self.patience, self.common.rows_max, &KINDS));
+        let run = Arc::new(Run::of_operations(target, &self.patience, setup.common.rows_max, &KINDS));
         let mut clients = JoinSet::new();
         for (me, place) in stage.clients.iter().copied().zip(stage.places.iter().cycle()) {
             let client = Client {
@@ -173,7 +165,7 @@ impl Workload for QueueArgs {
             clients.spawn(client.run());
         }
         let timed = keep_time(&run, stage.args.warmup, self.duration);
-        work(&run, clients, self.common.quiet, timed, || {}).await;
+        work(&run, clients, setup.common.quiet, timed, || {}).await;
         Ok(run)
     }
 
@@ -240,9 +232,9 @@ async fn depth(args: &QueueArgs, web: &[Target]) -> Option<u64> {
 const TAKEN_AT_ONCE: u64 = 1_000_000;
 
 /// Sends or takes many messages before the clients begin.
-async fn bulk(stage: &Arc<Stage>, what: Bulk, messages: u64) -> anyhow::Result<()> {
+async fn bulk(setup: &Setup, stage: &Arc<Stage>, what: Bulk, messages: u64) -> anyhow::Result<()> {
     let name = if what == Bulk::Send { "filling" } else { "taking" };
-    let bar = phase::bar(name, messages, stage.args.common.quiet);
+    let bar = phase::bar(name, messages, setup.common.quiet);
     for (place, share) in stage.places.iter().zip(setup::shares(messages, stage.places.len() as u64)) {
         setup::bulk(stage, place, what, share, &bar).await.context(name)?;
     }

@@ -71,7 +71,6 @@ pub(super) async fn register(place: &Place, clients: &[u64]) -> anyhow::Result<(
     join(makers).await
 }
 
-/// What is done to many messages at once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Bulk {
     Send,

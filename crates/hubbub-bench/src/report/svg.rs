@@ -142,7 +142,6 @@ fn x_label(out: &mut String, at: f64, text: &str) {
     let _ = write!(out, "<text x=\"{at:.1}\" y=\"{y:.1}\" text-anchor=\"middle\">{text}</text>");
 }
 
-/// Text for HTML and SVG.
 pub(crate) fn escape(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }

@@ -45,10 +45,8 @@ impl Bench {
     }
 
     async fn persist(&self, server: &Server, database: &Database, own: &[&str]) -> anyhow::Result<Outcome> {
-        let (pid, messages) = (server.pid.to_string(), self.args.persisted.to_string());
-        let line = ["--quiet", "--target", &server.url, "--server-pid", &pid, "--database", &database.url];
-        let line = [&line[..], &["-n", &messages], own].concat();
-        persist::measure(&arguments::<PersistArgs>("persist", &line)?).await
+        let messages = self.args.persisted.to_string();
+        persist::measure_at(server, &database.url, &[&["-n", &messages], own].concat()).await
     }
 
     async fn empty_broker(&self) -> anyhow::Result<()> {

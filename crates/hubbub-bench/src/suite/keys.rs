@@ -81,7 +81,6 @@ impl Bench {
     }
 }
 
-/// Share of all reads since the start that were answered from memory.
 async fn hit_share(server: &Server) -> anyhow::Result<f64> {
     let metrics = get(&Target::parse(&server.url)?, "/metrics").await?;
     let count = |name: &str| sum(&metrics, name).unwrap_or(0) as f64;

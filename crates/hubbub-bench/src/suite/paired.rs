@@ -147,13 +147,11 @@ impl Bench {
     }
 }
 
-/// Whether a single message waits for a delayed sync.
 async fn is_slow(server: &Server) -> anyhow::Result<bool> {
     let own = ["-n", "100", "-c", "1", "--warmup-connections", "0"];
     Ok(server.load::<ChatArgs>(None, &own).await?.latency.min_ms >= 2.0)
 }
 
-/// Looks at a server's memory from time to time.
 pub(super) struct Watched {
     stop: Arc<AtomicBool>,
     watcher: std::thread::JoinHandle<u64>,
@@ -174,7 +172,6 @@ impl Watched {
         Self { stop, watcher }
     }
 
-    /// The most that was seen, in KiB.
     pub(super) fn stop(self) -> u64 {
         self.stop.store(true, Ordering::Relaxed);
         self.watcher.join().unwrap_or(0)

@@ -28,7 +28,6 @@ const USERS: u64 = 100_000;
 
 /// Connections that make rooms and members.
 const MAKERS: usize = 16;
-/// How long one request of them may take.
 const TIMEOUT: Duration = Duration::from_secs(60);
 
 fn question(name: &'static str, path: &'static str) -> Question {

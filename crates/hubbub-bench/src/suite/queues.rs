@@ -11,9 +11,7 @@ use crate::queue::QueueArgs;
 use crate::report::{Report, grouped};
 use crate::spawn::Server;
 
-/// Sends and takes, nothing else.
 const WORK: [&str; 8] = ["--ask", "0", "--refresh", "0", "--send", "1", "--take", "1"];
-/// Takes only.
 const TAKE: [&str; 8] = ["--ask", "0", "--refresh", "0", "--send", "0", "--take", "1"];
 const MANY: &str = "2000";
 

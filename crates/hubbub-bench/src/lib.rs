@@ -21,7 +21,6 @@ mod client;
 mod engine;
 mod fanout;
 mod feed;
-mod history;
 mod http;
 mod job;
 mod kv;

@@ -3,7 +3,6 @@
 
 mod fanout;
 mod http;
-mod kv;
 mod line;
 #[cfg(feature = "postgres")]
 pub(crate) mod upsert;
@@ -71,7 +70,7 @@ pub(crate) async fn accept(kind: Kind, listener: TcpListener) -> anyhow::Result<
             Kind::WsAck => drop(tokio::spawn(ws::serve(stream, ws::Reply::Ack))),
             Kind::Http => drop(tokio::spawn(serve_http(stream, http::answer))),
             Kind::Line => drop(tokio::spawn(line::serve(stream))),
-            Kind::Kv => drop(tokio::spawn(serve_http(stream, kv::answer))),
+            Kind::Kv => drop(tokio::spawn(serve_http(stream, http::answer_kv))),
             #[cfg(feature = "postgres")]
             Kind::Upsert => drop(upserts.clone().map(|upserts| {
                 let answer = move |request| upsert::answer(request, Arc::clone(&upserts));

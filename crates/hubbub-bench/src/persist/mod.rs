@@ -14,7 +14,6 @@ mod ndjson;
 pub(crate) mod outcome;
 mod preset;
 mod show;
-mod source;
 mod subscriber;
 pub(crate) mod texts;
 mod time_series;
@@ -42,11 +41,10 @@ use crate::spawn::Server;
 use ledger::PublishLedger;
 use outcome::{Outcome, Seen};
 use preset::{Plan, Preset};
-pub(crate) use source::Source;
 use subscriber::Heard;
 use texts::Texts;
 use time_series::Span;
-use watch::Watch;
+use watch::{Source, Watch};
 
 #[derive(Debug, Clone, Args, Serialize)]
 pub(crate) struct PersistArgs {

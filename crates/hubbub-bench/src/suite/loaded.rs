@@ -1,18 +1,19 @@
-//! Rows about a server that holds millions of messages: memory, disk, history, restart.
+//! Rows about a server that holds millions of messages: memory, disk, history, backups, restart.
 
+use std::ffi::OsStr;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::Context;
+use tokio::process::Command;
 
 use super::paired::Watched;
 use super::{Bench, Fresh, Row, noise_note};
-use crate::asks::{Question, Times, ask};
+use crate::asks::{Question, Times, about_history, ask};
 use crate::caller::get;
 use crate::chat::ChatArgs;
 use crate::client::Target;
-use crate::history;
 use crate::http::HttpArgs;
 use crate::record::Dist;
 use crate::report::{Report, grouped};
@@ -34,7 +35,7 @@ impl Bench {
         let mut rows = vec![disk_row(data.path(), &target, stored).await?];
 
         let memory = Watched::start(&server);
-        let asked = history::questions(&target, ROOMS).await?;
+        let asked = about_history(&target, ROOMS).await?;
         let (times, report) = self.read_and_write(&target, &server, asked).await?;
         let reading_mib = memory.stop() as f64 / 1024.0;
         rows.push(asked_row("history", &[5.0], &times, &report));
@@ -74,6 +75,39 @@ impl Bench {
     /// 10,000 messages each second for some time.
     pub(super) async fn write(&self, server: &Server, time: Duration) -> anyhow::Result<Report> {
         server.load::<HttpArgs>(Some(time), &["--rate", "10000", "--text-bytes", "120"]).await
+    }
+
+    /// Latency of sends with and without a backup, then restoring it and verifying what came of it.
+    pub(super) async fn backup(&self, server: &Server, stored: u64) -> anyhow::Result<Vec<Row>> {
+        let backups = tempfile::Builder::new().prefix("backup-").tempdir_in(self.dir.path())?;
+        let restored = self.dir.path().join("restored");
+        let without = self.write(server, self.args.time).await?;
+        let url = OsStr::new("--server");
+        let backing = async {
+            // Not at once, so that the load is under way.
+            tokio::time::sleep(Duration::from_millis(500)).await;
+            let begun = Instant::now();
+            self.run(&["backup".as_ref(), backups.path().as_os_str(), url, server.url.as_ref()]).await?;
+            anyhow::Ok(begun.elapsed())
+        };
+        let time = self.args.time.max(Duration::from_secs(8));
+        let (took, with) = tokio::try_join!(backing, self.write(server, time))?;
+        let begun = Instant::now();
+        let to = OsStr::new("--to");
+        self.run(&["restore".as_ref(), backups.path().as_os_str(), to, restored.as_os_str()]).await?;
+        let restore = begun.elapsed();
+        self.run(&["verify".as_ref(), restored.as_os_str()]).await?;
+        let verify = begun.elapsed() - restore;
+        std::fs::remove_dir_all(&restored)?;
+        Ok(vec![sends_row(stored, took, &without, &with), back_row(stored, restore, verify)])
+    }
+
+    async fn run(&self, arguments: &[&OsStr]) -> anyhow::Result<()> {
+        let output = Command::new(&self.program).args(arguments).output().await;
+        let output = output.context("cannot start the program")?;
+        let error = String::from_utf8_lossy(&output.stderr);
+        anyhow::ensure!(output.status.success(), "{arguments:?} failed: {error}");
+        Ok(())
     }
 }
 
@@ -124,4 +158,20 @@ fn bytes_used(dir: &Path) -> std::io::Result<u64> {
         sum += if meta.is_dir() { bytes_used(&entry.path())? } else { meta.blocks() * 512 };
     }
     Ok(sum)
+}
+
+fn sends_row(stored: u64, took: Duration, without: &Report, with: &Report) -> Row {
+    let (with_ms, without_ms) = (with.latency.p99_ms, without.latency.p99_ms);
+    let ratio = with_ms / without_ms.max(0.001);
+    let (stored, rate) = (grouped(stored as f64), grouped(with.per_second));
+    let what = format!("p99 of sends during a backup of {stored} messages, {rate} messages/s");
+    Row::new(what, format!("{with_ms:.2} ms"), "≤ 2 × without", ratio <= 2.0)
+        .against(format!("{without_ms:.2} ms without"), format!("{ratio:.2} ×"))
+        .noting(format!("the backup took {:.1} s; {}", took.as_secs_f64(), noise_note(with.noise())))
+}
+
+fn back_row(stored: u64, restore: Duration, verify: Duration) -> Row {
+    let [restore, verify] = [restore, verify].map(|time| time.as_secs_f64());
+    let what = format!("restore and verify {} messages", grouped(stored as f64));
+    Row::new(what, format!("{restore:.1} s + {verify:.1} s"), "≤ 30 s", restore + verify <= 30.0)
 }

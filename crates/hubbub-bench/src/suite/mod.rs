@@ -1,12 +1,10 @@
 //! The whole table of speed and memory, on this machine: each row alternates the bare limit and the real server in
 //! the same run, and the medians count.
 
-mod broadcast;
 #[cfg(all(feature = "postgres", feature = "amqp"))]
 mod databases;
 mod keys;
 mod loaded;
-mod operating;
 mod paired;
 mod people;
 mod queues;

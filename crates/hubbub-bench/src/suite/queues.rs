@@ -1,11 +1,17 @@
-//! Rows about queues, over the line protocol.
+//! Rows about queues, over the line protocol, and about messages to everybody: what they cost those who have nothing to do
+//! with them.
 
 use std::net::TcpListener;
 use std::time::Duration;
 
+use tokio::task::JoinHandle;
+
 use super::paired::Pair;
-use super::{Bench, Fresh, Row};
+use super::people::make;
+use super::{Bench, Fresh, Row, rounds};
 use crate::bare::Kind;
+use crate::client::Target;
+use crate::limits::median;
 use crate::machine::rss_anon_kib;
 use crate::queue::QueueArgs;
 use crate::report::{Report, grouped};
@@ -15,21 +21,34 @@ const WORK: [&str; 8] = ["--ask", "0", "--refresh", "0", "--send", "1", "--take"
 const TAKE: [&str; 8] = ["--ask", "0", "--refresh", "0", "--send", "0", "--take", "1"];
 const MANY: &str = "2000";
 
+/// Clients that each message is for.
+const RECEIVERS: u32 = 200_000;
+const RECEIVERS_QUICK: u32 = 20_000;
+
+/// Others, who send and take at a steady rate.
+const OTHERS: [&str; 12] =
+    ["--ask", "0", "--refresh", "0", "--send", "1", "--take", "1", "--clients", "20", "--think", "5ms"];
+
+const BETWEEN: Duration = Duration::from_secs(1);
+
+/// Gone after two seconds, so that messages to be cleared away are part of it, and memory does not grow.
+const MESSAGE: &str = r#"{"sender":"announcer","message":"to all","audience":"all","ttlMs":2000}"#;
+
 /// A server that speaks the line protocol, and where.
-pub(super) struct Speaking {
-    pub(super) fresh: Fresh,
-    pub(super) line: String,
+struct Speaking {
+    fresh: Fresh,
+    line: String,
 }
 
 impl Bench {
-    pub(super) async fn speaking(&self) -> anyhow::Result<Speaking> {
+    async fn speaking(&self) -> anyhow::Result<Speaking> {
         // Nobody else takes the port in the moment between.
         let line = TcpListener::bind("127.0.0.1:0")?.local_addr()?.to_string();
         let fresh = self.fresh(&[("HUBBUB_LINE", &line)]).await?;
         Ok(Speaking { fresh, line })
     }
 
-    pub(super) async fn queue(&self, server: &Server, line: &str, own: &[&str]) -> anyhow::Result<Report> {
+    async fn queue(&self, server: &Server, line: &str, own: &[&str]) -> anyhow::Result<Report> {
         self.load::<QueueArgs>(server, &[&["--via", "line", "--line", line], own].concat()).await
     }
 
@@ -91,4 +110,46 @@ impl Bench {
         let what = format!("get with {waiting} waiting and {taken} taken before");
         Ok(pair.row(&what, "gets/s", 0.80, "≥ 80 % of a new queue"))
     }
+
+    /// The 99th percentile of sends and takes of others, without and with a message to 200,000 clients each second.
+    pub(super) async fn broadcast(&self) -> anyhow::Result<Row> {
+        let receivers = if self.args.quick { RECEIVERS_QUICK } else { RECEIVERS };
+        let Speaking { fresh: Fresh { server, _data }, line } = self.speaking().await?;
+        let target = Target::parse(&server.url)?;
+        make(&target, vec![("PUT", "/v1/queues/news".to_owned(), "{}")]).await?;
+        let clients = (1..=receivers).map(|client| ("PUT", format!("/v1/clients/receiver{client}"), ""));
+        make(&target, clients.collect()).await?;
+        let (mut quiet, mut busy) = (Vec::new(), Vec::new());
+        for _ in 0..self.args.rounds {
+            quiet.push(self.queue(&server, &line, &OTHERS).await?.latency.p99_ms);
+            let sending = announce(&target);
+            let measured = self.queue(&server, &line, &OTHERS).await;
+            anyhow::ensure!(!sending.is_finished(), "a message to everybody was not accepted");
+            sending.abort();
+            busy.push(measured?.latency.p99_ms);
+        }
+        server.kill().await?;
+        let (without, with) = (median(&quiet), median(&busy));
+        let ratio = with / without.max(0.001);
+        let ms = |all: &[f64]| rounds(all, |ms| format!("{ms:.2}"));
+        let what = format!("p99 of send and get beside a message to {receivers} clients each second");
+        let met = with <= 5.0 || ratio <= 2.0;
+        let row = Row::new(what, format!("{with:.2} ms"), "≤ 5 ms, or 2 × without", met);
+        Ok(row.against(format!("{without:.2} ms without"), format!("{ratio:.1} ×")).noting(format!(
+            "rounds {} against {}",
+            ms(&busy),
+            ms(&quiet)
+        )))
+    }
+}
+
+/// Sends messages to everybody until aborted, or until one is not accepted.
+fn announce(target: &Target) -> JoinHandle<()> {
+    let target = target.clone();
+    tokio::spawn(async move {
+        let post = || vec![("POST", "/v1/queues/news/messages".to_owned(), MESSAGE)];
+        while make(&target, post()).await.is_ok() {
+            tokio::time::sleep(BETWEEN).await;
+        }
+    })
 }

@@ -15,6 +15,7 @@ use tokio::time::{Instant, MissedTickBehavior, interval_at};
 
 use crate::caller::{Caller, get};
 use crate::client::Target;
+use crate::phase::join;
 use crate::record::Dist;
 
 /// Connections that ask, each at its share of the rate.
@@ -57,9 +58,7 @@ pub(crate) async fn ask(
         };
         askers.spawn(asker.run(begun + every * who / CONNECTIONS, every, begun + time));
     }
-    while let Some(ended) = askers.join_next().await {
-        ended.context("who asks ended early")??;
-    }
+    join(askers).await?;
     Ok(std::mem::take(&mut *times.lock()))
 }
 

@@ -14,7 +14,7 @@ use crate::engine::{Account, Setup, Workload};
 use crate::feed::Supplier;
 use crate::job::Shape;
 use crate::options::{Sending, Traffic, duration, seconds};
-use crate::phase::{self, Progress};
+use crate::phase;
 use crate::run::Run;
 
 #[derive(Debug, Clone, Args, Serialize)]
@@ -90,8 +90,8 @@ impl ChatArgs {
         let random = SeededRandom::new(setup.seed ^ start);
         let (maker, shape, makes_for) = (Arc::clone(&supplier), run.shape.clone(), rooms_of.clone());
         let make = move || _ = maker.generate(&shape, &random, start, end - start, &makes_for);
-        let progress = Progress { name, messages: end - start, quiet: setup.common.quiet };
-        phase::send::<Chat>(&run, &supplier, &rooms_of, setup.seed, progress, time, make).await;
+        let bar = phase::bar(name, end - start, setup.common.quiet);
+        phase::send::<Chat>(&run, &supplier, &rooms_of, setup.seed, &bar, time, make).await;
         run
     }
 }

@@ -18,7 +18,7 @@ use crate::feed::{Feed, Supplier};
 use crate::job::Shape;
 use crate::listener::Audience;
 use crate::options::{Rules, arguments, duration, seconds};
-use crate::phase::{self, Progress};
+use crate::phase;
 use crate::run::Run;
 
 #[derive(Debug, Clone, Args, Serialize)]
@@ -78,9 +78,9 @@ impl Workload for FanoutArgs {
         let (maker_run, audience) = (Arc::clone(&run), Arc::clone(&stage.audience));
         let (window, time, random) = (self.window.max(1), self.duration, SeededRandom::new(setup.seed));
         let make = move || make(&maker_run, &feed, &audience, window, time, &random);
-        let progress = Progress { name: "sending", messages: 0, quiet: setup.common.quiet };
+        let bar = phase::bar("sending", 0, setup.common.quiet);
         let senders = vec![1; self.senders];
-        phase::send::<Chat>(&run, &supplier, &senders, setup.seed, progress, None, make).await;
+        phase::send::<Chat>(&run, &supplier, &senders, setup.seed, &bar, None, make).await;
         Ok(run)
     }
 

@@ -16,7 +16,7 @@ use crate::feed::Supplier;
 use crate::listener::Audience;
 use crate::options::{Sending, Traffic, duration, seconds};
 use crate::pace::{Rate, Schedule, feed_paced, supply};
-use crate::phase::{self, Progress};
+use crate::phase;
 use crate::run::Run;
 
 #[derive(Debug, Clone, Args, Serialize)]
@@ -75,7 +75,7 @@ impl Workload for HttpArgs {
         let supplier = Supplier::new(1, if self.closed { self.sending.queue } else { usize::MAX });
         let schedule = self.rate.map(|rate| Schedule::new(rate, self.duration, run.now_us()));
         let messages = schedule.map_or(0, |schedule| schedule.messages());
-        let progress = Progress { name: "sending", messages, quiet: setup.common.quiet };
+        let bar = phase::bar("sending", messages, setup.common.quiet);
         let feed = Arc::clone(supplier.feed(1).context("there is no queue")?);
         let (maker_run, random) = (Arc::clone(&run), SeededRandom::new(setup.seed));
         let (duration, rooms) = (self.duration, self.traffic.rooms);
@@ -87,7 +87,7 @@ impl Workload for HttpArgs {
         let connections = vec![1; self.sending.connections];
         let time = Some(self.duration + DRAIN);
         stage.dropped =
-            phase::send::<Post>(&run, &supplier, &connections, setup.seed, progress, time, make).await;
+            phase::send::<Post>(&run, &supplier, &connections, setup.seed, &bar, time, make).await;
         Ok(run)
     }
 

@@ -9,7 +9,7 @@ use tokio::task::JoinSet;
 
 use crate::caller::Caller;
 use crate::client::{Cause, Target};
-use crate::phase::{self, Progress};
+use crate::phase;
 use crate::record::{Ending, Sample};
 use crate::run::{Counts, Run};
 
@@ -107,8 +107,8 @@ pub(crate) async fn work(
     timed: impl Future<Output = ()>,
     abandon: impl Fn(),
 ) {
-    let progress = Progress { name: "operations", messages: 0, quiet };
-    let ended = phase::finish(run, &mut clients, progress, || {
+    let bar = phase::bar("operations", 0, quiet);
+    let ended = phase::finish(run, &mut clients, &bar, || {
         run.end();
         abandon();
     });

@@ -66,8 +66,7 @@ pub(crate) async fn accept(kind: Kind, listener: TcpListener) -> anyhow::Result<
         stream.set_nodelay(true)?;
         // A connection that breaks is the client's to notice.
         match kind {
-            Kind::WsEcho => drop(tokio::spawn(ws::serve(stream, ws::Reply::Echo))),
-            Kind::WsAck => drop(tokio::spawn(ws::serve(stream, ws::Reply::Ack))),
+            Kind::WsEcho | Kind::WsAck => drop(tokio::spawn(ws::serve(stream, kind == Kind::WsEcho))),
             Kind::Http => drop(tokio::spawn(serve_http(stream, http::answer))),
             Kind::Line => drop(tokio::spawn(line::serve(stream))),
             Kind::Kv => drop(tokio::spawn(serve_http(stream, http::answer_kv))),

@@ -8,33 +8,27 @@ use hubbub_ws::{Event, Reader, Role, write};
 use serde::Deserialize;
 use tokio::net::TcpStream;
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Reply {
-    Echo,
-    Ack,
-}
-
 pub(super) const MESSAGE_BYTES_MAX: usize = 1024 * 1024;
 
-pub(super) async fn serve(stream: TcpStream, reply: Reply) -> anyhow::Result<()> {
+pub(super) async fn serve(stream: TcpStream, is_echo: bool) -> anyhow::Result<()> {
     let (wire, _) = super::upgrade(stream).await?;
     let (mut reader, mut seq) = (Reader::new(Role::Server, MESSAGE_BYTES_MAX), 0);
-    super::converse(wire, |bytes, out| answer(&mut reader, bytes, reply, &mut seq, out)).await
+    super::converse(wire, |bytes, out| answer(&mut reader, bytes, is_echo, &mut seq, out)).await
 }
 
 fn answer(
     reader: &mut Reader,
     bytes: &mut [u8],
-    reply: Reply,
+    is_echo: bool,
     seq: &mut u64,
     out: &mut Vec<u8>,
 ) -> io::Result<()> {
     let mut acks = Acks::default();
     let mut frames = reader.feed(bytes);
     while let Some(event) = frames.next().map_err(io::Error::other)? {
-        match (event, reply) {
-            (Event::Text(text), Reply::Echo) => write::write_text(out, text.as_bytes()),
-            (Event::Text(text), Reply::Ack) => {
+        match (event, is_echo) {
+            (Event::Text(text), true) => write::write_text(out, text.as_bytes()),
+            (Event::Text(text), false) => {
                 *seq += 1;
                 acks.write(text, *seq, out)?;
             }

@@ -4,13 +4,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use anyhow::{Context, ensure};
+use anyhow::ensure;
 use indicatif::ProgressBar;
 use tokio::task::JoinSet;
 
 use super::client::Common;
 use crate::caller::Caller;
 use crate::client::Target;
+use crate::phase::join;
 
 const CONNECTIONS: usize = 8;
 const BATCH: u64 = 500;
@@ -41,10 +42,7 @@ pub(super) async fn preload(target: &Target, common: &Arc<Common>, bar: &Progres
             }
         });
     }
-    while let Some(ended) = loaders.join_next().await {
-        ended.context("a connection ended early")??;
-    }
-    Ok(())
+    join(loaders).await
 }
 
 /// Keys and values hold nothing that JSON would escape.

@@ -12,6 +12,7 @@ use tokio::task::JoinSet;
 use super::postgres::{Database, Upserts, connect};
 use crate::machine::{SystemClock, seed};
 use crate::persist::texts::Texts;
+use crate::phase::join;
 
 type Param<'a> = &'a (dyn tokio_postgres::types::ToSql + Sync);
 
@@ -58,9 +59,7 @@ pub(crate) async fn rows_rate(server: &str, texts: &Arc<Texts>, time: Duration) 
         let (url, texts, rows) = (database.url.clone(), texts.clone(), rows.clone());
         tasks.spawn(async move { fill(&url, &texts, lane, begun, time, &rows).await });
     }
-    while let Some(done) = tasks.join_next().await {
-        done??;
-    }
+    join(tasks).await?;
     let rate = rows.load(Ordering::Relaxed) as f64 / begun.elapsed().as_secs_f64();
     database.drop().await?;
     Ok(rate)
@@ -160,9 +159,7 @@ pub(crate) async fn puts_rate(
             anyhow::Ok(())
         });
     }
-    while let Some(done) = tasks.join_next().await {
-        done??;
-    }
+    join(tasks).await?;
     let rate = puts.load(Ordering::Relaxed) as f64 / begun.elapsed().as_secs_f64();
     database.drop().await?;
     Ok(rate)

@@ -13,6 +13,7 @@ use lapin::{BasicProperties, Channel, Confirmation, Connection, ConnectionProper
 
 use super::ledger::PublishLedger;
 use super::texts::Texts;
+use crate::phase::join;
 use crate::run::Counts;
 
 /// How long the broker may take for anything.
@@ -150,9 +151,7 @@ pub(crate) async fn bare(
         for _ in 0..publishers.max(1) {
             tasks.spawn(publish(url.to_owned(), exchange.to_owned(), window, ledger.clone(), texts.clone()));
         }
-        while let Some(done) = tasks.join_next().await {
-            done??;
-        }
+        join(tasks).await?;
         Ok(())
     };
     if is_drain {

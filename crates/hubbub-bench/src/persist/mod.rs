@@ -37,6 +37,7 @@ use crate::ledger::ServerCounts;
 use crate::options::arguments;
 use crate::options::{Common, duration};
 #[cfg(feature = "postgres")]
+use crate::phase::join;
 use crate::spawn::Server;
 use ledger::PublishLedger;
 use outcome::{Outcome, Seen};
@@ -206,7 +207,7 @@ async fn publish(
     before: u64,
     messages: u64,
     ledger: &PublishLedger,
-    mut publishers: JoinSet<anyhow::Result<()>>,
+    publishers: JoinSet<anyhow::Result<()>>,
 ) -> anyhow::Result<(Instant, u64, Instant)> {
     let (set_published, is_published) = signal::channel(false);
     let stored = async {
@@ -216,9 +217,7 @@ async fn publish(
         wait_stored(args, target, before, messages, ledger, is_published).await
     };
     let publishing = async {
-        while let Some(done) = publishers.join_next().await {
-            done??;
-        }
+        join(publishers).await?;
         set_published.send_replace(true);
         anyhow::Ok(Instant::now())
     };

@@ -14,6 +14,7 @@ use super::Stage;
 use super::ask::{Ask, Dialect, Said};
 use crate::caller::{Caller, get};
 use crate::client::Target;
+use crate::phase::join;
 
 /// Connections that fill queues, and register clients. No divisor of a round number of clients or queues, so that each
 /// comes to all of them.
@@ -212,11 +213,4 @@ async fn ask<R>(
 ) -> anyhow::Result<R> {
     let said = dialect.call(caller, ask, hear).await;
     said.map_err(|cause| anyhow::anyhow!("no answer to {ask:?}: {cause:?}"))
-}
-
-async fn join(mut tasks: JoinSet<anyhow::Result<()>>) -> anyhow::Result<()> {
-    while let Some(ended) = tasks.join_next().await {
-        ended.context("a task ended early")??;
-    }
-    Ok(())
 }

@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use anyhow::Context;
 use hubbub_core::clock::{RandomSource, SeededRandom};
 use tokio::task::JoinSet;
 
@@ -14,6 +13,7 @@ use crate::caller::{Caller, get};
 use crate::chat::ChatArgs;
 use crate::client::Target;
 use crate::limits::{Bare, ENDLESS};
+use crate::phase::join;
 use crate::spawn::Server;
 
 /// Rooms of the one user whose unread counts are asked for.
@@ -113,10 +113,7 @@ pub(super) async fn make(target: &Target, requests: Vec<Request>) -> anyhow::Res
     for part in requests.chunks(requests.len().div_ceil(MAKERS).max(1)) {
         makers.spawn(make_each(target.clone(), part.to_vec()));
     }
-    while let Some(ended) = makers.join_next().await {
-        ended.context("a maker ended early")??;
-    }
-    Ok(())
+    join(makers).await
 }
 
 async fn make_each(target: Target, requests: Vec<Request>) -> anyhow::Result<()> {

@@ -36,8 +36,8 @@ use crate::ledger::ServerCounts;
 #[cfg(feature = "postgres")]
 use crate::options::arguments;
 use crate::options::{Common, duration};
-#[cfg(feature = "postgres")]
 use crate::phase::join;
+#[cfg(feature = "postgres")]
 use crate::spawn::Server;
 use ledger::PublishLedger;
 use outcome::{Outcome, Seen};

@@ -94,14 +94,14 @@ impl Bench {
                 .add_rate(amqp::bare(url, &texts, self.args.persisted, PUBLISHERS, WINDOW, is_drain).await?);
             self.empty_broker().await?;
             let (Fresh { server, _data }, database) = self.on_postgres(Some(url)).await?;
-            let (server, own) = if is_drain {
+            let (Fresh { server, _data }, own) = if is_drain {
                 server.kill().await?;
                 let fill = ["--fill", "--log", url, "-n", &self.args.persisted.to_string()];
                 persist::measure(&arguments::<PersistArgs>("persist", &fill)?).await?;
                 let env = [("HUBBUB_STORE", database.url.as_str()), ("HUBBUB_LOG", url)];
-                (self.start(_data.path(), &env).await?, &["--drain", "--log", url][..])
+                (self.fresh(&env).await?, &["--drain", "--log", url][..])
             } else {
-                (server, &["--log", url, "--listen", "0"][..])
+                (Fresh { server, _data }, &["--log", url, "--listen", "0"][..])
             };
             let outcome = self.persist(&server, &database, own).await?;
             server.kill().await?;

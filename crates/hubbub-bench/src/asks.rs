@@ -1,32 +1,33 @@
-//! Asking a server over HTTP at a fixed rate, several kinds of questions in turn by chance.
+//! Asking a server over HTTP at a fixed rate, several kinds of questions in turn by chance; and questions about history:
+//! the last messages of a room, a page by number, a page by time.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
+use hubbub_core::Timestamp;
 use hubbub_core::clock::{RandomSource, SeededRandom};
 use hubbub_core::invariant::saturate;
 use parking_lot::Mutex;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use serde_json::Value;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, MissedTickBehavior, interval_at};
 
+use crate::caller::{Caller, get};
 use crate::client::Target;
-use crate::client::post::split_response;
+use crate::phase::join;
 use crate::record::Dist;
-use crate::wire::Wire;
 
 /// Connections that ask, each at its share of the rate.
 const CONNECTIONS: u32 = 8;
+const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// One kind of question.
 pub(crate) struct Question {
     pub(crate) name: &'static str,
     /// Draws the path of one, with its query.
     pub(crate) path: Box<dyn Fn(&SeededRandom) -> String + Send + Sync>,
 }
 
-/// How long the answers took.
 #[derive(Debug, Default)]
 pub(crate) struct Times {
     /// Of each kind, counted from when the question was due.
@@ -35,7 +36,6 @@ pub(crate) struct Times {
     pub(crate) failed: u64,
 }
 
-/// Asks for some time.
 pub(crate) async fn ask(
     target: &Target,
     questions: Vec<Question>,
@@ -58,9 +58,7 @@ pub(crate) async fn ask(
         };
         askers.spawn(asker.run(begun + every * who / CONNECTIONS, every, begun + time));
     }
-    while let Some(ended) = askers.join_next().await {
-        ended.context("who asks ended early")??;
-    }
+    join(askers).await?;
     Ok(std::mem::take(&mut *times.lock()))
 }
 
@@ -74,10 +72,9 @@ struct Asker {
 impl Asker {
     /// One question every `every`; each counts from when it was due.
     async fn run(self, first: Instant, every: Duration, end: Instant) -> anyhow::Result<()> {
-        let mut wire = self.target.open().await?;
+        let mut caller = Caller::open(&self.target, TIMEOUT).await?;
         let mut tick = interval_at(first, every);
         tick.set_missed_tick_behavior(MissedTickBehavior::Burst);
-        let mut answer = Vec::new();
         loop {
             let due = tick.tick().await;
             if due >= end {
@@ -86,7 +83,9 @@ impl Asker {
             let kind = (self.random.next_u64() % self.questions.len().max(1) as u64) as usize;
             let Some(question) = self.questions.get(kind) else { return Ok(()) };
             let path = (question.path)(&self.random);
-            let status = self.exchange(&mut wire, &path, &mut answer).await?;
+            let status = caller.request("GET", &path, b"", |response| response.status).await;
+            let status = status
+                .map_err(|cause| anyhow::anyhow!("no answer to {}: {}", question.name, cause.name()))?;
             let us = saturate(due.elapsed().as_micros());
             let mut times = self.times.lock();
             match times.kinds.get_mut(kind) {
@@ -95,20 +94,57 @@ impl Asker {
             }
         }
     }
+}
 
-    async fn exchange(&self, wire: &mut Wire, path: &str, answer: &mut Vec<u8>) -> anyhow::Result<u16> {
-        let Target { prefix, host, .. } = &self.target;
-        let request = format!("GET {prefix}{path} HTTP/1.1\r\nHost: {host}\r\n\r\n");
-        wire.stream().write_all(request.as_bytes()).await?;
-        answer.clear();
-        loop {
-            anyhow::ensure!(wire.stream().read_buf(answer).await? > 0, "the server closed the connection");
-            // A page of 250 KB comes in a few reads, and its header is short.
-            match split_response(answer) {
-                Ok(Some((response, _))) => return Ok(response.status),
-                Ok(None) => {}
-                Err(_) => anyhow::bail!("the answer is no HTTP"),
-            }
-        }
+#[derive(Debug, Clone)]
+struct Extent {
+    room: u16,
+    head: u64,
+    oldest: Timestamp,
+    newest: Timestamp,
+}
+
+/// Questions for random pages of rooms `1..=rooms`.
+pub(crate) async fn about_history(target: &Target, rooms: u16) -> anyhow::Result<Vec<Question>> {
+    let mut extents = Vec::new();
+    for room in 1..=rooms {
+        extents.push(extent(target, room).await?);
     }
+    let kind = |name, query: fn(&Extent, &SeededRandom) -> String| {
+        let extents = extents.clone();
+        let path = move |random: &SeededRandom| {
+            let index = below(random, extents.len() as u64) as usize;
+            extents.get(index).map_or_else(String::new, |extent| {
+                format!("/v1/rooms/{}/messages?{}", extent.room, query(extent, random))
+            })
+        };
+        Question { name, path: Box::new(path) }
+    };
+    Ok(vec![
+        kind("last 50", |_, _| "limit=50".to_owned()),
+        kind("1,000 by seq", |extent, random| format!("after={}&limit=1000", below(random, extent.head))),
+        kind("1,000 by time", |extent, random| {
+            let span = extent.newest.as_micros().abs_diff(extent.oldest.as_micros());
+            let from = extent.oldest.as_micros().saturating_add_unsigned(below(random, span));
+            format!("from={}&limit=1000", Timestamp::from_micros(from))
+        }),
+    ])
+}
+
+fn below(random: &SeededRandom, end: u64) -> u64 {
+    random.next_u64() % end.max(1)
+}
+
+async fn extent(target: &Target, room: u16) -> anyhow::Result<Extent> {
+    let last_of = async |query: &str| -> anyhow::Result<(u64, Timestamp)> {
+        let body = get(target, &format!("/v1/rooms/{room}/messages?{query}")).await?;
+        let page: Value = serde_json::from_str(&body).context("the history is no list of messages")?;
+        let entry = page.get("messages").and_then(|messages| messages.as_array()?.last());
+        let entry = entry.with_context(|| format!("room {room} is empty"))?;
+        let received_at = entry.get("receivedAt").and_then(|at| Timestamp::parse(at.as_str()?));
+        let seq = entry.get("seq").and_then(Value::as_u64);
+        seq.zip(received_at).context("a message of the history has no seq, or no time")
+    };
+    let ((_, oldest), (head, newest)) = (last_of("after=0&limit=1").await?, last_of("limit=1").await?);
+    Ok(Extent { room, head, oldest, newest })
 }

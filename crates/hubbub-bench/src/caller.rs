@@ -1,18 +1,27 @@
-//! One connection that asks one thing at a time, for workloads whose next step follows from the answer to the last.
+//! One connection that asks one thing at a time, for workloads whose next step follows from the answer to the last, and
+//! for whatever else is asked of a server.
 
 use std::future::poll_fn;
 use std::pin::Pin;
-use std::task::Poll;
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
+use anyhow::ensure;
 use tokio::time::{Instant, Sleep, sleep};
 
+use crate::client::post::{Response, split_response};
 use crate::client::{Cause, Target};
 use crate::wire::Wire;
+
+/// More than this is no answer to anything that is asked.
+const ANSWER_BYTES_MAX: usize = 32 * 1024 * 1024;
+/// How long the answer to [`get`] may take.
+const GET_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A connection. What it is to say is appended to [`Caller::out`], then [`Caller::answer`] waits for what comes back.
 pub(crate) struct Caller {
     wire: Wire,
+    target: Target,
     /// The beginning of an answer.
     held: Vec<u8>,
     timer: Pin<Box<Sleep>>,
@@ -22,11 +31,15 @@ pub(crate) struct Caller {
 impl Caller {
     /// Connects; each answer may then take `timeout`.
     pub(crate) async fn connect(target: &Target, timeout: Duration) -> Result<Self, Cause> {
-        let wire = target.connect().await?;
-        Ok(Self { wire, held: Vec::new(), timer: Box::pin(sleep(timeout)), timeout })
+        Self::open(target, timeout).await.map_err(|_| Cause::Connect)
     }
 
-    /// What is sent next.
+    /// The same for who cannot go on without it: says why it could not be opened.
+    pub(crate) async fn open(target: &Target, timeout: Duration) -> anyhow::Result<Self> {
+        let (wire, timer) = (target.open().await?, Box::pin(sleep(timeout)));
+        Ok(Self { wire, target: target.clone(), held: Vec::new(), timer, timeout })
+    }
+
     pub(crate) fn out(&mut self) -> &mut Vec<u8> {
         &mut self.wire.out
     }
@@ -37,49 +50,94 @@ impl Caller {
         &mut self,
         mut read: impl FnMut(&[u8]) -> Result<Option<(R, usize)>, Cause>,
     ) -> Result<R, Cause> {
-        let Self { wire, held, timer, timeout } = self;
         let asked = Instant::now();
         poll_fn(|cx| {
-            while wire.poll_flush(cx)?.is_ready() {
-                let part = wire.poll_read(cx, |bytes, _| {
-                    let whole = if held.is_empty() {
-                        &*bytes
-                    } else {
-                        held.extend_from_slice(bytes);
-                        held.as_slice()
-                    };
-                    match read(whole)? {
-                        Some((answer, used)) if used == whole.len() => {
-                            held.clear();
-                            Ok(Some(answer))
-                        }
-                        Some(_) => Err(Cause::Protocol),
-                        None => {
-                            if held.is_empty() {
-                                held.extend_from_slice(bytes);
-                            }
-                            Ok(None)
-                        }
-                    }
-                });
-                match part {
-                    Poll::Ready(Ok(Ok(None))) => {}
-                    Poll::Ready(Ok(Ok(Some(answer)))) => return Poll::Ready(Ok(answer)),
-                    Poll::Ready(Ok(Err(cause))) => return Poll::Ready(Err(cause)),
-                    Poll::Ready(Err(error)) => return Poll::Ready(Err(error.into())),
-                    Poll::Pending => break,
-                }
+            if let Poll::Ready(answer) = self.poll_answer(cx, &mut read) {
+                return Poll::Ready(answer);
             }
             // The timer is left running from answer to answer and looked at only when it ends: setting it anew each
             // time would cost more than the rest.
-            while timer.as_mut().poll(cx).is_ready() {
-                if asked.elapsed() >= *timeout {
+            while self.timer.as_mut().poll(cx).is_ready() {
+                if asked.elapsed() >= self.timeout {
                     return Poll::Ready(Err(Cause::Timeout));
                 }
-                timer.as_mut().reset(asked + *timeout);
+                self.timer.as_mut().reset(asked + self.timeout);
             }
             Poll::Pending
         })
         .await
     }
+
+    fn poll_answer<R>(
+        &mut self,
+        cx: &mut Context<'_>,
+        read: &mut impl FnMut(&[u8]) -> Result<Option<(R, usize)>, Cause>,
+    ) -> Poll<Result<R, Cause>> {
+        let Self { wire, held, .. } = self;
+        loop {
+            ready!(wire.poll_flush(cx))?;
+            let part = ready!(wire.poll_read(cx, |bytes, _| read_part(held, bytes, read)))?;
+            if let Some(answer) = part? {
+                return Poll::Ready(Ok(answer));
+            }
+        }
+    }
+
+    /// Makes an HTTP request; `hear` is shown the response.
+    pub(crate) async fn request<R>(
+        &mut self,
+        method: &str,
+        path: &str,
+        body: &[u8],
+        mut hear: impl FnMut(&Response<'_>) -> R,
+    ) -> Result<R, Cause> {
+        let Target { prefix, host, .. } = &self.target;
+        let (kind, length) = ("application/json", body.len());
+        let head = format!(
+            "{method} {prefix}{path} HTTP/1.1\r\nHost: {host}\r\nContent-Type: {kind}\r\nContent-Length: {length}\r\n\r\n"
+        );
+        self.wire.out.extend_from_slice(head.as_bytes());
+        self.wire.out.extend_from_slice(body);
+        self.answer(|bytes| {
+            let Some((response, rest)) = split_response(bytes)? else { return Ok(None) };
+            Ok(Some((hear(&response), bytes.len() - rest.len())))
+        })
+        .await
+    }
+}
+
+/// Adds what came to what is held, and gives the answer once it is whole.
+fn read_part<R>(
+    held: &mut Vec<u8>,
+    bytes: &[u8],
+    read: &mut impl FnMut(&[u8]) -> Result<Option<(R, usize)>, Cause>,
+) -> Result<Option<R>, Cause> {
+    let is_first = held.is_empty();
+    if !is_first {
+        held.extend_from_slice(bytes);
+    }
+    let whole = if is_first { bytes } else { held.as_slice() };
+    match read(whole)? {
+        Some((answer, used)) if used == whole.len() => {
+            held.clear();
+            Ok(Some(answer))
+        }
+        None if whole.len() <= ANSWER_BYTES_MAX => {
+            if is_first {
+                held.extend_from_slice(bytes);
+            }
+            Ok(None)
+        }
+        _ => Err(Cause::Protocol),
+    }
+}
+
+/// The body at `path`, over a connection of its own; any status but 200 is an error.
+pub(crate) async fn get(target: &Target, path: &str) -> anyhow::Result<String> {
+    let mut caller = Caller::open(target, GET_TIMEOUT).await?;
+    let heard = caller.request("GET", path, b"", |response| (response.status, response.body.to_vec())).await;
+    let (status, body) =
+        heard.map_err(|cause| anyhow::anyhow!("no answer from {}: {}", target.host, cause.name()))?;
+    ensure!(status == 200, "GET {path} was answered with status {status}");
+    Ok(String::from_utf8(body)?)
 }

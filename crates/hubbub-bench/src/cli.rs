@@ -8,16 +8,16 @@ use anyhow::Context;
 use clap::{Args, Subcommand};
 
 use crate::bare::{self, Kind};
-use crate::chat::{self, ChatArgs};
-use crate::fanout::{self, FanoutArgs};
-use crate::http::{self, HttpArgs};
-use crate::kv::{self, KvArgs};
+use crate::chat::ChatArgs;
+use crate::engine::{self, Findings, Loading, Workload};
+use crate::fanout::FanoutArgs;
+use crate::http::HttpArgs;
+use crate::kv::KvArgs;
 use crate::limits::{self, LimitsArgs};
 use crate::options::Common;
 use crate::persist::{self, PersistArgs};
 use crate::query::{self, QueryArgs};
-use crate::queue::{self, QueueArgs};
-use crate::report::Report;
+use crate::queue::QueueArgs;
 use crate::suite::{self, SuiteArgs};
 #[cfg(feature = "postgres")]
 use crate::sweep::{self, SweepArgs};
@@ -32,15 +32,15 @@ pub struct BenchArgs {
 #[derive(Debug, Clone, Subcommand)]
 enum Command {
     /// Chat over WebSockets: each connection sends and waits for its answers (closed loop)
-    Chat(ChatArgs),
+    Chat(Loading<ChatArgs>),
     /// Sending over HTTP at a given rate (open loop), with listeners on WebSockets
-    Http(HttpArgs),
+    Http(Loading<HttpArgs>),
     /// Many subscribers of one room, and a few senders that never run ahead of them
-    Fanout(FanoutArgs),
+    Fanout(Loading<FanoutArgs>),
     /// Clients that send to each other through queues, over HTTP or the line protocol
-    Queue(QueueArgs),
+    Queue(Loading<QueueArgs>),
     /// Getting, putting and deleting keys
-    Kv(KvArgs),
+    Kv(Loading<KvArgs>),
     /// Messages through the log into the store, until all of them are stored
     Persist(PersistArgs),
     /// What the size of a batch is worth on PostgreSQL, with and without waiting for company
@@ -70,77 +70,23 @@ enum Command {
 /// Runs a measurement; fails (exit code 1) when messages were lost or the ledger does not balance.
 pub fn run(args: BenchArgs) -> anyhow::Result<ExitCode> {
     match args.command {
-        Command::Chat(args) => {
-            let report = runtime(args.common.threads)?.block_on(chat::measure(&args))?;
-            finish(&report, &args.common)
-        }
-        Command::Http(args) => {
-            let report = runtime(args.common.threads)?.block_on(http::measure(&args))?;
-            finish(&report, &args.common)
-        }
-        Command::Fanout(args) => {
-            let report = runtime(args.common.threads)?.block_on(fanout::measure(&args))?;
-            finish(&report, &args.common)
-        }
-        Command::Queue(args) => {
-            let report = runtime(args.common.threads)?.block_on(queue::measure(&args))?;
-            finish(&report, &args.common)
-        }
-        Command::Kv(args) => {
-            let report = runtime(args.common.threads)?.block_on(kv::measure(&args))?;
-            finish(&report, &args.common)
-        }
-        Command::Persist(args) => {
-            let outcome = runtime(args.common.threads)?.block_on(persist::measure(&args))?;
-            if let Some(dir) = &args.common.out {
-                outcome.write_files(dir)?;
-            }
-            let mut out = std::io::stdout().lock();
-            if args.common.json {
-                writeln!(out, "{}", serde_json::to_string(&outcome)?)?;
-            } else {
-                write!(out, "{}", outcome.terminal())?;
-            }
-            Ok(if outcome.is_clean() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
-        }
+        Command::Chat(args) => load(&args),
+        Command::Http(args) => load(&args),
+        Command::Fanout(args) => load(&args),
+        Command::Queue(args) => load(&args),
+        Command::Kv(args) => load(&args),
+        Command::Persist(args) => show(&args.common, persist::measure(&args)),
+        Command::Query(args) => show(&args.common, query::measure(&args)),
         #[cfg(feature = "postgres")]
-        Command::Sweep(args) => {
-            let sweep = runtime(args.threads)?.block_on(sweep::measure(&args))?;
-            let mut out = std::io::stdout().lock();
-            if args.json {
-                writeln!(out, "{}", serde_json::to_string(&sweep)?)?;
-            } else {
-                write!(out, "{}", sweep.terminal())?;
-            }
-            Ok(if sweep.is_clean() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
-        }
-        Command::Query(args) => {
-            let answers = runtime(args.common.threads)?.block_on(query::measure(&args))?;
-            let mut out = std::io::stdout().lock();
-            if args.common.json {
-                writeln!(out, "{}", serde_json::to_string(&answers)?)?;
-            } else {
-                write!(out, "{}", answers.terminal())?;
-            }
-            Ok(if answers.is_clean() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
-        }
-        Command::Limits(args) => {
-            let limits = runtime(args.threads)?.block_on(limits::measure(&args))?;
-            let mut out = std::io::stdout().lock();
-            if args.json {
-                writeln!(out, "{}", serde_json::to_string(&limits)?)?;
-            } else {
-                write!(out, "{}", limits.terminal())?;
-            }
-            Ok(ExitCode::SUCCESS)
-        }
+        Command::Sweep(args) => print(&runtime(args.threads)?.block_on(sweep::measure(&args))?, args.json),
+        Command::Limits(args) => print(&runtime(args.threads)?.block_on(limits::measure(&args))?, args.json),
         Command::Suite(args) => {
-            let (table, ok) = runtime(args.threads)?.block_on(suite::measure(&args))?;
+            let table = runtime(args.threads)?.block_on(suite::measure(&args))?;
             if let Some(path) = &args.out {
-                std::fs::write(path, &table).with_context(|| format!("cannot write {}", path.display()))?;
+                std::fs::write(path, table.terminal())
+                    .with_context(|| format!("cannot write {}", path.display()))?;
             }
-            write!(std::io::stdout().lock(), "{table}")?;
-            Ok(if ok { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+            print(&table, false)
         }
         Command::BareServer { kind, listen, threads } => {
             runtime(threads)?.block_on(bare::serve(kind, listen))?;
@@ -154,15 +100,27 @@ fn runtime(threads: usize) -> anyhow::Result<tokio::runtime::Runtime> {
     builder.worker_threads(threads.max(1)).enable_all().build().context("cannot start threads")
 }
 
-fn finish(report: &Report, common: &Common) -> anyhow::Result<ExitCode> {
+fn load<W: Workload>(args: &Loading<W>) -> anyhow::Result<ExitCode> {
+    show(&args.common, engine::measure(args))
+}
+
+fn show<F: Findings>(
+    common: &Common,
+    measuring: impl Future<Output = anyhow::Result<F>>,
+) -> anyhow::Result<ExitCode> {
+    let found = runtime(common.threads)?.block_on(measuring)?;
     if let Some(dir) = &common.out {
-        report.write_files(dir)?;
+        found.write_files(dir)?;
     }
+    print(&found, common.json)
+}
+
+fn print(found: &impl Findings, is_json: bool) -> anyhow::Result<ExitCode> {
     let mut out = std::io::stdout().lock();
-    if common.json {
-        writeln!(out, "{}", serde_json::to_string(report)?)?;
+    if is_json {
+        writeln!(out, "{}", serde_json::to_string(found)?)?;
     } else {
-        write!(out, "{}", report.terminal())?;
+        write!(out, "{}", found.terminal())?;
     }
-    Ok(if report.is_clean() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    Ok(if found.is_clean() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }

@@ -5,30 +5,25 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use anyhow::Context;
 use clap::Args;
 use hubbub_core::clock::SeededRandom;
 use hubbub_core::invariant::saturate;
-use serde_json::json;
+use serde::Serialize;
 use tokio::task::JoinSet;
 
 use crate::client::chat::Chat;
-use crate::feed::Feed;
+use crate::engine::{Account, Setup, Workload};
+use crate::feed::{Feed, Supplier};
 use crate::job::Shape;
-use crate::lane::Lane;
-use crate::ledger::{Ledger, ServerCounts};
 use crate::listener::Audience;
-use crate::machine::CpuMark;
-use crate::options::{Common, duration};
-use crate::phase::{self, Progress};
-use crate::report::Report;
-use crate::run::{Rules, Run};
-use crate::session::drive;
+use crate::options::{Rules, arguments, duration, seconds};
+use crate::phase;
+use crate::run::Run;
 
-/// Options of `bench fanout`.
-#[derive(Debug, Clone, Args)]
+#[derive(Debug, Clone, Args, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub(crate) struct FanoutArgs {
-    #[command(flatten)]
-    pub(crate) common: Common,
     /// WebSockets that follow the room
     #[arg(long, short, default_value_t = 100, value_name = "N")]
     pub(crate) subscribers: usize,
@@ -40,69 +35,60 @@ pub(crate) struct FanoutArgs {
     pub(crate) window: u64,
     /// How long to send
     #[arg(long, short, default_value = "10s", value_parser = duration, value_name = "TIME")]
+    #[serde(rename = "durationS", serialize_with = "seconds")]
     pub(crate) duration: Duration,
     /// The room; by default one of its own for each run
     #[arg(long, default_value = "fanout-", value_name = "TEXT")]
+    #[serde(skip)]
     pub(crate) room_prefix: String,
     /// Random texts of exactly this length in place of the 50 phrases
     #[arg(long, value_name = "N")]
     pub(crate) text_bytes: Option<usize>,
 }
 
-/// Sends, and counts what arrives.
-pub(crate) async fn measure(args: &FanoutArgs) -> anyhow::Result<Report> {
-    let target = args.common.target()?;
-    let seed = args.common.seed.unwrap_or_else(crate::machine::seed);
-    let run_id = crate::machine::seed() & 0xff_ffff_ffff;
-    let room_prefix = format!("{}{run_id:x}-", args.room_prefix);
-    let shape = Shape::new(run_id, 100_000, args.text_bytes, &room_prefix);
-    let mut report = Report::new("fanout", parameters(args));
-    let before = ServerCounts::ask(&target).await;
-    let run = Arc::new(Run::new(target.clone(), shape, rules(args), args.common.rows_max).with_listeners());
-    let (audience, ears) = Audience::gather(&run, args.subscribers, 1, seed).await?;
-
-    let cpu = CpuMark::now(args.common.server_pid);
-    run.begin();
-    send(args, &run, &audience, seed).await;
-    let accepted = run.counts.accepted.load(Ordering::Relaxed);
-    report.delivery = Some(audience.finish(1, ears, |_| accepted).await);
-    report.cpu = Some(cpu.until(&CpuMark::now(args.common.server_pid)));
-    let received = report.delivery.as_ref().map(|delivery| delivery.delivered);
-    let after = ServerCounts::ask(&target).await;
-    report.ledger = Some(Ledger::of(&[&run], received, before.zip(after)));
-    report.add_run(&run, args.common.bucket);
-    report.judge(args.common.threads);
-    Ok(report)
+pub(crate) struct Stage {
+    run: Arc<Run>,
+    audience: Arc<Audience>,
+    subscribers: JoinSet<()>,
 }
 
-fn rules(args: &FanoutArgs) -> Rules {
-    Rules {
-        in_flight: saturate::<_, usize>(args.window).div_ceil(args.senders.max(1)),
-        send_timeout: Duration::from_secs(10),
-        retries: 5,
-        backoff_min: Duration::from_millis(50),
-        backoff_max: Duration::from_secs(1),
-        echo: false,
-        give_up: Duration::from_secs(30),
-    }
-}
+impl Workload for FanoutArgs {
+    const NAME: &'static str = "fanout";
+    const HAS_ROOMS: bool = true;
+    type Stage = Stage;
 
-async fn send(args: &FanoutArgs, run: &Arc<Run>, audience: &Arc<Audience>, seed: u64) {
-    let feed = Arc::new(Feed::open_loop());
-    let mut lanes = JoinSet::new();
-    for who in 0..args.senders {
-        let lane = Lane::new(Arc::clone(run), Arc::clone(&feed), who, true);
-        lanes.spawn(drive::<Chat>(lane, run.shape.room_name(1), seed.wrapping_add(who as u64)));
+    async fn prepare(&self, setup: &Setup) -> anyhow::Result<Stage> {
+        let run_id = crate::machine::seed();
+        let room_prefix = format!("{}{:x}-", self.room_prefix, run_id & 0xff_ffff_ffff);
+        let shape = Shape::new(run_id, 100_000, self.text_bytes, &room_prefix);
+        let usual: Rules = arguments("rules", &[])?;
+        let in_flight = saturate::<_, usize>(self.window).div_ceil(self.senders.max(1));
+        let rules = Rules { in_flight, ..usual };
+        let run = Run::new(setup.target()?.clone(), shape, rules, setup.common.rows_max);
+        let run = Arc::new(run.with_listeners());
+        let (audience, subscribers) = Audience::gather(&run, self.subscribers, 1, setup.seed).await?;
+        Ok(Stage { run, audience, subscribers })
     }
-    let (maker_run, maker_feed, maker_audience) = (Arc::clone(run), Arc::clone(&feed), Arc::clone(audience));
-    let (window, duration) = (args.window.max(1), args.duration);
-    let maker = std::thread::spawn(move || {
-        make(&maker_run, &maker_feed, &maker_audience, window, duration, &SeededRandom::new(seed));
-    });
-    let progress = Progress { name: "sending", messages: 0, quiet: args.common.quiet };
-    phase::finish(run, &mut lanes, progress, || _ = feed.abandon()).await;
-    // A maker that panicked has made fewer messages, which shows in the count.
-    let _ = tokio::task::spawn_blocking(move || maker.join()).await;
+
+    async fn drive(&self, setup: &Setup, stage: &mut Stage) -> anyhow::Result<Arc<Run>> {
+        let run = Arc::clone(&stage.run);
+        run.begin();
+        let supplier = Supplier::new(1, usize::MAX);
+        let feed = Arc::clone(supplier.feed(1).context("there is no queue")?);
+        let (maker_run, audience) = (Arc::clone(&run), Arc::clone(&stage.audience));
+        let (window, time, random) = (self.window.max(1), self.duration, SeededRandom::new(setup.seed));
+        let make = move || make(&maker_run, &feed, &audience, window, time, &random);
+        let bar = phase::bar("sending", 0, setup.common.quiet);
+        let senders = vec![1; self.senders];
+        phase::send::<Chat>(&run, &supplier, &senders, setup.seed, &bar, None, make).await;
+        Ok(run)
+    }
+
+    async fn close(&self, _: &Setup, stage: Stage, run: &Run) -> anyhow::Result<Account> {
+        let accepted = run.counts.accepted.load(Ordering::Relaxed);
+        let delivery = stage.audience.finish(1, stage.subscribers, |_| accepted).await;
+        Ok(Account { delivery: Some(delivery), ..Account::default() })
+    }
 }
 
 /// Makes messages as the slowest subscriber takes them.
@@ -126,17 +112,4 @@ fn make(run: &Run, feed: &Feed, audience: &Audience, window: u64, duration: Dura
         feed.push(&mut jobs);
     }
     feed.end();
-}
-
-fn parameters(args: &FanoutArgs) -> serde_json::Value {
-    json!({
-        "target": args.common.targets,
-        "subscribers": args.subscribers,
-        "senders": args.senders,
-        "window": args.window,
-        "durationS": args.duration.as_secs_f64(),
-        "textBytes": args.text_bytes,
-        "threads": args.common.threads,
-        "seed": args.common.seed,
-    })
 }

@@ -5,28 +5,23 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::Waker;
-use std::thread::Thread;
 use std::time::Duration;
 
 use hubbub_core::clock::{RandomSource, SeededRandom};
-use parking_lot::Mutex;
+use parking_lot::{Condvar, Mutex};
 
 use crate::job::{Job, Shape, below};
 
 /// Most messages the generator makes before it hands them over.
 const BATCH_MESSAGES_MAX: usize = 4_096;
 
-/// Wakes the generator when there is room again.
 #[derive(Debug, Default)]
 struct Gate {
-    parked: AtomicBool,
-    generator: OnceLock<Thread>,
+    lock: Mutex<()>,
+    opened: Condvar,
 }
 
-/// A bounded queue of messages.
 #[derive(Debug)]
 pub(crate) struct Feed {
     state: Mutex<State>,
@@ -53,16 +48,6 @@ impl Feed {
         Self { state: Mutex::default(), limit, gate }
     }
 
-    /// A queue that a pacer fills; it is bounded by the length of the run only, as an open loop must be.
-    pub(crate) fn open_loop() -> Self {
-        Self::new(usize::MAX, Arc::default())
-    }
-
-    /// A queue of at most `limit` messages, filled by one thread.
-    pub(crate) fn bounded(limit: usize) -> Self {
-        Self::new(limit.max(1), Arc::default())
-    }
-
     /// Moves up to `max` messages to `into`. When it got none, `who` is woken once there are some.
     pub(crate) fn take(&self, max: usize, into: &mut VecDeque<Job>, who: usize, waker: &Waker) -> Supply {
         let mut state = self.state.lock();
@@ -75,12 +60,11 @@ impl Feed {
         let low = state.jobs.len() <= self.limit / 2;
         drop(state);
         if low {
-            self.gate.open();
+            self.gate.opened.notify_one();
         }
         supply
     }
 
-    /// Hands over all of `jobs`, in order.
     pub(crate) fn push(&self, jobs: &mut Vec<Job>) {
         let mut state = self.state.lock();
         let n = jobs.len();
@@ -93,7 +77,6 @@ impl Feed {
         }
     }
 
-    /// No more will come.
     pub(crate) fn end(&self) {
         let mut state = self.state.lock();
         state.ended = true;
@@ -104,8 +87,7 @@ impl Feed {
         }
     }
 
-    /// No more will come, and what waits is dropped; the answer is how many that were.
-    pub(crate) fn abandon(&self) -> usize {
+    fn abandon(&self) -> usize {
         let dropped = std::mem::take(&mut self.state.lock().jobs).len();
         self.end();
         dropped
@@ -116,7 +98,6 @@ impl Feed {
         self.state.lock().ended
     }
 
-    /// How many messages fit in.
     pub(crate) fn space(&self) -> usize {
         self.limit.saturating_sub(self.state.lock().jobs.len())
     }
@@ -128,20 +109,9 @@ impl Feed {
 }
 
 impl Gate {
-    /// Wakes the generator if it sleeps.
-    fn open(&self) {
-        let asleep = self.parked.load(Ordering::Relaxed) && self.parked.swap(false, Ordering::Relaxed);
-        if let Some(generator) = self.generator.get().filter(|_| asleep) {
-            generator.unpark();
-        }
-    }
-
     fn wait(&self) {
-        let _ = self.generator.set(std::thread::current());
-        self.parked.store(true, Ordering::Relaxed);
         // The time-out covers a wake-up that came between the look and the sleep.
-        std::thread::park_timeout(Duration::from_millis(2));
-        self.parked.store(false, Ordering::Relaxed);
+        self.opened.wait_for(&mut self.lock.lock(), Duration::from_millis(2));
     }
 }
 
@@ -150,16 +120,16 @@ impl Gate {
 pub(crate) struct Supplier {
     feeds: Vec<Arc<Feed>>,
     gate: Arc<Gate>,
-    stop: AtomicBool,
 }
 
 impl Supplier {
-    /// Queues for rooms `1..=rooms` that hold `limit` messages together.
+    /// Queues for rooms `1..=rooms` that hold `limit` messages together. An open loop has no limit but the length of the
+    /// run.
     pub(crate) fn new(rooms: u16, limit: usize) -> Arc<Self> {
         let gate = Arc::<Gate>::default();
         let each = (limit / usize::from(rooms.max(1))).max(1);
         let feeds = (0..rooms).map(|_| Arc::new(Feed::new(each, Arc::clone(&gate)))).collect();
-        Arc::new(Self { feeds, gate, stop: AtomicBool::new(false) })
+        Arc::new(Self { feeds, gate })
     }
 
     /// The queue of a room, counted from 1.
@@ -167,12 +137,9 @@ impl Supplier {
         self.feeds.get(usize::from(room).checked_sub(1)?)
     }
 
-    /// Ends the run early: drops what waits and makes no more.
-    pub(crate) fn abandon(&self) {
-        self.stop.store(true, Ordering::Relaxed);
-        for feed in &self.feeds {
-            feed.abandon();
-        }
+    /// Ends the run early: no more will come, and what waits is dropped; the answer is how many messages that were.
+    pub(crate) fn abandon(&self) -> usize {
+        self.feeds.iter().map(|feed| feed.abandon()).sum()
     }
 
     /// Makes `count` messages numbered from `first`, for the rooms of the connections; returns how many it made.
@@ -187,7 +154,7 @@ impl Supplier {
         let mut staged: Vec<Vec<Job>> = self.feeds.iter().map(|_| Vec::new()).collect();
         let mut next = first;
         let end = first + count;
-        while next < end && !self.stop.load(Ordering::Relaxed) {
+        while next < end && !self.feeds.iter().any(|feed| feed.is_ended()) {
             let mut space: Vec<usize> = self.feeds.iter().map(|feed| feed.space()).collect();
             // Rooms nobody is connected to get nothing.
             for (index, space) in space.iter_mut().enumerate() {

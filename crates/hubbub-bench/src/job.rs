@@ -18,7 +18,6 @@ pub(crate) struct Job {
     pub(crate) room: u16,
     pub(crate) text: u16,
     pub(crate) kind: MessageType,
-    /// Sends that failed so far.
     pub(crate) failures: u8,
 }
 
@@ -29,7 +28,8 @@ pub(crate) struct Shape {
     run: String,
     texts: Vec<String>,
     users: u32,
-    room_prefix: String,
+    /// What stands before the number of a room.
+    pub(crate) room_prefix: String,
 }
 
 /// How many different texts there are when their length is prescribed.
@@ -39,8 +39,9 @@ const LONG_TEXTS: usize = 60_000;
 impl Shape {
     /// Messages of `users` users; texts are 50 phrases, or random words of exactly `text_bytes` bytes.
     pub(crate) fn new(run: u64, users: u32, text_bytes: Option<usize>, room_prefix: &str) -> Self {
+        let run = run & 0xff_ffff_ffff;
         let texts = match text_bytes {
-            None => PHRASES.iter().map(|&phrase| phrase.to_owned()).collect(),
+            None => PHRASES.lines().map(str::to_owned).collect(),
             Some(bytes) => {
                 let random = SeededRandom::new(run);
                 (0..LONG_TEXTS).map(|_| random_words(&random, bytes)).collect()
@@ -71,29 +72,20 @@ impl Shape {
         }
     }
 
-    /// What stands before the number of a room.
-    pub(crate) fn room_prefix(&self) -> &str {
-        &self.room_prefix
-    }
-
-    /// The name of a room.
     pub(crate) fn room_name(&self, room: u16) -> String {
         format!("{}{room}", self.room_prefix)
     }
 
-    /// Appends the name of a room.
     pub(crate) fn write_room(&self, room: u16, out: &mut Vec<u8>) {
         out.extend_from_slice(self.room_prefix.as_bytes());
         write_u64(u64::from(room), out);
     }
 
-    /// Appends the `messageId` of message `index`.
     pub(crate) fn write_id(&self, index: u64, out: &mut Vec<u8>) {
         out.extend_from_slice(self.run.as_bytes());
         write_u64(index, out);
     }
 
-    /// The index in a `messageId` of this run.
     pub(crate) fn index_of(&self, id: &[u8]) -> Option<u64> {
         let digits = id.strip_prefix(self.run.as_bytes())?;
         digits.iter().try_fold(0_u64, |sum, b| b.is_ascii_digit().then(|| sum * 10 + u64::from(b - b'0')))
@@ -132,7 +124,6 @@ impl Shape {
         out.push(b'"');
     }
 
-    /// What a message says.
     pub(crate) fn text(&self, job: &Job) -> &str {
         self.texts.get(usize::from(job.text)).map_or("", String::as_str)
     }
@@ -141,6 +132,36 @@ impl Shape {
 /// A number below `end` out of 32 random bits.
 pub(crate) fn below(bits: u64, end: u64) -> u64 {
     ((bits & 0xffff_ffff) * end) >> 32
+}
+
+/// Random bits as a number from 0 to 1, which is left out.
+pub(crate) fn share_of(bits: u64) -> f64 {
+    (bits >> 11) as f64 / (1_u64 << 53) as f64
+}
+
+/// What values consist of: the mark of the run, what the caller writes, and text up to a length.
+pub(crate) struct Filler {
+    pub(crate) mark: String,
+    text: String,
+    bytes: usize,
+}
+
+/// Texts begin at that many different places.
+const FILLER_BYTES: usize = 1 << 16;
+
+impl Filler {
+    /// Values of `bytes`, or as many as what is written needs. Parts of a value end with `separator`.
+    pub(crate) fn new(run: u64, separator: char, bytes: usize) -> Self {
+        let text = random_words(&SeededRandom::new(run), FILLER_BYTES + bytes);
+        Self { mark: format!("{:010x}{separator}", run & 0xff_ffff_ffff), text, bytes }
+    }
+
+    /// Appends text to the value that begins at `start`; `place` says which.
+    pub(crate) fn fill(&self, start: usize, place: u64, out: &mut Vec<u8>) {
+        let rest = self.bytes.saturating_sub(out.len() - start);
+        let from = place as usize % FILLER_BYTES;
+        out.extend_from_slice(self.text.as_bytes().get(from..from + rest).unwrap_or_default());
+    }
 }
 
 /// Words of no meaning, so that a text is neither constant nor as incompressible as noise.
@@ -166,59 +187,8 @@ pub(crate) fn random_words(random: &SeededRandom, bytes: usize) -> String {
     text
 }
 
-/// What people say in a chat.
-const PHRASES: [&str; 50] = [
-    "Hello everyone!",
-    "Good morning",
-    "How is it going?",
-    "Anyone up for lunch?",
-    "I will be five minutes late",
-    "Can somebody review my change?",
-    "The build is green again",
-    "Thanks a lot!",
-    "See you tomorrow",
-    "On my way",
-    "That is a good question",
-    "Let me check and come back to you",
-    "Sounds good to me",
-    "I agree",
-    "Not sure about that",
-    "Could you share the link?",
-    "Here is the summary of today's meeting",
-    "Happy birthday!",
-    "Congratulations to the team",
-    "The server was restarted ten minutes ago",
-    "Does anybody else see this error?",
-    "It works on my machine",
-    "I have pushed a fix",
-    "Please try again now",
-    "Works, thank you",
-    "What time do we start?",
-    "In about an hour",
-    "Let us move this to another room",
-    "I am out for the rest of the day",
-    "Back in a bit",
-    "Who is on call this week?",
-    "The customer confirmed that it is solved",
-    "Great news",
-    "Could we postpone this to Thursday?",
-    "Fine with me",
-    "Has anyone tested the new version?",
-    "I am looking into it",
-    "The numbers look better than last week",
-    "Do not forget the retrospective",
-    "Coffee?",
-    "Always",
-    "The documentation is out of date",
-    "I opened a ticket for it",
-    "Let us keep it simple",
-    "Which branch is this on?",
-    "I lost my connection for a moment",
-    "No problem at all",
-    "Please read the announcement",
-    "Have a nice weekend",
-    "Good night",
-];
+/// What people say in a chat, one phrase a line; nothing in it needs an escape in JSON.
+const PHRASES: &str = include_str!("phrases.txt");
 
 #[cfg(test)]
 mod tests {

@@ -14,14 +14,10 @@ use crate::job::Job;
 use crate::record::{Ending, Sample};
 use crate::run::{Counts, Run};
 
-/// What the server said to one message.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Answer<'a> {
-    /// It is stored.
     Accepted { id: &'a [u8], seq: u64, duplicate: bool },
-    /// It is not.
     Refused { retryable: bool },
-    /// Neither can be made out.
     Unreadable,
 }
 
@@ -30,7 +26,6 @@ const SAMPLES_MAX: usize = 1_024;
 /// ...or after this time.
 const SAMPLES_AGE_US: u64 = 200_000;
 
-/// One connection's share of the work.
 #[derive(Debug)]
 pub(crate) struct Lane {
     pub(crate) run: Arc<Run>,
@@ -39,7 +34,6 @@ pub(crate) struct Lane {
     /// Sends to one room only, so that `seq` must grow.
     ordered: bool,
     supply: Supply,
-    /// To be sent next.
     ready: VecDeque<Job>,
     /// Sent, in the order of the answers to come.
     in_flight: VecDeque<Flight>,
@@ -58,7 +52,6 @@ struct Flight {
 }
 
 impl Lane {
-    /// The lane of connection `who`.
     pub(crate) fn new(run: Arc<Run>, feed: Arc<Feed>, who: usize, ordered: bool) -> Self {
         Self {
             run,
@@ -76,7 +69,6 @@ impl Lane {
         }
     }
 
-    /// Whether all is sent and answered.
     pub(crate) fn is_finished(&self) -> bool {
         self.supply == Supply::Ended
             && self.ready.is_empty()
@@ -158,7 +150,6 @@ impl Lane {
         }
     }
 
-    /// Gives what is finished to the record.
     pub(crate) fn hand_over(&mut self) {
         let accepted = self.samples.iter().filter(|sample| sample.ending == Ending::Accepted).count();
         Counts::add(&self.run.counts.accepted, accepted as u64);
@@ -172,7 +163,7 @@ impl Lane {
             return self.finish(&job, Ending::Unconfirmed);
         }
         Counts::add(&self.run.counts.retries, 1);
-        let wait = self.run.rules.backoff(job.failures);
+        let wait = self.run.rules.patience.wait_after(job.failures);
         self.later.push((self.read_us + saturate::<_, u64>(wait.as_micros()), job));
     }
 
@@ -187,16 +178,16 @@ impl Lane {
 
     /// When to look again even if nothing arrives: a time-out or a retry.
     pub(crate) fn deadline(&self) -> Option<Instant> {
-        let timeout_us = saturate(self.run.rules.send_timeout.as_micros());
+        let timeout_us = saturate(self.run.rules.patience.send_timeout.as_micros());
         let oldest = self.in_flight.front().map(|flight| flight.sent_us.saturating_add(timeout_us));
         let retry = self.later.iter().map(|(due_us, _)| *due_us).min();
         oldest.into_iter().chain(retry).min().map(|us| self.run.instant(us))
     }
 
-    /// Whether the oldest message in flight has waited too long.
     pub(crate) fn is_timed_out(&self) -> bool {
-        let waited =
-            |flight: &Flight| self.run.instant(flight.sent_us).elapsed() > self.run.rules.send_timeout;
+        let waited = |flight: &Flight| {
+            self.run.instant(flight.sent_us).elapsed() > self.run.rules.patience.send_timeout
+        };
         self.in_flight.front().is_some_and(waited)
     }
 

@@ -1,26 +1,19 @@
 //! The ledger of a run: nothing may be lost between what was sent, what was answered and what the server counted.
 
-use std::sync::atomic::Ordering;
-
 use serde::Serialize;
 
-use crate::client::{Target, get::get};
+use crate::caller::get;
+use crate::client::Target;
 use crate::kv::KeyLedger;
 use crate::queue::QueueLedger;
 use crate::run::Run;
 
-/// The server's counters that matter here.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub(crate) struct ServerCounts {
-    /// Messages acknowledged.
     pub accepted: u64,
-    /// Messages stored.
     pub stored: u64,
-    /// Messages that were stored before.
     pub duplicate: u64,
-    /// Deliveries to subscribers.
     pub delivered: u64,
-    /// Messages refused, for whatever reason.
     pub rejected: u64,
     /// Messages the store holds; unlike the counters this outlives a restart.
     pub held: u64,
@@ -75,63 +68,47 @@ pub(crate) fn sum(metrics: &str, name: &str) -> Option<u64> {
     found.then_some(sum as u64)
 }
 
-/// Sent against answered against stored.
 #[derive(Debug, Clone, Default, Serialize)]
 pub(crate) struct Ledger {
     /// Messages sent, each once however often it was retried.
     pub sent: u64,
-    /// Acknowledged.
     pub accepted: u64,
-    /// Refused for good.
     pub rejected: u64,
     /// No answer after all retries; they may be stored.
     pub unconfirmed: u64,
-    /// What subscribers received, if there were any.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub received: Option<u64>,
-    /// What the server counted meanwhile, if it counts.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub server: Option<ServerCounts>,
-    /// What went into queues and came out of them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub queues: Option<QueueLedger>,
-    /// What was read of keys.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub keys: Option<KeyLedger>,
-    /// Where it does not balance.
     pub faults: Vec<String>,
 }
 
 impl Ledger {
-    /// The ledger of some phases, with the server's counters before and after them.
+    /// The ledger of some phases, with the server's counters before and after them, and with what only some workloads have.
     pub(crate) fn of(
         runs: &[&Run],
         received: Option<u64>,
         server: Option<(ServerCounts, ServerCounts)>,
+        queues: Option<QueueLedger>,
+        keys: Option<KeyLedger>,
     ) -> Self {
-        let mut ledger =
-            Self { received, server: server.map(|(before, after)| after.since(&before)), ..Self::default() };
+        let server = server.map(|(before, after)| after.since(&before));
+        let mut ledger = Self { received, server, ..Self::default() };
         for Run { counts, .. } in runs {
-            ledger.sent += counts.sent.load(Ordering::Relaxed);
-            ledger.accepted += counts.accepted.load(Ordering::Relaxed);
-            ledger.rejected += counts.rejected.load(Ordering::Relaxed);
-            ledger.unconfirmed += counts.unconfirmed.load(Ordering::Relaxed);
+            let [sent, accepted, rejected, unconfirmed] = counts.totals();
+            ledger.sent += sent;
+            ledger.accepted += accepted;
+            ledger.rejected += rejected;
+            ledger.unconfirmed += unconfirmed;
         }
-        ledger.close()
-    }
-
-    /// With what went into queues and came out of them.
-    pub(crate) fn with_queues(mut self, ledger: QueueLedger) -> Self {
-        self.faults.extend(ledger.faults());
-        self.queues = Some(ledger);
-        self
-    }
-
-    /// With what was read of keys.
-    pub(crate) fn with_keys(mut self, ledger: KeyLedger) -> Self {
-        self.faults.extend(ledger.faults());
-        self.keys = Some(ledger);
-        self
+        let mut ledger = ledger.close();
+        ledger.faults.extend(queues.iter().flat_map(QueueLedger::faults));
+        ledger.faults.extend(keys.iter().flat_map(KeyLedger::faults));
+        Self { queues, keys, ..ledger }
     }
 
     /// Compares the counts of both sides. Other clients of the same server show as faults.
@@ -172,7 +149,6 @@ impl Ledger {
 pub(crate) struct Little {
     /// Messages that were to be under way at any time.
     pub concurrency: f64,
-    /// Throughput × mean latency.
     pub observed: f64,
     /// Share of the concurrency that latency does not account for.
     pub unaccounted: f64,
@@ -181,7 +157,6 @@ pub(crate) struct Little {
 }
 
 impl Little {
-    /// Audits a closed loop.
     pub(crate) fn audit(concurrency: f64, per_second: f64, mean_ms: f64) -> Self {
         let observed = per_second * mean_ms / 1e3;
         let unaccounted = 1.0 - observed / concurrency;

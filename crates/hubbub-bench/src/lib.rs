@@ -1,4 +1,5 @@
-//! The load generator behind `hubbub bench`. It knows a server only by its public protocol.
+//! The load generator behind `hubbub bench`. It knows a server only by its public protocol. Each workload is a module with
+//! the steps of a run; the [`engine`] takes them, closes the ledger and reports.
 //!
 //! Path of a message of the rooms: one generator draws it ([`job`]) → a bounded queue of its room ([`feed`]) → a connection writes
 //! it out ([`session`], [`client`]) and keeps it until its answer ([`lane`]) → histograms and rates ([`record`]) →
@@ -18,9 +19,9 @@ mod caller;
 mod chat;
 pub mod cli;
 mod client;
+mod engine;
 mod fanout;
 mod feed;
-mod history;
 mod http;
 mod job;
 mod kv;

@@ -1,33 +1,27 @@
 //! Subscribers: WebSockets on `/v1/ws` that follow one room each, check the order of what arrives, and measure how
 //! long it took.
 
-use std::future::poll_fn;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::task::{Context, Poll};
 use std::thread::Thread;
 use std::time::Duration;
 
-use hubbub_core::clock::SeededRandom;
-use hubbub_ws::{Event, Opcode, Reader, write};
 use parking_lot::Mutex;
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
 use crate::client::Cause;
-use crate::client::chat::{leading_number, mask, open};
+use crate::client::chat::leading_number;
+use crate::client::follow::{Listener, follow};
 use crate::record::Dist;
 use crate::report::Delivery;
 use crate::run::Run;
-use crate::wire::Wire;
 
-/// All subscribers together.
 #[derive(Debug)]
 pub(crate) struct Audience {
     run: Arc<Run>,
     /// Messages each subscriber received.
     counts: Vec<Received>,
-    /// The least of `counts`.
     floor: AtomicU64,
     /// Who waits for `floor` to grow.
     waiting: Mutex<Option<Thread>>,
@@ -70,7 +64,7 @@ impl Audience {
         let mut tasks = JoinSet::new();
         for who in 0..subscribers {
             let room = (who % usize::from(rooms.max(1))) as u16 + 1;
-            tasks.spawn(follow(Arc::clone(&audience), who, room, seed.wrapping_add(who as u64)));
+            tasks.spawn(attend(Arc::clone(&audience), who, room, seed.wrapping_add(who as u64)));
         }
         let all = u32::try_from(subscribers)?;
         let all_ready = audience.subscribed.acquire_many(all);
@@ -149,94 +143,60 @@ impl Audience {
 }
 
 /// Follows a room; after a broken connection it resumes after the last message.
-async fn follow(audience: Arc<Audience>, who: usize, room: u16, seed: u64) {
+async fn attend(audience: Arc<Audience>, who: usize, room: u16, seed: u64) {
+    let run = Arc::clone(&audience.run);
     let mut subscriber = Subscriber {
         audience,
         who,
-        masks: SeededRandom::new(seed),
+        is_subscribed: false,
         last_seq: None,
         heard: 0,
+        unreported: 0,
         latencies: Vec::new(),
     };
-    let run = Arc::clone(&subscriber.audience.run);
-    let mut subscribed = false;
     while !subscriber.audience.stop.load(Ordering::SeqCst) {
-        let path = format!("{}/v1/ws?user=listener-{who}", run.target.prefix);
-        if let Ok((mut wire, mut reader)) = open(&run.target, &path, seed).await {
-            let from =
-                subscriber.last_seq.map_or_else(|| "\"last\":0".to_owned(), |seq| format!("\"after\":{seq}"));
-            let name = run.shape.room_name(room);
-            let request = format!("{{\"type\":\"subscribe\",\"roomId\":\"{name}\",{from}}}");
-            write::write_masked(&mut wire.out, Opcode::Text, request.as_bytes(), mask(&subscriber.masks));
-            poll_fn(|cx| subscriber.poll(cx, &mut wire, &mut reader, &mut subscribed)).await;
-            subscriber.hand_over();
-        }
+        let from =
+            subscriber.last_seq.map_or_else(|| "\"last\":0".to_owned(), |seq| format!("\"after\":{seq}"));
+        let room = std::iter::once((run.shape.room_name(room), from));
+        let Err(_) = follow(&run.target, &format!("listener-{who}"), room, &mut subscriber, seed).await;
+        subscriber.hand_over();
         subscriber.audience.lost.fetch_add(1, Ordering::Relaxed);
-        tokio::time::sleep(run.rules.backoff_min).await;
+        tokio::time::sleep(run.rules.patience.backoff).await;
     }
 }
 
-/// One subscriber.
 struct Subscriber {
     audience: Arc<Audience>,
     who: usize,
-    masks: SeededRandom,
+    is_subscribed: bool,
     last_seq: Option<u64>,
     heard: u64,
+    /// Messages of the read under way.
+    unreported: u64,
     latencies: Vec<u64>,
 }
 
-impl Subscriber {
-    /// Ready when the connection is gone.
-    fn poll(
-        &mut self,
-        cx: &mut Context<'_>,
-        wire: &mut Wire,
-        reader: &mut Reader,
-        subscribed: &mut bool,
-    ) -> Poll<()> {
-        loop {
-            if let Poll::Ready(Err(_)) = wire.poll_flush(cx) {
-                return Poll::Ready(());
-            }
-            match wire.poll_read(cx, |bytes, out| self.hear(reader, bytes, out, subscribed)) {
-                Poll::Ready(Ok(Ok(()))) => {}
-                Poll::Ready(_) => return Poll::Ready(()),
-                Poll::Pending => return Poll::Pending,
-            }
-        }
-    }
-
-    fn hear(
-        &mut self,
-        reader: &mut Reader,
-        bytes: &mut [u8],
-        out: &mut Vec<u8>,
-        subscribed: &mut bool,
-    ) -> Result<(), Cause> {
-        let mut n = 0;
-        let mut frames = reader.feed(bytes);
-        while let Some(event) = frames.next()? {
-            match event {
-                Event::Text(text) if text.starts_with("{\"type\":\"message\"") => {
-                    self.message(text)?;
-                    n += 1;
-                }
-                Event::Text(text) if text.starts_with("{\"type\":\"subscribed\"") => {
-                    let first = !std::mem::replace(subscribed, true);
-                    self.audience.subscribed.add_permits(usize::from(first));
-                }
-                Event::Ping(payload) => write::write_masked(out, Opcode::Pong, payload, mask(&self.masks)),
-                Event::Close { .. } => return Err(Cause::Closed),
-                _ => {}
-            }
-        }
-        if n > 0 {
-            self.audience.received(self.who, n);
+impl Listener for Subscriber {
+    fn hear(&mut self, text: &str) -> Result<(), Cause> {
+        if text.starts_with("{\"type\":\"message\"") {
+            self.message(text)?;
+            self.unreported += 1;
+        } else if text.starts_with("{\"type\":\"subscribed\"") {
+            let is_first = !std::mem::replace(&mut self.is_subscribed, true);
+            self.audience.subscribed.add_permits(usize::from(is_first));
         }
         Ok(())
     }
 
+    fn pause(&mut self) {
+        let n = std::mem::take(&mut self.unreported);
+        if n > 0 {
+            self.audience.received(self.who, n);
+        }
+    }
+}
+
+impl Subscriber {
     fn message(&mut self, text: &str) -> Result<(), Cause> {
         let seq = seq_of(text).ok_or(Cause::Protocol)?;
         if self.last_seq.replace(seq).is_some_and(|last| seq <= last) {

@@ -7,7 +7,6 @@ use hubbub_core::invariant::saturate;
 use hubbub_core::{Clock, Timestamp};
 use serde::Serialize;
 
-/// The wall clock.
 pub(crate) fn now() -> Timestamp {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     Timestamp::from_micros(saturate(since.as_micros()))
@@ -41,8 +40,7 @@ pub(crate) fn seed() -> u64 {
     now().as_micros().unsigned_abs().wrapping_mul(0x9E37_79B9_7F4A_7C15) ^ u64::from(std::process::id())
 }
 
-/// The machine a result was measured on.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Machine {
     cpu: String,
@@ -52,7 +50,6 @@ pub(crate) struct Machine {
 }
 
 impl Machine {
-    /// Looks at this machine.
     pub(crate) fn look() -> Self {
         let cpuinfo = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
         let meminfo = fs::read_to_string("/proc/meminfo").unwrap_or_default();
@@ -72,7 +69,6 @@ impl std::fmt::Display for Machine {
     }
 }
 
-/// Processors this process may use.
 pub(crate) fn cores() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }
@@ -88,14 +84,13 @@ fn leading_u64(text: &str) -> Option<u64> {
 
 /// Anonymous memory of a process, in KiB.
 pub(crate) fn rss_anon_kib(pid: u32) -> Option<u64> {
-    let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
-    field(&status, "RssAnon").and_then(leading_u64)
+    memory_kib(pid, "RssAnon")
 }
 
-/// Shared memory that a process has touched, in KiB.
-pub(crate) fn rss_shared_kib(pid: u32) -> Option<u64> {
+/// Memory of a process in KiB, by its name in `/proc/PID/status`.
+pub(crate) fn memory_kib(pid: u32, name: &str) -> Option<u64> {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
-    field(&status, "RssShmem").and_then(leading_u64)
+    field(&status, name).and_then(leading_u64)
 }
 
 /// Linux counts processor time in hundredths of a second for its users.
@@ -112,7 +107,6 @@ pub(crate) struct CpuMark {
 }
 
 impl CpuMark {
-    /// Looks at the counters now.
     pub(crate) fn now(server_pid: Option<u32>) -> Self {
         let (busy_s, stolen_s) = machine_seconds().unwrap_or_default();
         Self {
@@ -141,14 +135,11 @@ impl CpuMark {
 #[derive(Debug, Clone, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct CpuUse {
-    /// How many there are.
     pub cores: usize,
-    /// By the load generator.
     pub generator: f64,
     /// By the server, if it runs here and is known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub server: Option<f64>,
-    /// By everything on this machine.
     pub machine: f64,
     /// Taken away by the hypervisor.
     pub stolen: f64,

@@ -4,10 +4,10 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 
 use crate::client::Target;
-use crate::run::Rules;
+use crate::job::Shape;
 
 /// Where to send, and what to do with the results.
 #[derive(Debug, Clone, Args)]
@@ -48,7 +48,6 @@ pub(crate) struct Common {
 }
 
 impl Common {
-    /// The servers.
     pub(crate) fn targets(&self) -> anyhow::Result<Vec<Target>> {
         self.targets.iter().map(|url| Target::parse(url)).collect()
     }
@@ -62,7 +61,6 @@ impl Common {
     }
 }
 
-/// What is sent.
 #[derive(Debug, Clone, Args, Serialize)]
 pub(crate) struct Traffic {
     /// Rooms, named by their number from 1
@@ -79,48 +77,45 @@ pub(crate) struct Traffic {
     pub text_bytes: Option<usize>,
 }
 
-/// How it is sent.
 #[derive(Debug, Clone, Args, Serialize)]
 pub(crate) struct Sending {
     /// Connections at a time
     #[arg(long, short, default_value_t = 128, value_name = "N")]
     pub connections: usize,
-    /// Messages without an answer that one connection may have
-    #[arg(long, default_value_t = 1, value_name = "K")]
-    pub in_flight: usize,
-    /// Give a message up for lost after this, and reconnect
-    #[arg(long, default_value = "10s", value_parser = duration, value_name = "TIME")]
-    pub send_timeout: Duration,
-    /// Send a message at most this often again, with the same id
-    #[arg(long, default_value_t = 5, value_name = "N")]
-    pub retries: u8,
-    /// Wait before the first retry; doubled for each further one
-    #[arg(long, default_value = "50ms", value_parser = duration, value_name = "TIME")]
-    pub backoff: Duration,
-    /// Longest wait before a retry
-    #[arg(long, default_value = "1s", value_parser = duration, value_name = "TIME")]
-    pub backoff_max: Duration,
-    /// The server sends each message back in place of an acknowledgement
-    #[arg(long, hide = true)]
-    pub(crate) echo: bool,
-    /// End the run when nothing was answered for this long
-    #[arg(long, default_value = "30s", value_parser = duration, value_name = "TIME")]
-    pub give_up: Duration,
+    #[command(flatten)]
+    #[serde(flatten)]
+    pub rules: Rules,
     /// Messages that the generator prepares ahead, over all rooms
     #[arg(long, default_value_t = 10_000, value_name = "N")]
     pub queue: usize,
 }
 
-/// How long is waited for answers, for workloads whose operations are not repeated.
+#[derive(Debug, Clone, Args, Serialize)]
+pub(crate) struct Rules {
+    /// Messages without an answer that one connection may have
+    #[arg(long, default_value_t = 1, value_name = "K")]
+    pub in_flight: usize,
+    /// Send a message at most this often again, with the same id
+    #[arg(long, default_value_t = 5, value_name = "N")]
+    pub retries: u8,
+    #[command(flatten)]
+    #[serde(flatten)]
+    pub patience: Patience,
+    /// The server sends each message back in place of an acknowledgement
+    #[arg(long, hide = true)]
+    pub echo: bool,
+}
+
+/// How long is waited for answers.
 #[derive(Debug, Clone, Args, Serialize)]
 pub(crate) struct Patience {
-    /// Give an operation up for lost after this, and reconnect
+    /// Give up for lost what has no answer after this, and reconnect
     #[arg(long, default_value = "10s", value_parser = duration, value_name = "TIME")]
     pub send_timeout: Duration,
-    /// Wait before the first reconnection; doubled for each further one
+    /// Wait before the first retry or reconnection; doubled for each further one
     #[arg(long, default_value = "50ms", value_parser = duration, value_name = "TIME")]
     pub backoff: Duration,
-    /// Longest wait before a reconnection
+    /// Longest wait before a retry or reconnection
     #[arg(long, default_value = "1s", value_parser = duration, value_name = "TIME")]
     pub backoff_max: Duration,
     /// End the run when nothing was answered for this long
@@ -129,31 +124,33 @@ pub(crate) struct Patience {
 }
 
 impl Patience {
-    pub(crate) fn rules(&self) -> Rules {
-        Rules {
-            in_flight: 1,
-            send_timeout: self.send_timeout,
-            retries: 0,
-            backoff_min: self.backoff,
-            backoff_max: self.backoff_max,
-            echo: false,
-            give_up: self.give_up,
-        }
+    /// How long to wait after the given number of failures: doubled each time.
+    pub(crate) fn wait_after(&self, failures: u8) -> Duration {
+        let doubled = self.backoff.saturating_mul(1 << u32::from(failures.saturating_sub(1)).min(20));
+        doubled.min(self.backoff_max)
     }
 }
 
 impl Sending {
-    pub(crate) fn rules(&self) -> Rules {
-        Rules {
-            in_flight: self.in_flight.max(1),
-            send_timeout: self.send_timeout,
-            retries: self.retries,
-            backoff_min: self.backoff,
-            backoff_max: self.backoff_max,
-            echo: self.echo,
-            give_up: self.give_up,
-        }
+    /// Messages under way at any time, in a closed loop.
+    pub(crate) fn concurrency(&self) -> f64 {
+        (self.connections * self.rules.in_flight) as f64
     }
+}
+
+impl Traffic {
+    /// Messages of this kind, with ids that no other run has.
+    pub(crate) fn shape(&self) -> Shape {
+        Shape::new(crate::machine::seed(), self.users.max(1), self.text_bytes, &self.room_prefix)
+    }
+}
+
+/// A duration in a report's parameters, in seconds.
+pub(crate) fn seconds<S: Serializer, T: Copy + Into<Option<Duration>>>(
+    time: &T,
+    to: S,
+) -> Result<S::Ok, S::Error> {
+    (*time).into().map(|time: Duration| time.as_secs_f64()).serialize(to)
 }
 
 /// Options from a command line, so that what is measured from within is what a user could type.
@@ -188,5 +185,12 @@ mod tests {
             assert_eq!(duration(text), Ok(Duration::from_millis(ms)));
         }
         assert!(duration("ten").is_err() && duration("1d").is_err() && duration("").is_err());
+    }
+
+    #[test]
+    fn backoff_doubles_up_to_its_limit() {
+        let patience: Patience = arguments("patience", &[]).expect("defaults");
+        let waits: Vec<_> = [1, 2, 3, 4, 5, 6, 200].map(|n| patience.wait_after(n).as_millis()).into();
+        assert_eq!(waits, [50, 100, 200, 400, 800, 1000, 1000]);
     }
 }

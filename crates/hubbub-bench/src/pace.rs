@@ -1,12 +1,14 @@
 //! When to send: a rate that is constant or rises, and a thread that keeps to it whatever the server does.
 
+use std::ops::Range;
 use std::str::FromStr;
 use std::time::Duration;
 
 use hubbub_core::clock::{RandomSource, SeededRandom};
+use serde::{Serialize, Serializer};
 
 use crate::feed::Feed;
-use crate::job::below;
+use crate::job::{Job, below};
 use crate::run::Run;
 
 /// Messages per second, from the start to the end of a run.
@@ -40,7 +42,12 @@ impl std::fmt::Display for Rate {
     }
 }
 
-/// The intended time of each message.
+impl Serialize for Rate {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        to.collect_str(self)
+    }
+}
+
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Schedule {
     rate: Rate,
@@ -54,7 +61,6 @@ impl Schedule {
         Self { rate, duration, start_us }
     }
 
-    /// How many messages there are.
     pub(crate) fn messages(&self) -> u64 {
         ((self.rate.from + self.rate.to) / 2.0 * self.duration.as_secs_f64()) as u64
     }
@@ -77,25 +83,35 @@ impl Schedule {
 /// Shortest sleep: many wake-ups would take time from what is measured.
 const SLEEP_MIN: Duration = Duration::from_micros(50);
 
-/// Puts each message of `schedule` into `feed` when its time has come. Returns when all are there.
-pub(crate) fn pace(run: &Run, feed: &Feed, schedule: &Schedule, rooms: u16, random: &SeededRandom) {
+/// Hands over the numbers of what is due, as their time comes; returns when all are out, or `is_over` says so.
+pub(crate) fn pace(
+    run: &Run,
+    schedule: &Schedule,
+    is_over: impl Fn() -> bool,
+    mut release: impl FnMut(Range<u64>),
+) {
     let messages = schedule.messages();
     let mut next = 0;
-    let mut due = Vec::new();
-    while next < messages && !feed.is_ended() {
-        let now_us = run.now_us();
+    while next < messages && !is_over() {
+        let (now_us, first) = (run.now_us(), next);
         while next < messages && schedule.intended_us(next) <= now_us {
-            let mut job = run.shape.draw(random, next, any_room(rooms, random));
-            job.intended_us = schedule.intended_us(next).max(1);
-            due.push(job);
             next += 1;
         }
-        if !due.is_empty() {
-            feed.push(&mut due);
+        if first < next {
+            release(first..next);
         }
         let wait_us = schedule.intended_us(next).saturating_sub(run.now_us());
         std::thread::sleep(Duration::from_micros(wait_us).max(SLEEP_MIN));
     }
+}
+
+/// Puts each message of `schedule` into `feed` when its time has come. Returns when all are there.
+pub(crate) fn feed_paced(run: &Run, feed: &Feed, schedule: &Schedule, rooms: u16, random: &SeededRandom) {
+    let job = |index| {
+        let job = run.shape.draw(random, index, any_room(rooms, random));
+        Job { intended_us: schedule.intended_us(index).max(1), ..job }
+    };
+    pace(run, schedule, || feed.is_ended(), |due| feed.push(&mut due.map(job).collect()));
     feed.end();
 }
 

@@ -8,18 +8,19 @@ use anyhow::Context;
 use clap::Args;
 use hubbub_core::Timestamp;
 use hubbub_core::clock::{RandomSource, SeededRandom};
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
+use serde_json::Value;
 
 use crate::asks::{Question, ask};
+use crate::caller::get;
 use crate::client::Target;
-use crate::client::get::get;
-use crate::http::{self, HttpArgs};
+use crate::engine::{self, Findings, Loading};
+use crate::http::HttpArgs;
 use crate::machine::Machine;
 use crate::options::{Common, arguments, duration};
 use crate::record::Stats;
 use crate::report::grouped;
 
-/// Options of `bench query`.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct QueryArgs {
     #[command(flatten)]
@@ -39,7 +40,6 @@ pub(crate) struct QueryArgs {
 const KINDS: [(&str, f64); 4] =
     [("room by time", 100.0), ("user's history", 200.0), ("active users", 500.0), ("user's rooms", 50.0)];
 
-/// What was found out.
 #[derive(Debug, Serialize)]
 pub(crate) struct Answers {
     machine: Machine,
@@ -59,34 +59,10 @@ struct Asked {
     latency: Stats,
 }
 
-#[derive(Debug, Clone, Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Totals {
-    messages: u64,
-    first_message_at: Option<String>,
-    last_message_at: Option<String>,
-}
-
-#[derive(Debug, Deserialize)]
-struct Rooms {
-    rooms: Vec<Room>,
-}
-
-#[derive(Debug, Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Room {
-    room_id: String,
-}
-
-#[derive(Debug, Deserialize)]
-struct Users {
-    users: Vec<User>,
-}
-
-#[derive(Debug, Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct User {
-    user_id: String,
+/// The member `name` of each entry of a list.
+fn names(page: &Value, list: &str, name: &str) -> Vec<String> {
+    let entries = page.get(list).and_then(Value::as_array).into_iter().flatten();
+    entries.filter_map(|entry| Some(entry.get(name)?.as_str()?.to_owned())).collect()
 }
 
 /// What there is to ask about: names, and the time that messages are of.
@@ -100,23 +76,24 @@ struct Holdings {
 }
 
 impl Holdings {
+    /// Looks at what the server has, and says how many messages that are, too.
     async fn look(target: &Target, share: f64) -> anyhow::Result<(u64, Self)> {
-        let totals: Totals = serde_json::from_str(&get(target, "/v1/stats").await?)?;
-        let rooms: Rooms = serde_json::from_str(&get(target, "/v1/stats/rooms?limit=1000").await?)?;
-        let users: Users = serde_json::from_str(&get(target, "/v1/stats/users?limit=1000").await?)?;
-        let time = |text: &Option<String>| text.as_deref().and_then(Timestamp::parse);
-        let (first, last) = time(&totals.first_message_at)
-            .zip(time(&totals.last_message_at))
+        let page = async |path: &str| anyhow::Ok(serde_json::from_str::<Value>(&get(target, path).await?)?);
+        let totals = page("/v1/stats").await?;
+        let time = |name: &str| totals.get(name)?.as_str().and_then(Timestamp::parse);
+        let (first, last) = time("firstMessageAt")
+            .zip(time("lastMessageAt"))
             .context("the server holds no messages to ask for")?;
         let span_us = last.as_micros().abs_diff(first.as_micros()).max(1);
         let holdings = Self {
-            rooms: rooms.rooms.into_iter().map(|room| room.room_id).collect(),
-            users: users.users.into_iter().map(|user| user.user_id).collect(),
+            rooms: names(&page("/v1/stats/rooms?limit=1000").await?, "rooms", "roomId"),
+            users: names(&page("/v1/stats/users?limit=1000").await?, "users", "userId"),
             first,
             span_us,
             window_us: (span_us as f64 * share.clamp(0.0, 1.0)) as u64 + 1,
         };
-        Ok((totals.messages, holdings))
+        let messages = totals.get("messages").and_then(Value::as_u64);
+        Ok((messages.context("the statistics do not count messages")?, holdings))
     }
 
     fn window(&self, random: &SeededRandom) -> String {
@@ -160,9 +137,9 @@ pub(crate) async fn measure(args: &QueryArgs) -> anyhow::Result<Answers> {
     let (seconds, sends) = (format!("{}s", args.duration.as_secs_f64()), (args.rate / 9).max(1).to_string());
     let url = args.common.targets.first().context("no --target")?;
     let line = ["--quiet", "--rows-max", "0", "--target", url, "--rate", &sends, "--duration", &seconds];
-    let sending = arguments::<HttpArgs>("http", &line)?;
+    let sending = arguments::<Loading<HttpArgs>>("http", &line)?;
     let (times, sent) =
-        tokio::try_join!(ask(&target, all, args.rate, args.duration, seed), http::measure(&sending))?;
+        tokio::try_join!(ask(&target, all, args.rate, args.duration, seed), engine::measure(&sending))?;
     anyhow::ensure!(sent.per_second > 0.0, "no message was accepted beside the questions");
     failed += times.failed;
     rows.extend(asked(&times.kinds, true));
@@ -187,15 +164,13 @@ fn asked(kinds: &[(&'static str, crate::record::Dist)], is_mixed: bool) -> Vec<A
         .collect()
 }
 
-impl Answers {
-    /// Whether every question was answered, and in time.
-    pub(crate) fn is_clean(&self) -> bool {
+impl Findings for Answers {
+    fn is_clean(&self) -> bool {
         self.failed == 0
             && self.rows.iter().all(|row| row.latency.count > 0 && row.latency.p99_ms <= row.target_ms)
     }
 
-    /// The table for people.
-    pub(crate) fn terminal(&self) -> String {
+    fn terminal(&self) -> String {
         let mut out = format!("query on {}, {} messages\n", self.machine, grouped(self.messages as f64));
         // Writing to a String cannot fail.
         let _ = writeln!(

@@ -6,20 +6,16 @@ use hdrhistogram::Histogram;
 use hubbub_core::invariant::saturate;
 use serde::Serialize;
 
-/// How one message ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Ending {
-    /// Acknowledged.
     Accepted,
-    /// Refused for good.
     Rejected,
     /// No answer after all retries; it may be stored.
     Unconfirmed,
 }
 
 impl Ending {
-    /// The status in `metrics.csv`: HTTP's numbers, 0 for no answer.
     pub(crate) const fn status_code(self) -> u16 {
         match self {
             Self::Accepted => 200,
@@ -29,7 +25,6 @@ impl Ending {
     }
 }
 
-/// One finished message.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Sample {
     /// Microseconds from the start of the phase to the answer.
@@ -44,18 +39,17 @@ pub(crate) struct Sample {
 /// Width of the finest time step kept, in microseconds.
 pub(crate) const STEP_US: u64 = 100_000;
 
-/// Everything measured in one phase.
 #[derive(Debug)]
 pub(crate) struct Record {
-    all: Dist,
-    last_us: u64,
-    by_kind: Vec<(&'static str, Dist)>,
-    /// Accepted messages in each step.
+    /// Latencies of all accepted messages, and of those of each kind.
+    pub(crate) all: Dist,
+    pub(crate) by_kind: Vec<(&'static str, Dist)>,
+    /// Microseconds from the start to the last answer.
+    pub(crate) last_us: u64,
     pub(crate) steps: Vec<u64>,
     /// Single messages, at most `samples_max`.
     pub(crate) samples: Vec<Sample>,
     samples_max: usize,
-    /// Accepted messages of each room.
     pub(crate) by_room: Vec<u64>,
     /// Messages of which no sample was kept.
     pub(crate) samples_left_out: u64,
@@ -77,12 +71,6 @@ impl Record {
         }
     }
 
-    /// Microseconds from the start to the last answer.
-    pub(crate) fn last_us(&self) -> u64 {
-        self.last_us
-    }
-
-    /// Takes over finished messages and empties `samples`.
     pub(crate) fn add(&mut self, samples: &mut Vec<Sample>) {
         for sample in samples.iter().filter(|sample| sample.ending == Ending::Accepted) {
             let latency_us = u64::from(sample.latency_us);
@@ -115,16 +103,6 @@ impl Record {
             *count += n;
         }
     }
-
-    /// Latencies of all accepted messages.
-    pub(crate) fn latency(&self) -> &Dist {
-        &self.all
-    }
-
-    /// Latencies of each kind.
-    pub(crate) fn by_kind(&self) -> &[(&'static str, Dist)] {
-        &self.by_kind
-    }
 }
 
 /// A day of steps; a longer run counts the rest into the last one.
@@ -147,7 +125,6 @@ impl Default for Dist {
 }
 
 impl Dist {
-    /// Adds one time.
     pub(crate) fn add(&mut self, us: u64) {
         // It grows as needed, so nothing is out of its range.
         let _ = self.histogram.record(us.max(1));
@@ -156,7 +133,6 @@ impl Dist {
         self.sum_squares += us * us;
     }
 
-    /// Adds all of `other`.
     pub(crate) fn merge(&mut self, other: &Self) {
         // An auto-resizing histogram takes any other.
         let _ = self.histogram.add(&other.histogram);
@@ -164,12 +140,10 @@ impl Dist {
         self.sum_squares += other.sum_squares;
     }
 
-    /// How many times were added.
     pub(crate) fn len(&self) -> u64 {
         self.histogram.len()
     }
 
-    /// A percentile in milliseconds.
     pub(crate) fn percentile_ms(&self, percentile: f64) -> f64 {
         self.histogram.value_at_percentile(percentile) as f64 / 1e3
     }
@@ -181,7 +155,6 @@ impl Dist {
         iter.map(|step| (step.value_iterated_to() as f64 / 1e3, step.count_since_last_iteration())).collect()
     }
 
-    /// The figures of a report.
     pub(crate) fn stats(&self) -> Stats {
         let n = self.len() as f64;
         let mean = if n > 0.0 { self.sum_us / n } else { 0.0 };
@@ -202,28 +175,18 @@ impl Dist {
     }
 }
 
-/// Statistics of a set of times.
 #[derive(Debug, Clone, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Stats {
-    /// How many.
     pub count: u64,
-    /// Arithmetic mean.
     pub mean_ms: f64,
-    /// Half are below.
     pub median_ms: f64,
-    /// 90 % are below.
     pub p90_ms: f64,
-    /// 95 % are below.
     pub p95_ms: f64,
-    /// 99 % are below.
     pub p99_ms: f64,
-    /// 99.9 % are below.
     #[serde(rename = "p99_9Ms")]
     pub p99_9_ms: f64,
-    /// The smallest.
     pub min_ms: f64,
-    /// The largest.
     pub max_ms: f64,
     /// Sample variance, in square milliseconds.
     pub variance_ms2: f64,
@@ -233,13 +196,9 @@ pub(crate) struct Stats {
 #[derive(Debug, Clone, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Bucket {
-    /// Seconds after the start.
     pub start_s: f64,
-    /// Seconds after the start.
     pub end_s: f64,
-    /// Messages accepted in it.
     pub messages: u64,
-    /// Messages for each second of it.
     pub per_second: f64,
     /// Shorter than the others; its rate is scaled to its own length.
     pub partial: bool,

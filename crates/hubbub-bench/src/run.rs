@@ -1,6 +1,7 @@
 //! What all connections of a phase share: the target, the rules of sending, the counts, the record.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use hubbub_core::Timestamp;
@@ -9,36 +10,12 @@ use parking_lot::Mutex;
 
 use crate::client::{Cause, Target};
 use crate::job::Shape;
+use crate::options::{Patience, Rules};
 use crate::record::{Ending, Record, Sample};
-
-/// How each connection sends.
-#[derive(Debug, Clone)]
-pub(crate) struct Rules {
-    /// Messages without an answer that one connection may have.
-    pub(crate) in_flight: usize,
-    pub(crate) send_timeout: Duration,
-    /// Sends after the first.
-    pub(crate) retries: u8,
-    pub(crate) backoff_min: Duration,
-    pub(crate) backoff_max: Duration,
-    /// The server sends each message back in place of an acknowledgement.
-    pub(crate) echo: bool,
-    /// Without any answer for this long, the run ends.
-    pub(crate) give_up: Duration,
-}
-
-impl Rules {
-    /// How long to wait after the given number of failures: doubled each time.
-    pub(crate) fn backoff(&self, failures: u8) -> Duration {
-        let doubled = self.backoff_min.saturating_mul(1 << u32::from(failures.saturating_sub(1)).min(20));
-        doubled.min(self.backoff_max)
-    }
-}
 
 /// The types of messages, in the order of their numbers.
 const MESSAGE_KINDS: [&str; 3] = ["TEXT", "JOIN", "LEAVE"];
 
-/// Shared state of a phase.
 #[derive(Debug)]
 pub(crate) struct Run {
     pub(crate) target: Target,
@@ -47,16 +24,16 @@ pub(crate) struct Run {
     pub(crate) counts: Counts,
     pub(crate) record: Mutex<Record>,
     start: Instant,
-    /// The wall clock at the start.
     pub(crate) started: Timestamp,
     /// Microseconds from `start` to the moment that counts as the start.
     begun_us: AtomicU64,
+    is_measured: AtomicBool,
+    is_over: AtomicBool,
     last_answer_us: AtomicU64,
     /// When each message was sent; kept when somebody listens.
     pub(crate) times: Option<SendTimes>,
 }
 
-/// What happened, counted.
 #[derive(Debug, Default)]
 pub(crate) struct Counts {
     pub(crate) accepted: AtomicU64,
@@ -69,50 +46,57 @@ pub(crate) struct Counts {
     pub(crate) opened: AtomicU64,
     /// Answers whose `seq` did not grow on a connection that sends to one room.
     pub(crate) order_faults: AtomicU64,
-    reconnects: [AtomicU64; Cause::ALL.len()],
+    /// Connections lost, by cause.
+    pub(crate) reconnects: Mutex<BTreeMap<&'static str, u64>>,
 }
 
 impl Counts {
-    /// Adds to a count.
     pub(crate) fn add(count: &AtomicU64, n: u64) {
         count.fetch_add(n, Ordering::Relaxed);
     }
 
-    /// A connection was lost.
-    pub(crate) fn lost(&self, cause: Cause) {
-        if let Some(count) = self.reconnects.get(cause as usize) {
-            Self::add(count, 1);
-        }
+    /// Sent, and what came of it: accepted, rejected, unconfirmed.
+    pub(crate) fn totals(&self) -> [u64; 4] {
+        [&self.sent, &self.accepted, &self.rejected, &self.unconfirmed]
+            .map(|count| count.load(Ordering::Relaxed))
     }
 
-    /// Lost connections by cause.
-    pub(crate) fn reconnects(&self) -> Vec<(&'static str, u64)> {
-        let counts = Cause::ALL.iter().zip(&self.reconnects);
-        counts.map(|((_, name), count)| (*name, count.load(Ordering::Relaxed))).collect()
+    /// A connection was lost.
+    pub(crate) fn lost(&self, cause: Cause) {
+        *self.reconnects.lock().entry(cause.name()).or_default() += 1;
     }
 }
 
 impl Run {
-    /// A phase that starts now.
-    pub(crate) fn new(target: Target, shape: Shape, rules: Rules, samples_max: usize) -> Self {
+    /// A phase that starts now and sends messages.
+    pub(crate) fn new(target: Target, shape: Shape, rules: Rules, rows_max: usize) -> Self {
         let start = Instant::now();
         Self {
             target,
             shape,
-            rules,
+            rules: Rules { in_flight: rules.in_flight.max(1), ..rules },
             counts: Counts::default(),
-            record: Mutex::new(Record::new(samples_max, &MESSAGE_KINDS)),
+            record: Mutex::new(Record::new(rows_max, &MESSAGE_KINDS)),
             start,
             started: crate::machine::now(),
             begun_us: AtomicU64::new(0),
+            is_measured: AtomicBool::new(false),
+            is_over: AtomicBool::new(false),
             last_answer_us: AtomicU64::new(0),
             times: None,
         }
     }
 
-    /// The same, with operations of these kinds in place of messages.
-    pub(crate) fn with_kinds(self, samples_max: usize, kinds: &[&'static str]) -> Self {
-        Self { record: Mutex::new(Record::new(samples_max, kinds)), ..self }
+    /// A phase of operations of these kinds, none of which is repeated.
+    pub(crate) fn of_operations(
+        target: &Target,
+        patience: &Patience,
+        rows_max: usize,
+        kinds: &[&'static str],
+    ) -> Self {
+        let rules = Rules { in_flight: 1, retries: 0, patience: patience.clone(), echo: false };
+        let record = Mutex::new(Record::new(rows_max, kinds));
+        Self { record, ..Self::new(target.clone(), Shape::new(0, 1, None, ""), rules, 0) }
     }
 
     /// The same, with the time of each message kept for those who listen.
@@ -120,22 +104,33 @@ impl Run {
         Self { times: Some(SendTimes::new()), ..self }
     }
 
-    /// Counts from now on as the start; for what is got ready before.
+    /// Counts from now on as the start, for what is got ready before, and measures what begins from now on.
     pub(crate) fn begin(&self) {
         self.begun_us.store(micros(self.start.elapsed()), Ordering::Relaxed);
+        self.is_measured.store(true, Ordering::Relaxed);
     }
 
-    /// Microseconds since the start.
+    pub(crate) fn is_measured(&self) -> bool {
+        self.is_measured.load(Ordering::Relaxed)
+    }
+
+    /// Nothing begins any more.
+    pub(crate) fn end(&self) {
+        self.is_over.store(true, Ordering::Relaxed);
+    }
+
+    pub(crate) fn is_over(&self) -> bool {
+        self.is_over.load(Ordering::Relaxed)
+    }
+
     pub(crate) fn now_us(&self) -> u64 {
         micros(self.start.elapsed()).saturating_sub(self.begun_us.load(Ordering::Relaxed))
     }
 
-    /// The moment `us` microseconds after the start.
     pub(crate) fn instant(&self, us: u64) -> Instant {
         self.start + Duration::from_micros(us.saturating_add(self.begun_us.load(Ordering::Relaxed)))
     }
 
-    /// Takes over what a connection finished.
     pub(crate) fn record(&self, samples: &mut Vec<Sample>, now_us: u64) {
         if samples.iter().any(|sample| sample.ending != Ending::Unconfirmed) {
             self.last_answer_us.fetch_max(now_us, Ordering::Relaxed);
@@ -146,7 +141,7 @@ impl Run {
     /// Whether the server has been silent for too long.
     pub(crate) fn is_hopeless(&self) -> bool {
         let silent_us = self.now_us().saturating_sub(self.last_answer_us.load(Ordering::Relaxed));
-        Duration::from_micros(silent_us) > self.rules.give_up
+        Duration::from_micros(silent_us) > self.rules.patience.give_up
     }
 }
 
@@ -164,35 +159,13 @@ impl SendTimes {
         Self((0..1 << 18).map(|_| AtomicU64::new(0)).collect())
     }
 
-    /// Notes that message `index` is sent at `us`.
     pub(crate) fn set(&self, index: u64, us: u64) {
         if let Some(slot) = self.0.get(index as usize % self.0.len()) {
             slot.store(us, Ordering::Relaxed);
         }
     }
 
-    /// When message `index` was sent.
     pub(crate) fn get(&self, index: u64) -> u64 {
         self.0.get(index as usize % self.0.len()).map_or(0, |slot| slot.load(Ordering::Relaxed))
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn backoff_doubles_up_to_its_limit() {
-        let rules = Rules {
-            in_flight: 1,
-            send_timeout: Duration::from_secs(1),
-            retries: 5,
-            backoff_min: Duration::from_millis(50),
-            backoff_max: Duration::from_secs(1),
-            echo: false,
-            give_up: Duration::from_secs(1),
-        };
-        let waits: Vec<_> = [1, 2, 3, 4, 5, 6, 200].map(|n| rules.backoff(n).as_millis()).into();
-        assert_eq!(waits, [50, 100, 200, 400, 800, 1000, 1000]);
     }
 }

@@ -12,14 +12,15 @@ use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::{Child, Command};
 
 use crate::bare::Kind;
+use crate::engine::{self, Loading, Workload};
+use crate::options::arguments;
+use crate::report::Report;
 
-/// How long a server may take to say that it is ready.
 const READY: Duration = Duration::from_secs(120);
 
 /// Lines of a server's log that are shown when it does not start.
 const LOG_LINES: usize = 5;
 
-/// A running server; killed when dropped.
 #[derive(Debug)]
 pub(crate) struct Server {
     child: Child,
@@ -31,12 +32,7 @@ pub(crate) struct Server {
 
 impl Server {
     /// Starts a bare server: this program again.
-    pub(crate) async fn bare(kind: Kind) -> anyhow::Result<Self> {
-        Self::bare_with(kind, &[]).await
-    }
-
-    /// The same with variables of its environment.
-    pub(crate) async fn bare_with(kind: Kind, env: &[(&str, &str)]) -> anyhow::Result<Self> {
+    pub(crate) async fn bare(kind: Kind, env: &[(&str, &str)]) -> anyhow::Result<Self> {
         let name = kind.to_possible_value().context("the kind has no name")?;
         let mut command = Command::new(std::env::current_exe()?);
         command.envs(env.iter().copied());
@@ -81,7 +77,19 @@ impl Server {
         Ok(Self { child, url: url.to_owned(), pid, ready_after: begun.elapsed() })
     }
 
-    /// Ends the process at once, as a crash would.
+    /// Loads it with a workload, for `time` where the workload's own options do not say when it ends.
+    pub(crate) async fn load<W: Workload>(
+        &self,
+        time: Option<Duration>,
+        own: &[&str],
+    ) -> anyhow::Result<Report> {
+        let (pid, seconds) = (self.pid.to_string(), time.map(|time| format!("{}s", time.as_secs_f64())));
+        let mut line = vec!["--quiet", "--rows-max", "0", "--target", &self.url, "--server-pid", &pid];
+        line.extend(seconds.iter().flat_map(|seconds| ["--duration", seconds]));
+        line.extend(own);
+        engine::measure(&arguments::<Loading<W>>(W::NAME, &line)?).await
+    }
+
     pub(crate) async fn kill(mut self) -> anyhow::Result<()> {
         Ok(self.child.kill().await?)
     }

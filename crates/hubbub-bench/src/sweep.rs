@@ -8,16 +8,17 @@ use std::fmt::Write as _;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use anyhow::{Context, ensure};
+use anyhow::ensure;
 use clap::Args;
 use serde::Serialize;
 
+use crate::engine::Findings;
 use crate::limits::median;
 use crate::limits::postgres::{Database, check_durable};
 use crate::machine::Machine;
-use crate::options::{arguments, duration};
+use crate::options::duration;
+use crate::persist;
 use crate::persist::outcome::Outcome;
-use crate::persist::{self, PersistArgs};
 use crate::report::grouped;
 use crate::spawn::Server;
 
@@ -28,7 +29,6 @@ const REQUESTS_OF_A_BATCH: u64 = 10;
 /// Messages sent before each measurement, which give rooms and users their numbers.
 const WARM_UP: u64 = 20_000;
 
-/// Options of `bench sweep`.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct SweepArgs {
     /// PostgreSQL to measure with, postgres://…: a server where databases may be made
@@ -65,7 +65,6 @@ struct Row {
     linger_ms: f64,
     operations_mean: f64,
     per_second: f64,
-    /// The lowest and the highest of the rounds.
     per_second_range: [f64; 2],
     batch_p95_ms: f64,
     confirm_p95_ms: f64,
@@ -77,7 +76,6 @@ struct Row {
     faults: Vec<String>,
 }
 
-/// The table.
 #[derive(Debug, Serialize)]
 pub(crate) struct Sweep {
     machine: Machine,
@@ -87,7 +85,6 @@ pub(crate) struct Sweep {
     rows: Vec<Row>,
 }
 
-/// Measures all sizes in each round.
 pub(crate) async fn measure(args: &SweepArgs) -> anyhow::Result<Sweep> {
     check_durable(&args.postgres).await?;
     let started = crate::machine::now().to_string();
@@ -132,18 +129,12 @@ async fn persisted(args: &SweepArgs, url: &str, batch: u64, linger: Duration) ->
         ("HUBBUB_PIPELINE_BATCH_MAX", &max),
         ("HUBBUB_PIPELINE_LINGER", &linger),
     ];
-    let server = Server::real(&program, &data, &env).await;
-    // The log goes with the directory.
-    let log = || std::fs::read_to_string(data.with_extension("log")).unwrap_or_default();
-    let server = server.with_context(|| log().lines().last().unwrap_or_default().to_owned())?;
-    let (pid, warm_up) = (server.pid.to_string(), WARM_UP.to_string());
-    let common = ["--quiet", "--listen", "0", "--target", &server.url, "--server-pid", &pid];
-    let common = [&common[..], &["--database", url, "--log", "direct"]].concat();
+    let server = Server::real(&program, &data, &env).await?;
     let persist = async |own: &[&str]| {
-        let line = [&common[..], own].concat();
-        persist::measure(&arguments::<PersistArgs>("persist", &line)?).await
+        let line = [&["--listen", "0", "--log", "direct"], own].concat();
+        persist::measure_at(&server, url, &line).await
     };
-    persist(&["-n", &warm_up, "--publishers", "8", "--around", "0s"]).await?;
+    persist(&["-n", &WARM_UP.to_string(), "--publishers", "8", "--around", "0s"]).await?;
     let (publishers, window) = (PUBLISHERS.to_string(), batch.div_ceil(REQUESTS_OF_A_BATCH).to_string());
     let time = format!("{}s", args.time.as_secs_f64());
     let outcome = persist(&["--duration", &time, "--publishers", &publishers, "--window", &window]).await?;
@@ -181,14 +172,12 @@ fn row(batch: u64, linger: Duration, outcomes: &[Outcome]) -> Row {
     }
 }
 
-impl Sweep {
-    /// Whether nothing was lost, refused or repeated.
-    pub(crate) fn is_clean(&self) -> bool {
+impl Findings for Sweep {
+    fn is_clean(&self) -> bool {
         self.rows.iter().all(|row| row.faults.is_empty() && row.per_second > 0.0)
     }
 
-    /// The table, as Markdown.
-    pub(crate) fn terminal(&self) -> String {
+    fn terminal(&self) -> String {
         let mut out = format!(
             "{}. {}. Medians of {} rounds of {:.0} s; direct log, a server and a database for each measurement.\n\n\
              | batch_max | linger | operations of a batch | messages/s (rounds) | batch p95 | confirm p95 | \

@@ -10,12 +10,13 @@ use parking_lot::Mutex;
 use tokio::net::{TcpListener, TcpStream};
 
 use crate::bare::{self, Kind};
-use crate::chat::{self, ChatArgs};
-use crate::fanout::{self, FanoutArgs};
-use crate::http::{self, HttpArgs};
-use crate::kv::{self, KvArgs};
+use crate::chat::ChatArgs;
+use crate::engine::{Findings, Loading, Workload, measure};
+use crate::fanout::FanoutArgs;
+use crate::http::HttpArgs;
+use crate::kv::KvArgs;
 use crate::options::arguments;
-use crate::queue::{self, QueueArgs};
+use crate::queue::QueueArgs;
 use crate::report::Report;
 
 async fn listen() -> (TcpListener, String) {
@@ -30,9 +31,12 @@ async fn bare(kind: Kind) -> String {
     url
 }
 
+async fn run<W: Workload>(line: &[&str]) -> Report {
+    measure(&arguments::<Loading<W>>(W::NAME, line).expect("options")).await.expect("measured")
+}
+
 async fn chat(url: &str, own: &[&str]) -> Report {
-    let args: ChatArgs = arguments("chat", &[&["--quiet", "--target", url], own].concat()).expect("options");
-    chat::measure(&args).await.expect("measured")
+    run::<ChatArgs>(&[&["--quiet", "--target", url], own].concat()).await
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -62,8 +66,7 @@ async fn chat_ends_when_its_time_is_over() {
 async fn an_open_loop_sends_what_its_schedule_says() {
     let url = bare(Kind::Http).await;
     let line = ["--quiet", "--target", &url, "--rate", "500..1500", "--duration", "1s", "--connections", "8"];
-    let report =
-        http::measure(&arguments::<HttpArgs>("http", &line).expect("options")).await.expect("measured");
+    let report = run::<HttpArgs>(&line).await;
     assert_eq!(report.latency.count, 1_000);
     assert!(report.is_clean(), "{}", report.terminal());
 }
@@ -72,8 +75,7 @@ async fn an_open_loop_sends_what_its_schedule_says() {
 async fn fan_out_reaches_every_subscriber_in_order() {
     let url = bare(Kind::Fanout).await;
     let line = ["--quiet", "--target", &url, "--subscribers", "20", "--duration", "300ms"];
-    let report =
-        fanout::measure(&arguments::<FanoutArgs>("fanout", &line).expect("options")).await.expect("measured");
+    let report = run::<FanoutArgs>(&line).await;
     let delivery = report.delivery.as_ref().expect("delivery");
     assert_eq!(delivery.delivered, 20 * report.latency.count);
     assert!(report.is_clean() && delivery.latency.count > 0, "{}", report.terminal());
@@ -89,16 +91,14 @@ async fn clients_of_queues_ask_and_are_answered() {
         [&["--clients", "8"][..], &["--ask", "0", "--refresh", "0", "--depth", "500", "--think", "1ms"]]
     {
         let own = [own, &["--duration", "300ms"]].concat();
-        let args: QueueArgs = arguments("queue", &[&line[..], &own].concat()).expect("options");
-        let report = queue::measure(&args).await.expect("measured");
+        let report = run::<QueueArgs>(&[&line[..], &own].concat()).await;
         assert!(report.is_clean(), "{}", report.terminal());
         for kind in ["send", "get", "read"] {
             assert!(report.latency_by_type[kind].count > 0, "{kind}: {}", report.terminal());
         }
     }
     let own = ["populate", "--depth", "1000", "--duration", "10s"];
-    let args: QueueArgs = arguments("queue", &[&line[..], &own].concat()).expect("options");
-    let report = queue::measure(&args).await.expect("measured");
+    let report = run::<QueueArgs>(&[&line[..], &own].concat()).await;
     let queues = report.ledger.and_then(|ledger| ledger.queues).expect("a ledger of queues");
     assert!((1_000..1_200).contains(&queues.sent) && queues.taken == 0, "{queues}");
 }
@@ -107,10 +107,7 @@ async fn clients_of_queues_ask_and_are_answered() {
 async fn keys_are_asked_for_in_both_loops() {
     let url = bare(Kind::Kv).await;
     let line = ["--quiet", "--target", &url, "--no-preload", "--unchecked", "--keys", "1000"];
-    let measure = async |own: &[&str]| {
-        let args: KvArgs = arguments("kv", &[&line[..], own].concat()).expect("options");
-        kv::measure(&args).await.expect("measured")
-    };
+    let measure = async |own: &[&str]| run::<KvArgs>(&[&line[..], own].concat()).await;
     for kind in ["get-all", "get-popular", "put-all", "delete", "mixed"] {
         let report = measure(&[kind, "--duration", "200ms", "--warmup", "50ms"]).await;
         assert!(report.is_clean() && report.latency.count > 0, "{kind}: {}", report.terminal());

@@ -28,13 +28,11 @@ pub(crate) struct Wire {
 }
 
 impl Wire {
-    /// Takes over a connected socket.
     pub(crate) fn new(stream: TcpStream) -> io::Result<Self> {
         stream.set_nodelay(true)?;
         Ok(Self { stream, out: Vec::new(), written: 0 })
     }
 
-    /// The socket itself.
     pub(crate) fn stream(&mut self) -> &mut TcpStream {
         &mut self.stream
     }
@@ -56,7 +54,6 @@ impl Wire {
         })
     }
 
-    /// Writes what is in `out`.
     pub(crate) fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         while let Some(rest @ [_, ..]) = self.out.get(self.written..) {
             let n = ready!(Pin::new(&mut self.stream).poll_write(cx, rest))?;
@@ -73,7 +70,6 @@ impl Wire {
         Poll::Ready(Ok(()))
     }
 
-    /// Whether anything waits to be written.
     pub(crate) fn is_flushed(&self) -> bool {
         self.out.is_empty()
     }

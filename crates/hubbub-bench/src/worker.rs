@@ -2,13 +2,14 @@
 //! connection breaks.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use hubbub_core::invariant::saturate;
+use tokio::task::JoinSet;
 
 use crate::caller::Caller;
 use crate::client::{Cause, Target};
+use crate::phase;
 use crate::record::{Ending, Sample};
 use crate::run::{Counts, Run};
 
@@ -17,45 +18,14 @@ const SAMPLES_MAX: usize = 256;
 /// ...or after this time.
 const SAMPLES_AGE_US: u64 = 200_000;
 
-/// When operations are made, and which of them are measured.
-#[derive(Debug)]
-pub(crate) struct Clockwork {
-    is_measured: AtomicBool,
-    is_over: AtomicBool,
-}
-
-impl Clockwork {
-    pub(crate) fn new() -> Self {
-        Self { is_measured: AtomicBool::new(false), is_over: AtomicBool::new(false) }
-    }
-
-    /// Measures what begins from now on.
-    pub(crate) fn begin(&self, run: &Run) {
-        run.begin();
-        self.is_measured.store(true, Ordering::Relaxed);
-    }
-
-    /// Nothing begins any more.
-    pub(crate) fn end(&self) {
-        self.is_over.store(true, Ordering::Relaxed);
-    }
-
-    pub(crate) fn is_over(&self) -> bool {
-        self.is_over.load(Ordering::Relaxed)
-    }
-}
-
-/// One connection's records, and its way back.
 pub(crate) struct Worker {
     pub(crate) run: Arc<Run>,
-    pub(crate) clockwork: Arc<Clockwork>,
     pub(crate) target: Target,
     samples: Vec<Sample>,
     handed_over_us: u64,
     failed_in_a_row: u8,
 }
 
-/// An operation under way.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Begun {
     us: u64,
@@ -63,10 +33,9 @@ pub(crate) struct Begun {
 }
 
 impl Worker {
-    pub(crate) fn new(run: &Arc<Run>, clockwork: &Arc<Clockwork>, target: &Target) -> Self {
+    pub(crate) fn new(run: &Arc<Run>, target: &Target) -> Self {
         Self {
             run: Arc::clone(run),
-            clockwork: Arc::clone(clockwork),
             target: target.clone(),
             samples: Vec::new(),
             handed_over_us: 0,
@@ -76,7 +45,7 @@ impl Worker {
 
     /// Connects; waits when that fails, longer each time. `None` when it failed.
     pub(crate) async fn connect(&mut self) -> Option<Caller> {
-        match Caller::connect(&self.target, self.run.rules.send_timeout).await {
+        match Caller::connect(&self.target, self.run.rules.patience.send_timeout).await {
             Ok(caller) => {
                 Counts::add(&self.run.counts.opened, 1);
                 Some(caller)
@@ -88,21 +57,19 @@ impl Worker {
         }
     }
 
-    /// The connection is gone.
     pub(crate) async fn lost(&mut self, cause: Cause) {
         self.run.counts.lost(cause);
         self.failed_in_a_row = self.failed_in_a_row.saturating_add(1);
-        tokio::time::sleep(self.run.rules.backoff(self.failed_in_a_row)).await;
+        tokio::time::sleep(self.run.rules.patience.wait_after(self.failed_in_a_row)).await;
     }
 
     /// An operation begins; `intended_us` is when it should have, in an open loop.
     pub(crate) fn begin(&self, intended_us: Option<u64>) -> Begun {
         Counts::add(&self.run.counts.sent, 1);
-        let is_measured = self.clockwork.is_measured.load(Ordering::Relaxed);
-        Begun { us: intended_us.unwrap_or_else(|| self.run.now_us()), is_measured }
+        let us = intended_us.unwrap_or_else(|| self.run.now_us());
+        Begun { us, is_measured: self.run.is_measured() }
     }
 
-    /// How it ended.
     pub(crate) fn end(&mut self, begun: Begun, kind: u8, place: u16, ending: Ending) {
         match ending {
             Ending::Accepted => {
@@ -122,22 +89,40 @@ impl Worker {
         }
     }
 
-    /// Gives what is finished to the record.
     pub(crate) fn hand_over(&mut self) {
         self.handed_over_us = self.run.now_us();
         self.run.record(&mut self.samples, self.handed_over_us);
     }
 
-    /// Whether it is time to end.
     pub(crate) fn is_over(&self) -> bool {
-        self.clockwork.is_over() || self.run.is_hopeless()
+        self.run.is_over() || self.run.is_hopeless()
     }
 }
 
-/// Waits for the warm-up and for the measured time, then ends the work.
-pub(crate) async fn keep_time(run: &Run, clockwork: &Clockwork, warmup: Duration, time: Duration) {
-    tokio::time::sleep(warmup).await;
-    clockwork.begin(run);
+/// Has all clients work until they end: when `timed` says that time is over, or the server was silent for too long.
+pub(crate) async fn work(
+    run: &Run,
+    mut clients: JoinSet<()>,
+    quiet: bool,
+    timed: impl Future<Output = ()>,
+    abandon: impl Fn(),
+) {
+    let bar = phase::bar("operations", 0, quiet);
+    let ended = phase::finish(run, &mut clients, &bar, || {
+        run.end();
+        abandon();
+    });
+    tokio::select! {
+        () = ended => {}
+        () = async { timed.await; std::future::pending().await } => {}
+    }
+}
+
+pub(crate) async fn keep_time(run: &Run, warmup: Duration, time: Duration) {
+    if !warmup.is_zero() {
+        tokio::time::sleep(warmup).await;
+    }
+    run.begin();
     tokio::time::sleep(time).await;
-    clockwork.end();
+    run.end();
 }

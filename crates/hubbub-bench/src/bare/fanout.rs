@@ -17,7 +17,6 @@ use tokio::net::TcpStream;
 use super::ws::{Acks, MESSAGE_BYTES_MAX};
 use crate::wire::Wire;
 
-/// The subscribers of the room.
 #[derive(Default)]
 pub(super) struct Hub {
     state: Mutex<State>,
@@ -38,43 +37,15 @@ struct Outbox {
 
 pub(super) async fn serve(stream: TcpStream, hub: Arc<Hub>) -> anyhow::Result<()> {
     let (wire, path) = super::upgrade(stream).await?;
-    let reader = Reader::new(Role::Server, MESSAGE_BYTES_MAX);
+    let mut reader = Reader::new(Role::Server, MESSAGE_BYTES_MAX);
     if path.contains("/chat/") {
-        let mut publisher = Publisher { wire, reader, hub };
-        poll_fn(|cx| publisher.poll(cx)).await?;
-    } else {
-        let outbox = Arc::<Mutex<Outbox>>::default();
-        let mut subscriber =
-            Subscriber { wire, reader, hub, outbox, subscribed: false, writing: VecDeque::new() };
-        let result = poll_fn(|cx| subscriber.poll(cx)).await;
-        let mut outbox = subscriber.outbox.lock();
-        outbox.closed = true;
-        outbox.frames.clear();
-        drop(outbox);
-        result?;
+        return super::converse(wire, |bytes, out| publish(&mut reader, bytes, &hub, out)).await;
     }
-    Ok(())
-}
-
-struct Publisher {
-    wire: Wire,
-    reader: Reader,
-    hub: Arc<Hub>,
-}
-
-impl Publisher {
-    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        loop {
-            if self.wire.poll_flush(cx)?.is_pending() {
-                return Poll::Pending;
-            }
-            let Self { wire, reader, hub } = self;
-            match wire.poll_read(cx, |bytes, out| publish(reader, bytes, hub, out)) {
-                Poll::Ready(result) => result??,
-                Poll::Pending => return Poll::Pending,
-            }
-        }
-    }
+    let (outbox, writing) = Default::default();
+    let mut subscriber = Subscriber { wire, reader, hub, outbox, subscribed: false, writing };
+    let result = poll_fn(|cx| subscriber.poll(cx)).await;
+    *subscriber.outbox.lock() = Outbox { closed: true, ..Outbox::default() };
+    Ok(result?)
 }
 
 /// Puts all messages of one read into the outboxes as one run of frames, and acknowledges them.

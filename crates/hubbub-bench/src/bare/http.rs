@@ -1,26 +1,16 @@
-//! hyper, answering each POST with a receipt of the usual size.
+//! What hyper answers where nothing is stored.
 
 use std::borrow::Cow;
 use std::convert::Infallible;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full};
 use hubbub_core::message::write_u64;
 use hyper::body::Incoming;
-use hyper::header::{CONTENT_TYPE, HeaderValue};
-use hyper::service::service_fn;
-use hyper::{Request, Response, StatusCode};
-use hyper_util::rt::TokioIo;
+use hyper::header::{CACHE_CONTROL, CONTENT_TYPE, ETAG, HeaderName, HeaderValue};
+use hyper::{Method, Request, Response, StatusCode};
 use serde::Deserialize;
-use tokio::net::TcpStream;
-
-pub(super) async fn serve(stream: TcpStream) -> anyhow::Result<()> {
-    let connection = hyper::server::conn::http1::Builder::new()
-        .max_buf_size(16 * 1024)
-        .serve_connection(TokioIo::new(stream), service_fn(answer));
-    Ok(connection.await?)
-}
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -34,12 +24,14 @@ struct Draft<'a> {
     message_id: Cow<'a, str>,
 }
 
-async fn answer(request: Request<Incoming>) -> Result<Response<Full<Bytes>>, Infallible> {
-    let (status, body) = match request.into_body().collect().await {
-        Ok(body) => match serde_json::from_slice::<Draft<'_>>(&body.to_bytes()) {
-            Ok(draft) => (StatusCode::CREATED, receipt(&draft)),
-            Err(error) => (StatusCode::BAD_REQUEST, error.to_string().into_bytes()),
-        },
+/// Answers each POST with a receipt of the usual size.
+pub(super) async fn answer(request: Request<Incoming>) -> Result<Response<Full<Bytes>>, Infallible> {
+    let receipt = async {
+        let body = request.into_body().collect().await?.to_bytes();
+        anyhow::Ok(receipt(&serde_json::from_slice(&body)?))
+    };
+    let (status, body) = match receipt.await {
+        Ok(receipt) => (StatusCode::CREATED, receipt),
         Err(error) => (StatusCode::BAD_REQUEST, error.to_string().into_bytes()),
     };
     let mut response = Response::new(Full::new(Bytes::from(body)));
@@ -59,4 +51,37 @@ fn receipt(draft: &Draft<'_>) -> Vec<u8> {
     crate::machine::now().write(&mut out);
     out.extend_from_slice(b"\",\"duplicate\":false}");
     out
+}
+
+static REVISION: AtomicU64 = AtomicU64::new(1);
+static VALUE_BYTES: AtomicUsize = AtomicUsize::new(100);
+
+/// Answers each GET with a value of the size last put, and each PUT with its revision.
+pub(super) async fn answer_kv(request: Request<Incoming>) -> Result<Response<Full<Bytes>>, Infallible> {
+    let is_reading = request.method() == Method::GET;
+    let mut response = Response::new(Full::default());
+    let headers = response.headers_mut();
+    let revision =
+        if is_reading { REVISION.load(Ordering::Relaxed) } else { REVISION.fetch_add(1, Ordering::Relaxed) };
+    if let Ok(tag) = HeaderValue::from_str(&format!("\"{revision}\"")) {
+        headers.insert(ETAG, tag);
+    }
+    if is_reading {
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/octet-stream"));
+        headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache"));
+        headers.insert(HeaderName::from_static("hubbub-cache"), HeaderValue::from_static("hit"));
+        *response.body_mut() = Full::new(Bytes::from(vec![b'x'; VALUE_BYTES.load(Ordering::Relaxed)]));
+        return Ok(response);
+    }
+    *response.status_mut() = match request.into_body().collect().await {
+        Ok(body) => {
+            let bytes = body.to_bytes().len();
+            if bytes > 0 {
+                VALUE_BYTES.store(bytes, Ordering::Relaxed);
+            }
+            StatusCode::NO_CONTENT
+        }
+        Err(_) => StatusCode::BAD_REQUEST,
+    };
+    Ok(response)
 }

@@ -1,8 +1,6 @@
 //! The line protocol without queues: each command is read and answered, with as many bytes as the real server would.
 
-use std::future::poll_fn;
 use std::io;
-use std::task::Poll;
 
 use tokio::net::TcpStream;
 
@@ -12,25 +10,11 @@ use crate::wire::Wire;
 const INPUT_BYTES_MAX: usize = 64 * 1024;
 
 pub(super) async fn serve(stream: TcpStream) -> anyhow::Result<()> {
-    let mut wire = Wire::new(stream)?;
     let mut connection = Connection { held: Vec::new(), content: Vec::new() };
-    poll_fn(|cx| -> Poll<io::Result<()>> {
-        loop {
-            if wire.poll_flush(cx)?.is_pending() {
-                return Poll::Pending;
-            }
-            match wire.poll_read(cx, |bytes, out| connection.take(bytes, out)) {
-                Poll::Ready(result) => result??,
-                Poll::Pending => return Poll::Pending,
-            }
-        }
-    })
-    .await?;
-    Ok(())
+    super::converse(Wire::new(stream)?, |bytes, out| connection.take(bytes, out)).await
 }
 
 struct Connection {
-    /// The beginning of a command.
     held: Vec<u8>,
     /// Of the last message sent, which every take gets.
     content: Vec<u8>,

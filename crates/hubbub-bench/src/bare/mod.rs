@@ -3,18 +3,25 @@
 
 mod fanout;
 mod http;
-mod kv;
 mod line;
 #[cfg(feature = "postgres")]
 pub(crate) mod upsert;
 mod ws;
 
-use std::io::Write as _;
+use std::convert::Infallible;
+use std::future::poll_fn;
+use std::io::{self, Write as _};
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::task::{Poll, ready};
 
 use anyhow::Context;
+use bytes::Bytes;
 use clap::ValueEnum;
+use hyper::body::{Body, Incoming};
+use hyper::service::service_fn;
+use hyper::{Request, Response};
+use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
@@ -53,22 +60,51 @@ pub(crate) async fn serve(kind: Kind, listen: SocketAddr) -> anyhow::Result<()> 
 pub(crate) async fn accept(kind: Kind, listener: TcpListener) -> anyhow::Result<()> {
     let hub = Arc::new(fanout::Hub::default());
     #[cfg(feature = "postgres")]
-    let upserts = if kind == Kind::Upsert { Some(upsert::Upserts::open().await?) } else { None };
+    let upserts = if kind == Kind::Upsert { Some(upsert::open().await?) } else { None };
     loop {
         let (stream, _) = listener.accept().await?;
         stream.set_nodelay(true)?;
         // A connection that breaks is the client's to notice.
         match kind {
-            Kind::WsEcho => drop(tokio::spawn(ws::serve(stream, ws::Reply::Echo))),
-            Kind::WsAck => drop(tokio::spawn(ws::serve(stream, ws::Reply::Ack))),
-            Kind::Http => drop(tokio::spawn(http::serve(stream))),
+            Kind::WsEcho | Kind::WsAck => drop(tokio::spawn(ws::serve(stream, kind == Kind::WsEcho))),
+            Kind::Http => drop(tokio::spawn(serve_http(stream, http::answer))),
             Kind::Line => drop(tokio::spawn(line::serve(stream))),
-            Kind::Kv => drop(tokio::spawn(kv::serve(stream))),
+            Kind::Kv => drop(tokio::spawn(serve_http(stream, http::answer_kv))),
             #[cfg(feature = "postgres")]
-            Kind::Upsert => drop(upserts.clone().map(|upserts| tokio::spawn(upsert::serve(stream, upserts)))),
+            Kind::Upsert => drop(upserts.clone().map(|upserts| {
+                let answer = move |request| upsert::answer(request, Arc::clone(&upserts));
+                tokio::spawn(serve_http(stream, answer))
+            })),
             Kind::Fanout => drop(tokio::spawn(fanout::serve(stream, Arc::clone(&hub)))),
         }
     }
+}
+
+/// Answers what each read brings, in one write.
+async fn converse(
+    mut wire: Wire,
+    mut answer: impl FnMut(&mut [u8], &mut Vec<u8>) -> io::Result<()>,
+) -> anyhow::Result<()> {
+    let Err(broken) = poll_fn(|cx| -> Poll<io::Result<Infallible>> {
+        loop {
+            ready!(wire.poll_flush(cx))?;
+            ready!(wire.poll_read(cx, &mut answer))??;
+        }
+    })
+    .await;
+    Err(broken.into())
+}
+
+/// hyper, as the real server has it.
+async fn serve_http<B, F>(stream: TcpStream, answer: impl Fn(Request<Incoming>) -> F) -> anyhow::Result<()>
+where
+    B: Body<Data = Bytes, Error = Infallible> + 'static,
+    F: Future<Output = Result<Response<B>, Infallible>>,
+{
+    let connection = hyper::server::conn::http1::Builder::new()
+        .max_buf_size(16 * 1024)
+        .serve_connection(TokioIo::new(stream), service_fn(answer));
+    Ok(connection.await?)
 }
 
 const REQUEST_BYTES_MAX: usize = 8 * 1024;

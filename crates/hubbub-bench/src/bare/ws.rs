@@ -1,69 +1,34 @@
 //! WebSocket echo and acknowledgement, with one write for all that one read brought.
 
 use std::borrow::Cow;
-use std::future::poll_fn;
 use std::io;
-use std::task::{Context, Poll};
 
 use hubbub_core::message::write_u64;
 use hubbub_ws::{Event, Reader, Role, write};
 use serde::Deserialize;
 use tokio::net::TcpStream;
 
-use crate::wire::Wire;
-
-/// How to answer.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Reply {
-    Echo,
-    Ack,
-}
-
 pub(super) const MESSAGE_BYTES_MAX: usize = 1024 * 1024;
 
-pub(super) async fn serve(stream: TcpStream, reply: Reply) -> anyhow::Result<()> {
+pub(super) async fn serve(stream: TcpStream, is_echo: bool) -> anyhow::Result<()> {
     let (wire, _) = super::upgrade(stream).await?;
-    let mut connection =
-        Connection { wire, reader: Reader::new(Role::Server, MESSAGE_BYTES_MAX), reply, seq: 0 };
-    poll_fn(|cx| connection.poll(cx)).await?;
-    Ok(())
-}
-
-struct Connection {
-    wire: Wire,
-    reader: Reader,
-    reply: Reply,
-    seq: u64,
-}
-
-impl Connection {
-    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        loop {
-            if self.wire.poll_flush(cx)?.is_pending() {
-                return Poll::Pending;
-            }
-            let Self { wire, reader, reply, seq } = self;
-            match wire.poll_read(cx, |bytes, out| answer(reader, bytes, *reply, seq, out)) {
-                Poll::Ready(result) => result??,
-                Poll::Pending => return Poll::Pending,
-            }
-        }
-    }
+    let (mut reader, mut seq) = (Reader::new(Role::Server, MESSAGE_BYTES_MAX), 0);
+    super::converse(wire, |bytes, out| answer(&mut reader, bytes, is_echo, &mut seq, out)).await
 }
 
 fn answer(
     reader: &mut Reader,
     bytes: &mut [u8],
-    reply: Reply,
+    is_echo: bool,
     seq: &mut u64,
     out: &mut Vec<u8>,
 ) -> io::Result<()> {
     let mut acks = Acks::default();
     let mut frames = reader.feed(bytes);
     while let Some(event) = frames.next().map_err(io::Error::other)? {
-        match (event, reply) {
-            (Event::Text(text), Reply::Echo) => write::write_text(out, text.as_bytes()),
-            (Event::Text(text), Reply::Ack) => {
+        match (event, is_echo) {
+            (Event::Text(text), true) => write::write_text(out, text.as_bytes()),
+            (Event::Text(text), false) => {
                 *seq += 1;
                 acks.write(text, *seq, out)?;
             }
@@ -100,7 +65,6 @@ pub(super) struct Acks {
 }
 
 impl Acks {
-    /// Reads a message and acknowledges it.
     pub(super) fn write(&mut self, text: &str, seq: u64, out: &mut Vec<u8>) -> io::Result<()> {
         let draft: Draft<'_> = serde_json::from_str(text)?;
         if self.now.is_empty() {

@@ -17,7 +17,6 @@ use crate::wire::Wire;
 const MESSAGE_BYTES_MAX: usize = 16 * 1024 * 1024;
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// A connection to `/chat/{room}`.
 #[derive(Debug)]
 pub(crate) struct Chat {
     reader: Reader,
@@ -29,6 +28,7 @@ pub(crate) struct Chat {
 
 impl Codec for Chat {
     const HAS_TIME: bool = true;
+    const HAS_ROOM: bool = true;
 
     async fn connect(target: &Target, room: &str, seed: u64) -> Result<(Wire, Self), Cause> {
         let path = format!("{}/chat/{room}", target.prefix);
@@ -65,13 +65,11 @@ impl Codec for Chat {
     }
 }
 
-/// A fresh masking key.
 pub(crate) fn mask(random: &SeededRandom) -> [u8; 4] {
     let [a, b, c, d, ..] = random.next_u64().to_ne_bytes();
     [a, b, c, d]
 }
 
-/// Opens a WebSocket at `path`.
 pub(crate) async fn open(target: &Target, path: &str, seed: u64) -> Result<(Wire, Reader), Cause> {
     let wire = target.connect().await?;
     tokio::time::timeout(HANDSHAKE_TIMEOUT, upgrade(wire, target, path, seed))

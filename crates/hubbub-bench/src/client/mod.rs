@@ -1,7 +1,7 @@
 //! The client's side of each protocol: connect, write a message, read answers.
 
 pub(crate) mod chat;
-pub(crate) mod get;
+pub(crate) mod follow;
 pub(crate) mod post;
 mod target;
 
@@ -15,7 +15,6 @@ pub(crate) use target::Target;
 
 /// Why a connection was lost; reconnections are counted by it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[repr(usize)]
 pub(crate) enum Cause {
     /// Nobody listened, or the connection could not be made in time.
     Connect,
@@ -32,18 +31,16 @@ pub(crate) enum Cause {
 }
 
 impl Cause {
-    pub(crate) const ALL: [(Self, &'static str); 6] = [
-        (Self::Connect, "connect"),
-        (Self::Handshake, "handshake"),
-        (Self::Timeout, "timeout"),
-        (Self::Closed, "closed"),
-        (Self::Broken, "broken"),
-        (Self::Protocol, "protocol"),
-    ];
-
     /// As reports name it.
     pub(crate) fn name(self) -> &'static str {
-        Self::ALL.iter().find(|(cause, _)| *cause == self).map_or("unknown", |(_, name)| *name)
+        match self {
+            Self::Connect => "connect",
+            Self::Handshake => "handshake",
+            Self::Timeout => "timeout",
+            Self::Closed => "closed",
+            Self::Broken => "broken",
+            Self::Protocol => "protocol",
+        }
     }
 }
 
@@ -63,6 +60,8 @@ impl From<hubbub_ws::ProtocolError> for Cause {
 pub(crate) trait Codec: Send + Sized {
     /// Whether messages carry the time they are sent.
     const HAS_TIME: bool;
+    /// Whether a connection sends to one room only, so that the `seq` of its answers must grow.
+    const HAS_ROOM: bool;
 
     /// Connects for sending to `room`.
     fn connect(

@@ -12,7 +12,6 @@ use crate::wire::Wire;
 /// More header or body than this is no answer to our request.
 const ANSWER_BYTES_MAX: usize = 64 * 1024;
 
-/// A keep-alive connection.
 #[derive(Debug)]
 pub(crate) struct Post {
     path: Vec<u8>,
@@ -24,6 +23,7 @@ pub(crate) struct Post {
 
 impl Codec for Post {
     const HAS_TIME: bool = false;
+    const HAS_ROOM: bool = false;
 
     async fn connect(target: &Target, _room: &str, _seed: u64) -> Result<(Wire, Self), Cause> {
         let wire = target.connect().await?;
@@ -73,7 +73,6 @@ fn read_answers<'b>(mut bytes: &'b [u8], lane: &mut Lane) -> Result<&'b [u8], Ca
     Ok(bytes)
 }
 
-/// A complete HTTP response.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Response<'a> {
     pub(crate) status: u16,

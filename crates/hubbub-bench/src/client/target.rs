@@ -9,7 +9,6 @@ use tokio::net::TcpStream;
 use super::Cause;
 use crate::wire::Wire;
 
-/// A server's address, resolved once.
 #[derive(Debug, Clone)]
 pub(crate) struct Target {
     /// `host:port`, for the `Host` header.
@@ -40,7 +39,6 @@ impl Target {
         Ok(Self { host, prefix, addr })
     }
 
-    /// Opens a connection.
     pub(crate) async fn connect(&self) -> Result<Wire, Cause> {
         self.open().await.map_err(|_| Cause::Connect)
     }

@@ -11,6 +11,7 @@ use super::keys::{Keys, Popularity, Seen};
 use crate::caller::Caller;
 use crate::client::Cause;
 use crate::client::post::split_response;
+use crate::job::share_of;
 use crate::pace::Schedule;
 use crate::record::Ending;
 use crate::worker::Worker;
@@ -18,29 +19,12 @@ use crate::worker::Worker;
 /// Operations, in the order of their numbers in the record.
 pub(super) const KINDS: [&str; 3] = ["get", "put", "delete"];
 
-/// What is done to a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub(super) enum Kind {
     Get = 0,
     Put = 1,
     Delete = 2,
-}
-
-/// How often each is done, together 1.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Shares {
-    pub(super) get: f64,
-    pub(super) put: f64,
-}
-
-/// What reads showed.
-#[derive(Debug, Default)]
-pub(super) struct Sightings {
-    pub(super) hits: AtomicU64,
-    pub(super) absent: AtomicU64,
-    pub(super) stale: AtomicU64,
-    pub(super) wrong: AtomicU64,
 }
 
 /// Hands out the operations of an open loop as they become due.
@@ -51,12 +35,14 @@ pub(super) struct Due {
     pub(super) permits: Semaphore,
 }
 
-/// What all connections share.
-pub(super) struct Common {
+pub(crate) struct Common {
     pub(super) keys: Keys,
     pub(super) popularity: Popularity,
-    pub(super) shares: Shares,
-    pub(super) sightings: Sightings,
+    /// How often keys are read and put; the rest are deletions.
+    pub(super) get: f64,
+    pub(super) put: f64,
+    /// Reads that found a value, that found none, that were stale, and that were wrong.
+    pub(super) seen: [AtomicU64; 4],
     /// `None` = a closed loop.
     pub(super) due: Option<Due>,
     pub(super) connections: u64,
@@ -99,11 +85,11 @@ impl Client {
     }
 
     fn draw(&self) -> (Kind, u64) {
-        let Common { keys, popularity, shares, connections, .. } = &*self.common;
-        let share = (self.random.next_u64() >> 11) as f64 / (1_u64 << 53) as f64;
-        let kind = if share < shares.get {
+        let Common { keys, popularity, get, put, connections, .. } = &*self.common;
+        let share = share_of(self.random.next_u64());
+        let kind = if share < *get {
             Kind::Get
-        } else if share < shares.get + shares.put {
+        } else if share < get + put {
             Kind::Put
         } else {
             Kind::Delete
@@ -133,22 +119,7 @@ impl Client {
         if kind == Kind::Put {
             keys.write_value(key, version, value);
         }
-        let method = ["GET ", "PUT ", "DELETE "].get(kind as usize).copied().unwrap_or_default();
-        let target = &self.worker.target;
-        let out = caller.out();
-        for part in [method, &target.prefix, "/kv/"] {
-            out.extend_from_slice(part.as_bytes());
-        }
-        keys.write_key(key, out);
-        out.extend_from_slice(b" HTTP/1.1\r\nHost: ");
-        out.extend_from_slice(target.host.as_bytes());
-        if kind == Kind::Put {
-            out.extend_from_slice(b"\r\nContent-Length: ");
-            write_u64(value.len() as u64, out);
-        }
-        out.extend_from_slice(b"\r\n\r\n");
-        out.extend_from_slice(value);
-
+        self.write(kind, key, value, caller.out());
         let begun = self.worker.begin(intended_us);
         let heard = caller
             .answer(|bytes| {
@@ -162,33 +133,56 @@ impl Client {
                 Ok(Some((response.status, bytes.len() - rest.len())))
             })
             .await;
-        let ending = match (&heard, kind) {
+        self.worker.end(begun, kind as u8, 0, keys.settle(kind, key, version, &heard));
+        heard.map(|_| ())
+    }
+
+    fn write(&self, kind: Kind, key: u64, value: &[u8], out: &mut Vec<u8>) {
+        let method = ["GET ", "PUT ", "DELETE "].get(kind as usize).copied().unwrap_or_default();
+        let target = &self.worker.target;
+        for part in [method, &target.prefix, "/kv/"] {
+            out.extend_from_slice(part.as_bytes());
+        }
+        self.common.keys.write_key(key, out);
+        out.extend_from_slice(b" HTTP/1.1\r\nHost: ");
+        out.extend_from_slice(target.host.as_bytes());
+        if kind == Kind::Put {
+            out.extend_from_slice(b"\r\nContent-Length: ");
+            write_u64(value.len() as u64, out);
+        }
+        out.extend_from_slice(b"\r\n\r\n");
+        out.extend_from_slice(value);
+    }
+}
+
+impl Keys {
+    /// What the answer to an operation says about its key.
+    fn settle(&self, kind: Kind, key: u64, version: u32, heard: &Result<u16, Cause>) -> Ending {
+        match (heard, kind) {
             (Ok(200 | 404), Kind::Get) => Ending::Accepted,
             (Ok(200 | 201 | 204), Kind::Put) | (Ok(204 | 404), Kind::Delete) => {
-                keys.acknowledged(key, version);
+                self.acknowledged(key, version);
                 Ending::Accepted
             }
             (Ok(504) | Err(_), Kind::Put | Kind::Delete) => {
-                keys.lost(key);
+                self.lost(key);
                 Ending::Unconfirmed
             }
             (Ok(_), _) => Ending::Rejected,
             (Err(_), Kind::Get) => Ending::Unconfirmed,
-        };
-        self.worker.end(begun, kind as u8, 0, ending);
-        heard.map(|_| ())
+        }
     }
 }
 
 impl Common {
     fn see(&self, key: u64, floor: u32, status: u16, body: &[u8]) {
-        let Sightings { hits, absent, stale, wrong, .. } = &self.sightings;
+        let [found, absent, stale, wrong] = &self.seen;
         let value = match status {
             200 => Some(body),
             404 => None,
             _ => return,
         };
-        let count = if value.is_some() { hits } else { absent };
+        let count = if value.is_some() { found } else { absent };
         count.fetch_add(1, Ordering::Relaxed);
         if self.is_unchecked {
             return;

@@ -9,12 +9,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use hubbub_core::clock::{RandomSource, SeededRandom};
 use hubbub_core::message::write_u64;
 
-use crate::job::random_words;
+use crate::job::{Filler, share_of};
 
-/// Bytes of text that values are cut out of.
-const FILLER_BYTES: usize = 1 << 16;
-
-/// What is known of one key.
 #[derive(Debug, Default)]
 struct Known {
     /// The newest version made, acknowledged or not.
@@ -28,7 +24,6 @@ struct Known {
 /// A write without an answer may come later than the next: nothing more is said about the key.
 const UNKNOWN: u32 = u32::MAX;
 
-/// What a read showed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Seen {
     Right,
@@ -39,21 +34,16 @@ pub(super) enum Seen {
 }
 
 pub(super) struct Keys {
-    /// Start of each value; another one in each run.
-    run: String,
     prefix: String,
-    filler: String,
-    value_bytes: usize,
+    filler: Filler,
     known: Box<[Known]>,
 }
 
 impl Keys {
     pub(super) fn new(run: u64, count: u64, value_bytes: usize, prefix: &str) -> Self {
         Self {
-            run: format!("{:010x}.", run & 0xff_ffff_ffff),
             prefix: prefix.to_owned(),
-            filler: random_words(&SeededRandom::new(run), FILLER_BYTES + value_bytes),
-            value_bytes,
+            filler: Filler::new(run, '.', value_bytes),
             known: (0..count.max(1)).map(|_| Known::default()).collect(),
         }
     }
@@ -81,14 +71,12 @@ impl Keys {
         version
     }
 
-    /// A write was acknowledged.
     pub(super) fn acknowledged(&self, key: u64, version: u32) {
         if let Some(known) = self.known(key).filter(|known| known.acked.load(Ordering::SeqCst) != UNKNOWN) {
             known.acked.store(version, Ordering::SeqCst);
         }
     }
 
-    /// A write had no answer.
     pub(super) fn lost(&self, key: u64) {
         if let Some(known) = self.known(key) {
             known.acked.store(UNKNOWN, Ordering::SeqCst);
@@ -100,17 +88,14 @@ impl Keys {
         self.known(key).map_or(UNKNOWN, |known| known.acked.load(Ordering::SeqCst))
     }
 
-    /// Appends the value of a version.
     pub(super) fn write_value(&self, key: u64, version: u32, out: &mut Vec<u8>) {
         let start = out.len();
-        out.extend_from_slice(self.run.as_bytes());
+        out.extend_from_slice(self.filler.mark.as_bytes());
         write_u64(key, out);
         out.push(b'.');
         write_u64(version.into(), out);
         out.push(b'.');
-        let rest = self.value_bytes.saturating_sub(out.len() - start);
-        let from = (key.wrapping_mul(0x9E37_79B9).wrapping_add(version.into()) as usize) % FILLER_BYTES;
-        out.extend_from_slice(self.filler.as_bytes().get(from..from + rest).unwrap_or_default());
+        self.filler.fill(start, key.wrapping_mul(0x9E37_79B9).wrapping_add(version.into()), out);
     }
 
     /// Judges what a read showed; `floor` is from when it began.
@@ -122,13 +107,13 @@ impl Keys {
             let deleted = self.known(key).map_or(0, |known| known.deleted.load(Ordering::SeqCst));
             return if deleted >= floor { Seen::Right } else { Seen::Stale };
         };
-        let Some((run, rest)) = value.split_at_checked(self.run.len()) else { return Seen::Wrong };
+        let Some((run, rest)) = value.split_at_checked(self.filler.mark.len()) else { return Seen::Wrong };
         let mut parts =
             rest.split(|byte| *byte == b'.').map(|part| std::str::from_utf8(part).ok()?.parse::<u64>().ok());
         match (parts.next().flatten(), parts.next().flatten()) {
             // What another run wrote is over since this run wrote the key first.
             (Some(its_key), Some(version)) if its_key == key => {
-                let is_ours = run == self.run.as_bytes();
+                let is_ours = run == self.filler.mark.as_bytes();
                 let is_fresh = if is_ours { version >= u64::from(floor) } else { floor == 0 };
                 if is_fresh { Seen::Right } else { Seen::Stale }
             }
@@ -137,10 +122,8 @@ impl Keys {
     }
 }
 
-/// Which keys are asked for.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum Popularity {
-    /// Each as often as any other.
     Uniform,
     /// The k-th most popular one in proportion to 1/k.
     Zipf,
@@ -149,15 +132,13 @@ pub(super) enum Popularity {
 }
 
 impl Popularity {
-    /// Draws one of `count` keys.
     pub(super) fn draw(self, count: u64, random: &SeededRandom) -> u64 {
         let bits = random.next_u64();
         match self {
             Self::Uniform => bits % count,
             Self::Zipf => {
                 // The inverse of the distribution's continuous relative, ln(k + 1) / ln(count + 1).
-                let share = (bits >> 11) as f64 / (1_u64 << 53) as f64;
-                let rank = ((share * ((count + 1) as f64).ln()).exp() - 1.0) as u64;
+                let rank = ((share_of(bits) * ((count + 1) as f64).ln()).exp() - 1.0) as u64;
                 // Scattered, so that popular keys are not neighbours.
                 rank.min(count - 1).wrapping_mul(0x9E37_79B9_7F4A_7C15) % count
             }

@@ -15,26 +15,20 @@ use std::time::Duration;
 use anyhow::{Context, ensure};
 use clap::{Args, ValueEnum};
 use hubbub_core::clock::SeededRandom;
-use serde::Serialize;
-use serde_json::json;
+use serde::{Serialize, Serializer};
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
-use client::{Client, Due, KINDS, Shares, Sightings};
+use client::{Client, Due, KINDS};
 use keys::{Keys, Popularity};
 
-use crate::client::Target;
-use crate::job::Shape;
-use crate::ledger::Ledger;
-use crate::machine::CpuMark;
-use crate::options::{Common, Patience, duration};
-use crate::pace::{Rate, Schedule};
-use crate::phase::{self, Progress};
-use crate::report::Report;
+use crate::engine::{Account, Setup, Workload};
+use crate::options::{Patience, duration, seconds};
+use crate::pace::{Rate, Schedule, pace};
+use crate::phase;
 use crate::run::Run;
-use crate::worker::{Clockwork, Worker, keep_time};
+use crate::worker::{Worker, keep_time, work};
 
-/// What is done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize)]
 #[serde(rename_all = "kebab-case")]
 enum Kind {
@@ -50,11 +44,9 @@ enum Kind {
     Mixed,
 }
 
-/// Options of `bench kv`.
-#[derive(Debug, Clone, Args)]
+#[derive(Debug, Clone, Args, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub(crate) struct KvArgs {
-    #[command(flatten)]
-    pub(crate) common: Common,
     /// What is done
     #[arg(value_enum, default_value = "mixed")]
     kind: Kind,
@@ -86,26 +78,27 @@ pub(crate) struct KvArgs {
     rate: Option<Rate>,
     /// Do not put the keys first
     #[arg(long)]
+    #[serde(rename = "preload", serialize_with = "negated")]
     no_preload: bool,
     /// Length of the measured time
     #[arg(long, short, default_value = "10s", value_parser = duration, value_name = "TIME")]
+    #[serde(rename = "durationS", serialize_with = "seconds")]
     duration: Duration,
     /// Time before it in which nothing is measured
     #[arg(long, default_value = "500ms", value_parser = duration, value_name = "TIME")]
+    #[serde(rename = "warmupS", serialize_with = "seconds")]
     warmup: Duration,
     #[command(flatten)]
     patience: Patience,
     /// The server is a bare one, and keeps nothing
     #[arg(long, hide = true)]
+    #[serde(skip)]
     unchecked: bool,
 }
 
-/// What was read of keys.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub(crate) struct KeyLedger {
-    /// Reads that found a value.
     pub found: u64,
-    /// Reads that found none.
     pub absent: u64,
     /// Reads that showed what was replaced or deleted before they began.
     pub stale: u64,
@@ -114,7 +107,6 @@ pub(crate) struct KeyLedger {
 }
 
 impl KeyLedger {
-    /// What should not have been seen.
     pub(crate) fn faults(&self) -> Vec<String> {
         let mut faults = Vec::new();
         if self.stale > 0 {
@@ -134,161 +126,108 @@ impl fmt::Display for KeyLedger {
     }
 }
 
-/// Puts all keys, then has the connections work.
-pub(crate) async fn measure(args: &KvArgs) -> anyhow::Result<Report> {
-    let targets = args.common.targets()?;
-    ensure!(args.keys >= args.connections.max(1), "there must be at least a key for each connection");
-    ensure!(
-        args.get >= 0.0 && args.put >= 0.0 && args.get + args.put <= 1.0,
-        "--get and --put are shares of 1"
-    );
-    let seed = args.common.seed.unwrap_or_else(crate::machine::seed);
-    let common = Arc::new(shared(args));
-    let mut report = Report::new("kv", parameters(args));
-    report.unit = "operations";
-    if !args.no_preload {
-        // Several servers are several stores: each has all keys, and a key is judged by what one of them said.
-        ensure!(targets.len() == 1, "several servers can only be measured with --no-preload");
-        let bar = phase::bar("preloading", args.keys, args.common.quiet);
-        for target in &targets {
-            preload::preload(target, &common, &bar).await.context("preloading")?;
+fn negated<S: Serializer>(is: &bool, to: S) -> Result<S::Ok, S::Error> {
+    to.serialize_bool(!is)
+}
+
+impl Workload for KvArgs {
+    const NAME: &'static str = "kv";
+    const HAS_ROOMS: bool = false;
+    type Stage = Arc<client::Common>;
+
+    async fn prepare(&self, setup: &Setup) -> anyhow::Result<Self::Stage> {
+        ensure!(self.keys >= self.connections.max(1), "there must be at least a key for each connection");
+        ensure!(
+            self.get >= 0.0 && self.put >= 0.0 && self.get + self.put <= 1.0,
+            "--get and --put are shares of 1"
+        );
+        let common = Arc::new(self.shared(setup));
+        if !self.no_preload {
+            // Several servers are several stores: each has all keys, and a key is judged by what one of them said.
+            ensure!(setup.targets.len() == 1, "several servers can only be measured with --no-preload");
+            let bar = phase::bar("preloading", self.keys, setup.common.quiet);
+            preload::preload(setup.target()?, &common, &bar).await.context("preloading")?;
+            bar.finish_and_clear();
         }
-        bar.finish_and_clear();
+        Ok(common)
     }
 
-    let cpu = CpuMark::now(args.common.server_pid);
-    let run = work(args, &targets, &common, seed).await?;
-    report.cpu = Some(cpu.until(&CpuMark::now(args.common.server_pid)));
-
-    report.ledger = Some(Ledger::of(&[&run], None, None).with_keys(key_ledger(&common.sightings)));
-    report.add_run(&run, args.common.bucket);
-    if args.rate.is_none() {
-        report.audit(args.connections as f64);
-    }
-    report.judge(args.common.threads);
-    Ok(report)
-}
-
-fn shared(args: &KvArgs) -> client::Common {
-    let popular = args.hot.map_or(Popularity::Zipf, Popularity::Hot);
-    let (popularity, get, put) = match args.kind {
-        Kind::GetAll => (Popularity::Uniform, 1.0, 0.0),
-        Kind::GetPopular => (popular, 1.0, 0.0),
-        Kind::PutAll => (Popularity::Uniform, 0.0, 1.0),
-        Kind::Delete => (Popularity::Uniform, 0.0, 0.0),
-        Kind::Mixed => (popular, args.get, args.put),
-    };
-    let schedule = args.rate.map(|rate| Schedule::new(rate, args.warmup + args.duration, 0));
-    client::Common {
-        keys: Keys::new(crate::machine::seed(), args.keys, args.value_bytes, &args.key_prefix),
-        popularity,
-        shares: Shares { get, put },
-        sightings: Sightings::default(),
-        due: schedule.map(|schedule| Due { schedule, next: AtomicU64::new(0), permits: Semaphore::new(0) }),
-        connections: args.connections.max(1),
-        // With several stores a key read from one may have been written to another.
-        is_unchecked: args.unchecked || args.common.targets.len() > 1,
-    }
-}
-
-async fn work(
-    args: &KvArgs,
-    targets: &[Target],
-    common: &Arc<client::Common>,
-    seed: u64,
-) -> anyhow::Result<Arc<Run>> {
-    let target = targets.first().context("no --target")?;
-    let run = Run::new(target.clone(), Shape::new(seed, 1, None, ""), args.patience.rules(), 0);
-    let run = Arc::new(run.with_kinds(args.common.rows_max, &KINDS));
-    let clockwork = Arc::new(Clockwork::new());
-    let mut tasks = JoinSet::new();
-    for (who, target) in (0..args.connections.max(1)).zip(targets.iter().cycle()) {
-        let client = Client {
-            worker: Worker::new(&run, &clockwork, target),
-            common: Arc::clone(common),
-            who,
-            random: SeededRandom::new(seed.wrapping_add(who)),
+    async fn drive(&self, setup: &Setup, common: &mut Self::Stage) -> anyhow::Result<Arc<Run>> {
+        let run = Run::of_operations(setup.target()?, &self.patience, setup.common.rows_max, &KINDS);
+        let run = Arc::new(run);
+        let mut clients = JoinSet::new();
+        for (who, target) in (0..common.connections).zip(setup.targets.iter().cycle()) {
+            let client = Client {
+                worker: Worker::new(&run, target),
+                common: Arc::clone(common),
+                who,
+                random: SeededRandom::new(setup.seed.wrapping_add(who)),
+            };
+            clients.spawn(client.run());
+        }
+        if common.due.is_some() {
+            // Latency counts from the intended start, so the schedule begins with the measured time.
+            run.begin();
+            let (paced_run, paced) = (Arc::clone(&run), Arc::clone(common));
+            std::thread::spawn(move || release(&paced_run, &paced));
+        }
+        let timed = async {
+            if common.due.is_none() {
+                keep_time(&run, self.warmup, self.duration).await;
+            }
         };
-        tasks.spawn(client.run());
+        let abandon = || _ = common.due.as_ref().map(|due| due.permits.close());
+        work(&run, clients, setup.common.quiet, timed, abandon).await;
+        Ok(run)
     }
-    let (timed_run, timed) = (Arc::clone(&run), Arc::clone(&clockwork));
-    let (warmup, time) = (args.warmup, args.duration);
-    let timer = if common.due.is_some() {
-        // Latency counts from the intended start, so the schedule begins with the measured time.
-        clockwork.begin(&run);
-        let (paced_run, paced) = (Arc::clone(&run), Arc::clone(common));
-        std::thread::spawn(move || release(&paced_run, &paced, &timed));
-        None
-    } else {
-        Some(tokio::spawn(async move { keep_time(&timed_run, &timed, warmup, time).await }))
-    };
-    let progress = Progress { name: "operations", messages: 0, quiet: args.common.quiet };
-    phase::finish(&run, &mut tasks, progress, || {
-        clockwork.end();
-        if let Some(due) = &common.due {
-            due.permits.close();
-        }
-    })
-    .await;
-    if let Some(timer) = timer {
-        timer.abort();
+
+    async fn close(&self, _: &Setup, common: Self::Stage, _: &Run) -> anyhow::Result<Account> {
+        let [found, absent, stale, wrong] = common.seen.each_ref().map(|count| count.load(Ordering::Relaxed));
+        let concurrency = self.rate.is_none().then_some(self.connections as f64);
+        Ok(Account {
+            keys: Some(KeyLedger { found, absent, stale, wrong }),
+            concurrency,
+            ..Account::default()
+        })
     }
-    Ok(run)
 }
 
-/// Shortest sleep: many wake-ups would take time from what is measured.
-const SLEEP_MIN: Duration = Duration::from_micros(50);
+impl KvArgs {
+    fn shared(&self, setup: &Setup) -> client::Common {
+        let popular = self.hot.map_or(Popularity::Zipf, Popularity::Hot);
+        let (popularity, get, put) = match self.kind {
+            Kind::GetAll => (Popularity::Uniform, 1.0, 0.0),
+            Kind::GetPopular => (popular, 1.0, 0.0),
+            Kind::PutAll => (Popularity::Uniform, 0.0, 1.0),
+            Kind::Delete => (Popularity::Uniform, 0.0, 0.0),
+            Kind::Mixed => (popular, self.get, self.put),
+        };
+        let schedule = self.rate.map(|rate| Schedule::new(rate, self.warmup + self.duration, 0));
+        client::Common {
+            keys: Keys::new(crate::machine::seed(), self.keys, self.value_bytes, &self.key_prefix),
+            popularity,
+            get,
+            put,
+            seen: Default::default(),
+            due: schedule.map(|schedule| Due {
+                schedule,
+                next: AtomicU64::new(0),
+                permits: Semaphore::new(0),
+            }),
+            connections: self.connections.max(1),
+            // With several stores a key read from one may have been written to another.
+            is_unchecked: self.unchecked || setup.targets.len() > 1,
+        }
+    }
+}
 
 /// Lets each operation of an open loop go when its time has come.
-fn release(run: &Run, common: &client::Common, clockwork: &Clockwork) {
+fn release(run: &Run, common: &client::Common) {
     let Some(due) = &common.due else { return };
-    let messages = due.schedule.messages();
-    let mut released = 0;
-    while released < messages && !clockwork.is_over() {
-        let now_us = run.now_us();
-        let mut count = 0;
-        while released < messages && due.schedule.intended_us(released) <= now_us {
-            released += 1;
-            count += 1;
-        }
-        due.permits.add_permits(count);
-        let wait_us = due.schedule.intended_us(released).saturating_sub(run.now_us());
-        std::thread::sleep(Duration::from_micros(wait_us).max(SLEEP_MIN));
-    }
+    pace(run, &due.schedule, || run.is_over(), |operations| due.permits.add_permits(operations.count()));
     // What is released is still done; then whoever waits for more finds the semaphore closed.
-    while due.next.load(Ordering::Relaxed) < messages && !clockwork.is_over() {
+    while due.next.load(Ordering::Relaxed) < due.schedule.messages() && !run.is_over() {
         std::thread::sleep(Duration::from_millis(1));
     }
     due.permits.close();
-}
-
-fn key_ledger(sightings: &Sightings) -> KeyLedger {
-    let read = |count: &AtomicU64| count.load(Ordering::Relaxed);
-    KeyLedger {
-        found: read(&sightings.hits),
-        absent: read(&sightings.absent),
-        stale: read(&sightings.stale),
-        wrong: read(&sightings.wrong),
-    }
-}
-
-fn parameters(args: &KvArgs) -> serde_json::Value {
-    json!({
-        "targets": args.common.targets,
-        "kind": args.kind,
-        "connections": args.connections,
-        "keys": args.keys,
-        "keyPrefix": args.key_prefix,
-        "valueBytes": args.value_bytes,
-        "hot": args.hot,
-        "get": args.get,
-        "put": args.put,
-        "rate": args.rate.map(|rate| rate.to_string()),
-        "preload": !args.no_preload,
-        "durationS": args.duration.as_secs_f64(),
-        "warmupS": args.warmup.as_secs_f64(),
-        "threads": args.common.threads,
-        "seed": args.common.seed,
-        "patience": args.patience,
-    })
 }

@@ -4,21 +4,19 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use anyhow::{Context, ensure};
+use anyhow::ensure;
 use indicatif::ProgressBar;
 use tokio::task::JoinSet;
 
 use super::client::Common;
 use crate::caller::Caller;
 use crate::client::Target;
-use crate::client::post::split_response;
+use crate::phase::join;
 
 const CONNECTIONS: usize = 8;
-/// Keys of one request.
 const BATCH: u64 = 500;
 const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Gives every key its first value.
 pub(super) async fn preload(target: &Target, common: &Arc<Common>, bar: &ProgressBar) -> anyhow::Result<()> {
     let next = Arc::new(AtomicU64::new(0));
     let mut loaders = JoinSet::new();
@@ -26,8 +24,7 @@ pub(super) async fn preload(target: &Target, common: &Arc<Common>, bar: &Progres
         let (target, common, bar, next) =
             (target.clone(), Arc::clone(common), bar.clone(), Arc::clone(&next));
         loaders.spawn(async move {
-            let connected = Caller::connect(&target, TIMEOUT).await;
-            let mut caller = connected.map_err(|cause| anyhow::anyhow!("cannot connect: {cause:?}"))?;
+            let mut caller = Caller::open(&target, TIMEOUT).await?;
             let mut body = Vec::new();
             loop {
                 let from = next.fetch_add(BATCH, Ordering::Relaxed);
@@ -37,7 +34,7 @@ pub(super) async fn preload(target: &Target, common: &Arc<Common>, bar: &Progres
                 }
                 body.clear();
                 let versions = write_body(&common, from..to, &mut body);
-                put(&mut caller, &target, &body).await?;
+                put(&mut caller, &body).await?;
                 for (key, version) in (from..to).zip(versions) {
                     common.keys.acknowledged(key, version);
                 }
@@ -45,10 +42,7 @@ pub(super) async fn preload(target: &Target, common: &Arc<Common>, bar: &Progres
             }
         });
     }
-    while let Some(ended) = loaders.join_next().await {
-        ended.context("a connection ended early")??;
-    }
-    Ok(())
+    join(loaders).await
 }
 
 /// Keys and values hold nothing that JSON would escape.
@@ -68,19 +62,9 @@ fn write_body(common: &Common, keys: std::ops::Range<u64>, body: &mut Vec<u8>) -
     versions
 }
 
-async fn put(caller: &mut Caller, target: &Target, body: &[u8]) -> anyhow::Result<()> {
-    let head = format!(
-        "POST {}/v1/kv HTTP/1.1\r\nHost: {}\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n",
-        target.prefix,
-        target.host,
-        body.len()
-    );
-    caller.out().extend_from_slice(head.as_bytes());
-    caller.out().extend_from_slice(body);
-    let heard = caller.answer(|bytes| {
-        let Some((response, rest)) = split_response(bytes)? else { return Ok(None) };
-        let is_refused = memchr::memmem::find(response.body, b"\"code\":").is_some();
-        Ok(Some(((response.status, is_refused), bytes.len() - rest.len())))
+async fn put(caller: &mut Caller, body: &[u8]) -> anyhow::Result<()> {
+    let heard = caller.request("POST", "/v1/kv", body, |response| {
+        (response.status, memchr::memmem::find(response.body, b"\"code\":").is_some())
     });
     let (status, is_refused) =
         heard.await.map_err(|cause| anyhow::anyhow!("no answer to many keys at once: {cause:?}"))?;

@@ -12,22 +12,13 @@ use crate::record::{Dist, Stats};
 
 const FILE_BYTES: usize = 64 * 1024 * 1024;
 
-/// What one series of synced writes did.
-#[derive(Debug)]
-pub(super) struct Synced {
-    pub(super) per_second: f64,
-    pub(super) latency: Stats,
-}
-
 /// A file filled with zeros once, so that a sync has no file size to make durable.
 pub(super) struct ZeroFilled {
     file: File,
-    /// Keeps the directory until the end.
     _dir: tempfile::TempDir,
 }
 
 impl ZeroFilled {
-    /// Makes one in `dir`.
     pub(super) fn make(dir: &Path) -> anyhow::Result<Self> {
         let dir = tempfile::Builder::new()
             .prefix("hubbub-limits-")
@@ -42,8 +33,8 @@ impl ZeroFilled {
         Ok(Self { file, _dir: dir })
     }
 
-    /// Writes blocks one after another, syncing each, for some time.
-    pub(super) fn sync_blocks(&self, block_bytes: usize, time: Duration) -> anyhow::Result<Synced> {
+    /// Writes blocks one after another, syncing each, for some time: how many per second, and how long each took.
+    pub(super) fn sync_blocks(&self, block_bytes: usize, time: Duration) -> anyhow::Result<(f64, Stats)> {
         let block: Vec<u8> = (0..block_bytes).map(|index| (index * 31 % 251) as u8).collect();
         let mut dist = Dist::default();
         let (begun, mut at) = (Instant::now(), 0);
@@ -54,6 +45,6 @@ impl ZeroFilled {
             dist.add(saturate(one.elapsed().as_micros()));
             at = if at + 2 * block_bytes > FILE_BYTES { 0 } else { at + block_bytes };
         }
-        Ok(Synced { per_second: dist.len() as f64 / begun.elapsed().as_secs_f64(), latency: dist.stats() })
+        Ok((dist.len() as f64 / begun.elapsed().as_secs_f64(), dist.stats()))
     }
 }

@@ -16,16 +16,16 @@ use clap::Args;
 use serde::Serialize;
 
 use crate::bare::Kind;
-use crate::chat::{self, ChatArgs};
-use crate::fanout::{self, FanoutArgs};
-use crate::http::{self, HttpArgs};
+use crate::chat::ChatArgs;
+use crate::engine::Findings;
+use crate::fanout::FanoutArgs;
+use crate::http::HttpArgs;
 use crate::machine::Machine;
-use crate::options::{arguments, duration};
+use crate::options::duration;
 use crate::record::Stats;
 use crate::report::{Report, grouped};
 use crate::spawn::Server;
 
-/// Options of `bench limits`.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct LimitsArgs {
     /// How long to measure each limit
@@ -45,7 +45,6 @@ pub(crate) struct LimitsArgs {
     pub(crate) threads: usize,
 }
 
-/// The limits of a machine.
 #[derive(Debug, Serialize)]
 pub(crate) struct Limits {
     machine: Machine,
@@ -60,11 +59,12 @@ struct Limit {
     /// The median of `rounds`.
     per_second: f64,
     rounds: Vec<f64>,
-    /// Of the last round.
     latency: Stats,
 }
 
-/// A bare server and the client that drives it.
+/// More messages than are sent before the time is over.
+pub(crate) const ENDLESS: &str = "1000000000";
+
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Bare {
     Echo,
@@ -83,35 +83,23 @@ impl Bare {
         }
     }
 
-    /// Runs the workload against any server that speaks its protocol.
     pub(crate) async fn load(self, server: &Server, time: Duration) -> anyhow::Result<Report> {
-        let (pid, seconds) = (server.pid.to_string(), format!("{}s", time.as_secs_f64()));
-        let common = ["--quiet", "--rows-max", "0", "--target", &server.url, "--server-pid", &pid];
         match self {
-            Self::Echo => {
-                let own = ["--echo", "-n", "1000000000", "--duration", &seconds];
-                chat::measure(&arguments::<ChatArgs>("chat", &[&common[..], &own].concat())?).await
-            }
+            Self::Echo => server.load::<ChatArgs>(Some(time), &["--echo", "-n", ENDLESS]).await,
             Self::Ack { in_flight } => {
-                let window = in_flight.to_string();
-                let own = ["--in-flight", &window, "-n", "1000000000", "--duration", &seconds];
-                chat::measure(&arguments::<ChatArgs>("chat", &[&common[..], &own].concat())?).await
+                let own = ["--in-flight", &in_flight.to_string(), "-n", ENDLESS];
+                server.load::<ChatArgs>(Some(time), &own).await
             }
-            Self::Http => {
-                let own = ["--closed", "--duration", &seconds];
-                http::measure(&arguments::<HttpArgs>("http", &[&common[..], &own].concat())?).await
-            }
+            Self::Http => server.load::<HttpArgs>(Some(time), &["--closed"]).await,
             Self::Fanout { subscribers } => {
-                let subscribers = subscribers.to_string();
-                let own = ["--subscribers", &subscribers, "--duration", &seconds];
-                fanout::measure(&arguments::<FanoutArgs>("fanout", &[&common[..], &own].concat())?).await
+                server.load::<FanoutArgs>(Some(time), &["--subscribers", &subscribers.to_string()]).await
             }
         }
     }
 
     /// Runs the workload against a bare server of its own.
     pub(crate) async fn measure(self, time: Duration) -> anyhow::Result<Report> {
-        let server = Server::bare(self.kind()).await?;
+        let server = Server::bare(self.kind(), &[]).await?;
         let report = self.load(&server, time).await?;
         server.kill().await?;
         Ok(report)
@@ -132,14 +120,12 @@ pub(crate) async fn engine_rate(dir: &Path, time: Duration) -> anyhow::Result<f6
     tokio::task::spawn_blocking(move || engine::rate(&dir, time)).await?
 }
 
-/// The middle of some figures.
 pub(crate) fn median(values: &[f64]) -> f64 {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
     sorted.get(sorted.len() / 2).copied().unwrap_or(0.0)
 }
 
-/// Measures all limits.
 pub(crate) async fn measure(args: &LimitsArgs) -> anyhow::Result<Limits> {
     let mut limits = Vec::new();
     let servers = [
@@ -151,40 +137,46 @@ pub(crate) async fn measure(args: &LimitsArgs) -> anyhow::Result<Limits> {
         ("fan-out to 1,000 subscribers", Bare::Fanout { subscribers: 1_000 }),
     ];
     for (name, bare) in servers {
-        let (mut rounds, mut latency) = (Vec::new(), Stats::default());
-        for _ in 0..args.rounds.max(1) {
-            let report = bare.measure(args.duration).await?;
-            rounds.push(bare.rate(&report));
-            latency = report.latency;
-        }
         let unit = if matches!(bare, Bare::Fanout { .. }) { "deliveries/s" } else { "messages/s" };
-        limits.push(Limit { name, unit, per_second: median(&rounds), rounds, latency });
+        let round = async || {
+            let report = bare.measure(args.duration).await?;
+            Ok((bare.rate(&report), report.latency))
+        };
+        limits.push(limit(name, unit, args.rounds, round).await?);
     }
     let file = disk::ZeroFilled::make(&args.dir)?;
     for (name, unit, block_bytes, factor) in [
         ("fdatasync of 4 KiB, zero-filled file", "syncs/s", 4_096, 1.0),
         ("journal, batches of 1,000 × 200 bytes", "messages/s", 200_000, 1_000.0),
     ] {
-        let (mut rounds, mut latency) = (Vec::new(), Stats::default());
-        for _ in 0..args.rounds.max(1) {
-            let synced = file.sync_blocks(block_bytes, args.duration / 2)?;
-            rounds.push(synced.per_second * factor);
-            latency = synced.latency;
-        }
-        limits.push(Limit { name, unit, per_second: median(&rounds), rounds, latency });
+        let round = async || {
+            let (per_second, latency) = file.sync_blocks(block_bytes, args.duration / 2)?;
+            Ok((per_second * factor, latency))
+        };
+        limits.push(limit(name, unit, args.rounds, round).await?);
     }
-    let mut rounds = Vec::new();
-    for _ in 0..args.rounds.max(1) {
-        rounds.push(engine_rate(&args.dir, args.duration).await?);
-    }
-    let (name, unit) = ("embedded engine alone, fsync", "messages/s");
-    limits.push(Limit { name, unit, per_second: median(&rounds), rounds, latency: Stats::default() });
+    let round = async || Ok((engine_rate(&args.dir, args.duration).await?, Stats::default()));
+    limits.push(limit("embedded engine alone, fsync", "messages/s", args.rounds, round).await?);
     Ok(Limits { machine: Machine::look(), limits })
 }
 
-impl Limits {
-    /// A table for people.
-    pub(crate) fn terminal(&self) -> String {
+async fn limit(
+    name: &'static str,
+    unit: &'static str,
+    count: usize,
+    round: impl AsyncFn() -> anyhow::Result<(f64, Stats)>,
+) -> anyhow::Result<Limit> {
+    let (mut rounds, mut latency) = (Vec::new(), Stats::default());
+    for _ in 0..count.max(1) {
+        let rate;
+        (rate, latency) = round().await?;
+        rounds.push(rate);
+    }
+    Ok(Limit { name, unit, per_second: median(&rounds), rounds, latency })
+}
+
+impl Findings for Limits {
+    fn terminal(&self) -> String {
         let mut out = format!("limits of {}\n", self.machine);
         for limit in &self.limits {
             let rate = format!("{} {}", grouped(limit.per_second), limit.unit);
@@ -197,5 +189,9 @@ impl Limits {
             let _ = writeln!(out, "  {:<38} {rate:>24}   {latency}[{}]", limit.name, rounds.join("; "));
         }
         out
+    }
+
+    fn is_clean(&self) -> bool {
+        true
     }
 }

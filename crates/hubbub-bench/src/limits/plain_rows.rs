@@ -5,15 +5,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 
-use anyhow::Context;
 use hubbub_core::clock::SeededRandom;
 use hubbub_postgres::{Postgres, PostgresOptions};
-use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
-use super::postgres::{Database, connect};
+use super::postgres::{Database, Upserts, connect};
 use crate::machine::{SystemClock, seed};
 use crate::persist::texts::Texts;
+use crate::phase::join;
 
 type Param<'a> = &'a (dyn tokio_postgres::types::ToSql + Sync);
 
@@ -35,7 +34,6 @@ impl Database {
     }
 }
 
-/// Makes the store's tables.
 pub(crate) async fn make_tables(url: &str) -> anyhow::Result<()> {
     use hubbub_core::Store as _;
     let random = SeededRandom::new(seed());
@@ -61,9 +59,7 @@ pub(crate) async fn rows_rate(server: &str, texts: &Arc<Texts>, time: Duration) 
         let (url, texts, rows) = (database.url.clone(), texts.clone(), rows.clone());
         tasks.spawn(async move { fill(&url, &texts, lane, begun, time, &rows).await });
     }
-    while let Some(done) = tasks.join_next().await {
-        done??;
-    }
+    join(tasks).await?;
     let rate = rows.load(Ordering::Relaxed) as f64 / begun.elapsed().as_secs_f64();
     database.drop().await?;
     Ok(rate)
@@ -79,7 +75,7 @@ async fn fill(
 ) -> anyhow::Result<()> {
     let mut client = connect(url).await?;
     let (ids, messages) = (client.prepare(IDS).await?, client.prepare(MESSAGES).await?);
-    let mut next = vec![0_i64; usize::try_from(texts.rooms())?];
+    let mut next = vec![0_i64; usize::try_from(texts.rooms)?];
     let mut index = lane;
     while begun.elapsed() < time {
         let mut columns = Columns::default();
@@ -149,34 +145,21 @@ pub(crate) async fn puts_rate(
     client.batch_execute(table).await?;
     let upsert = "insert into bare values ($1, $2, 1) \
          on conflict (key) do update set value = excluded.value, revision = bare.revision + 1";
-    let mut pool = Vec::new();
-    for _ in 0..connections {
-        let client = connect(&database.url).await?;
-        let statement = client.prepare(upsert).await?;
-        pool.push((client, statement));
-    }
-    let (begun, puts, turn) =
-        (Instant::now(), Arc::new(AtomicU64::new(0)), Arc::new(Semaphore::new(connections)));
-    let pool = Arc::new(parking_lot::Mutex::new(pool));
+    let pool = Arc::new(Upserts::open(&database.url, connections, upsert).await?);
+    let (begun, puts) = (Instant::now(), Arc::new(AtomicU64::new(0)));
     let mut tasks = JoinSet::new();
     for _ in 0..callers {
-        let (pool, puts, turn) = (pool.clone(), puts.clone(), turn.clone());
+        let (pool, puts) = (pool.clone(), puts.clone());
         tasks.spawn(async move {
             while begun.elapsed() < time {
-                let _permit = turn.acquire().await?;
-                let (client, statement) = pool.lock().pop().context("more permits than connections")?;
                 let number = puts.fetch_add(1, Ordering::Relaxed);
-                let (key, value) = (number.wrapping_mul(0x9E37_79B9_7F4A_7C15) % keys, [7_u8; 100]);
-                let key = format!("key-{key:012}");
-                client.execute(&statement, &[&key.as_bytes(), &value.as_slice()]).await?;
-                pool.lock().push((client, statement));
+                let key = format!("key-{:012}", number.wrapping_mul(0x9E37_79B9_7F4A_7C15) % keys);
+                pool.put(key.as_bytes(), &[7; 100]).await?;
             }
             anyhow::Ok(())
         });
     }
-    while let Some(done) = tasks.join_next().await {
-        done??;
-    }
+    join(tasks).await?;
     let rate = puts.load(Ordering::Relaxed) as f64 / begun.elapsed().as_secs_f64();
     database.drop().await?;
     Ok(rate)

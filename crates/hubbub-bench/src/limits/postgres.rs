@@ -1,7 +1,9 @@
 //! PostgreSQL servers to measure with.
 
 use anyhow::Context;
-use tokio_postgres::{Client, NoTls};
+use parking_lot::Mutex;
+use tokio::sync::Semaphore;
+use tokio_postgres::{Client, NoTls, Row, Statement};
 
 use crate::machine::seed;
 
@@ -13,7 +15,6 @@ pub(crate) struct Database {
 }
 
 impl Database {
-    /// An empty one.
     pub(crate) async fn fresh(server: &str) -> anyhow::Result<Self> {
         let name = format!("hubbub_bench_{:012x}", seed() & 0xffff_ffff_ffff);
         let (base, _) = server.rsplit_once('/').context("the URL names no database")?;
@@ -47,4 +48,31 @@ pub(crate) async fn check_durable(server: &str) -> anyhow::Result<()> {
         );
     }
     Ok(())
+}
+
+/// Connections that each have a statement prepared, which puts one key.
+pub(crate) struct Upserts {
+    idle: Mutex<Vec<(Client, Statement)>>,
+    permits: Semaphore,
+}
+
+impl Upserts {
+    pub(crate) async fn open(url: &str, connections: usize, upsert: &str) -> anyhow::Result<Self> {
+        let mut idle = Vec::new();
+        for _ in 0..connections {
+            let client = connect(url).await?;
+            let statement = client.prepare(upsert).await?;
+            idle.push((client, statement));
+        }
+        Ok(Self { idle: Mutex::new(idle), permits: Semaphore::new(connections) })
+    }
+
+    /// The row that the statement returns, if it does.
+    pub(crate) async fn put(&self, key: &[u8], value: &[u8]) -> anyhow::Result<Option<Row>> {
+        let _permit = self.permits.acquire().await?;
+        let (client, statement) = self.idle.lock().pop().context("more permits than connections")?;
+        let row = client.query_opt(&statement, &[&key, &value]).await;
+        self.idle.lock().push((client, statement));
+        Ok(row?)
+    }
 }

@@ -13,6 +13,8 @@ use lapin::{BasicProperties, Channel, Confirmation, Connection, ConnectionProper
 
 use super::ledger::PublishLedger;
 use super::texts::Texts;
+use crate::phase::join;
+use crate::run::Counts;
 
 /// How long the broker may take for anything.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -59,7 +61,7 @@ pub(crate) async fn publish(
             // A broker without memory or space reads no more.
             let published = tokio::time::timeout(PATIENCE, publishing).await;
             let confirm = published.context("the broker takes no messages, see its alarms")??;
-            ledger.sent.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+            Counts::add(&ledger.counts.sent, 1);
             under_way.push_back((due, confirm));
             if under_way.len() >= window {
                 settle(&ledger, &mut under_way, window / 2).await?;
@@ -105,21 +107,19 @@ async fn settle(
 
 fn note(ledger: &PublishLedger, due: Instant, confirmed: lapin::Result<Confirmation>) {
     let counter = match confirmed {
-        Ok(Confirmation::Ack(None)) => &ledger.confirmed,
-        Ok(_) => &ledger.refused,
-        Err(_) => &ledger.unconfirmed,
+        Ok(Confirmation::Ack(None)) => &ledger.counts.accepted,
+        Ok(_) => &ledger.counts.rejected,
+        Err(_) => &ledger.counts.unconfirmed,
     };
     ledger.answered(counter, due, 1);
 }
 
-/// Messages waiting in a queue.
 pub(crate) async fn depth(channel: &Channel, queue: &str) -> anyhow::Result<u64> {
     let options = QueueDeclareOptions { passive: true, ..QueueDeclareOptions::default() };
     let queue = channel.queue_declare(queue.into(), options, FieldTable::default()).await?;
     Ok(queue.message_count().into())
 }
 
-/// A queue of a bare measurement, gone with its connection.
 const BARE: &str = "hubbub.bench.bare";
 
 /// What RabbitMQ does alone, in messages per second: everything published before it is consumed (`drain`), or both at
@@ -151,9 +151,7 @@ pub(crate) async fn bare(
         for _ in 0..publishers.max(1) {
             tasks.spawn(publish(url.to_owned(), exchange.to_owned(), window, ledger.clone(), texts.clone()));
         }
-        while let Some(done) = tasks.join_next().await {
-            done??;
-        }
+        join(tasks).await?;
         Ok(())
     };
     if is_drain {

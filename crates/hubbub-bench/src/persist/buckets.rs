@@ -1,10 +1,11 @@
 //! The server's own histograms, of the time between two readings of its metrics.
 
-/// Bounds of buckets with how many values are not above them, and the sum of all values.
+/// Bounds of buckets with how many values are not above them.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct Buckets {
     upto: Vec<(f64, f64)>,
-    sum: f64,
+    /// All values together.
+    pub(crate) sum: f64,
 }
 
 impl Buckets {
@@ -20,7 +21,6 @@ impl Buckets {
         Self { upto: metrics.lines().filter_map(bucket).collect(), sum: sum.unwrap_or(0.0) }
     }
 
-    /// What was added since `earlier`.
     pub(crate) fn since(&self, earlier: &Self) -> Self {
         let before = |index: usize| earlier.upto.get(index).map_or(0.0, |bucket| bucket.1);
         let upto = self.upto.iter().enumerate();
@@ -30,14 +30,8 @@ impl Buckets {
         }
     }
 
-    /// How many values there are.
     pub(crate) fn count(&self) -> f64 {
         self.upto.last().map_or(0.0, |bucket| bucket.1)
-    }
-
-    /// All of them together.
-    pub(crate) fn sum(&self) -> f64 {
-        self.sum
     }
 
     /// Their mean, which is exact; 0 when there are none.

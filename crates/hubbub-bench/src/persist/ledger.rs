@@ -8,6 +8,7 @@ use hubbub_core::invariant::saturate;
 use parking_lot::Mutex;
 
 use crate::record::Dist;
+use crate::run::Counts;
 
 /// The counts of a run, shared by its publishers.
 #[derive(Debug)]
@@ -19,10 +20,7 @@ pub(crate) struct PublishLedger {
     /// How long to publish; `None` = until all are.
     time: Option<Duration>,
     next: AtomicU64,
-    pub(crate) sent: AtomicU64,
-    pub(crate) confirmed: AtomicU64,
-    pub(crate) refused: AtomicU64,
-    pub(crate) unconfirmed: AtomicU64,
+    pub(crate) counts: Counts,
     pub(crate) latency: Mutex<Dist>,
 }
 
@@ -35,10 +33,7 @@ impl PublishLedger {
             rate,
             time,
             next: AtomicU64::new(0),
-            sent: AtomicU64::new(0),
-            confirmed: AtomicU64::new(0),
-            refused: AtomicU64::new(0),
-            unconfirmed: AtomicU64::new(0),
+            counts: Counts::default(),
             latency: Mutex::default(),
         }
     }
@@ -66,14 +61,9 @@ impl PublishLedger {
 
     /// Notes an answer to a message that was to be sent at `due`.
     pub(crate) fn answered(&self, counter: &AtomicU64, due: Instant, count: u64) {
-        counter.fetch_add(count, Ordering::Relaxed);
+        Counts::add(counter, count);
         self.latency.lock().add(saturate(due.elapsed().as_micros()));
     }
-}
-
-/// A counter's value.
-pub(crate) fn read(counter: &AtomicU64) -> u64 {
-    counter.load(Ordering::Relaxed)
 }
 
 #[cfg(test)]

@@ -14,13 +14,13 @@ mod ndjson;
 pub(crate) mod outcome;
 mod preset;
 mod show;
-mod source;
 mod subscriber;
 pub(crate) mod texts;
 mod time_series;
 mod watch;
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
@@ -31,18 +31,22 @@ use tokio::sync::watch::{self as signal, Receiver};
 use tokio::task::JoinSet;
 
 use crate::client::Target;
+use crate::engine::Findings as _;
 use crate::ledger::ServerCounts;
+#[cfg(feature = "postgres")]
+use crate::options::arguments;
 use crate::options::{Common, duration};
-use ledger::{PublishLedger, read};
-use outcome::Outcome;
+use crate::phase::join;
+#[cfg(feature = "postgres")]
+use crate::spawn::Server;
+use ledger::PublishLedger;
+use outcome::{Outcome, Seen};
 use preset::{Plan, Preset};
-pub(crate) use source::Source;
 use subscriber::Heard;
 use texts::Texts;
 use time_series::Span;
-use watch::Watch;
+use watch::{Source, Watch};
 
-/// Options of `bench persist`.
 #[derive(Debug, Clone, Args, Serialize)]
 pub(crate) struct PersistArgs {
     #[command(flatten)]
@@ -109,7 +113,6 @@ pub(crate) struct PersistArgs {
     pub(crate) drain: bool,
 }
 
-/// Publishes, and waits until everything is stored.
 pub(crate) async fn measure(args: &PersistArgs) -> anyhow::Result<Outcome> {
     let seed = args.common.seed.unwrap_or_else(crate::machine::seed);
     preset::check(args)?;
@@ -123,27 +126,28 @@ pub(crate) async fn measure(args: &PersistArgs) -> anyhow::Result<Outcome> {
     Ok(kept_up)
 }
 
+/// The same at a server that was started for it, with its database looked at.
+#[cfg(feature = "postgres")]
+pub(crate) async fn measure_at(server: &Server, database: &str, own: &[&str]) -> anyhow::Result<Outcome> {
+    let pid = server.pid.to_string();
+    let line = ["--quiet", "--target", &server.url, "--server-pid", &pid, "--database", database];
+    measure(&arguments::<PersistArgs>("persist", &[&line[..], own].concat())?).await
+}
+
 async fn run(args: &PersistArgs, plan: Plan, seed: u64) -> anyhow::Result<Outcome> {
     let target = args.common.target()?;
     let texts = Arc::new(Texts::new(seed, args.rooms, args.users, args.text_bytes));
-    let before = if args.fill { None } else { ServerCounts::ask(&target).await };
-    ensure!(args.fill || before.is_some(), "no hubbub server answers at {}", target.host);
-    let stored_before = before.map_or(0, |before| before.stored);
-    ensure!(
-        !args.drain || stored_before < plan.messages,
-        "the server has stored {stored_before} messages already: start it anew to drain"
-    );
+    let stored_before = stored_before(args, &plan, &target).await?;
     // What a server stored before it could be asked is part of what it drains.
     let stored_early = if args.drain { stored_before } else { 0 };
     let source = source(args).await?;
     let heard = Arc::new(Mutex::new(Heard::default()));
-    let mut ears = JoinSet::new();
-    let followed = args.listen.min(texts.rooms());
+    let mut listeners = JoinSet::new();
+    let followed = args.listen.min(texts.rooms);
     if !args.fill && !args.drain && followed > 0 {
-        ears.spawn(subscriber::listen(target.clone(), followed, heard.clone()));
+        listeners.spawn(subscriber::listen(target.clone(), followed, heard.clone()));
         subscribed(&heard, followed).await?;
     }
-
     let published = if args.drain { 0 } else { plan.messages };
     let ledger = Arc::new(PublishLedger::new(published, plan.rate, plan.time));
     let seen = (!args.fill).then(|| target.clone());
@@ -152,37 +156,24 @@ async fn run(args: &PersistArgs, plan: Plan, seed: u64) -> anyhow::Result<Outcom
     if !args.fill && !args.drain {
         tokio::time::sleep(args.around).await;
     }
+
     let metrics_before = metrics(&target).await;
     let begun = Instant::now();
-    let mut publishers = publishers(args, plan.rate, &target, &ledger, &texts)?;
-    let (set_published, is_published) = signal::channel(false);
-    let stored = async {
-        if args.fill {
-            return Ok((0, Instant::now()));
-        }
-        wait_stored(args, &target, stored_before - stored_early, plan.messages, &ledger, is_published).await
-    };
-    let publishing = async {
-        while let Some(done) = publishers.join_next().await {
-            done??;
-        }
-        set_published.send_replace(true);
-        anyhow::Ok(Instant::now())
-    };
-    let (published_at, stored) = tokio::join!(publishing, stored);
-    let (published_at, (stored, stored_at)) = (published_at?, stored?);
+    let publishers = publishers(args, plan.rate, &target, &ledger, &texts)?;
+    let before = stored_before - stored_early;
+    let (published_at, stored, stored_at) =
+        publish(args, &target, before, plan.messages, &ledger, publishers).await?;
     let metrics_after = metrics(&target).await;
     tokio::time::sleep(if args.fill { Duration::ZERO } else { args.around }).await;
+
     let at_s = |at: Instant| at.duration_since(watch.begun).as_secs_f64();
     let span = Span { from_s: at_s(begun), to_s: at_s(published_at.max(stored_at)) };
     let looks = watch.stop().await;
     // The last messages are on their way to the listener.
-    ears.shutdown().await;
+    listeners.shutdown().await;
     let heard = std::mem::take(&mut *heard.lock());
-    Ok(Outcome::new(outcome::Seen {
-        args,
-        messages: if args.drain { plan.messages } else { read(&ledger.sent) },
-        ledger: &ledger,
+    let seen = Seen {
+        messages: if args.drain { plan.messages } else { ledger.counts.sent.load(Ordering::Relaxed) },
         heard,
         looks,
         span,
@@ -191,12 +182,52 @@ async fn run(args: &PersistArgs, plan: Plan, seed: u64) -> anyhow::Result<Outcom
         stored,
         stored_early,
         metrics: [metrics_before, metrics_after],
-    }))
+    };
+    Ok(Outcome::new(args, &ledger, seen))
 }
 
-/// The server's figures; empty where there is no server.
+/// Messages that the server has stored already; none where it is not asked.
+async fn stored_before(args: &PersistArgs, plan: &Plan, target: &Target) -> anyhow::Result<u64> {
+    if args.fill {
+        return Ok(0);
+    }
+    let counts = ServerCounts::ask(target).await;
+    let stored = counts.with_context(|| format!("no hubbub server answers at {}", target.host))?.stored;
+    ensure!(
+        !args.drain || stored < plan.messages,
+        "the server has stored {stored} messages already: start it anew to drain"
+    );
+    Ok(stored)
+}
+
+/// Publishes, and waits until all is stored. Answers when the last was published, how many are stored, and since when.
+async fn publish(
+    args: &PersistArgs,
+    target: &Target,
+    before: u64,
+    messages: u64,
+    ledger: &PublishLedger,
+    publishers: JoinSet<anyhow::Result<()>>,
+) -> anyhow::Result<(Instant, u64, Instant)> {
+    let (set_published, is_published) = signal::channel(false);
+    let stored = async {
+        if args.fill {
+            return Ok((0, Instant::now()));
+        }
+        wait_stored(args, target, before, messages, ledger, is_published).await
+    };
+    let publishing = async {
+        join(publishers).await?;
+        set_published.send_replace(true);
+        anyhow::Ok(Instant::now())
+    };
+    let (published_at, stored) = tokio::join!(publishing, stored);
+    let (stored, stored_at) = stored?;
+    Ok((published_at?, stored, stored_at))
+}
+
 async fn metrics(target: &Target) -> String {
-    crate::client::get::get(target, "/metrics").await.unwrap_or_default()
+    crate::caller::get(target, "/metrics").await.unwrap_or_default()
 }
 
 async fn subscribed(heard: &Mutex<Heard>, rooms: u64) -> anyhow::Result<()> {
@@ -284,7 +315,7 @@ async fn wait_stored(
         }
         // In this order: what is confirmed when all is published is what there will be.
         let is_over = *is_published.borrow();
-        let wanted = if args.drain { messages } else { read(&ledger.confirmed) };
+        let wanted = if args.drain { messages } else { ledger.counts.accepted.load(Ordering::Relaxed) };
         if is_over && last >= wanted || moved_at.elapsed() > args.give_up {
             return Ok((last, moved_at));
         }

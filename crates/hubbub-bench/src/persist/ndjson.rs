@@ -14,8 +14,8 @@ use tokio::net::TcpStream;
 use super::ledger::PublishLedger;
 use super::texts::Texts;
 use crate::client::Target;
+use crate::run::Counts;
 
-/// How long one request may take.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Publishes until the ledger has given out every number, up to `chunk` messages in a request.
@@ -40,12 +40,12 @@ pub(crate) async fn publish(
             body.push(b'\n');
         }
         let count = numbers.end - numbers.start;
-        ledger.sent.fetch_add(count, std::sync::atomic::Ordering::Relaxed);
+        Counts::add(&ledger.counts.sent, count);
         let answer = tokio::time::timeout(PATIENCE, post(&mut sender, &target, body)).await;
         let answered = match answer.context("no answer in time")? {
             Ok(answer) => answer,
             Err(_) => {
-                ledger.answered(&ledger.unconfirmed, due, count);
+                ledger.answered(&ledger.counts.unconfirmed, due, count);
                 sender = connect(&target).await?;
                 continue;
             }
@@ -56,10 +56,9 @@ pub(crate) async fn publish(
             lines.iter().filter(|line| line.contains("\"code\":\"unconfirmed\"")).count() as u64;
         let refused = lines.iter().filter(failed).count() as u64 - unconfirmed;
         ensure!(lines.len() as u64 == count, "{} answers to {count} messages", lines.len());
-        ledger.answered(&ledger.confirmed, due, count - refused - unconfirmed);
-        for (counter, n) in [(&ledger.refused, refused), (&ledger.unconfirmed, unconfirmed)] {
-            counter.fetch_add(n, std::sync::atomic::Ordering::Relaxed);
-        }
+        ledger.answered(&ledger.counts.accepted, due, count - refused - unconfirmed);
+        Counts::add(&ledger.counts.rejected, refused);
+        Counts::add(&ledger.counts.unconfirmed, unconfirmed);
     }
 }
 

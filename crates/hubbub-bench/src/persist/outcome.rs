@@ -6,24 +6,22 @@ use serde::Serialize;
 
 use super::PersistArgs;
 use super::buckets::Buckets;
-use super::ledger::{PublishLedger, read};
+use super::ledger::PublishLedger;
 use super::subscriber::Heard;
 use super::time_series::{SeriesSummary, Slope, Span, summaries};
 use super::watch::{BATCH_MS, Look};
 use crate::ledger::sum;
-use crate::machine::Machine;
 use crate::record::Stats;
+use crate::report::Origin;
 
 /// Looks that make one point of the slope.
 const SLOPE_LOOKS: usize = 10;
 /// What the memory of the server is called in looks.
 const MEMORY: &str = "server MiB";
 
-/// What was seen of a run.
-pub(super) struct Seen<'a> {
-    pub(super) args: &'a PersistArgs,
+/// What was seen of a run besides what its publishers counted.
+pub(super) struct Seen {
     pub(super) messages: u64,
-    pub(super) ledger: &'a PublishLedger,
     pub(super) heard: Heard,
     pub(super) looks: Vec<Look>,
     /// When there was something to do.
@@ -38,15 +36,11 @@ pub(super) struct Seen<'a> {
     pub(super) metrics: [String; 2],
 }
 
-/// A run of `bench persist`.
 #[derive(Debug, Clone, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Outcome {
-    pub(super) machine: Machine,
-    started: String,
-    version: &'static str,
-    commit: Option<&'static str>,
-    command: String,
+    #[serde(flatten)]
+    pub(super) origin: Origin,
     parameters: PersistArgs,
     pub(crate) messages: u64,
     pub(crate) sent: u64,
@@ -62,10 +56,8 @@ pub(crate) struct Outcome {
     pub(crate) stored_per_second: f64,
     /// From the intended send to the confirm.
     pub(crate) confirm_latency: Stats,
-    /// From publishing to a subscriber.
     pub(crate) arrival_latency: Stats,
     misordered: u64,
-    /// The server's batches.
     pub(crate) batches: Batches,
     /// Statements and round trips to the database for each message stored, everything the server asks included.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -73,7 +65,6 @@ pub(crate) struct Outcome {
     /// The rate of which an endurance run keeps up a share, in messages per second.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) maximum_per_second: Option<f64>,
-    /// How the rate changed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) slope: Option<Slope>,
     /// How the mean time of a batch changed, in milliseconds: at a given rate it shows what the rate cannot.
@@ -145,124 +136,65 @@ impl Asked {
 }
 
 impl Outcome {
-    pub(super) fn new(seen: Seen<'_>) -> Self {
-        let Seen {
-            args,
-            messages,
-            ledger,
-            heard,
-            looks,
-            span,
-            publish,
-            store,
-            stored,
-            stored_early,
-            metrics,
-        } = seen;
-        let during = span.of(&looks);
-        let (sent, confirmed) = (read(&ledger.sent), read(&ledger.confirmed));
-        let (refused, unconfirmed) = (read(&ledger.refused), read(&ledger.unconfirmed));
-        let mut faults = Vec::new();
-        if sent != confirmed + refused + unconfirmed {
-            faults.push(format!("sent {sent}, but {} came to an end", confirmed + refused + unconfirmed));
-        }
-        let (least, most) =
-            if args.drain { (messages, messages) } else { (confirmed, confirmed + unconfirmed) };
-        if !args.fill && (stored < least || stored > most) {
-            faults.push(format!("{least} confirmed and {unconfirmed} unconfirmed, but {stored} stored"));
-        }
-        if refused > 0 {
-            faults.push(format!("{refused} refused"));
-        }
-        faults.extend(heard.faults());
+    pub(super) fn new(args: &PersistArgs, ledger: &PublishLedger, seen: Seen) -> Self {
+        let [sent, confirmed, refused, unconfirmed] = ledger.counts.totals();
         let rate = |count: u64, time: Duration| count as f64 / time.as_secs_f64().max(1e-6);
+        let during = seen.span.of(&seen.looks);
+        let slope = |looks: &[Look], name| Slope::of(looks, name, SLOPE_LOOKS);
         Self {
-            machine: Machine::look(),
-            started: crate::machine::now().to_string(),
-            version: env!("CARGO_PKG_VERSION"),
-            commit: option_env!("HUBBUB_COMMIT"),
-            command: shown_command(std::env::args()),
+            origin: Origin::here(),
             parameters: args.clone(),
-            messages,
+            messages: seen.messages,
             sent,
             confirmed,
             refused,
             unconfirmed,
-            stored,
-            publish_s: publish.as_secs_f64(),
-            store_s: store.as_secs_f64(),
-            published_per_second: rate(confirmed, publish),
-            stored_per_second: rate(stored.saturating_sub(stored_early), store),
+            stored: seen.stored,
+            publish_s: seen.publish.as_secs_f64(),
+            store_s: seen.store.as_secs_f64(),
+            published_per_second: rate(confirmed, seen.publish),
+            stored_per_second: rate(seen.stored.saturating_sub(seen.stored_early), seen.store),
             confirm_latency: ledger.latency.lock().stats(),
-            arrival_latency: heard.latency.stats(),
-            misordered: heard.misordered,
-            batches: Batches::between(&metrics),
-            asked: Asked::between(&metrics),
+            arrival_latency: seen.heard.latency.stats(),
+            misordered: seen.heard.misordered,
+            batches: Batches::between(&seen.metrics),
+            asked: Asked::between(&seen.metrics),
             maximum_per_second: None,
-            slope: Slope::of(during, "stored/s", SLOPE_LOOKS),
-            batch_slope: Slope::of(during, BATCH_MS, SLOPE_LOOKS),
-            memory_slope: Slope::of(during, MEMORY, SLOPE_LOOKS),
-            memory_slope_late: Slope::of(
-                during.get(during.len() / 2..).unwrap_or_default(),
-                MEMORY,
-                SLOPE_LOOKS,
-            ),
-            series: summaries(&looks, &span),
-            span,
-            faults,
-            looks,
+            slope: slope(during, "stored/s"),
+            batch_slope: slope(during, BATCH_MS),
+            memory_slope: slope(during, MEMORY),
+            memory_slope_late: slope(during.get(during.len() / 2..).unwrap_or_default(), MEMORY),
+            series: summaries(&seen.looks, &seen.span),
+            span: seen.span,
+            faults: faults(args, ledger.counts.totals(), &seen),
+            looks: seen.looks,
         }
     }
-
-    /// Whether nothing was lost, refused or repeated.
-    pub(crate) fn is_clean(&self) -> bool {
-        self.faults.is_empty()
-    }
 }
 
-/// A command line as it may be shown: URLs can hold passwords.
-fn shown_command(words: impl Iterator<Item = String>) -> String {
-    let shown = words.map(|word| match word.split_once("://") {
-        Some((scheme, rest)) => format!("{scheme}://{}", without_passwords(rest)),
-        None => word,
-    });
-    shown.collect::<Vec<_>>().join(" ")
-}
-
-/// A URL behind its scheme without user, and without what follows `password=`. That goes first: it may hold an `@`.
-fn without_passwords(rest: &str) -> String {
-    let mut parts = rest.split("password=");
-    let mut shown = parts.next().unwrap_or_default().to_owned();
-    for part in parts {
-        shown.push_str("password=…");
-        shown.extend(part.split_once('&').into_iter().flat_map(|(_, after)| ["&", after]));
+/// Where the ledger does not balance, and what was refused or repeated.
+fn faults(args: &PersistArgs, totals: [u64; 4], seen: &Seen) -> Vec<String> {
+    let [sent, confirmed, refused, unconfirmed] = totals;
+    let (ended, stored) = (confirmed + refused + unconfirmed, seen.stored);
+    let mut faults = Vec::new();
+    if sent != ended {
+        faults.push(format!("sent {sent}, but {ended} came to an end"));
     }
-    match shown.rsplit_once('@') {
-        Some((_, after)) => format!("…@{after}"),
-        None => shown,
+    let (least, most) =
+        if args.drain { (seen.messages, seen.messages) } else { (confirmed, confirmed + unconfirmed) };
+    if !args.fill && (stored < least || stored > most) {
+        faults.push(format!("{least} confirmed and {unconfirmed} unconfirmed, but {stored} stored"));
     }
+    if refused > 0 {
+        faults.push(format!("{refused} refused"));
+    }
+    faults.extend(seen.heard.faults());
+    faults
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn passwords_are_not_shown() {
-        for (word, shown) in [
-            ("amqp://guest:secret@host/v", "amqp://…@host/v"),
-            ("amqp://guest:sec@ret@host/v", "amqp://…@host/v"),
-            ("postgres://host/db?password=sec@ret", "postgres://host/db?password=…"),
-            (
-                "postgres://me:secret@host/db?sslpassword=secret&password=sec@ret&user=me",
-                "postgres://…@host/db?sslpassword=…&password=…&user=me",
-            ),
-            ("http://host:80/prefix", "http://host:80/prefix"),
-        ] {
-            let words = ["bench", "--log", word].map(str::to_owned);
-            assert_eq!(shown_command(words.into_iter()), format!("bench --log {shown}"));
-        }
-    }
 
     #[test]
     fn what_was_asked_is_counted_for_each_message() {

@@ -14,7 +14,6 @@ const ENDURANCE: Duration = Duration::from_secs(15 * 60);
 /// Share of the measured maximum that is to be kept up.
 const ENDURANCE_SHARE: f64 = 0.8;
 
-/// A run that has a name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Preset {
@@ -40,10 +39,8 @@ pub(crate) fn check(args: &PersistArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What one run publishes.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Plan {
-    /// At most so many.
     pub(crate) messages: u64,
     /// Messages per second; `None` = as fast as they are confirmed.
     pub(crate) rate: Option<f64>,
@@ -52,7 +49,6 @@ pub(crate) struct Plan {
 }
 
 impl Plan {
-    /// What the options say; of an endurance run what it begins with.
     pub(crate) fn of(args: &PersistArgs) -> Self {
         let messages = args.messages.unwrap_or(match args.preset {
             Some(Preset::Stress) => STRESS,
@@ -66,7 +62,6 @@ impl Plan {
         }
     }
 
-    /// What an endurance run goes on with.
     pub(crate) fn endurance(args: &PersistArgs, maximum: f64) -> Self {
         Self::at(ENDURANCE_SHARE * maximum, args.duration.unwrap_or(ENDURANCE))
     }

@@ -3,26 +3,35 @@
 use std::fmt::Write as _;
 use std::path::Path;
 
-use anyhow::Context;
-
 use super::outcome::{Asked, Batches, Outcome};
 use super::time_series::{SeriesSummary, Slope};
-use crate::report::{Axes, escape, grouped, line_chart};
+use crate::engine::Findings;
+use crate::report::{Axes, escape, grouped, line_chart, write_files};
 
 /// What is to be known of every interval of a slope.
 const NARROW: &str = "optimistic, as looks are autocorrelated";
 
-impl Outcome {
-    /// The summary for people.
-    pub(crate) fn terminal(&self) -> String {
+impl Findings for Outcome {
+    fn terminal(&self) -> String {
         let mut out = String::new();
         // Writing to a String cannot fail.
         let _ = self.write(&mut out);
         out
     }
 
+    fn is_clean(&self) -> bool {
+        self.faults.is_empty()
+    }
+
+    fn write_files(&self, dir: &Path) -> anyhow::Result<()> {
+        let summary = serde_json::to_string_pretty(self)?;
+        write_files(dir, [("summary.json", summary), ("looks.csv", self.csv()), ("report.html", self.page())])
+    }
+}
+
+impl Outcome {
     fn write(&self, out: &mut String) -> std::fmt::Result {
-        writeln!(out, "persist on {}", self.machine)?;
+        writeln!(out, "persist on {}", self.origin.machine)?;
         let [sent, confirmed, stored] = [self.sent, self.confirmed, self.stored].map(|n| grouped(n as f64));
         writeln!(
             out,
@@ -107,18 +116,6 @@ impl Outcome {
             }
         }
         Ok(())
-    }
-
-    /// Writes `summary.json`, `looks.csv` and `report.html`.
-    pub(crate) fn write_files(&self, dir: &Path) -> anyhow::Result<()> {
-        let write = |name: &str, text: String| {
-            let path = dir.join(name);
-            std::fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))
-        };
-        std::fs::create_dir_all(dir).with_context(|| format!("cannot make {}", dir.display()))?;
-        write("summary.json", serde_json::to_string_pretty(self)?)?;
-        write("looks.csv", self.csv())?;
-        write("report.html", self.page())
     }
 
     fn csv(&self) -> String {

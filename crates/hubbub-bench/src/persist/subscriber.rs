@@ -1,38 +1,30 @@
 //! From publishing to hearing: a WebSocket that follows a few rooms and compares each message's timestamp, which is
 //! when it was published, with its arrival.
 
-use std::convert::Infallible;
-use std::future::poll_fn;
+use std::collections::HashMap;
 use std::sync::Arc;
-use std::task::{Context, Poll, ready};
 
 use hubbub_core::Timestamp;
-use hubbub_core::clock::SeededRandom;
 use hubbub_core::invariant::saturate;
-use hubbub_ws::{Event, Opcode, Reader, write};
 use parking_lot::Mutex;
 use serde::Deserialize;
 
 use super::texts::Texts;
-use crate::client::chat::{mask, open};
+use crate::client::follow::{Listener, follow};
 use crate::client::{Cause, Target};
 use crate::record::Dist;
-use crate::wire::Wire;
 
-/// What one has heard.
 #[derive(Debug, Default)]
 pub(crate) struct Heard {
     pub(crate) latency: Dist,
     /// Messages whose number was not greater than the one before in their room.
     pub(crate) misordered: u64,
-    /// Rooms that are followed.
     pub(crate) subscribed: u64,
     /// Why nothing more could be heard, before anybody stopped it.
     pub(crate) lost: Option<Cause>,
 }
 
 impl Heard {
-    /// What was wrong with it, for people.
     pub(crate) fn faults(&self) -> Vec<String> {
         let misordered =
             (self.misordered > 0).then(|| format!("{} arrived again or out of order", self.misordered));
@@ -59,63 +51,27 @@ struct Frame {
 
 /// Follows the first `rooms` rooms until the task is stopped; should the connection end before, notes why.
 pub(crate) async fn listen(target: Target, rooms: u64, heard: Arc<Mutex<Heard>>) {
-    let Err(cause) = follow(&target, rooms, heard.clone()).await;
+    let rooms = (0..rooms).map(|number| (Texts::room_name(number), "\"last\":0".to_owned()));
+    let mut subscriber = Subscriber { heard: Arc::clone(&heard), last: HashMap::new() };
+    let Err(cause) = follow(&target, "listener", rooms, &mut subscriber, crate::machine::seed()).await;
     heard.lock().lost = Some(cause);
-}
-
-async fn follow(target: &Target, rooms: u64, heard: Arc<Mutex<Heard>>) -> Result<Infallible, Cause> {
-    let path = format!("{}/v1/ws?user=listener", target.prefix);
-    let (mut wire, mut reader) = open(target, &path, crate::machine::seed()).await?;
-    let mut subscriber =
-        Subscriber { heard, masks: SeededRandom::new(crate::machine::seed()), last: Default::default() };
-    for number in 0..rooms {
-        let room = Texts::room_name(number);
-        let request = format!("{{\"type\":\"subscribe\",\"roomId\":\"{room}\",\"last\":0}}");
-        write::write_masked(&mut wire.out, Opcode::Text, request.as_bytes(), mask(&subscriber.masks));
-    }
-    poll_fn(|cx| subscriber.poll(cx, &mut wire, &mut reader)).await
 }
 
 struct Subscriber {
     heard: Arc<Mutex<Heard>>,
-    masks: SeededRandom,
-    last: std::collections::HashMap<String, u64>,
+    /// The newest `seq` of each room.
+    last: HashMap<String, u64>,
 }
 
-impl Subscriber {
-    /// Ready when the connection is gone.
-    fn poll(
-        &mut self,
-        cx: &mut Context<'_>,
-        wire: &mut Wire,
-        reader: &mut Reader,
-    ) -> Poll<Result<Infallible, Cause>> {
-        loop {
-            if let Poll::Ready(Err(error)) = wire.poll_flush(cx) {
-                return Poll::Ready(Err(error.into()));
-            }
-            ready!(wire.poll_read(cx, |bytes, out| self.hear(reader, bytes, out)))??;
-        }
-    }
-
-    fn hear(&mut self, reader: &mut Reader, bytes: &mut [u8], out: &mut Vec<u8>) -> Result<(), Cause> {
-        let mut frames = reader.feed(bytes);
-        while let Some(event) = frames.next()? {
-            match event {
-                Event::Text(text) => {
-                    let frame: Frame = serde_json::from_str(text).map_err(|_| Cause::Protocol)?;
-                    record(&mut self.heard.lock(), &mut self.last, &frame);
-                }
-                Event::Ping(payload) => write::write_masked(out, Opcode::Pong, payload, mask(&self.masks)),
-                Event::Close { .. } => return Err(Cause::Closed),
-                _ => {}
-            }
-        }
+impl Listener for Subscriber {
+    fn hear(&mut self, text: &str) -> Result<(), Cause> {
+        let frame: Frame = serde_json::from_str(text).map_err(|_| Cause::Protocol)?;
+        record(&mut self.heard.lock(), &mut self.last, &frame);
         Ok(())
     }
 }
 
-fn record(heard: &mut Heard, last: &mut std::collections::HashMap<String, u64>, frame: &Frame) {
+fn record(heard: &mut Heard, last: &mut HashMap<String, u64>, frame: &Frame) {
     match frame.kind.as_str() {
         "subscribed" => heard.subscribed += 1,
         "message" => {
@@ -133,7 +89,7 @@ fn record(heard: &mut Heard, last: &mut std::collections::HashMap<String, u64>, 
 
 #[cfg(test)]
 mod tests {
-    use hubbub_ws::handshake;
+    use hubbub_ws::{handshake, write};
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     use tokio::net::TcpListener;
 

@@ -11,11 +11,10 @@ const TEXTS: usize = 20_000;
 const ROOM_USERS: u64 = 50;
 const ROOM_STEP: u64 = 10;
 
-/// The messages of a run.
 #[derive(Debug)]
 pub(crate) struct Texts {
     run: u64,
-    rooms: u64,
+    pub(crate) rooms: u64,
     users: u64,
     texts: Vec<String>,
 }
@@ -33,19 +32,12 @@ impl Texts {
         Self::room_name(self.room_number(index))
     }
 
-    /// Its number, from 0.
     pub(crate) fn room_number(&self, index: u64) -> u64 {
         below(scatter(index) >> 32, self.rooms)
     }
 
-    /// The name of a room.
     pub(crate) fn room_name(number: u64) -> String {
         format!("bench-{number}")
-    }
-
-    /// How many rooms there are.
-    pub(crate) fn rooms(&self) -> u64 {
-        self.rooms
     }
 
     /// The id of message `index`, as long as a UUID is.

@@ -116,7 +116,8 @@ impl Slope {
 }
 
 /// The 97.5 % quantile of Student's t with `nu` degrees of freedom, 3 or more: Abramowitz and Stegun, Handbook of
-/// Mathematical Functions, 26.7.5, three terms. Within 0.8 % at 3, better with more.
+/// Mathematical Functions, 26.7.5, three terms. Within 0.8 % at 3, better with more. The quantile of the crate statrs does
+/// not end with very many.
 fn student_t_975(nu: f64) -> f64 {
     const Z: f64 = 1.959_963_985;
     let g1 = (Z.powi(3) + Z) / 4.0;

@@ -3,18 +3,17 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use serde::Serialize;
 
-use super::Source;
 use super::buckets::Buckets;
-use super::ledger::{PublishLedger, read};
+use super::ledger::PublishLedger;
+use crate::caller::get;
 use crate::client::Target;
-use crate::client::get::get;
 use crate::ledger::sum;
 
-/// Time between two looks.
 const EVERY: Duration = Duration::from_secs(1);
 /// What the mean time of the server's batches is called in looks, from the first statement to the commit.
 pub(super) const BATCH_MS: &str = "batch ms";
@@ -23,7 +22,6 @@ pub(super) const BATCH_MS: &str = "batch ms";
 #[derive(Debug, Clone, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Look {
-    /// Seconds since the beginning.
     pub(crate) at_s: f64,
     pub(crate) values: BTreeMap<String, f64>,
 }
@@ -43,11 +41,9 @@ pub(super) struct Raw {
     seconds: BTreeMap<String, BTreeMap<u32, f64>>,
 }
 
-/// Looks again and again until it is told to stop.
 pub(crate) struct Watch {
     task: tokio::task::JoinHandle<Vec<Look>>,
     stop: Arc<tokio::sync::Notify>,
-    /// When the times of looks begin.
     pub(crate) begun: Instant,
 }
 
@@ -81,7 +77,6 @@ impl Watch {
         Self { task, stop, begun }
     }
 
-    /// What was seen.
     pub(crate) async fn stop(self) -> Vec<Look> {
         self.stop.notify_one();
         self.task.await.unwrap_or_default()
@@ -96,37 +91,11 @@ async fn raw(
     source: &Source,
 ) -> Raw {
     let mut raw = Raw::default();
-    raw.counters.insert("published/s".into(), read(&ledger.confirmed) as f64);
+    raw.counters.insert("published/s".into(), ledger.counts.accepted.load(Ordering::Relaxed) as f64);
     if let Some(target) = target
         && let Ok(metrics) = get(target, "/metrics").await
     {
-        let mut counter = |shown: &str, name: &str| {
-            if let Some(value) = sum(&metrics, name) {
-                raw.counters.insert(shown.into(), value as f64);
-            }
-        };
-        counter("stored/s", "hubbub_messages_stored_total");
-        counter("batches/s", "hubbub_pipeline_batch_operations_count");
-        counter("statements/s", "hubbub_store_pool_statements_total");
-        counter("round trips/s", "hubbub_store_pool_round_trips_total");
-        counter("pool timeouts/s", "hubbub_store_pool_timeouts_total");
-        let batches = Buckets::parse(&metrics, "hubbub_pipeline_store_seconds");
-        raw.ratios.insert(BATCH_MS.into(), (1e3 * batches.sum(), batches.count()));
-        if let Some(us) = sum(&metrics, "hubbub_store_pool_acquire_microseconds_total")
-            && let Some(acquired) = sum(&metrics, "hubbub_store_pool_acquired_total")
-        {
-            raw.ratios.insert("pool wait ms".into(), (us as f64 / 1e3, acquired as f64));
-        }
-        for (shown, name) in [
-            ("pool active", "hubbub_store_pool_active"),
-            ("pool connections", "hubbub_store_pool_connections"),
-            ("pool waiting", "hubbub_store_pool_waiting"),
-            ("waiting for the store", "hubbub_pipeline_waiting_operations"),
-        ] {
-            if let Some(value) = sum(&metrics, name) {
-                raw.figures.insert(shown.into(), value as f64);
-            }
-        }
+        raw.take(&metrics);
     }
     source.look(&mut raw).await;
     processes(server_pid, names, &mut raw);
@@ -138,7 +107,35 @@ async fn raw(
     raw
 }
 
+const COUNTERS: [(&str, &str); 5] = [
+    ("stored/s", "hubbub_messages_stored_total"),
+    ("batches/s", "hubbub_pipeline_batch_operations_count"),
+    ("statements/s", "hubbub_store_pool_statements_total"),
+    ("round trips/s", "hubbub_store_pool_round_trips_total"),
+    ("pool timeouts/s", "hubbub_store_pool_timeouts_total"),
+];
+/// Its figures that stand as they are.
+const FIGURES: [(&str, &str); 4] = [
+    ("pool active", "hubbub_store_pool_active"),
+    ("pool connections", "hubbub_store_pool_connections"),
+    ("pool waiting", "hubbub_store_pool_waiting"),
+    ("waiting for the store", "hubbub_pipeline_waiting_operations"),
+];
+
 impl Raw {
+    fn take(&mut self, metrics: &str) {
+        let value = |(shown, name): (&str, &str)| Some((shown.to_owned(), sum(metrics, name)? as f64));
+        self.counters.extend(COUNTERS.into_iter().filter_map(value));
+        self.figures.extend(FIGURES.into_iter().filter_map(value));
+        let batches = Buckets::parse(metrics, "hubbub_pipeline_store_seconds");
+        self.ratios.insert(BATCH_MS.into(), (1e3 * batches.sum, batches.count()));
+        if let Some(us) = sum(metrics, "hubbub_store_pool_acquire_microseconds_total")
+            && let Some(acquired) = sum(metrics, "hubbub_store_pool_acquired_total")
+        {
+            self.ratios.insert("pool wait ms".into(), (us as f64 / 1e3, acquired as f64));
+        }
+    }
+
     fn since(&self, before: &Self, begun: Instant) -> Look {
         let (at, earlier) = (self.at.unwrap_or(begun), before.at.unwrap_or(begun));
         let seconds = at.duration_since(earlier).as_secs_f64().max(1e-3);
@@ -187,7 +184,7 @@ fn processes(server_pid: Option<u32>, names: &[String], raw: &mut Raw) {
         for pid in pids_named(name) {
             seconds.extend(crate::machine::process_seconds(pid).map(|used| (pid, used)));
             kib += crate::machine::rss_anon_kib(pid).unwrap_or(0);
-            shared_kib = crate::machine::rss_shared_kib(pid).unwrap_or(0).max(shared_kib);
+            shared_kib = crate::machine::memory_kib(pid, "RssShmem").unwrap_or(0).max(shared_kib);
             count += 1;
         }
         if count > 0 {
@@ -224,6 +221,49 @@ fn disk() -> Option<(f64, f64)> {
         bytes += field(9) * 512.0;
     }
     Some((writes, bytes))
+}
+
+/// Where to ask; nothing is asked where nothing is known.
+#[derive(Default, Clone)]
+pub(crate) struct Source {
+    /// A channel, and the queues whose messages are counted.
+    #[cfg(feature = "amqp")]
+    pub(crate) broker: Option<(lapin::Channel, Vec<String>)>,
+    #[cfg(feature = "postgres")]
+    pub(crate) database: Option<std::sync::Arc<tokio_postgres::Client>>,
+}
+
+#[cfg(feature = "postgres")]
+const DATABASE: &str = "select d.xact_commit, d.blks_hit, d.blks_read, d.numbackends, \
+     pg_database_size(d.datname), w.wal_bytes::float8, w.wal_sync \
+     from pg_stat_database d, pg_stat_wal w where d.datname = current_database()";
+
+impl Source {
+    pub(super) async fn look(&self, raw: &mut Raw) {
+        #[cfg(feature = "amqp")]
+        if let Some((channel, queues)) = &self.broker {
+            let mut waiting = 0;
+            for queue in queues {
+                waiting += super::amqp::depth(channel, queue).await.unwrap_or(0);
+            }
+            raw.figures.insert("in the broker".into(), waiting as f64);
+        }
+        #[cfg(feature = "postgres")]
+        if let Some(client) = &self.database
+            && let Ok(row) = client.query_one(DATABASE, &[]).await
+        {
+            let [commits, hit, blocks_read] = [0, 1, 2].map(|index| row.get::<_, i64>(index) as f64);
+            raw.counters.insert("commits/s".into(), commits);
+            raw.counters.insert("WAL MB/s".into(), row.get::<_, f64>(5) / 1e6);
+            raw.counters.insert("WAL syncs/s".into(), row.get::<_, i64>(6) as f64);
+            raw.counters.insert("blocks read/s".into(), blocks_read);
+            raw.figures.insert("connections".into(), f64::from(row.get::<_, i32>(3)));
+            raw.figures.insert("database MB".into(), row.get::<_, i64>(4) as f64 / 1e6);
+            raw.ratios.insert("cache hits %".into(), (100.0 * hit, hit + blocks_read));
+        }
+        #[cfg(not(any(feature = "amqp", feature = "postgres")))]
+        let _ = raw;
+    }
 }
 
 #[cfg(test)]

@@ -4,6 +4,7 @@ use clap::ValueEnum;
 use hubbub_core::message::write_u64;
 use serde::{Deserialize, Serialize};
 
+use crate::caller::Caller;
 use crate::client::post::split_response;
 use crate::client::{Cause, Target};
 
@@ -13,11 +14,9 @@ use crate::client::{Cause, Target};
 pub(crate) enum Via {
     /// HTTP, with clients and queues named by numbers.
     Http,
-    /// The line protocol.
     Line,
 }
 
-/// One question.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Ask<'a> {
     Register(u64),
@@ -33,7 +32,6 @@ pub(super) enum Ask<'a> {
         queue: u64,
         content: &'a [u8],
     },
-    /// The newest message.
     Take {
         queue: u64,
         receiver: u64,
@@ -41,7 +39,6 @@ pub(super) enum Ask<'a> {
     },
 }
 
-/// What was answered.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Said<'b> {
     Done,
@@ -49,25 +46,37 @@ pub(super) enum Said<'b> {
     Id(u64),
     Numbers(Vec<u64>),
     Content(&'b [u8]),
-    /// There is no message.
     Nothing,
     Refused,
+}
+
+impl Said<'_> {
+    pub(super) fn numbers(self) -> Option<Vec<u64>> {
+        if let Self::Numbers(numbers) = self { Some(numbers) } else { None }
+    }
 }
 
 /// One server, as one protocol reaches it.
 #[derive(Debug, Clone)]
 pub(super) struct Dialect {
     via: Via,
-    prefix: String,
-    host: String,
+    pub(super) target: Target,
 }
-
-/// More than this is no answer to anything that is asked.
-const ANSWER_BYTES_MAX: usize = 32 * 1024 * 1024;
 
 impl Dialect {
     pub(super) fn new(via: Via, target: &Target) -> Self {
-        Self { via, prefix: target.prefix.clone(), host: target.host.clone() }
+        Self { via, target: target.clone() }
+    }
+
+    pub(super) async fn call<R>(
+        &self,
+        caller: &mut Caller,
+        ask: &Ask<'_>,
+        mut hear: impl FnMut(Said<'_>) -> R,
+    ) -> Result<R, Cause> {
+        self.write(ask, caller.out());
+        let answer = |bytes: &[u8]| Ok(self.read(ask, bytes)?.map(|(said, used)| (hear(said), used)));
+        caller.answer(answer).await
     }
 
     pub(super) fn write(&self, ask: &Ask<'_>, out: &mut Vec<u8>) {
@@ -83,9 +92,6 @@ impl Dialect {
         ask: &Ask<'_>,
         bytes: &'b [u8],
     ) -> Result<Option<(Said<'b>, usize)>, Cause> {
-        if bytes.len() > ANSWER_BYTES_MAX {
-            return Err(Cause::Protocol);
-        }
         match self.via {
             Via::Line => read_line(ask, bytes),
             Via::Http => read_http(ask, bytes),
@@ -124,7 +130,7 @@ impl Dialect {
                 ("POST", format!("/v1/queues/{queue}/{}", if is_away { "get" } else { "read" }))
             }
         };
-        for part in [method, " ", &self.prefix, &path, " HTTP/1.1\r\nHost: ", &self.host] {
+        for part in [method, " ", &self.target.prefix, &path, " HTTP/1.1\r\nHost: ", &self.target.host] {
             out.extend_from_slice(part.as_bytes());
         }
         out.extend_from_slice(b"\r\nContent-Type: application/json\r\nContent-Length: ");

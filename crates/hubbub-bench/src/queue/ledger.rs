@@ -8,28 +8,22 @@ use hubbub_core::clock::{RandomSource, SeededRandom};
 use hubbub_core::message::write_u64;
 use serde::Serialize;
 
-use crate::job::random_words;
+use crate::job::Filler;
 
 /// Numbers that one part of the map has.
 const PART: u64 = 1 << 20;
 /// Parts of the map: four thousand million messages.
 const PARTS: usize = 1 << 12;
-/// Bytes of text that contents are cut out of.
-const FILLER_BYTES: usize = 1 << 16;
 
-/// What was sent and taken.
 pub(crate) struct MessageLedger {
-    /// Start of each content; another one in each run.
-    run: String,
-    filler: String,
-    content_bytes: usize,
+    filler: Filler,
     next: AtomicU64,
-    sent: AtomicU64,
-    unconfirmed: AtomicU64,
+    pub(super) sent: AtomicU64,
+    pub(super) unconfirmed: AtomicU64,
     taken: AtomicU64,
     taken_twice: AtomicU64,
     /// Takes without an answer: each may have taken a message.
-    lost_takes: AtomicU64,
+    pub(super) lost_takes: AtomicU64,
     strangers: AtomicU64,
     parts: Box<[OnceLock<Box<[AtomicU64]>>]>,
 }
@@ -37,48 +31,25 @@ pub(crate) struct MessageLedger {
 impl MessageLedger {
     /// Contents have `content_bytes`, or as many as the number needs.
     pub(crate) fn new(run: u64, content_bytes: usize) -> Self {
-        Self {
-            run: format!("{:010x}-", run & 0xff_ffff_ffff),
-            filler: random_words(&SeededRandom::new(run), FILLER_BYTES + content_bytes),
-            content_bytes,
-            next: AtomicU64::new(0),
-            sent: AtomicU64::new(0),
-            unconfirmed: AtomicU64::new(0),
-            taken: AtomicU64::new(0),
-            taken_twice: AtomicU64::new(0),
-            lost_takes: AtomicU64::new(0),
-            strangers: AtomicU64::new(0),
-            parts: (0..PARTS).map(|_| OnceLock::new()).collect(),
-        }
+        let [next, sent, unconfirmed, taken, taken_twice, lost_takes, strangers] = Default::default();
+        let parts = (0..PARTS).map(|_| OnceLock::new()).collect();
+        let filler = Filler::new(run, '-', content_bytes);
+        Self { filler, next, sent, unconfirmed, taken, taken_twice, lost_takes, strangers, parts }
     }
 
     /// The content of a new message: letters, digits, spaces and `-`.
     pub(crate) fn write_content(&self, random: &SeededRandom, out: &mut Vec<u8>) {
         let start = out.len();
-        out.extend_from_slice(self.run.as_bytes());
+        out.extend_from_slice(self.filler.mark.as_bytes());
         write_u64(self.next.fetch_add(1, Ordering::Relaxed), out);
         out.push(b'-');
-        let rest = self.content_bytes.saturating_sub(out.len() - start);
-        let from = (random.next_u64() as usize) % FILLER_BYTES;
-        out.extend_from_slice(self.filler.as_bytes().get(from..from + rest).unwrap_or_default());
+        self.filler.fill(start, random.next_u64(), out);
     }
 
-    /// Messages were acknowledged.
     pub(crate) fn sent(&self, count: u64) {
         self.sent.fetch_add(count, Ordering::Relaxed);
     }
 
-    /// Messages acknowledged so far.
-    pub(crate) fn sent_so_far(&self) -> u64 {
-        self.sent.load(Ordering::Relaxed)
-    }
-
-    /// Messages had no answer; they may be there.
-    pub(crate) fn unconfirmed(&self, count: u64) {
-        self.unconfirmed.fetch_add(count, Ordering::Relaxed);
-    }
-
-    /// A message was taken.
     pub(crate) fn taken(&self, content: &[u8]) {
         self.taken.fetch_add(1, Ordering::Relaxed);
         match self.number_of(content) {
@@ -88,13 +59,8 @@ impl MessageLedger {
         }
     }
 
-    /// A take had no answer.
-    pub(crate) fn take_lost(&self) {
-        self.lost_takes.fetch_add(1, Ordering::Relaxed);
-    }
-
     fn number_of(&self, content: &[u8]) -> Option<u64> {
-        let rest = content.strip_prefix(self.run.as_bytes())?;
+        let rest = content.strip_prefix(self.filler.mark.as_bytes())?;
         let end = rest.iter().position(|byte| *byte == b'-')?;
         let number = std::str::from_utf8(rest.get(..end)?).ok()?.parse().ok()?;
         (number < self.next.load(Ordering::Relaxed)).then_some(number)
@@ -127,15 +93,12 @@ impl MessageLedger {
     }
 }
 
-/// What went into queues and came out of them.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct QueueLedger {
-    /// Messages acknowledged.
     pub sent: u64,
     /// Messages without an answer; they may be there.
     pub unconfirmed: u64,
-    /// Messages taken.
     pub taken: u64,
     /// Messages taken that had been taken before.
     pub taken_twice: u64,
@@ -143,9 +106,7 @@ pub(crate) struct QueueLedger {
     pub lost_takes: u64,
     /// Messages taken that another run had sent.
     pub strangers: u64,
-    /// Messages in all queues before.
     pub depth_before: Option<u64>,
-    /// Messages in all queues after.
     pub depth_after: Option<u64>,
 }
 
@@ -221,7 +182,7 @@ mod tests {
         assert_eq!((closed.taken, closed.taken_twice, closed.strangers), (3, 1, 0));
         assert_eq!(closed.faults().len(), 1);
         ledger.taken(b"something else");
-        ledger.taken(MessageLedger::new(8, 20).run.as_bytes());
+        ledger.taken(MessageLedger::new(8, 20).filler.mark.as_bytes());
         assert_eq!(ledger.close(None).strangers, 2);
     }
 

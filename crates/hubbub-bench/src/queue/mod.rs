@@ -16,27 +16,22 @@ use anyhow::Context;
 use clap::{Args, ValueEnum};
 use hubbub_core::clock::SeededRandom;
 use serde::Serialize;
-use serde_json::json;
 use tokio::task::JoinSet;
 
 use ask::Dialect;
 pub(crate) use ask::Via;
-use client::{Client, Habits, KINDS};
+use client::{Client, KINDS};
 use ledger::MessageLedger;
 pub(crate) use ledger::QueueLedger;
 use setup::{Bulk, Place};
 
 use crate::client::Target;
-use crate::job::Shape;
-use crate::ledger::Ledger;
-use crate::machine::CpuMark;
-use crate::options::{Common, Patience, duration};
-use crate::phase::{self, Progress};
-use crate::report::Report;
+use crate::engine::{Account, Setup, Workload};
+use crate::options::{Patience, duration, seconds};
+use crate::phase;
 use crate::run::Run;
-use crate::worker::{Clockwork, Worker, keep_time};
+use crate::worker::{Worker, keep_time, work};
 
-/// What the clients are there for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize)]
 #[serde(rename_all = "lowercase")]
 enum Kind {
@@ -48,11 +43,9 @@ enum Kind {
     Normal,
 }
 
-/// Options of `bench queue`.
-#[derive(Debug, Clone, Args)]
+#[derive(Debug, Clone, Args, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub(crate) struct QueueArgs {
-    #[command(flatten)]
-    pub(crate) common: Common,
     /// What the clients do
     #[arg(value_enum, default_value = "normal")]
     kind: Kind,
@@ -61,6 +54,7 @@ pub(crate) struct QueueArgs {
     via: Via,
     /// Where the line protocol is spoken, for each --target; queues are counted over HTTP in any case
     #[arg(long, default_value = "127.0.0.1:3456", value_delimiter = ',', value_name = "ADDR:PORT")]
+    #[serde(skip)]
     line: Vec<String>,
     /// Clients, each with a connection
     #[arg(long, short, default_value_t = 80, value_name = "N")]
@@ -82,15 +76,19 @@ pub(crate) struct QueueArgs {
     taken: u64,
     /// Length of the measured time of normal clients, and most of it for others
     #[arg(long, short, default_value = "10s", value_parser = duration, value_name = "TIME")]
+    #[serde(rename = "durationS", serialize_with = "seconds")]
     duration: Duration,
     /// Time before it in which nothing is measured
     #[arg(long, default_value = "500ms", value_parser = duration, value_name = "TIME")]
+    #[serde(rename = "warmupS", serialize_with = "seconds")]
     warmup: Duration,
     /// Time a client rests between its turns
     #[arg(long, default_value = "0ms", value_parser = duration, value_name = "TIME")]
+    #[serde(rename = "thinkS", serialize_with = "seconds")]
     think: Duration,
     /// How often a normal client asks for the lists of clients and queues; 0 = never
     #[arg(long, default_value = "5s", value_parser = duration, value_name = "TIME")]
+    #[serde(rename = "refreshS", serialize_with = "seconds")]
     refresh: Duration,
     /// Probability that a normal client sends in a turn
     #[arg(long, default_value_t = 0.9, value_name = "P")]
@@ -109,46 +107,88 @@ pub(crate) struct QueueArgs {
     patience: Patience,
     /// The server is a bare one, and answers everything with the same message
     #[arg(long, hide = true)]
+    #[serde(skip)]
     echo: bool,
 }
 
-/// Sets everything up, then has the clients work.
-pub(crate) async fn measure(args: &QueueArgs) -> anyhow::Result<Report> {
-    let web = args.common.targets()?;
-    let seed = args.common.seed.unwrap_or_else(crate::machine::seed);
-    let clients: Arc<[u64]> = (args.first_client..).take(usize::try_from(args.clients)?).collect();
-    let ledger = Arc::new(MessageLedger::new(crate::machine::seed(), args.bytes));
-    let mut report = Report::new("queue", parameters(args));
-    report.unit = "operations";
+/// Queues and clients that are there already, and what is known of the messages.
+pub(crate) struct Stage {
+    args: QueueArgs,
+    places: Vec<Place>,
+    clients: Arc<[u64]>,
+    ledger: MessageLedger,
+    /// Messages in all queues before.
+    depth: Option<u64>,
+    /// What populating clients send together.
+    missing: u64,
+}
 
-    let places = places(args, &web, &clients).await?;
-    let before = depth(args, &web).await;
-    let waiting = before.unwrap_or(0);
-    let missing = args.depth.saturating_sub(waiting);
-    if args.kind != Kind::Populate {
-        bulk(args, &places, &clients, &ledger, (Bulk::Send, missing)).await?;
-    }
-    let mut left = args.taken;
-    while left > 0 {
-        let part = left.min(TAKEN_AT_ONCE);
-        bulk(args, &places, &clients, &ledger, (Bulk::Send, part)).await?;
-        bulk(args, &places, &clients, &ledger, (Bulk::Take, part)).await?;
-        left -= part;
+impl Workload for QueueArgs {
+    const NAME: &'static str = "queue";
+    const HAS_ROOMS: bool = false;
+    type Stage = Arc<Stage>;
+
+    async fn prepare(&self, setup: &Setup) -> anyhow::Result<Arc<Stage>> {
+        let clients: Arc<[u64]> = (self.first_client..).take(usize::try_from(self.clients)?).collect();
+        let ledger = MessageLedger::new(crate::machine::seed(), self.bytes);
+        let places = places(self, &setup.targets, &clients).await?;
+        let depth = depth(self, &setup.targets).await;
+        let missing = self.depth.saturating_sub(depth.unwrap_or(0));
+        let stage = Arc::new(Stage { args: self.habits(), places, clients, ledger, depth, missing });
+        if self.kind != Kind::Populate {
+            bulk(setup, &stage, Bulk::Send, missing).await?;
+        }
+        let mut left = self.taken;
+        while left > 0 {
+            let part = left.min(TAKEN_AT_ONCE);
+            bulk(setup, &stage, Bulk::Send, part).await?;
+            bulk(setup, &stage, Bulk::Take, part).await?;
+            left -= part;
+        }
+        Ok(stage)
     }
 
-    let cpu = CpuMark::now(args.common.server_pid);
-    let run = work(args, &places, &clients, &ledger, missing, seed).await;
-    report.cpu = Some(cpu.until(&CpuMark::now(args.common.server_pid)));
-
-    let after = depth(args, &web).await;
-    let queues = ledger.close(before.zip(after));
-    report.ledger = Some(Ledger::of(&[&run], None, None).with_queues(queues));
-    report.add_run(&run, args.common.bucket);
-    if args.think.is_zero() {
-        report.audit(clients.len() as f64);
+    async fn drive(&self, setup: &Setup, stage: &mut Self::Stage) -> anyhow::Result<Arc<Run>> {
+        // Over the line protocol the servers are elsewhere.
+        let target = &stage.places.first().context("there is no --target")?.dialect.target;
+        let run = Arc::new(Run::of_operations(target, &self.patience, setup.common.rows_max, &KINDS));
+        let mut clients = JoinSet::new();
+        for (me, place) in stage.clients.iter().copied().zip(stage.places.iter().cycle()) {
+            let client = Client {
+                worker: Worker::new(&run, &place.dialect.target),
+                stage: Arc::clone(stage),
+                place: place.clone(),
+                me,
+                clients: Arc::clone(&stage.clients),
+                random: SeededRandom::new(setup.seed.wrapping_add(me)),
+            };
+            clients.spawn(client.run());
+        }
+        let timed = keep_time(&run, stage.args.warmup, self.duration);
+        work(&run, clients, setup.common.quiet, timed, || {}).await;
+        Ok(run)
     }
-    report.judge(args.common.threads);
-    Ok(report)
+
+    async fn close(&self, setup: &Setup, stage: Self::Stage, _: &Run) -> anyhow::Result<Account> {
+        let after = depth(self, &setup.targets).await;
+        Ok(Account {
+            queues: Some(stage.ledger.close(stage.depth.zip(after))),
+            concurrency: self.think.is_zero().then_some(self.clients as f64),
+            ..Account::default()
+        })
+    }
+}
+
+impl QueueArgs {
+    /// The same with what clients of this kind do.
+    fn habits(&self) -> Self {
+        let habits = Self { refresh: Duration::ZERO, warmup: Duration::ZERO, ..self.clone() };
+        match self.kind {
+            Kind::Normal => self.clone(),
+            Kind::Populate => Self { send: 1.0, ..habits },
+            Kind::Consume => Self { send: 0.0, ask: 1.0, take: 1.0, ..habits },
+        }
+    }
 }
 
 async fn places(args: &QueueArgs, web: &[Target], clients: &[u64]) -> anyhow::Result<Vec<Place>> {
@@ -168,8 +208,8 @@ async fn places(args: &QueueArgs, web: &[Target], clients: &[u64]) -> anyhow::Re
     let mut places = Vec::new();
     for target in targets {
         let dialect = Dialect::new(args.via, target);
-        let queues = setup::make_queues(&dialect, target, args.queues.max(1)).await?;
-        let place = Place { dialect, target: target.clone(), queues };
+        let queues = setup::make_queues(&dialect, args.queues.max(1)).await?;
+        let place = Place { dialect, queues };
         setup::register(&place, clients).await?;
         places.push(place);
     }
@@ -192,113 +232,12 @@ async fn depth(args: &QueueArgs, web: &[Target]) -> Option<u64> {
 const TAKEN_AT_ONCE: u64 = 1_000_000;
 
 /// Sends or takes many messages before the clients begin.
-async fn bulk(
-    args: &QueueArgs,
-    places: &[Place],
-    clients: &Arc<[u64]>,
-    ledger: &Arc<MessageLedger>,
-    (what, messages): (Bulk, u64),
-) -> anyhow::Result<()> {
+async fn bulk(setup: &Setup, stage: &Arc<Stage>, what: Bulk, messages: u64) -> anyhow::Result<()> {
     let name = if what == Bulk::Send { "filling" } else { "taking" };
-    let bar = phase::bar(name, messages, args.common.quiet);
-    for (index, place) in places.iter().enumerate() {
-        let (all, index) = (places.len() as u64, index as u64);
-        let share = messages / all + u64::from(index < messages % all);
-        setup::bulk(place, clients, ledger, (what, share), &bar).await.context(name)?;
+    let bar = phase::bar(name, messages, setup.common.quiet);
+    for (place, share) in stage.places.iter().zip(setup::shares(messages, stage.places.len() as u64)) {
+        setup::bulk(stage, place, what, share, &bar).await.context(name)?;
     }
     bar.finish_and_clear();
     Ok(())
-}
-
-/// Has all clients work; `missing` is what populating ones send together.
-async fn work(
-    args: &QueueArgs,
-    places: &[Place],
-    clients: &Arc<[u64]>,
-    ledger: &Arc<MessageLedger>,
-    missing: u64,
-    seed: u64,
-) -> Arc<Run> {
-    let shape = Shape::new(seed, 1, None, "");
-    let target = places.first().map(|place| place.target.clone());
-    let rules = args.patience.rules();
-    // There is a place for each target, and at least one target.
-    let target = target.unwrap_or_else(|| unreachable!("a workload has a target"));
-    let run = Run::new(target, shape, rules, 0).with_kinds(args.common.rows_max, &KINDS);
-    let (run, clockwork) = (Arc::new(run), Arc::new(Clockwork::new()));
-    let mut tasks = JoinSet::new();
-    for (index, me) in clients.iter().copied().enumerate() {
-        let Some(place) = places.get(index % places.len().max(1)) else { continue };
-        let client = Client {
-            worker: Worker::new(&run, &clockwork, &place.target),
-            dialect: place.dialect.clone(),
-            ledger: Arc::clone(ledger),
-            habits: habits(args, missing),
-            me,
-            clients: Arc::clone(clients),
-            queues: Arc::clone(&place.queues),
-            random: SeededRandom::new(seed.wrapping_add(me)),
-        };
-        tasks.spawn(client.run());
-    }
-    let (timed_run, timed) = (Arc::clone(&run), Arc::clone(&clockwork));
-    let (warmup, time) = (args.warmup, args.duration);
-    let timer = if args.kind == Kind::Normal {
-        tokio::spawn(async move { keep_time(&timed_run, &timed, warmup, time).await })
-    } else {
-        clockwork.begin(&run);
-        tokio::spawn(async move {
-            tokio::time::sleep(time).await;
-            timed.end();
-        })
-    };
-    let progress = Progress { name: "operations", messages: 0, quiet: args.common.quiet };
-    phase::finish(&run, &mut tasks, progress, || clockwork.end()).await;
-    timer.abort();
-    run
-}
-
-fn habits(args: &QueueArgs, missing: u64) -> Habits {
-    let (send, ask, take, is_taking, ends_when_empty) = match args.kind {
-        Kind::Populate => (1.0, 0.0, 0.0, false, false),
-        Kind::Consume => (0.0, 1.0, 1.0, true, true),
-        Kind::Normal => (args.send, args.ask, args.take, true, false),
-    };
-    Habits {
-        send,
-        unaddressed: args.unaddressed,
-        ask,
-        take,
-        is_taking,
-        think: args.think,
-        refresh: if args.kind == Kind::Normal { args.refresh } else { Duration::ZERO },
-        ends_after: (args.kind == Kind::Populate).then_some(missing),
-        ends_when_empty,
-        is_echo: args.echo,
-    }
-}
-
-fn parameters(args: &QueueArgs) -> serde_json::Value {
-    json!({
-        "targets": args.common.targets,
-        "kind": args.kind,
-        "via": args.via,
-        "clients": args.clients,
-        "firstClient": args.first_client,
-        "queues": args.queues,
-        "bytes": args.bytes,
-        "depth": args.depth,
-        "taken": args.taken,
-        "durationS": args.duration.as_secs_f64(),
-        "warmupS": args.warmup.as_secs_f64(),
-        "thinkS": args.think.as_secs_f64(),
-        "refreshS": args.refresh.as_secs_f64(),
-        "send": args.send,
-        "unaddressed": args.unaddressed,
-        "ask": args.ask,
-        "take": args.take,
-        "threads": args.common.threads,
-        "seed": args.common.seed,
-        "patience": args.patience,
-    })
 }

@@ -7,40 +7,34 @@ use anyhow::{Context, ensure};
 use hubbub_core::clock::SeededRandom;
 use hubbub_core::invariant::saturate;
 use indicatif::ProgressBar;
-use serde::Deserialize;
+use serde_json::Value;
 use tokio::task::JoinSet;
 
+use super::Stage;
 use super::ask::{Ask, Dialect, Said};
-use super::ledger::MessageLedger;
-use crate::caller::Caller;
+use crate::caller::{Caller, get};
 use crate::client::Target;
-use crate::client::get::get;
+use crate::phase::join;
 
 /// Connections that fill queues, and register clients. No divisor of a round number of clients or queues, so that each
 /// comes to all of them.
 const FILLERS: usize = 17;
 /// Questions that one of them asks ahead.
-const AHEAD: usize = 64;
+const AHEAD: u64 = 64;
 const TIMEOUT: Duration = Duration::from_secs(30);
 
-/// One server: how it is spoken to, and where.
+/// One server: how it is spoken to, and its queues.
 #[derive(Debug, Clone)]
-pub(super) struct Place {
+pub(crate) struct Place {
     pub(super) dialect: Dialect,
-    pub(super) target: Target,
-    /// Its queues.
     pub(super) queues: Arc<[u64]>,
 }
 
 /// Has at least `count` queues there, and gives that many.
-pub(super) async fn make_queues(
-    dialect: &Dialect,
-    target: &Target,
-    count: u64,
-) -> anyhow::Result<Arc<[u64]>> {
-    let mut caller = connect(target).await?;
-    let there = ask(dialect, &mut caller, &Ask::Queues).await?;
-    let Answer::Numbers(mut queues) = there else { anyhow::bail!("queues cannot be listed") };
+pub(super) async fn make_queues(dialect: &Dialect, count: u64) -> anyhow::Result<Arc<[u64]>> {
+    let mut caller = connect(&dialect.target).await?;
+    let there = ask(dialect, &mut caller, &Ask::Queues, |said| said.numbers()).await?;
+    let mut queues = there.context("queues cannot be listed")?;
     for number in 1..=count {
         if queues.len() as u64 >= count {
             break;
@@ -48,27 +42,29 @@ pub(super) async fn make_queues(
         if queues.contains(&number) {
             continue;
         }
-        match ask(dialect, &mut caller, &Ask::MakeQueue(number)).await? {
-            Answer::Id(id) => queues.push(id),
-            Answer::Done => queues.push(number),
-            Answer::Numbers(_) | Answer::Refused => anyhow::bail!("queue {number} could not be made"),
-        }
+        let made = |said: Said<'_>| match said {
+            Said::Id(id) => Some(id),
+            Said::Done => Some(number),
+            _ => None,
+        };
+        let made = ask(dialect, &mut caller, &Ask::MakeQueue(number), made).await?;
+        queues.push(made.with_context(|| format!("queue {number} could not be made"))?);
     }
     queues.sort_unstable();
     queues.truncate(saturate(count));
     Ok(queues.into())
 }
 
-/// Registers all clients.
 pub(super) async fn register(place: &Place, clients: &[u64]) -> anyhow::Result<()> {
     let mut makers = JoinSet::new();
     for part in clients.chunks(clients.len().div_ceil(FILLERS).max(1)) {
         let (place, part) = (place.clone(), part.to_vec());
         makers.spawn(async move {
-            let mut caller = connect(&place.target).await?;
+            let mut caller = connect(&place.dialect.target).await?;
             for client in part {
-                let said = ask(&place.dialect, &mut caller, &Ask::Register(client)).await?;
-                ensure!(said == Answer::Done, "client {client} could not be registered");
+                let register = Ask::Register(client);
+                let is_done = ask(&place.dialect, &mut caller, &register, |said| said == Said::Done).await?;
+                ensure!(is_done, "client {client} could not be registered");
             }
             anyhow::Ok(())
         });
@@ -76,7 +72,6 @@ pub(super) async fn register(place: &Place, clients: &[u64]) -> anyhow::Result<(
     join(makers).await
 }
 
-/// What is done to many messages at once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Bulk {
     Send,
@@ -84,29 +79,32 @@ pub(super) enum Bulk {
     Take,
 }
 
+/// How `all` are shared out evenly among `count`.
+pub(super) fn shares(all: u64, count: u64) -> impl Iterator<Item = u64> {
+    (0..count).map(move |index| all / count + u64::from(index < all % count))
+}
+
 /// Sends or takes `messages`, shared out evenly among all clients and queues.
 pub(super) async fn bulk(
+    stage: &Arc<Stage>,
     place: &Place,
-    clients: &Arc<[u64]>,
-    ledger: &Arc<MessageLedger>,
-    (what, messages): (Bulk, u64),
+    what: Bulk,
+    messages: u64,
     bar: &ProgressBar,
 ) -> anyhow::Result<()> {
     let mut fillers = JoinSet::new();
-    for who in 0..FILLERS as u64 {
-        let share = messages / FILLERS as u64 + u64::from(who < messages % FILLERS as u64);
-        let (place, clients, ledger, bar) =
-            (place.clone(), Arc::clone(clients), Arc::clone(ledger), bar.clone());
+    for (who, share) in shares(messages, FILLERS as u64).enumerate() {
+        let (stage, place, bar) = (Arc::clone(stage), place.clone(), bar.clone());
         fillers.spawn(async move {
-            let mut caller = connect(&place.target).await?;
-            let random = SeededRandom::new(crate::machine::seed().wrapping_add(who));
-            let mut asks = Asks { place: &place, clients: &clients, at: who as usize };
+            let mut caller = connect(&place.dialect.target).await?;
+            let random = SeededRandom::new(crate::machine::seed().wrapping_add(who as u64));
+            let mut asks = Asks { stage: &stage, place: &place, at: who };
             let mut done = 0;
             while done < share {
-                let count = (share - done).min(AHEAD as u64);
+                let count = (share - done).min(AHEAD);
                 let accepted = match what {
-                    Bulk::Send => asks.send(&mut caller, &ledger, &random, count).await?,
-                    Bulk::Take => asks.take(&mut caller, &ledger, count).await?,
+                    Bulk::Send => asks.send(&mut caller, &random, count).await?,
+                    Bulk::Take => asks.take(&mut caller, count).await?,
                 };
                 ensure!(accepted == count, "{} of {count} messages: {what:?} failed", count - accepted);
                 bar.inc(count);
@@ -120,8 +118,8 @@ pub(super) async fn bulk(
 
 /// The clients and queues of one connection, one after another.
 struct Asks<'a> {
+    stage: &'a Stage,
     place: &'a Place,
-    clients: &'a [u64],
     at: usize,
 }
 
@@ -129,18 +127,13 @@ impl Asks<'_> {
     fn next(&mut self) -> (u64, u64) {
         let of = |list: &[u64], at: usize| list.get(at % list.len().max(1)).copied().unwrap_or(1);
         let queues = &self.place.queues;
-        let next = (of(self.clients, self.at / queues.len().max(1)), of(queues, self.at));
+        let next = (of(&self.stage.clients, self.at / queues.len().max(1)), of(queues, self.at));
         self.at += FILLERS;
         next
     }
 
-    async fn send(
-        &mut self,
-        caller: &mut Caller,
-        ledger: &MessageLedger,
-        random: &SeededRandom,
-        count: u64,
-    ) -> anyhow::Result<u64> {
+    async fn send(&mut self, caller: &mut Caller, random: &SeededRandom, count: u64) -> anyhow::Result<u64> {
+        let ledger = &self.stage.ledger;
         for _ in 0..count {
             let (client, queue) = self.next();
             let mut content = Vec::new();
@@ -154,19 +147,18 @@ impl Asks<'_> {
         Ok(accepted)
     }
 
-    async fn take(&mut self, caller: &mut Caller, ledger: &MessageLedger, count: u64) -> anyhow::Result<u64> {
+    async fn take(&mut self, caller: &mut Caller, count: u64) -> anyhow::Result<u64> {
         for _ in 0..count {
             let (receiver, queue) = self.next();
             self.place.dialect.write(&Ask::Take { queue, receiver, is_away: true }, caller.out());
         }
         let take = Ask::Take { queue: 0, receiver: 0, is_away: true };
-        answers(&self.place.dialect, caller, &take, count, |said| {
-            if let Said::Content(content) = said {
-                ledger.taken(content);
-            }
-            matches!(said, Said::Content(_))
-        })
-        .await
+        let accept = |said: &Said<'_>| {
+            let Said::Content(content) = said else { return false };
+            self.stage.ledger.taken(content);
+            true
+        };
+        answers(&self.place.dialect, caller, &take, count, accept).await
     }
 }
 
@@ -195,61 +187,30 @@ async fn answers(
 
 /// Messages in all queues; `None` when the server does not say.
 pub(super) async fn depth(target: &Target) -> Option<u64> {
-    #[derive(Deserialize)]
-    struct Page {
-        queues: Vec<Depth>,
-        next: Option<String>,
-    }
-    #[derive(Deserialize)]
-    struct Depth {
-        messages: u64,
-    }
     let (mut sum, mut after) = (0, String::new());
     loop {
         let body = get(target, &format!("/v1/queues?limit=1000{after}")).await.ok()?;
-        let page: Page = serde_json::from_str(&body).ok()?;
-        sum += page.queues.iter().map(|queue| queue.messages).sum::<u64>();
-        match page.next {
+        let page: Value = serde_json::from_str(&body).ok()?;
+        for queue in page.get("queues")?.as_array()? {
+            sum += queue.get("messages")?.as_u64()?;
+        }
+        match page.get("next").and_then(Value::as_str) {
             Some(next) => after = format!("&after={next}"),
             None => return Some(sum),
         }
     }
 }
 
-/// An answer that outlives its bytes.
-#[derive(Debug, PartialEq, Eq)]
-enum Answer {
-    Done,
-    Id(u64),
-    Numbers(Vec<u64>),
-    Refused,
-}
-
 async fn connect(target: &Target) -> anyhow::Result<Caller> {
-    let connected = Caller::connect(target, TIMEOUT).await;
-    connected.map_err(|cause| anyhow::anyhow!("cannot connect to {}: {cause:?}", target.host))
+    Caller::open(target, TIMEOUT).await
 }
 
-async fn ask(dialect: &Dialect, caller: &mut Caller, ask: &Ask<'_>) -> anyhow::Result<Answer> {
-    dialect.write(ask, caller.out());
-    let said = caller.answer(|bytes| {
-        let said = dialect.read(ask, bytes)?;
-        Ok(said.map(|(said, used)| {
-            let answer = match said {
-                Said::Done => Answer::Done,
-                Said::Id(id) => Answer::Id(id),
-                Said::Numbers(numbers) => Answer::Numbers(numbers),
-                Said::Content(_) | Said::Nothing | Said::Refused => Answer::Refused,
-            };
-            (answer, used)
-        }))
-    });
-    said.await.map_err(|cause| anyhow::anyhow!("no answer to {ask:?}: {cause:?}"))
-}
-
-async fn join(mut tasks: JoinSet<anyhow::Result<()>>) -> anyhow::Result<()> {
-    while let Some(ended) = tasks.join_next().await {
-        ended.context("a task ended early")??;
-    }
-    Ok(())
+async fn ask<R>(
+    dialect: &Dialect,
+    caller: &mut Caller,
+    ask: &Ask<'_>,
+    hear: impl FnMut(Said<'_>) -> R,
+) -> anyhow::Result<R> {
+    let said = dialect.call(caller, ask, hear).await;
+    said.map_err(|cause| anyhow::anyhow!("no answer to {ask:?}: {cause:?}"))
 }

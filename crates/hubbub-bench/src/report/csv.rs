@@ -12,12 +12,11 @@ use super::Report;
 
 /// `startTime,endTime,messageCount,messagesPerSecond`; the last row ends with the run, and its rate is
 /// scaled to its length.
-pub(super) fn throughput(report: &Report) -> Vec<u8> {
-    let mut out = b"startTime,endTime,messageCount,messagesPerSecond\n".to_vec();
+pub(super) fn throughput(report: &Report) -> String {
+    let mut out = "startTime,endTime,messageCount,messagesPerSecond\n".to_owned();
     for bucket in &report.throughput {
         let [from, to] = [bucket.start_s, bucket.end_s].map(|s| at(report, (s * 1e6) as i64));
-        // Writing to a Vec cannot fail.
-        let _ = writeln!(out, "{from},{to},{},{:.1}", bucket.messages, bucket.per_second);
+        out.push_str(&format!("{from},{to},{},{:.1}\n", bucket.messages, bucket.per_second));
     }
     out
 }
@@ -27,12 +26,12 @@ pub(super) fn write_metrics(report: &Report, path: &Path) -> anyhow::Result<()> 
     let file = File::create(path).with_context(|| format!("cannot write {}", path.display()))?;
     let mut out = BufWriter::new(file);
     writeln!(out, "timestamp,messageType,latencyMs,statusCode,roomId")?;
-    for sample in &report.samples {
+    for sample in &report.recorded.samples {
         let at = at(report, saturate(sample.done_us));
         let latency_ms = f64::from(sample.latency_us) / 1e3;
-        let kind = report.kinds.get(usize::from(sample.kind)).copied().unwrap_or_default();
+        let kind = report.recorded.kinds.get(usize::from(sample.kind)).copied().unwrap_or_default();
         let status = sample.ending.status_code();
-        writeln!(out, "{at},{kind},{latency_ms:.3},{status},{}{}", report.room_prefix, sample.room)?;
+        writeln!(out, "{at},{kind},{latency_ms:.3},{status},{}{}", report.recorded.room_prefix, sample.room)?;
     }
     out.flush()?;
     Ok(())
@@ -40,5 +39,5 @@ pub(super) fn write_metrics(report: &Report, path: &Path) -> anyhow::Result<()> 
 
 /// The wall clock at `micros` after the start of the measured phase.
 fn at(report: &Report, micros: i64) -> Timestamp {
-    Timestamp::from_micros(report.phase_started.as_micros().saturating_add(micros))
+    Timestamp::from_micros(report.recorded.started.as_micros().saturating_add(micros))
 }

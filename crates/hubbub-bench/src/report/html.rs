@@ -2,21 +2,9 @@
 
 use super::Report;
 use super::svg::{Axes, bars, escape, line};
+use crate::engine::Findings;
 
-const STYLE: &str = "
-:root { color-scheme: light dark; --ink: #1c2430; --soft: #667085; --line: #e3e7ee; --paper: #fff; --one: #2563eb; }
-@media (prefers-color-scheme: dark) {
-  :root { --ink: #e6e9ef; --soft: #98a2b3; --line: #2b3340; --paper: #12161c; --one: #6ea8fe; } }
-body { font: 15px/1.5 system-ui, sans-serif; color: var(--ink); background: var(--paper); max-width: 760px;
-  margin: 2rem auto; padding: 0 1rem; }
-h1 { font-size: 1.5rem; margin-bottom: 0 } h2 { font-size: 1.1rem; margin: 2rem 0 .5rem }
-p.soft, th { color: var(--soft); font-weight: normal } .note { border-left: 3px solid var(--one); padding-left: .7rem }
-table { border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nums }
-td, th { text-align: right; padding: .25rem .5rem; border-bottom: 1px solid var(--line) }
-td:first-child, th:first-child { text-align: left } pre { overflow-x: auto; font-size: 12px }
-svg { width: 100%; height: auto } svg text { font-size: 11px; fill: var(--soft) }
-.grid { stroke: var(--line) } .line { fill: none; stroke: var(--one); stroke-width: 2 } .bar { fill: var(--one) }
-";
+const STYLE: &str = include_str!("style.css");
 
 pub(super) fn page(report: &Report) -> String {
     let title = format!("hubbub bench {}", report.workload);
@@ -24,8 +12,8 @@ pub(super) fn page(report: &Report) -> String {
         format!(
             "<h1>{}</h1><p class=\"soft\">{}, {}</p>",
             escape(&title),
-            report.started,
-            escape(&report.machine.to_string())
+            report.origin.started,
+            escape(&report.origin.machine.to_string())
         ),
         section("Summary", &format!("<pre>{}</pre>", escape(&report.terminal()))),
         notes(report),
@@ -66,10 +54,15 @@ fn charts(report: &Report) -> String {
         })
         .collect();
     let percentiles: Vec<(String, f64)> = [50.0, 75.0, 90.0, 95.0, 99.0, 99.9, 99.99]
-        .map(|percentile| (format!("p{percentile}"), report.dist.percentile_ms(percentile)))
+        .map(|percentile| (format!("p{percentile}"), report.recorded.dist.percentile_ms(percentile)))
         .into();
-    let histogram: Vec<(String, f64)> =
-        report.dist.bars().into_iter().map(|(ms, count)| (format!("{ms:.3}"), count as f64)).collect();
+    let histogram: Vec<(String, f64)> = report
+        .recorded
+        .dist
+        .bars()
+        .into_iter()
+        .map(|(ms, count)| (format!("{ms:.3}"), count as f64))
+        .collect();
     [
         section("Throughput", &line(&rates, Axes { x: "seconds", y: "messages/s" })),
         section("Messages so far", &line(&cumulative, Axes { x: "seconds", y: "messages" })),
@@ -98,13 +91,14 @@ fn latencies(report: &Report) -> String {
 }
 
 fn repeat(report: &Report) -> String {
-    let commit = report.commit.map(|commit| format!(", commit {}", escape(commit))).unwrap_or_default();
+    let commit =
+        report.origin.commit.map(|commit| format!(", commit {}", escape(commit))).unwrap_or_default();
     // Parameters are a JSON value built here; they always print.
     let parameters = serde_json::to_string_pretty(&report.parameters).unwrap_or_default();
     format!(
         "<p>hubbub {}{commit}</p><pre>{}</pre><pre>{}</pre>",
-        report.version,
-        escape(&report.command),
+        report.origin.version,
+        escape(&report.origin.command),
         escape(&parameters)
     )
 }

@@ -9,7 +9,6 @@ const RIGHT: f64 = 16.0;
 const TOP: f64 = 12.0;
 const BOTTOM: f64 = 36.0;
 
-/// The titles of the two axes.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Axes<'a> {
     pub(crate) x: &'a str,
@@ -143,7 +142,6 @@ fn x_label(out: &mut String, at: f64, text: &str) {
     let _ = write!(out, "<text x=\"{at:.1}\" y=\"{y:.1}\" text-anchor=\"middle\">{text}</text>");
 }
 
-/// Text for HTML and SVG.
 pub(crate) fn escape(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }

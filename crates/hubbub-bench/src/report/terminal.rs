@@ -3,6 +3,8 @@
 use std::fmt::Write as _;
 
 use super::Report;
+use crate::ledger::{Ledger, Little};
+use crate::machine::CpuUse;
 use crate::record::Stats;
 
 /// Thousands apart, for people.
@@ -26,35 +28,12 @@ pub(super) fn summary(report: &Report) -> String {
 }
 
 fn write_summary(report: &Report, out: &mut String) -> std::fmt::Result {
-    writeln!(out, "{} on {}", report.workload, report.machine)?;
+    writeln!(out, "{} on {}", report.workload, report.origin.machine)?;
     if let Some(ledger) = &report.ledger {
-        let [sent, accepted] = [ledger.sent, ledger.accepted].map(|n| grouped(n as f64));
-        let failed = ledger.rejected + ledger.unconfirmed;
-        writeln!(
-            out,
-            "  sent         {sent}, accepted {accepted}, failed {failed} ({} unconfirmed)",
-            ledger.unconfirmed
-        )?;
-        if let Some(server) = &ledger.server {
-            let closed =
-                if ledger.faults.is_empty() { "the ledger balances" } else { "the ledger does not balance" };
-            writeln!(
-                out,
-                "  server       stored {}, duplicates {}: {closed}",
-                grouped(server.stored as f64),
-                server.duplicate
-            )?;
-        }
-    }
-    if let Some(ledger) = report.ledger.as_ref().and_then(|ledger| ledger.queues.as_ref()) {
-        writeln!(out, "  queues       {ledger}")?;
-    }
-    if let Some(ledger) = report.ledger.as_ref().and_then(|ledger| ledger.keys.as_ref()) {
-        writeln!(out, "  keys         {ledger}")?;
+        write_ledger(ledger, out)?;
     }
     if report.latency.count > 0 {
-        let rate = grouped(report.per_second);
-        let count = grouped(report.latency.count as f64);
+        let [rate, count] = [report.per_second, report.latency.count as f64].map(grouped);
         writeln!(out, "  throughput   {rate} {}/s ({count} in {:.2} s)", report.unit, report.elapsed_s)?;
         writeln!(out, "  latency ms   {}", line(&report.latency))?;
         for (kind, stats) in report.latency_by_type.iter().filter(|(_, stats)| stats.count > 0) {
@@ -62,7 +41,7 @@ fn write_summary(report: &Report, out: &mut String) -> std::fmt::Result {
         }
     }
     if let Some(delivery) = &report.delivery {
-        let (count, rate) = (grouped(delivery.delivered as f64), grouped(delivery.per_second));
+        let [count, rate] = [delivery.delivered as f64, delivery.per_second].map(grouped);
         writeln!(out, "  deliveries   {count} to {} subscribers, {rate}/s", delivery.subscribers)?;
         writeln!(out, "               {} missing, {} out of order", delivery.missing, delivery.misordered)?;
         writeln!(out, "  arrival ms   {}", line(&delivery.latency))?;
@@ -73,39 +52,43 @@ fn write_summary(report: &Report, out: &mut String) -> std::fmt::Result {
         write!(out, ", {count} {cause}")?;
     }
     writeln!(out, ", {} retries", report.retries)?;
-    if let Some(little) = &report.little {
-        let share = 100.0 * little.observed / little.concurrency;
-        writeln!(
-            out,
-            "  Little       {:.1} of {} under way ({share:.1} %)",
-            little.observed, little.concurrency
-        )?;
+    if let Some(Little { observed, concurrency, .. }) = &report.little {
+        let share = 100.0 * observed / concurrency;
+        writeln!(out, "  Little       {observed:.1} of {concurrency} under way ({share:.1} %)")?;
     }
-    if let Some(cpu) = &report.cpu {
-        write!(out, "  processors   generator {:.2}", cpu.generator)?;
-        if let Some(server) = cpu.server {
-            write!(out, ", server {server:.2}")?;
-        }
-        writeln!(out, ", machine {:.2} of {}, stolen {:.2}", cpu.machine, cpu.cores, cpu.stolen)?;
+    if let Some(CpuUse { generator, server, machine, cores, stolen }) = &report.cpu {
+        let server = server.map_or_else(String::new, |server| format!(", server {server:.2}"));
+        write!(out, "  processors   generator {generator:.2}{server}")?;
+        writeln!(out, ", machine {machine:.2} of {cores}, stolen {stolen:.2}")?;
     }
-    for note in &report.notes {
-        writeln!(out, "  note: {note}")?;
+    report.notes.iter().try_for_each(|note| writeln!(out, "  note: {note}"))
+}
+
+fn write_ledger(ledger: &Ledger, out: &mut String) -> std::fmt::Result {
+    let [sent, accepted] = [ledger.sent, ledger.accepted].map(|n| grouped(n as f64));
+    let (failed, unconfirmed) = (ledger.rejected + ledger.unconfirmed, ledger.unconfirmed);
+    writeln!(out, "  sent         {sent}, accepted {accepted}, failed {failed} ({unconfirmed} unconfirmed)")?;
+    if let Some(server) = &ledger.server {
+        let closed =
+            if ledger.faults.is_empty() { "the ledger balances" } else { "the ledger does not balance" };
+        let (stored, duplicate) = (grouped(server.stored as f64), server.duplicate);
+        writeln!(out, "  server       stored {stored}, duplicates {duplicate}: {closed}")?;
+    }
+    if let Some(queues) = &ledger.queues {
+        writeln!(out, "  queues       {queues}")?;
+    }
+    if let Some(keys) = &ledger.keys {
+        writeln!(out, "  keys         {keys}")?;
     }
     Ok(())
 }
 
 fn line(stats: &Stats) -> String {
+    let Stats { mean_ms, median_ms, p90_ms, p95_ms, p99_ms, p99_9_ms, min_ms, max_ms, variance_ms2, .. } =
+        stats;
     format!(
-        "mean {:.3}, p50 {:.3}, p90 {:.3}, p95 {:.3}, p99 {:.3}, p99.9 {:.3}, min {:.3}, max {:.3}, variance {:.3}",
-        stats.mean_ms,
-        stats.median_ms,
-        stats.p90_ms,
-        stats.p95_ms,
-        stats.p99_ms,
-        stats.p99_9_ms,
-        stats.min_ms,
-        stats.max_ms,
-        stats.variance_ms2
+        "mean {mean_ms:.3}, p50 {median_ms:.3}, p90 {p90_ms:.3}, p95 {p95_ms:.3}, p99 {p99_ms:.3}, \
+         p99.9 {p99_9_ms:.3}, min {min_ms:.3}, max {max_ms:.3}, variance {variance_ms2:.3}"
     )
 }
 

@@ -7,7 +7,7 @@ use anyhow::Context;
 use super::paired::Pair;
 use super::{Bench, Fresh, Row};
 use crate::bare::{Kind, upsert};
-use crate::kv::{self, KvArgs};
+use crate::kv::KvArgs;
 use crate::limits::median;
 use crate::limits::plain_rows::{make_tables, puts_rate, rows_rate};
 use crate::limits::postgres::{Database, check_durable};
@@ -28,11 +28,12 @@ const QUEUE: &str = "hubbub.room.0";
 
 impl Bench {
     fn postgres(&self) -> anyhow::Result<&str> {
-        self.postgres.as_deref().context("--postgres URL is missing: a server where databases may be made")
+        let url = self.args.postgres.as_deref();
+        url.context("--postgres URL is missing: a server where databases may be made")
     }
 
     fn rabbitmq(&self) -> anyhow::Result<&str> {
-        self.rabbitmq.as_deref().context("--rabbitmq URL is missing")
+        self.args.rabbitmq.as_deref().context("--rabbitmq URL is missing")
     }
 
     /// A server on an empty database.
@@ -44,10 +45,8 @@ impl Bench {
     }
 
     async fn persist(&self, server: &Server, database: &Database, own: &[&str]) -> anyhow::Result<Outcome> {
-        let (pid, messages) = (server.pid.to_string(), self.persisted.to_string());
-        let line = ["--quiet", "--target", &server.url, "--server-pid", &pid, "--database", &database.url];
-        let line = [&line[..], &["-n", &messages], own].concat();
-        persist::measure(&arguments::<PersistArgs>("persist", &line)?).await
+        let messages = self.args.persisted.to_string();
+        persist::measure_at(server, &database.url, &[&["-n", &messages], own].concat()).await
     }
 
     async fn empty_broker(&self) -> anyhow::Result<()> {
@@ -63,8 +62,8 @@ impl Bench {
     pub(super) async fn pg_rows(&self) -> anyhow::Result<Vec<Row>> {
         let texts = Arc::new(Texts::new(crate::machine::seed(), ROOMS, USERS, TEXT_BYTES));
         let (mut pair, mut cpu, mut bytes) = (Pair::default(), Vec::new(), 0.0);
-        for _ in 0..self.rounds {
-            pair.bare.add_rate(rows_rate(self.postgres()?, &texts, self.time).await?);
+        for _ in 0..self.args.rounds {
+            pair.bare.add_rate(rows_rate(self.postgres()?, &texts, self.args.time).await?);
             let (Fresh { server, _data }, database) = self.on_postgres(None).await?;
             let outcome = self.persist(&server, &database, &["--listen", "0", "--publishers", "8"]).await?;
             add(&mut pair, &outcome, &mut cpu);
@@ -74,18 +73,15 @@ impl Bench {
             database.drop().await?;
         }
         let what = "rows into PostgreSQL, direct log, ids and statistics included";
-        let mut row = pair.row(what, "rows/s", 0.60, "≥ 60 % of plain batches");
-        row.note.push_str(&format!("; {}", cpu.join("; ")));
-        let size = Row {
-            what: format!("bytes per message in PostgreSQL, {} messages", grouped(self.persisted as f64)),
-            measured: format!("{bytes:.0}"),
-            limit: String::new(),
-            share: String::new(),
-            target: "≤ 430 for texts of 120 bytes",
-            ok: bytes > 0.0 && bytes <= 430.0,
-            note: "with all indexes and the table of ids".to_owned(),
-        };
-        Ok(vec![row, size])
+        let row = pair.row(what, "rows/s", 0.60, "≥ 60 % of plain batches");
+        let what =
+            format!("bytes per message in PostgreSQL, {} messages", grouped(self.args.persisted as f64));
+        let met = bytes > 0.0 && bytes <= 430.0;
+        let size = Row::new(what, format!("{bytes:.0}"), "≤ 430 for texts of 120 bytes", met);
+        Ok(vec![
+            row.noting(format!("; {}", cpu.join("; "))),
+            size.noting("with all indexes and the table of ids"),
+        ])
     }
 
     /// Everything is in the broker before the server starts (`is_drain`), or comes while it works.
@@ -93,24 +89,22 @@ impl Bench {
         let texts = Arc::new(Texts::new(crate::machine::seed(), ROOMS, USERS, TEXT_BYTES));
         let url = self.rabbitmq()?;
         let (mut pair, mut cpu, mut rates) = (Pair::default(), Vec::new(), Vec::new());
-        for _ in 0..self.rounds {
-            pair.bare.add_rate(amqp::bare(url, &texts, self.persisted, PUBLISHERS, WINDOW, is_drain).await?);
+        for _ in 0..self.args.rounds {
+            pair.bare
+                .add_rate(amqp::bare(url, &texts, self.args.persisted, PUBLISHERS, WINDOW, is_drain).await?);
             self.empty_broker().await?;
             let (Fresh { server, _data }, database) = self.on_postgres(Some(url)).await?;
-            let outcome = if is_drain {
+            let (Fresh { server, _data }, own) = if is_drain {
                 server.kill().await?;
-                let fill = ["--fill", "--log", url, "-n", &self.persisted.to_string()];
+                let fill = ["--fill", "--log", url, "-n", &self.args.persisted.to_string()];
                 persist::measure(&arguments::<PersistArgs>("persist", &fill)?).await?;
                 let env = [("HUBBUB_STORE", database.url.as_str()), ("HUBBUB_LOG", url)];
-                let Fresh { server, _data } = self.fresh(&env).await?;
-                let outcome = self.persist(&server, &database, &["--drain", "--log", url]).await?;
-                server.kill().await?;
-                outcome
+                (self.fresh(&env).await?, &["--drain", "--log", url][..])
             } else {
-                let outcome = self.persist(&server, &database, &["--log", url, "--listen", "0"]).await?;
-                server.kill().await?;
-                outcome
+                (Fresh { server, _data }, &["--log", url, "--listen", "0"][..])
             };
+            let outcome = self.persist(&server, &database, own).await?;
+            server.kill().await?;
             rates.push(outcome.stored_per_second);
             add(&mut pair, &outcome, &mut cpu);
             database.drop().await?;
@@ -120,9 +114,8 @@ impl Bench {
         } else {
             ("RabbitMQ to PostgreSQL, live", 0.65, "≥ 65 % of RabbitMQ's publish and consume")
         };
-        let mut row = pair.row(what, "messages/s", least, target);
-        row.note.push_str(&format!("; {}", cpu.join("; ")));
-        let mut rows = vec![row];
+        let row = pair.row(what, "messages/s", least, target);
+        let mut rows = vec![row.noting(format!("; {}", cpu.join("; ")))];
         if !is_drain {
             rows.push(self.pg_latency(url, 0.5 * median(&rates)).await?);
         }
@@ -131,10 +124,10 @@ impl Bench {
 
     async fn pg_latency(&self, url: &str, rate: f64) -> anyhow::Result<Row> {
         let (mut p99, mut faults) = (Vec::new(), String::new());
-        for _ in 0..self.rounds {
+        for _ in 0..self.args.rounds {
             self.empty_broker().await?;
             let (Fresh { server, _data }, database) = self.on_postgres(Some(url)).await?;
-            let (rate, time) = (rate.to_string(), format!("{}s", self.time.as_secs_f64().max(10.0)));
+            let (rate, time) = (rate.to_string(), format!("{}s", self.args.time.as_secs_f64().max(10.0)));
             let own = ["--log", url, "--rate", &rate, "--duration", &time];
             let outcome = self.persist(&server, &database, &own).await?;
             p99.push(outcome.arrival_latency.p99_ms);
@@ -143,26 +136,21 @@ impl Bench {
             database.drop().await?;
         }
         let middle = median(&p99);
-        Ok(Row {
-            what: format!("from publishing to a subscriber at {}/s, p99", grouped(rate)),
-            measured: format!("{middle:.1} ms"),
-            limit: String::new(),
-            share: String::new(),
-            target: "≤ 50 ms",
-            ok: middle > 0.0 && middle <= 50.0 && faults.is_empty(),
-            note: format!("rounds {p99:.1?}{faults}"),
-        })
+        let what = format!("from publishing to a subscriber at {}/s, p99", grouped(rate));
+        let met = middle > 0.0 && middle <= 50.0 && faults.is_empty();
+        let row = Row::new(what, format!("{middle:.1} ms"), "≤ 50 ms", met);
+        Ok(row.noting(format!("rounds {p99:.1?}{faults}")))
     }
 
     /// Against a server that makes one upsert, with the row of the log, for each request, over a pool of the same size;
     /// the note has what plain upserts alone reach, without a server and without a log.
     pub(super) async fn pg_kv_put(&self) -> anyhow::Result<Row> {
         let (mut pair, mut alone) = (Pair::default(), Vec::new());
-        for _ in 0..self.rounds {
-            alone.push(puts_rate(self.postgres()?, 50, 16, 100_000, self.time).await?);
+        for _ in 0..self.args.rounds {
+            alone.push(puts_rate(self.postgres()?, 50, 16, 100_000, self.args.time).await?);
             let database = Database::fresh(self.postgres()?).await?;
             make_tables(&database.url).await?;
-            let server = Server::bare_with(Kind::Upsert, &[(upsert::DATABASE, &database.url)]).await?;
+            let server = Server::bare(Kind::Upsert, &[(upsert::DATABASE, &database.url)]).await?;
             pair.bare.add_report(&self.puts(&server, &["--unchecked"]).await?);
             server.kill().await?;
             database.drop().await?;
@@ -172,17 +160,13 @@ impl Bench {
             database.drop().await?;
         }
         let what = "`PUT /kv/{key}` into PostgreSQL, 50 connections";
-        let mut row = pair.row(what, "puts/s", 4.0, "≥ 4 × one upsert per request");
-        row.note.push_str(&format!("; plain upserts alone {}/s", grouped(median(&alone))));
-        Ok(row)
+        let row = pair.row(what, "puts/s", 4.0, "≥ 4 × one upsert per request");
+        Ok(row.noting(format!("; plain upserts alone {}/s", grouped(median(&alone)))))
     }
 
     async fn puts(&self, server: &Server, own: &[&str]) -> anyhow::Result<Report> {
-        let (time, pid) = (format!("{}s", self.time.as_secs_f64()), server.pid.to_string());
         let line = ["put-all", "--keys", "100000", "--no-preload", "--connections", "50"];
-        let common = ["--quiet", "--rows-max", "0", "--target", &server.url, "--server-pid", &pid];
-        let line = [&line[..], &common, &["--duration", &time], own].concat();
-        kv::measure(&arguments::<KvArgs>("kv", &line)?).await
+        self.load::<KvArgs>(server, &[&line[..], own].concat()).await
     }
 
     /// Whether the rows of this file can be measured.
@@ -193,7 +177,7 @@ impl Bench {
 
 fn add(pair: &mut Pair, outcome: &Outcome, cpu: &mut Vec<String>) {
     pair.real.add_rate(outcome.stored_per_second);
-    pair.real.add_faults(&outcome.faults);
+    pair.real.faults.extend_from_slice(&outcome.faults);
     let used: Vec<String> = outcome
         .series
         .iter()

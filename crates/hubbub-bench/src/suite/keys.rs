@@ -1,14 +1,13 @@
 //! Rows about keys and values.
 
 use super::paired::Pair;
-use super::{Bench, Fresh, Row};
+use super::{Bench, Row};
 use crate::bare::Kind;
+use crate::caller::get;
 use crate::client::Target;
-use crate::client::get::get;
-use crate::kv::{self, KvArgs};
+use crate::kv::KvArgs;
 use crate::ledger::sum;
 use crate::limits::median;
-use crate::options::arguments;
 use crate::report::{Report, grouped};
 use crate::spawn::Server;
 
@@ -18,14 +17,11 @@ const VALUE_BYTES: u64 = 100;
 
 impl Bench {
     async fn kv(&self, server: &Server, own: &[&str]) -> anyhow::Result<Report> {
-        let (time, pid) = (format!("{}s", self.time.as_secs_f64()), server.pid.to_string());
-        let line = ["--quiet", "--rows-max", "0", "--target", &server.url, "--server-pid", &pid];
-        let common = ["--connections", "50", "--duration", &time];
-        kv::measure(&arguments::<KvArgs>("kv", &[&line[..], &common, own].concat())?).await
+        self.load::<KvArgs>(server, &[&["--connections", "50"], own].concat()).await
     }
 
     async fn bare_kv(&self, own: &[&str]) -> anyhow::Result<Report> {
-        let server = Server::bare(Kind::Kv).await?;
+        let server = Server::bare(Kind::Kv, &[]).await?;
         let report = self.kv(&server, &[own, &["--unchecked", "--no-preload"]].concat()).await?;
         server.kill().await?;
         Ok(report)
@@ -35,67 +31,56 @@ impl Bench {
     pub(super) async fn kv_get(&self) -> anyhow::Result<Row> {
         let (mut pair, mut hits) = (Pair::default(), Vec::new());
         let load = ["get-all", "--keys", FEW];
-        for _ in 0..self.rounds {
+        for _ in 0..self.args.rounds {
             pair.bare.add_report(&self.bare_kv(&load).await?);
-            let Fresh { server, _data } = self.fresh(&[]).await?;
-            pair.real.add_report(&self.kv(&server, &load).await?);
-            hits.push(hit_share(&server).await?);
-            server.kill().await?;
+            let measuring =
+                async |server: &Server| Ok((self.kv(server, &load).await?, hit_share(server).await?));
+            let (report, share) = self.on_fresh(&[], measuring).await?;
+            pair.real.add_report(&report);
+            hits.push(share);
         }
-        let what = "`GET /kv/{key}` from memory, 50 connections";
-        let mut row = pair.row(what, "gets/s", 0.60, "≥ 60 % of bare");
-        row.note.push_str(&format!("; {:.1} % from memory", 100.0 * median(&hits)));
-        Ok(row)
+        let row = pair.row("`GET /kv/{key}` from memory, 50 connections", "gets/s", 0.60, "≥ 60 % of bare");
+        Ok(row.noting(format!("; {:.1} % from memory", 100.0 * median(&hits))))
     }
 
     pub(super) async fn kv_put(&self) -> anyhow::Result<Row> {
         let mut pair = Pair::default();
-        let load = ["put-all", "--keys", FEW];
-        for _ in 0..self.rounds {
-            pair.bare.add_report(&self.bare_kv(&load).await?);
-            let Fresh { server, _data } = self.fresh(&[]).await?;
-            pair.real.add_report(&self.kv(&server, &[&load[..], &["--no-preload"]].concat()).await?);
-            server.kill().await?;
+        let load = ["put-all", "--keys", FEW, "--no-preload"];
+        for _ in 0..self.args.rounds {
+            pair.bare.add_report(&self.bare_kv(&["put-all", "--keys", FEW]).await?);
+            let measuring = async |server: &Server| self.kv(server, &load).await;
+            pair.real.add_report(&self.on_fresh(&[], measuring).await?);
         }
         Ok(pair.row("`PUT /kv/{key}`, 50 connections", "puts/s", 0.45, "≥ 45 % of bare"))
     }
 
     /// A hundredth of the keys have place in memory.
     pub(super) async fn kv_miss(&self) -> anyhow::Result<Vec<Row>> {
-        let cache = (self.keys * VALUE_BYTES / 100).to_string();
-        let Fresh { server, _data } = self.fresh(&[("HUBBUB_KV_CACHE_BYTES", &cache)]).await?;
-        let keys = self.keys.to_string();
-        // The first run puts the keys and shows that they are what was put; the others only read.
-        let first = self.kv(&server, &["get-all", "--keys", &keys]).await?;
-        first.must_be_clean("reading what was put")?;
+        let (cache, keys) = ((self.args.keys * VALUE_BYTES / 100).to_string(), self.args.keys.to_string());
         let load = ["get-all", "--keys", &keys];
         let (mut pair, mut p99) = (Pair::default(), Vec::new());
-        for _ in 0..self.rounds {
-            pair.bare.add_report(&self.bare_kv(&load).await?);
-            let report = self.kv(&server, &[&load[..], &["--no-preload"]].concat()).await?;
-            p99.push(report.latency.p99_ms);
-            pair.real.add_report(&report);
-        }
-        let hits = hit_share(&server).await?;
-        server.kill().await?;
-        let what = format!("`GET /kv/{{key}}`, {} keys, 1 % in memory", grouped(self.keys as f64));
-        let mut row = pair.row(&what, "gets/s", 0.30, "≥ 30 % of bare");
-        row.note.push_str(&format!("; {:.1} % from memory", 100.0 * hits));
-        let p99 = median(&p99);
-        let latency = Row {
-            what: "the same, p99".to_owned(),
-            measured: format!("{p99:.2} ms"),
-            limit: String::new(),
-            share: String::new(),
-            target: "≤ 5 ms",
-            ok: p99 > 0.0 && p99 <= 5.0,
-            note: String::new(),
+        let measuring = async |server: &Server| {
+            // The first run puts the keys and shows that they are what was put; the others only read.
+            self.kv(server, &load).await?.must_be_clean("reading what was put")?;
+            for _ in 0..self.args.rounds {
+                pair.bare.add_report(&self.bare_kv(&load).await?);
+                let report = self.kv(server, &[&load[..], &["--no-preload"]].concat()).await?;
+                p99.push(report.latency.p99_ms);
+                pair.real.add_report(&report);
+            }
+            hit_share(server).await
         };
-        Ok(vec![row, latency])
+        let hits = self.on_fresh(&[("HUBBUB_KV_CACHE_BYTES", &cache)], measuring).await?;
+        let what = format!("`GET /kv/{{key}}`, {} keys, 1 % in memory", grouped(self.args.keys as f64));
+        let row = pair.row(&what, "gets/s", 0.30, "≥ 30 % of bare");
+        let p99 = median(&p99);
+        Ok(vec![
+            row.noting(format!("; {:.1} % from memory", 100.0 * hits)),
+            Row::new("the same, p99", format!("{p99:.2} ms"), "≤ 5 ms", p99 > 0.0 && p99 <= 5.0),
+        ])
     }
 }
 
-/// Share of all reads since the start that were answered from memory.
 async fn hit_share(server: &Server) -> anyhow::Result<f64> {
     let metrics = get(&Target::parse(&server.url)?, "/metrics").await?;
     let count = |name: &str| sum(&metrics, name).unwrap_or(0) as f64;

@@ -1,20 +1,20 @@
-//! Rows about a server that holds millions of messages: memory, disk, history, restart.
+//! Rows about a server that holds millions of messages: memory, disk, history, backups, restart.
 
+use std::ffi::OsStr;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::Context;
+use tokio::process::Command;
 
 use super::paired::Watched;
 use super::{Bench, Fresh, Row, noise_note};
-use crate::asks::{Question, Times, ask};
-use crate::chat::{self, ChatArgs};
+use crate::asks::{Question, Times, about_history, ask};
+use crate::caller::get;
+use crate::chat::ChatArgs;
 use crate::client::Target;
-use crate::client::get::get;
-use crate::history;
-use crate::http::{self, HttpArgs};
-use crate::options::arguments;
+use crate::http::HttpArgs;
 use crate::record::Dist;
 use crate::report::{Report, grouped};
 use crate::spawn::Server;
@@ -26,14 +26,16 @@ impl Bench {
     /// Fills a server, then measures it at rest, under load and after a crash.
     pub(super) async fn loaded(&self) -> anyhow::Result<Vec<Row>> {
         let Fresh { server, _data: data } = self.fresh(&[]).await?;
-        let stored = self.fill(&server).await?;
+        let stored = self.args.messages;
+        let fill = ["--in-flight", "64", "--text-bytes", "120", "-n", &stored.to_string()];
+        server.load::<ChatArgs>(None, &fill).await?.must_be_clean("filling the server")?;
         let target = Target::parse(&server.url)?;
         // What is written in the background after the last message belongs to the size.
         tokio::time::sleep(Duration::from_secs(5)).await;
         let mut rows = vec![disk_row(data.path(), &target, stored).await?];
 
         let memory = Watched::start(&server);
-        let asked = history::questions(&target, ROOMS).await?;
+        let asked = about_history(&target, ROOMS).await?;
         let (times, report) = self.read_and_write(&target, &server, asked).await?;
         let reading_mib = memory.stop() as f64 / 1024.0;
         rows.push(asked_row("history", &[5.0], &times, &report));
@@ -44,49 +46,18 @@ impl Bench {
         let server = self.start(data.path(), &[]).await?;
         let seconds = server.ready_after.as_secs_f64();
         let memory = Watched::start(&server);
-        self.write(&server, self.time).await?;
+        self.write(&server, self.args.time).await?;
         let fresh_mib = memory.stop() as f64 / 1024.0;
         server.kill().await?;
-        rows.push(Row {
-            what: format!("memory with {} messages and 10,000/s", grouped(stored as f64)),
-            measured: format!("{reading_mib:.0} MiB anonymous"),
-            limit: String::new(),
-            share: String::new(),
-            target: "≤ 200 MiB",
-            ok: reading_mib > 0.0 && reading_mib <= 200.0,
-            note: format!(
-                "the most seen, after being filled and with history read; {fresh_mib:.0} MiB without either"
-            ),
-        });
-        rows.push(Row {
-            what: format!("start after `kill -9` with {} messages", grouped(stored as f64)),
-            measured: format!("{seconds:.2} s"),
-            limit: String::new(),
-            share: String::new(),
-            target: "ready within 2 s",
-            ok: seconds <= 2.0,
-            note: String::new(),
-        });
+        let (count, met) = (grouped(stored as f64), reading_mib > 0.0 && reading_mib <= 200.0);
+        let what = format!("memory with {count} messages and 10,000/s");
+        let row = Row::new(what, format!("{reading_mib:.0} MiB anonymous"), "≤ 200 MiB", met);
+        rows.push(row.noting(format!(
+            "the most seen, after being filled and with history read; {fresh_mib:.0} MiB without either"
+        )));
+        let what = format!("start after `kill -9` with {count} messages");
+        rows.push(Row::new(what, format!("{seconds:.2} s"), "ready within 2 s", seconds <= 2.0));
         Ok(rows)
-    }
-
-    async fn fill(&self, server: &Server) -> anyhow::Result<u64> {
-        let messages = self.messages.to_string();
-        let line = [
-            "--quiet",
-            "--rows-max",
-            "0",
-            "--target",
-            &server.url,
-            "--in-flight",
-            "64",
-            "--text-bytes",
-            "120",
-        ];
-        let args: ChatArgs = arguments("chat", &[&line[..], &["-n", &messages]].concat())?;
-        let report = chat::measure(&args).await?;
-        report.must_be_clean("filling the server")?;
-        Ok(self.messages)
     }
 
     /// Asks questions while 10,000 messages are written each second.
@@ -96,17 +67,47 @@ impl Bench {
         server: &Server,
         questions: Vec<Question>,
     ) -> anyhow::Result<(Times, Report)> {
-        let time = self.time * 2;
+        let time = self.args.time * 2;
         let reading = ask(target, questions, READS_PER_SECOND, time, crate::machine::seed());
         tokio::try_join!(reading, self.write(server, time))
     }
 
     /// 10,000 messages each second for some time.
     pub(super) async fn write(&self, server: &Server, time: Duration) -> anyhow::Result<Report> {
-        let (seconds, pid) = (format!("{}s", time.as_secs_f64()), server.pid.to_string());
-        let line = ["--quiet", "--rows-max", "0", "--target", &server.url, "--server-pid", &pid];
-        let own = ["--rate", "10000", "--text-bytes", "120", "--duration", &seconds];
-        http::measure(&arguments::<HttpArgs>("http", &[&line[..], &own].concat())?).await
+        server.load::<HttpArgs>(Some(time), &["--rate", "10000", "--text-bytes", "120"]).await
+    }
+
+    /// Latency of sends with and without a backup, then restoring it and verifying what came of it.
+    pub(super) async fn backup(&self, server: &Server, stored: u64) -> anyhow::Result<Vec<Row>> {
+        let backups = tempfile::Builder::new().prefix("backup-").tempdir_in(self.dir.path())?;
+        let restored = self.dir.path().join("restored");
+        let without = self.write(server, self.args.time).await?;
+        let url = OsStr::new("--server");
+        let backing = async {
+            // Not at once, so that the load is under way.
+            tokio::time::sleep(Duration::from_millis(500)).await;
+            let begun = Instant::now();
+            self.run(&["backup".as_ref(), backups.path().as_os_str(), url, server.url.as_ref()]).await?;
+            anyhow::Ok(begun.elapsed())
+        };
+        let time = self.args.time.max(Duration::from_secs(8));
+        let (took, with) = tokio::try_join!(backing, self.write(server, time))?;
+        let begun = Instant::now();
+        let to = OsStr::new("--to");
+        self.run(&["restore".as_ref(), backups.path().as_os_str(), to, restored.as_os_str()]).await?;
+        let restore = begun.elapsed();
+        self.run(&["verify".as_ref(), restored.as_os_str()]).await?;
+        let verify = begun.elapsed() - restore;
+        std::fs::remove_dir_all(&restored)?;
+        Ok(vec![sends_row(stored, took, &without, &with), back_row(stored, restore, verify)])
+    }
+
+    async fn run(&self, arguments: &[&OsStr]) -> anyhow::Result<()> {
+        let output = Command::new(&self.program).args(arguments).output().await;
+        let output = output.context("cannot start the program")?;
+        let error = String::from_utf8_lossy(&output.stderr);
+        anyhow::ensure!(output.status.success(), "{arguments:?} failed: {error}");
+        Ok(())
     }
 }
 
@@ -123,23 +124,15 @@ pub(super) fn asked_row(what: &str, targets_ms: &[f64], times: &Times, report: &
         ok &= dist.len() > 0 && p99 <= target;
         parts.push(format!("{name} {p99:.2} ms"));
     }
-    Row {
-        what: format!(
-            "{what}, {READS_PER_SECOND} requests/s beside {} messages/s",
-            grouped(report.per_second)
-        ),
-        measured: format!("p99 {}", parts.join(", ")),
-        limit: String::new(),
-        share: String::new(),
-        target: if targets_ms.len() == 1 { "p99 ≤ 5 ms" } else { "p99 ≤ 5 ms, active users ≤ 50 ms" },
-        ok,
-        note: format!(
-            "{} requests, {failed} failed, p99 of all {:.2} ms, counted from when each was due; {}",
-            all.len(),
-            all.percentile_ms(99.0),
-            noise_note(report.noise())
-        ),
-    }
+    let rate = grouped(report.per_second);
+    let what = format!("{what}, {READS_PER_SECOND} requests/s beside {rate} messages/s");
+    let target = if targets_ms.len() == 1 { "p99 ≤ 5 ms" } else { "p99 ≤ 5 ms, active users ≤ 50 ms" };
+    Row::new(what, format!("p99 {}", parts.join(", ")), target, ok).noting(format!(
+        "{} requests, {failed} failed, p99 of all {:.2} ms, counted from when each was due; {}",
+        all.len(),
+        all.percentile_ms(99.0),
+        noise_note(report.noise())
+    ))
 }
 
 async fn disk_row(data: &Path, target: &Target, stored: u64) -> anyhow::Result<Row> {
@@ -150,15 +143,10 @@ async fn disk_row(data: &Path, target: &Target, stored: u64) -> anyhow::Result<R
     let each = json_bytes as f64 / messages.len().max(1) as f64;
     let (used, json) = (bytes_used(data)? as f64, each * stored as f64);
     let mib = |bytes: f64| format!("{:.0} MiB", bytes / (1024.0 * 1024.0));
-    Ok(Row {
-        what: format!("disk, {} messages with 120-byte texts", grouped(stored as f64)),
-        measured: mib(used),
-        limit: format!("{} as JSON", mib(json)),
-        share: format!("{:.2} ×", used / json.max(1.0)),
-        target: "≤ 1.0 × their JSON",
-        ok: used > 0.0 && used <= json,
-        note: format!("{each:.0} bytes of JSON for a message; the texts are random words"),
-    })
+    let what = format!("disk, {} messages with 120-byte texts", grouped(stored as f64));
+    Ok(Row::new(what, mib(used), "≤ 1.0 × their JSON", used > 0.0 && used <= json)
+        .against(format!("{} as JSON", mib(json)), format!("{:.2} ×", used / json.max(1.0)))
+        .noting(format!("{each:.0} bytes of JSON for a message; the texts are random words")))
 }
 
 /// Blocks that all files below `dir` take.
@@ -170,4 +158,20 @@ fn bytes_used(dir: &Path) -> std::io::Result<u64> {
         sum += if meta.is_dir() { bytes_used(&entry.path())? } else { meta.blocks() * 512 };
     }
     Ok(sum)
+}
+
+fn sends_row(stored: u64, took: Duration, without: &Report, with: &Report) -> Row {
+    let (with_ms, without_ms) = (with.latency.p99_ms, without.latency.p99_ms);
+    let ratio = with_ms / without_ms.max(0.001);
+    let (stored, rate) = (grouped(stored as f64), grouped(with.per_second));
+    let what = format!("p99 of sends during a backup of {stored} messages, {rate} messages/s");
+    Row::new(what, format!("{with_ms:.2} ms"), "≤ 2 × without", ratio <= 2.0)
+        .against(format!("{without_ms:.2} ms without"), format!("{ratio:.2} ×"))
+        .noting(format!("the backup took {:.1} s; {}", took.as_secs_f64(), noise_note(with.noise())))
+}
+
+fn back_row(stored: u64, restore: Duration, verify: Duration) -> Row {
+    let [restore, verify] = [restore, verify].map(|time| time.as_secs_f64());
+    let what = format!("restore and verify {} messages", grouped(stored as f64));
+    Row::new(what, format!("{restore:.1} s + {verify:.1} s"), "≤ 30 s", restore + verify <= 30.0)
 }

@@ -1,12 +1,10 @@
 //! The whole table of speed and memory, on this machine: each row alternates the bare limit and the real server in
 //! the same run, and the medians count.
 
-mod broadcast;
 #[cfg(all(feature = "postgres", feature = "amqp"))]
 mod databases;
 mod keys;
 mod loaded;
-mod operating;
 mod paired;
 mod people;
 mod queues;
@@ -18,12 +16,14 @@ use std::time::Duration;
 
 use anyhow::Context;
 use clap::Args;
+use serde::Serialize;
 
+use crate::engine::{Findings, Workload};
 use crate::machine::Machine;
 use crate::options::duration;
+use crate::report::Report;
 use crate::spawn::Server;
 
-/// Options of `bench suite`.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct SuiteArgs {
     /// Write the table to this file, too
@@ -72,8 +72,7 @@ pub(crate) struct SuiteArgs {
     pub(crate) threads: usize,
 }
 
-/// One line of the table.
-#[derive(Debug)]
+#[derive(Debug, Serialize)]
 struct Row {
     what: String,
     measured: String,
@@ -85,22 +84,27 @@ struct Row {
     note: String,
 }
 
-/// What the rows share.
+impl Row {
+    fn new(what: impl Into<String>, measured: String, target: &'static str, ok: bool) -> Self {
+        let (limit, share, note) = Default::default();
+        Self { what: what.into(), measured, limit, share, target, ok, note }
+    }
+
+    fn against(self, limit: String, share: String) -> Self {
+        Self { limit, share, ..self }
+    }
+
+    fn noting(mut self, note: impl AsRef<str>) -> Self {
+        self.note.push_str(note.as_ref());
+        self
+    }
+}
+
 struct Bench {
+    /// The options, within the bounds of `--quick`.
+    args: SuiteArgs,
     program: PathBuf,
     dir: tempfile::TempDir,
-    rounds: usize,
-    is_quick: bool,
-    time: Duration,
-    messages: u64,
-    keys: u64,
-    waiting: u64,
-    #[cfg_attr(not(all(feature = "postgres", feature = "amqp")), allow(dead_code))]
-    postgres: Option<String>,
-    #[cfg_attr(not(all(feature = "postgres", feature = "amqp")), allow(dead_code))]
-    rabbitmq: Option<String>,
-    #[cfg_attr(not(all(feature = "postgres", feature = "amqp")), allow(dead_code))]
-    persisted: u64,
 }
 
 impl Bench {
@@ -111,79 +115,86 @@ impl Bench {
         Ok(Fresh { server, _data: data })
     }
 
+    /// The same only for what is done with it; what fails leaves no process behind, either.
+    async fn on_fresh<R>(
+        &self,
+        env: &[(&str, &str)],
+        work: impl AsyncFnOnce(&Server) -> anyhow::Result<R>,
+    ) -> anyhow::Result<R> {
+        let Fresh { server, _data } = self.fresh(env).await?;
+        let result = work(&server).await?;
+        server.kill().await?;
+        Ok(result)
+    }
+
+    async fn load<W: Workload>(&self, server: &Server, own: &[&str]) -> anyhow::Result<Report> {
+        server.load::<W>(Some(self.args.time), own).await
+    }
+
     async fn start(&self, data: &Path, env: &[(&str, &str)]) -> anyhow::Result<Server> {
         Server::real(&self.program, data, env).await
     }
 }
 
-/// A server and its data, gone together.
 struct Fresh {
     server: Server,
     _data: tempfile::TempDir,
 }
 
-const ROWS: [&str; 21] = [
-    "chat",
-    "chat-64",
-    "http",
-    "fanout-100",
-    "fanout-1000",
-    "slow-disk",
-    "delivery",
-    "hot-room",
-    "idle",
-    "members",
-    "loaded",
-    "kv-get",
-    "kv-put",
-    "kv-miss",
-    "line",
-    "taken",
-    "broadcast",
-    "pg-rows",
-    "pg-kv-put",
-    "pg-drain",
-    "pg-live",
-];
+/// The names of all rows, in the order of the table.
+const ROWS: &str = "chat chat-64 http fanout-100 fanout-1000 slow-disk delivery hot-room idle members loaded \
+     kv-get kv-put kv-miss line taken broadcast pg-rows pg-kv-put pg-drain pg-live";
 
-/// Measures the rows asked for; the answer is the table and whether all targets were met.
-pub(crate) async fn measure(args: &SuiteArgs) -> anyhow::Result<(String, bool)> {
-    if let Some(unknown) = args.only.iter().find(|name| !ROWS.contains(&name.as_str())) {
-        anyhow::bail!("there is no row '{unknown}'; rows are {}", ROWS.join(", "));
+#[derive(Serialize)]
+pub(crate) struct Table {
+    rows: Vec<Row>,
+    rounds: usize,
+    time: Duration,
+}
+
+/// Measures the rows asked for.
+pub(crate) async fn measure(args: &SuiteArgs) -> anyhow::Result<Table> {
+    let names: Vec<&str> = ROWS.split_whitespace().collect();
+    if let Some(unknown) = args.only.iter().find(|name| !names.contains(&name.as_str())) {
+        anyhow::bail!("there is no row '{unknown}'; rows are {}", names.join(", "));
+    }
+    let mut args = args.clone();
+    args.rounds = args.rounds.max(1);
+    if args.quick {
+        args.rounds = 1;
+        args.time = args.time.min(Duration::from_secs(2));
+        args.messages = args.messages.min(200_000);
+        args.keys = args.keys.min(200_000);
+        args.waiting = args.waiting.min(50_000);
+        args.persisted = args.persisted.min(30_000);
     }
     let dir = tempfile::Builder::new().prefix("hubbub-suite-").tempdir_in(&args.dir);
-    let bench = Bench {
-        program: args.server.clone().map_or_else(std::env::current_exe, Ok)?,
-        dir: dir.with_context(|| format!("cannot make a directory in {}", args.dir.display()))?,
-        rounds: if args.quick { 1 } else { args.rounds.max(1) },
-        is_quick: args.quick,
-        time: if args.quick { args.time.min(Duration::from_secs(2)) } else { args.time },
-        messages: if args.quick { args.messages.min(200_000) } else { args.messages },
-        keys: if args.quick { args.keys.min(200_000) } else { args.keys },
-        waiting: if args.quick { args.waiting.min(50_000) } else { args.waiting },
-        postgres: args.postgres.clone(),
-        rabbitmq: args.rabbitmq.clone(),
-        persisted: if args.quick { args.persisted.min(30_000) } else { args.persisted },
-    };
+    let dir = dir.with_context(|| format!("cannot make a directory in {}", args.dir.display()))?;
+    let program = args.server.clone().map_or_else(std::env::current_exe, Ok)?;
+    let bench = Bench { args, program, dir };
     let mut rows = Vec::new();
-    let is_wanted = |name: &str| match name {
-        _ if !args.only.is_empty() => args.only.iter().any(|only| only == name),
-        "pg-rows" | "pg-kv-put" => args.postgres.is_some(),
-        "pg-drain" | "pg-live" => args.postgres.is_some() && args.rabbitmq.is_some(),
-        _ => true,
-    };
-    for name in ROWS.into_iter().filter(|name| is_wanted(name)) {
+    for name in names.into_iter().filter(|name| bench.args.wants(name)) {
         // A row that cannot be measured is a row that failed; the others still count.
-        match bench.measure(name).await {
-            Ok(measured) => rows.extend(measured),
-            Err(error) => rows.push(Row::failed(name, &error)),
-        }
+        let measured = bench.measure(name).await;
+        rows.extend(measured.unwrap_or_else(|error| {
+            vec![Row::new(name, "not measured".to_owned(), "", false).noting(format!("{error:#}"))]
+        }));
         if let Some(row) = rows.last() {
             progress(row);
         }
     }
-    let ok = rows.iter().all(|row| row.ok);
-    Ok((table(&rows, &bench), ok))
+    Ok(Table { rows, rounds: bench.args.rounds, time: bench.args.time })
+}
+
+impl SuiteArgs {
+    fn wants(&self, name: &str) -> bool {
+        match name {
+            _ if !self.only.is_empty() => self.only.iter().any(|only| only == name),
+            "pg-rows" | "pg-kv-put" => self.postgres.is_some(),
+            "pg-drain" | "pg-live" => self.postgres.is_some() && self.rabbitmq.is_some(),
+            _ => true,
+        }
+    }
 }
 
 impl Bench {
@@ -209,9 +220,7 @@ impl Bench {
             _ => self.loaded().await?,
         })
     }
-}
 
-impl Bench {
     #[cfg(all(feature = "postgres", feature = "amqp"))]
     async fn databases(&self, name: &str) -> anyhow::Result<Vec<Row>> {
         self.check_databases().await?;
@@ -228,20 +237,6 @@ impl Bench {
     }
 }
 
-impl Row {
-    fn failed(name: &str, error: &anyhow::Error) -> Self {
-        Self {
-            what: name.to_owned(),
-            measured: "not measured".to_owned(),
-            limit: String::new(),
-            share: String::new(),
-            target: "",
-            ok: false,
-            note: format!("{error:#}"),
-        }
-    }
-}
-
 /// What to say about a machine that had other things to do.
 fn noise_note(share: f64) -> String {
     format!("{:.0} % of the machine taken by others", 100.0 * share)
@@ -253,28 +248,37 @@ fn progress(row: &Row) {
     let _ = writeln!(std::io::stderr(), "{}: {} {}", row.what, row.measured, row.share);
 }
 
-/// The table in Markdown.
-fn table(rows: &[Row], bench: &Bench) -> String {
-    let mut out = String::new();
-    let commit = option_env!("HUBBUB_COMMIT").unwrap_or("not recorded");
-    let (version, rounds, seconds) = (env!("CARGO_PKG_VERSION"), bench.rounds, bench.time.as_secs_f64());
-    // Writing to a String cannot fail.
-    let _ = writeln!(
-        out,
-        "{}. {}. hubbub {version}, commit {commit}. Medians of {rounds} rounds of {seconds} s, bare and real in turn.\n",
-        Machine::look(),
-        crate::machine::now()
-    );
-    out.push_str(
-        "| what | measured | limit | share | target | met |\n| --- | --- | --- | --- | --- | --- |\n",
-    );
-    for Row { what, measured, limit, share, target, ok, .. } in rows {
-        let met = if *ok { "yes" } else { "**no**" };
-        let _ = writeln!(out, "| {what} | {measured} | {limit} | {share} | {target} | {met} |");
+fn rounds(all: &[f64], text: impl Fn(&f64) -> String) -> String {
+    all.iter().map(text).collect::<Vec<_>>().join("; ")
+}
+
+impl Findings for Table {
+    fn terminal(&self) -> String {
+        let mut out = String::new();
+        let commit = option_env!("HUBBUB_COMMIT").unwrap_or("not recorded");
+        let (version, rounds, seconds) = (env!("CARGO_PKG_VERSION"), self.rounds, self.time.as_secs_f64());
+        // Writing to a String cannot fail.
+        let _ = writeln!(
+            out,
+            "{}. {}. hubbub {version}, commit {commit}. Medians of {rounds} rounds of {seconds} s, bare and real in turn.\n",
+            Machine::look(),
+            crate::machine::now()
+        );
+        out.push_str(
+            "| what | measured | limit | share | target | met |\n| --- | --- | --- | --- | --- | --- |\n",
+        );
+        for Row { what, measured, limit, share, target, ok, .. } in &self.rows {
+            let met = if *ok { "yes" } else { "**no**" };
+            let _ = writeln!(out, "| {what} | {measured} | {limit} | {share} | {target} | {met} |");
+        }
+        for row in self.rows.iter().filter(|row| !row.note.is_empty()) {
+            let _ = write!(out, "\n- {}: {}", row.what, row.note);
+        }
+        out.push('\n');
+        out
     }
-    for row in rows.iter().filter(|row| !row.note.is_empty()) {
-        let _ = write!(out, "\n- {}: {}", row.what, row.note);
+
+    fn is_clean(&self) -> bool {
+        self.rows.iter().all(|row| row.ok)
     }
-    out.push('\n');
-    out
 }

@@ -1,17 +1,19 @@
 //! Rows that compare the real server with a bare one.
 
-use super::{Bench, Fresh, Row};
-use crate::chat::{self, ChatArgs};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use super::{Bench, Row, rounds};
+use crate::chat::ChatArgs;
 use crate::limits::{Bare, engine_rate, median};
-use crate::options::arguments;
 use crate::report::{Report, grouped};
 use crate::spawn::Server;
 
-/// The figures of one side.
 #[derive(Debug, Default)]
 pub(super) struct Side {
     rates: Vec<f64>,
-    faults: Vec<String>,
+    pub(super) faults: Vec<String>,
     /// Share of the machine that others used or the hypervisor took, in each round.
     noise: Vec<f64>,
     /// Most anonymous memory of the server, in KiB.
@@ -20,28 +22,19 @@ pub(super) struct Side {
 
 impl Side {
     pub(super) fn add(&mut self, bare: Bare, report: &Report) {
-        self.add_report(report);
-        if let Some(rate) = self.rates.last_mut() {
-            *rate = bare.rate(report);
-        }
-    }
-
-    /// The same for a workload that is no [`Bare`].
-    pub(super) fn add_report(&mut self, report: &Report) {
-        self.rates.push(report.per_second);
+        self.add_rate(bare.rate(report));
         self.noise.push(report.noise());
         self.faults.extend(report.faults());
     }
 
-    /// The same where only a rate is known.
-    #[cfg(all(feature = "postgres", feature = "amqp"))]
-    pub(super) fn add_rate(&mut self, rate: f64) {
-        self.rates.push(rate);
+    /// The same for a workload that is no [`Bare`].
+    pub(super) fn add_report(&mut self, report: &Report) {
+        self.add(Bare::Http, report);
     }
 
-    #[cfg(all(feature = "postgres", feature = "amqp"))]
-    pub(super) fn add_faults(&mut self, faults: &[String]) {
-        self.faults.extend(faults.iter().cloned());
+    /// The same where only a rate is known.
+    pub(super) fn add_rate(&mut self, rate: f64) {
+        self.rates.push(rate);
     }
 
     fn median(&self) -> f64 {
@@ -49,7 +42,6 @@ impl Side {
     }
 }
 
-/// Bare and real in turn.
 #[derive(Debug, Default)]
 pub(super) struct Pair {
     pub(super) bare: Side,
@@ -57,10 +49,6 @@ pub(super) struct Pair {
 }
 
 impl Pair {
-    fn share(&self) -> f64 {
-        self.real.median() / self.bare.median().max(1.0)
-    }
-
     /// The median of each round's share: steadier than the share of medians where the machine is not.
     fn paired(&self) -> f64 {
         let rounds = self.real.rates.iter().zip(&self.bare.rates);
@@ -68,38 +56,36 @@ impl Pair {
     }
 
     pub(super) fn row(&self, what: &str, unit: &str, least: f64, target: &'static str) -> Row {
-        let rounds =
-            |side: &Side| side.rates.iter().map(|rate| grouped(*rate)).collect::<Vec<_>>().join("; ");
-        let faults: String = self.real.faults.iter().map(|fault| format!("; {fault}")).collect();
-        Row {
-            what: what.to_owned(),
-            measured: format!("{} {unit}", grouped(self.real.median())),
-            limit: format!("{} {unit}", grouped(self.bare.median())),
-            share: format!("{:.0} %", 100.0 * self.share()),
-            target,
-            ok: self.share() >= least && self.real.faults.is_empty(),
-            note: format!(
+        let Self { bare, real } = self;
+        let share = real.median() / bare.median().max(1.0);
+        let faults: String = real.faults.iter().map(|fault| format!("; {fault}")).collect();
+        let rates = |side: &Side| rounds(&side.rates, |rate| grouped(*rate));
+        let met = share >= least && real.faults.is_empty();
+        Row::new(what, format!("{} {unit}", grouped(real.median())), target, met)
+            .against(format!("{} {unit}", grouped(bare.median())), format!("{:.0} %", 100.0 * share))
+            .noting(format!(
                 "rounds {} against {}; paired {:.0} %; {:.0} % and {:.0} % of the machine taken by others{faults}",
-                rounds(&self.real),
-                rounds(&self.bare),
+                rates(real),
+                rates(bare),
                 100.0 * self.paired(),
-                100.0 * median(&self.real.noise),
-                100.0 * median(&self.bare.noise)
-            ),
-        }
+                100.0 * median(&real.noise),
+                100.0 * median(&bare.noise)
+            ))
     }
 }
 
 impl Bench {
     async fn pair(&self, bare: Bare) -> anyhow::Result<Pair> {
         let mut pair = Pair::default();
-        for _ in 0..self.rounds {
-            pair.bare.add(bare, &bare.measure(self.time).await?);
-            let Fresh { server, _data } = self.fresh(&[]).await?;
-            let memory = Watched::start(&server);
-            pair.real.add(bare, &bare.load(&server, self.time).await?);
-            pair.real.memory_kib = pair.real.memory_kib.max(memory.stop());
-            server.kill().await?;
+        for _ in 0..self.args.rounds {
+            pair.bare.add(bare, &bare.measure(self.args.time).await?);
+            let measuring = async |server: &Server| {
+                let memory = Watched::start(server);
+                Ok((bare.load(server, self.args.time).await?, memory.stop()))
+            };
+            let (report, memory_kib) = self.on_fresh(&[], measuring).await?;
+            pair.real.add(bare, &report);
+            pair.real.memory_kib = pair.real.memory_kib.max(memory_kib);
         }
         Ok(pair)
     }
@@ -112,29 +98,19 @@ impl Bench {
     pub(super) async fn chat_64(&self) -> anyhow::Result<Vec<Row>> {
         let pair = self.pair(Bare::Ack { in_flight: 64 }).await?;
         let mib = pair.real.memory_kib as f64 / 1024.0;
-        let memory = Row {
-            what: "memory at that rate".to_owned(),
-            measured: format!("{mib:.0} MiB anonymous"),
-            limit: String::new(),
-            share: String::new(),
-            target: "≤ 500 MiB at any rate",
-            ok: mib > 0.0 && mib <= 500.0,
-            note: String::new(),
-        };
+        let met = mib > 0.0 && mib <= 500.0;
+        let measured = format!("{mib:.0} MiB anonymous");
+        let memory = Row::new("memory at that rate", measured, "≤ 500 MiB at any rate", met);
         let mut engine = Vec::new();
-        for _ in 0..self.rounds {
-            engine.push(engine_rate(self.dir.path(), self.time).await?);
+        for _ in 0..self.args.rounds {
+            engine.push(engine_rate(self.dir.path(), self.args.time).await?);
         }
-        let share = pair.real.median() / median(&engine).max(1.0);
-        let of_engine = Row {
-            what: "the same against the engine alone".to_owned(),
-            measured: format!("{} messages/s", grouped(pair.real.median())),
-            limit: format!("{} messages/s", grouped(median(&engine))),
-            share: format!("{:.0} %", 100.0 * share),
-            target: "≥ 50 % of the engine",
-            ok: share >= 0.50,
-            note: String::new(),
-        };
+        let [real, engine] = [pair.real.median(), median(&engine)];
+        let share = real / engine.max(1.0);
+        let [measured, limit] = [real, engine].map(|rate| format!("{} messages/s", grouped(rate)));
+        let what = "the same against the engine alone";
+        let of_engine = Row::new(what, measured, "≥ 50 % of the engine", share >= 0.50)
+            .against(limit, format!("{:.0} %", 100.0 * share));
         let of_bare = pair.row("the same, 64 in flight", "messages/s", 0.25, "≥ 25 % of bare");
         Ok(vec![of_bare, of_engine, memory])
     }
@@ -154,55 +130,50 @@ impl Bench {
     pub(super) async fn slow_disk(&self) -> anyhow::Result<Row> {
         let load = Bare::Ack { in_flight: 64 };
         let mut pair = Pair::default();
-        for _ in 0..self.rounds {
+        for _ in 0..self.args.rounds {
             let delayed: &[(&str, &str)] = &[("HUBBUB_SYNC_DELAY", "2ms")];
             for (env, side) in [(&[][..], &mut pair.bare), (delayed, &mut pair.real)] {
-                let Fresh { server, _data } = self.fresh(env).await?;
-                anyhow::ensure!(
-                    env.is_empty() || self.is_slow(&server).await?,
-                    "the server does not delay its syncs: it does not know HUBBUB_SYNC_DELAY"
-                );
-                side.add(load, &load.load(&server, self.time).await?);
-                server.kill().await?;
+                let measuring = async |server: &Server| {
+                    anyhow::ensure!(
+                        env.is_empty() || is_slow(server).await?,
+                        "the server does not delay its syncs: it does not know HUBBUB_SYNC_DELAY"
+                    );
+                    load.load(server, self.args.time).await
+                };
+                side.add(load, &self.on_fresh(env, measuring).await?);
             }
         }
         Ok(pair.row("64 in flight, each sync delayed by 2 ms", "messages/s", 0.60, "≥ 60 % of undelayed"))
     }
 }
 
-impl Bench {
-    /// Whether a single message waits for a delayed sync.
-    async fn is_slow(&self, server: &Server) -> anyhow::Result<bool> {
-        let line = ["--quiet", "--target", &server.url, "-n", "100", "-c", "1", "--warmup-connections", "0"];
-        let report = chat::measure(&arguments::<ChatArgs>("chat", &line)?).await?;
-        Ok(report.latency.min_ms >= 2.0)
-    }
+async fn is_slow(server: &Server) -> anyhow::Result<bool> {
+    let own = ["-n", "100", "-c", "1", "--warmup-connections", "0"];
+    Ok(server.load::<ChatArgs>(None, &own).await?.latency.min_ms >= 2.0)
 }
 
-/// Looks at a server's memory from time to time.
 pub(super) struct Watched {
-    stop: std::sync::Arc<std::sync::atomic::AtomicBool>,
+    stop: Arc<AtomicBool>,
     watcher: std::thread::JoinHandle<u64>,
 }
 
 impl Watched {
     pub(super) fn start(server: &Server) -> Self {
-        let stop = std::sync::Arc::<std::sync::atomic::AtomicBool>::default();
-        let (stopped, pid) = (std::sync::Arc::clone(&stop), server.pid);
+        let stop = Arc::<AtomicBool>::default();
+        let (stopped, pid) = (Arc::clone(&stop), server.pid);
         let watcher = std::thread::spawn(move || {
             let mut most = 0;
-            while !stopped.load(std::sync::atomic::Ordering::Relaxed) {
+            while !stopped.load(Ordering::Relaxed) {
                 most = most.max(crate::machine::rss_anon_kib(pid).unwrap_or(0));
-                std::thread::sleep(std::time::Duration::from_millis(100));
+                std::thread::sleep(Duration::from_millis(100));
             }
             most
         });
         Self { stop, watcher }
     }
 
-    /// The most that was seen, in KiB.
     pub(super) fn stop(self) -> u64 {
-        self.stop.store(true, std::sync::atomic::Ordering::Relaxed);
+        self.stop.store(true, Ordering::Relaxed);
         self.watcher.join().unwrap_or(0)
     }
 }

@@ -2,21 +2,18 @@
 
 use std::time::Duration;
 
-use anyhow::Context;
 use hubbub_core::clock::{RandomSource, SeededRandom};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::task::JoinSet;
 
 use super::loaded::asked_row;
 use super::paired::Pair;
-use super::{Bench, Fresh, Row};
+use super::{Bench, Row};
 use crate::asks::Question;
-use crate::chat::{self, ChatArgs};
+use crate::caller::{Caller, get};
+use crate::chat::ChatArgs;
 use crate::client::Target;
-use crate::client::get::get;
-use crate::client::post::split_response;
-use crate::limits::Bare;
-use crate::options::arguments;
+use crate::limits::{Bare, ENDLESS};
+use crate::phase::join;
 use crate::spawn::Server;
 
 /// Rooms of the one user whose unread counts are asked for.
@@ -31,6 +28,7 @@ const USERS: u64 = 100_000;
 
 /// Connections that make rooms and members.
 const MAKERS: usize = 16;
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 fn question(name: &'static str, path: &'static str) -> Question {
     Question { name, path: Box::new(move |_| path.to_owned()) }
@@ -70,30 +68,24 @@ impl Bench {
     /// asked for all the time.
     pub(super) async fn members(&self) -> anyhow::Result<Row> {
         let load = Bare::Ack { in_flight: 64 };
+        let senders = SENDERS.to_string();
+        let own = ["--in-flight", "64", "--users", &senders, "-n", ENDLESS];
         let mut pair = Pair::default();
-        for _ in 0..self.rounds {
+        for _ in 0..self.args.rounds {
             for (has_members, side) in [(false, &mut pair.bare), (true, &mut pair.real)] {
-                let Fresh { server, _data } = self.fresh(&[]).await?;
-                let target = Target::parse(&server.url)?;
-                let asking = if has_members { Some(join_all(&target).await?) } else { None };
-                side.add(load, &self.send(&server).await?);
-                if let Some(asking) = asking {
-                    asking.abort();
-                }
-                server.kill().await?;
+                let measuring = async |server: &Server| {
+                    let target = Target::parse(&server.url)?;
+                    let asking = if has_members { Some(join_all(&target).await?) } else { None };
+                    let report = self.load::<ChatArgs>(server, &own).await;
+                    asking.inspect(|asking| asking.abort());
+                    report
+                };
+                side.add(load, &self.on_fresh(&[], measuring).await?);
             }
         }
         let what =
             "64 in flight, every sender a member with a read mark, statistics asked for 10 times a second";
         Ok(pair.row(what, "messages/s", 0.85, "≥ 85 % of the same without"))
-    }
-
-    async fn send(&self, server: &Server) -> anyhow::Result<crate::report::Report> {
-        let (seconds, senders) = (format!("{}s", self.time.as_secs_f64()), SENDERS.to_string());
-        let pid = server.pid.to_string();
-        let line = ["--quiet", "--rows-max", "0", "--target", &server.url, "--server-pid", &pid];
-        let own = ["--in-flight", "64", "--users", &senders, "-n", "1000000000", "--duration", &seconds];
-        chat::measure(&arguments::<ChatArgs>("chat", &[&line[..], &own].concat())?).await
     }
 }
 
@@ -113,37 +105,23 @@ async fn join_all(target: &Target) -> anyhow::Result<tokio::task::JoinHandle<()>
     }))
 }
 
-/// Makes requests that must all succeed, over a few connections.
-pub(super) async fn make(
-    target: &Target,
-    requests: Vec<(&'static str, String, &'static str)>,
-) -> anyhow::Result<()> {
+type Request = (&'static str, String, &'static str);
+
+/// Makes requests that must all succeed, over a few connections: method, path and body of each.
+pub(super) async fn make(target: &Target, requests: Vec<Request>) -> anyhow::Result<()> {
     let mut makers = JoinSet::new();
-    let share = requests.len().div_ceil(MAKERS).max(1);
-    for part in requests.chunks(share) {
-        let (target, part) = (target.clone(), part.to_vec());
-        makers.spawn(async move {
-            let mut wire = target.open().await?;
-            for (method, path, body) in part {
-                let request = format!(
-                    "{method} {}{path} HTTP/1.1\r\nHost: {}\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",
-                    target.prefix, target.host, body.len()
-                );
-                wire.stream().write_all(request.as_bytes()).await?;
-                let mut answer = Vec::new();
-                let status = loop {
-                    if let Ok(Some((response, _))) = split_response(&answer) {
-                        break response.status;
-                    }
-                    anyhow::ensure!(wire.stream().read_buf(&mut answer).await? > 0, "the server closed the connection");
-                };
-                anyhow::ensure!((200..300).contains(&status), "{method} {path} was answered with {status}");
-            }
-            Ok(())
-        });
+    for part in requests.chunks(requests.len().div_ceil(MAKERS).max(1)) {
+        makers.spawn(make_each(target.clone(), part.to_vec()));
     }
-    while let Some(ended) = makers.join_next().await {
-        ended.context("a maker ended early")??;
+    join(makers).await
+}
+
+async fn make_each(target: Target, requests: Vec<Request>) -> anyhow::Result<()> {
+    let mut caller = Caller::open(&target, TIMEOUT).await?;
+    for (method, path, body) in requests {
+        let status = caller.request(method, &path, body.as_bytes(), |response| response.status).await;
+        let status = status.map_err(|cause| anyhow::anyhow!("no answer to {method} {path}: {cause:?}"))?;
+        anyhow::ensure!((200..300).contains(&status), "{method} {path} was answered with {status}");
     }
     Ok(())
 }

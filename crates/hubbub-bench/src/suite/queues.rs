@@ -1,51 +1,64 @@
-//! Rows about queues, over the line protocol.
+//! Rows about queues, over the line protocol, and about messages to everybody: what they cost those who have nothing to do
+//! with them.
 
 use std::net::TcpListener;
 use std::time::Duration;
 
+use tokio::task::JoinHandle;
+
 use super::paired::Pair;
-use super::{Bench, Fresh, Row};
+use super::people::make;
+use super::{Bench, Fresh, Row, rounds};
 use crate::bare::Kind;
+use crate::client::Target;
+use crate::limits::median;
 use crate::machine::rss_anon_kib;
-use crate::options::arguments;
-use crate::queue::{self, QueueArgs};
+use crate::queue::QueueArgs;
 use crate::report::{Report, grouped};
 use crate::spawn::Server;
 
-/// Sends and takes, nothing else.
 const WORK: [&str; 8] = ["--ask", "0", "--refresh", "0", "--send", "1", "--take", "1"];
-/// Takes only.
 const TAKE: [&str; 8] = ["--ask", "0", "--refresh", "0", "--send", "0", "--take", "1"];
 const MANY: &str = "2000";
 
+/// Clients that each message is for.
+const RECEIVERS: u32 = 200_000;
+const RECEIVERS_QUICK: u32 = 20_000;
+
+/// Others, who send and take at a steady rate.
+const OTHERS: [&str; 12] =
+    ["--ask", "0", "--refresh", "0", "--send", "1", "--take", "1", "--clients", "20", "--think", "5ms"];
+
+const BETWEEN: Duration = Duration::from_secs(1);
+
+/// Gone after two seconds, so that messages to be cleared away are part of it, and memory does not grow.
+const MESSAGE: &str = r#"{"sender":"announcer","message":"to all","audience":"all","ttlMs":2000}"#;
+
 /// A server that speaks the line protocol, and where.
-pub(super) struct Speaking {
-    pub(super) fresh: Fresh,
-    pub(super) line: String,
+struct Speaking {
+    fresh: Fresh,
+    line: String,
 }
 
 impl Bench {
-    pub(super) async fn speaking(&self) -> anyhow::Result<Speaking> {
+    async fn speaking(&self) -> anyhow::Result<Speaking> {
         // Nobody else takes the port in the moment between.
         let line = TcpListener::bind("127.0.0.1:0")?.local_addr()?.to_string();
         let fresh = self.fresh(&[("HUBBUB_LINE", &line)]).await?;
         Ok(Speaking { fresh, line })
     }
 
-    pub(super) async fn queue(&self, server: &Server, line: &str, own: &[&str]) -> anyhow::Result<Report> {
-        let (time, pid) = (format!("{}s", self.time.as_secs_f64()), server.pid.to_string());
-        let common = ["--quiet", "--rows-max", "0", "--target", &server.url, "--server-pid", &pid];
-        let via = ["--via", "line", "--line", line, "--duration", &time];
-        queue::measure(&arguments::<QueueArgs>("queue", &[&common[..], &via, own].concat())?).await
+    async fn queue(&self, server: &Server, line: &str, own: &[&str]) -> anyhow::Result<Report> {
+        self.load::<QueueArgs>(server, &[&["--via", "line", "--line", line], own].concat()).await
     }
 
     /// Sends and takes with many messages waiting, by a few clients and by many; and what a waiting message costs.
     pub(super) async fn line(&self) -> anyhow::Result<Vec<Row>> {
         let Speaking { fresh: Fresh { server, _data }, line } = self.speaking().await?;
         let before = rss_anon_kib(server.pid).unwrap_or(0);
-        let waiting = self.waiting.to_string();
+        let (count, waiting) = (self.args.waiting.to_string(), grouped(self.args.waiting as f64));
         // Overrides the time of the measurement: all that matters here is that the queues are filled.
-        let fill = ["--clients", MANY, "--depth", &waiting, "--warmup", "0ms", "--think", "1s"];
+        let fill = ["--clients", MANY, "--depth", &count, "--warmup", "0ms", "--think", "1s"];
         let filled = self.queue(&server, &line, &[&WORK[..], &fill].concat()).await?;
         filled.must_be_clean("filling the queues")?;
         // What is done in the background after the last message belongs to it.
@@ -53,60 +66,90 @@ impl Bench {
         let after = rss_anon_kib(server.pid).unwrap_or(0);
 
         let (mut pair, mut many) = (Pair::default(), Pair::default());
-        for _ in 0..self.rounds {
-            let bare = Server::bare(Kind::Line).await?;
+        let (echo, clients) = ([&WORK[..], &["--echo"]].concat(), [&WORK[..], &["--clients", MANY]].concat());
+        for _ in 0..self.args.rounds {
+            let bare = Server::bare(Kind::Line, &[]).await?;
             let address = bare.url.trim_start_matches("http://").to_owned();
-            pair.bare.add_report(&self.queue(&bare, &address, &[&WORK[..], &["--echo"]].concat()).await?);
+            pair.bare.add_report(&self.queue(&bare, &address, &echo).await?);
             bare.kill().await?;
             let few = self.queue(&server, &line, &WORK).await?;
             pair.real.add_report(&few);
             many.bare.add_report(&few);
-            many.real
-                .add_report(&self.queue(&server, &line, &[&WORK[..], &["--clients", MANY]].concat()).await?);
+            many.real.add_report(&self.queue(&server, &line, &clients).await?);
         }
         server.kill().await?;
-        let what = format!(
-            "send and get over the line protocol, 80 clients, {} messages waiting",
-            grouped(self.waiting as f64)
-        );
-        let each = after.saturating_sub(before) as f64 * 1024.0 / self.waiting.max(1) as f64;
-        let memory = Row {
-            what: format!("memory of a waiting message, {} of 200 bytes", grouped(self.waiting as f64)),
-            measured: format!("{each:.0} bytes"),
-            limit: String::new(),
-            share: String::new(),
-            target: "≤ 200 bytes",
-            ok: after > 0 && each <= 200.0,
-            note: format!("anonymous memory: {} KiB before, {} KiB after", before, after),
-        };
+        let each = after.saturating_sub(before) as f64 * 1024.0 / self.args.waiting.max(1) as f64;
+        let what = format!("memory of a waiting message, {waiting} of 200 bytes");
+        let memory = Row::new(what, format!("{each:.0} bytes"), "≤ 200 bytes", after > 0 && each <= 200.0);
+        let what = format!("send and get over the line protocol, 80 clients, {waiting} messages waiting");
         Ok(vec![
             pair.row(&what, "operations/s", 0.40, "≥ 40 % of bare"),
             many.row("the same, 2,000 clients", "operations/s", 0.80, "≥ 80 % of 80 clients"),
-            memory,
+            memory.noting(format!("anonymous memory: {before} KiB before, {after} KiB after")),
         ])
     }
 
     /// Takes from queues that had five times as many messages, against takes from new ones.
     pub(super) async fn taken(&self) -> anyhow::Result<Row> {
         let (new, old) = (self.speaking().await?, self.speaking().await?);
-        let (waiting, taken) = (self.waiting.to_string(), (5 * self.waiting).to_string());
+        let waiting = self.args.waiting;
+        let (depth, taken) = (waiting.to_string(), (5 * waiting).to_string());
         let mut pair = Pair::default();
-        for round in 0..self.rounds {
+        for round in 0..self.args.rounds {
             for (Speaking { fresh, line }, side, taken) in
                 [(&new, &mut pair.bare, "0"), (&old, &mut pair.real, if round == 0 { &taken } else { "0" })]
             {
-                let own = ["--depth", &waiting, "--taken", taken];
+                let own = ["--depth", &depth, "--taken", taken];
                 side.add_report(&self.queue(&fresh.server, line, &[&TAKE[..], &own].concat()).await?);
             }
         }
         for Speaking { fresh, .. } in [new, old] {
             fresh.server.kill().await?;
         }
-        let what = format!(
-            "get with {} waiting and {} taken before",
-            grouped(self.waiting as f64),
-            grouped(5.0 * self.waiting as f64)
-        );
+        let (waiting, taken) = (grouped(waiting as f64), grouped(5.0 * waiting as f64));
+        let what = format!("get with {waiting} waiting and {taken} taken before");
         Ok(pair.row(&what, "gets/s", 0.80, "≥ 80 % of a new queue"))
     }
+
+    /// The 99th percentile of sends and takes of others, without and with a message to 200,000 clients each second.
+    pub(super) async fn broadcast(&self) -> anyhow::Result<Row> {
+        let receivers = if self.args.quick { RECEIVERS_QUICK } else { RECEIVERS };
+        let Speaking { fresh: Fresh { server, _data }, line } = self.speaking().await?;
+        let target = Target::parse(&server.url)?;
+        make(&target, vec![("PUT", "/v1/queues/news".to_owned(), "{}")]).await?;
+        let clients = (1..=receivers).map(|client| ("PUT", format!("/v1/clients/receiver{client}"), ""));
+        make(&target, clients.collect()).await?;
+        let (mut quiet, mut busy) = (Vec::new(), Vec::new());
+        for _ in 0..self.args.rounds {
+            quiet.push(self.queue(&server, &line, &OTHERS).await?.latency.p99_ms);
+            let sending = announce(&target);
+            let measured = self.queue(&server, &line, &OTHERS).await;
+            anyhow::ensure!(!sending.is_finished(), "a message to everybody was not accepted");
+            sending.abort();
+            busy.push(measured?.latency.p99_ms);
+        }
+        server.kill().await?;
+        let (without, with) = (median(&quiet), median(&busy));
+        let ratio = with / without.max(0.001);
+        let ms = |all: &[f64]| rounds(all, |ms| format!("{ms:.2}"));
+        let what = format!("p99 of send and get beside a message to {receivers} clients each second");
+        let met = with <= 5.0 || ratio <= 2.0;
+        let row = Row::new(what, format!("{with:.2} ms"), "≤ 5 ms, or 2 × without", met);
+        Ok(row.against(format!("{without:.2} ms without"), format!("{ratio:.1} ×")).noting(format!(
+            "rounds {} against {}",
+            ms(&busy),
+            ms(&quiet)
+        )))
+    }
+}
+
+/// Sends messages to everybody until aborted, or until one is not accepted.
+fn announce(target: &Target) -> JoinHandle<()> {
+    let target = target.clone();
+    tokio::spawn(async move {
+        let post = || vec![("POST", "/v1/queues/news/messages".to_owned(), MESSAGE)];
+        while make(&target, post()).await.is_ok() {
+            tokio::time::sleep(BETWEEN).await;
+        }
+    })
 }

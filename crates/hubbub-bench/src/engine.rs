@@ -1,0 +1,129 @@
+//! The one engine of every workload that loads a server: make ready, measure, close the ledger, report.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use clap::Args;
+use serde::Serialize;
+use serde_json::{Value, json};
+
+use crate::client::Target;
+use crate::kv::KeyLedger;
+use crate::ledger::{Ledger, ServerCounts};
+use crate::machine::CpuMark;
+use crate::options::Common;
+use crate::queue::QueueLedger;
+use crate::report::{Delivery, Report};
+use crate::run::Run;
+
+/// A workload: its options, and the steps of a run.
+pub(crate) trait Workload: Args + Serialize {
+    const NAME: &'static str;
+    /// Sends messages to rooms of one server, whose counters close the ledger; otherwise it does operations at one server
+    /// or several.
+    const HAS_ROOMS: bool;
+    /// What stands ready when the measured phase begins.
+    type Stage;
+
+    /// Makes ready what the measured phase needs: rooms, clients, listeners, stored data.
+    async fn prepare(&self, setup: &Setup) -> anyhow::Result<Self::Stage>;
+
+    /// The measured phase.
+    async fn drive(&self, setup: &Setup, stage: &mut Self::Stage) -> anyhow::Result<Arc<Run>>;
+
+    /// What the ledger needs besides the record of the measured phase.
+    async fn close(&self, setup: &Setup, stage: Self::Stage, run: &Run) -> anyhow::Result<Account>;
+}
+
+/// The options of a workload, and those that all have.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct Loading<W: Args> {
+    #[command(flatten)]
+    pub(crate) common: Common,
+    #[command(flatten)]
+    own: W,
+}
+
+/// Where a run goes to, and what its random choices begin with.
+pub(crate) struct Setup {
+    pub(crate) common: Common,
+    /// One at least.
+    pub(crate) targets: Vec<Target>,
+    pub(crate) seed: u64,
+}
+
+impl Setup {
+    /// The server; the first of several.
+    pub(crate) fn target(&self) -> anyhow::Result<&Target> {
+        self.targets.first().ok_or_else(|| anyhow::anyhow!("there is no --target"))
+    }
+}
+
+/// What a workload knows of its run besides the record.
+#[derive(Default)]
+pub(crate) struct Account {
+    pub(crate) warm_up: Option<Arc<Run>>,
+    pub(crate) delivery: Option<Delivery>,
+    pub(crate) queues: Option<QueueLedger>,
+    pub(crate) keys: Option<KeyLedger>,
+    /// Messages under way at any time, in a closed loop.
+    pub(crate) concurrency: Option<f64>,
+    pub(crate) note: Option<String>,
+}
+
+/// What a command of `hubbub bench` found out.
+pub(crate) trait Findings: Serialize {
+    /// The summary for people.
+    fn terminal(&self) -> String;
+
+    /// Whether nothing was lost, and every target met.
+    fn is_clean(&self) -> bool;
+
+    /// Writes all files into `dir`; where there are none, nothing is written.
+    fn write_files(&self, _dir: &Path) -> anyhow::Result<()> {
+        Ok(())
+    }
+}
+
+pub(crate) async fn measure<W: Workload>(args: &Loading<W>) -> anyhow::Result<Report> {
+    let Loading { common, own } = args;
+    let targets = if W::HAS_ROOMS { vec![common.target()?] } else { common.targets()? };
+    let setup =
+        Setup { common: common.clone(), targets, seed: common.seed.unwrap_or_else(crate::machine::seed) };
+    let target = setup.target()?;
+    let counts = async || if W::HAS_ROOMS { ServerCounts::ask(target).await } else { None };
+    let unit = if W::HAS_ROOMS { "messages" } else { "operations" };
+    let mut report = Report::new(W::NAME, unit, parameters(args)?);
+
+    let before = counts().await;
+    let mut stage = own.prepare(&setup).await?;
+    let cpu = CpuMark::now(common.server_pid);
+    let run = own.drive(&setup, &mut stage).await?;
+    report.cpu = Some(cpu.until(&CpuMark::now(common.server_pid)));
+
+    let Account { warm_up, delivery, queues, keys, concurrency, note } =
+        own.close(&setup, stage, &run).await?;
+    let after = counts().await;
+    let runs: Vec<&Run> = warm_up.as_deref().into_iter().chain([&*run]).collect();
+    let received = delivery.as_ref().map(|delivery| delivery.delivered);
+    report.ledger = Some(Ledger::of(&runs, received, before.zip(after), queues, keys));
+    report.delivery = delivery;
+    report.add_run(&run, common.bucket);
+    if let Some(concurrency) = concurrency {
+        report.audit(concurrency);
+    }
+    report.notes.extend(note);
+    report.judge(common.threads);
+    Ok(report)
+}
+
+fn parameters<W: Workload>(Loading { common, own }: &Loading<W>) -> anyhow::Result<Value> {
+    let mut parameters = serde_json::to_value(own)?;
+    if let Some(map) = parameters.as_object_mut() {
+        let servers = if W::HAS_ROOMS { "target" } else { "targets" };
+        map.insert(servers.to_owned(), json!(common.targets));
+        map.insert("threads".to_owned(), json!(common.threads));
+        map.insert("seed".to_owned(), json!(common.seed));
+    }
+    Ok(parameters)
+}

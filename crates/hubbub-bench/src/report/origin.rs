@@ -1,0 +1,75 @@
+//! Where results come from, so that a run can be repeated.
+
+use serde::Serialize;
+
+use crate::machine::Machine;
+
+/// When, where and by which program something was measured.
+#[derive(Debug, Clone, Default, Serialize)]
+pub(crate) struct Origin {
+    pub machine: Machine,
+    /// RFC 3339.
+    pub started: String,
+    pub version: &'static str,
+    /// Commit it was built from, if the build said so.
+    pub commit: Option<&'static str>,
+    pub command: String,
+}
+
+impl Origin {
+    /// This program, here and now.
+    pub(crate) fn here() -> Self {
+        Self {
+            machine: Machine::look(),
+            started: crate::machine::now().to_string(),
+            version: env!("CARGO_PKG_VERSION"),
+            commit: option_env!("HUBBUB_COMMIT"),
+            command: shown_command(std::env::args()),
+        }
+    }
+}
+
+/// A command line as it may be shown: URLs can hold passwords.
+fn shown_command(words: impl Iterator<Item = String>) -> String {
+    let shown = words.map(|word| match word.split_once("://") {
+        Some((scheme, rest)) => format!("{scheme}://{}", without_passwords(rest)),
+        None => word,
+    });
+    shown.collect::<Vec<_>>().join(" ")
+}
+
+/// A URL behind its scheme without user, and without what follows `password=`. That goes first: it may hold an `@`.
+fn without_passwords(rest: &str) -> String {
+    let mut parts = rest.split("password=");
+    let mut shown = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        shown.push_str("password=…");
+        shown.extend(part.split_once('&').into_iter().flat_map(|(_, after)| ["&", after]));
+    }
+    match shown.rsplit_once('@') {
+        Some((_, after)) => format!("…@{after}"),
+        None => shown,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn passwords_are_not_shown() {
+        for (word, shown) in [
+            ("amqp://guest:secret@host/v", "amqp://…@host/v"),
+            ("amqp://guest:sec@ret@host/v", "amqp://…@host/v"),
+            ("postgres://host/db?password=sec@ret", "postgres://host/db?password=…"),
+            (
+                "postgres://me:secret@host/db?sslpassword=secret&password=sec@ret&user=me",
+                "postgres://…@host/db?sslpassword=…&password=…&user=me",
+            ),
+            ("http://host:80/prefix", "http://host:80/prefix"),
+        ] {
+            let words = ["bench", "--log", word].map(str::to_owned);
+            assert_eq!(shown_command(words.into_iter()), format!("bench --log {shown}"));
+        }
+    }
+}

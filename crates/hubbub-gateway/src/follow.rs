@@ -181,8 +181,7 @@ impl Follower {
             if matches!(self.stage, Stage::Over) {
                 return Poll::Pending;
             }
-            let fetch = self.fetch(Duration::ZERO);
-            let fetched = ready!(fetch.as_mut().poll(context));
+            let fetched = ready!(self.fetch(Duration::ZERO).as_mut().poll(context));
             self.fetch = None;
             if let Some(step) = self.take(fetched) {
                 return Poll::Ready(step);
@@ -322,10 +321,9 @@ impl FollowRequest {
         let is_foreign = self.epoch.as_ref().is_some_and(|given| **given != *at.epoch);
         match self.start {
             // "From the oldest" has a meaning in every epoch.
-            Start::After(0) => false,
+            Start::After(0) | Start::Mark(_) => false,
             Start::After(after) => is_foreign || after > at.head || after + 1 < at.oldest,
             Start::Live | Start::Last(_) => is_foreign,
-            Start::Mark(_) => false,
         }
     }
 
@@ -364,11 +362,11 @@ fn begin_fetch(
         Stage::Requested(_) => {
             return Box::pin(async move {
                 let epoch = gateway.store.epoch();
-                let info = match access_level(&gateway, &room, user).await {
-                    Ok(access) => gateway.store.room(room).await.map(|info| (access, info)),
-                    Err(error) => Err(error),
+                let info = async {
+                    let access = access_level(&gateway, &room, user).await?;
+                    Ok((access, gateway.store.room(room).await?))
                 };
-                Fetched::Info(epoch, info)
+                Fetched::Info(epoch, info.await)
             });
         }
         Stage::Last { count, head } => (Cursor::Before(head.saturating_add(1)), *count, LAST_BYTES),
@@ -380,12 +378,12 @@ fn begin_fetch(
         if !pause.is_zero() {
             tokio::time::sleep(pause).await;
         }
-        let page = match gateway.store.history(room.clone(), query).await {
-            Ok(page) => page,
-            Err(error) => return Fetched::Page(Err(error)),
+        let page = async {
+            let page = gateway.store.history(room.clone(), query).await?;
+            // After the page: if the user is a member now, everything in it was written while the user was one.
+            Ok((page, access_level(&gateway, &room, user).await?))
         };
-        // After the page: if the user is a member now, everything in it was written while the user was one.
-        Fetched::Page(access_level(&gateway, &room, user).await.map(|access| (page, access)))
+        Fetched::Page(page.await)
     })
 }
 

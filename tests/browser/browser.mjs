@@ -1,5 +1,6 @@
 /** Headless Chromium, and what a person does with the page. */
 
+import { readFile } from "node:fs/promises";
 import { chromium } from "playwright-core";
 
 const EXECUTABLE = process.env.CHROMIUM_BIN ?? "/usr/bin/chromium";
@@ -16,16 +17,22 @@ export function launch(flags = []) {
   return chromium.launch({ executablePath: EXECUTABLE, args: [...FLAGS, ...flags] });
 }
 
+/** Cookies and storage of its own. `font`: declarations for everything on the page. */
+export async function newContext(browser, { font, ...options } = {}) {
+  const context = await browser.newContext({ viewport: { width: 1280, height: 800 }, ...options });
+  context.setDefaultTimeout(PATIENCE);
+  if (process.env.HUBBUB_WEB) await fromFolder(context, process.env.HUBBUB_WEB);
+  if (font) await withFont(context, font);
+  return context;
+}
+
 /**
  * A window of somebody's own: cookies, storage, and everything the page complained about.
  * @returns the page, with `complaints`
  */
 export async function window(browser, server, name, options = {}) {
-  const { room = "lobby", font, ...rest } = options;
-  const context = await browser.newContext({ viewport: { width: 1280, height: 800 }, ...rest });
-  context.setDefaultTimeout(PATIENCE);
-  if (process.env.HUBBUB_WEB) await fromFolder(context, process.env.HUBBUB_WEB);
-  if (font) await withFont(context, font);
+  const { room = "lobby", ...rest } = options;
+  const context = await newContext(browser, rest);
   const page = await context.newPage();
   page.complaints = [];
   page.on("pageerror", (error) => page.complaints.push(error.message));
@@ -55,11 +62,12 @@ export const FONTS = [
 ];
 
 /** Loads the page's style sheet with another font at its end. */
-export async function withFont(context, font) {
+async function withFont(context, font) {
+  const important = font.split(";").map((declaration) => `${declaration} !important`).join(";");
   await context.route(/\/style\.css$/, async (route) => {
     const response = await route.fetch();
-    const important = font.split(";").map((declaration) => `${declaration} !important`).join(";");
-    await route.fulfill({ response, body: `${await response.text()}\n*, *::before, *::after { ${important} }` });
+    const style = process.env.HUBBUB_WEB ? await readFile(`${process.env.HUBBUB_WEB}/style.css`, "utf8") : await response.text();
+    await route.fulfill({ response, body: `${style}\n*, *::before, *::after { ${important} }` });
   });
 }
 
@@ -75,10 +83,20 @@ export function tooWide(page) {
 
 /** The page's files from a folder instead of the binary: no build while working on them. */
 async function fromFolder(context, folder) {
+  // A page that does not come from the server may otherwise not open a socket to this machine.
+  await context.grantPermissions(["local-network-access"]);
   await context.route(/\/web\/[0-9a-f]{16}\//, (route) => {
     const path = new URL(route.request().url()).pathname.replace(/^\/web\/[0-9a-f]{16}\//, "");
     return route.fulfill({ path: `${folder}/${path}` });
   });
+  for (const [path, file] of [["/", "index.html"], ["/docs", "docs.html"]]) {
+    await context.route((url) => url.pathname === path, async (route) => {
+      const response = await route.fetch();
+      const [, version] = /"\/web\/([0-9a-f]{16})\//.exec(await response.text());
+      const html = await readFile(`${folder}/${file}`, "utf8");
+      return route.fulfill({ response, body: html.replaceAll('"/web/', `"/web/${version}/`) });
+    });
+  }
 }
 
 /**

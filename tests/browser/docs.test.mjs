@@ -4,7 +4,7 @@ import assert from "node:assert/strict";
 import { execFile } from "node:child_process";
 import { after, before, test } from "node:test";
 import { promisify } from "node:util";
-import { FONTS, launch, PATIENCE, tooWide, withFont } from "./browser.mjs";
+import { FONTS, launch, newContext, tooWide } from "./browser.mjs";
 import { Server } from "./server.mjs";
 
 let browser;
@@ -12,10 +12,8 @@ before(async () => { browser = await launch(); });
 after(() => browser?.close());
 
 /** The page, with everything the browser complained about. */
-async function open(test, server, { font, ...options } = {}, hash = "") {
-  const context = await browser.newContext({ viewport: { width: 1400, height: 900 }, ...options });
-  context.setDefaultTimeout(PATIENCE);
-  if (font) await withFont(context, font);
+async function open(test, server, options = {}, hash = "") {
+  const context = await newContext(browser, { viewport: { width: 1400, height: 900 }, ...options });
   test.after(() => context.close());
   const page = await context.newPage();
   page.complaints = [];

@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import { createHash } from "node:crypto";
 import { test } from "node:test";
-import { idMeant, idOf, isId, nameFrom, saysNoMore, sha256 } from "../../web/app/ids.js";
+import { idMeant, idOf, isEncoded, isId, nameFrom, nameOfId, saysNoMore, sha256 } from "../../web/app/ids.js";
 
 test("readable names stay readable", () => {
   for (const [name, id] of [
@@ -42,6 +42,13 @@ test("an encoded id is meant as it is, and as a name it is another", () => {
   assert.notEqual(idOf(id), id);
   assert.equal(idMeant("Мария"), id);
   assert.equal(idMeant("Ada Lovelace"), "Ada--Lovelace");
+});
+
+test("a readable id tells its name, and is meant as it is", () => {
+  for (const name of ["ada", "Ada Lovelace", "Tea time at 5"]) assert.equal(nameOfId(idOf(name)), name);
+  for (const id of ["a---b", "--a", "a--", idOf("Мария")]) assert.equal(nameOfId(id), id);
+  assert.equal(idMeant("Ada--Lovelace"), "Ada--Lovelace");
+  assert.deepEqual(["ada", "Ada--Lovelace", idOf("Мария")].map(isEncoded), [false, false, true]);
 });
 
 test("the digest is SHA-256", () => {

@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
 import { idOf } from "../../web/app/ids.js";
-import { FONTS, join, launch, PATIENCE, say, tooWide, waitForText, window } from "./browser.mjs";
+import { FONTS, join, launch, newContext, say, tooWide, waitForText, window } from "./browser.mjs";
 import { Server } from "./server.mjs";
 
 let browser;
@@ -19,8 +19,7 @@ async function enter(test, server, name, options) {
 
 /** The page at its door. */
 async function door(test, server) {
-  const context = await browser.newContext();
-  context.setDefaultTimeout(PATIENCE);
+  const context = await newContext(browser);
   test.after(() => context.close());
   const page = await context.newPage();
   await page.goto(`${server.url}/#/lobby`);

@@ -2,7 +2,8 @@
 
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
-import { launch, window } from "./browser.mjs";
+import { idOf } from "../../web/app/ids.js";
+import { join, launch, window } from "./browser.mjs";
 import { Server } from "./server.mjs";
 
 let browser;
@@ -32,7 +33,10 @@ test("a queue is made, filled, emptied and deleted", async (test) => {
   const server = await Server.start(test);
   const page = await enter(test, server);
   await page.click('a[href="#queues"]');
-  await page.waitForFunction(() => document.querySelector(".board-status").textContent === "There is no queue yet.");
+  await page.waitForFunction(() => document.querySelector("#queues .empty").checkVisibility());
+  assert.equal(await page.textContent("#queues .empty"), "There is no queue yet.");
+  // An empty list is no error.
+  assert.equal(await page.textContent(".board-status"), "");
   await page.fill("#queue-name", "jobs");
   await page.press("#queue-name", "Enter");
   await page.waitForFunction(() => location.hash === "#queues/jobs");
@@ -51,6 +55,11 @@ test("a queue is made, filled, emptied and deleted", async (test) => {
   await page.press("#queue-text", "Enter");
   await shows(page, ["one", nasty, "later"]);
   await page.waitForSelector(".tag.delayed");
+  page.removeAllListeners("dialog");
+  page.once("dialog", (dialog) => dialog.dismiss());
+  await page.click('[aria-label="Delete message 1"]');
+  assert.deepEqual(await texts(page), ["one", nasty, "later"]);
+  page.on("dialog", (dialog) => dialog.accept());
   await page.click('[aria-label="Delete message 1"]');
   await shows(page, [nasty, "later"]);
 
@@ -94,6 +103,28 @@ test("dead letters say why, and are tried again", async (test) => {
   await page.evaluate(() => { location.hash = "#queues/jobs"; });
   await shows(page, ["one", "two"]);
   assert.deepEqual(page.complaints, []);
+});
+
+test("senders and receivers go by their names, in any script", async (test) => {
+  const server = await Server.start(test);
+  for (const path of ["queues/jobs", `clients/${idOf("Нур Ali")}`]) {
+    assert.ok((await fetch(`${server.url}/v1/${path}`, { method: "PUT", body: "{}" })).ok, path);
+  }
+  const page = await window(browser, server, "Мария");
+  test.after(() => page.context().close());
+  await join(page);
+  await page.evaluate(() => { location.hash = "#queues/jobs"; });
+  await page.fill("#queue-text", "for Нур");
+  await page.fill("#queue-receiver", "Нур Ali");
+  await page.press("#queue-text", "Enter");
+  const says = (text) => page.waitForFunction((wanted) => document.querySelector(".waiting-head")?.textContent.startsWith(wanted), text);
+  // Nobody of that name has written anything yet.
+  await says(`Мария→ ${idOf("Нур Ali")}`);
+  const other = await window(browser, server, "Нур Ali");
+  test.after(() => other.context().close());
+  await join(other);
+  await page.reload();
+  await says("Мария→ Нур Ali");
 });
 
 test("on a narrow screen the view takes all of it, and leads back", async (test) => {

@@ -1,8 +1,9 @@
 /** Dialogs: finding and creating rooms, keyboard shortcuts. */
 
-import { $, icon, make, setText } from "./dom.js";
+import { $, icon, make, setStatus } from "./dom.js";
 import { avatar } from "./format.js";
-import { idMeant, nameFrom } from "./ids.js";
+import { idMeant, nameFrom, nameOfId } from "./ids.js";
+import { sentenceOf } from "./request.js";
 
 const ROOMS_MAX = 200;
 
@@ -27,18 +28,20 @@ export function showRooms(model, actions, wanted = "") {
   const create = make("button", { class: "primary", type: "submit" }, "Create");
   const hint = make("p", { class: "hint", role: "status" });
   let all = [];
+  /** What the list says while it is empty. */
+  let none = "Loading…";
 
   const draw = () => {
     const text = nameFrom(input.value);
     const id = idMeant(text);
-    const shown = all.filter((room) => `${room.title ?? ""} ${room.roomId}`.toLowerCase().includes(text.toLowerCase()));
+    const shown = all.filter((room) => `${room.title ?? ""} ${nameOfId(room.roomId)} ${room.roomId}`.toLowerCase().includes(text.toLowerCase()));
     list.replaceChildren(...shown.slice(0, ROOMS_MAX).map((room) => item(model, room, go)));
-    if (shown.length === 0) list.append(make("li", { class: "empty" }, text ? "There is no room of that name yet." : "There is no room yet."));
+    if (shown.length === 0) list.append(make("li", { class: "empty" }, none || (text ? "There is no room of that name yet." : "There is no room yet.")));
     const same = existing(all, text);
     create.disabled = !id || Boolean(same);
     create.replaceChildren("Create", ...(id && !same ? [" “", make("bdi", {}, text), "”"] : []));
     const like = all.find((room) => [room.roomId, room.title ?? ""].some((name) => name.toLowerCase() === text.toLowerCase()));
-    setText(hint, same ? "There is a room of that name: choose it above." : id && like ? `There is “${like.title || like.roomId}”. This would be another room.` : "");
+    setStatus(hint, same ? "There is a room of that name: choose it above." : id && like ? `There is “${like.title || nameOfId(like.roomId)}”. This would be another room.` : "");
   };
   const go = async (roomId) => {
     dialog.close();
@@ -55,7 +58,7 @@ export function showRooms(model, actions, wanted = "") {
       await model.create({ roomId, title: title === roomId ? "" : title, membersOnly: onlyMembers.checked });
       go(roomId);
     } catch (error) {
-      setText(hint, error.message);
+      setStatus(hint, sentenceOf(error), true);
     }
   };
   input.addEventListener("input", draw);
@@ -68,9 +71,12 @@ export function showRooms(model, actions, wanted = "") {
   draw();
   input.focus();
   model.client.rooms({ limit: 1_000 }).then((page) => {
-    all = page.rooms;
+    [all, none] = [page.rooms, ""];
     draw();
-  }, (error) => setText(hint, error.message));
+  }, (error) => {
+    none = sentenceOf(error);
+    draw();
+  });
 }
 
 /** The room with that id or that title. */
@@ -80,7 +86,7 @@ function existing(rooms, name) {
 }
 
 function item(model, room, go) {
-  const name = room.title || room.roomId;
+  const name = room.title || nameOfId(room.roomId);
   const isMine = model.rooms.get(room.roomId)?.isMember;
   const messages = room.messages === 1 ? "1 message" : `${room.messages ?? 0} messages`;
   return make("li", {}, make("button", { type: "button", click: () => go(room.roomId) }, avatar(room.roomId, name),

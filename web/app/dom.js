@@ -33,6 +33,12 @@ export function setText(element, text) {
   if (element.textContent !== text) element.textContent = text;
 }
 
+/** Shows a remark, or why something failed. */
+export function setStatus(element, text, isError = false) {
+  setText(element, text);
+  element.classList.toggle("error", isError);
+}
+
 /** Calls `action` at most once per `interval` ms, the last time after the last request. */
 export function throttled(interval, action) {
   let timer = null;

@@ -72,6 +72,9 @@ export function avatar(userId, name = userId) {
   return element;
 }
 
+/** Whether marks are stacked on a letter, higher than a line. Scripts that people write have two at most. */
+export const isStacked = (text) => /\p{M}{3}/u.test(text);
+
 const LINK = /https?:\/\/[^\s<>"']+/g;
 
 /** A text as text nodes. Only http:// and https:// addresses become links. */

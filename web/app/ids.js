@@ -41,10 +41,20 @@ export function idOf(text) {
   return readableId(name) ?? encodedId(name);
 }
 
-/** The id of an existing person or room, from a name or an encoded id that somebody wrote. */
+/** The id of an existing person or room, from a name or an id that somebody wrote. */
 export function idMeant(text) {
   const trimmed = text.trim();
-  return isId(trimmed) && ENCODED.test(trimmed) ? trimmed : idOf(text);
+  return isId(trimmed) && (isEncoded(trimmed) || nameOfId(trimmed) !== trimmed) ? trimmed : idOf(text);
+}
+
+/** Whether the id does not tell the name. */
+export const isEncoded = (id) => ENCODED.test(id);
+
+/** The name behind a readable id: `Ada--Lovelace` → `Ada Lovelace`. Other ids stay as they are. */
+export function nameOfId(id) {
+  if (!id.includes("--")) return id;
+  const name = id.replaceAll("--", " ");
+  return readableId(name) === id ? name : id;
 }
 
 /** Whether the id tells no more than the name. */

@@ -1,20 +1,9 @@
 /** Requests of the Keys view. Keys are text as the server writes them: percent-encoded. */
 
 import { HubbubError } from "../hubbub.js";
+import { ask } from "./request.js";
 
-/** Timeout of a request, in ms. */
-const ANSWER_MAX = 15_000;
 const PAGE = 100;
-
-async function ask(path, body) {
-  const response = await fetch(`/v1/kv${path}`, {
-    signal: AbortSignal.timeout(ANSWER_MAX),
-    ...(body === undefined ? {} : { method: "POST", headers: { "content-type": "application/json" }, body: JSON.stringify(body) }),
-  });
-  const answer = await response.json();
-  if (!response.ok) throw new HubbubError(answer);
-  return answer;
-}
 
 const checked = (item) => {
   if (item.code && item.code !== "unknown_key") throw new HubbubError(item);
@@ -23,13 +12,13 @@ const checked = (item) => {
 
 /** A page of keys, with the revision to watch from. */
 export const listKeys = (prefix, after) =>
-  ask(`?limit=${PAGE}&prefix=${encodeURIComponent(prefix)}${after ? `&after=${encodeURIComponent(after)}` : ""}`);
+  ask("GET", `kv?limit=${PAGE}&prefix=${encodeURIComponent(prefix)}${after ? `&after=${encodeURIComponent(after)}` : ""}`);
 
 // One request for all of these: a path would lose segments that are . or ..
 /** @returns `{key, value or base64, revision, expiresAt?}`, with `code` if there is no such key */
-export const getKey = async (key) => checked((await ask("", { get: [key] })).get[0]);
-export const putKey = async (put) => checked((await ask("", { put: [put] })).put[0]);
-export const deleteKey = async (key) => checked((await ask("", { delete: [key] })).delete[0]);
+export const getKey = async (key) => checked((await ask("POST", "kv", { get: [key] })).get[0]);
+export const putKey = async (put) => checked((await ask("POST", "kv", { put: [put] })).put[0]);
+export const deleteKey = async (key) => checked((await ask("POST", "kv", { delete: [key] })).delete[0]);
 
 /**
  * Calls `changed(kind, key)` for each change after a revision, until the returned function is called. Reconnects by

@@ -1,6 +1,7 @@
 /** The view of one key: its value as text or bytes; changing and deleting it. */
 
-import { icon, make, setText } from "./dom.js";
+import { icon, make, setStatus, setText } from "./dom.js";
+import { sentenceOf } from "./request.js";
 import { deleteKey, getKey, putKey, readable, watchKeys } from "./kv-api.js";
 
 /** Most bytes shown of a binary value. */
@@ -27,12 +28,13 @@ export class KeyView {
   #unwatch = () => {};
   #subtitle = make("p");
   #status = make("p", { class: "board-status", role: "status" });
-  #value = make("textarea", { id: "kv-value", rows: 12, "aria-label": "Value", spellcheck: "false" });
-  #hex = make("pre", { class: "hex", "aria-label": "Value in bytes" });
-  #ttl = make("input", { id: "kv-ttl", type: "number", min: 0, step: "any", placeholder: "for ever", "aria-label": "Seconds until it runs out" });
+  #value = make("textarea", { id: "kv-value", dir: "auto", spellcheck: "false" });
+  #hex = make("pre", { class: "hex", role: "region", "aria-label": "Value in bytes", tabindex: 0 });
+  #ttl = make("input", { id: "kv-ttl", type: "number", min: 0, step: "any", placeholder: "never", "aria-label": "Seconds until it expires" });
   #form = make("form", { id: "kv-edit", class: "board-form", submit: (event) => this.#submit(event) },
-    make("div", { class: "field grow" }, this.#value),
-    make("label", {}, "Runs out in (s)", make("div", { class: "field number" }, this.#ttl)),
+    make("label", { class: "value-label", for: "kv-value" }, "Value"),
+    make("div", { class: "field value" }, this.#value),
+    make("label", {}, "Expires in (s)", make("div", { class: "field number" }, this.#ttl)),
     make("button", { class: "primary", type: "submit" }, "Save"));
   #delete = make("button", { class: "danger", type: "button", click: () => this.#act(() => this.#remove()) }, "Delete");
 
@@ -43,12 +45,13 @@ export class KeyView {
     this.#value.value = this.#ttl.value = "";
     this.#hex.hidden = this.#delete.hidden = true;
     this.#form.hidden = false;
-    for (const element of [this.#subtitle, this.#status]) setText(element, "");
+    setText(this.#subtitle, "");
+    setStatus(this.#status, "");
     const fragment = document.createDocumentFragment();
     fragment.append(
       make("header", { class: "room-head" },
         make("a", { class: "icon-link", href: "#kv", "aria-label": "Back to all keys" }, icon("back")),
-        make("div", { class: "room-title" }, make("h2", {}, readable(key)), this.#subtitle),
+        make("div", { class: "room-title" }, make("h1", {}, readable(key)), this.#subtitle),
         this.#delete),
       make("div", { class: "board-body" }, this.#hex, this.#form, this.#status));
     this.#act(() => this.#read());
@@ -64,10 +67,10 @@ export class KeyView {
   async #act(action) {
     const key = this.#key;
     try {
-      setText(this.#status, "");
+      setStatus(this.#status, "");
       await action();
     } catch (error) {
-      if (this.#key === key) setText(this.#status, error.message);
+      if (this.#key === key) setStatus(this.#status, sentenceOf(error), true);
     }
   }
 
@@ -88,7 +91,7 @@ export class KeyView {
     this.#form.hidden = Boolean(hex);
     this.#hex.hidden = !hex;
     this.#delete.hidden = this.#found.revision === 0;
-    const until = found.expiresAt ? `, runs out ${new Date(found.expiresAt).toLocaleString()}` : "";
+    const until = found.expiresAt ? `, expires ${new Date(found.expiresAt).toLocaleString()}` : "";
     setText(this.#subtitle, this.#found.revision ? `${bytes.toLocaleString()} bytes, revision ${found.revision}${until}` : "Not there yet");
     this.#follow(key);
   }
@@ -99,7 +102,7 @@ export class KeyView {
     const shown = this.#found.revision;
     const changed = (_, which) => {
       if (this.#key !== key || which !== key) return;
-      if (this.#isChanged) setText(this.#status, "It has changed meanwhile. Open it again before you save.");
+      if (this.#isChanged) setStatus(this.#status, "It has changed meanwhile. Open it again before you save.", true);
       else this.#act(() => this.#read());
     };
     // Watching from the shown revision misses nothing.
@@ -115,7 +118,7 @@ export class KeyView {
       await putKey(put);
       this.#ttl.value = "";
       await this.#read();
-      if (this.#key === key) setText(this.#status, "Saved.");
+      if (this.#key === key) setStatus(this.#status, "Saved.");
     });
   }
 

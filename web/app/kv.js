@@ -1,10 +1,12 @@
 /** The Keys view: keys by prefix, page by page, updated live; and one key in detail. */
 
-import { $, icon, make, setText, throttled } from "./dom.js";
+import { $, icon, make, setStatus, setText, throttled } from "./dom.js";
+import { sentenceOf } from "./request.js";
 import { listKeys, keyOf, readable, watchKeys } from "./kv-api.js";
 import { KeyView } from "./kv-key.js";
+import { boardRow, boardTable } from "./table.js";
 
-const COLUMNS = ["Key", "Bytes", "Revision", "Runs out"];
+const COLUMNS = ["Key", "Bytes", "Revision", "Expires"];
 /** Shortest time between two reloads of the list, in ms. */
 const LOOK_EVERY = 500;
 /** Pause before watching again after changes were lost, in ms. */
@@ -30,10 +32,11 @@ export class KeysView {
   #again = null;
   #body = make("tbody");
   #status = make("p", { class: "board-status", role: "status" });
+  #empty = make("p", { class: "empty", hidden: true });
   #more = make("button", { type: "button", click: () => this.#showMore() }, "More");
   #refresh = throttled(LOOK_EVERY, () => this.#look());
 
-  /** Shows what the address names, if it belongs to this view. @returns whether it does */
+  /** Shows what the address names, if it belongs to this view. @returns its title, or null */
   show(hash) {
     const key = keyInAddress(hash);
     this.#element.hidden = key === null;
@@ -41,7 +44,7 @@ export class KeysView {
     if (key === null) this.#element.replaceChildren();
     else if (key === "") this.#open();
     else this.#element.replaceChildren(this.#detail.open(key));
-    return key !== null;
+    return key && readable(key) || (key === null ? null : "Keys");
   }
 
   #close() {
@@ -53,31 +56,31 @@ export class KeysView {
 
   #open() {
     this.#body.replaceChildren();
-    setText(this.#status, "");
-    this.#more.hidden = true;
+    setStatus(this.#status, "");
+    this.#more.hidden = this.#empty.hidden = true;
     this.#element.replaceChildren(
       make("header", { class: "room-head" },
         make("a", { class: "icon-link only-narrow", href: "#/", "aria-label": "Back to rooms" }, icon("back")),
-        make("div", { class: "room-title" }, make("h2", {}, "Keys"), make("p", {}, "Values by key, as they change"))),
+        make("div", { class: "room-title" }, make("h1", {}, "Keys"), make("p", {}, "Values by key, as they change"))),
       make("div", { class: "board-body" },
         this.#form(),
         this.#status,
-        make("div", { class: "table-wrap" }, make("table", { class: "board-table" },
-          make("thead", {}, make("tr", {}, ...COLUMNS.map((name) => make("th", { scope: "col" }, name)))), this.#body)),
+        boardTable(COLUMNS, this.#body),
+        this.#empty,
         this.#more));
     this.#begin();
   }
 
   #form() {
     const prefix = make("input", {
-      id: "kv-prefix", type: "search", value: this.#prefix, placeholder: "Keys that begin with …",
-      "aria-label": "Keys that begin with", spellcheck: "false", autocomplete: "off",
+      id: "kv-prefix", type: "search", value: this.#prefix, placeholder: "Begins with …",
+      "aria-label": "Keys that begin with", dir: "auto", spellcheck: "false", autocomplete: "off",
       input: () => {
         this.#prefix = prefix.value;
         this.#begin();
       },
     });
-    const name = make("input", { id: "kv-new", placeholder: "A key to open or make", "aria-label": "A key to open or make", required: true, spellcheck: "false", autocomplete: "off" });
+    const name = make("input", { id: "kv-new", placeholder: "Open or create", "aria-label": "Key to open or create", dir: "auto", required: true, spellcheck: "false", autocomplete: "off" });
     const submit = (event) => {
       event.preventDefault();
       location.hash = addressOf(keyOf(name.value));
@@ -124,10 +127,12 @@ export class KeysView {
         after = listed.next;
       }
     } catch (error) {
-      if (this.#shown === shown) setText(this.#status, error.message);
+      if (this.#shown === shown) setStatus(this.#status, sentenceOf(error), true);
       return null;
     }
-    setText(this.#status, keys.length === 0 ? "There is no such key." : "");
+    setStatus(this.#status, "");
+    setText(this.#empty, this.#prefix ? `No key begins with “${this.#prefix}”.` : "There is no key yet.");
+    this.#empty.hidden = keys.length > 0;
     this.#more.hidden = after === null;
     this.#body.replaceChildren(...keys.map(row));
     return revision;
@@ -136,7 +141,7 @@ export class KeysView {
 
 function row(info) {
   const expires = info.expiresAt ? new Date(info.expiresAt).toLocaleString() : "–";
-  return make("tr", { "data-key": info.key },
-    make("th", { scope: "row" }, make("a", { href: addressOf(info.key) }, readable(info.key))),
-    ...[info.bytes.toLocaleString(), info.revision, expires].map((text) => make("td", {}, String(text))));
+  const row = boardRow(COLUMNS, { "data-key": info.key }, make("a", { href: addressOf(info.key) }, readable(info.key)));
+  [info.bytes.toLocaleString(), String(info.revision), expires].forEach((text, index) => setText(row.cells[index + 1], text));
+  return row;
 }

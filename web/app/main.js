@@ -14,6 +14,7 @@ import { Composer } from "./composer.js";
 import { showKeys, showRooms } from "./dialogs.js";
 import { QueuesView } from "./queues.js";
 import { KeysView } from "./kv.js";
+import { sentenceOf } from "./request.js";
 
 const NAME_KEY = "hubbub.name";
 const THEME_KEY = "hubbub.theme";
@@ -95,13 +96,15 @@ function begin(name) {
       await action(...values);
     } catch (error) {
       // Rare, and about a request of the user.
-      window.alert(error.message);
+      window.alert(sentenceOf(error));
     }
   };
   const actions = {
     open(roomId) { location.hash = roomId ? `#/${encodeURIComponent(roomId)}` : "#/"; },
     join: complain((roomId) => model.join(roomId)),
     leaveRoom: complain(async (roomId) => {
+      const room = model.rooms.get(roomId);
+      if (room?.membersOnly && !window.confirm(`Leave ${room.name}? To come back, you need a member who adds you.`)) return;
       await model.leave(roomId);
       actions.open(null);
     }),
@@ -125,14 +128,20 @@ function begin(name) {
     await model.join("lobby");
     actions.open("lobby");
   }));
-  const boards = [new QueuesView(model.user), new KeysView()];
+  const boards = [new QueuesView(model), new KeysView()];
   const go = () => {
     // Every view is called, so that the previous one ends.
-    const isBoard = boards.map((board) => board.show(location.hash)).includes(true);
-    $("app").classList.toggle("with-board", isBoard);
-    const room = isBoard ? null : roomInAddress();
-    if (room) model.open(room.roomId, room.name);
-    else model.close();
+    model.board = boards.map((board) => board.show(location.hash)).find(Boolean) ?? "";
+    $("app").classList.toggle("with-board", model.board !== "");
+    for (const link of document.querySelectorAll(".boards a")) {
+      const isHere = location.hash.split("/", 1)[0] === link.hash && link.hash !== "";
+      if (isHere) link.setAttribute("aria-current", "page");
+      else link.removeAttribute("aria-current");
+    }
+    const room = model.board ? null : roomInAddress();
+    if (room) return model.open(room.roomId, room.name);
+    model.close();
+    model.emit("room");
   };
   window.addEventListener("hashchange", go);
   window.addEventListener("online", () => model.client.connect());

@@ -9,6 +9,7 @@
 import { Hubbub, State, Delivery } from "../hubbub.js";
 import { Emitter } from "./dom.js";
 import { Log } from "./log.js";
+import { Names } from "./names.js";
 import * as outbox from "./outbox.js";
 import { People } from "./people.js";
 import { Room } from "./room.js";
@@ -16,7 +17,6 @@ import { Room } from "./room.js";
 /** Most rooms whose messages stay in memory after another one was opened. */
 const LOGS_MAX = 5;
 const ROOMS_PAGE = 500;
-const NAMES_MAX = 5_000;
 
 export class Model extends Emitter {
   constructor({ user, name, url }) {
@@ -27,12 +27,13 @@ export class Model extends Emitter {
     /** @type {Room|null} */
     this.current = null;
     this.isLoaded = false;
-    /** Names people gave themselves. */
-    this.names = new Map([[user, name]]);
+    /** Title of what is shown in place of a room. */
+    this.board = "";
     /** The oldest position on the screen; messages on the screen are not dropped. */
     this.shownFrom = Infinity;
     this.opened = [];
     this.client = new Hubbub({ user, username: name, url });
+    this.names = new Names(user, name, () => this.emit("people"));
     this.client.on("state", () => this.#onConnection());
     this.client.on("outgoing", (outgoing) => this.#onOutgoing(outgoing));
     this.client.on("read", (frame) => this.#onRead(frame));
@@ -51,7 +52,7 @@ export class Model extends Emitter {
     outbox.keep(this.user, []);
   }
 
-  nameOf(userId) { return this.names.get(userId) ?? userId; }
+  nameOf(userId) { return this.names.of(userId); }
 
   /** My rooms, the liveliest first. */
   get list() {
@@ -84,22 +85,19 @@ export class Model extends Emitter {
       }
       after = page.next;
     } while (after);
-    for (const room of this.list) {
-      if (!seen.has(room.roomId)) this.#forget(room.roomId);
-    }
+    this.list.filter((room) => !seen.has(room.roomId)).forEach((room) => this.#forget(room.roomId));
     if (!this.isLoaded) {
       this.isLoaded = true;
       this.#followMine();
       if (this.current) this.#follow(this.current);
     }
-    this.emit("rooms");
-    this.emit("room");
+    for (const event of ["rooms", "room"]) this.emit(event);
   }
 
   #takeEntry(entry) {
     const room = this.#room(entry.roomId);
-    room.isMember = true;
-    room.title = entry.title ?? "";
+    Object.assign(room, { isMember: true, exists: true });
+    room.title = entry.title || room.title;
     room.membersOnly = entry.membersOnly ?? room.membersOnly;
     // Live messages may have overtaken the answer.
     const overtaken = Math.max(0, room.head - entry.head);
@@ -138,14 +136,23 @@ export class Model extends Emitter {
     room.readSeq = Math.max(room.readSeq, readSeq);
     if (room === this.current) this.people.load(room);
     if (room.isMember) return;
-    room.isMember = true;
-    room.refusal = null;
+    Object.assign(room, { isMember: true, refusal: null });
     if (room.log?.error) room.log.reload();
-    this.client.room(roomId).then((info) => {
-      room.title = info.title ?? "";
+    this.#inform(room);
+    this.emit("rooms");
+    if (room === this.current) this.emit("room");
+  }
+
+  /** Asks about a room that is not in the list of mine. A room without a title keeps the name from the address. */
+  async #inform(room) {
+    try {
+      const info = await this.client.room(room.roomId);
+      room.exists = true;
+      room.title = info.title || room.title;
       room.membersOnly = info.membersOnly === true;
-      this.emit("rooms");
-    }, () => {});
+    } catch (error) {
+      if (error.code === "unknown_room") room.exists = false;
+    }
     this.emit("rooms");
     if (room === this.current) this.emit("room");
   }
@@ -165,6 +172,7 @@ export class Model extends Emitter {
   #onMessage(message) {
     const room = this.#room(message.roomId);
     const isOwn = message.userId === this.user;
+    if (room.exists === false) this.#inform(room);
     if (message.seq > room.head) {
       // My own message moves the mark if it stood at the head, as on the server.
       const isAtHead = room.readSeq >= room.head;
@@ -184,13 +192,7 @@ export class Model extends Emitter {
   #noteLast(room, message) {
     if (!message) return;
     room.lastMessage = message;
-    this.#learnName(message);
-  }
-
-  #learnName({ userId, username }) {
-    if (!username) return;
-    if (this.names.size > NAMES_MAX) this.names.clear();
-    this.names.set(userId, username);
+    this.names.learn(message);
   }
 
   #onReset(roomId, position) {
@@ -270,6 +272,7 @@ export class Model extends Emitter {
       room.log.reload(Math.min(1_000, Math.max(100, room.unread + 30)));
     }
     if (this.isLoaded) this.#follow(room);
+    if (!room.isMember) this.#inform(room);
     this.people.load(room);
     this.emit("room");
     this.emit("rooms");
@@ -289,7 +292,7 @@ export class Model extends Emitter {
 
   async #history(room, query) {
     const page = await this.client.history(room.roomId, query);
-    for (const message of page.messages) this.#learnName(message);
+    for (const message of page.messages) this.names.learn(message);
     return page;
   }
 
@@ -349,8 +352,7 @@ export class Model extends Emitter {
       if (room === this.current) this.#follow(room);
       throw error;
     }
-    room.isMember = true;
-    room.refusal = null;
+    Object.assign(room, { isMember: true, exists: true, refusal: null });
     this.client.send(roomId, "joined", { messageType: "JOIN" });
     await this.#loadRooms().catch(() => {});
     if (room === this.current) {

@@ -6,6 +6,8 @@ const TYPING_SHOWN = 4_000;
 
 export class People {
   #model;
+  /** Requests under way, each with who came and went meanwhile: the answer may be older. */
+  #loads = new Set();
 
   constructor(model) {
     this.#model = model;
@@ -15,12 +17,17 @@ export class People {
 
   async load(room) {
     const { client } = this.#model;
+    const load = { room, changes: new Map() };
+    this.#loads.add(load);
     const [presence, members] = await Promise.allSettled([
       client.presence(room.roomId), client.members(room.roomId, { limit: 500 }),
     ]);
+    this.#loads.delete(load);
     if (presence.value) room.present = new Set(presence.value.users);
+    for (const [user, online] of load.changes) setPresent(room, user, online);
     if (members.value) room.members = members.value.members.map((member) => member.userId);
     this.#changed(room, "people");
+    this.#model.names.lookUp([...(room.present ?? []), ...(room.members ?? [])]);
   }
 
   /** Who follows the room now, including the reader. */
@@ -32,6 +39,15 @@ export class People {
 
   async invite(roomId, userId) {
     await this.#model.client.addMember(roomId, userId);
+    await this.#reload(roomId);
+  }
+
+  async remove(roomId, userId) {
+    await this.#model.client.removeMember(roomId, userId);
+    await this.#reload(roomId);
+  }
+
+  async #reload(roomId) {
     const room = this.#model.rooms.get(roomId);
     if (room) await this.load(room);
   }
@@ -47,10 +63,9 @@ export class People {
   #onPresence({ roomId, userId, online }) {
     const room = this.#model.rooms.get(roomId);
     if (!room) return;
-    room.present ??= new Set();
-    if (online) room.present.add(userId);
-    else room.present.delete(userId);
-    if (!online) room.typing.delete(userId);
+    setPresent(room, userId, online);
+    for (const load of this.#loads) if (load.room === room) load.changes.set(userId, online);
+    if (online && room === this.#model.current) this.#model.names.lookUp([userId]);
     this.#changed(room, "people");
   }
 
@@ -69,4 +84,11 @@ export class People {
   #changed(room, event) {
     if (room === this.#model.current) this.#model.emit(event);
   }
+}
+
+function setPresent(room, userId, isOnline) {
+  room.present ??= new Set();
+  if (isOnline) room.present.add(userId);
+  else room.present.delete(userId);
+  if (!isOnline) room.typing.delete(userId);
 }

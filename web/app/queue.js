@@ -1,41 +1,47 @@
 /** The view of one queue: its state, its messages, and actions. */
 
-import { icon, make, setText } from "./dom.js";
-import { age, amount, exact } from "./format.js";
+import { icon, make, setStatus, setText } from "./dom.js";
+import { age, amount, exact, isStacked } from "./format.js";
+import { idOf, isId } from "./ids.js";
+import { sentenceOf } from "./request.js";
 import { deleteQueue, getQueue, peek, redrive, removeMessage, send } from "./queues-api.js";
 
-/** Most characters of a text shown in the list. */
+/** Most characters of a text shown in the list, and in a question. */
 const TEXT_MAX = 400;
+const ASKED_MAX = 60;
+const FIGURES = ["Ready", "Delayed", "Leased", "Sent", "Done", "Dropped"];
 
 export class QueueView {
-  #user;
+  #model;
   #queue = null;
   #subtitle = make("p");
   #status = make("p", { class: "board-status", role: "status" });
+  #figures = make("dl", { class: "figures" });
   #list = make("ol", { class: "waiting", "aria-label": "Messages of the queue" });
   #more = make("button", { type: "button", click: () => this.#act(() => this.#page()) }, "More");
   #redrive = make("button", { type: "button", click: () => this.#act(() => this.#redriveAll()) }, "Redrive all");
   #next = "0";
 
-  constructor(user) {
-    this.#user = user;
+  constructor(model) {
+    this.#model = model;
   }
 
   /** @returns the elements, filled when answers come */
   open(queue) {
     this.#queue = queue;
-    this.#list.replaceChildren();
-    for (const element of [this.#subtitle, this.#status]) setText(element, "");
+    for (const list of [this.#list, this.#figures]) list.replaceChildren();
+    setText(this.#subtitle, "");
+    setStatus(this.#status, "");
     this.#more.hidden = this.#redrive.hidden = true;
     const fragment = document.createDocumentFragment();
     fragment.append(
       make("header", { class: "room-head" },
         make("a", { class: "icon-link", href: "#queues", "aria-label": "Back to all queues" }, icon("back")),
-        make("div", { class: "room-title" }, make("h2", {}, queue), this.#subtitle),
-        this.#redrive,
-        make("button", { type: "button", click: () => this.#act(() => this.#refresh()) }, "Look again"),
-        make("button", { class: "danger", type: "button", click: () => this.#act(() => this.#delete()) }, "Delete")),
-      make("div", { class: "board-body" }, this.#form(), this.#status, this.#list, this.#more));
+        make("div", { class: "room-title" }, make("h1", {}, queue), this.#subtitle),
+        make("div", { class: "board-actions" }, this.#redrive,
+          make("button", { type: "button", click: () => this.#act(() => this.#refresh()) }, "Refresh"),
+          make("button", { class: "danger", type: "button", click: () => this.#act(() => this.#delete()) }, "Delete"))),
+      make("div", { class: "board-body" }, this.#figures, this.#form(), this.#status, this.#list, this.#more));
     this.#act(() => this.#refresh());
     return fragment;
   }
@@ -48,24 +54,24 @@ export class QueueView {
   async #act(action) {
     const queue = this.#queue;
     try {
-      setText(this.#status, "");
+      setStatus(this.#status, "");
       await action();
     } catch (error) {
-      if (this.#queue === queue) setText(this.#status, error.message);
+      if (this.#queue === queue) setStatus(this.#status, sentenceOf(error), true);
     }
   }
 
   #form() {
-    const text = make("input", { id: "queue-text", placeholder: "Send a message", "aria-label": "Message", required: true, autocomplete: "off" });
-    const receiver = make("input", { id: "queue-receiver", placeholder: "anybody", "aria-label": "Receiver", maxlength: 64, spellcheck: "false", autocomplete: "off" });
+    const text = make("input", { id: "queue-text", placeholder: "Send a message", "aria-label": "Message", dir: "auto", required: true, autocomplete: "off" });
+    const receiver = make("input", { id: "queue-receiver", placeholder: "anybody", "aria-label": "Receiver", dir: "auto", maxlength: 64, spellcheck: "false", autocomplete: "off" });
     const all = make("input", { id: "queue-all", type: "checkbox", change: () => { receiver.disabled = all.checked; } });
     const delay = make("input", { id: "queue-delay", type: "number", min: 0, value: 0, "aria-label": "Delay in seconds" });
     const submit = (event) => {
       event.preventDefault();
       this.#act(async () => {
-        const message = { sender: this.#user, message: text.value, delayMs: Math.round(Number(delay.value) * 1_000) };
+        const message = { sender: this.#model.user, message: text.value, delayMs: Math.round(Number(delay.value) * 1_000) };
         if (all.checked) message.audience = "all";
-        else if (receiver.value.trim()) message.receiver = receiver.value.trim();
+        else if (receiver.value.trim()) message.receiver = receiverOf(receiver.value.trim());
         const { copies } = await send(this.#queue, message);
         text.value = "";
         await this.#refresh();
@@ -85,18 +91,21 @@ export class QueueView {
     const [queue, page] = await Promise.all([getQueue(name), peek(name, "0")]);
     if (this.#queue !== name) return;
     const limit = queue.maxDeliveries > 0 ? `, ${times(queue.maxDeliveries)}, then ${queue.deadLetter}` : "";
-    setText(this.#subtitle, `${amount(queue.ready)} ready, ${amount(queue.delayed)} delayed, ${amount(queue.leased)} leased · `
-      + `${amount(queue.sent)} sent, ${amount(queue.done)} done, ${amount(queue.dropped)} dropped · lease ${queue.leaseMs / 1_000} s${limit}`);
+    setText(this.#subtitle, `lease ${queue.leaseMs / 1_000} s${limit}`);
+    this.#figures.replaceChildren(...FIGURES.map((name) => make("div", {}, make("dt", {}, name), make("dd", {}, amount(queue[name.toLowerCase()])))));
     this.#redrive.hidden = !queue.isDeadLetter || queue.messages === 0;
     this.#list.replaceChildren();
     this.#append(page);
+    this.#nameSenders(page);
     if (page.messages.length === 0) this.#list.append(make("li", { class: "empty" }, "Nothing waits here."));
   }
 
   async #page() {
     const name = this.#queue;
     const page = await peek(name, this.#next);
-    if (this.#queue === name) this.#append(page);
+    if (this.#queue !== name) return;
+    this.#append(page);
+    this.#nameSenders(page);
   }
 
   #append(page) {
@@ -109,6 +118,7 @@ export class QueueView {
     const sentAt = new Date(message.sentAt);
     const { text, isCut } = cut(message.message);
     const remove = () => this.#act(async () => {
+      if (!window.confirm(`Delete this message?\n\n${excerpt(message.message)}`)) return;
       await removeMessage(this.#queue, message.id);
       await this.#refresh();
     });
@@ -118,14 +128,24 @@ export class QueueView {
     });
     return make("li", { "data-id": message.id },
       make("div", { class: "waiting-head" },
-        make("b", {}, message.sender), make("span", {}, `→ ${message.receiver ?? "anybody"}`),
+        this.#person("b", message.sender), make("span", {}, "→ ", message.receiver ? this.#person("bdi", message.receiver) : "anybody"),
         message.groupId && make("span", { class: "tag" }, `group ${message.groupId}`),
         make("span", { class: `tag ${message.state}` }, stateOf(message)),
         message.dead && make("span", { class: "tag dead" }, deadOf(message.dead)),
         make("time", { datetime: message.sentAt, title: exact(sentAt) }, `${age(sentAt)} ago`),
         message.dead && make("button", { class: "link", type: "button", click: again }, "Redrive"),
         make("button", { class: "icon", type: "button", title: "Delete this message", "aria-label": `Delete message ${message.id}`, click: remove }, icon("close"))),
-      make("p", { class: "waiting-text" }, text, isCut && make("em", {}, " …")));
+      make("p", { class: isStacked(text) ? "waiting-text stacked" : "waiting-text", dir: "auto" }, text, isCut && make("em", {}, " …")));
+  }
+
+  #person(tag, userId) {
+    return make(tag, { title: userId, "data-user": userId }, this.#model.nameOf(userId));
+  }
+
+  /** Writes the names that ids do not tell, once they are found. */
+  async #nameSenders({ messages }) {
+    await this.#model.names.lookUp(messages.flatMap(({ sender, receiver }) => [sender, receiver].filter(Boolean)));
+    for (const element of this.#list.querySelectorAll("[data-user]")) setText(element, this.#model.nameOf(element.dataset.user));
   }
 
   async #redriveAll() {
@@ -158,6 +178,15 @@ function cut(text) {
   return text.length > TEXT_MAX ? { text: text.slice(0, TEXT_MAX), isCut: true } : { text, isCut: false };
 }
 
+/** The beginning of a text, on one line. */
+function excerpt(text) {
+  const line = text.replace(/\s+/g, " ");
+  return line.length > ASKED_MAX ? `${line.slice(0, ASKED_MAX)}…` : line;
+}
+
+/** A client's id is taken as it is. Everything else is somebody's name. */
+const receiverOf = (text) => (isId(text) ? text : idOf(text));
+
 function stateOf(message) {
   const left = message.until ? ` ${age(new Date(), new Date(message.until))}` : "";
   if (message.state === "delayed") return `delayed${left}`;
@@ -168,6 +197,6 @@ function stateOf(message) {
 const times = (deliveries) => (deliveries === 1 ? "1 delivery" : `${deliveries} deliveries`);
 
 function deadOf(dead) {
-  const why = dead.reason === "rejected" ? "given back" : "lease ran out";
+  const why = dead.reason === "rejected" ? "given back" : "lease expired";
   return `from ${dead.origin}: ${why}, ${times(dead.deliveries)}`;
 }

@@ -1,22 +1,8 @@
 /** Requests of the Queues view, as administrator. */
 
-import { HubbubError } from "../hubbub.js";
+import { ask } from "./request.js";
 
-/** Timeout of a request, in ms. */
-const ANSWER_MAX = 15_000;
 const PAGE = 100;
-
-async function ask(method, path, body) {
-  const response = await fetch(`/v1/${path}`, {
-    method,
-    signal: AbortSignal.timeout(ANSWER_MAX),
-    ...(body === undefined ? {} : { headers: { "content-type": "application/json" }, body: JSON.stringify(body) }),
-  });
-  const text = await response.text();
-  const answer = text === "" ? null : JSON.parse(text);
-  if (!response.ok) throw new HubbubError(answer ?? { code: "internal", status: response.status });
-  return answer;
-}
 
 const at = (queue) => `queues/${encodeURIComponent(queue)}`;
 

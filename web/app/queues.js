@@ -1,7 +1,9 @@
 /** The Queues view: all queues, redrawn every other second, and one queue in detail. */
 
-import { $, icon, make, setText } from "./dom.js";
+import { $, icon, make, setStatus, setText } from "./dom.js";
 import { age, amount } from "./format.js";
+import { sentenceOf } from "./request.js";
+import { boardRow, boardTable } from "./table.js";
 import { listQueues, putQueue } from "./queues-api.js";
 import { QueueView } from "./queue.js";
 
@@ -30,13 +32,16 @@ export class QueuesView {
   #rows = new Map();
   #body = make("tbody");
   #status = make("p", { class: "board-status", role: "status" });
+  #empty = make("p", { class: "empty", hidden: true }, "There is no queue yet.");
+  /** Whether the status says that the list cannot be loaded. */
+  #isFailing = false;
 
-  constructor(user) {
-    this.#detail = new QueueView(user);
+  constructor(model) {
+    this.#detail = new QueueView(model);
     document.addEventListener("visibilitychange", () => this.#look());
   }
 
-  /** Shows what the address names, if it belongs to this view. @returns whether it does */
+  /** Shows what the address names, if it belongs to this view. @returns its title, or null */
   show(hash) {
     const queue = queueInAddress(hash);
     this.#element.hidden = queue === null;
@@ -51,24 +56,25 @@ export class QueuesView {
     } else {
       this.#element.replaceChildren(this.#detail.open(queue));
     }
-    return queue !== null;
+    return queue === "" ? "Queues" : queue;
   }
 
   #open() {
     this.#before = null;
     this.#rows.clear();
     this.#body.replaceChildren();
-    setText(this.#status, "");
+    setStatus(this.#status, "");
+    this.#empty.hidden = true;
     this.#element.replaceChildren(
       make("header", { class: "room-head" },
         make("a", { class: "icon-link only-narrow", href: "#/", "aria-label": "Back to rooms" }, icon("back")),
-        make("div", { class: "room-title" }, make("h2", {}, "Queues"),
+        make("div", { class: "room-title" }, make("h1", {}, "Queues"),
           make("p", {}, "Messages that wait until somebody takes them"))),
       make("div", { class: "board-body" },
         this.#form(),
         this.#status,
-        make("div", { class: "table-wrap" }, make("table", { class: "board-table" },
-          make("thead", {}, make("tr", {}, ...COLUMNS.map((name) => make("th", { scope: "col" }, name)))), this.#body))));
+        boardTable(COLUMNS, this.#body),
+        this.#empty));
     this.#look();
   }
 
@@ -83,14 +89,15 @@ export class QueuesView {
         const queue = await putQueue(name.value.trim(), settings);
         location.hash = addressOf(queue.queue);
       } catch (error) {
-        setText(this.#status, error.message);
+        this.#isFailing = false;
+        setStatus(this.#status, sentenceOf(error), true);
       }
     };
     return make("form", { id: "new-queue", class: "board-form", submit },
       make("div", { class: "field grow" }, name),
       make("label", {}, "Lease (s)", make("div", { class: "field number" }, lease)),
       make("label", {}, "Deliveries", make("div", { class: "field number" }, deliveries)),
-      make("button", { class: "primary", type: "submit" }, "Make"));
+      make("button", { class: "primary", type: "submit" }, "Create"));
   }
 
   async #look() {
@@ -103,7 +110,9 @@ export class QueuesView {
       const queues = await listQueues();
       if (isWanted()) this.#draw(queues);
     } catch (error) {
-      if (isWanted()) setText(this.#status, error.message);
+      if (!isWanted()) return;
+      this.#isFailing = true;
+      setStatus(this.#status, sentenceOf(error), true);
     }
   }
 
@@ -111,7 +120,9 @@ export class QueuesView {
     const now = performance.now();
     const before = this.#before;
     this.#before = { now, queues: new Map(queues.map((queue) => [queue.queue, queue])) };
-    setText(this.#status, queues.length === 0 ? "There is no queue yet." : "");
+    if (this.#isFailing) setStatus(this.#status, "");
+    this.#isFailing = false;
+    this.#empty.hidden = queues.length > 0;
     const rows = queues.map((queue) => {
       const row = this.#rows.get(queue.queue) ?? this.#row(queue);
       const last = before?.queues.get(queue.queue);
@@ -129,9 +140,7 @@ export class QueuesView {
   }
 
   #row(queue) {
-    return make("tr", { "data-queue": queue.queue },
-      make("th", { scope: "row" }, make("a", { href: addressOf(queue.queue) }, queue.queue),
-        queue.isDeadLetter && make("span", { class: "tag" }, "dead letters")),
-      ...COLUMNS.slice(1).map(() => make("td")));
+    return boardRow(COLUMNS, { "data-queue": queue.queue }, make("a", { href: addressOf(queue.queue) }, queue.queue),
+      queue.isDeadLetter && make("span", { class: "tag" }, "dead letters"));
   }
 }

@@ -3,23 +3,25 @@
 import { State } from "../hubbub.js";
 import { $, icon, make, setText, throttled } from "./dom.js";
 import { avatar, count } from "./format.js";
-import { idMeant, saysNoMore } from "./ids.js";
+import { saysNoMore } from "./ids.js";
+import { PeoplePanel } from "./people-panel.js";
+import { sentenceOf } from "./request.js";
 
 const FACES_MAX = 4;
-/** Most people listed by name in each group. */
-const NAMED_MAX = 200;
 /** Interruptions shorter than this, in ms, are not shown. */
 const BANNER_AFTER = 700;
 
 export class RoomView {
   #model;
   #actions;
+  #panel;
   #arePeopleShown = false;
   #bannerTimer = null;
 
   constructor(model, actions) {
     this.#model = model;
     this.#actions = actions;
+    this.#panel = new PeoplePanel(model, { close: () => this.showPeople(false), leave: (roomId) => actions.leaveRoom(roomId) });
     const draw = throttled(50, () => this.#draw());
     for (const event of ["room", "people"]) model.on(event, draw);
     model.on("rooms", throttled(500, draw));
@@ -60,7 +62,7 @@ export class RoomView {
     setText($("subtitle"), subtitle(room));
     this.#drawFaces(room);
     this.#drawJoinBar(room);
-    if (this.#arePeopleShown) this.#drawPeople(room);
+    if (this.#arePeopleShown) this.#panel.draw(room);
     this.#drawTyping();
   }
 
@@ -71,10 +73,10 @@ export class RoomView {
     const label = room.present ? `${here.length} here` : "People";
     const key = `${here.slice(0, FACES_MAX).map((user) => this.#model.nameOf(user))} ${label}`;
     button.setAttribute("aria-expanded", String(this.#arePeopleShown));
-    button.setAttribute("aria-label", `${label}. Show people`);
     if (button.dataset.key === key) return;
     button.dataset.key = key;
-    button.replaceChildren(make("span", { class: "faces" }, ...faces), faces.length ? "" : icon("people"), make("span", { class: "faces-label" }, label));
+    button.replaceChildren(make("span", { class: "faces" }, ...faces), faces.length ? "" : icon("people"), make("span", { class: "faces-label" }, label),
+      make("span", { class: "unseen" }, ", show people"));
   }
 
   #drawJoinBar(room) {
@@ -83,12 +85,19 @@ export class RoomView {
     const bar = $("join-bar");
     bar.hidden = canWrite;
     if (canWrite) return bar.replaceChildren();
-    const text = room.isClosed ? `Only members can come in. Ask one of them to add you: you are ${this.#model.name}.`
-      : room.refusal ? room.refusal.message : `You are looking at ${room.name} from outside.`;
+    const text = this.#outside(room);
     if (bar.dataset.text === text && bar.firstChild) return;
     bar.dataset.text = text;
     bar.replaceChildren(make("span", {}, text), room.isClosed ? "" :
-      make("button", { class: "primary", type: "button", click: () => this.#actions.join(room.roomId) }, "Join room"));
+      make("button", { class: "primary", type: "button", click: () => this.#actions.join(room.roomId) }, room.exists === false ? "Create room" : "Join room"));
+  }
+
+  /** What a reader who is not a member is told. */
+  #outside(room) {
+    const { user, name } = this.#model;
+    if (room.isClosed) return `Only members can come in. Ask one of them to add you; ${saysNoMore(user, name) ? "" : `your name: ${name}, `}your id: ${user}`;
+    if (room.exists === false) return `There is no room ${room.name} yet.`;
+    return room.refusal ? sentenceOf(room.refusal) : `You are looking at ${room.name} from outside.`;
   }
 
   #drawTyping() {
@@ -103,65 +112,6 @@ export class RoomView {
     if (element.dataset.text === text) return;
     element.dataset.text = text;
     element.replaceChildren(...(text ? [make("span", { class: "dots" }, make("i"), make("i"), make("i")), text] : []));
-  }
-
-  // ---- People -----------------------------------------------------------------------------------------------------
-
-  #drawPeople(room) {
-    const panel = $("people");
-    const here = this.#model.people.here(room);
-    const members = room.members ?? [];
-    const key = JSON.stringify([room.roomId, room.title, here, members, room.isMember, room.membersOnly]);
-    if (panel.dataset.key === key) return;
-    panel.dataset.key = key;
-    const away = members.filter((user) => !here.includes(user));
-    panel.replaceChildren(
-      make("header", { class: "panel-head" }, make("h2", {}, "People"),
-        make("button", { class: "icon", type: "button", "aria-label": "Close", click: () => this.showPeople(false) }, icon("close"))),
-      this.#group(`Here now · ${here.length}`, here, "here"),
-      away.length ? this.#group(`Away · ${away.length}`, away.sort(), "away") : "",
-      room.isMember && room.members ? this.#inviteForm(room) : "",
-      make("p", { class: "panel-actions" },
-        make("button", { type: "button", click: (event) => this.#copyLink(event.currentTarget) }, "Copy link"),
-        room.isMember && make("button", { type: "button", class: "danger", click: () => this.#actions.leaveRoom(room.roomId) }, "Leave room")),
-    );
-  }
-
-  #group(title, users, kind) {
-    const items = users.slice(0, NAMED_MAX).map((user) => {
-      const name = this.#model.nameOf(user);
-      return make("li", { class: kind }, avatar(user, name),
-        make("span", { class: "person" }, make("b", {}, name), saysNoMore(user, name) ? "" : make("small", {}, user)),
-        user === this.#model.user ? make("em", {}, "you") : "");
-    });
-    const others = users.length > NAMED_MAX && make("li", {}, `and ${users.length - NAMED_MAX} others`);
-    return make("section", {}, make("h3", {}, title), make("ul", {}, ...items, others || ""));
-  }
-
-  #inviteForm(room) {
-    const input = make("input", { dir: "auto", placeholder: "Add somebody by name", "aria-label": "Add somebody by name", maxlength: 64, spellcheck: "false" });
-    const hint = make("p", { class: "hint", role: "status" });
-    const submit = async (event) => {
-      event.preventDefault();
-      const user = idMeant(input.value);
-      if (!user) return;
-      try {
-        await this.#model.people.invite(room.roomId, user);
-      } catch (error) {
-        setText(hint, error.message);
-      }
-    };
-    return make("form", { class: "invite", submit }, make("div", { class: "field" }, input),
-      make("button", { type: "submit" }, "Add"), hint);
-  }
-
-  async #copyLink(button) {
-    try {
-      await navigator.clipboard.writeText(location.href);
-      setText(button, "Copied");
-    } catch {
-      setText(button, location.href);
-    }
   }
 
   // ---- The connection -----------------------------------------------------------------------------------------------
@@ -197,9 +147,10 @@ export class RoomView {
 }
 
 function subtitle(room) {
+  if (room.exists === false) return "no such room yet";
   const parts = [];
   if (room.title && !saysNoMore(room.roomId, room.title)) parts.push(room.roomId);
   if (room.membersOnly || room.isClosed) parts.push("members only");
   if (room.members?.length) parts.push(`${room.members.length} ${room.members.length === 1 ? "member" : "members"}`);
-  return parts.join(" · ") || "everybody may come in";
+  return parts.join(" · ") || (room.exists ? "everybody may come in" : "");
 }

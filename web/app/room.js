@@ -1,10 +1,14 @@
 /** The model of one room. */
 
+import { nameOfId } from "./ids.js";
+
 export class Room {
   constructor(roomId) {
     this.roomId = roomId;
     this.title = "";
     this.membersOnly = false;
+    /** @type {boolean|null} null = not known yet */
+    this.exists = null;
     this.head = 0;
     this.readSeq = 0;
     this.unread = 0;
@@ -30,7 +34,7 @@ export class Room {
     this.followedFrom = 0;
   }
 
-  get name() { return this.title || this.roomId; }
+  get name() { return this.title || nameOfId(this.roomId); }
   /** Whether one must be added by a member. */
   get isClosed() { return !this.isMember && (this.membersOnly || this.refusal?.code === "not_member"); }
 }

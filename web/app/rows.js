@@ -1,6 +1,6 @@
 /** Draws one message as an element. */
 
-import { avatar, clock, dayName, isSameDay, textNodes } from "./format.js";
+import { avatar, clock, dayName, isSameDay, isStacked, textNodes } from "./format.js";
 import { icon, make } from "./dom.js";
 import { Delivery } from "../hubbub.js";
 
@@ -67,6 +67,7 @@ function body(message, date, isHead, isOwn, context, mark) {
   }
   // After the last word, wherever that is.
   if (mark) text.append(mark);
+  if (isStacked(message.message)) text.classList.add("stacked");
   if (isLong(message.message)) fold(text);
   return line;
 }
@@ -101,5 +102,5 @@ function deliveryMark(state) {
 function eventLine(message, date, context) {
   const name = message.username ?? context.nameOf(message.userId);
   const verb = message.messageType === "JOIN" ? "joined" : "left";
-  return make("p", { class: "event" }, make("b", {}, name), ` ${verb} · `, timeOf(date));
+  return make("p", { class: "event" }, make("b", { class: isStacked(name) && "stacked" }, name), ` ${verb} · `, timeOf(date));
 }

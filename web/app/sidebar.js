@@ -12,6 +12,8 @@ export class Sidebar {
   #actions;
   #items = new Map();
   #filter = $("filter");
+  /** The room that was last brought into sight. */
+  #sighted = null;
 
   constructor(model, actions) {
     this.#model = model;
@@ -67,27 +69,38 @@ export class Sidebar {
     const rooms = this.#shown();
     const nav = $("rooms");
     const focused = document.activeElement;
-    let place = nav.firstElementChild;
+    let next = nav.firstElementChild;
     for (const room of rooms) {
       const item = this.#items.get(room) ?? this.#make(room);
       this.#update(item, room);
-      if (item.element === place) place = place.nextElementSibling;
-      else nav.insertBefore(item.element, place);
+      if (item.element === next) next = next.nextElementSibling;
+      else nav.insertBefore(item.element, next);
     }
-    while (place) {
-      const next = place.nextElementSibling;
-      place.remove();
-      place = next;
+    while (next) {
+      const surplus = next;
+      next = next.nextElementSibling;
+      surplus.remove();
     }
     for (const room of this.#items.keys()) {
       if (model.rooms.get(room.roomId) !== room) this.#items.delete(room);
     }
+    this.#bringIntoSight();
     if (rooms.length === 0 && model.isLoaded) nav.append(this.#empty());
     // Moving an element removes its focus.
     if (focused !== document.activeElement && nav.contains(focused)) focused.focus();
     const unread = model.unread;
-    const title = model.current ? `${model.current.name} · Hubbub` : "Hubbub";
+    const place = model.current?.name ?? model.board;
+    const title = place ? `${place} · Hubbub` : "Hubbub";
     document.title = unread > 0 ? `(${count(unread)}) ${title}` : title;
+  }
+
+  /** Once for each room that is opened: then the list belongs to whoever scrolls it. */
+  #bringIntoSight() {
+    const { current } = this.#model;
+    const element = this.#items.get(current)?.element;
+    if (current === this.#sighted || (current && !element?.isConnected)) return;
+    this.#sighted = current;
+    element?.scrollIntoView({ block: "nearest" });
   }
 
   #empty() {
@@ -100,13 +113,16 @@ export class Sidebar {
     const badge = make("span", { class: "room-icon", "aria-hidden": "true" });
     badge.style.setProperty("--hue", hue(room.roomId));
     const name = make("span", { class: "room-name" });
+    const lock = icon("lock");
+    lock.classList.add("lock");
     const time = make("time", {});
     const last = make("span", { class: "room-last" });
-    const unread = make("span", { class: "unread" });
+    const unread = make("span", { class: "unread", "aria-hidden": "true" });
+    const remark = make("span", { class: "unseen" });
     const element = make("button", {
       class: "room-item", type: "button", "data-room": room.roomId, click: () => this.#actions.open(room.roomId),
-    }, badge, name, time, make("span", { class: "room-line" }, last, unread));
-    const item = { element, badge, name, time, last, unread };
+    }, badge, make("span", { class: "room-top" }, name, lock), remark, time, make("span", { class: "room-line" }, last, unread));
+    const item = { element, badge, name, lock, remark, time, last, unread };
     this.#items.set(room, item);
     return item;
   }
@@ -116,13 +132,14 @@ export class Sidebar {
     const draft = room !== this.#model.current && room.draft.trim();
     setText(item.name, room.name);
     setText(item.badge, initials(room.name));
+    item.lock.toggleAttribute("hidden", !room.membersOnly);
     setText(item.time, last ? briefly(new Date(last.receivedAt)) : "");
     setText(item.last, draft ? `Draft: ${draft}` : last ? this.#preview(last) : "Nothing said yet");
     item.last.classList.toggle("draft", Boolean(draft));
     setText(item.unread, room.unread > 0 ? count(room.unread) : "");
     item.unread.hidden = room.unread === 0;
     item.element.classList.toggle("has-unread", room.unread > 0);
-    item.element.setAttribute("aria-label", `${room.name}${room.unread > 0 ? `, ${room.unread} unread` : ""}`);
+    setText(item.remark, [room.membersOnly && "members only", room.unread > 0 && `${room.unread} unread`].filter(Boolean).join(", "));
     if (room === this.#model.current) item.element.setAttribute("aria-current", "page");
     else item.element.removeAttribute("aria-current");
   }

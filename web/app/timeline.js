@@ -9,6 +9,7 @@
 
 import { $, setText, icon } from "./dom.js";
 import { exact } from "./format.js";
+import { isUnreachable } from "./request.js";
 import { messageRow, pendingRow } from "./rows.js";
 
 /** Elements added per step while scrolling. */
@@ -279,8 +280,7 @@ export class Timeline {
   #drawTop(log) {
     const top = $("top");
     if (log.error) {
-      const isClosed = log.error.code === "not_member";
-      setText(top, isClosed ? "What is said here is for members." : `The messages cannot be loaded: ${log.error.message}`);
+      setText(top, whyEmpty(log.error));
     } else if (!log.isReady || log.isLoading) {
       setText(top, "Loading…");
     } else if (log.atOldest && this.#start === log.start) {
@@ -297,4 +297,11 @@ export class Timeline {
     const label = room.unread > 0 ? `${room.unread} new` : "Latest";
     if (this.#toBottom.textContent !== label) this.#toBottom.replaceChildren(icon("down"), label);
   }
+}
+
+/** Why a room's messages are not shown. What the connection does is said elsewhere. */
+function whyEmpty(error) {
+  if (error.code === "not_member") return "What is said here is for members.";
+  if (error.code === "unknown_room") return "Nothing has been said here yet.";
+  return isUnreachable(error) ? "The messages come when the connection is back." : `The messages cannot be loaded: ${error.message}`;
 }

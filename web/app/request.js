@@ -1,0 +1,33 @@
+/** HTTP requests of the Queues and Keys views, and what to say when one fails. */
+
+import { HubbubError } from "../hubbub.js";
+
+/** Timeout of a request, in ms. */
+const ANSWER_MAX = 15_000;
+
+/** A request under `/v1`. Rejects with a {@link HubbubError}. */
+export async function ask(method, path, body) {
+  let response;
+  let text;
+  try {
+    response = await fetch(`/v1/${path}`, {
+      method,
+      signal: AbortSignal.timeout(ANSWER_MAX),
+      ...(body === undefined ? {} : { headers: { "content-type": "application/json" }, body: JSON.stringify(body) }),
+    });
+    text = await response.text();
+  } catch (error) {
+    throw new HubbubError({ code: "unreachable", detail: error.message, retryable: true });
+  }
+  const answer = text === "" ? null : JSON.parse(text);
+  if (!response.ok) throw new HubbubError(answer ?? { code: "internal", status: response.status });
+  return answer;
+}
+
+/** Whether the server did not answer. */
+export const isUnreachable = (error) => error.code === "unreachable";
+
+/** An error as a sentence for the reader. A browser's own words ("Failed to fetch") are not one. */
+export function sentenceOf(error) {
+  return isUnreachable(error) ? "The server cannot be reached. Try again in a moment." : error.message;
+}

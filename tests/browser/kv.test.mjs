@@ -32,12 +32,12 @@ test("a key is made, changed and deleted", async (test) => {
   const page = await enter(test, server, "#/lobby");
   await page.click('a[href="#kv"]');
   // An empty list is no error.
-  await page.waitForFunction(() => document.querySelector("#kv .empty").textContent === "There is no key yet.");
+  await page.waitForFunction(() => document.querySelector("#kv .empty")?.textContent === "There is no key yet.");
   await says(page, "");
   await page.fill("#kv-new", "user 1/näme");
   await page.press("#kv-new", "Enter");
   await page.waitForFunction(() => location.hash === "#kv/user%201/n%C3%A4me");
-  await page.waitForFunction(() => document.querySelector("#kv .room-title p").textContent === "Not there yet");
+  await page.waitForFunction(() => document.querySelector("#kv .room-title p")?.textContent === "Not there yet");
   // Whatever a value looks like, it is text.
   const nasty = "<img src=x onerror=\"document.title='owned'\"> & more";
   await page.fill("#kv-value", nasty);
@@ -50,16 +50,16 @@ test("a key is made, changed and deleted", async (test) => {
   assert.equal(stored.headers.get("hubbub-ttl") > 3000, true);
   // What others do is seen at once, and nothing of theirs is overwritten.
   await change(server, "PUT", "user%201/n%C3%A4me", "by another");
-  await page.waitForFunction(() => document.getElementById("kv-value").value === "by another");
+  await page.waitForFunction(() => document.getElementById("kv-value")?.value === "by another");
   await page.fill("#kv-value", "mine");
   await change(server, "PUT", "user%201/n%C3%A4me", "theirs");
-  await page.waitForFunction(() => document.querySelector(".board-status").textContent.startsWith("It has changed meanwhile"));
+  await page.waitForFunction(() => document.querySelector(".board-status")?.textContent.startsWith("It has changed meanwhile"));
   await page.click("#kv-edit .primary");
   await says(page, "the key has revision 3");
   await page.evaluate(() => { location.hash = "#kv"; });
   await shows(page, ["user%201/n%C3%A4me"]);
   await page.click("tr[data-key] a");
-  await page.waitForFunction(() => document.getElementById("kv-value").value === "theirs");
+  await page.waitForFunction(() => document.getElementById("kv-value")?.value === "theirs");
   await page.click("button.danger");
   await page.waitForFunction(() => location.hash === "#kv");
   await shows(page, []);

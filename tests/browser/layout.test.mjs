@@ -37,7 +37,7 @@ test("a long name of a room leaves the composer one line high", async (test) => 
     for (const room of ["tea", "long"]) {
       await go(page, `#/${room}`);
       await join(page);
-      await page.waitForFunction(() => document.getElementById("text").placeholder.includes(document.getElementById("title").textContent));
+      await page.waitForFunction(() => document.getElementById("text").placeholder.includes(document.getElementById("title")?.textContent));
       heights.push((await box(page, "#composer")).height);
     }
     assert.equal(heights[1], heights[0], font);
@@ -176,7 +176,7 @@ test("of 200 rooms, the open one is in sight", async (test) => {
   await page.evaluate(() => { document.getElementById("rooms").scrollTop = 5_000; });
   await ask(server, "POST", "rooms/room-101/messages", { userId: "bob", message: "hello" });
   await waitForText(page, "hello");
-  await page.waitForFunction(() => document.querySelector("[data-room=room-101] .room-last").textContent.endsWith("hello"));
+  await page.waitForFunction(() => document.querySelector("[data-room=room-101] .room-last")?.textContent.endsWith("hello"));
   assert.ok(await page.$eval("#rooms", (element) => element.scrollTop) > 1_000);
 });
 

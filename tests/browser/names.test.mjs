@@ -77,7 +77,7 @@ test("whoever takes a name in use is told, and may choose another", async (test)
 
   // Who went away is not forgotten, and who comes back may go on.
   await first.context().close();
-  await second.waitForFunction(() => document.querySelector(".faces-label").textContent === "1 here");
+  await second.waitForFunction(() => document.querySelector(".faces-label")?.textContent === "1 here");
   const third = await door(test, server);
   await third.fill("#name", "نور");
   await third.press("#name", "Enter");
@@ -120,10 +120,10 @@ test("rooms have names in any script, and addresses that may say them", async (t
     await ada.keyboard.insertText(title);
     await ada.keyboard.press("Enter");
     await ada.click("#rooms-dialog .primary");
-    await ada.waitForFunction((wanted) => document.getElementById("title").textContent === wanted, title);
+    await ada.waitForFunction((wanted) => document.getElementById("title")?.textContent === wanted, title);
     await join(ada);
     // The id, which says no more than the name, is not shown.
-    await ada.waitForFunction(() => document.getElementById("subtitle").textContent === "1 member");
+    await ada.waitForFunction(() => document.getElementById("subtitle")?.textContent === "1 member");
   }
   await say(ada, "in the meeting room");
   await waitForText(ada, "in the meeting room");
@@ -136,7 +136,7 @@ test("rooms have names in any script, and addresses that may say them", async (t
   await waitForText(bob, "in the meeting room");
   // One that leads to a room nobody made yet keeps the name.
   await bob.goto(`${server.url}/#/${encodeURIComponent("Новая")}`);
-  await bob.waitForFunction(() => document.getElementById("title").textContent === "Новая");
+  await bob.waitForFunction(() => document.getElementById("title")?.textContent === "Новая");
   await bob.click("#join-bar button");
   await bob.waitForSelector("#composer:not([hidden])");
   const made = await (await fetch(`${server.url}/v1/rooms/${idOf("Новая")}`)).json();
@@ -150,14 +150,14 @@ test("whoever makes a room of a name that is taken is led to that room", async (
   const ada = await enter(test, server, "ada");
   await ada.click("#new-room");
   await ada.fill("#rooms-dialog .search input", "Кухня");
-  await ada.waitForFunction(() => document.querySelector("#rooms-dialog .hint").textContent === "There is a room of that name: choose it above.");
+  await ada.waitForFunction(() => document.querySelector("#rooms-dialog .hint")?.textContent === "There is a room of that name: choose it above.");
   assert.ok(await ada.isDisabled("#rooms-dialog .primary"));
   await ada.click("#rooms-dialog .room-list button");
   await ada.waitForFunction(() => location.hash === "#/kitchen-1");
   // One that is written almost alike is another room, and that is said.
   await ada.click("#new-room");
   await ada.fill("#rooms-dialog .search input", "кухня");
-  await ada.waitForFunction(() => document.querySelector("#rooms-dialog .hint").textContent === "There is “Кухня”. This would be another room.");
+  await ada.waitForFunction(() => document.querySelector("#rooms-dialog .hint")?.textContent === "There is “Кухня”. This would be another room.");
   assert.ok(await ada.isEnabled("#rooms-dialog .primary"));
 });
 

@@ -220,7 +220,7 @@ test("whoever scrolled up stays there, and is told what came", async (test) => {
   }));
   const before = await topOf();
   await server.fill("lobby", 50, (n) => `later ${n}`);
-  await page.waitForFunction(() => document.getElementById("to-bottom").textContent === "50 new");
+  await page.waitForFunction(() => document.getElementById("to-bottom")?.textContent === "50 new");
   assert.deepEqual(await topOf(), before);
   await page.click("#to-bottom");
   await waitForText(page, "later 50");
@@ -234,7 +234,7 @@ test("a room with more unread than fits begins where reading stopped", async (te
   await waitForText(page, "I am off for tea");
   await page.evaluate(() => { location.hash = "#/tea"; });
   await server.fill("lobby", 400);
-  await page.waitForFunction(() => document.querySelector("[data-room=lobby] .unread").textContent === "400");
+  await page.waitForFunction(() => document.querySelector("[data-room=lobby] .unread")?.textContent === "400");
   await page.click("[data-room=lobby]");
   const line = await page.waitForSelector(".new");
   assert.ok(await line.isVisible());
@@ -243,7 +243,7 @@ test("a room with more unread than fits begins where reading stopped", async (te
   assert.equal(await page.textContent("#to-bottom"), "400 new");
   await page.keyboard.press("Control+End");
   await waitForText(page, "message 400");
-  await page.waitForFunction(() => document.querySelector("[data-room=lobby] .unread").textContent === "");
+  await page.waitForFunction(() => document.querySelector("[data-room=lobby] .unread")?.textContent === "");
 });
 
 test("a window that was hidden shows the newest when it is seen again", async (test) => {
@@ -262,7 +262,7 @@ test("a window that was hidden shows the newest when it is seen again", async (t
     };
   });
   await server.fill("lobby", 4_000);
-  await page.waitForFunction(() => document.querySelector("[data-room=lobby] .room-last").textContent.endsWith("message 4000"));
+  await page.waitForFunction(() => document.querySelector("[data-room=lobby] .room-last")?.textContent.endsWith("message 4000"));
   await page.evaluate(() => window.show());
   await waitForText(page, "message 4000");
   assert.ok((await texts(page)).length <= 400);
@@ -283,7 +283,7 @@ test("rooms are found, made and left; unread is counted until it is read", async
   await ada.waitForFunction(() => location.hash === "#/lobby");
   await say(bob, "one");
   await say(bob, "two");
-  await ada.waitForFunction(() => document.querySelector("[data-room=Tea--time] .unread").textContent >= "2");
+  await ada.waitForFunction(() => document.querySelector("[data-room=Tea--time] .unread")?.textContent >= "2");
   await ada.click("[data-room=Tea--time]");
   await waitForText(ada, "two");
   await ada.waitForSelector("[data-room=Tea--time] .unread", { state: "hidden" });

@@ -35,7 +35,7 @@ test("what is read on one device is read on the other", async (test) => {
     await join(device);
     await device.evaluate(() => { location.hash = "#/tea"; });
   }
-  await bob.waitForFunction(() => document.getElementById("subtitle").textContent === "2 members");
+  await bob.waitForFunction(() => document.getElementById("subtitle")?.textContent === "2 members");
   for (const text of ["one", "two", "three"]) await say(bob, text);
   for (const device of devices) await badgeSays(device, "lobby", "3");
   await devices[0].click("[data-room=lobby]");
@@ -68,10 +68,10 @@ test("who is here and who types", async (test) => {
   await faces(ada, "2 here");
   await faces(bob, "2 here");
   await bob.type("#text", "hm");
-  await ada.waitForFunction(() => document.getElementById("typing").textContent === "Bob is typing");
+  await ada.waitForFunction(() => document.getElementById("typing")?.textContent === "Bob is typing");
   await bob.press("#text", "Enter");
   await waitForText(ada, "hm");
-  await ada.waitForFunction(() => document.getElementById("typing").textContent === "");
+  await ada.waitForFunction(() => document.getElementById("typing")?.textContent === "");
   await bob.context().close();
   await faces(ada, "1 here");
 });
@@ -96,12 +96,12 @@ test("a room for members only lets nobody else look, until somebody adds them", 
   await ada.fill("#rooms-dialog .search input", "Secret garden");
   await ada.check("#members-only");
   await ada.click("#rooms-dialog .primary");
-  await ada.waitForFunction(() => document.getElementById("title").textContent === "Secret garden");
+  await ada.waitForFunction(() => document.getElementById("title")?.textContent === "Secret garden");
   await say(ada, "between us");
   await waitForText(ada, "between us");
   const carl = await window(browser, server, "carl", { room: "Secret--garden" });
   test.after(() => carl.context().close());
-  await carl.waitForFunction(() => document.getElementById("join-bar").textContent.endsWith("your id: carl"));
+  await carl.waitForFunction(() => document.getElementById("join-bar")?.textContent.endsWith("your id: carl"));
   assert.equal(await carl.locator("#join-bar button").count(), 0);
   assert.equal(await carl.textContent("#subtitle"), "members only");
   assert.deepEqual(await carl.$$eval("#messages .text", (elements) => elements.length), 0);
@@ -125,7 +125,7 @@ test("adding somebody nobody knows is asked about, and adding can be undone", as
     await ada.fill(".invite input", name);
     await ada.press(".invite input", "Enter");
   };
-  const hint = (text) => ada.waitForFunction((wanted) => document.querySelector(".invite .hint").textContent.startsWith(wanted), text);
+  const hint = (text) => ada.waitForFunction((wanted) => document.querySelector(".invite .hint")?.textContent.startsWith(wanted), text);
   const listed = (names) => ada.waitForFunction((wanted) =>
     JSON.stringify([...document.querySelectorAll("#people .person")].map((element) => element.textContent)) === wanted, JSON.stringify(names));
   await add("Marja");
@@ -179,10 +179,10 @@ test("a room that does not exist is said not to, and can be created", async (tes
   const server = await Server.start(test);
   const ada = await window(browser, server, "ada", { room: "nosuch" });
   test.after(() => ada.context().close());
-  await ada.waitForFunction(() => document.getElementById("subtitle").textContent === "no such room yet");
+  await ada.waitForFunction(() => document.getElementById("subtitle")?.textContent === "no such room yet");
   assert.equal(await ada.textContent("#join-bar span"), "There is no room nosuch yet.");
   await ada.click("text=Create room");
-  await ada.waitForFunction(() => document.getElementById("subtitle").textContent === "1 member");
+  await ada.waitForFunction(() => document.getElementById("subtitle")?.textContent === "1 member");
 });
 
 test("somebody who only looks at a room sees its name", async (test) => {
@@ -190,9 +190,9 @@ test("somebody who only looks at a room sees its name", async (test) => {
   await asAdministrator(server, "PUT", "/rooms/kitchen", { title: "Кухня" });
   const bob = await window(browser, server, "bob", { room: "kitchen" });
   test.after(() => bob.context().close());
-  await bob.waitForFunction(() => document.getElementById("title").textContent === "Кухня");
+  await bob.waitForFunction(() => document.getElementById("title")?.textContent === "Кухня");
   await bob.waitForFunction(() => document.title === "Кухня · Hubbub");
-  await bob.waitForFunction(() => document.getElementById("join-bar").textContent.startsWith("You are looking at Кухня"));
+  await bob.waitForFunction(() => document.getElementById("join-bar")?.textContent.startsWith("You are looking at Кухня"));
   // Names behind readable ids are read from them.
   await asAdministrator(server, "PUT", "/rooms/Tea--time", {});
   await asAdministrator(server, "PUT", "/rooms/Tea--time/members/bob");
@@ -204,7 +204,7 @@ test("offline, the list of rooms says one sentence", async (test) => {
   const ada = await enter(test, server, "ada");
   await server.kill();
   await ada.click("#new-room");
-  await ada.waitForFunction(() => document.querySelector(".room-list").textContent === "The server cannot be reached. Try again in a moment.");
+  await ada.waitForFunction(() => document.querySelector(".room-list")?.textContent === "The server cannot be reached. Try again in a moment.");
   assert.doesNotMatch(await ada.textContent("#rooms-dialog"), /Failed|no room/);
   await ada.keyboard.press("Escape");
   for (const board of ["queues", "kv"]) {

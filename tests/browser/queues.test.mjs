@@ -46,7 +46,7 @@ test("a queue is made, filled, emptied and deleted", async (test) => {
   for (const text of ["one", nasty]) {
     await page.fill("#queue-text", text);
     await page.press("#queue-text", "Enter");
-    await page.waitForFunction(() => document.getElementById("queue-text").value === "");
+    await page.waitForFunction(() => document.getElementById("queue-text")?.value === "");
   }
   await shows(page, ["one", nasty]);
   assert.equal(await page.locator(".waiting img").count(), 0);
@@ -67,7 +67,7 @@ test("a queue is made, filled, emptied and deleted", async (test) => {
   await page.waitForSelector('tr[data-queue="jobs"]');
   assert.deepEqual((await cells(page, "jobs")).slice(0, 3), ["1", "1", "0"]);
   // The rate is known after the second look.
-  await page.waitForFunction(() => document.querySelector('tr[data-queue="jobs"] td:nth-child(5)').textContent === "0");
+  await page.waitForFunction(() => document.querySelector('tr[data-queue="jobs"] td:nth-child(5)')?.textContent === "0");
   await page.click('tr[data-queue="jobs"] a');
   await page.click("button.danger");
   await page.waitForFunction(() => location.hash === "#queues");
@@ -98,7 +98,7 @@ test("dead letters say why, and are tried again", async (test) => {
   await page.click(".waiting li:first-child .link");
   await shows(page, ["two"]);
   await page.click("text=Redrive all");
-  await page.waitForFunction(() => document.querySelector(".board-status").textContent.startsWith("1 message waits again"));
+  await page.waitForFunction(() => document.querySelector(".board-status")?.textContent.startsWith("1 message waits again"));
   assert.deepEqual(await texts(page), []);
   await page.evaluate(() => { location.hash = "#queues/jobs"; });
   await shows(page, ["one", "two"]);
@@ -141,5 +141,5 @@ test("on a narrow screen the view takes all of it, and leads back", async (test)
   assert.ok(await page.locator("#queues").isHidden());
   await server.kill();
   await page.evaluate(() => { location.hash = "#queues"; });
-  await page.waitForFunction(() => document.querySelector(".board-status").textContent !== "");
+  await page.waitForFunction(() => document.querySelector(".board-status")?.textContent);
 });

@@ -1,12 +1,18 @@
 //! Counts without counting equal counts by counting, before and after a snapshot.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
-use hubbub_core::{Change, Outcome, RoomChange};
+use hubbub_core::clock::{ManualClock, SeededRandom};
+use hubbub_core::{Change, MessageType, Op, OpBatch, Outcome, RoomChange, Send, Timestamp};
 use proptest::prelude::*;
 
 use super::{Position, Rooms};
+use crate::embedded::disk::Disk;
 use crate::embedded::record::ChangeRecord;
+use crate::embedded::segment::segment_path;
+use crate::embedded::sim::SimDisk;
+use crate::embedded::{Engine, EngineOptions};
 
 const ROOMS: [&str; 2] = ["r0", "r1"];
 const USERS: [&str; 3] = ["u0", "u1", "u2"];
@@ -186,4 +192,50 @@ proptest! {
     fn any_bytes_are_read_without_panic(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
         let _ = Rooms::decode(&bytes);
     }
+}
+
+fn apply(engine: &Engine, op: &Op<'_>) {
+    let mut batch = OpBatch::default();
+    batch.push(op);
+    let outcome = engine.apply(&batch).unwrap()[0].clone();
+    assert!(!matches!(outcome, Outcome::Refused(_)), "{outcome:?}");
+}
+
+/// Sends a message that fills a good part of a slot. Says how many segments there are then.
+fn send(engine: &Engine, room: &str, id: &str) -> usize {
+    let (text, timestamp) = ("x".repeat(2_000), Timestamp::from_micros(7));
+    let kind = MessageType::Text;
+    apply(engine, &Op::Send(Send { room, user: "ada", id, username: None, text: &text, kind, timestamp }));
+    while engine.seal_step().unwrap() {}
+    engine.shared.view().segments.len()
+}
+
+/// Whether the newest message of a room stands in a slot or in a segment, nothing before that is read, so what is damaged
+/// there is in nobody's way.
+#[test]
+fn the_newest_message_of_a_room_is_read_alone() {
+    let sim = SimDisk::new();
+    let options = EngineOptions { slot_bytes: 16 * 1024, reserve_bytes: 0, ..EngineOptions::default() };
+    let disk: Arc<dyn Disk> = Arc::new(sim.clone());
+    let clock = Arc::new(ManualClock::at(Timestamp::from_micros(1_800_000_000_000_000)));
+    let engine = Engine::open(options, disk, clock, &SeededRandom::new(5)).unwrap();
+    let mut ids = (0..).map(|number| format!("m{number}"));
+    let damage = |number| sim.flip(&segment_path(number), 40);
+    let newest = || {
+        let rooms = engine.user_rooms("ada", None, 9).unwrap();
+        assert_eq!(rooms.last.len(), 1);
+        rooms.last.iter().next().unwrap().sent.id.to_owned()
+    };
+
+    while send(&engine, "r", &ids.next().unwrap()) < 2 {}
+    // From here on, one message of the room is all that its newest part holds: what has more is not gone behind anyway.
+    while send(&engine, "elsewhere", &ids.next().unwrap()) < 3 {}
+    apply(&engine, &Op::Change(Change { by: None, what: RoomChange::AddMember { room: "r", user: "ada" } }));
+    send(&engine, "r", "in a slot");
+    let numbers: Vec<u64> = engine.shared.view().segments.iter().map(|segment| segment.number()).collect();
+    numbers.iter().for_each(|number| damage(*number));
+    assert_eq!(newest(), "in a slot");
+
+    while send(&engine, "elsewhere", &ids.next().unwrap()) < 4 {}
+    assert_eq!(newest(), "in a slot", "which is a segment now");
 }

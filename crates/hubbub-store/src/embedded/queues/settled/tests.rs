@@ -101,3 +101,27 @@ fn damage_is_seen() {
     assert_eq!(spill(&disk, 2, &[], now).unwrap().map(|run| run.number()), None);
     assert!(disk.open(&id_run_path(2)).is_err(), "nothing is left of a file that would be empty");
 }
+
+/// Each attempt has a number of its own, so what one leaves would stay until the next start; on a full disk, with each.
+#[test]
+fn a_file_that_could_not_be_finished_leaves_nothing() {
+    let now = Now { at: 1_000, wall: 1_000 };
+    let mut recent = RecentIds::default();
+    (0..500).for_each(|name| recent.insert(record(name, name, now.at + KEPT)));
+    let frozen = [Arc::new(recent)];
+    let sim = Arc::new(SimDisk::new());
+    sim.make_dir(QUEUES_DIR).unwrap();
+    let disk: Arc<dyn Disk> = Arc::clone(&sim) as _;
+    let attempts: [(&str, &dyn Fn()); 3] = [
+        ("the disk is full", &|| sim.set_bytes_max(Some(sim.bytes() + 1_000))),
+        ("the content is not synced", &|| sim.fail_sync_in(1)),
+        ("the name is not synced", &|| sim.fail_sync_in(2)),
+    ];
+    for (number, (what, fail)) in (1..).zip(attempts) {
+        fail();
+        assert!(spill(&disk, number, &frozen, now).is_err(), "{what}");
+        assert_eq!(disk.list(QUEUES_DIR).unwrap(), Vec::<String>::new(), "{what}");
+        sim.set_bytes_max(None);
+    }
+    assert!(spill(&disk, 9, &frozen, now).unwrap().is_some());
+}

@@ -39,8 +39,14 @@ pub(super) fn write(
             }
         }
         Ok(())
-    })?;
-    if is_written { Ok(Some(IdRun::open(&**disk, number, now)?)) } else { Ok(None) }
+    });
+    if is_written.is_err() {
+        // The next attempt writes another number, so on a full disk each would leave something.
+        for left in [ID_RUN.unfinished_path(number), path] {
+            let _ = disk.remove(&left);
+        }
+    }
+    if is_written? { Ok(Some(IdRun::open(&**disk, number, now)?)) } else { Ok(None) }
 }
 
 /// The next id in order, as the last source that has it says.

@@ -100,17 +100,7 @@ impl Bare {
     /// Runs the workload against a bare server of its own.
     pub(crate) async fn measure(self, time: Duration) -> anyhow::Result<Report> {
         let server = Server::bare(self.kind(), &[]).await?;
-        let report = self.load(&server, time).await?;
-        server.kill().await?;
-        Ok(report)
-    }
-
-    /// The figure that counts: deliveries for fan-out, messages for the rest.
-    pub(crate) fn rate(self, report: &Report) -> f64 {
-        match (self, &report.delivery) {
-            (Self::Fanout { .. }, Some(delivery)) => delivery.per_second,
-            _ => report.per_second,
-        }
+        server.during(async |server: &Server| self.load(server, time).await).await
     }
 }
 
@@ -140,7 +130,7 @@ pub(crate) async fn measure(args: &LimitsArgs) -> anyhow::Result<Limits> {
         let unit = if matches!(bare, Bare::Fanout { .. }) { "deliveries/s" } else { "messages/s" };
         let round = async || {
             let report = bare.measure(args.duration).await?;
-            Ok((bare.rate(&report), report.latency))
+            Ok((report.rate(), report.latency))
         };
         limits.push(limit(name, unit, args.rounds, round).await?);
     }

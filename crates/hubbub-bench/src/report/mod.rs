@@ -164,6 +164,11 @@ impl Report {
         }
     }
 
+    /// The figure that counts: deliveries where there are subscribers, else messages or operations.
+    pub(crate) fn rate(&self) -> f64 {
+        self.delivery.as_ref().map_or(self.per_second, |delivery| delivery.per_second)
+    }
+
     /// Share of the machine that was taken away meanwhile, by other processes or the hypervisor.
     pub(crate) fn noise(&self) -> f64 {
         let cpu = self.cpu.as_ref();

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use anyhow::Context;
 
 use super::paired::Pair;
-use super::{Bench, Fresh, Row};
+use super::{Bench, Row};
 use crate::bare::{Kind, upsert};
 use crate::kv::KvArgs;
 use crate::limits::median;
@@ -37,7 +37,7 @@ impl Bench {
     }
 
     /// A server on an empty database.
-    async fn on_postgres(&self, log: Option<&str>) -> anyhow::Result<(Fresh, Database)> {
+    async fn on_postgres(&self, log: Option<&str>) -> anyhow::Result<(Server, Database)> {
         let database = Database::fresh(self.postgres()?).await?;
         let mut env = vec![("HUBBUB_STORE", database.url.as_str())];
         env.extend(log.map(|url| ("HUBBUB_LOG", url)));
@@ -64,7 +64,7 @@ impl Bench {
         let (mut pair, mut cpu, mut bytes) = (Pair::default(), Vec::new(), 0.0);
         for _ in 0..self.args.rounds {
             pair.bare.add_rate(rows_rate(self.postgres()?, &texts, self.args.time).await?);
-            let (Fresh { server, _data }, database) = self.on_postgres(None).await?;
+            let (server, database) = self.on_postgres(None).await?;
             let outcome = self.persist(&server, &database, &["--listen", "0", "--publishers", "8"]).await?;
             add(&mut pair, &outcome, &mut cpu);
             server.kill().await?;
@@ -93,15 +93,15 @@ impl Bench {
             pair.bare
                 .add_rate(amqp::bare(url, &texts, self.args.persisted, PUBLISHERS, WINDOW, is_drain).await?);
             self.empty_broker().await?;
-            let (Fresh { server, _data }, database) = self.on_postgres(Some(url)).await?;
-            let (Fresh { server, _data }, own) = if is_drain {
+            let (server, database) = self.on_postgres(Some(url)).await?;
+            let (server, own) = if is_drain {
                 server.kill().await?;
                 let fill = ["--fill", "--log", url, "-n", &self.args.persisted.to_string()];
                 persist::measure(&arguments::<PersistArgs>("persist", &fill)?).await?;
                 let env = [("HUBBUB_STORE", database.url.as_str()), ("HUBBUB_LOG", url)];
                 (self.fresh(&env).await?, &["--drain", "--log", url][..])
             } else {
-                (Fresh { server, _data }, &["--log", url, "--listen", "0"][..])
+                (server, &["--log", url, "--listen", "0"][..])
             };
             let outcome = self.persist(&server, &database, own).await?;
             server.kill().await?;
@@ -126,7 +126,7 @@ impl Bench {
         let (mut p99, mut faults) = (Vec::new(), String::new());
         for _ in 0..self.args.rounds {
             self.empty_broker().await?;
-            let (Fresh { server, _data }, database) = self.on_postgres(Some(url)).await?;
+            let (server, database) = self.on_postgres(Some(url)).await?;
             let (rate, time) = (rate.to_string(), format!("{}s", self.args.time.as_secs_f64().max(10.0)));
             let own = ["--log", url, "--rate", &rate, "--duration", &time];
             let outcome = self.persist(&server, &database, &own).await?;
@@ -151,11 +151,11 @@ impl Bench {
             let database = Database::fresh(self.postgres()?).await?;
             make_tables(&database.url).await?;
             let server = Server::bare(Kind::Upsert, &[(upsert::DATABASE, &database.url)]).await?;
-            pair.bare.add_report(&self.puts(&server, &["--unchecked"]).await?);
+            pair.bare.add(&self.puts(&server, &["--unchecked"]).await?);
             server.kill().await?;
             database.drop().await?;
-            let (Fresh { server, _data }, database) = self.on_postgres(None).await?;
-            pair.real.add_report(&self.puts(&server, &[]).await?);
+            let (server, database) = self.on_postgres(None).await?;
+            pair.real.add(&self.puts(&server, &[]).await?);
             server.kill().await?;
             database.drop().await?;
         }

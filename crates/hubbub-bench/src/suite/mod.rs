@@ -11,7 +11,7 @@ mod queues;
 mod rooms;
 
 use std::fmt::Write as _;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::Context;
@@ -109,36 +109,21 @@ struct Bench {
 
 impl Bench {
     /// A server on an empty directory of its own.
-    async fn fresh(&self, env: &[(&str, &str)]) -> anyhow::Result<Fresh> {
+    async fn fresh(&self, env: &[(&str, &str)]) -> anyhow::Result<Server> {
         let data = tempfile::Builder::new().prefix("data-").tempdir_in(self.dir.path())?;
-        let server = self.start(data.path(), env).await?;
-        Ok(Fresh { server, _data: data })
-    }
-
-    /// The same only for what is done with it; what fails leaves no process behind, either.
-    async fn on_fresh<R>(
-        &self,
-        env: &[(&str, &str)],
-        work: impl AsyncFnOnce(&Server) -> anyhow::Result<R>,
-    ) -> anyhow::Result<R> {
-        let Fresh { server, _data } = self.fresh(env).await?;
-        let result = work(&server).await?;
-        server.kill().await?;
-        Ok(result)
+        let mut server = Server::real(&self.program, data.path(), env).await?;
+        server.data = Some(data);
+        Ok(server)
     }
 
     async fn load<W: Workload>(&self, server: &Server, own: &[&str]) -> anyhow::Result<Report> {
         server.load::<W>(Some(self.args.time), own).await
     }
 
-    async fn start(&self, data: &Path, env: &[(&str, &str)]) -> anyhow::Result<Server> {
-        Server::real(&self.program, data, env).await
+    /// The same at a server of its own.
+    async fn load_fresh<W: Workload>(&self, own: &[&str]) -> anyhow::Result<Report> {
+        self.fresh(&[]).await?.during(async |server: &Server| self.load::<W>(server, own).await).await
     }
-}
-
-struct Fresh {
-    server: Server,
-    _data: tempfile::TempDir,
 }
 
 /// The names of all rows, in the order of the table.
@@ -200,11 +185,8 @@ impl SuiteArgs {
 impl Bench {
     async fn measure(&self, name: &str) -> anyhow::Result<Vec<Row>> {
         Ok(match name {
-            "chat" => vec![self.chat().await?],
+            "chat" | "http" | "fanout-100" | "fanout-1000" => vec![self.against_bare(name).await?],
             "chat-64" => self.chat_64().await?,
-            "http" => vec![self.http().await?],
-            "fanout-100" => vec![self.fanout(100).await?],
-            "fanout-1000" => vec![self.fanout(1_000).await?],
             "slow-disk" => vec![self.slow_disk().await?],
             "delivery" => vec![self.delivery().await?],
             "hot-room" => vec![self.hot_room().await?],

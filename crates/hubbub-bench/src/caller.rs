@@ -30,11 +30,6 @@ pub(crate) struct Caller {
 
 impl Caller {
     /// Connects; each answer may then take `timeout`.
-    pub(crate) async fn connect(target: &Target, timeout: Duration) -> Result<Self, Cause> {
-        Self::open(target, timeout).await.map_err(|_| Cause::Connect)
-    }
-
-    /// The same for who cannot go on without it: says why it could not be opened.
     pub(crate) async fn open(target: &Target, timeout: Duration) -> anyhow::Result<Self> {
         let (wire, timer) = (target.open().await?, Box::pin(sleep(timeout)));
         Ok(Self { wire, target: target.clone(), held: Vec::new(), timer, timeout })

@@ -26,7 +26,7 @@ impl Codec for Post {
     const HAS_ROOM: bool = false;
 
     async fn connect(target: &Target, _room: &str, _seed: u64) -> Result<(Wire, Self), Cause> {
-        let wire = target.connect().await?;
+        let wire = target.open().await.map_err(|_| Cause::Connect)?;
         let path = format!("POST {}/v1/rooms/", target.prefix).into_bytes();
         let headers = format!(
             "/messages HTTP/1.1\r\nHost: {}\r\nContent-Type: application/json\r\nContent-Length: ",

@@ -69,8 +69,4 @@ impl Wire {
         }
         Poll::Ready(Ok(()))
     }
-
-    pub(crate) fn is_flushed(&self) -> bool {
-        self.out.is_empty()
-    }
 }

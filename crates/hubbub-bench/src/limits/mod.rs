@@ -2,14 +2,14 @@
 //! share of these.
 
 mod disk;
-mod engine;
+pub(crate) mod engine;
 #[cfg(all(feature = "postgres", feature = "amqp"))]
 pub(crate) mod plain_rows;
 #[cfg(feature = "postgres")]
 pub(crate) mod postgres;
 
 use std::fmt::Write as _;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
@@ -104,12 +104,6 @@ impl Bare {
     }
 }
 
-/// Messages per second that the embedded engine stores in a new directory below `dir`.
-pub(crate) async fn engine_rate(dir: &Path, time: Duration) -> anyhow::Result<f64> {
-    let dir = dir.to_owned();
-    tokio::task::spawn_blocking(move || engine::rate(&dir, time)).await?
-}
-
 pub(crate) fn median(values: &[f64]) -> f64 {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
@@ -145,7 +139,7 @@ pub(crate) async fn measure(args: &LimitsArgs) -> anyhow::Result<Limits> {
         };
         limits.push(limit(name, unit, args.rounds, round).await?);
     }
-    let round = async || Ok((engine_rate(&args.dir, args.duration).await?, Stats::default()));
+    let round = async || Ok((engine::rate(&args.dir, args.duration).await?, Stats::default()));
     limits.push(limit("embedded engine alone, fsync", "messages/s", args.rounds, round).await?);
     Ok(Limits { machine: Machine::look(), limits })
 }

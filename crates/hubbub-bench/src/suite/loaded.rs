@@ -15,6 +15,7 @@ use crate::caller::get;
 use crate::chat::ChatArgs;
 use crate::client::Target;
 use crate::http::HttpArgs;
+use crate::machine::scratch;
 use crate::record::Dist;
 use crate::report::{Report, grouped};
 use crate::spawn::Server;
@@ -80,7 +81,7 @@ impl Bench {
 
     /// Latency of sends with and without a backup, then restoring it and verifying what came of it.
     pub(super) async fn backup(&self, server: &Server, stored: u64) -> anyhow::Result<Vec<Row>> {
-        let backups = tempfile::Builder::new().prefix("backup-").tempdir_in(self.dir.path())?;
+        let backups = scratch("backup-", self.dir.path())?;
         let restored = self.dir.path().join("restored");
         let without = self.write(server, self.args.time).await?;
         let url = OsStr::new("--server");

@@ -14,14 +14,13 @@ use std::fmt::Write as _;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use anyhow::Context;
 use clap::Args;
 use serde::Serialize;
 
 use crate::engine::{Findings, Workload};
-use crate::machine::Machine;
+use crate::machine::scratch;
 use crate::options::duration;
-use crate::report::Report;
+use crate::report::{Origin, Report};
 use crate::spawn::Server;
 
 #[derive(Debug, Clone, Args)]
@@ -110,7 +109,7 @@ struct Bench {
 impl Bench {
     /// A server on an empty directory of its own.
     async fn fresh(&self, env: &[(&str, &str)]) -> anyhow::Result<Server> {
-        let data = tempfile::Builder::new().prefix("data-").tempdir_in(self.dir.path())?;
+        let data = scratch("data-", self.dir.path())?;
         let mut server = Server::real(&self.program, data.path(), env).await?;
         server.data = Some(data);
         Ok(server)
@@ -153,8 +152,7 @@ pub(crate) async fn measure(args: &SuiteArgs) -> anyhow::Result<Table> {
         args.waiting = args.waiting.min(50_000);
         args.persisted = args.persisted.min(30_000);
     }
-    let dir = tempfile::Builder::new().prefix("hubbub-suite-").tempdir_in(&args.dir);
-    let dir = dir.with_context(|| format!("cannot make a directory in {}", args.dir.display()))?;
+    let dir = scratch("hubbub-suite-", &args.dir)?;
     let program = args.server.clone().map_or_else(std::env::current_exe, Ok)?;
     let bench = Bench { args, program, dir };
     let mut rows = Vec::new();
@@ -237,14 +235,13 @@ fn rounds(all: &[f64], text: impl Fn(&f64) -> String) -> String {
 impl Findings for Table {
     fn terminal(&self) -> String {
         let mut out = String::new();
-        let commit = option_env!("HUBBUB_COMMIT").unwrap_or("not recorded");
-        let (version, rounds, seconds) = (env!("CARGO_PKG_VERSION"), self.rounds, self.time.as_secs_f64());
+        let Origin { machine, started, version, commit, .. } = Origin::here();
+        let (commit, rounds) = (commit.unwrap_or("not recorded"), self.rounds);
         // Writing to a String cannot fail.
         let _ = writeln!(
             out,
-            "{}. {}. hubbub {version}, commit {commit}. Medians of {rounds} rounds of {seconds} s, bare and real in turn.\n",
-            Machine::look(),
-            crate::machine::now()
+            "{machine}. {started}. hubbub {version}, commit {commit}. Medians of {rounds} rounds of {} s, bare and real in turn.\n",
+            self.time.as_secs_f64()
         );
         out.push_str(
             "| what | measured | limit | share | target | met |\n| --- | --- | --- | --- | --- | --- |\n",

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::{Bench, Row, rounds};
 use crate::chat::ChatArgs;
-use crate::limits::{Bare, engine_rate, median};
+use crate::limits::{Bare, engine, median};
 use crate::report::{Report, grouped};
 use crate::spawn::Server;
 
@@ -109,7 +109,7 @@ impl Bench {
         let memory = Row::new("memory at that rate", measured, "≤ 500 MiB at any rate", met);
         let mut engine = Vec::new();
         for _ in 0..self.args.rounds {
-            engine.push(engine_rate(self.dir.path(), self.args.time).await?);
+            engine.push(engine::rate(self.dir.path(), self.args.time).await?);
         }
         let [real, engine] = [pair.real.median(), median(&engine)];
         let share = real / engine.max(1.0);

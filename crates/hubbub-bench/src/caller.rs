@@ -11,7 +11,7 @@ use tokio::time::{Instant, Sleep, sleep};
 
 use crate::client::post::{Response, split_response};
 use crate::client::{Cause, Target};
-use crate::wire::Wire;
+use crate::wire::{Wire, take_whole};
 
 /// More than this is no answer to anything that is asked.
 const ANSWER_BYTES_MAX: usize = 32 * 1024 * 1024;
@@ -107,24 +107,16 @@ fn read_part<R>(
     bytes: &[u8],
     read: &mut impl FnMut(&[u8]) -> Result<Option<(R, usize)>, Cause>,
 ) -> Result<Option<R>, Cause> {
-    let is_first = held.is_empty();
-    if !is_first {
-        held.extend_from_slice(bytes);
-    }
-    let whole = if is_first { bytes } else { held.as_slice() };
-    match read(whole)? {
-        Some((answer, used)) if used == whole.len() => {
-            held.clear();
-            Ok(Some(answer))
+    let mut answer = None;
+    take_whole(held, bytes, |whole| match read(whole)? {
+        Some((read, used)) if used == whole.len() => {
+            answer = Some(read);
+            Ok(used)
         }
-        None if whole.len() <= ANSWER_BYTES_MAX => {
-            if is_first {
-                held.extend_from_slice(bytes);
-            }
-            Ok(None)
-        }
+        None if whole.len() <= ANSWER_BYTES_MAX => Ok(0),
         _ => Err(Cause::Protocol),
-    }
+    })?;
+    Ok(answer)
 }
 
 /// The body at `path`, over a connection of its own; any status but 200 is an error.

@@ -27,6 +27,15 @@ const WINDOW: usize = 1_000;
 const QUEUE: &str = "hubbub.room.0";
 
 impl Bench {
+    pub(super) async fn databases(&self, name: &str) -> anyhow::Result<Vec<Row>> {
+        check_durable(self.postgres()?).await?;
+        match name {
+            "pg-rows" => self.pg_rows().await,
+            "pg-kv-put" => Ok(vec![self.pg_kv_put().await?]),
+            _ => self.pg_broker(name == "pg-drain").await,
+        }
+    }
+
     fn postgres(&self) -> anyhow::Result<&str> {
         let url = self.args.postgres.as_deref();
         url.context("--postgres URL is missing: a server where databases may be made")
@@ -59,7 +68,7 @@ impl Bench {
         Ok(())
     }
 
-    pub(super) async fn pg_rows(&self) -> anyhow::Result<Vec<Row>> {
+    async fn pg_rows(&self) -> anyhow::Result<Vec<Row>> {
         let texts = Arc::new(Texts::new(crate::machine::seed(), ROOMS, USERS, TEXT_BYTES));
         let (mut pair, mut cpu, mut bytes) = (Pair::default(), Vec::new(), 0.0);
         for _ in 0..self.args.rounds {
@@ -85,7 +94,7 @@ impl Bench {
     }
 
     /// Everything is in the broker before the server starts (`is_drain`), or comes while it works.
-    pub(super) async fn pg_broker(&self, is_drain: bool) -> anyhow::Result<Vec<Row>> {
+    async fn pg_broker(&self, is_drain: bool) -> anyhow::Result<Vec<Row>> {
         let texts = Arc::new(Texts::new(crate::machine::seed(), ROOMS, USERS, TEXT_BYTES));
         let url = self.rabbitmq()?;
         let (mut pair, mut cpu, mut rates) = (Pair::default(), Vec::new(), Vec::new());
@@ -144,7 +153,7 @@ impl Bench {
 
     /// Against a server that makes one upsert, with the row of the log, for each request, over a pool of the same size;
     /// the note has what plain upserts alone reach, without a server and without a log.
-    pub(super) async fn pg_kv_put(&self) -> anyhow::Result<Row> {
+    async fn pg_kv_put(&self) -> anyhow::Result<Row> {
         let (mut pair, mut alone) = (Pair::default(), Vec::new());
         for _ in 0..self.args.rounds {
             alone.push(puts_rate(self.postgres()?, 50, 16, 100_000, self.args.time).await?);
@@ -167,11 +176,6 @@ impl Bench {
     async fn puts(&self, server: &Server, own: &[&str]) -> anyhow::Result<Report> {
         let line = ["put-all", "--keys", "100000", "--no-preload", "--connections", "50"];
         self.load::<KvArgs>(server, &[&line[..], own].concat()).await
-    }
-
-    /// Whether the rows of this file can be measured.
-    pub(super) async fn check_databases(&self) -> anyhow::Result<()> {
-        check_durable(self.postgres()?).await
     }
 }
 

@@ -201,16 +201,6 @@ impl Bench {
         })
     }
 
-    #[cfg(all(feature = "postgres", feature = "amqp"))]
-    async fn databases(&self, name: &str) -> anyhow::Result<Vec<Row>> {
-        self.check_databases().await?;
-        Ok(match name {
-            "pg-rows" => self.pg_rows().await?,
-            "pg-kv-put" => vec![self.pg_kv_put().await?],
-            _ => self.pg_broker(name == "pg-drain").await?,
-        })
-    }
-
     #[cfg(not(all(feature = "postgres", feature = "amqp")))]
     async fn databases(&self, _name: &str) -> anyhow::Result<Vec<Row>> {
         anyhow::bail!("this program was built without the features postgres and amqp")

@@ -11,7 +11,7 @@ use tokio::time::{Instant, Sleep, sleep};
 
 use crate::client::post::{Response, split_response};
 use crate::client::{Cause, Target};
-use crate::wire::Wire;
+use crate::wire::{Wire, take_whole};
 
 /// More than this is no answer to anything that is asked.
 const ANSWER_BYTES_MAX: usize = 32 * 1024 * 1024;
@@ -30,11 +30,6 @@ pub(crate) struct Caller {
 
 impl Caller {
     /// Connects; each answer may then take `timeout`.
-    pub(crate) async fn connect(target: &Target, timeout: Duration) -> Result<Self, Cause> {
-        Self::open(target, timeout).await.map_err(|_| Cause::Connect)
-    }
-
-    /// The same for who cannot go on without it: says why it could not be opened.
     pub(crate) async fn open(target: &Target, timeout: Duration) -> anyhow::Result<Self> {
         let (wire, timer) = (target.open().await?, Box::pin(sleep(timeout)));
         Ok(Self { wire, target: target.clone(), held: Vec::new(), timer, timeout })
@@ -112,24 +107,16 @@ fn read_part<R>(
     bytes: &[u8],
     read: &mut impl FnMut(&[u8]) -> Result<Option<(R, usize)>, Cause>,
 ) -> Result<Option<R>, Cause> {
-    let is_first = held.is_empty();
-    if !is_first {
-        held.extend_from_slice(bytes);
-    }
-    let whole = if is_first { bytes } else { held.as_slice() };
-    match read(whole)? {
-        Some((answer, used)) if used == whole.len() => {
-            held.clear();
-            Ok(Some(answer))
+    let mut answer = None;
+    take_whole(held, bytes, |whole| match read(whole)? {
+        Some((read, used)) if used == whole.len() => {
+            answer = Some(read);
+            Ok(used)
         }
-        None if whole.len() <= ANSWER_BYTES_MAX => {
-            if is_first {
-                held.extend_from_slice(bytes);
-            }
-            Ok(None)
-        }
+        None if whole.len() <= ANSWER_BYTES_MAX => Ok(0),
         _ => Err(Cause::Protocol),
-    }
+    })?;
+    Ok(answer)
 }
 
 /// The body at `path`, over a connection of its own; any status but 200 is an error.

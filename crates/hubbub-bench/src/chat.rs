@@ -12,7 +12,6 @@ use serde::Serialize;
 use crate::client::chat::Chat;
 use crate::engine::{Account, Setup, Workload};
 use crate::feed::Supplier;
-use crate::job::Shape;
 use crate::options::{Sending, Traffic, duration, seconds};
 use crate::phase;
 use crate::run::Run;
@@ -39,40 +38,28 @@ pub(crate) struct ChatArgs {
     pub(crate) traffic: Traffic,
 }
 
-pub(crate) struct Stage {
-    warmed: Arc<Run>,
-    shape: Shape,
-}
-
 impl Workload for ChatArgs {
     const NAME: &'static str = "chat";
     const HAS_ROOMS: bool = true;
-    type Stage = Stage;
+    /// The warm-up.
+    type Stage = Arc<Run>;
 
-    async fn prepare(&self, setup: &Setup) -> anyhow::Result<Stage> {
-        let shape = self.traffic.shape();
-        let run = Run::new(setup.target()?.clone(), shape.clone(), self.sending.rules.clone(), 0);
-        let warm_up = Phase { name: "warm-up", messages: 0..self.warm_up(), time: None };
-        Ok(Stage { warmed: self.send(run, setup, self.warmup_connections, warm_up).await, shape })
+    async fn prepare(&self, setup: &Setup) -> anyhow::Result<Arc<Run>> {
+        let run = Run::new(setup.target()?.clone(), self.traffic.shape(), self.sending.rules.clone(), 0);
+        Ok(self.send(run, setup, self.warmup_connections, "warm-up", 0..self.warm_up(), None).await)
     }
 
-    async fn drive(&self, setup: &Setup, stage: &mut Stage) -> anyhow::Result<Arc<Run>> {
+    async fn drive(&self, setup: &Setup, warmed: &mut Arc<Run>) -> anyhow::Result<Arc<Run>> {
         let rules = self.sending.rules.clone();
-        let run = Run::new(setup.target()?.clone(), stage.shape.clone(), rules, setup.common.rows_max);
-        let main = Phase { name: "main", messages: self.warm_up()..self.messages, time: self.duration };
-        Ok(self.send(run, setup, self.sending.connections, main).await)
+        let run = Run::new(setup.target()?.clone(), warmed.shape.clone(), rules, setup.common.rows_max);
+        let messages = self.warm_up()..self.messages;
+        Ok(self.send(run, setup, self.sending.connections, "main", messages, self.duration).await)
     }
 
-    async fn close(&self, _: &Setup, stage: Stage, _: &Run) -> anyhow::Result<Account> {
+    async fn close(&self, _: &Setup, warmed: Arc<Run>, _: &Run) -> anyhow::Result<Account> {
         let concurrency = Some(self.sending.concurrency());
-        Ok(Account { warm_up: Some(stage.warmed), concurrency, ..Account::default() })
+        Ok(Account { warm_up: Some(warmed), concurrency, ..Account::default() })
     }
-}
-
-struct Phase {
-    name: &'static str,
-    messages: Range<u64>,
-    time: Option<Duration>,
 }
 
 impl ChatArgs {
@@ -80,8 +67,15 @@ impl ChatArgs {
         (self.warmup_connections as u64 * self.warmup_messages).min(self.messages)
     }
 
-    async fn send(&self, run: Run, setup: &Setup, connections: usize, phase: Phase) -> Arc<Run> {
-        let Phase { name, messages: Range { start, end }, time } = phase;
+    async fn send(
+        &self,
+        run: Run,
+        setup: &Setup,
+        connections: usize,
+        name: &'static str,
+        Range { start, end }: Range<u64>,
+        time: Option<Duration>,
+    ) -> Arc<Run> {
         // With one connection, one room.
         let rooms = self.traffic.rooms.clamp(1, saturate::<_, u16>(connections).max(1));
         let rooms_of: Vec<u16> = (0..connections).map(|i| (i % usize::from(rooms)) as u16 + 1).collect();

@@ -14,10 +14,11 @@ use tokio::task::JoinSet;
 
 use crate::client::chat::Chat;
 use crate::engine::{Account, Setup, Workload};
-use crate::feed::{Feed, Supplier};
+use crate::feed::Supplier;
 use crate::job::Shape;
 use crate::listener::Audience;
 use crate::options::{Rules, arguments, duration, seconds};
+use crate::pace::supply;
 use crate::phase;
 use crate::run::Run;
 
@@ -77,7 +78,10 @@ impl Workload for FanoutArgs {
         let feed = Arc::clone(supplier.feed(1).context("there is no queue")?);
         let (maker_run, audience) = (Arc::clone(&run), Arc::clone(&stage.audience));
         let (window, time, random) = (self.window.max(1), self.duration, SeededRandom::new(setup.seed));
-        let make = move || make(&maker_run, &feed, &audience, window, time, &random);
+        let make = move || {
+            let space = |sent| space(&maker_run, &audience, window, sent);
+            supply(&maker_run, &feed, time, 1, &random, space);
+        };
         let bar = phase::bar("sending", 0, setup.common.quiet);
         let senders = vec![1; self.senders];
         phase::send::<Chat>(&run, &supplier, &senders, setup.seed, &bar, None, make).await;
@@ -91,25 +95,17 @@ impl Workload for FanoutArgs {
     }
 }
 
-/// Makes messages as the slowest subscriber takes them.
-fn make(run: &Run, feed: &Feed, audience: &Audience, window: u64, duration: Duration, random: &SeededRandom) {
-    let mut jobs = Vec::new();
-    let mut next = 0;
-    while u128::from(run.now_us()) < duration.as_micros() && !feed.is_ended() {
-        audience.watch_floor();
-        // What was refused reaches nobody.
-        let failed =
-            run.counts.rejected.load(Ordering::Relaxed) + run.counts.unconfirmed.load(Ordering::Relaxed);
-        let under_way = next - audience.floor().saturating_add(failed).min(next);
-        let free = window.saturating_sub(under_way);
-        // Handing over a few at a time would wake the senders for little.
-        if free < window.div_ceil(8) {
-            std::thread::park_timeout(Duration::from_millis(1));
-            continue;
-        }
-        jobs.extend((next..next + free).map(|index| run.shape.draw(random, index, 1)));
-        next += free;
-        feed.push(&mut jobs);
+/// How many messages more the slowest subscriber takes, after `sent`; waits a moment where these are few.
+fn space(run: &Run, audience: &Audience, window: u64, sent: u64) -> u64 {
+    audience.watch_floor();
+    // What was refused reaches nobody.
+    let failed = run.counts.rejected.load(Ordering::Relaxed) + run.counts.unconfirmed.load(Ordering::Relaxed);
+    let under_way = sent - audience.floor().saturating_add(failed).min(sent);
+    let free = window.saturating_sub(under_way);
+    // Handing over a few at a time would wake the senders for little.
+    if free < window.div_ceil(8) {
+        std::thread::park_timeout(Duration::from_millis(1));
+        return 0;
     }
-    feed.end();
+    free
 }

@@ -81,7 +81,13 @@ impl Workload for HttpArgs {
         let (duration, rooms) = (self.duration, self.traffic.rooms);
         let make = move || match &schedule {
             Some(schedule) => feed_paced(&maker_run, &feed, schedule, rooms, &random),
-            None => supply(&maker_run, &feed, duration, rooms, &random),
+            None => supply(&maker_run, &feed, duration, rooms, &random, |_| {
+                let space = feed.space();
+                if space == 0 {
+                    feed.wait_for_space();
+                }
+                space as u64
+            }),
         };
         // Each connection sends to any room.
         let connections = vec![1; self.sending.connections];

@@ -97,8 +97,6 @@ impl Shape {
         write_u64(u64::from(job.user), out);
         out.extend_from_slice(b",\"username\":\"user");
         write_u64(u64::from(job.user), out);
-        out.extend_from_slice(b"\",\"messageType\":\"");
-        out.extend_from_slice(job.kind.as_str().as_bytes());
         self.write_common(job, out);
         out.extend_from_slice(b",\"timestamp\":\"");
         out.extend_from_slice(timestamp);
@@ -109,13 +107,13 @@ impl Shape {
     pub(crate) fn write_post(&self, job: &Job, out: &mut Vec<u8>) {
         out.extend_from_slice(b"{\"userId\":\"");
         write_u64(u64::from(job.user), out);
-        out.extend_from_slice(b"\",\"messageType\":\"");
-        out.extend_from_slice(job.kind.as_str().as_bytes());
         self.write_common(job, out);
         out.push(b'}');
     }
 
     fn write_common(&self, job: &Job, out: &mut Vec<u8>) {
+        out.extend_from_slice(b"\",\"messageType\":\"");
+        out.extend_from_slice(job.kind.as_str().as_bytes());
         out.extend_from_slice(b"\",\"messageId\":\"");
         self.write_id(job.index, out);
         out.extend_from_slice(b"\",\"message\":\"");

@@ -89,10 +89,8 @@ impl Lane {
         }
         let now_us = self.run.now_us();
         self.take_due(now_us);
-        if self.supply == Supply::Open && self.ready.len() < free && self.later.is_empty() {
-            let before = self.ready.len();
-            self.supply = self.feed.take(free - before, &mut self.ready, self.who, waker);
-            Counts::add(&self.run.counts.sent, (self.ready.len() - before) as u64);
+        if self.later.is_empty() {
+            self.take(free, waker);
         }
         let n = free.min(self.ready.len());
         for mut job in self.ready.drain(..n) {
@@ -220,9 +218,14 @@ impl Lane {
 
     /// Takes one message although there is no connection, so that it is counted as failed and the run comes to an end.
     pub(crate) fn take_one(&mut self) {
-        if self.ready.is_empty() && self.supply == Supply::Open {
-            let before = self.ready.len();
-            self.supply = self.feed.take(1, &mut self.ready, self.who, Waker::noop());
+        self.take(1, Waker::noop());
+    }
+
+    /// Takes messages until so many are ready.
+    fn take(&mut self, wanted: usize, waker: &Waker) {
+        let before = self.ready.len();
+        if self.supply == Supply::Open && before < wanted {
+            self.supply = self.feed.take(wanted - before, &mut self.ready, self.who, waker);
             Counts::add(&self.run.counts.sent, (self.ready.len() - before) as u64);
         }
     }

@@ -1,11 +1,14 @@
 //! What this machine is and what its processors do, from `/proc`. Where that is missing the answers are empty.
 
 use std::fs;
+use std::path::Path;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use anyhow::Context;
 use hubbub_core::invariant::saturate;
 use hubbub_core::{Clock, Timestamp};
 use serde::Serialize;
+use tempfile::TempDir;
 
 pub(crate) fn now() -> Timestamp {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
@@ -33,6 +36,12 @@ impl Clock for SystemClock {
     fn monotonic(&self) -> Duration {
         self.started.elapsed()
     }
+}
+
+/// A directory in `dir` that goes when nobody holds it any more.
+pub(crate) fn scratch(prefix: &str, dir: &Path) -> anyhow::Result<TempDir> {
+    let made = tempfile::Builder::new().prefix(prefix).tempdir_in(dir);
+    made.with_context(|| format!("cannot make a directory in {}", dir.display()))
 }
 
 /// Random enough to tell runs apart.

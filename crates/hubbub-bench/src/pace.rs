@@ -115,19 +115,25 @@ pub(crate) fn feed_paced(run: &Run, feed: &Feed, schedule: &Schedule, rooms: u16
     feed.end();
 }
 
-/// Keeps `feed` filled for the given time: the generator of a closed loop.
-pub(crate) fn supply(run: &Run, feed: &Feed, duration: Duration, rooms: u16, random: &SeededRandom) {
+/// Puts messages into `feed` for the given time: the generator of a closed loop. `space` says how many more there may be,
+/// after so many; where there may be none, it waits.
+pub(crate) fn supply(
+    run: &Run,
+    feed: &Feed,
+    duration: Duration,
+    rooms: u16,
+    random: &SeededRandom,
+    space: impl Fn(u64) -> u64,
+) {
     let mut jobs = Vec::new();
     let mut next = 0;
     while u128::from(run.now_us()) < duration.as_micros() && !feed.is_ended() {
-        let space = feed.space();
-        if space == 0 {
-            feed.wait_for_space();
-            continue;
+        let end = next + space(next);
+        jobs.extend((next..end).map(|index| run.shape.draw(random, index, any_room(rooms, random))));
+        if !jobs.is_empty() {
+            feed.push(&mut jobs);
         }
-        jobs.extend((next..).take(space).map(|index| run.shape.draw(random, index, any_room(rooms, random))));
-        next += jobs.len() as u64;
-        feed.push(&mut jobs);
+        next = end;
     }
     feed.end();
 }

@@ -23,7 +23,9 @@ pub(crate) async fn drive<C: Codec>(mut lane: Lane, room: String, seed: u64) {
             Ok((wire, codec)) => {
                 Counts::add(&lane.run.counts.opened, 1);
                 failed_in_a_row = 0;
-                match Session::new(wire, codec).run(&mut lane).await {
+                let timer = Box::pin(sleep_until(Instant::now() + IDLE));
+                let mut session = Session { wire, codec, timer, now: Vec::new(), done: false };
+                match poll_fn(|cx| session.poll(cx, &mut lane)).await {
                     Ok(()) => break,
                     Err(cause) => cause,
                 }
@@ -54,20 +56,6 @@ struct Session<C> {
 const IDLE: Duration = Duration::from_secs(1);
 
 impl<C: Codec> Session<C> {
-    fn new(wire: Wire, codec: C) -> Self {
-        Self {
-            wire,
-            codec,
-            timer: Box::pin(sleep_until(Instant::now() + IDLE)),
-            now: Vec::new(),
-            done: false,
-        }
-    }
-
-    async fn run(mut self, lane: &mut Lane) -> Result<(), Cause> {
-        poll_fn(|cx| self.poll(cx, lane)).await
-    }
-
     fn poll(&mut self, cx: &mut Context<'_>, lane: &mut Lane) -> Poll<Result<(), Cause>> {
         loop {
             let codec = &mut self.codec;
@@ -75,22 +63,16 @@ impl<C: Codec> Session<C> {
                 lane.begin_read();
                 codec.read(bytes, out, lane)
             });
-            let mut moved = match read {
-                Poll::Ready(Ok(result)) => {
-                    result?;
-                    true
-                }
-                Poll::Ready(Err(error)) => return Poll::Ready(Err(error.into())),
-                Poll::Pending => false,
-            };
+            let mut moved = read.is_ready();
+            if let Poll::Ready(result) = read? {
+                result?;
+            }
             moved |= self.fill(cx, lane);
             if lane.is_finished() && !std::mem::replace(&mut self.done, true) {
                 self.codec.goodbye(&mut self.wire.out);
             }
-            if let Poll::Ready(Err(error)) = self.wire.poll_flush(cx) {
-                return Poll::Ready(Err(error.into()));
-            }
-            if self.done && self.wire.is_flushed() {
+            let is_flushed = self.wire.poll_flush(cx)?.is_ready();
+            if self.done && is_flushed {
                 return Poll::Ready(Ok(()));
             }
             if !moved && !self.poll_timer(cx, lane)? {

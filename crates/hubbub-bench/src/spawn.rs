@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use clap::ValueEnum;
+use tempfile::TempDir;
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::{Child, Command};
 
@@ -28,6 +29,8 @@ pub(crate) struct Server {
     pub(crate) pid: u32,
     /// From the start of the process to its `ready` line.
     pub(crate) ready_after: Duration,
+    /// The directory that goes when the server does.
+    pub(crate) data: Option<TempDir>,
 }
 
 impl Server {
@@ -74,7 +77,7 @@ impl Server {
             bail!("the server did not get ready");
         };
         let pid = child.id().context("the server ended")?;
-        Ok(Self { child, url: url.to_owned(), pid, ready_after: begun.elapsed() })
+        Ok(Self { child, url: url.to_owned(), pid, ready_after: begun.elapsed(), data: None })
     }
 
     /// Loads it with a workload, for `time` where the workload's own options do not say when it ends.
@@ -88,6 +91,16 @@ impl Server {
         line.extend(seconds.iter().flat_map(|seconds| ["--duration", seconds]));
         line.extend(own);
         engine::measure(&arguments::<Loading<W>>(W::NAME, &line)?).await
+    }
+
+    /// Has `work` done with it, then ends it; what fails leaves no process behind, either.
+    pub(crate) async fn during<R>(
+        self,
+        work: impl AsyncFnOnce(&Self) -> anyhow::Result<R>,
+    ) -> anyhow::Result<R> {
+        let result = work(&self).await?;
+        self.kill().await?;
+        Ok(result)
     }
 
     pub(crate) async fn kill(mut self) -> anyhow::Result<()> {

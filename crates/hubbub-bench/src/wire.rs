@@ -18,6 +18,24 @@ thread_local! {
     static SCRATCH: RefCell<Vec<u8>> = RefCell::new(vec![0; READ_BYTES]);
 }
 
+/// Shows `take` what earlier reads cut off and what came after it. `take` says how many bytes of it are done with; the
+/// rest is held.
+pub(crate) fn take_whole<E>(
+    held: &mut Vec<u8>,
+    bytes: &[u8],
+    take: impl FnOnce(&[u8]) -> Result<usize, E>,
+) -> Result<(), E> {
+    if held.is_empty() {
+        let used = take(bytes)?;
+        held.extend_from_slice(bytes.get(used..).unwrap_or_default());
+    } else {
+        held.extend_from_slice(bytes);
+        let used = take(held)?;
+        held.drain(..used.min(held.len()));
+    }
+    Ok(())
+}
+
 /// One socket and what waits to be written to it.
 #[derive(Debug)]
 pub(crate) struct Wire {
@@ -68,9 +86,5 @@ impl Wire {
             self.out = Vec::new();
         }
         Poll::Ready(Ok(()))
-    }
-
-    pub(crate) fn is_flushed(&self) -> bool {
-        self.out.is_empty()
     }
 }

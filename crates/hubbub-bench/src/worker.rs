@@ -45,16 +45,12 @@ impl Worker {
 
     /// Connects; waits when that fails, longer each time. `None` when it failed.
     pub(crate) async fn connect(&mut self) -> Option<Caller> {
-        match Caller::connect(&self.target, self.run.rules.patience.send_timeout).await {
-            Ok(caller) => {
-                Counts::add(&self.run.counts.opened, 1);
-                Some(caller)
-            }
-            Err(cause) => {
-                self.lost(cause).await;
-                None
-            }
-        }
+        let Ok(caller) = Caller::open(&self.target, self.run.rules.patience.send_timeout).await else {
+            self.lost(Cause::Connect).await;
+            return None;
+        };
+        Counts::add(&self.run.counts.opened, 1);
+        Some(caller)
     }
 
     pub(crate) async fn lost(&mut self, cause: Cause) {

@@ -71,7 +71,7 @@ pub(crate) fn mask(random: &SeededRandom) -> [u8; 4] {
 }
 
 pub(crate) async fn open(target: &Target, path: &str, seed: u64) -> Result<(Wire, Reader), Cause> {
-    let wire = target.connect().await?;
+    let wire = target.open().await.map_err(|_| Cause::Connect)?;
     tokio::time::timeout(HANDSHAKE_TIMEOUT, upgrade(wire, target, path, seed))
         .await
         .unwrap_or(Err(Cause::Handshake))

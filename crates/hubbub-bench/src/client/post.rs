@@ -7,7 +7,7 @@ use super::{Cause, Codec, Target};
 use crate::client::chat::leading_number;
 use crate::job::{Job, Shape};
 use crate::lane::{Answer, Lane};
-use crate::wire::Wire;
+use crate::wire::{Wire, take_whole};
 
 /// More header or body than this is no answer to our request.
 const ANSWER_BYTES_MAX: usize = 64 * 1024;
@@ -26,7 +26,7 @@ impl Codec for Post {
     const HAS_ROOM: bool = false;
 
     async fn connect(target: &Target, _room: &str, _seed: u64) -> Result<(Wire, Self), Cause> {
-        let wire = target.connect().await?;
+        let wire = target.open().await.map_err(|_| Cause::Connect)?;
         let path = format!("POST {}/v1/rooms/", target.prefix).into_bytes();
         let headers = format!(
             "/messages HTTP/1.1\r\nHost: {}\r\nContent-Type: application/json\r\nContent-Length: ",
@@ -49,14 +49,9 @@ impl Codec for Post {
     fn goodbye(&mut self, _out: &mut Vec<u8>) {}
 
     fn read(&mut self, bytes: &mut [u8], _out: &mut Vec<u8>, lane: &mut Lane) -> Result<(), Cause> {
-        if self.held.is_empty() {
-            let rest = read_answers(bytes, lane)?;
-            self.held.extend_from_slice(rest);
-        } else {
-            self.held.extend_from_slice(bytes);
-            let held = std::mem::take(&mut self.held);
-            self.held.extend_from_slice(read_answers(&held, lane)?);
-        }
+        take_whole(&mut self.held, bytes, |bytes| {
+            Ok::<_, Cause>(bytes.len() - read_answers(bytes, lane)?.len())
+        })?;
         if self.held.len() > ANSWER_BYTES_MAX { Err(Cause::Protocol) } else { Ok(()) }
     }
 }

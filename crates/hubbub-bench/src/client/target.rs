@@ -6,7 +6,6 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use tokio::net::TcpStream;
 
-use super::Cause;
 use crate::wire::Wire;
 
 #[derive(Debug, Clone)]
@@ -39,11 +38,6 @@ impl Target {
         Ok(Self { host, prefix, addr })
     }
 
-    pub(crate) async fn connect(&self) -> Result<Wire, Cause> {
-        self.open().await.map_err(|_| Cause::Connect)
-    }
-
-    /// The same for who cannot go on without it: says why it could not be opened.
     pub(crate) async fn open(&self) -> anyhow::Result<Wire> {
         let connecting = tokio::time::timeout(CONNECT_TIMEOUT, TcpStream::connect(self.addr)).await;
         let stream = connecting.context("no answer in time").and_then(|connected| Ok(connected?));

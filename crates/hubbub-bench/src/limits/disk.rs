@@ -5,9 +5,9 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use anyhow::Context;
 use hubbub_core::invariant::saturate;
 
+use crate::machine::scratch;
 use crate::record::{Dist, Stats};
 
 const FILE_BYTES: usize = 64 * 1024 * 1024;
@@ -20,10 +20,7 @@ pub(super) struct ZeroFilled {
 
 impl ZeroFilled {
     pub(super) fn make(dir: &Path) -> anyhow::Result<Self> {
-        let dir = tempfile::Builder::new()
-            .prefix("hubbub-limits-")
-            .tempdir_in(dir)
-            .context("cannot make a directory")?;
+        let dir = scratch("hubbub-limits-", dir)?;
         let file = File::create(dir.path().join("journal"))?;
         let zeros = vec![0; 1024 * 1024];
         for at in (0..FILE_BYTES).step_by(zeros.len()) {

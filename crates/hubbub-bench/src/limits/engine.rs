@@ -11,20 +11,22 @@ use hubbub_core::op::{Op, OpBatch, Outcome};
 use hubbub_core::store::{BatchCap, Store};
 use hubbub_core::{Send, Timestamp};
 use hubbub_store::embedded::{Embedded, EngineOptions};
+use tempfile::TempDir;
 
-use crate::job::{Shape, below};
-use crate::machine::{SystemClock, seed};
+use crate::job::{Job, Shape, below};
+use crate::machine::{SystemClock, scratch, seed};
 
 /// Batches made ahead, so that the engine never waits for one.
 const AHEAD: usize = 8;
 const ROOMS: u16 = 20;
 
-/// Messages per second stored for some time.
-pub(super) fn rate(dir: &Path, time: Duration) -> anyhow::Result<f64> {
-    let dir = tempfile::Builder::new()
-        .prefix("hubbub-engine-")
-        .tempdir_in(dir)
-        .context("cannot make a directory")?;
+/// Messages per second stored for some time, in a new directory below `dir`.
+pub(crate) async fn rate(dir: &Path, time: Duration) -> anyhow::Result<f64> {
+    let dir = scratch("hubbub-engine-", dir)?;
+    tokio::task::spawn_blocking(move || store(&dir, time)).await?
+}
+
+fn store(dir: &TempDir, time: Duration) -> anyhow::Result<f64> {
     let random = SeededRandom::new(seed());
     let store = Embedded::open(dir.path(), EngineOptions::default(), Arc::new(SystemClock::new()), &random)?;
     let (batches, ready) = sync_channel(AHEAD);
@@ -50,11 +52,12 @@ pub(super) fn rate(dir: &Path, time: Duration) -> anyhow::Result<f64> {
 
 fn make(batches: &SyncSender<OpBatch>, cap: BatchCap, random: &SeededRandom) {
     let shape = Shape::new(seed() & 0xff_ffff_ffff, 100_000, None, "");
-    let mut index = 0;
+    let mut index = 0_u64;
     loop {
         let mut batch = OpBatch::default();
         while batch.len() < cap.ops && batch.bytes() < cap.bytes {
-            push(&shape, random, index, &mut batch);
+            let room = below(index.wrapping_mul(0x9E37_79B9) & 0xffff_ffff, u64::from(ROOMS)) as u16 + 1;
+            push(&shape, &shape.draw(random, index, room), &mut batch);
             index += 1;
         }
         if batches.send(batch).is_err() {
@@ -63,22 +66,17 @@ fn make(batches: &SyncSender<OpBatch>, cap: BatchCap, random: &SeededRandom) {
     }
 }
 
-fn push(shape: &Shape, random: &SeededRandom, index: u64, batch: &mut OpBatch) {
-    let job = shape.draw(
-        random,
-        index,
-        below(index.wrapping_mul(0x9E37_79B9) & 0xffff_ffff, u64::from(ROOMS)) as u16 + 1,
-    );
+fn push(shape: &Shape, job: &Job, batch: &mut OpBatch) {
     let (room, user, username) =
         (shape.room_name(job.room), job.user.to_string(), format!("user{}", job.user));
     let mut id = Vec::new();
-    shape.write_id(index, &mut id);
+    shape.write_id(job.index, &mut id);
     batch.push(&Op::Send(Send {
         room: &room,
         user: &user,
         id: &String::from_utf8_lossy(&id),
         username: Some(&username),
-        text: shape.text(&job),
+        text: shape.text(job),
         kind: job.kind,
         timestamp: Timestamp::from_micros(0),
     }));

@@ -2,14 +2,14 @@
 //! share of these.
 
 mod disk;
-mod engine;
+pub(crate) mod engine;
 #[cfg(all(feature = "postgres", feature = "amqp"))]
 pub(crate) mod plain_rows;
 #[cfg(feature = "postgres")]
 pub(crate) mod postgres;
 
 use std::fmt::Write as _;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
@@ -100,24 +100,8 @@ impl Bare {
     /// Runs the workload against a bare server of its own.
     pub(crate) async fn measure(self, time: Duration) -> anyhow::Result<Report> {
         let server = Server::bare(self.kind(), &[]).await?;
-        let report = self.load(&server, time).await?;
-        server.kill().await?;
-        Ok(report)
+        server.during(async |server: &Server| self.load(server, time).await).await
     }
-
-    /// The figure that counts: deliveries for fan-out, messages for the rest.
-    pub(crate) fn rate(self, report: &Report) -> f64 {
-        match (self, &report.delivery) {
-            (Self::Fanout { .. }, Some(delivery)) => delivery.per_second,
-            _ => report.per_second,
-        }
-    }
-}
-
-/// Messages per second that the embedded engine stores in a new directory below `dir`.
-pub(crate) async fn engine_rate(dir: &Path, time: Duration) -> anyhow::Result<f64> {
-    let dir = dir.to_owned();
-    tokio::task::spawn_blocking(move || engine::rate(&dir, time)).await?
 }
 
 pub(crate) fn median(values: &[f64]) -> f64 {
@@ -140,7 +124,7 @@ pub(crate) async fn measure(args: &LimitsArgs) -> anyhow::Result<Limits> {
         let unit = if matches!(bare, Bare::Fanout { .. }) { "deliveries/s" } else { "messages/s" };
         let round = async || {
             let report = bare.measure(args.duration).await?;
-            Ok((bare.rate(&report), report.latency))
+            Ok((report.rate(), report.latency))
         };
         limits.push(limit(name, unit, args.rounds, round).await?);
     }
@@ -155,7 +139,7 @@ pub(crate) async fn measure(args: &LimitsArgs) -> anyhow::Result<Limits> {
         };
         limits.push(limit(name, unit, args.rounds, round).await?);
     }
-    let round = async || Ok((engine_rate(&args.dir, args.duration).await?, Stats::default()));
+    let round = async || Ok((engine::rate(&args.dir, args.duration).await?, Stats::default()));
     limits.push(limit("embedded engine alone, fsync", "messages/s", args.rounds, round).await?);
     Ok(Limits { machine: Machine::look(), limits })
 }

@@ -3,10 +3,12 @@
 use super::Report;
 use super::svg::{Axes, bars, escape, line};
 use crate::engine::Findings;
+use crate::record::STEP_US;
+use crate::run::Run;
 
 const STYLE: &str = include_str!("style.css");
 
-pub(super) fn page(report: &Report) -> String {
+pub(super) fn page(report: &Report, run: &Run) -> String {
     let title = format!("hubbub bench {}", report.workload);
     let body = [
         format!(
@@ -17,7 +19,7 @@ pub(super) fn page(report: &Report) -> String {
         ),
         section("Summary", &format!("<pre>{}</pre>", escape(&report.terminal()))),
         notes(report),
-        charts(report),
+        charts(run),
         section("Latency in milliseconds", &latencies(report)),
         section("How to repeat it", &repeat(report)),
     ];
@@ -42,8 +44,22 @@ fn notes(report: &Report) -> String {
     notes.map(|note| format!("<p class=\"note\">{}</p>", escape(note))).collect()
 }
 
-fn charts(report: &Report) -> String {
-    let rates = report.rates();
+/// Accepted messages per second at each step, with the step's end in seconds. The last step ends with the run,
+/// somewhere in its middle, and is left out.
+fn rates(steps: &[u64]) -> Vec<(f64, f64)> {
+    // About 200 points make a readable line.
+    let merged = (steps.len() / 200).max(1);
+    let whole = steps.get(..steps.len().saturating_sub(1)).unwrap_or_default();
+    let width_s = merged as f64 * STEP_US as f64 / 1e6;
+    let rate = |(index, steps): (usize, &[u64])| {
+        ((index + 1) as f64 * width_s, steps.iter().sum::<u64>() as f64 / width_s)
+    };
+    whole.chunks_exact(merged).enumerate().map(rate).collect()
+}
+
+fn charts(run: &Run) -> String {
+    let record = run.record.lock();
+    let rates = rates(&record.steps);
     let mut total = 0.0;
     let mut last_s = 0.0;
     let cumulative: Vec<(f64, f64)> = rates
@@ -54,15 +70,10 @@ fn charts(report: &Report) -> String {
         })
         .collect();
     let percentiles: Vec<(String, f64)> = [50.0, 75.0, 90.0, 95.0, 99.0, 99.9, 99.99]
-        .map(|percentile| (format!("p{percentile}"), report.recorded.dist.percentile_ms(percentile)))
+        .map(|percentile| (format!("p{percentile}"), record.all.percentile_ms(percentile)))
         .into();
-    let histogram: Vec<(String, f64)> = report
-        .recorded
-        .dist
-        .bars()
-        .into_iter()
-        .map(|(ms, count)| (format!("{ms:.3}"), count as f64))
-        .collect();
+    let histogram: Vec<(String, f64)> =
+        record.all.bars().into_iter().map(|(ms, count)| (format!("{ms:.3}"), count as f64)).collect();
     [
         section("Throughput", &line(&rates, Axes { x: "seconds", y: "messages/s" })),
         section("Messages so far", &line(&cumulative, Axes { x: "seconds", y: "messages" })),

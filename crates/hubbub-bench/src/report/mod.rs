@@ -8,6 +8,7 @@ mod terminal;
 
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -17,14 +18,13 @@ pub(crate) use svg::{Axes, escape, line as line_chart};
 pub(crate) use terminal::grouped;
 
 use anyhow::Context;
-use hubbub_core::Timestamp;
 use serde::Serialize;
 use serde_json::Value;
 
 use crate::engine::Findings;
 use crate::ledger::{Ledger, Little};
 use crate::machine::CpuUse;
-use crate::record::{Bucket, Dist, STEP_US, Sample, Stats, buckets};
+use crate::record::{Bucket, Stats, buckets};
 use crate::run::Run;
 
 /// Everything one run found out. What a workload does not have is left out.
@@ -60,20 +60,9 @@ pub(crate) struct Report {
     /// What a reader of these figures should know.
     pub notes: Vec<String>,
     pub throughput: Vec<Bucket>,
-    /// What only the files show, beside the fields above.
+    /// The phase, whose record the files show beside the fields above.
     #[serde(skip)]
-    recorded: Recorded,
-}
-
-/// What was recorded of a run, for its files.
-#[derive(Debug, Clone, Default)]
-struct Recorded {
-    steps: Vec<u64>,
-    dist: Dist,
-    samples: Vec<Sample>,
-    kinds: Vec<&'static str>,
-    room_prefix: String,
-    started: Timestamp,
+    run: Option<Arc<Run>>,
 }
 
 #[derive(Debug, Clone, Default, Serialize)]
@@ -98,23 +87,16 @@ impl Report {
     }
 
     /// Takes over what a phase recorded. It ends with its last answer.
-    pub(crate) fn add_run(&mut self, run: &Run, bucket: Duration) {
-        let mut record = run.record.lock();
+    pub(crate) fn add_run(&mut self, run: &Arc<Run>, bucket: Duration) {
+        self.run = Some(Arc::clone(run));
+        let record = run.record.lock();
         let elapsed = Duration::from_micros(record.last_us.max(1));
         self.elapsed_s = elapsed.as_secs_f64();
         self.latency = record.all.stats();
         self.per_second = self.latency.count as f64 / self.elapsed_s;
         self.latency_by_type = record.by_kind.iter().map(|(kind, dist)| (*kind, dist.stats())).collect();
         self.throughput = buckets(&record.steps, elapsed, bucket);
-        self.recorded = Recorded {
-            steps: std::mem::take(&mut record.steps),
-            dist: record.all.clone(),
-            samples: std::mem::take(&mut record.samples),
-            kinds: record.by_kind.iter().map(|(kind, _)| *kind).collect(),
-            room_prefix: run.shape.room_prefix.clone(),
-            started: run.started,
-        };
-        if record.samples_left_out > 0 && !self.recorded.samples.is_empty() {
+        if record.samples_left_out > 0 && !record.samples.is_empty() {
             self.notes
                 .push(format!("metrics.csv leaves out {} messages (--rows-max)", record.samples_left_out));
         }
@@ -164,6 +146,11 @@ impl Report {
         }
     }
 
+    /// The figure that counts: deliveries where there are subscribers, else messages or operations.
+    pub(crate) fn rate(&self) -> f64 {
+        self.delivery.as_ref().map_or(self.per_second, |delivery| delivery.per_second)
+    }
+
     /// Share of the machine that was taken away meanwhile, by other processes or the hypervisor.
     pub(crate) fn noise(&self) -> f64 {
         let cpu = self.cpu.as_ref();
@@ -202,21 +189,6 @@ impl Report {
         anyhow::ensure!(faults.is_empty(), "{what} went wrong: {}", faults.join("; "));
         Ok(())
     }
-
-    /// Accepted messages per second at each step, with the step's end in seconds. The last step ends with the run,
-    /// somewhere in its middle, and is left out.
-    fn rates(&self) -> Vec<(f64, f64)> {
-        let step_s = STEP_US as f64 / 1e6;
-        // About 200 points make a readable line.
-        let merged = (self.recorded.steps.len() / 200).max(1);
-        let whole =
-            self.recorded.steps.get(..self.recorded.steps.len().saturating_sub(1)).unwrap_or_default();
-        let width_s = merged as f64 * step_s;
-        let rate = |(index, steps): (usize, &[u64])| {
-            ((index + 1) as f64 * width_s, steps.iter().sum::<u64>() as f64 / width_s)
-        };
-        whole.chunks_exact(merged).enumerate().map(rate).collect()
-    }
 }
 
 impl Findings for Report {
@@ -230,14 +202,15 @@ impl Findings for Report {
     }
 
     fn write_files(&self, dir: &Path) -> anyhow::Result<()> {
+        let Some(run) = &self.run else { return Ok(()) };
         let summary = serde_json::to_string_pretty(self)?;
         let files = [
             ("summary.json", summary),
-            ("throughput.csv", csv::throughput(self)),
-            ("report.html", html::page(self)),
+            ("throughput.csv", csv::throughput(self, run)),
+            ("report.html", html::page(self, run)),
         ];
         write_files(dir, files)?;
-        csv::write_metrics(self, &dir.join("metrics.csv"))
+        csv::write_metrics(run, &dir.join("metrics.csv"))
     }
 }
 

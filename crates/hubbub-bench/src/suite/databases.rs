@@ -5,7 +5,7 @@ use std::sync::Arc;
 use anyhow::Context;
 
 use super::paired::Pair;
-use super::{Bench, Fresh, Row};
+use super::{Bench, Row};
 use crate::bare::{Kind, upsert};
 use crate::kv::KvArgs;
 use crate::limits::median;
@@ -27,6 +27,15 @@ const WINDOW: usize = 1_000;
 const QUEUE: &str = "hubbub.room.0";
 
 impl Bench {
+    pub(super) async fn databases(&self, name: &str) -> anyhow::Result<Vec<Row>> {
+        check_durable(self.postgres()?).await?;
+        match name {
+            "pg-rows" => self.pg_rows().await,
+            "pg-kv-put" => Ok(vec![self.pg_kv_put().await?]),
+            _ => self.pg_broker(name == "pg-drain").await,
+        }
+    }
+
     fn postgres(&self) -> anyhow::Result<&str> {
         let url = self.args.postgres.as_deref();
         url.context("--postgres URL is missing: a server where databases may be made")
@@ -37,7 +46,7 @@ impl Bench {
     }
 
     /// A server on an empty database.
-    async fn on_postgres(&self, log: Option<&str>) -> anyhow::Result<(Fresh, Database)> {
+    async fn on_postgres(&self, log: Option<&str>) -> anyhow::Result<(Server, Database)> {
         let database = Database::fresh(self.postgres()?).await?;
         let mut env = vec![("HUBBUB_STORE", database.url.as_str())];
         env.extend(log.map(|url| ("HUBBUB_LOG", url)));
@@ -59,12 +68,12 @@ impl Bench {
         Ok(())
     }
 
-    pub(super) async fn pg_rows(&self) -> anyhow::Result<Vec<Row>> {
+    async fn pg_rows(&self) -> anyhow::Result<Vec<Row>> {
         let texts = Arc::new(Texts::new(crate::machine::seed(), ROOMS, USERS, TEXT_BYTES));
         let (mut pair, mut cpu, mut bytes) = (Pair::default(), Vec::new(), 0.0);
         for _ in 0..self.args.rounds {
             pair.bare.add_rate(rows_rate(self.postgres()?, &texts, self.args.time).await?);
-            let (Fresh { server, _data }, database) = self.on_postgres(None).await?;
+            let (server, database) = self.on_postgres(None).await?;
             let outcome = self.persist(&server, &database, &["--listen", "0", "--publishers", "8"]).await?;
             add(&mut pair, &outcome, &mut cpu);
             server.kill().await?;
@@ -85,7 +94,7 @@ impl Bench {
     }
 
     /// Everything is in the broker before the server starts (`is_drain`), or comes while it works.
-    pub(super) async fn pg_broker(&self, is_drain: bool) -> anyhow::Result<Vec<Row>> {
+    async fn pg_broker(&self, is_drain: bool) -> anyhow::Result<Vec<Row>> {
         let texts = Arc::new(Texts::new(crate::machine::seed(), ROOMS, USERS, TEXT_BYTES));
         let url = self.rabbitmq()?;
         let (mut pair, mut cpu, mut rates) = (Pair::default(), Vec::new(), Vec::new());
@@ -93,15 +102,15 @@ impl Bench {
             pair.bare
                 .add_rate(amqp::bare(url, &texts, self.args.persisted, PUBLISHERS, WINDOW, is_drain).await?);
             self.empty_broker().await?;
-            let (Fresh { server, _data }, database) = self.on_postgres(Some(url)).await?;
-            let (Fresh { server, _data }, own) = if is_drain {
+            let (server, database) = self.on_postgres(Some(url)).await?;
+            let (server, own) = if is_drain {
                 server.kill().await?;
                 let fill = ["--fill", "--log", url, "-n", &self.args.persisted.to_string()];
                 persist::measure(&arguments::<PersistArgs>("persist", &fill)?).await?;
                 let env = [("HUBBUB_STORE", database.url.as_str()), ("HUBBUB_LOG", url)];
                 (self.fresh(&env).await?, &["--drain", "--log", url][..])
             } else {
-                (Fresh { server, _data }, &["--log", url, "--listen", "0"][..])
+                (server, &["--log", url, "--listen", "0"][..])
             };
             let outcome = self.persist(&server, &database, own).await?;
             server.kill().await?;
@@ -126,7 +135,7 @@ impl Bench {
         let (mut p99, mut faults) = (Vec::new(), String::new());
         for _ in 0..self.args.rounds {
             self.empty_broker().await?;
-            let (Fresh { server, _data }, database) = self.on_postgres(Some(url)).await?;
+            let (server, database) = self.on_postgres(Some(url)).await?;
             let (rate, time) = (rate.to_string(), format!("{}s", self.args.time.as_secs_f64().max(10.0)));
             let own = ["--log", url, "--rate", &rate, "--duration", &time];
             let outcome = self.persist(&server, &database, &own).await?;
@@ -144,18 +153,18 @@ impl Bench {
 
     /// Against a server that makes one upsert, with the row of the log, for each request, over a pool of the same size;
     /// the note has what plain upserts alone reach, without a server and without a log.
-    pub(super) async fn pg_kv_put(&self) -> anyhow::Result<Row> {
+    async fn pg_kv_put(&self) -> anyhow::Result<Row> {
         let (mut pair, mut alone) = (Pair::default(), Vec::new());
         for _ in 0..self.args.rounds {
             alone.push(puts_rate(self.postgres()?, 50, 16, 100_000, self.args.time).await?);
             let database = Database::fresh(self.postgres()?).await?;
             make_tables(&database.url).await?;
             let server = Server::bare(Kind::Upsert, &[(upsert::DATABASE, &database.url)]).await?;
-            pair.bare.add_report(&self.puts(&server, &["--unchecked"]).await?);
+            pair.bare.add(&self.puts(&server, &["--unchecked"]).await?);
             server.kill().await?;
             database.drop().await?;
-            let (Fresh { server, _data }, database) = self.on_postgres(None).await?;
-            pair.real.add_report(&self.puts(&server, &[]).await?);
+            let (server, database) = self.on_postgres(None).await?;
+            pair.real.add(&self.puts(&server, &[]).await?);
             server.kill().await?;
             database.drop().await?;
         }
@@ -167,11 +176,6 @@ impl Bench {
     async fn puts(&self, server: &Server, own: &[&str]) -> anyhow::Result<Report> {
         let line = ["put-all", "--keys", "100000", "--no-preload", "--connections", "50"];
         self.load::<KvArgs>(server, &[&line[..], own].concat()).await
-    }
-
-    /// Whether the rows of this file can be measured.
-    pub(super) async fn check_databases(&self) -> anyhow::Result<()> {
-        check_durable(self.postgres()?).await
     }
 }
 

@@ -21,10 +21,8 @@ impl Bench {
     }
 
     async fn bare_kv(&self, own: &[&str]) -> anyhow::Result<Report> {
-        let server = Server::bare(Kind::Kv, &[]).await?;
-        let report = self.kv(&server, &[own, &["--unchecked", "--no-preload"]].concat()).await?;
-        server.kill().await?;
-        Ok(report)
+        let own = [own, &["--unchecked", "--no-preload"]].concat();
+        Server::bare(Kind::Kv, &[]).await?.during(async |server: &Server| self.kv(server, &own).await).await
     }
 
     /// All keys are in memory, because they were put there or read before.
@@ -32,11 +30,11 @@ impl Bench {
         let (mut pair, mut hits) = (Pair::default(), Vec::new());
         let load = ["get-all", "--keys", FEW];
         for _ in 0..self.args.rounds {
-            pair.bare.add_report(&self.bare_kv(&load).await?);
+            pair.bare.add(&self.bare_kv(&load).await?);
             let measuring =
                 async |server: &Server| Ok((self.kv(server, &load).await?, hit_share(server).await?));
-            let (report, share) = self.on_fresh(&[], measuring).await?;
-            pair.real.add_report(&report);
+            let (report, share) = self.fresh(&[]).await?.during(measuring).await?;
+            pair.real.add(&report);
             hits.push(share);
         }
         let row = pair.row("`GET /kv/{key}` from memory, 50 connections", "gets/s", 0.60, "≥ 60 % of bare");
@@ -45,11 +43,10 @@ impl Bench {
 
     pub(super) async fn kv_put(&self) -> anyhow::Result<Row> {
         let mut pair = Pair::default();
-        let load = ["put-all", "--keys", FEW, "--no-preload"];
+        let load = ["put-all", "--keys", FEW, "--no-preload", "--connections", "50"];
         for _ in 0..self.args.rounds {
-            pair.bare.add_report(&self.bare_kv(&["put-all", "--keys", FEW]).await?);
-            let measuring = async |server: &Server| self.kv(server, &load).await;
-            pair.real.add_report(&self.on_fresh(&[], measuring).await?);
+            pair.bare.add(&self.bare_kv(&["put-all", "--keys", FEW]).await?);
+            pair.real.add(&self.load_fresh::<KvArgs>(&load).await?);
         }
         Ok(pair.row("`PUT /kv/{key}`, 50 connections", "puts/s", 0.45, "≥ 45 % of bare"))
     }
@@ -63,14 +60,15 @@ impl Bench {
             // The first run puts the keys and shows that they are what was put; the others only read.
             self.kv(server, &load).await?.must_be_clean("reading what was put")?;
             for _ in 0..self.args.rounds {
-                pair.bare.add_report(&self.bare_kv(&load).await?);
+                pair.bare.add(&self.bare_kv(&load).await?);
                 let report = self.kv(server, &[&load[..], &["--no-preload"]].concat()).await?;
                 p99.push(report.latency.p99_ms);
-                pair.real.add_report(&report);
+                pair.real.add(&report);
             }
             hit_share(server).await
         };
-        let hits = self.on_fresh(&[("HUBBUB_KV_CACHE_BYTES", &cache)], measuring).await?;
+        let server = self.fresh(&[("HUBBUB_KV_CACHE_BYTES", &cache)]).await?;
+        let hits = server.during(measuring).await?;
         let what = format!("`GET /kv/{{key}}`, {} keys, 1 % in memory", grouped(self.args.keys as f64));
         let row = pair.row(&what, "gets/s", 0.30, "≥ 30 % of bare");
         let p99 = median(&p99);

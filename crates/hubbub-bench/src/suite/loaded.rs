@@ -9,12 +9,13 @@ use anyhow::Context;
 use tokio::process::Command;
 
 use super::paired::Watched;
-use super::{Bench, Fresh, Row, noise_note};
+use super::{Bench, Row, noise_note};
 use crate::asks::{Question, Times, about_history, ask};
 use crate::caller::get;
 use crate::chat::ChatArgs;
 use crate::client::Target;
 use crate::http::HttpArgs;
+use crate::machine::scratch;
 use crate::record::Dist;
 use crate::report::{Report, grouped};
 use crate::spawn::Server;
@@ -25,7 +26,8 @@ const READS_PER_SECOND: u32 = 200;
 impl Bench {
     /// Fills a server, then measures it at rest, under load and after a crash.
     pub(super) async fn loaded(&self) -> anyhow::Result<Vec<Row>> {
-        let Fresh { server, _data: data } = self.fresh(&[]).await?;
+        let mut server = self.fresh(&[]).await?;
+        let data = server.data.take().context("no data directory")?;
         let stored = self.args.messages;
         let fill = ["--in-flight", "64", "--text-bytes", "120", "-n", &stored.to_string()];
         server.load::<ChatArgs>(None, &fill).await?.must_be_clean("filling the server")?;
@@ -43,7 +45,7 @@ impl Bench {
         rows.extend(self.backup(&server, stored).await?);
         server.kill().await?;
 
-        let server = self.start(data.path(), &[]).await?;
+        let server = Server::real(&self.program, data.path(), &[]).await?;
         let seconds = server.ready_after.as_secs_f64();
         let memory = Watched::start(&server);
         self.write(&server, self.args.time).await?;
@@ -79,7 +81,7 @@ impl Bench {
 
     /// Latency of sends with and without a backup, then restoring it and verifying what came of it.
     pub(super) async fn backup(&self, server: &Server, stored: u64) -> anyhow::Result<Vec<Row>> {
-        let backups = tempfile::Builder::new().prefix("backup-").tempdir_in(self.dir.path())?;
+        let backups = scratch("backup-", self.dir.path())?;
         let restored = self.dir.path().join("restored");
         let without = self.write(server, self.args.time).await?;
         let url = OsStr::new("--server");

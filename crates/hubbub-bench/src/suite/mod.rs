@@ -11,17 +11,16 @@ mod queues;
 mod rooms;
 
 use std::fmt::Write as _;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
-use anyhow::Context;
 use clap::Args;
 use serde::Serialize;
 
 use crate::engine::{Findings, Workload};
-use crate::machine::Machine;
+use crate::machine::scratch;
 use crate::options::duration;
-use crate::report::Report;
+use crate::report::{Origin, Report};
 use crate::spawn::Server;
 
 #[derive(Debug, Clone, Args)]
@@ -109,36 +108,21 @@ struct Bench {
 
 impl Bench {
     /// A server on an empty directory of its own.
-    async fn fresh(&self, env: &[(&str, &str)]) -> anyhow::Result<Fresh> {
-        let data = tempfile::Builder::new().prefix("data-").tempdir_in(self.dir.path())?;
-        let server = self.start(data.path(), env).await?;
-        Ok(Fresh { server, _data: data })
-    }
-
-    /// The same only for what is done with it; what fails leaves no process behind, either.
-    async fn on_fresh<R>(
-        &self,
-        env: &[(&str, &str)],
-        work: impl AsyncFnOnce(&Server) -> anyhow::Result<R>,
-    ) -> anyhow::Result<R> {
-        let Fresh { server, _data } = self.fresh(env).await?;
-        let result = work(&server).await?;
-        server.kill().await?;
-        Ok(result)
+    async fn fresh(&self, env: &[(&str, &str)]) -> anyhow::Result<Server> {
+        let data = scratch("data-", self.dir.path())?;
+        let mut server = Server::real(&self.program, data.path(), env).await?;
+        server.data = Some(data);
+        Ok(server)
     }
 
     async fn load<W: Workload>(&self, server: &Server, own: &[&str]) -> anyhow::Result<Report> {
         server.load::<W>(Some(self.args.time), own).await
     }
 
-    async fn start(&self, data: &Path, env: &[(&str, &str)]) -> anyhow::Result<Server> {
-        Server::real(&self.program, data, env).await
+    /// The same at a server of its own.
+    async fn load_fresh<W: Workload>(&self, own: &[&str]) -> anyhow::Result<Report> {
+        self.fresh(&[]).await?.during(async |server: &Server| self.load::<W>(server, own).await).await
     }
-}
-
-struct Fresh {
-    server: Server,
-    _data: tempfile::TempDir,
 }
 
 /// The names of all rows, in the order of the table.
@@ -168,8 +152,7 @@ pub(crate) async fn measure(args: &SuiteArgs) -> anyhow::Result<Table> {
         args.waiting = args.waiting.min(50_000);
         args.persisted = args.persisted.min(30_000);
     }
-    let dir = tempfile::Builder::new().prefix("hubbub-suite-").tempdir_in(&args.dir);
-    let dir = dir.with_context(|| format!("cannot make a directory in {}", args.dir.display()))?;
+    let dir = scratch("hubbub-suite-", &args.dir)?;
     let program = args.server.clone().map_or_else(std::env::current_exe, Ok)?;
     let bench = Bench { args, program, dir };
     let mut rows = Vec::new();
@@ -200,11 +183,8 @@ impl SuiteArgs {
 impl Bench {
     async fn measure(&self, name: &str) -> anyhow::Result<Vec<Row>> {
         Ok(match name {
-            "chat" => vec![self.chat().await?],
+            "chat" | "http" | "fanout-100" | "fanout-1000" => vec![self.against_bare(name).await?],
             "chat-64" => self.chat_64().await?,
-            "http" => vec![self.http().await?],
-            "fanout-100" => vec![self.fanout(100).await?],
-            "fanout-1000" => vec![self.fanout(1_000).await?],
             "slow-disk" => vec![self.slow_disk().await?],
             "delivery" => vec![self.delivery().await?],
             "hot-room" => vec![self.hot_room().await?],
@@ -218,16 +198,6 @@ impl Bench {
             "broadcast" => vec![self.broadcast().await?],
             "pg-rows" | "pg-kv-put" | "pg-drain" | "pg-live" => self.databases(name).await?,
             _ => self.loaded().await?,
-        })
-    }
-
-    #[cfg(all(feature = "postgres", feature = "amqp"))]
-    async fn databases(&self, name: &str) -> anyhow::Result<Vec<Row>> {
-        self.check_databases().await?;
-        Ok(match name {
-            "pg-rows" => self.pg_rows().await?,
-            "pg-kv-put" => vec![self.pg_kv_put().await?],
-            _ => self.pg_broker(name == "pg-drain").await?,
         })
     }
 
@@ -255,14 +225,13 @@ fn rounds(all: &[f64], text: impl Fn(&f64) -> String) -> String {
 impl Findings for Table {
     fn terminal(&self) -> String {
         let mut out = String::new();
-        let commit = option_env!("HUBBUB_COMMIT").unwrap_or("not recorded");
-        let (version, rounds, seconds) = (env!("CARGO_PKG_VERSION"), self.rounds, self.time.as_secs_f64());
+        let Origin { machine, started, version, commit, .. } = Origin::here();
+        let (commit, rounds) = (commit.unwrap_or("not recorded"), self.rounds);
         // Writing to a String cannot fail.
         let _ = writeln!(
             out,
-            "{}. {}. hubbub {version}, commit {commit}. Medians of {rounds} rounds of {seconds} s, bare and real in turn.\n",
-            Machine::look(),
-            crate::machine::now()
+            "{machine}. {started}. hubbub {version}, commit {commit}. Medians of {rounds} rounds of {} s, bare and real in turn.\n",
+            self.time.as_secs_f64()
         );
         out.push_str(
             "| what | measured | limit | share | target | met |\n| --- | --- | --- | --- | --- | --- |\n",

@@ -6,9 +6,14 @@ use std::time::Duration;
 
 use super::{Bench, Row, rounds};
 use crate::chat::ChatArgs;
-use crate::limits::{Bare, engine_rate, median};
+use crate::limits::{Bare, engine, median};
 use crate::report::{Report, grouped};
 use crate::spawn::Server;
+
+const CHAT: &str = "`/chat/{room}`, 128 connections, closed loop";
+const HTTP: &str = "`POST /v1/rooms/{room}/messages`, 64 connections";
+const FEW: &str = "fan-out, 100 subscribers";
+const MANY: &str = "fan-out, 1,000 subscribers";
 
 #[derive(Debug, Default)]
 pub(super) struct Side {
@@ -21,15 +26,10 @@ pub(super) struct Side {
 }
 
 impl Side {
-    pub(super) fn add(&mut self, bare: Bare, report: &Report) {
-        self.add_rate(bare.rate(report));
+    pub(super) fn add(&mut self, report: &Report) {
+        self.add_rate(report.rate());
         self.noise.push(report.noise());
         self.faults.extend(report.faults());
-    }
-
-    /// The same for a workload that is no [`Bare`].
-    pub(super) fn add_report(&mut self, report: &Report) {
-        self.add(Bare::Http, report);
     }
 
     /// The same where only a rate is known.
@@ -78,21 +78,27 @@ impl Bench {
     async fn pair(&self, bare: Bare) -> anyhow::Result<Pair> {
         let mut pair = Pair::default();
         for _ in 0..self.args.rounds {
-            pair.bare.add(bare, &bare.measure(self.args.time).await?);
+            pair.bare.add(&bare.measure(self.args.time).await?);
             let measuring = async |server: &Server| {
                 let memory = Watched::start(server);
                 Ok((bare.load(server, self.args.time).await?, memory.stop()))
             };
-            let (report, memory_kib) = self.on_fresh(&[], measuring).await?;
-            pair.real.add(bare, &report);
+            let (report, memory_kib) = self.fresh(&[]).await?.during(measuring).await?;
+            pair.real.add(&report);
             pair.real.memory_kib = pair.real.memory_kib.max(memory_kib);
         }
         Ok(pair)
     }
 
-    pub(super) async fn chat(&self) -> anyhow::Result<Row> {
-        let pair = self.pair(Bare::Ack { in_flight: 1 }).await?;
-        Ok(pair.row("`/chat/{room}`, 128 connections, closed loop", "messages/s", 0.60, "≥ 60 % of bare"))
+    /// A row with nothing but the two rates.
+    pub(super) async fn against_bare(&self, name: &str) -> anyhow::Result<Row> {
+        let (bare, what, unit, least, target) = match name {
+            "chat" => (Bare::Ack { in_flight: 1 }, CHAT, "messages/s", 0.60, "≥ 60 % of bare"),
+            "http" => (Bare::Http, HTTP, "messages/s", 0.60, "≥ 60 % of bare"),
+            "fanout-100" => (Bare::Fanout { subscribers: 100 }, FEW, "deliveries/s", 0.70, "≥ 70 % of bare"),
+            _ => (Bare::Fanout { subscribers: 1_000 }, MANY, "deliveries/s", 0.70, "≥ 70 % of bare"),
+        };
+        Ok(self.pair(bare).await?.row(what, unit, least, target))
     }
 
     pub(super) async fn chat_64(&self) -> anyhow::Result<Vec<Row>> {
@@ -103,7 +109,7 @@ impl Bench {
         let memory = Row::new("memory at that rate", measured, "≤ 500 MiB at any rate", met);
         let mut engine = Vec::new();
         for _ in 0..self.args.rounds {
-            engine.push(engine_rate(self.dir.path(), self.args.time).await?);
+            engine.push(engine::rate(self.dir.path(), self.args.time).await?);
         }
         let [real, engine] = [pair.real.median(), median(&engine)];
         let share = real / engine.max(1.0);
@@ -115,20 +121,8 @@ impl Bench {
         Ok(vec![of_bare, of_engine, memory])
     }
 
-    pub(super) async fn http(&self) -> anyhow::Result<Row> {
-        let pair = self.pair(Bare::Http).await?;
-        Ok(pair.row("`POST /v1/rooms/{room}/messages`, 64 connections", "messages/s", 0.60, "≥ 60 % of bare"))
-    }
-
-    pub(super) async fn fanout(&self, subscribers: usize) -> anyhow::Result<Row> {
-        let pair = self.pair(Bare::Fanout { subscribers }).await?;
-        let what = format!("fan-out, {} subscribers", grouped(subscribers as f64));
-        Ok(pair.row(&what, "deliveries/s", 0.70, "≥ 70 % of bare"))
-    }
-
     /// Here the "limit" is the server itself without the delay.
     pub(super) async fn slow_disk(&self) -> anyhow::Result<Row> {
-        let load = Bare::Ack { in_flight: 64 };
         let mut pair = Pair::default();
         for _ in 0..self.args.rounds {
             let delayed: &[(&str, &str)] = &[("HUBBUB_SYNC_DELAY", "2ms")];
@@ -138,9 +132,9 @@ impl Bench {
                         env.is_empty() || is_slow(server).await?,
                         "the server does not delay its syncs: it does not know HUBBUB_SYNC_DELAY"
                     );
-                    load.load(server, self.args.time).await
+                    Bare::Ack { in_flight: 64 }.load(server, self.args.time).await
                 };
-                side.add(load, &self.on_fresh(env, measuring).await?);
+                side.add(&self.fresh(env).await?.during(measuring).await?);
             }
         }
         Ok(pair.row("64 in flight, each sync delayed by 2 ms", "messages/s", 0.60, "≥ 60 % of undelayed"))

@@ -12,7 +12,7 @@ use crate::asks::Question;
 use crate::caller::{Caller, get};
 use crate::chat::ChatArgs;
 use crate::client::Target;
-use crate::limits::{Bare, ENDLESS};
+use crate::limits::ENDLESS;
 use crate::phase::join;
 use crate::spawn::Server;
 
@@ -67,7 +67,6 @@ impl Bench {
     /// 64 in flight, once without members and questions, once where every sender is a member and statistics are
     /// asked for all the time.
     pub(super) async fn members(&self) -> anyhow::Result<Row> {
-        let load = Bare::Ack { in_flight: 64 };
         let senders = SENDERS.to_string();
         let own = ["--in-flight", "64", "--users", &senders, "-n", ENDLESS];
         let mut pair = Pair::default();
@@ -80,7 +79,7 @@ impl Bench {
                     asking.inspect(|asking| asking.abort());
                     report
                 };
-                side.add(load, &self.on_fresh(&[], measuring).await?);
+                side.add(&self.fresh(&[]).await?.during(measuring).await?);
             }
         }
         let what =

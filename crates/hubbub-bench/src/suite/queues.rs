@@ -8,7 +8,7 @@ use tokio::task::JoinHandle;
 
 use super::paired::Pair;
 use super::people::make;
-use super::{Bench, Fresh, Row, rounds};
+use super::{Bench, Row, rounds};
 use crate::bare::Kind;
 use crate::client::Target;
 use crate::limits::median;
@@ -34,18 +34,12 @@ const BETWEEN: Duration = Duration::from_secs(1);
 /// Gone after two seconds, so that messages to be cleared away are part of it, and memory does not grow.
 const MESSAGE: &str = r#"{"sender":"announcer","message":"to all","audience":"all","ttlMs":2000}"#;
 
-/// A server that speaks the line protocol, and where.
-struct Speaking {
-    fresh: Fresh,
-    line: String,
-}
-
 impl Bench {
-    async fn speaking(&self) -> anyhow::Result<Speaking> {
+    /// A server that speaks the line protocol, and where.
+    async fn speaking(&self) -> anyhow::Result<(Server, String)> {
         // Nobody else takes the port in the moment between.
         let line = TcpListener::bind("127.0.0.1:0")?.local_addr()?.to_string();
-        let fresh = self.fresh(&[("HUBBUB_LINE", &line)]).await?;
-        Ok(Speaking { fresh, line })
+        Ok((self.fresh(&[("HUBBUB_LINE", &line)]).await?, line))
     }
 
     async fn queue(&self, server: &Server, line: &str, own: &[&str]) -> anyhow::Result<Report> {
@@ -54,7 +48,7 @@ impl Bench {
 
     /// Sends and takes with many messages waiting, by a few clients and by many; and what a waiting message costs.
     pub(super) async fn line(&self) -> anyhow::Result<Vec<Row>> {
-        let Speaking { fresh: Fresh { server, _data }, line } = self.speaking().await?;
+        let (server, line) = self.speaking().await?;
         let before = rss_anon_kib(server.pid).unwrap_or(0);
         let (count, waiting) = (self.args.waiting.to_string(), grouped(self.args.waiting as f64));
         // Overrides the time of the measurement: all that matters here is that the queues are filled.
@@ -70,12 +64,12 @@ impl Bench {
         for _ in 0..self.args.rounds {
             let bare = Server::bare(Kind::Line, &[]).await?;
             let address = bare.url.trim_start_matches("http://").to_owned();
-            pair.bare.add_report(&self.queue(&bare, &address, &echo).await?);
+            pair.bare.add(&self.queue(&bare, &address, &echo).await?);
             bare.kill().await?;
             let few = self.queue(&server, &line, &WORK).await?;
-            pair.real.add_report(&few);
-            many.bare.add_report(&few);
-            many.real.add_report(&self.queue(&server, &line, &clients).await?);
+            pair.real.add(&few);
+            many.bare.add(&few);
+            many.real.add(&self.queue(&server, &line, &clients).await?);
         }
         server.kill().await?;
         let each = after.saturating_sub(before) as f64 * 1024.0 / self.args.waiting.max(1) as f64;
@@ -96,16 +90,15 @@ impl Bench {
         let (depth, taken) = (waiting.to_string(), (5 * waiting).to_string());
         let mut pair = Pair::default();
         for round in 0..self.args.rounds {
-            for (Speaking { fresh, line }, side, taken) in
+            for ((server, line), side, taken) in
                 [(&new, &mut pair.bare, "0"), (&old, &mut pair.real, if round == 0 { &taken } else { "0" })]
             {
                 let own = ["--depth", &depth, "--taken", taken];
-                side.add_report(&self.queue(&fresh.server, line, &[&TAKE[..], &own].concat()).await?);
+                side.add(&self.queue(server, line, &[&TAKE[..], &own].concat()).await?);
             }
         }
-        for Speaking { fresh, .. } in [new, old] {
-            fresh.server.kill().await?;
-        }
+        new.0.kill().await?;
+        old.0.kill().await?;
         let (waiting, taken) = (grouped(waiting as f64), grouped(5.0 * waiting as f64));
         let what = format!("get with {waiting} waiting and {taken} taken before");
         Ok(pair.row(&what, "gets/s", 0.80, "≥ 80 % of a new queue"))
@@ -114,7 +107,7 @@ impl Bench {
     /// The 99th percentile of sends and takes of others, without and with a message to 200,000 clients each second.
     pub(super) async fn broadcast(&self) -> anyhow::Result<Row> {
         let receivers = if self.args.quick { RECEIVERS_QUICK } else { RECEIVERS };
-        let Speaking { fresh: Fresh { server, _data }, line } = self.speaking().await?;
+        let (server, line) = self.speaking().await?;
         let target = Target::parse(&server.url)?;
         make(&target, vec![("PUT", "/v1/queues/news".to_owned(), "{}")]).await?;
         let clients = (1..=receivers).map(|client| ("PUT", format!("/v1/clients/receiver{client}"), ""));

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{Bench, Fresh, Row, noise_note};
+use super::{Bench, Row, noise_note};
 use crate::chat::ChatArgs;
 use crate::client::Target;
 use crate::client::chat::open;
@@ -21,8 +21,7 @@ impl Bench {
         let (mut p99, mut p999, mut noise, mut faults) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
         let load = ["--rate", "10000", "--listeners", "20"];
         for _ in 0..self.args.rounds {
-            let measuring = async |server: &Server| self.load::<HttpArgs>(server, &load).await;
-            let report = self.on_fresh(&[], measuring).await?;
+            let report = self.load_fresh::<HttpArgs>(&load).await?;
             if let Some(delivery) = &report.delivery {
                 p99.push(delivery.latency.p99_ms);
                 p999.push(delivery.latency.p99_9_ms);
@@ -44,7 +43,7 @@ impl Bench {
         for _ in 0..self.args.rounds {
             for (rooms, p99) in [("20", &mut spread), ("1", &mut hot)] {
                 let measuring = async |server: &Server| self.beside(server, rooms).await;
-                let (load, others) = self.on_fresh(&[], measuring).await?;
+                let (load, others) = self.fresh(&[]).await?.during(measuring).await?;
                 p99.push(others);
                 rates.push(format!("{}/s into {rooms}", grouped(load)));
             }
@@ -70,7 +69,7 @@ impl Bench {
 
     /// Anonymous memory for each open socket that says nothing.
     pub(super) async fn idle(&self) -> anyhow::Result<Row> {
-        let Fresh { server, _data } = self.fresh(&[]).await?;
+        let server = self.fresh(&[]).await?;
         let target = Target::parse(&server.url)?;
         let wanted = IDLE.min(files_max().saturating_sub(200));
         let before = rss_anon_kib(server.pid).unwrap_or(0);

@@ -1,7 +1,6 @@
 //! One client of queues: it sends, asks which queues hold something for it, takes or reads, and thinks.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use hubbub_core::clock::{RandomSource, SeededRandom};
 use hubbub_core::invariant::saturate;
@@ -12,7 +11,6 @@ use crate::caller::Caller;
 use crate::client::Cause;
 use crate::job::share_of;
 use crate::record::Ending;
-use crate::run::Counts;
 use crate::worker::{Begun, Worker};
 
 /// Operations, in the order of their numbers in the record.
@@ -37,9 +35,8 @@ impl Client {
         let mut caller = None;
         let mut refreshed_us = None;
         let stage = Arc::clone(&self.stage);
-        let is_populated = || {
-            stage.args.kind == Kind::Populate && stage.ledger.sent.load(Ordering::Relaxed) >= stage.missing
-        };
+        let is_populated =
+            || stage.args.kind == Kind::Populate && stage.ledger.counts().sent >= stage.missing;
         while !self.worker.is_over() && !is_populated() {
             if caller.is_none() {
                 caller = self.worker.connect().await;
@@ -101,9 +98,9 @@ impl Client {
         let begun = self.worker.begin(None);
         let said = self.place.dialect.call(caller, &ask, |said| said == Said::Done).await;
         match said {
-            Ok(true) => ledger.sent(1),
+            Ok(true) => ledger.counts().sent += 1,
             Ok(false) => {}
-            Err(_) => Counts::add(&ledger.unconfirmed, 1),
+            Err(_) => ledger.counts().unconfirmed += 1,
         }
         self.end(begun, SEND, queue, said)?;
         Ok(())
@@ -125,7 +122,7 @@ impl Client {
         };
         let said = self.place.dialect.call(caller, &ask, hear).await;
         if said.is_err() && is_away {
-            Counts::add(&stage.ledger.lost_takes, 1);
+            stage.ledger.counts().lost_takes += 1;
         }
         let kind = if is_away { GET } else { READ };
         self.end(begun, kind, queue, said.map(|found| found.is_some()))?;

@@ -132,7 +132,7 @@ impl Workload for QueueArgs {
         let clients: Arc<[u64]> = (self.first_client..).take(usize::try_from(self.clients)?).collect();
         let ledger = MessageLedger::new(crate::machine::seed(), self.bytes);
         let places = places(self, &setup.targets, &clients).await?;
-        let depth = depth(self, &setup.targets).await;
+        let depth = self.depth(setup).await;
         let missing = self.depth.saturating_sub(depth.unwrap_or(0));
         let stage = Arc::new(Stage { args: self.habits(), places, clients, ledger, depth, missing });
         if self.kind != Kind::Populate {
@@ -170,7 +170,7 @@ impl Workload for QueueArgs {
     }
 
     async fn close(&self, setup: &Setup, stage: Self::Stage, _: &Run) -> anyhow::Result<Account> {
-        let after = depth(self, &setup.targets).await;
+        let after = self.depth(setup).await;
         Ok(Account {
             queues: Some(stage.ledger.close(stage.depth.zip(after))),
             concurrency: self.think.is_zero().then_some(self.clients as f64),
@@ -180,6 +180,11 @@ impl Workload for QueueArgs {
 }
 
 impl QueueArgs {
+    /// Messages in all queues, where the servers say.
+    async fn depth(&self, setup: &Setup) -> Option<u64> {
+        if self.echo { None } else { setup::depth(&setup.targets).await }
+    }
+
     /// The same with what clients of this kind do.
     fn habits(&self) -> Self {
         let habits = Self { refresh: Duration::ZERO, warmup: Duration::ZERO, ..self.clone() };
@@ -214,18 +219,6 @@ async fn places(args: &QueueArgs, web: &[Target], clients: &[u64]) -> anyhow::Re
         places.push(place);
     }
     Ok(places)
-}
-
-/// Messages in the queues of all servers; `None` when one does not say.
-async fn depth(args: &QueueArgs, web: &[Target]) -> Option<u64> {
-    if args.echo {
-        return None;
-    }
-    let mut sum = 0;
-    for target in web {
-        sum += setup::depth(target).await?;
-    }
-    Some(sum)
 }
 
 /// Messages of `--taken` that wait at a time.

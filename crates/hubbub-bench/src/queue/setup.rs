@@ -98,14 +98,23 @@ pub(super) async fn bulk(
         fillers.spawn(async move {
             let mut caller = connect(&place.dialect.target).await?;
             let random = SeededRandom::new(crate::machine::seed().wrapping_add(who as u64));
-            let mut asks = Asks { stage: &stage, place: &place, at: who };
+            let mut pairs = pairs(who, &stage.clients, &place.queues);
             let mut done = 0;
             while done < share {
                 let count = (share - done).min(AHEAD);
-                let accepted = match what {
-                    Bulk::Send => asks.send(&mut caller, &random, count).await?,
-                    Bulk::Take => asks.take(&mut caller, count).await?,
-                };
+                let mut content = Vec::new();
+                for (client, queue) in pairs.by_ref().take(saturate(count)) {
+                    let ask = match what {
+                        Bulk::Send => {
+                            content.clear();
+                            stage.ledger.write_content(&random, &mut content);
+                            Ask::Send { sender: client, receiver: Some(client), queue, content: &content }
+                        }
+                        Bulk::Take => Ask::Take { queue, receiver: client, is_away: true },
+                    };
+                    place.dialect.write(&ask, caller.out());
+                }
+                let accepted = answers(&stage, &place, &mut caller, what, count).await?;
                 ensure!(accepted == count, "{} of {count} messages: {what:?} failed", count - accepted);
                 bar.inc(count);
                 done += count;
@@ -116,89 +125,58 @@ pub(super) async fn bulk(
     join(fillers).await
 }
 
-/// The clients and queues of one connection, one after another.
-struct Asks<'a> {
-    stage: &'a Stage,
-    place: &'a Place,
-    at: usize,
+/// The clients and queues of connection `who`, one after another, again and again.
+fn pairs(who: usize, clients: &[u64], queues: &[u64]) -> impl Iterator<Item = (u64, u64)> {
+    let of = |list: &[u64], at: usize| list.get(at % list.len().max(1)).copied().unwrap_or(1);
+    (who..).step_by(FILLERS).map(move |at| (of(clients, at / queues.len().max(1)), of(queues, at)))
 }
 
-impl Asks<'_> {
-    fn next(&mut self) -> (u64, u64) {
-        let of = |list: &[u64], at: usize| list.get(at % list.len().max(1)).copied().unwrap_or(1);
-        let queues = &self.place.queues;
-        let next = (of(&self.stage.clients, self.at / queues.len().max(1)), of(queues, self.at));
-        self.at += FILLERS;
-        next
-    }
-
-    async fn send(&mut self, caller: &mut Caller, random: &SeededRandom, count: u64) -> anyhow::Result<u64> {
-        let ledger = &self.stage.ledger;
-        for _ in 0..count {
-            let (client, queue) = self.next();
-            let mut content = Vec::new();
-            ledger.write_content(random, &mut content);
-            let send = Ask::Send { sender: client, receiver: Some(client), queue, content: &content };
-            self.place.dialect.write(&send, caller.out());
-        }
-        let send = Ask::Send { sender: 0, receiver: None, queue: 0, content: b"" };
-        let accepted = answers(&self.place.dialect, caller, &send, count, |said| *said == Said::Done).await?;
-        ledger.sent(accepted);
-        Ok(accepted)
-    }
-
-    async fn take(&mut self, caller: &mut Caller, count: u64) -> anyhow::Result<u64> {
-        for _ in 0..count {
-            let (receiver, queue) = self.next();
-            self.place.dialect.write(&Ask::Take { queue, receiver, is_away: true }, caller.out());
-        }
-        let take = Ask::Take { queue: 0, receiver: 0, is_away: true };
-        let accept = |said: &Said<'_>| {
-            let Said::Content(content) = said else { return false };
-            self.stage.ledger.taken(content);
-            true
-        };
-        answers(&self.place.dialect, caller, &take, count, accept).await
-    }
-}
-
-/// Hears `count` answers; of how many `accept` says yes. Each is shown to it once.
+/// Hears `count` answers, and notes each once; how many of them are as they should be.
 async fn answers(
-    dialect: &Dialect,
+    stage: &Stage,
+    place: &Place,
     caller: &mut Caller,
-    ask: &Ask<'_>,
+    what: Bulk,
     count: u64,
-    mut accept: impl FnMut(&Said<'_>) -> bool,
 ) -> anyhow::Result<u64> {
+    let ask = match what {
+        Bulk::Send => Ask::Send { sender: 0, receiver: None, queue: 0, content: b"" },
+        Bulk::Take => Ask::Take { queue: 0, receiver: 0, is_away: true },
+    };
     let (mut used, mut heard, mut accepted) = (0, 0, 0);
     let all = caller.answer(|bytes| {
         while heard < count {
-            let Some((said, more)) = dialect.read(ask, bytes.get(used..).unwrap_or_default())? else {
-                return Ok(None);
-            };
+            let rest = bytes.get(used..).unwrap_or_default();
+            let Some((said, more)) = place.dialect.read(&ask, rest)? else { return Ok(None) };
             used += more;
             heard += 1;
-            accepted += u64::from(accept(&said));
+            match said {
+                Said::Done => stage.ledger.counts().sent += 1,
+                Said::Content(content) => stage.ledger.taken(content),
+                _ => continue,
+            }
+            accepted += 1;
         }
         Ok(Some((accepted, used)))
     });
     all.await.map_err(|cause| anyhow::anyhow!("the connection was lost while queues were filled: {cause:?}"))
 }
 
-/// Messages in all queues; `None` when the server does not say.
-pub(super) async fn depth(target: &Target) -> Option<u64> {
-    let (mut sum, mut after) = (0, String::new());
-    loop {
-        let body = get(target, &format!("/v1/queues?limit=1000{after}")).await.ok()?;
-        let page: Value = serde_json::from_str(&body).ok()?;
-        for queue in page.get("queues")?.as_array()? {
-            sum += queue.get("messages")?.as_u64()?;
-        }
-        match page.get("next").and_then(Value::as_str) {
-            Some(next) => after = format!("&after={next}"),
-            None => return Some(sum),
+/// Messages in all queues; `None` when a server does not say.
+pub(super) async fn depth(targets: &[Target]) -> Option<u64> {
+    let mut sum = 0;
+    for target in targets {
+        let mut after = Some(String::new());
+        while let Some(name) = after {
+            let body = get(target, &format!("/v1/queues?limit=1000{name}")).await.ok()?;
+            let page: Value = serde_json::from_str(&body).ok()?;
+            for queue in page.get("queues")?.as_array()? {
+                sum += queue.get("messages")?.as_u64()?;
+            }
+            after = page.get("next").and_then(Value::as_str).map(|next| format!("&after={next}"));
         }
     }
+    Some(sum)
 }
 
 async fn connect(target: &Target) -> anyhow::Result<Caller> {

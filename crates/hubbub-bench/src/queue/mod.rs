@@ -23,12 +23,11 @@ pub(crate) use ask::Via;
 use client::{Client, KINDS};
 use ledger::MessageLedger;
 pub(crate) use ledger::QueueLedger;
-use setup::{Bulk, Place};
+use setup::{Bulk, Place, bulk};
 
 use crate::client::Target;
 use crate::engine::{Account, Setup, Workload};
 use crate::options::{Patience, duration, seconds};
-use crate::phase;
 use crate::run::Run;
 use crate::worker::{Worker, keep_time, work};
 
@@ -135,14 +134,15 @@ impl Workload for QueueArgs {
         let depth = self.depth(setup).await;
         let missing = self.depth.saturating_sub(depth.unwrap_or(0));
         let stage = Arc::new(Stage { args: self.habits(), places, clients, ledger, depth, missing });
+        let quiet = setup.common.quiet;
         if self.kind != Kind::Populate {
-            bulk(setup, &stage, Bulk::Send, missing).await?;
+            bulk(&stage, Bulk::Send, missing, quiet).await?;
         }
         let mut left = self.taken;
         while left > 0 {
             let part = left.min(TAKEN_AT_ONCE);
-            bulk(setup, &stage, Bulk::Send, part).await?;
-            bulk(setup, &stage, Bulk::Take, part).await?;
+            bulk(&stage, Bulk::Send, part, quiet).await?;
+            bulk(&stage, Bulk::Take, part, quiet).await?;
             left -= part;
         }
         Ok(stage)
@@ -212,7 +212,7 @@ async fn places(args: &QueueArgs, web: &[Target], clients: &[u64]) -> anyhow::Re
     };
     let mut places = Vec::new();
     for target in targets {
-        let dialect = Dialect::new(args.via, target);
+        let dialect = Dialect { via: args.via, target: target.clone() };
         let queues = setup::make_queues(&dialect, args.queues.max(1)).await?;
         let place = Place { dialect, queues };
         setup::register(&place, clients).await?;
@@ -223,14 +223,3 @@ async fn places(args: &QueueArgs, web: &[Target], clients: &[u64]) -> anyhow::Re
 
 /// Messages of `--taken` that wait at a time.
 const TAKEN_AT_ONCE: u64 = 1_000_000;
-
-/// Sends or takes many messages before the clients begin.
-async fn bulk(setup: &Setup, stage: &Arc<Stage>, what: Bulk, messages: u64) -> anyhow::Result<()> {
-    let name = if what == Bulk::Send { "filling" } else { "taking" };
-    let bar = phase::bar(name, messages, setup.common.quiet);
-    for (place, share) in stage.places.iter().zip(setup::shares(messages, stage.places.len() as u64)) {
-        setup::bulk(stage, place, what, share, &bar).await.context(name)?;
-    }
-    bar.finish_and_clear();
-    Ok(())
-}

@@ -14,7 +14,7 @@ use super::Stage;
 use super::ask::{Ask, Dialect, Said};
 use crate::caller::{Caller, get};
 use crate::client::Target;
-use crate::phase::join;
+use crate::phase::{bar, join};
 
 /// Connections that fill queues, and register clients. No divisor of a round number of clients or queues, so that each
 /// comes to all of them.
@@ -32,7 +32,7 @@ pub(crate) struct Place {
 
 /// Has at least `count` queues there, and gives that many.
 pub(super) async fn make_queues(dialect: &Dialect, count: u64) -> anyhow::Result<Arc<[u64]>> {
-    let mut caller = connect(&dialect.target).await?;
+    let mut caller = Caller::open(&dialect.target, TIMEOUT).await?;
     let there = ask(dialect, &mut caller, &Ask::Queues, |said| said.numbers()).await?;
     let mut queues = there.context("queues cannot be listed")?;
     for number in 1..=count {
@@ -60,7 +60,7 @@ pub(super) async fn register(place: &Place, clients: &[u64]) -> anyhow::Result<(
     for part in clients.chunks(clients.len().div_ceil(FILLERS).max(1)) {
         let (place, part) = (place.clone(), part.to_vec());
         makers.spawn(async move {
-            let mut caller = connect(&place.dialect.target).await?;
+            let mut caller = Caller::open(&place.dialect.target, TIMEOUT).await?;
             for client in part {
                 let register = Ask::Register(client);
                 let is_done = ask(&place.dialect, &mut caller, &register, |said| said == Said::Done).await?;
@@ -80,23 +80,33 @@ pub(super) enum Bulk {
 }
 
 /// How `all` are shared out evenly among `count`.
-pub(super) fn shares(all: u64, count: u64) -> impl Iterator<Item = u64> {
+fn shares(all: u64, count: u64) -> impl Iterator<Item = u64> {
     (0..count).map(move |index| all / count + u64::from(index < all % count))
 }
 
-/// Sends or takes `messages`, shared out evenly among all clients and queues.
-pub(super) async fn bulk(
+/// Sends or takes `messages`, shared out evenly among all servers, clients and queues.
+pub(super) async fn bulk(stage: &Arc<Stage>, what: Bulk, messages: u64, quiet: bool) -> anyhow::Result<()> {
+    let name = if what == Bulk::Send { "filling" } else { "taking" };
+    let bar = bar(name, messages, quiet);
+    for (place, share) in stage.places.iter().zip(shares(messages, stage.places.len() as u64)) {
+        join(fillers(stage, place, what, share, &bar)).await.context(name)?;
+    }
+    bar.finish_and_clear();
+    Ok(())
+}
+
+fn fillers(
     stage: &Arc<Stage>,
     place: &Place,
     what: Bulk,
     messages: u64,
     bar: &ProgressBar,
-) -> anyhow::Result<()> {
+) -> JoinSet<anyhow::Result<()>> {
     let mut fillers = JoinSet::new();
     for (who, share) in shares(messages, FILLERS as u64).enumerate() {
         let (stage, place, bar) = (Arc::clone(stage), place.clone(), bar.clone());
         fillers.spawn(async move {
-            let mut caller = connect(&place.dialect.target).await?;
+            let mut caller = Caller::open(&place.dialect.target, TIMEOUT).await?;
             let random = SeededRandom::new(crate::machine::seed().wrapping_add(who as u64));
             let mut pairs = pairs(who, &stage.clients, &place.queues);
             let mut done = 0;
@@ -122,7 +132,7 @@ pub(super) async fn bulk(
             anyhow::Ok(())
         });
     }
-    join(fillers).await
+    fillers
 }
 
 /// The clients and queues of connection `who`, one after another, again and again.
@@ -177,10 +187,6 @@ pub(super) async fn depth(targets: &[Target]) -> Option<u64> {
         }
     }
     Some(sum)
-}
-
-async fn connect(target: &Target) -> anyhow::Result<Caller> {
-    Caller::open(target, TIMEOUT).await
 }
 
 async fn ask<R>(

@@ -36,6 +36,7 @@ pub(crate) struct Times {
     pub(crate) failed: u64,
 }
 
+/// Asks for so long. Each question counts from when it was due.
 pub(crate) async fn ask(
     target: &Target,
     questions: Vec<Question>,
@@ -50,50 +51,33 @@ pub(crate) async fn ask(
     let begun = Instant::now();
     let mut askers = JoinSet::new();
     for who in 0..CONNECTIONS {
-        let asker = Asker {
-            target: target.clone(),
-            questions: Arc::clone(&questions),
-            random: SeededRandom::new(seed.wrapping_add(u64::from(who))),
-            times: Arc::clone(&times),
-        };
-        askers.spawn(asker.run(begun + every * who / CONNECTIONS, every, begun + time));
+        let (target, questions, times) = (target.clone(), Arc::clone(&questions), Arc::clone(&times));
+        let random = SeededRandom::new(seed.wrapping_add(u64::from(who)));
+        askers.spawn(async move {
+            let mut caller = Caller::open(&target, TIMEOUT).await?;
+            let mut tick = interval_at(begun + every * who / CONNECTIONS, every);
+            tick.set_missed_tick_behavior(MissedTickBehavior::Burst);
+            loop {
+                let due = tick.tick().await;
+                let kind = below(&random, questions.len() as u64) as usize;
+                let Some(question) = questions.get(kind).filter(|_| due < begun + time) else {
+                    return Ok(());
+                };
+                let path = (question.path)(&random);
+                let status = caller.request("GET", &path, b"", |response| response.status).await;
+                let status = status
+                    .map_err(|cause| anyhow::anyhow!("no answer to {}: {}", question.name, cause.name()))?;
+                let us = saturate(due.elapsed().as_micros());
+                let mut times = times.lock();
+                match times.kinds.get_mut(kind) {
+                    Some((_, dist)) if status == 200 => dist.add(us),
+                    _ => times.failed += 1,
+                }
+            }
+        });
     }
     join(askers).await?;
     Ok(std::mem::take(&mut *times.lock()))
-}
-
-struct Asker {
-    target: Target,
-    questions: Arc<Vec<Question>>,
-    random: SeededRandom,
-    times: Arc<Mutex<Times>>,
-}
-
-impl Asker {
-    /// One question every `every`; each counts from when it was due.
-    async fn run(self, first: Instant, every: Duration, end: Instant) -> anyhow::Result<()> {
-        let mut caller = Caller::open(&self.target, TIMEOUT).await?;
-        let mut tick = interval_at(first, every);
-        tick.set_missed_tick_behavior(MissedTickBehavior::Burst);
-        loop {
-            let due = tick.tick().await;
-            if due >= end {
-                return Ok(());
-            }
-            let kind = (self.random.next_u64() % self.questions.len().max(1) as u64) as usize;
-            let Some(question) = self.questions.get(kind) else { return Ok(()) };
-            let path = (question.path)(&self.random);
-            let status = caller.request("GET", &path, b"", |response| response.status).await;
-            let status = status
-                .map_err(|cause| anyhow::anyhow!("no answer to {}: {}", question.name, cause.name()))?;
-            let us = saturate(due.elapsed().as_micros());
-            let mut times = self.times.lock();
-            match times.kinds.get_mut(kind) {
-                Some((_, dist)) if status == 200 => dist.add(us),
-                _ => times.failed += 1,
-            }
-        }
-    }
 }
 
 #[derive(Debug, Clone)]
@@ -131,7 +115,7 @@ pub(crate) async fn about_history(target: &Target, rooms: u16) -> anyhow::Result
     ])
 }
 
-fn below(random: &SeededRandom, end: u64) -> u64 {
+pub(crate) fn below(random: &SeededRandom, end: u64) -> u64 {
     random.next_u64() % end.max(1)
 }
 

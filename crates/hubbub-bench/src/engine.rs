@@ -101,18 +101,16 @@ pub(crate) async fn measure<W: Workload>(args: &Loading<W>) -> anyhow::Result<Re
     let run = own.drive(&setup, &mut stage).await?;
     report.cpu = Some(cpu.until(&CpuMark::now(common.server_pid)));
 
-    let Account { warm_up, delivery, queues, keys, concurrency, note } =
-        own.close(&setup, stage, &run).await?;
+    let account = own.close(&setup, stage, &run).await?;
     let after = counts().await;
-    let runs: Vec<&Run> = warm_up.as_deref().into_iter().chain([&*run]).collect();
-    let received = delivery.as_ref().map(|delivery| delivery.delivered);
-    report.ledger = Some(Ledger::of(&runs, received, before.zip(after), queues, keys));
-    report.delivery = delivery;
+    let runs: Vec<&Run> = account.warm_up.as_deref().into_iter().chain([&*run]).collect();
+    report.ledger = Some(Ledger::of(&runs, before.zip(after), &account));
+    report.delivery = account.delivery;
     report.add_run(&run, common.bucket);
-    if let Some(concurrency) = concurrency {
+    if let Some(concurrency) = account.concurrency {
         report.audit(concurrency);
     }
-    report.notes.extend(note);
+    report.notes.extend(account.note);
     report.judge(common.threads);
     Ok(report)
 }

@@ -9,7 +9,7 @@ use std::task::Waker;
 use std::time::Duration;
 
 use hubbub_core::clock::{RandomSource, SeededRandom};
-use parking_lot::{Condvar, Mutex};
+use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use crate::job::{Job, Shape, below};
 
@@ -36,6 +36,16 @@ struct State {
     ended: bool,
 }
 
+impl State {
+    /// Lets go of the state and wakes up to `n` of those who wait, the first ones first.
+    fn wake(mut state: MutexGuard<'_, Self>, n: usize) {
+        let n = n.min(state.waiting.len());
+        let woken: Vec<_> = state.waiting.drain(..n).collect();
+        drop(state);
+        woken.into_iter().for_each(|(_, waker)| waker.wake());
+    }
+}
+
 /// Whether more may come from a [`Feed`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Supply {
@@ -44,10 +54,6 @@ pub(crate) enum Supply {
 }
 
 impl Feed {
-    fn new(limit: usize, gate: Arc<Gate>) -> Self {
-        Self { state: Mutex::default(), limit, gate }
-    }
-
     /// Moves up to `max` messages to `into`. When it got none, `who` is woken once there are some.
     pub(crate) fn take(&self, max: usize, into: &mut VecDeque<Job>, who: usize, waker: &Waker) -> Supply {
         let mut state = self.state.lock();
@@ -69,22 +75,13 @@ impl Feed {
         let mut state = self.state.lock();
         let n = jobs.len();
         state.jobs.extend(jobs.drain(..));
-        let woken = n.min(state.waiting.len());
-        let wakers: Vec<_> = state.waiting.drain(..woken).collect();
-        drop(state);
-        for (_, waker) in wakers {
-            waker.wake();
-        }
+        State::wake(state, n);
     }
 
     pub(crate) fn end(&self) {
         let mut state = self.state.lock();
         state.ended = true;
-        let wakers = std::mem::take(&mut state.waiting);
-        drop(state);
-        for (_, waker) in wakers {
-            waker.wake();
-        }
+        State::wake(state, usize::MAX);
     }
 
     fn abandon(&self) -> usize {
@@ -102,13 +99,13 @@ impl Feed {
         self.limit.saturating_sub(self.state.lock().jobs.len())
     }
 
-    /// Sleeps until half of the queue is free, or for a short time.
     pub(crate) fn wait_for_space(&self) {
         self.gate.wait();
     }
 }
 
 impl Gate {
+    /// Sleeps until half of a queue is free, or for a short time.
     fn wait(&self) {
         // The time-out covers a wake-up that came between the look and the sleep.
         self.opened.wait_for(&mut self.lock.lock(), Duration::from_millis(2));
@@ -128,7 +125,8 @@ impl Supplier {
     pub(crate) fn new(rooms: u16, limit: usize) -> Arc<Self> {
         let gate = Arc::<Gate>::default();
         let each = (limit / usize::from(rooms.max(1))).max(1);
-        let feeds = (0..rooms).map(|_| Arc::new(Feed::new(each, Arc::clone(&gate)))).collect();
+        let feed = |_| Arc::new(Feed { state: Mutex::default(), limit: each, gate: Arc::clone(&gate) });
+        let feeds = (0..rooms).map(feed).collect();
         Arc::new(Self { feeds, gate })
     }
 
@@ -152,16 +150,13 @@ impl Supplier {
         rooms: &[u16],
     ) -> u64 {
         let mut staged: Vec<Vec<Job>> = self.feeds.iter().map(|_| Vec::new()).collect();
-        let mut next = first;
-        let end = first + count;
+        let (mut next, end) = (first, first + count);
         while next < end && !self.feeds.iter().any(|feed| feed.is_ended()) {
-            let mut space: Vec<usize> = self.feeds.iter().map(|feed| feed.space()).collect();
             // Rooms nobody is connected to get nothing.
-            for (index, space) in space.iter_mut().enumerate() {
-                if !rooms.iter().any(|room| usize::from(*room) == index + 1) {
-                    *space = 0;
-                }
-            }
+            let is_open = |index: usize| rooms.iter().any(|room| usize::from(*room) == index + 1);
+            let space = self.feeds.iter().enumerate();
+            let mut space: Vec<usize> =
+                space.map(|(index, feed)| if is_open(index) { feed.space() } else { 0 }).collect();
             let batch = space.iter().sum::<usize>().min(BATCH_MESSAGES_MAX);
             if batch == 0 {
                 self.gate.wait();
@@ -181,9 +176,7 @@ impl Supplier {
                 }
             }
         }
-        for feed in &self.feeds {
-            feed.end();
-        }
+        self.feeds.iter().for_each(|feed| feed.end());
         next - first
     }
 }

@@ -4,6 +4,7 @@ use serde::Serialize;
 
 use crate::caller::get;
 use crate::client::Target;
+use crate::engine::Account;
 use crate::kv::KeyLedger;
 use crate::queue::QueueLedger;
 use crate::run::Run;
@@ -91,24 +92,19 @@ impl Ledger {
     /// The ledger of some phases, with the server's counters before and after them, and with what only some workloads have.
     pub(crate) fn of(
         runs: &[&Run],
-        received: Option<u64>,
         server: Option<(ServerCounts, ServerCounts)>,
-        queues: Option<QueueLedger>,
-        keys: Option<KeyLedger>,
+        Account { delivery, queues, keys, .. }: &Account,
     ) -> Self {
+        let totals = runs.iter().map(|run| run.counts.totals());
+        let [sent, accepted, rejected, unconfirmed] = totals.fold([0; 4], |mut all, run| {
+            all.iter_mut().zip(run).for_each(|(all, count)| *all += count);
+            all
+        });
+        let received = delivery.as_ref().map(|delivery| delivery.delivered);
         let server = server.map(|(before, after)| after.since(&before));
-        let mut ledger = Self { received, server, ..Self::default() };
-        for Run { counts, .. } in runs {
-            let [sent, accepted, rejected, unconfirmed] = counts.totals();
-            ledger.sent += sent;
-            ledger.accepted += accepted;
-            ledger.rejected += rejected;
-            ledger.unconfirmed += unconfirmed;
-        }
-        let mut ledger = ledger.close();
-        ledger.faults.extend(queues.iter().flat_map(QueueLedger::faults));
-        ledger.faults.extend(keys.iter().flat_map(KeyLedger::faults));
-        Self { queues, keys, ..ledger }
+        let (queues, keys) = (queues.clone(), keys.clone());
+        Self { sent, accepted, rejected, unconfirmed, received, server, queues, keys, faults: Vec::new() }
+            .close()
     }
 
     /// Compares the counts of both sides. Other clients of the same server show as faults.
@@ -119,14 +115,11 @@ impl Ledger {
         }
         if let Some(server) = self.server {
             let (stored, duplicate) = (server.stored, server.duplicate);
+            let Self { accepted, unconfirmed, .. } = self;
             // A message may have been stored before its answer was lost, and be a duplicate when it is sent again.
-            let least = self.accepted;
-            let most = self.accepted + self.unconfirmed;
-            if stored < least || stored > most {
-                self.faults.push(format!(
-                    "{least} accepted and {} unconfirmed, but {stored} stored",
-                    self.unconfirmed
-                ));
+            if stored < accepted || stored > accepted + unconfirmed {
+                let fault = format!("{accepted} accepted and {unconfirmed} unconfirmed, but {stored} stored");
+                self.faults.push(fault);
             }
             let uncounted = |received: &u64| !server.restarted && *received > server.delivered;
             if let Some(received) = self.received.filter(uncounted) {
@@ -139,6 +132,8 @@ impl Ledger {
                 ));
             }
         }
+        self.faults.extend(self.queues.iter().flat_map(QueueLedger::faults));
+        self.faults.extend(self.keys.iter().flat_map(KeyLedger::faults));
         self
     }
 }

@@ -86,8 +86,9 @@ impl Audience {
         *self.waiting.lock() = Some(std::thread::current());
     }
 
-    fn total(&self) -> u64 {
-        self.counts.iter().map(|count| count.0.load(Ordering::SeqCst)).sum()
+    /// Messages received, by subscriber.
+    fn each(&self) -> impl Iterator<Item = u64> {
+        self.counts.iter().map(|count| count.0.load(Ordering::SeqCst))
     }
 
     fn received(&self, who: usize, n: u64) {
@@ -97,7 +98,7 @@ impl Audience {
         if before > self.floor() {
             return;
         }
-        let floor = self.counts.iter().map(|count| count.0.load(Ordering::SeqCst)).min().unwrap_or(0);
+        let floor = self.each().min().unwrap_or(0);
         if self.floor.fetch_max(floor, Ordering::SeqCst) < floor
             && let Some(thread) = self.waiting.lock().take()
         {
@@ -115,20 +116,18 @@ impl Audience {
     ) -> Delivery {
         let rooms = usize::from(rooms.max(1));
         let missing = || -> u64 {
-            let short = |(who, count): (usize, &Received)| {
-                expected((who % rooms) as u16 + 1).saturating_sub(count.0.load(Ordering::SeqCst))
-            };
-            self.counts.iter().enumerate().map(short).sum()
+            let short = |(who, count)| expected((who % rooms) as u16 + 1).saturating_sub(count);
+            self.each().enumerate().map(short).sum()
         };
-        let mut last = (self.total(), 0);
+        let mut last = (self.each().sum::<u64>(), 0);
         while missing() > 0 && last.1 < 100 {
             tokio::time::sleep(Duration::from_millis(50)).await;
-            let total = self.total();
+            let total = self.each().sum();
             last = if total == last.0 { (total, last.1 + 1) } else { (total, 0) };
         }
         self.stop.store(true, Ordering::SeqCst);
         tasks.shutdown().await;
-        let delivered = self.total();
+        let delivered = self.each().sum::<u64>();
         let seconds = self.last_arrival_us.load(Ordering::Relaxed) as f64 / 1e6;
         Delivery {
             subscribers: self.counts.len(),

@@ -7,11 +7,11 @@ use std::time::Duration;
 use anyhow::Context;
 use clap::Args;
 use hubbub_core::Timestamp;
-use hubbub_core::clock::{RandomSource, SeededRandom};
+use hubbub_core::clock::SeededRandom;
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::asks::{Question, ask};
+use crate::asks::{Question, Times, ask, below};
 use crate::caller::get;
 use crate::client::Target;
 use crate::engine::{self, Findings, Loading};
@@ -97,15 +97,15 @@ impl Holdings {
     }
 
     fn window(&self, random: &SeededRandom) -> String {
-        let from = self.first.as_micros().saturating_add_unsigned(random.next_u64() % self.span_us);
+        let from = self.first.as_micros().saturating_add_unsigned(below(random, self.span_us));
         let to = from.saturating_add_unsigned(self.window_us);
         format!("from={}&to={}", Timestamp::from_micros(from), Timestamp::from_micros(to))
     }
 
     fn path(&self, kind: usize, random: &SeededRandom) -> String {
         let any = |names: &[String]| {
-            let index = random.next_u64() % names.len().max(1) as u64;
-            names.get(index as usize).cloned().unwrap_or_default()
+            let index = below(random, names.len() as u64) as usize;
+            names.get(index).cloned().unwrap_or_default()
         };
         match kind {
             0 => format!("/v1/rooms/{}/messages?{}&limit=100", any(&self.rooms), self.window(random)),
@@ -126,12 +126,17 @@ impl Holdings {
 pub(crate) async fn measure(args: &QueryArgs) -> anyhow::Result<Answers> {
     let target = args.common.target()?;
     let (messages, holdings) = Holdings::look(&target, args.window).await?;
+    let mut answers = Answers {
+        machine: Machine::look(),
+        started: crate::machine::now().to_string(),
+        messages,
+        rows: Vec::new(),
+        failed: 0,
+    };
     let seed = args.common.seed.unwrap_or_else(crate::machine::seed);
-    let (mut rows, mut failed) = (Vec::new(), 0);
     for kind in 0..KINDS.len() {
         let times = ask(&target, vec![holdings.question(kind)], args.rate, args.duration, seed).await?;
-        failed += times.failed;
-        rows.extend(asked(&times.kinds, false));
+        answers.add(&times, false);
     }
     let all = (0..KINDS.len()).map(|kind| holdings.question(kind)).collect();
     let (seconds, sends) = (format!("{}s", args.duration.as_secs_f64()), (args.rate / 9).max(1).to_string());
@@ -141,27 +146,20 @@ pub(crate) async fn measure(args: &QueryArgs) -> anyhow::Result<Answers> {
     let (times, sent) =
         tokio::try_join!(ask(&target, all, args.rate, args.duration, seed), engine::measure(&sending))?;
     anyhow::ensure!(sent.per_second > 0.0, "no message was accepted beside the questions");
-    failed += times.failed;
-    rows.extend(asked(&times.kinds, true));
-    Ok(Answers {
-        machine: Machine::look(),
-        started: crate::machine::now().to_string(),
-        messages,
-        rows,
-        failed,
-    })
+    answers.add(&times, true);
+    Ok(answers)
 }
 
-fn asked(kinds: &[(&'static str, crate::record::Dist)], is_mixed: bool) -> Vec<Asked> {
-    kinds
-        .iter()
-        .map(|(name, dist)| Asked {
-            question: name,
+impl Answers {
+    fn add(&mut self, times: &Times, is_mixed: bool) {
+        self.failed += times.failed;
+        self.rows.extend(times.kinds.iter().map(|(question, dist)| Asked {
+            question,
             is_mixed,
-            target_ms: KINDS.iter().find(|kind| kind.0 == *name).map_or(0.0, |kind| kind.1),
+            target_ms: KINDS.iter().find(|kind| kind.0 == *question).map_or(0.0, |kind| kind.1),
             latency: dist.stats(),
-        })
-        .collect()
+        }));
+    }
 }
 
 impl Findings for Answers {
@@ -218,12 +216,11 @@ mod tests {
     fn a_question_that_took_too_long_is_told() {
         let mut dist = crate::record::Dist::default();
         dist.add(60_000);
-        let answers = |name| Answers {
-            machine: Machine::look(),
-            started: String::new(),
-            messages: 1,
-            rows: asked(&[(name, dist.clone())], false),
-            failed: 0,
+        let answers = |name| {
+            let (machine, started) = (Machine::look(), String::new());
+            let mut answers = Answers { machine, started, messages: 1, rows: Vec::new(), failed: 0 };
+            answers.add(&Times { kinds: vec![(name, dist.clone())], failed: 0 }, false);
+            answers
         };
         assert!(answers("room by time").is_clean());
         assert!(!answers("user's rooms").is_clean());

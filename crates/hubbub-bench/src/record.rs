@@ -79,29 +79,23 @@ impl Record {
                 dist.add(latency_us);
             }
             self.last_us = self.last_us.max(sample.done_us);
-            self.count_at(sample.done_us, 1);
-            let room = usize::from(sample.room);
-            if self.by_room.len() <= room {
-                self.by_room.resize(room + 1, 0);
-            }
-            if let Some(count) = self.by_room.get_mut(room) {
-                *count += 1;
-            }
+            let step = saturate::<_, usize>(sample.done_us / STEP_US).min(MAX_STEPS);
+            count(&mut self.steps, step);
+            count(&mut self.by_room, sample.room.into());
         }
         let keep = samples.len().min(self.samples_max - self.samples.len());
         self.samples_left_out += (samples.len() - keep) as u64;
         self.samples.extend(samples.drain(..).take(keep));
     }
+}
 
-    /// Counts `n` events at a time, without latency.
-    pub(crate) fn count_at(&mut self, at_us: u64, n: u64) {
-        let step = saturate::<_, usize>(at_us / STEP_US).min(MAX_STEPS);
-        if self.steps.len() <= step {
-            self.steps.resize(step + 1, 0);
-        }
-        if let Some(count) = self.steps.get_mut(step) {
-            *count += n;
-        }
+/// Counts one more at `index`, and makes room for it.
+fn count(counts: &mut Vec<u64>, index: usize) {
+    if counts.len() <= index {
+        counts.resize(index + 1, 0);
+    }
+    if let Some(count) = counts.get_mut(index) {
+        *count += 1;
     }
 }
 

@@ -88,18 +88,15 @@ pub(crate) struct Sweep {
 pub(crate) async fn measure(args: &SweepArgs) -> anyhow::Result<Sweep> {
     check_durable(&args.postgres).await?;
     let started = crate::machine::now().to_string();
-    let steps: Vec<(u64, Duration)> = args
-        .batches
-        .iter()
-        .flat_map(|batch| [Duration::ZERO, args.linger].map(|linger| (*batch, linger)))
-        .collect();
-    let mut outcomes: Vec<Vec<Outcome>> = vec![Vec::new(); steps.len()];
+    let lingers = [Duration::ZERO, args.linger];
+    let steps = args.batches.iter().flat_map(|batch| lingers.map(|linger| (*batch, linger, Vec::new())));
+    let mut steps: Vec<(u64, Duration, Vec<Outcome>)> = steps.collect();
     for _ in 0..args.rounds.max(1) {
-        for ((batch, linger), outcomes) in steps.iter().zip(&mut outcomes) {
+        for (batch, linger, outcomes) in &mut steps {
             outcomes.push(step(args, *batch, *linger).await?);
         }
     }
-    let rows = steps.iter().zip(&outcomes).map(|((batch, linger), outcomes)| row(*batch, *linger, outcomes));
+    let rows = steps.iter().map(|(batch, linger, outcomes)| row(*batch, *linger, outcomes));
     Ok(Sweep {
         machine: Machine::look(),
         started,

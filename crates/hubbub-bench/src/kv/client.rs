@@ -5,8 +5,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use hubbub_core::clock::{RandomSource, SeededRandom};
 use hubbub_core::message::write_u64;
+use parking_lot::Mutex;
 use tokio::sync::Semaphore;
 
+use super::KeyLedger;
 use super::keys::{Keys, Popularity, Seen};
 use crate::caller::Caller;
 use crate::client::Cause;
@@ -41,8 +43,8 @@ pub(crate) struct Common {
     /// How often keys are read and put; the rest are deletions.
     pub(super) get: f64,
     pub(super) put: f64,
-    /// Reads that found a value, that found none, that were stale, and that were wrong.
-    pub(super) seen: [AtomicU64; 4],
+    /// What reads showed.
+    pub(super) seen: Mutex<KeyLedger>,
     /// `None` = a closed loop.
     pub(super) due: Option<Due>,
     pub(super) connections: u64,
@@ -176,21 +178,16 @@ impl Keys {
 
 impl Common {
     fn see(&self, key: u64, floor: u32, status: u16, body: &[u8]) {
-        let [found, absent, stale, wrong] = &self.seen;
         let value = match status {
             200 => Some(body),
             404 => None,
             _ => return,
         };
-        let count = if value.is_some() { found } else { absent };
-        count.fetch_add(1, Ordering::Relaxed);
-        if self.is_unchecked {
-            return;
-        }
-        match self.keys.judge(key, floor, value) {
-            Seen::Right => {}
-            Seen::Stale => _ = stale.fetch_add(1, Ordering::Relaxed),
-            Seen::Wrong => _ = wrong.fetch_add(1, Ordering::Relaxed),
-        }
+        let judged = if self.is_unchecked { Seen::Right } else { self.keys.judge(key, floor, value) };
+        let mut seen = self.seen.lock();
+        seen.found += u64::from(value.is_some());
+        seen.absent += u64::from(value.is_none());
+        seen.stale += u64::from(judged == Seen::Stale);
+        seen.wrong += u64::from(judged == Seen::Wrong);
     }
 }

@@ -182,13 +182,8 @@ impl Workload for KvArgs {
     }
 
     async fn close(&self, _: &Setup, common: Self::Stage, _: &Run) -> anyhow::Result<Account> {
-        let [found, absent, stale, wrong] = common.seen.each_ref().map(|count| count.load(Ordering::Relaxed));
         let concurrency = self.rate.is_none().then_some(self.connections as f64);
-        Ok(Account {
-            keys: Some(KeyLedger { found, absent, stale, wrong }),
-            concurrency,
-            ..Account::default()
-        })
+        Ok(Account { keys: Some(common.seen.lock().clone()), concurrency, ..Account::default() })
     }
 }
 

@@ -21,8 +21,7 @@ pub(super) async fn preload(target: &Target, common: &Arc<Common>, bar: &Progres
     let next = Arc::new(AtomicU64::new(0));
     let mut loaders = JoinSet::new();
     for _ in 0..CONNECTIONS {
-        let (target, common, bar, next) =
-            (target.clone(), Arc::clone(common), bar.clone(), Arc::clone(&next));
+        let (target, common, bar, next) = (target.clone(), common.clone(), bar.clone(), next.clone());
         loaders.spawn(async move {
             let mut caller = Caller::open(&target, TIMEOUT).await?;
             let mut body = Vec::new();

@@ -12,6 +12,7 @@ use lapin::types::{FieldTable, ShortString};
 use lapin::{BasicProperties, Channel, Confirmation, Connection, ConnectionProperties, PublisherConfirm};
 
 use super::ledger::PublishLedger;
+use super::preset::Plan;
 use super::texts::Texts;
 use crate::phase::join;
 use crate::run::Counts;
@@ -39,7 +40,6 @@ pub(crate) async fn publish(
     exchange: String,
     window: usize,
     ledger: Arc<PublishLedger>,
-    texts: Arc<Texts>,
 ) -> anyhow::Result<()> {
     let connection = connect(&url).await?;
     let channel = connection.create_channel().await?;
@@ -53,8 +53,8 @@ pub(crate) async fn publish(
         }
         for index in numbers {
             let due = due(&ledger, index, &mut under_way).await;
-            let body = texts.body(index, &crate::machine::now().to_string());
-            let key = ShortString::from(format!("room.{}", texts.room(index)));
+            let body = ledger.texts.body(index, &crate::machine::now().to_string());
+            let key = ShortString::from(format!("room.{}", ledger.texts.room(index)));
             let options = BasicPublishOptions { mandatory: true, ..BasicPublishOptions::default() };
             let properties = BasicProperties::default().with_delivery_mode(2);
             let publishing = channel.basic_publish(exchange.clone(), key, options, &body, properties);
@@ -145,14 +145,13 @@ pub(crate) async fn bare(
     let bind = QueueBindOptions::default();
     channel.queue_bind(BARE.into(), exchange.into(), "room.#".into(), bind, FieldTable::default()).await?;
 
-    let publish_all = async || -> anyhow::Result<()> {
-        let ledger = Arc::new(PublishLedger::new(messages, None, None));
+    let publish_all = async || {
+        let ledger = PublishLedger::new(Plan::all(messages), texts.clone());
         let mut tasks = tokio::task::JoinSet::new();
         for _ in 0..publishers.max(1) {
-            tasks.spawn(publish(url.to_owned(), exchange.to_owned(), window, ledger.clone(), texts.clone()));
+            tasks.spawn(publish(url.to_owned(), exchange.to_owned(), window, ledger.clone()));
         }
-        join(tasks).await?;
-        Ok(())
+        join(tasks).await
     };
     if is_drain {
         publish_all().await?;
@@ -162,9 +161,7 @@ pub(crate) async fn bare(
     if is_drain {
         consumed.await?;
     } else {
-        let (published, consumed) = tokio::join!(publish_all(), consumed);
-        published?;
-        consumed?;
+        tokio::try_join!(publish_all(), consumed)?;
     }
     let rate = messages as f64 / begun.elapsed().as_secs_f64();
     channel.queue_delete(BARE.into(), QueueDeleteOptions::default()).await?;

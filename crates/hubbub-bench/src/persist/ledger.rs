@@ -1,56 +1,48 @@
 //! What publishers count, and when each message was to be sent.
 
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use hubbub_core::invariant::saturate;
 use parking_lot::Mutex;
 
+use super::preset::Plan;
+use super::texts::Texts;
 use crate::record::Dist;
 use crate::run::Counts;
 
-/// The counts of a run, shared by its publishers.
+/// The counts of a run and what its messages are drawn from, shared by its publishers.
 #[derive(Debug)]
 pub(crate) struct PublishLedger {
+    plan: Plan,
+    pub(super) texts: Arc<Texts>,
+    /// When the first message was taken.
     started: OnceLock<Instant>,
-    messages: u64,
-    /// Messages per second; `None` = as fast as they are confirmed.
-    rate: Option<f64>,
-    /// How long to publish; `None` = until all are.
-    time: Option<Duration>,
     next: AtomicU64,
-    pub(crate) counts: Counts,
-    pub(crate) latency: Mutex<Dist>,
+    pub(super) counts: Counts,
+    pub(super) latency: Mutex<Dist>,
 }
 
 impl PublishLedger {
-    /// `messages` messages, or as many as can be sent in `time`, beginning when the first is taken.
-    pub(crate) fn new(messages: u64, rate: Option<f64>, time: Option<Duration>) -> Self {
-        Self {
-            started: OnceLock::new(),
-            messages,
-            rate,
-            time,
-            next: AtomicU64::new(0),
-            counts: Counts::default(),
-            latency: Mutex::default(),
-        }
+    pub(super) fn new(plan: Plan, texts: Arc<Texts>) -> Arc<Self> {
+        let (started, next, counts, latency) = Default::default();
+        Arc::new(Self { plan, texts, started, next, counts, latency })
     }
 
     /// Numbers of up to `count` messages to send next; fewer at the end, none after it.
     pub(crate) fn take(&self, count: u64) -> std::ops::Range<u64> {
         let started = *self.started.get_or_init(Instant::now);
-        if self.time.is_some_and(|time| started.elapsed() >= time) {
+        if self.plan.time.is_some_and(|time| started.elapsed() >= time) {
             return 0..0;
         }
-        let first = self.next.fetch_add(count, Ordering::Relaxed).min(self.messages);
-        first..(first + count).min(self.messages)
+        let first = self.next.fetch_add(count, Ordering::Relaxed).min(self.plan.messages);
+        first..(first + count).min(self.plan.messages)
     }
 
     /// Waits until message `index` is to be sent; the answer is when that was.
     pub(crate) async fn due(&self, index: u64) -> Instant {
-        let Some(rate) = self.rate else { return Instant::now() };
+        let Some(rate) = self.plan.rate else { return Instant::now() };
         let due = *self.started.get_or_init(Instant::now) + Duration::from_secs_f64(index as f64 / rate);
         // A timer is not finer than that; whoever is late sends at once.
         if due.saturating_duration_since(Instant::now()) > Duration::from_millis(1) {
@@ -70,16 +62,21 @@ impl PublishLedger {
 mod tests {
     use super::*;
 
+    fn ledger(time: Option<Duration>) -> Arc<PublishLedger> {
+        let plan = Plan { time, ..Plan::all(25) };
+        PublishLedger::new(plan, Arc::new(Texts::new(1, 1, 1, 1)))
+    }
+
     #[test]
     fn every_number_is_taken_once() {
-        let ledger = PublishLedger::new(25, None, None);
+        let ledger = ledger(None);
         let taken: Vec<u64> = std::iter::repeat_with(|| ledger.take(10)).take(5).flatten().collect();
         assert_eq!(taken, (0..25).collect::<Vec<_>>());
     }
 
     #[test]
     fn nothing_is_taken_when_the_time_is_over() {
-        assert!(PublishLedger::new(25, None, Some(Duration::ZERO)).take(10).is_empty());
-        assert_eq!(PublishLedger::new(25, None, Some(Duration::MAX)).take(10).count(), 10);
+        assert!(ledger(Some(Duration::ZERO)).take(10).is_empty());
+        assert_eq!(ledger(Some(Duration::MAX)).take(10).count(), 10);
     }
 }

@@ -134,36 +134,41 @@ pub(crate) async fn measure_at(server: &Server, database: &str, own: &[&str]) ->
     measure(&arguments::<PersistArgs>("persist", &[&line[..], own].concat())?).await
 }
 
+/// A run under way.
+struct Course<'a> {
+    args: &'a PersistArgs,
+    plan: Plan,
+    target: Target,
+    ledger: Arc<PublishLedger>,
+}
+
 async fn run(args: &PersistArgs, plan: Plan, seed: u64) -> anyhow::Result<Outcome> {
     let target = args.common.target()?;
     let texts = Arc::new(Texts::new(seed, args.rooms, args.users, args.text_bytes));
-    let stored_before = stored_before(args, &plan, &target).await?;
+    let followed = args.listen.min(texts.rooms);
+    let published = Plan { messages: if args.drain { 0 } else { plan.messages }, ..plan };
+    let ledger = PublishLedger::new(published, texts);
+    let course = Course { args, plan, target, ledger };
+    let stored_before = course.stored_before().await?;
     // What a server stored before it could be asked is part of what it drains.
     let stored_early = if args.drain { stored_before } else { 0 };
-    let source = source(args).await?;
+    let source = Source::open(args, course.ledger.clone()).await?;
     let heard = Arc::new(Mutex::new(Heard::default()));
     let mut listeners = JoinSet::new();
-    let followed = args.listen.min(texts.rooms);
     if !args.fill && !args.drain && followed > 0 {
-        listeners.spawn(subscriber::listen(target.clone(), followed, heard.clone()));
+        listeners.spawn(subscriber::listen(course.target.clone(), followed, heard.clone()));
         subscribed(&heard, followed).await?;
     }
-    let published = if args.drain { 0 } else { plan.messages };
-    let ledger = Arc::new(PublishLedger::new(published, plan.rate, plan.time));
-    let seen = (!args.fill).then(|| target.clone());
-    let watch = Watch::start(seen, args.common.server_pid, args.watch.clone(), ledger.clone(), source);
+    let watch = Watch::start(source);
     // What is to be drained is already on its way.
     if !args.fill && !args.drain {
         tokio::time::sleep(args.around).await;
     }
 
-    let metrics_before = metrics(&target).await;
+    let metrics_before = course.metrics().await;
     let begun = Instant::now();
-    let publishers = publishers(args, plan.rate, &target, &ledger, &texts)?;
-    let before = stored_before - stored_early;
-    let (published_at, stored, stored_at) =
-        publish(args, &target, before, plan.messages, &ledger, publishers).await?;
-    let metrics_after = metrics(&target).await;
+    let (published_at, stored, stored_at) = course.publish(stored_before - stored_early).await?;
+    let metrics_after = course.metrics().await;
     tokio::time::sleep(if args.fill { Duration::ZERO } else { args.around }).await;
 
     let at_s = |at: Instant| at.duration_since(watch.begun).as_secs_f64();
@@ -172,8 +177,9 @@ async fn run(args: &PersistArgs, plan: Plan, seed: u64) -> anyhow::Result<Outcom
     // The last messages are on their way to the listener.
     listeners.shutdown().await;
     let heard = std::mem::take(&mut *heard.lock());
+    let sent = course.ledger.counts.sent.load(Ordering::Relaxed);
     let seen = Seen {
-        messages: if args.drain { plan.messages } else { ledger.counts.sent.load(Ordering::Relaxed) },
+        messages: if args.drain { plan.messages } else { sent },
         heard,
         looks,
         span,
@@ -183,51 +189,7 @@ async fn run(args: &PersistArgs, plan: Plan, seed: u64) -> anyhow::Result<Outcom
         stored_early,
         metrics: [metrics_before, metrics_after],
     };
-    Ok(Outcome::new(args, &ledger, seen))
-}
-
-/// Messages that the server has stored already; none where it is not asked.
-async fn stored_before(args: &PersistArgs, plan: &Plan, target: &Target) -> anyhow::Result<u64> {
-    if args.fill {
-        return Ok(0);
-    }
-    let counts = ServerCounts::ask(target).await;
-    let stored = counts.with_context(|| format!("no hubbub server answers at {}", target.host))?.stored;
-    ensure!(
-        !args.drain || stored < plan.messages,
-        "the server has stored {stored} messages already: start it anew to drain"
-    );
-    Ok(stored)
-}
-
-/// Publishes, and waits until all is stored. Answers when the last was published, how many are stored, and since when.
-async fn publish(
-    args: &PersistArgs,
-    target: &Target,
-    before: u64,
-    messages: u64,
-    ledger: &PublishLedger,
-    publishers: JoinSet<anyhow::Result<()>>,
-) -> anyhow::Result<(Instant, u64, Instant)> {
-    let (set_published, is_published) = signal::channel(false);
-    let stored = async {
-        if args.fill {
-            return Ok((0, Instant::now()));
-        }
-        wait_stored(args, target, before, messages, ledger, is_published).await
-    };
-    let publishing = async {
-        join(publishers).await?;
-        set_published.send_replace(true);
-        anyhow::Ok(Instant::now())
-    };
-    let (published_at, stored) = tokio::join!(publishing, stored);
-    let (stored, stored_at) = stored?;
-    Ok((published_at?, stored, stored_at))
-}
-
-async fn metrics(target: &Target) -> String {
-    crate::caller::get(target, "/metrics").await.unwrap_or_default()
+    Ok(Outcome::new(args, &course.ledger, seen))
 }
 
 async fn subscribed(heard: &Mutex<Heard>, rooms: u64) -> anyhow::Result<()> {
@@ -240,90 +202,106 @@ async fn subscribed(heard: &Mutex<Heard>, rooms: u64) -> anyhow::Result<()> {
     anyhow::bail!("{rooms} rooms could not be followed within 10 s")
 }
 
-fn publishers(
-    args: &PersistArgs,
-    rate: Option<f64>,
-    target: &Target,
-    ledger: &Arc<PublishLedger>,
-    texts: &Arc<Texts>,
-) -> anyhow::Result<JoinSet<anyhow::Result<()>>> {
-    let mut tasks = JoinSet::new();
-    for _ in 0..if args.drain { 0 } else { args.publishers.max(1) } {
-        match &args.log {
-            Some(url) if url.starts_with("amqp") => {
+impl PersistArgs {
+    /// Where RabbitMQ is, when messages go through it.
+    fn broker(&self) -> Option<&str> {
+        self.log.as_deref().filter(|url| url.starts_with("amqp"))
+    }
+}
+
+impl Course<'_> {
+    /// Messages that the server has stored already; none where it is not asked.
+    async fn stored_before(&self) -> anyhow::Result<u64> {
+        if self.args.fill {
+            return Ok(0);
+        }
+        let counts = ServerCounts::ask(&self.target).await;
+        let stored =
+            counts.with_context(|| format!("no hubbub server answers at {}", self.target.host))?.stored;
+        ensure!(
+            !self.args.drain || stored < self.plan.messages,
+            "the server has stored {stored} messages already: start it anew to drain"
+        );
+        Ok(stored)
+    }
+
+    async fn metrics(&self) -> String {
+        crate::caller::get(&self.target, "/metrics").await.unwrap_or_default()
+    }
+
+    /// Publishes, and waits until all is stored. Answers when the last was published, how many are stored, and since when.
+    async fn publish(&self, before: u64) -> anyhow::Result<(Instant, u64, Instant)> {
+        let (set_published, is_published) = signal::channel(false);
+        let publishers = self.publishers()?;
+        let publishing = async {
+            join(publishers).await?;
+            set_published.send_replace(true);
+            Ok(Instant::now())
+        };
+        let (published_at, (stored, stored_at)) =
+            tokio::try_join!(publishing, self.wait_stored(before, is_published))?;
+        Ok((published_at, stored, stored_at))
+    }
+
+    fn publishers(&self) -> anyhow::Result<JoinSet<anyhow::Result<()>>> {
+        let Self { args, plan, target, ledger } = self;
+        let mut tasks = JoinSet::new();
+        for _ in 0..if args.drain { 0 } else { args.publishers.max(1) } {
+            if let Some(url) = args.broker() {
                 #[cfg(feature = "amqp")]
                 tasks.spawn(amqp::publish(
-                    url.clone(),
+                    url.to_owned(),
                     args.exchange.clone(),
                     args.window.max(1),
                     ledger.clone(),
-                    texts.clone(),
                 ));
                 #[cfg(not(feature = "amqp"))]
                 anyhow::bail!(
                     "{}: this program was built without the feature amqp",
                     url.split(':').next().unwrap_or_default()
                 );
-            }
-            _ => {
+            } else {
                 // At a rate, a request is what comes in ten milliseconds.
-                let chunk = rate.map_or(args.window as u64, |rate| {
+                let chunk = plan.rate.map_or(args.window as u64, |rate| {
                     ((rate / args.publishers.max(1) as f64 * 0.01) as u64).clamp(1, args.window as u64)
                 });
-                tasks.spawn(ndjson::publish(target.clone(), chunk.max(1), ledger.clone(), texts.clone()));
+                tasks.spawn(ndjson::publish(target.clone(), chunk.max(1), ledger.clone()));
             }
         }
+        Ok(tasks)
     }
-    Ok(tasks)
-}
 
-async fn source(args: &PersistArgs) -> anyhow::Result<Source> {
-    #[allow(unused_mut)]
-    let mut source = Source::default();
-    #[cfg(feature = "amqp")]
-    if let Some(url) = args.log.as_deref().filter(|url| url.starts_with("amqp")) {
-        source.broker = Some((amqp::connect(url).await?.create_channel().await?, args.queues.clone()));
-    }
-    #[cfg(feature = "postgres")]
-    if let Some(url) = args.database.as_deref().filter(|url| url.starts_with("postgres")) {
-        let (client, connection) = tokio_postgres::connect(url, tokio_postgres::NoTls)
-            .await
-            .context("the database given by --database cannot be reached")?;
-        tokio::spawn(connection);
-        source.database = Some(Arc::new(client));
-    }
-    #[cfg(not(any(feature = "amqp", feature = "postgres")))]
-    let _ = args;
-    Ok(source)
-}
-
-/// Waits until as many are stored as were confirmed; tells how many, and when the last of them was seen.
-async fn wait_stored(
-    args: &PersistArgs,
-    target: &Target,
-    before: u64,
-    messages: u64,
-    ledger: &PublishLedger,
-    mut is_published: Receiver<bool>,
-) -> anyhow::Result<(u64, Instant)> {
-    let (mut last, mut moved_at) = (0, Instant::now());
-    loop {
-        let counts = ServerCounts::ask(target).await.context("the server does not count any more")?;
-        let stored = counts.stored.saturating_sub(before);
-        if stored > last {
-            (last, moved_at) = (stored, Instant::now());
-        }
-        // In this order: what is confirmed when all is published is what there will be.
-        let is_over = *is_published.borrow();
-        let wanted = if args.drain { messages } else { ledger.counts.accepted.load(Ordering::Relaxed) };
-        if is_over && last >= wanted || moved_at.elapsed() > args.give_up {
+    /// Waits until as many are stored as were confirmed; tells how many, and when the last of them was seen.
+    async fn wait_stored(
+        &self,
+        before: u64,
+        mut is_published: Receiver<bool>,
+    ) -> anyhow::Result<(u64, Instant)> {
+        let (mut last, mut moved_at) = (0, Instant::now());
+        if self.args.fill {
             return Ok((last, moved_at));
         }
-        if is_over {
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        } else {
-            // The server is not to be charged with many questions while it is measured.
-            let _ = tokio::time::timeout(Duration::from_millis(250), is_published.wait_for(|is| *is)).await;
+        loop {
+            let counts = ServerCounts::ask(&self.target).await;
+            let counts = counts.context("the server does not count any more")?;
+            let stored = counts.stored.saturating_sub(before);
+            if stored > last {
+                (last, moved_at) = (stored, Instant::now());
+            }
+            // In this order: what is confirmed when all is published is what there will be.
+            let is_over = *is_published.borrow();
+            let confirmed = self.ledger.counts.accepted.load(Ordering::Relaxed);
+            let wanted = if self.args.drain { self.plan.messages } else { confirmed };
+            if is_over && last >= wanted || moved_at.elapsed() > self.args.give_up {
+                return Ok((last, moved_at));
+            }
+            if is_over {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            } else {
+                // The server is not to be charged with many questions while it is measured.
+                let _ =
+                    tokio::time::timeout(Duration::from_millis(250), is_published.wait_for(|is| *is)).await;
+            }
         }
     }
 }

@@ -12,19 +12,13 @@ use hyper_util::rt::TokioIo;
 use tokio::net::TcpStream;
 
 use super::ledger::PublishLedger;
-use super::texts::Texts;
 use crate::client::Target;
 use crate::run::Counts;
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Publishes until the ledger has given out every number, up to `chunk` messages in a request.
-pub(crate) async fn publish(
-    target: Target,
-    chunk: u64,
-    ledger: Arc<PublishLedger>,
-    texts: Arc<Texts>,
-) -> anyhow::Result<()> {
+pub(crate) async fn publish(target: Target, chunk: u64, ledger: Arc<PublishLedger>) -> anyhow::Result<()> {
     let mut sender = connect(&target).await?;
     loop {
         let numbers = ledger.take(chunk);
@@ -36,25 +30,21 @@ pub(crate) async fn publish(
         let timestamp = crate::machine::now().to_string();
         let mut body = Vec::new();
         for index in numbers.clone() {
-            body.extend_from_slice(&texts.body(index, &timestamp));
+            body.extend_from_slice(&ledger.texts.body(index, &timestamp));
             body.push(b'\n');
         }
         let count = numbers.end - numbers.start;
         Counts::add(&ledger.counts.sent, count);
         let answer = tokio::time::timeout(PATIENCE, post(&mut sender, &target, body)).await;
-        let answered = match answer.context("no answer in time")? {
-            Ok(answer) => answer,
-            Err(_) => {
-                ledger.answered(&ledger.counts.unconfirmed, due, count);
-                sender = connect(&target).await?;
-                continue;
-            }
+        let Ok(answered) = answer.context("no answer in time")? else {
+            ledger.answered(&ledger.counts.unconfirmed, due, count);
+            sender = connect(&target).await?;
+            continue;
         };
         let lines: Vec<&str> = answered.lines().collect();
-        let failed = |line: &&&str| line.contains("\"code\":");
-        let unconfirmed =
-            lines.iter().filter(|line| line.contains("\"code\":\"unconfirmed\"")).count() as u64;
-        let refused = lines.iter().filter(failed).count() as u64 - unconfirmed;
+        let with = |code: &str| lines.iter().filter(|line| line.contains(code)).count() as u64;
+        let unconfirmed = with("\"code\":\"unconfirmed\"");
+        let refused = with("\"code\":") - unconfirmed;
         ensure!(lines.len() as u64 == count, "{} answers to {count} messages", lines.len());
         ledger.answered(&ledger.counts.accepted, due, count - refused - unconfirmed);
         Counts::add(&ledger.counts.rejected, refused);

@@ -55,15 +55,20 @@ impl Plan {
             _ => BASELINE,
         });
         match (args.rate, args.duration) {
-            _ if args.preset.is_some() => Self { messages, rate: None, time: None },
+            _ if args.preset.is_some() => Self::all(messages),
             (Some(rate), Some(duration)) => Self::at(rate, duration),
-            (None, Some(duration)) => Self { messages: u64::MAX, rate: None, time: Some(duration) },
-            (rate, None) => Self { messages, rate, time: None },
+            (None, Some(duration)) => Self { time: Some(duration), ..Self::all(u64::MAX) },
+            (rate, None) => Self { rate, ..Self::all(messages) },
         }
     }
 
     pub(crate) fn endurance(args: &PersistArgs, maximum: f64) -> Self {
         Self::at(ENDURANCE_SHARE * maximum, args.duration.unwrap_or(ENDURANCE))
+    }
+
+    /// So many, as fast as they are confirmed.
+    pub(crate) const fn all(messages: u64) -> Self {
+        Self { messages, rate: None, time: None }
     }
 
     fn at(rate: f64, duration: Duration) -> Self {
@@ -80,16 +85,15 @@ mod tests {
     fn names_stand_for_runs() {
         let args = |line: &[&str]| arguments::<PersistArgs>("persist", line).unwrap();
         let plan = |line: &[&str]| Plan::of(&args(line));
-        let all = |messages| Plan { messages, rate: None, time: None };
-        assert_eq!(plan(&[]), all(500_000));
-        assert_eq!(plan(&["--preset", "stress"]), all(1_000_000));
-        assert_eq!(plan(&["--preset", "baseline", "-n", "7"]), all(7));
+        assert_eq!(plan(&[]), Plan::all(500_000));
+        assert_eq!(plan(&["--preset", "stress"]), Plan::all(1_000_000));
+        assert_eq!(plan(&["--preset", "baseline", "-n", "7"]), Plan::all(7));
         let timed = plan(&["--rate", "50", "--duration", "10s"]);
         assert_eq!(timed, Plan { messages: 500, rate: Some(50.0), time: None });
         assert_eq!(plan(&["--duration", "10s"]).time, Some(Duration::from_secs(10)));
 
         let endurance = args(&["--preset", "endurance", "--server-pid", "1"]);
-        assert_eq!(Plan::of(&endurance), all(500_000));
+        assert_eq!(Plan::of(&endurance), Plan::all(500_000));
         let kept_up = Plan::endurance(&endurance, 1_000.0);
         assert_eq!(kept_up, Plan { messages: 720_000, rate: Some(800.0), time: None });
     }

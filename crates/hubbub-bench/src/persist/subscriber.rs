@@ -66,24 +66,21 @@ struct Subscriber {
 impl Listener for Subscriber {
     fn hear(&mut self, text: &str) -> Result<(), Cause> {
         let frame: Frame = serde_json::from_str(text).map_err(|_| Cause::Protocol)?;
-        record(&mut self.heard.lock(), &mut self.last, &frame);
-        Ok(())
-    }
-}
-
-fn record(heard: &mut Heard, last: &mut HashMap<String, u64>, frame: &Frame) {
-    match frame.kind.as_str() {
-        "subscribed" => heard.subscribed += 1,
-        "message" => {
-            if last.insert(frame.room.clone(), frame.seq).is_some_and(|last| frame.seq <= last) {
-                heard.misordered += 1;
+        let mut heard = self.heard.lock();
+        match frame.kind.as_str() {
+            "subscribed" => heard.subscribed += 1,
+            "message" => {
+                let seq = frame.seq;
+                let is_misordered = self.last.insert(frame.room, seq).is_some_and(|last| seq <= last);
+                heard.misordered += u64::from(is_misordered);
+                if let Some(sent) = Timestamp::parse(&frame.timestamp) {
+                    let us = crate::machine::now().as_micros().saturating_sub(sent.as_micros());
+                    heard.latency.add(saturate(us));
+                }
             }
-            if let Some(sent) = Timestamp::parse(&frame.timestamp) {
-                let us = crate::machine::now().as_micros().saturating_sub(sent.as_micros());
-                heard.latency.add(saturate(us));
-            }
+            _ => {}
         }
-        _ => {}
+        Ok(())
     }
 }
 
@@ -97,13 +94,15 @@ mod tests {
 
     #[test]
     fn what_comes_again_is_noticed() {
-        let (mut heard, mut last) = (Heard::default(), Default::default());
+        let (heard, last) = (Arc::<Mutex<Heard>>::default(), HashMap::new());
+        let mut subscriber = Subscriber { heard: Arc::clone(&heard), last };
         for (room, seq) in [("a", 1), ("b", 1), ("a", 2), ("a", 2)] {
             let text = format!(
                 "{{\"type\":\"message\",\"roomId\":\"{room}\",\"seq\":{seq},\"timestamp\":\"2026-01-01T00:00:00Z\"}}"
             );
-            record(&mut heard, &mut last, &serde_json::from_str(&text).unwrap());
+            subscriber.hear(&text).unwrap();
         }
+        let heard = heard.lock();
         assert_eq!((heard.misordered, heard.latency.len()), (1, 4));
         assert_eq!(heard.faults(), ["1 arrived again or out of order"]);
     }

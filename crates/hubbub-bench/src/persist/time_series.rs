@@ -44,22 +44,29 @@ impl Span {
     }
 }
 
+/// The figure `name` at each look that saw it.
+fn values(looks: &[Look], name: &str) -> Vec<f64> {
+    looks.iter().filter_map(|look| look.values.get(name).copied()).collect()
+}
+
+/// Their mean; 0 when there are none.
+fn mean_of(values: &[f64]) -> f64 {
+    values.iter().sum::<f64>() / values.len().max(1) as f64
+}
+
 /// A summary of each figure. Before is the last look before `span`, after the last one of all.
 pub(crate) fn summaries(looks: &[Look], span: &Span) -> Vec<SeriesSummary> {
     let names: BTreeSet<&String> = looks.iter().flat_map(|look| look.values.keys()).collect();
     let mut summaries: Vec<SeriesSummary> = names
         .into_iter()
         .map(|name| {
-            let values = |looks: &[Look]| -> Vec<f64> {
-                looks.iter().filter_map(|look| look.values.get(name).copied()).collect()
-            };
-            let (all, during) = (values(looks), values(span.of(looks)));
+            let (all, during) = (values(looks, name), values(span.of(looks), name));
             let early = looks.iter().take_while(|look| look.at_s <= span.from_s).count();
-            let early = values(looks.get(..early).unwrap_or_default());
+            let early = values(looks.get(..early).unwrap_or_default(), name);
             SeriesSummary {
                 name: name.clone(),
                 before: early.last().or(all.first()).copied().unwrap_or(0.0),
-                average: during.iter().sum::<f64>() / during.len().max(1) as f64,
+                average: mean_of(&during),
                 peak: during.iter().copied().fold(0.0, f64::max),
                 after: all.last().copied().unwrap_or(0.0),
             }
@@ -88,16 +95,12 @@ const MEANS_MIN: usize = 5;
 impl Slope {
     /// The slope of the figure `name` over means of `width` looks; `None` with fewer than five of them.
     pub(crate) fn of(looks: &[Look], name: &str, width: usize) -> Option<Self> {
-        let values: Vec<f64> = looks.iter().filter_map(|look| look.values.get(name).copied()).collect();
-        let means: Vec<f64> = values
-            .chunks_exact(width.max(1))
-            .map(|chunk| chunk.iter().sum::<f64>() / chunk.len() as f64)
-            .collect();
+        let means: Vec<f64> = values(looks, name).chunks_exact(width.max(1)).map(mean_of).collect();
         if means.len() < MEANS_MIN {
             return None;
         }
         let n = means.len() as f64;
-        let (mean_x, mean) = ((n - 1.0) / 2.0, means.iter().sum::<f64>() / n);
+        let (mean_x, mean) = ((n - 1.0) / 2.0, mean_of(&means));
         let centred = |index: usize| index as f64 - mean_x;
         let sxx: f64 = (0..means.len()).map(|index| centred(index).powi(2)).sum();
         let sxy: f64 = means.iter().enumerate().map(|(index, y)| centred(index) * (y - mean)).sum();

@@ -6,8 +6,11 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
+#[cfg(feature = "postgres")]
+use anyhow::Context as _;
 use serde::Serialize;
 
+use super::PersistArgs;
 use super::buckets::Buckets;
 use super::ledger::PublishLedger;
 use crate::caller::get;
@@ -28,14 +31,14 @@ pub(crate) struct Look {
 
 /// Counters and figures of one moment.
 #[derive(Debug, Default)]
-pub(super) struct Raw {
-    at: Option<Instant>,
+struct Raw {
+    at_s: f64,
     /// What only grows; shown as rates.
-    pub(super) counters: BTreeMap<String, f64>,
+    counters: BTreeMap<String, f64>,
     /// What stands as it is.
-    pub(super) figures: BTreeMap<String, f64>,
+    figures: BTreeMap<String, f64>,
     /// Pairs of what only grows; shown is how much the first grew for each one of the second.
-    pub(super) ratios: BTreeMap<String, (f64, f64)>,
+    ratios: BTreeMap<String, (f64, f64)>,
     /// Processor time of processes that come and go, in seconds, by process id; shown as the rate of all together. What
     /// one that is gone has used since the last look is not known.
     seconds: BTreeMap<String, BTreeMap<u32, f64>>,
@@ -48,25 +51,16 @@ pub(crate) struct Watch {
 }
 
 impl Watch {
-    /// Begins; `names` are the names of processes to look at besides the server and this one.
-    pub(crate) fn start(
-        target: Option<Target>,
-        server_pid: Option<u32>,
-        names: Vec<String>,
-        ledger: Arc<PublishLedger>,
-        source: Source,
-    ) -> Self {
+    pub(super) fn start(source: Source) -> Self {
         let stop = Arc::new(tokio::sync::Notify::new());
         let stopped = stop.clone();
         let begun = Instant::now();
         let task = tokio::spawn(async move {
-            let (mut looks, mut before) = (Vec::new(), Raw::default());
+            let (mut looks, mut before) = (Vec::new(), None);
             loop {
-                let raw = raw(target.as_ref(), server_pid, &names, &ledger, &source).await;
-                if before.at.is_some() {
-                    looks.push(raw.since(&before, begun));
-                }
-                before = raw;
+                let raw = source.look(begun).await;
+                looks.extend(before.map(|before| raw.since(&before)));
+                before = Some(raw);
                 let next = tokio::time::sleep(EVERY);
                 tokio::select! {
                     () = next => {}
@@ -83,30 +77,7 @@ impl Watch {
     }
 }
 
-async fn raw(
-    target: Option<&Target>,
-    server_pid: Option<u32>,
-    names: &[String],
-    ledger: &PublishLedger,
-    source: &Source,
-) -> Raw {
-    let mut raw = Raw::default();
-    raw.counters.insert("published/s".into(), ledger.counts.accepted.load(Ordering::Relaxed) as f64);
-    if let Some(target) = target
-        && let Ok(metrics) = get(target, "/metrics").await
-    {
-        raw.take(&metrics);
-    }
-    source.look(&mut raw).await;
-    processes(server_pid, names, &mut raw);
-    if let Some((writes, bytes)) = disk() {
-        raw.counters.insert("disk writes/s".into(), writes);
-        raw.counters.insert("disk MB/s".into(), bytes / 1e6);
-    }
-    raw.at = Some(Instant::now());
-    raw
-}
-
+/// Counters of the server: how each is shown, and what the server calls it.
 const COUNTERS: [(&str, &str); 5] = [
     ("stored/s", "hubbub_messages_stored_total"),
     ("batches/s", "hubbub_pipeline_batch_operations_count"),
@@ -136,9 +107,8 @@ impl Raw {
         }
     }
 
-    fn since(&self, before: &Self, begun: Instant) -> Look {
-        let (at, earlier) = (self.at.unwrap_or(begun), before.at.unwrap_or(begun));
-        let seconds = at.duration_since(earlier).as_secs_f64().max(1e-3);
+    fn since(&self, before: &Self) -> Look {
+        let seconds = (self.at_s - before.at_s).max(1e-3);
         let mut values = self.figures.clone();
         for (name, value) in &self.counters {
             if let Some(earlier) = before.counters.get(name) {
@@ -160,7 +130,7 @@ impl Raw {
             });
             values.insert(name.clone(), used.sum::<f64>() / seconds);
         }
-        Look { at_s: at.duration_since(begun).as_secs_f64(), values }
+        Look { at_s: self.at_s, values }
     }
 }
 
@@ -168,10 +138,8 @@ impl Raw {
 /// memory of several is what each has alone and, once, the most that one of them has touched of what they share: a
 /// database's buffers.
 fn processes(server_pid: Option<u32>, names: &[String], raw: &mut Raw) {
-    let own = std::process::id();
-    for (shown, pid) in
-        [Some(("generator", own)), server_pid.map(|pid| ("server", pid))].into_iter().flatten()
-    {
+    let generator = ("generator", std::process::id());
+    for (shown, pid) in std::iter::once(generator).chain(server_pid.map(|pid| ("server", pid))) {
         if let Some(cpu) = crate::machine::process_seconds(pid) {
             raw.counters.insert(format!("{shown} CPU"), cpu);
         }
@@ -224,13 +192,17 @@ fn disk() -> Option<(f64, f64)> {
 }
 
 /// Where to ask; nothing is asked where nothing is known.
-#[derive(Default, Clone)]
-pub(crate) struct Source {
+pub(super) struct Source {
+    target: Option<Target>,
+    server_pid: Option<u32>,
+    /// Names of processes to look at besides the server and this one.
+    names: Vec<String>,
+    ledger: Arc<PublishLedger>,
     /// A channel, and the queues whose messages are counted.
     #[cfg(feature = "amqp")]
-    pub(crate) broker: Option<(lapin::Channel, Vec<String>)>,
+    broker: Option<(lapin::Channel, Vec<String>)>,
     #[cfg(feature = "postgres")]
-    pub(crate) database: Option<std::sync::Arc<tokio_postgres::Client>>,
+    database: Option<tokio_postgres::Client>,
 }
 
 #[cfg(feature = "postgres")]
@@ -239,7 +211,42 @@ const DATABASE: &str = "select d.xact_commit, d.blks_hit, d.blks_read, d.numback
      from pg_stat_database d, pg_stat_wal w where d.datname = current_database()";
 
 impl Source {
-    pub(super) async fn look(&self, raw: &mut Raw) {
+    pub(super) async fn open(args: &PersistArgs, ledger: Arc<PublishLedger>) -> anyhow::Result<Self> {
+        Ok(Self {
+            target: if args.fill { None } else { Some(args.common.target()?) },
+            server_pid: args.common.server_pid,
+            names: args.watch.clone(),
+            ledger,
+            #[cfg(feature = "amqp")]
+            broker: match args.broker() {
+                Some(url) => {
+                    Some((super::amqp::connect(url).await?.create_channel().await?, args.queues.clone()))
+                }
+                None => None,
+            },
+            #[cfg(feature = "postgres")]
+            database: match args.database.as_deref().filter(|url| url.starts_with("postgres")) {
+                Some(url) => {
+                    let connecting = tokio_postgres::connect(url, tokio_postgres::NoTls).await;
+                    let (client, connection) =
+                        connecting.context("the database given by --database cannot be reached")?;
+                    tokio::spawn(connection);
+                    Some(client)
+                }
+                None => None,
+            },
+        })
+    }
+
+    async fn look(&self, begun: Instant) -> Raw {
+        let mut raw = Raw::default();
+        let published = self.ledger.counts.accepted.load(Ordering::Relaxed);
+        raw.counters.insert("published/s".into(), published as f64);
+        if let Some(target) = &self.target
+            && let Ok(metrics) = get(target, "/metrics").await
+        {
+            raw.take(&metrics);
+        }
         #[cfg(feature = "amqp")]
         if let Some((channel, queues)) = &self.broker {
             let mut waiting = 0;
@@ -261,8 +268,13 @@ impl Source {
             raw.figures.insert("database MB".into(), row.get::<_, i64>(4) as f64 / 1e6);
             raw.ratios.insert("cache hits %".into(), (100.0 * hit, hit + blocks_read));
         }
-        #[cfg(not(any(feature = "amqp", feature = "postgres")))]
-        let _ = raw;
+        processes(self.server_pid, &self.names, &mut raw);
+        if let Some((writes, bytes)) = disk() {
+            raw.counters.insert("disk writes/s".into(), writes);
+            raw.counters.insert("disk MB/s".into(), bytes / 1e6);
+        }
+        raw.at_s = begun.elapsed().as_secs_f64();
+        raw
     }
 }
 
@@ -272,15 +284,14 @@ mod tests {
 
     #[test]
     fn what_grows_is_shown_as_a_rate_and_as_a_ratio() {
-        let begun = Instant::now();
         let raw = |seconds, stored, hits| Raw {
-            at: Some(begun + Duration::from_secs(seconds)),
+            at_s: seconds,
             counters: [("stored/s".to_owned(), stored)].into(),
             figures: [("connections".to_owned(), 3.0)].into(),
             ratios: [("cache hits %".to_owned(), hits)].into(),
             seconds: BTreeMap::new(),
         };
-        let look = raw(6, 500.0, (900.0, 20.0)).since(&raw(4, 100.0, (100.0, 10.0)), begun);
+        let look = raw(6.0, 500.0, (900.0, 20.0)).since(&raw(4.0, 100.0, (100.0, 10.0)));
         let values: Vec<(&str, f64)> = look.values.iter().map(|(name, value)| (&**name, *value)).collect();
         assert_eq!(values, [("cache hits %", 80.0), ("connections", 3.0), ("stored/s", 200.0)]);
         assert_eq!(look.at_s, 6.0);
@@ -288,13 +299,12 @@ mod tests {
 
     #[test]
     fn a_process_that_ends_takes_no_time_from_the_others() {
-        let begun = Instant::now();
         let raw = |at, seconds: &[(u32, f64)]| Raw {
-            at: Some(begun + Duration::from_secs(at)),
+            at_s: at,
             seconds: [("postgres CPU".to_owned(), seconds.iter().copied().collect())].into(),
             ..Raw::default()
         };
-        let look = raw(2, &[(1, 6.0), (3, 1.0)]).since(&raw(0, &[(1, 4.0), (2, 50.0)]), begun);
+        let look = raw(2.0, &[(1, 6.0), (3, 1.0)]).since(&raw(0.0, &[(1, 4.0), (2, 50.0)]));
         assert_eq!(look.values["postgres CPU"], 1.5, "two seconds of the first, one of the new one");
     }
 }

@@ -59,15 +59,11 @@ impl Said<'_> {
 /// One server, as one protocol reaches it.
 #[derive(Debug, Clone)]
 pub(super) struct Dialect {
-    via: Via,
+    pub(super) via: Via,
     pub(super) target: Target,
 }
 
 impl Dialect {
-    pub(super) fn new(via: Via, target: &Target) -> Self {
-        Self { via, target: target.clone() }
-    }
-
     pub(super) async fn call<R>(
         &self,
         caller: &mut Caller,
@@ -267,7 +263,7 @@ mod tests {
     const TAKE: Ask<'_> = Ask::Take { queue: 2, receiver: 3, is_away: true };
 
     fn dialect(via: Via) -> Dialect {
-        Dialect::new(via, &Target::parse("127.0.0.1:1/x").expect("address"))
+        Dialect { via, target: Target::parse("127.0.0.1:1/x").expect("address") }
     }
 
     #[test]

@@ -1,7 +1,6 @@
 //! One client of queues: it sends, asks which queues hold something for it, takes or reads, and thinks.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use hubbub_core::clock::{RandomSource, SeededRandom};
 use hubbub_core::invariant::saturate;
@@ -12,8 +11,7 @@ use crate::caller::Caller;
 use crate::client::Cause;
 use crate::job::share_of;
 use crate::record::Ending;
-use crate::run::Counts;
-use crate::worker::{Begun, Worker};
+use crate::worker::Worker;
 
 /// Operations, in the order of their numbers in the record.
 pub(super) const KINDS: [&str; 4] = ["send", "get", "read", "list"];
@@ -37,9 +35,8 @@ impl Client {
         let mut caller = None;
         let mut refreshed_us = None;
         let stage = Arc::clone(&self.stage);
-        let is_populated = || {
-            stage.args.kind == Kind::Populate && stage.ledger.sent.load(Ordering::Relaxed) >= stage.missing
-        };
+        let is_populated =
+            || stage.args.kind == Kind::Populate && stage.ledger.counts().sent >= stage.missing;
         while !self.worker.is_over() && !is_populated() {
             if caller.is_none() {
                 caller = self.worker.connect().await;
@@ -91,27 +88,24 @@ impl Client {
     }
 
     async fn send(&mut self, caller: &mut Caller) -> Result<(), Cause> {
-        let ledger = &self.stage.ledger;
-        let is_addressed = !self.chance(self.stage.args.unaddressed);
+        let stage = Arc::clone(&self.stage);
+        let is_addressed = !self.chance(stage.args.unaddressed);
         let receiver = if is_addressed { pick(&self.clients, &self.random) } else { None };
         let Some(queue) = pick(&self.place.queues, &self.random) else { return Ok(()) };
         let mut content = Vec::new();
-        ledger.write_content(&self.random, &mut content);
+        stage.ledger.write_content(&self.random, &mut content);
         let ask = Ask::Send { sender: self.me, receiver, queue, content: &content };
-        let begun = self.worker.begin(None);
-        let said = self.place.dialect.call(caller, &ask, |said| said == Said::Done).await;
-        match said {
-            Ok(true) => ledger.sent(1),
-            Ok(false) => {}
-            Err(_) => Counts::add(&ledger.unconfirmed, 1),
-        }
-        self.end(begun, SEND, queue, said)?;
-        Ok(())
+        let hear = |said: Said<'_>| (said == Said::Done).then_some(());
+        let said = self.ask(caller, SEND, queue, &ask, hear).await;
+        let mut counts = stage.ledger.counts();
+        counts.sent += u64::from(matches!(said, Ok(Some(()))));
+        counts.unconfirmed += u64::from(said.is_err());
+        said.map(|_| ())
     }
 
     async fn take(&mut self, caller: &mut Caller, queue: u64, is_away: bool) -> Result<bool, Cause> {
-        let (ask, stage) = (Ask::Take { queue, receiver: self.me, is_away }, &self.stage);
-        let begun = self.worker.begin(None);
+        let stage = Arc::clone(&self.stage);
+        let (kind, ask) = (if is_away { GET } else { READ }, Ask::Take { queue, receiver: self.me, is_away });
         let hear = |said: Said<'_>| match said {
             Said::Content(content) => {
                 // An echo is always the same message.
@@ -123,36 +117,35 @@ impl Client {
             Said::Nothing => Some(false),
             _ => None,
         };
-        let said = self.place.dialect.call(caller, &ask, hear).await;
+        let said = self.ask(caller, kind, queue, &ask, hear).await;
         if said.is_err() && is_away {
-            Counts::add(&stage.ledger.lost_takes, 1);
+            stage.ledger.counts().lost_takes += 1;
         }
-        let kind = if is_away { GET } else { READ };
-        self.end(begun, kind, queue, said.map(|found| found.is_some()))?;
         said.map(|found| found.unwrap_or(false))
     }
 
     async fn list(&mut self, caller: &mut Caller, ask: &Ask<'_>) -> Result<Option<Vec<u64>>, Cause> {
-        let begun = self.worker.begin(None);
-        let said = self.place.dialect.call(caller, ask, |said| said.numbers()).await;
-        self.end(begun, LIST, 0, said.as_ref().map(Option::is_some).map_err(|cause| *cause))?;
-        said
+        self.ask(caller, LIST, 0, ask, |said| said.numbers()).await
     }
 
-    fn end(
+    /// Asks, and notes how it ended: refused is an answer that `hear` makes nothing of.
+    async fn ask<R>(
         &mut self,
-        begun: Begun,
+        caller: &mut Caller,
         kind: u8,
         queue: u64,
-        is_accepted: Result<bool, Cause>,
-    ) -> Result<bool, Cause> {
-        let ending = match is_accepted {
-            Ok(true) => Ending::Accepted,
-            Ok(false) => Ending::Rejected,
+        ask: &Ask<'_>,
+        hear: impl FnMut(Said<'_>) -> Option<R>,
+    ) -> Result<Option<R>, Cause> {
+        let begun = self.worker.begin(None);
+        let said = self.place.dialect.call(caller, ask, hear).await;
+        let ending = match &said {
+            Ok(Some(_)) => Ending::Accepted,
+            Ok(None) => Ending::Rejected,
             Err(_) => Ending::Unconfirmed,
         };
         self.worker.end(begun, kind, saturate(queue), ending);
-        is_accepted
+        said
     }
 
     fn chance(&self, probability: f64) -> bool {

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use hubbub_core::clock::{RandomSource, SeededRandom};
 use hubbub_core::message::write_u64;
+use parking_lot::{Mutex, MutexGuard};
 use serde::Serialize;
 
 use crate::job::Filler;
@@ -18,23 +19,16 @@ const PARTS: usize = 1 << 12;
 pub(crate) struct MessageLedger {
     filler: Filler,
     next: AtomicU64,
-    pub(super) sent: AtomicU64,
-    pub(super) unconfirmed: AtomicU64,
-    taken: AtomicU64,
-    taken_twice: AtomicU64,
-    /// Takes without an answer: each may have taken a message.
-    pub(super) lost_takes: AtomicU64,
-    strangers: AtomicU64,
+    counts: Mutex<QueueLedger>,
     parts: Box<[OnceLock<Box<[AtomicU64]>>]>,
 }
 
 impl MessageLedger {
     /// Contents have `content_bytes`, or as many as the number needs.
     pub(crate) fn new(run: u64, content_bytes: usize) -> Self {
-        let [next, sent, unconfirmed, taken, taken_twice, lost_takes, strangers] = Default::default();
+        let (next, counts) = Default::default();
         let parts = (0..PARTS).map(|_| OnceLock::new()).collect();
-        let filler = Filler::new(run, '-', content_bytes);
-        Self { filler, next, sent, unconfirmed, taken, taken_twice, lost_takes, strangers, parts }
+        Self { filler: Filler::new(run, '-', content_bytes), next, counts, parts }
     }
 
     /// The content of a new message: letters, digits, spaces and `-`.
@@ -46,17 +40,17 @@ impl MessageLedger {
         self.filler.fill(start, random.next_u64(), out);
     }
 
-    pub(crate) fn sent(&self, count: u64) {
-        self.sent.fetch_add(count, Ordering::Relaxed);
+    /// What was counted so far.
+    pub(crate) fn counts(&self) -> MutexGuard<'_, QueueLedger> {
+        self.counts.lock()
     }
 
     pub(crate) fn taken(&self, content: &[u8]) {
-        self.taken.fetch_add(1, Ordering::Relaxed);
-        match self.number_of(content) {
-            Some(number) if self.is_first(number) => {}
-            Some(_) => _ = self.taken_twice.fetch_add(1, Ordering::Relaxed),
-            None => _ = self.strangers.fetch_add(1, Ordering::Relaxed),
-        }
+        let is_first = self.number_of(content).map(|number| self.is_first(number));
+        let mut counts = self.counts();
+        counts.taken += 1;
+        counts.taken_twice += u64::from(is_first == Some(false));
+        counts.strangers += u64::from(is_first.is_none());
     }
 
     fn number_of(&self, content: &[u8]) -> Option<u64> {
@@ -79,17 +73,8 @@ impl MessageLedger {
 
     /// The ledger as it stands, with what the queues held before and after.
     pub(crate) fn close(&self, depth: Option<(u64, u64)>) -> QueueLedger {
-        let read = |count: &AtomicU64| count.load(Ordering::Relaxed);
-        QueueLedger {
-            sent: read(&self.sent),
-            unconfirmed: read(&self.unconfirmed),
-            taken: read(&self.taken),
-            taken_twice: read(&self.taken_twice),
-            lost_takes: read(&self.lost_takes),
-            strangers: read(&self.strangers),
-            depth_before: depth.map(|(before, _)| before),
-            depth_after: depth.map(|(_, after)| after),
-        }
+        let (depth_before, depth_after) = depth.unzip();
+        QueueLedger { depth_before, depth_after, ..self.counts().clone() }
     }
 }
 
@@ -171,7 +156,7 @@ mod tests {
             .collect();
         assert!(contents.iter().all(|content| content.len() == 200 && content.is_ascii()));
         assert!(!contents.iter().flatten().any(|byte| matches!(byte, b';' | b'"' | b'\\' | b'\n')));
-        ledger.sent(3);
+        ledger.counts().sent += 3;
         ledger.taken(&contents[0]);
         ledger.taken(&contents[2]);
         assert!(ledger.close(Some((5, 6))).faults().is_empty());

@@ -23,12 +23,11 @@ pub(crate) use ask::Via;
 use client::{Client, KINDS};
 use ledger::MessageLedger;
 pub(crate) use ledger::QueueLedger;
-use setup::{Bulk, Place};
+use setup::{Bulk, Place, bulk};
 
 use crate::client::Target;
 use crate::engine::{Account, Setup, Workload};
 use crate::options::{Patience, duration, seconds};
-use crate::phase;
 use crate::run::Run;
 use crate::worker::{Worker, keep_time, work};
 
@@ -132,17 +131,18 @@ impl Workload for QueueArgs {
         let clients: Arc<[u64]> = (self.first_client..).take(usize::try_from(self.clients)?).collect();
         let ledger = MessageLedger::new(crate::machine::seed(), self.bytes);
         let places = places(self, &setup.targets, &clients).await?;
-        let depth = depth(self, &setup.targets).await;
+        let depth = self.depth(setup).await;
         let missing = self.depth.saturating_sub(depth.unwrap_or(0));
         let stage = Arc::new(Stage { args: self.habits(), places, clients, ledger, depth, missing });
+        let quiet = setup.common.quiet;
         if self.kind != Kind::Populate {
-            bulk(setup, &stage, Bulk::Send, missing).await?;
+            bulk(&stage, Bulk::Send, missing, quiet).await?;
         }
         let mut left = self.taken;
         while left > 0 {
             let part = left.min(TAKEN_AT_ONCE);
-            bulk(setup, &stage, Bulk::Send, part).await?;
-            bulk(setup, &stage, Bulk::Take, part).await?;
+            bulk(&stage, Bulk::Send, part, quiet).await?;
+            bulk(&stage, Bulk::Take, part, quiet).await?;
             left -= part;
         }
         Ok(stage)
@@ -170,7 +170,7 @@ impl Workload for QueueArgs {
     }
 
     async fn close(&self, setup: &Setup, stage: Self::Stage, _: &Run) -> anyhow::Result<Account> {
-        let after = depth(self, &setup.targets).await;
+        let after = self.depth(setup).await;
         Ok(Account {
             queues: Some(stage.ledger.close(stage.depth.zip(after))),
             concurrency: self.think.is_zero().then_some(self.clients as f64),
@@ -180,6 +180,11 @@ impl Workload for QueueArgs {
 }
 
 impl QueueArgs {
+    /// Messages in all queues, where the servers say.
+    async fn depth(&self, setup: &Setup) -> Option<u64> {
+        if self.echo { None } else { setup::depth(&setup.targets).await }
+    }
+
     /// The same with what clients of this kind do.
     fn habits(&self) -> Self {
         let habits = Self { refresh: Duration::ZERO, warmup: Duration::ZERO, ..self.clone() };
@@ -207,7 +212,7 @@ async fn places(args: &QueueArgs, web: &[Target], clients: &[u64]) -> anyhow::Re
     };
     let mut places = Vec::new();
     for target in targets {
-        let dialect = Dialect::new(args.via, target);
+        let dialect = Dialect { via: args.via, target: target.clone() };
         let queues = setup::make_queues(&dialect, args.queues.max(1)).await?;
         let place = Place { dialect, queues };
         setup::register(&place, clients).await?;
@@ -216,28 +221,5 @@ async fn places(args: &QueueArgs, web: &[Target], clients: &[u64]) -> anyhow::Re
     Ok(places)
 }
 
-/// Messages in the queues of all servers; `None` when one does not say.
-async fn depth(args: &QueueArgs, web: &[Target]) -> Option<u64> {
-    if args.echo {
-        return None;
-    }
-    let mut sum = 0;
-    for target in web {
-        sum += setup::depth(target).await?;
-    }
-    Some(sum)
-}
-
 /// Messages of `--taken` that wait at a time.
 const TAKEN_AT_ONCE: u64 = 1_000_000;
-
-/// Sends or takes many messages before the clients begin.
-async fn bulk(setup: &Setup, stage: &Arc<Stage>, what: Bulk, messages: u64) -> anyhow::Result<()> {
-    let name = if what == Bulk::Send { "filling" } else { "taking" };
-    let bar = phase::bar(name, messages, setup.common.quiet);
-    for (place, share) in stage.places.iter().zip(setup::shares(messages, stage.places.len() as u64)) {
-        setup::bulk(stage, place, what, share, &bar).await.context(name)?;
-    }
-    bar.finish_and_clear();
-    Ok(())
-}

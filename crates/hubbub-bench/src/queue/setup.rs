@@ -14,7 +14,7 @@ use super::Stage;
 use super::ask::{Ask, Dialect, Said};
 use crate::caller::{Caller, get};
 use crate::client::Target;
-use crate::phase::join;
+use crate::phase::{bar, join};
 
 /// Connections that fill queues, and register clients. No divisor of a round number of clients or queues, so that each
 /// comes to all of them.
@@ -32,7 +32,7 @@ pub(crate) struct Place {
 
 /// Has at least `count` queues there, and gives that many.
 pub(super) async fn make_queues(dialect: &Dialect, count: u64) -> anyhow::Result<Arc<[u64]>> {
-    let mut caller = connect(&dialect.target).await?;
+    let mut caller = Caller::open(&dialect.target, TIMEOUT).await?;
     let there = ask(dialect, &mut caller, &Ask::Queues, |said| said.numbers()).await?;
     let mut queues = there.context("queues cannot be listed")?;
     for number in 1..=count {
@@ -60,7 +60,7 @@ pub(super) async fn register(place: &Place, clients: &[u64]) -> anyhow::Result<(
     for part in clients.chunks(clients.len().div_ceil(FILLERS).max(1)) {
         let (place, part) = (place.clone(), part.to_vec());
         makers.spawn(async move {
-            let mut caller = connect(&place.dialect.target).await?;
+            let mut caller = Caller::open(&place.dialect.target, TIMEOUT).await?;
             for client in part {
                 let register = Ask::Register(client);
                 let is_done = ask(&place.dialect, &mut caller, &register, |said| said == Said::Done).await?;
@@ -80,32 +80,51 @@ pub(super) enum Bulk {
 }
 
 /// How `all` are shared out evenly among `count`.
-pub(super) fn shares(all: u64, count: u64) -> impl Iterator<Item = u64> {
+fn shares(all: u64, count: u64) -> impl Iterator<Item = u64> {
     (0..count).map(move |index| all / count + u64::from(index < all % count))
 }
 
-/// Sends or takes `messages`, shared out evenly among all clients and queues.
-pub(super) async fn bulk(
+/// Sends or takes `messages`, shared out evenly among all servers, clients and queues.
+pub(super) async fn bulk(stage: &Arc<Stage>, what: Bulk, messages: u64, quiet: bool) -> anyhow::Result<()> {
+    let name = if what == Bulk::Send { "filling" } else { "taking" };
+    let bar = bar(name, messages, quiet);
+    for (place, share) in stage.places.iter().zip(shares(messages, stage.places.len() as u64)) {
+        join(fillers(stage, place, what, share, &bar)).await.context(name)?;
+    }
+    bar.finish_and_clear();
+    Ok(())
+}
+
+fn fillers(
     stage: &Arc<Stage>,
     place: &Place,
     what: Bulk,
     messages: u64,
     bar: &ProgressBar,
-) -> anyhow::Result<()> {
+) -> JoinSet<anyhow::Result<()>> {
     let mut fillers = JoinSet::new();
     for (who, share) in shares(messages, FILLERS as u64).enumerate() {
         let (stage, place, bar) = (Arc::clone(stage), place.clone(), bar.clone());
         fillers.spawn(async move {
-            let mut caller = connect(&place.dialect.target).await?;
+            let mut caller = Caller::open(&place.dialect.target, TIMEOUT).await?;
             let random = SeededRandom::new(crate::machine::seed().wrapping_add(who as u64));
-            let mut asks = Asks { stage: &stage, place: &place, at: who };
+            let mut pairs = pairs(who, &stage.clients, &place.queues);
             let mut done = 0;
             while done < share {
                 let count = (share - done).min(AHEAD);
-                let accepted = match what {
-                    Bulk::Send => asks.send(&mut caller, &random, count).await?,
-                    Bulk::Take => asks.take(&mut caller, count).await?,
-                };
+                let mut content = Vec::new();
+                for (client, queue) in pairs.by_ref().take(saturate(count)) {
+                    let ask = match what {
+                        Bulk::Send => {
+                            content.clear();
+                            stage.ledger.write_content(&random, &mut content);
+                            Ask::Send { sender: client, receiver: Some(client), queue, content: &content }
+                        }
+                        Bulk::Take => Ask::Take { queue, receiver: client, is_away: true },
+                    };
+                    place.dialect.write(&ask, caller.out());
+                }
+                let accepted = answers(&stage, &place, &mut caller, what, count).await?;
                 ensure!(accepted == count, "{} of {count} messages: {what:?} failed", count - accepted);
                 bar.inc(count);
                 done += count;
@@ -113,96 +132,61 @@ pub(super) async fn bulk(
             anyhow::Ok(())
         });
     }
-    join(fillers).await
+    fillers
 }
 
-/// The clients and queues of one connection, one after another.
-struct Asks<'a> {
-    stage: &'a Stage,
-    place: &'a Place,
-    at: usize,
+/// The clients and queues of connection `who`, one after another, again and again.
+fn pairs(who: usize, clients: &[u64], queues: &[u64]) -> impl Iterator<Item = (u64, u64)> {
+    let of = |list: &[u64], at: usize| list.get(at % list.len().max(1)).copied().unwrap_or(1);
+    (who..).step_by(FILLERS).map(move |at| (of(clients, at / queues.len().max(1)), of(queues, at)))
 }
 
-impl Asks<'_> {
-    fn next(&mut self) -> (u64, u64) {
-        let of = |list: &[u64], at: usize| list.get(at % list.len().max(1)).copied().unwrap_or(1);
-        let queues = &self.place.queues;
-        let next = (of(&self.stage.clients, self.at / queues.len().max(1)), of(queues, self.at));
-        self.at += FILLERS;
-        next
-    }
-
-    async fn send(&mut self, caller: &mut Caller, random: &SeededRandom, count: u64) -> anyhow::Result<u64> {
-        let ledger = &self.stage.ledger;
-        for _ in 0..count {
-            let (client, queue) = self.next();
-            let mut content = Vec::new();
-            ledger.write_content(random, &mut content);
-            let send = Ask::Send { sender: client, receiver: Some(client), queue, content: &content };
-            self.place.dialect.write(&send, caller.out());
-        }
-        let send = Ask::Send { sender: 0, receiver: None, queue: 0, content: b"" };
-        let accepted = answers(&self.place.dialect, caller, &send, count, |said| *said == Said::Done).await?;
-        ledger.sent(accepted);
-        Ok(accepted)
-    }
-
-    async fn take(&mut self, caller: &mut Caller, count: u64) -> anyhow::Result<u64> {
-        for _ in 0..count {
-            let (receiver, queue) = self.next();
-            self.place.dialect.write(&Ask::Take { queue, receiver, is_away: true }, caller.out());
-        }
-        let take = Ask::Take { queue: 0, receiver: 0, is_away: true };
-        let accept = |said: &Said<'_>| {
-            let Said::Content(content) = said else { return false };
-            self.stage.ledger.taken(content);
-            true
-        };
-        answers(&self.place.dialect, caller, &take, count, accept).await
-    }
-}
-
-/// Hears `count` answers; of how many `accept` says yes. Each is shown to it once.
+/// Hears `count` answers, and notes each once; how many of them are as they should be.
 async fn answers(
-    dialect: &Dialect,
+    stage: &Stage,
+    place: &Place,
     caller: &mut Caller,
-    ask: &Ask<'_>,
+    what: Bulk,
     count: u64,
-    mut accept: impl FnMut(&Said<'_>) -> bool,
 ) -> anyhow::Result<u64> {
+    let ask = match what {
+        Bulk::Send => Ask::Send { sender: 0, receiver: None, queue: 0, content: b"" },
+        Bulk::Take => Ask::Take { queue: 0, receiver: 0, is_away: true },
+    };
     let (mut used, mut heard, mut accepted) = (0, 0, 0);
     let all = caller.answer(|bytes| {
         while heard < count {
-            let Some((said, more)) = dialect.read(ask, bytes.get(used..).unwrap_or_default())? else {
-                return Ok(None);
-            };
+            let rest = bytes.get(used..).unwrap_or_default();
+            let Some((said, more)) = place.dialect.read(&ask, rest)? else { return Ok(None) };
             used += more;
             heard += 1;
-            accepted += u64::from(accept(&said));
+            match said {
+                Said::Done => stage.ledger.counts().sent += 1,
+                Said::Content(content) => stage.ledger.taken(content),
+                _ => continue,
+            }
+            accepted += 1;
         }
         Ok(Some((accepted, used)))
     });
     all.await.map_err(|cause| anyhow::anyhow!("the connection was lost while queues were filled: {cause:?}"))
 }
 
-/// Messages in all queues; `None` when the server does not say.
-pub(super) async fn depth(target: &Target) -> Option<u64> {
-    let (mut sum, mut after) = (0, String::new());
-    loop {
-        let body = get(target, &format!("/v1/queues?limit=1000{after}")).await.ok()?;
-        let page: Value = serde_json::from_str(&body).ok()?;
-        for queue in page.get("queues")?.as_array()? {
-            sum += queue.get("messages")?.as_u64()?;
-        }
-        match page.get("next").and_then(Value::as_str) {
-            Some(next) => after = format!("&after={next}"),
-            None => return Some(sum),
+/// Messages in all queues; `None` when a server does not say.
+pub(super) async fn depth(targets: &[Target]) -> Option<u64> {
+    let mut sum = 0;
+    for target in targets {
+        let mut after = Some(String::new());
+        while let Some(name) = after {
+            let body = get(target, &format!("/v1/queues?limit=1000{name}")).await.ok()?;
+            let page: Value = serde_json::from_str(&body).ok()?;
+            for queue in page.get("queues")?.as_array()? {
+                sum += queue.get("messages")?.as_u64()?;
+            }
+            after = page.get("next").and_then(Value::as_str).map(|next| format!("&after={next}"));
         }
     }
-}
-
-async fn connect(target: &Target) -> anyhow::Result<Caller> {
-    Caller::open(target, TIMEOUT).await
+    Some(sum)
 }
 
 async fn ask<R>(

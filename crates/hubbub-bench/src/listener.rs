@@ -98,11 +98,15 @@ impl Audience {
         if before > self.floor() {
             return;
         }
-        let floor = self.each().min().unwrap_or(0);
-        if self.floor.fetch_max(floor, Ordering::SeqCst) < floor
-            && let Some(thread) = self.waiting.lock().take()
-        {
-            thread.unpark();
+        // Again after the floor was raised: others may have left it to this thread, which had seen less.
+        loop {
+            let floor = self.each().min().unwrap_or(0);
+            if self.floor.fetch_max(floor, Ordering::SeqCst) >= floor {
+                return;
+            }
+            if let Some(thread) = self.waiting.lock().take() {
+                thread.unpark();
+            }
         }
     }
 

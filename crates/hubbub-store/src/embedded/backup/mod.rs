@@ -145,7 +145,7 @@ impl Engine {
         let (mut files, mut contents) = (Vec::new(), Vec::new());
         let sealed = view.segments.iter().map(Segment::file).chain(view.runs.iter().map(KeyRun::file));
         for file in sealed.chain(&view.key_log) {
-            files.push(BackupFile { name: file.path(), bytes: file.bytes, crc32c: file.crc32c });
+            files.push(file.backup_file());
             contents.push(Content::File(Arc::clone(&file.file)));
         }
         for (file, content) in queues.files {

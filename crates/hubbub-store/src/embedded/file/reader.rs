@@ -4,6 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use crc32c::crc32c;
+use hubbub_core::backup::BackupFile;
 
 use super::kind::HeaderFault;
 use super::{Cursor, FileError, FileKind, block};
@@ -104,6 +105,11 @@ impl DataFile {
             Ok(()) => Ok(buffer),
             Err(source) => Err(FileError::Io { file: self.path(), offset, source }),
         }
+    }
+
+    /// The file as a backup names it.
+    pub(crate) fn backup_file(&self) -> BackupFile {
+        BackupFile { name: self.path(), bytes: self.bytes, crc32c: self.crc32c }
     }
 
     /// Reads a section; `what` is to be said when its checksum does not match.

@@ -160,7 +160,7 @@ impl IdRun {
     /// The file as a backup names it.
     pub(crate) fn backup_file(&self) -> (BackupFile, Arc<dyn DiskFile>) {
         let file = &self.inner.file;
-        (BackupFile { name: file.path(), bytes: file.bytes, crc32c: file.crc32c }, Arc::clone(&file.file))
+        (file.backup_file(), Arc::clone(&file.file))
     }
 
     pub(super) fn records(&self) -> u64 {

@@ -183,11 +183,11 @@ impl Common {
             404 => None,
             _ => return,
         };
-        let judged = if self.is_unchecked { Seen::Right } else { self.keys.judge(key, floor, value) };
+        let found = if self.is_unchecked { Seen::Right } else { self.keys.check(key, floor, value) };
         let mut seen = self.seen.lock();
         seen.found += u64::from(value.is_some());
         seen.absent += u64::from(value.is_none());
-        seen.stale += u64::from(judged == Seen::Stale);
-        seen.wrong += u64::from(judged == Seen::Wrong);
+        seen.stale += u64::from(found == Seen::Stale);
+        seen.wrong += u64::from(found == Seen::Wrong);
     }
 }

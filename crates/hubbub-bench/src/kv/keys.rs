@@ -99,7 +99,7 @@ impl Keys {
     }
 
     /// Judges what a read showed; `floor` is from when it began.
-    pub(super) fn judge(&self, key: u64, floor: u32, value: Option<&[u8]>) -> Seen {
+    pub(super) fn check(&self, key: u64, floor: u32, value: Option<&[u8]>) -> Seen {
         if floor == UNKNOWN {
             return Seen::Right;
         }
@@ -171,22 +171,22 @@ mod tests {
         let floor = keys.floor(3);
         assert_eq!(floor, 3);
         for (seen, version) in [(Seen::Stale, 2), (Seen::Right, 3), (Seen::Right, 4)] {
-            assert_eq!(keys.judge(3, floor, Some(&value(&keys, 3, version))), seen);
+            assert_eq!(keys.check(3, floor, Some(&value(&keys, 3, version))), seen);
         }
-        assert_eq!(keys.judge(3, floor, Some(&value(&keys, 4, 3))), Seen::Wrong);
-        assert_eq!(keys.judge(3, floor, Some(&value(&Keys::new(8, 1, 9, ""), 3, 9))), Seen::Stale);
-        assert_eq!(keys.judge(3, floor, None), Seen::Stale, "it was never deleted");
+        assert_eq!(keys.check(3, floor, Some(&value(&keys, 4, 3))), Seen::Wrong);
+        assert_eq!(keys.check(3, floor, Some(&value(&Keys::new(8, 1, 9, ""), 3, 9))), Seen::Stale);
+        assert_eq!(keys.check(3, floor, None), Seen::Stale, "it was never deleted");
         // A deletion under way may be seen, one that is done must be.
         assert_eq!(keys.next_version(3, true), 4);
-        assert_eq!(keys.judge(3, keys.floor(3), None), Seen::Right);
-        assert_eq!(keys.judge(3, keys.floor(3), Some(&value(&keys, 3, 3))), Seen::Right);
+        assert_eq!(keys.check(3, keys.floor(3), None), Seen::Right);
+        assert_eq!(keys.check(3, keys.floor(3), Some(&value(&keys, 3, 3))), Seen::Right);
         keys.acknowledged(3, 4);
-        assert_eq!(keys.judge(3, keys.floor(3), Some(&value(&keys, 3, 3))), Seen::Stale);
+        assert_eq!(keys.check(3, keys.floor(3), Some(&value(&keys, 3, 3))), Seen::Stale);
         // Of a key whose write had no answer nothing is known any more.
         keys.lost(3);
         keys.acknowledged(3, 5);
-        assert_eq!(keys.judge(3, keys.floor(3), Some(&value(&keys, 3, 1))), Seen::Right);
-        assert_eq!(keys.judge(5, keys.floor(5), None), Seen::Right, "nothing is known of it");
+        assert_eq!(keys.check(3, keys.floor(3), Some(&value(&keys, 3, 1))), Seen::Right);
+        assert_eq!(keys.check(5, keys.floor(5), None), Seen::Right, "nothing is known of it");
     }
 
     #[test]

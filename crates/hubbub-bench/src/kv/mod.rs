@@ -143,7 +143,7 @@ impl Workload for KvArgs {
         );
         let common = Arc::new(self.shared(setup));
         if !self.no_preload {
-            // Several servers are several stores: each has all keys, and a key is judged by what one of them said.
+            // Several servers are several stores: each has all keys, and a key is checked against what one of them said.
             ensure!(setup.targets.len() == 1, "several servers can only be measured with --no-preload");
             let bar = phase::bar("preloading", self.keys, setup.common.quiet);
             preload::preload(setup.target()?, &common, &bar).await.context("preloading")?;

@@ -72,7 +72,7 @@ fn publish(hub: &Hub, room: &str, seqs: std::ops::RangeInclusive<u64>) {
 
 fn next_chunk(outbox: &Outbox) -> Option<EncodedChunk> {
     outbox.pop().map(|delivery| match delivery {
-        Delivery::EncodedChunk(parcel) => parcel,
+        Delivery::EncodedChunk(chunk) => chunk,
         other => panic!("no messages: {other:?}"),
     })
 }
@@ -91,13 +91,13 @@ fn drain(outbox: &Outbox) -> Vec<u64> {
 
 /// All deliveries in order, as texts.
 fn shown(outbox: &Outbox) -> Vec<String> {
-    let text = |parcel: &EncodedChunk| String::from_utf8(parcel.frames().to_vec()).unwrap();
+    let text = |chunk: &EncodedChunk| String::from_utf8(chunk.frames().to_vec()).unwrap();
     std::iter::from_fn(|| outbox.pop())
         .flat_map(|delivery| match delivery {
-            Delivery::EncodedChunk(parcel) if parcel.messages() > 0 => {
-                parcel.iter().map(|(seq, _)| seq.to_string()).collect()
+            Delivery::EncodedChunk(chunk) if chunk.messages() > 0 => {
+                chunk.iter().map(|(seq, _)| seq.to_string()).collect()
             }
-            Delivery::EncodedChunk(parcel) => vec![text(&parcel)],
+            Delivery::EncodedChunk(chunk) => vec![text(&chunk)],
             Delivery::Ended { room, .. } => vec![format!("ended {room}")],
             Delivery::Joined { room, read_seq } => vec![format!("joined {room} at {read_seq}")],
         })

@@ -185,7 +185,7 @@ pub(super) static PLACES: [(bool, bool, Sql); 4] = [
 ];
 
 statements! {
-    pub(super) LOWS("reading where queues begin") =
+    pub(super) LOW_WATER_MARKS("reading where queues begin") =
         "select l.queue, l.receiver, l.low from unnest($1, $2) as k (queue, receiver) \
          cross join lateral (select * from queue_lines where queue = k.queue and receiver = k.receiver offset 0) l";
 

@@ -24,7 +24,7 @@ impl Loader<'_> {
         let lines: BTreeSet<ReceiverQueue> =
             places.keys().map(|place| (place.queue, place.receiver)).collect();
         let (queues, receivers): (Vec<i32>, Vec<i32>) = lines.into_iter().unzip();
-        let lows: [Param<'_>; 2] = [&queues, &receivers];
+        let marks: [Param<'_>; 2] = [&queues, &receivers];
         let kinds = sql::PLACES.iter().map(async |(by_sender, newest_first, statement)| {
             let is_it =
                 |place: &Place| place.sender.is_some() == *by_sender && place.newest_first == *newest_first;
@@ -38,7 +38,7 @@ impl Loader<'_> {
             ];
             self.tx.query_for(statement, &params).await
         });
-        try_join!(biased; self.tx.query_for(&sql::LOWS, &lows), try_join_all(kinds))
+        try_join!(biased; self.tx.query_for(&sql::LOW_WATER_MARKS, &marks), try_join_all(kinds))
     }
 
     /// Reads up to `most` further messages of each group.
@@ -73,8 +73,8 @@ impl Loader<'_> {
     }
 }
 
-pub(super) fn insert_places(set: &mut WorkingSet, places: &BTreeMap<Place, i64>, (lows, kinds): PlaceRows) {
-    for row in &lows {
+pub(super) fn insert_places(set: &mut WorkingSet, places: &BTreeMap<Place, i64>, (marks, kinds): PlaceRows) {
+    for row in &marks {
         set.low_water_marks.insert((row.get("queue"), row.get("receiver")), row.get("low"));
     }
     for place in places.keys().filter(|place| place.sender.is_none()) {

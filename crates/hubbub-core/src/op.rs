@@ -3,6 +3,7 @@
 use crate::change::{Change, EncodedChange, ReadMark};
 use crate::kv::{KvOp, KvOutcome};
 use crate::kv_encoded::EncodedKvOp;
+use crate::log_position::LogPosition;
 use crate::message::{EncodedSend, Send};
 use crate::queue::{EncodedQueueOp, QueueOp, QueueOutcome};
 
@@ -78,6 +79,8 @@ pub struct OpBatch {
     text: String,
     /// Keys and values: any bytes.
     raw: Vec<u8>,
+    /// Positions in the log, of all operations or of none.
+    positions: Vec<LogPosition>,
 }
 
 impl OpBatch {
@@ -108,8 +111,34 @@ impl OpBatch {
         }
     }
 
-    /// Adds all operations of `other`.
+    /// Adds an operation from the log. A batch has only such operations or none.
+    pub fn push_at(&mut self, op: &Op<'_>, position: LogPosition) {
+        debug_assert_eq!(
+            self.positions.len(),
+            self.ops.len(),
+            "a batch mixes operations with and without positions"
+        );
+        self.push(op);
+        self.positions.push(position);
+    }
+
+    /// Where the operation at `index` stands in the log; `None` if it does not come from one.
+    pub fn position(&self, index: usize) -> Option<LogPosition> {
+        self.positions.get(index).copied()
+    }
+
+    /// Whether the operations come from the log.
+    pub fn is_from_log(&self) -> bool {
+        !self.positions.is_empty()
+    }
+
+    /// Adds all operations of `other`. Either both come from the log, or neither, or `self` is empty.
     pub fn append(&mut self, other: &Self) {
+        debug_assert!(
+            self.is_empty() || self.is_from_log() == other.is_from_log(),
+            "a batch mixes its origins"
+        );
+        self.positions.extend_from_slice(&other.positions);
         let (offset, raw_offset) = (self.text.len(), self.raw.len());
         self.text.push_str(&other.text);
         self.raw.extend_from_slice(&other.raw);
@@ -126,6 +155,7 @@ impl OpBatch {
         self.ops.clear();
         self.text.clear();
         self.raw.clear();
+        self.positions.clear();
     }
 
     /// The operation at `index`.
@@ -165,7 +195,8 @@ pub enum Outcome {
     Stored(Receipt),
     /// The same message was stored before. Nothing changed, and no number was used.
     Duplicate(Receipt),
-    /// The message is durable in a broker, until the store has it. Stores never return it.
+    /// The message is durable in a broker, until the store has it. A store returns it only for an operation of the log
+    /// that it has executed before; see [`crate::LogStore`].
     Accepted,
     /// The room has the settings, durably.
     Room {

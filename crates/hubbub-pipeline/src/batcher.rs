@@ -198,7 +198,8 @@ impl Batcher {
         Self { state: Mutex::new(state), filled: Condvar::new(), options }
     }
 
-    /// Queues all operations or none. They stay together and in order; an exclusive operation gets its own chunk.
+    /// Queues all operations or none. They stay together and in order; an exclusive operation gets its own chunk, and
+    /// operations of the log share none with others.
     pub(crate) fn submit(
         &self,
         ops: &OpBatch,
@@ -248,6 +249,7 @@ impl Batcher {
         let filling = &state.filling.ops;
         filling.is_exclusive()
             || more.is_exclusive()
+            || filling.is_from_log() != more.is_from_log()
             || filling.len() + more.len() > state.cap.ops.min(self.options.ops_max)
             || filling.bytes() + more.bytes() > state.cap.bytes
     }

@@ -9,6 +9,7 @@ use std::pin::Pin;
 
 use crate::backup::BackupStore;
 use crate::clock::ClockDoubt;
+use crate::log_position::LogStore;
 use crate::op::{OpBatch, Outcome};
 use crate::replica::ReplicaStore;
 use crate::stats::StatsStore;
@@ -60,6 +61,11 @@ pub trait Store: RoomStore + QueueStore + KvStore + StatsStore {
 
     /// Reads from replicas; `None` if there are none.
     fn replicas(&self) -> Option<&dyn ReplicaStore> {
+        None
+    }
+
+    /// Taking operations from a log outside the process; `None` for a store that cannot.
+    fn log(&self) -> Option<&dyn LogStore> {
         None
     }
 

@@ -1,0 +1,59 @@
+//! Positions in an ordered log outside the process, and what a store must do to take operations from one exactly once.
+
+use crate::store::{ApplyError, Read};
+use crate::time::Timestamp;
+
+/// Where a record of the log stands. All records of a room are in one partition.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LogPosition {
+    /// The partition, from 0.
+    pub partition: u32,
+    /// The record's number within the partition: strictly increasing, gaps allowed.
+    pub offset: u64,
+    /// When the log took it, by the log's clock. It replaces the store's clock as `received_at`.
+    pub appended_at: Timestamp,
+}
+
+/// A log, as a store remembers it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LogIdentity {
+    /// The cluster's id and the topic's id: a topic that was deleted and created again is another one.
+    pub id: String,
+    /// Number of partitions. A changed number moves rooms to other partitions, and breaks their order.
+    pub partitions: u32,
+}
+
+/// A store that takes operations from a log, in batches with positions ([`crate::OpBatch::push_at`]).
+///
+/// - **Exactly once:** [`crate::Store::apply`] skips an operation whose offset is below the partition's next offset in the
+///   store, and makes the advance of the next offset durable together with the operations. A batch may be repeated by
+///   anybody at any time: by a consumer that was restarted, and by one that lost its partition and does not know yet.
+/// - **Outcomes:** that of a skipped operation is [`crate::Outcome::Accepted`]: it was executed before.
+/// - **Order:** the positions of a batch increase within each partition.
+/// - **Operations without a position** are refused for rooms as [`ApplyError::Unavailable`] once a log is attached: they
+///   would change rooms past the log. Queues and keys take no part in this.
+pub trait LogStore: Send + Sync {
+    /// Attaches the log at the first call, and compares it with the attached one later.
+    fn attach(&self, log: LogIdentity) -> Read<'_, Attached>;
+
+    /// The next offset that the store wants of each partition; 0 for one it has nothing of.
+    fn next_offsets(&self) -> Read<'_, Vec<u64>>;
+}
+
+/// What became of attaching a log.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Attached {
+    /// It was attached now.
+    New,
+    /// It was attached before.
+    Same,
+    /// Another one is attached. Nothing changed.
+    Other(LogIdentity),
+}
+
+/// The refusal of a batch that would change rooms past the attached log.
+pub fn past_the_log() -> ApplyError {
+    let reason =
+        "rooms of this store are changed through its log only; start the server with that log".to_owned();
+    ApplyError::Unavailable { reason }
+}

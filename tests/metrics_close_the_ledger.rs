@@ -5,13 +5,14 @@ use serde_json::json;
 use crate::harness::{Server, Setup, chat_message, until};
 
 const DECLARED: &[(&str, &str)] = &[
-    ("messages_accepted", "counter"),
-    ("messages_stored", "counter"),
-    ("changes", "counter"),
-    ("messages_duplicate", "counter"),
-    ("messages_unconfirmed", "counter"),
-    ("messages_delivered", "counter"),
-    ("messages_rejected", "counter"),
+    ("build_info", "gauge"),
+    ("messages_accepted_total", "counter"),
+    ("messages_stored_total", "counter"),
+    ("changes_total", "counter"),
+    ("messages_duplicate_total", "counter"),
+    ("messages_unconfirmed_total", "counter"),
+    ("messages_delivered_total", "counter"),
+    ("messages_rejected_total", "counter"),
     ("pipeline_waiting_operations", "gauge"),
     ("pipeline_in_flight_operations", "gauge"),
     ("pipeline_batch_operations", "histogram"),
@@ -21,16 +22,16 @@ const DECLARED: &[(&str, &str)] = &[
     ("pipeline_total_seconds", "histogram"),
     ("websocket_connections", "gauge"),
     ("connections", "gauge"),
-    ("connections_refused", "counter"),
+    ("connections_refused_total", "counter"),
     ("subscriptions", "gauge"),
-    ("slow_subscribers", "counter"),
-    ("http_requests", "counter"),
-    ("members_cache_hits", "counter"),
-    ("members_cache_misses", "counter"),
-    ("kv_changes", "counter"),
-    ("kv_cache_hits", "counter"),
-    ("kv_cache_misses", "counter"),
-    ("kv_cache_evictions", "counter"),
+    ("slow_subscribers_total", "counter"),
+    ("http_requests_total", "counter"),
+    ("members_cache_hits_total", "counter"),
+    ("members_cache_misses_total", "counter"),
+    ("kv_changes_total", "counter"),
+    ("kv_cache_hits_total", "counter"),
+    ("kv_cache_misses_total", "counter"),
+    ("kv_cache_evictions_total", "counter"),
     ("kv_cache_load_seconds", "histogram"),
     ("kv_cache_entries", "gauge"),
     ("kv_cache_bytes", "gauge"),
@@ -42,55 +43,55 @@ const DECLARED: &[(&str, &str)] = &[
     ("store_segments", "gauge"),
     ("store_unsealed_slots", "gauge"),
     ("store_partitions_missing", "gauge"),
-    ("store_cache_hits", "counter"),
-    ("store_cache_misses", "counter"),
-    ("store_cache_questions", "counter"),
+    ("store_cache_hits_total", "counter"),
+    ("store_cache_misses_total", "counter"),
+    ("store_cache_questions_total", "counter"),
     ("store_cache_bytes", "gauge"),
-    ("store_sync_last_microseconds", "gauge"),
-    ("store_sync_max_microseconds", "gauge"),
-    ("line_bad_requests", "counter"),
-    ("line_commands", "counter"),
+    ("store_sync_last_seconds", "gauge"),
+    ("store_sync_max_seconds", "gauge"),
+    ("line_bad_requests_total", "counter"),
+    ("line_commands_total", "counter"),
     ("line_connections", "gauge"),
-    ("queue_messages_sent", "counter"),
-    ("queue_messages_taken", "counter"),
-    ("queue_messages_leased", "counter"),
-    ("queue_messages_acked", "counter"),
-    ("queue_messages_nacked", "counter"),
-    ("queue_messages_dead", "counter"),
-    ("queue_messages_dropped", "counter"),
+    ("queue_messages_sent_total", "counter"),
+    ("queue_messages_taken_total", "counter"),
+    ("queue_messages_leased_total", "counter"),
+    ("queue_messages_acked_total", "counter"),
+    ("queue_messages_nacked_total", "counter"),
+    ("queue_messages_dead_total", "counter"),
+    ("queue_messages_dropped_total", "counter"),
     ("queue_waiting_takers", "gauge"),
     ("store_queues", "gauge"),
     ("store_queue_messages", "gauge"),
     ("store_queue_bytes", "gauge"),
     ("store_clients", "gauge"),
     ("live_bytes", "gauge"),
-    ("live_evictions", "counter"),
+    ("live_evictions_total", "counter"),
     ("log_batch_messages", "histogram"),
-    ("log_batches_retried", "counter"),
+    ("log_batches_retried_total", "counter"),
     ("log_confirm_seconds", "histogram"),
     ("log_depth", "gauge"),
-    ("log_lag_microseconds", "gauge"),
-    ("log_messages_confirmed", "counter"),
-    ("log_messages_consumed", "counter"),
-    ("log_messages_dead", "counter"),
-    ("log_messages_published", "counter"),
-    ("log_messages_redelivered", "counter"),
-    ("log_messages_returned", "counter"),
-    ("log_messages_unconfirmed", "counter"),
-    ("log_messages_without_id", "counter"),
+    ("log_lag_seconds", "gauge"),
+    ("log_messages_confirmed_total", "counter"),
+    ("log_messages_consumed_total", "counter"),
+    ("log_messages_dead_total", "counter"),
+    ("log_messages_published_total", "counter"),
+    ("log_messages_redelivered_total", "counter"),
+    ("log_messages_returned_total", "counter"),
+    ("log_messages_unconfirmed_total", "counter"),
+    ("log_messages_without_id_total", "counter"),
     ("log_unacked", "gauge"),
     ("log_way_seconds", "histogram"),
-    ("store_pool_acquire_max_microseconds", "gauge"),
-    ("store_pool_acquire_microseconds", "counter"),
-    ("broken_invariants", "counter"),
-    ("store_unreadable_reads", "counter"),
-    ("store_pool_acquired", "counter"),
+    ("store_pool_acquire_max_seconds", "gauge"),
+    ("store_pool_acquire_seconds_total", "counter"),
+    ("broken_invariants_total", "counter"),
+    ("store_unreadable_reads_total", "counter"),
+    ("store_pool_acquired_total", "counter"),
     ("store_pool_active", "gauge"),
     ("store_pool_connections", "gauge"),
     ("store_pool_idle", "gauge"),
-    ("store_pool_round_trips", "counter"),
-    ("store_pool_statements", "counter"),
-    ("store_pool_timeouts", "counter"),
+    ("store_pool_round_trips_total", "counter"),
+    ("store_pool_statements_total", "counter"),
+    ("store_pool_timeouts_total", "counter"),
     ("store_pool_waiting", "gauge"),
 ];
 
@@ -98,9 +99,8 @@ const DECLARED: &[(&str, &str)] = &[
 async fn every_metric_is_shown_with_its_help() {
     let server = Server::start();
     let answer = server.get("/metrics").await;
-    assert!(answer.header("content-type").unwrap().starts_with("application/openmetrics-text"), "{answer:?}");
+    assert!(answer.header("content-type").unwrap().starts_with("text/plain; version=0.0.4"), "{answer:?}");
     let text = answer.text();
-    assert!(text.ends_with("# EOF\n"), "{text}");
     let mut types: Vec<_> = text.lines().filter_map(|line| line.strip_prefix("# TYPE hubbub_")).collect();
     types.sort_unstable();
     let mut declared: Vec<_> = DECLARED.iter().map(|(name, kind)| format!("{name} {kind}")).collect();
@@ -186,4 +186,34 @@ async fn a_refusal_by_the_store_is_counted_once() {
     assert_eq!(server.metric("messages_rejected_total{reason=\"unknown_room\"}").await, 2);
     server.ws("/chat/r").await.request(&chat_message("one", "hello")).await;
     assert_eq!(server.metric("messages_rejected_total{reason=\"unknown_room\"}").await, 3);
+}
+
+/// By the names that every dashboard of a process asks for.
+#[cfg(target_os = "linux")]
+#[tokio::test]
+async fn the_process_and_its_build_are_shown() {
+    let before = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_secs_f64();
+    let server = Server::start();
+    let figure =
+        async |name: &str| -> f64 { server.metric_text(&format!("process_{name}")).await.parse().unwrap() };
+    // The system counts from a moment after 1970 that it knows to the second.
+    let started = figure("start_time_seconds").await;
+    assert!((before - 2.0..before + 120.0).contains(&started), "{started}, asked to start at {before}");
+    assert!(figure("cpu_seconds_total").await > 0.0);
+    let (resident, whole) = (figure("resident_memory_bytes").await, figure("virtual_memory_bytes").await);
+    assert!(1e6 < resident && resident < whole, "{resident} of {whole}");
+    let open = figure("open_fds").await;
+    assert!(open >= 3.0 && open <= figure("max_fds").await, "{open}");
+    let mut sockets = Vec::new();
+    for _ in 0..50 {
+        sockets.push(server.ws("/chat/r").await);
+    }
+    let more = figure("open_fds").await;
+    assert!(more >= open + 40.0, "{more} with 50 sockets, {open} before");
+
+    let ran = crate::harness::hubbub(&["--version"], "").success();
+    let (version, commit) = ran.trim().strip_prefix("hubbub ").unwrap().split_once(' ').unwrap();
+    let commit = commit.trim_matches(['(', ')']);
+    let build = format!("hubbub_build_info{{version=\"{version}\",revision=\"{commit}\"}}");
+    assert_eq!(server.metric_text(&build).await, "1");
 }

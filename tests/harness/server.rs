@@ -347,9 +347,14 @@ impl Server {
 
     /// One value of `/metrics`, without the prefix `hubbub_`.
     pub(crate) async fn metric(&self, name: &str) -> u64 {
+        self.metric_text(&format!("hubbub_{name}")).await.parse().unwrap()
+    }
+
+    /// One value of `/metrics` as it is written there, by its whole name.
+    pub(crate) async fn metric_text(&self, name: &str) -> String {
         let text = self.get("/metrics").await.text();
-        let line = text.lines().find_map(|line| line.strip_prefix(&format!("hubbub_{name} ")));
-        line.unwrap_or_else(|| panic!("no {name} in\n{text}")).parse().unwrap()
+        let value = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+        value.unwrap_or_else(|| panic!("no {name} in\n{text}")).to_owned()
     }
 }
 

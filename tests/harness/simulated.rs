@@ -12,6 +12,7 @@ use hubbub_gateway::{ENCODE, Gateway, MetricsDefault, ServerLimits, Statistics, 
 use hubbub_pipeline::hub::OutboxLimits;
 use hubbub_pipeline::kv::CacheLimits;
 use hubbub_pipeline::log::LogOptions;
+use hubbub_pipeline::metrics::{ProcessFigures, Program};
 use hubbub_pipeline::{DirectLog, Hub, Keys, Log, Members, Metrics};
 use hubbub_store::embedded::disk::Disk;
 use hubbub_store::embedded::{Embedded, Engine, EngineOptions};
@@ -78,6 +79,7 @@ impl Simulated {
             members,
             keys,
             metrics,
+            program: Program { version: "", revision: "", figures: ProcessFigures::default },
             limits: Limits::default(),
             outbox: OutboxLimits::default(),
             server: ServerLimits::default(),

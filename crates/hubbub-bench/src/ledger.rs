@@ -57,8 +57,13 @@ impl ServerCounts {
     }
 }
 
-/// The sum over all labels of a counter in Prometheus text.
+/// The sum over all labels of a counter in Prometheus text, in whole numbers.
 pub(crate) fn sum(metrics: &str, name: &str) -> Option<u64> {
+    exact_sum(metrics, name).map(|sum| sum as u64)
+}
+
+/// The sum over all labels of a counter in Prometheus text.
+pub(crate) fn exact_sum(metrics: &str, name: &str) -> Option<f64> {
     let values = metrics.lines().filter_map(|line| {
         let rest = line.strip_prefix(name)?;
         let rest = if rest.starts_with('{') { rest.split_once('}')?.1 } else { rest };
@@ -66,7 +71,7 @@ pub(crate) fn sum(metrics: &str, name: &str) -> Option<u64> {
     });
     let mut found = false;
     let sum = values.inspect(|_| found = true).sum::<f64>();
-    found.then_some(sum as u64)
+    found.then_some(sum)
 }
 
 #[derive(Debug, Clone, Default, Serialize)]

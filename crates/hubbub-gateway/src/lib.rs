@@ -24,6 +24,7 @@ use std::time::Duration;
 use hubbub_core::limits::Limits;
 use hubbub_core::{Clock, RandomSource, Store, Timestamp};
 use hubbub_pipeline::hub::OutboxLimits;
+use hubbub_pipeline::metrics::Program;
 use hubbub_pipeline::{Hub, Keys, Log, Members, Metrics};
 
 pub use http::{Documents, MetricsDefault, Statistics};
@@ -43,6 +44,8 @@ pub struct Gateway {
     pub keys: Arc<Keys>,
     /// What is counted.
     pub metrics: Arc<Metrics>,
+    /// The program itself, in `/metrics`.
+    pub program: Program,
     /// What clients may send.
     pub limits: Limits,
     /// How far a subscriber may lag behind.

@@ -1,18 +1,27 @@
 //! Every metric of the server, declared once: field, kind, name and help text in `/metrics`.
 
+mod program;
+mod seconds;
+mod text;
+
+use std::fmt::Debug;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use hubbub_core::ErrorCode;
 use hubbub_core::invariant::{broken_invariants, saturate};
 use hubbub_core::replica::ReplicaFigures;
 use hubbub_core::store::{Store, StoreFigures, StoreHealth};
-use prometheus_client::encoding::{EncodeMetric, MetricEncoder, text};
-use prometheus_client::metrics::MetricType;
+use prometheus_client::encoding::{self, EncodeMetric, MetricEncoder};
 use prometheus_client::metrics::counter::{ConstCounter, Counter};
 use prometheus_client::metrics::gauge::{ConstGauge, Gauge};
+use prometheus_client::metrics::{MetricType, TypedMetric};
 use prometheus_client::registry::Registry;
 
 use crate::histogram::Histogram;
+
+pub use program::{ProcessFigures, Program};
+pub use seconds::MicrosGauge;
+pub use text::MEDIA_TYPE;
 
 macro_rules! metrics {
     ($($field:ident: $kind:ident::$make:ident, $name:literal, $help:literal;)*) => {
@@ -111,8 +120,8 @@ metrics! {
     log_depth: Gauge::default, "log_depth", "Messages that wait in the broker.";
     log_unacked: Gauge::default, "log_unacked",
         "Messages consumed from the broker that are not acknowledged yet.";
-    log_lag: Gauge::default, "log_lag_microseconds",
-        "Time from publishing to storing of the last stored message, in microseconds.";
+    log_lag: MicrosGauge::default, "log_lag_seconds",
+        "Time from publishing to storing of the last stored message.";
     http_requests: Counter::default, "http_requests", "HTTP requests answered.";
 }
 
@@ -125,14 +134,24 @@ impl Metrics {
         }
     }
 
-    /// All metrics in the OpenMetrics text format, with the figures of `store`.
-    pub fn render(&self, store: &dyn Store) -> String {
-        let mut registry = Registry::with_prefix("hubbub");
-        self.register(&mut registry);
+    /// All metrics in the text format of Prometheus ([`MEDIA_TYPE`]), with the figures of `store` and `program`.
+    pub fn render(&self, store: &dyn Store, program: &Program) -> String {
+        let mut all = Registry::default();
+        program.register(&mut all);
+        self.register_all(store, all.sub_registry_with_prefix("hubbub"));
+        let mut out = String::new();
+        // Writing into a String cannot fail.
+        let _ = encoding::text::encode(&mut out, &all);
+        text::from_open_metrics(&out)
+    }
+
+    fn register_all(&self, store: &dyn Store, registry: &mut Registry) {
+        self.register(registry);
         let codes = ErrorCode::ALL.iter().zip(&self.rejected);
-        let values =
-            codes.map(|(code, count)| (code.as_str().to_owned(), count.load(Ordering::Relaxed))).collect();
-        let rejected = Labelled { label: "reason", kind: MetricType::Counter, values };
+        let values = codes.map(|(code, count)| {
+            (code.as_str().to_owned(), ConstCounter::new(count.load(Ordering::Relaxed)))
+        });
+        let rejected = Labelled { label: "reason", values: values.collect() };
         registry.register("messages_rejected", "Messages and requests refused, by reason", rejected);
         let figures = store.figures();
         for (name, help, value) in counters(&figures) {
@@ -142,38 +161,40 @@ impl Metrics {
         for (name, help, value) in gauges(&figures, is_up) {
             registry.register(name, help, ConstGauge::new(saturate::<_, i64>(value)));
         }
-        if let Some(replicas) = store.replicas() {
-            register_replicas(&replicas.replicas(), &mut registry);
+        for (name, help, kind, micros) in times(&figures) {
+            match kind {
+                MetricType::Counter => registry.register(name, help, ConstCounter::new(seconds(micros))),
+                _ => registry.register(name, help, ConstGauge::new(seconds(micros))),
+            }
         }
-        let mut out = String::new();
-        // Writing into a String cannot fail.
-        let _ = text::encode(&mut out, &registry);
-        out
+        if let Some(replicas) = store.replicas() {
+            register_replicas(&replicas.replicas(), registry);
+        }
     }
 }
 
-#[derive(Debug)]
-struct Labelled {
-    label: &'static str,
-    kind: MetricType,
-    values: Vec<(String, u64)>,
+#[allow(clippy::cast_precision_loss, reason = "exact up to 285 years")]
+fn seconds(micros: u64) -> f64 {
+    micros as f64 / 1e6
 }
 
-impl EncodeMetric for Labelled {
+/// One metric with a value for each text of a label.
+#[derive(Debug)]
+struct Labelled<M> {
+    label: &'static str,
+    values: Vec<(String, M)>,
+}
+
+impl<M: EncodeMetric + TypedMetric + Debug + Send + Sync> EncodeMetric for Labelled<M> {
     fn encode(&self, mut encoder: MetricEncoder<'_>) -> Result<(), std::fmt::Error> {
         for (text, value) in &self.values {
-            let labels = [(self.label, text.as_str())];
-            let metric = encoder.encode_family(&labels)?;
-            match self.kind {
-                MetricType::Counter => ConstCounter::new(*value).encode(metric)?,
-                _ => ConstGauge::new(saturate::<_, i64>(*value)).encode(metric)?,
-            }
+            value.encode(encoder.encode_family(&[(self.label, text.as_str())])?)?;
         }
         Ok(())
     }
 
     fn metric_type(&self) -> MetricType {
-        self.kind
+        M::TYPE
     }
 }
 
@@ -209,7 +230,6 @@ fn counters(figures: &StoreFigures) -> impl IntoIterator<Item = Figure> {
             "Queries that validate the cache; one serves all waiting reads",
             cache.questions,
         ),
-        ("store_pool_acquire_microseconds", "Time spent waiting for connections", pool.acquire_us),
     ]
 }
 
@@ -233,35 +253,42 @@ fn gauges(figures: &StoreFigures, is_up: bool) -> impl IntoIterator<Item = Figur
             figures.partitions_missing,
         ),
         ("store_cache_bytes", "Bytes of recent messages in memory", cache.bytes),
-        ("store_sync_last_microseconds", "Duration of the last data sync", figures.sync_us_last),
-        ("store_sync_max_microseconds", "Longest data sync since start", figures.sync_us_max),
         ("store_pool_connections", "Connections to the database", pool.active + pool.idle),
         ("store_pool_active", "Connections to the database in use", pool.active),
         ("store_pool_idle", "Idle connections to the database", pool.idle),
         ("store_pool_waiting", "Requests that wait for a connection to the database", pool.waiting),
-        (
-            "store_pool_acquire_max_microseconds",
-            "Longest wait for a connection since start",
-            pool.acquire_us_max,
-        ),
+    ]
+}
+
+/// Times in microseconds, shown in seconds.
+fn times(figures: &StoreFigures) -> [(&'static str, &'static str, MetricType, u64); 4] {
+    let (pool, gauge) = (&figures.pool, MetricType::Gauge);
+    let (waits, longest) =
+        ("Time spent waiting for connections", "Longest wait for a connection since start");
+    [
+        ("store_sync_last_seconds", "Duration of the last data sync", gauge, figures.sync_us_last),
+        ("store_sync_max_seconds", "Longest data sync since start", gauge, figures.sync_us_max),
+        ("store_pool_acquire_seconds", waits, MetricType::Counter, pool.acquire_us),
+        ("store_pool_acquire_max_seconds", longest, gauge, pool.acquire_us_max),
     ]
 }
 
 /// Figures of each replica, labelled by its address in the configuration.
 fn register_replicas(replicas: &[ReplicaFigures], registry: &mut Registry) {
-    type Value = fn(&ReplicaFigures) -> Option<u64>;
-    let (gauge, counter) = (MetricType::Gauge, MetricType::Counter);
-    let lag = "How long the replica has been behind; absent while it does not answer";
-    let fallbacks = "Reads meant for the replica that the primary answered";
-    let figures: [(&str, &str, MetricType, Value); 4] = [
-        ("up", "Whether reads go to the replica", gauge, |replica| Some(replica.fault.is_none().into())),
-        ("lag_microseconds", lag, gauge, |replica| replica.lag_us),
-        ("reads", "Reads the replica answered", counter, |replica| Some(replica.reads)),
-        ("fallbacks", fallbacks, counter, |replica| Some(replica.fallbacks)),
-    ];
-    for (name, help, kind, value) in figures {
-        let values = replicas.iter().filter_map(|replica| Some((replica.place.clone(), value(replica)?)));
-        let metric = Labelled { label: "replica", kind, values: values.collect() };
-        registry.register(format!("store_replica_{name}"), help, metric);
-    }
+    let up = |replica: &ReplicaFigures| Some(ConstGauge::new(i64::from(replica.fault.is_none())));
+    registry.register("store_replica_up", "Whether reads go to the replica", by_replica(replicas, up));
+    let lag = |replica: &ReplicaFigures| replica.lag_us.map(|micros| ConstGauge::new(seconds(micros)));
+    let help = "How long the replica has been behind; absent while it does not answer";
+    registry.register("store_replica_lag_seconds", help, by_replica(replicas, lag));
+    let reads = |replica: &ReplicaFigures| Some(ConstCounter::new(replica.reads));
+    registry.register("store_replica_reads", "Reads the replica answered", by_replica(replicas, reads));
+    let fallbacks = |replica: &ReplicaFigures| Some(ConstCounter::new(replica.fallbacks));
+    let help = "Reads meant for the replica that the primary answered";
+    registry.register("store_replica_fallbacks", help, by_replica(replicas, fallbacks));
+}
+
+/// One metric of all replicas that have a value.
+fn by_replica<M>(replicas: &[ReplicaFigures], value: impl Fn(&ReplicaFigures) -> Option<M>) -> Labelled<M> {
+    let values = replicas.iter().filter_map(|replica| Some((replica.place.clone(), value(replica)?)));
+    Labelled { label: "replica", values: values.collect() }
 }

@@ -20,7 +20,7 @@ pub(crate) use queue::{OnFull, QueueAction, QueueSendArgs, QueueSettingsArgs, Ta
 #[derive(Debug, Parser)]
 #[command(
     name = "hubbub",
-    version,
+    version = crate::build::VERSION_AND_COMMIT,
     arg_required_else_help = true,
     after_help = "\
 Exit codes: 0 success, 1 failure, 2 invalid usage or configuration, 3 data directory locked or damaged.

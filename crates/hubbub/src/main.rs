@@ -1,11 +1,13 @@
 //! The `hubbub` command: parses arguments, runs the command, prints its error and chooses the exit code.
 
 mod admin;
+mod build;
 mod cli;
 mod client;
 mod config;
 mod logging;
 mod memory;
+mod process;
 mod serve;
 mod stores;
 mod supervision;

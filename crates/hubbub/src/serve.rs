@@ -17,13 +17,14 @@ use hubbub_pipeline::batcher::QueueLimits;
 use hubbub_pipeline::hub::OutboxLimits;
 use hubbub_pipeline::kv::CacheLimits;
 use hubbub_pipeline::log::LogOptions;
+use hubbub_pipeline::metrics::Program;
 use hubbub_pipeline::{DirectLog, Hub, Keys, Members, Metrics};
 use tokio::net::TcpListener;
 
 use crate::cli::ServeArgs;
 use crate::config::{self, Config, ConfigError, Environment};
 use crate::system::{KeyedRandom, SystemClock};
-use crate::{logging, memory, stores, supervision};
+use crate::{build, logging, memory, process, stores, supervision};
 
 /// Limit of the threads that read the embedded store. Each keeps some 2 MiB of freed memory while it lives, and the
 /// library's default of 512 threads was reached in part by bursts of short reads (measured: 247 threads, 550 MiB).
@@ -87,6 +88,7 @@ async fn serve(config: &Config) -> anyhow::Result<()> {
         members,
         keys,
         metrics,
+        program: Program { version: build::VERSION, revision: build::COMMIT, figures: process::figures },
         limits: limits(config),
         outbox: OutboxLimits { messages: *config.outbox_messages, bytes: config.outbox_bytes.0 },
         server: server_limits(config),

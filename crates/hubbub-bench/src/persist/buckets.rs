@@ -9,7 +9,7 @@ pub(crate) struct Buckets {
 }
 
 impl Buckets {
-    /// The histogram `name` in OpenMetrics text; empty when it is not there.
+    /// The histogram `name` in Prometheus text; empty when it is not there.
     pub(crate) fn parse(metrics: &str, name: &str) -> Self {
         let (start, total) = (format!("{name}_bucket{{le=\""), format!("{name}_sum "));
         let bucket = |line: &str| {

@@ -15,7 +15,7 @@ use super::buckets::Buckets;
 use super::ledger::PublishLedger;
 use crate::caller::get;
 use crate::client::Target;
-use crate::ledger::sum;
+use crate::ledger::{exact_sum, sum};
 
 const EVERY: Duration = Duration::from_secs(1);
 /// What the mean time of the server's batches is called in looks, from the first statement to the commit.
@@ -100,10 +100,10 @@ impl Raw {
         self.figures.extend(FIGURES.into_iter().filter_map(value));
         let batches = Buckets::parse(metrics, "hubbub_pipeline_store_seconds");
         self.ratios.insert(BATCH_MS.into(), (1e3 * batches.sum, batches.count()));
-        if let Some(us) = sum(metrics, "hubbub_store_pool_acquire_microseconds_total")
-            && let Some(acquired) = sum(metrics, "hubbub_store_pool_acquired_total")
+        if let Some(seconds) = exact_sum(metrics, "hubbub_store_pool_acquire_seconds_total")
+            && let Some(acquired) = exact_sum(metrics, "hubbub_store_pool_acquired_total")
         {
-            self.ratios.insert("pool wait ms".into(), (us as f64 / 1e3, acquired as f64));
+            self.ratios.insert("pool wait ms".into(), (1e3 * seconds, acquired));
         }
     }
 

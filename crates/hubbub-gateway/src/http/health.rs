@@ -6,6 +6,7 @@ use std::time::Duration;
 use hubbub_core::clock::ClockDoubt;
 use hubbub_core::replica::ReplicaFigures;
 use hubbub_core::store::StoreHealth;
+use hubbub_pipeline::metrics::MEDIA_TYPE;
 use hyper::StatusCode;
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -185,6 +186,6 @@ pub(super) async fn live(_: Call) -> Answer {
 
 pub(super) fn metrics(gateway: &Arc<Gateway>) -> Answer {
     gateway.keys.measure();
-    let text = gateway.metrics.render(&*gateway.store);
-    Ok(respond(StatusCode::OK, "application/openmetrics-text; version=1.0.0; charset=utf-8", text))
+    let text = gateway.metrics.render(&*gateway.store, &gateway.program);
+    Ok(respond(StatusCode::OK, MEDIA_TYPE, text))
 }

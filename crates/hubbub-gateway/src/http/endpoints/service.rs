@@ -62,7 +62,7 @@ pub(super) static ENDPOINTS: &[Endpoint] = &[
             "With `Accept: application/json` the report of `/v1/stats/report` instead, with its parameters; the \
              setting `metrics.default` says which of the two is answered where `Accept` is missing or takes anything.",
         )
-        .gives(&[(200, Other("application/openmetrics-text"), "OpenMetrics text.")]),
+        .gives(&[(200, Other("text/plain"), "Prometheus text format 0.0.4.")]),
     get("/openapi.json", |call| Box::pin(spec::openapi(call)))
         .with_head()
         .named("getOpenApi", "The HTTP API, as OpenAPI 3.1")

@@ -1,11 +1,11 @@
-//! Content negotiation of `/metrics`: OpenMetrics text or the JSON report (RFC 9110, section 12.5.1).
+//! Content negotiation of `/metrics`: Prometheus text or the JSON report (RFC 9110, section 12.5.1).
 
 use hyper::HeaderMap;
 use hyper::header::ACCEPT;
 
 use super::state::MetricsDefault;
 
-/// Media types of the text; clients without OpenMetrics ask for `text/plain`.
+/// Media types of the text. Who asks for OpenMetrics alone reads the older format, too.
 const TEXT: [&str; 2] = ["application/openmetrics-text", "text/plain"];
 const REPORT: [&str; 1] = ["application/json"];
 

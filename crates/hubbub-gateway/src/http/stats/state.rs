@@ -13,7 +13,7 @@ const SAMPLES: usize = 10;
 /// What `GET /metrics` answers to those who take anything.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MetricsDefault {
-    /// OpenMetrics text.
+    /// Prometheus text.
     Prometheus,
     /// The statistics report, JSON.
     Report,

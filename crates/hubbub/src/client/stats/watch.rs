@@ -88,7 +88,7 @@ pub(super) async fn watch(args: &StatsArgs, every: Duration) -> anyhow::Result<(
 }
 
 async fn take(connection: &mut Connection) -> anyhow::Result<Sample> {
-    let accept = [(ACCEPT, "application/openmetrics-text")];
+    let accept = [(ACCEPT, "text/plain")];
     let answer = connection.whole(TIMEOUT, Method::GET, METRICS, &accept, "").await?;
     if !answer.status().is_success() {
         bail!("the server answered {} to {METRICS}", answer.status().as_u16());

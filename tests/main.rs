@@ -51,6 +51,7 @@ mod killed_at_any_moment;
 #[cfg(feature = "amqp")]
 mod killed_with_a_broker;
 mod kv_commands_work;
+mod kv_is_linearizable_on_two_servers;
 mod kv_no_stale_read;
 mod kv_over_http;
 mod kv_watch_resumes;

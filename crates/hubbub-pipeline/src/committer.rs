@@ -27,6 +27,8 @@ pub(crate) struct Committed {
     chunk: Chunk,
     taken_at: Duration,
     done_at: Duration,
+    /// The history of a shared store that it was committed in; `None` = it may be one or another.
+    epoch: Option<Arc<str>>,
 }
 
 /// Chunks between the commit thread and the dispatcher. The commit thread waits while there are as many: a slow
@@ -52,13 +54,15 @@ pub(crate) fn commit(
         COMMIT.step();
         let taken_at = clock.monotonic();
         metrics.in_flight.set(saturate(chunk.ops.len()));
+        let epoch = store.is_shared().then(|| store.epoch());
         let outcomes = failed.apply(store, batcher, &chunk);
+        let epoch = epoch.filter(|epoch| *epoch == store.epoch());
         if let Err(error) = &outcomes {
             tracing::warn!(operations = chunk.ops.len(), %error, "committing a batch failed; its senders are told");
         }
         publish_outcomes(&chunk.batch, outcomes);
         metrics.in_flight.set(0);
-        let done = Committed { chunk, taken_at, done_at: clock.monotonic() };
+        let done = Committed { chunk, taken_at, done_at: clock.monotonic(), epoch };
         if committed.blocking_send(done).is_err() {
             // The dispatcher has died. Nobody can be answered any more, and its death ends the process.
             essential::wait_for_shutdown(DISPATCHER_DEATH_TIMEOUT);
@@ -99,7 +103,7 @@ pub(crate) async fn dispatch(
 ) {
     let CommitListeners { hub, members, keys, consumers, sweep_signal } = &listeners;
     let access = |room: RoomId, user: UserId| members.access(room, user);
-    while let Some(Committed { mut chunk, taken_at, done_at }) = receiver.recv().await {
+    while let Some(Committed { mut chunk, taken_at, done_at, epoch }) = receiver.recv().await {
         // Counted before any sender wakes, so that a client that has its answer finds it counted.
         metrics.batch_size.record(chunk.ops.len() as u64, 1);
         metrics.store_time.record(micros(done_at, taken_at), 1);
@@ -112,7 +116,7 @@ pub(crate) async fn dispatch(
         let is_change = committed.is_some_and(|outcomes| outcomes.iter().any(changes_membership));
         match outcomes {
             Some(Ok(outcomes)) if outcomes.iter().any(is_of_queues_or_keys) => {
-                keys.apply_committed(&chunk.ops, outcomes).await;
+                keys.apply_committed(&chunk.ops, outcomes, epoch.as_ref()).await;
                 consumers.notify(&chunk.ops, outcomes);
                 if chunk.ops.iter().any(|op| has_deadline(&op)) {
                     sweep_signal.notify_one();

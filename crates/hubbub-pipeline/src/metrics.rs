@@ -93,6 +93,7 @@ metrics! {
     kv_changes: Counter::default, "kv_changes", "Changes of keys made durable.";
     kv_hits: Counter::default, "kv_cache_hits", "Reads of values that the cache answered.";
     kv_misses: Counter::default, "kv_cache_misses", "Reads of values that the store answered.";
+    kv_questions: Counter::default, "kv_cache_questions", "Questions to the database whether cached keys changed; one serves all waiting reads.";
     kv_evictions: Counter::default, "kv_cache_evictions", "Values evicted from the cache.";
     kv_load_time: Histogram::of_micros, "kv_cache_load_seconds", "Time the store took to read one value.";
     kv_entries: Gauge::default, "kv_cache_entries", "Keys in the cache.";

@@ -13,7 +13,7 @@ use hubbub_core::store::{
     Access, ApplyError, BatchCap, HistoryPage, HistoryQuery, KvStore, Member, QueueStore, Read, RoomHead,
     RoomInfo, RoomStore, Store, StoreFigures, StoreHealth, UserRooms,
 };
-use hubbub_core::{ClientId, Essential, LogStore, OpBatch, Outcome, QueueId, RoomId, UserId};
+use hubbub_core::{ClientId, Essential, LogStore, OpBatch, Outcome, QueueId, RoomId, Timestamp, UserId};
 use tokio::task::JoinHandle;
 
 use crate::db::connect::OpenError;
@@ -165,6 +165,7 @@ impl KvStore for ReopeningStore {
         changes(prefix: &[u8], after: u64, limit: usize) -> Read<'_, KvHistory>;
         revision() -> u64;
         kv_due_in() -> Option<Duration>;
+        kv_now() -> Option<Timestamp>;
     }
 }
 

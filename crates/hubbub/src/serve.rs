@@ -116,14 +116,16 @@ async fn serve(config: &Config) -> anyhow::Result<()> {
 }
 
 fn keys(config: &Config, store: Arc<dyn Store>, clock: Arc<dyn Clock>, metrics: Arc<Metrics>) -> Keys {
-    if store.is_shared() {
-        return Keys::shared(store, clock, metrics);
-    }
     let cache = CacheLimits {
         bytes: config.kv_cache.0 as u64,
         entries: *config.kv_cache_entries,
         value_bytes: config.value_bytes.0 as u64,
     };
+    if store.is_shared() {
+        let history_of = store.clone();
+        let epoch = Box::new(move || history_of.epoch());
+        return Keys::shared(store, epoch, clock, metrics, cache);
+    }
     Keys::new(store, clock, metrics, cache)
 }
 

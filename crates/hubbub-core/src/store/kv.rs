@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use super::Read;
 use crate::kv::{KeyInfo, KvEntry, KvHistory};
+use crate::time::Timestamp;
 
 /// Reads of keys. They never wait for writes, see everything acknowledged before they began, and no expired key.
 pub trait KvStore: Send + Sync + 'static {
@@ -23,4 +24,9 @@ pub trait KvStore: Send + Sync + 'static {
 
     /// Time until a [`crate::KvOp::Sweep`] has work; `None` = no key expires. Never waits for the disk.
     fn kv_due_in(&self) -> Option<Duration>;
+
+    /// The time by which keys expire now; `None` = that of the server's clock. Never waits.
+    fn kv_now(&self) -> Option<Timestamp> {
+        None
+    }
 }

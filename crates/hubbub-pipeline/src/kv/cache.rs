@@ -48,8 +48,12 @@ impl Lifecycle<Vec<u8>, Cached> for Evictions {
 
 type Inner = sync::Cache<Vec<u8>, Cached, Weight, DefaultHashBuilder, Evictions>;
 
+/// The right to insert what was loaded, until the key is inserted or removed.
+pub(super) type Guard<'a> =
+    sync::PlaceholderGuard<'a, Vec<u8>, Cached, Weight, DefaultHashBuilder, Evictions>;
+
 pub(super) struct Cache {
-    /// A load of a key holds a guard: the right to insert what it loaded, until the key is inserted or removed.
+    /// A load of a key holds a [`Guard`].
     pub(super) inner: Inner,
     copied_max: u64,
 }

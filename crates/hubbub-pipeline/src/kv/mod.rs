@@ -24,12 +24,21 @@
 //! store ([`hubbub_core::kv::has_expired`]), so that lists and conditions agree. The changes that the store reports for
 //! that sweep remove it. The absence of a key is cached like a value.
 //!
-//! **Where other servers write to the same store** ([`Keys::shared`]) this argument fails: clients of those servers know
-//! their changes before this server does. So nothing is cached. Each GET reads the store after it arrived, and a store's
-//! reads see everything durable, hence everything any client knew; nothing is held back. The published revision follows
-//! the store's ([`Keys::poll_revision`]): it only wakes watchers, and promises nothing about later revisions.
+//! **Where other servers write to the same store** ([`Keys::shared`]) clients of those servers know their changes before
+//! this server does. So a GET that the cache could answer first asks the store for the changes since the last question
+//! ([`corrections`]); one question, asked after the GETs came, serves all that wait. It sees everything durable, hence
+//! everything any client knew, and its changes are in the cache before a GET looks there. What a GET finds then:
+//! - An entry is the state of its key at the revision that the question saw, or a later one. A change removes what is
+//!   older, and the placeholder of a load that may have read what is older. Own changes enter at once, unless the
+//!   corrections have passed them already.
+//! - A running load has the same right: no change up to that revision has removed its placeholder.
+//!
+//! A GET of a key that is not cached reads it after it came, and asks nothing. Nothing is held back. The published
+//! revision follows the store's ([`Keys::poll_revision`]): it only wakes watchers, and promises nothing about later
+//! revisions.
 
 mod cache;
+mod corrections;
 #[cfg(test)]
 mod tests;
 
@@ -42,10 +51,13 @@ use hubbub_core::invariant::saturate;
 use hubbub_core::kv::{KvChanged, KvEntry, KvHistory, KvOp, KvOutcome, has_expired};
 use hubbub_core::store::{KvStore, ReadError};
 use hubbub_core::{Op, OpBatch, Outcome, Timestamp};
+use quick_cache::sync::GuardResult;
 use tokio::sync::watch;
 
 use crate::metrics::Metrics;
-use cache::{Cache, Cached};
+use cache::{Cache, Cached, Guard};
+use corrections::Corrections;
+pub use corrections::EpochOf;
 
 /// Bounds of the cache.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -86,13 +98,28 @@ const CHANGES_PAGE: usize = 1_000;
 /// Pause between two polls of a shared store's revision.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
+fn cache_of(limits: CacheLimits, metrics: &Metrics) -> Option<Arc<Cache>> {
+    (limits.bytes > 0).then(|| Arc::new(Cache::new(limits, metrics.kv_evictions.clone())))
+}
+
+/// The last revision that an operation used.
+fn revision_of(outcome: &Outcome) -> Option<u64> {
+    match outcome {
+        Outcome::Kv(KvOutcome::Put { revision, .. }) => Some(*revision),
+        Outcome::Kv(KvOutcome::Deleted { revision } | KvOutcome::Swept { revision, .. }) => *revision,
+        _ => None,
+    }
+}
+
 /// The key-value reads of this server.
 pub struct Keys {
     store: Arc<dyn KvStore>,
     clock: Arc<dyn Clock>,
     metrics: Arc<Metrics>,
     /// `None` = caching is switched off.
-    cache: Option<Cache>,
+    cache: Option<Arc<Cache>>,
+    /// Of the cache, where other servers write to the store.
+    corrections: Option<Arc<Corrections>>,
     /// Whether other servers write to the store.
     is_shared: bool,
     /// The last revision that the cache contains, or that was seen in a shared store.
@@ -107,45 +134,72 @@ impl Keys {
         metrics: Arc<Metrics>,
         limits: CacheLimits,
     ) -> Self {
-        let cache = (limits.bytes > 0).then(|| Cache::new(limits, metrics.kv_evictions.clone()));
+        let cache = cache_of(limits, &metrics);
         let published = watch::Sender::new(store.revision());
-        Self { store, clock, metrics, cache, is_shared: false, published }
+        Self { store, clock, metrics, cache, corrections: None, is_shared: false, published }
     }
 
-    /// The keys of a store that other servers write to, too: nothing is cached.
-    pub fn shared(store: Arc<dyn KvStore>, clock: Arc<dyn Clock>, metrics: Arc<Metrics>) -> Self {
+    /// The keys of a store that other servers write to, too. `epoch` names its history.
+    pub fn shared(
+        store: Arc<dyn KvStore>,
+        epoch: EpochOf,
+        clock: Arc<dyn Clock>,
+        metrics: Arc<Metrics>,
+        limits: CacheLimits,
+    ) -> Self {
+        let cache = cache_of(limits, &metrics);
+        let corrections = cache
+            .clone()
+            .map(|cache| Corrections::new(store.clone(), epoch, cache, clock.clone(), metrics.clone()));
         let published = watch::Sender::new(store.revision());
-        Self { store, clock, metrics, cache: None, is_shared: true, published }
+        Self { store, clock, metrics, cache, corrections, is_shared: true, published }
     }
 
     /// The value of a key, not older than what any client knew when this was called.
     pub async fn get(&self, key: &[u8]) -> Result<Found, ReadError> {
+        self.get_as_of(key, self.clock.monotonic()).await
+    }
+
+    /// The value of a key, not older than what any client knew at `since`, a time of the monotonic clock that has passed.
+    pub async fn get_as_of(&self, key: &[u8], since: Duration) -> Result<Found, ReadError> {
         let Some(cache) = &self.cache else {
             // The store has left out expired keys by its own clock, which for a shared store is not this server's.
             return Ok(Found { value: self.read(key).await?, is_hit: false });
         };
+        if let Some(corrections) = &self.corrections {
+            if !cache.inner.contains_key(key)
+                && let GuardResult::Guard(guard) = cache.inner.get_value_or_guard(key, Some(Duration::ZERO))
+            {
+                self.metrics.kv_misses.inc();
+                return self.load(key, guard).await;
+            }
+            corrections.confirm(since).await?;
+        }
         if let Some(cached) = cache.inner.get(key) {
             self.metrics.kv_hits.inc();
             return Ok(Found { value: self.unexpired(cached), is_hit: true });
         }
         self.metrics.kv_misses.inc();
-        let cached = match cache.inner.get_value_or_guard_async(key).await {
-            Ok(cached) => cached,
-            Err(guard) => {
-                let cached = self.read(key).await?;
-                if self.caught_up().await {
-                    // The cache refuses it when the key changed in between; see above.
-                    let _ = guard.insert(cached.clone());
-                }
-                cached
-            }
-        };
+        match cache.inner.get_value_or_guard_async(key).await {
+            Ok(cached) => Ok(Found { value: self.unexpired(cached), is_hit: false }),
+            Err(guard) => self.load(key, guard).await,
+        }
+    }
+
+    /// Reads a key from the store, for all who wait for it.
+    async fn load(&self, key: &[u8], guard: Guard<'_>) -> Result<Found, ReadError> {
+        let cached = self.read(key).await?;
+        if self.caught_up().await {
+            // The cache refuses it when the key changed in between; see above.
+            let _ = guard.insert(cached.clone());
+        }
         Ok(Found { value: self.unexpired(cached), is_hit: false })
     }
 
     /// Reads the clock only if the value can expire.
     fn unexpired(&self, cached: Cached) -> Option<Value> {
-        cached.filter(|value| value.expires_at.is_none() || !has_expired(value.expires_at, self.clock.now()))
+        let now = || self.store.kv_now().unwrap_or_else(|| self.clock.now());
+        cached.filter(|value| value.expires_at.is_none() || !has_expired(value.expires_at, now()))
     }
 
     async fn read(&self, key: &[u8]) -> Result<Cached, ReadError> {
@@ -185,8 +239,20 @@ impl Keys {
         matches!(tokio::time::timeout(CATCH_UP_MAX, waiting).await, Ok(Ok(_)))
     }
 
-    /// Updates the cache by a committed batch, and publishes its last revision. Called for every batch, in order.
-    pub(crate) async fn apply_committed(&self, ops: &OpBatch, outcomes: &[Outcome]) {
+    /// Updates the cache by a committed batch, and publishes its last revision. Called for every batch, in order. `epoch`
+    /// names the history of a shared store that the batch was committed in; `None` = it may be one or another.
+    pub(crate) async fn apply_committed(
+        &self,
+        ops: &OpBatch,
+        outcomes: &[Outcome],
+        epoch: Option<&Arc<str>>,
+    ) {
+        if self.is_shared {
+            if let Some(corrections) = &self.corrections {
+                corrections.enter_own(epoch, ops, outcomes);
+            }
+            return self.publish(outcomes.iter().filter_map(revision_of).max().unwrap_or(0));
+        }
         let mut last = self.revision();
         for (op, outcome) in ops.iter().zip(outcomes) {
             let (Op::Kv(op), Outcome::Kv(outcome)) = (op, outcome) else { continue };
@@ -222,6 +288,11 @@ impl Keys {
     pub(crate) async fn poll_revision(self: Arc<Self>) {
         loop {
             tokio::time::sleep(POLL_INTERVAL).await;
+            if let Some(corrections) = self.corrections.as_ref().filter(|corrections| corrections.is_behind())
+            {
+                // So that the next GET finds little to correct. A failure is met again by those who read.
+                let _ = corrections.confirm(self.clock.monotonic()).await;
+            }
             let seen = self.store.revision();
             // Less only when the store's history was replaced: then later revisions must wake watchers again.
             self.published.send_if_modified(|published| std::mem::replace(published, seen) != seen);
@@ -262,7 +333,7 @@ impl Keys {
 
     /// Updates the metrics of the cache's size.
     pub fn measure(&self) {
-        let (entries, bytes) = self.cache.as_ref().map_or((0, 0), Cache::size);
+        let (entries, bytes) = self.cache.as_ref().map_or((0, 0), |cache| cache.size());
         self.metrics.kv_entries.set(entries);
         self.metrics.kv_bytes.set(bytes);
     }

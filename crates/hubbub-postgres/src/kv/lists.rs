@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use hubbub_core::Timestamp;
 use hubbub_core::invariant::saturate;
 use hubbub_core::kv::{
     CHANGES_KEPT, KEY_BYTES_MAX, KeyInfo, KvChange, KvChanged, KvChanges, KvEntry, KvHistory, has_expired,
@@ -24,9 +25,7 @@ const TRIMMED: u64 = 5_000;
 const TRIMS: usize = 10;
 
 statements! {
-    VALUES("reading values of keys") =
-        "select head, k.key, k.value, k.revision, k.expires_at \
-         from (select coalesce(max(revision), 0) as head from kv_changes) h left join kv k on k.key = any($1)";
+    VALUES("reading values of keys") = "select key, value, revision, expires_at from kv where key = any($1)";
 
     KEYS("listing keys") =
         "select head, k.* from (select coalesce(max(revision), 0) as head from kv_changes) h left join \
@@ -37,6 +36,10 @@ statements! {
         "select head, c.* from (select coalesce(max(revision), 0) as head from kv_changes) h left join \
          (select revision, key, what from kv_changes where revision > $1 and revision <= $2 \
          and key >= $3 and key < $4 order by revision limit $5) c on true order by c.revision";
+
+    // From the last change that the caller knows on: that it is there proves that nothing behind it was forgotten.
+    CHANGES_SINCE("reading new changes of keys") =
+        "select 0::int8, revision, key, what from kv_changes where revision >= $1 order by revision limit $2";
 
     OLDEST("reading the oldest change of keys") = "select coalesce(min(revision), 1) from kv_changes";
     TRIM("forgetting old changes of keys") = "delete from kv_changes where revision > $1 and revision <= $2";
@@ -115,8 +118,11 @@ impl KvStore for Postgres {
     }
 
     fn changes(&self, prefix: &[u8], after: u64, limit: usize) -> Read<'_, KvHistory> {
-        let (first, end) = range(prefix, None);
+        let ((first, end), prefix_is_empty) = (range(prefix, None), prefix.is_empty());
         Box::pin(async move {
+            if prefix_is_empty && let Some(changes) = self.kv.changes_since(after, limit).await? {
+                return Ok(KvHistory::Changes(changes));
+            }
             let through = after.saturating_add(SCANNED_MAX);
             let most = number(limit as u64).saturating_add(1);
             let params: [Param<'_>; 5] = [&number(after), &number(through), &first, &end, &most];
@@ -141,6 +147,10 @@ impl KvStore for Postgres {
         self.kv.position.revision()
     }
 
+    fn kv_now(&self) -> Option<Timestamp> {
+        Some(self.context.clock.now())
+    }
+
     fn kv_due_in(&self) -> Option<Duration> {
         // By the time that a sweep goes by.
         self.kv.position.due_in(self.context.clock.proven())
@@ -159,6 +169,21 @@ impl Kv {
         let head = rows.first().map_or(0, |row| revision(row.get(0)));
         self.position.observe(head);
         head
+    }
+
+    /// All changes behind a revision that is not the first, by one short search; `None` if they are more than `limit`, or
+    /// if this cannot tell whether some were forgotten.
+    async fn changes_since(&self, after: u64, limit: usize) -> Result<Option<KvChanges>> {
+        let params: [Param<'_>; 2] = [&number(after), &number(limit as u64).saturating_add(2)];
+        let rows = self.context.db.read(&CHANGES_SINCE, &params).await?;
+        let mut changes = rows.iter().filter_map(change).collect::<Result<Vec<_>, _>>()?;
+        if changes.first().is_none_or(|first| first.revision != after) || changes.len() > limit + 1 {
+            return Ok(None);
+        }
+        let through = changes.last().map_or(after, |last| last.revision);
+        changes.remove(0);
+        self.position.observe(through);
+        Ok(Some(KvChanges { changes, through, more: false }))
     }
 
     /// Forgets changes that are not kept, as far as that does not take long. Begins behind what it forgot last, so as not
@@ -195,19 +220,14 @@ impl BatchQuery for Values {
 
     async fn query(&self, keys: &[Vec<u8>]) -> Result<HashMap<Vec<u8>, KvEntry>, ReadError> {
         let rows = self.context.db.read(&VALUES, &[&keys]).await?;
-        if let Some(row) = rows.first() {
-            self.position.observe(revision(row.get(0)));
-        }
         let now = self.context.clock.now();
         let mut found = HashMap::with_capacity(rows.len());
         for row in &rows {
-            let (Some(key), Some(value)) = (row.get::<_, Option<&[u8]>>(1), row.get::<_, Option<&[u8]>>(2))
-            else {
-                continue;
-            };
-            let expires_at = row.get::<_, Option<PgTime>>(4).map(|at| at.0);
+            let (key, revision) = (row.get::<_, &[u8]>(0), revision(row.get(2)));
+            self.position.observe(revision);
+            let expires_at = row.get::<_, Option<PgTime>>(3).map(|at| at.0);
             if !has_expired(expires_at, now) {
-                let entry = KvEntry { value: value.into(), revision: revision(row.get(3)), expires_at };
+                let entry = KvEntry { value: row.get::<_, &[u8]>(1).into(), revision, expires_at };
                 found.insert(key.to_vec(), entry);
             }
         }

@@ -227,8 +227,8 @@ settings! {
     /// How long access to rooms is cached; 0s = not at all. Changes made by this server take effect at once.
     members_cache_ttl: Duration = Duration::from_secs(10) => "members.cache_ttl";
 
-    /// Memory of the cache of keys' values; 0B = none. Without effect on a store that several servers may share, such as
-    /// a database.
+    /// Memory of the cache of keys' values; 0B = none. On a store that several servers share, such as a database, it is
+    /// asked whether cached values are current; reads that wait share one question.
     kv_cache: Bytes = Bytes(256 << 20) => "kv.cache_bytes";
     /// Maximum number of cached keys; each counts at least its share of the memory.
     kv_cache_entries: usize = 1_000_000, from 1 to UNLIMITED => "kv.cache_entries";

@@ -4,9 +4,9 @@ use hubbub_core::ErrorCode::*;
 use serde_json::json;
 
 use super::super::endpoint::{Endpoint, delete, get, post, put};
-use super::super::kv;
 use super::super::operation::{LIMIT, Media::*, OCTETS, Parameter, header, query};
 use super::super::spec::schemas::{integer, schema, text};
+use super::super::{consistency, kv};
 
 const CONDITIONS: &[Parameter] = &[
     header(
@@ -51,9 +51,15 @@ pub(super) static ENDPOINTS: &[Endpoint] = &[
         .parameters(&[&[
             header("If-None-Match", text, "Entity tags the caller has: 304 when the value has one of them."),
             header("If-Match", text, "Entity tags: 412 when the value has none of them."),
+            header(
+                consistency::HEADER,
+                |_| json!({"type": "string", "pattern": consistency::KEY_PATTERN}),
+                "`bounded=50ms`: the value may be as old as that (at most one minute), where asking whether it is \
+                 current takes time. Anything else but `strong` is `malformed`.",
+            ),
         ]])
         .gives(&[(200, OCTETS, "The value."), (304, Nothing, "The value the caller has.")])
-        .refuses(&[Invalid, UnknownKey, ConditionFailed]),
+        .refuses(&[Invalid, Malformed, UnknownKey, ConditionFailed]),
     get("/v1/kv", |call| Box::pin(kv::list(call)))
         .named("listKeys", "List keys")
         .about("In the order of their bytes. The list has every acknowledged key, and no expired one.")

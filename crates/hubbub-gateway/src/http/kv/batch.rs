@@ -4,6 +4,7 @@
 //! the changes are durable.
 
 use std::borrow::Cow;
+use std::time::Duration;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -127,9 +128,11 @@ pub(in crate::http) async fn batch(mut call: Call) -> Answer {
         out.push(b'}');
     });
     out.extend_from_slice(b"],\"get\":[");
+    // One question to a shared store is enough for all of them.
+    let as_of = gateway.clock.monotonic();
     for (index, (text, key)) in body.get.iter().zip(&gets).enumerate() {
         write_text(if index == 0 { "{\"key\":" } else { ",{\"key\":" }, text, &mut out);
-        write_found(gateway, key, &mut out).await?;
+        write_found(gateway, (key, as_of), &mut out).await?;
         out.push(b'}');
     }
     out.extend_from_slice(b"]}");
@@ -210,8 +213,13 @@ fn write_problem(problem: &Problem, out: &mut Vec<u8>) {
     problem.write_members(out);
 }
 
-async fn write_found(gateway: &Gateway, key: &[u8], out: &mut Vec<u8>) -> Result<(), Problem> {
-    let Some(Value { bytes, revision, expires_at }) = gateway.keys.get(key).await?.value else {
+async fn write_found(
+    gateway: &Gateway,
+    (key, as_of): (&[u8], Duration),
+    out: &mut Vec<u8>,
+) -> Result<(), Problem> {
+    let found = gateway.keys.get_as_of(key, as_of).await?;
+    let Some(Value { bytes, revision, expires_at }) = found.value else {
         write_problem(&Problem::new(ErrorCode::UnknownKey, "there is no such key"), out);
         return Ok(());
     };

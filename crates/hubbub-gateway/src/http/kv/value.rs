@@ -10,6 +10,7 @@ use hyper::{HeaderMap, Response, StatusCode};
 use super::condition::Preconditions;
 use super::key;
 use crate::Gateway;
+use crate::http::consistency;
 use crate::http::endpoint::Call;
 use crate::http::{Answer, Body, empty, no_content, respond, revision_tag};
 use crate::problem::Problem;
@@ -26,7 +27,8 @@ pub(in crate::http) async fn get(call: Call) -> Answer {
     let gateway = call.gateway();
     let key = key::of_path(call.parameter("key"))?;
     let preconditions = Preconditions::of(call.headers())?;
-    let Found { value, is_hit } = gateway.keys.get(&key).await?;
+    let as_of = consistency::value_as_of(gateway, call.headers())?;
+    let Found { value, is_hit } = gateway.keys.get_as_of(&key, as_of).await?;
     let revision = value.as_ref().map(|value| value.revision);
     if !preconditions.is_matched(revision) {
         return Err(Problem::refusal(Refusal::Condition { revision }).uncounted());

@@ -1,6 +1,7 @@
 //! The cache in front of a store in memory with slow reads.
 
 mod model;
+mod shared;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -56,7 +57,7 @@ impl Fixture {
     async fn apply(&self, ops: &[KvOp<'_>]) {
         let ops = batch(ops);
         let outcomes = self.model.apply(&ops);
-        self.keys.apply_committed(&ops, &outcomes).await;
+        self.keys.apply_committed(&ops, &outcomes, None).await;
     }
 
     /// The value, and whether it was in memory.
@@ -180,7 +181,7 @@ async fn nothing_is_shown_before_it_is_published() {
         async move { keys.get(b"a").await.unwrap() }
     });
     assert!(tokio::time::timeout(Duration::from_millis(50), &mut get).await.is_err(), "held back");
-    it.keys.apply_committed(&ops, &outcomes).await;
+    it.keys.apply_committed(&ops, &outcomes, None).await;
     assert_eq!(get.await.unwrap().value.unwrap().revision, 2);
     // Nothing of an unconfirmed commit is cached, but reads return it.
     it.keys.invalidate(&batch(&[put(b"a", b"")]));
@@ -190,43 +191,13 @@ async fn nothing_is_shown_before_it_is_published() {
 }
 
 #[tokio::test]
-async fn of_a_shared_store_nothing_is_remembered_or_held_back() {
-    let Fixture { model, clock, metrics, .. } = Fixture::new();
-    let keys = Arc::new(Keys::shared(model.clone(), clock, metrics));
-    let following = tokio::spawn(keys.clone().poll_revision());
-    let mut published = keys.published();
-    let (mine, others) = (batch(&[put(b"a", b"1")]), batch(&[put(b"a", b"2"), put(b"b", b"3")]));
-    keys.apply_committed(&mine, &model.apply(&mine)).await;
-    for _ in 0..2 {
-        let found = keys.get(b"a").await.unwrap();
-        assert_eq!((found.value.unwrap().revision, found.is_hit), (1, false));
-    }
-    // A commit of another server: the dispatcher does not know of it.
-    model.apply(&others);
-    assert_eq!(keys.get(b"a").await.unwrap().value.unwrap().revision, 2);
-    let is_published = tokio::time::timeout(Duration::from_secs(10), published.wait_for(|now| *now == 3));
-    assert!(is_published.await.is_ok());
-    following.abort();
-    model.apply(&mine);
-    assert!(keys.caught_up().await);
-    assert_eq!(keys.revision(), 4, "known from a read, and not waited for");
-    // Its own commit is processed late, and does not lower the revision.
-    keys.apply_committed(
-        &mine,
-        &[Outcome::Kv(KvOutcome::Put { revision: 2, expires_at: None, created: false })],
-    )
-    .await;
-    assert_eq!(keys.revision(), 4);
-}
-
-#[tokio::test]
 async fn bytes_and_entries_are_bounded() {
     let it = Fixture::new();
     for limits in [limits(64 << 20, 100), limits(64 << 10, 100_000)] {
         let (keys, metrics) = keys_of(&it.model, &it.clock, limits);
         for number in 0..10_000_u32 {
             let ops = batch(&[put(&number.to_le_bytes(), &[1; 100])]);
-            keys.apply_committed(&ops, &it.model.apply(&ops)).await;
+            keys.apply_committed(&ops, &it.model.apply(&ops), None).await;
         }
         keys.measure();
         let (entries, bytes) = (metrics.kv_entries.get(), metrics.kv_bytes.get());
@@ -271,7 +242,7 @@ async fn race(seed: u64, limits: CacheLimits) {
         let (keys, known) = (keys.clone(), known.clone());
         async move {
             while let Some((ops, outcomes, changed)) = to_dispatch.recv().await {
-                keys.apply_committed(&ops, &outcomes).await;
+                keys.apply_committed(&ops, &outcomes, None).await;
                 for (key, outcome) in changed.iter().zip(&outcomes) {
                     if let Some(revision) = model::revision(outcome) {
                         known.0[usize::from(*key)].fetch_max(revision, Ordering::SeqCst);

@@ -28,6 +28,9 @@ pub(super) struct Model {
     is_held: AtomicBool,
     reading: AtomicUsize,
     reads: AtomicU64,
+    asked: AtomicU64,
+    /// How many changes are kept.
+    kept: AtomicU64,
     released: Notify,
 }
 
@@ -50,6 +53,8 @@ impl Model {
             is_held: AtomicBool::new(false),
             reading: AtomicUsize::new(0),
             reads: AtomicU64::new(0),
+            asked: AtomicU64::new(0),
+            kept: AtomicU64::new(u64::MAX),
             released: Notify::new(),
         }
     }
@@ -81,6 +86,21 @@ impl Model {
 
     pub(super) fn reads(&self) -> u64 {
         self.reads.load(Ordering::SeqCst)
+    }
+
+    /// Questions for changes.
+    pub(super) fn asked(&self) -> u64 {
+        self.asked.load(Ordering::SeqCst)
+    }
+
+    /// From now on only so many changes are kept.
+    pub(super) fn keep(&self, changes: u64) {
+        self.kept.store(changes, Ordering::SeqCst);
+    }
+
+    /// Another history: only these first changes are left of it.
+    pub(super) fn restore(&self, changes: usize) {
+        self.events.lock().truncate(changes);
     }
 
     pub(super) fn apply(&self, ops: &OpBatch) -> Vec<Outcome> {
@@ -185,18 +205,30 @@ impl KvStore for Model {
     }
 
     fn changes(&self, prefix: &[u8], after: u64, limit: usize) -> Read<'_, KvHistory> {
-        let events = self.events.lock();
-        let behind = events.iter().filter(|event| event.revision > after && event.key.starts_with(prefix));
-        let changes: Vec<_> = behind
-            .take(limit)
-            .map(|event| KvChange {
-                revision: event.revision,
-                key: event.key.as_slice().into(),
-                what: event.what,
-            })
-            .collect();
-        let through = events.len() as u64;
-        Box::pin(async move { Ok(KvHistory::Changes(KvChanges { changes, through, more: false })) })
+        let prefix = prefix.to_vec();
+        Box::pin(async move {
+            self.dawdle().await;
+            let (mut changes, head) = {
+                let events = self.events.lock();
+                let behind = events.iter().filter(|event| event.revision > after);
+                let behind = behind.filter(|event| event.key.starts_with(&prefix)).map(|event| KvChange {
+                    revision: event.revision,
+                    key: event.key.as_slice().into(),
+                    what: event.what,
+                });
+                (behind.collect::<Vec<_>>(), events.len() as u64)
+            };
+            self.asked.fetch_add(1, Ordering::SeqCst);
+            self.dawdle().await;
+            let oldest = head.saturating_sub(self.kept.load(Ordering::SeqCst));
+            if after < oldest || after > head {
+                return Ok(KvHistory::Compacted { oldest, head });
+            }
+            let is_cut = changes.len() > limit;
+            changes.truncate(limit);
+            let through = changes.last().filter(|_| is_cut).map_or(head, |last| last.revision);
+            Ok(KvHistory::Changes(KvChanges { changes, through, more: is_cut }))
+        })
     }
 
     fn revision(&self) -> u64 {

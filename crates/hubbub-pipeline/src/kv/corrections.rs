@@ -1,0 +1,234 @@
+//! Keeps the cache of a shared store correct: asks the store for the changes since the last question, and removes from
+//! the cache what they concern.
+//!
+//! One question is on its way at a time. It begins after all reads that wait for it came, and answers them together. The
+//! changes it brings are in the cache before anybody is answered.
+//!
+//! Invariants
+//! - Every entry of the cache is the state of its key at [`Position::revision`], or a later one.
+//! - The position moves on only after the changes up to it are in the cache, under the lock of the position.
+//! - What a server of another history said or stored never enters: the store's epoch is the same before and after.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use hubbub_core::clock::Clock;
+use hubbub_core::kv::{KvChange, KvHistory, KvOp, KvOutcome};
+use hubbub_core::store::{KvStore, ReadError};
+use hubbub_core::{Op, OpBatch, Outcome};
+use parking_lot::Mutex;
+use tokio::sync::oneshot;
+
+use super::cache::{Cache, Cached};
+use crate::metrics::Metrics;
+
+/// Changes in one answer.
+const PAGE: usize = 1_000;
+/// Answers to one question. Where there is more, forgetting everything is cheaper than correcting it.
+const PAGES_MAX: usize = 8;
+/// Questions in a row that a new history of the store may spoil.
+const ATTEMPTS_MAX: usize = 4;
+/// Reads that may wait for a question.
+const WAITING_MAX: usize = 10_000;
+
+/// The name of the store's history.
+pub type EpochOf = Box<dyn Fn() -> Arc<str> + Send + Sync>;
+
+type Answer = Result<(), ReadError>;
+
+/// Up to where the cache is correct.
+struct Position {
+    epoch: Arc<str>,
+    revision: u64,
+    /// When the last question was asked that was answered, by the monotonic clock.
+    asked_at: Option<Duration>,
+}
+
+#[derive(Default)]
+struct Questions {
+    waiting: Vec<oneshot::Sender<Answer>>,
+    is_asking: bool,
+}
+
+pub(super) struct Corrections {
+    store: Arc<dyn KvStore>,
+    epoch: EpochOf,
+    cache: Arc<Cache>,
+    clock: Arc<dyn Clock>,
+    metrics: Arc<Metrics>,
+    position: Mutex<Position>,
+    questions: Mutex<Questions>,
+}
+
+impl Corrections {
+    /// Of an empty cache.
+    pub(super) fn new(
+        store: Arc<dyn KvStore>,
+        epoch: EpochOf,
+        cache: Arc<Cache>,
+        clock: Arc<dyn Clock>,
+        metrics: Arc<Metrics>,
+    ) -> Arc<Self> {
+        // In this order: a history that begins in between is noticed by the first question.
+        let position = Position { epoch: epoch(), revision: store.revision(), asked_at: None };
+        let (position, questions) = (Mutex::new(position), Mutex::default());
+        Arc::new(Self { store, epoch, cache, clock, metrics, position, questions })
+    }
+
+    /// Waits until the cache has everything that was durable at `since`, a time of the monotonic clock that has passed.
+    pub(super) async fn confirm(self: &Arc<Self>, since: Duration) -> Answer {
+        if self.position.lock().asked_at.is_some_and(|asked_at| asked_at > since) {
+            return Ok(());
+        }
+        let (sender, answer) = oneshot::channel();
+        let is_first = {
+            let mut questions = self.questions.lock();
+            if questions.waiting.len() >= WAITING_MAX {
+                return Err(unavailable("too many reads of keys wait already"));
+            }
+            questions.waiting.push(sender);
+            !std::mem::replace(&mut questions.is_asking, true)
+        };
+        if is_first {
+            // A task of its own: the caller may go away while others wait for the same answer.
+            tokio::spawn(self.clone().ask());
+        }
+        answer.await.unwrap_or_else(|_| Err(unavailable("the server is stopping")))
+    }
+
+    /// Asks as long as reads wait.
+    async fn ask(self: Arc<Self>) {
+        loop {
+            let waiting = {
+                let mut questions = self.questions.lock();
+                questions.is_asking = !questions.waiting.is_empty();
+                if !questions.is_asking {
+                    return;
+                }
+                std::mem::take(&mut questions.waiting)
+            };
+            let answer = self.correct().await;
+            for sender in waiting {
+                // The caller may have gone.
+                let _ = sender.send(answer.clone());
+            }
+        }
+    }
+
+    /// Whether the store is known to be further than the cache, and something is cached.
+    pub(super) fn is_behind(&self) -> bool {
+        !self.cache.inner.is_empty() && self.store.revision() > self.position.lock().revision
+    }
+
+    /// Brings the cache to the store's last revision.
+    async fn correct(&self) -> Answer {
+        for _ in 0..ATTEMPTS_MAX {
+            let asked_at = self.clock.monotonic();
+            let epoch = (self.epoch)();
+            self.begin(&epoch);
+            self.metrics.kv_questions.inc();
+            if self.catch_up(&epoch).await? {
+                self.position.lock().asked_at = Some(asked_at);
+                return Ok(());
+            }
+        }
+        Err(unavailable("another history of the store begins again and again"))
+    }
+
+    /// Forgets everything of another history.
+    fn begin(&self, epoch: &Arc<str>) {
+        let mut position = self.position.lock();
+        if position.epoch != *epoch {
+            self.cache.inner.clear();
+            *position = Position { epoch: epoch.clone(), revision: self.store.revision(), asked_at: None };
+        }
+    }
+
+    /// Enters all changes behind the position. Returns false if another history may have answered.
+    async fn catch_up(&self, epoch: &Arc<str>) -> Result<bool, ReadError> {
+        for _ in 0..PAGES_MAX {
+            let after = self.position.lock().revision;
+            let history = self.store.changes(&[], after, PAGE).await?;
+            if (self.epoch)() != *epoch {
+                return Ok(false);
+            }
+            match history {
+                KvHistory::Changes(page) => {
+                    let mut position = self.position.lock();
+                    page.changes.iter().for_each(|change| self.enter(change));
+                    position.revision = position.revision.max(page.through);
+                    if !page.more {
+                        return Ok(true);
+                    }
+                }
+                KvHistory::Compacted { head, .. } => {
+                    self.forget(head);
+                    return Ok(true);
+                }
+            }
+        }
+        // Not less than any revision that was read.
+        self.forget(self.store.revision());
+        Ok(true)
+    }
+
+    /// Starts anew at a revision that is durable.
+    fn forget(&self, revision: u64) {
+        let mut position = self.position.lock();
+        self.cache.inner.clear();
+        position.revision = revision;
+    }
+
+    /// Removes what is older than a change, and the right of running loads to insert their value.
+    fn enter(&self, change: &KvChange) {
+        if !self.has_since(&change.key, change.revision) {
+            self.cache.inner.remove(&*change.key);
+        }
+    }
+
+    /// Whether the cache has the value of this revision or a later one.
+    fn has_since(&self, key: &[u8], revision: u64) -> bool {
+        let cached: Option<Cached> = self.cache.inner.peek(key);
+        matches!(cached, Some(Some(value)) if value.revision >= revision)
+    }
+
+    /// Enters what this server committed in the history `epoch`. Changes of other servers may precede it, which the next
+    /// question brings.
+    pub(super) fn enter_own(&self, epoch: Option<&Arc<str>>, ops: &OpBatch, outcomes: &[Outcome]) {
+        let mut position = self.position.lock();
+        if epoch != Some(&position.epoch) {
+            return;
+        }
+        let (mut is_next, mut last) = (true, position.revision);
+        for (op, outcome) in ops.iter().zip(outcomes) {
+            let (Op::Kv(op), Outcome::Kv(outcome)) = (op, outcome) else { continue };
+            let (revision, put) = match (op, *outcome) {
+                (KvOp::Put { value, .. }, KvOutcome::Put { revision, expires_at, .. }) => {
+                    (revision, Some((value, expires_at)))
+                }
+                (KvOp::Delete { .. }, KvOutcome::Deleted { revision: Some(revision) }) => (revision, None),
+                // It is not known here which keys expired.
+                (KvOp::Sweep, KvOutcome::Swept { revision: Some(_), .. }) => {
+                    is_next = false;
+                    continue;
+                }
+                _ => continue,
+            };
+            is_next &= revision == last + 1;
+            last = revision;
+            let Some(key) = op.key().filter(|_| revision > position.revision) else { continue };
+            match put {
+                _ if self.has_since(key, revision) => {}
+                Some((value, expires_at)) => self.cache.put(key, value, revision, expires_at),
+                None => drop(self.cache.inner.remove(key)),
+            }
+        }
+        if is_next {
+            position.revision = last;
+        }
+    }
+}
+
+fn unavailable(reason: &str) -> ReadError {
+    ReadError::Unavailable { reason: reason.into() }
+}

@@ -1,0 +1,217 @@
+//! What clients of two servers on one database see of a key is one order of operations, although both servers keep values in
+//! memory: with conditions and expiry, evictions, lost connections to the database, and behind a pooler.
+
+use std::collections::HashMap;
+use std::time::{Duration, Instant};
+
+use futures_util::future::join_all;
+use hyper::Method;
+use serde_json::json;
+
+use crate::harness::{
+    Action, Answer, Event, Http, Pooler, Postgres, Server, Setup, Told, in_time, unexplained,
+};
+
+const KEYS: u64 = 5;
+/// Only put with a time to live, and seldom, so that they run out in between.
+const EXPIRING: u64 = 2;
+const CLIENTS: u64 = 10;
+const OPERATIONS: u64 = 300;
+const TTL: Duration = Duration::from_millis(800);
+
+type Events = HashMap<u64, Vec<Event>>;
+
+struct Client {
+    http: Http,
+    number: u64,
+    random: u64,
+    began: Instant,
+    /// The value last seen of each key, with its tag.
+    seen: HashMap<u64, (u64, String)>,
+    events: Events,
+}
+
+fn tag(answer: &Answer) -> String {
+    answer.header("etag").unwrap().to_owned()
+}
+
+impl Client {
+    async fn new(number: u64, server: &Server, began: Instant) -> Self {
+        let (http, random) = (server.http().await, number + 1);
+        Self { http, number, random, began, seen: HashMap::new(), events: HashMap::new() }
+    }
+
+    fn random(&mut self, below: u64) -> u64 {
+        self.random =
+            self.random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.random >> 33) % below
+    }
+
+    /// `None` = it is not known whether it was done.
+    async fn put(&mut self, key: u64, headers: &[(&str, &str)], value: u64) -> Option<Told> {
+        let answer = self.http.request(Method::PUT, &format!("/kv/k{key}"), headers, value.to_string()).await;
+        match answer.status {
+            201 | 204 => {
+                self.seen.insert(key, (value, tag(&answer)));
+                Some(Told::Done)
+            }
+            412 => Some(Told::Refused),
+            503 | 504 => None,
+            _ => panic!("{answer:?}"),
+        }
+    }
+
+    /// The outer `None` = it was not answered.
+    async fn get(&mut self, key: u64) -> Option<Option<u64>> {
+        if self.random(8) == 0 {
+            let answer = self.http.post("/v1/kv", json!({"get": [format!("k{key}")]}).to_string()).await;
+            let found = answer.json()["get"][0]["value"].as_str().map(|value| value.parse().unwrap());
+            return (answer.status == 200).then_some(found);
+        }
+        let answer = self.http.get(&format!("/kv/k{key}")).await;
+        match answer.status {
+            200 => {
+                let value = answer.text().parse().unwrap();
+                self.seen.insert(key, (value, tag(&answer)));
+                Some(Some(value))
+            }
+            404 => Some(None),
+            503 => None,
+            _ => panic!("{answer:?}"),
+        }
+    }
+
+    async fn step(&mut self, step: u64) {
+        let key = self.random(KEYS);
+        let value = (self.number + 1) * 1_000_000 + step;
+        let begin = self.began.elapsed();
+        let kind = self.random(if key < EXPIRING { 400 } else { 100 });
+        let seen = self.seen.get(&key).cloned();
+        let (action, is_known) = match (kind, seen) {
+            (0..10, _) if key < EXPIRING => {
+                let ttl = TTL.as_secs_f64().to_string();
+                let told = self.put(key, &[("hubbub-ttl", &ttl)], value).await;
+                (Action::Put(value, Some(TTL)), told.is_some())
+            }
+            (0..14, _) => {
+                let told = self.put(key, &[], value).await;
+                (Action::Put(value, None), told.is_some())
+            }
+            (14..24, _) => {
+                let told = self.put(key, &[("if-none-match", "*")], value).await;
+                (Action::PutAbsent(value, told.unwrap_or(Told::Done)), told.is_some())
+            }
+            (24..36, Some((wanted, tag))) => {
+                let told = self.put(key, &[("if-match", &tag)], value).await;
+                (Action::PutIf(value, wanted, told.unwrap_or(Told::Done)), told.is_some())
+            }
+            (36..46, _) => {
+                let answer = self.http.request(Method::DELETE, &format!("/kv/k{key}"), &[], "").await;
+                let told = if answer.status == 404 { Told::Refused } else { Told::Done };
+                assert!(matches!(answer.status, 204 | 404 | 503 | 504), "{answer:?}");
+                (Action::Delete(told), answer.status < 500)
+            }
+            _ => match self.get(key).await {
+                Some(found) => (Action::Get(found), true),
+                None => return,
+            },
+        };
+        let end = is_known.then(|| self.began.elapsed());
+        self.events.entry(key).or_default().push(Event { action, begin, end });
+    }
+}
+
+/// Clients of both servers; `disturb` happens in the middle.
+async fn race(servers: &[Server; 2], disturb: impl AsyncFn()) -> Events {
+    let began = Instant::now();
+    let clients =
+        join_all((0..CLIENTS).map(|number| Client::new(number, &servers[number as usize % 2], began)));
+    let running: Vec<_> = clients
+        .await
+        .into_iter()
+        .map(|mut client| {
+            tokio::spawn(async move {
+                for step in 0..OPERATIONS {
+                    client.step(step).await;
+                }
+                client.events
+            })
+        })
+        .collect();
+    disturb().await;
+    let mut events = Events::new();
+    for (key, more) in join_all(running).await.into_iter().flat_map(Result::unwrap) {
+        events.entry(key).or_default().extend(more);
+    }
+    events
+}
+
+fn check(events: &Events) {
+    for (key, events) in events {
+        let unexplained = unexplained(events.clone());
+        assert!(unexplained.is_none(), "key {key}: no order explains {unexplained:#?}");
+    }
+}
+
+/// That the check would notice: the last reader of each key gets a value that was replaced long before.
+fn check_finds_a_planted_fault(events: &Events) {
+    for (key, events) in events.iter().filter(|(key, _)| **key >= EXPIRING) {
+        let mut events = events.clone();
+        events.sort_by_key(|event| event.begin);
+        let first = events.iter().find_map(|event| match event.action {
+            Action::Put(value, None) => event.end.map(|_| value),
+            _ => None,
+        });
+        let last =
+            events.iter_mut().rev().find(|event| matches!(event.action, Action::Get(Some(_)))).unwrap();
+        last.action = Action::Get(first);
+        assert!(unexplained(events).is_some(), "key {key}: a value of long ago is not noticed");
+    }
+}
+
+async fn both_answered_from_memory(servers: &[Server; 2]) {
+    for server in servers {
+        for metric in ["kv_cache_hits_total", "kv_cache_questions_total", "kv_cache_misses_total"] {
+            assert!(server.metric(metric).await > 50, "{metric}");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn kv_is_linearizable_on_two_servers() {
+    let postgres = Postgres::start("");
+    let setup = || Setup::new().store(&postgres.url("postgres"));
+    // One of them evicts all the time.
+    let servers = [setup().start(), setup().set("kv.cache_entries=3").start()];
+    let events = in_time("the clients", race(&servers, async || ())).await;
+    check(&events);
+    check_finds_a_planted_fault(&events);
+    both_answered_from_memory(&servers).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn keys_stay_linearizable_while_connections_are_lost() {
+    let postgres = Postgres::start("");
+    let pooler = Pooler::start(&postgres);
+    let through = || {
+        let migrate = format!("store.postgres.migrate_url={}", postgres.url("postgres"));
+        let setup = Setup::new().store(&pooler.url("postgres")).set("store.postgres.pooler=transaction");
+        setup.set(&migrate).start()
+    };
+    let servers = [Setup::new().store(&postgres.url("postgres")).start(), through()];
+    let disturb = async || {
+        for _ in 0..5 {
+            let hits = servers[0].metric("kv_cache_hits_total").await;
+            crate::harness::until("more is read", async || {
+                servers[0].metric("kv_cache_hits_total").await > hits + 20
+            })
+            .await;
+            postgres
+                .run("select pg_terminate_backend(pid) from pg_stat_activity where pid <> pg_backend_pid()")
+                .await;
+        }
+    };
+    let events = in_time("the clients", race(&servers, disturb)).await;
+    check(&events);
+    both_answered_from_memory(&servers).await;
+}

@@ -10,6 +10,7 @@ mod serve;
 mod stores;
 mod supervision;
 mod system;
+mod tls;
 
 use std::process::ExitCode;
 

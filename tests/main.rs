@@ -104,6 +104,8 @@ mod stale_receipt_is_refused;
 mod stats_commands_show_them;
 mod stats_over_http_are_exact;
 mod tail_survives_a_restart;
+mod tls_is_as_configured;
+mod tls_reload_keeps_connections;
 #[cfg(feature = "amqp")]
 mod two_servers_one_broker;
 mod two_servers_one_database;

@@ -8,6 +8,7 @@ use hyper::client::conn::http1::{self, SendRequest};
 use hyper::{HeaderMap, Method, Request};
 use hyper_util::rt::TokioIo;
 use serde_json::Value;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 
 use super::in_time;
@@ -84,6 +85,14 @@ impl Http {
     pub(crate) async fn try_connect(address: SocketAddr) -> Option<Self> {
         let stream = in_time("connecting", TcpStream::connect(address)).await.ok()?;
         stream.set_nodelay(true).ok()?;
+        Self::over(stream, address).await
+    }
+
+    /// Over a stream that is open.
+    pub(crate) async fn over(
+        stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+        address: SocketAddr,
+    ) -> Option<Self> {
         let (sender, connection) = http1::handshake(TokioIo::new(stream)).await.ok()?;
         tokio::spawn(connection);
         Some(Self { address, sender })

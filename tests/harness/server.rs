@@ -15,7 +15,7 @@ use tempfile::TempDir;
 use super::{Http, Line, PATIENCE, Ws, program, until};
 
 /// Where the line protocol is spoken, on the server's own loopback address.
-const LINE_PORT: u16 = 3456;
+pub(super) const LINE_PORT: u16 = 3456;
 
 /// How to start a server.
 #[derive(Clone)]
@@ -192,6 +192,11 @@ impl Server {
     /// Has it go on.
     pub(crate) fn resume(&self) {
         self.running.signal(Signal::CONT);
+    }
+
+    /// Sends SIGHUP.
+    pub(crate) fn hang_up(&self) {
+        self.running.signal(Signal::HUP);
     }
 
     /// Sends SIGINT, as Ctrl-C does.
@@ -386,7 +391,9 @@ impl Running {
         });
         let running = Self { child, log };
         let line = ready.recv_timeout(PATIENCE).expect("the server neither got ready nor ended");
-        let address = line.trim_end().strip_prefix("ready http://").and_then(|at| at.parse().ok());
+        let url = line.trim_end().strip_prefix("ready http");
+        let address = url.map(|url| url.trim_start_matches('s').trim_start_matches("://"));
+        let address = address.and_then(|at| at.parse().ok());
         let address = address.unwrap_or_else(|| panic!("not ready but {line:?}"));
         (running, address)
     }

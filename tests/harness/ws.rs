@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 
 use futures_util::{SinkExt, StreamExt};
 use serde_json::{Value, json};
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::Message;
@@ -13,7 +14,11 @@ use super::in_time;
 /// How a socket ended: with a code and a reason, or without a word.
 pub(crate) type Closed = Option<(u16, String)>;
 
-pub(crate) struct Ws(WebSocketStream<TcpStream>);
+/// A TCP stream, or something on top of one.
+trait Duplex: AsyncRead + AsyncWrite + Unpin + Send {}
+impl<T: AsyncRead + AsyncWrite + Unpin + Send> Duplex for T {}
+
+pub(crate) struct Ws(WebSocketStream<Box<dyn Duplex>>);
 
 impl Ws {
     pub(crate) async fn open(address: SocketAddr, path: &str) -> Self {
@@ -24,11 +29,21 @@ impl Ws {
         in_time(path, async {
             let stream = TcpStream::connect(address).await.ok()?;
             stream.set_nodelay(true).ok()?;
-            let url = format!("ws://{address}{path}");
-            let (socket, _) = tokio_tungstenite::client_async(url, stream).await.ok()?;
-            Some(Self(socket))
+            Self::over(stream, address, path).await
         })
         .await
+    }
+
+    /// Over a stream that is open.
+    pub(crate) async fn over(
+        stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+        address: SocketAddr,
+        path: &str,
+    ) -> Option<Self> {
+        let url = format!("ws://{address}{path}");
+        let stream: Box<dyn Duplex> = Box::new(stream);
+        let (socket, _) = tokio_tungstenite::client_async(url, stream).await.ok()?;
+        Some(Self(socket))
     }
 
     pub(crate) async fn send(&mut self, frame: &Value) {

@@ -16,6 +16,7 @@ mod line;
 mod problem;
 pub mod server;
 mod submit;
+mod tls;
 mod ws;
 
 use std::sync::Arc;
@@ -28,6 +29,7 @@ use hubbub_pipeline::metrics::Program;
 use hubbub_pipeline::{Hub, Keys, Log, Members, Metrics};
 
 pub use http::{Documents, MetricsDefault, Statistics};
+pub use tls::{Tls, TlsOptions};
 pub use ws::ENCODE;
 
 /// What one server process is made of; shared by all its connections.
@@ -52,6 +54,8 @@ pub struct Gateway {
     pub outbox: OutboxLimits,
     /// Time-outs and numbers of connections.
     pub server: ServerLimits,
+    /// What encrypts connections, if anything does.
+    pub tls: Option<Arc<Tls>>,
     /// Sites whose pages may act here, besides the server's own: `https://chat.example`.
     pub allowed_origins: Vec<String>,
     /// The time.

@@ -12,7 +12,9 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, watch};
 use tokio::time::MissedTickBehavior;
 
+use crate::connection::stream::Stream;
 use crate::http::SAMPLE_INTERVAL;
+use crate::tls::Spoken;
 use crate::{Gateway, http, line};
 
 /// Pause after a failed accept, as when file descriptors run out.
@@ -85,12 +87,6 @@ pub struct Listeners {
     pub line: Option<TcpListener>,
 }
 
-#[derive(Debug, Clone, Copy)]
-enum Spoken {
-    Http,
-    Line,
-}
-
 impl Listeners {
     /// The next connection. Nothing is lost when the wait is given up.
     async fn accept(&self) -> io::Result<(TcpStream, Spoken)> {
@@ -140,8 +136,8 @@ pub async fn serve(gateway: Arc<Gateway>, listeners: Listeners, stop: impl Futur
         gateway.metrics.connections.inc();
         let peer = Peer { gateway: gateway.clone(), shutdown: shutdown.clone(), _permit: permit };
         match spoken {
-            Spoken::Http => tokio::spawn(connection(Arc::new(peer), stream)),
-            Spoken::Line => tokio::spawn(line::serve(peer, stream)),
+            Spoken::Http => tokio::spawn(serve_http(Arc::new(peer), stream)),
+            Spoken::Line => tokio::spawn(serve_line(peer, stream)),
         };
     };
     drop(listeners);
@@ -153,10 +149,37 @@ pub async fn serve(gateway: Arc<Gateway>, listeners: Listeners, stop: impl Futur
     gateway.log.close().await;
 }
 
-async fn connection(peer: Arc<Peer>, stream: TcpStream) {
+/// The stream of a connection that was accepted: encrypted if it is to be. `None` when the handshake failed, or at shutdown.
+async fn open(peer: &Peer, stream: TcpStream, spoken: Spoken) -> Option<Stream> {
     if let Err(error) = stream.set_nodelay(true) {
         tracing::debug!(%error, "cannot set TCP_NODELAY");
     }
+    let Some(tls) = peer.gateway.tls.as_ref().filter(|tls| tls.covers(spoken)) else {
+        return Some(stream.into());
+    };
+    let mut shutdown = peer.shutdown.clone();
+    // Boxed, so that connections without TLS do not reserve room for a handshake.
+    let handshake = Box::pin(tls.accept(stream, spoken, &peer.gateway.metrics));
+    tokio::select! {
+        accepted = handshake => match accepted {
+            Ok(stream) => Some(stream),
+            Err(error) => {
+                tracing::debug!(%error, "TLS handshake failed");
+                None
+            }
+        },
+        () = shutdown.requested() => None,
+    }
+}
+
+async fn serve_line(peer: Peer, stream: TcpStream) {
+    if let Some(stream) = open(&peer, stream, Spoken::Line).await {
+        line::serve(&peer, stream).await;
+    }
+}
+
+async fn serve_http(peer: Arc<Peer>, stream: TcpStream) {
+    let Some(stream) = open(&peer, stream, Spoken::Http).await else { return };
     let mut shutdown = peer.shutdown.clone();
     let gateway = peer.gateway.clone();
     let service = service_fn(move |request| {

@@ -70,6 +70,11 @@ metrics! {
     connections: Gauge::default, "connections", "Open connections of all kinds.";
     connections_refused: Counter::default, "connections_refused",
         "Connections refused because too many were open.";
+    tls_handshakes: Counter::default, "tls_handshakes", "TLS handshakes completed.";
+    tls_handshakes_failed: Counter::default, "tls_handshakes_failed",
+        "TLS handshakes that failed, timed out, or were given up because too many were under way.";
+    tls_reloads_failed: Counter::default, "tls_reloads_failed",
+        "Changes of the certificate's files that could not be used.";
     line_connections: Gauge::default, "line_connections", "Open connections of the line protocol.";
     line_commands: Counter::default, "line_commands", "Commands of the line protocol.";
     line_bad_requests: Counter::default, "line_bad_requests", "Invalid commands of the line protocol.";

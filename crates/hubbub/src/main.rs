@@ -12,6 +12,7 @@ mod serve;
 mod stores;
 mod supervision;
 mod system;
+mod tls;
 
 use std::process::ExitCode;
 

@@ -24,7 +24,7 @@ use tokio::net::TcpListener;
 use crate::cli::ServeArgs;
 use crate::config::{self, Config, ConfigError, Environment};
 use crate::system::{KeyedRandom, SystemClock};
-use crate::{build, logging, memory, process, stores, supervision};
+use crate::{build, logging, memory, process, stores, supervision, tls};
 
 /// Limit of the threads that read the embedded store. Each keeps some 2 MiB of freed memory while it lives, and the
 /// library's default of 512 threads was reached in part by bursts of short reads (measured: 247 threads, 550 MiB).
@@ -60,6 +60,8 @@ async fn serve(config: &Config) -> anyhow::Result<()> {
         (Arc::new(steady), Arc::new(KeyedRandom::new()));
     let started = clock.monotonic();
     let metrics = Arc::new(Metrics::default());
+    let tls = tls::start(config, &metrics).await?;
+    let scheme = if tls.is_some() { "https" } else { "http" };
     let hub = Arc::new(Hub::new(ENCODE, config.live_memory.0, metrics.clone()));
     let on_new_history = {
         let hub = hub.clone();
@@ -92,6 +94,7 @@ async fn serve(config: &Config) -> anyhow::Result<()> {
         limits: limits(config),
         outbox: OutboxLimits { messages: *config.outbox_messages, bytes: config.outbox_bytes.0 },
         server: server_limits(config),
+        tls,
         allowed_origins: config.allowed_origins.0.clone(),
         clock,
         random,
@@ -101,7 +104,7 @@ async fn serve(config: &Config) -> anyhow::Result<()> {
     if let Some((_, address)) = &line {
         tracing::info!(%address, "listening for the line protocol");
     }
-    announce(&format!("http://{address}"))?;
+    announce(&format!("{scheme}://{address}"))?;
     let listeners = Listeners { http, line: line.map(|(listener, _)| listener) };
     let serving = server::serve(Arc::new(gateway), listeners, stop);
     let serving = tokio::spawn(supervise(Essential::new("listeners"), serving));

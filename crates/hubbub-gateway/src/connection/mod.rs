@@ -12,6 +12,7 @@
 
 pub(crate) mod pending;
 pub(crate) mod socket;
+pub(crate) mod stream;
 mod timer;
 
 use std::cell::RefCell;
@@ -300,7 +301,7 @@ impl<P: Protocol> Connection<P> {
     /// Waits for the peer to close after us; what it still sends is dropped, so that the system does not reset the
     /// connection before the peer has read our last bytes.
     fn finish(&mut self, context: &mut Context<'_>, input: &mut [u8]) -> Poll<()> {
-        if self.io.socket.backlog_bytes() > 0 {
+        if !self.io.socket.is_flushed() {
             return Poll::Pending;
         }
         if self.state == (State::Closing { has_shut_down: false }) {

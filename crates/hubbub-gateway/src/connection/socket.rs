@@ -7,7 +7,8 @@ use std::task::{Context, Poll, ready};
 
 use bytes::{Buf, Bytes};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::TcpStream;
+
+use super::stream::Stream;
 
 /// Bytes that may wait for the peer. With more, nothing is read, and nothing more is encoded.
 pub(crate) const BACKLOG_BYTES_MAX: usize = 256 * 1024;
@@ -16,7 +17,7 @@ const SLICES_MAX: usize = 64;
 const SPARE_BYTES_MAX: usize = 4 * BACKLOG_BYTES_MAX;
 
 pub(crate) struct Socket {
-    stream: TcpStream,
+    stream: Stream,
     /// What the peer sent together with its handshake.
     early: Bytes,
     /// Shared buffers, and own ones that must go before them.
@@ -33,12 +34,12 @@ pub(crate) struct Socket {
 }
 
 impl Socket {
-    pub(crate) fn new(stream: TcpStream) -> Self {
-        Self::upgraded(stream, Bytes::new(), 0)
+    pub(crate) fn new(stream: impl Into<Stream>) -> Self {
+        Self::upgraded(stream.into(), Bytes::new(), 0)
     }
 
     /// A stream on which the peer has sent `early`, and the server `sent_bytes`.
-    pub(crate) fn upgraded(stream: TcpStream, early: Bytes, sent_bytes: u64) -> Self {
+    pub(crate) fn upgraded(stream: Stream, early: Bytes, sent_bytes: u64) -> Self {
         Self {
             stream,
             early,
@@ -108,6 +109,11 @@ impl Socket {
         self.queued_bytes + self.tail.len() - self.written
     }
 
+    /// Whether the system has everything that was appended.
+    pub(crate) fn is_flushed(&self) -> bool {
+        self.backlog_bytes() == 0 && !self.stream.may_hold_output()
+    }
+
     /// Notes that there may be more for the peer than the backlog allows for.
     pub(crate) fn hold_back(&mut self) {
         self.is_held_back = true;
@@ -135,6 +141,9 @@ impl Socket {
                 return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
             }
             self.advance(count);
+        }
+        if self.stream.may_hold_output() {
+            return Pin::new(&mut self.stream).poll_flush(context);
         }
         Poll::Ready(Ok(()))
     }
@@ -204,7 +213,7 @@ impl Socket {
 #[cfg(test)]
 mod tests {
     use tokio::io::AsyncReadExt;
-    use tokio::net::TcpListener;
+    use tokio::net::{TcpListener, TcpStream};
 
     use super::*;
 

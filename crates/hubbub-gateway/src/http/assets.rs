@@ -8,9 +8,7 @@ use std::sync::LazyLock;
 
 use bytes::Bytes;
 use hubbub_core::ErrorCode;
-use hyper::header::{
-    CACHE_CONTROL, CONTENT_SECURITY_POLICY, ETAG, HeaderName, HeaderValue, IF_NONE_MATCH, REFERRER_POLICY,
-};
+use hyper::header::{CACHE_CONTROL, CONTENT_SECURITY_POLICY, ETAG, HeaderName, HeaderValue, IF_NONE_MATCH};
 use hyper::{HeaderMap, Response, StatusCode};
 
 use super::endpoint::Call;
@@ -135,7 +133,6 @@ fn answer(headers: &HeaderMap, kind: &'static str, content: Bytes, caching: Head
     };
     let answered = response.headers_mut();
     answered.insert(CACHE_CONTROL, caching);
-    answered.insert(REFERRER_POLICY, HeaderValue::from_static("no-referrer"));
     if let Ok(tag) = HeaderValue::from_str(&tag()) {
         answered.insert(ETAG, tag);
     }

@@ -12,7 +12,7 @@ use serde::Serialize;
 use super::endpoint::Call;
 use super::streamed::{Writer, streamed};
 use super::types::{Epoch, Id};
-use super::{Answer, NOSNIFF, json_of, no_content, respond, stream_response};
+use super::{Answer, json_of, no_content, respond, stream_response};
 use crate::Gateway;
 use crate::problem::Problem;
 
@@ -81,9 +81,7 @@ pub(super) async fn end(call: Call) -> Answer {
     if !backups(&call)?.end_backup(call.parameter("backup")) {
         return Err(Problem::new(ErrorCode::NotFound, NO_BACKUP));
     }
-    let mut response = no_content();
-    response.headers_mut().insert(NOSNIFF.0, NOSNIFF.1);
-    Ok(response)
+    Ok(no_content())
 }
 
 /// Sends what follows the first piece, at the reader's pace. An answer that ends early is an error at the other end.

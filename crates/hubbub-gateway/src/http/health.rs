@@ -52,6 +52,7 @@ pub(super) async fn ready(call: Call) -> Answer {
             lag_ms: log.lag_us.map(|lag_us| lag_us / 1_000),
         },
         bus: Component { kind: Some("local"), ..Component::default() },
+        tls: gateway.tls.as_ref().map(|tls| TlsComponent::from(tls.fault())),
         clock: gateway.clock.doubt().or_else(|| gateway.store.clock_doubt()).into(),
     };
     let health = Health { status: Status::when(is_up), version: env!("CARGO_PKG_VERSION"), components };
@@ -92,6 +93,26 @@ struct Components {
     log: Component,
     bus: Component,
     clock: ClockComponent,
+    /// Of a server that encrypts connections.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tls: Option<TlsComponent>,
+}
+
+// An old certificate stops nothing, as long as it is valid.
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(inline)]
+struct TlsComponent {
+    status: Soundness,
+    /// Why the certificate in use is not the one in the files.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reason: Option<String>,
+}
+
+impl From<Option<String>> for TlsComponent {
+    fn from(reason: Option<String>) -> Self {
+        let status = if reason.is_none() { Soundness::Up } else { Soundness::Degraded };
+        Self { status, reason }
+    }
 }
 
 #[derive(Debug, Serialize, JsonSchema)]
@@ -146,7 +167,7 @@ impl From<ReplicaFigures> for Replica {
 #[derive(Debug, Clone, Copy, Serialize, JsonSchema)]
 #[serde(rename_all = "UPPERCASE")]
 #[schemars(inline)]
-enum ClockStatus {
+enum Soundness {
     Up,
     Degraded,
 }
@@ -156,7 +177,7 @@ enum ClockStatus {
 #[serde(rename_all = "camelCase")]
 #[schemars(inline)]
 struct ClockComponent {
-    status: ClockStatus,
+    status: Soundness,
     #[serde(skip_serializing_if = "Option::is_none")]
     reason: Option<String>,
     /// How far the wall clock is ahead of the time the server goes by.
@@ -167,11 +188,11 @@ struct ClockComponent {
 impl From<Option<ClockDoubt>> for ClockComponent {
     fn from(doubt: Option<ClockDoubt>) -> Self {
         let Some(doubt) = doubt else {
-            return Self { status: ClockStatus::Up, reason: None, step_ms: None };
+            return Self { status: Soundness::Up, reason: None, step_ms: None };
         };
         let (ClockDoubt::Stepped { micros } | ClockDoubt::Unproven { micros }) = doubt;
         let reason = Some(doubt.to_string());
-        Self { status: ClockStatus::Degraded, reason, step_ms: Some(micros / 1_000) }
+        Self { status: Soundness::Degraded, reason, step_ms: Some(micros / 1_000) }
     }
 }
 

@@ -15,6 +15,7 @@ mod operation;
 pub(crate) mod query;
 mod queues;
 mod rooms;
+mod security;
 mod send;
 mod spec;
 mod sse;
@@ -33,7 +34,7 @@ use bytes::Bytes;
 use http_body_util::{Either, Full};
 use hubbub_core::ErrorCode;
 use hyper::body::Incoming;
-use hyper::header::{ALLOW, CONTENT_TYPE, ETAG, HeaderName, HeaderValue, RETRY_AFTER, UPGRADE};
+use hyper::header::{ALLOW, CONTENT_TYPE, ETAG, HeaderValue, RETRY_AFTER, UPGRADE};
 use hyper::{Method, Request, Response, StatusCode};
 
 use serde::Serialize;
@@ -61,12 +62,17 @@ pub(crate) async fn route(peer: &Arc<Peer>, request: Request<Incoming>) -> Respo
         Ok(answer) => answer.await,
         Err(problem) => Err(problem),
     };
-    answer.unwrap_or_else(|problem| {
+    let mut response = answer.unwrap_or_else(|problem| {
         if !problem.is_counted {
             gateway.metrics.reject(problem.code, 1);
         }
         problem_response(&problem)
-    })
+    });
+    // The beginning of a WebSocket is counted to the byte, and is nothing that a browser shows.
+    if response.status() != StatusCode::SWITCHING_PROTOCOLS {
+        security::add_headers(response.headers_mut(), gateway.tls.is_some());
+    }
+    response
 }
 
 fn dispatch(peer: &Arc<Peer>, request: Request<Incoming>) -> Result<Answering, Problem> {
@@ -117,7 +123,6 @@ fn respond(status: StatusCode, content_type: &'static str, body: impl Into<Bytes
     let mut response = Response::new(Either::Left(Full::new(body.into())));
     *response.status_mut() = status;
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
-    response.headers_mut().insert(NOSNIFF.0, NOSNIFF.1);
     response
 }
 
@@ -125,12 +130,8 @@ fn respond(status: StatusCode, content_type: &'static str, body: impl Into<Bytes
 fn stream_response(content_type: &'static str, body: Streamed) -> Response<Body> {
     let mut response = Response::new(Either::Right(body));
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
-    response.headers_mut().insert(NOSNIFF.0, NOSNIFF.1);
     response
 }
-
-const NOSNIFF: (HeaderName, HeaderValue) =
-    (hyper::header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
 
 fn json(status: StatusCode, body: Vec<u8>) -> Response<Body> {
     respond(status, "application/json", body)

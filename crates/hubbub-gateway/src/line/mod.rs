@@ -1,4 +1,4 @@
-//! The line protocol: queues over plain TCP, simple enough for netcat. Its bytes are in `docs/line-protocol.md`.
+//! The line protocol: queues over TCP, simple enough for netcat. Its bytes are in `docs/line-protocol.md`.
 //!
 //! The way of a command: [`crate::connection`] reads into a buffer that all connections of a thread share → [`protocol`]
 //! has [`parse`] cut whole commands out of it, and [`arguments`] read their second line → a change joins the batch of this
@@ -20,16 +20,13 @@ mod responses;
 use std::sync::Arc;
 
 use hubbub_pipeline::Waiter;
-use tokio::net::TcpStream;
 
 use crate::connection::Connection;
 use crate::connection::socket::Socket;
+use crate::connection::stream::Stream;
 use crate::server::Peer;
 
-pub(crate) async fn serve(peer: Peer, stream: TcpStream) {
-    if let Err(error) = stream.set_nodelay(true) {
-        tracing::debug!(%error, "cannot set TCP_NODELAY");
-    }
+pub(crate) async fn serve(peer: &Peer, stream: Stream) {
     let metrics = peer.gateway.metrics.clone();
     metrics.line_connections.inc();
     let waiter = Arc::new(Waiter::ordered());

@@ -204,7 +204,7 @@ impl Protocol for LineProtocol {
 
     /// The peer has all the time it takes for its answers; only the end of the stream is timed.
     fn is_drained(&self, socket: &Socket) -> bool {
-        self.answers.unanswered() == 0 && !self.holds_commands && socket.backlog_bytes() == 0
+        self.answers.unanswered() == 0 && !self.holds_commands && socket.is_flushed()
     }
 
     fn on_quiet(&mut self) {

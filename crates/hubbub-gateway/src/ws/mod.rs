@@ -33,10 +33,10 @@ use hyper::header::{
 };
 use hyper::{HeaderMap, Request, Response, StatusCode};
 use hyper_util::rt::TokioIo;
-use tokio::net::TcpStream;
 
 use crate::connection::Connection;
 use crate::connection::socket::Socket;
+use crate::connection::stream::Stream;
 use crate::http::endpoint::Call;
 use crate::http::{Answer, Body};
 use crate::json::{write_flag, write_number, write_plain};
@@ -129,7 +129,7 @@ where
     let sent = response_bytes(&response);
     tokio::spawn(async move {
         let gateway = &peer.gateway;
-        match upgrade.await.map(|upgraded| upgraded.downcast::<TokioIo<TcpStream>>()) {
+        match upgrade.await.map(|upgraded| upgraded.downcast::<TokioIo<Stream>>()) {
             Ok(Ok(parts)) => {
                 let stream = parts.io.into_inner();
                 gateway.metrics.websockets.inc();
@@ -140,7 +140,7 @@ where
                 gateway.metrics.websockets.dec();
             }
             Ok(Err(_)) => tracing::error!(
-                "upgrading a connection to WebSocket failed: it is not the TCP stream it began as; dropped"
+                "upgrading a connection to WebSocket failed: it is not the stream it began as; dropped"
             ),
             Err(error) => tracing::debug!(%error, "upgrading a connection to WebSocket failed"),
         }

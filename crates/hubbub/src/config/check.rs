@@ -35,6 +35,14 @@ impl Config {
             );
         }
         self.check_log(&mut require);
+        require(
+            self.tls_cert.is_some() == self.tls_key.is_some(),
+            "tls.cert and tls.key must be set together: the certificate, and its private key",
+        );
+        require(
+            self.tls_client_ca.is_none() || self.tls_cert.is_some(),
+            "tls.client_ca needs tls.cert and tls.key",
+        );
         let message_max = hubbub_core::limits::MESSAGE_BYTES_MAX;
         require(
             (1..=message_max).contains(&self.message_bytes.0),

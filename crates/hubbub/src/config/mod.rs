@@ -17,9 +17,9 @@ use crate::cli::ServeArgs;
 pub(crate) use check::is_postgres;
 pub(crate) use environment::Environment;
 pub(crate) use settings::{Config, SETTINGS};
-pub(crate) use values::LogFormat;
 #[cfg(feature = "postgres")]
 pub(crate) use values::PoolerKind;
+pub(crate) use values::{ClientAuth, LogFormat};
 
 /// The configuration file if no other is named; it need not exist.
 const FILE_DEFAULT: &str = "hubbub.toml";

@@ -6,7 +6,7 @@ use hubbub_gateway::MetricsDefault;
 use hubbub_store::embedded::Durability;
 use tracing_subscriber::filter::LevelFilter;
 
-use super::values::{Bytes, LogFormat, Origins, PoolerKind, SettingValue, Url, Urls, masked};
+use super::values::{Bytes, ClientAuth, LogFormat, Origins, PoolerKind, SettingValue, Url, Urls, masked};
 use super::{Source, WrittenSettings};
 
 /// Metadata of a setting.
@@ -129,6 +129,22 @@ settings! {
     terms_timeout: Duration = Duration::from_secs(30), from 1 to UNLIMITED => "server.terms_timeout";
     /// Time for open connections to finish at shutdown.
     drain_timeout: Duration = Duration::from_secs(10) => "server.drain_timeout";
+
+    /// PEM file of the certificate and its chain; with it, HTTP and WebSocket are encrypted. off = no TLS. A changed file
+    /// is read within a second or at SIGHUP, and is used for new connections.
+    tls_cert: Option<String> = None => "tls.cert";
+    /// PEM file of the certificate's private key.
+    tls_key: Option<String> = None => "tls.key";
+    /// Whether the line protocol is encrypted too, if there is a certificate.
+    tls_line: bool = true => "tls.line";
+    /// PEM file of authorities that sign clients' certificates; off = clients need none.
+    tls_client_ca: Option<String> = None => "tls.client_ca";
+    /// With tls.client_ca: required = clients without a certificate are refused; optional = only wrong ones are.
+    tls_client_auth: ClientAuth = ClientAuth::Required => "tls.client_auth";
+    /// Time-out for a TLS handshake.
+    tls_handshake_timeout: Duration = Duration::from_secs(10), from 1 to UNLIMITED => "tls.handshake_timeout";
+    /// Maximum number of TLS handshakes under way; the oldest is given up for one more.
+    tls_handshakes: usize = 1_024, from 1 to UNLIMITED => "tls.handshakes";
 
     /// How long a wall clock that was set must keep its time before it is trusted; after a long downtime, before data is
     /// deleted by it. A clock that is wrong for a shorter time deletes nothing.

@@ -199,6 +199,13 @@ pub(crate) enum PoolerKind {
     Transaction,
 }
 
+/// Whether clients must have a certificate.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ClientAuth {
+    Required,
+    Optional,
+}
+
 /// How events are logged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum LogFormat {
@@ -222,6 +229,7 @@ macro_rules! choices {
 choices! {
     Durability: "must be fsync or os", "fsync" = Fsync, "os" = Os;
     PoolerKind: "must be session or transaction", "session" = Session, "transaction" = Transaction;
+    ClientAuth: "must be required or optional", "required" = Required, "optional" = Optional;
     MetricsDefault: "must be prometheus or report", "prometheus" = Prometheus, "report" = Report;
     LevelFilter: "must be error, warn, info or debug", "error" = ERROR, "warn" = WARN, "info" = INFO, "debug" = DEBUG;
     LogFormat: "must be text or json", "text" = Text, "json" = Json;

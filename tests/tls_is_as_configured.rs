@@ -1,0 +1,178 @@
+//! TLS: what it carries, what it refuses, and what it costs those who do not finish a handshake.
+
+use std::process::{Command, Stdio};
+
+use serde_json::json;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+
+use crate::harness::{Certificates, Server, Setup, TlsClient, hubbub, in_time, texts, until};
+
+fn encrypted() -> (Server, TlsClient, Certificates) {
+    let setup = Setup::new().line().set("store.embedded.journal_slot=64MiB");
+    let certificates = Certificates::make(&setup, "tls");
+    let client = TlsClient::trusting(&[&certificates]);
+    (certificates.serve(setup).start(), client, certificates)
+}
+
+#[tokio::test]
+async fn everything_is_spoken_over_tls() {
+    let (server, client, _certificates) = encrypted();
+    // Many frames in one write, long ones among them: the answers come in order, and so do the messages.
+    let mut socket = client.ws(&server, "/v1/ws").await;
+    let mut follower = client.ws(&server, "/v1/ws").await;
+    follower.subscribe("r", json!({})).await;
+    let sent: Vec<String> = (0..300).map(|n| format!("{n} {}", "x".repeat(n * 211 % 60_000))).collect();
+    let frame = |text: &String| json!({"type": "send", "roomId": "r", "userId": "ada", "message": text});
+    let frames: Vec<_> = sent.iter().map(frame).collect();
+    let (answers, heard) = tokio::join!(
+        async {
+            socket.send_all(&frames).await;
+            socket.receive_many(frames.len()).await
+        },
+        follower.receive_many(frames.len()),
+    );
+    let acknowledged: Vec<_> = answers.iter().map(|answer| answer["seq"].as_u64().unwrap()).collect();
+    assert!(acknowledged.iter().copied().eq(1..=300), "{acknowledged:?}");
+    assert_eq!(texts(&heard), sent.iter().map(String::as_str).collect::<Vec<_>>());
+    // Some MB of history.
+    let page = client.get(&server, "/v1/rooms/r/messages?after=0&limit=300").await.json();
+    let page = texts(page["messages"].as_array().unwrap());
+    assert!(page.len() > 30 && page.iter().eq(&sent[..page.len()]), "{}", page.len());
+    // The line protocol, whose clients may end their side first.
+    let mut line = client.connect_line(&server).await;
+    line.write_all(b"ping\nx:y\nbogus\nping\n\n").await.unwrap();
+    line.shutdown().await.unwrap();
+    let mut answers = String::new();
+    in_time("the line's answers", line.read_to_string(&mut answers)).await.unwrap();
+    assert_eq!(answers.lines().collect::<Vec<_>>(), ["OK", "Bad Request", "OK"]);
+    assert!(client.get(&server, "/health").await.header("strict-transport-security").is_some());
+    // Whoever speaks without TLS gets nowhere.
+    let mut plain = TcpStream::connect(server.address()).await.unwrap();
+    plain.write_all(b"GET /health HTTP/1.1\r\nhost: x\r\n\r\n").await.unwrap();
+    let mut answer = Vec::new();
+    let _ = in_time("the end of a plain connection", plain.read_to_end(&mut answer)).await;
+    assert!(!answer.starts_with(b"HTTP"), "{answer:?}");
+}
+
+/// What `openssl s_client` says with `arguments`.
+fn openssl(server: &Server, arguments: &[&str]) -> String {
+    let ran = Command::new("openssl")
+        .args(["s_client", "-connect", &server.address().to_string(), "-servername", "localhost"])
+        .args(arguments)
+        .stdin(Stdio::null())
+        .output()
+        .unwrap();
+    String::from_utf8_lossy(&[ran.stdout, ran.stderr].concat()).into_owned()
+}
+
+#[tokio::test]
+async fn weak_protocols_are_refused() {
+    let (server, _client, certificates) = encrypted();
+    for (version, shown) in [("-tls1_2", "TLSv1.2"), ("-tls1_3", "TLSv1.3")] {
+        let said =
+            openssl(&server, &[version, "-CAfile", &certificates.path("ca.pem"), "-verify_return_error"]);
+        assert!(said.contains("Verify return code: 0 (ok)") && said.contains(shown), "{said}");
+    }
+    // The client would: it is the server that says no.
+    for weak in [
+        &["-tls1", "-cipher", "ALL:@SECLEVEL=0"][..],
+        &["-tls1_1", "-cipher", "ALL:@SECLEVEL=0"],
+        &["-tls1_2", "-cipher", "AES128-SHA:@SECLEVEL=0"],
+        &["-tls1_2", "-cipher", "AES128-GCM-SHA256:@SECLEVEL=0"],
+        &["-tls1_2", "-cipher", "ECDHE-RSA-AES128-SHA256:@SECLEVEL=0"],
+        &["-tls1_2", "-cipher", "DHE-RSA-AES256-GCM-SHA384:@SECLEVEL=0"],
+        &["-tls1_2", "-cipher", "aNULL:@SECLEVEL=0"],
+    ] {
+        let said = openssl(&server, weak);
+        let is_refused = said.contains("alert handshake failure") || said.contains("alert protocol version");
+        assert!(is_refused && said.contains("Cipher is (NONE)"), "{weak:?}: {said}");
+    }
+}
+
+#[tokio::test]
+async fn clients_show_their_certificates() {
+    for (auth, needs_one) in [("required", true), ("optional", false)] {
+        let setup = Setup::new();
+        let (own, clients, strangers) = (
+            Certificates::make(&setup, "own"),
+            Certificates::make(&setup, "clients"),
+            Certificates::make(&setup, "strangers"),
+        );
+        let setup = own.serve(setup).set(&format!("tls.client_ca={}", clients.path("ca.pem")));
+        let server = setup.set(&format!("tls.client_auth={auth}")).start();
+        let reaches = async |certificate: Option<&Certificates>| {
+            let client = TlsClient::with(&[&own], certificate);
+            let Some(mut http) = client.try_http(&server).await else { return false };
+            let answer = http.try_request(hyper::Method::GET, "/health", &[], "").await;
+            answer.is_some_and(|answer| answer.status == 200)
+        };
+        assert!(reaches(Some(&clients)).await, "{auth}");
+        assert!(!reaches(Some(&strangers)).await, "{auth}");
+        assert_eq!(reaches(None).await, !needs_one, "{auth}");
+    }
+}
+
+#[tokio::test]
+async fn handshakes_that_do_not_end_keep_nobody_out() {
+    let setup = Setup::new().set("tls.handshakes=2").set("tls.handshake_timeout=1h");
+    let certificates = Certificates::make(&setup, "tls");
+    let client = TlsClient::trusting(&[&certificates]);
+    let server = certificates.serve(setup).start();
+    let mut silent = Vec::new();
+    for _ in 0..8 {
+        silent.push(TcpStream::connect(server.address()).await.unwrap());
+        assert_eq!(client.get(&server, "/health/live").await.status, 200);
+    }
+    // The oldest were given up for it.
+    let mut nothing = Vec::new();
+    let _ = in_time("the end of the oldest", silent[0].read_to_end(&mut nothing)).await;
+    assert_eq!(nothing, b"");
+}
+
+#[tokio::test]
+async fn a_silent_handshake_is_dropped() {
+    let setup = Setup::new().set("tls.handshake_timeout=100ms");
+    let certificates = Certificates::make(&setup, "tls");
+    let client = TlsClient::trusting(&[&certificates]);
+    let server = certificates.serve(setup).start();
+    let mut http = client.http(&server).await;
+    for begun in [&b""[..], b"\x16\x03\x01\x02\x00\x01"] {
+        let mut stream = TcpStream::connect(server.address()).await.unwrap();
+        stream.write_all(begun).await.unwrap();
+        let _ = in_time("the end of a silent handshake", stream.read_to_end(&mut Vec::new())).await;
+    }
+    let text = http.get("/metrics").await.text();
+    assert!(text.contains("hubbub_tls_handshakes_failed_total 2\n"), "{text}");
+    until("only the open connection is left", async || {
+        http.get("/metrics").await.text().contains("hubbub_connections 1\n")
+    })
+    .await;
+}
+
+#[test]
+fn what_cannot_be_used_is_named_at_the_start() {
+    let setup = Setup::new();
+    let (own, other) = (Certificates::make(&setup, "own"), Certificates::make(&setup, "other"));
+    let (crt, key) = (own.path("server.crt"), own.path("server.key"));
+    for (cert, key, code, parts) in [
+        (crt.as_str(), "off", 2, &["tls.cert and tls.key"][..]),
+        ("/no/such.pem", &key, 1, &["tls.cert", "/no/such.pem"]),
+        (&key, &key, 1, &["tls.cert", "no certificate"]),
+        (&crt, &crt, 1, &["tls.key", "no private key"]),
+        (&crt, &other.path("server.key"), 1, &["tls.cert", "tls.key"]),
+    ] {
+        let mut arguments = setup.arguments("127.0.0.1:0");
+        arguments.extend([
+            "--set".into(),
+            format!("tls.cert={cert}"),
+            "--set".into(),
+            format!("tls.key={key}"),
+        ]);
+        let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+        let said = hubbub(&arguments, "").refusal(code);
+        for part in parts {
+            assert!(said.contains(part), "'{part}' is not in: {said}");
+        }
+    }
+}

@@ -215,12 +215,6 @@ impl Copied {
         }
     }
 
-    /// Up to where the journal is in it.
-    #[cfg(test)]
-    pub(super) fn position(&self) -> Position {
-        self.at
-    }
-
     /// Whether there never was a queue or a client.
     pub(super) fn is_blank(&self) -> bool {
         self.next_queue == 1 && self.clients.is_empty()

@@ -76,7 +76,7 @@ pub(crate) struct Copied {
     next_id: u64,
     next_queue: u32,
     highest_named: u64,
-    at: Position,
+    pub(super) at: Position,
     pub(super) now: Now,
     /// What of [`Queues::changes`] is in it.
     pub(super) changes: u64,

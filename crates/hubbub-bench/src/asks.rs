@@ -7,19 +7,19 @@ use std::time::Duration;
 use anyhow::Context;
 use hubbub_core::Timestamp;
 use hubbub_core::clock::{RandomSource, SeededRandom};
-use hubbub_core::invariant::saturate;
-use parking_lot::Mutex;
 use serde_json::Value;
 use tokio::task::JoinSet;
-use tokio::time::{Instant, MissedTickBehavior, interval_at};
 
-use crate::caller::{Caller, get};
+use crate::caller::get;
 use crate::client::Target;
-use crate::phase::join;
-use crate::record::Dist;
+use crate::options::{Patience, arguments};
+use crate::pace::{Due, Rate, Schedule};
+use crate::record::Ending;
+use crate::run::Run;
+use crate::worker::{Worker, work};
 
-/// Connections that ask, each at its share of the rate.
-const CONNECTIONS: u32 = 8;
+/// Connections that ask.
+const CONNECTIONS: u64 = 8;
 const TIMEOUT: Duration = Duration::from_secs(60);
 
 pub(crate) struct Question {
@@ -28,56 +28,56 @@ pub(crate) struct Question {
     pub(crate) path: Box<dyn Fn(&SeededRandom) -> String + Send + Sync>,
 }
 
-#[derive(Debug, Default)]
-pub(crate) struct Times {
-    /// Of each kind, counted from when the question was due.
-    pub(crate) kinds: Vec<(&'static str, Dist)>,
-    /// Questions with another answer than 200.
-    pub(crate) failed: u64,
-}
-
-/// Asks for so long. Each question counts from when it was due.
+/// Asks for so long. Each question counts from when it was due. Questions with another answer than 200 count as rejected.
 pub(crate) async fn ask(
     target: &Target,
     questions: Vec<Question>,
     per_second: u32,
     time: Duration,
     seed: u64,
-) -> anyhow::Result<Times> {
-    let kinds = questions.iter().map(|question| (question.name, Dist::default())).collect();
-    let times = Arc::new(Mutex::new(Times { kinds, failed: 0 }));
+) -> anyhow::Result<Arc<Run>> {
+    let usual: Patience = arguments("patience", &[])?;
+    let kinds: Vec<&'static str> = questions.iter().map(|question| question.name).collect();
+    let patience = Patience { send_timeout: TIMEOUT, ..usual };
+    let run = Arc::new(Run::of_operations(target, &patience, 0, &kinds));
+    let due = Due::new(Schedule::new(Rate::constant(per_second.max(1).into()), time, 0));
     let questions = Arc::new(questions);
-    let every = Duration::from_secs(1) * CONNECTIONS / per_second.max(1);
-    let begun = Instant::now();
     let mut askers = JoinSet::new();
     for who in 0..CONNECTIONS {
-        let (target, questions, times) = (target.clone(), Arc::clone(&questions), Arc::clone(&times));
-        let random = SeededRandom::new(seed.wrapping_add(u64::from(who)));
-        askers.spawn(async move {
-            let mut caller = Caller::open(&target, TIMEOUT).await?;
-            let mut tick = interval_at(begun + every * who / CONNECTIONS, every);
-            tick.set_missed_tick_behavior(MissedTickBehavior::Burst);
-            loop {
-                let due = tick.tick().await;
-                let kind = below(&random, questions.len() as u64) as usize;
-                let Some(question) = questions.get(kind).filter(|_| due < begun + time) else {
-                    return Ok(());
-                };
-                let path = (question.path)(&random);
-                let status = caller.request("GET", &path, b"", |response| response.status).await;
-                let status = status
-                    .map_err(|cause| anyhow::anyhow!("no answer to {}: {}", question.name, cause.name()))?;
-                let us = saturate(due.elapsed().as_micros());
-                let mut times = times.lock();
-                match times.kinds.get_mut(kind) {
-                    Some((_, dist)) if status == 200 => dist.add(us),
-                    _ => times.failed += 1,
-                }
-            }
-        });
+        let random = SeededRandom::new(seed.wrapping_add(who));
+        askers.spawn(put(Worker::new(&run, target), Arc::clone(&questions), Arc::clone(&due), random));
     }
-    join(askers).await?;
-    Ok(std::mem::take(&mut *times.lock()))
+    due.start(&run);
+    work(&run, askers, true, async {}, || due.abandon()).await;
+    Ok(run)
+}
+
+/// Puts questions by chance over one connection, and over further ones when it breaks.
+async fn put(mut worker: Worker, questions: Arc<Vec<Question>>, due: Arc<Due>, random: SeededRandom) {
+    let mut caller = None;
+    while !worker.is_over() {
+        if caller.is_none() {
+            caller = worker.connect().await;
+        }
+        let Some(connected) = &mut caller else { continue };
+        let Some(intended_us) = due.next().await else { break };
+        let kind = below(&random, questions.len() as u64);
+        let Some(question) = questions.get(kind as usize) else { break };
+        let path = (question.path)(&random);
+        let begun = worker.begin(Some(intended_us));
+        let status = connected.request("GET", &path, b"", |response| response.status).await;
+        let ending = match status {
+            Ok(200) => Ending::Accepted,
+            Ok(_) => Ending::Rejected,
+            Err(_) => Ending::Unconfirmed,
+        };
+        worker.end(begun, kind as u8, 0, ending);
+        if let Err(cause) = status {
+            caller = None;
+            worker.lost(cause).await;
+        }
+    }
+    worker.hand_over();
 }
 
 #[derive(Debug, Clone)]

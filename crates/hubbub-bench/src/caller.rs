@@ -70,7 +70,10 @@ impl Caller {
     ) -> Poll<Result<R, Cause>> {
         let Self { wire, held, .. } = self;
         loop {
-            ready!(wire.poll_flush(cx))?;
+            // What comes is heard even while what is to be sent waits.
+            if let Poll::Ready(flushed) = wire.poll_flush(cx) {
+                flushed?;
+            }
             let part = ready!(wire.poll_read(cx, |bytes, _| read_part(held, bytes, read)))?;
             if let Some(answer) = part? {
                 return Poll::Ready(Ok(answer));

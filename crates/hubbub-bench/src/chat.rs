@@ -11,8 +11,9 @@ use serde::Serialize;
 
 use crate::client::chat::Chat;
 use crate::engine::{Account, Setup, Workload};
-use crate::feed::Supplier;
+use crate::feed::Feed;
 use crate::options::{Sending, Traffic, duration, seconds};
+use crate::pace::supply;
 use crate::phase;
 use crate::run::Run;
 
@@ -73,19 +74,20 @@ impl ChatArgs {
         setup: &Setup,
         connections: usize,
         name: &'static str,
-        Range { start, end }: Range<u64>,
+        messages: Range<u64>,
         time: Option<Duration>,
     ) -> Arc<Run> {
         // With one connection, one room.
         let rooms = self.traffic.rooms.clamp(1, saturate::<_, u16>(connections).max(1));
         let rooms_of: Vec<u16> = (0..connections).map(|i| (i % usize::from(rooms)) as u16 + 1).collect();
-        let supplier = Supplier::new(rooms, self.sending.queue);
-        let run = Arc::new(run);
-        let random = SeededRandom::new(setup.seed ^ start);
-        let (maker, shape, makes_for) = (Arc::clone(&supplier), run.shape.clone(), rooms_of.clone());
-        let make = move || _ = maker.generate(&shape, &random, start, end - start, &makes_for);
-        let bar = phase::bar(name, end - start, setup.common.quiet);
-        phase::send::<Chat>(&run, &supplier, &rooms_of, setup.seed, &bar, time, make).await;
+        let (run, feed) = (Arc::new(run), Feed::new(self.sending.queue));
+        let random = SeededRandom::new(setup.seed ^ messages.start);
+        let bar = phase::bar(name, messages.end - messages.start, setup.common.quiet);
+        let (maker_run, maker) = (Arc::clone(&run), Arc::clone(&feed));
+        let make = move || {
+            supply(&maker_run, &maker, messages, Duration::MAX, rooms, &random, |_| maker.wait_for_space());
+        };
+        phase::send::<Chat>(&run, &feed, &rooms_of, setup.seed, &bar, time, make).await;
         run
     }
 }

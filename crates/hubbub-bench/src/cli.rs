@@ -42,12 +42,12 @@ enum Command {
     /// Getting, putting and deleting keys
     Kv(Loading<KvArgs>),
     /// Messages through the log into the store, until all of them are stored
-    Persist(PersistArgs),
+    Persist(Loading<PersistArgs>),
     /// What the size of a batch is worth on PostgreSQL, with and without waiting for company
     #[cfg(feature = "postgres")]
     Sweep(SweepArgs),
     /// The questions that matter, at a store that holds messages: each alone, then all beside messages
-    Query(QueryArgs),
+    Query(Loading<QueryArgs>),
     /// What this machine can do at most: bare servers and the disk alone
     Limits(LimitsArgs),
     /// The whole table of speed and memory, each row against its bare limit

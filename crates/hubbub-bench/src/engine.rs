@@ -12,6 +12,7 @@ use crate::kv::KeyLedger;
 use crate::ledger::{Ledger, ServerCounts};
 use crate::machine::CpuMark;
 use crate::options::Common;
+use crate::persist::outcome::Persisted;
 use crate::queue::QueueLedger;
 use crate::report::{Delivery, Report};
 use crate::run::Run;
@@ -31,6 +32,11 @@ pub(crate) trait Workload: Args + Serialize {
     /// The measured phase.
     async fn drive(&self, setup: &Setup, stage: &mut Self::Stage) -> anyhow::Result<Arc<Run>>;
 
+    /// Whether the server's counters before and after close the ledger.
+    fn has_server_counts(&self) -> bool {
+        Self::HAS_ROOMS
+    }
+
     /// What the ledger needs besides the record of the measured phase.
     async fn close(&self, setup: &Setup, stage: Self::Stage, run: &Run) -> anyhow::Result<Account>;
 }
@@ -41,7 +47,7 @@ pub(crate) struct Loading<W: Args> {
     #[command(flatten)]
     pub(crate) common: Common,
     #[command(flatten)]
-    own: W,
+    pub(crate) own: W,
 }
 
 /// Where a run goes to, and what its random choices begin with.
@@ -66,6 +72,9 @@ pub(crate) struct Account {
     pub(crate) delivery: Option<Delivery>,
     pub(crate) queues: Option<QueueLedger>,
     pub(crate) keys: Option<KeyLedger>,
+    /// Messages stored, where the server's counters are not looked at for it.
+    pub(crate) stored: Option<u64>,
+    pub(crate) persisted: Option<Persisted>,
     /// Messages under way at any time, in a closed loop.
     pub(crate) concurrency: Option<f64>,
     pub(crate) note: Option<String>,
@@ -91,7 +100,7 @@ pub(crate) async fn measure<W: Workload>(args: &Loading<W>) -> anyhow::Result<Re
     let setup =
         Setup { common: common.clone(), targets, seed: common.seed.unwrap_or_else(crate::machine::seed) };
     let target = setup.target()?;
-    let counts = async || if W::HAS_ROOMS { ServerCounts::ask(target).await } else { None };
+    let counts = async || if own.has_server_counts() { ServerCounts::ask(target).await } else { None };
     let unit = if W::HAS_ROOMS { "messages" } else { "operations" };
     let mut report = Report::new(W::NAME, unit, parameters(args)?);
 
@@ -105,7 +114,7 @@ pub(crate) async fn measure<W: Workload>(args: &Loading<W>) -> anyhow::Result<Re
     let after = counts().await;
     let runs: Vec<&Run> = account.warm_up.as_deref().into_iter().chain([&*run]).collect();
     report.ledger = Some(Ledger::of(&runs, before.zip(after), &account));
-    report.delivery = account.delivery;
+    (report.delivery, report.persisted) = (account.delivery, account.persisted);
     report.add_run(&run, common.bucket);
     if let Some(concurrency) = account.concurrency {
         report.audit(concurrency);

@@ -5,18 +5,16 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use anyhow::Context;
 use clap::Args;
 use hubbub_core::clock::SeededRandom;
 use hubbub_core::invariant::saturate;
 use serde::Serialize;
-use tokio::task::JoinSet;
 
 use crate::client::chat::Chat;
 use crate::engine::{Account, Setup, Workload};
-use crate::feed::Supplier;
+use crate::feed::Feed;
 use crate::job::Shape;
-use crate::listener::Audience;
+use crate::listener::{Audience, Listeners};
 use crate::options::{Rules, arguments, duration, seconds};
 use crate::pace::supply;
 use crate::phase;
@@ -47,18 +45,12 @@ pub(crate) struct FanoutArgs {
     pub(crate) text_bytes: Option<usize>,
 }
 
-pub(crate) struct Stage {
-    run: Arc<Run>,
-    audience: Arc<Audience>,
-    subscribers: JoinSet<()>,
-}
-
 impl Workload for FanoutArgs {
     const NAME: &'static str = "fanout";
     const HAS_ROOMS: bool = true;
-    type Stage = Stage;
+    type Stage = (Arc<Run>, Listeners);
 
-    async fn prepare(&self, setup: &Setup) -> anyhow::Result<Stage> {
+    async fn prepare(&self, setup: &Setup) -> anyhow::Result<Self::Stage> {
         let run_id = crate::machine::seed();
         let room_prefix = format!("{}{:x}-", self.room_prefix, run_id & 0xff_ffff_ffff);
         let shape = Shape::new(run_id, 100_000, self.text_bytes, &room_prefix);
@@ -67,31 +59,28 @@ impl Workload for FanoutArgs {
         let rules = Rules { in_flight, ..usual };
         let run = Run::new(setup.target()?.clone(), shape, rules, setup.common.rows_max);
         let run = Arc::new(run.with_listeners());
-        let (audience, subscribers) = Audience::gather(&run, self.subscribers, 1, setup.seed).await?;
-        Ok(Stage { run, audience, subscribers })
+        let subscribers = Listeners::gather(&run, self.subscribers, 1, setup.seed).await?;
+        Ok((run, subscribers))
     }
 
-    async fn drive(&self, setup: &Setup, stage: &mut Stage) -> anyhow::Result<Arc<Run>> {
-        let run = Arc::clone(&stage.run);
+    async fn drive(&self, setup: &Setup, (run, subscribers): &mut Self::Stage) -> anyhow::Result<Arc<Run>> {
         run.begin();
-        let supplier = Supplier::new(1, usize::MAX);
-        let feed = Arc::clone(supplier.feed(1).context("there is no queue")?);
-        let (maker_run, audience) = (Arc::clone(&run), Arc::clone(&stage.audience));
+        let feed = Feed::new(usize::MAX);
+        let (maker_run, maker, audience) =
+            (Arc::clone(run), Arc::clone(&feed), Arc::clone(&subscribers.audience));
         let (window, time, random) = (self.window.max(1), self.duration, SeededRandom::new(setup.seed));
         let make = move || {
             let space = |sent| space(&maker_run, &audience, window, sent);
-            supply(&maker_run, &feed, time, 1, &random, space);
+            supply(&maker_run, &maker, 0..u64::MAX, time, 1, &random, space);
         };
         let bar = phase::bar("sending", 0, setup.common.quiet);
         let senders = vec![1; self.senders];
-        phase::send::<Chat>(&run, &supplier, &senders, setup.seed, &bar, None, make).await;
-        Ok(run)
+        phase::send::<Chat>(run, &feed, &senders, setup.seed, &bar, None, make).await;
+        Ok(Arc::clone(run))
     }
 
-    async fn close(&self, _: &Setup, stage: Stage, run: &Run) -> anyhow::Result<Account> {
-        let accepted = run.counts.accepted.load(Ordering::Relaxed);
-        let delivery = stage.audience.finish(1, stage.subscribers, |_| accepted).await;
-        Ok(Account { delivery: Some(delivery), ..Account::default() })
+    async fn close(&self, _: &Setup, (_, subscribers): Self::Stage, _: &Run) -> anyhow::Result<Account> {
+        Ok(Account { delivery: Some(subscribers.finish().await), ..Account::default() })
     }
 }
 

@@ -3,19 +3,17 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::Context;
 use clap::Args;
 use clap::builder::ArgPredicate;
 use hubbub_core::clock::SeededRandom;
 use serde::Serialize;
-use tokio::task::JoinSet;
 
 use crate::client::post::Post;
 use crate::engine::{Account, Setup, Workload};
-use crate::feed::Supplier;
-use crate::listener::Audience;
+use crate::feed::Feed;
+use crate::listener::Listeners;
 use crate::options::{Sending, Traffic, duration, seconds};
-use crate::pace::{Rate, Schedule, feed_paced, supply};
+use crate::pace::{Rate, SLEEP_MIN, Schedule, feed_paced, supply};
 use crate::phase;
 use crate::run::Run;
 
@@ -50,8 +48,7 @@ const DRAIN: Duration = Duration::from_secs(10);
 /// Listeners that are subscribed already, and what was never sent.
 pub(crate) struct Stage {
     run: Arc<Run>,
-    audience: Arc<Audience>,
-    listeners: JoinSet<()>,
+    listeners: Listeners,
     dropped: usize,
 }
 
@@ -64,43 +61,34 @@ impl Workload for HttpArgs {
         let rules = self.sending.rules.clone();
         let run = Run::new(setup.target()?.clone(), self.traffic.shape(), rules, setup.common.rows_max);
         let run = Arc::new(if self.listeners > 0 { run.with_listeners() } else { run });
-        let (audience, listeners) =
-            Audience::gather(&run, self.listeners, self.traffic.rooms, setup.seed).await?;
-        Ok(Stage { run, audience, listeners, dropped: 0 })
+        let listeners = Listeners::gather(&run, self.listeners, self.traffic.rooms, setup.seed).await?;
+        Ok(Stage { run, listeners, dropped: 0 })
     }
 
     async fn drive(&self, setup: &Setup, stage: &mut Stage) -> anyhow::Result<Arc<Run>> {
         let run = Arc::clone(&stage.run);
         run.begin();
-        let supplier = Supplier::new(1, if self.closed { self.sending.queue } else { usize::MAX });
+        let feed = Feed::new(if self.closed { self.sending.queue } else { usize::MAX });
         let schedule = self.rate.map(|rate| Schedule::new(rate, self.duration, run.now_us()));
         let messages = schedule.map_or(0, |schedule| schedule.messages());
         let bar = phase::bar("sending", messages, setup.common.quiet);
-        let feed = Arc::clone(supplier.feed(1).context("there is no queue")?);
-        let (maker_run, random) = (Arc::clone(&run), SeededRandom::new(setup.seed));
+        let (maker_run, maker, random) = (Arc::clone(&run), Arc::clone(&feed), SeededRandom::new(setup.seed));
         let (duration, rooms) = (self.duration, self.traffic.rooms);
         let make = move || match &schedule {
-            Some(schedule) => feed_paced(&maker_run, &feed, schedule, rooms, &random),
-            None => supply(&maker_run, &feed, duration, rooms, &random, |_| {
-                let space = feed.space();
-                if space == 0 {
-                    feed.wait_for_space();
-                }
-                space as u64
-            }),
+            Some(schedule) => feed_paced(&maker_run, &maker, schedule, SLEEP_MIN, rooms, &random),
+            None => {
+                supply(&maker_run, &maker, 0..u64::MAX, duration, rooms, &random, |_| maker.wait_for_space());
+            }
         };
         // Each connection sends to any room.
         let connections = vec![1; self.sending.connections];
         let time = Some(self.duration + DRAIN);
-        stage.dropped =
-            phase::send::<Post>(&run, &supplier, &connections, setup.seed, &bar, time, make).await;
+        stage.dropped = phase::send::<Post>(&run, &feed, &connections, setup.seed, &bar, time, make).await;
         Ok(run)
     }
 
-    async fn close(&self, _: &Setup, stage: Stage, run: &Run) -> anyhow::Result<Account> {
-        let by_room = run.record.lock().by_room.clone();
-        let expected = |room: u16| by_room.get(usize::from(room)).copied().unwrap_or(0);
-        let delivery = stage.audience.finish(self.traffic.rooms, stage.listeners, expected).await;
+    async fn close(&self, _: &Setup, stage: Stage, _: &Run) -> anyhow::Result<Account> {
+        let delivery = stage.listeners.finish().await;
         let fell_behind = || format!("the server fell behind: {} messages were never sent", stage.dropped);
         Ok(Account {
             delivery: (self.listeners > 0).then_some(delivery),

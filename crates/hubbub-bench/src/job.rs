@@ -26,8 +26,12 @@ pub(crate) struct Job {
 pub(crate) struct Shape {
     /// Start of each `messageId`; another one in each run, so that runs do not repeat each other's ids.
     run: String,
+    /// Digits that the number of a message has in its id, at least.
+    id_digits: usize,
     texts: Vec<String>,
     users: u32,
+    /// A room has its own people, of whom some are in other rooms, too, and all that they send is text.
+    has_residents: bool,
     /// What stands before the number of a room.
     pub(crate) room_prefix: String,
 }
@@ -35,6 +39,10 @@ pub(crate) struct Shape {
 /// How many different texts there are when their length is prescribed.
 /// Many, so that equal ones stand far apart in what the server compresses.
 const LONG_TEXTS: usize = 60_000;
+
+/// Who write in a room, and how far the next room's people are from them.
+const ROOM_USERS: u64 = 50;
+const ROOM_STEP: u64 = 10;
 
 impl Shape {
     /// Messages of `users` users; texts are 50 phrases, or random words of exactly `text_bytes` bytes.
@@ -47,18 +55,31 @@ impl Shape {
                 (0..LONG_TEXTS).map(|_| random_words(&random, bytes)).collect()
             }
         };
-        Self { run: format!("{run:010x}-"), texts, users, room_prefix: room_prefix.to_owned() }
+        let (run, room_prefix) = (format!("{run:010x}-"), room_prefix.to_owned());
+        Self { run, id_digits: 0, texts, users, has_residents: false, room_prefix }
     }
 
-    /// Draws a message: 90 % TEXT, 5 % JOIN, 5 % LEAVE.
+    /// Texts of exactly `text_bytes` bytes by the people of each room, with ids as long as a UUID is.
+    pub(crate) fn of_residents(run: u64, users: u32, text_bytes: usize) -> Self {
+        let mark = format!("{:08x}-{:04x}-7000-8000-", run >> 32, run & 0xffff);
+        let usual = Self::new(run, users.max(1), Some(text_bytes), "bench-");
+        Self { run: mark, id_digits: 12, has_residents: true, ..usual }
+    }
+
+    /// Draws a message: 90 % TEXT, 5 % JOIN, 5 % LEAVE; TEXT alone where rooms have their own people.
     pub(crate) fn draw(&self, random: &SeededRandom, index: u64, room: u16) -> Job {
         let bits = random.next_u64();
         let kind = match bits % 20 {
+            _ if self.has_residents => MessageType::Text,
             18 => MessageType::Join,
             19 => MessageType::Leave,
             _ => MessageType::Text,
         };
-        let user = below(bits >> 32, u64::from(self.users));
+        let user = if self.has_residents {
+            (u64::from(room) * ROOM_STEP + below(bits >> 32, ROOM_USERS)) % u64::from(self.users)
+        } else {
+            below(bits >> 32, u64::from(self.users))
+        };
         let text = below((bits >> 5) & 0xffff_ffff, self.texts.len() as u64);
         Job {
             index,
@@ -83,6 +104,8 @@ impl Shape {
 
     pub(crate) fn write_id(&self, index: u64, out: &mut Vec<u8>) {
         out.extend_from_slice(self.run.as_bytes());
+        let digits = index.checked_ilog10().map_or(1, |log| log as usize + 1);
+        out.extend(std::iter::repeat_n(b'0', self.id_digits.saturating_sub(digits)));
         write_u64(index, out);
     }
 
@@ -98,9 +121,17 @@ impl Shape {
         out.extend_from_slice(b",\"username\":\"user");
         write_u64(u64::from(job.user), out);
         self.write_common(job, out);
-        out.extend_from_slice(b",\"timestamp\":\"");
-        out.extend_from_slice(timestamp);
-        out.extend_from_slice(b"\"}");
+        write_end(timestamp, out);
+    }
+
+    /// Appends the message as a line of `POST /v1/messages`, which is also what RabbitMQ takes.
+    pub(crate) fn write_bulk(&self, job: &Job, timestamp: &[u8], out: &mut Vec<u8>) {
+        out.extend_from_slice(b"{\"roomId\":\"");
+        self.write_room(job.room, out);
+        out.extend_from_slice(b"\",\"userId\":\"user");
+        write_u64(u64::from(job.user), out);
+        self.write_common(job, out);
+        write_end(timestamp, out);
     }
 
     /// Appends the message as `POST /v1/rooms/{room}/messages` takes it.
@@ -125,6 +156,12 @@ impl Shape {
     pub(crate) fn text(&self, job: &Job) -> &str {
         self.texts.get(usize::from(job.text)).map_or("", String::as_str)
     }
+}
+
+fn write_end(timestamp: &[u8], out: &mut Vec<u8>) {
+    out.extend_from_slice(b",\"timestamp\":\"");
+    out.extend_from_slice(timestamp);
+    out.extend_from_slice(b"\"}");
 }
 
 /// A number below `end` out of 32 random bits.
@@ -219,5 +256,24 @@ mod tests {
             assert!(kinds[0] > 1_700 && kinds[1] > 60 && kinds[2] > 60, "{kinds:?}");
             assert_eq!(shape.room_name(3), "room-3");
         }
+    }
+
+    #[test]
+    fn a_message_is_one_of_its_room_and_has_its_own_id() {
+        let (shape, random) = (Shape::of_residents(7, 5, 40), SeededRandom::new(1));
+        let mut ids = std::collections::HashSet::new();
+        for index in 0..50 {
+            let job = shape.draw(&random, index, index as u16 % 3 + 1);
+            let mut line = Vec::new();
+            shape.write_bulk(&job, b"2026-01-01T00:00:00Z", &mut line);
+            let value: serde_json::Value = serde_json::from_slice(&line).expect("JSON");
+            assert_eq!(value["roomId"], shape.room_name(job.room));
+            assert_eq!(value["messageType"], "TEXT");
+            assert_eq!(value["message"].as_str().map(str::len), Some(40));
+            let id = value["messageId"].as_str().expect("id");
+            assert_eq!((id.len(), shape.index_of(id.as_bytes())), (36, Some(index)));
+            ids.insert(id.to_owned());
+        }
+        assert_eq!(ids.len(), 50);
     }
 }

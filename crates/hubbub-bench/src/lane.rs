@@ -2,8 +2,9 @@
 //! no answer is sent again, in order and with the same ids.
 
 use std::collections::VecDeque;
+use std::future::poll_fn;
 use std::sync::Arc;
-use std::task::Waker;
+use std::task::{Poll, Waker};
 use std::time::Instant;
 
 use hubbub_core::invariant::saturate;
@@ -16,8 +17,16 @@ use crate::run::{Counts, Run};
 
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Answer<'a> {
-    Accepted { id: &'a [u8], seq: u64, duplicate: bool },
-    Refused { retryable: bool },
+    Accepted {
+        id: &'a [u8],
+        seq: u64,
+        duplicate: bool,
+    },
+    /// The oldest message is safe; the answer does not say which that is.
+    Confirmed,
+    Refused {
+        retryable: bool,
+    },
     Unreadable,
 }
 
@@ -31,8 +40,8 @@ pub(crate) struct Lane {
     pub(crate) run: Arc<Run>,
     feed: Arc<Feed>,
     who: usize,
-    /// Sends to one room only, so that `seq` must grow.
-    ordered: bool,
+    /// Sends to this room only, so that `seq` must grow.
+    room: Option<u16>,
     supply: Supply,
     ready: VecDeque<Job>,
     /// Sent, in the order of the answers to come.
@@ -52,12 +61,12 @@ struct Flight {
 }
 
 impl Lane {
-    pub(crate) fn new(run: Arc<Run>, feed: Arc<Feed>, who: usize, ordered: bool) -> Self {
+    pub(crate) fn new(run: Arc<Run>, feed: Arc<Feed>, who: usize, room: Option<u16>) -> Self {
         Self {
             run,
             feed,
             who,
-            ordered,
+            room,
             supply: Supply::Open,
             ready: VecDeque::new(),
             in_flight: VecDeque::new(),
@@ -81,9 +90,18 @@ impl Lane {
         self.read_us = self.run.now_us();
     }
 
-    /// Gives each message that may be sent now to `write`; the answer is whether there was any.
-    pub(crate) fn fill(&mut self, waker: &Waker, mut write: impl FnMut(&Job)) -> bool {
-        let free = self.run.rules.in_flight.saturating_sub(self.in_flight.len());
+    /// Waits for messages that may be sent, and gives up to `most` of them to `write`; `false` once all have ended.
+    pub(crate) async fn filled(&mut self, most: usize, mut write: impl FnMut(&Job)) -> bool {
+        poll_fn(|cx| match self.fill(most, cx.waker(), &mut write) {
+            false if !self.is_finished() => Poll::Pending,
+            is_filled => Poll::Ready(is_filled),
+        })
+        .await
+    }
+
+    /// Gives each message that may be sent now, `most` of them, to `write`; the answer is whether there was any.
+    pub(crate) fn fill(&mut self, most: usize, waker: &Waker, mut write: impl FnMut(&Job)) -> bool {
+        let free = self.run.rules.in_flight.saturating_sub(self.in_flight.len()).min(most);
         if free == 0 {
             return false;
         }
@@ -94,6 +112,7 @@ impl Lane {
         }
         let n = free.min(self.ready.len());
         for mut job in self.ready.drain(..n) {
+            job.room = self.room.unwrap_or(job.room);
             if job.first_sent_us == 0 {
                 job.first_sent_us = now_us;
                 if let Some(times) = &self.run.times {
@@ -114,11 +133,15 @@ impl Lane {
                 if duplicate {
                     Counts::add(&self.run.counts.duplicate, 1);
                 }
-                if self.ordered && job.failures == 0 && seq <= std::mem::replace(&mut self.last_seq, seq) {
+                if self.room.is_some()
+                    && job.failures == 0
+                    && seq <= std::mem::replace(&mut self.last_seq, seq)
+                {
                     Counts::add(&self.run.counts.order_faults, 1);
                 }
                 self.finish(&job, Ending::Accepted);
             }
+            Answer::Confirmed => self.finish(&job, Ending::Accepted),
             Answer::Refused { retryable: true } => self.retry_later(job),
             Answer::Refused { retryable: false } => self.finish(&job, Ending::Rejected),
             Answer::Accepted { .. } | Answer::Unreadable => {

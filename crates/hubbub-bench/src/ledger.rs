@@ -98,7 +98,7 @@ impl Ledger {
     pub(crate) fn of(
         runs: &[&Run],
         server: Option<(ServerCounts, ServerCounts)>,
-        Account { delivery, queues, keys, .. }: &Account,
+        Account { delivery, queues, keys, stored, .. }: &Account,
     ) -> Self {
         let totals = runs.iter().map(|run| run.counts.totals());
         let [sent, accepted, rejected, unconfirmed] = totals.fold([0; 4], |mut all, run| {
@@ -109,23 +109,25 @@ impl Ledger {
         let server = server.map(|(before, after)| after.since(&before));
         let (queues, keys) = (queues.clone(), keys.clone());
         Self { sent, accepted, rejected, unconfirmed, received, server, queues, keys, faults: Vec::new() }
-            .close()
+            .close(*stored)
     }
 
-    /// Compares the counts of both sides. Other clients of the same server show as faults.
-    fn close(mut self) -> Self {
+    /// Compares the counts of both sides, where the server says itself how many messages it `stored`, or where that is known
+    /// otherwise. Other clients of the same server show as faults.
+    fn close(mut self, stored: Option<u64>) -> Self {
         let ended = self.accepted + self.rejected + self.unconfirmed;
         if self.sent != ended {
             self.faults.push(format!("sent {} but {ended} came to an end", self.sent));
         }
+        let Self { accepted, unconfirmed, .. } = self;
+        // A message may have been stored before its answer was lost, and be a duplicate when it is sent again.
+        let is_wrong = |stored: &u64| *stored < accepted || *stored > accepted + unconfirmed;
+        if let Some(stored) = self.server.map(|server| server.stored).or(stored).filter(is_wrong) {
+            let fault = format!("{accepted} accepted and {unconfirmed} unconfirmed, but {stored} stored");
+            self.faults.push(fault);
+        }
         if let Some(server) = self.server {
             let (stored, duplicate) = (server.stored, server.duplicate);
-            let Self { accepted, unconfirmed, .. } = self;
-            // A message may have been stored before its answer was lost, and be a duplicate when it is sent again.
-            if stored < accepted || stored > accepted + unconfirmed {
-                let fault = format!("{accepted} accepted and {unconfirmed} unconfirmed, but {stored} stored");
-                self.faults.push(fault);
-            }
             let uncounted = |received: &u64| !server.restarted && *received > server.delivered;
             if let Some(received) = self.received.filter(uncounted) {
                 self.faults.push(format!("{received} received, but {} delivered", server.delivered));
@@ -184,15 +186,16 @@ mod tests {
         let ledger = Ledger { sent: 10, accepted: 8, rejected: 1, unconfirmed: 1, ..Default::default() };
         for (stored, faults) in [(8, 0), (9, 0), (7, 1), (10, 1)] {
             let ledger = Ledger { server: server(stored), ..ledger.clone() };
-            assert_eq!(ledger.close().faults.len(), faults, "{stored} stored");
+            assert_eq!(ledger.close(None).faults.len(), faults, "{stored} stored");
         }
         let before = ServerCounts { accepted: 50, stored: 50, held: 50, ..Default::default() };
         let after = ServerCounts { accepted: 3, stored: 3, held: 59, ..Default::default() };
-        let restarted = Ledger { server: Some(after.since(&before)), ..ledger.clone() }.close();
+        let restarted = Ledger { server: Some(after.since(&before)), ..ledger.clone() }.close(None);
         assert!(restarted.faults.is_empty(), "9 stored over a restart: {:?}", restarted.faults);
         let received = Ledger { received: Some(1), server: server(8), ..ledger.clone() };
-        assert_eq!(received.close().faults, ["1 received, but 0 delivered"]);
-        assert_eq!(Ledger { sent: 11, ..ledger }.close().faults.len(), 1);
+        assert_eq!(received.close(None).faults, ["1 received, but 0 delivered"]);
+        assert_eq!(Ledger { sent: 11, ..ledger.clone() }.close(None).faults.len(), 1);
+        assert_eq!(ledger.close(Some(7)).faults.len(), 1, "stored, as somebody else counted it");
     }
 
     #[test]

@@ -39,6 +39,7 @@ mod queue;
 mod record;
 mod report;
 mod run;
+mod sample;
 mod session;
 mod spawn;
 mod suite;

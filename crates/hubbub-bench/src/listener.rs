@@ -6,6 +6,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::Thread;
 use std::time::Duration;
 
+use hubbub_core::Timestamp;
+use hubbub_core::invariant::saturate;
 use parking_lot::Mutex;
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
@@ -40,15 +42,22 @@ pub(crate) struct Audience {
 #[repr(align(128))]
 struct Received(AtomicU64);
 
-impl Audience {
+/// An audience that listens, until this is dropped.
+pub(crate) struct Listeners {
+    pub(crate) audience: Arc<Audience>,
+    rooms: u16,
+    tasks: JoinSet<()>,
+}
+
+impl Listeners {
     /// Subscribers of rooms `1..=rooms` in turn; answers once all are subscribed.
     pub(crate) async fn gather(
         run: &Arc<Run>,
         subscribers: usize,
         rooms: u16,
         seed: u64,
-    ) -> anyhow::Result<(Arc<Self>, JoinSet<()>)> {
-        let audience = Arc::new(Self {
+    ) -> anyhow::Result<Self> {
+        let audience = Arc::new(Audience {
             run: Arc::clone(run),
             counts: (0..subscribers).map(|_| Received::default()).collect(),
             floor: AtomicU64::new(0),
@@ -73,9 +82,41 @@ impl Audience {
             ready.is_ok(),
             "not all of the {subscribers} subscribers could subscribe within 60 s"
         );
-        Ok((audience, tasks))
+        Ok(Self { audience, rooms, tasks })
     }
 
+    /// Waits until each subscriber of a room has what the room accepted, or nothing arrives any more; then tells what
+    /// arrived.
+    pub(crate) async fn finish(mut self) -> Delivery {
+        let (audience, rooms) = (&self.audience, usize::from(self.rooms.max(1)));
+        let accepted = audience.run.record.lock().by_room.clone();
+        let missing = || -> u64 {
+            let expected = |who: usize| accepted.get(who % rooms + 1).copied().unwrap_or(0);
+            audience.each().enumerate().map(|(who, count)| expected(who).saturating_sub(count)).sum()
+        };
+        let mut last = (audience.each().sum::<u64>(), 0);
+        while missing() > 0 && last.1 < 100 {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+            let total = audience.each().sum();
+            last = if total == last.0 { (total, last.1 + 1) } else { (total, 0) };
+        }
+        audience.stop.store(true, Ordering::SeqCst);
+        self.tasks.shutdown().await;
+        let delivered = audience.each().sum::<u64>();
+        let seconds = audience.last_arrival_us.load(Ordering::Relaxed) as f64 / 1e6;
+        Delivery {
+            subscribers: audience.counts.len(),
+            delivered,
+            per_second: delivered as f64 / seconds.max(1e-6),
+            missing: missing(),
+            misordered: audience.misordered.load(Ordering::Relaxed),
+            lost_connections: audience.lost.load(Ordering::Relaxed),
+            latency: audience.latency.lock().stats(),
+        }
+    }
+}
+
+impl Audience {
     /// Messages that every subscriber has received.
     pub(crate) fn floor(&self) -> u64 {
         self.floor.load(Ordering::SeqCst)
@@ -107,40 +148,6 @@ impl Audience {
             if let Some(thread) = self.waiting.lock().take() {
                 thread.unpark();
             }
-        }
-    }
-
-    /// Waits until each subscriber of a room has what the room accepted, or nothing arrives any more; then tells what
-    /// arrived. `expected` gives the accepted messages of a room.
-    pub(crate) async fn finish(
-        &self,
-        rooms: u16,
-        mut tasks: JoinSet<()>,
-        expected: impl Fn(u16) -> u64,
-    ) -> Delivery {
-        let rooms = usize::from(rooms.max(1));
-        let missing = || -> u64 {
-            let short = |(who, count)| expected((who % rooms) as u16 + 1).saturating_sub(count);
-            self.each().enumerate().map(short).sum()
-        };
-        let mut last = (self.each().sum::<u64>(), 0);
-        while missing() > 0 && last.1 < 100 {
-            tokio::time::sleep(Duration::from_millis(50)).await;
-            let total = self.each().sum();
-            last = if total == last.0 { (total, last.1 + 1) } else { (total, 0) };
-        }
-        self.stop.store(true, Ordering::SeqCst);
-        tasks.shutdown().await;
-        let delivered = self.each().sum::<u64>();
-        let seconds = self.last_arrival_us.load(Ordering::Relaxed) as f64 / 1e6;
-        Delivery {
-            subscribers: self.counts.len(),
-            delivered,
-            per_second: delivered as f64 / seconds.max(1e-6),
-            missing: missing(),
-            misordered: self.misordered.load(Ordering::Relaxed),
-            lost_connections: self.lost.load(Ordering::Relaxed),
-            latency: self.latency.lock().stats(),
         }
     }
 }
@@ -207,17 +214,24 @@ impl Subscriber {
         }
         self.heard += 1;
         if self.heard.is_multiple_of(self.audience.stride) {
-            let id = text.split_once("\"messageId\":\"").and_then(|(_, rest)| rest.split_once('"'));
-            if let Some(index) = id.and_then(|(id, _)| self.audience.run.shape.index_of(id.as_bytes())) {
-                let run = &self.audience.run;
-                let sent_us = run.times.as_ref().map_or(0, |times| times.get(index));
-                self.latencies.push(run.now_us().saturating_sub(sent_us));
-            }
+            self.latencies.extend(self.latency_us(text));
             if self.latencies.len() >= 256 {
                 self.hand_over();
             }
         }
         Ok(())
+    }
+
+    /// Since it was sent, as this process knows; or else since the time that it carries.
+    fn latency_us(&self, text: &str) -> Option<u64> {
+        let member = |name: &str| Some(text.split_once(name)?.1.split_once('"')?.0);
+        let run = &self.audience.run;
+        let Some(times) = &run.times else {
+            let sent = Timestamp::parse(member("\"timestamp\":\"")?)?;
+            return Some(saturate(crate::machine::now().as_micros().saturating_sub(sent.as_micros())));
+        };
+        let index = run.shape.index_of(member("\"messageId\":\"")?.as_bytes())?;
+        Some(run.now_us().saturating_sub(times.get(index)))
     }
 
     fn hand_over(&mut self) {
@@ -245,7 +259,54 @@ fn seq_of(text: &str) -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
+    use std::future::poll_fn;
+
+    use hubbub_ws::write;
+    use tokio::io::AsyncReadExt;
+    use tokio::net::TcpListener;
+
     use super::*;
+    use crate::client::Target;
+    use crate::job::Shape;
+    use crate::options::{Rules, arguments};
+
+    /// Its server sends these messages to whoever subscribes first, and then closes.
+    async fn cut_off_after(listener: TcpListener, seqs: &[u64]) {
+        for connection in 0.. {
+            let (mut wire, _) = crate::bare::upgrade(listener.accept().await.unwrap().0).await.unwrap();
+            assert!(wire.stream().read_buf(&mut Vec::new()).await.unwrap() > 0, "it subscribes");
+            write::write_text(&mut wire.out, b"{\"type\":\"subscribed\",\"roomId\":\"1\"}");
+            if connection == 0 {
+                for seq in seqs {
+                    let text = format!(
+                        "{{\"type\":\"message\",\"timestamp\":\"2026-01-01T00:00:00Z\",\"seq\":{seq}}}"
+                    );
+                    write::write_text(&mut wire.out, text.as_bytes());
+                }
+                write::write_close(&mut wire.out, 1001, "");
+            }
+            poll_fn(|cx| wire.poll_flush(cx)).await.unwrap();
+            if connection > 0 {
+                std::future::pending::<()>().await;
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn what_comes_again_and_a_lost_connection_are_noticed() {
+        let server = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let target = Target::parse(&server.local_addr().unwrap().to_string()).unwrap();
+        tokio::spawn(cut_off_after(server, &[1, 2, 2, 3]));
+        let rules: Rules = arguments("rules", &["--backoff", "1ms"]).unwrap();
+        let run = Arc::new(Run::new(target, Shape::new(1, 10, None, ""), rules, 0));
+        let listeners = Listeners::gather(&run, 1, 1, 7).await.unwrap();
+        while listeners.audience.lost.load(Ordering::Relaxed) == 0 {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        let delivery = listeners.finish().await;
+        assert_eq!((delivery.delivered, delivery.misordered, delivery.lost_connections), (4, 1, 1));
+        assert_eq!(delivery.latency.count, 4, "by the times that messages carry");
+    }
 
     #[test]
     fn seq_is_found_where_it_stands() {

@@ -2,10 +2,13 @@
 
 use std::ops::Range;
 use std::str::FromStr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use hubbub_core::clock::{RandomSource, SeededRandom};
 use serde::{Serialize, Serializer};
+use tokio::sync::Semaphore;
 
 use crate::feed::Feed;
 use crate::job::{Job, below};
@@ -48,6 +51,12 @@ impl Serialize for Rate {
     }
 }
 
+impl Rate {
+    pub(crate) const fn constant(per_second: f64) -> Self {
+        Self { from: per_second, to: per_second }
+    }
+}
+
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Schedule {
     rate: Rate,
@@ -81,12 +90,14 @@ impl Schedule {
 }
 
 /// Shortest sleep: many wake-ups would take time from what is measured.
-const SLEEP_MIN: Duration = Duration::from_micros(50);
+pub(crate) const SLEEP_MIN: Duration = Duration::from_micros(50);
 
-/// Hands over the numbers of what is due, as their time comes; returns when all are out, or `is_over` says so.
+/// Hands over the numbers of what is due, as their time comes, but not more often than `every` so long; returns when all
+/// are out, or `is_over` says so.
 pub(crate) fn pace(
     run: &Run,
     schedule: &Schedule,
+    every: Duration,
     is_over: impl Fn() -> bool,
     mut release: impl FnMut(Range<u64>),
 ) {
@@ -101,39 +112,93 @@ pub(crate) fn pace(
             release(first..next);
         }
         let wait_us = schedule.intended_us(next).saturating_sub(run.now_us());
-        std::thread::sleep(Duration::from_micros(wait_us).max(SLEEP_MIN));
+        std::thread::sleep(Duration::from_micros(wait_us).max(every));
     }
 }
 
-/// Puts each message of `schedule` into `feed` when its time has come. Returns when all are there.
-pub(crate) fn feed_paced(run: &Run, feed: &Feed, schedule: &Schedule, rooms: u16, random: &SeededRandom) {
-    let job = |index| {
-        let job = run.shape.draw(random, index, any_room(rooms, random));
-        Job { intended_us: schedule.intended_us(index).max(1), ..job }
+/// Hands out the operations of an open loop as they become due.
+#[derive(Debug)]
+pub(crate) struct Due {
+    schedule: Schedule,
+    next: AtomicU64,
+    permits: Semaphore,
+}
+
+impl Due {
+    pub(crate) fn new(schedule: Schedule) -> Arc<Self> {
+        Arc::new(Self { schedule, next: AtomicU64::new(0), permits: Semaphore::new(0) })
+    }
+
+    /// Lets each operation go when its time has come. Latency counts from the intended start, so the schedule begins
+    /// with the measured time: now.
+    pub(crate) fn start(self: &Arc<Self>, run: &Arc<Run>) {
+        run.begin();
+        let (due, run) = (Arc::clone(self), Arc::clone(run));
+        std::thread::spawn(move || {
+            let release = |operations: Range<u64>| due.permits.add_permits(operations.count());
+            pace(&run, &due.schedule, SLEEP_MIN, || run.is_over(), release);
+            // What is released is still done; then whoever waits for more finds the semaphore closed.
+            while due.next.load(Ordering::Relaxed) < due.schedule.messages() && !run.is_over() {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            due.permits.close();
+        });
+    }
+
+    /// When the next operation was to begin, once that time has come; `None` when there are no more.
+    pub(crate) async fn next(&self) -> Option<u64> {
+        self.permits.acquire().await.ok()?.forget();
+        Some(self.schedule.intended_us(self.next.fetch_add(1, Ordering::Relaxed)).max(1))
+    }
+
+    /// Hands out no more.
+    pub(crate) fn abandon(&self) {
+        self.permits.close();
+    }
+}
+
+/// Puts each message of `schedule` into `feed` when its time has come. Returns when all are there. Where that is done
+/// `every` so often only, messages go together and are due with the last of them: before, that one did not exist.
+pub(crate) fn feed_paced(
+    run: &Run,
+    feed: &Feed,
+    schedule: &Schedule,
+    every: Duration,
+    rooms: u16,
+    random: &SeededRandom,
+) {
+    let release = |due: Range<u64>| {
+        let job = |index| {
+            let job = run.shape.draw(random, index, any_room(rooms, random));
+            let due_with = if every > SLEEP_MIN { due.end - 1 } else { index };
+            Job { intended_us: schedule.intended_us(due_with).max(1), ..job }
+        };
+        feed.push(&mut due.clone().map(job).collect());
     };
-    pace(run, schedule, || feed.is_ended(), |due| feed.push(&mut due.map(job).collect()));
+    pace(run, schedule, every, || feed.is_ended(), release);
     feed.end();
 }
 
-/// Puts messages into `feed` for the given time: the generator of a closed loop. `space` says how many more there may be,
-/// after so many; where there may be none, it waits.
+/// Puts messages of the given numbers into `feed`, or as many as there is time for: the generator of a closed loop. `space` says how many
+/// more there may be, after so many; where there may be none, it waits.
 pub(crate) fn supply(
     run: &Run,
     feed: &Feed,
+    Range { start, end }: Range<u64>,
     duration: Duration,
     rooms: u16,
     random: &SeededRandom,
     space: impl Fn(u64) -> u64,
 ) {
     let mut jobs = Vec::new();
-    let mut next = 0;
-    while u128::from(run.now_us()) < duration.as_micros() && !feed.is_ended() {
-        let end = next + space(next);
-        jobs.extend((next..end).map(|index| run.shape.draw(random, index, any_room(rooms, random))));
+    let mut next = start;
+    while next < end && u128::from(run.now_us()) < duration.as_micros() && !feed.is_ended() {
+        let until = end.min(next.saturating_add(space(next)));
+        jobs.extend((next..until).map(|index| run.shape.draw(random, index, any_room(rooms, random))));
         if !jobs.is_empty() {
             feed.push(&mut jobs);
         }
-        next = end;
+        next = until;
     }
     feed.end();
 }
@@ -155,6 +220,19 @@ mod tests {
         assert_eq!(schedule.intended_us(55_000), 10_000_005);
         let first_second = (0..55_000).filter(|&n| schedule.intended_us(n) < 1_000_005).count();
         assert_eq!(first_second, 1_450);
+    }
+
+    #[test]
+    fn nothing_is_made_when_the_time_is_over() {
+        let target = crate::client::Target::parse("127.0.0.1:1").expect("address");
+        let rules = crate::options::arguments("rules", &[]).expect("defaults");
+        let run = Run::new(target, crate::job::Shape::new(1, 10, None, ""), rules, 0);
+        for (time, made) in [(Duration::ZERO, 0), (Duration::MAX, 10)] {
+            let (feed, mut jobs) = (Feed::new(100), std::collections::VecDeque::new());
+            supply(&run, &feed, 0..10, time, 1, &SeededRandom::new(1), |_| 4);
+            feed.take(100, &mut jobs, 0, std::task::Waker::noop());
+            assert_eq!(jobs.len(), made);
+        }
     }
 
     #[test]

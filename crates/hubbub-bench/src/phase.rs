@@ -10,16 +10,16 @@ use indicatif::{ProgressBar, ProgressStyle};
 use tokio::task::JoinSet;
 
 use crate::client::Codec;
-use crate::feed::Supplier;
+use crate::feed::Feed;
 use crate::lane::Lane;
 use crate::run::Run;
 use crate::session::drive;
 
-/// Sends what `make` puts into the queues of `supplier`, over a connection to each of `rooms`, until all of it is
+/// Sends what `make` puts into `feed`, over a connection to each of `rooms`, until all of it is
 /// answered. What is not sent after `time` is dropped; the answer is how many messages that were.
 pub(crate) async fn send<C: Codec + 'static>(
     run: &Arc<Run>,
-    supplier: &Arc<Supplier>,
+    feed: &Arc<Feed>,
     rooms: &[u16],
     seed: u64,
     bar: &ProgressBar,
@@ -28,18 +28,30 @@ pub(crate) async fn send<C: Codec + 'static>(
 ) -> usize {
     let mut lanes = JoinSet::new();
     for (who, &room) in rooms.iter().enumerate() {
-        if let Some(feed) = supplier.feed(room) {
-            let lane = Lane::new(Arc::clone(run), Arc::clone(feed), who, C::HAS_ROOM);
-            lanes.spawn(drive::<C>(lane, run.shape.room_name(room), seed.wrapping_add(who as u64)));
-        }
+        let lane = Lane::new(Arc::clone(run), Arc::clone(feed), who, C::HAS_ROOM.then_some(room));
+        lanes.spawn(drive::<C>(lane, run.shape.room_name(room), seed.wrapping_add(who as u64)));
     }
+    send_over(lanes, run, feed, bar, time, make).await
+}
+
+/// The same over connections that are there already.
+pub(crate) async fn send_over(
+    mut lanes: JoinSet<()>,
+    run: &Run,
+    feed: &Feed,
+    bar: &ProgressBar,
+    time: Option<Duration>,
+    make: impl FnOnce() + Send + 'static,
+) -> usize {
     let maker = std::thread::spawn(make);
     let mut dropped = 0;
-    let ended = finish(run, &mut lanes, bar, || _ = supplier.abandon());
+    let ended = finish(run, &mut lanes, bar, || _ = feed.abandon());
     if tokio::time::timeout(time.unwrap_or(Duration::MAX), ended).await.is_err() {
-        dropped = supplier.abandon();
-        finish(run, &mut lanes, bar, || _ = supplier.abandon()).await;
+        dropped = feed.abandon();
+        finish(run, &mut lanes, bar, || _ = feed.abandon()).await;
     }
+    // Nobody takes any more.
+    feed.end();
     // A maker that panicked made fewer messages than asked for, which the counts show.
     let _ = tokio::task::spawn_blocking(move || maker.join()).await;
     dropped

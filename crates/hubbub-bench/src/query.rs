@@ -2,6 +2,7 @@
 //! while messages come in.
 
 use std::fmt::Write as _;
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
@@ -11,20 +12,19 @@ use hubbub_core::clock::SeededRandom;
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::asks::{Question, Times, ask, below};
+use crate::asks::{Question, ask, below};
 use crate::caller::get;
 use crate::client::Target;
-use crate::engine::{self, Findings, Loading};
+use crate::engine::{self, Account, Findings, Loading, Setup, Workload};
 use crate::http::HttpArgs;
 use crate::machine::Machine;
-use crate::options::{Common, arguments, duration};
+use crate::options::{arguments, duration};
 use crate::record::Stats;
-use crate::report::grouped;
+use crate::report::{Report, grouped};
+use crate::run::Run;
 
-#[derive(Debug, Clone, Args)]
+#[derive(Debug, Clone, Args, Serialize)]
 pub(crate) struct QueryArgs {
-    #[command(flatten)]
-    pub(crate) common: Common,
     /// Questions per second
     #[arg(long, default_value_t = 50, value_name = "N")]
     rate: u32,
@@ -34,6 +34,9 @@ pub(crate) struct QueryArgs {
     /// Windows of time are this share of the time there are messages of
     #[arg(long, default_value_t = 0.03, value_name = "SHARE")]
     window: f64,
+    /// The question that is asked alone; without it, all are.
+    #[arg(skip)]
+    alone: Option<usize>,
 }
 
 /// A question, and how long its answer may take.
@@ -67,7 +70,7 @@ fn names(page: &Value, list: &str, name: &str) -> Vec<String> {
 
 /// What there is to ask about: names, and the time that messages are of.
 #[derive(Debug, Clone)]
-struct Holdings {
+pub(crate) struct Holdings {
     rooms: Vec<String>,
     users: Vec<String>,
     first: Timestamp,
@@ -122,42 +125,52 @@ impl Holdings {
     }
 }
 
-/// Asks each question alone, and then all of them beside messages: nine questions for each message.
-pub(crate) async fn measure(args: &QueryArgs) -> anyhow::Result<Answers> {
-    let target = args.common.target()?;
-    let (messages, holdings) = Holdings::look(&target, args.window).await?;
-    let mut answers = Answers {
-        machine: Machine::look(),
-        started: crate::machine::now().to_string(),
-        messages,
-        rows: Vec::new(),
-        failed: 0,
-    };
-    let seed = args.common.seed.unwrap_or_else(crate::machine::seed);
-    for kind in 0..KINDS.len() {
-        let times = ask(&target, vec![holdings.question(kind)], args.rate, args.duration, seed).await?;
-        answers.add(&times, false);
+impl Workload for QueryArgs {
+    const NAME: &'static str = "query";
+    const HAS_ROOMS: bool = false;
+    type Stage = Holdings;
+
+    async fn prepare(&self, setup: &Setup) -> anyhow::Result<Holdings> {
+        Ok(Holdings::look(setup.target()?, self.window).await?.1)
     }
-    let all = (0..KINDS.len()).map(|kind| holdings.question(kind)).collect();
-    let (seconds, sends) = (format!("{}s", args.duration.as_secs_f64()), (args.rate / 9).max(1).to_string());
-    let url = args.common.targets.first().context("no --target")?;
+
+    async fn drive(&self, setup: &Setup, holdings: &mut Holdings) -> anyhow::Result<Arc<Run>> {
+        let kinds = self.alone.map_or(0..KINDS.len(), |kind| kind..kind + 1);
+        let questions = kinds.map(|kind| holdings.question(kind)).collect();
+        ask(setup.target()?, questions, self.rate, self.duration, setup.seed).await
+    }
+
+    async fn close(&self, _: &Setup, _: Holdings, _: &Run) -> anyhow::Result<Account> {
+        Ok(Account::default())
+    }
+}
+
+/// Asks each question alone, and then all of them beside messages: nine questions for each message.
+pub(crate) async fn measure(args: &Loading<QueryArgs>) -> anyhow::Result<Answers> {
+    let Loading { common, own } = args;
+    let (messages, _) = Holdings::look(&common.target()?, own.window).await?;
+    let (machine, started) = (Machine::look(), crate::machine::now().to_string());
+    let mut answers = Answers { machine, started, messages, rows: Vec::new(), failed: 0 };
+    for kind in 0..KINDS.len() {
+        let own = QueryArgs { alone: Some(kind), ..own.clone() };
+        answers.add(&engine::measure(&Loading { own, common: common.clone() }).await?, false);
+    }
+    let (seconds, sends) = (format!("{}s", own.duration.as_secs_f64()), (own.rate / 9).max(1).to_string());
+    let url = common.targets.first().context("no --target")?;
     let line = ["--quiet", "--rows-max", "0", "--target", url, "--rate", &sends, "--duration", &seconds];
     let sending = arguments::<Loading<HttpArgs>>("http", &line)?;
-    let (times, sent) =
-        tokio::try_join!(ask(&target, all, args.rate, args.duration, seed), engine::measure(&sending))?;
+    let (asked, sent) = tokio::try_join!(engine::measure(args), engine::measure(&sending))?;
     anyhow::ensure!(sent.per_second > 0.0, "no message was accepted beside the questions");
-    answers.add(&times, true);
+    answers.add(&asked, true);
     Ok(answers)
 }
 
 impl Answers {
-    fn add(&mut self, times: &Times, is_mixed: bool) {
-        self.failed += times.failed;
-        self.rows.extend(times.kinds.iter().map(|(question, dist)| Asked {
-            question,
-            is_mixed,
-            target_ms: KINDS.iter().find(|kind| kind.0 == *question).map_or(0.0, |kind| kind.1),
-            latency: dist.stats(),
+    fn add(&mut self, report: &Report, is_mixed: bool) {
+        self.failed += report.ledger.as_ref().map_or(0, |ledger| ledger.rejected + ledger.unconfirmed);
+        self.rows.extend(KINDS.iter().filter_map(|(question, target_ms)| {
+            let latency = report.latency_by_type.get(question)?.clone();
+            Some(Asked { question, is_mixed, target_ms: *target_ms, latency })
         }));
     }
 }
@@ -219,7 +232,10 @@ mod tests {
         let answers = |name| {
             let (machine, started) = (Machine::look(), String::new());
             let mut answers = Answers { machine, started, messages: 1, rows: Vec::new(), failed: 0 };
-            answers.add(&Times { kinds: vec![(name, dist.clone())], failed: 0 }, false);
+            let latency_by_type = [(name, dist.stats())].into();
+            let mut report = Report::new("query", "operations", Value::Null);
+            report.latency_by_type = latency_by_type;
+            answers.add(&report, false);
             answers
         };
         assert!(answers("room by time").is_clean());

@@ -127,13 +127,6 @@ impl Dist {
         self.sum_squares += us * us;
     }
 
-    pub(crate) fn merge(&mut self, other: &Self) {
-        // An auto-resizing histogram takes any other.
-        let _ = self.histogram.add(&other.histogram);
-        self.sum_us += other.sum_us;
-        self.sum_squares += other.sum_squares;
-    }
-
     pub(crate) fn len(&self) -> u64 {
         self.histogram.len()
     }

@@ -85,7 +85,7 @@ impl<C: Codec> Session<C> {
         let Self { wire, codec, now, .. } = self;
         let run = std::sync::Arc::clone(&lane.run);
         now.clear();
-        lane.fill(cx.waker(), |job| {
+        lane.fill(usize::MAX, cx.waker(), |job| {
             if C::HAS_TIME && now.is_empty() {
                 crate::machine::now().write(now);
             }

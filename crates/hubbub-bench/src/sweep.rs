@@ -142,18 +142,18 @@ async fn persisted(args: &SweepArgs, url: &str, batch: u64, linger: Duration) ->
 fn row(batch: u64, linger: Duration, outcomes: &[Outcome]) -> Row {
     let of = |figure: &dyn Fn(&Outcome) -> f64| median(&outcomes.iter().map(figure).collect::<Vec<_>>());
     let cpu_us = |outcome: &Outcome, name: &str| {
-        let summary = outcome.series.iter().find(|series| series.name == name);
-        1e6 * summary.map_or(0.0, |series| series.average) / outcome.stored_per_second.max(1.0)
+        let summary = outcome.persisted.series.iter().find(|series| series.name == name);
+        1e6 * summary.map_or(0.0, |series| series.average) / outcome.persisted.stored_per_second.max(1.0)
     };
-    let rates: Vec<f64> = outcomes.iter().map(|outcome| outcome.stored_per_second).collect();
+    let rates: Vec<f64> = outcomes.iter().map(|outcome| outcome.persisted.stored_per_second).collect();
     let p95 = |outcome: &Outcome| {
-        let quantile = outcome.batches.quantiles.iter().find(|quantile| quantile.quantile == 0.95);
+        let quantile = outcome.persisted.batches.quantiles.iter().find(|quantile| quantile.quantile == 0.95);
         quantile.map_or(0.0, |quantile| quantile.ms)
     };
     Row {
         batch_max: batch,
         linger_ms: 1e3 * linger.as_secs_f64(),
-        operations_mean: of(&|outcome| outcome.batches.operations_mean),
+        operations_mean: of(&|outcome| outcome.persisted.batches.operations_mean),
         per_second: median(&rates),
         per_second_range: [
             rates.iter().copied().fold(f64::INFINITY, f64::min),
@@ -163,8 +163,8 @@ fn row(batch: u64, linger: Duration, outcomes: &[Outcome]) -> Row {
         confirm_p95_ms: of(&|outcome| outcome.confirm_latency.p95_ms),
         database_cpu_us: of(&|outcome| cpu_us(outcome, "postgres CPU")),
         server_cpu_us: of(&|outcome| cpu_us(outcome, "server CPU")),
-        round_trips: of(&|outcome| outcome.asked.map_or(0.0, |asked| asked.round_trips)),
-        statements: of(&|outcome| outcome.asked.map_or(0.0, |asked| asked.statements)),
+        round_trips: of(&|outcome| outcome.persisted.asked.map_or(0.0, |asked| asked.round_trips)),
+        statements: of(&|outcome| outcome.persisted.asked.map_or(0.0, |asked| asked.statements)),
         faults: outcomes.iter().flat_map(|outcome| outcome.faults.iter().cloned()).collect(),
     }
 }

@@ -31,6 +31,7 @@ pub mod stats;
 pub mod store;
 pub mod text;
 pub mod time;
+pub mod url;
 
 pub use change::{Change, ReadMark, RoomChange, RoomSettings};
 pub use clock::{Clock, RandomSource};

@@ -1,82 +1,72 @@
-//! Effective settings of a queue, and the rules that follow from them, for every store.
+//! Settings of a queue, and the rules that follow from them, for every store.
 
 use std::sync::Arc;
 
-use crate::queue::{DEAD_LETTER_SUFFIX, LEASE_MS, QueueSettings, WhenFull};
+use crate::queue::{DEAD_LETTER_SUFFIX, LEASE_MS};
 
-/// Default of the longest delay of a message that is given back, in milliseconds: 5 minutes.
-const BACKOFF_MAX_MS: u64 = 300_000;
+/// The table of settings: each with its type and default.
+macro_rules! settings {
+    ($($(#[$doc:meta])* $name:ident: $type:ty = $default:expr;)*) => {
+        /// A change of settings of a queue. `None` keeps the value, or sets the default in a new queue.
+        #[derive(Debug, Clone, PartialEq, Eq, Default)]
+        pub struct QueueSettings {
+            $($(#[$doc])* pub $name: Option<$type>,)*
+        }
 
-/// Settings of a queue with a value for every field; see [`QueueSettings`].
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct QueueRules {
-    /// Lease of takes that name none, in milliseconds.
-    pub lease_ms: u64,
-    /// Deliveries on lease until a message is a dead letter; 0 = unlimited.
-    pub deliveries_max: u32,
-    /// The dead-letter queue; empty = the queue's name with a suffix.
-    pub dead_letter: Arc<str>,
-    /// Time to live of messages, in milliseconds; 0 = unlimited.
-    pub ttl_ms: u64,
-    /// Most messages; 0 = unlimited.
-    pub messages_max: u64,
-    /// Most bytes of texts; 0 = unlimited.
-    pub bytes_max: u64,
-    /// What happens when the queue is full.
-    pub when_full: WhenFull,
-    /// First delay of a message that is given back, in milliseconds.
-    pub backoff_ms: u64,
-    /// Longest such delay, in milliseconds.
-    pub backoff_max_ms: u64,
+        /// Settings of a queue with a value for every field.
+        #[derive(Debug, Clone, PartialEq, Eq)]
+        pub struct QueueRules {
+            $($(#[$doc])* pub $name: $type,)*
+        }
+
+        impl Default for QueueRules {
+            fn default() -> Self {
+                Self { $($name: $default,)* }
+            }
+        }
+
+        impl QueueRules {
+            /// The rules after a change of the given settings.
+            pub fn changed(&self, by: &QueueSettings) -> Self {
+                Self { $($name: by.$name.clone().unwrap_or_else(|| self.$name.clone()),)* }
+            }
+        }
+    };
 }
 
-impl Default for QueueRules {
-    fn default() -> Self {
-        Self {
-            lease_ms: LEASE_MS,
-            deliveries_max: 0,
-            dead_letter: Arc::from(""),
-            ttl_ms: 0,
-            messages_max: 0,
-            bytes_max: 0,
-            when_full: WhenFull::Refuse,
-            backoff_ms: 0,
-            backoff_max_ms: BACKOFF_MAX_MS,
-        }
-    }
+settings! {
+    /// Lease of takes that name none, in milliseconds. Default [`LEASE_MS`].
+    lease_ms: u64 = LEASE_MS;
+    /// Deliveries on lease without an acknowledgement after which a message moves to the dead-letter queue; 0 = never.
+    /// Default 0.
+    deliveries_max: u32 = 0;
+    /// The dead-letter queue; empty = the queue's name with [`DEAD_LETTER_SUFFIX`]. Default empty.
+    dead_letter: Arc<str> = Arc::from("");
+    /// Time to live of messages that have none of their own, in milliseconds; 0 = unlimited. Default 0.
+    ttl_ms: u64 = 0;
+    /// Most messages in the queue; 0 = unlimited. Default 0.
+    messages_max: u64 = 0;
+    /// Most bytes of texts in the queue; 0 = unlimited. Default 0.
+    bytes_max: u64 = 0;
+    /// What happens when the queue is full. Default [`WhenFull::Refuse`].
+    when_full: WhenFull = WhenFull::Refuse;
+    /// First delay of a message that is given back without a delay, doubled each further time, in milliseconds.
+    /// Default 0: no delay.
+    backoff_ms: u64 = 0;
+    /// Longest such delay, in milliseconds. Default 5 minutes.
+    backoff_max_ms: u64 = 300_000;
+}
+
+/// What happens when a message is sent to a full queue.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum WhenFull {
+    /// It is refused, as [`crate::Refusal::QueueFull`].
+    Refuse,
+    /// The oldest messages that are not on lease are dropped.
+    DropOldest,
 }
 
 impl QueueRules {
-    /// The rules after a change of the given settings.
-    pub fn changed(&self, by: &QueueSettings) -> Self {
-        Self {
-            lease_ms: by.lease_ms.unwrap_or(self.lease_ms),
-            deliveries_max: by.deliveries_max.unwrap_or(self.deliveries_max),
-            dead_letter: by.dead_letter.clone().unwrap_or_else(|| Arc::clone(&self.dead_letter)),
-            ttl_ms: by.ttl_ms.unwrap_or(self.ttl_ms),
-            messages_max: by.messages_max.unwrap_or(self.messages_max),
-            bytes_max: by.bytes_max.unwrap_or(self.bytes_max),
-            when_full: by.when_full.unwrap_or(self.when_full),
-            backoff_ms: by.backoff_ms.unwrap_or(self.backoff_ms),
-            backoff_max_ms: by.backoff_max_ms.unwrap_or(self.backoff_max_ms),
-        }
-    }
-
-    /// The settings, every field with a value.
-    pub fn to_settings(&self) -> QueueSettings {
-        QueueSettings {
-            lease_ms: Some(self.lease_ms),
-            deliveries_max: Some(self.deliveries_max),
-            dead_letter: Some(Arc::clone(&self.dead_letter)),
-            ttl_ms: Some(self.ttl_ms),
-            messages_max: Some(self.messages_max),
-            bytes_max: Some(self.bytes_max),
-            when_full: Some(self.when_full),
-            backoff_ms: Some(self.backoff_ms),
-            backoff_max_ms: Some(self.backoff_max_ms),
-        }
-    }
-
     /// The name of the dead-letter queue of the queue `name`.
     pub fn dead_letter_of(&self, name: &str) -> Arc<str> {
         if self.dead_letter.is_empty() {

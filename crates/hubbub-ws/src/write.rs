@@ -30,12 +30,6 @@ pub fn write_text(out: &mut Vec<u8>, text: &[u8]) {
     out.extend_from_slice(text);
 }
 
-/// Appends an unmasked binary frame.
-pub fn write_binary(out: &mut Vec<u8>, bytes: &[u8]) {
-    frame_header(out, Opcode::Binary, bytes.len());
-    out.extend_from_slice(bytes);
-}
-
 /// Appends an unmasked ping; a payload over 125 bytes is cut.
 pub fn write_ping(out: &mut Vec<u8>, payload: &[u8]) {
     write_control(out, Opcode::Ping, payload);

@@ -40,7 +40,11 @@ pub(crate) async fn follow(
             match event {
                 Event::Text(text) => listener.hear(text)?,
                 Event::Ping(payload) => write::write_masked(out, Opcode::Pong, payload, mask(&masks)),
-                Event::Close { .. } => return Err(Cause::Closed),
+                Event::Close { .. } => {
+                    // What came before it was heard.
+                    listener.pause();
+                    return Err(Cause::Closed);
+                }
                 _ => {}
             }
         }

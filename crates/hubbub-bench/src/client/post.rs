@@ -72,11 +72,43 @@ fn read_answers<'b>(mut bytes: &'b [u8], lane: &mut Lane) -> Result<&'b [u8], Ca
 pub(crate) struct Response<'a> {
     pub(crate) status: u16,
     pub(crate) body: &'a [u8],
+    /// The body comes in chunks: see [`Response::whole`].
+    is_chunked: bool,
     /// The server closes the connection after it.
     pub(crate) last: bool,
 }
 
-/// Splits off the first response, or says `None` while it is incomplete. Only bodies with a stated length are read.
+impl Response<'_> {
+    /// The body without the marks of its chunks.
+    pub(crate) fn whole(&self) -> Vec<u8> {
+        let mut whole = Vec::new();
+        if !self.is_chunked || chunks(self.body, |chunk| whole.extend_from_slice(chunk)).is_err() {
+            whole.extend_from_slice(self.body);
+        }
+        whole
+    }
+}
+
+/// Shows `take` the chunks of a body; how many bytes it has with their marks, or `None` while it is incomplete. Nothing is
+/// read behind the last chunk.
+fn chunks(bytes: &[u8], mut take: impl FnMut(&[u8])) -> Result<Option<usize>, Cause> {
+    let mut used = 0;
+    loop {
+        let rest = bytes.get(used..).unwrap_or_default();
+        let Some(mark) = memchr::memmem::find(rest, b"\r\n") else { return Ok(None) };
+        let length = rest.get(..mark).and_then(|digits| std::str::from_utf8(digits).ok());
+        let length = length.and_then(|digits| usize::from_str_radix(digits, 16).ok());
+        let end = length.and_then(|length| length.checked_add(mark + 2)).ok_or(Cause::Protocol)?;
+        let Some(b"\r\n") = rest.get(end..).and_then(|after| after.get(..2)) else { return Ok(None) };
+        take(rest.get(mark + 2..end).unwrap_or_default());
+        used += end + 2;
+        if length == Some(0) {
+            return Ok(Some(used));
+        }
+    }
+}
+
+/// Splits off the first response, or says `None` while it is incomplete.
 pub(crate) fn split_response(bytes: &[u8]) -> Result<Option<(Response<'_>, &[u8])>, Cause> {
     let Some(end) = bytes.windows(4).position(|four| four == b"\r\n\r\n") else { return Ok(None) };
     let (head, body) = bytes.split_at_checked(end).ok_or(Cause::Protocol)?;
@@ -85,18 +117,26 @@ pub(crate) fn split_response(bytes: &[u8]) -> Result<Option<(Response<'_>, &[u8]
     let mut lines = head.split("\r\n");
     let status = lines.next().and_then(|line| line.strip_prefix("HTTP/1.1 ")).and_then(leading_number);
     let (status, _) = status.ok_or(Cause::Protocol)?;
-    let (mut length, mut last) = (None, false);
+    let (mut length, mut last, mut is_chunked) = (None, false, false);
     for (name, value) in lines.filter_map(|line| line.split_once(':')) {
         if name.eq_ignore_ascii_case("content-length") {
             length = value.trim().parse::<usize>().ok();
         } else if name.eq_ignore_ascii_case("connection") {
             last = value.trim().eq_ignore_ascii_case("close");
+        } else if name.eq_ignore_ascii_case("transfer-encoding") {
+            is_chunked = value.trim().eq_ignore_ascii_case("chunked");
         }
     }
     let status = u16::try_from(status).map_err(|_| Cause::Protocol)?;
-    // 204 says by itself that there is no body.
-    let length = if status == 204 { 0 } else { length.ok_or(Cause::Protocol)? };
-    Ok(body.split_at_checked(length).map(|(body, rest)| (Response { status, body, last }, rest)))
+    let length = if is_chunked {
+        let Some(length) = chunks(body, |_| {})? else { return Ok(None) };
+        length
+    } else {
+        // 204 says by itself that there is no body.
+        if status == 204 { 0 } else { length.ok_or(Cause::Protocol)? }
+    };
+    let response = |(body, rest)| (Response { status, body, is_chunked, last }, rest);
+    Ok(body.split_at_checked(length).map(response))
 }
 
 #[derive(Deserialize)]
@@ -108,7 +148,7 @@ struct Receipt<'a> {
     duplicate: bool,
 }
 
-fn read_answer(status: u16, body: &[u8]) -> Answer<'_> {
+pub(crate) fn read_answer(status: u16, body: &[u8]) -> Answer<'_> {
     match status {
         200..=202 => match serde_json::from_slice::<Receipt<'_>>(body) {
             Ok(receipt) => Answer::Accepted {
@@ -134,7 +174,15 @@ mod tests {
             assert_eq!(split_response(&bytes[..end]), Ok(None));
         }
         let (response, rest) = split_response(bytes).expect("valid").expect("complete");
-        assert_eq!((response, rest), (Response { status: 201, body: b"{}", last: false }, &b"HTTP/1.1"[..]));
+        assert_eq!((response.status, response.body, rest), (201, &b"{}"[..], &b"HTTP/1.1"[..]));
+        let chunked = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\na\r\n0123456789\r\n2\r\n{}\r\n0\r\n\r\nHTTP";
+        for end in 0..chunked.len() - 4 {
+            assert_eq!(split_response(&chunked[..end]), Ok(None));
+        }
+        let (response, rest) = split_response(chunked).expect("valid").expect("complete");
+        assert_eq!((response.whole(), rest), (b"0123456789{}".to_vec(), &b"HTTP"[..]));
+        let wrong = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\nx\r\n\r\n";
+        assert_eq!(split_response(wrong), Err(Cause::Protocol));
         let empty = b"HTTP/1.1 204 No Content\r\netag: \"7\"\r\n\r\nHTTP/1.1";
         let (response, rest) = split_response(empty).expect("valid").expect("complete");
         assert_eq!((response.status, response.body, rest), (204, &b""[..], &b"HTTP/1.1"[..]));

@@ -1,12 +1,10 @@
 //! One connection that gets, puts and deletes keys.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use hubbub_core::clock::{RandomSource, SeededRandom};
 use hubbub_core::message::write_u64;
 use parking_lot::Mutex;
-use tokio::sync::Semaphore;
 
 use super::KeyLedger;
 use super::keys::{Keys, Popularity, Seen};
@@ -14,7 +12,7 @@ use crate::caller::Caller;
 use crate::client::Cause;
 use crate::client::post::split_response;
 use crate::job::share_of;
-use crate::pace::Schedule;
+use crate::pace::Due;
 use crate::record::Ending;
 use crate::worker::Worker;
 
@@ -29,14 +27,6 @@ pub(super) enum Kind {
     Delete = 2,
 }
 
-/// Hands out the operations of an open loop as they become due.
-#[derive(Debug)]
-pub(super) struct Due {
-    pub(super) schedule: Schedule,
-    pub(super) next: AtomicU64,
-    pub(super) permits: Semaphore,
-}
-
 pub(crate) struct Common {
     pub(super) keys: Keys,
     pub(super) popularity: Popularity,
@@ -46,7 +36,7 @@ pub(crate) struct Common {
     /// What reads showed.
     pub(super) seen: Mutex<KeyLedger>,
     /// `None` = a closed loop.
-    pub(super) due: Option<Due>,
+    pub(super) due: Option<Arc<Due>>,
     pub(super) connections: u64,
     /// The server is a bare one and keeps nothing.
     pub(super) is_unchecked: bool,
@@ -72,10 +62,10 @@ impl Client {
             let Some(connected) = &mut caller else { continue };
             let mut intended_us = None;
             if let Some(due) = &common.due {
-                // The semaphore is closed when the time is over.
-                let Ok(permit) = due.permits.acquire().await else { break };
-                permit.forget();
-                intended_us = Some(due.schedule.intended_us(due.next.fetch_add(1, Ordering::Relaxed)).max(1));
+                intended_us = due.next().await;
+                if intended_us.is_none() {
+                    break;
+                }
             }
             let (kind, key) = self.draw();
             if let Err(cause) = self.operate(connected, kind, key, intended_us, &mut value).await {

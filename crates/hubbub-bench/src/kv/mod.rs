@@ -9,22 +9,20 @@ mod preload;
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context, ensure};
 use clap::{Args, ValueEnum};
 use hubbub_core::clock::SeededRandom;
 use serde::{Serialize, Serializer};
-use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
-use client::{Client, Due, KINDS};
+use client::{Client, KINDS};
 use keys::{Keys, Popularity};
 
 use crate::engine::{Account, Setup, Workload};
 use crate::options::{Patience, duration, seconds};
-use crate::pace::{Rate, Schedule, pace};
+use crate::pace::{Due, Rate, Schedule};
 use crate::phase;
 use crate::run::Run;
 use crate::worker::{Worker, keep_time, work};
@@ -165,18 +163,15 @@ impl Workload for KvArgs {
             };
             clients.spawn(client.run());
         }
-        if common.due.is_some() {
-            // Latency counts from the intended start, so the schedule begins with the measured time.
-            run.begin();
-            let (paced_run, paced) = (Arc::clone(&run), Arc::clone(common));
-            std::thread::spawn(move || release(&paced_run, &paced));
+        if let Some(due) = &common.due {
+            due.start(&run);
         }
         let timed = async {
             if common.due.is_none() {
                 keep_time(&run, self.warmup, self.duration).await;
             }
         };
-        let abandon = || _ = common.due.as_ref().map(|due| due.permits.close());
+        let abandon = || _ = common.due.as_ref().map(|due| due.abandon());
         work(&run, clients, setup.common.quiet, timed, abandon).await;
         Ok(run)
     }
@@ -204,25 +199,10 @@ impl KvArgs {
             get,
             put,
             seen: Default::default(),
-            due: schedule.map(|schedule| Due {
-                schedule,
-                next: AtomicU64::new(0),
-                permits: Semaphore::new(0),
-            }),
+            due: schedule.map(Due::new),
             connections: self.connections.max(1),
             // With several stores a key read from one may have been written to another.
             is_unchecked: self.unchecked || setup.targets.len() > 1,
         }
     }
-}
-
-/// Lets each operation of an open loop go when its time has come.
-fn release(run: &Run, common: &client::Common) {
-    let Some(due) = &common.due else { return };
-    pace(run, &due.schedule, || run.is_over(), |operations| due.permits.add_permits(operations.count()));
-    // What is released is still done; then whoever waits for more finds the semaphore closed.
-    while due.next.load(Ordering::Relaxed) < due.schedule.messages() && !run.is_over() {
-        std::thread::sleep(Duration::from_millis(1));
-    }
-    due.permits.close();
 }

@@ -5,13 +5,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 
-use hubbub_core::clock::SeededRandom;
+use hubbub_core::clock::{RandomSource, SeededRandom};
 use hubbub_postgres::{Postgres, PostgresOptions};
 use tokio::task::JoinSet;
 
 use super::postgres::{Database, Upserts, connect};
+use crate::job::{Job, Shape, below};
 use crate::machine::{SystemClock, seed};
-use crate::persist::texts::Texts;
 use crate::phase::join;
 
 type Param<'a> = &'a (dyn tokio_postgres::types::ToSql + Sync);
@@ -49,15 +49,21 @@ const MESSAGES: &str = "insert into messages (room, sender, seq, received_at, se
      from unnest($1::int[], $2::int[], $3::int8[], $4::text[], $5::text[]) as t (room, sender, seq, id, body) \
      on conflict do nothing";
 
+/// Rooms, users and bytes of a text, as `bench persist` has them.
+const ROOMS: u16 = 1_000;
+const USERS: u32 = 10_000;
+const TEXT_BYTES: usize = 120;
+
 /// Rows per second that plain batches reach into the tables of messages and their ids.
-pub(crate) async fn rows_rate(server: &str, texts: &Arc<Texts>, time: Duration) -> anyhow::Result<f64> {
+pub(crate) async fn rows_rate(server: &str, time: Duration) -> anyhow::Result<f64> {
+    let shape = Arc::new(Shape::of_residents(seed(), USERS, TEXT_BYTES));
     let database = Database::fresh(server).await?;
     make_tables(&database.url).await?;
     let (begun, rows) = (Instant::now(), Arc::new(AtomicU64::new(0)));
     let mut tasks = JoinSet::new();
     for lane in 0..CONNECTIONS {
-        let (url, texts, rows) = (database.url.clone(), texts.clone(), rows.clone());
-        tasks.spawn(async move { fill(&url, &texts, lane, begun, time, &rows).await });
+        let (url, shape, rows) = (database.url.clone(), shape.clone(), rows.clone());
+        tasks.spawn(async move { fill(&url, &shape, lane, begun, time, &rows).await });
     }
     join(tasks).await?;
     let rate = rows.load(Ordering::Relaxed) as f64 / begun.elapsed().as_secs_f64();
@@ -67,7 +73,7 @@ pub(crate) async fn rows_rate(server: &str, texts: &Arc<Texts>, time: Duration) 
 
 async fn fill(
     url: &str,
-    texts: &Texts,
+    shape: &Shape,
     lane: u64,
     begun: Instant,
     time: Duration,
@@ -75,16 +81,16 @@ async fn fill(
 ) -> anyhow::Result<()> {
     let mut client = connect(url).await?;
     let (ids, messages) = (client.prepare(IDS).await?, client.prepare(MESSAGES).await?);
-    let mut next = vec![0_i64; usize::try_from(texts.rooms)?];
-    let mut index = lane;
+    let mut next = vec![0_i64; usize::from(ROOMS)];
+    let (mut index, random) = (lane, SeededRandom::new(seed()));
     while begun.elapsed() < time {
         let mut columns = Columns::default();
         for _ in 0..BATCH {
             // Rooms of one connection are not those of another, as in the store.
-            let room = texts.room_number(index) / CONNECTIONS * CONNECTIONS + lane;
+            let room = below(random.next_u64(), u64::from(ROOMS)) / CONNECTIONS * CONNECTIONS + lane;
             if let Some(seq) = next.get_mut(usize::try_from(room)?) {
                 *seq += 1;
-                columns.push(texts, index, i32::try_from(room)?, *seq);
+                columns.push(shape, &shape.draw(&random, index, u16::try_from(room)?), *seq);
             }
             index += CONNECTIONS;
         }
@@ -114,21 +120,18 @@ struct Columns {
 }
 
 impl Columns {
-    fn push(&mut self, texts: &Texts, index: u64, room: i32, seq: i64) {
-        let (user, text) = texts.user_and_text(index);
-        let user = user.trim_start_matches("user").parse().unwrap_or(0);
-        self.rooms.push(room);
-        self.senders.push(user);
+    fn push(&mut self, shape: &Shape, job: &Job, seq: i64) {
+        let mut id = Vec::new();
+        shape.write_id(job.index, &mut id);
+        self.rooms.push(job.room.into());
+        self.senders.push(job.user.cast_signed());
         self.seqs.push(seq);
-        self.ids.push(texts.id(index));
-        let [high, low] = [index, index ^ seed_of(room)].map(|n| n.wrapping_mul(0x9E37_79B9_7F4A_7C15));
+        self.ids.push(String::from_utf8_lossy(&id).into_owned());
+        let salted = job.index ^ (u64::from(job.room) << 40);
+        let [high, low] = [job.index, salted].map(|n| n.wrapping_mul(0x9E37_79B9_7F4A_7C15));
         self.hashes.push(format!("{high:016x}{low:016x}"));
-        self.bodies.push(text.to_owned());
+        self.bodies.push(shape.text(job).to_owned());
     }
-}
-
-fn seed_of(room: i32) -> u64 {
-    u64::from(room.unsigned_abs()) << 40
 }
 
 /// Puts per second that `callers` reach with one upsert for each put, over a pool of `connections`.

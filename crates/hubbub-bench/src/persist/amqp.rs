@@ -11,16 +11,14 @@ use lapin::options::*;
 use lapin::types::{FieldTable, ShortString};
 use lapin::{BasicProperties, Channel, Confirmation, Connection, ConnectionProperties, PublisherConfirm};
 
-use super::ledger::PublishLedger;
-use super::preset::Plan;
-use super::texts::Texts;
-use crate::phase::join;
-use crate::run::Counts;
+use super::PersistArgs;
+use crate::engine::{self, Loading};
+use crate::job::Job;
+use crate::lane::{Answer, Lane};
+use crate::options::arguments;
 
 /// How long the broker may take for anything.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// Messages that a publisher numbers at once.
-const CHUNK: u64 = 100;
 /// As the server's own consumers have it.
 const PREFETCH: u16 = 1_000;
 /// Deliveries acknowledged at once by the bare consumer.
@@ -34,84 +32,55 @@ pub(crate) async fn connect(url: &str) -> anyhow::Result<Connection> {
     connected.context("connecting to RabbitMQ")
 }
 
-/// Publishes until the ledger has given out every number.
-pub(crate) async fn publish(
-    url: String,
-    exchange: String,
-    window: usize,
-    ledger: Arc<PublishLedger>,
-) -> anyhow::Result<()> {
+/// Publishes all messages of a lane. One after another, so that each counts from when it goes out.
+pub(super) async fn publish(url: String, exchange: String, mut lane: Lane) -> anyhow::Result<()> {
     let connection = connect(&url).await?;
     let channel = connection.create_channel().await?;
     channel.confirm_select(ConfirmSelectOptions::default()).await?;
-    let mut under_way: VecDeque<(Instant, PublisherConfirm)> = VecDeque::with_capacity(window);
-    let exchange = ShortString::from(exchange);
+    let (run, exchange) = (Arc::clone(&lane.run), ShortString::from(exchange));
+    let mut under_way = VecDeque::new();
     loop {
-        let numbers = ledger.take(CHUNK);
-        if numbers.is_empty() {
-            break;
-        }
-        for index in numbers {
-            let due = due(&ledger, index, &mut under_way).await;
-            let body = ledger.texts.body(index, &crate::machine::now().to_string());
-            let key = ShortString::from(format!("room.{}", ledger.texts.room(index)));
-            let options = BasicPublishOptions { mandatory: true, ..BasicPublishOptions::default() };
-            let properties = BasicProperties::default().with_delivery_mode(2);
-            let publishing = channel.basic_publish(exchange.clone(), key, options, &body, properties);
-            // A broker without memory or space reads no more.
-            let published = tokio::time::timeout(PATIENCE, publishing).await;
-            let confirm = published.context("the broker takes no messages, see its alarms")??;
-            Counts::add(&ledger.counts.sent, 1);
-            under_way.push_back((due, confirm));
-            if under_way.len() >= window {
-                settle(&ledger, &mut under_way, window / 2).await?;
+        let mut message = None;
+        let write = |job: &Job| {
+            let (mut body, mut now) = (Vec::new(), Vec::new());
+            crate::machine::now().write(&mut now);
+            run.shape.write_bulk(job, &now, &mut body);
+            message = Some((format!("room.{}", run.shape.room_name(job.room)), body));
+        };
+        tokio::select! {
+            biased;
+            confirmed = next_confirm(&mut under_way), if !under_way.is_empty() => {
+                under_way.pop_front();
+                note(&mut lane, confirmed?)?;
             }
+            is_filled = lane.filled(1, write) => if !is_filled { break },
         }
+        let Some((key, body)) = message else { continue };
+        let options = BasicPublishOptions { mandatory: true, ..BasicPublishOptions::default() };
+        let properties = BasicProperties::default().with_delivery_mode(2);
+        let publishing = channel.basic_publish(exchange.clone(), key.into(), options, &body, properties);
+        // A broker without memory or space reads no more.
+        let published = tokio::time::timeout(PATIENCE, publishing).await;
+        under_way.push_back(published.context("the broker takes no messages, see its alarms")??);
     }
-    settle(&ledger, &mut under_way, 0).await?;
+    lane.hand_over();
     connection.close(200, "done".into()).await.context("closing the connection to RabbitMQ")
 }
 
-/// Waits until message `index` is to be sent, and meanwhile notes confirms when they come.
-async fn due(
-    ledger: &PublishLedger,
-    index: u64,
-    under_way: &mut VecDeque<(Instant, PublisherConfirm)>,
-) -> Instant {
-    let mut due = std::pin::pin!(ledger.due(index));
-    while let Some((sent, confirm)) = under_way.front_mut() {
-        tokio::select! {
-            biased;
-            confirmed = confirm => {
-                note(ledger, *sent, confirmed);
-                under_way.pop_front();
-            }
-            due = &mut due => return due,
-        }
-    }
-    due.await
+async fn next_confirm(
+    under_way: &mut VecDeque<PublisherConfirm>,
+) -> anyhow::Result<lapin::Result<Confirmation>> {
+    let Some(confirm) = under_way.front_mut() else { return std::future::pending().await };
+    tokio::time::timeout(PATIENCE, confirm).await.context("no confirm in time")
 }
 
-/// Waits until only `left` are unanswered.
-async fn settle(
-    ledger: &PublishLedger,
-    under_way: &mut VecDeque<(Instant, PublisherConfirm)>,
-    left: usize,
-) -> anyhow::Result<()> {
-    while under_way.len() > left {
-        let Some((due, confirm)) = under_way.pop_front() else { break };
-        note(ledger, due, tokio::time::timeout(PATIENCE, confirm).await.context("no confirm in time")?);
-    }
-    Ok(())
-}
-
-fn note(ledger: &PublishLedger, due: Instant, confirmed: lapin::Result<Confirmation>) {
-    let counter = match confirmed {
-        Ok(Confirmation::Ack(None)) => &ledger.counts.accepted,
-        Ok(_) => &ledger.counts.rejected,
-        Err(_) => &ledger.counts.unconfirmed,
+fn note(lane: &mut Lane, confirmed: lapin::Result<Confirmation>) -> anyhow::Result<()> {
+    lane.begin_read();
+    let answer = match confirmed {
+        Ok(Confirmation::Ack(None)) => Answer::Confirmed,
+        refused => Answer::Refused { retryable: refused.is_err() },
     };
-    ledger.answered(counter, due, 1);
+    lane.on_answer(&answer).map_err(|_| anyhow::anyhow!("a confirm of nothing"))
 }
 
 pub(crate) async fn depth(channel: &Channel, queue: &str) -> anyhow::Result<u64> {
@@ -121,37 +90,28 @@ pub(crate) async fn depth(channel: &Channel, queue: &str) -> anyhow::Result<u64>
 }
 
 const BARE: &str = "hubbub.bench.bare";
+const EXCHANGE: &str = "hubbub.bench";
 
 /// What RabbitMQ does alone, in messages per second: everything published before it is consumed (`drain`), or both at
 /// the same time. Consumed means acknowledged, many at once.
-pub(crate) async fn bare(
-    url: &str,
-    texts: &Arc<Texts>,
-    messages: u64,
-    publishers: usize,
-    window: usize,
-    is_drain: bool,
-) -> anyhow::Result<f64> {
+pub(crate) async fn bare(url: &str, messages: u64, is_drain: bool) -> anyhow::Result<f64> {
     let connection = connect(url).await?;
     let channel = connection.create_channel().await?;
     let durable = QueueDeclareOptions { durable: true, ..QueueDeclareOptions::default() };
     channel.queue_declare(BARE.into(), durable, FieldTable::default()).await?;
     channel.queue_purge(BARE.into(), QueuePurgeOptions::default()).await?;
-    let exchange = "hubbub.bench";
     let lasting = ExchangeDeclareOptions { durable: true, ..ExchangeDeclareOptions::default() };
     channel
-        .exchange_declare(exchange.into(), lapin::ExchangeKind::Topic, lasting, FieldTable::default())
+        .exchange_declare(EXCHANGE.into(), lapin::ExchangeKind::Topic, lasting, FieldTable::default())
         .await?;
     let bind = QueueBindOptions::default();
-    channel.queue_bind(BARE.into(), exchange.into(), "room.#".into(), bind, FieldTable::default()).await?;
+    channel.queue_bind(BARE.into(), EXCHANGE.into(), "room.#".into(), bind, FieldTable::default()).await?;
 
     let publish_all = async || {
-        let ledger = PublishLedger::new(Plan::all(messages), texts.clone());
-        let mut tasks = tokio::task::JoinSet::new();
-        for _ in 0..publishers.max(1) {
-            tasks.spawn(publish(url.to_owned(), exchange.to_owned(), window, ledger.clone()));
-        }
-        join(tasks).await
+        let count = messages.to_string();
+        let line = ["--quiet", "--fill", "--log", url, "--exchange", EXCHANGE, "-n", &count];
+        let published = engine::measure(&arguments::<Loading<PersistArgs>>("persist", &line)?).await?;
+        published.must_be_clean("publishing")
     };
     if is_drain {
         publish_all().await?;
@@ -165,7 +125,7 @@ pub(crate) async fn bare(
     }
     let rate = messages as f64 / begun.elapsed().as_secs_f64();
     channel.queue_delete(BARE.into(), QueueDeleteOptions::default()).await?;
-    channel.exchange_delete(exchange.into(), ExchangeDeleteOptions::default()).await?;
+    channel.exchange_delete(EXCHANGE.into(), ExchangeDeleteOptions::default()).await?;
     connection.close(200, "done".into()).await.context("closing the connection to RabbitMQ")?;
     Ok(rate)
 }

@@ -1,57 +1,50 @@
 //! `hubbub bench persist`: messages through the log into the store, as many as there are or at a given rate, until all
 //! of them are stored.
 //!
-//! Publishers ([`amqp`], as any other program would, or [`ndjson`], through the server) draw messages ([`texts`]) and
-//! count what became of them ([`ledger`]); a [`subscriber`] receives some of them at the other end; a [`watch`] looks at server,
-//! broker, database and machine once a second. The [`outcome`] compares the ledger with the server's own counters and
-//! histograms ([`buckets`]), and shows what was seen as [`time_series`].
+//! The engine's generator draws messages → publishers ([`amqp`], as any other program would, or [`ndjson`], through the
+//! server) send them and note what became of them → listeners receive some of them at the other end, and the sampler
+//! looks at server, broker, database and machine once a second. The [`outcome`] shows the report together with what was
+//! seen.
 
 #[cfg(feature = "amqp")]
 pub(crate) mod amqp;
-mod buckets;
-pub(crate) mod ledger;
 mod ndjson;
 pub(crate) mod outcome;
 mod preset;
 mod show;
-mod subscriber;
-pub(crate) mod texts;
-mod time_series;
-mod watch;
 
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
 use clap::Args;
+use hubbub_core::clock::SeededRandom;
+use hubbub_core::invariant::saturate;
 use parking_lot::Mutex;
 use serde::Serialize;
-use tokio::sync::watch::{self as signal, Receiver};
 use tokio::task::JoinSet;
 
 use crate::client::Target;
-use crate::engine::Findings as _;
+use crate::engine::{self, Account, Findings as _, Loading, Setup, Workload};
+use crate::feed::Feed;
+use crate::job::Shape;
+use crate::lane::Lane;
 use crate::ledger::ServerCounts;
-#[cfg(feature = "postgres")]
-use crate::options::arguments;
-use crate::options::{Common, duration};
-use crate::phase::join;
+use crate::listener::Listeners;
+use crate::options::{Patience, Rules, arguments, duration};
+use crate::pace::{Rate, SLEEP_MIN, Schedule, feed_paced, supply};
+use crate::phase;
+use crate::run::Run;
+use crate::sample::{Sampler, Source};
 #[cfg(feature = "postgres")]
 use crate::spawn::Server;
-use ledger::PublishLedger;
-use outcome::{Outcome, Seen};
+use outcome::{Outcome, Persisted, Seen};
 use preset::{Plan, Preset};
-use subscriber::Heard;
-use texts::Texts;
-use time_series::Span;
-use watch::{Source, Watch};
 
 #[derive(Debug, Clone, Args, Serialize)]
 pub(crate) struct PersistArgs {
-    #[command(flatten)]
-    #[serde(skip)]
-    pub(crate) common: Common,
     /// A run that has a name, in place of --rate; baseline is what happens anyway
     #[arg(long, value_enum, value_name = "NAME", conflicts_with_all = ["rate", "fill", "drain"])]
     pub(crate) preset: Option<Preset>,
@@ -89,16 +82,16 @@ pub(crate) struct PersistArgs {
     pub(crate) window: usize,
     /// Rooms
     #[arg(long, default_value_t = 1_000, value_name = "N")]
-    pub(crate) rooms: u64,
+    pub(crate) rooms: u16,
     /// Users
     #[arg(long, default_value_t = 10_000, value_name = "N")]
-    pub(crate) users: u64,
+    pub(crate) users: u32,
     /// Bytes of a text
     #[arg(long, default_value_t = 120, value_name = "N")]
     pub(crate) text_bytes: usize,
     /// Rooms that are followed over a WebSocket, to measure from publishing to hearing
     #[arg(long, default_value_t = 10, value_name = "N")]
-    pub(crate) listen: u64,
+    pub(crate) listen: u16,
     /// How long server, broker and database are looked at before and after, to see them idle
     #[arg(long, default_value = "3s", value_parser = duration, value_name = "TIME")]
     pub(crate) around: Duration,
@@ -111,197 +104,216 @@ pub(crate) struct PersistArgs {
     /// Publish nothing, wait until a server that was just started has stored --messages: empties what --fill filled
     #[arg(long, conflicts_with = "fill")]
     pub(crate) drain: bool,
+    /// Messages per second that were stored just before, of which a share is to be kept up.
+    #[arg(skip)]
+    #[serde(skip)]
+    pub(crate) maximum: Option<f64>,
 }
 
-pub(crate) async fn measure(args: &PersistArgs) -> anyhow::Result<Outcome> {
-    let seed = args.common.seed.unwrap_or_else(crate::machine::seed);
+/// At a rate, a request of each publisher is its share of what comes in this time.
+const REQUEST_EVERY: Duration = Duration::from_millis(10);
+/// Least messages that the generator makes ahead.
+const AHEAD_MIN: usize = 1_000;
+
+pub(crate) async fn measure(args: &Loading<PersistArgs>) -> anyhow::Result<Outcome> {
     preset::check(args)?;
-    let outcome = run(args, Plan::of(args), seed).await?;
-    if args.preset != Some(Preset::Endurance) || !outcome.is_clean() {
+    let outcome = Outcome::of(engine::measure(args).await?)?;
+    if args.own.preset != Some(Preset::Endurance) || !outcome.is_clean() {
         return Ok(outcome);
     }
-    let maximum = outcome.stored_per_second;
-    let mut kept_up = run(args, Plan::endurance(args, maximum), seed.wrapping_add(1)).await?;
-    kept_up.maximum_per_second = Some(maximum);
-    Ok(kept_up)
+    let own = PersistArgs { maximum: Some(outcome.persisted.stored_per_second), ..args.own.clone() };
+    Outcome::of(engine::measure(&Loading { own, ..args.clone() }).await?)
 }
 
 /// The same at a server that was started for it, with its database looked at.
 #[cfg(feature = "postgres")]
 pub(crate) async fn measure_at(server: &Server, database: &str, own: &[&str]) -> anyhow::Result<Outcome> {
-    let pid = server.pid.to_string();
-    let line = ["--quiet", "--target", &server.url, "--server-pid", &pid, "--database", database];
-    measure(&arguments::<PersistArgs>("persist", &[&line[..], own].concat())?).await
+    Outcome::of(server.load::<PersistArgs>(None, &[&["--database", database], own].concat()).await?)
 }
 
-/// A run under way.
-struct Course<'a> {
-    args: &'a PersistArgs,
-    plan: Plan,
-    target: Target,
-    ledger: Arc<PublishLedger>,
+/// Listeners and the sampler, which are there before anything is published.
+pub(crate) struct Stage {
+    run: Arc<Run>,
+    listeners: Listeners,
+    sampler: Sampler,
+    /// Messages that the server had stored already. Those count as drained: it stored them before it could be asked.
+    stored_before: u64,
+    stored: u64,
+    stored_at: Instant,
+    /// The server's figures just before.
+    metrics: String,
 }
 
-async fn run(args: &PersistArgs, plan: Plan, seed: u64) -> anyhow::Result<Outcome> {
-    let target = args.common.target()?;
-    let texts = Arc::new(Texts::new(seed, args.rooms, args.users, args.text_bytes));
-    let followed = args.listen.min(texts.rooms);
-    let published = Plan { messages: if args.drain { 0 } else { plan.messages }, ..plan };
-    let ledger = PublishLedger::new(published, texts);
-    let course = Course { args, plan, target, ledger };
-    let stored_before = course.stored_before().await?;
-    // What a server stored before it could be asked is part of what it drains.
-    let stored_early = if args.drain { stored_before } else { 0 };
-    let source = Source::open(args, course.ledger.clone()).await?;
-    let heard = Arc::new(Mutex::new(Heard::default()));
-    let mut listeners = JoinSet::new();
-    if !args.fill && !args.drain && followed > 0 {
-        listeners.spawn(subscriber::listen(course.target.clone(), followed, heard.clone()));
-        subscribed(&heard, followed).await?;
-    }
-    let watch = Watch::start(source);
-    // What is to be drained is already on its way.
-    if !args.fill && !args.drain {
-        tokio::time::sleep(args.around).await;
+impl Workload for PersistArgs {
+    const NAME: &'static str = "persist";
+    const HAS_ROOMS: bool = true;
+    type Stage = Stage;
+
+    /// It asks by itself: in a database that servers share, what the store holds does not tell of a restart.
+    fn has_server_counts(&self) -> bool {
+        false
     }
 
-    let metrics_before = course.metrics().await;
-    let begun = Instant::now();
-    let (published_at, stored, stored_at) = course.publish(stored_before - stored_early).await?;
-    let metrics_after = course.metrics().await;
-    tokio::time::sleep(if args.fill { Duration::ZERO } else { args.around }).await;
-
-    let at_s = |at: Instant| at.duration_since(watch.begun).as_secs_f64();
-    let span = Span { from_s: at_s(begun), to_s: at_s(published_at.max(stored_at)) };
-    let looks = watch.stop().await;
-    // The last messages are on their way to the listener.
-    listeners.shutdown().await;
-    let heard = std::mem::take(&mut *heard.lock());
-    let sent = course.ledger.counts.sent.load(Ordering::Relaxed);
-    let seen = Seen {
-        messages: if args.drain { plan.messages } else { sent },
-        heard,
-        looks,
-        span,
-        publish: published_at.duration_since(begun),
-        store: stored_at.duration_since(begun),
-        stored,
-        stored_early,
-        metrics: [metrics_before, metrics_after],
-    };
-    Ok(Outcome::new(args, &course.ledger, seen))
-}
-
-async fn subscribed(heard: &Mutex<Heard>, rooms: u64) -> anyhow::Result<()> {
-    for _ in 0..200 {
-        if heard.lock().subscribed >= rooms {
-            return Ok(());
+    async fn prepare(&self, setup: &Setup) -> anyhow::Result<Stage> {
+        let target = setup.target()?;
+        let shape = Shape::of_residents(crate::machine::seed(), self.users, self.text_bytes);
+        let usual: Patience = arguments("patience", &[])?;
+        let patience = Patience { give_up: self.give_up, ..usual };
+        let rules = Rules { in_flight: self.window, retries: 0, patience, echo: false };
+        let run = Arc::new(Run::new(target.clone(), shape, rules, 0));
+        let stored_before = self.stored_before(target).await?;
+        let source = Source::open(self, setup, Arc::clone(&run)).await?;
+        let followed = self.followed();
+        let listeners = Listeners::gather(&run, followed.into(), followed, setup.seed).await?;
+        let sampler = Sampler::start(source);
+        // What is to be drained is already on its way.
+        if !self.fill && !self.drain {
+            tokio::time::sleep(self.around).await;
         }
-        tokio::time::sleep(Duration::from_millis(50)).await;
+        let (stored, stored_at, metrics) = (0, Instant::now(), metrics(target).await);
+        Ok(Stage { run, listeners, sampler, stored_before, stored, stored_at, metrics })
     }
-    anyhow::bail!("{rooms} rooms could not be followed within 10 s")
+
+    async fn drive(&self, setup: &Setup, stage: &mut Stage) -> anyhow::Result<Arc<Run>> {
+        let run = Arc::clone(&stage.run);
+        run.begin();
+        self.publish(setup, &run).await?;
+        if !self.fill {
+            let before = if self.drain { 0 } else { stage.stored_before };
+            (stage.stored, stage.stored_at) = self.wait_stored(&run, before).await?;
+        }
+        Ok(run)
+    }
+
+    async fn close(&self, setup: &Setup, stage: Stage, run: &Run) -> anyhow::Result<Account> {
+        let metrics = [stage.metrics, metrics(setup.target()?).await];
+        tokio::time::sleep(if self.fill { Duration::ZERO } else { self.around }).await;
+        let begun = run.instant(0);
+        let published = Duration::from_micros(run.record.lock().last_us);
+        let store = stage.stored_at.saturating_duration_since(begun);
+        let span = stage.sampler.span(begun, begun + published.max(store));
+        let seen = Seen { samples: stage.sampler.stop().await, span, metrics, store };
+        let delivery = stage.listeners.finish().await;
+        let [sent, ..] = run.counts.totals();
+        let (messages, early) =
+            if self.drain { (self.plan().messages, stage.stored_before) } else { (sent, 0) };
+        Ok(Account {
+            delivery: Some(delivery),
+            stored: (!self.fill && !self.drain).then_some(stage.stored),
+            persisted: Some(Persisted::new(self, messages, stage.stored, early, seen)),
+            ..Account::default()
+        })
+    }
 }
 
 impl PersistArgs {
     /// Where RabbitMQ is, when messages go through it.
-    fn broker(&self) -> Option<&str> {
+    pub(crate) fn broker(&self) -> Option<&str> {
         self.log.as_deref().filter(|url| url.starts_with("amqp"))
     }
-}
 
-impl Course<'_> {
+    fn plan(&self) -> Plan {
+        self.maximum.map_or_else(|| Plan::of(self), |maximum| Plan::endurance(self, maximum))
+    }
+
+    /// Rooms that are listened to.
+    fn followed(&self) -> u16 {
+        if self.fill || self.drain { 0 } else { self.listen.min(self.rooms.max(1)) }
+    }
+
     /// Messages that the server has stored already; none where it is not asked.
-    async fn stored_before(&self) -> anyhow::Result<u64> {
-        if self.args.fill {
+    async fn stored_before(&self, target: &Target) -> anyhow::Result<u64> {
+        if self.fill {
             return Ok(0);
         }
-        let counts = ServerCounts::ask(&self.target).await;
-        let stored =
-            counts.with_context(|| format!("no hubbub server answers at {}", self.target.host))?.stored;
+        let counts = ServerCounts::ask(target).await;
+        let stored = counts.with_context(|| format!("no hubbub server answers at {}", target.host))?.stored;
         ensure!(
-            !self.args.drain || stored < self.plan.messages,
+            !self.drain || stored < self.plan().messages,
             "the server has stored {stored} messages already: start it anew to drain"
         );
         Ok(stored)
     }
 
-    async fn metrics(&self) -> String {
-        crate::caller::get(&self.target, "/metrics").await.unwrap_or_default()
-    }
-
-    /// Publishes, and waits until all is stored. Answers when the last was published, how many are stored, and since when.
-    async fn publish(&self, before: u64) -> anyhow::Result<(Instant, u64, Instant)> {
-        let (set_published, is_published) = signal::channel(false);
-        let publishers = self.publishers()?;
-        let publishing = async {
-            join(publishers).await?;
-            set_published.send_replace(true);
-            Ok(Instant::now())
-        };
-        let (published_at, (stored, stored_at)) =
-            tokio::try_join!(publishing, self.wait_stored(before, is_published))?;
-        Ok((published_at, stored, stored_at))
-    }
-
-    fn publishers(&self) -> anyhow::Result<JoinSet<anyhow::Result<()>>> {
-        let Self { args, plan, target, ledger } = self;
-        let mut tasks = JoinSet::new();
-        for _ in 0..if args.drain { 0 } else { args.publishers.max(1) } {
-            if let Some(url) = args.broker() {
-                #[cfg(feature = "amqp")]
-                tasks.spawn(amqp::publish(
-                    url.to_owned(),
-                    args.exchange.clone(),
-                    args.window.max(1),
-                    ledger.clone(),
-                ));
-                #[cfg(not(feature = "amqp"))]
-                anyhow::bail!(
-                    "{}: this program was built without the feature amqp",
-                    url.split(':').next().unwrap_or_default()
-                );
-            } else {
-                // At a rate, a request is what comes in ten milliseconds.
-                let chunk = plan.rate.map_or(args.window as u64, |rate| {
-                    ((rate / args.publishers.max(1) as f64 * 0.01) as u64).clamp(1, args.window as u64)
-                });
-                tasks.spawn(ndjson::publish(target.clone(), chunk.max(1), ledger.clone()));
-            }
+    /// Publishes everything; nothing where something is drained.
+    async fn publish(&self, setup: &Setup, run: &Arc<Run>) -> anyhow::Result<()> {
+        if self.drain {
+            return Ok(());
         }
-        Ok(tasks)
+        let publishers = self.publishers.max(1);
+        let feed = Feed::new(AHEAD_MIN.max(2 * publishers * self.window));
+        let failed = Arc::new(Mutex::new(None));
+        let mut tasks = JoinSet::new();
+        for who in 0..publishers {
+            let publishing = self.publisher(Lane::new(Arc::clone(run), Arc::clone(&feed), who, None))?;
+            let (feed, failed) = (Arc::clone(&feed), Arc::clone(&failed));
+            tasks.spawn(async move {
+                if let Err(error) = publishing.await {
+                    failed.lock().get_or_insert(error);
+                    feed.abandon();
+                }
+            });
+        }
+        let Plan { messages, rate, time } = self.plan();
+        let schedule = rate.map(|rate| {
+            // Half a message more, so that rounding leaves none out.
+            let time = Duration::from_secs_f64((messages as f64 + 0.5) / rate);
+            Schedule::new(Rate::constant(rate), time, run.now_us())
+        });
+        let every =
+            if self.broker().is_some() { SLEEP_MIN } else { REQUEST_EVERY / saturate::<_, u32>(publishers) };
+        let (maker_run, maker, random) = (Arc::clone(run), Arc::clone(&feed), SeededRandom::new(setup.seed));
+        let (rooms, time) = (self.rooms, time.unwrap_or(Duration::MAX));
+        let make = move || match &schedule {
+            Some(schedule) => feed_paced(&maker_run, &maker, schedule, every, rooms, &random),
+            None => {
+                supply(&maker_run, &maker, 0..messages, time, rooms, &random, |_| maker.wait_for_space());
+            }
+        };
+        let bar = phase::bar("publishing", messages, setup.common.quiet);
+        phase::send_over(tasks, run, &feed, &bar, None, make).await;
+        let failed = failed.lock().take();
+        failed.map_or(Ok(()), Err)
+    }
+
+    /// What publishes the messages of one connection.
+    fn publisher(
+        &self,
+        lane: Lane,
+    ) -> anyhow::Result<Pin<Box<dyn Future<Output = anyhow::Result<()>> + Send>>> {
+        let Some(url) = self.broker() else {
+            return Ok(Box::pin(ndjson::publish(lane.run.target.clone(), lane)));
+        };
+        #[cfg(feature = "amqp")]
+        return Ok(Box::pin(amqp::publish(url.to_owned(), self.exchange.clone(), lane)));
+        #[cfg(not(feature = "amqp"))]
+        anyhow::bail!(
+            "{}: this program was built without the feature amqp",
+            url.split(':').next().unwrap_or_default()
+        )
     }
 
     /// Waits until as many are stored as were confirmed; tells how many, and when the last of them was seen.
-    async fn wait_stored(
-        &self,
-        before: u64,
-        mut is_published: Receiver<bool>,
-    ) -> anyhow::Result<(u64, Instant)> {
+    async fn wait_stored(&self, run: &Run, before: u64) -> anyhow::Result<(u64, Instant)> {
         let (mut last, mut moved_at) = (0, Instant::now());
-        if self.args.fill {
-            return Ok((last, moved_at));
-        }
+        let confirmed = run.counts.accepted.load(Ordering::Relaxed);
+        let wanted = if self.drain { self.plan().messages } else { confirmed };
         loop {
-            let counts = ServerCounts::ask(&self.target).await;
+            let counts = ServerCounts::ask(&run.target).await;
             let counts = counts.context("the server does not count any more")?;
             let stored = counts.stored.saturating_sub(before);
             if stored > last {
                 (last, moved_at) = (stored, Instant::now());
             }
-            // In this order: what is confirmed when all is published is what there will be.
-            let is_over = *is_published.borrow();
-            let confirmed = self.ledger.counts.accepted.load(Ordering::Relaxed);
-            let wanted = if self.args.drain { self.plan.messages } else { confirmed };
-            if is_over && last >= wanted || moved_at.elapsed() > self.args.give_up {
-                return Ok((last, moved_at));
+            if last >= wanted || moved_at.elapsed() > self.give_up {
+                break;
             }
-            if is_over {
-                tokio::time::sleep(Duration::from_millis(20)).await;
-            } else {
-                // The server is not to be charged with many questions while it is measured.
-                let _ =
-                    tokio::time::timeout(Duration::from_millis(250), is_published.wait_for(|is| *is)).await;
-            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
         }
+        Ok((last, moved_at))
     }
+}
+
+async fn metrics(target: &Target) -> String {
+    crate::caller::get(target, "/metrics").await.unwrap_or_default()
 }

@@ -3,61 +3,64 @@
 use std::time::Duration;
 
 use serde::Serialize;
+use serde_json::Value;
 
 use super::PersistArgs;
-use super::buckets::Buckets;
-use super::ledger::PublishLedger;
-use super::subscriber::Heard;
-use super::time_series::{SeriesSummary, Slope, Span, summaries};
-use super::watch::{BATCH_MS, Look};
 use crate::ledger::sum;
 use crate::record::Stats;
-use crate::report::Origin;
+use crate::report::{Origin, Report};
+use crate::sample::buckets::Buckets;
+use crate::sample::series::{SeriesSummary, Slope, Span, summaries};
+use crate::sample::{BATCH_MS, Look};
 
 /// Looks that make one point of the slope.
 const SLOPE_LOOKS: usize = 10;
 /// What the memory of the server is called in looks.
 const MEMORY: &str = "server MiB";
 
-/// What was seen of a run besides what its publishers counted.
+/// What was seen of a run besides what the engine records.
 pub(super) struct Seen {
-    pub(super) messages: u64,
-    pub(super) heard: Heard,
-    pub(super) looks: Vec<Look>,
+    pub(super) samples: Vec<Look>,
     /// When there was something to do.
     pub(super) span: Span,
-    /// Until the last message was confirmed, and until it was stored.
-    pub(super) publish: Duration,
+    /// Until the last message was stored.
     pub(super) store: Duration,
-    pub(super) stored: u64,
-    /// What of it was stored before the time began.
-    pub(super) stored_early: u64,
     /// The server's figures just before and just after.
     pub(super) metrics: [String; 2],
 }
 
+/// A report of the engine, under the names of this workload, with what was seen.
 #[derive(Debug, Clone, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Outcome {
     #[serde(flatten)]
     pub(super) origin: Origin,
-    parameters: PersistArgs,
-    pub(crate) messages: u64,
+    parameters: Value,
     pub(crate) sent: u64,
     pub(crate) confirmed: u64,
     pub(crate) refused: u64,
     pub(crate) unconfirmed: u64,
-    pub(crate) stored: u64,
     /// Until the last confirm.
     pub(crate) publish_s: f64,
-    /// Until everything was stored.
-    pub(crate) store_s: f64,
     pub(crate) published_per_second: f64,
-    pub(crate) stored_per_second: f64,
     /// From the intended send to the confirm.
     pub(crate) confirm_latency: Stats,
     pub(crate) arrival_latency: Stats,
     misordered: u64,
+    #[serde(flatten)]
+    pub(crate) persisted: Persisted,
+    pub(crate) faults: Vec<String>,
+}
+
+/// What became of the messages behind the server's answers.
+#[derive(Debug, Clone, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Persisted {
+    pub(crate) messages: u64,
+    pub(crate) stored: u64,
+    /// Until everything was stored.
+    pub(crate) store_s: f64,
+    pub(crate) stored_per_second: f64,
     pub(crate) batches: Batches,
     /// Statements and round trips to the database for each message stored, everything the server asks included.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -78,8 +81,10 @@ pub(crate) struct Outcome {
     pub(super) span: Span,
     #[serde(rename = "course")]
     pub(crate) series: Vec<SeriesSummary>,
-    pub(crate) faults: Vec<String>,
     pub(super) looks: Vec<Look>,
+    /// Less or more was drained than there was.
+    #[serde(skip)]
+    fault: Option<String>,
 }
 
 /// Batches as the server counted them. Quantiles are interpolated within buckets that double.
@@ -135,66 +140,86 @@ impl Asked {
     }
 }
 
-impl Outcome {
-    pub(super) fn new(args: &PersistArgs, ledger: &PublishLedger, seen: Seen) -> Self {
-        let [sent, confirmed, refused, unconfirmed] = ledger.counts.totals();
-        let rate = |count: u64, time: Duration| count as f64 / time.as_secs_f64().max(1e-6);
-        let during = seen.span.of(&seen.looks);
+impl Persisted {
+    /// `stored` messages, of which `early` ones were stored before the time began.
+    pub(super) fn new(args: &PersistArgs, messages: u64, stored: u64, early: u64, seen: Seen) -> Self {
+        let during = seen.span.of(&seen.samples);
         let slope = |looks: &[Look], name| Slope::of(looks, name, SLOPE_LOOKS);
         Self {
-            origin: Origin::here(),
-            parameters: args.clone(),
-            messages: seen.messages,
-            sent,
-            confirmed,
-            refused,
-            unconfirmed,
-            stored: seen.stored,
-            publish_s: seen.publish.as_secs_f64(),
+            messages,
+            stored,
             store_s: seen.store.as_secs_f64(),
-            published_per_second: rate(confirmed, seen.publish),
-            stored_per_second: rate(seen.stored.saturating_sub(seen.stored_early), seen.store),
-            confirm_latency: ledger.latency.lock().stats(),
-            arrival_latency: seen.heard.latency.stats(),
-            misordered: seen.heard.misordered,
+            stored_per_second: stored.saturating_sub(early) as f64 / seen.store.as_secs_f64().max(1e-6),
             batches: Batches::between(&seen.metrics),
             asked: Asked::between(&seen.metrics),
-            maximum_per_second: None,
+            maximum_per_second: args.maximum,
             slope: slope(during, "stored/s"),
             batch_slope: slope(during, BATCH_MS),
             memory_slope: slope(during, MEMORY),
             memory_slope_late: slope(during.get(during.len() / 2..).unwrap_or_default(), MEMORY),
-            series: summaries(&seen.looks, &seen.span),
+            series: summaries(&seen.samples, &seen.span),
             span: seen.span,
-            faults: faults(args, ledger.counts.totals(), &seen),
-            looks: seen.looks,
+            looks: seen.samples,
+            fault: (args.drain && stored != messages)
+                .then(|| format!("{messages} were to be drained, but {stored} stored")),
         }
     }
 }
 
-/// Where the ledger does not balance, and what was refused or repeated.
-fn faults(args: &PersistArgs, totals: [u64; 4], seen: &Seen) -> Vec<String> {
-    let [sent, confirmed, refused, unconfirmed] = totals;
-    let (ended, stored) = (confirmed + refused + unconfirmed, seen.stored);
-    let mut faults = Vec::new();
-    if sent != ended {
-        faults.push(format!("sent {sent}, but {ended} came to an end"));
+impl Outcome {
+    /// Fails for a report of another workload.
+    pub(super) fn of(report: Report) -> anyhow::Result<Self> {
+        let mut faults = report.faults();
+        let (Some(persisted), Some(ledger), Some(delivery)) =
+            (report.persisted, report.ledger, report.delivery)
+        else {
+            anyhow::bail!("this is no report of messages persisted");
+        };
+        let lost = delivery.lost_connections;
+        faults
+            .extend((lost > 0).then(|| format!("listeners lost {lost} connections, and took them up again")));
+        faults.extend(persisted.fault.clone());
+        Ok(Self {
+            origin: report.origin,
+            parameters: report.parameters,
+            sent: ledger.sent,
+            confirmed: ledger.accepted,
+            refused: ledger.rejected,
+            unconfirmed: ledger.unconfirmed,
+            publish_s: report.elapsed_s,
+            published_per_second: report.per_second,
+            confirm_latency: report.latency,
+            arrival_latency: delivery.latency,
+            misordered: delivery.misordered,
+            persisted,
+            faults,
+        })
     }
-    let (least, most) =
-        if args.drain { (seen.messages, seen.messages) } else { (confirmed, confirmed + unconfirmed) };
-    if !args.fill && (stored < least || stored > most) {
-        faults.push(format!("{least} confirmed and {unconfirmed} unconfirmed, but {stored} stored"));
-    }
-    if refused > 0 {
-        faults.push(format!("{refused} refused"));
-    }
-    faults.extend(seen.heard.faults());
-    faults
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ledger::Ledger;
+    use crate::options::arguments;
+    use crate::report::Delivery;
+
+    #[test]
+    fn a_listener_that_was_cut_off_is_a_fault() {
+        let faults = |own: &[&str], lost_connections| {
+            let args = arguments::<PersistArgs>("persist", own).unwrap();
+            let (samples, span) = (Vec::new(), Span { from_s: 0.0, to_s: 0.0 });
+            let seen = Seen { samples, span, store: Duration::ZERO, metrics: Default::default() };
+            let mut report = Report::new("persist", "messages", Value::Null);
+            report.persisted = Some(Persisted::new(&args, 5, 4, 0, seen));
+            report.ledger = Some(Ledger::default());
+            report.delivery = Some(Delivery { lost_connections, ..Delivery::default() });
+            Outcome::of(report).unwrap().faults
+        };
+        assert_eq!(faults(&[], 0), [""; 0]);
+        assert_eq!(faults(&[], 1), ["listeners lost 1 connections, and took them up again"]);
+        assert_eq!(faults(&["--drain"], 0), ["5 were to be drained, but 4 stored"]);
+    }
 
     #[test]
     fn what_was_asked_is_counted_for_each_message() {

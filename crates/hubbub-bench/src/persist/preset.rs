@@ -7,6 +7,7 @@ use clap::ValueEnum;
 use serde::Serialize;
 
 use super::PersistArgs;
+use crate::engine::Loading;
 
 const BASELINE: u64 = 500_000;
 const STRESS: u64 = 1_000_000;
@@ -26,14 +27,14 @@ pub(crate) enum Preset {
 }
 
 /// Refuses options that the preset would not heed.
-pub(crate) fn check(args: &PersistArgs) -> anyhow::Result<()> {
+pub(crate) fn check(Loading { common, own: args }: &Loading<PersistArgs>) -> anyhow::Result<()> {
     let is_timed = matches!(args.preset, None | Some(Preset::Endurance));
     ensure!(
         is_timed || args.duration.is_none(),
         "--duration goes with --preset endurance only: baseline and stress end with their messages (--messages)"
     );
     ensure!(
-        args.preset != Some(Preset::Endurance) || args.common.server_pid.is_some(),
+        args.preset != Some(Preset::Endurance) || common.server_pid.is_some(),
         "an endurance run shows the server's memory: give its process id with --server-pid"
     );
     Ok(())
@@ -92,7 +93,7 @@ mod tests {
         assert_eq!(timed, Plan { messages: 500, rate: Some(50.0), time: None });
         assert_eq!(plan(&["--duration", "10s"]).time, Some(Duration::from_secs(10)));
 
-        let endurance = args(&["--preset", "endurance", "--server-pid", "1"]);
+        let endurance = args(&["--preset", "endurance"]);
         assert_eq!(Plan::of(&endurance), Plan::all(500_000));
         let kept_up = Plan::endurance(&endurance, 1_000.0);
         assert_eq!(kept_up, Plan { messages: 720_000, rate: Some(800.0), time: None });
@@ -100,7 +101,8 @@ mod tests {
 
     #[test]
     fn what_a_preset_does_not_heed_is_refused() {
-        let is_taken = |line: &[&str]| check(&arguments::<PersistArgs>("persist", line).unwrap()).is_ok();
+        let is_taken =
+            |line: &[&str]| check(&arguments::<Loading<PersistArgs>>("persist", line).unwrap()).is_ok();
         assert!(is_taken(&["--duration", "60s"]));
         assert!(is_taken(&["--preset", "stress", "-n", "7"]));
         assert!(!is_taken(&["--preset", "stress", "--duration", "60s"]));

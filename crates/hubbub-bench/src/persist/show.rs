@@ -4,9 +4,9 @@ use std::fmt::Write as _;
 use std::path::Path;
 
 use super::outcome::{Asked, Batches, Outcome};
-use super::time_series::{SeriesSummary, Slope};
 use crate::engine::Findings;
 use crate::report::{Axes, escape, grouped, line_chart, write_files};
+use crate::sample::series::{SeriesSummary, Slope};
 
 /// What is to be known of every interval of a slope.
 const NARROW: &str = "optimistic, as looks are autocorrelated";
@@ -32,7 +32,8 @@ impl Findings for Outcome {
 impl Outcome {
     fn write(&self, out: &mut String) -> std::fmt::Result {
         writeln!(out, "persist on {}", self.origin.machine)?;
-        let [sent, confirmed, stored] = [self.sent, self.confirmed, self.stored].map(|n| grouped(n as f64));
+        let [sent, confirmed, stored] =
+            [self.sent, self.confirmed, self.persisted.stored].map(|n| grouped(n as f64));
         writeln!(
             out,
             "  sent         {sent}, confirmed {confirmed}, refused {}, unconfirmed {}, stored {stored}: {}",
@@ -44,9 +45,9 @@ impl Outcome {
         writeln!(
             out,
             "  stored       {}/s in {:.1} s, {:.1} s after the last confirm",
-            grouped(self.stored_per_second),
-            self.store_s,
-            (self.store_s - self.publish_s).max(0.0)
+            grouped(self.persisted.stored_per_second),
+            self.persisted.store_s,
+            (self.persisted.store_s - self.publish_s).max(0.0)
         )?;
         for (name, stats) in [("confirm ms", &self.confirm_latency), ("arrival ms", &self.arrival_latency)] {
             if stats.count > 0 {
@@ -60,7 +61,7 @@ impl Outcome {
         self.write_batches(out)?;
         self.write_slopes(out)?;
         writeln!(out, "  {:<24}{:>12}{:>12}{:>12}{:>12}", "", "before", "average", "peak", "after")?;
-        for SeriesSummary { name, before, average, peak, after } in &self.series {
+        for SeriesSummary { name, before, average, peak, after } in &self.persisted.series {
             writeln!(out, "  {name:<24}{before:>12.2}{average:>12.2}{peak:>12.2}{after:>12.2}")?;
         }
         for fault in &self.faults {
@@ -70,7 +71,7 @@ impl Outcome {
     }
 
     fn write_batches(&self, out: &mut String) -> std::fmt::Result {
-        let Batches { count, operations_mean, mean_ms, quantiles } = &self.batches;
+        let Batches { count, operations_mean, mean_ms, quantiles } = &self.persisted.batches;
         if *count > 0.0 {
             let quantiles: String =
                 quantiles.iter().map(|q| format!(", p{} {:.1}", 100.0 * q.quantile, q.ms)).collect();
@@ -81,7 +82,7 @@ impl Outcome {
                 grouped(*count)
             )?;
         }
-        if let Some(Asked { statements, round_trips }) = self.asked {
+        if let Some(Asked { statements, round_trips }) = self.persisted.asked {
             writeln!(
                 out,
                 "  database     {statements:.4} statements and {round_trips:.4} round trips for each message"
@@ -91,10 +92,10 @@ impl Outcome {
     }
 
     fn write_slopes(&self, out: &mut String) -> std::fmt::Result {
-        if let Some(maximum) = self.maximum_per_second {
+        if let Some(maximum) = self.persisted.maximum_per_second {
             writeln!(out, "  endurance    at 80 % of {}/s, measured just before", grouped(maximum))?;
         }
-        for (name, slope) in [("rate", &self.slope), ("batch time", &self.batch_slope)] {
+        for (name, slope) in [("rate", &self.persisted.slope), ("batch time", &self.persisted.batch_slope)] {
             if let Some(slope) = slope {
                 let [change, low, high] =
                     [slope.change, slope.low, slope.high].map(|value| slope.percent(value));
@@ -104,9 +105,10 @@ impl Outcome {
                 )?;
             }
         }
-        for (when, slope) in
-            [("over the run", &self.memory_slope), ("over its second half", &self.memory_slope_late)]
-        {
+        for (when, slope) in [
+            ("over the run", &self.persisted.memory_slope),
+            ("over its second half", &self.persisted.memory_slope_late),
+        ] {
             if let Some(Slope { mean, change, low, high }) = slope {
                 writeln!(
                     out,
@@ -119,9 +121,9 @@ impl Outcome {
     }
 
     fn csv(&self) -> String {
-        let names: Vec<&str> = self.series.iter().map(|series| series.name.as_str()).collect();
+        let names: Vec<&str> = self.persisted.series.iter().map(|series| series.name.as_str()).collect();
         let mut out = format!("seconds,{}\n", names.join(","));
-        for look in &self.looks {
+        for look in &self.persisted.looks {
             let values =
                 names.iter().map(|name| look.values.get(*name).map_or(String::new(), f64::to_string));
             let _ = writeln!(out, "{:.3},{}", look.at_s, values.collect::<Vec<_>>().join(","));
@@ -131,10 +133,12 @@ impl Outcome {
 
     fn page(&self) -> String {
         let charts: String = self
+            .persisted
             .series
             .iter()
             .map(|series| {
                 let points: Vec<(f64, f64)> = self
+                    .persisted
                     .looks
                     .iter()
                     .filter_map(|look| Some((look.at_s, *look.values.get(&series.name)?)))

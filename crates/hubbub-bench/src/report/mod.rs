@@ -24,6 +24,7 @@ use serde_json::Value;
 use crate::engine::Findings;
 use crate::ledger::{Ledger, Little};
 use crate::machine::CpuUse;
+use crate::persist::outcome::Persisted;
 use crate::record::{Bucket, Stats, buckets};
 use crate::run::Run;
 
@@ -60,6 +61,9 @@ pub(crate) struct Report {
     /// What a reader of these figures should know.
     pub notes: Vec<String>,
     pub throughput: Vec<Bucket>,
+    /// What the workload `persist` saw, for a report of its own.
+    #[serde(skip)]
+    pub persisted: Option<Persisted>,
     /// The phase, whose record the files show beside the fields above.
     #[serde(skip)]
     run: Option<Arc<Run>>,

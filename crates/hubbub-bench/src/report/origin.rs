@@ -1,5 +1,6 @@
 //! Where results come from, so that a run can be repeated.
 
+use hubbub_core::url::masked;
 use serde::Serialize;
 
 use crate::machine::Machine;
@@ -29,27 +30,9 @@ impl Origin {
     }
 }
 
-/// A command line as it may be shown: URLs can hold passwords.
+/// A command line as it may be shown.
 fn shown_command(words: impl Iterator<Item = String>) -> String {
-    let shown = words.map(|word| match word.split_once("://") {
-        Some((scheme, rest)) => format!("{scheme}://{}", without_passwords(rest)),
-        None => word,
-    });
-    shown.collect::<Vec<_>>().join(" ")
-}
-
-/// A URL behind its scheme without user, and without what follows `password=`. That goes first: it may hold an `@`.
-fn without_passwords(rest: &str) -> String {
-    let mut parts = rest.split("password=");
-    let mut shown = parts.next().unwrap_or_default().to_owned();
-    for part in parts {
-        shown.push_str("password=…");
-        shown.extend(part.split_once('&').into_iter().flat_map(|(_, after)| ["&", after]));
-    }
-    match shown.rsplit_once('@') {
-        Some((_, after)) => format!("…@{after}"),
-        None => shown,
-    }
+    words.map(|word| masked(&word)).collect::<Vec<_>>().join(" ")
 }
 
 #[cfg(test)]
@@ -59,12 +42,12 @@ mod tests {
     #[test]
     fn passwords_are_not_shown() {
         for (word, shown) in [
-            ("amqp://guest:secret@host/v", "amqp://…@host/v"),
-            ("amqp://guest:sec@ret@host/v", "amqp://…@host/v"),
-            ("postgres://host/db?password=sec@ret", "postgres://host/db?password=…"),
+            ("amqp://guest:secret@host/v", "amqp://guest:***@host/v"),
+            ("amqp://guest:sec@ret@host/v", "amqp://guest:***@host/v"),
+            ("postgres://host/db?password=sec@ret", "postgres://host/db?password=***"),
             (
                 "postgres://me:secret@host/db?sslpassword=secret&password=sec@ret&user=me",
-                "postgres://…@host/db?sslpassword=…&password=…&user=me",
+                "postgres://me:***@host/db?sslpassword=***&password=***&user=me",
             ),
             ("http://host:80/prefix", "http://host:80/prefix"),
         ] {

@@ -1,28 +1,21 @@
 //! Rows about PostgreSQL and RabbitMQ, each against what the database or the broker does alone in the same run.
 
-use std::sync::Arc;
-
 use anyhow::Context;
 
 use super::paired::Pair;
 use super::{Bench, Row};
 use crate::bare::{Kind, upsert};
+use crate::engine::Loading;
 use crate::kv::KvArgs;
 use crate::limits::median;
 use crate::limits::plain_rows::{make_tables, puts_rate, rows_rate};
 use crate::limits::postgres::{Database, check_durable};
 use crate::options::arguments;
 use crate::persist::outcome::Outcome;
-use crate::persist::texts::Texts;
 use crate::persist::{self, PersistArgs, amqp};
 use crate::report::{Report, grouped};
 use crate::spawn::Server;
 
-const ROOMS: u64 = 1_000;
-const USERS: u64 = 10_000;
-const TEXT_BYTES: usize = 120;
-const PUBLISHERS: usize = 2;
-const WINDOW: usize = 1_000;
 /// The server's own queue, emptied before each round.
 const QUEUE: &str = "hubbub.room.0";
 
@@ -69,10 +62,9 @@ impl Bench {
     }
 
     async fn pg_rows(&self) -> anyhow::Result<Vec<Row>> {
-        let texts = Arc::new(Texts::new(crate::machine::seed(), ROOMS, USERS, TEXT_BYTES));
         let (mut pair, mut cpu, mut bytes) = (Pair::default(), Vec::new(), 0.0);
         for _ in 0..self.args.rounds {
-            pair.bare.add_rate(rows_rate(self.postgres()?, &texts, self.args.time).await?);
+            pair.bare.add_rate(rows_rate(self.postgres()?, self.args.time).await?);
             let (server, database) = self.on_postgres(None).await?;
             let outcome = self.persist(&server, &database, &["--listen", "0", "--publishers", "8"]).await?;
             add(&mut pair, &outcome, &mut cpu);
@@ -95,18 +87,16 @@ impl Bench {
 
     /// Everything is in the broker before the server starts (`is_drain`), or comes while it works.
     async fn pg_broker(&self, is_drain: bool) -> anyhow::Result<Vec<Row>> {
-        let texts = Arc::new(Texts::new(crate::machine::seed(), ROOMS, USERS, TEXT_BYTES));
         let url = self.rabbitmq()?;
         let (mut pair, mut cpu, mut rates) = (Pair::default(), Vec::new(), Vec::new());
         for _ in 0..self.args.rounds {
-            pair.bare
-                .add_rate(amqp::bare(url, &texts, self.args.persisted, PUBLISHERS, WINDOW, is_drain).await?);
+            pair.bare.add_rate(amqp::bare(url, self.args.persisted, is_drain).await?);
             self.empty_broker().await?;
             let (server, database) = self.on_postgres(Some(url)).await?;
             let (server, own) = if is_drain {
                 server.kill().await?;
                 let fill = ["--fill", "--log", url, "-n", &self.args.persisted.to_string()];
-                persist::measure(&arguments::<PersistArgs>("persist", &fill)?).await?;
+                persist::measure(&arguments::<Loading<PersistArgs>>("persist", &fill)?).await?;
                 let env = [("HUBBUB_STORE", database.url.as_str()), ("HUBBUB_LOG", url)];
                 (self.fresh(&env).await?, &["--drain", "--log", url][..])
             } else {
@@ -114,7 +104,7 @@ impl Bench {
             };
             let outcome = self.persist(&server, &database, own).await?;
             server.kill().await?;
-            rates.push(outcome.stored_per_second);
+            rates.push(outcome.persisted.stored_per_second);
             add(&mut pair, &outcome, &mut cpu);
             database.drop().await?;
         }
@@ -180,14 +170,15 @@ impl Bench {
 }
 
 fn add(pair: &mut Pair, outcome: &Outcome, cpu: &mut Vec<String>) {
-    pair.real.add_rate(outcome.stored_per_second);
+    pair.real.add_rate(outcome.persisted.stored_per_second);
     pair.real.faults.extend_from_slice(&outcome.faults);
     let used: Vec<String> = outcome
+        .persisted
         .series
         .iter()
         .filter(|series| series.name.ends_with(" CPU"))
         .map(|series| {
-            let us = 1e6 * series.average / outcome.stored_per_second.max(1.0);
+            let us = 1e6 * series.average / outcome.persisted.stored_per_second.max(1.0);
             format!("{} {us:.1} µs", series.name.trim_end_matches(" CPU"))
         })
         .collect();

@@ -3,6 +3,7 @@
 use std::ffi::OsStr;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
@@ -10,14 +11,14 @@ use tokio::process::Command;
 
 use super::paired::Watched;
 use super::{Bench, Row, noise_note};
-use crate::asks::{Question, Times, about_history, ask};
+use crate::asks::{Question, about_history, ask};
 use crate::caller::get;
 use crate::chat::ChatArgs;
 use crate::client::Target;
 use crate::http::HttpArgs;
 use crate::machine::scratch;
-use crate::record::Dist;
 use crate::report::{Report, grouped};
+use crate::run::Run;
 use crate::spawn::Server;
 
 const ROOMS: u16 = 20;
@@ -68,7 +69,7 @@ impl Bench {
         target: &Target,
         server: &Server,
         questions: Vec<Question>,
-    ) -> anyhow::Result<(Times, Report)> {
+    ) -> anyhow::Result<(Arc<Run>, Report)> {
         let time = self.args.time * 2;
         let reading = ask(target, questions, READS_PER_SECOND, time, crate::machine::seed());
         tokio::try_join!(reading, self.write(server, time))
@@ -114,14 +115,14 @@ impl Bench {
 }
 
 /// `targets_ms` are those of the kinds in their order; the last one holds for all further ones.
-pub(super) fn asked_row(what: &str, targets_ms: &[f64], times: &Times, report: &Report) -> Row {
-    let Times { kinds, failed } = times;
-    let mut all = Dist::default();
-    let (mut parts, mut ok) = (Vec::new(), *failed == 0);
+pub(super) fn asked_row(what: &str, targets_ms: &[f64], asked: &Run, report: &Report) -> Row {
+    let [_, _, rejected, unconfirmed] = asked.counts.totals();
+    let (record, failed) = (asked.record.lock(), rejected + unconfirmed);
+    let (mut parts, mut ok) = (Vec::new(), failed == 0);
     let last = targets_ms.last().copied().unwrap_or(0.0);
-    for ((name, dist), target) in kinds.iter().zip(targets_ms.iter().copied().chain(std::iter::repeat(last)))
+    for ((name, dist), target) in
+        record.by_kind.iter().zip(targets_ms.iter().copied().chain(std::iter::repeat(last)))
     {
-        all.merge(dist);
         let p99 = dist.percentile_ms(99.0);
         ok &= dist.len() > 0 && p99 <= target;
         parts.push(format!("{name} {p99:.2} ms"));
@@ -131,8 +132,8 @@ pub(super) fn asked_row(what: &str, targets_ms: &[f64], times: &Times, report: &
     let target = if targets_ms.len() == 1 { "p99 ≤ 5 ms" } else { "p99 ≤ 5 ms, active users ≤ 50 ms" };
     Row::new(what, format!("p99 {}", parts.join(", ")), target, ok).noting(format!(
         "{} requests, {failed} failed, p99 of all {:.2} ms, counted from when each was due; {}",
-        all.len(),
-        all.percentile_ms(99.0),
+        record.all.len(),
+        record.all.percentile_ms(99.0),
         noise_note(report.noise())
     ))
 }

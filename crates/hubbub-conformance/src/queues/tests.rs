@@ -9,7 +9,7 @@ use hubbub_core::queue::{
 };
 use hubbub_core::store::Read;
 use hubbub_core::{
-    ClientId, Clock, Outcome, QueueId, QueueOp, QueueOutcome, QueueStore, RoomStore, Timestamp,
+    ClientId, Clock, Outcome, QueueId, QueueOp, QueueOutcome, QueueRules, QueueStore, RoomStore, Timestamp,
 };
 
 use super::super::tests::{Flaw, InMemory, Memory};
@@ -149,7 +149,7 @@ impl InMemory {
         let count = |is: fn(&State) -> bool| held().filter(|message| is(&message.state)).count() as u64;
         QueueInfo {
             queue: queue.into(),
-            settings: model.queues[queue].clone(),
+            settings: QueueRules::default().changed(&model.queues[queue]),
             ready: count(|state| matches!(state, State::Ready)),
             delayed: count(|state| matches!(state, State::Delayed(_))),
             leased: count(|state| matches!(state, State::Leased(_))),

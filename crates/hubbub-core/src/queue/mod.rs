@@ -8,14 +8,13 @@ mod encoded;
 mod op;
 mod outcome;
 mod receipt;
-mod settings;
 mod view;
 
+pub use crate::queue_rules::{QueueSettings, WhenFull};
 pub(crate) use encoded::EncodedQueueOp;
 pub use op::{Audience, Due, QueueSend, Settle, Take, TakeFilter, TakeHow, WaitFilter};
 pub use outcome::{Freed, QueueOutcome};
 pub use receipt::{LeaseReceipt, NotAReceipt, epoch_number};
-pub use settings::{QueueSettings, WhenFull};
 pub use view::{DeadLetter, DeadReason, Delivery, MessageState, QueueInfo, Waiting};
 
 /// Longest duration of a queue's settings and operations, in milliseconds: 100 years.

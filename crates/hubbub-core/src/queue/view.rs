@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use super::{LeaseReceipt, QueueSettings};
+use super::LeaseReceipt;
+use crate::queue_rules::QueueRules;
 use crate::time::Timestamp;
 
 /// A message as a take or a read returns it.
@@ -67,8 +68,8 @@ impl DeadReason {
 pub struct QueueInfo {
     /// Its name.
     pub queue: Arc<str>,
-    /// Its settings; every field has a value.
-    pub settings: QueueSettings,
+    /// Its settings.
+    pub settings: QueueRules,
     /// Available messages, including those that wait for an earlier one of their group.
     pub ready: u64,
     /// Delayed messages.

@@ -134,7 +134,7 @@ fn info(row: &Row) -> QueueInfo {
         (total("delayed") - count("delayed_over"), total("leased") - count("leased_over"));
     QueueInfo {
         queue: row.get::<_, &str>("id").into(),
-        settings: rules_of(row).to_settings(),
+        settings: rules_of(row),
         ready: figure(total("messages") - delayed - leased),
         delayed: figure(delayed),
         leased: figure(leased),

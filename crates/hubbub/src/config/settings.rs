@@ -2,11 +2,12 @@
 
 use std::time::Duration;
 
+use hubbub_core::url::masked;
 use hubbub_gateway::MetricsDefault;
 use hubbub_store::embedded::Durability;
 use tracing_subscriber::filter::LevelFilter;
 
-use super::values::{Bytes, ClientAuth, LogFormat, Origins, PoolerKind, SettingValue, Url, Urls, masked};
+use super::values::{Bytes, ClientAuth, LogFormat, Origins, PoolerKind, SettingValue, Url, Urls};
 use super::{Source, WrittenSettings};
 
 /// Metadata of a setting.

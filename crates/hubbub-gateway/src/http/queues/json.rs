@@ -155,17 +155,15 @@ impl From<QueueInfo> for Queue {
     fn from(info: QueueInfo) -> Self {
         let settings = &info.settings;
         let settings = Settings {
-            lease_ms: settings.lease_ms.unwrap_or_default(),
-            max_deliveries: settings.deliveries_max.unwrap_or_default(),
-            dead_letter: dead_letter_name(&info.queue, settings.dead_letter.as_deref())
-                .ok()
-                .map(|name| name.to_string()),
-            ttl_ms: settings.ttl_ms.unwrap_or_default(),
-            max_messages: settings.messages_max.unwrap_or_default(),
-            max_bytes: settings.bytes_max.unwrap_or_default(),
-            on_full: settings.when_full.unwrap_or_default().as_str(),
-            backoff_ms: settings.backoff_ms.unwrap_or_default(),
-            backoff_max_ms: settings.backoff_max_ms.unwrap_or_default(),
+            lease_ms: settings.lease_ms,
+            max_deliveries: settings.deliveries_max,
+            dead_letter: dead_letter_name(&info.queue, Some(&settings.dead_letter)).ok(),
+            ttl_ms: settings.ttl_ms,
+            max_messages: settings.messages_max,
+            max_bytes: settings.bytes_max,
+            on_full: settings.when_full.as_str(),
+            backoff_ms: settings.backoff_ms,
+            backoff_max_ms: settings.backoff_max_ms,
         };
         Self {
             messages: info.messages(),

@@ -68,9 +68,8 @@ async fn check_dead_letter(
 ) -> Result<(), Problem> {
     let Err(fault) = dead_letter_name(queue.as_str(), wanted.dead_letter.as_deref()) else { return Ok(()) };
     let known = gateway.store.queue(queue.clone()).await?.map(|info| info.settings).unwrap_or_default();
-    let is_limited = wanted.deliveries_max.or(known.deliveries_max).unwrap_or_default() > 0;
-    let name = wanted.dead_letter.as_deref().or(known.dead_letter.as_deref());
-    if is_limited && name.unwrap_or_default().is_empty() {
+    let rules = known.changed(wanted);
+    if rules.deliveries_max > 0 && rules.dead_letter.is_empty() {
         return Err(Problem::invalid(vec![fault]));
     }
     Ok(())

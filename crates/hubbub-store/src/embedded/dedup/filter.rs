@@ -123,11 +123,6 @@ impl IdFilter {
     pub(crate) fn len(&self) -> u64 {
         self.tiers.iter().map(|tier| tier.ids).sum()
     }
-
-    #[cfg(test)]
-    fn bytes(&self) -> u64 {
-        self.tiers.iter().map(|tier| (tier.words.len() * size_of::<u64>()) as u64).sum()
-    }
 }
 
 #[cfg(test)]
@@ -145,7 +140,9 @@ mod tests {
             kept.iter().for_each(|hash| filter.insert(*hash));
             assert!(kept.iter().all(|hash| filter.may_contain(*hash)));
             assert_eq!(filter.len(), ids);
-            assert!(filter.bytes() * 8 < ids * 24, "{} bytes for {ids} ids", filter.bytes());
+            let words: usize = filter.tiers.iter().map(|tier| tier.words.len()).sum();
+            let bytes = (words * size_of::<u64>()) as u64;
+            assert!(bytes * 8 < ids * 24, "{bytes} bytes for {ids} ids");
             let asked = 1_000_000_u32;
             let passed: u32 = (0..asked).map(|_| u32::from(filter.may_contain(random.next_u64()))).sum();
             let share = f64::from(passed) / f64::from(asked);

@@ -76,7 +76,7 @@ pub(crate) struct Copied {
     next_id: u64,
     next_queue: u32,
     highest_named: u64,
-    at: Position,
+    pub(super) at: Position,
     pub(super) now: Now,
     /// What of [`Queues::changes`] is in it.
     pub(super) changes: u64,
@@ -213,12 +213,6 @@ impl Copied {
             out.push(dead.reason as u8);
             varint::write(dead.deliveries.into(), out);
         }
-    }
-
-    /// Up to where the journal is in it.
-    #[cfg(test)]
-    pub(super) fn position(&self) -> Position {
-        self.at
     }
 
     /// Whether there never was a queue or a client.

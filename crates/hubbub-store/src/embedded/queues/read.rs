@@ -95,7 +95,7 @@ impl Queues {
         let oldest = queue.all.min().and_then(|id| self.entry_of(id));
         QueueInfo {
             queue: Arc::clone(&queue.name),
-            settings: queue.settings.to_settings(),
+            settings: queue.settings.clone(),
             ready: counts.ready,
             delayed: counts.delayed,
             leased: counts.leased,

@@ -405,7 +405,7 @@ fn a_copy_waits_until_what_was_decided_is_durable() {
         assert!(!copying.is_finished());
         shared.queues.settle(clock, at);
         let copied = copying.join().unwrap();
-        assert_eq!((copied.position(), copied.slab.iter().count()), (at, 1));
+        assert_eq!((copied.at, copied.slab.iter().count()), (at, 1));
     });
     decide();
     shared.queues.fail();

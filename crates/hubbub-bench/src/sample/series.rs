@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use serde::Serialize;
 
-use super::watch::Look;
+use super::Look;
 
 /// Shown first, in this order; the others follow by name.
 const FIRST: [&str; 7] =

@@ -1,4 +1,8 @@
-//! What server, broker, database and machine do while a run is under way, once a second.
+//! What server, broker, database and machine do while a run is under way, sampled once a second, and how that goes over
+//! the run ([`series`]). Histograms of the server are read by [`buckets`].
+
+pub(crate) mod buckets;
+pub(crate) mod series;
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -10,16 +14,18 @@ use std::time::{Duration, Instant};
 use anyhow::Context as _;
 use serde::Serialize;
 
-use super::PersistArgs;
-use super::buckets::Buckets;
-use super::ledger::PublishLedger;
 use crate::caller::get;
 use crate::client::Target;
+use crate::engine::Setup;
 use crate::ledger::{exact_sum, sum};
+use crate::persist::PersistArgs;
+use crate::run::Run;
+use buckets::Buckets;
+use series::Span;
 
 const EVERY: Duration = Duration::from_secs(1);
 /// What the mean time of the server's batches is called in looks, from the first statement to the commit.
-pub(super) const BATCH_MS: &str = "batch ms";
+pub(crate) const BATCH_MS: &str = "batch ms";
 
 /// What was seen at one time; rates are those since the look before.
 #[derive(Debug, Clone, Default, Serialize)]
@@ -44,14 +50,14 @@ struct Raw {
     seconds: BTreeMap<String, BTreeMap<u32, f64>>,
 }
 
-pub(crate) struct Watch {
+pub(crate) struct Sampler {
     task: tokio::task::JoinHandle<Vec<Look>>,
     stop: Arc<tokio::sync::Notify>,
-    pub(crate) begun: Instant,
+    begun: Instant,
 }
 
-impl Watch {
-    pub(super) fn start(source: Source) -> Self {
+impl Sampler {
+    pub(crate) fn start(source: Source) -> Self {
         let stop = Arc::new(tokio::sync::Notify::new());
         let stopped = stop.clone();
         let begun = Instant::now();
@@ -69,6 +75,12 @@ impl Watch {
             }
         });
         Self { task, stop, begun }
+    }
+
+    /// A part of the time, as samples count it.
+    pub(crate) fn span(&self, from: Instant, to: Instant) -> Span {
+        let at_s = |at: Instant| at.saturating_duration_since(self.begun).as_secs_f64();
+        Span { from_s: at_s(from), to_s: at_s(to) }
     }
 
     pub(crate) async fn stop(self) -> Vec<Look> {
@@ -192,12 +204,12 @@ fn disk() -> Option<(f64, f64)> {
 }
 
 /// Where to ask; nothing is asked where nothing is known.
-pub(super) struct Source {
+pub(crate) struct Source {
     target: Option<Target>,
     server_pid: Option<u32>,
     /// Names of processes to look at besides the server and this one.
     names: Vec<String>,
-    ledger: Arc<PublishLedger>,
+    run: Arc<Run>,
     /// A channel, and the queues whose messages are counted.
     #[cfg(feature = "amqp")]
     broker: Option<(lapin::Channel, Vec<String>)>,
@@ -211,27 +223,25 @@ const DATABASE: &str = "select d.xact_commit, d.blks_hit, d.blks_read, d.numback
      from pg_stat_database d, pg_stat_wal w where d.datname = current_database()";
 
 impl Source {
-    pub(super) async fn open(args: &PersistArgs, ledger: Arc<PublishLedger>) -> anyhow::Result<Self> {
+    pub(crate) async fn open(args: &PersistArgs, setup: &Setup, run: Arc<Run>) -> anyhow::Result<Self> {
         Ok(Self {
-            target: if args.fill { None } else { Some(args.common.target()?) },
-            server_pid: args.common.server_pid,
+            target: (!args.fill).then(|| run.target.clone()),
+            server_pid: setup.common.server_pid,
             names: args.watch.clone(),
-            ledger,
+            run,
             #[cfg(feature = "amqp")]
             broker: match args.broker() {
-                Some(url) => {
-                    Some((super::amqp::connect(url).await?.create_channel().await?, args.queues.clone()))
-                }
+                Some(url) => Some((
+                    crate::persist::amqp::connect(url).await?.create_channel().await?,
+                    args.queues.clone(),
+                )),
                 None => None,
             },
             #[cfg(feature = "postgres")]
             database: match args.database.as_deref().filter(|url| url.starts_with("postgres")) {
                 Some(url) => {
-                    let connecting = tokio_postgres::connect(url, tokio_postgres::NoTls).await;
-                    let (client, connection) =
-                        connecting.context("the database given by --database cannot be reached")?;
-                    tokio::spawn(connection);
-                    Some(client)
+                    let connecting = crate::limits::postgres::connect(url).await;
+                    Some(connecting.context("the database given by --database cannot be reached")?)
                 }
                 None => None,
             },
@@ -240,7 +250,7 @@ impl Source {
 
     async fn look(&self, begun: Instant) -> Raw {
         let mut raw = Raw::default();
-        let published = self.ledger.counts.accepted.load(Ordering::Relaxed);
+        let published = self.run.counts.accepted.load(Ordering::Relaxed);
         raw.counters.insert("published/s".into(), published as f64);
         if let Some(target) = &self.target
             && let Ok(metrics) = get(target, "/metrics").await
@@ -251,7 +261,7 @@ impl Source {
         if let Some((channel, queues)) = &self.broker {
             let mut waiting = 0;
             for queue in queues {
-                waiting += super::amqp::depth(channel, queue).await.unwrap_or(0);
+                waiting += crate::persist::amqp::depth(channel, queue).await.unwrap_or(0);
             }
             raw.figures.insert("in the broker".into(), waiting as f64);
         }

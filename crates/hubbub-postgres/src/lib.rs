@@ -17,6 +17,7 @@ mod history;
 mod kv;
 mod maintenance;
 mod migrate;
+mod notifications;
 mod options;
 mod partitions;
 mod queues;

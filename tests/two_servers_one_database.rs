@@ -7,7 +7,9 @@ use futures_util::future::join_all;
 use hyper::Method;
 use serde_json::{Value, json};
 
-use crate::harness::{Dialect, Follower, Http, Postgres, Server, Setup, Watch, Writer, in_time, seqs, until};
+use crate::harness::{
+    Dialect, Follower, Http, Pooler, Postgres, Server, Setup, Watch, Writer, in_time, seqs, until,
+};
 
 struct Two {
     // End before the database.
@@ -266,4 +268,48 @@ async fn keys_are_the_same_at_both() {
     assert_eq!((deleted.status, got_at.get("/kv/k").await.status), (204, 404));
     let last = watching.next().await.unwrap();
     assert_eq!((last.1.as_str(), &last.2["key"]), ("delete", &json!("k")));
+}
+
+/// How many connections for notifications there are.
+const NOTIFYING: &str = "select count(*) from pg_stat_activity where application_name = 'hubbub notifications' and state = 'idle'";
+
+/// Messages sent at one server come to subscribers of the other, in order and once, while the connections that tell of
+/// them are lost again and again; and where they cannot be had.
+#[tokio::test]
+async fn messages_come_without_a_gap_whether_anybody_tells_of_them_or_not() {
+    const ROUNDS: usize = 6;
+    const EACH: usize = 40;
+    let Two { servers: [here, there], _postgres: postgres } = &Two::start();
+    let pooler = Pooler::start(postgres);
+    let migrate = format!("store.postgres.migrate_url={}", postgres.url("postgres"));
+    let deaf =
+        Setup::new().store(&pooler.url("postgres")).set("store.postgres.pooler=transaction").set(&migrate);
+    let deaf = deaf.start();
+    let mut subscribers = [
+        there.subscriber("r", json!({})).await,
+        deaf.subscriber("r", json!({})).await,
+        here.subscriber("r", json!({})).await,
+    ];
+    let mut sent = 0;
+    for round in 0..ROUNDS {
+        // Two that tell; with the first message they do so at once, or are connecting anew.
+        until("both tell", async || postgres.query("postgres", NOTIFYING).await == "2").await;
+        for number in 0..EACH {
+            let server = if number % 7 == 0 { &deaf } else { here };
+            server.send("r", &format!("{round}.{number}")).await;
+            if number == EACH / 2 && round > 0 {
+                postgres
+                    .run("select pg_terminate_backend(pid) from pg_stat_activity where application_name like 'hubbub n%'")
+                    .await;
+            }
+        }
+        for subscriber in &mut subscribers {
+            for number in 0..EACH {
+                let frame = subscriber.receive_type("message").await;
+                assert_eq!(frame["message"], format!("{round}.{number}"));
+                assert_eq!(frame["seq"], sent + number + 1);
+            }
+        }
+        sent += EACH;
+    }
 }

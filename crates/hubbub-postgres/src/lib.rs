@@ -19,6 +19,7 @@ mod kv;
 mod log;
 mod maintenance;
 mod migrate;
+mod notifications;
 mod options;
 mod partitions;
 mod queues;

@@ -1,6 +1,7 @@
 //! A store that survives a change of the database's history. After a promotion or a restore it drops everything cached
 //! of the old history, and opens the database as at the start.
 
+use std::pin::Pin;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -10,10 +11,11 @@ use hubbub_core::kv::{KeyInfo, KvEntry, KvHistory};
 use hubbub_core::queue::{Delivery, QueueInfo, TakeFilter, WaitFilter, Waiting};
 use hubbub_core::replica::ReplicaStore;
 use hubbub_core::store::{
-    Access, ApplyError, BatchCap, HistoryPage, HistoryQuery, KvStore, Member, QueueStore, Read, RoomHead,
-    RoomInfo, RoomStore, Store, StoreFigures, StoreHealth, UserRooms,
+    Access, ApplyError, BatchCap, HistoryPage, HistoryQuery, KvStore, Member, QueueStore, Read,
+    RemoteChanges, RoomHead, RoomInfo, RoomStore, Store, StoreFigures, StoreHealth, UserRooms,
 };
 use hubbub_core::{ClientId, Essential, LogStore, OpBatch, Outcome, QueueId, RoomId, Timestamp, UserId};
+use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 
 use crate::db::connect::OpenError;
@@ -39,9 +41,21 @@ pub struct ReopeningStore {
 struct Link {
     postgres: Postgres,
     next: OnceLock<Box<Link>>,
+    replaced: Notify,
 }
 
 impl Link {
+    fn new(postgres: Postgres) -> Self {
+        Self { postgres, next: OnceLock::new(), replaced: Notify::new() }
+    }
+
+    async fn wait_until_replaced(&self) {
+        let replaced = self.replaced.notified();
+        if self.next.get().is_none() {
+            replaced.await;
+        }
+    }
+
     fn last(&self) -> &Self {
         let mut link = self;
         while let Some(next) = link.next.get() {
@@ -60,7 +74,7 @@ impl ReopeningStore {
         on_new_history: OnNewHistory,
     ) -> Result<Self, OpenError> {
         let postgres = Postgres::open(options.clone(), clock.clone(), &*random).await?;
-        let first = Arc::new(Link { postgres, next: OnceLock::new() });
+        let first = Arc::new(Link::new(postgres));
         let links = first.clone();
         let following = async move {
             loop {
@@ -70,7 +84,8 @@ impl ReopeningStore {
                 on_new_history();
                 current.postgres.close();
                 // Nobody else sets it.
-                let _ = current.next.set(Box::new(Link { postgres, next: OnceLock::new() }));
+                let _ = current.next.set(Box::new(Link::new(postgres)));
+                current.replaced.notify_waiters();
             }
         };
         let follower = tokio::spawn(supervise(Essential::new("database history"), following));
@@ -141,6 +156,16 @@ impl RoomStore for ReopeningStore {
         access(room: RoomId, user: UserId) -> Read<'_, Access>;
         members(room: RoomId, after: Option<UserId>, limit: usize) -> Read<'_, Vec<Member>>;
         user_rooms(user: UserId, after: Option<RoomId>, limit: usize) -> Read<'_, UserRooms>;
+    }
+
+    fn remote_changes(&self) -> Pin<Box<dyn Future<Output = RemoteChanges> + Send + '_>> {
+        let link = self.first.last();
+        Box::pin(async move {
+            tokio::select! {
+                changes = link.postgres.remote_changes() => changes,
+                () = link.wait_until_replaced() => RemoteChanges::Any,
+            }
+        })
     }
 }
 

@@ -16,7 +16,8 @@ use crate::history::History;
 use crate::kv::Kv;
 use crate::log::LogState;
 use crate::maintenance::{Maintenance, Status, Subsystems};
-use crate::options::PostgresOptions;
+use crate::notifications::Notifications;
+use crate::options::{Pooler, PostgresOptions};
 use crate::partitions::Partitions;
 use crate::queues::Queues;
 use crate::replicas::{Reader, Replicas, ReplicatedReads};
@@ -39,6 +40,7 @@ pub(crate) struct Context {
     pub(crate) partitions: Partitions,
     pub(crate) history: Arc<History>,
     pub(crate) log: LogState,
+    pub(crate) notifications: Arc<Notifications>,
 }
 
 /// A PostgreSQL database as a store.
@@ -68,6 +70,10 @@ impl Postgres {
         let history = history.map_err(|error| open_error(&config, "naming the history of", &error))?;
         let history = Arc::new(history);
         drop(client);
+        let notifications = Arc::new(Notifications::default());
+        if options.pooler == Pooler::Session {
+            notifications.start(config.clone(), connect::tls(options.ca.as_deref())?);
+        }
         let pool = connect::pool(config, &options, Some(history.connection_check()))?;
         let db = Db::new(pool, options.pooler, options.apply_timeout, Some(history.clone()));
         let (clock, database_clock): (Arc<dyn Clock>, _) = match options.clock_trust_after {
@@ -89,6 +95,7 @@ impl Postgres {
             partitions: Partitions::default(),
             history,
             log,
+            notifications,
         });
         let replicas = Replicas::open(&context.options, &context.db, &context.history).await?;
         let rooms = Arc::new(Rooms::new(context.clone()));
@@ -156,6 +163,7 @@ impl Store for Postgres {
         self.maintenance.stop();
         self.replicated_reads.iter().for_each(ReplicatedReads::close);
         self.kv.close();
+        self.context.notifications.close();
         self.context.db.close();
     }
 }

@@ -17,7 +17,8 @@ pub use figures::{CacheFigures, PoolFigures, StoreFigures};
 pub use kv::KvStore;
 pub use queues::QueueStore;
 pub use rooms::{
-    Access, Cursor, HistoryPage, HistoryQuery, Member, RoomHead, RoomInfo, RoomStore, UserRoom, UserRooms,
+    Access, Cursor, HistoryPage, HistoryQuery, Member, RemoteChanges, RoomHead, RoomInfo, RoomStore,
+    UserRoom, UserRooms,
 };
 
 /// A store. All changes go through [`Store::apply`].

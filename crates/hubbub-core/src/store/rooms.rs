@@ -1,5 +1,6 @@
 //! Reading rooms: messages, members and read marks.
 
+use std::pin::Pin;
 use std::sync::Arc;
 
 use super::Read;
@@ -42,8 +43,23 @@ pub trait RoomStore: Send + Sync + 'static {
         })
     }
 
+    /// Waits until other servers have changed rooms, and says which: a hint, which may be missing, late or wrong. Never ends
+    /// where nobody tells. If the future is dropped, what it was about to say is lost.
+    fn remote_changes(&self) -> Pin<Box<dyn Future<Output = RemoteChanges> + Send + '_>> {
+        Box::pin(std::future::pending())
+    }
+
     /// Up to `limit` rooms that the user is a member of, in the order of their ids, starting behind `after`.
     fn user_rooms(&self, user: UserId, after: Option<RoomId>, limit: usize) -> Read<'_, UserRooms>;
+}
+
+/// Rooms that other servers have changed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum RemoteChanges {
+    /// These.
+    Rooms(Vec<RoomId>),
+    /// Any.
+    Any,
 }
 
 /// The head of a room, to detect that something happened in it.

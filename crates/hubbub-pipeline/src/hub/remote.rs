@@ -2,7 +2,8 @@
 //!
 //! One task ([`follow_remote`]) compares the heads of these rooms with the store, several times a second and with one
 //! query for many rooms, then reads and publishes the missing messages. A batch of this server behind a gap wakes it at
-//! once: the missing messages are durable already, and the batch is read from the store together with them.
+//! once: the missing messages are durable already, and the batch is read from the store together with them. So does a hint
+//! of the store that other servers changed rooms, if it has any; the poll finds what no hint named.
 //!
 //! Subscriptions of users whom another server removed, and of rooms that it deleted, end at the next poll. Until then
 //! they get what this server commits. In an open room this concerns users who were members when their subscription
@@ -17,7 +18,7 @@ use std::time::Duration;
 use futures_util::stream::{self, StreamExt};
 use hubbub_core::RoomId;
 use hubbub_core::clock::Clock;
-use hubbub_core::store::{Access, Cursor, HistoryQuery, ReadError, RoomHead, RoomStore};
+use hubbub_core::store::{Access, Cursor, HistoryQuery, ReadError, RemoteChanges, RoomHead, RoomStore};
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
@@ -30,6 +31,8 @@ const POLL_INTERVAL: Duration = Duration::from_millis(100);
 const POLL_SHARE: u32 = 10;
 /// Longest pause while the store does not answer.
 const POLL_INTERVAL_MAX: Duration = Duration::from_secs(5);
+/// After a hint of the store was followed, the next one waits this many times as long as that took.
+const HINT_SHARE: u32 = 3;
 const HEADS_MAX: usize = 1_000;
 /// Rooms whose changes are applied at the same time: the store merges their queries.
 const CHANGES_MAX: usize = 256;
@@ -63,6 +66,11 @@ pub(crate) async fn follow_remote(hub: Arc<Hub>, store: Arc<dyn RoomStore>, cloc
     let behind = hub.enable_remote();
     let mut pause = POLL_INTERVAL;
     let mut next = tokio::time::interval(pause);
+    let hear = async |rest: Duration| {
+        tokio::time::sleep(rest).await;
+        store.remote_changes().await
+    };
+    let mut hearing = Box::pin(hear(Duration::ZERO));
     loop {
         tokio::select! {
             biased;
@@ -78,6 +86,16 @@ pub(crate) async fn follow_remote(hub: Arc<Hub>, store: Arc<dyn RoomStore>, cloc
             }
             // Rooms that cannot be read now are found again by the next poll.
             () = behind.signal.notified() => drop(hub.catch_up(&*store, behind.take()).await),
+            heard = &mut hearing => {
+                let began = clock.monotonic();
+                // Rooms that cannot be read now are found again by the next poll.
+                let _ = match heard {
+                    RemoteChanges::Rooms(rooms) => hub.compare_heads(&*store, hub.followed_of(rooms)).await,
+                    RemoteChanges::Any => hub.poll_heads(&*store).await,
+                };
+                let took = clock.monotonic().saturating_sub(began);
+                hearing.set(hear((took * HINT_SHARE).min(POLL_INTERVAL_MAX)));
+            }
         }
     }
 }
@@ -86,8 +104,17 @@ impl Hub {
     /// Compares all followed rooms with the store, and publishes what is missing. A room that cannot be read does not
     /// delay the others; the first error is returned.
     pub(super) async fn poll_heads(&self, store: &dyn RoomStore) -> Result<(), ReadError> {
+        self.compare_heads(store, self.followed()).await
+    }
+
+    /// The same for these rooms, each with whether it is known to have had messages.
+    async fn compare_heads(
+        &self,
+        store: &dyn RoomStore,
+        rooms: Vec<(RoomId, bool)>,
+    ) -> Result<(), ReadError> {
         let mut done = Ok(());
-        for rooms in self.followed().chunks(HEADS_MAX) {
+        for rooms in rooms.chunks(HEADS_MAX) {
             let heads = store.heads(rooms.iter().map(|(room, _)| room.clone()).collect()).await?;
             let heads: HashMap<&RoomId, &RoomHead> = heads.iter().map(|head| (&head.room, head)).collect();
             // Before new messages: a removed user gets none of them.
@@ -118,6 +145,13 @@ impl Hub {
             );
         }
         rooms
+    }
+
+    /// Those of `rooms` that are followed.
+    fn followed_of(&self, rooms: Vec<RoomId>) -> Vec<(RoomId, bool)> {
+        let was_there =
+            |room: &RoomId| self.with_channel(room.as_str(), |channel| channel.published.through > Some(0));
+        rooms.into_iter().filter_map(|room| was_there(&room).map(|was_there| (room, was_there))).collect()
     }
 
     fn through(&self, room: &RoomId) -> Option<u64> {

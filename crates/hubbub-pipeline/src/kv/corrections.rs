@@ -1,13 +1,14 @@
 //! Keeps the cache of a shared store correct: asks the store for the changes since the last question, and removes from
 //! the cache what they concern.
 //!
-//! One question is on its way at a time. It begins after all reads that wait for it came, and answers them together. The
+//! A question begins after all reads that wait for it came, and answers them together; few are on their way at a time. The
 //! changes it brings are in the cache before anybody is answered.
 //!
 //! Invariants
 //! - Every entry of the cache is the state of its key at [`Position::revision`], or a later one.
 //! - The position moves on only after the changes up to it are in the cache, under the lock of the position.
-//! - What a server of another history said or stored never enters: the store's epoch is the same before and after.
+//! - What was said or stored in another history never enters: the store's epoch is the same before and after. The epoch of
+//!   the position never goes back, because it is looked up under its lock.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -28,6 +29,8 @@ const PAGE: usize = 1_000;
 const PAGES_MAX: usize = 8;
 /// Questions in a row that a new history of the store may spoil.
 const ATTEMPTS_MAX: usize = 4;
+/// Questions on their way. Each takes all reads that wait, so few are enough.
+const QUESTIONS_MAX: usize = 2;
 /// Reads that may wait for a question.
 const WAITING_MAX: usize = 10_000;
 
@@ -47,7 +50,8 @@ struct Position {
 #[derive(Default)]
 struct Questions {
     waiting: Vec<oneshot::Sender<Answer>>,
-    is_asking: bool,
+    /// On their way.
+    asked: usize,
 }
 
 pub(super) struct Corrections {
@@ -87,7 +91,9 @@ impl Corrections {
                 return Err(unavailable("too many reads of keys wait already"));
             }
             questions.waiting.push(sender);
-            !std::mem::replace(&mut questions.is_asking, true)
+            let is_first = questions.asked < QUESTIONS_MAX;
+            questions.asked += usize::from(is_first);
+            is_first
         };
         if is_first {
             // A task of its own: the caller may go away while others wait for the same answer.
@@ -101,8 +107,8 @@ impl Corrections {
         loop {
             let waiting = {
                 let mut questions = self.questions.lock();
-                questions.is_asking = !questions.waiting.is_empty();
-                if !questions.is_asking {
+                if questions.waiting.is_empty() {
+                    questions.asked -= 1;
                     return;
                 }
                 std::mem::take(&mut questions.waiting)
@@ -124,59 +130,61 @@ impl Corrections {
     async fn correct(&self) -> Answer {
         for _ in 0..ATTEMPTS_MAX {
             let asked_at = self.clock.monotonic();
-            let epoch = (self.epoch)();
-            self.begin(&epoch);
+            let epoch = self.begin();
             self.metrics.kv_questions.inc();
-            if self.catch_up(&epoch).await? {
-                self.position.lock().asked_at = Some(asked_at);
+            if self.catch_up(&epoch, asked_at).await? {
                 return Ok(());
             }
         }
         Err(unavailable("another history of the store begins again and again"))
     }
 
-    /// Forgets everything of another history.
-    fn begin(&self, epoch: &Arc<str>) {
+    /// Forgets everything of another history than the store's, which is returned.
+    fn begin(&self) -> Arc<str> {
         let mut position = self.position.lock();
-        if position.epoch != *epoch {
+        let epoch = (self.epoch)();
+        if position.epoch != epoch {
             self.cache.inner.clear();
             *position = Position { epoch: epoch.clone(), revision: self.store.revision(), asked_at: None };
         }
+        epoch
     }
 
     /// Enters all changes behind the position. Returns false if another history may have answered.
-    async fn catch_up(&self, epoch: &Arc<str>) -> Result<bool, ReadError> {
-        for _ in 0..PAGES_MAX {
+    async fn catch_up(&self, epoch: &Arc<str>, asked_at: Duration) -> Result<bool, ReadError> {
+        for page in 1..=PAGES_MAX {
             let after = self.position.lock().revision;
             let history = self.store.changes(&[], after, PAGE).await?;
-            if (self.epoch)() != *epoch {
+            let mut position = self.position.lock();
+            if position.epoch != *epoch || (self.epoch)() != *epoch {
                 return Ok(false);
             }
-            match history {
+            let is_over = match history {
                 KvHistory::Changes(page) => {
-                    let mut position = self.position.lock();
                     page.changes.iter().for_each(|change| self.enter(change));
                     position.revision = position.revision.max(page.through);
-                    if !page.more {
-                        return Ok(true);
-                    }
+                    !page.more
                 }
                 KvHistory::Compacted { head, .. } => {
-                    self.forget(head);
-                    return Ok(true);
+                    self.cache.inner.clear();
+                    // Another question may have moved on meanwhile.
+                    if position.revision == after {
+                        position.revision = head;
+                    }
+                    true
                 }
+            };
+            if !is_over && page == PAGES_MAX {
+                self.cache.inner.clear();
+                // Durable, and not less than any revision that was read.
+                position.revision = position.revision.max(self.store.revision());
+            }
+            if is_over || page == PAGES_MAX {
+                position.asked_at = position.asked_at.max(Some(asked_at));
+                break;
             }
         }
-        // Not less than any revision that was read.
-        self.forget(self.store.revision());
         Ok(true)
-    }
-
-    /// Starts anew at a revision that is durable.
-    fn forget(&self, revision: u64) {
-        let mut position = self.position.lock();
-        self.cache.inner.clear();
-        position.revision = revision;
     }
 
     /// Removes what is older than a change, and the right of running loads to insert their value.

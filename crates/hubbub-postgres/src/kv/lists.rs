@@ -20,6 +20,8 @@ use crate::store::{Context, Postgres};
 
 /// Changes that one page scans at most, whatever its limit.
 const SCANNED_MAX: u64 = 10_000;
+/// Fewer than [`NEXT_CHANGES`] returns.
+const NEXT_MAX: usize = 31;
 /// Changes forgotten with one statement, and statements in one tick.
 const TRIMMED: u64 = 5_000;
 const TRIMS: usize = 10;
@@ -37,9 +39,10 @@ statements! {
          (select revision, key, what from kv_changes where revision > $1 and revision <= $2 \
          and key >= $3 and key < $4 order by revision limit $5) c on true order by c.revision";
 
-    // From the last change that the caller knows on: that it is there proves that nothing behind it was forgotten.
-    CHANGES_SINCE("reading new changes of keys") =
-        "select 0::int8, revision, key, what from kv_changes where revision >= $1 order by revision limit $2";
+    // From the last change that the caller knows on: that it is there proves that nothing behind it was forgotten. Few, and
+    // always as many, or the database would plan it anew each time, which costs more than to run it.
+    NEXT_CHANGES("reading the next changes of keys") =
+        "select 0::int8, revision, key, what from kv_changes where revision >= $1 order by revision limit 32";
 
     OLDEST("reading the oldest change of keys") = "select coalesce(min(revision), 1) from kv_changes";
     TRIM("forgetting old changes of keys") = "delete from kv_changes where revision > $1 and revision <= $2";
@@ -120,7 +123,7 @@ impl KvStore for Postgres {
     fn changes(&self, prefix: &[u8], after: u64, limit: usize) -> Read<'_, KvHistory> {
         let ((first, end), prefix_is_empty) = (range(prefix, None), prefix.is_empty());
         Box::pin(async move {
-            if prefix_is_empty && let Some(changes) = self.kv.changes_since(after, limit).await? {
+            if prefix_is_empty && let Some(changes) = self.kv.next_changes(after, limit).await? {
                 return Ok(KvHistory::Changes(changes));
             }
             let through = after.saturating_add(SCANNED_MAX);
@@ -171,13 +174,13 @@ impl Kv {
         head
     }
 
-    /// All changes behind a revision that is not the first, by one short search; `None` if they are more than `limit`, or
-    /// if this cannot tell whether some were forgotten.
-    async fn changes_since(&self, after: u64, limit: usize) -> Result<Option<KvChanges>> {
-        let params: [Param<'_>; 2] = [&number(after), &number(limit as u64).saturating_add(2)];
-        let rows = self.context.db.read(&CHANGES_SINCE, &params).await?;
+    /// All changes behind a revision that is not the first, by one short search; `None` if they are not few, or if this
+    /// cannot tell whether some were forgotten.
+    async fn next_changes(&self, after: u64, limit: usize) -> Result<Option<KvChanges>> {
+        let rows = self.context.db.read(&NEXT_CHANGES, &[&number(after)]).await?;
         let mut changes = rows.iter().filter_map(change).collect::<Result<Vec<_>, _>>()?;
-        if changes.first().is_none_or(|first| first.revision != after) || changes.len() > limit + 1 {
+        if changes.first().is_none_or(|first| first.revision != after) || changes.len() > limit.min(NEXT_MAX)
+        {
             return Ok(None);
         }
         let through = changes.last().map_or(after, |last| last.revision);

@@ -1,11 +1,12 @@
 //! Reads single rooms, and lists of rooms, members, and the rooms of a user, by one statement each.
 
 use std::collections::HashMap;
+use std::pin::Pin;
 use std::sync::Arc;
 
 use hubbub_core::store::{
-    Access, Cursor, HistoryPage, HistoryQuery, Member, Read, ReadError, RoomHead, RoomInfo, RoomStore,
-    UserRoom, UserRooms,
+    Access, Cursor, HistoryPage, HistoryQuery, Member, Read, ReadError, RemoteChanges, RoomHead, RoomInfo,
+    RoomStore, UserRoom, UserRooms,
 };
 use hubbub_core::{RoomId, UserId};
 use tokio_postgres::Row;
@@ -79,6 +80,18 @@ impl RoomStore for Postgres {
             let rooms: HashMap<&str, &RoomId> = rooms.iter().map(|room| (room.as_str(), room)).collect();
             let heads = rows.iter().filter_map(|row| Some((row, *rooms.get(row.get::<_, &str>(0))?)));
             Ok(heads.map(|(row, room)| room_head(row, room)).collect::<Result<_, _>>()?)
+        })
+    }
+
+    fn remote_changes(&self) -> Pin<Box<dyn Future<Output = RemoteChanges> + Send + '_>> {
+        Box::pin(async move {
+            let Some(numbers) = self.context.notifications.heard().await else { return RemoteChanges::Any };
+            match self.rooms.room_names.names(&self.context.db, numbers.into_iter()).await {
+                Ok(names) => {
+                    RemoteChanges::Rooms(names.values().filter_map(|name| RoomId::new(name).ok()).collect())
+                }
+                Err(_) => RemoteChanges::Any,
+            }
         })
     }
 

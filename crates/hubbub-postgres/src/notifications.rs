@@ -1,0 +1,238 @@
+//! Tells other servers which rooms changed, and hears from them, by `NOTIFY`.
+//!
+//! One connection of each server does both. What its batches changed is collected for [`INTERVAL`], and told by one
+//! notification in a transaction of its own, behind the commits: inside them it would make all commits of the database
+//! wait for each other. Rooms are told by their numbers.
+//!
+//! A notification is a hint. Whoever hears it compares the rooms with the database. What is lost while the connection is
+//! away is found by the regular comparison. Behind a transaction pooler nobody can listen, so nothing is told either.
+
+use std::collections::HashSet;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicI32, Ordering};
+use std::time::Duration;
+
+use futures_util::StreamExt;
+use futures_util::stream::poll_fn;
+use hubbub_core::Essential;
+use hubbub_core::essential::supervise;
+use parking_lot::Mutex;
+use tokio::sync::Notify;
+use tokio::task::JoinHandle;
+use tokio_postgres::{AsyncMessage, Client, Config, Notification};
+use tokio_postgres_rustls::MakeRustlsConnect;
+
+use crate::db::{DbError, Result};
+
+/// Shortest time between two notifications of a server.
+const INTERVAL: Duration = Duration::from_millis(5);
+/// Rooms in a notification. What concerns more concerns any room.
+const ROOMS_MAX: usize = 600;
+/// Rooms heard of that wait to be compared.
+const HEARD_MAX: usize = 10_000;
+/// Longest wait for the database's answer; it has none to wait for.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// Shortest and longest time between two attempts to connect.
+const RETRY_MIN: Duration = Duration::from_millis(100);
+const RETRY_MAX: Duration = Duration::from_secs(5);
+
+/// What stands for any room.
+const ANY: &str = "*";
+
+/// Nobody waits for a notification to be on disk.
+const LISTEN: &str = "set synchronous_commit = off; listen hubbub_rooms";
+const TELL: &str = "select pg_notify('hubbub_rooms', $1)";
+const OWN: &str = "select pg_backend_pid()";
+
+/// Rooms that changed.
+#[derive(Debug, Default)]
+struct Changed {
+    numbers: HashSet<i32>,
+    is_any: bool,
+}
+
+/// Rooms by their numbers; `None` = any.
+pub(crate) type ChangedRooms = Option<HashSet<i32>>;
+
+impl Changed {
+    fn add(&mut self, rooms: impl Iterator<Item = i32>, max: usize) {
+        self.numbers.extend(rooms);
+        self.is_any |= self.numbers.len() > max;
+        if self.is_any {
+            self.numbers.clear();
+        }
+    }
+
+    /// Takes everything; nothing if nothing changed.
+    fn take(&mut self) -> Option<ChangedRooms> {
+        let Self { numbers, is_any } = std::mem::take(self);
+        (is_any || !numbers.is_empty()).then_some((!is_any).then_some(numbers))
+    }
+}
+
+/// A set of changed rooms, and a signal when there are some.
+#[derive(Debug, Default)]
+struct Mailbox {
+    changed: Mutex<Changed>,
+    signal: Notify,
+}
+
+impl Mailbox {
+    fn add(&self, rooms: impl Iterator<Item = i32>, max: usize) {
+        self.changed.lock().add(rooms, max);
+        self.signal.notify_one();
+    }
+
+    fn add_any(&self) {
+        self.changed.lock().is_any = true;
+        self.signal.notify_one();
+    }
+
+    async fn next(&self) -> ChangedRooms {
+        loop {
+            if let Some(changed) = self.changed.lock().take() {
+                return changed;
+            }
+            self.signal.notified().await;
+        }
+    }
+}
+
+/// The notifications of one server.
+#[derive(Debug, Default)]
+pub(crate) struct Notifications {
+    told: Mailbox,
+    heard: Mailbox,
+    task: OnceLock<JoinHandle<()>>,
+    /// The process of the database that tells what this server changed.
+    own: AtomicI32,
+}
+
+impl Notifications {
+    /// Connects, and tells and hears from then on.
+    pub(crate) fn start(self: &std::sync::Arc<Self>, mut config: Config, tls: MakeRustlsConnect) {
+        config.application_name("hubbub notifications");
+        let notifications = self.clone();
+        let running = async move {
+            let mut pause = RETRY_MIN;
+            loop {
+                match notifications.serve(&config, &tls, &mut pause).await {
+                    Ok(()) => tracing::warn!("the connection for notifications was closed; connecting again"),
+                    Err(error) => tracing::warn!(%error, "notifications failed; connecting again"),
+                }
+                tokio::time::sleep(pause).await;
+                pause = (pause * 2).min(RETRY_MAX);
+            }
+        };
+        // Nobody else sets it.
+        let _ = self.task.set(tokio::spawn(supervise(Essential::new("database notifications"), running)));
+    }
+
+    /// Tells others soon that these rooms have changed.
+    pub(crate) fn tell(&self, rooms: impl Iterator<Item = i32>) {
+        if self.task.get().is_some() {
+            self.told.add(rooms, ROOMS_MAX);
+        }
+    }
+
+    /// Waits until others have changed rooms.
+    pub(crate) async fn heard(&self) -> ChangedRooms {
+        self.heard.next().await
+    }
+
+    pub(crate) fn close(&self) {
+        self.task.get().into_iter().for_each(JoinHandle::abort);
+    }
+
+    /// Tells and hears until the connection breaks. Sets the next pause back once it works.
+    async fn serve(&self, config: &Config, tls: &MakeRustlsConnect, pause: &mut Duration) -> Result<()> {
+        let what = "connecting for notifications";
+        let connecting = tokio::time::timeout(PATIENCE, config.connect(tls.clone()));
+        let connected = connecting.await.map_err(|_| DbError::Timeout { what })?;
+        let (client, mut connection) = connected.map_err(|error| DbError::Statement { what, error })?;
+        let mut messages = poll_fn(move |context| connection.poll_message(context));
+        let hearing = async {
+            while let Some(message) = messages.next().await {
+                match message
+                    .map_err(|error| DbError::Statement { what: "waiting for notifications", error })?
+                {
+                    AsyncMessage::Notification(notification) => self.hear(&notification),
+                    // Notices of the server.
+                    _ => {}
+                }
+            }
+            Ok(())
+        };
+        // Its own task polls the connection as long as it waits for the database.
+        tokio::select! {
+            ended = hearing => ended,
+            failed = self.tell_all(&client, pause) => failed,
+        }
+    }
+
+    async fn tell_all(&self, client: &Client, pause: &mut Duration) -> Result<()> {
+        let what = "listening for notifications";
+        in_time(what, client.batch_execute(LISTEN)).await?;
+        let own = in_time(what, client.query_one(OWN, &[])).await?;
+        self.own.store(own.get(0), Ordering::Relaxed);
+        // Whatever was told before is unknown.
+        self.heard.add_any();
+        let statement = in_time(what, client.prepare(TELL)).await?;
+        *pause = RETRY_MIN;
+        loop {
+            let text = match self.told.next().await {
+                None => ANY.to_owned(),
+                Some(rooms) => rooms.iter().map(i32::to_string).collect::<Vec<_>>().join(","),
+            };
+            in_time("telling which rooms changed", client.execute(&statement, &[&text])).await?;
+            tokio::time::sleep(INTERVAL).await;
+        }
+    }
+
+    fn hear(&self, notification: &Notification) {
+        if notification.process_id() == self.own.load(Ordering::Relaxed) {
+            return;
+        }
+        let rooms: Option<Vec<i32>> =
+            notification.payload().split(',').map(|number| number.parse().ok()).collect();
+        match rooms {
+            Some(rooms) => self.heard.add(rooms.into_iter(), HEARD_MAX),
+            None => self.heard.add_any(),
+        }
+    }
+}
+
+impl Drop for Notifications {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
+async fn in_time<T>(
+    what: &'static str,
+    answer: impl Future<Output = Result<T, tokio_postgres::Error>>,
+) -> Result<T> {
+    let answered = tokio::time::timeout(PATIENCE, answer).await;
+    answered.map_err(|_| DbError::Timeout { what })?.map_err(|error| DbError::Statement { what, error })
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::FutureExt;
+
+    use super::*;
+
+    #[test]
+    fn many_rooms_are_any_room() {
+        let mailbox = Mailbox::default();
+        assert_eq!(mailbox.next().now_or_never(), None);
+        mailbox.add([1, 2].into_iter(), 3);
+        mailbox.add([2, 3].into_iter(), 3);
+        assert_eq!(mailbox.next().now_or_never(), Some(Some(HashSet::from([1, 2, 3]))));
+        mailbox.add([1, 2].into_iter(), 3);
+        mailbox.add([3, 4].into_iter(), 3);
+        mailbox.add([5].into_iter(), 3);
+        assert_eq!(mailbox.next().now_or_never(), Some(None));
+        assert_eq!(mailbox.next().now_or_never(), None);
+    }
+}

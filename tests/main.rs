@@ -43,6 +43,7 @@ mod duplicate_id_is_noop;
 mod event_stream_resumes;
 mod export_and_import;
 mod failed_sync_stops_writes;
+mod flood_is_limited_others_unharmed;
 #[cfg(feature = "amqp")]
 mod foreign_publisher_is_ingested;
 mod history_pages;
@@ -69,6 +70,7 @@ mod migrate_plans_and_runs;
 mod ndjson_answers_line_by_line;
 mod offline_member_catches_up;
 mod overload_is_answered;
+mod oversize_is_refused_cheaply;
 mod pitr_restores_to_a_moment;
 mod poison_goes_to_dead_letter;
 #[cfg(feature = "amqp")]
@@ -98,6 +100,7 @@ mod reused_id_is_refused;
 mod rooms_are_made_changed_and_deleted;
 mod shutdown_drains;
 mod silent_peers_are_dropped;
+mod slow_loris_is_dropped;
 mod slow_reader_is_cut;
 mod stale_epoch_is_reset;
 mod stale_receipt_is_refused;

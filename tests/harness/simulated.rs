@@ -83,6 +83,7 @@ impl Simulated {
             limits: Limits::default(),
             outbox: OutboxLimits::default(),
             server: ServerLimits::default(),
+            rates: hubbub_gateway::Rates::default(),
             tls: None,
             allowed_origins: Vec::new(),
             statistics: Statistics::new(MetricsDefault::Prometheus, clock.monotonic()),

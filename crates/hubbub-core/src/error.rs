@@ -103,6 +103,9 @@ error_codes! {
     Reset = "reset", 410, false;
     /// This socket has the maximum number of subscriptions.
     TooManySubscriptions = "too_many_subscriptions", 429, false;
+    /// This user or address, or everybody together, asks for more than allowed; nothing was stored. `Retry-After` says
+    /// when to try again.
+    TooManyRequests = "too_many_requests", 429, true;
     /// The frame's `type` is not known.
     UnknownType = "unknown_type", 400, false;
     /// Too many operations are waiting; nothing was stored.

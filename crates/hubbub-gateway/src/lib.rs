@@ -14,6 +14,7 @@ mod http;
 mod json;
 mod line;
 mod problem;
+mod rates;
 pub mod server;
 mod submit;
 mod tls;
@@ -29,6 +30,7 @@ use hubbub_pipeline::metrics::Program;
 use hubbub_pipeline::{Hub, Keys, Log, Members, Metrics};
 
 pub use http::{Documents, MetricsDefault, Statistics};
+pub use rates::{Rate, RateLimits, Rates};
 pub use tls::{Tls, TlsOptions};
 pub use ws::ENCODE;
 
@@ -54,6 +56,8 @@ pub struct Gateway {
     pub outbox: OutboxLimits,
     /// Time-outs and numbers of connections.
     pub server: ServerLimits,
+    /// How much each user and address may ask for.
+    pub rates: Rates,
     /// What encrypts connections, if anything does.
     pub tls: Option<Arc<Tls>>,
     /// Sites whose pages may act here, besides the server's own: `https://chat.example`.

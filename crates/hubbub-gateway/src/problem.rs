@@ -23,6 +23,8 @@ pub(crate) struct Problem {
     pub(crate) message_id: Option<String>,
     /// The key's revision, for [`ErrorCode::ConditionFailed`].
     pub(crate) revision: Option<NonZeroU64>,
+    /// Seconds after which to try again, for `Retry-After`.
+    pub(crate) retry_after_s: u32,
     /// Whether the dispatcher counted it when the batch was committed.
     pub(crate) is_counted: bool,
 }
@@ -65,6 +67,7 @@ impl Problem {
             reset: None,
             message_id: None,
             revision: None,
+            retry_after_s: 1,
             is_counted: false,
         }
     }
@@ -129,6 +132,11 @@ impl Problem {
 
     pub(crate) fn removed() -> Self {
         Self::new(ErrorCode::Removed, "the subscription has ended: no longer a member, or the room is gone")
+    }
+
+    /// As many of something as there may be; `what` says of what.
+    pub(crate) fn too_many(what: &'static str, most: usize) -> Self {
+        Self::new(ErrorCode::TooManyRequests, format!("{most} {what}, as many as allowed; try again later"))
     }
 
     pub(crate) fn no_user() -> Self {

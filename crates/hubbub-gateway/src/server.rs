@@ -2,6 +2,7 @@
 
 use std::convert::Infallible;
 use std::io;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,6 +15,7 @@ use tokio::time::MissedTickBehavior;
 
 use crate::connection::stream::Stream;
 use crate::http::SAMPLE_INTERVAL;
+use crate::rates::OpenConnection;
 use crate::tls::Spoken;
 use crate::{Gateway, http, line};
 
@@ -68,6 +70,10 @@ impl Shutdown {
 pub(crate) struct Peer {
     pub(crate) gateway: Arc<Gateway>,
     pub(crate) shutdown: Shutdown,
+    /// Where it comes from: the client, or a proxy before it.
+    pub(crate) address: IpAddr,
+    /// One of the connections of its address.
+    _open: OpenConnection,
     /// One of the connections that may be open at once.
     _permit: OwnedSemaphorePermit,
 }
@@ -89,7 +95,7 @@ pub struct Listeners {
 
 impl Listeners {
     /// The next connection. Nothing is lost when the wait is given up.
-    async fn accept(&self) -> io::Result<(TcpStream, Spoken)> {
+    async fn accept(&self) -> io::Result<((TcpStream, SocketAddr), Spoken)> {
         let line = async {
             match &self.line {
                 Some(line) => line.accept().await,
@@ -97,8 +103,8 @@ impl Listeners {
             }
         };
         tokio::select! {
-            accepted = self.http.accept() => accepted.map(|(stream, _)| (stream, Spoken::Http)),
-            accepted = line => accepted.map(|(stream, _)| (stream, Spoken::Line)),
+            accepted = self.http.accept() => accepted.map(|accepted| (accepted, Spoken::Http)),
+            accepted = line => accepted.map(|accepted| (accepted, Spoken::Line)),
         }
     }
 }
@@ -114,7 +120,7 @@ pub async fn serve(gateway: Arc<Gateway>, listeners: Listeners, stop: impl Futur
     let mut sampling = tokio::time::interval(SAMPLE_INTERVAL);
     sampling.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let drain_timeout = loop {
-        let (stream, spoken) = tokio::select! {
+        let ((stream, address), spoken) = tokio::select! {
             drain_timeout = &mut stop => break drain_timeout,
             _ = sampling.tick() => {
                 gateway.statistics.sample(&gateway.metrics, gateway.clock.monotonic());
@@ -133,8 +139,14 @@ pub async fn serve(gateway: Arc<Gateway>, listeners: Listeners, stop: impl Futur
             gateway.metrics.connections_refused.inc();
             continue;
         };
+        let address = address.ip();
+        let Some(open) = gateway.rates.connect(address, gateway.clock.monotonic()) else {
+            gateway.metrics.connections_refused_by_address.inc();
+            continue;
+        };
         gateway.metrics.connections.inc();
-        let peer = Peer { gateway: gateway.clone(), shutdown: shutdown.clone(), _permit: permit };
+        let (gateway, shutdown) = (gateway.clone(), shutdown.clone());
+        let peer = Peer { gateway, shutdown, address, _open: open, _permit: permit };
         match spoken {
             Spoken::Http => tokio::spawn(serve_http(Arc::new(peer), stream)),
             Spoken::Line => tokio::spawn(serve_line(peer, stream)),

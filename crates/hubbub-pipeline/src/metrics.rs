@@ -70,6 +70,10 @@ metrics! {
     connections: Gauge::default, "connections", "Open connections of all kinds.";
     connections_refused: Counter::default, "connections_refused",
         "Connections refused because too many were open.";
+    connections_refused_by_address: Counter::default, "connections_refused_by_address",
+        "Connections refused because their address had too many open.";
+    flooding_sockets: Counter::default, "flooding_sockets",
+        "Sockets closed because too many requests in a row were beyond a rate (close code 4429).";
     tls_handshakes: Counter::default, "tls_handshakes", "TLS handshakes completed.";
     tls_handshakes_failed: Counter::default, "tls_handshakes_failed",
         "TLS handshakes that failed, timed out, or were given up because too many were under way.";

@@ -12,7 +12,7 @@ use hubbub_core::essential::{self, supervise};
 use hubbub_core::limits::Limits;
 use hubbub_core::{Clock, Essential, RandomSource, Store};
 use hubbub_gateway::server::{self, Listeners};
-use hubbub_gateway::{Documents, ENCODE, Gateway, ServerLimits, Statistics};
+use hubbub_gateway::{Documents, ENCODE, Gateway, Rate, RateLimits, Rates, ServerLimits, Statistics};
 use hubbub_pipeline::batcher::QueueLimits;
 use hubbub_pipeline::hub::OutboxLimits;
 use hubbub_pipeline::kv::CacheLimits;
@@ -22,7 +22,7 @@ use hubbub_pipeline::{DirectLog, Hub, Keys, Members, Metrics};
 use tokio::net::TcpListener;
 
 use crate::cli::ServeArgs;
-use crate::config::{self, Config, ConfigError, Environment};
+use crate::config::{self, Bytes, Config, ConfigError, Environment};
 use crate::system::{KeyedRandom, SystemClock};
 use crate::{build, logging, memory, process, stores, supervision, tls};
 
@@ -94,6 +94,7 @@ async fn serve(config: &Config) -> anyhow::Result<()> {
         limits: limits(config),
         outbox: OutboxLimits { messages: *config.outbox_messages, bytes: config.outbox_bytes.0 },
         server: server_limits(config),
+        rates: Rates::new(rate_limits(config)),
         tls,
         allowed_origins: config.allowed_origins.0.clone(),
         clock,
@@ -198,6 +199,18 @@ pub(crate) fn limits(config: &Config) -> Limits {
         page_messages: *config.page_messages,
         queue_message_bytes: config.queue_message_bytes.0,
         value_bytes: config.value_bytes.0,
+    }
+}
+
+fn rate_limits(config: &Config) -> RateLimits {
+    let rate = |requests, bytes: Option<Bytes>| Rate { requests, bytes: bytes.map(|bytes| bytes.0) };
+    RateLimits {
+        user: rate(*config.user_requests, *config.user_bytes),
+        address: rate(*config.address_requests, *config.address_bytes),
+        connections: *config.address_connections,
+        under_way: *config.requests,
+        waiting: *config.waiting,
+        trusted_proxies: config.trusted_proxies.0.clone(),
     }
 }
 

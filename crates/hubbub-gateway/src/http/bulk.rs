@@ -17,6 +17,7 @@ use crate::Gateway;
 use crate::auth::Caller;
 use crate::json;
 use crate::problem::{Problem, Sent, sent};
+use crate::rates::Charged;
 use crate::submit::Ingest;
 
 /// Answers that may wait for a slow reader, in chunks.
@@ -27,10 +28,12 @@ const SUBMIT_MAX: usize = 1_000;
 pub(super) async fn send_bulk(call: Call) -> Answer {
     let gateway = call.gateway();
     let caller = call.caller()?;
+    let charged = call.charged();
     let (writer, body) = streamed(ANSWERS_MAX);
     let stream = Stream {
         gateway: gateway.clone(),
         caller,
+        charged,
         waiter: Arc::new(Waiter::default()),
         ops: OpBatch::default(),
         lines: Vec::new(),
@@ -44,13 +47,14 @@ pub(super) async fn send_bulk(call: Call) -> Answer {
 struct Stream {
     gateway: Arc<Gateway>,
     caller: Caller,
+    charged: Charged,
     waiter: Arc<Waiter>,
     /// Checked messages that are not submitted yet.
     ops: OpBatch,
     /// For each line that is not answered yet: the id of its message, or what is wrong with it.
     lines: Vec<Result<String, Problem>>,
     out: Vec<u8>,
-    /// Once the queue was full the rest of the stream is refused too, so that a retry keeps the order.
+    /// Once the queue was full, or a rate exceeded, the rest of the stream is refused too, so that a retry keeps the order.
     refused_by: Option<Problem>,
 }
 
@@ -129,6 +133,10 @@ impl Stream {
         if line.len() > line_bytes_max {
             let detail = format!("a line may have at most {line_bytes_max} bytes");
             return Err(Problem::new(ErrorCode::TooLarge, detail));
+        }
+        if !self.charged.is_nobody() && self.refused_by.is_none() {
+            let charge = self.gateway.rates.charge(&self.charged, line.len(), self.gateway.clock.monotonic());
+            self.refused_by = charge.err().map(Problem::from);
         }
         let draft: MessageDraft<'_> = json::object_of_bytes(line)?;
         let now = self.gateway.now();

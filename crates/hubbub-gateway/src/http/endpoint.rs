@@ -10,17 +10,19 @@ use std::sync::{Arc, LazyLock};
 use bytes::Bytes;
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use hubbub_core::id::{ID_RULE, InvalidId};
+use hubbub_core::invariant::saturate;
 use hubbub_core::{ClientId, ErrorCode, FieldError, QueueId, RoomId, UserId};
-use hyper::body::Incoming;
+use hyper::body::{Body, Incoming};
 use hyper::{HeaderMap, Method, Request};
 
 use super::Answer;
 use super::endpoints;
-use super::operation::{Operation, Text, UNDOCUMENTED};
+use super::operation::{Media, Operation, Text, UNDOCUMENTED};
 use super::query::{LIMIT_DEFAULT, LIMIT_MAX, Query, refuse_faults};
 use crate::Gateway;
 use crate::auth::Caller;
 use crate::problem::Problem;
+use crate::rates::Charged;
 use crate::server::Peer;
 
 /// An answer under way. It is boxed, so that an idle connection does not reserve room for the largest of them.
@@ -72,6 +74,11 @@ impl Endpoint {
 
     pub(super) fn accepts(&self, method: &Method) -> bool {
         *method == self.method || (self.has_head && *method == Method::HEAD)
+    }
+
+    /// Whether those who watch the server ask for it.
+    pub(super) fn is_for_monitoring(&self) -> bool {
+        matches!(self.template, "/health" | "/health/live" | "/health/ready" | "/metrics")
     }
 
     pub(super) fn path_parameters(&self) -> impl Iterator<Item = &'static str> + use<> {
@@ -169,6 +176,35 @@ impl Call {
         Caller::of(self.headers(), &self.query)
     }
 
+    /// Who pays for this request, and for what it brings.
+    pub(crate) fn charged(&self) -> Charged {
+        let gateway = self.gateway();
+        if !gateway.rates.is_limited() {
+            return Charged::default();
+        }
+        // Whoever is no valid caller is refused by the endpoint.
+        let user = self.caller().ok().and_then(|caller| caller.user);
+        let address = gateway.rates.client_address(self.peer.address, self.headers());
+        gateway.rates.charged(user.as_ref(), address, gateway.clock.monotonic())
+    }
+
+    /// Charges the request and the body it announces.
+    pub(super) fn charge(&self) -> Result<(), Problem> {
+        // The lines of a streamed body are charged one by one.
+        let is_streamed = matches!(self.endpoint.document.body, Some(Media::Lines(_)));
+        let announced = if is_streamed { 0 } else { self.request.body().size_hint().lower() };
+        self.charge_bytes(saturate(announced))
+    }
+
+    fn charge_bytes(&self, bytes: usize) -> Result<(), Problem> {
+        let charged = self.charged();
+        if charged.is_nobody() {
+            return Ok(());
+        }
+        let gateway = self.gateway();
+        Ok(gateway.rates.charge(&charged, bytes, gateway.clock.monotonic())?)
+    }
+
     /// `after` and `limit` of a list.
     pub(super) fn page<T>(
         &self,
@@ -214,9 +250,16 @@ impl Call {
     /// The whole body of at most `limit` bytes, in the time the server allows.
     pub(super) async fn body_up_to(&mut self, limit: usize) -> Result<Bytes, Problem> {
         let body_timeout = self.peer.gateway.server.body_timeout;
+        let is_announced = self.request.body().size_hint().exact().is_some();
         let read = Limited::new(self.request.body_mut(), limit).collect();
         match tokio::time::timeout(body_timeout, read).await {
-            Ok(Ok(body)) => Ok(body.to_bytes()),
+            Ok(Ok(body)) => {
+                let body = body.to_bytes();
+                if !is_announced && !body.is_empty() {
+                    self.charge_bytes(body.len())?;
+                }
+                Ok(body)
+            }
             Ok(Err(error)) if error.is::<LengthLimitError>() => {
                 Err(Problem::new(ErrorCode::TooLarge, format!("the body may have at most {limit} bytes")))
             }

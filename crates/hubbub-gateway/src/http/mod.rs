@@ -42,6 +42,7 @@ use serde::Serialize;
 use crate::auth::check_origin;
 use crate::json::{write_number, write_plain};
 use crate::problem::Problem;
+use crate::rates::UnderWay;
 use crate::server::Peer;
 use endpoint::{Answering, Call};
 use query::Query;
@@ -59,7 +60,7 @@ pub(crate) async fn route(peer: &Arc<Peer>, request: Request<Incoming>) -> Respo
     let gateway = &peer.gateway;
     gateway.metrics.http_requests.inc();
     let answer = match dispatch(peer, request) {
-        Ok(answer) => answer.await,
+        Ok((answer, _under_way)) => answer.await,
         Err(problem) => Err(problem),
     };
     let mut response = answer.unwrap_or_else(|problem| {
@@ -75,13 +76,14 @@ pub(crate) async fn route(peer: &Arc<Peer>, request: Request<Incoming>) -> Respo
     response
 }
 
-fn dispatch(peer: &Arc<Peer>, request: Request<Incoming>) -> Result<Answering, Problem> {
+fn dispatch(peer: &Arc<Peer>, request: Request<Incoming>) -> Result<(Answering, UnderWay<'_>), Problem> {
+    let gateway = &peer.gateway;
     let method = request.method();
     // Reading needs no check: browsers keep answers from pages of other sites, as none is allowed to see them.
     let is_reading =
         matches!(*method, Method::GET | Method::HEAD) && !request.headers().contains_key(UPGRADE);
     if !is_reading {
-        check_origin(request.headers(), &peer.gateway.allowed_origins)?;
+        check_origin(request.headers(), &gateway.allowed_origins)?;
     }
     let path = request.uri().path();
     let found = endpoint::find(path);
@@ -92,7 +94,17 @@ fn dispatch(peer: &Arc<Peer>, request: Request<Incoming>) -> Result<Answering, P
         return Err(Problem::new(ErrorCode::MethodNotAllowed, endpoint::allowed(&found)));
     };
     let query = Query::parse(request.uri().query());
-    Ok((endpoint.handler)(Call { peer: peer.clone(), endpoint, request, query }))
+    // Whoever watches the server must reach it while it is flooded.
+    if endpoint.is_for_monitoring() {
+        return Ok((
+            (endpoint.handler)(Call { peer: peer.clone(), endpoint, request, query }),
+            UnderWay::free(),
+        ));
+    }
+    let under_way = gateway.rates.begin_request()?;
+    let call = Call { peer: peer.clone(), endpoint, request, query };
+    call.charge()?;
+    Ok(((endpoint.handler)(call), under_way))
 }
 
 fn problem_response(problem: &Problem) -> Response<Body> {
@@ -106,7 +118,7 @@ fn problem_response(problem: &Problem) -> Response<Body> {
     let mut response = respond(status, "application/problem+json", body);
     let headers = response.headers_mut();
     if matches!(status, StatusCode::SERVICE_UNAVAILABLE | StatusCode::TOO_MANY_REQUESTS) {
-        headers.insert(RETRY_AFTER, HeaderValue::from_static("1"));
+        headers.insert(RETRY_AFTER, problem.retry_after_s.into());
     }
     if let Some(revision) = problem.revision {
         headers.insert(ETAG, revision_tag(revision.get()));

@@ -71,13 +71,14 @@ pub(super) enum Media {
 pub(super) const OCTETS: Media = Media::Other("application/octet-stream");
 
 /// What every operation that reads the store can be answered with.
-const READING: &[ErrorCode] = &[ErrorCode::Unavailable, ErrorCode::Internal];
+const READING: &[ErrorCode] = &[ErrorCode::TooManyRequests, ErrorCode::Unavailable, ErrorCode::Internal];
 
 /// What every operation that writes can be answered with.
 const WRITING: &[ErrorCode] = &[
     ErrorCode::Forbidden,
     ErrorCode::RequestTimeout,
     ErrorCode::TooLarge,
+    ErrorCode::TooManyRequests,
     ErrorCode::Overloaded,
     ErrorCode::DiskFull,
     ErrorCode::Unavailable,

@@ -15,6 +15,9 @@ use crate::connection::pending::{Encoder, Pending};
 use crate::connection::socket::Socket;
 use crate::problem::Problem;
 
+/// With so many queues, the messages of all queues are refused.
+const QUEUES_MAX: usize = 1_024;
+
 enum Answer {
     Line(&'static [u8], usize),
     /// The answer of a query, which begins once everything before it is answered.
@@ -52,7 +55,7 @@ impl Answers {
     /// earlier one was refused is refused.
     pub(super) fn stage(&mut self, gateway: &Gateway, ops: &mut OpBatch, op: QueueOp<'_>) {
         if let QueueOp::Send(send) = &op {
-            if self.refusing.iter().any(|queue| queue == send.queue) {
+            if self.refusing.len() >= QUEUES_MAX || self.refusing.iter().any(|queue| queue == send.queue) {
                 gateway.metrics.reject(ErrorCode::Overloaded, 1);
                 return self.push_line(gateway, ops, ERROR);
             }
@@ -61,6 +64,14 @@ impl Answers {
             }
         }
         self.pending.stage(ops, &Op::Queue(op));
+    }
+
+    /// Answers a message that was not taken; those that follow it in its queue are not, either.
+    pub(super) fn refuse_send(&mut self, gateway: &Gateway, ops: &mut OpBatch, queue: &str) {
+        self.push_line(gateway, ops, ERROR);
+        if self.refusing.len() < QUEUES_MAX && self.refusing.iter().all(|refusing| refusing != queue) {
+            self.refusing.push(queue.to_owned());
+        }
     }
 
     /// Submits what is staged. What the log does not take is answered `Error`; nothing of it was stored.

@@ -30,7 +30,9 @@ pub(crate) async fn serve(peer: &Peer, stream: Stream) {
     let metrics = peer.gateway.metrics.clone();
     metrics.line_connections.inc();
     let waiter = Arc::new(Waiter::ordered());
-    let protocol = protocol::LineProtocol::new(peer.gateway.clone(), waiter.clone());
+    let gateway = &peer.gateway;
+    let charged = gateway.rates.charged(None, peer.address, gateway.clock.monotonic());
+    let protocol = protocol::LineProtocol::new(peer.gateway.clone(), waiter.clone(), charged);
     Connection::new(Socket::new(stream), waiter, protocol).run(&peer.shutdown).await;
     metrics.line_connections.dec();
 }

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::task::Context;
 
-use hubbub_core::OpBatch;
 use hubbub_core::queue::{Audience, Due, QueueOp, QueueSend, Take, TakeFilter, TakeHow};
 use hubbub_core::text::check_text;
+use hubbub_core::{ErrorCode, OpBatch};
 use hubbub_pipeline::Waiter;
 
 use super::answers::Answers;
@@ -15,6 +15,7 @@ use super::responses::{BAD_REQUEST, ERROR, Name, OK};
 use crate::Gateway;
 use crate::connection::socket::Socket;
 use crate::connection::{Flow, Io, Protocol};
+use crate::rates::{Charged, REFUSED_MAX};
 
 /// Characters of a message.
 const CONTENT_CHARS_MAX: usize = 3_000;
@@ -30,10 +31,13 @@ pub(super) struct LineProtocol {
     input: Vec<u8>,
     /// Whether `input` may hold whole commands.
     holds_commands: bool,
+    charged: Charged,
+    /// Commands refused since one was not.
+    refused_in_a_row: u32,
 }
 
 impl LineProtocol {
-    pub(super) fn new(gateway: Arc<Gateway>, waiter: Arc<Waiter>) -> Self {
+    pub(super) fn new(gateway: Arc<Gateway>, waiter: Arc<Waiter>, charged: Charged) -> Self {
         Self {
             gateway,
             parser: Parser::default(),
@@ -42,6 +46,8 @@ impl LineProtocol {
             registering: 0,
             input: Vec::new(),
             holds_commands: false,
+            charged,
+            refused_in_a_row: 0,
         }
     }
 
@@ -58,11 +64,38 @@ impl LineProtocol {
             rest = rest.get(used..).unwrap_or_default();
             let Some(command) = command else { break };
             commands += 1;
-            self.on_command(command, ops);
+            if self.is_exceeded(used) {
+                self.refuse_for_rate(&command, ops);
+            } else {
+                self.on_command(command, ops);
+            }
         }
         self.answers.submit(&self.gateway, ops);
         self.input.extend_from_slice(rest);
         commands
+    }
+
+    /// Whether a command of so many bytes is more than this connection may send.
+    fn is_exceeded(&mut self, bytes: usize) -> bool {
+        if self.charged.is_nobody() {
+            return false;
+        }
+        let now = self.gateway.clock.monotonic();
+        let is_exceeded = self.gateway.rates.charge(&self.charged, bytes, now).is_err();
+        self.refused_in_a_row = if is_exceeded { self.refused_in_a_row + 1 } else { 0 };
+        is_exceeded
+    }
+
+    /// What follows a message in its queue is refused too until its sender can know.
+    fn refuse_for_rate(&mut self, command: &Command<'_>, ops: &mut OpBatch) {
+        self.gateway.metrics.reject(ErrorCode::TooManyRequests, 1);
+        match command {
+            Command::Send { queue, .. } => {
+                self.answers.refuse_send(&self.gateway, ops, Name::of(*queue).as_str())
+            }
+            Command::Unregister => self.answers.push_leave(&self.gateway, ops),
+            _ => self.answers.push_line(&self.gateway, ops, ERROR),
+        }
     }
 
     fn on_command(&mut self, command: Command<'_>, ops: &mut OpBatch) {
@@ -174,6 +207,11 @@ impl Protocol for LineProtocol {
             io.timer.stop();
         } else if commands > 0 || !io.timer.is_set() {
             io.timer.set(context, self.gateway.server.terms_timeout);
+        }
+        if self.refused_in_a_row >= REFUSED_MAX {
+            self.gateway.metrics.flooding_sockets.inc();
+            self.drop_input(io);
+            return Flow::Drain;
         }
         Flow::Continue
     }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use hubbub_core::{ErrorCode, Op, OpBatch, Outcome, ReadMark, Refusal, RoomId};
+use hubbub_core::{Op, OpBatch, Outcome, ReadMark, Refusal, RoomId};
 use hubbub_pipeline::{SendLane, Waiter};
 
 use super::refusing::RefusingRooms;
@@ -11,6 +11,7 @@ use crate::Gateway;
 use crate::connection::pending::{Encoder, Pending};
 use crate::connection::socket::Socket;
 use crate::problem::{Problem, Sent, sent};
+use crate::rates::Exceeded;
 
 pub(super) trait Responses {
     /// Appends the frame that says a message is durable.
@@ -53,10 +54,22 @@ impl Answers {
     }
 
     /// Takes a checked operation of one room; it goes to the log with the others of this read in `ops`.
-    pub(super) fn stage(&mut self, gateway: &Gateway, ops: &mut OpBatch, op: &Op<'_>, request: Request<'_>) {
+    /// With `exceeded` it is refused, and so is what follows in this room until the client can know.
+    pub(super) fn stage(
+        &mut self,
+        gateway: &Gateway,
+        ops: &mut OpBatch,
+        op: &Op<'_>,
+        request: Request<'_>,
+        exceeded: Option<Exceeded>,
+    ) {
         let room = op.room().unwrap_or_default();
         if self.refusing.contains(room) {
-            return self.refuse(gateway, ops, room, request);
+            return self.refuse(gateway, ops, room, request, Problem::refusal(Refusal::OutOfOrder));
+        }
+        if let Some(exceeded) = exceeded {
+            RoomId::new(room).iter().for_each(|room| self.refusing.insert(room));
+            return self.refuse(gateway, ops, room, request, exceeded.into());
         }
         let goes_alone = gateway.log.parts_messages()
             && ops.get(0).is_some_and(|first| is_message(&first) != is_message(op));
@@ -71,11 +84,17 @@ impl Answers {
         self.requests.push(request);
     }
 
-    fn refuse(&mut self, gateway: &Gateway, ops: &mut OpBatch, room: &str, request: Request<'_>) {
+    fn refuse(
+        &mut self,
+        gateway: &Gateway,
+        ops: &mut OpBatch,
+        room: &str,
+        request: Request<'_>,
+        problem: Problem,
+    ) {
         self.submit(gateway, ops);
-        gateway.metrics.reject(ErrorCode::Overloaded, 1);
+        gateway.metrics.reject(problem.code, 1);
         self.requests.push(request);
-        let problem = Problem::refusal(Refusal::OutOfOrder);
         self.pending.push(Answer::Refused { problem, count: 1, room: RoomId::new(room).ok() });
     }
 

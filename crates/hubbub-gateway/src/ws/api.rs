@@ -142,10 +142,14 @@ impl Api {
         }
         let result = match frame.kind.as_deref() {
             Some("send") => self.send(turn, text, reference),
+            Some("read") => self.mark_read(turn, &frame, reference),
+            // What is no message has no order to keep.
+            Some(_) if turn.exceeded.is_some() => {
+                turn.exceeded.map_or(Ok(()), |exceeded| Err(exceeded.into()))
+            }
             Some("subscribe") if frame.is_all() => self.subscribe_all(turn, &frame, reference),
             Some("subscribe") => subscribe(turn, &frame, reference),
             Some("unsubscribe") => unsubscribe(turn, &frame, reference),
-            Some("read") => self.mark_read(turn, &frame, reference),
             Some("typing") => typing(turn, &frame),
             Some("ping") => {
                 turn.answer(|out| write_simple("pong", reference, None, out));
@@ -164,11 +168,11 @@ impl Api {
 
     fn send(&self, turn: &mut Turn<'_>, text: &str, reference: &str) -> Result<(), Problem> {
         let draft: MessageDraft<'_> = json::object(text)?;
-        let Turn { gateway, answers, ops, now, .. } = turn;
+        let Turn { gateway, answers, ops, now, exceeded, .. } = turn;
         let ingest = Ingest { rules: Rules::Api, room: None, caller: &self.caller, key: None, now: *now };
         gateway.check(&draft, &ingest, |sent| {
             let request = Request { subject: Subject::Message(sent.id), extra: reference, received_at: *now };
-            answers.stage(gateway, ops, &Op::Send(*sent), request);
+            answers.stage(gateway, ops, &Op::Send(*sent), request, *exceeded);
         })
     }
 
@@ -206,7 +210,7 @@ impl Api {
         let request =
             Request { subject: Subject::Mark(room.as_str()), extra: reference, received_at: turn.now };
         let op = Op::Change(change);
-        turn.answers.stage(turn.gateway, turn.ops, &op, request);
+        turn.answers.stage(turn.gateway, turn.ops, &op, request, turn.exceeded);
         Ok(())
     }
 }

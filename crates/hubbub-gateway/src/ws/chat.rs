@@ -56,13 +56,13 @@ impl Dialect for Chat {
 impl Chat {
     fn send(&self, turn: &mut Turn<'_>, text: &str) -> Result<(), Problem> {
         let draft: MessageDraft<'_> = json::object(text)?;
-        let Turn { gateway, answers, ops, now, .. } = turn;
+        let Turn { gateway, answers, ops, now, exceeded, .. } = turn;
         let room = Some(self.room.as_str());
         let ingest = Ingest { rules: Rules::Chat, room, caller: &self.caller, key: None, now: *now };
         gateway.check(&draft, &ingest, |sent| {
             let extra = if self.echo { text } else { "" };
             let request = Request { subject: Subject::Message(sent.id), extra, received_at: *now };
-            answers.stage(gateway, ops, &Op::Send(*sent), request);
+            answers.stage(gateway, ops, &Op::Send(*sent), request, *exceeded);
         })
     }
 }

@@ -5,6 +5,8 @@ pub(super) const NORMAL: u16 = 1000;
 pub(super) const GOING_AWAY: u16 = 1001;
 pub(super) const BINARY: u16 = 4400;
 pub(super) const NO_PONG: u16 = 4408;
+/// The peer goes on sending although it is refused for its rate.
+pub(super) const FLOODING: u16 = 4429;
 /// The peer reads too slowly; resume from the last seq.
 pub(super) const TOO_SLOW: u16 = 4409;
 
@@ -31,5 +33,10 @@ pub(crate) const CLOSE_CODES: &[CloseCode] = &[
         code: TOO_SLOW,
         meaning: "read too slowly, the backlog was full",
         reconnect: "yes, from the last `seq`",
+    },
+    CloseCode {
+        code: FLOODING,
+        meaning: "too many requests in a row were refused for their rate",
+        reconnect: "later, and sending less",
     },
 ];

@@ -41,6 +41,7 @@ use crate::http::endpoint::Call;
 use crate::http::{Answer, Body};
 use crate::json::{write_flag, write_number, write_plain};
 use crate::problem::Problem;
+use crate::rates::Charged;
 use crate::server::Peer;
 use api::Api;
 use chat::Chat;
@@ -105,7 +106,8 @@ pub(crate) fn live_members(frame: &[u8]) -> &[u8] {
 
 pub(crate) async fn upgrade_api(call: Call) -> Answer {
     let caller = call.caller()?;
-    upgrade(&call.peer, Api { caller }, call.request)
+    let charged = call.charged();
+    upgrade(&call.peer, Api { caller }, call.request, charged)
 }
 
 pub(crate) async fn upgrade_chat(call: Call) -> Answer {
@@ -113,10 +115,11 @@ pub(crate) async fn upgrade_chat(call: Call) -> Answer {
     let caller = call.caller()?;
     let (echo, live) = (query.is_set("echo"), query.is_set("live"));
     let pad = query.get("pad").is_none_or(|pad| pad != "0");
-    upgrade(&call.peer, Chat { room, caller, echo, live, pad }, call.request)
+    let charged = call.charged();
+    upgrade(&call.peer, Chat { room, caller, echo, live, pad }, call.request, charged)
 }
 
-fn upgrade<D>(peer: &Arc<Peer>, dialect: D, mut request: Request<Incoming>) -> Answer
+fn upgrade<D>(peer: &Arc<Peer>, dialect: D, mut request: Request<Incoming>, charged: Charged) -> Answer
 where
     D: Dialect + Send + 'static,
 {
@@ -135,7 +138,7 @@ where
                 gateway.metrics.websockets.inc();
                 let socket = Socket::upgraded(stream, parts.read_buf, sent);
                 let waiter = Arc::new(Waiter::ordered());
-                let protocol = WebSocket::new(gateway.clone(), waiter.clone(), dialect);
+                let protocol = WebSocket::new(gateway.clone(), waiter.clone(), dialect, charged);
                 Connection::new(socket, waiter, protocol).run(&peer.shutdown).await;
                 gateway.metrics.websockets.dec();
             }

@@ -14,6 +14,7 @@ use crate::Gateway;
 use crate::auth::Caller;
 use crate::connection::socket::Socket;
 use crate::connection::{Flow, Io, Protocol};
+use crate::rates::{Charged, Exceeded, REFUSED_MAX};
 
 /// Bytes a frame may have beyond the longest text: field names, ids, and the text's JSON escapes.
 const FRAME_OVERHEAD: usize = 4 * 1024;
@@ -37,6 +38,8 @@ pub(super) struct Turn<'a> {
     pub(super) subscriptions: &'a mut Subscriptions,
     pub(super) ops: &'a mut OpBatch,
     pub(super) now: Timestamp,
+    /// Whether this frame is more than its sender may send.
+    pub(super) exceeded: Option<Exceeded>,
 }
 
 impl Turn<'_> {
@@ -74,12 +77,15 @@ pub(super) struct WebSocket<D> {
     answers: Answers,
     subscriptions: Subscriptions,
     heartbeat: Heartbeat,
+    charged: Charged,
+    /// Frames refused since one was not.
+    refused_in_a_row: u32,
     /// Code and reason of the close frame, once the connection is to end.
     end: Option<(u16, String)>,
 }
 
 impl<D: Dialect> WebSocket<D> {
-    pub(super) fn new(gateway: Arc<Gateway>, waiter: Arc<Waiter>, dialect: D) -> Self {
+    pub(super) fn new(gateway: Arc<Gateway>, waiter: Arc<Waiter>, dialect: D, charged: Charged) -> Self {
         let user = dialect.caller().user.clone();
         let mut subscriptions = Subscriptions::new(gateway.clone(), waiter.clone(), user);
         dialect.on_start(&mut subscriptions);
@@ -91,6 +97,8 @@ impl<D: Dialect> WebSocket<D> {
             answers: Answers::new(waiter),
             subscriptions,
             heartbeat: Heartbeat::Quiet,
+            charged,
+            refused_in_a_row: 0,
             end: None,
             gateway,
         }
@@ -128,13 +136,23 @@ impl<D: Dialect> Protocol for WebSocket<D> {
         input: &mut [u8],
         ops: &mut OpBatch,
     ) -> Flow {
-        let Self { gateway, dialect, reader, answers, subscriptions, heartbeat, .. } = self;
+        let Self { gateway, dialect, reader, answers, subscriptions, heartbeat, charged, .. } = self;
+        let (gateway, refused): (&Gateway, _) = (gateway, &mut self.refused_in_a_row);
+        let started = (!charged.is_nobody()).then(|| gateway.clock.monotonic());
         let now = gateway.now();
         let mut frames = reader.feed(input);
         let end = loop {
             match frames.next() {
                 Ok(Some(Event::Text(text))) => {
-                    dialect.on_text(&mut Turn { gateway, answers, subscriptions, ops, now }, text);
+                    let charge = |started| gateway.rates.charge(charged, text.len(), started).err();
+                    let exceeded = started.and_then(charge);
+                    let turn = &mut Turn { gateway, answers, subscriptions, ops, now, exceeded };
+                    dialect.on_text(turn, text);
+                    *refused = if exceeded.is_some() { *refused + 1 } else { 0 };
+                    if *refused >= REFUSED_MAX {
+                        gateway.metrics.flooding_sockets.inc();
+                        break Some((close::FLOODING, "too many requests".to_owned()));
+                    }
                 }
                 Ok(Some(Event::Ping(payload))) => write::write_pong(io.socket.out(), payload),
                 Ok(Some(Event::Pong(payload))) => {

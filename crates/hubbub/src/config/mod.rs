@@ -19,7 +19,7 @@ pub(crate) use environment::Environment;
 pub(crate) use settings::{Config, SETTINGS};
 #[cfg(feature = "postgres")]
 pub(crate) use values::PoolerKind;
-pub(crate) use values::{ClientAuth, LogFormat};
+pub(crate) use values::{Bytes, ClientAuth, LogFormat};
 
 /// The configuration file if no other is named; it need not exist.
 const FILE_DEFAULT: &str = "hubbub.toml";

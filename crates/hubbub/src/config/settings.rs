@@ -7,7 +7,7 @@ use hubbub_gateway::MetricsDefault;
 use hubbub_store::embedded::Durability;
 use tracing_subscriber::filter::LevelFilter;
 
-use super::values::{Bytes, ClientAuth, LogFormat, Origins, PoolerKind, SettingValue, Url, Urls};
+use super::values::{Bytes, ClientAuth, LogFormat, Networks, Origins, PoolerKind, SettingValue, Url, Urls};
 use super::{Source, WrittenSettings};
 
 /// Metadata of a setting.
@@ -114,6 +114,9 @@ settings! {
     /// Origins whose pages may use this server besides its own, such as https://chat.example, separated by commas. Set it
     /// to the public origin behind a proxy that does not forward the Host header.
     allowed_origins: Origins = Origins(Vec::new()) => "server.allowed_origins";
+    /// Addresses or networks of proxies whose X-Forwarded-For header says where a client comes from, such as
+    /// 10.0.0.0/8, separated by commas. They are exempt from limits.address_connections.
+    trusted_proxies: Networks = Networks(Vec::new()) => "server.trusted_proxies";
     /// Worker threads; 0 = one for each core.
     threads: usize = 0 => "server.threads";
     /// Maximum number of open connections; further ones are closed at once.
@@ -269,6 +272,23 @@ settings! {
     outbox_messages: usize = 16_384, from 1 to UNLIMITED => "limits.outbox_messages";
     /// Maximum bytes in a subscriber's send queue.
     outbox_bytes: Bytes = Bytes(8 << 20), from 1 to UNLIMITED => "limits.outbox_bytes";
+
+    /// Maximum number of connections of one address, or of one /64 network of IPv6; further ones are closed at once. off =
+    /// no limit.
+    address_connections: Option<usize> = None, from 1 to UNLIMITED => "limits.address_connections";
+    /// Maximum number of requests of one user in a second, over all connections: HTTP requests, lines of a bulk request,
+    /// frames of a WebSocket. More are refused (429 too_many_requests).
+    user_requests: Option<usize> = None, from 1 to UNLIMITED => "limits.user_requests";
+    /// Maximum bytes of one user's requests in a second.
+    user_bytes: Option<Bytes> = None, from 1 to UNLIMITED => "limits.user_bytes";
+    /// Maximum number of requests of one address in a second, commands of the line protocol included.
+    address_requests: Option<usize> = None, from 1 to UNLIMITED => "limits.address_requests";
+    /// Maximum bytes of one address's requests in a second.
+    address_bytes: Option<Bytes> = None, from 1 to UNLIMITED => "limits.address_bytes";
+    /// Maximum number of HTTP requests that are answered at one time, for everybody together. off = no limit.
+    requests: Option<usize> = None, from 1 to UNLIMITED => "limits.requests";
+    /// Maximum number of requests that wait for a queue's next message, for everybody together. off = no limit.
+    waiting: Option<usize> = None, from 1 to UNLIMITED => "limits.waiting";
 
     /// What /metrics returns if the Accept header is missing or allows everything: prometheus, or report, the statistics
     /// as JSON.

@@ -1,11 +1,13 @@
 //! Types of settings, and their text.
 
+use std::net::IpAddr;
 use std::time::Duration;
 
 use hubbub_core::duration;
 use hubbub_core::url::masked;
 use hubbub_gateway::MetricsDefault;
 use hubbub_store::embedded::Durability;
+use ipnet::IpNet;
 use tracing_subscriber::filter::LevelFilter;
 
 /// A type of settings.
@@ -150,6 +152,23 @@ impl SettingValue for Origins {
     }
 }
 
+/// Addresses and networks.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Networks(pub(crate) Vec<IpNet>);
+
+impl SettingValue for Networks {
+    const RULE: &'static str =
+        "must be addresses or networks such as 192.0.2.7 or 10.0.0.0/8, separated by commas";
+    fn parse(text: &str) -> Option<Self> {
+        let network = |part: &String| part.parse().or_else(|_| part.parse::<IpAddr>().map(IpNet::from)).ok();
+        list(text).iter().map(network).collect::<Option<_>>().map(Self)
+    }
+    fn show(&self) -> String {
+        let shown: Vec<String> = self.0.iter().map(IpNet::to_string).collect();
+        format!("{:?}", shown.join(","))
+    }
+}
+
 impl SettingValue for Duration {
     const RULE: &'static str = "must be a time such as 500ms, 25s, 10min, 12h or 30d";
     const NOT_ZERO: &'static str = "must be longer than 0";
@@ -167,12 +186,16 @@ impl SettingValue for Duration {
 /// `None` is written as "off".
 impl<T: SettingValue> SettingValue for Option<T> {
     const RULE: &'static str = T::RULE;
+    const NOT_ZERO: &'static str = T::NOT_ZERO;
     const IS_OPTIONAL: bool = true;
     fn parse(text: &str) -> Option<Self> {
         if text == "off" { Some(None) } else { T::parse(text).map(Some) }
     }
     fn show(&self) -> String {
         self.as_ref().map_or_else(|| "\"off\"".to_owned(), T::show)
+    }
+    fn number(&self) -> Option<usize> {
+        self.as_ref().and_then(T::number)
     }
 }
 

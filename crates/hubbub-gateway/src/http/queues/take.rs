@@ -99,6 +99,7 @@ impl Taking<'_> {
         if self.take.wait_ms == 0 {
             return self.once().await;
         }
+        self.gateway.rates.check_waiting(self.gateway.metrics.queue_waiting_takers.get())?;
         let deadline = Instant::now() + Duration::from_millis(self.take.wait_ms);
         let mut shutdown = peer.shutdown.clone();
         // Registered before the first try, so that no message sent in between is missed. Closing the connection drops it.

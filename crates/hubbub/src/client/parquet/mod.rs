@@ -2,6 +2,7 @@
 //!
 //! [`write`] writes row groups of a bounded size; [`read`] reads these files and those of other programs.
 
+mod bounds;
 mod read;
 mod write;
 

@@ -7,11 +7,14 @@ use std::sync::Arc;
 use anyhow::{Context, anyhow, bail, ensure};
 use hubbub_core::Timestamp;
 use parquet::basic::{LogicalType, TimeUnit, Type};
+use parquet::file::metadata::ParquetMetaData;
 use parquet::file::reader::{FileReader, SerializedFileReader};
 use parquet::record::Field;
 use parquet::record::reader::RowIter;
 use parquet::schema::types::{ColumnDescriptor, Type as SchemaType};
 use serde_json::{Map, Value};
+
+use super::bounds;
 
 const BATCH_ROWS: usize = 256;
 
@@ -29,15 +32,19 @@ struct Column {
 
 impl Reader {
     pub(in crate::client) fn open(file: File, wanted: &[&str]) -> anyhow::Result<Self> {
+        bounds::check_footer(&file)?;
+        let pages = file.try_clone()?;
         let file =
             catch_panics(|| SerializedFileReader::new(file).context("it is no Parquet file, or damaged"))?;
         let schema = file.metadata().file_metadata().schema_descr_ptr();
         let (mut columns, mut fields) = (Vec::new(), Vec::new());
-        for column in schema.columns() {
+        for (place, column) in schema.columns().iter().enumerate() {
             if let [name] = column.path().parts()
                 && wanted.contains(&name.as_str())
             {
                 let is_nanos = check(column).with_context(|| format!("the column '{name}'"))?;
+                check_sizes(&pages, file.metadata(), place)
+                    .with_context(|| format!("the column '{name}'"))?;
                 columns.push(Column { name: name.clone(), is_nanos });
                 fields.push(Arc::new(column.self_type().clone()));
             }
@@ -61,6 +68,16 @@ impl Reader {
         }
         Ok(Some(message))
     }
+}
+
+/// Checks the sizes of all pages of a column.
+fn check_sizes(file: &File, metadata: &ParquetMetaData, column: usize) -> anyhow::Result<()> {
+    for group in metadata.row_groups() {
+        let chunk = group.columns().get(column).context("is not in every row group")?;
+        let (start, length) = catch_panics(|| Ok(chunk.byte_range()))?;
+        bounds::check_pages(file, start, length)?;
+    }
+    Ok(())
 }
 
 /// Checks the type of a column. Returns whether it holds times in nanoseconds.

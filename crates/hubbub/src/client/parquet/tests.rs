@@ -133,3 +133,65 @@ fn what_is_damaged_ends_without_a_panic() {
     // Parquet has no checksums that everybody writes, so some damage is not seen.
     assert!(refused.count() > bytes.len() / 2);
 }
+
+/// Appends a number as Thrift's compact protocol writes it.
+fn zigzag(value: i64, out: &mut Vec<u8>) {
+    let mut rest = (value << 1 ^ value >> 63).cast_unsigned();
+    while rest >= 0x80 {
+        out.push(rest as u8 | 0x80);
+        rest >>= 7;
+    }
+    out.push(rest as u8);
+}
+
+/// A file with one column, `message`, whose first page has a header that claims these sizes and this encoding.
+fn claiming(kind: u8, uncompressed: i64, values: i64, encoding: i64) -> Vec<u8> {
+    let schema = Arc::new(parse_message_type("message m { required binary message (STRING); }").unwrap());
+    let mut bytes = Vec::new();
+    let mut file = SerializedFileWriter::new(&mut bytes, schema, Arc::default()).unwrap();
+    let mut group = file.next_row_group().unwrap();
+    let mut column = group.next_column().unwrap().unwrap();
+    let text = ByteArray::from("x".repeat(2_000).as_str());
+    column.typed::<ByteArrayType>().write_batch(&[text], None, None).unwrap();
+    column.close().unwrap();
+    group.close().unwrap();
+    file.close().unwrap();
+    // In the place of the first page, of which there are enough bytes.
+    let mut header = vec![0x15];
+    zigzag(if kind == 7 { 2 } else { 0 }, &mut header);
+    header.push(0x15);
+    zigzag(uncompressed, &mut header);
+    header.push(0x15);
+    zigzag(100, &mut header);
+    header.push((kind - 3) << 4 | 0x0C);
+    for value in [values, encoding] {
+        header.push(0x15);
+        zigzag(value, &mut header);
+    }
+    if kind == 5 {
+        header.extend_from_slice(&[0x15, 6, 0x15, 6]);
+    }
+    header.extend_from_slice(&[0, 0]);
+    bytes[4..4 + header.len()].copy_from_slice(&header);
+    bytes
+}
+
+#[test]
+fn sizes_that_are_only_claimed_are_refused() {
+    let gigabytes = (2 << 30) - 1;
+    for (file, part) in [
+        (claiming(5, gigabytes, 1, 0), "a page has 2147483647 bytes"),
+        (claiming(5, -1, 1, 0), "a page has -1 bytes"),
+        (claiming(7, 100 << 20, 1, 0), "a page has 104857600 bytes"),
+        (claiming(7, 100, gigabytes, 0), "a dictionary claims 2147483647 entries in 100 bytes"),
+        (claiming(5, 100, 1, 6), "DELTA_LENGTH_BYTE_ARRAY"),
+        (claiming(5, 100, 1, 7), "DELTA_BYTE_ARRAY"),
+    ] {
+        let error = format!("{:#}", read(&file).unwrap_err());
+        assert!(error.contains(part) && error.contains("message"), "'{part}' is not in: {error}");
+    }
+    let mut footer = written(&[message(1, "hi")]);
+    let at = footer.len() - 8;
+    footer[at..at + 4].copy_from_slice(&u32::MAX.to_le_bytes());
+    assert!(format!("{:#}", read(&footer).unwrap_err()).contains("its footer has 4294967295 bytes"));
+}

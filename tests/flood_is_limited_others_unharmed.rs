@@ -1,0 +1,191 @@
+//! Whoever asks for more than the limits allow is refused, told when to come back, and keeps nobody else from anything.
+
+use serde_json::{Value, json};
+
+use crate::harness::{Http, Server, Setup, Ws, in_time, texts, until};
+
+fn send(user: &str, room: &str, text: &str) -> Value {
+    json!({"type": "send", "roomId": room, "userId": user, "message": text})
+}
+
+async fn post(http: &mut Http, user: &str, text: &str) -> crate::harness::Answer {
+    let body = json!({"userId": user, "message": text}).to_string();
+    http.request(hyper::Method::POST, "/v1/rooms/r/messages", &[("hubbub-user", user)], body).await
+}
+
+async fn rejected(server: &Server) -> u64 {
+    let text = server.get("/metrics").await.text();
+    let name = "hubbub_messages_rejected_total{reason=\"too_many_requests\"} ";
+    text.lines().find_map(|line| line.strip_prefix(name)).unwrap().parse().unwrap()
+}
+
+/// What is left of a flood of one user over HTTP, and that somebody else notices nothing.
+#[tokio::test]
+async fn flood_is_limited_others_unharmed() {
+    // An hour to earn one more.
+    let server = Setup::new().set("limits.user_bytes=1B").start();
+    let (mut flooding, mut other) = (server.http().await, server.http().await);
+    let long = "x".repeat(3_600);
+    assert_eq!(
+        post(&mut flooding, "mallory", &long).await.status,
+        201,
+        "what is larger than the rate passes"
+    );
+    for round in 0..20 {
+        let refused = post(&mut flooding, "mallory", "again").await;
+        let problem = refused.problem(429, "too_many_requests");
+        assert_eq!(problem["retryable"], true);
+        let retry_after: u64 = refused.header("retry-after").unwrap().parse().unwrap();
+        assert!((3_000..4_000).contains(&retry_after), "{retry_after}");
+        // Over any connection, and not by another way.
+        let mut third = server.http().await;
+        post(&mut third, "mallory", "again").await.problem(429, "too_many_requests");
+        if round < 1 {
+            assert_eq!(post(&mut other, "ada", "hello").await.status, 201);
+        }
+        assert_eq!(server.get("/health").await.status, 200);
+    }
+    assert_eq!(post(&mut other, "bob", "hello").await.status, 201);
+    assert_eq!(texts(&server.history("r").await), [&long, "hello", "hello"]);
+    assert_eq!(rejected(&server).await, 40);
+}
+
+/// Frames in one write, of which some are too many: each is answered, and what is stored is a prefix, even though the
+/// rate would have allowed for later ones.
+#[tokio::test]
+async fn refused_frames_keep_their_order() {
+    let server = Setup::new().set("limits.user_requests=20").start();
+    let mut socket = server.ws("/v1/ws?user=mallory").await;
+    let sent: Vec<String> = (0..400).map(|number| number.to_string()).collect();
+    let frames: Vec<Value> = sent.iter().map(|text| send("mallory", "r", text)).collect();
+    socket.send_all(&frames).await;
+    let answers = socket.receive_many(frames.len()).await;
+    let (acked, refused): (Vec<_>, Vec<_>) = answers.iter().partition(|answer| answer["type"] == "ack");
+    assert!(acked.len() >= 10 && refused.len() >= 10, "{} {}", acked.len(), refused.len());
+    let first = refused.first().unwrap();
+    assert_eq!((&first["code"], &first["retryable"]), (&json!("too_many_requests"), &json!(true)), "{first}");
+    assert!(first["messageId"].is_string(), "{first}");
+    assert_eq!(texts(&server.history("r").await), sent[..acked.len()].iter().collect::<Vec<_>>());
+    assert!(answers[..acked.len()].iter().all(|answer| answer["type"] == "ack"), "a prefix");
+    // Once it knows, and has waited, it goes on where it was refused.
+    for text in &sent[acked.len()..acked.len() + 5] {
+        until("another message", async || socket.request(&send("mallory", "r", text)).await["type"] == "ack")
+            .await;
+    }
+    assert_eq!(texts(&server.history("r").await), sent[..acked.len() + 5].iter().collect::<Vec<_>>());
+    // Frames that are no messages are limited, too.
+    let pings = vec![json!({"type": "ping"}); 100];
+    socket.send_all(&pings).await;
+    let pongs = socket.receive_many(pings.len()).await;
+    assert!(pongs.iter().any(|pong| pong["code"] == "too_many_requests"), "{pongs:?}");
+}
+
+async fn flood(mut socket: Ws) -> (u16, String) {
+    let frames = vec![send("mallory", "r", "x"); 500];
+    in_time("the end of a flood", async {
+        loop {
+            if !socket.try_send_all(&frames).await {
+                return socket.closed().await;
+            }
+            for _ in 0..frames.len() {
+                if let Err(closed) = socket.next().await {
+                    return closed.unwrap();
+                }
+            }
+        }
+    })
+    .await
+}
+
+#[tokio::test]
+async fn a_socket_that_goes_on_is_closed_with_4429() {
+    let server =
+        Setup::new().set("limits.address_requests=1").set("server.trusted_proxies=127.0.0.0/8").start();
+    let behind = |address: &'static str| ("x-forwarded-for", address);
+    // The address is the one a trusted proxy names; the test's own is the proxy's.
+    let (code, reason) = flood(server.ws("/chat/r?user=mallory").await).await;
+    assert_eq!(code, 4429, "{reason}");
+    let mut http = server.http().await;
+    let body = json!({"userId": "ada", "message": "hello"}).to_string();
+    let path = "/v1/rooms/r/messages";
+    let from = async |http: &mut Http, address| {
+        http.request(hyper::Method::POST, path, &[behind(address)], body.clone()).await.status
+    };
+    assert_eq!(from(&mut http, "192.0.2.1").await, 201);
+    until("192.0.2.1 has had enough", async || from(&mut http, "192.0.2.1").await == 429).await;
+    assert_eq!(from(&mut http, "192.0.2.1, 192.0.2.2").await, 201);
+    assert!(server.get("/metrics").await.text().contains("hubbub_flooding_sockets_total 1\n"));
+}
+
+#[tokio::test]
+async fn lines_and_commands_are_limited_in_order() {
+    let server = Setup::new().line().set("limits.address_requests=10").start();
+    // In bulk, everything behind the first refusal is refused.
+    let lines: String = (0..100)
+        .map(|n| format!("{}\n", json!({"roomId": "r", "userId": "ada", "message": n.to_string()})))
+        .collect();
+    let answers = server.http().await.post("/v1/messages", lines).await.lines();
+    let accepted = answers.iter().take_while(|answer| answer["code"].is_null()).count();
+    assert!((5..90).contains(&accepted), "{accepted}");
+    assert!(answers[accepted..].iter().all(|answer| answer["code"] == "too_many_requests"), "{answers:?}");
+    let expected: Vec<String> = (0..accepted).map(|n| n.to_string()).collect();
+    let history = async || {
+        let mut answer = server.get("/v1/rooms/r/messages").await;
+        until("the address may read again", async || {
+            answer = server.get("/v1/rooms/r/messages").await;
+            answer.status == 200
+        })
+        .await;
+        answer.json()["messages"].as_array().unwrap().clone()
+    };
+    assert_eq!(texts(&history().await), expected);
+    // The line protocol has one word for it.
+    let mut line = server.line().await;
+    line.send("ping\nx:y\n".repeat(200)).await;
+    let mut lines = Vec::new();
+    while lines.len() < 200 {
+        lines.push(line.receive().await.unwrap());
+    }
+    assert!(lines.iter().any(|line| line == "Error"), "{lines:?}");
+    assert!(lines.iter().all(|line| line == "Error" || line == "OK"), "{lines:?}");
+}
+
+#[tokio::test]
+async fn connections_of_an_address_are_bounded() {
+    let server = Setup::new().set("limits.address_connections=2").start();
+    let (mut first, second) = (server.http().await, server.ws("/v1/ws").await);
+    assert_eq!(first.get("/health/live").await.status, 200);
+    assert!(Ws::try_open(server.address(), "/v1/ws").await.is_none());
+    let text = first.get("/metrics").await.text();
+    assert!(text.contains("hubbub_connections_refused_by_address_total 1\n"), "{text}");
+    second.close().await;
+    until("a free place", async || Ws::try_open(server.address(), "/v1/ws").await.is_some()).await;
+}
+
+#[tokio::test]
+async fn requests_under_way_are_bounded() {
+    for (limit, path) in [("limits.requests=1", "/v1/rooms"), ("limits.waiting=1", "")] {
+        let server = Setup::new().set(limit).start();
+        let poll = async || {
+            let body = json!({"receiver": "ada", "waitMs": 20_000}).to_string();
+            server.http().await.post("/v1/queues/q/get", body).await
+        };
+        let another = async || if path.is_empty() { poll().await } else { server.get(path).await };
+        assert_eq!(server.call("", hyper::Method::PUT, "/v1/queues/q", json!({})).await.status, 201);
+        let mut waiting = Box::pin(poll());
+        until("somebody waits", async || {
+            tokio::select! {
+                biased;
+                answer = &mut waiting => panic!("{answer:?}"),
+                count = server.metric("queue_waiting_takers") => count == 1,
+            }
+        })
+        .await;
+        another().await.problem(429, "too_many_requests");
+        // Whoever watches the server still can.
+        assert_eq!(server.get("/health").await.status, 200);
+        drop(waiting);
+        until("the place is free", async || server.metric("queue_waiting_takers").await == 0).await;
+        until("others are answered", async || server.get("/v1/rooms").await.status == 200).await;
+    }
+}

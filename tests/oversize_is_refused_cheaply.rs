@@ -1,0 +1,58 @@
+//! What is too large is refused before it has been read, and the server goes on.
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+
+use crate::harness::{Server, Setup, in_time};
+
+/// Sends `head`, then filling without end, until the server answers or ends the connection: its answer, and how many bytes
+/// it had been sent by then.
+async fn overfill(server: &Server, head: &str, filling: &[u8]) -> (String, usize) {
+    let stream = TcpStream::connect(server.address()).await.unwrap();
+    let (mut reader, mut writer) = stream.into_split();
+    writer.write_all(head.as_bytes()).await.unwrap();
+    let writing = async {
+        let mut sent = 0;
+        while let Ok(count) = writer.write(filling).await {
+            sent += count;
+        }
+        sent
+    };
+    let reading = async {
+        let mut answer = Vec::new();
+        let mut buffer = [0; 4096];
+        while let Ok(count @ 1..) = reader.read(&mut buffer).await {
+            answer.extend_from_slice(&buffer[..count]);
+        }
+        answer
+    };
+    let (answer, sent) =
+        in_time("the end of an endless request", async { tokio::join!(reading, writing) }).await;
+    (String::from_utf8_lossy(&answer).into_owned(), sent)
+}
+
+#[tokio::test]
+async fn oversize_is_refused_cheaply() {
+    let server = Setup::new().set("limits.body_bytes=64KiB").set("limits.message_bytes=64KiB").start();
+    let post = "POST /v1/rooms/r/messages HTTP/1.1\r\nhost: x\r\n";
+    let filling = vec![b'x'; 64 * 1024];
+    // What announces itself as too large, and what does not.
+    let chunk = [b"10000\r\n", &filling[..], b"\r\n"].concat();
+    for (head, filling) in [
+        (format!("{post}content-length: 100000000000\r\n\r\n"), &filling),
+        (format!("{post}transfer-encoding: chunked\r\n\r\n"), &chunk),
+        // A header without end.
+        (format!("{post}x: "), &filling),
+        // One line of a streamed body.
+        ("POST /v1/messages HTTP/1.1\r\nhost: x\r\ncontent-length: 100000000000\r\n\r\n".into(), &filling),
+    ] {
+        let (answer, sent) = overfill(&server, &head, filling).await;
+        let is_refused =
+            ["HTTP/1.1 413", "HTTP/1.1 431", "too_large"].iter().any(|part| answer.contains(part));
+        assert!(is_refused, "{head:?}: {answer}");
+        // Buffers of the system hold some MB.
+        assert!(sent < 64 << 20, "{head:?}: {sent} bytes were taken");
+        assert_eq!(server.send_as("r", "m", "hi").await.status / 100, 2);
+    }
+    assert_eq!(server.history("r").await.len(), 1);
+}

@@ -82,6 +82,7 @@ impl Simulated {
             outbox: OutboxLimits::default(),
             server: ServerLimits::default(),
             allowed_origins: Vec::new(),
+            compat: None,
             statistics: Statistics::new(MetricsDefault::Prometheus, clock.monotonic()),
             clock,
             random,

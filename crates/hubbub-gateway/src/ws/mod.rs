@@ -11,6 +11,7 @@ mod all_rooms;
 mod answers;
 mod api;
 mod chat;
+mod chats;
 mod close;
 mod frames;
 mod protocol;
@@ -35,6 +36,7 @@ use hyper::{HeaderMap, Request, Response, StatusCode};
 use hyper_util::rt::TokioIo;
 use tokio::net::TcpStream;
 
+use crate::auth::Caller;
 use crate::connection::Connection;
 use crate::connection::socket::Socket;
 use crate::http::endpoint::Call;
@@ -44,6 +46,7 @@ use crate::problem::Problem;
 use crate::server::Peer;
 use api::Api;
 use chat::Chat;
+use chats::Chats;
 pub(crate) use close::CLOSE_CODES;
 use protocol::{Dialect, WebSocket};
 
@@ -114,6 +117,11 @@ pub(crate) async fn upgrade_chat(call: Call) -> Answer {
     let (echo, live) = (query.is_set("echo"), query.is_set("live"));
     let pad = query.get("pad").is_none_or(|pad| pad != "0");
     upgrade(&call.peer, Chat { room, caller, echo, live, pad }, call.request)
+}
+
+pub(crate) async fn upgrade_chats(call: Call) -> Answer {
+    let caller = Caller { user: Some(call.user()?) };
+    upgrade(&call.peer, Chats { caller }, call.request)
 }
 
 fn upgrade<D>(peer: &Arc<Peer>, dialect: D, mut request: Request<Incoming>) -> Answer

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use hubbub_core::duration;
-use hubbub_gateway::MetricsDefault;
+use hubbub_gateway::{Compat, MetricsDefault};
 use hubbub_store::embedded::Durability;
 use tracing_subscriber::filter::LevelFilter;
 
@@ -222,6 +222,7 @@ macro_rules! choices {
 choices! {
     Durability: "must be fsync or os", "fsync" = Fsync, "os" = Os;
     PoolerKind: "must be session or transaction", "session" = Session, "transaction" = Transaction;
+    Compat: "must be chats", "chats" = Chats;
     MetricsDefault: "must be prometheus or report", "prometheus" = Prometheus, "report" = Report;
     LevelFilter: "must be error, warn, info or debug", "error" = ERROR, "warn" = WARN, "info" = INFO, "debug" = DEBUG;
     LogFormat: "must be text or json", "text" = Text, "json" = Json;

@@ -31,6 +31,7 @@ mod broker_down_answers_503_and_recovers;
 mod broker_refusals_are_told;
 mod chat_replies_are_aligned;
 mod chat_sockets_answer_in_order;
+mod chats_over_forms;
 mod clocks_that_jump_delete_nothing;
 mod commands_work;
 mod corrupt_block_is_named;

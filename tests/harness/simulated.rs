@@ -86,6 +86,7 @@ impl Simulated {
             rates: hubbub_gateway::Rates::default(),
             tls: None,
             allowed_origins: Vec::new(),
+            compat: None,
             statistics: Statistics::new(MetricsDefault::Prometheus, clock.monotonic()),
             clock,
             random,

@@ -68,8 +68,17 @@ pub struct Gateway {
     pub random: Arc<dyn RandomSource>,
     /// Rates, and what statistics answer by default.
     pub statistics: Statistics,
+    /// What is served besides the API.
+    pub compat: Option<Compat>,
     /// The API described, once somebody asked.
     pub documents: Documents,
+}
+
+/// An interface of another kind, for clients that were written for it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Compat {
+    /// Users, chats and messages as HTML forms.
+    Chats,
 }
 
 /// Limits on connections.

@@ -6,7 +6,7 @@
 mod support;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use hubbub_conformance::model::Post;
 use hubbub_core::clock::{ManualClock, SeededRandom};
@@ -102,12 +102,12 @@ async fn what_is_refused_for_damage_is_passed_over() {
     let store = open(&database).await;
     attach(&store).await;
     let posts = |round: usize, count: usize| -> Vec<Post> {
-        (0..count).map(|n| Post::new(&format!("r{}", [1, 9, 3][n % 3]), &format!("m{round}-{n}"))).collect()
+        (0..count).map(|n| Post::new(&format!("r{}", [1, 9, 17][n % 3]), &format!("m{round}-{n}"))).collect()
     };
     apply(&store, batch(0, &posts(0, 9))).await.unwrap();
-    // The next number of r3 belongs to a message already.
+    // The next number of r17 belongs to a message already.
     let client = connect(&database.url).await;
-    client.execute("update rooms set head = head - 1 where id = 'r3'", &[]).await.unwrap();
+    client.execute("update rooms set head = head - 1 where id = 'r17'", &[]).await.unwrap();
     let (damaged, mut from) = (posts(1, 60), 9);
     // The last of the batch is a damaged one.
     for some in damaged.chunks(15) {
@@ -119,12 +119,12 @@ async fn what_is_refused_for_damage_is_passed_over() {
             }
         }
         from += 15;
-        assert_eq!(store.next_offsets().await.unwrap()[3], from);
+        assert_eq!(store.next_offsets().await.unwrap()[1], from);
     }
-    client.execute("update rooms set head = head + 1 where id = 'r3'", &[]).await.unwrap();
+    client.execute("update rooms set head = head + 1 where id = 'r17'", &[]).await.unwrap();
     let again = apply(&store, batch(9, &damaged)).await.unwrap();
     assert!(again.iter().all(|outcome| *outcome == Outcome::Accepted), "{again:?}");
-    assert_eq!(ids(&store, "r3").await, ["m0-2", "m0-5", "m0-8"]);
+    assert_eq!(ids(&store, "r17").await, ["m0-2", "m0-5", "m0-8"]);
     let of = |room: usize| damaged.iter().skip(room).step_by(3).map(|post| post.id.clone());
     for (room, name) in ["r1", "r9"].iter().enumerate() {
         let wanted: Vec<String> = (0..3).map(|n| format!("m0-{}", room + 3 * n)).chain(of(room)).collect();
@@ -137,23 +137,24 @@ async fn what_is_refused_for_damage_is_passed_over() {
 async fn nothing_is_written_past_a_log_that_is_being_attached() {
     let database = Database::fresh().await;
     let (ignorant, store) = (open(&database).await, open(&database).await);
-    let is_over = Arc::new(AtomicBool::new(false));
-    let written = Arc::new(std::sync::atomic::AtomicU64::new(0));
+    let is_attached = Arc::new(AtomicBool::new(false));
+    let written = Arc::new(AtomicU64::new(0));
     let writers: Vec<_> = (0..4)
         .map(|writer| {
-            let (ignorant, is_over, written) = (ignorant.clone(), is_over.clone(), written.clone());
+            let (ignorant, is_attached, written) = (ignorant.clone(), is_attached.clone(), written.clone());
             tokio::spawn(async move {
-                let mut refused = 0;
                 for n in 0.. {
-                    if is_over.load(Ordering::SeqCst) && refused > 0 {
-                        break;
-                    }
+                    let was_attached = is_attached.load(Ordering::SeqCst);
                     let post = Post::new(&format!("r{}", (writer + n) % 3), &format!("m{writer}-{n}"));
                     let mut batch = OpBatch::default();
                     batch.push(&Op::Send(post.as_send()));
                     match apply(&ignorant, batch).await {
-                        Ok(_) => drop(written.fetch_add(1, Ordering::SeqCst)),
-                        Err(ApplyError::Unavailable { .. }) => refused += 1,
+                        Ok(outcomes) => {
+                            assert!(!was_attached, "{outcomes:?} past the log");
+                            written.fetch_add(1, Ordering::SeqCst);
+                        }
+                        Err(ApplyError::Unavailable { .. }) if was_attached => break,
+                        Err(ApplyError::Unavailable { .. }) => {}
                         Err(error) => panic!("{error}"),
                     }
                 }
@@ -168,7 +169,7 @@ async fn nothing_is_written_past_a_log_that_is_being_attached() {
     for room in ["r0", "r1", "r2"] {
         heads.push(ids(&store, room).await);
     }
-    is_over.store(true, Ordering::SeqCst);
+    is_attached.store(true, Ordering::SeqCst);
     for writer in writers {
         writer.await.unwrap();
     }
@@ -180,6 +181,24 @@ async fn nothing_is_written_past_a_log_that_is_being_attached() {
     let put = KvOp::Put { key: b"k", value: b"v", ttl_ms: None, condition: Condition::Always };
     batch.push(&Op::Kv(put));
     assert!(matches!(apply(&ignorant, batch).await.unwrap()[..], [Outcome::Kv(_)]));
+}
+
+/// Who began before the log is attached may finish: attaching waits for them.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn attaching_waits_for_writers() {
+    const WAITS: &str = "select from pg_locks where not granted and relation = 'rooms'::regclass";
+    let database = Database::fresh().await;
+    let store = open(&database).await;
+    let (mut writer, watch) = (connect(&database.url).await, connect(&database.url).await);
+    let transaction = writer.transaction().await.unwrap();
+    transaction.execute("select from rooms for update", &[]).await.unwrap();
+    let attaching = tokio::spawn(async move { attach(&store).await });
+    while watch.query(WAITS, &[]).await.unwrap().is_empty() {
+        assert!(!attaching.is_finished(), "it waits for nobody");
+        tokio::task::yield_now().await;
+    }
+    transaction.commit().await.unwrap();
+    assert_eq!(attaching.await.unwrap(), Attached::New);
 }
 
 /// Positions mean nothing before the log is attached, nor those of a partition that it does not have.

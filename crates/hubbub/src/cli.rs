@@ -104,6 +104,9 @@ pub(crate) struct ServeArgs {
     /// Allow non-loopback listeners without authentication [env: HUBBUB_INSECURE].
     #[arg(long)]
     pub(crate) insecure: bool,
+    /// Also serve another interface: chats (forms and a cookie that proves nothing) [env: HUBBUB_COMPAT] [default: off].
+    #[arg(long, value_name = "NAME")]
+    pub(crate) compat: Option<String>,
     /// Configuration file [env: HUBBUB_CONFIG] [default: hubbub.toml if it exists].
     #[arg(long, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,

@@ -100,6 +100,7 @@ async fn serve(config: &Config) -> anyhow::Result<()> {
         clock,
         random,
         statistics: Statistics::new(*config.metrics_default, started),
+        compat: *config.compat,
         documents: Documents::default(),
     };
     if let Some((_, address)) = &line {
@@ -166,8 +167,21 @@ async fn listen(config: &Config, key: &str, wanted: &str) -> anyhow::Result<(Tcp
     });
     let listener = listener.with_context(|| format!("listening on {wanted} ({key})"))?;
     let address = listener.local_addr().context("asking for the address listened on")?;
+    refuse_compat(config, key, address.ip())?;
     refuse_unauthenticated(config, key, address.ip())?;
     Ok((listener, address))
+}
+
+/// Refuses the form face on non-loopback addresses, unless `server.insecure` allows it: its cookie proves nothing, whatever
+/// else does.
+fn refuse_compat(config: &Config, key: &str, address: IpAddr) -> Result<(), ConfigError> {
+    if config.compat.is_none() || address.is_loopback() || *config.insecure {
+        return Ok(());
+    }
+    Err(ConfigError(vec![format!(
+        "{key} {address} can be reached from other machines, and with server.compat = \"chats\" everybody there may act \
+         as anybody; listen on 127.0.0.1, leave --compat out, or pass --insecure to allow it"
+    )]))
 }
 
 /// Refuses non-loopback addresses without authentication, unless `server.insecure` allows them.

@@ -148,6 +148,11 @@ pub(super) fn find(path: &str) -> Cow<'static, [&'static Endpoint]> {
     Cow::Owned(covering.map(|endpoint| of_template(endpoint.template)).unwrap_or_default())
 }
 
+/// The endpoints of a path among some that are not always served.
+pub(super) fn find_in(endpoints: &'static [Endpoint], path: &str) -> Methods {
+    endpoints.iter().filter(|endpoint| endpoint.covers(path)).collect()
+}
+
 /// The methods of a path as the header `Allow` lists them. `HEAD` goes without saying.
 pub(super) fn allowed(endpoints: &[&Endpoint]) -> String {
     let order = [Method::GET, Method::POST, Method::PUT, Method::DELETE];
@@ -225,7 +230,7 @@ impl Call {
         self.id("room", "roomId", RoomId::new)
     }
 
-    pub(super) fn user(&self) -> Result<UserId, Problem> {
+    pub(crate) fn user(&self) -> Result<UserId, Problem> {
         self.id("user", "userId", UserId::new)
     }
 

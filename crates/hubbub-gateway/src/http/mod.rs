@@ -3,6 +3,7 @@
 mod assets;
 mod backups;
 mod bulk;
+mod chats;
 mod consistency;
 pub(crate) mod endpoint;
 mod endpoints;
@@ -28,6 +29,7 @@ pub use spec::Documents;
 pub(crate) use stats::SAMPLE_INTERVAL;
 pub use stats::{MetricsDefault, Statistics};
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -39,6 +41,7 @@ use hyper::{Method, Request, Response, StatusCode};
 
 use serde::Serialize;
 
+use crate::Compat;
 use crate::auth::check_origin;
 use crate::json::{write_number, write_plain};
 use crate::problem::Problem;
@@ -86,7 +89,11 @@ fn dispatch(peer: &Arc<Peer>, request: Request<Incoming>) -> Result<(Answering, 
         check_origin(request.headers(), &gateway.allowed_origins)?;
     }
     let path = request.uri().path();
-    let found = endpoint::find(path);
+    let compat = match peer.gateway.compat {
+        Some(Compat::Chats) => endpoint::find_in(chats::ENDPOINTS, path),
+        None => Vec::new(),
+    };
+    let found = if compat.is_empty() { endpoint::find(path) } else { Cow::Owned(compat) };
     if found.is_empty() {
         return Err(Problem::new(ErrorCode::NotFound, format!("nothing is served at {path}")));
     }

@@ -28,6 +28,11 @@ impl Query {
         self.0.iter().find(|(key, _)| key == name).map(|(_, value)| value.as_str())
     }
 
+    /// All values of a name.
+    pub(crate) fn all(&self, name: &str) -> impl Iterator<Item = &str> {
+        self.0.iter().filter(move |(key, _)| key == name).map(|(_, value)| value.as_str())
+    }
+
     /// Whether a switch is on: `?live=1`, `?live=true` or `?live`.
     pub(crate) fn is_set(&self, name: &str) -> bool {
         matches!(self.get(name), Some("" | "1" | "true"))

@@ -192,11 +192,14 @@ fn settings(body: &Map<String, Value>) -> Result<RoomSettings<'_>, Problem> {
 fn title(value: &Value) -> Option<&str> {
     match value {
         Value::Null => Some(""),
-        Value::String(title) if title.len() <= TITLE_BYTES_MAX && !title.chars().any(char::is_control) => {
-            Some(title)
-        }
+        Value::String(title) => title_of_text(title),
         _ => None,
     }
+}
+
+/// The title that a text is, if it may be one.
+pub(super) fn title_of_text(text: &str) -> Option<&str> {
+    (text.len() <= TITLE_BYTES_MAX && !text.chars().any(char::is_control)).then_some(text)
 }
 
 /// In seconds; 0 = as the server keeps messages of other rooms.

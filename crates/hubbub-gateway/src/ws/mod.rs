@@ -11,6 +11,7 @@ mod all_rooms;
 mod answers;
 mod api;
 mod chat;
+mod chats;
 mod close;
 mod frames;
 mod protocol;
@@ -34,6 +35,7 @@ use hyper::header::{
 use hyper::{HeaderMap, Request, Response, StatusCode};
 use hyper_util::rt::TokioIo;
 
+use crate::auth::Caller;
 use crate::connection::Connection;
 use crate::connection::socket::Socket;
 use crate::connection::stream::Stream;
@@ -45,6 +47,7 @@ use crate::rates::Charged;
 use crate::server::Peer;
 use api::Api;
 use chat::Chat;
+use chats::Chats;
 pub(crate) use close::CLOSE_CODES;
 use protocol::{Dialect, WebSocket};
 
@@ -117,6 +120,12 @@ pub(crate) async fn upgrade_chat(call: Call) -> Answer {
     let pad = query.get("pad").is_none_or(|pad| pad != "0");
     let charged = call.charged();
     upgrade(&call.peer, Chat { room, caller, echo, live, pad }, call.request, charged)
+}
+
+pub(crate) async fn upgrade_chats(call: Call) -> Answer {
+    let caller = Caller { user: Some(call.user()?) };
+    let charged = call.charged();
+    upgrade(&call.peer, Chats { caller }, call.request, charged)
 }
 
 fn upgrade<D>(peer: &Arc<Peer>, dialect: D, mut request: Request<Incoming>, charged: Charged) -> Answer

@@ -58,6 +58,8 @@ pub(super) struct Subscriptions {
     gateway: Arc<Gateway>,
     waiter: Arc<Waiter>,
     user: Option<UserId>,
+    /// Whether the client gets frames of messages, and of what ends them, but no others.
+    has_only_messages: bool,
     /// Created for the user, or with the first subscription.
     outbox: Option<Arc<Outbox>>,
     rooms: HashMap<RoomId, Subscription>,
@@ -71,7 +73,23 @@ pub(super) struct Subscriptions {
 impl Subscriptions {
     pub(super) fn new(gateway: Arc<Gateway>, waiter: Arc<Waiter>, user: Option<UserId>) -> Self {
         let (rooms, catching_up) = (HashMap::new(), VecDeque::new());
-        Self { gateway, waiter, user, outbox: None, rooms, catching_up, all: None, of_all: 0 }
+        let has_only_messages = false;
+        Self {
+            gateway,
+            waiter,
+            user,
+            has_only_messages,
+            outbox: None,
+            rooms,
+            catching_up,
+            all: None,
+            of_all: 0,
+        }
+    }
+
+    /// Leaves out presence, typing, read marks and positions from now on.
+    pub(super) fn only_messages(&mut self) {
+        self.has_only_messages = true;
     }
 
     /// Registers the socket for what concerns its user rather than a room that it follows.
@@ -204,6 +222,7 @@ impl Subscriptions {
 
     fn apply(&mut self, delivery: Delivery) -> Option<Bytes> {
         match delivery {
+            Delivery::EncodedChunk(chunk) if self.has_only_messages && chunk.messages() == 0 => None,
             Delivery::EncodedChunk(chunk) => {
                 self.gateway.metrics.delivered.inc_by(chunk.messages() as u64);
                 Some(chunk.frames())
@@ -212,7 +231,8 @@ impl Subscriptions {
             // about its new subscription.
             Delivery::Ended { room, notice } => {
                 let begun_at = self.rooms.get(&room)?.begun_at;
-                self.has_passed(begun_at + 1).then(|| self.remove(&room)).map(|_| notice.frames())
+                let ended = self.has_passed(begun_at + 1).then(|| self.remove(&room));
+                ended.filter(|_| !self.has_only_messages).map(|_| notice.frames())
             }
             Delivery::Joined { room, read_seq } => {
                 self.follow_as_one_of_all(room, read_seq);
@@ -259,6 +279,7 @@ impl Subscriptions {
             return Poll::Ready(());
         };
         match ready!(follower.poll_step(context)) {
+            Step::Begun { .. } | Step::Reset(_) if self.has_only_messages => {}
             Step::Begun { at, is_reset } => {
                 let (reference, read_seq) = match announce {
                     Announce::With(reference) => (&**reference, None),
@@ -310,6 +331,7 @@ impl Subscriptions {
                     self.follow_as_one_of_all(room, read_seq);
                 }
             }
+            Next::Announce if self.has_only_messages => {}
             Next::Announce => write_all_live(&all.request.reference, self.of_all, socket.out()),
             Next::Failed(error) => self.fail_all(&error.into(), socket),
         }

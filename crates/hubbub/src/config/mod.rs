@@ -139,6 +139,7 @@ fn apply_flags(args: &ServeArgs, written: &mut WrittenSettings, faults: &mut Vec
         ("store.url", "--store", args.store.clone()),
         ("log.url", "--log", args.log.clone()),
         ("server.insecure", "--insecure", insecure),
+        ("server.compat", "--compat", args.compat.clone()),
         ("store.postgres.migrate", "--no-migrate", no_migrate),
     ];
     for (key, flag, value) in named {

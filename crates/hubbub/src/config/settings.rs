@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use hubbub_core::url::masked;
-use hubbub_gateway::MetricsDefault;
+use hubbub_gateway::{Compat, MetricsDefault};
 use hubbub_store::embedded::Durability;
 use tracing_subscriber::filter::LevelFilter;
 
@@ -111,6 +111,9 @@ settings! {
     line: Option<String> = None => "server.line", "line";
     /// Allow non-loopback listeners without authentication.
     insecure: bool = false => "server.insecure", "insecure";
+    /// Interface to serve besides the API: chats (forms and a cookie that proves nothing; on loopback addresses only, unless
+    /// server.insecure is set), or off.
+    compat: Option<Compat> = None => "server.compat", "compat";
     /// Origins whose pages may use this server besides its own, such as https://chat.example, separated by commas. Set it
     /// to the public origin behind a proxy that does not forward the Host header.
     allowed_origins: Origins = Origins(Vec::new()) => "server.allowed_origins";

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use hubbub_core::duration;
 use hubbub_core::url::masked;
-use hubbub_gateway::MetricsDefault;
+use hubbub_gateway::{Compat, MetricsDefault};
 use hubbub_store::embedded::Durability;
 use ipnet::IpNet;
 use tracing_subscriber::filter::LevelFilter;
@@ -237,6 +237,7 @@ choices! {
     Durability: "must be fsync or os", "fsync" = Fsync, "os" = Os;
     PoolerKind: "must be session or transaction", "session" = Session, "transaction" = Transaction;
     ClientAuth: "must be required or optional", "required" = Required, "optional" = Optional;
+    Compat: "must be chats", "chats" = Chats;
     MetricsDefault: "must be prometheus or report", "prometheus" = Prometheus, "report" = Report;
     LevelFilter: "must be error, warn, info or debug", "error" = ERROR, "warn" = WARN, "info" = INFO, "debug" = DEBUG;
     LogFormat: "must be text or json", "text" = Text, "json" = Json;

@@ -8,6 +8,10 @@
 
 #[cfg(feature = "amqp")]
 pub mod amqp;
+#[cfg(any(feature = "amqp", feature = "kafka"))]
+mod backoff;
+#[cfg(any(feature = "amqp", feature = "kafka"))]
+mod body;
 mod direct;
 
 use std::sync::Arc;

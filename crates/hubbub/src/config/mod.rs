@@ -20,6 +20,7 @@ pub(crate) use settings::{Config, SETTINGS};
 pub(crate) use values::LogFormat;
 #[cfg(feature = "postgres")]
 pub(crate) use values::PoolerKind;
+pub(crate) use values::Role;
 
 /// The configuration file if no other is named; it need not exist.
 const FILE_DEFAULT: &str = "hubbub.toml";
@@ -138,6 +139,7 @@ fn apply_flags(args: &ServeArgs, written: &mut WrittenSettings, faults: &mut Vec
         ("store.data", "--data", args.data.clone()),
         ("store.url", "--store", args.store.clone()),
         ("log.url", "--log", args.log.clone()),
+        ("server.role", "--role", args.role.clone()),
         ("server.insecure", "--insecure", insecure),
         ("store.postgres.migrate", "--no-migrate", no_migrate),
     ];

@@ -199,6 +199,15 @@ pub(crate) enum PoolerKind {
     Transaction,
 }
 
+/// What a server does with Kafka as the log.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Role {
+    /// Serves clients, and stores records of the log.
+    Both,
+    /// Serves clients.
+    Gateway,
+}
+
 /// How events are logged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum LogFormat {
@@ -222,6 +231,7 @@ macro_rules! choices {
 choices! {
     Durability: "must be fsync or os", "fsync" = Fsync, "os" = Os;
     PoolerKind: "must be session or transaction", "session" = Session, "transaction" = Transaction;
+    Role: "must be gateway,committer or gateway", "gateway,committer" = Both, "gateway" = Gateway;
     MetricsDefault: "must be prometheus or report", "prometheus" = Prometheus, "report" = Report;
     LevelFilter: "must be error, warn, info or debug", "error" = ERROR, "warn" = WARN, "info" = INFO, "debug" = DEBUG;
     LogFormat: "must be text or json", "text" = Text, "json" = Json;

@@ -47,6 +47,8 @@ enum Broker {
 pub struct LogHealth {
     /// `direct`, `amqp` or `kafka`.
     pub kind: &'static str,
+    /// What carries committed messages to other servers: `local` (nothing does), or `kafka`.
+    pub bus: &'static str,
     /// Why it accepts none; `None` = it does.
     pub fault: Option<String>,
     /// Messages in the broker that are not stored yet. `None` without a broker.
@@ -106,7 +108,9 @@ impl Log {
     /// Whether it accepts messages.
     pub fn health(&self) -> LogHealth {
         match &self.broker {
-            Broker::None => LogHealth { kind: "direct", fault: None, depth: None, lag_us: None },
+            Broker::None => {
+                LogHealth { kind: "direct", bus: "local", fault: None, depth: None, lag_us: None }
+            }
             #[cfg(feature = "amqp")]
             Broker::Amqp(broker) => broker.health(),
             #[cfg(feature = "kafka")]

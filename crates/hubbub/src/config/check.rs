@@ -1,7 +1,7 @@
 //! Rules of the configuration that concern several settings or need context.
 
-use std::time::Duration;
 use super::{Config, Role};
+use std::time::Duration;
 
 /// Error of a program built without RabbitMQ.
 const NO_AMQP: &str = "log.url names RabbitMQ, which this hubbub was built without: build it with the \

@@ -139,7 +139,13 @@ impl Amqp {
         let fault = self.core.publisher.fault().or_else(|| self.core.consumer_fault.lock().clone());
         let depth = metrics.log_depth.get().saturating_add(metrics.log_unacked.get());
         let figure = |value: i64| Some(saturate(value));
-        LogHealth { kind: "amqp", fault, depth: figure(depth), lag_us: figure(metrics.log_lag.get()) }
+        LogHealth {
+            kind: "amqp",
+            bus: "local",
+            fault,
+            depth: figure(depth),
+            lag_us: figure(metrics.log_lag.get()),
+        }
     }
 
     /// Refuses new messages, stores what was consumed, and waits for the broker's confirmations. Messages that are not

@@ -28,7 +28,7 @@ use tokio::sync::watch;
 use super::address::KafkaError;
 use super::producer::OwnRecord;
 use super::record::{self, CHANGE, ChangeOutcome, Committed, NODE, REPLY_KEY, Reply, Request};
-use super::{Core, KafkaOptions, partition, producer};
+use super::{Core, KafkaOptions, partition, producer, topics};
 use crate::log::body::{self, Envelope};
 
 const BUS: Essential = Essential::new("Kafka bus");
@@ -77,7 +77,8 @@ impl Bus {
             .set("group.id", format!("{topic}.{node}")) // never joined
             .set("enable.auto.commit", "false")
             .set("auto.offset.reset", "latest")
-            .set("fetch.wait.max.ms", "500")
+            // A partition that is added waits for the answer to the request before.
+            .set("fetch.wait.max.ms", "100")
             .set("queued.max.messages.kbytes", "16384");
         let consumer = config.create_with_context(Context);
         let consumer = consumer.map_err(|error| options.explain("starting the reader of the bus", &error))?;
@@ -99,9 +100,8 @@ impl Bus {
         let assigned = tokio::task::spawn_blocking(move || {
             let mut offsets = TopicPartitionList::new();
             for partition in wanted {
-                let partition = saturate(partition);
-                let (_, end) = consumer.fetch_watermarks(&topic, partition, OFFSET_TIMEOUT)?;
-                offsets.add_partition_offset(&topic, partition, Offset::Offset(end))?;
+                let (_, end) = topics::offsets(&consumer, &topic, partition, OFFSET_TIMEOUT)?;
+                offsets.add_partition_offset(&topic, saturate(partition), Offset::Offset(saturate(end)))?;
             }
             consumer.incremental_assign(&offsets)
         });

@@ -196,7 +196,8 @@ impl Kafka {
         let fault = self.core.fault.lock().clone().or_else(|| self.core.producer.gate.fault());
         let depth = metrics.log_depth.get().saturating_add(metrics.log_unacked.get());
         let figure = |value: i64| Some(saturate(value));
-        LogHealth { kind: "kafka", fault, depth: figure(depth), lag_us: figure(metrics.log_lag.get()) }
+        let bus = if self.core.options.bus { "kafka" } else { "local" };
+        LogHealth { kind: "kafka", bus, fault, depth: figure(depth), lag_us: figure(metrics.log_lag.get()) }
     }
 
     /// Refuses new messages, stores the batches in flight, leaves the group, and waits for Kafka's confirmations.

@@ -104,7 +104,7 @@ pub(super) struct Producer {
 }
 
 impl Producer {
-    pub(super) fn start(
+    pub(super) fn new(
         options: &KafkaOptions,
         topic: &str,
         partitions: u32,
@@ -127,16 +127,19 @@ impl Producer {
         let client: BaseProducer<Context> = config
             .create_with_context(context)
             .map_err(|error| options.explain("starting the producer", &error))?;
-        let (client, is_stopping) = (Arc::new(client), Arc::new(AtomicBool::new(false)));
-        let thread = {
-            let (client, gate, is_stopping) = (client.clone(), gate.clone(), is_stopping.clone());
-            let poll = move || essential::run(PRODUCER, || poll(&client, &gate, &is_stopping));
-            std::thread::Builder::new().name("kafka-producer".into()).spawn(poll)
-        };
-        let thread = thread.map_err(|error| options.explain("starting the producer", &error))?;
-        let (topic, thread) = (topic.to_owned(), Mutex::new(Some(thread)));
-        let nobody = gate.nobody();
+        let (client, topic, nobody) = (Arc::new(client), topic.to_owned(), gate.nobody());
+        let (is_stopping, thread) = Default::default();
         Ok(Self { client, gate, nobody, topic, partitions, is_stopping, thread })
+    }
+
+    /// Starts the thread that handles confirmations.
+    pub(super) fn start(&self) -> std::io::Result<()> {
+        let (client, gate) = (self.client.clone(), self.gate.clone());
+        let is_stopping = self.is_stopping.clone();
+        let poll = move || essential::run(PRODUCER, || poll(&client, &gate, &is_stopping));
+        let thread = std::thread::Builder::new().name("kafka-producer".into()).spawn(poll)?;
+        *self.thread.lock() = Some(thread);
+        Ok(())
     }
 
     /// Queues the messages of `ops`, all or none.

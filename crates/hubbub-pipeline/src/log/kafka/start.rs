@@ -5,11 +5,10 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use hubbub_core::essential::{Essential, supervise};
-use hubbub_core::invariant::saturate;
 use hubbub_core::limits::Limits;
 use hubbub_core::log_position::Attached;
 use hubbub_core::{LogPosition, LogStore, Op, OpBatch};
-use rdkafka::consumer::{BaseConsumer, Consumer as _};
+use rdkafka::consumer::BaseConsumer;
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 
@@ -18,6 +17,7 @@ use super::bus::{self, Bus};
 use super::gate::Gate;
 use super::producer::Producer;
 use super::record::NOTHING;
+use super::topics::Topics;
 use super::{Core, Kafka, KafkaOptions, KafkaParts, Threads, consumer, partition, topics};
 use crate::batcher::Waiter;
 use crate::log::body::answer;
@@ -34,7 +34,7 @@ impl Kafka {
         }
         let topics = topics::prepare(&options).await?;
         let gate = Arc::new(Gate::new(options.queue, clock.clone(), metrics.clone()));
-        let producer = Producer::start(&options, &topics.messages, topics.partitions, gate)?;
+        let producer = Producer::new(&options, &topics.messages, topics.partitions, gate)?;
         let node = format!("{:016x}", random.next_u64());
         let bus = Bus::new(&options, &topics.live, &node, clock.clone())?;
         let id_seed = u64::from(partition::murmur2(topics.identity.id.as_bytes())) << 16;
@@ -59,10 +59,7 @@ impl Kafka {
             metrics,
         };
         let core = Arc::new(core);
-        if let Err(error) = core.attach().await {
-            let _ = tokio::task::spawn_blocking(move || core.producer.stop()).await;
-            return Err(error);
-        }
+        core.attach().await?;
         run(core)
     }
 }
@@ -71,6 +68,7 @@ fn run(core: Arc<Core>) -> Result<Kafka, KafkaError> {
     let (stop, stopped) = watch::channel(false);
     let (is_consuming_over, is_bus_over) = (Arc::<AtomicBool>::default(), Arc::<AtomicBool>::default());
     let failed = |error: std::io::Error| KafkaError(format!("cannot start a thread: {error}"));
+    core.producer.start().map_err(failed)?;
     let bus = {
         let (core, is_over, runtime) = (core.clone(), is_bus_over.clone(), core.runtime.clone());
         let run = move || bus::run(&core, &runtime, &is_over);
@@ -125,6 +123,13 @@ impl Core {
                 )
             }));
         }
+        let Topics { messages, live, partitions, live_partitions, .. } = &self.topics;
+        if live_partitions != partitions {
+            return Err(KafkaError(format!(
+                "the topic {live} has {live_partitions} partitions, but {messages} has {partitions}: delete {live} while \
+                 no server runs; the next start creates it again"
+            )));
+        }
         let next = self.next_offsets().await.map_err(KafkaError)?;
         for (partition, (oldest, end)) in (0_u32..).zip(self.offsets_in_kafka().await?) {
             let next = next.get(partition as usize).copied().unwrap_or(0);
@@ -139,10 +144,8 @@ impl Core {
         let (topic, partitions) = (self.topics.messages.clone(), self.topics.partitions);
         let reading = tokio::task::spawn_blocking(move || {
             let client: BaseConsumer = config.create()?;
-            let offsets = (0..saturate(partitions)).map(|partition| {
-                let (oldest, end) = client.fetch_watermarks(&topic, partition, OFFSET_TIMEOUT)?;
-                Ok((saturate(oldest), saturate(end)))
-            });
+            let offsets =
+                (0..partitions).map(|partition| topics::offsets(&client, &topic, partition, OFFSET_TIMEOUT));
             offsets.collect::<Result<Vec<_>, rdkafka::error::KafkaError>>()
         });
         let explain =

@@ -7,7 +7,8 @@ use hubbub_core::LogIdentity;
 use hubbub_core::invariant::saturate;
 use rdkafka::admin::{AdminClient, AdminOptions, NewTopic, ResourceSpecifier, TopicReplication};
 use rdkafka::client::DefaultClientContext;
-use rdkafka::error::RDKafkaErrorCode;
+use rdkafka::consumer::{BaseConsumer, Consumer as _, ConsumerContext};
+use rdkafka::error::{KafkaError as LibraryError, RDKafkaErrorCode};
 
 use super::address::KafkaError;
 use super::{KafkaOptions, topic_id};
@@ -27,6 +28,7 @@ pub(super) struct Topics {
     pub(super) live: String,
     pub(super) dead: String,
     pub(super) partitions: u32,
+    pub(super) live_partitions: u32,
     pub(super) identity: LogIdentity,
 }
 
@@ -44,16 +46,10 @@ pub(super) async fn prepare(options: &KafkaOptions) -> Result<Topics, KafkaError
     let found = await_leaders(options, &admin, &messages).await?;
     let live_partitions = await_leaders(options, &admin, &live).await?;
     await_leaders(options, &admin, &dead).await?;
-    if live_partitions != found {
-        return Err(KafkaError(format!(
-            "the topic {live} has {live_partitions} partitions, but {messages} has {found}: delete {live} while no \
-             server runs; the next start creates it again"
-        )));
-    }
     check_settings(options, &admin, &messages).await?;
     let id = identity(options, &admin, &messages).await?;
     let identity = LogIdentity { id, partitions: found };
-    Ok(Topics { messages, live, dead, partitions: found, identity })
+    Ok(Topics { messages, live, dead, partitions: found, live_partitions, identity })
 }
 
 impl KafkaOptions {
@@ -88,7 +84,7 @@ async fn describe(
         .await
     };
     let explain = |error: &dyn std::fmt::Display| options.explain("asking Kafka for its topics", error);
-    let metadata: Result<_, rdkafka::error::KafkaError> = metadata.map_err(|error| explain(&error))?;
+    let metadata: Result<_, LibraryError> = metadata.map_err(|error| explain(&error))?;
     metadata.map_err(|error| explain(&error))
 }
 
@@ -152,6 +148,36 @@ async fn await_leaders(options: &KafkaOptions, admin: &Arc<Admin>, topic: &str) 
             "partitions of the topic {topic} have had no leader for {seconds} s: start the missing brokers"
         )))
     })
+}
+
+/// The oldest offset and the end of a partition. Blocks. Waits a while for a leader.
+pub(super) fn offsets<C: ConsumerContext>(
+    consumer: &BaseConsumer<C>,
+    topic: &str,
+    partition: u32,
+    timeout: Duration,
+) -> Result<(u64, u64), LibraryError> {
+    let mut tries = timeout.as_millis() / LEADER_INTERVAL.as_millis();
+    loop {
+        let error = match consumer.fetch_watermarks(topic, saturate(partition), timeout) {
+            Ok((oldest, end)) => return Ok((saturate(oldest), saturate(end))),
+            Err(error) => error,
+        };
+        let has_no_leader = matches!(
+            error.rdkafka_error_code(),
+            Some(
+                RDKafkaErrorCode::NotLeaderForPartition
+                    | RDKafkaErrorCode::LeaderNotAvailable
+                    | RDKafkaErrorCode::UnknownPartition
+                    | RDKafkaErrorCode::UnknownTopicOrPartition
+            )
+        );
+        tries = tries.saturating_sub(1);
+        if !has_no_leader || tries == 0 {
+            return Err(error);
+        }
+        std::thread::sleep(LEADER_INTERVAL);
+    }
 }
 
 /// Refuses settings of the topic under which messages would be lost, or have no time.

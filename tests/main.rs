@@ -29,6 +29,12 @@ mod broadcast_reaches_each_once;
 mod broker_down_answers_503_and_recovers;
 #[cfg(feature = "amqp")]
 mod broker_refusals_are_told;
+#[cfg(feature = "kafka")]
+mod broker_restart_is_ridden_out;
+#[cfg(feature = "kafka")]
+mod changed_partition_count_is_refused;
+#[cfg(feature = "kafka")]
+mod changes_are_decided_elsewhere;
 mod chat_replies_are_aligned;
 mod chat_sockets_answer_in_order;
 mod chats_over_forms;
@@ -45,10 +51,14 @@ mod event_stream_resumes;
 mod export_and_import;
 mod failed_sync_stops_writes;
 mod flood_is_limited_others_unharmed;
+#[cfg(feature = "kafka")]
+mod foreign_kafka_producer_is_ingested;
 #[cfg(feature = "amqp")]
 mod foreign_publisher_is_ingested;
 mod history_pages;
 mod ids_are_remembered_at_any_rate;
+#[cfg(feature = "kafka")]
+mod kafka_poison_goes_to_dead_topic;
 mod killed_at_any_moment;
 #[cfg(feature = "amqp")]
 mod killed_with_a_broker;
@@ -69,6 +79,8 @@ mod memory_comes_back;
 mod metrics_close_the_ledger;
 mod migrate_plans_and_runs;
 mod ndjson_answers_line_by_line;
+#[cfg(feature = "kafka")]
+mod node_death_loses_nothing;
 mod offline_member_catches_up;
 mod overload_is_answered;
 mod oversize_is_refused_cheaply;

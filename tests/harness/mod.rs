@@ -7,6 +7,8 @@ mod broker;
 mod certificates;
 mod follower;
 mod http;
+#[cfg(feature = "kafka")]
+mod kafka;
 pub(crate) mod likeness;
 mod line;
 mod linearizable;
@@ -35,6 +37,8 @@ pub(crate) use broker::Broker;
 pub(crate) use certificates::MAKE_CERTIFICATES;
 pub(crate) use follower::Follower;
 pub(crate) use http::{Answer, Http, faulty_fields};
+#[cfg(feature = "kafka")]
+pub(crate) use kafka::Kafka;
 pub(crate) use line::Line;
 pub(crate) use linearizable::{Action, Event, Told, unexplained};
 pub(crate) use load::{Kind, Load, rounds};

@@ -101,7 +101,7 @@ pub struct Ticket {
 }
 
 impl Ticket {
-    #[cfg(feature = "amqp")]
+    #[cfg(any(feature = "amqp", feature = "kafka"))]
     pub(crate) fn new(batch: Arc<Batch>, count: usize) -> Self {
         Self { batch, first: 0, count }
     }

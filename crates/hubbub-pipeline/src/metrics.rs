@@ -120,6 +120,8 @@ metrics! {
         "Messages consumed from the broker that it had delivered before.";
     log_nameless: Counter::default, "log_messages_without_id",
         "Messages consumed from the broker without an id, which may be stored more than once.";
+    log_forwarded: Counter::default, "log_messages_forwarded",
+        "Messages that another program wrote to a partition that is not their room's; they were written again.";
     log_dead: Counter::default, "log_messages_dead", "Messages published to the dead-letter queue.";
     log_batch_size: Histogram::of_counts, "log_batch_messages",
         "Number of messages in a batch from the broker.";

@@ -74,7 +74,7 @@ impl SenderOrder {
     }
 
     /// Records that the broker did not confirm messages of a room.
-    #[cfg(feature = "amqp")]
+    #[cfg(any(feature = "amqp", feature = "kafka"))]
     pub(crate) fn insert_broker_failure(&self, room: &str) {
         let mut failed = self.failed.lock();
         let lane = SendLane::Room(room.to_owned());
@@ -84,7 +84,7 @@ impl SenderOrder {
     }
 
     /// Whether one of these rooms has a failure of the broker that is not acknowledged.
-    #[cfg(feature = "amqp")]
+    #[cfg(any(feature = "amqp", feature = "kafka"))]
     pub(crate) fn has_broker_failure<'a>(&self, mut rooms: impl Iterator<Item = &'a str>) -> bool {
         let failed = self.failed.lock();
         let is_failed = |room: &str| {

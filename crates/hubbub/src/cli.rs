@@ -98,9 +98,14 @@ pub(crate) struct ServeArgs {
     /// [env: HUBBUB_STORE_POSTGRES_MIGRATE=false].
     #[arg(long)]
     pub(crate) no_migrate: bool,
-    /// The message log: direct, or amqp://USER:PASSWORD@HOST:PORT/VHOST for RabbitMQ [env: HUBBUB_LOG] [default: direct].
+    /// The message log: direct, amqp://USER:PASSWORD@HOST:PORT/VHOST for RabbitMQ, or kafka://HOST:PORT for Kafka
+    /// [env: HUBBUB_LOG] [default: direct].
     #[arg(long, value_name = "URL")]
     pub(crate) log: Option<String>,
+    /// With Kafka: gateway for a server that serves clients, and leaves the storing to others
+    /// [env: HUBBUB_ROLE] [default: gateway,committer].
+    #[arg(long, value_name = "ROLES")]
+    pub(crate) role: Option<String>,
     /// Allow non-loopback listeners without authentication [env: HUBBUB_INSECURE].
     #[arg(long)]
     pub(crate) insecure: bool,

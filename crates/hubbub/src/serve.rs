@@ -23,6 +23,7 @@ use tokio::net::TcpListener;
 
 use crate::cli::ServeArgs;
 use crate::config::{self, Bytes, Config, ConfigError, Environment};
+use crate::stores::LogParts;
 use crate::system::{KeyedRandom, SystemClock};
 use crate::{build, logging, memory, process, stores, supervision, tls};
 
@@ -81,8 +82,16 @@ async fn serve(config: &Config) -> anyhow::Result<()> {
         clock.clone(),
         metrics.clone(),
     )?;
-    let log =
-        stores::open_log(config, Arc::new(direct), clock.clone(), random.clone(), metrics.clone()).await?;
+    let parts = LogParts {
+        direct: Arc::new(direct),
+        store: store.clone(),
+        hub: hub.clone(),
+        members: members.clone(),
+        clock: clock.clone(),
+        random: random.clone(),
+        metrics: metrics.clone(),
+    };
+    let log = stores::open_log(config, parts).await?;
     let gateway = Gateway {
         log: Arc::new(log),
         store: store.clone(),

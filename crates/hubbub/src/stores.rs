@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use anyhow::Context;
 use hubbub_core::{Clock, RandomSource, Store};
-use hubbub_pipeline::{DirectLog, Log, Metrics};
+use hubbub_pipeline::{DirectLog, Hub, Log, Members, Metrics};
 use hubbub_store::embedded::{Embedded, EngineOptions, OpenError};
 
 use crate::config::Config;
@@ -84,15 +84,22 @@ pub(crate) fn postgres(config: &Config) -> hubbub_postgres::PostgresOptions {
     }
 }
 
-/// Opens the message log in front of the direct one. A program without the feature of RabbitMQ has refused its URL in the configuration.
-#[cfg_attr(not(feature = "amqp"), allow(unused_variables, clippy::unused_async))]
-pub(crate) async fn open_log(
-    config: &Config,
-    direct: Arc<DirectLog>,
-    clock: Arc<dyn Clock>,
-    random: Arc<dyn RandomSource>,
-    metrics: Arc<Metrics>,
-) -> anyhow::Result<Log> {
+/// The parts of the server that a message log may work with.
+pub(crate) struct LogParts {
+    pub(crate) direct: Arc<DirectLog>,
+    pub(crate) store: Arc<dyn Store>,
+    pub(crate) hub: Arc<Hub>,
+    pub(crate) members: Arc<Members>,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) random: Arc<dyn RandomSource>,
+    pub(crate) metrics: Arc<Metrics>,
+}
+
+/// Opens the message log in front of the direct one. A program without the feature of a broker has refused its URL in the
+/// configuration.
+#[cfg_attr(not(any(feature = "amqp", feature = "kafka")), allow(unused_variables, clippy::unused_async))]
+pub(crate) async fn open_log(config: &Config, parts: LogParts) -> anyhow::Result<Log> {
+    let direct = parts.direct.clone();
     #[cfg(feature = "amqp")]
     if config.uses_amqp() {
         use hubbub_core::invariant::cast;
@@ -107,8 +114,45 @@ pub(crate) async fn open_log(
             queue: crate::serve::log_options(config).queue,
         };
         let limits = crate::serve::limits(config);
+        let LogParts { clock, random, metrics, .. } = parts;
         let broker = Amqp::start(options, limits, direct.clone(), clock, random, metrics).await?;
         return Ok(Log::amqp(direct, broker));
     }
+    #[cfg(feature = "kafka")]
+    if config.uses_kafka() {
+        let options = kafka(config)?;
+        let limits = crate::serve::limits(config);
+        let LogParts { store, hub, members, clock, random, metrics, .. } = parts;
+        let parts = hubbub_pipeline::log::kafka::KafkaParts {
+            direct: direct.clone(),
+            store,
+            hub,
+            members,
+            clock,
+            random,
+            metrics,
+        };
+        let broker = hubbub_pipeline::log::kafka::Kafka::start(options, limits, parts).await?;
+        return Ok(Log::kafka(direct, broker));
+    }
     Ok(Log::direct(direct))
+}
+
+#[cfg(feature = "kafka")]
+fn kafka(config: &Config) -> anyhow::Result<hubbub_pipeline::log::kafka::KafkaOptions> {
+    use hubbub_core::invariant::cast;
+    use hubbub_pipeline::log::kafka::{Brokers, KafkaOptions};
+    Ok(KafkaOptions {
+        brokers: Brokers::parse(&config.log.0)?,
+        topic_prefix: config.kafka_topic_prefix.to_string(),
+        partitions: cast(*config.kafka_partitions, "kafka.partitions is at most 1000")?,
+        replication: cast(*config.kafka_replication, "kafka.replication is at most 100")?,
+        retention: *config.kafka_retention,
+        delivery_timeout: *config.kafka_delivery_timeout,
+        bus: *config.kafka_bus,
+        skip_lost: *config.kafka_skip_lost,
+        commits: *config.role == crate::config::Role::Both,
+        message_bytes: config.message_bytes.0,
+        queue: crate::serve::log_options(config).queue,
+    })
 }

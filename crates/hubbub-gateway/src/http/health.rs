@@ -51,7 +51,7 @@ pub(super) async fn ready(call: Call) -> Answer {
             depth: log.depth,
             lag_ms: log.lag_us.map(|lag_us| lag_us / 1_000),
         },
-        bus: Component { kind: Some("local"), ..Component::default() },
+        bus: Component { kind: Some(log.bus), ..Component::default() },
         tls: gateway.tls.as_ref().map(|tls| TlsComponent::from(tls.fault())),
         clock: gateway.clock.doubt().or_else(|| gateway.store.clock_doubt()).into(),
     };

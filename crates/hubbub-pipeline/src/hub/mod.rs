@@ -330,7 +330,8 @@ impl Hub {
         self.channels(room).get_mut(room).map(f)
     }
 
-    fn is_followed(&self, room: &str) -> bool {
+    /// Whether somebody on this server follows the room.
+    pub(crate) fn is_followed(&self, room: &str) -> bool {
         self.channels(room).contains_key(room)
     }
 

@@ -16,6 +16,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::stream::{self, StreamExt};
+#[cfg(feature = "kafka")]
+use hubbub_core::Message;
 use hubbub_core::RoomId;
 use hubbub_core::clock::Clock;
 use hubbub_core::store::{Access, Cursor, HistoryQuery, ReadError, RemoteChanges, RoomHead, RoomStore};
@@ -101,6 +103,24 @@ pub(crate) async fn follow_remote(hub: Arc<Hub>, store: Arc<dyn RoomStore>, cloc
 }
 
 impl Hub {
+    /// Publishes messages of one room that another server committed, in the order of their seqs. What lies behind a gap is
+    /// read from the store. `produce` passes each message to its argument.
+    #[cfg(feature = "kafka")]
+    pub(crate) fn publish_remote(&self, room: &str, produce: impl FnOnce(&mut dyn FnMut(&Message<'_>))) {
+        let mut encoder = ChunkEncoder::default();
+        produce(&mut |message| encoder.push(message.seq, |out| (self.encoder.message)(message, out)));
+        self.deliver(room, Some(encoder));
+        self.memory.enforce_bound();
+    }
+
+    /// Passes each followed room.
+    #[cfg(feature = "kafka")]
+    pub(crate) fn each_followed(&self, mut each: impl FnMut(&RoomId)) {
+        for shard in &self.shards {
+            shard.lock().keys().for_each(&mut each);
+        }
+    }
+
     /// Compares all followed rooms with the store, and publishes what is missing. A room that cannot be read does not
     /// delay the others; the first error is returned.
     pub(super) async fn poll_heads(&self, store: &dyn RoomStore) -> Result<(), ReadError> {

@@ -5,10 +5,18 @@
 //! `amqp`: RabbitMQ. Messages of rooms are published, and durable once the broker confirms them. Consumers in this or
 //! another process submit them to the direct log, and acknowledge them once the store has them. All other operations
 //! go to the direct log at once.
+//!
+//! `kafka`: Kafka. The same, but everything that changes a room goes through it, and the store knows each record's position.
 
 #[cfg(feature = "amqp")]
 pub mod amqp;
+#[cfg(any(feature = "amqp", feature = "kafka"))]
+mod backoff;
+#[cfg(any(feature = "amqp", feature = "kafka"))]
+mod body;
 mod direct;
+#[cfg(feature = "kafka")]
+pub mod kafka;
 
 use std::sync::Arc;
 
@@ -23,15 +31,24 @@ pub use direct::{DirectLog, StartError};
 /// The message log, with or without a broker in front of the store.
 pub struct Log {
     direct: Arc<DirectLog>,
+    broker: Broker,
+}
+
+enum Broker {
+    None,
     #[cfg(feature = "amqp")]
-    broker: Option<amqp::Amqp>,
+    Amqp(amqp::Amqp),
+    #[cfg(feature = "kafka")]
+    Kafka(kafka::Kafka),
 }
 
 /// Whether the message log accepts messages.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LogHealth {
-    /// `direct` or `amqp`.
+    /// `direct`, `amqp` or `kafka`.
     pub kind: &'static str,
+    /// What carries committed messages to other servers: `local` (nothing does), or `kafka`.
+    pub bus: &'static str,
     /// Why it accepts none; `None` = it does.
     pub fault: Option<String>,
     /// Messages in the broker that are not stored yet. `None` without a broker.
@@ -43,17 +60,19 @@ pub struct LogHealth {
 impl Log {
     /// A log without a broker.
     pub fn direct(direct: Arc<DirectLog>) -> Self {
-        Self {
-            direct,
-            #[cfg(feature = "amqp")]
-            broker: None,
-        }
+        Self { direct, broker: Broker::None }
     }
 
-    /// A log with a broker, whose consumers submit to `direct`.
+    /// A log with RabbitMQ, whose consumers submit to `direct`.
     #[cfg(feature = "amqp")]
     pub fn amqp(direct: Arc<DirectLog>, broker: amqp::Amqp) -> Self {
-        Self { direct, broker: Some(broker) }
+        Self { direct, broker: Broker::Amqp(broker) }
+    }
+
+    /// A log with Kafka, whose consumers submit to `direct`.
+    #[cfg(feature = "kafka")]
+    pub fn kafka(direct: Arc<DirectLog>, broker: kafka::Kafka) -> Self {
+        Self { direct, broker: Broker::Kafka(broker) }
     }
 
     /// Queues all operations or none, in order. `waiter` is woken when the ticket has its outcomes. If
@@ -61,21 +80,24 @@ impl Log {
     ///
     /// Dropping the ticket abandons the wait, not the write.
     pub fn submit(&self, ops: &OpBatch, waiter: &Arc<Waiter>) -> Result<Ticket, SubmitError> {
-        #[cfg(feature = "amqp")]
-        if let Some(broker) = &self.broker
-            && matches!(ops.get(0), Some(hubbub_core::Op::Send(_)))
-        {
-            return broker.submit(ops, waiter);
+        match &self.broker {
+            #[cfg(feature = "amqp")]
+            Broker::Amqp(broker) if matches!(ops.get(0), Some(hubbub_core::Op::Send(_))) => {
+                broker.submit(ops, waiter)
+            }
+            #[cfg(feature = "kafka")]
+            Broker::Kafka(broker)
+                if matches!(ops.get(0), Some(hubbub_core::Op::Send(_) | hubbub_core::Op::Change(_))) =>
+            {
+                broker.submit(ops, waiter)
+            }
+            _ => self.direct.submit(ops, waiter),
         }
-        self.direct.submit(ops, waiter)
     }
 
     /// Whether messages of rooms must be submitted separately from other operations: they go through the broker.
     pub fn parts_messages(&self) -> bool {
-        #[cfg(feature = "amqp")]
-        return self.broker.is_some();
-        #[cfg(not(feature = "amqp"))]
-        return false;
+        !matches!(self.broker, Broker::None)
     }
 
     /// The consumers that wait for messages of queues.
@@ -85,18 +107,25 @@ impl Log {
 
     /// Whether it accepts messages.
     pub fn health(&self) -> LogHealth {
-        #[cfg(feature = "amqp")]
-        if let Some(broker) = &self.broker {
-            return broker.health();
+        match &self.broker {
+            Broker::None => {
+                LogHealth { kind: "direct", bus: "local", fault: None, depth: None, lag_us: None }
+            }
+            #[cfg(feature = "amqp")]
+            Broker::Amqp(broker) => broker.health(),
+            #[cfg(feature = "kafka")]
+            Broker::Kafka(broker) => broker.health(),
         }
-        LogHealth { kind: "direct", fault: None, depth: None, lag_us: None }
     }
 
     /// Refuses new submissions, and returns when all earlier ones are answered and published.
     pub async fn close(&self) {
-        #[cfg(feature = "amqp")]
-        if let Some(broker) = &self.broker {
-            broker.close().await;
+        match &self.broker {
+            Broker::None => {}
+            #[cfg(feature = "amqp")]
+            Broker::Amqp(broker) => broker.close().await,
+            #[cfg(feature = "kafka")]
+            Broker::Kafka(broker) => broker.close().await,
         }
         self.direct.close().await;
     }

@@ -1,12 +1,15 @@
 //! Rules of the configuration that concern several settings or need context.
 
+use super::{Config, Role};
 use std::time::Duration;
-
-use super::Config;
 
 /// Error of a program built without RabbitMQ.
 const NO_AMQP: &str = "log.url names RabbitMQ, which this hubbub was built without: build it with the \
     feature amqp (cargo build --features amqp)";
+
+/// Error of a program built without Kafka.
+const NO_KAFKA: &str = "log.url names Kafka, which this hubbub was built without: build it with the \
+    feature kafka (cargo build --features kafka)";
 
 /// Error of a program built without PostgreSQL.
 const NO_POSTGRES: &str = "store.url names PostgreSQL, which this hubbub was built without: build it with \
@@ -64,9 +67,14 @@ impl Config {
     }
 
     fn check_log(&self, require: &mut impl FnMut(bool, &str)) {
+        if self.uses_kafka() {
+            return self.check_kafka(require);
+        }
+        require(*self.role == Role::Both, "server.role = gateway needs Kafka as the log (log.url)");
         if !self.uses_amqp() {
             let url = self.log.0.as_str();
-            require(url == "direct", "log.url must be direct or amqp://USER:PASSWORD@HOST:PORT/VHOST");
+            let rule = "log.url must be direct, amqp://USER:PASSWORD@HOST:PORT/VHOST or kafka://HOST:PORT";
+            require(url == "direct", rule);
             return;
         }
         require(cfg!(feature = "amqp"), NO_AMQP);
@@ -82,6 +90,26 @@ impl Config {
                 &format!("{key} must be 1 to 200 bytes, and not begin with amq., which is the broker's own"),
             );
         }
+    }
+
+    fn check_kafka(&self, require: &mut impl FnMut(bool, &str)) {
+        require(cfg!(feature = "kafka"), NO_KAFKA);
+        #[cfg(feature = "kafka")]
+        if let Err(error) = hubbub_pipeline::log::kafka::Brokers::parse(&self.log.0) {
+            require(false, &format!("log.url {error}"));
+        }
+        let prefix = self.kafka_topic_prefix.as_str();
+        let is_legal = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
+        require(
+            prefix.len() <= 200 && prefix.chars().all(is_legal),
+            "kafka.topic_prefix must be at most 200 characters out of A-Z a-z 0-9 . _ -",
+        );
+        require(*self.kafka_replication <= 100, "kafka.replication must be 0 to 100");
+        let (shortest, longest) = (Duration::from_secs(1), Duration::from_secs(600));
+        require(
+            (shortest..=longest).contains(&*self.kafka_delivery_timeout),
+            "kafka.delivery_timeout must be 1s to 10m",
+        );
     }
 
     fn check_postgres(&self, require: &mut impl FnMut(bool, &str)) {
@@ -126,6 +154,11 @@ impl Config {
     /// Whether the message log is RabbitMQ, and not the direct one.
     pub(crate) fn uses_amqp(&self) -> bool {
         self.log.0.starts_with("amqp://") || self.log.0.starts_with("amqps://")
+    }
+
+    /// Whether the message log is Kafka.
+    pub(crate) fn uses_kafka(&self) -> bool {
+        self.log.0.starts_with("kafka://")
     }
 
     /// Whether the store is PostgreSQL, and not the embedded one.

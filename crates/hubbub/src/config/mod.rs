@@ -19,7 +19,7 @@ pub(crate) use environment::Environment;
 pub(crate) use settings::{Config, SETTINGS};
 #[cfg(feature = "postgres")]
 pub(crate) use values::PoolerKind;
-pub(crate) use values::{Bytes, ClientAuth, LogFormat};
+pub(crate) use values::{Bytes, ClientAuth, LogFormat, Role};
 
 /// The configuration file if no other is named; it need not exist.
 const FILE_DEFAULT: &str = "hubbub.toml";
@@ -138,6 +138,7 @@ fn apply_flags(args: &ServeArgs, written: &mut WrittenSettings, faults: &mut Vec
         ("store.data", "--data", args.data.clone()),
         ("store.url", "--store", args.store.clone()),
         ("log.url", "--log", args.log.clone()),
+        ("server.role", "--role", args.role.clone()),
         ("server.insecure", "--insecure", insecure),
         ("server.compat", "--compat", args.compat.clone()),
         ("store.postgres.migrate", "--no-migrate", no_migrate),

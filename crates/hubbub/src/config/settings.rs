@@ -7,7 +7,9 @@ use hubbub_gateway::{Compat, MetricsDefault};
 use hubbub_store::embedded::Durability;
 use tracing_subscriber::filter::LevelFilter;
 
-use super::values::{Bytes, ClientAuth, LogFormat, Networks, Origins, PoolerKind, SettingValue, Url, Urls};
+use super::values::{
+    Bytes, ClientAuth, LogFormat, Networks, Origins, PoolerKind, Role, SettingValue, Url, Urls,
+};
 use super::{Source, WrittenSettings};
 
 /// Metadata of a setting.
@@ -107,6 +109,8 @@ const UNLIMITED: usize = usize::MAX;
 settings! {
     /// Address to listen on; port 0 picks a free one.
     listen: String = "127.0.0.1:8080".into() => "server.listen", "listen";
+    /// With Kafka as the log: gateway,committer, or gateway for a server that stores nothing from it.
+    role: Role = Role::Both => "server.role", "role";
     /// Address of the line protocol (queues over plain TCP), such as 127.0.0.1:3456; off = disabled.
     line: Option<String> = None => "server.line", "line";
     /// Allow non-loopback listeners without authentication.
@@ -212,8 +216,8 @@ settings! {
     /// Connections older than this are closed when they are idle, so that changed settings and hosts take effect.
     postgres_pool_max_lifetime: Duration = Duration::from_secs(1_800), from 1 to UNLIMITED => "store.postgres.pool.max_lifetime";
 
-    /// The message log, which orders room messages before they are stored: direct (inside the server), or RabbitMQ:
-    /// amqp://USER:PASSWORD@HOST:PORT/VHOST, with TLS amqps://.
+    /// The message log, which orders room messages before they are stored: direct (inside the server), RabbitMQ:
+    /// amqp://USER:PASSWORD@HOST:PORT/VHOST, with TLS amqps://, or Kafka: kafka://HOST:PORT,HOST:PORT.
     log: Url = Url("direct".into()) => "log.url", "log";
     /// PEM file of certificates to trust besides the system's, for amqps://; off = none.
     amqp_ca: Option<String> = None => "amqp.ca";
@@ -225,6 +229,20 @@ settings! {
     amqp_shards: usize = 1, from 1 to 64 => "amqp.shards";
     /// Maximum number of unacknowledged messages for each queue.
     amqp_prefetch: usize = 1_000, from 1 to 65_535 => "amqp.prefetch";
+    /// Prefix of the names of Kafka's topics and of the consumer group.
+    kafka_topic_prefix: String = "hubbub.".into() => "kafka.topic_prefix";
+    /// Partitions of the topic of messages when it is created; it can never change.
+    kafka_partitions: usize = 12, from 1 to 1_000 => "kafka.partitions";
+    /// Copies of each topic when it is created; 0 = three, or one for each broker if there are fewer.
+    kafka_replication: usize = 0 => "kafka.replication";
+    /// How long Kafka keeps messages when the topic is created; the store must never be behind by more.
+    kafka_retention: Duration = Duration::from_secs(7 * 24 * 3_600), from 1 to UNLIMITED => "kafka.retention";
+    /// A message that Kafka has not confirmed after this time is answered as unconfirmed.
+    kafka_delivery_timeout: Duration = Duration::from_secs(10), from 1 to UNLIMITED => "kafka.delivery_timeout";
+    /// Whether servers tell each other through Kafka what they stored; without, they poll the store.
+    kafka_bus: bool = true => "kafka.bus";
+    /// Whether to start although Kafka has removed messages before they were stored; they are lost.
+    kafka_skip_lost: bool = false => "kafka.skip_lost";
     /// Maximum number of operations that wait for the store; one room may hold half of them. More are refused as
     /// overloaded.
     queue_operations: usize = 65_536, from 1 to UNLIMITED => "pipeline.queue_operations";

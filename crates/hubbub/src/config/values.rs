@@ -213,6 +213,15 @@ pub(crate) enum ClientAuth {
     Optional,
 }
 
+/// What a server does with Kafka as the log.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Role {
+    /// Serves clients, and stores records of the log.
+    Both,
+    /// Serves clients.
+    Gateway,
+}
+
 /// How events are logged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum LogFormat {
@@ -238,6 +247,7 @@ choices! {
     PoolerKind: "must be session or transaction", "session" = Session, "transaction" = Transaction;
     ClientAuth: "must be required or optional", "required" = Required, "optional" = Optional;
     Compat: "must be chats", "chats" = Chats;
+    Role: "must be gateway,committer or gateway", "gateway,committer" = Both, "gateway" = Gateway;
     MetricsDefault: "must be prometheus or report", "prometheus" = Prometheus, "report" = Report;
     LevelFilter: "must be error, warn, info or debug", "error" = ERROR, "warn" = WARN, "info" = INFO, "debug" = DEBUG;
     LogFormat: "must be text or json", "text" = Text, "json" = Json;

@@ -2,21 +2,19 @@
 
 use std::sync::Arc;
 
-use hubbub_core::store::ApplyError;
-use hubbub_core::{Op, OpBatch, Outcome, Refusal};
+use hubbub_core::{Op, OpBatch, Outcome};
 use lapin::message::Delivery;
 use lapin::types::{AMQPValue, FieldTable};
 use tokio::sync::watch;
 
 use super::Core;
-use super::backoff::Backoff;
-use super::body::{self, Envelope, Rejection};
 use super::consumer::published_at;
-use super::publication::Publication;
+use super::publication::{KEY_PREFIX, Publication};
 use super::publisher::Origin;
 use super::topology::DEAD_QUEUE;
-use crate::batcher::{Ticket, Waiter};
-use crate::committer::refusal_code;
+use crate::batcher::Waiter;
+use crate::log::backoff::Backoff;
+use crate::log::body::{self, Envelope, Rejection, answer, rejection_of};
 
 const BYTES_MAX: usize = 512 * 1024;
 
@@ -54,8 +52,8 @@ impl Batch {
         self.published_at = published_at(&delivery).or(self.published_at);
         let now = core.clock.now();
         let message_id = delivery.properties.message_id().as_ref().map(|id| id.as_str());
-        let envelope =
-            Envelope { body: &delivery.data, routing_key: delivery.routing_key.as_str(), message_id };
+        let room = delivery.routing_key.as_str().strip_prefix(KEY_PREFIX);
+        let envelope = Envelope { body: &delivery.data, room, message_id };
         let mut made_id = String::new();
         if message_id.is_none() {
             hubbub_core::id::write_uuid_v7(now, &*core.random, &mut made_id);
@@ -131,30 +129,6 @@ impl Batch {
         );
         Ok(())
     }
-}
-
-fn answer(ticket: &Ticket) -> Result<&[Outcome], String> {
-    match ticket.outcomes() {
-        Some(Ok(outcomes)) => Ok(outcomes),
-        Some(Err(error)) => Err(ApplyError::to_string(error)),
-        None => Err("there is no answer".to_owned()),
-    }
-}
-
-fn rejection_of(refusal: Refusal) -> Rejection {
-    let reason = match refusal {
-        Refusal::IdReused { seq } => {
-            format!("messageId belongs to message {seq} of the room, whose user, text or type differs")
-        }
-        Refusal::NotMember => "the sender is no member of the room, which is for members only".to_owned(),
-        Refusal::UnknownRoom => "there is no such room, and rooms.autocreate is off".to_owned(),
-        // Retrying would block all later messages for as long as the file is damaged.
-        Refusal::Unreadable => {
-            "what is stored under its messageId cannot be read; the server's health names the file".to_owned()
-        }
-        other => format!("the store refused it: {other:?}"),
-    };
-    Rejection { code: refusal_code(refusal), reason }
 }
 
 fn describe(delivery: &Delivery, rejection: &Rejection, core: &Core, headers: &mut FieldTable) {

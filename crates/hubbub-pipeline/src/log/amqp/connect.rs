@@ -10,9 +10,9 @@ use tokio::sync::watch;
 
 use super::Core;
 use super::address::AmqpError;
-use super::backoff::Backoff;
 use super::consumer::{self, QueueConsumer};
 use super::topology::Topology;
+use crate::log::backoff::Backoff;
 
 const TIMEOUT: Duration = Duration::from_secs(20);
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);

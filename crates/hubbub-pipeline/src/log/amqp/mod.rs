@@ -2,7 +2,7 @@
 //!
 //! A submission becomes a [`publication`] → the [`publisher`] publishes it on one channel without waiting, and answers
 //! its sender when the broker has confirmed it ([`unconfirmed`]) → the exchange and queues of the [`topology`] → a
-//! [`consumer`] for each queue, of which one in all servers is active → a [`batch`] parses the [`body`] of each message,
+//! [`consumer`] for each queue, of which one in all servers is active → a [`batch`] parses the [`body`](super::body) of each message,
 //! submits them together to the direct log, and publishes rejected ones to the dead-letter queue → the consumer
 //! acknowledges the batch.
 //!
@@ -10,9 +10,7 @@
 //! and would not see the acknowledgements that free its memory. Lost connections are made again without a limit.
 
 mod address;
-mod backoff;
 mod batch;
-mod body;
 mod connect;
 mod consumer;
 mod publication;
@@ -141,7 +139,13 @@ impl Amqp {
         let fault = self.core.publisher.fault().or_else(|| self.core.consumer_fault.lock().clone());
         let depth = metrics.log_depth.get().saturating_add(metrics.log_unacked.get());
         let figure = |value: i64| Some(saturate(value));
-        LogHealth { kind: "amqp", fault, depth: figure(depth), lag_us: figure(metrics.log_lag.get()) }
+        LogHealth {
+            kind: "amqp",
+            bus: "local",
+            fault,
+            depth: figure(depth),
+            lag_us: figure(metrics.log_lag.get()),
+        }
     }
 
     /// Refuses new messages, stores what was consumed, and waits for the broker's confirmations. Messages that are not

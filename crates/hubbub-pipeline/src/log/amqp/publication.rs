@@ -6,7 +6,10 @@ use hubbub_core::{Op, OpBatch, Timestamp};
 use lapin::BasicProperties;
 use lapin::types::{AMQPValue, FieldTable, ShortString};
 
-use super::body;
+use crate::log::body;
+
+/// Prefix of every message's routing key; the room follows.
+pub(super) const KEY_PREFIX: &str = "room.";
 
 /// Delivery mode: the broker writes the message to disk before it confirms.
 const PERSISTENT: u8 = 2;
@@ -44,7 +47,7 @@ impl Publication {
                 headers.insert(PUBLISHED_AT.into(), AMQPValue::LongLongInt(now.as_micros()));
                 properties = properties.with_headers(headers);
             }
-            let key = format!("{}{}", body::KEY_PREFIX, send.room).into();
+            let key = format!("{}{}", KEY_PREFIX, send.room).into();
             publication.push(Some(exchange.clone()), key, properties, |out| body::write(&send, out));
         }
         publication
@@ -68,7 +71,7 @@ impl Publication {
     }
 
     pub(super) fn rooms(&self) -> impl Iterator<Item = &str> {
-        self.messages.iter().filter_map(|message| message.key.as_str().strip_prefix(body::KEY_PREFIX))
+        self.messages.iter().filter_map(|message| message.key.as_str().strip_prefix(KEY_PREFIX))
     }
 
     /// Approximate memory in bytes.

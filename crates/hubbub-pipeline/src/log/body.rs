@@ -1,17 +1,20 @@
-//! Message bodies in the broker: the one JSON shape, written by this server or by any other program.
+//! Messages in a broker: bodies in the one JSON shape, written by this server or by any other program, and what becomes of
+//! those that cannot be stored.
 
 use hubbub_core::draft::{Defaults, MessageDraft, Rules};
 use hubbub_core::limits::Limits;
-use hubbub_core::{ErrorCode, Send, Timestamp};
+use hubbub_core::store::ApplyError;
+use hubbub_core::{ErrorCode, Outcome, Refusal, Send, Timestamp};
 
-/// Prefix of every message's routing key; the room follows.
-pub(super) const KEY_PREFIX: &str = "room.";
+use crate::batcher::Ticket;
+use crate::committer::refusal_code;
 
 /// A message as delivered by the broker.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Envelope<'a> {
     pub(super) body: &'a [u8],
-    pub(super) routing_key: &'a str,
+    /// The room, if the body names none.
+    pub(super) room: Option<&'a str>,
     pub(super) message_id: Option<&'a str>,
 }
 
@@ -37,10 +40,7 @@ pub(super) fn read<R>(
     }
     let draft: MessageDraft<'_> = serde_json::from_slice(envelope.body)
         .map_err(|error| malformed(format!("the body is not the expected JSON: {error}")))?;
-    let room = match draft.room_id {
-        Some(_) => None,
-        None => envelope.routing_key.strip_prefix(KEY_PREFIX),
-    };
+    let room = if draft.room_id.is_some() { None } else { envelope.room };
     let is_nameless = draft.message_id.is_none() && envelope.message_id.is_none();
     let id = envelope.message_id.unwrap_or(made_id);
     let defaults = Defaults { room, user: None, id, now };
@@ -60,6 +60,32 @@ pub(super) fn write(send: &Send<'_>, out: &mut Vec<u8>) {
     out.push(b'}');
 }
 
+/// The outcomes of a submission that was waited for.
+pub(super) fn answer(ticket: &Ticket) -> Result<&[Outcome], String> {
+    match ticket.outcomes() {
+        Some(Ok(outcomes)) => Ok(outcomes),
+        Some(Err(error)) => Err(ApplyError::to_string(error)),
+        None => Err("there is no answer".to_owned()),
+    }
+}
+
+/// Why the store refused a message.
+pub(super) fn rejection_of(refusal: Refusal) -> Rejection {
+    let reason = match refusal {
+        Refusal::IdReused { seq } => {
+            format!("messageId belongs to message {seq} of the room, whose user, text or type differs")
+        }
+        Refusal::NotMember => "the sender is no member of the room, which is for members only".to_owned(),
+        Refusal::UnknownRoom => "there is no such room, and rooms.autocreate is off".to_owned(),
+        // Retrying would block all later messages for as long as the file is damaged.
+        Refusal::Unreadable => {
+            "what is stored under its messageId cannot be read; the server's health names the file".to_owned()
+        }
+        other => format!("the store refused it: {other:?}"),
+    };
+    Rejection { code: refusal_code(refusal), reason }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -68,8 +94,9 @@ mod tests {
 
     const NOW: Timestamp = Timestamp::from_micros(7_000_000);
 
-    fn message(body: &str, routing_key: &str, message_id: Option<&str>) -> Result<String, Rejection> {
-        let envelope = Envelope { body: body.as_bytes(), routing_key, message_id };
+    fn message(body: &str, room: &str, message_id: Option<&str>) -> Result<String, Rejection> {
+        let room = (!room.is_empty()).then_some(room);
+        let envelope = Envelope { body: body.as_bytes(), room, message_id };
         read(&envelope, &Limits::default(), NOW, "made", |send, is_nameless| {
             assert_eq!(is_nameless, send.id == "made");
             format!(
@@ -87,17 +114,17 @@ mod tests {
     #[test]
     fn messages_of_other_programs_are_read() {
         for (body, key, id, expected) in [
-            (r#"{"userId":7,"message":"hi"}"#, "room.42", None, "42 7 made hi TEXT 7000000"),
-            (r#"{"userId":"u","message":"hi","roomId":9}"#, "room.42", Some("p"), "9 u p hi TEXT 7000000"),
+            (r#"{"userId":7,"message":"hi"}"#, "42", None, "42 7 made hi TEXT 7000000"),
+            (r#"{"userId":"u","message":"hi","roomId":9}"#, "42", Some("p"), "9 u p hi TEXT 7000000"),
             (
                 r#"{"userId":"u","message":"hi","messageId":"b","messageType":"chat","timestamp":"1.5","x":[{}]}"#,
-                "room.a.b",
+                "a.b",
                 Some("p"),
                 "a.b u b hi TEXT 1500000",
             ),
             (
                 r#" {"userId":"u","message":"hi","messageType":"leave","timestamp":1769860800.25,"messageId":null}"#,
-                "room.r",
+                "r",
                 None,
                 "r u made hi LEAVE 1769860800250000",
             ),
@@ -109,19 +136,13 @@ mod tests {
     #[test]
     fn a_rejection_names_its_reason() {
         for (body, key, id, code, part) in [
-            ("", "room.r", None, ErrorCode::Malformed, "no JSON object"),
-            (r#"["m","r","u"]"#, "room.r", None, ErrorCode::Malformed, "no JSON object"),
-            (r#"{"userId":"u""#, "room.r", None, ErrorCode::Malformed, "EOF"),
-            (r#"{"message":"hi"}"#, "room.r", None, ErrorCode::Invalid, "userId is required"),
-            (r#"{"userId":"u","message":"hi"}"#, "other.r", None, ErrorCode::Invalid, "roomId is required"),
-            (r#"{"userId":"u","message":"hi"}"#, "room.a b", None, ErrorCode::Invalid, "roomId must be"),
-            (
-                r#"{"userId":"u","message":"hi"}"#,
-                "room.r",
-                Some("a b"),
-                ErrorCode::Invalid,
-                "messageId must be",
-            ),
+            ("", "r", None, ErrorCode::Malformed, "no JSON object"),
+            (r#"["m","r","u"]"#, "r", None, ErrorCode::Malformed, "no JSON object"),
+            (r#"{"userId":"u""#, "r", None, ErrorCode::Malformed, "EOF"),
+            (r#"{"message":"hi"}"#, "r", None, ErrorCode::Invalid, "userId is required"),
+            (r#"{"userId":"u","message":"hi"}"#, "", None, ErrorCode::Invalid, "roomId is required"),
+            (r#"{"userId":"u","message":"hi"}"#, "a b", None, ErrorCode::Invalid, "roomId must be"),
+            (r#"{"userId":"u","message":"hi"}"#, "r", Some("a b"), ErrorCode::Invalid, "messageId must be"),
         ] {
             let rejection = message(body, key, id).unwrap_err();
             assert!(rejection.code == code && rejection.reason.contains(part), "{body}: {rejection:?}");
@@ -142,14 +163,13 @@ mod tests {
             let send = Send { room: &room, user: &user, id: &id, username: name.as_deref(), text: &text, kind, timestamp };
             let mut body = Vec::new();
             write(&send, &mut body);
-            let key = format!("{KEY_PREFIX}{room}");
-            let envelope = Envelope { body: &body, routing_key: &key, message_id: None };
+            let envelope = Envelope { body: &body, room: None, message_id: None };
             read(&envelope, &Limits::default(), NOW, "made", |read, is_nameless| assert!(*read == send && !is_nameless)).unwrap();
         }
 
         #[test]
         fn no_body_panics(body in proptest::collection::vec(any::<u8>(), 0..99), key in "\\PC{0,20}", id in proptest::option::of("\\PC{0,20}")) {
-            let envelope = Envelope { body: &body, routing_key: &key, message_id: id.as_deref() };
+            let envelope = Envelope { body: &body, room: Some(&key), message_id: id.as_deref() };
             let _ = read(&envelope, &Limits::default(), NOW, "made", |_, _| ());
         }
 
@@ -157,7 +177,7 @@ mod tests {
         fn no_json_panics(fields in proptest::collection::vec(("(messageId|roomId|userId|username|message|messageType|timestamp|x)", "(null|true|-1|1e99|1.5|\"a\"|\"\\\\u0000\"|\\{\\}|\\[1\\])"), 0..6)) {
             let fields: Vec<_> = fields.iter().map(|(name, value)| format!("\"{name}\":{value}")).collect();
             let body = format!("{{{}}}", fields.join(","));
-            let envelope = Envelope { body: body.as_bytes(), routing_key: "room.r", message_id: None };
+            let envelope = Envelope { body: body.as_bytes(), room: Some("r"), message_id: None };
             let _ = read(&envelope, &Limits::default(), NOW, "made", |_, _| ());
         }
     }

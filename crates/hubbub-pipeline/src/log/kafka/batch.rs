@@ -1,0 +1,258 @@
+//! A batch of records of one partition, stored together. Every record is one operation of the store, with its position; so
+//! the store's next offset moves with it, also over records that cannot be stored.
+//!
+//! Those go to the topic of dead letters with the reason: unreadable ones before the batch is stored, so that none is lost;
+//! those that the store refuses after it. A message of another program that is in another partition than its room's is
+//! written again, to the right one.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use hubbub_core::clock::SeededRandom;
+use hubbub_core::{Op, OpBatch, Outcome, Timestamp};
+use rdkafka::message::{BorrowedMessage, Header, Headers as _, Message as _, OwnedHeaders};
+use tokio::sync::watch;
+
+use super::gate::Origin;
+use super::producer::OwnRecord;
+use super::record::{self, CHANGE, NOTHING, Request};
+use super::{Core, bus, partition};
+use crate::batcher::{Ticket, Waiter};
+use crate::log::backoff::Backoff;
+use crate::log::body::{self, Envelope, Rejection, answer, rejection_of};
+use hubbub_core::LogPosition;
+
+const RECORDS_MAX: usize = 1_000;
+const BYTES_MAX: usize = 512 * 1024;
+
+/// Header of a record with the id of its message, if the body has none.
+const MESSAGE_ID: &str = "message-id";
+/// Header of a record that was written again: the partition and the offset of the first one.
+const FORWARDED: &str = "hubbub-forwarded";
+
+enum Fate {
+    Message,
+    /// Who waits for the outcome.
+    Change(Option<Request>),
+    /// A message whose room belongs to this partition, with its JSON.
+    Misplaced(u32, String, Vec<u8>),
+    Rejected(Rejection),
+}
+
+struct Record {
+    offset: u64,
+    key: Option<Range<usize>>,
+    value: Range<usize>,
+    headers: Option<OwnedHeaders>,
+    fate: Fate,
+}
+
+/// Records in the order of their offsets.
+#[derive(Default)]
+pub(super) struct Batch {
+    records: Vec<Record>,
+    /// The operation of each record.
+    ops: OpBatch,
+    /// Keys and values.
+    bytes: Vec<u8>,
+    appended_at: Timestamp,
+}
+
+impl Batch {
+    pub(super) fn len(&self) -> usize {
+        self.records.len()
+    }
+
+    /// The offset behind the last record.
+    pub(super) fn end(&self) -> u64 {
+        self.records.last().map_or(0, |record| record.offset + 1)
+    }
+
+    pub(super) fn has_room(&self) -> bool {
+        self.len() < RECORDS_MAX && self.bytes.len() < BYTES_MAX && !self.ops.is_exclusive()
+    }
+
+    /// Adds a record, valid or not. Returns false, and adds nothing, when it needs a batch of its own.
+    pub(super) fn take(&mut self, core: &Core, position: LogPosition, message: &BorrowedMessage<'_>) -> bool {
+        let value = message.payload().unwrap_or_default();
+        let key = message.key();
+        let mut op = OpBatch::default();
+        let fate = match header(message, CHANGE) {
+            Some(request) => {
+                match record::read_change(value, |change| op.push_at(&Op::Change(*change), position)) {
+                    Ok(()) => Fate::Change(Request::parse(request)),
+                    Err(rejection) => Fate::Rejected(rejection),
+                }
+            }
+            None => read_message(core, position, message, &mut op),
+        };
+        if op.is_empty() {
+            op.push_at(&Op::Change(NOTHING), position);
+        }
+        if op.is_exclusive() && !self.records.is_empty() {
+            return false;
+        }
+        self.ops.append(&op);
+        let mut keep = |bytes: &[u8]| {
+            let start = self.bytes.len();
+            self.bytes.extend_from_slice(bytes);
+            start..self.bytes.len()
+        };
+        let (key, value) = (key.map(&mut keep), keep(value));
+        let headers = message.headers().map(|headers| headers.detach());
+        self.records.push(Record { offset: position.offset, key, value, headers, fate });
+        self.appended_at = position.appended_at;
+        true
+    }
+
+    /// Stores the batch, with retries until it succeeds, and publishes and answers it. `None` when the server stops before.
+    pub(super) async fn commit(
+        mut self,
+        core: &Core,
+        partition: u32,
+        stop: &watch::Receiver<bool>,
+    ) -> Option<()> {
+        core.metrics.log_batch_size.record(self.len() as u64, 1);
+        let mut backoff = Backoff::new(core.random.clone());
+        while let Err(reason) = self.set_aside(core, partition).await {
+            tracing::warn!(partition, %reason, "setting records of Kafka aside failed; retrying");
+            backoff.pause_unless(stop).await?;
+        }
+        backoff.reset();
+        let ticket = loop {
+            match self.store(core).await {
+                Ok(ticket) => break ticket,
+                Err(reason) => {
+                    core.metrics.log_retried.inc();
+                    tracing::warn!(partition, records = self.len(), %reason, "storing records of Kafka failed; retrying");
+                    backoff.pause_unless(stop).await?;
+                    // The store may have been opened again meanwhile.
+                    core.reattach().await;
+                }
+            }
+        };
+        let outcomes = answer(&ticket).unwrap_or_default();
+        let repeated = outcomes.iter().filter(|outcome| **outcome == Outcome::Accepted).count();
+        core.metrics.log_redelivered.inc_by(repeated as u64);
+        let requests = self.records.iter().map(|record| match &record.fate {
+            Fate::Change(request) => request.as_ref(),
+            _ => None,
+        });
+        bus::publish(core, partition, (&self.ops, outcomes), requests);
+        for (record, outcome) in self.records.iter_mut().zip(outcomes) {
+            record.fate = match (&record.fate, outcome) {
+                (Fate::Message, Outcome::Refused(refusal)) => Fate::Rejected(rejection_of(*refusal)),
+                _ => Fate::Message,
+            };
+        }
+        backoff.reset();
+        while let Err(reason) = self.set_aside(core, partition).await {
+            tracing::warn!(partition, %reason, "writing dead letters failed; retrying");
+            backoff.pause_unless(stop).await?;
+        }
+        let lag = core.clock.now().as_micros().saturating_sub(self.appended_at.as_micros()).max(0);
+        core.metrics.log_lag.set(lag);
+        core.metrics.log_broker_time.record(lag.unsigned_abs(), 1);
+        Some(())
+    }
+
+    /// Submits the batch once, and waits until it is stored. What is stored already is passed over.
+    async fn store(&self, core: &Core) -> Result<Ticket, String> {
+        let waiter = Arc::new(Waiter::default());
+        let ticket = core.direct.submit(&self.ops, &waiter).map_err(|error| error.to_string())?;
+        waiter.wait(&ticket).await;
+        answer(&ticket)?;
+        Ok(ticket)
+    }
+
+    /// Writes rejected records to the dead letters, and misplaced ones to their partition.
+    async fn set_aside(&self, core: &Core, partition: u32) -> Result<(), String> {
+        let mut records = Vec::new();
+        let (mut dead, mut forwarded) = (0, 0);
+        for record in &self.records {
+            let place = format!("{partition}/{}", record.offset);
+            match &record.fate {
+                Fate::Message | Fate::Change(_) => {}
+                Fate::Rejected(rejection) => {
+                    dead += 1;
+                    records.push(OwnRecord {
+                        topic: &core.topics.dead,
+                        partition: 0,
+                        key: record.key.clone().and_then(|key| self.bytes.get(key)),
+                        value: self.bytes.get(record.value.clone()).unwrap_or_default(),
+                        headers: Some(describe(core, record.headers.clone(), rejection, &place)),
+                    });
+                }
+                Fate::Misplaced(partition, room, body) => {
+                    forwarded += 1;
+                    let header = Header { key: FORWARDED, value: Some(place.as_str()) };
+                    let (topic, key) = (core.topics.messages.as_str(), Some(room.as_bytes()));
+                    let headers = Some(OwnedHeaders::new().insert(header));
+                    records.push(OwnRecord { topic, partition: *partition, key, value: body, headers });
+                }
+            }
+        }
+        if records.is_empty() {
+            return Ok(());
+        }
+        let waiter = Arc::new(Waiter::default());
+        let submitted = core.producer.submit_own(records, &waiter, Origin::Server);
+        let ticket = submitted.map_err(|error| error.to_string())?;
+        waiter.wait(&ticket).await;
+        answer(&ticket)?;
+        core.metrics.log_dead.inc_by(dead);
+        core.metrics.log_forwarded.inc_by(forwarded);
+        if dead > 0 {
+            let topic = core.topics.dead.as_str();
+            tracing::warn!(
+                records = dead,
+                "records of Kafka cannot be stored; they are in the topic {topic}"
+            );
+        }
+        Ok(())
+    }
+}
+
+fn header<'a>(message: &'a BorrowedMessage<'_>, name: &str) -> Option<&'a [u8]> {
+    let header = message.headers()?.iter().find(|header| header.key == name)?;
+    Some(header.value.unwrap_or_default())
+}
+
+/// Reads a message into `op`, unless it is rejected or misplaced.
+fn read_message(core: &Core, position: LogPosition, message: &BorrowedMessage<'_>, op: &mut OpBatch) -> Fate {
+    let text = |bytes| str::from_utf8(bytes).ok();
+    let message_id = header(message, MESSAGE_ID).and_then(text);
+    let mut made_id = String::new();
+    if message_id.is_none() {
+        // Whoever reads the record makes the same id.
+        let seed = (u64::from(position.partition) << 48) ^ position.offset ^ core.id_seed;
+        hubbub_core::id::write_uuid_v7(position.appended_at, &SeededRandom::new(seed), &mut made_id);
+    }
+    let room = message.key().and_then(text);
+    let envelope = Envelope { body: message.payload().unwrap_or_default(), room, message_id };
+    let read = body::read(&envelope, &core.limits, position.appended_at, &made_id, |send, is_nameless| {
+        core.metrics.log_nameless.inc_by(u64::from(is_nameless));
+        let partition = partition::of_room(send.room, core.topics.partitions);
+        if partition != position.partition {
+            let mut body = Vec::new();
+            body::write(send, &mut body);
+            return Fate::Misplaced(partition, send.room.to_owned(), body);
+        }
+        op.push_at(&Op::Send(*send), position);
+        Fate::Message
+    });
+    read.unwrap_or_else(Fate::Rejected)
+}
+
+fn describe(core: &Core, headers: Option<OwnedHeaders>, rejection: &Rejection, place: &str) -> OwnedHeaders {
+    let mut headers = headers.unwrap_or_default();
+    for (key, value) in [
+        ("hubbub-code", rejection.code.as_str()),
+        ("hubbub-reason", rejection.reason.as_str()),
+        ("hubbub-record", place),
+        ("hubbub-rejected-at", &core.clock.now().to_string()),
+    ] {
+        headers = headers.insert(Header { key, value: Some(value) });
+    }
+    headers
+}

@@ -1,0 +1,313 @@
+//! The bus between nodes: what one commits, the others publish to their subscribers.
+//!
+//! A committer writes the messages it stored, its effective changes, and then the answers to those who wait for them, to the
+//! partition of the bus with the same number, in the order of their commit. A node reads the partitions of the rooms that
+//! somebody follows on it, and of changes it waits for, from then on. So it sees a change, such as a removal, between the
+//! messages before and after it, and has published it before the change is answered here.
+//!
+//! The bus may lose and repeat: a gap is read from the store, and the hub compares heads with the store anyway.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use hubbub_core::clock::Clock;
+use hubbub_core::essential::Essential;
+use hubbub_core::invariant::saturate;
+use hubbub_core::{Message, Op, OpBatch, Outcome, Timestamp};
+use parking_lot::Mutex;
+use rdkafka::ClientContext;
+use rdkafka::config::RDKafkaLogLevel;
+use rdkafka::consumer::{BaseConsumer, Consumer as _, ConsumerContext};
+use rdkafka::message::{BorrowedMessage, Header, Headers as _, Message as _, OwnedHeaders};
+use rdkafka::topic_partition_list::{Offset, TopicPartitionList};
+use tokio::runtime::Handle;
+use tokio::sync::watch;
+
+use super::address::KafkaError;
+use super::producer::OwnRecord;
+use super::record::{self, CHANGE, ChangeOutcome, Committed, NODE, REPLY_KEY, Reply, Request};
+use super::{Core, KafkaOptions, partition, producer, topics};
+use crate::log::body::{self, Envelope};
+
+const BUS: Essential = Essential::new("Kafka bus");
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
+const OFFSET_TIMEOUT: Duration = Duration::from_secs(5);
+/// How often the partitions of the followed rooms are determined.
+const FOLLOW_INTERVAL: Duration = Duration::from_millis(200);
+/// How long a partition is read after nobody needs it.
+const IDLE_MAX: Duration = Duration::from_secs(60);
+/// A record of committed messages is written when it has so many bytes.
+const RECORD_BYTES: usize = 256 * 1024;
+
+pub(super) struct Context;
+
+impl ClientContext for Context {
+    fn log(&self, level: RDKafkaLogLevel, facility: &str, text: &str) {
+        producer::log(level, facility, text);
+    }
+
+    fn error(&self, error: rdkafka::error::KafkaError, reason: &str) {
+        tracing::debug!(%error, reason, "Kafka bus");
+    }
+}
+
+impl ConsumerContext for Context {}
+
+pub(super) struct Bus {
+    consumer: Arc<BaseConsumer<Context>>,
+    topic: String,
+    /// When each partition that is read was needed last.
+    reading: Mutex<HashMap<u32, Duration>>,
+    /// Held while partitions are added or removed.
+    assigning: tokio::sync::Mutex<()>,
+    clock: Arc<dyn Clock>,
+}
+
+impl Bus {
+    pub(super) fn new(
+        options: &KafkaOptions,
+        topic: &str,
+        node: &str,
+        clock: Arc<dyn Clock>,
+    ) -> Result<Self, KafkaError> {
+        let mut config = options.client();
+        config
+            .set("group.id", format!("{topic}.{node}")) // never joined
+            .set("enable.auto.commit", "false")
+            .set("auto.offset.reset", "latest")
+            // A partition that is added waits for the answer to the request before.
+            .set("fetch.wait.max.ms", "100")
+            .set("queued.max.messages.kbytes", "16384");
+        let consumer = config.create_with_context(Context);
+        let consumer = consumer.map_err(|error| options.explain("starting the reader of the bus", &error))?;
+        let (topic, reading) = (topic.to_owned(), Mutex::default());
+        Ok(Self { consumer: Arc::new(consumer), topic, reading, assigning: Default::default(), clock })
+    }
+
+    /// Returns when these partitions are read: everything written to them from now on will arrive.
+    pub(super) async fn read(&self, partitions: &[u32]) -> Result<(), String> {
+        if self.touch(partitions).is_empty() {
+            return Ok(());
+        }
+        let _assigning = self.assigning.lock().await;
+        let missing = self.touch(partitions);
+        if missing.is_empty() {
+            return Ok(());
+        }
+        let (consumer, topic, wanted) = (self.consumer.clone(), self.topic.clone(), missing.clone());
+        let assigned = tokio::task::spawn_blocking(move || {
+            let mut offsets = TopicPartitionList::new();
+            for partition in wanted {
+                let (_, end) = topics::offsets(&consumer, &topic, partition, OFFSET_TIMEOUT)?;
+                offsets.add_partition_offset(&topic, saturate(partition), Offset::Offset(saturate(end)))?;
+            }
+            consumer.incremental_assign(&offsets)
+        });
+        let explain = |error: &dyn std::fmt::Display| format!("Kafka does not answer: {error}");
+        assigned.await.map_err(|error| explain(&error))?.map_err(|error| explain(&error))?;
+        let now = self.clock.monotonic();
+        self.reading.lock().extend(missing.into_iter().map(|partition| (partition, now)));
+        Ok(())
+    }
+
+    /// Those of `partitions` that are not read yet. The others are needed now.
+    fn touch(&self, partitions: &[u32]) -> HashSet<u32> {
+        let (now, mut reading) = (self.clock.monotonic(), self.reading.lock());
+        let mut missing = HashSet::new();
+        for partition in partitions {
+            match reading.get_mut(partition) {
+                Some(needed_at) => *needed_at = now,
+                None => drop(missing.insert(*partition)),
+            }
+        }
+        missing
+    }
+
+    async fn drop_idle(&self) {
+        let _assigning = self.assigning.lock().await;
+        let now = self.clock.monotonic();
+        let is_idle = |_: &u32, needed_at: &mut Duration| now.saturating_sub(*needed_at) > IDLE_MAX;
+        let idle: Vec<u32> =
+            self.reading.lock().extract_if(is_idle).map(|(partition, _)| partition).collect();
+        if !idle.is_empty() {
+            let mut partitions = TopicPartitionList::new();
+            for partition in idle {
+                partitions.add_partition(&self.topic, saturate(partition));
+            }
+            if let Err(error) = self.consumer.incremental_unassign(&partitions) {
+                tracing::warn!(%error, "ending to read partitions of the bus failed");
+            }
+        }
+    }
+
+    /// Reads the partitions of followed rooms, until the server stops.
+    pub(super) async fn follow(core: Arc<Core>, mut stop: watch::Receiver<bool>) {
+        let mut interval = tokio::time::interval(FOLLOW_INTERVAL);
+        interval.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        loop {
+            tokio::select! {
+                _ = interval.tick() => {}
+                _ = stop.wait_for(|is_stopping| *is_stopping) => return,
+            }
+            let mut partitions = HashSet::new();
+            core.hub.each_followed(|room| {
+                partitions.insert(partition::of_room(room.as_str(), core.topics.partitions));
+            });
+            let partitions: Vec<u32> = partitions.into_iter().collect();
+            if let Err(reason) = core.bus.read(&partitions).await {
+                tracing::debug!(reason, "the bus cannot be read; the hub compares heads with the store");
+            }
+            core.bus.drop_idle().await;
+        }
+    }
+}
+
+/// Publishes what arrives on the bus. Blocks its thread until the server stops.
+pub(super) fn run(core: &Core, runtime: &Handle, is_stopping: &AtomicBool) {
+    hubbub_core::essential::run(BUS, || {
+        while !is_stopping.load(Ordering::Acquire) {
+            BUS.step();
+            match core.bus.consumer.poll(POLL_INTERVAL) {
+                Some(Ok(record)) => receive(core, runtime, &record),
+                Some(Err(error)) => {
+                    tracing::debug!(%error, "reading the bus failed");
+                }
+                None => {}
+            }
+        }
+    });
+}
+
+fn header<'a>(record: &'a BorrowedMessage<'_>, name: &str) -> Option<&'a [u8]> {
+    record.headers()?.iter().find(|header| header.key == name)?.value
+}
+
+fn receive(core: &Core, runtime: &Handle, record: &BorrowedMessage<'_>) {
+    let (key, value) = (record.key().unwrap_or_default(), record.payload().unwrap_or_default());
+    if let Some(node) = key.strip_prefix(REPLY_KEY.as_bytes()) {
+        if node == core.node.as_bytes()
+            && let Ok(reply) = serde_json::from_slice(value)
+        {
+            core.changes.answer(reply);
+        }
+        return;
+    }
+    if header(record, NODE) == Some(core.node.as_bytes()) {
+        return; // published when it was committed
+    }
+    if let Some(outcome) = header(record, CHANGE) {
+        return receive_change(core, runtime, value, outcome);
+    }
+    let Ok(room) = str::from_utf8(key) else { return };
+    if core.hub.is_followed(room)
+        && let Ok(messages) = serde_json::from_slice::<Vec<Committed<'_>>>(value)
+    {
+        core.hub.publish_remote(room, |publish| {
+            for Committed { seq, us, message } in messages {
+                let (body, received_at) = (message.get().as_bytes(), Timestamp::from_micros(us));
+                let envelope = Envelope { body, room: Some(room), message_id: None };
+                let published = body::read(&envelope, &core.limits, received_at, "", |sent, _| {
+                    publish(&Message { seq, received_at, sent: *sent });
+                });
+                if published.is_err() {
+                    // What follows lies behind a gap, and is read from the store with it.
+                    tracing::debug!(room, seq, "a message on the bus is malformed");
+                }
+            }
+        });
+    }
+}
+
+fn receive_change(core: &Core, runtime: &Handle, value: &[u8], outcome: &[u8]) {
+    let outcome: Option<ChangeOutcome> = serde_json::from_slice(outcome).ok();
+    let Some(outcome) = outcome.and_then(ChangeOutcome::outcome) else { return };
+    let mut ops = OpBatch::default();
+    if record::read_change(value, |change| ops.push(&Op::Change(*change))).is_ok() {
+        let outcomes = [outcome];
+        core.members.apply_committed(&ops, &outcomes);
+        let access = |room, user| core.members.access(room, user);
+        runtime.block_on(core.hub.publish(&ops, &outcomes, &access));
+    }
+}
+
+/// Writes what a batch of a partition stored, and the answers to its changes: `requests` has who waits for each operation.
+pub(super) fn publish<'a>(
+    core: &Core,
+    partition: u32,
+    (ops, outcomes): (&OpBatch, &[Outcome]),
+    requests: impl Iterator<Item = Option<&'a Request>>,
+) {
+    let mut rooms: HashMap<&str, Vec<u8>> = HashMap::new();
+    for ((op, outcome), request) in ops.iter().zip(outcomes).zip(requests) {
+        match op {
+            Op::Send(sent) => {
+                if let (true, Outcome::Stored(receipt)) = (core.options.bus, outcome) {
+                    let messages = rooms.entry(sent.room).or_default();
+                    let message = Message { seq: receipt.seq, received_at: receipt.received_at, sent };
+                    record::write_committed(&message, messages);
+                    if messages.len() >= RECORD_BYTES {
+                        write_messages(core, partition, sent.room, std::mem::take(messages));
+                    }
+                }
+            }
+            Op::Change(change) => {
+                if is_effective(outcome) {
+                    // The messages before it go first.
+                    let before = change.room().map(|room| rooms.remove_entry(room).into_iter().collect());
+                    let before: Vec<(&str, Vec<u8>)> = before.unwrap_or_else(|| rooms.drain().collect());
+                    before
+                        .into_iter()
+                        .for_each(|(room, messages)| write_messages(core, partition, room, messages));
+                    let mut value = Vec::new();
+                    record::write_change(&change, &mut value);
+                    let outcome = serde_json::to_vec(&ChangeOutcome::of(outcome)).unwrap_or_default();
+                    let headers = node_header(core).insert(Header { key: CHANGE, value: Some(&outcome) });
+                    write(core, partition, change.room().map(str::as_bytes), &value, Some(headers));
+                }
+                if let Some(request) = request {
+                    answer(core, partition, request, ChangeOutcome::of(outcome));
+                }
+            }
+            Op::Queue(_) | Op::Kv(_) => {}
+        }
+    }
+    rooms.into_iter().for_each(|(room, messages)| write_messages(core, partition, room, messages));
+}
+
+/// Answers who waits for a change, here or on another node.
+pub(super) fn answer(core: &Core, partition: u32, request: &Request, outcome: ChangeOutcome) {
+    let reply = Reply { number: request.number, outcome };
+    if request.node == core.node {
+        return core.changes.answer(reply);
+    }
+    let value = serde_json::to_vec(&reply).unwrap_or_default();
+    let key = format!("{REPLY_KEY}{}", request.node);
+    write(core, partition, Some(key.as_bytes()), &value, None);
+}
+
+fn is_effective(outcome: &Outcome) -> bool {
+    match outcome {
+        Outcome::Room { .. } | Outcome::Erased { .. } => true,
+        Outcome::Changed { changed } => *changed,
+        Outcome::Read(mark) => mark.moved,
+        _ => false,
+    }
+}
+
+fn node_header(core: &Core) -> OwnedHeaders {
+    OwnedHeaders::new().insert(Header { key: NODE, value: Some(core.node.as_str()) })
+}
+
+fn write_messages(core: &Core, partition: u32, room: &str, mut messages: Vec<u8>) {
+    if !messages.is_empty() {
+        messages.push(b']');
+        write(core, partition, Some(room.as_bytes()), &messages, Some(node_header(core)));
+    }
+}
+
+fn write(core: &Core, partition: u32, key: Option<&[u8]>, value: &[u8], headers: Option<OwnedHeaders>) {
+    let topic = core.topics.live.as_str();
+    core.producer.send_unconfirmed(OwnRecord { topic, partition, key, value, headers });
+}

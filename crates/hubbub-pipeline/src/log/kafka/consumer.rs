@@ -1,0 +1,367 @@
+//! Reads the log as one of a consumer group, and stores it.
+//!
+//! One thread polls, and parses records into the buffer of their partition. A task for each partition stores its batches, one
+//! after the other: that keeps the order of its rooms, and partitions go on in parallel. A partition starts where the store
+//! says; the group's offsets follow the store, for tools.
+//!
+//! A buffer that is full pauses its partition. A partition that was taken away is dropped with its buffer; its batch in
+//! flight goes on, and changes nothing if another node has stored it.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use hubbub_core::essential::{self, Essential};
+use hubbub_core::invariant::saturate;
+use hubbub_core::{LogPosition, Timestamp};
+use parking_lot::Mutex;
+use rdkafka::config::RDKafkaLogLevel;
+use rdkafka::consumer::{BaseConsumer, Consumer as _, ConsumerContext};
+use rdkafka::error::{KafkaError as LibraryError, RDKafkaErrorCode};
+use rdkafka::message::{BorrowedMessage, Message as _};
+use rdkafka::topic_partition_list::{Offset, TopicPartitionList};
+use rdkafka::types::RDKafkaRespErr;
+use rdkafka::{ClientContext, Statistics};
+use tokio::sync::{Notify, watch};
+use tokio::task::JoinHandle;
+
+use super::address::KafkaError;
+use super::batch::Batch;
+use super::{Core, producer};
+use crate::log::backoff::Backoff;
+
+const CONSUMER: Essential = Essential::new("Kafka consumer");
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
+/// How often buffers are looked at that have become empty.
+const TEND_INTERVAL: Duration = Duration::from_millis(20);
+/// Batches in a buffer that pause its partition, and that let it go on.
+const PAUSE_AT: usize = 8;
+const RESUME_AT: usize = 2;
+
+#[derive(Default)]
+struct Buffered {
+    batches: VecDeque<Batch>,
+    /// Records before this offset were taken.
+    next: u64,
+    is_paused: bool,
+    is_over: bool,
+}
+
+/// Records of one partition that wait for the store.
+#[derive(Default)]
+struct Buffer {
+    buffered: Mutex<Buffered>,
+    filled: Notify,
+    /// The offset behind what is stored, and the same as the library knows it.
+    stored: AtomicU64,
+    reported: AtomicU64,
+    unstored: AtomicU64,
+}
+
+impl Buffer {
+    /// The next batch; `None` when the partition was taken away.
+    async fn next(&self) -> Option<Batch> {
+        loop {
+            {
+                let mut buffered = self.buffered.lock();
+                if buffered.is_over {
+                    return None;
+                }
+                if let Some(batch) = buffered.batches.pop_front() {
+                    return Some(batch);
+                }
+            }
+            self.filled.notified().await;
+        }
+    }
+
+    /// Takes a record. Returns whether the partition must be paused.
+    fn take(&self, core: &Core, position: LogPosition, message: &BorrowedMessage<'_>) -> bool {
+        let mut buffered = self.buffered.lock();
+        if position.offset < buffered.next || buffered.is_over {
+            return false;
+        }
+        buffered.next = position.offset + 1;
+        let last = buffered.batches.back_mut().filter(|batch| batch.has_room());
+        if last.is_none_or(|batch| !batch.take(core, position, message)) {
+            let mut batch = Batch::default();
+            batch.take(core, position, message);
+            buffered.batches.push_back(batch);
+        }
+        self.unstored.fetch_add(1, Ordering::Relaxed);
+        self.filled.notify_one();
+        let must_pause = buffered.batches.len() >= PAUSE_AT && !buffered.is_paused;
+        buffered.is_paused |= must_pause;
+        must_pause
+    }
+
+    fn resumes(&self) -> bool {
+        let mut buffered = self.buffered.lock();
+        let resumes = buffered.is_paused && buffered.batches.len() <= RESUME_AT;
+        buffered.is_paused &= !resumes;
+        resumes
+    }
+
+    fn end(&self) {
+        let mut buffered = self.buffered.lock();
+        buffered.is_over = true;
+        buffered.batches.clear();
+        self.filled.notify_one();
+    }
+}
+
+struct Assigned {
+    buffer: Arc<Buffer>,
+    task: JoinHandle<()>,
+}
+
+/// Of the consumer: its partitions.
+pub(super) struct Context {
+    core: Arc<Core>,
+    stop: watch::Receiver<bool>,
+    assigned: Mutex<HashMap<u32, Assigned>>,
+}
+
+impl ClientContext for Context {
+    fn log(&self, level: RDKafkaLogLevel, facility: &str, text: &str) {
+        producer::log(level, facility, text);
+    }
+
+    fn error(&self, error: LibraryError, reason: &str) {
+        tracing::debug!(%error, reason, "Kafka consumer");
+        self.core.producer.gate.suspicion.notify_one();
+    }
+
+    fn stats(&self, statistics: Statistics) {
+        let Some(topic) = statistics.topics.get(&self.core.topics.messages) else { return };
+        let (mut depth, mut unstored) = (0_i64, 0);
+        for (partition, assigned) in &*self.assigned.lock() {
+            let end = topic.partitions.get(&saturate(*partition)).map_or(0, |partition| partition.hi_offset);
+            let stored: i64 = saturate(assigned.buffer.stored.load(Ordering::Acquire));
+            depth += end.saturating_sub(stored).max(0);
+            unstored += saturate::<u64, i64>(assigned.buffer.unstored.load(Ordering::Relaxed));
+        }
+        // Together they are what is not stored.
+        self.core.metrics.log_depth.set(depth.saturating_sub(unstored).max(0));
+        self.core.metrics.log_unacked.set(unstored);
+        if depth == 0 && unstored == 0 {
+            self.core.metrics.log_lag.set(0);
+        }
+    }
+}
+
+impl ConsumerContext for Context {
+    fn rebalance(&self, consumer: &BaseConsumer<Self>, kind: RDKafkaRespErr, list: &mut TopicPartitionList) {
+        let done = if kind == RDKafkaRespErr::RD_KAFKA_RESP_ERR__ASSIGN_PARTITIONS {
+            self.assign(consumer, list)
+        } else {
+            self.revoke(consumer, list)
+        };
+        if let Err(error) = done {
+            self.core.set_fault(Some(format!("taking over partitions failed: {error}")));
+        }
+    }
+}
+
+impl Context {
+    fn assign(
+        &self,
+        consumer: &BaseConsumer<Self>,
+        list: &mut TopicPartitionList,
+    ) -> Result<(), LibraryError> {
+        let core = &self.core;
+        // Blocks the poll thread, which has nothing to do before.
+        let offsets = core.runtime.block_on(next_offsets(core, &self.stop)).unwrap_or_default();
+        let partitions: Vec<i32> = list.elements().iter().map(|element| element.partition()).collect();
+        let mut started = Vec::new();
+        for partition in &partitions {
+            let number: u32 = saturate(*partition);
+            if let Some(next) = offsets.get(number as usize) {
+                list.set_partition_offset(
+                    &core.topics.messages,
+                    *partition,
+                    Offset::Offset(saturate(*next)),
+                )?;
+                started.push((number, *next));
+            } else if !*self.stop.borrow() {
+                core.set_fault(Some(format!(
+                    "the topic {} has more partitions than the {} that the store knows: rooms would move to others; \
+                     stop all servers, and see docs/kafka.md",
+                    core.topics.messages, core.topics.partitions
+                )));
+            }
+        }
+        for (number, next) in started {
+            let buffer = Arc::new(Buffer::default());
+            buffer.stored.store(next, Ordering::Release);
+            buffer.reported.store(next, Ordering::Release);
+            let storing = store_partition(core.clone(), number, buffer.clone(), self.stop.clone());
+            let task = core.runtime.spawn(storing);
+            if let Some(before) = self.assigned.lock().insert(number, Assigned { buffer, task }) {
+                before.buffer.end();
+            }
+        }
+        tracing::info!(?partitions, "committing partitions of Kafka");
+        consumer.incremental_assign(list)?;
+        consumer.resume(list)
+    }
+
+    fn revoke(&self, consumer: &BaseConsumer<Self>, list: &TopicPartitionList) -> Result<(), LibraryError> {
+        let partitions: Vec<i32> = list.elements().iter().map(|element| element.partition()).collect();
+        let mut assigned = self.assigned.lock();
+        for partition in &partitions {
+            if let Some(revoked) = assigned.remove(&saturate(*partition)) {
+                report(consumer, &self.core.topics.messages, saturate(*partition), &revoked.buffer);
+                revoked.buffer.end();
+            }
+        }
+        drop(assigned);
+        tracing::info!(?partitions, "other servers commit these partitions of Kafka");
+        consumer.incremental_unassign(list)
+    }
+
+    /// Reports stored offsets, and lets partitions go on whose buffers have room. Returns false when a task has died.
+    fn tend(&self, consumer: &BaseConsumer<Self>) -> bool {
+        let assigned = self.assigned.lock();
+        for (partition, Assigned { buffer, task }) in &*assigned {
+            report(consumer, &self.core.topics.messages, *partition, buffer);
+            if buffer.resumes() {
+                let _ = consumer.resume(&self.partition(*partition));
+            }
+            if task.is_finished() && !*self.stop.borrow() {
+                return false;
+            }
+        }
+        true
+    }
+
+    fn partition(&self, partition: u32) -> TopicPartitionList {
+        let mut list = TopicPartitionList::new();
+        list.add_partition(&self.core.topics.messages, saturate(partition));
+        list
+    }
+
+    fn take(&self, consumer: &BaseConsumer<Self>, message: &BorrowedMessage<'_>) {
+        let partition: u32 = saturate(message.partition());
+        let buffer = self.assigned.lock().get(&partition).map(|assigned| assigned.buffer.clone());
+        let Some(buffer) = buffer else { return };
+        self.core.metrics.log_consumed.inc();
+        let millis = message.timestamp().to_millis().unwrap_or(0);
+        let appended_at = Timestamp::from_micros(millis.saturating_mul(1_000));
+        let position = LogPosition { partition, offset: saturate(message.offset()), appended_at };
+        if buffer.take(&self.core, position, message) {
+            // Drops what the library has fetched; it is fetched again.
+            let _ = consumer.pause(&self.partition(partition));
+        }
+    }
+}
+
+/// Tells the library what is stored; it commits that from time to time.
+fn report(consumer: &BaseConsumer<Context>, topic: &str, partition: u32, buffer: &Buffer) {
+    let stored = buffer.stored.load(Ordering::Acquire);
+    if buffer.reported.swap(stored, Ordering::AcqRel) != stored {
+        let mut list = TopicPartitionList::new();
+        let added = list.add_partition_offset(topic, saturate(partition), Offset::Offset(saturate(stored)));
+        // Fails when the partition was taken away meanwhile.
+        let _ = added.and_then(|()| consumer.store_offsets(&list));
+    }
+}
+
+/// The store's next offsets, however often it must be asked. `None` when the server stops.
+async fn next_offsets(core: &Core, stop: &watch::Receiver<bool>) -> Option<Vec<u64>> {
+    let mut backoff = Backoff::new(core.random.clone());
+    loop {
+        match core.next_offsets().await {
+            Ok(offsets) => return Some(offsets),
+            Err(reason) => tracing::warn!(%reason, "asking the store for its offsets failed; retrying"),
+        }
+        backoff.pause_unless(stop).await?;
+    }
+}
+
+/// Stores the batches of a partition until it is taken away, or the server stops.
+async fn store_partition(core: Arc<Core>, partition: u32, buffer: Arc<Buffer>, stop: watch::Receiver<bool>) {
+    while let Some(batch) = buffer.next().await {
+        let (records, end) = (batch.len() as u64, batch.end());
+        if batch.commit(&core, partition, &stop).await.is_none() {
+            return;
+        }
+        buffer.stored.store(end, Ordering::Release);
+        buffer.unstored.fetch_sub(records, Ordering::Relaxed);
+    }
+}
+
+/// Joins the group.
+pub(super) fn open(
+    core: &Arc<Core>,
+    stop: watch::Receiver<bool>,
+) -> Result<BaseConsumer<Context>, KafkaError> {
+    let mut config = core.options.client();
+    config
+        .set("group.id", core.options.group())
+        .set("partition.assignment.strategy", "cooperative-sticky")
+        .set("enable.auto.commit", "true")
+        .set("auto.commit.interval.ms", "1000")
+        .set("enable.auto.offset.store", "false")
+        .set("auto.offset.reset", "error")
+        // A node that died is replaced after this time; the least that brokers allow by default.
+        .set("session.timeout.ms", "6000")
+        .set("heartbeat.interval.ms", "1500")
+        .set("max.poll.interval.ms", "600000")
+        .set("isolation.level", "read_committed")
+        .set("fetch.wait.max.ms", "500")
+        .set("queued.min.messages", "5000")
+        .set("queued.max.messages.kbytes", "16384")
+        .set("statistics.interval.ms", "1000");
+    let context = Context { core: core.clone(), stop, assigned: Mutex::default() };
+    let explain = |error: LibraryError| core.options.explain("joining the committers", &error);
+    let consumer: BaseConsumer<Context> = config.create_with_context(context).map_err(explain)?;
+    consumer.subscribe(&[&core.topics.messages]).map_err(explain)?;
+    Ok(consumer)
+}
+
+/// Consumes until the server stops. Blocks its thread.
+pub(super) fn run(consumer: &BaseConsumer<Context>, is_stopping: &AtomicBool) {
+    essential::run(CONSUMER, || {
+        let context = consumer.context();
+        let mut tended_at = Duration::ZERO;
+        while !is_stopping.load(Ordering::Acquire) {
+            CONSUMER.step();
+            match consumer.poll(POLL_INTERVAL) {
+                Some(Ok(message)) => context.take(consumer, &message),
+                Some(Err(error)) => context.core.note(&error),
+                None => {}
+            }
+            let now = context.core.clock.monotonic();
+            if now.saturating_sub(tended_at) < TEND_INTERVAL {
+                continue;
+            }
+            tended_at = now;
+            if !context.tend(consumer) {
+                tracing::error!("a task that stores records of Kafka has died");
+                return;
+            }
+        }
+        let assigned: Vec<(u32, Assigned)> = context.assigned.lock().drain().collect();
+        assigned.iter().for_each(|(_, assigned)| assigned.buffer.end());
+        for (partition, Assigned { buffer, task }) in assigned {
+            // It stores its batch in flight, or gives up at once if the store fails.
+            let _ = context.core.runtime.block_on(task);
+            report(consumer, &context.core.topics.messages, partition, &buffer);
+        }
+    });
+}
+
+impl Core {
+    /// Notes an error of the consumer that an operator must know of.
+    fn note(&self, error: &LibraryError) {
+        let lost = [RDKafkaErrorCode::OffsetOutOfRange, RDKafkaErrorCode::AutoOffsetReset];
+        if error.rdkafka_error_code().is_some_and(|code| lost.contains(&code)) {
+            self.set_fault(Some(format!(
+                "records of {} that the store needs are gone ({error}); stop all servers, and see docs/kafka.md",
+                self.topics.messages
+            )));
+        }
+    }
+}

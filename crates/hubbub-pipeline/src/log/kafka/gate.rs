@@ -1,0 +1,323 @@
+//! What the producer has accepted and Kafka has not confirmed, and whether more is accepted.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use hubbub_core::Outcome;
+use hubbub_core::clock::Clock;
+use hubbub_core::invariant::saturate;
+use hubbub_core::store::ApplyError;
+use parking_lot::Mutex;
+use tokio::sync::Notify;
+
+use crate::batcher::{Batch, QueueLimits, SubmitError, Ticket, Waiter};
+use crate::metrics::Metrics;
+use crate::order::BROKER_BATCH;
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Admission {
+    Open,
+    /// Submissions are refused for now, with the reason.
+    Suspended(String),
+    /// Only the server's own records are accepted.
+    Closing,
+}
+
+/// Who submits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Origin {
+    /// A client: bounded, counted, and refused while the server closes.
+    Client,
+    /// The server, which waits for it.
+    Server,
+    /// The server, which does not.
+    Nobody,
+}
+
+/// Why a record is not confirmed.
+#[derive(Debug)]
+pub(super) struct Failure {
+    pub(super) reason: String,
+    /// Whether it waited too long. Then what waits behind it must fail, too: it may not overtake a retry.
+    pub(super) is_late: bool,
+}
+
+/// Bound of the bytes that nobody waits for.
+const UNAWAITED_BYTES_MAX: usize = 32 * 1024 * 1024;
+
+#[derive(Debug)]
+struct State {
+    /// Unconfirmed records of clients, and their bytes.
+    records: usize,
+    bytes: usize,
+    admission: Admission,
+}
+
+impl State {
+    fn check(&self, origin: Origin) -> Result<(), SubmitError> {
+        match self.admission {
+            Admission::Suspended(_) => Err(SubmitError::Unavailable),
+            Admission::Closing if origin == Origin::Client => Err(SubmitError::ShuttingDown),
+            Admission::Open | Admission::Closing => Ok(()),
+        }
+    }
+}
+
+/// Admission and accounts of the producer.
+pub(super) struct Gate {
+    state: Mutex<State>,
+    limits: QueueLimits,
+    /// Something failed that may mean that no broker is reachable.
+    pub(super) suspicion: Notify,
+    /// A record waited too long.
+    must_purge: AtomicBool,
+    /// Bytes of records that nobody waits for.
+    unawaited_bytes: AtomicUsize,
+    clock: Arc<dyn Clock>,
+    metrics: Arc<Metrics>,
+}
+
+impl Gate {
+    pub(super) fn new(limits: QueueLimits, clock: Arc<dyn Clock>, metrics: Arc<Metrics>) -> Self {
+        let state = State { records: 0, bytes: 0, admission: Admission::Open };
+        let (suspicion, must_purge) = (Notify::new(), AtomicBool::new(false));
+        let unawaited_bytes = AtomicUsize::new(0);
+        Self { state: Mutex::new(state), limits, suspicion, must_purge, unawaited_bytes, clock, metrics }
+    }
+
+    /// Whether clients' submissions are accepted.
+    pub(super) fn check(&self) -> Result<(), SubmitError> {
+        self.state.lock().check(Origin::Client)
+    }
+
+    /// Admits `records` that take `bytes`, of these rooms.
+    pub(super) fn admit<'a>(
+        self: &Arc<Self>,
+        (records, bytes): (usize, usize),
+        rooms: impl Iterator<Item = &'a str> + Clone,
+        waiter: &Arc<Waiter>,
+        origin: Origin,
+    ) -> Result<(Arc<Submission>, Ticket), SubmitError> {
+        let mut state = self.state.lock();
+        state.check(origin)?;
+        // A message that Kafka did not confirm is sent again, and must not come after these.
+        if waiter.order().is_some_and(|order| order.has_broker_failure(rooms.clone())) {
+            return Err(SubmitError::Overloaded);
+        }
+        if origin == Origin::Client {
+            let fits = |has: usize, more: usize, limit: usize| has == 0 || has + more <= limit;
+            if !fits(state.records, records, self.limits.ops) || !fits(state.bytes, bytes, self.limits.bytes)
+            {
+                return Err(SubmitError::Overloaded);
+            }
+            state.records += records;
+            state.bytes += bytes;
+        }
+        drop(state);
+        let mut ordered_rooms: Vec<String> = Vec::new();
+        if waiter.order().is_some() {
+            for room in rooms {
+                if ordered_rooms.last().is_none_or(|last| last != room) {
+                    ordered_rooms.push(room.to_owned());
+                }
+            }
+        }
+        let mut submission = self.submission(records, bytes, waiter.clone(), origin);
+        submission.rooms = ordered_rooms;
+        let ticket = Ticket::new(submission.batch.clone(), records);
+        Ok((Arc::new(submission), ticket))
+    }
+
+    fn submission(
+        self: &Arc<Self>,
+        records: usize,
+        bytes: usize,
+        waiter: Arc<Waiter>,
+        origin: Origin,
+    ) -> Submission {
+        Submission {
+            gate: self.clone(),
+            batch: Batch::new(BROKER_BATCH),
+            waiter,
+            rooms: Vec::new(),
+            records,
+            bytes,
+            origin,
+            submitted_at: self.clock.monotonic(),
+            unconfirmed: AtomicUsize::new(records),
+            failure: Mutex::new(None),
+        }
+    }
+
+    /// What records that nobody waits for belong to.
+    pub(super) fn nobody(self: &Arc<Self>) -> Arc<Submission> {
+        Arc::new(self.submission(0, 0, Arc::default(), Origin::Nobody))
+    }
+
+    /// Admits a record that nobody waits for, unless too many wait.
+    pub(super) fn admit_unawaited(&self, bytes: usize) -> bool {
+        let has_room = self.unawaited_bytes.load(Ordering::Acquire) < UNAWAITED_BYTES_MAX;
+        let is_admitted = has_room && self.fault().is_none();
+        if is_admitted {
+            self.unawaited_bytes.fetch_add(bytes, Ordering::AcqRel);
+        }
+        is_admitted
+    }
+
+    pub(super) fn resume(&self) {
+        let mut state = self.state.lock();
+        if matches!(state.admission, Admission::Suspended(_)) {
+            state.admission = Admission::Open;
+            tracing::info!("Kafka is reachable again");
+        }
+    }
+
+    /// Refuses submissions for now. What Kafka does not confirm in time fails by itself.
+    pub(super) fn suspend(&self, reason: &str) {
+        let mut state = self.state.lock();
+        match state.admission {
+            Admission::Closing => return,
+            Admission::Open => tracing::warn!(reason, "Kafka is not reachable; retrying"),
+            Admission::Suspended(_) => {}
+        }
+        state.admission = Admission::Suspended(reason.to_owned());
+    }
+
+    pub(super) fn begin_close(&self) {
+        self.state.lock().admission = Admission::Closing;
+    }
+
+    /// Why records are refused; `None` = they are accepted.
+    pub(super) fn fault(&self) -> Option<String> {
+        match &self.state.lock().admission {
+            Admission::Suspended(reason) => Some(reason.clone()),
+            Admission::Open | Admission::Closing => None,
+        }
+    }
+
+    pub(super) fn is_idle(&self) -> bool {
+        self.state.lock().records == 0
+    }
+
+    /// Whether everything unconfirmed must fail now.
+    pub(super) fn take_purge(&self) -> bool {
+        self.must_purge.swap(false, Ordering::AcqRel)
+    }
+}
+
+/// Records that are confirmed together. Each record has a reference; the last confirmation answers.
+pub(super) struct Submission {
+    gate: Arc<Gate>,
+    batch: Arc<Batch>,
+    waiter: Arc<Waiter>,
+    /// Rooms of a sender whose order matters.
+    rooms: Vec<String>,
+    records: usize,
+    bytes: usize,
+    origin: Origin,
+    submitted_at: Duration,
+    unconfirmed: AtomicUsize,
+    failure: Mutex<Option<String>>,
+}
+
+impl Submission {
+    /// Counts `count` records, of `bytes`, as confirmed or failed.
+    pub(super) fn confirm(&self, (count, bytes): (usize, usize), failure: Option<Failure>) {
+        if failure.is_some() {
+            self.gate.suspicion.notify_one();
+        }
+        if self.origin == Origin::Nobody {
+            self.gate.unawaited_bytes.fetch_sub(bytes, Ordering::AcqRel);
+            return;
+        }
+        if let Some(Failure { reason, is_late }) = failure {
+            self.gate.must_purge.fetch_or(is_late, Ordering::AcqRel);
+            self.failure.lock().get_or_insert(reason);
+        }
+        if self.unconfirmed.fetch_sub(count, Ordering::AcqRel) == count {
+            self.answer();
+        }
+    }
+
+    fn answer(&self) {
+        let Gate { state, metrics, clock, .. } = &*self.gate;
+        let failure = self.failure.lock().take();
+        if self.origin == Origin::Client {
+            let mut state = state.lock();
+            state.records -= self.records;
+            state.bytes -= self.bytes;
+            drop(state);
+            let counter = if failure.is_some() { &metrics.log_unconfirmed } else { &metrics.log_confirmed };
+            counter.inc_by(self.records as u64);
+            let took = clock.monotonic().saturating_sub(self.submitted_at).as_micros();
+            metrics.log_confirm_time.record(saturate(took), self.records as u64);
+        }
+        if let (Some(_), Some(order)) = (&failure, self.waiter.order()) {
+            self.rooms.iter().for_each(|room| order.insert_broker_failure(room));
+        }
+        self.batch.set(match failure {
+            None => Ok(vec![Outcome::Accepted; self.records]),
+            Some(reason) => Err(ApplyError::Unconfirmed { reason }),
+        });
+        self.batch.make_visible();
+        self.waiter.wake();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use hubbub_core::clock::ManualClock;
+
+    fn gate(ops: usize) -> Arc<Gate> {
+        let clock = Arc::new(ManualClock::default());
+        Arc::new(Gate::new(QueueLimits { ops, bytes: 1_000 }, clock, Arc::default()))
+    }
+
+    fn admit(
+        gate: &Arc<Gate>,
+        records: usize,
+        waiter: &Arc<Waiter>,
+    ) -> Result<(Arc<Submission>, Ticket), SubmitError> {
+        gate.admit((records, 1), ["r"].into_iter(), waiter, Origin::Client)
+    }
+
+    #[test]
+    fn the_last_confirmation_answers() {
+        let (gate, waiter) = (gate(3), Arc::new(Waiter::default()));
+        let (submission, ticket) = admit(&gate, 2, &waiter).unwrap();
+        assert_eq!(admit(&gate, 2, &waiter).map(drop), Err(SubmitError::Overloaded));
+        submission.confirm((1, 0), None);
+        assert!(ticket.outcomes().is_none() && !gate.is_idle());
+        submission.confirm((1, 0), None);
+        assert_eq!(ticket.outcomes().unwrap().unwrap(), vec![Outcome::Accepted; 2]);
+        assert!(gate.is_idle() && !gate.take_purge());
+    }
+
+    #[test]
+    fn a_failure_keeps_the_order_of_its_sender() {
+        let (gate, waiter) = (gate(9), Arc::new(Waiter::ordered()));
+        let (submission, ticket) = admit(&gate, 2, &waiter).unwrap();
+        submission.confirm((1, 0), Some(Failure { reason: "late".into(), is_late: true }));
+        submission.confirm((1, 0), None);
+        assert!(matches!(ticket.outcomes(), Some(Err(ApplyError::Unconfirmed { .. }))));
+        assert!(gate.take_purge() && gate.is_idle());
+        assert_eq!(admit(&gate, 1, &waiter).map(drop), Err(SubmitError::Overloaded));
+        waiter.acknowledge_failure(&ticket);
+        assert!(admit(&gate, 1, &waiter).is_ok());
+    }
+
+    #[test]
+    fn it_refuses_while_suspended_or_closing() {
+        let (gate, waiter) = (gate(9), Arc::new(Waiter::default()));
+        gate.suspend("away");
+        assert_eq!(admit(&gate, 1, &waiter).map(drop), Err(SubmitError::Unavailable));
+        assert_eq!(gate.fault().as_deref(), Some("away"));
+        gate.resume();
+        assert!(admit(&gate, 1, &waiter).is_ok());
+        gate.begin_close();
+        assert_eq!(admit(&gate, 1, &waiter).map(drop), Err(SubmitError::ShuttingDown));
+        assert!(gate.admit((1, 1), std::iter::empty(), &waiter, Origin::Server).is_ok());
+    }
+}

@@ -1,0 +1,239 @@
+//! Kafka as the log of rooms: everything that changes a room is a record of one topic, keyed by the room, so that one
+//! partition orders all of a room.
+//!
+//! A submission of messages becomes records ([`producer`]); its sender is answered when Kafka has confirmed them ([`gate`]).
+//! Changes of rooms, told apart by a header ([`record`]), also wait for their outcome ([`changes`]). → The nodes that commit
+//! are one consumer group: each reads its partitions, from where the store says ([`consumer`]), and stores them in
+//! [`batch`]es through the direct log. → What was stored is written to the [`bus`], from which the other nodes publish it to
+//! their subscribers.
+//!
+//! Invariants
+//! - Every record is an operation of the store, with its position; the store executes each position once
+//!   ([`hubbub_core::LogStore`]). So it does not matter how often, and by whom, a record is read.
+//! - All of a room is in the partition that its name's hash says ([`partition`]); other numbers of partitions are refused.
+//!   So is a log that misses records which the store has not, or has.
+//! - A change is answered with its outcome or as `unconfirmed`. When the committer dies between the two, nobody knows the
+//!   outcome any more, and it is `unconfirmed`.
+
+mod address;
+mod batch;
+mod bus;
+mod changes;
+mod consumer;
+mod gate;
+mod partition;
+mod producer;
+mod record;
+mod start;
+mod topic_id;
+mod topics;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use hubbub_core::clock::{Clock, RandomSource};
+use hubbub_core::invariant::saturate;
+use hubbub_core::limits::Limits;
+use hubbub_core::store::Store;
+use hubbub_core::{Op, OpBatch};
+use parking_lot::Mutex;
+use rdkafka::ClientConfig;
+use rdkafka::config::RDKafkaLogLevel;
+use tokio::runtime::Handle;
+use tokio::sync::watch;
+
+use super::{DirectLog, LogHealth};
+use crate::batcher::{Batch, QueueLimits, SubmitError, Ticket, Waiter};
+use crate::hub::Hub;
+use crate::members::Members;
+use crate::metrics::Metrics;
+use crate::order::BROKER_BATCH;
+use bus::Bus;
+use changes::WaitingChanges;
+use producer::Producer;
+use topics::Topics;
+
+pub use address::{Brokers, KafkaError};
+
+/// Options of Kafka.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct KafkaOptions {
+    /// Where it is.
+    pub brokers: Brokers,
+    /// Prefix of the topics' and the group's names.
+    pub topic_prefix: String,
+    /// Number of partitions of a topic that is created.
+    pub partitions: u16,
+    /// Copies of a topic that is created; 0 = three, or as many as there are brokers.
+    pub replication: u16,
+    /// How long a topic that is created keeps messages.
+    pub retention: Duration,
+    /// After this time without a confirmation a message is unconfirmed.
+    pub delivery_timeout: Duration,
+    /// Whether committed messages are written to the bus, for other nodes.
+    pub bus: bool,
+    /// Whether records that Kafka does not have any more are passed over at the start.
+    pub skip_lost: bool,
+    /// Whether this node commits; it always accepts and delivers.
+    pub commits: bool,
+    /// Largest text of a message in bytes.
+    pub message_bytes: usize,
+    /// Bound of messages that wait for Kafka.
+    pub queue: QueueLimits,
+}
+
+impl KafkaOptions {
+    /// The configuration that all clients share.
+    fn client(&self) -> ClientConfig {
+        let mut config = ClientConfig::new();
+        config
+            .set("bootstrap.servers", self.brokers.bootstrap())
+            .set("client.id", "hubbub")
+            .set("socket.keepalive.enable", "true")
+            .set("reconnect.backoff.max.ms", "2000")
+            .set_log_level(RDKafkaLogLevel::Warning);
+        config
+    }
+
+    fn group(&self) -> String {
+        format!("{}committers", self.topic_prefix)
+    }
+}
+
+/// The parts of the server that the log works with.
+pub struct KafkaParts {
+    /// Commits what is read from Kafka.
+    pub direct: Arc<DirectLog>,
+    /// Attached to the log.
+    pub store: Arc<dyn Store>,
+    /// Publishes what other nodes committed.
+    pub hub: Arc<Hub>,
+    /// Learns of changes that other nodes committed.
+    pub members: Arc<Members>,
+    /// The wall clock.
+    pub clock: Arc<dyn Clock>,
+    /// For ids and pauses.
+    pub random: Arc<dyn RandomSource>,
+    /// What is counted.
+    pub metrics: Arc<Metrics>,
+}
+
+/// How long a shutdown waits for Kafka and the store.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(10);
+const IDLE_CHECK_INTERVAL: Duration = Duration::from_millis(10);
+
+struct Core {
+    options: KafkaOptions,
+    topics: Topics,
+    limits: Limits,
+    direct: Arc<DirectLog>,
+    store: Arc<dyn Store>,
+    hub: Arc<Hub>,
+    members: Arc<Members>,
+    producer: Producer,
+    bus: Bus,
+    changes: WaitingChanges,
+    /// Names this process, for answers.
+    node: String,
+    /// Makes the ids of messages without one differ from those of other logs.
+    id_seed: u64,
+    /// Why records are not committed; only a restart helps.
+    fault: Mutex<Option<String>>,
+    runtime: Handle,
+    clock: Arc<dyn Clock>,
+    random: Arc<dyn RandomSource>,
+    metrics: Arc<Metrics>,
+}
+
+impl Core {
+    fn set_fault(&self, fault: Option<String>) {
+        if let Some(reason) = &fault {
+            tracing::error!("{reason}");
+        }
+        *self.fault.lock() = fault;
+    }
+}
+
+/// Kafka in front of the direct log.
+pub struct Kafka {
+    core: Arc<Core>,
+    is_consuming_over: Arc<AtomicBool>,
+    is_bus_over: Arc<AtomicBool>,
+    stop: watch::Sender<bool>,
+    threads: Mutex<Threads>,
+}
+
+#[derive(Default)]
+struct Threads {
+    consumer: Option<JoinHandle<()>>,
+    bus: Option<JoinHandle<()>>,
+}
+
+impl Kafka {
+    pub(super) fn submit(&self, ops: &OpBatch, waiter: &Arc<Waiter>) -> Result<Ticket, SubmitError> {
+        if matches!(ops.get(0), Some(Op::Send(_))) {
+            let ticket = self.core.producer.submit(ops, waiter)?;
+            self.core.metrics.log_published.inc_by(ops.len() as u64);
+            return Ok(ticket);
+        }
+        self.core.producer.gate.check()?;
+        self.core.changes.admit()?;
+        let batch = Batch::new(BROKER_BATCH);
+        let ticket = Ticket::new(batch.clone(), ops.len());
+        let (core, ops, waiter) = (self.core.clone(), ops.clone(), waiter.clone());
+        self.core.runtime.spawn(async move {
+            batch.set(changes::execute(&core, &ops).await);
+            batch.make_visible();
+            waiter.wake();
+        });
+        Ok(ticket)
+    }
+
+    pub(super) fn health(&self) -> LogHealth {
+        let metrics = &self.core.metrics;
+        let fault = self.core.fault.lock().clone().or_else(|| self.core.producer.gate.fault());
+        let depth = metrics.log_depth.get().saturating_add(metrics.log_unacked.get());
+        let figure = |value: i64| Some(saturate(value));
+        let bus = if self.core.options.bus { "kafka" } else { "local" };
+        LogHealth { kind: "kafka", bus, fault, depth: figure(depth), lag_us: figure(metrics.log_lag.get()) }
+    }
+
+    /// Refuses new messages, stores the batches in flight, leaves the group, and waits for Kafka's confirmations.
+    pub(super) async fn close(&self) {
+        self.core.producer.gate.begin_close();
+        let waiting = async {
+            while !self.core.changes.is_empty() {
+                tokio::time::sleep(IDLE_CHECK_INTERVAL).await;
+            }
+        };
+        let _ = tokio::time::timeout(CLOSE_TIMEOUT, waiting).await;
+        self.is_consuming_over.store(true, Ordering::Release);
+        let _ = self.stop.send(true);
+        let Threads { consumer, bus } = std::mem::take(&mut *self.threads.lock());
+        join(consumer).await;
+        let confirming = async {
+            while !self.core.producer.gate.is_idle() {
+                tokio::time::sleep(IDLE_CHECK_INTERVAL).await;
+            }
+        };
+        if tokio::time::timeout(CLOSE_TIMEOUT, confirming).await.is_err() {
+            tracing::warn!("Kafka did not confirm in time; messages may or may not be there");
+        }
+        self.is_bus_over.store(true, Ordering::Release);
+        join(bus).await;
+        let core = self.core.clone();
+        let _ = tokio::task::spawn_blocking(move || core.producer.stop()).await;
+    }
+}
+
+async fn join(thread: Option<JoinHandle<()>>) {
+    let Some(thread) = thread else { return };
+    let joining = tokio::task::spawn_blocking(move || thread.join().is_err());
+    match tokio::time::timeout(CLOSE_TIMEOUT, joining).await {
+        Ok(Ok(false)) => {}
+        Ok(_) => tracing::error!("a thread of the log panicked"),
+        Err(_) => tracing::warn!("the store or Kafka did not answer in time; records stay in Kafka"),
+    }
+}

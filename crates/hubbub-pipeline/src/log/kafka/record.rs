@@ -1,0 +1,330 @@
+//! Records: changes of rooms, answers to them, and committed messages on the bus. Messages have the shape of
+//! [`body`](crate::log::body).
+
+use std::borrow::Cow;
+
+use hubbub_core::change::{RETENTION_S_MAX, TITLE_BYTES_MAX};
+use hubbub_core::id::{ID_RULE, is_valid_id};
+use hubbub_core::{Change, ErrorCode, Message, Outcome, ReadMark, Refusal, RoomChange, RoomSettings};
+use serde::{Deserialize, Serialize};
+
+use crate::log::body::Rejection;
+
+/// Header of a change. Its value names who waits for the outcome: `NODE/NUMBER`, or nothing.
+pub(super) const CHANGE: &str = "hubbub-change";
+/// Header of committed messages on the bus: the node that committed them.
+pub(super) const NODE: &str = "hubbub-node";
+/// Begins the key of an answer on the bus; the node that waits for it follows. No room begins so.
+pub(super) const REPLY_KEY: &str = "/reply/";
+
+/// Who waits for the outcome of a change.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Request {
+    pub(super) node: String,
+    pub(super) number: u64,
+}
+
+impl Request {
+    pub(super) fn header(&self) -> String {
+        format!("{}/{}", self.node, self.number)
+    }
+
+    pub(super) fn parse(header: &[u8]) -> Option<Self> {
+        let (node, number) = str::from_utf8(header).ok()?.split_once('/')?;
+        (node.len() <= 64).then_some(Self { node: node.to_owned(), number: number.parse().ok()? })
+    }
+}
+
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+enum ChangeKind {
+    PutRoom,
+    DeleteRoom,
+    AddMember,
+    RemoveMember,
+    MarkRead,
+    EraseUser,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct ChangeRecord<'a> {
+    change: ChangeKind,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    by: Option<Cow<'a, str>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    room_id: Option<Cow<'a, str>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    user_id: Option<Cow<'a, str>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    title: Option<Cow<'a, str>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    members_only: Option<bool>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    retention_s: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    seq: Option<u64>,
+}
+
+pub(super) fn write_change(change: &Change<'_>, out: &mut Vec<u8>) {
+    let (kind, user, settings, seq) = match change.what {
+        RoomChange::PutRoom { settings, .. } => (ChangeKind::PutRoom, None, settings, None),
+        RoomChange::DeleteRoom { .. } => (ChangeKind::DeleteRoom, None, RoomSettings::default(), None),
+        RoomChange::AddMember { user, .. } => {
+            (ChangeKind::AddMember, Some(user), RoomSettings::default(), None)
+        }
+        RoomChange::RemoveMember { user, .. } => {
+            (ChangeKind::RemoveMember, Some(user), RoomSettings::default(), None)
+        }
+        RoomChange::MarkRead { user, seq, .. } => {
+            (ChangeKind::MarkRead, Some(user), RoomSettings::default(), Some(seq))
+        }
+        RoomChange::EraseUser { user } => (ChangeKind::EraseUser, Some(user), RoomSettings::default(), None),
+    };
+    let record = ChangeRecord {
+        change: kind,
+        by: change.by.map(Cow::Borrowed),
+        room_id: change.room().map(Cow::Borrowed),
+        user_id: user.map(Cow::Borrowed),
+        title: settings.title.map(Cow::Borrowed),
+        members_only: settings.members_only,
+        retention_s: settings.retention_s,
+        seq,
+    };
+    // Writing into memory cannot fail.
+    let _ = serde_json::to_writer(out, &record);
+}
+
+/// Parses and checks a change, and passes it to `take`.
+pub(super) fn read_change<R>(body: &[u8], take: impl FnOnce(&Change<'_>) -> R) -> Result<R, Rejection> {
+    let record: ChangeRecord<'_> = serde_json::from_slice(body).map_err(|error| Rejection {
+        code: ErrorCode::Malformed,
+        reason: format!("the change is not the expected JSON: {error}"),
+    })?;
+    let invalid = |reason: String| Rejection { code: ErrorCode::Invalid, reason };
+    let id = |field: &str, value: &Option<Cow<'_, str>>| match value {
+        None => Err(invalid(format!("{field} is required"))),
+        Some(id) if !is_valid_id(id) => Err(invalid(format!("{field} {ID_RULE}"))),
+        Some(_) => Ok(()),
+    };
+    let title = record.title.as_deref();
+    if title.is_some_and(|title| title.len() > TITLE_BYTES_MAX || title.contains('\0')) {
+        return Err(invalid(format!("title must be at most {TITLE_BYTES_MAX} bytes, without U+0000")));
+    }
+    if record.retention_s.is_some_and(|retention| retention > RETENTION_S_MAX) {
+        return Err(invalid(format!("retentionS must be at most {RETENTION_S_MAX}")));
+    }
+    if record.by.is_some() {
+        id("by", &record.by)?;
+    }
+    let needs_user = !matches!(record.change, ChangeKind::PutRoom | ChangeKind::DeleteRoom);
+    if needs_user {
+        id("userId", &record.user_id)?;
+    }
+    if !matches!(record.change, ChangeKind::EraseUser) {
+        id("roomId", &record.room_id)?;
+    }
+    let room = record.room_id.as_deref().unwrap_or_default();
+    let user = record.user_id.as_deref().unwrap_or_default();
+    let what = match record.change {
+        ChangeKind::PutRoom => {
+            let (members_only, retention_s) = (record.members_only, record.retention_s);
+            RoomChange::PutRoom { room, settings: RoomSettings { title, members_only, retention_s } }
+        }
+        ChangeKind::DeleteRoom => RoomChange::DeleteRoom { room },
+        ChangeKind::AddMember => RoomChange::AddMember { room, user },
+        ChangeKind::RemoveMember => RoomChange::RemoveMember { room, user },
+        ChangeKind::MarkRead => {
+            let seq = record.seq.ok_or_else(|| invalid("seq is required".to_owned()))?;
+            RoomChange::MarkRead { room, user, seq }
+        }
+        ChangeKind::EraseUser => RoomChange::EraseUser { user },
+    };
+    Ok(take(&Change { by: record.by.as_deref(), what }))
+}
+
+/// The outcome of a change, as far as another node can know it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) enum ChangeOutcome {
+    Room {
+        created: bool,
+    },
+    Changed {
+        changed: bool,
+    },
+    Read {
+        seq: u64,
+        unread: u64,
+        moved: bool,
+    },
+    Erased {
+        messages: u64,
+        more: bool,
+    },
+    UnknownRoom,
+    NotMember,
+    Unreadable,
+    /// It was executed before, by a committer that did not come to answer.
+    Executed,
+    Internal,
+}
+
+impl ChangeOutcome {
+    pub(super) fn of(outcome: &Outcome) -> Self {
+        match *outcome {
+            Outcome::Room { created } => Self::Room { created },
+            Outcome::Changed { changed } => Self::Changed { changed },
+            Outcome::Read(ReadMark { seq, unread, moved }) => Self::Read { seq, unread, moved },
+            Outcome::Erased { messages, more } => Self::Erased { messages, more },
+            Outcome::Accepted => Self::Executed,
+            Outcome::Refused(Refusal::UnknownRoom) => Self::UnknownRoom,
+            Outcome::Refused(Refusal::NotMember) => Self::NotMember,
+            Outcome::Refused(Refusal::Unreadable) => Self::Unreadable,
+            _ => Self::Internal,
+        }
+    }
+
+    /// `None` = it is not known.
+    pub(super) fn outcome(self) -> Option<Outcome> {
+        Some(match self {
+            Self::Room { created } => Outcome::Room { created },
+            Self::Changed { changed } => Outcome::Changed { changed },
+            Self::Read { seq, unread, moved } => Outcome::Read(ReadMark { seq, unread, moved }),
+            Self::Erased { messages, more } => Outcome::Erased { messages, more },
+            Self::UnknownRoom => Outcome::Refused(Refusal::UnknownRoom),
+            Self::NotMember => Outcome::Refused(Refusal::NotMember),
+            Self::Unreadable => Outcome::Refused(Refusal::Unreadable),
+            Self::Internal => Outcome::Refused(Refusal::Internal),
+            Self::Executed => return None,
+        })
+    }
+}
+
+/// An answer to a change.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Reply {
+    pub(super) number: u64,
+    pub(super) outcome: ChangeOutcome,
+}
+
+/// A committed message on the bus.
+#[derive(Debug, Deserialize)]
+pub(super) struct Committed<'a> {
+    pub(super) seq: u64,
+    /// When it was received, in microseconds since 1970.
+    pub(super) us: i64,
+    /// The JSON of the message.
+    #[serde(borrow)]
+    pub(super) message: &'a serde_json::value::RawValue,
+}
+
+/// Appends a committed message; a record is an array of them.
+pub(super) fn write_committed(message: &Message<'_>, out: &mut Vec<u8>) {
+    out.push(if out.is_empty() { b'[' } else { b',' });
+    out.extend_from_slice(
+        format!(r#"{{"seq":{},"us":{},"message":"#, message.seq, message.received_at.as_micros()).as_bytes(),
+    );
+    crate::log::body::write(&message.sent, out);
+    out.push(b'}');
+}
+
+/// What a record that is passed over is for the store: a read mark that cannot move. So each record of the log is an
+/// operation of the store, and its next offset never stands still.
+pub(super) const NOTHING: Change<'static> =
+    Change { by: None, what: RoomChange::MarkRead { room: "-", user: "-", seq: 0 } };
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use hubbub_core::{MessageType, Send, Timestamp};
+
+    fn changes() -> Vec<Change<'static>> {
+        let settings =
+            RoomSettings { title: Some("a \"b\""), members_only: Some(true), retention_s: Some(7) };
+        let (room, user) = ("r", "u");
+        [
+            RoomChange::PutRoom { room, settings },
+            RoomChange::PutRoom { room, settings: RoomSettings::default() },
+            RoomChange::DeleteRoom { room },
+            RoomChange::AddMember { room, user },
+            RoomChange::RemoveMember { room, user },
+            RoomChange::MarkRead { room, user, seq: u64::MAX },
+            RoomChange::EraseUser { user },
+        ]
+        .into_iter()
+        .flat_map(|what| [Change { by: None, what }, Change { by: Some("ada"), what }])
+        .chain([NOTHING])
+        .collect()
+    }
+
+    #[test]
+    fn changes_survive_a_round_trip() {
+        for change in changes() {
+            let mut body = Vec::new();
+            write_change(&change, &mut body);
+            let same = read_change(&body, |read| *read == change);
+            assert_eq!(same, Ok(true), "{}", String::from_utf8_lossy(&body));
+        }
+    }
+
+    #[test]
+    fn wrong_changes_are_rejected() {
+        for (body, part) in [
+            ("", "expected JSON"),
+            ("{}", "expected JSON"),
+            (r#"{"change":"addMember","roomId":"r"}"#, "userId is required"),
+            (r#"{"change":"addMember","roomId":"a b","userId":"u"}"#, "roomId must"),
+            (r#"{"change":"deleteRoom"}"#, "roomId is required"),
+            (r#"{"change":"deleteRoom","roomId":"r","by":""}"#, "by must"),
+            (r#"{"change":"markRead","roomId":"r","userId":"u"}"#, "seq is required"),
+            (r#"{"change":"putRoom","roomId":"r","title":"\u0000"}"#, "title must"),
+            (r#"{"change":"putRoom","roomId":"r","retentionS":9999999999}"#, "retentionS must"),
+        ] {
+            let rejection = read_change(body.as_bytes(), |_| ()).unwrap_err();
+            assert!(rejection.reason.contains(part), "{body}: {}", rejection.reason);
+        }
+    }
+
+    #[test]
+    fn outcomes_survive_a_round_trip() {
+        let mark = ReadMark { seq: 1, unread: 2, moved: true };
+        for outcome in [
+            Outcome::Room { created: true },
+            Outcome::Changed { changed: false },
+            Outcome::Read(mark),
+            Outcome::Erased { messages: 3, more: true },
+            Outcome::Refused(Refusal::UnknownRoom),
+            Outcome::Refused(Refusal::NotMember),
+        ] {
+            let reply = Reply { number: 7, outcome: ChangeOutcome::of(&outcome) };
+            let json = serde_json::to_vec(&reply).unwrap();
+            assert_eq!(serde_json::from_slice::<Reply>(&json).unwrap().outcome.outcome(), Some(outcome));
+        }
+        assert_eq!(ChangeOutcome::of(&Outcome::Accepted).outcome(), None);
+        let request = Request { node: "n".into(), number: 5 };
+        assert_eq!(Request::parse(request.header().as_bytes()), Some(request));
+        assert_eq!((Request::parse(b""), Request::parse(b"n/x")), (None, None));
+    }
+
+    #[test]
+    fn committed_messages_survive_a_round_trip() {
+        let sent = Send {
+            room: "r",
+            user: "u",
+            id: "m",
+            username: Some("n"),
+            text: "a\n\"",
+            kind: MessageType::Join,
+            timestamp: Timestamp::from_micros(5),
+        };
+        let mut out = Vec::new();
+        for seq in [3, 9] {
+            write_committed(&Message { seq, received_at: Timestamp::from_micros(-4), sent }, &mut out);
+        }
+        out.push(b']');
+        let read: Vec<Committed<'_>> = serde_json::from_slice(&out).unwrap();
+        assert_eq!(read.iter().map(|one| (one.seq, one.us)).collect::<Vec<_>>(), [(3, -4), (9, -4)]);
+        assert!(read[1].message.get().contains(r#""messageId":"m""#));
+    }
+}

@@ -1,0 +1,213 @@
+//! The start: topics, the attachment to the store, and the comparison of what both have.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+use hubbub_core::essential::{Essential, supervise};
+use hubbub_core::limits::Limits;
+use hubbub_core::log_position::Attached;
+use hubbub_core::{LogPosition, LogStore, Op, OpBatch};
+use rdkafka::consumer::BaseConsumer;
+use tokio::runtime::Handle;
+use tokio::sync::watch;
+
+use super::address::KafkaError;
+use super::bus::{self, Bus};
+use super::gate::Gate;
+use super::producer::Producer;
+use super::record::NOTHING;
+use super::topics::Topics;
+use super::{Core, Kafka, KafkaOptions, KafkaParts, Threads, consumer, partition, topics};
+use crate::batcher::Waiter;
+use crate::log::body::answer;
+
+const OFFSET_TIMEOUT: Duration = Duration::from_secs(10);
+
+impl Kafka {
+    /// Creates or checks the topics, attaches the log to the store, and starts.
+    pub async fn start(options: KafkaOptions, limits: Limits, parts: KafkaParts) -> Result<Self, KafkaError> {
+        let KafkaParts { direct, store, hub, members, clock, random, metrics } = parts;
+        if store.log().is_none() {
+            let reason = "this store cannot take rooms from Kafka: use --store postgres://…, or --log direct";
+            return Err(KafkaError(reason.to_owned()));
+        }
+        let topics = topics::prepare(&options).await?;
+        let gate = Arc::new(Gate::new(options.queue, clock.clone(), metrics.clone()));
+        let producer = Producer::new(&options, &topics.messages, topics.partitions, gate)?;
+        let node = format!("{:016x}", random.next_u64());
+        let bus = Bus::new(&options, &topics.live, &node, clock.clone())?;
+        let id_seed = u64::from(partition::murmur2(topics.identity.id.as_bytes())) << 16;
+        let (changes, fault, runtime) = (Default::default(), Default::default(), Handle::current());
+        let core = Core {
+            options,
+            topics,
+            limits,
+            direct,
+            store,
+            hub,
+            members,
+            producer,
+            bus,
+            changes,
+            node,
+            id_seed,
+            fault,
+            runtime,
+            clock,
+            random,
+            metrics,
+        };
+        let core = Arc::new(core);
+        core.attach().await?;
+        run(core)
+    }
+}
+
+fn run(core: Arc<Core>) -> Result<Kafka, KafkaError> {
+    let (stop, stopped) = watch::channel(false);
+    let (is_consuming_over, is_bus_over) = (Arc::<AtomicBool>::default(), Arc::<AtomicBool>::default());
+    let failed = |error: std::io::Error| KafkaError(format!("cannot start a thread: {error}"));
+    core.producer.start().map_err(failed)?;
+    let bus = {
+        let (core, is_over, runtime) = (core.clone(), is_bus_over.clone(), core.runtime.clone());
+        let run = move || bus::run(&core, &runtime, &is_over);
+        std::thread::Builder::new().name("kafka-bus".into()).spawn(run).map_err(failed)?
+    };
+    let consumer = if core.options.commits {
+        let (consumer, is_over) = (consumer::open(&core, stopped.clone())?, is_consuming_over.clone());
+        let run = move || consumer::run(&consumer, &is_over);
+        Some(std::thread::Builder::new().name("kafka-consumer".into()).spawn(run).map_err(failed)?)
+    } else {
+        None
+    };
+    let watching = {
+        let (core, stopped) = (core.clone(), stopped.clone());
+        async move { core.producer.watch(stopped).await }
+    };
+    core.runtime.spawn(supervise(Essential::new("Kafka watch"), watching));
+    core.runtime.spawn(supervise(Essential::new("Kafka follower"), Bus::follow(core.clone(), stopped)));
+    let threads = Threads { consumer, bus: Some(bus) };
+    Ok(Kafka { core, is_consuming_over, is_bus_over, stop, threads: threads.into() })
+}
+
+impl Core {
+    fn log_store(&self) -> Result<&dyn LogStore, String> {
+        self.store.log().ok_or_else(|| "the store takes nothing from a log".to_owned())
+    }
+
+    pub(super) async fn next_offsets(&self) -> Result<Vec<u64>, String> {
+        self.log_store()?.next_offsets().await.map_err(|error| error.to_string())
+    }
+
+    /// Attaches the log to the store, and refuses to start when one of them misses what the other has.
+    async fn attach(&self) -> Result<(), KafkaError> {
+        let identity = self.topics.identity.clone();
+        let attached = self.log_store().map_err(KafkaError)?.attach(identity.clone()).await;
+        let attached =
+            attached.map_err(|error| KafkaError(format!("attaching Kafka to the store: {error}")))?;
+        if let Attached::Other(other) = attached {
+            let topic = &self.topics.messages;
+            return Err(KafkaError(if other.id == identity.id {
+                format!(
+                    "the topic {topic} has {} partitions, but the store knows it with {}: rooms would move to other \
+                     partitions and lose their order; see docs/kafka.md for how to move to a new topic",
+                    identity.partitions, other.partitions
+                )
+            } else {
+                format!(
+                    "the store takes its rooms from another log ({}, {} partitions), not from the topic {topic} of {} \
+                     ({}): correct log.url or kafka.topic_prefix, or use another store; a topic that was deleted and \
+                     created again is another log, see docs/kafka.md",
+                    other.id, other.partitions, self.options.brokers, identity.id
+                )
+            }));
+        }
+        let Topics { messages, live, partitions, live_partitions, .. } = &self.topics;
+        if live_partitions != partitions {
+            return Err(KafkaError(format!(
+                "the topic {live} has {live_partitions} partitions, but {messages} has {partitions}: delete {live} while \
+                 no server runs; the next start creates it again"
+            )));
+        }
+        let next = self.next_offsets().await.map_err(KafkaError)?;
+        for (partition, (oldest, end)) in (0_u32..).zip(self.offsets_in_kafka().await?) {
+            let next = next.get(partition as usize).copied().unwrap_or(0);
+            self.compare(partition, next, oldest..end, attached == Attached::New).await?;
+        }
+        Ok(())
+    }
+
+    /// The oldest offset and the end of each partition.
+    async fn offsets_in_kafka(&self) -> Result<Vec<(u64, u64)>, KafkaError> {
+        let config = self.options.client();
+        let (topic, partitions) = (self.topics.messages.clone(), self.topics.partitions);
+        let reading = tokio::task::spawn_blocking(move || {
+            let client: BaseConsumer = config.create()?;
+            let offsets =
+                (0..partitions).map(|partition| topics::offsets(&client, &topic, partition, OFFSET_TIMEOUT));
+            offsets.collect::<Result<Vec<_>, rdkafka::error::KafkaError>>()
+        });
+        let explain =
+            |error: &dyn std::fmt::Display| self.options.explain("asking Kafka for its offsets", error);
+        reading.await.map_err(|error| explain(&error))?.map_err(|error| explain(&error))
+    }
+
+    async fn compare(
+        &self,
+        partition: u32,
+        next: u64,
+        kafka: std::ops::Range<u64>,
+        is_new: bool,
+    ) -> Result<(), KafkaError> {
+        let topic = &self.topics.messages;
+        if kafka.end < next {
+            return Err(KafkaError(format!(
+                "partition {partition} of the topic {topic} ends at {}, but the store has its records up to {next}: Kafka \
+                 lost records that it had confirmed (an unclean leader election, or a restored disk), and new ones would \
+                 be taken for old ones; see docs/kafka.md",
+                kafka.end
+            )));
+        }
+        if kafka.start <= next {
+            return Ok(());
+        }
+        let lost = kafka.start - next;
+        if !is_new && !self.options.skip_lost {
+            return Err(KafkaError(format!(
+                "partition {partition} of the topic {topic} begins at {}, but the store has its records only up to {next}: \
+                 {lost} were removed by retention before they were stored; accept the loss with --set \
+                 kafka.skip_lost=true, or restore a newer backup of the store",
+                kafka.start
+            )));
+        }
+        tracing::warn!(partition, lost, "records that Kafka does not have any more are passed over");
+        self.skip_to(partition, kafka.start).await
+    }
+
+    /// Moves the store's next offset of a partition.
+    async fn skip_to(&self, partition: u32, offset: u64) -> Result<(), KafkaError> {
+        let mut ops = OpBatch::default();
+        let appended_at = self.clock.now();
+        let position = LogPosition { partition, offset: offset.saturating_sub(1), appended_at };
+        ops.push_at(&Op::Change(NOTHING), position);
+        let waiter = Arc::new(Waiter::default());
+        let failed = |reason: String| KafkaError(format!("passing over lost records: {reason}"));
+        let ticket = self.direct.submit(&ops, &waiter).map_err(|error| failed(error.to_string()))?;
+        waiter.wait(&ticket).await;
+        answer(&ticket).map(drop).map_err(failed)
+    }
+
+    /// Attaches the log again: the store may have been opened again.
+    pub(super) async fn reattach(&self) {
+        let Ok(store) = self.log_store() else { return };
+        match store.attach(self.topics.identity.clone()).await {
+            Ok(Attached::Same | Attached::New) => {}
+            Ok(Attached::Other(other)) => self.set_fault(Some(format!(
+                "the store takes its rooms from another log now ({}): it was replaced; restart the server",
+                other.id
+            ))),
+            Err(error) => tracing::debug!(%error, "attaching Kafka to the store failed; retrying"),
+        }
+    }
+}

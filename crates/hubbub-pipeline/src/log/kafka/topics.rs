@@ -1,0 +1,233 @@
+//! The topics: created if they are missing, and checked.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use hubbub_core::LogIdentity;
+use hubbub_core::invariant::saturate;
+use rdkafka::admin::{AdminClient, AdminOptions, NewTopic, ResourceSpecifier, TopicReplication};
+use rdkafka::client::DefaultClientContext;
+use rdkafka::consumer::{BaseConsumer, Consumer as _, ConsumerContext};
+use rdkafka::error::{KafkaError as LibraryError, RDKafkaErrorCode};
+
+use super::address::KafkaError;
+use super::{KafkaOptions, topic_id};
+
+/// Time-out of one request about topics.
+const TIMEOUT: Duration = Duration::from_secs(10);
+/// How long a created topic may take to have leaders.
+const LEADER_TIMEOUT: Duration = Duration::from_secs(30);
+const LEADER_INTERVAL: Duration = Duration::from_millis(100);
+/// Records of the bus are of use for moments only.
+const LIVE_RETENTION: &str = "600000";
+/// A store may lag behind for at least so long, in milliseconds, without a loss.
+const RETENTION_MS_MIN: i64 = 3_600_000;
+
+pub(super) struct Topics {
+    pub(super) messages: String,
+    pub(super) live: String,
+    pub(super) dead: String,
+    pub(super) partitions: u32,
+    pub(super) live_partitions: u32,
+    pub(super) identity: LogIdentity,
+}
+
+type Admin = AdminClient<DefaultClientContext>;
+
+/// Creates what is missing, and refuses what does not fit.
+pub(super) async fn prepare(options: &KafkaOptions) -> Result<Topics, KafkaError> {
+    let admin: Arc<Admin> =
+        Arc::new(options.client().create().map_err(|error| options.explain("starting", &error))?);
+    let [messages, live, dead] =
+        ["messages", "live", "dead"].map(|name| format!("{}{name}", options.topic_prefix));
+    let (brokers, existing) = describe(options, &admin, &messages).await?;
+    let partitions = existing.unwrap_or_else(|| options.partitions.into());
+    create(options, &admin, brokers, partitions, [&messages, &live, &dead]).await?;
+    let found = await_leaders(options, &admin, &messages).await?;
+    let live_partitions = await_leaders(options, &admin, &live).await?;
+    await_leaders(options, &admin, &dead).await?;
+    check_settings(options, &admin, &messages).await?;
+    let id = identity(options, &admin, &messages).await?;
+    let identity = LogIdentity { id, partitions: found };
+    Ok(Topics { messages, live, dead, partitions: found, live_partitions, identity })
+}
+
+impl KafkaOptions {
+    /// Largest record in bytes: a text may grow sixfold in JSON.
+    pub(super) fn record_bytes_max(&self) -> usize {
+        (self.message_bytes.saturating_mul(6) + 64 * 1024).max(1_048_588)
+    }
+
+    pub(super) fn explain(&self, what: &str, error: &dyn std::fmt::Display) -> KafkaError {
+        KafkaError(format!("{what} at {}: {error}; start Kafka there, or correct log.url", self.brokers))
+    }
+}
+
+/// The number of brokers, and that of the topic's partitions, if it exists.
+async fn describe(
+    options: &KafkaOptions,
+    admin: &Arc<Admin>,
+    topic: &str,
+) -> Result<(usize, Option<u32>), KafkaError> {
+    let metadata = {
+        let (admin, topic) = (admin.clone(), topic.to_owned());
+        // Of all topics: asking for one that is missing could create it with other settings.
+        tokio::task::spawn_blocking(move || {
+            let metadata = admin.inner().fetch_metadata(None, TIMEOUT)?;
+            let found =
+                metadata.topics().iter().find(|found| found.name() == topic && found.error().is_none());
+            let partitions = found.filter(|found| !found.partitions().is_empty());
+            let has_leaders = |p: &rdkafka::metadata::MetadataPartition| p.leader() >= 0;
+            let ready = partitions.filter(|found| found.partitions().iter().all(has_leaders));
+            Ok((metadata.brokers().len(), ready.map(|found| saturate(found.partitions().len()))))
+        })
+        .await
+    };
+    let explain = |error: &dyn std::fmt::Display| options.explain("asking Kafka for its topics", error);
+    let metadata: Result<_, LibraryError> = metadata.map_err(|error| explain(&error))?;
+    metadata.map_err(|error| explain(&error))
+}
+
+async fn create(
+    options: &KafkaOptions,
+    admin: &Admin,
+    brokers: usize,
+    partitions: u32,
+    [messages, live, dead]: [&str; 3],
+) -> Result<(), KafkaError> {
+    let replication = match options.replication {
+        0 => saturate::<_, i32>(brokers.clamp(1, 3)),
+        given => i32::from(given),
+    };
+    // With three copies, one broker may be away, and what is confirmed is on two.
+    let in_sync = if replication >= 3 { "2" } else { "1" };
+    let retention = options.retention.as_millis().to_string();
+    let bytes_max = options.record_bytes_max().to_string();
+    let topic = |name, partitions: u32, retention| {
+        let topic = NewTopic::new(name, saturate(partitions), TopicReplication::Fixed(replication));
+        let topic = topic.set("cleanup.policy", "delete").set("message.timestamp.type", "LogAppendTime");
+        let topic = topic.set("min.insync.replicas", in_sync).set("retention.ms", retention);
+        topic.set("max.message.bytes", &bytes_max).set("unclean.leader.election.enable", "false")
+    };
+    let topics = [
+        topic(messages, partitions, &retention),
+        topic(live, partitions, LIVE_RETENTION),
+        topic(dead, 1, "-1"),
+    ];
+    let admin_options = AdminOptions::new().request_timeout(Some(TIMEOUT)).operation_timeout(Some(TIMEOUT));
+    let results = admin.create_topics(&topics, &admin_options).await;
+    let results = results.map_err(|error| options.explain("creating topics in Kafka", &error))?;
+    for result in results {
+        match result {
+            Ok(name) => tracing::info!(topic = name, partitions, replication, "created a topic"),
+            Err((_, RDKafkaErrorCode::TopicAlreadyExists)) => {}
+            Err((name, code)) => {
+                return Err(KafkaError(format!(
+                    "creating the topic {name} with {replication} copies failed: {code}; correct \
+                     kafka.replication, allow it, or create the topic yourself"
+                )));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Waits until all partitions have leaders; returns their number.
+async fn await_leaders(options: &KafkaOptions, admin: &Arc<Admin>, topic: &str) -> Result<u32, KafkaError> {
+    let waiting = async {
+        loop {
+            if let (_, Some(partitions)) = describe(options, admin, topic).await? {
+                return Ok(partitions);
+            }
+            tokio::time::sleep(LEADER_INTERVAL).await;
+        }
+    };
+    tokio::time::timeout(LEADER_TIMEOUT, waiting).await.unwrap_or_else(|_| {
+        let seconds = LEADER_TIMEOUT.as_secs();
+        Err(KafkaError(format!(
+            "partitions of the topic {topic} have had no leader for {seconds} s: start the missing brokers"
+        )))
+    })
+}
+
+/// The oldest offset and the end of a partition. Blocks. Waits a while for a leader.
+pub(super) fn offsets<C: ConsumerContext>(
+    consumer: &BaseConsumer<C>,
+    topic: &str,
+    partition: u32,
+    timeout: Duration,
+) -> Result<(u64, u64), LibraryError> {
+    let mut tries = timeout.as_millis() / LEADER_INTERVAL.as_millis();
+    loop {
+        let error = match consumer.fetch_watermarks(topic, saturate(partition), timeout) {
+            Ok((oldest, end)) => return Ok((saturate(oldest), saturate(end))),
+            Err(error) => error,
+        };
+        let has_no_leader = matches!(
+            error.rdkafka_error_code(),
+            Some(
+                RDKafkaErrorCode::NotLeaderForPartition
+                    | RDKafkaErrorCode::LeaderNotAvailable
+                    | RDKafkaErrorCode::UnknownPartition
+                    | RDKafkaErrorCode::UnknownTopicOrPartition
+            )
+        );
+        tries = tries.saturating_sub(1);
+        if !has_no_leader || tries == 0 {
+            return Err(error);
+        }
+        std::thread::sleep(LEADER_INTERVAL);
+    }
+}
+
+/// Refuses settings of the topic under which messages would be lost, or have no time.
+async fn check_settings(options: &KafkaOptions, admin: &Admin, topic: &str) -> Result<(), KafkaError> {
+    let admin_options = AdminOptions::new().request_timeout(Some(TIMEOUT));
+    let described = admin.describe_configs(&[ResourceSpecifier::Topic(topic)], &admin_options).await;
+    let explain =
+        |error: &dyn std::fmt::Display| options.explain("asking Kafka for a topic's settings", error);
+    let described = described.map_err(|error| explain(&error))?;
+    let Some(Ok(settings)) = described.first() else {
+        return Err(explain(&format!(
+            "no settings of {topic}; the user may need the right to describe them"
+        )));
+    };
+    let value = |name: &str| settings.get(name).and_then(|entry| entry.value.as_deref()).unwrap_or_default();
+    let refuse = |name: &str, is: &str, remedy: String| {
+        let tool = "kafka-configs.sh --alter --entity-type topics --entity-name";
+        Err(KafkaError(format!(
+            "the topic {topic} has {name} = {is}; set it with: {tool} {topic} --add-config {name}={remedy}"
+        )))
+    };
+    let number = |name: &str| value(name).parse::<i64>().unwrap_or(i64::MAX);
+    if value("message.timestamp.type") != "LogAppendTime" {
+        return refuse("message.timestamp.type", value("message.timestamp.type"), "LogAppendTime".into());
+    }
+    if value("cleanup.policy") != "delete" {
+        return refuse("cleanup.policy", value("cleanup.policy"), "delete".into());
+    }
+    let retention = number("retention.ms");
+    if (0..RETENTION_MS_MIN).contains(&retention) {
+        let wanted = options.retention.as_millis().to_string();
+        return refuse("retention.ms", &retention.to_string(), wanted);
+    }
+    let bytes_max = saturate(options.record_bytes_max());
+    if number("max.message.bytes") < bytes_max {
+        return refuse("max.message.bytes", value("max.message.bytes"), bytes_max.to_string());
+    }
+    if value("unclean.leader.election.enable") == "true" {
+        tracing::warn!(topic, "unclean leader elections are enabled: acknowledged messages may be lost");
+    }
+    Ok(())
+}
+
+async fn identity(options: &KafkaOptions, admin: &Arc<Admin>, topic: &str) -> Result<String, KafkaError> {
+    let (admin, name) = (admin.clone(), topic.to_owned());
+    let fetched = tokio::task::spawn_blocking(move || {
+        let timeout_ms = saturate(TIMEOUT.as_millis());
+        let cluster = admin.inner().fetch_cluster_id(TIMEOUT).ok_or("the cluster has no id")?;
+        Ok::<_, String>(format!("{cluster}/{}", topic_id::fetch(&admin, &name, timeout_ms)?))
+    });
+    let explain = |error: &dyn std::fmt::Display| options.explain("asking Kafka for its ids", error);
+    fetched.await.map_err(|error| explain(&error))?.map_err(|error| explain(&error))
+}

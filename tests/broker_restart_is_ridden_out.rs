@@ -1,0 +1,70 @@
+//! Kafka, PostgreSQL or the server killed at random moments under load: what was acknowledged is stored, once, in the order it
+//! was sent. While Kafka is away, senders are told.
+
+use serde_json::json;
+
+use crate::harness::{Dialect, Kafka, Kind, Load, Postgres, rounds, until};
+
+const ROOMS: usize = 2;
+/// Most messages acknowledged in one round.
+const MESSAGES_MAX: u64 = 600;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn broker_restart_is_ridden_out() {
+    let (rounds, random) = rounds(4);
+    let (kafka, postgres) = (Kafka::start(), Postgres::start(""));
+    let setup = kafka.setup(&postgres.url("postgres"), 3).set("kafka.delivery_timeout=3s");
+    let mut server = setup.start();
+    let kinds = [
+        Kind { name: "chat", dialect: Dialect::Chat, window: 1, outlives_outages: true },
+        Kind { name: "many", dialect: Dialect::Api, window: 60, outlives_outages: true },
+    ];
+    let load = Load::start(&[server.address()], ROOMS, &kinds);
+    for round in 0..rounds {
+        load.go_on(&random, MESSAGES_MAX).await;
+        println!("round {round}");
+        match round % 4 {
+            0 => server.restart(),
+            1 => {
+                kafka.kill();
+                kafka.restart();
+            }
+            2 => {
+                postgres.crash();
+                postgres.restart();
+            }
+            _ => {
+                kafka.kill();
+                server.kill();
+                postgres.crash();
+                kafka.restart();
+                postgres.restart();
+                server.restart();
+            }
+        }
+    }
+    load.go_on(&random, MESSAGES_MAX).await;
+    load.finish(&mut server).await;
+    assert!(kafka.dead_letters().is_empty());
+
+    let log = async || server.get("/health").await.json()["components"]["log"].clone();
+    until("all is stored", async || log().await["depth"] == 0).await;
+    kafka.kill();
+    until("senders are told", async || {
+        let answer = server.send_as("r", "m-1", "one").await;
+        if answer.status == 503 {
+            answer.problem(503, "unavailable");
+        }
+        answer.status == 503
+    })
+    .await;
+    assert_eq!(log().await["status"], "DOWN");
+    let change = server.call("", hyper::Method::PUT, "/v1/rooms/r", json!({})).await;
+    change.problem(503, "unavailable");
+    // Queues have nothing to do with it.
+    assert_eq!(server.call("", hyper::Method::PUT, "/v1/queues/jobs", json!({})).await.status, 201);
+    kafka.restart();
+    until("it is taken", async || server.send_as("r", "m-1", "one").await.status == 202).await;
+    until("it is stored, once", async || server.history("r").await.len() == 1).await;
+    server.put_room("r", json!({"title": "R"})).await;
+}

@@ -1,0 +1,67 @@
+//! A log that is not the one the store knows, or that lacks what the store lacks, is refused at start, with what to do.
+
+use crate::harness::{Kafka, Postgres, Setup, hubbub, until};
+
+/// Starts a server that must not start; what it says.
+fn refused(setup: &Setup) -> String {
+    let arguments = setup.arguments("127.0.0.1:0");
+    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    let ran = hubbub(&arguments, "");
+    assert_eq!((ran.code, ran.stdout.as_str()), (Some(1), ""), "{}", ran.stderr);
+    ran.stderr.lines().last().unwrap_or_default().to_owned()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn changed_partition_count_is_refused() {
+    let (kafka, postgres) = (Kafka::shared(), Postgres::start(""));
+    let setup = kafka.setup(&postgres.url("postgres"), 2);
+    let server = setup.clone().start();
+    assert_eq!(server.send_as("r", "m-1", "one").await.status, 202);
+    until("it is stored", async || server.history("r").await.len() == 1).await;
+    drop(server);
+    // A store that belongs to a log is changed through it only.
+    let without = Setup::new().store(&postgres.url("postgres")).start();
+    assert_eq!(without.send_as("r", "m-2", "past the log").await.status, 503);
+    drop(without);
+
+    kafka.add_partitions(3).await;
+    let said = refused(&setup);
+    assert!(said.contains("3 partitions") && said.contains("docs/kafka.md"), "{said}");
+    // `live` has the old number, and another topic is another log.
+    kafka.delete_topic("live").await;
+    kafka.delete_topic("messages").await;
+    let mut said = String::new();
+    until("the topics are gone, and made again", async || {
+        said = refused(&setup);
+        !said.contains("creating the topic")
+    })
+    .await;
+    assert!(said.contains("another log"), "{said}");
+
+    let embedded = Setup::new().set(&format!("log.url={}", kafka.url()));
+    assert!(refused(&embedded).contains("this store cannot take rooms from Kafka"));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn records_lost_by_retention_are_told() {
+    let (kafka, postgres) = (Kafka::shared(), Postgres::start(""));
+    let setup = kafka.setup(&postgres.url("postgres"), 1);
+    let server = setup.clone().start();
+    assert_eq!(server.send_as("r", "m-1", "one").await.status, 202);
+    until("it is stored", async || server.history("r").await.len() == 1).await;
+    drop(server);
+    for number in 2..5 {
+        let body = format!(r#"{{"userId":"ada","message":"{number}","messageId":"m-{number}"}}"#);
+        kafka.produce(Some("r"), None, &body, None);
+    }
+    kafka.remove_before(0, 3).await;
+    let said = refused(&setup);
+    assert!(said.contains("2 were removed by retention") && said.contains("kafka.skip_lost"), "{said}");
+    let server = setup.clone().set("kafka.skip_lost=true").start();
+    until("the rest is stored", async || server.history("r").await.len() == 2).await;
+    drop(server);
+    // The store knows now; an ordinary start is fine.
+    let server = setup.start();
+    assert_eq!(server.send_as("r", "m-5", "five").await.status, 202);
+    until("it goes on", async || server.history("r").await.len() == 3).await;
+}

@@ -1,0 +1,63 @@
+//! What cannot be stored goes to the topic of dead letters with the reason, and is in nobody's way, nor after a restart.
+
+use serde_json::json;
+
+use crate::harness::{Kafka, Postgres, texts, until};
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn kafka_poison_goes_to_dead_topic() {
+    let (kafka, postgres) = (Kafka::shared(), Postgres::start(""));
+    let mut server = kafka.setup(&postgres.url("postgres"), 1).start();
+    server.put_room("club", json!({"membersOnly": true})).await;
+    let good =
+        |id: &str| json!({"userId": "u", "message": format!("text of {id}"), "messageId": id}).to_string();
+    let change = Some(("hubbub-change", ""));
+    let poison = [
+        ("r", "\u{0}not json".to_owned(), None, "malformed", "JSON"),
+        ("r", r#"["u","hi"]"#.to_owned(), None, "malformed", "JSON object"),
+        ("r", r#"{"message":"hi"}"#.to_owned(), None, "invalid", "userId is required"),
+        ("r", json!({"userId": "u", "message": "x".repeat(70_000)}).to_string(), None, "invalid", "65536"),
+        (
+            "r",
+            r#"{"userId":"u","message":"another","messageId":"m-0"}"#.to_owned(),
+            None,
+            "id_reused",
+            "message 1 of",
+        ),
+        ("club", good("m-9"), None, "not_member", "member"),
+        ("", good("m-10"), None, "invalid", "roomId"),
+        ("r", good("m-11"), change, "malformed", "the change"),
+        ("r", r#"{"change":"addMember","roomId":"r"}"#.to_owned(), change, "invalid", "userId is required"),
+    ];
+    let mut expected = vec!["text of m-0".to_owned()];
+    kafka.produce(Some("r"), None, &good("m-0"), None);
+    for (number, (key, body, header, ..)) in poison.iter().enumerate() {
+        kafka.produce(Some(key), None, body, *header);
+        kafka.produce(Some("r"), None, &good(&format!("m-{}", number + 20)), None);
+        expected.push(format!("text of m-{}", number + 20));
+    }
+    // The last one is poison, too: nothing behind it moves the store's offset.
+    kafka.produce(Some("r"), None, "poison", None);
+    let dead = poison.len() + 1;
+    until("the good ones are stored", async || server.history("r").await.len() == expected.len()).await;
+    assert_eq!(texts(&server.history("r").await), expected);
+    until("all are dead", async || server.metric("log_messages_dead_total").await == dead as u64).await;
+
+    let letters = kafka.dead_letters();
+    assert_eq!(letters.len(), dead);
+    for (_, body, header, code, reason) in &poison {
+        let letter = letters.iter().find(|letter| letter.body == *body).expect(body);
+        assert_eq!(letter.header("hubbub-code"), *code);
+        assert!(letter.header("hubbub-reason").contains(reason), "{}", letter.header("hubbub-reason"));
+        assert!(letter.header("hubbub-record").starts_with("0/"));
+        if let Some((name, value)) = header {
+            assert_eq!(letter.header(name), *value);
+        }
+    }
+    until("everything is stored", async || server.metric("log_unacked").await == 0).await;
+    server.restart();
+    kafka.produce(Some("r"), None, &good("m-99"), None);
+    until("it goes on", async || server.history("r").await.len() == expected.len() + 1).await;
+    assert_eq!(kafka.dead_letters().len(), dead, "nothing is dead twice");
+    assert!(server.history("club").await.is_empty());
+}

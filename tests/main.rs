@@ -13,6 +13,8 @@ mod harness;
 
 mod a_dead_essential_task_ends_the_process;
 #[cfg(feature = "amqp")]
+mod alerts_fire;
+#[cfg(feature = "amqp")]
 mod amqps_is_checked;
 mod an_unreadable_block_refuses_one_message;
 mod an_unreadable_text_is_passed_over;
@@ -41,6 +43,8 @@ mod chats_over_forms;
 mod clocks_that_jump_delete_nothing;
 mod commands_work;
 mod corrupt_block_is_named;
+#[cfg(all(feature = "amqp", feature = "postgres"))]
+mod dashboards_have_data;
 mod data_directory_is_refused;
 mod delayed_is_never_early;
 mod delete_of_full_queue_is_refused;

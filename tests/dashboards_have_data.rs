@@ -1,0 +1,124 @@
+//! Every query of the dashboards in `deploy/grafana` and of the alert rules, answered by a real Prometheus that scrapes real
+//! servers.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use hyper::Method;
+use serde_json::{Value, json};
+
+use crate::harness::prometheus::{Prometheus, has_prometheus};
+use crate::harness::{Broker, Postgres, Server, Setup, receipt, until};
+
+const DEPLOY: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../deploy");
+
+/// The dashboards: name and content.
+fn dashboards() -> Vec<(String, Value)> {
+    let mut all = Vec::new();
+    for file in std::fs::read_dir(Path::new(DEPLOY).join("grafana/dashboards")).unwrap() {
+        let path = file.unwrap().path();
+        let name = path.file_stem().unwrap().to_str().unwrap().to_owned();
+        let content: Value = serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap();
+        assert_eq!(content["uid"], name, "the address of a dashboard is the name of its file");
+        all.push((name, content));
+    }
+    all
+}
+
+/// The queries of a dashboard, with the title of the panel, as Grafana sends them when nothing is chosen.
+fn queries(dashboard: &Value) -> Vec<(String, String)> {
+    let panels = dashboard["panels"].as_array().unwrap();
+    let mut all = Vec::new();
+    for panel in panels.iter().filter(|panel| panel["type"] != "row") {
+        let targets = panel["targets"].as_array().unwrap();
+        assert!(!targets.is_empty(), "{panel}");
+        for target in targets {
+            let query = target["expr"].as_str().unwrap();
+            let query = query.replace("$__rate_interval", "5s").replace("$instance", ".*");
+            assert!(!query.contains('$'), "{query}");
+            all.push((panel["title"].as_str().unwrap().to_owned(), query));
+        }
+    }
+    all
+}
+
+/// The names of all metrics in a query.
+fn metrics(query: &str) -> impl Iterator<Item = &str> {
+    let words = query.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
+    words.filter(|word| word.starts_with("hubbub_"))
+}
+
+/// Uses what the dashboards show: rooms with a subscriber, keys, and a queue.
+async fn use_everything(server: &Server, is_over: &AtomicBool) {
+    let mut subscriber = server.subscriber("lobby", json!({})).await;
+    server.put_queue("work", json!({})).await;
+    server.register(&["boss", "ada"]).await;
+    for n in 0.. {
+        if is_over.load(Ordering::Relaxed) {
+            return;
+        }
+        let message = json!({"userId": "ada", "message": format!("hello {n}")});
+        let sent = server.post("/v1/rooms/lobby/messages", &message).await;
+        assert!(matches!(sent.status, 201 | 202), "{}", sent.text());
+        subscriber.receive_until("message", "lobby").await;
+        server.call("", Method::PUT, &format!("/kv/{n}"), json!("value")).await;
+        assert_eq!(server.get(&format!("/kv/{n}")).await.status, 200);
+        assert_eq!(server.get("/kv/nothing").await.status, 404);
+        let page = server.call("ada", Method::GET, "/v1/rooms/lobby/messages?limit=1", Value::Null).await;
+        assert_eq!(page.status, 200);
+        server.enqueue("work", "text").await;
+        let taken = server.take("lease", "work", json!({"client": "ada"})).await;
+        server.settle("ack", "work", receipt(&taken[0]), json!({"client": "ada"})).await;
+    }
+}
+
+/// Whether there is a number: a share or a quantile of nothing is none.
+fn is_data(values: &[f64]) -> bool {
+    values.iter().any(|value| value.is_finite())
+}
+
+#[tokio::test]
+async fn dashboards_have_data() {
+    if !has_prometheus() {
+        return;
+    }
+    let (primary, broker) = (Postgres::start(""), Broker::shared());
+    let replica = Postgres::replica_of(&primary);
+    let embedded = Setup::new().start();
+    let on_postgres = Setup::new()
+        .store(&primary.url("postgres"))
+        .set(&format!("store.postgres.replicas={}", replica.url("postgres")))
+        .set(&broker.setting())
+        .start();
+    let rules = Path::new(DEPLOY).join("prometheus/alerts.yml").canonicalize().unwrap();
+    let prometheus = Prometheus::start_all(&[embedded.address(), on_postgres.address()], Some(&rules)).await;
+    let is_over = Arc::new(AtomicBool::new(false));
+    let checking = async {
+        let dashboards = dashboards();
+        let names: BTreeSet<&str> = dashboards.iter().map(|(name, _)| name.as_str()).collect();
+        let wanted = ["hubbub-embedded", "hubbub-overview", "hubbub-postgresql", "hubbub-rabbitmq"];
+        assert!(wanted.iter().all(|wanted| names.contains(wanted)), "{names:?}");
+        for (name, dashboard) in &dashboards {
+            for (title, query) in queries(dashboard) {
+                let what = format!("data of {name}, \"{title}\": {query}");
+                until(&what, async || is_data(&prometheus.values(&query).await)).await;
+            }
+        }
+        // Alerts are empty while nothing is wrong, so their metrics are looked for.
+        let rules = prometheus.get("/api/v1/rules?type=alert").await.json();
+        let rules = rules["data"]["groups"][0]["rules"].as_array().unwrap();
+        assert!(rules.len() > 10, "{rules:?}");
+        for rule in rules {
+            let query = rule["query"].as_str().unwrap();
+            for metric in metrics(query) {
+                until(&format!("{metric} of {query}"), async || !prometheus.values(metric).await.is_empty())
+                    .await;
+            }
+            assert_eq!((&rule["state"], &rule["health"]), (&json!("inactive"), &json!("ok")), "{rule}");
+        }
+        is_over.store(true, Ordering::Relaxed);
+    };
+    tokio::join!(use_everything(&embedded, &is_over), use_everything(&on_postgres, &is_over), checking);
+}

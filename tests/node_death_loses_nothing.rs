@@ -52,6 +52,39 @@ async fn node_death_loses_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn zombie_committer_is_harmless() {
+    let (_, random) = rounds(1);
+    let (kafka, postgres) = (Kafka::shared(), Postgres::start(""));
+    let setup = kafka.setup(&postgres.url("postgres"), 4);
+    let mut server = setup.clone().on("a").start();
+    let url = format!("{}?application_name=zombie", postgres.url("postgres"));
+    let zombie = setup.clone().on("b").store(&url).start();
+    until("the second one stores", async || {
+        for room in 0..8 {
+            server.send_as(&format!("other-{room}"), "m", "text").await;
+        }
+        consumed(&zombie).await > 0
+    })
+    .await;
+    let load = Load::start(&[server.address()], ROOMS, &KINDS);
+    load.go_on(&random, MESSAGES_MAX).await;
+    // Wherever it is: with batches in flight. The other one takes over, and the first one repeats what it does not know of.
+    zombie.pause();
+    // As idle_in_transaction_session_timeout does with a client that is silent while others wait for its locks.
+    let sessions = "select pg_terminate_backend(pid) from pg_stat_activity where application_name = 'zombie'";
+    postgres.run(sessions).await;
+    for room in 0..8 {
+        let room = format!("alone-{room}");
+        until("it is taken", async || server.send_as(&room, "m-1", "one").await.status == 202).await;
+        until("it is stored", async || server.history(&room).await.len() == 1).await;
+    }
+    zombie.resume();
+    load.go_on(&random, MESSAGES_MAX).await;
+    load.finish(&mut server).await;
+    assert!(kafka.dead_letters().is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn rebalance_keeps_order() {
     let (_, random) = rounds(1);
     let (kafka, postgres) = (Kafka::shared(), Postgres::start(""));

@@ -9,7 +9,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use hubbub_core::clock::SeededRandom;
-use hubbub_core::{Op, OpBatch, Outcome, Timestamp};
+use hubbub_core::{LogPosition, Op, OpBatch, Outcome, Timestamp};
 use rdkafka::message::{BorrowedMessage, Header, Headers as _, Message as _, OwnedHeaders};
 use tokio::sync::watch;
 
@@ -20,7 +20,6 @@ use super::{Core, bus, partition};
 use crate::batcher::{Ticket, Waiter};
 use crate::log::backoff::Backoff;
 use crate::log::body::{self, Envelope, Rejection, answer, rejection_of};
-use hubbub_core::LogPosition;
 
 const RECORDS_MAX: usize = 1_000;
 const BYTES_MAX: usize = 512 * 1024;
@@ -56,6 +55,8 @@ pub(super) struct Batch {
     /// Keys and values.
     bytes: Vec<u8>,
     appended_at: Timestamp,
+    /// The id of a message without one; kept for its memory.
+    made_id: String,
 }
 
 impl Batch {
@@ -76,23 +77,27 @@ impl Batch {
     pub(super) fn take(&mut self, core: &Core, position: LogPosition, message: &BorrowedMessage<'_>) -> bool {
         let value = message.payload().unwrap_or_default();
         let key = message.key();
-        let mut op = OpBatch::default();
+        let (is_empty, ops) = (self.records.is_empty(), &mut self.ops);
         let fate = match header(message, CHANGE) {
             Some(request) => {
-                match record::read_change(value, |change| op.push_at(&Op::Change(*change), position)) {
-                    Ok(()) => Fate::Change(Request::parse(request)),
+                let taken = record::read_change(value, |change| {
+                    let is_taken = is_empty || !change.is_exclusive();
+                    if is_taken {
+                        ops.push_at(&Op::Change(*change), position);
+                    }
+                    is_taken
+                });
+                match taken {
+                    Ok(false) => return false,
+                    Ok(true) => Fate::Change(Request::parse(request)),
                     Err(rejection) => Fate::Rejected(rejection),
                 }
             }
-            None => read_message(core, position, message, &mut op),
+            None => read_message(core, position, message, ops, &mut self.made_id),
         };
-        if op.is_empty() {
-            op.push_at(&Op::Change(NOTHING), position);
+        if self.ops.len() == self.records.len() {
+            self.ops.push_at(&Op::Change(NOTHING), position);
         }
-        if op.is_exclusive() && !self.records.is_empty() {
-            return false;
-        }
-        self.ops.append(&op);
         let mut keep = |bytes: &[u8]| {
             let start = self.bytes.len();
             self.bytes.extend_from_slice(bytes);
@@ -218,19 +223,25 @@ fn header<'a>(message: &'a BorrowedMessage<'_>, name: &str) -> Option<&'a [u8]> 
     Some(header.value.unwrap_or_default())
 }
 
-/// Reads a message into `op`, unless it is rejected or misplaced.
-fn read_message(core: &Core, position: LogPosition, message: &BorrowedMessage<'_>, op: &mut OpBatch) -> Fate {
+/// Reads a message into `ops`, unless it is rejected or misplaced.
+fn read_message(
+    core: &Core,
+    position: LogPosition,
+    message: &BorrowedMessage<'_>,
+    ops: &mut OpBatch,
+    made_id: &mut String,
+) -> Fate {
     let text = |bytes| str::from_utf8(bytes).ok();
     let message_id = header(message, MESSAGE_ID).and_then(text);
-    let mut made_id = String::new();
+    made_id.clear();
     if message_id.is_none() {
         // Whoever reads the record makes the same id.
         let seed = (u64::from(position.partition) << 48) ^ position.offset ^ core.id_seed;
-        hubbub_core::id::write_uuid_v7(position.appended_at, &SeededRandom::new(seed), &mut made_id);
+        hubbub_core::id::write_uuid_v7(position.appended_at, &SeededRandom::new(seed), made_id);
     }
     let room = message.key().and_then(text);
     let envelope = Envelope { body: message.payload().unwrap_or_default(), room, message_id };
-    let read = body::read(&envelope, &core.limits, position.appended_at, &made_id, |send, is_nameless| {
+    let read = body::read(&envelope, &core.limits, position.appended_at, made_id, |send, is_nameless| {
         core.metrics.log_nameless.inc_by(u64::from(is_nameless));
         let partition = partition::of_room(send.room, core.topics.partitions);
         if partition != position.partition {
@@ -238,7 +249,7 @@ fn read_message(core: &Core, position: LogPosition, message: &BorrowedMessage<'_
             body::write(send, &mut body);
             return Fate::Misplaced(partition, send.room.to_owned(), body);
         }
-        op.push_at(&Op::Send(*send), position);
+        ops.push_at(&Op::Send(*send), position);
         Fate::Message
     });
     read.unwrap_or_else(Fate::Rejected)

@@ -35,9 +35,9 @@ const CONSUMER: Essential = Essential::new("Kafka consumer");
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
 /// How often buffers are looked at that have become empty.
 const TEND_INTERVAL: Duration = Duration::from_millis(20);
-/// Batches in a buffer that pause its partition, and that let it go on.
-const PAUSE_AT: usize = 8;
-const RESUME_AT: usize = 2;
+/// Batches in all buffers together, about; and in one of them. A partition whose buffer has its share is paused.
+const BATCHES_MAX: usize = 96;
+const BUFFER_BATCHES_MAX: usize = 8;
 
 #[derive(Default)]
 struct Buffered {
@@ -77,7 +77,13 @@ impl Buffer {
     }
 
     /// Takes a record. Returns whether the partition must be paused.
-    fn take(&self, core: &Core, position: LogPosition, message: &BorrowedMessage<'_>) -> bool {
+    fn take(
+        &self,
+        core: &Core,
+        position: LogPosition,
+        message: &BorrowedMessage<'_>,
+        batches_max: usize,
+    ) -> bool {
         let mut buffered = self.buffered.lock();
         if position.offset < buffered.next || buffered.is_over {
             return false;
@@ -91,14 +97,14 @@ impl Buffer {
         }
         self.unstored.fetch_add(1, Ordering::Relaxed);
         self.filled.notify_one();
-        let must_pause = buffered.batches.len() >= PAUSE_AT && !buffered.is_paused;
+        let must_pause = buffered.batches.len() >= batches_max && !buffered.is_paused;
         buffered.is_paused |= must_pause;
         must_pause
     }
 
     fn resumes(&self) -> bool {
         let mut buffered = self.buffered.lock();
-        let resumes = buffered.is_paused && buffered.batches.len() <= RESUME_AT;
+        let resumes = buffered.is_paused && buffered.batches.len() <= 1;
         buffered.is_paused &= !resumes;
         resumes
     }
@@ -174,7 +180,7 @@ impl Context {
         // Blocks the poll thread, which has nothing to do before.
         let offsets = core.runtime.block_on(next_offsets(core, &self.stop)).unwrap_or_default();
         let partitions: Vec<i32> = list.elements().iter().map(|element| element.partition()).collect();
-        let mut started = Vec::new();
+        let (mut started, mut is_known) = (Vec::new(), true);
         for partition in &partitions {
             let number: u32 = saturate(*partition);
             if let Some(next) = offsets.get(number as usize) {
@@ -185,6 +191,7 @@ impl Context {
                 )?;
                 started.push((number, *next));
             } else if !*self.stop.borrow() {
+                is_known = false;
                 core.set_fault(Some(format!(
                     "the topic {} has more partitions than the {} that the store knows: rooms would move to others; \
                      stop all servers, and see docs/kafka.md",
@@ -204,7 +211,11 @@ impl Context {
         }
         tracing::info!(?partitions, "committing partitions of Kafka");
         consumer.incremental_assign(list)?;
-        consumer.resume(list)
+        consumer.resume(list)?;
+        if is_known {
+            self.core.set_fault(None);
+        }
+        Ok(())
     }
 
     fn revoke(&self, consumer: &BaseConsumer<Self>, list: &TopicPartitionList) -> Result<(), LibraryError> {
@@ -244,13 +255,15 @@ impl Context {
 
     fn take(&self, consumer: &BaseConsumer<Self>, message: &BorrowedMessage<'_>) {
         let partition: u32 = saturate(message.partition());
-        let buffer = self.assigned.lock().get(&partition).map(|assigned| assigned.buffer.clone());
-        let Some(buffer) = buffer else { return };
+        let assigned = self.assigned.lock();
+        let batches_max = (BATCHES_MAX / assigned.len().max(1)).clamp(2, BUFFER_BATCHES_MAX);
+        let Some(buffer) = assigned.get(&partition).map(|assigned| assigned.buffer.clone()) else { return };
+        drop(assigned);
         self.core.metrics.log_consumed.inc();
         let millis = message.timestamp().to_millis().unwrap_or(0);
         let appended_at = Timestamp::from_micros(millis.saturating_mul(1_000));
         let position = LogPosition { partition, offset: saturate(message.offset()), appended_at };
-        if buffer.take(&self.core, position, message) {
+        if buffer.take(&self.core, position, message, batches_max) {
             // Drops what the library has fetched; it is fetched again.
             let _ = consumer.pause(&self.partition(partition));
         }

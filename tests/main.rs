@@ -32,6 +32,7 @@ mod broker_refusals_are_told;
 mod chat_replies_are_aligned;
 mod chat_sockets_answer_in_order;
 mod clocks_that_jump_delete_nothing;
+mod commands_are_kind;
 mod commands_work;
 mod corrupt_block_is_named;
 mod data_directory_is_refused;

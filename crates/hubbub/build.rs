@@ -1,4 +1,4 @@
-//! Tells the program which commit it is built from: of `HUBBUB_BUILD_COMMIT`, or of the repository it lies in.
+//! Tells the program which commit it is built from: of `HUBBUB_COMMIT`, or of the repository it lies in.
 //! Without either it is `unknown`.
 
 use std::path::Path;
@@ -6,10 +6,10 @@ use std::process::Command;
 
 fn main() {
     println!("cargo:rerun-if-changed=build.rs");
-    println!("cargo:rerun-if-env-changed=HUBBUB_BUILD_COMMIT");
-    let given = std::env::var("HUBBUB_BUILD_COMMIT").ok().filter(|commit| !commit.is_empty());
+    println!("cargo:rerun-if-env-changed=HUBBUB_COMMIT");
+    let given = std::env::var("HUBBUB_COMMIT").ok().filter(|commit| !commit.is_empty());
     let commit = given.or_else(commit_of_repository).unwrap_or_else(|| "unknown".to_owned());
-    println!("cargo:rustc-env=HUBBUB_BUILD_COMMIT={commit}");
+    println!("cargo:rustc-env=HUBBUB_COMMIT={commit}");
 }
 
 /// `None` without git, and where the sources lie in a repository of something else.

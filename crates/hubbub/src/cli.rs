@@ -3,11 +3,15 @@
 mod files;
 mod kv;
 mod queue;
+mod values;
 
 use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
+use hubbub_core::{RoomId, UserId};
+
+use crate::client::address::Server;
 
 pub(crate) use files::{ExportArgs, FileFormat, ImportArgs};
 pub(crate) use kv::KvAction;
@@ -55,6 +59,10 @@ pub(crate) enum Command {
     Queue(ActionArgs<QueueAction>),
     /// Show statistics, watch them, or audit them.
     Stats(StatsArgs),
+    /// Check whether a server answers, and how fast.
+    Ping(PingArgs),
+    /// Show a server's version, health and sizes; fails if it takes no writes.
+    Status(ClientArgs),
     /// Show or check the configuration.
     #[command(subcommand)]
     Config(ConfigAction),
@@ -71,6 +79,17 @@ pub(crate) enum Command {
     Export(ExportArgs),
     /// Import the messages of a file into a server.
     Import(ImportArgs),
+    /// Print the completions of a shell.
+    Completions {
+        /// The shell.
+        shell: clap_complete::Shell,
+    },
+    /// Print the manual page, or write the pages of all commands.
+    Man {
+        /// Directory for the pages; created if missing.
+        #[arg(long, value_name = "DIR")]
+        out: Option<PathBuf>,
+    },
     /// Benchmark a server, and measure the machine's own limits.
     #[cfg(feature = "bench")]
     Bench(hubbub_bench::cli::BenchArgs),
@@ -80,12 +99,13 @@ pub(crate) enum Command {
 /// environment, which overrides the file.
 #[derive(Debug, Clone, Default, Args)]
 pub(crate) struct ServeArgs {
-    /// Address to listen on; port 0 picks a free one [env: HUBBUB_LISTEN] [default: 127.0.0.1:8080].
-    #[arg(long, value_name = "ADDR:PORT")]
+    /// Address to listen on: ADDR:PORT, or PORT on 127.0.0.1; port 0 picks a free one [env: HUBBUB_LISTEN]
+    /// [default: 127.0.0.1:8080].
+    #[arg(long, value_name = "ADDRESS")]
     pub(crate) listen: Option<String>,
     /// Also serve the line protocol (queues over plain TCP); the default address is 127.0.0.1:3456 [env: HUBBUB_LINE]
     /// [default: off].
-    #[arg(long, value_name = "ADDR:PORT", num_args = 0..=1, default_missing_value = "127.0.0.1:3456")]
+    #[arg(long, value_name = "ADDRESS", num_args = 0..=1, default_missing_value = "127.0.0.1:3456")]
     pub(crate) line: Option<String>,
     /// Directory of the embedded store, created if missing [env: HUBBUB_DATA] [default: ./data].
     #[arg(long, value_name = "DIR")]
@@ -123,7 +143,7 @@ pub(crate) struct ServeArgs {
 /// Options of client commands.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct ClientArgs {
-    /// URL of the server.
+    /// URL of the server, or HOST:PORT.
     #[arg(
         long,
         env = "HUBBUB_SERVER",
@@ -131,7 +151,7 @@ pub(crate) struct ClientArgs {
         value_name = "URL",
         global = true
     )]
-    pub(crate) server: String,
+    pub(crate) server: Server,
     /// Print JSON lines, for scripts.
     #[arg(long, global = true)]
     pub(crate) json: bool,
@@ -140,17 +160,19 @@ pub(crate) struct ClientArgs {
 #[derive(Debug, Clone, Args)]
 pub(crate) struct SendArgs {
     /// The room; its first message creates it.
-    pub(crate) room: String,
+    #[arg(value_parser = RoomId::new)]
+    pub(crate) room: RoomId,
     /// The text; without it, or with '-', each line of standard input is a message.
     pub(crate) text: Option<String>,
     /// The sender.
-    #[arg(long, env = "HUBBUB_USER", default_value = "cli")]
-    pub(crate) user: String,
+    #[arg(long, env = "HUBBUB_USER", default_value = "cli", value_parser = UserId::new)]
+    pub(crate) user: UserId,
     /// The message's id, for sends that can be repeated safely [default: generated].
     #[arg(long, value_name = "ID")]
     pub(crate) id: Option<String>,
     /// TEXT, JOIN or LEAVE.
-    #[arg(long = "type", value_name = "TYPE", default_value = "TEXT")]
+    #[arg(long = "type", value_name = "TYPE", default_value = "TEXT", ignore_case = true,
+          value_parser = ["TEXT", "JOIN", "LEAVE"])]
     pub(crate) kind: String,
     #[command(flatten)]
     pub(crate) client: ClientArgs,
@@ -159,7 +181,8 @@ pub(crate) struct SendArgs {
 #[derive(Debug, Clone, Args)]
 pub(crate) struct TailArgs {
     /// The room.
-    pub(crate) room: String,
+    #[arg(value_parser = RoomId::new)]
+    pub(crate) room: RoomId,
     /// Start behind this seq; 0 = from the oldest.
     #[arg(long, value_name = "SEQ", conflicts_with = "last")]
     pub(crate) after: Option<u64>,
@@ -170,8 +193,20 @@ pub(crate) struct TailArgs {
     #[arg(long, value_name = "COUNT")]
     pub(crate) count: Option<u64>,
     /// The user that follows.
-    #[arg(long, env = "HUBBUB_USER", default_value = "cli")]
-    pub(crate) user: String,
+    #[arg(long, env = "HUBBUB_USER", default_value = "cli", value_parser = UserId::new)]
+    pub(crate) user: UserId,
+    #[command(flatten)]
+    pub(crate) client: ClientArgs,
+}
+
+#[derive(Debug, Clone, Args)]
+pub(crate) struct PingArgs {
+    /// Wait until the server answers, at most this long, such as 30s.
+    #[arg(long, value_name = "TIME", value_parser = values::positive_time)]
+    pub(crate) wait: Option<Duration>,
+    /// Number of requests.
+    #[arg(long, value_name = "COUNT", default_value_t = 1)]
+    pub(crate) count: u32,
     #[command(flatten)]
     pub(crate) client: ClientArgs,
 }
@@ -179,7 +214,8 @@ pub(crate) struct TailArgs {
 #[derive(Debug, Clone, Args)]
 pub(crate) struct HistoryArgs {
     /// The room.
-    pub(crate) room: String,
+    #[arg(value_parser = RoomId::new)]
+    pub(crate) room: RoomId,
     /// Messages behind this seq, oldest first.
     #[arg(long, value_name = "SEQ", conflicts_with = "before")]
     pub(crate) after: Option<u64>,
@@ -187,10 +223,10 @@ pub(crate) struct HistoryArgs {
     #[arg(long, value_name = "SEQ")]
     pub(crate) before: Option<u64>,
     /// Messages received at or after this time (RFC 3339, or seconds since 1970).
-    #[arg(long, value_name = "TIME")]
+    #[arg(long, value_name = "TIME", value_parser = values::moment)]
     pub(crate) from: Option<String>,
     /// Messages received before this time.
-    #[arg(long, value_name = "TIME")]
+    #[arg(long, value_name = "TIME", value_parser = values::moment)]
     pub(crate) to: Option<String>,
     /// Maximum number of messages to show.
     #[arg(long, value_name = "COUNT", default_value_t = 50)]
@@ -213,7 +249,8 @@ pub(crate) enum RoomAction {
     /// Create a room, or change the given settings.
     Set {
         /// The room.
-        room: String,
+        #[arg(value_parser = RoomId::new)]
+        room: RoomId,
         /// Display name; '' = none.
         #[arg(long)]
         title: Option<String>,
@@ -221,32 +258,38 @@ pub(crate) enum RoomAction {
         #[arg(long, value_name = "BOOL", num_args = 0..=1, default_missing_value = "true")]
         members_only: Option<bool>,
         /// How long messages are kept, such as 12h or 30d; off = the server's default.
-        #[arg(long, value_name = "TIME")]
+        #[arg(long, value_name = "TIME", value_parser = values::time_or_off)]
         retention: Option<String>,
     },
     /// Delete a room with its messages and members.
     Delete {
         /// The room.
-        room: String,
+        #[arg(value_parser = RoomId::new)]
+        room: RoomId,
     },
     /// List a room's members and how far they read.
     Members {
         /// The room.
-        room: String,
+        #[arg(value_parser = RoomId::new)]
+        room: RoomId,
     },
     /// Add a member.
     Add {
         /// The room.
-        room: String,
+        #[arg(value_parser = RoomId::new)]
+        room: RoomId,
         /// The user.
-        user: String,
+        #[arg(value_parser = UserId::new)]
+        user: UserId,
     },
     /// End a membership; the user gets nothing more of the room.
     Remove {
         /// The room.
-        room: String,
+        #[arg(value_parser = RoomId::new)]
+        room: RoomId,
         /// The user.
-        user: String,
+        #[arg(value_parser = UserId::new)]
+        user: UserId,
     },
 }
 
@@ -260,7 +303,7 @@ pub(crate) struct StatsArgs {
           value_parser = clap::value_parser!(u16).range(1..=1_000))]
     pub(crate) top: u16,
     /// Instead print clients, rooms, messages and store size in this interval, such as 5s or 1min, until interrupted.
-    #[arg(long, value_name = "TIME", value_parser = positive_time)]
+    #[arg(long, value_name = "TIME", value_parser = values::positive_time)]
     pub(crate) every: Option<Duration>,
     /// Also append each line to this file, as CSV.
     #[arg(long, value_name = "FILE", requires = "every")]
@@ -276,11 +319,6 @@ pub(crate) struct StatsArgs {
 pub(crate) enum StatsAction {
     /// Recount all messages and compare with the statistics; fails when they differ.
     Audit(ClientArgs),
-}
-
-fn positive_time(text: &str) -> Result<Duration, &'static str> {
-    let time = hubbub_core::duration::parse(text).filter(|time| !time.is_zero());
-    time.ok_or("must be a time such as 500ms, 10s or 12h")
 }
 
 #[derive(Debug, Clone, Subcommand)]

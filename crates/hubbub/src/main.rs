@@ -7,8 +7,11 @@ mod client;
 mod config;
 mod logging;
 mod memory;
+mod output;
 mod process;
+mod progress;
 mod serve;
+mod shell;
 mod stores;
 mod supervision;
 mod system;
@@ -16,9 +19,10 @@ mod tls;
 
 use std::process::ExitCode;
 
-use clap::Parser;
+use clap::{ArgMatches, CommandFactory, FromArgMatches};
 
 use crate::cli::{Cli, Command};
+use crate::config::Environment;
 
 #[cfg(feature = "mimalloc")]
 #[global_allocator]
@@ -32,10 +36,21 @@ mod exit {
     pub(crate) const USAGE: u8 = 2;
     /// The data directory is locked or damaged.
     pub(crate) const DATA: u8 = 3;
+    /// Nobody reads standard output any more: the code of a program that SIGPIPE ended.
+    pub(crate) const CLOSED_OUTPUT: u8 = 128 + 13;
 }
 
 fn main() -> ExitCode {
-    let result = match Cli::parse().command {
+    let command = match parse() {
+        Ok(cli) => cli.command,
+        Err(code) => return code,
+    };
+    if !matches!(command, Command::Serve(_) | Command::Config(_))
+        && let Err(error) = Environment::of_process().and_then(|environment| environment.check())
+    {
+        return fail(&error.into());
+    }
+    let result = match command {
         Command::Serve(args) => serve::run(&args),
         Command::Config(args) => config::command::run(&args),
         Command::Backup(args) => client::run(admin::backup::backup(args)),
@@ -53,6 +68,10 @@ fn main() -> ExitCode {
         Command::Kv(args) => client::run(client::kv::run(args)),
         Command::Queue(args) => client::run(client::queue::run(args)),
         Command::Stats(args) => client::run(client::stats::stats(args)),
+        Command::Ping(args) => client::run(client::status::ping(args)),
+        Command::Status(args) => client::run(client::status::status(args)),
+        Command::Completions { shell } => shell::completions(shell),
+        Command::Man { out } => shell::man(out.as_deref()),
         #[cfg(feature = "bench")]
         Command::Bench(args) => return bench(args),
     };
@@ -67,10 +86,43 @@ fn bench(args: hubbub_bench::cli::BenchArgs) -> ExitCode {
     hubbub_bench::cli::run(args).unwrap_or_else(|error| fail(&error))
 }
 
+/// The arguments, or the exit code after help, the version or a refusal was printed.
+fn parse() -> Result<Cli, ExitCode> {
+    let parsed = Cli::command().try_get_matches().and_then(|matches| {
+        if wants_json(&matches) {
+            output::use_json();
+        }
+        Cli::from_arg_matches(&matches)
+    });
+    parsed.map_err(|refusal| {
+        let options = std::env::args_os().take_while(|argument| argument != "--");
+        if refusal.use_stderr() && options.skip(1).any(|argument| argument == "--json") {
+            output::use_json();
+            // The first paragraph says what is wrong, the others repeat the help.
+            let text = refusal.render().to_string();
+            let text = text.split("\n\n").next().unwrap_or_default();
+            output::error(&anyhow::anyhow!("{}", text.trim_start_matches("error: ").trim()));
+        } else {
+            // Nobody may be there to read it.
+            let _ = refusal.print();
+        }
+        ExitCode::from(u8::try_from(refusal.exit_code()).unwrap_or(exit::USAGE))
+    })
+}
+
+/// Whether the command, or one below it, has the option `--json` set.
+fn wants_json(matches: &ArgMatches) -> bool {
+    let is_set = matches.try_get_one::<bool>("json").ok().flatten().is_some_and(|is_set| *is_set);
+    is_set || matches.subcommand().is_some_and(|(_, matches)| wants_json(matches))
+}
+
 /// Prints the error, and returns the exit code.
 fn fail(error: &anyhow::Error) -> ExitCode {
-    eprintln!("hubbub: {error:#}");
-    let code = if error.is::<config::ConfigError>() {
+    if output::is_closed_output(error) {
+        return ExitCode::from(exit::CLOSED_OUTPUT);
+    }
+    output::error(error);
+    let code = if error.is::<config::ConfigError>() || error.is::<output::UsageError>() {
         exit::USAGE
     } else if error.is::<stores::DataError>() || error.is::<admin::DamagedError>() {
         exit::DATA

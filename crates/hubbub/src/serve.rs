@@ -115,6 +115,8 @@ async fn serve(config: &Config) -> anyhow::Result<()> {
     if let Some((_, address)) = &line {
         tracing::info!(%address, "listening for the line protocol");
     }
+    let (data, durability) = config.data_and_durability();
+    tracing::info!(data, durability, "hubbub {} on {scheme}://{address}", build::VERSION_AND_COMMIT);
     announce(&format!("{scheme}://{address}"))?;
     let listeners = Listeners { http, line: line.map(|(listener, _)| listener) };
     let serving = server::serve(Arc::new(gateway), listeners, stop);

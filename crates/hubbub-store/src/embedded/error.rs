@@ -17,6 +17,17 @@ pub enum OpenError {
         /// Who holds it, as far as known.
         owner: String,
     },
+    /// It holds files of something else, and nothing of ours.
+    #[error(
+        "{} holds files that are not Hubbub's, such as {file}; name a directory that is empty or missing with --data",
+        path.display()
+    )]
+    Foreign {
+        /// The directory.
+        path: PathBuf,
+        /// One of the files.
+        file: String,
+    },
     /// Written by a newer version.
     #[error(
         "data directory has format {found}, this version reads up to {known}; start the version that wrote it"

@@ -83,6 +83,7 @@ impl Embedded {
         let unreadable =
             |attempted, source| OpenError::Unreadable { attempted, path: path.to_owned(), source };
         data_dir::make(path).map_err(|error| unreadable("making the directory", error))?;
+        data_dir::refuse_foreign(path)?;
         let lock = DirLock::take(path)?;
         let disk = Arc::new(FileDisk::new(path).with_sync_delay(options.sync_delay));
         let engine = Arc::new(Engine::open(options, disk, clock, random)?);

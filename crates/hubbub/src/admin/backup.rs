@@ -21,9 +21,10 @@ use tokio::time::Instant;
 use super::catalog::{self, LIST, Listing};
 use super::{lock_directory, size, sync_dir};
 use crate::cli::BackupArgs;
-use crate::client::connection::{Connection, Server, TIMEOUT};
+use crate::client::connection::{Connection, TIMEOUT};
 use crate::client::session::make_id;
 use crate::client::show;
+use crate::progress::Progress;
 use crate::system::SystemClock;
 
 /// The server may have to wait for a merge before it begins.
@@ -45,8 +46,7 @@ struct Copied {
 }
 
 pub(crate) async fn backup(args: BackupArgs) -> anyhow::Result<()> {
-    let server = Server::parse(&args.client.server)?;
-    let mut connection = server.connect().await?;
+    let mut connection = args.client.server.clone().connect().await?;
     fs::create_dir_all(&args.dir).with_context(|| format!("creating {}", args.dir.display()))?;
     let _lock = lock_directory(&args.dir, ".lock", "backup")?;
     catalog::remove_partial(&args.dir)?;
@@ -59,8 +59,10 @@ pub(crate) async fn backup(args: BackupArgs) -> anyhow::Result<()> {
     let listing = Listing::new(now, begun.epoch, begun.messages, begun.files);
     let previous = catalog::complete(&args.dir)?.pop();
     let target = catalog::new_name(&args.dir, now, previous.as_deref());
+    let progress = Progress::of_bytes("backing up", listing.files.iter().map(|file| file.bytes).sum());
     let mut job = Job {
         connection,
+        progress,
         files: format!("{path}/files"),
         partial: catalog::partial_of(&target),
         previous,
@@ -72,6 +74,7 @@ pub(crate) async fn backup(args: BackupArgs) -> anyhow::Result<()> {
         // The next backup removes what is left.
         let _ = fs::remove_dir_all(&job.partial);
     }
+    job.progress.finish();
     // If this fails, the server ends the backup by itself.
     let _ = job.connection.request(TIMEOUT, Method::DELETE, &path, "").await;
     made?;
@@ -86,6 +89,7 @@ pub(crate) async fn backup(args: BackupArgs) -> anyhow::Result<()> {
 
 struct Job {
     connection: Connection,
+    progress: Progress,
     /// Path of its files on the server.
     files: String,
     partial: PathBuf,
@@ -150,6 +154,7 @@ impl Job {
         {
             self.copied.linked.0 += 1;
             self.copied.linked.1 += file.bytes;
+            self.progress.add(file.bytes);
             return Ok(());
         }
         self.fetch(file, target).await.with_context(|| format!("fetching {}", file.name))?;
@@ -178,6 +183,7 @@ impl Job {
                 synced = bytes;
                 writer.sync_data().with_context(|| format!("syncing {}", target.display()))?;
             }
+            self.progress.add(piece.len() as u64);
             self.pace.wait(piece.len()).await;
         }
         if (bytes, crc) != (file.bytes, file.crc32c) {

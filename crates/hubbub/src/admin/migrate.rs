@@ -8,8 +8,8 @@ use hubbub_postgres::{Pending, Touched};
 
 use super::size;
 use crate::cli::{MigrateArgs, ServeArgs};
-use crate::client::print;
 use crate::config::{self, Environment};
+use crate::output::print;
 use crate::stores;
 
 pub(crate) async fn migrate(args: MigrateArgs) -> anyhow::Result<()> {

@@ -16,6 +16,7 @@ use std::path::Path;
 use anyhow::{Context, bail};
 
 use crate::config::is_postgres;
+use crate::output::UsageError;
 
 /// A data directory or a backup is damaged.
 #[derive(Debug, thiserror::Error)]
@@ -37,10 +38,9 @@ fn lock_directory(dir: &Path, name: &str, what: &str) -> anyhow::Result<File> {
 /// Refuses a database URL where a directory is expected.
 fn refuse_database(path: &Path) -> anyhow::Result<()> {
     if path.to_str().is_some_and(is_postgres) {
-        bail!(
-            "PostgreSQL is backed up, restored and checked with its own tools, such as pg_basebackup and \
-             pg_amcheck: see docs/postgresql.md"
-        );
+        let text = "PostgreSQL is backed up, restored and checked with its own tools, such as pg_basebackup and \
+                    pg_amcheck: see docs/postgresql.md";
+        bail!(UsageError(text.to_owned()));
     }
     Ok(())
 }

@@ -12,6 +12,7 @@ use super::verify::{read_all, report};
 use super::{DamagedError, lock_directory, refuse_database};
 use crate::cli::RestoreArgs;
 use crate::client::show;
+use crate::progress::Progress;
 use crate::stores::DataError;
 use crate::system::KeyedRandom;
 
@@ -55,7 +56,11 @@ fn find(dir: &Path) -> anyhow::Result<(PathBuf, Listing)> {
 }
 
 fn copy(backup: &Path, listing: &Listing, data: &Path) -> anyhow::Result<String> {
-    let error = match embedded::restore(backup, data, &listing.files, &KeyedRandom::new()) {
+    let progress = Progress::of_bytes("restoring", listing.files.iter().map(|file| file.bytes).sum());
+    let add = |bytes| progress.add(bytes);
+    let restored = embedded::restore(backup, data, &listing.files, &KeyedRandom::new(), &add);
+    progress.finish();
+    let error = match restored {
         Ok(epoch) => return Ok(epoch),
         Err(error) => error,
     };

@@ -11,6 +11,7 @@ use super::catalog::{LIST, Listing};
 use super::{DamagedError, refuse_database, size};
 use crate::cli::VerifyArgs;
 use crate::client::show;
+use crate::progress::Progress;
 use crate::stores::DataError;
 
 pub(crate) fn verify(args: &VerifyArgs) -> anyhow::Result<()> {
@@ -55,11 +56,27 @@ pub(super) fn report(
 
 pub(super) fn read_all(dir: &Path, faults: &mut Vec<DataFault>) -> anyhow::Result<Verified> {
     let listing = Listing::read(dir)?;
-    let found = embedded::verify(dir, &mut |fault| faults.push(fault)).map_err(DataError::from)?;
+    // A backup is read twice: what its files hold, and whether they are those of its list.
+    let listed: u64 = listing.iter().flat_map(|listing| &listing.files).map(|file| file.bytes).sum();
+    let progress = Progress::of_bytes("verifying", bytes_below(dir).saturating_add(listed));
+    let add = |bytes| progress.add(bytes);
+    let found = embedded::verify(dir, &mut |fault| faults.push(fault), &add).map_err(DataError::from)?;
     if let Some(listing) = listing {
-        compare(dir, &listing, &found, faults)?;
+        compare(dir, &listing, &found, faults, &progress)?;
     }
+    progress.finish();
     Ok(found)
+}
+
+/// About as many bytes as there are to read; only for the progress, so that what cannot be read counts nothing.
+fn bytes_below(dir: &Path) -> u64 {
+    let entries = std::fs::read_dir(dir).into_iter().flatten().flatten();
+    entries
+        .filter_map(|entry| {
+            let metadata = entry.metadata().ok()?;
+            Some(if metadata.is_dir() { bytes_below(&entry.path()) } else { metadata.len() })
+        })
+        .sum()
 }
 
 /// Compares the files of a backup with its list. Files already reported are skipped.
@@ -68,11 +85,13 @@ fn compare(
     listing: &Listing,
     found: &Verified,
     faults: &mut Vec<DataFault>,
+    progress: &Progress,
 ) -> anyhow::Result<()> {
     let known: BTreeSet<String> = faults.iter().map(|fault| fault.file.clone()).collect();
     for file in listing.files.iter().filter(|file| !known.contains(&file.name)) {
         let path = dir.join(&file.name);
         let (bytes, crc) = file_crc32c(&path).with_context(|| format!("reading {}", path.display()))?;
+        progress.add(bytes);
         if (bytes, crc) != (file.bytes, file.crc32c) {
             let what = format!("length or checksum of the file differ from {LIST}");
             faults.push(DataFault { file: file.name.clone(), offset: 0, what });

@@ -3,8 +3,11 @@
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
+use hubbub_core::RoomId;
 
 use super::ClientArgs;
+use super::values::moment;
+use crate::client::address::Server;
 
 /// Format of a file of messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -20,13 +23,13 @@ pub(crate) enum FileFormat {
 #[derive(Debug, Clone, Args)]
 pub(crate) struct ExportArgs {
     /// Only this room; may be repeated.
-    #[arg(long = "room", value_name = "ROOM")]
-    pub(crate) rooms: Vec<String>,
+    #[arg(long = "room", value_name = "ROOM", value_parser = RoomId::new)]
+    pub(crate) rooms: Vec<RoomId>,
     /// Messages received at or after this time (RFC 3339, or seconds since 1970).
-    #[arg(long, value_name = "TIME")]
+    #[arg(long, value_name = "TIME", value_parser = moment)]
     pub(crate) from: Option<String>,
     /// Messages received before this time.
-    #[arg(long, value_name = "TIME")]
+    #[arg(long, value_name = "TIME", value_parser = moment)]
     pub(crate) to: Option<String>,
     /// Format of the file.
     #[arg(long, value_enum, default_value = "jsonl")]
@@ -34,9 +37,9 @@ pub(crate) struct ExportArgs {
     /// Output file [default: standard output].
     #[arg(long, value_name = "FILE")]
     pub(crate) out: Option<PathBuf>,
-    /// URL of the server.
+    /// URL of the server, or HOST:PORT.
     #[arg(long, env = "HUBBUB_SERVER", default_value = "http://127.0.0.1:8080", value_name = "URL")]
-    pub(crate) server: String,
+    pub(crate) server: Server,
 }
 
 #[derive(Debug, Clone, Args)]

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use clap::Subcommand;
 
-use super::positive_time;
+use super::values::positive_time;
 
 #[derive(Debug, Clone, Subcommand)]
 pub(crate) enum KvAction {

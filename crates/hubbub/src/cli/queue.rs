@@ -3,6 +3,9 @@
 use std::time::Duration;
 
 use clap::{Args, Subcommand, ValueEnum};
+use hubbub_core::{ClientId, QueueId};
+
+use super::values::time;
 
 #[derive(Debug, Clone, Subcommand)]
 pub(crate) enum QueueAction {
@@ -10,14 +13,16 @@ pub(crate) enum QueueAction {
     #[command(alias = "set")]
     Create {
         /// The queue.
-        queue: String,
+        #[arg(value_parser = QueueId::new)]
+        queue: QueueId,
         #[command(flatten)]
         settings: QueueSettingsArgs,
     },
     /// Delete a queue.
     Delete {
         /// The queue.
-        queue: String,
+        #[arg(value_parser = QueueId::new)]
+        queue: QueueId,
         /// Delete its messages with it.
         #[arg(long)]
         force: bool,
@@ -25,8 +30,8 @@ pub(crate) enum QueueAction {
     /// List queues with their counts.
     Ls {
         /// Only the names of queues with messages for this client.
-        #[arg(long = "for", value_name = "CLIENT")]
-        receiver: Option<String>,
+        #[arg(long = "for", value_name = "CLIENT", value_parser = ClientId::new)]
+        receiver: Option<ClientId>,
     },
     /// Send a message, or each line of standard input.
     Send(QueueSendArgs),
@@ -45,7 +50,8 @@ pub(crate) enum QueueAction {
     /// Show all messages of a queue, whatever their receiver and state.
     Peek {
         /// The queue.
-        queue: String,
+        #[arg(value_parser = QueueId::new)]
+        queue: QueueId,
         /// Maximum number of messages to show.
         #[arg(long, value_name = "COUNT", default_value_t = 100)]
         limit: usize,
@@ -53,7 +59,8 @@ pub(crate) enum QueueAction {
     /// Acknowledge messages on lease: they are processed.
     Ack {
         /// The queue.
-        queue: String,
+        #[arg(value_parser = QueueId::new)]
+        queue: QueueId,
         /// The receipts of the messages.
         #[arg(required = true)]
         receipts: Vec<String>,
@@ -61,7 +68,8 @@ pub(crate) enum QueueAction {
     /// Give back a message on lease.
     Nack {
         /// The queue.
-        queue: String,
+        #[arg(value_parser = QueueId::new)]
+        queue: QueueId,
         /// The receipt of the message.
         receipt: String,
         /// Delay until its next delivery [default: the queue's backoff].
@@ -71,7 +79,8 @@ pub(crate) enum QueueAction {
     /// Extend the lease of a message.
     Extend {
         /// The queue.
-        queue: String,
+        #[arg(value_parser = QueueId::new)]
+        queue: QueueId,
         /// The receipt of the message.
         receipt: String,
         /// Duration from now [default: the queue's lease].
@@ -81,14 +90,16 @@ pub(crate) enum QueueAction {
     /// Delete one message, whatever its receiver.
     Remove {
         /// The queue.
-        queue: String,
+        #[arg(value_parser = QueueId::new)]
+        queue: QueueId,
         /// The message's id.
-        id: String,
+        id: u64,
     },
     /// Move dead letters back to their queues.
     Redrive {
         /// The dead-letter queue.
-        queue: String,
+        #[arg(value_parser = QueueId::new)]
+        queue: QueueId,
         /// Only this message.
         #[arg(long)]
         id: Option<String>,
@@ -96,11 +107,11 @@ pub(crate) enum QueueAction {
     /// List, register or unregister clients.
     Clients {
         /// Register this client.
-        #[arg(long, value_name = "CLIENT")]
-        add: Option<String>,
+        #[arg(long, value_name = "CLIENT", value_parser = ClientId::new)]
+        add: Option<ClientId>,
         /// Unregister this client.
-        #[arg(long, value_name = "CLIENT", conflicts_with = "add")]
-        remove: Option<String>,
+        #[arg(long, value_name = "CLIENT", conflicts_with = "add", value_parser = ClientId::new)]
+        remove: Option<ClientId>,
     },
 }
 
@@ -148,15 +159,16 @@ pub(crate) enum OnFull {
 #[derive(Debug, Clone, Args)]
 pub(crate) struct QueueSendArgs {
     /// The queue.
-    pub(crate) queue: String,
+    #[arg(value_parser = QueueId::new)]
+    pub(crate) queue: QueueId,
     /// The text; without it, or with '-', each line of standard input is a message.
     pub(crate) text: Option<String>,
     /// The sender.
-    #[arg(long, value_name = "CLIENT", env = "HUBBUB_USER", default_value = "cli")]
-    pub(crate) from: String,
+    #[arg(long, value_name = "CLIENT", env = "HUBBUB_USER", default_value = "cli", value_parser = ClientId::new)]
+    pub(crate) from: ClientId,
     /// The receiver [default: any client].
-    #[arg(long, value_name = "CLIENT", conflicts_with = "all")]
-    pub(crate) to: Option<String>,
+    #[arg(long, value_name = "CLIENT", conflicts_with = "all", value_parser = ClientId::new)]
+    pub(crate) to: Option<ClientId>,
     /// Send a copy to every registered client but the sender.
     #[arg(long)]
     pub(crate) all: bool,
@@ -177,13 +189,14 @@ pub(crate) struct QueueSendArgs {
 #[derive(Debug, Clone, Args)]
 pub(crate) struct TakeArgs {
     /// The queue.
-    pub(crate) queue: String,
+    #[arg(value_parser = QueueId::new)]
+    pub(crate) queue: QueueId,
     /// The receiver; without it, only messages for anybody.
-    #[arg(long = "as", value_name = "CLIENT")]
-    pub(crate) receiver: Option<String>,
+    #[arg(long = "as", value_name = "CLIENT", value_parser = ClientId::new)]
+    pub(crate) receiver: Option<ClientId>,
     /// Only messages of this sender.
-    #[arg(long, value_name = "CLIENT")]
-    pub(crate) from: Option<String>,
+    #[arg(long, value_name = "CLIENT", value_parser = ClientId::new)]
+    pub(crate) from: Option<ClientId>,
     /// Maximum number of messages.
     #[arg(long, value_name = "COUNT", default_value_t = 1)]
     pub(crate) max: u64,
@@ -193,8 +206,4 @@ pub(crate) struct TakeArgs {
     /// Newest first instead of oldest first.
     #[arg(long)]
     pub(crate) newest: bool,
-}
-
-fn time(text: &str) -> Result<Duration, &'static str> {
-    hubbub_core::duration::parse(text).ok_or("must be a time such as 500ms, 30s, 5min or 7d")
 }

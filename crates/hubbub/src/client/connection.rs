@@ -8,46 +8,19 @@ use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
 use hyper::client::conn::http1::{self, SendRequest};
 use hyper::header::{CONTENT_TYPE, HOST, HeaderName};
-use hyper::{Method, Request, Response, StatusCode, Uri};
+use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::TokioIo;
 use serde_json::Value;
-use tokio::net::TcpStream;
+
+use super::address::Server;
+use crate::output::Refusal;
 
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Headers of a request with JSON.
 pub(crate) const JSON: &[(HeaderName, &str)] = &[(CONTENT_TYPE, "application/json")];
 
-#[derive(Debug, Clone)]
-pub(crate) struct Server {
-    /// Host and port, as in the URL.
-    pub(crate) authority: String,
-    /// Prefix of every path: empty, or starting with a slash.
-    pub(crate) prefix: String,
-}
-
 impl Server {
-    pub(crate) fn parse(url: &str) -> anyhow::Result<Self> {
-        let uri: Uri = url.parse().with_context(|| format!("--server {url} is not a URL"))?;
-        if uri.scheme_str() != Some("http") {
-            bail!("--server {url}: must begin with http://");
-        }
-        let authority = uri.authority().with_context(|| format!("--server {url} names no host"))?;
-        let port = uri.port_u16().unwrap_or(80);
-        Ok(Self {
-            authority: format!("{}:{port}", authority.host()),
-            prefix: uri.path().trim_end_matches('/').to_owned(),
-        })
-    }
-
-    pub(crate) async fn connect_tcp(&self) -> anyhow::Result<TcpStream> {
-        let stream = in_time(TIMEOUT, TcpStream::connect(&self.authority)).await.with_context(|| {
-            format!("cannot reach the server at {}; is it running? (hubbub serve, --server)", self.authority)
-        })?;
-        stream.set_nodelay(true)?;
-        Ok(stream)
-    }
-
     /// A connection that the first request opens.
     pub(crate) fn connection(self) -> Connection {
         Connection { server: self, sender: None }
@@ -60,7 +33,7 @@ impl Server {
     }
 
     async fn open(&self) -> anyhow::Result<SendRequest<Full<Bytes>>> {
-        let stream = self.connect_tcp().await?;
+        let stream = self.connect_stream().await?;
         let (sender, connection) = http1::handshake(TokioIo::new(stream)).await.context("starting HTTP")?;
         // Its error reaches the current request.
         tokio::spawn(connection);
@@ -101,7 +74,8 @@ impl Answer {
             return Ok(self.body);
         }
         let text = |name: &str| super::text(&self.body, name);
-        bail!("the server answered {}: {} ({})", self.status.as_u16(), text("detail"), text("code"))
+        let (code, detail) = (text("code").to_owned(), text("detail").to_owned());
+        bail!(Refusal { status: self.status.as_u16(), code, detail })
     }
 }
 
@@ -166,7 +140,7 @@ impl Connection {
         let mut request = Request::builder()
             .method(method)
             .uri(format!("{}{path}", self.server.prefix))
-            .header(HOST, &self.server.authority);
+            .header(HOST, self.server.host_header());
         for (name, value) in headers {
             request = request.header(name, *value);
         }

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::session::Backoff;
+use crate::output::notice;
 
 /// Pauses between attempts to reconnect.
 const PAUSES: [Duration; 2] = [Duration::from_millis(100), Duration::from_secs(5)];
@@ -49,7 +50,7 @@ pub(super) async fn keep_following(mut followed: impl Follow) -> anyhow::Result<
         if followed.position() != before {
             backoff.reset();
         }
-        eprintln!("hubbub: {lost:#}; reconnecting");
+        notice(&format!("{lost:#}; reconnecting"));
         backoff.pause().await;
     }
 }

@@ -1,6 +1,6 @@
 //! `hubbub kv`: reads and writes values by key.
 
-use std::io::{Read, Write};
+use std::io::Read;
 
 use anyhow::{Context, bail};
 use bytes::Bytes;
@@ -13,6 +13,7 @@ use super::connection::{Answer, TIMEOUT};
 use super::session::{Pages, Session, with_query};
 use super::{kv_watch, number, print_json, text};
 use crate::cli::{ActionArgs, KvAction};
+use crate::output::print;
 
 /// Characters to escape in a path. Percent signs stay: keys are already escaped as the server does.
 const ESCAPED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'%').remove(b'/');
@@ -24,11 +25,7 @@ pub(crate) async fn run(args: ActionArgs<KvAction>) -> anyhow::Result<()> {
         KvAction::Get { key } if args.client.json => get_json(&mut session, &key).await,
         KvAction::Get { key } => {
             let answer = request(&mut session, Method::GET, &key, &[], Vec::new()).await?;
-            let mut stdout = std::io::stdout().lock();
-            stdout
-                .write_all(answer.body())
-                .and_then(|()| stdout.flush())
-                .context("writing to standard output")
+            print(answer.body())
         }
         KvAction::Put { key, value, ttl, if_revision, if_absent } => {
             let value = match value.as_deref() {
@@ -62,7 +59,7 @@ pub(crate) async fn run(args: ActionArgs<KvAction>) -> anyhow::Result<()> {
                     format!("{revision:>10} {bytes:>9}  {}  {}", text(key, "key"), text(key, "expiresAt"));
                 format!("{}\n", line.trim_end())
             };
-            session.list(Pages::new(path, "keys", usize::MAX), "", line).await
+            session.list(Pages::new(path, "keys", usize::MAX), line).await
         }
     }
 }

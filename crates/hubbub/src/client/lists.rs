@@ -3,11 +3,12 @@
 use serde_json::Value;
 
 use super::session::{PAGE, Pages, Session, with_query};
-use super::{entries, message_line, number, room_id, show};
+use super::table::Table;
+use super::{entries, message_line, number, show};
 use crate::cli::{ClientArgs, HistoryArgs};
 
 pub(crate) async fn history(args: HistoryArgs) -> anyhow::Result<()> {
-    let path = format!("/v1/rooms/{}/messages", room_id(&args.room)?);
+    let path = format!("/v1/rooms/{}/messages", args.room);
     let mut session = Session::new(&args.client)?;
     // Backward pages come newest first, but are printed oldest first: they are collected.
     let is_forward = args.after.is_some() || (args.from.is_some() && args.before.is_none());
@@ -38,12 +39,11 @@ pub(crate) async fn history(args: HistoryArgs) -> anyhow::Result<()> {
 }
 
 pub(crate) async fn rooms(args: ClientArgs) -> anyhow::Result<()> {
-    let head = format!("{:<32} {:>10} {:>10}  last\n", "room", "messages", "head");
     let pages = Pages::new("/v1/rooms".into(), "rooms", usize::MAX);
-    let line = |room: &Value| {
-        let text = |name: &str| room.get(name).and_then(Value::as_str).unwrap_or("-");
-        let (messages, head) = (number(room, "messages"), number(room, "head"));
-        format!("{:<32} {messages:>10} {head:>10}  {}\n", text("roomId"), text("lastReceivedAt"))
+    let row = |room: &Value| {
+        let text = |name: &str| room.get(name).and_then(Value::as_str).unwrap_or("-").to_owned();
+        let number = |name: &str| number(room, name).to_string();
+        [text("roomId"), number("messages"), number("head"), text("lastReceivedAt")]
     };
-    Session::new(&args)?.list(pages, &head, line).await
+    Session::new(&args)?.table(pages, Table::new(["room", "messages", "head", "last"]), row).await
 }

@@ -1,5 +1,6 @@
 //! Client commands. They use only the server's public protocol.
 
+pub(crate) mod address;
 pub(crate) mod connection;
 mod csv;
 pub(crate) mod export;
@@ -8,6 +9,7 @@ pub(crate) mod import;
 pub(crate) mod kv;
 mod kv_watch;
 pub(crate) mod lists;
+mod metrics;
 #[cfg(feature = "parquet")]
 mod parquet;
 pub(crate) mod queue;
@@ -15,13 +17,14 @@ pub(crate) mod room;
 pub(crate) mod send;
 pub(crate) mod session;
 pub(crate) mod stats;
+pub(crate) mod status;
+mod table;
 pub(crate) mod tail;
 
-use std::io::Write;
-
 use anyhow::Context;
-use hubbub_core::RoomId;
 use serde_json::Value;
+
+use crate::output::print;
 
 /// Error of a program built without Parquet.
 #[cfg(not(feature = "parquet"))]
@@ -33,19 +36,13 @@ pub(crate) fn run(command: impl Future<Output = anyhow::Result<()>>) -> anyhow::
     runtime.context("starting the runtime")?.block_on(command)
 }
 
-/// Prints to standard output. A closed pipe, as by `head`, is an error like any other.
-pub(crate) fn print(text: &str) -> anyhow::Result<()> {
-    let mut stdout = std::io::stdout().lock();
-    stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()).context("writing to standard output")
-}
-
 pub(crate) fn print_json(value: &Value) -> anyhow::Result<()> {
-    print(&format!("{value}\n"))
+    print(format!("{value}\n"))
 }
 
 /// Prints an answer, as JSON or as text for people.
 pub(crate) fn show(is_json: bool, value: &Value, text: impl FnOnce(&Value) -> String) -> anyhow::Result<()> {
-    if is_json { print_json(value) } else { print(&text(value)) }
+    if is_json { print_json(value) } else { print(text(value)) }
 }
 
 /// A string member of an object; empty if it is missing.
@@ -67,10 +64,6 @@ fn is_true(value: &Value, name: &str) -> bool {
 fn entries<'a>(answer: &'a Value, name: &str) -> anyhow::Result<&'a [Value]> {
     let list = answer.get(name).and_then(Value::as_array);
     Ok(list.with_context(|| format!("the server's answer contains no {name}"))?)
-}
-
-fn room_id(room: &str) -> anyhow::Result<RoomId> {
-    RoomId::new(room).with_context(|| format!("room '{room}'"))
 }
 
 /// A message for people: time, seq, user, text.

@@ -1,12 +1,12 @@
 //! `hubbub room`: manages one room and its members.
 
-use anyhow::Context;
-use hubbub_core::UserId;
+use hubbub_core::{RoomId, UserId};
 use hyper::Method;
 use serde_json::Value;
 
 use super::session::{Pages, Session, object};
-use super::{number, room_id, text};
+use super::table::Table;
+use super::{number, text};
 use crate::cli::{ActionArgs, RoomAction};
 
 pub(crate) async fn run(args: ActionArgs<RoomAction>) -> anyhow::Result<()> {
@@ -19,29 +19,26 @@ pub(crate) async fn run(args: ActionArgs<RoomAction>) -> anyhow::Result<()> {
                 ("membersOnly", members_only.map(Value::from)),
                 ("retention", retention),
             ]);
-            session.put(&path_of(&room)?, settings, "roomId").await
+            session.put(&path_of(&room), settings, "roomId").await
         }
-        RoomAction::Delete { room } => session.change(Method::DELETE, &path_of(&room)?).await,
-        RoomAction::Add { room, user } => session.change(Method::PUT, &member_path_of(&room, &user)?).await,
+        RoomAction::Delete { room } => session.change(Method::DELETE, &path_of(&room)).await,
+        RoomAction::Add { room, user } => session.change(Method::PUT, &member_path_of(&room, &user)).await,
         RoomAction::Remove { room, user } => {
-            session.change(Method::DELETE, &member_path_of(&room, &user)?).await
+            session.change(Method::DELETE, &member_path_of(&room, &user)).await
         }
         RoomAction::Members { room } => {
-            let pages = Pages::new(format!("{}/members", path_of(&room)?), "members", usize::MAX);
-            let head = format!("{:<32} {:>10}\n", "member", "read");
-            let line = |member: &Value| {
-                format!("{:<32} {:>10}\n", text(member, "userId"), number(member, "readSeq"))
-            };
-            session.list(pages, &head, line).await
+            let pages = Pages::new(format!("{}/members", path_of(&room)), "members", usize::MAX);
+            let row =
+                |member: &Value| [text(member, "userId").to_owned(), number(member, "readSeq").to_string()];
+            session.table(pages, Table::new(["member", "read"]), row).await
         }
     }
 }
 
-fn path_of(room: &str) -> anyhow::Result<String> {
-    Ok(format!("/v1/rooms/{}", room_id(room)?))
+fn path_of(room: &RoomId) -> String {
+    format!("/v1/rooms/{room}")
 }
 
-fn member_path_of(room: &str, user: &str) -> anyhow::Result<String> {
-    let id = UserId::new(user).with_context(|| format!("user '{user}'"))?;
-    Ok(format!("{}/members/{id}", path_of(room)?))
+fn member_path_of(room: &RoomId, user: &UserId) -> String {
+    format!("{}/members/{user}", path_of(room))
 }

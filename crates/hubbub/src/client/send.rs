@@ -1,26 +1,27 @@
 //! `hubbub send`: sends a message, or each line of standard input.
 
+use hubbub_core::RoomId;
 use hyper::Method;
 use serde_json::{Value, json};
 
 use super::session::{Session, Texts};
-use super::{is_true, room_id, show};
+use super::{is_true, show};
 use crate::cli::SendArgs;
 
 pub(crate) async fn send(args: SendArgs) -> anyhow::Result<()> {
     let SendArgs { room, text, user, id, kind, client } = args;
-    let path = format!("/v1/rooms/{}/messages", room_id(&room)?);
+    let path = format!("/v1/rooms/{}/messages", room);
     let mut session = Session::new(&client)?;
     let mut texts = Texts::new(text, id);
     while let Some((text, id)) = texts.next().await? {
-        let message = json!({"userId": user, "message": text, "messageId": id, "messageType": kind});
+        let message = json!({"userId": user.as_str(), "message": text, "messageId": id, "messageType": kind});
         let answer = session.retry(Method::POST, &path, message.to_string()).await?;
         show(client.json, &answer.success()?, |receipt| receipt_line(receipt, &room))?;
     }
     Ok(())
 }
 
-fn receipt_line(receipt: &Value, room: &str) -> String {
+fn receipt_line(receipt: &Value, room: &RoomId) -> String {
     let Some(seq) = receipt.get("seq").and_then(Value::as_u64) else {
         // A broker has it; the store will number it.
         return format!("accepted for {room}\n");

@@ -9,9 +9,11 @@ use hyper::Method;
 use serde_json::{Map, Value};
 use tokio::io::{AsyncBufReadExt, BufReader, Lines, Stdin};
 
-use super::connection::{Answer, Connection, Server, TIMEOUT};
-use super::{entries, print, show, text};
+use super::connection::{Answer, Connection, TIMEOUT};
+use super::table::Table;
+use super::{entries, print_json, show, text};
 use crate::cli::ClientArgs;
+use crate::output::print;
 use crate::system::{KeyedRandom, SystemClock};
 
 /// Entries of a list in one request.
@@ -29,7 +31,7 @@ pub(super) struct Session {
 
 impl Session {
     pub(super) fn new(args: &ClientArgs) -> anyhow::Result<Self> {
-        Ok(Self { connection: Server::parse(&args.server)?.connection(), is_json: args.json })
+        Ok(Self { connection: args.server.clone().connection(), is_json: args.json })
     }
 
     /// Sends a POST; the body of its success.
@@ -62,18 +64,31 @@ impl Session {
         self.connection.request(TIMEOUT, method, path, body).await
     }
 
-    /// Prints every entry of a list, below `head` unless as JSON.
+    /// Prints every entry of a list on a line of its own.
     pub(super) async fn list(
         &mut self,
         mut pages: Pages,
-        mut head: &str,
         line: impl Fn(&Value) -> String,
     ) -> anyhow::Result<()> {
         while let Some(page) = pages.next(&mut self.connection).await? {
-            if !self.is_json {
-                print(std::mem::take(&mut head))?;
-            }
             page.iter().try_for_each(|entry| show(self.is_json, entry, &line))?;
+        }
+        Ok(())
+    }
+
+    /// Prints every entry of a list as a row of a table.
+    pub(super) async fn table<const N: usize>(
+        &mut self,
+        mut pages: Pages,
+        mut table: Table<N>,
+        row: impl Fn(&Value) -> [String; N],
+    ) -> anyhow::Result<()> {
+        while let Some(page) = pages.next(&mut self.connection).await? {
+            if self.is_json {
+                page.iter().try_for_each(print_json)?;
+            } else {
+                print(table.add(page.iter().map(&row)))?;
+            }
         }
         Ok(())
     }

@@ -1,16 +1,18 @@
 //! `hubbub tail`: follows a room. After a lost connection it continues behind the last message it printed.
 
 use anyhow::{Context, anyhow, bail};
-use hubbub_core::{RandomSource, RoomId, UserId};
+use hubbub_core::RandomSource;
 use hubbub_ws::{Event, Opcode, Reader, Role, handshake, write};
+use hyper::Method;
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
 
-use super::connection::{Server, in_time};
+use super::address::Stream;
+use super::connection::{TIMEOUT, in_time};
 use super::follow::{Failure, Follow, SILENCE_MAX, keep_following};
-use super::{message_line, number, room_id, show, text};
+use super::{message_line, number, show, text};
 use crate::cli::TailArgs;
+use crate::output::notice;
 use crate::system::KeyedRandom;
 
 /// Largest frame accepted: 16 MiB of text with every byte escaped.
@@ -27,20 +29,13 @@ struct Position {
 
 struct Tail {
     args: TailArgs,
-    room: RoomId,
-    user: UserId,
-    server: Server,
     random: KeyedRandom,
     position: Option<Position>,
     shown: u64,
 }
 
 pub(crate) async fn tail(args: TailArgs) -> anyhow::Result<()> {
-    let room = room_id(&args.room)?;
-    let user = UserId::new(&args.user).with_context(|| format!("--user '{}'", args.user))?;
-    let server = Server::parse(&args.client.server)?;
-    let random = KeyedRandom::new();
-    keep_following(Tail { args, room, user, server, random, position: None, shown: 0 }).await
+    keep_following(Tail { args, random: KeyedRandom::new(), position: None, shown: 0 }).await
 }
 
 impl Follow for Tail {
@@ -54,7 +49,13 @@ impl Follow for Tail {
             let mut frames = reader.feed(&mut input);
             while let Some(event) = frames.next().map_err(|error| Failure::Final(error.into()))? {
                 match event {
-                    Event::Text(text) => self.apply(text).map_err(Failure::Final)?,
+                    Event::Text(text) => {
+                        let is_first = self.position.is_none();
+                        self.apply(text).map_err(Failure::Final)?;
+                        if is_first {
+                            self.say_if_missing().await;
+                        }
+                    }
                     Event::Ping(payload) => pongs.push(payload.to_vec()),
                     Event::Close { code, reason } => {
                         let code = code.unwrap_or_default();
@@ -84,15 +85,17 @@ impl Follow for Tail {
 }
 
 impl Tail {
-    async fn connect(&self) -> anyhow::Result<(TcpStream, Vec<u8>)> {
-        let mut stream = self.server.connect_tcp().await?;
+    async fn connect(&self) -> anyhow::Result<(Stream, Vec<u8>)> {
+        let server = &self.args.client.server;
+        let mut stream = server.connect_stream().await?;
         let mut random = [0; 16];
         for half in random.chunks_mut(8) {
             half.copy_from_slice(&self.random.next_u64().to_ne_bytes());
         }
         let key = handshake::client_key(random);
-        let path = format!("{}/v1/ws?user={}", self.server.prefix, self.user);
-        stream.write_all(handshake::request(&self.server.authority, &path, &key).as_bytes()).await?;
+        let path = format!("{}/v1/ws?user={}", server.prefix, self.args.user);
+        stream.write_all(handshake::request(&server.host_header(), &path, &key).as_bytes()).await?;
+        stream.flush().await?;
         let mut response = Vec::new();
         loop {
             if let Some(end) = handshake::parse_response(&response, &key).context("upgrading to WebSocket")? {
@@ -104,15 +107,29 @@ impl Tail {
         }
     }
 
-    async fn write(&self, stream: &mut TcpStream, opcode: Opcode, payload: &[u8]) -> anyhow::Result<()> {
+    async fn write(&self, stream: &mut Stream, opcode: Opcode, payload: &[u8]) -> anyhow::Result<()> {
         let mut frame = Vec::new();
         let [a, b, c, d, ..] = self.random.next_u64().to_ne_bytes();
         write::write_masked(&mut frame, opcode, payload, [a, b, c, d]);
-        Ok(stream.write_all(&frame).await?)
+        stream.write_all(&frame).await?;
+        // What is encrypted may wait in a buffer.
+        Ok(stream.flush().await?)
+    }
+
+    /// Says so if there is no such room yet: the name may be a typo.
+    async fn say_if_missing(&self) {
+        let Some(Position { seq: 0, .. }) = self.position else { return };
+        let path = format!("/v1/rooms/{}/messages?limit=1", self.args.room);
+        let mut connection = self.args.client.server.clone().connection();
+        let answer = connection.request(TIMEOUT, Method::GET, &path, "").await;
+        // Whatever else the server says to it concerns the connection that follows.
+        if answer.is_ok_and(|answer| text(&answer.body, "code") == "unknown_room") {
+            notice(&format!("there is no room '{}' yet; waiting for its first message", self.args.room));
+        }
     }
 
     fn subscription(&self) -> Value {
-        let room = self.room.as_str();
+        let room = self.args.room.as_str();
         match (&self.position, self.args.after) {
             (Some(Position { seq, epoch }), _) => {
                 json!({"type": "subscribe", "roomId": room, "after": seq, "epoch": epoch})
@@ -143,7 +160,7 @@ impl Tail {
             "reset" => {
                 if let Some(position) = &self.position {
                     let reason = reset_reason(position, text(&frame, "epoch"), oldest, head);
-                    eprintln!("hubbub: {reason}; showing the room from its oldest message");
+                    notice(&format!("{reason}; showing the room from its oldest message"));
                 }
                 self.position = behind(oldest.saturating_sub(1));
                 Ok(())

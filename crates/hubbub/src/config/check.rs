@@ -1,7 +1,11 @@
 //! Rules of the configuration that concern several settings or need context.
 
-use super::{Config, Role};
 use std::time::Duration;
+
+use hubbub_core::url::masked;
+
+use super::values::SettingValue;
+use super::{Config, Role};
 
 /// Error of a program built without RabbitMQ.
 const NO_AMQP: &str = "log.url names RabbitMQ, which this hubbub was built without: build it with the \
@@ -164,6 +168,16 @@ impl Config {
     /// Whether the store is PostgreSQL, and not the embedded one.
     pub(crate) fn uses_postgres(&self) -> bool {
         is_postgres(&self.store.0)
+    }
+
+    /// Where data is and how durable, for people: the whole path of the embedded store, or the URL of another.
+    pub(crate) fn data_and_durability(&self) -> (String, String) {
+        let url = self.store.0.as_str();
+        if url != "embedded" && !url.starts_with("embedded:") {
+            return (masked(url), "of that store".to_owned());
+        }
+        let path = std::path::absolute(self.data_dir()).unwrap_or_else(|_| self.data_dir().into());
+        (path.display().to_string(), self.durability.show().trim_matches('"').to_owned())
     }
 
     /// The directory of the embedded store.

@@ -14,7 +14,7 @@ pub(crate) fn run(action: &ConfigAction) -> anyhow::Result<()> {
         }
         ConfigAction::Example => example(),
     };
-    crate::client::print(&text)
+    crate::output::print(&text)
 }
 
 /// All settings as lines of TOML, with their sources as comments.

@@ -11,8 +11,10 @@ use super::{ConfigError, SETTINGS, Source, Written, WrittenSettings};
 const PREFIX: &str = "HUBBUB_";
 /// The variable that names the configuration file.
 pub(super) const CONFIG: &str = "HUBBUB_CONFIG";
-/// Variables of client commands, builds and tests, which are not settings.
-const FOREIGN: &[&str] = &["HUBBUB_SERVER", "HUBBUB_USER", "HUBBUB_BIN", "HUBBUB_COMMIT"];
+/// Variables of client commands.
+const CLIENT: &[&str] = &["HUBBUB_SERVER", "HUBBUB_USER"];
+/// Variables of builds and tests.
+const FOREIGN: &[&str] = &["HUBBUB_BIN", "HUBBUB_COMMIT"];
 /// Prefixes of variables of tests and of the load generator.
 const FOREIGN_PREFIXES: &[&str] = &["HUBBUB_TEST_", "HUBBUB_BENCH_"];
 
@@ -46,6 +48,13 @@ impl Environment {
         self.0.get(name).map(String::as_str)
     }
 
+    /// Refuses unknown variables, for commands that read no settings.
+    pub(crate) fn check(&self) -> Result<(), ConfigError> {
+        let mut faults = Vec::new();
+        self.read(&mut WrittenSettings::new(), &mut faults);
+        if faults.is_empty() { Ok(()) } else { Err(ConfigError(faults)) }
+    }
+
     /// Adds settings to `written`, and errors of unknown variables to `faults`.
     pub(super) fn read(&self, written: &mut WrittenSettings, faults: &mut Vec<String>) {
         let names: Vec<String> = SETTINGS.iter().map(super::settings::Setting::environment_name).collect();
@@ -55,7 +64,7 @@ impl Environment {
                 let source = Source::Environment(name.clone());
                 written.insert(setting.key, Written { value: value.clone(), source });
             } else if !is_foreign(name, value) {
-                let all = names.iter().map(String::as_str).chain([CONFIG]);
+                let all = names.iter().map(String::as_str).chain([CONFIG]).chain(CLIENT.iter().copied());
                 let nearest = all.min_by_key(|known| levenshtein(name, known)).unwrap_or(CONFIG);
                 faults.push(format!("environment: there is no setting {name}; did you mean {nearest}?"));
             }
@@ -66,6 +75,7 @@ impl Environment {
 /// Whether a variable that is no setting belongs to another program.
 fn is_foreign(name: &str, value: &str) -> bool {
     name == CONFIG
+        || CLIENT.contains(&name)
         || FOREIGN.contains(&name)
         || FOREIGN_PREFIXES.iter().any(|prefix| name.starts_with(prefix))
         || is_service_link(name, value)
@@ -103,6 +113,7 @@ mod tests {
             ("HUBBUB_LISTN", "HUBBUB_LISTEN"),
             ("HUBBUB_LIMIT_MESSAGE_BYTES", "HUBBUB_LIMITS_MESSAGE_BYTES"),
             ("HUBBUB_CONFIGS", "HUBBUB_CONFIG"),
+            ("HUBBUB_SERVR", "HUBBUB_SERVER"),
             // The long form of a setting that has a short one.
             ("HUBBUB_SERVER_LISTEN", "HUBBUB_LISTEN"),
             ("HUBBUB_PORT", "HUBBUB_"),

@@ -8,7 +8,7 @@ use hubbub_store::embedded::Durability;
 use tracing_subscriber::filter::LevelFilter;
 
 use super::values::{
-    Bytes, ClientAuth, LogFormat, Networks, Origins, PoolerKind, Role, SettingValue, Url, Urls,
+    Address, Bytes, ClientAuth, LogFormat, Networks, Origins, PoolerKind, Role, SettingValue, Url, Urls,
 };
 use super::{Source, WrittenSettings};
 
@@ -107,12 +107,12 @@ fn read<T: SettingValue>(
 const UNLIMITED: usize = usize::MAX;
 
 settings! {
-    /// Address to listen on; port 0 picks a free one.
-    listen: String = "127.0.0.1:8080".into() => "server.listen", "listen";
+    /// Address to listen on: ADDR:PORT, or PORT on 127.0.0.1; port 0 picks a free one.
+    listen: Address = Address::local(8080) => "server.listen", "listen";
     /// With Kafka as the log: gateway,committer, or gateway for a server that stores nothing from it.
     role: Role = Role::Both => "server.role", "role";
     /// Address of the line protocol (queues over plain TCP), such as 127.0.0.1:3456; off = disabled.
-    line: Option<String> = None => "server.line", "line";
+    line: Option<Address> = None => "server.line", "line";
     /// Allow non-loopback listeners without authentication.
     insecure: bool = false => "server.insecure", "insecure";
     /// Interface to serve besides the API: chats (forms and a cookie that proves nothing; on loopback addresses only, unless

@@ -20,10 +20,7 @@ fn flags_win_over_environment_over_file() {
     let environment = [("HUBBUB_LISTEN", "2.2.2.2:2"), ("HUBBUB_LIMITS_MESSAGE_BYTES", "256KiB")];
     let flags = ServeArgs { listen: Some("3.3.3.3:3".into()), ..ServeArgs::default() };
     let config = load_with(file, &environment, flags).unwrap();
-    assert_eq!(
-        (config.listen.as_str(), *config.threads, config.message_bytes.0),
-        ("3.3.3.3:3", 3, 256 << 10)
-    );
+    assert_eq!((&**config.listen, *config.threads, config.message_bytes.0), ("3.3.3.3:3", 3, 256 << 10));
     assert_eq!(*config.subscriptions, 7);
 }
 

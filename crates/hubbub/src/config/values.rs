@@ -108,6 +108,41 @@ impl SettingValue for Url {
     }
 }
 
+/// An address to listen on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Address(String);
+
+impl Address {
+    /// A port alone is one of this machine, for this machine.
+    const HOST_DEFAULT: &str = "127.0.0.1";
+
+    /// A port of this machine, for this machine.
+    pub(super) fn local(port: u16) -> Self {
+        Self(format!("{}:{port}", Self::HOST_DEFAULT))
+    }
+}
+
+impl std::ops::Deref for Address {
+    type Target = str;
+
+    fn deref(&self) -> &str {
+        &self.0
+    }
+}
+
+impl SettingValue for Address {
+    const RULE: &'static str = "must be ADDR:PORT such as 127.0.0.1:8080, or PORT alone for 127.0.0.1:PORT";
+    fn parse(text: &str) -> Option<Self> {
+        let (host, port) = text.rsplit_once(':').unwrap_or(("", text));
+        let host = if host.is_empty() { Self::HOST_DEFAULT } else { host };
+        let is_port = !port.starts_with('+') && port.parse::<u16>().is_ok();
+        (is_port && !host.contains('/')).then(|| Self(format!("{host}:{port}")))
+    }
+    fn show(&self) -> String {
+        format!("{:?}", self.0)
+    }
+}
+
 fn list(text: &str) -> Vec<String> {
     text.split(',').map(str::trim).filter(|part| !part.is_empty()).map(str::to_owned).collect()
 }
@@ -251,4 +286,28 @@ choices! {
     MetricsDefault: "must be prometheus or report", "prometheus" = Prometheus, "report" = Report;
     LevelFilter: "must be error, warn, info or debug", "error" = ERROR, "warn" = WARN, "info" = INFO, "debug" = DEBUG;
     LogFormat: "must be text or json", "text" = Text, "json" = Json;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Address, SettingValue};
+
+    #[test]
+    fn addresses_may_be_a_port() {
+        let parsed = |text| Address::parse(text).map(|address| address.to_string());
+        for (text, expected) in [
+            ("8099", "127.0.0.1:8099"),
+            (":8099", "127.0.0.1:8099"),
+            ("localhost:80", "localhost:80"),
+            ("0.0.0.0:0", "0.0.0.0:0"),
+            ("[::1]:8099", "[::1]:8099"),
+        ] {
+            assert_eq!(parsed(text).as_deref(), Some(expected), "{text}");
+        }
+        for text in
+            ["", ":", "nonsense", "127.0.0.1", "127.0.0.1:99999", "127.0.0.1:+1", "http://127.0.0.1:1"]
+        {
+            assert_eq!(parsed(text), None, "{text}");
+        }
+    }
 }

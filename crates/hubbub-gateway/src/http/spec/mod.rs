@@ -52,6 +52,7 @@ fn info(title: &str, about: &str) -> Value {
         "title": title,
         "version": env!("CARGO_PKG_VERSION"),
         "description": about,
-        "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
+        // The identifier of OpenAPI is unknown to AsyncAPI.
+        "license": {"name": "Apache-2.0", "url": "https://www.apache.org/licenses/LICENSE-2.0"},
     })
 }

@@ -137,7 +137,9 @@ fn answers(endpoint: &Endpoint, steps: &[(u64, &Example)]) -> Value {
 }
 
 fn describe_content(media: Media, about: &str, examples: Map<String, Value>) -> Value {
-    // OpenAPI 3.1 has no words for a sequence of values, hence the extensions.
+    // OpenAPI 3.1 has no words for a sequence of values, hence the extensions. Generators of clients make a text of it, and
+    // types of what it holds from `contentSchema` of JSON Schema.
+    let text_of = |kind: &str, holds: Value| json!({"type": "string", "contentMediaType": kind, "contentSchema": holds});
     let (kind, mut described) = match media {
         // The name and step of an answer without a body, so that it can be asked for.
         Media::Nothing => return json!({"description": about, "x-examples": examples}),
@@ -150,12 +152,17 @@ fn describe_content(media: Media, about: &str, examples: Map<String, Value>) -> 
             ("application/json", json!({"schema": {"type": "object", "additionalProperties": true}}))
         }
         Media::Lines(name) => {
-            ("application/x-ndjson", json!({"schema": {"type": "string"}, "x-line-schema": schema(name)}))
+            let kind = "application/x-ndjson";
+            (kind, json!({"schema": text_of(kind, schema(name)), "x-line-schema": schema(name)}))
         }
         Media::Events(kinds) => {
             let schemas: Map<String, Value> =
                 kinds.iter().map(|(event, name)| ((*event).to_owned(), schema(name))).collect();
-            ("text/event-stream", json!({"schema": {"type": "string"}, "x-event-schemas": schemas}))
+            let mut data: Vec<Value> = schemas.values().cloned().collect();
+            data.sort_by_key(Value::to_string);
+            data.dedup();
+            let kind = "text/event-stream";
+            (kind, json!({"schema": text_of(kind, json!({"anyOf": data})), "x-event-schemas": schemas}))
         }
         Media::Other(kind) => (kind, json!({"schema": {"type": "string"}})),
     };

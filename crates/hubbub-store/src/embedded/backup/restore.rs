@@ -59,12 +59,13 @@ pub enum RestoreError {
 
 /// Makes the data directory `to`, which must be empty or missing, from a backup's files below `from`, and gives it a
 /// new epoch, which is the answer: cursors of clients that saw what came after the backup must not be honoured.
-/// Every file is checked on the way. Durable when it returns.
+/// Every file is checked on the way; `progress` is told how many bytes were copied. Durable when it returns.
 pub fn restore(
     from: &Path,
     to: &Path,
     files: &[BackupFile],
     random: &dyn RandomSource,
+    progress: &dyn Fn(u64),
 ) -> Result<String, RestoreError> {
     let was_there = to.exists();
     data_dir::make(to).map_err(failed("making", to))?;
@@ -72,7 +73,7 @@ pub fn restore(
         return Err(RestoreError::NotEmpty { path: to.to_owned() });
     }
     let lock = DirLock::take(to)?;
-    let result = fill(from, to, files, random);
+    let result = fill(from, to, files, random, progress);
     if result.is_err() {
         drop(lock);
         clear(to, was_there);
@@ -85,6 +86,7 @@ fn fill(
     to: &Path,
     files: &[BackupFile],
     random: &dyn RandomSource,
+    progress: &dyn Fn(u64),
 ) -> Result<String, RestoreError> {
     let target = FileDisk::new(to);
     for dir in [SEGMENTS_DIR, KV_DIR, QUEUES_DIR, JOURNAL_DIR] {
@@ -98,7 +100,7 @@ fn fill(
             let path = from.join(&file.name);
             check(file, file_crc32c(&path).map_err(failed("reading", &path))?)?;
         } else {
-            copy(from, to, file)?;
+            copy(from, to, file, progress)?;
         }
     }
     let source = FileDisk::read_only(from);
@@ -126,7 +128,7 @@ fn fill(
     Ok(manifest.epoch())
 }
 
-fn copy(from: &Path, to: &Path, file: &BackupFile) -> Result<(), RestoreError> {
+fn copy(from: &Path, to: &Path, file: &BackupFile, progress: &dyn Fn(u64)) -> Result<(), RestoreError> {
     let (source, target) = (from.join(&file.name), to.join(&file.name));
     let mut reader = File::open(&source).map_err(failed("opening", &source))?;
     let mut writer = File::create(&target).map_err(failed("making", &target))?;
@@ -140,6 +142,7 @@ fn copy(from: &Path, to: &Path, file: &BackupFile) -> Result<(), RestoreError> {
         }
         found = (found.0 + piece.len() as u64, crc32c_append(found.1, piece));
         writer.write_all(piece).map_err(failed("writing", &target))?;
+        progress(piece.len() as u64);
     }
     writer.sync_all().map_err(failed("syncing", &target))?;
     check(file, found)

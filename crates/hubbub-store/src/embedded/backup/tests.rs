@@ -59,7 +59,7 @@ impl Place {
     }
 
     fn restore(&self, info: &BackupInfo, from: &str, to: &str) -> Result<String, RestoreError> {
-        restore(&self.path(from), &self.path(to), &info.files, &SeededRandom::new(77))
+        restore(&self.path(from), &self.path(to), &info.files, &SeededRandom::new(77), &|_| ())
     }
 }
 
@@ -113,7 +113,7 @@ fn ids(engine: &Engine, room: &str) -> Vec<String> {
 
 fn faults(dir: &Path) -> Vec<DataFault> {
     let mut faults = Vec::new();
-    verify(dir, &mut |fault| faults.push(fault)).unwrap();
+    verify(dir, &mut |fault| faults.push(fault), &|_| ()).unwrap();
     faults
 }
 
@@ -140,7 +140,7 @@ fn a_snapshot_is_one_moment_whatever_happens_after_it() {
     assert_eq!(faults(&place.path("backup")), []);
     let epoch = place.restore(&info, "backup", "restored").unwrap();
     assert_ne!(epoch, *engine.epoch());
-    let found = verify(&place.path("restored"), &mut |fault| panic!("{fault}")).unwrap();
+    let found = verify(&place.path("restored"), &mut |fault| panic!("{fault}"), &|_| ()).unwrap();
     assert_eq!((found.messages, found.rooms, found.epoch), (307, 2, epoch.clone()));
     let restored = place.open("restored");
     assert_eq!(*restored.epoch(), epoch);
@@ -174,7 +174,7 @@ fn keys_are_as_they_were_and_no_revision_comes_twice() {
     place.fetch(&engine, &info, "backup");
     assert_eq!(faults(&place.path("backup")), []);
     place.restore(&info, "backup", "restored").unwrap();
-    let found = verify(&place.path("restored"), &mut |fault| panic!("{fault}")).unwrap();
+    let found = verify(&place.path("restored"), &mut |fault| panic!("{fault}"), &|_| ()).unwrap();
     assert_eq!(found.keys, 2_000);
     let restored = place.open("restored");
     assert_eq!(values(&restored), before);
@@ -276,7 +276,7 @@ fn members_marks_and_what_is_gone_are_as_they_were() {
     send(&restored, "gone", 0..1);
     assert_eq!(restored.room("gone").unwrap().head, 51, "no number comes twice");
     drop(restored);
-    let found = verify(&place.path("restored"), &mut |fault| panic!("{fault}")).unwrap();
+    let found = verify(&place.path("restored"), &mut |fault| panic!("{fault}"), &|_| ()).unwrap();
     assert_eq!((found.messages, found.rooms), (201, 2));
     // What was erased, and dropped from its segments, is not missed in the original either.
     drop(engine);
@@ -373,7 +373,7 @@ fn every_part_of_a_data_directory_is_verified() {
     }
     let data = place.path("data");
     assert_eq!(faults(&data), []);
-    let found = verify(&data, &mut |fault| panic!("{fault}")).unwrap();
+    let found = verify(&data, &mut |fault| panic!("{fault}"), &|_| ()).unwrap();
     assert_eq!((found.messages, found.rooms, found.keys), (320, 2, 300));
     assert!(found.segments > 1 && found.unsealed > 0, "{found:?}");
     let newest = std::fs::read_dir(data.join("journal")).unwrap().map(|entry| entry.unwrap());

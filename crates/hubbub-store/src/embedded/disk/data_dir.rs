@@ -4,7 +4,12 @@ use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, Read, Write};
 use std::path::Path;
 
+use crate::embedded::disk::format_file::FORMAT;
 use crate::embedded::error::OpenError;
+use crate::embedded::manifest::MANIFEST;
+
+/// The file that is locked while a server runs.
+const LOCK: &str = "LOCK";
 
 /// Holds the lock on a data directory until dropped, or until the process ends however it ends.
 #[derive(Debug)]
@@ -14,7 +19,7 @@ pub(crate) struct DirLock {
 
 impl DirLock {
     pub(crate) fn take(dir: &Path) -> Result<Self, OpenError> {
-        let path = dir.join("LOCK");
+        let path = dir.join(LOCK);
         let opened = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path);
         let mut lock = Self::hold(dir, opened)?;
         // Only for the message about who holds it, so a full disk is no reason not to start.
@@ -24,7 +29,7 @@ impl DirLock {
 
     /// The same without changing anything; `None` where there is no file `LOCK`, so that no server can have it.
     pub(crate) fn take_if_there(dir: &Path) -> Result<Option<Self>, OpenError> {
-        match File::open(dir.join("LOCK")) {
+        match File::open(dir.join(LOCK)) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
             opened => Self::hold(dir, opened).map(Some),
         }
@@ -33,7 +38,7 @@ impl DirLock {
     /// Locks the file, or says who has it locked.
     fn hold(dir: &Path, opened: io::Result<File>) -> Result<Self, OpenError> {
         let failed =
-            |attempted| move |source| OpenError::Unreadable { attempted, path: dir.join("LOCK"), source };
+            |attempted| move |source| OpenError::Unreadable { attempted, path: dir.join(LOCK), source };
         let mut file = opened.map_err(failed("opening"))?;
         match file.try_lock() {
             Ok(()) => Ok(Self { file }),
@@ -50,6 +55,22 @@ impl DirLock {
             Err(TryLockError::Error(error)) => Err(failed("locking")(error)),
         }
     }
+}
+
+/// Refuses a directory in which only others have written. Ours has its lock, or its manifest and format where it was
+/// copied; a new one may hold hidden files, and the one that a file system makes itself.
+pub(crate) fn refuse_foreign(dir: &Path) -> Result<(), OpenError> {
+    if [LOCK, FORMAT, MANIFEST].iter().any(|name| dir.join(name).exists()) {
+        return Ok(());
+    }
+    let unreadable = |source| OpenError::Unreadable { attempted: "reading", path: dir.to_owned(), source };
+    for entry in fs::read_dir(dir).map_err(unreadable)? {
+        let file = entry.map_err(unreadable)?.file_name().to_string_lossy().into_owned();
+        if !file.starts_with('.') && file != "lost+found" {
+            return Err(OpenError::Foreign { path: dir.to_owned(), file });
+        }
+    }
+    Ok(())
 }
 
 /// Makes a directory and whatever leads to it, so that a power cut does not take them back.

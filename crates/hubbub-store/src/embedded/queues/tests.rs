@@ -162,7 +162,7 @@ fn restored_from(engine: &Engine, info: &BackupInfo) -> tempfile::TempDir {
         std::fs::write(path, bytes).unwrap();
     }
     assert!(engine.end_backup(&info.id));
-    restore(backup.path(), &to.path().join("data"), &info.files, &SeededRandom::new(7)).unwrap();
+    restore(backup.path(), &to.path().join("data"), &info.files, &SeededRandom::new(7), &|_| ()).unwrap();
     to
 }
 
@@ -356,7 +356,7 @@ fn a_backup_has_queues_as_they_were_at_its_barrier() {
     let to = restored.path().join("data");
     assert_eq!(place.texts(), [], "a backup leaves nothing behind");
     let mut faults = Vec::new();
-    verify(&to, &mut |fault| faults.push(fault)).unwrap();
+    verify(&to, &mut |fault| faults.push(fault), &|_| ()).unwrap();
     assert_eq!(faults, []);
     let engine = place.open_at(&to);
     assert_eq!(waiting(&engine, "q"), before);

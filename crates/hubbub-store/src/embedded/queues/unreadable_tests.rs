@@ -49,7 +49,7 @@ fn a_text_that_cannot_be_read_is_passed_over_and_found() {
     assert_eq!(engine.shared.queue("q").unwrap().ready, 1, "it goes on waiting");
     drop(engine);
     let mut faults = Vec::new();
-    verify(place.path(), &mut |fault| faults.push(fault)).unwrap();
+    verify(place.path(), &mut |fault| faults.push(fault), &|_| ()).unwrap();
     assert_eq!(faults.len(), 1, "{faults:?}");
     assert!(faults[0].file.ends_with(".text"), "{faults:?}");
 

@@ -24,6 +24,7 @@ impl Verifier<'_> {
                 }
             };
             run.check(&hasher, &mut |error| errors.push(error));
+            (self.progress)(run.bytes());
             if run.revision() > catalog.revision {
                 self.damaged(&run_path(*number), 0, "it holds revisions that the manifest does not know");
             }

@@ -65,8 +65,13 @@ pub struct Verified {
 }
 
 /// Reads everything below `dir` and reports to `fault` whatever is wrong. An error is what kept it from reading on: the
-/// directory is in use, cannot be read, or was written by a newer version.
-pub fn verify(dir: &Path, fault: &mut dyn FnMut(DataFault)) -> Result<Verified, OpenError> {
+/// directory is in use, cannot be read, or was written by a newer version. `progress` is told how many bytes of segments,
+/// runs and journal slots were read.
+pub fn verify(
+    dir: &Path,
+    fault: &mut dyn FnMut(DataFault),
+    progress: &dyn Fn(u64),
+) -> Result<Verified, OpenError> {
     // Whether there is a directory at all is no question of damage.
     let unreadable = |source| OpenError::Unreadable { attempted: "reading", path: dir.to_owned(), source };
     std::fs::read_dir(dir).map_err(unreadable)?;
@@ -75,6 +80,7 @@ pub fn verify(dir: &Path, fault: &mut dyn FnMut(DataFault)) -> Result<Verified, 
     let mut verifier = Verifier {
         disk: &disk,
         fault,
+        progress,
         spans: HashMap::new(),
         newest: HashMap::new(),
         revision: 0,
@@ -88,6 +94,7 @@ pub fn verify(dir: &Path, fault: &mut dyn FnMut(DataFault)) -> Result<Verified, 
 struct Verifier<'a> {
     disk: &'a FileDisk,
     fault: &'a mut dyn FnMut(DataFault),
+    progress: &'a dyn Fn(u64),
     /// The parts of each room in segments, in their order, with the number of the segment.
     spans: HashMap<String, Vec<(u64, RoomEntry)>>,
     /// Number and time of each room's newest message in the journal.
@@ -169,6 +176,7 @@ impl Verifier<'_> {
             }
             self.found.segments += 1;
             self.found.bytes += segment.bytes();
+            (self.progress)(segment.bytes());
             self.spans(&segment);
         }
         Ok(())
@@ -232,6 +240,7 @@ impl Verifier<'_> {
         if let Err(error) = read_slot(&journal.slot, journal.end, &mut bytes) {
             return self.report(error);
         }
+        (self.progress)(bytes.len() as u64);
         for start in &journal.blocks {
             let Some((header, records)) =
                 bytes.get(saturate(*start)..).and_then(|rest| block::read(rest, manifest.block_seed))

@@ -4,16 +4,16 @@ pub(super) mod row;
 mod sink;
 
 use anyhow::{Context, bail};
-use hubbub_core::RoomId;
 use hyper::{Method, StatusCode};
 use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use super::connection::{Answer, Connection, Server, TIMEOUT};
+use super::connection::{Answer, Connection, TIMEOUT};
 use super::session::{PAGE, Pages, with_query};
 use super::{number, text};
 use crate::cli::ExportArgs;
+use crate::progress::Progress;
 use sink::Sink;
 
 #[derive(Deserialize)]
@@ -26,17 +26,15 @@ struct Page<'a> {
 }
 
 pub(crate) async fn export(args: ExportArgs) -> anyhow::Result<()> {
-    for room in &args.rooms {
-        RoomId::new(room).with_context(|| format!("--room '{room}'"))?;
-    }
-    let connection = Server::parse(&args.server)?.connect().await?;
+    let connection = args.server.clone().connect().await?;
     let sink = Sink::create(args.format, args.out.clone())?;
-    let mut export = Export { connection, sink, epoch: None, messages: 0, rooms: 0, args };
+    let progress = Progress::of_messages("exported");
+    let mut export = Export { connection, sink, epoch: None, messages: 0, rooms: 0, progress, args };
     export.run().await?;
-    let Export { sink, messages, rooms, .. } = export;
+    let Export { sink, messages, rooms, progress, .. } = export;
     sink.finish()?;
     // Standard output may be the export itself.
-    eprintln!("exported {messages} messages of {rooms} rooms");
+    progress.remark(&format!("exported {messages} messages of {rooms} rooms"));
     Ok(())
 }
 
@@ -48,12 +46,13 @@ struct Export {
     epoch: Option<String>,
     messages: u64,
     rooms: u64,
+    progress: Progress,
 }
 
 impl Export {
     async fn run(&mut self) -> anyhow::Result<()> {
         for room in self.args.rooms.clone() {
-            if !self.room(&room).await? {
+            if !self.room(room.as_str()).await? {
                 bail!("there is no room {room}");
             }
         }
@@ -96,6 +95,7 @@ impl Export {
                 self.sink.write(message)?;
             }
             self.messages += page.messages.len() as u64;
+            self.progress.add(page.messages.len() as u64);
             self.epoch = Some(page.epoch);
             let end = *end.get_or_insert(page.head);
             match page.next {

@@ -1,7 +1,7 @@
 //! Writes messages in one of the file formats.
 
 use std::fs::{self, File};
-use std::io::{self, BufWriter, Write};
+use std::io::{BufWriter, Write};
 use std::path::PathBuf;
 
 use anyhow::Context;
@@ -13,6 +13,7 @@ use crate::cli::FileFormat;
 use crate::client::csv;
 #[cfg(feature = "parquet")]
 use crate::client::parquet::Writer;
+use crate::output::Stdout;
 
 type Output = BufWriter<Box<dyn Write + Send>>;
 
@@ -34,7 +35,7 @@ impl Sink {
     pub(super) fn create(format: FileFormat, path: Option<PathBuf>) -> anyhow::Result<Self> {
         #[cfg(not(feature = "parquet"))]
         anyhow::ensure!(format != FileFormat::Parquet, crate::client::NO_PARQUET);
-        let mut output: Box<dyn Write + Send> = Box::new(io::stdout());
+        let mut output: Box<dyn Write + Send> = Box::new(Stdout);
         let mut target = None;
         if let Some(path) = path {
             let mut partial = path.clone().into_os_string();

@@ -10,10 +10,11 @@ use serde::Deserialize;
 use serde::de::IgnoredAny;
 use serde_json::{Value, json};
 
-use super::connection::{Connection, JSON, Server};
+use super::connection::{Connection, JSON};
 use super::session::Backoff;
 use super::{is_true, print_json, show, text};
 use crate::cli::ImportArgs;
+use crate::progress::Progress;
 use source::Source;
 
 /// Size of a request, in messages and bytes.
@@ -26,11 +27,11 @@ const ATTEMPTS: u32 = 8;
 const PAUSES: [Duration; 2] = [Duration::from_millis(50), Duration::from_secs(2)];
 
 pub(crate) async fn import(args: ImportArgs) -> anyhow::Result<()> {
-    let server = Server::parse(&args.client.server)?;
     let name = args.file.display().to_string();
-    let mut source = Source::open(&args).with_context(|| format!("reading {name}"))?;
+    let progress = source::progress(&args);
+    let mut source = Source::open(&args, &progress).with_context(|| format!("reading {name}"))?;
     let mut import = Import {
-        connection: server.connect().await?,
+        connection: args.client.server.clone().connect().await?,
         waiting: Vec::new(),
         is_repeated: false,
         bytes: 0,
@@ -39,6 +40,7 @@ pub(crate) async fn import(args: ImportArgs) -> anyhow::Result<()> {
         refused: 0,
         unit: source.unit,
         is_json: args.client.json,
+        progress,
     };
     let failure = loop {
         match source.next() {
@@ -97,6 +99,7 @@ struct Import {
     /// Name of a message's position: line or row.
     unit: &'static str,
     is_json: bool,
+    progress: Progress,
 }
 
 impl Import {
@@ -121,7 +124,7 @@ impl Import {
                 Err(error) => format!("{error:#}"),
             };
             self.is_repeated = true;
-            eprintln!("{} {line}: {trouble}; trying again", self.unit);
+            self.progress.remark(&format!("{} {line}: {trouble}; trying again", self.unit));
             if self.waiting.len() < before {
                 backoff.reset();
                 attempts = 0;
@@ -174,12 +177,13 @@ impl Import {
         if self.is_json {
             return print_json(&json!({(self.unit): line, "code": code, "detail": detail}));
         }
-        eprintln!("{} {line}: {detail} ({code})", self.unit);
+        self.progress.remark(&format!("{} {line}: {detail} ({code})", self.unit));
         Ok(())
     }
 
     fn print(&self) -> anyhow::Result<()> {
         let Self { stored, duplicate, refused, .. } = self;
+        self.progress.finish();
         let counts = json!({"stored": stored, "duplicate": duplicate, "refused": refused});
         show(self.is_json, &counts, |_| {
             format!("stored {stored}, there before {duplicate}, refused {refused}\n")

@@ -12,6 +12,7 @@ use crate::client::csv::{self, Records};
 use crate::client::export::row::COLUMNS;
 #[cfg(feature = "parquet")]
 use crate::client::parquet::Reader;
+use crate::progress::Progress;
 
 /// Columns that the server assigns itself.
 const ASSIGNED_BY_SERVER: [&str; 2] = ["seq", "receivedAt"];
@@ -28,21 +29,15 @@ pub(super) struct Source {
 }
 
 impl Source {
-    pub(super) fn open(args: &ImportArgs) -> anyhow::Result<Self> {
-        let is_called = |name: &str| args.file.extension().is_some_and(|end| end.eq_ignore_ascii_case(name));
-        let format = match args.format {
-            Some(format) => format,
-            None if is_called("csv") => FileFormat::Csv,
-            None if is_called("parquet") => FileFormat::Parquet,
-            None => FileFormat::Jsonl,
-        };
-        Ok(match format {
+    /// Opens the file, and counts on `progress` what is read of it.
+    pub(super) fn open(args: &ImportArgs, progress: &Progress) -> anyhow::Result<Self> {
+        Ok(match format(args) {
             FileFormat::Jsonl => {
-                let mut records = Records::new(reader(&args.file)?, false);
+                let mut records = Records::new(reader(&args.file, progress)?, false);
                 Self::new("line", move || Ok(records.next()?.map(|(line, record)| (line, Some(record)))))
             }
             FileFormat::Csv => {
-                let mut records = Records::new(reader(&args.file)?, true);
+                let mut records = Records::new(reader(&args.file, progress)?, true);
                 let (_, header) = records.next()?.context("it is empty")?;
                 let columns = csv::parse(&header).context("the names of the columns are not readable")?;
                 check(columns.iter().map(String::as_str)).context("the first line must name the columns")?;
@@ -57,10 +52,11 @@ impl Source {
                 let wanted: Vec<&str> = COLUMNS.into_iter().filter(|name| is_wanted(name)).collect();
                 let mut reader = Reader::open(File::open(&args.file)?, &wanted)?;
                 check(reader.columns())?;
-                let mut row = 0;
+                let (mut row, progress) = (0, progress.clone());
                 Self::new("row", move || {
                     let message = reader.next().with_context(|| format!("behind row {row}"))?;
                     row += 1;
+                    progress.add(1);
                     Ok(message.map(|message| (row, Some(Value::Object(message).to_string()))))
                 })
             }
@@ -82,11 +78,31 @@ impl Source {
     }
 }
 
-fn reader(path: &Path) -> anyhow::Result<Box<dyn BufRead>> {
+fn format(args: &ImportArgs) -> FileFormat {
+    let is_called = |name: &str| args.file.extension().is_some_and(|end| end.eq_ignore_ascii_case(name));
+    match args.format {
+        Some(format) => format,
+        None if is_called("csv") => FileFormat::Csv,
+        None if is_called("parquet") => FileFormat::Parquet,
+        None => FileFormat::Jsonl,
+    }
+}
+
+/// Of the bytes of a file of text, or of the rows of another.
+pub(super) fn progress(args: &ImportArgs) -> Progress {
+    let length = std::fs::metadata(&args.file).ok().filter(|_| format(args) != FileFormat::Parquet);
+    match length {
+        Some(file) if file.is_file() => Progress::of_bytes("importing", file.len()),
+        _ => Progress::of_messages("importing"),
+    }
+}
+
+/// A file, or standard input, of which only the lines could be counted.
+fn reader(path: &Path, progress: &Progress) -> anyhow::Result<Box<dyn BufRead>> {
     if path == Path::new("-") {
         return Ok(Box::new(BufReader::new(std::io::stdin())));
     }
-    Ok(Box::new(BufReader::new(File::open(path)?)))
+    Ok(Box::new(BufReader::new(progress.reading(File::open(path)?))))
 }
 
 fn check<'a>(columns: impl Iterator<Item = &'a str>) -> anyhow::Result<()> {

@@ -5,13 +5,13 @@ mod take;
 
 use std::time::Duration;
 
-use anyhow::Context;
 use hubbub_core::invariant::saturate;
 use hubbub_core::{ClientId, QueueId};
 use hyper::Method;
 use serde_json::{Value, json};
 
 use super::session::{Pages, Session, Texts, object, with_query};
+use super::table::Table;
 use super::{is_true, number, text};
 use crate::cli::{ActionArgs, OnFull, QueueAction, QueueSendArgs, QueueSettingsArgs};
 
@@ -20,61 +20,58 @@ pub(crate) async fn run(args: ActionArgs<QueueAction>) -> anyhow::Result<()> {
     match args.action {
         QueueAction::Send(args) => send(session, args).await,
         QueueAction::Create { queue, settings } => {
-            session.put(&path_of(&queue)?, settings_of(settings), "queue").await
+            session.put(&path_of(&queue), settings_of(settings), "queue").await
         }
         QueueAction::Delete { queue, force } => {
             let force = if force { "?force=true" } else { "" };
-            session.change(Method::DELETE, &format!("{}{force}", path_of(&queue)?)).await
+            session.change(Method::DELETE, &format!("{}{force}", path_of(&queue))).await
         }
         QueueAction::Ls { receiver: Some(receiver) } => {
-            let path = with_query("/v1/queues", [("receiver", Some(receiver))]);
+            let path = with_query("/v1/queues", [("receiver", Some(receiver.to_string()))]);
             let line = |queue: &Value| format!("{}\n", text(queue, "queue"));
-            session.list(Pages::new(path, "queues", usize::MAX), "", line).await
+            session.list(Pages::new(path, "queues", usize::MAX), line).await
         }
         QueueAction::Ls { receiver: None } => {
             let pages = Pages::new("/v1/queues".into(), "queues", usize::MAX);
-            session.list(pages, &show::queues_head(), show::queue_line).await
+            session.table(pages, Table::new(show::QUEUES_HEAD), show::queue_row).await
         }
         QueueAction::Get(args) => take::take(session, "get", &args, None).await,
         QueueAction::Read(args) => take::take(session, "read", &args, None).await,
         QueueAction::Lease { take, lease } => take::take(session, "lease", &take, lease).await,
         QueueAction::Peek { queue, limit } => {
-            let pages = Pages::new(format!("{}/messages", path_of(&queue)?), "messages", limit);
-            session.list(pages, "", show::message_line).await
+            let pages = Pages::new(format!("{}/messages", path_of(&queue)), "messages", limit);
+            session.list(pages, show::message_line).await
         }
-        QueueAction::Ack { queue, receipts } => take::ack(session, &path_of(&queue)?, receipts).await,
+        QueueAction::Ack { queue, receipts } => take::ack(session, &path_of(&queue), receipts).await,
         QueueAction::Nack { queue, receipt, delay } => {
-            take::settle(session, &path_of(&queue)?, receipt, "nack", ("delayMs", delay)).await
+            take::settle(session, &path_of(&queue), receipt, "nack", ("delayMs", delay)).await
         }
         QueueAction::Extend { queue, receipt, lease } => {
-            take::settle(session, &path_of(&queue)?, receipt, "extend", ("leaseMs", lease)).await
+            take::settle(session, &path_of(&queue), receipt, "extend", ("leaseMs", lease)).await
         }
         QueueAction::Remove { queue, id } => {
-            let id: u64 = id.parse().with_context(|| format!("message '{id}': ids are numbers"))?;
-            session.change(Method::DELETE, &format!("{}/messages/{id}", path_of(&queue)?)).await
+            session.change(Method::DELETE, &format!("{}/messages/{id}", path_of(&queue))).await
         }
-        QueueAction::Redrive { queue, id } => redrive(session, &path_of(&queue)?, id).await,
+        QueueAction::Redrive { queue, id } => redrive(session, &path_of(&queue), id).await,
         QueueAction::Clients { add: Some(client), .. } => {
-            session.change(Method::PUT, &client_path_of(&client)?).await
+            session.change(Method::PUT, &client_path_of(&client)).await
         }
         QueueAction::Clients { remove: Some(client), .. } => {
-            session.change(Method::DELETE, &client_path_of(&client)?).await
+            session.change(Method::DELETE, &client_path_of(&client)).await
         }
         QueueAction::Clients { .. } => {
             let pages = Pages::new("/v1/clients".into(), "clients", usize::MAX);
-            session.list(pages, "", |client| format!("{}\n", text(client, "client"))).await
+            session.list(pages, |client| format!("{}\n", text(client, "client"))).await
         }
     }
 }
 
-fn path_of(queue: &str) -> anyhow::Result<String> {
-    let queue = QueueId::new(queue).with_context(|| format!("queue '{queue}'"))?;
-    Ok(format!("/v1/queues/{queue}"))
+fn path_of(queue: &QueueId) -> String {
+    format!("/v1/queues/{queue}")
 }
 
-fn client_path_of(client: &str) -> anyhow::Result<String> {
-    let client = ClientId::new(client).with_context(|| format!("client '{client}'"))?;
-    Ok(format!("/v1/clients/{client}"))
+fn client_path_of(client: &ClientId) -> String {
+    format!("/v1/clients/{client}")
 }
 
 fn millis(time: Duration) -> Value {
@@ -101,12 +98,12 @@ fn settings_of(settings: QueueSettingsArgs) -> String {
 
 /// Sends a message, or each line of standard input.
 async fn send(session: &mut Session, args: QueueSendArgs) -> anyhow::Result<()> {
-    let path = format!("{}/messages", path_of(&args.queue)?);
+    let path = format!("{}/messages", path_of(&args.queue));
     let mut texts = Texts::new(args.text, args.id);
     while let Some((message, id)) = texts.next().await? {
         let body = object([
             ("sender", Some(Value::from(args.from.as_str()))),
-            ("receiver", args.to.clone().map(Value::from)),
+            ("receiver", args.to.as_ref().map(|to| Value::from(to.as_str()))),
             ("audience", args.all.then(|| Value::from("all"))),
             ("message", Some(message.into())),
             ("messageId", Some(id.into())),

@@ -4,17 +4,13 @@ use serde_json::Value;
 
 use crate::client::{number, plain, text};
 
-pub(super) fn queues_head() -> String {
-    let (ready, delayed, leased, done) = ("ready", "delayed", "leased", "done");
-    format!("{:<32} {ready:>10} {delayed:>10} {leased:>10} {done:>12}  oldest\n", "queue")
-}
+pub(super) const QUEUES_HEAD: [&str; 6] = ["queue", "ready", "delayed", "leased", "done", "oldest"];
 
-pub(super) fn queue_line(queue: &Value) -> String {
+pub(super) fn queue_row(queue: &Value) -> [String; 6] {
     let oldest = queue.get("oldestSentAt").and_then(Value::as_str).unwrap_or("-");
     let [ready, delayed, leased, done] =
-        ["ready", "delayed", "leased", "done"].map(|name| number(queue, name));
-    let queue = text(queue, "queue");
-    format!("{queue:<32} {ready:>10} {delayed:>10} {leased:>10} {done:>12}  {oldest}\n")
+        ["ready", "delayed", "leased", "done"].map(|name| number(queue, name).to_string());
+    [text(queue, "queue").to_owned(), ready, delayed, leased, done, oldest.to_owned()]
 }
 
 /// Time, id, sender, receiver and text of a message, and its state.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use anyhow::{Context, bail};
+use anyhow::bail;
 use hyper::Method;
 use serde_json::{Value, json};
 
@@ -12,6 +12,7 @@ use crate::cli::TakeArgs;
 use crate::client::connection::TIMEOUT;
 use crate::client::session::{Session, object};
 use crate::client::{entries, print_json, show, text};
+use crate::output::UsageError;
 
 /// Takes once. Prints nothing if there is no message.
 pub(super) async fn take(
@@ -21,14 +22,14 @@ pub(super) async fn take(
     lease: Option<Duration>,
 ) -> anyhow::Result<()> {
     let body = object([
-        ("receiver", args.receiver.clone().map(Value::from)),
-        ("sender", args.from.clone().map(Value::from)),
+        ("receiver", args.receiver.as_ref().map(|receiver| Value::from(receiver.as_str()))),
+        ("sender", args.from.as_ref().map(|from| Value::from(from.as_str()))),
         ("max", Some(args.max.into())),
         ("waitMs", Some(millis(args.wait))),
         ("order", args.newest.then(|| "newest".into())),
         ("leaseMs", lease.map(millis)),
     ]);
-    let path = format!("{}/{how}", path_of(&args.queue)?);
+    let path = format!("{}/{how}", path_of(&args.queue));
     let taking = session.connection.request(TIMEOUT + args.wait, Method::POST, &path, body);
     let answer = taking.await?.success()?;
     let mut messages = entries(&answer, "messages")?.iter();
@@ -63,8 +64,9 @@ pub(super) async fn settle(
     (name, time): (&str, Option<Duration>),
 ) -> anyhow::Result<()> {
     let id = receipt.split_once('-').and_then(|(id, _)| id.parse::<u64>().ok());
-    let id =
-        id.with_context(|| format!("receipt '{receipt}': must be the one that came with the message"))?;
+    let id = id.ok_or_else(|| {
+        UsageError(format!("receipt '{receipt}': must be the one that came with the message"))
+    })?;
     let body = object([("receipt", Some(receipt.into())), (name, time.map(millis))]);
     let answer = session.post(&format!("{path}/messages/{id}/{how}"), body).await?;
     show(session.is_json, &answer, |answer| {

@@ -10,8 +10,10 @@ use serde_json::{Value, json};
 
 use super::connection::Connection;
 use super::session::Session;
-use super::{entries, number, print, print_json, show};
+use super::table::Table;
+use super::{entries, number, print_json, show};
 use crate::cli::{ClientArgs, StatsAction, StatsArgs};
+use crate::output::print;
 
 /// An audit reads everything that is stored.
 const AUDIT_TIMEOUT: Duration = Duration::from_secs(3_600);
@@ -54,15 +56,13 @@ async fn list(connection: &mut Connection, name: &str, top: u16) -> anyhow::Resu
 }
 
 /// A table of names with two numbers and the time of the last message.
-fn table(heads: [&str; 3], names: [&str; 3], rows: &[Value]) -> String {
-    let [who, first, second] = heads;
-    let mut out = format!("\n{who:<32} {first:>10} {second:>10}  last\n");
-    let [who, first, second] = names;
-    for row in rows {
-        let (first, second, last) = (number(row, first), number(row, second), text(row, "lastMessageAt"));
-        out.push_str(&format!("{:<32} {first:>10} {second:>10}  {last}\n", text(row, who)));
-    }
-    out
+fn table(heads: [&'static str; 3], names: [&str; 3], rows: &[Value]) -> String {
+    let ([who, first, second], [name, one, two]) = (heads, names);
+    let rows = rows.iter().map(|row| {
+        let number = |name: &str| number(row, name).to_string();
+        [text(row, name).to_owned(), number(one), number(two), text(row, "lastMessageAt").to_owned()]
+    });
+    format!("\n{}", Table::new([who, first, second, "last"]).add(rows))
 }
 
 fn text<'a>(value: &'a Value, name: &str) -> &'a str {

@@ -7,18 +7,16 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use hubbub_core::{Clock, Timestamp};
-use hyper::Method;
-use hyper::header::ACCEPT;
 use serde_json::{Map, Value};
 use tokio::time::MissedTickBehavior;
 
 use crate::cli::StatsArgs;
-use crate::client::connection::{Connection, TIMEOUT};
+use crate::client::connection::Connection;
+use crate::client::metrics::Metrics;
 use crate::client::session::Session;
 use crate::client::show;
+use crate::output::notice;
 use crate::system::SystemClock;
-
-const METRICS: &str = "/metrics";
 
 /// What to print of a metric.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -71,7 +69,7 @@ pub(super) async fn watch(args: &StatsArgs, every: Duration) -> anyhow::Result<(
             // The first attempt must succeed: otherwise the address may be wrong.
             Err(error) if lines == 0 => return Err(error),
             Err(error) => {
-                eprintln!("hubbub: {error:#}; trying again");
+                notice(&format!("{error:#}; trying again"));
                 continue;
             }
         };
@@ -88,17 +86,8 @@ pub(super) async fn watch(args: &StatsArgs, every: Duration) -> anyhow::Result<(
 }
 
 async fn take(connection: &mut Connection) -> anyhow::Result<Sample> {
-    let accept = [(ACCEPT, "text/plain")];
-    let answer = connection.whole(TIMEOUT, Method::GET, METRICS, &accept, "").await?;
-    if !answer.status().is_success() {
-        bail!("the server answered {} to {METRICS}", answer.status().as_u16());
-    }
-    let text = String::from_utf8_lossy(answer.body());
-    let value = |name: &str| {
-        text.lines().find_map(|line| {
-            line.strip_prefix("hubbub_")?.strip_prefix(name)?.strip_prefix(' ')?.trim().parse().ok()
-        })
-    };
+    let metrics = Metrics::of(connection).await?;
+    let value = |name: &str| metrics.value(&format!("hubbub_{name}"));
     let values: Vec<Option<f64>> = COLUMNS.iter().map(|(_, _, metric, _)| value(metric)).collect();
     if values.iter().all(Option::is_none) {
         bail!("/metrics of the server has no metrics of hubbub");

@@ -21,7 +21,6 @@ pub(super) struct Draft {
     #[schemars(length(min = 1, max = 255))]
     username: Option<String>,
     /// In any case; `TEXT` unless said.
-    #[schemars(extend("default" = "TEXT"))]
     message_type: Option<MessageType>,
     /// The sender's clock; now unless given.
     timestamp: Option<AnyTime>,
@@ -71,6 +70,8 @@ pub(super) struct Receipt {
 #[serde(rename_all = "camelCase")]
 pub(super) struct Accepted {
     message_id: Id,
+    /// Not in this answer: the message gets it when it is stored. A client reads the same member of every answer.
+    seq: Option<Seq>,
 }
 
 #[derive(JsonSchema)]

@@ -87,13 +87,14 @@ pub(super) struct Take {
 #[derive(JsonSchema)]
 #[serde(rename_all = "camelCase")]
 struct Amount {
-    /// Most messages; fewer when their texts make 4 MiB.
-    #[schemars(range(min = 1, max = TAKE_MAX), extend("default" = 1))]
+    /// Most messages, 1 unless said; fewer when their texts make 4 MiB.
+    #[schemars(range(min = 1, max = TAKE_MAX))]
     max: Option<u64>,
-    #[schemars(extend("enum" = ["oldest", "newest"], "default" = "oldest"))]
+    /// `oldest` unless said.
+    #[schemars(extend("enum" = ["oldest", "newest"]))]
     order: Option<String>,
-    /// How long to wait when there is nothing.
-    #[schemars(range(max = WAIT_MS_MAX), extend("default" = 0))]
+    /// How long to wait when there is nothing, 0 unless said.
+    #[schemars(range(max = WAIT_MS_MAX))]
     wait_ms: Option<u64>,
 }
 

@@ -1,0 +1,25 @@
+//! Values of arguments that are checked before a command runs.
+
+use std::time::Duration;
+
+use hubbub_core::{Timestamp, duration};
+
+/// A moment, as the server reads it.
+pub(super) fn moment(text: &str) -> Result<String, &'static str> {
+    let is_moment = Timestamp::parse(text).is_some();
+    is_moment.then(|| text.to_owned()).ok_or("must be like 2026-01-31T12:00:00Z, or seconds since 1970")
+}
+
+pub(super) fn time(text: &str) -> Result<Duration, &'static str> {
+    duration::parse(text).ok_or("must be a time such as 500ms, 30s, 5min or 7d")
+}
+
+pub(super) fn positive_time(text: &str) -> Result<Duration, &'static str> {
+    time(text).ok().filter(|time| !time.is_zero()).ok_or("must be a time such as 500ms, 10s or 12h")
+}
+
+/// A time, as the server reads it, or off.
+pub(super) fn time_or_off(text: &str) -> Result<String, &'static str> {
+    let is_known = text == "off" || duration::parse(text).is_some();
+    is_known.then(|| text.to_owned()).ok_or("must be a time such as 12h or 30d, or off")
+}

@@ -1,0 +1,142 @@
+//! What a command prints: answers on standard output; errors and notices on standard error, with `--json` as JSON lines.
+
+use std::io::{self, Write};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use anyhow::Context;
+use serde_json::{Map, Value, json};
+
+/// How this process prints; set once, before a command runs.
+static IS_JSON: AtomicBool = AtomicBool::new(false);
+
+/// From now on errors and notices are JSON lines.
+pub(crate) fn use_json() {
+    IS_JSON.store(true, Ordering::Relaxed);
+}
+
+/// Nobody reads standard output any more, as behind `head`. The program ends without a word.
+#[derive(Debug, thiserror::Error)]
+#[error("standard output is closed")]
+struct ClosedOutput;
+
+/// Standard output, which knows when nobody reads it any more.
+pub(crate) struct Stdout;
+
+impl Write for Stdout {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        io::stdout().write(bytes).map_err(closed)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        io::stdout().flush().map_err(closed)
+    }
+}
+
+fn closed(error: io::Error) -> io::Error {
+    match error.kind() {
+        io::ErrorKind::BrokenPipe => io::Error::new(io::ErrorKind::BrokenPipe, ClosedOutput),
+        _ => error,
+    }
+}
+
+/// Whether a command failed only because nobody reads its output any more.
+pub(crate) fn is_closed_output(error: &anyhow::Error) -> bool {
+    let inner = |cause: &(dyn std::error::Error + 'static)| {
+        cause.downcast_ref::<io::Error>()?.get_ref().map(|inner| inner.is::<ClosedOutput>())
+    };
+    error.chain().any(|cause| inner(cause).unwrap_or(false))
+}
+
+/// Writes to standard output at once.
+pub(crate) fn print(text: impl AsRef<[u8]>) -> anyhow::Result<()> {
+    let written = Stdout.write_all(text.as_ref()).and_then(|()| Stdout.flush());
+    written.context("writing to standard output")
+}
+
+/// Says on standard error what is no error: that a connection is opened again, for example.
+pub(crate) fn notice(text: &str) {
+    report(text, "hubbub: ");
+}
+
+/// Says on standard error how far the command came, or with what it had to do.
+pub(crate) fn remark(text: &str) {
+    report(text, "");
+}
+
+fn report(text: &str, prefix: &str) {
+    if IS_JSON.load(Ordering::Relaxed) {
+        complain(&json!({"notice": text}).to_string());
+    } else {
+        complain(&format!("{prefix}{text}"));
+    }
+}
+
+/// Says on standard error why the command fails; a server's refusal with its code and status.
+pub(crate) fn error(error: &anyhow::Error) {
+    let text = text_of(error);
+    if !IS_JSON.load(Ordering::Relaxed) {
+        return complain(&format!("hubbub: {text}"));
+    }
+    let mut members = Map::from_iter([("error".to_owned(), Value::from(text))]);
+    if let Some(refusal) = error.downcast_ref::<Refusal>() {
+        members.insert("code".into(), refusal.code.as_str().into());
+        members.insert("status".into(), refusal.status.into());
+    }
+    complain(&Value::from(members).to_string());
+}
+
+/// An error and its causes. A cause that the text before it names already is not repeated.
+fn text_of(error: &anyhow::Error) -> String {
+    let mut out = String::new();
+    for cause in error.chain() {
+        let text = cause.to_string();
+        if out.is_empty() {
+            out = text;
+        } else if !out.contains(&text) {
+            out.push_str(": ");
+            out.push_str(&text);
+        }
+    }
+    out
+}
+
+/// A closed standard error is nobody's trouble.
+fn complain(line: &str) {
+    let _ = writeln!(io::stderr().lock(), "{line}");
+}
+
+/// Invalid usage that only the command itself can find.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub(crate) struct UsageError(pub(crate) String);
+
+/// The server refused a request.
+#[derive(Debug, thiserror::Error)]
+#[error("the server answered {status}: {detail} ({code})")]
+pub(crate) struct Refusal {
+    pub(crate) status: u16,
+    pub(crate) code: String,
+    pub(crate) detail: String,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn causes_are_named_once() {
+        let cause = || io::Error::new(io::ErrorKind::NotFound, "it is not there");
+        let plain = anyhow::Error::new(cause()).context("reading x");
+        assert_eq!(text_of(&plain), "reading x: it is not there");
+        let told = anyhow::Error::new(cause()).context("reading x failed: it is not there; look for it");
+        assert_eq!(text_of(&told), "reading x failed: it is not there; look for it");
+    }
+
+    #[test]
+    fn only_a_closed_output_is_no_error() {
+        let closed = anyhow::Error::new(closed(io::ErrorKind::BrokenPipe.into())).context("writing");
+        assert!(is_closed_output(&closed));
+        let lost = anyhow::Error::new(io::Error::from(io::ErrorKind::BrokenPipe)).context("sending");
+        assert!(!is_closed_output(&lost));
+    }
+}

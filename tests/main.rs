@@ -47,6 +47,7 @@ mod failed_sync_stops_writes;
 mod foreign_publisher_is_ingested;
 mod history_pages;
 mod ids_are_remembered_at_any_rate;
+mod jwks_rotation;
 mod killed_at_any_moment;
 #[cfg(feature = "amqp")]
 mod killed_with_a_broker;
@@ -66,6 +67,7 @@ mod memory_comes_back;
 mod metrics_close_the_ledger;
 mod migrate_plans_and_runs;
 mod ndjson_answers_line_by_line;
+mod no_token_no_entry;
 mod offline_member_catches_up;
 mod overload_is_answered;
 mod pitr_restores_to_a_moment;
@@ -103,6 +105,9 @@ mod stale_receipt_is_refused;
 mod stats_commands_show_them;
 mod stats_over_http_are_exact;
 mod tail_survives_a_restart;
+mod token_commands_work;
+mod tokens_end;
+mod tokens_limit_what_is_seen;
 #[cfg(feature = "amqp")]
 mod two_servers_one_broker;
 mod two_servers_one_database;

@@ -19,6 +19,7 @@ mod queues;
 pub(crate) mod schema;
 mod server;
 mod simulated;
+pub(crate) mod tokens;
 mod usage;
 mod watch;
 mod writer;

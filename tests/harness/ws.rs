@@ -16,6 +16,10 @@ pub(crate) type Closed = Option<(u16, String)>;
 pub(crate) struct Ws(WebSocketStream<TcpStream>);
 
 impl Ws {
+    pub(super) fn of(socket: WebSocketStream<TcpStream>) -> Self {
+        Self(socket)
+    }
+
     pub(crate) async fn open(address: SocketAddr, path: &str) -> Self {
         Self::try_open(address, path).await.unwrap_or_else(|| panic!("{path} is no WebSocket"))
     }

@@ -1,5 +1,6 @@
 //! The command line and its help texts.
 
+mod access;
 mod files;
 mod kv;
 mod queue;
@@ -9,6 +10,7 @@ use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
 
+pub(crate) use access::{GrantArgs, InspectArgs, KeyAction, KeyCreateArgs, MintArgs, TokenAction};
 pub(crate) use files::{ExportArgs, FileFormat, ImportArgs};
 pub(crate) use kv::KvAction;
 pub(crate) use queue::{OnFull, QueueAction, QueueSendArgs, QueueSettingsArgs, TakeArgs};
@@ -55,6 +57,11 @@ pub(crate) enum Command {
     Queue(ActionArgs<QueueAction>),
     /// Show statistics, watch them, or audit them.
     Stats(StatsArgs),
+    /// Make tokens for users, and inspect them.
+    #[command(subcommand)]
+    Token(TokenAction),
+    /// Create, list and revoke API keys for services.
+    Key(ActionArgs<KeyAction>),
     /// Show or check the configuration.
     #[command(subcommand)]
     Config(ConfigAction),
@@ -112,6 +119,9 @@ pub(crate) struct ServeArgs {
     pub(crate) set: Vec<String>,
 }
 
+/// Who sends and follows unless somebody is named.
+pub(crate) const USER_DEFAULT: &str = "cli";
+
 /// Options of client commands.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct ClientArgs {
@@ -124,6 +134,9 @@ pub(crate) struct ClientArgs {
         global = true
     )]
     pub(crate) server: String,
+    /// File with a token or an API key [env: HUBBUB_TOKEN = the token itself].
+    #[arg(long, value_name = "FILE", global = true)]
+    pub(crate) token_file: Option<PathBuf>,
     /// Print JSON lines, for scripts.
     #[arg(long, global = true)]
     pub(crate) json: bool,
@@ -136,7 +149,7 @@ pub(crate) struct SendArgs {
     /// The text; without it, or with '-', each line of standard input is a message.
     pub(crate) text: Option<String>,
     /// The sender.
-    #[arg(long, env = "HUBBUB_USER", default_value = "cli")]
+    #[arg(long, env = "HUBBUB_USER", default_value = USER_DEFAULT)]
     pub(crate) user: String,
     /// The message's id, for sends that can be repeated safely [default: generated].
     #[arg(long, value_name = "ID")]
@@ -162,7 +175,7 @@ pub(crate) struct TailArgs {
     #[arg(long, value_name = "COUNT")]
     pub(crate) count: Option<u64>,
     /// The user that follows.
-    #[arg(long, env = "HUBBUB_USER", default_value = "cli")]
+    #[arg(long, env = "HUBBUB_USER", default_value = USER_DEFAULT)]
     pub(crate) user: String,
     #[command(flatten)]
     pub(crate) client: ClientArgs,

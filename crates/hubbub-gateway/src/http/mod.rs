@@ -1,5 +1,6 @@
 //! HTTP: finds the endpoint of a request ([`endpoints`]), and what answers have in common.
 
+mod access;
 mod assets;
 mod backups;
 mod bulk;
@@ -12,6 +13,7 @@ mod history;
 mod kv;
 mod members;
 mod operation;
+mod permission;
 pub(crate) mod query;
 mod queues;
 mod rooms;
@@ -22,6 +24,7 @@ mod stats;
 mod streamed;
 mod types;
 
+pub(crate) use kv::parse_key_prefix;
 pub(crate) use send::write_receipt as send_receipt;
 pub use spec::Documents;
 pub(crate) use stats::SAMPLE_INTERVAL;
@@ -33,17 +36,19 @@ use bytes::Bytes;
 use http_body_util::{Either, Full};
 use hubbub_core::ErrorCode;
 use hyper::body::Incoming;
-use hyper::header::{ALLOW, CONTENT_TYPE, ETAG, HeaderName, HeaderValue, RETRY_AFTER, UPGRADE};
+use hyper::header::{
+    ALLOW, CONTENT_TYPE, ETAG, HeaderName, HeaderValue, RETRY_AFTER, UPGRADE, WWW_AUTHENTICATE,
+};
 use hyper::{Method, Request, Response, StatusCode};
 
 use serde::Serialize;
 
-use crate::auth::check_origin;
+use crate::auth::caller::Identity;
+use crate::auth::origin::check_origin;
 use crate::json::{write_number, write_plain};
 use crate::problem::Problem;
 use crate::server::Peer;
 use endpoint::{Answering, Call};
-use query::Query;
 use streamed::Streamed;
 
 pub(crate) type Body = Either<Full<Bytes>, Streamed>;
@@ -57,7 +62,17 @@ pub(crate) type Answer = Result<Response<Body>, Problem>;
 pub(crate) async fn route(peer: &Arc<Peer>, request: Request<Incoming>) -> Response<Body> {
     let gateway = &peer.gateway;
     gateway.metrics.http_requests.inc();
-    let answer = match dispatch(peer, request) {
+    let auth = &gateway.auth;
+    let refreshed = if auth.must_refresh(request.method(), request.headers()) {
+        Box::pin(auth.refresh()).await
+    } else {
+        Ok(())
+    };
+    let identity = match refreshed {
+        Ok(()) => auth.identify(request.method(), request.headers()),
+        Err(error) => Err(error.into()),
+    };
+    let answer = match dispatch(peer, request, identity) {
         Ok(answer) => answer.await,
         Err(problem) => Err(problem),
     };
@@ -69,7 +84,11 @@ pub(crate) async fn route(peer: &Arc<Peer>, request: Request<Incoming>) -> Respo
     })
 }
 
-fn dispatch(peer: &Arc<Peer>, request: Request<Incoming>) -> Result<Answering, Problem> {
+fn dispatch(
+    peer: &Arc<Peer>,
+    request: Request<Incoming>,
+    identity: Result<Identity, Problem>,
+) -> Result<Answering, Problem> {
     let method = request.method();
     // Reading needs no check: browsers keep answers from pages of other sites, as none is allowed to see them.
     let is_reading =
@@ -85,8 +104,9 @@ fn dispatch(peer: &Arc<Peer>, request: Request<Incoming>) -> Result<Answering, P
     let Some(&endpoint) = found.iter().find(|endpoint| endpoint.accepts(method)) else {
         return Err(Problem::new(ErrorCode::MethodNotAllowed, endpoint::allowed(&found)));
     };
-    let query = Query::parse(request.uri().query());
-    Ok((endpoint.handler)(Call { peer: peer.clone(), endpoint, request, query }))
+    let call = Call::new(peer.clone(), endpoint, request, identity);
+    permission::authorize(&call)?;
+    Ok((endpoint.handler)(call))
 }
 
 fn problem_response(problem: &Problem) -> Response<Body> {
@@ -104,6 +124,9 @@ fn problem_response(problem: &Problem) -> Response<Body> {
     }
     if let Some(revision) = problem.revision {
         headers.insert(ETAG, revision_tag(revision.get()));
+    }
+    if problem.code == ErrorCode::Unauthorized {
+        headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer realm=\"hubbub\""));
     }
     if problem.code == ErrorCode::MethodNotAllowed
         && let Ok(methods) = HeaderValue::from_str(&problem.detail)

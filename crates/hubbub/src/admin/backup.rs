@@ -45,7 +45,7 @@ struct Copied {
 }
 
 pub(crate) async fn backup(args: BackupArgs) -> anyhow::Result<()> {
-    let server = Server::parse(&args.client.server)?;
+    let server = Server::parse(&args.client.server, args.client.token_file.as_deref())?;
     let mut connection = server.connect().await?;
     fs::create_dir_all(&args.dir).with_context(|| format!("creating {}", args.dir.display()))?;
     let _lock = lock_directory(&args.dir, ".lock", "backup")?;

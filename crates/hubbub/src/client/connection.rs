@@ -1,5 +1,6 @@
 //! An HTTP/1.1 connection to a server, with error messages for people.
 
+use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
@@ -7,7 +8,7 @@ use bytes::Bytes;
 use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
 use hyper::client::conn::http1::{self, SendRequest};
-use hyper::header::{CONTENT_TYPE, HOST, HeaderName};
+use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HOST, HeaderName};
 use hyper::{Method, Request, Response, StatusCode, Uri};
 use hyper_util::rt::TokioIo;
 use serde_json::Value;
@@ -15,19 +16,25 @@ use tokio::net::TcpStream;
 
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(30);
 
+/// The variable with a token.
+const TOKEN: &str = "HUBBUB_TOKEN";
+
 /// Headers of a request with JSON.
 pub(crate) const JSON: &[(HeaderName, &str)] = &[(CONTENT_TYPE, "application/json")];
 
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub(crate) struct Server {
     /// Host and port, as in the URL.
     pub(crate) authority: String,
     /// Prefix of every path: empty, or starting with a slash.
     pub(crate) prefix: String,
+    /// The value of `Authorization`, if there is a token.
+    pub(crate) authorization: Option<String>,
 }
 
 impl Server {
-    pub(crate) fn parse(url: &str) -> anyhow::Result<Self> {
+    /// With the token of a file, or of the environment.
+    pub(crate) fn parse(url: &str, token_file: Option<&Path>) -> anyhow::Result<Self> {
         let uri: Uri = url.parse().with_context(|| format!("--server {url} is not a URL"))?;
         if uri.scheme_str() != Some("http") {
             bail!("--server {url}: must begin with http://");
@@ -37,6 +44,7 @@ impl Server {
         Ok(Self {
             authority: format!("{}:{port}", authority.host()),
             prefix: uri.path().trim_end_matches('/').to_owned(),
+            authorization: token(token_file)?.map(|token| format!("Bearer {token}")),
         })
     }
 
@@ -66,6 +74,19 @@ impl Server {
         tokio::spawn(connection);
         Ok(sender)
     }
+}
+
+/// The token of a file, else of the environment.
+fn token(file: Option<&Path>) -> anyhow::Result<Option<String>> {
+    let token = match file {
+        Some(file) => std::fs::read_to_string(file).with_context(|| format!("reading {}", file.display()))?,
+        None => std::env::var(TOKEN).unwrap_or_default(),
+    };
+    let token = token.trim();
+    if !token.bytes().all(|byte| byte.is_ascii_graphic()) {
+        bail!("--token-file or {TOKEN}: a token has no spaces and nothing beyond ASCII");
+    }
+    Ok(Some(token).filter(|token| !token.is_empty()).map(str::to_owned))
 }
 
 /// The result of `work`, or an error after `timeout`.
@@ -167,6 +188,9 @@ impl Connection {
             .method(method)
             .uri(format!("{}{path}", self.server.prefix))
             .header(HOST, &self.server.authority);
+        if let Some(authorization) = &self.server.authorization {
+            request = request.header(AUTHORIZATION, authorization);
+        }
         for (name, value) in headers {
             request = request.header(name, *value);
         }

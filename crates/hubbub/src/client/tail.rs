@@ -10,7 +10,7 @@ use tokio::net::TcpStream;
 use super::connection::{Server, in_time};
 use super::follow::{Failure, Follow, SILENCE_MAX, keep_following};
 use super::{message_line, number, room_id, show, text};
-use crate::cli::TailArgs;
+use crate::cli::{TailArgs, USER_DEFAULT};
 use crate::system::KeyedRandom;
 
 /// Largest frame accepted: 16 MiB of text with every byte escaped.
@@ -38,7 +38,7 @@ struct Tail {
 pub(crate) async fn tail(args: TailArgs) -> anyhow::Result<()> {
     let room = room_id(&args.room)?;
     let user = UserId::new(&args.user).with_context(|| format!("--user '{}'", args.user))?;
-    let server = Server::parse(&args.client.server)?;
+    let server = Server::parse(&args.client.server, args.client.token_file.as_deref())?;
     let random = KeyedRandom::new();
     keep_following(Tail { args, room, user, server, random, position: None, shown: 0 }).await
 }
@@ -91,8 +91,17 @@ impl Tail {
             half.copy_from_slice(&self.random.next_u64().to_ne_bytes());
         }
         let key = handshake::client_key(random);
-        let path = format!("{}/v1/ws?user={}", self.server.prefix, self.user);
-        stream.write_all(handshake::request(&self.server.authority, &path, &key).as_bytes()).await?;
+        let authorization = &self.server.authorization;
+        // A token has a name of its own.
+        let is_named = authorization.is_none() || self.args.user != USER_DEFAULT;
+        let query = if is_named { format!("?user={}", self.user) } else { String::new() };
+        let path = format!("{}/v1/ws{query}", self.server.prefix);
+        let mut request = handshake::request(&self.server.authority, &path, &key);
+        if let Some(authorization) = authorization {
+            request.truncate(request.len() - "\r\n".len());
+            request += &format!("Authorization: {authorization}\r\n\r\n");
+        }
+        stream.write_all(request.as_bytes()).await?;
         let mut response = Vec::new();
         loop {
             if let Some(end) = handshake::parse_response(&response, &key).context("upgrading to WebSocket")? {

@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use super::Config;
+use hubbub_gateway::auth::{KeySetSource, TokenRules, Verifier};
+
+use super::{Config, Source};
 
 /// Error of a program built without RabbitMQ.
 const NO_AMQP: &str = "log.url names RabbitMQ, which this hubbub was built without: build it with the \
@@ -35,6 +37,7 @@ impl Config {
             );
         }
         self.check_log(&mut require);
+        self.check_auth(&mut require);
         let message_max = hubbub_core::limits::MESSAGE_BYTES_MAX;
         require(
             (1..=message_max).contains(&self.message_bytes.0),
@@ -53,6 +56,47 @@ impl Config {
             "store.embedded.journal_slot must be 1MiB to 2GiB, and at least twice limits.message_bytes, \
              limits.queue_message_bytes and limits.value_bytes",
         );
+    }
+
+    fn check_auth(&self, require: &mut impl FnMut(bool, &str)) {
+        require(
+            !matches!(self.auth_secret.source, Source::Flag(_)),
+            "auth.secret must not be on the command line, where everybody on this machine can read it: set \
+             HUBBUB_AUTH_SECRET, or write it into the configuration file",
+        );
+        require(
+            self.auth_jwks.is_none() || self.auth_audience.is_some(),
+            "auth.jwks needs auth.audience: other applications have tokens of the same keys",
+        );
+        if let Err(error) = self.auth_key_set() {
+            require(false, &error);
+        }
+        if let Err(error) = self.verifier() {
+            require(false, &error);
+        }
+    }
+
+    /// Where the keys of an identity provider are.
+    pub(crate) fn auth_key_set(&self) -> Result<Option<KeySetSource>, String> {
+        self.auth_jwks.as_deref().map(KeySetSource::parse).transpose()
+    }
+
+    /// What verifies tokens; `None` = nobody needs one.
+    pub(crate) fn verifier(&self) -> Result<Option<Verifier>, String> {
+        if self.auth_secret.is_none() && self.auth_public_key.is_none() && self.auth_jwks.is_none() {
+            return Ok(None);
+        }
+        let pem = self.auth_public_key.as_deref().map(|path| {
+            std::fs::read(path).map_err(|error| format!("auth.public_key: cannot read {path}: {error}"))
+        });
+        let rules = TokenRules {
+            audience: (*self.auth_audience).clone(),
+            issuer: (*self.auth_issuer).clone(),
+            leeway: *self.auth_leeway,
+            max_lifetime: *self.auth_max_lifetime,
+        };
+        let secret = self.auth_secret.as_ref().map(|secret| secret.0.as_str());
+        Verifier::new(rules, secret, pem.transpose()?.as_deref(), self.auth_jwks.is_some()).map(Some)
     }
 
     fn check_log(&self, require: &mut impl FnMut(bool, &str)) {

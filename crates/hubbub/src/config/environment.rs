@@ -12,7 +12,7 @@ const PREFIX: &str = "HUBBUB_";
 /// The variable that names the configuration file.
 pub(super) const CONFIG: &str = "HUBBUB_CONFIG";
 /// Variables of client commands, builds and tests, which are not settings.
-const FOREIGN: &[&str] = &["HUBBUB_SERVER", "HUBBUB_USER", "HUBBUB_BIN", "HUBBUB_COMMIT"];
+const FOREIGN: &[&str] = &["HUBBUB_SERVER", "HUBBUB_USER", "HUBBUB_TOKEN", "HUBBUB_BIN", "HUBBUB_COMMIT"];
 /// Prefixes of variables of tests and of the load generator.
 const FOREIGN_PREFIXES: &[&str] = &["HUBBUB_TEST_", "HUBBUB_BENCH_"];
 

@@ -6,7 +6,7 @@ use hubbub_gateway::MetricsDefault;
 use hubbub_store::embedded::Durability;
 use tracing_subscriber::filter::LevelFilter;
 
-use super::values::{Bytes, LogFormat, Origins, PoolerKind, SettingValue, Url, Urls, masked};
+use super::values::{Bytes, LogFormat, Origins, PoolerKind, Secret, SettingValue, Url, Urls, masked};
 use super::{Source, WrittenSettings};
 
 /// Metadata of a setting.
@@ -32,7 +32,7 @@ impl Setting {
 #[derive(Debug, Clone)]
 pub(crate) struct Sourced<T> {
     pub(super) value: T,
-    source: Source,
+    pub(super) source: Source,
 }
 
 impl<T> std::ops::Deref for Sourced<T> {
@@ -108,7 +108,7 @@ settings! {
     listen: String = "127.0.0.1:8080".into() => "server.listen", "listen";
     /// Address of the line protocol (queues over plain TCP), such as 127.0.0.1:3456; off = disabled.
     line: Option<String> = None => "server.line", "line";
-    /// Allow non-loopback listeners without authentication.
+    /// Allow non-loopback listeners without authentication: everybody who reaches them is the administrator.
     insecure: bool = false => "server.insecure", "insecure";
     /// Origins whose pages may use this server besides its own, such as https://chat.example, separated by commas. Set it
     /// to the public origin behind a proxy that does not forward the Host header.
@@ -129,6 +129,22 @@ settings! {
     terms_timeout: Duration = Duration::from_secs(30), from 1 to UNLIMITED => "server.terms_timeout";
     /// Time for open connections to finish at shutdown.
     drain_timeout: Duration = Duration::from_secs(10) => "server.drain_timeout";
+
+    /// Secret that tokens are signed with (HS256), at least 32 bytes; in the environment or the file, never on the command
+    /// line. With this, auth.public_key or auth.jwks, every caller needs a token: see docs/security.md.
+    auth_secret: Option<Secret> = None => "auth.secret";
+    /// PEM file of the public key that tokens are signed for: Ed25519 (EdDSA), P-256 (ES256) or RSA (RS256).
+    auth_public_key: Option<String> = None => "auth.public_key";
+    /// JSON Web Key Set of an identity provider: a file, or https://…; read again as its keys change. Needs auth.audience.
+    auth_jwks: Option<String> = None => "auth.jwks";
+    /// Who tokens must be for (aud). Without it, tokens that are for somebody are refused.
+    auth_audience: Option<String> = None => "auth.audience";
+    /// Who must have issued tokens (iss); off = anybody with the key.
+    auth_issuer: Option<String> = None => "auth.issuer";
+    /// Tolerance of times in tokens, for clocks that differ.
+    auth_leeway: Duration = Duration::from_secs(30) => "auth.leeway";
+    /// Tokens that expire later than this from now are refused.
+    auth_max_lifetime: Duration = Duration::from_secs(30 * 86_400), from 1 to UNLIMITED => "auth.max_lifetime";
 
     /// How long a wall clock that was set must keep its time before it is trusted; after a long downtime, before data is
     /// deleted by it. A clock that is wrong for a shorter time deletes nothing.

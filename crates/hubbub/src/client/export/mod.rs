@@ -29,7 +29,7 @@ pub(crate) async fn export(args: ExportArgs) -> anyhow::Result<()> {
     for room in &args.rooms {
         RoomId::new(room).with_context(|| format!("--room '{room}'"))?;
     }
-    let connection = Server::parse(&args.server)?.connect().await?;
+    let connection = Server::parse(&args.server, args.token_file.as_deref())?.connect().await?;
     let sink = Sink::create(args.format, args.out.clone())?;
     let mut export = Export { connection, sink, epoch: None, messages: 0, rooms: 0, args };
     export.run().await?;

@@ -26,7 +26,7 @@ const ATTEMPTS: u32 = 8;
 const PAUSES: [Duration; 2] = [Duration::from_millis(50), Duration::from_secs(2)];
 
 pub(crate) async fn import(args: ImportArgs) -> anyhow::Result<()> {
-    let server = Server::parse(&args.client.server)?;
+    let server = Server::parse(&args.client.server, args.client.token_file.as_deref())?;
     let name = args.file.display().to_string();
     let mut source = Source::open(&args).with_context(|| format!("reading {name}"))?;
     let mut import = Import {

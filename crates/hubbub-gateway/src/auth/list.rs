@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
 use aws_lc_rs::{constant_time, digest, rand};
-use hubbub_core::kv::{KvChanged, KvHistory};
+use hubbub_core::kv::{KvChanged, KvEntry, KvHistory};
 use hubbub_core::store::{KvStore, ReadError};
 use hubbub_core::{Timestamp, UserId};
 use serde::{Deserialize, Serialize};
@@ -113,7 +113,8 @@ impl StoredKey {
 #[derive(Default)]
 struct Entries {
     keys: HashMap<String, (StoredKey, Arc<Access>)>,
-    revoked: HashMap<(Revoked, String), (StoredRevocation, Timestamp)>,
+    /// By what is revoked, then by its name.
+    revoked: HashMap<Revoked, HashMap<String, (StoredRevocation, Timestamp)>>,
     /// The revision up to which changes are in.
     through: u64,
 }
@@ -153,23 +154,24 @@ impl AccessList {
         Ok(())
     }
 
-    /// Applies everything that was committed before this was called. Whether anything changed.
-    pub(crate) async fn refresh(&self) -> Result<bool, ReadError> {
+    /// Applies everything that was committed before this was called. Calls `on_change` if that changed anything, before
+    /// anybody who waits for it goes on.
+    pub(crate) async fn refresh(&self, on_change: impl Fn()) -> Result<(), ReadError> {
         let begun_before = self.begun.load(Ordering::SeqCst);
         let _reading = self.reading.lock().await;
         if self.begun.load(Ordering::SeqCst) > begun_before {
             // Somebody began to read after this was called, and has finished.
-            return Ok(false);
+            return Ok(());
         }
         self.begun.fetch_add(1, Ordering::SeqCst);
-        let mut has_changed = false;
         loop {
             let through = self.read_entries(|entries| entries.through);
             let page = match self.store.changes(RESERVED, through, PAGE).await? {
                 KvHistory::Changes(page) => page,
                 KvHistory::Compacted { .. } => {
                     self.load().await?;
-                    return Ok(true);
+                    on_change();
+                    return Ok(());
                 }
             };
             let mut changed = Vec::new();
@@ -180,16 +182,23 @@ impl AccessList {
                 };
                 changed.push((change.key.clone(), value));
             }
-            has_changed |= !changed.is_empty();
-            let mut entries = self.entries.write().unwrap_or_else(PoisonError::into_inner);
-            for (key, value) in changed {
-                entries.apply(&key, value.as_ref().map(|entry| &*entry.value));
+            let has_changed = !changed.is_empty();
+            self.apply(changed, page.through);
+            if has_changed {
+                on_change();
             }
-            entries.through = page.through;
             if !page.more {
-                return Ok(has_changed);
+                return Ok(());
             }
         }
+    }
+
+    fn apply(&self, changed: Vec<(Arc<[u8]>, Option<KvEntry>)>, through: u64) {
+        let mut entries = self.entries.write().unwrap_or_else(PoisonError::into_inner);
+        for (key, value) in changed {
+            entries.apply(&key, value.as_ref().map(|entry| &*entry.value));
+        }
+        entries.through = through;
     }
 
     fn read_entries<T>(&self, read: impl FnOnce(&Entries) -> T) -> T {
@@ -215,7 +224,7 @@ impl AccessList {
             Source::Key(id) => !entries.keys.contains_key(&**id),
             Source::Token { id, issued_at } => {
                 let is_revoked = |of: Revoked, subject: &str| {
-                    let found = entries.revoked.get(&(of, subject.to_owned()));
+                    let found = entries.revoked.get(&of).and_then(|revoked| revoked.get(subject));
                     found.is_some_and(|(_, before)| {
                         of == Revoked::Token || issued_at.is_none_or(|issued_at| issued_at < *before)
                     })
@@ -231,7 +240,9 @@ impl AccessList {
     }
 
     pub(crate) fn len(&self) -> usize {
-        self.read_entries(|entries| entries.keys.len() + entries.revoked.len())
+        self.read_entries(|entries| {
+            entries.keys.len() + entries.revoked.values().map(HashMap::len).sum::<usize>()
+        })
     }
 
     /// All API keys, by id.
@@ -246,7 +257,9 @@ impl AccessList {
     /// All revocations.
     pub(crate) fn revocations(&self) -> Vec<(Revoked, StoredRevocation)> {
         let mut all: Vec<_> = self.read_entries(|entries| {
-            entries.revoked.iter().map(|((of, _), (stored, _))| (*of, stored.clone())).collect()
+            let all =
+                entries.revoked.iter().flat_map(|(of, revoked)| revoked.values().map(|entry| (*of, entry)));
+            all.map(|(of, (stored, _))| (of, stored.clone())).collect()
         });
         all.sort_unstable_by(|(a, x), (b, y)| (a, &x.subject).cmp(&(b, &y.subject)));
         all
@@ -269,15 +282,16 @@ impl Entries {
             (None, Some(_)) => Revoked::User,
             (None, None) => return,
         };
+        let revoked = self.revoked.entry(of).or_default();
         match value.map(serde_json::from_slice::<StoredRevocation>) {
             Some(Ok(stored)) => {
                 let before = Timestamp::from_micros(stored.before);
-                self.revoked.insert((of, stored.subject.clone()), (stored, before));
+                revoked.insert(stored.subject.clone(), (stored, before));
             }
             Some(Err(error)) => {
-                tracing::error!(%error, "a revocation in the store cannot be read; it is not applied")
+                tracing::error!(%error, "a revocation in the store cannot be read; it is not applied");
             }
-            None => self.revoked.retain(|(other, subject), _| *other != of || of.key(subject) != key),
+            None => revoked.retain(|subject, _| of.key(subject) != key),
         }
     }
 }

@@ -149,10 +149,7 @@ impl Auth {
 
     /// Applies what any server has changed of API keys and revocations before this was called.
     pub(crate) async fn refresh(&self) -> Result<(), ReadError> {
-        if self.list.refresh().await? {
-            self.invalidate();
-        }
-        Ok(())
+        self.list.refresh(|| self.invalidate()).await
     }
 
     /// What a token or an API key is the right to now.

@@ -62,6 +62,7 @@ mod foreign_kafka_producer_is_ingested;
 mod foreign_publisher_is_ingested;
 mod history_pages;
 mod ids_are_remembered_at_any_rate;
+mod jwks_rotation;
 #[cfg(feature = "kafka")]
 mod kafka_poison_goes_to_dead_topic;
 mod killed_at_any_moment;
@@ -84,6 +85,7 @@ mod memory_comes_back;
 mod metrics_close_the_ledger;
 mod migrate_plans_and_runs;
 mod ndjson_answers_line_by_line;
+mod no_token_no_entry;
 #[cfg(feature = "kafka")]
 mod node_death_loses_nothing;
 mod offline_member_catches_up;
@@ -127,6 +129,9 @@ mod stats_over_http_are_exact;
 mod tail_survives_a_restart;
 mod tls_is_as_configured;
 mod tls_reload_keeps_connections;
+mod token_commands_work;
+mod tokens_end;
+mod tokens_limit_what_is_seen;
 #[cfg(feature = "amqp")]
 mod two_servers_one_broker;
 mod two_servers_one_database;

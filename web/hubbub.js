@@ -42,6 +42,8 @@
  * @typedef {object} Options
  * @property {string} [url]  of the server; in a page, the default is the page's origin
  * @property {string} [user]  who calls; without it the caller may speak for anybody and names `userId` with each send
+ * @property {string} [token]  a token or an API key, where the server asks for one; it says who calls, so leave out
+ *   `user`. Renew it with {@link Hubbub#setToken} before it expires
  * @property {string} [username]  shown beside the user's messages
  * @property {Function} [WebSocket]  a WebSocket constructor; by default the global one
  * @property {Function} [fetch]  by default the global one
@@ -67,6 +69,7 @@ export const Delivery = Object.freeze({ QUEUED: "queued", SENT: "sent", DURABLE:
 const FINAL_CLOSE_CODES = new Set([1002, 1003, 1007, 1008, 4400, 4401, 4403]);
 const CLOSE_NORMAL = 1000;
 const CLOSE_TOO_BIG = 1009;
+const CLOSE_UNAUTHORIZED = 4401;
 /** Most unanswered frames, over all rooms; the server stops reading a socket at 1,024. */
 const UNANSWERED_MAX = 256;
 /** A connection that lived this long, in ms, resets the backoff. */
@@ -278,7 +281,12 @@ export class Hubbub {
     clearTimeout(this.#reconnectTimer);
     this.#setState({ state: State.CONNECTING });
     const query = this.user === undefined ? "" : `?user=${encodeURIComponent(this.user)}`;
-    const socket = new this.#options.WebSocket(`${this.#options.url.replace(/^http/, "ws")}/v1/ws${query}`);
+    const { token } = this.#options;
+    const url = `${this.#options.url.replace(/^http/, "ws")}/v1/ws${query}`;
+    // Pages can set no header here, and an address is logged: so it is a subprotocol.
+    const socket = token === undefined
+      ? new this.#options.WebSocket(url)
+      : new this.#options.WebSocket(url, ["hubbub", `hubbub.bearer.${token}`]);
     this.#socket = socket;
     const ifCurrent = (action) => (event) => { if (this.#socket === socket) action(event); };
     socket.onopen = ifCurrent(() => this.#onOpened());
@@ -291,6 +299,16 @@ export class Hubbub {
     clearInterval(this.#checkTimer);
     this.#checkTimer = setInterval(() => this.#check(), CHECK_EVERY);
     this.#checkTimer.unref?.();
+  }
+
+  /**
+   * Goes on with another token of the same user, on the open socket if there is one. Connects again if the server had
+   * closed it for the last one (state `closed`, code 4401).
+   */
+  setToken(token) {
+    this.#options.token = token;
+    if (this.#state.state === State.OPEN) this.#transmit({ type: "auth", ref: "auth", token });
+    else if (this.#state.state === State.CLOSED && this.#state.code === CLOSE_UNAUTHORIZED) this.connect();
   }
 
   /** Ends the connection for good. Messages without a receipt fail with code `closed`. */
@@ -624,6 +642,7 @@ export class Hubbub {
   async request(method, path, body) {
     const headers = { accept: "application/json" };
     if (this.user !== undefined) headers["hubbub-user"] = this.user;
+    if (this.#options.token !== undefined) headers.authorization = `Bearer ${this.#options.token}`;
     if (body !== undefined) headers["content-type"] = "application/json";
     const signal = AbortSignal.timeout(this.#options.answerMax);
     let response;

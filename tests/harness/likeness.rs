@@ -5,6 +5,8 @@ use serde_json::Value;
 /// Members that differ from server to server and from moment to moment. Their type is compared, their value is not.
 const OWN: &[&str] = &[
     "epoch",
+    "apiKey",
+    "keyId",
     "receivedAt",
     "expiresAt",
     "lastReceivedAt",

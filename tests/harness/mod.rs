@@ -23,6 +23,7 @@ pub(crate) mod schema;
 mod server;
 mod simulated;
 mod tls;
+pub(crate) mod tokens;
 mod usage;
 mod watch;
 mod writer;

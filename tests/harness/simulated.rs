@@ -7,6 +7,7 @@ use std::time::{Duration, Instant, SystemTime};
 use hubbub_core::clock::SeededRandom;
 use hubbub_core::limits::Limits;
 use hubbub_core::{Clock, Store, Timestamp};
+use hubbub_gateway::auth::Auth;
 use hubbub_gateway::server::Listeners;
 use hubbub_gateway::{ENCODE, Gateway, MetricsDefault, ServerLimits, Statistics, server};
 use hubbub_pipeline::hub::OutboxLimits;
@@ -72,7 +73,9 @@ impl Simulated {
             clock.clone(),
             metrics.clone(),
         );
+        let auth = Auth::open(None, store.clone(), false, clock.clone()).await.unwrap();
         let gateway = Gateway {
+            auth: Arc::new(auth),
             log: Arc::new(Log::direct(Arc::new(log.unwrap()))),
             store,
             hub,

@@ -7,7 +7,8 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio_tungstenite::WebSocketStream;
-use tokio_tungstenite::tungstenite::Message;
+use tokio_tungstenite::tungstenite::http::Request;
+use tokio_tungstenite::tungstenite::{Error, Message};
 
 use super::in_time;
 
@@ -21,6 +22,13 @@ impl<T: AsyncRead + AsyncWrite + Unpin + Send> Duplex for T {}
 pub(crate) struct Ws(WebSocketStream<Box<dyn Duplex>>);
 
 impl Ws {
+    /// A handshake of one's own.
+    pub(super) async fn with(request: Request<()>, stream: TcpStream) -> Result<Self, Error> {
+        let stream: Box<dyn Duplex> = Box::new(stream);
+        let (socket, _) = tokio_tungstenite::client_async(request, stream).await?;
+        Ok(Self(socket))
+    }
+
     pub(crate) async fn open(address: SocketAddr, path: &str) -> Self {
         Self::try_open(address, path).await.unwrap_or_else(|| panic!("{path} is no WebSocket"))
     }

@@ -2,6 +2,7 @@
 
 import { HubbubError } from "../hubbub.js";
 import { ask } from "./request.js";
+import { openSession, token } from "./token.js";
 
 const PAGE = 100;
 
@@ -25,14 +26,24 @@ export const deleteKey = async (key) => checked((await ask("POST", "kv", { delet
  * itself. Calls `lost()` if the server no longer keeps the changes, or is another one.
  */
 export function watchKeys(prefix, after, changed, lost) {
-  const events = new EventSource(`/v1/kv/watch?after=${after}&prefix=${encodeURIComponent(prefix)}`);
-  for (const kind of ["put", "delete", "expire"]) {
-    events.addEventListener(kind, (event) => changed(kind, JSON.parse(event.data).key));
-  }
-  events.addEventListener("error", () => {
-    if (events.readyState === EventSource.CLOSED) lost();
-  });
-  return () => events.close();
+  let events = null;
+  let isOver = false;
+  const open = () => {
+    if (isOver) return;
+    events = new EventSource(`/v1/kv/watch?after=${after}&prefix=${encodeURIComponent(prefix)}`);
+    for (const kind of ["put", "delete", "expire"]) {
+      events.addEventListener(kind, (event) => changed(kind, JSON.parse(event.data).key));
+    }
+    events.addEventListener("error", () => {
+      if (events.readyState === EventSource.CLOSED) lost();
+    });
+  };
+  if (token() === undefined) open();
+  else openSession().then(open, lost);
+  return () => {
+    isOver = true;
+    events?.close();
+  };
 }
 
 /** "a b" → "a%20b": encodes user input as the server does. Bytes may be given as %XX. */

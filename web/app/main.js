@@ -15,6 +15,7 @@ import { showKeys, showRooms } from "./dialogs.js";
 import { QueuesView } from "./queues.js";
 import { KeysView } from "./kv.js";
 import { sentenceOf } from "./request.js";
+import { setToken, token, whoCalls } from "./token.js";
 
 const NAME_KEY = "hubbub.name";
 const THEME_KEY = "hubbub.theme";
@@ -68,6 +69,33 @@ function askForName() {
   });
 }
 
+/** Asks for a token until the server takes one. */
+function askForToken(onTaken) {
+  $("login").hidden = false;
+  const [input, hint] = [$("token"), $("token-hint")];
+  setText(hint, token() === undefined ? " " : "The token has ended, or is not valid.");
+  input.value = "";
+  input.focus();
+  $("token-form").onsubmit = async (event) => {
+    event.preventDefault();
+    setToken(input.value.trim());
+    const caller = await whoCalls();
+    if (caller === undefined) return setText(hint, "The server cannot be reached. Try again in a moment.");
+    if (caller === null) return setText(hint, "The server does not take this token.");
+    $("login").hidden = true;
+    onTaken(caller);
+  };
+}
+
+/** Begins as whoever the token says; where it says nobody, the user does. */
+function enter(caller) {
+  if (caller === null) return askForToken(enter);
+  if (caller?.authentication && caller.userId) return begin(caller.userId, caller.userId);
+  const name = nameFrom(remembered(NAME_KEY) ?? "");
+  if (name) begin(name);
+  else askForName();
+}
+
 /** Warns that the name is in use, and what continuing means. */
 function showTaken(name, use) {
   const since = use === "here" ? " is here already." : " was here before.";
@@ -89,8 +117,18 @@ function roomInAddress() {
   }
 }
 
-function begin(name) {
-  const model = new Model({ user: idOf(name), name });
+function begin(name, user = idOf(name)) {
+  const model = new Model({ user, name, token: token() });
+  model.client.on("state", ({ state, code }) => {
+    if (state !== "closed" || code !== 4401) return;
+    $("app").hidden = true;
+    askForToken((caller) => {
+      // Somebody else gets a page of their own.
+      if (caller.userId && caller.userId !== user) return location.reload();
+      $("app").hidden = false;
+      model.client.setToken(token());
+    });
+  });
   const complain = (action) => async (...values) => {
     try {
       await action(...values);
@@ -113,6 +151,7 @@ function begin(name) {
     leave() {
       model.stop();
       remember(NAME_KEY, "");
+      setToken(undefined);
       location.hash = "#/";
       location.reload();
     },
@@ -185,6 +224,4 @@ setTheme(THEMES.includes(remembered(THEME_KEY)) ? remembered(THEME_KEY) : "auto"
 $("theme").addEventListener("click", () => {
   setTheme(THEMES[(THEMES.indexOf(document.documentElement.dataset.theme) + 1) % THEMES.length]);
 });
-const name = nameFrom(remembered(NAME_KEY) ?? "");
-if (name) begin(name);
-else askForName();
+enter(await whoCalls());

@@ -19,7 +19,7 @@ const LOGS_MAX = 5;
 const ROOMS_PAGE = 500;
 
 export class Model extends Emitter {
-  constructor({ user, name, url }) {
+  constructor({ user, name, url, token }) {
     super();
     this.user = user;
     this.name = name;
@@ -32,7 +32,7 @@ export class Model extends Emitter {
     /** The oldest position on the screen; messages on the screen are not dropped. */
     this.shownFrom = Infinity;
     this.opened = [];
-    this.client = new Hubbub({ user, username: name, url });
+    this.client = new Hubbub({ user, username: name, url, token });
     this.names = new Names(user, name, () => this.emit("people"));
     this.client.on("state", () => this.#onConnection());
     this.client.on("outgoing", (outgoing) => this.#onOutgoing(outgoing));

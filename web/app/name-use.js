@@ -1,6 +1,7 @@
 /** Checks whether a name is in use. There is no authentication, so the page warns whoever takes such a name. */
 
 import { Hubbub } from "../hubbub.js";
+import { token } from "./token.js";
 
 /** Most rooms of the user in which presence is checked. */
 const ROOMS_MAX = 20;
@@ -11,7 +12,7 @@ const ROOMS_MAX = 20;
  * @param {string[]} rooms further rooms in which the user may be present
  */
 export async function useOf(user, rooms) {
-  const client = new Hubbub({ user });
+  const client = new Hubbub({ user, token: token() });
   const [memberships, messages] = await Promise.allSettled([
     client.myRooms({ limit: ROOMS_MAX }),
     client.request("GET", `/users/${encodeURIComponent(user)}/messages?limit=1`),

@@ -1,6 +1,7 @@
 /** HTTP requests of the Queues and Keys views, and what to say when one fails. */
 
 import { HubbubError } from "../hubbub.js";
+import { withToken } from "./token.js";
 
 /** Timeout of a request, in ms. */
 const ANSWER_MAX = 15_000;
@@ -13,7 +14,9 @@ export async function ask(method, path, body) {
     response = await fetch(`/v1/${path}`, {
       method,
       signal: AbortSignal.timeout(ANSWER_MAX),
-      ...(body === undefined ? {} : { headers: { "content-type": "application/json" }, body: JSON.stringify(body) }),
+      ...(body === undefined
+        ? { headers: withToken() }
+        : { headers: withToken({ "content-type": "application/json" }), body: JSON.stringify(body) }),
     });
     text = await response.text();
   } catch (error) {

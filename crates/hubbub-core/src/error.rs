@@ -87,6 +87,8 @@ error_codes! {
     ConditionFailed = "condition_failed", 412, false;
     /// The requested changes are not kept any more; list the keys again, and continue from the revision in the answer.
     Compacted = "compacted", 410, false;
+    /// There is no valid token, or it has expired or was revoked.
+    Unauthorized = "unauthorized", 401, false;
     /// The caller may not do this.
     Forbidden = "forbidden", 403, false;
     /// Nothing is served at this path.

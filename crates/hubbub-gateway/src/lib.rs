@@ -7,7 +7,7 @@
 //!
 //! Not here: stores and the forming of batches. The gateway knows no driver.
 
-mod auth;
+pub mod auth;
 mod connection;
 mod follow;
 mod http;
@@ -29,6 +29,7 @@ use hubbub_pipeline::hub::OutboxLimits;
 use hubbub_pipeline::metrics::Program;
 use hubbub_pipeline::{Hub, Keys, Log, Members, Metrics};
 
+use auth::Auth;
 pub use http::{Documents, MetricsDefault, Statistics};
 pub use rates::{Rate, RateLimits, Rates};
 pub use tls::{Tls, TlsOptions};
@@ -40,6 +41,8 @@ pub struct Gateway {
     pub log: Arc<Log>,
     /// Where they are read from.
     pub store: Arc<dyn Store>,
+    /// Who calls, and what they may.
+    pub auth: Arc<Auth>,
     /// Live delivery.
     pub hub: Arc<Hub>,
     /// Who may read what.

@@ -150,6 +150,13 @@ impl Rates {
     }
 
     /// Whether anything is charged at all.
+    /// Charges a user too, who was not known when the connection began.
+    pub(crate) fn charge_user(&self, charged: &mut Charged, user: Option<&UserId>, now: Duration) {
+        if let Some(user) = user.filter(|_| charged.user.is_none() && self.limits.user.is_limited()) {
+            charged.user = Some(self.account(Holder::User(user.clone()), now));
+        }
+    }
+
     pub(crate) fn is_limited(&self) -> bool {
         self.limits.user.is_limited() || self.limits.address.is_limited()
     }

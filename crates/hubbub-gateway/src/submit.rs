@@ -13,7 +13,8 @@ use hubbub_core::{
 use hubbub_pipeline::{AccessLevel, Ticket, Waiter};
 
 use crate::Gateway;
-use crate::auth::Caller;
+use crate::auth::Right;
+use crate::auth::caller::{Caller, Need};
 use crate::problem::Problem;
 
 #[derive(Debug, Clone, Copy)]
@@ -116,14 +117,15 @@ impl Gateway {
             (None, Some(key)) => key.to_owned(),
             (None, None) => self.make_id(ingest.now),
         };
-        let user = ingest.caller.as_str();
+        let user = ingest.caller.default_sender();
         let defaults = Defaults { room: ingest.room, user, id: &made_id, now: ingest.now };
         let refuse = |problem| Problem { message_id: draft.given_id().map(str::to_owned), ..problem };
         let mut faults = Vec::new();
         let Some(sent) = draft.check(ingest.rules, &self.limits, &defaults, &mut faults) else {
             return Err(refuse(Problem::invalid(faults)));
         };
-        ingest.caller.check_sender(sent.user).map_err(refuse)?;
+        let may_send = ingest.caller.may(Need::Room(Right::Write, sent.room));
+        may_send.and_then(|()| ingest.caller.may(Need::Sender(sent.user))).map_err(refuse)?;
         Ok(take(&sent))
     }
 }

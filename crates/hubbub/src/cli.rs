@@ -1,5 +1,6 @@
 //! The command line and its help texts.
 
+mod access;
 mod files;
 mod kv;
 mod queue;
@@ -13,6 +14,7 @@ use hubbub_core::{RoomId, UserId};
 
 use crate::client::address::Server;
 
+pub(crate) use access::{GrantArgs, InspectArgs, KeyAction, KeyCreateArgs, MintArgs, TokenAction};
 pub(crate) use files::{ExportArgs, FileFormat, ImportArgs};
 pub(crate) use kv::KvAction;
 pub(crate) use queue::{OnFull, QueueAction, QueueSendArgs, QueueSettingsArgs, TakeArgs};
@@ -63,6 +65,11 @@ pub(crate) enum Command {
     Ping(PingArgs),
     /// Show a server's version, health and sizes; fails if it takes no writes.
     Status(ClientArgs),
+    /// Make tokens for users, and inspect them.
+    #[command(subcommand)]
+    Token(TokenAction),
+    /// Create, list and revoke API keys for services.
+    Key(ActionArgs<KeyAction>),
     /// Show or check the configuration.
     #[command(subcommand)]
     Config(ConfigAction),
@@ -140,6 +147,9 @@ pub(crate) struct ServeArgs {
     pub(crate) set: Vec<String>,
 }
 
+/// Who sends and follows unless somebody is named.
+pub(crate) const USER_DEFAULT: &str = "cli";
+
 /// Options of client commands.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct ClientArgs {
@@ -152,9 +162,19 @@ pub(crate) struct ClientArgs {
         global = true
     )]
     pub(crate) server: Server,
+    /// File with a token or an API key [env: HUBBUB_TOKEN = the token itself].
+    #[arg(long, value_name = "FILE", global = true)]
+    pub(crate) token_file: Option<PathBuf>,
     /// Print JSON lines, for scripts.
     #[arg(long, global = true)]
     pub(crate) json: bool,
+}
+
+impl ClientArgs {
+    /// The server to call, with the caller's token if there is one.
+    pub(crate) fn server(&self) -> anyhow::Result<Server> {
+        self.server.clone().with_token(self.token_file.as_deref())
+    }
 }
 
 #[derive(Debug, Clone, Args)]
@@ -165,7 +185,7 @@ pub(crate) struct SendArgs {
     /// The text; without it, or with '-', each line of standard input is a message.
     pub(crate) text: Option<String>,
     /// The sender.
-    #[arg(long, env = "HUBBUB_USER", default_value = "cli", value_parser = UserId::new)]
+    #[arg(long, env = "HUBBUB_USER", default_value = USER_DEFAULT, value_parser = UserId::new)]
     pub(crate) user: UserId,
     /// The message's id, for sends that can be repeated safely [default: generated].
     #[arg(long, value_name = "ID")]
@@ -193,7 +213,7 @@ pub(crate) struct TailArgs {
     #[arg(long, value_name = "COUNT")]
     pub(crate) count: Option<u64>,
     /// The user that follows.
-    #[arg(long, env = "HUBBUB_USER", default_value = "cli", value_parser = UserId::new)]
+    #[arg(long, env = "HUBBUB_USER", default_value = USER_DEFAULT, value_parser = UserId::new)]
     pub(crate) user: UserId,
     #[command(flatten)]
     pub(crate) client: ClientArgs,

@@ -52,6 +52,8 @@ fn main() -> ExitCode {
     }
     let result = match command {
         Command::Serve(args) => serve::run(&args),
+        Command::Token(args) => admin::token::run(&args),
+        Command::Key(args) => client::run(client::key::run(args)),
         Command::Config(args) => config::command::run(&args),
         Command::Backup(args) => client::run(admin::backup::backup(args)),
         Command::Restore(args) => admin::restore::restore(&args),

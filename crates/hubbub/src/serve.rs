@@ -11,6 +11,7 @@ use hubbub_core::clock::SteadyClock;
 use hubbub_core::essential::{self, supervise};
 use hubbub_core::limits::Limits;
 use hubbub_core::{Clock, Essential, RandomSource, Store};
+use hubbub_gateway::auth::Auth;
 use hubbub_gateway::server::{self, Listeners};
 use hubbub_gateway::{Documents, ENCODE, Gateway, Rate, RateLimits, Rates, ServerLimits, Statistics};
 use hubbub_pipeline::batcher::QueueLimits;
@@ -92,7 +93,9 @@ async fn serve(config: &Config) -> anyhow::Result<()> {
         metrics: metrics.clone(),
     };
     let log = stores::open_log(config, parts).await?;
+    let auth = open_auth(config, store.clone(), clock.clone()).await?;
     let gateway = Gateway {
+        auth: auth.clone(),
         log: Arc::new(log),
         store: store.clone(),
         hub,
@@ -120,6 +123,8 @@ async fn serve(config: &Config) -> anyhow::Result<()> {
     announce(&format!("{scheme}://{address}"))?;
     let listeners = Listeners { http, line: line.map(|(listener, _)| listener) };
     let serving = server::serve(Arc::new(gateway), listeners, stop);
+    let key_set = config.auth_key_set().map_err(|error| ConfigError(vec![error]))?;
+    tokio::spawn(supervise(Essential::new("authentication"), auth.run(key_set)));
     let serving = tokio::spawn(supervise(Essential::new("listeners"), serving));
     let served = tokio::select! {
         served = serving => served,
@@ -195,14 +200,39 @@ fn refuse_compat(config: &Config, key: &str, address: IpAddr) -> Result<(), Conf
     )]))
 }
 
+/// Decides who calls, and says at each start what the choice means.
+async fn open_auth(
+    config: &Config,
+    store: Arc<dyn Store>,
+    clock: Arc<dyn Clock>,
+) -> anyhow::Result<Arc<Auth>> {
+    let verifier = config.verifier().map_err(|error| ConfigError(vec![error]))?;
+    if verifier.is_none() && *config.insecure {
+        tracing::warn!(
+            "server.insecure: everybody who can reach this server is its administrator: may read, send and delete \
+             everything, in anybody's name; set auth.secret to ask for tokens"
+        );
+    }
+    let is_shared = store.is_shared();
+    let auth = Auth::open(verifier, store, is_shared, clock).await;
+    Ok(Arc::new(auth.context("reading API keys and revoked tokens")?))
+}
+
 /// Refuses non-loopback addresses without authentication, unless `server.insecure` allows them.
 fn refuse_unauthenticated(config: &Config, key: &str, address: IpAddr) -> Result<(), ConfigError> {
-    if address.is_loopback() || *config.insecure {
+    let has_auth = config.has_auth();
+    if has_auth && !address.is_loopback() && config.tls_cert.is_none() {
+        tracing::warn!(
+            "{key} {address} can be reached from other machines without TLS: tokens and messages can be read on the \
+             way; put a proxy with TLS in front"
+        );
+    }
+    if address.is_loopback() || has_auth || *config.insecure {
         return Ok(());
     }
     Err(ConfigError(vec![format!(
         "{key} {address} can be reached from other machines, and the server has no authentication; \
-         listen on 127.0.0.1, or pass --insecure to allow it"
+         set auth.secret (docs/security.md), listen on 127.0.0.1, or pass --insecure to allow it"
     )]))
 }
 

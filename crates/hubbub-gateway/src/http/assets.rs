@@ -59,6 +59,7 @@ const FILES: &[(&str, &str, &[u8])] = &[
     file!(SCRIPT, "app/sidebar.js"),
     file!(SCRIPT, "app/table.js"),
     file!(SCRIPT, "app/timeline.js"),
+    file!(SCRIPT, "app/token.js"),
     file!(CSS, "docs/docs.css"),
     file!(SCRIPT, "docs/curl.js"),
     file!(SCRIPT, "docs/main.js"),

@@ -14,7 +14,8 @@ use super::send::write_receipt;
 use super::streamed::{Gone, Writer, streamed};
 use super::{Answer, stream_response};
 use crate::Gateway;
-use crate::auth::Caller;
+use crate::auth::caller::Caller;
+use crate::auth::session::Session;
 use crate::json;
 use crate::problem::{Problem, Sent, sent};
 use crate::rates::Charged;
@@ -32,6 +33,7 @@ pub(super) async fn send_bulk(call: Call) -> Answer {
     let (writer, body) = streamed(ANSWERS_MAX);
     let stream = Stream {
         gateway: gateway.clone(),
+        session: Session::open(&gateway.auth, &caller),
         caller,
         charged,
         waiter: Arc::new(Waiter::default()),
@@ -48,6 +50,8 @@ struct Stream {
     gateway: Arc<Gateway>,
     caller: Caller,
     charged: Charged,
+    /// Ends with the caller's token, which a long stream may outlive.
+    session: Session,
     waiter: Arc<Waiter>,
     /// Checked messages that are not submitted yet.
     ops: OpBatch,
@@ -140,6 +144,9 @@ impl Stream {
         }
         let draft: MessageDraft<'_> = json::object_of_bytes(line)?;
         let now = self.gateway.now();
+        if let Some(ended) = self.session.ended_at(now) {
+            return Err(ended.problem());
+        }
         let ingest = Ingest { rules: Rules::Api, room: None, caller: &self.caller, key: None, now };
         let (ops, refused_by) = (&mut self.ops, &self.refused_by);
         self.gateway.check(&draft, &ingest, |sent| {

@@ -19,22 +19,23 @@ use hyper::StatusCode;
 use hyper::header::{COOKIE, HeaderValue, LOCATION, SET_COOKIE};
 
 use super::endpoint::{Call, Endpoint, get, post};
+use super::permission::Permission;
 use super::query::Query;
 use super::rooms::title_of_text;
 use super::{Answer, ITEMS_MAX, empty, json, respond};
-use crate::auth::Caller;
+use crate::auth::caller::{Caller, Identity};
 use crate::json::write_plain;
 use crate::problem::{Problem, sent};
 use crate::submit::Ingest;
 use crate::ws;
 
-/// The paths of the face. None of them is part of the API.
+/// The paths of the face. None of them is part of the API, and none is served where callers have to prove who they are.
 pub(super) static ENDPOINTS: &[Endpoint] = &[
-    post("/users", |call| Box::pin(register(call))),
-    post("/login", |call| Box::pin(log_in(call))),
-    post("/chats", |call| Box::pin(create(call))),
-    post("/chats/{room}/messages", |call| Box::pin(send(call))),
-    get("/ws/connect/{user}", |call| Box::pin(ws::upgrade_chats(call))),
+    post("/users", |call| Box::pin(register(call))).needs(Permission::Open),
+    post("/login", |call| Box::pin(log_in(call))).needs(Permission::Open),
+    post("/chats", |call| Box::pin(create(call))).needs(Permission::Open),
+    post("/chats/{room}/messages", |call| Box::pin(send(call))).needs(Permission::Open),
+    get("/ws/connect/{user}", |call| Box::pin(ws::upgrade_chats(call))).needs(Permission::Open),
 ];
 
 const COOKIE_NAME: &str = "user_id";
@@ -118,7 +119,7 @@ async fn create(mut call: Call) -> Answer {
     let gateway = call.gateway();
     let room = gateway.make_id(gateway.now());
     let settings = RoomSettings { title: Some(title), members_only: Some(true), ..RoomSettings::default() };
-    let by_server = Caller::default();
+    let by_server = Caller::unnamed(Identity::Anyone)?;
     gateway.change(&by_server, RoomChange::PutRoom { room: &room, settings }).await?;
     let mut ops = OpBatch::default();
     for user in &members {
@@ -146,7 +147,7 @@ async fn send(mut call: Call) -> Answer {
     check_member(&call, &room, &user).await?;
     let message = form.get("content").map(|content| Loose::Text(Cow::Borrowed(content)));
     let draft = MessageDraft { message, ..MessageDraft::default() };
-    let (caller, now) = (Caller { user: Some(user) }, gateway.now());
+    let (caller, now) = (Caller::named(Identity::Anyone, Some(user))?, gateway.now());
     let ingest = Ingest { rules: Rules::Api, room: Some(room.as_str()), caller: &caller, key: None, now };
     let mut ops = OpBatch::default();
     gateway.check(&draft, &ingest, |message| ops.push(&Op::Send(*message)))?;

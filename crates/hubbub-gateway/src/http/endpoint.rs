@@ -18,9 +18,11 @@ use hyper::{HeaderMap, Method, Request};
 use super::Answer;
 use super::endpoints;
 use super::operation::{Media, Operation, Text, UNDOCUMENTED};
+use super::permission::Permission;
 use super::query::{LIMIT_DEFAULT, LIMIT_MAX, Query, refuse_faults};
 use crate::Gateway;
-use crate::auth::Caller;
+use crate::auth::Scope;
+use crate::auth::caller::{Caller, Identity};
 use crate::problem::Problem;
 use crate::rates::Charged;
 use crate::server::Peer;
@@ -36,12 +38,14 @@ pub(super) struct Endpoint {
     pub(super) template: Text,
     pub(super) handler: Handler,
     pub(super) document: Operation,
+    pub(super) permission: Permission,
     has_head: bool,
     has_prefix: bool,
 }
 
 const fn endpoint(method: Method, template: Text, handler: Handler) -> Endpoint {
-    Endpoint { method, template, handler, document: UNDOCUMENTED, has_head: false, has_prefix: false }
+    let (document, permission) = (UNDOCUMENTED, Permission::Unstated);
+    Endpoint { method, template, handler, document, permission, has_head: false, has_prefix: false }
 }
 
 pub(super) const fn get(template: Text, handler: Handler) -> Endpoint {
@@ -61,6 +65,12 @@ pub(super) const fn delete(template: Text, handler: Handler) -> Endpoint {
 }
 
 impl Endpoint {
+    /// Says who may use it.
+    pub(super) const fn needs(mut self, permission: Permission) -> Self {
+        self.permission = permission;
+        self
+    }
+
     pub(super) const fn with_head(mut self) -> Self {
         self.has_head = true;
         self
@@ -83,6 +93,21 @@ impl Endpoint {
 
     pub(super) fn path_parameters(&self) -> impl Iterator<Item = &'static str> + use<> {
         self.template.split('/').filter_map(parameter_name)
+    }
+
+    /// Who calls, by the token and the name in the header or the query. Where `user` is a parameter of the endpoint, or of the report that `/metrics` may answer with, only
+    /// the header names the caller.
+    fn caller(&self, identity: Identity, headers: &HeaderMap, query: &Query) -> Result<Caller, Problem> {
+        if !self.permission.takes_names() {
+            return Caller::unnamed(identity);
+        }
+        let mut parameters = self.document.parameters.iter().copied().flatten();
+        let is_metrics = self.permission == Permission::Scope(Scope::Metrics);
+        let is_named = query.get("user").is_some();
+        if is_named && (is_metrics || parameters.any(|parameter| parameter.name == "user")) {
+            return Caller::of(identity, headers, &Query::default());
+        }
+        Caller::of(identity, headers, query)
     }
 
     /// Whether the path is of this template; a parameter may be empty.
@@ -165,9 +190,25 @@ pub(crate) struct Call {
     pub(super) endpoint: &'static Endpoint,
     pub(crate) request: Request<Incoming>,
     pub(crate) query: Query,
+    /// Who calls; not always known where no token is needed.
+    caller: Result<Caller, Problem>,
+    is_without_token: bool,
 }
 
 impl Call {
+    /// The request of somebody, which is not authorized yet.
+    pub(super) fn new(
+        peer: Arc<Peer>,
+        endpoint: &'static Endpoint,
+        request: Request<Incoming>,
+        identity: Result<Identity, Problem>,
+    ) -> Self {
+        let query = Query::parse(request.uri().query());
+        let is_without_token = matches!(identity, Ok(Identity::Nobody));
+        let caller = identity.and_then(|identity| endpoint.caller(identity, request.headers(), &query));
+        Self { peer, endpoint, request, query, caller, is_without_token }
+    }
+
     pub(super) fn gateway(&self) -> &Arc<Gateway> {
         &self.peer.gateway
     }
@@ -176,9 +217,18 @@ impl Call {
         self.request.headers()
     }
 
-    /// Who calls, by the header or the query.
+    /// Who calls.
     pub(crate) fn caller(&self) -> Result<Caller, Problem> {
-        Caller::of(self.headers(), &self.query)
+        self.caller.clone()
+    }
+
+    /// Whether a token is needed and there is none.
+    pub(crate) fn is_without_token(&self) -> bool {
+        self.is_without_token
+    }
+
+    pub(super) fn caller_ref(&self) -> Result<&Caller, Problem> {
+        self.caller.as_ref().map_err(Problem::clone)
     }
 
     /// Who pays for this request, and for what it brings.
@@ -306,6 +356,15 @@ mod tests {
             }
         }
         assert!(seen.len() > 60, "{seen:?}");
+    }
+
+    #[test]
+    fn every_endpoint_says_who_may_use_it() {
+        let unstated: Vec<&str> = endpoints::all()
+            .filter(|endpoint| endpoint.permission == Permission::Unstated)
+            .map(|endpoint| endpoint.template)
+            .collect();
+        assert_eq!(unstated, [""; 0]);
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::task::Poll;
+use std::time::Duration;
 
 use hubbub_core::invariant::saturate;
 use hubbub_core::{FieldError, Message, RoomId};
@@ -14,7 +15,8 @@ use super::endpoint::Call;
 use super::query::{Query, refuse_faults, require};
 use super::sse::{COMMENT, HEARTBEAT, event_stream, last_event, write_error, write_id};
 use super::streamed::Writer;
-use crate::auth::Caller;
+use crate::auth::caller::Caller;
+use crate::auth::session::Session;
 use crate::follow::{Audience, FollowRequest, Follower, OnReset, Start, Step};
 use crate::problem::{Problem, Reset};
 use crate::server::Peer;
@@ -22,6 +24,9 @@ use crate::ws::live_members;
 
 /// Live messages gathered into one chunk until it is so large.
 const CHUNK_BYTES: usize = 64 * 1024;
+
+/// Time for a slow reader to take the last event.
+const LAST_EVENT_TIMEOUT: Duration = Duration::from_secs(5);
 
 pub(super) async fn events(call: Call) -> Answer {
     let peer = &call.peer;
@@ -63,6 +68,7 @@ fn parse(headers: &HeaderMap, query: &Query) -> Result<FollowRequest, Problem> {
 pub(super) const LAST_MAX: usize = 1_000;
 
 async fn stream(peer: Arc<Peer>, room: RoomId, caller: Caller, subscription: FollowRequest, writer: Writer) {
+    let session = Session::open(&peer.gateway.auth, &caller);
     let waiter = Arc::new(Waiter::default());
     let outbox = peer.gateway.hub.outbox(peer.gateway.outbox, waiter.clone());
     let mut shutdown = peer.shutdown.clone();
@@ -113,9 +119,13 @@ async fn stream(peer: Arc<Peer>, room: RoomId, caller: Caller, subscription: Fol
             }
         }
     };
-    tokio::select! {
-        () = following => {}
-        () = shutdown.requested() => {}
+    let ended = tokio::select! {
+        () = following => None,
+        () = shutdown.requested() => None,
+        ended = session.end() => Some(ended),
+    };
+    if let Some(ended) = ended {
+        end(&ended.problem(), &writer).await;
     }
 }
 
@@ -168,7 +178,7 @@ async fn end(problem: &Problem, writer: &Writer) {
     let mut out = Vec::new();
     write_error(problem, &mut out);
     // Whether or not it is read: the stream ends here.
-    let _ = writer.write(out).await;
+    let _ = tokio::time::timeout(LAST_EVENT_TIMEOUT, writer.write(out)).await;
 }
 
 fn write_begun(at: &Reset, is_reset: bool, out: &mut Vec<u8>) {

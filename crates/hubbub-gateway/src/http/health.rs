@@ -14,6 +14,8 @@ use serde::Serialize;
 use super::endpoint::Call;
 use super::{Answer, json_of, respond};
 use crate::Gateway;
+use crate::auth::Scope;
+use crate::auth::caller::Need;
 
 const PATIENCE: Duration = Duration::from_secs(3);
 
@@ -55,7 +57,9 @@ pub(super) async fn ready(call: Call) -> Answer {
         tls: gateway.tls.as_ref().map(|tls| TlsComponent::from(tls.fault())),
         clock: gateway.clock.doubt().or_else(|| gateway.store.clock_doubt()).into(),
     };
-    let health = Health { status: Status::when(is_up), version: env!("CARGO_PKG_VERSION"), components };
+    let may_see = call.caller_ref().is_ok_and(|caller| caller.is_allowed(Need::Scope(Scope::Health)));
+    let version = may_see.then_some(env!("CARGO_PKG_VERSION"));
+    let health = Health { status: Status::when(is_up), version, components: may_see.then_some(components) };
     json_of(if is_up { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE }, &health)
 }
 
@@ -81,8 +85,11 @@ impl Status {
 #[derive(Debug, Serialize, JsonSchema)]
 pub(super) struct Health {
     status: Status,
-    version: &'static str,
-    components: Components,
+    /// Missing, like `components`, where a token is needed and has not the scope `health`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    version: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    components: Option<Components>,
 }
 
 #[derive(Debug, Serialize, JsonSchema)]

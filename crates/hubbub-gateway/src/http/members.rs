@@ -2,7 +2,7 @@
 
 use hubbub_core::draft::Loose;
 use hubbub_core::store::{ReadError, UserRoom};
-use hubbub_core::{ErrorCode, Outcome, RoomChange, RoomId, UserId};
+use hubbub_core::{Outcome, RoomChange, RoomId, UserId};
 use hyper::StatusCode;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -11,7 +11,8 @@ use super::endpoint::Call;
 use super::query::cut;
 use super::types::Id;
 use super::{Answer, json, json_of, no_content};
-use crate::auth::Caller;
+use crate::auth::Right;
+use crate::auth::caller::Need;
 use crate::json::{
     object_of_bytes, write_flag, write_items, write_number, write_plain, write_text, write_text_or_null,
 };
@@ -126,14 +127,16 @@ const ROOM_BYTES: usize = 512;
 pub(super) async fn user_rooms(call: Call) -> Answer {
     let gateway = call.gateway();
     let user = call.user()?;
-    check_self(&call.caller()?, &user)?;
+    let caller = call.caller()?;
     let (after, limit) = call.page(RoomId::new)?;
     let epoch = gateway.store.epoch();
     let page = gateway.store.user_rooms(user, after, limit + 1).await?;
     let mut out = Vec::with_capacity(page.last.bytes() + page.rooms.len() * ROOM_BYTES + 64);
     out.extend_from_slice(b"{\"rooms\":[");
     let mut messages = page.last.iter().peekable();
-    write_items(page.rooms.iter().take(limit), &mut out, |UserRoom { info, read_seq, unread }, out| {
+    let may_read = |room: &&UserRoom| caller.is_allowed(Need::Room(Right::Read, room.info.room.as_str()));
+    let shown = page.rooms.iter().take(limit).filter(may_read);
+    write_items(shown, &mut out, |UserRoom { info, read_seq, unread }, out| {
         write_plain("{\"roomId\":\"", info.room.as_str(), out);
         write_text_or_null(",\"title\":", info.title.as_deref(), out);
         write_flag(",\"membersOnly\":", info.members_only, out);
@@ -143,6 +146,8 @@ pub(super) async fn user_rooms(call: Call) -> Answer {
         write_number(",\"readSeq\":", *read_seq, out);
         write_number(",\"unread\":", *unread, out);
         out.extend_from_slice(b",\"lastMessage\":");
+        // Of rooms that are not shown.
+        while messages.next_if(|message| message.sent.room < info.room.as_str()).is_some() {}
         match messages.next_if(|message| message.sent.room == info.room.as_str()) {
             Some(message) => message.write_json(out),
             None => out.extend_from_slice(b"null"),
@@ -170,7 +175,6 @@ pub(super) struct Erased {
 pub(super) async fn erase(call: Call) -> Answer {
     let gateway = call.gateway();
     let (user, caller) = (call.user()?, call.caller()?);
-    check_self(&caller, &user)?;
     let mut erased = 0;
     loop {
         match gateway.change(&caller, RoomChange::EraseUser { user: user.as_str() }).await? {
@@ -184,14 +188,4 @@ pub(super) async fn erase(call: Call) -> Answer {
         }
     }
     json_of(StatusCode::OK, &Erased { user_id: Id(user), messages: erased })
-}
-
-/// What belongs to a user is for the user, and for administrators.
-pub(super) fn check_self(caller: &Caller, user: &UserId) -> Result<(), Problem> {
-    match &caller.user {
-        Some(other) if other != user => {
-            Err(Problem::new(ErrorCode::Forbidden, format!("this is for '{user}' and for administrators")))
-        }
-        _ => Ok(()),
-    }
 }

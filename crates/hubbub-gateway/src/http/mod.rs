@@ -1,5 +1,6 @@
 //! HTTP: finds the endpoint of a request ([`endpoints`]), and what answers have in common.
 
+mod access;
 mod assets;
 mod backups;
 mod bulk;
@@ -13,6 +14,7 @@ mod history;
 mod kv;
 mod members;
 mod operation;
+mod permission;
 pub(crate) mod query;
 mod queues;
 mod rooms;
@@ -24,6 +26,7 @@ mod stats;
 mod streamed;
 mod types;
 
+pub(crate) use kv::parse_key_prefix;
 pub(crate) use send::write_receipt as send_receipt;
 pub use spec::Documents;
 pub(crate) use stats::SAMPLE_INTERVAL;
@@ -36,19 +39,19 @@ use bytes::Bytes;
 use http_body_util::{Either, Full};
 use hubbub_core::ErrorCode;
 use hyper::body::Incoming;
-use hyper::header::{ALLOW, CONTENT_TYPE, ETAG, HeaderValue, RETRY_AFTER, UPGRADE};
+use hyper::header::{ALLOW, CONTENT_TYPE, ETAG, HeaderValue, RETRY_AFTER, UPGRADE, WWW_AUTHENTICATE};
 use hyper::{Method, Request, Response, StatusCode};
 
 use serde::Serialize;
 
 use crate::Compat;
-use crate::auth::check_origin;
+use crate::auth::caller::Identity;
+use crate::auth::origin::check_origin;
 use crate::json::{write_number, write_plain};
 use crate::problem::Problem;
 use crate::rates::UnderWay;
 use crate::server::Peer;
 use endpoint::{Answering, Call};
-use query::Query;
 use streamed::Streamed;
 
 pub(crate) type Body = Either<Full<Bytes>, Streamed>;
@@ -62,7 +65,17 @@ pub(crate) type Answer = Result<Response<Body>, Problem>;
 pub(crate) async fn route(peer: &Arc<Peer>, request: Request<Incoming>) -> Response<Body> {
     let gateway = &peer.gateway;
     gateway.metrics.http_requests.inc();
-    let answer = match dispatch(peer, request) {
+    let auth = &gateway.auth;
+    let refreshed = if auth.must_refresh(request.method(), request.headers()) {
+        Box::pin(auth.refresh()).await
+    } else {
+        Ok(())
+    };
+    let identity = match refreshed {
+        Ok(()) => auth.identify(request.method(), request.headers()),
+        Err(error) => Err(error.into()),
+    };
+    let answer = match dispatch(peer, request, identity) {
         Ok((answer, _under_way)) => answer.await,
         Err(problem) => Err(problem),
     };
@@ -79,7 +92,11 @@ pub(crate) async fn route(peer: &Arc<Peer>, request: Request<Incoming>) -> Respo
     response
 }
 
-fn dispatch(peer: &Arc<Peer>, request: Request<Incoming>) -> Result<(Answering, UnderWay<'_>), Problem> {
+fn dispatch(
+    peer: &Arc<Peer>,
+    request: Request<Incoming>,
+    identity: Result<Identity, Problem>,
+) -> Result<(Answering, UnderWay<'_>), Problem> {
     let gateway = &peer.gateway;
     let method = request.method();
     // Reading needs no check: browsers keep answers from pages of other sites, as none is allowed to see them.
@@ -100,17 +117,16 @@ fn dispatch(peer: &Arc<Peer>, request: Request<Incoming>) -> Result<(Answering, 
     let Some(&endpoint) = found.iter().find(|endpoint| endpoint.accepts(method)) else {
         return Err(Problem::new(ErrorCode::MethodNotAllowed, endpoint::allowed(&found)));
     };
-    let query = Query::parse(request.uri().query());
+    let call = Call::new(peer.clone(), endpoint, request, identity);
     // Whoever watches the server must reach it while it is flooded.
     if endpoint.is_for_monitoring() {
-        return Ok((
-            (endpoint.handler)(Call { peer: peer.clone(), endpoint, request, query }),
-            UnderWay::free(),
-        ));
+        permission::authorize(&call)?;
+        return Ok(((endpoint.handler)(call), UnderWay::free()));
     }
     let under_way = gateway.rates.begin_request()?;
-    let call = Call { peer: peer.clone(), endpoint, request, query };
+    // Whoever has no right pays, too.
     call.charge()?;
+    permission::authorize(&call)?;
     Ok(((endpoint.handler)(call), under_way))
 }
 
@@ -129,6 +145,9 @@ fn problem_response(problem: &Problem) -> Response<Body> {
     }
     if let Some(revision) = problem.revision {
         headers.insert(ETAG, revision_tag(revision.get()));
+    }
+    if problem.code == ErrorCode::Unauthorized {
+        headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer realm=\"hubbub\""));
     }
     if problem.code == ErrorCode::MethodNotAllowed
         && let Ok(methods) = HeaderValue::from_str(&problem.detail)

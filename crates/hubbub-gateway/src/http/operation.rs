@@ -6,6 +6,7 @@ use hyper::Method;
 use serde_json::{Value, json};
 
 use super::endpoint::Endpoint;
+use super::permission::Permission;
 use super::query::{LIMIT_DEFAULT, LIMIT_MAX};
 use super::spec::schemas::{id, limit, one_of, schema, time};
 use super::{consistency, history};
@@ -72,6 +73,9 @@ pub(super) const OCTETS: Media = Media::Other("application/octet-stream");
 
 /// What every operation that reads the store can be answered with.
 const READING: &[ErrorCode] = &[ErrorCode::TooManyRequests, ErrorCode::Unavailable, ErrorCode::Internal];
+
+/// What every operation that needs a token can be answered with.
+const REFUSALS: &[ErrorCode] = &[ErrorCode::Unauthorized, ErrorCode::Forbidden];
 
 /// What every operation that writes can be answered with.
 const WRITING: &[ErrorCode] = &[
@@ -157,8 +161,11 @@ impl Endpoint {
 
     pub(super) fn errors(&self) -> impl Iterator<Item = ErrorCode> {
         let common = if self.method == Method::GET { READING } else { WRITING };
-        let common = common.iter().filter(|_| self.document.uses_store);
-        self.document.errors.iter().chain(common).copied()
+        let common = if self.document.uses_store { common } else { &[] };
+        let said = self.document.errors.iter().chain(common).copied();
+        let refusals = if self.permission == Permission::Open { &[][..] } else { REFUSALS };
+        let is_new = move |code: &ErrorCode| !self.document.errors.contains(code) && !common.contains(code);
+        said.chain(refusals.iter().copied().filter(is_new))
     }
 }
 
@@ -170,6 +177,7 @@ pub(super) fn path_parameter(name: Text) -> Parameter {
         "client" => "The client's name.",
         "id" => "The message's id.",
         "backup" => "The name of the backup; the client that begins it chooses it.",
+        "keyId" => "The id of the API key.",
         "key" => "The key: 1 to 512 bytes, percent-encoded; slashes need not be.",
         "file" => "The file's name as listed, with `/` written as `%2F`.",
         _ => "",

@@ -14,7 +14,8 @@ use super::query::{cut, refuse_faults, require};
 use super::types::{Epoch, Id, OrNull, Time};
 use super::{Answer, json_of, no_content};
 use crate::Gateway;
-use crate::auth::Caller;
+use crate::auth::Right;
+use crate::auth::caller::{Caller, Need};
 use crate::json::object_or_default;
 use crate::problem::Problem;
 
@@ -89,6 +90,7 @@ async fn shown(
         after = page.last().map(|room| room.room.clone());
         for room in page {
             let is_shown = match &caller.user {
+                _ if !caller.is_allowed(Need::Room(Right::Read, room.room.as_str())) => false,
                 Some(user) if room.members_only => {
                     gateway.members.standing(&room.room, user).await? == AccessLevel::Member
                 }

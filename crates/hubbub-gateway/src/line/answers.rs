@@ -11,6 +11,7 @@ use hubbub_pipeline::{SendLane, Waiter};
 use super::queries::{self, Query};
 use super::responses::{self, ERROR, OK};
 use crate::Gateway;
+use crate::auth::caller::Caller;
 use crate::connection::pending::{Encoder, Pending};
 use crate::connection::socket::Socket;
 use crate::problem::Problem;
@@ -21,7 +22,7 @@ const QUEUES_MAX: usize = 1_024;
 enum Answer {
     Line(&'static [u8], usize),
     /// The answer of a query, which begins once everything before it is answered.
-    Query(Query),
+    Query(Query, Option<Caller>),
     Running(Pin<Box<dyn Future<Output = Vec<u8>> + Send>>),
     Found(Vec<u8>),
     Leave,
@@ -91,9 +92,14 @@ impl Answers {
     }
 
     /// Answers a query, which sees everything before it. Nothing behind it is decoded before.
-    pub(super) fn push_query(&mut self, gateway: &Gateway, ops: &mut OpBatch, query: Query) {
+    pub(super) fn push_query(
+        &mut self,
+        gateway: &Gateway,
+        ops: &mut OpBatch,
+        (query, caller): (Query, Option<Caller>),
+    ) {
         self.submit(gateway, ops);
-        self.pending.push(Answer::Query(query));
+        self.pending.push(Answer::Query(query, caller));
         self.is_barred = true;
     }
 
@@ -150,8 +156,9 @@ struct LineEncoder<'a, 'c> {
 
 impl Encoder<Answer> for LineEncoder<'_, '_> {
     fn is_ready(&mut self, answer: &mut Answer) -> bool {
-        if let Answer::Query(query) = answer {
-            *answer = Answer::Running(Box::pin(queries::answer(self.gateway.clone(), *query)));
+        if let Answer::Query(query, caller) = answer {
+            let answering = queries::answer(self.gateway.clone(), *query, caller.take());
+            *answer = Answer::Running(Box::pin(answering));
         }
         let Answer::Running(running) = answer else { return true };
         match running.as_mut().poll(self.context) {
@@ -169,7 +176,7 @@ impl Encoder<Answer> for LineEncoder<'_, '_> {
                 out.extend_from_slice(OK);
                 self.encoded.has_left = true;
             }
-            Answer::Query(_) | Answer::Running(_) => {
+            Answer::Query(..) | Answer::Running(_) => {
                 broken("a query is answered once it has ended");
                 out.extend_from_slice(ERROR);
             }

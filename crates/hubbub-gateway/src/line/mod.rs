@@ -13,6 +13,7 @@
 mod answers;
 mod arguments;
 mod parse;
+mod permission;
 mod protocol;
 mod queries;
 mod responses;

@@ -6,6 +6,10 @@ pub(super) const LINE_BYTES_MAX: usize = 64 * 1024;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Command<'a> {
+    /// Says who calls.
+    Auth {
+        token: &'a str,
+    },
     Register {
         client: u64,
     },
@@ -44,6 +48,7 @@ pub(super) struct Selection {
 /// The commands that have a second line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Verb {
+    Auth,
     Register,
     DeleteQueue,
     ListHolding,
@@ -137,6 +142,11 @@ impl Parser {
                 self.state = State::after_refusal(terms_may_follow);
                 None
             }
+            // A token is no list of terms; it may hold what separates them.
+            State::Terms(Verb::Auth) => {
+                let token = std::str::from_utf8(line).ok().and_then(|line| line.strip_prefix("token:"));
+                Some(token.map_or(Command::Bad, |token| Command::Auth { token }))
+            }
             State::Terms(verb) => {
                 let terms = std::str::from_utf8(line).map_err(|_| Malformed).and_then(Terms::read);
                 Some(terms.and_then(|terms| verb.with(&terms)).unwrap_or(Command::Bad))
@@ -155,6 +165,7 @@ impl Parser {
             b"delete queue" => Verb::DeleteQueue,
             b"register" => Verb::Register,
             b"ping" => Verb::Ping,
+            b"auth" => Verb::Auth,
             b"un_register" => return Some(Command::Unregister),
             b"create queue" => return Some(Command::CreateQueue),
             b"list users" => return Some(Command::ListUsers),
@@ -182,6 +193,8 @@ impl Parser {
 impl Verb {
     fn with<'a>(self, terms: &Terms<'a>) -> Result<Command<'a>, Malformed> {
         Ok(match self {
+            // Its line is not read as terms.
+            Self::Auth => return Err(Malformed),
             // 0 stands for nobody.
             Self::Register => match terms.id()? {
                 0 => return Err(Malformed),

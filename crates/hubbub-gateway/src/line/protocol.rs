@@ -10,11 +10,16 @@ use hubbub_pipeline::Waiter;
 
 use super::answers::Answers;
 use super::parse::{Command, Parser, Selection};
+use super::permission;
 use super::queries::Query;
-use super::responses::{BAD_REQUEST, ERROR, Name, OK};
+use super::responses::{BAD_REQUEST, ERROR, FORBIDDEN, Name, OK, UNAUTHORIZED};
 use crate::Gateway;
+use crate::auth::caller::{Caller, Identity};
+use crate::auth::credentials::refused;
+use crate::auth::session::Session;
 use crate::connection::socket::Socket;
 use crate::connection::{Flow, Io, Protocol};
+use crate::problem::Problem;
 use crate::rates::{Charged, REFUSED_MAX};
 
 /// Characters of a message.
@@ -25,6 +30,10 @@ pub(super) struct LineProtocol {
     parser: Parser,
     answers: Answers,
     client: Option<u64>,
+    /// `None` = not known yet.
+    caller: Option<Caller>,
+    /// Ends with the caller's token.
+    session: Option<Session>,
     /// Whom it asked to register as, last.
     registering: u64,
     /// What was read and is no whole command, or waits for what is before it.
@@ -38,7 +47,10 @@ pub(super) struct LineProtocol {
 
 impl LineProtocol {
     pub(super) fn new(gateway: Arc<Gateway>, waiter: Arc<Waiter>, charged: Charged) -> Self {
+        let caller = if gateway.auth.is_on() { Identity::Nobody } else { Identity::Anyone };
         Self {
+            caller: Caller::unnamed(caller).ok(),
+            session: None,
             gateway,
             parser: Parser::default(),
             answers: Answers::new(waiter),
@@ -99,7 +111,19 @@ impl LineProtocol {
     }
 
     fn on_command(&mut self, command: Command<'_>, ops: &mut OpBatch) {
+        let allowed = match (&command, &self.caller) {
+            (Command::Auth { .. } | Command::Bad, _) => Ok(()),
+            (_, Some(caller)) => permission::authorize(caller, &command, self.client),
+            (_, None) => Err(refused("a token is required")),
+        };
+        if let Err(problem) = allowed {
+            return self.refuse_caller(&problem, ops);
+        }
         match command {
+            Command::Auth { token } => match self.authenticate(token) {
+                Ok(()) => self.answers.push_line(&self.gateway, ops, OK),
+                Err(problem) => self.refuse_caller(&problem, ops),
+            },
             Command::Register { client } => {
                 self.stage(QueueOp::Register { client: Name::of(client).as_str() }, ops);
                 self.registering = client;
@@ -130,6 +154,30 @@ impl LineProtocol {
             Command::Ping => self.answers.push_line(&self.gateway, ops, OK),
             Command::Bad => self.refuse(ops),
         }
+    }
+
+    /// Takes a token: the first one, or another one for the same caller.
+    fn authenticate(&mut self, token: &str) -> Result<(), Problem> {
+        let auth = &self.gateway.auth;
+        if !auth.is_on() {
+            return Ok(());
+        }
+        let access = auth.verify(token)?;
+        let caller = match &self.caller {
+            None => Caller::unnamed(Identity::Somebody(access))?,
+            Some(caller) => caller.renewed(access).ok_or_else(|| {
+                Problem::new(ErrorCode::Forbidden, "the token is for somebody else; open another connection")
+            })?,
+        };
+        self.session = Some(Session::open(auth, &caller));
+        self.caller = Some(caller);
+        Ok(())
+    }
+
+    fn refuse_caller(&mut self, problem: &Problem, ops: &mut OpBatch) {
+        self.gateway.metrics.reject(problem.code, 1);
+        let line = if problem.code == ErrorCode::Forbidden { FORBIDDEN } else { UNAUTHORIZED };
+        self.answers.push_line(&self.gateway, ops, line);
     }
 
     fn on_send(&mut self, queue: u64, sender: u64, receiver: Option<u64>, content: &str, ops: &mut OpBatch) {
@@ -169,7 +217,8 @@ impl LineProtocol {
     }
 
     fn query(&mut self, query: Query, ops: &mut OpBatch) {
-        self.answers.push_query(&self.gateway, ops, query);
+        let caller = self.caller.clone();
+        self.answers.push_query(&self.gateway, ops, (query, caller));
     }
 
     fn refuse(&mut self, ops: &mut OpBatch) {
@@ -195,6 +244,10 @@ impl Protocol for LineProtocol {
         input: &mut [u8],
         ops: &mut OpBatch,
     ) -> Flow {
+        if self.session.as_ref().is_some_and(|session| session.ended_at(self.gateway.now()).is_some()) {
+            self.drop_input(io);
+            return Flow::Drain;
+        }
         let commands = if self.input.is_empty() {
             self.process(input, ops)
         } else {
@@ -202,6 +255,9 @@ impl Protocol for LineProtocol {
             kept.extend_from_slice(input);
             self.process(&kept, ops)
         };
+        if let Some(session) = &self.session {
+            session.register(context);
+        }
         self.gateway.metrics.line_commands.inc_by(commands);
         if !self.parser.waits_for_arguments() {
             io.timer.stop();
@@ -221,7 +277,7 @@ impl Protocol for LineProtocol {
         if encoded.has_registered {
             self.client = Some(self.registering);
         }
-        if encoded.has_left {
+        if encoded.has_left || self.session.as_ref().is_some_and(|session| session.ended().is_some()) {
             self.drop_input(io);
             return Flow::Drain;
         }

@@ -8,6 +8,7 @@ use hubbub_core::{ClientId, QueueId};
 
 use super::responses::{self, Name};
 use crate::Gateway;
+use crate::auth::caller::{Caller, Need};
 
 const PAGE: usize = 1_000;
 
@@ -19,9 +20,9 @@ pub(super) enum Query {
     Message { queue: Option<u64>, sender: Option<u64>, receiver: u64, newest_first: bool },
 }
 
-pub(super) async fn answer(gateway: Arc<Gateway>, query: Query) -> Vec<u8> {
+pub(super) async fn answer(gateway: Arc<Gateway>, query: Query, caller: Option<Caller>) -> Vec<u8> {
     let mut out = Vec::new();
-    if let Err(error) = write(&gateway, query, &mut out).await {
+    if let Err(error) = write(&gateway, query, caller.as_ref(), &mut out).await {
         tracing::error!(%error, ?query, "reading for a command of the line protocol failed; answered Error");
         out.clear();
         out.extend_from_slice(responses::ERROR);
@@ -29,8 +30,14 @@ pub(super) async fn answer(gateway: Arc<Gateway>, query: Query) -> Vec<u8> {
     out
 }
 
-async fn write(gateway: &Gateway, query: Query, out: &mut Vec<u8>) -> Result<(), ReadError> {
+async fn write(
+    gateway: &Gateway,
+    query: Query,
+    caller: Option<&Caller>,
+    out: &mut Vec<u8>,
+) -> Result<(), ReadError> {
     let store = &gateway.store;
+    let may_know = |queue: &&str| caller.is_some_and(|caller| caller.is_allowed(Need::KnowQueue(queue)));
     match query {
         Query::Users => {
             let all = read_all(|last| store.clients(last.cloned(), PAGE)).await?;
@@ -41,7 +48,11 @@ async fn write(gateway: &Gateway, query: Query, out: &mut Vec<u8>) -> Result<(),
                 let page = store.queues(last.and_then(queue_id), PAGE);
                 async { Ok(page.await?.into_iter().map(|info| info.queue).collect()) }
             });
-            responses::write_list("queues", all.await?.iter().map(|queue: &Arc<str>| &**queue), out);
+            responses::write_list(
+                "queues",
+                all.await?.iter().map(|queue: &Arc<str>| &**queue).filter(may_know),
+                out,
+            );
         }
         Query::Holding { receiver } => {
             let all = match ClientId::new(Name::of(receiver).as_str()) {
@@ -49,7 +60,7 @@ async fn write(gateway: &Gateway, query: Query, out: &mut Vec<u8>) -> Result<(),
                 // Digits are an identifier.
                 Err(_) => Vec::new(),
             };
-            responses::write_list("queues", all.iter().map(|queue| &**queue), out);
+            responses::write_list("queues", all.iter().map(|queue| &**queue).filter(may_know), out);
         }
         Query::Message { queue, sender, receiver, newest_first } => {
             let (queue, sender, receiver) = (queue.map(Name::of), sender.map(Name::of), Name::of(receiver));

@@ -11,6 +11,8 @@ use crate::json::write_number;
 pub(super) const OK: &[u8] = b"OK\n";
 pub(super) const BAD_REQUEST: &[u8] = b"Bad Request\n";
 pub(super) const ERROR: &[u8] = b"Error\n";
+pub(super) const UNAUTHORIZED: &[u8] = b"Unauthorized\n";
+pub(super) const FORBIDDEN: &[u8] = b"Forbidden\n";
 const EMPTY_QUEUE: &[u8] = b"Empty queue\n";
 const NO_QUEUE: &[u8] = b"Non existing queue\n";
 const QUEUE_NOT_EMPTY: &[u8] = b"Queue not empty\n";

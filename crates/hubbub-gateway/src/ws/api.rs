@@ -14,13 +14,18 @@ use serde_json::value::RawValue;
 
 use super::all_rooms::AllRoomsRequest;
 use super::answers::Responses;
-use super::frames::{write_error, write_ref, write_simple};
+use super::close;
+use super::frames::{write_authenticated, write_error, write_ref, write_room_error, write_simple};
+use super::peer::SocketPeer;
+use super::permission::{self, FramePermission};
 use super::protocol::{Dialect, Turn};
 use super::request_queue::{Request, Subject};
 use super::subscriptions::{Announce, Subscriptions};
 use super::write_mark;
 use crate::Gateway;
-use crate::auth::Caller;
+use crate::auth::Right;
+use crate::auth::caller::{Caller, Need};
+use crate::auth::credentials::refused;
 use crate::follow::{Audience, FollowRequest, OnReset, Start};
 use crate::http::query::require;
 use crate::http::send_receipt;
@@ -32,16 +37,10 @@ use crate::submit::mark_read;
 /// Longest `ref` a client may ask to have repeated, as JSON.
 const REF_BYTES_MAX: usize = 256;
 
-pub(super) struct Api {
-    pub(super) caller: Caller,
-}
+pub(super) struct Api;
 
 impl Dialect for Api {
     type Responses<'a> = ApiResponses<'a>;
-
-    fn caller(&self) -> &Caller {
-        &self.caller
-    }
 
     fn on_start(&self, subscriptions: &mut Subscriptions) {
         subscriptions.open();
@@ -51,14 +50,15 @@ impl Dialect for Api {
         self.handle(turn, text);
     }
 
-    fn responses(&self, gateway: &Gateway, _: u64) -> ApiResponses<'_> {
-        ApiResponses { epoch: gateway.store.epoch(), caller: &self.caller }
+    fn responses<'a>(&'a self, gateway: &Gateway, peer: &'a SocketPeer, _: u64) -> ApiResponses<'a> {
+        let user = peer.caller().and_then(Caller::as_str).unwrap_or_default();
+        ApiResponses { epoch: gateway.store.epoch(), user }
     }
 }
 
 pub(super) struct ApiResponses<'a> {
     epoch: Arc<str>,
-    caller: &'a Caller,
+    user: &'a str,
 }
 
 impl Responses for ApiResponses<'_> {
@@ -80,7 +80,7 @@ impl Responses for ApiResponses<'_> {
         out.extend_from_slice(b"{\"type\":\"read\",");
         write_ref(request.extra, out);
         write_plain("\"roomId\":\"", room, out);
-        write_plain(",\"userId\":\"", self.caller.as_str().unwrap_or_default(), out);
+        write_plain(",\"userId\":\"", self.user, out);
         write_mark(mark, out);
         out.push(b'}');
         write::end_text(out, start);
@@ -121,6 +121,8 @@ struct Frame<'a> {
     cursors: Option<&'a RawValue>,
     #[serde(borrow)]
     seq: Option<Loose<'a>>,
+    #[serde(borrow)]
+    token: Option<Cow<'a, str>>,
 }
 
 impl Frame<'_> {
@@ -140,36 +142,69 @@ impl Api {
             let rule = format!("must be at most {REF_BYTES_MAX} bytes of JSON");
             return refuse(turn, "", &Problem::invalid(vec![FieldError::new("ref", rule)]));
         }
-        let result = match frame.kind.as_deref() {
-            Some("send") => self.send(turn, text, reference),
-            Some("read") => self.mark_read(turn, &frame, reference),
+        let known = frame.kind.as_deref().map(|kind| permission::of_frame(kind).ok_or(kind));
+        let result = match known {
+            Some(Ok(permission)) => self.handle_known(turn, (text, &frame, reference), permission),
             // What is no message has no order to keep.
-            Some(_) if turn.exceeded.is_some() => {
-                turn.exceeded.map_or(Ok(()), |exceeded| Err(exceeded.into()))
-            }
-            Some("subscribe") if frame.is_all() => self.subscribe_all(turn, &frame, reference),
-            Some("subscribe") => subscribe(turn, &frame, reference),
-            Some("unsubscribe") => unsubscribe(turn, &frame, reference),
-            Some("typing") => typing(turn, &frame),
-            Some("ping") => {
-                turn.answer(|out| write_simple("pong", reference, None, out));
-                Ok(())
-            }
-            Some(other) => Err(Problem::new(
-                ErrorCode::UnknownType,
-                format!("type '{other}' is not one of send, subscribe, unsubscribe, read, typing, ping"),
-            )),
+            Some(Err(_)) if turn.exceeded.is_some() => refuse_exceeded(turn),
+            Some(Err(other)) => Err(unknown_type(other)),
             None => Err(Problem::invalid(vec![FieldError::new("type", "is required")])),
         };
+        // Whoever is not known yet has one attempt.
+        if turn.peer.caller().is_none() {
+            let reason =
+                result.as_ref().err().map_or_else(String::new, |problem| problem.detail().into_owned());
+            turn.end = Some((close::UNAUTHORIZED, reason));
+        }
         if let Err(problem) = result {
             refuse(turn, reference, &problem);
         }
     }
 
+    fn handle_known(
+        &self,
+        turn: &mut Turn<'_>,
+        (text, frame, reference): (&str, &Frame<'_>, &str),
+        permission: FramePermission,
+    ) -> Result<(), Problem> {
+        if permission == FramePermission::Open {
+            if turn.exceeded.is_some() {
+                return refuse_exceeded(turn);
+            }
+            return authenticate(turn, frame, reference);
+        }
+        let caller =
+            turn.peer.caller().ok_or_else(|| refused("the first frame must be auth, with a token"))?;
+        let kind = frame.kind.as_deref().unwrap_or_default();
+        // A message is checked with what else it says. A room that is none is refused by whoever reads the frame.
+        if kind != "send"
+            && !frame.is_all()
+            && let Some(room) = frame.room.as_ref().and_then(Loose::as_id)
+        {
+            permission::check_room(permission, caller, room)?;
+        }
+        match kind {
+            "send" => self.send(turn, text, reference),
+            "read" => self.mark_read(turn, frame, reference),
+            // What is no message has no order to keep.
+            _ if turn.exceeded.is_some() => refuse_exceeded(turn),
+            "subscribe" if frame.is_all() => self.subscribe_all(turn, frame, reference),
+            "subscribe" => subscribe(turn, frame, reference),
+            "unsubscribe" => unsubscribe(turn, frame, reference),
+            "typing" => typing(turn, frame),
+            "ping" => {
+                turn.answer(|out| write_simple("pong", reference, None, out));
+                Ok(())
+            }
+            other => Err(unknown_type(other)),
+        }
+    }
+
     fn send(&self, turn: &mut Turn<'_>, text: &str, reference: &str) -> Result<(), Problem> {
         let draft: MessageDraft<'_> = json::object(text)?;
-        let Turn { gateway, answers, ops, now, exceeded, .. } = turn;
-        let ingest = Ingest { rules: Rules::Api, room: None, caller: &self.caller, key: None, now: *now };
+        let Turn { gateway, answers, ops, now, exceeded, peer, .. } = turn;
+        let caller = peer.caller().ok_or_else(no_caller)?;
+        let ingest = Ingest { rules: Rules::Api, room: None, caller, key: None, now: *now };
         gateway.check(&draft, &ingest, |sent| {
             let request = Request { subject: Subject::Message(sent.id), extra: reference, received_at: *now };
             answers.stage(gateway, ops, &Op::Send(*sent), request, *exceeded);
@@ -187,7 +222,7 @@ impl Api {
         let cursors = require(cursors, "cursors", rule, &mut faults);
         let epoch = epoch(frame, &mut faults);
         let on_reset = on_reset(frame, &mut faults);
-        if self.caller.user.is_none() {
+        if turn.peer.caller().is_none_or(|caller| caller.user.is_none()) {
             faults.extend(Problem::no_user().faults);
         }
         let Some(cursors) = cursors.filter(|_| faults.is_empty()) else {
@@ -205,7 +240,8 @@ impl Api {
     fn mark_read(&self, turn: &mut Turn<'_>, frame: &Frame<'_>, reference: &str) -> Result<(), Problem> {
         let mut faults = Vec::new();
         let room = room(frame, &mut faults);
-        let change = mark_read(room.as_ref(), &self.caller, frame.seq.as_ref(), &mut faults);
+        let caller = turn.peer.caller().ok_or_else(no_caller)?;
+        let change = mark_read(room.as_ref(), caller, frame.seq.as_ref(), &mut faults);
         let (Some(room), Some(change)) = (&room, change) else { return Err(Problem::invalid(faults)) };
         let request =
             Request { subject: Subject::Mark(room.as_str()), extra: reference, received_at: turn.now };
@@ -213,6 +249,44 @@ impl Api {
         turn.answers.stage(turn.gateway, turn.ops, &op, request, turn.exceeded);
         Ok(())
     }
+}
+
+fn no_caller() -> Problem {
+    refused("a token is required")
+}
+
+/// Refuses a frame that is more than its sender may send.
+fn refuse_exceeded(turn: &Turn<'_>) -> Result<(), Problem> {
+    turn.exceeded.map_or(Ok(()), |exceeded| Err(exceeded.into()))
+}
+
+fn unknown_type(kind: &str) -> Problem {
+    let known: Vec<&str> = permission::FRAMES.iter().map(|(name, _)| *name).collect();
+    Problem::new(ErrorCode::UnknownType, format!("type '{kind}' is not one of {}", known.join(", ")))
+}
+
+/// Takes a token: the first one, or one that replaces the last. Subscriptions that it does not allow end.
+fn authenticate(turn: &mut Turn<'_>, frame: &Frame<'_>, reference: &str) -> Result<(), Problem> {
+    let token = frame.token.as_deref();
+    let token = token.ok_or_else(|| Problem::invalid(vec![FieldError::new("token", "is required")]))?;
+    let was_known = turn.peer.caller().is_some();
+    if let Err(problem) = turn.peer.authenticate(token) {
+        if problem.code == ErrorCode::Forbidden && was_known {
+            turn.end = Some((close::FORBIDDEN, problem.detail().into_owned()));
+        }
+        return Err(problem);
+    }
+    let Some(caller) = turn.peer.caller().cloned() else { return Err(no_caller()) };
+    let lost = turn.subscriptions.set_caller(&caller);
+    if !was_known {
+        turn.subscriptions.open();
+    }
+    turn.answer(|out| write_authenticated(reference, &caller, out));
+    for room in lost {
+        let Err(problem) = caller.may(Need::Room(Right::Read, room.as_str())) else { continue };
+        turn.answer(|out| write_room_error(&room, &problem, out));
+    }
+    Ok(())
 }
 
 fn refuse(turn: &mut Turn<'_>, reference: &str, problem: &Problem) {

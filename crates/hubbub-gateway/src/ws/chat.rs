@@ -6,11 +6,12 @@ use hubbub_ws::write;
 
 use super::align::align;
 use super::answers::Responses;
+use super::peer::SocketPeer;
 use super::protocol::{Dialect, Turn};
 use super::request_queue::{Request, Subject};
 use super::subscriptions::{Announce, Subscriptions};
 use crate::Gateway;
-use crate::auth::Caller;
+use crate::auth::credentials::refused;
 use crate::follow::{Audience, FollowRequest, OnReset, Start};
 use crate::json::{self, write_flag, write_items, write_number, write_plain, write_text, write_time};
 use crate::problem::{Problem, Sent};
@@ -18,7 +19,6 @@ use crate::submit::Ingest;
 
 pub(super) struct Chat {
     pub(super) room: RoomId,
-    pub(super) caller: Caller,
     pub(super) echo: bool,
     pub(super) live: bool,
     pub(super) pad: bool,
@@ -26,10 +26,6 @@ pub(super) struct Chat {
 
 impl Dialect for Chat {
     type Responses<'a> = ChatResponses;
-
-    fn caller(&self) -> &Caller {
-        &self.caller
-    }
 
     fn on_start(&self, subscriptions: &mut Subscriptions) {
         if self.live {
@@ -48,7 +44,7 @@ impl Dialect for Chat {
         }
     }
 
-    fn responses(&self, gateway: &Gateway, out_begins_at: u64) -> ChatResponses {
+    fn responses(&self, gateway: &Gateway, _: &SocketPeer, out_begins_at: u64) -> ChatResponses {
         ChatResponses { now: gateway.now(), aligned_from: self.pad.then_some(out_begins_at) }
     }
 }
@@ -56,9 +52,10 @@ impl Dialect for Chat {
 impl Chat {
     fn send(&self, turn: &mut Turn<'_>, text: &str) -> Result<(), Problem> {
         let draft: MessageDraft<'_> = json::object(text)?;
-        let Turn { gateway, answers, ops, now, exceeded, .. } = turn;
+        let Turn { gateway, answers, ops, now, exceeded, peer, .. } = turn;
+        let caller = peer.caller().ok_or_else(|| refused("a token is required"))?;
         let room = Some(self.room.as_str());
-        let ingest = Ingest { rules: Rules::Chat, room, caller: &self.caller, key: None, now: *now };
+        let ingest = Ingest { rules: Rules::Chat, room, caller, key: None, now: *now };
         gateway.check(&draft, &ingest, |sent| {
             let extra = if self.echo { text } else { "" };
             let request = Request { subject: Subject::Message(sent.id), extra, received_at: *now };

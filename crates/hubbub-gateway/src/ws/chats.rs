@@ -8,24 +8,18 @@ use hubbub_core::ReadMark;
 
 use super::all_rooms::AllRoomsRequest;
 use super::answers::Responses;
+use super::peer::SocketPeer;
 use super::protocol::{Dialect, Turn};
 use super::request_queue::Request;
 use super::subscriptions::Subscriptions;
 use crate::Gateway;
-use crate::auth::Caller;
 use crate::follow::OnReset;
 use crate::problem::{Problem, Sent};
 
-pub(super) struct Chats {
-    pub(super) caller: Caller,
-}
+pub(super) struct Chats;
 
 impl Dialect for Chats {
     type Responses<'a> = Silence;
-
-    fn caller(&self) -> &Caller {
-        &self.caller
-    }
 
     fn on_start(&self, subscriptions: &mut Subscriptions) {
         subscriptions.only_messages();
@@ -38,7 +32,7 @@ impl Dialect for Chats {
 
     fn on_text(&self, _: &mut Turn<'_>, _: &str) {}
 
-    fn responses(&self, _: &Gateway, _: u64) -> Silence {
+    fn responses(&self, _: &Gateway, _: &SocketPeer, _: u64) -> Silence {
         Silence
     }
 }

@@ -4,6 +4,10 @@ pub(super) const NORMAL: u16 = 1000;
 /// The server shuts down. The reason says after how many seconds to reconnect.
 pub(super) const GOING_AWAY: u16 = 1001;
 pub(super) const BINARY: u16 = 4400;
+/// There is no valid token, or it has ended.
+pub(super) const UNAUTHORIZED: u16 = 4401;
+/// The token is for somebody else.
+pub(super) const FORBIDDEN: u16 = 4403;
 pub(super) const NO_PONG: u16 = 4408;
 /// The peer goes on sending although it is refused for its rate.
 pub(super) const FLOODING: u16 = 4429;
@@ -28,6 +32,16 @@ pub(crate) const CLOSE_CODES: &[CloseCode] = &[
     CloseCode { code: 1007, meaning: "a text that is not UTF-8", reconnect: "after mending the client" },
     CloseCode { code: 1009, meaning: "a frame too big", reconnect: "with smaller ones" },
     CloseCode { code: BINARY, meaning: "a binary frame", reconnect: "after mending the client" },
+    CloseCode {
+        code: UNAUTHORIZED,
+        meaning: "no valid token came, or it has expired or was revoked",
+        reconnect: "with another token, from the last `seq`",
+    },
+    CloseCode {
+        code: FORBIDDEN,
+        meaning: "a token for somebody else",
+        reconnect: "with the caller's own token",
+    },
     CloseCode { code: NO_PONG, meaning: "no pong came in time", reconnect: "yes, from the last `seq`" },
     CloseCode {
         code: TOO_SLOW,

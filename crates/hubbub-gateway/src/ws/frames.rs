@@ -3,7 +3,8 @@
 use hubbub_core::RoomId;
 use hubbub_ws::write;
 
-use crate::json::{write_number, write_plain};
+use crate::auth::caller::Caller;
+use crate::json::{write_number, write_plain, write_time};
 use crate::problem::{Problem, Reset};
 
 /// Appends the client's `ref`, if there is one, and a comma.
@@ -20,6 +21,34 @@ pub(super) fn write_error(reference: &str, problem: &Problem, out: &mut Vec<u8>)
     out.extend_from_slice(b"{\"type\":\"error\",");
     write_ref(reference, out);
     problem.write_members(out);
+    out.push(b'}');
+    write::end_text(out, start);
+}
+
+/// Appends the error that ended a subscription.
+pub(super) fn write_room_error(room: &RoomId, problem: &Problem, out: &mut Vec<u8>) {
+    let start = write::begin_text(out);
+    write_plain("{\"type\":\"error\",\"roomId\":\"", room.as_str(), out);
+    out.push(b',');
+    problem.write_members(out);
+    out.push(b'}');
+    write::end_text(out, start);
+}
+
+/// Appends the answer to a token.
+pub(super) fn write_authenticated(reference: &str, caller: &Caller, out: &mut Vec<u8>) {
+    let start = write::begin_text(out);
+    out.extend_from_slice(b"{\"type\":\"authenticated\"");
+    if !reference.is_empty() {
+        out.extend_from_slice(b",\"ref\":");
+        out.extend_from_slice(reference.as_bytes());
+    }
+    if let Some(user) = caller.as_str() {
+        write_plain(",\"userId\":\"", user, out);
+    }
+    if let Some(expires_at) = caller.access().expires_at {
+        write_time(",\"expiresAt\":\"", expires_at, out);
+    }
     out.push(b'}');
     write::end_text(out, start);
 }

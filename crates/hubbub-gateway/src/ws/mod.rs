@@ -14,6 +14,8 @@ mod chat;
 mod chats;
 mod close;
 mod frames;
+mod peer;
+pub(crate) mod permission;
 mod protocol;
 mod refusing;
 mod request_queue;
@@ -29,13 +31,14 @@ use hubbub_pipeline::hub::{FrameEncoder, Notice};
 use hubbub_ws::{handshake, write};
 use hyper::body::Incoming;
 use hyper::header::{
-    CONNECTION, HeaderName, HeaderValue, SEC_WEBSOCKET_ACCEPT, SEC_WEBSOCKET_KEY, SEC_WEBSOCKET_VERSION,
-    UPGRADE,
+    CONNECTION, HeaderName, HeaderValue, SEC_WEBSOCKET_ACCEPT, SEC_WEBSOCKET_KEY, SEC_WEBSOCKET_PROTOCOL,
+    SEC_WEBSOCKET_VERSION, UPGRADE,
 };
 use hyper::{HeaderMap, Request, Response, StatusCode};
 use hyper_util::rt::TokioIo;
 
-use crate::auth::Caller;
+use crate::auth::caller::{Caller, Identity, name_of};
+use crate::auth::credentials::{chosen_protocol, is_offered};
 use crate::connection::Connection;
 use crate::connection::socket::Socket;
 use crate::connection::stream::Stream;
@@ -49,6 +52,7 @@ use api::Api;
 use chat::Chat;
 use chats::Chats;
 pub(crate) use close::CLOSE_CODES;
+use peer::Opening;
 use protocol::{Dialect, WebSocket};
 
 /// Encodes what happens in a room for the hub, as frames of `/v1/ws`.
@@ -108,36 +112,53 @@ pub(crate) fn live_members(frame: &[u8]) -> &[u8] {
 }
 
 pub(crate) async fn upgrade_api(call: Call) -> Answer {
-    let caller = call.caller()?;
+    let opening = match call.caller() {
+        Ok(caller) => Opening::Known(caller),
+        Err(problem) if problem.code != ErrorCode::Unauthorized => return Err(problem),
+        Err(problem) => match call.is_without_token() {
+            true => Opening::Unknown(name_of(call.request.headers(), &call.query)?),
+            false if is_offered(call.request.headers()) => Opening::Refused(problem),
+            false => return Err(problem),
+        },
+    };
     let charged = call.charged();
-    upgrade(&call.peer, Api { caller }, call.request, charged)
+    upgrade(&call.peer, Api, opening, call.request, charged)
 }
 
 pub(crate) async fn upgrade_chat(call: Call) -> Answer {
     let (room, query) = (call.room()?, &call.query);
     let caller = call.caller()?;
+    permission::check_chat(&caller, &room, query.is_set("live"))?;
     let (echo, live) = (query.is_set("echo"), query.is_set("live"));
     let pad = query.get("pad").is_none_or(|pad| pad != "0");
     let charged = call.charged();
-    upgrade(&call.peer, Chat { room, caller, echo, live, pad }, call.request, charged)
+    upgrade(&call.peer, Chat { room, echo, live, pad }, Opening::Known(caller), call.request, charged)
 }
 
 pub(crate) async fn upgrade_chats(call: Call) -> Answer {
-    let caller = Caller { user: Some(call.user()?) };
+    // The form face is not served where callers have to prove who they are.
+    let caller = Caller::named(Identity::Anyone, Some(call.user()?))?;
     let charged = call.charged();
-    upgrade(&call.peer, Chats { caller }, call.request, charged)
+    upgrade(&call.peer, Chats, Opening::Known(caller), call.request, charged)
 }
 
-fn upgrade<D>(peer: &Arc<Peer>, dialect: D, mut request: Request<Incoming>, charged: Charged) -> Answer
+fn upgrade<D>(
+    peer: &Arc<Peer>,
+    dialect: D,
+    opening: Opening,
+    mut request: Request<Incoming>,
+    charged: Charged,
+) -> Answer
 where
     D: Dialect + Send + 'static,
 {
     let key = check_handshake(request.headers())?;
     let accept = handshake::accept_key(key);
+    let protocol = chosen_protocol(request.headers()).and_then(|one| HeaderValue::from_str(one).ok());
     let upgrade = hyper::upgrade::on(&mut request);
     drop(request);
     let peer = peer.clone();
-    let response = switching_protocols(&accept);
+    let response = switching_protocols(&accept, protocol);
     let sent = response_bytes(&response);
     tokio::spawn(async move {
         let gateway = &peer.gateway;
@@ -147,7 +168,7 @@ where
                 gateway.metrics.websockets.inc();
                 let socket = Socket::upgraded(stream, parts.read_buf, sent);
                 let waiter = Arc::new(Waiter::ordered());
-                let protocol = WebSocket::new(gateway.clone(), waiter.clone(), dialect, charged);
+                let protocol = WebSocket::new(gateway.clone(), waiter.clone(), dialect, opening, charged);
                 Connection::new(socket, waiter, protocol).run(&peer.shutdown).await;
                 gateway.metrics.websockets.dec();
             }
@@ -160,7 +181,7 @@ where
     Ok(response)
 }
 
-fn switching_protocols(accept: &str) -> Response<Body> {
+fn switching_protocols(accept: &str, protocol: Option<HeaderValue>) -> Response<Body> {
     let mut response = Response::new(Either::Left(Full::new(Bytes::new())));
     *response.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
     let headers = response.headers_mut();
@@ -168,6 +189,9 @@ fn switching_protocols(accept: &str) -> Response<Body> {
     headers.insert(CONNECTION, HeaderValue::from_static("Upgrade"));
     if let Ok(accept) = HeaderValue::from_str(accept) {
         headers.insert(SEC_WEBSOCKET_ACCEPT, accept);
+    }
+    if let Some(protocol) = protocol {
+        headers.insert(SEC_WEBSOCKET_PROTOCOL, protocol);
     }
     response
 }

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::task::Context;
+use std::time::Duration;
 
 use hubbub_core::{OpBatch, Timestamp};
 use hubbub_pipeline::Waiter;
@@ -9,27 +10,34 @@ use hubbub_ws::{Event, Reader, Role, write};
 
 use super::answers::{Answers, Responses};
 use super::close;
+use super::peer::{Opening, SocketPeer};
 use super::subscriptions::Subscriptions;
 use crate::Gateway;
-use crate::auth::Caller;
+use crate::auth::session::Ended;
 use crate::connection::socket::Socket;
 use crate::connection::{Flow, Io, Protocol};
 use crate::rates::{Charged, Exceeded, REFUSED_MAX};
 
 /// Bytes a frame may have beyond the longest text: field names, ids, and the text's JSON escapes.
 const FRAME_OVERHEAD: usize = 4 * 1024;
+/// Time for the first frame with a token, where the handshake had none.
+const AUTH_TIMEOUT: Duration = Duration::from_secs(10);
 
 pub(super) trait Dialect {
     type Responses<'a>: Responses
     where
         Self: 'a;
 
-    fn caller(&self) -> &Caller;
-    /// Begins what the socket follows without asking.
+    /// Begins what the socket follows without asking, once it is known who is there.
     fn on_start(&self, subscriptions: &mut Subscriptions);
     fn on_text(&self, turn: &mut Turn<'_>, text: &str);
     /// `out_begins_at`: the position in the connection's stream of the buffer that answers are appended to.
-    fn responses(&self, gateway: &Gateway, out_begins_at: u64) -> Self::Responses<'_>;
+    fn responses<'a>(
+        &'a self,
+        gateway: &Gateway,
+        peer: &'a SocketPeer,
+        out_begins_at: u64,
+    ) -> Self::Responses<'a>;
 }
 
 pub(super) struct Turn<'a> {
@@ -40,6 +48,9 @@ pub(super) struct Turn<'a> {
     pub(super) now: Timestamp,
     /// Whether this frame is more than its sender may send.
     pub(super) exceeded: Option<Exceeded>,
+    pub(super) peer: &'a mut SocketPeer,
+    /// Code and reason of the close frame, if the connection is to end behind the answers.
+    pub(super) end: Option<(u16, String)>,
 }
 
 impl Turn<'_> {
@@ -73,6 +84,7 @@ impl Heartbeat {
 pub(super) struct WebSocket<D> {
     gateway: Arc<Gateway>,
     dialect: D,
+    peer: SocketPeer,
     reader: Reader,
     answers: Answers,
     subscriptions: Subscriptions,
@@ -85,14 +97,24 @@ pub(super) struct WebSocket<D> {
 }
 
 impl<D: Dialect> WebSocket<D> {
-    pub(super) fn new(gateway: Arc<Gateway>, waiter: Arc<Waiter>, dialect: D, charged: Charged) -> Self {
-        let user = dialect.caller().user.clone();
-        let mut subscriptions = Subscriptions::new(gateway.clone(), waiter.clone(), user);
-        dialect.on_start(&mut subscriptions);
+    pub(super) fn new(
+        gateway: Arc<Gateway>,
+        waiter: Arc<Waiter>,
+        dialect: D,
+        opening: Opening,
+        charged: Charged,
+    ) -> Self {
+        let peer = SocketPeer::new(gateway.clone(), opening);
+        let mut subscriptions = Subscriptions::new(gateway.clone(), waiter.clone());
+        if let Some(caller) = peer.caller() {
+            subscriptions.set_caller(caller);
+            dialect.on_start(&mut subscriptions);
+        }
         // JSON may escape every byte of a text as \u00XX.
         let frame_bytes = gateway.limits.message_bytes.saturating_mul(6) + FRAME_OVERHEAD;
         Self {
             dialect,
+            peer,
             reader: Reader::new(Role::Server, frame_bytes),
             answers: Answers::new(waiter),
             subscriptions,
@@ -106,12 +128,19 @@ impl<D: Dialect> WebSocket<D> {
 
     /// Appends the answers that are ready; `false` when there are none.
     fn answer(&mut self, socket: &mut Socket) -> bool {
-        let Self { gateway, dialect, answers, subscriptions, .. } = self;
+        let Self { gateway, dialect, peer, answers, subscriptions, .. } = self;
         if !answers.pending.may_be_ready() {
             return false;
         }
-        let responses = dialect.responses(gateway, socket.out_begins_at());
+        let responses = dialect.responses(gateway, peer, socket.out_begins_at());
         answers.encode(responses, |end| subscriptions.has_passed(end), socket)
+    }
+
+    /// Ends the connection behind the answers to what was read: nothing else is sent or read any more.
+    fn end_session(&mut self, ended: Ended) -> Flow {
+        self.subscriptions.stop();
+        self.end.get_or_insert_with(|| (close::UNAUTHORIZED, ended.reason().to_owned()));
+        Flow::Drain
     }
 
     fn cut(&mut self, code: u16, reason: &str) -> Flow {
@@ -126,32 +155,46 @@ impl<D: Dialect> Protocol for WebSocket<D> {
     const ANSWERS_HALF_CLOSED: bool = false;
 
     fn on_start(&mut self, context: &mut Context<'_>, io: &mut Io) {
-        io.timer.set(context, self.gateway.server.ping_interval);
+        self.peer.register_anew(context);
+        let limits = &self.gateway.server;
+        let is_known = self.peer.caller().is_some();
+        io.timer.set(context, if is_known { limits.ping_interval } else { AUTH_TIMEOUT });
     }
 
     fn decode(
         &mut self,
-        _context: &mut Context<'_>,
+        context: &mut Context<'_>,
         io: &mut Io,
         input: &mut [u8],
         ops: &mut OpBatch,
     ) -> Flow {
-        let Self { gateway, dialect, reader, answers, subscriptions, heartbeat, charged, .. } = self;
+        let now = self.gateway.now();
+        if let Some(ended) = self.peer.ended_at(now) {
+            return self.end_session(ended);
+        }
+        let Self { gateway, dialect, peer, reader, answers, subscriptions, heartbeat, charged, .. } = self;
         let (gateway, refused): (&Gateway, _) = (gateway, &mut self.refused_in_a_row);
-        let started = (!charged.is_nobody()).then(|| gateway.clock.monotonic());
-        let now = gateway.now();
+        let started = gateway.rates.is_limited().then(|| gateway.clock.monotonic());
         let mut frames = reader.feed(input);
         let end = loop {
             match frames.next() {
                 Ok(Some(Event::Text(text))) => {
                     let charge = |started| gateway.rates.charge(charged, text.len(), started).err();
                     let exceeded = started.and_then(charge);
-                    let turn = &mut Turn { gateway, answers, subscriptions, ops, now, exceeded };
-                    dialect.on_text(turn, text);
+                    let was_known = peer.caller().is_some();
+                    let mut turn =
+                        Turn { gateway, answers, subscriptions, ops, now, exceeded, peer, end: None };
+                    dialect.on_text(&mut turn, text);
+                    if turn.end.is_some() {
+                        break turn.end;
+                    }
                     *refused = if exceeded.is_some() { *refused + 1 } else { 0 };
                     if *refused >= REFUSED_MAX {
                         gateway.metrics.flooding_sockets.inc();
                         break Some((close::FLOODING, "too many requests".to_owned()));
+                    }
+                    if !was_known && let (Some(started), Some(caller)) = (started, peer.caller()) {
+                        gateway.rates.charge_user(charged, caller.user.as_ref(), started);
                     }
                 }
                 Ok(Some(Event::Ping(payload))) => write::write_pong(io.socket.out(), payload),
@@ -170,6 +213,7 @@ impl<D: Dialect> Protocol for WebSocket<D> {
             }
         };
         answers.submit(gateway, ops);
+        peer.register_anew(context);
         if end.is_some() {
             self.end = end;
         }
@@ -177,6 +221,15 @@ impl<D: Dialect> Protocol for WebSocket<D> {
     }
 
     fn encode(&mut self, context: &mut Context<'_>, io: &mut Io) -> Flow {
+        if let Some(problem) = self.peer.refusal() {
+            let reason = problem.detail().into_owned();
+            return self.cut(close::UNAUTHORIZED, &reason);
+        }
+        if let Some(ended) = self.peer.ended()
+            && self.end.is_none()
+        {
+            return self.end_session(ended);
+        }
         self.answer(&mut io.socket);
         loop {
             // A room that is followed again begins behind the answer that ended it before.
@@ -202,6 +255,9 @@ impl<D: Dialect> Protocol for WebSocket<D> {
 
     /// Pings, or gives up.
     fn on_timer(&mut self, context: &mut Context<'_>, io: &mut Io) -> Flow {
+        if self.peer.caller().is_none() {
+            return self.cut(close::UNAUTHORIZED, "no token came in time");
+        }
         let limits = &self.gateway.server;
         let next = match self.heartbeat {
             Heartbeat::Quiet => {

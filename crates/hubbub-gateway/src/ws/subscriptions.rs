@@ -15,6 +15,8 @@ use super::all_rooms::{AllRooms, AllRoomsRequest, Next};
 use super::encode_live;
 use super::frames::{write_all_live, write_error, write_room_frame};
 use crate::Gateway;
+use crate::auth::Right;
+use crate::auth::caller::{Caller, Need};
 use crate::connection::socket::{BACKLOG_BYTES_MAX, Socket};
 use crate::follow::{FollowRequest, Follower, Step};
 use crate::problem::Problem;
@@ -57,7 +59,9 @@ struct Subscription {
 pub(super) struct Subscriptions {
     gateway: Arc<Gateway>,
     waiter: Arc<Waiter>,
-    user: Option<UserId>,
+    caller: Option<Caller>,
+    /// Whether nothing is delivered any more.
+    is_stopped: bool,
     /// Whether the client gets frames of messages, and of what ends them, but no others.
     has_only_messages: bool,
     /// Created for the user, or with the first subscription.
@@ -71,14 +75,15 @@ pub(super) struct Subscriptions {
 }
 
 impl Subscriptions {
-    pub(super) fn new(gateway: Arc<Gateway>, waiter: Arc<Waiter>, user: Option<UserId>) -> Self {
+    /// Of somebody who is not known yet, and may follow nothing.
+    pub(super) fn new(gateway: Arc<Gateway>, waiter: Arc<Waiter>) -> Self {
         let (rooms, catching_up) = (HashMap::new(), VecDeque::new());
-        let has_only_messages = false;
         Self {
             gateway,
             waiter,
-            user,
-            has_only_messages,
+            caller: None,
+            is_stopped: false,
+            has_only_messages: false,
             outbox: None,
             rooms,
             catching_up,
@@ -92,9 +97,37 @@ impl Subscriptions {
         self.has_only_messages = true;
     }
 
+    /// From now on with this caller's rights; the caller's name stays the same. Gives the rooms whose subscriptions end
+    /// with it.
+    pub(super) fn set_caller(&mut self, caller: &Caller) -> Vec<RoomId> {
+        self.caller = Some(caller.clone());
+        let lost = |room: &RoomId| !caller.is_allowed(Need::Room(Right::Read, room.as_str()));
+        let ended: Vec<RoomId> = self.rooms.keys().filter(|room| lost(room)).cloned().collect();
+        for room in &ended {
+            self.remove(room);
+        }
+        ended
+    }
+
+    /// Delivers nothing any more, whatever waits.
+    pub(super) fn stop(&mut self) {
+        self.is_stopped = true;
+        self.catching_up.clear();
+        self.rooms.clear();
+    }
+
+    fn user(&self) -> Option<&UserId> {
+        self.caller.as_ref()?.user.as_ref()
+    }
+
+    fn may_read(&self, room: &RoomId) -> bool {
+        let need = Need::Room(Right::Read, room.as_str());
+        self.caller.as_ref().is_some_and(|caller| caller.is_allowed(need))
+    }
+
     /// Registers the socket for what concerns its user rather than a room that it follows.
     pub(super) fn open(&mut self) {
-        if let Some(user) = self.user.clone() {
+        if let Some(user) = self.user().cloned() {
             let outbox = self.outbox();
             self.gateway.hub.open_socket(&user, &outbox);
         }
@@ -127,14 +160,15 @@ impl Subscriptions {
         let outbox = self.outbox();
         self.of_all += usize::from(announce.is_one_of_all());
         let begun_at = outbox.end();
-        let follower = Follower::new(self.gateway.clone(), room.clone(), self.user.clone(), request, outbox);
+        let user = self.user().cloned();
+        let follower = Follower::new(self.gateway.clone(), room.clone(), user, request, outbox);
         let subscription = Subscription { follower, announce, typed_at: None, joined: None, begun_at };
         self.rooms.insert(room.clone(), subscription);
         self.catching_up.push_back(room);
     }
 
     pub(super) fn subscribe_all(&mut self, request: AllRoomsRequest) -> Result<(), Problem> {
-        let Some(user) = self.user.clone() else { return Err(Problem::no_user()) };
+        let Some(user) = self.user().cloned() else { return Err(Problem::no_user()) };
         if self.all.is_some() {
             return Err(subscribed_already());
         }
@@ -166,7 +200,7 @@ impl Subscriptions {
         if self.all.take().is_none() {
             return false;
         }
-        if let (Some(user), Some(outbox)) = (&self.user, &self.outbox) {
+        if let (Some(user), Some(outbox)) = (self.user(), &self.outbox) {
             self.gateway.hub.follow_all(user, outbox, false);
         }
         self.rooms.retain(|_, subscription| !subscription.announce.is_one_of_all());
@@ -178,6 +212,9 @@ impl Subscriptions {
 
     /// Follows a room as one of all, unless it is followed by name already.
     fn follow_as_one_of_all(&mut self, room: RoomId, read_seq: u64) {
+        if !self.may_read(&room) {
+            return;
+        }
         let Some(all) = &mut self.all else { return };
         match self.rooms.get_mut(&room) {
             Some(known) if known.announce.is_one_of_all() => {}
@@ -192,7 +229,7 @@ impl Subscriptions {
 
     /// Notifies the other followers of the room that the user is typing. Drops what comes too soon after the last time.
     pub(super) fn typing(&mut self, room: &RoomId) -> Result<(), Problem> {
-        if self.user.is_none() {
+        if self.user().is_none() {
             return Err(Problem::no_user());
         }
         let subscription = self.rooms.get_mut(room).ok_or_else(|| {
@@ -213,7 +250,7 @@ impl Subscriptions {
 
     /// Whether everything in the outbox before `end` was moved to the socket.
     pub(super) fn has_passed(&self, end: u64) -> bool {
-        self.outbox.as_ref().is_none_or(|outbox| outbox.has_passed(end))
+        self.is_stopped || self.outbox.as_ref().is_none_or(|outbox| outbox.has_passed(end))
     }
 
     fn next_delivery(&self) -> Option<Delivery> {
@@ -242,11 +279,14 @@ impl Subscriptions {
     }
 
     pub(super) fn is_cut(&self) -> bool {
-        self.outbox.as_ref().is_some_and(|outbox| outbox.is_cut())
+        !self.is_stopped && self.outbox.as_ref().is_some_and(|outbox| outbox.is_cut())
     }
 
     /// Moves live frames to the socket, and pages of missed messages if `may_catch_up`, as its backlog allows.
     pub(super) fn poll(&mut self, context: &mut Context<'_>, socket: &mut Socket, may_catch_up: bool) {
+        if self.is_stopped {
+            return;
+        }
         let most = self.backlog_max();
         self.drain_outbox(socket, most);
         while may_catch_up && socket.backlog_bytes() < most {
@@ -318,7 +358,8 @@ impl Subscriptions {
     }
 
     fn poll_all(&mut self, context: &mut Context<'_>, socket: &mut Socket) -> Poll<()> {
-        let (Some(all), Some(user)) = (&mut self.all, &self.user) else { return Poll::Pending };
+        let user = self.caller.as_ref().and_then(|caller| caller.user.as_ref());
+        let (Some(all), Some(user)) = (&mut self.all, user) else { return Poll::Pending };
         let most = self.gateway.limits.all_rooms;
         if self.of_all > most {
             let detail = format!("\"*\" may be at most {most} rooms, and the user is a member of more");
@@ -364,7 +405,7 @@ impl Subscriptions {
 
 impl Drop for Subscriptions {
     fn drop(&mut self) {
-        if let (Some(user), Some(outbox)) = (&self.user, &self.outbox) {
+        if let (Some(user), Some(outbox)) = (self.user(), &self.outbox) {
             self.gateway.hub.close_socket(user, outbox);
         }
     }

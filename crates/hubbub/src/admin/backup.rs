@@ -46,7 +46,7 @@ struct Copied {
 }
 
 pub(crate) async fn backup(args: BackupArgs) -> anyhow::Result<()> {
-    let mut connection = args.client.server.clone().connect().await?;
+    let mut connection = args.client.server()?.connect().await?;
     fs::create_dir_all(&args.dir).with_context(|| format!("creating {}", args.dir.display()))?;
     let _lock = lock_directory(&args.dir, ".lock", "backup")?;
     catalog::remove_partial(&args.dir)?;

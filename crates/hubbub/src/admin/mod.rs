@@ -8,6 +8,7 @@ mod catalog;
 #[cfg(feature = "postgres")]
 pub(crate) mod migrate;
 pub(crate) mod restore;
+pub(crate) mod token;
 pub(crate) mod verify;
 
 use std::fs::{File, OpenOptions, TryLockError};

@@ -40,6 +40,9 @@ pub(crate) struct ExportArgs {
     /// URL of the server, or HOST:PORT.
     #[arg(long, env = "HUBBUB_SERVER", default_value = "http://127.0.0.1:8080", value_name = "URL")]
     pub(crate) server: Server,
+    /// File with a token or an API key [env: HUBBUB_TOKEN = the token itself].
+    #[arg(long, value_name = "FILE")]
+    pub(crate) token_file: Option<PathBuf>,
 }
 
 #[derive(Debug, Clone, Args)]

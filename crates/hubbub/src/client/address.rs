@@ -1,13 +1,18 @@
 //! The address of a server, and connections to it, with TLS or without.
 
+use std::fmt;
+use std::path::Path;
 use std::str::FromStr;
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 use hyper::Uri;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 
 use super::connection::{TIMEOUT, in_time};
+
+/// The variable with a token.
+const TOKEN: &str = "HUBBUB_TOKEN";
 
 /// A connection.
 pub(crate) type Stream = Box<dyn Io>;
@@ -25,6 +30,17 @@ pub(crate) struct Server {
     port: u16,
     /// Prefix of every path: empty, or starting with a slash.
     pub(crate) prefix: String,
+    authorization: Option<Authorization>,
+}
+
+/// The value of the header, which is not to be shown.
+#[derive(Clone)]
+struct Authorization(String);
+
+impl fmt::Debug for Authorization {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("***")
+    }
 }
 
 impl FromStr for Server {
@@ -50,11 +66,23 @@ impl FromStr for Server {
             host: authority.host().to_owned(),
             port: authority.port_u16().unwrap_or(if is_encrypted { 443 } else { 80 }),
             prefix: uri.path().trim_end_matches('/').to_owned(),
+            authorization: None,
         })
     }
 }
 
 impl Server {
+    /// Calls the server with the token of a file, else of the environment, if there is one.
+    pub(crate) fn with_token(self, file: Option<&Path>) -> anyhow::Result<Self> {
+        let authorization = token(file)?.map(|token| Authorization(format!("Bearer {token}")));
+        Ok(Self { authorization, ..self })
+    }
+
+    /// The value of `Authorization`, if there is a token.
+    pub(crate) fn authorization(&self) -> Option<&str> {
+        self.authorization.as_ref().map(|authorization| authorization.0.as_str())
+    }
+
     /// Host and port.
     pub(crate) fn authority(&self) -> String {
         format!("{}:{}", self.host, self.port)
@@ -119,6 +147,19 @@ impl Server {
     async fn encrypt(&self, _: TcpStream) -> anyhow::Result<Stream> {
         anyhow::bail!("this hubbub was built without TLS: build it with the feature https, or use http://")
     }
+}
+
+/// The token of a file, else of the environment.
+fn token(file: Option<&Path>) -> anyhow::Result<Option<String>> {
+    let token = match file {
+        Some(file) => std::fs::read_to_string(file).with_context(|| format!("reading {}", file.display()))?,
+        None => std::env::var(TOKEN).unwrap_or_default(),
+    };
+    let token = token.trim();
+    if !token.bytes().all(|byte| byte.is_ascii_graphic()) {
+        bail!("--token-file or {TOKEN}: a token has no spaces and nothing beyond ASCII");
+    }
+    Ok(Some(token).filter(|token| !token.is_empty()).map(str::to_owned))
 }
 
 #[cfg(test)]

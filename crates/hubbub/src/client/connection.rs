@@ -7,7 +7,7 @@ use bytes::Bytes;
 use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
 use hyper::client::conn::http1::{self, SendRequest};
-use hyper::header::{CONTENT_TYPE, HOST, HeaderName};
+use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HOST, HeaderName};
 use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::TokioIo;
 use serde_json::Value;
@@ -141,6 +141,9 @@ impl Connection {
             .method(method)
             .uri(format!("{}{path}", self.server.prefix))
             .header(HOST, self.server.host_header());
+        if let Some(authorization) = self.server.authorization() {
+            request = request.header(AUTHORIZATION, authorization);
+        }
         for (name, value) in headers {
             request = request.header(name, *value);
         }

@@ -6,6 +6,7 @@ mod csv;
 pub(crate) mod export;
 mod follow;
 pub(crate) mod import;
+pub(crate) mod key;
 pub(crate) mod kv;
 mod kv_watch;
 pub(crate) mod lists;

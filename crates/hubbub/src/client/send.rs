@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::session::{Session, Texts};
 use super::{is_true, show};
-use crate::cli::SendArgs;
+use crate::cli::{SendArgs, USER_DEFAULT};
 
 pub(crate) async fn send(args: SendArgs) -> anyhow::Result<()> {
     let SendArgs { room, text, user, id, kind, client } = args;
@@ -14,7 +14,11 @@ pub(crate) async fn send(args: SendArgs) -> anyhow::Result<()> {
     let mut session = Session::new(&client)?;
     let mut texts = Texts::new(text, id);
     while let Some((text, id)) = texts.next().await? {
-        let message = json!({"userId": user.as_str(), "message": text, "messageId": id, "messageType": kind});
+        let mut message = json!({"message": text, "messageId": id, "messageType": kind});
+        // A token has a name of its own.
+        if !session.has_token || user.as_str() != USER_DEFAULT {
+            message["userId"] = user.as_str().into();
+        }
         let answer = session.retry(Method::POST, &path, message.to_string()).await?;
         show(client.json, &answer.success()?, |receipt| receipt_line(receipt, &room))?;
     }

@@ -27,11 +27,15 @@ const PAUSES: [Duration; 2] = [Duration::from_millis(50), Duration::from_secs(1)
 pub(super) struct Session {
     pub(super) connection: Connection,
     pub(super) is_json: bool,
+    /// Whether the token says who calls.
+    pub(super) has_token: bool,
 }
 
 impl Session {
     pub(super) fn new(args: &ClientArgs) -> anyhow::Result<Self> {
-        Ok(Self { connection: args.server.clone().connection(), is_json: args.json })
+        let server = args.server()?;
+        let has_token = server.authorization().is_some();
+        Ok(Self { connection: server.connection(), is_json: args.json, has_token })
     }
 
     /// Sends a POST; the body of its success.

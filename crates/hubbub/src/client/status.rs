@@ -32,7 +32,7 @@ const FIGURES: &[(&str, &str, &str)] = &[
 
 /// Asks whether the process answers; with `--wait` until it does.
 pub(crate) async fn ping(args: PingArgs) -> anyhow::Result<()> {
-    let server = args.client.server;
+    let server = args.client.server()?;
     let mut connection = match args.wait {
         Some(wait) => in_time(wait, async { anyhow::Ok(reach(&server).await) })
             .await
@@ -68,7 +68,7 @@ async fn live(connection: &mut Connection) -> anyhow::Result<()> {
 /// Shows health and figures. Fails if the server takes no writes.
 pub(crate) async fn status(args: ClientArgs) -> anyhow::Result<()> {
     let url = args.server.url();
-    let mut connection = args.server.connection();
+    let mut connection = args.server()?.connection();
     // 503 comes with the same body.
     let health = connection.request(TIMEOUT, Method::GET, "/health", "").await?.body;
     let components = health.get("components").and_then(Value::as_object);

@@ -7,11 +7,11 @@ use hyper::Method;
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-use super::address::Stream;
+use super::address::{Server, Stream};
 use super::connection::{TIMEOUT, in_time};
 use super::follow::{Failure, Follow, SILENCE_MAX, keep_following};
 use super::{message_line, number, show, text};
-use crate::cli::TailArgs;
+use crate::cli::{TailArgs, USER_DEFAULT};
 use crate::output::notice;
 use crate::system::KeyedRandom;
 
@@ -29,13 +29,15 @@ struct Position {
 
 struct Tail {
     args: TailArgs,
+    server: Server,
     random: KeyedRandom,
     position: Option<Position>,
     shown: u64,
 }
 
 pub(crate) async fn tail(args: TailArgs) -> anyhow::Result<()> {
-    keep_following(Tail { args, random: KeyedRandom::new(), position: None, shown: 0 }).await
+    let server = args.client.server()?;
+    keep_following(Tail { args, server, random: KeyedRandom::new(), position: None, shown: 0 }).await
 }
 
 impl Follow for Tail {
@@ -86,15 +88,24 @@ impl Follow for Tail {
 
 impl Tail {
     async fn connect(&self) -> anyhow::Result<(Stream, Vec<u8>)> {
-        let server = &self.args.client.server;
+        let server = &self.server;
         let mut stream = server.connect_stream().await?;
         let mut random = [0; 16];
         for half in random.chunks_mut(8) {
             half.copy_from_slice(&self.random.next_u64().to_ne_bytes());
         }
         let key = handshake::client_key(random);
-        let path = format!("{}/v1/ws?user={}", server.prefix, self.args.user);
-        stream.write_all(handshake::request(&server.host_header(), &path, &key).as_bytes()).await?;
+        let authorization = server.authorization();
+        // A token has a name of its own.
+        let is_named = authorization.is_none() || self.args.user.as_str() != USER_DEFAULT;
+        let query = if is_named { format!("?user={}", self.args.user) } else { String::new() };
+        let path = format!("{}/v1/ws{query}", server.prefix);
+        let mut request = handshake::request(&server.host_header(), &path, &key);
+        if let Some(authorization) = authorization {
+            request.truncate(request.len() - "\r\n".len());
+            request += &format!("Authorization: {authorization}\r\n\r\n");
+        }
+        stream.write_all(request.as_bytes()).await?;
         stream.flush().await?;
         let mut response = Vec::new();
         loop {
@@ -120,7 +131,7 @@ impl Tail {
     async fn say_if_missing(&self) {
         let Some(Position { seq: 0, .. }) = self.position else { return };
         let path = format!("/v1/rooms/{}/messages?limit=1", self.args.room);
-        let mut connection = self.args.client.server.clone().connection();
+        let mut connection = self.server.clone().connection();
         let answer = connection.request(TIMEOUT, Method::GET, &path, "").await;
         // Whatever else the server says to it concerns the connection that follows.
         if answer.is_ok_and(|answer| text(&answer.body, "code") == "unknown_room") {

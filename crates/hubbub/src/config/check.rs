@@ -3,9 +3,10 @@
 use std::time::Duration;
 
 use hubbub_core::url::masked;
+use hubbub_gateway::auth::{KeySetSource, TokenRules, Verifier};
 
 use super::values::SettingValue;
-use super::{Config, Role};
+use super::{Config, Role, Source};
 
 /// Error of a program built without RabbitMQ.
 const NO_AMQP: &str = "log.url names RabbitMQ, which this hubbub was built without: build it with the \
@@ -50,6 +51,7 @@ impl Config {
             self.tls_client_ca.is_none() || self.tls_cert.is_some(),
             "tls.client_ca needs tls.cert and tls.key",
         );
+        self.check_auth(&mut require);
         let message_max = hubbub_core::limits::MESSAGE_BYTES_MAX;
         require(
             (1..=message_max).contains(&self.message_bytes.0),
@@ -68,6 +70,56 @@ impl Config {
             "store.embedded.journal_slot must be 1MiB to 2GiB, and at least twice limits.message_bytes, \
              limits.queue_message_bytes and limits.value_bytes",
         );
+    }
+
+    fn check_auth(&self, require: &mut impl FnMut(bool, &str)) {
+        require(
+            self.compat.is_none() || !self.has_auth(),
+            "server.compat = \"chats\" cannot be served with authentication: its cookie proves nothing",
+        );
+        require(
+            !matches!(self.auth_secret.source, Source::Flag(_)),
+            "auth.secret must not be on the command line, where everybody on this machine can read it: set \
+             HUBBUB_AUTH_SECRET, or write it into the configuration file",
+        );
+        require(
+            self.auth_jwks.is_none() || self.auth_audience.is_some(),
+            "auth.jwks needs auth.audience: other applications have tokens of the same keys",
+        );
+        if let Err(error) = self.auth_key_set() {
+            require(false, &error);
+        }
+        if let Err(error) = self.verifier() {
+            require(false, &error);
+        }
+    }
+
+    /// Whether callers have to prove who they are.
+    pub(crate) fn has_auth(&self) -> bool {
+        self.auth_secret.is_some() || self.auth_public_key.is_some() || self.auth_jwks.is_some()
+    }
+
+    /// Where the keys of an identity provider are.
+    pub(crate) fn auth_key_set(&self) -> Result<Option<KeySetSource>, String> {
+        self.auth_jwks.as_deref().map(KeySetSource::parse).transpose()
+    }
+
+    /// What verifies tokens; `None` = nobody needs one.
+    pub(crate) fn verifier(&self) -> Result<Option<Verifier>, String> {
+        if !self.has_auth() {
+            return Ok(None);
+        }
+        let pem = self.auth_public_key.as_deref().map(|path| {
+            std::fs::read(path).map_err(|error| format!("auth.public_key: cannot read {path}: {error}"))
+        });
+        let rules = TokenRules {
+            audience: (*self.auth_audience).clone(),
+            issuer: (*self.auth_issuer).clone(),
+            leeway: *self.auth_leeway,
+            max_lifetime: *self.auth_max_lifetime,
+        };
+        let secret = self.auth_secret.as_ref().map(|secret| secret.0.as_str());
+        Verifier::new(rules, secret, pem.transpose()?.as_deref(), self.auth_jwks.is_some()).map(Some)
     }
 
     fn check_log(&self, require: &mut impl FnMut(bool, &str)) {

@@ -12,7 +12,7 @@ const PREFIX: &str = "HUBBUB_";
 /// The variable that names the configuration file.
 pub(super) const CONFIG: &str = "HUBBUB_CONFIG";
 /// Variables of client commands.
-const CLIENT: &[&str] = &["HUBBUB_SERVER", "HUBBUB_USER"];
+const CLIENT: &[&str] = &["HUBBUB_SERVER", "HUBBUB_USER", "HUBBUB_TOKEN"];
 /// Variables of builds and tests.
 const FOREIGN: &[&str] = &["HUBBUB_BIN", "HUBBUB_COMMIT"];
 /// Prefixes of variables of tests and of the load generator.

@@ -8,7 +8,8 @@ use hubbub_store::embedded::Durability;
 use tracing_subscriber::filter::LevelFilter;
 
 use super::values::{
-    Address, Bytes, ClientAuth, LogFormat, Networks, Origins, PoolerKind, Role, SettingValue, Url, Urls,
+    Address, Bytes, ClientAuth, LogFormat, Networks, Origins, PoolerKind, Role, Secret, SettingValue, Url,
+    Urls,
 };
 use super::{Source, WrittenSettings};
 
@@ -35,7 +36,7 @@ impl Setting {
 #[derive(Debug, Clone)]
 pub(crate) struct Sourced<T> {
     pub(super) value: T,
-    source: Source,
+    pub(super) source: Source,
 }
 
 impl<T> std::ops::Deref for Sourced<T> {
@@ -113,7 +114,7 @@ settings! {
     role: Role = Role::Both => "server.role", "role";
     /// Address of the line protocol (queues over plain TCP), such as 127.0.0.1:3456; off = disabled.
     line: Option<Address> = None => "server.line", "line";
-    /// Allow non-loopback listeners without authentication.
+    /// Allow non-loopback listeners without authentication: everybody who reaches them is the administrator.
     insecure: bool = false => "server.insecure", "insecure";
     /// Interface to serve besides the API: chats (forms and a cookie that proves nothing; on loopback addresses only, unless
     /// server.insecure is set), or off.
@@ -156,6 +157,22 @@ settings! {
     tls_handshake_timeout: Duration = Duration::from_secs(10), from 1 to UNLIMITED => "tls.handshake_timeout";
     /// Maximum number of TLS handshakes under way; the oldest is given up for one more.
     tls_handshakes: usize = 1_024, from 1 to UNLIMITED => "tls.handshakes";
+
+    /// Secret that tokens are signed with (HS256), at least 32 bytes; in the environment or the file, never on the command
+    /// line. With this, auth.public_key or auth.jwks, every caller needs a token: see docs/security.md.
+    auth_secret: Option<Secret> = None => "auth.secret";
+    /// PEM file of the public key that tokens are signed for: Ed25519 (EdDSA), P-256 (ES256) or RSA (RS256).
+    auth_public_key: Option<String> = None => "auth.public_key";
+    /// JSON Web Key Set of an identity provider: a file, or https://…; read again as its keys change. Needs auth.audience.
+    auth_jwks: Option<String> = None => "auth.jwks";
+    /// Who tokens must be for (aud). Without it, tokens that are for somebody are refused.
+    auth_audience: Option<String> = None => "auth.audience";
+    /// Who must have issued tokens (iss); off = anybody with the key.
+    auth_issuer: Option<String> = None => "auth.issuer";
+    /// Tolerance of times in tokens, for clocks that differ.
+    auth_leeway: Duration = Duration::from_secs(30) => "auth.leeway";
+    /// Tokens that expire later than this from now are refused.
+    auth_max_lifetime: Duration = Duration::from_secs(30 * 86_400), from 1 to UNLIMITED => "auth.max_lifetime";
 
     /// How long a wall clock that was set must keep its time before it is trusted; after a long downtime, before data is
     /// deleted by it. A clock that is wrong for a shorter time deletes nothing.

@@ -88,6 +88,26 @@ impl SettingValue for Bytes {
     }
 }
 
+/// A secret. It is never shown.
+#[derive(Clone, PartialEq, Eq)]
+pub(crate) struct Secret(pub(crate) String);
+
+impl std::fmt::Debug for Secret {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.show())
+    }
+}
+
+impl SettingValue for Secret {
+    const RULE: &'static str = "must be a text";
+    fn parse(text: &str) -> Option<Self> {
+        (!text.is_empty()).then(|| Self(text.to_owned()))
+    }
+    fn show(&self) -> String {
+        "\"***\"".to_owned()
+    }
+}
+
 /// A URL. Its password is never shown.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) struct Url(pub(crate) String);

@@ -5,9 +5,12 @@ use hubbub_core::ErrorCode::*;
 use super::super::backups;
 use super::super::endpoint::{Endpoint, delete, get, put};
 use super::super::operation::{Media::*, OCTETS};
+use super::super::permission::Permission;
+use crate::auth::Scope;
 
 pub(super) static ENDPOINTS: &[Endpoint] = &[
     put("/v1/backups/{backup}", |call| Box::pin(backups::begin(call)))
+        .needs(Permission::Scope(Scope::Backup))
         .named("beginBackup", "Begin a backup")
         .about(
             "The list of files is the store at one moment: every message acknowledged before is in it. The files stay \
@@ -20,11 +23,13 @@ pub(super) static ENDPOINTS: &[Endpoint] = &[
         ])
         .refuses_only(&[Invalid, Forbidden, NotSupported, Overloaded, Unavailable, Internal]),
     get("/v1/backups/{backup}/files/{file}", |call| Box::pin(backups::file(call)))
+        .needs(Permission::Scope(Scope::Backup))
         .named("readBackupFile", "Read a file of a backup")
         .about("Verify length and `crc32c` (Castagnoli) of what arrived.")
         .gives(&[(200, OCTETS, "The file's bytes, streamed.")])
         .refuses(&[Invalid, Forbidden, NotSupported, NotFound, Overloaded]),
     delete("/v1/backups/{backup}", |call| Box::pin(backups::end(call)))
+        .needs(Permission::Scope(Scope::Backup))
         .named("endBackup", "End a backup")
         .about("Its files are not readable any more, and space that only they took is free.")
         .gives(&[(204, Nothing, "Ended.")])

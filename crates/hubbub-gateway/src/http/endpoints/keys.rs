@@ -5,8 +5,10 @@ use serde_json::json;
 
 use super::super::endpoint::{Endpoint, delete, get, post, put};
 use super::super::operation::{LIMIT, Media::*, OCTETS, Parameter, header, query};
+use super::super::permission::Permission;
 use super::super::spec::schemas::{integer, schema, text};
 use super::super::{consistency, kv};
+use crate::auth::Right;
 
 const CONDITIONS: &[Parameter] = &[
     header(
@@ -24,6 +26,7 @@ const PREFIX: Parameter = query("prefix", text, "Only keys that begin so, writte
 
 pub(super) static ENDPOINTS: &[Endpoint] = &[
     put("/kv/{*key}", |call| Box::pin(kv::put(call)))
+        .needs(Permission::Key(Right::Write))
         .named("putKey", "Set a key to a value")
         .about(
             "Any bytes, at most {value_bytes}. Answered once the value is on disk; every read that begins then returns \
@@ -42,6 +45,7 @@ pub(super) static ENDPOINTS: &[Endpoint] = &[
         .refuses(&[Invalid, Malformed, ConditionFailed]),
     get("/kv/{*key}", |call| Box::pin(kv::get(call)))
         .with_head()
+        .needs(Permission::Key(Right::Read))
         .named("getKey", "Read a value")
         .about(
             "The value's bytes, with its revision as `ETag`, with `Hubbub-TTL` when it expires (the seconds left), and \
@@ -61,6 +65,7 @@ pub(super) static ENDPOINTS: &[Endpoint] = &[
         .gives(&[(200, OCTETS, "The value."), (304, Nothing, "The value the caller has.")])
         .refuses(&[Invalid, Malformed, UnknownKey, ConditionFailed]),
     get("/v1/kv", |call| Box::pin(kv::list(call)))
+        .needs(Permission::Keys(Right::Read))
         .named("listKeys", "List keys")
         .about("In the order of their bytes. The list has every acknowledged key, and no expired one.")
         .parameters(&[&[
@@ -71,6 +76,7 @@ pub(super) static ENDPOINTS: &[Endpoint] = &[
         .gives(&[(200, Json("KeyList"), "")])
         .refuses(&[Invalid]),
     post("/v1/kv", |call| Box::pin(kv::batch(call)))
+        .needs(Permission::Caller)
         .named("changeKeys", "Change and read many keys")
         .about(
             "At most {items} items, and a body of at most {body_bytes} bytes. What is put comes first, then what is \
@@ -81,6 +87,7 @@ pub(super) static ENDPOINTS: &[Endpoint] = &[
         .gives(&[(200, Json("KeyBatchAnswer"), "")])
         .refuses(&[Malformed, Invalid]),
     get("/v1/kv/watch", |call| Box::pin(kv::watch(call)))
+        .needs(Permission::Keys(Right::Read))
         .named("watchKeys", "Follow changes of keys (Server-Sent Events)")
         .about(
             "First `watching`, then `put`, `delete` and `expire`, each once its change is on disk. An event's id is \
@@ -108,6 +115,7 @@ pub(super) static ENDPOINTS: &[Endpoint] = &[
         )])
         .refuses(&[Invalid, Compacted, Reset]),
     delete("/kv/{*key}", |call| Box::pin(kv::delete(call)))
+        .needs(Permission::Key(Right::Write))
         .named("deleteKey", "Delete a key")
         .parameters(&[CONDITIONS])
         .gives(&[(204, Nothing, "Deleted.")])

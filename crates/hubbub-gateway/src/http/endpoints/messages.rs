@@ -5,14 +5,17 @@ use serde_json::json;
 
 use super::super::endpoint::{Endpoint, get, post};
 use super::super::operation::{FROM_TO, HISTORY_LIMIT, Media::*, REPLICATED, header, query};
+use super::super::permission::Permission;
 use super::super::spec::schemas::{id, integer, one_of, schema, text};
 use super::super::{bulk, events, history, send};
+use crate::auth::Right;
 
 const ON_RESET: &str =
     "Where to continue after a `reset`: from the oldest (the default), or with the next message.";
 
 pub(super) static ENDPOINTS: &[Endpoint] = &[
     post("/v1/rooms/{room}/messages", |call| Box::pin(send::send(call)))
+        .needs(Permission::Room(Right::Write))
         .named("sendMessage", "Send a message")
         .about(
             "Answered once the message is on disk. Send it again with the same `messageId` when no answer came: it is \
@@ -27,6 +30,7 @@ pub(super) static ENDPOINTS: &[Endpoint] = &[
         ])
         .refuses(&[Malformed, Invalid, IdReused, UnknownRoom, NotMember]),
     post("/v1/messages", |call| Box::pin(bulk::send_bulk(call)))
+        .needs(Permission::Caller)
         .named("sendMessages", "Send many messages")
         .about(
             "One message a line in, one receipt or error a line out, in the same order, streamed both ways. A line \
@@ -37,6 +41,7 @@ pub(super) static ENDPOINTS: &[Endpoint] = &[
         .gives(&[(200, Lines("LineAnswer"), "An answer for each line.")])
         .refuses_only(&[Invalid, Forbidden]),
     get("/v1/rooms/{room}/messages", |call| Box::pin(history::history(call)))
+        .needs(Permission::Room(Right::Read))
         .named("readHistory", "Read a room's history")
         .about(
             "By `seq` or by time, newest last. Without a cursor: the newest, or from `from` on. `after=0` means from \
@@ -57,6 +62,7 @@ pub(super) static ENDPOINTS: &[Endpoint] = &[
         .gives(&[(200, Json("HistoryPage"), "")])
         .refuses(&[Malformed, Invalid, UnknownRoom, NotMember, Reset]),
     get("/v1/rooms/{room}/events", |call| Box::pin(events::events(call)))
+        .needs(Permission::Room(Right::Read))
         .named("followRoom", "Follow a room (Server-Sent Events)")
         .about(
             "First `subscribed`, or `reset` where the cursor could not be honoured; then what was missed, then live \

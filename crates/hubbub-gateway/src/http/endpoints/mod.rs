@@ -3,6 +3,7 @@
 //! **To add an endpoint**: write its handler, an entry in the file of its subject, and examples in `spec/examples.jsonl`.
 //! The process test `documents_are_true` sends the examples and compares every answer with its example and schema.
 
+mod access;
 mod backups;
 mod keys;
 mod leases;
@@ -14,6 +15,7 @@ mod stats;
 
 use super::assets;
 use super::endpoint::{Endpoint, get};
+use super::permission::Permission;
 
 pub(super) struct Tag {
     pub(super) name: &'static str,
@@ -58,14 +60,19 @@ pub(super) static TAGS: &[Tag] = &[
         "Copying the store while it is written to; `hubbub backup` does it. For the administrator.",
         &[backups::ENDPOINTS],
     ),
+    tag(
+        "Access",
+        "Who calls, keys for services, and what is revoked; `docs/security.md` is a guide.",
+        &[access::ENDPOINTS],
+    ),
     tag("Service", "Health, metrics and these documents.", &[service::ENDPOINTS]).anonymous(),
 ];
 
 /// Pages and their files, which are not part of the API.
 static PAGES: &[Endpoint] = &[
-    get("/", |call| Box::pin(assets::chat_page(call))).with_head(),
-    get("/docs", |call| Box::pin(assets::docs_page(call))).with_head(),
-    get("/web/{*file}", |call| Box::pin(assets::file(call))).with_head(),
+    get("/", |call| Box::pin(assets::chat_page(call))).with_head().needs(Permission::Open),
+    get("/docs", |call| Box::pin(assets::docs_page(call))).with_head().needs(Permission::Open),
+    get("/web/{*file}", |call| Box::pin(assets::file(call))).with_head().needs(Permission::Open),
 ];
 
 pub(super) fn all() -> impl Iterator<Item = &'static Endpoint> {

@@ -4,25 +4,31 @@ use hubbub_core::ErrorCode::*;
 
 use super::super::endpoint::{Endpoint, delete, get, put};
 use super::super::operation::{Media::*, PAGE};
+use super::super::permission::Permission;
 use super::super::{members, rooms};
+use crate::auth::Right;
 
 pub(super) static ENDPOINTS: &[Endpoint] = &[
     get("/v1/rooms", |call| Box::pin(rooms::list(call)))
+        .needs(Permission::Caller)
         .named("listRooms", "List rooms")
         .about("In the order of their ids. A caller with a name does not see rooms for members only of others.")
         .parameters(&[PAGE])
         .gives(&[(200, Json("RoomList"), "")])
         .refuses(&[Invalid]),
     get("/v1/rooms/{room}", |call| Box::pin(rooms::get(call)))
+        .needs(Permission::Room(Right::Read))
         .named("getRoom", "Read the state of a room")
         .gives(&[(200, Json("Room"), "")])
         .refuses(&[Invalid, UnknownRoom, NotMember]),
     get("/v1/rooms/{room}/presence", |call| Box::pin(members::presence(call)))
+        .needs(Permission::Room(Right::Read))
         .named("listPresent", "Who follows a room now")
         .about("Users with at least one open subscription of the room, in the order of their ids.")
         .gives(&[(200, Json("Presence"), "")])
         .refuses(&[Invalid, NotMember]),
     put("/v1/rooms/{room}", |call| Box::pin(rooms::put(call)))
+        .needs(Permission::Room(Right::Manage))
         .named("putRoom", "Create a room, or change it")
         .about(
             "What the body does not name stays as it is, or at its default in a new room. Anybody may create a room, \
@@ -33,6 +39,7 @@ pub(super) static ENDPOINTS: &[Endpoint] = &[
         .gives(&[(201, Json("Room"), "Created."), (200, Json("Room"), "Changed, or as it was wanted already.")])
         .refuses(&[Malformed, Invalid, NotMember]),
     delete("/v1/rooms/{room}", |call| Box::pin(rooms::delete(call)))
+        .needs(Permission::Room(Right::Manage))
         .named("deleteRoom", "Delete a room")
         .about(
             "With its messages, members and settings, for members and administrators. Subscriptions of it end with \
@@ -44,6 +51,7 @@ pub(super) static ENDPOINTS: &[Endpoint] = &[
 
 pub(super) static MEMBERS: &[Endpoint] = &[
     put("/v1/rooms/{room}/members/{user}", |call| Box::pin(members::add(call)))
+        .needs(Permission::Membership)
         .named("addMember", "Make a user a member")
         .about(
             "Members and administrators may, and in an open room all users for themselves. The read mark begins at the \
@@ -52,6 +60,7 @@ pub(super) static MEMBERS: &[Endpoint] = &[
         .gives(&[(204, Nothing, "A member now, or before.")])
         .refuses(&[Invalid, UnknownRoom, NotMember]),
     put("/v1/rooms/{room}/read", |call| Box::pin(members::mark_read(call)))
+        .needs(Permission::Room(Right::Read))
         .named("markRead", "Say how far one has read")
         .about(
             "The caller's own mark. It only moves forward, to the head at most; all sockets of the user are notified. \
@@ -61,12 +70,14 @@ pub(super) static MEMBERS: &[Endpoint] = &[
         .gives(&[(200, Json("ReadMark"), "The mark now.")])
         .refuses(&[Malformed, Invalid, UnknownRoom, NotMember]),
     get("/v1/rooms/{room}/members", |call| Box::pin(members::list(call)))
+        .needs(Permission::Room(Right::Read))
         .named("listMembers", "List a room's members")
         .about("In the order of their ids.")
         .parameters(&[PAGE])
         .gives(&[(200, Json("MemberList"), "")])
         .refuses(&[Invalid, UnknownRoom, NotMember]),
     get("/v1/users/{user}/rooms", |call| Box::pin(members::user_rooms(call)))
+        .needs(Permission::Own)
         .named("listUserRooms", "List the rooms of a user")
         .about(
             "Those the user is a member of, in the order of their ids, with what is unread: messages behind the read \
@@ -76,6 +87,7 @@ pub(super) static MEMBERS: &[Endpoint] = &[
         .gives(&[(200, Json("UserRoomList"), "")])
         .refuses(&[Invalid, Forbidden]),
     delete("/v1/rooms/{room}/members/{user}", |call| Box::pin(members::remove(call)))
+        .needs(Permission::Membership)
         .named("removeMember", "End a membership")
         .about(
             "Members and administrators may, and all users for themselves. Once it is answered the user's subscriptions \
@@ -84,6 +96,7 @@ pub(super) static MEMBERS: &[Endpoint] = &[
         .gives(&[(204, Nothing, "No member now, or before.")])
         .refuses(&[Invalid, UnknownRoom, NotMember]),
     delete("/v1/users/{user}", |call| Box::pin(members::erase(call)))
+        .needs(Permission::Erase)
         .named("eraseUser", "Erase a user")
         .about(
             "All messages the user wrote, in all rooms, and the memberships. For the user, and for administrators. It \

@@ -4,8 +4,10 @@ use hubbub_core::ErrorCode::*;
 
 use super::super::endpoint::{Endpoint, get};
 use super::super::operation::{Media::*, Parameter, query};
+use super::super::permission::Permission;
 use super::super::spec::schemas::one_of;
 use super::super::{health, spec, stats};
+use crate::auth::Scope;
 use crate::ws;
 
 const SWITCHES: &[Parameter] = &[
@@ -20,12 +22,14 @@ const SWITCHES: &[Parameter] = &[
 
 pub(super) static SOCKETS: &[Endpoint] = &[
     get("/v1/ws", |call| Box::pin(ws::upgrade_api(call)))
+        .needs(Permission::Socket)
         .named("openSocket", "Many rooms over one socket")
         .about("JSON frames with a `type`: subscribe, send, typing; see the channel `api`.")
         .gives(&[(101, Nothing, "Speak WebSocket (RFC 6455).")])
         .refuses_only(&[Malformed, Invalid, Forbidden]),
     get("/chat/{room}", |call| Box::pin(ws::upgrade_chat(call)))
         .under_any_prefix()
+        .needs(Permission::Caller)
         .named("openChat", "One room, for simple clients")
         .about(
             "Each text frame is a message, each is answered in order once durable; see the channel `chat`. Any path \
@@ -40,6 +44,7 @@ const fn readiness(template: &'static str, id: &'static str) -> Endpoint {
     get(template, |call| Box::pin(health::ready(call)))
         .with_head()
         .under_any_prefix()
+        .needs(Permission::Open)
         .named(id, "Whether writes are accepted")
         .about("Any path prefix may stand before `/health`.")
         .gives(&[
@@ -54,9 +59,11 @@ pub(super) static ENDPOINTS: &[Endpoint] = &[
     get("/health/live", |call| Box::pin(health::live(call)))
         .with_head()
         .under_any_prefix()
+        .needs(Permission::Open)
         .named("getLiveness", "Whether the process answers")
         .gives(&[(200, Json("Live"), "")]),
     get("/metrics", |call| Box::pin(stats::metrics(call)))
+        .needs(Permission::Scope(Scope::Metrics))
         .named("getMetrics", "Counters and latencies for Prometheus")
         .about(
             "With `Accept: application/json` the report of `/v1/stats/report` instead, with its parameters; the \
@@ -65,10 +72,12 @@ pub(super) static ENDPOINTS: &[Endpoint] = &[
         .gives(&[(200, Other("text/plain"), "Prometheus text format 0.0.4.")]),
     get("/openapi.json", |call| Box::pin(spec::openapi(call)))
         .with_head()
+        .needs(Permission::Open)
         .named("getOpenApi", "The HTTP API, as OpenAPI 3.1")
         .gives(&[(200, AnyObject, "")]),
     get("/asyncapi.json", |call| Box::pin(spec::asyncapi(call)))
         .with_head()
+        .needs(Permission::Open)
         .named("getAsyncApi", "The sockets, as AsyncAPI 3.0")
         .gives(&[(200, AnyObject, "")]),
 ];

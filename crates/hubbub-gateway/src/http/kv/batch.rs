@@ -19,6 +19,8 @@ use super::key::{self, KEY_RULE};
 use super::list::write_expiry;
 use super::value::{TTL_RULE, ttl_ms};
 use crate::Gateway;
+use crate::auth::Right;
+use crate::auth::caller::{Caller, Need};
 use crate::http::endpoint::Call;
 use crate::http::query::refuse_faults;
 use crate::http::types::Key as KeyText;
@@ -100,7 +102,7 @@ pub(in crate::http) async fn batch(mut call: Call) -> Answer {
     let bytes = call.body().await?;
     let gateway = call.gateway();
     let body: BatchBody = object_of_bytes(&bytes)?;
-    let (ops, gets) = check(&body, gateway.limits.value_bytes)?;
+    let (ops, gets) = check(&body, gateway.limits.value_bytes, call.caller_ref()?)?;
     let applied = if ops.is_empty() { None } else { Some(gateway.apply(&ops).await?) };
     let mut outcomes = applied.iter().flat_map(|applied| applied.outcomes());
     let mut out = b"{\"put\":[".to_vec();
@@ -142,7 +144,11 @@ pub(in crate::http) async fn batch(mut call: Call) -> Answer {
 type Key<'a> = Cow<'a, [u8]>;
 
 /// The changes and the keys to read, or every fault.
-fn check(body: &BatchBody, value_bytes: usize) -> Result<(OpBatch, Vec<Key<'_>>), Problem> {
+fn check<'a>(
+    body: &'a BatchBody,
+    value_bytes: usize,
+    caller: &Caller,
+) -> Result<(OpBatch, Vec<Key<'a>>), Problem> {
     let mut faults = Vec::new();
     let items = body.put.len() + body.delete.len() + body.get.len();
     if items > ITEMS_MAX {
@@ -178,6 +184,7 @@ fn check(body: &BatchBody, value_bytes: usize) -> Result<(OpBatch, Vec<Key<'_>>)
             Some(_) => {}
         }
         if let (Some(key), Some(value)) = (key, value) {
+            caller.may(Need::Key(Right::Write, &key))?;
             let (ttl_ms, condition) = (ttl.flatten(), condition(put.if_revision));
             ops.push(&Op::Kv(KvOp::Put { key: &key, value: &value, ttl_ms, condition }));
         }
@@ -191,12 +198,15 @@ fn check(body: &BatchBody, value_bytes: usize) -> Result<(OpBatch, Vec<Key<'_>>)
     };
     for (index, delete) in body.delete.iter().enumerate() {
         if let Some(key) = keys("delete", index, delete.key()) {
+            caller.may(Need::Key(Right::Write, &key))?;
             let condition = condition(delete.if_revision());
             ops.push(&Op::Kv(KvOp::Delete { key: &key, condition }));
         }
     }
-    let gets = body.get.iter().enumerate().filter_map(|(index, key)| keys("get", index, key)).collect();
+    let gets: Vec<Key<'a>> =
+        body.get.iter().enumerate().filter_map(|(index, key)| keys("get", index, key)).collect();
     refuse_faults(faults)?;
+    gets.iter().try_for_each(|key| caller.may(Need::Key(Right::Read, key)))?;
     Ok((ops, gets))
 }
 

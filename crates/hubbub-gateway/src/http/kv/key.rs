@@ -10,10 +10,10 @@ use hubbub_core::FieldError;
 use hubbub_core::kv::KEY_BYTES_MAX;
 use percent_encoding::{AsciiSet, CONTROLS, percent_encode};
 
+use crate::auth::list::RESERVED;
 use crate::problem::Problem;
 
-pub(crate) const KEY_RULE: &str =
-    "must be 1 to 512 bytes, written as in a path: % and two hex digits for a byte";
+pub(crate) const KEY_RULE: &str = "must be 1 to 512 bytes, written as in a path: % and two hex digits for a byte; what begins with %00hubbub/ is reserved";
 
 const _: () = assert!(KEY_BYTES_MAX == 512);
 
@@ -35,15 +35,20 @@ const ESCAPED: &AsciiSet = &CONTROLS
     .add(b'|')
     .add(b'}');
 
-pub(super) fn of_path(text: &str) -> Result<Cow<'_, [u8]>, Problem> {
+pub(in crate::http) fn of_path(text: &str) -> Result<Cow<'_, [u8]>, Problem> {
     parse(text).ok_or_else(|| Problem::invalid(vec![FieldError::new("key", KEY_RULE)]))
 }
 
 pub(super) fn parse(text: &str) -> Option<Cow<'_, [u8]>> {
-    decode(text).filter(|key| (1..=KEY_BYTES_MAX).contains(&key.len()))
+    decode(text).filter(|key| (1..=KEY_BYTES_MAX).contains(&key.len()) && !is_reserved(key))
 }
 
-pub(super) fn parse_prefix(text: &str) -> Option<Cow<'_, [u8]>> {
+/// Whether the server keeps something of its own there, which no client reads or writes.
+pub(super) fn is_reserved(key: &[u8]) -> bool {
+    key.starts_with(RESERVED)
+}
+
+pub(crate) fn parse_prefix(text: &str) -> Option<Cow<'_, [u8]>> {
     decode(text).filter(|prefix| prefix.len() <= KEY_BYTES_MAX)
 }
 

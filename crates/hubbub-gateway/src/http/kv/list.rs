@@ -7,11 +7,14 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::key::{self, KEY_RULE};
+use crate::Gateway;
+use crate::auth::list::RESERVED;
 use crate::http::endpoint::Call;
 use crate::http::query::{LIMIT_DEFAULT, LIMIT_MAX, Query, cut, refuse_faults, require};
 use crate::http::types::{Epoch, Key, Revision, Time};
 use crate::http::{Answer, json_of};
 use crate::json::write_time;
+use crate::problem::Problem;
 
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
@@ -57,11 +60,40 @@ pub(in crate::http) async fn list(call: Call) -> Answer {
     // history of the store begins meanwhile.
     let epoch = gateway.store.epoch();
     let revision = gateway.keys.revision();
-    let keys = gateway.store.keys(&prefix, after.as_deref(), limit + 1).await?;
+    let keys = visible(gateway, &prefix, after.map(Into::into), limit + 1).await?;
     gateway.keys.caught_up().await;
     let (keys, next) = cut(keys, limit, |last| key::text(&last.key));
     let keys = keys.iter().map(KeyItem::from).collect();
     json_of(StatusCode::OK, &KeyList { keys, revision, epoch: Epoch(epoch), next })
+}
+
+/// The prefix of a query, to say whether the caller may use it.
+pub(in crate::http) fn prefix_of_query(query: &Query) -> Result<Vec<u8>, Problem> {
+    let mut faults = Vec::new();
+    let prefix = prefix_of(query, &mut faults);
+    refuse_faults(faults).map(|()| prefix)
+}
+
+/// Keys behind `after`, without those of the server itself.
+async fn visible(
+    gateway: &Gateway,
+    prefix: &[u8],
+    mut after: Option<Vec<u8>>,
+    limit: usize,
+) -> Result<Vec<KeyInfo>, Problem> {
+    let mut keys = Vec::new();
+    loop {
+        let wanted = limit - keys.len();
+        let page = gateway.store.keys(prefix, after.as_deref(), wanted).await?;
+        let is_last = page.len() < wanted;
+        let found = page.len();
+        keys.extend(page.into_iter().filter(|info| !key::is_reserved(&info.key)));
+        if is_last || keys.len() >= limit || found == 0 {
+            return Ok(keys);
+        }
+        // Behind all of its own: they are ASCII.
+        after = Some([RESERVED, &[0xff]].concat());
+    }
 }
 
 pub(super) fn prefix_of(query: &Query, faults: &mut Vec<FieldError>) -> Vec<u8> {

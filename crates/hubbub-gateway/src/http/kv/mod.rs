@@ -13,6 +13,9 @@ mod value;
 mod watch;
 
 pub(super) use batch::{ANSWER_BYTES_MAX, BatchBody, batch};
+pub(super) use key::of_path as key_of_path;
+pub(crate) use key::parse_prefix as parse_key_prefix;
+pub(super) use list::prefix_of_query;
 pub(super) use list::{KeyList, list};
 pub(super) use value::{delete, get, put};
 pub(super) use watch::watch;

@@ -9,6 +9,7 @@ use hubbub_core::kv::{KvChange, KvChanged, KvChanges, KvHistory};
 use super::key;
 use super::list::prefix_of;
 use crate::Gateway;
+use crate::auth::session::Session;
 use crate::http::Answer;
 use crate::http::endpoint::Call;
 use crate::http::query::refuse_faults;
@@ -43,7 +44,8 @@ pub(in crate::http) async fn watch(call: Call) -> Answer {
     // Read before the answer begins, so that a cursor that cannot be honoured gets a status.
     let first = page(gateway, &prefix, after).await?;
     let (writer, response) = event_stream();
-    let watcher = Watcher { peer: peer.clone(), epoch, prefix, writer };
+    let session = Session::open(&gateway.auth, &call.caller()?);
+    let watcher = Watcher { peer: peer.clone(), epoch, prefix, writer, session };
     tokio::spawn(watcher.run(after, first));
     Ok(response)
 }
@@ -79,19 +81,30 @@ struct Watcher {
     epoch: Arc<str>,
     prefix: Vec<u8>,
     writer: Writer,
+    session: Session,
 }
 
 impl Watcher {
-    async fn run(mut self, after: u64, first: KvChanges) {
+    async fn run(self, after: u64, first: KvChanges) {
         let mut shutdown = self.peer.shutdown.clone();
-        tokio::select! {
-            // A reader that is gone gets no last event.
-            _ = self.follow(after, first) => {}
-            () = shutdown.requested() => {}
+        let ended = {
+            let session = &self.session;
+            tokio::select! {
+                // A reader that is gone gets no last event.
+                _ = self.follow(after, first) => None,
+                () = shutdown.requested() => None,
+                ended = session.end() => Some(ended),
+            }
+        };
+        if let Some(ended) = ended {
+            let mut out = Vec::new();
+            write_error(&ended.problem(), &mut out);
+            // Whether or not it is read: the stream ends here.
+            let _ = self.send(&mut out).await;
         }
     }
 
-    async fn follow(&mut self, after: u64, first: KvChanges) -> Result<(), Gone> {
+    async fn follow(&self, after: u64, first: KvChanges) -> Result<(), Gone> {
         let peer = self.peer.clone();
         let gateway = &peer.gateway;
         let mut published = gateway.keys.published();
@@ -100,7 +113,7 @@ impl Watcher {
         // The revision of the last event id sent.
         let mut sent = after;
         loop {
-            for change in &page.changes {
+            for change in page.changes.iter().filter(|change| !key::is_reserved(&change.key)) {
                 self.write_change(change, &mut out);
                 sent = change.revision;
             }
@@ -143,7 +156,7 @@ impl Watcher {
         self.peer.gateway.store.epoch() != self.epoch
     }
 
-    async fn send(&mut self, out: &mut Vec<u8>) -> Result<(), Gone> {
+    async fn send(&self, out: &mut Vec<u8>) -> Result<(), Gone> {
         if out.is_empty() {
             return Ok(());
         }

@@ -2,6 +2,7 @@
 
 use hubbub_core::queue::QueueSettings;
 use hubbub_core::queue_draft::{QueueSettingsDraft, dead_letter_name};
+use hubbub_core::store::ReadError;
 use hubbub_core::{ClientId, QueueId, QueueOp, QueueOutcome};
 use hyper::StatusCode;
 use schemars::JsonSchema;
@@ -14,12 +15,12 @@ use super::super::{Answer, json_of, no_content};
 use super::json::Queue;
 use super::no_queue;
 use crate::Gateway;
+use crate::auth::caller::{Caller, Need};
 use crate::json::object_or_default;
 use crate::problem::Problem;
 
 pub(in super::super) async fn put(mut call: Call) -> Answer {
     let queue = call.queue()?;
-    call.caller()?.check_administrator()?;
     let body = call.body().await?;
     let gateway = call.gateway();
     // A queue needs no settings, so that no body is fine.
@@ -40,14 +41,12 @@ pub(in super::super) async fn put(mut call: Call) -> Answer {
 pub(in super::super) async fn get(call: Call) -> Answer {
     let gateway = call.gateway();
     let queue = call.queue()?;
-    call.caller()?;
     answer(gateway, queue, StatusCode::OK).await
 }
 
 pub(in super::super) async fn delete(call: Call) -> Answer {
     let gateway = call.gateway();
     let queue = call.queue()?;
-    call.caller()?.check_administrator()?;
     let force = call.query.is_set("force");
     match gateway.apply_queue(QueueOp::Delete { queue: queue.as_str(), force }).await? {
         QueueOutcome::Deleted { .. } => Ok(no_content()),
@@ -103,18 +102,46 @@ pub(in super::super) async fn list(call: Call) -> Answer {
     refuse_faults(faults)?;
     let (queues, next) = match receiver {
         Some(receiver) => {
-            caller.check_client(receiver.as_str())?;
-            let names = gateway.store.queues_holding(receiver, after, limit + 1).await?;
+            caller.may(Need::Client(receiver.as_str()))?;
+            let page = |after, limit| gateway.store.queues_holding(receiver.clone(), after, limit);
+            let names = known(&caller, after, limit + 1, page, |name| name).await?;
             let (names, next) = cut(names, limit, ToString::to_string);
             (names.into_iter().map(|queue| QueueItem::Name { queue: Id(queue) }).collect(), next)
         }
         None => {
-            let queues = gateway.store.queues(after, limit + 1).await?;
+            let page = |after, limit| gateway.store.queues(after, limit);
+            let queues = known(&caller, after, limit + 1, page, |info| &info.queue).await?;
             let (queues, next) = cut(queues, limit, |last| last.queue.to_string());
             (queues.into_iter().map(|info| QueueItem::Whole(info.into())).collect(), next)
         }
     };
     json_of(StatusCode::OK, &QueueList { queues, next })
+}
+
+/// Up to `limit` queues behind `after` that the caller may know of. `page` reads some of all.
+async fn known<T, F>(
+    caller: &Caller,
+    mut after: Option<QueueId>,
+    limit: usize,
+    page: impl Fn(Option<QueueId>, usize) -> F,
+    name: impl Fn(&T) -> &str,
+) -> Result<Vec<T>, Problem>
+where
+    F: Future<Output = Result<Vec<T>, ReadError>>,
+{
+    let mut known = Vec::new();
+    loop {
+        let wanted = limit - known.len();
+        let read = page(after.take(), wanted).await?;
+        let is_last = read.len() < wanted;
+        after = read.last().and_then(|last| QueueId::new(name(last)).ok());
+        known.extend(read.into_iter().filter(|queue| caller.is_allowed(Need::KnowQueue(name(queue)))));
+        if is_last || known.len() >= limit || after.is_none() {
+            return Ok(known);
+        }
+        // However many are not shown, others get their turn.
+        tokio::task::yield_now().await;
+    }
 }
 
 pub(in super::super) async fn register(call: Call) -> Answer {
@@ -127,7 +154,6 @@ pub(in super::super) async fn unregister(call: Call) -> Answer {
 
 async fn change_client(call: Call, op: impl FnOnce(&str) -> QueueOp<'_>) -> Answer {
     let client = call.client()?;
-    call.caller()?.check_client(client.as_str())?;
     match call.gateway().apply_queue(op(client.as_str())).await? {
         QueueOutcome::Client { .. } => Ok(no_content()),
         _ => Err(Problem::no_outcome()),
@@ -149,7 +175,6 @@ pub(in super::super) struct ClientList {
 
 pub(in super::super) async fn clients(call: Call) -> Answer {
     let gateway = call.gateway();
-    call.caller()?;
     let (after, limit) = call.page(ClientId::new)?;
     let clients = gateway.store.clients(after, limit + 1).await?;
     let (clients, next) = cut(clients, limit, ToString::to_string);

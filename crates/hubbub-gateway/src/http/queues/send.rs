@@ -9,7 +9,7 @@ use serde_json::value::RawValue;
 use super::super::endpoint::Call;
 use super::super::{Answer, ITEMS_MAX, json};
 use crate::Gateway;
-use crate::auth::Caller;
+use crate::auth::caller::{Caller, Need};
 use crate::json::{object_of_bytes, write_flag, write_number, write_plain, write_time};
 use crate::problem::Problem;
 
@@ -55,7 +55,7 @@ impl Ingest<'_> {
         let Some(send) = draft.check(self.queue, limits, self.caller.as_str(), key, &mut faults) else {
             return Err(about(Problem::invalid(faults)));
         };
-        self.caller.check_client(send.sender).map_err(about)?;
+        self.caller.may(Need::Client(send.sender)).map_err(about)?;
         ops.push(&Op::Queue(QueueOp::Send(send)));
         Ok(send.message_id.map(str::to_owned))
     }

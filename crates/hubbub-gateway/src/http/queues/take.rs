@@ -17,6 +17,8 @@ use super::super::{Answer, json};
 use super::json::write_deliveries;
 use super::no_queue;
 use crate::Gateway;
+use crate::auth::caller::Need;
+use crate::auth::session::Session;
 use crate::json::object_or_default;
 use crate::problem::Problem;
 use crate::server::Peer;
@@ -61,10 +63,11 @@ async fn answer(
     let take = draft.check(caller.as_str(), &mut faults);
     refuse_faults(faults)?;
     if let Some(receiver) = take.receiver {
-        caller.check_client(receiver)?;
+        caller.may(Need::Client(receiver))?;
     }
     let queue = queue.as_ref().map(QueueId::as_str);
-    let attempt = Taking { gateway: call.gateway(), queue, take, kind }.run(&call.peer).await?;
+    let session = Session::open(&call.gateway().auth, &caller);
+    let attempt = Taking { gateway: call.gateway(), queue, take, kind, session }.run(&call.peer).await?;
     Ok(json(StatusCode::OK, write_deliveries(attempt.deliveries()?)))
 }
 
@@ -92,6 +95,7 @@ struct Taking<'a> {
     queue: Option<&'a str>,
     take: CheckedTake<'a>,
     kind: TakeKind,
+    session: Session,
 }
 
 impl Taking<'_> {
@@ -105,6 +109,10 @@ impl Taking<'_> {
         // Registered before the first try, so that no message sent in between is missed. Closing the connection drops it.
         let handle = self.gateway.log.consumers().register(self.filter()?);
         loop {
+            // Woken after the token had expired, nothing is taken any more.
+            if let Some(ended) = self.session.ended_at(self.gateway.now()) {
+                return Err(ended.problem());
+            }
             handle.begin_attempt();
             let found = self.once().await?;
             let deliveries = found.deliveries()?;
@@ -120,6 +128,7 @@ impl Taking<'_> {
                 () = handle.woken() => {}
                 () = tokio::time::sleep_until(deadline) => return Ok(found),
                 () = shutdown.requested() => return Ok(found),
+                ended = self.session.end() => return Err(ended.problem()),
             }
         }
     }

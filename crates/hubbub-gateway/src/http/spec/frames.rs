@@ -31,6 +31,7 @@ pub(super) struct Frame {
 
 /// The frames of clients, and those that may answer them.
 const REPLIES: &[(&str, &[&str])] = &[
+    ("auth", &["authenticated", "error"]),
     ("subscribe", &["subscribed", "error"]),
     ("subscribeAll", &["subscribedMine", "subscribedAll", "error"]),
     ("unsubscribe", &["unsubscribed", "error"]),
@@ -107,6 +108,11 @@ enum OneOrAll<T> {
 #[serde(tag = "type", rename_all = "camelCase", rename_all_fields = "camelCase")]
 #[expect(dead_code)]
 enum ApiFrame {
+    /// Say who calls, first of all or anew: subscriptions that the token does not allow end
+    Auth {
+        /// A JSON Web Token or an API key.
+        token: String,
+    },
     /// Follow a room
     Subscribe {
         room_id: AnyId,
@@ -144,6 +150,13 @@ enum ApiFrame {
     Typing { room_id: AnyId },
     /// Ask for a sign of life
     Ping {},
+    /// The token is taken
+    Authenticated {
+        /// Missing for the administrator.
+        user_id: Option<Id>,
+        /// When the token ends; missing when it does not.
+        expires_at: Option<Time>,
+    },
     /// The room is followed from here on
     Subscribed {
         room_id: Id,

@@ -7,13 +7,16 @@ use std::collections::BTreeMap;
 
 use hubbub_core::ErrorCode;
 use hubbub_core::limits::Limits;
+use hyper::Method;
 use serde_json::{Map, Value, json};
 
 use super::examples::{Example, examples};
 use super::schemas::{self, schema, with_limits};
+use crate::auth::credentials::COOKIE_NAME;
 use crate::http::endpoint::Endpoint;
 use crate::http::endpoints::{TAGS, Tag};
 use crate::http::operation::{Media, Parameter, caller_parameters, path_parameter};
+use crate::http::permission::Permission;
 
 const ABOUT: &str = "A self-hosted durable messaging server: an acknowledged message is on disk, is delivered once, in \
     order, and anybody who reconnects continues without a gap. Times are RFC 3339 in UTC, on input also decimal \
@@ -37,7 +40,7 @@ pub(super) fn document(limits: &Limits) -> Value {
         "servers": [{"url": "/"}],
         "tags": tags.collect::<Vec<_>>(),
         "paths": paths,
-        "components": {"schemas": schemas::all(limits)},
+        "components": {"schemas": schemas::all(limits), "securitySchemes": security_schemes()},
     })
 }
 
@@ -46,7 +49,8 @@ fn describe(tag: &Tag, endpoint: &Endpoint, limits: &Limits, examples: &[Example
     let steps: Vec<(u64, &Example)> =
         (1..).zip(examples).filter(|(_, example)| example.operation == operation.id).collect();
     let in_path = endpoint.path_parameters().map(path_parameter);
-    let caller = if tag.has_callers { caller_parameters(endpoint) } else { Vec::new() };
+    let takes_names = tag.has_callers && endpoint.permission.takes_names();
+    let caller = if takes_names { caller_parameters(endpoint) } else { Vec::new() };
     let in_path: Vec<Parameter> = in_path.chain(caller).collect();
     let parameters = in_path.iter().chain(operation.parameters.iter().copied().flatten());
     let parameters: Vec<Value> =
@@ -56,6 +60,8 @@ fn describe(tag: &Tag, endpoint: &Endpoint, limits: &Limits, examples: &[Example
         "tags": [tag.name],
         "summary": operation.summary,
         "responses": answers(endpoint, &steps),
+        "security": security(endpoint),
+        "x-permission": endpoint.permission.about(),
         "x-step": steps.first().map(|(step, _)| step),
     });
     let Some(members) = described.as_object_mut() else { return described };
@@ -76,6 +82,29 @@ fn describe(tag: &Tag, endpoint: &Endpoint, limits: &Limits, examples: &[Example
         members.insert("requestBody".into(), body);
     }
     described
+}
+
+/// How a caller proves who it is, where the server asks for it.
+fn security_schemes() -> Value {
+    json!({
+        "bearer": {
+            "type": "http", "scheme": "bearer", "bearerFormat": "JWT",
+            "description": "A JSON Web Token or an API key. A server without authentication ignores it.",
+        },
+        "session": {
+            "type": "apiKey", "in": "cookie", "name": COOKIE_NAME,
+            "description": "What `POST /v1/auth/session` sets; for reading and for WebSockets.",
+        },
+    })
+}
+
+/// The empty requirement stands for servers without authentication.
+fn security(endpoint: &Endpoint) -> Value {
+    match (endpoint.permission, &endpoint.method) {
+        (Permission::Open, _) => json!([]),
+        (_, &Method::GET) => json!([{"bearer": []}, {"session": []}, {}]),
+        _ => json!([{"bearer": []}, {}]),
+    }
 }
 
 fn describe_parameter(parameter: &Parameter, limits: &Limits, steps: &[(u64, &Example)]) -> Value {

@@ -1,7 +1,7 @@
 //! What is stored, counted: `/v1/stats` and what lies below, a user's messages, and the report.
 //!
-//! A caller without a name is an administrator and may read everything; a user may read the user's own figures. Where the
-//! query's `user` selects figures, only the header names the caller.
+//! Administrators may read everything, and a user the user's own figures. Where the query's `user` selects figures, only the
+//! header names the caller.
 
 mod accept;
 mod json;
@@ -25,12 +25,12 @@ use serde::Serialize;
 
 use super::consistency::Reads;
 use super::endpoint::Call;
-use super::members::check_self;
-use super::query::{LIMIT_DEFAULT, LIMIT_MAX, Query, refuse_faults};
+use super::query::{LIMIT_DEFAULT, LIMIT_MAX, refuse_faults};
 use super::types::{Id, Time};
 use super::{Answer, json_of};
 use crate::Gateway;
-use crate::auth::Caller;
+use crate::auth::Scope;
+use crate::auth::caller::Need;
 use crate::problem::Problem;
 use json::as_json;
 
@@ -40,13 +40,11 @@ pub(super) const TOP_DEFAULT: usize = 10;
 const HOUR_MICROS: i64 = 3_600_000_000;
 
 pub(super) async fn totals(call: Call) -> Answer {
-    check_administrator(&call.caller()?)?;
     answer(reads(&call)?.totals().await?, Totals::from)
 }
 
 /// `GET /v1/stats/rooms`: those with most messages, or one.
 pub(super) async fn rooms(call: Call) -> Answer {
-    check_administrator(&call.caller()?)?;
     let mut faults = Vec::new();
     let limit = call.query.limit(TOP_DEFAULT, LIMIT_MAX, &mut faults);
     let room = call.query.id("room", RoomId::new, &mut faults);
@@ -59,7 +57,7 @@ pub(super) async fn rooms(call: Call) -> Answer {
 
 /// `GET /v1/stats/users`: those with most messages, or one.
 pub(super) async fn users(call: Call) -> Answer {
-    let caller = Caller::of(call.headers(), &Query::default())?;
+    let caller = call.caller()?;
     let mut faults = Vec::new();
     let limit = call.query.limit(TOP_DEFAULT, LIMIT_MAX, &mut faults);
     let user = call.query.id("user", UserId::new, &mut faults);
@@ -67,18 +65,18 @@ pub(super) async fn users(call: Call) -> Answer {
     let store = reads(&call)?;
     match user {
         Some(user) => {
-            check_self(&caller, &user)?;
+            let own = caller.may(Need::Own(user.as_str()));
+            own.or_else(|refusal| caller.may(Need::Scope(Scope::Stats)).map_err(|_| refusal))?;
             answer(store.user_stats(user).await?, UserStatsList::of)
         }
         None => {
-            check_administrator(&caller)?;
+            caller.may(Need::Scope(Scope::Stats))?;
             answer(store.top_users(limit).await?, UserStatsList::of)
         }
     }
 }
 
 pub(super) async fn hourly(call: Call) -> Answer {
-    check_administrator(&call.caller()?)?;
     let mut faults = Vec::new();
     let (from, to) = (call.query.time("from", &mut faults), call.query.time("to", &mut faults));
     let limit = call.query.limit(LIMIT_DEFAULT, LIMIT_MAX, &mut faults);
@@ -92,7 +90,6 @@ pub(super) async fn hourly(call: Call) -> Answer {
 
 /// `GET /v1/stats/active-users`. By default the window ends with the last message, and begins a day before its end.
 pub(super) async fn active_users(call: Call) -> Answer {
-    check_administrator(&call.caller()?)?;
     let mut faults = Vec::new();
     let (from, to) = (call.query.time("from", &mut faults), call.query.time("to", &mut faults));
     let after = call.query.id("after", UserId::new, &mut faults);
@@ -115,7 +112,6 @@ pub(super) async fn active_users(call: Call) -> Answer {
 /// `GET /v1/stats/users/{user}/rooms`: where the user wrote.
 pub(super) async fn user_rooms(call: Call) -> Answer {
     let user = call.user()?;
-    check_self(&call.caller()?, &user)?;
     let mut faults = Vec::new();
     let after = call.query.id("after", RoomId::new, &mut faults);
     let limit = call.query.limit(LIMIT_DEFAULT, LIMIT_MAX, &mut faults);
@@ -134,13 +130,6 @@ fn later(time: Timestamp, micros: i64) -> Timestamp {
     Timestamp::from_micros(time.as_micros().saturating_add(micros))
 }
 
-fn check_administrator(caller: &Caller) -> Result<(), Problem> {
-    match caller.user {
-        Some(_) => Err(Problem::new(ErrorCode::Forbidden, "statistics of others are for administrators")),
-        None => Ok(()),
-    }
-}
-
 /// Answers with what was counted, and how current it is.
 fn answer<V, T: Serialize>(counted: Counted<V>, answer: impl FnOnce(V) -> T) -> Answer {
     json_of(StatusCode::OK, &Current { answer: answer(counted.value), as_of: Time(counted.as_of) })
@@ -157,7 +146,6 @@ pub(super) struct Audit {
 }
 
 pub(super) async fn audit(call: Call) -> Answer {
-    check_administrator(&call.caller()?)?;
     let gateway = call.gateway().clone();
     // It goes on when the caller is gone, and is still the only one then.
     match tokio::spawn(async move { recount(&gateway).await }).await {

@@ -26,7 +26,7 @@ struct Page<'a> {
 }
 
 pub(crate) async fn export(args: ExportArgs) -> anyhow::Result<()> {
-    let connection = args.server.clone().connect().await?;
+    let connection = args.server.clone().with_token(args.token_file.as_deref())?.connect().await?;
     let sink = Sink::create(args.format, args.out.clone())?;
     let progress = Progress::of_messages("exported");
     let mut export = Export { connection, sink, epoch: None, messages: 0, rooms: 0, progress, args };

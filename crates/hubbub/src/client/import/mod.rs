@@ -31,7 +31,7 @@ pub(crate) async fn import(args: ImportArgs) -> anyhow::Result<()> {
     let progress = source::progress(&args);
     let mut source = Source::open(&args, &progress).with_context(|| format!("reading {name}"))?;
     let mut import = Import {
-        connection: args.client.server.clone().connect().await?,
+        connection: args.client.server()?.connect().await?,
         waiting: Vec::new(),
         is_repeated: false,
         bytes: 0,

@@ -52,7 +52,7 @@ struct Sample {
 /// Prints until interrupted. After the first line, an unreachable server is tried again in the next interval.
 pub(super) async fn watch(args: &StatsArgs, every: Duration) -> anyhow::Result<()> {
     let mut csv = args.csv.as_deref().map(open_csv).transpose()?;
-    let Session { mut connection, is_json } = Session::new(&args.client)?;
+    let Session { mut connection, is_json, .. } = Session::new(&args.client)?;
     let mut ticks = tokio::time::interval(every);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let (mut last, mut lines) = (None, 0);

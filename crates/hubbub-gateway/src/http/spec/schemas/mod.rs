@@ -27,7 +27,7 @@ use self::basics::Problem;
 use self::{keys as key_types, messages as message_types, queues as queue_types};
 use crate::http::sse::HEARTBEAT;
 use crate::http::types::{AnyId, AnyTime, OR_NULL, reference};
-use crate::http::{ITEMS_MAX, backups, health, kv, members, queues as queue_answers, rooms, stats};
+use crate::http::{ITEMS_MAX, access, backups, health, kv, members, queues as queue_answers, rooms, stats};
 
 /// A reference to one of [`all`].
 pub(in crate::http) fn schema(name: &str) -> Value {
@@ -84,6 +84,7 @@ pub(super) fn all(limits: &Limits) -> Map<String, Value> {
         queue_types::QueueReceipt, queue_types::QueueReceipts, queue_types::QueueMessages,
         queue_types::WaitingMessages, queue_types::Acked,
         kv::BatchBody, key_types::KeyChange, key_types::Watching, key_types::KeyBatchAnswer, health::Live,
+        access::KeyDraft, access::RevocationDraft,
     );
     all.extend(schemas_of!(SchemaSettings::draft2020_12().for_serialize();
         rooms::Room, rooms::RoomList, members::Presence, members::ReadMark, members::MemberList, members::Erased,
@@ -92,7 +93,8 @@ pub(super) fn all(limits: &Limits) -> Map<String, Value> {
         stats::Current<stats::Totals>, stats::Current<stats::RoomStatsList>, stats::Current<stats::UserStatsList>,
         stats::Current<stats::HourStatsList>, stats::Current<stats::ActiveUsers>,
         stats::Current<stats::ParticipationList>, stats::Current<stats::Audit>, stats::Report,
-        health::Health, backups::Backup,
+        health::Health, backups::Backup, access::Me, access::ApiKey, access::NewApiKey, access::ApiKeyList,
+        access::Revocation, access::RevocationList,
     ));
     all.values_mut().for_each(|schema| finish(schema, limits));
     all

@@ -17,12 +17,13 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::state::MetricsDefault;
-use super::{HOUR_MICROS, accept, check_administrator};
+use super::{HOUR_MICROS, accept};
 use crate::Gateway;
-use crate::auth::Caller;
+use crate::auth::Scope;
+use crate::auth::caller::Need;
 use crate::http::consistency::Reads;
 use crate::http::endpoint::Call;
-use crate::http::query::{Query, refuse_faults};
+use crate::http::query::refuse_faults;
 use crate::http::{Answer, health, json_of};
 use crate::problem::Problem;
 use metadata::{Metadata, Timing};
@@ -92,8 +93,8 @@ pub(in crate::http) async fn metrics(call: Call) -> Answer {
 
 pub(in crate::http) async fn report(call: Call) -> Answer {
     let gateway = call.gateway();
-    // `user` in the query is not who calls.
-    check_administrator(&Caller::of(call.headers(), &Query::default())?)?;
+    // Also where `/metrics` answers with it.
+    call.caller()?.may(Need::Scope(Scope::Stats))?;
     let mut faults = Vec::new();
     let room = call.query.id("room", RoomId::new, &mut faults);
     let user = call.query.id("user", UserId::new, &mut faults);

@@ -1,0 +1,98 @@
+//! Fetches a small document over HTTPS.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http_body_util::{BodyExt, Empty, Limited};
+use hyper::client::conn::http1;
+use hyper::header::{ACCEPT, HOST, USER_AGENT};
+use hyper::{Request, Uri};
+use hyper_util::rt::TokioIo;
+use rustls::pki_types::ServerName;
+use rustls::{ClientConfig, RootCertStore};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+
+/// For all of it.
+const TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Whether the address may be fetched: whoever can change what comes could sign tokens.
+pub(super) fn check(uri: &Uri) -> Result<(), String> {
+    let host = uri.host().unwrap_or_default();
+    if uri.authority().is_some_and(|authority| authority.as_str().contains('@')) {
+        return Err("must be without a name and a password".to_owned());
+    }
+    let is_here = matches!(host, "localhost" | "127.0.0.1" | "[::1]");
+    match uri.scheme_str() {
+        Some("https") if !host.is_empty() => Ok(()),
+        Some("http") if is_here => Ok(()),
+        _ => Err("must be https://…, or http:// of this machine".to_owned()),
+    }
+}
+
+/// The body of a successful answer. Redirects are not followed.
+pub(super) async fn get(uri: &Uri, bytes_max: usize) -> Result<Vec<u8>, String> {
+    check(uri)?;
+    let fetching = async {
+        let is_tls = uri.scheme_str() == Some("https");
+        let host = uri.host().unwrap_or_default().trim_matches(['[', ']']);
+        let port = uri.port_u16().unwrap_or(if is_tls { 443 } else { 80 });
+        let stream = TcpStream::connect((host, port)).await.map_err(|error| error.to_string())?;
+        if !is_tls {
+            return exchange(stream, uri, bytes_max).await;
+        }
+        let name = ServerName::try_from(host.to_owned()).map_err(|error| error.to_string())?;
+        let connector = TlsConnector::from(Arc::new(tls()?));
+        let stream = connector.connect(name, stream).await.map_err(|error| error.to_string())?;
+        exchange(stream, uri, bytes_max).await
+    };
+    let fetched = tokio::time::timeout(TIMEOUT, fetching).await;
+    fetched.map_err(|_| format!("no answer within {} s", TIMEOUT.as_secs()))?
+}
+
+async fn exchange<S>(stream: S, uri: &Uri, bytes_max: usize) -> Result<Vec<u8>, String>
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let (mut sender, connection) =
+        http1::handshake(TokioIo::new(stream)).await.map_err(|error| error.to_string())?;
+    let path = uri.path_and_query().map_or("/", |path| path.as_str());
+    let authority = uri.authority().map_or("", |authority| authority.as_str());
+    let request = Request::get(path)
+        .header(HOST, authority)
+        .header(ACCEPT, "application/json")
+        .header(USER_AGENT, concat!("hubbub/", env!("CARGO_PKG_VERSION")))
+        .body(Empty::<Bytes>::new())
+        .map_err(|error| error.to_string())?;
+    let answering = async {
+        let response = sender.send_request(request).await.map_err(|error| error.to_string())?;
+        if !response.status().is_success() {
+            return Err(format!("the answer was {}", response.status().as_u16()));
+        }
+        let body = Limited::new(response.into_body(), bytes_max).collect().await;
+        body.map(|body| body.to_bytes().to_vec()).map_err(|error| error.to_string())
+    };
+    tokio::pin!(answering);
+    tokio::select! {
+        answer = &mut answering => answer,
+        ended = connection => match ended {
+            Ok(()) => answering.await,
+            Err(error) => Err(error.to_string()),
+        },
+    }
+}
+
+fn tls() -> Result<ClientConfig, String> {
+    let mut roots = RootCertStore::empty();
+    let found = rustls_native_certs::load_native_certs();
+    roots.add_parsable_certificates(found.certs);
+    if roots.is_empty() {
+        return Err("the system has no certificates to trust".to_owned());
+    }
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let config = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
+    let config = config.map_err(|error| error.to_string())?;
+    Ok(config.with_root_certificates(roots).with_no_client_auth())
+}

@@ -1,0 +1,309 @@
+//! API keys and revoked tokens: entries of the store's keys below a reserved prefix, kept in memory by every server.
+//!
+//! Whoever changes one applies it here before answering. Where other servers share the store, each of them reads the
+//! changes several times a second, and before it accepts an API key: a revoked key is refused by every server from the
+//! moment its revocation is answered. Open sockets, and revoked tokens on other servers, end within a second.
+//!
+//! Of an API key only a hash is stored. Its secret has 256 random bits, so the hash needs neither salt nor rounds.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, PoisonError, RwLock};
+
+use aws_lc_rs::{constant_time, digest, rand};
+use hubbub_core::kv::{KvChanged, KvEntry, KvHistory};
+use hubbub_core::store::{KvStore, ReadError};
+use hubbub_core::{Timestamp, UserId};
+use serde::{Deserialize, Serialize};
+
+use super::caller::{Access, Source};
+use super::grants::GrantsText;
+
+/// Where they are in the store. No client reads or writes keys that begin so.
+pub(crate) const RESERVED: &[u8] = b"\0hubbub/";
+const KEYS: &[u8] = b"\0hubbub/key/";
+const TOKENS: &[u8] = b"\0hubbub/revoked/token/";
+const USERS: &[u8] = b"\0hubbub/revoked/user/";
+/// API keys and revocations that a store may hold.
+pub(crate) const ENTRIES_MAX: usize = 100_000;
+const PAGE: usize = 1_000;
+
+/// What an API key begins with, so that people and scanners recognise it.
+pub(crate) const PREFIX: &str = "hbk_";
+const SECRET_BYTES: usize = 32;
+
+/// An API key as stored.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct StoredKey {
+    pub(crate) name: String,
+    pub(crate) user: String,
+    hash: String,
+    pub(crate) created_at: i64,
+    /// In microseconds since 1970; `None` = until it is revoked.
+    #[serde(default)]
+    pub(crate) expires_at: Option<i64>,
+    #[serde(default)]
+    pub(crate) grants: GrantsText,
+}
+
+/// Who revoked what, as stored.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct StoredRevocation {
+    /// The token's `jti`, or the user.
+    pub(crate) subject: String,
+    /// Of a user: tokens issued before this are revoked, in microseconds since 1970.
+    #[serde(default)]
+    pub(crate) before: i64,
+}
+
+/// What is revoked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) enum Revoked {
+    Token,
+    User,
+}
+
+impl Revoked {
+    /// The key of an entry; a name of any length and content has a short one.
+    pub(crate) fn key(self, subject: &str) -> Vec<u8> {
+        let prefix = match self {
+            Self::Token => TOKENS,
+            Self::User => USERS,
+        };
+        [prefix, hash(subject).as_bytes()].concat()
+    }
+}
+
+pub(crate) fn key_of_key(id: &str) -> Vec<u8> {
+    [KEYS, id.as_bytes()].concat()
+}
+
+fn hash(text: &str) -> String {
+    hex(digest::digest(&digest::SHA256, text.as_bytes()).as_ref())
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// A new API key: its id, what its owner gets, and the hash that is stored.
+pub(crate) fn make_key(of: impl FnOnce(String) -> StoredKey) -> Option<(String, String, StoredKey)> {
+    let (mut id, mut secret) = ([0; 8], [0; SECRET_BYTES]);
+    rand::fill(&mut id).ok()?;
+    rand::fill(&mut secret).ok()?;
+    let (id, secret) = (hex(&id), hex(&secret));
+    let stored = of(hash(&secret));
+    Some((id.clone(), format!("{PREFIX}{id}_{secret}"), stored))
+}
+
+impl StoredKey {
+    pub(crate) fn new(
+        (name, user): (String, String),
+        grants: GrantsText,
+        (created_at, expires_at): (Timestamp, Option<Timestamp>),
+        hash: String,
+    ) -> Self {
+        let (created_at, expires_at) = (created_at.as_micros(), expires_at.map(Timestamp::as_micros));
+        Self { name, user, hash, created_at, expires_at, grants }
+    }
+}
+
+#[derive(Default)]
+struct Entries {
+    keys: HashMap<String, (StoredKey, Arc<Access>)>,
+    /// By what is revoked, then by its name.
+    revoked: HashMap<Revoked, HashMap<String, (StoredRevocation, Timestamp)>>,
+    /// The revision up to which changes are in.
+    through: u64,
+}
+
+pub(crate) struct AccessList {
+    store: Arc<dyn KvStore>,
+    entries: RwLock<Entries>,
+    /// Held while changes are read.
+    reading: tokio::sync::Mutex<()>,
+    /// Reads of changes begun.
+    begun: AtomicU64,
+}
+
+impl AccessList {
+    pub(crate) fn new(store: Arc<dyn KvStore>) -> Self {
+        let (entries, reading, begun) = (RwLock::default(), tokio::sync::Mutex::new(()), AtomicU64::new(0));
+        Self { store, entries, reading, begun }
+    }
+
+    /// Reads all entries.
+    pub(crate) async fn load(&self) -> Result<(), ReadError> {
+        let through = self.store.revision();
+        let mut loaded = Entries { through, ..Entries::default() };
+        let mut after: Option<Arc<[u8]>> = None;
+        loop {
+            let page = self.store.keys(RESERVED, after.as_deref(), PAGE).await?;
+            for info in &page {
+                let value = self.store.value(&info.key).await?;
+                loaded.apply(&info.key, value.as_ref().map(|entry| &*entry.value));
+            }
+            if page.len() < PAGE {
+                break;
+            }
+            after = page.last().map(|info| info.key.clone());
+        }
+        *self.entries.write().unwrap_or_else(PoisonError::into_inner) = loaded;
+        Ok(())
+    }
+
+    /// Applies everything that was committed before this was called. Calls `on_change` if that changed anything, before
+    /// anybody who waits for it goes on.
+    pub(crate) async fn refresh(&self, on_change: impl Fn()) -> Result<(), ReadError> {
+        let begun_before = self.begun.load(Ordering::SeqCst);
+        let _reading = self.reading.lock().await;
+        if self.begun.load(Ordering::SeqCst) > begun_before {
+            // Somebody began to read after this was called, and has finished.
+            return Ok(());
+        }
+        self.begun.fetch_add(1, Ordering::SeqCst);
+        loop {
+            let through = self.read_entries(|entries| entries.through);
+            let page = match self.store.changes(RESERVED, through, PAGE).await? {
+                KvHistory::Changes(page) => page,
+                KvHistory::Compacted { .. } => {
+                    self.load().await?;
+                    on_change();
+                    return Ok(());
+                }
+            };
+            let mut changed = Vec::new();
+            for change in &page.changes {
+                let value = match change.what {
+                    KvChanged::Put => self.store.value(&change.key).await?,
+                    KvChanged::Deleted | KvChanged::Expired => None,
+                };
+                changed.push((change.key.clone(), value));
+            }
+            let has_changed = !changed.is_empty();
+            self.apply(changed, page.through);
+            if has_changed {
+                on_change();
+            }
+            if !page.more {
+                return Ok(());
+            }
+        }
+    }
+
+    fn apply(&self, changed: Vec<(Arc<[u8]>, Option<KvEntry>)>, through: u64) {
+        let mut entries = self.entries.write().unwrap_or_else(PoisonError::into_inner);
+        for (key, value) in changed {
+            entries.apply(&key, value.as_ref().map(|entry| &*entry.value));
+        }
+        entries.through = through;
+    }
+
+    fn read_entries<T>(&self, read: impl FnOnce(&Entries) -> T) -> T {
+        read(&self.entries.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Who has this API key; `None` = there is none, or its secret is another.
+    pub(crate) fn key(&self, text: &str) -> Option<Arc<Access>> {
+        let (id, secret) = text.strip_prefix(PREFIX)?.split_once('_')?;
+        let given = hash(secret);
+        self.read_entries(|entries| {
+            let (stored, access) = entries.keys.get(id)?;
+            let is_right =
+                constant_time::verify_slices_are_equal(stored.hash.as_bytes(), given.as_bytes()).is_ok();
+            is_right.then(|| access.clone())
+        })
+    }
+
+    /// Whether somebody's token or key was revoked.
+    pub(crate) fn is_revoked(&self, access: &Access) -> bool {
+        self.read_entries(|entries| match &access.source {
+            Source::Anyone => false,
+            Source::Key(id) => !entries.keys.contains_key(&**id),
+            Source::Token { id, issued_at } => {
+                let is_revoked = |of: Revoked, subject: &str| {
+                    let found = entries.revoked.get(&of).and_then(|revoked| revoked.get(subject));
+                    found.is_some_and(|(_, before)| {
+                        of == Revoked::Token || issued_at.is_none_or(|issued_at| issued_at < *before)
+                    })
+                };
+                !entries.revoked.is_empty()
+                    && (id.as_deref().is_some_and(|id| is_revoked(Revoked::Token, id))
+                        || access
+                            .subject
+                            .as_ref()
+                            .is_some_and(|user| is_revoked(Revoked::User, user.as_str())))
+            }
+        })
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.read_entries(|entries| {
+            entries.keys.len() + entries.revoked.values().map(HashMap::len).sum::<usize>()
+        })
+    }
+
+    /// All API keys, by id.
+    pub(crate) fn keys(&self) -> Vec<(String, StoredKey)> {
+        let mut keys: Vec<_> = self.read_entries(|entries| {
+            entries.keys.iter().map(|(id, (stored, _))| (id.clone(), stored.clone())).collect()
+        });
+        keys.sort_unstable_by(|(a, _), (b, _)| a.cmp(b));
+        keys
+    }
+
+    /// All revocations.
+    pub(crate) fn revocations(&self) -> Vec<(Revoked, StoredRevocation)> {
+        let mut all: Vec<_> = self.read_entries(|entries| {
+            let all =
+                entries.revoked.iter().flat_map(|(of, revoked)| revoked.values().map(|entry| (*of, entry)));
+            all.map(|(of, (stored, _))| (of, stored.clone())).collect()
+        });
+        all.sort_unstable_by(|(a, x), (b, y)| (a, &x.subject).cmp(&(b, &y.subject)));
+        all
+    }
+}
+
+impl Entries {
+    /// Applies an entry as it is now. What cannot be read counts as not there: so it grants nothing.
+    fn apply(&mut self, key: &[u8], value: Option<&[u8]>) {
+        if let Some(id) = key.strip_prefix(KEYS) {
+            let id = String::from_utf8_lossy(id).into_owned();
+            match value.and_then(|value| api_key(&id, value)) {
+                Some(entry) => drop(self.keys.insert(id, entry)),
+                None => drop(self.keys.remove(&id)),
+            }
+            return;
+        }
+        let of = match (key.strip_prefix(TOKENS), key.strip_prefix(USERS)) {
+            (Some(_), _) => Revoked::Token,
+            (None, Some(_)) => Revoked::User,
+            (None, None) => return,
+        };
+        let revoked = self.revoked.entry(of).or_default();
+        match value.map(serde_json::from_slice::<StoredRevocation>) {
+            Some(Ok(stored)) => {
+                let before = Timestamp::from_micros(stored.before);
+                revoked.insert(stored.subject.clone(), (stored, before));
+            }
+            Some(Err(error)) => {
+                tracing::error!(%error, "a revocation in the store cannot be read; it is not applied");
+            }
+            None => revoked.retain(|subject, _| of.key(subject) != key),
+        }
+    }
+}
+
+fn api_key(id: &str, value: &[u8]) -> Option<(StoredKey, Arc<Access>)> {
+    let parse = || {
+        let stored: StoredKey = serde_json::from_slice(value).map_err(|error| error.to_string())?;
+        let grants = stored.grants.parse()?;
+        let subject = UserId::new(&stored.user).map_err(|error| error.to_string())?;
+        let expires_at = stored.expires_at.map(Timestamp::from_micros);
+        let source = Source::Key(id.into());
+        Ok((stored, Arc::new(Access { subject: Some(subject), grants, expires_at, source })))
+    };
+    parse().map_err(|error: String| tracing::error!(%error, id, "an API key in the store cannot be read; it is refused")).ok()
+}

@@ -1,0 +1,242 @@
+//! Who calls, and what they may.
+//!
+//! The way of a request: [`credentials`] finds its token → [`Auth::identify`] gives what it is the right to, from memory for a
+//! token that was seen before, else verified by [`token`] with the [`keys`] there are ([`key_set`] fetches those of an
+//! identity provider), or looked up in [`list`] for an API key → [`caller::Caller::may`] answers for every endpoint, frame and
+//! command whether it is allowed; what each of them needs stands in the tables of endpoints, frames and commands.
+//! [`session`] ends what stays open when the right to it ends.
+//!
+//! Invariants
+//! - Where authentication is on, nobody is an administrator without a token that says so.
+//! - What is remembered of a token is forgotten with every change of keys and revocations.
+//!
+//! Not here: TLS, limits of rates, accounts with passwords.
+
+pub(crate) mod caller;
+pub(crate) mod credentials;
+mod fetch;
+pub(crate) mod grants;
+mod key_set;
+mod keys;
+pub(crate) mod list;
+pub(crate) mod origin;
+pub(crate) mod session;
+mod token;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use hubbub_core::store::{KvStore, ReadError};
+use hubbub_core::{Clock, ErrorCode, Timestamp, cache};
+use hyper::{HeaderMap, Method};
+use quick_cache::Weighter;
+use quick_cache::sync::Cache;
+use tokio::sync::Notify;
+
+use crate::problem::Problem;
+use caller::{Access, Identity};
+use credentials::{refused, token_of};
+pub use grants::{GrantsText, Right, Scope};
+pub use key_set::KeySetSource;
+use list::AccessList;
+use session::{Ended, Sessions};
+pub use token::{Claims, OneOrMany, TokenRules, Verifier, mint, unverified};
+use token::{Refused, TOKEN_BYTES_MAX};
+
+/// Interval in which open sockets are checked, and on a shared store the changes that other servers made.
+const CHECK_INTERVAL: Duration = Duration::from_millis(250);
+/// Bytes of verified tokens in memory.
+const CACHE_BYTES: u64 = 16 << 20;
+
+#[derive(Clone)]
+struct ByLength;
+
+impl Weighter<Box<str>, (u64, Arc<Access>)> for ByLength {
+    fn weight(&self, token: &Box<str>, _: &(u64, Arc<Access>)) -> u64 {
+        // The claims take about as much again.
+        2 * token.len() as u64 + 256
+    }
+}
+
+type Tokens = Cache<Box<str>, (u64, Arc<Access>), ByLength>;
+
+/// Decides who calls. One for each server.
+pub struct Auth {
+    /// `None` = nobody has to prove anything.
+    verifier: Option<Verifier>,
+    /// What verified tokens are the right to, and the generation they were verified in.
+    tokens: Tokens,
+    /// Counts changes of keys and of revocations.
+    generation: AtomicU64,
+    pub(crate) list: AccessList,
+    /// Whether other servers write to the store.
+    is_shared: bool,
+    sessions: Sessions,
+    /// Has sessions checked, and the key set fetched.
+    changed: Notify,
+    unknown_key: Notify,
+    clock: Arc<dyn Clock>,
+}
+
+impl Auth {
+    /// With a verifier, every caller needs a token. Reads API keys and revocations, which `store` has.
+    pub async fn open(
+        verifier: Option<Verifier>,
+        store: Arc<dyn KvStore>,
+        is_shared: bool,
+        clock: Arc<dyn Clock>,
+    ) -> Result<Self, ReadError> {
+        let largest = 2 * TOKEN_BYTES_MAX as u64 + 256;
+        let options = cache::options(10_000, CACHE_BYTES, largest);
+        let auth = Self {
+            verifier,
+            tokens: Cache::with_options(options, ByLength, Default::default(), Default::default()),
+            generation: AtomicU64::new(0),
+            list: AccessList::new(store),
+            is_shared,
+            sessions: Sessions::default(),
+            changed: Notify::new(),
+            unknown_key: Notify::new(),
+            clock,
+        };
+        auth.list.load().await?;
+        Ok(auth)
+    }
+
+    /// Whether callers must prove who they are.
+    pub fn is_on(&self) -> bool {
+        self.verifier.is_some()
+    }
+
+    fn now(&self) -> Timestamp {
+        self.clock.now()
+    }
+
+    /// Forgets verified tokens, and has open sockets checked.
+    fn invalidate(&self) {
+        self.generation.fetch_add(1, Ordering::SeqCst);
+        self.tokens.clear();
+        self.changed.notify_one();
+    }
+
+    /// Whether the right to something has ended.
+    fn verdict(&self, access: &Access) -> Option<Ended> {
+        if access.has_expired(self.now()) {
+            return Some(Ended::Expired);
+        }
+        self.list.is_revoked(access).then_some(Ended::Revoked)
+    }
+
+    /// Who sent a request, by its token.
+    pub(crate) fn identify(&self, method: &Method, headers: &HeaderMap) -> Result<Identity, Problem> {
+        if !self.is_on() {
+            return Ok(Identity::Anyone);
+        }
+        match token_of(method, headers)? {
+            Some(token) => Ok(Identity::Somebody(self.verify(token)?)),
+            None => Ok(Identity::Nobody),
+        }
+    }
+
+    /// Whether a request's token may have been revoked by another server a moment ago.
+    pub(crate) fn must_refresh(&self, method: &Method, headers: &HeaderMap) -> bool {
+        self.is_shared
+            && self.is_on()
+            && token_of(method, headers)
+                .is_ok_and(|token| token.is_some_and(|token| token.starts_with(list::PREFIX)))
+    }
+
+    /// Applies what any server has changed of API keys and revocations before this was called.
+    pub(crate) async fn refresh(&self) -> Result<(), ReadError> {
+        self.list.refresh(|| self.invalidate()).await
+    }
+
+    /// What a token or an API key is the right to now.
+    pub(crate) fn verify(&self, token: &str) -> Result<Arc<Access>, Problem> {
+        let now = self.now();
+        let generation = self.generation.load(Ordering::SeqCst);
+        if let Some((seen_in, access)) = self.tokens.get(token)
+            && seen_in == generation
+        {
+            return if access.has_expired(now) { Err(Ended::Expired.problem()) } else { Ok(access) };
+        }
+        let access = self.look_up(token, now)?;
+        if let Some(ended) = self.verdict(&access) {
+            return Err(ended.problem());
+        }
+        self.tokens.insert(token.into(), (generation, access.clone()));
+        Ok(access)
+    }
+
+    fn look_up(&self, token: &str, now: Timestamp) -> Result<Arc<Access>, Problem> {
+        if token.starts_with(list::PREFIX) {
+            return self.list.key(token).ok_or_else(|| refused("there is no such API key"));
+        }
+        let verifier = self.verifier.as_ref().ok_or_else(|| refused("this server takes no tokens"))?;
+        match verifier.verify(token, now) {
+            Ok(access) => Ok(Arc::new(access)),
+            Err(Refused::Token(reason)) => Err(refused(format!("the token is refused: {reason}"))),
+            Err(Refused::UnknownKey) => {
+                self.unknown_key.notify_one();
+                Err(refused("the token is refused: no key of this server has its kid"))
+            }
+            Err(Refused::NoKeys) => Err(Problem::new(
+                ErrorCode::Unavailable,
+                "the keys that tokens are signed with could not be read yet; see the server's log",
+            )),
+        }
+    }
+
+    /// Longest time that a token can be valid from now on; so long must a revocation be kept.
+    pub(crate) fn lifetime_max(&self) -> Duration {
+        self.verifier.as_ref().map_or(Duration::from_secs(366 * 86_400), Verifier::lifetime_max)
+    }
+
+    /// Ends what is open when its right ends, follows the changes that other servers make, and keeps the key set up to date.
+    /// Does not return.
+    pub async fn run(self: Arc<Self>, key_set: Option<KeySetSource>) {
+        if !self.is_on() {
+            return std::future::pending().await;
+        }
+        let keeping = async {
+            match (&self.verifier, key_set) {
+                (Some(verifier), Some(source)) => {
+                    let on_change = || self.invalidate();
+                    key_set::keep(verifier, source, &self.unknown_key, on_change).await;
+                }
+                _ => std::future::pending().await,
+            }
+        };
+        tokio::join!(self.check_sessions(), self.follow_changes(), keeping);
+    }
+
+    async fn check_sessions(&self) {
+        loop {
+            // The time passes, or something was revoked.
+            let _ = tokio::time::timeout(CHECK_INTERVAL, self.changed.notified()).await;
+            self.sessions.check(|access| self.verdict(access));
+        }
+    }
+
+    async fn follow_changes(&self) {
+        let mut has_failed = false;
+        loop {
+            tokio::time::sleep(CHECK_INTERVAL).await;
+            if !self.is_shared {
+                return std::future::pending().await;
+            }
+            let refreshed = self.refresh().await;
+            if let (Err(error), false) = (&refreshed, has_failed) {
+                tracing::warn!(%error, "reading revoked tokens and API keys failed; trying again until it succeeds");
+            }
+            has_failed = refreshed.is_err();
+        }
+    }
+}
+
+impl std::fmt::Debug for Auth {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Auth").field("is_on", &self.is_on()).finish_non_exhaustive()
+    }
+}

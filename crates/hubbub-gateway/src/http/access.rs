@@ -1,0 +1,328 @@
+//! `/v1/auth`: what a caller may, the cookie of pages, API keys, and revoked tokens.
+
+use std::borrow::Cow;
+
+use hubbub_core::invariant::saturate;
+use hubbub_core::kv::Condition;
+use hubbub_core::{ErrorCode, FieldError, KvOp, KvOutcome, Op, OpBatch, Outcome, Timestamp, UserId};
+use hyper::header::{CACHE_CONTROL, HeaderValue, ORIGIN, SET_COOKIE};
+use hyper::{Method, Response, StatusCode};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::endpoint::Call;
+use super::query::{refuse_faults, require};
+use super::types::{Id, Time};
+use super::{Answer, Body, json_of, no_content};
+use crate::Gateway;
+use crate::auth::caller::Source;
+use crate::auth::credentials::{COOKIE_NAME, token_of};
+use crate::auth::list::{self, ENTRIES_MAX, Revoked, StoredKey, StoredRevocation};
+use crate::auth::{GrantsText, Scope};
+use crate::json::object_of_bytes;
+use crate::problem::Problem;
+
+/// Longest life of the cookie, in seconds; a page renews it.
+const COOKIE_SECONDS_MAX: i64 = 15 * 60;
+const NAME_CHARS_MAX: usize = 100;
+const JTI_BYTES_MAX: usize = 256;
+/// Longest life of an API key that has one: ten years, in seconds.
+const TTL_MAX: u64 = 10 * 366 * 86_400;
+
+/// Who calls, and what the caller may.
+#[derive(Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Me {
+    /// `null` = the administrator.
+    user_id: Option<Id<UserId>>,
+    /// Whether the caller may do everything.
+    admin: bool,
+    /// Whether this server asks for tokens.
+    authentication: bool,
+    /// When the token ends.
+    expires_at: Option<Time>,
+    scopes: Vec<Scope>,
+}
+
+pub(super) async fn me(call: Call) -> Answer {
+    let caller = call.caller()?;
+    let access = caller.access();
+    let mut response = json_of(
+        StatusCode::OK,
+        &Me {
+            user_id: caller.user.clone().map(Id),
+            admin: caller.is_administrator(),
+            authentication: access.source != Source::Anyone,
+            expires_at: access.expires_at.map(Time),
+            scopes: access.grants.scopes(),
+        },
+    )?;
+    response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    Ok(response)
+}
+
+/// `POST /v1/auth/session`: the token of the header as a cookie, for what a page cannot set headers for.
+pub(super) async fn open_session(call: Call) -> Answer {
+    let (caller, gateway) = (call.caller()?, call.gateway());
+    let token = token_of(&Method::POST, call.headers())?.filter(|_| gateway.auth.is_on());
+    let Some(token) = token else { return Ok(no_content()) };
+    let left = caller.access().expires_at.map_or(COOKIE_SECONDS_MAX, |expires_at| {
+        (expires_at.as_micros() - gateway.now().as_micros()) / 1_000_000
+    });
+    Ok(with_cookie(&call, token, left.clamp(0, COOKIE_SECONDS_MAX)))
+}
+
+/// `DELETE /v1/auth/session`: forgets the cookie.
+pub(super) async fn close_session(call: Call) -> Answer {
+    Ok(with_cookie(&call, "", 0))
+}
+
+fn with_cookie(call: &Call, token: &str, seconds: i64) -> Response<Body> {
+    let origin = call.headers().get(ORIGIN).and_then(|origin| origin.to_str().ok()).unwrap_or_default();
+    // The page says by itself how it came here, whatever stands in between.
+    let secure = if origin.starts_with("https://") { "; Secure" } else { "" };
+    let cookie =
+        format!("{COOKIE_NAME}={token}; Max-Age={seconds}; Path=/; HttpOnly; SameSite=Strict{secure}");
+    let mut response = no_content();
+    if let Ok(mut cookie) = HeaderValue::from_str(&cookie) {
+        cookie.set_sensitive(true);
+        response.headers_mut().insert(SET_COOKIE, cookie);
+    }
+    response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    response
+}
+
+/// What the new API key is for.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(expecting = "an object", rename_all = "camelCase")]
+pub(super) struct KeyDraft {
+    /// For people.
+    #[schemars(length(min = 1, max = NAME_CHARS_MAX))]
+    name: String,
+    /// Whom the key stands for: the sender of its messages.
+    #[schemars(with = "Id")]
+    user: String,
+    /// Seconds until it ends; without it, it ends when it is revoked.
+    #[schemars(range(min = 1, max = TTL_MAX))]
+    ttl: Option<u64>,
+    #[serde(flatten)]
+    grants: GrantsText,
+}
+
+#[derive(Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct ApiKey {
+    key_id: String,
+    name: String,
+    user: String,
+    created_at: Time,
+    /// `null` = when it is revoked.
+    expires_at: Option<Time>,
+    #[serde(flatten)]
+    grants: GrantsText,
+}
+
+#[derive(Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct NewApiKey {
+    /// Shown once: only a hash is stored.
+    api_key: String,
+    #[serde(flatten)]
+    about: ApiKey,
+}
+
+#[derive(Debug, Serialize, JsonSchema)]
+pub(super) struct ApiKeyList {
+    keys: Vec<ApiKey>,
+}
+
+impl ApiKey {
+    fn of(key_id: String, stored: StoredKey) -> Self {
+        let StoredKey { name, user, created_at, expires_at, grants, .. } = stored;
+        let time = |micros| Time(Timestamp::from_micros(micros));
+        Self { key_id, name, user, created_at: time(created_at), expires_at: expires_at.map(time), grants }
+    }
+}
+
+pub(super) async fn create_key(mut call: Call) -> Answer {
+    let body = call.body().await?;
+    let draft: KeyDraft = object_of_bytes(&body)?;
+    let gateway = call.gateway();
+    let mut faults = Vec::new();
+    let name = Some(&draft.name).filter(|name| {
+        (1..=NAME_CHARS_MAX).contains(&name.chars().count()) && !name.chars().any(char::is_control)
+    });
+    require(name, "name", format!("must be 1 to {NAME_CHARS_MAX} characters"), &mut faults);
+    require(UserId::new(&draft.user).ok(), "user", hubbub_core::id::ID_RULE, &mut faults);
+    if draft.ttl.is_some_and(|ttl| !(1..=TTL_MAX).contains(&ttl)) {
+        faults.push(FieldError::new("ttl", format!("must be between 1 and {TTL_MAX}")));
+    }
+    if let Err(rule) = draft.grants.parse() {
+        faults.push(grants_fault(rule));
+    }
+    refuse_faults(faults)?;
+    check_room(gateway)?;
+    let now = gateway.now();
+    let ttl_ms = draft.ttl.map(|ttl| ttl.saturating_mul(1_000));
+    let expires_at = ttl_ms.map(|ttl_ms| {
+        Timestamp::from_micros(now.as_micros().saturating_add(saturate(ttl_ms.saturating_mul(1_000))))
+    });
+    let made = list::make_key(|hash| {
+        StoredKey::new((draft.name, draft.user), draft.grants, (now, expires_at), hash)
+    });
+    let (id, key, stored) =
+        made.ok_or_else(|| Problem::new(ErrorCode::Internal, "the system gave no random bytes"))?;
+    let value = serde_json::to_vec(&stored).map_err(|error| Problem::malformed(&error))?;
+    let op = KvOp::Put { key: &list::key_of_key(&id), value: &value, ttl_ms, condition: Condition::Absent };
+    change(gateway, op).await?;
+    tracing::info!(id, name = stored.name, user = stored.user, "an API key was created");
+    let mut response =
+        json_of(StatusCode::CREATED, &NewApiKey { api_key: key, about: ApiKey::of(id, stored) })?;
+    response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    Ok(response)
+}
+
+/// The claim at fault, and its rule.
+fn grants_fault(text: String) -> FieldError {
+    let (claim, rule) = text.split_once(": ").unwrap_or(("", &text));
+    let field = ["rooms", "queues", "kv"].into_iter().find(|field| *field == claim).unwrap_or("grants");
+    FieldError::new(field, Cow::Owned(rule.to_owned()))
+}
+
+fn check_room(gateway: &Gateway) -> Result<(), Problem> {
+    if gateway.auth.list.len() < ENTRIES_MAX {
+        return Ok(());
+    }
+    let rule = format!("there are {ENTRIES_MAX} API keys and revocations; revoke keys that nobody needs");
+    Err(Problem::invalid(vec![FieldError::new("keys", rule)]))
+}
+
+pub(super) async fn list_keys(call: Call) -> Answer {
+    let gateway = call.gateway();
+    gateway.auth.refresh().await?;
+    let keys = gateway.auth.list.keys().into_iter().map(|(id, stored)| ApiKey::of(id, stored)).collect();
+    json_of(StatusCode::OK, &ApiKeyList { keys })
+}
+
+pub(super) async fn revoke_key(call: Call) -> Answer {
+    let gateway = call.gateway();
+    let id = call.parameter("keyId");
+    let unknown = || Problem::new(ErrorCode::NotFound, "there is no such API key");
+    if !id.bytes().all(|byte| byte.is_ascii_alphanumeric()) || !(1..=64).contains(&id.len()) {
+        return Err(unknown());
+    }
+    let op = KvOp::Delete { key: &list::key_of_key(id), condition: Condition::Always };
+    match change(gateway, op).await? {
+        KvOutcome::Deleted { revision: Some(_) } => {
+            tracing::info!(id, "an API key was revoked");
+            Ok(no_content())
+        }
+        _ => Err(unknown()),
+    }
+}
+
+/// Which tokens are not valid any more: one, or all of a user that were issued before a time.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(expecting = "an object", deny_unknown_fields)]
+pub(super) struct RevocationDraft {
+    /// The token's `jti`.
+    jti: Option<String>,
+    /// Instead: the user (`sub`).
+    #[schemars(with = "Option<Id>")]
+    user: Option<String>,
+    /// With `user`: tokens issued before this; without it, until now.
+    #[schemars(with = "Option<Time>")]
+    before: Option<String>,
+}
+
+#[derive(Debug, Serialize, JsonSchema)]
+pub(super) struct Revocation {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    jti: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    user: Option<String>,
+    /// Tokens of the user issued before this are revoked.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    before: Option<Time>,
+}
+
+impl From<(Revoked, StoredRevocation)> for Revocation {
+    fn from((of, stored): (Revoked, StoredRevocation)) -> Self {
+        let StoredRevocation { subject, before } = stored;
+        match of {
+            Revoked::Token => Self { jti: Some(subject), user: None, before: None },
+            Revoked::User => {
+                let before = Some(Time(Timestamp::from_micros(before)));
+                Self { jti: None, user: Some(subject), before }
+            }
+        }
+    }
+}
+
+#[derive(Debug, Serialize, JsonSchema)]
+pub(super) struct RevocationList {
+    revocations: Vec<Revocation>,
+}
+
+pub(super) async fn revoke_tokens(mut call: Call) -> Answer {
+    let body = call.body().await?;
+    let draft: RevocationDraft = object_of_bytes(&body)?;
+    let gateway = call.gateway();
+    let now = gateway.now();
+    let mut faults = Vec::new();
+    let before = draft.before.as_deref().map(|text| {
+        require(Timestamp::parse(text), "before", hubbub_core::time::TIMESTAMP_RULE, &mut faults)
+    });
+    let (of, subject) = match (draft.jti, draft.user) {
+        (Some(jti), None) if draft.before.is_none() && (1..=JTI_BYTES_MAX).contains(&jti.len()) => {
+            (Revoked::Token, jti)
+        }
+        (None, Some(user)) => {
+            require(UserId::new(&user).ok(), "user", hubbub_core::id::ID_RULE, &mut faults);
+            (Revoked::User, user)
+        }
+        _ => {
+            let rule = format!("either a jti of 1 to {JTI_BYTES_MAX} bytes, or a user and perhaps before");
+            return Err(Problem::invalid(vec![FieldError::new("jti", rule)]));
+        }
+    };
+    refuse_faults(faults)?;
+    check_room(gateway)?;
+    gateway.auth.refresh().await?;
+    // What is revoked stays revoked.
+    let known = gateway.auth.list.revocations().into_iter();
+    let known = known.filter(|(other, stored)| *other == of && stored.subject == subject);
+    let known = known.map(|(_, stored)| stored.before).max().unwrap_or(i64::MIN);
+    let before = match of {
+        Revoked::Token => 0,
+        Revoked::User => before.flatten().unwrap_or(now).as_micros().max(known),
+    };
+    let stored = StoredRevocation { subject, before };
+    let value = serde_json::to_vec(&stored).map_err(|error| Problem::malformed(&error))?;
+    let ttl_ms = Some(saturate(gateway.auth.lifetime_max().as_millis()));
+    let key = of.key(&stored.subject);
+    let op = KvOp::Put { key: &key, value: &value, ttl_ms, condition: Condition::Always };
+    change(gateway, op).await?;
+    tracing::info!(subject = stored.subject, "tokens were revoked");
+    json_of(StatusCode::CREATED, &Revocation::from((of, stored)))
+}
+
+pub(super) async fn list_revocations(call: Call) -> Answer {
+    let gateway = call.gateway();
+    gateway.auth.refresh().await?;
+    let revocations = gateway.auth.list.revocations().into_iter().map(Revocation::from).collect();
+    json_of(StatusCode::OK, &RevocationList { revocations })
+}
+
+/// Makes a change durable, and has this server go by it before it is answered.
+async fn change(gateway: &Gateway, op: KvOp<'_>) -> Result<KvOutcome, Problem> {
+    let mut ops = OpBatch::default();
+    ops.push(&Op::Kv(op));
+    let outcome = match gateway.apply(&ops).await?.outcomes() {
+        [Outcome::Kv(outcome)] => *outcome,
+        [Outcome::Refused(refusal)] => return Err(Problem::refusal(*refusal)),
+        _ => return Err(Problem::no_outcome()),
+    };
+    gateway.auth.refresh().await?;
+    Ok(outcome)
+}

@@ -1,0 +1,99 @@
+//! `hubbub token`: makes tokens with the configured secret, and shows what is in one.
+
+use std::io::Read;
+use std::path::Path;
+
+use anyhow::{Context, anyhow, bail};
+use hubbub_core::Clock;
+use hubbub_core::invariant::saturate;
+use hubbub_gateway::auth::{Claims, GrantsText, OneOrMany, mint, unverified};
+use serde_json::{Value, json};
+
+use crate::cli::{GrantArgs, InspectArgs, MintArgs, ServeArgs, TokenAction};
+use crate::client::session::make_id;
+use crate::config::{self, Config, ConfigError, Environment};
+use crate::output::print;
+use crate::system::SystemClock;
+
+pub(crate) fn run(action: &TokenAction) -> anyhow::Result<()> {
+    match action {
+        TokenAction::Mint(args) => print(&format!("{}\n", mint_token(args)?)),
+        TokenAction::Inspect(args) => inspect(args),
+    }
+}
+
+fn load(config: Option<&Path>) -> anyhow::Result<Config> {
+    let args = ServeArgs { config: config.map(Into::into), ..ServeArgs::default() };
+    Ok(config::load(&args, &Environment::of_process()?)?)
+}
+
+fn mint_token(args: &MintArgs) -> anyhow::Result<String> {
+    let config = load(args.config.as_deref())?;
+    let secret = config.auth_secret.as_ref().ok_or_else(|| {
+        ConfigError(vec![
+            "auth.secret is not set: set HUBBUB_AUTH_SECRET, or write it into hubbub.toml".into(),
+        ])
+    })?;
+    let now = seconds(SystemClock::new().now().as_micros());
+    let claims = Claims {
+        sub: Some(args.user.clone()),
+        iat: Some(now),
+        exp: Some(now + args.lifetime.as_secs_f64()),
+        jti: Some(args.id.clone().unwrap_or_else(make_id)),
+        aud: (*config.auth_audience).clone().map(OneOrMany::One),
+        iss: (*config.auth_issuer).clone(),
+        nbf: None,
+        grants: grants(&args.grants)?,
+    };
+    let token = mint(&claims, &secret.0).map_err(|error| anyhow!(error))?;
+    // What no server would accept is not made.
+    if let Some(verifier) = config.verifier().map_err(|error| anyhow!(error))? {
+        let now = SystemClock::new().now();
+        verifier.check(&token, now).map_err(|reason| anyhow!("no server would accept it: {reason}"))?;
+    }
+    Ok(token)
+}
+
+fn seconds(micros: i64) -> f64 {
+    // To the millisecond, which a float holds for any date.
+    #[allow(clippy::cast_precision_loss)]
+    let seconds = saturate::<i64, i64>(micros / 1_000) as f64 / 1e3;
+    seconds
+}
+
+/// What the options allow.
+pub(crate) fn grants(args: &GrantArgs) -> anyhow::Result<GrantsText> {
+    let scopes = args.scopes.iter().map(|scope| serde_json::from_value(json!(scope)));
+    let scopes = scopes.collect::<Result<_, _>>().context("--scope")?;
+    let map = |pairs: &[(String, String)]| pairs.iter().cloned().collect();
+    Ok(GrantsText {
+        admin: args.admin,
+        rooms: map(&args.rooms),
+        queues: map(&args.queues),
+        kv: map(&args.kv),
+        scopes,
+    })
+}
+
+fn inspect(args: &InspectArgs) -> anyhow::Result<()> {
+    let mut token = String::new();
+    match args.file.as_deref().filter(|file| *file != Path::new("-")) {
+        Some(file) => {
+            token = std::fs::read_to_string(file).with_context(|| format!("reading {}", file.display()))?;
+        }
+        None => drop(std::io::stdin().read_to_string(&mut token).context("reading standard input")?),
+    }
+    let token = token.trim();
+    let config = load(args.config.as_deref())?;
+    let (header, claims): (Value, Value) = unverified(token).map_err(|error| anyhow!(error))?;
+    print(&format!("{header:#}\n{claims:#}\n"))?;
+    let Some(verifier) = config.verifier().map_err(|error| anyhow!(error))? else {
+        bail!(
+            "this configuration has no keys to verify it with; set auth.secret, auth.public_key or auth.jwks"
+        )
+    };
+    match verifier.check(token, SystemClock::new().now()) {
+        Ok(()) => print("valid for this configuration\n"),
+        Err(reason) => bail!("refused by this configuration: {reason}"),
+    }
+}

@@ -1,0 +1,219 @@
+//! What is open ends with the right to it: when the token expires, when it is revoked, when another one allows less.
+
+use hyper::Method;
+use serde_json::{Value, json};
+
+use crate::harness::tokens::{admin, begin, call, get, now, read_until, token};
+use crate::harness::{Postgres, Server, Setup, Ws, until};
+
+fn start() -> Server {
+    Setup::new().with_tokens().line().start()
+}
+
+fn ada(more: Value) -> Value {
+    let mut claims = json!({"sub": "ada", "rooms": {"*": "rw"}, "queues": {"*": "rw"}, "kv": {"": "rw"}});
+    for (name, value) in more.as_object().unwrap() {
+        claims[name] = value.clone();
+    }
+    claims
+}
+
+/// Long enough to open everything on a busy machine, short enough to wait for.
+fn soon() -> Value {
+    json!({"exp": now() + 6.0})
+}
+
+async fn subscribed(server: &Server, token: &str, room: &str) -> Ws {
+    let mut socket = Ws::with_token(server.address(), "/v1/ws", token).await;
+    socket.send(&json!({"type": "subscribe", "roomId": room})).await;
+    assert_eq!(socket.next().await.unwrap()["type"], "subscribed");
+    socket
+}
+
+async fn send(server: &Server, room: &str) {
+    let path = format!("/v1/rooms/{room}/messages");
+    let message = json!({"userId": "root", "message": "hello"});
+    let answer = call(server.address(), &admin(), Method::POST, &path, message).await;
+    assert_eq!(answer.status, 201, "{}", answer.text());
+}
+
+async fn revoke(server: &Server, what: Value) {
+    let answer = call(server.address(), &admin(), Method::POST, "/v1/auth/revocations", what).await;
+    assert_eq!(answer.status, 201, "{}", answer.text());
+}
+
+#[tokio::test]
+async fn expired_token_closes_socket() {
+    let server = start();
+    let token = token(ada(soon()));
+    let mut idle = Ws::with_token(server.address(), "/v1/ws", &token).await;
+    let mut live = subscribed(&server, &token, "lobby").await;
+    let mut chat = Ws::with_token(server.address(), "/chat/lobby?live=1", &token).await;
+    for (what, socket) in [("idle", &mut idle), ("live", &mut live), ("chat", &mut chat)] {
+        let closed = loop {
+            if let Err(closed) = socket.next().await {
+                break closed;
+            }
+        };
+        assert_eq!(closed, Some((4401, "the token has expired".into())), "{what}");
+    }
+    get(server.address(), &token, "/v1/rooms").await.problem(401, "unauthorized");
+}
+
+/// Streams, waiting requests and connections of the line protocol outlive no token either.
+#[tokio::test]
+async fn expired_token_ends_streams_and_waits() {
+    let server = start();
+    let answer = call(server.address(), &admin(), Method::PUT, "/v1/queues/1", Value::Null).await;
+    assert_eq!(answer.status, 201);
+    let claims = soon();
+    let token_of_ada = token(ada(claims.clone()));
+    let bearer = format!("Bearer {token_of_ada}");
+    let headers = [("authorization", bearer.as_str())];
+    let (mut events, _) = begin(server.address(), "GET /v1/rooms/lobby/events", &headers, "").await;
+    let (mut watch, _) = begin(server.address(), "GET /v1/kv/watch", &headers, "").await;
+    let mut line = server.line().await;
+    let mut seven = ada(claims);
+    seven["sub"] = "7".into();
+    line.request(format!("auth\ntoken:{}\nping\n\n", token(seven)), &["OK", "OK"]).await;
+    let waiting =
+        call(server.address(), &token_of_ada, Method::POST, "/v1/queues/1/get", json!({"waitMs": 20_000}));
+    waiting.await.problem(401, "unauthorized");
+    for (what, stream) in [("events", &mut events), ("watch", &mut watch)] {
+        let read = read_until(stream, "\"unauthorized\"").await;
+        assert!(read.contains("event: error") && read.contains("unauthorized"), "{what}: {read}");
+    }
+    assert_eq!(line.receive().await, None);
+}
+
+#[tokio::test]
+async fn renewed_token_keeps_socket() {
+    let server = start();
+    let short = token(ada(soon()));
+    let mut kept = subscribed(&server, &short, "lobby").await;
+    let mut other = subscribed(&server, &short, "lobby").await;
+    kept.send(&json!({"type": "auth", "ref": 1, "token": token(ada(json!({})))})).await;
+    let answer = kept.next().await.unwrap();
+    assert_eq!(
+        (&answer["type"], &answer["ref"], &answer["userId"]),
+        (&json!("authenticated"), &json!(1), &json!("ada"))
+    );
+    // A token that is refused changes nothing.
+    kept.send(&json!({"type": "auth", "token": "x"})).await;
+    assert_eq!(kept.next().await.unwrap()["code"], "unauthorized");
+    assert_eq!(other.close_code().await, Some(4401));
+    send(&server, "lobby").await;
+    assert_eq!(kept.next().await.unwrap()["message"], "hello");
+    kept.send(&json!({"type": "send", "roomId": "lobby", "message": "still here"})).await;
+    assert!(kept.next().await.unwrap()["type"] != "error");
+}
+
+#[tokio::test]
+async fn a_token_for_somebody_else_closes_the_socket() {
+    let server = start();
+    let mut socket = subscribed(&server, &token(ada(json!({}))), "lobby").await;
+    socket.send(&json!({"type": "auth", "token": token(json!({"sub": "eve", "rooms": {"*": "r"}}))})).await;
+    assert_eq!(socket.next().await.unwrap()["code"], "forbidden");
+    assert_eq!(socket.close_code().await, Some(4403));
+    // Nor may one become the administrator, or stop being it, under way.
+    let mut socket = Ws::with_token(server.address(), "/v1/ws", &token(ada(json!({})))).await;
+    socket.send(&json!({"type": "auth", "token": token(json!({"sub": "ada", "admin": true}))})).await;
+    assert_eq!(socket.close_code().await, Some(4403));
+}
+
+#[tokio::test]
+async fn lost_permission_takes_effect() {
+    let server = start();
+    let mut socket = subscribed(&server, &token(ada(json!({}))), "lobby").await;
+    socket.send(&json!({"type": "subscribe", "roomId": "team-1"})).await;
+    assert_eq!(socket.next().await.unwrap()["type"], "subscribed");
+    // A token that allows less: what it does not allow ends at once, the rest goes on.
+    let less = token(json!({"sub": "ada", "rooms": {"team-*": "r"}}));
+    socket.send(&json!({"type": "auth", "token": less})).await;
+    assert_eq!(socket.next().await.unwrap()["type"], "authenticated");
+    let ended = socket.next().await.unwrap();
+    assert_eq!((&ended["code"], &ended["roomId"]), (&json!("forbidden"), &json!("lobby")));
+    send(&server, "lobby").await;
+    send(&server, "team-1").await;
+    assert_eq!(socket.next().await.unwrap()["roomId"], "team-1");
+    socket.send(&json!({"type": "send", "roomId": "team-1", "message": "x"})).await;
+    assert_eq!(socket.next().await.unwrap()["code"], "forbidden");
+    // Revoked, by id and by user: every socket of it closes.
+    let one = token(ada(json!({"jti": "t-1"})));
+    let mut by_id = subscribed(&server, &one, "lobby").await;
+    revoke(&server, json!({"jti": "t-1"})).await;
+    get(server.address(), &one, "/v1/rooms").await.problem(401, "unauthorized");
+    assert_eq!(by_id.close_code().await, Some(4401));
+    revoke(&server, json!({"user": "ada"})).await;
+    assert_eq!(socket.next().await, Err(Some((4401, "the token was revoked".into()))));
+    get(server.address(), &token(ada(json!({"iat": now() - 60.0}))), "/v1/rooms")
+        .await
+        .problem(401, "unauthorized");
+    get(server.address(), &token(ada(json!({"exp": now() + 60.0, "iat": now() - 1.0}))), "/v1/rooms")
+        .await
+        .problem(401, "unauthorized");
+    // Tokens issued from now on are good, and so are others' tokens.
+    assert_eq!(get(server.address(), &token(ada(json!({}))), "/v1/rooms").await.status, 200);
+    assert_eq!(get(server.address(), &admin(), "/v1/rooms").await.status, 200);
+}
+
+/// A revocation outlives a restart, and so does the key of a service.
+#[tokio::test]
+async fn keys_and_revocations_outlive_a_restart() {
+    let mut server = start();
+    let revoked = token(ada(json!({"jti": "t-2"})));
+    revoke(&server, json!({"jti": "t-2"})).await;
+    let draft = json!({"name": "importer", "user": "importer", "rooms": {"team-*": "w"}});
+    let made = call(server.address(), &admin(), Method::POST, "/v1/auth/keys", draft).await.json();
+    let (key, id) = (made["apiKey"].as_str().unwrap().to_owned(), made["keyId"].as_str().unwrap().to_owned());
+    server.restart();
+    get(server.address(), &revoked, "/v1/rooms").await.problem(401, "unauthorized");
+    let send = async |room: &str, key: &str| {
+        let path = format!("/v1/rooms/{room}/messages");
+        call(server.address(), key, Method::POST, &path, json!({"message": "x"})).await
+    };
+    assert_eq!(send("team-1", &key).await.status, 201);
+    send("lobby", &key).await.problem(403, "forbidden");
+    send("team-1", &key[..key.len() - 1]).await.problem(401, "unauthorized");
+    get(server.address(), &key, "/v1/rooms/team-1/messages").await.problem(403, "forbidden");
+    // The secret is nowhere: not in lists, and not in the keys that clients see.
+    let listed = get(server.address(), &admin(), "/v1/auth/keys").await.text();
+    let secret = key.rsplit_once('_').unwrap().1;
+    assert!(listed.contains(&id) && !listed.contains(secret) && !listed.contains("hash"), "{listed}");
+    let mut socket = Ws::with_token(server.address(), "/v1/ws", &key).await;
+    let path = format!("/v1/auth/keys/{id}");
+    assert_eq!(call(server.address(), &admin(), Method::DELETE, &path, Value::Null).await.status, 204);
+    send("team-1", &key).await.problem(401, "unauthorized");
+    assert_eq!(socket.close_code().await, Some(4401));
+    call(server.address(), &admin(), Method::DELETE, &path, Value::Null).await.problem(404, "not_found");
+    server.stop().await;
+    assert!(!server.log().contains(secret), "{}", server.log());
+}
+
+/// Two servers on one database: from the answer of one on, no server accepts the key.
+#[tokio::test]
+async fn revoked_key_is_refused_on_every_node() {
+    let postgres = Postgres::start("");
+    let [one, two] = [(); 2].map(|()| Setup::new().with_tokens().store(&postgres.url("postgres")).start());
+    for round in 0..5 {
+        let draft = json!({"name": "importer", "user": "importer", "rooms": {"*": "rw"}});
+        let made = call(one.address(), &admin(), Method::POST, "/v1/auth/keys", draft).await.json();
+        let (key, id) =
+            (made["apiKey"].as_str().unwrap().to_owned(), made["keyId"].as_str().unwrap().to_owned());
+        assert_eq!(get(two.address(), &key, "/v1/rooms").await.status, 200, "{round}: at once");
+        let mut socket = Ws::with_token(two.address(), "/v1/ws", &key).await;
+        let path = format!("/v1/auth/keys/{id}");
+        assert_eq!(call(one.address(), &admin(), Method::DELETE, &path, Value::Null).await.status, 204);
+        get(two.address(), &key, "/v1/rooms").await.problem(401, "unauthorized");
+        get(one.address(), &key, "/v1/rooms").await.problem(401, "unauthorized");
+        assert_eq!(socket.close_code().await, Some(4401), "{round}");
+    }
+    let token = token(ada(json!({"jti": "t-3"})));
+    let mut socket = Ws::with_token(two.address(), "/v1/ws", &token).await;
+    revoke(&one, json!({"jti": "t-3"})).await;
+    assert_eq!(socket.close_code().await, Some(4401));
+    until("the revocation on the other server", async || {
+        get(two.address(), &token, "/v1/rooms").await.status == 401
+    })
+    .await;
+}

@@ -40,6 +40,7 @@ mod record;
 mod report;
 mod run;
 mod sample;
+mod scenario;
 mod session;
 mod spawn;
 mod suite;

@@ -46,8 +46,31 @@ impl Server {
     /// Starts the real server on `data`; its log goes beside it.
     pub(crate) async fn real(program: &Path, data: &Path, env: &[(&str, &str)]) -> anyhow::Result<Self> {
         let mut command = Command::new(program);
-        command.args(["serve", "--listen", "127.0.0.1:0", "--data"].map(OsStr::new)).arg(data);
-        command.envs(env.iter().copied());
+        command.arg("serve").envs(env.iter().copied());
+        Self::serve(command, data).await
+    }
+
+    /// The same with these settings, whatever the environment says.
+    pub(crate) async fn configured<'s>(
+        program: &Path,
+        data: &Path,
+        settings: impl Iterator<Item = (&'s str, &'s str)>,
+    ) -> anyhow::Result<Self> {
+        let mut command = Command::new(program);
+        for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("HUBBUB_"))
+        {
+            command.env_remove(name);
+        }
+        // Without the settings of a file that happens to be there.
+        command.current_dir(data.parent().unwrap_or(data));
+        command
+            .arg("serve")
+            .args(settings.flat_map(|(key, value)| ["--set".to_owned(), format!("{key}={value}")]));
+        Self::serve(command, data).await
+    }
+
+    async fn serve(mut command: Command, data: &Path) -> anyhow::Result<Self> {
+        command.args(["--listen", "127.0.0.1:0", "--data"].map(OsStr::new)).arg(data);
         let log = data.with_extension("log");
         let file =
             File::options().create(true).append(true).open(&log).context("cannot write the server's log")?;

@@ -92,13 +92,7 @@ pub fn run(args: BenchArgs) -> anyhow::Result<ExitCode> {
         Command::Query(args) => show(&args.common, query::measure(&args)),
         #[cfg(feature = "postgres")]
         Command::Sweep(args) => print(&runtime(args.threads)?.block_on(sweep::measure(&args))?, args.json),
-        Command::Run(args) => {
-            let results = runtime(args.threads)?.block_on(scenario::measure(&args))?;
-            if let Some(dir) = &args.out {
-                results.write_files(dir)?;
-            }
-            print(&results, args.json)
-        }
+        Command::Run(args) => print(&runtime(args.threads)?.block_on(scenario::measure(&args))?, args.json),
         Command::List => text(&scenario::list()?),
         Command::Show { scenario } => text(&scenario::show(&scenario)?),
         Command::Compare(args) => print(&scenario::compare(&args)?, args.json),

@@ -50,21 +50,23 @@ impl Server {
         Self::serve(command, data).await
     }
 
-    /// The same with these settings, whatever the environment says.
+    /// The same with these settings, whatever the environment says, and on `store`, which may hold a password: the settings
+    /// show in the list of processes.
     pub(crate) async fn configured<'s>(
         program: &Path,
         data: &Path,
         settings: impl Iterator<Item = (&'s str, &'s str)>,
+        store: Option<&str>,
     ) -> anyhow::Result<Self> {
         let mut command = Command::new(program);
         for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("HUBBUB_"))
         {
             command.env_remove(name);
         }
-        // Without the settings of a file that happens to be there.
-        command.current_dir(data.parent().unwrap_or(data));
+        command.envs(store.map(|url| ("HUBBUB_STORE", url)));
+        // Nor the file that happens to be here.
         command
-            .arg("serve")
+            .args(["serve", "--config", "/dev/null"])
             .args(settings.flat_map(|(key, value)| ["--set".to_owned(), format!("{key}={value}")]));
         Self::serve(command, data).await
     }

@@ -8,7 +8,7 @@ use anyhow::{Context, bail, ensure};
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::workload::Kind;
+use super::workload::WorkloadKind;
 
 /// Keys and values as text. What has a dot in its name is a setting of the server, everything else an option.
 pub(super) type Point = BTreeMap<String, String>;
@@ -16,11 +16,11 @@ pub(super) type Point = BTreeMap<String, String>;
 /// A file as it is written.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Written {
+struct ScenarioFile {
     title: String,
     #[serde(default)]
     about: String,
-    workload: Kind,
+    workload: WorkloadKind,
     #[serde(default = "once")]
     repetitions: usize,
     seed: Option<u64>,
@@ -48,7 +48,7 @@ fn once() -> usize {
 pub(super) struct Scenario {
     pub(super) title: String,
     pub(super) about: String,
-    pub(super) workload: Kind,
+    pub(super) workload: WorkloadKind,
     pub(super) repetitions: usize,
     pub(super) seed: Option<u64>,
     pub(super) target: Option<String>,
@@ -83,7 +83,7 @@ impl Scenario {
     /// # Errors
     /// The first key or value that is wrong, with its rule.
     pub(super) fn parse(text: &str, is_quick: bool) -> anyhow::Result<Self> {
-        let written: Written = toml::from_str(text)?;
+        let written: ScenarioFile = toml::from_str(text)?;
         ensure!(written.repetitions > 0, "repetitions must be at least 1");
         let mut common = flat("options", "", &written.options)?;
         common.extend(flat("settings", SETTINGS, &written.settings)?);

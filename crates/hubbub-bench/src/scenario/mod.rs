@@ -20,9 +20,10 @@ use clap::Args;
 
 pub(crate) use compare::{CompareArgs, compare};
 use file::{Measurement, Scenario};
-use results::{Results, Run};
+use results::{PointRun, Results};
 use workload::Measured;
 
+use crate::engine::Findings as _;
 #[cfg(feature = "postgres")]
 use crate::limits::postgres::Database;
 use crate::machine::scratch;
@@ -84,29 +85,33 @@ pub(crate) async fn measure(args: &RunArgs) -> anyhow::Result<Results> {
         "{}: settings are for a server of its own: leave out the target",
         args.scenario
     );
-    let mut results = Results::new(&args.scenario, text, args.quick, &scenario);
+    let mut results = Results::new(&args.scenario, &text, args.quick, &scenario);
     for repetition in 1..=scenario.repetitions {
         for (index, measurement) in scenario.points.iter().enumerate() {
             let name = format!("{:02}-{repetition}", index + 1);
             let out = args.out.as_ref().map(|dir| dir.join(&name));
             let given = given(args, &scenario, measurement, repetition);
-            let bench = Bench { args, scenario: &scenario, measurement, out };
+            let attempt = Attempt { args, scenario: &scenario, measurement, out };
             let measured = match target {
-                Some(url) => bench.measure(url, given).await,
-                None => bench.measure_fresh(given).await,
+                Some(url) => attempt.measure(url, given).await,
+                None => attempt.measure_fresh(given).await,
             };
             let measured =
                 measured.with_context(|| format!("{}: {}", args.scenario, results::shown(measurement)))?;
             progress(&measured, measurement);
             let faults =
                 scenario.thresholds.iter().filter_map(|threshold| threshold.fault(&measured.summary));
-            results.runs.push(Run {
-                point: measurement.point.clone(),
+            results.runs.push(PointRun {
+                point: results::shown_point(measurement),
                 repetition,
                 is_clean: measured.is_clean,
                 faults: faults.collect(),
                 summary: measured.summary,
             });
+            // Each time, so that a run that is stopped leaves what it found.
+            if let Some(dir) = &args.out {
+                results.write_files(dir)?;
+            }
         }
     }
     Ok(results)
@@ -120,20 +125,23 @@ fn given(args: &RunArgs, scenario: &Scenario, measurement: &Measurement, repetit
         given.push("--rows-max=0".to_owned());
     }
     // Not what the environment says of another server.
-    if scenario.workload == workload::Kind::Persist && measurement.options().all(|(key, _)| key != "log") {
+    if scenario.workload == workload::WorkloadKind::Persist
+        && measurement.options().all(|(key, _)| key != "log")
+    {
         given.push("--log=direct".to_owned());
     }
     given
 }
 
-struct Bench<'r> {
+/// One measurement of a point.
+struct Attempt<'r> {
     args: &'r RunArgs,
     scenario: &'r Scenario,
     measurement: &'r Measurement,
     out: Option<PathBuf>,
 }
 
-impl Bench<'_> {
+impl Attempt<'_> {
     async fn measure(&self, url: &str, mut given: Vec<String>) -> anyhow::Result<Measured> {
         given.push(format!("--target={url}"));
         self.scenario.workload.measure(self.measurement, &given, self.out.as_deref()).await
@@ -158,11 +166,10 @@ impl Bench<'_> {
     async fn measure_on(&self, database: Option<&str>, mut given: Vec<String>) -> anyhow::Result<Measured> {
         let program = self.args.server.clone().map_or_else(std::env::current_exe, Ok)?;
         let dir = scratch("hubbub-run-", &self.args.dir)?;
-        let store = database.map(|url| ("store.url", url));
-        let settings = self.measurement.settings().chain(store);
-        let server = Server::configured(&program, &dir.path().join("data"), settings).await?;
+        let (data, settings) = (dir.path().join("data"), self.measurement.settings());
+        let server = Server::configured(&program, &data, settings, database).await?;
         given.push(format!("--server-pid={}", server.pid));
-        if self.scenario.workload == workload::Kind::Persist {
+        if self.scenario.workload == workload::WorkloadKind::Persist {
             given.push(format!("--database={}", database.unwrap_or("none")));
         }
         let url = server.url.clone();

@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 use std::path::Path;
 
 use anyhow::{Context, ensure};
+use hubbub_core::url::masked;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -28,15 +29,15 @@ pub(crate) struct Results {
     pub(super) is_quick: bool,
     pub(super) machine: String,
     started: String,
-    /// The file as it was read.
+    /// The file as it was read, without passwords.
     text: String,
-    pub(super) runs: Vec<Run>,
+    pub(super) runs: Vec<PointRun>,
 }
 
 /// One measurement.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Run {
+pub(super) struct PointRun {
     pub(super) point: Point,
     pub(super) repetition: usize,
     pub(super) is_clean: bool,
@@ -68,9 +69,13 @@ impl Figure {
     }
 }
 
-/// A point as it is shown.
+/// A point as it may be shown: without passwords.
+pub(super) fn shown_point(measurement: &Measurement) -> Point {
+    measurement.point.iter().map(|(key, value)| (key.clone(), masked(value))).collect()
+}
+
 pub(super) fn shown(measurement: &Measurement) -> String {
-    label(&measurement.point)
+    label(&shown_point(measurement))
 }
 
 pub(super) fn label(point: &Point) -> String {
@@ -79,7 +84,7 @@ pub(super) fn label(point: &Point) -> String {
 }
 
 impl Results {
-    pub(super) fn new(name: &str, text: String, is_quick: bool, scenario: &Scenario) -> Self {
+    pub(super) fn new(name: &str, text: &str, is_quick: bool, scenario: &Scenario) -> Self {
         Self {
             version: VERSION,
             scenario: name.to_owned(),
@@ -88,7 +93,7 @@ impl Results {
             is_quick,
             machine: Machine::look().to_string(),
             started: crate::machine::now().to_string(),
-            text,
+            text: text.lines().map(|line| masked(line) + "\n").collect(),
             runs: Vec::new(),
         }
     }

@@ -20,7 +20,7 @@ use crate::queue::QueueArgs;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub(super) enum Kind {
+pub(super) enum WorkloadKind {
     Chat,
     Http,
     Fanout,
@@ -31,7 +31,8 @@ pub(super) enum Kind {
 }
 
 /// Options that the run itself gives.
-const OF_THE_RUN: [&str; 7] = ["target", "out", "json", "quiet", "seed", "server-pid", "database"];
+const OF_THE_RUN: [&str; 9] =
+    ["target", "out", "json", "quiet", "seed", "server-pid", "database", "threads", "rows-max"];
 
 /// What one measurement found.
 pub(super) struct Measured {
@@ -40,7 +41,7 @@ pub(super) struct Measured {
     pub(super) terminal: String,
 }
 
-impl Kind {
+impl WorkloadKind {
     /// Whether the command line would take these options.
     pub(super) fn check(self, measurement: &Measurement) -> anyhow::Result<()> {
         for (key, _) in measurement.options() {

@@ -18,6 +18,7 @@ use crate::options::Common;
 use crate::persist::{self, PersistArgs};
 use crate::query::{self, QueryArgs};
 use crate::queue::QueueArgs;
+use crate::scenario::{self, CompareArgs, RunArgs};
 use crate::suite::{self, SuiteArgs};
 #[cfg(feature = "postgres")]
 use crate::sweep::{self, SweepArgs};
@@ -48,6 +49,18 @@ enum Command {
     Sweep(SweepArgs),
     /// The questions that matter, at a store that holds messages: each alone, then all beside messages
     Query(Loading<QueryArgs>),
+    /// An experiment from a file: a workload with its options, points to sweep over, thresholds
+    Run(RunArgs),
+    /// The scenarios that are provided for `run`
+    List,
+    /// The text of a scenario, to make another from
+    Show {
+        /// Its name, or a file
+        #[arg(value_name = "NAME")]
+        scenario: String,
+    },
+    /// Two results of `run --out` side by side, with confidence intervals
+    Compare(CompareArgs),
     /// What this machine can do at most: bare servers and the disk alone
     Limits(LimitsArgs),
     /// The whole table of speed and memory, each row against its bare limit
@@ -79,6 +92,10 @@ pub fn run(args: BenchArgs) -> anyhow::Result<ExitCode> {
         Command::Query(args) => show(&args.common, query::measure(&args)),
         #[cfg(feature = "postgres")]
         Command::Sweep(args) => print(&runtime(args.threads)?.block_on(sweep::measure(&args))?, args.json),
+        Command::Run(args) => print(&runtime(args.threads)?.block_on(scenario::measure(&args))?, args.json),
+        Command::List => text(&scenario::list()?),
+        Command::Show { scenario } => text(&scenario::show(&scenario)?),
+        Command::Compare(args) => print(&scenario::compare(&args)?, args.json),
         Command::Limits(args) => print(&runtime(args.threads)?.block_on(limits::measure(&args))?, args.json),
         Command::Suite(args) => {
             let table = runtime(args.threads)?.block_on(suite::measure(&args))?;
@@ -113,6 +130,11 @@ fn show<F: Findings>(
         found.write_files(dir)?;
     }
     print(&found, common.json)
+}
+
+fn text(text: &str) -> anyhow::Result<ExitCode> {
+    write!(std::io::stdout().lock(), "{text}")?;
+    Ok(ExitCode::SUCCESS)
 }
 
 fn print(found: &impl Findings, is_json: bool) -> anyhow::Result<ExitCode> {

@@ -23,6 +23,7 @@ pub(crate) enum Answer<'a> {
         duplicate: bool,
     },
     /// The oldest message is safe; the answer does not say which that is.
+    #[cfg(feature = "amqp")]
     Confirmed,
     Refused {
         retryable: bool,
@@ -141,6 +142,7 @@ impl Lane {
                 }
                 self.finish(&job, Ending::Accepted);
             }
+            #[cfg(feature = "amqp")]
             Answer::Confirmed => self.finish(&job, Ending::Accepted),
             Answer::Refused { retryable: true } => self.retry_later(job),
             Answer::Refused { retryable: false } => self.finish(&job, Ending::Rejected),

@@ -1,12 +1,17 @@
 //! The load generator behind `hubbub bench`. It knows a server only by its public protocol. Each workload is a module with
-//! the steps of a run; the [`engine`] takes them, closes the ledger and reports.
+//! the steps of a run; the [`engine`] takes them, closes the ledger and reports. A [`scenario`] is a file that says which
+//! workload to run, at which points, how often.
 //!
-//! Path of a message of the rooms: one generator draws it ([`job`]) → a bounded queue of its room ([`feed`]) → a connection writes
-//! it out ([`session`], [`client`]) and keeps it until its answer ([`lane`]) → histograms and rates ([`record`]) →
-//! the report ([`report`]), which closes the ledger with the server's own counters ([`ledger`]).
+//! Path of a message of the rooms: one generator draws it ([`job`], [`pace`]) → a bounded queue ([`feed`]) → a connection writes
+//! it out ([`session`], [`client`]; [`persist`] has connections of its own) and keeps it until its answer ([`lane`]) →
+//! histograms and rates ([`record`]) → the report ([`report`]), which closes the ledger with the server's own counters
+//! ([`ledger`]).
 //!
-//! Workloads whose next step follows from the answer to the last ([`queue`], [`kv`]) have a task for each connection
-//! ([`worker`]) that asks one thing at a time ([`caller`]), and end in the same record and report.
+//! Workloads whose next step follows from the answer to the last ([`queue`], [`kv`], [`query`]) have a task for each
+//! connection ([`worker`]) that asks one thing at a time ([`caller`]), and end in the same record and report.
+//!
+//! [`limits`] stand apart: they measure what a server cannot have more of than the machine, so `limits::engine` uses the
+//! embedded engine, and `limits::postgres` and `limits::plain_rows` use PostgreSQL. [`sample`] watches PostgreSQL and RabbitMQ.
 //!
 //! Invariants
 //! - A message has one id however often it is sent; each ends as accepted, rejected or unconfirmed.
@@ -40,6 +45,7 @@ mod record;
 mod report;
 mod run;
 mod sample;
+mod scenario;
 mod session;
 mod spawn;
 mod suite;

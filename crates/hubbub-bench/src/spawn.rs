@@ -46,8 +46,33 @@ impl Server {
     /// Starts the real server on `data`; its log goes beside it.
     pub(crate) async fn real(program: &Path, data: &Path, env: &[(&str, &str)]) -> anyhow::Result<Self> {
         let mut command = Command::new(program);
-        command.args(["serve", "--listen", "127.0.0.1:0", "--data"].map(OsStr::new)).arg(data);
-        command.envs(env.iter().copied());
+        command.arg("serve").envs(env.iter().copied());
+        Self::serve(command, data).await
+    }
+
+    /// The same with these settings, whatever the environment says, and on `store`, which may hold a password: the settings
+    /// show in the list of processes.
+    pub(crate) async fn configured<'s>(
+        program: &Path,
+        data: &Path,
+        settings: impl Iterator<Item = (&'s str, &'s str)>,
+        store: Option<&str>,
+    ) -> anyhow::Result<Self> {
+        let mut command = Command::new(program);
+        for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("HUBBUB_"))
+        {
+            command.env_remove(name);
+        }
+        command.envs(store.map(|url| ("HUBBUB_STORE", url)));
+        // Nor the file that happens to be here.
+        command
+            .args(["serve", "--config", "/dev/null"])
+            .args(settings.flat_map(|(key, value)| ["--set".to_owned(), format!("{key}={value}")]));
+        Self::serve(command, data).await
+    }
+
+    async fn serve(mut command: Command, data: &Path) -> anyhow::Result<Self> {
+        command.args(["--listen", "127.0.0.1:0", "--data"].map(OsStr::new)).arg(data);
         let log = data.with_extension("log");
         let file =
             File::options().create(true).append(true).open(&log).context("cannot write the server's log")?;

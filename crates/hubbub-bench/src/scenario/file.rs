@@ -1,0 +1,321 @@
+//! The format of a scenario: a workload with its options as the command line has them, points to sweep over, settings of
+//! the server.
+
+use std::collections::BTreeMap;
+use std::str::FromStr;
+
+use anyhow::{Context, bail, ensure};
+use serde::Deserialize;
+use serde_json::Value;
+
+use super::workload::WorkloadKind;
+
+/// Keys and values as text. What has a dot in its name is a setting of the server, everything else an option.
+pub(super) type Point = BTreeMap<String, String>;
+
+/// A file as it is written.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ScenarioFile {
+    title: String,
+    #[serde(default)]
+    about: String,
+    workload: WorkloadKind,
+    #[serde(default = "once")]
+    repetitions: usize,
+    seed: Option<u64>,
+    target: Option<String>,
+    #[serde(default)]
+    options: toml::Table,
+    #[serde(default)]
+    settings: toml::Table,
+    #[serde(default)]
+    sweep: toml::Table,
+    #[serde(default)]
+    point: Vec<toml::Table>,
+    #[serde(default)]
+    quick: toml::Table,
+    #[serde(default)]
+    thresholds: Vec<String>,
+}
+
+fn once() -> usize {
+    1
+}
+
+/// A scenario whose keys and values are checked.
+#[derive(Debug)]
+pub(super) struct Scenario {
+    pub(super) title: String,
+    pub(super) about: String,
+    pub(super) workload: WorkloadKind,
+    pub(super) repetitions: usize,
+    pub(super) seed: Option<u64>,
+    pub(super) target: Option<String>,
+    /// What is measured, one after another: each with what all have in common.
+    pub(super) points: Vec<Measurement>,
+    pub(super) thresholds: Vec<Threshold>,
+}
+
+/// One point of a scenario.
+#[derive(Debug)]
+pub(super) struct Measurement {
+    /// What tells it from the others.
+    pub(super) point: Point,
+    /// All options and settings.
+    pub(super) all: Point,
+}
+
+impl Measurement {
+    pub(super) fn options(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.all.iter().filter(|(key, _)| !key.contains('.')).map(|(key, value)| (&**key, &**value))
+    }
+
+    pub(super) fn settings(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.all.iter().filter(|(key, _)| key.contains('.')).map(|(key, value)| (&**key, &**value))
+    }
+}
+
+impl Scenario {
+    /// Reads a scenario. A quick one has one repetition, the options of `[quick]`, and no points but the first and the last;
+    /// it is there to try things, so its thresholds do not count.
+    ///
+    /// # Errors
+    /// The first key or value that is wrong, with its rule.
+    pub(super) fn parse(text: &str, is_quick: bool) -> anyhow::Result<Self> {
+        let written: ScenarioFile = toml::from_str(text)?;
+        ensure!(written.repetitions > 0, "repetitions must be at least 1");
+        let mut common = flat("options", "", &written.options)?;
+        common.extend(flat("settings", SETTINGS, &written.settings)?);
+        let quick = flat("quick", "", &written.quick)?;
+        let mut points = points(&written.sweep, &written.point)?;
+        let (mut repetitions, mut thresholds) = (written.repetitions, Vec::new());
+        for line in &written.thresholds {
+            thresholds.push(line.parse::<Threshold>()?);
+        }
+        if is_quick {
+            points =
+                points.first().into_iter().chain(points.get(1..).and_then(<[_]>::last)).cloned().collect();
+            (repetitions, thresholds) = (1, Vec::new());
+        }
+        let measurement = |point: &Point, is_quick: bool| {
+            let mut all = common.clone();
+            all.extend(point.clone());
+            all.extend(quick.clone().into_iter().filter(|_| is_quick));
+            Measurement { point: point.clone(), all }
+        };
+        // Both ways, so that a quick look does not hide what is wrong, nor the whole run what a quick look has.
+        for point in &points {
+            written.workload.check(&measurement(point, true))?;
+            written.workload.check(&measurement(point, false))?;
+        }
+        let points: Vec<Measurement> = points.iter().map(|point| measurement(point, is_quick)).collect();
+        Ok(Self {
+            title: written.title,
+            about: written.about,
+            workload: written.workload,
+            repetitions,
+            seed: written.seed,
+            target: written.target,
+            points,
+            thresholds,
+        })
+    }
+}
+
+/// Every combination of what is swept over, with each of the points that are given as a whole.
+fn points(sweep: &toml::Table, given: &[toml::Table]) -> anyhow::Result<Vec<Point>> {
+    let mut points = Vec::new();
+    for table in given {
+        points.push(flat("point", "", table)?);
+    }
+    if points.is_empty() {
+        points.push(Point::new());
+    }
+    let mut swept = Vec::new();
+    flatten("", sweep, &mut |key, value| {
+        let Some(values) = value.as_array().filter(|values| !values.is_empty()) else {
+            bail!("sweep: {key} must be a list of values");
+        };
+        let texts = values.iter().map(|value| text_of(value).with_context(|| format!("sweep: {key}")));
+        swept.push((name_of("sweep", &key)?, texts.collect::<anyhow::Result<Vec<String>>>()?));
+        Ok(())
+    })?;
+    for (key, values) in swept {
+        let mut combined = Vec::new();
+        for value in &values {
+            for point in &points {
+                let mut point = point.clone();
+                point.insert(key.clone(), value.clone());
+                combined.push(point);
+            }
+        }
+        points = combined;
+    }
+    Ok(points)
+}
+
+/// What stands before settings of the server.
+const SETTINGS: &str = "settings";
+
+/// The option, or the setting with its section.
+fn name_of(table: &str, key: &str) -> anyhow::Result<String> {
+    match key.split_once('.') {
+        None => Ok(key.to_owned()),
+        Some((SETTINGS, setting)) if setting.contains('.') => Ok(setting.to_owned()),
+        _ => {
+            bail!("{table}: {key} is no option, nor a setting of the server: those are settings.SECTION.NAME")
+        }
+    }
+}
+
+/// A table whose values are text, numbers, booleans, or lists of these. Tables in it are parts of settings' names.
+fn flat(name: &str, prefix: &str, table: &toml::Table) -> anyhow::Result<Point> {
+    let mut point = Point::new();
+    flatten(prefix, table, &mut |key, value| {
+        let text = match value.as_array() {
+            Some(values) => {
+                values.iter().map(text_of).collect::<anyhow::Result<Vec<_>>>().map(|v| v.join(","))
+            }
+            None => text_of(value),
+        };
+        point.insert(name_of(name, &key)?, text.with_context(|| format!("{name}: {key}"))?);
+        Ok(())
+    })?;
+    Ok(point)
+}
+
+fn flatten(
+    prefix: &str,
+    table: &toml::Table,
+    take: &mut impl FnMut(String, &toml::Value) -> anyhow::Result<()>,
+) -> anyhow::Result<()> {
+    for (key, value) in table {
+        let key = if prefix.is_empty() { key.clone() } else { format!("{prefix}.{key}") };
+        match value {
+            toml::Value::Table(inner) => flatten(&key, inner, take)?,
+            value => take(key, value)?,
+        }
+    }
+    Ok(())
+}
+
+fn text_of(value: &toml::Value) -> anyhow::Result<String> {
+    match value {
+        toml::Value::String(text) => Ok(text.clone()),
+        toml::Value::Integer(_) | toml::Value::Float(_) | toml::Value::Boolean(_) => Ok(value.to_string()),
+        _ => bail!("must be a text, a number, true or false"),
+    }
+}
+
+/// A bound that a figure of every summary must keep: `latency.p99Ms < 50`.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Threshold {
+    /// Names in `summary.json`, from the outermost one to the figure.
+    figure: String,
+    is_least: bool,
+    is_equal_met: bool,
+    bound: f64,
+}
+
+impl FromStr for Threshold {
+    type Err = anyhow::Error;
+
+    fn from_str(text: &str) -> anyhow::Result<Self> {
+        let rule = || format!("thresholds: '{text}' must be FIGURE < NUMBER, or with <=, > or >=");
+        let parts: Vec<&str> = text.split_whitespace().collect();
+        let [figure, comparison @ ("<" | "<=" | ">" | ">="), bound] = *parts.as_slice() else {
+            bail!(rule())
+        };
+        let bound = bound.parse::<f64>().with_context(rule)?;
+        let (is_least, is_equal_met) = (comparison.starts_with('>'), comparison.ends_with('='));
+        Ok(Self { figure: figure.to_owned(), is_least, is_equal_met, bound })
+    }
+}
+
+impl Threshold {
+    /// Why a summary does not keep it.
+    pub(super) fn fault(&self, summary: &Value) -> Option<String> {
+        let Self { figure, is_least, is_equal_met, bound } = self;
+        let Some(found) = summary.pointer(&format!("/{}", figure.replace('.', "/"))).and_then(Value::as_f64)
+        else {
+            return Some(format!("thresholds: the summary has no figure {figure}"));
+        };
+        let is_met = if *is_least { found > *bound } else { found < *bound };
+        let wanted = if *is_least { "more" } else { "less" };
+        let is_met = is_met || *is_equal_met && found == *bound;
+        (!is_met).then(|| format!("{figure} is {found}, and should be {wanted} than {bound}"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    const BASE: &str = "title = 'x'\nworkload = 'chat'\n";
+
+    fn parse(rest: &str, is_quick: bool) -> anyhow::Result<Scenario> {
+        Scenario::parse(&format!("{BASE}{rest}"), is_quick)
+    }
+
+    #[test]
+    fn points_are_combined() {
+        let text = "repetitions = 3\n[options]\nmessages = 10\n[settings.kv]\ncache_bytes = '1MiB'\n\
+             [sweep]\nconnections = [1, 2, 3]\n[[point]]\nrooms = 4\n[[point]]\nrooms = 5\nsettings.server.threads = 2\n\
+             [quick]\nmessages = 1\n";
+        let whole = parse(text, false).unwrap();
+        let shown: Vec<Vec<&str>> =
+            whole.points.iter().map(|one| one.point.values().map(String::as_str).collect()).collect();
+        assert_eq!(
+            shown,
+            [&["1", "4"][..], &["1", "5", "2"], &["2", "4"], &["2", "5", "2"], &["3", "4"], &["3", "5", "2"]]
+        );
+        assert_eq!(whole.repetitions, 3);
+        let settings: Vec<_> = whole.points[1].settings().collect();
+        assert_eq!(settings, [("kv.cache_bytes", "1MiB"), ("server.threads", "2")]);
+        let quick = parse(text, true).unwrap();
+        assert_eq!((quick.repetitions, quick.points.len()), (1, 2));
+        assert!(quick.points.iter().all(|one| one.all["messages"] == "1"));
+        assert_eq!(quick.points[1].all["connections"], "3");
+    }
+
+    #[test]
+    fn what_is_wrong_is_named_with_its_rule() {
+        for (rest, parts) in [
+            ("colour = 1", &["colour", "unknown field"][..]),
+            ("repetitions = 0", &["repetitions", "at least 1"]),
+            ("[options]\nconections = 4", &["--conections", "--connections"]),
+            ("[options]\nconnections = 'many'", &["'many'", "--connections", "invalid digit"]),
+            ("[options]\nduration = '5 parsecs'", &["--duration", "unknown unit"]),
+            ("[options]\ntarget = 'http://x'", &["target", "beside [options]"]),
+            ("[options]\nconnections = { a = 1 }", &["connections.a", "settings.SECTION.NAME"]),
+            ("[settings]\nthreads = 1", &["settings.threads", "settings.SECTION.NAME"]),
+            ("[sweep]\nconnections = 4", &["sweep", "connections", "list"]),
+            ("[sweep]\nconnections = [1, 'few']", &["'few'", "--connections"]),
+            ("[quick]\nnonsense = 1", &["--nonsense"][..]),
+            ("thresholds = ['perSecond 5']", &["perSecond 5", "FIGURE < NUMBER"]),
+        ] {
+            let error = parse(rest, false).err().unwrap_or_else(|| panic!("{rest} is taken"));
+            let error = format!("{error:#}");
+            assert!(parts.iter().all(|part| error.contains(part)), "{rest}: {error}");
+        }
+    }
+
+    #[test]
+    fn thresholds_are_kept_or_not() {
+        let summary = json!({"perSecond": 100.0, "latency": {"p99Ms": 5}});
+        for (text, is_met) in [
+            ("perSecond > 99", true),
+            ("perSecond > 100", false),
+            ("perSecond >= 100", true),
+            ("latency.p99Ms < 5", false),
+            ("latency.p99Ms <= 5", true),
+            ("latency.p98Ms <= 5", false),
+        ] {
+            let threshold: Threshold = text.parse().unwrap();
+            assert_eq!(threshold.fault(&summary).is_none(), is_met, "{text}");
+        }
+    }
+}

@@ -1,0 +1,177 @@
+//! What the measurements of a scenario found: shown as a table, kept as `results.json`.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::path::Path;
+
+use anyhow::{Context, ensure};
+use hubbub_core::url::masked;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::file::{Measurement, Point, Scenario};
+use crate::engine::Findings;
+use crate::limits::median;
+use crate::machine::Machine;
+use crate::report::{grouped, write_files};
+
+/// Of the format of `results.json`.
+const VERSION: u32 = 1;
+const FILE: &str = "results.json";
+
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Results {
+    version: u32,
+    pub(super) scenario: String,
+    title: String,
+    about: String,
+    pub(super) is_quick: bool,
+    pub(super) machine: String,
+    started: String,
+    /// The file as it was read, without passwords.
+    text: String,
+    pub(super) runs: Vec<PointRun>,
+}
+
+/// One measurement.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct PointRun {
+    pub(super) point: Point,
+    pub(super) repetition: usize,
+    pub(super) is_clean: bool,
+    /// Thresholds that were not kept.
+    pub(super) faults: Vec<String>,
+    /// As the workload reports it.
+    pub(super) summary: Value,
+}
+
+/// A figure that every workload reports, and where it stands in their summaries: the first that is there counts.
+pub(super) struct Figure {
+    pub(super) name: &'static str,
+    places: &'static [&'static str],
+}
+
+/// In the order of the table.
+pub(super) const FIGURES: [Figure; 4] = [
+    Figure { name: "per second", places: &["/storedPerSecond", "/perSecond"] },
+    Figure { name: "p50 ms", places: &["/confirmLatency/medianMs", "/latency/medianMs"] },
+    Figure { name: "p99 ms", places: &["/confirmLatency/p99Ms", "/latency/p99Ms"] },
+    Figure { name: "arrival p99 ms", places: &["/arrivalLatency/p99Ms", "/delivery/latency/p99Ms"] },
+];
+
+impl Figure {
+    /// `None` where a workload does not have it, or measured nothing.
+    pub(super) fn of(&self, summary: &Value) -> Option<f64> {
+        let found = self.places.iter().find_map(|place| summary.pointer(place)?.as_f64());
+        found.filter(|figure| *figure > 0.0)
+    }
+}
+
+/// A point as it may be shown: without passwords.
+pub(super) fn shown_point(measurement: &Measurement) -> Point {
+    measurement.point.iter().map(|(key, value)| (key.clone(), masked(value))).collect()
+}
+
+pub(super) fn shown(measurement: &Measurement) -> String {
+    label(&shown_point(measurement))
+}
+
+pub(super) fn label(point: &Point) -> String {
+    let parts: Vec<String> = point.iter().map(|(key, value)| format!("{key} {value}")).collect();
+    if parts.is_empty() { "all".to_owned() } else { parts.join(", ") }
+}
+
+impl Results {
+    pub(super) fn new(name: &str, text: &str, is_quick: bool, scenario: &Scenario) -> Self {
+        Self {
+            version: VERSION,
+            scenario: name.to_owned(),
+            title: scenario.title.clone(),
+            about: scenario.about.trim().to_owned(),
+            is_quick,
+            machine: Machine::look().to_string(),
+            started: crate::machine::now().to_string(),
+            text: text.lines().map(|line| masked(line) + "\n").collect(),
+            runs: Vec::new(),
+        }
+    }
+
+    /// Those that a run wrote into `dir`.
+    pub(super) fn read(dir: &Path) -> anyhow::Result<Self> {
+        let path = dir.join(FILE);
+        let shown = path.display();
+        let text = std::fs::read_to_string(&path).with_context(|| format!("cannot read {shown}"))?;
+        let results: Self =
+            serde_json::from_str(&text).with_context(|| format!("{shown} holds no results"))?;
+        ensure!(results.version == VERSION, "{shown} has version {}, not {VERSION}", results.version);
+        Ok(results)
+    }
+
+    /// The figure of each repetition, by points in their order.
+    pub(super) fn by_point(&self, figure: &Figure) -> Vec<(&Point, Vec<f64>)> {
+        let mut points: Vec<(&Point, Vec<f64>)> = Vec::new();
+        let mut places = BTreeMap::new();
+        for run in &self.runs {
+            let place = *places.entry(&run.point).or_insert_with(|| {
+                points.push((&run.point, Vec::new()));
+                points.len() - 1
+            });
+            if let Some((_, values)) = points.get_mut(place) {
+                values.extend(figure.of(&run.summary));
+            }
+        }
+        points
+    }
+}
+
+impl Findings for Results {
+    fn is_clean(&self) -> bool {
+        self.runs.iter().all(|run| run.is_clean && run.faults.is_empty())
+    }
+
+    fn terminal(&self) -> String {
+        let mut out = format!("{}: {}\non {}\n", self.scenario, self.title, self.machine);
+        self.about.lines().for_each(|line| out.push_str(&format!("  {line}\n")));
+        if self.is_quick {
+            out.push_str("a quick look: thresholds do not count, and the figures say little\n");
+        }
+        let columns: Vec<_> = FIGURES.iter().map(|figure| self.by_point(figure)).collect();
+        let points = columns.first().into_iter().flatten().map(|(point, _)| label(point));
+        let labels: Vec<String> = points.collect();
+        let width = labels.iter().map(|label| label.chars().count()).max().unwrap_or(0);
+        let heads: String = FIGURES.iter().map(|figure| format!("{:>16}", figure.name)).collect();
+        // Writing to a String cannot fail.
+        let _ = writeln!(out, "  {:<width$}{heads}", "median");
+        for (row, label) in labels.iter().enumerate() {
+            let cell = |column: &Vec<(&Point, Vec<f64>)>| {
+                let values = column.get(row).map_or(&[][..], |(_, values)| values);
+                let middle = median(values);
+                match values {
+                    [] => format!("{:>16}", ""),
+                    _ if middle >= 1_000.0 => format!("{:>16}", grouped(middle)),
+                    _ => format!("{middle:>16.3}"),
+                }
+            };
+            let _ = writeln!(out, "  {label:<width$}{}", columns.iter().map(cell).collect::<String>());
+        }
+        for run in self.runs.iter().filter(|run| !run.is_clean || !run.faults.is_empty()) {
+            let books = (!run.is_clean).then_some("it is not clean, see above").into_iter();
+            let faults: Vec<&str> = books.chain(run.faults.iter().map(String::as_str)).collect();
+            let _ = writeln!(
+                out,
+                "  fault: {}, repetition {}: {}",
+                label(&run.point),
+                run.repetition,
+                faults.join("; ")
+            );
+        }
+        out
+    }
+
+    fn write_files(&self, dir: &Path) -> anyhow::Result<()> {
+        let files = [(FILE, serde_json::to_string_pretty(self)?), ("results.txt", self.terminal())];
+        write_files(dir, files)
+    }
+}

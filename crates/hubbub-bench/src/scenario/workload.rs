@@ -1,0 +1,123 @@
+//! Workloads by their names: the options of a scenario go through the same parser and checks as the command line.
+
+use std::path::Path;
+
+use anyhow::{anyhow, ensure};
+use clap::Args;
+use serde::Deserialize;
+use serde_json::Value;
+
+use super::file::Measurement;
+use crate::chat::ChatArgs;
+use crate::engine::{self, Findings, Loading, Workload};
+use crate::fanout::FanoutArgs;
+use crate::http::HttpArgs;
+use crate::kv::KvArgs;
+use crate::options::arguments;
+use crate::persist::{self, PersistArgs};
+use crate::query::{self, QueryArgs};
+use crate::queue::QueueArgs;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum WorkloadKind {
+    Chat,
+    Http,
+    Fanout,
+    Queue,
+    Kv,
+    Persist,
+    Query,
+}
+
+/// Options that the run itself gives.
+const OF_THE_RUN: [&str; 9] =
+    ["target", "out", "json", "quiet", "seed", "server-pid", "database", "threads", "rows-max"];
+
+/// What one measurement found.
+pub(super) struct Measured {
+    pub(super) summary: Value,
+    pub(super) is_clean: bool,
+    pub(super) terminal: String,
+}
+
+impl WorkloadKind {
+    /// Whether the command line would take these options.
+    pub(super) fn check(self, measurement: &Measurement) -> anyhow::Result<()> {
+        for (key, _) in measurement.options() {
+            ensure!(
+                !OF_THE_RUN.contains(&key),
+                "options: {key} stands beside [options], or is given to the run"
+            );
+        }
+        let line = line_of(measurement);
+        match self {
+            Self::Chat => taken::<ChatArgs>(&line),
+            Self::Http => taken::<HttpArgs>(&line),
+            Self::Fanout => taken::<FanoutArgs>(&line),
+            Self::Queue => taken::<QueueArgs>(&line),
+            Self::Kv => taken::<KvArgs>(&line),
+            Self::Persist => taken::<PersistArgs>(&line),
+            Self::Query => taken::<QueryArgs>(&line),
+        }
+    }
+
+    /// Measures once, with what the run gives besides the options; the workload's own files go into `out`.
+    pub(super) async fn measure(
+        self,
+        measurement: &Measurement,
+        given: &[String],
+        out: Option<&Path>,
+    ) -> anyhow::Result<Measured> {
+        let line = [&line_of(measurement)[..], given].concat();
+        match self {
+            Self::Chat => load::<ChatArgs>(&line, out).await,
+            Self::Http => load::<HttpArgs>(&line, out).await,
+            Self::Fanout => load::<FanoutArgs>(&line, out).await,
+            Self::Queue => load::<QueueArgs>(&line, out).await,
+            Self::Kv => load::<KvArgs>(&line, out).await,
+            Self::Persist => kept(&persist::measure(&parsed(&line)?).await?, out),
+            Self::Query => kept(&query::measure(&parsed::<Loading<QueryArgs>>(&line)?).await?, out),
+        }
+    }
+}
+
+/// The options as a command line has them.
+fn line_of(measurement: &Measurement) -> Vec<String> {
+    let word = |(key, value): (&str, &str)| match (key, value) {
+        // What the clients of `queue` and `kv` do is no option, but stands alone.
+        ("kind", value) => Some(value.to_owned()),
+        (_, "false") => None,
+        (key, "true") => Some(format!("--{key}")),
+        (key, value) => Some(format!("--{key}={value}")),
+    };
+    measurement.options().filter_map(word).collect()
+}
+
+fn parsed<A: Args>(line: &[String]) -> anyhow::Result<A> {
+    let line: Vec<&str> = line.iter().map(String::as_str).collect();
+    arguments("options", &line).map_err(|error| {
+        // What it says about the command line as a whole is of no use here.
+        let text = error.to_string();
+        let said =
+            text.lines().take_while(|line| !line.starts_with("Usage") && !line.starts_with("For more"));
+        let said: Vec<&str> = said.map(str::trim).filter(|line| !line.is_empty()).collect();
+        anyhow!("options: {}", said.join("; ").trim_start_matches("error: "))
+    })
+}
+
+fn taken<W: Workload>(line: &[String]) -> anyhow::Result<()> {
+    parsed::<Loading<W>>(line).map(drop)
+}
+
+async fn load<W: Workload>(line: &[String], out: Option<&Path>) -> anyhow::Result<Measured> {
+    kept(&engine::measure(&parsed::<Loading<W>>(line)?).await?, out)
+}
+
+fn kept(found: &impl Findings, out: Option<&Path>) -> anyhow::Result<Measured> {
+    if let Some(dir) = out {
+        found.write_files(dir)?;
+    }
+    let summary = serde_json::to_value(found)?;
+    Ok(Measured { summary, is_clean: found.is_clean(), terminal: found.terminal() })
+}

@@ -1,0 +1,132 @@
+//! Experiments as files: every scenario that is provided, in its quick form, and what is refused.
+
+use serde_json::Value;
+
+use crate::harness::{hubbub, hubbub_at_length};
+
+/// Runs a scenario with `own` arguments, on a disk of tests; the results, and what the program said.
+async fn run(scenario: &str, own: &[&str]) -> (Option<i32>, Value, String) {
+    let dir = tempfile::tempdir().unwrap();
+    let place = dir.path().to_str().unwrap();
+    let line = [&["bench", "run", scenario, "--json", "--dir", place], own].concat();
+    let ran = hubbub_at_length(line.into_iter().map(str::to_owned).collect()).await;
+    (ran.code, serde_json::from_str(&ran.stdout).unwrap_or_default(), ran.stderr)
+}
+
+macro_rules! provided {
+    ($($test:ident: $name:literal, $points:literal;)*) => {
+        $(
+            #[tokio::test]
+            async fn $test() {
+                let (code, results, said) = run($name, &["--quick"]).await;
+                assert_eq!(code, Some(0), "{said}");
+                let runs = results["runs"].as_array().unwrap();
+                assert_eq!(runs.len(), $points, "{said}");
+                for run in runs {
+                    assert_eq!(run["isClean"], true, "{said}");
+                    let summary = &run["summary"];
+                    let rate = summary["storedPerSecond"].as_f64().or(summary["perSecond"].as_f64());
+                    assert!(rate.unwrap() > 0.0, "{said}");
+                }
+            }
+        )*
+
+        #[test]
+        fn every_scenario_that_is_listed_is_run_here() {
+            let listed = hubbub(&["bench", "list"], "").success();
+            let names: Vec<&str> = listed.lines().filter_map(|line| line.split_whitespace().next()).collect();
+            assert_eq!(names, [$($name),*]);
+            for name in names {
+                let text = hubbub(&["bench", "show", name], "").success();
+                assert!(text.contains("workload = "), "{name}");
+            }
+        }
+    };
+}
+
+provided! {
+    one_websocket: "websocket-single", 1;
+    many_websockets: "websocket-500k", 2;
+    sending_without_waiting: "send-without-waiting", 2;
+    a_rising_rate: "http-ramp", 2;
+    persisting: "persist-baseline", 1;
+    persisting_more: "persist-stress", 1;
+    persisting_for_long: "persist-endurance", 1;
+    sizes_of_batches: "batch-size", 2;
+    clients_of_queues: "queue-clients", 2;
+    threads_of_the_server: "queue-workers", 2;
+    sizes_of_queue_messages: "queue-message-size", 2;
+    queues_for_long: "queue-stability", 1;
+    reading_any_key: "kv-get-all", 2;
+    reading_popular_keys: "kv-get-popular", 2;
+    writing_any_key: "kv-put-all", 2;
+    all_operations_on_keys: "kv-mixed", 2;
+}
+
+const SMALL: &str = "title = 'Small'\nworkload = 'chat'\nrepetitions = 2\nseed = 7\n\
+    thresholds = ['ledger.rejected <= 0', 'latency.count >= LEAST']\n\
+    [options]\nmessages = 60\nwarmup-connections = 1\nwarmup-messages = 10\n\
+    [settings.kv]\ncache_bytes = '1MiB'\n[sweep]\nconnections = [1, 2]\n";
+
+#[tokio::test]
+async fn results_are_kept_and_compared_and_thresholds_count() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = |name: &str| dir.path().join(name).to_str().unwrap().to_owned();
+    let (file, [a, b]) = (path("small.toml"), [path("a"), path("b")]);
+    for (out, least, code) in [(&a, "50", 0), (&b, "51", 1)] {
+        std::fs::write(&file, SMALL.replace("LEAST", least)).unwrap();
+        let (ended, results, said) = run(&file, &["--out", out]).await;
+        assert_eq!(ended, Some(code), "{said}");
+        let runs = results["runs"].as_array().unwrap();
+        let points: Vec<&Value> = runs.iter().map(|run| &run["point"]["connections"]).collect();
+        assert_eq!(points, ["1", "2", "1", "2"], "repetitions take turns");
+        let faults = runs[0]["faults"].as_array().unwrap();
+        assert_eq!(faults.len(), usize::try_from(code).unwrap(), "{faults:?}");
+    }
+    let kept = std::fs::read_to_string(dir.path().join("a/results.json")).unwrap();
+    let kept: Value = serde_json::from_str(&kept).unwrap();
+    assert_eq!(kept["runs"].as_array().unwrap().len(), 4);
+    assert!(
+        dir.path().join("a/02-2/summary.json").exists() && dir.path().join("a/01-1/metrics.csv").exists()
+    );
+
+    let compared = hubbub(&["bench", "compare", &a, &b, "--json"], "").success();
+    let compared: Value = serde_json::from_str(&compared).unwrap();
+    let rows = compared["rows"].as_array().unwrap();
+    assert_eq!(rows.len(), 6, "rate, p50 and p99 of both points: {rows:?}");
+    for row in rows {
+        let ratio = row["ratio"].as_f64().unwrap();
+        let bounds: Vec<f64> = row["interval"].as_array().unwrap().iter().filter_map(Value::as_f64).collect();
+        assert!(bounds[0] <= ratio && ratio <= bounds[1], "{row}");
+    }
+    let same = hubbub(&["bench", "compare", &a, &a], "").success();
+    assert!(same.contains("connections 1, per second: 1.000"), "{same}");
+    hubbub(&["bench", "compare", &a, &path("nowhere")], "").refusal(1);
+}
+
+#[tokio::test]
+async fn what_is_wrong_in_a_file_is_named() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("wrong.toml").to_str().unwrap().to_owned();
+    for (text, parts) in [
+        ("workload = 'chat'\n", &["title"][..]),
+        ("title = 'x'\nworkload = 'golf'\n", &["golf", "chat"]),
+        ("title = 'x'\nworkload = 'chat'\n[options]\nconections = 4\n", &["--conections", "--connections"]),
+        ("title = 'x'\nworkload = 'chat'\n[options]\nmessages = 'many'\n", &["--messages", "many", "digit"]),
+        ("title = 'x'\nworkload = 'chat'\n[settings.kv]\ncache = 1\n", &["kv.cache", "cache_bytes"]),
+        (
+            "title = 'x'\nworkload = 'chat'\ntarget = 'http://127.0.0.1:9'\n[settings.kv]\ncache_bytes = 1\n",
+            &["target"],
+        ),
+    ] {
+        std::fs::write(&file, text).unwrap();
+        let (code, _, said) = run(&file, &[]).await;
+        assert_eq!(code, Some(1), "{said}");
+        assert!(
+            said.contains("wrong.toml") && parts.iter().all(|part| said.contains(part)),
+            "{text}: {said}"
+        );
+    }
+    let line = hubbub(&["bench", "run", "no-such-scenario"], "").refusal(1);
+    assert!(line.contains("no-such-scenario") && line.contains("websocket-single"), "{line}");
+}

@@ -7,6 +7,7 @@ use hubbub_core::rules::rooms::RoomState;
 
 use super::Numbered;
 use crate::db::{PgTime, Result, Tx, statements};
+use crate::rooms::versions::newest_version;
 
 /// A room as the operations so far left it.
 #[derive(Debug, Clone)]
@@ -51,9 +52,13 @@ pub(super) struct State {
 }
 
 statements! {
-    LOCK("locking rooms") =
-        "select no, head, oldest, erased, messages, members, last_received_at, members_only, deleted \
-         from rooms where no = any($1) order by no for update";
+    // One room after another, in the order given.
+    LOCK("locking rooms") = concat!(
+        "select r.no, head, oldest, erased, messages, members, last_received_at, members_only, deleted \
+         from unnest($1) as wanted (no) cross join lateral (",
+        newest_version!("*", "no", "wanted.no"),
+        " for update) r where r.no = wanted.no"
+    );
 
     MEMBERS("looking up members") =
         "select m.room, m.member, m.read_seq from unnest($1, $2) as wanted (room, member) \

@@ -17,7 +17,8 @@ macro_rules! versions {
 }
 
 /// The schema's versions from 1 on: the name of each file, and the SQL it holds.
-const VERSIONS: [(&str, &str); 5] = versions!["V1__rooms", "V2__queues", "V3__keys", "V4__stats", "V5__log"];
+const VERSIONS: [(&str, &str); 6] =
+    versions!["V1__rooms", "V2__queues", "V3__keys", "V4__stats", "V5__log", "V6__heads"];
 
 /// The version this program knows.
 const NEWEST: i64 = VERSIONS.len() as i64;

@@ -153,12 +153,11 @@ impl Notifications {
         let mut messages = poll_fn(move |context| connection.poll_message(context));
         let hearing = async {
             while let Some(message) = messages.next().await {
-                match message
-                    .map_err(|error| DbError::Statement { what: "waiting for notifications", error })?
-                {
-                    AsyncMessage::Notification(notification) => self.hear(&notification),
-                    // Notices of the server.
-                    _ => {}
+                let message = message
+                    .map_err(|error| DbError::Statement { what: "waiting for notifications", error })?;
+                // Others are notices of the server.
+                if let AsyncMessage::Notification(notification) = message {
+                    self.hear(&notification);
                 }
             }
             Ok(())

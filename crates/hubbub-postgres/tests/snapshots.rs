@@ -1,5 +1,5 @@
-//! Queues beside a session that holds a snapshot open: taken messages cannot be cleared away, and no statement may walk
-//! over them.
+//! Queues and rooms beside a session that holds a snapshot open: neither taken messages nor replaced versions of rooms can
+//! be cleared away, and no statement may walk over them.
 
 #![allow(clippy::unwrap_used, clippy::panic, missing_docs, unreachable_pub)]
 
@@ -11,7 +11,7 @@ use std::time::Duration;
 use hubbub_conformance::queues::message;
 use hubbub_core::clock::{ManualClock, SeededRandom};
 use hubbub_core::queue::{Delivery, Settle, Take, TakeFilter, TakeHow};
-use hubbub_core::{Outcome, QueueOp, Store, Timestamp};
+use hubbub_core::{MessageType, Op, OpBatch, Outcome, QueueOp, Send, Store, Timestamp};
 use hubbub_postgres::{Postgres, PostgresOptions};
 use support::Database;
 use support::queues::{START, apply, done, make, settle, taken};
@@ -130,4 +130,57 @@ async fn takes_of_the_oldest_do_not_walk_over_what_was_taken() {
 #[tokio::test(flavor = "multi_thread")]
 async fn takes_of_the_newest_that_empty_a_queue_do_not_either() {
     each_batch_walks_over_as_much(Shape { waiting: 0, newest_first: true }).await;
+}
+
+/// Rooms that each batch writes to.
+const ROOMS: usize = 40;
+
+async fn write_to_rooms(database: &Database, clock: &Arc<ManualClock>, ids: std::ops::Range<i64>) {
+    let random = SeededRandom::new(1);
+    let store = Postgres::open(PostgresOptions::new(&database.url), clock.clone(), &random).await.unwrap();
+    let store = Arc::new(store);
+    for batch in ids {
+        let mut ops = OpBatch::default();
+        for room in 0..ROOMS {
+            let (room, id) = (format!("r{room}"), format!("{room}.{batch}"));
+            ops.push(&Op::Send(Send {
+                room: &room,
+                user: "u",
+                id: &id,
+                username: None,
+                text: "x",
+                kind: MessageType::Text,
+                timestamp: Timestamp::from_micros(START),
+            }));
+        }
+        let store = store.clone();
+        tokio::task::spawn_blocking(move || store.apply(&ops)).await.unwrap().unwrap();
+    }
+    store.close();
+}
+
+/// Every batch makes another version of the rows of its rooms, and none can be cleared away.
+#[tokio::test(flavor = "multi_thread")]
+async fn batches_of_messages_do_not_walk_over_versions_of_rooms() {
+    let database = Database::fresh().await;
+    let clock = Arc::new(ManualClock::at(Timestamp::from_micros(START)));
+    write_to_rooms(&database, &clock, 0..1).await;
+    let other = support::connect(&database.url).await;
+    other.batch_execute("begin isolation level repeatable read").await.unwrap();
+    other.query("select count(*) from rooms", &[]).await.unwrap();
+    let client = support::connect(&database.url).await;
+    let entries = async || work(&client).await.entries;
+
+    let before = entries().await;
+    write_to_rooms(&database, &clock, 1..1 + MEASURED).await;
+    let early = entries().await - before;
+    // Statistics that the planner collects meanwhile must not matter.
+    client.batch_execute("analyze").await.unwrap();
+    write_to_rooms(&database, &clock, 1 + MEASURED..1 + 8 * MEASURED).await;
+    client.batch_execute("analyze").await.unwrap();
+    let between = entries().await;
+    write_to_rooms(&database, &clock, 1 + 8 * MEASURED..1 + 9 * MEASURED).await;
+    let late = entries().await - between;
+    // Connections fill pages of their own, so the newest version is not always quite the last one.
+    assert!(late < 8 * early, "{early} index entries by {MEASURED} batches at first, {late} at last");
 }

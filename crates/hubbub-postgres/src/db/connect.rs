@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use deadpool_postgres::{Hook, Manager, ManagerConfig, Pool, RecyclingMethod, Runtime, Timeouts};
+use deadpool_postgres::{Hook, Manager, ManagerConfig, Pool, QueueMode, RecyclingMethod, Runtime, Timeouts};
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 use rustls::{ClientConfig, RootCertStore};
@@ -135,7 +135,11 @@ pub(crate) fn pool(
         create: Some(acquire_timeout),
         recycle: Some(acquire_timeout),
     };
-    let mut builder = Pool::builder(manager).max_size(max.max(1)).timeouts(timeouts).runtime(Runtime::Tokio1);
+    let mut builder = Pool::builder(manager)
+        .max_size(max.max(1))
+        .timeouts(timeouts)
+        .runtime(Runtime::Tokio1)
+        .queue_mode(QueueMode::Lifo);
     if let Some(hook) = created {
         builder = builder.post_create(hook);
     }

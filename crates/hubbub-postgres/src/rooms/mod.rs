@@ -6,6 +6,7 @@
 mod names;
 mod read;
 mod recent;
+mod versions;
 mod write;
 
 use std::sync::Arc;

@@ -27,10 +27,10 @@ pub(super) struct Names {
     find_names: Sql,
 }
 
-/// The statements of a table of names. `$columns` and `$values` are those of a new row. Rows are inserted in the order of
-/// the names, so that no two servers wait for each other.
+/// The statements of a table of names. `$further` is done with what was made. Rows are inserted in the order of the names,
+/// so that no two servers wait for each other.
 macro_rules! names_in {
-    ($table:literal, $columns:literal, $values:literal) => {
+    ($table:literal, $further:literal) => {
         [
             concat!("select no, id from ", $table, " where id = any($1)"),
             concat!(
@@ -38,14 +38,11 @@ macro_rules! names_in {
                 $table,
                 " where id = any($1)), made as (insert into ",
                 $table,
-                " (",
-                $columns,
-                ") select ",
-                $values,
-                " from unnest($2) as wanted (id) \
+                " (id) select wanted.id from unnest($2) as wanted (id) \
                   where not exists (select from found where found.id = wanted.id) order by wanted.id \
-                  on conflict do nothing returning no, id) \
-                 select no, id from found union all select no, id from made"
+                  on conflict do nothing returning no, id)",
+                $further,
+                " select no, id from found union all select no, id from made"
             ),
             concat!("select no, id from ", $table, " where no = any($1)"),
         ]
@@ -54,12 +51,15 @@ macro_rules! names_in {
 
 impl Names {
     pub(super) fn of_users() -> Self {
-        Self::new(names_in!("users", "id", "wanted.id"))
+        Self::new(names_in!("users", ""))
     }
 
     /// A room with only a number counts as deleted: nobody sees it.
     pub(super) fn of_rooms() -> Self {
-        Self::new(names_in!("rooms", "id, deleted", "wanted.id, true"))
+        Self::new(names_in!(
+            "room_names",
+            ", placed as (insert into rooms (no, id, deleted) select no, id, true from made)"
+        ))
     }
 
     fn new([find_numbers, assign, find_names]: [&'static str; 3]) -> Self {

@@ -15,14 +15,18 @@ use super::columns::{ROOM_COLUMNS, access_of, count, message_columns, push, room
 use super::{history, limit_of};
 use crate::db::{DbError, Result, column, statements};
 use crate::rooms::Rooms;
+use crate::rooms::versions::newest_version;
 use crate::store::Postgres;
 
 statements! {
     ROOM("reading a room") =
         concat!("select ", room_columns!(), " from rooms r where r.id = $1 and not r.deleted");
 
-    HEADS("reading the heads of rooms") =
-        "select id, head, members_only, changes - marks from rooms where id = any($1) and not deleted";
+    HEADS("reading the heads of rooms") = concat!(
+        "select r.id, head, members_only, changes - marks from unnest($1) as wanted (id) cross join lateral (",
+        newest_version!("*", "id", "wanted.id"),
+        ") r where r.id = wanted.id and not r.deleted"
+    );
 
     ROOMS("listing rooms") = concat!(
         "select ", room_columns!(), " from rooms r where r.id > $1 and not r.deleted order by r.id limit $2"

@@ -11,13 +11,15 @@ use super::newest::VisibilityVersion;
 use crate::db::Sql;
 use crate::db::query_batcher::BatchQuery;
 use crate::rooms::read::{ROOM_COLUMNS, room_columns, room_info};
+use crate::rooms::versions::newest_version;
 use crate::store::Context;
 
 const ROOM_STATES: Sql = Sql {
     what: "reading the state of rooms",
     text: concat! {
         "select ", room_columns!(),
-        ", r.no, r.erased, r.changes from rooms r where r.id = any($1) and not r.deleted"
+        ", r.no, r.erased, r.changes from unnest($1) as wanted (id) cross join lateral (",
+        newest_version!("*", "id", "wanted.id"), ") r where r.id = wanted.id and not r.deleted"
     },
 };
 

@@ -11,6 +11,7 @@ use super::decide::Written;
 use super::ids;
 use super::state::{Membership, Room};
 use crate::db::{DbError, Param, PgTime, Result, Tx, column, statements};
+use crate::rooms::versions::newest_version;
 
 /// A message that has its number.
 #[derive(Debug, Clone, Copy)]
@@ -28,13 +29,18 @@ statements! {
         "insert into messages (room, sender, seq, received_at, sent_at, kind, message_id, username, body) \
          select * from unnest($1, $2, $3, $4, $5, $6, $7, $8, $9)";
 
-    ROOMS("moving the heads of rooms") =
+    // The rows are locked, so they stay where they are.
+    ROOMS("moving the heads of rooms") = concat!(
         "update rooms r set head = new.head, messages = new.messages, members = new.members, \
              last_received_at = new.last_received_at, changes = r.changes + new.changes, \
              marks = r.marks + new.marks, deleted = false \
          from unnest($1, $2, $3, $4, $5, $6, $7) \
              as new (no, head, messages, members, last_received_at, changes, marks) \
-         where r.no = new.no";
+         where r.no = new.no and r.ctid = any(array( \
+             select at.ctid from unnest($1) as moved (no) cross join lateral (",
+        newest_version!("v.ctid", "no", "moved.no"),
+        ") at))"
+    );
 
     MEMBERS("inserting members") =
         "insert into members (room, member, read_seq) select * from unnest($1, $2, $3) \
@@ -90,7 +96,12 @@ async fn write_rooms(tx: &Tx<'_>, rooms: &[(i32, Room)]) -> Result<u64> {
         &column(rooms, |(_, room)| i32::from(room.is_changed || room.is_marked)),
         &column(rooms, |(_, room)| i32::from(room.is_marked && !room.is_changed)),
     ];
-    tx.execute_for(&ROOMS, &params).await
+    let moved = tx.execute_for(&ROOMS, &params).await?;
+    if moved != rooms.len() as u64 {
+        let found = format!("{moved} of {} locked rooms could be moved", rooms.len());
+        return Err(DbError::UnexpectedRow { what: ROOMS.what, found });
+    }
+    Ok(moved)
 }
 
 /// Writes the members that are not as they were.

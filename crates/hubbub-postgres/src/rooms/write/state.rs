@@ -9,6 +9,7 @@ use hubbub_core::{LogPosition, Timestamp};
 use super::Numbered;
 use crate::db::{DbError, Param, PgTime, Result, Tx, statements};
 use crate::log::Fence;
+use crate::rooms::versions::newest_version;
 
 /// A room as the operations so far left it.
 #[derive(Debug, Clone)]
@@ -54,10 +55,14 @@ pub(super) struct State {
 }
 
 statements! {
-    LOCK("locking rooms") =
-        "select no, head, oldest, erased, messages, members, last_received_at, members_only, deleted, \
+    // One room after another, in the order given.
+    LOCK("locking rooms") = concat!(
+        "select r.no, head, oldest, erased, messages, members, last_received_at, members_only, deleted, \
              exists (select from attached_log) \
-         from rooms where no = any($1) order by no for update";
+          from unnest($1) as wanted (no) cross join lateral (",
+        newest_version!("*", "no", "wanted.no"),
+         " for update) r where r.no = wanted.no"
+    );
 
     MEMBERS("looking up members") =
         "select m.room, m.member, m.read_seq from unnest($1, $2) as wanted (room, member) \

@@ -1,12 +1,12 @@
-//! `deploy/Dockerfile`, `deploy/compose.yaml` and what they mount: names, ports, paths, settings and limits agree with each
-//! other and with the program.
+//! `deploy/Dockerfile`, `deploy/compose.yaml` with what it mounts, and `deploy/kubernetes`: names, ports, paths, settings and
+//! limits agree with each other and with the program.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use serde_json::Value;
 
-use crate::harness::{hubbub, hubbub_with, tool};
+use crate::harness::{Setup, hubbub, hubbub_with, tool};
 
 const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
 const DOCKERFILE: &str = include_str!("../deploy/Dockerfile");
@@ -150,5 +150,38 @@ fn names_ports_and_paths_agree() {
         assert!(services.contains_key(host), "{url}");
         assert_eq!(services["hubbub-1"]["depends_on"][host]["condition"], "service_healthy");
         assert!(services[host]["healthcheck"].is_object(), "{host}");
+    }
+}
+
+#[tokio::test]
+async fn the_kubernetes_manifests_agree_with_the_program() {
+    const MANIFESTS: &str = include_str!("../deploy/kubernetes/hubbub.yaml");
+    if let Some(mut validate) = tool("kubectl-validate") {
+        // Its schemas are built in; without a version it would ask a cluster.
+        validate.args(["--version", "1.30", "deploy/kubernetes/hubbub.yaml"]).current_dir(ROOT);
+        let ran = validate.output().unwrap();
+        assert!(ran.status.success(), "{ran:?}");
+    }
+    let flow = |word: &str| after(MANIFESTS, word).into_iter().map(|rest| rest.trim_end_matches('}'));
+    assert_eq!(flow("- {name: http, containerPort: ").collect::<Vec<_>>(), [port()]);
+    assert_eq!(flow("prometheus.io/port: ").map(|port| port.trim_matches('"')).collect::<Vec<_>>(), [port()]);
+    assert_eq!(after(MANIFESTS, "runAsUser: "), after(DOCKERFILE, "USER "));
+    let mut variables = image_variables();
+    for variable in flow("- {name: HUBBUB_") {
+        let (name, value) = variable.split_once(", value: ").unwrap();
+        variables.insert(format!("HUBBUB_{name}"), value.trim_matches('"').to_owned());
+    }
+    let store = MANIFESTS.split("--from-literal=").nth(1).unwrap().lines().next().unwrap();
+    let (name, url) = store.split_once('=').unwrap();
+    variables.insert(name.to_owned(), url.to_owned());
+    assert_eq!(variables.len(), 5, "{variables:?}");
+    let variables: Vec<_> = variables.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
+    hubbub_with(&["config", "check"], &variables).success();
+    let server = Setup::new().start();
+    let paths = MANIFESTS.split("path: ").skip(1).map(|rest| rest.split([',', '\n']).next().unwrap());
+    let paths: BTreeSet<&str> = paths.collect();
+    assert_eq!(paths.len(), 3, "{paths:?}");
+    for path in paths {
+        assert_eq!(server.get(path).await.status, 200, "{path}");
     }
 }

@@ -25,6 +25,7 @@ check: lint ## A few minutes: formatting, lints, unit tests, the embedded store 
 
 test: lint ## Everything: what is missing is set up, then every test of every crate and of whole processes
 	scripts/services/install.sh
+	scripts/services/tools.sh
 	$(TEST_SERVICES) scripts/services/stop.sh wipe
 	trap '$(TEST_SERVICES) scripts/services/stop.sh wipe' EXIT; \
 		$(TEST_SERVICES) scripts/services/start.sh; export $(TEST_SERVICES) $(TEST_URLS); cargo test --no-fail-fast $(ALL); \

@@ -49,6 +49,7 @@ mod dashboards_have_data;
 mod data_directory_is_refused;
 mod delayed_is_never_early;
 mod delete_of_full_queue_is_refused;
+mod deployment_is_consistent;
 mod disk_full_refuses_and_recovers;
 mod documents_are_true;
 mod duplicate_id_is_noop;
@@ -65,6 +66,7 @@ mod ids_are_remembered_at_any_rate;
 mod jwks_rotation;
 #[cfg(feature = "kafka")]
 mod kafka_poison_goes_to_dead_topic;
+mod k6_runs;
 mod killed_at_any_moment;
 #[cfg(feature = "amqp")]
 mod killed_with_a_broker;

@@ -68,6 +68,13 @@ fn hubbub_within(patience: Duration, arguments: &[&str], input: &str) -> Ran {
     Ran { code: output.status.code(), stdout: text(output.stdout), stderr: text(output.stderr) }
 }
 
+/// The same with variables in its environment, for a command that ends at once.
+pub(crate) fn hubbub_with(arguments: &[&str], variables: &[(&str, &str)]) -> Ran {
+    let output = command().args(arguments).envs(variables.iter().copied()).output().unwrap();
+    let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+    Ran { code: output.status.code(), stdout: text(output.stdout), stderr: text(output.stderr) }
+}
+
 /// The same without blocking the test's other tasks.
 pub(crate) async fn hubbub_aside(arguments: Vec<String>, input: String) -> Ran {
     let run = move || hubbub(&arguments.iter().map(String::as_str).collect::<Vec<_>>(), &input);

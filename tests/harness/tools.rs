@@ -1,0 +1,20 @@
+//! Programs in Go that `scripts/services/tools.sh` builds.
+
+use std::path::PathBuf;
+use std::process::Command;
+
+/// Where `scripts/services/tools.sh` puts them, unless `HUBBUB_TEST_TOOLS` says otherwise.
+const DIRECTORY: &str = "/var/tmp/hubbub-tools";
+
+/// The program of that name; `None` where it was not built. Under `CI=true` it must be there.
+pub(crate) fn tool(name: &str) -> Option<Command> {
+    let directory = std::env::var("HUBBUB_TEST_TOOLS").unwrap_or_else(|_| DIRECTORY.to_owned());
+    let path = PathBuf::from(directory).join(name);
+    if path.exists() {
+        return Some(Command::new(path));
+    }
+    let missing = format!("no {name} in {}; scripts/services/tools.sh builds it", path.display());
+    assert_ne!(std::env::var("CI").as_deref(), Ok("true"), "{missing}");
+    println!("SKIPPED: {missing}");
+    None
+}

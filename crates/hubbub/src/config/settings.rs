@@ -148,7 +148,7 @@ settings! {
     tls_client_auth: ClientAuth = ClientAuth::Required => "tls.client_auth";
     /// Time-out for a TLS handshake.
     tls_handshake_timeout: Duration = Duration::from_secs(10), from 1 to UNLIMITED => "tls.handshake_timeout";
-    /// Maximum number of TLS handshakes under way; the oldest is given up for one more.
+    /// Maximum number of TLS handshakes under way; for one more, the oldest is given up if it takes longer than a second.
     tls_handshakes: usize = 1_024, from 1 to UNLIMITED => "tls.handshakes";
 
     /// How long a wall clock that was set must keep its time before it is trusted; after a long downtime, before data is

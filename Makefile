@@ -12,7 +12,7 @@ TEST_URLS := HUBBUB_TEST_PGBOUNCER=postgres://postgres@127.0.0.1:16442 \
 	HUBBUB_TEST_POSTGRES=postgres://postgres@127.0.0.1:15442/postgres HUBBUB_TEST_AMQP=amqp://guest:guest@127.0.0.1:5683/ \
 	HUBBUB_TEST_KAFKA=kafka://127.0.0.1:19102
 
-.PHONY: help run check test bench services services-stop setup lint deny
+.PHONY: help run check test fuzz bench services services-stop setup lint deny
 
 help: ## This list
 	@sed -nE 's/^([a-z-]+):[^#]*## (.*)/  make \1|\2/p' Makefile | column -t -s '|'
@@ -30,7 +30,11 @@ test: lint ## Everything: what is missing is set up, then every test of every cr
 	trap '$(TEST_SERVICES) scripts/services/stop.sh wipe' EXIT; \
 		$(TEST_SERVICES) scripts/services/start.sh; export $(TEST_SERVICES) $(TEST_URLS); cargo test --no-fail-fast $(ALL); \
 		export HUBBUB_BIN="$${CARGO_TARGET_DIR:-target}/debug/hubbub"; scripts/browser-tests.sh; scripts/validators.sh
+	fuzz/run.sh 5
 	$(MAKE) --no-print-directory deny
+
+fuzz: ## A minute of fuzzing for each decoder; FUZZ_SECONDS=600 for longer
+	fuzz/run.sh $(or $(FUZZ_SECONDS),60)
 
 bench: ## The table of speed and memory, each row against this machine's own limit; ARGS="--help" for more
 	cargo run --release -p hubbub -- bench suite $(ARGS)
@@ -56,6 +60,7 @@ deny:
 # rust-toolchain.toml names the version; rustup fetches it when cargo is first called.
 setup:
 	@command -v cargo >/dev/null || { echo "Rust is missing, see https://rustup.rs"; exit 1; }
-	@command -v cc >/dev/null || { echo "a C compiler is missing: apt-get install gcc libc6-dev"; exit 1; }
+	@command -v cc >/dev/null && command -v c++ >/dev/null \
+		|| { echo "a C and C++ compiler is missing: apt-get install g++ libc6-dev"; exit 1; }
 	@cargo fmt --version >/dev/null 2>&1 && cargo clippy --version >/dev/null 2>&1 \
 		|| rustup component add rustfmt clippy

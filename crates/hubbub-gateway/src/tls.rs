@@ -2,8 +2,8 @@
 //!
 //! Invariants
 //! - A replaced certificate concerns new handshakes only. Connections keep what they began with.
-//! - Handshakes end: by themselves, after a time-out, or because too many newer ones are under way. A client that does not
-//!   finish its handshake keeps nobody else out.
+//! - Handshakes under way are bounded. One more waits for a place, or takes that of the oldest once it seems stalled. So a
+//!   client that does not finish its handshake keeps nobody else out, and many that come at once do not end each other's.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -13,12 +13,15 @@ use std::time::Duration;
 use hubbub_pipeline::Metrics;
 use parking_lot::Mutex;
 use tokio::net::TcpStream;
-use tokio::sync::oneshot;
+use tokio::sync::{Notify, oneshot};
+use tokio::time::{Instant, timeout};
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls::ServerConfig;
 
 use crate::connection::stream::Stream;
 
+/// A handshake that takes longer may be given up for another. On one core, some thousand can be done in that time.
+const STALLED_AFTER: Duration = Duration::from_secs(1);
 /// What HTTP and WebSocket negotiate by ALPN.
 const HTTP_ALPN: &[u8] = b"http/1.1";
 /// What the line protocol negotiates. Clients that offer nothing are taken, too. Browsers always offer something else, so a
@@ -37,9 +40,9 @@ pub(crate) enum Spoken {
 pub struct TlsOptions {
     /// Whether the line protocol is encrypted, too.
     pub with_line: bool,
-    /// Time for a handshake.
+    /// Time for a handshake, and to wait for a place for it.
     pub handshake_timeout: Duration,
-    /// Handshakes under way at once; the oldest is given up for one more.
+    /// Handshakes under way at once.
     pub handshakes: usize,
 }
 
@@ -48,6 +51,7 @@ pub struct Tls {
     options: TlsOptions,
     configs: Mutex<Configs>,
     under_way: Mutex<Handshakes>,
+    has_ended: Notify,
     /// Why the files are not in use as they are now.
     fault: Mutex<Option<String>>,
 }
@@ -73,7 +77,12 @@ impl Configs {
 #[derive(Default)]
 struct Handshakes {
     begun: u64,
-    under_way: BTreeMap<u64, oneshot::Sender<()>>,
+    under_way: BTreeMap<u64, Handshake>,
+}
+
+struct Handshake {
+    began_at: Instant,
+    _give_up: oneshot::Sender<()>,
 }
 
 impl Tls {
@@ -83,6 +92,7 @@ impl Tls {
             options,
             configs: Mutex::new(Configs::new(config)),
             under_way: Mutex::default(),
+            has_ended: Notify::new(),
             fault: Mutex::default(),
         }
     }
@@ -122,16 +132,15 @@ impl Tls {
             Spoken::Http => configs.http,
             Spoken::Line => configs.line,
         };
-        let (place, given_up) = self.begin();
-        let handshake = TlsAcceptor::from(config).accept(stream);
-        let accepted = tokio::select! {
-            accepted = tokio::time::timeout(self.options.handshake_timeout, handshake) => {
-                accepted.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
+        let handshake = async {
+            let (_place, given_up) = self.begin().await;
+            tokio::select! {
+                accepted = TlsAcceptor::from(config).accept(stream) => accepted,
+                _ = given_up => Err(io::Error::other("it took long, and others waited for its place")),
             }
-            _ = given_up => Err(io::Error::other("too many handshakes are under way")),
         };
-        drop(place);
-        match accepted {
+        let accepted = timeout(self.options.handshake_timeout, handshake).await;
+        match accepted.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into())) {
             Ok(stream) => {
                 metrics.tls_handshakes.inc();
                 Ok(Stream::Tls(Box::new(stream)))
@@ -143,17 +152,35 @@ impl Tls {
         }
     }
 
-    /// Registers a handshake, for which the oldest may be given up. The receiver resolves when this one is.
-    fn begin(&self) -> (Place<'_>, oneshot::Receiver<()>) {
-        let (sender, given_up) = oneshot::channel();
-        let mut handshakes = self.under_way.lock();
-        if handshakes.under_way.len() >= self.options.handshakes {
-            handshakes.under_way.pop_first();
+    /// Registers a handshake once there is a place. The receiver resolves when it is given up.
+    async fn begin(&self) -> (Place<'_>, oneshot::Receiver<()>) {
+        loop {
+            let retry_at = match self.try_begin(Instant::now()) {
+                Ok(begun) => return begun,
+                Err(retry_at) => retry_at,
+            };
+            // Whatever comes first: one ends, or the oldest seems stalled.
+            let _ = tokio::time::timeout_at(retry_at, self.has_ended.notified()).await;
         }
+    }
+
+    /// Without a place, the error says when the oldest will seem stalled.
+    fn try_begin(&self, now: Instant) -> Result<(Place<'_>, oneshot::Receiver<()>), Instant> {
+        let mut handshakes = self.under_way.lock();
+        if handshakes.under_way.len() >= self.options.handshakes
+            && let Some(oldest) = handshakes.under_way.first_entry()
+        {
+            let stalled_at = oldest.get().began_at + STALLED_AFTER;
+            if now < stalled_at {
+                return Err(stalled_at);
+            }
+            oldest.remove();
+        }
+        let (give_up, given_up) = oneshot::channel();
         handshakes.begun += 1;
         let number = handshakes.begun;
-        handshakes.under_way.insert(number, sender);
-        (Place { tls: self, number }, given_up)
+        handshakes.under_way.insert(number, Handshake { began_at: now, _give_up: give_up });
+        Ok((Place { tls: self, number }, given_up))
     }
 }
 
@@ -166,5 +193,6 @@ struct Place<'a> {
 impl Drop for Place<'_> {
     fn drop(&mut self) {
         self.tls.under_way.lock().under_way.remove(&self.number);
+        self.tls.has_ended.notify_one();
     }
 }

@@ -76,7 +76,7 @@ metrics! {
         "Sockets closed because too many requests in a row were beyond a rate (close code 4429).";
     tls_handshakes: Counter::default, "tls_handshakes", "TLS handshakes completed.";
     tls_handshakes_failed: Counter::default, "tls_handshakes_failed",
-        "TLS handshakes that failed, timed out, or were given up because too many were under way.";
+        "TLS handshakes that failed, timed out, or were given up because others waited.";
     tls_reloads_failed: Counter::default, "tls_reloads_failed",
         "Changes of the certificate's files that could not be used.";
     line_connections: Gauge::default, "line_connections", "Open connections of the line protocol.";

@@ -155,7 +155,7 @@ settings! {
     tls_client_auth: ClientAuth = ClientAuth::Required => "tls.client_auth";
     /// Time-out for a TLS handshake.
     tls_handshake_timeout: Duration = Duration::from_secs(10), from 1 to UNLIMITED => "tls.handshake_timeout";
-    /// Maximum number of TLS handshakes under way; the oldest is given up for one more.
+    /// Maximum number of TLS handshakes under way; for one more, the oldest is given up if it takes longer than a second.
     tls_handshakes: usize = 1_024, from 1 to UNLIMITED => "tls.handshakes";
 
     /// Secret that tokens are signed with (HS256), at least 32 bytes; in the environment or the file, never on the command

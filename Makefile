@@ -56,5 +56,6 @@ deny:
 setup:
 	@command -v cargo >/dev/null || { echo "Rust is missing, see https://rustup.rs"; exit 1; }
 	@command -v cc >/dev/null || { echo "a C compiler is missing: apt-get install gcc libc6-dev"; exit 1; }
+	@command -v c++ >/dev/null || { echo "a C++ compiler is missing: apt-get install g++"; exit 1; }
 	@cargo fmt --version >/dev/null 2>&1 && cargo clippy --version >/dev/null 2>&1 \
 		|| rustup component add rustfmt clippy

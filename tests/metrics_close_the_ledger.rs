@@ -73,6 +73,8 @@ const DECLARED: &[(&str, &str)] = &[
     ("log_messages_confirmed", "counter"),
     ("log_messages_consumed", "counter"),
     ("log_messages_dead", "counter"),
+    ("log_messages_forwarded", "counter"),
+    ("bus_messages_received", "counter"),
     ("log_messages_published", "counter"),
     ("log_messages_redelivered", "counter"),
     ("log_messages_returned", "counter"),

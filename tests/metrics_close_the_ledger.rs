@@ -79,6 +79,8 @@ const DECLARED: &[(&str, &str)] = &[
     ("log_messages_confirmed_total", "counter"),
     ("log_messages_consumed_total", "counter"),
     ("log_messages_dead_total", "counter"),
+    ("log_messages_forwarded_total", "counter"),
+    ("bus_messages_received_total", "counter"),
     ("log_messages_published_total", "counter"),
     ("log_messages_redelivered_total", "counter"),
     ("log_messages_returned_total", "counter"),

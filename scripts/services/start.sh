@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# start.sh: starts PostgreSQL, pgbouncer before it, RabbitMQ and Kafka, and says where they are. The scripts beside it say what
-# can be set in the environment.
+# start.sh: starts PostgreSQL, pgbouncer before it, RabbitMQ and Kafka, and says where they are. The scripts beside it say
+# what can be set in the environment.
 set -euo pipefail; cd "$(dirname "$0")"
 ./rabbitmq.sh start & RABBIT=$! # the slowest
 ./kafka.sh start & KAFKA=$!

@@ -122,6 +122,8 @@ metrics! {
         "Messages consumed from the broker without an id, which may be stored more than once.";
     log_forwarded: Counter::default, "log_messages_forwarded",
         "Messages that another program wrote to a partition that is not their room's; they were written again.";
+    bus_messages: Counter::default, "bus_messages_received",
+        "Messages of followed rooms that other servers stored and sent over the bus.";
     log_dead: Counter::default, "log_messages_dead", "Messages published to the dead-letter queue.";
     log_batch_size: Histogram::of_counts, "log_batch_messages",
         "Number of messages in a batch from the broker.";

@@ -85,6 +85,7 @@ pub(crate) fn postgres(config: &Config) -> hubbub_postgres::PostgresOptions {
 }
 
 /// The parts of the server that a message log may work with.
+#[cfg_attr(not(feature = "kafka"), allow(dead_code, reason = "other logs need fewer of them"))]
 pub(crate) struct LogParts {
     pub(crate) direct: Arc<DirectLog>,
     pub(crate) store: Arc<dyn Store>,

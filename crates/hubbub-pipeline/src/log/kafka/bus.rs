@@ -204,6 +204,7 @@ fn receive(core: &Core, runtime: &Handle, record: &BorrowedMessage<'_>) {
     if core.hub.is_followed(room)
         && let Ok(messages) = serde_json::from_slice::<Vec<Committed<'_>>>(value)
     {
+        core.metrics.bus_messages.inc_by(messages.len() as u64);
         core.hub.publish_remote(room, |publish| {
             for Committed { seq, us, message } in messages {
                 let (body, received_at) = (message.get().as_bytes(), Timestamp::from_micros(us));

@@ -67,3 +67,29 @@ async fn promtool_finds_nothing_wrong() {
     let said = String::from_utf8(ran.stderr).unwrap();
     assert_eq!((ran.status.code(), said.as_str()), (Some(0), ""));
 }
+
+/// An alert about a metric that does not exist never fires.
+#[tokio::test]
+async fn alerts_name_metrics_that_there_are() {
+    if !has_prometheus() {
+        return;
+    }
+    let rules = concat!(env!("CARGO_MANIFEST_DIR"), "/../../deploy/alerts.yml");
+    let ran = Command::new("promtool").args(["check", "rules", rules]).output().unwrap();
+    assert!(ran.status.success(), "{ran:?}");
+    let server = Server::start();
+    let metrics = server.get("/metrics").await.text();
+    let rules = std::fs::read_to_string(rules).unwrap();
+    let expressions = rules.lines().filter_map(|line| line.trim().strip_prefix("expr: "));
+    let expressions = expressions.collect::<Vec<_>>().join(" ");
+    let names = expressions.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
+    let names: Vec<&str> =
+        names.filter(|name| name.starts_with("hubbub_") || name.starts_with("process_")).collect();
+    assert!(names.len() > 10, "{names:?}");
+    for name in names {
+        let is_there = metrics
+            .lines()
+            .any(|line| line.strip_prefix(name).is_some_and(|rest| rest.starts_with([' ', '{'])));
+        assert!(is_there, "{name} is not in /metrics");
+    }
+}

@@ -12,13 +12,16 @@ TEST_URLS := HUBBUB_TEST_PGBOUNCER=postgres://postgres@127.0.0.1:16442 \
 	HUBBUB_TEST_POSTGRES=postgres://postgres@127.0.0.1:15442/postgres HUBBUB_TEST_AMQP=amqp://guest:guest@127.0.0.1:5683/ \
 	HUBBUB_TEST_KAFKA=kafka://127.0.0.1:19102
 
-.PHONY: help run check test fuzz bench services services-stop setup lint deny
+.PHONY: help install run check test fuzz bench dist services services-stop setup lint deny
 
 help: ## This list
 	@sed -nE 's/^([a-z-]+):[^#]*## (.*)/  make \1|\2/p' Makefile | column -t -s '|'
 
 run: ## Build and start a server on http://127.0.0.1:8080, data in ./data
 	cargo run --release -p hubbub -- serve
+
+install: setup ## Build, and install the command hubbub for you (in ~/.cargo/bin)
+	cargo install --locked --path crates/hubbub
 
 check: lint ## A few minutes: formatting, lints, unit tests, the embedded store on its simulated disk
 	cargo test $(ALL) --lib --bins --test conformance --test crash
@@ -29,7 +32,8 @@ test: lint ## Everything: what is missing is set up, then every test of every cr
 	$(TEST_SERVICES) scripts/services/stop.sh wipe
 	trap '$(TEST_SERVICES) scripts/services/stop.sh wipe' EXIT; \
 		$(TEST_SERVICES) scripts/services/start.sh; export $(TEST_SERVICES) $(TEST_URLS); cargo test --no-fail-fast $(ALL); \
-		export HUBBUB_BIN="$${CARGO_TARGET_DIR:-target}/debug/hubbub"; scripts/browser-tests.sh; scripts/validators.sh
+		export HUBBUB_BIN="$${CARGO_TARGET_DIR:-target}/debug/hubbub"; scripts/browser-tests.sh; scripts/validators.sh; \
+		scripts/dist-test.sh
 	fuzz/run.sh 5
 	$(MAKE) --no-print-directory deny
 
@@ -38,6 +42,9 @@ fuzz: ## A minute of fuzzing for each decoder; FUZZ_SECONDS=600 for longer
 
 bench: ## The table of speed and memory, each row against this machine's own limit; ARGS="--help" for more
 	cargo run --release -p hubbub -- bench suite $(ARGS)
+
+dist: setup ## Release archive and Debian package in target/dist/packages, symbols apart, with checksums
+	scripts/dist.sh
 
 services: ## Install and start PostgreSQL, pgbouncer, RabbitMQ and Kafka on this machine, to try things with
 	scripts/services/install.sh

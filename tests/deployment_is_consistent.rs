@@ -10,7 +10,7 @@ use crate::harness::{Setup, hubbub, hubbub_with, tool};
 
 const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
 const DOCKERFILE: &str = include_str!("../deploy/Dockerfile");
-const NGINX: &str = include_str!("../deploy/nginx.conf");
+const NGINX: &str = include_str!("../deploy/load-balancer.conf");
 const SCRAPES: &str = include_str!("../deploy/prometheus/prometheus.yml");
 const DATA_SOURCE: &str = include_str!("../deploy/grafana/provisioning/datasources/prometheus.yaml");
 const PROVIDER: &str = include_str!("../deploy/grafana/provisioning/dashboards/hubbub.yaml");

@@ -52,6 +52,7 @@ mod delete_of_full_queue_is_refused;
 mod deployment_is_consistent;
 mod disk_full_refuses_and_recovers;
 mod documents_are_true;
+mod documents_link_to_files;
 mod duplicate_id_is_noop;
 mod event_stream_resumes;
 mod export_and_import;

@@ -4,7 +4,7 @@
 //! after the other: that keeps the order of its rooms, and partitions go on in parallel. A partition starts where the store
 //! says; the group's offsets follow the store, for tools.
 //!
-//! A buffer that is full pauses its partition. A partition that was taken away is dropped with its buffer; its batch in
+//! A buffer that is full holds up the thread, and pauses its partition if the store takes nothing. A partition that was taken away is dropped with its buffer; its batch in
 //! flight goes on, and changes nothing if another node has stored it.
 
 use std::collections::{HashMap, VecDeque};
@@ -15,7 +15,7 @@ use std::time::Duration;
 use hubbub_core::essential::{self, Essential};
 use hubbub_core::invariant::saturate;
 use hubbub_core::{LogPosition, Timestamp};
-use parking_lot::Mutex;
+use parking_lot::{Condvar, Mutex};
 use rdkafka::config::RDKafkaLogLevel;
 use rdkafka::consumer::{BaseConsumer, Consumer as _, ConsumerContext};
 use rdkafka::error::{KafkaError as LibraryError, RDKafkaErrorCode};
@@ -35,6 +35,8 @@ const CONSUMER: Essential = Essential::new("Kafka consumer");
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
 /// How often buffers are looked at that have become empty.
 const TEND_INTERVAL: Duration = Duration::from_millis(20);
+/// How long a full buffer holds up all partitions before its own is paused, which drops what the library has fetched.
+const FULL_TIMEOUT: Duration = Duration::from_secs(1);
 /// Batches in all buffers together, about; and in one of them. A partition whose buffer has its share is paused.
 const BATCHES_MAX: usize = 96;
 const BUFFER_BATCHES_MAX: usize = 8;
@@ -44,7 +46,8 @@ struct Buffered {
     batches: VecDeque<Batch>,
     /// Records before this offset were taken.
     next: u64,
-    is_paused: bool,
+    /// While it is paused: with so few batches it goes on. Fetching again takes a while.
+    resume_at: Option<usize>,
     is_over: bool,
 }
 
@@ -53,6 +56,7 @@ struct Buffered {
 struct Buffer {
     buffered: Mutex<Buffered>,
     filled: Notify,
+    drained: Condvar,
     /// The offset behind what is stored, and the same as the library knows it.
     stored: AtomicU64,
     reported: AtomicU64,
@@ -69,6 +73,7 @@ impl Buffer {
                     return None;
                 }
                 if let Some(batch) = buffered.batches.pop_front() {
+                    self.drained.notify_one();
                     return Some(batch);
                 }
             }
@@ -76,7 +81,7 @@ impl Buffer {
         }
     }
 
-    /// Takes a record. Returns whether the partition must be paused.
+    /// Takes a record, and waits a moment if the buffer is full then. Returns whether the partition must be paused.
     fn take(
         &self,
         core: &Core,
@@ -97,15 +102,21 @@ impl Buffer {
         }
         self.unstored.fetch_add(1, Ordering::Relaxed);
         self.filled.notify_one();
-        let must_pause = buffered.batches.len() >= batches_max && !buffered.is_paused;
-        buffered.is_paused |= must_pause;
-        must_pause
+        if buffered.resume_at.is_some() {
+            return false;
+        }
+        let is_full = |buffered: &mut Buffered| buffered.batches.len() >= batches_max;
+        let waited = self.drained.wait_while_for(&mut buffered, is_full, FULL_TIMEOUT);
+        if waited.timed_out() {
+            buffered.resume_at = Some(batches_max / 2);
+        }
+        waited.timed_out()
     }
 
     fn resumes(&self) -> bool {
         let mut buffered = self.buffered.lock();
-        let resumes = buffered.is_paused && buffered.batches.len() <= 1;
-        buffered.is_paused &= !resumes;
+        let resumes = buffered.resume_at.is_some_and(|at| buffered.batches.len() <= at);
+        buffered.resume_at = buffered.resume_at.filter(|_| !resumes);
         resumes
     }
 

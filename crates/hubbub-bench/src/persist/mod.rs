@@ -255,11 +255,14 @@ impl PersistArgs {
             });
         }
         let Plan { messages, rate, time } = self.plan();
-        let schedule = rate.map(|rate| {
+        let schedule = |rate: f64| {
             // Half a message more, so that rounding leaves none out.
-            let time = Duration::from_secs_f64((messages as f64 + 0.5) / rate);
-            Schedule::new(Rate::constant(rate), time, run.now_us())
-        });
+            let time = Duration::try_from_secs_f64((messages as f64 + 0.5) / rate);
+            let time =
+                time.with_context(|| format!("--rate {rate} must be more than 0, and end some day"))?;
+            anyhow::Ok(Schedule::new(Rate::constant(rate), time, run.now_us()))
+        };
+        let schedule = rate.map(schedule).transpose()?;
         let every =
             if self.broker().is_some() { SLEEP_MIN } else { REQUEST_EVERY / saturate::<_, u32>(publishers) };
         let (maker_run, maker, random) = (Arc::clone(run), Arc::clone(&feed), SeededRandom::new(setup.seed));

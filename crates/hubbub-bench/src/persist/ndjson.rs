@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context, ensure};
+use anyhow::{Context, bail, ensure};
 
 use crate::caller::Caller;
 use crate::client::Target;
@@ -32,17 +32,21 @@ pub(super) async fn publish(target: Target, mut lane: Lane) -> anyhow::Result<()
         let heard = caller.request("POST", "/v1/messages", &body, |response| {
             (response.status, String::from_utf8_lossy(&response.whole()).into_owned())
         });
-        let (status, answered) = match heard.await {
-            Ok(answered) => answered,
+        let answered = match heard.await {
+            Ok((200, answered)) => answered,
+            // What the server could not take now, it may take later.
+            Ok((429 | 500.., _)) => {
+                give_up(&mut lane).await;
+                continue;
+            }
+            Ok((status, answered)) => bail!("the server answered {status}: {answered}"),
             Err(cause) => {
                 run.counts.lost(cause);
-                let failures = lane.on_lost().max(1);
-                tokio::time::sleep(run.rules.patience.wait_after(failures)).await;
+                give_up(&mut lane).await;
                 caller = Caller::open(&target, PATIENCE).await?;
                 continue;
             }
         };
-        ensure!(status == 200, "the server answered {status}: {answered}");
         let lines = answered.lines().count();
         ensure!(lines == count, "{lines} answers to {count} messages");
         lane.begin_read();
@@ -53,6 +57,12 @@ pub(super) async fn publish(target: Target, mut lane: Lane) -> anyhow::Result<()
     }
     lane.hand_over();
     Ok(())
+}
+
+/// Counts what was sent as unconfirmed, and waits before more is sent.
+async fn give_up(lane: &mut Lane) {
+    let failures = lane.on_lost().max(1);
+    tokio::time::sleep(lane.run.rules.patience.wait_after(failures)).await;
 }
 
 fn read_line(line: &str) -> Answer<'_> {

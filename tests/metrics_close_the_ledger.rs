@@ -30,6 +30,7 @@ const DECLARED: &[(&str, &str)] = &[
     ("kv_changes", "counter"),
     ("kv_cache_hits", "counter"),
     ("kv_cache_misses", "counter"),
+    ("kv_cache_questions", "counter"),
     ("kv_cache_evictions", "counter"),
     ("kv_cache_load_seconds", "histogram"),
     ("kv_cache_entries", "gauge"),

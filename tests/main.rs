@@ -65,9 +65,9 @@ mod foreign_publisher_is_ingested;
 mod history_pages;
 mod ids_are_remembered_at_any_rate;
 mod jwks_rotation;
+mod k6_runs;
 #[cfg(feature = "kafka")]
 mod kafka_poison_goes_to_dead_topic;
-mod k6_runs;
 mod killed_at_any_moment;
 #[cfg(feature = "amqp")]
 mod killed_with_a_broker;

@@ -33,8 +33,9 @@ const POLL_INTERVAL: Duration = Duration::from_millis(100);
 const POLL_SHARE: u32 = 10;
 /// Longest pause while the store does not answer.
 const POLL_INTERVAL_MAX: Duration = Duration::from_secs(5);
-/// After a hint of the store was followed, the next one waits this many times as long as that took.
-const HINT_SHARE: u32 = 3;
+/// After a hint of the store was followed, the next one waits this many times as long as that took. So at most half of the
+/// time is spent on hints.
+const HINT_SHARE: u32 = 1;
 const HEADS_MAX: usize = 1_000;
 /// Rooms whose changes are applied at the same time: the store merges their queries.
 const CHANGES_MAX: usize = 256;

@@ -94,6 +94,10 @@ fn secrets_are_shown_nowhere() {
     assert!(refused.contains("command line") && !refused.contains(SECRET), "{refused}");
     let short = hubbub(&["config", "check", "--set", "auth.jwks=https://idp.example/keys"], "").refusal(2);
     assert!(short.contains("auth.audience"), "{short}");
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), format!("[auth]\nleeway = \"1s\"\nsecret = \"{SECRET}\n")).unwrap();
+    let refused = hubbub(&["config", "check", "--config", &file.path().display().to_string()], "").refusal(2);
+    assert!(refused.contains("line 3") && !refused.contains(SECRET), "{refused}");
     let plain = ["config", "check", "--set", "auth.jwks=http://idp.example/keys", "--set", "auth.audience=x"];
     let refused = hubbub(&plain, "").refusal(2);
     assert!(refused.contains("https://"), "{refused}");

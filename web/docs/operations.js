@@ -36,6 +36,7 @@ export function operationArticle(document, operation) {
     make("div", { class: "columns" },
       make("div", { class: "facts" },
         ...prose(operation.description),
+        make("p", { class: "hint" }, "Who may: ", ...inline(operation["x-permission"] ?? "everybody"), "."),
         parameters(operation),
         body(document, operation.requestBody),
         answers(operation.responses)),

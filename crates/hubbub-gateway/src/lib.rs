@@ -4,6 +4,7 @@
 //! paths become WebSockets ([`ws`]). Connections to the other port speak the line protocol ([`line`]). Both are protocols
 //! of [`connection`], which reads, writes and closes. Whatever a client sends is checked here by the rules of
 //! `hubbub-core`. Writes go to the log, reads to the store, and live messages come from the hub.
+//! Who calls, and whether that is allowed, is for [`auth`].
 //!
 //! Not here: stores and the forming of batches. The gateway knows no driver.
 

@@ -281,11 +281,16 @@ fn authenticate(turn: &mut Turn<'_>, frame: &Frame<'_>, reference: &str) -> Resu
     if !was_known {
         turn.subscriptions.open();
     }
-    turn.answer(|out| write_authenticated(reference, &caller, out));
+    let mut frames = Vec::new();
+    write_authenticated(reference, &caller, &mut frames);
     for room in lost {
-        let Err(problem) = caller.may(Need::Room(Right::Read, room.as_str())) else { continue };
-        turn.answer(|out| write_room_error(&room, &problem, out));
+        if let Err(problem) = caller.may(Need::Room(Right::Read, room.as_str())) {
+            write_room_error(&room, &problem, &mut frames);
+        }
     }
+    // Nothing of the rooms follows the errors.
+    let end = turn.subscriptions.outbox_end();
+    turn.answers.push_behind_outbox(turn.gateway, turn.ops, frames, end);
     Ok(())
 }
 

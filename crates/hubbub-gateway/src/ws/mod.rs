@@ -117,7 +117,10 @@ pub(crate) async fn upgrade_api(call: Call) -> Answer {
         Err(problem) if problem.code != ErrorCode::Unauthorized => return Err(problem),
         Err(problem) => match call.is_without_token() {
             true => Opening::Unknown(name_of(call.request.headers(), &call.query)?),
-            false if is_offered(call.request.headers()) => Opening::Refused(problem),
+            false if is_offered(call.request.headers()) => {
+                call.peer.gateway.metrics.reject(problem.code, 1);
+                Opening::Refused(problem)
+            }
             false => return Err(problem),
         },
     };

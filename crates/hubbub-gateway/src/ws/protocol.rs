@@ -226,7 +226,7 @@ impl<D: Dialect> Protocol for WebSocket<D> {
             return self.cut(close::UNAUTHORIZED, &reason);
         }
         if let Some(ended) = self.peer.ended()
-            && self.end.is_none()
+            && !self.subscriptions.is_stopped()
         {
             return self.end_session(ended);
         }

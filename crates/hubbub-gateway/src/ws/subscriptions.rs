@@ -77,18 +77,19 @@ pub(super) struct Subscriptions {
 impl Subscriptions {
     /// Of somebody who is not known yet, and may follow nothing.
     pub(super) fn new(gateway: Arc<Gateway>, waiter: Arc<Waiter>) -> Self {
-        let (rooms, catching_up) = (HashMap::new(), VecDeque::new());
+        let (caller, is_stopped, has_only_messages, outbox) = (None, false, false, None);
+        let (rooms, catching_up, all, of_all) = (HashMap::new(), VecDeque::new(), None, 0);
         Self {
             gateway,
             waiter,
-            caller: None,
-            is_stopped: false,
-            has_only_messages: false,
-            outbox: None,
+            caller,
+            is_stopped,
+            has_only_messages,
+            outbox,
             rooms,
             catching_up,
-            all: None,
-            of_all: 0,
+            all,
+            of_all,
         }
     }
 
@@ -116,13 +117,12 @@ impl Subscriptions {
         self.rooms.clear();
     }
 
-    fn user(&self) -> Option<&UserId> {
-        self.caller.as_ref()?.user.as_ref()
+    pub(super) fn is_stopped(&self) -> bool {
+        self.is_stopped
     }
 
-    fn may_read(&self, room: &RoomId) -> bool {
-        let need = Need::Room(Right::Read, room.as_str());
-        self.caller.as_ref().is_some_and(|caller| caller.is_allowed(need))
+    fn user(&self) -> Option<&UserId> {
+        self.caller.as_ref()?.user.as_ref()
     }
 
     /// Registers the socket for what concerns its user rather than a room that it follows.
@@ -212,10 +212,9 @@ impl Subscriptions {
 
     /// Follows a room as one of all, unless it is followed by name already.
     fn follow_as_one_of_all(&mut self, room: RoomId, read_seq: u64) {
-        if !self.may_read(&room) {
-            return;
-        }
-        let Some(all) = &mut self.all else { return };
+        let need = Need::Room(Right::Read, room.as_str());
+        let may_read = self.caller.as_ref().is_some_and(|caller| caller.is_allowed(need));
+        let Some(all) = self.all.as_mut().filter(|_| may_read) else { return };
         match self.rooms.get_mut(&room) {
             Some(known) if known.announce.is_one_of_all() => {}
             Some(named) => named.joined = Some(read_seq),

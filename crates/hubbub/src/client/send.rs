@@ -4,7 +4,7 @@ use hubbub_core::RoomId;
 use hyper::Method;
 use serde_json::{Value, json};
 
-use super::session::{Session, Texts};
+use super::session::{Session, Texts, object};
 use super::{is_true, show};
 use crate::cli::{SendArgs, USER_DEFAULT};
 
@@ -14,12 +14,15 @@ pub(crate) async fn send(args: SendArgs) -> anyhow::Result<()> {
     let mut session = Session::new(&client)?;
     let mut texts = Texts::new(text, id);
     while let Some((text, id)) = texts.next().await? {
-        let mut message = json!({"message": text, "messageId": id, "messageType": kind});
         // A token has a name of its own.
-        if !session.has_token || user.as_str() != USER_DEFAULT {
-            message["userId"] = user.as_str().into();
-        }
-        let answer = session.retry(Method::POST, &path, message.to_string()).await?;
+        let is_named = !session.has_token || user.as_str() != USER_DEFAULT;
+        let message = object([
+            ("userId", is_named.then(|| json!(user.as_str()))),
+            ("message", Some(json!(text))),
+            ("messageId", Some(json!(id))),
+            ("messageType", Some(json!(kind))),
+        ]);
+        let answer = session.retry(Method::POST, &path, message).await?;
         show(client.json, &answer.success()?, |receipt| receipt_line(receipt, &room))?;
     }
     Ok(())

@@ -85,7 +85,12 @@ fn read_file(path: &Path, written: &mut WrittenSettings, faults: &mut Vec<String
     };
     let table = match text.parse::<toml::Table>() {
         Ok(table) => table,
-        Err(error) => return faults.push(format!("{shown} is not valid TOML: {error}")),
+        Err(error) => {
+            // Not the whole error: it shows the line, which may have a secret.
+            let before = error.span().and_then(|span| text.get(..span.start)).unwrap_or_default();
+            let line = before.matches('\n').count() + 1;
+            return faults.push(format!("{shown} is not valid TOML: line {line}: {}", error.message()));
+        }
     };
     let mut flat = Vec::new();
     flatten("", &toml::Value::Table(table), &mut flat);

@@ -1,5 +1,6 @@
 //! What every store must do, as tests: the contracts of [`hubbub_core::store`] and [`hubbub_core::stats`] in a form that
-//! can fail. Rooms and statistics are one suite; queues and keys have theirs, which work the same way.
+//! can fail. Rooms and statistics are one suite; queues, keys and logs have theirs, which
+//! work the same way.
 //!
 //! A backend's test implements [`Fixture`] (open an empty store, restart it, make it move its data to the final
 //! place) and calls [`conformance_tests!`](crate::conformance_tests), which makes one named test of every case:
@@ -25,6 +26,7 @@ use hubbub_core::clock::ManualClock;
 pub mod content;
 pub mod history;
 pub mod keys;
+pub mod log;
 pub mod model;
 pub mod numbering;
 pub mod people;
@@ -197,6 +199,28 @@ macro_rules! queue_conformance_tests {
             limits::only_ids_make_repeats,
             limits::an_id_is_remembered_however_many_there_are,
             random::any_operations_agree_with_the_model,
+        }
+    };
+}
+
+/// The same for stores that take operations from a log. The expression makes a new [`log::LogFixture`].
+#[macro_export]
+macro_rules! log_conformance_tests {
+    ($fixture:expr) => { $crate::log_conformance_tests!(@as subsystem $fixture); };
+
+    (@list $fixture:expr) => { $crate::log_conformance_tests!(@as subsystem_list $fixture) };
+
+    (@as $how:ident $fixture:expr) => {
+        $crate::conformance_tests! { @$how log $fixture;
+            basics::a_refusal_is_final,
+            basics::one_log_is_attached,
+            basics::records_are_executed_in_their_order,
+            basics::rooms_are_not_changed_past_the_log,
+            erasure::an_erasure_is_one_record,
+            repeats::a_repeat_changes_nothing,
+            repeats::a_replay_after_a_restart_changes_nothing,
+            repeats::a_zombie_changes_nothing,
+            repeats::two_owners_at_once_execute_the_log_once,
         }
     };
 }

@@ -16,13 +16,13 @@ use hubbub_core::store::{
     StoreFigures, StoreHealth, UserRooms,
 };
 use hubbub_core::{
-    Change, Clock, Op, OpBatch, Outcome, Refusal, RoomChange, RoomId, RoomStore, StatsStore, Store,
+    Change, Clock, LogStore, Op, OpBatch, Outcome, Refusal, RoomChange, RoomId, RoomStore, StatsStore, Store,
     Timestamp, UserId,
 };
 
 use super::model::{Kept, Model, Post};
 use super::recount::Recount;
-use super::{Fixture, keys, queues};
+use super::{Fixture, keys, log, queues};
 
 /// Ways to be wrong.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -56,6 +56,15 @@ pub(crate) enum Flaw {
     KeyTtlStays,
     KeysAreText,
     KeysComeBackWhenRestarted,
+    LogExecutesRepeats,
+    LogForgetsOffsetsWhenRestarted,
+    LogHasOneOffset,
+    LogIsBypassed,
+    LogIsNotCompared,
+    LogLeavesErasuresEarly,
+    LogSkipsWholeBatches,
+    LogStaysAtRefusals,
+    LogUsesTheStoresClock,
     LosesUsernames,
     MarksMoveBack,
     MoreWhenFull,
@@ -115,6 +124,7 @@ pub(crate) struct InMemory {
     model: Mutex<Model>,
     pub(crate) queues: Mutex<queues::model::Model>,
     pub(crate) keys: Mutex<keys::model::Model>,
+    pub(crate) log: Mutex<Option<log::tests::AttachedLog>>,
     pub(crate) clock: Arc<ManualClock>,
     autocreate: bool,
     pub(crate) flaw: Flaw,
@@ -122,7 +132,7 @@ pub(crate) struct InMemory {
 
 impl InMemory {
     /// One message, stored as the flaw will have it.
-    fn apply_one(&self, model: &mut Model, mut post: Post) -> Outcome {
+    fn apply_one(&self, model: &mut Model, now: Timestamp, mut post: Post) -> Outcome {
         match self.flaw {
             Flaw::CutsLongTexts => post.text = post.text.chars().take(1 << 20).collect(),
             Flaw::IgnoresCase => post.id.make_ascii_lowercase(),
@@ -136,7 +146,7 @@ impl InMemory {
             return Outcome::Duplicate(first.receipt());
         }
         let autocreate = self.autocreate || self.flaw == Flaw::IgnoresAutocreate;
-        let outcome = model.apply(&[post.clone()], self.clock.now(), autocreate)[0].clone();
+        let outcome = model.apply(&[post.clone()], now, autocreate)[0].clone();
         let room = model.rooms.get_mut(&post.room);
         match (self.flaw, &outcome, room) {
             (Flaw::NeverRefusesAnId, Outcome::Refused(_), Some(room)) => {
@@ -178,6 +188,18 @@ impl InMemory {
                 outcome
             }
             _ => outcome,
+        }
+    }
+
+    /// One operation on rooms.
+    fn apply_op(&self, model: &mut Model, op: Op<'_>, now: Timestamp) -> Outcome {
+        match op {
+            Op::Send(sent) => {
+                let message = hubbub_core::Message { seq: 0, received_at: Timestamp::default(), sent };
+                self.apply_one(model, now, Kept::of(&message).post)
+            }
+            Op::Change(change) => self.change_one(model, &change),
+            Op::Queue(_) | Op::Kv(_) => unreachable!("rooms only"),
         }
     }
 
@@ -228,12 +250,13 @@ impl Store for InMemory {
         if self.flaw == Flaw::BatchOutOfOrder {
             ops.reverse();
         }
+        if batch.is_from_log() {
+            return log::tests::apply(self, batch, |op, now| self.apply_op(&mut model, op, now));
+        }
+        log::tests::admit(self, &ops)?;
+        let now = self.clock.now();
         let one = |op: Op<'_>| match op {
-            Op::Send(sent) => {
-                let message = hubbub_core::Message { seq: 0, received_at: Timestamp::default(), sent };
-                self.apply_one(&mut model, Kept::of(&message).post)
-            }
-            Op::Change(change) => self.change_one(&mut model, &change),
+            Op::Send(_) | Op::Change(_) => self.apply_op(&mut model, op, now),
             Op::Queue(op) => queues::tests::apply(self, op),
             Op::Kv(op) => keys::tests::apply(self, op),
         };
@@ -256,6 +279,10 @@ impl Store for InMemory {
         let model = self.model.lock();
         let messages = model.rooms.values().map(|kept| kept.len() as u64).sum();
         StoreFigures { messages, rooms: model.rooms.len() as u64, ..StoreFigures::default() }
+    }
+
+    fn log(&self) -> Option<&dyn LogStore> {
+        Some(self)
     }
 
     fn close(&self) {}
@@ -418,6 +445,7 @@ impl Memory {
             model: Mutex::default(),
             queues: Mutex::default(),
             keys: Mutex::default(),
+            log: Mutex::default(),
             clock: Arc::clone(&clock),
             autocreate: true,
             flaw,
@@ -452,7 +480,9 @@ impl Fixture for Memory {
         let clock = Arc::clone(&self.clock);
         let queues = Mutex::new(queues::tests::restarted(flaw, self.store.queues.lock().clone()));
         let keys = Mutex::new(keys::tests::restarted(flaw, self.store.keys.lock().clone()));
-        self.store = Arc::new(InMemory { model: Mutex::new(model), queues, keys, clock, autocreate, flaw });
+        let log = Mutex::new(log::tests::restarted(flaw, self.store.log.lock().clone()));
+        self.store =
+            Arc::new(InMemory { model: Mutex::new(model), queues, keys, log, clock, autocreate, flaw });
         ready(())
     }
 

@@ -30,6 +30,12 @@ pub struct LogIdentity {
 ///   anybody at any time: by a consumer that was restarted, and by one that lost its partition and does not know yet.
 /// - **Outcomes:** that of a skipped operation is [`crate::Outcome::Accepted`]: it was executed before.
 /// - **Order:** the positions of a batch increase within each partition.
+/// - **Refusals are final:** a refused operation is executed, too, and its offset is passed.
+/// - **Erasures** take several steps: the offset is passed with the last one. Until then the outcome says `more`, and the
+///   caller repeats the record before it goes on.
+/// - **Histories:** positions are refused as [`ApplyError::Unavailable`] before [`LogStore::attach`] was called on this
+///   opening of the store, and again after a database was replaced by an older copy (the epoch changes). The caller then
+///   attaches again and continues at [`LogStore::next_offsets`], which may be lower than before.
 /// - **Operations without a position** are refused for rooms as [`ApplyError::Unavailable`] once a log is attached: they
 ///   would change rooms past the log. Queues and keys take no part in this.
 pub trait LogStore: Send + Sync {

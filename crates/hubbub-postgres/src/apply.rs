@@ -7,11 +7,11 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use futures_util::future::{join_all, join3};
 use hubbub_core::invariant::{broken, saturate};
 use hubbub_core::store::ApplyError;
-use hubbub_core::{Change, KvOp, Op, OpBatch, Outcome, QueueOp, Refusal, Send};
+use hubbub_core::{Change, KvOp, LogPosition, Op, OpBatch, Outcome, QueueOp, Refusal, Send};
 
 use crate::db::Failure;
-use crate::rooms;
 use crate::store::Postgres;
+use crate::{log, rooms};
 
 /// An operation on rooms.
 #[derive(Debug, Clone, Copy)]
@@ -28,6 +28,28 @@ impl<'a> RoomOp<'a> {
             Self::Send(send) => Some(send.room),
             Self::Change(change) => change.room(),
         }
+    }
+}
+
+/// An operation on rooms, and where it stands in the log that it comes from.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct PlacedOp<'a> {
+    pub(crate) op: RoomOp<'a>,
+    pub(crate) position: Option<LogPosition>,
+}
+
+impl<'a> PlacedOp<'a> {
+    /// The lane. Operations of one partition of the log share a transaction, which moves its offset.
+    fn lane(&self, lanes: usize) -> usize {
+        match self.position {
+            Some(position) => saturate::<_, usize>(position.partition) % lanes,
+            None => lane(self.op.room(), lanes),
+        }
+    }
+
+    /// The room, where only operations of one room have an order.
+    fn ordered_by(&self) -> Option<&'a str> {
+        if self.position.is_some() { None } else { self.op.room() }
     }
 }
 
@@ -56,11 +78,11 @@ const OPS_PER_LANE: usize = 128;
 /// more fail, what is still together is refused together.
 const REFUSED_SINGLY_MAX: usize = 16;
 
-/// Applies a batch: each part in a transaction of its own, all at the same time. Operations of one room, of queues, and
-/// of keys keep their order. Where one part fails nobody knows what became of the others, unless none was committed.
+/// Applies a batch: each part in a transaction of its own, all at the same time. Operations of one room, of one partition
+/// of the log, of queues, and of keys keep their order. Where one part fails nobody knows what became of the others, unless none was committed.
 pub(crate) async fn apply(store: &Postgres, batch: &OpBatch) -> Result<Vec<Outcome>, ApplyError> {
     let lanes = (batch.len() / OPS_PER_LANE).clamp(1, store.context.options.lanes.max(1));
-    let mut rooms: Vec<Part<RoomOp<'_>>> = (0..lanes).map(|_| Part::empty()).collect();
+    let mut rooms: Vec<Part<PlacedOp<'_>>> = (0..lanes).map(|_| Part::empty()).collect();
     let mut queues: Part<QueueOp<'_>> = Part::empty();
     let mut keys: Part<KvOp<'_>> = Part::empty();
     for (index, op) in batch.iter().enumerate() {
@@ -76,22 +98,31 @@ pub(crate) async fn apply(store: &Postgres, batch: &OpBatch) -> Result<Vec<Outco
                 continue;
             }
         };
-        if let Some(part) = rooms.get_mut(lane(op.room(), lanes)) {
+        let op = PlacedOp { op, position: batch.position(index) };
+        if let Some(part) = rooms.get_mut(op.lane(lanes)) {
             part.push(index, op);
         }
     }
-    let rooms = join_all(rooms.iter().filter(|part| !part.ops.is_empty()).map(async |part| {
-        (
-            &part.indexes,
-            divided(&part.ops, RoomOp::room, async |ops| rooms::apply(&store.rooms, ops).await).await,
-        )
-    }));
+    let rooms = rooms.iter().filter(|part| !part.ops.is_empty());
+    let rooms = join_all(rooms.map(async |part| (&part.indexes, apply_rooms(store, &part.ops).await)));
     let queues_done = divided(&queues.ops, |_| None, async |ops| store.queues.apply(ops).await);
     let keys_done = divided(&keys.ops, |_| None, async |ops| store.kv.apply(ops).await);
     let (mut done, queues_done, keys_done) = join3(rooms, queues_done, keys_done).await;
     done.push((&queues.indexes, queues_done));
     done.push((&keys.indexes, keys_done));
     gather(batch.len(), done)
+}
+
+async fn apply_rooms(store: &Postgres, ops: &[PlacedOp<'_>]) -> Result<Vec<Outcome>, ApplyError> {
+    let apply = async |ops: &[PlacedOp<'_>]| rooms::apply(&store.rooms, ops).await;
+    let outcomes = divided(ops, PlacedOp::ordered_by, apply).await?;
+    // What was refused without a transaction has not moved the offset.
+    let is_refused = |outcome: &Outcome| *outcome == Outcome::Refused(Refusal::Unreadable);
+    let positions: Vec<LogPosition> = ops.iter().filter_map(|op| op.position).collect();
+    if !positions.is_empty() && outcomes.iter().any(is_refused) {
+        log::pass_over(&store.context.db, &positions).await.map_err(unconfirmed)?;
+    }
+    Ok(outcomes)
 }
 
 /// Operations of which some failed for their content.

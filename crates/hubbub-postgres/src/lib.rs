@@ -3,7 +3,8 @@
 //! [`Postgres`] divides a batch between the subsystems: [`rooms`] (over several connections, each for rooms of its own),
 //! [`queues`] and [`kv`]. Each runs one transaction of set-based statements. Reads use the same pool ([`db`]). [`stats`]
 //! keeps counts by a rollup that follows the numbers of each room. [`maintenance`] runs due work: figures,
-//! [`partitions`], pending deletes. [`replicas`] may answer history and statistics.
+//! [`partitions`], pending deletes. [`replicas`] may answer history and statistics. [`log`] takes operations of rooms from a
+//! log outside the process.
 //!
 //! Invariants
 //! - Whoever assigns a number locks the row that holds it until the commit. So numbers become visible in order.
@@ -15,6 +16,7 @@ mod apply;
 mod db;
 mod history;
 mod kv;
+mod log;
 mod maintenance;
 mod migrate;
 mod options;

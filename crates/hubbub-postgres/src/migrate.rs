@@ -17,7 +17,7 @@ macro_rules! versions {
 }
 
 /// The schema's versions from 1 on: the name of each file, and the SQL it holds.
-const VERSIONS: [(&str, &str); 4] = versions!["V1__rooms", "V2__queues", "V3__keys", "V4__stats"];
+const VERSIONS: [(&str, &str); 5] = versions!["V1__rooms", "V2__queues", "V3__keys", "V4__stats", "V5__log"];
 
 /// The version this program knows.
 const NEWEST: i64 = VERSIONS.len() as i64;
@@ -187,6 +187,6 @@ mod tests {
         files.sort();
         assert_eq!(files, VERSIONS.map(|(name, _)| format!("{name}.sql")));
         let versions: Vec<_> = runner().unwrap().get_migrations().iter().map(Migration::version).collect();
-        assert_eq!(versions, [1, 2, 3, 4]);
+        assert_eq!(versions, [1, 2, 3, 4, 5]);
     }
 }

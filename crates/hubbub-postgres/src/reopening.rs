@@ -13,7 +13,7 @@ use hubbub_core::store::{
     Access, ApplyError, BatchCap, HistoryPage, HistoryQuery, KvStore, Member, QueueStore, Read, RoomHead,
     RoomInfo, RoomStore, Store, StoreFigures, StoreHealth, UserRooms,
 };
-use hubbub_core::{ClientId, Essential, OpBatch, Outcome, QueueId, RoomId, UserId};
+use hubbub_core::{ClientId, Essential, LogStore, OpBatch, Outcome, QueueId, RoomId, UserId};
 use tokio::task::JoinHandle;
 
 use crate::db::connect::OpenError;
@@ -122,6 +122,7 @@ impl Store for ReopeningStore {
         is_shared() -> bool;
         clock_doubt() -> Option<ClockDoubt>;
         replicas() -> Option<&dyn ReplicaStore>;
+        log() -> Option<&dyn LogStore>;
     }
 
     fn close(&self) {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use hubbub_core::clock::{Clock, ClockDoubt, RandomSource};
 use hubbub_core::replica::ReplicaStore;
 use hubbub_core::store::{ApplyError, BatchCap, ReadError, Store, StoreFigures, StoreHealth};
-use hubbub_core::{OpBatch, Outcome};
+use hubbub_core::{LogStore, OpBatch, Outcome};
 use tokio::runtime::Handle;
 
 use crate::db::Db;
@@ -14,6 +14,7 @@ use crate::db::connect::{self, OpenError};
 use crate::db::error::open_error;
 use crate::history::History;
 use crate::kv::Kv;
+use crate::log::LogState;
 use crate::maintenance::{Maintenance, Status, Subsystems};
 use crate::options::PostgresOptions;
 use crate::partitions::Partitions;
@@ -37,6 +38,7 @@ pub(crate) struct Context {
     pub(crate) status: Status,
     pub(crate) partitions: Partitions,
     pub(crate) history: Arc<History>,
+    pub(crate) log: LogState,
 }
 
 /// A PostgreSQL database as a store.
@@ -76,6 +78,7 @@ impl Postgres {
                 (steady, Some(source))
             }
         };
+        let log = LogState::open(&db).await.map_err(|fault| OpenError(fault.to_string()))?;
         let context = Arc::new(Context {
             db,
             options,
@@ -85,6 +88,7 @@ impl Postgres {
             status: Status::default(),
             partitions: Partitions::default(),
             history,
+            log,
         });
         let replicas = Replicas::open(&context.options, &context.db, &context.history).await?;
         let rooms = Arc::new(Rooms::new(context.clone()));
@@ -134,6 +138,10 @@ impl Store for Postgres {
 
     fn replicas(&self) -> Option<&dyn ReplicaStore> {
         self.replicated_reads.as_ref().map(|replicated_reads| -> &dyn ReplicaStore { replicated_reads })
+    }
+
+    fn log(&self) -> Option<&dyn LogStore> {
+        Some(self)
     }
 
     fn is_shared(&self) -> bool {

@@ -25,3 +25,8 @@ mod keys {
     use super::Opened;
     hubbub_conformance::key_conformance_tests!(Opened::fresh().await);
 }
+
+mod log {
+    use super::Opened;
+    hubbub_conformance::log_conformance_tests!(Opened::fresh().await);
+}

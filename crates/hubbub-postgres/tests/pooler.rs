@@ -20,3 +20,8 @@ mod keys {
     use super::Opened;
     hubbub_conformance::key_conformance_tests!(Opened::pooled().await);
 }
+
+mod log {
+    use super::Opened;
+    hubbub_conformance::log_conformance_tests!(Opened::pooled().await);
+}

@@ -29,6 +29,9 @@ pub(crate) enum DbError {
     /// The attempt found out what the next one needs to know. Nothing is wrong.
     #[error("{what}: to be done again")]
     Again { what: &'static str },
+    /// The batch may not be applied as it is, whatever it holds.
+    #[error("{0}")]
+    Refused(ApplyError),
     /// It took too long.
     #[error("{what}: no answer in time")]
     Timeout { what: &'static str },
@@ -131,7 +134,11 @@ impl DbError {
                     || self.state() == Some(&SqlState::READ_ONLY_SQL_TRANSACTION)
             }
             Self::Timeout { .. } => true,
-            Self::Connection(_) | Self::Exhausted | Self::UnexpectedRow { .. } | Self::Again { .. } => false,
+            Self::Connection(_)
+            | Self::Exhausted
+            | Self::UnexpectedRow { .. }
+            | Self::Again { .. }
+            | Self::Refused(_) => false,
         }
     }
 
@@ -142,6 +149,9 @@ impl DbError {
 
     /// For a batch of which nothing was committed.
     pub(crate) fn before_commit(&self) -> ApplyError {
+        if let Self::Refused(error) = self {
+            return error.clone();
+        }
         if self.state() == Some(&SqlState::DISK_FULL) {
             return ApplyError::DiskFull { reason: self.to_string() };
         }

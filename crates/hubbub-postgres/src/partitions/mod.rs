@@ -1,7 +1,7 @@
 //! Creates the partitions of `messages` ahead of time, so that no writer has to wait for one.
 //!
 //! Each [`tick`] ensures a partition for now and for two lengths ahead, which costs nothing if they exist. A writer calls
-//! [`ensure`] for its own time before it begins, and [`create`] if the database refuses a message all the same. The table
+//! [`ensure`] for its own time before it begins, and [`create_all`] if the database refuses a message all the same. The table
 //! `partitions` lists them. Creating one takes a lock, so any number of servers may need the same one.
 //!
 //! A partition is created as a table of its own and then attached. That blocks nobody, while `create table … partition of`
@@ -11,6 +11,7 @@
 pub(crate) mod retention;
 mod span;
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use hubbub_core::Timestamp;
@@ -69,8 +70,8 @@ pub(crate) async fn ensure(context: &Context, time: Timestamp) -> Result<()> {
     if context.partitions.covers(time) { Ok(()) } else { create(context, time).await }
 }
 
-/// The same without the cache: for a writer that found no partition although one was cached.
-pub(crate) async fn create(context: &Context, time: Timestamp) -> Result<()> {
+/// The same without the cache.
+async fn create(context: &Context, time: Timestamp) -> Result<()> {
     let length = context.options.partition;
     context.partitions.remove(time);
     let created = context.db.run("creating a partition", async |tx| create_in(tx, time, length).await);
@@ -78,6 +79,16 @@ pub(crate) async fn create(context: &Context, time: Timestamp) -> Result<()> {
     context.partitions.insert(span);
     if is_new {
         tracing::info!(partition = span.name(), "created a partition of messages");
+    }
+    Ok(())
+}
+
+/// The same for several times, of which many may be of one partition: for a writer that found none although one was
+/// cached.
+pub(crate) async fn create_all(context: &Context, times: &BTreeSet<Timestamp>) -> Result<()> {
+    times.iter().for_each(|time| context.partitions.remove(*time));
+    for time in times {
+        ensure(context, *time).await?;
     }
     Ok(())
 }

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use hubbub_conformance::log::LogFixture;
 use hubbub_conformance::{CLIENTS_MAX, Fixture};
 use hubbub_core::clock::{ManualClock, SeededRandom};
 use hubbub_core::{Store, Timestamp};
@@ -82,5 +83,11 @@ impl Fixture for Opened {
 
     async fn seal_all(&mut self) {
         self.store.finish_maintenance().await.unwrap();
+    }
+}
+
+impl LogFixture for Opened {
+    async fn open_second(&mut self) -> Arc<dyn Store> {
+        Self::open(&self.database, (self.pooler, self.pause), &self.clock, true).await
     }
 }

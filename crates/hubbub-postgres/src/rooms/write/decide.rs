@@ -16,6 +16,7 @@ use super::ids::UsedIds;
 use super::state::{Membership, Room, State};
 use super::{Numbered, Totals};
 use crate::apply::RoomOp;
+use crate::log::Fence;
 use crate::rooms::recent::VisibilityVersion;
 
 /// What is to be written.
@@ -68,6 +69,10 @@ impl<'a> WorkingSet<'a> {
         self.written.stored.reserve(ops.len());
         let mut outcomes = Vec::with_capacity(ops.len());
         for (place, (numbered, hash)) in ops.iter().zip(hashes).enumerate() {
+            if self.state.fence.is_executed(numbered.position) {
+                outcomes.push(Outcome::Accepted);
+                continue;
+            }
             let decided = match &numbered.op {
                 RoomOp::Send(send) => self.send(numbered, send, *hash),
                 // What such a change writes is not among the differences that are written here.
@@ -81,15 +86,15 @@ impl<'a> WorkingSet<'a> {
         outcomes
     }
 
-    /// What the operations changed.
-    pub(super) fn into_written(mut self) -> Written<'a> {
+    /// What the operations changed, and the partitions of the log that they come from.
+    pub(super) fn into_written(mut self) -> (Written<'a>, Fence) {
         self.written.rooms = self.state.rooms.into_iter().filter(|(_, room)| room.is_touched).collect();
-        self.written
+        (self.written, self.state.fence)
     }
 
     fn send(&mut self, numbered: &Numbered<'a>, send: &Send<'a>, hash: Uuid) -> Result<Outcome, Refusal> {
-        let Ok(decision) =
-            decide_send(&OpView { set: self, numbered, hash }, send, self.now, self.autocreate);
+        let now = numbered.received_at(self.now);
+        let Ok(decision) = decide_send(&OpView { set: self, numbered, hash }, send, now, self.autocreate);
         if let SendDecision::Store(receipt) = decision {
             self.store(numbered, send, hash, receipt)?;
         }

@@ -5,8 +5,8 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use hubbub_core::Outcome;
 use hubbub_core::invariant::saturate;
+use hubbub_core::{LogPosition, Outcome};
 
 use super::Totals;
 use super::state::{self, State};
@@ -59,7 +59,14 @@ struct ErasedRange {
 }
 
 /// Erases the next messages; with the last ones the user's memberships end.
-pub(super) async fn apply(tx: &Tx<'_>, user: i32) -> Result<(Outcome, Totals)> {
+pub(super) async fn apply(
+    tx: &Tx<'_>,
+    user: Option<i32>,
+    position: Option<LogPosition>,
+) -> Result<(Outcome, Totals)> {
+    let Some(user) = user else {
+        return Ok((Outcome::Erased { messages: 0, more: false }, Totals::default()));
+    };
     let most: i64 = saturate(ERASED_MAX + 1);
     let mut found: Vec<(i32, i64)> =
         tx.query(&MESSAGES, &[&user, &most]).await?.iter().map(|row| (row.get(0), row.get(1))).collect();
@@ -67,7 +74,8 @@ pub(super) async fn apply(tx: &Tx<'_>, user: i32) -> Result<(Outcome, Totals)> {
     found.truncate(ERASED_MAX);
     let memberships = if more { Vec::new() } else { tx.query(&MEMBERSHIPS, &[&user]).await? };
     let memberships = memberships.iter().map(|row| row.get::<_, i32>(0));
-    let mut state = state::lock(tx, found.iter().map(|(room, _)| *room).chain(memberships)).await?;
+    let concerned = found.iter().map(|(room, _)| *room).chain(memberships);
+    let mut state = state::lock(tx, position.into_iter(), concerned).await?;
     // A room may have lost them before it was locked.
     found.retain(|(room, seq)| state.rooms.get(room).is_some_and(|room| room.oldest <= *seq));
     let gone = erase(tx, &mut state, &found).await?;

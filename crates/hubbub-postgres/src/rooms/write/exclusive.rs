@@ -1,13 +1,14 @@
 //! Exclusive changes: making, changing and deleting a room, and erasing a user.
 
 use hubbub_core::invariant::saturate;
-use hubbub_core::{Change, Outcome, Refusal, RoomChange, Timestamp};
+use hubbub_core::{Change, LogPosition, Outcome, Refusal, RoomChange, Timestamp};
 
 use super::decide::WorkingSet;
 use super::state;
 use super::{Numbered, Totals, differences, erase, ids};
 use crate::apply::RoomOp;
 use crate::db::{DbError, Failure, Param, Result, Tx, statements};
+use crate::log::Fence;
 use crate::rooms::Rooms;
 
 statements! {
@@ -31,38 +32,61 @@ statements! {
         "insert into takeouts (room, first_seq, last_seq) select $1, $2, $3 where $2 <= $3";
 }
 
-pub(super) async fn apply(rooms: &Rooms, change: &Change<'_>) -> Result<Outcome, Failure> {
+pub(super) async fn apply(
+    rooms: &Rooms,
+    change: &Change<'_>,
+    position: Option<LogPosition>,
+) -> Result<Outcome, Failure> {
     let db = &rooms.context.db;
     let (outcome, totals) = if let RoomChange::EraseUser { user } = change.what {
         let numbers = rooms.user_names.numbers(db, &[(user, false)]).await?;
-        let Some(user) = numbers.first().copied().flatten() else {
-            return Ok(Outcome::Erased { messages: 0, more: false });
-        };
-        db.transact("erasing a user", async |tx| erase::apply(tx, user).await).await?
+        let user = numbers.first().copied().flatten();
+        let work = async |tx: &Tx<'_>| once(tx, position, erase::apply(tx, user, position)).await;
+        db.transact("erasing a user", work).await?
     } else {
         let is_put = matches!(change.what, RoomChange::PutRoom { .. });
         let name = change.room().unwrap_or_default();
         let room = rooms.room_names.numbers(db, &[(name, is_put)]).await?.first().copied().flatten();
         let by = change.by.unwrap_or_default();
         let by = rooms.user_names.numbers(db, &[(by, is_put)]).await?.first().copied().flatten();
-        let Some(no) = room else { return Ok(Outcome::Refused(Refusal::UnknownRoom)) };
-        let numbered = Numbered { op: RoomOp::Change(*change), room, user: None, by };
+        let numbered = Numbered { op: RoomOp::Change(*change), position, room, user: None, by };
         let now = rooms.context.clock.now();
-        db.transact("changing a room", async |tx| change_room(tx, change, no, &numbered, now).await).await?
+        let work = async |tx: &Tx<'_>| once(tx, position, change_room(tx, change, &numbered, now)).await;
+        db.transact("changing a room", work).await?
     };
     rooms.totals.add(totals);
     Ok(outcome)
 }
 
+/// Makes a change unless it was made before. The log's offset moves with it, but not while an erasure has more to do: then
+/// the same operation is repeated.
+async fn once(
+    tx: &Tx<'_>,
+    position: Option<LogPosition>,
+    change: impl Future<Output = Result<(Outcome, Totals)>>,
+) -> Result<(Outcome, Totals)> {
+    let fence = Fence::lock(tx, position.into_iter()).await?;
+    if fence.is_executed(position) {
+        return Ok((Outcome::Accepted, Totals::default()));
+    }
+    let done = change.await?;
+    if !matches!(done.0, Outcome::Erased { more: true, .. }) {
+        fence.advance(tx, position.into_iter()).await?;
+    }
+    Ok(done)
+}
+
 async fn change_room(
     tx: &Tx<'_>,
     change: &Change<'_>,
-    no: i32,
     numbered: &Numbered<'_>,
     now: Timestamp,
 ) -> Result<(Outcome, Totals)> {
+    let Some(no) = numbered.room else {
+        return Ok((Outcome::Refused(Refusal::UnknownRoom), Totals::default()));
+    };
     let missing = || DbError::UnexpectedRow { what: "locking rooms", found: "no row".into() };
-    let mut state = state::lock(tx, std::iter::once(no)).await?;
+    let mut state = state::lock(tx, numbered.position.into_iter(), std::iter::once(no)).await?;
     state.members = state::read_members(tx, &state, std::slice::from_ref(numbered)).await?;
     let before = state.rooms.get(&no).cloned().ok_or_else(missing)?;
     let mut set = WorkingSet::new(now, false, state, ids::UsedIds::default());
@@ -82,7 +106,7 @@ async fn change_room(
             let params: [Param<'_>; 5] =
                 [&no, &settings.title, &settings.members_only, &retention, &more_members];
             tx.execute(&PUT, &params).await?;
-            differences::write_members(tx, &set.into_written().members).await?;
+            differences::write_members(tx, &set.into_written().0.members).await?;
         }
         _ => {
             for statement in [&DELETE, &DELETE_MEMBERS, &DELETE_ERASED] {

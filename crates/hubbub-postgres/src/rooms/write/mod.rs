@@ -15,13 +15,14 @@ mod exclusive;
 mod ids;
 mod state;
 
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use hubbub_core::{Change, Op, Outcome, RoomChange, Timestamp};
+use hubbub_core::{Change, LogPosition, Op, Outcome, RoomChange, Timestamp};
 
 use super::Rooms;
 use super::names::NameRequest;
-use crate::apply::RoomOp;
+use crate::apply::{PlacedOp, RoomOp};
 use crate::db::{DbError, Failure, Result, Tx};
 use crate::partitions;
 use decide::{WorkingSet, Written};
@@ -33,6 +34,7 @@ const PARTITION_TRIES_MAX: u32 = 3;
 /// An operation whose names have numbers. `None` = the name was never seen, and nothing belongs to it.
 pub(super) struct Numbered<'a> {
     op: RoomOp<'a>,
+    position: Option<LogPosition>,
     room: Option<i32>,
     /// The sender of a message; the subject of a change.
     user: Option<i32>,
@@ -41,6 +43,11 @@ pub(super) struct Numbered<'a> {
 }
 
 impl Numbered<'_> {
+    /// When the message is received, if `now` is the store's time.
+    fn received_at(&self, now: Timestamp) -> Timestamp {
+        self.position.map_or(now, |position| position.appended_at)
+    }
+
     /// The membership of somebody whom the operation names; `None` when the name was never seen.
     fn member(&self, user: &str) -> Option<Membership> {
         let subject = match &self.op {
@@ -66,17 +73,20 @@ struct RetryHints {
 }
 
 /// Applies operations in order, in one transaction.
-pub(crate) async fn apply(rooms: &Rooms, ops: &[RoomOp<'_>]) -> Result<Vec<Outcome>, Failure> {
-    if let [RoomOp::Change(change)] = ops
+pub(crate) async fn apply(rooms: &Rooms, ops: &[PlacedOp<'_>]) -> Result<Vec<Outcome>, Failure> {
+    rooms.context.log.admit(ops.first().and_then(|op| op.position))?;
+    if let [PlacedOp { op: RoomOp::Change(change), position }] = ops
         && Op::Change(*change).is_exclusive()
     {
-        return Ok(vec![exclusive::apply(rooms, change).await?]);
+        return Ok(vec![exclusive::apply(rooms, change, *position).await?]);
     }
     let ops = number(rooms, ops).await?;
     let hashes: Vec<_> = ops.iter().map(|numbered| ids::hash_of(&numbered.op)).collect();
-    partitions::ensure(&rooms.context, rooms.context.clock.now())
-        .await
-        .map_err(|fault| fault.before_commit())?;
+    // Those between the first and the last are made when a message finds none.
+    for numbered in ops.first().into_iter().chain(ops.last().filter(|last| last.position.is_some())) {
+        let time = numbered.received_at(rooms.context.clock.now());
+        partitions::ensure(&rooms.context, time).await.map_err(|fault| fault.before_commit())?;
+    }
     let hints = RetryHints::default();
     hints.looks_up_ids.store(rooms.expects_repeats.load(Ordering::Relaxed), Ordering::Relaxed);
     let mut tries = 0;
@@ -111,7 +121,8 @@ async fn try_once<'a>(
     hints: &RetryHints,
     tx: &Tx<'_>,
 ) -> Result<(Vec<Outcome>, Written<'a>)> {
-    let mut state = state::lock(tx, ops.iter().filter_map(|numbered| numbered.room)).await?;
+    let positions = || ops.iter().filter_map(|numbered| numbered.position);
+    let mut state = state::lock(tx, positions(), ops.iter().filter_map(|numbered| numbered.room)).await?;
     let looks_up_ids = hints.looks_up_ids.load(Ordering::Relaxed);
     let members = state::read_members(tx, &state, ops);
     let used_ids = async {
@@ -122,13 +133,15 @@ async fn try_once<'a>(
     let mut set =
         WorkingSet::new(rooms.context.clock.now(), rooms.context.options.autocreate, state, used_ids);
     let mut outcomes = set.decide(ops, hashes);
-    let written = set.into_written();
+    let (written, fence) = set.into_written();
     let wanted = written.stored.len();
-    let done = differences::write(tx, &written, looks_up_ids).await;
+    let writing = differences::write(tx, &written, looks_up_ids);
+    let (done, advanced) = tokio::join!(biased; writing, fence.advance(tx, positions()));
     if let Err(fault) = &done {
         hints.lacks_partition.store(differences::lacks_partition(fault), Ordering::Relaxed);
     }
     let (inserted, unread) = done?;
+    advanced?;
     if inserted != wanted as u64 {
         if looks_up_ids {
             let found = format!("{inserted} of {wanted} new ids could be inserted");
@@ -146,19 +159,19 @@ async fn try_once<'a>(
 }
 
 /// Gives names their numbers. Senders and new members get one if they have none; rooms do where a message may make one.
-async fn number<'a>(rooms: &Rooms, ops: &[RoomOp<'a>]) -> Result<Vec<Numbered<'a>>, Failure> {
+async fn number<'a>(rooms: &Rooms, ops: &[PlacedOp<'a>]) -> Result<Vec<Numbered<'a>>, Failure> {
     let db = &rooms.context.db;
     let autocreate = rooms.context.options.autocreate;
     let rooms_wanted: Vec<NameRequest<'_>> = ops
         .iter()
-        .map(|op| match op {
+        .map(|placed| match placed.op {
             RoomOp::Send(send) => (send.room, autocreate),
             RoomOp::Change(change) => (change.room().unwrap_or_default(), false),
         })
         .collect();
     let users_wanted: Vec<NameRequest<'_>> = ops
         .iter()
-        .flat_map(|op| match op {
+        .flat_map(|placed| match &placed.op {
             RoomOp::Send(send) => [(send.user, true), ("", false)],
             RoomOp::Change(change) => [user_of(change), (change.by.unwrap_or_default(), false)],
         })
@@ -168,7 +181,11 @@ async fn number<'a>(rooms: &Rooms, ops: &[RoomOp<'a>]) -> Result<Vec<Numbered<'a
     let users =
         users_found.chunks(2).map(|pair| (pair.first().copied().flatten(), pair.get(1).copied().flatten()));
     let numbered = ops.iter().zip(rooms_found).zip(users);
-    Ok(numbered.map(|((op, room), (user, by))| Numbered { op: *op, room, user, by }).collect())
+    let numbered = numbered.map(|((placed, room), (user, by))| {
+        let PlacedOp { op, position } = *placed;
+        Numbered { op, position, room, user, by }
+    });
+    Ok(numbered.collect())
 }
 
 fn user_of<'a>(change: &Change<'a>) -> NameRequest<'a> {
@@ -181,17 +198,17 @@ fn user_of<'a>(change: &Change<'a>) -> NameRequest<'a> {
     }
 }
 
-/// Makes the partitions that the messages of a batch may need: for now, and for rooms whose last message is later.
+/// Makes the partitions that the messages of a batch may need: for their own times, and for rooms whose last message is
+/// later.
 async fn make_partitions(rooms: &Rooms, ops: &[Numbered<'_>]) -> Result<(), Failure> {
     let context = &rooms.context;
     let numbers: Vec<i32> = ops.iter().filter_map(|numbered| numbered.room).collect();
     let now = context.clock.now();
-    let work = async |tx: &Tx<'_>| state::last_times(tx, &numbers, now).await;
-    let mut times: Vec<Timestamp> = context.db.transact("looking for the times of rooms", work).await?;
-    times.push(now);
-    for time in times {
-        tracing::warn!(%time, "a partition for messages was missing");
-        partitions::create(context, time).await.map_err(|fault| fault.before_commit())?;
-    }
+    let mut times: BTreeSet<Timestamp> = ops.iter().map(|numbered| numbered.received_at(now)).collect();
+    let first = times.first().copied().unwrap_or(now);
+    let work = async |tx: &Tx<'_>| state::last_times(tx, &numbers, first).await;
+    times.extend(context.db.transact("looking for the times of rooms", work).await?);
+    tracing::warn!(from = %first, "a partition for messages was missing");
+    partitions::create_all(context, &times).await.map_err(|fault| fault.before_commit())?;
     Ok(())
 }

@@ -2,11 +2,13 @@
 
 use std::collections::{BTreeSet, HashMap};
 
-use hubbub_core::Timestamp;
+use hubbub_core::log_position::past_the_log;
 use hubbub_core::rules::rooms::RoomState;
+use hubbub_core::{LogPosition, Timestamp};
 
 use super::Numbered;
-use crate::db::{PgTime, Result, Tx, statements};
+use crate::db::{DbError, Param, PgTime, Result, Tx, statements};
+use crate::log::Fence;
 
 /// A room as the operations so far left it.
 #[derive(Debug, Clone)]
@@ -43,16 +45,18 @@ impl Room {
 /// A member of a room, both by number.
 pub(super) type Membership = (i32, i32);
 
-/// Rooms by number, and read marks of members.
+/// Rooms by number, read marks of members, and partitions of the log.
 #[derive(Debug, Default)]
 pub(super) struct State {
+    pub(super) fence: Fence,
     pub(super) rooms: HashMap<i32, Room>,
     pub(super) members: HashMap<Membership, i64>,
 }
 
 statements! {
     LOCK("locking rooms") =
-        "select no, head, oldest, erased, messages, members, last_received_at, members_only, deleted \
+        "select no, head, oldest, erased, messages, members, last_received_at, members_only, deleted, \
+             exists (select from attached_log) \
          from rooms where no = any($1) order by no for update";
 
     MEMBERS("looking up members") =
@@ -63,10 +67,19 @@ statements! {
         "select distinct last_received_at from rooms where no = any($1) and last_received_at > $2";
 }
 
-/// Locks rooms to the end of the transaction.
-pub(super) async fn lock(tx: &Tx<'_>, rooms: impl Iterator<Item = i32>) -> Result<State> {
+/// Locks rooms to the end of the transaction, behind the partitions of the log that the operations come from. Refuses
+/// operations without a position where a log is attached.
+pub(super) async fn lock(
+    tx: &Tx<'_>,
+    positions: impl Iterator<Item = LogPosition>,
+    rooms: impl Iterator<Item = i32>,
+) -> Result<State> {
     let wanted: Vec<i32> = rooms.collect::<BTreeSet<_>>().into_iter().collect();
-    let rows = tx.query_for(&LOCK, &[&wanted]).await?;
+    let params: [Param<'_>; 1] = [&wanted];
+    let (fence, rows) = tokio::try_join!(biased; Fence::lock(tx, positions), tx.query_for(&LOCK, &params))?;
+    if fence.is_empty() && rows.first().is_some_and(|row| row.get(9)) {
+        return Err(DbError::Refused(past_the_log()));
+    }
     let rooms = rows.iter().map(|row| {
         let room = Room {
             head: row.get(1),
@@ -83,7 +96,7 @@ pub(super) async fn lock(tx: &Tx<'_>, rooms: impl Iterator<Item = i32>) -> Resul
         };
         (row.get(0), room)
     });
-    Ok(State { rooms: rooms.collect(), members: HashMap::new() })
+    Ok(State { fence, rooms: rooms.collect(), members: HashMap::new() })
 }
 
 /// The read marks of those whom the operations name, where they are members.

@@ -1,0 +1,108 @@
+//! A log whose repetition is seen: what it adds is removed again, what it names is used again.
+
+use hubbub_core::{Change, RoomChange, RoomSettings};
+
+use super::super::model::Post;
+use super::steps::{Content, PARTITIONS, Record};
+
+/// When the first record was appended: long before the stores' clock, which must not matter.
+const BEGIN_MICROS: i64 = 1_600_000_000_000_000;
+
+/// Writes records, each into its room's partition.
+pub(super) struct Writer {
+    records: Vec<Record>,
+    next: [u64; PARTITIONS as usize],
+    micros: i64,
+}
+
+impl Writer {
+    /// A writer into partitions that begin with these offsets.
+    pub(super) fn at(next: [u64; PARTITIONS as usize]) -> Self {
+        Self { records: Vec::new(), next, micros: BEGIN_MICROS }
+    }
+
+    pub(super) fn into_records(self) -> Vec<Record> {
+        self.records
+    }
+
+    fn append(&mut self, room: &str, content: Content) {
+        let partition = room.as_bytes().last().map_or(0, |digit| u32::from(digit - b'0'));
+        let next = &mut self.next[partition as usize];
+        // Now and then a number is missing, and the clock steps back.
+        *next += if *next % 5 == 3 { 2 } else { 1 };
+        self.micros += if *next % 7 == 4 { -3_000_000 } else { 1_000_000 };
+        self.records.push(Record::new(partition, *next - 1, self.micros, content));
+    }
+
+    pub(super) fn send(&mut self, room: &str, user: &str, id: &str) {
+        self.append(room, Content::Send(Post::new(room, id).user(user)));
+    }
+
+    pub(super) fn change(&mut self, by: Option<&'static str>, what: RoomChange<'static>) {
+        let change = Change { by, what };
+        self.append(change.room().unwrap_or("0"), Content::Change(change));
+    }
+
+    fn put(&mut self, room: &'static str, title: &'static str, members_only: bool) {
+        let settings =
+            RoomSettings { title: Some(title), members_only: Some(members_only), retention_s: None };
+        self.change(None, RoomChange::PutRoom { room, settings });
+    }
+
+    fn add(&mut self, room: &'static str, user: &'static str) {
+        self.change(None, RoomChange::AddMember { room, user });
+    }
+
+    fn remove(&mut self, room: &'static str, user: &'static str) {
+        self.change(Some(user), RoomChange::RemoveMember { room, user });
+    }
+
+    fn read_all(&mut self, room: &'static str, user: &'static str) {
+        self.change(Some(user), RoomChange::MarkRead { room, user, seq: u64::MAX });
+    }
+
+    /// A round of everything. `round` distinguishes the ids of its messages.
+    fn round(&mut self, round: usize) {
+        let id = |name: &str| format!("{name}-{round}");
+        self.put("a0", "first", false);
+        self.add("a0", "bob");
+        self.send("a0", "ada", &id("m1"));
+        self.send("c1", "eve", &id("m1"));
+        self.read_all("a0", "bob");
+        self.send("a0", "ada", &id("m2"));
+        self.put("d2", "closed", true);
+        self.send("d2", "eve", &id("refused"));
+        self.add("d2", "eve");
+        self.send("d2", "eve", &id("m1"));
+        self.add("c1", "zoe");
+        self.send("c1", "eve", &id("m2"));
+        self.remove("c1", "zoe");
+        self.send("a0", "ada", &id("m2"));
+        self.remove("d2", "eve");
+        self.send("d2", "eve", &id("late"));
+        self.put("a0", "second", false);
+        // A room that is deleted and made again, with the same ids.
+        self.send("b0", "ada", &id("m1"));
+        self.add("b0", "bob");
+        self.send("b0", "zoe", &id("m2"));
+        self.change(None, RoomChange::DeleteRoom { room: "b0" });
+        self.send("b0", "ada", &id("m1"));
+        self.add("b0", "zoe");
+        self.send("b0", "bob", &id("m3"));
+        // Whoever is erased writes again.
+        self.change(None, RoomChange::EraseUser { user: "zoe" });
+        self.send("b0", "zoe", &id("m4"));
+        self.add("a0", "zoe");
+        self.change(Some("eve"), RoomChange::DeleteRoom { room: "b0" });
+        self.change(None, RoomChange::AddMember { room: "c1", user: "ada" });
+        self.send("c1", "ada", &id("m3"));
+        self.send("a0", "bob", &id("m4"));
+    }
+}
+
+/// The log of most cases.
+pub(super) fn script() -> Vec<Record> {
+    let mut writer = Writer::at([0; PARTITIONS as usize]);
+    (0..3).for_each(|round| writer.round(round));
+    writer.into_records()
+}

@@ -152,10 +152,17 @@ pub struct RoomState {
 impl Model {
     /// Stores what is new at the time `now`.
     pub fn apply(&mut self, posts: &[Post], now: Timestamp, autocreate: bool) -> Vec<Outcome> {
-        posts.iter().map(|post| self.apply_one(post, now, autocreate)).collect()
+        posts.iter().map(|post| self.apply_one(post, None, now, autocreate)).collect()
     }
 
-    fn apply_one(&mut self, post: &Post, now: Timestamp, autocreate: bool) -> Outcome {
+    /// Stores a message, if it is new, under a number; `None` = the one behind the room's head.
+    pub fn apply_one(
+        &mut self,
+        post: &Post,
+        number: Option<u64>,
+        now: Timestamp,
+        autocreate: bool,
+    ) -> Outcome {
         if !autocreate && !self.rooms.contains_key(&post.room) {
             return Outcome::Refused(Refusal::UnknownRoom);
         }
@@ -171,10 +178,11 @@ impl Model {
                 Outcome::Refused(Refusal::IdReused { seq: first.seq })
             };
         }
-        let seq = state.head + 1;
+        let before = state.head;
+        let seq = number.unwrap_or(before + 1);
         let received_at = state.last.map_or(now, |last| now.max(last));
         (state.head, state.last) = (seq, Some(received_at));
-        if let Some(mark) = state.members.get_mut(&post.user).filter(|mark| **mark + 1 == seq) {
+        if let Some(mark) = state.members.get_mut(&post.user).filter(|mark| **mark == before) {
             *mark = seq;
         }
         let kept = Kept { seq, received_at, post: post.clone() };

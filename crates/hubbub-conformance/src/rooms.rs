@@ -5,11 +5,11 @@ use hubbub_core::{Clock, Outcome, Refusal};
 
 use super::Fixture;
 use super::model::Post;
-use super::steps::{Stage, apply, everything, info, is_unknown, room_id, store, store_one};
+use super::steps::{Stage, apply, are_dense, everything, info, is_unknown, room_id, store, store_one};
 
 /// Head, oldest, count and time of a room.
 pub async fn a_room_is_described(fixture: &mut impl Fixture) {
-    store(fixture, &[Post::new("a", "m1"), Post::new("b", "m1")]).await;
+    let oldest = store(fixture, &[Post::new("a", "m1"), Post::new("b", "m1")]).await[0].seq;
     for (count, stage) in (2..).zip(Stage::ALL) {
         fixture.clock().advance_micros(1_000);
         let time = fixture.clock().now();
@@ -18,7 +18,7 @@ pub async fn a_room_is_described(fixture: &mut impl Fixture) {
         let expected = RoomInfo {
             room: room_id("a"),
             head: receipt.seq,
-            oldest: 1,
+            oldest,
             messages: count,
             last_received_at: Some(time),
             title: None,
@@ -79,7 +79,9 @@ pub async fn without_autocreate_unknown_rooms_are_refused(fixture: &mut impl Fix
     fixture.restart(true).await;
     assert!(is_unknown(fixture, "new").await, "a refused message must not make a room");
     let receipt = store_one(fixture, &Post::new("new", "m1")).await;
-    assert_eq!(receipt.seq, 1, "a refused message must not use a number");
+    if are_dense(fixture) {
+        assert_eq!(receipt.seq, 1, "a refused message must not use a number");
+    }
 }
 
 /// Figures count what is kept; the epoch stays over a restart.

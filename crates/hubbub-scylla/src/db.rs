@@ -87,6 +87,8 @@ const BATCH_BYTES: usize = 48 << 10;
 const BATCH_STATEMENTS: usize = 250;
 /// Time after which a read is sent to another replica, too.
 const SPECULATE_AFTER: Duration = Duration::from_millis(250);
+/// Pause between two questions whether all nodes have a change of the schema.
+const AGREEMENT_INTERVAL: Duration = Duration::from_millis(20);
 /// Rows fetched at once by reads that may be long.
 pub(crate) const PAGE_ROWS: i32 = 500;
 
@@ -106,7 +108,9 @@ pub(crate) async fn connect(address: &Address, options: &ScyllaOptions) -> std::
     let mut builder = SessionBuilder::new()
         .known_nodes(&address.hosts)
         .default_execution_profile_handle(profile)
-        .connection_timeout(options.statement_timeout);
+        .connection_timeout(options.statement_timeout)
+        .schema_agreement_interval(AGREEMENT_INTERVAL)
+        .refresh_metadata_on_auto_schema_agreement(false);
     if let Some((user, password)) = &address.login {
         builder = builder.user(user, password);
     }
@@ -125,6 +129,8 @@ fn profile(options: &ScyllaOptions) -> scylla::client::execution_profile::Execut
 
 impl Db {
     pub(crate) async fn new(session: Session, options: &ScyllaOptions) -> std::result::Result<Self, OpenError> {
+        // Where the replicas of a keyspace are that was just created.
+        session.refresh_metadata().await.map_err(wrong("asking where the replicas are"))?;
         let speculative =
             SimpleSpeculativeExecutionPolicy { max_retry_count: 1, retry_interval: SPECULATE_AFTER };
         let reading = profile(options).speculative_execution_policy(Some(Arc::new(speculative)));

@@ -1,5 +1,7 @@
 //! The attached log, and how far each of its partitions is applied.
 
+use std::sync::atomic::Ordering;
+
 use hubbub_core::invariant::{BrokenInvariant, cast, saturate};
 use hubbub_core::log_position::{Attached, LogIdentity, LogStore};
 use hubbub_core::store::{Read, ReadError};
@@ -83,6 +85,7 @@ impl LogStore for Scylla {
                 }
             };
             let attached = known.get_or_init(|| attached);
+            self.context.is_attached.fetch_or(attached.identity == log, Ordering::Release);
             Ok(match attached.identity == log {
                 false => Attached::Other(attached.identity.clone()),
                 true if is_new => Attached::New,

@@ -33,7 +33,10 @@ pub(crate) struct Context {
     pub(crate) db: Db,
     pub(crate) options: ScyllaOptions,
     pub(crate) clock: Arc<dyn Clock>,
+    /// The attached log, if there is one.
     pub(crate) log: OnceLock<Attachment>,
+    /// Whether this server attached it.
+    pub(crate) is_attached: AtomicBool,
     pub(crate) status: Status,
     pub(crate) totals: Totals,
     pub(crate) cleanup: Notify,
@@ -108,6 +111,7 @@ impl Scylla {
             options,
             clock,
             log,
+            is_attached: AtomicBool::new(false),
             status: Status::default(),
             totals: Totals::default(),
             cleanup: Notify::new(),

@@ -36,6 +36,9 @@ pub(super) async fn history(
         if low <= high && state.kept > 0 {
             let is_forward = matches!(query.cursor, Cursor::After(_));
             fill(db, room.as_str(), &mut page, (low, high), state.floor, is_forward).await?;
+            if !is_forward {
+                page.run.reverse();
+            }
         }
         let (head, oldest) = (state.head.unsigned_abs(), state.oldest());
         // Messages may have been removed while the page was read. It must be of one moment.

@@ -14,6 +14,7 @@ mod room;
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use futures_util::stream::{self, StreamExt, TryStreamExt};
 use hubbub_core::invariant::{BrokenInvariant, cast};
@@ -127,7 +128,8 @@ impl Applier {
         if batch.is_empty() {
             return Ok(Vec::new());
         }
-        let Some(log) = context.log.get() else { return Err(past_the_log()) };
+        let is_attached = context.is_attached.load(Ordering::Acquire);
+        let Some(log) = context.log.get().filter(|_| is_attached) else { return Err(past_the_log()) };
         let mut partitions: BTreeMap<u32, Vec<Record<'_>>> = BTreeMap::new();
         for (index, op) in batch.iter().enumerate() {
             let op = match op {

@@ -163,10 +163,11 @@ impl Applier {
         let partition = self.partitions.lock().entry(number).or_default().clone();
         let mut partition = partition.lock().await;
         let first = records.first().map_or(0, |record| record.position.offset);
-        // A step back or a hole: others may have applied what was between.
-        if partition.next != Some(first) {
+        let next = log.next_offset(&context.db, part).await.map_err(|error| unavailable(&error))?;
+        // Others went on with the partition, or may have applied what is missing here. What is cached would not be wrong: it
+        // would be applied once more what is applied.
+        if partition.next != Some(next) || first > next {
             partition.forget();
-            let next = log.next_offset(&context.db, part).await.map_err(|error| unavailable(&error))?;
             partition.next = Some(next);
         }
         let done = partition.apply(context, log, part, &records).await;
@@ -211,8 +212,6 @@ impl Partition {
             log.set_next_offset(&context.db, part, next, last.seq).await?;
             self.next = Some(next);
             context.status.report(Ok(()));
-        } else if let [.., last] = known {
-            self.next = self.next.filter(|next| *next == last.position.offset.saturating_add(1));
         }
         Ok(done)
     }

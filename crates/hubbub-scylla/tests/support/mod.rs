@@ -152,4 +152,8 @@ impl LogFixture for Opened {
     async fn open_second(&mut self) -> Arc<dyn Store> {
         self.keyspace.open(true, &self.clock).await
     }
+
+    fn erases_by_partition(&self) -> bool {
+        true
+    }
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::Config;
+use super::{Config, ConfigError};
 
 /// Error of a program built without RabbitMQ.
 const NO_AMQP: &str = "log.url names RabbitMQ, which this hubbub was built without: build it with the \
@@ -11,6 +11,10 @@ const NO_AMQP: &str = "log.url names RabbitMQ, which this hubbub was built witho
 /// Error of a program built without PostgreSQL.
 const NO_POSTGRES: &str = "store.url names PostgreSQL, which this hubbub was built without: build it with \
     the feature postgres (cargo build --features postgres)";
+
+/// Error of a program built without Cassandra.
+const NO_SCYLLA: &str = "store.url names Cassandra or ScyllaDB, which this hubbub was built without: build it with \
+    the feature scylla (cargo build --features scylla)";
 
 /// Whether a URL leads to PostgreSQL.
 pub(crate) fn is_postgres(url: &str) -> bool {
@@ -28,10 +32,17 @@ impl Config {
         let url = self.store.0.as_str();
         if self.uses_postgres() {
             self.check_postgres(&mut require);
+        } else if self.uses_scylla() {
+            require(cfg!(feature = "scylla"), NO_SCYLLA);
+            #[cfg(feature = "scylla")]
+            if let Err(error) = hubbub_scylla::check_url(url) {
+                require(false, &format!("store.url {error}"));
+            }
         } else {
             require(
                 url == "embedded" || url.starts_with("embedded:"),
-                "store.url must be embedded, embedded:DIR or postgres://USER:PASSWORD@HOST:PORT/DATABASE",
+                "store.url must be embedded, embedded:DIR, postgres://USER:PASSWORD@HOST:PORT/DATABASE or \
+                 scylla://USER:PASSWORD@HOST:PORT/KEYSPACE",
             );
         }
         self.check_log(&mut require);
@@ -53,6 +64,20 @@ impl Config {
             "store.embedded.journal_slot must be 1MiB to 2GiB, and at least twice limits.message_bytes, \
              limits.queue_message_bytes and limits.value_bytes",
         );
+    }
+
+    /// What a server needs, and other commands do not.
+    pub(crate) fn check_server(&self) -> Result<(), ConfigError> {
+        let mut faults = Vec::new();
+        if self.uses_scylla() {
+            if !self.log.0.starts_with("kafka://") {
+                faults.push("--store scylla:// requires --log kafka://".to_owned());
+            }
+            if self.line.is_some() {
+                faults.push("server.line is for queues, which a store on scylla:// does not have".to_owned());
+            }
+        }
+        if faults.is_empty() { Ok(()) } else { Err(ConfigError(faults)) }
     }
 
     fn check_log(&self, require: &mut impl FnMut(bool, &str)) {
@@ -118,6 +143,11 @@ impl Config {
     /// Whether the message log is RabbitMQ, and not the direct one.
     pub(crate) fn uses_amqp(&self) -> bool {
         self.log.0.starts_with("amqp://") || self.log.0.starts_with("amqps://")
+    }
+
+    /// Whether the store is Cassandra or ScyllaDB.
+    pub(crate) fn uses_scylla(&self) -> bool {
+        self.store.0.starts_with("scylla://")
     }
 
     /// Whether the store is PostgreSQL, and not the embedded one.

@@ -20,6 +20,8 @@ pub(crate) use settings::{Config, SETTINGS};
 pub(crate) use values::LogFormat;
 #[cfg(feature = "postgres")]
 pub(crate) use values::PoolerKind;
+#[cfg(feature = "scylla")]
+pub(crate) use values::ReplicaLevel;
 
 /// The configuration file if no other is named; it need not exist.
 const FILE_DEFAULT: &str = "hubbub.toml";

@@ -199,6 +199,14 @@ pub(crate) enum PoolerKind {
     Transaction,
 }
 
+/// How many replicas of Cassandra or ScyllaDB confirm a write and answer a read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ReplicaLevel {
+    LocalQuorum,
+    Quorum,
+    One,
+}
+
 /// How events are logged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum LogFormat {
@@ -222,6 +230,7 @@ macro_rules! choices {
 choices! {
     Durability: "must be fsync or os", "fsync" = Fsync, "os" = Os;
     PoolerKind: "must be session or transaction", "session" = Session, "transaction" = Transaction;
+    ReplicaLevel: "must be local_quorum, quorum or one", "local_quorum" = LocalQuorum, "quorum" = Quorum, "one" = One;
     MetricsDefault: "must be prometheus or report", "prometheus" = Prometheus, "report" = Report;
     LevelFilter: "must be error, warn, info or debug", "error" = ERROR, "warn" = WARN, "info" = INFO, "debug" = DEBUG;
     LogFormat: "must be text or json", "text" = Text, "json" = Json;
@@ -243,6 +252,7 @@ mod tests {
             ("postgres://ada:se@cret@db/chat", "postgres://ada:***@db/chat"),
             ("postgres://db/chat?password=secret&user=ada", "postgres://db/chat?password=***&user=ada"),
             ("amqp://guest:secret@mq/v", "amqp://guest:***@mq/v"),
+            ("scylla://ada:secret@a,b:9042/chat", "scylla://ada:***@a,b:9042/chat"),
         ];
         for (url, shown) in cases {
             assert_eq!(masked(url), shown);

@@ -6,7 +6,8 @@ use hubbub_core::{Change, Clock, Op, OpBatch, Outcome, RandomSource, Refusal, Ro
 use super::Fixture;
 use super::model::{Model, Post};
 use super::steps::{
-    Stage, apply, apply_batch, are_dense, change, check_everything, check_people, everything, info, store, store_one,
+    Stage, apply, apply_batch, are_dense, change, check_everything, check_people, everything, info, store,
+    store_one,
 };
 
 const ROOMS: [&str; 3] = ["r0", "r1", "r2"];
@@ -23,6 +24,12 @@ fn admin(what: RoomChange<'static>) -> Change<'static> {
 
 fn put(room: &'static str, settings: RoomSettings<'static>) -> RoomChange<'static> {
     RoomChange::PutRoom { room, settings }
+}
+
+/// Compares everything that a store tells with the model: for tests that drive a store by other means.
+pub async fn agrees(fixture: &impl Fixture, model: &Model, rooms: &[&str], users: &[&str]) {
+    check_people(fixture, model, rooms, users).await;
+    check_everything(fixture, model).await;
 }
 
 /// Who may do what in an open room and in one for members only.

@@ -103,7 +103,10 @@ pub(crate) struct Db {
 }
 
 /// Connects, without a keyspace.
-pub(crate) async fn connect(address: &Address, options: &ScyllaOptions) -> std::result::Result<Session, OpenError> {
+pub(crate) async fn connect(
+    address: &Address,
+    options: &ScyllaOptions,
+) -> std::result::Result<Session, OpenError> {
     let profile = profile(options).build().into_handle();
     let mut builder = SessionBuilder::new()
         .known_nodes(&address.hosts)
@@ -128,7 +131,10 @@ fn profile(options: &ScyllaOptions) -> scylla::client::execution_profile::Execut
 }
 
 impl Db {
-    pub(crate) async fn new(session: Session, options: &ScyllaOptions) -> std::result::Result<Self, OpenError> {
+    pub(crate) async fn new(
+        session: Session,
+        options: &ScyllaOptions,
+    ) -> std::result::Result<Self, OpenError> {
         // Where the replicas of a keyspace are that was just created.
         session.refresh_metadata().await.map_err(wrong("asking where the replicas are"))?;
         let speculative =

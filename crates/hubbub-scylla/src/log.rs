@@ -25,7 +25,8 @@ impl Attachment {
     pub(crate) async fn read(db: &Db) -> Result<Option<Self>> {
         let Some(text) = property(db, LOG).await? else { return Ok(None) };
         let parsed = Self::parse(&text);
-        let parsed = parsed.ok_or_else(|| DbError::new("reading the attached log", format!("damaged: {text}")));
+        let parsed =
+            parsed.ok_or_else(|| DbError::new("reading the attached log", format!("damaged: {text}")));
         Ok(Some(parsed?))
     }
 

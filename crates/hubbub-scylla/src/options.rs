@@ -89,7 +89,8 @@ impl Address {
             Some((login, hosts)) => (Some(login.split_once(':').ok_or_else(rule)?), hosts),
             None => (None, authority),
         };
-        let decode = |text: &str| percent_decode_str(text).decode_utf8().map(String::from).map_err(|_| rule());
+        let decode =
+            |text: &str| percent_decode_str(text).decode_utf8().map(String::from).map_err(|_| rule());
         let login = login.map(|(user, password)| Ok::<_, String>((decode(user)?, decode(password)?)));
         let is_name = |text: &str| {
             text.len() <= 48
@@ -130,7 +131,9 @@ mod tests {
         assert_eq!(address.login, Some(("ada".into(), "s@cret".into())));
         assert_eq!(address.keyspace, "hubbub");
         assert_eq!(Address::parse("scylla://[::1]/k").unwrap().hosts, ["[::1]:9042"]);
-        for wrong in ["scylla://a", "scylla:///k", "scylla://a/", "scylla://a/K", "scylla://u@a/k", "cql://a/k"] {
+        for wrong in
+            ["scylla://a", "scylla:///k", "scylla://a/", "scylla://a/K", "scylla://u@a/k", "cql://a/k"]
+        {
             assert!(Address::parse(wrong).is_err(), "{wrong}");
         }
     }

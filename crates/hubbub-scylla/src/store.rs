@@ -40,6 +40,8 @@ pub(crate) struct Context {
     pub(crate) status: Status,
     pub(crate) totals: Totals,
     pub(crate) cleanup: Notify,
+    /// For tests: positions in the store are read only once, as if this server never learned that it lost a partition.
+    pub(crate) is_zombie: AtomicBool,
     epoch: Arc<str>,
 }
 
@@ -115,6 +117,7 @@ impl Scylla {
             status: Status::default(),
             totals: Totals::default(),
             cleanup: Notify::new(),
+            is_zombie: AtomicBool::new(false),
             epoch: epoch.into(),
         });
         count(&context).await.map_err(wrong("counting"))?;
@@ -133,6 +136,12 @@ impl Scylla {
     #[doc(hidden)]
     pub fn fail_after(&self, writes: Option<u32>) {
         self.context.db.fails_after.store(writes.map_or(-1, i64::from), Ordering::Relaxed);
+    }
+
+    /// For tests of servers that lost their partitions: never again looks whether others went on with them.
+    #[doc(hidden)]
+    pub fn become_zombie(&self) {
+        self.context.is_zombie.store(true, Ordering::Relaxed);
     }
 
     /// Removes at once what deleted rooms left behind.
@@ -183,7 +192,8 @@ async fn clean_up(context: &Context) -> Result<(), DbError> {
 async fn count(context: &Context) -> Result<(), DbError> {
     let db = &context.db;
     let statement = &db.statements.all_rooms;
-    let mut rows = db.stream::<(String, Option<RoomState>)>("counting rooms", statement, (), PAGE_ROWS).await?;
+    let mut rows =
+        db.stream::<(String, Option<RoomState>)>("counting rooms", statement, (), PAGE_ROWS).await?;
     let (mut messages, mut rooms) = (0, 0);
     while let Some((_, state)) = rows.try_next().await? {
         let Some(state) = state.filter(|state| state.present) else { continue };
@@ -215,7 +225,11 @@ impl Store for Scylla {
     fn figures(&self) -> StoreFigures {
         let totals = &self.context.totals;
         let figure = |count: &AtomicI64| saturate(count.load(Ordering::Relaxed));
-        StoreFigures { messages: figure(&totals.messages), rooms: figure(&totals.rooms), ..StoreFigures::default() }
+        StoreFigures {
+            messages: figure(&totals.messages),
+            rooms: figure(&totals.rooms),
+            ..StoreFigures::default()
+        }
     }
 
     fn log(&self) -> Option<&dyn LogStore> {

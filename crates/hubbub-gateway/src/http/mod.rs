@@ -85,6 +85,10 @@ fn dispatch(peer: &Arc<Peer>, request: Request<Incoming>) -> Result<Answering, P
     let Some(&endpoint) = found.iter().find(|endpoint| endpoint.accepts(method)) else {
         return Err(Problem::new(ErrorCode::MethodNotAllowed, endpoint::allowed(&found)));
     };
+    if !peer.gateway.store.has_queues_and_keys() && endpoints::is_optional(endpoint) {
+        let reason = "this server's store (Cassandra or ScyllaDB) has rooms only, no queues and no keys";
+        return Err(Problem::new(ErrorCode::NotSupported, reason));
+    }
     let query = Query::parse(request.uri().query());
     Ok((endpoint.handler)(Call { peer: peer.clone(), endpoint, request, query }))
 }

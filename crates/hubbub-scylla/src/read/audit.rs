@@ -37,8 +37,7 @@ pub(super) async fn audit(store: &Scylla) -> Result<Audit> {
     let db = &store.context.db;
     let mut recount = Recount::default();
     let statement = &db.statements.all_rooms;
-    let mut rooms =
-        db.stream::<(String, Option<RoomState>)>("auditing", statement, (), PAGE_ROWS).await?;
+    let mut rooms = db.stream::<(String, Option<RoomState>)>("auditing", statement, (), PAGE_ROWS).await?;
     while let Some((room, _)) = rooms.try_next().await? {
         recount_room(store, &room, &mut recount).await?;
     }
@@ -85,7 +84,8 @@ async fn recount_room(store: &Scylla, room: &str, recount: &mut Recount) -> Resu
         let mut rows = db.stream::<Row>(what, &db.statements.messages_after, values, PAGE_ROWS).await?;
         while let Some((seq, _, user, .., kind, _, at)) = rows.try_next().await? {
             let kind = u8::try_from(kind).ok().and_then(MessageType::from_u8);
-            let kind = kind.ok_or_else(|| DbError::new(what, format!("message {seq} of {room} has no type")))?;
+            let kind =
+                kind.ok_or_else(|| DbError::new(what, format!("message {seq} of {room} has no type")))?;
             let hour = (hour_of(at), room.to_owned(), user.clone());
             recount.hours.entry(hour).or_insert_with(|| Counts::none(at)).add(kind, at);
             recount.pairs.entry((room.to_owned(), user)).or_insert_with(|| Counts::none(at)).add(kind, at);

@@ -30,7 +30,8 @@ pub(super) async fn history(
             low = low.max(first_at(db, room.as_str(), (state.floor, state.head), from).await?);
         }
         if let Some(to) = query.to {
-            high = high.min(first_at(db, room.as_str(), (state.floor, state.head), to).await?.saturating_sub(1));
+            high =
+                high.min(first_at(db, room.as_str(), (state.floor, state.head), to).await?.saturating_sub(1));
         }
         let mut page = Page::new(query.limit, query.bytes_max);
         if low <= high && state.kept > 0 {
@@ -117,7 +118,8 @@ async fn fill_from(
 async fn first_at(db: &Db, room: &str, (floor, head): (i64, i64), time: Timestamp) -> Result<i64> {
     let time = time.as_micros();
     let what = "looking for a time";
-    let buckets = db.rows::<(i64, i64, i64)>(what, &db.statements.buckets_after, (room, floor, i32::MAX)).await?;
+    let buckets =
+        db.rows::<(i64, i64, i64)>(what, &db.statements.buckets_after, (room, floor, i32::MAX)).await?;
     let before = buckets.partition_point(|(_, _, first_at)| *first_at < time);
     let Some((bucket, ..)) = before.checked_sub(1).and_then(|last| buckets.get(last)) else { return Ok(0) };
     let mut low = *bucket;

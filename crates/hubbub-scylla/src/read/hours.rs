@@ -40,7 +40,12 @@ pub(super) async fn rows(context: &Context, hour: i64) -> Result<Vec<HourRow>> {
     let mut all = Vec::new();
     for part in context.parts() {
         let statement = &db.statements.hour_users;
-        let rows = db.stream::<(String, String, i64, i64, i64, i64, i64)>("reading an hour", statement, (hour, part), PAGE_ROWS);
+        let rows = db.stream::<(String, String, i64, i64, i64, i64, i64)>(
+            "reading an hour",
+            statement,
+            (hour, part),
+            PAGE_ROWS,
+        );
         let rows = rows.await?.map_ok(|(room, user, texts, joins, leaves, first_at, last_at)| HourRow {
             room,
             user,
@@ -72,7 +77,8 @@ pub(super) async fn hours(context: &Context, query: HoursQuery) -> Result<HoursP
         let listed = list(context, from, to, wanted).await?;
         let Some(last) = listed.last().copied() else { return Ok(page) };
         from = last.saturating_add(1);
-        let reading = stream::iter(listed).map(async |hour| Ok::<_, DbError>(stats(hour, &rows(context, hour).await?)));
+        let reading =
+            stream::iter(listed).map(async |hour| Ok::<_, DbError>(stats(hour, &rows(context, hour).await?)));
         let mut found = reading.buffered(AT_ONCE);
         while let Some(hour) = found.try_next().await? {
             let Some(hour) = hour else { continue };
@@ -132,7 +138,8 @@ async fn wrote_between(db: &Db, user: &str, rooms: &[(i64, String)], from: i64, 
             }
             let seqs = [seq];
             let there = (room.as_str(), bucket, seqs.as_slice());
-            let is_there = db.row::<(i64, String)>(what, &db.statements.message_ids_at, there).await?.is_some();
+            let is_there =
+                db.row::<(i64, String)>(what, &db.statements.message_ids_at, there).await?.is_some();
             let state = crate::state::read_present(db, &room).await?;
             if is_there && state.is_some_and(|state| seq > state.floor && seq <= state.head) {
                 return Ok(true);

@@ -1,7 +1,7 @@
 //! Rows of messages.
 
-use hubbub_core::message::{Message, MessageRun, MessageType, Send};
 use hubbub_core::Timestamp;
+use hubbub_core::message::{Message, MessageRun, MessageType, Send};
 
 use crate::db::{Db, DbError, Result};
 
@@ -24,12 +24,14 @@ impl Stored {
     /// A row with its text, which is read if it is elsewhere.
     pub(super) async fn of(db: &Db, room: &str, bucket: i64, row: Row) -> Result<Self> {
         let (seq, id, user, username, text, chunks, kind, sent_at, received_at) = row;
-        let damaged = || DbError::new("reading messages", format!("message {seq} of {room} has the type {kind}"));
+        let damaged =
+            || DbError::new("reading messages", format!("message {seq} of {room} has the type {kind}"));
         let kind = u8::try_from(kind).ok().and_then(MessageType::from_u8).ok_or_else(damaged)?;
         let mut text = text.unwrap_or_default();
         if chunks.is_some() {
             let values = (room, bucket, seq);
-            let parts = db.rows::<(String,)>("reading a large text", &db.statements.large_text, values).await?;
+            let parts =
+                db.rows::<(String,)>("reading a large text", &db.statements.large_text, values).await?;
             text = parts.into_iter().map(|(part,)| part).collect();
         }
         Ok(Self { seq, text, id, user, username, kind, sent_at, received_at })

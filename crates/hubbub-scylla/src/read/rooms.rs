@@ -6,8 +6,8 @@ use futures_util::future::try_join_all;
 use futures_util::{StreamExt, TryStreamExt, stream};
 use hubbub_core::invariant::saturate;
 use hubbub_core::store::{
-    Access, Cursor, HistoryPage, HistoryQuery, Member, Read, ReadError, RoomHead, RoomInfo, RoomStore, UserRoom,
-    UserRooms,
+    Access, Cursor, HistoryPage, HistoryQuery, Member, Read, ReadError, RoomHead, RoomInfo, RoomStore,
+    UserRoom, UserRooms,
 };
 use hubbub_core::{RoomId, UserId};
 
@@ -75,7 +75,8 @@ impl Scylla {
         }
         let after = after.map(|user| user.to_string()).unwrap_or_default();
         let values = (room, after, saturate::<_, i32>(limit));
-        let rows = db.stream::<(String, i64, i64)>("reading members", &db.statements.members, values, PAGE_ROWS);
+        let rows =
+            db.stream::<(String, i64, i64)>("reading members", &db.statements.members, values, PAGE_ROWS);
         let members = rows.await?.map(|row| {
             let (name, seq, _) = row?;
             Ok(Member { user: user_id(&name)?, read_seq: seq.unsigned_abs() })
@@ -92,7 +93,12 @@ impl Scylla {
         let db = &self.context.db;
         let after = after.map(|room| room.to_string()).unwrap_or_default();
         let values = (user.as_str(), after);
-        let names = db.stream::<(String, i32)>("listing a user's rooms", &db.statements.user_rooms, values, PAGE_ROWS);
+        let names = db.stream::<(String, i32)>(
+            "listing a user's rooms",
+            &db.statements.user_rooms,
+            values,
+            PAGE_ROWS,
+        );
         let reading = names.await?.map(|row| {
             let user = user.as_str();
             async move {

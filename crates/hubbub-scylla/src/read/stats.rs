@@ -9,8 +9,9 @@ use std::sync::Arc;
 
 use futures_util::{StreamExt, TryStreamExt};
 use hubbub_core::stats::{
-    ActiveUsers, ActiveUsersQuery, Audit, Counted, FirstLast, HoursPage, HoursQuery, PairStats, Participation,
-    ParticipationPage, RoomStats, StatsStore, Totals, TypeCounts, UserHistoryPage, UserHistoryQuery, UserStats,
+    ActiveUsers, ActiveUsersQuery, Audit, Counted, FirstLast, HoursPage, HoursQuery, PairStats,
+    Participation, ParticipationPage, RoomStats, StatsStore, Totals, TypeCounts, UserHistoryPage,
+    UserHistoryQuery, UserStats,
 };
 use hubbub_core::store::{Read, ReadError};
 use hubbub_core::{LogStore, RoomId, Timestamp, UserId};
@@ -82,7 +83,8 @@ impl Scylla {
     /// All senders of all rooms: everything acknowledged before the call is in their counts.
     pub(super) async fn all_pairs(&self) -> Result<Arc<Vec<Pair>>> {
         let mut known = self.pairs.0.lock().await;
-        let positions = self.next_offsets().await.map_err(|error| DbError::new("reading positions", error))?;
+        let positions =
+            self.next_offsets().await.map_err(|error| DbError::new("reading positions", error))?;
         if let Some((of, pairs)) = &*known
             && *of == positions
         {
@@ -141,7 +143,8 @@ impl Scylla {
         let db = &self.context.db;
         let after = after.map(|room| room.to_string()).unwrap_or_default();
         let what = "reading a user's counts";
-        let names = db.stream::<(String, i32)>(what, &db.statements.user_rooms, (user, after), PAGE_ROWS).await?;
+        let names =
+            db.stream::<(String, i32)>(what, &db.statements.user_rooms, (user, after), PAGE_ROWS).await?;
         let reading = names.map(async |row| {
             let (room, _) = row?;
             let users = [user];
@@ -238,7 +241,8 @@ impl StatsStore for Scylla {
         Box::pin(self.counted(async move {
             let pairs = self.all_pairs().await?;
             let all = merged(&pairs, |pair| (pair.room.clone(), pair.user.clone())).into_iter();
-            let all = all.map(|((room, user), (counts, _))| PairStats { room, user, messages: counts.total() });
+            let all =
+                all.map(|((room, user), (counts, _))| PairStats { room, user, messages: counts.total() });
             Ok(sorted(all.collect(), |pair| pair.messages, limit))
         }))
     }

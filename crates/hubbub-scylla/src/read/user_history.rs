@@ -77,7 +77,8 @@ async fn places<'a>(
     let page_rows = i32::try_from(query.limit).unwrap_or(i32::MAX).saturating_add(1).min(PAGE_ROWS);
     let rows = slots.map(move |slot| async move {
         let values = (user, slot?, from, until);
-        db.stream::<(i64, String, i64, i64, Option<i64>)>(what, &statements.user_messages, values, page_rows).await
+        db.stream::<(i64, String, i64, i64, Option<i64>)>(what, &statements.user_messages, values, page_rows)
+            .await
     });
     let rows = rows.buffered(SLOTS_AT_ONCE).try_flatten();
     let places = rows.try_filter_map(move |(received_at, room, seq, bucket, erased)| {

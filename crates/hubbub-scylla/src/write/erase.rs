@@ -60,7 +60,8 @@ async fn places(
     let all = (user, i64::MIN, i64::MAX);
     let slots = db.stream::<(i64, i32)>(WHAT, &statements.user_slots, all, PAGE_ROWS).await?;
     let slots: Vec<(i64, i32)> = slots.try_collect().await?;
-    let slots: BTreeSet<i64> = slots.into_iter().filter(|(_, of)| *of == part).map(|(slot, _)| slot).collect();
+    let slots: BTreeSet<i64> =
+        slots.into_iter().filter(|(_, of)| *of == part).map(|(slot, _)| slot).collect();
     let mut places: BTreeMap<String, BTreeSet<Place>> = BTreeMap::new();
     for slot in &slots {
         let values = (user, *slot, i64::MIN, i64::MAX);
@@ -118,7 +119,8 @@ async fn remove_messages(
     }
     for (bucket, seqs) in &buckets {
         for some in seqs.chunks(SEQS_PER_READ) {
-            let rows = db.rows::<(i64, String)>(WHAT, &statements.message_ids_at, (room, bucket, some)).await?;
+            let rows =
+                db.rows::<(i64, String)>(WHAT, &statements.message_ids_at, (room, bucket, some)).await?;
             let remove = |id| db.write(WHAT, &statements.remove_id, (at, room, id_shard(id), id));
             let removing: Vec<_> = rows.iter().map(|(_, id)| remove(id.as_str())).collect();
             stream::iter(removing).buffer_unordered(AT_ONCE).try_collect::<Vec<()>>().await?;
@@ -159,7 +161,8 @@ async fn change(
     if gone > 0 {
         rows.add(&statements.remove_sender, (seq, room, user), 80);
         change_buckets(db, room, places, seq, &mut rows).await?;
-        let members = db.stream::<(String, i64, i64)>(WHAT, &statements.members, (room, "", i32::MAX), PAGE_ROWS);
+        let members =
+            db.stream::<(String, i64, i64)>(WHAT, &statements.members, (room, "", i32::MAX), PAGE_ROWS);
         let mut members = members.await?;
         while let Some((name, mark, kept)) = members.next().await.transpose()? {
             let read = seqs.partition_point(|of| *of <= mark) as i64;

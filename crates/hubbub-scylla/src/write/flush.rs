@@ -57,8 +57,20 @@ fn by_bucket<'w>(db: &'w Db, work: &'w Work<'_>, writes: &mut Vec<BoxFuture<'w, 
             let key = (work.room, message.bucket, seq, send.id, send.user, username, text);
             let (room, bucket, seq, id, user, username, text) = key;
             let chunks = MaybeUnset::<i32>::from_option(chunks);
-            let values =
-                (room, bucket, seq, id, user, username, text, chunks, kind, sent_at, message.received_at, seq);
+            let values = (
+                room,
+                bucket,
+                seq,
+                id,
+                user,
+                username,
+                text,
+                chunks,
+                kind,
+                sent_at,
+                message.received_at,
+                seq,
+            );
             rows.add(&statements.set_message, values, text.len() + 100);
             if is_large {
                 writes.push(large_text(db, work.room, message).boxed());
@@ -72,7 +84,8 @@ async fn large_text(db: &Db, room: &str, message: &NewMessage<'_>) -> Result<()>
     let mut rest = message.send.text;
     let mut parts: Vec<&str> = Vec::new();
     while !rest.is_empty() {
-        let (part, after) = rest.split_at_checked(rest.floor_char_boundary(TEXT_BYTES_MAX)).unwrap_or((rest, ""));
+        let (part, after) =
+            rest.split_at_checked(rest.floor_char_boundary(TEXT_BYTES_MAX)).unwrap_or((rest, ""));
         parts.push(part);
         rest = after;
     }
@@ -168,7 +181,9 @@ async fn commit(db: &Db, work: &Work<'_>) -> Result<()> {
     }
     for (user, mark) in &work.changed_members {
         match mark {
-            Some(mark) => rows.add(&statements.set_member, (room, user.as_str(), mark.seq, mark.kept, at), 100),
+            Some(mark) => {
+                rows.add(&statements.set_member, (room, user.as_str(), mark.seq, mark.kept, at), 100)
+            }
             None => rows.add(&statements.remove_member, (at, room, user.as_str()), 80),
         }
     }

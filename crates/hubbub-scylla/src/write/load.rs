@@ -46,12 +46,15 @@ pub(super) async fn load<'a>(
         let mut work = Work::new(room, entry);
         let bucket = load_bucket(db, room, &mut work).await?;
         let ranks = load_ranks(db, &mut work, &records).await?;
-        let sends = || records.iter().filter_map(|record| if let RoomOp::Send(send) = &record.op { Some((record, send)) } else { None });
+        let sends = || {
+            records.iter().filter_map(|record| {
+                if let RoomOp::Send(send) = &record.op { Some((record, send)) } else { None }
+            })
+        };
         work.used_ids = ids::look_up(db, room, sends().map(|(_, send)| send.id)).await?;
         // Somebody is ahead, or was: what was read may be of a later record than the state.
-        let is_overtaken = sends().any(|(record, send)| {
-            work.used_ids.get(send.id).is_some_and(|used| used.seq > record.seq)
-        });
+        let is_overtaken = sends()
+            .any(|(record, send)| work.used_ids.get(send.id).is_some_and(|used| used.seq > record.seq));
         let needs_check = is_overtaken || was_cached && (has_read || bucket || ranks) || !was_cached;
         if !needs_check {
             return Ok(work);
@@ -129,7 +132,11 @@ async fn read_members(db: &Db, room: &str, users: &BTreeSet<&str>) -> Result<Has
     Ok(rows.map(|(user, seq, kept)| (user, Some(Mark { seq, kept }))).collect())
 }
 
-async fn read_senders(db: &Db, room: &str, users: &BTreeSet<&str>) -> Result<HashMap<String, Option<Counts>>> {
+async fn read_senders(
+    db: &Db,
+    room: &str,
+    users: &BTreeSet<&str>,
+) -> Result<HashMap<String, Option<Counts>>> {
     let users: Vec<&str> = users.iter().copied().collect();
     let reads = users.chunks(NAMES_PER_READ).map(async |some| {
         let statement = &db.statements.senders_of;
@@ -203,7 +210,8 @@ async fn rank(db: &Db, room: &str, seq: i64) -> Result<i64> {
     let what = "counting what is read";
     let limit = i32::MAX;
     let before = (room, seq.saturating_add(1), limit);
-    let mut buckets = db.rows::<(i64, i64, i64)>(what, &db.statements.buckets_before, before).await?.into_iter();
+    let mut buckets =
+        db.rows::<(i64, i64, i64)>(what, &db.statements.buckets_before, before).await?.into_iter();
     let Some((bucket, ..)) = buckets.next() else { return Ok(0) };
     let count = db.row::<(i64,)>(what, &db.statements.count_until, (room, bucket, seq)).await?;
     Ok(buckets.map(|(_, kept, _)| kept).sum::<i64>() + count.map_or(0, |(count,)| count))

@@ -141,7 +141,8 @@ impl Applier {
             let seq = log.seq(position.offset).map_err(|error| unavailable(&error))?;
             partitions.entry(position.partition).or_default().push(Record { index, position, seq, op });
         }
-        let applying = partitions.into_iter().map(|(part, records)| self.apply_part(context, log, part, records));
+        let applying =
+            partitions.into_iter().map(|(part, records)| self.apply_part(context, log, part, records));
         let done = futures_util::future::join_all(applying).await;
         let mut outcomes = vec![Outcome::Refused(Refusal::Internal); batch.len()];
         for (index, outcome) in done.into_iter().collect::<Result<Vec<Done>, _>>()?.into_iter().flatten() {
@@ -159,11 +160,15 @@ impl Applier {
         number: u32,
         records: Vec<Record<'_>>,
     ) -> Result<Done, ApplyError> {
-        let part: i32 = cast(number, "a partition's number fits in 31 bits").map_err(|bug| unavailable(&bug))?;
+        let part: i32 =
+            cast(number, "a partition's number fits in 31 bits").map_err(|bug| unavailable(&bug))?;
         let partition = self.partitions.lock().entry(number).or_default().clone();
         let mut partition = partition.lock().await;
         let first = records.first().map_or(0, |record| record.position.offset);
-        let next = log.next_offset(&context.db, part).await.map_err(|error| unavailable(&error))?;
+        let next = match partition.next.filter(|_| context.is_zombie.load(Ordering::Relaxed)) {
+            Some(next) => next,
+            None => log.next_offset(&context.db, part).await.map_err(|error| unavailable(&error))?,
+        };
         // Others went on with the partition, or may have applied what is missing here. What is cached would not be wrong: it
         // would be applied once more what is applied.
         if partition.next != Some(next) || first > next {
@@ -217,7 +222,12 @@ impl Partition {
     }
 
     /// Applies records of rooms, each room's in order.
-    async fn apply_rooms(&mut self, context: &Context, part: i32, run: &[Record<'_>]) -> Result<Done, Failure> {
+    async fn apply_rooms(
+        &mut self,
+        context: &Context,
+        part: i32,
+        run: &[Record<'_>],
+    ) -> Result<Done, Failure> {
         let mut by_room: HashMap<&str, Vec<&Record<'_>>> = HashMap::new();
         for record in run {
             by_room.entry(record.room()).or_default().push(record);

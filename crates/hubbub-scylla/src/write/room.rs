@@ -4,10 +4,10 @@ use std::collections::{BTreeMap, HashMap};
 use std::convert::Infallible;
 
 use hubbub_core::invariant::{BrokenInvariant, broken, saturate};
+use hubbub_core::rules::rooms;
 use hubbub_core::rules::rooms::{
     IdHolder, RoomMut, SendDecision, SendView, View, apply_change, decide_change, decide_send, is_caught_up,
 };
-use hubbub_core::rules::rooms;
 use hubbub_core::{Outcome, Receipt, RoomSettings, Send, Timestamp};
 
 use super::ids::{Digest, UsedIds, digest};
@@ -183,7 +183,8 @@ impl<'a> Work<'a> {
         (state.head, state.last_received, state.last_at) = (seq, Some(at), Some(at));
         state.kept += 1;
         let limits = context.options.bucket;
-        if state.bucket == 0 || state.bucket_messages >= limits.messages || state.bucket_bytes >= limits.bytes {
+        if state.bucket == 0 || state.bucket_messages >= limits.messages || state.bucket_bytes >= limits.bytes
+        {
             (state.bucket, state.bucket_messages, state.bucket_bytes) = (seq, 0, 0);
             self.changed_buckets.insert(seq, Bucket { kept: 0, first_at: at });
         }

@@ -8,9 +8,7 @@ use hubbub_conformance::Fixture;
 use hubbub_conformance::log::LogFixture;
 use hubbub_core::clock::{ManualClock, SeededRandom};
 use hubbub_core::log_position::Attached;
-use hubbub_core::{
-    Clock, LogIdentity, LogPosition, LogStore, Op, OpBatch, RoomChange, Store, Timestamp,
-};
+use hubbub_core::{Clock, LogIdentity, LogPosition, LogStore, Op, OpBatch, RoomChange, Store, Timestamp};
 use hubbub_scylla::{BucketLimits, Scylla, ScyllaOptions};
 use parking_lot::Mutex;
 use scylla::client::session_builder::SessionBuilder;

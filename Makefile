@@ -7,9 +7,10 @@ SHELL := /bin/bash -euo pipefail
 ALL := --workspace --features full
 
 # What `make test` runs against: servers of its own, on ports and in a directory that nobody else uses, empty at first.
-TEST_SERVICES := SVC_HOME=/var/tmp/hubbub-test PGFSYNC=off PGPORT=15442 BOUNCER_PORT=16442 RMQ_PORT=5683
+TEST_SERVICES := SVC_HOME=/var/tmp/hubbub-test PGFSYNC=off PGPORT=15442 BOUNCER_PORT=16442 RMQ_PORT=5683 CQL_PORT=19342 CASS_FAST=1
 TEST_URLS := HUBBUB_TEST_PGBOUNCER=postgres://postgres@127.0.0.1:16442 \
-	HUBBUB_TEST_POSTGRES=postgres://postgres@127.0.0.1:15442/postgres HUBBUB_TEST_AMQP=amqp://guest:guest@127.0.0.1:5683/
+	HUBBUB_TEST_POSTGRES=postgres://postgres@127.0.0.1:15442/postgres HUBBUB_TEST_AMQP=amqp://guest:guest@127.0.0.1:5683/ \
+	HUBBUB_TEST_CQL=127.0.0.1:19342
 
 .PHONY: help run check test bench services services-stop setup lint deny
 
@@ -33,7 +34,7 @@ test: lint ## Everything: what is missing is set up, then every test of every cr
 bench: ## The table of speed and memory, each row against this machine's own limit; ARGS="--help" for more
 	cargo run --release -p hubbub -- bench suite $(ARGS)
 
-services: ## Install and start PostgreSQL, pgbouncer and RabbitMQ on this machine, to try things with
+services: ## Install and start PostgreSQL, pgbouncer, RabbitMQ and Cassandra on this machine, to try things with
 	scripts/services/install.sh
 	scripts/services/start.sh
 

@@ -29,6 +29,8 @@ mod broadcast_reaches_each_once;
 mod broker_down_answers_503_and_recovers;
 #[cfg(feature = "amqp")]
 mod broker_refusals_are_told;
+#[cfg(feature = "scylla")]
+mod cassandra_needs_a_log;
 mod chat_replies_are_aligned;
 mod chat_sockets_answer_in_order;
 mod clocks_that_jump_delete_nothing;

@@ -1,11 +1,14 @@
 #!/usr/bin/env bash
-# start.sh: starts PostgreSQL, pgbouncer before it, and RabbitMQ, and says where they are. The scripts beside it say what
+# start.sh: starts PostgreSQL, pgbouncer before it, RabbitMQ and Cassandra, and says where they are. The scripts beside it say what
 # can be set in the environment.
 set -euo pipefail; cd "$(dirname "$0")"
-./rabbitmq.sh start & RABBIT=$! # the slowest
+./cassandra.sh start & CASSANDRA=$! # the slowest
+./rabbitmq.sh start & RABBIT=$!
 ./postgres.sh start
 ./pgbouncer.sh start
 wait "$RABBIT"
+wait "$CASSANDRA"
 echo "PostgreSQL  postgres://postgres@127.0.0.1:${PGPORT:-15432}/postgres"
 echo "pgbouncer   postgres://postgres@127.0.0.1:${BOUNCER_PORT:-16432}/postgres (pool_mode = transaction)"
 echo "RabbitMQ    amqp://guest:guest@127.0.0.1:${RMQ_PORT:-5673}/"
+echo "Cassandra   scylla://127.0.0.1:${CQL_PORT:-19042}/hubbub (store.scylla.replication = {'class': 'SimpleStrategy', 'replication_factor': 1})"

@@ -86,7 +86,10 @@ impl LogStore for Scylla {
                 }
             };
             let attached = known.get_or_init(|| attached);
-            self.context.is_attached.fetch_or(attached.identity == log, Ordering::Release);
+            if attached.identity == log {
+                self.context.attached.fetch_add(1, Ordering::AcqRel);
+                self.context.is_attached.store(true, Ordering::Release);
+            }
             Ok(match attached.identity == log {
                 false => Attached::Other(attached.identity.clone()),
                 true if is_new => Attached::New,

@@ -1,6 +1,6 @@
 //! The store that the pipeline sees, and its background task.
 
-use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -37,6 +37,8 @@ pub(crate) struct Context {
     pub(crate) log: OnceLock<Attachment>,
     /// Whether this server attached it.
     pub(crate) is_attached: AtomicBool,
+    /// How often.
+    pub(crate) attached: AtomicU64,
     pub(crate) status: Status,
     pub(crate) totals: Totals,
     pub(crate) cleanup: Notify,
@@ -114,6 +116,7 @@ impl Scylla {
             clock,
             log,
             is_attached: AtomicBool::new(false),
+            attached: AtomicU64::new(0),
             status: Status::default(),
             totals: Totals::default(),
             cleanup: Notify::new(),

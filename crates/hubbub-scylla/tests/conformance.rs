@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, missing_docs, unreachable_pub)]
 
+#[allow(dead_code)]
 mod support;
 
 use support::Opened;

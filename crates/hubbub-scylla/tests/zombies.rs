@@ -3,6 +3,7 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, missing_docs, unreachable_pub)]
 
+#[allow(dead_code)]
 mod support;
 
 use std::sync::Arc;
@@ -201,4 +202,26 @@ async fn a_cut_at_any_write_changes_nothing() {
         assert!(cuts > 10, "{cuts} cuts");
         people::agrees(&opened, &model, &ROOMS, &USERS).await;
     }
+}
+
+/// A database that lost writes it had confirmed is noticed, and nothing is applied past the hole. Reading the log again from
+/// where the database stands heals it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_database_that_forgot_is_not_written_past() {
+    let opened = Opened::behind(1).await;
+    let records = script(&SeededRandom::new(5), 60);
+    let (model, _) = execute(&records);
+    apply(&opened.store, &records, 0, 40).await.unwrap();
+    opened.keyspace.execute("truncate positions").await;
+    let refused = apply(&opened.store, &records, 40, 50).await;
+    assert!(
+        matches!(&refused, Err(ApplyError::Unavailable { reason }) if reason.contains("lost")),
+        "{refused:?}"
+    );
+    let refused = apply(&opened.store, &records, 40, 50).await;
+    assert!(matches!(&refused, Err(ApplyError::Unavailable { .. })), "{refused:?}");
+    assert_eq!(attach(&opened.store).await, Attached::Same);
+    assert_eq!(opened.store.next_offsets().await.unwrap(), [0]);
+    apply(&opened.store, &records, 0, 60).await.unwrap();
+    people::agrees(&opened, &model, &ROOMS, &USERS).await;
 }

@@ -94,8 +94,8 @@ pub(crate) struct ServeArgs {
     /// [default: embedded].
     #[arg(long, value_name = "URL")]
     pub(crate) store: Option<String>,
-    /// Refuse an outdated PostgreSQL schema instead of migrating it
-    /// [env: HUBBUB_STORE_POSTGRES_MIGRATE=false].
+    /// Refuse an outdated schema of a database instead of migrating it
+    /// [env: HUBBUB_STORE_POSTGRES_MIGRATE=false, HUBBUB_STORE_SCYLLA_MIGRATE=false].
     #[arg(long)]
     pub(crate) no_migrate: bool,
     /// The message log: direct, or amqp://USER:PASSWORD@HOST:PORT/VHOST for RabbitMQ [env: HUBBUB_LOG] [default: direct].

@@ -91,11 +91,22 @@ struct Partition {
     next: Option<u64>,
     rooms: HashMap<String, RoomEntry>,
     cached: usize,
+    /// The highest offset that the database had here, and since which attaching of the log.
+    seen: (u64, u64),
 }
 
 impl Partition {
     fn forget(&mut self) {
-        *self = Self::default();
+        *self = Self { seen: self.seen, ..Self::default() };
+    }
+
+    /// Remembers how far the database is. Returns false if it was further before: it lost what it had confirmed.
+    fn see(&mut self, attached: u64, next: u64) -> bool {
+        let is_behind = self.seen.0 == attached && next < self.seen.1;
+        if !is_behind {
+            self.seen = (attached, next);
+        }
+        !is_behind
     }
 
     fn keep(&mut self, room: &str, entry: RoomEntry) {
@@ -162,6 +173,7 @@ impl Applier {
     ) -> Result<Done, ApplyError> {
         let part: i32 =
             cast(number, "a partition's number fits in 31 bits").map_err(|bug| unavailable(&bug))?;
+        let attached = context.attached.load(Ordering::Acquire);
         let partition = self.partitions.lock().entry(number).or_default().clone();
         let mut partition = partition.lock().await;
         let first = records.first().map_or(0, |record| record.position.offset);
@@ -169,6 +181,16 @@ impl Applier {
             Some(next) => next,
             None => log.next_offset(&context.db, part).await.map_err(|error| unavailable(&error))?,
         };
+        // Whoever reads the log must go back. After the next attaching it is expected where the database is.
+        if !partition.see(attached, next) {
+            partition.forget();
+            context.is_attached.store(false, Ordering::Release);
+            let reason = format!(
+                "the database lost writes that it had confirmed (partition {part} of the log is at offset {next} again); \
+                 attach the log again, and continue there"
+            );
+            return Err(ApplyError::Unavailable { reason });
+        }
         // Others went on with the partition, or may have applied what is missing here. What is cached would not be wrong: it
         // would be applied once more what is applied.
         if partition.next != Some(next) || first > next {
@@ -176,6 +198,8 @@ impl Applier {
             partition.next = Some(next);
         }
         let done = partition.apply(context, log, part, &records).await;
+        let next = partition.next.unwrap_or_default();
+        partition.see(attached, next);
         done.map_err(|failure| {
             partition.forget();
             context.status.report(Err(failure.to_string()));

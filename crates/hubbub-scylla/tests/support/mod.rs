@@ -40,6 +40,12 @@ impl Keyspace {
         }
     }
 
+    /// Executes a statement in it.
+    pub async fn execute(&self, statement: &str) {
+        let session = SessionBuilder::new().known_node(host()).use_keyspace(&self.0, false).build().await;
+        session.unwrap().query_unpaged(statement, &[]).await.unwrap();
+    }
+
     pub async fn open(&self, autocreate: bool, clock: &Arc<ManualClock>) -> Arc<Scylla> {
         let options = ScyllaOptions { autocreate, ..self.options() };
         let opened = Scylla::open(options, clock.clone(), &SeededRandom::new(3)).await;

@@ -141,7 +141,8 @@ fn apply_flags(args: &ServeArgs, written: &mut WrittenSettings, faults: &mut Vec
         ("store.url", "--store", args.store.clone()),
         ("log.url", "--log", args.log.clone()),
         ("server.insecure", "--insecure", insecure),
-        ("store.postgres.migrate", "--no-migrate", no_migrate),
+        ("store.postgres.migrate", "--no-migrate", no_migrate.clone()),
+        ("store.scylla.migrate", "--no-migrate", no_migrate),
     ];
     for (key, flag, value) in named {
         if let Some(value) = value {

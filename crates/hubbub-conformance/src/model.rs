@@ -147,6 +147,8 @@ pub struct RoomState {
     pub retention_s: Option<u64>,
     /// Read marks of the members.
     pub members: BTreeMap<String, u64>,
+    /// The newest removed message that precedes all kept ones.
+    pub removed: u64,
 }
 
 impl Model {
@@ -198,7 +200,15 @@ impl Model {
         let changed = |changed| Outcome::Changed { changed };
         if let RoomChange::EraseUser { user } = change.what {
             let before: usize = self.rooms.values().map(Vec::len).sum();
-            self.rooms.values_mut().for_each(|kept| kept.retain(|kept| kept.post.user != user));
+            for (room, kept) in &mut self.rooms {
+                let gone: Vec<u64> =
+                    kept.iter().filter(|kept| kept.post.user == user).map(|kept| kept.seq).collect();
+                kept.retain(|kept| kept.post.user != user);
+                let Some(state) = self.states.get_mut(room).filter(|_| !gone.is_empty()) else { continue };
+                let first = kept.first().map_or(u64::MAX, |first| first.seq);
+                let before = gone.iter().rev().find(|seq| **seq < first);
+                state.removed = before.map_or(state.removed, |before| state.removed.max(*before));
+            }
             for state in self.states.values_mut() {
                 state.members.remove(user);
             }
@@ -243,7 +253,7 @@ impl Model {
             }
             RoomChange::DeleteRoom { .. } if may(state) => {
                 let (head, last) = (state.head, state.last);
-                *state = RoomState { head, last, ..RoomState::default() };
+                *state = RoomState { head, last, removed: head, ..RoomState::default() };
                 self.rooms.remove(&name);
                 changed(true)
             }
@@ -280,7 +290,7 @@ impl Model {
         Some(RoomInfo {
             room: RoomId::new(room).ok()?,
             head: state.head,
-            oldest: kept.first().map_or(state.head + 1, |first| first.seq),
+            oldest: state.removed + 1,
             messages: kept.len() as u64,
             last_received_at: state.last,
             title: state.title,

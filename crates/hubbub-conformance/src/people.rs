@@ -123,7 +123,7 @@ pub async fn a_deleted_room_goes_on_counting(fixture: &mut impl Fixture) {
     let receipt = store_one(fixture, &Post::new("r", "m1")).await;
     assert!(if are_dense { receipt.seq == 9 } else { receipt.seq > last }, "{receipt:?} after {last}");
     let told = info(fixture, "r").await.unwrap();
-    assert_eq!((told.oldest, told.messages, told.title, told.members), (receipt.seq, 1, None, 0));
+    assert_eq!((told.oldest, told.messages, told.title, told.members), (last + 1, 1, None, 0));
 }
 
 /// An erased user's messages are nowhere, their ids may be used again, and nobody's count is wrong.
@@ -144,7 +144,10 @@ pub async fn an_erased_user_leaves_nothing(fixture: &mut impl Fixture) {
         let left = everything(fixture, "r").await;
         assert!(left.iter().all(|kept| kept.post.user == "ada"), "{stage:?}");
         let told = info(fixture, "r").await.unwrap();
-        assert_eq!((told.messages, told.oldest), (left.len() as u64, left[0].seq), "{stage:?}");
+        assert_eq!(told.messages, left.len() as u64, "{stage:?}");
+        if are_dense(fixture) {
+            assert_eq!(told.oldest, left[0].seq, "{stage:?}");
+        }
         assert_eq!(told.members, 1);
         let again = apply(fixture, &[posts[0].clone(), posts[1].clone()]).await;
         assert!(matches!(again[..], [Outcome::Stored(_), Outcome::Duplicate(_)]), "{stage:?}: {again:?}");

@@ -32,7 +32,7 @@ pub(crate) const VERSIONS: &[Version] = &[Version {
         // The next offset wanted of each partition of the log; written last.
         "create table if not exists positions (part int primary key, next_offset bigint)",
         "create type if not exists room_state (applied bigint, part int, present boolean, members_only boolean, \
-         title text, retention_s bigint, head bigint, last_received bigint, floor bigint, oldest bigint, \
+         title text, retention_s bigint, head bigint, last_received bigint, floor bigint, removed bigint, \
          kept bigint, members bigint, senders bigint, first_at bigint, last_at bigint, \
          changes bigint, bucket bigint, bucket_messages bigint, bucket_bytes bigint, hour bigint)",
         // A room: everything that decisions depend on is in one partition, which changes atomically. Rows by kind:

@@ -26,8 +26,8 @@ pub(crate) struct RoomState {
     pub(crate) last_received: Option<i64>,
     /// Everything up to here was deleted with the room.
     pub(crate) floor: i64,
-    /// The oldest kept message.
-    pub(crate) oldest: i64,
+    /// The newest removed message that precedes all kept ones; at least `floor`.
+    pub(crate) removed: i64,
     /// Messages kept.
     pub(crate) kept: i64,
     pub(crate) members: i64,
@@ -59,7 +59,7 @@ impl RoomState {
             head: 0,
             last_received: None,
             floor: 0,
-            oldest: 0,
+            removed: 0,
             kept: 0,
             members: 0,
             senders: 0,
@@ -83,10 +83,9 @@ impl RoomState {
         }
     }
 
-    /// The oldest kept message, or what follows the head.
+    /// Nothing before this number is kept, and nothing from it on was removed before it could be read.
     pub(crate) fn oldest(&self) -> u64 {
-        let oldest = if self.kept == 0 { self.head.saturating_add(1) } else { self.oldest };
-        oldest.unsigned_abs()
+        self.removed.saturating_add(1).unsigned_abs()
     }
 
     /// As readers see it.

@@ -174,7 +174,11 @@ async fn change(
         state.senders -= 1;
         let first = oldest(db, room, state.floor, state.head).await?;
         let last = newest(db, room, state.floor, state.head).await?;
-        state.oldest = first.map_or(0, |(seq, _)| seq);
+        let before_first = match first {
+            Some((first, _)) => seqs.iter().rev().find(|of| **of < first).copied(),
+            None => Some(state.head),
+        };
+        state.removed = state.removed.max(before_first.unwrap_or_default());
         (state.first_at, state.last_at) = (first.map(|(_, at)| at), last.map(|(_, at)| at));
     }
     // Everything was read as of one record, or else it was of this one, by somebody who is ahead.

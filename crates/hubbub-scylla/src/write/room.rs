@@ -177,7 +177,7 @@ impl<'a> Work<'a> {
         let state = &mut self.entry.state;
         let before = state.head;
         if state.kept == 0 {
-            (state.oldest, state.first_at) = (seq, Some(at));
+            state.first_at = Some(at);
         }
         state.present = true;
         (state.head, state.last_received, state.last_at) = (seq, Some(at), Some(at));
@@ -374,6 +374,7 @@ impl RoomMut for Work<'_> {
             head: state.head,
             last_received: state.last_received,
             floor: state.head,
+            removed: state.head,
             changes: state.changes + 1,
             applied: state.applied,
             ..RoomState::unknown(state.part)

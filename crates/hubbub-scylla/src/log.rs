@@ -82,7 +82,7 @@ impl LogStore for Scylla {
                 None => {
                     let text = format!("0 {} {}", log.partitions, log.id);
                     let text = set_property(db, LOG, &text).await?;
-                    Attachment::parse(&text).ok_or_else(|| ReadError::Unavailable { reason: text })?
+                    Attachment::parse(&text).ok_or(ReadError::Unavailable { reason: text })?
                 }
             };
             let attached = known.get_or_init(|| attached);

@@ -51,7 +51,7 @@ pub(crate) const VERSIONS: &[Version] = &[Version {
          received_at bigint, digest blob, primary key ((room, shard), id))",
         // Where a user's messages are, by spans of time, and which spans there are.
         "create table if not exists user_messages (user text, slot bigint, received_at bigint, room text, \
-         seq bigint, bucket bigint, erased bigint, primary key ((user, slot), received_at, room, seq))",
+         seq bigint, bucket bigint, id text, erased bigint, primary key ((user, slot), received_at, room, seq))",
         "create table if not exists user_slots (user text, slot bigint, part int, primary key (user, slot, part))",
         // Rooms that a user has something to do with, and perhaps others.
         "create table if not exists user_rooms (user text, room text, part int, primary key (user, room))",
@@ -80,7 +80,7 @@ pub(crate) async fn migrate(
 ) -> Result<Vec<Version>, OpenError> {
     let keyspace = &address.keyspace;
     let found = session.query_unpaged(KEYSPACES, (keyspace,)).await;
-    let found = found.and_then(|found| Ok(found.into_rows_result())).map_err(wrong("listing keyspaces"))?;
+    let found = found.map_err(wrong("listing keyspaces"))?.into_rows_result();
     let is_there = found.is_ok_and(|rows| rows.rows_num() > 0);
     if run {
         let create =

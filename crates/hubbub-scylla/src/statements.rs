@@ -86,16 +86,17 @@ statements! {
     remove_id = "delete from message_ids using timestamp ? where room = ? and shard = ? and id = ?";
     remove_ids = "delete from message_ids using timestamp ? where room = ? and shard = ?";
 
-    set_user_message = "insert into user_messages (user, slot, received_at, room, seq, bucket) \
-        values (?, ?, ?, ?, ?, ?) using timestamp ?";
+    set_user_message = "insert into user_messages (user, slot, received_at, room, seq, bucket, id) \
+        values (?, ?, ?, ?, ?, ?, ?) using timestamp ?";
     /// A deleted message: readers that lag behind still need to know that it was there.
-    expire_user_message = "insert into user_messages (user, slot, received_at, room, seq, bucket, erased) \
-        values (?, ?, ?, ?, ?, ?, ?) using timestamp ? and ttl 600";
+    expire_user_message = "insert into user_messages (user, slot, received_at, room, seq, bucket, id, erased) \
+        values (?, ?, ?, ?, ?, ?, ?, ?) using timestamp ? and ttl 600";
     remove_user_message = "delete from user_messages using timestamp ? \
         where user = ? and slot = ? and received_at = ? and room = ? and seq = ?";
     user_messages = "select received_at, room, seq, bucket, erased from user_messages \
         where user = ? and slot = ? and received_at >= ? and received_at <= ? \
         order by received_at desc, room desc, seq desc";
+    user_message_ids = "select received_at, room, seq, bucket, id, erased from user_messages where user = ? and slot = ?";
     set_user_slot = "insert into user_slots (user, slot, part) values (?, ?, ?) using timestamp ?";
     expire_user_slot = "insert into user_slots (user, slot, part) values (?, ?, ?) using timestamp ? and ttl 600";
     user_slots = "select slot, part from user_slots where user = ? and slot >= ? and slot <= ? \

@@ -1,7 +1,8 @@
 //! Erases a user from the rooms of a partition of the log.
 //!
-//! Messages and ids are removed first; then each room changes in one step; then the entries that led here get ten minutes
-//! to live. So a repeat, also one by a server that lost the partition, finds the same messages and writes the same.
+//! Messages are removed first; then each room changes in one step; then ids are removed, and the entries that led here get ten
+//! minutes to live. So a repeat, also one by a server that lost the partition, finds the same messages and writes the same.
+//! An id is missing only where the room says already that its message is gone.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,16 +16,17 @@ use crate::store::Context;
 
 /// Statements at the same time.
 const AT_ONCE: usize = 16;
-/// Numbers in one statement. ScyllaDB allows 100.
-const SEQS_PER_READ: usize = 90;
+/// Attempts to change a room that somebody else is changing.
+const TRIES: usize = 5;
 const WHAT: &str = "erasing a user";
 
 /// Where a message of the user is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 struct Place {
     seq: i64,
     bucket: i64,
     received_at: i64,
+    id: String,
 }
 
 /// Erases a user's messages and memberships. Returns how many messages there were.
@@ -64,13 +66,12 @@ async fn places(
         slots.into_iter().filter(|(_, of)| *of == part).map(|(slot, _)| slot).collect();
     let mut places: BTreeMap<String, BTreeSet<Place>> = BTreeMap::new();
     for slot in &slots {
-        let values = (user, *slot, i64::MIN, i64::MAX);
-        let statement = &statements.user_messages;
-        let mut rows =
-            db.stream::<(i64, String, i64, i64, Option<i64>)>(WHAT, statement, values, PAGE_ROWS).await?;
-        while let Some((received_at, room, of, bucket, erased)) = rows.next().await.transpose()? {
+        type Row = (i64, String, i64, i64, Option<String>, Option<i64>);
+        let mut rows = db.stream::<Row>(WHAT, &statements.user_message_ids, (user, *slot), PAGE_ROWS).await?;
+        while let Some((received_at, room, of, bucket, id, erased)) = rows.next().await.transpose()? {
             if of < seq && erased.is_none_or(|by| by == seq) {
-                places.entry(room).or_default().insert(Place { seq: of, bucket, received_at });
+                let id = id.unwrap_or_default();
+                places.entry(room).or_default().insert(Place { seq: of, bucket, received_at, id });
             }
         }
     }
@@ -85,18 +86,31 @@ async fn erase_from(
     seq: i64,
 ) -> std::result::Result<u64, Failure> {
     let db = &context.db;
-    let Some(state) = state::read(db, room).await? else { return Ok(0) };
-    places.retain(|place| place.seq > state.floor && place.seq <= state.head);
-    let mut erased = 0;
-    if state.applied < seq {
+    let (mut erased, mut tries) = (0, 0);
+    loop {
+        let Some(state) = state::read(db, room).await? else { return Ok(0) };
+        places.retain(|place| place.seq > state.floor && place.seq <= state.head);
+        if state.applied >= seq {
+            break;
+        }
         remove_messages(db, room, user, &places, (state.part, seq)).await?;
-        erased = change(context, user, room, &places, state, seq).await?;
+        tries += 1;
+        match change(context, user, room, &places, state, seq).await {
+            // Somebody else has just done it.
+            Err(Failure::Overtaken) if tries < TRIES => {}
+            done => {
+                erased = done?;
+                break;
+            }
+        }
     }
+    let remove = |id| db.write(WHAT, &db.statements.remove_id, (seq, room, id_shard(id), id));
+    let removing: Vec<_> = places.iter().map(|place| remove(place.id.as_str())).collect();
+    stream::iter(removing).buffer_unordered(AT_ONCE).try_collect::<Vec<()>>().await?;
     let mut slots: BTreeMap<i64, Writes<'_>> = BTreeMap::new();
-    for place in &places {
-        let Place { seq: of, bucket, received_at } = *place;
-        let slot = slot_of(received_at);
-        let values = (user, slot, received_at, room, of, bucket, seq, seq);
+    for Place { seq: of, bucket, received_at, id } in &places {
+        let slot = slot_of(*received_at);
+        let values = (user, slot, *received_at, room, *of, *bucket, id.as_str(), seq, seq);
         slots.entry(slot).or_default().add(&db.statements.expire_user_message, values, 80);
     }
     let expiring: Vec<_> = slots.into_values().map(|rows| db.write_all(WHAT, rows)).collect();
@@ -104,7 +118,7 @@ async fn erase_from(
     Ok(erased)
 }
 
-/// Removes messages, their ids and their counts by hours.
+/// Removes messages and their counts by hours.
 async fn remove_messages(
     db: &Db,
     room: &str,
@@ -118,13 +132,6 @@ async fn remove_messages(
         buckets.entry(place.bucket).or_default().push(place.seq);
     }
     for (bucket, seqs) in &buckets {
-        for some in seqs.chunks(SEQS_PER_READ) {
-            let rows =
-                db.rows::<(i64, String)>(WHAT, &statements.message_ids_at, (room, bucket, some)).await?;
-            let remove = |id| db.write(WHAT, &statements.remove_id, (at, room, id_shard(id), id));
-            let removing: Vec<_> = rows.iter().map(|(_, id)| remove(id.as_str())).collect();
-            stream::iter(removing).buffer_unordered(AT_ONCE).try_collect::<Vec<()>>().await?;
-        }
         let (mut rows, mut texts) = (Writes::default(), Writes::default());
         for seq in seqs {
             rows.add(&statements.remove_message, (at, room, bucket, seq), 60);

@@ -114,8 +114,8 @@ fn by_user<'w>(db: &'w Db, part: i32, work: &'w Work<'_>, writes: &mut Vec<BoxFu
     for message in &work.stored {
         let (user, seq, at) = (message.send.user, message.seq, message.received_at);
         let slot = slot_of(at);
-        let values = (user, slot, at, work.room, seq, message.bucket, seq);
-        slots.entry((user, slot)).or_default().add(&statements.set_user_message, values, 80);
+        let values = (user, slot, at, work.room, seq, message.bucket, message.send.id, seq);
+        slots.entry((user, slot)).or_default().add(&statements.set_user_message, values, 120);
         if message.is_first {
             let values = (user, work.room, part, seq);
             writes.push(db.write("listing a user's room", &statements.set_user_room, values).boxed());

@@ -28,7 +28,6 @@ pub(super) async fn load<'a>(
 ) -> std::result::Result<Work<'a>, Failure> {
     let db = &context.db;
     for _ in 0..TRIES {
-        let was_cached = cached.is_some();
         let mut entry = match cached.take() {
             Some(entry) => entry,
             None => {
@@ -42,23 +41,18 @@ pub(super) async fn load<'a>(
         if records.is_empty() {
             return Ok(Work::new(room, entry));
         }
-        let has_read = load_people(db, room, &records, &mut entry).await?;
+        load_people(db, room, &records, &mut entry).await?;
         let mut work = Work::new(room, entry);
-        let bucket = load_bucket(db, room, &mut work).await?;
-        let ranks = load_ranks(db, &mut work, &records).await?;
+        load_bucket(db, room, &mut work).await?;
+        load_ranks(db, &mut work, &records).await?;
         let sends = || {
             records.iter().filter_map(|record| {
                 if let RoomOp::Send(send) = &record.op { Some((record, send)) } else { None }
             })
         };
         work.used_ids = ids::look_up(db, room, sends().map(|(_, send)| send.id)).await?;
-        // Somebody is ahead, or was: what was read may be of a later record than the state.
-        let is_overtaken = sends()
-            .any(|(record, send)| work.used_ids.get(send.id).is_some_and(|used| used.seq > record.seq));
-        let needs_check = is_overtaken || was_cached && (has_read || bucket || ranks) || !was_cached;
-        if !needs_check {
-            return Ok(work);
-        }
+        // Somebody may be ahead: then what was read is of a later record than the state. An id that is missing may be gone
+        // since, together with a message that is still in the state.
         let stored = state::read(db, room).await?.map_or(0, |state| state.applied);
         if stored == applied {
             return Ok(work);
@@ -67,8 +61,8 @@ pub(super) async fn load<'a>(
     Err(Failure::Overtaken)
 }
 
-/// Members, senders and their counts of the hour, where they are not known. Whether any was read.
-async fn load_people(db: &Db, room: &str, records: &[&Record<'_>], entry: &mut RoomEntry) -> Result<bool> {
+/// Members, senders and their counts of the hour, where they are not known.
+async fn load_people(db: &Db, room: &str, records: &[&Record<'_>], entry: &mut RoomEntry) -> Result<()> {
     let mut members: BTreeSet<&str> = BTreeSet::new();
     let mut senders: BTreeSet<&str> = BTreeSet::new();
     let mut of_hour: BTreeSet<&str> = BTreeSet::new();
@@ -120,7 +114,7 @@ async fn load_people(db: &Db, room: &str, records: &[&Record<'_>], entry: &mut R
     for (user, counts) in read_hour_users(db, (hour, entry.state.part), room, &of_hour).await? {
         entry.hour_users.insert((hour, user), Some(counts));
     }
-    Ok(has_members || has_senders)
+    Ok(())
 }
 
 async fn read_members(db: &Db, room: &str, users: &BTreeSet<&str>) -> Result<HashMap<String, Option<Mark>>> {
@@ -170,22 +164,22 @@ async fn read_hour_users(
         .collect())
 }
 
-/// The bucket that is being filled. Whether it was read.
-async fn load_bucket(db: &Db, room: &str, work: &mut Work<'_>) -> Result<bool> {
+/// The bucket that is being filled.
+async fn load_bucket(db: &Db, room: &str, work: &mut Work<'_>) -> Result<()> {
     let state = &work.entry.state;
     if state.bucket == 0 {
-        return Ok(false);
+        return Ok(());
     }
     let bucket = state.bucket;
     let row = db.row::<(i64, i64, i64)>("reading a bucket", &db.statements.bucket_of, (room, bucket)).await?;
     if let Some((_, kept, first_at)) = row.filter(|(name, ..)| *name == bucket) {
         work.changed_buckets.insert(bucket, Bucket { kept, first_at });
     }
-    Ok(true)
+    Ok(())
 }
 
-/// How many kept messages are up to the numbers of new marks. Whether any was read.
-async fn load_ranks(db: &Db, work: &mut Work<'_>, records: &[&Record<'_>]) -> Result<bool> {
+/// How many kept messages are up to the numbers of new marks.
+async fn load_ranks(db: &Db, work: &mut Work<'_>, records: &[&Record<'_>]) -> Result<()> {
     let mut wanted = BTreeSet::new();
     for record in records {
         let RoomOp::Change(change) = &record.op else { continue };
@@ -202,7 +196,7 @@ async fn load_ranks(db: &Db, work: &mut Work<'_>, records: &[&Record<'_>]) -> Re
         let rank = rank(db, work.room, *seq).await?;
         work.ranks.insert(*seq, rank);
     }
-    Ok(!wanted.is_empty())
+    Ok(())
 }
 
 /// Kept messages of a room up to a number that is not beyond its head.

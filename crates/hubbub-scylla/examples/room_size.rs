@@ -2,7 +2,7 @@
 //!
 //! `cargo run --release -p hubbub-scylla --example room_size -- scylla://127.0.0.1:19042/room_size 300000`
 
-#![allow(clippy::unwrap_used, clippy::print_stdout, clippy::panic, missing_docs)]
+#![allow(clippy::unwrap_used, clippy::print_stdout, clippy::panic, clippy::indexing_slicing, missing_docs)]
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

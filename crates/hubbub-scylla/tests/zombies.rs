@@ -1,7 +1,7 @@
 //! Servers that go on with a partition they lost, and servers that are cut at any write: what is stored is what the records
 //! say, once.
 
-#![allow(clippy::unwrap_used, clippy::panic, missing_docs, unreachable_pub)]
+#![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, missing_docs, unreachable_pub)]
 
 #[allow(dead_code)]
 mod support;

@@ -7,10 +7,11 @@ SHELL := /bin/bash -euo pipefail
 ALL := --workspace --features full
 
 # What `make test` runs against: servers of its own, on ports and in a directory that nobody else uses, empty at first.
-TEST_SERVICES := SVC_HOME=/var/tmp/hubbub-test PGFSYNC=off PGPORT=15442 BOUNCER_PORT=16442 RMQ_PORT=5683 KAFKA_PORT=19102
+TEST_SERVICES := SVC_HOME=/var/tmp/hubbub-test PGFSYNC=off PGPORT=15442 BOUNCER_PORT=16442 RMQ_PORT=5683 KAFKA_PORT=19102 \
+	CQL_PORT=19342 CASS_FAST=1
 TEST_URLS := HUBBUB_TEST_PGBOUNCER=postgres://postgres@127.0.0.1:16442 \
 	HUBBUB_TEST_POSTGRES=postgres://postgres@127.0.0.1:15442/postgres HUBBUB_TEST_AMQP=amqp://guest:guest@127.0.0.1:5683/ \
-	HUBBUB_TEST_KAFKA=kafka://127.0.0.1:19102
+	HUBBUB_TEST_KAFKA=kafka://127.0.0.1:19102 HUBBUB_TEST_CQL=127.0.0.1:19342
 
 .PHONY: help install run check test fuzz bench dist services services-stop setup lint deny
 
@@ -46,7 +47,7 @@ bench: ## The table of speed and memory, each row against this machine's own lim
 dist: setup ## Release archive and Debian package in target/dist/packages, symbols apart, with checksums
 	scripts/dist.sh
 
-services: ## Install and start PostgreSQL, pgbouncer, RabbitMQ and Kafka on this machine, to try things with
+services: ## Install and start PostgreSQL, pgbouncer, RabbitMQ, Kafka and Cassandra on this machine, to try things with
 	scripts/services/install.sh
 	scripts/services/start.sh
 

@@ -33,6 +33,8 @@ mod broker_down_answers_503_and_recovers;
 mod broker_refusals_are_told;
 #[cfg(feature = "kafka")]
 mod broker_restart_is_ridden_out;
+#[cfg(feature = "scylla")]
+mod cassandra_needs_a_log;
 #[cfg(feature = "kafka")]
 mod changed_partition_count_is_refused;
 #[cfg(feature = "kafka")]

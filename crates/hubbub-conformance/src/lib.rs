@@ -20,8 +20,8 @@
 use std::future::Future;
 use std::sync::Arc;
 
-use hubbub_core::Store;
 use hubbub_core::clock::ManualClock;
+use hubbub_core::{Op, OpBatch, Store};
 
 pub mod content;
 pub mod history;
@@ -52,6 +52,13 @@ pub trait Fixture: Send + Sync {
 
     /// The clock it was opened with. Stands at any time after 1970 at first.
     fn clock(&self) -> &ManualClock;
+
+    /// Adds an operation to a batch the way the store takes them. Returns the number that the operation gives if it is a
+    /// message that is stored; `None` = numbers are dense, it is the one behind the room's head.
+    fn push(&self, batch: &mut OpBatch, op: &Op<'_>) -> Option<u64> {
+        batch.push(op);
+        None
+    }
 
     /// Closes the store and opens the same data again, with the same clock. Fresh fixtures have `autocreate` on.
     fn restart(&mut self, autocreate: bool) -> impl Future<Output = ()> + Send;

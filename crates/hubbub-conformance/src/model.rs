@@ -147,15 +147,24 @@ pub struct RoomState {
     pub retention_s: Option<u64>,
     /// Read marks of the members.
     pub members: BTreeMap<String, u64>,
+    /// The newest removed message that precedes all kept ones.
+    pub removed: u64,
 }
 
 impl Model {
     /// Stores what is new at the time `now`.
     pub fn apply(&mut self, posts: &[Post], now: Timestamp, autocreate: bool) -> Vec<Outcome> {
-        posts.iter().map(|post| self.apply_one(post, now, autocreate)).collect()
+        posts.iter().map(|post| self.apply_one(post, None, now, autocreate)).collect()
     }
 
-    fn apply_one(&mut self, post: &Post, now: Timestamp, autocreate: bool) -> Outcome {
+    /// Stores a message, if it is new, under a number; `None` = the one behind the room's head.
+    pub fn apply_one(
+        &mut self,
+        post: &Post,
+        number: Option<u64>,
+        now: Timestamp,
+        autocreate: bool,
+    ) -> Outcome {
         if !autocreate && !self.rooms.contains_key(&post.room) {
             return Outcome::Refused(Refusal::UnknownRoom);
         }
@@ -171,10 +180,11 @@ impl Model {
                 Outcome::Refused(Refusal::IdReused { seq: first.seq })
             };
         }
-        let seq = state.head + 1;
+        let before = state.head;
+        let seq = number.unwrap_or(before + 1);
         let received_at = state.last.map_or(now, |last| now.max(last));
         (state.head, state.last) = (seq, Some(received_at));
-        if let Some(mark) = state.members.get_mut(&post.user).filter(|mark| **mark + 1 == seq) {
+        if let Some(mark) = state.members.get_mut(&post.user).filter(|mark| **mark == before) {
             *mark = seq;
         }
         let kept = Kept { seq, received_at, post: post.clone() };
@@ -190,7 +200,15 @@ impl Model {
         let changed = |changed| Outcome::Changed { changed };
         if let RoomChange::EraseUser { user } = change.what {
             let before: usize = self.rooms.values().map(Vec::len).sum();
-            self.rooms.values_mut().for_each(|kept| kept.retain(|kept| kept.post.user != user));
+            for (room, kept) in &mut self.rooms {
+                let gone: Vec<u64> =
+                    kept.iter().filter(|kept| kept.post.user == user).map(|kept| kept.seq).collect();
+                kept.retain(|kept| kept.post.user != user);
+                let Some(state) = self.states.get_mut(room).filter(|_| !gone.is_empty()) else { continue };
+                let first = kept.first().map_or(u64::MAX, |first| first.seq);
+                let before = gone.iter().rev().find(|seq| **seq < first);
+                state.removed = before.map_or(state.removed, |before| state.removed.max(*before));
+            }
             for state in self.states.values_mut() {
                 state.members.remove(user);
             }
@@ -235,7 +253,7 @@ impl Model {
             }
             RoomChange::DeleteRoom { .. } if may(state) => {
                 let (head, last) = (state.head, state.last);
-                *state = RoomState { head, last, ..RoomState::default() };
+                *state = RoomState { head, last, removed: head, ..RoomState::default() };
                 self.rooms.remove(&name);
                 changed(true)
             }
@@ -272,7 +290,7 @@ impl Model {
         Some(RoomInfo {
             room: RoomId::new(room).ok()?,
             head: state.head,
-            oldest: kept.first().map_or(state.head + 1, |first| first.seq),
+            oldest: state.removed + 1,
             messages: kept.len() as u64,
             last_received_at: state.last,
             title: state.title,

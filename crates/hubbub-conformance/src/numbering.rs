@@ -2,7 +2,7 @@
 
 use super::Fixture;
 use super::model::{Kept, Post};
-use super::steps::{apply, everything, store, store_many, store_one};
+use super::steps::{apply, are_dense, everything, store, store_many, store_one};
 
 /// Two rooms in one batch count independently, each in the order of the batch.
 pub async fn a_room_counts_from_one_in_batch_order(fixture: &mut impl Fixture) {
@@ -10,7 +10,9 @@ pub async fn a_room_counts_from_one_in_batch_order(fixture: &mut impl Fixture) {
     let posts: Vec<Post> =
         posts.iter().enumerate().map(|(n, room)| Post::new(room, &format!("m{n}"))).collect();
     let seqs: Vec<u64> = store(fixture, &posts).await.iter().map(|receipt| receipt.seq).collect();
-    assert_eq!((seqs[0], seqs[1]), (1, 1), "the first message of a room has number 1");
+    if are_dense(fixture) {
+        assert_eq!((seqs[0], seqs[1]), (1, 1), "the first message of a room has number 1");
+    }
     assert!(
         seqs[0] < seqs[2] && seqs[2] < seqs[3] && seqs[1] < seqs[4],
         "numbers follow the batch: {seqs:?}"

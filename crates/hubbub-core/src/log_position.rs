@@ -32,7 +32,8 @@ pub struct LogIdentity {
 /// - **Order:** the positions of a batch increase within each partition.
 /// - **Refusals are final:** a refused operation is executed, too, and its offset is passed.
 /// - **Erasures** take several steps: the offset is passed with the last one. Until then the outcome says `more`, and the
-///   caller repeats the record before it goes on.
+///   caller repeats the record before it goes on. A store may erase from the rooms of the record's partition only, so a
+///   log has the record in each partition.
 /// - **Histories:** positions are refused as [`ApplyError::Unavailable`] before [`LogStore::attach`] was called on this
 ///   opening of the store, and again after a database was replaced by an older copy (the epoch changes). The caller then
 ///   attaches again and continues at [`LogStore::next_offsets`], which may be lower than before.

@@ -40,6 +40,7 @@ mod tests {
                 "postgres://me:***@db/chat?sslpassword=***&password=***&user=me",
             ),
             ("amqp://guest:secret@mq/v", "amqp://guest:***@mq/v"),
+            ("scylla://ada:secret@a,b:9042/chat", "scylla://ada:***@a,b:9042/chat"),
         ];
         for (url, shown) in cases {
             assert_eq!(masked(url), shown);

@@ -77,8 +77,8 @@ pub(crate) enum Command {
     Backup(BackupArgs),
     /// Restore a backup into a data directory, or check that it can be restored.
     Restore(RestoreArgs),
-    /// Migrate the schema of a PostgreSQL store, or show the plan.
-    #[cfg(feature = "postgres")]
+    /// Create or migrate the schema of a store in a database, or show the plan.
+    #[cfg(any(feature = "postgres", feature = "scylla"))]
     Migrate(MigrateArgs),
     /// Check all data in a data directory or a backup for damage.
     Verify(VerifyArgs),
@@ -121,8 +121,8 @@ pub(crate) struct ServeArgs {
     /// [default: embedded].
     #[arg(long, value_name = "URL")]
     pub(crate) store: Option<String>,
-    /// Refuse an outdated PostgreSQL schema instead of migrating it
-    /// [env: HUBBUB_STORE_POSTGRES_MIGRATE=false].
+    /// Refuse an outdated schema of a database instead of migrating it
+    /// [env: HUBBUB_STORE_POSTGRES_MIGRATE=false, HUBBUB_STORE_SCYLLA_MIGRATE=false].
     #[arg(long)]
     pub(crate) no_migrate: bool,
     /// The message log: direct, amqp://USER:PASSWORD@HOST:PORT/VHOST for RabbitMQ, or kafka://HOST:PORT for Kafka
@@ -395,13 +395,14 @@ pub(crate) struct VerifyArgs {
     pub(crate) json: bool,
 }
 
-#[cfg(feature = "postgres")]
+#[cfg(any(feature = "postgres", feature = "scylla"))]
 #[derive(Debug, Clone, Args)]
 pub(crate) struct MigrateArgs {
-    /// Only print the pending migrations with their SQL and the tables they change.
+    /// Only print the pending migrations with their statements and, on PostgreSQL, the tables they change.
     #[arg(long)]
     pub(crate) plan: bool,
-    /// The store: postgres://USER:PASSWORD@HOST:PORT/DATABASE [env: HUBBUB_STORE].
+    /// The store: postgres://USER:PASSWORD@HOST:PORT/DATABASE, or scylla://USER:PASSWORD@HOST:PORT/KEYSPACE
+    /// [env: HUBBUB_STORE].
     #[arg(long, value_name = "URL")]
     pub(crate) store: Option<String>,
     /// Configuration file [env: HUBBUB_CONFIG] [default: hubbub.toml if it exists].

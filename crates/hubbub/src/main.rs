@@ -57,7 +57,7 @@ fn main() -> ExitCode {
         Command::Config(args) => config::command::run(&args),
         Command::Backup(args) => client::run(admin::backup::backup(args)),
         Command::Restore(args) => admin::restore::restore(&args),
-        #[cfg(feature = "postgres")]
+        #[cfg(any(feature = "postgres", feature = "scylla"))]
         Command::Migrate(args) => client::run(admin::migrate::migrate(args)),
         Command::Verify(args) => admin::verify::verify(&args),
         Command::Export(args) => client::run(client::export::export(args)),

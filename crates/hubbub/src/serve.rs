@@ -36,6 +36,7 @@ const READING_THREAD_IDLE_TIME: Duration = Duration::from_secs(2);
 
 pub(crate) fn run(args: &ServeArgs) -> anyhow::Result<()> {
     let config = config::load(args, &Environment::of_process()?)?;
+    config.check_server()?;
     logging::start(*config.log_level, *config.log_format);
     supervision::start();
     memory::refuse_huge_pages();

@@ -31,6 +31,10 @@ pub(crate) async fn open(
         let store = hubbub_postgres::ReopeningStore::open(postgres(config), clock, random, on_new_history);
         return Ok(Arc::new(store.await?));
     }
+    #[cfg(feature = "scylla")]
+    if config.uses_scylla() {
+        return Ok(Arc::new(hubbub_scylla::Scylla::open(scylla(config), clock, &*random).await?));
+    }
     let options = EngineOptions {
         durability: *config.durability,
         autocreate: *config.autocreate,
@@ -81,6 +85,26 @@ pub(crate) fn postgres(config: &Config) -> hubbub_postgres::PostgresOptions {
         clock_trust_after: Some(*config.clock_trust_after),
         recent_cache_bytes: config.postgres_recent_cache.0,
         ..PostgresOptions::new(config.store.0.as_str())
+    }
+}
+
+/// The options of Cassandra or ScyllaDB.
+#[cfg(feature = "scylla")]
+pub(crate) fn scylla(config: &Config) -> hubbub_scylla::ScyllaOptions {
+    use crate::config::ReplicaLevel;
+    use hubbub_scylla::{Consistency, ScyllaOptions};
+    ScyllaOptions {
+        consistency: match *config.scylla_consistency {
+            ReplicaLevel::LocalQuorum => Consistency::LocalQuorum,
+            ReplicaLevel::Quorum => Consistency::Quorum,
+            ReplicaLevel::One => Consistency::One,
+        },
+        replication: config.scylla_replication.to_string(),
+        migrate: *config.scylla_migrate,
+        statement_timeout: *config.scylla_statement_timeout,
+        statements_max: *config.scylla_statements_max,
+        autocreate: *config.autocreate,
+        ..ScyllaOptions::new(config.store.0.as_str())
     }
 }
 

@@ -43,6 +43,14 @@ impl Writer {
         self.append(change.room().unwrap_or("0"), Content::Change(change));
     }
 
+    /// An erasure, in the first partition or in each.
+    pub(super) fn erase(&mut self, user: &'static str, everywhere: bool) {
+        for partition in &["0", "1", "2"][..if everywhere { 3 } else { 1 }] {
+            let change = Change { by: None, what: RoomChange::EraseUser { user } };
+            self.append(partition, Content::Change(change));
+        }
+    }
+
     fn put(&mut self, room: &'static str, title: &'static str, members_only: bool) {
         let settings =
             RoomSettings { title: Some(title), members_only: Some(members_only), retention_s: None };

@@ -39,6 +39,12 @@ pub trait View {
 
     /// Whether the caller, the sender or the subject of the operation is a member of its room.
     fn is_member(&self, user: &str) -> bool;
+
+    /// Number and time of the next message of `room`. Numbers have no gaps, unless the store takes them from elsewhere.
+    #[inline]
+    fn next(&self, room: &RoomState, now: Timestamp) -> Receipt {
+        room.next(now)
+    }
 }
 
 /// The kept message of a room that has the id of another one.
@@ -97,7 +103,7 @@ pub fn decide_send<V: SendView>(
         return Ok(SendDecision::Refuse(Refusal::NotMember));
     }
     Ok(match view.id_holder(send)? {
-        None => SendDecision::Store(room.next(now)),
+        None => SendDecision::Store(view.next(&room, now)),
         Some(IdHolder { receipt, is_same: true }) => SendDecision::Duplicate(receipt),
         Some(holder) => SendDecision::Refuse(Refusal::IdReused { seq: holder.receipt.seq }),
     })

@@ -76,6 +76,11 @@ pub trait Store: RoomStore + QueueStore + KvStore + StatsStore {
         false
     }
 
+    /// Whether it has queues and keys besides rooms. Nobody above calls it for them if it has not.
+    fn has_queues_and_keys(&self) -> bool {
+        true
+    }
+
     /// What is wrong with the store's own wall clock, if it has one.
     fn clock_doubt(&self) -> Option<ClockDoubt> {
         None

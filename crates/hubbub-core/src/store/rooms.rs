@@ -152,7 +152,8 @@ pub struct HistoryPage {
     pub messages: MessageRun,
     /// Seq of the room's newest message when the page was read; 0 if there never was one.
     pub head: u64,
-    /// Seq of the oldest kept message; `head + 1` if there is none.
+    /// What follows the newest removed message that precedes all kept ones. Where numbers have no gaps: the seq of the
+    /// oldest kept message; `head + 1` if there is none. A cursor before `oldest - 1` missed something.
     pub oldest: u64,
     /// Whether there is more in the direction of the cursor.
     pub more: bool,
@@ -165,7 +166,8 @@ pub struct RoomInfo {
     pub room: RoomId,
     /// Seq of its newest message; 0 if there never was one.
     pub head: u64,
-    /// Seq of the oldest kept message; `head + 1` if there is none.
+    /// What follows the newest removed message that precedes all kept ones. Where numbers have no gaps: the seq of the
+    /// oldest kept message; `head + 1` if there is none. A cursor before `oldest - 1` missed something.
     pub oldest: u64,
     /// Messages kept.
     pub messages: u64,

@@ -117,6 +117,10 @@ fn dispatch(
     let Some(&endpoint) = found.iter().find(|endpoint| endpoint.accepts(method)) else {
         return Err(Problem::new(ErrorCode::MethodNotAllowed, endpoint::allowed(&found)));
     };
+    if !gateway.store.has_queues_and_keys() && endpoints::is_optional(endpoint) {
+        let reason = "this server's store (Cassandra or ScyllaDB) has rooms only, no queues and no keys";
+        return Err(Problem::new(ErrorCode::NotSupported, reason));
+    }
     let call = Call::new(peer.clone(), endpoint, request, identity);
     // Whoever watches the server must reach it while it is flooded.
     if endpoint.is_for_monitoring() {

@@ -5,7 +5,7 @@
 
 pub(crate) mod backup;
 mod catalog;
-#[cfg(feature = "postgres")]
+#[cfg(any(feature = "postgres", feature = "scylla"))]
 pub(crate) mod migrate;
 pub(crate) mod restore;
 pub(crate) mod token;

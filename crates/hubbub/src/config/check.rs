@@ -6,7 +6,7 @@ use hubbub_core::url::masked;
 use hubbub_gateway::auth::{KeySetSource, TokenRules, Verifier};
 
 use super::values::SettingValue;
-use super::{Config, Role, Source};
+use super::{Config, ConfigError, Role, Source};
 
 /// Error of a program built without RabbitMQ.
 const NO_AMQP: &str = "log.url names RabbitMQ, which this hubbub was built without: build it with the \
@@ -19,6 +19,10 @@ const NO_KAFKA: &str = "log.url names Kafka, which this hubbub was built without
 /// Error of a program built without PostgreSQL.
 const NO_POSTGRES: &str = "store.url names PostgreSQL, which this hubbub was built without: build it with \
     the feature postgres (cargo build --features postgres)";
+
+/// Error of a program built without Cassandra.
+const NO_SCYLLA: &str = "store.url names Cassandra or ScyllaDB, which this hubbub was built without: build it with \
+    the feature scylla (cargo build --features scylla)";
 
 /// Whether a URL leads to PostgreSQL.
 pub(crate) fn is_postgres(url: &str) -> bool {
@@ -36,10 +40,17 @@ impl Config {
         let url = self.store.0.as_str();
         if self.uses_postgres() {
             self.check_postgres(&mut require);
+        } else if self.uses_scylla() {
+            require(cfg!(feature = "scylla"), NO_SCYLLA);
+            #[cfg(feature = "scylla")]
+            if let Err(error) = hubbub_scylla::check_url(url) {
+                require(false, &format!("store.url {error}"));
+            }
         } else {
             require(
                 url == "embedded" || url.starts_with("embedded:"),
-                "store.url must be embedded, embedded:DIR or postgres://USER:PASSWORD@HOST:PORT/DATABASE",
+                "store.url must be embedded, embedded:DIR, postgres://USER:PASSWORD@HOST:PORT/DATABASE or \
+                 scylla://USER:PASSWORD@HOST:PORT/KEYSPACE",
             );
         }
         self.check_log(&mut require);
@@ -120,6 +131,20 @@ impl Config {
         };
         let secret = self.auth_secret.as_ref().map(|secret| secret.0.as_str());
         Verifier::new(rules, secret, pem.transpose()?.as_deref(), self.auth_jwks.is_some()).map(Some)
+    }
+
+    /// What a server needs, and other commands do not.
+    pub(crate) fn check_server(&self) -> Result<(), ConfigError> {
+        let mut faults = Vec::new();
+        if self.uses_scylla() {
+            if !self.log.0.starts_with("kafka://") {
+                faults.push("--store scylla:// requires --log kafka://".to_owned());
+            }
+            if self.line.is_some() {
+                faults.push("server.line is for queues, which a store on scylla:// does not have".to_owned());
+            }
+        }
+        if faults.is_empty() { Ok(()) } else { Err(ConfigError(faults)) }
     }
 
     fn check_log(&self, require: &mut impl FnMut(bool, &str)) {
@@ -215,6 +240,11 @@ impl Config {
     /// Whether the message log is Kafka.
     pub(crate) fn uses_kafka(&self) -> bool {
         self.log.0.starts_with("kafka://")
+    }
+
+    /// Whether the store is Cassandra or ScyllaDB.
+    pub(crate) fn uses_scylla(&self) -> bool {
+        self.store.0.starts_with("scylla://")
     }
 
     /// Whether the store is PostgreSQL, and not the embedded one.

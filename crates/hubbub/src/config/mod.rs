@@ -19,6 +19,8 @@ pub(crate) use environment::Environment;
 pub(crate) use settings::{Config, SETTINGS};
 #[cfg(feature = "postgres")]
 pub(crate) use values::PoolerKind;
+#[cfg(feature = "scylla")]
+pub(crate) use values::ReplicaLevel;
 pub(crate) use values::{Bytes, ClientAuth, LogFormat, Role};
 
 /// The configuration file if no other is named; it need not exist.
@@ -146,7 +148,8 @@ fn apply_flags(args: &ServeArgs, written: &mut WrittenSettings, faults: &mut Vec
         ("server.role", "--role", args.role.clone()),
         ("server.insecure", "--insecure", insecure),
         ("server.compat", "--compat", args.compat.clone()),
-        ("store.postgres.migrate", "--no-migrate", no_migrate),
+        ("store.postgres.migrate", "--no-migrate", no_migrate.clone()),
+        ("store.scylla.migrate", "--no-migrate", no_migrate),
     ];
     for (key, flag, value) in named {
         if let Some(value) = value {

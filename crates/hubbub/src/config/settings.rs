@@ -8,8 +8,8 @@ use hubbub_store::embedded::Durability;
 use tracing_subscriber::filter::LevelFilter;
 
 use super::values::{
-    Address, Bytes, ClientAuth, LogFormat, Networks, Origins, PoolerKind, Role, Secret, SettingValue, Url,
-    Urls,
+    Address, Bytes, ClientAuth, LogFormat, Networks, Origins, PoolerKind, ReplicaLevel, Role, Secret,
+    SettingValue, Url, Urls,
 };
 use super::{Source, WrittenSettings};
 
@@ -179,8 +179,9 @@ settings! {
     clock_trust_after: Duration = hubbub_core::clock::TRUST_AFTER, from 1 to UNLIMITED => "clock.trust_after";
 
     /// The store: embedded, embedded:DIR, or postgres://USER:PASSWORD@HOST:PORT/DATABASE. Of several hosts, as in
-    /// HOST1:PORT,HOST2:PORT, the one that accepts writes is used. Pass a password in the environment or in a file
-    /// rather than on the command line.
+    /// HOST1:PORT,HOST2:PORT, the one that accepts writes is used. Behind Kafka also Cassandra or ScyllaDB:
+    /// scylla://USER:PASSWORD@HOST:PORT,HOST:PORT/KEYSPACE. Pass a password in the environment or in a file rather than on
+    /// the command line.
     store: Url = Url("embedded".into()) => "store.url", "store";
     /// Directory of the embedded store; created if missing.
     data: String = "./data".into() => "store.data", "data";
@@ -232,6 +233,18 @@ settings! {
     postgres_pool_idle_timeout: Duration = Duration::from_secs(600), from 1 to UNLIMITED => "store.postgres.pool.idle_timeout";
     /// Connections older than this are closed when they are idle, so that changed settings and hosts take effect.
     postgres_pool_max_lifetime: Duration = Duration::from_secs(1_800), from 1 to UNLIMITED => "store.postgres.pool.max_lifetime";
+
+    /// How many replicas of Cassandra or ScyllaDB confirm a write and answer a read: local_quorum, quorum, or one, which is
+    /// only for clusters with one replica.
+    scylla_consistency: ReplicaLevel = ReplicaLevel::LocalQuorum => "store.scylla.consistency";
+    /// Replication of the keyspace when it is created, in CQL.
+    scylla_replication: String = "{'class': 'NetworkTopologyStrategy', 'replication_factor': 3}".into() => "store.scylla.replication";
+    /// Whether to create and migrate the schema at the start; otherwise an outdated schema is refused.
+    scylla_migrate: bool = true => "store.scylla.migrate";
+    /// Time-out of a statement; after it, the outcome of the batch is unknown.
+    scylla_statement_timeout: Duration = Duration::from_secs(10), from 1 to UNLIMITED => "store.scylla.statement_timeout";
+    /// Maximum number of statements under way at the same time.
+    scylla_statements_max: usize = 256, from 1 to 10_000 => "store.scylla.statements_max";
 
     /// The message log, which orders room messages before they are stored: direct (inside the server), RabbitMQ:
     /// amqp://USER:PASSWORD@HOST:PORT/VHOST, with TLS amqps://, or Kafka: kafka://HOST:PORT,HOST:PORT.

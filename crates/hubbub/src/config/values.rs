@@ -277,6 +277,14 @@ pub(crate) enum Role {
     Gateway,
 }
 
+/// How many replicas of Cassandra or ScyllaDB confirm a write and answer a read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ReplicaLevel {
+    LocalQuorum,
+    Quorum,
+    One,
+}
+
 /// How events are logged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum LogFormat {
@@ -303,6 +311,7 @@ choices! {
     ClientAuth: "must be required or optional", "required" = Required, "optional" = Optional;
     Compat: "must be chats", "chats" = Chats;
     Role: "must be gateway,committer or gateway", "gateway,committer" = Both, "gateway" = Gateway;
+    ReplicaLevel: "must be local_quorum, quorum or one", "local_quorum" = LocalQuorum, "quorum" = Quorum, "one" = One;
     MetricsDefault: "must be prometheus or report", "prometheus" = Prometheus, "report" = Report;
     LevelFilter: "must be error, warn, info or debug", "error" = ERROR, "warn" = WARN, "info" = INFO, "debug" = DEBUG;
     LogFormat: "must be text or json", "text" = Text, "json" = Json;

@@ -22,11 +22,13 @@ pub(super) struct Tag {
     pub(super) about: &'static str,
     /// Whether the caller's name matters.
     pub(super) has_callers: bool,
+    /// Whether a store may be without it; see [`hubbub_core::Store::has_queues_and_keys`].
+    is_optional: bool,
     endpoints: &'static [&'static [Endpoint]],
 }
 
 const fn tag(name: &'static str, about: &'static str, endpoints: &'static [&'static [Endpoint]]) -> Tag {
-    Tag { name, about, has_callers: true, endpoints }
+    Tag { name, about, has_callers: true, is_optional: false, endpoints }
 }
 
 /// The subjects, in the order in which they are read best.
@@ -44,12 +46,14 @@ pub(super) static TAGS: &[Tag] = &[
         "Values by key, cached in memory; conditional changes, expiry, lists, and changes as they are made.",
         &[keys::ENDPOINTS],
     )
-    .anonymous(),
+    .anonymous()
+    .optional(),
     tag(
         "Queues",
         "Messages that wait until somebody takes them; `docs/queues.md` is a guide.",
         &[queues::ENDPOINTS, leases::ENDPOINTS],
-    ),
+    )
+    .optional(),
     tag(
         "WebSocket",
         "Where sockets begin; what is said over them is in `/asyncapi.json`.",
@@ -79,9 +83,19 @@ pub(super) fn all() -> impl Iterator<Item = &'static Endpoint> {
     PAGES.iter().chain(TAGS.iter().flat_map(Tag::endpoints))
 }
 
+/// Whether the endpoint is about queues or keys, which not every store has.
+pub(super) fn is_optional(endpoint: &'static Endpoint) -> bool {
+    let has = |tag: &Tag| tag.endpoints().any(|one| std::ptr::eq(one, endpoint));
+    TAGS.iter().any(|tag| tag.is_optional && has(tag))
+}
+
 impl Tag {
     const fn anonymous(self) -> Self {
         Self { has_callers: false, ..self }
+    }
+
+    const fn optional(self) -> Self {
+        Self { is_optional: true, ..self }
     }
 
     pub(super) fn endpoints(&self) -> impl Iterator<Item = &'static Endpoint> + use<> {

@@ -1,0 +1,263 @@
+//! The session: sends statements, bounds how many are under way, and says what a failure means.
+
+use std::fmt::Display;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::time::Duration;
+
+use futures_util::StreamExt;
+use futures_util::stream::BoxStream;
+use hubbub_core::store::ReadError;
+use scylla::client::execution_profile::{ExecutionProfile, ExecutionProfileHandle};
+use scylla::client::session::Session;
+use scylla::client::session_builder::SessionBuilder;
+use scylla::deserialize::row::DeserializeRow;
+use scylla::frame::types::Consistency as Level;
+use scylla::policies::speculative_execution::SimpleSpeculativeExecutionPolicy;
+use scylla::serialize::row::SerializeRow;
+use scylla::statement::batch::{Batch, BatchType};
+use scylla::statement::prepared::PreparedStatement;
+use tokio::sync::Semaphore;
+
+use crate::options::{Address, Consistency, ScyllaOptions};
+use crate::statements::Statements;
+
+/// The store cannot be opened, and why.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct OpenError(pub String);
+
+/// Names what failed at the start.
+pub(crate) fn wrong<E: Display>(what: &'static str) -> impl Fn(E) -> OpenError {
+    move |error| OpenError(format!("{what} failed: {error}"))
+}
+
+/// A statement failed.
+#[derive(Debug, Clone, thiserror::Error)]
+#[error("{what}: {error}")]
+pub(crate) struct DbError {
+    pub(crate) what: &'static str,
+    pub(crate) error: String,
+}
+
+impl DbError {
+    pub(crate) fn new(what: &'static str, error: impl Display) -> Self {
+        Self { what, error: error.to_string() }
+    }
+}
+
+impl From<DbError> for ReadError {
+    fn from(error: DbError) -> Self {
+        Self::Unavailable { reason: error.to_string() }
+    }
+}
+
+pub(crate) type Result<T> = std::result::Result<T, DbError>;
+
+/// The values of one statement.
+pub(crate) type Values<'a> = Box<dyn SerializeRow + Send + Sync + 'a>;
+
+/// Writes to one partition of one table, which are sent together.
+#[derive(Default)]
+pub(crate) struct Writes<'a> {
+    statements: Vec<(&'a PreparedStatement, Values<'a>, usize)>,
+}
+
+impl<'a> Writes<'a> {
+    /// Adds a write of about so many bytes.
+    pub(crate) fn add(
+        &mut self,
+        statement: &'a PreparedStatement,
+        values: impl SerializeRow + Send + Sync + 'a,
+        bytes: usize,
+    ) {
+        self.statements.push((statement, Box::new(values), bytes + ROW_BYTES));
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.statements.is_empty()
+    }
+}
+
+/// Bytes of a row besides its texts, roughly.
+const ROW_BYTES: usize = 120;
+/// Largest batch, unless one row is larger. Servers warn or refuse beyond some ten times that.
+const BATCH_BYTES: usize = 48 << 10;
+/// Most statements of a batch.
+const BATCH_STATEMENTS: usize = 250;
+/// Time after which a read is sent to another replica, too.
+const SPECULATE_AFTER: Duration = Duration::from_millis(250);
+/// Pause between two questions whether all nodes have a change of the schema.
+const AGREEMENT_INTERVAL: Duration = Duration::from_millis(20);
+/// Rows fetched at once by reads that may be long.
+pub(crate) const PAGE_ROWS: i32 = 500;
+
+/// A session with a cluster.
+pub(crate) struct Db {
+    session: Session,
+    pub(crate) statements: Statements,
+    reading: ExecutionProfileHandle,
+    permits: Semaphore,
+    /// For tests: writes until all fail; negative = none fails.
+    pub(crate) fails_after: Arc<AtomicI64>,
+}
+
+/// Connects, without a keyspace.
+pub(crate) async fn connect(
+    address: &Address,
+    options: &ScyllaOptions,
+) -> std::result::Result<Session, OpenError> {
+    let profile = profile(options).build().into_handle();
+    let mut builder = SessionBuilder::new()
+        .known_nodes(&address.hosts)
+        .default_execution_profile_handle(profile)
+        .connection_timeout(options.statement_timeout)
+        .schema_agreement_interval(AGREEMENT_INTERVAL)
+        .refresh_metadata_on_auto_schema_agreement(false);
+    if let Some((user, password)) = &address.login {
+        builder = builder.user(user, password);
+    }
+    let hosts = address.hosts.join(", ");
+    builder.build().await.map_err(|error| OpenError(format!("no CQL server answers at {hosts}: {error}")))
+}
+
+fn profile(options: &ScyllaOptions) -> scylla::client::execution_profile::ExecutionProfileBuilder {
+    let level = match options.consistency {
+        Consistency::LocalQuorum => Level::LocalQuorum,
+        Consistency::Quorum => Level::Quorum,
+        Consistency::One => Level::One,
+    };
+    ExecutionProfile::builder().consistency(level).request_timeout(Some(options.statement_timeout))
+}
+
+impl Db {
+    pub(crate) async fn new(
+        session: Session,
+        options: &ScyllaOptions,
+    ) -> std::result::Result<Self, OpenError> {
+        // Where the replicas of a keyspace are that was just created.
+        session.refresh_metadata().await.map_err(wrong("asking where the replicas are"))?;
+        let speculative =
+            SimpleSpeculativeExecutionPolicy { max_retry_count: 1, retry_interval: SPECULATE_AFTER };
+        let reading = profile(options).speculative_execution_policy(Some(Arc::new(speculative)));
+        Ok(Self {
+            statements: Statements::prepare(&session).await?,
+            session,
+            reading: reading.build().into_handle(),
+            permits: Semaphore::new(options.statements_max.max(1)),
+            fails_after: Arc::new(AtomicI64::new(-1)),
+        })
+    }
+
+    /// All rows of a read that is bounded by its statement.
+    pub(crate) async fn rows<R>(
+        &self,
+        what: &'static str,
+        statement: &PreparedStatement,
+        values: impl SerializeRow,
+    ) -> Result<Vec<R>>
+    where
+        R: for<'frame, 'metadata> DeserializeRow<'frame, 'metadata>,
+    {
+        let _permit = self.permits.acquire().await;
+        let mut statement = statement.clone();
+        statement.set_execution_profile_handle(Some(self.reading.clone()));
+        let result = self.session.execute_unpaged(&statement, values).await;
+        let rows = result.map_err(|error| DbError::new(what, error))?;
+        let rows = rows.into_rows_result().map_err(|error| DbError::new(what, error))?;
+        let rows = rows.rows::<R>().map_err(|error| DbError::new(what, error))?;
+        rows.map(|row| row.map_err(|error| DbError::new(what, error))).collect()
+    }
+
+    /// The first row.
+    pub(crate) async fn row<R>(
+        &self,
+        what: &'static str,
+        statement: &PreparedStatement,
+        values: impl SerializeRow,
+    ) -> Result<Option<R>>
+    where
+        R: for<'frame, 'metadata> DeserializeRow<'frame, 'metadata>,
+    {
+        Ok(self.rows(what, statement, values).await?.into_iter().next())
+    }
+
+    /// The rows of a read that may be long, page by page.
+    pub(crate) async fn stream<R>(
+        &self,
+        what: &'static str,
+        statement: &PreparedStatement,
+        values: impl SerializeRow,
+        page_rows: i32,
+    ) -> Result<BoxStream<'static, Result<R>>>
+    where
+        R: for<'frame, 'metadata> DeserializeRow<'frame, 'metadata> + Send + 'static,
+    {
+        let mut statement = statement.clone();
+        statement.set_execution_profile_handle(Some(self.reading.clone()));
+        statement.set_page_size(page_rows);
+        let pager = self.session.execute_iter(statement, values).await;
+        let pager = pager.map_err(|error| DbError::new(what, error))?;
+        let rows = pager.rows_stream::<R>().map_err(|error| DbError::new(what, error))?;
+        Ok(rows.map(move |row| row.map_err(|error| DbError::new(what, error))).boxed())
+    }
+
+    /// Writes one row.
+    pub(crate) async fn write(
+        &self,
+        what: &'static str,
+        statement: &PreparedStatement,
+        values: impl SerializeRow,
+    ) -> Result<()> {
+        let _permit = self.permits.acquire().await;
+        self.fail_in_tests(what)?;
+        self.session.execute_unpaged(statement, values).await.map_err(|error| DbError::new(what, error))?;
+        Ok(())
+    }
+
+    /// Writes rows of one partition, in batches of bounded size. They are independent of each other.
+    pub(crate) async fn write_all(&self, what: &'static str, writes: Writes<'_>) -> Result<()> {
+        let mut part = Writes::default();
+        let mut bytes = 0;
+        for write in writes.statements {
+            if !part.is_empty()
+                && (bytes + write.2 > BATCH_BYTES || part.statements.len() >= BATCH_STATEMENTS)
+            {
+                self.write_atomically(what, std::mem::take(&mut part)).await?;
+                bytes = 0;
+            }
+            bytes += write.2;
+            part.statements.push(write);
+        }
+        if part.is_empty() { Ok(()) } else { self.write_atomically(what, part).await }
+    }
+
+    /// Writes rows of one partition, all or none of them.
+    pub(crate) async fn write_atomically(&self, what: &'static str, writes: Writes<'_>) -> Result<()> {
+        if let [(statement, values, _)] = writes.statements.as_slice() {
+            return self.write(what, statement, values).await;
+        }
+        let _permit = self.permits.acquire().await;
+        self.fail_in_tests(what)?;
+        let mut batch = Batch::new(BatchType::Unlogged);
+        batch.set_is_idempotent(true);
+        let mut values = Vec::with_capacity(writes.statements.len());
+        for (statement, row, _) in writes.statements {
+            batch.append_statement(statement.clone());
+            values.push(row);
+        }
+        self.session.batch(&batch, values).await.map_err(|error| DbError::new(what, error))?;
+        Ok(())
+    }
+
+    fn fail_in_tests(&self, what: &'static str) -> Result<()> {
+        match self.fails_after.load(Ordering::Relaxed) {
+            0 => Err(DbError::new(what, "cut by a test")),
+            1.. => {
+                self.fails_after.fetch_sub(1, Ordering::Relaxed);
+                Ok(())
+            }
+            _ => Ok(()),
+        }
+    }
+}

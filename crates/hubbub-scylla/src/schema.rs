@@ -1,0 +1,136 @@
+//! The schema, in versions, and its migration. Each version is recorded in the table `schema_versions` when it is complete.
+//!
+//! Every row of the other tables belongs to one partition of the log, and is written with the number of a record of that
+//! partition as its timestamp. So there are no two writers whose timestamps mean different things.
+
+use std::collections::BTreeSet;
+
+use scylla::client::session::Session;
+use scylla::statement::Statement;
+
+use crate::db::{OpenError, wrong};
+use crate::options::{Address, ScyllaOptions};
+
+/// A version of the schema.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Version {
+    /// From 1 on.
+    pub number: i32,
+    /// Its subject.
+    pub name: &'static str,
+    /// CQL statements, each of which may be repeated.
+    pub statements: &'static [&'static str],
+}
+
+/// All versions, in order.
+pub(crate) const VERSIONS: &[Version] = &[Version {
+    number: 1,
+    name: "rooms",
+    statements: &[
+        // What is true of the whole store: its epoch, and the log that is attached.
+        "create table if not exists properties (name text primary key, value text)",
+        // The next offset wanted of each partition of the log; written last.
+        "create table if not exists positions (part int primary key, next_offset bigint)",
+        "create type if not exists room_state (applied bigint, part int, present boolean, members_only boolean, \
+         title text, retention_s bigint, head bigint, last_received bigint, floor bigint, removed bigint, \
+         kept bigint, members bigint, senders bigint, first_at bigint, last_at bigint, \
+         changes bigint, bucket bigint, bucket_messages bigint, bucket_bytes bigint, hour bigint)",
+        // A room: everything that decisions depend on is in one partition, which changes atomically. Rows by kind:
+        // 0 = bucket (number = its first message), 1 = member (name), 2 = sender (name), 3 = hour with messages (number).
+        "create table if not exists rooms (room text, kind tinyint, number bigint, name text, \
+         state frozen<room_state> static, seq bigint, kept bigint, texts bigint, joins bigint, \
+         leaves bigint, first_at bigint, last_at bigint, primary key (room, kind, number, name))",
+        // The messages of a bucket. Numbers beyond the room's head are not committed.
+        "create table if not exists messages (room text, bucket bigint, seq bigint, id text, \
+         user text, username text, body text, chunks int, kind tinyint, sent_at bigint, received_at bigint, \
+         primary key ((room, bucket), seq))",
+        // Texts that are too large for one cell.
+        "create table if not exists large_texts (room text, bucket bigint, seq bigint, chunk int, body text, \
+         primary key ((room, bucket), seq, chunk))",
+        "create table if not exists message_ids (room text, shard smallint, id text, seq bigint, \
+         received_at bigint, digest blob, primary key ((room, shard), id))",
+        // Where a user's messages are, by spans of time, and which spans there are.
+        "create table if not exists user_messages (user text, slot bigint, received_at bigint, room text, \
+         seq bigint, bucket bigint, id text, erased bigint, primary key ((user, slot), received_at, room, seq))",
+        "create table if not exists user_slots (user text, slot bigint, part int, primary key (user, slot, part))",
+        // Rooms that a user has something to do with, and perhaps others.
+        "create table if not exists user_rooms (user text, room text, part int, primary key (user, room))",
+        // Who wrote where in an hour, and the hours that there are.
+        "create table if not exists hour_users (hour bigint, part int, room text, user text, texts bigint, \
+         joins bigint, leaves bigint, first_at bigint, last_at bigint, seq bigint, \
+         primary key ((hour, part), room, user))",
+        "create table if not exists hours (part int, hour bigint, primary key (part, hour))",
+        // Names of rooms, and perhaps of deleted ones.
+        "create table if not exists room_names (part int, room text, primary key (part, room))",
+        // Deleted rooms whose messages up to a number are still to be removed.
+        "create table if not exists deleted_rooms (part int, room text, seq bigint, primary key (part, room, seq))",
+    ],
+}];
+
+const KEYSPACES: &str = "select keyspace_name from system_schema.keyspaces where keyspace_name = ?";
+const RECORDED: &str = "create table if not exists schema_versions (part text, version int, name text, \
+     primary key (part, version))";
+
+/// Versions that are not there yet. With `run` they are executed, and the keyspace is created.
+pub(crate) async fn migrate(
+    session: &Session,
+    address: &Address,
+    options: &ScyllaOptions,
+    run: bool,
+) -> Result<Vec<Version>, OpenError> {
+    let keyspace = &address.keyspace;
+    let found = session.query_unpaged(KEYSPACES, (keyspace,)).await;
+    let found = found.map_err(wrong("listing keyspaces"))?.into_rows_result();
+    let is_there = found.is_ok_and(|rows| rows.rows_num() > 0);
+    if run {
+        let create =
+            format!("create keyspace if not exists {keyspace} with replication = {}", options.replication);
+        ddl(session, if is_there { None } else { Some(create) }).await?;
+    } else if !is_there {
+        return Ok(VERSIONS.to_vec());
+    }
+    session.use_keyspace(keyspace, false).await.map_err(wrong("using the keyspace"))?;
+    if run {
+        ddl(session, Some(RECORDED.to_owned())).await?;
+    }
+    let recorded = recorded(session).await;
+    let recorded = if run { recorded? } else { recorded.unwrap_or_default() };
+    if recorded.last().is_some_and(|newest| *newest > VERSIONS.len() as i32) {
+        return Err(OpenError("the schema is of a newer version of this program; use that one".into()));
+    }
+    let missing: Vec<Version> =
+        VERSIONS.iter().filter(|version| !recorded.contains(&version.number)).copied().collect();
+    if run {
+        for version in &missing {
+            for statement in version.statements {
+                ddl(session, Some((*statement).to_owned())).await?;
+            }
+            let insert = "insert into schema_versions (part, version, name) values ('hubbub', ?, ?)";
+            let inserted = session.query_unpaged(insert, (version.number, version.name)).await;
+            inserted.map_err(wrong("recording the schema's version"))?;
+        }
+    }
+    Ok(missing)
+}
+
+async fn recorded(session: &Session) -> Result<BTreeSet<i32>, OpenError> {
+    let select = "select version from schema_versions where part = 'hubbub'";
+    let rows = session.query_unpaged(select, &[]).await.map_err(wrong("reading the schema's version"))?;
+    let rows = rows.into_rows_result().map_err(wrong("reading the schema's version"))?;
+    let rows = rows.rows::<(i32,)>().map_err(wrong("reading the schema's version"))?;
+    rows.map(|row| row.map(|(version,)| version).map_err(wrong("reading the schema's version"))).collect()
+}
+
+/// Executes a statement that changes the schema. Two servers may do so at the same time: both execute the same.
+async fn ddl(session: &Session, cql: Option<String>) -> Result<(), OpenError> {
+    let Some(cql) = cql else { return Ok(()) };
+    let what = cql.split('(').next().unwrap_or_default().trim().to_owned();
+    let mut statement = Statement::new(cql);
+    statement.set_request_timeout(Some(DDL_TIMEOUT));
+    statement.set_is_idempotent(true);
+    session.query_unpaged(statement, &[]).await.map_err(|error| OpenError(format!("{what}: {error}")))?;
+    Ok(())
+}
+
+/// Longest wait for a change of the schema, which all nodes must agree on.
+const DDL_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(60);

@@ -1,0 +1,254 @@
+//! The store that the pipeline sees, and its background task.
+
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use futures_util::TryStreamExt;
+use hubbub_core::clock::{Clock, RandomSource};
+use hubbub_core::invariant::saturate;
+use hubbub_core::store::{ApplyError, BatchCap, Store, StoreFigures, StoreHealth};
+use hubbub_core::{LogStore, OpBatch, Outcome};
+use parking_lot::Mutex;
+use tokio::runtime::Handle;
+use tokio::sync::Notify;
+use tokio::task::JoinHandle;
+
+use crate::db::{self, Db, DbError, OpenError, PAGE_ROWS, wrong};
+use crate::log::{Attachment, set_property};
+use crate::options::{Address, ScyllaOptions};
+use crate::read::stats::Pairs;
+use crate::schema::{self, Version};
+use crate::state::RoomState;
+use crate::write::{Applier, remove_deleted_rooms};
+
+/// Largest batch.
+const BATCH_CAP: BatchCap = BatchCap { ops: 5_000, bytes: 4 << 20 };
+/// Pause between two rounds of background work, and after one that failed.
+const ROUND: Duration = Duration::from_secs(30);
+const ROUND_AFTER_FAILURE: Duration = Duration::from_secs(2);
+
+/// What all parts share.
+pub(crate) struct Context {
+    pub(crate) db: Db,
+    pub(crate) options: ScyllaOptions,
+    pub(crate) clock: Arc<dyn Clock>,
+    /// The attached log, if there is one.
+    pub(crate) log: OnceLock<Attachment>,
+    /// Whether this server attached it.
+    pub(crate) is_attached: AtomicBool,
+    /// How often.
+    pub(crate) attached: AtomicU64,
+    pub(crate) status: Status,
+    pub(crate) totals: Totals,
+    pub(crate) cleanup: Notify,
+    /// For tests: positions in the store are read only once, as if this server never learned that it lost a partition.
+    pub(crate) is_zombie: AtomicBool,
+    epoch: Arc<str>,
+}
+
+/// Whether the cluster answered last.
+#[derive(Debug, Default)]
+pub(crate) struct Status(Mutex<Option<String>>);
+
+impl Status {
+    pub(crate) fn report(&self, result: Result<(), String>) {
+        *self.0.lock() = result.err();
+    }
+}
+
+/// Messages and rooms, as far as this server knows: counted now and then, and kept up with its own writes.
+#[derive(Debug, Default)]
+pub(crate) struct Totals {
+    messages: AtomicI64,
+    rooms: AtomicI64,
+}
+
+impl Totals {
+    pub(crate) fn add(&self, messages: i64, rooms: i64) {
+        self.messages.fetch_add(messages, Ordering::Relaxed);
+        self.rooms.fetch_add(rooms, Ordering::Relaxed);
+    }
+}
+
+/// A keyspace of Cassandra or ScyllaDB as a store of rooms and statistics.
+pub struct Scylla {
+    pub(crate) context: Arc<Context>,
+    pub(crate) pairs: Pairs,
+    applier: Applier,
+    runtime: Handle,
+    background: JoinHandle<()>,
+    is_closed: AtomicBool,
+}
+
+/// Creates or migrates the schema; without `run` it only says what would be done.
+pub async fn migrate(options: &ScyllaOptions, run: bool) -> Result<Vec<Version>, OpenError> {
+    let address = Address::parse(&options.url).map_err(OpenError)?;
+    let session = db::connect(&address, options).await?;
+    schema::migrate(&session, &address, options, run).await
+}
+
+impl Scylla {
+    /// Connects, migrates if allowed, and starts the background task. Call it on a multi-threaded tokio runtime that lives as
+    /// long as the store.
+    pub async fn open(
+        options: ScyllaOptions,
+        clock: Arc<dyn Clock>,
+        random: &dyn RandomSource,
+    ) -> Result<Self, OpenError> {
+        let address = Address::parse(&options.url).map_err(OpenError)?;
+        let session = db::connect(&address, &options).await?;
+        let missing = schema::migrate(&session, &address, &options, options.migrate).await?;
+        if !options.migrate && !missing.is_empty() {
+            let text = "the keyspace or its schema is not up to date; run hubbub migrate";
+            return Err(OpenError(text.into()));
+        }
+        let db = Db::new(session, &options).await?;
+        let epoch = format!("{:012x}", random.next_u64() >> 16);
+        let epoch = set_property(&db, "epoch", &epoch).await.map_err(wrong("naming the history"))?;
+        let log = OnceLock::new();
+        if let Some(attached) = Attachment::read(&db).await.map_err(wrong("opening"))? {
+            let _ = log.set(attached);
+        }
+        let context = Arc::new(Context {
+            db,
+            options,
+            clock,
+            log,
+            is_attached: AtomicBool::new(false),
+            attached: AtomicU64::new(0),
+            status: Status::default(),
+            totals: Totals::default(),
+            cleanup: Notify::new(),
+            is_zombie: AtomicBool::new(false),
+            epoch: epoch.into(),
+        });
+        count(&context).await.map_err(wrong("counting"))?;
+        let background = tokio::spawn(work_in_background(context.clone()));
+        Ok(Self {
+            context,
+            pairs: Pairs::default(),
+            applier: Applier::default(),
+            runtime: Handle::current(),
+            background,
+            is_closed: AtomicBool::new(false),
+        })
+    }
+
+    /// For tests of what is cut: after so many more writes all fail, until it is called again; `None` = none fails.
+    #[doc(hidden)]
+    pub fn fail_after(&self, writes: Option<u32>) {
+        self.context.db.fails_after.store(writes.map_or(-1, i64::from), Ordering::Relaxed);
+    }
+
+    /// For tests of servers that lost their partitions: never again looks whether others went on with them.
+    #[doc(hidden)]
+    pub fn become_zombie(&self) {
+        self.context.is_zombie.store(true, Ordering::Relaxed);
+    }
+
+    /// Removes at once what deleted rooms left behind.
+    pub async fn finish_cleanup(&self) -> Result<(), OpenError> {
+        clean_up(&self.context).await.map_err(wrong("removing deleted rooms"))
+    }
+}
+
+impl Context {
+    /// Numbers of the log's partitions; none before a log is attached.
+    pub(crate) fn parts(&self) -> Vec<i32> {
+        let parts = self.log.get().map_or(0, |log| log.identity.partitions);
+        (0..saturate::<_, i32>(parts)).collect()
+    }
+
+    pub(crate) fn epoch(&self) -> Arc<str> {
+        self.epoch.clone()
+    }
+}
+
+async fn work_in_background(context: Arc<Context>) {
+    let mut pause = ROUND;
+    loop {
+        let is_round = tokio::select! {
+            () = tokio::time::sleep(pause) => true,
+            () = context.cleanup.notified() => false,
+        };
+        let mut done = clean_up(&context).await;
+        if is_round && done.is_ok() {
+            done = count(&context).await;
+        }
+        pause = if done.is_ok() { ROUND } else { ROUND_AFTER_FAILURE };
+        if let Err(error) = &done {
+            tracing::warn!("background work of the store failed: {error}; retrying in {} s", pause.as_secs());
+        }
+        context.status.report(done.map_err(|error| error.to_string()));
+    }
+}
+
+async fn clean_up(context: &Context) -> Result<(), DbError> {
+    for part in context.parts() {
+        remove_deleted_rooms(&context.db, part).await?;
+    }
+    Ok(())
+}
+
+/// Counts rooms and their messages by the rooms' states.
+async fn count(context: &Context) -> Result<(), DbError> {
+    let db = &context.db;
+    let statement = &db.statements.all_rooms;
+    let mut rows =
+        db.stream::<(String, Option<RoomState>)>("counting rooms", statement, (), PAGE_ROWS).await?;
+    let (mut messages, mut rooms) = (0, 0);
+    while let Some((_, state)) = rows.try_next().await? {
+        let Some(state) = state.filter(|state| state.present) else { continue };
+        rooms += 1;
+        messages += state.kept;
+    }
+    context.totals.messages.store(messages, Ordering::Relaxed);
+    context.totals.rooms.store(rooms, Ordering::Relaxed);
+    Ok(())
+}
+
+impl Store for Scylla {
+    fn apply(&self, batch: &OpBatch) -> Result<Vec<Outcome>, ApplyError> {
+        if self.is_closed.load(Ordering::Acquire) {
+            return Err(ApplyError::Unavailable { reason: "the store is closed".into() });
+        }
+        // Other tasks of this thread continue if it belongs to the runtime.
+        tokio::task::block_in_place(|| self.runtime.block_on(self.applier.apply(&self.context, batch)))
+    }
+
+    fn batch_cap(&self) -> BatchCap {
+        BATCH_CAP
+    }
+
+    fn health(&self) -> StoreHealth {
+        self.context.status.0.lock().clone().map_or(StoreHealth::Up, StoreHealth::Unreachable)
+    }
+
+    fn figures(&self) -> StoreFigures {
+        let totals = &self.context.totals;
+        let figure = |count: &AtomicI64| saturate(count.load(Ordering::Relaxed));
+        StoreFigures {
+            messages: figure(&totals.messages),
+            rooms: figure(&totals.rooms),
+            ..StoreFigures::default()
+        }
+    }
+
+    fn log(&self) -> Option<&dyn LogStore> {
+        Some(self)
+    }
+
+    fn is_shared(&self) -> bool {
+        true
+    }
+
+    fn has_queues_and_keys(&self) -> bool {
+        false
+    }
+
+    fn close(&self) {
+        self.is_closed.store(true, Ordering::Release);
+        self.background.abort();
+    }
+}

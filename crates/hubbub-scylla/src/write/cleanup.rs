@@ -1,0 +1,75 @@
+//! Removes what deleted rooms left behind: messages, ids, and where users' messages are. It is invisible already.
+//!
+//! Everything here may be repeated, by any server, and be cut at any point: the entry in `deleted_rooms` goes last.
+
+use std::collections::BTreeMap;
+
+use futures_util::{StreamExt, TryStreamExt, stream};
+
+use crate::db::{Db, PAGE_ROWS, Result, Writes};
+use crate::state::{self, ID_SHARDS, slot_of};
+
+/// Removals at the same time.
+const AT_ONCE: usize = 16;
+/// Buckets in one read.
+const BUCKETS: i32 = 1_000;
+const WHAT: &str = "removing a deleted room";
+
+/// Removes the leftovers of all deleted rooms of a partition.
+pub(crate) async fn remove_deleted_rooms(db: &Db, part: i32) -> Result<()> {
+    let statements = &db.statements;
+    for (room, through) in db.rows::<(String, i64)>(WHAT, &statements.deleted_rooms, (part,)).await? {
+        // It may be announced only, and not deleted yet.
+        let Some(state) = state::read(db, &room).await? else { continue };
+        if state.floor < through {
+            continue;
+        }
+        remove(db, &room, through, state.applied).await?;
+        let values = (state.applied, part, room.as_str(), through);
+        db.write(WHAT, &statements.remove_deleted_room, values).await?;
+    }
+    Ok(())
+}
+
+/// Removes messages up to `through`. Later ones have later timestamps than these removals. Rows of buckets have those of
+/// records up to the deletion, hence up to `applied`.
+async fn remove(db: &Db, room: &str, through: i64, applied: i64) -> Result<()> {
+    let statements = &db.statements;
+    let mut before = through.saturating_add(1);
+    loop {
+        let values = (room, before, BUCKETS);
+        let buckets = db.rows::<(i64, i64, i64)>(WHAT, &statements.buckets_before, values).await?;
+        let Some((last, ..)) = buckets.last() else { break };
+        before = *last;
+        for (bucket, ..) in buckets {
+            remove_places(db, room, bucket).await?;
+            db.write(WHAT, &statements.remove_large_texts, (through, room, bucket)).await?;
+            db.write(WHAT, &statements.remove_bucket, (through, room, bucket)).await?;
+            db.write(WHAT, &statements.remove_bucket_row, (applied, room, bucket)).await?;
+        }
+    }
+    let remove = |shard| db.write(WHAT, &statements.remove_ids, (through, room, shard));
+    let removing: Vec<_> = (0..ID_SHARDS).map(remove).collect();
+    stream::iter(removing).buffer_unordered(AT_ONCE).try_collect::<Vec<()>>().await?;
+    Ok(())
+}
+
+/// Removes the messages of a bucket from those of their users.
+async fn remove_places(db: &Db, room: &str, bucket: i64) -> Result<()> {
+    let statements = &db.statements;
+    let owners =
+        db.stream::<(i64, String, i64)>(WHAT, &statements.message_owners, (room, bucket), PAGE_ROWS).await?;
+    let mut owners = owners.try_chunks(PAGE_ROWS.unsigned_abs() as usize);
+    while let Some(some) = owners.next().await {
+        let some = some.map_err(|error| error.1)?;
+        let mut slots: BTreeMap<(&str, i64), Writes<'_>> = BTreeMap::new();
+        for (seq, user, at) in &some {
+            let slot = slot_of(*at);
+            let values = (*seq, user.as_str(), slot, *at, room, *seq);
+            slots.entry((user.as_str(), slot)).or_default().add(&statements.remove_user_message, values, 80);
+        }
+        let removing: Vec<_> = slots.into_values().map(|rows| db.write_all(WHAT, rows)).collect();
+        stream::iter(removing).buffer_unordered(AT_ONCE).try_collect::<Vec<()>>().await?;
+    }
+    Ok(())
+}

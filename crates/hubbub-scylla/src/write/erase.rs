@@ -1,0 +1,222 @@
+//! Erases a user from the rooms of a partition of the log.
+//!
+//! Messages are removed first; then each room changes in one step; then ids are removed, and the entries that led here get ten
+//! minutes to live. So a repeat, also one by a server that lost the partition, finds the same messages and writes the same.
+//! An id is missing only where the room says already that its message is gone.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use futures_util::{StreamExt, TryStreamExt, stream};
+
+use super::Failure;
+use crate::db::{Db, PAGE_ROWS, Result, Writes};
+use crate::read::{newest, oldest};
+use crate::state::{self, RoomState, hour_of, id_shard, slot_of};
+use crate::store::Context;
+
+/// Statements at the same time.
+const AT_ONCE: usize = 16;
+/// Attempts to change a room that somebody else is changing.
+const TRIES: usize = 5;
+const WHAT: &str = "erasing a user";
+
+/// Where a message of the user is.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+struct Place {
+    seq: i64,
+    bucket: i64,
+    received_at: i64,
+    id: String,
+}
+
+/// Erases a user's messages and memberships. Returns how many messages there were.
+pub(super) async fn erase(
+    context: &Context,
+    part: i32,
+    user: &str,
+    seq: i64,
+) -> std::result::Result<u64, Failure> {
+    let db = &context.db;
+    let (mut places, slots) = places(db, part, user, seq).await?;
+    let rooms = db.stream::<(String, i32)>(WHAT, &db.statements.user_rooms, (user, ""), PAGE_ROWS).await?;
+    let rooms: Vec<(String, i32)> = rooms.try_collect().await?;
+    let mut erased = 0;
+    for (room, _) in rooms.into_iter().filter(|(_, of)| *of == part) {
+        let places = places.remove(&room).unwrap_or_default();
+        erased += erase_from(context, user, &room, places, seq).await?;
+    }
+    for slot in slots {
+        db.write(WHAT, &db.statements.expire_user_slot, (user, slot, part, seq)).await?;
+    }
+    Ok(erased)
+}
+
+/// The user's messages before the record `seq` that no other record erased, by room, and the slots they are in.
+async fn places(
+    db: &Db,
+    part: i32,
+    user: &str,
+    seq: i64,
+) -> Result<(BTreeMap<String, BTreeSet<Place>>, BTreeSet<i64>)> {
+    let statements = &db.statements;
+    let all = (user, i64::MIN, i64::MAX);
+    let slots = db.stream::<(i64, i32)>(WHAT, &statements.user_slots, all, PAGE_ROWS).await?;
+    let slots: Vec<(i64, i32)> = slots.try_collect().await?;
+    let slots: BTreeSet<i64> =
+        slots.into_iter().filter(|(_, of)| *of == part).map(|(slot, _)| slot).collect();
+    let mut places: BTreeMap<String, BTreeSet<Place>> = BTreeMap::new();
+    for slot in &slots {
+        type Row = (i64, String, i64, i64, Option<String>, Option<i64>);
+        let mut rows = db.stream::<Row>(WHAT, &statements.user_message_ids, (user, *slot), PAGE_ROWS).await?;
+        while let Some((received_at, room, of, bucket, id, erased)) = rows.next().await.transpose()? {
+            if of < seq && erased.is_none_or(|by| by == seq) {
+                let id = id.unwrap_or_default();
+                places.entry(room).or_default().insert(Place { seq: of, bucket, received_at, id });
+            }
+        }
+    }
+    Ok((places, slots))
+}
+
+async fn erase_from(
+    context: &Context,
+    user: &str,
+    room: &str,
+    mut places: BTreeSet<Place>,
+    seq: i64,
+) -> std::result::Result<u64, Failure> {
+    let db = &context.db;
+    let (mut erased, mut tries) = (0, 0);
+    loop {
+        let Some(state) = state::read(db, room).await? else { return Ok(0) };
+        places.retain(|place| place.seq > state.floor && place.seq <= state.head);
+        if state.applied >= seq {
+            break;
+        }
+        remove_messages(db, room, user, &places, (state.part, seq)).await?;
+        tries += 1;
+        match change(context, user, room, &places, state, seq).await {
+            // Somebody else has just done it.
+            Err(Failure::Overtaken) if tries < TRIES => {}
+            done => {
+                erased = done?;
+                break;
+            }
+        }
+    }
+    let remove = |id| db.write(WHAT, &db.statements.remove_id, (seq, room, id_shard(id), id));
+    let removing: Vec<_> = places.iter().map(|place| remove(place.id.as_str())).collect();
+    stream::iter(removing).buffer_unordered(AT_ONCE).try_collect::<Vec<()>>().await?;
+    let mut slots: BTreeMap<i64, Writes<'_>> = BTreeMap::new();
+    for Place { seq: of, bucket, received_at, id } in &places {
+        let slot = slot_of(*received_at);
+        let values = (user, slot, *received_at, room, *of, *bucket, id.as_str(), seq, seq);
+        slots.entry(slot).or_default().add(&db.statements.expire_user_message, values, 80);
+    }
+    let expiring: Vec<_> = slots.into_values().map(|rows| db.write_all(WHAT, rows)).collect();
+    stream::iter(expiring).buffer_unordered(AT_ONCE).try_collect::<Vec<()>>().await?;
+    Ok(erased)
+}
+
+/// Removes messages and their counts by hours.
+async fn remove_messages(
+    db: &Db,
+    room: &str,
+    user: &str,
+    places: &BTreeSet<Place>,
+    (part, at): (i32, i64),
+) -> Result<()> {
+    let statements = &db.statements;
+    let mut buckets: BTreeMap<i64, Vec<i64>> = BTreeMap::new();
+    for place in places {
+        buckets.entry(place.bucket).or_default().push(place.seq);
+    }
+    for (bucket, seqs) in &buckets {
+        let (mut rows, mut texts) = (Writes::default(), Writes::default());
+        for seq in seqs {
+            rows.add(&statements.remove_message, (at, room, bucket, seq), 60);
+            texts.add(&statements.remove_large_text, (at, room, bucket, seq), 60);
+        }
+        db.write_all(WHAT, rows).await?;
+        db.write_all(WHAT, texts).await?;
+    }
+    let hours: BTreeSet<i64> = places.iter().map(|place| hour_of(place.received_at)).collect();
+    let remove = |hour| db.write(WHAT, &statements.remove_hour_user, (at, hour, part, room, user));
+    let removing: Vec<_> = hours.into_iter().map(remove).collect();
+    stream::iter(removing).buffer_unordered(AT_ONCE).try_collect::<Vec<()>>().await?;
+    Ok(())
+}
+
+/// Changes the room in one step. Returns the number of messages that it held of the user.
+async fn change(
+    context: &Context,
+    user: &str,
+    room: &str,
+    places: &BTreeSet<Place>,
+    mut state: RoomState,
+    seq: i64,
+) -> std::result::Result<u64, Failure> {
+    let (db, statements) = (&context.db, &context.db.statements);
+    let seqs: Vec<i64> = places.iter().map(|place| place.seq).collect();
+    let gone = seqs.len() as i64;
+    let member = db.row::<(RoomState, i64, i64)>(WHAT, &statements.member, (room, user)).await?;
+    if gone == 0 && member.is_none() {
+        return Ok(0);
+    }
+    let mut rows = Writes::default();
+    rows.add(&statements.remove_member, (seq, room, user), 80);
+    if gone > 0 {
+        rows.add(&statements.remove_sender, (seq, room, user), 80);
+        change_buckets(db, room, places, seq, &mut rows).await?;
+        let members =
+            db.stream::<(String, i64, i64)>(WHAT, &statements.members, (room, "", i32::MAX), PAGE_ROWS);
+        let mut members = members.await?;
+        while let Some((name, mark, kept)) = members.next().await.transpose()? {
+            let read = seqs.partition_point(|of| *of <= mark) as i64;
+            if name != user && read > 0 {
+                rows.add(&statements.set_member, (room, name, mark, kept - read, seq), 100);
+            }
+        }
+        state.kept -= gone;
+        state.senders -= 1;
+        let first = oldest(db, room, state.floor, state.head).await?;
+        let last = newest(db, room, state.floor, state.head).await?;
+        let before_first = match first {
+            Some((first, _)) => seqs.iter().rev().find(|of| **of < first).copied(),
+            None => Some(state.head),
+        };
+        state.removed = state.removed.max(before_first.unwrap_or_default());
+        (state.first_at, state.last_at) = (first.map(|(_, at)| at), last.map(|(_, at)| at));
+    }
+    // Everything was read as of one record, or else it was of this one, by somebody who is ahead.
+    if state::read(db, room).await?.is_none_or(|now| now.applied != state.applied) {
+        return Err(Failure::Overtaken);
+    }
+    state.members -= i64::from(member.is_some());
+    state.changes += 1;
+    state.applied = seq;
+    rows.add(&statements.set_room, (seq, &state, room), 300);
+    db.write_atomically(WHAT, rows).await?;
+    context.totals.add(-gone, 0);
+    Ok(gone.unsigned_abs())
+}
+
+async fn change_buckets<'w>(
+    db: &'w Db,
+    room: &'w str,
+    places: &BTreeSet<Place>,
+    seq: i64,
+    rows: &mut Writes<'w>,
+) -> Result<()> {
+    let mut gone: BTreeMap<i64, i64> = BTreeMap::new();
+    for place in places {
+        *gone.entry(place.bucket).or_default() += 1;
+    }
+    for (bucket, gone) in gone {
+        let found = db.row::<(i64, i64, i64)>(WHAT, &db.statements.bucket_of, (room, bucket)).await?;
+        if let Some((name, kept, first_at)) = found.filter(|(name, ..)| *name == bucket) {
+            rows.add(&db.statements.set_bucket, (room, name, kept - gone, first_at, seq), 100);
+        }
+    }
+    Ok(())
+}

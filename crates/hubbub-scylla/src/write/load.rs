@@ -1,0 +1,212 @@
+//! Loads what the records of a room are decided by: exactly as of the record that its state names, or not at all.
+
+use std::collections::{BTreeSet, HashMap};
+
+use futures_util::future::try_join_all;
+use hubbub_core::RoomChange;
+use hubbub_core::invariant::saturate;
+
+use super::ids;
+use super::room::{Bucket, HourUser, RoomEntry, Work};
+use super::{Failure, Record, RoomOp};
+use crate::db::{Db, Result};
+use crate::state::{self, Counts, Mark, RoomState, hour_of};
+use crate::store::Context;
+
+/// Names in one statement. ScyllaDB allows 100.
+const NAMES_PER_READ: usize = 90;
+/// Attempts to read a room that somebody else is writing.
+const TRIES: usize = 5;
+
+/// A room, and everything its records may touch. Those that are in it already are left to be skipped.
+pub(super) async fn load<'a>(
+    context: &Context,
+    part: i32,
+    room: &'a str,
+    records: &[&Record<'a>],
+    mut cached: Option<RoomEntry>,
+) -> std::result::Result<Work<'a>, Failure> {
+    let db = &context.db;
+    for _ in 0..TRIES {
+        let mut entry = match cached.take() {
+            Some(entry) => entry,
+            None => {
+                let state = state::read(db, room).await?;
+                RoomEntry::new(state.unwrap_or_else(|| RoomState::unknown(part)))
+            }
+        };
+        let applied = entry.state.applied;
+        let records: Vec<&Record<'a>> =
+            records.iter().copied().filter(|record| record.seq > applied).collect();
+        if records.is_empty() {
+            return Ok(Work::new(room, entry));
+        }
+        load_people(db, room, &records, &mut entry).await?;
+        let mut work = Work::new(room, entry);
+        load_bucket(db, room, &mut work).await?;
+        load_ranks(db, &mut work, &records).await?;
+        let sends = || {
+            records.iter().filter_map(|record| {
+                if let RoomOp::Send(send) = &record.op { Some((record, send)) } else { None }
+            })
+        };
+        work.used_ids = ids::look_up(db, room, sends().map(|(_, send)| send.id)).await?;
+        // Somebody may be ahead: then what was read is of a later record than the state. An id that is missing may be gone
+        // since, together with a message that is still in the state.
+        let stored = state::read(db, room).await?.map_or(0, |state| state.applied);
+        if stored == applied {
+            return Ok(work);
+        }
+    }
+    Err(Failure::Overtaken)
+}
+
+/// Members, senders and their counts of the hour, where they are not known.
+async fn load_people(db: &Db, room: &str, records: &[&Record<'_>], entry: &mut RoomEntry) -> Result<()> {
+    let mut members: BTreeSet<&str> = BTreeSet::new();
+    let mut senders: BTreeSet<&str> = BTreeSet::new();
+    let mut of_hour: BTreeSet<&str> = BTreeSet::new();
+    let mut last = entry.state.last_received;
+    for record in records {
+        match &record.op {
+            RoomOp::Send(send) => {
+                members.insert(send.user);
+                senders.insert(send.user);
+                let at = record.position.appended_at.as_micros();
+                let at = last.map_or(at, |last| last.max(at));
+                last = Some(at);
+                // In a later hour than the room's nobody was counted yet.
+                if Some(hour_of(at)) == entry.state.hour {
+                    of_hour.insert(send.user);
+                }
+            }
+            RoomOp::Change(change) => {
+                members.extend(change.by);
+                if let RoomChange::AddMember { user, .. }
+                | RoomChange::RemoveMember { user, .. }
+                | RoomChange::MarkRead { user, .. } = change.what
+                {
+                    members.insert(user);
+                }
+            }
+        }
+    }
+    let hour = entry.state.hour.unwrap_or_default();
+    members.retain(|user| !entry.members.contains_key(*user));
+    senders.retain(|user| !entry.senders.contains_key(*user));
+    of_hour.retain(|user| !entry.hour_users.contains_key(&(hour, (*user).to_owned())));
+    let has_members = entry.state.members > 0 && !members.is_empty();
+    let has_senders = entry.state.senders > 0 && !senders.is_empty();
+    if has_members {
+        let found = read_members(db, room, &members).await?;
+        entry.members.extend(found);
+    }
+    if has_senders {
+        let found = read_senders(db, room, &senders).await?;
+        entry.senders.extend(found);
+    }
+    for user in members {
+        entry.members.entry(user.to_owned()).or_default();
+    }
+    for user in senders {
+        entry.senders.entry(user.to_owned()).or_default();
+    }
+    for (user, counts) in read_hour_users(db, (hour, entry.state.part), room, &of_hour).await? {
+        entry.hour_users.insert((hour, user), Some(counts));
+    }
+    Ok(())
+}
+
+async fn read_members(db: &Db, room: &str, users: &BTreeSet<&str>) -> Result<HashMap<String, Option<Mark>>> {
+    let users: Vec<&str> = users.iter().copied().collect();
+    let reads = users.chunks(NAMES_PER_READ).map(async |some| {
+        db.rows::<(String, i64, i64)>("reading members", &db.statements.members_of, (room, some)).await
+    });
+    let rows = try_join_all(reads).await?.into_iter().flatten();
+    Ok(rows.map(|(user, seq, kept)| (user, Some(Mark { seq, kept }))).collect())
+}
+
+async fn read_senders(
+    db: &Db,
+    room: &str,
+    users: &BTreeSet<&str>,
+) -> Result<HashMap<String, Option<Counts>>> {
+    let users: Vec<&str> = users.iter().copied().collect();
+    let reads = users.chunks(NAMES_PER_READ).map(async |some| {
+        let statement = &db.statements.senders_of;
+        db.rows::<(String, i64, i64, i64, i64, i64)>("reading senders", statement, (room, some)).await
+    });
+    let rows = try_join_all(reads).await?.into_iter().flatten();
+    Ok(rows
+        .map(|(user, texts, joins, leaves, first_at, last_at)| {
+            (user, Some(Counts { texts, joins, leaves, first_at, last_at }))
+        })
+        .collect())
+}
+
+async fn read_hour_users(
+    db: &Db,
+    (hour, part): (i64, i32),
+    room: &str,
+    users: &BTreeSet<&str>,
+) -> Result<Vec<(String, HourUser)>> {
+    let users: Vec<&str> = users.iter().copied().collect();
+    let reads = users.chunks(NAMES_PER_READ).map(async |some| {
+        let statement = &db.statements.hour_users_of;
+        let values = (hour, part, room, some);
+        db.rows::<(String, i64, i64, i64, i64, i64, i64)>("reading an hour", statement, values).await
+    });
+    let rows = try_join_all(reads).await?.into_iter().flatten();
+    Ok(rows
+        .map(|(user, texts, joins, leaves, first_at, last_at, seq)| {
+            (user, HourUser { counts: Counts { texts, joins, leaves, first_at, last_at }, seq })
+        })
+        .collect())
+}
+
+/// The bucket that is being filled.
+async fn load_bucket(db: &Db, room: &str, work: &mut Work<'_>) -> Result<()> {
+    let state = &work.entry.state;
+    if state.bucket == 0 {
+        return Ok(());
+    }
+    let bucket = state.bucket;
+    let row = db.row::<(i64, i64, i64)>("reading a bucket", &db.statements.bucket_of, (room, bucket)).await?;
+    if let Some((_, kept, first_at)) = row.filter(|(name, ..)| *name == bucket) {
+        work.changed_buckets.insert(bucket, Bucket { kept, first_at });
+    }
+    Ok(())
+}
+
+/// How many kept messages are up to the numbers of new marks.
+async fn load_ranks(db: &Db, work: &mut Work<'_>, records: &[&Record<'_>]) -> Result<()> {
+    let mut wanted = BTreeSet::new();
+    for record in records {
+        let RoomOp::Change(change) = &record.op else { continue };
+        let RoomChange::MarkRead { user, seq, .. } = change.what else { continue };
+        let Some(Some(mark)) = work.entry.members.get(user) else { continue };
+        work.ranks.insert(mark.seq, mark.kept);
+        let seq: i64 = saturate(seq);
+        if seq > work.entry.state.floor && seq < work.entry.state.head {
+            wanted.insert(seq);
+        }
+    }
+    wanted.retain(|seq| !work.ranks.contains_key(seq));
+    for seq in &wanted {
+        let rank = rank(db, work.room, *seq).await?;
+        work.ranks.insert(*seq, rank);
+    }
+    Ok(())
+}
+
+/// Kept messages of a room up to a number that is not beyond its head.
+async fn rank(db: &Db, room: &str, seq: i64) -> Result<i64> {
+    let what = "counting what is read";
+    let limit = i32::MAX;
+    let before = (room, seq.saturating_add(1), limit);
+    let mut buckets =
+        db.rows::<(i64, i64, i64)>(what, &db.statements.buckets_before, before).await?.into_iter();
+    let Some((bucket, ..)) = buckets.next() else { return Ok(0) };
+    let count = db.row::<(i64,)>(what, &db.statements.count_until, (room, bucket, seq)).await?;
+    Ok(buckets.map(|(_, kept, _)| kept).sum::<i64>() + count.map_or(0, |(count,)| count))
+}

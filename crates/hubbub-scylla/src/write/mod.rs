@@ -1,0 +1,289 @@
+//! Applies records of the log: divides a batch by partition, a partition's part by room ([`room`]), and writes each
+//! partition's next offset last.
+//!
+//! Rooms are cached by partition, exactly as of the last record that was applied here. That stays right when another server
+//! goes on with the partition: both come to the same states. Only what is read from the store may be of a later record;
+//! then the room is read anew, and records that are in it are skipped.
+
+mod cleanup;
+mod erase;
+mod flush;
+mod ids;
+mod load;
+mod room;
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use futures_util::stream::{self, StreamExt, TryStreamExt};
+use hubbub_core::invariant::{BrokenInvariant, cast};
+use hubbub_core::log_position::past_the_log;
+use hubbub_core::store::ApplyError;
+use hubbub_core::{Change, LogPosition, Op, OpBatch, Outcome, Refusal, RoomChange, Send};
+use parking_lot::Mutex;
+
+use crate::db::DbError;
+use crate::log::Attachment;
+use crate::store::Context;
+use room::RoomEntry;
+
+pub(crate) use cleanup::remove_deleted_rooms;
+
+/// Rooms of a partition that are written at the same time.
+const ROOMS_AT_ONCE: usize = 64;
+/// Most operations that a room takes at once; its atomic write grows with them.
+const ROOM_OPS_MAX: usize = 2_000;
+/// Members, senders and rooms cached for one partition.
+const CACHED_MAX: usize = 200_000;
+
+/// Why a record was not applied. It may be applied in part, and must be repeated.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Failure {
+    #[error(transparent)]
+    Db(#[from] DbError),
+    #[error(transparent)]
+    Bug(#[from] BrokenInvariant),
+    /// Somebody else is applying the same records, and is ahead.
+    #[error("another server goes on with this partition of the log")]
+    Overtaken,
+}
+
+/// An operation on rooms.
+#[derive(Debug, Clone, Copy)]
+enum RoomOp<'a> {
+    Send(Send<'a>),
+    Change(Change<'a>),
+}
+
+/// A record of the log.
+#[derive(Debug, Clone, Copy)]
+struct Record<'a> {
+    /// Its place in the batch.
+    index: usize,
+    position: LogPosition,
+    /// The number of the message, if it is one, and the timestamp of what it writes.
+    seq: i64,
+    op: RoomOp<'a>,
+}
+
+impl<'a> Record<'a> {
+    fn room(&self) -> &'a str {
+        match &self.op {
+            RoomOp::Send(send) => send.room,
+            RoomOp::Change(change) => change.room().unwrap_or_default(),
+        }
+    }
+
+    /// The user whose messages are to be erased.
+    fn erased_user(&self) -> Option<&'a str> {
+        match &self.op {
+            RoomOp::Change(Change { what: RoomChange::EraseUser { user }, .. }) => Some(user),
+            _ => None,
+        }
+    }
+}
+
+/// What is known of a partition.
+#[derive(Default)]
+struct Partition {
+    /// The offset behind the last applied record; `None` = to be read from the store.
+    next: Option<u64>,
+    rooms: HashMap<String, RoomEntry>,
+    cached: usize,
+    /// The highest offset that the database had here, and since which attaching of the log.
+    seen: (u64, u64),
+}
+
+impl Partition {
+    fn forget(&mut self) {
+        *self = Self { seen: self.seen, ..Self::default() };
+    }
+
+    /// Remembers how far the database is. Returns false if it was further before: it lost what it had confirmed.
+    fn see(&mut self, attached: u64, next: u64) -> bool {
+        let is_behind = self.seen.0 == attached && next < self.seen.1;
+        if !is_behind {
+            self.seen = (attached, next);
+        }
+        !is_behind
+    }
+
+    fn keep(&mut self, room: &str, entry: RoomEntry) {
+        self.cached += entry.size();
+        self.rooms.insert(room.to_owned(), entry);
+        if self.cached > CACHED_MAX {
+            self.rooms.clear();
+            self.cached = 0;
+        }
+    }
+
+    fn take(&mut self, room: &str) -> Option<RoomEntry> {
+        let entry = self.rooms.remove(room)?;
+        self.cached = self.cached.saturating_sub(entry.size());
+        Some(entry)
+    }
+}
+
+/// Applies batches.
+#[derive(Default)]
+pub(crate) struct Applier {
+    partitions: Mutex<HashMap<u32, Arc<tokio::sync::Mutex<Partition>>>>,
+}
+
+type Done = Vec<(usize, Outcome)>;
+
+impl Applier {
+    /// Applies a batch. Nobody is told of what is applied in part: it is repeated.
+    pub(crate) async fn apply(&self, context: &Context, batch: &OpBatch) -> Result<Vec<Outcome>, ApplyError> {
+        if batch.is_empty() {
+            return Ok(Vec::new());
+        }
+        let is_attached = context.is_attached.load(Ordering::Acquire);
+        let Some(log) = context.log.get().filter(|_| is_attached) else { return Err(past_the_log()) };
+        let mut partitions: BTreeMap<u32, Vec<Record<'_>>> = BTreeMap::new();
+        for (index, op) in batch.iter().enumerate() {
+            let op = match op {
+                Op::Send(send) => RoomOp::Send(send),
+                Op::Change(change) => RoomOp::Change(change),
+                Op::Queue(_) | Op::Kv(_) => return Err(crate::refused::no_queues_and_keys()),
+            };
+            let position = batch.position(index).ok_or_else(past_the_log)?;
+            let seq = log.seq(position.offset).map_err(|error| unavailable(&error))?;
+            partitions.entry(position.partition).or_default().push(Record { index, position, seq, op });
+        }
+        let applying =
+            partitions.into_iter().map(|(part, records)| self.apply_part(context, log, part, records));
+        let done = futures_util::future::join_all(applying).await;
+        let mut outcomes = vec![Outcome::Refused(Refusal::Internal); batch.len()];
+        for (index, outcome) in done.into_iter().collect::<Result<Vec<Done>, _>>()?.into_iter().flatten() {
+            if let Some(place) = outcomes.get_mut(index) {
+                *place = outcome;
+            }
+        }
+        Ok(outcomes)
+    }
+
+    async fn apply_part(
+        &self,
+        context: &Context,
+        log: &Attachment,
+        number: u32,
+        records: Vec<Record<'_>>,
+    ) -> Result<Done, ApplyError> {
+        let part: i32 =
+            cast(number, "a partition's number fits in 31 bits").map_err(|bug| unavailable(&bug))?;
+        let attached = context.attached.load(Ordering::Acquire);
+        let partition = self.partitions.lock().entry(number).or_default().clone();
+        let mut partition = partition.lock().await;
+        let first = records.first().map_or(0, |record| record.position.offset);
+        let next = match partition.next.filter(|_| context.is_zombie.load(Ordering::Relaxed)) {
+            Some(next) => next,
+            None => log.next_offset(&context.db, part).await.map_err(|error| unavailable(&error))?,
+        };
+        // Whoever reads the log must go back. After the next attaching it is expected where the database is.
+        if !partition.see(attached, next) {
+            partition.forget();
+            context.is_attached.store(false, Ordering::Release);
+            let reason = format!(
+                "the database lost writes that it had confirmed (partition {part} of the log is at offset {next} again); \
+                 attach the log again, and continue there"
+            );
+            return Err(ApplyError::Unavailable { reason });
+        }
+        // Others went on with the partition, or may have applied what is missing here. What is cached would not be wrong: it
+        // would be applied once more what is applied.
+        if partition.next != Some(next) || first > next {
+            partition.forget();
+            partition.next = Some(next);
+        }
+        let done = partition.apply(context, log, part, &records).await;
+        let next = partition.next.unwrap_or_default();
+        partition.see(attached, next);
+        done.map_err(|failure| {
+            partition.forget();
+            context.status.report(Err(failure.to_string()));
+            ApplyError::Unconfirmed { reason: failure.to_string() }
+        })
+    }
+}
+
+fn unavailable(error: &impl ToString) -> ApplyError {
+    ApplyError::Unavailable { reason: error.to_string() }
+}
+
+impl Partition {
+    async fn apply(
+        &mut self,
+        context: &Context,
+        log: &Attachment,
+        part: i32,
+        records: &[Record<'_>],
+    ) -> Result<Done, Failure> {
+        let wanted = self.next.unwrap_or_default();
+        let known = records.partition_point(|record| record.position.offset < wanted);
+        let (known, records) = records.split_at_checked(known).unwrap_or((records, &[]));
+        let mut done: Done = known.iter().map(|record| (record.index, Outcome::Accepted)).collect();
+        for run in records.chunk_by(|a, b| a.erased_user().is_none() && b.erased_user().is_none()) {
+            match run {
+                [record] if let Some(user) = record.erased_user() => {
+                    // It reads and changes many rooms, each as it is stored.
+                    self.rooms.clear();
+                    self.cached = 0;
+                    let messages = erase::erase(context, part, user, record.seq).await?;
+                    done.push((record.index, Outcome::Erased { messages, more: false }));
+                }
+                run => done.extend(self.apply_rooms(context, part, run).await?),
+            }
+        }
+        if let Some(last) = records.last() {
+            let next = last.position.offset.saturating_add(1);
+            log.set_next_offset(&context.db, part, next, last.seq).await?;
+            self.next = Some(next);
+            context.status.report(Ok(()));
+        }
+        Ok(done)
+    }
+
+    /// Applies records of rooms, each room's in order.
+    async fn apply_rooms(
+        &mut self,
+        context: &Context,
+        part: i32,
+        run: &[Record<'_>],
+    ) -> Result<Done, Failure> {
+        let mut by_room: HashMap<&str, Vec<&Record<'_>>> = HashMap::new();
+        for record in run {
+            by_room.entry(record.room()).or_default().push(record);
+        }
+        let rooms: Vec<_> =
+            by_room.into_iter().map(|(room, records)| (room, records, self.take(room))).collect();
+        let applying = rooms.into_iter().map(async |(room, records, mut entry)| {
+            let mut done = Done::new();
+            for some in divided(&records) {
+                let (applied, outcomes) = room::apply(context, part, room, some, entry).await?;
+                done.extend(outcomes);
+                entry = Some(applied);
+            }
+            Ok::<_, Failure>((room, entry, done))
+        });
+        let applied: Vec<_> = stream::iter(applying).buffer_unordered(ROOMS_AT_ONCE).try_collect().await?;
+        let mut done = Done::new();
+        for (room, entry, outcomes) in applied {
+            if let Some(entry) = entry {
+                self.keep(room, entry);
+            }
+            done.extend(outcomes);
+        }
+        Ok(done)
+    }
+}
+
+/// Parts that are written at once: a deletion writes what nothing else may be written with.
+fn divided<'r, 'a>(records: &'r [&'r Record<'a>]) -> impl Iterator<Item = &'r [&'r Record<'a>]> {
+    let is_deletion = |record: &Record<'_>| {
+        matches!(&record.op, RoomOp::Change(Change { what: RoomChange::DeleteRoom { .. }, .. }))
+    };
+    let runs = records.chunk_by(move |a, b| !is_deletion(a) && !is_deletion(b));
+    runs.flat_map(|run| run.chunks(ROOM_OPS_MAX))
+}

@@ -1,0 +1,163 @@
+//! A keyspace for each test, in a real CQL server started by `scripts/services/cassandra.sh start`, and a log that gives
+//! operations their positions.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use hubbub_conformance::Fixture;
+use hubbub_conformance::log::LogFixture;
+use hubbub_core::clock::{ManualClock, SeededRandom};
+use hubbub_core::log_position::Attached;
+use hubbub_core::{Clock, LogIdentity, LogPosition, LogStore, Op, OpBatch, RoomChange, Store, Timestamp};
+use hubbub_scylla::{BucketLimits, Scylla, ScyllaOptions};
+use parking_lot::Mutex;
+use scylla::client::session_builder::SessionBuilder;
+
+/// The server; `HUBBUB_TEST_CQL` names another one.
+const HOST: &str = "127.0.0.1:19042";
+pub const START: i64 = 1_700_000_000_000_000;
+
+static NEXT: AtomicU64 = AtomicU64::new(0);
+
+fn host() -> String {
+    std::env::var("HUBBUB_TEST_CQL").unwrap_or_else(|_| HOST.into())
+}
+
+/// A keyspace, dropped with this value.
+pub struct Keyspace(pub String);
+
+impl Keyspace {
+    pub fn fresh() -> Self {
+        Self(format!("test_{}_{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed)))
+    }
+
+    /// Options with small buckets, so that tests fill many.
+    pub fn options(&self) -> ScyllaOptions {
+        ScyllaOptions {
+            replication: "{'class': 'NetworkTopologyStrategy', 'datacenter1': 1}".into(),
+            bucket: BucketLimits { messages: 50, bytes: 64 << 10 },
+            ..ScyllaOptions::new(format!("scylla://{}/{}", host(), self.0))
+        }
+    }
+
+    /// Executes a statement in it.
+    pub async fn execute(&self, statement: &str) {
+        let session = SessionBuilder::new().known_node(host()).use_keyspace(&self.0, false).build().await;
+        session.unwrap().query_unpaged(statement, &[]).await.unwrap();
+    }
+
+    pub async fn open(&self, autocreate: bool, clock: &Arc<ManualClock>) -> Arc<Scylla> {
+        let options = ScyllaOptions { autocreate, ..self.options() };
+        let opened = Scylla::open(options, clock.clone(), &SeededRandom::new(3)).await;
+        Arc::new(opened.unwrap_or_else(|error| panic!("{error}; scripts/services/cassandra.sh start")))
+    }
+}
+
+impl Drop for Keyspace {
+    fn drop(&mut self) {
+        let name = std::mem::take(&mut self.0);
+        // A runtime of its own: the test's may be shutting down.
+        let dropping = std::thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+            runtime.block_on(async {
+                let Ok(session) = SessionBuilder::new().known_node(host()).build().await else { return };
+                let _ = session.query_unpaged(format!("drop keyspace if exists {name}"), &[]).await;
+            });
+        });
+        let _ = dropping.join();
+    }
+}
+
+/// The log of a fixture: where the next record of each partition goes.
+pub struct Positions {
+    pub next: Vec<u64>,
+}
+
+impl Positions {
+    pub fn of(partitions: u32) -> Self {
+        Self { next: vec![0; partitions as usize] }
+    }
+
+    /// Adds an operation as the next record of its room's partition; an erasure as one of each. Returns the last number.
+    pub fn push(&mut self, batch: &mut OpBatch, op: &Op<'_>, appended_at: Timestamp) -> u64 {
+        let erases = matches!(op, Op::Change(change) if matches!(change.what, RoomChange::EraseUser { .. }));
+        let partitions = self.next.len();
+        let place = op.room().unwrap_or_default().bytes().map(usize::from).sum::<usize>() % partitions;
+        let mut last = 0;
+        for (partition, next) in self.next.iter_mut().enumerate() {
+            if erases || partition == place {
+                let partition = u32::try_from(partition).unwrap();
+                batch.push_at(op, LogPosition { partition, offset: *next, appended_at });
+                *next += 1;
+                last = *next;
+            }
+        }
+        last
+    }
+}
+
+/// A store in a keyspace of its own.
+pub struct Opened {
+    pub store: Arc<Scylla>,
+    pub clock: Arc<ManualClock>,
+    pub keyspace: Keyspace,
+    positions: Mutex<Positions>,
+    attaches: bool,
+}
+
+impl Opened {
+    /// Behind a log with so many partitions.
+    pub async fn behind(partitions: u32) -> Self {
+        let opened = Self { attaches: true, ..Self::unattached(partitions).await };
+        assert_eq!(opened.attach().await, Attached::New);
+        opened
+    }
+
+    pub async fn unattached(partitions: u32) -> Self {
+        let (keyspace, clock) = (Keyspace::fresh(), Arc::new(ManualClock::at(Timestamp::from_micros(START))));
+        let store = keyspace.open(true, &clock).await;
+        let positions = Mutex::new(Positions::of(partitions));
+        Self { store, clock, keyspace, positions, attaches: false }
+    }
+
+    async fn attach(&self) -> Attached {
+        let partitions = u32::try_from(self.positions.lock().next.len()).unwrap();
+        self.store.attach(LogIdentity { id: "cluster/topic".into(), partitions }).await.unwrap()
+    }
+}
+
+impl Fixture for Opened {
+    fn store(&self) -> Arc<dyn Store> {
+        self.store.clone()
+    }
+
+    fn clock(&self) -> &ManualClock {
+        &self.clock
+    }
+
+    fn push(&self, batch: &mut OpBatch, op: &Op<'_>) -> Option<u64> {
+        Some(self.positions.lock().push(batch, op, self.clock.now()))
+    }
+
+    async fn restart(&mut self, autocreate: bool) {
+        self.store.close();
+        self.store = self.keyspace.open(autocreate, &self.clock).await;
+        if self.attaches {
+            assert_eq!(self.attach().await, Attached::Same);
+        }
+    }
+
+    async fn seal_all(&mut self) {
+        self.store.finish_cleanup().await.unwrap();
+    }
+}
+
+impl LogFixture for Opened {
+    async fn open_second(&mut self) -> Arc<dyn Store> {
+        self.keyspace.open(true, &self.clock).await
+    }
+
+    fn erases_by_partition(&self) -> bool {
+        true
+    }
+}

@@ -1,0 +1,227 @@
+//! Servers that go on with a partition they lost, and servers that are cut at any write: what is stored is what the records
+//! say, once.
+
+#![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, missing_docs, unreachable_pub)]
+
+#[allow(dead_code)]
+mod support;
+
+use std::sync::Arc;
+
+use hubbub_conformance::Fixture;
+use hubbub_conformance::model::{Model, Post};
+use hubbub_conformance::people;
+use hubbub_core::clock::SeededRandom;
+use hubbub_core::log_position::Attached;
+use hubbub_core::store::ApplyError;
+use hubbub_core::{
+    Change, LogIdentity, LogPosition, LogStore, MessageType, Op, OpBatch, Outcome, RandomSource, RoomChange,
+    RoomSettings, Store, Timestamp,
+};
+use hubbub_scylla::Scylla;
+use support::{Opened, START};
+
+const ROOMS: [&str; 3] = ["r0", "r1", "r2"];
+const USERS: [&str; 4] = ["u0", "u1", "u2", "u3"];
+
+enum Content {
+    Send(Post),
+    Change(Change<'static>),
+}
+
+struct Record {
+    content: Content,
+    appended_at: Timestamp,
+}
+
+impl Record {
+    fn op(&self) -> Op<'_> {
+        match &self.content {
+            Content::Send(post) => Op::Send(post.as_send()),
+            Content::Change(change) => Op::Change(*change),
+        }
+    }
+}
+
+/// Records of one partition in which everything happens, ids come again, and hours pass.
+fn script(random: &SeededRandom, count: usize) -> Vec<Record> {
+    let below = |end: u64| random.next_u64() % end;
+    let pick = |from: &[&'static str]| from[usize::try_from(below(from.len() as u64)).unwrap()];
+    let mut micros = START;
+    let mut records = Vec::new();
+    for n in 0..count as u64 {
+        micros += i64::try_from(below(400_000_000)).unwrap() - 50_000_000;
+        let (room, user) = (pick(&ROOMS), pick(&USERS));
+        let settings = || RoomSettings {
+            members_only: (below(4) == 0).then(|| below(3) == 0),
+            ..RoomSettings::default()
+        };
+        let what = match below(40) {
+            0 => RoomChange::DeleteRoom { room },
+            1 => RoomChange::EraseUser { user },
+            2 | 3 => RoomChange::PutRoom { room, settings: settings() },
+            4..8 => RoomChange::AddMember { room, user },
+            8 | 9 => RoomChange::RemoveMember { room, user },
+            10..14 => RoomChange::MarkRead { room, user, seq: below(n + 2) },
+            _ => {
+                let id = if below(4) == 0 { format!("m{}", below(n + 1)) } else { format!("m{n}") };
+                let kind = MessageType::from_u8(u8::try_from(below(3)).unwrap()).unwrap();
+                let content = Content::Send(Post::new(room, &id).user(user).kind(kind));
+                records.push(Record { content, appended_at: Timestamp::from_micros(micros) });
+                continue;
+            }
+        };
+        let content = Content::Change(Change { by: None, what });
+        records.push(Record { content, appended_at: Timestamp::from_micros(micros) });
+    }
+    records
+}
+
+/// What the records make of nothing, and their outcomes.
+fn execute(records: &[Record]) -> (Model, Vec<Outcome>) {
+    let mut model = Model::default();
+    let outcomes = records.iter().zip(1..).map(|(record, seq)| match &record.content {
+        Content::Send(post) => model.apply_one(post, Some(seq), record.appended_at, true),
+        Content::Change(change) => model.change(change),
+    });
+    let outcomes = outcomes.collect();
+    (model, outcomes)
+}
+
+fn attach(store: &Scylla) -> impl Future<Output = Attached> + '_ {
+    let attaching = store.attach(LogIdentity { id: "cluster/topic".into(), partitions: 1 });
+    async { attaching.await.unwrap() }
+}
+
+/// Applies the records from `from` on.
+async fn apply(
+    store: &Arc<Scylla>,
+    records: &[Record],
+    from: usize,
+    to: usize,
+) -> Result<Vec<Outcome>, ApplyError> {
+    let mut batch = OpBatch::default();
+    for (offset, record) in (0..).zip(records).skip(from).take(to - from) {
+        let position = LogPosition { partition: 0, offset, appended_at: record.appended_at };
+        batch.push_at(&record.op(), position);
+    }
+    let store = store.clone();
+    tokio::task::spawn_blocking(move || store.apply(&batch)).await.unwrap()
+}
+
+/// What an owner answers is what the model says, or that the record was executed before.
+fn check(outcomes: &[Outcome], expected: &[Outcome], from: usize) {
+    for (n, (outcome, wanted)) in outcomes.iter().zip(&expected[from..]).enumerate() {
+        let is_right = outcome == wanted || *outcome == Outcome::Accepted;
+        // Somebody else may have erased some of it before.
+        let is_right =
+            is_right || matches!((outcome, wanted), (Outcome::Erased { .. }, Outcome::Erased { .. }));
+        assert!(is_right, "record {}: {outcome:?}, not {wanted:?}", from + n);
+    }
+}
+
+/// A server that lost its partition long ago applies the same records with its own caches, always behind or a little ahead
+/// of the one that has the partition. Nobody can tell from what is stored.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn zombie_committer_is_harmless() {
+    for seed in 1..=2 {
+        eprintln!("seed {seed}");
+        let random = SeededRandom::new(seed);
+        let below = |end: usize| usize::try_from(random.next_u64() % end as u64).unwrap();
+        let opened = Opened::behind(1).await;
+        let owner = opened.store.clone();
+        let zombie = opened.keyspace.open(true, &opened.clock).await;
+        assert_eq!(attach(&zombie).await, Attached::Same);
+        zombie.become_zombie();
+        let records = script(&random, 260);
+        let (model, expected) = execute(&records);
+        let (mut owned, mut zombied) = (0, 0);
+        while owned < records.len() || zombied < records.len() {
+            let count = 1 + below(9);
+            // The zombie is slow at first, and later overtakes.
+            if owned < records.len() && (zombied >= owned + 20 || below(5) > 1 || zombied == records.len()) {
+                let to = (owned + count).min(records.len());
+                check(&apply(&owner, &records, owned, to).await.unwrap(), &expected, owned);
+                owned = to;
+            } else if zombied < records.len() {
+                let to = (zombied + count).min(records.len());
+                check(&apply(&zombie, &records, zombied, to).await.unwrap(), &expected, zombied);
+                zombied = to;
+            }
+            // Some of it comes again.
+            if below(12) == 0 && owned > 0 {
+                let from = below(owned);
+                let to = (from + 5).min(owned);
+                assert_eq!(
+                    apply(&owner, &records, from, to).await.unwrap(),
+                    vec![Outcome::Accepted; to - from]
+                );
+            }
+        }
+        people::agrees(&opened, &model, &ROOMS, &USERS).await;
+        let mut opened = opened;
+        opened.restart(true).await;
+        opened.seal_all().await;
+        people::agrees(&opened, &model, &ROOMS, &USERS).await;
+    }
+}
+
+/// Every batch is cut at some write, as if the server died there; another one, or the same, repeats it, in batches of
+/// other sizes.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_cut_at_any_write_changes_nothing() {
+    for seed in 11..=12 {
+        eprintln!("seed {seed}");
+        let random = SeededRandom::new(seed);
+        let below = |end: usize| usize::try_from(random.next_u64() % end as u64).unwrap();
+        let mut opened = Opened::behind(1).await;
+        let records = script(&random, 200);
+        let (model, expected) = execute(&records);
+        let (mut done, mut cuts) = (0, 0);
+        while done < records.len() {
+            let to = (done + 1 + below(12)).min(records.len());
+            if below(3) > 0 {
+                opened.store.fail_after(Some(u32::try_from(below(14)).unwrap()));
+            }
+            let applied = apply(&opened.store, &records, done, to).await;
+            opened.store.fail_after(None);
+            match applied {
+                Ok(outcomes) => {
+                    check(&outcomes, &expected, done);
+                    done = to;
+                }
+                Err(error) => {
+                    assert!(matches!(error, ApplyError::Unconfirmed { .. }), "{error:?}");
+                    cuts += 1;
+                    if below(2) == 0 {
+                        opened.restart(true).await;
+                    }
+                }
+            }
+        }
+        assert!(cuts > 10, "{cuts} cuts");
+        people::agrees(&opened, &model, &ROOMS, &USERS).await;
+    }
+}
+
+/// A database that lost writes it had confirmed is noticed, and nothing is applied past the hole. Reading the log again from
+/// where the database stands heals it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_database_that_forgot_is_not_written_past() {
+    let opened = Opened::behind(1).await;
+    let records = script(&SeededRandom::new(5), 60);
+    let (model, _) = execute(&records);
+    apply(&opened.store, &records, 0, 40).await.unwrap();
+    opened.keyspace.execute("truncate positions").await;
+    let refused = apply(&opened.store, &records, 40, 50).await;
+    assert!(
+        matches!(&refused, Err(ApplyError::Unavailable { reason }) if reason.contains("lost")),
+        "{refused:?}"
+    );
+    let refused = apply(&opened.store, &records, 40, 50).await;
+    assert!(matches!(&refused, Err(ApplyError::Unavailable { .. })), "{refused:?}");
+    assert_eq!(attach(&opened.store).await, Attached::Same);
+    assert_eq!(opened.store.next_offsets().await.unwrap(), [0]);
+    apply(&opened.store, &records, 0, 60).await.unwrap();
+    people::agrees(&opened, &model, &ROOMS, &USERS).await;
+}

@@ -17,7 +17,7 @@ use crate::system::SystemClock;
 
 pub(crate) fn run(action: &TokenAction) -> anyhow::Result<()> {
     match action {
-        TokenAction::Mint(args) => print(&format!("{}\n", mint_token(args)?)),
+        TokenAction::Mint(args) => print(format!("{}\n", mint_token(args)?)),
         TokenAction::Inspect(args) => inspect(args),
     }
 }
@@ -86,7 +86,7 @@ fn inspect(args: &InspectArgs) -> anyhow::Result<()> {
     let token = token.trim();
     let config = load(args.config.as_deref())?;
     let (header, claims): (Value, Value) = unverified(token).map_err(|error| anyhow!(error))?;
-    print(&format!("{header:#}\n{claims:#}\n"))?;
+    print(format!("{header:#}\n{claims:#}\n"))?;
     let Some(verifier) = config.verifier().map_err(|error| anyhow!(error))? else {
         bail!(
             "this configuration has no keys to verify it with; set auth.secret, auth.public_key or auth.jwks"

@@ -40,7 +40,7 @@ async fn create(session: &mut Session, args: KeyCreateArgs) -> anyhow::Result<()
         return print_json(&made);
     }
     eprintln!("API key {}; it is not shown again:", text(&made, "keyId"));
-    print(&format!("{}\n", text(&made, "apiKey")))
+    print(format!("{}\n", text(&made, "apiKey")))
 }
 
 fn line(key: &Value) -> String {

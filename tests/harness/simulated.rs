@@ -73,7 +73,7 @@ impl Simulated {
             clock.clone(),
             metrics.clone(),
         );
-        let auth = Auth::open(None, store.clone(), false, clock.clone()).await.unwrap();
+        let auth = Auth::open(None, store.clone(), clock.clone()).await.unwrap();
         let gateway = Gateway {
             auth: Arc::new(auth),
             log: Arc::new(Log::direct(Arc::new(log.unwrap()))),

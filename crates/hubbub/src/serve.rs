@@ -214,8 +214,7 @@ async fn open_auth(
              everything, in anybody's name; set auth.secret to ask for tokens"
         );
     }
-    let is_shared = store.is_shared();
-    let auth = Auth::open(verifier, store, is_shared, clock).await;
+    let auth = Auth::open(verifier, store, clock).await;
     Ok(Arc::new(auth.context("reading API keys and revoked tokens")?))
 }
 

@@ -12,7 +12,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 
 use aws_lc_rs::{constant_time, digest, rand};
 use hubbub_core::kv::{KvChanged, KvEntry, KvHistory};
-use hubbub_core::store::{KvStore, ReadError};
+use hubbub_core::store::{ReadError, Store};
 use hubbub_core::{Timestamp, UserId};
 use serde::{Deserialize, Serialize};
 
@@ -115,12 +115,15 @@ struct Entries {
     keys: HashMap<String, (StoredKey, Arc<Access>)>,
     /// By what is revoked, then by its name.
     revoked: HashMap<Revoked, HashMap<String, (StoredRevocation, Timestamp)>>,
+    /// The history that they belong to; of another one, all are read again.
+    epoch: Arc<str>,
     /// The revision up to which changes are in.
     through: u64,
 }
 
 pub(crate) struct AccessList {
-    store: Arc<dyn KvStore>,
+    /// `None` = it has no keys, so there are no API keys, and nothing is revoked before it expires.
+    store: Option<Arc<dyn Store>>,
     entries: RwLock<Entries>,
     /// Held while changes are read.
     reading: tokio::sync::Mutex<()>,
@@ -129,20 +132,23 @@ pub(crate) struct AccessList {
 }
 
 impl AccessList {
-    pub(crate) fn new(store: Arc<dyn KvStore>) -> Self {
+    pub(crate) fn new(store: Arc<dyn Store>) -> Self {
+        let store = store.has_queues_and_keys().then_some(store);
         let (entries, reading, begun) = (RwLock::default(), tokio::sync::Mutex::new(()), AtomicU64::new(0));
         Self { store, entries, reading, begun }
     }
 
     /// Reads all entries.
     pub(crate) async fn load(&self) -> Result<(), ReadError> {
-        let through = self.store.revision();
-        let mut loaded = Entries { through, ..Entries::default() };
+        let Some(store) = &self.store else { return Ok(()) };
+        // In this order: a history that begins in between is noticed by the next refresh.
+        let (epoch, through) = (store.epoch(), store.revision());
+        let mut loaded = Entries { epoch, through, ..Entries::default() };
         let mut after: Option<Arc<[u8]>> = None;
         loop {
-            let page = self.store.keys(RESERVED, after.as_deref(), PAGE).await?;
+            let page = store.keys(RESERVED, after.as_deref(), PAGE).await?;
             for info in &page {
-                let value = self.store.value(&info.key).await?;
+                let value = store.value(&info.key).await?;
                 loaded.apply(&info.key, value.as_ref().map(|entry| &*entry.value));
             }
             if page.len() < PAGE {
@@ -157,6 +163,7 @@ impl AccessList {
     /// Applies everything that was committed before this was called. Calls `on_change` if that changed anything, before
     /// anybody who waits for it goes on.
     pub(crate) async fn refresh(&self, on_change: impl Fn()) -> Result<(), ReadError> {
+        let Some(store) = &self.store else { return Ok(()) };
         let begun_before = self.begun.load(Ordering::SeqCst);
         let _reading = self.reading.lock().await;
         if self.begun.load(Ordering::SeqCst) > begun_before {
@@ -165,10 +172,11 @@ impl AccessList {
         }
         self.begun.fetch_add(1, Ordering::SeqCst);
         loop {
-            let through = self.read_entries(|entries| entries.through);
-            let page = match self.store.changes(RESERVED, through, PAGE).await? {
-                KvHistory::Changes(page) => page,
-                KvHistory::Compacted { .. } => {
+            let (epoch, through) = self.read_entries(|entries| (entries.epoch.clone(), entries.through));
+            let history = store.changes(RESERVED, through, PAGE).await?;
+            let page = match history {
+                KvHistory::Changes(page) if store.epoch() == epoch => page,
+                KvHistory::Changes(_) | KvHistory::Compacted { .. } => {
                     self.load().await?;
                     on_change();
                     return Ok(());
@@ -177,7 +185,7 @@ impl AccessList {
             let mut changed = Vec::new();
             for change in &page.changes {
                 let value = match change.what {
-                    KvChanged::Put => self.store.value(&change.key).await?,
+                    KvChanged::Put => store.value(&change.key).await?,
                     KvChanged::Deleted | KvChanged::Expired => None,
                 };
                 changed.push((change.key.clone(), value));

@@ -27,7 +27,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use hubbub_core::store::{KvStore, ReadError};
+use hubbub_core::store::{ReadError, Store};
 use hubbub_core::{Clock, ErrorCode, Timestamp, cache};
 use hyper::{HeaderMap, Method};
 use quick_cache::Weighter;
@@ -80,11 +80,10 @@ pub struct Auth {
 }
 
 impl Auth {
-    /// With a verifier, every caller needs a token. Reads API keys and revocations, which `store` has.
+    /// With a verifier, every caller needs a token. Reads API keys and revocations, if `store` has keys.
     pub async fn open(
         verifier: Option<Verifier>,
-        store: Arc<dyn KvStore>,
-        is_shared: bool,
+        store: Arc<dyn Store>,
         clock: Arc<dyn Clock>,
     ) -> Result<Self, ReadError> {
         let largest = 2 * TOKEN_BYTES_MAX as u64 + 256;
@@ -93,8 +92,8 @@ impl Auth {
             verifier,
             tokens: Cache::with_options(options, ByLength, Default::default(), Default::default()),
             generation: AtomicU64::new(0),
+            is_shared: store.is_shared(),
             list: AccessList::new(store),
-            is_shared,
             sessions: Sessions::default(),
             changed: Notify::new(),
             unknown_key: Notify::new(),

@@ -3,6 +3,7 @@
 mod access;
 mod files;
 mod kv;
+mod offline;
 mod queue;
 mod values;
 
@@ -17,6 +18,9 @@ use crate::client::address::Server;
 pub(crate) use access::{GrantArgs, InspectArgs, KeyAction, KeyCreateArgs, MintArgs, TokenAction};
 pub(crate) use files::{ExportArgs, FileFormat, ImportArgs};
 pub(crate) use kv::KvAction;
+#[cfg(any(feature = "postgres", feature = "scylla"))]
+pub(crate) use offline::MigrateArgs;
+pub(crate) use offline::{BackupArgs, RestoreArgs, VerifyArgs};
 pub(crate) use queue::{OnFull, QueueAction, QueueSendArgs, QueueSettingsArgs, TakeArgs};
 
 /// Chat rooms, message queues and a cached key-value store: durable, in order, in one binary.
@@ -349,66 +353,4 @@ pub(crate) enum ConfigAction {
     Check(ServeArgs),
     /// Print a configuration file with every setting at its default.
     Example,
-}
-
-#[derive(Debug, Clone, Args)]
-pub(crate) struct BackupArgs {
-    /// Directory of backups, with a subdirectory for each; created if missing.
-    #[arg(value_name = "DIR")]
-    pub(crate) dir: PathBuf,
-    /// Number of backups to keep; older ones are removed once this one is complete.
-    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..))]
-    pub(crate) keep: Option<u32>,
-    /// Maximum megabytes written per second, so that senders do not wait for the disk; 0 = unlimited.
-    #[arg(long, value_name = "MB", default_value_t = 32)]
-    pub(crate) rate: u32,
-    #[command(flatten)]
-    pub(crate) client: ClientArgs,
-}
-
-#[derive(Debug, Clone, Args)]
-pub(crate) struct RestoreArgs {
-    /// A backup, or a directory of backups: then the newest one.
-    #[arg(value_name = "DIR")]
-    pub(crate) backup: PathBuf,
-    /// The data directory to create; must be empty or missing.
-    #[arg(long, value_name = "DATA", required_unless_present = "check")]
-    pub(crate) to: Option<PathBuf>,
-    /// Restore into a scratch directory, verify the data, and remove it.
-    #[arg(long, conflicts_with = "to")]
-    pub(crate) check: bool,
-    /// Parent of the scratch directory [default: beside the backup].
-    #[arg(long, value_name = "PATH", requires = "check")]
-    pub(crate) scratch: Option<PathBuf>,
-    /// Print JSON lines, for scripts.
-    #[arg(long)]
-    pub(crate) json: bool,
-}
-
-#[derive(Debug, Clone, Args)]
-pub(crate) struct VerifyArgs {
-    /// A backup, or a data directory that no server uses. It is not changed.
-    #[arg(value_name = "DATA")]
-    pub(crate) data: PathBuf,
-    /// Print JSON lines, for scripts.
-    #[arg(long)]
-    pub(crate) json: bool,
-}
-
-#[cfg(any(feature = "postgres", feature = "scylla"))]
-#[derive(Debug, Clone, Args)]
-pub(crate) struct MigrateArgs {
-    /// Only print the pending migrations with their statements and, on PostgreSQL, the tables they change.
-    #[arg(long)]
-    pub(crate) plan: bool,
-    /// The store: postgres://USER:PASSWORD@HOST:PORT/DATABASE, or scylla://USER:PASSWORD@HOST:PORT/KEYSPACE
-    /// [env: HUBBUB_STORE].
-    #[arg(long, value_name = "URL")]
-    pub(crate) store: Option<String>,
-    /// Configuration file [env: HUBBUB_CONFIG] [default: hubbub.toml if it exists].
-    #[arg(long, value_name = "FILE")]
-    pub(crate) config: Option<PathBuf>,
-    /// Any setting of the configuration file; may be repeated.
-    #[arg(long = "set", value_name = "KEY=VALUE")]
-    pub(crate) set: Vec<String>,
 }

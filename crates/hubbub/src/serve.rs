@@ -58,13 +58,38 @@ async fn serve(config: &Config) -> anyhow::Result<()> {
         Some(line) => Some(listen(config, "server.line", line).await?),
         None => None,
     };
+    let gateway = open(config).await?;
+    let (auth, store) = (gateway.auth.clone(), gateway.store.clone());
+    let scheme = if gateway.tls.is_some() { "https" } else { "http" };
+    if let Some((_, address)) = &line {
+        tracing::info!(%address, "listening for the line protocol");
+    }
+    let (data, durability) = config.data_and_durability();
+    tracing::info!(data, durability, "hubbub {} on {scheme}://{address}", build::VERSION_AND_COMMIT);
+    announce(&format!("{scheme}://{address}"))?;
+    let listeners = Listeners { http, line: line.map(|(listener, _)| listener) };
+    let serving = server::serve(Arc::new(gateway), listeners, stop);
+    let key_set = config.auth_key_set().map_err(|error| ConfigError(vec![error]))?;
+    tokio::spawn(supervise(Essential::new("authentication"), auth.run(key_set)));
+    let serving = tokio::spawn(supervise(Essential::new("listeners"), serving));
+    let served = tokio::select! {
+        served = serving => served,
+        never = memory::release_when_idle() => match never {},
+    };
+    tokio::task::spawn_blocking(move || store.close()).await.context("closing the store")?;
+    tracing::info!("stopped");
+    served.context("serving clients")?;
+    supervision::result()
+}
+
+/// Opens the store and what stands on it, up to the gateway, which listens to nobody yet.
+async fn open(config: &Config) -> anyhow::Result<Gateway> {
     let steady = SteadyClock::new(Arc::new(SystemClock::new()), *config.clock_trust_after);
     let (clock, random): (Arc<dyn Clock>, Arc<dyn RandomSource>) =
         (Arc::new(steady), Arc::new(KeyedRandom::new()));
     let started = clock.monotonic();
     let metrics = Arc::new(Metrics::default());
     let tls = tls::start(config, &metrics).await?;
-    let scheme = if tls.is_some() { "https" } else { "http" };
     let hub = Arc::new(Hub::new(ENCODE, config.live_memory.0, metrics.clone()));
     let on_new_history = {
         let hub = hub.clone();
@@ -95,10 +120,10 @@ async fn serve(config: &Config) -> anyhow::Result<()> {
     };
     let log = stores::open_log(config, parts).await?;
     let auth = open_auth(config, store.clone(), clock.clone()).await?;
-    let gateway = Gateway {
-        auth: auth.clone(),
+    Ok(Gateway {
+        auth,
         log: Arc::new(log),
-        store: store.clone(),
+        store,
         hub,
         members,
         keys,
@@ -115,26 +140,7 @@ async fn serve(config: &Config) -> anyhow::Result<()> {
         statistics: Statistics::new(*config.metrics_default, started),
         compat: *config.compat,
         documents: Documents::default(),
-    };
-    if let Some((_, address)) = &line {
-        tracing::info!(%address, "listening for the line protocol");
-    }
-    let (data, durability) = config.data_and_durability();
-    tracing::info!(data, durability, "hubbub {} on {scheme}://{address}", build::VERSION_AND_COMMIT);
-    announce(&format!("{scheme}://{address}"))?;
-    let listeners = Listeners { http, line: line.map(|(listener, _)| listener) };
-    let serving = server::serve(Arc::new(gateway), listeners, stop);
-    let key_set = config.auth_key_set().map_err(|error| ConfigError(vec![error]))?;
-    tokio::spawn(supervise(Essential::new("authentication"), auth.run(key_set)));
-    let serving = tokio::spawn(supervise(Essential::new("listeners"), serving));
-    let served = tokio::select! {
-        served = serving => served,
-        never = memory::release_when_idle() => match never {},
-    };
-    tokio::task::spawn_blocking(move || store.close()).await.context("closing the store")?;
-    tracing::info!("stopped");
-    served.context("serving clients")?;
-    supervision::result()
+    })
 }
 
 fn keys(config: &Config, store: Arc<dyn Store>, clock: Arc<dyn Clock>, metrics: Arc<Metrics>) -> Keys {

@@ -107,10 +107,15 @@ async fn dashboards_have_data() {
             }
         }
         // Alerts are empty while nothing is wrong, so their metrics are looked for.
-        let rules = prometheus.get("/api/v1/rules?type=alert").await.json();
-        let rules = rules["data"]["groups"][0]["rules"].as_array().unwrap();
+        let rules = async || {
+            let rules = prometheus.get("/api/v1/rules?type=alert").await.json();
+            rules["data"]["groups"][0]["rules"].as_array().unwrap().clone()
+        };
+        let is_evaluated = |rule: &Value| rule["health"] != "unknown";
+        until("an evaluation of every rule", async || rules().await.iter().all(is_evaluated)).await;
+        let rules = rules().await;
         assert!(rules.len() > 10, "{rules:?}");
-        for rule in rules {
+        for rule in &rules {
             let query = rule["query"].as_str().unwrap();
             for metric in metrics(query) {
                 until(&format!("{metric} of {query}"), async || !prometheus.values(metric).await.is_empty())

@@ -188,6 +188,6 @@ mod tests {
         files.sort();
         assert_eq!(files, VERSIONS.map(|(name, _)| format!("{name}.sql")));
         let versions: Vec<_> = runner().unwrap().get_migrations().iter().map(Migration::version).collect();
-        assert_eq!(versions, [1, 2, 3, 4, 5]);
+        assert_eq!(versions, [1, 2, 3, 4, 5, 6]);
     }
 }

@@ -153,6 +153,18 @@ async fn lines_and_commands_are_limited_in_order() {
     assert!(lines.iter().all(|line| line == "Error" || line == "OK"), "{lines:?}");
 }
 
+/// Nor is it free to ask for what is nowhere, or how one may not.
+#[tokio::test]
+async fn requests_that_lead_nowhere_are_limited() {
+    for (method, path) in [(hyper::Method::GET, "/nowhere"), (hyper::Method::PATCH, "/v1/rooms")] {
+        let server = Setup::new().set("limits.address_requests=1").start();
+        let mut http = server.http().await;
+        let mut status = async || http.request(method.clone(), path, &[], "").await.status;
+        assert_ne!(status().await, 429);
+        until("the address has had enough", async || status().await == 429).await;
+    }
+}
+
 /// A token that comes too soon is not refused for good: clients would forget it.
 #[tokio::test]
 async fn a_first_token_beyond_the_rate_may_come_again() {

@@ -44,7 +44,6 @@ use hyper::{Method, Request, Response, StatusCode};
 
 use serde::Serialize;
 
-use crate::Compat;
 use crate::auth::Auth;
 use crate::auth::caller::Identity;
 use crate::auth::origin::check_origin;
@@ -52,6 +51,7 @@ use crate::json::{write_number, write_plain};
 use crate::problem::Problem;
 use crate::rates::{Charged, UnderWay};
 use crate::server::Peer;
+use crate::{Compat, Gateway};
 use endpoint::{Answering, Call, Endpoint};
 use streamed::Streamed;
 
@@ -97,9 +97,32 @@ struct Admitted<'a> {
     _under_way: UnderWay<'a>,
 }
 
-/// Finds the endpoint. Refuses what can be refused before a token is verified, which costs more than all of this.
+/// Refuses what can be refused before a token is verified, which costs more than all of this.
 fn admit<'a>(peer: &'a Arc<Peer>, request: &Request<Incoming>) -> Result<Admitted<'a>, Problem> {
     let gateway = &peer.gateway;
+    let found = find_endpoint(gateway, request);
+    // Whoever watches the server must reach it while it is flooded.
+    if let Ok(endpoint) = found
+        && endpoint.is_for_monitoring()
+    {
+        return Ok(Admitted { endpoint, charged: Charged::default(), _under_way: UnderWay::free() });
+    }
+    let under_way = gateway.rates.begin_request()?;
+    let mut charged = Charged::default();
+    if gateway.rates.is_limited() {
+        let address = gateway.rates.client_address(peer.address, request.headers());
+        let now = gateway.clock.monotonic();
+        charged = gateway.rates.charged(None, address, now);
+        gateway.rates.check(&charged, now)?;
+        if found.is_err() {
+            // What is nowhere is paid for, too.
+            gateway.rates.charge(&charged, 0, now)?;
+        }
+    }
+    Ok(Admitted { endpoint: found?, charged, _under_way: under_way })
+}
+
+fn find_endpoint(gateway: &Gateway, request: &Request<Incoming>) -> Result<&'static Endpoint, Problem> {
     let method = request.method();
     // Reading needs no check: browsers keep answers from pages of other sites, as none is allowed to see them.
     let is_reading =
@@ -108,7 +131,7 @@ fn admit<'a>(peer: &'a Arc<Peer>, request: &Request<Incoming>) -> Result<Admitte
         check_origin(request.headers(), &gateway.allowed_origins)?;
     }
     let path = request.uri().path();
-    let compat = match peer.gateway.compat {
+    let compat = match gateway.compat {
         Some(Compat::Chats) => endpoint::find_in(chats::ENDPOINTS, path),
         None => Vec::new(),
     };
@@ -123,19 +146,7 @@ fn admit<'a>(peer: &'a Arc<Peer>, request: &Request<Incoming>) -> Result<Admitte
         let reason = "this server's store (Cassandra or ScyllaDB) has rooms only, no queues and no keys";
         return Err(Problem::new(ErrorCode::NotSupported, reason));
     }
-    // Whoever watches the server must reach it while it is flooded.
-    if endpoint.is_for_monitoring() {
-        return Ok(Admitted { endpoint, charged: Charged::default(), _under_way: UnderWay::free() });
-    }
-    let under_way = gateway.rates.begin_request()?;
-    let mut charged = Charged::default();
-    if gateway.rates.is_limited() {
-        let (address, now) =
-            (gateway.rates.client_address(peer.address, request.headers()), gateway.clock.monotonic());
-        charged = gateway.rates.charged(None, address, now);
-        gateway.rates.check(&charged, now)?;
-    }
-    Ok(Admitted { endpoint, charged, _under_way: under_way })
+    Ok(endpoint)
 }
 
 async fn identify(auth: &Auth, request: &Request<Incoming>) -> Result<Identity, Problem> {

@@ -1,7 +1,10 @@
 //! Whoever asks for more than the limits allow is refused, told when to come back, and keeps nobody else from anything.
 
 use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
 
+use crate::harness::tokens::{call, token};
 use crate::harness::{Http, Server, Setup, Ws, in_time, texts, until};
 
 fn send(user: &str, room: &str, text: &str) -> Value {
@@ -148,6 +151,76 @@ async fn lines_and_commands_are_limited_in_order() {
     }
     assert!(lines.iter().any(|line| line == "Error"), "{lines:?}");
     assert!(lines.iter().all(|line| line == "Error" || line == "OK"), "{lines:?}");
+}
+
+/// Nor is it free to ask for what is nowhere, or how one may not.
+#[tokio::test]
+async fn requests_that_lead_nowhere_are_limited() {
+    for (method, path) in [(hyper::Method::GET, "/nowhere"), (hyper::Method::PATCH, "/v1/rooms")] {
+        let server = Setup::new().set("limits.address_requests=1").start();
+        let mut http = server.http().await;
+        let mut status = async || http.request(method.clone(), path, &[], "").await.status;
+        assert_ne!(status().await, 429);
+        until("the address has had enough", async || status().await == 429).await;
+    }
+}
+
+/// A token that comes too soon is not refused for good: clients would forget it.
+#[tokio::test]
+async fn a_first_token_beyond_the_rate_may_come_again() {
+    let server = Setup::new().with_tokens().set("limits.address_bytes=1B").start();
+    let mut socket = server.ws("/v1/ws").await;
+    let token = token(json!({"sub": "ada", "rooms": {"*": "rw"}}));
+    let long = json!({"message": "x".repeat(3_600)});
+    let sent = call(server.address(), &token, hyper::Method::POST, "/v1/rooms/r/messages", long).await;
+    assert_eq!(sent.status, 201);
+    socket.send(&json!({"type": "auth", "token": token})).await;
+    assert_eq!(socket.next().await.unwrap()["code"], "too_many_requests");
+    assert_eq!(socket.close_code().await, Some(4429));
+}
+
+/// Once it is known whose connection of the line protocol it is, the user pays, whatever else it does.
+#[tokio::test]
+async fn users_of_lines_are_limited() {
+    let server = Setup::new().with_tokens().line().set("limits.user_bytes=1B").start();
+    let mut line = server.line().await;
+    line.send(format!("auth\ntoken:{}\n", token(json!({"sub": "7"})))).await;
+    line.expect_lines(&["OK"]).await;
+    line.send("ping\n\n".repeat(600)).await;
+    let mut lines = Vec::new();
+    while lines.len() < 600 {
+        lines.push(line.receive().await.unwrap());
+    }
+    assert_eq!(lines[0], "OK");
+    assert!(lines[1..].iter().all(|line| line == "Error"), "{lines:?}");
+}
+
+/// A stream that goes on although it is refused is ended, as a socket is.
+#[tokio::test]
+async fn a_bulk_request_that_floods_is_ended() {
+    let server = Setup::new().set("limits.address_bytes=1B").start();
+    let mut stream = TcpStream::connect(server.address()).await.unwrap();
+    let head = "POST /v1/messages HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n";
+    stream.write_all(head.as_bytes()).await.unwrap();
+    let (mut reader, mut writer) = stream.into_split();
+    let line = json!({"roomId": "r", "userId": "ada", "message": "x".repeat(3_600)}).to_string() + "\n";
+    let piece = format!("{:x}\r\n{line}\r\n", line.len()).repeat(20);
+    // Far more than the buffers in between take.
+    let writing = async {
+        for _ in 0..5_000 {
+            if writer.write_all(piece.as_bytes()).await.is_err() {
+                return true;
+            }
+        }
+        false
+    };
+    let reading = async {
+        let mut read = Vec::new();
+        let _ = reader.read_to_end(&mut read).await;
+        String::from_utf8_lossy(&read).matches("too_many_requests").count()
+    };
+    let (is_ended, refused) = in_time("the end", async { tokio::join!(writing, reading) }).await;
+    assert!(is_ended, "{refused} lines were refused");
 }
 
 #[tokio::test]

@@ -2,6 +2,8 @@
 
 use hyper::Method;
 use serde_json::{Value, json};
+use tokio::io::AsyncWriteExt;
+use tokio::net::TcpStream;
 
 use crate::harness::tokens::{admin, begin, call, get, now, read_until, token};
 use crate::harness::{Postgres, Server, Setup, Ws, until};
@@ -84,6 +86,61 @@ async fn expired_token_ends_streams_and_waits() {
         assert!(read.contains("event: error") && read.contains("unauthorized"), "{what}: {read}");
     }
     assert_eq!(line.receive().await, None);
+}
+
+/// Whoever sends the head of a request, and its body once the token is revoked, changes nothing any more.
+#[tokio::test]
+async fn a_body_that_comes_after_the_revocation_is_refused() {
+    let server = start();
+    let ada = token(ada(json!({"jti": "held"})));
+    let body = r#"{"message":"too late"}"#;
+    let mut held = Vec::new();
+    for head in ["PUT /kv/config", "POST /v1/rooms/lobby/messages", "POST /v1/queues/1/messages"] {
+        let mut stream = TcpStream::connect(server.address()).await.unwrap();
+        let head = format!(
+            "{head} HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {ada}\r\nexpect: 100-continue\r\n\
+             content-length: {}\r\n\r\n",
+            body.len()
+        );
+        stream.write_all(head.as_bytes()).await.unwrap();
+        // The server asks for the body, so the token was good.
+        assert!(read_until(&mut stream, "\r\n\r\n").await.starts_with("HTTP/1.1 100"), "{head}");
+        held.push(stream);
+    }
+    revoke(&server, json!({"jti": "held"})).await;
+    for mut stream in held {
+        stream.write_all(body.as_bytes()).await.unwrap();
+        let answer = read_until(&mut stream, "\r\n\r\n").await;
+        assert!(answer.starts_with("HTTP/1.1 401"), "{answer}");
+    }
+    assert_eq!(get(server.address(), &admin(), "/kv/config").await.status, 404);
+}
+
+/// Whoever never says who it is holds no connection for good.
+#[tokio::test]
+async fn silent_line_clients_are_dropped() {
+    let server = start();
+    let (mut silent, mut slow) = (server.line().await, server.line().await);
+    slow.send("ping\n\nping\n").await;
+    slow.expect_lines(&["Unauthorized"]).await;
+    while silent.receive().await.is_some() {}
+    while slow.receive().await.is_some() {}
+}
+
+/// Before a token came, a socket may send no more than one has bytes.
+#[tokio::test]
+async fn unknown_sockets_hold_little() {
+    let server = start();
+    let mut socket = server.ws("/v1/ws").await;
+    let long = "x".repeat(60_000);
+    socket.send(&json!({"type": "auth", "token": long})).await;
+    assert_eq!(socket.close_code().await, Some(1009));
+    // Afterwards, as much as anybody.
+    let mut socket = server.ws("/v1/ws").await;
+    socket.send(&json!({"type": "auth", "token": token(ada(json!({})))})).await;
+    assert_eq!(socket.next().await.unwrap()["type"], "authenticated");
+    socket.send(&json!({"type": "send", "roomId": "lobby", "message": long})).await;
+    assert_eq!(socket.next().await.unwrap()["type"], "ack");
 }
 
 #[tokio::test]

@@ -190,6 +190,49 @@ async fn administrators_may_stand_for_others() {
     assert_eq!(history["messages"][1]["userId"], "bob");
 }
 
+/// What is the user's own in rooms that the token may not read: not named, not even by where a list goes on.
+#[tokio::test]
+async fn own_things_in_other_rooms_are_not_seen() {
+    let server = start().await;
+    let (address, token) = (server.address(), team());
+    let bearer = format!("Bearer {}", admin());
+    let as_ada = [("authorization", bearer.as_str()), ("hubbub-user", "ada")];
+    let mut http = server.http().await;
+    let mut as_ada =
+        async |method, path: &str, body: &'static str| http.request(method, path, &as_ada, body).await.status;
+    for room in ["lobby", "team-1", "lobby", "zoo", "team-2", "lobby"] {
+        let path = format!("/v1/rooms/{room}/messages");
+        assert_eq!(as_ada(Method::POST, &path, r#"{"message":"mine"}"#).await, 201);
+    }
+    let mut socket = Ws::with_token(address, "/v1/ws", &token).await;
+    socket.send(&json!({"type": "ping"})).await;
+    assert_eq!(socket.next().await.unwrap()["type"], "pong");
+    for room in ["lobby", "team-1"] {
+        assert_eq!(as_ada(Method::PUT, &format!("/v1/rooms/{room}/read"), r#"{"seq":1}"#).await, 200);
+    }
+    assert_eq!(socket.next().await.unwrap()["roomId"], "team-1", "the mark in lobby is none of its business");
+    for (list, name, expected) in [
+        ("/v1/users/ada/messages", "messages", ["team-1", "team-2"]),
+        ("/v1/stats/users/ada/rooms", "rooms", ["team-1", "team-2"]),
+        ("/v1/users/ada/rooms", "rooms", ["team-1", "team-2"]),
+    ] {
+        let whole = get(address, &token, list).await.json();
+        assert_eq!(names(&whole, name, "roomId"), expected, "{list}");
+        let (mut seen, mut from) = (Vec::new(), String::new());
+        for _ in 0..10 {
+            let page = get(address, &token, &format!("{list}?limit=1{from}")).await.json();
+            seen.extend(names(&page, name, "roomId"));
+            let Some(next) = page["next"].as_str() else { break };
+            assert!(next.contains("team-"), "{list}: {next}");
+            from = format!("&{}={next}", if name == "messages" { "before" } else { "after" });
+        }
+        seen.sort_unstable();
+        assert_eq!(seen, expected, "{list}");
+    }
+    let of_admin = get(address, &admin(), "/v1/users/ada/messages").await.json();
+    assert_eq!(of_admin["messages"].as_array().unwrap().len(), 6);
+}
+
 #[tokio::test]
 async fn all_rooms_are_those_that_may_be_read() {
     let server = start().await;

@@ -30,7 +30,7 @@ const BURST: Duration = Duration::from_secs(1);
 const ACCOUNTS_MAX: usize = 100_000;
 /// Time between two searches for accounts that are not used any more.
 const SWEEP_INTERVAL: Duration = Duration::from_secs(1);
-/// A socket of which so many requests in a row were refused is closed.
+/// A socket of which so many requests in a row were refused is closed, and a bulk request is read no further.
 pub(crate) const REFUSED_MAX: u32 = 1_000;
 const FORWARDED_FOR: &str = "x-forwarded-for";
 
@@ -149,7 +149,6 @@ impl Rates {
         }
     }
 
-    /// Whether anything is charged at all.
     /// Charges a user too, who was not known when the connection began.
     pub(crate) fn charge_user(&self, charged: &mut Charged, user: Option<&UserId>, now: Duration) {
         if let Some(user) = user.filter(|_| charged.user.is_none() && self.limits.user.is_limited()) {
@@ -157,8 +156,15 @@ impl Rates {
         }
     }
 
+    /// Whether anything is charged at all.
     pub(crate) fn is_limited(&self) -> bool {
         self.limits.user.is_limited() || self.limits.address.is_limited()
+    }
+
+    /// Refuses what would be refused of any size, and charges nothing: before work that nobody pays for otherwise.
+    pub(crate) fn check(&self, charged: &Charged, now: Duration) -> Result<(), Exceeded> {
+        let accounts = [&charged.user, &charged.address].into_iter().flatten();
+        refuse_ahead(accounts.flat_map(|account| [&account.requests_until, &account.bytes_until]), nanos(now))
     }
 
     /// Charges one request of `bytes`, or refuses it.
@@ -175,11 +181,7 @@ impl Rates {
                 },
             )
         };
-        let ahead = meters().map(|(until, _)| until.load(Ordering::Relaxed).saturating_sub(now)).max();
-        let ahead = Duration::from_nanos(ahead.unwrap_or(0));
-        if ahead > BURST {
-            return Err(Exceeded { retry_after: ahead.saturating_sub(BURST) });
-        }
+        refuse_ahead(meters().map(|(until, _)| until), now)?;
         for (until, cost) in meters() {
             // Two connections that were allowed at the same moment both pay.
             let _ = until.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |until| {
@@ -288,6 +290,15 @@ impl Drop for UnderWay<'_> {
         if let Some(under_way) = self.0 {
             under_way.fetch_sub(1, Ordering::AcqRel);
         }
+    }
+}
+
+/// Refuses whoever is too far ahead in one of these.
+fn refuse_ahead<'a>(meters: impl Iterator<Item = &'a AtomicU64>, now: u64) -> Result<(), Exceeded> {
+    let ahead = meters.map(|until| until.load(Ordering::Relaxed).saturating_sub(now)).max();
+    match Duration::from_nanos(ahead.unwrap_or(0)).checked_sub(BURST) {
+        Some(retry_after) if !retry_after.is_zero() => Err(Exceeded { retry_after }),
+        _ => Ok(()),
     }
 }
 

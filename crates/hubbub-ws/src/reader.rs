@@ -118,6 +118,11 @@ pub struct Frames<'b> {
 }
 
 impl Frames<'_> {
+    /// Refuses messages over `max_message_bytes` from the next frame on.
+    pub fn set_max_message_bytes(&mut self, max_message_bytes: usize) {
+        self.reader.max_message_bytes = max_message_bytes;
+    }
+
     /// The next event, or `None` when the input is used up. After an error the stream has no meaning any more.
     #[allow(clippy::should_implement_trait, reason = "an iterator's items cannot borrow from the iterator")]
     pub fn next(&mut self) -> Result<Option<Event<'_>>, ProtocolError> {

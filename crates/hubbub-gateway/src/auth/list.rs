@@ -115,6 +115,8 @@ struct Entries {
     keys: HashMap<String, (StoredKey, Arc<Access>)>,
     /// By what is revoked, then by its name.
     revoked: HashMap<Revoked, HashMap<String, (StoredRevocation, Timestamp)>>,
+    /// The names in [`Self::revoked`], by the key of the entry. Thousands may expire together.
+    revoked_keys: HashMap<Box<[u8]>, String>,
     /// The history that they belong to; of another one, all are read again.
     epoch: Arc<str>,
     /// The revision up to which changes are in.
@@ -247,6 +249,11 @@ impl AccessList {
         })
     }
 
+    /// What is known of a revocation.
+    pub(crate) fn revocation(&self, of: Revoked, subject: &str) -> Option<StoredRevocation> {
+        self.read_entries(|entries| Some(entries.revoked.get(&of)?.get(subject)?.0.clone()))
+    }
+
     pub(crate) fn len(&self) -> usize {
         self.read_entries(|entries| {
             entries.keys.len() + entries.revoked.values().map(HashMap::len).sum::<usize>()
@@ -294,12 +301,17 @@ impl Entries {
         match value.map(serde_json::from_slice::<StoredRevocation>) {
             Some(Ok(stored)) => {
                 let before = Timestamp::from_micros(stored.before);
+                self.revoked_keys.insert(key.into(), stored.subject.clone());
                 revoked.insert(stored.subject.clone(), (stored, before));
             }
             Some(Err(error)) => {
                 tracing::error!(%error, "a revocation in the store cannot be read; it is not applied");
             }
-            None => revoked.retain(|subject, _| of.key(subject) != key),
+            None => {
+                if let Some(subject) = self.revoked_keys.remove(key) {
+                    revoked.remove(&subject);
+                }
+            }
         }
     }
 }

@@ -35,17 +35,20 @@ use quick_cache::sync::Cache;
 use tokio::sync::Notify;
 
 use crate::problem::Problem;
-use caller::{Access, Identity};
+use caller::{Access, Identity, Source};
 use credentials::{refused, token_of};
 pub use grants::{GrantsText, Right, Scope};
 pub use key_set::KeySetSource;
 use list::AccessList;
 use session::{Ended, Sessions};
+use token::Refused;
+pub(crate) use token::TOKEN_BYTES_MAX;
 pub use token::{Claims, OneOrMany, TokenRules, Verifier, mint, unverified};
-use token::{Refused, TOKEN_BYTES_MAX};
 
 /// Interval in which open sockets are checked, and on a shared store the changes that other servers made.
 const CHECK_INTERVAL: Duration = Duration::from_millis(250);
+/// Time for the first token of a connection whose beginning had none.
+pub(crate) const FIRST_TOKEN_TIMEOUT: Duration = Duration::from_secs(10);
 /// Bytes of verified tokens in memory.
 const CACHE_BYTES: u64 = 16 << 20;
 
@@ -149,6 +152,15 @@ impl Auth {
     /// Applies what any server has changed of API keys and revocations before this was called.
     pub(crate) async fn refresh(&self) -> Result<(), ReadError> {
         self.list.refresh(|| self.invalidate()).await
+    }
+
+    /// Refuses a request that was authorized a while ago, if its right has ended meanwhile.
+    pub(crate) async fn check_again(&self, access: &Access) -> Result<(), Problem> {
+        if self.is_shared && matches!(access.source, Source::Key(_)) {
+            // Boxed, so that requests do not reserve room for it.
+            Box::pin(self.refresh()).await?;
+        }
+        self.verdict(access).map_or(Ok(()), |ended| Err(ended.problem()))
     }
 
     /// What a token or an API key is the right to now.

@@ -161,7 +161,7 @@ pub(super) async fn create_key(mut call: Call) -> Answer {
         faults.push(grants_fault(rule));
     }
     refuse_faults(faults)?;
-    check_room(gateway)?;
+    check_room(gateway).await?;
     let now = gateway.now();
     let ttl_ms = draft.ttl.map(|ttl| ttl.saturating_mul(1_000));
     let expires_at = ttl_ms.map(|ttl_ms| {
@@ -189,7 +189,9 @@ fn grants_fault(text: String) -> FieldError {
     FieldError::new(field, Cow::Owned(rule.to_owned()))
 }
 
-fn check_room(gateway: &Gateway) -> Result<(), Problem> {
+async fn check_room(gateway: &Gateway) -> Result<(), Problem> {
+    // What has expired leaves room.
+    gateway.auth.refresh().await?;
     if gateway.auth.list.len() < ENTRIES_MAX {
         return Ok(());
     }
@@ -287,12 +289,9 @@ pub(super) async fn revoke_tokens(mut call: Call) -> Answer {
         }
     };
     refuse_faults(faults)?;
-    check_room(gateway)?;
-    gateway.auth.refresh().await?;
+    check_room(gateway).await?;
     // What is revoked stays revoked.
-    let known = gateway.auth.list.revocations().into_iter();
-    let known = known.filter(|(other, stored)| *other == of && stored.subject == subject);
-    let known = known.map(|(_, stored)| stored.before).max().unwrap_or(i64::MIN);
+    let known = gateway.auth.list.revocation(of, &subject).map_or(i64::MIN, |stored| stored.before);
     let before = match of {
         Revoked::Token => 0,
         Revoked::User => before.flatten().unwrap_or(now).as_micros().max(known),

@@ -18,7 +18,7 @@ use crate::auth::caller::Caller;
 use crate::auth::session::Session;
 use crate::json;
 use crate::problem::{Problem, Sent, sent};
-use crate::rates::Charged;
+use crate::rates::{Charged, REFUSED_MAX};
 use crate::submit::Ingest;
 
 /// Answers that may wait for a slow reader, in chunks.
@@ -41,6 +41,7 @@ pub(super) async fn send_bulk(call: Call) -> Answer {
         lines: Vec::new(),
         out: Vec::new(),
         refused_by: None,
+        refused: 0,
     };
     tokio::spawn(stream.run(call.request.into_body(), writer));
     Ok(stream_response("application/x-ndjson", body))
@@ -60,6 +61,8 @@ struct Stream {
     out: Vec<u8>,
     /// Once the queue was full, or a rate exceeded, the rest of the stream is refused too, so that a retry keeps the order.
     refused_by: Option<Problem>,
+    /// Lines refused for a rate, or for a token that has ended.
+    refused: u32,
 }
 
 impl Stream {
@@ -113,13 +116,17 @@ impl Stream {
         Ok(is_read)
     }
 
-    /// Takes the whole lines out of what was read; `false` when the line that goes on is too long already, so that its
-    /// end need not be waited for.
+    /// Takes the whole lines out of what was read; `false` when the rest is of no use: the line that goes on is too long
+    /// already, or so many were refused that the client does not seem to read the answers.
     fn take_lines(&mut self, rest: &mut BytesMut) -> bool {
         while let Some(end) = rest.iter().position(|byte| *byte == b'\n') {
             let line = rest.split_to(end);
             rest.advance(1);
             self.take_line(&line);
+            if self.refused >= REFUSED_MAX {
+                rest.clear();
+                return false;
+            }
         }
         rest.len() <= self.gateway.limits.body_bytes
     }
@@ -128,6 +135,11 @@ impl Stream {
         let line = line.trim_ascii();
         if !line.is_empty() {
             let checked = self.check(line);
+            if let Err(problem) = &checked
+                && matches!(problem.code, ErrorCode::TooManyRequests | ErrorCode::Unauthorized)
+            {
+                self.refused += 1;
+            }
             self.lines.push(checked);
         }
     }

@@ -4,8 +4,10 @@
 //! which it cannot express, and empty segments, which it refuses and which must be answered like other invalid ids.
 
 use std::borrow::Cow;
-use std::pin::Pin;
+use std::future::poll_fn;
+use std::pin::{Pin, pin};
 use std::sync::{Arc, LazyLock};
+use std::task::Poll;
 
 use bytes::Bytes;
 use http_body_util::{BodyExt, LengthLimitError, Limited};
@@ -193,6 +195,8 @@ pub(crate) struct Call {
     /// Who calls; not always known where no token is needed.
     caller: Result<Caller, Problem>,
     is_without_token: bool,
+    /// The account of the caller's address, if addresses are limited.
+    by_address: Charged,
 }
 
 impl Call {
@@ -201,12 +205,12 @@ impl Call {
         peer: Arc<Peer>,
         endpoint: &'static Endpoint,
         request: Request<Incoming>,
-        identity: Result<Identity, Problem>,
+        (identity, by_address): (Result<Identity, Problem>, Charged),
     ) -> Self {
         let query = Query::parse(request.uri().query());
         let is_without_token = matches!(identity, Ok(Identity::Nobody));
         let caller = identity.and_then(|identity| endpoint.caller(identity, request.headers(), &query));
-        Self { peer, endpoint, request, query, caller, is_without_token }
+        Self { peer, endpoint, request, query, caller, is_without_token, by_address }
     }
 
     pub(super) fn gateway(&self) -> &Arc<Gateway> {
@@ -237,10 +241,11 @@ impl Call {
         if !gateway.rates.is_limited() {
             return Charged::default();
         }
+        let mut charged = self.by_address.clone();
         // Whoever is no valid caller is refused by the endpoint.
-        let user = self.caller().ok().and_then(|caller| caller.user);
-        let address = gateway.rates.client_address(self.peer.address, self.headers());
-        gateway.rates.charged(user.as_ref(), address, gateway.clock.monotonic())
+        let user = self.caller.as_ref().ok().and_then(|caller| caller.user.as_ref());
+        gateway.rates.charge_user(&mut charged, user, gateway.clock.monotonic());
+        charged
     }
 
     /// Charges the request and the body it announces.
@@ -302,12 +307,29 @@ impl Call {
         self.body_up_to(self.gateway().limits.body_bytes).await
     }
 
-    /// The whole body of at most `limit` bytes, in the time the server allows.
+    /// Refuses a caller whose token has ended since the request was authorized.
+    async fn check_token(&self) -> Result<(), Problem> {
+        let Some(access) = self.caller.as_ref().ok().and_then(Caller::token) else { return Ok(()) };
+        self.gateway().auth.check_again(access).await
+    }
+
+    /// The whole body of at most `limit` bytes, in the time the server allows. By then the token may have ended.
     pub(super) async fn body_up_to(&mut self, limit: usize) -> Result<Bytes, Problem> {
         let body_timeout = self.peer.gateway.server.body_timeout;
         let is_announced = self.request.body().size_hint().exact().is_some();
-        let read = Limited::new(self.request.body_mut(), limit).collect();
-        match tokio::time::timeout(body_timeout, read).await {
+        let (read, has_waited) = {
+            let read = Limited::new(self.request.body_mut(), limit).collect();
+            let mut read = pin!(tokio::time::timeout(body_timeout, read));
+            // Most bodies came with their heads.
+            match poll_fn(|context| Poll::Ready(read.as_mut().poll(context))).await {
+                Poll::Ready(read) => (read, false),
+                Poll::Pending => (read.await, true),
+            }
+        };
+        if has_waited {
+            self.check_token().await?;
+        }
+        match read {
             Ok(Ok(body)) => {
                 let body = body.to_bytes();
                 if !is_announced && !body.is_empty() {

@@ -149,7 +149,7 @@ impl Gathered {
                 }
             }
             Delivery::Ended { .. } => self.is_ended = true,
-            Delivery::Joined { .. } => {}
+            Delivery::Joined { .. } | Delivery::Marked { .. } => {}
         }
     }
 }

@@ -2,14 +2,16 @@
 
 use hubbub_core::number::parse_digits;
 use hubbub_core::stats::{UserHistoryCursor, UserHistoryPage, UserHistoryQuery};
-use hubbub_core::store::{Cursor, HistoryPage, HistoryQuery};
-use hubbub_core::{ErrorCode, FieldError, RoomId, Timestamp};
+use hubbub_core::store::{Cursor, HistoryPage, HistoryQuery, ReadError};
+use hubbub_core::{ErrorCode, FieldError, Message, RoomId, Timestamp};
 use hyper::StatusCode;
 
 use super::consistency::Reads;
 use super::endpoint::Call;
 use super::query::{Query, refuse_faults, require};
 use super::{Answer, json};
+use crate::auth::Right;
+use crate::auth::caller::Need;
 use crate::json::{write_items, write_number, write_text, write_text_or_null};
 use crate::problem::{Problem, Reset};
 
@@ -84,11 +86,26 @@ const CURSOR_RULE: &str = "must be the next of another page";
 pub(super) async fn user_messages(call: Call) -> Answer {
     let gateway = call.gateway();
     let user = call.user()?;
-    let page_query = parse_user(&call.query, gateway.limits.page_messages)?;
+    let mut page_query = parse_user(&call.query, gateway.limits.page_messages)?;
     let reads = Reads::of(gateway, call.headers())?;
     let epoch = gateway.store.epoch();
-    let page = reads.stats().user_history(user, page_query).await?;
-    Ok(json(StatusCode::OK, write_user_page(&page, &epoch)))
+    let caller = call.caller()?;
+    let may_read = |message: &Message<'_>| caller.is_allowed(Need::Room(Right::Read, message.sent.room));
+    loop {
+        let page = reads.stats().user_history(user.clone(), page_query.clone()).await?;
+        let oldest = page.messages.get(0).filter(|_| page.more);
+        let Some(oldest) = oldest.filter(|_| !page.messages.iter().any(|message| may_read(&message))) else {
+            return Ok(json(StatusCode::OK, write_user_page(&page, may_read, &epoch)));
+        };
+        // Nothing of it may be shown, not even where it goes on.
+        page_query.before = Some(cursor(&oldest)?);
+        tokio::task::yield_now().await;
+    }
+}
+
+fn cursor(message: &Message<'_>) -> Result<UserHistoryCursor, ReadError> {
+    let room = RoomId::new(message.sent.room).map_err(|_| ReadError::UnknownRoom)?;
+    Ok(UserHistoryCursor { received_at: message.received_at, room, seq: message.seq })
 }
 
 fn parse_user(query: &Query, limit_max: usize) -> Result<UserHistoryQuery, Problem> {
@@ -101,15 +118,16 @@ fn parse_user(query: &Query, limit_max: usize) -> Result<UserHistoryQuery, Probl
     Ok(UserHistoryQuery { before, from, to, limit, bytes_max: PAGE_BYTES_MAX })
 }
 
-fn write_user_page(page: &UserHistoryPage, epoch: &str) -> Vec<u8> {
+fn write_user_page(page: &UserHistoryPage, may_read: impl Fn(&Message<'_>) -> bool, epoch: &str) -> Vec<u8> {
     let mut out = Vec::with_capacity(page.messages.bytes() + page.messages.len() * 256 + 128);
     out.extend_from_slice(b"{\"messages\":[");
-    write_items(page.messages.iter(), &mut out, |message, out| message.write_json(out));
-    write_text("],\"epoch\":", epoch, &mut out);
-    let next = page.messages.get(0).filter(|_| page.more).map(|oldest| {
+    let mut shown = page.messages.iter().filter(may_read).peekable();
+    let next = shown.peek().filter(|_| page.more).map(|oldest| {
         let (micros, seq) = (oldest.received_at.as_micros(), oldest.seq);
         format!("{micros}-{seq}-{}", oldest.sent.room)
     });
+    write_items(shown, &mut out, |message, out| message.write_json(out));
+    write_text("],\"epoch\":", epoch, &mut out);
     write_text_or_null(",\"next\":", next.as_deref(), &mut out);
     out.push(b'}');
     out

@@ -128,13 +128,21 @@ pub(super) async fn user_rooms(call: Call) -> Answer {
     let gateway = call.gateway();
     let user = call.user()?;
     let caller = call.caller()?;
-    let (after, limit) = call.page(RoomId::new)?;
+    let (mut after, limit) = call.page(RoomId::new)?;
     let epoch = gateway.store.epoch();
-    let page = gateway.store.user_rooms(user, after, limit + 1).await?;
+    let may_read = |room: &&UserRoom| caller.is_allowed(Need::Room(Right::Read, room.info.room.as_str()));
+    let page = loop {
+        let page = gateway.store.user_rooms(user.clone(), after, limit + 1).await?;
+        // A page of which nothing may be shown could only say where to go on, which names a room.
+        if page.rooms.len() <= limit || page.rooms.iter().take(limit).any(|room| may_read(&room)) {
+            break page;
+        }
+        after = page.rooms.into_iter().nth(limit.saturating_sub(1)).map(|room| room.info.room);
+        tokio::task::yield_now().await;
+    };
     let mut out = Vec::with_capacity(page.last.bytes() + page.rooms.len() * ROOM_BYTES + 64);
     out.extend_from_slice(b"{\"rooms\":[");
     let mut messages = page.last.iter().peekable();
-    let may_read = |room: &&UserRoom| caller.is_allowed(Need::Room(Right::Read, room.info.room.as_str()));
     let shown = page.rooms.iter().take(limit).filter(may_read);
     write_items(shown, &mut out, |UserRoom { info, read_seq, unread }, out| {
         write_plain("{\"roomId\":\"", info.room.as_str(), out);
@@ -155,7 +163,7 @@ pub(super) async fn user_rooms(call: Call) -> Answer {
         out.push(b'}');
     });
     write_text("],\"epoch\":", &epoch, &mut out);
-    let last = limit.checked_sub(1).and_then(|last| page.rooms.get(last));
+    let last = page.rooms.iter().take(limit).rfind(may_read);
     let next = last.filter(|_| page.rooms.len() > limit).map(|last| last.info.room.as_str());
     write_text_or_null(",\"next\":", next, &mut out);
     out.push(b'}');

@@ -44,14 +44,15 @@ use hyper::{Method, Request, Response, StatusCode};
 
 use serde::Serialize;
 
-use crate::Compat;
+use crate::auth::Auth;
 use crate::auth::caller::Identity;
 use crate::auth::origin::check_origin;
 use crate::json::{write_number, write_plain};
 use crate::problem::Problem;
-use crate::rates::UnderWay;
+use crate::rates::{Charged, UnderWay};
 use crate::server::Peer;
-use endpoint::{Answering, Call};
+use crate::{Compat, Gateway};
+use endpoint::{Answering, Call, Endpoint};
 use streamed::Streamed;
 
 pub(crate) type Body = Either<Full<Bytes>, Streamed>;
@@ -65,18 +66,14 @@ pub(crate) type Answer = Result<Response<Body>, Problem>;
 pub(crate) async fn route(peer: &Arc<Peer>, request: Request<Incoming>) -> Response<Body> {
     let gateway = &peer.gateway;
     gateway.metrics.http_requests.inc();
-    let auth = &gateway.auth;
-    let refreshed = if auth.must_refresh(request.method(), request.headers()) {
-        Box::pin(auth.refresh()).await
-    } else {
-        Ok(())
-    };
-    let identity = match refreshed {
-        Ok(()) => auth.identify(request.method(), request.headers()),
-        Err(error) => Err(error.into()),
-    };
-    let answer = match dispatch(peer, request, identity) {
-        Ok((answer, _under_way)) => answer.await,
+    let answer = match admit(peer, &request) {
+        Ok(admitted) => {
+            let identity = identify(&gateway.auth, &request).await;
+            match begin(peer, &admitted, request, identity) {
+                Ok(answer) => answer.await,
+                Err(problem) => Err(problem),
+            }
+        }
         Err(problem) => Err(problem),
     };
     let mut response = answer.unwrap_or_else(|problem| {
@@ -92,12 +89,40 @@ pub(crate) async fn route(peer: &Arc<Peer>, request: Request<Incoming>) -> Respo
     response
 }
 
-fn dispatch(
-    peer: &Arc<Peer>,
-    request: Request<Incoming>,
-    identity: Result<Identity, Problem>,
-) -> Result<(Answering, UnderWay<'_>), Problem> {
+/// A request that is worth finding out who sent it.
+struct Admitted<'a> {
+    endpoint: &'static Endpoint,
+    /// Its address pays, as far as addresses are limited.
+    charged: Charged,
+    _under_way: UnderWay<'a>,
+}
+
+/// Refuses what can be refused before a token is verified, which costs more than all of this.
+fn admit<'a>(peer: &'a Arc<Peer>, request: &Request<Incoming>) -> Result<Admitted<'a>, Problem> {
     let gateway = &peer.gateway;
+    let found = find_endpoint(gateway, request);
+    // Whoever watches the server must reach it while it is flooded.
+    if let Ok(endpoint) = found
+        && endpoint.is_for_monitoring()
+    {
+        return Ok(Admitted { endpoint, charged: Charged::default(), _under_way: UnderWay::free() });
+    }
+    let under_way = gateway.rates.begin_request()?;
+    let mut charged = Charged::default();
+    if gateway.rates.is_limited() {
+        let address = gateway.rates.client_address(peer.address, request.headers());
+        let now = gateway.clock.monotonic();
+        charged = gateway.rates.charged(None, address, now);
+        gateway.rates.check(&charged, now)?;
+        if found.is_err() {
+            // What is nowhere is paid for, too.
+            gateway.rates.charge(&charged, 0, now)?;
+        }
+    }
+    Ok(Admitted { endpoint: found?, charged, _under_way: under_way })
+}
+
+fn find_endpoint(gateway: &Gateway, request: &Request<Incoming>) -> Result<&'static Endpoint, Problem> {
     let method = request.method();
     // Reading needs no check: browsers keep answers from pages of other sites, as none is allowed to see them.
     let is_reading =
@@ -106,7 +131,7 @@ fn dispatch(
         check_origin(request.headers(), &gateway.allowed_origins)?;
     }
     let path = request.uri().path();
-    let compat = match peer.gateway.compat {
+    let compat = match gateway.compat {
         Some(Compat::Chats) => endpoint::find_in(chats::ENDPOINTS, path),
         None => Vec::new(),
     };
@@ -121,17 +146,30 @@ fn dispatch(
         let reason = "this server's store (Cassandra or ScyllaDB) has rooms only, no queues and no keys";
         return Err(Problem::new(ErrorCode::NotSupported, reason));
     }
-    let call = Call::new(peer.clone(), endpoint, request, identity);
-    // Whoever watches the server must reach it while it is flooded.
-    if endpoint.is_for_monitoring() {
-        permission::authorize(&call)?;
-        return Ok(((endpoint.handler)(call), UnderWay::free()));
+    Ok(endpoint)
+}
+
+async fn identify(auth: &Auth, request: &Request<Incoming>) -> Result<Identity, Problem> {
+    if auth.must_refresh(request.method(), request.headers()) {
+        Box::pin(auth.refresh()).await?;
     }
-    let under_way = gateway.rates.begin_request()?;
-    // Whoever has no right pays, too.
-    call.charge()?;
+    auth.identify(request.method(), request.headers())
+}
+
+fn begin(
+    peer: &Arc<Peer>,
+    admitted: &Admitted<'_>,
+    request: Request<Incoming>,
+    identity: Result<Identity, Problem>,
+) -> Result<Answering, Problem> {
+    let Admitted { endpoint, charged, .. } = admitted;
+    let call = Call::new(peer.clone(), endpoint, request, (identity, charged.clone()));
+    if !endpoint.is_for_monitoring() {
+        // Whoever has no right pays, too.
+        call.charge()?;
+    }
     permission::authorize(&call)?;
-    Ok(((endpoint.handler)(call), under_way))
+    Ok((endpoint.handler)(call))
 }
 
 fn problem_response(problem: &Problem) -> Response<Body> {

@@ -7,8 +7,9 @@
 //! everything before it is answered, and nothing behind it is decoded before it has ended.
 //!
 //! Invariants
-//! - A connection is one task. While it is idle it keeps no buffer, and no timer.
-//! - Nothing that is sent here closes the connection but `un_register` and the end of the stream.
+//! - A connection is one task. While it is idle and known who it is, it keeps no buffer, and no timer.
+//! - Nothing that is sent here closes the connection but `un_register` and the end of the stream. Where tokens are needed,
+//!   so does the time for the first one.
 
 mod answers;
 mod arguments;

@@ -14,6 +14,7 @@ use super::permission;
 use super::queries::Query;
 use super::responses::{BAD_REQUEST, ERROR, FORBIDDEN, Name, OK, UNAUTHORIZED};
 use crate::Gateway;
+use crate::auth::FIRST_TOKEN_TIMEOUT;
 use crate::auth::caller::{Caller, Identity};
 use crate::auth::credentials::refused;
 use crate::auth::session::Session;
@@ -170,6 +171,10 @@ impl LineProtocol {
             })?,
         };
         self.session = Some(Session::open(auth, &caller));
+        let rates = &self.gateway.rates;
+        if rates.is_limited() {
+            rates.charge_user(&mut self.charged, caller.user.as_ref(), self.gateway.clock.monotonic());
+        }
         self.caller = Some(caller);
         Ok(())
     }
@@ -237,6 +242,12 @@ impl Protocol for LineProtocol {
     /// `netcat` finishes sending at the end of its input.
     const ANSWERS_HALF_CLOSED: bool = true;
 
+    fn on_start(&mut self, context: &mut Context<'_>, io: &mut Io) {
+        if self.caller.is_none() {
+            io.timer.set(context, FIRST_TOKEN_TIMEOUT);
+        }
+    }
+
     fn decode(
         &mut self,
         context: &mut Context<'_>,
@@ -259,7 +270,9 @@ impl Protocol for LineProtocol {
             session.register(context);
         }
         self.gateway.metrics.line_commands.inc_by(commands);
-        if !self.parser.waits_for_arguments() {
+        if self.caller.is_none() {
+            // The time for the token goes on.
+        } else if !self.parser.waits_for_arguments() {
             io.timer.stop();
         } else if commands > 0 || !io.timer.is_set() {
             io.timer.set(context, self.gateway.server.terms_timeout);
@@ -305,8 +318,11 @@ impl Protocol for LineProtocol {
         self.answers.on_quiet();
     }
 
-    /// Refuses a command whose arguments did not come.
+    /// Refuses a command whose arguments did not come, and ends a connection whose token did not.
     fn on_timer(&mut self, _context: &mut Context<'_>, _io: &mut Io) -> Flow {
+        if self.caller.is_none() {
+            return Flow::Cut;
+        }
         self.parser.give_up();
         self.refuse(&mut OpBatch::default());
         Flow::Continue

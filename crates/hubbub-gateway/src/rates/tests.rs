@@ -31,6 +31,10 @@ fn a_rate_holds_after_its_burst() {
     // What is refused is not charged.
     assert_eq!(passing(&rates, &charged, 1, ms(5_100)), 1);
     assert_eq!(passing(&rates, &charged, 1, ms(5_500)), 4);
+    // Before a token is verified, the same is known of the address, and nothing is charged for asking.
+    assert!(rates.check(&charged, ms(5_400)).is_err());
+    assert_eq!(rates.check(&charged, ms(5_600)), Ok(()));
+    assert_eq!(rates.check(&Charged::default(), ms(5_400)), Ok(()));
     // Another connection of the address has the same account; another address has its own.
     let again = rates.charged(None, at("::ffff:10.0.0.1"), ms(5_500));
     assert_eq!(passing(&rates, &again, 1, ms(5_500)), 0);

@@ -152,9 +152,10 @@ impl Api {
         };
         // Whoever is not known yet has one attempt.
         if turn.peer.caller().is_none() {
-            let reason =
-                result.as_ref().err().map_or_else(String::new, |problem| problem.detail().into_owned());
-            turn.end = Some((close::UNAUTHORIZED, reason));
+            let refused = result.as_ref().err();
+            let reason = refused.map_or_else(String::new, |problem| problem.detail().into_owned());
+            let code = refused.map_or(close::UNAUTHORIZED, |problem| close::of_first_frame(problem.code));
+            turn.end = Some((code, reason));
         }
         if let Err(problem) = result {
             refuse(turn, reference, &problem);

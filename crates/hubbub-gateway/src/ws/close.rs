@@ -1,8 +1,12 @@
 //! Close codes of WebSockets.
 
+use hubbub_core::ErrorCode;
+
 pub(super) const NORMAL: u16 = 1000;
 /// The server shuts down. The reason says after how many seconds to reconnect.
 pub(super) const GOING_AWAY: u16 = 1001;
+/// The server cannot verify tokens now (RFC 6455's registry: try again later).
+pub(super) const TRY_LATER: u16 = 1013;
 pub(super) const BINARY: u16 = 4400;
 /// There is no valid token, or it has ended.
 pub(super) const UNAUTHORIZED: u16 = 4401;
@@ -13,6 +17,16 @@ pub(super) const NO_PONG: u16 = 4408;
 pub(super) const FLOODING: u16 = 4429;
 /// The peer reads too slowly; resume from the last seq.
 pub(super) const TOO_SLOW: u16 = 4409;
+
+/// The code after a first frame that was refused. At [`UNAUTHORIZED`] clients forget their token, so what passes is not
+/// closed with it.
+pub(super) fn of_first_frame(refused: ErrorCode) -> u16 {
+    match refused {
+        ErrorCode::TooManyRequests => FLOODING,
+        other if other.is_retryable() => TRY_LATER,
+        _ => UNAUTHORIZED,
+    }
+}
 
 pub(crate) struct CloseCode {
     pub(crate) code: u16,
@@ -31,6 +45,7 @@ pub(crate) const CLOSE_CODES: &[CloseCode] = &[
     CloseCode { code: 1002, meaning: "not WebSocket", reconnect: "after mending the client" },
     CloseCode { code: 1007, meaning: "a text that is not UTF-8", reconnect: "after mending the client" },
     CloseCode { code: 1009, meaning: "a frame too big", reconnect: "with smaller ones" },
+    CloseCode { code: TRY_LATER, meaning: "the server cannot verify tokens yet", reconnect: "later" },
     CloseCode { code: BINARY, meaning: "a binary frame", reconnect: "after mending the client" },
     CloseCode {
         code: UNAUTHORIZED,
@@ -50,7 +65,7 @@ pub(crate) const CLOSE_CODES: &[CloseCode] = &[
     },
     CloseCode {
         code: FLOODING,
-        meaning: "too many requests in a row were refused for their rate",
+        meaning: "the first token, or too many requests in a row, were refused for their rate",
         reconnect: "later, and sending less",
     },
 ];

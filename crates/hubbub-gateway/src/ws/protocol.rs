@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 use std::task::Context;
-use std::time::Duration;
 
 use hubbub_core::{OpBatch, Timestamp};
 use hubbub_pipeline::Waiter;
@@ -14,14 +13,20 @@ use super::peer::{Opening, SocketPeer};
 use super::subscriptions::Subscriptions;
 use crate::Gateway;
 use crate::auth::session::Ended;
+use crate::auth::{FIRST_TOKEN_TIMEOUT, TOKEN_BYTES_MAX};
 use crate::connection::socket::Socket;
 use crate::connection::{Flow, Io, Protocol};
 use crate::rates::{Charged, Exceeded, REFUSED_MAX};
 
 /// Bytes a frame may have beyond the longest text: field names, ids, and the text's JSON escapes.
 const FRAME_OVERHEAD: usize = 4 * 1024;
-/// Time for the first frame with a token, where the handshake had none.
-const AUTH_TIMEOUT: Duration = Duration::from_secs(10);
+/// Bytes of a first frame with a token.
+const FIRST_FRAME_BYTES: usize = TOKEN_BYTES_MAX + FRAME_OVERHEAD;
+
+/// Bytes of a frame of somebody who is known. JSON may escape every byte of a text as \u00XX.
+fn frame_bytes(gateway: &Gateway) -> usize {
+    gateway.limits.message_bytes.saturating_mul(6) + FRAME_OVERHEAD
+}
 
 pub(super) trait Dialect {
     type Responses<'a>: Responses
@@ -110,8 +115,8 @@ impl<D: Dialect> WebSocket<D> {
             subscriptions.set_caller(caller);
             dialect.on_start(&mut subscriptions);
         }
-        // JSON may escape every byte of a text as \u00XX.
-        let frame_bytes = gateway.limits.message_bytes.saturating_mul(6) + FRAME_OVERHEAD;
+        // Whoever is not known has the server hold no more than a token.
+        let frame_bytes = if peer.caller().is_some() { frame_bytes(&gateway) } else { FIRST_FRAME_BYTES };
         Self {
             dialect,
             peer,
@@ -158,7 +163,7 @@ impl<D: Dialect> Protocol for WebSocket<D> {
         self.peer.register_anew(context);
         let limits = &self.gateway.server;
         let is_known = self.peer.caller().is_some();
-        io.timer.set(context, if is_known { limits.ping_interval } else { AUTH_TIMEOUT });
+        io.timer.set(context, if is_known { limits.ping_interval } else { FIRST_TOKEN_TIMEOUT });
     }
 
     fn decode(
@@ -193,8 +198,11 @@ impl<D: Dialect> Protocol for WebSocket<D> {
                         gateway.metrics.flooding_sockets.inc();
                         break Some((close::FLOODING, "too many requests".to_owned()));
                     }
-                    if !was_known && let (Some(started), Some(caller)) = (started, peer.caller()) {
-                        gateway.rates.charge_user(charged, caller.user.as_ref(), started);
+                    if !was_known && let Some(caller) = peer.caller() {
+                        frames.set_max_message_bytes(frame_bytes(gateway));
+                        if let Some(started) = started {
+                            gateway.rates.charge_user(charged, caller.user.as_ref(), started);
+                        }
                     }
                 }
                 Ok(Some(Event::Ping(payload))) => write::write_pong(io.socket.out(), payload),

@@ -125,6 +125,11 @@ impl Subscriptions {
         self.caller.as_ref()?.user.as_ref()
     }
 
+    fn may_read(&self, room: &RoomId) -> bool {
+        let need = Need::Room(Right::Read, room.as_str());
+        self.caller.as_ref().is_some_and(|caller| caller.is_allowed(need))
+    }
+
     /// Registers the socket for what concerns its user rather than a room that it follows.
     pub(super) fn open(&mut self) {
         if let Some(user) = self.user().cloned() {
@@ -212,8 +217,7 @@ impl Subscriptions {
 
     /// Follows a room as one of all, unless it is followed by name already.
     fn follow_as_one_of_all(&mut self, room: RoomId, read_seq: u64) {
-        let need = Need::Room(Right::Read, room.as_str());
-        let may_read = self.caller.as_ref().is_some_and(|caller| caller.is_allowed(need));
+        let may_read = self.may_read(&room);
         let Some(all) = self.all.as_mut().filter(|_| may_read) else { return };
         match self.rooms.get_mut(&room) {
             Some(known) if known.announce.is_one_of_all() => {}
@@ -269,6 +273,10 @@ impl Subscriptions {
                 let begun_at = self.rooms.get(&room)?.begun_at;
                 let ended = self.has_passed(begun_at + 1).then(|| self.remove(&room));
                 ended.filter(|_| !self.has_only_messages).map(|_| notice.frames())
+            }
+            Delivery::Marked { room, notice } => {
+                let is_shown = !self.has_only_messages && self.may_read(&room);
+                is_shown.then(|| notice.frames())
             }
             Delivery::Joined { room, read_seq } => {
                 self.follow_as_one_of_all(room, read_seq);

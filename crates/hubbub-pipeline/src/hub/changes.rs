@@ -21,9 +21,10 @@ impl Hub {
     ) {
         match (change.what, outcome) {
             (RoomChange::MarkRead { room, user, .. }, Outcome::Read(mark)) if mark.moved => {
-                let chunk = self.encode_notice(&Notice::Read { room, user, mark: *mark });
+                let Ok(id) = RoomId::new(room) else { return };
+                let notice = self.encode_notice(&Notice::Read { room, user, mark: *mark });
                 self.sockets.each(user, false, |outbox| {
-                    outbox.push(Delivery::EncodedChunk(chunk.clone()));
+                    outbox.push(Delivery::Marked { room: id.clone(), notice: notice.clone() });
                 });
             }
             (RoomChange::AddMember { room, user }, Outcome::Changed { changed: true }) => {

@@ -42,6 +42,13 @@ pub enum Delivery {
         /// The frame for the peer.
         notice: EncodedChunk,
     },
+    /// The read mark of the socket's user moved in a room, which the peer need not be allowed to read.
+    Marked {
+        /// The room.
+        room: RoomId,
+        /// The frame for the peer.
+        notice: EncodedChunk,
+    },
     /// The user became a member of a room. Only for sockets that follow all rooms of the user.
     Joined {
         /// The room.
@@ -56,7 +63,9 @@ impl Delivery {
     fn size(&self) -> (usize, usize) {
         match self {
             Self::EncodedChunk(chunk) => (chunk.messages(), chunk.bytes()),
-            Self::Ended { room, notice } => (0, room.as_str().len() + notice.bytes()),
+            Self::Ended { room, notice } | Self::Marked { room, notice } => {
+                (0, room.as_str().len() + notice.bytes())
+            }
             Self::Joined { room, .. } => (0, room.as_str().len() + size_of::<Self>()),
         }
     }

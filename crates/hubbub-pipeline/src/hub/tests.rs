@@ -98,6 +98,7 @@ fn shown(outbox: &Outbox) -> Vec<String> {
                 chunk.iter().map(|(seq, _)| seq.to_string()).collect()
             }
             Delivery::EncodedChunk(chunk) => vec![text(&chunk)],
+            Delivery::Marked { notice, .. } => vec![text(&notice)],
             Delivery::Ended { room, .. } => vec![format!("ended {room}")],
             Delivery::Joined { room, read_seq } => vec![format!("joined {room} at {read_seq}")],
         })

@@ -29,8 +29,8 @@ use super::query::{LIMIT_DEFAULT, LIMIT_MAX, refuse_faults};
 use super::types::{Id, Time};
 use super::{Answer, json_of};
 use crate::Gateway;
-use crate::auth::Scope;
 use crate::auth::caller::Need;
+use crate::auth::{Right, Scope};
 use crate::problem::Problem;
 use json::as_json;
 
@@ -113,10 +113,23 @@ pub(super) async fn active_users(call: Call) -> Answer {
 pub(super) async fn user_rooms(call: Call) -> Answer {
     let user = call.user()?;
     let mut faults = Vec::new();
-    let after = call.query.id("after", RoomId::new, &mut faults);
+    let mut after = call.query.id("after", RoomId::new, &mut faults);
     let limit = call.query.limit(LIMIT_DEFAULT, LIMIT_MAX, &mut faults);
     refuse_faults(faults)?;
-    answer(reads(&call)?.participation(user.clone(), after, limit).await?, |page| {
+    let caller = call.caller()?;
+    let counted = loop {
+        let mut counted = reads(&call)?.participation(user.clone(), after, limit).await?;
+        let page = &mut counted.value;
+        let last = page.rooms.last().map(|last| last.room.clone());
+        page.rooms.retain(|one| caller.is_allowed(Need::Room(Right::Read, one.room.as_str())));
+        if !page.rooms.is_empty() || !page.more {
+            break counted;
+        }
+        // Nothing of it may be shown, not even where it goes on.
+        after = last;
+        tokio::task::yield_now().await;
+    };
+    answer(counted, |page| {
         let next = page.rooms.last().filter(|_| page.more).map(|last| Id(last.room.clone()));
         ParticipationList { user_id: Id(user), rooms: as_json(page.rooms), next }
     })

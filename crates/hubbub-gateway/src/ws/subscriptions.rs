@@ -1,12 +1,14 @@
 //! The rooms that one socket follows: by name, or as one of all rooms of its user (`"*"`). Each is followed once.
 
+mod rights;
+
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::Bytes;
-use hubbub_core::{ErrorCode, FieldError, RoomId, UserId};
+use hubbub_core::{ErrorCode, FieldError, RoomId};
 use hubbub_pipeline::Waiter;
 use hubbub_pipeline::hub::{Delivery, Outbox};
 use tokio::time::Instant;
@@ -15,8 +17,7 @@ use super::all_rooms::{AllRooms, AllRoomsRequest, Next};
 use super::encode_live;
 use super::frames::{write_all_live, write_error, write_room_frame};
 use crate::Gateway;
-use crate::auth::Right;
-use crate::auth::caller::{Caller, Need};
+use crate::auth::caller::Caller;
 use crate::connection::socket::{BACKLOG_BYTES_MAX, Socket};
 use crate::follow::{FollowRequest, Follower, Step};
 use crate::problem::Problem;
@@ -96,38 +97,6 @@ impl Subscriptions {
     /// Leaves out presence, typing, read marks and positions from now on.
     pub(super) fn only_messages(&mut self) {
         self.has_only_messages = true;
-    }
-
-    /// From now on with this caller's rights; the caller's name stays the same. Gives the rooms whose subscriptions end
-    /// with it.
-    pub(super) fn set_caller(&mut self, caller: &Caller) -> Vec<RoomId> {
-        self.caller = Some(caller.clone());
-        let lost = |room: &RoomId| !caller.is_allowed(Need::Room(Right::Read, room.as_str()));
-        let ended: Vec<RoomId> = self.rooms.keys().filter(|room| lost(room)).cloned().collect();
-        for room in &ended {
-            self.remove(room);
-        }
-        ended
-    }
-
-    /// Delivers nothing any more, whatever waits.
-    pub(super) fn stop(&mut self) {
-        self.is_stopped = true;
-        self.catching_up.clear();
-        self.rooms.clear();
-    }
-
-    pub(super) fn is_stopped(&self) -> bool {
-        self.is_stopped
-    }
-
-    fn user(&self) -> Option<&UserId> {
-        self.caller.as_ref()?.user.as_ref()
-    }
-
-    fn may_read(&self, room: &RoomId) -> bool {
-        let need = Need::Room(Right::Read, room.as_str());
-        self.caller.as_ref().is_some_and(|caller| caller.is_allowed(need))
     }
 
     /// Registers the socket for what concerns its user rather than a room that it follows.

@@ -1,7 +1,13 @@
 //! The store of a server with Kafka goes back: its database is replaced by an older copy, or loses what it confirmed. Kafka
 //! still has what is missing, and all of it is stored again, also where nobody writes any more.
 
-use crate::harness::{Kafka, Postgres, Server, texts, until};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use tokio::task::JoinHandle;
+
+use crate::harness::{Dialect, Kafka, Postgres, Server, Writer, in_time, texts, until};
 
 const ROOMS: usize = 8;
 
@@ -48,6 +54,32 @@ async fn all_have(servers: &[Server], expected: &[&str]) {
     }
 }
 
+/// Sends at this server until told to stop.
+fn write(name: &str, number: usize, address: SocketAddr, stop: &Arc<AtomicBool>) -> JoinHandle<Writer> {
+    let window = if number.is_multiple_of(2) { 1 } else { 40 };
+    let mut writer = Writer::new(name, &format!("load-{number}"), Dialect::Api, window).through_outages();
+    let stop = stop.clone();
+    tokio::spawn(async move {
+        while writer.run(address, |_| stop.load(Ordering::SeqCst)).await.is_err() {
+            tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+        }
+        writer
+    })
+}
+
+/// What was acknowledged is stored once and in order, and nothing else is.
+async fn check(writers: Vec<JoinHandle<Writer>>, servers: &[Server]) {
+    for writer in writers {
+        let writer = in_time("the writers", writer).await.unwrap();
+        until("all is stored", async || servers[0].history(&writer.room).await.len() == writer.acked.len())
+            .await;
+        let history = servers[0].history(&writer.room).await;
+        writer.check(&history);
+        assert_eq!(servers[1].history(&writer.room).await, history);
+        println!("{} messages", history.len());
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_an_older_database_misses_is_stored_again() {
     let (kafka, primary) = (Kafka::shared(), Postgres::start(""));
@@ -59,6 +91,11 @@ async fn what_an_older_database_misses_is_stored_again() {
     let end = primary.query("postgres", "select pg_current_wal_lsn()").await;
     let replayed = format!("select pg_last_wal_replay_lsn() >= '{end}'");
     until("the replica has it", async || replica.query("postgres", &replayed).await == "t").await;
+    let stop = Arc::<AtomicBool>::default();
+    let write = |number: usize| write("w", number, servers[number % 3 % 2].address(), &stop);
+    let writers: Vec<_> = (0..6).map(write).collect();
+    let has_load = async |room: &str| servers[0].history(room).await.len() > 20;
+    until("load", async || has_load("load-0").await && has_load("load-1").await).await;
     replica.crash();
 
     // Acknowledged, stored, and lost with the primary.
@@ -75,6 +112,8 @@ async fn what_an_older_database_misses_is_stored_again() {
     // It goes on from there.
     send_to_all(&servers, "four", 3).await;
     all_have(&servers, &["one", "two", "four"]).await;
+    stop.store(true, Ordering::SeqCst);
+    check(writers, &servers).await;
     assert!(kafka.dead_letters().is_empty());
 }
 

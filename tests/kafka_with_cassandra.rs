@@ -46,6 +46,8 @@ async fn rooms_work_and_the_rest_is_refused() {
     let [one, other] = start(&kafka, &cassandra);
     one.put_room("club", json!({"title": "Club", "membersOnly": true})).await;
     one.add_member("club", "ada").await;
+    one.put_room("open", json!({})).await;
+    one.add_member("open", "bob").await;
     let call = async |server: &Server, user: &str, method, path: &str, body| {
         server.call(user, method, path, body).await
     };
@@ -71,15 +73,24 @@ async fn rooms_work_and_the_rest_is_refused() {
     call(&other, "eve", Method::GET, "/v1/rooms/club/messages", json!({})).await.problem(403, "not_member");
     assert_eq!(call(&other, "ada", Method::GET, "/v1/rooms/club/messages", json!({})).await.status, 200);
     // Read marks and unread counts are the same at both.
-    one.add_member("open", "ada").await;
-    let marked =
-        call(&other, "ada", Method::PUT, "/v1/rooms/open/read", json!({"userId": "ada", "seq": last})).await;
+    let marked = call(&other, "", Method::PUT, "/v1/rooms/open/read?user=bob", json!({"seq": last})).await;
     assert_eq!(marked.status, 200, "{}", marked.text());
     until("unread", async || {
-        let rooms = one.rooms_of("ada").await;
+        let rooms = one.rooms_of("bob").await;
         rooms.get("open").is_some_and(|room| room["unread"] == 10)
     })
     .await;
+    // Statistics count what was acknowledged, and agree with what is there.
+    until("they count", async || one.get("/v1/stats").await.json()["messages"] == 20).await;
+    let audit = other.post("/v1/stats/audit", &json!({})).await.json();
+    assert_eq!(audit["differences"], json!([]), "{audit}");
+    // What is exported is all.
+    let exported = one.run(&["export", "--room", "open"], "").await.success();
+    assert_eq!(exported.lines().count(), 20, "{exported}");
+    // A user is erased everywhere.
+    let erased = call(&other, "", Method::DELETE, "/v1/users/ada", serde_json::Value::Null).await;
+    assert_eq!((erased.status, &erased.json()["messages"]), (200, &json!(20)), "{}", erased.text());
+    assert!(one.history("open").await.is_empty());
     // Deleted and made again: its numbers go on, nothing of before is there.
     assert_eq!(call(&one, "", Method::DELETE, "/v1/rooms/open", json!({})).await.status, 204);
     other.get("/v1/rooms/open/messages").await.problem(404, "unknown_room");

@@ -12,6 +12,8 @@
 mod harness;
 
 mod a_dead_essential_task_ends_the_process;
+#[cfg(feature = "kafka")]
+mod a_store_that_goes_back;
 #[cfg(feature = "amqp")]
 mod alerts_fire;
 #[cfg(feature = "amqp")]
@@ -70,6 +72,8 @@ mod jwks_rotation;
 mod k6_runs;
 #[cfg(feature = "kafka")]
 mod kafka_poison_goes_to_dead_topic;
+#[cfg(all(feature = "kafka", feature = "scylla"))]
+mod kafka_with_cassandra;
 mod killed_at_any_moment;
 #[cfg(feature = "amqp")]
 mod killed_with_a_broker;

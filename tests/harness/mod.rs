@@ -4,6 +4,8 @@
 
 #[cfg(feature = "amqp")]
 mod broker;
+#[cfg(all(feature = "kafka", feature = "scylla"))]
+mod cassandra;
 mod certificates;
 mod follower;
 mod http;
@@ -36,6 +38,8 @@ use serde_json::{Value, json};
 
 #[cfg(feature = "amqp")]
 pub(crate) use broker::Broker;
+#[cfg(all(feature = "kafka", feature = "scylla"))]
+pub(crate) use cassandra::Cassandra;
 pub(crate) use certificates::MAKE_CERTIFICATES;
 pub(crate) use follower::Follower;
 pub(crate) use http::{Answer, Http, faulty_fields};

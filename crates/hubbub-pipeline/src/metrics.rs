@@ -129,6 +129,8 @@ metrics! {
         "Number of messages in a batch from the broker.";
     log_retried: Counter::default, "log_batches_retried",
         "Attempts to store a batch from the broker that failed and were repeated.";
+    log_went_back: Counter::default, "log_rewinds",
+        "Partitions of Kafka that were read again from an earlier record, because the store had gone back.";
     log_broker_time: Histogram::of_micros, "log_way_seconds",
         "Time from publishing to a stored and acknowledged message, of messages published by Hubbub.";
     log_depth: Gauge::default, "log_depth", "Messages that wait in the broker.";

@@ -13,6 +13,7 @@ use hubbub_core::{LogPosition, Op, OpBatch, Outcome, Timestamp};
 use rdkafka::message::{BorrowedMessage, Header, Headers as _, Message as _, OwnedHeaders};
 use tokio::sync::watch;
 
+use super::attachment::{Obstacle, Progress};
 use super::gate::Origin;
 use super::producer::OwnRecord;
 use super::record::{self, CHANGE, NOTHING, Request};
@@ -111,12 +112,14 @@ impl Batch {
     }
 
     /// Stores the batch, with retries until it succeeds, and publishes and answers it. `None` when the server stops before.
+    /// Nothing is stored when the store wants an earlier record first: then it returns that one's offset as an error.
     pub(super) async fn commit(
         mut self,
         core: &Core,
         partition: u32,
+        progress: &Progress,
         stop: &watch::Receiver<bool>,
-    ) -> Option<()> {
+    ) -> Option<Result<(), u64>> {
         core.metrics.log_batch_size.record(self.len() as u64, 1);
         let mut backoff = Backoff::new(core.random.clone());
         while let Err(reason) = self.set_aside(core, partition).await {
@@ -125,14 +128,15 @@ impl Batch {
         }
         backoff.reset();
         let ticket = loop {
-            match self.store(core).await {
+            match self.store(core, partition, progress).await {
                 Ok(ticket) => break ticket,
-                Err(reason) => {
+                Err(Obstacle::WentBack(offset)) => return Some(Err(offset)),
+                Err(Obstacle::Failed { attachment, reason }) => {
                     core.metrics.log_retried.inc();
                     tracing::warn!(partition, records = self.len(), %reason, "storing records of Kafka failed; retrying");
                     backoff.pause_unless(stop).await?;
                     // The store may have been opened again meanwhile.
-                    core.reattach().await;
+                    core.reattach(attachment).await;
                 }
             }
         };
@@ -158,15 +162,16 @@ impl Batch {
         let lag = core.clock.now().as_micros().saturating_sub(self.appended_at.as_micros()).max(0);
         core.metrics.log_lag.set(lag);
         core.metrics.log_broker_time.record(lag.unsigned_abs(), 1);
-        Some(())
+        Some(Ok(()))
     }
 
     /// Submits the batch once, and waits until it is stored. What is stored already is passed over.
-    async fn store(&self, core: &Core) -> Result<Ticket, String> {
+    async fn store(&self, core: &Core, partition: u32, progress: &Progress) -> Result<Ticket, Obstacle> {
+        let attached = core.attachment.hold(partition, progress).await?;
         let waiter = Arc::new(Waiter::default());
-        let ticket = core.direct.submit(&self.ops, &waiter).map_err(|error| error.to_string())?;
+        let ticket = core.direct.submit(&self.ops, &waiter).map_err(|error| attached.failed(error))?;
         waiter.wait(&ticket).await;
-        answer(&ticket)?;
+        answer(&ticket).map_err(|reason| attached.failed(reason))?;
         Ok(ticket)
     }
 

@@ -7,15 +7,15 @@
 //! A buffer that is full holds up the thread, and pauses its partition if the store takes nothing. A partition that was taken away is dropped with its buffer; its batch in
 //! flight goes on, and changes nothing if another node has stored it.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use hubbub_core::essential::{self, Essential};
 use hubbub_core::invariant::saturate;
 use hubbub_core::{LogPosition, Timestamp};
-use parking_lot::{Condvar, Mutex};
+use parking_lot::Mutex;
 use rdkafka::config::RDKafkaLogLevel;
 use rdkafka::consumer::{BaseConsumer, Consumer as _, ConsumerContext};
 use rdkafka::error::{KafkaError as LibraryError, RDKafkaErrorCode};
@@ -23,11 +23,12 @@ use rdkafka::message::{BorrowedMessage, Message as _};
 use rdkafka::topic_partition_list::{Offset, TopicPartitionList};
 use rdkafka::types::RDKafkaRespErr;
 use rdkafka::{ClientContext, Statistics};
-use tokio::sync::{Notify, watch};
+use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 use super::address::KafkaError;
-use super::batch::Batch;
+use super::attachment::{Obstacle, Progress};
+use super::buffer::{Buffer, Work};
 use super::{Core, producer};
 use crate::log::backoff::Backoff;
 
@@ -35,98 +36,11 @@ const CONSUMER: Essential = Essential::new("Kafka consumer");
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
 /// How often buffers are looked at that have become empty.
 const TEND_INTERVAL: Duration = Duration::from_millis(20);
-/// How long a full buffer holds up all partitions before its own is paused, which drops what the library has fetched.
-const FULL_TIMEOUT: Duration = Duration::from_secs(1);
+/// How long going back in a partition may hold up all of them.
+const SEEK_TIMEOUT: Duration = Duration::from_secs(1);
 /// Batches in all buffers together, about; and in one of them. A partition whose buffer has its share is paused.
 const BATCHES_MAX: usize = 96;
 const BUFFER_BATCHES_MAX: usize = 8;
-
-#[derive(Default)]
-struct Buffered {
-    batches: VecDeque<Batch>,
-    /// Records before this offset were taken.
-    next: u64,
-    /// While it is paused: with so few batches it goes on. Fetching again takes a while.
-    resume_at: Option<usize>,
-    is_over: bool,
-}
-
-/// Records of one partition that wait for the store.
-#[derive(Default)]
-struct Buffer {
-    buffered: Mutex<Buffered>,
-    filled: Notify,
-    drained: Condvar,
-    /// The offset behind what is stored, and the same as the library knows it.
-    stored: AtomicU64,
-    reported: AtomicU64,
-    unstored: AtomicU64,
-}
-
-impl Buffer {
-    /// The next batch; `None` when the partition was taken away.
-    async fn next(&self) -> Option<Batch> {
-        loop {
-            {
-                let mut buffered = self.buffered.lock();
-                if buffered.is_over {
-                    return None;
-                }
-                if let Some(batch) = buffered.batches.pop_front() {
-                    self.drained.notify_one();
-                    return Some(batch);
-                }
-            }
-            self.filled.notified().await;
-        }
-    }
-
-    /// Takes a record, and waits a moment if the buffer is full then. Returns whether the partition must be paused.
-    fn take(
-        &self,
-        core: &Core,
-        position: LogPosition,
-        message: &BorrowedMessage<'_>,
-        batches_max: usize,
-    ) -> bool {
-        let mut buffered = self.buffered.lock();
-        if position.offset < buffered.next || buffered.is_over {
-            return false;
-        }
-        buffered.next = position.offset + 1;
-        let last = buffered.batches.back_mut().filter(|batch| batch.has_room());
-        if last.is_none_or(|batch| !batch.take(core, position, message)) {
-            let mut batch = Batch::default();
-            batch.take(core, position, message);
-            buffered.batches.push_back(batch);
-        }
-        self.unstored.fetch_add(1, Ordering::Relaxed);
-        self.filled.notify_one();
-        if buffered.resume_at.is_some() {
-            return false;
-        }
-        let is_full = |buffered: &mut Buffered| buffered.batches.len() >= batches_max;
-        let waited = self.drained.wait_while_for(&mut buffered, is_full, FULL_TIMEOUT);
-        if waited.timed_out() {
-            buffered.resume_at = Some(batches_max / 2);
-        }
-        waited.timed_out()
-    }
-
-    fn resumes(&self) -> bool {
-        let mut buffered = self.buffered.lock();
-        let resumes = buffered.resume_at.is_some_and(|at| buffered.batches.len() <= at);
-        buffered.resume_at = buffered.resume_at.filter(|_| !resumes);
-        resumes
-    }
-
-    fn end(&self) {
-        let mut buffered = self.buffered.lock();
-        buffered.is_over = true;
-        buffered.batches.clear();
-        self.filled.notify_one();
-    }
-}
 
 struct Assigned {
     buffer: Arc<Buffer>,
@@ -135,7 +49,7 @@ struct Assigned {
 
 /// Of the consumer: its partitions.
 pub(super) struct Context {
-    core: Arc<Core>,
+    pub(super) core: Arc<Core>,
     stop: watch::Receiver<bool>,
     assigned: Mutex<HashMap<u32, Assigned>>,
 }
@@ -155,7 +69,7 @@ impl ClientContext for Context {
         let (mut depth, mut unstored) = (0_i64, 0);
         for (partition, assigned) in &*self.assigned.lock() {
             let end = topic.partitions.get(&saturate(*partition)).map_or(0, |partition| partition.hi_offset);
-            let stored: i64 = saturate(assigned.buffer.stored.load(Ordering::Acquire));
+            let stored: i64 = saturate(assigned.buffer.progress.stored.load(Ordering::Acquire));
             depth += end.saturating_sub(stored).max(0);
             unstored += saturate::<u64, i64>(assigned.buffer.unstored.load(Ordering::Relaxed));
         }
@@ -188,7 +102,8 @@ impl Context {
         list: &mut TopicPartitionList,
     ) -> Result<(), LibraryError> {
         let core = &self.core;
-        // Blocks the poll thread, which has nothing to do before.
+        // Blocks the poll thread, which has nothing to do before. A store that goes back after the answer is compared.
+        let attachment = core.runtime.block_on(core.attachment.number());
         let offsets = core.runtime.block_on(next_offsets(core, &self.stop)).unwrap_or_default();
         let partitions: Vec<i32> = list.elements().iter().map(|element| element.partition()).collect();
         let (mut started, mut is_known) = (Vec::new(), true);
@@ -211,9 +126,7 @@ impl Context {
             }
         }
         for (number, next) in started {
-            let buffer = Arc::new(Buffer::default());
-            buffer.stored.store(next, Ordering::Release);
-            buffer.reported.store(next, Ordering::Release);
+            let buffer = Arc::new(Buffer::new(Progress::new(next, attachment)));
             let storing = store_partition(core.clone(), number, buffer.clone(), self.stop.clone());
             let task = core.runtime.spawn(storing);
             if let Some(before) = self.assigned.lock().insert(number, Assigned { buffer, task }) {
@@ -248,14 +161,46 @@ impl Context {
         let assigned = self.assigned.lock();
         for (partition, Assigned { buffer, task }) in &*assigned {
             report(consumer, &self.core.topics.messages, *partition, buffer);
+            // Asked first: a partition that goes back has an empty buffer, and is resumed before.
+            let seek_to = buffer.seek_to();
             if buffer.resumes() {
                 let _ = consumer.resume(&self.partition(*partition));
+            }
+            if let Some(offset) = seek_to {
+                match self.seek(consumer, *partition, offset) {
+                    Ok(()) => buffer.sought(offset),
+                    Err(error) => tracing::debug!(partition, %error, "going back in Kafka failed; retrying"),
+                }
             }
             if task.is_finished() && !*self.stop.borrow() {
                 return false;
             }
         }
         true
+    }
+
+    /// Reads the partition from `offset` again. What was fetched is dropped.
+    fn seek(&self, consumer: &BaseConsumer<Self>, partition: u32, offset: u64) -> Result<(), LibraryError> {
+        let mut list = TopicPartitionList::new();
+        let offset = Offset::Offset(saturate(offset));
+        list.add_partition_offset(&self.core.topics.messages, saturate(partition), offset)?;
+        let sought = consumer.seek_partitions(list, SEEK_TIMEOUT)?;
+        sought.elements().iter().try_for_each(|element| element.error())
+    }
+
+    /// How far each partition is stored.
+    pub(super) fn stored(&self) -> Vec<(u32, u64)> {
+        let stored = |buffer: &Buffer| buffer.progress.stored.load(Ordering::Acquire);
+        self.assigned
+            .lock()
+            .iter()
+            .map(|(partition, assigned)| (*partition, stored(&assigned.buffer)))
+            .collect()
+    }
+
+    /// Has each partition compared with the store.
+    pub(super) fn compare(&self) {
+        self.assigned.lock().values().for_each(|assigned| assigned.buffer.compare());
     }
 
     fn partition(&self, partition: u32) -> TopicPartitionList {
@@ -283,7 +228,7 @@ impl Context {
 
 /// Tells the library what is stored; it commits that from time to time.
 fn report(consumer: &BaseConsumer<Context>, topic: &str, partition: u32, buffer: &Buffer) {
-    let stored = buffer.stored.load(Ordering::Acquire);
+    let stored = buffer.progress.stored.load(Ordering::Acquire);
     if buffer.reported.swap(stored, Ordering::AcqRel) != stored {
         let mut list = TopicPartitionList::new();
         let added = list.add_partition_offset(topic, saturate(partition), Offset::Offset(saturate(stored)));
@@ -306,13 +251,33 @@ async fn next_offsets(core: &Core, stop: &watch::Receiver<bool>) -> Option<Vec<u
 
 /// Stores the batches of a partition until it is taken away, or the server stops.
 async fn store_partition(core: Arc<Core>, partition: u32, buffer: Arc<Buffer>, stop: watch::Receiver<bool>) {
-    while let Some(batch) = buffer.next().await {
-        let (records, end) = (batch.len() as u64, batch.end());
-        if batch.commit(&core, partition, &stop).await.is_none() {
-            return;
-        }
-        buffer.stored.store(end, Ordering::Release);
-        buffer.unstored.fetch_sub(records, Ordering::Relaxed);
+    let progress = &buffer.progress;
+    while let Some(work) = buffer.next().await {
+        let wanted = match work {
+            Work::Compare => match core.attachment.hold(partition, progress).await {
+                Err(Obstacle::WentBack(offset)) => offset,
+                _ => continue,
+            },
+            Work::Batch(batch) => {
+                let (records, end) = (batch.len() as u64, batch.end());
+                match batch.commit(&core, partition, progress, &stop).await {
+                    None => return,
+                    Some(Err(offset)) => offset,
+                    Some(Ok(())) => {
+                        progress.stored.store(end, Ordering::Release);
+                        buffer.unstored.fetch_sub(records, Ordering::Relaxed);
+                        continue;
+                    }
+                }
+            }
+        };
+        core.metrics.log_went_back.inc();
+        tracing::warn!(
+            partition,
+            offset = wanted,
+            "the store went back: it lost what it had confirmed, or is an older copy; reading Kafka again from there"
+        );
+        buffer.go_back(wanted);
     }
 }
 

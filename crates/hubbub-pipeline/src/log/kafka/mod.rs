@@ -12,11 +12,14 @@
 //!   ([`hubbub_core::LogStore`]). So it does not matter how often, and by whom, a record is read.
 //! - All of a room is in the partition that its name's hash says ([`partition`]); other numbers of partitions are refused.
 //!   So is a log that misses records which the store has not, or has.
+//! - A store that goes back while the server runs is given again what it misses ([`attachment`]).
 //! - A change is answered with its outcome or as `unconfirmed`. When the committer dies between the two, nobody knows the
 //!   outcome any more, and it is `unconfirmed`.
 
 mod address;
+mod attachment;
 mod batch;
+mod buffer;
 mod bus;
 mod changes;
 mod consumer;
@@ -50,6 +53,7 @@ use crate::hub::Hub;
 use crate::members::Members;
 use crate::metrics::Metrics;
 use crate::order::BROKER_BATCH;
+use attachment::Attachment;
 use bus::Bus;
 use changes::WaitingChanges;
 use producer::Producer;
@@ -130,6 +134,7 @@ struct Core {
     limits: Limits,
     direct: Arc<DirectLog>,
     store: Arc<dyn Store>,
+    attachment: Attachment,
     hub: Arc<Hub>,
     members: Arc<Members>,
     producer: Producer,

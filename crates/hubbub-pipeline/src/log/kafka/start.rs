@@ -8,7 +8,7 @@ use hubbub_core::essential::{Essential, supervise};
 use hubbub_core::limits::Limits;
 use hubbub_core::log_position::Attached;
 use hubbub_core::{LogPosition, LogStore, Op, OpBatch};
-use rdkafka::consumer::BaseConsumer;
+use rdkafka::consumer::{BaseConsumer, Consumer as _};
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 
@@ -18,7 +18,7 @@ use super::gate::Gate;
 use super::producer::Producer;
 use super::record::NOTHING;
 use super::topics::Topics;
-use super::{Core, Kafka, KafkaOptions, KafkaParts, Threads, consumer, partition, topics};
+use super::{Core, Kafka, KafkaOptions, KafkaParts, Threads, attachment, consumer, partition, topics};
 use crate::batcher::Waiter;
 use crate::log::body::answer;
 
@@ -45,6 +45,7 @@ impl Kafka {
             limits,
             direct,
             store,
+            attachment: Default::default(),
             hub,
             members,
             producer,
@@ -76,6 +77,8 @@ fn run(core: Arc<Core>) -> Result<Kafka, KafkaError> {
     };
     let consumer = if core.options.commits {
         let (consumer, is_over) = (consumer::open(&core, stopped.clone())?, is_consuming_over.clone());
+        let watching = attachment::watch(consumer.context().clone(), stopped.clone());
+        core.runtime.spawn(supervise(Essential::new("Kafka attachment"), watching));
         let run = move || consumer::run(&consumer, &is_over);
         Some(std::thread::Builder::new().name("kafka-consumer".into()).spawn(run).map_err(failed)?)
     } else {
@@ -198,16 +201,22 @@ impl Core {
         answer(&ticket).map(drop).map_err(failed)
     }
 
-    /// Attaches the log again: the store may have been opened again.
-    pub(super) async fn reattach(&self) {
-        let Ok(store) = self.log_store() else { return };
-        match store.attach(self.topics.identity.clone()).await {
-            Ok(Attached::Same | Attached::New) => {}
-            Ok(Attached::Other(other)) => self.set_fault(Some(format!(
-                "the store takes its rooms from another log now ({}): it was replaced; restart the server",
-                other.id
-            ))),
-            Err(error) => tracing::debug!(%error, "attaching Kafka to the store failed; retrying"),
+    /// Attaches the log again, unless somebody replaced the attachment `seen`: the store may have been opened again.
+    pub(super) async fn reattach(&self, seen: u64) {
+        let attach = async || {
+            let attached = self.log_store()?.attach(self.topics.identity.clone()).await;
+            if let Attached::Other(other) = attached.map_err(|error| error.to_string())? {
+                let reason = format!(
+                    "the store takes its rooms from another log now ({}): it was replaced; restart the server",
+                    other.id
+                );
+                self.set_fault(Some(reason.clone()));
+                return Err(reason);
+            }
+            self.next_offsets().await
+        };
+        if let Err(reason) = self.attachment.renew(seen, attach).await {
+            tracing::debug!(reason, "attaching Kafka to the store failed; retrying");
         }
     }
 }

@@ -1,0 +1,176 @@
+//! Records of one partition that wait for the store.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use hubbub_core::LogPosition;
+use parking_lot::{Condvar, Mutex};
+use rdkafka::message::BorrowedMessage;
+use tokio::sync::Notify;
+
+use super::Core;
+use super::attachment::Progress;
+use super::batch::Batch;
+
+/// How long a full buffer holds up all partitions before its own is paused, which drops what the library has fetched.
+const FULL_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// What is to be done for a partition.
+pub(super) enum Work {
+    Batch(Batch),
+    /// The store may have gone back.
+    Compare,
+}
+
+#[derive(Default)]
+struct Buffered {
+    batches: VecDeque<Batch>,
+    /// Records before this offset were taken.
+    next: u64,
+    /// While it is paused: with so few batches it goes on. Fetching again takes a while.
+    resume_at: Option<usize>,
+    /// The partition is to be read again from here; nothing is taken until the library does so.
+    seek_to: Option<u64>,
+    must_compare: bool,
+    is_over: bool,
+}
+
+pub(super) struct Buffer {
+    buffered: Mutex<Buffered>,
+    filled: Notify,
+    drained: Condvar,
+    pub(super) progress: Progress,
+    /// The offset behind what is stored, as the library knows it.
+    pub(super) reported: AtomicU64,
+    pub(super) unstored: AtomicU64,
+}
+
+impl Buffer {
+    pub(super) fn new(progress: Progress) -> Self {
+        let reported = progress.stored.load(Ordering::Acquire).into();
+        Self {
+            buffered: Mutex::default(),
+            filled: Notify::new(),
+            drained: Condvar::new(),
+            progress,
+            reported,
+            unstored: AtomicU64::new(0),
+        }
+    }
+
+    /// What is to be done next; `None` when the partition was taken away.
+    pub(super) async fn next(&self) -> Option<Work> {
+        loop {
+            {
+                let mut buffered = self.buffered.lock();
+                if buffered.is_over {
+                    return None;
+                }
+                if std::mem::take(&mut buffered.must_compare) {
+                    return Some(Work::Compare);
+                }
+                if let Some(batch) = buffered.batches.pop_front() {
+                    self.drained.notify_one();
+                    return Some(Work::Batch(batch));
+                }
+            }
+            self.filled.notified().await;
+        }
+    }
+
+    /// Takes a record, and waits a moment if the buffer is full then. Returns whether the partition must be paused.
+    pub(super) fn take(
+        &self,
+        core: &Core,
+        position: LogPosition,
+        message: &BorrowedMessage<'_>,
+        batches_max: usize,
+    ) -> bool {
+        let mut buffered = self.buffered.lock();
+        if position.offset < buffered.next || buffered.seek_to.is_some() || buffered.is_over {
+            return false;
+        }
+        buffered.next = position.offset + 1;
+        let last = buffered.batches.back_mut().filter(|batch| batch.has_room());
+        if last.is_none_or(|batch| !batch.take(core, position, message)) {
+            let mut batch = Batch::default();
+            batch.take(core, position, message);
+            buffered.batches.push_back(batch);
+        }
+        self.unstored.fetch_add(1, Ordering::Relaxed);
+        self.filled.notify_one();
+        if buffered.resume_at.is_some() {
+            return false;
+        }
+        let is_full = |buffered: &mut Buffered| buffered.batches.len() >= batches_max;
+        let waited = self.drained.wait_while_for(&mut buffered, is_full, FULL_TIMEOUT);
+        if waited.timed_out() {
+            buffered.resume_at = Some(batches_max / 2);
+        }
+        waited.timed_out()
+    }
+
+    pub(super) fn resumes(&self) -> bool {
+        let mut buffered = self.buffered.lock();
+        let resumes = buffered.resume_at.is_some_and(|at| buffered.batches.len() <= at);
+        buffered.resume_at = buffered.resume_at.filter(|_| !resumes);
+        resumes
+    }
+
+    /// Asks whoever stores the records to compare them with the store.
+    pub(super) fn compare(&self) {
+        self.buffered.lock().must_compare = true;
+        self.filled.notify_one();
+    }
+
+    /// Drops everything, and takes nothing until the partition is read from `offset`.
+    pub(super) fn go_back(&self, offset: u64) {
+        let mut buffered = self.buffered.lock();
+        buffered.batches.clear();
+        (buffered.next, buffered.seek_to) = (offset, Some(offset));
+        self.unstored.store(0, Ordering::Relaxed);
+        self.drained.notify_one();
+    }
+
+    /// Where the partition must be read from before anything more is taken.
+    pub(super) fn seek_to(&self) -> Option<u64> {
+        self.buffered.lock().seek_to
+    }
+
+    /// The partition is read from `offset`, unless the store went back once more.
+    pub(super) fn sought(&self, offset: u64) {
+        let mut buffered = self.buffered.lock();
+        buffered.seek_to = buffered.seek_to.filter(|wanted| *wanted != offset);
+    }
+
+    pub(super) fn end(&self) {
+        let mut buffered = self.buffered.lock();
+        buffered.is_over = true;
+        buffered.batches.clear();
+        self.filled.notify_one();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn what_is_in_hand_is_dropped_when_the_store_goes_back() {
+        let buffer = Buffer::new(Progress::new(20, 0));
+        buffer.buffered.lock().batches.push_back(Batch::default());
+        buffer.compare();
+        assert!(matches!(buffer.next().await, Some(Work::Compare)));
+        buffer.unstored.store(3, Ordering::Relaxed);
+        buffer.go_back(10);
+        assert_eq!((buffer.seek_to(), buffer.unstored.load(Ordering::Relaxed)), (Some(10), 0));
+        buffer.go_back(5);
+        buffer.sought(10);
+        assert_eq!(buffer.seek_to(), Some(5));
+        buffer.sought(5);
+        assert_eq!(buffer.seek_to(), None);
+        buffer.end();
+        assert!(buffer.next().await.is_none(), "the batch is gone");
+    }
+}

@@ -1,0 +1,110 @@
+//! Kafka as the log and Cassandra as the store: what clients can do with it, and that nothing acknowledged is lost.
+
+use hyper::Method;
+use serde_json::json;
+
+use crate::harness::{Cassandra, Dialect, Kafka, Kind, Load, Server, Setup, rounds, seqs, texts, until};
+
+const ROOMS: usize = 2;
+/// Most messages acknowledged in one round.
+const MESSAGES_MAX: u64 = 300;
+
+fn start(kafka: &Kafka, cassandra: &Cassandra) -> [Server; 2] {
+    let setup = Cassandra::replicated(kafka.setup(&cassandra.url(), 4));
+    ["a", "b"].map(|name| Setup::on(setup.clone(), name).start())
+}
+
+/// Servers are killed under load; whoever follows on the other one sees everything once and in order, too.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn killed_servers_lose_nothing() {
+    let (rounds, random) = rounds(2);
+    let (kafka, cassandra) = (Kafka::shared(), Cassandra::shared());
+    let mut servers = start(&kafka, &cassandra);
+    let addresses: Vec<_> = servers.iter().map(Server::address).collect();
+    let kinds = [
+        Kind { name: "one", dialect: Dialect::Api, window: 1, outlives_outages: true },
+        Kind { name: "many", dialect: Dialect::Chat, window: 40, outlives_outages: true },
+    ];
+    let load = Load::start(&addresses, ROOMS, &kinds);
+    for round in 0..rounds {
+        load.go_on(&random, MESSAGES_MAX).await;
+        let killed = usize::from(round % 2 == 1);
+        servers[killed].kill();
+        load.go_on(&random, MESSAGES_MAX).await;
+        servers[killed].restart();
+    }
+    load.go_on(&random, MESSAGES_MAX).await;
+    load.finish(&mut servers[0]).await;
+    assert_eq!(servers[0].history("room-0").await, servers[1].history("room-0").await);
+    assert_eq!(servers[0].metric("log_rewinds_total").await, 0);
+    assert!(kafka.dead_letters().is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn rooms_work_and_the_rest_is_refused() {
+    let (kafka, cassandra) = (Kafka::shared(), Cassandra::shared());
+    let [one, other] = start(&kafka, &cassandra);
+    one.put_room("club", json!({"title": "Club", "membersOnly": true})).await;
+    one.add_member("club", "ada").await;
+    one.put_room("open", json!({})).await;
+    one.add_member("open", "bob").await;
+    let call = async |server: &Server, user: &str, method, path: &str, body| {
+        server.call(user, method, path, body).await
+    };
+    // Sent at one server, followed at the other one.
+    let mut follower = other.subscriber("open", json!({"after": 0})).await;
+    let expected: Vec<String> = (0..20).map(|number| format!("m-{number}")).collect();
+    let mut live = Vec::new();
+    for id in &expected {
+        let answer = one.send_as("open", id, id).await;
+        assert_eq!((answer.status, answer.json().get("seq")), (202, None), "{}", answer.text());
+        live.push(follower.next().await.unwrap());
+    }
+    assert_eq!(texts(&live), expected);
+    assert_eq!(texts(&other.history("open").await), expected);
+    // It goes on at the other server by its number, which may be far from the next one.
+    let last = seqs(&live)[9];
+    let mut resumed =
+        one.subscriber("open", json!({"after": last, "epoch": follower_epoch(&other).await})).await;
+    for text in &expected[10..] {
+        assert_eq!(resumed.next().await.unwrap()["message"], *text);
+    }
+    // Private rooms are closed to others.
+    call(&other, "eve", Method::GET, "/v1/rooms/club/messages", json!({})).await.problem(403, "not_member");
+    assert_eq!(call(&other, "ada", Method::GET, "/v1/rooms/club/messages", json!({})).await.status, 200);
+    // Read marks and unread counts are the same at both.
+    let marked = call(&other, "", Method::PUT, "/v1/rooms/open/read?user=bob", json!({"seq": last})).await;
+    assert_eq!(marked.status, 200, "{}", marked.text());
+    until("unread", async || {
+        let rooms = one.rooms_of("bob").await;
+        rooms.get("open").is_some_and(|room| room["unread"] == 10)
+    })
+    .await;
+    // Statistics count what was acknowledged, and agree with what is there.
+    until("they count", async || one.get("/v1/stats").await.json()["messages"] == 20).await;
+    let audit = other.post("/v1/stats/audit", &json!({})).await.json();
+    assert_eq!(audit["differences"], json!([]), "{audit}");
+    // What is exported is all.
+    let exported = one.run(&["export", "--room", "open"], "").await.success();
+    assert_eq!(exported.lines().count(), 20, "{exported}");
+    // A user is erased everywhere.
+    let erased = call(&other, "", Method::DELETE, "/v1/users/ada", serde_json::Value::Null).await;
+    assert_eq!((erased.status, &erased.json()["messages"]), (200, &json!(20)), "{}", erased.text());
+    assert!(one.history("open").await.is_empty());
+    // Deleted and made again: its numbers go on, nothing of before is there.
+    assert_eq!(call(&one, "", Method::DELETE, "/v1/rooms/open", json!({})).await.status, 204);
+    other.get("/v1/rooms/open/messages").await.problem(404, "unknown_room");
+    other.put_room("open", json!({})).await;
+    assert_eq!(one.send_as("open", "m-0", "again").await.status, 202);
+    until("it is stored", async || texts(&other.history("open").await) == ["again"]).await;
+    // There are no queues and keys.
+    for path in ["/v1/queues/jobs", "/kv/key"] {
+        let answer = call(&one, "", Method::PUT, path, json!({})).await;
+        assert_eq!(answer.status, 501, "{}", answer.text());
+    }
+    assert!(kafka.dead_letters().is_empty());
+}
+
+async fn follower_epoch(server: &Server) -> serde_json::Value {
+    server.get("/v1/rooms/open/messages?limit=1").await.json()["epoch"].clone()
+}

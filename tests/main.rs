@@ -100,6 +100,8 @@ mod node_death_loses_nothing;
 mod offline_member_catches_up;
 mod overload_is_answered;
 mod oversize_is_refused_cheaply;
+#[cfg(feature = "postgres")]
+mod paused_server_frees_its_locks;
 mod pitr_restores_to_a_moment;
 mod poison_goes_to_dead_letter;
 #[cfg(feature = "amqp")]

@@ -1,6 +1,10 @@
 -- Rows of rooms that can be found and replaced at the same price, however many old versions of them cannot be cleared away
 -- beside a session that holds a snapshot open. A unique index has to look at all versions of a row for each further one.
 -- So the names and numbers are unique in a table that nothing changes, and the rows of `rooms` are made with theirs.
+
+-- Older servers that still run neither make a room meanwhile, which would miss there, nor take its number.
+lock table rooms, members in access exclusive mode;
+
 create table room_names (
     no integer generated always as identity primary key,
     id text collate "C" not null unique

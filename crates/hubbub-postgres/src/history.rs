@@ -75,12 +75,16 @@ impl History {
         })
     }
 
-    /// A check that refuses new connections to another history.
-    pub(crate) fn connection_check(self: &Arc<Self>) -> Hook {
+    /// Runs `setup` on each new connection, and refuses those to another history.
+    pub(crate) fn connection_check(self: &Arc<Self>, setup: Option<String>) -> Hook {
         let history = self.clone();
+        let setup: Option<Arc<str>> = setup.map(Into::into);
         Hook::async_fn(move |client, _| {
-            let history = history.clone();
+            let (history, setup) = (history.clone(), setup.clone());
             Box::pin(async move {
+                if let Some(setup) = setup {
+                    client.batch_execute(&setup).await.map_err(HookError::Backend)?;
+                }
                 let here = client.query_typed_one(IDENTITY, &[]).await.map_err(HookError::Backend)?;
                 if history.matches(here.get(0), here.get(1)) {
                     Ok(())

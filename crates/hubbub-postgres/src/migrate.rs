@@ -4,9 +4,10 @@
 //! run continues where it stopped.
 
 use refinery_core::{Migration, Runner};
+use tokio_postgres::error::SqlState;
 use tokio_postgres::{Client, Config};
 
-use crate::db::connect::{OpenError, address, config, tls};
+use crate::db::connect::{OpenError, address, config, idle_limit, tls};
 use crate::db::error::open_error;
 use crate::options::{Pooler, PostgresOptions};
 
@@ -26,6 +27,9 @@ const NEWEST: i64 = VERSIONS.len() as i64;
 /// Any number, the same in all processes: servers that start together migrate one after another. Held until the
 /// connection ends.
 const LOCK: &str = "select pg_advisory_lock(7161616174)";
+
+/// Attempts of a run that the database ends because older servers wait for its locks, and it for theirs.
+const TRIES_MAX: u32 = 10;
 
 /// `null` if there is no schema yet.
 const HAS_SCHEMA: &str = "select to_regclass('refinery_schema_history')::text";
@@ -110,11 +114,22 @@ pub async fn migrate(options: &PostgresOptions, is_run: bool) -> Result<Vec<Pend
 async fn run(options: &PostgresOptions) -> Result<(), OpenError> {
     let config = direct(options)?;
     let mut client = connect(&config, options).await?;
-    client.batch_execute(LOCK).await.map_err(|error| open_error(&config, "waiting to migrate", &error))?;
+    let lock = format!("{}; {LOCK}", idle_limit(options));
+    client.batch_execute(&lock).await.map_err(|error| open_error(&config, "waiting to migrate", &error))?;
     // Another process may have migrated meanwhile.
     version(&client, &config).await?;
-    let run = runner()?.run_async(&mut client).await;
-    run.map(drop).map_err(|error| failed(&config, &error))
+    let mut tries = 1;
+    loop {
+        // Goes on behind the last version that is done.
+        let Err(error) = runner()?.run_async(&mut client).await else { return Ok(()) };
+        let is_deadlock =
+            cause(&error).and_then(|cause| cause.code()) == Some(&SqlState::T_R_DEADLOCK_DETECTED);
+        if !is_deadlock || tries == TRIES_MAX {
+            return Err(failed(&config, &error));
+        }
+        tries += 1;
+        tracing::warn!("a migration and another server waited for each other; trying again");
+    }
 }
 
 /// The URL that keeps a session, which the lock needs.
@@ -165,14 +180,22 @@ fn runner() -> Result<Runner, OpenError> {
 }
 
 fn failed(config: &Config, error: &refinery_core::Error) -> OpenError {
+    match cause(error) {
+        Some(cause) => open_error(config, "migrating the schema of", cause),
+        None => OpenError(format!("migrating the schema of PostgreSQL at {}: {error}", address(config))),
+    }
+}
+
+/// What the database said.
+fn cause(error: &refinery_core::Error) -> Option<&tokio_postgres::Error> {
     let mut source = std::error::Error::source(error);
     while let Some(inner) = source {
-        if let Some(inner) = inner.downcast_ref::<tokio_postgres::Error>() {
-            return open_error(config, "migrating the schema of", inner);
+        if let Some(inner) = inner.downcast_ref() {
+            return Some(inner);
         }
         source = inner.source();
     }
-    OpenError(format!("migrating the schema of PostgreSQL at {}: {error}", address(config)))
+    None
 }
 
 #[cfg(test)]

@@ -23,6 +23,9 @@ pub struct PostgresOptions {
     pub lanes: usize,
     /// Longest time for a batch, from the wait for a connection to the commit.
     pub apply_timeout: Duration,
+    /// How long a session may stand still in a transaction before the database ends it, with its locks. A working server
+    /// never does. Not set behind a transaction pooler.
+    pub idle_transaction_timeout: Duration,
     /// Whether migrations run at the start. Otherwise a schema that is too old is refused.
     pub migrate: bool,
     /// A URL past the pooler, for migrations; `None` = `url`.
@@ -121,6 +124,7 @@ impl PostgresOptions {
             pool: PoolOptions::default(),
             lanes: 2,
             apply_timeout: Duration::from_secs(30),
+            idle_transaction_timeout: Duration::from_secs(10),
             migrate: true,
             migrate_url: None,
             autocreate: true,

@@ -74,7 +74,9 @@ impl Postgres {
         if options.pooler == Pooler::Session {
             notifications.start(config.clone(), connect::tls(options.ca.as_deref())?);
         }
-        let pool = connect::pool(config, &options, Some(history.connection_check()))?;
+        // Behind a transaction pooler it would reach the sessions of others.
+        let setup = (options.pooler == Pooler::Session).then(|| connect::idle_limit(&options));
+        let pool = connect::pool(config, &options, Some(history.connection_check(setup)))?;
         let db = Db::new(pool, options.pooler, options.apply_timeout, Some(history.clone()));
         let (clock, database_clock): (Arc<dyn Clock>, _) = match options.clock_trust_after {
             None => (clock, None),

@@ -171,9 +171,7 @@ async fn batches_of_messages_do_not_walk_over_versions_of_rooms() {
     let client = support::connect(&database.url).await;
     let entries = async || work(&client).await.entries;
 
-    let before = entries().await;
     write_to_rooms(&database, &clock, 1..1 + MEASURED).await;
-    let early = entries().await - before;
     // Statistics that the planner collects meanwhile must not matter.
     client.batch_execute("analyze").await.unwrap();
     write_to_rooms(&database, &clock, 1 + MEASURED..1 + 8 * MEASURED).await;
@@ -181,6 +179,8 @@ async fn batches_of_messages_do_not_walk_over_versions_of_rooms() {
     let between = entries().await;
     write_to_rooms(&database, &clock, 1 + 8 * MEASURED..1 + 9 * MEASURED).await;
     let late = entries().await - between;
-    // Connections fill pages of their own, so the newest version is not always quite the last one.
-    assert!(late < 8 * early, "{early} index entries by {MEASURED} batches at first, {late} at last");
+    // Connections fill pages of their own, so the newest version is not always the last one of the index, above all when
+    // many are open. All versions together are four times as much, for each statement.
+    let (messages, versions) = (MEASURED * ROOMS as i64, 8 * MEASURED);
+    assert!(late < messages * versions / 4, "{late} index entries for {messages} messages");
 }

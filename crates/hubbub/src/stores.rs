@@ -75,6 +75,7 @@ pub(crate) fn postgres(config: &Config) -> hubbub_postgres::PostgresOptions {
         },
         lanes: *config.postgres_lanes,
         apply_timeout: *config.postgres_apply_timeout,
+        idle_transaction_timeout: *config.postgres_idle_transaction_timeout,
         migrate: *config.postgres_migrate,
         migrate_url: config.postgres_migrate_url.as_ref().map(|url| url.0.clone()),
         autocreate: *config.autocreate,

@@ -121,6 +121,13 @@ pub(crate) fn tls(ca: Option<&Path>) -> Result<MakeRustlsConnect, OpenError> {
     Ok(MakeRustlsConnect::new(config))
 }
 
+/// Has the database end this session if it stands still for longer in a transaction. A server that is frozen or cut off
+/// would otherwise keep its locks, and all others would wait for ever.
+pub(crate) fn idle_limit(options: &PostgresOptions) -> String {
+    let millis = options.idle_transaction_timeout.as_millis().clamp(1, i32::MAX as u128);
+    format!("set idle_in_transaction_session_timeout = {millis}")
+}
+
 /// A pool that connects on demand. `created` checks each new connection.
 pub(crate) fn pool(
     config: Config,

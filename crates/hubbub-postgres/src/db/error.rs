@@ -124,6 +124,12 @@ impl DbError {
         self.state().is_some_and(|state| ends(state.code()))
     }
 
+    /// Whether the database ended the session for standing still in a transaction. The transaction is rolled back.
+    fn is_end_of_idle(&self) -> bool {
+        let state = self.state();
+        state == Some(&SqlState::IDLE_IN_TRANSACTION_SESSION_TIMEOUT)
+    }
+
     /// Whether the connection is unusable: broken, or to a server that takes no writes.
     pub(crate) fn spoils_connection(&self) -> bool {
         match self {
@@ -131,6 +137,7 @@ impl DbError {
                 error.is_closed()
                     || error.as_db_error().is_none()
                     || self.is_end()
+                    || self.is_end_of_idle()
                     || self.state() == Some(&SqlState::READ_ONLY_SQL_TRANSACTION)
             }
             Self::Timeout { .. } => true,

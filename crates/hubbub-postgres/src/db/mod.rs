@@ -30,7 +30,7 @@ pub(crate) use conn::{Conn, Tx};
 pub(crate) use error::{DbError, Failure, Result};
 use pool::PoolMetrics;
 use round_trips::{InFlight, RoundTrips};
-pub(crate) use sql::{Param, PgTime, Sql, column, statements};
+pub(crate) use sql::{Param, PgTime, RowPlace, Sql, column, statements};
 
 /// Timeout of a statement on a replica; then the primary answers.
 const REPLICA_PATIENCE: Duration = Duration::from_secs(5);

@@ -66,6 +66,7 @@ sql_types! {
     Vec<u8> => BYTEA, BYTEA_ARRAY;
     Uuid => UUID, UUID_ARRAY;
     PgTime => TIMESTAMPTZ, TIMESTAMPTZ_ARRAY;
+    RowPlace => TID, TID_ARRAY;
 }
 
 impl<T: SqlType> SqlType for Option<T> {
@@ -140,6 +141,28 @@ impl<'a> FromSql<'a> for PgTime {
     }
 
     accepts!(TIMESTAMPTZ);
+}
+
+/// Where a version of a row is, `ctid`. It stays there as long as the transaction has the row locked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct RowPlace([u8; 6]);
+
+impl ToSql for RowPlace {
+    fn to_sql(&self, _: &Type, out: &mut BytesMut) -> Result<IsNull, Box<dyn Error + Sync + Send>> {
+        out.extend_from_slice(&self.0);
+        Ok(IsNull::No)
+    }
+
+    accepts!(TID);
+    to_sql_checked!();
+}
+
+impl<'a> FromSql<'a> for RowPlace {
+    fn from_sql(_: &Type, raw: &'a [u8]) -> Result<Self, Box<dyn Error + Sync + Send>> {
+        Ok(Self(raw.try_into()?))
+    }
+
+    accepts!(TID);
 }
 
 /// An array parameter: one value of each item.

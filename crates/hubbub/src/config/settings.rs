@@ -213,6 +213,9 @@ settings! {
     postgres_lanes: usize = 2, from 1 to UNLIMITED => "store.postgres.lanes";
     /// Time-out of a batch; after it, the outcome is unknown.
     postgres_apply_timeout: Duration = Duration::from_secs(30), from 1 to UNLIMITED => "store.postgres.apply_timeout";
+    /// PostgreSQL ends sessions of a server that stands still in a transaction for this long, as a paused virtual machine
+    /// does; the others wait for its locks until then. Not behind a transaction pooler: set it at the role there.
+    postgres_idle_transaction_timeout: Duration = Duration::from_secs(10), from 1 to UNLIMITED => "store.postgres.idle_transaction_timeout";
     /// Messages older than this are deleted, whole partitions at a time; off = kept forever.
     postgres_retention: Option<Duration> = None => "store.postgres.retention";
     /// Time range of a partition of messages.

@@ -11,7 +11,6 @@ use super::decide::Written;
 use super::ids;
 use super::state::{Membership, Room};
 use crate::db::{DbError, Param, PgTime, Result, Tx, column, statements};
-use crate::rooms::versions::newest_version;
 
 /// A message that has its number.
 #[derive(Debug, Clone, Copy)]
@@ -29,18 +28,15 @@ statements! {
         "insert into messages (room, sender, seq, received_at, sent_at, kind, message_id, username, body) \
          select * from unnest($1, $2, $3, $4, $5, $6, $7, $8, $9)";
 
-    // The rows are locked, so they stay where they are.
-    ROOMS("moving the heads of rooms") = concat!(
+    // The rows are locked, so they are still where they were found. A search by number would walk over all versions of
+    // them where few rooms are moved.
+    ROOMS("moving the heads of rooms") =
         "update rooms r set head = new.head, messages = new.messages, members = new.members, \
              last_received_at = new.last_received_at, changes = r.changes + new.changes, \
              marks = r.marks + new.marks, deleted = false \
          from unnest($1, $2, $3, $4, $5, $6, $7) \
-             as new (no, head, messages, members, last_received_at, changes, marks) \
-         where r.no = new.no and r.ctid = any(array( \
-             select at.ctid from unnest($1) as moved (no) cross join lateral (",
-        newest_version!("v.ctid", "no", "moved.no"),
-        ") at))"
-    );
+             as new (place, head, messages, members, last_received_at, changes, marks) \
+         where r.ctid = new.place";
 
     MEMBERS("inserting members") =
         "insert into members (room, member, read_seq) select * from unnest($1, $2, $3) \
@@ -88,7 +84,7 @@ fn kept<T: Default>(result: Result<T>, faults: &mut Vec<DbError>) -> T {
 
 async fn write_rooms(tx: &Tx<'_>, rooms: &[(i32, Room)]) -> Result<u64> {
     let params: [Param<'_>; 7] = [
-        &column(rooms, |(no, _)| *no),
+        &column(rooms, |(_, room)| room.place),
         &column(rooms, |(_, room)| room.head),
         &column(rooms, |(_, room)| room.messages),
         &column(rooms, |(_, room)| room.members),

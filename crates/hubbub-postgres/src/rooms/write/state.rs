@@ -7,13 +7,15 @@ use hubbub_core::rules::rooms::RoomState;
 use hubbub_core::{LogPosition, Timestamp};
 
 use super::Numbered;
-use crate::db::{DbError, Param, PgTime, Result, Tx, statements};
+use crate::db::{DbError, Param, PgTime, Result, RowPlace, Tx, statements};
 use crate::log::Fence;
 use crate::rooms::versions::newest_version;
 
 /// A room as the operations so far left it.
 #[derive(Debug, Clone)]
 pub(super) struct Room {
+    /// Where its row is, which is locked.
+    pub(super) place: RowPlace,
     pub(super) head: i64,
     pub(super) oldest: i64,
     /// Messages from `oldest` on that are erased.
@@ -58,9 +60,9 @@ statements! {
     // One room after another, in the order given.
     LOCK("locking rooms") = concat!(
         "select r.no, head, oldest, erased, messages, members, last_received_at, members_only, deleted, \
-             exists (select from attached_log) \
+             exists (select from attached_log), r.ctid \
           from unnest($1) as wanted (no) cross join lateral (",
-        newest_version!("*", "no", "wanted.no"),
+        newest_version!("v.ctid, v.*", "no", "wanted.no"),
          " for update) r where r.no = wanted.no"
     );
 
@@ -87,6 +89,7 @@ pub(super) async fn lock(
     }
     let rooms = rows.iter().map(|row| {
         let room = Room {
+            place: row.get(10),
             head: row.get(1),
             oldest: row.get(2),
             erased: row.get(3),

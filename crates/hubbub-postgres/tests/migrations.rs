@@ -1,0 +1,109 @@
+//! Migrations of a schema with data, beside servers that still work with the old one.
+
+#![allow(clippy::unwrap_used, clippy::panic, missing_docs, unreachable_pub)]
+
+mod support;
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use hubbub_conformance::model::Post;
+use hubbub_core::clock::{ManualClock, SeededRandom};
+use hubbub_core::{Op, OpBatch, Outcome, Store, Timestamp};
+use hubbub_postgres::{Postgres, PostgresOptions};
+use refinery_core::{Migration, Runner};
+use support::{Database, connect};
+use tokio_postgres::Client;
+
+/// The version before the one that gives rooms a table of names.
+const BEFORE_ROOM_NAMES: i32 = 5;
+
+/// Makes the schema of an older program.
+async fn migrate_to(client: &mut Client, version: i32) {
+    let files = std::fs::read_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("migrations")).unwrap();
+    let all = files.map(|file| file.unwrap().path()).map(|path| {
+        let name = path.file_stem().unwrap().to_str().unwrap();
+        Migration::unapplied(name, &std::fs::read_to_string(&path).unwrap()).unwrap()
+    });
+    let mut old: Vec<_> = all.filter(|migration| migration.version() <= version).collect();
+    old.sort_by_key(Migration::version);
+    Runner::new(&old).run_async(client).await.unwrap();
+}
+
+async fn open(url: String) -> Arc<Postgres> {
+    let clock = Arc::new(ManualClock::at(Timestamp::from_micros(1_700_000_000_000_000)));
+    let store = Postgres::open(PostgresOptions::new(url), clock, &SeededRandom::new(3)).await;
+    Arc::new(store.unwrap_or_else(|error| panic!("{error}")))
+}
+
+/// The numbers of one message to each of these rooms.
+async fn send(store: &Arc<Postgres>, id: &str, rooms: &[&str]) -> Vec<u64> {
+    let (store, mut batch) = (store.clone(), OpBatch::default());
+    for room in rooms {
+        batch.push(&Op::Send(Post::new(room, id).as_send()));
+    }
+    let done = tokio::task::spawn_blocking(move || store.apply(&batch)).await.unwrap().unwrap();
+    let seq = |outcome: &Outcome| match outcome {
+        Outcome::Stored(receipt) => receipt.seq,
+        other => panic!("{other:?}"),
+    };
+    done.iter().map(seq).collect()
+}
+
+/// Waits until so many sessions of this database wait for locks.
+async fn until_waiting(client: &Client, count: i64) {
+    let text = "select count(distinct pid) from pg_stat_activity \
+                where datname = current_database() and wait_event_type = 'Lock'";
+    for _ in 0..600 {
+        if client.query_one(text, &[]).await.unwrap().get::<_, i64>(0) >= count {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    panic!("there are not {count} sessions that wait");
+}
+
+/// What an older server commits at the last moment is migrated, too. Otherwise its room would get a second row, or its
+/// number another room.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn rooms_that_older_servers_make_meanwhile_have_one_row() {
+    let database = Database::fresh().await;
+    let mut client = connect(&database.url).await;
+    migrate_to(&mut client, BEFORE_ROOM_NAMES).await;
+    client.batch_execute("insert into rooms (id, head) values ('first', 7)").await.unwrap();
+    let older = connect(&database.url).await;
+    older.batch_execute("begin; insert into rooms (id, head) values ('late', 41)").await.unwrap();
+
+    // Two servers start at the same time.
+    let opening = [(); 2].map(|()| tokio::spawn(open(database.url.clone())));
+    until_waiting(&client, 2).await;
+    older.batch_execute("commit").await.unwrap();
+    let [one, other] = opening;
+    let (one, other) = (one.await.unwrap(), other.await.unwrap());
+    assert_eq!(send(&one, "a", &["first", "late", "new"]).await, [8, 42, 1]);
+    assert_eq!(send(&other, "b", &["late", "first", "new"]).await, [43, 9, 2]);
+    let rows = "select count(*), count(distinct r.no), count(distinct r.id), count(n.id) \
+                from rooms r left join room_names n on (n.no, n.id) = (r.no, r.id)";
+    let row = client.query_one(rows, &[]).await.unwrap();
+    let counts: Vec<i64> = (0..4).map(|column| row.get(column)).collect();
+    assert_eq!(counts, [3; 4], "each room has one row, one number and one name");
+}
+
+/// An older server waits for the migration, which waits for the older server: whoever gives up tries again.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_deadlock_with_an_older_server_is_survived() {
+    let database = Database::fresh().await;
+    let mut client = connect(&database.url).await;
+    migrate_to(&mut client, BEFORE_ROOM_NAMES).await;
+    let older = connect(&database.url).await;
+    // It waits longer, so the migration is ended.
+    older
+        .batch_execute("begin; set deadlock_timeout = '1min'; lock table members in row exclusive mode")
+        .await
+        .unwrap();
+    let opening = tokio::spawn(open(database.url.clone()));
+    until_waiting(&client, 1).await;
+    older.batch_execute("select from rooms for update; commit").await.unwrap();
+    assert_eq!(send(&opening.await.unwrap(), "a", &["r"]).await, [1]);
+}

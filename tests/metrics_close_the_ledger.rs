@@ -85,6 +85,7 @@ const DECLARED: &[(&str, &str)] = &[
     ("log_messages_published_total", "counter"),
     ("log_messages_redelivered_total", "counter"),
     ("log_messages_returned_total", "counter"),
+    ("log_rewinds_total", "counter"),
     ("log_messages_unconfirmed_total", "counter"),
     ("log_messages_without_id_total", "counter"),
     ("log_unacked", "gauge"),

@@ -7,6 +7,7 @@ use std::collections::BTreeSet;
 
 use scylla::client::session::Session;
 use scylla::statement::Statement;
+use tokio::time::Instant;
 
 use crate::db::{OpenError, wrong};
 use crate::options::{Address, ScyllaOptions};
@@ -89,7 +90,13 @@ pub(crate) async fn migrate(
     } else if !is_there {
         return Ok(VERSIONS.to_vec());
     }
-    session.use_keyspace(keyspace, false).await.map_err(wrong("using the keyspace"))?;
+    let settling = Settling::begin();
+    // What another server creates at this moment is not everywhere yet.
+    while let Err(error) = session.use_keyspace(keyspace, false).await {
+        if !run || !settling.goes_on().await {
+            return Err(wrong("using the keyspace")(error));
+        }
+    }
     if run {
         ddl(session, Some(RECORDED.to_owned())).await?;
     }
@@ -128,9 +135,38 @@ async fn ddl(session: &Session, cql: Option<String>) -> Result<(), OpenError> {
     let mut statement = Statement::new(cql);
     statement.set_request_timeout(Some(DDL_TIMEOUT));
     statement.set_is_idempotent(true);
-    session.query_unpaged(statement, &[]).await.map_err(|error| OpenError(format!("{what}: {error}")))?;
+    let settling = Settling::begin();
+    while let Err(error) = session.query_unpaged(statement.clone(), &[]).await {
+        if !settling.goes_on().await {
+            return Err(OpenError(format!("{what}: {error}")));
+        }
+    }
     Ok(())
 }
+
+/// The time in which a step is tried again that fails because another server changes the schema at the same moment.
+struct Settling {
+    until: Instant,
+}
+
+impl Settling {
+    fn begin() -> Self {
+        Self { until: Instant::now() + SETTLING_TIME }
+    }
+
+    /// Pauses before the next attempt; false = there is none.
+    async fn goes_on(&self) -> bool {
+        let goes_on = Instant::now() < self.until;
+        if goes_on {
+            tokio::time::sleep(SETTLING_PAUSE).await;
+        }
+        goes_on
+    }
+}
+
+/// Time for changes of the schema to be known to all nodes.
+const SETTLING_TIME: std::time::Duration = std::time::Duration::from_secs(5);
+const SETTLING_PAUSE: std::time::Duration = std::time::Duration::from_millis(200);
 
 /// Longest wait for a change of the schema, which all nodes must agree on.
 const DDL_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(60);

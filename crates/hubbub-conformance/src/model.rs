@@ -147,8 +147,10 @@ pub struct RoomState {
     pub retention_s: Option<u64>,
     /// Read marks of the members.
     pub members: BTreeMap<String, u64>,
-    /// The newest removed message that precedes all kept ones.
+    /// Of a room with gaps in its numbers: the newest message that preceded all kept ones when it was removed.
     pub removed: u64,
+    /// Whether numbers may have gaps.
+    pub is_sparse: bool,
 }
 
 impl Model {
@@ -184,6 +186,7 @@ impl Model {
         let seq = number.unwrap_or(before + 1);
         let received_at = state.last.map_or(now, |last| now.max(last));
         (state.head, state.last) = (seq, Some(received_at));
+        state.is_sparse |= number.is_some();
         if let Some(mark) = state.members.get_mut(&post.user).filter(|mark| **mark == before) {
             *mark = seq;
         }
@@ -252,8 +255,8 @@ impl Model {
                 changed(state.members.remove(user).is_some())
             }
             RoomChange::DeleteRoom { .. } if may(state) => {
-                let (head, last) = (state.head, state.last);
-                *state = RoomState { head, last, removed: head, ..RoomState::default() };
+                let (head, last, is_sparse) = (state.head, state.last, state.is_sparse);
+                *state = RoomState { head, last, removed: head, is_sparse, ..RoomState::default() };
                 self.rooms.remove(&name);
                 changed(true)
             }
@@ -279,6 +282,16 @@ impl Model {
         self.states.get(room).cloned().unwrap_or_default()
     }
 
+    /// The oldest number that may be kept: in a room without gaps that of the oldest message.
+    pub fn oldest(&self, room: &str) -> u64 {
+        let state = self.state(room);
+        match self.room(room).first() {
+            _ if state.is_sparse => state.removed + 1,
+            Some(first) => first.seq,
+            None => state.head + 1,
+        }
+    }
+
     /// Highest number given in a room.
     pub fn head(&self, room: &str) -> u64 {
         self.states.get(room).map_or(0, |state| state.head)
@@ -290,7 +303,7 @@ impl Model {
         Some(RoomInfo {
             room: RoomId::new(room).ok()?,
             head: state.head,
-            oldest: state.removed + 1,
+            oldest: self.oldest(room),
             messages: kept.len() as u64,
             last_received_at: state.last,
             title: state.title,

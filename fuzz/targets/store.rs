@@ -115,7 +115,7 @@ fuzz_target!(|input: &[u8]| {
         }
         std::fs::write(path, content).expect("a file");
     }
-    let _ = verify(dir.path(), &mut |_| {});
+    let _ = verify(dir.path(), &mut |_| {}, &|_| {});
     if let Some(store) = open(dir.path()) {
         store.close();
     }

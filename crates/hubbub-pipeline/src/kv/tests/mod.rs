@@ -219,6 +219,46 @@ const KEYS: u8 = 6;
 #[derive(Default)]
 struct Known([AtomicU64; KEYS as usize]);
 
+impl Known {
+    /// Clients learn of the keys that a batch changed.
+    fn learn(&self, changed: &[u8], outcomes: &[Outcome]) {
+        for (key, outcome) in changed.iter().zip(outcomes) {
+            if let Some(revision) = model::revision(outcome) {
+                self.0[usize::from(*key)].fetch_max(revision, Ordering::SeqCst);
+            }
+        }
+    }
+
+    /// Gets any key, and compares with what was known before.
+    async fn check_a_get(&self, keys: &Keys, model: &Model) {
+        let key = (model.random() % u64::from(KEYS)) as u8;
+        let known = &self.0[usize::from(key)];
+        let floor = known.load(Ordering::SeqCst);
+        let found = keys.get(&[key]).await.unwrap();
+        let revision = found.value.map(|value| value.revision);
+        let seen = model.state_since(key, revision, floor).unwrap_or_else(|| {
+            panic!("key {key}: {revision:?} although {floor} was known, hit: {}", found.is_hit)
+        });
+        known.fetch_max(seen, Ordering::SeqCst);
+        tokio::task::yield_now().await;
+    }
+}
+
+/// Puts and deletes of some keys, and which keys.
+fn any_batch(random: &SeededRandom) -> (OpBatch, Vec<u8>) {
+    let (mut ops, mut changed) = (OpBatch::default(), Vec::new());
+    for _ in 0..1 + random.next_u64() % 3 {
+        let key = (random.next_u64() % u64::from(KEYS)) as u8;
+        // Some too large for the smaller caches, one in a while too large to be copied into any.
+        let bytes = [10, 100, 600, 600, 3_000, 70_000][(random.next_u64() % 6) as usize];
+        let (name, value) = ([key], vec![key; bytes]);
+        let is_delete = random.next_u64().is_multiple_of(4);
+        ops.push(&Op::Kv(if is_delete { delete(&name) } else { put(&name, &value) }));
+        changed.push(key);
+    }
+    (ops, changed)
+}
+
 /// Committed batches that wait for the dispatcher, and the keys they change.
 type Under = (OpBatch, Vec<Outcome>, Vec<u8>);
 
@@ -243,11 +283,7 @@ async fn race(seed: u64, limits: CacheLimits) {
         async move {
             while let Some((ops, outcomes, changed)) = to_dispatch.recv().await {
                 keys.apply_committed(&ops, &outcomes, None).await;
-                for (key, outcome) in changed.iter().zip(&outcomes) {
-                    if let Some(revision) = model::revision(outcome) {
-                        known.0[usize::from(*key)].fetch_max(revision, Ordering::SeqCst);
-                    }
-                }
+                known.learn(&changed, &outcomes);
             }
         }
     });
@@ -257,33 +293,14 @@ async fn race(seed: u64, limits: CacheLimits) {
             let (keys, model, known, is_over) = (keys.clone(), model.clone(), known.clone(), is_over.clone());
             tokio::spawn(async move {
                 while !is_over.load(Ordering::SeqCst) {
-                    let key = (model.random() % u64::from(KEYS)) as u8;
-                    let known = &known.0[usize::from(key)];
-                    let floor = known.load(Ordering::SeqCst);
-                    let found = keys.get(&[key]).await.unwrap();
-                    let revision = found.value.map(|value| value.revision);
-                    let seen = model.state_since(key, revision, floor).unwrap_or_else(|| {
-                        panic!("key {key}: {revision:?} although {floor} was known, hit: {}", found.is_hit)
-                    });
-                    known.fetch_max(seen, Ordering::SeqCst);
-                    tokio::task::yield_now().await;
+                    known.check_a_get(&keys, &model).await;
                 }
             })
         })
         .collect();
     let random = SeededRandom::new(seed);
     for _ in 0..BATCHES {
-        let mut ops = OpBatch::default();
-        let mut changed = Vec::new();
-        for _ in 0..1 + random.next_u64() % 3 {
-            let key = (random.next_u64() % u64::from(KEYS)) as u8;
-            // Some too large for the smaller caches, one in a while too large to be copied into any.
-            let bytes = [10, 100, 600, 600, 3_000, 70_000][(random.next_u64() % 6) as usize];
-            let (name, value) = ([key], vec![key; bytes]);
-            let is_delete = random.next_u64().is_multiple_of(4);
-            ops.push(&Op::Kv(if is_delete { delete(&name) } else { put(&name, &value) }));
-            changed.push(key);
-        }
+        let (ops, changed) = any_batch(&random);
         let outcomes = model.apply(&ops);
         committed.send((ops, outcomes, changed)).await.unwrap();
         for _ in 0..random.next_u64() % 20 {

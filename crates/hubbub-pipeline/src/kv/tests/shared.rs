@@ -238,16 +238,7 @@ async fn race(seed: u64, limits: CacheLimits) {
             let is_over = is_over.clone();
             tokio::spawn(async move {
                 while !is_over.load(Ordering::SeqCst) {
-                    let key = (model.random() % u64::from(KEYS)) as u8;
-                    let known = &known.0[usize::from(key)];
-                    let floor = known.load(Ordering::SeqCst);
-                    let found = peer.keys.get(&[key]).await.unwrap();
-                    let revision = found.value.map(|value| value.revision);
-                    let seen = model.state_since(key, revision, floor).unwrap_or_else(|| {
-                        panic!("key {key}: {revision:?} although {floor} was known, hit: {}", found.is_hit)
-                    });
-                    known.fetch_max(seen, Ordering::SeqCst);
-                    tokio::task::yield_now().await;
+                    known.check_a_get(&peer.keys, &model).await;
                 }
             })
         })
@@ -255,22 +246,10 @@ async fn race(seed: u64, limits: CacheLimits) {
     let random = SeededRandom::new(seed);
     for _ in 0..BATCHES {
         clock.advance_micros(1);
-        let (mut ops, mut changed) = (OpBatch::default(), Vec::new());
-        for _ in 0..1 + random.next_u64() % 3 {
-            let key = (random.next_u64() % u64::from(KEYS)) as u8;
-            let bytes = [10, 100, 600, 600, 3_000, 70_000][(random.next_u64() % 6) as usize];
-            let (name, value) = ([key], vec![key; bytes]);
-            let is_delete = random.next_u64().is_multiple_of(4);
-            ops.push(&Op::Kv(if is_delete { delete(&name) } else { put(&name, &value) }));
-            changed.push(key);
-        }
+        let (ops, changed) = any_batch(&random);
         let outcomes = model.apply(&ops);
         // Durable: somebody may know of it.
-        for (key, outcome) in changed.iter().zip(&outcomes) {
-            if let Some(revision) = model::revision(outcome) {
-                known.0[usize::from(*key)].fetch_max(revision, Ordering::SeqCst);
-            }
-        }
+        known.learn(&changed, &outcomes);
         // The third writes without a cache.
         if let Some(committed) = senders.get((random.next_u64() % 3) as usize) {
             committed.send((ops, outcomes)).await.unwrap();

@@ -15,6 +15,10 @@ use super::{Dialect, Follower, Server, Writer, in_time, number, until};
 
 /// Pause before the next try to connect.
 const PAUSE: Duration = Duration::from_millis(10);
+/// So many messages are acknowledged at full speed behind those that a test waits for. After them writers pause each time
+/// before they send more: the load goes on, but a fast machine does not write more than followers can read in time.
+const SURPLUS: u64 = 5_000;
+const SLOW_PAUSE: Duration = Duration::from_millis(100);
 /// The last message of each room.
 const END: &str = "end";
 
@@ -41,7 +45,16 @@ pub(crate) struct Kind {
 #[derive(Default)]
 struct Progress {
     acked: AtomicU64,
+    /// What the test waited for.
+    wanted: AtomicU64,
     stop: AtomicBool,
+}
+
+impl Progress {
+    fn pause(&self) -> Duration {
+        let surplus = self.acked.load(Ordering::SeqCst).saturating_sub(self.wanted.load(Ordering::SeqCst));
+        if surplus < SURPLUS { Duration::ZERO } else { SLOW_PAUSE }
+    }
 }
 
 pub(crate) struct Load {
@@ -61,7 +74,9 @@ impl Load {
             for (number, server) in servers.iter().enumerate() {
                 for kind in kinds {
                     let name = format!("{}{number}", kind.name);
+                    let pace = progress.clone();
                     let mut writer = Writer::new(&name, room, kind.dialect, kind.window);
+                    writer = writer.paced(Arc::new(move || pace.pause()));
                     if kind.outlives_outages {
                         writer = writer.through_outages();
                     }
@@ -81,6 +96,7 @@ impl Load {
     /// acknowledgement, but anywhere.
     pub(crate) async fn go_on(&self, random: &SeededRandom, messages_max: u64) {
         let wanted = self.acked() + 1 + random.next_u64() % messages_max;
+        self.progress.wanted.store(wanted, Ordering::SeqCst);
         until("load", async || {
             let died = self.writers.iter().any(JoinHandle::is_finished);
             assert!(!died, "a writer met something it must not");

@@ -3,6 +3,8 @@
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
 
 use serde_json::{Value, json};
 
@@ -23,6 +25,9 @@ pub(crate) struct Acked {
     pub(crate) seq: Option<u64>,
 }
 
+/// Says how long to wait before the next messages.
+pub(crate) type Pace = Arc<dyn Fn() -> Duration + Send + Sync>;
+
 pub(crate) struct Writer {
     pub(crate) name: String,
     pub(crate) room: String,
@@ -34,19 +39,34 @@ pub(crate) struct Writer {
     unanswered: VecDeque<u64>,
     /// Whether a refusal that may be tried again is as good as a lost connection.
     outlives_outages: bool,
+    pace: Option<Pace>,
 }
 
 impl Writer {
     pub(crate) fn new(name: &str, room: &str, dialect: Dialect, window: usize) -> Self {
-        let (name, room) = (name.to_owned(), room.to_owned());
-        let (acked, unanswered) = (Vec::new(), VecDeque::new());
-        Self { name, room, acked, dialect, window, next: 0, unanswered, outlives_outages: false }
+        Self {
+            name: name.to_owned(),
+            room: room.to_owned(),
+            acked: Vec::new(),
+            dialect,
+            window,
+            next: 0,
+            unanswered: VecDeque::new(),
+            outlives_outages: false,
+            pace: None,
+        }
     }
 
     /// Sends again what was refused because the store could not be reached. With more than one message unanswered at a
     /// time, later ones may then be stored before it.
     pub(crate) fn through_outages(mut self) -> Self {
         self.outlives_outages = true;
+        self
+    }
+
+    /// Waits as long as `pace` says before it sends more.
+    pub(crate) fn paced(mut self, pace: Pace) -> Self {
+        self.pace = Some(pace);
         self
     }
 
@@ -79,6 +99,10 @@ impl Writer {
         let mut frames: Vec<Value> = self.unanswered.iter().map(|number| self.frame(*number)).collect();
         loop {
             if self.unanswered.len() <= self.window / 2 {
+                let pause = self.pace.as_ref().map_or(Duration::ZERO, |pace| pace());
+                if !pause.is_zero() {
+                    tokio::time::sleep(pause).await;
+                }
                 while self.unanswered.len() < self.window && !enough(self) {
                     frames.push(self.frame(self.next));
                     self.unanswered.push_back(self.next);

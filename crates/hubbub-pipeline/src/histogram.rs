@@ -97,7 +97,10 @@ impl HistogramReading {
 
     fn since(&self, before: &Self) -> [u64; BUCKETS + 1] {
         let mut counts = self.buckets;
-        counts.iter_mut().zip(before.buckets).for_each(|(count, before)| *count = count.saturating_sub(before));
+        counts
+            .iter_mut()
+            .zip(before.buckets)
+            .for_each(|(count, before)| *count = count.saturating_sub(before));
         counts
     }
 }
@@ -149,7 +152,8 @@ mod tests {
         histogram.record(3_000, 2);
         let now = histogram.read();
         assert_eq!(now.count_since(&before), 100);
-        let (p50, p99) = (now.quantile_since(&before, 0.5).unwrap(), now.quantile_since(&before, 0.99).unwrap());
+        let (p50, p99) =
+            (now.quantile_since(&before, 0.5).unwrap(), now.quantile_since(&before, 0.99).unwrap());
         assert!((64e-6..=128e-6).contains(&p50), "{p50}");
         assert!((2_048e-6..=4_096e-6).contains(&p99), "{p99}");
         let mean = now.mean_since(&before).unwrap();

@@ -113,7 +113,10 @@ impl Sessions {
     pub(super) fn page(&self, after: Option<u64>, limit: usize) -> Vec<Connection> {
         let first = after.map_or(0, |after| after.saturating_add(1));
         let open = self.lock();
-        open.range(first..).filter_map(|(number, watched)| Connection::of(*number, watched)).take(limit).collect()
+        open.range(first..)
+            .filter_map(|(number, watched)| Connection::of(*number, watched))
+            .take(limit)
+            .collect()
     }
 
     /// Ends one that is listed; `false` = there is none with this number.

@@ -66,13 +66,19 @@ pub(super) async fn list(call: Call) -> Answer {
     refuse_faults(faults)?;
     let open = call.gateway().auth.connections(after.unwrap_or_default(), limit.saturating_add(1));
     let (open, next) = cut(open, limit, |last| last.number.to_string());
-    json_of(StatusCode::OK, &ConnectionList { connections: open.into_iter().map(Connection::from).collect(), next })
+    json_of(
+        StatusCode::OK,
+        &ConnectionList { connections: open.into_iter().map(Connection::from).collect(), next },
+    )
 }
 
 pub(super) async fn close(call: Call) -> Answer {
     let number = call.parameter("connection").parse().ok();
     if !number.is_some_and(|number| call.gateway().auth.close_connection(number)) {
-        return Err(Problem::new(ErrorCode::NotFound, "there is no such connection; it may be closed already"));
+        return Err(Problem::new(
+            ErrorCode::NotFound,
+            "there is no such connection; it may be closed already",
+        ));
     }
     tracing::info!(number, "the administrator closed a connection");
     Ok(no_content())

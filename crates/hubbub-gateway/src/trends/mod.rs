@@ -112,7 +112,11 @@ impl Trends {
             let mut rings = self.lock();
             let Some(Rings { series, fine, coarse }) = rings.as_mut() else {
                 let series = series::of(gateway);
-                *rings = Some(Rings { series, fine: Ring::new(FINE, now.clone()), coarse: Ring::new(COARSE, now) });
+                *rings = Some(Rings {
+                    series,
+                    fine: Ring::new(FINE, now.clone()),
+                    coarse: Ring::new(COARSE, now),
+                });
                 return;
             };
             let values = |row: &Row| row.values.to_vec();

@@ -75,7 +75,8 @@ impl Ring {
     }
 
     pub(super) fn columns(&self, width: usize) -> Columns {
-        let column = |index: usize| self.rows.iter().filter_map(|row| row.values.get(index).copied()).collect();
+        let column =
+            |index: usize| self.rows.iter().filter_map(|row| row.values.get(index).copied()).collect();
         Columns {
             seconds: self.interval.as_secs(),
             at: self.rows.iter().map(|row| row.at.as_secs_f64()).collect(),

@@ -241,7 +241,9 @@ impl Series {
     pub(super) fn value(&self, span: &Span<'_>) -> Option<f64> {
         match self {
             Self::Of(entry) => (entry.value)(span),
-            Self::Refused(index, _) => span.rate(|metrics| metrics.rejected.get(*index).copied().unwrap_or(0)),
+            Self::Refused(index, _) => {
+                span.rate(|metrics| metrics.rejected.get(*index).copied().unwrap_or(0))
+            }
         }
     }
 }

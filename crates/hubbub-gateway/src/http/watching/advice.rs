@@ -76,14 +76,20 @@ fn store(gateway: &Gateway, (latency_ms, read_fault): (f64, Option<String>)) -> 
     match gateway.store.health() {
         StoreHealth::Up => {}
         StoreHealth::Alarm(reason) => {
-            let todo = "Reads and writes go on. Look at the server's log, and at the alerts in docs/operations.md.";
+            let todo =
+                "Reads and writes go on. Look at the server's log, and at the alerts in docs/operations.md.";
             return ComponentState::degraded(NAME, reason, todo);
         }
         StoreHealth::DiskFull(reason) => {
-            return ComponentState::down(NAME, reason, "Free space on the disk. Writes go on by themselves then.");
+            return ComponentState::down(
+                NAME,
+                reason,
+                "Free space on the disk. Writes go on by themselves then.",
+            );
         }
         StoreHealth::Failed(reason) => {
-            let todo = "Check the disk, then restart the server. What was acknowledged is stored; reads go on.";
+            let todo =
+                "Check the disk, then restart the server. What was acknowledged is stored; reads go on.";
             return ComponentState::down(NAME, reason, todo);
         }
         StoreHealth::Unreachable(reason) => {
@@ -92,7 +98,11 @@ fn store(gateway: &Gateway, (latency_ms, read_fault): (f64, Option<String>)) -> 
         }
     }
     if let Some(fault) = read_fault {
-        return ComponentState::down(NAME, format!("A small read failed: {fault}"), "Look at the server's log.");
+        return ComponentState::down(
+            NAME,
+            format!("A small read failed: {fault}"),
+            "Look at the server's log.",
+        );
     }
     let figures = gateway.store.figures();
     let away = |figures: Vec<hubbub_core::replica::ReplicaFigures>| {
@@ -106,7 +116,11 @@ fn store(gateway: &Gateway, (latency_ms, read_fault): (f64, Option<String>)) -> 
     }
     if let Some((place, fault)) = gateway.store.replicas().and_then(|replicas| away(replicas.replicas())) {
         let says = format!("The replica {place} is not used: {fault}");
-        return ComponentState::degraded(NAME, says, "Look at the replica. Until then the primary answers its reads.");
+        return ComponentState::degraded(
+            NAME,
+            says,
+            "Look at the replica. Until then the primary answers its reads.",
+        );
     }
     ComponentState::up(NAME, format!("Reads and writes. A small read took {latency_ms} ms."))
 }
@@ -115,7 +129,8 @@ fn log(gateway: &Gateway) -> ComponentState {
     const NAME: &str = "Log";
     let log = gateway.log.health();
     if let Some(fault) = log.fault {
-        let todo = "See whether the broker runs, and can be reached from here. The server connects again by itself.";
+        let todo =
+            "See whether the broker runs, and can be reached from here. The server connects again by itself.";
         return ComponentState::down(NAME, fault, todo);
     }
     let Some(depth) = log.depth else {
@@ -140,7 +155,8 @@ fn writing(gateway: &Gateway) -> ComponentState {
         .sum();
     let unconfirmed = last_minute("unconfirmed");
     if refused >= 1.0 {
-        let says = format!("{refused:.0} operations were refused in the last minute for a cause on this side.");
+        let says =
+            format!("{refused:.0} operations were refused in the last minute for a cause on this side.");
         let todo = "\u{201c}Refusals\u{201d} has the reasons. Overloaded: more arrives than the store commits; see who sends \
                     more than before, use a faster disk, or several servers on PostgreSQL.";
         return ComponentState::degraded(NAME, says, todo);
@@ -152,7 +168,8 @@ fn writing(gateway: &Gateway) -> ComponentState {
         return ComponentState::degraded(NAME, says, todo);
     }
     if waiting > WAITING_MAX {
-        let todo = "More arrives than the store commits. Beyond pipeline.queue_operations, operations are refused.";
+        let todo =
+            "More arrives than the store commits. Beyond pipeline.queue_operations, operations are refused.";
         return ComponentState::degraded(NAME, format!("{waiting} operations wait for their batch."), todo);
     }
     ComponentState::up(NAME, format!("{} operations wait for their batch.", waiting.max(0)))
@@ -163,8 +180,11 @@ fn delivery(gateway: &Gateway) -> ComponentState {
     let last_minute = |name: &str| gateway.statistics.trends.in_last_minute(name);
     let (slow, evicted) = (last_minute("slowReaders"), last_minute("liveEvictions"));
     if evicted >= 1.0 {
-        let says = format!("{evicted:.0} backlogs of subscribers were given up in the last minute: live messages took too much memory.");
-        let todo = "Those subscribers read from the store instead. Raise live.memory, or lower limits.outbox_bytes.";
+        let says = format!(
+            "{evicted:.0} backlogs of subscribers were given up in the last minute: live messages took too much memory."
+        );
+        let todo =
+            "Those subscribers read from the store instead. Raise live.memory, or lower limits.outbox_bytes.";
         return ComponentState::degraded(NAME, says, todo);
     }
     if slow >= 1.0 {

@@ -153,7 +153,8 @@ async fn ask(gateway: Arc<Gateway>) {
     let Ok(mut asked) = watching.asking.clone().try_lock_owned() else { return };
     let now = gateway.clock.monotonic();
     // Others watch, too, and their timers differ.
-    let is_due = |at: Option<Duration>, interval: Duration| at.is_none_or(|at| now.saturating_sub(at) >= interval);
+    let is_due =
+        |at: Option<Duration>, interval: Duration| at.is_none_or(|at| now.saturating_sub(at) >= interval);
     if !is_due(asked.state_at, STATE_INTERVAL / 2) {
         return;
     }

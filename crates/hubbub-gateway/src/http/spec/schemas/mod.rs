@@ -28,7 +28,8 @@ use self::{keys as key_types, messages as message_types, queues as queue_types};
 use crate::http::sse::HEARTBEAT;
 use crate::http::types::{AnyId, AnyTime, OR_NULL, reference};
 use crate::http::{
-    ITEMS_MAX, access, backups, connections, health, kv, members, queues as queue_answers, rooms, stats, watching,
+    ITEMS_MAX, access, backups, connections, health, kv, members, queues as queue_answers, rooms, stats,
+    watching,
 };
 
 /// A reference to one of [`all`].

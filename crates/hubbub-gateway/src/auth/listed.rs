@@ -20,9 +20,9 @@ pub(crate) const ROOMS_NAMED: usize = 10;
 pub(crate) enum ConnectionKind {
     WebSocket,
     Line,
-    /// Server-Sent Events of a room.
+    // Server-Sent Events of a room.
     RoomEvents,
-    /// Those of changes of keys.
+    // Those of changes of keys.
     KeyEvents,
     Dashboard,
 }

@@ -22,9 +22,9 @@ enum Unit {
     Seconds,
     Bytes,
     BytesPerSecond,
-    /// From 0 to 1.
+    // From 0 to 1.
     Share,
-    /// Processor time in seconds, per second.
+    // Processor time in seconds, per second.
     Cores,
 }
 use Unit::*;

@@ -17,7 +17,7 @@ const WAITING_MAX: i64 = 10_000;
 #[schemars(inline)]
 enum Level {
     Up,
-    /// It works, but somebody should look.
+    // It works, but somebody should look.
     Degraded,
     Down,
 }

@@ -30,6 +30,7 @@ export class Chart {
   #range = "recent";
   #isSeen = false;
   #isStale = true;
+  #observers = [];
   /** The row that the pointer is at. */
   #at = null;
 
@@ -45,11 +46,19 @@ export class Chart {
     this.#box = make("div", { class: "chart", role: "img", tabindex: 0, "aria-label": `${panel.title}: chart. Arrow keys read it out.`, keydown: (event) => this.#onKey(event) });
     this.element = make("section", { class: "panel", title: panel.about, "data-panel": panel.title, "aria-label": `${panel.title}. ${panel.about}` },
       make("h3", {}, panel.title), make("dl", { class: "now" }, ...legend), this.#box);
-    new ResizeObserver(() => this.#resize()).observe(this.#box);
-    new IntersectionObserver(([entry]) => {
+    const seen = new IntersectionObserver(([entry]) => {
       this.#isSeen = entry.isIntersecting;
       if (this.#isSeen && this.#isStale) this.draw();
-    }).observe(this.#box);
+    });
+    this.#observers = [new ResizeObserver(() => this.#resize()), seen];
+    this.#observers.forEach((observer) => observer.observe(this.#box));
+  }
+
+  /** Lets go of everything that others hold of it: all charts know each other by their pointer. */
+  destroy() {
+    this.#observers.forEach((observer) => observer.disconnect());
+    this.#plot?.destroy();
+    this.#plot = null;
   }
 
   set range(range) {

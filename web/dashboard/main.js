@@ -17,11 +17,14 @@ const [health, refusals] = [new Health(), new Refusals()];
 const [topRooms, topUsers] = [new Top("top-rooms", "Room", "roomId", "No room holds a message."), new Top("top-users", "User", "userId", "Nobody has written.")];
 const [connections, keys] = [new Connections(), new ApiKeys()];
 let charts = [];
+/** The server's version, and when it began by the reader's clock. */
+let program = { version: "", begunAt: new Date() };
 let range = "recent";
 
 /** Panels are made once it is known which series the server has. */
 function makeCharts() {
   const known = PANELS.filter((panel) => panel.labels.some(([name]) => figures.series.has(name)));
+  charts.forEach((chart) => chart.destroy());
   charts = known.map((panel) => new Chart(panel, figures, (text) => setText($("spoken"), text)));
   $("panels").replaceChildren(...charts.map((chart) => chart.element));
 }
@@ -52,12 +55,13 @@ function enter(caller) {
 }
 
 figures.on("begun", ({ version, uptimeSeconds }) => {
-  setText($("version"), `version ${version}, up for ${age(new Date(Date.now() - uptimeSeconds * 1_000))}`);
+  program = { version, begunAt: new Date(Date.now() - uptimeSeconds * 1_000) };
   makeCharts();
   show(range);
 });
 figures.on("figures", () => {
   if (document.visibilityState !== "visible") return;
+  setText($("version"), `version ${program.version}, up for ${age(program.begunAt)}`);
   charts.forEach((chart) => chart.draw());
   refusals.show(figures);
 });

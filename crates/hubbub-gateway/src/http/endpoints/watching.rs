@@ -27,7 +27,7 @@ pub(super) static ENDPOINTS: &[Endpoint] = &[
         .needs(Permission::Admin)
         .named("listConnections", "Open sockets and streams")
         .about("Those of this server, the oldest first. Requests that are answered and over are not among them.")
-        .parameters(&[&[query("after", |limits| text(limits), "The `next` of the page before."), LIMIT]])
+        .parameters(&[&[query("after", text, "The `next` of the page before."), LIMIT]])
         .gives(&[(200, Json("ConnectionList"), "")])
         .refuses_only(&[Invalid, Forbidden]),
     delete("/v1/connections/{connection}", |call| Box::pin(connections::close(call)))

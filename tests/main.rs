@@ -49,7 +49,7 @@ mod clocks_that_jump_delete_nothing;
 mod commands_are_kind;
 mod commands_work;
 mod corrupt_block_is_named;
-#[cfg(all(feature = "amqp", feature = "postgres"))]
+#[cfg(all(feature = "amqp", feature = "kafka", feature = "postgres", feature = "scylla"))]
 mod dashboards_have_data;
 mod data_directory_is_refused;
 mod delayed_is_never_early;

@@ -17,9 +17,9 @@ use scylla::policies::speculative_execution::SimpleSpeculativeExecutionPolicy;
 use scylla::serialize::row::SerializeRow;
 use scylla::statement::batch::{Batch, BatchType};
 use scylla::statement::prepared::PreparedStatement;
-use tokio::sync::Semaphore;
 
 use crate::options::{Address, Consistency, ScyllaOptions};
+use crate::requests::Requests;
 use crate::statements::Statements;
 
 /// The store cannot be opened, and why.
@@ -97,7 +97,7 @@ pub(crate) struct Db {
     session: Session,
     pub(crate) statements: Statements,
     reading: ExecutionProfileHandle,
-    permits: Semaphore,
+    pub(crate) requests: Requests,
     /// For tests: writes until all fail; negative = none fails.
     pub(crate) fails_after: Arc<AtomicI64>,
 }
@@ -144,7 +144,7 @@ impl Db {
             statements: Statements::prepare(&session).await?,
             session,
             reading: reading.build().into_handle(),
-            permits: Semaphore::new(options.statements_max.max(1)),
+            requests: Requests::new(options.statements_max),
             fails_after: Arc::new(AtomicI64::new(-1)),
         })
     }
@@ -159,10 +159,11 @@ impl Db {
     where
         R: for<'frame, 'metadata> DeserializeRow<'frame, 'metadata>,
     {
-        let _permit = self.permits.acquire().await;
+        let request = self.requests.begin(1).await;
         let mut statement = statement.clone();
         statement.set_execution_profile_handle(Some(self.reading.clone()));
         let result = self.session.execute_unpaged(&statement, values).await;
+        request.end(&result);
         let rows = result.map_err(|error| DbError::new(what, error))?;
         let rows = rows.into_rows_result().map_err(|error| DbError::new(what, error))?;
         let rows = rows.rows::<R>().map_err(|error| DbError::new(what, error))?;
@@ -209,9 +210,11 @@ impl Db {
         statement: &PreparedStatement,
         values: impl SerializeRow,
     ) -> Result<()> {
-        let _permit = self.permits.acquire().await;
+        let request = self.requests.begin(1).await;
         self.fail_in_tests(what)?;
-        self.session.execute_unpaged(statement, values).await.map_err(|error| DbError::new(what, error))?;
+        let result = self.session.execute_unpaged(statement, values).await;
+        request.end(&result);
+        result.map_err(|error| DbError::new(what, error))?;
         Ok(())
     }
 
@@ -237,7 +240,7 @@ impl Db {
         if let [(statement, values, _)] = writes.statements.as_slice() {
             return self.write(what, statement, values).await;
         }
-        let _permit = self.permits.acquire().await;
+        let request = self.requests.begin(writes.statements.len()).await;
         self.fail_in_tests(what)?;
         let mut batch = Batch::new(BatchType::Unlogged);
         batch.set_is_idempotent(true);
@@ -246,7 +249,9 @@ impl Db {
             batch.append_statement(statement.clone());
             values.push(row);
         }
-        self.session.batch(&batch, values).await.map_err(|error| DbError::new(what, error))?;
+        let result = self.session.batch(&batch, values).await;
+        request.end(&result);
+        result.map_err(|error| DbError::new(what, error))?;
         Ok(())
     }
 

@@ -20,6 +20,7 @@ mod log;
 mod options;
 mod read;
 mod refused;
+mod requests;
 mod schema;
 mod state;
 mod statements;

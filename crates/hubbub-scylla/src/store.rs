@@ -231,6 +231,7 @@ impl Store for Scylla {
         StoreFigures {
             messages: figure(&totals.messages),
             rooms: figure(&totals.rooms),
+            requests: Some(self.context.db.requests.figures()),
             ..StoreFigures::default()
         }
     }

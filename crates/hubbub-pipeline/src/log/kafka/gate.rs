@@ -161,8 +161,17 @@ impl Gate {
         let is_admitted = has_room && self.fault().is_none();
         if is_admitted {
             self.unawaited_bytes.fetch_add(bytes, Ordering::AcqRel);
+        } else {
+            self.metrics.bus_dropped.inc();
         }
         is_admitted
+    }
+
+    /// A record that nobody waits for was written, or dropped.
+    pub(super) fn release_unawaited(&self, bytes: usize, is_written: bool) {
+        self.unawaited_bytes.fetch_sub(bytes, Ordering::AcqRel);
+        let counter = if is_written { &self.metrics.bus_sent } else { &self.metrics.bus_dropped };
+        counter.inc();
     }
 
     pub(super) fn resume(&self) {
@@ -228,7 +237,7 @@ impl Submission {
             self.gate.suspicion.notify_one();
         }
         if self.origin == Origin::Nobody {
-            self.gate.unawaited_bytes.fetch_sub(bytes, Ordering::AcqRel);
+            self.gate.release_unawaited(bytes, failure.is_none());
             return;
         }
         if let Some(Failure { reason, is_late }) = failure {
@@ -306,6 +315,20 @@ mod tests {
         assert_eq!(admit(&gate, 1, &waiter).map(drop), Err(SubmitError::Overloaded));
         waiter.acknowledge_failure(&ticket);
         assert!(admit(&gate, 1, &waiter).is_ok());
+    }
+
+    #[test]
+    fn what_nobody_waits_for_is_counted_as_written_or_dropped() {
+        let gate = gate(9);
+        let nobody = gate.nobody();
+        let counts = || (gate.metrics.bus_sent.get(), gate.metrics.bus_dropped.get());
+        assert!(gate.admit_unawaited(UNAWAITED_BYTES_MAX) && !gate.admit_unawaited(1));
+        assert_eq!(counts(), (0, 1), "there is no room for it");
+        nobody.confirm((1, UNAWAITED_BYTES_MAX), None);
+        assert!(gate.admit_unawaited(1));
+        nobody.confirm((1, 1), Some(Failure { reason: "away".into(), is_late: false }));
+        assert_eq!(counts(), (1, 2));
+        assert!(gate.admit_unawaited(1), "their bytes are free again");
     }
 
     #[test]

@@ -35,8 +35,9 @@ impl Kafka {
         let topics = topics::prepare(&options).await?;
         let gate = Arc::new(Gate::new(options.queue, clock.clone(), metrics.clone()));
         let producer = Producer::new(&options, &topics.messages, topics.partitions, gate)?;
+        metrics.log_partitions.set(i64::from(topics.partitions));
         let node = format!("{:016x}", random.next_u64());
-        let bus = Bus::new(&options, &topics.live, &node, clock.clone())?;
+        let bus = Bus::new(&options, &topics.live, &node, clock.clone(), metrics.clone())?;
         let id_seed = u64::from(partition::murmur2(topics.identity.id.as_bytes())) << 16;
         let (changes, fault, runtime) = (Default::default(), Default::default(), Handle::current());
         let core = Core {

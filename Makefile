@@ -24,7 +24,7 @@ run: ## Build and start a server on http://127.0.0.1:8080, data in ./data
 install: setup ## Build, and install the command hubbub for you (in ~/.cargo/bin)
 	cargo install --locked --path crates/hubbub
 
-check: lint ## A few minutes: formatting, lints, unit tests, the embedded store on its simulated disk
+check: lint deny ## A few minutes: formatting, lints, unit tests, the embedded store on its simulated disk
 	cargo test $(ALL) --lib --bins --test conformance --test crash
 
 test: lint ## Everything: what is missing is set up, then every test of every crate and of whole processes
@@ -60,10 +60,8 @@ lint: setup
 	@tree=$$(cargo tree --package hubbub --features full --edges normal,build,features); \
 		! grep -E 'simulated-disk|hubbub-conformance' <<<"$$tree" || { echo "only tests may depend on this"; exit 1; }
 
-# Licences, advisories and banned crates. Compiling the tool takes longer than all tests, so it is not done here.
-deny:
-	@if command -v cargo-deny >/dev/null; then cargo deny check; \
-	else echo "licences and advisories not checked: cargo install --locked cargo-deny"; fi
+deny: ## Licences, sources, banned crates and advisories of all dependencies (part of check and test)
+	@scripts/deny.sh
 
 # rust-toolchain.toml names the version; rustup fetches it when cargo is first called.
 setup:

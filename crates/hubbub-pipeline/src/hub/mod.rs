@@ -40,7 +40,6 @@ use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use hubbub_core::clock::Clock;
 use hubbub_core::store::{Access, Read};
 use hubbub_core::{Message, Op, OpBatch, Outcome, ReadMark, RoomId, UserId};
 use parking_lot::{Mutex, MutexGuard};
@@ -161,11 +160,6 @@ impl Hub {
     /// A new outbox for the connection that `waiter` wakes.
     pub fn outbox(&self, limits: OutboxLimits, waiter: Arc<Waiter>) -> Arc<Outbox> {
         Outbox::new(limits, self.memory.clone(), waiter)
-    }
-
-    /// From now on measures, by this clock, how long some of the live messages wait for their subscribers' connections.
-    pub(crate) fn measure_waits(&self, clock: Arc<dyn Clock>) {
-        self.memory.measure_waits(clock);
     }
 
     /// Prepares for other servers that write to the same store. Call before any room is followed.

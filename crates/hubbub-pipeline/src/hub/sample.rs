@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use hubbub_core::clock::Clock;
 
+use super::Hub;
 use super::memory::LiveMemory;
 
 /// So many deliveries of an outbox share the price of one measurement: the clock is read twice.
@@ -30,6 +31,13 @@ impl Sample {
         {
             memory.record_wait(clock.monotonic().saturating_sub(queued_at));
         }
+    }
+}
+
+impl Hub {
+    /// From now on measures, by this clock, how long some of the live messages wait for their subscribers' connections.
+    pub(crate) fn measure_waits(&self, clock: Arc<dyn Clock>) {
+        self.memory.measure_waits(clock);
     }
 }
 

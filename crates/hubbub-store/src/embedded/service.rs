@@ -15,7 +15,9 @@ use hubbub_core::store::{
     Access, ApplyError, BatchCap, HistoryPage, HistoryQuery, Member, Read, ReadError, RoomInfo, StoreFigures,
     StoreHealth, UserRooms,
 };
-use hubbub_core::{Clock, OpBatch, Outcome, RandomSource, RoomId, RoomStore, StatsStore, Store, UserId};
+use hubbub_core::{
+    Clock, MessageId, OpBatch, Outcome, RandomSource, RoomId, RoomStore, StatsStore, Store, UserId,
+};
 use parking_lot::Mutex;
 
 use crate::embedded::disk::FileDisk;
@@ -211,6 +213,10 @@ impl RoomStore for Embedded {
 
     fn history(&self, room: RoomId, query: HistoryQuery) -> Read<'_, HistoryPage> {
         self.blocking(move |engine| engine.history(room.as_str(), &query))
+    }
+
+    fn seq_of(&self, room: RoomId, id: MessageId) -> Read<'_, Option<u64>> {
+        self.blocking(move |engine| engine.seq_of(room.as_str(), id.as_str()))
     }
 
     fn room(&self, room: RoomId) -> Read<'_, Option<RoomInfo>> {

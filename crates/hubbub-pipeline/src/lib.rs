@@ -5,7 +5,7 @@
 //! ([`batcher`]) → the commit thread ([`committer`]) takes the whole chunk, applies it to the store and sets its
 //! outcomes → the dispatcher, a task, wakes the senders' connections and passes the chunk to the [`hub`], which encodes
 //! each message once and gives every subscriber a reference, and to the waiting [`consumers`] of queues. The sweeper
-//! submits operations for deadlines that pass.
+//! submits operations for deadlines that pass. Both leave records of each batch ([`timeline`]).
 //!
 //! Invariants
 //! - One message costs no task, no future and no channel entry of its own; one chunk costs one of each.
@@ -28,6 +28,7 @@ pub mod members;
 pub mod metrics;
 mod order;
 mod sweeper;
+pub mod timeline;
 
 pub use batcher::{SubmitError, Ticket, Waiter};
 pub use consumers::WaitingConsumers;
@@ -37,3 +38,4 @@ pub use log::{DirectLog, Log};
 pub use members::{AccessLevel, Members};
 pub use metrics::Metrics;
 pub use order::SendLane;
+pub use timeline::Timeline;

@@ -59,13 +59,15 @@ impl Subscriber {
         self.owns(outbox) && matches!(self.stage, Stage::Joining { .. })
     }
 
-    /// Delivers messages if it is live; holds them if it must. Returns false when its outbox is full.
-    pub(super) fn push(&mut self, room: &str, chunk: &EncodedChunk) -> bool {
+    /// Delivers messages if it is live; holds them if it must. Returns false when its outbox is full. `live` counts who gets all
+    /// of them.
+    pub(super) fn push(&mut self, room: &str, chunk: &EncodedChunk, live: &mut u32) -> bool {
         match &mut self.stage {
             Stage::Joining { is_held, .. } => *is_held = *is_held && self.outbox.hold(room, chunk),
             Stage::Live { after } if *after >= chunk.last_seq() => {}
             Stage::Live { after } => {
-                let lacking = chunk.after(std::mem::replace(after, chunk.last_seq()));
+                let lacking = chunk.lacking(std::mem::replace(after, chunk.last_seq()));
+                *live += u32::from(lacking.deliveries().is_some());
                 return self.outbox.push(Delivery::EncodedChunk(lacking));
             }
         }

@@ -67,8 +67,10 @@ impl Subscriber {
             Stage::Live { after } if *after >= chunk.last_seq() => {}
             Stage::Live { after } => {
                 let lacking = chunk.lacking(std::mem::replace(after, chunk.last_seq()));
-                *live += u32::from(lacking.deliveries().is_some());
-                return self.outbox.push(Delivery::EncodedChunk(lacking));
+                let is_counted = lacking.deliveries().is_some();
+                let is_open = self.outbox.push(Delivery::EncodedChunk(lacking));
+                *live += u32::from(is_counted && is_open);
+                return is_open;
             }
         }
         true

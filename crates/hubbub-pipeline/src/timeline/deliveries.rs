@@ -31,7 +31,8 @@ impl Deliveries {
     }
 
     pub(super) fn public(&self, at: u64, source: Source) -> Publication {
-        let time = |time: &AtomicU64| Some(time.load(Relaxed)).filter(|time| *time > 0).map(Duration::from_micros);
+        let time =
+            |time: &AtomicU64| Some(time.load(Relaxed)).filter(|time| *time > 0).map(Duration::from_micros);
         Publication {
             at: Duration::from_micros(at),
             source,

@@ -151,7 +151,8 @@ impl Timeline {
         if spans.is_empty() {
             return;
         }
-        let (at, delta) = (micros(times.queued), |time: Duration| saturate(micros(time.saturating_sub(times.queued))));
+        let (at, delta) =
+            (micros(times.queued), |time: Duration| saturate(micros(time.saturating_sub(times.queued))));
         let batch = ring::Batch {
             queued_last: delta(times.queued_last),
             taken: delta(times.taken),

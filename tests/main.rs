@@ -139,6 +139,7 @@ mod stale_receipt_is_refused;
 mod stats_commands_show_them;
 mod stats_over_http_are_exact;
 mod tail_survives_a_restart;
+mod timeline_of_a_message;
 mod tls_is_as_configured;
 mod tls_reload_keeps_connections;
 mod token_commands_work;

@@ -14,6 +14,8 @@ const OWN: &[&str] = &[
     "serverReceiveTime",
     "serverSendTime",
     "asOf",
+    "at",
+    "recordedSince",
     "createdAt",
     "firstMessageAt",
     "lastMessageAt",

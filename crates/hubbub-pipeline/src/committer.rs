@@ -21,7 +21,7 @@ use crate::members::Members;
 use crate::metrics::Metrics;
 use crate::order::FailedSends;
 use crate::sweeper::{WakeupSignal, has_deadline};
-use crate::timeline::{BatchSpans, BatchTimes};
+use crate::timeline::BatchSpans;
 
 /// A chunk with its outcomes, and the times for the histograms.
 pub(crate) struct Committed {

@@ -19,7 +19,7 @@ use hubbub_pipeline::hub::OutboxLimits;
 use hubbub_pipeline::kv::CacheLimits;
 use hubbub_pipeline::log::LogOptions;
 use hubbub_pipeline::metrics::Program;
-use hubbub_pipeline::{DirectLog, Hub, Keys, Members, Metrics};
+use hubbub_pipeline::{DirectLog, Hub, Keys, Members, Metrics, Timeline};
 use tokio::net::TcpListener;
 
 use crate::cli::ServeArgs;
@@ -90,7 +90,8 @@ async fn open(config: &Config) -> anyhow::Result<Gateway> {
     let started = clock.monotonic();
     let metrics = Arc::new(Metrics::default());
     let tls = tls::start(config, &metrics).await?;
-    let hub = Arc::new(Hub::new(ENCODE, config.live_memory.0, metrics.clone()));
+    let timeline = Timeline::new(config.timeline_memory.0, clock.clone());
+    let hub = Arc::new(Hub::new(ENCODE, config.live_memory.0, metrics.clone()).with_timeline(timeline));
     let on_new_history = {
         let hub = hub.clone();
         Arc::new(move || hub.reset())

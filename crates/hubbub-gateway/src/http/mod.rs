@@ -24,6 +24,7 @@ mod spec;
 mod sse;
 mod stats;
 mod streamed;
+mod timeline;
 mod types;
 
 pub(crate) use kv::parse_key_prefix;

@@ -298,6 +298,10 @@ settings! {
     /// disconnected (4409) and resume, and subscribers that catch up read smaller pages.
     live_memory: Bytes = Bytes(64 << 20) => "live.memory";
 
+    /// Memory of the records behind `hubbub trace`: when batches were queued, stored, published and delivered; 0B = none. It
+    /// is taken as records come. 16MiB are 200,000 batches of one room, or half as many if somebody follows it.
+    timeline_memory: Bytes = Bytes(16 << 20) => "timeline.memory";
+
     /// How long access to rooms is cached; 0s = not at all. Changes made by this server take effect at once.
     members_cache_ttl: Duration = Duration::from_secs(10) => "members.cache_ttl";
 

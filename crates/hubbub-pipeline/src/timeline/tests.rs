@@ -159,6 +159,7 @@ fn switched_off_nothing_is_recorded() {
 /// What recording costs for each batch and each message: `cargo test --release -p hubbub-pipeline -- --ignored cost`.
 #[test]
 #[ignore = "a measurement"]
+#[expect(clippy::disallowed_methods, reason = "it measures real time")]
 fn cost_of_recording() {
     let (timeline, _) = timeline(16 << 20);
     for (rooms, run) in [(1, 1), (1, 64), (1, 2_000), (64, 1), (64, 30), (200, 10)] {

@@ -15,7 +15,7 @@
 //! - Every buffer is bounded: waiting chunks by [`batcher::QueueLimits`], chunks between the commit thread and the
 //!   dispatcher by a channel, each subscriber's backlog by [`hub::OutboxLimits`], all backlogs by [`hub::LiveMemory`].
 //! - No lock is held across an await or a store call. No two locks of this crate are held together, except an outbox's
-//!   inside a hub shard's or inside the list of large outboxes.
+//!   inside a hub shard's or inside the list of large outboxes, and the timeline's inside a hub shard's.
 
 pub mod batcher;
 pub mod committer;

@@ -59,7 +59,13 @@ async fn timeline_of_a_message() {
     let mut server = Server::start();
     let nobody = server.send("alone", "x").await;
     let id = nobody["messageId"].as_str().unwrap();
-    let told = timeline(&server, "alone", id).await;
+    let mut told = Value::Null;
+    // It is recorded right after the answer.
+    until("the batch is on record", async || {
+        told = timeline(&server, "alone", id).await;
+        stages(&told).len() > 1
+    })
+    .await;
     assert_eq!(stages(&told), ["received", "queued", "committing", "stored", "answered"]);
     assert_eq!((&told["seq"], missing(&told)), (&json!(1), vec![("published", "notHere")]));
     let sockets = [server.subscriber("r", json!({})).await, server.subscriber("r", json!({})).await];
@@ -86,6 +92,11 @@ async fn timeline_of_a_message() {
     assert_eq!(said["events"].as_array().unwrap().len(), expected.len());
     let text = trace(&server, &[]).await.success();
     assert!(text.contains("delivered ") && text.contains("for 2 live subscribers"), "{text}");
+    let name = told["server"].as_str().unwrap();
+    assert!(
+        name.ends_with(server.url().rsplit(':').next().unwrap()) && text.contains(name),
+        "{name}: {text}"
+    );
     let unknown = server.get(&format!("/v1/rooms/alone/messages/{id}/timeline")).await;
     unknown.problem(404, "unknown_message");
     drop(sockets);
@@ -113,7 +124,8 @@ async fn a_server_without_records_says_so() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn each_server_of_a_database_tells_its_part() {
     let postgres = Postgres::start("");
-    let [here, there] = [(); 2].map(|()| Setup::new().store(&postgres.url("postgres")).start());
+    let setup = || Setup::new().store(&postgres.url("postgres"));
+    let (here, there) = (setup().set("server.name=here").start(), setup().start());
     let _socket = there.subscriber("r", json!({})).await;
     let told = sent_until(&here, &there, is_delivered_to(1)).await;
     assert_eq!(
@@ -122,7 +134,7 @@ async fn each_server_of_a_database_tells_its_part() {
     );
     assert_eq!(event(&told, "published")["from"], "store");
     let told = timeline(&here, "r", told["messageId"].as_str().unwrap()).await;
-    assert_eq!(missing(&told), [("published", "notHere")]);
+    assert_eq!((&told["server"], missing(&told)), (&json!("here"), vec![("published", "notHere")]));
     assert_eq!(stages(&told), ["received", "queued", "committing", "stored", "answered"]);
 }
 

@@ -16,6 +16,7 @@ const OWN: &[&str] = &[
     "asOf",
     "at",
     "recordedSince",
+    "server",
     "createdAt",
     "firstMessageAt",
     "lastMessageAt",

@@ -140,7 +140,7 @@ pub(crate) async fn dispatch(
         for waiter in chunk.wakes.drain(..) {
             waiter.wake();
         }
-        if let Some(outcomes) = committed {
+        if let Some(outcomes) = committed.filter(|_| hub.timeline().is_on()) {
             let times = chunk.times(taken_at, done_at, notified_at);
             hub.timeline().record_batch((&chunk.ops, outcomes), chunk.runs(), &times, &mut spans);
         }

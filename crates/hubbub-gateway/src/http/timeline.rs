@@ -8,6 +8,7 @@ use hubbub_pipeline::timeline::{CommittedBatch, MessageTrace, Publication, Sourc
 use hyper::StatusCode;
 use schemars::JsonSchema;
 use serde::Serialize;
+use tokio::sync::Semaphore;
 
 use super::endpoint::Call;
 use super::types::{Epoch, Id, Time};
@@ -15,10 +16,15 @@ use super::{Answer, json_of};
 use crate::Gateway;
 use crate::problem::Problem;
 
+/// One search of the records at a time: they are locked part by part, and whoever commits needs that lock.
+static SEARCHES: Semaphore = Semaphore::const_new(1);
+
 /// What is on record of a message on the server that answers.
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Timeline {
+    /// The server that answers (`server.name`). It knows what it did itself.
+    server: String,
     room_id: Id<RoomId>,
     message_id: Id<MessageId>,
     seq: u64,
@@ -100,14 +106,20 @@ pub(super) async fn timeline(call: Call) -> Answer {
         let detail = "there is no such message in the room; a broker may have it that is not stored yet";
         return Err(Problem::new(ErrorCode::UnknownMessage, detail));
     };
-    // Looks through all records.
     let (hub, name) = (gateway.hub.clone(), room.clone());
-    let tracing = tokio::task::spawn_blocking(move || hub.timeline().trace(name.as_str(), &receipt)).await;
-    let trace = tracing.map_err(|_| Problem::new(ErrorCode::Internal, "reading the records failed"))?;
+    let permit = SEARCHES.acquire().await;
+    let searching = tokio::task::spawn_blocking(move || {
+        let trace = hub.timeline().trace(name.as_str(), &receipt);
+        drop(permit);
+        trace
+    });
+    let trace =
+        searching.await.map_err(|_| Problem::new(ErrorCode::Internal, "reading the records failed"))?;
     let (room_id, message_id) = (Id(room), Id(message));
     let since = trace.as_ref().map(|trace| trace.since);
     let times = Times::of(gateway);
     let timeline = Timeline {
+        server: gateway.name.clone(),
         room_id,
         message_id,
         seq: receipt.seq,

@@ -129,6 +129,11 @@ impl Timeline {
         Self { recorder: Some(Recorder { clock, hasher: RandomState::new(), ring }) }
     }
 
+    /// Whether anything is recorded.
+    pub(crate) fn is_on(&self) -> bool {
+        self.recorder.is_some()
+    }
+
     /// Forgets everything: the numbers of messages begin to mean others.
     pub(crate) fn clear(&self) {
         if let Some(recorder) = &self.recorder {

@@ -15,7 +15,8 @@ pub(crate) async fn trace(args: TraceArgs) -> anyhow::Result<()> {
     if client.json {
         return show(true, &timeline, |_| String::new());
     }
-    let mut lines = format!("message {} of {room}\n", number(&timeline, "seq"));
+    let (seq, server) = (number(&timeline, "seq"), text(&timeline, "server"));
+    let mut lines = format!("message {seq} of {room}, as {server} has it on record:\n");
     entries(&timeline, "events")?.iter().for_each(|event| lines += &event_line(event));
     let since = timeline.get("recordedSince").and_then(Value::as_str).unwrap_or("never");
     for missing in entries(&timeline, "missing")? {

@@ -112,6 +112,8 @@ settings! {
     listen: Address = Address::local(8080) => "server.listen", "listen";
     /// With Kafka as the log: gateway,committer, or gateway for a server that stores nothing from it.
     role: Role = Role::Both => "server.role", "role";
+    /// Name of this server among several, in the timelines of messages; off = the machine's name and the port.
+    name: Option<String> = None => "server.name";
     /// Address of the line protocol (queues over plain TCP), such as 127.0.0.1:3456; off = disabled.
     line: Option<Address> = None => "server.line", "line";
     /// Allow non-loopback listeners without authentication: everybody who reaches them is the administrator.

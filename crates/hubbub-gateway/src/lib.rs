@@ -12,6 +12,7 @@ pub mod auth;
 mod connection;
 mod follow;
 mod http;
+mod http2;
 mod json;
 mod line;
 mod problem;

@@ -22,6 +22,8 @@ pub struct ScyllaOptions {
     pub statement_timeout: Duration,
     /// Statements under way at the same time.
     pub statements_max: usize,
+    /// How long messages are kept, unless their room sets it; `None` = for ever.
+    pub retention: Option<Duration>,
     /// Whether a room is created by its first message.
     pub autocreate: bool,
     /// When a bucket of a room is full. Only for tests: buckets keep the size that they were written with.
@@ -65,6 +67,7 @@ impl ScyllaOptions {
             migrate: true,
             statement_timeout: Duration::from_secs(10),
             statements_max: 256,
+            retention: None,
             autocreate: true,
             bucket: BucketLimits::default(),
         }

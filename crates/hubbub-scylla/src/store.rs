@@ -20,7 +20,7 @@ use crate::options::{Address, ScyllaOptions};
 use crate::read::stats::Pairs;
 use crate::schema::{self, Version};
 use crate::state::RoomState;
-use crate::write::{Applier, remove_deleted_rooms};
+use crate::write::{Applier, remove_leftovers};
 
 /// Largest batch.
 const BATCH_CAP: BatchCap = BatchCap { ops: 5_000, bytes: 4 << 20 };
@@ -147,9 +147,9 @@ impl Scylla {
         self.context.is_zombie.store(true, Ordering::Relaxed);
     }
 
-    /// Removes at once what deleted rooms left behind.
+    /// Removes at once what deleted rooms and expired messages left behind.
     pub async fn finish_cleanup(&self) -> Result<(), OpenError> {
-        clean_up(&self.context).await.map_err(wrong("removing deleted rooms"))
+        clean_up(&self.context).await.map_err(wrong("removing messages that are gone"))
     }
 }
 
@@ -186,7 +186,7 @@ async fn work_in_background(context: Arc<Context>) {
 
 async fn clean_up(context: &Context) -> Result<(), DbError> {
     for part in context.parts() {
-        remove_deleted_rooms(&context.db, part).await?;
+        remove_leftovers(&context.db, part).await?;
     }
     Ok(())
 }

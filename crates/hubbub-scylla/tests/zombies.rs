@@ -63,6 +63,10 @@ fn script(random: &SeededRandom, count: usize) -> Vec<Record> {
             4..8 => RoomChange::AddMember { room, user },
             8 | 9 => RoomChange::RemoveMember { room, user },
             10..14 => RoomChange::MarkRead { room, user, seq: below(n + 2) },
+            14 => {
+                let before = Timestamp::from_micros(micros - i64::try_from(below(8_000_000_000)).unwrap());
+                RoomChange::ExpireMessages { room, before, retention_s: None }
+            }
             _ => {
                 let id = if below(4) == 0 { format!("m{}", below(n + 1)) } else { format!("m{n}") };
                 let kind = MessageType::from_u8(u8::try_from(below(3)).unwrap()).unwrap();

@@ -5,8 +5,8 @@ use hubbub_core::invariant::saturate;
 use hubbub_core::store::{Cursor, HistoryPage, HistoryQuery, ReadError};
 use hubbub_core::{RoomId, Timestamp};
 
-use super::BUCKETS;
 use super::messages::{Page, Row, Stored};
+use super::{BUCKETS, before_bucket_of};
 use crate::db::{Db, PAGE_ROWS, Result};
 use crate::state;
 
@@ -65,8 +65,7 @@ async fn fill(
     let statements = &db.statements;
     let mut next = high.saturating_add(1);
     if is_forward {
-        let bucket = db.row::<(i64, i64, i64)>(what, &statements.bucket_of, (room, low)).await?;
-        next = bucket.map_or(low, |(bucket, ..)| bucket).max(floor.saturating_add(1)).saturating_sub(1);
+        next = before_bucket_of(db, room, low, floor).await?;
     }
     // Erasing leaves empty buckets, which are passed over by many.
     let mut count = 2;

@@ -7,6 +7,7 @@
 
 mod cleanup;
 mod erase;
+mod expire;
 mod flush;
 mod ids;
 mod load;
@@ -20,7 +21,7 @@ use futures_util::stream::{self, StreamExt, TryStreamExt};
 use hubbub_core::invariant::{BrokenInvariant, cast};
 use hubbub_core::log_position::past_the_log;
 use hubbub_core::store::ApplyError;
-use hubbub_core::{Change, LogPosition, Op, OpBatch, Outcome, Refusal, RoomChange, Send};
+use hubbub_core::{Change, LogPosition, Op, OpBatch, Outcome, Refusal, RoomChange, Send, Timestamp};
 use parking_lot::Mutex;
 
 use crate::db::DbError;
@@ -28,7 +29,7 @@ use crate::log::Attachment;
 use crate::store::Context;
 use room::RoomEntry;
 
-pub(crate) use cleanup::remove_deleted_rooms;
+pub(crate) use cleanup::remove_leftovers;
 
 /// Rooms of a partition that are written at the same time.
 const ROOMS_AT_ONCE: usize = 64;
@@ -72,6 +73,17 @@ impl<'a> Record<'a> {
         match &self.op {
             RoomOp::Send(send) => send.room,
             RoomOp::Change(change) => change.room().unwrap_or_default(),
+        }
+    }
+
+    /// Before when, and after which retention, messages are to be removed.
+    fn expiry(&self) -> Option<(Timestamp, Option<u64>)> {
+        match self.op {
+            RoomOp::Change(Change {
+                by: None,
+                what: RoomChange::ExpireMessages { before, retention_s, .. },
+            }) => Some((before, retention_s)),
+            _ => None,
         }
     }
 
@@ -261,6 +273,14 @@ impl Partition {
         let applying = rooms.into_iter().map(async |(room, records, mut entry)| {
             let mut done = Done::new();
             for some in divided(&records) {
+                if let [record] = some
+                    && let Some(expiry) = record.expiry()
+                {
+                    let outcome = expire::expire(context, part, room, expiry, record.seq).await?;
+                    done.push((record.index, outcome));
+                    entry = None;
+                    continue;
+                }
                 let (applied, outcomes) = room::apply(context, part, room, some, entry).await?;
                 done.extend(outcomes);
                 entry = Some(applied);
@@ -279,11 +299,12 @@ impl Partition {
     }
 }
 
-/// Parts that are written at once: a deletion writes what nothing else may be written with.
+/// Parts that are written at once: removals write what nothing else may be written with.
 fn divided<'r, 'a>(records: &'r [&'r Record<'a>]) -> impl Iterator<Item = &'r [&'r Record<'a>]> {
-    let is_deletion = |record: &Record<'_>| {
-        matches!(&record.op, RoomOp::Change(Change { what: RoomChange::DeleteRoom { .. }, .. }))
+    let is_removal = |record: &Record<'_>| {
+        let what = if let RoomOp::Change(change) = &record.op { Some(change.what) } else { None };
+        matches!(what, Some(RoomChange::DeleteRoom { .. } | RoomChange::ExpireMessages { .. }))
     };
-    let runs = records.chunk_by(move |a, b| !is_deletion(a) && !is_deletion(b));
+    let runs = records.chunk_by(move |a, b| !is_removal(a) && !is_removal(b));
     runs.flat_map(|run| run.chunks(ROOM_OPS_MAX))
 }

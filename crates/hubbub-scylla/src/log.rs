@@ -137,9 +137,9 @@ async fn expired(context: &Context, partitions: &BTreeSet<i32>) -> Result<Vec<Ex
         let retention_s = state.retention_s.map(i64::unsigned_abs);
         let Some(kept) = retention_s.map(Duration::from_secs).or(context.options.retention) else { continue };
         let before = earlier(now, kept);
-        let is_due = state.first_at.is_some_and(|first| {
-            Timestamp::from_micros(first) < earlier(before, (kept / 8).min(GRACE_MAX))
-        });
+        let is_due = state
+            .first_at
+            .is_some_and(|first| Timestamp::from_micros(first) < earlier(before, (kept / 8).min(GRACE_MAX)));
         if is_due {
             found.push(ExpiredRoom { room: room_id(&room)?, before, retention_s });
             if found.len() == EXPIRED_MAX {

@@ -11,9 +11,9 @@ use futures_util::{StreamExt, TryStreamExt, stream};
 use hubbub_core::invariant::{broken, saturate};
 use hubbub_core::{MessageType, Outcome, Refusal, Timestamp};
 
+use super::Failure;
 use super::load::{read_hour_users, read_senders};
 use super::room::HourUser;
-use super::Failure;
 use crate::db::{Db, DbError, PAGE_ROWS, Result, Writes};
 use crate::read::before_bucket_of;
 use crate::state::{self, Counts, RoomState, hour_of, slot_of};
@@ -58,7 +58,9 @@ pub(super) async fn expire(
     let retention_s: Option<i64> = retention_s.map(saturate);
     for _ in 0..TRIES {
         let state = state::read(db, room).await?;
-        let Some(state) = state.filter(|state| state.present) else { return Ok(Outcome::Refused(Refusal::UnknownRoom)) };
+        let Some(state) = state.filter(|state| state.present) else {
+            return Ok(Outcome::Refused(Refusal::UnknownRoom));
+        };
         if state.applied >= seq {
             return Ok(Outcome::Accepted);
         }
@@ -139,14 +141,7 @@ struct Remaining {
 }
 
 impl Remaining {
-    async fn read(
-        db: &Db,
-        part: i32,
-        room: &str,
-        state: &RoomState,
-        gone: &Gone,
-        seq: i64,
-    ) -> Result<Self> {
+    async fn read(db: &Db, part: i32, room: &str, state: &RoomState, gone: &Gone, seq: i64) -> Result<Self> {
         let users: BTreeSet<&str> = gone.by_user.keys().map(String::as_str).collect();
         let counted = read_senders(db, room, &users).await?;
         let left = counted.into_iter().filter_map(|(user, counts)| {
@@ -214,7 +209,12 @@ async fn first_message(
     while let Some(slot) = slots.try_next().await? {
         let values = (user, slot, at);
         let mut rows = db
-            .stream::<(i64, String, i64, Option<i64>)>(WHAT, &statements.user_messages_from, values, PAGE_ROWS)
+            .stream::<(i64, String, i64, Option<i64>)>(
+                WHAT,
+                &statements.user_messages_from,
+                values,
+                PAGE_ROWS,
+            )
             .await?;
         while let Some((received_at, of, seq, erased)) = rows.try_next().await? {
             if of == room && seq > last && seq <= state.head && erased.is_none() {

@@ -93,9 +93,7 @@ fn write_room_change(change: &Change<'_>, out: &mut Vec<u8>) {
             write_optional(settings.members_only.map(u64::from), out);
             write_optional(settings.retention_s, out);
         }
-        RoomChange::DeleteRoom { .. }
-        | RoomChange::EraseUser { .. }
-        | RoomChange::ExpireMessages { .. } => {}
+        RoomChange::DeleteRoom { .. } | RoomChange::EraseUser { .. } | RoomChange::ExpireMessages { .. } => {}
         RoomChange::AddMember { user, .. } | RoomChange::RemoveMember { user, .. } => write_text(user, out),
         RoomChange::MarkRead { user, seq, .. } => {
             write_text(user, out);

@@ -101,6 +101,7 @@ pub(crate) fn scylla(config: &Config) -> hubbub_scylla::ScyllaOptions {
             ReplicaLevel::One => Consistency::One,
         },
         replication: config.scylla_replication.to_string(),
+        retention: *config.scylla_retention,
         migrate: *config.scylla_migrate,
         statement_timeout: *config.scylla_statement_timeout,
         statements_max: *config.scylla_statements_max,

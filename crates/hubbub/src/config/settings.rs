@@ -242,6 +242,8 @@ settings! {
     scylla_consistency: ReplicaLevel = ReplicaLevel::LocalQuorum => "store.scylla.consistency";
     /// Replication of the keyspace when it is created, in CQL.
     scylla_replication: String = "{'class': 'NetworkTopologyStrategy', 'replication_factor': 3}".into() => "store.scylla.replication";
+    /// Messages older than this are deleted, unless their room sets it; off = kept forever. The same on all servers.
+    scylla_retention: Option<Duration> = None => "store.scylla.retention";
     /// Whether to create and migrate the schema at the start; otherwise an outdated schema is refused.
     scylla_migrate: bool = true => "store.scylla.migrate";
     /// Time-out of a statement; after it, the outcome of the batch is unknown.

@@ -13,6 +13,7 @@
 //! - All of a room is in the partition that its name's hash says ([`partition`]); other numbers of partitions are refused.
 //!   So is a log that misses records which the store has not, or has.
 //! - A store that goes back while the server runs is given again what it misses ([`attachment`]).
+//! - A store that removes nothing past its log is told by changes what has expired ([`expiry`]).
 //! - A change is answered with its outcome or as `unconfirmed`. When the committer dies between the two, nobody knows the
 //!   outcome any more, and it is `unconfirmed`.
 
@@ -23,6 +24,7 @@ mod buffer;
 mod bus;
 mod changes;
 mod consumer;
+mod expiry;
 mod gate;
 mod partition;
 mod producer;

@@ -29,6 +29,7 @@ mod gate;
 mod partition;
 mod producer;
 mod record;
+mod security;
 mod start;
 mod topic_id;
 mod topics;
@@ -62,12 +63,15 @@ use producer::Producer;
 use topics::Topics;
 
 pub use address::{Brokers, KafkaError};
+pub use security::{KafkaSecurity, SaslMechanism};
 
 /// Options of Kafka.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KafkaOptions {
     /// Where it is.
     pub brokers: Brokers,
+    /// How connections are encrypted and authenticated.
+    pub security: KafkaSecurity,
     /// Prefix of the topics' and the group's names.
     pub topic_prefix: String,
     /// Number of partitions of a topic that is created.
@@ -100,6 +104,7 @@ impl KafkaOptions {
             .set("socket.keepalive.enable", "true")
             .set("reconnect.backoff.max.ms", "2000")
             .set_log_level(RDKafkaLogLevel::Warning);
+        self.security.apply(&self.brokers, &mut config);
         config
     }
 

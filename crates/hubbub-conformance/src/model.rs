@@ -268,8 +268,8 @@ impl Model {
                 let seq = *mark;
                 Outcome::Read(ReadMark { seq, unread: self.unread(&name, seq), moved })
             }
-            RoomChange::ExpireMessages { before, retention_s, .. }
-                if change.by.is_none() && state.retention_s == retention_s =>
+            RoomChange::ExpireMessages { before, retention_s, is_own, .. }
+                if change.by.is_none() && state.retention_s == is_own.then_some(retention_s) =>
             {
                 changed(self.expire(&name, before))
             }

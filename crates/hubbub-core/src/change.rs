@@ -69,11 +69,13 @@ pub enum RoomChange<'a> {
     ExpireMessages {
         /// The room.
         room: &'a str,
-        /// Messages received before are removed.
+        /// Messages received before are removed; of these none that had not outlived the retention when the log took the
+        /// operation, by the log's clock.
         before: Timestamp,
-        /// The room's own retention that this follows from, in seconds; `None` = it has none. Nothing is removed if the
-        /// room has another one by then.
-        retention_s: Option<u64>,
+        /// The retention, in seconds.
+        retention_s: u64,
+        /// Whether it is the room's own. Nothing is removed if that has changed by then.
+        is_own: bool,
     },
 }
 
@@ -149,8 +151,8 @@ impl<'a> RoomChange<'a> {
             Self::RemoveMember { .. } => RoomChange::RemoveMember { room, user },
             Self::MarkRead { seq, .. } => RoomChange::MarkRead { room, user, seq },
             Self::EraseUser { .. } => RoomChange::EraseUser { user },
-            Self::ExpireMessages { before, retention_s, .. } => {
-                RoomChange::ExpireMessages { room, before, retention_s }
+            Self::ExpireMessages { before, retention_s, is_own, .. } => {
+                RoomChange::ExpireMessages { room, before, retention_s, is_own }
             }
         }
     }

@@ -62,8 +62,10 @@ pub struct ExpiredRoom {
     pub room: RoomId,
     /// Messages received before have.
     pub before: Timestamp,
-    /// The room's own retention, in seconds, if it is what they have outlived.
-    pub retention_s: Option<u64>,
+    /// The retention that they have outlived, in seconds.
+    pub retention_s: u64,
+    /// Whether it is the room's own, and not the default.
+    pub is_own: bool,
 }
 
 /// What became of attaching a log.

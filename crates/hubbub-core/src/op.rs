@@ -317,7 +317,8 @@ mod tests {
             RoomChange::ExpireMessages {
                 room,
                 before: Timestamp::from_micros(7),
-                retention_s: title.map(|_| seq),
+                retention_s: seq,
+                is_own: title.is_some(),
             },
         ]
         .into_iter()

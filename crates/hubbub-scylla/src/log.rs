@@ -134,14 +134,15 @@ async fn expired(context: &Context, partitions: &BTreeSet<i32>) -> Result<Vec<Ex
     while let Some((room, state)) = rooms.try_next().await? {
         let state = state.filter(|state| state.present && partitions.contains(&state.part));
         let Some(state) = state else { continue };
-        let retention_s = state.retention_s.map(i64::unsigned_abs);
-        let Some(kept) = retention_s.map(Duration::from_secs).or(context.options.retention) else { continue };
+        let own = state.retention_s.map(|seconds| Duration::from_secs(seconds.unsigned_abs()));
+        let Some(kept) = own.or(context.options.retention) else { continue };
         let before = earlier(now, kept);
         let is_due = state
             .first_at
             .is_some_and(|first| Timestamp::from_micros(first) < earlier(before, (kept / 8).min(GRACE_MAX)));
         if is_due {
-            found.push(ExpiredRoom { room: room_id(&room)?, before, retention_s });
+            let (retention_s, is_own) = (kept.as_secs(), own.is_some());
+            found.push(ExpiredRoom { room: room_id(&room)?, before, retention_s, is_own });
             if found.len() == EXPIRED_MAX {
                 break;
             }
@@ -150,6 +151,7 @@ async fn expired(context: &Context, partitions: &BTreeSet<i32>) -> Result<Vec<Ex
     Ok(found)
 }
 
-fn earlier(time: Timestamp, by: Duration) -> Timestamp {
+/// A time before another one.
+pub(crate) fn earlier(time: Timestamp, by: Duration) -> Timestamp {
     Timestamp::from_micros(time.as_micros().saturating_sub(saturate(by.as_micros())))
 }

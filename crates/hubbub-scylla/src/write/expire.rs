@@ -8,7 +8,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use futures_util::{StreamExt, TryStreamExt, stream};
-use hubbub_core::invariant::{broken, saturate};
+use hubbub_core::invariant::broken;
 use hubbub_core::{MessageType, Outcome, Refusal, Timestamp};
 
 use super::Failure;
@@ -29,8 +29,14 @@ const AT_ONCE: usize = 16;
 const TRIES: usize = 5;
 const WHAT: &str = "removing expired messages";
 
-/// Before when, and after which retention of the room's own.
-type Expiry = (Timestamp, Option<u64>);
+/// What is to go.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Expiry {
+    /// Messages received before.
+    pub(super) before: Timestamp,
+    /// Only if the room's own retention is this one.
+    pub(super) own_retention_s: Option<i64>,
+}
 
 /// The oldest messages of a room, which are to go.
 #[derive(Debug, Default)]
@@ -51,11 +57,10 @@ pub(super) async fn expire(
     context: &Context,
     part: i32,
     room: &str,
-    (before, retention_s): Expiry,
+    Expiry { before, own_retention_s }: Expiry,
     seq: i64,
 ) -> std::result::Result<Outcome, Failure> {
     let db = &context.db;
-    let retention_s: Option<i64> = retention_s.map(saturate);
     for _ in 0..TRIES {
         let state = state::read(db, room).await?;
         let Some(state) = state.filter(|state| state.present) else {
@@ -65,7 +70,7 @@ pub(super) async fn expire(
             return Ok(Outcome::Accepted);
         }
         let has_expired = state.first_at.is_some_and(|first| first < before.as_micros());
-        if !has_expired || state.retention_s != retention_s {
+        if !has_expired || state.retention_s != own_retention_s {
             return Ok(Outcome::Changed { changed: false });
         }
         let gone = collect(db, room, &state, before.as_micros()).await?;

@@ -16,17 +16,19 @@ mod room;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use futures_util::stream::{self, StreamExt, TryStreamExt};
-use hubbub_core::invariant::{BrokenInvariant, cast};
+use hubbub_core::invariant::{BrokenInvariant, cast, saturate};
 use hubbub_core::log_position::past_the_log;
 use hubbub_core::store::ApplyError;
-use hubbub_core::{Change, LogPosition, Op, OpBatch, Outcome, Refusal, RoomChange, Send, Timestamp};
+use hubbub_core::{Change, LogPosition, Op, OpBatch, Outcome, Refusal, RoomChange, Send};
 use parking_lot::Mutex;
 
 use crate::db::DbError;
-use crate::log::Attachment;
+use crate::log::{Attachment, earlier};
 use crate::store::Context;
+use expire::Expiry;
 use room::RoomEntry;
 
 pub(crate) use cleanup::remove_leftovers;
@@ -76,15 +78,13 @@ impl<'a> Record<'a> {
         }
     }
 
-    /// Before when, and after which retention, messages are to be removed.
-    fn expiry(&self) -> Option<(Timestamp, Option<u64>)> {
-        match self.op {
-            RoomOp::Change(Change {
-                by: None,
-                what: RoomChange::ExpireMessages { before, retention_s, .. },
-            }) => Some((before, retention_s)),
-            _ => None,
-        }
+    /// What has expired, if it is to be removed.
+    fn expiry(&self) -> Option<Expiry> {
+        let RoomOp::Change(Change { by: None, what }) = self.op else { return None };
+        let RoomChange::ExpireMessages { before, retention_s, is_own, .. } = what else { return None };
+        // A server whose clock is ahead removes nothing: messages are as old as the log says.
+        let by_log = earlier(self.position.appended_at, Duration::from_secs(retention_s));
+        Some(Expiry { before: before.min(by_log), own_retention_s: is_own.then(|| saturate(retention_s)) })
     }
 
     /// The user whose messages are to be erased.

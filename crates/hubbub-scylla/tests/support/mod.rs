@@ -156,8 +156,9 @@ impl Fixture for Opened {
     /// As the log does.
     async fn expire(&mut self) {
         let partitions: Vec<u32> = (0_u32..).take(self.positions.lock().next.len()).collect();
-        for ExpiredRoom { room, before, retention_s } in self.store.expired(&partitions).await.unwrap() {
-            let what = RoomChange::ExpireMessages { room: room.as_str(), before, retention_s };
+        let expired = self.store.expired(&partitions).await.unwrap();
+        for ExpiredRoom { room, before, retention_s, is_own } in expired {
+            let what = RoomChange::ExpireMessages { room: room.as_str(), before, retention_s, is_own };
             let mut batch = OpBatch::default();
             self.push(&mut batch, &Op::Change(Change { by: None, what }));
             let store = self.store.clone();

@@ -44,7 +44,8 @@ pub(super) async fn watch(context: Arc<Context>, stop: watch::Receiver<bool>) {
     }
 }
 
-/// Has some of what has expired removed. Whether there may be more.
+/// Has some of what has expired removed. Whether there may be more. What the log finds too young is looked at again after a
+/// longer pause: then this machine's clock is ahead of the log's.
 async fn expire(context: &Context) -> Result<bool, String> {
     let core = &context.core;
     let partitions: Vec<u32> = context.stored().into_iter().map(|(partition, _)| partition).collect();
@@ -56,11 +57,14 @@ async fn expire(context: &Context) -> Result<bool, String> {
         return Ok(false);
     }
     let mut ops = OpBatch::default();
-    for ExpiredRoom { room, before, retention_s } in &expired {
-        let what =
-            RoomChange::ExpireMessages { room: room.as_str(), before: *before, retention_s: *retention_s };
+    for ExpiredRoom { room, before, retention_s, is_own } in &expired {
+        let (room, before, retention_s, is_own) = (room.as_str(), *before, *retention_s, *is_own);
+        let what = RoomChange::ExpireMessages { room, before, retention_s, is_own };
         ops.push(&Op::Change(Change { by: None, what }));
     }
     let outcomes = changes::execute(core, &ops).await.map_err(|error| error.to_string())?;
-    Ok(outcomes.contains(&Outcome::Changed { changed: true }))
+    if outcomes.contains(&Outcome::Changed { changed: true }) {
+        return Ok(true);
+    }
+    Err("nothing of it had expired by the log's clock, or others have removed it".to_owned())
 }

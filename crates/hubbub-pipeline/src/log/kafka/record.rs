@@ -70,6 +70,8 @@ struct ChangeRecord<'a> {
     /// In microseconds since 1970.
     #[serde(skip_serializing_if = "Option::is_none")]
     before_us: Option<i64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    is_own: Option<bool>,
 }
 
 pub(super) fn write_change(change: &Change<'_>, out: &mut Vec<u8>) {
@@ -87,12 +89,12 @@ pub(super) fn write_change(change: &Change<'_>, out: &mut Vec<u8>) {
         }
         RoomChange::EraseUser { user } => (ChangeKind::EraseUser, Some(user), RoomSettings::default(), None),
         RoomChange::ExpireMessages { retention_s, .. } => {
-            let settings = RoomSettings { retention_s, ..RoomSettings::default() };
+            let settings = RoomSettings { retention_s: Some(retention_s), ..RoomSettings::default() };
             (ChangeKind::ExpireMessages, None, settings, None)
         }
     };
-    let before = match change.what {
-        RoomChange::ExpireMessages { before, .. } => Some(before.as_micros()),
+    let expiry = match change.what {
+        RoomChange::ExpireMessages { before, is_own, .. } => Some((before.as_micros(), is_own)),
         _ => None,
     };
     let record = ChangeRecord {
@@ -104,7 +106,8 @@ pub(super) fn write_change(change: &Change<'_>, out: &mut Vec<u8>) {
         members_only: settings.members_only,
         retention_s: settings.retention_s,
         seq,
-        before_us: before,
+        before_us: expiry.map(|(before, _)| before),
+        is_own: expiry.map(|(_, is_own)| is_own),
     };
     // Writing into memory cannot fail.
     let _ = serde_json::to_writer(out, &record);
@@ -156,9 +159,11 @@ pub(super) fn read_change<R>(body: &[u8], take: impl FnOnce(&Change<'_>) -> R) -
         }
         ChangeKind::EraseUser => RoomChange::EraseUser { user },
         ChangeKind::ExpireMessages => {
-            let before = record.before_us.ok_or_else(|| invalid("beforeUs is required".to_owned()))?;
-            let before = Timestamp::from_micros(before);
-            RoomChange::ExpireMessages { room, before, retention_s: record.retention_s }
+            let required = |field| invalid(format!("{field} is required"));
+            let before = Timestamp::from_micros(record.before_us.ok_or_else(|| required("beforeUs"))?);
+            let retention_s = record.retention_s.ok_or_else(|| required("retentionS"))?;
+            let is_own = record.is_own.ok_or_else(|| required("isOwn"))?;
+            RoomChange::ExpireMessages { room, before, retention_s, is_own }
         }
     };
     Ok(take(&Change { by: record.by.as_deref(), what }))
@@ -260,6 +265,10 @@ mod tests {
     use super::*;
     use hubbub_core::{MessageType, Send};
 
+    fn at(micros: i64) -> Timestamp {
+        Timestamp::from_micros(micros)
+    }
+
     fn changes() -> Vec<Change<'static>> {
         let settings =
             RoomSettings { title: Some("a \"b\""), members_only: Some(true), retention_s: Some(7) };
@@ -272,8 +281,8 @@ mod tests {
             RoomChange::RemoveMember { room, user },
             RoomChange::MarkRead { room, user, seq: u64::MAX },
             RoomChange::EraseUser { user },
-            RoomChange::ExpireMessages { room, before: Timestamp::from_micros(-5), retention_s: None },
-            RoomChange::ExpireMessages { room, before: Timestamp::from_micros(5), retention_s: Some(7) },
+            RoomChange::ExpireMessages { room, before: at(-5), retention_s: 0, is_own: false },
+            RoomChange::ExpireMessages { room, before: at(5), retention_s: 7, is_own: true },
         ]
         .into_iter()
         .flat_map(|what| [Change { by: None, what }, Change { by: Some("ada"), what }])
@@ -302,6 +311,8 @@ mod tests {
             (r#"{"change":"deleteRoom","roomId":"r","by":""}"#, "by must"),
             (r#"{"change":"markRead","roomId":"r","userId":"u"}"#, "seq is required"),
             (r#"{"change":"expireMessages","roomId":"r"}"#, "beforeUs is required"),
+            (r#"{"change":"expireMessages","roomId":"r","beforeUs":1}"#, "retentionS is required"),
+            (r#"{"change":"expireMessages","roomId":"r","beforeUs":1,"retentionS":1}"#, "isOwn is required"),
             (r#"{"change":"putRoom","roomId":"r","title":"\u0000"}"#, "title must"),
             (r#"{"change":"putRoom","roomId":"r","retentionS":9999999999}"#, "retentionS must"),
         ] {

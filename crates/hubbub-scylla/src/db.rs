@@ -117,8 +117,32 @@ pub(crate) async fn connect(
     if let Some((user, password)) = &address.login {
         builder = builder.user(user, password);
     }
+    if address.is_tls {
+        let config = options.tls.client("store.scylla").map_err(|error| OpenError(error.to_string()))?;
+        builder = builder.tls_context(Some(Arc::new(config)));
+    }
     let hosts = address.hosts.join(", ");
-    builder.build().await.map_err(|error| OpenError(format!("no CQL server answers at {hosts}: {error}")))
+    let explain = |error: &str| {
+        let error = error.trim_end_matches('.');
+        OpenError(format!("no CQL server can be used at {hosts}: {error}; {}", advice(error, address.is_tls)))
+    };
+    builder.build().await.map_err(|error| explain(&error.to_string()))
+}
+
+/// What to do about a connection that failed, by the text of the library.
+fn advice(error: &str, is_tls: bool) -> &'static str {
+    let has = |text: &str| error.contains(text);
+    if has("invalid peer certificate") {
+        "name the authority that signed it in store.scylla.ca; the server's IP address must be one of its names"
+    } else if has("AlertReceived") || has("received fatal alert") {
+        "the server refuses this client's certificate: correct store.scylla.cert and store.scylla.key"
+    } else if has("Authentication is required") || has("Authentication failed") || has("BadCredentials") {
+        "the user or the password is wrong: correct store.url"
+    } else if is_tls {
+        "start it, or correct store.url: scylla:// if it does not speak TLS"
+    } else {
+        "start it, or correct store.url: scyllas:// if it speaks TLS"
+    }
 }
 
 fn profile(options: &ScyllaOptions) -> scylla::client::execution_profile::ExecutionProfileBuilder {

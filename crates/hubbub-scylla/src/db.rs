@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
-use futures_util::stream::{self, BoxStream};
-use futures_util::{StreamExt, TryStreamExt};
+use futures_util::StreamExt;
+use futures_util::stream::BoxStream;
 use hubbub_core::store::ReadError;
 use scylla::client::execution_profile::{ExecutionProfile, ExecutionProfileHandle};
 use scylla::client::session::Session;
@@ -85,8 +85,6 @@ const ROW_BYTES: usize = 120;
 const BATCH_BYTES: usize = 48 << 10;
 /// Most statements of a batch.
 const BATCH_STATEMENTS: usize = 250;
-/// Batches of one partition that are written at the same time.
-const PARTS_AT_ONCE: usize = 8;
 /// Time after which a read is sent to another replica, too.
 const SPECULATE_AFTER: Duration = Duration::from_millis(250);
 /// Pause between two questions whether all nodes have a change of the schema.
@@ -217,27 +215,21 @@ impl Db {
         Ok(())
     }
 
-    /// Writes rows of one partition, in batches of bounded size, some at the same time: they are independent of each other.
+    /// Writes rows of one partition, in batches of bounded size. They are independent of each other.
     pub(crate) async fn write_all(&self, what: &'static str, writes: Writes<'_>) -> Result<()> {
-        let mut parts = Vec::new();
         let mut part = Writes::default();
         let mut bytes = 0;
         for write in writes.statements {
             if !part.is_empty()
                 && (bytes + write.2 > BATCH_BYTES || part.statements.len() >= BATCH_STATEMENTS)
             {
-                parts.push(std::mem::take(&mut part));
+                self.write_atomically(what, std::mem::take(&mut part)).await?;
                 bytes = 0;
             }
             bytes += write.2;
             part.statements.push(write);
         }
-        if parts.is_empty() {
-            return if part.is_empty() { Ok(()) } else { self.write_atomically(what, part).await };
-        }
-        parts.push(part);
-        let writing = parts.into_iter().map(|part| self.write_atomically(what, part));
-        stream::iter(writing).buffer_unordered(PARTS_AT_ONCE).try_collect().await
+        if part.is_empty() { Ok(()) } else { self.write_atomically(what, part).await }
     }
 
     /// Writes rows of one partition, all or none of them.

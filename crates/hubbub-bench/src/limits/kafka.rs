@@ -108,7 +108,8 @@ impl Brokers {
         }
         producer.flush(PATIENCE).context("Kafka did not confirm in time")?;
         let seconds = begun.elapsed().as_secs_f64();
-        let [taken, failed] = [&confirmed.taken, &confirmed.failed].map(|count| count.load(Ordering::Acquire));
+        let [taken, failed] =
+            [&confirmed.taken, &confirmed.failed].map(|count| count.load(Ordering::Acquire));
         ensure!(failed == 0 && taken == load.messages, "Kafka confirmed {taken}, and refused {failed}");
         Ok(taken as f64 / seconds)
     }

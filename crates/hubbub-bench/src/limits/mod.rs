@@ -1,11 +1,11 @@
 //! What this machine can do when nothing is stored: bare servers, and the disk alone. Other results are read as a
 //! share of these.
 
-#[cfg(feature = "scylla")]
+#[cfg(all(feature = "kafka", feature = "scylla"))]
 pub(crate) mod cassandra;
 mod disk;
 pub(crate) mod engine;
-#[cfg(feature = "kafka")]
+#[cfg(all(feature = "kafka", feature = "scylla"))]
 pub(crate) mod kafka;
 #[cfg(all(feature = "postgres", feature = "amqp"))]
 pub(crate) mod plain_rows;

@@ -38,7 +38,7 @@ use crate::pace::{Rate, SLEEP_MIN, Schedule, feed_paced, supply};
 use crate::phase;
 use crate::run::Run;
 use crate::sample::{Sampler, Source};
-#[cfg(any(feature = "postgres", feature = "scylla"))]
+#[cfg(any(feature = "postgres", all(feature = "kafka", feature = "scylla")))]
 use crate::spawn::Server;
 use outcome::{Outcome, Persisted, Seen};
 use preset::{Plan, Preset};
@@ -126,7 +126,7 @@ pub(crate) async fn measure(args: &Loading<PersistArgs>) -> anyhow::Result<Outco
 }
 
 /// The same at a server that was started for it.
-#[cfg(any(feature = "postgres", feature = "scylla"))]
+#[cfg(any(feature = "postgres", all(feature = "kafka", feature = "scylla")))]
 pub(crate) async fn measure_at(server: &Server, own: &[&str]) -> anyhow::Result<Outcome> {
     Outcome::of(server.load::<PersistArgs>(None, own).await?)
 }

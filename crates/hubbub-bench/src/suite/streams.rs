@@ -31,6 +31,8 @@ const LAG_MAX_S: f64 = 2.0;
 const BYSTANDER_RATE: f64 = 3_000.0;
 const BYSTANDER_SHARE: f64 = 0.10;
 const QUIET: &str = "quiet-";
+/// What a node does unless it is told otherwise.
+const BOTH: &str = "gateway,committer";
 
 /// Topics and a keyspace of their own.
 struct Stream {
@@ -106,7 +108,7 @@ impl Bench {
             let ramp = async |server: &Server| self.chatting(server, RAMP, &["--rooms", "1"]).await;
             generator.push(bare.during(ramp).await?.per_second);
             let stream = self.stream().await?;
-            let server = self.fresh(&stream.env("both")).await?;
+            let server = self.fresh(&stream.env(BOTH)).await?;
             let report = self.chatting(&server, RAMP, &room).await?;
             server.kill().await?;
             stream.drop().await?;
@@ -121,9 +123,13 @@ impl Bench {
         let met = share >= 0.60 && lag <= LAG_MAX_S && faults.is_empty();
         let what = format!("HTTP → Kafka → Cassandra → WebSocket, one room, {RAMP}/s");
         let target = "≥ 60 % of the producer alone, or of the generator; all delivered within 2 s";
-        let row =
-            Row::new(what, format!("{} messages/s, last delivered after {lag:.2} s", grouped(rate)), target, met)
-                .against(format!("{} messages/s", grouped(limit)), format!("{:.0} %", 100.0 * share));
+        let row = Row::new(
+            what,
+            format!("{} messages/s, last delivered after {lag:.2} s", grouped(rate)),
+            target,
+            met,
+        )
+        .against(format!("{} messages/s", grouped(limit)), format!("{:.0} %", 100.0 * share));
         let text = |rates: &[f64]| rounds(rates, |rate| grouped(*rate));
         let note = format!(
             "rounds {} against {} of the same ramp at a server that stores nothing, and {} of the producer alone; lag {lags:.2?} s; {} \
@@ -141,7 +147,7 @@ impl Bench {
         let (mut p99, mut p50, mut faults) = (Vec::new(), Vec::new(), Vec::new());
         for _ in 0..self.args.rounds {
             let stream = self.stream().await?;
-            let server = self.fresh(&stream.env("both")).await?;
+            let server = self.fresh(&stream.env(BOTH)).await?;
             let report = self.chatting(&server, &rate.to_string(), room).await?;
             server.kill().await?;
             stream.drop().await?;
@@ -165,11 +171,11 @@ impl Bench {
             pair.bare.add_rate(rows_rate(cassandra, self.args.time).await?);
             let stream = self.stream().await?;
             // It makes the topics.
-            self.fresh(&stream.env("both")).await?.kill().await?;
+            self.fresh(&stream.env(BOTH)).await?.kill().await?;
             let load = Load { messages: self.args.persisted, rooms: ROOMS, text_bytes: TEXT_BYTES };
             Brokers::of(&stream.kafka)?.write(&stream.topic("messages"), load).await?;
             let messages = self.args.persisted.to_string();
-            let server = self.fresh(&stream.env("both")).await?;
+            let server = self.fresh(&stream.env(BOTH)).await?;
             let before = process_seconds(server.pid).unwrap_or_default();
             let own = ["--drain", "-n", &messages, "--around", "0s", "--log", "kafka"];
             let outcome = persist::measure_at(&server, &own).await?;
@@ -196,7 +202,7 @@ impl Bench {
         let (mut shares, mut costs, mut faults) = (Vec::new(), Vec::new(), Vec::new());
         for _ in 0..self.args.rounds {
             let stream = self.stream().await?;
-            let committer = self.fresh(&stream.env("both")).await?;
+            let committer = self.fresh(&stream.env(BOTH)).await?;
             let busy = self.fresh(&stream.env("gateway")).await?;
             let quiet = self.fresh(&stream.env("gateway")).await?;
             let rules: Rules = arguments("rules", &[])?;
@@ -230,7 +236,8 @@ impl Bench {
         let met = share <= BYSTANDER_SHARE && faults.is_empty();
         let row = Row::new(what, text(|(_, quiet)| *quiet), "≤ 10 % of one it takes and delivers", met)
             .against(text(|(busy, _)| *busy), format!("{:.1} %", 100.0 * share));
-        Ok(row.noting(format!("rounds {costs:.1?}; what an idle node uses is included; {}", faults.join("; "))))
+        Ok(row
+            .noting(format!("rounds {costs:.1?}; what an idle node uses is included; {}", faults.join("; "))))
     }
 }
 

@@ -164,16 +164,13 @@ async fn read_hour_users(
         .collect())
 }
 
-/// The bucket that is being filled, where it is not known.
+/// The bucket that is being filled.
 async fn load_bucket(db: &Db, room: &str, work: &mut Work<'_>) -> Result<()> {
-    let bucket = work.entry.state.bucket;
-    if bucket == 0 {
+    let state = &work.entry.state;
+    if state.bucket == 0 {
         return Ok(());
     }
-    if let Some(known) = work.entry.bucket {
-        work.changed_buckets.insert(bucket, known);
-        return Ok(());
-    }
+    let bucket = state.bucket;
     let row = db.row::<(i64, i64, i64)>("reading a bucket", &db.statements.bucket_of, (room, bucket)).await?;
     if let Some((_, kept, first_at)) = row.filter(|(name, ..)| *name == bucket) {
         work.changed_buckets.insert(bucket, Bucket { kept, first_at });

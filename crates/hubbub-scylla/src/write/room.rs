@@ -33,14 +33,11 @@ pub(super) struct RoomEntry {
     pub(super) senders: HashMap<String, Option<Counts>>,
     /// By hour and user.
     pub(super) hour_users: HashMap<(i64, String), Option<HourUser>>,
-    /// The bucket that is being filled.
-    pub(super) bucket: Option<Bucket>,
 }
 
 impl RoomEntry {
     pub(super) fn new(state: RoomState) -> Self {
-        let (members, senders, hour_users, bucket) = Default::default();
-        Self { state, members, senders, hour_users, bucket }
+        Self { state, members: HashMap::new(), senders: HashMap::new(), hour_users: HashMap::new() }
     }
 
     pub(super) fn size(&self) -> usize {
@@ -119,7 +116,6 @@ pub(super) async fn apply<'a>(
         context.totals.add(state.kept - old.0, i64::from(state.present) - i64::from(old.1));
     }
     let mut entry = work.entry;
-    entry.bucket = work.changed_buckets.get(&entry.state.bucket).copied();
     let hour = entry.state.hour;
     entry.hour_users.retain(|(of, _), _| Some(*of) == hour);
     Ok((entry, done))

@@ -12,7 +12,7 @@ mod ids;
 mod load;
 mod room;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -30,7 +30,7 @@ use room::RoomEntry;
 
 pub(crate) use cleanup::remove_deleted_rooms;
 
-/// Rooms of a partition that are written at the same time.
+/// Rooms of a partition that are read or written at the same time.
 const ROOMS_AT_ONCE: usize = 64;
 /// Most operations that a room takes at once; its atomic write grows with them.
 const ROOM_OPS_MAX: usize = 2_000;
@@ -256,34 +256,50 @@ impl Partition {
         for record in run {
             by_room.entry(record.room()).or_default().push(record);
         }
-        let rooms: Vec<_> =
-            by_room.into_iter().map(|(room, records)| (room, records, self.take(room))).collect();
-        let applying = rooms.into_iter().map(async |(room, records, mut entry)| {
-            let mut done = Done::new();
-            for some in divided(&records) {
-                let (applied, outcomes) = room::apply(context, part, room, some, entry).await?;
-                done.extend(outcomes);
-                entry = Some(applied);
-            }
-            Ok::<_, Failure>((room, entry, done))
-        });
-        let applied: Vec<_> = stream::iter(applying).buffer_unordered(ROOMS_AT_ONCE).try_collect().await?;
+        let mut rooms: Vec<_> = by_room.iter().map(|(room, records)| (*room, divided(records))).collect();
         let mut done = Done::new();
-        for (room, entry, outcomes) in applied {
-            if let Some(entry) = entry {
-                self.keep(room, entry);
-            }
-            done.extend(outcomes);
+        // Usually once.
+        while !rooms.is_empty() {
+            rooms.retain_mut(|(_, parts)| !parts.is_empty());
+            let parts = rooms.iter_mut().filter_map(|(room, parts)| Some((*room, parts.pop_front()?)));
+            let parts: Vec<_> = parts.map(|(room, records)| (room, records, self.take(room))).collect();
+            self.apply_parts(context, part, parts, &mut done).await?;
         }
         Ok(done)
+    }
+
+    /// Applies a part of the records of each of some rooms, all at the same time: decides, writes what is invisible, and then
+    /// the rooms.
+    async fn apply_parts<'a>(
+        &mut self,
+        context: &Context,
+        part: i32,
+        parts: Vec<(&'a str, &[&Record<'a>], Option<RoomEntry>)>,
+        done: &mut Done,
+    ) -> Result<(), Failure> {
+        let deciding =
+            parts.into_iter().map(|(room, records, entry)| room::decide(context, part, room, records, entry));
+        let deciding: Vec<_> = deciding.collect();
+        let mut works = Vec::with_capacity(deciding.len());
+        let mut decided = stream::iter(deciding).buffer_unordered(ROOMS_AT_ONCE);
+        while let Some((work, outcomes)) = decided.try_next().await? {
+            works.push(work);
+            done.extend(outcomes);
+        }
+        flush::flush(context, part, &works).await?;
+        for work in works {
+            let room = work.room;
+            self.keep(room, work.finish(context));
+        }
+        Ok(())
     }
 }
 
 /// Parts that are written at once: a deletion writes what nothing else may be written with.
-fn divided<'r, 'a>(records: &'r [&'r Record<'a>]) -> impl Iterator<Item = &'r [&'r Record<'a>]> {
+fn divided<'r, 'a>(records: &'r [&'r Record<'a>]) -> VecDeque<&'r [&'r Record<'a>]> {
     let is_deletion = |record: &Record<'_>| {
         matches!(&record.op, RoomOp::Change(Change { what: RoomChange::DeleteRoom { .. }, .. }))
     };
     let runs = records.chunk_by(move |a, b| !is_deletion(a) && !is_deletion(b));
-    runs.flat_map(|run| run.chunks(ROOM_OPS_MAX))
+    runs.flat_map(|run| run.chunks(ROOM_OPS_MAX)).collect()
 }

@@ -6,6 +6,7 @@
 //! then the room is read anew, and records that are in it are skipped.
 
 mod cleanup;
+mod entry;
 mod erase;
 mod flush;
 mod ids;

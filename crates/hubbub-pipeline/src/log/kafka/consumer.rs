@@ -39,7 +39,7 @@ const TEND_INTERVAL: Duration = Duration::from_millis(20);
 /// How long going back in a partition may hold up all of them.
 const SEEK_TIMEOUT: Duration = Duration::from_secs(1);
 /// Batches in all buffers together, about; and in one of them. A partition whose buffer has its share is paused.
-const BATCHES_MAX: usize = 96;
+const BATCHES_MAX: usize = 48;
 const BUFFER_BATCHES_MAX: usize = 8;
 
 struct Assigned {

@@ -37,6 +37,10 @@
  * @typedef {{messageId: string, seq?: number, epoch?: string, receivedAt?: string, duplicate?: boolean}} Receipt
  */
 /** @typedef {{epoch: string, oldest: number, head: number}} Position */
+/**
+ * With `historyReplaced` the server has another history (a restored backup); without it, retention deleted messages.
+ * @typedef {Position & {historyReplaced: boolean}} Reset
+ */
 
 /**
  * @typedef {object} Options
@@ -68,8 +72,12 @@ export const Delivery = Object.freeze({ QUEUED: "queued", SENT: "sent", DURABLE:
 /** Close codes after which reconnecting is pointless; see docs/api.md. */
 const FINAL_CLOSE_CODES = new Set([1002, 1003, 1007, 1008, 4400, 4401, 4403]);
 const CLOSE_NORMAL = 1000;
+const CLOSE_GOING_AWAY = 1001;
 const CLOSE_TOO_BIG = 1009;
 const CLOSE_UNAUTHORIZED = 4401;
+/** Close codes of a server that has too much to do, with the number of failures from which on the backoff counts. */
+const OVERLOAD_CLOSE_CODES = new Set([1013, 4429]);
+const OVERLOAD_FAILURES = 4;
 /** Most unanswered frames, over all rooms; the server stops reading a socket at 1,024. */
 const UNANSWERED_MAX = 256;
 /** A connection that lived this long, in ms, resets the backoff. */
@@ -102,7 +110,7 @@ export function makeId() {
 
 /** An outgoing message; created by {@link Hubbub#send}. */
 class Outgoing {
-  constructor(frame, retry) {
+  constructor(frame, retry, cancel) {
     /** Retryable refusals so far. */
     this.attempts = 0;
     /** One of {@link Delivery}. */
@@ -116,6 +124,8 @@ class Outgoing {
     this.ref = "";
     /** Sends a failed message again, with the same id. If it was stored after all, it is not stored twice. */
     this.retry = () => retry(this);
+    /** Gives the message up: it fails with code `canceled`. What is on the way may be stored nevertheless. */
+    this.cancel = () => cancel(this);
     this.renew();
   }
 
@@ -187,9 +197,12 @@ class Subscription {
   }
 
   onReset(room, position) {
-    const seq = this.options.resetTo === "live" ? position.head : Math.max(0, position.oldest - 1);
+    const known = this.cursors.get(room)?.epoch;
+    // 0 is never answered with another reset.
+    const seq = this.options.resetTo === "live" ? position.head : 0;
     this.cursors.set(room, { epoch: position.epoch, seq });
-    this.options.onReset?.(room, position);
+    const historyReplaced = known !== undefined && known !== position.epoch;
+    this.options.onReset?.(room, { ...position, historyReplaced });
   }
 
   onMessage(message) {
@@ -297,7 +310,8 @@ export class Hubbub {
     this.#probedAt = 0;
     this.#heardAt = Date.now();
     clearInterval(this.#checkTimer);
-    this.#checkTimer = setInterval(() => this.#check(), CHECK_EVERY);
+    const { silenceMax, answerMax } = this.#options;
+    this.#checkTimer = setInterval(() => this.#check(), Math.min(CHECK_EVERY, silenceMax, answerMax));
     this.#checkTimer.unref?.();
   }
 
@@ -355,9 +369,16 @@ export class Hubbub {
     if (this.#openedAt && Date.now() - this.#openedAt > STABLE_AFTER) this.#failures = 0;
     this.#openedAt = 0;
     this.#failures += 1;
-    const wait = this.#backoff(this.#failures);
+    if (OVERLOAD_CLOSE_CODES.has(code)) this.#failures = Math.max(this.#failures, OVERLOAD_FAILURES);
+    const wait = code === CLOSE_GOING_AWAY ? this.#spread(reason) : this.#backoff(this.#failures);
     this.#reconnectTimer = setTimeout(() => this.connect(), wait);
     this.#setState({ state: State.WAITING, retryAt: Date.now() + wait, code, reason });
+  }
+
+  /** A random part of the seconds that a server names when it shuts down. */
+  #spread(reason) {
+    const seconds = /(\d+) s$/.exec(reason)?.[1] ?? 1;
+    return Math.random() * Math.min(seconds * 1_000, this.#options.backoffMax);
   }
 
   /** Exponential backoff; half of it is random, so that clients do not return all at once. */
@@ -421,7 +442,7 @@ export class Hubbub {
    * @param {Object<string, number>} [options.cursors]  with `"*"`: room → `after`; other rooms start at the read mark
    * @param {"replay"|"live"} [options.resetTo="replay"]  where to continue if the cursor cannot be honoured
    * @param {(message: Message) => void} [options.onMessage]  in order, without gap or repeat
-   * @param {(roomId: string, position: Position) => void} [options.onReset]  discard what was received before
+   * @param {(roomId: string, reset: Reset) => void} [options.onReset]  discard what was received before
    * @param {(roomId: string, position: Position) => void} [options.onSubscribed]  at every connection; with `"*"` for
    *   each room, including those joined later, with its `readSeq`
    * @param {(rooms: number) => void} [options.onLive]  with `"*"`: all rooms are announced, and all missed messages came
@@ -486,7 +507,7 @@ export class Hubbub {
       messageType: options.messageType ?? "TEXT",
       messageId: options.messageId ?? makeId(),
       timestamp: options.timestamp ?? new Date().toISOString(),
-    }, (outgoing) => this.#retry(outgoing));
+    }, (outgoing) => this.#retry(outgoing), (outgoing) => this.#cancel(outgoing));
     this.#enqueue(outgoing);
     return outgoing;
   }
@@ -495,6 +516,13 @@ export class Hubbub {
     if (outgoing.state !== Delivery.FAILED) return;
     outgoing.renew();
     this.#enqueue(outgoing);
+  }
+
+  #cancel(outgoing) {
+    if (outgoing.state === Delivery.DURABLE || outgoing.state === Delivery.FAILED) return;
+    const wasSent = this.#unanswered.delete(outgoing.ref);
+    this.#fail(outgoing, { code: "canceled", detail: "the message was given up; it may be stored", retryable: true });
+    if (wasSent) this.#continueLane(this.#lanes.get(outgoing.roomId));
   }
 
   #enqueue(outgoing) {

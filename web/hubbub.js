@@ -220,6 +220,8 @@ class Lane {
   /** Set after a refusal: nothing is sent until all answers have come and the pause is over. */
   isHeld = false;
   failures = 0;
+  /** Most messages in flight: one after a refusal, doubled by each receipt, so that a busy server is asked gently. */
+  window = Infinity;
 }
 
 export class Hubbub {
@@ -228,8 +230,12 @@ export class Hubbub {
   #state = { state: State.IDLE, attempt: 0 };
   #listeners = new Map();
   #subscriptions = new Map();
+  /** Rooms that are left on this connection, each with the ref of the frame. A new subscription waits for the answer. */
+  #leaving = new Map();
   #lanes = new Map();
   #unanswered = new Map();
+  /** A ping came, and may precede a refusal: what goes out behind its pong must wait for the next answer. */
+  #isGated = false;
   #marks = new Map();
   #unsupported = new Set();
   #typedAt = new Map();
@@ -304,6 +310,8 @@ export class Hubbub {
     const ifCurrent = (action) => (event) => { if (this.#socket === socket) action(event); };
     socket.onopen = ifCurrent(() => this.#onOpened());
     socket.onmessage = ifCurrent((event) => this.#receive(event.data));
+    // Only a WebSocket that is none of the platform's tells of pings.
+    socket.onping = ifCurrent(() => { this.#isGated = this.#unanswered.size > 0; });
     socket.onclose = ifCurrent((event) => this.#onClosed(event.code, event.reason));
     // A close event follows, and tells more.
     socket.onerror = () => {};
@@ -353,6 +361,8 @@ export class Hubbub {
     clearTimeout(this.#reconnectTimer);
     clearInterval(this.#checkTimer);
     this.#unanswered.clear();
+    this.#isGated = false;
+    this.#leaving.clear();
     for (const subscription of this.#subscriptions.values()) subscription.announced.clear();
     for (const lane of this.#lanes.values()) {
       for (const outgoing of lane.waiting.slice(0, lane.sent)) this.#setDelivery(outgoing, Delivery.QUEUED);
@@ -419,6 +429,7 @@ export class Hubbub {
     switch (frame.type) {
       case "message": return this.#subscriptionOf(frame.roomId)?.onMessage(frame);
       case "subscribed": return this.#onSubscribed(frame);
+      case "unsubscribed": return this.#onLeft(frame.roomId);
       case "reset": return this.#subscriptionOf(frame.roomId)?.onReset(frame.roomId, frame);
       case "ack": return this.#onAck(frame);
       case "error": return this.#onError(frame);
@@ -461,12 +472,30 @@ export class Hubbub {
       unsubscribe: () => {
         if (subscription.isEnded) return;
         this.#end(subscription);
-        this.#transmit({ type: "unsubscribe", roomId });
+        this.#leave(roomId);
       },
     };
   }
 
+  #leave(roomId) {
+    const ref = `u${++this.#refs}`;
+    if (this.#transmit({ type: "unsubscribe", ref, roomId })) this.#leaving.set(roomId, ref);
+  }
+
+  #onLeft(roomId) {
+    this.#leaving.delete(roomId);
+    const subscription = this.#subscriptions.get(roomId);
+    if (subscription) this.#sendSubscribe(subscription);
+  }
+
+  #onLeaveRefused(roomId, frame) {
+    if (!frame.retryable) return this.#onLeft(roomId);
+    const timer = setTimeout(() => { if (this.#leaving.get(roomId) === frame.ref) this.#leave(roomId); }, this.#backoff(3));
+    timer.unref?.();
+  }
+
   #sendSubscribe(subscription) {
+    if (this.#leaving.has(subscription.roomId)) return;
     subscription.ref = `s${++this.#refs}`;
     subscription.announced.clear();
     this.#transmit(subscription.frame());
@@ -540,7 +569,7 @@ export class Hubbub {
 
   #flush(lane) {
     while (
-      !lane.isHeld && lane.sent < Math.min(lane.waiting.length, this.#options.inFlightMax) &&
+      !lane.isHeld && !this.#isGated && lane.sent < Math.min(lane.waiting.length, this.#options.inFlightMax, lane.window) &&
       this.#unanswered.size < UNANSWERED_MAX && this.#state.state === State.OPEN
     ) {
       const outgoing = lane.waiting[lane.sent++];
@@ -577,6 +606,7 @@ export class Hubbub {
 
   #onAck(frame) {
     const outgoing = this.#unanswered.get(frame.ref);
+    this.#isGated = false;
     if (!outgoing) return;
     this.#unanswered.delete(frame.ref);
     const { messageId, seq, epoch, receivedAt, duplicate } = frame;
@@ -585,7 +615,7 @@ export class Hubbub {
     this.#setDelivery(outgoing, Delivery.DURABLE);
     outgoing.resolve(outgoing.receipt);
     const lane = this.#lanes.get(outgoing.roomId);
-    if (lane && !lane.isHeld) lane.failures = 0;
+    if (lane && !lane.isHeld) Object.assign(lane, { failures: 0, window: lane.window * 2 });
     this.#continueLane(lane);
   }
 
@@ -597,8 +627,11 @@ export class Hubbub {
       this.#fail(outgoing, frame);
     } else {
       lane.isHeld = true;
+      lane.window = 1;
     }
+    this.#isGated = false;
     this.#continueLane(this.#lanes.get(outgoing.roomId));
+    for (const other of this.#lanes.values()) this.#flush(other);
   }
 
   /** Continues after an answer. After a refusal it first waits for all answers, to keep the order. */
@@ -624,6 +657,8 @@ export class Hubbub {
     if (outgoing) return this.#onSendRefused(outgoing, frame);
     const subscription = [...this.#subscriptions.values()].find((candidate) => candidate.ref === frame.ref);
     if (subscription) return this.#onSubscribeRefused(subscription, frame);
+    const [left] = [...this.#leaving].find(([, ref]) => ref === frame.ref) ?? [];
+    if (left !== undefined) return this.#onLeaveRefused(left, frame);
     if (frame.code === "unknown_type" && frame.ref) return void this.#unsupported.add(frame.ref);
     if (frame.code === "removed") {
       const own = this.#subscriptions.get(frame.roomId);
@@ -639,7 +674,9 @@ export class Hubbub {
 
   #onSubscribeRefused(subscription, frame) {
     if (frame.retryable) {
-      const timer = setTimeout(() => { if (!subscription.isEnded) this.#sendSubscribe(subscription); }, this.#backoff(3));
+      // Another connection has subscribed already, with another ref.
+      const again = () => { if (!subscription.isEnded && subscription.ref === frame.ref) this.#sendSubscribe(subscription); };
+      const timer = setTimeout(again, this.#backoff(3));
       return void timer.unref?.();
     }
     this.#end(subscription);

@@ -117,7 +117,9 @@ class KeyLoad:
     async def check(self) -> None:
         due = 1 if self.round.is_restore else 0
         wanted = {revision for revision, is_late in self.confirmed.items() if is_late or not due}
-        while self.fault is None and not wanted <= {change["revision"] for change in self.changes}:
+        while self.fault is None and (
+            self.resets < due or not wanted <= {change["revision"] for change in self.changes}
+        ):
             await asyncio.sleep(0.01)
         assert self.fault is None, self.fault
         assert self.resets == due, f"the watch was told {self.resets} resets, not {due}"

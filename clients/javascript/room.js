@@ -79,9 +79,10 @@ export class Subscription {
   }
 
   #push(event) {
+    // A server that comes and goes fills nothing.
+    if (event.type === "ready" && this.#events.at(-1)?.event.type === "ready") this.#events.pop();
     this.#events.push({ event, position: { ...this.#handle?.cursor } });
     if (this.#taker) return this.#give();
-    // A `ready` does not count: a server that comes and goes must not stop what has no message.
     if (this.#events.length < this.#options.bufferMax || event.type !== "message") return;
     this.#handle.unsubscribe();
     this.#handle = null;

@@ -1,6 +1,7 @@
 /**
- * A WebSocket client (RFC 6455) for Node before 22, which has none that is stable: text frames, without compression.
- * It has the members of a browser's WebSocket that `hubbub.js` uses.
+ * A WebSocket client (RFC 6455) for Node: text frames, without compression. Node before 22 has none that is stable, and
+ * later ones do not tell of pings, which the order after a refusal depends on (docs/protocol.md). It has the members of a
+ * browser's WebSocket that `hubbub.js` uses, and `onping`.
  */
 
 import { createHash, randomBytes } from "node:crypto";
@@ -98,6 +99,7 @@ class NodeWebSocket {
   onmessage = null;
   onclose = null;
   onerror = null;
+  onping = null;
   #socket = null;
   #request;
   #isClosing = false;
@@ -168,7 +170,10 @@ class NodeWebSocket {
   #onFrame(opcode, payload) {
     if (this.#isOver) return;
     if (opcode === OPCODE.TEXT) this.onmessage?.({ data: payload.toString() });
-    if (opcode === OPCODE.PING) this.#socket.write(writeFrame(OPCODE.PONG, payload));
+    if (opcode === OPCODE.PING) {
+      this.onping?.();
+      this.#socket.write(writeFrame(OPCODE.PONG, payload));
+    }
     if (opcode !== OPCODE.CLOSE) return;
     const code = payload.length >= 2 ? payload.readUInt16BE(0) : NO_STATUS;
     if (!this.#isClosing) this.#socket.write(writeFrame(OPCODE.CLOSE, payload.subarray(0, 2)));
@@ -185,6 +190,4 @@ class NodeWebSocket {
   }
 }
 
-/** Node's own where it is stable. */
-export const WebSocket = Number(process.versions.node.split(".")[0]) >= 22 ? globalThis.WebSocket : NodeWebSocket;
-export { NodeWebSocket };
+export { NodeWebSocket as WebSocket };

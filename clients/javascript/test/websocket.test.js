@@ -1,10 +1,10 @@
-/** Frames of the WebSocket for Node before 22. */
+/** Frames of the WebSocket for Node. */
 
 import assert from "node:assert/strict";
 import { createHash } from "node:crypto";
 import { createServer } from "node:http";
 import { test } from "node:test";
-import { FrameReader, NodeWebSocket, writeFrame } from "../websocket.js";
+import { FrameReader, WebSocket, writeFrame } from "../websocket.js";
 
 const frame = (first, text, length = [text.length]) => Buffer.concat([Buffer.from([first, ...length]), Buffer.from(text)]);
 
@@ -75,7 +75,7 @@ test("messages that come with the handshake are read, pings answered, a lost con
       socket.destroy();
     });
   });
-  const socket = new NodeWebSocket(url);
+  const socket = new WebSocket(url);
   socket.onmessage = ({ data }) => heard.push(data);
   const { code } = await closed(socket);
   assert.deepEqual(heard, ["hello", 0x8a]);
@@ -87,14 +87,14 @@ test("a close frame has its code and reason", async (test) => {
     accept(socket, answer);
     socket.write(Buffer.concat([Buffer.from([0x88, 6, 0x11, 0x39]), Buffer.from("slow")]));
   });
-  const { code, reason } = await closed(new NodeWebSocket(url));
+  const { code, reason } = await closed(new WebSocket(url));
   assert.deepEqual([code, reason], [4409, "slow"]);
 });
 
 test("what does not accept the handshake is no connection", async (test) => {
   const wrong = await upgrading(test, (socket) => accept(socket, "d3Jvbmc="));
-  assert.equal((await closed(new NodeWebSocket(wrong))).code, 1006);
-  const other = new NodeWebSocket(wrong.replace("ws:", "http:").replace("/v1/ws", "/x"));
+  assert.equal((await closed(new WebSocket(wrong))).code, 1006);
+  const other = new WebSocket(wrong.replace("ws:", "http:").replace("/v1/ws", "/x"));
   assert.equal((await closed(other)).code, 1006);
-  assert.equal((await closed(new NodeWebSocket("ws://127.0.0.1:1/"))).code, 1006);
+  assert.equal((await closed(new WebSocket("ws://127.0.0.1:1/"))).code, 1006);
 });

@@ -54,6 +54,7 @@ class RoomLoad:
         self.receipts: dict[tuple[str, str], dict[str, Any]] = {}
         self.sent: dict[str, list[tuple[str, int]]] = {room: [] for room in self.rooms}
         self.phase = "work"
+        self.wanted: dict[str, int] = {}
 
     def answered(self) -> int:
         return len(self.receipts)
@@ -62,7 +63,7 @@ class RoomLoad:
         return ROOMS * SENDERS * MESSAGES
 
     def state(self) -> str:
-        heard = [f"{reader.name} {len(reader.messages)}" for reader in self.readers]
+        heard = [f"{reader.name} {len(reader.messages)}/{self.wanted.get(reader.room)} ({reader.resets} resets)" for reader in self.readers]
         return f"rooms ({self.phase}) {len(self.receipts)} of {self.requests()} acknowledged, {', '.join(heard)}"
 
     async def follow(self, reader: Reader, client: str, **options: Any) -> None:
@@ -134,6 +135,7 @@ class RoomLoad:
         self.phase = "reading"
         for room in self.rooms:
             history = await self.round.server.history(room)
+            self.wanted[room] = len(history)
             self.check_history(room, history)
             wanted = [(message["seq"], message["messageId"], message["message"]) for message in history]
             for reader in self.readers:

@@ -6,6 +6,7 @@ import asyncio
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any
 
 import aiohttp
@@ -23,8 +24,6 @@ class Answer:
     status: int
     headers: Mapping[str, str]
     body: bytes
-    #: An attempt before the last one may have taken effect, too.
-    is_open: bool
 
     def json(self) -> Any:
         return json.loads(self.body) if self.body else None
@@ -46,6 +45,11 @@ def problem_of(status: int, headers: Mapping[str, str], body: bytes) -> HubbubEr
     return HubbubError({**base, **problem, "status": status, "retryAfter": retry_after})
 
 
+async def _count(session: object, context: SimpleNamespace, params: object) -> None:
+    if context.trace_request_ctx is not None:
+        context.trace_request_ctx.append(None)
+
+
 class Http:
     def __init__(self, url: str, user: str | None, token: str | None, options: Options) -> None:
         self.url = url.rstrip("/")
@@ -58,8 +62,10 @@ class Http:
     def session(self) -> aiohttp.ClientSession:
         """Opened by its first use, in the loop that uses it."""
         if self._session is None or self._session.closed:
+            trace = aiohttp.TraceConfig()
+            trace.on_request_headers_sent.append(_count)
             connector = aiohttp.TCPConnector(limit=0)
-            self._session = aiohttp.ClientSession(connector=connector, auto_decompress=True)
+            self._session = aiohttp.ClientSession(connector=connector, trace_configs=[trace])
         return self._session
 
     async def close(self) -> None:
@@ -75,15 +81,19 @@ class Http:
         return headers
 
     async def once(
-        self, method: str, path: str, body: bytes | None, headers: Mapping[str, str], limit: float, is_open: bool
+        self, method: str, path: str, body: bytes | None, headers: Mapping[str, str], limit: float,
+        sent: list[None],
     ) -> Answer:
-        """One attempt."""
+        """One attempt, as far as this is concerned: aiohttp may make a second one, so `sent` gets an entry for each."""
         timeout = aiohttp.ClientTimeout(total=limit)
         url = URL(self.url + path, encoded=True)
         every = {**self.headers(), **headers}
         try:
-            async with self.session.request(method, url, data=body, headers=every, timeout=timeout) as response:
-                answer = Answer(response.status, response.headers, await response.read(), is_open)
+            request = self.session.request(
+                method, url, data=body, headers=every, timeout=timeout, trace_request_ctx=sent
+            )
+            async with request as response:
+                answer = Answer(response.status, response.headers, await response.read())
         except (aiohttp.ClientError, asyncio.TimeoutError, OSError) as error:
             raise unreachable(error) from error
         if answer.status >= 300:
@@ -100,9 +110,11 @@ class Http:
         is_open = False
         attempt = 0
         while True:
+            sent: list[None] = []
             try:
-                return await self.once(method, path, body, headers or {}, self.options.answer_max + wait, is_open)
+                return await self.once(method, path, body, headers or {}, self.options.answer_max + wait, sent)
             except HubbubError as error:
+                is_open = is_open or len(sent) > 1
                 pause = self.options.pause(attempt, error.retry_after)
                 if not error.retryable or loop.time() + pause > end:
                     error.is_open = is_open

@@ -18,6 +18,7 @@ class KeyLoad:
         self.prefix = f"key {round.number}/"
         self.changes: list[dict[str, Any]] = []
         self.resets = 0
+        self.head = 0
         self.fault: str | None = None
         #: Revision → whether it was confirmed after the fault.
         self.confirmed: dict[int, bool] = {}
@@ -49,6 +50,8 @@ class KeyLoad:
         kind = frame["event"]
         if kind == "reset":
             self.resets += 1
+            # What came before is to be listed; the watch shows what comes after.
+            self.head = frame["head"]
             self.changes.clear()
             self.check_that(frame["historyReplaced"], "a reset that does not tell why")
         elif kind in ("put", "delete"):
@@ -116,9 +119,10 @@ class KeyLoad:
 
     async def check(self) -> None:
         due = 1 if self.round.is_restore else 0
-        wanted = {revision for revision, is_late in self.confirmed.items() if is_late or not due}
+        late = {revision for revision, is_late in self.confirmed.items() if is_late or not due}
         while self.fault is None and (
-            self.resets < due or not wanted <= {change["revision"] for change in self.changes}
+            self.resets < due
+            or not {revision for revision in late if revision > self.head} <= {change["revision"] for change in self.changes}
         ):
             await asyncio.sleep(0.01)
         assert self.fault is None, self.fault

@@ -22,6 +22,8 @@ class QueueLoad:
         self.outcomes: dict[str, Counter[str]] = {}
         self.texts: dict[str, str] = {}
         self.is_disturbed = True
+        #: What the server told last.
+        self.seen: dict[str, Any] = {}
         self.fault: str | None = None
 
     def answered(self) -> int:
@@ -31,7 +33,7 @@ class QueueLoad:
         return 4 * MESSAGES
 
     def state(self) -> str:
-        return f"queue: {len(self.sent)} sent, {len(self.outcomes)} taken, {self.unsettled()} unsettled"
+        return f"queue: {len(self.sent)} sent, {len(self.outcomes)} taken, {self.unsettled()} unsettled; {self.seen}"
 
     async def prepare(self) -> None:
         round = self.round
@@ -99,4 +101,5 @@ class QueueLoad:
             await self.round.adapter.call("stop", sub=f"worker-{self.round.number}-{worker}")
 
     async def counts(self) -> dict[str, Any]:
-        return json.loads(await self.round.server.get(f"/v1/queues/{self.queue}"))
+        self.seen = json.loads(await self.round.server.get(f"/v1/queues/{self.queue}"))
+        return self.seen

@@ -22,7 +22,7 @@ OPTIONS = {"backoffFirst": 20, "backoffMax": 400, "answerMax": 700, "silenceMax"
 LOW_LIMITS = {"HUBBUB_LIMITS_USER_REQUESTS": "30"}
 
 #: Everything must have come to an end by then, in seconds.
-STUCK_AFTER = 90
+STUCK_AFTER = 60
 
 
 class Round:

@@ -1,0 +1,343 @@
+package hubbub
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"iter"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// eventBytesMax is the longest line of an event.
+const eventBytesMax = 1 << 20
+
+// Keys with values. A key is any bytes.
+type Keys struct{ http *httpClient }
+
+// KeyValue is what a key has. A revision is greater than all before it.
+type KeyValue struct {
+	Value    []byte
+	Revision uint64
+}
+
+// PutOptions of a value.
+type PutOptions struct {
+	// Only if the key still has this revision (0 = does not exist); nil = whatever it has.
+	Revision *uint64
+	// How long it lives; 0 = until it is deleted.
+	TTL time.Duration
+}
+
+// OnlyIf is a condition on the revision of a key; 0 = it does not exist.
+func OnlyIf(revision uint64) *uint64 { return &revision }
+
+func escape(key string) string { return strings.ReplaceAll(url.QueryEscape(key), "+", "%20") }
+
+func pathOf(key string) (string, error) {
+	segments := strings.Split(key, "/")
+	if slices.Contains(segments, ".") || slices.Contains(segments, "..") {
+		fault := Fault{"key", "must have no segment . or .., use POST /v1/kv"}
+		return "", &Error{Code: "invalid", Errors: []Fault{fault}}
+	}
+	for i, segment := range segments {
+		segments[i] = escape(segment)
+	}
+	return "/kv/" + strings.Join(segments, "/"), nil
+}
+
+func setCondition(header http.Header, revision *uint64) {
+	switch {
+	case revision == nil:
+	case *revision == 0:
+		header.Set("If-None-Match", "*")
+	default:
+		header.Set("If-Match", fmt.Sprintf("%q", fmt.Sprint(*revision)))
+	}
+}
+
+func revisionOf(header http.Header) uint64 {
+	revision, _ := strconv.ParseUint(strings.Trim(header.Get("ETag"), `"`), 10, 64)
+	return revision
+}
+
+// openIfRepeated: an answer that an earlier attempt of the same call may have caused says nothing.
+func openIfRepeated(err error) error {
+	var refused *Error
+	if errors.As(err, &refused) && refused.IsOpen && refused.Code == "condition_failed" {
+		open := *refused
+		open.Code, open.Detail = "unconfirmed", "an attempt without an answer may have taken effect; read the key"
+		return &open
+	}
+	return err
+}
+
+// Get returns nil if there is no such key.
+func (k *Keys) Get(ctx context.Context, key string) (*KeyValue, error) {
+	path, err := pathOf(key)
+	if err != nil {
+		return nil, err
+	}
+	found, err := k.http.call(ctx, request{method: "GET", path: path})
+	if CodeOf(err) == "unknown_key" {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	return &KeyValue{found.body, revisionOf(found.header)}, nil
+}
+
+// Put stores a value and returns its revision. If a condition fails, the error is condition_failed, or unconfirmed if an
+// attempt without an answer may have stored it. Without a condition, a repeated attempt may replace what somebody else
+// wrote meanwhile.
+func (k *Keys) Put(ctx context.Context, key string, value []byte, options ...PutOptions) (uint64, error) {
+	path, err := pathOf(key)
+	if err != nil {
+		return 0, err
+	}
+	header := http.Header{}
+	for _, given := range options {
+		setCondition(header, given.Revision)
+		if given.TTL > 0 {
+			header.Set("Hubbub-TTL", strconv.FormatFloat(given.TTL.Seconds(), 'f', -1, 64))
+		}
+	}
+	stored, err := k.http.call(ctx, request{method: "PUT", path: path, body: value, header: header})
+	if err != nil {
+		return 0, openIfRepeated(err)
+	}
+	return revisionOf(stored.header), nil
+}
+
+// Delete returns whether there was such a key. revision as in PutOptions.
+func (k *Keys) Delete(ctx context.Context, key string, revision *uint64) (bool, error) {
+	path, err := pathOf(key)
+	if err != nil {
+		return false, err
+	}
+	header := http.Header{}
+	setCondition(header, revision)
+	_, err = k.http.call(ctx, request{method: "DELETE", path: path, header: header})
+	var refused *Error
+	if errors.As(err, &refused) && refused.Code == "unknown_key" {
+		return refused.IsOpen, nil
+	}
+	return err == nil, openIfRepeated(err)
+}
+
+// KeyEntry of a list.
+type KeyEntry struct {
+	Key       string `json:"key"`
+	Revision  uint64 `json:"revision"`
+	Bytes     uint64 `json:"bytes"`
+	ExpiresAt string `json:"expiresAt"`
+}
+
+// KeyPage has keys in order. Revision is where to watch from; Next is the after of the next page, nil at the end.
+type KeyPage struct {
+	Keys     []KeyEntry `json:"keys"`
+	Revision uint64     `json:"revision"`
+	Epoch    string     `json:"epoch"`
+	Next     *string    `json:"next"`
+}
+
+// List reads a page of keys with this prefix, behind after ("" = from the first); limit 0 is the server's default.
+func (k *Keys) List(ctx context.Context, prefix, after string, limit int) (*KeyPage, error) {
+	values := url.Values{"prefix": {escape(prefix)}}
+	if after != "" {
+		values.Set("after", escape(after))
+	}
+	if limit > 0 {
+		values.Set("limit", fmt.Sprint(limit))
+	}
+	page := &KeyPage{}
+	if err := k.http.json(ctx, "GET", "/v1/kv?"+values.Encode(), nil, page, 0); err != nil {
+		return nil, err
+	}
+	for i := range page.Keys {
+		page.Keys[i].Key = unescape(page.Keys[i].Key)
+	}
+	if page.Next != nil {
+		*page.Next = unescape(*page.Next)
+	}
+	return page, nil
+}
+
+func unescape(encoded string) string {
+	key, err := url.PathUnescape(encoded)
+	if err != nil {
+		return encoded
+	}
+	return key
+}
+
+// KeyEvent of a watch: KeyReady, KeyChange or Reset.
+type KeyEvent interface{ isKeyEvent() }
+
+// KeyReady says that the changes behind Revision follow: at every connection.
+type KeyReady struct {
+	Epoch    string
+	Revision uint64
+}
+
+// KeyChange of one key.
+type KeyChange struct {
+	// put, delete or expire.
+	Type     string
+	Key      string
+	Revision uint64
+}
+
+func (KeyReady) isKeyEvent()  {}
+func (KeyChange) isKeyEvent() {}
+func (Reset) isKeyEvent()     {}
+
+// Watch follows changes of keys with this prefix until ctx ends; an error is the last one. It begins as start says
+// (After a revision, or FromNow). Events are read when they are asked for.
+func (k *Keys) Watch(ctx context.Context, prefix string, start Start) iter.Seq2[KeyEvent, error] {
+	return func(yield func(KeyEvent, error) bool) {
+		w := &watch{http: k.http, prefix: prefix, cursor: cursor{start.epoch, start.after}, yield: yield}
+		w.run(ctx)
+	}
+}
+
+type watch struct {
+	http   *httpClient
+	prefix string
+	cursor cursor
+	yield  func(KeyEvent, error) bool
+	// The caller wants no more.
+	isOver  bool
+	attempt int
+}
+
+func (w *watch) give(event KeyEvent, err error) {
+	w.isOver = w.isOver || !w.yield(event, err) || err != nil
+}
+
+func (w *watch) run(ctx context.Context) {
+	for !w.isOver && ctx.Err() == nil {
+		err := w.connection(ctx)
+		if w.isOver || ctx.Err() != nil {
+			return
+		}
+		var retryAfter time.Duration
+		var refused *Error
+		if errors.As(err, &refused) {
+			if refused.Code == "reset" || refused.Code == "compacted" {
+				w.reset(refused)
+				continue
+			}
+			if !refused.Retryable {
+				w.give(nil, refused)
+				return
+			}
+			retryAfter = refused.retryAfter
+		}
+		pause := w.http.options.pause(w.attempt, retryAfter, random())
+		w.attempt++
+		// The loop looks at ctx.
+		_ = sleep(ctx, pause)
+	}
+}
+
+func (w *watch) reset(at *Error) {
+	wasReplaced := w.cursor.epoch != "" && w.cursor.epoch != at.Epoch
+	w.cursor = cursor{at.Epoch, &at.Head}
+	w.give(Reset{at.Epoch, at.Oldest, at.Head, wasReplaced}, nil)
+}
+
+func (w *watch) path() string {
+	values := url.Values{"prefix": {escape(w.prefix)}}
+	if w.cursor.seq != nil {
+		values.Set("after", fmt.Sprint(*w.cursor.seq))
+		if w.cursor.epoch != "" {
+			values.Set("epoch", w.cursor.epoch)
+		}
+	}
+	return "/v1/kv/watch?" + values.Encode()
+}
+
+// connection reads the events of one connection, and returns when it ends.
+func (w *watch) connection(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	options := &w.http.options
+	silent := time.AfterFunc(options.AnswerMax, cancel)
+	defer silent.Stop()
+	response, err := w.http.begin(ctx, request{
+		method: "GET", path: w.path(), header: http.Header{"Accept": {"text/event-stream"}},
+	})
+	if err != nil {
+		return err
+	}
+	defer response.Body.Close()
+	lines := bufio.NewScanner(response.Body)
+	lines.Buffer(nil, eventBytesMax)
+	fields := map[string]string{}
+	for {
+		silent.Reset(options.SilenceMax)
+		if !lines.Scan() {
+			break
+		}
+		// While the caller works on an event nobody reads: that is no silence.
+		silent.Stop()
+		if line := lines.Bytes(); len(line) > 0 {
+			name, value, _ := bytes.Cut(line, []byte(": "))
+			fields[string(name)] = string(value)
+			continue
+		}
+		if err := w.onEvent(fields); err != nil || w.isOver {
+			return err
+		}
+		clear(fields)
+	}
+	if err := lines.Err(); err != nil {
+		return unreachable(err)
+	}
+	return nil
+}
+
+func (w *watch) onEvent(fields map[string]string) error {
+	w.attempt = 0
+	if epoch, number, found := strings.Cut(fields["id"], ":"); found {
+		if revision, err := strconv.ParseUint(number, 10, 64); err == nil {
+			w.cursor = cursor{epoch, &revision}
+		}
+	}
+	var data struct {
+		Epoch    string `json:"epoch"`
+		After    uint64 `json:"after"`
+		Key      string `json:"key"`
+		Revision uint64 `json:"revision"`
+	}
+	kind, text := fields["event"], []byte(fields["data"])
+	if kind == "" {
+		return nil
+	}
+	if err := json.Unmarshal(text, &data); err != nil {
+		return unreachable(err)
+	}
+	switch kind {
+	case "watching":
+		w.cursor = cursor{data.Epoch, &data.After}
+		w.give(KeyReady{data.Epoch, data.After}, nil)
+	case "error":
+		problem := &Error{}
+		if err := json.Unmarshal(text, problem); err != nil {
+			return unreachable(err)
+		}
+		return problem
+	case "put", "delete", "expire":
+		w.give(KeyChange{kind, unescape(data.Key), data.Revision}, nil)
+	}
+	return nil
+}

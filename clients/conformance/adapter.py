@@ -12,7 +12,7 @@ Commands are lines of JSON, `{"id":1,"op":"send",...}`. Each is answered by `{"i
 | hold, release | sub | the stream takes no events meanwhile |
 | stop | sub | |
 | queueSend | client, queue, text, messageId | the receipt |
-| work | sub, client, queue, leaseMs | `delivery` (`id`, `text`), then `acked` (`id`, `outcome`: ok, stale, open) |
+| work | sub, client, queue, leaseMs | `delivery` (`id`, `text`) for all taken, then `acked` (`id`, `outcome`: ok, stale, open) |
 | put | client, key, value, revision? | revision |
 | get | client, key | value, revision; or null |
 | delete | client, key | whether there was one |

@@ -14,6 +14,9 @@ from adapter import PROGRAMS, Adapter
 from rounds import FAULTS, Round
 from server import Server
 
+#: A round that takes longer, in seconds, is stuck where nobody looks.
+ROUND_MAX = 180
+
 
 async def drive(client: str, binary: str, rounds: int, seed: int, faults: list[str]) -> None:
     server = Server(binary)
@@ -25,7 +28,7 @@ async def drive(client: str, binary: str, rounds: int, seed: int, faults: list[s
             fault = faults[number % len(faults)]
             began = time.monotonic()
             try:
-                await Round(server, adapter, f"{seed}-{number}", number, fault).run()
+                await asyncio.wait_for(Round(server, adapter, f"{seed}-{number}", number, fault).run(), ROUND_MAX)
             except Exception as finding:
                 print(f"{client} round {number} ({fault}, seed {seed}): FOUND {type(finding).__name__}: {finding}", flush=True)
                 raise SystemExit(1) from finding

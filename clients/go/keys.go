@@ -16,6 +16,9 @@ import (
 	"time"
 )
 
+// conflictsMax is the most attempts to change a key that others change all the time.
+const conflictsMax = 100
+
 // eventBytesMax is the longest line of an event.
 const eventBytesMax = 1 << 20
 
@@ -53,13 +56,11 @@ func pathOf(key string) (string, error) {
 	return "/kv/" + strings.Join(segments, "/"), nil
 }
 
-func setCondition(header http.Header, revision *uint64) {
-	switch {
-	case revision == nil:
-	case *revision == 0:
+func setCondition(header http.Header, revision uint64) {
+	if revision == 0 {
 		header.Set("If-None-Match", "*")
-	default:
-		header.Set("If-Match", fmt.Sprintf("%q", fmt.Sprint(*revision)))
+	} else {
+		header.Set("If-Match", fmt.Sprintf("%q", fmt.Sprint(revision)))
 	}
 }
 
@@ -95,20 +96,71 @@ func (k *Keys) Get(ctx context.Context, key string) (*KeyValue, error) {
 	return &KeyValue{found.body, revisionOf(found.header)}, nil
 }
 
-// Put stores a value and returns its revision. If a condition fails, the error is condition_failed, or unconfirmed if an
-// attempt without an answer may have stored it. Without a condition, a repeated attempt may replace what somebody else
-// wrote meanwhile.
+// Put stores a value and returns its revision. If a condition fails, the error is condition_failed. With or without one
+// it is unconfirmed if an attempt without an answer may have stored it, and somebody else's value is there now.
 func (k *Keys) Put(ctx context.Context, key string, value []byte, options ...PutOptions) (uint64, error) {
+	var given PutOptions
+	if len(options) > 0 {
+		given = options[0]
+	}
+	if given.Revision != nil {
+		return k.putIf(ctx, key, value, *given.Revision, given.TTL)
+	}
+	return asItIs(ctx, k, key, func(seen uint64) (uint64, error) {
+		stored, err := k.putIf(ctx, key, value, seen, given.TTL)
+		if CodeOf(err) != "unconfirmed" {
+			return stored, err
+		}
+		if found, _ := k.Get(ctx, key); found != nil && bytes.Equal(found.Value, value) {
+			return found.Revision, nil
+		}
+		return 0, err
+	})
+}
+
+// asItIs changes a key whatever its revision is, but each attempt names the one it saw: an attempt that got no answer
+// must not take effect behind later changes.
+func asItIs[T any](ctx context.Context, k *Keys, key string, change func(seen uint64) (T, error)) (T, error) {
+	for attempt := 1; ; attempt++ {
+		seen, err := k.revision(ctx, key)
+		if err != nil {
+			var none T
+			return none, err
+		}
+		changed, err := change(seen)
+		// Somebody else was faster.
+		if CodeOf(err) != "condition_failed" || attempt == conflictsMax {
+			return changed, err
+		}
+	}
+}
+
+// revision is 0 if there is no such key.
+func (k *Keys) revision(ctx context.Context, key string) (uint64, error) {
+	path, err := pathOf(key)
+	if err != nil {
+		return 0, err
+	}
+	found, err := k.http.call(ctx, request{method: "HEAD", path: path})
+	var refused *Error
+	if errors.As(err, &refused) && refused.Status == 404 {
+		return 0, nil
+	}
+	if err != nil {
+		return 0, err
+	}
+	return revisionOf(found.header), nil
+}
+
+func (k *Keys) putIf(ctx context.Context, key string, value []byte, revision uint64, ttl time.Duration) (uint64, error) {
 	path, err := pathOf(key)
 	if err != nil {
 		return 0, err
 	}
 	header := http.Header{}
-	for _, given := range options {
-		setCondition(header, given.Revision)
-		if given.TTL > 0 {
-			header.Set("Hubbub-TTL", strconv.FormatFloat(given.TTL.Seconds(), 'f', -1, 64))
-		}
+	setCondition(header, revision)
+	if ttl > 0 {
+		header.Set("Hubbub-TTL", strconv.FormatFloat(ttl.Seconds(), 'f', -1, 64))
 	}
 	stored, err := k.http.call(ctx, request{method: "PUT", path: path, body: value, header: header})
 	if err != nil {
@@ -117,8 +169,20 @@ func (k *Keys) Put(ctx context.Context, key string, value []byte, options ...Put
 	return revisionOf(stored.header), nil
 }
 
-// Delete returns whether there was such a key. revision as in PutOptions.
+// Delete returns whether there was such a key. revision as in PutOptions, errors as in Put.
 func (k *Keys) Delete(ctx context.Context, key string, revision *uint64) (bool, error) {
+	if revision != nil {
+		return k.deleteIf(ctx, key, *revision)
+	}
+	return asItIs(ctx, k, key, func(seen uint64) (bool, error) {
+		if seen == 0 {
+			return false, nil
+		}
+		return k.deleteIf(ctx, key, seen)
+	})
+}
+
+func (k *Keys) deleteIf(ctx context.Context, key string, revision uint64) (bool, error) {
 	path, err := pathOf(key)
 	if err != nil {
 		return false, err
@@ -128,7 +192,12 @@ func (k *Keys) Delete(ctx context.Context, key string, revision *uint64) (bool, 
 	_, err = k.http.call(ctx, request{method: "DELETE", path: path, header: header})
 	var refused *Error
 	if errors.As(err, &refused) && refused.Code == "unknown_key" {
-		return refused.IsOpen, nil
+		if refused.IsOpen {
+			return true, nil
+		}
+		failed := *refused
+		failed.Code = "condition_failed"
+		return false, &failed
 	}
 	return err == nil, openIfRepeated(err)
 }

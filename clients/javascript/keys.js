@@ -18,6 +18,14 @@ function textOf(encoded) {
   try { return decodeURIComponent(encoded); } catch { return encoded; }
 }
 
+/** Most attempts to change a key that others change all the time. */
+const CONFLICTS_MAX = 100;
+
+function isSame(stored, value) {
+  const bytes = typeof value === "string" ? new TextEncoder().encode(value) : value;
+  return stored.length === bytes.length && stored.every((byte, index) => byte === bytes[index]);
+}
+
 const revisionOf = (response) => Number(response.headers.get("etag")?.replaceAll('"', "") ?? 0);
 
 /** `revision` 0 = only if there is no such key. */
@@ -51,10 +59,48 @@ export class Keys {
 
   /**
    * Stores a value. With `revision` only if the key still has that one (0 = does not exist): otherwise rejects with
-   * `condition_failed`, or with `unconfirmed` if an attempt without an answer may have stored it. Without, a repeated
-   * attempt may replace what somebody else wrote meanwhile.
+   * `condition_failed`. Either way it rejects with `unconfirmed` if an attempt without an answer may have stored it, and
+   * somebody else's value is there now.
    */
   async put(key, value, { revision, ttl, signal } = {}) {
+    if (revision !== undefined) return this.#putIf(key, value, { revision, ttl, signal });
+    return this.#asItIs(key, signal, async (revision) => {
+      try {
+        return await this.#putIf(key, value, { revision, ttl, signal });
+      } catch (error) {
+        const found = error.code === "unconfirmed" ? await this.get(key, { signal }) : undefined;
+        if (!found || !isSame(found.value, value)) throw error;
+        return { revision: found.revision, created: revision === 0 };
+      }
+    });
+  }
+
+  /**
+   * Changes a key whatever its revision is, but each attempt names the one it saw: an attempt that got no answer must not
+   * take effect behind later changes.
+   */
+  async #asItIs(key, signal, change) {
+    for (let attempt = 1; ; attempt++) {
+      try {
+        return await change(await this.#revision(key, signal));
+      } catch (error) {
+        // Somebody else was faster.
+        if (error.code !== "condition_failed" || attempt === CONFLICTS_MAX) throw error;
+      }
+    }
+  }
+
+  /** 0 if there is no such key. */
+  async #revision(key, signal) {
+    try {
+      return revisionOf((await this.#http.call("HEAD", pathOf(key), { signal })).response);
+    } catch (error) {
+      if (error.status === 404) return 0;
+      throw error;
+    }
+  }
+
+  async #putIf(key, value, { revision, ttl, signal }) {
     const headers = { ...condition(revision), ...(ttl === undefined ? {} : { "hubbub-ttl": String(ttl) }) };
     try {
       const { response } = await this.#http.call("PUT", pathOf(key), { body: value, headers, signal });
@@ -64,13 +110,19 @@ export class Keys {
     }
   }
 
-  /** Whether there was such a key. `revision` as in `put`. */
+  /** Whether there was such a key. `revision` and errors as in `put`. */
   async delete(key, { revision, signal } = {}) {
+    if (revision !== undefined) return this.#deleteIf(key, { revision, signal });
+    return this.#asItIs(key, signal, async (revision) => revision !== 0 && this.#deleteIf(key, { revision, signal }));
+  }
+
+  async #deleteIf(key, { revision, signal }) {
     try {
       await this.#http.call("DELETE", pathOf(key), { headers: condition(revision), signal });
       return true;
     } catch (error) {
-      if (error.code === "unknown_key") return error.isOpen;
+      if (error.code === "unknown_key" && error.isOpen) return true;
+      if (error.code === "unknown_key") throw new HubbubError({ ...error.problem, code: "condition_failed" });
       throw openIfRepeated(error);
     }
   }

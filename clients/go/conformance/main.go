@@ -158,6 +158,8 @@ func (a *adapter) work(s *stream, sub string, queue *hubbub.Queue, lease time.Du
 		taken, err := queue.Take(s.ctx, hubbub.TakeOptions{Max: 3, Lease: lease, Wait: 500 * time.Millisecond})
 		for _, delivery := range taken {
 			a.tell(s, sub, "delivery", object{"id": delivery.ID, "text": delivery.Message})
+		}
+		for _, delivery := range taken {
 			outcome := "ok"
 			var refused *hubbub.Error
 			if acked := delivery.Ack(s.ctx); errors.As(acked, &refused) && refused.Code == "stale_receipt" {

@@ -30,9 +30,10 @@ async function work(sub, queue, leaseMs) {
   const { signal } = abort;
   try {
     while (!signal.aborted) {
-      for (const delivery of await queue.take({ leaseMs, waitMs: 500, max: 3, signal })) {
-        const { id, message } = delivery;
-        say({ sub, event: "delivery", id, text: message });
+      const taken = await queue.take({ leaseMs, waitMs: 500, max: 3, signal });
+      for (const { id, message } of taken) say({ sub, event: "delivery", id, text: message });
+      for (const delivery of taken) {
+        const { id } = delivery;
         const outcome = await delivery.ack().then(() => "ok", (error) => {
           if (error.code !== "stale_receipt") throw error;
           return error.isOpen ? "open" : "stale";

@@ -65,9 +65,10 @@ test("a condition that fails after an attempt without an answer says nothing", a
   const open = await answering(test, [null, failed]);
   await assert.rejects(new Client(open.url, OPTIONS).keys.put("k", "v", { revision: 3 }), { code: "unconfirmed" });
   assert.equal(open.requests[1].headers["if-match"], '"3"');
-  const gone = await answering(test, [null, [404, { code: "unknown_key" }]]);
+  const seen = [200, undefined, { etag: '"4"' }];
+  const gone = await answering(test, [seen, null, [404, { code: "unknown_key" }]]);
   assert.equal(await new Client(gone.url, OPTIONS).keys.delete("k"), true);
-  const never = await answering(test, [[404, { code: "unknown_key" }]]);
+  const never = await answering(test, [seen, [404, { code: "unknown_key" }]]);
   assert.equal(await new Client(never.url, OPTIONS).keys.delete("k"), false);
 });
 

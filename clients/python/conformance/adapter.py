@@ -111,8 +111,10 @@ class Adapter:
     async def work(self, sub: str, queue: hubbub.Queue, lease_ms: int) -> None:
         try:
             while True:
-                for delivery in await queue.take(max=3, lease_ms=lease_ms, wait_ms=500):
+                taken = await queue.take(max=3, lease_ms=lease_ms, wait_ms=500)
+                for delivery in taken:
                     say(sub=sub, event="delivery", id=delivery.id, text=delivery.message)
+                for delivery in taken:
                     say(sub=sub, event="acked", id=delivery.id, outcome=await self.ack(delivery))
         except Exception as error:
             say(sub=sub, event="end", error=error_of(error))

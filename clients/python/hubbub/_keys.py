@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
-from typing import Any, ClassVar, Union
+from typing import Any, ClassVar, TypeVar, Union
 from urllib.parse import quote, unquote_to_bytes, urlencode
 
 import aiohttp
@@ -16,6 +16,11 @@ from yarl import URL
 from ._errors import HubbubError, unreachable
 from ._http import Http, problem_of
 from ._types import Position, Reset
+
+T = TypeVar("T")
+
+#: Most attempts to change a key that others change all the time.
+CONFLICTS_MAX = 100
 
 #: Longest event, in bytes.
 EVENT_BYTES_MAX = 1024 * 1024
@@ -109,14 +114,53 @@ class Keys:
     ) -> Put:
         """Stores a value, for `ttl` seconds.
 
-        With `revision` only if the key still has that one (0 = does not exist): otherwise raises `condition_failed`,
-        or `unconfirmed` if an attempt without an answer may have stored it. Without, a repeated attempt may replace
-        what somebody else wrote meanwhile.
+        With `revision` only if the key still has that one (0 = does not exist): otherwise raises `condition_failed`.
+        Either way it raises `unconfirmed` if an attempt without an answer may have stored it, and somebody else's value
+        is there now.
         """
+        body = value.encode() if isinstance(value, str) else value
+        if revision is not None:
+            return await self._put_if(key, body, revision, ttl)
+
+        async def change(seen: int) -> Put:
+            try:
+                return await self._put_if(key, body, seen, ttl)
+            except HubbubError as error:
+                found = await self.get(key) if error.code == "unconfirmed" else None
+                if found is None or found.value != body:
+                    raise
+                return Put(found.revision, seen == 0)
+
+        return await self._as_it_is(key, change)
+
+    async def _as_it_is(self, key: str, change: Callable[[int], Awaitable[T]]) -> T:
+        """Changes a key whatever its revision is, but each attempt names the one it saw.
+
+        An attempt that got no answer must not take effect behind later changes.
+        """
+        conflicts = 0
+        while True:
+            try:
+                return await change(await self._revision(key))
+            except HubbubError as error:
+                # Somebody else was faster.
+                conflicts += 1
+                if error.code != "condition_failed" or conflicts == CONFLICTS_MAX:
+                    raise
+
+    async def _revision(self, key: str) -> int:
+        """0 if there is no such key."""
+        try:
+            return _revision((await self._http.call("HEAD", _path(key))).headers)
+        except HubbubError as error:
+            if error.status == 404:
+                return 0
+            raise
+
+    async def _put_if(self, key: str, body: bytes, revision: int, ttl: float | None) -> Put:
         headers = _condition(revision)
         if ttl is not None:
             headers["Hubbub-TTL"] = str(ttl)
-        body = value.encode() if isinstance(value, str) else value
         try:
             answer = await self._http.call("PUT", _path(key), body, headers)
         except HubbubError as error:
@@ -124,13 +168,23 @@ class Keys:
         return Put(_revision(answer.headers), answer.status == 201)
 
     async def delete(self, key: str, *, revision: int | None = None) -> bool:
-        """Whether there was such a key. `revision` as in `put`."""
+        """Whether there was such a key. `revision` and errors as in `put`."""
+        if revision is not None:
+            return await self._delete_if(key, revision)
+
+        async def change(seen: int) -> bool:
+            return seen != 0 and await self._delete_if(key, seen)
+
+        return await self._as_it_is(key, change)
+
+    async def _delete_if(self, key: str, revision: int) -> bool:
         try:
             await self._http.call("DELETE", _path(key), None, _condition(revision))
         except HubbubError as error:
-            if error.code == "unknown_key":
-                return error.is_open
-            raise _open_if_repeated(error) from None
+            if error.code != "unknown_key":
+                raise _open_if_repeated(error) from None
+            if not error.is_open:
+                raise HubbubError({**error.problem, "code": "condition_failed"}) from None
         return True
 
     async def list(

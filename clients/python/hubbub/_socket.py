@@ -66,6 +66,7 @@ class Socket:
         self._attempt = 0
         self._heard_at = 0.0
         self._is_open = False
+        self._is_closed = False
         #: Frames to write, text or the payload of a pong; bounded by the unanswered ones and the subscriptions.
         self._frames: asyncio.Queue[str | bytes] = asyncio.Queue()
         self._task: asyncio.Task[None] | None = None
@@ -74,14 +75,16 @@ class Socket:
 
     def connect(self) -> None:
         """Connects, and keeps reconnecting until it is closed or the server refuses for good."""
-        if self._task is None or self._task.done():
+        if not self._is_closed and (self._task is None or self._task.done()):
             self._task = asyncio.create_task(self._run())
 
     async def close(self) -> None:
         """Ends it. Messages without a receipt fail with code `closed`."""
-        if self._task:
+        self._is_closed = True
+        while self._task and not self._task.done():
             self._task.cancel()
-            await asyncio.wait([self._task])
+            # `wait_for` may lose a cancellation that comes together with its result (before Python 3.12).
+            await asyncio.wait([self._task], timeout=GOODBYE_MAX)
         self._end({"code": "closed", "detail": "the client was closed"})
 
     def renew(self, token: str) -> None:
@@ -92,7 +95,7 @@ class Socket:
         return self._options.pause(attempt)
 
     async def _run(self) -> None:
-        while True:
+        while not self._is_closed:
             code, reason = await self._connection()
             if code in FINAL_CODES:
                 detail = reason or f"the connection was closed with {code}"

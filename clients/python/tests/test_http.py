@@ -57,7 +57,8 @@ class Requests(Scripted):
             self.assertEqual(raised.exception.code, code)
             self.assertEqual(requests[-1][0].headers["If-Match"], '"3"')
         gone = (404, {"code": "unknown_key"}, {})
-        for answers, was_there in (((gone,), False), ((None, gone), True)):
+        seen = (200, None, {"etag": '"4"'})
+        for answers, was_there in (((seen, gone, gone), False), ((seen, None, gone), True)):
             url, _ = await self.answering(*answers)
             self.assertIs(await (await self.client(url)).keys.delete("k"), was_there)
 

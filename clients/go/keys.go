@@ -178,7 +178,14 @@ func (k *Keys) Delete(ctx context.Context, key string, revision *uint64) (bool, 
 		if seen == 0 {
 			return false, nil
 		}
-		return k.deleteIf(ctx, key, seen)
+		wasThere, err := k.deleteIf(ctx, key, seen)
+		if CodeOf(err) != "unconfirmed" {
+			return wasThere, err
+		}
+		if now, failed := k.revision(ctx, key); failed != nil || now != 0 {
+			return false, err
+		}
+		return true, nil
 	})
 }
 

@@ -113,7 +113,14 @@ export class Keys {
   /** Whether there was such a key. `revision` and errors as in `put`. */
   async delete(key, { revision, signal } = {}) {
     if (revision !== undefined) return this.#deleteIf(key, { revision, signal });
-    return this.#asItIs(key, signal, async (revision) => revision !== 0 && this.#deleteIf(key, { revision, signal }));
+    return this.#asItIs(key, signal, async (revision) => {
+      try {
+        return revision !== 0 && await this.#deleteIf(key, { revision, signal });
+      } catch (error) {
+        if (error.code !== "unconfirmed" || await this.#revision(key, signal) !== 0) throw error;
+        return true;
+      }
+    });
   }
 
   async #deleteIf(key, { revision, signal }) {

@@ -173,7 +173,12 @@ class Keys:
             return await self._delete_if(key, revision)
 
         async def change(seen: int) -> bool:
-            return seen != 0 and await self._delete_if(key, seen)
+            try:
+                return seen != 0 and await self._delete_if(key, seen)
+            except HubbubError as error:
+                if error.code != "unconfirmed" or await self._revision(key) != 0:
+                    raise
+                return True
 
         return await self._as_it_is(key, change)
 

@@ -134,19 +134,18 @@ class RoomLoad:
     async def check(self) -> None:
         self.phase = "reading"
         for room in self.rooms:
-            history = await self.round.server.history(room)
+            epoch, history = await self.round.server.history(room)
             self.wanted[room] = len(history)
-            self.check_history(room, history)
+            self.check_history(room, epoch, history)
             wanted = [(message["seq"], message["messageId"], message["message"]) for message in history]
             for reader in self.readers:
                 if reader.room == room:
                     await self.check_reader(reader, wanted)
 
-    def check_history(self, room: str, history: list[dict[str, Any]]) -> None:
+    def check_history(self, room: str, epoch: str, history: list[dict[str, Any]]) -> None:
         texts = [message["message"] for message in history]
         assert len(set(texts)) == len(texts), f"{room} holds a message twice"
         stored = {message["message"]: message["seq"] for message in history}
-        epoch = self.readers[0].epoch
         for (of, text), receipt in self.receipts.items():
             # What was acknowledged before a restore may be lost with the machine.
             if of == room and receipt["epoch"] == epoch:

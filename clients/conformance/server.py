@@ -93,14 +93,15 @@ class Server:
         request = urllib.request.Request(self.url + path, data=data, method="PUT")
         await asyncio.to_thread(lambda: urllib.request.urlopen(request, timeout=30).close())
 
-    async def history(self, room: str) -> list[dict[str, Any]]:
+    async def history(self, room: str) -> tuple[str, list[dict[str, Any]]]:
+        """The epoch, and everything the room holds."""
         messages: list[dict[str, Any]] = []
         after: int | None = 0
         while after is not None:
             page = json.loads(await self.get(f"/v1/rooms/{room}/messages?after={after}&limit=1000"))
             messages += page["messages"]
             after = page["next"]
-        return messages
+        return page["epoch"], messages
 
     async def refusals(self) -> int:
         """How often it refused for overload since it started."""

@@ -1,4 +1,4 @@
-/** HTTP requests that are repeated until there is a final answer, with pauses that are random and that heed `Retry-After`. */
+/** HTTP requests, repeated until there is a final answer. Pauses have a random part, and heed `Retry-After`. */
 
 import { HubbubError } from "./hubbub.js";
 
@@ -12,7 +12,8 @@ export const sleep = (ms, signal) => new Promise((resolve, reject) => {
   signal?.addEventListener("abort", stop, { once: true });
 });
 
-export const canceled = () => new HubbubError({ code: "canceled", detail: "given up by the caller; it may have taken effect" });
+export const canceled = () =>
+  new HubbubError({ code: "canceled", detail: "given up by the caller; it may have taken effect" });
 
 /**
  * The pause before another attempt, in ms: a random part of an exponentially growing time, and never less than the
@@ -55,7 +56,8 @@ export class Http {
     let response;
     let problem;
     try {
-      response = await this.options.fetch(this.options.url + path, { method, body, headers: this.headers(headers), signal });
+      const init = { method, body, headers: this.headers(headers), signal };
+      response = await this.options.fetch(this.options.url + path, init);
       problem = response.ok ? null : await problemOf(response);
     } catch (error) {
       throw new HubbubError({ code: "unreachable", detail: error.cause?.message ?? error.message, retryable: true });

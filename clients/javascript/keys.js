@@ -8,7 +8,8 @@ import { readEvents } from "./events.js";
 function pathOf(key) {
   if (key.split("/").some((segment) => segment === "." || segment === "..")) {
     const detail = "a path loses segments that are . or ..; use POST /v1/kv";
-    throw new HubbubError({ code: "invalid", detail, errors: [{ field: "key", rule: "must have no segment . or .." }] });
+    const fault = { field: "key", rule: "must have no segment . or .." };
+    throw new HubbubError({ code: "invalid", detail, errors: [fault] });
   }
   return `/kv/${encodeURIComponent(key).replaceAll("%2F", "/")}`;
 }
@@ -76,8 +77,8 @@ export class Keys {
   }
 
   /**
-   * Changes a key whatever its revision is, but each attempt names the one it saw: an attempt that got no answer must not
-   * take effect behind later changes.
+   * Changes a key whatever its revision is, but each attempt names the one it saw: an attempt that got no answer must
+   * not take effect behind later changes.
    */
   async #asItIs(key, signal, change) {
     for (let attempt = 1; ; attempt++) {
@@ -217,7 +218,8 @@ export class Watch {
 
   async *#connection() {
     const { epoch, revision } = this.#position;
-    const path = `/v1/kv/watch${query({ prefix: this.#prefix, after: revision, epoch: revision === undefined ? undefined : epoch })}`;
+    const cursor = revision === undefined ? {} : { after: revision, epoch };
+    const path = `/v1/kv/watch${query({ prefix: this.#prefix, ...cursor })}`;
     for await (const { id, event, data } of readEvents(this.#http, path, this.#abort.signal)) {
       const [, epoch, revision] = /^(.*):(\d+)$/.exec(id ?? "") ?? [];
       if (revision !== undefined) this.#position = { epoch, revision: Number(revision) };

@@ -86,7 +86,10 @@ export class Delivery {
 
   #settle(how, body) { return this.#http.json("POST", `${this.#path}/${how}`, { receipt: this.receipt, ...body }); }
 
-  /** Done: the message is gone. Rejects with `stale_receipt` if the lease had ended; with `isOpen` it may be this call's doing. */
+  /**
+   * Done: the message is gone. Rejects with `stale_receipt` if the lease had ended; with `isOpen` that may be this call's
+   * own doing.
+   */
   async ack() { await this.#settle("ack"); }
 
   /** Gives the message back. */

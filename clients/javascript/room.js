@@ -73,7 +73,8 @@ export class Subscription {
       after: seq, epoch, last, resetTo: onReset,
       onSubscribed: (_, { epoch, oldest, head }) => this.#push({ type: "ready", epoch, oldest, head }),
       onMessage: (message) => this.#push({ type: "message", message }),
-      onReset: (_, { epoch, oldest, head, historyReplaced }) => this.#push({ type: "reset", epoch, oldest, head, historyReplaced }),
+      onReset: (_, { epoch, oldest, head, historyReplaced }) =>
+        this.#push({ type: "reset", epoch, oldest, head, historyReplaced }),
       onError: (error) => this.#end(error),
     });
   }
@@ -147,5 +148,6 @@ export class Subscription {
 function closedBy({ code, reason }) {
   if (code === 1000) return null;
   const codes = { 4401: "unauthorized", 4403: "forbidden" };
-  return new HubbubError({ code: codes[code] ?? "protocol", detail: reason || `the connection was closed with ${code}` });
+  const detail = reason || `the connection was closed with ${code}`;
+  return new HubbubError({ code: codes[code] ?? "protocol", detail });
 }

@@ -1,7 +1,7 @@
 /**
- * A WebSocket client (RFC 6455) for Node: text frames, without compression. Node before 22 has none that is stable, and
- * later ones do not tell of pings, which the order after a refusal depends on (docs/protocol.md). It has the members of a
- * browser's WebSocket that `hubbub.js` uses, and `onping`.
+ * A WebSocket client (RFC 6455) for Node: text frames, no compression. Node before 22 has none that is stable, and
+ * later ones do not tell of pings, which the order after a refusal depends on (docs/protocol.md). It has the members of
+ * a browser's WebSocket that `hubbub.js` uses, and `onping`.
  */
 
 import { createHash, randomBytes } from "node:crypto";

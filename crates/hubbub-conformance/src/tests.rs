@@ -16,8 +16,8 @@ use hubbub_core::store::{
     StoreFigures, StoreHealth, UserRooms,
 };
 use hubbub_core::{
-    Change, Clock, LogStore, Op, OpBatch, Outcome, Refusal, RoomChange, RoomId, RoomStore, StatsStore, Store,
-    Timestamp, UserId,
+    Change, Clock, LogStore, MessageId, Op, OpBatch, Outcome, Refusal, RoomChange, RoomId, RoomStore,
+    StatsStore, Store, Timestamp, UserId,
 };
 
 use super::model::{Kept, Model, Post};
@@ -35,15 +35,18 @@ pub(crate) enum Flaw {
     CountsLate,
     CutsLongTexts,
     ErasesNothing,
+    ExpiresEverything,
     ForgetsIdsWhenRestarted,
     ForgetsMembersWhenRestarted,
     ForgetsTheLastWhenRestarted,
     HeadOfThePage,
     HistoryByRoom,
     IdsAreOfAllRooms,
+    IdsLeadToOtherRooms,
     IgnoresAutocreate,
     IgnoresCase,
     IncludesTheEnd,
+    KeepsWhatExpired,
     KeyChangesForgetDeletions,
     KeyChangesWithoutEnd,
     KeyConditionsHold,
@@ -89,7 +92,7 @@ pub(crate) enum Flaw {
     UserPagesOverlap,
 }
 
-const FLAWS: [Flaw; 28] = [
+const FLAWS: [Flaw; 31] = [
     Flaw::ActiveToTheEnd,
     Flaw::CountsLate,
     Flaw::HistoryByRoom,
@@ -100,11 +103,14 @@ const FLAWS: [Flaw; 28] = [
     Flaw::ClockMayStepBack,
     Flaw::CutsLongTexts,
     Flaw::ErasesNothing,
+    Flaw::ExpiresEverything,
+    Flaw::KeepsWhatExpired,
     Flaw::ForgetsIdsWhenRestarted,
     Flaw::ForgetsMembersWhenRestarted,
     Flaw::ForgetsTheLastWhenRestarted,
     Flaw::HeadOfThePage,
     Flaw::IdsAreOfAllRooms,
+    Flaw::IdsLeadToOtherRooms,
     Flaw::IgnoresAutocreate,
     Flaw::IgnoresCase,
     Flaw::IncludesTheEnd,
@@ -297,6 +303,16 @@ impl RoomStore for InMemory {
         Box::pin(ready(self.page(room.as_str(), &query)))
     }
 
+    fn seq_of(&self, room: RoomId, id: MessageId) -> Read<'_, Option<u64>> {
+        let model = self.model.lock();
+        let is_it = |kept: &&Kept| {
+            let is_room = kept.post.room == room.as_str() || self.flaw == Flaw::IdsLeadToOtherRooms;
+            is_room && kept.post.id == id.as_str()
+        };
+        let seq = model.rooms.values().flatten().rev().find(is_it).map(|kept| kept.seq);
+        Box::pin(ready(Ok(seq)))
+    }
+
     fn room(&self, room: RoomId) -> Read<'_, Option<RoomInfo>> {
         Box::pin(ready(Ok(self.model.lock().info(room.as_str()))))
     }
@@ -487,6 +503,22 @@ impl Fixture for Memory {
     }
 
     fn seal_all(&mut self) -> impl Future<Output = ()> + Send {
+        ready(())
+    }
+
+    fn expire(&mut self) -> impl Future<Output = ()> + Send {
+        let (flaw, now) = (self.store.flaw, self.clock.now().as_micros());
+        let mut model = self.store.model.lock();
+        let rooms: Vec<_> = model.rooms.keys().cloned().collect();
+        for room in &rooms {
+            let Some(kept_s) = model.state(room).retention_s else { continue };
+            let before = now - i64::try_from(kept_s).unwrap() * 1_000_000;
+            match flaw {
+                Flaw::KeepsWhatExpired => false,
+                Flaw::ExpiresEverything => model.expire(room, Timestamp::from_micros(now)),
+                _ => model.expire(room, Timestamp::from_micros(before)),
+            };
+        }
         ready(())
     }
 }

@@ -314,6 +314,12 @@ mod tests {
             RoomChange::RemoveMember { room, user },
             RoomChange::MarkRead { room, user, seq },
             RoomChange::EraseUser { user },
+            RoomChange::ExpireMessages {
+                room,
+                before: Timestamp::from_micros(7),
+                retention_s: seq,
+                is_own: title.is_some(),
+            },
         ]
         .into_iter()
         .map(|what| Op::Change(Change { by: (!seq.is_multiple_of(3)).then_some(user), what }))

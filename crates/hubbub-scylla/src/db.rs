@@ -17,9 +17,9 @@ use scylla::policies::speculative_execution::SimpleSpeculativeExecutionPolicy;
 use scylla::serialize::row::SerializeRow;
 use scylla::statement::batch::{Batch, BatchType};
 use scylla::statement::prepared::PreparedStatement;
-use tokio::sync::Semaphore;
 
 use crate::options::{Address, Consistency, ScyllaOptions};
+use crate::requests::Requests;
 use crate::statements::Statements;
 
 /// The store cannot be opened, and why.
@@ -97,7 +97,7 @@ pub(crate) struct Db {
     session: Session,
     pub(crate) statements: Statements,
     reading: ExecutionProfileHandle,
-    permits: Semaphore,
+    pub(crate) requests: Requests,
     /// For tests: writes until all fail; negative = none fails.
     pub(crate) fails_after: Arc<AtomicI64>,
 }
@@ -117,8 +117,32 @@ pub(crate) async fn connect(
     if let Some((user, password)) = &address.login {
         builder = builder.user(user, password);
     }
+    if address.is_tls {
+        let config = options.tls.client("store.scylla").map_err(|error| OpenError(error.to_string()))?;
+        builder = builder.tls_context(Some(Arc::new(config)));
+    }
     let hosts = address.hosts.join(", ");
-    builder.build().await.map_err(|error| OpenError(format!("no CQL server answers at {hosts}: {error}")))
+    let explain = |error: &str| {
+        let error = error.trim_end_matches('.');
+        OpenError(format!("no CQL server can be used at {hosts}: {error}; {}", advice(error, address.is_tls)))
+    };
+    builder.build().await.map_err(|error| explain(&error.to_string()))
+}
+
+/// What to do about a connection that failed, by the text of the library.
+fn advice(error: &str, is_tls: bool) -> &'static str {
+    let has = |text: &str| error.contains(text);
+    if has("invalid peer certificate") {
+        "name the authority that signed it in store.scylla.ca; the server's IP address must be one of its names"
+    } else if has("AlertReceived") || has("received fatal alert") {
+        "the server refuses this client's certificate: correct store.scylla.cert and store.scylla.key"
+    } else if has("Authentication is required") || has("Authentication failed") || has("BadCredentials") {
+        "the user or the password is wrong: correct store.url"
+    } else if is_tls {
+        "start it, or correct store.url: scylla:// if it does not speak TLS"
+    } else {
+        "start it, or correct store.url: scyllas:// if it speaks TLS"
+    }
 }
 
 fn profile(options: &ScyllaOptions) -> scylla::client::execution_profile::ExecutionProfileBuilder {
@@ -144,7 +168,7 @@ impl Db {
             statements: Statements::prepare(&session).await?,
             session,
             reading: reading.build().into_handle(),
-            permits: Semaphore::new(options.statements_max.max(1)),
+            requests: Requests::new(options.statements_max),
             fails_after: Arc::new(AtomicI64::new(-1)),
         })
     }
@@ -159,10 +183,11 @@ impl Db {
     where
         R: for<'frame, 'metadata> DeserializeRow<'frame, 'metadata>,
     {
-        let _permit = self.permits.acquire().await;
+        let request = self.requests.begin(1).await;
         let mut statement = statement.clone();
         statement.set_execution_profile_handle(Some(self.reading.clone()));
         let result = self.session.execute_unpaged(&statement, values).await;
+        request.end(&result);
         let rows = result.map_err(|error| DbError::new(what, error))?;
         let rows = rows.into_rows_result().map_err(|error| DbError::new(what, error))?;
         let rows = rows.rows::<R>().map_err(|error| DbError::new(what, error))?;
@@ -209,9 +234,11 @@ impl Db {
         statement: &PreparedStatement,
         values: impl SerializeRow,
     ) -> Result<()> {
-        let _permit = self.permits.acquire().await;
+        let request = self.requests.begin(1).await;
         self.fail_in_tests(what)?;
-        self.session.execute_unpaged(statement, values).await.map_err(|error| DbError::new(what, error))?;
+        let result = self.session.execute_unpaged(statement, values).await;
+        request.end(&result);
+        result.map_err(|error| DbError::new(what, error))?;
         Ok(())
     }
 
@@ -237,7 +264,7 @@ impl Db {
         if let [(statement, values, _)] = writes.statements.as_slice() {
             return self.write(what, statement, values).await;
         }
-        let _permit = self.permits.acquire().await;
+        let request = self.requests.begin(writes.statements.len()).await;
         self.fail_in_tests(what)?;
         let mut batch = Batch::new(BatchType::Unlogged);
         batch.set_is_idempotent(true);
@@ -246,7 +273,9 @@ impl Db {
             batch.append_statement(statement.clone());
             values.push(row);
         }
-        self.session.batch(&batch, values).await.map_err(|error| DbError::new(what, error))?;
+        let result = self.session.batch(&batch, values).await;
+        request.end(&result);
+        result.map_err(|error| DbError::new(what, error))?;
         Ok(())
     }
 

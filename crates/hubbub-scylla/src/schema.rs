@@ -35,7 +35,7 @@ pub(crate) const VERSIONS: &[Version] = &[Version {
         "create type if not exists room_state (applied bigint, part int, present boolean, members_only boolean, \
          title text, retention_s bigint, head bigint, last_received bigint, floor bigint, removed bigint, \
          kept bigint, members bigint, senders bigint, first_at bigint, last_at bigint, \
-         changes bigint, bucket bigint, bucket_messages bigint, bucket_bytes bigint, hour bigint)",
+         expired bigint, changes bigint, bucket bigint, bucket_messages bigint, bucket_bytes bigint, hour bigint)",
         // A room: everything that decisions depend on is in one partition, which changes atomically. Rows by kind:
         // 0 = bucket (number = its first message), 1 = member (name), 2 = sender (name), 3 = hour with messages (number).
         "create table if not exists rooms (room text, kind tinyint, number bigint, name text, \
@@ -63,7 +63,7 @@ pub(crate) const VERSIONS: &[Version] = &[Version {
         "create table if not exists hours (part int, hour bigint, primary key (part, hour))",
         // Names of rooms, and perhaps of deleted ones.
         "create table if not exists room_names (part int, room text, primary key (part, room))",
-        // Deleted rooms whose messages up to a number are still to be removed.
+        // Rooms whose messages up to a number are gone and still to be removed: they were deleted, or have expired.
         "create table if not exists deleted_rooms (part int, room text, seq bigint, primary key (part, room, seq))",
     ],
 }];

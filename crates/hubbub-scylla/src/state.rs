@@ -26,7 +26,8 @@ pub(crate) struct RoomState {
     pub(crate) last_received: Option<i64>,
     /// Everything up to here was deleted with the room.
     pub(crate) floor: i64,
-    /// The newest removed message that precedes all kept ones; at least `floor`.
+    /// The newest removed message that precedes all kept ones; at least `floor`. Rows of messages up to here may be there
+    /// still.
     pub(crate) removed: i64,
     /// Messages kept.
     pub(crate) kept: i64,
@@ -36,6 +37,8 @@ pub(crate) struct RoomState {
     /// When the oldest and the newest kept message were received.
     pub(crate) first_at: Option<i64>,
     pub(crate) last_at: Option<i64>,
+    /// Messages that retention removed, in this life of the room.
+    pub(crate) expired: i64,
     /// Changes of the room, its members and its stored messages.
     pub(crate) changes: i64,
     /// The bucket that is being filled, named by its first message; 0 = none.
@@ -65,6 +68,7 @@ impl RoomState {
             senders: 0,
             first_at: None,
             last_at: None,
+            expired: 0,
             changes: 0,
             bucket: 0,
             bucket_messages: 0,
@@ -86,6 +90,16 @@ impl RoomState {
     /// Nothing before this number is kept, and nothing from it on was removed before it could be read.
     pub(crate) fn oldest(&self) -> u64 {
         self.removed.saturating_add(1).unsigned_abs()
+    }
+
+    /// The kept messages that a mark with this rank has behind it.
+    pub(crate) fn unread(&self, rank: i64) -> i64 {
+        (self.kept - self.kept_until(rank)).max(0)
+    }
+
+    /// The kept messages up to a mark with this rank.
+    pub(crate) fn kept_until(&self, rank: i64) -> i64 {
+        rank.saturating_sub(self.expired).max(0)
     }
 
     /// As readers see it.
@@ -120,8 +134,8 @@ pub(crate) async fn read_present(db: &Db, room: &str) -> Result<Option<RoomState
 pub(crate) struct Mark {
     /// Everything up to here is read.
     pub(crate) seq: i64,
-    /// Kept messages up to there.
-    pub(crate) kept: i64,
+    /// Kept messages up to there, and those that have expired: so marks stay as they are when messages expire.
+    pub(crate) rank: i64,
 }
 
 /// Messages by type, and when the first and the last of them were received.
@@ -155,6 +169,17 @@ impl Counts {
         self.leaves += other.leaves;
         self.first_at = self.first_at.min(other.first_at);
         self.last_at = self.last_at.max(other.last_at);
+    }
+
+    /// Without messages that were counted; those first received at `first_at` are left.
+    pub(crate) fn without(&self, gone: &Self, first_at: i64) -> Self {
+        Self {
+            texts: self.texts - gone.texts,
+            joins: self.joins - gone.joins,
+            leaves: self.leaves - gone.leaves,
+            first_at,
+            last_at: self.last_at,
+        }
     }
 
     pub(crate) fn total(&self) -> u64 {

@@ -39,6 +39,25 @@ pub struct StoreFigures {
     pub pool: PoolFigures,
     /// Cache in front of the database; zero on a store without one.
     pub cache: CacheFigures,
+    /// Requests to a database whose connections each carry many at once; `None` on other stores.
+    pub requests: Option<RequestFigures>,
+}
+
+/// Requests to a database since the store was opened. Pages of long reads are not counted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct RequestFigures {
+    /// Requests that were answered or failed.
+    pub done: u64,
+    /// Those that failed.
+    pub failed: u64,
+    /// Statements in them.
+    pub statements: u64,
+    /// Total time they took, in microseconds.
+    pub micros: u64,
+    /// Requests under way.
+    pub active: u64,
+    /// Requests that wait because too many are under way.
+    pub waiting: u64,
 }
 
 /// Cache in front of a database that other servers write to, too.

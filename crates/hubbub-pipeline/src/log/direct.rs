@@ -57,6 +57,7 @@ impl DirectLog {
         let sweeping = sweeper::sweep(batcher.clone(), store.clone(), clock.clone(), sweep_signal.clone());
         let waking = consumers::wake_remaining(consumers.clone());
         let mut background = vec![spawn("waking of consumers", waking), spawn("sweeper", sweeping)];
+        hub.measure_waits(clock.clone());
         if store.is_shared() {
             hub.enable_remote();
             let rooms = hub::follow_remote(hub.clone(), store.clone(), clock.clone());

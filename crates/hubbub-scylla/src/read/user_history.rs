@@ -104,7 +104,7 @@ async fn follow(db: &Db, places: &[Place]) -> Result<BTreeMap<(String, i64), Sto
         for (bucket, seqs) in buckets {
             let values = (room, bucket, &seqs);
             for row in db.rows::<Row>("reading messages", &db.statements.messages_at, values).await? {
-                if row.0 > state.floor && row.0 <= state.head {
+                if row.0 > state.removed && row.0 <= state.head {
                     found.push(((room.to_owned(), row.0), Stored::of(db, room, bucket, row).await?));
                 }
             }

@@ -2,7 +2,8 @@
 //!
 //! Messages are removed first; then each room changes in one step; then ids are removed, and the entries that led here get ten
 //! minutes to live. So a repeat, also one by a server that lost the partition, finds the same messages and writes the same.
-//! An id is missing only where the room says already that its message is gone.
+//! An id is missing only where the room says already that its message is gone. Rows of messages that have expired, and are
+//! there still, go, too; they are not counted.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -157,7 +158,8 @@ async fn change(
     seq: i64,
 ) -> std::result::Result<u64, Failure> {
     let (db, statements) = (&context.db, &context.db.statements);
-    let seqs: Vec<i64> = places.iter().map(|place| place.seq).collect();
+    let kept = places.iter().filter(|place| place.seq > state.removed);
+    let seqs: Vec<i64> = kept.map(|place| place.seq).collect();
     let gone = seqs.len() as i64;
     let member = db.row::<(RoomState, i64, i64)>(WHAT, &statements.member, (room, user)).await?;
     if gone == 0 && member.is_none() {
@@ -167,20 +169,20 @@ async fn change(
     rows.add(&statements.remove_member, (seq, room, user), 80);
     if gone > 0 {
         rows.add(&statements.remove_sender, (seq, room, user), 80);
-        change_buckets(db, room, places, seq, &mut rows).await?;
+        change_buckets(db, room, (places, state.removed), seq, &mut rows).await?;
         let members =
             db.stream::<(String, i64, i64)>(WHAT, &statements.members, (room, "", i32::MAX), PAGE_ROWS);
         let mut members = members.await?;
-        while let Some((name, mark, kept)) = members.next().await.transpose()? {
+        while let Some((name, mark, rank)) = members.next().await.transpose()? {
             let read = seqs.partition_point(|of| *of <= mark) as i64;
             if name != user && read > 0 {
-                rows.add(&statements.set_member, (room, name, mark, kept - read, seq), 100);
+                rows.add(&statements.set_member, (room, name, mark, rank - read, seq), 100);
             }
         }
         state.kept -= gone;
         state.senders -= 1;
-        let first = oldest(db, room, state.floor, state.head).await?;
-        let last = newest(db, room, state.floor, state.head).await?;
+        let first = oldest(db, room, &state).await?;
+        let last = newest(db, room, &state).await?;
         let before_first = match first {
             Some((first, _)) => seqs.iter().rev().find(|of| **of < first).copied(),
             None => Some(state.head),
@@ -204,12 +206,12 @@ async fn change(
 async fn change_buckets<'w>(
     db: &'w Db,
     room: &'w str,
-    places: &BTreeSet<Place>,
+    (places, removed): (&BTreeSet<Place>, i64),
     seq: i64,
     rows: &mut Writes<'w>,
 ) -> Result<()> {
     let mut gone: BTreeMap<i64, i64> = BTreeMap::new();
-    for place in places {
+    for place in places.iter().filter(|place| place.seq > removed) {
         *gone.entry(place.bucket).or_default() += 1;
     }
     for (bucket, gone) in gone {

@@ -182,7 +182,7 @@ async fn commit(db: &Db, work: &Work<'_>) -> Result<()> {
     for (user, mark) in &work.changed_members {
         match mark {
             Some(mark) => {
-                rows.add(&statements.set_member, (room, user.as_str(), mark.seq, mark.kept, at), 100)
+                rows.add(&statements.set_member, (room, user.as_str(), mark.seq, mark.rank, at), 100)
             }
             None => rows.add(&statements.remove_member, (at, room, user.as_str()), 80),
         }

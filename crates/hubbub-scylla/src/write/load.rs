@@ -123,10 +123,10 @@ async fn read_members(db: &Db, room: &str, users: &BTreeSet<&str>) -> Result<Has
         db.rows::<(String, i64, i64)>("reading members", &db.statements.members_of, (room, some)).await
     });
     let rows = try_join_all(reads).await?.into_iter().flatten();
-    Ok(rows.map(|(user, seq, kept)| (user, Some(Mark { seq, kept }))).collect())
+    Ok(rows.map(|(user, seq, rank)| (user, Some(Mark { seq, rank }))).collect())
 }
 
-async fn read_senders(
+pub(super) async fn read_senders(
     db: &Db,
     room: &str,
     users: &BTreeSet<&str>,
@@ -144,7 +144,7 @@ async fn read_senders(
         .collect())
 }
 
-async fn read_hour_users(
+pub(super) async fn read_hour_users(
     db: &Db,
     (hour, part): (i64, i32),
     room: &str,
@@ -185,28 +185,32 @@ async fn load_ranks(db: &Db, work: &mut Work<'_>, records: &[&Record<'_>]) -> Re
         let RoomOp::Change(change) = &record.op else { continue };
         let RoomChange::MarkRead { user, seq, .. } = change.what else { continue };
         let Some(Some(mark)) = work.entry.members.get(user) else { continue };
-        work.ranks.insert(mark.seq, mark.kept);
+        let read = work.entry.state.kept_until(mark.rank);
+        work.ranks.insert(mark.seq, read);
         let seq: i64 = saturate(seq);
-        if seq > work.entry.state.floor && seq < work.entry.state.head {
+        if seq > work.entry.state.removed && seq < work.entry.state.head {
             wanted.insert(seq);
         }
     }
     wanted.retain(|seq| !work.ranks.contains_key(seq));
     for seq in &wanted {
-        let rank = rank(db, work.room, *seq).await?;
-        work.ranks.insert(*seq, rank);
+        let kept = kept_until(db, work.room, &work.entry.state, *seq).await?;
+        work.ranks.insert(*seq, kept);
     }
     Ok(())
 }
 
 /// Kept messages of a room up to a number that is not beyond its head.
-async fn rank(db: &Db, room: &str, seq: i64) -> Result<i64> {
+async fn kept_until(db: &Db, room: &str, state: &RoomState, seq: i64) -> Result<i64> {
     let what = "counting what is read";
     let limit = i32::MAX;
     let before = (room, seq.saturating_add(1), limit);
     let mut buckets =
         db.rows::<(i64, i64, i64)>(what, &db.statements.buckets_before, before).await?.into_iter();
     let Some((bucket, ..)) = buckets.next() else { return Ok(0) };
-    let count = db.row::<(i64,)>(what, &db.statements.count_until, (room, bucket, seq)).await?;
-    Ok(buckets.map(|(_, kept, _)| kept).sum::<i64>() + count.map_or(0, |(count,)| count))
+    let between = (room, bucket, state.removed, seq);
+    let count = db.row::<(i64,)>(what, &db.statements.count_between, between).await?;
+    // Those of a deleted room may be listed still.
+    let before = buckets.take_while(|(bucket, ..)| *bucket > state.floor);
+    Ok(before.map(|(_, kept, _)| kept).sum::<i64>() + count.map_or(0, |(count,)| count))
 }

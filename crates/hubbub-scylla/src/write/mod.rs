@@ -7,6 +7,7 @@
 
 mod cleanup;
 mod erase;
+mod expire;
 mod flush;
 mod ids;
 mod load;
@@ -15,20 +16,23 @@ mod room;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use futures_util::stream::{self, StreamExt, TryStreamExt};
-use hubbub_core::invariant::{BrokenInvariant, cast};
+use hubbub_core::invariant::{BrokenInvariant, cast, saturate};
 use hubbub_core::log_position::past_the_log;
 use hubbub_core::store::ApplyError;
 use hubbub_core::{Change, LogPosition, Op, OpBatch, Outcome, Refusal, RoomChange, Send};
 use parking_lot::Mutex;
 
 use crate::db::DbError;
-use crate::log::Attachment;
+use crate::log::{Attachment, earlier};
 use crate::store::Context;
+use expire::Expiry;
 use room::RoomEntry;
 
-pub(crate) use cleanup::remove_deleted_rooms;
+pub(crate) use ids::seq_of;
+pub(crate) use cleanup::remove_leftovers;
 
 /// Rooms of a partition that are written at the same time.
 const ROOMS_AT_ONCE: usize = 64;
@@ -73,6 +77,15 @@ impl<'a> Record<'a> {
             RoomOp::Send(send) => send.room,
             RoomOp::Change(change) => change.room().unwrap_or_default(),
         }
+    }
+
+    /// What has expired, if it is to be removed.
+    fn expiry(&self) -> Option<Expiry> {
+        let RoomOp::Change(Change { by: None, what }) = self.op else { return None };
+        let RoomChange::ExpireMessages { before, retention_s, is_own, .. } = what else { return None };
+        // A server whose clock is ahead removes nothing: messages are as old as the log says.
+        let by_log = earlier(self.position.appended_at, Duration::from_secs(retention_s));
+        Some(Expiry { before: before.min(by_log), own_retention_s: is_own.then(|| saturate(retention_s)) })
     }
 
     /// The user whose messages are to be erased.
@@ -261,6 +274,14 @@ impl Partition {
         let applying = rooms.into_iter().map(async |(room, records, mut entry)| {
             let mut done = Done::new();
             for some in divided(&records) {
+                if let [record] = some
+                    && let Some(expiry) = record.expiry()
+                {
+                    let outcome = expire::expire(context, part, room, expiry, record.seq).await?;
+                    done.push((record.index, outcome));
+                    entry = None;
+                    continue;
+                }
                 let (applied, outcomes) = room::apply(context, part, room, some, entry).await?;
                 done.extend(outcomes);
                 entry = Some(applied);
@@ -279,11 +300,12 @@ impl Partition {
     }
 }
 
-/// Parts that are written at once: a deletion writes what nothing else may be written with.
+/// Parts that are written at once: removals write what nothing else may be written with.
 fn divided<'r, 'a>(records: &'r [&'r Record<'a>]) -> impl Iterator<Item = &'r [&'r Record<'a>]> {
-    let is_deletion = |record: &Record<'_>| {
-        matches!(&record.op, RoomOp::Change(Change { what: RoomChange::DeleteRoom { .. }, .. }))
+    let is_removal = |record: &Record<'_>| {
+        let what = if let RoomOp::Change(change) = &record.op { Some(change.what) } else { None };
+        matches!(what, Some(RoomChange::DeleteRoom { .. } | RoomChange::ExpireMessages { .. }))
     };
-    let runs = records.chunk_by(move |a, b| !is_deletion(a) && !is_deletion(b));
+    let runs = records.chunk_by(move |a, b| !is_removal(a) && !is_removal(b));
     runs.flat_map(|run| run.chunks(ROOM_OPS_MAX))
 }

@@ -202,7 +202,7 @@ impl<'a> Work<'a> {
         if let Some(Some(mark)) = self.entry.members.get(send.user).copied()
             && is_caught_up(mark.seq.unsigned_abs(), before.unsigned_abs())
         {
-            self.put_mark(send.user, Some(Mark { seq, kept }));
+            self.put_mark(send.user, Some(Mark { seq, rank: kept + self.entry.state.expired }));
         }
         self.new_ids.insert(send.id, self.stored.len());
         self.is_changed = true;
@@ -260,12 +260,12 @@ impl<'a> Work<'a> {
     }
 
     /// Kept messages up to a number.
-    fn rank(&self, seq: i64) -> Result<i64, BrokenInvariant> {
+    fn kept_until(&self, seq: i64) -> Result<i64, BrokenInvariant> {
         let state = &self.entry.state;
         if seq >= state.head {
             return Ok(state.kept);
         }
-        if seq <= state.floor {
+        if seq <= state.removed {
             return Ok(0);
         }
         if seq >= self.old_head {
@@ -309,7 +309,7 @@ impl SendView for OpView<'_, '_> {
         }
         // An id beyond what is committed is that of the message itself, or of one that is still to be decided.
         let used = work.used_ids.get(send.id).filter(|used| {
-            used.seq > work.entry.state.floor && used.seq <= work.old_head && used.seq < work.seq
+            used.seq > work.entry.state.removed && used.seq <= work.old_head && used.seq < work.seq
         });
         Ok(used.map(|used| IdHolder {
             receipt: Receipt {
@@ -336,7 +336,7 @@ impl RoomMut for Work<'_> {
             None => None,
             Some(seq) => {
                 let seq: i64 = saturate(seq);
-                Some(Mark { seq, kept: self.rank(seq)? })
+                Some(Mark { seq, rank: self.kept_until(seq)? + self.entry.state.expired })
             }
         };
         self.entry.state.members += i64::from(mark.is_some()) - i64::from(was_member);
@@ -350,8 +350,8 @@ impl RoomMut for Work<'_> {
     fn unread(&mut self, mark: u64) -> u64 {
         let mark: i64 = saturate(mark);
         // Where nothing moved, the mark is the one that is there, and its rank was loaded with it.
-        let rank = self.rank(mark).unwrap_or(self.entry.state.kept);
-        (self.entry.state.kept - rank).max(0).unsigned_abs()
+        let read = self.kept_until(mark).unwrap_or(self.entry.state.kept);
+        (self.entry.state.kept - read).max(0).unsigned_abs()
     }
 
     fn put(&mut self, settings: &RoomSettings<'_>) {

@@ -21,6 +21,8 @@ pub(crate) use settings::{Config, SETTINGS};
 pub(crate) use values::PoolerKind;
 #[cfg(feature = "scylla")]
 pub(crate) use values::ReplicaLevel;
+#[cfg(feature = "kafka")]
+pub(crate) use values::Sasl;
 pub(crate) use values::{Bytes, ClientAuth, LogFormat, Role};
 
 /// The configuration file if no other is named; it need not exist.

@@ -285,6 +285,14 @@ pub(crate) enum ReplicaLevel {
     One,
 }
 
+/// How a user proves to Kafka who it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Sasl {
+    Plain,
+    Sha256,
+    Sha512,
+}
+
 /// How events are logged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum LogFormat {
@@ -312,6 +320,7 @@ choices! {
     Compat: "must be chats", "chats" = Chats;
     Role: "must be gateway,committer or gateway", "gateway,committer" = Both, "gateway" = Gateway;
     ReplicaLevel: "must be local_quorum, quorum or one", "local_quorum" = LocalQuorum, "quorum" = Quorum, "one" = One;
+    Sasl: "must be plain, scram-sha-256 or scram-sha-512", "plain" = Plain, "scram-sha-256" = Sha256, "scram-sha-512" = Sha512;
     MetricsDefault: "must be prometheus or report", "prometheus" = Prometheus, "report" = Report;
     LevelFilter: "must be error, warn, info or debug", "error" = ERROR, "warn" = WARN, "info" = INFO, "debug" = DEBUG;
     LogFormat: "must be text or json", "text" = Text, "json" = Json;

@@ -161,7 +161,7 @@ impl Batch {
         }
         let lag = core.clock.now().as_micros().saturating_sub(self.appended_at.as_micros()).max(0);
         core.metrics.log_lag.set(lag);
-        core.metrics.log_broker_time.record(lag.unsigned_abs(), 1);
+        core.metrics.log_broker_time.record(lag.unsigned_abs(), self.records.len() as u64);
         Some(Ok(()))
     }
 

@@ -26,6 +26,7 @@ use crate::apply::{PlacedOp, RoomOp};
 use crate::db::{DbError, Failure, Result, Tx};
 use crate::partitions;
 use decide::{WorkingSet, Written};
+pub(crate) use ids::seq_of;
 use state::Membership;
 
 /// Tries to insert messages, each after a missing partition was made.
@@ -195,7 +196,9 @@ fn user_of<'a>(change: &Change<'a>) -> NameRequest<'a> {
         RoomChange::RemoveMember { user, .. }
         | RoomChange::MarkRead { user, .. }
         | RoomChange::EraseUser { user } => (user, false),
-        RoomChange::PutRoom { .. } | RoomChange::DeleteRoom { .. } => ("", false),
+        RoomChange::PutRoom { .. } | RoomChange::DeleteRoom { .. } | RoomChange::ExpireMessages { .. } => {
+            ("", false)
+        }
     }
 }
 

@@ -37,6 +37,7 @@ const DECLARED: &[(&str, &str)] = &[
     ("kv_cache_hits_total", "counter"),
     ("kv_cache_misses_total", "counter"),
     ("kv_cache_questions_total", "counter"),
+    ("kv_exclusive", "gauge"),
     ("kv_cache_evictions_total", "counter"),
     ("kv_cache_load_seconds", "histogram"),
     ("kv_cache_entries", "gauge"),

@@ -103,6 +103,7 @@ metrics! {
     kv_hits: Counter::default, "kv_cache_hits", "Reads of values that the cache answered.";
     kv_misses: Counter::default, "kv_cache_misses", "Reads of values that the store answered.";
     kv_questions: Counter::default, "kv_cache_questions", "Questions to the database whether cached keys changed; one serves all waiting reads.";
+    kv_exclusive: Gauge::default, "kv_exclusive", "1 while this server is the only one that changes the keys of a database, and answers reads of them without a question.";
     kv_evictions: Counter::default, "kv_cache_evictions", "Values evicted from the cache.";
     kv_load_time: Histogram::of_micros, "kv_cache_load_seconds", "Time the store took to read one value.";
     kv_entries: Gauge::default, "kv_cache_entries", "Keys in the cache.";

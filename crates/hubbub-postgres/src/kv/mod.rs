@@ -11,6 +11,8 @@
 //! reads at once, and those of other servers within [`REFRESH_EVERY`].
 
 mod apply;
+mod lease;
+mod leasing;
 mod lists;
 mod puts;
 
@@ -29,6 +31,8 @@ use crate::db::connect::OpenError;
 use crate::db::query_batcher::QueryBatcher;
 use crate::db::{DbError, PgTime, Result, Sql};
 use crate::store::Context;
+use lease::Lease;
+use leasing::Leasing;
 use lists::Values;
 
 /// Time between two queries for what other servers did.
@@ -43,6 +47,11 @@ pub(crate) struct Kv {
     /// Changes up to here are forgotten.
     trimmed: AtomicU64,
     refreshing: JoinHandle<()>,
+    /// Which servers may change keys.
+    lease: Arc<Lease>,
+    /// The name of this server among them.
+    own: i64,
+    leasing: JoinHandle<()>,
 }
 
 const COUNT: Sql = Sql {
@@ -58,7 +67,8 @@ const POSITION: Sql = Sql {
 };
 
 impl Kv {
-    pub(crate) async fn open(context: Arc<Context>) -> Result<Self, OpenError> {
+    /// `own` names this server among all of the database.
+    pub(crate) async fn open(context: Arc<Context>, own: u64) -> Result<Self, OpenError> {
         let position = Arc::new(KeyPosition::default());
         let broken = |fault: DbError| OpenError(fault.to_string());
         position.refresh(&context).await.map_err(broken)?;
@@ -76,7 +86,11 @@ impl Kv {
             }
         };
         let refreshing = tokio::spawn(supervise(Essential::new("database keys"), refreshing));
-        Ok(Self { context, position, values, trimmed, refreshing })
+        let (lease, own) = (Arc::new(Lease::new(context.clock.clone())), own.cast_signed());
+        let mut leasing = Leasing::new(context.clone(), lease.clone(), own);
+        leasing.begin().await.map_err(broken)?;
+        let leasing = tokio::spawn(supervise(Essential::new("database lease of keys"), leasing.run()));
+        Ok(Self { context, position, values, trimmed, refreshing, lease, own, leasing })
     }
 
     /// Forgets old changes, and fills in `figures`.
@@ -88,8 +102,16 @@ impl Kv {
         self.trim().await
     }
 
+    /// Lets other servers change keys at once.
+    pub(crate) async fn leave(&self) {
+        self.leasing.abort();
+        leasing::say_goodbye(&self.context, &self.lease, self.own).await;
+    }
+
     pub(crate) fn close(&self) {
         self.refreshing.abort();
+        self.leasing.abort();
+        self.lease.let_go();
     }
 }
 

@@ -18,7 +18,7 @@ pub(crate) use check::is_postgres;
 pub(crate) use environment::Environment;
 pub(crate) use settings::{Config, SETTINGS};
 #[cfg(feature = "postgres")]
-pub(crate) use values::PoolerKind;
+pub(crate) use values::{ExclusiveKind, PoolerKind};
 #[cfg(feature = "scylla")]
 pub(crate) use values::ReplicaLevel;
 pub(crate) use values::{Bytes, ClientAuth, LogFormat, Role};

@@ -15,8 +15,8 @@
 //!    still that one. A beat of the holder that comes later finds no row. No two clocks are compared.
 //! 6. A change by the holder whose outcome is unknown may be committed later, so the holder gives the lease back. The next
 //!    generation fences that change off.
-//! 7. In another history of the database, which may have lost that somebody took the lease, nobody writes before it was open
-//!    for [`super::leasing::STILL_FOR`].
+//! 7. Another history of the database may have lost that somebody took the lease. Nobody writes there before it was open
+//!    for [`super::leasing::STILL_FOR`]; the holder of before does not find its own history any more, and cannot renew.
 //! 8. Other servers may read from the database meanwhile, and see a change of the holder before its cache has it. The cache
 //!    knows which of its keys are being changed, and asks for them.
 //! 9. Servers of before this schema compare no generation: the database refuses their changes while somebody has the lease.
@@ -135,6 +135,11 @@ impl Lease {
         self.held.lock().lease = None;
     }
 
+    /// The same for good.
+    pub(super) fn close(&self) {
+        *self.held.lock() = Held { lease: None, doubtful: Some(i64::MAX) };
+    }
+
     /// What was read of the lease, or made of it.
     pub(super) fn learn(&self, known: Known) {
         let is_other = |before: &Known| *before != known;
@@ -192,13 +197,16 @@ mod tests {
         assert_eq!((lease.number(), lease.is_doubtful(3)), (None, true));
         lease.hold(4, lease.now());
         assert!(lease.number().is_some());
+        lease.close();
+        lease.hold(5, lease.now());
+        assert_eq!(lease.number(), None, "a late answer to the task");
     }
 
-    #[tokio::test(start_paused = true)]
+    #[tokio::test]
     async fn who_may_not_write_waits() {
         let (_, lease) = lease();
-        let patience = Duration::from_secs(5);
-        assert!(lease.writable(patience).await.is_err());
+        let (patience, none) = (Duration::from_secs(60), Duration::ZERO);
+        assert!(lease.writable(none).await.is_err());
         let waiting = lease.writable(patience);
         tokio::pin!(waiting);
         assert!(waiting.as_mut().now_or_never().is_none());
@@ -207,8 +215,8 @@ mod tests {
         lease.learn(Known { generation: 5, may_write: true });
         assert_eq!(waiting.await, Ok(5));
         lease.disprove(4);
-        assert_eq!(lease.writable(patience).await, Ok(5));
+        assert_eq!(lease.writable(none).await, Ok(5));
         lease.disprove(5);
-        assert!(lease.writable(patience).await.is_err());
+        assert!(lease.writable(none).await.is_err());
     }
 }

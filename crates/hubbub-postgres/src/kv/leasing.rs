@@ -291,7 +291,7 @@ async fn locked(db: &Db, sql: &Sql, params: &[Param<'_>]) -> Result<Vec<Row>> {
 
 /// Lets others go on at once when this server stops.
 pub(super) async fn say_goodbye(context: &Context, lease: &Lease, own: i64) {
-    lease.let_go();
+    lease.close();
     let params: [Param<'_>; 1] = [&own];
     let going = locked(&context.db, &GOODBYE, &params);
     // Otherwise others wait until its beat has stood still.

@@ -111,7 +111,7 @@ impl Kv {
     pub(crate) fn close(&self) {
         self.refreshing.abort();
         self.leasing.abort();
-        self.lease.let_go();
+        self.lease.close();
     }
 }
 

@@ -2,14 +2,17 @@
 //! memory: with conditions and expiry, evictions, lost connections to the database, and behind a pooler.
 
 use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
 use hyper::Method;
 use serde_json::json;
+use tokio::task::JoinHandle;
 
 use crate::harness::{
-    Action, Answer, Event, Http, Pooler, Postgres, Server, Setup, Told, in_time, unexplained,
+    Action, Answer, Event, Http, Pooler, Postgres, Server, Setup, Told, in_time, unexplained, until,
 };
 
 const KEYS: u64 = 5;
@@ -139,11 +142,70 @@ async fn race(servers: &[Server; 2], disturb: impl AsyncFn()) -> Events {
         })
         .collect();
     disturb().await;
+    gather(join_all(running).await.into_iter().map(Result::unwrap))
+}
+
+fn gather(all: impl Iterator<Item = Events>) -> Events {
     let mut events = Events::new();
-    for (key, more) in join_all(running).await.into_iter().flat_map(Result::unwrap) {
+    for (key, more) in all.flatten() {
         events.entry(key).or_default().extend(more);
     }
     events
+}
+
+/// Clients of one server, until they are told to stop.
+struct Crowd {
+    is_over: Arc<AtomicBool>,
+    running: Vec<JoinHandle<Events>>,
+}
+
+/// Keeps what the check has to try small.
+const PAUSE: Duration = Duration::from_millis(3);
+
+impl Crowd {
+    /// Begins at once, with connections of before.
+    fn of(clients: Vec<Client>) -> Self {
+        let is_over = Arc::new(AtomicBool::new(false));
+        let running = clients.into_iter().map(|mut client| {
+            let is_over = is_over.clone();
+            tokio::spawn(async move {
+                for step in 0..1_000_000 {
+                    if is_over.load(Ordering::SeqCst) {
+                        break;
+                    }
+                    client.step(step).await;
+                    tokio::time::sleep(PAUSE).await;
+                }
+                client.events
+            })
+        });
+        Self { running: running.collect(), is_over }
+    }
+
+    async fn at(server: &Server, numbers: std::ops::Range<u64>, began: Instant) -> Self {
+        Self::of(clients(server, numbers, began).await)
+    }
+
+    async fn leave(self) -> Events {
+        self.is_over.store(true, Ordering::SeqCst);
+        gather(join_all(self.running).await.into_iter().map(Result::unwrap))
+    }
+}
+
+async fn clients(server: &Server, numbers: std::ops::Range<u64>, began: Instant) -> Vec<Client> {
+    join_all(numbers.map(|number| Client::new(number, server, began))).await
+}
+
+async fn until_alone(server: &Server) {
+    until("it is the only one", async || server.metric("kv_exclusive").await == 1).await;
+}
+
+/// Until the server's clients have done something more.
+async fn until_more(server: &Server) {
+    for name in ["kv_cache_hits_total", "kv_changes_total"] {
+        let before = server.metric(name).await;
+        until("more is done", async || server.metric(name).await > before + 30).await;
+    }
 }
 
 fn check(events: &Events) {
@@ -202,7 +264,7 @@ async fn keys_stay_linearizable_while_connections_are_lost() {
     let disturb = async || {
         for _ in 0..5 {
             let hits = servers[0].metric("kv_cache_hits_total").await;
-            crate::harness::until("more is read", async || {
+            until("more is read", async || {
                 servers[0].metric("kv_cache_hits_total").await > hits + 20
             })
             .await;
@@ -214,4 +276,61 @@ async fn keys_stay_linearizable_while_connections_are_lost() {
     let events = in_time("the clients", race(&servers, disturb)).await;
     check(&events);
     both_answered_from_memory(&servers).await;
+}
+
+/// One server is the only one, and answers from memory; others come, are paused or die while they are, and lose their
+/// connections.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn keys_stay_linearizable_while_the_only_server_changes() {
+    let postgres = Postgres::start("");
+    let setup = || Setup::new().store(&postgres.url("postgres"));
+    let began = Instant::now();
+    let (first, mut all) = (setup().start(), Vec::new());
+    let at_first = Crowd::at(&first, 0..4, began).await;
+    until_alone(&first).await;
+    until_more(&first).await;
+    let late = clients(&first, 4..8, began).await;
+
+    // Another one comes while the first stands still with the lease, and is the only one then.
+    first.pause();
+    let mut second = setup().start();
+    let at_second = Crowd::at(&second, 8..12, began).await;
+    until_alone(&second).await;
+    until_more(&second).await;
+    // They ask as the first goes on, and know what the second was told meanwhile.
+    let late = Crowd::of(late);
+    first.resume();
+    until_more(&first).await;
+    until_more(&second).await;
+
+    // The second dies. Its lease, if it has it, runs out.
+    all.push(at_second.leave().await);
+    second.kill();
+    until_alone(&first).await;
+
+    // Connections of the only one are lost.
+    for _ in 0..3 {
+        postgres
+            .run("select pg_terminate_backend(pid) from pg_stat_activity where pid <> pg_backend_pid()")
+            .await;
+        until_more(&first).await;
+    }
+    until_alone(&first).await;
+
+    // One comes through a pooler, and goes.
+    let pooler = Pooler::start(&postgres);
+    let migrate = format!("store.postgres.migrate_url={}", postgres.url("postgres"));
+    let third = Setup::new().store(&pooler.url("postgres")).set("store.postgres.pooler=transaction");
+    let mut third = third.set(&migrate).start();
+    let at_third = Crowd::at(&third, 12..16, began).await;
+    until_more(&third).await;
+    all.push(at_third.leave().await);
+    third.stop().await;
+    until_alone(&first).await;
+    until_more(&first).await;
+
+    all.extend([at_first.leave().await, late.leave().await]);
+    let events = gather(all.into_iter());
+    check(&events);
+    check_finds_a_planted_fault(&events);
 }

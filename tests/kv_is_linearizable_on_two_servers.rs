@@ -264,10 +264,7 @@ async fn keys_stay_linearizable_while_connections_are_lost() {
     let disturb = async || {
         for _ in 0..5 {
             let hits = servers[0].metric("kv_cache_hits_total").await;
-            until("more is read", async || {
-                servers[0].metric("kv_cache_hits_total").await > hits + 20
-            })
-            .await;
+            until("more is read", async || servers[0].metric("kv_cache_hits_total").await > hits + 20).await;
             postgres
                 .run("select pg_terminate_backend(pid) from pg_stat_activity where pid <> pg_backend_pid()")
                 .await;

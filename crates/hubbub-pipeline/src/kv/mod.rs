@@ -171,7 +171,9 @@ impl Keys {
             // The store has left out expired keys by its own clock, which for a shared store is not this server's.
             return Ok(Found { value: self.read(key).await?, is_hit: false });
         };
-        if let Some(corrections) = self.corrections.as_ref().filter(|corrections| !corrections.is_current(key)) {
+        if let Some(corrections) =
+            self.corrections.as_ref().filter(|corrections| !corrections.is_current(key))
+        {
             if !cache.inner.contains_key(key)
                 && let GuardResult::Guard(guard) = cache.inner.get_value_or_guard(key, Some(Duration::ZERO))
             {
@@ -318,8 +320,7 @@ impl Keys {
     pub(crate) fn invalidate(&self, ops: &OpBatch) {
         let Some(cache) = &self.cache else { return };
         for op in ops.iter() {
-            if let Op::Kv(op) = op
-            {
+            if let Op::Kv(op) = op {
                 match op.key() {
                     Some(key) => drop(cache.inner.remove(key)),
                     None => self.corrections.iter().for_each(|corrections| corrections.forget_lease()),

@@ -74,7 +74,9 @@ impl DirectLog {
         let committer = {
             let (batcher, clock) = (batcher.clone(), clock.clone());
             std::thread::Builder::new().name(COMMIT.name.into()).spawn(move || {
-                essential::run(COMMIT, || commit(&batcher, &*store, &*clock, &metrics, &changed_keys, &sender));
+                essential::run(COMMIT, || {
+                    commit(&batcher, &*store, &*clock, &metrics, &changed_keys, &sender)
+                });
             })?
         };
         let running = Running { committer, dispatcher, background };

@@ -90,7 +90,8 @@ impl Lease {
         match waiting.await {
             Ok(Ok(known)) => Ok(known.generation),
             _ => {
-                let reason = "another server is the only one that may change keys, and does not let go".into();
+                let reason =
+                    "another server is the only one that may change keys, and does not let go".into();
                 Err(ApplyError::Unavailable { reason })
             }
         }
@@ -143,7 +144,12 @@ impl Lease {
     /// What was read of the lease, or made of it.
     pub(super) fn learn(&self, known: Known) {
         let is_other = |before: &Known| *before != known;
-        self.known.send_if_modified(|before| is_other(before) && { *before = known; true });
+        self.known.send_if_modified(|before| {
+            is_other(before) && {
+                *before = known;
+                true
+            }
+        });
     }
 }
 

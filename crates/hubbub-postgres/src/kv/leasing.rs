@@ -110,12 +110,7 @@ struct Own<'a> {
 }
 
 /// `still` says how long the beat of a server has stood still, `open` how long this history was watched.
-fn next_action(
-    view: &View,
-    me: &Own<'_>,
-    still: impl Fn(i64) -> Duration,
-    open: Duration,
-) -> Option<Action> {
+fn next_action(view: &View, me: &Own<'_>, still: impl Fn(i64) -> Duration, open: Duration) -> Option<Action> {
     let others = || view.servers.iter().filter(|(id, _)| *id != me.id);
     if view.epoch != me.epoch {
         return (open >= STILL_FOR).then_some(Action::BeginHistory);

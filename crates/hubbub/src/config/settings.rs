@@ -8,8 +8,8 @@ use hubbub_store::embedded::Durability;
 use tracing_subscriber::filter::LevelFilter;
 
 use super::values::{
-    Address, Bytes, ClientAuth, ExclusiveKind, LogFormat, Networks, Origins, PoolerKind, ReplicaLevel, Role, Secret,
-    SettingValue, Url, Urls,
+    Address, Bytes, ClientAuth, ExclusiveKind, LogFormat, Networks, Origins, PoolerKind, ReplicaLevel, Role,
+    Secret, SettingValue, Url, Urls,
 };
 use super::{Source, WrittenSettings};
 

@@ -331,3 +331,31 @@ async fn keys_stay_linearizable_while_the_only_server_changes() {
     check(&events);
     check_finds_a_planted_fault(&events);
 }
+
+/// The primary dies while a server is the only one. The replica has all that anybody was told, and begins another history.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn keys_stay_linearizable_while_a_replica_takes_over() {
+    let primary = Postgres::start("");
+    let replica = Postgres::replica_of(&primary);
+    primary.run("alter system set synchronous_standby_names = '*'").await;
+    primary.run("select pg_reload_conf()").await;
+    let waiting = "select count(*) from pg_stat_replication where sync_state = 'sync'";
+    until("the primary waits for it", async || primary.query("postgres", waiting).await == "1").await;
+    let both = format!("postgres://postgres@127.0.0.1:{},127.0.0.1:{}/postgres", primary.port, replica.port);
+    let setup = || Setup::new().store(&both);
+    let began = Instant::now();
+    let first = setup().start();
+    let at_first = Crowd::at(&first, 0..4, began).await;
+    until_alone(&first).await;
+    until_more(&first).await;
+
+    primary.crash();
+    replica.script(&["promote"]);
+    let second = setup().start();
+    let at_second = Crowd::at(&second, 4..8, began).await;
+    until_more(&first).await;
+    until_more(&second).await;
+    let events = gather([at_first.leave().await, at_second.leave().await].into_iter());
+    check(&events);
+    check_finds_a_planted_fault(&events);
+}

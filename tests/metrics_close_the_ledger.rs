@@ -38,6 +38,8 @@ const DECLARED: &[(&str, &str)] = &[
     ("kv_cache_misses_total", "counter"),
     ("kv_cache_questions_total", "counter"),
     ("kv_exclusive", "gauge"),
+    ("kv_exclusive_lost_total", "counter"),
+    ("kv_exclusive_waits_total", "counter"),
     ("kv_cache_evictions_total", "counter"),
     ("kv_cache_load_seconds", "histogram"),
     ("kv_cache_entries", "gauge"),

@@ -236,7 +236,7 @@ impl<M: EncodeMetric + TypedMetric + Debug + Send + Sync> EncodeMetric for Label
 type Figure = (&'static str, &'static str, u64);
 
 fn counters(figures: &StoreFigures) -> impl IntoIterator<Item = Figure> {
-    let StoreFigures { pool, cache, .. } = figures;
+    let StoreFigures { pool, cache, lease, .. } = figures;
     [
         ("queue_messages_dead", "Queue messages moved to dead-letter queues", figures.queue_dead),
         (
@@ -264,6 +264,16 @@ fn counters(figures: &StoreFigures) -> impl IntoIterator<Item = Figure> {
             "store_cache_questions",
             "Queries that validate the cache; one serves all waiting reads",
             cache.questions,
+        ),
+        (
+            "kv_exclusive_lost",
+            "Times that this server was no longer the only one that changes keys without having let others do so",
+            lease.lost,
+        ),
+        (
+            "kv_exclusive_waits",
+            "Batches with changes of keys that waited for the server that was the only one",
+            lease.waits,
         ),
     ]
 }

@@ -1,14 +1,15 @@
 -- The right of one server to be the only one that changes keys: so it answers reads of them from memory, and asks nothing.
 
--- One row. Whoever changes keys compares the generation, behind the lock that all who do so take.
+-- Whoever changes keys compares the generation, behind the lock that all who do so take.
 create table kv_lease (
+    one boolean primary key default true check (one),
     generation bigint not null,
     -- The server that has the right; null = all may change keys.
     holder bigint,
     -- The history it was so in: another one may have lost what was written here.
     epoch text not null
 );
-insert into kv_lease select 1, null, coalesce((select epoch from history), '');
+insert into kv_lease (generation, epoch) select 1, coalesce((select epoch from history), '');
 
 -- The servers there are. Others judge by their own clocks how long a beat has stood still.
 create table kv_servers (

@@ -5,6 +5,7 @@
 mod support;
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use hubbub_core::clock::{ManualClock, SeededRandom};
@@ -14,6 +15,9 @@ use hubbub_core::{KvOp, KvOutcome, Op, OpBatch, Outcome, Store, Timestamp};
 use hubbub_postgres::{Exclusive, Pooler, Postgres, PostgresOptions};
 use support::{Database, connect};
 use tokio_postgres::Client;
+
+/// A server that the tests play, and a lock of theirs.
+const OTHER: i64 = 4711;
 
 async fn open_with(options: PostgresOptions, seed: u64) -> Arc<Postgres> {
     let clock = Arc::new(ManualClock::at(Timestamp::parse("2026-01-31T00:00:00Z").unwrap()));
@@ -40,6 +44,16 @@ fn put_when(store: &dyn Store, condition: Condition) -> Result<u64, ApplyError> 
         Some(Outcome::Kv(KvOutcome::Put { revision, .. })) => Ok(*revision),
         other => panic!("no put: {other:?}"),
     }
+}
+
+/// Puts so many keys in one batch.
+fn put_all(store: &dyn Store, count: u8) {
+    let mut batch = OpBatch::default();
+    for key in 0..count {
+        let key = &[key];
+        batch.push(&Op::Kv(KvOp::Put { key, value: b"value", ttl_ms: None, condition: Condition::Always }));
+    }
+    store.apply(&batch).unwrap();
 }
 
 /// The revision of a put in one round trip.
@@ -183,4 +197,99 @@ async fn an_unknown_outcome_ends_it() {
     client.batch_execute("drop trigger dying on kv_changes").await.unwrap();
     put(&*store);
     until("it has another one", async || store.kv_lease() > lease).await;
+}
+
+/// An end of its lease may be on its way that saw the row gone: no beat afterwards may count for what it ends.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_whose_row_was_removed_comes_back_as_another() {
+    let database = Database::fresh().await;
+    let (store, client) = (open(&database, 1).await, connect(&database.url).await);
+    until_alone(&store).await;
+    let lease = store.kv_lease();
+    client.batch_execute("delete from kv_servers").await.unwrap();
+    let ending = connect(&database.url).await;
+    let end = "begin; update kv_lease set generation = generation + 1, holder = null";
+    ending.batch_execute(end).await.unwrap();
+    let beating = "select count(*) from kv_servers where beat > 0";
+    until("it is back", async || number(&client, beating).await > 0).await;
+    assert_ne!(store.kv_lease(), lease, "others change keys from now on");
+    ending.batch_execute("commit").await.unwrap();
+    put(&*store);
+    until_alone(&store).await;
+    assert!(store.kv_lease() > lease);
+}
+
+/// It was sent, and may be committed whenever the network lets it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lease_that_is_being_given_back_is_not_used() {
+    let database = Database::fresh().await;
+    let patience = Duration::from_secs(2);
+    let options = PostgresOptions { apply_timeout: patience, ..PostgresOptions::new(&database.url) };
+    let (store, client) = (open_with(options, 1).await, connect(&database.url).await);
+    until_alone(&store).await;
+    let lease = store.kv_lease();
+    let beat = format!("select beat from kv_servers where id <> {OTHER}");
+    let before = number(&client, &beat).await;
+    client
+        .batch_execute(&format!(
+            "create function hang() returns trigger language plpgsql as $$ \
+             begin perform pg_advisory_xact_lock({OTHER}); return null; end $$; \
+             create constraint trigger hanging after update on kv_lease deferrable initially deferred \
+             for each row execute function hang(); select pg_advisory_lock({OTHER}); \
+             insert into kv_servers values ({OTHER}, 1)"
+        ))
+        .await
+        .unwrap();
+    until("it lets go", async || store.kv_lease().is_none()).await;
+    let is_over = Arc::new(AtomicBool::new(false));
+    let watching = {
+        let (store, is_over) = (store.clone(), is_over.clone());
+        std::thread::spawn(move || {
+            let mut is_used = false;
+            while !is_over.load(Ordering::SeqCst) {
+                is_used |= store.kv_lease().is_some();
+                std::thread::yield_now();
+            }
+            is_used
+        })
+    };
+    until("it has beaten without an answer", async || number(&client, &beat).await > before + 2).await;
+    is_over.store(true, Ordering::SeqCst);
+    assert!(!watching.join().unwrap(), "it was used once more");
+    let end = format!("select pg_advisory_unlock({OTHER}); delete from kv_servers where id = {OTHER}");
+    client.batch_execute(&end).await.unwrap();
+    until("it has another one", async || store.kv_lease() > lease).await;
+}
+
+/// As after a crash with `synchronous_commit = off`. A question then tells the cache.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_database_that_lost_changes_ends_it() {
+    const LOSE: &str = "delete from kv_changes where revision > 1";
+    let database = Database::fresh().await;
+    let (store, client) = (open(&database, 1).await, connect(&database.url).await);
+    until_alone(&store).await;
+    for is_read in [true, false] {
+        put_all(&*store, 3);
+        until_alone(&store).await;
+        let lease = store.kv_lease();
+        client.batch_execute(LOSE).await.unwrap();
+        if !is_read {
+            // As far as before at once: only whoever writes can notice.
+            put_all(&*store, 9);
+        }
+        until("it has another one", async || store.kv_lease() > lease).await;
+        put_all(&*store, 9);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lost_row_of_the_lease_is_put_back() {
+    let database = Database::fresh().await;
+    let (store, client) = (open(&database, 1).await, connect(&database.url).await);
+    until_alone(&store).await;
+    let lease = store.kv_lease();
+    client.batch_execute("delete from kv_lease").await.unwrap();
+    put(&*store);
+    until("it has another one", async || store.kv_lease() > lease).await;
+    assert_eq!(number(&client, "select count(*) from kv_servers").await, 1);
 }

@@ -66,8 +66,9 @@ pub(crate) fn postgres(config: &Config) -> hubbub_postgres::PostgresOptions {
             PoolerKind::Transaction => Pooler::Transaction,
         },
         exclusive: match *config.postgres_exclusive {
-            ExclusiveKind::Auto => Exclusive::Auto,
-            ExclusiveKind::Off => Exclusive::Off,
+            // Elsewhere the clock may stand still while the machine sleeps.
+            ExclusiveKind::Auto if cfg!(target_os = "linux") => Exclusive::Auto,
+            ExclusiveKind::Auto | ExclusiveKind::Off => Exclusive::Off,
         },
         ca: config.postgres_ca.as_ref().map(Into::into),
         pool: PoolOptions {

@@ -39,6 +39,17 @@ pub struct StoreFigures {
     pub pool: PoolFigures,
     /// Cache in front of the database; zero on a store without one.
     pub cache: CacheFigures,
+    /// Lease of keys; zero on a store that no others write to.
+    pub lease: LeaseFigures,
+}
+
+/// The right of one server to be the only one that changes keys, since the store was opened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct LeaseFigures {
+    /// Times that this server lost it: it could not renew it in time, or others ended it.
+    pub lost: u64,
+    /// Batches with changes of keys that waited for the server that had it.
+    pub waits: u64,
 }
 
 /// Cache in front of a database that other servers write to, too.

@@ -245,9 +245,9 @@ impl Corrections {
 
     /// Enters what this server committed in the history `epoch`. Changes of other servers may precede it, which the next
     /// question brings.
-    pub(super) fn enter_own(&self, epoch: Option<&Arc<str>>, ops: &OpBatch, outcomes: &[Outcome]) {
+    pub(super) fn enter_own(&self, epoch: &Arc<str>, ops: &OpBatch, outcomes: &[Outcome]) {
         let mut position = self.position.lock();
-        if epoch != Some(&position.epoch) {
+        if *epoch != position.epoch {
             return;
         }
         let (mut is_next, mut last) = (true, position.revision);

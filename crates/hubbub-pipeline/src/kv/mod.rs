@@ -265,8 +265,10 @@ impl Keys {
         epoch: Option<&Arc<str>>,
     ) {
         if self.is_shared {
-            if let Some(corrections) = &self.corrections {
-                corrections.enter_own(epoch, ops, outcomes);
+            match (&self.corrections, epoch) {
+                (Some(corrections), Some(epoch)) => corrections.enter_own(epoch, ops, outcomes),
+                // It may be of the history that the cache is of.
+                _ => self.invalidate(ops),
             }
             return self.publish(outcomes.iter().filter_map(revision_of).max().unwrap_or(0));
         }

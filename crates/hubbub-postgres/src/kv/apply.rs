@@ -49,6 +49,8 @@ statements! {
 
 /// What a transaction committed.
 pub(super) struct Done {
+    /// The last revision before it.
+    pub(super) head: u64,
     pub(super) outcomes: Vec<Outcome>,
     pub(super) revision: u64,
     pub(super) expires_at: Option<Timestamp>,
@@ -61,6 +63,7 @@ impl Kv {
     pub(crate) async fn apply(&self, ops: &[KvOp<'_>]) -> Result<Vec<Outcome>, Failure> {
         for _ in 0..ATTEMPTS_MAX {
             let generation = self.lease.writable(self.context.options.apply_timeout).await?;
+            let known = self.position.revision();
             let done = self.apply_in(generation, ops).await.inspect_err(|failure| {
                 if matches!(failure, Failure::Other(ApplyError::Unconfirmed { .. })) {
                     self.lease.doubt(generation);
@@ -70,6 +73,9 @@ impl Kv {
                 self.lease.disprove(generation);
                 continue;
             };
+            if done.head < known {
+                self.lease.doubt(generation);
+            }
             match done.due {
                 Some(due) => self.position.observe_due(done.revision, due),
                 None => self.position.record_commit(done.revision, done.expires_at),
@@ -115,6 +121,7 @@ async fn work(
         false => Vec::new(),
     };
     let mut set = working_set(&rows, &expired);
+    let head = set.revision;
     let outcomes = ops
         .iter()
         .map(|op| {
@@ -128,7 +135,7 @@ async fn work(
         true => Some(tx.query_one(&READ_DUE, &[]).await?.get::<_, Option<PgTime>>(0).map(|due| due.0)),
         false => None,
     };
-    Ok(Some(Done { outcomes, revision: set.revision, expires_at, due }))
+    Ok(Some(Done { head, outcomes, revision: set.revision, expires_at, due }))
 }
 
 /// From the rows of [`READ`] and [`READ_EXPIRED`].

@@ -9,7 +9,7 @@ use tokio_postgres::Row;
 
 use super::apply::LOCK;
 use super::lease::{Known, Lease};
-use crate::db::{Db, Param, Result, Sql, Tx, statements};
+use crate::db::{Db, DbError, Param, Result, Sql, Tx, statements};
 use crate::options::Exclusive;
 use crate::store::Context;
 
@@ -21,6 +21,8 @@ pub(super) const BEAT_EVERY: Duration = Duration::from_millis(500);
 pub(super) const STILL_FOR: Duration = Duration::from_secs(2);
 /// The same for the row of a server without a lease.
 const GONE_AFTER: Duration = Duration::from_secs(5);
+/// How long a look or a beat may take; neither waits for a lock. A connection that is silent for longer is lost.
+const ANSWERED_WITHIN: Duration = Duration::from_secs(2);
 /// Steps at the start, until nothing is left to do at once.
 const FIRST_STEPS: usize = 4;
 /// How long a server that stops tries to say so.
@@ -31,7 +33,8 @@ statements! {
         "select generation, holder, epoch, id, beat from kv_lease left join kv_servers on true";
 
     BEAT("telling that this server is there") =
-        "update kv_servers s set beat = s.beat + 1 from kv_lease l where s.id = $1 returning l.generation, l.holder";
+        "update kv_servers set beat = beat + 1 where id = $1 \
+         returning (select generation from kv_lease), (select holder from kv_lease)";
 
     REGISTER("telling that this server has come") =
         "insert into kv_servers (id, beat) values ($1, 0) on conflict do nothing";
@@ -57,6 +60,11 @@ statements! {
     BEGIN_HISTORY("beginning a new history of keys") =
         "update kv_lease set generation = generation + 1, holder = null, epoch = $2 where generation = $1 \
          returning generation";
+
+    // No generation of before comes again: those count from 1.
+    RESTORE("putting back the row of the lease of keys") =
+        "insert into kv_lease (generation, epoch) \
+         values ((extract(epoch from clock_timestamp()) * 1000000)::bigint, $1) on conflict do nothing returning generation";
 
     GOODBYE("telling that this server goes") =
         "with gone as (delete from kv_servers where id = $1) \
@@ -134,19 +142,19 @@ fn next_action(view: &View, me: &Own<'_>, still: impl Fn(i64) -> Duration, open:
 pub(super) struct Leasing {
     pub(super) context: Arc<Context>,
     pub(super) lease: Arc<Lease>,
-    /// The name of this server.
-    pub(super) own: i64,
     /// The beats of others, and since when they are known.
     seen: HashMap<i64, (i64, Instant)>,
     opened: Option<Instant>,
     beat_at: Option<Instant>,
+    /// Since when the row of the lease is missing: somebody deleted it.
+    missing_since: Option<Instant>,
 }
 
 impl Leasing {
-    pub(super) fn new(context: Arc<Context>, lease: Arc<Lease>, own: i64) -> Self {
+    pub(super) fn new(context: Arc<Context>, lease: Arc<Lease>) -> Self {
         // In a history that begins with this server, nobody can have had a lease before.
         let opened = (!context.history.is_new).then(Instant::now);
-        Self { context, lease, own, seen: HashMap::new(), opened, beat_at: None }
+        Self { context, lease, seen: HashMap::new(), opened, beat_at: None, missing_since: None }
     }
 
     /// Registers this server, and takes the lease if it is the only one.
@@ -181,14 +189,15 @@ impl Leasing {
     /// Beats if it is time, looks, and does what is to be done. Returns whether something was done.
     async fn step(&mut self) -> Result<bool> {
         if self.beat_at.is_none_or(|at| at.elapsed() >= BEAT_EVERY) {
-            self.beat().await?;
+            within(BEAT.what, self.beat()).await?;
         }
-        let rows = self.context.db.read(&LOOK, &[]).await?;
-        let Some(view) = View::of(&rows) else { return Ok(false) };
+        let rows = within(LOOK.what, self.context.db.read(&LOOK, &[])).await?;
+        let Some(view) = View::of(&rows) else { return self.restore().await };
+        self.missing_since = None;
         self.observe(&view);
         let now = Instant::now();
         let me = Own {
-            id: self.own,
+            id: self.lease.own(),
             epoch: &self.context.history.epoch,
             wants: self.context.options.exclusive == Exclusive::Auto,
             is_doubtful: self.lease.is_doubtful(view.generation),
@@ -203,15 +212,16 @@ impl Leasing {
 
     /// Renews the lease, if this server has it; or registers the server.
     async fn beat(&mut self) -> Result<()> {
-        let (since, own) = (self.lease.now(), self.own);
+        let (since, own) = (self.lease.now(), self.lease.own());
         let rows = self.execute(&BEAT, &[&own]).await?;
         if let Some(row) = rows.first() {
-            if row.get::<_, Option<i64>>(1) == Some(own) {
-                self.lease.hold(row.get(0), since);
+            if let (Some(generation), Some(holder)) = (row.get(0), row.get::<_, Option<i64>>(1))
+                && holder == own
+            {
+                self.lease.hold(generation, since);
             }
         } else {
-            self.lease.let_go();
-            self.execute(&REGISTER, &[&own]).await?;
+            self.execute(&REGISTER, &[&self.lease.rename()]).await?;
         }
         self.beat_at = Some(Instant::now());
         Ok(())
@@ -224,17 +234,30 @@ impl Leasing {
             (*id, (*beat, before.map_or(now, |(_, since)| *since)))
         });
         self.seen = seen.collect();
-        let is_own = view.holder == Some(self.own);
+        let is_own = view.holder == Some(self.lease.own());
         if !is_own {
-            self.lease.let_go();
+            self.lease.lose();
         }
         let is_free = is_own || view.holder.is_none();
         let may_write = is_free && view.epoch == *self.context.history.epoch;
         self.lease.learn(Known { generation: view.generation, may_write });
     }
 
+    /// Nobody changes keys without the row. Who had the lease has let go of it before another row is there.
+    async fn restore(&mut self) -> Result<bool> {
+        self.lease.lose();
+        let since = *self.missing_since.get_or_insert_with(Instant::now);
+        if since.elapsed() < STILL_FOR {
+            return Ok(false);
+        }
+        let epoch: &str = &self.context.history.epoch;
+        self.locked(&RESTORE, &[&epoch]).await?;
+        tracing::error!("the row of kv_lease was deleted; it is put back, and keys can be changed again");
+        Ok(true)
+    }
+
     async fn act(&mut self, view: &View, action: Action) -> Result<bool> {
-        let (own, before, since) = (self.own, view.generation, self.lease.now());
+        let (own, before, since) = (self.lease.own(), view.generation, self.lease.now());
         let rows = match action {
             Action::BeginHistory => {
                 let epoch: &str = &self.context.history.epoch;
@@ -242,7 +265,7 @@ impl Leasing {
             }
             Action::Take => self.locked(&TAKE, &[&before, &own]).await?,
             Action::GiveBack => {
-                self.lease.let_go();
+                self.lease.finish(before);
                 self.locked(&GIVE_BACK, &[&before, &own]).await?
             }
             Action::End(holder, beat) => self.locked(&END, &[&before, &holder, &beat]).await?,
@@ -278,6 +301,10 @@ impl Leasing {
     }
 }
 
+async fn within<T>(what: &'static str, work: impl Future<Output = Result<T>>) -> Result<T> {
+    tokio::time::timeout(ANSWERED_WITHIN, work).await.unwrap_or(Err(DbError::Timeout { what }))
+}
+
 async fn locked(db: &Db, sql: &Sql, params: &[Param<'_>]) -> Result<Vec<Row>> {
     // What is sent behind the lock sees all that others did who had it.
     let work = async |tx: &Tx<'_>| try_join(tx.batch(sql.what, LOCK), tx.query(sql, params)).await;
@@ -285,8 +312,9 @@ async fn locked(db: &Db, sql: &Sql, params: &[Param<'_>]) -> Result<Vec<Row>> {
 }
 
 /// Lets others go on at once when this server stops.
-pub(super) async fn say_goodbye(context: &Context, lease: &Lease, own: i64) {
+pub(super) async fn say_goodbye(context: &Context, lease: &Lease) {
     lease.close();
+    let own = lease.own();
     let params: [Param<'_>; 1] = [&own];
     let going = locked(&context.db, &GOODBYE, &params);
     // Otherwise others wait until its beat has stood still.

@@ -22,7 +22,7 @@ use std::time::Duration;
 
 use hubbub_core::essential::supervise;
 use hubbub_core::invariant::saturate;
-use hubbub_core::store::StoreFigures;
+use hubbub_core::store::{LeaseFigures, StoreFigures};
 use hubbub_core::{Essential, Timestamp};
 use parking_lot::Mutex;
 use tokio::task::JoinHandle;
@@ -49,8 +49,6 @@ pub(crate) struct Kv {
     refreshing: JoinHandle<()>,
     /// Which servers may change keys.
     lease: Arc<Lease>,
-    /// The name of this server among them.
-    own: i64,
     leasing: JoinHandle<()>,
 }
 
@@ -75,22 +73,28 @@ impl Kv {
         let trimmed = lists::trimmed(&context.db).await.map_err(broken)?.into();
         let values = Values { context: context.clone(), position: position.clone() };
         let values = QueryBatcher::new(values, context.runtime.clone());
+        let lease = Arc::new(Lease::new(context.clock.clone(), own.cast_signed()));
         let refreshing = {
-            let (context, position) = (context.clone(), position.clone());
+            let (context, position, lease) = (context.clone(), position.clone(), lease.clone());
             async move {
                 loop {
                     tokio::time::sleep(REFRESH_EVERY).await;
-                    // Maintenance meets the same fault, and logs it.
-                    let _ = position.refresh(&context).await;
+                    // Maintenance meets the same fault as this, and logs it.
+                    if position.refresh(&context).await.is_ok_and(|went_back| went_back) {
+                        lease.doubt_all();
+                    }
                 }
             }
         };
         let refreshing = tokio::spawn(supervise(Essential::new("database keys"), refreshing));
-        let (lease, own) = (Arc::new(Lease::new(context.clock.clone())), own.cast_signed());
-        let mut leasing = Leasing::new(context.clone(), lease.clone(), own);
+        let mut leasing = Leasing::new(context.clone(), lease.clone());
         leasing.begin().await.map_err(broken)?;
         let leasing = tokio::spawn(supervise(Essential::new("database lease of keys"), leasing.run()));
-        Ok(Self { context, position, values, trimmed, refreshing, lease, own, leasing })
+        Ok(Self { context, position, values, trimmed, refreshing, lease, leasing })
+    }
+
+    pub(crate) fn lease_figures(&self) -> LeaseFigures {
+        self.lease.figures()
     }
 
     /// Forgets old changes, and fills in `figures`.
@@ -105,7 +109,7 @@ impl Kv {
     /// Lets other servers change keys at once.
     pub(crate) async fn leave(&self) {
         self.leasing.abort();
-        leasing::say_goodbye(&self.context, &self.lease, self.own).await;
+        leasing::say_goodbye(&self.context, &self.lease).await;
     }
 
     pub(crate) fn close(&self) {
@@ -172,10 +176,13 @@ impl KeyPosition {
         Some(Duration::from_micros(saturate(left)))
     }
 
-    pub(super) async fn refresh(&self, context: &Context) -> Result<()> {
+    /// Returns whether the database has lost what was known to be durable.
+    pub(super) async fn refresh(&self, context: &Context) -> Result<bool> {
+        let known = self.revision();
         let row = context.db.read_one(&POSITION, &[]).await?;
         let due: Option<PgTime> = row.get(1);
-        self.observe_due(lists::revision(row.get(0)), due.map(|due| due.0));
-        Ok(())
+        let revision = lists::revision(row.get(0));
+        self.observe_due(revision, due.map(|due| due.0));
+        Ok(revision < known)
     }
 }

@@ -73,6 +73,7 @@ impl<'a> Puts<'a> {
             Outcome::Kv(KvOutcome::Put { revision, expires_at, created })
         });
         Ok(Some(Done {
+            head,
             outcomes: outcomes.collect(),
             revision: head + self.all.len() as u64,
             expires_at: times.iter().flatten().min().map(|first| first.0),

@@ -142,6 +142,18 @@ async fn a_key_that_is_being_changed_is_asked_for() {
     assert_eq!(it.get(b"a").await, (some(b"2"), 0));
 }
 
+/// The history was replaced around the commit: it is not known in which one it was.
+#[tokio::test]
+async fn what_may_be_of_another_history_is_not_kept() {
+    let it = Alone::new().await;
+    let ops = batch(&[put(b"a", b"2")]);
+    it.server.keys.begin_changes(&ops);
+    let outcomes = it.server.view.model.apply(&ops);
+    it.server.keys.apply_committed(&ops, &outcomes, None).await;
+    it.server.keys.end_changes(&ops);
+    assert_eq!(it.get(b"a").await, (some(b"2"), 0));
+}
+
 #[tokio::test]
 async fn what_a_sweep_removed_is_asked_for() {
     let it = Alone::new().await;

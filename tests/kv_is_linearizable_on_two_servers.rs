@@ -24,6 +24,25 @@ const TTL: Duration = Duration::from_millis(800);
 
 type Events = HashMap<u64, Vec<Event>>;
 
+enum Answered {
+    Told(Told),
+    Unknown,
+}
+
+impl Answered {
+    const fn is_known(&self) -> bool {
+        matches!(self, Self::Told(_))
+    }
+
+    /// What to try where it is not known. It may also not have been done.
+    const fn told(self) -> Told {
+        match self {
+            Self::Told(told) => told,
+            Self::Unknown => Told::Done,
+        }
+    }
+}
+
 struct Client {
     http: Http,
     number: u64,
@@ -50,16 +69,17 @@ impl Client {
         (self.random >> 33) % below
     }
 
-    /// `None` = it is not known whether it was done.
-    async fn put(&mut self, key: u64, headers: &[(&str, &str)], value: u64) -> Option<Told> {
+    /// `None` = nothing was done.
+    async fn put(&mut self, key: u64, headers: &[(&str, &str)], value: u64) -> Option<Answered> {
         let answer = self.http.request(Method::PUT, &format!("/kv/k{key}"), headers, value.to_string()).await;
         match answer.status {
             201 | 204 => {
                 self.seen.insert(key, (value, tag(&answer)));
-                Some(Told::Done)
+                Some(Answered::Told(Told::Done))
             }
-            412 => Some(Told::Refused),
-            503 | 504 => None,
+            412 => Some(Answered::Told(Told::Refused)),
+            503 => None,
+            504 => Some(Answered::Unknown),
             _ => panic!("{answer:?}"),
         }
     }
@@ -84,43 +104,52 @@ impl Client {
         }
     }
 
-    async fn step(&mut self, step: u64) {
+    /// Returns whether it was answered.
+    async fn step(&mut self, step: u64) -> bool {
         let key = self.random(KEYS);
         let value = (self.number + 1) * 1_000_000 + step;
         let begin = self.began.elapsed();
+        let done = self.act(key, value).await;
+        let Some((action, is_known)) = done else { return false };
+        let end = is_known.then(|| self.began.elapsed());
+        self.events.entry(key).or_default().push(Event { action, begin, end });
+        true
+    }
+
+    /// What was done, and whether that is known; `None` = nothing.
+    async fn act(&mut self, key: u64, value: u64) -> Option<(Action, bool)> {
         let kind = self.random(if key < EXPIRING { 400 } else { 100 });
         let seen = self.seen.get(&key).cloned();
-        let (action, is_known) = match (kind, seen) {
+        Some(match (kind, seen) {
             (0..10, _) if key < EXPIRING => {
                 let ttl = TTL.as_secs_f64().to_string();
-                let told = self.put(key, &[("hubbub-ttl", &ttl)], value).await;
-                (Action::Put(value, Some(TTL)), told.is_some())
+                let answered = self.put(key, &[("hubbub-ttl", &ttl)], value).await?;
+                (Action::Put(value, Some(TTL)), answered.is_known())
             }
             (0..14, _) => {
-                let told = self.put(key, &[], value).await;
-                (Action::Put(value, None), told.is_some())
+                let answered = self.put(key, &[], value).await?;
+                (Action::Put(value, None), answered.is_known())
             }
             (14..24, _) => {
-                let told = self.put(key, &[("if-none-match", "*")], value).await;
-                (Action::PutAbsent(value, told.unwrap_or(Told::Done)), told.is_some())
+                let answered = self.put(key, &[("if-none-match", "*")], value).await?;
+                (Action::PutAbsent(value, answered.told()), answered.is_known())
             }
             (24..36, Some((wanted, tag))) => {
-                let told = self.put(key, &[("if-match", &tag)], value).await;
-                (Action::PutIf(value, wanted, told.unwrap_or(Told::Done)), told.is_some())
+                let answered = self.put(key, &[("if-match", &tag)], value).await?;
+                (Action::PutIf(value, wanted, answered.told()), answered.is_known())
             }
             (36..46, _) => {
                 let answer = self.http.request(Method::DELETE, &format!("/kv/k{key}"), &[], "").await;
-                let told = if answer.status == 404 { Told::Refused } else { Told::Done };
-                assert!(matches!(answer.status, 204 | 404 | 503 | 504), "{answer:?}");
-                (Action::Delete(told), answer.status < 500)
+                match answer.status {
+                    204 => (Action::Delete(Told::Done), true),
+                    404 => (Action::Delete(Told::Refused), true),
+                    503 => return None,
+                    504 => (Action::Delete(Told::Done), false),
+                    _ => panic!("{answer:?}"),
+                }
             }
-            _ => match self.get(key).await {
-                Some(found) => (Action::Get(found), true),
-                None => return,
-            },
-        };
-        let end = is_known.then(|| self.began.elapsed());
-        self.events.entry(key).or_default().push(Event { action, begin, end });
+            _ => (Action::Get(self.get(key).await?), true),
+        })
     }
 }
 
@@ -161,6 +190,8 @@ struct Crowd {
 
 /// Keeps what the check has to try small.
 const PAUSE: Duration = Duration::from_millis(3);
+/// Who is told that nothing was done comes back later.
+const OUTAGE_PAUSE: Duration = Duration::from_millis(50);
 
 impl Crowd {
     /// Begins at once, with connections of before.
@@ -173,8 +204,8 @@ impl Crowd {
                     if is_over.load(Ordering::SeqCst) {
                         break;
                     }
-                    client.step(step).await;
-                    tokio::time::sleep(PAUSE).await;
+                    let was_answered = client.step(step).await;
+                    tokio::time::sleep(if was_answered { PAUSE } else { OUTAGE_PAUSE }).await;
                 }
                 client.events
             })

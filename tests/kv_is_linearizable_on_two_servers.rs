@@ -24,13 +24,14 @@ const TTL: Duration = Duration::from_millis(800);
 
 type Events = HashMap<u64, Vec<Event>>;
 
+#[derive(Debug, Clone, Copy)]
 enum Answered {
     Told(Told),
     Unknown,
 }
 
 impl Answered {
-    const fn is_known(&self) -> bool {
+    const fn is_known(self) -> bool {
         matches!(self, Self::Told(_))
     }
 

@@ -140,7 +140,11 @@ impl Store for Postgres {
     }
 
     fn figures(&self) -> StoreFigures {
-        let mut figures = StoreFigures { pool: self.context.db.figures(), lease: self.kv.lease_figures(), ..self.context.status.figures() };
+        let mut figures = StoreFigures {
+            pool: self.context.db.figures(),
+            lease: self.kv.lease_figures(),
+            ..self.context.status.figures()
+        };
         self.rooms.report(&mut figures);
         figures
     }

@@ -56,14 +56,19 @@ pub(crate) async fn open(
 /// The options of PostgreSQL.
 #[cfg(feature = "postgres")]
 pub(crate) fn postgres(config: &Config) -> hubbub_postgres::PostgresOptions {
-    use crate::config::PoolerKind;
-    use hubbub_postgres::{PoolOptions, Pooler, PostgresOptions};
+    use crate::config::{ExclusiveKind, PoolerKind};
+    use hubbub_postgres::{Exclusive, PoolOptions, Pooler, PostgresOptions};
     PostgresOptions {
         replicas: config.postgres_replicas.0.clone(),
         replica_lag: *config.postgres_replica_lag,
         pooler: match *config.postgres_pooler {
             PoolerKind::Session => Pooler::Session,
             PoolerKind::Transaction => Pooler::Transaction,
+        },
+        exclusive: match *config.postgres_exclusive {
+            // Elsewhere the clock may stand still while the machine sleeps.
+            ExclusiveKind::Auto if cfg!(target_os = "linux") => Exclusive::Auto,
+            ExclusiveKind::Auto | ExclusiveKind::Off => Exclusive::Off,
         },
         ca: config.postgres_ca.as_ref().map(Into::into),
         pool: PoolOptions {

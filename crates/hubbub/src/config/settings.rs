@@ -8,8 +8,8 @@ use hubbub_store::embedded::Durability;
 use tracing_subscriber::filter::LevelFilter;
 
 use super::values::{
-    Address, Bytes, ClientAuth, LogFormat, Networks, Origins, PoolerKind, ReplicaLevel, Role, Sasl, Secret,
-    SettingValue, Url, Urls,
+    Address, Bytes, ClientAuth, ExclusiveKind, LogFormat, Networks, Origins, PoolerKind, ReplicaLevel, Role,
+    Sasl, Secret, SettingValue, Url, Urls,
 };
 use super::{Source, WrittenSettings};
 
@@ -208,6 +208,9 @@ settings! {
     /// The pooler between the server and PostgreSQL. session: none, or one that keeps a session for each connection.
     /// transaction: one that assigns a session for each transaction, as pgbouncer with pool_mode = transaction.
     postgres_pooler: PoolerKind = PoolerKind::Session => "store.postgres.pooler";
+    /// auto: while this server is the only one on the database, it answers reads of cached keys without asking it. off: never,
+    /// as while servers without this setting still run beside it.
+    postgres_exclusive: ExclusiveKind = ExclusiveKind::Auto => "store.postgres.exclusive";
     /// PEM file of certificates to trust; off = the system's. With sslmode=require in the URL, TLS is mandatory. The
     /// certificate is always verified.
     postgres_ca: Option<String> = None => "store.postgres.ca";

@@ -261,6 +261,13 @@ pub(crate) enum PoolerKind {
     Transaction,
 }
 
+/// When a server on PostgreSQL takes the lease of keys.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ExclusiveKind {
+    Auto,
+    Off,
+}
+
 /// Whether clients must have a certificate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ClientAuth {
@@ -316,6 +323,7 @@ macro_rules! choices {
 choices! {
     Durability: "must be fsync or os", "fsync" = Fsync, "os" = Os;
     PoolerKind: "must be session or transaction", "session" = Session, "transaction" = Transaction;
+    ExclusiveKind: "must be auto or off", "auto" = Auto, "off" = Off;
     ClientAuth: "must be required or optional", "required" = Required, "optional" = Optional;
     Compat: "must be chats", "chats" = Chats;
     Role: "must be gateway,committer or gateway", "gateway,committer" = Both, "gateway" = Gateway;

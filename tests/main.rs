@@ -129,6 +129,8 @@ mod resume_has_no_gap;
 mod retention_is_told_while_catching_up;
 mod reused_id_is_refused;
 mod rooms_are_made_changed_and_deleted;
+#[cfg(all(feature = "kafka", feature = "postgres"))]
+mod roles_divide_the_work;
 mod scenarios_run;
 mod shutdown_drains;
 mod silent_peers_are_dropped;

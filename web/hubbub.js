@@ -72,6 +72,13 @@ const CLOSE_TOO_BIG = 1009;
 const CLOSE_UNAUTHORIZED = 4401;
 /** Most unanswered frames, over all rooms; the server stops reading a socket at 1,024. */
 const UNANSWERED_MAX = 256;
+/** The wait that a server which shuts down gives each client, in ms, so that they do not return all at once. */
+function reconnectAfter(code, reason) {
+  const given = code === 1001 && /reconnect after (\d+) ms/.exec(reason);
+  return given ? Math.min(Number(given[1]), RECONNECT_AFTER_MAX) : undefined;
+}
+const RECONNECT_AFTER_MAX = 60_000;
+
 /** A connection that lived this long, in ms, resets the backoff. */
 const STABLE_AFTER = 3_000;
 const TYPING_EVERY = 2_500;
@@ -355,7 +362,7 @@ export class Hubbub {
     if (this.#openedAt && Date.now() - this.#openedAt > STABLE_AFTER) this.#failures = 0;
     this.#openedAt = 0;
     this.#failures += 1;
-    const wait = this.#backoff(this.#failures);
+    const wait = reconnectAfter(code, reason) ?? this.#backoff(this.#failures);
     this.#reconnectTimer = setTimeout(() => this.connect(), wait);
     this.#setState({ state: State.WAITING, retryAt: Date.now() + wait, code, reason });
   }

@@ -139,6 +139,7 @@ async fn open(config: &Config) -> anyhow::Result<Gateway> {
         random,
         statistics: Statistics::new(*config.metrics_default, started),
         compat: *config.compat,
+        serves_clients: *config.role != config::Role::Committer,
         documents: Documents::default(),
     })
 }
@@ -284,6 +285,7 @@ fn server_limits(config: &Config) -> ServerLimits {
         pong_timeout: *config.pong_timeout,
         terms_timeout: *config.terms_timeout,
         drain_timeout: *config.drain_timeout,
+        reconnect_spread: *config.reconnect_spread,
     }
 }
 

@@ -177,7 +177,7 @@ fn kafka(config: &Config) -> anyhow::Result<hubbub_pipeline::log::kafka::KafkaOp
         delivery_timeout: *config.kafka_delivery_timeout,
         bus: *config.kafka_bus,
         skip_lost: *config.kafka_skip_lost,
-        commits: *config.role == crate::config::Role::Both,
+        commits: *config.role != crate::config::Role::Gateway,
         message_bytes: config.message_bytes.0,
         queue: crate::serve::log_options(config).queue,
     })

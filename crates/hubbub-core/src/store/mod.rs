@@ -70,6 +70,11 @@ pub trait Store: RoomStore + QueueStore + KvStore + StatsStore {
         None
     }
 
+    /// Messages to the other servers of the store; `None` if it carries none.
+    fn peers(&self) -> Option<&dyn PeerMessages> {
+        None
+    }
+
     /// Whether other servers may write to the same data. Then no layer above may cache it without validating it against
     /// the store.
     fn is_shared(&self) -> bool {

@@ -110,7 +110,8 @@ const UNLIMITED: usize = usize::MAX;
 settings! {
     /// Address to listen on: ADDR:PORT, or PORT on 127.0.0.1; port 0 picks a free one.
     listen: Address = Address::local(8080) => "server.listen", "listen";
-    /// With Kafka as the log: gateway,committer, or gateway for a server that stores nothing from it.
+    /// With Kafka as the log: gateway,committer; gateway for a server that stores nothing from it; or committer for one that
+    /// serves no clients, only /health and /metrics.
     role: Role = Role::Both => "server.role", "role";
     /// Address of the line protocol (queues over plain TCP), such as 127.0.0.1:3456; off = disabled.
     line: Option<Address> = None => "server.line", "line";
@@ -141,6 +142,8 @@ settings! {
     terms_timeout: Duration = Duration::from_secs(30), from 1 to UNLIMITED => "server.terms_timeout";
     /// Time for open connections to finish at shutdown.
     drain_timeout: Duration = Duration::from_secs(10) => "server.drain_timeout";
+    /// At shutdown each client is told to reconnect after a random part of this time.
+    reconnect_spread: Duration = Duration::from_secs(5) => "server.reconnect_spread";
 
     /// PEM file of the certificate and its chain; with it, HTTP and WebSocket are encrypted. off = no TLS. A changed file
     /// is read within a second or at SIGHUP, and is used for new connections.

@@ -275,6 +275,8 @@ pub(crate) enum Role {
     Both,
     /// Serves clients.
     Gateway,
+    /// Stores records of the log, and serves only those who watch it.
+    Committer,
 }
 
 /// How many replicas of Cassandra or ScyllaDB confirm a write and answer a read.
@@ -310,7 +312,8 @@ choices! {
     PoolerKind: "must be session or transaction", "session" = Session, "transaction" = Transaction;
     ClientAuth: "must be required or optional", "required" = Required, "optional" = Optional;
     Compat: "must be chats", "chats" = Chats;
-    Role: "must be gateway,committer or gateway", "gateway,committer" = Both, "gateway" = Gateway;
+    Role: "must be gateway,committer, gateway or committer", "gateway,committer" = Both, "committer,gateway" = Both,
+        "gateway" = Gateway, "committer" = Committer;
     ReplicaLevel: "must be local_quorum, quorum or one", "local_quorum" = LocalQuorum, "quorum" = Quorum, "one" = One;
     MetricsDefault: "must be prometheus or report", "prometheus" = Prometheus, "report" = Report;
     LevelFilter: "must be error, warn, info or debug", "error" = ERROR, "warn" = WARN, "info" = INFO, "debug" = DEBUG;

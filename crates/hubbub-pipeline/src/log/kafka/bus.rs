@@ -206,11 +206,12 @@ fn receive(core: &Core, runtime: &Handle, record: &BorrowedMessage<'_>) {
     {
         core.metrics.bus_messages.inc_by(messages.len() as u64);
         core.hub.publish_remote(room, |publish| {
-            for Committed { seq, us, message } in messages {
+            for Committed { seq, gap, us, message } in messages {
+                let prev = seq.saturating_sub(1).saturating_sub(gap);
                 let (body, received_at) = (message.get().as_bytes(), Timestamp::from_micros(us));
                 let envelope = Envelope { body, room: Some(room), message_id: None };
                 let published = body::read(&envelope, &core.limits, received_at, "", |sent, _| {
-                    publish(&Message { seq, received_at, sent: *sent });
+                    publish(prev, &Message { seq, received_at, sent: *sent });
                 });
                 if published.is_err() {
                     // What follows lies behind a gap, and is read from the store with it.
@@ -246,8 +247,7 @@ pub(super) fn publish<'a>(
             Op::Send(sent) => {
                 if let (true, Outcome::Stored(receipt)) = (core.options.bus, outcome) {
                     let messages = rooms.entry(sent.room).or_default();
-                    let message = Message { seq: receipt.seq, received_at: receipt.received_at, sent };
-                    record::write_committed(&message, messages);
+                    record::write_committed(&sent, *receipt, messages);
                     if messages.len() >= RECORD_BYTES {
                         write_messages(core, partition, sent.room, std::mem::take(messages));
                     }

@@ -39,6 +39,9 @@ impl Kafka {
         let bus = Bus::new(&options, &topics.live, &node, clock.clone())?;
         let id_seed = u64::from(partition::murmur2(topics.identity.id.as_bytes())) << 16;
         let (changes, fault, runtime) = (Default::default(), Default::default(), Handle::current());
+        if options.bus {
+            hub.expect_bus();
+        }
         let core = Core {
             options,
             topics,

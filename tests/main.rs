@@ -110,6 +110,8 @@ mod postgres_comes_and_goes;
 mod postgres_killed_at_any_moment;
 mod postgres_refusals_say_what_to_do;
 mod presence_and_typing;
+#[cfg(feature = "postgres")]
+mod presence_crosses_nodes;
 #[cfg(feature = "amqp")]
 mod prometheus_computes_quantiles;
 mod queue_commands_work;
@@ -128,9 +130,9 @@ mod restored_server_resets_clients;
 mod resume_has_no_gap;
 mod retention_is_told_while_catching_up;
 mod reused_id_is_refused;
-mod rooms_are_made_changed_and_deleted;
 #[cfg(all(feature = "kafka", feature = "postgres"))]
 mod roles_divide_the_work;
+mod rooms_are_made_changed_and_deleted;
 mod scenarios_run;
 mod shutdown_drains;
 mod silent_peers_are_dropped;

@@ -2,6 +2,7 @@
 
 mod figures;
 mod kv;
+mod peers;
 mod queues;
 mod rooms;
 
@@ -15,6 +16,7 @@ use crate::replica::ReplicaStore;
 use crate::stats::StatsStore;
 pub use figures::{CacheFigures, PoolFigures, StoreFigures};
 pub use kv::KvStore;
+pub use peers::PeerMessages;
 pub use queues::QueueStore;
 pub use rooms::{
     Access, Cursor, HistoryPage, HistoryQuery, Member, RemoteChanges, RoomHead, RoomInfo, RoomStore,

@@ -51,9 +51,10 @@ use encoded::ChunkEncoder;
 pub use encoded::EncodedChunk;
 pub use memory::LiveMemory;
 pub use outbox::{Delivery, Outbox, OutboxLimits};
-pub use relay::NodeBus;
 use relay::Relay;
-pub(crate) use relay::run_relay;
+pub use relay::relay_over_store;
+#[cfg(feature = "kafka")]
+pub(crate) use relay::{NodeBus, run_relay};
 use remote::RoomsBehind;
 pub(crate) use remote::follow_remote;
 use sockets::Sockets;
@@ -333,7 +334,9 @@ impl Hub {
                     let is_followed = || self.is_followed(sent.room).then(ChunkEncoder::default);
                     if let Some(encoder) = rooms.entry(sent.room).or_insert_with(is_followed) {
                         let message = Message { seq: receipt.seq, received_at: receipt.received_at, sent };
-                        encoder.push_behind(receipt.prev(), receipt.seq, |out| (self.encoder.message)(&message, out));
+                        encoder.push_behind(receipt.prev(), receipt.seq, |out| {
+                            (self.encoder.message)(&message, out)
+                        });
                     }
                 }
                 (Op::Send(_) | Op::Queue(_) | Op::Kv(_), _) => {}

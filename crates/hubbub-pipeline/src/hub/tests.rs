@@ -5,6 +5,7 @@ use super::*;
 use crate::batcher::Waiter;
 
 mod memory;
+mod presence;
 mod remote;
 
 fn encode(message: &Message<'_>, out: &mut Vec<u8>) {

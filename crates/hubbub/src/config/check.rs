@@ -151,7 +151,10 @@ impl Config {
         if self.uses_kafka() {
             return self.check_kafka(require);
         }
-        require(*self.role == Role::Both, "server.role other than gateway,committer needs Kafka as the log (log.url)");
+        require(
+            *self.role == Role::Both,
+            "server.role other than gateway,committer needs Kafka as the log (log.url)",
+        );
         if !self.uses_amqp() {
             let url = self.log.0.as_str();
             let rule = "log.url must be direct, amqp://USER:PASSWORD@HOST:PORT/VHOST or kafka://HOST:PORT";
@@ -181,7 +184,10 @@ impl Config {
         }
         if *self.role == Role::Committer {
             let is_alone = self.line.is_none() && self.compat.is_none();
-            require(is_alone, "server.line and server.compat are for clients, which server.role = committer does not serve");
+            require(
+                is_alone,
+                "server.line and server.compat are for clients, which server.role = committer does not serve",
+            );
         }
         let prefix = self.kafka_topic_prefix.as_str();
         let is_legal = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);

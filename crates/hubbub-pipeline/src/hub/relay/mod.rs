@@ -14,6 +14,7 @@
 //! server that starts, or a thousand rooms that move, cost time and not more records.
 
 mod outgoing;
+mod over_store;
 mod presence;
 mod record;
 
@@ -29,6 +30,7 @@ use tokio::sync::Notify;
 
 use super::{Hub, Notice};
 use outgoing::{Changes, Lane, Outgoing};
+pub use over_store::relay_over_store;
 pub(super) use presence::Elsewhere;
 use record::{ENVELOPE_BYTES, Entry, Record};
 
@@ -53,7 +55,7 @@ const WATCH_TIME: Duration = Duration::from_secs(10);
 const WATCHES_MAX: usize = 1_000;
 
 /// Carries records between servers. It may lose and repeat them.
-pub trait NodeBus: Send + Sync {
+pub(crate) trait NodeBus: Send + Sync {
     /// Number of partitions. A server hears those of the rooms that are followed on it.
     fn partitions(&self) -> u32;
     /// The partition of a room.
@@ -168,7 +170,7 @@ impl Relay {
 
 impl Hub {
     /// Tells other servers who is in the rooms here, and hears from them. Call before any room is followed.
-    pub fn enable_relay(&self, bus: Arc<dyn NodeBus>, random: &dyn RandomSource) {
+    pub(crate) fn enable_relay(&self, bus: Arc<dyn NodeBus>, random: &dyn RandomSource) {
         let lanes = (0..bus.partitions()).map(|_| Lane::default()).collect();
         let outgoing = Mutex::new(Outgoing { lanes, ..Outgoing::default() });
         let (heard, follows) = Default::default();
@@ -322,6 +324,7 @@ impl Hub {
     }
 
     /// Tells the others that nobody is here any more.
+    #[cfg(feature = "kafka")]
     pub(crate) fn say_goodbye(&self) {
         let Some(relay) = self.relay.get() else { return };
         for (partition, lane) in relay.outgoing.lock().lanes.iter_mut().enumerate() {

@@ -366,11 +366,14 @@ mod gaps;
 
 /// Publishes messages with gaps between their numbers: each with the one before it.
 fn publish_sparse(hub: &Hub, messages: &[(u64, u64)]) {
-    publish_all(hub, messages.iter().map(|(prev, seq)| {
-        let (op, outcome) = message("r", *seq);
-        let Outcome::Stored(receipt) = outcome else { panic!() };
-        (op, Outcome::Stored(Receipt { gap: seq - prev - 1, ..receipt }))
-    }));
+    publish_all(
+        hub,
+        messages.iter().map(|(prev, seq)| {
+            let (op, outcome) = message("r", *seq);
+            let Outcome::Stored(receipt) = outcome else { panic!() };
+            (op, Outcome::Stored(Receipt { gap: seq - prev - 1, ..receipt }))
+        }),
+    );
 }
 
 #[tokio::test]

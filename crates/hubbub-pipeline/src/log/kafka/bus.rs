@@ -26,6 +26,7 @@ use tokio::runtime::Handle;
 use tokio::sync::watch;
 
 use super::address::KafkaError;
+use super::presence::PRESENCE;
 use super::producer::OwnRecord;
 use super::record::{self, CHANGE, ChangeOutcome, Committed, NODE, REPLY_KEY, Reply, Request};
 use super::{Core, KafkaOptions, partition, producer, topics};
@@ -36,10 +37,12 @@ const POLL_INTERVAL: Duration = Duration::from_millis(100);
 const OFFSET_TIMEOUT: Duration = Duration::from_secs(5);
 /// How often the partitions of the followed rooms are determined.
 const FOLLOW_INTERVAL: Duration = Duration::from_millis(200);
+/// Pause between a room being followed and the look at what is.
+const FOLLOW_DELAY: Duration = Duration::from_millis(20);
 /// How long a partition is read after nobody needs it.
 const IDLE_MAX: Duration = Duration::from_secs(60);
 /// A record of committed messages is written when it has so many bytes.
-const RECORD_BYTES: usize = 256 * 1024;
+pub(super) const RECORD_BYTES: usize = 256 * 1024;
 
 pub(super) struct Context;
 
@@ -86,15 +89,16 @@ impl Bus {
         Ok(Self { consumer: Arc::new(consumer), topic, reading, assigning: Default::default(), clock })
     }
 
-    /// Returns when these partitions are read: everything written to them from now on will arrive.
-    pub(super) async fn read(&self, partitions: &[u32]) -> Result<(), String> {
+    /// Returns when these partitions are read: everything written to them from now on will arrive. Returns those that were
+    /// not read before.
+    pub(super) async fn read(&self, partitions: &[u32]) -> Result<HashSet<u32>, String> {
         if self.touch(partitions).is_empty() {
-            return Ok(());
+            return Ok(HashSet::new());
         }
         let _assigning = self.assigning.lock().await;
         let missing = self.touch(partitions);
         if missing.is_empty() {
-            return Ok(());
+            return Ok(missing);
         }
         let (consumer, topic, wanted) = (self.consumer.clone(), self.topic.clone(), missing.clone());
         let assigned = tokio::task::spawn_blocking(move || {
@@ -108,8 +112,8 @@ impl Bus {
         let explain = |error: &dyn std::fmt::Display| format!("Kafka does not answer: {error}");
         assigned.await.map_err(|error| explain(&error))?.map_err(|error| explain(&error))?;
         let now = self.clock.monotonic();
-        self.reading.lock().extend(missing.into_iter().map(|partition| (partition, now)));
-        Ok(())
+        self.reading.lock().extend(missing.iter().map(|partition| (*partition, now)));
+        Ok(missing)
     }
 
     /// Those of `partitions` that are not read yet. The others are needed now.
@@ -147,17 +151,26 @@ impl Bus {
         let mut interval = tokio::time::interval(FOLLOW_INTERVAL);
         interval.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
-            tokio::select! {
-                _ = interval.tick() => {}
+            let is_followed = tokio::select! {
+                _ = interval.tick() => false,
+                () = core.hub.follows_more() => true,
                 _ = stop.wait_for(|is_stopping| *is_stopping) => return,
+            };
+            if is_followed {
+                // Many may follow one after the other.
+                tokio::time::sleep(FOLLOW_DELAY).await;
             }
             let mut partitions = HashSet::new();
             core.hub.each_followed(|room| {
                 partitions.insert(partition::of_room(room.as_str(), core.topics.partitions));
             });
             let partitions: Vec<u32> = partitions.into_iter().collect();
-            if let Err(reason) = core.bus.read(&partitions).await {
-                tracing::debug!(reason, "the bus cannot be read; the hub compares heads with the store");
+            match core.bus.read(&partitions).await {
+                // What was answered before would have come too early.
+                Ok(new) => new.into_iter().for_each(|partition| core.hub.ask_about(partition)),
+                Err(reason) => {
+                    tracing::debug!(reason, "the bus cannot be read; the hub compares heads with the store");
+                }
             }
             core.bus.drop_idle().await;
         }
@@ -193,6 +206,10 @@ fn receive(core: &Core, runtime: &Handle, record: &BorrowedMessage<'_>) {
             core.changes.answer(reply);
         }
         return;
+    }
+    if header(record, PRESENCE).is_some() {
+        let partition = hubbub_core::invariant::saturate(record.partition());
+        return core.hub.hear(partition, value, core.clock.monotonic());
     }
     if header(record, NODE) == Some(core.node.as_bytes()) {
         return; // published when it was committed
@@ -308,7 +325,13 @@ fn write_messages(core: &Core, partition: u32, room: &str, mut messages: Vec<u8>
     }
 }
 
-fn write(core: &Core, partition: u32, key: Option<&[u8]>, value: &[u8], headers: Option<OwnedHeaders>) {
+pub(super) fn write(
+    core: &Core,
+    partition: u32,
+    key: Option<&[u8]>,
+    value: &[u8],
+    headers: Option<OwnedHeaders>,
+) {
     let topic = core.topics.live.as_str();
     core.producer.send_unconfirmed(OwnRecord { topic, partition, key, value, headers });
 }

@@ -25,6 +25,7 @@ mod changes;
 mod consumer;
 mod gate;
 mod partition;
+mod presence;
 mod producer;
 mod record;
 mod start;
@@ -218,6 +219,7 @@ impl Kafka {
         let _ = self.stop.send(true);
         let Threads { consumer, bus } = std::mem::take(&mut *self.threads.lock());
         join(consumer).await;
+        self.core.hub.say_goodbye();
         let confirming = async {
             while !self.core.producer.gate.is_idle() {
                 tokio::time::sleep(IDLE_CHECK_INTERVAL).await;

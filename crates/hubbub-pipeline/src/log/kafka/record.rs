@@ -5,9 +5,7 @@ use std::borrow::Cow;
 
 use hubbub_core::change::{RETENTION_S_MAX, TITLE_BYTES_MAX};
 use hubbub_core::id::{ID_RULE, is_valid_id};
-use hubbub_core::{
-    Change, ErrorCode, Outcome, ReadMark, Receipt, Refusal, RoomChange, RoomSettings, Send,
-};
+use hubbub_core::{Change, ErrorCode, Outcome, ReadMark, Receipt, Refusal, RoomChange, RoomSettings, Send};
 use serde::{Deserialize, Serialize};
 
 use crate::log::body::Rejection;

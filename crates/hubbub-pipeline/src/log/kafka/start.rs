@@ -18,7 +18,9 @@ use super::gate::Gate;
 use super::producer::Producer;
 use super::record::NOTHING;
 use super::topics::Topics;
-use super::{Core, Kafka, KafkaOptions, KafkaParts, Threads, attachment, consumer, partition, topics};
+use super::{
+    Core, Kafka, KafkaOptions, KafkaParts, Threads, attachment, consumer, partition, presence, topics,
+};
 use crate::batcher::Waiter;
 use crate::log::body::answer;
 
@@ -64,6 +66,9 @@ impl Kafka {
         };
         let core = Arc::new(core);
         core.attach().await?;
+        if core.options.bus {
+            presence::enable(&core);
+        }
         run(core)
     }
 }
@@ -92,6 +97,8 @@ fn run(core: Arc<Core>) -> Result<Kafka, KafkaError> {
         async move { core.producer.watch(stopped).await }
     };
     core.runtime.spawn(supervise(Essential::new("Kafka watch"), watching));
+    let telling = presence::tell(core.clone(), stopped.clone());
+    core.runtime.spawn(supervise(Essential::new("presence"), telling));
     core.runtime.spawn(supervise(Essential::new("Kafka follower"), Bus::follow(core.clone(), stopped)));
     let threads = Threads { consumer, bus: Some(bus) };
     Ok(Kafka { core, is_consuming_over, is_bus_over, stop, threads: threads.into() })

@@ -298,25 +298,6 @@ impl Hub {
         }
     }
 
-    /// Notifies the other subscribers of the room that `user`, the owner of this outbox, is typing.
-    pub fn typing(&self, attachment: &Attachment, user: &UserId, outbox: &Arc<Outbox>) {
-        let room = attachment.room.as_str();
-        let notice = Notice::Typing { room, user: user.as_str() };
-        self.with_channel(room, |channel| channel.notify(self, &notice, Some(outbox)));
-        self.relay.get().into_iter().for_each(|relay| relay.typing(&attachment.room, user));
-    }
-
-    /// The users that are live in the room, as far as it is followed on this server, in the order of their ids.
-    pub fn present(&self, room: &str) -> Vec<UserId> {
-        let present = |channel: &mut Channel| {
-            channel.present.keys().chain(channel.elsewhere.users()).cloned().collect()
-        };
-        let mut users: Vec<UserId> = self.with_channel(room, present).unwrap_or_default();
-        users.sort_unstable();
-        users.dedup();
-        users
-    }
-
     /// Publishes a committed batch. Called in the order of commits, by one task. Queries the store only for changes of
     /// rooms and members.
     pub async fn publish(&self, ops: &OpBatch, outcomes: &[Outcome], access: &QueryAccess<'_>) {

@@ -24,6 +24,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use hubbub_core::clock::{Clock, RandomSource};
+use hubbub_core::id::is_valid_id;
 use hubbub_core::{ReadMark, RoomId, UserId};
 use parking_lot::Mutex;
 use tokio::sync::Notify;
@@ -290,7 +291,7 @@ impl Hub {
         }
         let is_anybody_here = self.with_channel(room.as_str(), |channel| {
             channel.hear(self, node, entry);
-            for user in &entry.typing {
+            for user in entry.typing.iter().filter(|user| is_valid_id(user)) {
                 channel.notify(self, &Notice::Typing { room: room.as_str(), user }, None);
             }
             !channel.present.is_empty()

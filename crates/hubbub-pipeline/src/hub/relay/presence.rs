@@ -1,12 +1,13 @@
 //! Who is in a room on other servers, as they said.
 
 use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
 use std::time::Duration;
 
 use hubbub_core::UserId;
 
 use super::super::channel::Channel;
-use super::super::{Hub, Notice};
+use super::super::{Attachment, Hub, Notice, Outbox};
 use super::record::Entry;
 
 /// Users of other servers in all rooms; those beyond are not shown.
@@ -121,5 +122,26 @@ impl Channel {
                 self.notify(hub, &notice, None);
             }
         }
+    }
+}
+
+impl Hub {
+    /// Notifies the other subscribers of the room that `user`, the owner of this outbox, is typing.
+    pub fn typing(&self, attachment: &Attachment, user: &UserId, outbox: &Arc<Outbox>) {
+        let room = attachment.room.as_str();
+        let notice = Notice::Typing { room, user: user.as_str() };
+        self.with_channel(room, |channel| channel.notify(self, &notice, Some(outbox)));
+        self.relay.get().into_iter().for_each(|relay| relay.typing(&attachment.room, user));
+    }
+
+    /// The users that are live in the room, as far as it is followed on this server, in the order of their ids.
+    pub fn present(&self, room: &str) -> Vec<UserId> {
+        let present = |channel: &mut Channel| {
+            channel.present.keys().chain(channel.elsewhere.users()).cloned().collect()
+        };
+        let mut users: Vec<UserId> = self.with_channel(room, present).unwrap_or_default();
+        users.sort_unstable();
+        users.dedup();
+        users
     }
 }

@@ -230,8 +230,9 @@ fn what_is_malformed_or_not_followed_changes_nothing() {
         r#"{"node":7,"n":1,"rooms":[{"room":"","on":["bob"]}]}"#,
         r#"{"node":7,"n":2,"rooms":[{"room":"other","on":["bob"]}]}"#,
         r#"{"node":7,"n":3,"rooms":[{"room":"r","on":["b o b"],"full":[3,2]}]}"#,
-        r#"{"node":7,"n":3,"rooms":[{"room":"r","on":["late"]}]}"#,
-        r#"{"node":7,"n":4,"rooms":[{"room":"r","full":[1,2],"on":["bob"]}]}"#,
+        r#"{"node":7,"n":3,"rooms":[{"room":"r","on":["late"],"typing":["bob"]}]}"#,
+        r#"{"node":7,"n":4,"rooms":[{"room":"r","typing":["\",\"x\":\""]}]}"#,
+        r#"{"node":7,"n":5,"rooms":[{"room":"r","full":[1,2],"on":["bob"]}]}"#,
     ] {
         hub.hear(0, text.as_bytes(), cluster.now);
     }

@@ -41,9 +41,16 @@ async fn roles_divide_the_work() {
     // Both are one after the other what the other was: a store without a committer waits, and loses nothing.
     committer.stop().await;
     assert_eq!(gateway.send_as("r", "four", "four").await.status, 202);
+    let health = async || gateway.get("/health").await.json();
+    // It goes on accepting, so it is not down.
+    until("its health says so", async || health().await["components"]["log"]["status"] == "DEGRADED").await;
+    let said = health().await;
+    assert_eq!(said["status"], "UP", "{said}");
+    assert!(said["components"]["log"]["reason"].as_str().unwrap().contains("no server stores"), "{said}");
     let other = setup.on("c").start();
     until("it is stored", async || texts(&other.history("r").await) == ["one", "two", "three", "four"]).await;
     assert_eq!(follower.next().await.unwrap()["message"], "four");
+    until("all is well", async || health().await["components"]["log"]["status"] == "UP").await;
 }
 
 #[test]

@@ -158,10 +158,20 @@ impl Channel {
         members
     }
 
-    /// Sends a notice to all live subscribers but the one that caused it, if it is here. An outbox that it fills is cut with the next
-    /// message.
+    /// Sends a notice to all live subscribers but the one that caused it, if it is here. An outbox that it fills is cut with
+    /// the next message.
     pub(super) fn notify(&self, hub: &Hub, notice: &Notice<'_>, from: Option<&Arc<Outbox>>) {
-        let chunk = hub.encode_notice(notice);
+        let mut frames = Vec::new();
+        (hub.encoder.notice)(notice, &mut frames);
+        self.notify_frames(hub, frames, from);
+    }
+
+    /// The same with the frames of many notices, or none.
+    pub(super) fn notify_frames(&self, hub: &Hub, frames: Vec<u8>, from: Option<&Arc<Outbox>>) {
+        if frames.is_empty() {
+            return;
+        }
+        let chunk = EncodedChunk::of_notice(frames, &hub.memory);
         let others = |subscriber: &&Subscriber| from.is_none_or(|from| !subscriber.owns(from));
         for subscriber in self.subscribers.iter().filter(others) {
             if matches!(subscriber.stage, Stage::Live { .. }) {

@@ -85,6 +85,9 @@ pub(crate) async fn follow_remote(hub: Arc<Hub>, store: Arc<dyn RoomStore>, cloc
         tokio::select! {
             biased;
             _ = next.tick() => {
+                // A longer pause was time enough for the bus, too.
+                let pauses = u64::try_from(pause.as_millis() / POLL_INTERVAL.as_millis()).unwrap_or(1);
+                behind.polls.fetch_add(pauses.saturating_sub(1), Relaxed);
                 let began = clock.monotonic();
                 let polled = hub.poll_heads(&*store).await;
                 let took = clock.monotonic().saturating_sub(began);
@@ -195,7 +198,8 @@ impl Hub {
     fn is_behind(&self, room: &RoomId, head: u64) -> bool {
         let Some(behind) = self.behind.get() else { return false };
         let polls = behind.polls.load(Relaxed);
-        let grace = if behind.has_bus.load(Relaxed) { BUS_POLLS } else { 0 };
+        let hears = self.relay.get().is_none_or(|relay| relay.hears(room));
+        let grace = if behind.has_bus.load(Relaxed) && hears { BUS_POLLS } else { 0 };
         let is_behind = |channel: &mut Channel| {
             let through = channel.published.through?;
             if through >= head {

@@ -6,34 +6,35 @@
 //!
 //! - A server that is not heard of for [`NODE_TTL`] is gone, and its users with it. One that has users says so at least
 //!   each [`HEARTBEAT`].
-//! - Each record has a number. When one is missing, whoever misses it asks about the rooms it follows.
+//! - Each record has a number. When one is missing, whoever misses it asks about the rooms it follows, and tells who is there:
+//!   what is missing may have been a question. The last record of many is followed by a sign of life, so its loss is noticed.
 //! - When a room is first followed here, the others are asked who is there. Each tells everybody it has, at most once a
 //!   second for each room.
 //!
 //! Records of all rooms share what [`NodeBus`] carries in a tick; what does not fit waits, and is told as it is then. So a
 //! server that starts, or a thousand rooms that move, cost time and not more records.
 
+mod hearing;
 mod outgoing;
 mod over_store;
 mod presence;
 mod record;
 
 use std::borrow::Cow;
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use hubbub_core::clock::{Clock, RandomSource};
-use hubbub_core::id::is_valid_id;
 use hubbub_core::{ReadMark, RoomId, UserId};
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
-use super::{Hub, Notice};
-use outgoing::{Changes, Lane, Outgoing};
+use super::Hub;
+use hearing::Heard;
+use outgoing::{Changes, Outgoing, Parcel};
 pub use over_store::relay_over_store;
 pub(super) use presence::Elsewhere;
-use record::{ENVELOPE_BYTES, Entry, Record};
+use record::{ENVELOPE_BYTES, Entry};
 
 /// Pause between two writes of what changed.
 pub(crate) const TICK: Duration = Duration::from_millis(100);
@@ -47,10 +48,10 @@ const FULL_INTERVAL: Duration = Duration::from_secs(1);
 const ROOMS_PER_TICK: usize = 1_000;
 /// Users in one entry.
 const USERS_PER_ENTRY: usize = 100;
-/// Servers that are heard, counted for each partition.
-const NODES_MAX: usize = 10_000;
 /// What was asked about a room has been answered after this time, if by anybody.
 const ANSWER_TIME: Duration = Duration::from_millis(500);
+/// Whoever wants to know who is there waits so long at most, until it was asked and answered.
+const ANSWER_TIME_MAX: Duration = Duration::from_secs(2);
 /// How long a room stays followed for whoever asked who is there, and how many rooms at once.
 const WATCH_TIME: Duration = Duration::from_secs(10);
 const WATCHES_MAX: usize = 1_000;
@@ -61,6 +62,8 @@ pub(crate) trait NodeBus: Send + Sync {
     fn partitions(&self) -> u32;
     /// The partition of a room.
     fn partition_of(&self, room: &str) -> u32;
+    /// Whether records of the partition arrive. Once they do, [`Hub::ask_about`] is called.
+    fn hears(&self, partition: u32) -> bool;
     /// Largest record in bytes.
     fn record_bytes(&self) -> usize;
     /// Most records in a tick.
@@ -71,17 +74,13 @@ pub(crate) trait NodeBus: Send + Sync {
     fn send(&self, partition: u32, record: String);
 }
 
-/// A server that was heard of in a partition.
-struct Heard {
-    n: u64,
-    at: Duration,
-}
-
 pub(super) struct Relay {
     node: u64,
     bus: Arc<dyn NodeBus>,
     outgoing: Mutex<Outgoing>,
-    heard: Mutex<HashMap<(u64, u32), Heard>>,
+    /// Held while records are written: they go out in the order of their numbers.
+    writing: Mutex<()>,
+    heard: Mutex<Heard>,
     /// Watches of rooms by those who asked who is there.
     watches: Arc<tokio::sync::Semaphore>,
     /// A room was followed that was not before.
@@ -93,10 +92,17 @@ impl Relay {
         self.outgoing.lock().change(room, self.bus.partition_of(room.as_str()), change);
     }
 
-    /// A room is followed here.
+    /// A room is followed here. If the answers would not be heard yet, it is asked about later.
     pub(super) fn follow(&self, room: &RoomId) {
-        self.change(room, |changes| changes.asks = true);
+        if self.hears(room) {
+            self.change(room, |changes| changes.asks = true);
+        }
         self.follows.notify_one();
+    }
+
+    /// Whether records about the room arrive here.
+    pub(super) fn hears(&self, room: &RoomId) -> bool {
+        self.bus.hears(self.bus.partition_of(room.as_str()))
     }
 
     /// The user's first subscription of the room here began, or the last one ended.
@@ -119,65 +125,25 @@ impl Relay {
         }
     }
 
-    /// Writes what fits into a tick, and a sign of life where there was nothing to write for long.
+    /// Writes what fits into a tick, and signs of life that are due.
     fn write(&self, now: Duration) {
-        let mut outgoing = self.outgoing.lock();
-        let Outgoing { lanes, first, .. } = &mut *outgoing;
-        let (count, mut budget) = (lanes.len(), self.bus.records_per_tick());
-        *first = (*first + 1) % count.max(1);
-        for partition in (*first..count).chain(0..*first) {
-            let Some(lane) = lanes.get_mut(partition) else { continue };
-            let is_silent = lane.written_at.is_none_or(|at| now.saturating_sub(at) >= HEARTBEAT);
-            let mut is_due = lane.present > 0 && is_silent;
-            while budget > 0 && (is_due || !lane.entries.is_empty()) {
-                let entries = lane.next_entries(self.bus.record_bytes().saturating_sub(ENVELOPE_BYTES));
-                self.send(lane, partition, &entries, false);
-                lane.written_at = Some(now);
-                budget -= 1;
-                is_due = false;
-            }
+        let _writing = self.writing.lock();
+        let bytes = self.bus.record_bytes().saturating_sub(ENVELOPE_BYTES);
+        let parcels = self.outgoing.lock().next_parcels(now, self.bus.records_per_tick(), bytes);
+        for Parcel { partition, n, entries } in parcels {
+            self.bus.send(partition, record::write(self.node, n, false, &entries));
         }
-    }
-
-    fn send(&self, lane: &mut Lane, partition: usize, entries: &[String], is_bye: bool) {
-        lane.n += 1;
-        let text = record::write(self.node, lane.n, is_bye, entries);
-        self.bus.send(hubbub_core::invariant::saturate(partition), text);
-    }
-
-    /// Servers that have not been heard of for too long.
-    fn take_silent(&self, now: Duration) -> Vec<(u64, u32)> {
-        let mut heard = self.heard.lock();
-        let silent = heard.extract_if(|_, heard| now.saturating_sub(heard.at) > NODE_TTL);
-        silent.map(|(key, _)| key).collect()
-    }
-
-    /// Notes that a record came. `None` if it came before; otherwise whether others are missing before it.
-    fn note(&self, partition: u32, record: &Record<'_>, now: Duration) -> Option<bool> {
-        let mut heard = self.heard.lock();
-        let key = (record.node, partition);
-        let before = heard.get(&key).map_or(0, |heard| heard.n);
-        if record.n <= before || before == 0 && heard.len() >= NODES_MAX {
-            return None;
-        }
-        if record.bye {
-            heard.remove(&key);
-        } else {
-            heard.insert(key, Heard { n: record.n, at: now });
-        }
-        Some(record.n != before + 1)
     }
 }
 
 impl Hub {
     /// Tells other servers who is in the rooms here, and hears from them. Call before any room is followed.
     pub(crate) fn enable_relay(&self, bus: Arc<dyn NodeBus>, random: &dyn RandomSource) {
-        let lanes = (0..bus.partitions()).map(|_| Lane::default()).collect();
-        let outgoing = Mutex::new(Outgoing { lanes, ..Outgoing::default() });
-        let (heard, follows) = Default::default();
+        let outgoing = Mutex::new(Outgoing::new(bus.partitions()));
+        let (writing, heard, follows) = Default::default();
         let watches = Arc::new(tokio::sync::Semaphore::new(WATCHES_MAX));
         let node = random.next_u64();
-        let _ = self.relay.set(Relay { node, bus, outgoing, heard, watches, follows });
+        let _ = self.relay.set(Relay { node, bus, outgoing, writing, heard, watches, follows });
     }
 
     /// Waits until a room is followed that was not before.
@@ -192,6 +158,7 @@ impl Hub {
     /// Writes what changed, and forgets servers that are gone. Called each [`TICK`].
     pub(crate) fn tick_relay(&self, now: Duration) {
         let Some(relay) = self.relay.get() else { return };
+        self.repair(relay, now);
         let rooms = {
             let mut outgoing = relay.outgoing.lock();
             let waiting: usize = outgoing.lanes.iter().map(|lane| lane.entries.len()).sum();
@@ -204,9 +171,6 @@ impl Hub {
             lane.into_iter().for_each(|lane| lane.entries.extend(entries.iter().cloned()));
         }
         relay.write(now);
-        for (node, partition) in relay.take_silent(now) {
-            self.forget_node(relay, node, partition);
-        }
     }
 
     /// What is to be told about a room, as it is now.
@@ -262,83 +226,20 @@ impl Hub {
         entries
     }
 
-    /// Applies a record of another server. What is malformed is passed over.
-    pub(crate) fn hear(&self, partition: u32, text: &[u8], now: Duration) {
-        let Some(relay) = self.relay.get() else { return };
-        let record = match serde_json::from_slice::<Record<'_>>(text) {
-            Ok(record) if record.node != relay.node => record,
-            Ok(_) => return,
-            Err(error) => return tracing::debug!(%error, "a record about presence is malformed"),
-        };
-        let Some(has_lost) = relay.note(partition, &record, now) else { return };
-        self.metrics.presence_records.inc();
-        if record.bye {
-            return self.forget_node(relay, record.node, partition);
-        }
-        for entry in &record.rooms {
-            self.hear_entry(relay, record.node, entry);
-        }
-        if has_lost {
-            self.ask_about(partition);
-        }
-    }
-
-    fn hear_entry(&self, relay: &Relay, node: u64, entry: &Entry<'_>) {
-        let Ok(room) = RoomId::new(&entry.room) else { return };
-        for (user, seq, unread) in &entry.marks {
-            let mark = ReadMark { seq: *seq, unread: *unread, moved: true };
-            self.notify_marked(&room, user, mark);
-        }
-        let is_anybody_here = self.with_channel(room.as_str(), |channel| {
-            channel.hear(self, node, entry);
-            for user in entry.typing.iter().filter(|user| is_valid_id(user)) {
-                channel.notify(self, &Notice::Typing { room: room.as_str(), user }, None);
-            }
-            !channel.present.is_empty()
-        });
-        if let Some(answering) = &entry.ask
-            && (is_anybody_here == Some(true) || answering.contains(&relay.node))
-        {
-            relay.change(&room, |changes| changes.is_full = true);
-        }
-    }
-
-    /// Asks the others who is in the followed rooms of a partition.
-    pub(crate) fn ask_about(&self, partition: u32) {
-        let Some(relay) = self.relay.get() else { return };
-        for shard in &self.shards {
-            let rooms: Vec<RoomId> = shard.lock().keys().cloned().collect();
-            for room in rooms.iter().filter(|room| relay.bus.partition_of(room.as_str()) == partition) {
-                relay.change(room, |changes| changes.asks = true);
-            }
-        }
-    }
-
-    fn forget_node(&self, relay: &Relay, node: u64, partition: u32) {
-        for shard in &self.shards {
-            for (room, channel) in shard.lock().iter_mut() {
-                if relay.bus.partition_of(room.as_str()) == partition {
-                    channel.forget_node(self, room.as_str(), node);
-                }
-            }
-        }
-    }
-
     /// Tells the others that nobody is here any more.
     #[cfg(feature = "kafka")]
     pub(crate) fn say_goodbye(&self) {
         let Some(relay) = self.relay.get() else { return };
-        for (partition, lane) in relay.outgoing.lock().lanes.iter_mut().enumerate() {
-            if lane.written_at.is_some() {
-                relay.send(lane, partition, &[], true);
-            }
+        let _writing = relay.writing.lock();
+        for Parcel { partition, n, .. } in relay.outgoing.lock().last_parcels() {
+            relay.bus.send(partition, record::write(relay.node, n, true, &[]));
         }
     }
 
     /// The users that are live in the room on any server. If nobody follows the room here, the others are asked first.
     pub async fn present_everywhere(self: &Arc<Self>, room: &RoomId, clock: &dyn Clock) -> Vec<UserId> {
         let Some(relay) = self.relay.get() else { return self.present(room.as_str()) };
-        let now = clock.monotonic();
+        let deadline = clock.monotonic() + ANSWER_TIME_MAX;
         if !self.is_followed(room.as_str())
             && let Ok(permit) = relay.watches.clone().try_acquire_owned()
         {
@@ -350,9 +251,14 @@ impl Hub {
                 drop(permit);
             });
         }
-        let asked_at = self.with_channel(room.as_str(), |channel| channel.elsewhere.asked_at.unwrap_or(now));
-        let waits = asked_at.map(|at| ANSWER_TIME.saturating_sub(now.saturating_sub(at)));
-        tokio::time::sleep(waits.unwrap_or_default()).await;
+        while let Some(asked_at) = self.with_channel(room.as_str(), |channel| channel.elsewhere.asked_at) {
+            let answered_at = asked_at.map_or(deadline, |at| deadline.min(at + ANSWER_TIME));
+            let rest = answered_at.saturating_sub(clock.monotonic());
+            if rest.is_zero() {
+                break;
+            }
+            tokio::time::sleep(rest.min(TICK)).await;
+        }
         self.present(room.as_str())
     }
 }

@@ -22,6 +22,10 @@ impl NodeBus for StoreBus {
         0
     }
 
+    fn hears(&self, _: u32) -> bool {
+        true
+    }
+
     fn record_bytes(&self) -> usize {
         self.0.peers().map_or(0, |peers| peers.text_bytes())
     }

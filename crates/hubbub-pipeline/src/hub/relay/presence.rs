@@ -1,5 +1,6 @@
 //! Who is in a room on other servers, as they said.
 
+use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,8 +13,8 @@ use super::record::Entry;
 
 /// Users of other servers in all rooms; those beyond are not shown.
 const REMOTE_USERS_MAX: i64 = 500_000;
-/// A server's first word about a room is not announced user by user when it has more than these.
-const FIRST_MAX: usize = 100;
+/// Users of a server in one room.
+const PARTS_USERS_MAX: usize = 500_000;
 
 /// The users of a room on other servers.
 #[derive(Debug, Default)]
@@ -30,6 +31,25 @@ struct NodeUsers {
     users: HashSet<UserId>,
     /// Parts of everybody who is there, as far as they came, and their number.
     parts: (usize, HashSet<UserId>),
+}
+
+impl NodeUsers {
+    /// Adds one of `parts` of everybody who is there. Returns everybody with the last one.
+    fn take_all(&mut self, (part, parts): (usize, usize), users: Vec<UserId>) -> Option<HashSet<UserId>> {
+        if part == 0 {
+            self.parts = Default::default();
+        }
+        let (next, all) = &mut self.parts;
+        let is_bounded = all.len() + users.len() <= PARTS_USERS_MAX;
+        if part != *next || part >= parts || !is_bounded {
+            // One was lost. It is asked for again.
+            self.parts = Default::default();
+            return None;
+        }
+        *next += 1;
+        all.extend(users);
+        (*next == parts).then(|| std::mem::take(&mut self.parts).1)
+    }
 }
 
 impl Elsewhere {
@@ -57,71 +77,58 @@ impl Channel {
 
     /// Applies what a server said about its users, and announces who came and who left.
     pub(super) fn hear(&mut self, hub: &Hub, node: u64, entry: &Entry<'_>) {
-        let room = &*entry.room;
-        let ids = |users: &[std::borrow::Cow<'_, str>]| -> Vec<UserId> {
+        let ids = |users: &[Cow<'_, str>]| -> Vec<UserId> {
             users.iter().filter_map(|user| UserId::new(user).ok()).collect()
         };
         let (mut came, mut left) = (ids(&entry.on), ids(&entry.off));
-        let mut is_silent = false;
-        if let Some((part, parts)) = entry.full {
-            let is_first = !self.elsewhere.nodes.contains_key(&node);
+        if let Some(part) = entry.full {
             let known = self.elsewhere.nodes.entry(node).or_default();
-            if part == 0 {
-                known.parts = Default::default();
-            }
-            if part != known.parts.0 {
-                return; // One was lost. It is asked for again.
-            }
-            known.parts.0 += 1;
-            known.parts.1.extend(came);
-            if part + 1 < parts {
-                return;
-            }
-            let (_, all) = std::mem::take(&mut known.parts);
-            left = known.users.difference(&all).cloned().collect();
-            is_silent = is_first && all.len() > FIRST_MAX;
-            came = all.into_iter().collect();
+            let all = known.take_all(part, came);
+            left = all.iter().flat_map(|all| known.users.difference(all)).cloned().collect();
+            came = all.into_iter().flatten().collect();
         }
+        let mut frames = Vec::new();
         for (users, is_online) in [(came, true), (left, false)] {
             for user in users {
-                self.set_elsewhere(hub, (room, is_silent), node, user, is_online);
+                if self.set_elsewhere(hub, node, &user, is_online) {
+                    let notice = Notice::Presence { room: &entry.room, user: user.as_str(), is_online };
+                    (hub.encoder.notice)(&notice, &mut frames);
+                }
             }
         }
         self.elsewhere.nodes.retain(|_, node| !node.users.is_empty() || node.parts.0 > 0);
+        self.notify_frames(hub, frames, None);
     }
 
-    fn set_elsewhere(
-        &mut self,
-        hub: &Hub,
-        (room, is_silent): (&str, bool),
-        node: u64,
-        user: UserId,
-        is_online: bool,
-    ) {
+    /// Returns whether the user is now present, or not, who was not so before.
+    fn set_elsewhere(&mut self, hub: &Hub, node: u64, user: &UserId, is_online: bool) -> bool {
         let total = &hub.metrics.presence_remote;
-        let was_present = self.is_present(&user);
+        let was_present = self.is_present(user);
         let users = &mut self.elsewhere.nodes.entry(node).or_default().users;
         if is_online && total.get() < REMOTE_USERS_MAX && users.insert(user.clone()) {
             total.inc();
-        } else if !is_online && users.remove(&user) {
+        } else if !is_online && users.remove(user) {
             total.dec();
         }
-        let is_online = self.is_present(&user);
-        if is_online != was_present && !is_silent {
-            self.notify(hub, &Notice::Presence { room, user: user.as_str(), is_online }, None);
-        }
+        self.is_present(user) != was_present
     }
 
-    /// A server is gone, and its users with it.
-    pub(super) fn forget_node(&mut self, hub: &Hub, room: &str, node: u64) {
-        let Some(gone) = self.elsewhere.nodes.remove(&node) else { return };
-        for user in gone.users {
-            hub.metrics.presence_remote.dec();
-            if !self.is_present(&user) {
-                let notice = Notice::Presence { room, user: user.as_str(), is_online: false };
-                self.notify(hub, &notice, None);
-            }
+    /// These servers are gone, and their users with them.
+    pub(super) fn forget(&mut self, hub: &Hub, room: &str, gone: &HashSet<u64>) {
+        let gone: Vec<NodeUsers> = gone.iter().filter_map(|node| self.elsewhere.nodes.remove(node)).collect();
+        let users: HashSet<UserId> = gone
+            .into_iter()
+            .flat_map(|node| {
+                hub.metrics.presence_remote.dec_by(hubbub_core::invariant::saturate(node.users.len()));
+                node.users
+            })
+            .collect();
+        let mut frames = Vec::new();
+        for user in users.iter().filter(|user| !self.is_present(user)) {
+            let notice = Notice::Presence { room, user: user.as_str(), is_online: false };
+            (hub.encoder.notice)(&notice, &mut frames);
         }
+        self.notify_frames(hub, frames, None);
     }
 }
 

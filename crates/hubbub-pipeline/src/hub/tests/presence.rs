@@ -14,6 +14,7 @@ const PARTITIONS: u32 = 2;
 struct Records {
     sent: Mutex<VecDeque<(u32, String)>>,
     is_deaf: std::sync::atomic::AtomicBool,
+    hears_nothing: std::sync::atomic::AtomicBool,
 }
 
 impl NodeBus for Records {
@@ -23,6 +24,10 @@ impl NodeBus for Records {
 
     fn partition_of(&self, room: &str) -> u32 {
         u32::from(room.as_bytes()[0]) % PARTITIONS
+    }
+
+    fn hears(&self, _: u32) -> bool {
+        !self.hears_nothing.load(Ordering::SeqCst)
     }
 
     fn record_bytes(&self) -> usize {
@@ -55,6 +60,7 @@ struct Cluster {
     now: std::time::Duration,
     /// Records in the last step.
     written: usize,
+    texts: Vec<String>,
 }
 
 impl Cluster {
@@ -64,7 +70,8 @@ impl Cluster {
             hub.enable_relay(records.clone(), &SeededRandom::new(number));
             Node { hub, records }
         };
-        Self { nodes: (1..=count).map(node).collect(), now: std::time::Duration::from_secs(100), written: 0 }
+        let (nodes, now) = ((1..=count).map(node).collect(), std::time::Duration::from_secs(100));
+        Self { nodes, now, written: 0, texts: Vec::new() }
     }
 
     /// One tick of each server, and everybody hears of it.
@@ -75,7 +82,11 @@ impl Cluster {
         for (from, node) in self.nodes.iter().enumerate() {
             for (partition, record) in std::mem::take(&mut *node.records.sent.lock()) {
                 self.written += 1;
+                self.texts.push(record.clone());
                 for (_, other) in self.nodes.iter().enumerate().filter(|(to, _)| *to != from) {
+                    if !other.records.hears(partition) {
+                        continue;
+                    }
                     other.hub.hear(partition, record.as_bytes(), self.now);
                     other.hub.hear(partition, record.as_bytes(), self.now);
                 }
@@ -204,7 +215,8 @@ fn many_rooms_and_users_are_told_in_few_records() {
     {
         cluster.step();
         steps += 1;
-        assert!(cluster.written <= 8, "a server writes no more than it may");
+        let signs_of_life = PARTITIONS as usize;
+        assert!(cluster.written <= 2 * (4 + signs_of_life), "a server writes no more than it may");
         assert!(steps < 300, "it comes to an end");
     }
     assert_eq!(cluster.remote(0), 2_000 + 600);
@@ -238,4 +250,107 @@ fn what_is_malformed_or_not_followed_changes_nothing() {
     }
     assert_eq!((cluster.present(0, "r"), shown(&ada)), (vec!["ada".to_owned()], vec![]));
     hub.detach(attachment, &ada);
+}
+
+/// Whoever begins to follow a room, and whose question is lost, hears of those who are there nevertheless.
+#[test]
+fn a_lost_question_is_made_up_for() {
+    let mut cluster = Cluster::new(2);
+    let [ada, watcher] = [outbox(99), outbox(99)];
+    let there = live(&cluster.nodes[0].hub, "r", Some("ada"), &ada);
+    cluster.steps(30);
+    cluster.nodes[1].records.is_deaf.store(true, Ordering::SeqCst);
+    // Nobody is told of this one: later it has nothing to say.
+    let watching = live(&cluster.nodes[1].hub, "r", None, &watcher);
+    cluster.step();
+    cluster.nodes[1].records.is_deaf.store(false, Ordering::SeqCst);
+    assert!(cluster.present(1, "r").is_empty(), "the question is lost");
+    cluster.steps(40);
+    assert_eq!(
+        (cluster.present(1, "r"), shown(&watcher)),
+        (vec!["ada".to_owned()], vec![presence("ada", true)])
+    );
+    cluster.nodes[0].hub.detach(there, &ada);
+    cluster.nodes[1].hub.detach(watching, &watcher);
+}
+
+/// A server on which nobody is for a while misses nothing, and others do not ask for all their rooms when it speaks again.
+#[test]
+fn a_server_that_was_empty_is_not_asked_about() {
+    let mut cluster = Cluster::new(2);
+    let [ada, bob] = [outbox(999), outbox(999)];
+    let rooms: Vec<String> = (0..200).map(|number| format!("r-{number}")).collect();
+    let hub = cluster.nodes[0].hub.clone();
+    let there: Vec<_> = rooms.iter().map(|room| live(&hub, room, Some("ada"), &ada)).collect();
+    let asked = |cluster: &mut Cluster| {
+        let attachment = live(&cluster.nodes[1].hub, "r-0", Some("bob"), &bob);
+        cluster.steps(2);
+        cluster.nodes[1].hub.detach(attachment, &bob);
+        cluster.texts.clear();
+        // It is as good as gone, but for the number of its last record.
+        cluster.steps(120);
+        let attachment = live(&cluster.nodes[1].hub, "r-0", Some("bob"), &bob);
+        cluster.texts.clear();
+        cluster.steps(10);
+        cluster.nodes[1].hub.detach(attachment, &bob);
+        cluster.texts.iter().map(|text| text.matches("ask").count()).sum::<usize>()
+    };
+    assert_eq!(asked(&mut cluster), 1, "only who comes asks");
+    assert_eq!(asked(&mut cluster), 1);
+    there.into_iter().for_each(|attachment| cluster.nodes[0].hub.detach(attachment, &ada));
+}
+
+/// All who come or go at once are one delivery for each subscriber.
+#[test]
+fn a_crowd_that_comes_and_goes_cuts_nobody() {
+    let mut cluster = Cluster::new(2);
+    let (ada, crowd) = (outbox(99), outbox(9_999));
+    let at_first = live(&cluster.nodes[0].hub, "r", Some("ada"), &ada);
+    cluster.steps(20);
+    let hub = cluster.nodes[1].hub.clone();
+    let name = |number: usize| format!("user-{number}");
+    let there: Vec<_> = (0..3_000).map(|number| live(&hub, "r", Some(&name(number)), &crowd)).collect();
+    let notices = |cluster: &mut Cluster, expected: usize| {
+        let (mut deliveries, mut seen) = (0, 0);
+        for _ in 0..100 {
+            cluster.step();
+            let shown = shown(&ada);
+            deliveries += shown.len();
+            seen += shown.iter().map(|text| text.matches("Presence").count()).sum::<usize>();
+        }
+        assert_eq!((seen, deliveries < 10), (expected, true), "{deliveries} deliveries");
+    };
+    notices(&mut cluster, 3_000);
+    assert_eq!(cluster.remote(0), 3_000);
+    cluster.nodes[1].records.is_deaf.store(true, Ordering::SeqCst);
+    notices(&mut cluster, 3_000);
+    assert_eq!((cluster.present(0, "r").len(), cluster.remote(0)), (1, 0));
+    there.into_iter().for_each(|attachment| hub.detach(attachment, &crowd));
+    cluster.nodes[0].hub.detach(at_first, &ada);
+}
+
+/// What would be answered before it is heard is asked once it is.
+#[cfg(feature = "kafka")]
+#[test]
+fn nothing_is_asked_that_would_not_be_heard() {
+    let mut cluster = Cluster::new(2);
+    let [ada, bob] = [outbox(99), outbox(99)];
+    let at_first = live(&cluster.nodes[0].hub, "r", Some("ada"), &ada);
+    cluster.nodes[1].records.hears_nothing.store(true, Ordering::SeqCst);
+    let at_second = live(&cluster.nodes[1].hub, "r", Some("bob"), &bob);
+    cluster.steps(3);
+    assert_eq!(
+        (cluster.present(0, "r"), cluster.present(1, "r")),
+        (vec!["ada".into(), "bob".into()], vec!["bob".into()])
+    );
+    cluster.nodes[1].records.hears_nothing.store(false, Ordering::SeqCst);
+    cluster.nodes[1].hub.ask_about(&(0..PARTITIONS).collect());
+    cluster.steps(2);
+    assert_eq!(
+        cluster.present(1, "r"),
+        ["ada", "bob"],
+        "at once: nobody has told everything a moment before"
+    );
+    cluster.nodes[0].hub.detach(at_first, &ada);
+    cluster.nodes[1].hub.detach(at_second, &bob);
 }

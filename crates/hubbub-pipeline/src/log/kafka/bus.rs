@@ -39,6 +39,8 @@ const OFFSET_TIMEOUT: Duration = Duration::from_secs(5);
 const FOLLOW_INTERVAL: Duration = Duration::from_millis(200);
 /// Pause between a room being followed and the look at what is.
 const FOLLOW_DELAY: Duration = Duration::from_millis(20);
+/// After such a look, the next one waits this many times as long as it took.
+const FOLLOW_SHARE: u32 = 10;
 /// How long a partition is read after nobody needs it.
 const IDLE_MAX: Duration = Duration::from_secs(60);
 /// A record of committed messages is written when it has so many bytes.
@@ -116,6 +118,11 @@ impl Bus {
         Ok(missing)
     }
 
+    /// Whether the partition is read.
+    pub(super) fn reads(&self, partition: u32) -> bool {
+        self.reading.lock().contains_key(&partition)
+    }
+
     /// Those of `partitions` that are not read yet. The others are needed now.
     fn touch(&self, partitions: &[u32]) -> HashSet<u32> {
         let (now, mut reading) = (self.clock.monotonic(), self.reading.lock());
@@ -160,20 +167,29 @@ impl Bus {
                 // Many may follow one after the other.
                 tokio::time::sleep(FOLLOW_DELAY).await;
             }
-            let mut partitions = HashSet::new();
+            let (began, mut partitions) = (core.clock.monotonic(), HashSet::new());
             core.hub.each_followed(|room| {
                 partitions.insert(partition::of_room(room.as_str(), core.topics.partitions));
             });
+            let took = core.clock.monotonic().saturating_sub(began);
             let partitions: Vec<u32> = partitions.into_iter().collect();
-            match core.bus.read(&partitions).await {
-                // What was answered before would have come too early.
-                Ok(new) => new.into_iter().for_each(|partition| core.hub.ask_about(partition)),
-                Err(reason) => {
-                    tracing::debug!(reason, "the bus cannot be read; the hub compares heads with the store");
-                }
+            if let Err(reason) = core.read_bus(&partitions).await {
+                tracing::debug!(reason, "the bus cannot be read; the hub compares heads with the store");
             }
             core.bus.drop_idle().await;
+            tokio::time::sleep(took * FOLLOW_SHARE).await;
         }
+    }
+}
+
+impl Core {
+    /// Returns when these partitions of the bus are read, too. Asks who is in the rooms of those that are new.
+    pub(super) async fn read_bus(&self, partitions: &[u32]) -> Result<(), String> {
+        let new = self.bus.read(partitions).await?;
+        if self.options.bus {
+            self.hub.ask_about(&new);
+        }
+        Ok(())
     }
 }
 

@@ -22,6 +22,7 @@ mod batch;
 mod buffer;
 mod bus;
 mod changes;
+mod committers;
 mod consumer;
 mod gate;
 mod partition;
@@ -147,6 +148,8 @@ struct Core {
     id_seed: u64,
     /// Why records are not committed; only a restart helps.
     fault: Mutex<Option<String>>,
+    /// Why records are accepted, but not stored by anybody.
+    alarm: Mutex<Option<String>>,
     runtime: Handle,
     clock: Arc<dyn Clock>,
     random: Arc<dyn RandomSource>,
@@ -203,7 +206,8 @@ impl Kafka {
         let depth = metrics.log_depth.get().saturating_add(metrics.log_unacked.get());
         let figure = |value: i64| Some(saturate(value));
         let bus = if self.core.options.bus { "kafka" } else { "local" };
-        LogHealth { kind: "kafka", bus, fault, depth: figure(depth), lag_us: figure(metrics.log_lag.get()) }
+        let (alarm, lag_us) = (self.core.alarm.lock().clone(), figure(metrics.log_lag.get()));
+        LogHealth { kind: "kafka", bus, fault, alarm, depth: figure(depth), lag_us }
     }
 
     /// Refuses new messages, stores the batches in flight, leaves the group, and waits for Kafka's confirmations.

@@ -27,6 +27,10 @@ impl NodeBus for PresenceBus {
         partition::of_room(room, self.partitions)
     }
 
+    fn hears(&self, partition: u32) -> bool {
+        self.core.upgrade().is_some_and(|core| core.bus.reads(partition))
+    }
+
     fn record_bytes(&self) -> usize {
         bus::RECORD_BYTES
     }

@@ -19,7 +19,8 @@ use super::producer::Producer;
 use super::record::NOTHING;
 use super::topics::Topics;
 use super::{
-    Core, Kafka, KafkaOptions, KafkaParts, Threads, attachment, consumer, partition, presence, topics,
+    Core, Kafka, KafkaOptions, KafkaParts, Threads, attachment, committers, consumer, partition, presence,
+    topics,
 };
 use crate::batcher::Waiter;
 use crate::log::body::answer;
@@ -40,7 +41,8 @@ impl Kafka {
         let node = format!("{:016x}", random.next_u64());
         let bus = Bus::new(&options, &topics.live, &node, clock.clone())?;
         let id_seed = u64::from(partition::murmur2(topics.identity.id.as_bytes())) << 16;
-        let (changes, fault, runtime) = (Default::default(), Default::default(), Handle::current());
+        let (changes, runtime) = (Default::default(), Handle::current());
+        let (fault, alarm) = Default::default();
         if options.bus {
             hub.expect_bus();
         }
@@ -59,6 +61,7 @@ impl Kafka {
             node,
             id_seed,
             fault,
+            alarm,
             runtime,
             clock,
             random,
@@ -90,6 +93,8 @@ fn run(core: Arc<Core>) -> Result<Kafka, KafkaError> {
         let run = move || consumer::run(&consumer, &is_over);
         Some(std::thread::Builder::new().name("kafka-consumer".into()).spawn(run).map_err(failed)?)
     } else {
+        let watching = committers::watch(core.clone(), stopped.clone());
+        core.runtime.spawn(supervise(Essential::new("Kafka committers"), watching));
         None
     };
     let watching = {

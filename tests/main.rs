@@ -98,6 +98,8 @@ mod ndjson_answers_line_by_line;
 mod no_token_no_entry;
 #[cfg(feature = "kafka")]
 mod node_death_loses_nothing;
+#[cfg(all(feature = "kafka", feature = "scylla"))]
+mod nodes_die_in_turn;
 mod offline_member_catches_up;
 mod overload_is_answered;
 mod oversize_is_refused_cheaply;

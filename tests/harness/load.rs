@@ -4,7 +4,7 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, SystemTime};
 
 use hubbub_core::clock::SeededRandom;
 use hubbub_core::{RandomSource, Timestamp};
@@ -69,10 +69,7 @@ pub(crate) struct Load {
 /// How late messages reach a follower.
 #[derive(Default)]
 struct Lateness {
-    room: usize,
-    /// Seq of its last message.
-    position: AtomicU64,
-    /// The worst one: from the receipt to the delivery, in ms.
+    /// The longest time from the receipt to the delivery, in ms.
     worst_ms: AtomicU64,
 }
 
@@ -82,7 +79,6 @@ impl Lateness {
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap();
         let received_at = u64::try_from(received_at.as_micros() / 1_000).unwrap();
         let late = u64::try_from(now.as_millis()).unwrap().saturating_sub(received_at);
-        self.position.store(message["seq"].as_u64().unwrap(), Ordering::SeqCst);
         self.worst_ms.fetch_max(late, Ordering::SeqCst);
     }
 }
@@ -151,24 +147,12 @@ impl Load {
                 writers.push(tokio::spawn(write(writer, route(0), progress.clone())));
             }
             for server in 0..servers.len() {
-                let late = Arc::new(Lateness { room: number, ..Lateness::default() });
+                let late = Arc::new(Lateness::default());
                 lateness.push(late.clone());
                 followers.push(tokio::spawn(follow(Follower::new(room), route(server), Some(late))));
             }
         }
         Self { rooms, progress, writers, followers, lateness }
-    }
-
-    /// Waits until every follower has what any one of the room has now. Returns how long that took.
-    pub(crate) async fn catch_up(&self) -> Duration {
-        let began = Instant::now();
-        let mut newest = vec![0; self.rooms.len()];
-        for late in &self.lateness {
-            newest[late.room] = late.position.load(Ordering::SeqCst).max(newest[late.room]);
-        }
-        let has_it = |late: &Arc<Lateness>| late.position.load(Ordering::SeqCst) >= newest[late.room];
-        until("all have caught up", async || self.lateness.iter().all(has_it)).await;
-        began.elapsed()
     }
 
     /// The longest time from the receipt of a message to its delivery since the last call: of the slowest follower, and of
@@ -266,11 +250,10 @@ async fn follow(mut follower: Follower, mut route: Route, lateness: Option<Arc<L
     while follower.seen.last().is_none_or(|message| message["message"] != END) {
         if follower.is_connected() || follower.resume(route.address()).await {
             // Nobody sends while a broker is blocked. The end of the load is waited for in bounded time.
-            match (follower.next_whenever().await, &lateness) {
-                (Ok(()), Some(late)) => {
-                    follower.seen.last().into_iter().for_each(|message| late.note(message))
-                }
-                _ => {}
+            if follower.next_whenever().await.is_ok()
+                && let (Some(late), Some(message)) = (&lateness, follower.seen.last())
+            {
+                late.note(message);
             }
         } else {
             route.next += 1;

@@ -179,6 +179,7 @@ fn kafka(config: &Config) -> anyhow::Result<hubbub_pipeline::log::kafka::KafkaOp
         replication: cast(*config.kafka_replication, "kafka.replication is at most 100")?,
         retention: *config.kafka_retention,
         delivery_timeout: *config.kafka_delivery_timeout,
+        session_timeout: *config.kafka_session_timeout,
         bus: *config.kafka_bus,
         skip_lost: *config.kafka_skip_lost,
         commits: *config.role != crate::config::Role::Gateway,

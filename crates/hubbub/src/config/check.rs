@@ -201,6 +201,10 @@ impl Config {
             (shortest..=longest).contains(&*self.kafka_delivery_timeout),
             "kafka.delivery_timeout must be 1s to 10m",
         );
+        require(
+            (shortest..=longest).contains(&*self.kafka_session_timeout),
+            "kafka.session_timeout must be 1s to 10m",
+        );
     }
 
     fn check_postgres(&self, require: &mut impl FnMut(bool, &str)) {

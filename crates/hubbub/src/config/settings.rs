@@ -275,6 +275,8 @@ settings! {
     kafka_retention: Duration = Duration::from_secs(7 * 24 * 3_600), from 1 to UNLIMITED => "kafka.retention";
     /// A message that Kafka has not confirmed after this time is answered as unconfirmed.
     kafka_delivery_timeout: Duration = Duration::from_secs(10), from 1 to UNLIMITED => "kafka.delivery_timeout";
+    /// A server that died is replaced after this time. The brokers' group.min.session.timeout.ms must allow it.
+    kafka_session_timeout: Duration = Duration::from_secs(6), from 1 to UNLIMITED => "kafka.session_timeout";
     /// Whether servers tell each other through Kafka what they stored; without, they poll the store.
     kafka_bus: bool = true => "kafka.bus";
     /// Whether to start although Kafka has removed messages before they were stored; they are lost.

@@ -78,6 +78,8 @@ pub struct KafkaOptions {
     pub retention: Duration,
     /// After this time without a confirmation a message is unconfirmed.
     pub delivery_timeout: Duration,
+    /// A node that is silent for this long is replaced.
+    pub session_timeout: Duration,
     /// Whether committed messages are written to the bus, for other nodes.
     pub bus: bool,
     /// Whether records that Kafka does not have any more are passed over at the start.

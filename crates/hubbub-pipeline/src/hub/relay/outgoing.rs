@@ -150,7 +150,10 @@ impl Lane {
     /// Takes the entries of the next record, of at most `bytes`; one may be of any size.
     fn next_entries(&mut self, bytes: usize) -> Vec<String> {
         let (mut taken, mut size) = (Vec::new(), 0);
-        while let Some(entry) = self.entries.pop_front_if(|entry| size == 0 || size + entry.len() < bytes) {
+        let fits = |entry: &String, size: usize| size == 0 || size + entry.len() < bytes;
+        while self.entries.front().is_some_and(|entry| fits(entry, size))
+            && let Some(entry) = self.entries.pop_front()
+        {
             size += entry.len() + 1;
             taken.push(entry);
         }

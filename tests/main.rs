@@ -68,6 +68,7 @@ mod foreign_kafka_producer_is_ingested;
 #[cfg(feature = "amqp")]
 mod foreign_publisher_is_ingested;
 mod history_pages;
+mod http2_is_as_http1;
 mod ids_are_remembered_at_any_rate;
 mod jwks_rotation;
 mod k6_runs;
@@ -146,6 +147,7 @@ mod stale_receipt_is_refused;
 mod stats_commands_show_them;
 mod stats_over_http_are_exact;
 mod tail_survives_a_restart;
+mod timeline_of_a_message;
 mod tls_is_as_configured;
 mod tls_reload_keeps_connections;
 mod token_commands_work;

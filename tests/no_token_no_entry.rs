@@ -101,6 +101,7 @@ const OPERATIONS: &[(&str, Who, bool)] = &[
     // Each line is refused by itself.
     ("sendMessages", Any, false),
     ("sendToQueue", Writer, false),
+    ("traceMessage", Reader, false),
     ("unregisterClient", Reader, true),
     ("watchKeys", Reader, false),
     ("watchServer", Admin, false),

@@ -75,6 +75,7 @@ impl Simulated {
         );
         let auth = Auth::open(None, store.clone(), clock.clone()).await.unwrap();
         let gateway = Gateway {
+            name: "simulated".to_owned(),
             auth: Arc::new(auth),
             log: Arc::new(Log::direct(Arc::new(log.unwrap()))),
             store,

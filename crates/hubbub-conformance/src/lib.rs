@@ -100,6 +100,7 @@ macro_rules! conformance_tests {
             repeats::a_repeat_uses_no_number,
             repeats::a_repeated_batch_changes_nothing,
             repeats::a_reused_id_is_refused_wherever_the_first_one_is,
+            repeats::an_id_leads_to_its_message,
             repeats::every_one_of_many_ids_is_remembered,
             repeats::of_two_equal_ids_in_a_batch_the_second_is_the_repeat,
             repeats::only_user_text_and_type_make_the_same_message,

@@ -1,10 +1,10 @@
 //! Repeated ids: what is the same message, and what is refused.
 
-use hubbub_core::{MessageType, Outcome, Refusal, Timestamp};
+use hubbub_core::{Change, MessageId, MessageType, Outcome, Refusal, RoomChange, Timestamp};
 
 use super::Fixture;
 use super::model::Post;
-use super::steps::{Stage, apply, are_dense, everything, store, store_many, store_one};
+use super::steps::{Stage, apply, are_dense, change, everything, room_id, store, store_many, store_one};
 
 /// The first of two equal ids is stored, the second is its duplicate, or refused when it differs.
 pub async fn of_two_equal_ids_in_a_batch_the_second_is_the_repeat(fixture: &mut impl Fixture) {
@@ -48,6 +48,35 @@ pub async fn a_reused_id_is_refused_wherever_the_first_one_is(fixture: &mut impl
         }
         let last = everything(fixture, "a").await.pop();
         assert_eq!(last.map(|kept| kept.post), Some(first), "{stage:?}");
+    }
+}
+
+/// A message is found by its id wherever it is, and only there; not when it is gone, and not the one before it under an id
+/// that was used again.
+pub async fn an_id_leads_to_its_message(fixture: &mut impl Fixture) {
+    let find = async |fixture: &mut _, room: &str, id: &str| {
+        let store = Fixture::store(fixture);
+        store.receipt(room_id(room), MessageId::new(id).unwrap()).await.unwrap()
+    };
+    let mut known = Vec::new();
+    for stage in Stage::ALL {
+        let (id, other) = (format!("{stage:?}"), format!("other-{stage:?}"));
+        let of_eve = Post::new("a", "eve").user("eve");
+        let posts = [Post::new("a", &id), Post::new("b", &other), Post::new("b", &id), of_eve];
+        let receipts = store(fixture, &posts).await;
+        let of_eve = receipts[3];
+        known.push((id, receipts));
+        stage.reach(fixture).await;
+        for (id, receipts) in &known {
+            assert_eq!(find(fixture, "a", id).await, Some(receipts[0]), "{stage:?}");
+            assert_eq!(find(fixture, "b", id).await, Some(receipts[2]), "{stage:?}");
+            assert_eq!(find(fixture, "a", &format!("other-{id}")).await, None, "{stage:?}");
+            assert_eq!(find(fixture, "c", id).await, None, "{stage:?}");
+        }
+        assert_eq!(find(fixture, "a", "eve").await, Some(of_eve), "{stage:?}");
+        let erase = Change { by: None, what: RoomChange::EraseUser { user: "eve" } };
+        change(fixture, &[erase]).await;
+        assert_eq!(find(fixture, "a", "eve").await, None, "{stage:?}");
     }
 }
 

@@ -16,8 +16,8 @@ use hubbub_core::store::{
     StoreFigures, StoreHealth, UserRooms,
 };
 use hubbub_core::{
-    Change, Clock, LogStore, Op, OpBatch, Outcome, Refusal, RoomChange, RoomId, RoomStore, StatsStore, Store,
-    Timestamp, UserId,
+    Change, Clock, LogStore, MessageId, Op, OpBatch, Outcome, Refusal, RoomChange, RoomId, RoomStore,
+    StatsStore, Store, Timestamp, UserId,
 };
 
 use super::model::{Kept, Model, Post};
@@ -41,6 +41,7 @@ pub(crate) enum Flaw {
     HeadOfThePage,
     HistoryByRoom,
     IdsAreOfAllRooms,
+    IdsLeadToOtherRooms,
     IgnoresAutocreate,
     IgnoresCase,
     IncludesTheEnd,
@@ -89,7 +90,7 @@ pub(crate) enum Flaw {
     UserPagesOverlap,
 }
 
-const FLAWS: [Flaw; 28] = [
+const FLAWS: [Flaw; 29] = [
     Flaw::ActiveToTheEnd,
     Flaw::CountsLate,
     Flaw::HistoryByRoom,
@@ -105,6 +106,7 @@ const FLAWS: [Flaw; 28] = [
     Flaw::ForgetsTheLastWhenRestarted,
     Flaw::HeadOfThePage,
     Flaw::IdsAreOfAllRooms,
+    Flaw::IdsLeadToOtherRooms,
     Flaw::IgnoresAutocreate,
     Flaw::IgnoresCase,
     Flaw::IncludesTheEnd,
@@ -295,6 +297,16 @@ impl RoomStore for InMemory {
 
     fn history(&self, room: RoomId, query: HistoryQuery) -> Read<'_, HistoryPage> {
         Box::pin(ready(self.page(room.as_str(), &query)))
+    }
+
+    fn seq_of(&self, room: RoomId, id: MessageId) -> Read<'_, Option<u64>> {
+        let model = self.model.lock();
+        let is_it = |kept: &&Kept| {
+            let is_room = kept.post.room == room.as_str() || self.flaw == Flaw::IdsLeadToOtherRooms;
+            is_room && kept.post.id == id.as_str()
+        };
+        let seq = model.rooms.values().flatten().rev().find(is_it).map(|kept| kept.seq);
+        Box::pin(ready(Ok(seq)))
     }
 
     fn room(&self, room: RoomId) -> Read<'_, Option<RoomInfo>> {

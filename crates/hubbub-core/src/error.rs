@@ -67,7 +67,7 @@ error_codes! {
     Removed = "removed", 403, false;
     /// There is no such queue; queues must be created.
     UnknownQueue = "unknown_queue", 404, false;
-    /// There is no such message in the queue.
+    /// There is no such message in the queue or room.
     UnknownMessage = "unknown_message", 404, false;
     /// The queue holds messages.
     QueueNotEmpty = "queue_not_empty", 409, false;

@@ -66,6 +66,8 @@ id_types! {
     QueueId;
     /// Names a client of queues.
     ClientId;
+    /// Names a message of a room.
+    MessageId;
 }
 
 /// Writes a UUIDv7 (RFC 9562 §5.7) in its canonical form: the id of a message whose sender gave none.

@@ -37,7 +37,7 @@ pub use change::{Change, ReadMark, RoomChange, RoomSettings};
 pub use clock::{Clock, RandomSource};
 pub use error::{ErrorCode, FieldError};
 pub use essential::Essential;
-pub use id::{ClientId, QueueId, RoomId, UserId};
+pub use id::{ClientId, MessageId, QueueId, RoomId, UserId};
 pub use kv::{KvOp, KvOutcome};
 pub use log_position::{LogIdentity, LogPosition, LogStore};
 pub use message::{Message, MessageRun, MessageType, Send};

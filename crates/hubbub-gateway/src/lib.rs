@@ -12,6 +12,7 @@ pub mod auth;
 mod connection;
 mod follow;
 mod http;
+mod http2;
 mod json;
 mod line;
 mod problem;
@@ -39,6 +40,8 @@ pub use ws::ENCODE;
 
 /// What one server process is made of; shared by all its connections.
 pub struct Gateway {
+    /// Names this server, for people who have several.
+    pub name: String,
     /// Where messages go.
     pub log: Arc<Log>,
     /// Where they are read from.

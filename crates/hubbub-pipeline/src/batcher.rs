@@ -12,6 +12,7 @@ use hubbub_core::{Lane, OpBatch, Outcome};
 use parking_lot::{Condvar, Mutex};
 
 use crate::order::SenderOrder;
+use crate::timeline::BatchTimes;
 pub use waiter::Waiter;
 
 /// Bound of the operations that wait for the store. One room, queue or key may hold half of it.
@@ -142,6 +143,18 @@ pub(crate) struct Chunk {
 }
 
 impl Chunk {
+    /// Numbers of consecutive operations of one lane, in order.
+    pub(crate) fn runs(&self) -> impl Iterator<Item = usize> {
+        self.lane_loads.iter().map(|(_, count)| *count)
+    }
+
+    /// When its operations were queued, and the later times of the batch.
+    pub(crate) fn times(&self, taken: Duration, stored: Duration, answered: Duration) -> BatchTimes {
+        let queued = self.groups.iter().map(|group| group.submitted_at);
+        let (first, last) = (queued.clone().min().unwrap_or(taken), queued.max().unwrap_or(taken));
+        BatchTimes { queued: first, queued_last: last, taken, stored, answered }
+    }
+
     fn reuse(&mut self, number: u64) {
         self.batch = Batch::new(number);
         self.ops.clear();

@@ -21,6 +21,7 @@ use crate::members::Members;
 use crate::metrics::Metrics;
 use crate::order::FailedSends;
 use crate::sweeper::{WakeupSignal, has_deadline};
+use crate::timeline::BatchSpans;
 
 /// A chunk with its outcomes, and the times for the histograms.
 pub(crate) struct Committed {
@@ -103,6 +104,7 @@ pub(crate) async fn dispatch(
 ) {
     let CommitListeners { hub, members, keys, consumers, sweep_signal } = &listeners;
     let access = |room: RoomId, user: UserId| members.access(room, user);
+    let mut spans = BatchSpans::default();
     while let Some(Committed { mut chunk, taken_at, done_at, epoch }) = receiver.recv().await {
         // Counted before any sender wakes, so that a client that has its answer finds it counted.
         metrics.batch_size.record(chunk.ops.len() as u64, 1);
@@ -137,6 +139,10 @@ pub(crate) async fn dispatch(
         }
         for waiter in chunk.wakes.drain(..) {
             waiter.wake();
+        }
+        if let Some(outcomes) = committed.filter(|_| hub.timeline().is_on()) {
+            let times = chunk.times(taken_at, done_at, notified_at);
+            hub.timeline().record_batch((&chunk.ops, outcomes), chunk.runs(), &times, &mut spans);
         }
         if let Some(outcomes) = committed.filter(|_| !is_change) {
             hub.publish(&chunk.ops, outcomes, &access).await;

@@ -5,7 +5,7 @@
 //! ([`batcher`]) → the commit thread ([`committer`]) takes the whole chunk, applies it to the store and sets its
 //! outcomes → the dispatcher, a task, wakes the senders' connections and passes the chunk to the [`hub`], which encodes
 //! each message once and gives every subscriber a reference, and to the waiting [`consumers`] of queues. The sweeper
-//! submits operations for deadlines that pass.
+//! submits operations for deadlines that pass. Both leave records of each batch ([`timeline`]).
 //!
 //! Invariants
 //! - One message costs no task, no future and no channel entry of its own; one chunk costs one of each.
@@ -15,7 +15,7 @@
 //! - Every buffer is bounded: waiting chunks by [`batcher::QueueLimits`], chunks between the commit thread and the
 //!   dispatcher by a channel, each subscriber's backlog by [`hub::OutboxLimits`], all backlogs by [`hub::LiveMemory`].
 //! - No lock is held across an await or a store call. No two locks of this crate are held together, except an outbox's
-//!   inside a hub shard's or inside the list of large outboxes.
+//!   inside a hub shard's or inside the list of large outboxes, and the timeline's inside a hub shard's.
 
 pub mod batcher;
 pub mod committer;
@@ -28,6 +28,7 @@ pub mod members;
 pub mod metrics;
 mod order;
 mod sweeper;
+pub mod timeline;
 
 pub use batcher::{SubmitError, Ticket, Waiter};
 pub use consumers::WaitingConsumers;
@@ -37,3 +38,4 @@ pub use log::{DirectLog, Log, LogHealth};
 pub use members::{AccessLevel, Members};
 pub use metrics::Metrics;
 pub use order::SendLane;
+pub use timeline::Timeline;

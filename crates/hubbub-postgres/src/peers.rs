@@ -87,7 +87,7 @@ mod tests {
         for text in ["a", "b", "c"] {
             queue.push(text.to_owned(), 2);
         }
-        let mut next = || queue.next().now_or_never();
+        let next = || queue.next().now_or_never();
         assert_eq!([next(), next(), next()], [Some("a".to_owned()), Some("b".to_owned()), None]);
     }
 }

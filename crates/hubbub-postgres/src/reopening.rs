@@ -14,7 +14,9 @@ use hubbub_core::store::{
     Access, ApplyError, BatchCap, HistoryPage, HistoryQuery, KvStore, Member, PeerMessages, QueueStore, Read,
     RemoteChanges, RoomHead, RoomInfo, RoomStore, Store, StoreFigures, StoreHealth, UserRooms,
 };
-use hubbub_core::{ClientId, Essential, LogStore, OpBatch, Outcome, QueueId, RoomId, Timestamp, UserId};
+use hubbub_core::{
+    ClientId, Essential, LogStore, MessageId, OpBatch, Outcome, QueueId, RoomId, Timestamp, UserId,
+};
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 
@@ -151,6 +153,7 @@ impl RoomStore for ReopeningStore {
     delegate! {
         epoch() -> Arc<str>;
         history(room: RoomId, query: HistoryQuery) -> Read<'_, HistoryPage>;
+        seq_of(room: RoomId, id: MessageId) -> Read<'_, Option<u64>>;
         room(room: RoomId) -> Read<'_, Option<RoomInfo>>;
         heads(rooms: Vec<RoomId>) -> Read<'_, Vec<RoomHead>>;
         rooms(after: Option<RoomId>, limit: usize) -> Read<'_, Vec<RoomInfo>>;

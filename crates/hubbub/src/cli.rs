@@ -11,7 +11,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
-use hubbub_core::{RoomId, UserId};
+use hubbub_core::{MessageId, RoomId, UserId};
 
 use crate::client::address::Server;
 
@@ -55,6 +55,8 @@ pub(crate) enum Command {
     Tail(TailArgs),
     /// Show a room's messages.
     History(HistoryArgs),
+    /// Show what became of a message on a server, and when.
+    Trace(TraceArgs),
     /// List rooms.
     Rooms(ClientArgs),
     /// Create, change or delete a room, and manage its members.
@@ -255,6 +257,18 @@ pub(crate) struct HistoryArgs {
     /// Maximum number of messages to show.
     #[arg(long, value_name = "COUNT", default_value_t = 50)]
     pub(crate) limit: usize,
+    #[command(flatten)]
+    pub(crate) client: ClientArgs,
+}
+
+#[derive(Debug, Clone, Args)]
+pub(crate) struct TraceArgs {
+    /// The message's id.
+    #[arg(value_name = "MESSAGE_ID", value_parser = MessageId::new)]
+    pub(crate) message: MessageId,
+    /// Its room.
+    #[arg(value_parser = RoomId::new)]
+    pub(crate) room: RoomId,
     #[command(flatten)]
     pub(crate) client: ClientArgs,
 }

@@ -65,6 +65,7 @@ fn main() -> ExitCode {
         Command::Send(args) => client::run(client::send::send(args)),
         Command::Tail(args) => client::run(client::tail::tail(args)),
         Command::History(args) => client::run(client::lists::history(args)),
+        Command::Trace(args) => client::run(client::trace::trace(args)),
         Command::Rooms(args) => client::run(client::lists::rooms(args)),
         Command::Room(args) => client::run(client::room::run(args)),
         Command::Kv(args) => client::run(client::kv::run(args)),

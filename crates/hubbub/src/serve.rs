@@ -19,7 +19,7 @@ use hubbub_pipeline::hub::OutboxLimits;
 use hubbub_pipeline::kv::CacheLimits;
 use hubbub_pipeline::log::LogOptions;
 use hubbub_pipeline::metrics::Program;
-use hubbub_pipeline::{DirectLog, Hub, Keys, Members, Metrics};
+use hubbub_pipeline::{DirectLog, Hub, Keys, Members, Metrics, Timeline};
 use tokio::net::TcpListener;
 
 use crate::cli::ServeArgs;
@@ -58,7 +58,7 @@ async fn serve(config: &Config) -> anyhow::Result<()> {
         Some(line) => Some(listen(config, "server.line", line).await?),
         None => None,
     };
-    let gateway = open(config).await?;
+    let gateway = open(config, server_name(config, address)).await?;
     let (auth, store) = (gateway.auth.clone(), gateway.store.clone());
     let scheme = if gateway.tls.is_some() { "https" } else { "http" };
     if let Some((_, address)) = &line {
@@ -83,14 +83,15 @@ async fn serve(config: &Config) -> anyhow::Result<()> {
 }
 
 /// Opens the store and what stands on it, up to the gateway, which listens to nobody yet.
-async fn open(config: &Config) -> anyhow::Result<Gateway> {
+async fn open(config: &Config, name: String) -> anyhow::Result<Gateway> {
     let steady = SteadyClock::new(Arc::new(SystemClock::new()), *config.clock_trust_after);
     let (clock, random): (Arc<dyn Clock>, Arc<dyn RandomSource>) =
         (Arc::new(steady), Arc::new(KeyedRandom::new()));
     let started = clock.monotonic();
     let metrics = Arc::new(Metrics::default());
     let tls = tls::start(config, &metrics).await?;
-    let hub = Arc::new(Hub::new(ENCODE, config.live_memory.0, metrics.clone()));
+    let timeline = Timeline::new(config.timeline_memory.0, clock.clone());
+    let hub = Arc::new(Hub::new(ENCODE, config.live_memory.0, metrics.clone()).with_timeline(timeline));
     let on_new_history = {
         let hub = hub.clone();
         Arc::new(move || hub.reset())
@@ -121,6 +122,7 @@ async fn open(config: &Config) -> anyhow::Result<Gateway> {
     let log = stores::open_log(config, parts).await?;
     let auth = open_auth(config, store.clone(), clock.clone()).await?;
     Ok(Gateway {
+        name,
         auth,
         log: Arc::new(log),
         store,
@@ -142,6 +144,12 @@ async fn open(config: &Config) -> anyhow::Result<Gateway> {
         serves_clients: *config.role != config::Role::Committer,
         documents: Documents::default(),
     })
+}
+
+/// What people who have several servers know this one by.
+fn server_name(config: &Config, address: SocketAddr) -> String {
+    let machine = || rustix::system::uname().nodename().to_string_lossy().into_owned();
+    (*config.name).clone().unwrap_or_else(|| format!("{}:{}", machine(), address.port()))
 }
 
 fn keys(config: &Config, store: Arc<dyn Store>, clock: Arc<dyn Clock>, metrics: Arc<Metrics>) -> Keys {

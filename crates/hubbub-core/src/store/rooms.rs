@@ -3,9 +3,10 @@
 use std::pin::Pin;
 use std::sync::Arc;
 
-use super::Read;
-use crate::id::{RoomId, UserId};
+use super::{Read, ReadError};
+use crate::id::{MessageId, RoomId, UserId};
 use crate::message::MessageRun;
+use crate::op::Receipt;
 use crate::time::Timestamp;
 
 /// Reads of rooms. They never wait for writes, and see everything acknowledged before they began.
@@ -16,6 +17,25 @@ pub trait RoomStore: Send + Sync + 'static {
     /// A page of a room's messages, oldest first; see [`HistoryQuery`]. An unknown room is
     /// [`ReadError::UnknownRoom`]; a window without messages is an empty page.
     fn history(&self, room: RoomId, query: HistoryQuery) -> Read<'_, HistoryPage>;
+
+    /// The seq that the id of a kept message leads to. An id whose message is gone may lead nowhere, or to where it was:
+    /// ask [`RoomStore::receipt`]. For people who look for one message; may read much.
+    fn seq_of(&self, room: RoomId, id: MessageId) -> Read<'_, Option<u64>>;
+
+    /// The receipt of the kept message with this id; `None` when the room has none, or is not there.
+    fn receipt(&self, room: RoomId, id: MessageId) -> Read<'_, Option<Receipt>> {
+        Box::pin(async move {
+            let Some(seq) = self.seq_of(room.clone(), id.clone()).await? else { return Ok(None) };
+            let cursor = Cursor::After(seq.saturating_sub(1));
+            let query = HistoryQuery { cursor, from: None, to: None, limit: 1, bytes_max: 1 };
+            let page = match self.history(room, query).await {
+                Err(ReadError::UnknownRoom) => return Ok(None),
+                page => page?,
+            };
+            let found = page.messages.get(0).filter(|message| message.sent.id == id.as_str());
+            Ok(found.map(|message| Receipt { seq: message.seq, received_at: message.received_at, gap: 0 }))
+        })
+    }
 
     /// One room; `None` if there is none of that name.
     fn room(&self, room: RoomId) -> Read<'_, Option<RoomInfo>>;

@@ -13,7 +13,7 @@ use bytes::Bytes;
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use hubbub_core::id::{ID_RULE, InvalidId};
 use hubbub_core::invariant::saturate;
-use hubbub_core::{ClientId, ErrorCode, FieldError, QueueId, RoomId, UserId};
+use hubbub_core::{ClientId, ErrorCode, FieldError, MessageId, QueueId, RoomId, UserId};
 use hyper::body::{Body, Incoming};
 use hyper::{HeaderMap, Method, Request};
 
@@ -294,6 +294,10 @@ impl Call {
 
     pub(crate) fn user(&self) -> Result<UserId, Problem> {
         self.id("user", "userId", UserId::new)
+    }
+
+    pub(super) fn message(&self) -> Result<MessageId, Problem> {
+        self.id("id", "messageId", MessageId::new)
     }
 
     pub(super) fn queue(&self) -> Result<QueueId, Problem> {

@@ -150,6 +150,7 @@ impl Gathered {
         match delivery {
             Delivery::EncodedChunk(chunk) => {
                 peer.gateway.metrics.delivered.inc_by(chunk.messages() as u64);
+                peer.gateway.hub.timeline().delivered(chunk);
                 for (seq, frame) in chunk.iter() {
                     write_id(epoch, seq, &mut self.events);
                     self.events.extend_from_slice(b"data: {");

@@ -248,6 +248,7 @@ impl Subscriptions {
             Delivery::EncodedChunk(chunk) if self.has_only_messages && chunk.messages() == 0 => None,
             Delivery::EncodedChunk(chunk) => {
                 self.gateway.metrics.delivered.inc_by(chunk.messages() as u64);
+                self.gateway.hub.timeline().delivered(&chunk);
                 Some(chunk.frames())
             }
             // A client that has unsubscribed meanwhile gets the answer to that. If it has subscribed again, this is not

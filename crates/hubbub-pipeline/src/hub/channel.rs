@@ -64,14 +64,18 @@ impl Subscriber {
         self.owns(outbox) && matches!(self.stage, Stage::Joining { .. })
     }
 
-    /// Delivers messages if it is live; holds them if it must. Returns false when its outbox is full.
-    pub(super) fn push(&mut self, room: &str, chunk: &EncodedChunk) -> bool {
+    /// Delivers messages if it is live; holds them if it must. Returns false when its outbox is full. `live` counts who gets all
+    /// of them.
+    pub(super) fn push(&mut self, room: &str, chunk: &EncodedChunk, live: &mut u32) -> bool {
         match &mut self.stage {
             Stage::Joining { is_held, .. } => *is_held = *is_held && self.outbox.hold(room, chunk),
             Stage::Live { after } if *after >= chunk.last_seq() => {}
             Stage::Live { after } => {
-                let lacking = chunk.after(std::mem::replace(after, chunk.last_seq()));
-                return self.outbox.push(Delivery::EncodedChunk(lacking));
+                let lacking = chunk.lacking(std::mem::replace(after, chunk.last_seq()));
+                let is_counted = lacking.deliveries().is_some();
+                let is_open = self.outbox.push(Delivery::EncodedChunk(lacking));
+                *live += u32::from(is_counted && is_open);
+                return is_open;
             }
         }
         true

@@ -6,21 +6,31 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use super::memory::LiveMemory;
+use crate::timeline::Deliveries;
 
 /// Encoded messages of one room: a view of consecutive messages that were encoded once, for all subscribers.
 #[derive(Debug, Clone)]
 pub struct EncodedChunk {
     frames: Bytes,
-    /// Seq of each encoded message and the end of its frame.
-    ends: Arc<[(u64, usize)]>,
+    shared: Arc<SharedByAll>,
     /// The messages of this chunk, as indexes of `ends`.
     range: Range<usize>,
+    /// Whether its delivery counts: not where the subscriber has some of the messages already.
+    is_counted: bool,
+}
+
+#[derive(Debug, Default)]
+struct SharedByAll {
+    /// Seq of each encoded message and the end of its frame.
+    ends: Box<[(u64, usize)]>,
+    /// Who gets them, where that is recorded.
+    deliveries: Option<Arc<Deliveries>>,
 }
 
 impl EncodedChunk {
     /// The frame of a notice, which counts as no message and has no seq.
     pub(super) fn of_notice(frame: Vec<u8>, memory: &Arc<LiveMemory>) -> Self {
-        Self { frames: memory.frames(frame), ends: Arc::from([]), range: 0..0 }
+        Self { frames: memory.frames(frame), shared: Arc::default(), range: 0..0, is_counted: false }
     }
 
     /// The frames, concatenated.
@@ -48,16 +58,16 @@ impl EncodedChunk {
     }
 
     fn ends(&self) -> &[(u64, usize)] {
-        self.ends.get(self.range.clone()).unwrap_or_default()
+        self.shared.ends.get(self.range.clone()).unwrap_or_default()
     }
 
     fn start(&self) -> usize {
-        let last_skipped = self.range.start.checked_sub(1).and_then(|last| self.ends.get(last));
+        let last_skipped = self.range.start.checked_sub(1).and_then(|last| self.shared.ends.get(last));
         last_skipped.map_or(0, |(_, end)| *end)
     }
 
     fn end(&self) -> usize {
-        if self.range.end == self.ends.len() {
+        if self.range.end == self.shared.ends.len() {
             return self.frames.len();
         }
         self.ends().last().map_or(self.start(), |(_, end)| *end)
@@ -67,9 +77,25 @@ impl EncodedChunk {
         self.ends().last().map_or(0, |(seq, _)| *seq)
     }
 
+    /// The first and the last seq; `None` without messages.
+    pub(super) fn seqs(&self) -> Option<(u64, u64)> {
+        self.ends().first().map(|(first, _)| (*first, self.last_seq()))
+    }
+
+    /// Who gets the messages, where that is recorded and this chunk counts.
+    pub(crate) fn deliveries(&self) -> Option<&Arc<Deliveries>> {
+        self.shared.deliveries.as_ref().filter(|_| self.is_counted)
+    }
+
     pub(super) fn after(&self, cursor: u64) -> Self {
         let known = self.ends().partition_point(|(seq, _)| *seq <= cursor);
         Self { range: self.range.start + known..self.range.end, ..self.clone() }
+    }
+
+    /// What a subscriber that has everything up to `cursor` lacks of it.
+    pub(super) fn lacking(&self, cursor: u64) -> Self {
+        let lacking = self.after(cursor);
+        Self { is_counted: self.is_counted && lacking.range.start == self.range.start, ..lacking }
     }
 
     /// Drops the message `seq` and all behind it.
@@ -134,13 +160,18 @@ impl ChunkEncoder {
     }
 
     /// All messages, unless there are none. They are charged to `memory` until the last reference is dropped.
-    pub(super) fn finish(self, memory: &Arc<LiveMemory>) -> Option<EncodedChunk> {
+    pub(super) fn finish(
+        self,
+        memory: &Arc<LiveMemory>,
+        deliveries: Option<Arc<Deliveries>>,
+    ) -> Option<EncodedChunk> {
         if self.ends.is_empty() {
             return None;
         }
-        let range = 0..self.ends.len();
-        let ends: Arc<[_]> = Arc::from(self.ends);
-        Some(EncodedChunk { frames: memory.frames_with(self.frames, size_of_val(&*ends)), ends, range })
+        let (range, ends) = (0..self.ends.len(), self.ends.into_boxed_slice());
+        let frames = memory.frames_with(self.frames, size_of_val(&*ends));
+        let shared = Arc::new(SharedByAll { ends, deliveries });
+        Some(EncodedChunk { frames, shared, range, is_counted: true })
     }
 }
 

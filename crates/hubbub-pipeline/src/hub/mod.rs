@@ -46,6 +46,7 @@ use parking_lot::{Mutex, MutexGuard};
 
 use crate::batcher::Waiter;
 use crate::metrics::Metrics;
+use crate::timeline::{Source, Timeline};
 use channel::{Channel, Stage, Subscriber};
 use encoded::ChunkEncoder;
 pub use encoded::EncodedChunk;
@@ -123,6 +124,7 @@ pub struct Hub {
     encoder: FrameEncoder,
     memory: Arc<LiveMemory>,
     metrics: Arc<Metrics>,
+    timeline: Timeline,
 }
 
 /// Keeps a room followed, and its holder subscribed after a join. Released by [`Hub::detach`].
@@ -156,7 +158,18 @@ impl Hub {
             encoder,
             memory: LiveMemory::new(bytes_max, metrics.clone()),
             metrics,
+            timeline: Timeline::default(),
         }
+    }
+
+    /// Records what becomes of messages.
+    pub fn with_timeline(self, timeline: Timeline) -> Self {
+        Self { timeline, ..self }
+    }
+
+    /// What became of messages.
+    pub fn timeline(&self) -> &Timeline {
+        &self.timeline
     }
 
     /// The memory of undelivered messages.
@@ -290,6 +303,7 @@ impl Hub {
 
     /// Clears all published positions and cuts all subscribers, who reconnect: the store's history was replaced.
     pub fn reset(&self) {
+        self.timeline.clear();
         for shard in &self.shards {
             for channel in shard.lock().values_mut() {
                 channel.reset();
@@ -324,14 +338,14 @@ impl Hub {
                 (Op::Change(change), outcome) => {
                     // The room's earlier messages of the batch go out before the change.
                     if let Some(room) = change.room() {
-                        self.deliver(room, rooms.remove(room).flatten());
+                        self.deliver(room, rooms.remove(room).flatten(), Source::Commit);
                     }
                     self.publish_change(&change, outcome, access).await;
                 }
             }
         }
         for (room, encoder) in rooms {
-            self.deliver(room, encoder);
+            self.deliver(room, encoder, Source::Commit);
         }
         self.memory.enforce_bound();
     }
@@ -345,18 +359,18 @@ impl Hub {
         self.channels(room).contains_key(room)
     }
 
-    /// Delivers messages that this server committed.
-    fn deliver(&self, room: &str, encoder: Option<ChunkEncoder>) {
+    /// Delivers messages that this server or another one committed.
+    fn deliver(&self, room: &str, encoder: Option<ChunkEncoder>, source: Source) {
         let Some(mut encoder) = encoder else { return };
         let predecessors = encoder.take_predecessors();
-        let Some(batch) = encoder.finish(&self.memory) else { return };
+        let Some(batch) = self.finish(encoder) else { return };
         let Some(behind) = self.behind.get() else {
-            self.with_channel(room, |channel| self.push(channel, room, &batch));
+            self.with_channel(room, |channel| self.push(channel, room, &batch, source));
             return;
         };
         let has_gap = self.with_channel(room, |channel| {
             let (next, has_gap) = channel.published.continuation(&batch, &predecessors);
-            self.push(channel, room, &next);
+            self.push(channel, room, &next, source);
             has_gap
         });
         if has_gap == Some(true) {
@@ -364,15 +378,25 @@ impl Hub {
         }
     }
 
-    fn push(&self, channel: &mut Channel, room: &str, chunk: &EncodedChunk) {
-        if chunk.messages() == 0 {
-            return;
+    fn finish(&self, encoder: ChunkEncoder) -> Option<EncodedChunk> {
+        encoder.finish(&self.memory, self.timeline.deliveries())
+    }
+
+    fn push(&self, channel: &mut Channel, room: &str, chunk: &EncodedChunk, source: Source) {
+        let Some(seqs) = chunk.seqs() else { return };
+        if let Some(deliveries) = chunk.deliveries() {
+            // Before anybody has them, so that nothing is delivered before it is published.
+            self.timeline.record_publication(room, seqs, source, deliveries);
         }
-        let is_full = |subscriber: &mut Subscriber| !subscriber.push(room, chunk);
+        let mut live = 0;
+        let is_full = |subscriber: &mut Subscriber| !subscriber.push(room, chunk, &mut live);
         let cut: Vec<Subscriber> = channel.subscribers.extract_if(.., is_full).collect();
         for gone in cut {
             self.metrics.slow_subscribers.inc();
             self.release(channel, room, &gone);
+        }
+        if let Some(deliveries) = chunk.deliveries() {
+            deliveries.add_subscribers(live);
         }
         channel.published.advance(chunk);
     }

@@ -281,7 +281,11 @@ impl Outbox {
         let mut after = cursor;
         for chunk in backlog.take_held().iter().filter(|chunk| chunk.last_seq() > cursor) {
             after = chunk.last_seq();
-            backlog.enqueue(Delivery::EncodedChunk(chunk.after(cursor)), &self.memory);
+            let lacking = chunk.lacking(cursor);
+            if let Some(deliveries) = lacking.deliveries() {
+                deliveries.add_subscribers(1);
+            }
+            backlog.enqueue(Delivery::EncodedChunk(lacking), &self.memory);
         }
         drop(backlog);
         self.waiter.wake();

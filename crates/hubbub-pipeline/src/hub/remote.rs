@@ -29,6 +29,7 @@ use tokio::sync::Notify;
 use super::Hub;
 use super::channel::Channel;
 use super::encoded::{ChunkEncoder, EncodedChunk};
+use crate::timeline::Source;
 
 /// Pause between two polls of the heads. It is at least `POLL_SHARE` times as long as the last poll took.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
@@ -128,7 +129,7 @@ impl Hub {
         produce(&mut |prev, message| {
             encoder.push_behind(prev, message.seq, |out| (self.encoder.message)(message, out));
         });
-        self.deliver(room, Some(encoder));
+        self.deliver(room, Some(encoder), Source::Bus);
         self.memory.enforce_bound();
     }
 
@@ -272,7 +273,7 @@ impl Hub {
             }
             // Numbers behind the last message may belong to erased ones.
             let through = if page.more { last } else { last.max(page.head) };
-            self.deliver_read(&room, (after, page.oldest), encoder.finish(&self.memory), through);
+            self.deliver_read(&room, (after, page.oldest), self.finish(encoder), through);
             if !page.more {
                 break;
             }
@@ -298,7 +299,7 @@ impl Hub {
                 channel.skip_to(room.as_str(), oldest);
             }
             if let Some(chunk) = chunk {
-                self.push(channel, room.as_str(), &chunk.after(published));
+                self.push(channel, room.as_str(), &chunk.after(published), Source::Store);
             }
             channel.published.through = Some(published.max(through));
         });

@@ -25,7 +25,7 @@ pub(crate) use read::history::read as history;
 pub(crate) use read::{message_columns, push_of};
 use recent::RecentCache;
 use write::Totals;
-pub(crate) use write::apply;
+pub(crate) use write::{apply, seq_of};
 
 const COUNT: Sql = Sql {
     what: "counting rooms",

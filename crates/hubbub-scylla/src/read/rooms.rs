@@ -9,12 +9,13 @@ use hubbub_core::store::{
     Access, Cursor, HistoryPage, HistoryQuery, Member, Read, ReadError, RoomHead, RoomInfo, RoomStore,
     UserRoom, UserRooms,
 };
-use hubbub_core::{RoomId, UserId};
+use hubbub_core::{MessageId, RoomId, UserId};
 
 use super::history::history;
 use crate::db::{Db, DbError, PAGE_ROWS, Result};
 use crate::state::{self, Mark, RoomState};
 use crate::store::Scylla;
+use crate::write::seq_of;
 
 /// Rooms that are read at the same time.
 const AT_ONCE: usize = 32;
@@ -143,6 +144,10 @@ impl RoomStore for Scylla {
 
     fn history(&self, room: RoomId, query: HistoryQuery) -> Read<'_, HistoryPage> {
         Box::pin(history(&self.context.db, room, query))
+    }
+
+    fn seq_of(&self, room: RoomId, id: MessageId) -> Read<'_, Option<u64>> {
+        Box::pin(async move { Ok(seq_of(&self.context.db, room.as_str(), id.as_str()).await?) })
     }
 
     fn room(&self, room: RoomId) -> Read<'_, Option<RoomInfo>> {

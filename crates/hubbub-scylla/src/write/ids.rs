@@ -37,6 +37,12 @@ pub(super) fn digest(send: &Send<'_>) -> Digest {
     short
 }
 
+/// The number that the id of a message leads to, whether the message is kept or not.
+pub(crate) async fn seq_of(db: &Db, room: &str, id: &str) -> Result<Option<u64>> {
+    let used = look_up(db, room, std::iter::once(id)).await?;
+    Ok(used.get(id).map(|used| used.seq.unsigned_abs()))
+}
+
 /// Looks up ids of a room.
 pub(super) async fn look_up(db: &Db, room: &str, ids: impl Iterator<Item = &str>) -> Result<UsedIds> {
     let mut shards: HashMap<i16, Vec<&str>> = HashMap::new();

@@ -29,6 +29,7 @@ use crate::store::Context;
 use room::RoomEntry;
 
 pub(crate) use cleanup::remove_deleted_rooms;
+pub(crate) use ids::seq_of;
 
 /// Rooms of a partition that are written at the same time.
 const ROOMS_AT_ONCE: usize = 64;

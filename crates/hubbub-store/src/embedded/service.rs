@@ -15,8 +15,11 @@ use hubbub_core::store::{
     Access, ApplyError, BatchCap, HistoryPage, HistoryQuery, Member, Read, ReadError, RoomInfo, StoreFigures,
     StoreHealth, UserRooms,
 };
-use hubbub_core::{Clock, OpBatch, Outcome, RandomSource, RoomId, RoomStore, StatsStore, Store, UserId};
+use hubbub_core::{
+    Clock, MessageId, OpBatch, Outcome, RandomSource, RoomId, RoomStore, StatsStore, Store, UserId,
+};
 use parking_lot::Mutex;
+use tokio::sync::Semaphore;
 
 use crate::embedded::disk::FileDisk;
 use crate::embedded::disk::data_dir::{self, DirLock};
@@ -34,12 +37,17 @@ const COUNT_EVERY: Duration = Duration::from_millis(250);
 /// How often it is looked whether the journal rests, so that its end is recorded within a second of the last write.
 const END_EVERY: Duration = Duration::from_millis(250);
 
+/// Searches for ids at a time.
+const SEARCHES: usize = 1;
+
 /// The embedded store: an [`Engine`] with a data directory of its own and threads that do its background work.
 #[derive(Debug)]
 pub struct Embedded {
     engine: Arc<Engine>,
     workers: Mutex<Vec<JoinHandle<()>>>,
     lock: Mutex<Option<DirLock>>,
+    /// One search for an id at a time: it may read all of a room that is not sealed yet.
+    searches: Arc<Semaphore>,
     /// Whether background work is done after every batch, by the thread that brought it.
     in_line: bool,
 }
@@ -52,6 +60,7 @@ impl Embedded {
             engine: Arc::new(engine),
             workers: Mutex::default(),
             lock: Mutex::default(),
+            searches: Arc::new(Semaphore::new(SEARCHES)),
             in_line: true,
         };
         store.work_in_line();
@@ -88,7 +97,8 @@ impl Embedded {
         let disk = Arc::new(FileDisk::new(path).with_sync_delay(options.sync_delay));
         let engine = Arc::new(Engine::open(options, disk, clock, random)?);
         let lock = Mutex::new(Some(lock));
-        let store = Self { engine, workers: Mutex::default(), lock, in_line: false };
+        let searches = Arc::new(Semaphore::new(SEARCHES));
+        let store = Self { engine, workers: Mutex::default(), lock, searches, in_line: false };
         for (name, step, every) in WORK {
             let engine = Arc::clone(&store.engine);
             let body = move || essential::run(Essential::writer(name), || work(&engine, name, step, every));
@@ -211,6 +221,19 @@ impl RoomStore for Embedded {
 
     fn history(&self, room: RoomId, query: HistoryQuery) -> Read<'_, HistoryPage> {
         self.blocking(move |engine| engine.history(room.as_str(), &query))
+    }
+
+    fn seq_of(&self, room: RoomId, id: MessageId) -> Read<'_, Option<u64>> {
+        Box::pin(async move {
+            // Held by the search itself, which goes on when nobody waits for it any more.
+            let permit = self.searches.clone().acquire_owned().await;
+            let search = move |engine: &Engine| {
+                let found = engine.seq_of(room.as_str(), id.as_str());
+                drop(permit);
+                found
+            };
+            self.blocking(search).await
+        })
     }
 
     fn room(&self, room: RoomId) -> Read<'_, Option<RoomInfo>> {

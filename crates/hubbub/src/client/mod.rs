@@ -21,6 +21,7 @@ pub(crate) mod stats;
 pub(crate) mod status;
 mod table;
 pub(crate) mod tail;
+pub(crate) mod trace;
 
 use anyhow::Context;
 use serde_json::Value;

@@ -113,6 +113,8 @@ settings! {
     /// With Kafka as the log: gateway,committer; gateway for a server that stores nothing from it; or committer for one that
     /// serves no clients, only /health and /metrics.
     role: Role = Role::Both => "server.role", "role";
+    /// Name of this server among several, in the timelines of messages; off = the machine's name and the port.
+    name: Option<String> = None => "server.name";
     /// Address of the line protocol (queues over plain TCP), such as 127.0.0.1:3456; off = disabled.
     line: Option<Address> = None => "server.line", "line";
     /// Allow non-loopback listeners without authentication: everybody who reaches them is the administrator.
@@ -302,6 +304,10 @@ settings! {
     /// Memory of undelivered live messages, for all subscribers together. Above it, the slowest subscribers are
     /// disconnected (4409) and resume, and subscribers that catch up read smaller pages.
     live_memory: Bytes = Bytes(64 << 20) => "live.memory";
+
+    /// Memory of the records behind `hubbub trace`: when batches were queued, stored, published and delivered; 0B = none. It
+    /// is taken as records come. 16MiB are 200,000 batches of one room, or half as many if somebody follows it.
+    timeline_memory: Bytes = Bytes(16 << 20) => "timeline.memory";
 
     /// How long access to rooms is cached; 0s = not at all. Changes made by this server take effect at once.
     members_cache_ttl: Duration = Duration::from_secs(10) => "members.cache_ttl";

@@ -7,7 +7,7 @@ use super::super::endpoint::{Endpoint, get, post};
 use super::super::operation::{FROM_TO, HISTORY_LIMIT, Media::*, REPLICATED, header, query};
 use super::super::permission::Permission;
 use super::super::spec::schemas::{id, integer, one_of, schema, text};
-use super::super::{bulk, events, history, send};
+use super::super::{bulk, events, history, send, timeline};
 use crate::auth::Right;
 
 const ON_RESET: &str =
@@ -61,6 +61,16 @@ pub(super) static ENDPOINTS: &[Endpoint] = &[
         ])
         .gives(&[(200, Json("HistoryPage"), "")])
         .refuses(&[Malformed, Invalid, UnknownRoom, NotMember, Reset]),
+    get("/v1/rooms/{room}/messages/{id}/timeline", |call| Box::pin(timeline::timeline(call)))
+        .needs(Permission::Room(Right::Read))
+        .named("traceMessage", "What became of a message")
+        .about(
+            "When it was received, queued, stored, published, and delivered to how many: as the server that answers has it \
+             on record. Other servers have records of their own. A record is about a batch, in a ring of a fixed size, \
+             `timeline.memory`.",
+        )
+        .gives(&[(200, Json("Timeline"), "")])
+        .refuses(&[Invalid, NotMember, UnknownMessage]),
     get("/v1/rooms/{room}/events", |call| Box::pin(events::events(call)))
         .needs(Permission::Room(Right::Read))
         .named("followRoom", "Follow a room (Server-Sent Events)")

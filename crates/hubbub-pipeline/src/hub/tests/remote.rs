@@ -4,6 +4,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use hubbub_core::Clock;
+use hubbub_core::MessageId;
 use hubbub_core::clock::{ManualClock, RandomSource, SeededRandom};
 use hubbub_core::store::{
     Cursor, HistoryPage, HistoryQuery, Member, ReadError, RoomHead, RoomInfo, RoomStore, UserRooms,
@@ -113,6 +114,10 @@ impl RoomStore for OneRoom {
             _ => Ok(Access::Open),
         };
         Box::pin(std::future::ready(access))
+    }
+
+    fn seq_of(&self, _: RoomId, _: MessageId) -> Read<'_, Option<u64>> {
+        panic!("the hub does not ask for it")
     }
 
     fn room(&self, _: RoomId) -> Read<'_, Option<RoomInfo>> {

@@ -15,7 +15,7 @@ use std::time::Duration;
 use hubbub_core::clock::Clock;
 use hubbub_core::essential::Essential;
 use hubbub_core::invariant::saturate;
-use hubbub_core::{Message, Op, OpBatch, Outcome, Timestamp};
+use hubbub_core::{Message, Op, OpBatch, Outcome, Receipt, Send, Timestamp};
 use parking_lot::Mutex;
 use rdkafka::ClientContext;
 use rdkafka::config::RDKafkaLogLevel;
@@ -274,14 +274,14 @@ pub(super) fn publish<'a>(
     (ops, outcomes): (&OpBatch, &[Outcome]),
     requests: impl Iterator<Item = Option<&'a Request>>,
 ) {
-    let mut rooms: HashMap<&str, Vec<u8>> = HashMap::new();
+    let mut rooms: HashMap<&str, Outgoing> = HashMap::new();
     for ((op, outcome), request) in ops.iter().zip(outcomes).zip(requests) {
         match op {
             Op::Send(sent) => {
                 if let (true, Outcome::Stored(receipt)) = (core.options.bus, outcome) {
                     let messages = rooms.entry(sent.room).or_default();
-                    record::write_committed(&sent, *receipt, messages);
-                    if messages.len() >= RECORD_BYTES {
+                    messages.push(&sent, *receipt);
+                    if messages.json.len() >= RECORD_BYTES {
                         write_messages(core, partition, sent.room, std::mem::take(messages));
                     }
                 }
@@ -290,7 +290,7 @@ pub(super) fn publish<'a>(
                 if is_effective(outcome) {
                     // The messages before it go first.
                     let before = change.room().map(|room| rooms.remove_entry(room).into_iter().collect());
-                    let before: Vec<(&str, Vec<u8>)> = before.unwrap_or_else(|| rooms.drain().collect());
+                    let before: Vec<(&str, Outgoing)> = before.unwrap_or_else(|| rooms.drain().collect());
                     before
                         .into_iter()
                         .for_each(|(room, messages)| write_messages(core, partition, room, messages));
@@ -334,10 +334,30 @@ fn node_header(core: &Core) -> OwnedHeaders {
     OwnedHeaders::new().insert(Header { key: NODE, value: Some(core.node.as_str()) })
 }
 
-fn write_messages(core: &Core, partition: u32, room: &str, mut messages: Vec<u8>) {
-    if !messages.is_empty() {
-        messages.push(b']');
-        write(core, partition, Some(room.as_bytes()), &messages, Some(node_header(core)));
+/// Messages of one room on their way to the bus.
+#[derive(Default)]
+struct Outgoing {
+    /// A list without its end.
+    json: Vec<u8>,
+    first: u64,
+    last: u64,
+}
+
+impl Outgoing {
+    fn push(&mut self, sent: &Send<'_>, receipt: Receipt) {
+        if self.json.is_empty() {
+            self.first = receipt.seq;
+        }
+        self.last = receipt.seq;
+        record::write_committed(sent, receipt, &mut self.json);
+    }
+}
+
+fn write_messages(core: &Core, partition: u32, room: &str, mut messages: Outgoing) {
+    if !messages.json.is_empty() {
+        messages.json.push(b']');
+        write(core, partition, Some(room.as_bytes()), &messages.json, Some(node_header(core)));
+        core.hub.timeline().record_bus(room, (messages.first, messages.last));
     }
 }
 

@@ -8,14 +8,14 @@ use hubbub_core::store::{
     Access, Cursor, HistoryPage, HistoryQuery, Member, Read, ReadError, RemoteChanges, RoomHead, RoomInfo,
     RoomStore, UserRoom, UserRooms,
 };
-use hubbub_core::{RoomId, UserId};
+use hubbub_core::{MessageId, RoomId, UserId};
 use tokio_postgres::Row;
 
 use super::columns::{ROOM_COLUMNS, access_of, count, message_columns, push, room_columns, room_info};
 use super::{history, limit_of};
 use crate::db::{DbError, Result, column, statements};
-use crate::rooms::Rooms;
 use crate::rooms::versions::newest_version;
+use crate::rooms::{Rooms, seq_of};
 use crate::store::Postgres;
 
 statements! {
@@ -66,6 +66,10 @@ impl RoomStore for Postgres {
 
     fn history(&self, room: RoomId, query: HistoryQuery) -> Read<'_, HistoryPage> {
         Box::pin(async move { history::read(&self.rooms, &self.rooms.primary, &room, &query).await })
+    }
+
+    fn seq_of(&self, room: RoomId, id: MessageId) -> Read<'_, Option<u64>> {
+        Box::pin(async move { Ok(seq_of(&self.context.db, room.as_str(), id.as_str()).await?) })
     }
 
     fn room(&self, room: RoomId) -> Read<'_, Option<RoomInfo>> {

@@ -9,7 +9,7 @@ use uuid::Uuid;
 use super::Numbered;
 use super::differences::NewMessage;
 use crate::apply::RoomOp;
-use crate::db::{Param, PgTime, Result, Tx, column, statements};
+use crate::db::{Db, Param, PgTime, Result, Tx, column, statements};
 
 /// The kept messages that use ids of a batch, by room and hash.
 pub(super) type UsedIds = HashMap<(i32, Uuid), FirstMessage>;
@@ -35,6 +35,10 @@ statements! {
              where room = i.room and seq = i.seq and received_at = i.received_at limit 1) m on true \
          where r.erased = 0 or not exists (select from erased e where e.room = i.room and e.seq = i.seq)";
 
+    SEQ_OF("looking up an id") =
+        "select i.seq from rooms r join message_ids i on i.room = r.no and i.id_hash = $2 \
+         where r.id = $1 and not r.deleted";
+
     INSERT("inserting ids") =
         "insert into message_ids (room, id_hash, received_at, seq) select * from unnest($1, $2, $3, $4) \
          on conflict do nothing";
@@ -47,13 +51,21 @@ statements! {
 /// The first 128 bits of the SHA-256 of a message's id; anything for what is no message.
 pub(super) fn hash_of(op: &RoomOp<'_>) -> Uuid {
     match op {
-        RoomOp::Send(send) => {
-            let hash: [u8; 32] = Sha256::digest(send.id).into();
-            let (first, _) = hash.split_at(16);
-            Uuid::from_slice(first).unwrap_or_default()
-        }
+        RoomOp::Send(send) => hash_of_id(send.id),
         RoomOp::Change(_) => Uuid::nil(),
     }
+}
+
+fn hash_of_id(id: &str) -> Uuid {
+    let hash: [u8; 32] = Sha256::digest(id).into();
+    let (first, _) = hash.split_at(16);
+    Uuid::from_slice(first).unwrap_or_default()
+}
+
+/// The seq that the id of a message leads to, whether the message is kept or not.
+pub(crate) async fn seq_of(db: &Db, room: &str, id: &str) -> Result<Option<u64>> {
+    let rows = db.read(&SEQ_OF, &[&room, &hash_of_id(id)]).await?;
+    Ok(rows.first().map(|row| row.get::<_, i64>(0).unsigned_abs()))
 }
 
 impl FirstMessage {

@@ -26,6 +26,7 @@ use crate::apply::{PlacedOp, RoomOp};
 use crate::db::{DbError, Failure, Result, Tx};
 use crate::partitions;
 use decide::{WorkingSet, Written};
+pub(crate) use ids::seq_of;
 use state::Membership;
 
 /// Tries to insert messages, each after a missing partition was made.

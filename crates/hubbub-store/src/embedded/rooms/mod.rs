@@ -11,6 +11,7 @@
 mod change;
 mod checkpoint;
 mod copy;
+mod find;
 mod history;
 mod room;
 mod users;

@@ -37,6 +37,22 @@ impl Tail {
         Ok(false)
     }
 
+    /// The seq of the newest message of a room with this id that is not hidden. Reads the room's records one by one.
+    pub(crate) fn seq_of(
+        &self,
+        room: RoomNumber,
+        id: &str,
+        hidden: &Hidden,
+    ) -> Result<Option<u64>, MaintainError> {
+        let mut reader = Reader::new(self, true, READ_BYTES);
+        for place in self.places(room).into_iter().rev().filter(|place| !hidden.hides(place.seq)) {
+            if reader.message(place)?.sent.id == id {
+                return Ok(Some(place.seq));
+            }
+        }
+        Ok(None)
+    }
+
     /// Copies the places that `query` wants, at most `limit`, in the order in which they are to be read.
     fn wanted(
         &self,

@@ -29,7 +29,7 @@ use crate::http::sse::HEARTBEAT;
 use crate::http::types::{AnyId, AnyTime, OR_NULL, reference};
 use crate::http::{
     ITEMS_MAX, access, backups, connections, health, kv, members, queues as queue_answers, rooms, stats,
-    watching,
+    timeline, watching,
 };
 
 /// A reference to one of [`all`].
@@ -90,7 +90,7 @@ pub(super) fn all(limits: &Limits) -> Map<String, Value> {
         access::KeyDraft, access::RevocationDraft,
     );
     all.extend(schemas_of!(SchemaSettings::draft2020_12().for_serialize();
-        rooms::Room, rooms::RoomList, members::Presence, members::ReadMark, members::MemberList, members::Erased,
+        timeline::Timeline, rooms::Room, rooms::RoomList, members::Presence, members::ReadMark, members::MemberList, members::Erased,
         queue_answers::Queue, queue_answers::QueueList, queue_answers::ClientList,
         queue_answers::Nacked, queue_answers::Extended, queue_answers::Redriven, kv::KeyList,
         stats::Current<stats::Totals>, stats::Current<stats::RoomStatsList>, stats::Current<stats::UserStatsList>,

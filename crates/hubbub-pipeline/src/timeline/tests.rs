@@ -1,0 +1,196 @@
+use hubbub_core::clock::ManualClock;
+use hubbub_core::{LogPosition, MessageType, Op, Send, Timestamp};
+
+use super::*;
+
+const MS: Duration = Duration::from_millis(1);
+
+fn timeline(bytes: usize) -> (Timeline, Arc<ManualClock>) {
+    let clock = Arc::new(ManualClock::at(Timestamp::from_micros(1_000_000)));
+    (Timeline::new(bytes, clock.clone()), clock)
+}
+
+fn receipt(seq: u64) -> Receipt {
+    Receipt { seq, received_at: Timestamp::from_micros(saturate(seq * 10)), gap: 0 }
+}
+
+fn times(queued: u32) -> BatchTimes {
+    let at = |ms: u32| MS * (queued + ms);
+    BatchTimes { queued: at(0), queued_last: at(1), taken: at(2), stored: at(3), answered: at(4) }
+}
+
+/// Records a batch of messages, each with its room, and its outcome. Runs are of one room each, as the batcher has them.
+fn record(timeline: &Timeline, queued: u32, messages: &[(&str, Outcome)], offset: Option<u64>) {
+    let (mut ops, mut runs, mut last) = (OpBatch::default(), Vec::new(), "");
+    for ((room, _), index) in messages.iter().zip(0_u64..) {
+        let (timestamp, kind) = (Timestamp::default(), MessageType::Text);
+        let op = Op::Send(Send { room, user: "u", id: "i", username: None, text: "t", kind, timestamp });
+        match offset {
+            None => ops.push(&op),
+            Some(offset) => {
+                ops.push_at(
+                    &op,
+                    LogPosition { partition: 0, offset: offset + index, appended_at: timestamp },
+                );
+            }
+        }
+        if last != *room {
+            runs.push(0);
+        }
+        *runs.last_mut().unwrap() += 1;
+        last = room;
+    }
+    let outcomes: Vec<Outcome> = messages.iter().map(|(_, outcome)| outcome.clone()).collect();
+    let mut spans = BatchSpans::default();
+    timeline.record_batch((&ops, &outcomes), runs.into_iter(), &times(queued), &mut spans);
+}
+
+fn stored(seq: u64) -> Outcome {
+    Outcome::Stored(receipt(seq))
+}
+
+fn queued_at(timeline: &Timeline, room: &str, seq: u64) -> Option<u128> {
+    let batch = timeline.trace(room, &receipt(seq))?.batch?;
+    assert_eq!(batch.times, times(u32::try_from(batch.times.queued.as_millis()).unwrap()));
+    Some(batch.times.queued.as_millis())
+}
+
+#[test]
+fn every_message_of_a_batch_has_its_times() {
+    let (timeline, _) = timeline(1 << 20);
+    let messages = [
+        ("a", stored(7)),
+        ("a", stored(8)),
+        ("b", stored(3)),
+        ("a", stored(9)),
+        ("c", stored(1)),
+        ("b", stored(4)),
+    ];
+    record(&timeline, 10, &messages, None);
+    record(
+        &timeline,
+        20,
+        &[("a", stored(10)), ("a", Outcome::Duplicate(receipt(2))), ("a", stored(11))],
+        None,
+    );
+    for (room, seq, queued) in [
+        ("a", 7, 10),
+        ("a", 8, 10),
+        ("a", 9, 10),
+        ("b", 3, 10),
+        ("b", 4, 10),
+        ("c", 1, 10),
+        ("a", 10, 20),
+        ("a", 11, 20),
+    ] {
+        assert_eq!(queued_at(&timeline, room, seq), Some(queued), "{room} {seq}");
+    }
+    for (room, seq) in [("a", 6), ("a", 12), ("b", 2), ("b", 5), ("c", 2), ("d", 7), ("a", 2)] {
+        assert_eq!(queued_at(&timeline, room, seq), None, "{room} {seq}");
+    }
+    assert_eq!(timeline.trace("a", &receipt(7)).unwrap().batch.unwrap().operations, 6);
+}
+
+#[test]
+fn what_another_server_stored_in_between_is_not_claimed() {
+    let (timeline, _) = timeline(1 << 20);
+    record(
+        &timeline,
+        10,
+        &[("a", stored(1)), ("a", stored(2)), ("a", stored(5)), ("b", stored(1)), ("a", stored(8))],
+        None,
+    );
+    for (seq, queued) in
+        [(1, Some(10)), (2, Some(10)), (3, None), (4, None), (5, Some(10)), (6, None), (8, Some(10))]
+    {
+        assert_eq!(queued_at(&timeline, "a", seq), queued, "{seq}");
+    }
+    // With a log, the numbers in between are other rooms' records: one span for each room.
+    record(
+        &timeline,
+        30,
+        &[("x", stored(10)), ("y", stored(11)), ("x", stored(12)), ("y", stored(15))],
+        Some(9),
+    );
+    let mut spans = 0;
+    ring::visit_all(&timeline.recorder.as_ref().unwrap().ring, &mut |record| {
+        spans += usize::from(record.at == 30_000)
+    });
+    assert_eq!(spans, 2);
+    assert_eq!((queued_at(&timeline, "x", 12), queued_at(&timeline, "y", 15)), (Some(30), Some(30)));
+}
+
+#[test]
+fn a_number_of_another_history_is_another_message() {
+    let (timeline, _) = timeline(1 << 20);
+    record(&timeline, 10, &[("a", stored(1))], None);
+    let other = Receipt { received_at: Timestamp::from_micros(99), ..receipt(1) };
+    assert_eq!(timeline.trace("a", &other).unwrap().batch, None);
+    timeline.clear();
+    assert_eq!(timeline.trace("a", &receipt(1)).unwrap().batch, None);
+}
+
+#[test]
+fn the_ring_keeps_the_newest_and_says_since_when() {
+    let (timeline, clock) = timeline(1 << 20);
+    let started = clock.monotonic();
+    assert_eq!(timeline.trace("a", &receipt(1)).unwrap().since, started);
+    let many = 40_000;
+    for seq in 1..=many {
+        record(&timeline, u32::try_from(seq).unwrap(), &[("a", stored(seq))], None);
+    }
+    let since = timeline.trace("a", &receipt(many)).unwrap().since;
+    let oldest = u64::try_from((since - 4 * MS).as_millis()).unwrap();
+    let kept = many - oldest;
+    assert!((1 << 20) / 160 < kept && kept < (1 << 20) / 60, "{kept} records of 1 MiB");
+    assert_eq!(queued_at(&timeline, "a", oldest), Some(oldest.into()), "the oldest that must be there");
+    assert_eq!(queued_at(&timeline, "a", oldest - 1), None, "it was overwritten");
+    assert_eq!(queued_at(&timeline, "a", many), Some(many.into()));
+}
+
+#[test]
+fn switched_off_nothing_is_recorded() {
+    let (timeline, _) = timeline(0);
+    record(&timeline, 10, &[("a", stored(1))], None);
+    assert_eq!(timeline.trace("a", &receipt(1)), None);
+    assert!(timeline.deliveries().is_none());
+}
+
+/// What recording costs for each batch and each message: `cargo test --release -p hubbub-pipeline -- --ignored cost`.
+#[test]
+#[ignore = "a measurement"]
+#[expect(clippy::disallowed_methods, reason = "it measures real time")]
+fn cost_of_recording() {
+    let (timeline, _) = timeline(16 << 20);
+    for (rooms, run) in [(1, 1), (1, 64), (1, 2_000), (64, 1), (64, 30), (200, 10)] {
+        let names: Vec<String> = (0..rooms).map(|room| format!("room-{room}")).collect();
+        let (mut ops, mut outcomes) = (OpBatch::default(), Vec::new());
+        for room in &names {
+            for seq in 1..=run {
+                let (timestamp, kind) = (Timestamp::default(), MessageType::Text);
+                ops.push(&Op::Send(Send {
+                    room,
+                    user: "u",
+                    id: "i",
+                    username: None,
+                    text: "t",
+                    kind,
+                    timestamp,
+                }));
+                outcomes.push(stored(seq));
+            }
+        }
+        let (mut spans, runs) = (BatchSpans::default(), vec![usize::try_from(run).unwrap(); names.len()]);
+        let (began, batches) = (std::time::Instant::now(), 2_000_000 / outcomes.len());
+        for _ in 0..batches {
+            timeline.record_batch((&ops, &outcomes), runs.iter().copied(), &times(5), &mut spans);
+        }
+        let nanos = began.elapsed().as_nanos();
+        let per = |count: usize| nanos / u128::try_from(count).unwrap();
+        eprintln!(
+            "{rooms} rooms × {run}: {} ns a batch, {} ps a message",
+            per(batches),
+            1_000 * per(batches) / outcomes.len() as u128
+        );
+    }
+}

@@ -34,7 +34,7 @@ test: lint ## Everything: what is missing is set up, then every test of every cr
 	trap '$(TEST_SERVICES) scripts/services/stop.sh wipe' EXIT; \
 		$(TEST_SERVICES) scripts/services/start.sh; export $(TEST_SERVICES) $(TEST_URLS); cargo test --no-fail-fast $(ALL); \
 		export HUBBUB_BIN="$${CARGO_TARGET_DIR:-target}/debug/hubbub"; scripts/browser-tests.sh; scripts/validators.sh; \
-		scripts/dist-test.sh
+		scripts/clients-test.sh; scripts/dist-test.sh
 	fuzz/run.sh 5
 	$(MAKE) --no-print-directory deny
 

@@ -105,6 +105,93 @@ async fn rooms_work_and_the_rest_is_refused() {
     assert!(kafka.dead_letters().is_empty());
 }
 
+/// What has outlived its retention is gone at both servers, is counted nowhere, and whoever was behind learns of the gap.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn retention_removes_and_tells() {
+    let (kafka, cassandra) = (Kafka::shared(), Cassandra::shared());
+    let [one, other] = start(&kafka, &cassandra);
+    one.put_room("open", json!({})).await;
+    one.put_room("kept", json!({"retention": "30d"})).await;
+    one.add_member("open", "bob").await;
+    for number in 0..20 {
+        let id = format!("m-{number}");
+        assert_eq!(one.send_as("open", &id, &id).await.status, 202);
+        assert_eq!(one.send_as("kept", &id, &id).await.status, 202);
+    }
+    until("they are stored", async || other.history("open").await.len() == 20).await;
+    until("they are stored", async || other.history("kept").await.len() == 20).await;
+    let seen = seqs(&other.history("open").await)[9];
+    other.put_room("open", json!({"retention": 1})).await;
+    for server in [&one, &other] {
+        until("retention", async || server.get("/v1/rooms/open").await.json()["messages"] == 0).await;
+        assert!(server.history("open").await.is_empty());
+    }
+    let room = one.get("/v1/rooms/open").await.json();
+    assert_eq!(room["oldest"].as_u64(), room["head"].as_u64().map(|head| head + 1), "{room}");
+    one.put_room("open", json!({"retention": null})).await;
+    // Its id is free again.
+    assert_eq!(one.send_as("open", "m-3", "after").await.status, 202);
+    let mut behind = other.subscriber("open", json!({"after": seen})).await;
+    let reset = behind.receive().await;
+    assert_eq!(
+        (&reset["type"], &reset["oldest"]),
+        (&json!("reset"), &json!(room["head"].as_u64().unwrap() + 1))
+    );
+    assert_eq!(behind.next().await.unwrap()["message"], "after");
+    until("unread", async || one.rooms_of("bob").await.get("open").is_some_and(|room| room["unread"] == 1))
+        .await;
+    until("they count", async || one.get("/v1/stats").await.json()["messages"] == 21).await;
+    let audit = other.post("/v1/stats/audit", &json!({})).await.json();
+    assert_eq!(audit["differences"], json!([]), "{audit}");
+    assert!(kafka.dead_letters().is_empty());
+}
+
+/// A node hears over the bus what another one stored, and knows from it that nothing is missing, although numbers are far
+/// from each other: it need not ask the store.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn rooms_with_sparse_numbers_come_over_the_bus() {
+    const MESSAGES: usize = 300;
+    let (kafka, cassandra) = (Kafka::shared(), Cassandra::shared());
+    // One partition: the numbers of each room have holes where the others have theirs.
+    let setup = Cassandra::replicated(kafka.setup(&cassandra.url(), 1));
+    let one = Setup::on(setup.clone(), "a").start();
+    let other = Setup::on(setup, "b").set("server.role=gateway").start();
+    let rooms = ["r", "s", "t"];
+    let mut followers = Vec::new();
+    for server in [&one, &other] {
+        for room in rooms {
+            followers.push((room, server.subscriber(room, json!({"after": 0})).await));
+        }
+    }
+    // Until the bus is read, the store is polled.
+    let mut sent = 0;
+    let over_the_bus = async || other.metric("bus_messages_received_total").await;
+    let mut read_before = [0; 2];
+    let read_backs =
+        async || [one.metric("live_read_backs_total").await, other.metric("live_read_backs_total").await];
+    let mut warm_up = None;
+    while sent < warm_up.unwrap_or(MESSAGES) + MESSAGES {
+        for room in rooms {
+            let id = format!("{room}-{sent}");
+            assert_eq!(one.send_as(room, &id, &id).await.status, 202);
+        }
+        for (room, follower) in &mut followers {
+            assert_eq!(follower.next().await.unwrap()["message"], format!("{room}-{sent}"));
+        }
+        sent += 1;
+        if warm_up.is_none() && over_the_bus().await > 0 {
+            (warm_up, read_before) = (Some(sent), read_backs().await);
+        }
+    }
+    assert!(warm_up.is_some(), "nothing comes over the bus");
+    let read = read_backs().await;
+    let pages: u64 = read.iter().zip(read_before).map(|(now, before)| now - before).sum();
+    // A busy machine may keep the bus waiting now and then.
+    assert!(pages <= (MESSAGES * rooms.len()) as u64 / 50, "{pages} pages were read from the store");
+    let numbers = seqs(&other.history("r").await);
+    assert!(numbers.windows(2).any(|pair| pair[0] + 1 < pair[1]), "the numbers have holes: {numbers:?}");
+}
+
 async fn follower_epoch(server: &Server) -> serde_json::Value {
     server.get("/v1/rooms/open/messages?limit=1").await.json()["epoch"].clone()
 }

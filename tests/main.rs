@@ -76,6 +76,8 @@ mod k6_runs;
 mod kafka_poison_goes_to_dead_topic;
 #[cfg(all(feature = "kafka", feature = "scylla"))]
 mod kafka_with_cassandra;
+#[cfg(feature = "kafka")]
+mod kafkas_is_checked;
 mod killed_at_any_moment;
 #[cfg(feature = "amqp")]
 mod killed_with_a_broker;
@@ -99,6 +101,8 @@ mod ndjson_answers_line_by_line;
 mod no_token_no_entry;
 #[cfg(feature = "kafka")]
 mod node_death_loses_nothing;
+#[cfg(all(feature = "kafka", feature = "scylla"))]
+mod nodes_die_in_turn;
 mod offline_member_catches_up;
 mod overload_is_answered;
 mod oversize_is_refused_cheaply;
@@ -112,6 +116,8 @@ mod postgres_comes_and_goes;
 mod postgres_killed_at_any_moment;
 mod postgres_refusals_say_what_to_do;
 mod presence_and_typing;
+#[cfg(feature = "postgres")]
+mod presence_crosses_nodes;
 #[cfg(feature = "amqp")]
 mod prometheus_computes_quantiles;
 mod queue_commands_work;
@@ -130,8 +136,12 @@ mod restored_server_resets_clients;
 mod resume_has_no_gap;
 mod retention_is_told_while_catching_up;
 mod reused_id_is_refused;
+#[cfg(all(feature = "kafka", feature = "postgres"))]
+mod roles_divide_the_work;
 mod rooms_are_made_changed_and_deleted;
 mod scenarios_run;
+#[cfg(all(feature = "kafka", feature = "scylla"))]
+mod scyllas_is_checked;
 mod shutdown_drains;
 mod silent_peers_are_dropped;
 mod slow_loris_is_dropped;
@@ -140,6 +150,8 @@ mod stale_epoch_is_reset;
 mod stale_receipt_is_refused;
 mod stats_commands_show_them;
 mod stats_over_http_are_exact;
+#[cfg(all(feature = "kafka", feature = "scylla"))]
+mod store_restart_is_ridden_out;
 mod tail_survives_a_restart;
 mod timeline_of_a_message;
 mod tls_is_as_configured;

@@ -28,6 +28,7 @@ mod store;
 mod write;
 
 pub use db::OpenError;
+pub use hubbub_tls::TlsFiles;
 pub use options::{BucketLimits, Consistency, ScyllaOptions, check_url};
 pub use schema::Version;
 pub use store::{Scylla, migrate};

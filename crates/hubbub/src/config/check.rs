@@ -5,7 +5,8 @@ use std::time::Duration;
 use hubbub_core::url::masked;
 use hubbub_gateway::auth::{KeySetSource, TokenRules, Verifier};
 
-use super::values::SettingValue;
+use super::settings::Sourced;
+use super::values::{SettingValue, Url};
 use super::{Config, ConfigError, Role, Source};
 
 /// Error of a program built without RabbitMQ.
@@ -23,6 +24,11 @@ const NO_POSTGRES: &str = "store.url names PostgreSQL, which this hubbub was bui
 /// Error of a program built without Cassandra.
 const NO_SCYLLA: &str = "store.url names Cassandra or ScyllaDB, which this hubbub was built without: build it with \
     the feature scylla (cargo build --features scylla)";
+
+/// Whether a URL's password is on the command line.
+fn is_open(url: &Sourced<Url>) -> bool {
+    matches!(url.source, Source::Flag(_)) && masked(&url.0) != url.0
+}
 
 /// Whether a URL leads to PostgreSQL.
 pub(crate) fn is_postgres(url: &str) -> bool {
@@ -42,6 +48,15 @@ impl Config {
             self.check_postgres(&mut require);
         } else if self.uses_scylla() {
             require(cfg!(feature = "scylla"), NO_SCYLLA);
+            require(
+                !is_open(&self.store),
+                "store.url with a password must not be on the command line, where everybody on this \
+                machine can read it: set HUBBUB_STORE, or write it into the configuration file",
+            );
+            require(
+                self.scylla_cert.is_some() == self.scylla_key.is_some(),
+                "store.scylla.cert and store.scylla.key must be set together: the certificate, and its private key",
+            );
             #[cfg(feature = "scylla")]
             if let Err(error) = hubbub_scylla::check_url(url) {
                 require(false, &format!("store.url {error}"));
@@ -137,7 +152,7 @@ impl Config {
     pub(crate) fn check_server(&self) -> Result<(), ConfigError> {
         let mut faults = Vec::new();
         if self.uses_scylla() {
-            if !self.log.0.starts_with("kafka://") {
+            if !self.uses_kafka() {
                 faults.push("--store scylla:// requires --log kafka://".to_owned());
             }
             if self.line.is_some() {
@@ -151,10 +166,14 @@ impl Config {
         if self.uses_kafka() {
             return self.check_kafka(require);
         }
-        require(*self.role == Role::Both, "server.role = gateway needs Kafka as the log (log.url)");
+        require(
+            *self.role == Role::Both,
+            "server.role other than gateway,committer needs Kafka as the log (log.url)",
+        );
         if !self.uses_amqp() {
             let url = self.log.0.as_str();
-            let rule = "log.url must be direct, amqp://USER:PASSWORD@HOST:PORT/VHOST or kafka://HOST:PORT";
+            let rule = "log.url must be direct, amqp://USER:PASSWORD@HOST:PORT/VHOST or \
+                        kafka://USER:PASSWORD@HOST:PORT";
             require(url == "direct", rule);
             return;
         }
@@ -175,9 +194,25 @@ impl Config {
 
     fn check_kafka(&self, require: &mut impl FnMut(bool, &str)) {
         require(cfg!(feature = "kafka"), NO_KAFKA);
+        require(
+            !is_open(&self.log),
+            "log.url with a password must not be on the command line, where everybody on this machine \
+            can read it: set HUBBUB_LOG, or write it into the configuration file",
+        );
+        require(
+            self.kafka_cert.is_some() == self.kafka_key.is_some(),
+            "kafka.cert and kafka.key must be set together: the certificate, and its private key",
+        );
         #[cfg(feature = "kafka")]
         if let Err(error) = hubbub_pipeline::log::kafka::Brokers::parse(&self.log.0) {
             require(false, &format!("log.url {error}"));
+        }
+        if *self.role == Role::Committer {
+            let is_alone = self.line.is_none() && self.compat.is_none();
+            require(
+                is_alone,
+                "server.line and server.compat are for clients, which server.role = committer does not serve",
+            );
         }
         let prefix = self.kafka_topic_prefix.as_str();
         let is_legal = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
@@ -190,6 +225,10 @@ impl Config {
         require(
             (shortest..=longest).contains(&*self.kafka_delivery_timeout),
             "kafka.delivery_timeout must be 1s to 10m",
+        );
+        require(
+            (shortest..=longest).contains(&*self.kafka_session_timeout),
+            "kafka.session_timeout must be 1s to 10m",
         );
     }
 
@@ -239,12 +278,12 @@ impl Config {
 
     /// Whether the message log is Kafka.
     pub(crate) fn uses_kafka(&self) -> bool {
-        self.log.0.starts_with("kafka://")
+        self.log.0.starts_with("kafka://") || self.log.0.starts_with("kafkas://")
     }
 
     /// Whether the store is Cassandra or ScyllaDB.
     pub(crate) fn uses_scylla(&self) -> bool {
-        self.store.0.starts_with("scylla://")
+        self.store.0.starts_with("scylla://") || self.store.0.starts_with("scyllas://")
     }
 
     /// Whether the store is PostgreSQL, and not the embedded one.

@@ -8,8 +8,8 @@ use hubbub_store::embedded::Durability;
 use tracing_subscriber::filter::LevelFilter;
 
 use super::values::{
-    Address, Bytes, ClientAuth, LogFormat, Networks, Origins, PoolerKind, ReplicaLevel, Role, Secret,
-    SettingValue, Url, Urls,
+    Address, Bytes, ClientAuth, ExclusiveKind, LogFormat, Networks, Origins, PoolerKind, ReplicaLevel, Role,
+    Sasl, Secret, SettingValue, Url, Urls,
 };
 use super::{Source, WrittenSettings};
 
@@ -110,7 +110,8 @@ const UNLIMITED: usize = usize::MAX;
 settings! {
     /// Address to listen on: ADDR:PORT, or PORT on 127.0.0.1; port 0 picks a free one.
     listen: Address = Address::local(8080) => "server.listen", "listen";
-    /// With Kafka as the log: gateway,committer, or gateway for a server that stores nothing from it.
+    /// With Kafka as the log: gateway,committer; gateway for a server that stores nothing from it; or committer for one that
+    /// serves no clients, only /health and /metrics.
     role: Role = Role::Both => "server.role", "role";
     /// Name of this server among several, in the timelines of messages; off = the machine's name and the port.
     name: Option<String> = None => "server.name";
@@ -143,6 +144,8 @@ settings! {
     terms_timeout: Duration = Duration::from_secs(30), from 1 to UNLIMITED => "server.terms_timeout";
     /// Time for open connections to finish at shutdown.
     drain_timeout: Duration = Duration::from_secs(10) => "server.drain_timeout";
+    /// At shutdown each client is told to reconnect after a random part of this time.
+    reconnect_spread: Duration = Duration::from_secs(5) => "server.reconnect_spread";
 
     /// PEM file of the certificate and its chain; with it, HTTP and WebSocket are encrypted. off = no TLS. A changed file
     /// is read within a second or at SIGHUP, and is used for new connections.
@@ -182,8 +185,8 @@ settings! {
 
     /// The store: embedded, embedded:DIR, or postgres://USER:PASSWORD@HOST:PORT/DATABASE. Of several hosts, as in
     /// HOST1:PORT,HOST2:PORT, the one that accepts writes is used. Behind Kafka also Cassandra or ScyllaDB:
-    /// scylla://USER:PASSWORD@HOST:PORT,HOST:PORT/KEYSPACE. Pass a password in the environment or in a file rather than on
-    /// the command line.
+    /// scylla://USER:PASSWORD@HOST:PORT,HOST:PORT/KEYSPACE, with TLS scyllas://. Pass a password in the environment or in a
+    /// file rather than on the command line.
     store: Url = Url("embedded".into()) => "store.url", "store";
     /// Directory of the embedded store; created if missing.
     data: String = "./data".into() => "store.data", "data";
@@ -208,6 +211,9 @@ settings! {
     /// The pooler between the server and PostgreSQL. session: none, or one that keeps a session for each connection.
     /// transaction: one that assigns a session for each transaction, as pgbouncer with pool_mode = transaction.
     postgres_pooler: PoolerKind = PoolerKind::Session => "store.postgres.pooler";
+    /// auto: while this server is the only one on the database, it answers reads of cached keys without asking it. off: never,
+    /// as while servers without this setting still run beside it.
+    postgres_exclusive: ExclusiveKind = ExclusiveKind::Auto => "store.postgres.exclusive";
     /// PEM file of certificates to trust; off = the system's. With sslmode=require in the URL, TLS is mandatory. The
     /// certificate is always verified.
     postgres_ca: Option<String> = None => "store.postgres.ca";
@@ -239,11 +245,21 @@ settings! {
     /// Connections older than this are closed when they are idle, so that changed settings and hosts take effect.
     postgres_pool_max_lifetime: Duration = Duration::from_secs(1_800), from 1 to UNLIMITED => "store.postgres.pool.max_lifetime";
 
+    /// For scyllas://: PEM file of certificates to trust; off = the system's. The certificate is always verified; its names
+    /// must have the server's IP address.
+    scylla_ca: Option<String> = None => "store.scylla.ca";
+    /// PEM file of the certificate that this client shows to Cassandra or ScyllaDB, and after it those that lead to the
+    /// authority; off = none.
+    scylla_cert: Option<String> = None => "store.scylla.cert";
+    /// PEM file of its private key.
+    scylla_key: Option<String> = None => "store.scylla.key";
     /// How many replicas of Cassandra or ScyllaDB confirm a write and answer a read: local_quorum, quorum, or one, which is
     /// only for clusters with one replica.
     scylla_consistency: ReplicaLevel = ReplicaLevel::LocalQuorum => "store.scylla.consistency";
     /// Replication of the keyspace when it is created, in CQL.
     scylla_replication: String = "{'class': 'NetworkTopologyStrategy', 'replication_factor': 3}".into() => "store.scylla.replication";
+    /// Messages older than this are deleted, unless their room sets it; off = kept forever. The same on all servers.
+    scylla_retention: Option<Duration> = None => "store.scylla.retention";
     /// Whether to create and migrate the schema at the start; otherwise an outdated schema is refused.
     scylla_migrate: bool = true => "store.scylla.migrate";
     /// Time-out of a statement; after it, the outcome of the batch is unknown.
@@ -252,7 +268,8 @@ settings! {
     scylla_statements_max: usize = 256, from 1 to 10_000 => "store.scylla.statements_max";
 
     /// The message log, which orders room messages before they are stored: direct (inside the server), RabbitMQ:
-    /// amqp://USER:PASSWORD@HOST:PORT/VHOST, with TLS amqps://, or Kafka: kafka://HOST:PORT,HOST:PORT.
+    /// amqp://USER:PASSWORD@HOST:PORT/VHOST, with TLS amqps://, or Kafka: kafka://USER:PASSWORD@HOST:PORT,HOST:PORT, with TLS
+    /// kafkas://.
     log: Url = Url("direct".into()) => "log.url", "log";
     /// PEM file of certificates to trust besides the system's, for amqps://; off = none.
     amqp_ca: Option<String> = None => "amqp.ca";
@@ -264,6 +281,15 @@ settings! {
     amqp_shards: usize = 1, from 1 to 64 => "amqp.shards";
     /// Maximum number of unacknowledged messages for each queue.
     amqp_prefetch: usize = 1_000, from 1 to 65_535 => "amqp.prefetch";
+    /// For kafkas://: PEM file of certificates to trust; off = the system's. The certificate is always verified, with the
+    /// names that the brokers advertise.
+    kafka_ca: Option<String> = None => "kafka.ca";
+    /// PEM file of the certificate that this client shows to Kafka, and after it those that lead to the authority; off = none.
+    kafka_cert: Option<String> = None => "kafka.cert";
+    /// PEM file of its private key.
+    kafka_key: Option<String> = None => "kafka.key";
+    /// How user and password of log.url prove to Kafka who this is (SASL): plain, scram-sha-256 or scram-sha-512.
+    kafka_sasl: Sasl = Sasl::Sha512 => "kafka.sasl";
     /// Prefix of the names of Kafka's topics and of the consumer group.
     kafka_topic_prefix: String = "hubbub.".into() => "kafka.topic_prefix";
     /// Partitions of the topic of messages when it is created; it can never change.
@@ -274,6 +300,8 @@ settings! {
     kafka_retention: Duration = Duration::from_secs(7 * 24 * 3_600), from 1 to UNLIMITED => "kafka.retention";
     /// A message that Kafka has not confirmed after this time is answered as unconfirmed.
     kafka_delivery_timeout: Duration = Duration::from_secs(10), from 1 to UNLIMITED => "kafka.delivery_timeout";
+    /// A server that died is replaced after this time. The brokers' group.min.session.timeout.ms must allow it.
+    kafka_session_timeout: Duration = Duration::from_secs(6), from 1 to UNLIMITED => "kafka.session_timeout";
     /// Whether servers tell each other through Kafka what they stored; without, they poll the store.
     kafka_bus: bool = true => "kafka.bus";
     /// Whether to start although Kafka has removed messages before they were stored; they are lost.

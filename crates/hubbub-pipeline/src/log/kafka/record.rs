@@ -5,7 +5,9 @@ use std::borrow::Cow;
 
 use hubbub_core::change::{RETENTION_S_MAX, TITLE_BYTES_MAX};
 use hubbub_core::id::{ID_RULE, is_valid_id};
-use hubbub_core::{Change, ErrorCode, Message, Outcome, ReadMark, Refusal, RoomChange, RoomSettings};
+use hubbub_core::{
+    Change, ErrorCode, Outcome, ReadMark, Receipt, Refusal, RoomChange, RoomSettings, Send, Timestamp,
+};
 use serde::{Deserialize, Serialize};
 
 use crate::log::body::Rejection;
@@ -44,6 +46,7 @@ enum ChangeKind {
     RemoveMember,
     MarkRead,
     EraseUser,
+    ExpireMessages,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -64,6 +67,11 @@ struct ChangeRecord<'a> {
     retention_s: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     seq: Option<u64>,
+    /// In microseconds since 1970.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    before_us: Option<i64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    is_own: Option<bool>,
 }
 
 pub(super) fn write_change(change: &Change<'_>, out: &mut Vec<u8>) {
@@ -80,6 +88,14 @@ pub(super) fn write_change(change: &Change<'_>, out: &mut Vec<u8>) {
             (ChangeKind::MarkRead, Some(user), RoomSettings::default(), Some(seq))
         }
         RoomChange::EraseUser { user } => (ChangeKind::EraseUser, Some(user), RoomSettings::default(), None),
+        RoomChange::ExpireMessages { retention_s, .. } => {
+            let settings = RoomSettings { retention_s: Some(retention_s), ..RoomSettings::default() };
+            (ChangeKind::ExpireMessages, None, settings, None)
+        }
+    };
+    let expiry = match change.what {
+        RoomChange::ExpireMessages { before, is_own, .. } => Some((before.as_micros(), is_own)),
+        _ => None,
     };
     let record = ChangeRecord {
         change: kind,
@@ -90,6 +106,8 @@ pub(super) fn write_change(change: &Change<'_>, out: &mut Vec<u8>) {
         members_only: settings.members_only,
         retention_s: settings.retention_s,
         seq,
+        before_us: expiry.map(|(before, _)| before),
+        is_own: expiry.map(|(_, is_own)| is_own),
     };
     // Writing into memory cannot fail.
     let _ = serde_json::to_writer(out, &record);
@@ -117,7 +135,8 @@ pub(super) fn read_change<R>(body: &[u8], take: impl FnOnce(&Change<'_>) -> R) -
     if record.by.is_some() {
         id("by", &record.by)?;
     }
-    let needs_user = !matches!(record.change, ChangeKind::PutRoom | ChangeKind::DeleteRoom);
+    let needs_user =
+        !matches!(record.change, ChangeKind::PutRoom | ChangeKind::DeleteRoom | ChangeKind::ExpireMessages);
     if needs_user {
         id("userId", &record.user_id)?;
     }
@@ -139,6 +158,13 @@ pub(super) fn read_change<R>(body: &[u8], take: impl FnOnce(&Change<'_>) -> R) -
             RoomChange::MarkRead { room, user, seq }
         }
         ChangeKind::EraseUser => RoomChange::EraseUser { user },
+        ChangeKind::ExpireMessages => {
+            let required = |field| invalid(format!("{field} is required"));
+            let before = Timestamp::from_micros(record.before_us.ok_or_else(|| required("beforeUs"))?);
+            let retention_s = record.retention_s.ok_or_else(|| required("retentionS"))?;
+            let is_own = record.is_own.ok_or_else(|| required("isOwn"))?;
+            RoomChange::ExpireMessages { room, before, retention_s, is_own }
+        }
     };
     Ok(take(&Change { by: record.by.as_deref(), what }))
 }
@@ -212,6 +238,9 @@ pub(super) struct Reply {
 #[derive(Debug, Deserialize)]
 pub(super) struct Committed<'a> {
     pub(super) seq: u64,
+    /// Numbers right before it that no message of the room has.
+    #[serde(default)]
+    pub(super) gap: u64,
     /// When it was received, in microseconds since 1970.
     pub(super) us: i64,
     /// The JSON of the message.
@@ -220,12 +249,13 @@ pub(super) struct Committed<'a> {
 }
 
 /// Appends a committed message; a record is an array of them.
-pub(super) fn write_committed(message: &Message<'_>, out: &mut Vec<u8>) {
+pub(super) fn write_committed(sent: &Send<'_>, receipt: Receipt, out: &mut Vec<u8>) {
+    let Receipt { seq, received_at, gap } = receipt;
     out.push(if out.is_empty() { b'[' } else { b',' });
     out.extend_from_slice(
-        format!(r#"{{"seq":{},"us":{},"message":"#, message.seq, message.received_at.as_micros()).as_bytes(),
+        format!(r#"{{"seq":{seq},"gap":{gap},"us":{},"message":"#, received_at.as_micros()).as_bytes(),
     );
-    crate::log::body::write(&message.sent, out);
+    crate::log::body::write(sent, out);
     out.push(b'}');
 }
 
@@ -237,7 +267,11 @@ pub(super) const NOTHING: Change<'static> =
 #[cfg(test)]
 mod tests {
     use super::*;
-    use hubbub_core::{MessageType, Send, Timestamp};
+    use hubbub_core::MessageType;
+
+    fn at(micros: i64) -> Timestamp {
+        Timestamp::from_micros(micros)
+    }
 
     fn changes() -> Vec<Change<'static>> {
         let settings =
@@ -251,6 +285,8 @@ mod tests {
             RoomChange::RemoveMember { room, user },
             RoomChange::MarkRead { room, user, seq: u64::MAX },
             RoomChange::EraseUser { user },
+            RoomChange::ExpireMessages { room, before: at(-5), retention_s: 0, is_own: false },
+            RoomChange::ExpireMessages { room, before: at(5), retention_s: 7, is_own: true },
         ]
         .into_iter()
         .flat_map(|what| [Change { by: None, what }, Change { by: Some("ada"), what }])
@@ -278,6 +314,9 @@ mod tests {
             (r#"{"change":"deleteRoom"}"#, "roomId is required"),
             (r#"{"change":"deleteRoom","roomId":"r","by":""}"#, "by must"),
             (r#"{"change":"markRead","roomId":"r","userId":"u"}"#, "seq is required"),
+            (r#"{"change":"expireMessages","roomId":"r"}"#, "beforeUs is required"),
+            (r#"{"change":"expireMessages","roomId":"r","beforeUs":1}"#, "retentionS is required"),
+            (r#"{"change":"expireMessages","roomId":"r","beforeUs":1,"retentionS":1}"#, "isOwn is required"),
             (r#"{"change":"putRoom","roomId":"r","title":"\u0000"}"#, "title must"),
             (r#"{"change":"putRoom","roomId":"r","retentionS":9999999999}"#, "retentionS must"),
         ] {
@@ -319,12 +358,13 @@ mod tests {
             timestamp: Timestamp::from_micros(5),
         };
         let mut out = Vec::new();
-        for seq in [3, 9] {
-            write_committed(&Message { seq, received_at: Timestamp::from_micros(-4), sent }, &mut out);
+        for (seq, gap) in [(3, 0), (9, 5)] {
+            write_committed(&sent, Receipt { seq, received_at: Timestamp::from_micros(-4), gap }, &mut out);
         }
         out.push(b']');
         let read: Vec<Committed<'_>> = serde_json::from_slice(&out).unwrap();
-        assert_eq!(read.iter().map(|one| (one.seq, one.us)).collect::<Vec<_>>(), [(3, -4), (9, -4)]);
+        let seen = read.iter().map(|one| (one.seq, one.gap, one.us)).collect::<Vec<_>>();
+        assert_eq!(seen, [(3, 0, -4), (9, 5, -4)]);
         assert!(read[1].message.get().contains(r#""messageId":"m""#));
     }
 }

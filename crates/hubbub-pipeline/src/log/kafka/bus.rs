@@ -62,14 +62,14 @@ impl ClientContext for Context {
     }
 
     fn stats(&self, statistics: Statistics) {
-        let Some(topic) = statistics.topics.get(&self.topic) else { return };
         let unread = |partition: &statistics::Partition| {
             // Negative until the first record was read.
             let read = if partition.app_offset < 0 { partition.next_offset } else { partition.app_offset };
             partition.hi_offset.saturating_sub(read).max(0)
         };
         let is_read = |partition: &&statistics::Partition| partition.fetch_state == "active";
-        self.metrics.bus_depth.set(topic.partitions.values().filter(is_read).map(unread).sum());
+        let partitions = statistics.topics.get(&self.topic).map(|topic| topic.partitions.values());
+        self.metrics.bus_depth.set(partitions.into_iter().flatten().filter(is_read).map(unread).sum());
     }
 }
 

@@ -425,7 +425,7 @@ export class Hubbub {
 
   #receive(data) {
     this.#heardAt = Date.now();
-    const frame = JSON.parse(data);
+    const frame = parse(data);
     switch (frame.type) {
       case "message": return this.#subscriptionOf(frame.roomId)?.onMessage(frame);
       case "subscribed": return this.#onSubscribed(frame);

@@ -4,7 +4,7 @@
  */
 
 import { WebSocket } from "#websocket";
-import { Http } from "./http.js";
+import { Http, closed } from "./http.js";
 import { Hubbub, State } from "./hubbub.js";
 import { Keys } from "./keys.js";
 import { Queue } from "./queue.js";
@@ -47,12 +47,13 @@ export class Client {
 
   /** Ends everything. Messages without a receipt are refused with code `closed`. */
   close() {
+    this.#http.close();
     this.#socket?.close();
-    this.#socket = null;
   }
 
   /** The socket; the first use opens it. */
   #connected() {
+    if (this.#http.closing.aborted) throw closed();
     this.#socket ??= new Hubbub({ ...this.#options, attemptsMax: Infinity });
     const { state } = this.#socket.connection;
     if (state === State.IDLE || state === State.CLOSED) this.#socket.connect();

@@ -131,6 +131,9 @@ class Socket:
         try:
             await asyncio.wait([reading, *others], return_when=asyncio.FIRST_COMPLETED)
             return reading.result() if reading.done() else LOST
+        except ValueError:
+            # What the server sent is no JSON: somebody stands between.
+            return LOST
         finally:
             self._on_lost(reading)
             for part in [reading, *others]:

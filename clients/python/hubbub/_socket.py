@@ -123,7 +123,7 @@ class Socket:
                 url, headers=http.headers(), autoping=False, autoclose=False, max_msg_size=FRAME_BYTES_MAX, compress=0
             )
             socket = await asyncio.wait_for(connecting, self._options.answer_max)
-        except (aiohttp.ClientError, asyncio.TimeoutError, OSError):
+        except (aiohttp.ClientError, asyncio.TimeoutError, OSError, HubbubError):
             return LOST
         self._on_open()
         reading = asyncio.create_task(self._read(socket))

@@ -8,7 +8,7 @@ import { Http, closed } from "./http.js";
 import { Hubbub, State } from "./hubbub.js";
 import { Keys } from "./keys.js";
 import { Queue } from "./queue.js";
-import { Room } from "./room.js";
+import { Room, closedBy } from "./room.js";
 
 export { HubbubError, makeId } from "./hubbub.js";
 
@@ -54,7 +54,13 @@ export class Client {
   /** The socket; the first use opens it. */
   #connected() {
     if (this.#http.closing.aborted) throw closed();
-    this.#socket ??= new Hubbub({ ...this.#options, attemptsMax: Infinity });
+    if (!this.#socket) {
+      this.#socket = new Hubbub({ ...this.#options, attemptsMax: Infinity });
+      this.#socket.on("state", (state) => {
+        // Nobody is told of what waits for a token that may never come.
+        if (state.state === State.CLOSED) for (const outgoing of this.#socket.outgoing) outgoing.cancel(closedBy(state));
+      });
+    }
     const { state } = this.#socket.connection;
     if (state === State.IDLE || state === State.CLOSED) this.#socket.connect();
     return this.#socket;

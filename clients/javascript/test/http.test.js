@@ -81,6 +81,17 @@ test("a change names the revision it saw, so that a late attempt undoes nothing"
     [["HEAD", undefined], ["PUT", '"4"'], ["HEAD", undefined], ["PUT", '"6"']]);
 });
 
+test("a handshake refused for its token is final", async (test) => {
+  for (const [status, code] of [[401, "unauthorized"], [403, "forbidden"]]) {
+    const { url, requests } = await answering(test, [[503], [status]]);
+    const client = new Client(url, OPTIONS);
+    const following = client.room("r").subscribe().next();
+    await assert.rejects(client.room("r").send("text"), { code });
+    await assert.rejects(following, { code });
+    assert.equal(requests.length, 2);
+  }
+});
+
 test("a client that is closed ends what waits, and takes nothing more", async (test) => {
   const { url } = await answering(test, [null]);
   const client = new Client(url, { ...OPTIONS, backoffFirst: 5_000, backoffMax: 5_000 });

@@ -26,6 +26,8 @@ from ._types import Receipt
 FINAL_CODES = {1002: "protocol", 1003: "protocol", 1007: "protocol", 1008: "protocol", 4400: "protocol",
                4401: "unauthorized", 4403: "forbidden"}
 GOING_AWAY = 1001
+#: Answers to the handshake, and the close codes that mean the same.
+REFUSALS = {401: 4401, 403: 4403, 429: 4429, 503: 1013}
 TOO_BIG = 1009
 #: A server that has too much to do, and the attempt from which on the backoff counts then.
 OVERLOAD_CODES = (1013, 4429)
@@ -123,6 +125,8 @@ class Socket:
                 url, headers=http.headers(), autoping=False, autoclose=False, max_msg_size=FRAME_BYTES_MAX, compress=0
             )
             socket = await asyncio.wait_for(connecting, self._options.answer_max)
+        except aiohttp.WSServerHandshakeError as error:
+            return REFUSALS.get(error.status, 1006), f"the server answered {error.status}"
         except (aiohttp.ClientError, asyncio.TimeoutError, OSError, HubbubError):
             return LOST
         self._on_open()

@@ -193,7 +193,7 @@ func TestItGoesOnBehindTheLastMessageAndDropsRepeats(t *testing.T) {
 		if p.number == 1 {
 			p.message("r", 5)
 			p.message("r", 7)
-			_ = p.conn.Close(websocket.StatusGoingAway, "shutting down; reconnect within 0 s")
+			_ = p.conn.Close(websocket.StatusGoingAway, "shutting down; reconnect after 1 ms")
 		} else {
 			p.message("r", 7)
 			p.message("r", 8)

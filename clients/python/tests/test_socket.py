@@ -166,7 +166,7 @@ class Following(Scripted):
             for seq in (5, 7) if peer.number == 1 else (7, 8):
                 await peer.message("r", seq)
             if peer.number == 1:
-                await peer.socket.close(code=1001, message=b"shutting down; reconnect within 0 s")
+                await peer.socket.close(code=1001, message=b"shutting down; reconnect after 1 ms")
 
         subscription = (await self.socket(on_frame)).room("r").subscribe(after=4)
         self.assertEqual(await take(subscription, 5), ["ready", 5, 7, "ready", 8])

@@ -109,6 +109,12 @@ metrics! {
     live_bytes: Gauge::default, "live_bytes", "Bytes of live messages that wait to be sent to subscribers.";
     live_evictions: Counter::default, "live_evictions",
         "Subscribers' backlogs dropped because live messages took too much memory.";
+    live_read_backs: Counter::default, "live_read_backs",
+        "Pages of followed rooms read from the store because messages that other servers stored had not come otherwise.";
+    presence_remote: Gauge::default, "presence_remote_users",
+        "Users of other servers in rooms that are followed here, counted for each room and server.";
+    presence_records: Counter::default, "presence_records_received",
+        "Records about presence, typing and read marks that other servers sent.";
     members_hits: Counter::default, "members_cache_hits",
         "Checks of a user's access to a room that the cache answered.";
     members_misses: Counter::default, "members_cache_misses",
@@ -124,6 +130,7 @@ metrics! {
     kv_hits: Counter::default, "kv_cache_hits", "Reads of values that the cache answered.";
     kv_misses: Counter::default, "kv_cache_misses", "Reads of values that the store answered.";
     kv_questions: Counter::default, "kv_cache_questions", "Questions to the database whether cached keys changed; one serves all waiting reads.";
+    kv_exclusive: Gauge::default, "kv_exclusive", "1 while this server is the only one that changes the keys of a database, and answers reads of them without a question.";
     kv_evictions: Counter::default, "kv_cache_evictions", "Values evicted from the cache.";
     kv_load_time: Histogram::of_micros, "kv_cache_load_seconds", "Time the store took to read one value.";
     kv_entries: Gauge::default, "kv_cache_entries", "Keys in the cache.";
@@ -252,7 +259,7 @@ impl<M: EncodeMetric + TypedMetric + Debug + Send + Sync> EncodeMetric for Label
 type Figure = (&'static str, &'static str, u64);
 
 fn counters(figures: &StoreFigures) -> impl IntoIterator<Item = Figure> {
-    let StoreFigures { pool, cache, .. } = figures;
+    let StoreFigures { pool, cache, lease, .. } = figures;
     [
         ("queue_messages_dead", "Queue messages moved to dead-letter queues", figures.queue_dead),
         (
@@ -280,6 +287,16 @@ fn counters(figures: &StoreFigures) -> impl IntoIterator<Item = Figure> {
             "store_cache_questions",
             "Queries that validate the cache; one serves all waiting reads",
             cache.questions,
+        ),
+        (
+            "kv_exclusive_lost",
+            "Times that this server was no longer the only one that changes keys without having let others do so",
+            lease.lost,
+        ),
+        (
+            "kv_exclusive_waits",
+            "Batches with changes of keys that waited for the server that was the only one",
+            lease.waits,
         ),
     ]
 }

@@ -1,6 +1,7 @@
 //! A store that survives a change of the database's history. After a promotion or a restore it drops everything cached
 //! of the old history, and opens the database as at the start.
 
+use std::num::NonZeroU64;
 use std::pin::Pin;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -11,7 +12,7 @@ use hubbub_core::kv::{KeyInfo, KvEntry, KvHistory};
 use hubbub_core::queue::{Delivery, QueueInfo, TakeFilter, WaitFilter, Waiting};
 use hubbub_core::replica::ReplicaStore;
 use hubbub_core::store::{
-    Access, ApplyError, BatchCap, HistoryPage, HistoryQuery, KvStore, Member, QueueStore, Read,
+    Access, ApplyError, BatchCap, HistoryPage, HistoryQuery, KvStore, Member, PeerMessages, QueueStore, Read,
     RemoteChanges, RoomHead, RoomInfo, RoomStore, Store, StoreFigures, StoreHealth, UserRooms,
 };
 use hubbub_core::{
@@ -140,6 +141,7 @@ impl Store for ReopeningStore {
         clock_doubt() -> Option<ClockDoubt>;
         replicas() -> Option<&dyn ReplicaStore>;
         log() -> Option<&dyn LogStore>;
+        peers() -> Option<&dyn PeerMessages>;
     }
 
     fn close(&self) {
@@ -194,6 +196,7 @@ impl KvStore for ReopeningStore {
         revision() -> u64;
         kv_due_in() -> Option<Duration>;
         kv_now() -> Option<Timestamp>;
+        kv_lease() -> Option<NonZeroU64>;
     }
 }
 

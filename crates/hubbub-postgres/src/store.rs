@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use hubbub_core::clock::{Clock, ClockDoubt, RandomSource};
 use hubbub_core::replica::ReplicaStore;
-use hubbub_core::store::{ApplyError, BatchCap, ReadError, Store, StoreFigures, StoreHealth};
+use hubbub_core::store::{ApplyError, BatchCap, PeerMessages, ReadError, Store, StoreFigures, StoreHealth};
 use hubbub_core::{LogStore, OpBatch, Outcome};
 use tokio::runtime::Handle;
 
@@ -102,7 +102,7 @@ impl Postgres {
         let replicas = Replicas::open(&context.options, &context.db, &context.history).await?;
         let rooms = Arc::new(Rooms::new(context.clone()));
         let queues = Arc::new(Queues::open(context.clone()).await?);
-        let kv = Arc::new(Kv::open(context.clone()).await?);
+        let kv = Arc::new(Kv::open(context.clone(), random.next_u64()).await?);
         let stats = Arc::new(Stats::new(context.clone()));
         let maintenance = Maintenance::start(Subsystems {
             context: context.clone(),
@@ -140,7 +140,11 @@ impl Store for Postgres {
     }
 
     fn figures(&self) -> StoreFigures {
-        let mut figures = StoreFigures { pool: self.context.db.figures(), ..self.context.status.figures() };
+        let mut figures = StoreFigures {
+            pool: self.context.db.figures(),
+            lease: self.kv.lease_figures(),
+            ..self.context.status.figures()
+        };
         self.rooms.report(&mut figures);
         figures
     }
@@ -151,6 +155,11 @@ impl Store for Postgres {
 
     fn log(&self) -> Option<&dyn LogStore> {
         Some(self)
+    }
+
+    fn peers(&self) -> Option<&dyn PeerMessages> {
+        let notifications = &*self.context.notifications;
+        notifications.is_running().then_some(notifications)
     }
 
     fn is_shared(&self) -> bool {
@@ -164,6 +173,8 @@ impl Store for Postgres {
     fn close(&self) {
         self.maintenance.stop();
         self.replicated_reads.iter().for_each(ReplicatedReads::close);
+        // As in `apply`. Others need not wait until the lease has run out.
+        tokio::task::block_in_place(|| self.context.runtime.block_on(self.kv.leave()));
         self.kv.close();
         self.context.notifications.close();
         self.context.db.close();

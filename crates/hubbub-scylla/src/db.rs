@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
-use futures_util::StreamExt;
-use futures_util::stream::BoxStream;
+use futures_util::stream::{self, BoxStream};
+use futures_util::{StreamExt, TryStreamExt};
 use hubbub_core::store::ReadError;
 use scylla::client::execution_profile::{ExecutionProfile, ExecutionProfileHandle};
 use scylla::client::session::Session;
@@ -57,7 +57,7 @@ pub(crate) type Result<T> = std::result::Result<T, DbError>;
 /// The values of one statement.
 pub(crate) type Values<'a> = Box<dyn SerializeRow + Send + Sync + 'a>;
 
-/// Writes to one partition of one table, which are sent together.
+/// Writes with the same partition key, which are sent together. Of several tables, if they are independent of each other.
 #[derive(Default)]
 pub(crate) struct Writes<'a> {
     statements: Vec<(&'a PreparedStatement, Values<'a>, usize)>,
@@ -73,16 +73,14 @@ impl<'a> Writes<'a> {
     ) {
         self.statements.push((statement, Box::new(values), bytes + ROW_BYTES));
     }
-
-    pub(crate) fn is_empty(&self) -> bool {
-        self.statements.is_empty()
-    }
 }
 
 /// Bytes of a row besides its texts, roughly.
 const ROW_BYTES: usize = 120;
 /// Largest batch, unless one row is larger. Servers warn or refuse beyond some ten times that.
 const BATCH_BYTES: usize = 48 << 10;
+/// Batches that are written to one partition at the same time.
+const BATCHES_AT_ONCE: usize = 4;
 /// Most statements of a batch.
 const BATCH_STATEMENTS: usize = 250;
 /// Time after which a read is sent to another replica, too.
@@ -98,6 +96,8 @@ pub(crate) struct Db {
     pub(crate) statements: Statements,
     reading: ExecutionProfileHandle,
     pub(crate) requests: Requests,
+    /// Statements under way at the same time.
+    pub(crate) statements_max: usize,
     /// For tests: writes until all fail; negative = none fails.
     pub(crate) fails_after: Arc<AtomicI64>,
 }
@@ -168,7 +168,8 @@ impl Db {
             statements: Statements::prepare(&session).await?,
             session,
             reading: reading.build().into_handle(),
-            requests: Requests::new(options.statements_max),
+            requests: Requests::new(options.statements_max.max(1)),
+            statements_max: options.statements_max.max(1),
             fails_after: Arc::new(AtomicI64::new(-1)),
         })
     }
@@ -244,19 +245,25 @@ impl Db {
 
     /// Writes rows of one partition, in batches of bounded size. They are independent of each other.
     pub(crate) async fn write_all(&self, what: &'static str, writes: Writes<'_>) -> Result<()> {
-        let mut part = Writes::default();
+        let mut parts: Vec<Writes<'_>> = Vec::new();
         let mut bytes = 0;
         for write in writes.statements {
-            if !part.is_empty()
-                && (bytes + write.2 > BATCH_BYTES || part.statements.len() >= BATCH_STATEMENTS)
-            {
-                self.write_atomically(what, std::mem::take(&mut part)).await?;
-                bytes = 0;
+            let has_room = |part: &&mut Writes<'_>| {
+                bytes + write.2 <= BATCH_BYTES && part.statements.len() < BATCH_STATEMENTS
+            };
+            match parts.last_mut().filter(has_room) {
+                Some(part) => {
+                    bytes += write.2;
+                    part.statements.push(write);
+                }
+                None => {
+                    bytes = write.2;
+                    parts.push(Writes { statements: vec![write] });
+                }
             }
-            bytes += write.2;
-            part.statements.push(write);
         }
-        if part.is_empty() { Ok(()) } else { self.write_atomically(what, part).await }
+        let writing: Vec<_> = parts.into_iter().map(|part| self.write_atomically(what, part)).collect();
+        stream::iter(writing).buffer_unordered(BATCHES_AT_ONCE).try_collect().await
     }
 
     /// Writes rows of one partition, all or none of them.

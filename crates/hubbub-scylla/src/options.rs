@@ -29,22 +29,24 @@ pub struct ScyllaOptions {
     pub retention: Option<Duration>,
     /// Whether a room is created by its first message.
     pub autocreate: bool,
-    /// When a bucket of a room is full. Only for tests: buckets keep the size that they were written with.
+    /// When parts of a room are full. Only for tests: they keep the size that they were written with, and servers must agree.
     pub bucket: BucketLimits,
 }
 
-/// When a bucket of a room is full: at the first of both.
+/// When a bucket of a room is full, at the first of both, and its first shard of ids.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BucketLimits {
     /// Messages.
     pub messages: i64,
     /// Bytes of texts and ids.
     pub bytes: i64,
+    /// Ids in the room's first shard, of which there are no more than this ever after.
+    pub first_ids: i64,
 }
 
 impl Default for BucketLimits {
     fn default() -> Self {
-        Self { messages: 10_000, bytes: 32 << 20 }
+        Self { messages: 10_000, bytes: 32 << 20, first_ids: 100_000 }
     }
 }
 

@@ -47,6 +47,8 @@ pub(crate) struct RoomState {
     pub(crate) bucket_bytes: i64,
     /// The hour of the newest message.
     pub(crate) hour: Option<i64>,
+    /// Ids that were written to the room's first shard. `None` = none: the room is older than version 2 of the schema.
+    pub(crate) ids: Option<i64>,
 }
 
 impl RoomState {
@@ -74,7 +76,26 @@ impl RoomState {
             bucket_messages: 0,
             bucket_bytes: 0,
             hour: None,
+            ids: Some(0),
         }
+    }
+
+    /// The shard of the id of the room's next message, which is counted. The first one takes `first_ids`.
+    pub(crate) fn place_id(&mut self, id: &str, first_ids: i64) -> i16 {
+        match &mut self.ids {
+            Some(count) if *count < first_ids => {
+                *count += 1;
+                FIRST_SHARD
+            }
+            _ => id_shard(id),
+        }
+    }
+
+    /// The shards that may have an id of the room.
+    pub(crate) fn shards_of(&self, id: &str, first_ids: i64) -> impl Iterator<Item = i16> + use<> {
+        let first = self.ids.is_some_and(|count| count > 0).then_some(FIRST_SHARD);
+        let later = self.ids.is_none_or(|count| count >= first_ids).then(|| id_shard(id));
+        first.into_iter().chain(later)
     }
 
     /// As the rules see it.
@@ -187,8 +208,14 @@ impl Counts {
     }
 }
 
-/// Shards of a room's message ids. A room of 80 million messages has 100 MB in each.
+/// The shard of a room's first ids, which are looked up and written together.
+pub(crate) const FIRST_SHARD: i16 = -1;
+/// Shards of a room's later ids. A room of 80 million messages has 100 MB in each.
 pub(crate) const ID_SHARDS: i16 = 64;
+
+/// A user's first messages in a room are listed together with the rooms of the user: one write for both. A user of 50,000
+/// rooms has 40 MB there.
+pub(crate) const FIRST_MESSAGES: u64 = 8;
 
 /// The shard of a message id.
 pub(crate) fn id_shard(id: &str) -> i16 {

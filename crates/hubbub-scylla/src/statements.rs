@@ -102,6 +102,17 @@ statements! {
     user_messages_from = "select received_at, room, seq, erased from user_messages \
         where user = ? and slot = ? and received_at >= ?";
     user_message_ids = "select received_at, room, seq, bucket, id, erased from user_messages where user = ? and slot = ?";
+    set_user_first = "insert into user_firsts (user, received_at, room, seq, bucket, id) values (?, ?, ?, ?, ?, ?) \
+        using timestamp ?";
+    expire_user_first = "insert into user_firsts (user, received_at, room, seq, bucket, id, erased) \
+        values (?, ?, ?, ?, ?, ?, ?) using timestamp ? and ttl 600";
+    remove_user_first = "delete from user_firsts using timestamp ? \
+        where user = ? and received_at = ? and room = ? and seq = ?";
+    user_firsts = "select received_at, room, seq, bucket, erased from user_firsts \
+        where user = ? and received_at >= ? and received_at <= ? \
+        order by received_at desc, room desc, seq desc";
+    user_firsts_from = "select received_at, room, seq, erased from user_firsts where user = ? and received_at >= ?";
+    user_first_ids = "select received_at, room, seq, bucket, id, erased from user_firsts where user = ?";
     set_user_slot = "insert into user_slots (user, slot, part) values (?, ?, ?) using timestamp ?";
     expire_user_slot = "insert into user_slots (user, slot, part) values (?, ?, ?) using timestamp ? and ttl 600";
     user_slots = "select slot, part from user_slots where user = ? and slot >= ? and slot <= ? \

@@ -22,8 +22,8 @@ use crate::schema::{self, Version};
 use crate::state::RoomState;
 use crate::write::{Applier, remove_leftovers};
 
-/// Largest batch.
-const BATCH_CAP: BatchCap = BatchCap { ops: 5_000, bytes: 4 << 20 };
+/// Largest batch. Each partition of the log has its part of it, and all are applied at the same time.
+const BATCH_CAP: BatchCap = BatchCap { ops: 20_000, bytes: 8 << 20 };
 /// Pause between two rounds of background work, and after one that failed.
 const ROUND: Duration = Duration::from_secs(30);
 const ROUND_AFTER_FAILURE: Duration = Duration::from_secs(2);

@@ -141,6 +141,7 @@ async fn open(config: &Config, name: String) -> anyhow::Result<Gateway> {
         random,
         statistics: Statistics::new(*config.metrics_default, started),
         compat: *config.compat,
+        serves_clients: *config.role != config::Role::Committer,
         documents: Documents::default(),
     })
 }
@@ -292,6 +293,7 @@ fn server_limits(config: &Config) -> ServerLimits {
         pong_timeout: *config.pong_timeout,
         terms_timeout: *config.terms_timeout,
         drain_timeout: *config.drain_timeout,
+        reconnect_spread: *config.reconnect_spread,
     }
 }
 

@@ -68,13 +68,16 @@ impl DirectLog {
                 spawn("rooms of other servers", rooms),
             ]);
         }
+        let changed_keys = keys.clone();
         let listeners = CommitListeners { hub, members, keys, consumers: consumers.clone(), sweep_signal };
         let dispatching = dispatch(receiver, batcher.clone(), listeners, clock.clone(), metrics.clone());
         let dispatcher = spawn("dispatcher", dispatching);
         let committer = {
             let (batcher, clock) = (batcher.clone(), clock.clone());
             std::thread::Builder::new().name(COMMIT.name.into()).spawn(move || {
-                essential::run(COMMIT, || commit(&batcher, &*store, &*clock, &metrics, &sender));
+                essential::run(COMMIT, || {
+                    commit(&batcher, &*store, &*clock, &metrics, &changed_keys, &sender)
+                });
             })?
         };
         let running = Running { committer, dispatcher, background };

@@ -147,7 +147,7 @@ impl RoomStore for Scylla {
     }
 
     fn seq_of(&self, room: RoomId, id: MessageId) -> Read<'_, Option<u64>> {
-        Box::pin(async move { Ok(seq_of(&self.context.db, room.as_str(), id.as_str()).await?) })
+        Box::pin(async move { Ok(seq_of(&self.context, room.as_str(), id.as_str()).await?) })
     }
 
     fn room(&self, room: RoomId) -> Read<'_, Option<RoomInfo>> {

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use futures_util::{StreamExt, TryStreamExt, stream};
 
 use crate::db::{Db, PAGE_ROWS, Result, Writes};
-use crate::state::{self, ID_SHARDS, slot_of};
+use crate::state::{self, FIRST_SHARD, ID_SHARDS, slot_of};
 
 /// Removals at the same time.
 const AT_ONCE: usize = 16;
@@ -50,7 +50,7 @@ async fn remove(db: &Db, room: &str, through: i64, applied: i64) -> Result<()> {
     }
     db.write(WHAT, &statements.remove_bucket_rows, (applied, room, through)).await?;
     let remove = |shard| db.write(WHAT, &statements.remove_ids, (through, room, shard));
-    let removing: Vec<_> = (0..ID_SHARDS).map(remove).collect();
+    let removing: Vec<_> = (FIRST_SHARD..ID_SHARDS).map(remove).collect();
     stream::iter(removing).buffer_unordered(AT_ONCE).try_collect::<Vec<()>>().await?;
     Ok(())
 }
@@ -63,13 +63,18 @@ async fn remove_places(db: &Db, room: &str, bucket: i64) -> Result<()> {
     let mut owners = owners.try_chunks(PAGE_ROWS.unsigned_abs() as usize);
     while let Some(some) = owners.next().await {
         let some = some.map_err(|error| error.1)?;
+        // Each is in one of the two tables.
         let mut slots: BTreeMap<(&str, i64), Writes<'_>> = BTreeMap::new();
+        let mut firsts: BTreeMap<&str, Writes<'_>> = BTreeMap::new();
         for (seq, user, at) in &some {
-            let slot = slot_of(*at);
-            let values = (*seq, user.as_str(), slot, *at, room, *seq);
-            slots.entry((user.as_str(), slot)).or_default().add(&statements.remove_user_message, values, 80);
+            let (user, slot) = (user.as_str(), slot_of(*at));
+            let values = (*seq, user, slot, *at, room, *seq);
+            slots.entry((user, slot)).or_default().add(&statements.remove_user_message, values, 80);
+            let values = (*seq, user, *at, room, *seq);
+            firsts.entry(user).or_default().add(&statements.remove_user_first, values, 80);
         }
-        let removing: Vec<_> = slots.into_values().map(|rows| db.write_all(WHAT, rows)).collect();
+        let removing = slots.into_values().chain(firsts.into_values());
+        let removing: Vec<_> = removing.map(|rows| db.write_all(WHAT, rows)).collect();
         stream::iter(removing).buffer_unordered(AT_ONCE).try_collect::<Vec<()>>().await?;
     }
     Ok(())

@@ -29,6 +29,9 @@ const AT_ONCE: usize = 16;
 const TRIES: usize = 5;
 const WHAT: &str = "removing expired messages";
 
+/// Time, room and number of a message as a user's list has them, and what erased it.
+type ListedRow = (i64, String, i64, Option<i64>);
+
 /// What is to go.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Expiry {
@@ -198,7 +201,8 @@ impl Remaining {
     }
 }
 
-/// When the user's first message in the room behind the number `last` was received, which was received at `at` or later.
+/// When the user's first message in the room behind the number `last` was received, which was received at `at` or later. It
+/// may be listed among the user's first ones of the room, or in its span of time.
 async fn first_message(
     db: &Db,
     part: i32,
@@ -208,27 +212,38 @@ async fn first_message(
     (last, at): (i64, i64),
 ) -> Result<Option<i64>> {
     let statements = &db.statements;
+    let is_it = |(_, of, seq, erased): &ListedRow| {
+        of == room && *seq > last && *seq <= state.head && erased.is_none()
+    };
+    let mut firsts =
+        db.stream::<ListedRow>(WHAT, &statements.user_firsts_from, (user, at), PAGE_ROWS).await?;
+    let mut first = None;
+    while let Some(row) = firsts.try_next().await? {
+        if is_it(&row) {
+            first = Some(row.0);
+            break;
+        }
+    }
     let slots =
         db.stream::<(i64, i32)>(WHAT, &statements.user_slots_from, (user, slot_of(at)), PAGE_ROWS).await?;
     let mut slots = slots.try_filter_map(|(slot, of)| std::future::ready(Ok((of == part).then_some(slot))));
     while let Some(slot) = slots.try_next().await? {
         let values = (user, slot, at);
-        let mut rows = db
-            .stream::<(i64, String, i64, Option<i64>)>(
-                WHAT,
-                &statements.user_messages_from,
-                values,
-                PAGE_ROWS,
-            )
-            .await?;
-        while let Some((received_at, of, seq, erased)) = rows.try_next().await? {
-            if of == room && seq > last && seq <= state.head && erased.is_none() {
-                return Ok(Some(received_at));
+        let mut rows =
+            db.stream::<ListedRow>(WHAT, &statements.user_messages_from, values, PAGE_ROWS).await?;
+        while let Some(row) = rows.try_next().await? {
+            if first.is_some_and(|first| first <= row.0) {
+                return Ok(first);
+            }
+            if is_it(&row) {
+                return Ok(Some(row.0));
             }
         }
     }
-    broken("a sender's messages are listed by user");
-    Ok(None)
+    if first.is_none() {
+        broken("a sender's messages are listed by user");
+    }
+    Ok(first)
 }
 
 /// Writes what is invisible until the room changes, and then the room.

@@ -21,7 +21,7 @@ pub const START: i64 = 1_700_000_000_000_000;
 
 static NEXT: AtomicU64 = AtomicU64::new(0);
 
-fn host() -> String {
+pub fn host() -> String {
     std::env::var("HUBBUB_TEST_CQL").unwrap_or_else(|_| HOST.into())
 }
 
@@ -37,7 +37,7 @@ impl Keyspace {
     pub fn options(&self) -> ScyllaOptions {
         ScyllaOptions {
             replication: "{'class': 'NetworkTopologyStrategy', 'datacenter1': 1}".into(),
-            bucket: BucketLimits { messages: 50, bytes: 64 << 10 },
+            bucket: BucketLimits { messages: 50, bytes: 64 << 10, first_ids: 30 },
             ..ScyllaOptions::new(format!("scylla://{}/{}", host(), self.0))
         }
     }

@@ -87,6 +87,8 @@ const STABLE_AFTER = 3_000;
 const TYPING_EVERY = 2_500;
 const CHECK_EVERY = 2_000;
 
+const CANCELED = { code: "canceled", detail: "the message was given up; it may be stored", retryable: true };
+
 /** The wait that a server which shuts down gives each client, in ms, so that they do not return all at once. */
 function reconnectAfter(code, reason) {
   const given = code === CLOSE_GOING_AWAY && /reconnect after (\d+) ms/.exec(reason);
@@ -132,8 +134,8 @@ class Outgoing {
     this.ref = "";
     /** Sends a failed message again, with the same id. If it was stored after all, it is not stored twice. */
     this.retry = () => retry(this);
-    /** Gives the message up: it fails with code `canceled`. What is on the way may be stored nevertheless. */
-    this.cancel = () => cancel(this);
+    /** Gives the message up: it fails with `problem`. What is on the way may be stored nevertheless. */
+    this.cancel = (problem = CANCELED) => cancel(this, problem);
     this.renew();
   }
 
@@ -427,7 +429,7 @@ export class Hubbub {
 
   #receive(data) {
     this.#heardAt = Date.now();
-    const frame = JSON.parse(data);
+    const frame = parse(data);
     switch (frame.type) {
       case "message": return this.#subscriptionOf(frame.roomId)?.onMessage(frame);
       case "subscribed": return this.#onSubscribed(frame);
@@ -538,7 +540,7 @@ export class Hubbub {
       messageType: options.messageType ?? "TEXT",
       messageId: options.messageId ?? makeId(),
       timestamp: options.timestamp ?? new Date().toISOString(),
-    }, (outgoing) => this.#retry(outgoing), (outgoing) => this.#cancel(outgoing));
+    }, (outgoing) => this.#retry(outgoing), (outgoing, problem) => this.#cancel(outgoing, problem));
     this.#enqueue(outgoing);
     return outgoing;
   }
@@ -549,10 +551,10 @@ export class Hubbub {
     this.#enqueue(outgoing);
   }
 
-  #cancel(outgoing) {
+  #cancel(outgoing, problem) {
     if (outgoing.state === Delivery.DURABLE || outgoing.state === Delivery.FAILED) return;
     const wasSent = this.#unanswered.delete(outgoing.ref);
-    this.#fail(outgoing, { code: "canceled", detail: "the message was given up; it may be stored", retryable: true });
+    this.#fail(outgoing, problem);
     if (wasSent) this.#continueLane(this.#lanes.get(outgoing.roomId));
   }
 

@@ -33,6 +33,9 @@ var finalCodes = map[int]string{
 	4401: "unauthorized", 4403: "forbidden",
 }
 
+// refusals are answers to the handshake, and the close codes that mean the same.
+var refusals = map[int]int{401: 4401, 403: 4403, 429: 4429, 503: 1013}
+
 // givenWait is the wait that a server which shuts down gives each client.
 var givenWait = regexp.MustCompile(`reconnect after (\d+) ms`)
 
@@ -149,9 +152,12 @@ func (s *socket) pauseAfter(code int, reason string) time.Duration {
 func (s *socket) connection() (int, string) {
 	ctx, cancel := context.WithCancel(s.ctx)
 	defer cancel()
-	conn, err := s.dial(ctx)
+	conn, response, err := s.dial(ctx)
 	if err != nil {
-		return 1006, ""
+		if response == nil || refusals[response.StatusCode] == 0 {
+			return 1006, ""
+		}
+		return refusals[response.StatusCode], "the server answered " + response.Status
 	}
 	defer conn.CloseNow()
 	conn.SetReadLimit(frameBytesMax)
@@ -179,7 +185,7 @@ func (s *socket) connection() (int, string) {
 	}
 }
 
-func (s *socket) dial(ctx context.Context) (*websocket.Conn, error) {
+func (s *socket) dial(ctx context.Context) (*websocket.Conn, *http.Response, error) {
 	ctx, cancel := context.WithTimeout(ctx, s.options().AnswerMax)
 	defer cancel()
 	header := http.Header{}
@@ -188,10 +194,9 @@ func (s *socket) dial(ctx context.Context) (*websocket.Conn, error) {
 	if user := s.options().User; user != "" {
 		address += "?user=" + url.QueryEscape(user)
 	}
-	conn, _, err := websocket.Dial(ctx, address, &websocket.DialOptions{
+	return websocket.Dial(ctx, address, &websocket.DialOptions{
 		HTTPClient: s.options().HTTPClient, HTTPHeader: header, OnPingReceived: s.onPing,
 	})
-	return conn, err
 }
 
 // onPing runs before the pong is written. Frames from before the ping must go out before it: the order after a refusal

@@ -305,6 +305,15 @@ func TestWhatTheServerEndsIsAnErrorBehindWhatCameBefore(t *testing.T) {
 	}
 }
 
+func TestAHandshakeRefusedForItsTokenIsFinal(t *testing.T) {
+	for status, code := range map[int]string{401: "unauthorized", 403: "forbidden"} {
+		client, requests := answering(t, &reply{503, "", nil}, &reply{status, "", nil})
+		if _, err := client.Room("r").Send(within(t), "text"); CodeOf(err) != code || len(requests()) != 2 {
+			t.Error(err, requests())
+		}
+	}
+}
+
 func TestATokenForSomebodyElseEndsWhatIsOpen(t *testing.T) {
 	client := serving(t, quick(), func(frame object, p *peer) {
 		if frame["type"] == "send" && p.number == 1 {

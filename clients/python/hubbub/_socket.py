@@ -25,7 +25,9 @@ from ._types import Receipt
 FINAL_CODES = {1002: "protocol", 1003: "protocol", 1007: "protocol", 1008: "protocol", 4400: "protocol",
                4401: "unauthorized", 4403: "forbidden"}
 GOING_AWAY = 1001
-# Longest wait in seconds that a server may ask for.
+#: Answers to the handshake, and the close codes that mean the same.
+REFUSALS = {401: 4401, 403: 4403, 429: 4429, 503: 1013}
+#: Longest wait in seconds that a server may ask for.
 GIVEN_WAIT_MAX = 60.0
 TOO_BIG = 1009
 #: A server that has too much to do, and the attempt from which on the backoff counts then.
@@ -126,7 +128,9 @@ class Socket:
                 url, headers=http.headers(), autoping=False, autoclose=False, max_msg_size=FRAME_BYTES_MAX, compress=0
             )
             socket = await asyncio.wait_for(connecting, self._options.answer_max)
-        except (aiohttp.ClientError, asyncio.TimeoutError, OSError):
+        except aiohttp.WSServerHandshakeError as error:
+            return REFUSALS.get(error.status, 1006), f"the server answered {error.status}"
+        except (aiohttp.ClientError, asyncio.TimeoutError, OSError, HubbubError):
             return LOST
         self._on_open()
         reading = asyncio.create_task(self._read(socket))
@@ -134,6 +138,9 @@ class Socket:
         try:
             await asyncio.wait([reading, *others], return_when=asyncio.FIRST_COMPLETED)
             return reading.result() if reading.done() else LOST
+        except ValueError:
+            # What the server sent is no JSON: somebody stands between.
+            return LOST
         finally:
             self._on_lost(reading)
             for part in [reading, *others]:

@@ -31,8 +31,8 @@ use crate::store::Context;
 use expire::Expiry;
 use room::RoomEntry;
 
-pub(crate) use ids::seq_of;
 pub(crate) use cleanup::remove_leftovers;
+pub(crate) use ids::seq_of;
 
 /// Rooms of a partition that are written at the same time.
 const ROOMS_AT_ONCE: usize = 64;

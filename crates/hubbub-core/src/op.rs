@@ -8,6 +8,7 @@ use crate::message::{EncodedSend, Send};
 use crate::queue::{EncodedQueueOp, QueueOp, QueueOutcome};
 
 use crate::time::Timestamp;
+use crate::trace::TraceContext;
 
 /// One operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -81,6 +82,8 @@ pub struct OpBatch {
     raw: Vec<u8>,
     /// Positions in the log, of all operations or of none.
     positions: Vec<LogPosition>,
+    /// Indexes of the operations that belong to traces, in order.
+    traces: Vec<(usize, TraceContext)>,
 }
 
 impl OpBatch {
@@ -132,6 +135,18 @@ impl OpBatch {
         !self.positions.is_empty()
     }
 
+    /// Says that the last operation belongs to a trace, below a span.
+    pub fn trace_last(&mut self, context: TraceContext) {
+        if let Some(last) = self.len().checked_sub(1) {
+            self.traces.push((last, context));
+        }
+    }
+
+    /// The operations that belong to traces, by their indexes, in order. Mostly none.
+    pub fn traces(&self) -> &[(usize, TraceContext)] {
+        &self.traces
+    }
+
     /// Adds all operations of `other`. Either both come from the log, or neither, or `self` is empty.
     pub fn append(&mut self, other: &Self) {
         debug_assert!(
@@ -139,6 +154,8 @@ impl OpBatch {
             "a batch mixes its origins"
         );
         self.positions.extend_from_slice(&other.positions);
+        let before = self.len();
+        self.traces.extend(other.traces.iter().map(|(index, context)| (before + index, *context)));
         let (offset, raw_offset) = (self.text.len(), self.raw.len());
         self.text.push_str(&other.text);
         self.raw.extend_from_slice(&other.raw);
@@ -156,6 +173,7 @@ impl OpBatch {
         self.text.clear();
         self.raw.clear();
         self.positions.clear();
+        self.traces.clear();
     }
 
     /// The operation at `index`.
@@ -372,6 +390,25 @@ mod tests {
             KvOp::Sweep,
         ];
         queues.map(Op::Queue).into_iter().chain(keys.map(Op::Kv)).collect()
+    }
+
+    #[test]
+    fn appended_operations_keep_their_traces() {
+        let context = |span| TraceContext { trace: 1, span };
+        let (mut all, mut part) = (OpBatch::default(), OpBatch::default());
+        part.trace_last(context(9));
+        for span in 1..=3 {
+            part.push(&Op::Kv(KvOp::Sweep));
+            if span != 2 {
+                part.trace_last(context(span));
+            }
+        }
+        all.push(&Op::Kv(KvOp::Sweep));
+        all.append(&part);
+        all.append(&part);
+        assert_eq!(all.traces(), [(1, context(1)), (3, context(3)), (4, context(1)), (6, context(3))]);
+        all.clear();
+        assert_eq!(all.traces(), []);
     }
 
     proptest! {

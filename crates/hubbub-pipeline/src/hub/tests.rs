@@ -7,6 +7,7 @@ use crate::batcher::Waiter;
 mod memory;
 mod remote;
 mod timeline;
+mod traces;
 
 fn encode(message: &Message<'_>, out: &mut Vec<u8>) {
     out.extend_from_slice(&message.seq.to_be_bytes());

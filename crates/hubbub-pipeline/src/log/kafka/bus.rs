@@ -15,7 +15,7 @@ use std::time::Duration;
 use hubbub_core::clock::Clock;
 use hubbub_core::essential::Essential;
 use hubbub_core::invariant::saturate;
-use hubbub_core::{Message, Op, OpBatch, Outcome, Timestamp};
+use hubbub_core::{Message, Op, OpBatch, Outcome, Timestamp, TraceContext};
 use parking_lot::Mutex;
 use rdkafka::ClientContext;
 use rdkafka::config::RDKafkaLogLevel;
@@ -27,7 +27,7 @@ use tokio::sync::watch;
 
 use super::address::KafkaError;
 use super::producer::OwnRecord;
-use super::record::{self, CHANGE, ChangeOutcome, Committed, NODE, REPLY_KEY, Reply, Request};
+use super::record::{self, CHANGE, ChangeOutcome, Committed, NODE, REPLY_KEY, Reply, Request, TRACES};
 use super::{Core, KafkaOptions, partition, producer, topics};
 use crate::log::body::{self, Envelope};
 
@@ -205,6 +205,9 @@ fn receive(core: &Core, runtime: &Handle, record: &BorrowedMessage<'_>) {
         && let Ok(messages) = serde_json::from_slice::<Vec<Committed<'_>>>(value)
     {
         core.metrics.bus_messages.inc_by(messages.len() as u64);
+        if let (Some(tracer), Some(traces)) = (core.hub.timeline().tracer(), header(record, TRACES)) {
+            record::read_traces(traces).for_each(|(seq, context)| tracer.arrived(room, seq, context));
+        }
         core.hub.publish_remote(room, |publish| {
             for Committed { seq, us, message } in messages {
                 let (body, received_at) = (message.get().as_bytes(), Timestamp::from_micros(us));
@@ -241,13 +244,15 @@ pub(super) fn publish<'a>(
     requests: impl Iterator<Item = Option<&'a Request>>,
 ) {
     let mut rooms: HashMap<&str, Outgoing> = HashMap::new();
-    for ((op, outcome), request) in ops.iter().zip(outcomes).zip(requests) {
+    let mut traces = ops.traces().iter().peekable();
+    for (index, ((op, outcome), request)) in ops.iter().zip(outcomes).zip(requests).enumerate() {
+        let trace = traces.next_if(|(traced, _)| *traced == index).map(|(_, context)| *context);
         match op {
             Op::Send(sent) => {
                 if let (true, Outcome::Stored(receipt)) = (core.options.bus, outcome) {
                     let messages = rooms.entry(sent.room).or_default();
                     let message = Message { seq: receipt.seq, received_at: receipt.received_at, sent };
-                    messages.push(&message);
+                    messages.push(&message, trace);
                     if messages.json.len() >= RECORD_BYTES {
                         write_messages(core, partition, sent.room, std::mem::take(messages));
                     }
@@ -308,14 +313,17 @@ struct Outgoing {
     json: Vec<u8>,
     first: u64,
     last: u64,
+    /// Those that belong to traces.
+    traces: Vec<(u64, TraceContext)>,
 }
 
 impl Outgoing {
-    fn push(&mut self, message: &Message<'_>) {
+    fn push(&mut self, message: &Message<'_>, trace: Option<TraceContext>) {
         if self.json.is_empty() {
             self.first = message.seq;
         }
         self.last = message.seq;
+        self.traces.extend(trace.map(|trace| (message.seq, trace)));
         record::write_committed(message, &mut self.json);
     }
 }
@@ -323,7 +331,12 @@ impl Outgoing {
 fn write_messages(core: &Core, partition: u32, room: &str, mut messages: Outgoing) {
     if !messages.json.is_empty() {
         messages.json.push(b']');
-        write(core, partition, Some(room.as_bytes()), &messages.json, Some(node_header(core)));
+        let mut headers = node_header(core);
+        if !messages.traces.is_empty() {
+            let traces = record::write_traces(&messages.traces);
+            headers = headers.insert(Header { key: TRACES, value: Some(&traces) });
+        }
+        write(core, partition, Some(room.as_bytes()), &messages.json, Some(headers));
         core.hub.timeline().record_bus(room, (messages.first, messages.last));
     }
 }

@@ -68,6 +68,7 @@ mod foreign_kafka_producer_is_ingested;
 #[cfg(feature = "amqp")]
 mod foreign_publisher_is_ingested;
 mod history_pages;
+mod http2_is_as_http1;
 mod ids_are_remembered_at_any_rate;
 mod jwks_rotation;
 mod k6_runs;

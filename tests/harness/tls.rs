@@ -103,6 +103,13 @@ impl TlsClient {
         in_time("a TLS handshake", self.connector.connect(name, stream)).await
     }
 
+    /// The same that chooses HTTP/2.
+    pub(crate) fn with_http2(&self) -> Self {
+        let mut config = ClientConfig::clone(self.connector.config());
+        config.alpn_protocols = vec![b"h2".to_vec()];
+        Self { connector: TlsConnector::from(Arc::new(config)) }
+    }
+
     pub(crate) async fn http(&self, server: &Server) -> Http {
         self.try_http(server).await.unwrap()
     }

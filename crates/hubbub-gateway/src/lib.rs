@@ -13,6 +13,7 @@ mod connection;
 pub mod fetch;
 mod follow;
 mod http;
+mod http2;
 mod json;
 mod line;
 mod problem;

@@ -18,7 +18,7 @@ use crate::connection::stream::Stream;
 use crate::http::SAMPLE_INTERVAL;
 use crate::rates::OpenConnection;
 use crate::tls::Spoken;
-use crate::{Gateway, http, line};
+use crate::{Gateway, http, http2, line};
 
 /// Pause after a failed accept, as when file descriptors run out.
 const ACCEPT_BACKOFF: Duration = Duration::from_millis(50);
@@ -196,6 +196,18 @@ async fn serve_line(peer: Peer, stream: TcpStream) {
 
 async fn serve_http(peer: Arc<Peer>, stream: TcpStream) {
     let Some(stream) = open(&peer, stream, Spoken::Http).await else { return };
+    let result = if stream.is_http2() {
+        // Boxed, so that other connections do not reserve room for it.
+        Box::pin(http2::serve(peer, stream)).await
+    } else {
+        serve_http1(peer, stream).await
+    };
+    if let Err(error) = result {
+        tracing::debug!(%error, "connection ended");
+    }
+}
+
+async fn serve_http1(peer: Arc<Peer>, stream: Stream) -> hyper::Result<()> {
     let mut shutdown = peer.shutdown.clone();
     let gateway = peer.gateway.clone();
     let service = service_fn(move |request| {
@@ -209,14 +221,11 @@ async fn serve_http(peer: Arc<Peer>, stream: TcpStream) {
         .serve_connection(TokioIo::new(stream), service)
         .with_upgrades();
     tokio::pin!(serving);
-    let result = tokio::select! {
+    tokio::select! {
         result = serving.as_mut() => result,
         () = shutdown.requested() => {
             serving.as_mut().graceful_shutdown();
             serving.await
         }
-    };
-    if let Err(error) = result {
-        tracing::debug!(%error, "connection ended");
     }
 }

@@ -18,15 +18,15 @@ use tokio::time::{Instant, timeout};
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls::ServerConfig;
 
-use crate::connection::stream::Stream;
+use crate::connection::stream::{HTTP2_ALPN, Stream};
 
 /// A handshake that takes longer may be given up for another. On one core, some thousand can be done in that time.
 const STALLED_AFTER: Duration = Duration::from_secs(1);
-/// What HTTP and WebSocket negotiate by ALPN.
-const HTTP_ALPN: &[u8] = b"http/1.1";
+/// What HTTP and WebSocket negotiate by ALPN, the preferred one first. WebSockets need the second.
+const HTTP_ALPN: &[&[u8]] = &[HTTP2_ALPN, b"http/1.1"];
 /// What the line protocol negotiates. Clients that offer nothing are taken, too. Browsers always offer something else, so a
 /// page cannot have one talk to the line protocol with the certificate of the site.
-const LINE_ALPN: &[u8] = b"hubbub-line";
+const LINE_ALPN: &[&[u8]] = &[b"hubbub-line"];
 
 /// What connections begin with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -64,9 +64,9 @@ struct Configs {
 
 impl Configs {
     fn new(config: ServerConfig) -> Self {
-        let with = |alpn: &[u8]| {
+        let with = |alpn: &[&[u8]]| {
             let mut config = config.clone();
-            config.alpn_protocols = vec![alpn.to_vec()];
+            config.alpn_protocols = alpn.iter().map(|protocol| protocol.to_vec()).collect();
             Arc::new(config)
         };
         Self { http: with(HTTP_ALPN), line: with(LINE_ALPN) }

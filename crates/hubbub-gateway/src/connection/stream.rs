@@ -11,12 +11,23 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio_rustls::server::TlsStream;
 
+/// How HTTP/2 is called in ALPN.
+pub(crate) const HTTP2_ALPN: &[u8] = b"h2";
+
 pub(crate) enum Stream {
     Plain(TcpStream),
     Tls(Box<TlsStream<TcpStream>>),
 }
 
 impl Stream {
+    /// Whether its client chose HTTP/2.
+    pub(crate) fn is_http2(&self) -> bool {
+        match self {
+            Self::Plain(_) => false,
+            Self::Tls(stream) => stream.get_ref().1.alpn_protocol() == Some(HTTP2_ALPN),
+        }
+    }
+
     /// Whether bytes that were written may still be here. The system has those of a connection without TLS.
     pub(crate) fn may_hold_output(&self) -> bool {
         match self {

@@ -142,7 +142,7 @@ fn find_endpoint(gateway: &Gateway, request: &Request<Incoming>) -> Result<&'sta
     let is_reading =
         matches!(*method, Method::GET | Method::HEAD) && !request.headers().contains_key(UPGRADE);
     if !is_reading {
-        check_origin(request.headers(), &gateway.allowed_origins)?;
+        check_origin(request.headers(), request.uri(), &gateway.allowed_origins)?;
     }
     let path = request.uri().path();
     let compat = match gateway.compat {

@@ -1,0 +1,178 @@
+//! HTTP/2, chosen by ALPN: the same answers, many of them at a time; and an end for connections that nobody uses.
+
+use bytes::Bytes;
+use http_body_util::{BodyExt, Full};
+use hyper::body::Incoming;
+use hyper::client::conn::http2::{self, SendRequest};
+use hyper::{Method, Request, Response};
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+use crate::harness::{Certificates, Server, Setup, TlsClient, in_time, texts};
+
+/// What each side says first (RFC 9113 §3.4), and a frame of settings without any.
+const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+const NO_SETTINGS: &[u8] = &[0, 0, 0, 4, 0, 0, 0, 0, 0];
+
+struct Http2(SendRequest<Full<Bytes>>);
+
+impl Http2 {
+    async fn connect(client: &TlsClient, server: &Server) -> (Self, tokio::task::JoinHandle<()>) {
+        let stream = client.connect(server).await.unwrap();
+        assert_eq!(stream.get_ref().1.alpn_protocol(), Some(&b"h2"[..]));
+        let (sender, connection) =
+            http2::handshake(TokioExecutor::new(), TokioIo::new(stream)).await.unwrap();
+        (Self(sender), tokio::spawn(async move { connection.await.unwrap_or_default() }))
+    }
+
+    async fn send(
+        &self,
+        method: Method,
+        path: &str,
+        headers: &[(&str, &str)],
+        body: impl Into<Bytes>,
+    ) -> hyper::Result<Response<Incoming>> {
+        let uri = format!("https://localhost{path}");
+        let mut request = Request::builder().method(method).uri(uri).version(hyper::Version::HTTP_2);
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        let mut sender = self.0.clone();
+        in_time(path, async {
+            sender.ready().await?;
+            sender.send_request(request.body(Full::new(body.into())).unwrap()).await
+        })
+        .await
+    }
+
+    async fn answer(
+        &self,
+        method: Method,
+        path: &str,
+        headers: &[(&str, &str)],
+        body: impl Into<Bytes>,
+    ) -> (u16, Value) {
+        let response = self.send(method, path, headers, body).await.unwrap();
+        assert_eq!(response.version(), hyper::Version::HTTP_2);
+        let status = response.status().as_u16();
+        let body = in_time(path, response.into_body().collect()).await.unwrap().to_bytes();
+        (status, serde_json::from_slice(&body).unwrap_or_default())
+    }
+}
+
+fn encrypted(setup: Setup) -> (Server, TlsClient) {
+    let certificates = Certificates::make(&setup, "tls");
+    let client = TlsClient::trusting(&[&certificates]);
+    (certificates.serve(setup).start(), client)
+}
+
+#[tokio::test]
+async fn many_requests_of_one_connection() {
+    let (mut server, client) = encrypted(Setup::new());
+    let (http, connection) = Http2::connect(&client.with_http2(), &server).await;
+    // A stream that stays open holds up nobody.
+    let mut events = http.send(Method::GET, "/v1/rooms/r/events", &[], "").await.unwrap().into_body();
+    // More at a time than the server allows: the others wait.
+    let sends = (0..300).map(|n| {
+        let message =
+            json!({"userId": "ada", "message": n.to_string(), "messageId": format!("m-{n}")}).to_string();
+        http.answer(Method::POST, "/v1/rooms/r/messages", &[], message)
+    });
+    let answers = futures_util::future::join_all(sends).await;
+    let mut seqs: Vec<_> = answers
+        .iter()
+        .map(|(status, answer)| {
+            assert_eq!(*status, 201, "{answer}");
+            answer["seq"].as_u64().unwrap()
+        })
+        .collect();
+    seqs.sort_unstable();
+    assert!(seqs.into_iter().eq(1..=300));
+    // All of them are events, in order.
+    let mut text = String::new();
+    while text.matches("\nid: ").count() + usize::from(text.starts_with("id: ")) < 300 {
+        let frame = in_time("an event", events.frame()).await.unwrap().unwrap();
+        text.push_str(std::str::from_utf8(frame.data_ref().unwrap()).unwrap());
+    }
+    let ids = text.lines().filter_map(|line| line.strip_prefix("id: "));
+    let ids: Vec<u64> = ids.map(|id| id.rsplit(['-', ':', '.']).next().unwrap().parse().unwrap()).collect();
+    assert!(ids.iter().copied().eq(1..=300), "{ids:?}");
+    // A page that is larger than any window, read beside it.
+    let (status, page) = http.answer(Method::GET, "/v1/rooms/r/messages?after=0&limit=300", &[], "").await;
+    assert_eq!((status, texts(page["messages"].as_array().unwrap()).len()), (200, 300));
+    // A socket has a connection of its own, with HTTP/1.1, whatever others chose.
+    let mut socket = client.ws(&server, "/v1/ws").await;
+    socket.subscribe("r", json!({"after": 299})).await;
+    assert_eq!(socket.receive_many(1).await[0]["seq"], 300);
+    // Its answers are written before the connection ends.
+    let last = http.send(
+        Method::POST,
+        "/v1/rooms/r/messages",
+        &[],
+        json!({"userId": "a", "message": "x"}).to_string(),
+    );
+    let (last, ()) = tokio::join!(last, async { server.terminate() });
+    if let Ok(last) = last {
+        assert!(matches!(last.status().as_u16(), 201 | 503), "{last:?}");
+    }
+    in_time("the end of the events", async { while let Some(Ok(_)) = events.frame().await {} }).await;
+    drop(http);
+    in_time("the end of the connection", connection).await.unwrap();
+    assert!(server.exit().await.success());
+}
+
+#[tokio::test]
+async fn requests_are_checked_as_ever() {
+    let (server, client) = encrypted(Setup::new());
+    let (http, _connection) = Http2::connect(&client.with_http2(), &server).await;
+    for (origin, status) in
+        [("https://localhost", 201), ("https://evil.example", 403), ("http://localhost:1", 403)]
+    {
+        let (answered, problem) = http.answer(Method::PUT, "/kv/a", &[("origin", origin)], "x").await;
+        assert_eq!(answered, status, "{origin}: {problem}");
+    }
+    let (status, problem) = http.answer(Method::GET, "/nothing", &[], "").await;
+    assert_eq!((status, problem["code"].as_str()), (404, Some("not_found")));
+    // There is no switching of protocols.
+    let (status, _) = http.answer(Method::GET, "/v1/ws", &[], "").await;
+    assert!((400..500).contains(&status), "{status}");
+    // A header beyond the limit ends its request, not the server.
+    let long = "x".repeat(20_000);
+    if let Ok(response) = http.send(Method::GET, "/health/live", &[("x-long", &long)], "").await {
+        assert_eq!(response.status(), 431);
+    }
+    let (http, _connection) = Http2::connect(&client.with_http2(), &server).await;
+    assert_eq!(http.answer(Method::GET, "/health/live", &[], "").await.0, 200);
+}
+
+#[tokio::test]
+async fn idle_connections_end() {
+    let (server, client) = encrypted(Setup::new().set("server.header_timeout=300ms"));
+    let http2 = client.with_http2();
+    // Nothing at all, half of what is said first, all of it, and a header that does not end.
+    let endless = [PREFACE, NO_SETTINGS, &[0, 0, 1, 1, 0, 0, 0, 0, 1, 0x82]].concat();
+    for said in [&b""[..], &PREFACE[..9], &[PREFACE, NO_SETTINGS].concat(), &endless] {
+        let mut stream = http2.connect(&server).await.unwrap();
+        stream.write_all(said).await.unwrap();
+        let mut heard = Vec::new();
+        let _ = in_time("the end", stream.read_to_end(&mut heard)).await;
+    }
+    // One that was of use.
+    let (http, connection) = Http2::connect(&http2, &server).await;
+    assert_eq!(http.answer(Method::GET, "/health/live", &[], "").await.0, 200);
+    in_time("the end of an idle connection", connection).await.unwrap();
+    // Not while an answer is read, however long that takes: this one goes on after the idle time of all others.
+    let (http, _connection) = Http2::connect(&http2, &server).await;
+    let mut events = http.send(Method::GET, "/v1/rooms/r/events", &[], "").await.unwrap().into_body();
+    let (other, connection) = Http2::connect(&http2, &server).await;
+    assert_eq!(other.answer(Method::GET, "/health/live", &[], "").await.0, 200);
+    in_time("the end of another", connection).await.unwrap();
+    let message = json!({"userId": "ada", "message": "still"}).to_string();
+    assert_eq!(http.answer(Method::POST, "/v1/rooms/r/messages", &[], message).await.0, 201);
+    let mut text = String::new();
+    while !text.contains("still") {
+        let frame = in_time("an event", events.frame()).await.unwrap().unwrap();
+        text.push_str(std::str::from_utf8(frame.data_ref().unwrap()).unwrap());
+    }
+}

@@ -98,7 +98,7 @@ pub(crate) async fn route(peer: &Arc<Peer>, mut request: Request<Incoming>) -> R
         security::add_headers(response.headers_mut(), gateway.tls.is_some());
     }
     if let Some(traced) = traced {
-        traced.end(response.status());
+        (*traced).end(response.status());
     }
     response
 }

@@ -36,7 +36,7 @@ impl TracedRequest {
         self.endpoint = Some(endpoint);
     }
 
-    pub(super) fn end(mut self: Box<Self>, status: StatusCode) {
+    pub(super) fn end(mut self, status: StatusCode) {
         self.status = Some(status);
     }
 }

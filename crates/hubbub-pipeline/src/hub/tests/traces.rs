@@ -1,8 +1,8 @@
 //! What follows a traced message on its way to subscribers.
 
-use hubbub_core::TraceContext;
 use hubbub_core::clock::{ManualClock, SeededRandom};
 use hubbub_core::invariant::saturate;
+use hubbub_core::{Clock, TraceContext};
 
 use super::*;
 use crate::timeline::BatchTimes;

@@ -24,7 +24,7 @@ run: ## Build and start a server on http://127.0.0.1:8080, data in ./data
 install: setup ## Build, and install the command hubbub for you (in ~/.cargo/bin)
 	cargo install --locked --path crates/hubbub
 
-check: lint ## A few minutes: formatting, lints, unit tests, the embedded store on its simulated disk
+check: lint deny ## A few minutes: formatting, lints, unit tests, the embedded store on its simulated disk
 	cargo test $(ALL) --lib --bins --test conformance --test crash
 
 test: lint ## Everything: what is missing is set up, then every test of every crate and of whole processes
@@ -34,7 +34,7 @@ test: lint ## Everything: what is missing is set up, then every test of every cr
 	trap '$(TEST_SERVICES) scripts/services/stop.sh wipe' EXIT; \
 		$(TEST_SERVICES) scripts/services/start.sh; export $(TEST_SERVICES) $(TEST_URLS); cargo test --no-fail-fast $(ALL); \
 		export HUBBUB_BIN="$${CARGO_TARGET_DIR:-target}/debug/hubbub"; scripts/browser-tests.sh; scripts/validators.sh; \
-		scripts/dist-test.sh
+		scripts/clients-test.sh; scripts/dist-test.sh
 	fuzz/run.sh 5
 	$(MAKE) --no-print-directory deny
 
@@ -44,7 +44,7 @@ fuzz: ## A minute of fuzzing for each decoder; FUZZ_SECONDS=600 for longer
 bench: ## The table of speed and memory, each row against this machine's own limit; ARGS="--help" for more
 	cargo run --release -p hubbub -- bench suite $(ARGS)
 
-dist: setup ## Release archive and Debian package in target/dist/packages, symbols apart, with checksums
+dist: setup ## Release archive, Debian package and bill of materials in target/dist/packages, with checksums
 	scripts/dist.sh
 
 services: ## Install and start PostgreSQL, pgbouncer, RabbitMQ, Kafka and Cassandra on this machine, to try things with
@@ -60,10 +60,8 @@ lint: setup
 	@tree=$$(cargo tree --package hubbub --features full --edges normal,build,features); \
 		! grep -E 'simulated-disk|hubbub-conformance' <<<"$$tree" || { echo "only tests may depend on this"; exit 1; }
 
-# Licences, advisories and banned crates. Compiling the tool takes longer than all tests, so it is not done here.
-deny:
-	@if command -v cargo-deny >/dev/null; then cargo deny check; \
-	else echo "licences and advisories not checked: cargo install --locked cargo-deny"; fi
+deny: ## Licences, sources, banned crates and advisories of all dependencies (part of check and test)
+	@scripts/deny.sh
 
 # rust-toolchain.toml names the version; rustup fetches it when cargo is first called.
 setup:

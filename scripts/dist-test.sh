@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# Packs the program in $HUBBUB_BIN as `make dist` would, installs both packages below scratch directories, and starts what
-# is there.
+# Packs the program in $HUBBUB_BIN as `make dist` would, checks the checksums and the bill of materials, installs both packages
+# below scratch directories, and starts what is there.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-if ! command -v dpkg-deb >/dev/null || ! command -v objcopy >/dev/null; then
-    missing="dpkg and binutils are needed"
+if ! command -v dpkg-deb >/dev/null || ! command -v objcopy >/dev/null || ! command -v jq >/dev/null; then
+    missing="dpkg, binutils and jq are needed"
     if [ "${CI:-}" = true ]; then echo "packages: $missing" >&2; exit 1; fi
     printf '\n*** PACKAGES NOT TESTED: %s ***\n\n' "$missing" >&2
     exit 0
@@ -14,6 +14,9 @@ trap '[ -z "$server" ] || kill "$server"; rm -rf "$scratch"' EXIT
 packages="$scratch/packages"
 DIST_DIR="$packages" scripts/dist.sh >/dev/null
 (cd "$packages" && sha256sum --check --quiet SHA256SUMS)
+(cd "$packages" && diff <(ls -I SHA256SUMS) <(cut -d' ' -f3 SHA256SUMS)) ||
+    { echo "packages: not every file has a checksum" >&2; exit 1; }
+scripts/sbom-test.sh "$packages"/hubbub-*.cdx.json
 expect() { [ -e "$1" ] || { echo "packages: $1 is missing" >&2; exit 1; }; }
 
 # Starts the program $1 with the rest as the environment, sends and reads a message, and stops it.

@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
 # Makes what is shipped of the program in $HUBBUB_BIN, by default of a build with the profile "dist":
-#   target/dist/hubbub-VERSION-linux-ARCH.tar.gz  the program, manual pages, completions, units, documents
-#   target/dist/hubbub_VERSION_ARCH.deb           the same for Debian, with a user, a service and its configuration
-#   target/dist/….debug.gz                        the symbols, for profilers and debuggers
-#   target/dist/SHA256SUMS
+#   target/dist/packages/hubbub-VERSION-linux-ARCH.tar.gz  the program, manual pages, completions, units, documents
+#   target/dist/packages/hubbub_VERSION_ARCH.deb           the same for Debian, with a user, a service and its configuration
+#   target/dist/packages/….debug.gz                        the symbols, for profilers and debuggers
+#   target/dist/packages/….cdx.json                        what it is made of, with licences and checksums (CycloneDX)
+#   target/dist/packages/SHA256SUMS                        of all of them
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -41,5 +42,6 @@ if command -v dpkg-deb >/dev/null; then
 else
     echo "no Debian package: dpkg-deb is missing" >&2
 fi
+scripts/sbom.sh "$version" >"$out/$name.cdx.json"
 (cd "$out" && sha256sum -- * >SHA256SUMS)
 ls -l "$out"

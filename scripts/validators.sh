@@ -1,11 +1,16 @@
 #!/usr/bin/env bash
-# Checks what the server in $HUBBUB_BIN says of itself with tools of others: /openapi.json and /asyncapi.json.
-# Without Node: a failure under CI=true, else said aloud. (promtool reads /metrics in the process tests.)
+# Checks documents with tools of others: `validators.sh` those of the server in $HUBBUB_BIN (/openapi.json and /asyncapi.json),
+# `validators.sh sbom.mjs FILE` a bill of materials. Without Node: a failure under CI=true, else said aloud. (promtool reads
+# /metrics in the process tests.)
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-binary="$(realpath "${HUBBUB_BIN:-target/release/hubbub}")"
-[ -x "$binary" ] || { echo "there is no server at $binary: build it, or set HUBBUB_BIN" >&2; exit 1; }
+[ $# -gt 0 ] || set -- documents.mjs
+if [ "$1" = documents.mjs ]; then
+    HUBBUB_BIN="$(realpath "${HUBBUB_BIN:-target/release/hubbub}")"
+    [ -x "$HUBBUB_BIN" ] || { echo "there is no server at $HUBBUB_BIN: build it, or set HUBBUB_BIN" >&2; exit 1; }
+    export HUBBUB_BIN
+fi
 
 major="$(node --version 2>/dev/null | sed -nE 's/^v([0-9]+).*/\1/p')"
 if [ "${major:-0}" -lt 20 ] || ! command -v npm >/dev/null; then
@@ -21,4 +26,4 @@ cmp -s package-lock.json node_modules/.hubbub-lock || {
     npm ci --no-audit --no-fund --loglevel=error
     cp package-lock.json node_modules/.hubbub-lock
 }
-HUBBUB_BIN="$binary" exec npm test --silent
+exec node "$@"

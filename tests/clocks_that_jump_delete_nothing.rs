@@ -4,6 +4,8 @@
 use hyper::Method;
 use serde_json::{Value, json};
 
+#[cfg(all(feature = "kafka", feature = "scylla"))]
+use crate::harness::{Cassandra, Kafka};
 use crate::harness::{Postgres, Server, Setup, texts, until};
 
 const HOUR: i64 = 3_600;
@@ -178,4 +180,37 @@ async fn servers_that_share_a_database_go_by_its_clock() {
     let before = right.send("r", "then").await;
     assert!(before["receivedAt"].as_str() >= stored["receivedAt"].as_str(), "{stored} {before}");
     must_be_there(&right).await;
+}
+
+/// What is removed must be old by Kafka's clock, too, which says when messages came; also if a server believes another one.
+#[cfg(all(feature = "kafka", feature = "scylla"))]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn servers_behind_kafka_go_by_its_clock() {
+    let (kafka, cassandra) = (Kafka::shared(), Cassandra::shared());
+    let setup = Cassandra::replicated(kafka.setup(&cassandra.url(), 2)).set("clock.trust_after=1s");
+    let setup = setup.set("store.scylla.retention=20d");
+    let send = async |server: &Server, room: &str, text: &str| {
+        assert_eq!(server.send_as(room, "m", text).await.status, 202);
+        until("it is stored", async || texts(&server.history(room).await) == [text]).await;
+    };
+    let mut server = setup.start();
+    server.put_room("kept", json!({"retention": "30d"})).await;
+    for room in ["kept", "kept-by-default"] {
+        send(&server, room, "for some time").await;
+    }
+    for (round, ahead_s) in [("ahead", YEAR), ("behind", -YEAR), ("right", 0)] {
+        server.set_clock(ahead_s);
+        server.restart();
+        until("the clock is believed", async || clock_health(&server).await["status"] == "UP").await;
+        let room = &format!("brief-{round}");
+        server.put_room(room, json!({"retention": "1s"})).await;
+        send(&server, room, "soon gone").await;
+        // By a clock that is behind nothing is old.
+        if ahead_s >= 0 {
+            until("it is too old", async || server.history(room).await.is_empty()).await;
+        }
+        for room in ["kept", "kept-by-default"] {
+            assert_eq!(texts(&server.history(room).await), ["for some time"]);
+        }
+    }
 }

@@ -1,7 +1,8 @@
 //! Every query of the dashboards in `deploy/grafana` and of the alert rules, answered by a real Prometheus that scrapes real
 //! servers.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,7 +11,7 @@ use hyper::Method;
 use serde_json::{Value, json};
 
 use crate::harness::prometheus::{Prometheus, has_prometheus};
-use crate::harness::{Broker, Postgres, Server, Setup, receipt, until};
+use crate::harness::{Broker, Cassandra, Kafka, Postgres, Server, Setup, receipt, until};
 
 const DEPLOY: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../deploy");
 
@@ -27,8 +28,8 @@ fn dashboards() -> Vec<(String, Value)> {
     all
 }
 
-/// The queries of a dashboard, with the title of the panel, as Grafana sends them when nothing is chosen.
-fn queries(dashboard: &Value) -> Vec<(String, String)> {
+/// The queries of a dashboard, with the title of the panel, as Grafana sends them when these servers are chosen.
+fn queries(dashboard: &Value, servers: &str) -> Vec<(String, String)> {
     let panels = dashboard["panels"].as_array().unwrap();
     let mut all = Vec::new();
     for panel in panels.iter().filter(|panel| panel["type"] != "row") {
@@ -36,7 +37,7 @@ fn queries(dashboard: &Value) -> Vec<(String, String)> {
         assert!(!targets.is_empty(), "{panel}");
         for target in targets {
             let query = target["expr"].as_str().unwrap();
-            let query = query.replace("$__rate_interval", "5s").replace("$instance", ".*");
+            let query = query.replace("$__rate_interval", "5s").replace("$instance", servers);
             assert!(!query.contains('$'), "{query}");
             all.push((panel["title"].as_str().unwrap().to_owned(), query));
         }
@@ -50,11 +51,13 @@ fn metrics(query: &str) -> impl Iterator<Item = &str> {
     words.filter(|word| word.starts_with("hubbub_"))
 }
 
-/// Uses what the dashboards show: rooms with a subscriber, keys, and a queue.
-async fn use_everything(server: &Server, is_over: &AtomicBool) {
+/// Uses what the dashboards show: rooms with a subscriber and, where there are any, keys and a queue.
+async fn use_everything(server: &Server, has_queues: bool, is_over: &AtomicBool) {
     let mut subscriber = server.subscriber("lobby", json!({})).await;
-    server.put_queue("work", json!({})).await;
-    server.register(&["boss", "ada"]).await;
+    if has_queues {
+        server.put_queue("work", json!({})).await;
+        server.register(&["boss", "ada"]).await;
+    }
     for n in 0.. {
         if is_over.load(Ordering::Relaxed) {
             return;
@@ -63,6 +66,9 @@ async fn use_everything(server: &Server, is_over: &AtomicBool) {
         let sent = server.post("/v1/rooms/lobby/messages", &message).await;
         assert!(matches!(sent.status, 201 | 202), "{}", sent.text());
         subscriber.receive_until("message", "lobby").await;
+        if !has_queues {
+            continue;
+        }
         server.call("", Method::PUT, &format!("/kv/{n}"), json!("value")).await;
         assert_eq!(server.get(&format!("/kv/{n}")).await.status, 200);
         assert_eq!(server.get("/kv/nothing").await.status, 404);
@@ -92,16 +98,32 @@ async fn dashboards_have_data() {
         .set(&format!("store.postgres.replicas={}", replica.url("postgres")))
         .set(&broker.setting())
         .start();
+    let (kafka, cassandra) = (Kafka::shared(), Cassandra::shared());
+    let setup = Cassandra::replicated(kafka.setup(&cassandra.url(), 2));
+    let committer = Setup::on(setup.clone(), "committer").start();
+    // It stores nothing, so all that its subscribers get comes over the bus.
+    let front = Setup::on(setup, "front").set("server.role=gateway").start();
     let rules = Path::new(DEPLOY).join("prometheus/alerts.yml").canonicalize().unwrap();
-    let prometheus = Prometheus::start_all(&[embedded.address(), on_postgres.address()], Some(&rules)).await;
+    let servers = [&embedded, &on_postgres, &committer, &front].map(Server::address);
+    let prometheus = Prometheus::start_all(&servers, Some(&rules)).await;
+    let choose =
+        |servers: &[SocketAddr]| servers.iter().map(SocketAddr::to_string).collect::<Vec<_>>().join("|");
+    let shared = choose(&servers[2..]);
+    let chosen = BTreeMap::from([
+        ("hubbub-cassandra", shared.clone()),
+        ("hubbub-embedded", choose(&servers[..1])),
+        ("hubbub-kafka", shared),
+        ("hubbub-overview", ".*".to_owned()),
+        ("hubbub-postgresql", choose(&servers[1..2])),
+        ("hubbub-rabbitmq", choose(&servers[1..2])),
+    ]);
     let is_over = Arc::new(AtomicBool::new(false));
     let checking = async {
         let dashboards = dashboards();
         let names: BTreeSet<&str> = dashboards.iter().map(|(name, _)| name.as_str()).collect();
-        let wanted = ["hubbub-embedded", "hubbub-overview", "hubbub-postgresql", "hubbub-rabbitmq"];
-        assert!(wanted.iter().all(|wanted| names.contains(wanted)), "{names:?}");
+        assert_eq!(names, chosen.keys().copied().collect());
         for (name, dashboard) in &dashboards {
-            for (title, query) in queries(dashboard) {
+            for (title, query) in queries(dashboard, &chosen[name.as_str()]) {
                 let what = format!("data of {name}, \"{title}\": {query}");
                 until(&what, async || is_data(&prometheus.values(&query).await)).await;
             }
@@ -121,9 +143,17 @@ async fn dashboards_have_data() {
                 until(&format!("{metric} of {query}"), async || !prometheus.values(metric).await.is_empty())
                     .await;
             }
-            assert_eq!((&rule["state"], &rule["health"]), (&json!("inactive"), &json!("ok")), "{rule}");
+            assert_eq!(rule["health"], "ok", "{rule}");
+            // On a busy machine something may be slow for a moment.
+            let may_be_pending = query.contains("histogram_quantile");
+            assert!(rule["state"] == "inactive" || may_be_pending && rule["state"] == "pending", "{rule}");
         }
         is_over.store(true, Ordering::Relaxed);
     };
-    tokio::join!(use_everything(&embedded, &is_over), use_everything(&on_postgres, &is_over), checking);
+    tokio::join!(
+        use_everything(&embedded, true, &is_over),
+        use_everything(&on_postgres, true, &is_over),
+        use_everything(&front, false, &is_over),
+        checking
+    );
 }

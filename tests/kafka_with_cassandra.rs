@@ -105,6 +105,47 @@ async fn rooms_work_and_the_rest_is_refused() {
     assert!(kafka.dead_letters().is_empty());
 }
 
+/// What has outlived its retention is gone at both servers, is counted nowhere, and whoever was behind learns of the gap.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn retention_removes_and_tells() {
+    let (kafka, cassandra) = (Kafka::shared(), Cassandra::shared());
+    let [one, other] = start(&kafka, &cassandra);
+    one.put_room("open", json!({})).await;
+    one.put_room("kept", json!({"retention": "30d"})).await;
+    one.add_member("open", "bob").await;
+    for number in 0..20 {
+        let id = format!("m-{number}");
+        assert_eq!(one.send_as("open", &id, &id).await.status, 202);
+        assert_eq!(one.send_as("kept", &id, &id).await.status, 202);
+    }
+    until("they are stored", async || other.history("open").await.len() == 20).await;
+    until("they are stored", async || other.history("kept").await.len() == 20).await;
+    let seen = seqs(&other.history("open").await)[9];
+    other.put_room("open", json!({"retention": 1})).await;
+    for server in [&one, &other] {
+        until("retention", async || server.get("/v1/rooms/open").await.json()["messages"] == 0).await;
+        assert!(server.history("open").await.is_empty());
+    }
+    let room = one.get("/v1/rooms/open").await.json();
+    assert_eq!(room["oldest"].as_u64(), room["head"].as_u64().map(|head| head + 1), "{room}");
+    one.put_room("open", json!({"retention": null})).await;
+    // Its id is free again.
+    assert_eq!(one.send_as("open", "m-3", "after").await.status, 202);
+    let mut behind = other.subscriber("open", json!({"after": seen})).await;
+    let reset = behind.receive().await;
+    assert_eq!(
+        (&reset["type"], &reset["oldest"]),
+        (&json!("reset"), &json!(room["head"].as_u64().unwrap() + 1))
+    );
+    assert_eq!(behind.next().await.unwrap()["message"], "after");
+    until("unread", async || one.rooms_of("bob").await.get("open").is_some_and(|room| room["unread"] == 1))
+        .await;
+    until("they count", async || one.get("/v1/stats").await.json()["messages"] == 21).await;
+    let audit = other.post("/v1/stats/audit", &json!({})).await.json();
+    assert_eq!(audit["differences"], json!([]), "{audit}");
+    assert!(kafka.dead_letters().is_empty());
+}
+
 async fn follower_epoch(server: &Server) -> serde_json::Value {
     server.get("/v1/rooms/open/messages?limit=1").await.json()["epoch"].clone()
 }

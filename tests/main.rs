@@ -49,7 +49,7 @@ mod clocks_that_jump_delete_nothing;
 mod commands_are_kind;
 mod commands_work;
 mod corrupt_block_is_named;
-#[cfg(all(feature = "amqp", feature = "postgres"))]
+#[cfg(all(feature = "amqp", feature = "kafka", feature = "postgres", feature = "scylla"))]
 mod dashboards_have_data;
 mod data_directory_is_refused;
 mod delayed_is_never_early;
@@ -76,6 +76,8 @@ mod k6_runs;
 mod kafka_poison_goes_to_dead_topic;
 #[cfg(all(feature = "kafka", feature = "scylla"))]
 mod kafka_with_cassandra;
+#[cfg(feature = "kafka")]
+mod kafkas_is_checked;
 mod killed_at_any_moment;
 #[cfg(feature = "amqp")]
 mod killed_with_a_broker;
@@ -132,6 +134,8 @@ mod retention_is_told_while_catching_up;
 mod reused_id_is_refused;
 mod rooms_are_made_changed_and_deleted;
 mod scenarios_run;
+#[cfg(all(feature = "kafka", feature = "scylla"))]
+mod scyllas_is_checked;
 mod shutdown_drains;
 mod silent_peers_are_dropped;
 mod slow_loris_is_dropped;
@@ -140,6 +144,8 @@ mod stale_epoch_is_reset;
 mod stale_receipt_is_refused;
 mod stats_commands_show_them;
 mod stats_over_http_are_exact;
+#[cfg(all(feature = "kafka", feature = "scylla"))]
+mod store_restart_is_ridden_out;
 mod tail_survives_a_restart;
 mod timeline_of_a_message;
 mod tls_is_as_configured;

@@ -121,6 +121,10 @@ async fn offline_member_catches_up_elsewhere() {
         seen.push(socket.next().await.unwrap());
     }
     assert_eq!(consumed(&gateway).await, 0);
+    for (server, committed) in [(&gone, 4), (&gateway, 0)] {
+        let all = server.metric("log_partitions").await;
+        assert_eq!((server.metric("log_partitions_committed").await, all), (committed, 4));
+    }
     // Nobody follows this room there.
     assert_eq!(gone.send_as("elsewhere", "m", "text").await.status, 202);
     until("it is stored", async || gone.history("elsewhere").await.len() == 1).await;

@@ -35,8 +35,10 @@ async fn every_histogram_has_quantiles() {
     let broker = Broker::shared();
     let mut server = Setup::new().set(&broker.setting()).start();
     use_everything(&mut server).await;
-    let histograms = histograms(&server).await;
-    assert_eq!(histograms.len(), 9, "{histograms:?}");
+    let mut histograms = histograms(&server).await;
+    assert_eq!(histograms.len(), 11, "{histograms:?}");
+    // Has values where another server stores; `dashboards_have_data` looks there.
+    histograms.retain(|name| name != "hubbub_bus_seconds");
     let prometheus = Prometheus::start(server.address()).await;
     for name in histograms {
         until(&format!("a value in {name}"), async || {

@@ -4,14 +4,15 @@ use hyper::Method;
 use serde_json::{Value, json};
 
 use crate::event_stream_resumes::Events;
-use crate::harness::{Server, Setup, until};
+#[cfg(all(feature = "kafka", feature = "scylla"))]
+use crate::harness::{Cassandra, Kafka};
+use crate::harness::{Server, Setup, seqs, until};
 
 /// Together more than can be on its way to a reader that does not read.
 const TEXT_BYTES: usize = 40_000;
 const MESSAGES: usize = 600;
 
-async fn filled(rooms: &[&str]) -> Server {
-    let server = Setup::new().start();
+async fn filled(server: Server, rooms: &[&str]) -> Server {
     let mut http = server.http().await;
     for room in rooms {
         let line = json!({"roomId": room, "userId": "ada", "message": "x".repeat(TEXT_BYTES)});
@@ -19,34 +20,60 @@ async fn filled(rooms: &[&str]) -> Server {
         let mut sent = 0;
         until("a full room", async || {
             let answer = http.post("/v1/messages", line.repeat(20)).await;
-            sent += answer.lines().iter().filter(|receipt| receipt["seq"].is_u64()).count();
+            sent += answer.lines().iter().filter(|receipt| receipt["code"].is_null()).count();
             sent >= MESSAGES
+        })
+        .await;
+        until("it is stored", async || {
+            described(&server, room).await["messages"].as_u64() == Some(sent as u64)
         })
         .await;
     }
     server
 }
 
-/// Has retention remove everything, and adds a message; its seq.
-async fn remove_all(server: &Server, room: &str) -> u64 {
-    server.put_room(room, json!({"retention": 1})).await;
-    until("retention", async || {
-        let room = server.call("", Method::GET, &format!("/v1/rooms/{room}"), Value::Null).await.json();
-        room["messages"] == 0
-    })
-    .await;
-    server.put_room(room, json!({"retention": null})).await;
-    server.send(room, "the last").await["seq"].as_u64().unwrap()
+async fn described(server: &Server, room: &str) -> Value {
+    server.call("", Method::GET, &format!("/v1/rooms/{room}"), Value::Null).await.json()
 }
 
-/// Takes the messages of a client that began with the oldest, up to `last`, and the one gap among them.
-#[derive(Default)]
+/// Has retention remove everything.
+async fn remove_all(server: &Server, room: &str) {
+    server.put_room(room, json!({"retention": 1})).await;
+    until("retention", async || described(server, room).await["messages"] == 0).await;
+    server.put_room(room, json!({"retention": null})).await;
+}
+
+/// Adds a message; its seq. It may be stored later.
+async fn add(server: &Server, room: &str, text: &str) -> u64 {
+    let answer = server.send_as(room, &text.replace(' ', "-"), text).await;
+    assert!(answer.status < 300, "{}", answer.text());
+    let mut found = None;
+    until("it is stored", async || {
+        let history = server.history(room).await;
+        found = history.last().filter(|last| last["message"] == text).and_then(|last| last["seq"].as_u64());
+        found.is_some()
+    })
+    .await;
+    found.unwrap()
+}
+
+/// Takes the messages of a client that began with the oldest, and the one gap among them.
 struct Reader {
+    /// All there ever were.
+    seqs: Vec<u64>,
     seq: u64,
     resets: usize,
 }
 
 impl Reader {
+    async fn new(server: &Server, room: &str) -> Self {
+        Self { seqs: seqs(&server.history(room).await), seq: 0, resets: 0 }
+    }
+
+    fn is_behind(&self) -> bool {
+        self.seqs.last().is_none_or(|last| self.seq < *last)
+    }
+
     fn take(&mut self, kind: &str, data: &Value, is_live: bool) {
         if kind == "reset" {
             self.resets += 1;
@@ -56,38 +83,58 @@ impl Reader {
             return;
         }
         assert_eq!(kind, "message", "{data}");
-        assert_eq!(data["seq"], self.seq + 1, "a gap that was not told");
-        self.seq += 1;
+        let next = self.seqs.iter().find(|seq| **seq > self.seq).unwrap();
+        assert_eq!(data["seq"], *next, "a gap that was not told");
+        self.seq = *next;
     }
+}
+
+/// A reader that stops in the middle while retention removes everything, on a server that has these rooms.
+async fn is_told(server: &Server, room: &str, on_reset: &str) {
+    let mut reader = Reader::new(server, room).await;
+    let mut socket = server.subscriber(room, json!({"after": 0, "onReset": on_reset})).await;
+    remove_all(server, room).await;
+    reader.seqs.push(add(server, room, "the last").await);
+    while reader.is_behind() {
+        let frame = socket.receive().await;
+        reader.take(frame["type"].as_str().unwrap(), &frame, on_reset == "live");
+        if !reader.is_behind() && on_reset == "live" && frame["type"] == "reset" {
+            reader.seqs.push(add(server, room, "live").await);
+        }
+    }
+    assert_eq!(reader.resets, 1, "{on_reset}");
 }
 
 #[tokio::test]
 async fn retention_is_told_while_catching_up() {
-    let server = filled(&["replay", "live"]).await;
+    let server = filled(Setup::new().start(), &["replay", "live"]).await;
     for on_reset in ["replay", "live"] {
-        let how = json!({"after": 0, "onReset": on_reset});
-        let mut socket = server.subscriber(on_reset, how).await;
-        let mut last = remove_all(&server, on_reset).await;
-        let mut reader = Reader::default();
-        while reader.seq < last {
-            let frame = socket.receive().await;
-            reader.take(frame["type"].as_str().unwrap(), &frame, on_reset == "live");
-            if reader.seq == last && on_reset == "live" && frame["type"] == "reset" {
-                last = server.send(on_reset, "live").await["seq"].as_u64().unwrap();
-            }
-        }
-        assert_eq!(reader.resets, 1, "{on_reset}");
+        is_told(&server, on_reset, on_reset).await;
+    }
+}
+
+/// The reader is on the one server, what is removed is committed by either.
+#[cfg(all(feature = "kafka", feature = "scylla"))]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn retention_is_told_behind_kafka() {
+    let (kafka, cassandra) = (Kafka::shared(), Cassandra::shared());
+    let setup = Cassandra::replicated(kafka.setup(&cassandra.url(), 4));
+    let server = filled(setup.clone().on("a").start(), &["replay", "live"]).await;
+    let _other = setup.on("b").start();
+    for on_reset in ["replay", "live"] {
+        is_told(&server, on_reset, on_reset).await;
     }
 }
 
 #[tokio::test]
 async fn an_event_stream_is_told_too() {
-    let server = filled(&["r"]).await;
+    let server = filled(Setup::new().start(), &["r"]).await;
+    let mut reader = Reader::new(&server, "r").await;
     let mut events = Events::open(&server, "?after=0", None).await;
     events.receive("subscribed").await;
-    let last = remove_all(&server, "r").await;
-    let mut reader = Reader::default();
-    while reader.seq < last {
+    remove_all(&server, "r").await;
+    reader.seqs.push(add(&server, "r", "the last").await);
+    while reader.is_behind() {
         let event = events.next().await.expect("the stream ended");
         reader.take(&event.kind, &event.data, false);
     }

@@ -37,6 +37,10 @@
  * @typedef {{messageId: string, seq?: number, epoch?: string, receivedAt?: string, duplicate?: boolean}} Receipt
  */
 /** @typedef {{epoch: string, oldest: number, head: number}} Position */
+/**
+ * With `historyReplaced` the server has another history (a restored backup); without it, retention deleted messages.
+ * @typedef {Position & {historyReplaced: boolean}} Reset
+ */
 
 /**
  * @typedef {object} Options
@@ -68,8 +72,12 @@ export const Delivery = Object.freeze({ QUEUED: "queued", SENT: "sent", DURABLE:
 /** Close codes after which reconnecting is pointless; see docs/api.md. */
 const FINAL_CLOSE_CODES = new Set([1002, 1003, 1007, 1008, 4400, 4401, 4403]);
 const CLOSE_NORMAL = 1000;
+const CLOSE_GOING_AWAY = 1001;
 const CLOSE_TOO_BIG = 1009;
 const CLOSE_UNAUTHORIZED = 4401;
+/** Close codes of a server that has too much to do, with the number of failures from which on the backoff counts. */
+const OVERLOAD_CLOSE_CODES = new Set([1013, 4429]);
+const OVERLOAD_FAILURES = 4;
 /** Most unanswered frames, over all rooms; the server stops reading a socket at 1,024. */
 const UNANSWERED_MAX = 256;
 /** A connection that lived this long, in ms, resets the backoff. */
@@ -102,7 +110,7 @@ export function makeId() {
 
 /** An outgoing message; created by {@link Hubbub#send}. */
 class Outgoing {
-  constructor(frame, retry) {
+  constructor(frame, retry, cancel) {
     /** Retryable refusals so far. */
     this.attempts = 0;
     /** One of {@link Delivery}. */
@@ -116,6 +124,8 @@ class Outgoing {
     this.ref = "";
     /** Sends a failed message again, with the same id. If it was stored after all, it is not stored twice. */
     this.retry = () => retry(this);
+    /** Gives the message up: it fails with code `canceled`. What is on the way may be stored nevertheless. */
+    this.cancel = () => cancel(this);
     this.renew();
   }
 
@@ -187,9 +197,12 @@ class Subscription {
   }
 
   onReset(room, position) {
-    const seq = this.options.resetTo === "live" ? position.head : Math.max(0, position.oldest - 1);
+    const known = this.cursors.get(room)?.epoch;
+    // 0 is never answered with another reset.
+    const seq = this.options.resetTo === "live" ? position.head : 0;
     this.cursors.set(room, { epoch: position.epoch, seq });
-    this.options.onReset?.(room, position);
+    const historyReplaced = known !== undefined && known !== position.epoch;
+    this.options.onReset?.(room, { ...position, historyReplaced });
   }
 
   onMessage(message) {
@@ -207,6 +220,8 @@ class Lane {
   /** Set after a refusal: nothing is sent until all answers have come and the pause is over. */
   isHeld = false;
   failures = 0;
+  /** Most messages in flight: one after a refusal, doubled by each receipt, so that a busy server is asked gently. */
+  window = Infinity;
 }
 
 export class Hubbub {
@@ -215,8 +230,12 @@ export class Hubbub {
   #state = { state: State.IDLE, attempt: 0 };
   #listeners = new Map();
   #subscriptions = new Map();
+  /** Rooms that are left on this connection, each with the ref of the frame. A new subscription waits for the answer. */
+  #leaving = new Map();
   #lanes = new Map();
   #unanswered = new Map();
+  /** A ping came, and may precede a refusal: what goes out behind its pong must wait for the next answer. */
+  #isGated = false;
   #marks = new Map();
   #unsupported = new Set();
   #typedAt = new Map();
@@ -291,13 +310,16 @@ export class Hubbub {
     const ifCurrent = (action) => (event) => { if (this.#socket === socket) action(event); };
     socket.onopen = ifCurrent(() => this.#onOpened());
     socket.onmessage = ifCurrent((event) => this.#receive(event.data));
+    // Only a WebSocket that is none of the platform's tells of pings.
+    socket.onping = ifCurrent(() => { this.#isGated = this.#unanswered.size > 0; });
     socket.onclose = ifCurrent((event) => this.#onClosed(event.code, event.reason));
     // A close event follows, and tells more.
     socket.onerror = () => {};
     this.#probedAt = 0;
     this.#heardAt = Date.now();
     clearInterval(this.#checkTimer);
-    this.#checkTimer = setInterval(() => this.#check(), CHECK_EVERY);
+    const { silenceMax, answerMax } = this.#options;
+    this.#checkTimer = setInterval(() => this.#check(), Math.min(CHECK_EVERY, silenceMax, answerMax));
     this.#checkTimer.unref?.();
   }
 
@@ -339,6 +361,8 @@ export class Hubbub {
     clearTimeout(this.#reconnectTimer);
     clearInterval(this.#checkTimer);
     this.#unanswered.clear();
+    this.#isGated = false;
+    this.#leaving.clear();
     for (const subscription of this.#subscriptions.values()) subscription.announced.clear();
     for (const lane of this.#lanes.values()) {
       for (const outgoing of lane.waiting.slice(0, lane.sent)) this.#setDelivery(outgoing, Delivery.QUEUED);
@@ -355,9 +379,16 @@ export class Hubbub {
     if (this.#openedAt && Date.now() - this.#openedAt > STABLE_AFTER) this.#failures = 0;
     this.#openedAt = 0;
     this.#failures += 1;
-    const wait = this.#backoff(this.#failures);
+    if (OVERLOAD_CLOSE_CODES.has(code)) this.#failures = Math.max(this.#failures, OVERLOAD_FAILURES);
+    const wait = code === CLOSE_GOING_AWAY ? this.#spread(reason) : this.#backoff(this.#failures);
     this.#reconnectTimer = setTimeout(() => this.connect(), wait);
     this.#setState({ state: State.WAITING, retryAt: Date.now() + wait, code, reason });
+  }
+
+  /** A random part of the seconds that a server names when it shuts down. */
+  #spread(reason) {
+    const seconds = /(\d+) s$/.exec(reason)?.[1] ?? 1;
+    return Math.random() * Math.min(seconds * 1_000, this.#options.backoffMax);
   }
 
   /** Exponential backoff; half of it is random, so that clients do not return all at once. */
@@ -398,6 +429,7 @@ export class Hubbub {
     switch (frame.type) {
       case "message": return this.#subscriptionOf(frame.roomId)?.onMessage(frame);
       case "subscribed": return this.#onSubscribed(frame);
+      case "unsubscribed": return this.#onLeft(frame.roomId);
       case "reset": return this.#subscriptionOf(frame.roomId)?.onReset(frame.roomId, frame);
       case "ack": return this.#onAck(frame);
       case "error": return this.#onError(frame);
@@ -421,7 +453,7 @@ export class Hubbub {
    * @param {Object<string, number>} [options.cursors]  with `"*"`: room → `after`; other rooms start at the read mark
    * @param {"replay"|"live"} [options.resetTo="replay"]  where to continue if the cursor cannot be honoured
    * @param {(message: Message) => void} [options.onMessage]  in order, without gap or repeat
-   * @param {(roomId: string, position: Position) => void} [options.onReset]  discard what was received before
+   * @param {(roomId: string, reset: Reset) => void} [options.onReset]  discard what was received before
    * @param {(roomId: string, position: Position) => void} [options.onSubscribed]  at every connection; with `"*"` for
    *   each room, including those joined later, with its `readSeq`
    * @param {(rooms: number) => void} [options.onLive]  with `"*"`: all rooms are announced, and all missed messages came
@@ -440,12 +472,30 @@ export class Hubbub {
       unsubscribe: () => {
         if (subscription.isEnded) return;
         this.#end(subscription);
-        this.#transmit({ type: "unsubscribe", roomId });
+        this.#leave(roomId);
       },
     };
   }
 
+  #leave(roomId) {
+    const ref = `u${++this.#refs}`;
+    if (this.#transmit({ type: "unsubscribe", ref, roomId })) this.#leaving.set(roomId, ref);
+  }
+
+  #onLeft(roomId) {
+    this.#leaving.delete(roomId);
+    const subscription = this.#subscriptions.get(roomId);
+    if (subscription) this.#sendSubscribe(subscription);
+  }
+
+  #onLeaveRefused(roomId, frame) {
+    if (!frame.retryable) return this.#onLeft(roomId);
+    const timer = setTimeout(() => { if (this.#leaving.get(roomId) === frame.ref) this.#leave(roomId); }, this.#backoff(3));
+    timer.unref?.();
+  }
+
   #sendSubscribe(subscription) {
+    if (this.#leaving.has(subscription.roomId)) return;
     subscription.ref = `s${++this.#refs}`;
     subscription.announced.clear();
     this.#transmit(subscription.frame());
@@ -486,7 +536,7 @@ export class Hubbub {
       messageType: options.messageType ?? "TEXT",
       messageId: options.messageId ?? makeId(),
       timestamp: options.timestamp ?? new Date().toISOString(),
-    }, (outgoing) => this.#retry(outgoing));
+    }, (outgoing) => this.#retry(outgoing), (outgoing) => this.#cancel(outgoing));
     this.#enqueue(outgoing);
     return outgoing;
   }
@@ -495,6 +545,13 @@ export class Hubbub {
     if (outgoing.state !== Delivery.FAILED) return;
     outgoing.renew();
     this.#enqueue(outgoing);
+  }
+
+  #cancel(outgoing) {
+    if (outgoing.state === Delivery.DURABLE || outgoing.state === Delivery.FAILED) return;
+    const wasSent = this.#unanswered.delete(outgoing.ref);
+    this.#fail(outgoing, { code: "canceled", detail: "the message was given up; it may be stored", retryable: true });
+    if (wasSent) this.#continueLane(this.#lanes.get(outgoing.roomId));
   }
 
   #enqueue(outgoing) {
@@ -512,7 +569,7 @@ export class Hubbub {
 
   #flush(lane) {
     while (
-      !lane.isHeld && lane.sent < Math.min(lane.waiting.length, this.#options.inFlightMax) &&
+      !lane.isHeld && !this.#isGated && lane.sent < Math.min(lane.waiting.length, this.#options.inFlightMax, lane.window) &&
       this.#unanswered.size < UNANSWERED_MAX && this.#state.state === State.OPEN
     ) {
       const outgoing = lane.waiting[lane.sent++];
@@ -549,6 +606,7 @@ export class Hubbub {
 
   #onAck(frame) {
     const outgoing = this.#unanswered.get(frame.ref);
+    this.#isGated = false;
     if (!outgoing) return;
     this.#unanswered.delete(frame.ref);
     const { messageId, seq, epoch, receivedAt, duplicate } = frame;
@@ -557,7 +615,7 @@ export class Hubbub {
     this.#setDelivery(outgoing, Delivery.DURABLE);
     outgoing.resolve(outgoing.receipt);
     const lane = this.#lanes.get(outgoing.roomId);
-    if (lane && !lane.isHeld) lane.failures = 0;
+    if (lane && !lane.isHeld) Object.assign(lane, { failures: 0, window: lane.window * 2 });
     this.#continueLane(lane);
   }
 
@@ -569,8 +627,11 @@ export class Hubbub {
       this.#fail(outgoing, frame);
     } else {
       lane.isHeld = true;
+      lane.window = 1;
     }
+    this.#isGated = false;
     this.#continueLane(this.#lanes.get(outgoing.roomId));
+    for (const other of this.#lanes.values()) this.#flush(other);
   }
 
   /** Continues after an answer. After a refusal it first waits for all answers, to keep the order. */
@@ -596,6 +657,8 @@ export class Hubbub {
     if (outgoing) return this.#onSendRefused(outgoing, frame);
     const subscription = [...this.#subscriptions.values()].find((candidate) => candidate.ref === frame.ref);
     if (subscription) return this.#onSubscribeRefused(subscription, frame);
+    const [left] = [...this.#leaving].find(([, ref]) => ref === frame.ref) ?? [];
+    if (left !== undefined) return this.#onLeaveRefused(left, frame);
     if (frame.code === "unknown_type" && frame.ref) return void this.#unsupported.add(frame.ref);
     if (frame.code === "removed") {
       const own = this.#subscriptions.get(frame.roomId);
@@ -611,7 +674,9 @@ export class Hubbub {
 
   #onSubscribeRefused(subscription, frame) {
     if (frame.retryable) {
-      const timer = setTimeout(() => { if (!subscription.isEnded) this.#sendSubscribe(subscription); }, this.#backoff(3));
+      // Another connection has subscribed already, with another ref.
+      const again = () => { if (!subscription.isEnded && subscription.ref === frame.ref) this.#sendSubscribe(subscription); };
+      const timer = setTimeout(again, this.#backoff(3));
       return void timer.unref?.();
     }
     this.#end(subscription);

@@ -1,9 +1,11 @@
 #!/usr/bin/env bash
 # cassandra.sh install|start|stop [KILL]|pid|nodetool …|wipe: an Apache Cassandra of its own on 127.0.0.1:$CQL_PORT, data
-# centre datacenter1, no login. It also takes the ports 2,000 and 1,999 below (other nodes) and 1,000 below (JMX).
+# centre datacenter1, no login. It also takes the ports 2,000 and 1,999 below (other nodes; CQL_STORE_PORT and the one behind
+# it) and 1,000 below (JMX; CQL_JMX_PORT). CASS_SYNC=batch writes to the disk before it answers; CASS_AUTHENTICATOR says who
+# may log in, CASS_CONF adds lines to its configuration.
 # CASS_HEAP is its heap (512m). CASS_FAST=1 compiles less: half the work of a start, for tests; not for measurements.
 set -euo pipefail; HERE=$(cd "$(dirname "$0")" && pwd); . "$HERE/common.sh"
-PORT=${CQL_PORT:-19042}; STORE=$((PORT-2000)); JMX=$((PORT-1000)); H=$SVC_HOME/cassandra-$PORT
+PORT=${CQL_PORT:-19042}; STORE=${CQL_STORE_PORT:-$((PORT-2000))}; JMX=${CQL_JMX_PORT:-$((PORT-1000))}; H=$SVC_HOME/cassandra-$PORT
 # Shared by all instances, and keyed by what is in it. The tests' directory is wiped, this one is not.
 DIST=${CASS_DIST:-/var/tmp/hubbub-dist/cassandra-$(sha256sum "$HERE/cassandra/pom.xml" | cut -c1-12)}
 HEAP=${CASS_HEAP:-512m}; CONF="-Dcassandra.config=file://$H/conf/cassandra.yaml -Dlogback.configurationFile=$H/conf/logback.xml"
@@ -37,15 +39,15 @@ ssl_storage_port: $((STORE+1))
 rpc_address: 127.0.0.1
 native_transport_port: $PORT
 start_native_transport: true
-authenticator: AllowAllAuthenticator
+authenticator: ${CASS_AUTHENTICATOR:-AllowAllAuthenticator}
 authorizer: AllowAllAuthorizer
 data_file_directories: [$H/data]
 commitlog_directory: $H/commitlog
 saved_caches_directory: $H/saved_caches
 hints_directory: $H/hints
 cdc_raw_directory: $H/cdc_raw
-commitlog_sync: periodic
-commitlog_sync_period: 1000ms
+commitlog_sync: ${CASS_SYNC:-periodic}
+$([ "${CASS_SYNC:-periodic}" = batch ] || echo 'commitlog_sync_period: 1000ms')
 commitlog_segment_size: 64MiB
 commitlog_disk_access_mode: legacy
 memtable_heap_space: 128MiB
@@ -66,6 +68,7 @@ write_request_timeout: 20000ms
 truncate_request_timeout: 60000ms
 request_timeout: 20000ms
 periodic_commitlog_sync_lag_block: 10000ms
+${CASS_CONF:-}
 C
   cat >"$H/conf/logback.xml" <<C
 <configuration><appender name='F' class='ch.qos.logback.core.FileAppender'><file>$H/logs/system.log</file><encoder><pattern>%-5level [%thread] %date{ISO8601} %F:%L - %msg%n</pattern></encoder></appender><root level='INFO'><appender-ref ref='F'/></root></configuration>
@@ -83,7 +86,7 @@ C
     alive $P || break
     if ready; then exit 0; fi
     sleep 0.1
-  done; tail -20 "$H/logs/out" "$H/logs/system.log" >&2; exit 1 ;;
+  done; tail -n 20 "$H/logs/out" "$H/logs/system.log" >&2; exit 1 ;;
 stop) if [ -f "$H/pid" ]; then gone "$(cat "$H/pid")" "${2:-TERM}"; fi; rm -f "$H/pid" ;;
 pid) cat "$H/pid" ;;
 nodetool)

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # kafka.sh install|start|stop [KILL]|topic …|wipe: a Kafka of its own, one node, on 127.0.0.1:$KAFKA_PORT and the port
 # behind it. `install` fetches its jars from Maven Central into $KAFKA_DIST once; `topic` is Kafka's own tool of that name.
-# KAFKA_CONF adds lines to its configuration.
+# KAFKA_CONF adds lines to its configuration, KAFKA_FORMAT arguments to the formatting of its storage, such as users.
 set -euo pipefail; . "$(dirname "$0")/common.sh"
 PORT=${KAFKA_PORT:-19092}; H=$SVC_HOME/kafka-$PORT; LOG=-Dorg.slf4j.simpleLogger.defaultLogLevel=warn
 DIST=${KAFKA_DIST:-/var/tmp/hubbub-dist/kafka-4.3.1}; CP="$DIST/lib/*" # of no service's home: wiping one keeps it
@@ -49,7 +49,7 @@ group.min.session.timeout.ms=1000
 ${KAFKA_CONF:-}
 C
   [ -s "$H/data/meta.properties" ] || java -Xmx128m -XX:+UseSerialGC -XX:TieredStopAtLevel=1 $LOG -cp "$CP" kafka.tools.StorageTool \
-    format -t "$(head -c16 /dev/urandom | base64 | tr '+/' '-_' | tr -d =)" -c "$H/server.properties" >"$H/format.out" 2>&1
+    format -t "$(head -c16 /dev/urandom | base64 | tr '+/' '-_' | tr -d =)" -c "$H/server.properties" ${KAFKA_FORMAT:-} >"$H/format.out" 2>&1 || { tail -5 "$H/format.out" >&2; exit 1; }
   setsid java -Xms256m -Xmx512m -XX:+UseG1GC -XX:MaxGCPauseMillis=20 $LOG -cp "$CP" kafka.Kafka "$H/server.properties" >"$H/out" 2>&1 </dev/null &
   P=$!; echo $P >"$H/pid"
   for _ in $(seq 1800); do

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# postgres.sh start|stop [fast|immediate]|replica PORT|promote|run COMMAND…|wipe: a PostgreSQL on 127.0.0.1:$PGPORT.
+# postgres.sh start|stop [fast|immediate|KILL]|replica PORT|promote|run COMMAND…|wipe: a PostgreSQL on 127.0.0.1:$PGPORT.
 # PGFSYNC=off at its first start makes it fast and unsafe: for tests of what it answers, never for benchmarks or crashes.
 # PGTUNED=off leaves it PostgreSQL's own settings, PGCONF adds lines to its configuration then. `replica` makes it a
 # streaming copy of the server on PORT; `run` runs a command as the user of the server, in its directory, with its tools
@@ -9,7 +9,14 @@ PGBIN=${PGBIN:-$(ls -d /usr/lib/postgresql/*/bin | sort -V | tail -1)}; PORT=${P
 H=$SVC_HOME/postgres-$PORT; RUNAS=${PGRUNAS:-postgres}
 as() { if [ "$(id -u)" = 0 ]; then setpriv --reuid="$RUNAS" --regid="$RUNAS" --init-groups env -i PATH="$PGBIN:$PATH" LC_ALL=C.UTF-8 HOME="$H" "$@"; else PATH="$PGBIN:$PATH" "$@"; fi; }
 own() { mkdir -p "$H/sock"; chmod 755 "$SVC_HOME"; [ "$(id -u)" != 0 ] || chown -R "$RUNAS": "$H"; }
-stop() { as "$PGBIN/pg_ctl" -D "$H/data" -m "$1" -w -s stop; }
+stop() {
+  if [ "$1" != KILL ]; then as "$PGBIN/pg_ctl" -D "$H/data" -m "$1" -w -s stop; return; fi
+  P=$(head -1 "$H/data/postmaster.pid"); ALL="$P $(ps -o pid= --ppid "$P" || true)"
+  # shellcheck disable=SC2086
+  kill -KILL $ALL 2>/dev/null || true
+  for P in $ALL; do for _ in $(seq 300); do alive "$P" || break; sleep 0.1; done; done
+  rm -f "$H/data/postmaster.pid" "$H/sock"/.s.PGSQL.* # a process that nobody waited for looks alive
+}
 cd / # the other user may not be able to read the current directory
 case "$1" in
 start)
@@ -49,5 +56,5 @@ promote) as "$PGBIN/pg_ctl" -D "$H/data" -w -s promote ;;
 run) shift; cd "$H"; as "$@" ;;
 stop) stop "${2:-fast}" ;;
 wipe) stop immediate 2>/dev/null || true; rm -rf "$H" ;;
-*) echo "usage: $0 start|stop [fast|immediate]|replica PORT|promote|run COMMAND…|wipe" >&2; exit 2 ;;
+*) echo "usage: $0 start|stop [fast|immediate|KILL]|replica PORT|promote|run COMMAND…|wipe" >&2; exit 2 ;;
 esac

@@ -28,12 +28,14 @@ export async function newContext(browser, { font, ...options } = {}) {
 
 /**
  * A window of somebody's own: cookies, storage, and everything the page complained about.
+ * `options.opened` is called before anything is loaded.
  * @returns the page, with `complaints`
  */
 export async function window(browser, server, name, options = {}) {
-  const { room = "lobby", ...rest } = options;
+  const { room = "lobby", opened, ...rest } = options;
   const context = await newContext(browser, rest);
   const page = await context.newPage();
+  await opened?.(page);
   page.complaints = [];
   page.on("pageerror", (error) => page.complaints.push(error.message));
   page.on("console", (entry) => {

@@ -3,6 +3,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import WebSocket, { WebSocketServer } from "ws";
+import { WebSocket as NodeWebSocket } from "../../clients/javascript/websocket.js";
 import { Delivery, Hubbub, HubbubError, State, makeId } from "../../web/hubbub.js";
 import { Server } from "./server.mjs";
 
@@ -198,6 +199,107 @@ test("after an overload the rest goes out again in order", async (test) => {
   await reaching(hubbub, State.OPEN);
   await Promise.all(["a", "b", "c"].map((text) => hubbub.send("lobby", text).done));
   assert.deepEqual(stored, ["a", "b", "c"]);
+});
+
+test("after a refusal one message is asked for, then more", async (test) => {
+  let refusals = 4;
+  const waiting = [];
+  const { url } = await scripted(test, (frame, answer) => {
+    if (refusals > 0) {
+      refusals -= 1;
+      return answer({ type: "error", ref: frame.ref, code: "overloaded", retryable: true });
+    }
+    waiting.push([frame, answer]);
+  });
+  const hubbub = client(test, url, { backoffFirst: 1 });
+  hubbub.connect();
+  await reaching(hubbub, State.OPEN);
+  const sent = ["a", "b", "c", "d"].map((text) => hubbub.send("lobby", text));
+  const widths = [];
+  for (let seq = 0; seq < 4;) {
+    while (waiting.length === 0 || sent.filter(({ state }) => state === Delivery.SENT).length > waiting.length) {
+      await new Promise((resolve) => setTimeout(resolve, 1));
+    }
+    widths.push(waiting.length);
+    for (const [frame, answer] of waiting.splice(0)) answer(ackOf(frame, ++seq));
+  }
+  await Promise.all(sent.map(({ done }) => done));
+  assert.equal(widths[0], 1);
+});
+
+test("nothing overtakes a refusal behind its pong", async (test) => {
+  const texts = [];
+  let overtaken;
+  const ponged = new Promise((resolve) => { overtaken = resolve; });
+  let refuse;
+  const { url } = await scripted(test, (frame, answer, socket) => {
+    texts.push(frame.message);
+    if (texts.length > 1) return answer(ackOf(frame, texts.length));
+    socket.ping("12345678");
+    // The server takes frames again from here on.
+    socket.once("pong", () => overtaken());
+    refuse = () => answer({ type: "error", ref: frame.ref, code: "overloaded", retryable: true });
+  });
+  const hubbub = client(test, url, { backoffFirst: 1, WebSocket: NodeWebSocket });
+  hubbub.connect();
+  await reaching(hubbub, State.OPEN);
+  const one = hubbub.send("lobby", "one");
+  await ponged;
+  const two = hubbub.send("lobby", "two");
+  assert.equal(two.state, Delivery.QUEUED);
+  refuse();
+  await Promise.all([one.done, two.done]);
+  assert.deepEqual(texts, ["one", "one", "two"]);
+});
+
+test("an unsubscribing that was refused is repeated, and a new subscription waits for it", async (test) => {
+  const types = [];
+  const { url } = await scripted(test, (frame, answer) => {
+    types.push(frame.type);
+    if (frame.type === "subscribe") return answer({ type: "subscribed", ref: frame.ref, roomId: "lobby", epoch: "e", oldest: 1, head: 0 });
+    if (types.length === 2) return answer({ type: "error", ref: frame.ref, code: "too_many_requests", retryable: true });
+    answer({ type: "unsubscribed", roomId: frame.roomId });
+  });
+  const hubbub = client(test, url, { backoffFirst: 1 });
+  hubbub.connect();
+  await reaching(hubbub, State.OPEN);
+  hubbub.subscribe("lobby", { after: 0 }).unsubscribe();
+  await new Promise((resolve) => hubbub.subscribe("lobby", { after: 0, onSubscribed: resolve }));
+  assert.deepEqual(types, ["subscribe", "unsubscribe", "unsubscribe", "subscribe"]);
+});
+
+test("a reset tells whether the history was replaced, and is not asked for again", async (test) => {
+  const asked = [];
+  const { url, sockets } = await scripted(test, (frame, answer) => {
+    asked.push([frame.after, frame.epoch]);
+    answer({ type: "subscribed", ref: frame.ref, roomId: "lobby", epoch: "f", oldest: 4, head: 9 });
+    if (asked.length === 1) answer({ type: "reset", roomId: "lobby", epoch: "f", oldest: 4, head: 9 });
+    else answer({ type: "message", roomId: "lobby", seq: 4 });
+  });
+  const hubbub = client(test, url, { backoffFirst: 1 });
+  const resets = [];
+  const heard = new Promise((resolve) => hubbub.subscribe("lobby", {
+    after: 20, epoch: "e", onMessage: resolve,
+    onReset: (_, reset) => {
+      resets.push(reset.historyReplaced);
+      sockets.at(-1).close(1001, "shutting down; reconnect within 0 s");
+    },
+  }));
+  hubbub.connect();
+  await heard;
+  assert.deepEqual([resets, asked], [[true], [[20, "e"], [0, "f"]]]);
+});
+
+test("a message that is given up keeps nothing from those behind it", async (test) => {
+  const { url } = await scripted(test, (frame, answer) => { if (frame.message === "two") answer(ackOf(frame, 1)); });
+  const hubbub = client(test, url, { inFlightMax: 1 });
+  hubbub.connect();
+  const one = hubbub.send("lobby", "one");
+  const two = hubbub.send("lobby", "two");
+  await reaching(hubbub, State.OPEN);
+  one.cancel();
+  await assert.rejects(one.done, { code: "canceled" });
+  assert.equal((await two.done).seq, 1);
 });
 
 test("refusals without end fail the message, and a retry keeps its id", async (test) => {

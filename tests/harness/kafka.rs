@@ -1,7 +1,5 @@
 //! Kafka: topics of one's own on the server that runs for all tests, or a server of one's own to be killed.
 
-use std::process::Command;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use rdkafka::ClientConfig;
@@ -11,19 +9,23 @@ use rdkafka::consumer::{BaseConsumer, Consumer as _};
 use rdkafka::message::{Headers as _, Message as _, OwnedHeaders};
 use rdkafka::producer::{BaseProducer, BaseRecord, Producer as _};
 use rdkafka::topic_partition_list::{Offset, TopicPartitionList};
-use tempfile::TempDir;
 
-use super::{PATIENCE, Setup, free_ports};
+use super::service::{Script, Service, unique};
+use super::{PATIENCE, Setup};
 
 /// Where the server for all tests is, unless `HUBBUB_TEST_KAFKA` says otherwise.
 const SHARED: &str = "kafka://127.0.0.1:19092";
-/// Its own port and the one behind it.
-const PORTS: u16 = 2;
+/// Its own port, the one behind it, and two for TLS.
+const PORTS: u16 = 4;
+const SCRIPT: Script = Script { name: "kafka.sh", port: "KAFKA_PORT" };
+
+/// Who may use a server with TLS by a password, with each mechanism.
+pub(crate) const USER: &str = "ada";
+pub(crate) const PASSWORD: &str = "s3cret/1";
 
 pub(crate) struct Kafka {
-    port: u16,
+    service: Service,
     prefix: String,
-    home: Option<TempDir>,
 }
 
 /// A record in the topic of dead letters.
@@ -42,52 +44,102 @@ impl DeadLetter {
 impl Kafka {
     /// Topics that nobody else uses.
     pub(crate) fn shared() -> Self {
-        static NEXT: AtomicU32 = AtomicU32::new(0);
-        let url = std::env::var("HUBBUB_TEST_KAFKA").unwrap_or_else(|_| SHARED.to_owned());
-        let port = url.trim_end_matches('/').rsplit(':').next().and_then(|port| port.parse().ok());
-        let port = port.unwrap_or_else(|| panic!("HUBBUB_TEST_KAFKA {url} names no port"));
-        if std::net::TcpStream::connect(("127.0.0.1", port)).is_err() {
-            panic!("no Kafka on port {port}; start it with scripts/services/start.sh");
-        }
-        let prefix = format!("test-{}-{}.", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
-        Self { port, prefix, home: None }
+        let service = Service::shared(SCRIPT, "HUBBUB_TEST_KAFKA", SHARED);
+        Self { service, prefix: format!("test-{}.", unique()) }
     }
 
     /// A server of one's own, which runs.
     pub(crate) fn start() -> Self {
-        let home = tempfile::Builder::new().prefix("hubbub-kafka-").tempdir().unwrap();
-        let kafka = Self { port: free_ports(PORTS), prefix: "own.".to_owned(), home: Some(home) };
+        let kafka = Self { service: Service::own(SCRIPT, PORTS), prefix: "own.".to_owned() };
         kafka.restart();
         kafka
     }
 
+    /// The same, which also speaks TLS, with a certificate for `localhost`: at one port with [`USER`]s and passwords, at
+    /// another one with certificates of clients.
+    pub(crate) fn start_with_tls() -> Self {
+        let mut service = Service::own(SCRIPT, PORTS);
+        service.make_certificates("DNS:localhost");
+        let (port, home) = (service.port(), service.home().display().to_string());
+        let (sasl, ssl) = (port + 2, port + 3);
+        let store = service.home().join("store.pem");
+        let of = |file: &str| std::fs::read_to_string(service.home().join(file)).unwrap();
+        std::fs::write(&store, of("server.key") + &of("server.crt")).unwrap();
+        let jaas = "listener.name.sasl_ssl";
+        let module = "org.apache.kafka.common.security";
+        let scram = ["256", "512"].map(|bits| {
+            format!("{jaas}.scram-sha-{bits}.sasl.jaas.config={module}.scram.ScramLoginModule required;")
+        });
+        let lines = [
+            &format!(
+                "listeners=PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{},SASL_SSL://127.0.0.1:{sasl},\
+                 SSL://127.0.0.1:{ssl}",
+                port + 1
+            ),
+            &format!(
+                "advertised.listeners=PLAINTEXT://127.0.0.1:{port},SASL_SSL://localhost:{sasl},SSL://localhost:{ssl}"
+            ),
+            "listener.security.protocol.map=CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,SASL_SSL:SASL_SSL,SSL:SSL",
+            "sasl.enabled.mechanisms=PLAIN,SCRAM-SHA-256,SCRAM-SHA-512",
+            &format!(
+                "{jaas}.plain.sasl.jaas.config={module}.plain.PlainLoginModule required user_{USER}=\"{PASSWORD}\";"
+            ),
+            &scram[0],
+            &scram[1],
+            "listener.name.ssl.ssl.client.auth=required",
+            "ssl.keystore.type=PEM",
+            &format!("ssl.keystore.location={home}/store.pem"),
+            "ssl.truststore.type=PEM",
+            &format!("ssl.truststore.location={home}/ca.pem"),
+        ];
+        service.set("KAFKA_CONF", lines.join("\n"));
+        let users = ["256", "512"]
+            .map(|bits| format!("--add-scram SCRAM-SHA-{bits}=[name={USER},password={PASSWORD}]"));
+        service.set("KAFKA_FORMAT", users.join(" "));
+        let kafka = Self { service, prefix: "own.".to_owned() };
+        kafka.restart();
+        kafka
+    }
+
+    /// Where it asks for a password.
+    pub(crate) fn sasl_port(&self) -> u16 {
+        self.port() + 2
+    }
+
+    /// Where it asks for a certificate.
+    pub(crate) fn tls_port(&self) -> u16 {
+        self.port() + 3
+    }
+
+    /// `ca.pem`, `server.crt` and `server.key`.
+    pub(crate) fn file(&self, name: &str) -> String {
+        self.service.home().join(name).display().to_string()
+    }
+
+    pub(crate) fn port(&self) -> u16 {
+        self.service.port()
+    }
+
     pub(crate) fn restart(&self) {
-        self.script(&["start"]).unwrap();
+        self.service.run(&["start"]);
     }
 
     pub(crate) fn kill(&self) {
-        self.script(&["stop", "KILL"]).unwrap();
-    }
-
-    fn script(&self, arguments: &[&str]) -> Result<(), String> {
-        let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../../scripts/services/kafka.sh");
-        let mut command = Command::new(script);
-        command.args(arguments).env("KAFKA_PORT", self.port.to_string());
-        if let Some(home) = &self.home {
-            command.env("SVC_HOME", home.path());
-        }
-        let output = command.output().unwrap();
-        let said = String::from_utf8_lossy(&output.stderr).into_owned();
-        if output.status.success() { Ok(()) } else { Err(said) }
+        self.service.run(&["stop", "KILL"]);
     }
 
     pub(crate) fn url(&self) -> String {
-        format!("kafka://127.0.0.1:{}", self.port)
+        format!("kafka://127.0.0.1:{}", self.port())
     }
 
     /// A server whose log it is, with `partitions` partitions.
     pub(crate) fn setup(&self, store: &str, partitions: u32) -> Setup {
-        let setup = Setup::new().store(store).set(&format!("log.url={}", self.url()));
+        self.log_of(Setup::new().store(store), partitions)
+    }
+
+    /// Makes it the log of a server.
+    pub(crate) fn log_of(&self, setup: Setup, partitions: u32) -> Setup {
+        let setup = setup.set(&format!("log.url={}", self.url()));
         let setup = setup.set(&format!("kafka.topic_prefix={}", self.prefix));
         setup.set(&format!("kafka.partitions={partitions}"))
     }
@@ -98,7 +150,7 @@ impl Kafka {
 
     fn client(&self) -> ClientConfig {
         let mut config = ClientConfig::new();
-        config.set("bootstrap.servers", format!("127.0.0.1:{}", self.port));
+        config.set("bootstrap.servers", format!("127.0.0.1:{}", self.port()));
         config
     }
 
@@ -190,8 +242,7 @@ impl Kafka {
 
 impl Drop for Kafka {
     fn drop(&mut self) {
-        if self.home.is_some() {
-            let _ = self.script(&["wipe"]);
+        if !self.service.is_shared() {
             return;
         }
         // What is left is in the way of nobody.

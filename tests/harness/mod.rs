@@ -24,6 +24,8 @@ mod queues;
 mod raw_ws;
 pub(crate) mod schema;
 mod server;
+#[cfg(any(feature = "amqp", feature = "kafka"))]
+mod service;
 mod simulated;
 mod tls;
 pub(crate) mod tokens;
@@ -45,7 +47,7 @@ pub(crate) use certificates::MAKE_CERTIFICATES;
 pub(crate) use follower::Follower;
 pub(crate) use http::{Answer, Http, faulty_fields};
 #[cfg(feature = "kafka")]
-pub(crate) use kafka::Kafka;
+pub(crate) use kafka::{Kafka, PASSWORD, USER};
 pub(crate) use line::Line;
 pub(crate) use linearizable::{Action, Event, Told, unexplained};
 pub(crate) use load::{Kind, Load, rounds};

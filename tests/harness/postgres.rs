@@ -66,6 +66,11 @@ impl Postgres {
         self.script(&["stop", "immediate"]);
     }
 
+    /// Kills it with all its processes.
+    pub(crate) fn kill(&self) {
+        self.script(&["stop", "KILL"]);
+    }
+
     pub(crate) fn restart(&self) {
         self.script(&["start"]);
     }

@@ -21,7 +21,7 @@ use crate::run::Run;
 #[serde(rename_all = "camelCase")]
 #[command(mut_arg("connections", |arg| arg.default_value("64")))]
 pub(crate) struct HttpArgs {
-    /// Messages per second, whatever the server does: 5000, or a ramp 1000..10000
+    /// Messages per second, whatever the server does: 5000, or a ramp 1000..10000, or 1000..10000..26000
     #[arg(long, value_name = "RATE", conflicts_with = "closed", default_value = "1000..10000")]
     #[arg(default_value_if("closed", ArgPredicate::Equals("true".into()), None))]
     pub(crate) rate: Option<Rate>,

@@ -14,33 +14,36 @@ use crate::feed::Feed;
 use crate::job::{Job, below};
 use crate::run::Run;
 
-/// Messages per second, from the start to the end of a run.
+/// Messages per second, from the start to the end of a run: two straight lines that meet in the middle of its time.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Rate {
     from: f64,
+    middle: f64,
     to: f64,
 }
 
 impl FromStr for Rate {
     type Err = String;
 
-    /// `1000`, or `1000..10000` for a ramp.
+    /// `1000`, or `1000..10000` for a ramp, or `1000..10000..26000` for one that has a bend.
     fn from_str(text: &str) -> Result<Self, String> {
-        let (from, to) = text.split_once("..").unwrap_or((text, text));
+        let (from, rest) = text.split_once("..").unwrap_or((text, text));
+        let (middle, to) = rest.split_once("..").map_or((None, rest), |(middle, to)| (Some(middle), to));
         let number = |text: &str| match text.trim_start_matches('.').parse::<f64>() {
             Ok(rate) if rate > 0.0 && rate <= 1e8 => Ok(rate),
             _ => Err("write a rate per second such as 5000, or a ramp such as 1000..10000".to_owned()),
         };
-        Ok(Self { from: number(from)?, to: number(to)? })
+        let (from, to) = (number(from)?, number(to)?);
+        Ok(Self { from, middle: middle.map_or(Ok(f64::midpoint(from, to)), number)?, to })
     }
 }
 
 impl std::fmt::Display for Rate {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        if self.from == self.to {
-            write!(f, "{}", self.from)
-        } else {
-            write!(f, "{}..{}", self.from, self.to)
+        match self {
+            Self { from, to, .. } if from == to && *self == Self::constant(*from) => write!(f, "{from}"),
+            Self { from, middle, to } if *middle == f64::midpoint(*from, *to) => write!(f, "{from}..{to}"),
+            Self { from, middle, to } => write!(f, "{from}..{middle}..{to}"),
         }
     }
 }
@@ -53,7 +56,7 @@ impl Serialize for Rate {
 
 impl Rate {
     pub(crate) const fn constant(per_second: f64) -> Self {
-        Self { from: per_second, to: per_second }
+        Self { from: per_second, middle: per_second, to: per_second }
     }
 }
 
@@ -71,21 +74,28 @@ impl Schedule {
     }
 
     pub(crate) fn messages(&self) -> u64 {
-        ((self.rate.from + self.rate.to) / 2.0 * self.duration.as_secs_f64()) as u64
+        let Rate { from, middle, to } = self.rate;
+        (f64::midpoint(f64::midpoint(from, middle), f64::midpoint(middle, to)) * self.duration.as_secs_f64())
+            as u64
     }
 
     /// When message `index` is to be sent, in microseconds after the start of the run.
     pub(crate) fn intended_us(&self, index: u64) -> u64 {
-        let Rate { from, to } = self.rate;
-        let growth = (to - from) / (2.0 * self.duration.as_secs_f64());
-        let n = index as f64;
+        let Rate { from, middle, to } = self.rate;
+        let half_s = self.duration.as_secs_f64() / 2.0;
+        let first_half = f64::midpoint(from, middle) * half_s;
+        let (n, from, to, before_s) = match index as f64 {
+            n if n < first_half => (n, from, middle, 0.0),
+            n => (n - first_half, middle, to, half_s),
+        };
+        let growth = (to - from) / (2.0 * half_s);
         // n = from·t + growth·t²
         let seconds = if growth == 0.0 {
             n / from
         } else {
             (2.0 * n) / (from + (from * from + 4.0 * growth * n).max(0.0).sqrt())
         };
-        self.start_us + (seconds * 1e6) as u64
+        self.start_us + ((before_s + seconds) * 1e6) as u64
     }
 }
 
@@ -220,6 +230,20 @@ mod tests {
         assert_eq!(schedule.intended_us(55_000), 10_000_005);
         let first_second = (0..55_000).filter(|&n| schedule.intended_us(n) < 1_000_005).count();
         assert_eq!(first_second, 1_450);
+    }
+
+    #[test]
+    fn a_ramp_may_have_a_bend() {
+        let rate: Rate = "1000..10000..26000".parse().expect("ramp");
+        assert_eq!(rate.to_string(), "1000..10000..26000");
+        assert_eq!("1000..10000".parse::<Rate>().expect("ramp").to_string(), "1000..10000");
+        let schedule = Schedule::new(rate, Duration::from_secs(20), 0);
+        assert_eq!(schedule.messages(), 55_000 + 180_000);
+        assert_eq!(schedule.intended_us(55_000), 10_000_000);
+        assert_eq!(schedule.intended_us(235_000), 20_000_000);
+        let (before, after) = (schedule.intended_us(54_999), schedule.intended_us(55_001));
+        // Both lines meet at 10,000/s; times are cut to whole microseconds.
+        assert!((99..=101).contains(&(10_000_000 - before)) && (99..=101).contains(&(after - 10_000_000)));
     }
 
     #[test]

@@ -128,8 +128,8 @@ async fn persisted(args: &SweepArgs, url: &str, batch: u64, linger: Duration) ->
     ];
     let server = Server::real(&program, &data, &env).await?;
     let persist = async |own: &[&str]| {
-        let line = [&["--listen", "0", "--log", "direct"], own].concat();
-        persist::measure_at(&server, url, &line).await
+        let line = [&["--database", url, "--listen", "0", "--log", "direct"], own].concat();
+        persist::measure_at(&server, &line).await
     };
     persist(&["-n", &WARM_UP.to_string(), "--publishers", "8", "--around", "0s"]).await?;
     let (publishers, window) = (PUBLISHERS.to_string(), batch.div_ceil(REQUESTS_OF_A_BATCH).to_string());

@@ -34,6 +34,7 @@ pub mod queues;
 pub mod random;
 pub mod recount;
 pub mod repeats;
+pub mod retention;
 pub mod rooms;
 pub mod stats;
 mod steps;
@@ -66,6 +67,12 @@ pub trait Fixture: Send + Sync {
     /// Returns when everything stored so far is where it will stay, and memory, journals and the like hold nothing
     /// of it any more. Nothing to do for a store that writes to the final place at once.
     fn seal_all(&mut self) -> impl Future<Output = ()> + Send;
+
+    /// Returns when messages that have outlived their retention, and an eighth of it, are removed. For stores whose log says
+    /// when; others remove them with all else that is due.
+    fn expire(&mut self) -> impl Future<Output = ()> + Send {
+        self.seal_all()
+    }
 }
 
 /// Makes a test of every case. The expression makes a new [`Fixture`]; it may await.
@@ -105,6 +112,8 @@ macro_rules! conformance_tests {
             repeats::of_two_equal_ids_in_a_batch_the_second_is_the_repeat,
             repeats::only_user_text_and_type_make_the_same_message,
             repeats::the_same_id_in_another_room_is_another_message,
+            retention::a_room_keeps_messages_as_long_as_it_says,
+            retention::messages_that_expired_are_counted_nowhere,
             rooms::a_room_is_described,
             rooms::figures_and_health_are_told,
             rooms::rooms_are_listed_in_pages_by_name,

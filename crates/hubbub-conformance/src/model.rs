@@ -268,8 +268,28 @@ impl Model {
                 let seq = *mark;
                 Outcome::Read(ReadMark { seq, unread: self.unread(&name, seq), moved })
             }
+            RoomChange::ExpireMessages { before, retention_s, is_own, .. }
+                if change.by.is_none() && state.retention_s == is_own.then_some(retention_s) =>
+            {
+                changed(self.expire(&name, before))
+            }
+            RoomChange::ExpireMessages { .. } if change.by.is_none() => changed(false),
             _ => refused,
         }
+    }
+
+    /// Removes the messages of a room that were received before a time. Whether there were any.
+    pub fn expire(&mut self, room: &str, before: Timestamp) -> bool {
+        let (Some(kept), Some(state)) = (self.rooms.get_mut(room), self.states.get_mut(room)) else {
+            return false;
+        };
+        let gone = kept.partition_point(|kept| kept.received_at < before);
+        let last = kept.drain(..gone).next_back().map(|last| last.seq);
+        let removed = if kept.is_empty() { Some(state.head) } else { last };
+        if last.is_some() {
+            state.removed = state.removed.max(removed.unwrap_or_default());
+        }
+        last.is_some()
     }
 
     /// Messages of a room behind a read mark.

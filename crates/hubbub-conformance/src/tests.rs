@@ -35,6 +35,7 @@ pub(crate) enum Flaw {
     CountsLate,
     CutsLongTexts,
     ErasesNothing,
+    ExpiresEverything,
     ForgetsIdsWhenRestarted,
     ForgetsMembersWhenRestarted,
     ForgetsTheLastWhenRestarted,
@@ -45,6 +46,7 @@ pub(crate) enum Flaw {
     IgnoresAutocreate,
     IgnoresCase,
     IncludesTheEnd,
+    KeepsWhatExpired,
     KeyChangesForgetDeletions,
     KeyChangesWithoutEnd,
     KeyConditionsHold,
@@ -90,7 +92,7 @@ pub(crate) enum Flaw {
     UserPagesOverlap,
 }
 
-const FLAWS: [Flaw; 29] = [
+const FLAWS: [Flaw; 31] = [
     Flaw::ActiveToTheEnd,
     Flaw::CountsLate,
     Flaw::HistoryByRoom,
@@ -101,6 +103,8 @@ const FLAWS: [Flaw; 29] = [
     Flaw::ClockMayStepBack,
     Flaw::CutsLongTexts,
     Flaw::ErasesNothing,
+    Flaw::ExpiresEverything,
+    Flaw::KeepsWhatExpired,
     Flaw::ForgetsIdsWhenRestarted,
     Flaw::ForgetsMembersWhenRestarted,
     Flaw::ForgetsTheLastWhenRestarted,
@@ -499,6 +503,22 @@ impl Fixture for Memory {
     }
 
     fn seal_all(&mut self) -> impl Future<Output = ()> + Send {
+        ready(())
+    }
+
+    fn expire(&mut self) -> impl Future<Output = ()> + Send {
+        let (flaw, now) = (self.store.flaw, self.clock.now().as_micros());
+        let mut model = self.store.model.lock();
+        let rooms: Vec<_> = model.rooms.keys().cloned().collect();
+        for room in &rooms {
+            let Some(kept_s) = model.state(room).retention_s else { continue };
+            let before = now - i64::try_from(kept_s).unwrap() * 1_000_000;
+            match flaw {
+                Flaw::KeepsWhatExpired => false,
+                Flaw::ExpiresEverything => model.expire(room, Timestamp::from_micros(now)),
+                _ => model.expire(room, Timestamp::from_micros(before)),
+            };
+        }
         ready(())
     }
 }

@@ -1,6 +1,7 @@
 //! Changes of rooms, members and read marks: everything of a room but its messages.
 
 use crate::invariant::cast_or_nearest;
+use crate::time::Timestamp;
 
 /// Longest title of a room, in bytes.
 pub const TITLE_BYTES_MAX: usize = 256;
@@ -62,6 +63,20 @@ pub enum RoomChange<'a> {
         /// The user.
         user: &'a str,
     },
+    /// Removes messages that have outlived the room's retention, a bounded number, oldest first. Only the server makes it,
+    /// and only for a store that removes nothing past its log ([`LogStore::expired`](crate::LogStore::expired)); other
+    /// stores remove by themselves, and refuse it.
+    ExpireMessages {
+        /// The room.
+        room: &'a str,
+        /// Messages received before are removed; of these none that had not outlived the retention when the log took the
+        /// operation, by the log's clock.
+        before: Timestamp,
+        /// The retention, in seconds.
+        retention_s: u64,
+        /// Whether it is the room's own. Nothing is removed if that has changed by then.
+        is_own: bool,
+    },
 }
 
 /// Settings of a room. `None` keeps the value, or sets the default in a new room.
@@ -94,7 +109,8 @@ impl<'a> Change<'a> {
             | RoomChange::DeleteRoom { room }
             | RoomChange::AddMember { room, .. }
             | RoomChange::RemoveMember { room, .. }
-            | RoomChange::MarkRead { room, .. } => Some(room),
+            | RoomChange::MarkRead { room, .. }
+            | RoomChange::ExpireMessages { room, .. } => Some(room),
             RoomChange::EraseUser { .. } => None,
         }
     }
@@ -103,7 +119,10 @@ impl<'a> Change<'a> {
     pub fn is_exclusive(&self) -> bool {
         matches!(
             self.what,
-            RoomChange::PutRoom { .. } | RoomChange::DeleteRoom { .. } | RoomChange::EraseUser { .. }
+            RoomChange::PutRoom { .. }
+                | RoomChange::DeleteRoom { .. }
+                | RoomChange::EraseUser { .. }
+                | RoomChange::ExpireMessages { .. }
         )
     }
 }
@@ -113,7 +132,7 @@ impl<'a> RoomChange<'a> {
     fn user_and_title(&self) -> (&'a str, Option<&'a str>) {
         match *self {
             Self::PutRoom { settings, .. } => ("", settings.title),
-            Self::DeleteRoom { .. } => ("", None),
+            Self::DeleteRoom { .. } | Self::ExpireMessages { .. } => ("", None),
             Self::AddMember { user, .. }
             | Self::RemoveMember { user, .. }
             | Self::MarkRead { user, .. }
@@ -132,6 +151,9 @@ impl<'a> RoomChange<'a> {
             Self::RemoveMember { .. } => RoomChange::RemoveMember { room, user },
             Self::MarkRead { seq, .. } => RoomChange::MarkRead { room, user, seq },
             Self::EraseUser { .. } => RoomChange::EraseUser { user },
+            Self::ExpireMessages { before, retention_s, is_own, .. } => {
+                RoomChange::ExpireMessages { room, before, retention_s, is_own }
+            }
         }
     }
 }

@@ -40,7 +40,7 @@ pub use error::{ErrorCode, FieldError};
 pub use essential::Essential;
 pub use id::{ClientId, MessageId, QueueId, RoomId, UserId};
 pub use kv::{KvOp, KvOutcome};
-pub use log_position::{LogIdentity, LogPosition, LogStore};
+pub use log_position::{ExpiredRoom, LogIdentity, LogPosition, LogStore};
 pub use message::{Message, MessageRun, MessageType, Send};
 pub use op::{Lane, Op, OpBatch, Outcome, Receipt, Refusal};
 pub use queue::{QueueOp, QueueOutcome};

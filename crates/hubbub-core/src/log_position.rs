@@ -1,5 +1,6 @@
 //! Positions in an ordered log outside the process, and what a store must do to take operations from one exactly once.
 
+use crate::id::RoomId;
 use crate::store::{ApplyError, Read};
 use crate::time::Timestamp;
 
@@ -45,6 +46,26 @@ pub trait LogStore: Send + Sync {
 
     /// The next offset that the store wants of each partition; 0 for one it has nothing of.
     fn next_offsets(&self) -> Read<'_, Vec<u64>>;
+
+    /// Rooms of these partitions with messages that have outlived their retention by proven time; a bounded number. The
+    /// log writes [`RoomChange::ExpireMessages`](crate::RoomChange::ExpireMessages) for each of them. Always empty for a
+    /// store that removes them by itself.
+    fn expired(&self, _partitions: &[u32]) -> Read<'_, Vec<ExpiredRoom>> {
+        Box::pin(async { Ok(Vec::new()) })
+    }
+}
+
+/// A room with messages that have outlived their retention.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ExpiredRoom {
+    /// The room.
+    pub room: RoomId,
+    /// Messages received before have.
+    pub before: Timestamp,
+    /// The retention that they have outlived, in seconds.
+    pub retention_s: u64,
+    /// Whether it is the room's own, and not the default.
+    pub is_own: bool,
 }
 
 /// What became of attaching a log.

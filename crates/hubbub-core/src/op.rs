@@ -130,6 +130,11 @@ impl OpBatch {
         self.positions.get(index).copied()
     }
 
+    /// Whether an operation names a key.
+    pub fn names_keys(&self) -> bool {
+        !self.raw.is_empty()
+    }
+
     /// Whether the operations come from the log.
     pub fn is_from_log(&self) -> bool {
         !self.positions.is_empty()

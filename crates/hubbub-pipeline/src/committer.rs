@@ -48,6 +48,7 @@ pub(crate) fn commit(
     store: &dyn Store,
     clock: &dyn Clock,
     metrics: &Metrics,
+    keys: &Keys,
     committed: &mpsc::Sender<Committed>,
 ) {
     let mut failed = FailedSends::default();
@@ -56,6 +57,7 @@ pub(crate) fn commit(
         let taken_at = clock.monotonic();
         metrics.in_flight.set(saturate(chunk.ops.len()));
         let epoch = store.is_shared().then(|| store.epoch());
+        keys.begin_changes(&chunk.ops);
         let outcomes = failed.apply(store, batcher, &chunk);
         let epoch = epoch.filter(|epoch| *epoch == store.epoch());
         if let Err(error) = &outcomes {
@@ -127,6 +129,7 @@ pub(crate) async fn dispatch(
             Some(Err(_)) => keys.invalidate(&chunk.ops),
             _ => {}
         }
+        keys.end_changes(&chunk.ops);
         if let Some(outcomes) = committed.filter(|_| is_change) {
             members.apply_committed(&chunk.ops, outcomes);
             hub.publish(&chunk.ops, outcomes, &access).await;

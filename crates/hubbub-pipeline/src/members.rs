@@ -105,7 +105,7 @@ impl Members {
                 RoomChange::PutRoom { .. } | RoomChange::DeleteRoom { .. } | RoomChange::EraseUser { .. } => {
                     self.cache.clear()
                 }
-                RoomChange::MarkRead { .. } => {}
+                RoomChange::MarkRead { .. } | RoomChange::ExpireMessages { .. } => {}
             }
         }
     }

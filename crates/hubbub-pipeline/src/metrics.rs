@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use hubbub_core::ErrorCode;
 use hubbub_core::invariant::{broken_invariants, saturate};
 use hubbub_core::replica::ReplicaFigures;
-use hubbub_core::store::{Store, StoreFigures, StoreHealth};
+use hubbub_core::store::{RequestFigures, Store, StoreFigures, StoreHealth};
 use prometheus_client::encoding::{self, EncodeMetric, MetricEncoder};
 use prometheus_client::metrics::counter::{ConstCounter, Counter};
 use prometheus_client::metrics::gauge::{ConstGauge, Gauge};
@@ -19,6 +19,7 @@ use prometheus_client::metrics::{MetricType, TypedMetric};
 use prometheus_client::registry::Registry;
 
 use crate::histogram::Histogram;
+use crate::log::LogHealth;
 
 pub use program::{ProcessFigures, Program};
 pub use reading::Readable;
@@ -73,6 +74,8 @@ metrics! {
     unconfirmed: Counter::default, "messages_unconfirmed",
         "Messages without confirmation; they may be stored.";
     delivered: Counter::default, "messages_delivered", "Messages written to subscribers' sockets.";
+    delivery_time: Histogram::of_micros, "delivery_seconds",
+        "Time that live messages waited until a subscriber's connection took them; of some of them.";
     waiting: Gauge::default, "pipeline_waiting_operations", "Operations waiting for their batch.";
     in_flight: Gauge::default, "pipeline_in_flight_operations",
         "Operations in the batch that is being committed.";
@@ -121,6 +124,7 @@ metrics! {
     kv_hits: Counter::default, "kv_cache_hits", "Reads of values that the cache answered.";
     kv_misses: Counter::default, "kv_cache_misses", "Reads of values that the store answered.";
     kv_questions: Counter::default, "kv_cache_questions", "Questions to the database whether cached keys changed; one serves all waiting reads.";
+    kv_exclusive: Gauge::default, "kv_exclusive", "1 while this server is the only one that changes the keys of a database, and answers reads of them without a question.";
     kv_evictions: Counter::default, "kv_cache_evictions", "Values evicted from the cache.";
     kv_load_time: Histogram::of_micros, "kv_cache_load_seconds", "Time the store took to read one value.";
     kv_entries: Gauge::default, "kv_cache_entries", "Keys in the cache.";
@@ -142,6 +146,12 @@ metrics! {
         "Messages that another program wrote to a partition that is not their room's; they were written again.";
     bus_messages: Counter::default, "bus_messages_received",
         "Messages of followed rooms that other servers stored and sent over the bus.";
+    bus_time: Histogram::of_micros, "bus_seconds",
+        "Time until messages that other servers sent over the bus were published here.";
+    bus_sent: Counter::default, "bus_records_sent", "Records written to the bus, for other servers.";
+    bus_dropped: Counter::default, "bus_records_dropped",
+        "Records of the bus that the broker did not take; other servers read the store instead.";
+    bus_depth: Gauge::default, "bus_depth", "Records of the bus that this server has still to read.";
     log_dead: Counter::default, "log_messages_dead", "Messages published to the dead-letter queue.";
     log_batch_size: Histogram::of_counts, "log_batch_messages",
         "Number of messages in a batch from the broker.";
@@ -152,6 +162,9 @@ metrics! {
     log_broker_time: Histogram::of_micros, "log_way_seconds",
         "Time from publishing to a stored and acknowledged message, of messages published by Hubbub.";
     log_depth: Gauge::default, "log_depth", "Messages that wait in the broker.";
+    log_partitions: Gauge::default, "log_partitions", "Partitions of Kafka's topic of messages.";
+    log_committing: Gauge::default, "log_partitions_committed",
+        "Partitions of Kafka's topic of messages that this server stores.";
     log_unacked: Gauge::default, "log_unacked",
         "Messages consumed from the broker that are not acknowledged yet.";
     log_lag: MicrosGauge::default, "log_lag_seconds",
@@ -171,18 +184,18 @@ impl Metrics {
         }
     }
 
-    /// All metrics in the text format of Prometheus ([`MEDIA_TYPE`]), with the figures of `store` and `program`.
-    pub fn render(&self, store: &dyn Store, program: &Program) -> String {
+    /// All metrics in the text format of Prometheus ([`MEDIA_TYPE`]), with the figures of `store`, `log` and `program`.
+    pub fn render(&self, store: &dyn Store, log: &LogHealth, program: &Program) -> String {
         let mut all = Registry::default();
         program.register(&mut all);
-        self.register_all(store, all.sub_registry_with_prefix("hubbub"));
+        self.register_all(store, log, all.sub_registry_with_prefix("hubbub"));
         let mut out = String::new();
         // Writing into a String cannot fail.
         let _ = encoding::text::encode(&mut out, &all);
         text::from_open_metrics(&out)
     }
 
-    fn register_all(&self, store: &dyn Store, registry: &mut Registry) {
+    fn register_all(&self, store: &dyn Store, log: &LogHealth, registry: &mut Registry) {
         self.register(registry);
         let codes = ErrorCode::ALL.iter().zip(&self.rejected);
         let values = codes.map(|(code, count)| {
@@ -203,6 +216,11 @@ impl Metrics {
                 MetricType::Counter => registry.register(name, help, ConstCounter::new(seconds(micros))),
                 _ => registry.register(name, help, ConstGauge::new(seconds(micros))),
             }
+        }
+        let help = "Whether the log takes messages; a broker may be away";
+        registry.register("log_up", help, ConstGauge::new(i64::from(log.fault.is_none())));
+        if let Some(requests) = figures.requests {
+            register_requests(&requests, registry);
         }
         if let Some(replicas) = store.replicas() {
             register_replicas(&replicas.replicas(), registry);
@@ -238,7 +256,7 @@ impl<M: EncodeMetric + TypedMetric + Debug + Send + Sync> EncodeMetric for Label
 type Figure = (&'static str, &'static str, u64);
 
 fn counters(figures: &StoreFigures) -> impl IntoIterator<Item = Figure> {
-    let StoreFigures { pool, cache, .. } = figures;
+    let StoreFigures { pool, cache, lease, .. } = figures;
     [
         ("queue_messages_dead", "Queue messages moved to dead-letter queues", figures.queue_dead),
         (
@@ -266,6 +284,16 @@ fn counters(figures: &StoreFigures) -> impl IntoIterator<Item = Figure> {
             "store_cache_questions",
             "Queries that validate the cache; one serves all waiting reads",
             cache.questions,
+        ),
+        (
+            "kv_exclusive_lost",
+            "Times that this server was no longer the only one that changes keys without having let others do so",
+            lease.lost,
+        ),
+        (
+            "kv_exclusive_waits",
+            "Batches with changes of keys that waited for the server that was the only one",
+            lease.waits,
         ),
     ]
 }
@@ -308,6 +336,27 @@ fn times(figures: &StoreFigures) -> [(&'static str, &'static str, MetricType, u6
         ("store_pool_acquire_seconds", waits, MetricType::Counter, pool.acquire_us),
         ("store_pool_acquire_max_seconds", longest, gauge, pool.acquire_us_max),
     ]
+}
+
+/// Only where the store counts them.
+fn register_requests(requests: &RequestFigures, registry: &mut Registry) {
+    let counters = [
+        ("store_requests", "Requests to the database that were answered or failed", requests.done),
+        ("store_requests_failed", "Requests to the database that failed", requests.failed),
+        ("store_request_statements", "Statements in these requests", requests.statements),
+    ];
+    for (name, help, value) in counters {
+        registry.register(name, help, ConstCounter::new(value));
+    }
+    let help = "Time that requests to the database took, added up";
+    registry.register("store_request_seconds", help, ConstCounter::new(seconds(requests.micros)));
+    let gauges = [
+        ("store_requests_active", "Requests to the database under way", requests.active),
+        ("store_requests_waiting", "Requests that wait because too many are under way", requests.waiting),
+    ];
+    for (name, help, value) in gauges {
+        registry.register(name, help, ConstGauge::new(saturate::<_, i64>(value)));
+    }
 }
 
 /// Figures of each replica, labelled by its address in the configuration.

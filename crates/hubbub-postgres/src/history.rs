@@ -22,6 +22,8 @@ use crate::db::{DbError, Result};
 #[derive(Debug)]
 pub(crate) struct History {
     pub(crate) epoch: Arc<str>,
+    /// Whether it began with this server, in a database that had none.
+    pub(crate) is_new: bool,
     system: String,
     timeline: i32,
     is_replaced: AtomicBool,
@@ -58,7 +60,7 @@ impl History {
     /// Reads the history of the database. Names it if it is new.
     pub(crate) async fn open(client: &Client, random: &dyn RandomSource) -> Result<Self, Error> {
         let fresh = format!("{:08x}", random.next_u64() >> 32);
-        client.execute_typed(INSERT, &[(&fresh, Type::TEXT)]).await?;
+        let is_new = client.execute_typed(INSERT, &[(&fresh, Type::TEXT)]).await? > 0;
         if client.execute_typed(RENEW, &[(&fresh, Type::TEXT)]).await? > 0 {
             tracing::warn!(
                 epoch = fresh,
@@ -68,6 +70,7 @@ impl History {
         let row = client.query_typed_one(READ, &[]).await?;
         Ok(Self {
             epoch: row.get::<_, &str>(0).into(),
+            is_new,
             system: row.get(1),
             timeline: row.get(2),
             is_replaced: AtomicBool::new(false),

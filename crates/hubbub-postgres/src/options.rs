@@ -44,6 +44,8 @@ pub struct PostgresOptions {
     pub partition: Duration,
     /// Bytes of recent messages cached in memory; 0 switches the cache of rooms off.
     pub recent_cache_bytes: usize,
+    /// Whether a server that is the only one answers reads of keys without asking the database.
+    pub exclusive: Exclusive,
     /// Uses the database's clock, and follows a step of it once it was held for this long. `None` = the server's clock.
     pub clock_trust_after: Option<Duration>,
 }
@@ -83,6 +85,15 @@ pub enum Pooler {
     /// A pooler that gives each transaction another session, such as pgbouncer with `pool_mode = transaction`. Statements
     /// are not prepared, and nothing outlives a transaction.
     Transaction,
+}
+
+/// When a server takes the lease of keys.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Exclusive {
+    /// While it is the only one on the database.
+    Auto,
+    /// Never. It respects those of others.
+    Off,
 }
 
 /// The pool of connections to the primary; each replica has one as large.
@@ -134,6 +145,7 @@ impl PostgresOptions {
             retention: None,
             partition: Duration::from_secs(7 * 24 * 3_600),
             recent_cache_bytes: 64 << 20,
+            exclusive: Exclusive::Auto,
             clock_trust_after: None,
         }
     }

@@ -1,6 +1,7 @@
 //! A store that survives a change of the database's history. After a promotion or a restore it drops everything cached
 //! of the old history, and opens the database as at the start.
 
+use std::num::NonZeroU64;
 use std::pin::Pin;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -194,6 +195,7 @@ impl KvStore for ReopeningStore {
         revision() -> u64;
         kv_due_in() -> Option<Duration>;
         kv_now() -> Option<Timestamp>;
+        kv_lease() -> Option<NonZeroU64>;
     }
 }
 

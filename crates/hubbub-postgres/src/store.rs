@@ -102,7 +102,7 @@ impl Postgres {
         let replicas = Replicas::open(&context.options, &context.db, &context.history).await?;
         let rooms = Arc::new(Rooms::new(context.clone()));
         let queues = Arc::new(Queues::open(context.clone()).await?);
-        let kv = Arc::new(Kv::open(context.clone()).await?);
+        let kv = Arc::new(Kv::open(context.clone(), random.next_u64()).await?);
         let stats = Arc::new(Stats::new(context.clone()));
         let maintenance = Maintenance::start(Subsystems {
             context: context.clone(),
@@ -140,7 +140,11 @@ impl Store for Postgres {
     }
 
     fn figures(&self) -> StoreFigures {
-        let mut figures = StoreFigures { pool: self.context.db.figures(), ..self.context.status.figures() };
+        let mut figures = StoreFigures {
+            pool: self.context.db.figures(),
+            lease: self.kv.lease_figures(),
+            ..self.context.status.figures()
+        };
         self.rooms.report(&mut figures);
         figures
     }
@@ -164,6 +168,8 @@ impl Store for Postgres {
     fn close(&self) {
         self.maintenance.stop();
         self.replicated_reads.iter().for_each(ReplicatedReads::close);
+        // As in `apply`. Others need not wait until the lease has run out.
+        tokio::task::block_in_place(|| self.context.runtime.block_on(self.kv.leave()));
         self.kv.close();
         self.context.notifications.close();
         self.context.db.close();

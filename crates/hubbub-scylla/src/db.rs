@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
-use futures_util::StreamExt;
-use futures_util::stream::BoxStream;
+use futures_util::stream::{self, BoxStream};
+use futures_util::{StreamExt, TryStreamExt};
 use hubbub_core::store::ReadError;
 use scylla::client::execution_profile::{ExecutionProfile, ExecutionProfileHandle};
 use scylla::client::session::Session;
@@ -17,9 +17,9 @@ use scylla::policies::speculative_execution::SimpleSpeculativeExecutionPolicy;
 use scylla::serialize::row::SerializeRow;
 use scylla::statement::batch::{Batch, BatchType};
 use scylla::statement::prepared::PreparedStatement;
-use tokio::sync::Semaphore;
 
 use crate::options::{Address, Consistency, ScyllaOptions};
+use crate::requests::Requests;
 use crate::statements::Statements;
 
 /// The store cannot be opened, and why.
@@ -57,7 +57,7 @@ pub(crate) type Result<T> = std::result::Result<T, DbError>;
 /// The values of one statement.
 pub(crate) type Values<'a> = Box<dyn SerializeRow + Send + Sync + 'a>;
 
-/// Writes to one partition of one table, which are sent together.
+/// Writes with the same partition key, which are sent together. Of several tables, if they are independent of each other.
 #[derive(Default)]
 pub(crate) struct Writes<'a> {
     statements: Vec<(&'a PreparedStatement, Values<'a>, usize)>,
@@ -73,16 +73,14 @@ impl<'a> Writes<'a> {
     ) {
         self.statements.push((statement, Box::new(values), bytes + ROW_BYTES));
     }
-
-    pub(crate) fn is_empty(&self) -> bool {
-        self.statements.is_empty()
-    }
 }
 
 /// Bytes of a row besides its texts, roughly.
 const ROW_BYTES: usize = 120;
 /// Largest batch, unless one row is larger. Servers warn or refuse beyond some ten times that.
 const BATCH_BYTES: usize = 48 << 10;
+/// Batches that are written to one partition at the same time.
+const BATCHES_AT_ONCE: usize = 4;
 /// Most statements of a batch.
 const BATCH_STATEMENTS: usize = 250;
 /// Time after which a read is sent to another replica, too.
@@ -97,7 +95,9 @@ pub(crate) struct Db {
     session: Session,
     pub(crate) statements: Statements,
     reading: ExecutionProfileHandle,
-    permits: Semaphore,
+    pub(crate) requests: Requests,
+    /// Statements under way at the same time.
+    pub(crate) statements_max: usize,
     /// For tests: writes until all fail; negative = none fails.
     pub(crate) fails_after: Arc<AtomicI64>,
 }
@@ -117,8 +117,32 @@ pub(crate) async fn connect(
     if let Some((user, password)) = &address.login {
         builder = builder.user(user, password);
     }
+    if address.is_tls {
+        let config = options.tls.client("store.scylla").map_err(|error| OpenError(error.to_string()))?;
+        builder = builder.tls_context(Some(Arc::new(config)));
+    }
     let hosts = address.hosts.join(", ");
-    builder.build().await.map_err(|error| OpenError(format!("no CQL server answers at {hosts}: {error}")))
+    let explain = |error: &str| {
+        let error = error.trim_end_matches('.');
+        OpenError(format!("no CQL server can be used at {hosts}: {error}; {}", advice(error, address.is_tls)))
+    };
+    builder.build().await.map_err(|error| explain(&error.to_string()))
+}
+
+/// What to do about a connection that failed, by the text of the library.
+fn advice(error: &str, is_tls: bool) -> &'static str {
+    let has = |text: &str| error.contains(text);
+    if has("invalid peer certificate") {
+        "name the authority that signed it in store.scylla.ca; the server's IP address must be one of its names"
+    } else if has("AlertReceived") || has("received fatal alert") {
+        "the server refuses this client's certificate: correct store.scylla.cert and store.scylla.key"
+    } else if has("Authentication is required") || has("Authentication failed") || has("BadCredentials") {
+        "the user or the password is wrong: correct store.url"
+    } else if is_tls {
+        "start it, or correct store.url: scylla:// if it does not speak TLS"
+    } else {
+        "start it, or correct store.url: scyllas:// if it speaks TLS"
+    }
 }
 
 fn profile(options: &ScyllaOptions) -> scylla::client::execution_profile::ExecutionProfileBuilder {
@@ -144,7 +168,8 @@ impl Db {
             statements: Statements::prepare(&session).await?,
             session,
             reading: reading.build().into_handle(),
-            permits: Semaphore::new(options.statements_max.max(1)),
+            requests: Requests::new(options.statements_max.max(1)),
+            statements_max: options.statements_max.max(1),
             fails_after: Arc::new(AtomicI64::new(-1)),
         })
     }
@@ -159,10 +184,11 @@ impl Db {
     where
         R: for<'frame, 'metadata> DeserializeRow<'frame, 'metadata>,
     {
-        let _permit = self.permits.acquire().await;
+        let request = self.requests.begin(1).await;
         let mut statement = statement.clone();
         statement.set_execution_profile_handle(Some(self.reading.clone()));
         let result = self.session.execute_unpaged(&statement, values).await;
+        request.end(&result);
         let rows = result.map_err(|error| DbError::new(what, error))?;
         let rows = rows.into_rows_result().map_err(|error| DbError::new(what, error))?;
         let rows = rows.rows::<R>().map_err(|error| DbError::new(what, error))?;
@@ -209,27 +235,35 @@ impl Db {
         statement: &PreparedStatement,
         values: impl SerializeRow,
     ) -> Result<()> {
-        let _permit = self.permits.acquire().await;
+        let request = self.requests.begin(1).await;
         self.fail_in_tests(what)?;
-        self.session.execute_unpaged(statement, values).await.map_err(|error| DbError::new(what, error))?;
+        let result = self.session.execute_unpaged(statement, values).await;
+        request.end(&result);
+        result.map_err(|error| DbError::new(what, error))?;
         Ok(())
     }
 
     /// Writes rows of one partition, in batches of bounded size. They are independent of each other.
     pub(crate) async fn write_all(&self, what: &'static str, writes: Writes<'_>) -> Result<()> {
-        let mut part = Writes::default();
+        let mut parts: Vec<Writes<'_>> = Vec::new();
         let mut bytes = 0;
         for write in writes.statements {
-            if !part.is_empty()
-                && (bytes + write.2 > BATCH_BYTES || part.statements.len() >= BATCH_STATEMENTS)
-            {
-                self.write_atomically(what, std::mem::take(&mut part)).await?;
-                bytes = 0;
+            let has_room = |part: &&mut Writes<'_>| {
+                bytes + write.2 <= BATCH_BYTES && part.statements.len() < BATCH_STATEMENTS
+            };
+            match parts.last_mut().filter(has_room) {
+                Some(part) => {
+                    bytes += write.2;
+                    part.statements.push(write);
+                }
+                None => {
+                    bytes = write.2;
+                    parts.push(Writes { statements: vec![write] });
+                }
             }
-            bytes += write.2;
-            part.statements.push(write);
         }
-        if part.is_empty() { Ok(()) } else { self.write_atomically(what, part).await }
+        let writing: Vec<_> = parts.into_iter().map(|part| self.write_atomically(what, part)).collect();
+        stream::iter(writing).buffer_unordered(BATCHES_AT_ONCE).try_collect().await
     }
 
     /// Writes rows of one partition, all or none of them.
@@ -237,7 +271,7 @@ impl Db {
         if let [(statement, values, _)] = writes.statements.as_slice() {
             return self.write(what, statement, values).await;
         }
-        let _permit = self.permits.acquire().await;
+        let request = self.requests.begin(writes.statements.len()).await;
         self.fail_in_tests(what)?;
         let mut batch = Batch::new(BatchType::Unlogged);
         batch.set_is_idempotent(true);
@@ -246,7 +280,9 @@ impl Db {
             batch.append_statement(statement.clone());
             values.push(row);
         }
-        self.session.batch(&batch, values).await.map_err(|error| DbError::new(what, error))?;
+        let result = self.session.batch(&batch, values).await;
+        request.end(&result);
+        result.map_err(|error| DbError::new(what, error))?;
         Ok(())
     }
 

@@ -20,6 +20,7 @@ mod log;
 mod options;
 mod read;
 mod refused;
+mod requests;
 mod schema;
 mod state;
 mod statements;
@@ -27,6 +28,7 @@ mod store;
 mod write;
 
 pub use db::OpenError;
+pub use hubbub_tls::TlsFiles;
 pub use options::{BucketLimits, Consistency, ScyllaOptions, check_url};
 pub use schema::Version;
 pub use store::{Scylla, migrate};

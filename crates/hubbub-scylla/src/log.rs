@@ -1,13 +1,19 @@
 //! The attached log, and how far each of its partitions is applied.
 
+use std::collections::BTreeSet;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
+use futures_util::TryStreamExt;
+use hubbub_core::Timestamp;
 use hubbub_core::invariant::{BrokenInvariant, cast, saturate};
-use hubbub_core::log_position::{Attached, LogIdentity, LogStore};
+use hubbub_core::log_position::{Attached, ExpiredRoom, LogIdentity, LogStore};
 use hubbub_core::store::{Read, ReadError};
 
-use crate::db::{Db, DbError, Result};
-use crate::store::Scylla;
+use crate::db::{Db, DbError, PAGE_ROWS, Result};
+use crate::read::rooms::room_id;
+use crate::state::RoomState;
+use crate::store::{Context, Scylla};
 
 /// The name of the log among the store's properties.
 const LOG: &str = "log";
@@ -105,4 +111,47 @@ impl LogStore for Scylla {
             Ok(futures_util::future::try_join_all(parts).await?)
         })
     }
+
+    fn expired(&self, partitions: &[u32]) -> Read<'_, Vec<ExpiredRoom>> {
+        let partitions: BTreeSet<i32> = partitions.iter().map(|part| saturate(*part)).collect();
+        Box::pin(async move { Ok(expired(&self.context, &partitions).await?) })
+    }
+}
+
+/// Most rooms in one answer to what has expired.
+const EXPIRED_MAX: usize = 200;
+/// Longest time that a message may outlive its retention, besides an eighth of the retention: removing is dearer the fewer
+/// messages go at once.
+const GRACE_MAX: Duration = Duration::from_secs(3_600);
+
+async fn expired(context: &Context, partitions: &BTreeSet<i32>) -> Result<Vec<ExpiredRoom>> {
+    let (db, what) = (&context.db, "looking for expired messages");
+    // A removal cannot be undone, so it needs proven time.
+    let now = context.clock.proven();
+    let mut found = Vec::new();
+    let mut rooms =
+        db.stream::<(String, Option<RoomState>)>(what, &db.statements.all_rooms, (), PAGE_ROWS).await?;
+    while let Some((room, state)) = rooms.try_next().await? {
+        let state = state.filter(|state| state.present && partitions.contains(&state.part));
+        let Some(state) = state else { continue };
+        let own = state.retention_s.map(|seconds| Duration::from_secs(seconds.unsigned_abs()));
+        let Some(kept) = own.or(context.options.retention) else { continue };
+        let before = earlier(now, kept);
+        let is_due = state
+            .first_at
+            .is_some_and(|first| Timestamp::from_micros(first) < earlier(before, (kept / 8).min(GRACE_MAX)));
+        if is_due {
+            let (retention_s, is_own) = (kept.as_secs(), own.is_some());
+            found.push(ExpiredRoom { room: room_id(&room)?, before, retention_s, is_own });
+            if found.len() == EXPIRED_MAX {
+                break;
+            }
+        }
+    }
+    Ok(found)
+}
+
+/// A time before another one.
+pub(crate) fn earlier(time: Timestamp, by: Duration) -> Timestamp {
+    Timestamp::from_micros(time.as_micros().saturating_sub(saturate(by.as_micros())))
 }

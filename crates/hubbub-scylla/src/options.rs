@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use hubbub_tls::TlsFiles;
 use percent_encoding::percent_decode_str;
 
 /// Port of a host that names none.
@@ -12,6 +13,8 @@ const PORT: &str = "9042";
 pub struct ScyllaOptions {
     /// Where it is; see [`Address::parse`].
     pub url: String,
+    /// For TLS. The names of a server's certificate must have its IP address.
+    pub tls: TlsFiles,
     /// How many replicas must confirm a write or answer a read.
     pub consistency: Consistency,
     /// Replication of a keyspace that is created, as in `{'class': 'NetworkTopologyStrategy', 'dc1': 3}`.
@@ -22,24 +25,28 @@ pub struct ScyllaOptions {
     pub statement_timeout: Duration,
     /// Statements under way at the same time.
     pub statements_max: usize,
+    /// How long messages are kept, unless their room sets it; `None` = for ever.
+    pub retention: Option<Duration>,
     /// Whether a room is created by its first message.
     pub autocreate: bool,
-    /// When a bucket of a room is full. Only for tests: buckets keep the size that they were written with.
+    /// When parts of a room are full. Only for tests: they keep the size that they were written with, and servers must agree.
     pub bucket: BucketLimits,
 }
 
-/// When a bucket of a room is full: at the first of both.
+/// When a bucket of a room is full, at the first of both, and its first shard of ids.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BucketLimits {
     /// Messages.
     pub messages: i64,
     /// Bytes of texts and ids.
     pub bytes: i64,
+    /// Ids in the room's first shard, of which there are no more than this ever after.
+    pub first_ids: i64,
 }
 
 impl Default for BucketLimits {
     fn default() -> Self {
-        Self { messages: 10_000, bytes: 32 << 20 }
+        Self { messages: 10_000, bytes: 32 << 20, first_ids: 100_000 }
     }
 }
 
@@ -60,11 +67,13 @@ impl ScyllaOptions {
     pub fn new(url: impl Into<String>) -> Self {
         Self {
             url: url.into(),
+            tls: TlsFiles::default(),
             consistency: Consistency::default(),
             replication: "{'class': 'NetworkTopologyStrategy', 'replication_factor': 3}".into(),
             migrate: true,
             statement_timeout: Duration::from_secs(10),
             statements_max: 256,
+            retention: None,
             autocreate: true,
             bucket: BucketLimits::default(),
         }
@@ -76,14 +85,24 @@ impl ScyllaOptions {
 pub(crate) struct Address {
     pub(crate) hosts: Vec<String>,
     pub(crate) login: Option<(String, String)>,
+    pub(crate) is_tls: bool,
     pub(crate) keyspace: String,
 }
 
 impl Address {
-    /// Parses `scylla://USER:PASSWORD@HOST:PORT,HOST2:PORT/KEYSPACE`; user, password and ports may be missing.
+    /// Parses `scylla://USER:PASSWORD@HOST:PORT,HOST2:PORT/KEYSPACE`, or `scyllas://` for TLS; user, password and ports may
+    /// be missing.
     pub(crate) fn parse(url: &str) -> Result<Self, String> {
-        let rule = || "must be like scylla://USER:PASSWORD@HOST:PORT,HOST2:PORT/KEYSPACE".to_owned();
-        let rest = url.strip_prefix("scylla://").ok_or_else(rule)?;
+        let rule = || {
+            "must be like scylla://USER:PASSWORD@HOST:PORT,HOST2:PORT/KEYSPACE, or scyllas:// for TLS"
+                .to_owned()
+        };
+        let (scheme, rest) = url.split_once("://").ok_or_else(rule)?;
+        let is_tls = match scheme {
+            "scylla" => false,
+            "scyllas" => true,
+            _ => return Err(rule()),
+        };
         let (authority, keyspace) = rest.split_once('/').ok_or_else(rule)?;
         let (login, hosts) = match authority.rsplit_once('@') {
             Some((login, hosts)) => (Some(login.split_once(':').ok_or_else(rule)?), hosts),
@@ -105,7 +124,7 @@ impl Address {
         if hosts.iter().any(|host| host.starts_with(':')) {
             return Err(rule());
         }
-        Ok(Self { hosts, login: login.transpose()?, keyspace: keyspace.to_owned() })
+        Ok(Self { hosts, login: login.transpose()?, is_tls, keyspace: keyspace.to_owned() })
     }
 }
 
@@ -129,7 +148,8 @@ mod tests {
         let address = Address::parse("scylla://ada:s%40cret@a,b:19042/hubbub").unwrap();
         assert_eq!(address.hosts, ["a:9042", "b:19042"]);
         assert_eq!(address.login, Some(("ada".into(), "s@cret".into())));
-        assert_eq!(address.keyspace, "hubbub");
+        assert_eq!((address.keyspace.as_str(), address.is_tls), ("hubbub", false));
+        assert!(Address::parse("scyllas://a/k").unwrap().is_tls);
         assert_eq!(Address::parse("scylla://[::1]/k").unwrap().hosts, ["[::1]:9042"]);
         for wrong in
             ["scylla://a", "scylla:///k", "scylla://a/", "scylla://a/K", "scylla://u@a/k", "cql://a/k"]

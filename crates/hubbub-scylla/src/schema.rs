@@ -24,7 +24,9 @@ pub struct Version {
 }
 
 /// All versions, in order.
-pub(crate) const VERSIONS: &[Version] = &[Version {
+pub(crate) const VERSIONS: &[Version] = &[ROOMS, FEWER_WRITES];
+
+const ROOMS: Version = Version {
     number: 1,
     name: "rooms",
     statements: &[
@@ -35,7 +37,7 @@ pub(crate) const VERSIONS: &[Version] = &[Version {
         "create type if not exists room_state (applied bigint, part int, present boolean, members_only boolean, \
          title text, retention_s bigint, head bigint, last_received bigint, floor bigint, removed bigint, \
          kept bigint, members bigint, senders bigint, first_at bigint, last_at bigint, \
-         changes bigint, bucket bigint, bucket_messages bigint, bucket_bytes bigint, hour bigint)",
+         expired bigint, changes bigint, bucket bigint, bucket_messages bigint, bucket_bytes bigint, hour bigint)",
         // A room: everything that decisions depend on is in one partition, which changes atomically. Rows by kind:
         // 0 = bucket (number = its first message), 1 = member (name), 2 = sender (name), 3 = hour with messages (number).
         "create table if not exists rooms (room text, kind tinyint, number bigint, name text, \
@@ -63,10 +65,21 @@ pub(crate) const VERSIONS: &[Version] = &[Version {
         "create table if not exists hours (part int, hour bigint, primary key (part, hour))",
         // Names of rooms, and perhaps of deleted ones.
         "create table if not exists room_names (part int, room text, primary key (part, room))",
-        // Deleted rooms whose messages up to a number are still to be removed.
+        // Rooms whose messages up to a number are gone and still to be removed: they were deleted, or have expired.
         "create table if not exists deleted_rooms (part int, room text, seq bigint, primary key (part, room, seq))",
     ],
-}];
+};
+
+const FEWER_WRITES: Version = Version {
+    number: 2,
+    name: "fewer writes",
+    statements: &[
+        // Where a user's first messages in each room are. It has the key of `user_rooms`.
+        "create table if not exists user_firsts (user text, received_at bigint, room text, seq bigint, bucket bigint, \
+         id text, erased bigint, primary key (user, received_at, room, seq))",
+        "alter type room_state add ids bigint",
+    ],
+};
 
 const KEYSPACES: &str = "select keyspace_name from system_schema.keyspaces where keyspace_name = ?";
 const RECORDED: &str = "create table if not exists schema_versions (part text, version int, name text, \
@@ -110,7 +123,9 @@ pub(crate) async fn migrate(
     if run {
         for version in &missing {
             for statement in version.statements {
-                ddl(session, Some((*statement).to_owned())).await?;
+                if !has_field(session, keyspace, statement).await? {
+                    ddl(session, Some((*statement).to_owned())).await?;
+                }
             }
             let insert = "insert into schema_versions (part, version, name) values ('hubbub', ?, ?)";
             let inserted = session.query_unpaged(insert, (version.number, version.name)).await;
@@ -126,6 +141,21 @@ async fn recorded(session: &Session) -> Result<BTreeSet<i32>, OpenError> {
     let rows = rows.into_rows_result().map_err(wrong("reading the schema's version"))?;
     let rows = rows.rows::<(i32,)>().map_err(wrong("reading the schema's version"))?;
     rows.map(|row| row.map(|(version,)| version).map_err(wrong("reading the schema's version"))).collect()
+}
+
+/// Whether a statement adds a field to a type that has it: not every server knows `if not exists` there.
+async fn has_field(session: &Session, keyspace: &str, statement: &str) -> Result<bool, OpenError> {
+    let Some((name, rest)) = statement.strip_prefix("alter type ").and_then(|rest| rest.split_once(" add "))
+    else {
+        return Ok(false);
+    };
+    let field = rest.split(' ').next().unwrap_or_default();
+    let what = "reading the fields of a type";
+    let select = "select field_names from system_schema.types where keyspace_name = ? and type_name = ?";
+    let rows = session.query_unpaged(select, (keyspace, name)).await.map_err(wrong(what))?;
+    let rows = rows.into_rows_result().map_err(wrong(what))?;
+    let fields = rows.maybe_first_row::<(Vec<String>,)>().map_err(wrong(what))?;
+    Ok(fields.is_some_and(|(fields,)| fields.iter().any(|known| known == field)))
 }
 
 /// Executes a statement that changes the schema. Two servers may do so at the same time: both execute the same.

@@ -53,9 +53,10 @@ statements! {
     buckets_after = "select number, kept, first_at from rooms where room = ? and kind = 0 and number > ? limit ?";
     set_bucket = "insert into rooms (room, kind, number, name, kept, first_at) values (?, 0, ?, '', ?, ?) \
         using timestamp ?";
-    remove_bucket_row = "delete from rooms using timestamp ? where room = ? and kind = 0 and number = ?";
+    remove_bucket_rows = "delete from rooms using timestamp ? where room = ? and kind = 0 and number <= ?";
     room_hours = "select number from rooms where room = ? and kind = 3";
     set_room_hour = "insert into rooms (room, kind, number, name) values (?, 3, ?, '') using timestamp ?";
+    remove_room_hours = "delete from rooms using timestamp ? where room = ? and kind = 3 and number < ?";
     remove_kind = "delete from rooms using timestamp ? where room = ? and kind = ?";
 
     set_message = "insert into messages (room, bucket, seq, id, user, username, body, chunks, kind, sent_at, \
@@ -70,11 +71,13 @@ statements! {
         where room = ? and bucket = ? and seq in ?";
     message_ids_at = "select seq, id from messages where room = ? and bucket = ? and seq in ?";
     message_owners = "select seq, user, received_at from messages where room = ? and bucket = ?";
+    message_counts = "select seq, user, kind, received_at from messages where room = ? and bucket = ? and seq > ? \
+        and seq <= ?";
     /// The first message from a number on.
     message_from = "select seq, received_at from messages where room = ? and bucket = ? and seq >= ? limit 1";
     message_until = "select seq, received_at from messages where room = ? and bucket = ? and seq <= ? \
         order by seq desc limit 1";
-    count_until = "select count(*) from messages where room = ? and bucket = ? and seq <= ?";
+    count_between = "select count(*) from messages where room = ? and bucket = ? and seq > ? and seq <= ?";
     set_large_text = "insert into large_texts (room, bucket, seq, chunk, body) values (?, ?, ?, ?, ?) using timestamp ?";
     large_text = "select body from large_texts where room = ? and bucket = ? and seq = ?";
     remove_large_text = "delete from large_texts using timestamp ? where room = ? and bucket = ? and seq = ?";
@@ -96,11 +99,25 @@ statements! {
     user_messages = "select received_at, room, seq, bucket, erased from user_messages \
         where user = ? and slot = ? and received_at >= ? and received_at <= ? \
         order by received_at desc, room desc, seq desc";
+    user_messages_from = "select received_at, room, seq, erased from user_messages \
+        where user = ? and slot = ? and received_at >= ?";
     user_message_ids = "select received_at, room, seq, bucket, id, erased from user_messages where user = ? and slot = ?";
+    set_user_first = "insert into user_firsts (user, received_at, room, seq, bucket, id) values (?, ?, ?, ?, ?, ?) \
+        using timestamp ?";
+    expire_user_first = "insert into user_firsts (user, received_at, room, seq, bucket, id, erased) \
+        values (?, ?, ?, ?, ?, ?, ?) using timestamp ? and ttl 600";
+    remove_user_first = "delete from user_firsts using timestamp ? \
+        where user = ? and received_at = ? and room = ? and seq = ?";
+    user_firsts = "select received_at, room, seq, bucket, erased from user_firsts \
+        where user = ? and received_at >= ? and received_at <= ? \
+        order by received_at desc, room desc, seq desc";
+    user_firsts_from = "select received_at, room, seq, erased from user_firsts where user = ? and received_at >= ?";
+    user_first_ids = "select received_at, room, seq, bucket, id, erased from user_firsts where user = ?";
     set_user_slot = "insert into user_slots (user, slot, part) values (?, ?, ?) using timestamp ?";
     expire_user_slot = "insert into user_slots (user, slot, part) values (?, ?, ?) using timestamp ? and ttl 600";
     user_slots = "select slot, part from user_slots where user = ? and slot >= ? and slot <= ? \
         order by slot desc, part desc";
+    user_slots_from = "select slot, part from user_slots where user = ? and slot >= ?";
     set_user_room = "insert into user_rooms (user, room, part) values (?, ?, ?) using timestamp ?";
     user_rooms = "select room, part from user_rooms where user = ? and room > ?";
 

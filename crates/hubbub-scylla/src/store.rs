@@ -8,7 +8,7 @@ use futures_util::TryStreamExt;
 use hubbub_core::clock::{Clock, RandomSource};
 use hubbub_core::invariant::saturate;
 use hubbub_core::store::{ApplyError, BatchCap, Store, StoreFigures, StoreHealth};
-use hubbub_core::{LogStore, OpBatch, Outcome};
+use hubbub_core::{LogStore, OpBatch, Outcome, Timestamp};
 use parking_lot::Mutex;
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
@@ -20,10 +20,10 @@ use crate::options::{Address, ScyllaOptions};
 use crate::read::stats::Pairs;
 use crate::schema::{self, Version};
 use crate::state::RoomState;
-use crate::write::{Applier, remove_deleted_rooms};
+use crate::write::{Applier, remove_leftovers};
 
-/// Largest batch.
-const BATCH_CAP: BatchCap = BatchCap { ops: 5_000, bytes: 4 << 20 };
+/// Largest batch. Each partition of the log has its part of it, and all are applied at the same time.
+const BATCH_CAP: BatchCap = BatchCap { ops: 20_000, bytes: 8 << 20 };
 /// Pause between two rounds of background work, and after one that failed.
 const ROUND: Duration = Duration::from_secs(30);
 const ROUND_AFTER_FAILURE: Duration = Duration::from_secs(2);
@@ -123,7 +123,10 @@ impl Scylla {
             is_zombie: AtomicBool::new(false),
             epoch: epoch.into(),
         });
-        count(&context).await.map_err(wrong("counting"))?;
+        let newest = count(&context).await.map_err(wrong("counting"))?;
+        // The log's clock may be ahead of this machine's, which is no step of it.
+        let now = context.clock.now();
+        context.clock.begin_at(newest.map(|newest| newest.min(now)));
         let background = tokio::spawn(work_in_background(context.clone()));
         Ok(Self {
             context,
@@ -147,9 +150,9 @@ impl Scylla {
         self.context.is_zombie.store(true, Ordering::Relaxed);
     }
 
-    /// Removes at once what deleted rooms left behind.
+    /// Removes at once what deleted rooms and expired messages left behind.
     pub async fn finish_cleanup(&self) -> Result<(), OpenError> {
-        clean_up(&self.context).await.map_err(wrong("removing deleted rooms"))
+        clean_up(&self.context).await.map_err(wrong("removing messages that are gone"))
     }
 }
 
@@ -174,7 +177,7 @@ async fn work_in_background(context: Arc<Context>) {
         };
         let mut done = clean_up(&context).await;
         if is_round && done.is_ok() {
-            done = count(&context).await;
+            done = count(&context).await.map(drop);
         }
         pause = if done.is_ok() { ROUND } else { ROUND_AFTER_FAILURE };
         if let Err(error) = &done {
@@ -186,26 +189,27 @@ async fn work_in_background(context: Arc<Context>) {
 
 async fn clean_up(context: &Context) -> Result<(), DbError> {
     for part in context.parts() {
-        remove_deleted_rooms(&context.db, part).await?;
+        remove_leftovers(&context.db, part).await?;
     }
     Ok(())
 }
 
-/// Counts rooms and their messages by the rooms' states.
-async fn count(context: &Context) -> Result<(), DbError> {
+/// Counts rooms and their messages by the rooms' states. Returns when the newest message was received.
+async fn count(context: &Context) -> Result<Option<Timestamp>, DbError> {
     let db = &context.db;
     let statement = &db.statements.all_rooms;
     let mut rows =
         db.stream::<(String, Option<RoomState>)>("counting rooms", statement, (), PAGE_ROWS).await?;
-    let (mut messages, mut rooms) = (0, 0);
+    let (mut messages, mut rooms, mut newest) = (0, 0, None);
     while let Some((_, state)) = rows.try_next().await? {
+        newest = newest.max(state.as_ref().and_then(|state| state.last_received));
         let Some(state) = state.filter(|state| state.present) else { continue };
         rooms += 1;
         messages += state.kept;
     }
     context.totals.messages.store(messages, Ordering::Relaxed);
     context.totals.rooms.store(rooms, Ordering::Relaxed);
-    Ok(())
+    Ok(newest.map(Timestamp::from_micros))
 }
 
 impl Store for Scylla {
@@ -231,6 +235,7 @@ impl Store for Scylla {
         StoreFigures {
             messages: figure(&totals.messages),
             rooms: figure(&totals.rooms),
+            requests: Some(self.context.db.requests.figures()),
             ..StoreFigures::default()
         }
     }

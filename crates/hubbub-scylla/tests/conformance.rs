@@ -21,6 +21,7 @@ mod rooms_over_several_partitions {
         people::an_erased_user_leaves_nothing,
         people::any_changes_agree_with_the_model,
         random::any_history_agrees_with_the_model,
+        retention::messages_that_expired_are_counted_nowhere,
         stats::counts_are_those_of_a_recount,
         stats::pages_of_a_users_history_join,
     }

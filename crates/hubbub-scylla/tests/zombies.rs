@@ -54,6 +54,7 @@ fn script(random: &SeededRandom, count: usize) -> Vec<Record> {
         let (room, user) = (pick(&ROOMS), pick(&USERS));
         let settings = || RoomSettings {
             members_only: (below(4) == 0).then(|| below(3) == 0),
+            retention_s: (below(3) == 0).then(|| below(2) * 4_000),
             ..RoomSettings::default()
         };
         let what = match below(40) {
@@ -63,6 +64,12 @@ fn script(random: &SeededRandom, count: usize) -> Vec<Record> {
             4..8 => RoomChange::AddMember { room, user },
             8 | 9 => RoomChange::RemoveMember { room, user },
             10..14 => RoomChange::MarkRead { room, user, seq: below(n + 2) },
+            14 => {
+                let (retention_s, is_own) = if below(2) == 0 { (4_000, true) } else { (below(4_000), false) };
+                let age = i64::try_from(retention_s * 1_000_000 + below(4_000_000_000)).unwrap();
+                let before = Timestamp::from_micros(micros - age);
+                RoomChange::ExpireMessages { room, before, retention_s, is_own }
+            }
             _ => {
                 let id = if below(4) == 0 { format!("m{}", below(n + 1)) } else { format!("m{n}") };
                 let kind = MessageType::from_u8(u8::try_from(below(3)).unwrap()).unwrap();
@@ -224,4 +231,41 @@ async fn a_database_that_forgot_is_not_written_past() {
     assert_eq!(opened.store.next_offsets().await.unwrap(), [0]);
     apply(&opened.store, &records, 0, 60).await.unwrap();
     people::agrees(&opened, &model, &ROOMS, &USERS).await;
+}
+
+/// What a server takes for expired is removed once it has expired by the log's clock, too, and only by the retention that the
+/// room still has.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn messages_expire_by_the_logs_clock() {
+    let opened = Opened::behind(1).await;
+    let at = |seconds: i64| Timestamp::from_micros(START + seconds * 1_000_000);
+    let change = |seconds, what| Record {
+        content: Content::Change(Change { by: None, what }),
+        appended_at: at(seconds),
+    };
+    let expire = |seconds, retention_s, is_own| {
+        change(seconds, RoomChange::ExpireMessages { room: "r0", before: at(1_000_000), retention_s, is_own })
+    };
+    let settings = RoomSettings { retention_s: Some(200), ..RoomSettings::default() };
+    let records = [
+        Record { content: Content::Send(Post::new("r0", "m1")), appended_at: at(0) },
+        expire(99, 100, false),
+        change(99, RoomChange::PutRoom { room: "r0", settings }),
+        expire(500, 100, false),
+        expire(500, 100, true),
+        expire(199, 200, true),
+        Record { content: Content::Send(Post::new("r0", "m2")), appended_at: at(150) },
+        expire(202, 200, true),
+        expire(300, 200, true),
+        expire(601, 200, true),
+    ];
+    let outcomes = apply(&opened.store, &records, 0, records.len()).await.unwrap();
+    let removed: Vec<usize> = outcomes
+        .iter()
+        .zip(0..)
+        .filter(|(outcome, _)| **outcome == Outcome::Changed { changed: true })
+        .map(|(_, n)| n)
+        .filter(|n| *n != 2)
+        .collect();
+    assert_eq!(removed, [7, 9], "{outcomes:?}");
 }

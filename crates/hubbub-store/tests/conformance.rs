@@ -1,6 +1,6 @@
 //! The embedded store does what every store must do.
 
-#![allow(clippy::unwrap_used)]
+#![allow(clippy::unwrap_used, clippy::panic)]
 
 use std::future::{Future, ready};
 use std::path::Path;
@@ -9,7 +9,8 @@ use std::time::Duration;
 
 use hubbub_conformance::{CLIENTS_MAX, Fixture, keys, queues, random};
 use hubbub_core::clock::{ManualClock, SeededRandom};
-use hubbub_core::{Store, Timestamp};
+use hubbub_core::store::{Cursor, HistoryQuery, RoomStore as _};
+use hubbub_core::{Clock as _, Store, Timestamp};
 use hubbub_store::embedded::disk::FileDisk;
 use hubbub_store::embedded::{BroadcastOptions, Embedded, Engine, EngineOptions, MergeOptions};
 
@@ -118,7 +119,39 @@ impl Fixture for Served {
     fn seal_all(&mut self) -> impl Future<Output = ()> + Send {
         ready(())
     }
+
+    /// Its threads do it.
+    async fn expire(&mut self) {
+        for _ in 0..EXPIRY_CHECKS_MAX {
+            if !self.has_expired().await {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        panic!("messages that have outlived their retention are still there");
+    }
 }
+
+impl Served {
+    /// Whether a room has a message that has outlived its retention.
+    async fn has_expired(&self) -> bool {
+        let all =
+            HistoryQuery { cursor: Cursor::After(0), from: None, to: None, limit: 1, bytes_max: usize::MAX };
+        for info in self.store.rooms(None, usize::MAX).await.unwrap() {
+            let Some(retention) = info.retention_s else { continue };
+            let page = self.store.history(info.room, all).await.unwrap();
+            let first = page.messages.iter().next().map(|first| first.received_at.as_micros());
+            let before = self.clock.now().as_micros() - i64::try_from(retention).unwrap() * 1_000_000;
+            if first.is_some_and(|first| first < before) {
+                return true;
+            }
+        }
+        false
+    }
+}
+
+/// A minute.
+const EXPIRY_CHECKS_MAX: usize = 6_000;
 
 /// Slots just large enough for the largest text.
 const SLOT_BYTES: u64 = 24 << 20;

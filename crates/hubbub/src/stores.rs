@@ -56,14 +56,19 @@ pub(crate) async fn open(
 /// The options of PostgreSQL.
 #[cfg(feature = "postgres")]
 pub(crate) fn postgres(config: &Config) -> hubbub_postgres::PostgresOptions {
-    use crate::config::PoolerKind;
-    use hubbub_postgres::{PoolOptions, Pooler, PostgresOptions};
+    use crate::config::{ExclusiveKind, PoolerKind};
+    use hubbub_postgres::{Exclusive, PoolOptions, Pooler, PostgresOptions};
     PostgresOptions {
         replicas: config.postgres_replicas.0.clone(),
         replica_lag: *config.postgres_replica_lag,
         pooler: match *config.postgres_pooler {
             PoolerKind::Session => Pooler::Session,
             PoolerKind::Transaction => Pooler::Transaction,
+        },
+        exclusive: match *config.postgres_exclusive {
+            // Elsewhere the clock may stand still while the machine sleeps.
+            ExclusiveKind::Auto if cfg!(target_os = "linux") => Exclusive::Auto,
+            ExclusiveKind::Auto | ExclusiveKind::Off => Exclusive::Off,
         },
         ca: config.postgres_ca.as_ref().map(Into::into),
         pool: PoolOptions {
@@ -93,14 +98,20 @@ pub(crate) fn postgres(config: &Config) -> hubbub_postgres::PostgresOptions {
 #[cfg(feature = "scylla")]
 pub(crate) fn scylla(config: &Config) -> hubbub_scylla::ScyllaOptions {
     use crate::config::ReplicaLevel;
-    use hubbub_scylla::{Consistency, ScyllaOptions};
+    use hubbub_scylla::{Consistency, ScyllaOptions, TlsFiles};
     ScyllaOptions {
+        tls: TlsFiles {
+            ca: config.scylla_ca.as_ref().map(Into::into),
+            cert: config.scylla_cert.as_ref().map(Into::into),
+            key: config.scylla_key.as_ref().map(Into::into),
+        },
         consistency: match *config.scylla_consistency {
             ReplicaLevel::LocalQuorum => Consistency::LocalQuorum,
             ReplicaLevel::Quorum => Consistency::Quorum,
             ReplicaLevel::One => Consistency::One,
         },
         replication: config.scylla_replication.to_string(),
+        retention: *config.scylla_retention,
         migrate: *config.scylla_migrate,
         statement_timeout: *config.scylla_statement_timeout,
         statements_max: *config.scylla_statements_max,
@@ -166,10 +177,22 @@ pub(crate) async fn open_log(config: &Config, parts: LogParts) -> anyhow::Result
 
 #[cfg(feature = "kafka")]
 fn kafka(config: &Config) -> anyhow::Result<hubbub_pipeline::log::kafka::KafkaOptions> {
+    use crate::config::Sasl;
     use hubbub_core::invariant::cast;
-    use hubbub_pipeline::log::kafka::{Brokers, KafkaOptions};
+    use hubbub_pipeline::log::kafka::{Brokers, KafkaOptions, KafkaSecurity, SaslMechanism};
+    let security = KafkaSecurity {
+        ca: config.kafka_ca.as_ref().map(Into::into),
+        cert: config.kafka_cert.as_ref().map(Into::into),
+        key: config.kafka_key.as_ref().map(Into::into),
+        mechanism: match *config.kafka_sasl {
+            Sasl::Plain => SaslMechanism::Plain,
+            Sasl::Sha256 => SaslMechanism::ScramSha256,
+            Sasl::Sha512 => SaslMechanism::ScramSha512,
+        },
+    };
     Ok(KafkaOptions {
         brokers: Brokers::parse(&config.log.0)?,
+        security,
         topic_prefix: config.kafka_topic_prefix.to_string(),
         partitions: cast(*config.kafka_partitions, "kafka.partitions is at most 1000")?,
         replication: cast(*config.kafka_replication, "kafka.replication is at most 100")?,

@@ -21,8 +21,8 @@ pub(crate) const DATABASE: &str = "HUBBUB_BENCH_DATABASE";
 const CONNECTIONS: usize = 16;
 
 const SEQUENCE: &str = "create sequence if not exists upsert_revisions";
-const UPSERT: &str = "with logged as (insert into kv_changes (revision, key, what) \
-         values (nextval('upsert_revisions'), $1, 'P') returning revision) \
+const UPSERT: &str = "with logged as (insert into kv_changes (revision, key, what, knows_lease) \
+         values (nextval('upsert_revisions'), $1, 'P', true) returning revision) \
      insert into kv (key, value, revision) select $1, $2, revision from logged \
      on conflict (key) do update set value = excluded.value, revision = excluded.revision returning revision";
 

@@ -1,8 +1,12 @@
 //! What this machine can do when nothing is stored: bare servers, and the disk alone. Other results are read as a
 //! share of these.
 
+#[cfg(all(feature = "kafka", feature = "scylla"))]
+pub(crate) mod cassandra;
 mod disk;
 pub(crate) mod engine;
+#[cfg(all(feature = "kafka", feature = "scylla"))]
+pub(crate) mod kafka;
 #[cfg(all(feature = "postgres", feature = "amqp"))]
 pub(crate) mod plain_rows;
 #[cfg(feature = "postgres")]

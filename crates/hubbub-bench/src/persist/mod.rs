@@ -38,7 +38,7 @@ use crate::pace::{Rate, SLEEP_MIN, Schedule, feed_paced, supply};
 use crate::phase;
 use crate::run::Run;
 use crate::sample::{Sampler, Source};
-#[cfg(feature = "postgres")]
+#[cfg(any(feature = "postgres", all(feature = "kafka", feature = "scylla")))]
 use crate::spawn::Server;
 use outcome::{Outcome, Persisted, Seen};
 use preset::{Plan, Preset};
@@ -125,10 +125,10 @@ pub(crate) async fn measure(args: &Loading<PersistArgs>) -> anyhow::Result<Outco
     Outcome::of(engine::measure(&Loading { own, ..args.clone() }).await?)
 }
 
-/// The same at a server that was started for it, with its database looked at.
-#[cfg(feature = "postgres")]
-pub(crate) async fn measure_at(server: &Server, database: &str, own: &[&str]) -> anyhow::Result<Outcome> {
-    Outcome::of(server.load::<PersistArgs>(None, &[&["--database", database], own].concat()).await?)
+/// The same at a server that was started for it.
+#[cfg(any(feature = "postgres", all(feature = "kafka", feature = "scylla")))]
+pub(crate) async fn measure_at(server: &Server, own: &[&str]) -> anyhow::Result<Outcome> {
+    Outcome::of(server.load::<PersistArgs>(None, own).await?)
 }
 
 /// Listeners and the sampler, which are there before anything is published.

@@ -48,7 +48,7 @@ impl Bench {
 
     async fn persist(&self, server: &Server, database: &Database, own: &[&str]) -> anyhow::Result<Outcome> {
         let messages = self.args.persisted.to_string();
-        persist::measure_at(server, &database.url, &[&["-n", &messages], own].concat()).await
+        persist::measure_at(server, &[&["--database", &database.url, "-n", &messages], own].concat()).await
     }
 
     async fn empty_broker(&self) -> anyhow::Result<()> {

@@ -9,6 +9,8 @@ mod paired;
 mod people;
 mod queues;
 mod rooms;
+#[cfg(all(feature = "kafka", feature = "scylla"))]
+mod streams;
 
 use std::fmt::Write as _;
 use std::path::PathBuf;
@@ -30,7 +32,7 @@ pub(crate) struct SuiteArgs {
     pub(crate) out: Option<PathBuf>,
     /// Only these rows: chat, chat-64, http, fanout-100, fanout-1000, slow-disk, delivery, hot-room, idle, members, loaded,
     /// kv-get, kv-put, kv-miss, line, taken, broadcast; with --postgres pg-rows and pg-kv-put, and with --rabbitmq, too, pg-drain and
-    /// pg-live
+    /// pg-live; with --kafka and --cassandra kafka-live, kafka-drain, bystander
     #[arg(long, value_name = "ROW", value_delimiter = ',')]
     only: Vec<String>,
     /// Repeat each measurement this often
@@ -54,6 +56,12 @@ pub(crate) struct SuiteArgs {
     /// RabbitMQ to measure with, amqp://…: its queue hubbub.room.0 is emptied
     #[arg(long, value_name = "URL")]
     rabbitmq: Option<String>,
+    /// Kafka to measure with, kafka://…: topics are made and removed there
+    #[arg(long, value_name = "URL")]
+    kafka: Option<String>,
+    /// Cassandra or ScyllaDB to measure with, scylla://HOST:PORT/NAME: keyspaces are made and removed there
+    #[arg(long, value_name = "URL")]
+    cassandra: Option<String>,
     /// Messages of each measurement of the rows that need them
     #[arg(long, default_value_t = 300_000, value_name = "N")]
     persisted: u64,
@@ -127,7 +135,8 @@ impl Bench {
 
 /// The names of all rows, in the order of the table.
 const ROWS: &str = "chat chat-64 http fanout-100 fanout-1000 slow-disk delivery hot-room idle members loaded \
-     kv-get kv-put kv-miss line taken broadcast pg-rows pg-kv-put pg-drain pg-live";
+     kv-get kv-put kv-miss line taken broadcast pg-rows pg-kv-put pg-drain pg-live \
+     kafka-live kafka-drain bystander";
 
 #[derive(Serialize)]
 pub(crate) struct Table {
@@ -175,6 +184,7 @@ impl SuiteArgs {
             _ if !self.only.is_empty() => self.only.iter().any(|only| only == name),
             "pg-rows" | "pg-kv-put" => self.postgres.is_some(),
             "pg-drain" | "pg-live" => self.postgres.is_some() && self.rabbitmq.is_some(),
+            "kafka-live" | "kafka-drain" | "bystander" => self.kafka.is_some() && self.cassandra.is_some(),
             _ => true,
         }
     }
@@ -197,6 +207,7 @@ impl Bench {
             "taken" => vec![self.taken().await?],
             "broadcast" => vec![self.broadcast().await?],
             "pg-rows" | "pg-kv-put" | "pg-drain" | "pg-live" => self.databases(name).await?,
+            "kafka-live" | "kafka-drain" | "bystander" => self.streams(name).await?,
             _ => self.loaded().await?,
         })
     }
@@ -204,6 +215,11 @@ impl Bench {
     #[cfg(not(all(feature = "postgres", feature = "amqp")))]
     async fn databases(&self, _name: &str) -> anyhow::Result<Vec<Row>> {
         anyhow::bail!("this program was built without the features postgres and amqp")
+    }
+
+    #[cfg(not(all(feature = "kafka", feature = "scylla")))]
+    async fn streams(&self, _name: &str) -> anyhow::Result<Vec<Row>> {
+        anyhow::bail!("this program was built without the features kafka and scylla")
     }
 }
 

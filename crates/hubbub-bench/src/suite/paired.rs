@@ -61,15 +61,20 @@ impl Pair {
         let faults: String = real.faults.iter().map(|fault| format!("; {fault}")).collect();
         let rates = |side: &Side| rounds(&side.rates, |rate| grouped(*rate));
         let met = share >= least && real.faults.is_empty();
+        let noise = match (median(&real.noise), median(&bare.noise)) {
+            _ if real.noise.is_empty() => "what others took of the machine was not measured".to_owned(),
+            (real, bare) => {
+                let [real, bare] = [real, bare].map(|share| 100.0 * share);
+                format!("{real:.0} % and {bare:.0} % of the machine taken by others")
+            }
+        };
         Row::new(what, format!("{} {unit}", grouped(real.median())), target, met)
             .against(format!("{} {unit}", grouped(bare.median())), format!("{:.0} %", 100.0 * share))
             .noting(format!(
-                "rounds {} against {}; paired {:.0} %; {:.0} % and {:.0} % of the machine taken by others{faults}",
+                "rounds {} against {}; paired {:.0} %; {noise}{faults}",
                 rates(real),
                 rates(bare),
                 100.0 * self.paired(),
-                100.0 * median(&real.noise),
-                100.0 * median(&bare.noise)
             ))
     }
 }

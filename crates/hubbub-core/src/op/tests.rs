@@ -19,6 +19,12 @@ fn changes(room: &str, user: &str, title: Option<&str>, seq: u64) -> Vec<Op<'sta
         RoomChange::RemoveMember { room, user },
         RoomChange::MarkRead { room, user, seq },
         RoomChange::EraseUser { user },
+        RoomChange::ExpireMessages {
+            room,
+            before: Timestamp::from_micros(7),
+            retention_s: seq,
+            is_own: title.is_some(),
+        },
     ]
     .into_iter()
     .map(|what| Op::Change(Change { by: (!seq.is_multiple_of(3)).then_some(user), what }))

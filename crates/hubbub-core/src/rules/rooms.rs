@@ -4,7 +4,8 @@
 //! [`apply_change`] applies it to a room and says what became of it. The embedded store applies changes once their records
 //! are durable, and again at a start, so a start comes to the same state.
 //!
-//! Erasing a user's messages belongs to no single room. How many go at once depends on the store, which decides it.
+//! Erasing a user's messages belongs to no single room. How many go at once depends on the store, which decides it. The same
+//! holds for removing expired messages by an operation; stores that remove them by themselves refuse it here.
 
 use crate::change::{Change, ReadMark, RoomChange, RoomSettings};
 use crate::invariant::{BrokenInvariant, broken};
@@ -125,6 +126,7 @@ pub fn decide_change(view: &impl View, change: &Change<'_>) -> Result<(), Refusa
         (RoomChange::PutRoom { .. }, state) => state.is_none() || may(),
         (RoomChange::EraseUser { .. }, _) => return Err(erasure().into()),
         (_, None) => return Err(Refusal::UnknownRoom),
+        (RoomChange::ExpireMessages { .. }, _) => false,
         (RoomChange::DeleteRoom { .. }, _) => may(),
         (RoomChange::AddMember { user, .. }, Some(state)) => {
             (change.by == Some(user) && !state.members_only) || may()
@@ -190,6 +192,7 @@ pub fn apply_change(room: &mut impl RoomMut, change: &Change<'_>) -> Result<Outc
         }
         RoomChange::MarkRead { user, seq, .. } => Outcome::Read(mark_read(room, user, seq)?),
         RoomChange::EraseUser { .. } => return Err(erasure()),
+        RoomChange::ExpireMessages { .. } => return Err(broken("messages expire past the rules of rooms")),
     })
 }
 

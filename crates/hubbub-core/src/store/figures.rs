@@ -39,6 +39,36 @@ pub struct StoreFigures {
     pub pool: PoolFigures,
     /// Cache in front of the database; zero on a store without one.
     pub cache: CacheFigures,
+    /// Requests to a database whose connections each carry many at once; `None` on other stores.
+    pub requests: Option<RequestFigures>,
+    /// Lease of keys; zero on a store that no others write to.
+    pub lease: LeaseFigures,
+}
+
+/// The right of one server to be the only one that changes keys, since the store was opened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct LeaseFigures {
+    /// Times that this server lost it: it could not renew it in time, or others ended it.
+    pub lost: u64,
+    /// Batches with changes of keys that waited for the server that had it.
+    pub waits: u64,
+}
+
+/// Requests to a database since the store was opened. Pages of long reads are not counted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct RequestFigures {
+    /// Requests that were answered or failed.
+    pub done: u64,
+    /// Those that failed.
+    pub failed: u64,
+    /// Statements in them.
+    pub statements: u64,
+    /// Total time they took, in microseconds.
+    pub micros: u64,
+    /// Requests under way.
+    pub active: u64,
+    /// Requests that wait because too many are under way.
+    pub waiting: u64,
 }
 
 /// Cache in front of a database that other servers write to, too.

@@ -1,5 +1,6 @@
 //! Reading keys.
 
+use std::num::NonZeroU64;
 use std::time::Duration;
 
 use super::Read;
@@ -27,6 +28,13 @@ pub trait KvStore: Send + Sync + 'static {
 
     /// The time by which keys expire now; `None` = that of the server's clock. Never waits.
     fn kv_now(&self) -> Option<Timestamp> {
+        None
+    }
+
+    /// Names the right of this server, at the moment of the call, to be the only one that changes the keys of a store that
+    /// other servers write to; `None` = it has none. Between two calls with the same answer nobody else has changed a key,
+    /// and no change by this server was left unknown. Never waits.
+    fn kv_lease(&self) -> Option<NonZeroU64> {
         None
     }
 }

@@ -13,7 +13,7 @@ use crate::log_position::LogStore;
 use crate::op::{OpBatch, Outcome};
 use crate::replica::ReplicaStore;
 use crate::stats::StatsStore;
-pub use figures::{CacheFigures, PoolFigures, StoreFigures};
+pub use figures::{CacheFigures, LeaseFigures, PoolFigures, RequestFigures, StoreFigures};
 pub use kv::KvStore;
 pub use queues::QueueStore;
 pub use rooms::{

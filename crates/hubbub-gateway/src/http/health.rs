@@ -226,6 +226,6 @@ pub(super) async fn live(_: Call) -> Answer {
 
 pub(super) fn metrics(gateway: &Arc<Gateway>) -> Answer {
     gateway.keys.measure();
-    let text = gateway.metrics.render(&*gateway.store, &gateway.program);
+    let text = gateway.metrics.render(&*gateway.store, &gateway.log.health(), &gateway.program);
     Ok(respond(StatusCode::OK, MEDIA_TYPE, text))
 }

@@ -1,5 +1,6 @@
 //! The rooms that one socket follows: by name, or as one of all rooms of its user (`"*"`). Each is followed once.
 
+mod of_all;
 mod rights;
 
 use std::collections::{HashMap, VecDeque};
@@ -13,9 +14,9 @@ use hubbub_pipeline::Waiter;
 use hubbub_pipeline::hub::{Delivery, Outbox};
 use tokio::time::Instant;
 
-use super::all_rooms::{AllRooms, AllRoomsRequest, Next};
+use super::all_rooms::AllRooms;
 use super::encode_live;
-use super::frames::{write_all_live, write_error, write_room_frame};
+use super::frames::{write_error, write_room_frame};
 use crate::Gateway;
 use crate::auth::caller::Caller;
 use crate::auth::listed::Listed;
@@ -146,18 +147,6 @@ impl Subscriptions {
         self.catching_up.push_back(room);
     }
 
-    pub(super) fn subscribe_all(&mut self, request: AllRoomsRequest) -> Result<(), Problem> {
-        let Some(user) = self.user().cloned() else { return Err(Problem::no_user()) };
-        if self.all.is_some() {
-            return Err(subscribed_already());
-        }
-        // Before the first page is read, so that no room is missed that the user joins meanwhile.
-        let outbox = self.outbox();
-        self.gateway.hub.follow_all(&user, &outbox, true);
-        self.all = Some(AllRooms::new(request));
-        Ok(())
-    }
-
     /// Ends a subscription; `false` when there is none.
     pub(super) fn unsubscribe(&mut self, room: &RoomId) -> bool {
         let Some(ended) = self.remove(room) else { return false };
@@ -175,41 +164,10 @@ impl Subscriptions {
         Some(removed)
     }
 
-    /// Ends the subscription to all rooms; `false` when there is none.
-    pub(super) fn unsubscribe_all(&mut self) -> bool {
-        if self.all.take().is_none() {
-            return false;
-        }
-        if let (Some(user), Some(outbox)) = (self.user(), &self.outbox) {
-            self.gateway.hub.follow_all(user, outbox, false);
-        }
-        self.rooms.retain(|_, subscription| !subscription.announce.is_one_of_all());
-        self.catching_up.retain(|room| self.rooms.contains_key(room));
-        self.rooms.values_mut().for_each(|subscription| subscription.joined = None);
-        self.of_all = 0;
-        self.is_unlisted = true;
-        true
-    }
-
     /// Notes the rooms in the list of connections, if they have changed.
     pub(super) fn list_rooms(&mut self, listed: &Listed) {
         if std::mem::take(&mut self.is_unlisted) {
             listed.follow(self.rooms.keys());
-        }
-    }
-
-    /// Follows a room as one of all, unless it is followed by name already.
-    fn follow_as_one_of_all(&mut self, room: RoomId, read_seq: u64) {
-        let may_read = self.may_read(&room);
-        let Some(all) = self.all.as_mut().filter(|_| may_read) else { return };
-        match self.rooms.get_mut(&room) {
-            Some(known) if known.announce.is_one_of_all() => {}
-            Some(named) => named.joined = Some(read_seq),
-            None => {
-                let announce = Announce::AsOneOfAll(all.request.reference.clone(), read_seq);
-                let request = all.begin(&room, read_seq);
-                self.follow(room, request, announce);
-            }
         }
     }
 
@@ -348,39 +306,10 @@ impl Subscriptions {
         Poll::Ready(())
     }
 
-    fn poll_all(&mut self, context: &mut Context<'_>, socket: &mut Socket) -> Poll<()> {
-        let user = self.caller.as_ref().and_then(|caller| caller.user.as_ref());
-        let (Some(all), Some(user)) = (&mut self.all, user) else { return Poll::Pending };
-        let most = self.gateway.limits.all_rooms;
-        if self.of_all > most {
-            let detail = format!("\"*\" may be at most {most} rooms, and the user is a member of more");
-            self.fail_all(&Problem::new(ErrorCode::TooManySubscriptions, detail), socket);
-            return Poll::Ready(());
-        }
-        match ready!(all.poll_next(&self.gateway, user, context)) {
-            Next::Rooms(rooms) => {
-                for (room, read_seq) in rooms {
-                    self.follow_as_one_of_all(room, read_seq);
-                }
-            }
-            Next::Announce if self.has_only_messages => {}
-            Next::Announce => write_all_live(&all.request.reference, self.of_all, socket.out()),
-            Next::Failed(error) => self.fail_all(&error.into(), socket),
-        }
-        Poll::Ready(())
-    }
-
     fn fail(&mut self, room: &RoomId, reference: &str, problem: &Problem, socket: &mut Socket) {
         self.gateway.metrics.reject(problem.code, 1);
         write_error(reference, problem, socket.out());
         self.unsubscribe(room);
-    }
-
-    fn fail_all(&mut self, problem: &Problem, socket: &mut Socket) {
-        let reference = self.all.as_ref().map(|all| all.request.reference.clone());
-        self.gateway.metrics.reject(problem.code, 1);
-        write_error(reference.as_deref().unwrap_or_default(), problem, socket.out());
-        self.unsubscribe_all();
     }
 
     fn drain_outbox(&mut self, socket: &mut Socket, most: usize) {

@@ -9,13 +9,16 @@
 //! An outbox below [`SMALL_BYTES`] is never cut for this bound: slow subscribers do not harm those that keep pace. So
 //! each outbox can exceed the bound by that much.
 
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, OnceLock, Weak};
+use std::time::Duration;
 
 use bytes::Bytes;
+use hubbub_core::clock::Clock;
 use hubbub_core::invariant::saturate;
 use parking_lot::Mutex;
 
 use super::outbox::Outbox;
+use super::sample::Timer;
 use crate::metrics::Metrics;
 
 /// Backlog that is never evicted, in bytes.
@@ -26,6 +29,7 @@ pub(super) const SMALL_BYTES: usize = 16 * 1024;
 pub struct LiveMemory {
     bytes_max: usize,
     metrics: Arc<Metrics>,
+    timer: OnceLock<Timer>,
     /// Outboxes whose backlog was large when it was last checked.
     large: Mutex<Vec<Weak<Outbox>>>,
 }
@@ -52,7 +56,7 @@ impl AsRef<[u8]> for ChargedFrames {
 impl LiveMemory {
     /// Bounds live messages to about `bytes_max` bytes.
     pub fn new(bytes_max: usize, metrics: Arc<Metrics>) -> Arc<Self> {
-        Arc::new(Self { bytes_max, metrics, large: Mutex::default() })
+        Arc::new(Self { bytes_max, metrics, timer: OnceLock::new(), large: Mutex::default() })
     }
 
     /// Whether the bound is exceeded.
@@ -93,6 +97,19 @@ impl LiveMemory {
 
     pub(super) fn count_eviction(&self) {
         self.metrics.live_evictions.inc();
+    }
+
+    /// From now on deliveries are measured by this clock.
+    pub(super) fn measure_waits(&self, clock: Arc<dyn Clock>) {
+        let _ = self.timer.set(Timer(clock));
+    }
+
+    pub(super) fn clock(&self) -> Option<&dyn Clock> {
+        self.timer.get().map(|timer| &*timer.0)
+    }
+
+    pub(super) fn record_wait(&self, waited: Duration) {
+        self.metrics.delivery_time.record(saturate(waited.as_micros()), 1);
     }
 
     pub(super) fn list(&self, outbox: Weak<Outbox>) {

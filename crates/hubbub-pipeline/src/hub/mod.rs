@@ -32,6 +32,7 @@ mod encoded;
 mod memory;
 mod outbox;
 mod remote;
+mod sample;
 mod sockets;
 
 use std::collections::HashMap;

@@ -13,6 +13,7 @@ use parking_lot::Mutex;
 
 use super::encoded::EncodedChunk;
 use super::memory::{LiveMemory, SMALL_BYTES};
+use super::sample::Sample;
 use crate::batcher::Waiter;
 
 /// Backlog at which a subscriber is cut.
@@ -94,6 +95,7 @@ struct Backlog {
     taken: u64,
     /// Bytes charged for the queue's slots.
     charged: usize,
+    sample: Sample,
     is_cut: bool,
 }
 
@@ -129,6 +131,7 @@ impl Backlog {
 
     fn enqueue(&mut self, delivery: Delivery, memory: &LiveMemory) {
         self.add(delivery.size());
+        self.sample.queued(self.taken + self.deliveries.len() as u64, memory);
         self.deliveries.push_back(delivery);
         self.charge_slots(memory);
     }
@@ -217,6 +220,8 @@ impl Outbox {
         let mut backlog = self.backlog.lock();
         let delivery = backlog.deliveries.pop_front()?;
         backlog.subtract(delivery.size());
+        let number = backlog.taken;
+        backlog.sample.taken(number, &self.memory);
         backlog.taken += 1;
         if backlog.deliveries.is_empty() && backlog.charged > 0 {
             backlog.deliveries = VecDeque::new();

@@ -7,10 +7,13 @@
 //! Invariants
 //! - Every entry of the cache is the state of its key at [`Position::revision`], or a later one.
 //! - The position moves on only after the changes up to it are in the cache, under the lock of the position.
+//! - A lease is confirmed by a question that began while the server had it. Own changes, but sweeps, enter anyway.
 //! - What was said or stored in another history never enters: the store's epoch is the same before and after. The epoch of
 //!   the position never goes back, because it is looked up under its lock.
 
+use std::num::NonZeroU64;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use hubbub_core::clock::Clock;
@@ -21,6 +24,7 @@ use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
 use super::cache::{Cache, Cached};
+use super::changing::Changing;
 use crate::metrics::Metrics;
 
 /// Changes in one answer.
@@ -45,6 +49,16 @@ struct Position {
     revision: u64,
     /// When the last question was asked that was answered, by the monotonic clock.
     asked_at: Option<Duration>,
+    /// Own sweeps so far, of which it is not known here what they removed.
+    sweeps: u64,
+}
+
+/// What a question is asked in.
+struct Asked {
+    at: Duration,
+    epoch: Arc<str>,
+    lease: Option<NonZeroU64>,
+    sweeps: u64,
 }
 
 #[derive(Default)]
@@ -62,6 +76,9 @@ pub(super) struct Corrections {
     metrics: Arc<Metrics>,
     position: Mutex<Position>,
     questions: Mutex<Questions>,
+    /// The lease with which the cache has everything that others changed; 0 = none.
+    confirmed: AtomicU64,
+    changing: Changing,
 }
 
 impl Corrections {
@@ -74,9 +91,30 @@ impl Corrections {
         metrics: Arc<Metrics>,
     ) -> Arc<Self> {
         // In this order: a history that begins in between is noticed by the first question.
-        let position = Position { epoch: epoch(), revision: store.revision(), asked_at: None };
+        let position = Position { epoch: epoch(), revision: store.revision(), asked_at: None, sweeps: 0 };
         let (position, questions) = (Mutex::new(position), Mutex::default());
-        Arc::new(Self { store, epoch, cache, clock, metrics, position, questions })
+        let (confirmed, changing) = (AtomicU64::new(0), Changing::default());
+        Arc::new(Self { store, epoch, cache, clock, metrics, position, questions, confirmed, changing })
+    }
+
+    /// The changes by this server that the cache does not have yet.
+    pub(super) const fn changing(&self) -> &Changing {
+        &self.changing
+    }
+
+    /// Whether the cache has everything that is known of a key, without a question: nobody else changes keys, and nobody
+    /// is changing this one.
+    pub(super) fn is_current(&self, key: &[u8]) -> bool {
+        let confirmed = self.confirmed.load(Ordering::SeqCst);
+        confirmed != 0
+            && self.store.kv_lease().map_or(0, NonZeroU64::get) == confirmed
+            && !self.changing.has(key)
+    }
+
+    /// It is not known which keys an own sweep has removed.
+    pub(super) fn forget_lease(&self) {
+        self.position.lock().sweeps += 1;
+        self.confirmed.store(0, Ordering::SeqCst);
     }
 
     /// Waits until the cache has everything that was durable at `since`, a time of the monotonic clock that has passed.
@@ -129,34 +167,36 @@ impl Corrections {
     /// Brings the cache to the store's last revision.
     async fn correct(&self) -> Answer {
         for _ in 0..ATTEMPTS_MAX {
-            let asked_at = self.clock.monotonic();
-            let epoch = self.begin();
+            let asked = self.begin();
             self.metrics.kv_questions.inc();
-            if self.catch_up(&epoch, asked_at).await? {
+            if self.catch_up(&asked).await? {
                 return Ok(());
             }
         }
         Err(unavailable("another history of the store begins again and again"))
     }
 
-    /// Forgets everything of another history than the store's, which is returned.
-    fn begin(&self) -> Arc<str> {
+    /// Forgets everything of another history than the store's.
+    fn begin(&self) -> Asked {
+        // In this order: a lease in the next history is not confirmed by a question in this one.
+        let (at, lease) = (self.clock.monotonic(), self.store.kv_lease());
         let mut position = self.position.lock();
         let epoch = (self.epoch)();
         if position.epoch != epoch {
             self.cache.inner.clear();
-            *position = Position { epoch: epoch.clone(), revision: self.store.revision(), asked_at: None };
+            let (revision, sweeps) = (self.store.revision(), position.sweeps);
+            *position = Position { epoch: epoch.clone(), revision, asked_at: None, sweeps };
         }
-        epoch
+        Asked { at, epoch, lease, sweeps: position.sweeps }
     }
 
     /// Enters all changes behind the position. Returns false if another history may have answered.
-    async fn catch_up(&self, epoch: &Arc<str>, asked_at: Duration) -> Result<bool, ReadError> {
+    async fn catch_up(&self, asked: &Asked) -> Result<bool, ReadError> {
         for page in 1..=PAGES_MAX {
             let after = self.position.lock().revision;
             let history = self.store.changes(&[], after, PAGE).await?;
             let mut position = self.position.lock();
-            if position.epoch != *epoch || (self.epoch)() != *epoch {
+            if position.epoch != asked.epoch || (self.epoch)() != asked.epoch {
                 return Ok(false);
             }
             let is_over = match history {
@@ -180,7 +220,10 @@ impl Corrections {
                 position.revision = position.revision.max(self.store.revision());
             }
             if is_over || page == PAGES_MAX {
-                position.asked_at = position.asked_at.max(Some(asked_at));
+                position.asked_at = position.asked_at.max(Some(asked.at));
+                if let Some(lease) = asked.lease.filter(|_| position.sweeps == asked.sweeps) {
+                    self.confirmed.fetch_max(lease.get(), Ordering::SeqCst);
+                }
                 break;
             }
         }
@@ -202,9 +245,9 @@ impl Corrections {
 
     /// Enters what this server committed in the history `epoch`. Changes of other servers may precede it, which the next
     /// question brings.
-    pub(super) fn enter_own(&self, epoch: Option<&Arc<str>>, ops: &OpBatch, outcomes: &[Outcome]) {
+    pub(super) fn enter_own(&self, epoch: &Arc<str>, ops: &OpBatch, outcomes: &[Outcome]) {
         let mut position = self.position.lock();
-        if epoch != Some(&position.epoch) {
+        if *epoch != position.epoch {
             return;
         }
         let (mut is_next, mut last) = (true, position.revision);
@@ -218,6 +261,8 @@ impl Corrections {
                 // It is not known here which keys expired.
                 (KvOp::Sweep, KvOutcome::Swept { revision: Some(_), .. }) => {
                     is_next = false;
+                    position.sweeps += 1;
+                    self.confirmed.store(0, Ordering::SeqCst);
                     continue;
                 }
                 _ => continue,

@@ -33,11 +33,16 @@
 //!   corrections have passed them already.
 //! - A running load has the same right: no change up to that revision has removed its placeholder.
 //!
+//! **With the lease** ([`KvStore::kv_lease`]) nobody else changes keys. Once a question that was asked with it is answered,
+//! a GET asks nothing as long as the lease is the same: own changes enter the cache. But others may read them before that,
+//! so a GET of a key that is being changed ([`changing`]) asks as if there were no lease.
+//!
 //! A GET of a key that is not cached reads it after it came, and asks nothing. Nothing is held back. The published
 //! revision follows the store's ([`Keys::poll_revision`]): it only wakes watchers, and promises nothing about later
 //! revisions.
 
 mod cache;
+mod changing;
 mod corrections;
 #[cfg(test)]
 mod tests;
@@ -166,7 +171,9 @@ impl Keys {
             // The store has left out expired keys by its own clock, which for a shared store is not this server's.
             return Ok(Found { value: self.read(key).await?, is_hit: false });
         };
-        if let Some(corrections) = &self.corrections {
+        if let Some(corrections) =
+            self.corrections.as_ref().filter(|corrections| !corrections.is_current(key))
+        {
             if !cache.inner.contains_key(key)
                 && let GuardResult::Guard(guard) = cache.inner.get_value_or_guard(key, Some(Duration::ZERO))
             {
@@ -239,6 +246,16 @@ impl Keys {
         matches!(tokio::time::timeout(CATCH_UP_MAX, waiting).await, Ok(Ok(_)))
     }
 
+    /// Called before the store gets a batch. [`Self::end_changes`] follows once the cache has what became of it.
+    pub(crate) fn begin_changes(&self, ops: &OpBatch) {
+        self.corrections.iter().for_each(|corrections| corrections.changing().begin(ops));
+    }
+
+    /// Called after [`Self::apply_committed`] or [`Self::invalidate`], for every batch.
+    pub(crate) fn end_changes(&self, ops: &OpBatch) {
+        self.corrections.iter().for_each(|corrections| corrections.changing().end(ops));
+    }
+
     /// Updates the cache by a committed batch, and publishes its last revision. Called for every batch, in order. `epoch`
     /// names the history of a shared store that the batch was committed in; `None` = it may be one or another.
     pub(crate) async fn apply_committed(
@@ -248,8 +265,10 @@ impl Keys {
         epoch: Option<&Arc<str>>,
     ) {
         if self.is_shared {
-            if let Some(corrections) = &self.corrections {
-                corrections.enter_own(epoch, ops, outcomes);
+            match (&self.corrections, epoch) {
+                (Some(corrections), Some(epoch)) => corrections.enter_own(epoch, ops, outcomes),
+                // It may be of the history that the cache is of.
+                _ => self.invalidate(ops),
             }
             return self.publish(outcomes.iter().filter_map(revision_of).max().unwrap_or(0));
         }
@@ -303,10 +322,11 @@ impl Keys {
     pub(crate) fn invalidate(&self, ops: &OpBatch) {
         let Some(cache) = &self.cache else { return };
         for op in ops.iter() {
-            if let Op::Kv(op) = op
-                && let Some(key) = op.key()
-            {
-                cache.inner.remove(key);
+            if let Op::Kv(op) = op {
+                match op.key() {
+                    Some(key) => drop(cache.inner.remove(key)),
+                    None => self.corrections.iter().for_each(|corrections| corrections.forget_lease()),
+                }
             }
         }
     }
@@ -336,5 +356,6 @@ impl Keys {
         let (entries, bytes) = self.cache.as_ref().map_or((0, 0), |cache| cache.size());
         self.metrics.kv_entries.set(entries);
         self.metrics.kv_bytes.set(bytes);
+        self.metrics.kv_exclusive.set(self.store.kv_lease().is_some().into());
     }
 }

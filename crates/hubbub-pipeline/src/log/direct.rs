@@ -57,6 +57,7 @@ impl DirectLog {
         let sweeping = sweeper::sweep(batcher.clone(), store.clone(), clock.clone(), sweep_signal.clone());
         let waking = consumers::wake_remaining(consumers.clone());
         let mut background = vec![spawn("waking of consumers", waking), spawn("sweeper", sweeping)];
+        hub.measure_waits(clock.clone());
         if store.is_shared() {
             hub.enable_remote();
             let rooms = hub::follow_remote(hub.clone(), store.clone(), clock.clone());
@@ -67,13 +68,16 @@ impl DirectLog {
                 spawn("rooms of other servers", rooms),
             ]);
         }
+        let changed_keys = keys.clone();
         let listeners = CommitListeners { hub, members, keys, consumers: consumers.clone(), sweep_signal };
         let dispatching = dispatch(receiver, batcher.clone(), listeners, clock.clone(), metrics.clone());
         let dispatcher = spawn("dispatcher", dispatching);
         let committer = {
             let (batcher, clock) = (batcher.clone(), clock.clone());
             std::thread::Builder::new().name(COMMIT.name.into()).spawn(move || {
-                essential::run(COMMIT, || commit(&batcher, &*store, &*clock, &metrics, &sender));
+                essential::run(COMMIT, || {
+                    commit(&batcher, &*store, &*clock, &metrics, &changed_keys, &sender)
+                });
             })?
         };
         let running = Running { committer, dispatcher, background };

@@ -8,6 +8,8 @@
 //!
 //! `kafka`: Kafka. The same, but everything that changes a room goes through it, and the store knows each record's position.
 
+#[cfg(any(feature = "amqp", feature = "kafka"))]
+mod admission;
 #[cfg(feature = "amqp")]
 pub mod amqp;
 pub mod backoff;

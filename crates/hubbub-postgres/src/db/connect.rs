@@ -1,13 +1,10 @@
 //! Turns a URL into a pool of connections.
 
 use std::path::Path;
-use std::sync::Arc;
 use std::time::Duration;
 
 use deadpool_postgres::{Hook, Manager, ManagerConfig, Pool, QueueMode, RecyclingMethod, Runtime, Timeouts};
-use rustls::pki_types::CertificateDer;
-use rustls::pki_types::pem::PemObject;
-use rustls::{ClientConfig, RootCertStore};
+use hubbub_tls::TlsFiles;
 use tokio_postgres::Config;
 use tokio_postgres::config::{Host, TargetSessionAttrs};
 use tokio_postgres_rustls::MakeRustlsConnect;
@@ -93,31 +90,8 @@ pub(crate) fn hosts(config: &Config) -> String {
 
 /// Trusts the certificates of `ca`, or of the system.
 pub(crate) fn tls(ca: Option<&Path>) -> Result<MakeRustlsConnect, OpenError> {
-    let mut roots = RootCertStore::empty();
-    match ca {
-        Some(path) => {
-            let broken = |error: &dyn std::fmt::Display| {
-                OpenError(format!(
-                    "the certificates of store.postgres.ca ({}) cannot be read: {error}",
-                    path.display()
-                ))
-            };
-            for certificate in CertificateDer::pem_file_iter(path).map_err(|error| broken(&error))? {
-                let certificate = certificate.map_err(|error| broken(&error))?;
-                roots.add(certificate).map_err(|error| broken(&error))?;
-            }
-        }
-        None => {
-            // If the system has none, the check of the server's certificate fails.
-            let _ = roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
-        }
-    }
-    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-    let config = ClientConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()
-        .map_err(|error| OpenError(format!("TLS cannot be used: {error}")))?
-        .with_root_certificates(roots)
-        .with_no_client_auth();
+    let files = TlsFiles { ca: ca.map(Path::to_owned), ..TlsFiles::default() };
+    let config = files.client("store.postgres").map_err(|error| OpenError(error.to_string()))?;
     Ok(MakeRustlsConnect::new(config))
 }
 

@@ -6,6 +6,7 @@ use std::convert::Infallible;
 use futures_util::future::{try_join, try_join3};
 use hubbub_core::kv::KvChanged;
 use hubbub_core::rules::keys::{ExpiredKeys, KeyChange, KeyVersion, View, decide};
+use hubbub_core::store::ApplyError;
 use hubbub_core::{KvOp, Outcome, Timestamp};
 use tokio_postgres::Row;
 
@@ -16,6 +17,8 @@ use crate::db::{Failure, Param, PgTime, Result, Tx, column, statements};
 
 /// Keys that one batch sweeps at most, so that no commit takes long.
 const SWEPT_MAX: usize = 1_000;
+/// Attempts at a batch while the lease changes hands.
+const ATTEMPTS_MAX: usize = 16;
 
 /// Held by whoever changes keys, until the commit. Sent as it is, because what follows may be sent before it is answered,
 /// and must not overtake it.
@@ -23,8 +26,9 @@ pub(super) const LOCK: &str = "select pg_advisory_xact_lock(716161617, 3)";
 
 statements! {
     READ("reading versions of keys") =
-        "select head, k.key, k.revision, k.expires_at \
-         from (select coalesce(max(revision), 0) as head from kv_changes) h left join kv k on k.key = any($1)";
+        "select head, k.key, k.revision, k.expires_at, generation \
+         from (select coalesce(max(revision), 0) as head from kv_changes) h cross join kv_lease \
+         left join kv k on k.key = any($1)";
 
     READ_EXPIRED("reading which keys have expired") =
         "select key, revision, expires_at from kv where expires_at <= $1 order by expires_at, revision limit $2";
@@ -40,11 +44,13 @@ statements! {
     DELETE("deleting keys") = "delete from kv where key = any($1)";
 
     LOG("logging changes of keys") =
-        "insert into kv_changes (revision, key, what) select * from unnest($1, $2, $3)";
+        "insert into kv_changes (revision, key, what, knows_lease) select n.*, true from unnest($1, $2, $3) n";
 }
 
 /// What a transaction committed.
 pub(super) struct Done {
+    /// The last revision before it.
+    pub(super) head: u64,
     pub(super) outcomes: Vec<Outcome>,
     pub(super) revision: u64,
     pub(super) expires_at: Option<Timestamp>,
@@ -55,26 +61,51 @@ pub(super) struct Done {
 impl Kv {
     /// Does operations in their order, in one transaction.
     pub(crate) async fn apply(&self, ops: &[KvOp<'_>]) -> Result<Vec<Outcome>, Failure> {
+        for _ in 0..ATTEMPTS_MAX {
+            let generation = self.lease.writable(self.context.options.apply_timeout).await?;
+            let known = self.position.revision();
+            let done = self.apply_in(generation, ops).await.inspect_err(|failure| {
+                if matches!(failure, Failure::Other(ApplyError::Unconfirmed { .. })) {
+                    self.lease.doubt(generation);
+                }
+            });
+            let Some(done) = done? else {
+                self.lease.disprove(generation);
+                continue;
+            };
+            if done.head < known {
+                self.lease.doubt(generation);
+            }
+            match done.due {
+                Some(due) => self.position.observe_due(done.revision, due),
+                None => self.position.record_commit(done.revision, done.expires_at),
+            }
+            return Ok(done.outcomes);
+        }
+        let reason = "servers take turns in being the only one that may change keys".into();
+        Err(ApplyError::Unavailable { reason }.into())
+    }
+
+    /// `None` = the lease has another generation; nothing was done.
+    async fn apply_in(&self, generation: i64, ops: &[KvOp<'_>]) -> Result<Option<Done>, Failure> {
         let clock = &*self.context.clock;
         let now = clock.now();
         let db = &self.context.db;
-        let done = match Puts::of(ops, now) {
-            Some(puts) => puts.apply(db).await?,
-            None => {
-                db.transact("changing keys", async |tx: &Tx<'_>| work(tx, ops, (now, clock.proven())).await)
-                    .await?
-            }
-        };
-        match done.due {
-            Some(due) => self.position.observe_due(done.revision, due),
-            None => self.position.record_commit(done.revision, done.expires_at),
+        if let Some(puts) = Puts::of(ops, now) {
+            return puts.apply(db, generation).await;
         }
-        Ok(done.outcomes)
+        let times = (now, clock.proven());
+        db.transact("changing keys", async |tx: &Tx<'_>| work(tx, generation, ops, times).await).await
     }
 }
 
 /// Sweeps what has expired by `proven`; what is deleted is gone for good.
-async fn work(tx: &Tx<'_>, ops: &[KvOp<'_>], (now, proven): (Timestamp, Timestamp)) -> Result<Done> {
+async fn work(
+    tx: &Tx<'_>,
+    generation: i64,
+    ops: &[KvOp<'_>],
+    (now, proven): (Timestamp, Timestamp),
+) -> Result<Option<Done>> {
     let mut keys: Vec<&[u8]> = ops.iter().filter_map(KvOp::key).collect();
     keys.sort_unstable();
     keys.dedup();
@@ -82,11 +113,15 @@ async fn work(tx: &Tx<'_>, ops: &[KvOp<'_>], (now, proven): (Timestamp, Timestam
     // What is sent behind the lock sees all that others did who had it.
     let locking = tx.batch("waiting for others who change keys", LOCK);
     let ((), rows) = try_join(locking, tx.query(&READ, &[&keys])).await?;
+    if rows.first().is_none_or(|row| row.get::<_, i64>(4) != generation) {
+        return Ok(None);
+    }
     let expired = match is_sweeping {
         true => tx.query(&READ_EXPIRED, &[&PgTime(proven), &number(SWEPT_MAX as u64 + 1)]).await?,
         false => Vec::new(),
     };
     let mut set = working_set(&rows, &expired);
+    let head = set.revision;
     let outcomes = ops
         .iter()
         .map(|op| {
@@ -100,7 +135,7 @@ async fn work(tx: &Tx<'_>, ops: &[KvOp<'_>], (now, proven): (Timestamp, Timestam
         true => Some(tx.query_one(&READ_DUE, &[]).await?.get::<_, Option<PgTime>>(0).map(|due| due.0)),
         false => None,
     };
-    Ok(Done { outcomes, revision: set.revision, expires_at, due })
+    Ok(Some(Done { head, outcomes, revision: set.revision, expires_at, due }))
 }
 
 /// From the rows of [`READ`] and [`READ_EXPIRED`].

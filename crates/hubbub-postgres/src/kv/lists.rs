@@ -1,6 +1,7 @@
 //! Reads of keys, and the log of changes: a page of it, and forgetting what is too old.
 
 use std::collections::HashMap;
+use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -152,6 +153,10 @@ impl KvStore for Postgres {
 
     fn kv_now(&self) -> Option<Timestamp> {
         Some(self.context.clock.now())
+    }
+
+    fn kv_lease(&self) -> Option<NonZeroU64> {
+        self.kv.lease.number()
     }
 
     fn kv_due_in(&self) -> Option<Duration> {

@@ -11,6 +11,8 @@
 //! reads at once, and those of other servers within [`REFRESH_EVERY`].
 
 mod apply;
+mod lease;
+mod leasing;
 mod lists;
 mod puts;
 
@@ -20,7 +22,7 @@ use std::time::Duration;
 
 use hubbub_core::essential::supervise;
 use hubbub_core::invariant::saturate;
-use hubbub_core::store::StoreFigures;
+use hubbub_core::store::{LeaseFigures, StoreFigures};
 use hubbub_core::{Essential, Timestamp};
 use parking_lot::Mutex;
 use tokio::task::JoinHandle;
@@ -29,6 +31,8 @@ use crate::db::connect::OpenError;
 use crate::db::query_batcher::QueryBatcher;
 use crate::db::{DbError, PgTime, Result, Sql};
 use crate::store::Context;
+use lease::Lease;
+use leasing::Leasing;
 use lists::Values;
 
 /// Time between two queries for what other servers did.
@@ -43,6 +47,9 @@ pub(crate) struct Kv {
     /// Changes up to here are forgotten.
     trimmed: AtomicU64,
     refreshing: JoinHandle<()>,
+    /// Which servers may change keys.
+    lease: Arc<Lease>,
+    leasing: JoinHandle<()>,
 }
 
 const COUNT: Sql = Sql {
@@ -58,25 +65,36 @@ const POSITION: Sql = Sql {
 };
 
 impl Kv {
-    pub(crate) async fn open(context: Arc<Context>) -> Result<Self, OpenError> {
+    /// `own` names this server among all of the database.
+    pub(crate) async fn open(context: Arc<Context>, own: u64) -> Result<Self, OpenError> {
         let position = Arc::new(KeyPosition::default());
         let broken = |fault: DbError| OpenError(fault.to_string());
         position.refresh(&context).await.map_err(broken)?;
         let trimmed = lists::trimmed(&context.db).await.map_err(broken)?.into();
         let values = Values { context: context.clone(), position: position.clone() };
         let values = QueryBatcher::new(values, context.runtime.clone());
+        let lease = Arc::new(Lease::new(context.clock.clone(), own.cast_signed()));
         let refreshing = {
-            let (context, position) = (context.clone(), position.clone());
+            let (context, position, lease) = (context.clone(), position.clone(), lease.clone());
             async move {
                 loop {
                     tokio::time::sleep(REFRESH_EVERY).await;
-                    // Maintenance meets the same fault, and logs it.
-                    let _ = position.refresh(&context).await;
+                    // Maintenance meets the same fault as this, and logs it.
+                    if position.refresh(&context).await.is_ok_and(|went_back| went_back) {
+                        lease.doubt_all();
+                    }
                 }
             }
         };
         let refreshing = tokio::spawn(supervise(Essential::new("database keys"), refreshing));
-        Ok(Self { context, position, values, trimmed, refreshing })
+        let mut leasing = Leasing::new(context.clone(), lease.clone());
+        leasing.begin().await.map_err(broken)?;
+        let leasing = tokio::spawn(supervise(Essential::new("database lease of keys"), leasing.run()));
+        Ok(Self { context, position, values, trimmed, refreshing, lease, leasing })
+    }
+
+    pub(crate) fn lease_figures(&self) -> LeaseFigures {
+        self.lease.figures()
     }
 
     /// Forgets old changes, and fills in `figures`.
@@ -88,8 +106,16 @@ impl Kv {
         self.trim().await
     }
 
+    /// Lets other servers change keys at once.
+    pub(crate) async fn leave(&self) {
+        self.leasing.abort();
+        leasing::say_goodbye(&self.context, &self.lease).await;
+    }
+
     pub(crate) fn close(&self) {
         self.refreshing.abort();
+        self.leasing.abort();
+        self.lease.close();
     }
 }
 
@@ -150,10 +176,13 @@ impl KeyPosition {
         Some(Duration::from_micros(saturate(left)))
     }
 
-    pub(super) async fn refresh(&self, context: &Context) -> Result<()> {
+    /// Returns whether the database has lost what was known to be durable.
+    pub(super) async fn refresh(&self, context: &Context) -> Result<bool> {
+        let known = self.revision();
         let row = context.db.read_one(&POSITION, &[]).await?;
         let due: Option<PgTime> = row.get(1);
-        self.observe_due(lists::revision(row.get(0)), due.map(|due| due.0));
-        Ok(())
+        let revision = lists::revision(row.get(0));
+        self.observe_due(revision, due.map(|due| due.0));
+        Ok(revision < known)
     }
 }

@@ -80,7 +80,7 @@ async fn recount_room(store: &Scylla, room: &str, recount: &mut Recount) -> Resu
     let mut times: Vec<i64> = Vec::new();
     for (bucket, kept, _) in buckets {
         let before = seqs.len();
-        let values = (room, bucket, 0_i64, state.head, i32::MAX);
+        let values = (room, bucket, state.removed.saturating_add(1), state.head, i32::MAX);
         let mut rows = db.stream::<Row>(what, &db.statements.messages_after, values, PAGE_ROWS).await?;
         while let Some((seq, _, user, .., kind, _, at)) = rows.try_next().await? {
             let kind = u8::try_from(kind).ok().and_then(MessageType::from_u8);
@@ -96,19 +96,13 @@ async fn recount_room(store: &Scylla, room: &str, recount: &mut Recount) -> Resu
     }
     recount.audit.messages += seqs.len() as u64;
     recount.compare(&format!("messages of {room}"), &state.kept, &(seqs.len() as i64));
-    if seqs.first().is_some_and(|first| *first <= state.removed) {
-        recount.differs(format!(
-            "up to {} everything of {room} was removed, and something is there",
-            state.removed
-        ));
-    }
     let received = (times.first().copied(), times.last().copied());
     recount.compare(&format!("times of {room}"), &(state.first_at, state.last_at), &received);
     let members = db.rows::<(String, i64, i64)>(what, &db.statements.members, (room, "", i32::MAX)).await?;
     recount.compare(&format!("members of {room}"), &state.members, &(members.len() as i64));
-    for (member, mark, kept) in members {
+    for (member, mark, rank) in members {
         let read = seqs.partition_point(|seq| *seq <= mark) as i64;
-        recount.compare(&format!("what {member} has read in {room}"), &kept, &read);
+        recount.compare(&format!("what {member} has read in {room}"), &state.kept_until(rank), &read);
     }
     Ok(())
 }

@@ -5,12 +5,12 @@ use hubbub_core::invariant::saturate;
 use hubbub_core::store::{Cursor, HistoryPage, HistoryQuery, ReadError};
 use hubbub_core::{RoomId, Timestamp};
 
-use super::BUCKETS;
 use super::messages::{Page, Row, Stored};
+use super::{BUCKETS, before_bucket_of};
 use crate::db::{Db, PAGE_ROWS, Result};
 use crate::state;
 
-/// Attempts to read a page of a room that is being deleted or erased from.
+/// Attempts to read a page of a room that messages are being removed from.
 const TRIES: usize = 5;
 
 pub(super) async fn history(
@@ -44,11 +44,15 @@ pub(super) async fn history(
         let (head, oldest) = (state.head.unsigned_abs(), state.oldest());
         // Messages may have been removed while the page was read. It must be of one moment.
         let now = state::read_present(db, room.as_str()).await?;
-        if tries < TRIES && now.is_none_or(|now| (now.floor, now.oldest()) != (state.floor, state.oldest())) {
-            tries += 1;
-            continue;
+        if now.is_some_and(|now| (now.floor, now.oldest()) == (state.floor, state.oldest())) {
+            return Ok(HistoryPage { messages: page.run, head, oldest, more: page.more });
         }
-        return Ok(HistoryPage { messages: page.run, head, oldest, more: page.more });
+        tries += 1;
+        if tries > TRIES {
+            // A page with a gap that its `oldest` does not tell of must not be shown.
+            let reason = "the room's messages are being removed while they are read".to_owned();
+            return Err(ReadError::Unavailable { reason });
+        }
     }
 }
 
@@ -65,8 +69,7 @@ async fn fill(
     let statements = &db.statements;
     let mut next = high.saturating_add(1);
     if is_forward {
-        let bucket = db.row::<(i64, i64, i64)>(what, &statements.bucket_of, (room, low)).await?;
-        next = bucket.map_or(low, |(bucket, ..)| bucket).max(floor.saturating_add(1)).saturating_sub(1);
+        next = before_bucket_of(db, room, low, floor).await?;
     }
     // Erasing leaves empty buckets, which are passed over by many.
     let mut count = 2;

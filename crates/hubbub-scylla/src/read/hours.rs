@@ -8,6 +8,7 @@ use hubbub_core::invariant::saturate;
 use hubbub_core::stats::{HourStats, HoursPage, HoursQuery};
 
 use super::stats::types;
+use super::user_history::PlaceRow;
 use crate::db::{Db, DbError, PAGE_ROWS, Result};
 use crate::state::{Counts, hour_of, slot_of};
 use crate::store::Context;
@@ -126,12 +127,21 @@ pub(super) async fn active_users(
 /// Whether a user wrote in one of these rooms in a window that is within an hour.
 async fn wrote_between(db: &Db, user: &str, rooms: &[(i64, String)], from: i64, to: i64) -> Result<bool> {
     let until = to.saturating_sub(1);
-    for slot in slot_of(from)..=slot_of(until) {
+    let statements = &db.statements;
+    let slots = (slot_of(from)..=slot_of(until)).map(Some);
+    for slot in std::iter::once(None).chain(slots) {
         let what = "reading a user's history";
-        let values = (user, slot, from, until);
-        let statement = &db.statements.user_messages;
-        let mut places =
-            db.stream::<(i64, String, i64, i64, Option<i64>)>(what, statement, values, PAGE_ROWS).await?;
+        let places = match slot {
+            None => {
+                let values = (user, from, until);
+                db.stream::<PlaceRow>(what, &statements.user_firsts, values, PAGE_ROWS).await
+            }
+            Some(slot) => {
+                let values = (user, slot, from, until);
+                db.stream::<PlaceRow>(what, &statements.user_messages, values, PAGE_ROWS).await
+            }
+        };
+        let mut places = places?;
         while let Some((_, room, seq, bucket, erased)) = places.try_next().await? {
             if erased.is_some() || !rooms.iter().any(|(_, of)| *of == room) {
                 continue;

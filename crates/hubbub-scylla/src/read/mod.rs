@@ -5,18 +5,26 @@ mod audit;
 mod history;
 mod hours;
 mod messages;
-mod rooms;
+pub(crate) mod rooms;
 pub(crate) mod stats;
 mod user_history;
 
 use crate::db::{Db, Result};
+use crate::state::RoomState;
 
 /// Buckets read at once.
 const BUCKETS: i32 = 64;
 
-/// Number and time of the oldest message behind `floor`.
-pub(crate) async fn oldest(db: &Db, room: &str, floor: i64, head: i64) -> Result<Option<(i64, i64)>> {
-    let mut after = floor;
+/// A number that precedes the bucket which holds `low`, and all later ones, and follows those before it.
+pub(crate) async fn before_bucket_of(db: &Db, room: &str, low: i64, floor: i64) -> Result<i64> {
+    let bucket = db.row::<(i64, i64, i64)>("reading buckets", &db.statements.bucket_of, (room, low)).await?;
+    Ok(bucket.map_or(low, |(bucket, ..)| bucket).max(floor.saturating_add(1)).saturating_sub(1))
+}
+
+/// Number and time of the oldest message that is not removed.
+pub(crate) async fn oldest(db: &Db, room: &str, state: &RoomState) -> Result<Option<(i64, i64)>> {
+    let low = state.removed.saturating_add(1);
+    let mut after = before_bucket_of(db, room, low, state.floor).await?;
     loop {
         let values = (room, after, BUCKETS);
         let what = "looking for the oldest message";
@@ -24,17 +32,18 @@ pub(crate) async fn oldest(db: &Db, room: &str, floor: i64, head: i64) -> Result
         let Some((last, ..)) = buckets.last() else { return Ok(None) };
         after = *last;
         for (bucket, ..) in buckets {
-            let from = (room, bucket, 0_i64);
+            let from = (room, bucket, low);
             let found = db.row::<(i64, i64)>(what, &db.statements.message_from, from).await?;
-            if let Some(found) = found.filter(|(seq, _)| *seq <= head) {
+            if let Some(found) = found.filter(|(seq, _)| *seq <= state.head) {
                 return Ok(Some(found));
             }
         }
     }
 }
 
-/// Number and time of the newest message that is not beyond `head`.
-pub(crate) async fn newest(db: &Db, room: &str, floor: i64, head: i64) -> Result<Option<(i64, i64)>> {
+/// Number and time of the newest message that is not beyond the head.
+pub(crate) async fn newest(db: &Db, room: &str, state: &RoomState) -> Result<Option<(i64, i64)>> {
+    let (head, floor) = (state.head, state.floor);
     let mut before = head.saturating_add(1);
     loop {
         let values = (room, before, BUCKETS);
@@ -44,11 +53,12 @@ pub(crate) async fn newest(db: &Db, room: &str, floor: i64, head: i64) -> Result
         before = *last;
         for (bucket, ..) in buckets.into_iter().filter(|(bucket, ..)| *bucket > floor) {
             let until = (room, bucket, head);
-            if let Some(found) = db.row::<(i64, i64)>(what, &db.statements.message_until, until).await? {
+            let found = db.row::<(i64, i64)>(what, &db.statements.message_until, until).await?;
+            if let Some(found) = found.filter(|(seq, _)| *seq > state.removed) {
                 return Ok(Some(found));
             }
         }
-        if before <= floor {
+        if before <= state.removed {
             return Ok(None);
         }
     }

@@ -26,7 +26,7 @@ fn damaged(what: &'static str) -> impl Fn(hubbub_core::id::InvalidId) -> DbError
     move |_| DbError::new(what, "an id that is none")
 }
 
-pub(super) fn room_id(name: &str) -> Result<RoomId> {
+pub(crate) fn room_id(name: &str) -> Result<RoomId> {
     RoomId::new(name).map_err(damaged("reading a room's name"))
 }
 
@@ -38,7 +38,7 @@ pub(super) fn user_id(name: &str) -> Result<UserId> {
 async fn membership(db: &Db, room: &str, user: &str) -> Result<Option<(RoomState, Mark)>> {
     let statement = &db.statements.member;
     let row = db.row::<(Option<RoomState>, i64, i64)>("reading a member", statement, (room, user)).await?;
-    let found = row.and_then(|(state, seq, kept)| Some((state?, Mark { seq, kept })));
+    let found = row.and_then(|(state, seq, rank)| Some((state?, Mark { seq, rank })));
     Ok(found.filter(|(state, _)| state.present))
 }
 
@@ -111,7 +111,7 @@ impl Scylla {
                     Some(last) => Some(last.await?),
                     None => None,
                 };
-                let unread = (state.kept - mark.kept).max(0).unsigned_abs();
+                let unread = state.unread(mark.rank).unsigned_abs();
                 Ok::<_, ReadError>(Some((UserRoom { info, read_seq: mark.seq.unsigned_abs(), unread }, last)))
             }
         });
@@ -147,7 +147,7 @@ impl RoomStore for Scylla {
     }
 
     fn seq_of(&self, room: RoomId, id: MessageId) -> Read<'_, Option<u64>> {
-        Box::pin(async move { Ok(seq_of(&self.context.db, room.as_str(), id.as_str()).await?) })
+        Box::pin(async move { Ok(seq_of(&self.context, room.as_str(), id.as_str()).await?) })
     }
 
     fn room(&self, room: RoomId) -> Read<'_, Option<RoomInfo>> {

@@ -1,9 +1,11 @@
-//! A user's messages over all rooms, newest first: spans of time that hold some, the places of the messages in them, the
-//! messages. A place may lead to a message that is gone, or not committed yet; it is passed over.
+//! A user's messages over all rooms, newest first: spans of time that hold some, the places of the messages in them and of
+//! the first ones of each room, the messages. A place may lead to a message that is gone, or not committed yet; it is passed over.
 
 use std::collections::BTreeMap;
+use std::pin::Pin;
 
-use futures_util::future::try_join_all;
+use futures_util::future::{join, try_join_all};
+use futures_util::stream::{BoxStream, Peekable};
 use futures_util::{StreamExt, TryStreamExt, stream};
 use hubbub_core::stats::{UserHistoryPage, UserHistoryQuery};
 
@@ -15,6 +17,9 @@ use crate::state::{self, slot_of};
 const SLOTS_AT_ONCE: usize = 8;
 /// Most places that are followed at once. ScyllaDB allows 100 in a statement.
 const PLACES_AT_ONCE: usize = 90;
+
+/// Time, room, number and bucket of a message, and what erased it.
+pub(super) type PlaceRow = (i64, String, i64, i64, Option<i64>);
 
 /// Where a message is.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -57,7 +62,7 @@ async fn places<'a>(
     db: &'a Db,
     user: &'a str,
     query: &UserHistoryQuery,
-) -> Result<stream::BoxStream<'a, Result<Place>>> {
+) -> Result<BoxStream<'a, Result<Place>>> {
     let from = query.from.map_or(i64::MIN, |from| from.as_micros());
     let mut until = query.to.map_or(i64::MAX, |to| to.as_micros().saturating_sub(1));
     let before = query.before.clone();
@@ -77,10 +82,12 @@ async fn places<'a>(
     let page_rows = i32::try_from(query.limit).unwrap_or(i32::MAX).saturating_add(1).min(PAGE_ROWS);
     let rows = slots.map(move |slot| async move {
         let values = (user, slot?, from, until);
-        db.stream::<(i64, String, i64, i64, Option<i64>)>(what, &statements.user_messages, values, page_rows)
-            .await
+        db.stream::<PlaceRow>(what, &statements.user_messages, values, page_rows).await
     });
-    let rows = rows.buffered(SLOTS_AT_ONCE).try_flatten();
+    let in_slots = rows.buffered(SLOTS_AT_ONCE).try_flatten();
+    let values = (user, from, until);
+    let firsts = db.stream::<PlaceRow>(what, &statements.user_firsts, values, page_rows).await?;
+    let rows = merged(firsts, in_slots.boxed());
     let places = rows.try_filter_map(move |(received_at, room, seq, bucket, erased)| {
         let is_before = before.as_ref().is_none_or(|before| {
             let cursor = (before.received_at.as_micros(), before.room.as_str(), before.seq);
@@ -90,6 +97,25 @@ async fn places<'a>(
         std::future::ready(Ok((is_before && erased.is_none()).then_some(place)))
     });
     Ok(places.boxed())
+}
+
+type Places<'a> = BoxStream<'a, Result<PlaceRow>>;
+type Heads<'a> = (Peekable<Places<'a>>, Peekable<Places<'a>>);
+
+/// Merges the places of two lists, both newest first.
+fn merged<'a>(one: Places<'a>, other: Places<'a>) -> Places<'a> {
+    let next = |(mut one, mut other): Heads<'a>| async move {
+        let heads = join(Pin::new(&mut one).peek(), Pin::new(&mut other).peek()).await;
+        let takes_one = match heads {
+            (Some(Ok((at, room, seq, ..))), Some(Ok((other_at, other_room, other_seq, ..)))) => {
+                (at, room, seq) >= (other_at, other_room, other_seq)
+            }
+            (one, _) => one.is_some(),
+        };
+        let row: Option<Result<PlaceRow>> = if takes_one { one.next().await } else { other.next().await };
+        Ok(row.transpose()?.map(|row| (row, (one, other))))
+    };
+    stream::try_unfold((one.peekable(), other.peekable()), next).boxed()
 }
 
 /// The messages at some places, where they are committed and kept.
@@ -104,7 +130,7 @@ async fn follow(db: &Db, places: &[Place]) -> Result<BTreeMap<(String, i64), Sto
         for (bucket, seqs) in buckets {
             let values = (room, bucket, &seqs);
             for row in db.rows::<Row>("reading messages", &db.statements.messages_at, values).await? {
-                if row.0 > state.floor && row.0 <= state.head {
+                if row.0 > state.removed && row.0 <= state.head {
                     found.push(((room.to_owned(), row.0), Stored::of(db, room, bucket, row).await?));
                 }
             }

@@ -1,4 +1,5 @@
-//! Removes what deleted rooms left behind: messages, ids, and where users' messages are. It is invisible already.
+//! Removes what deleted rooms and expired messages left behind, by whole buckets: messages, ids, and where users' messages
+//! are. It is invisible already.
 //!
 //! Everything here may be repeated, by any server, and be cut at any point: the entry in `deleted_rooms` goes last.
 
@@ -7,21 +8,21 @@ use std::collections::BTreeMap;
 use futures_util::{StreamExt, TryStreamExt, stream};
 
 use crate::db::{Db, PAGE_ROWS, Result, Writes};
-use crate::state::{self, ID_SHARDS, slot_of};
+use crate::state::{self, FIRST_SHARD, ID_SHARDS, slot_of};
 
 /// Removals at the same time.
 const AT_ONCE: usize = 16;
 /// Buckets in one read.
 const BUCKETS: i32 = 1_000;
-const WHAT: &str = "removing a deleted room";
+const WHAT: &str = "removing messages that are gone";
 
-/// Removes the leftovers of all deleted rooms of a partition.
-pub(crate) async fn remove_deleted_rooms(db: &Db, part: i32) -> Result<()> {
+/// Removes the leftovers of all rooms of a partition.
+pub(crate) async fn remove_leftovers(db: &Db, part: i32) -> Result<()> {
     let statements = &db.statements;
     for (room, through) in db.rows::<(String, i64)>(WHAT, &statements.deleted_rooms, (part,)).await? {
-        // It may be announced only, and not deleted yet.
+        // It may be announced only, and still be there.
         let Some(state) = state::read(db, &room).await? else { continue };
-        if state.floor < through {
+        if state.removed < through {
             continue;
         }
         remove(db, &room, through, state.applied).await?;
@@ -31,8 +32,8 @@ pub(crate) async fn remove_deleted_rooms(db: &Db, part: i32) -> Result<()> {
     Ok(())
 }
 
-/// Removes messages up to `through`. Later ones have later timestamps than these removals. Rows of buckets have those of
-/// records up to the deletion, hence up to `applied`.
+/// Removes the buckets up to `through`. Later messages have later timestamps than these removals: so all ids of a shard go at
+/// once. Rows of buckets have the timestamps of records up to the removal, hence up to `applied`.
 async fn remove(db: &Db, room: &str, through: i64, applied: i64) -> Result<()> {
     let statements = &db.statements;
     let mut before = through.saturating_add(1);
@@ -45,11 +46,11 @@ async fn remove(db: &Db, room: &str, through: i64, applied: i64) -> Result<()> {
             remove_places(db, room, bucket).await?;
             db.write(WHAT, &statements.remove_large_texts, (through, room, bucket)).await?;
             db.write(WHAT, &statements.remove_bucket, (through, room, bucket)).await?;
-            db.write(WHAT, &statements.remove_bucket_row, (applied, room, bucket)).await?;
         }
     }
+    db.write(WHAT, &statements.remove_bucket_rows, (applied, room, through)).await?;
     let remove = |shard| db.write(WHAT, &statements.remove_ids, (through, room, shard));
-    let removing: Vec<_> = (0..ID_SHARDS).map(remove).collect();
+    let removing: Vec<_> = (FIRST_SHARD..ID_SHARDS).map(remove).collect();
     stream::iter(removing).buffer_unordered(AT_ONCE).try_collect::<Vec<()>>().await?;
     Ok(())
 }
@@ -62,13 +63,18 @@ async fn remove_places(db: &Db, room: &str, bucket: i64) -> Result<()> {
     let mut owners = owners.try_chunks(PAGE_ROWS.unsigned_abs() as usize);
     while let Some(some) = owners.next().await {
         let some = some.map_err(|error| error.1)?;
+        // Each is in one of the two tables.
         let mut slots: BTreeMap<(&str, i64), Writes<'_>> = BTreeMap::new();
+        let mut firsts: BTreeMap<&str, Writes<'_>> = BTreeMap::new();
         for (seq, user, at) in &some {
-            let slot = slot_of(*at);
-            let values = (*seq, user.as_str(), slot, *at, room, *seq);
-            slots.entry((user.as_str(), slot)).or_default().add(&statements.remove_user_message, values, 80);
+            let (user, slot) = (user.as_str(), slot_of(*at));
+            let values = (*seq, user, slot, *at, room, *seq);
+            slots.entry((user, slot)).or_default().add(&statements.remove_user_message, values, 80);
+            let values = (*seq, user, *at, room, *seq);
+            firsts.entry(user).or_default().add(&statements.remove_user_first, values, 80);
         }
-        let removing: Vec<_> = slots.into_values().map(|rows| db.write_all(WHAT, rows)).collect();
+        let removing = slots.into_values().chain(firsts.into_values());
+        let removing: Vec<_> = removing.map(|rows| db.write_all(WHAT, rows)).collect();
         stream::iter(removing).buffer_unordered(AT_ONCE).try_collect::<Vec<()>>().await?;
     }
     Ok(())

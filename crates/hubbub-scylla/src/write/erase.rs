@@ -2,7 +2,8 @@
 //!
 //! Messages are removed first; then each room changes in one step; then ids are removed, and the entries that led here get ten
 //! minutes to live. So a repeat, also one by a server that lost the partition, finds the same messages and writes the same.
-//! An id is missing only where the room says already that its message is gone.
+//! An id is missing only where the room says already that its message is gone. Rows of messages that have expired, and are
+//! there still, go, too; they are not counted.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,7 +12,7 @@ use futures_util::{StreamExt, TryStreamExt, stream};
 use super::Failure;
 use crate::db::{Db, PAGE_ROWS, Result, Writes};
 use crate::read::{newest, oldest};
-use crate::state::{self, RoomState, hour_of, id_shard, slot_of};
+use crate::state::{self, RoomState, hour_of, slot_of};
 use crate::store::Context;
 
 /// Statements at the same time.
@@ -27,6 +28,8 @@ struct Place {
     bucket: i64,
     received_at: i64,
     id: String,
+    /// Whether it is listed among the user's first ones of the room.
+    is_first: bool,
 }
 
 /// Erases a user's messages and memberships. Returns how many messages there were.
@@ -65,13 +68,20 @@ async fn places(
     let slots: BTreeSet<i64> =
         slots.into_iter().filter(|(_, of)| *of == part).map(|(slot, _)| slot).collect();
     let mut places: BTreeMap<String, BTreeSet<Place>> = BTreeMap::new();
-    for slot in &slots {
+    for slot in std::iter::once(None).chain(slots.iter().map(Some)) {
         type Row = (i64, String, i64, i64, Option<String>, Option<i64>);
-        let mut rows = db.stream::<Row>(WHAT, &statements.user_message_ids, (user, *slot), PAGE_ROWS).await?;
+        let rows = match slot {
+            None => db.stream::<Row>(WHAT, &statements.user_first_ids, (user,), PAGE_ROWS).await,
+            Some(slot) => {
+                db.stream::<Row>(WHAT, &statements.user_message_ids, (user, *slot), PAGE_ROWS).await
+            }
+        };
+        let (mut rows, is_first) = (rows?, slot.is_none());
         while let Some((received_at, room, of, bucket, id, erased)) = rows.next().await.transpose()? {
             if of < seq && erased.is_none_or(|by| by == seq) {
                 let id = id.unwrap_or_default();
-                places.entry(room).or_default().insert(Place { seq: of, bucket, received_at, id });
+                let place = Place { seq: of, bucket, received_at, id, is_first };
+                places.entry(room).or_default().insert(place);
             }
         }
     }
@@ -87,11 +97,16 @@ async fn erase_from(
 ) -> std::result::Result<u64, Failure> {
     let db = &context.db;
     let (mut erased, mut tries) = (0, 0);
-    loop {
+    let ids = loop {
         let Some(state) = state::read(db, room).await? else { return Ok(0) };
         places.retain(|place| place.seq > state.floor && place.seq <= state.head);
+        let shards = |id| state.shards_of(id, context.options.bucket.first_ids);
+        let ids: Vec<(i16, String)> = places
+            .iter()
+            .flat_map(|place| shards(&place.id).map(|shard| (shard, place.id.clone())))
+            .collect();
         if state.applied >= seq {
-            break;
+            break ids;
         }
         remove_messages(db, room, user, &places, (state.part, seq)).await?;
         tries += 1;
@@ -100,22 +115,32 @@ async fn erase_from(
             Err(Failure::Overtaken) if tries < TRIES => {}
             done => {
                 erased = done?;
-                break;
+                break ids;
             }
         }
-    }
-    let remove = |id| db.write(WHAT, &db.statements.remove_id, (seq, room, id_shard(id), id));
-    let removing: Vec<_> = places.iter().map(|place| remove(place.id.as_str())).collect();
+    };
+    let remove = |(shard, id)| db.write(WHAT, &db.statements.remove_id, (seq, room, shard, id));
+    let removing: Vec<_> = ids.into_iter().map(remove).collect();
     stream::iter(removing).buffer_unordered(AT_ONCE).try_collect::<Vec<()>>().await?;
-    let mut slots: BTreeMap<i64, Writes<'_>> = BTreeMap::new();
-    for Place { seq: of, bucket, received_at, id } in &places {
-        let slot = slot_of(*received_at);
-        let values = (user, slot, *received_at, room, *of, *bucket, id.as_str(), seq, seq);
-        slots.entry(slot).or_default().add(&db.statements.expire_user_message, values, 80);
+    expire_places(db, user, room, &places, seq).await?;
+    Ok(erased)
+}
+
+/// Gives the entries that led to removed messages ten minutes to live.
+async fn expire_places(db: &Db, user: &str, room: &str, places: &BTreeSet<Place>, seq: i64) -> Result<()> {
+    let mut slots: BTreeMap<Option<i64>, Writes<'_>> = BTreeMap::new();
+    for Place { seq: of, bucket, received_at, id, is_first } in places {
+        let (slot, id) = (slot_of(*received_at), id.as_str());
+        if *is_first {
+            let values = (user, *received_at, room, *of, *bucket, id, seq, seq);
+            slots.entry(None).or_default().add(&db.statements.expire_user_first, values, 80);
+        } else {
+            let values = (user, slot, *received_at, room, *of, *bucket, id, seq, seq);
+            slots.entry(Some(slot)).or_default().add(&db.statements.expire_user_message, values, 80);
+        }
     }
     let expiring: Vec<_> = slots.into_values().map(|rows| db.write_all(WHAT, rows)).collect();
-    stream::iter(expiring).buffer_unordered(AT_ONCE).try_collect::<Vec<()>>().await?;
-    Ok(erased)
+    stream::iter(expiring).buffer_unordered(AT_ONCE).try_collect().await
 }
 
 /// Removes messages and their counts by hours.
@@ -157,7 +182,8 @@ async fn change(
     seq: i64,
 ) -> std::result::Result<u64, Failure> {
     let (db, statements) = (&context.db, &context.db.statements);
-    let seqs: Vec<i64> = places.iter().map(|place| place.seq).collect();
+    let kept = places.iter().filter(|place| place.seq > state.removed);
+    let seqs: Vec<i64> = kept.map(|place| place.seq).collect();
     let gone = seqs.len() as i64;
     let member = db.row::<(RoomState, i64, i64)>(WHAT, &statements.member, (room, user)).await?;
     if gone == 0 && member.is_none() {
@@ -167,20 +193,20 @@ async fn change(
     rows.add(&statements.remove_member, (seq, room, user), 80);
     if gone > 0 {
         rows.add(&statements.remove_sender, (seq, room, user), 80);
-        change_buckets(db, room, places, seq, &mut rows).await?;
+        change_buckets(db, room, (places, state.removed), seq, &mut rows).await?;
         let members =
             db.stream::<(String, i64, i64)>(WHAT, &statements.members, (room, "", i32::MAX), PAGE_ROWS);
         let mut members = members.await?;
-        while let Some((name, mark, kept)) = members.next().await.transpose()? {
+        while let Some((name, mark, rank)) = members.next().await.transpose()? {
             let read = seqs.partition_point(|of| *of <= mark) as i64;
             if name != user && read > 0 {
-                rows.add(&statements.set_member, (room, name, mark, kept - read, seq), 100);
+                rows.add(&statements.set_member, (room, name, mark, rank - read, seq), 100);
             }
         }
         state.kept -= gone;
         state.senders -= 1;
-        let first = oldest(db, room, state.floor, state.head).await?;
-        let last = newest(db, room, state.floor, state.head).await?;
+        let first = oldest(db, room, &state).await?;
+        let last = newest(db, room, &state).await?;
         let before_first = match first {
             Some((first, _)) => seqs.iter().rev().find(|of| **of < first).copied(),
             None => Some(state.head),
@@ -204,12 +230,12 @@ async fn change(
 async fn change_buckets<'w>(
     db: &'w Db,
     room: &'w str,
-    places: &BTreeSet<Place>,
+    (places, removed): (&BTreeSet<Place>, i64),
     seq: i64,
     rows: &mut Writes<'w>,
 ) -> Result<()> {
     let mut gone: BTreeMap<i64, i64> = BTreeMap::new();
-    for place in places {
+    for place in places.iter().filter(|place| place.seq > removed) {
         *gone.entry(place.bucket).or_default() += 1;
     }
     for (bucket, gone) in gone {

@@ -1,14 +1,15 @@
-//! Writes what the records of a room changed: first everything that is invisible until the room names it, then the room.
+//! Writes what the records of rooms changed: first everything that is invisible until a room names it, then the rooms.
 
 use std::collections::{BTreeMap, HashMap};
 
-use futures_util::future::{BoxFuture, try_join_all};
+use futures_util::future::BoxFuture;
 use futures_util::{FutureExt, StreamExt, TryStreamExt, stream};
 use scylla::value::MaybeUnset;
 
-use super::room::{NewMessage, Work};
+use super::ROOMS_AT_ONCE;
+use super::room::{NewMessage, Place, Work};
 use crate::db::{Db, Result, Writes};
-use crate::state::{id_shard, slot_of};
+use crate::state::slot_of;
 use crate::store::Context;
 
 /// Largest text of a message's row, in bytes. Larger ones are divided.
@@ -18,30 +19,38 @@ const CHUNKS_AT_ONCE: usize = 4;
 /// Hours that a deleted room is taken out of at the same time.
 const HOURS_AT_ONCE: usize = 16;
 
-/// Writes a changed room.
-pub(super) async fn flush(context: &Context, part: i32, work: &Work<'_>) -> Result<()> {
+/// Writes the changed ones of some rooms of a partition of the log. Rows of several rooms that share a database partition go
+/// together.
+pub(super) async fn flush(context: &Context, part: i32, works: &[Work<'_>]) -> Result<()> {
     let db = &context.db;
     let mut writes: Vec<BoxFuture<'_, Result<()>>> = Vec::new();
-    by_bucket(db, work, &mut writes);
-    by_id(db, work, &mut writes);
-    by_user(db, part, work, &mut writes);
-    by_hour(db, part, work, &mut writes);
-    let state = &work.entry.state;
-    if work.is_new && state.present {
-        let values = (part, work.room, state.applied);
-        writes.push(db.write("listing a room", &db.statements.set_room_name, values).boxed());
+    let changed = || works.iter().filter(|work| work.is_changed);
+    for work in changed() {
+        by_bucket(db, work, &mut writes);
+        by_id(db, work, &mut writes);
+        let state = &work.entry.state;
+        if work.is_new && state.present {
+            let values = (part, work.room, state.applied);
+            writes.push(db.write("listing a room", &db.statements.set_room_name, values).boxed());
+        }
+        if work.is_cleared {
+            writes.push(clear_hours(db, part, work).boxed());
+            let values = (part, work.room, work.old_head, state.applied);
+            writes.push(db.write("deleting a room", &db.statements.set_deleted_room, values).boxed());
+        }
     }
-    if work.is_cleared {
-        writes.push(clear_hours(db, part, work).boxed());
-        let values = (part, work.room, work.old_head, state.applied);
-        writes.push(db.write("deleting a room", &db.statements.set_deleted_room, values).boxed());
-    }
-    try_join_all(writes).await?;
-    commit(db, work).await?;
-    if work.is_cleared {
+    by_user(db, part, changed(), &mut writes);
+    by_hour(db, part, changed(), &mut writes);
+    at_once(writes, db.statements_max).await?;
+    at_once(changed().map(|work| commit(db, work).boxed()).collect(), ROOMS_AT_ONCE).await?;
+    if changed().any(|work| work.is_cleared) {
         context.cleanup.notify_one();
     }
     Ok(())
+}
+
+async fn at_once(writes: Vec<BoxFuture<'_, Result<()>>>, count: usize) -> Result<()> {
+    stream::iter(writes).buffer_unordered(count).try_collect().await
 }
 
 fn by_bucket<'w>(db: &'w Db, work: &'w Work<'_>, writes: &mut Vec<BoxFuture<'w, Result<()>>>) {
@@ -100,55 +109,82 @@ async fn large_text(db: &Db, room: &str, message: &NewMessage<'_>) -> Result<()>
 fn by_id<'w>(db: &'w Db, work: &'w Work<'_>, writes: &mut Vec<BoxFuture<'w, Result<()>>>) {
     let mut shards: HashMap<i16, Writes<'w>> = HashMap::new();
     for message in &work.stored {
-        let shard = id_shard(message.send.id);
         let (id, digest) = (message.send.id, message.digest.as_slice());
-        let values = (work.room, shard, id, message.seq, message.received_at, digest, message.seq);
-        shards.entry(shard).or_default().add(&db.statements.set_id, values, 100);
+        let values = (work.room, message.shard, id, message.seq, message.received_at, digest, message.seq);
+        shards.entry(message.shard).or_default().add(&db.statements.set_id, values, 100);
     }
     writes.extend(shards.into_values().map(|rows| db.write_all("writing ids", rows).boxed()));
 }
 
-fn by_user<'w>(db: &'w Db, part: i32, work: &'w Work<'_>, writes: &mut Vec<BoxFuture<'w, Result<()>>>) {
+fn by_user<'w>(
+    db: &'w Db,
+    part: i32,
+    works: impl Iterator<Item = &'w Work<'w>>,
+    writes: &mut Vec<BoxFuture<'w, Result<()>>>,
+) {
     let statements = &db.statements;
-    let mut slots: BTreeMap<(&str, i64), Writes<'w>> = BTreeMap::new();
-    for message in &work.stored {
-        let (user, seq, at) = (message.send.user, message.seq, message.received_at);
-        let slot = slot_of(at);
-        let values = (user, slot, at, work.room, seq, message.bucket, message.send.id, seq);
-        slots.entry((user, slot)).or_default().add(&statements.set_user_message, values, 120);
-        if message.is_first {
-            let values = (user, work.room, part, seq);
-            writes.push(db.write("listing a user's room", &statements.set_user_room, values).boxed());
+    // The rooms, the spans of time and the first messages of a user have the same key.
+    let mut users: HashMap<&str, Writes<'w>> = HashMap::new();
+    let mut slots: HashMap<(&str, i64), Writes<'w>> = HashMap::new();
+    for work in works {
+        for message in &work.stored {
+            let (user, seq, at) = (message.send.user, message.seq, message.received_at);
+            let (room, bucket, id, slot) = (work.room, message.bucket, message.send.id, slot_of(at));
+            match message.place {
+                Place::First { is_room_new } => {
+                    let rows = users.entry(user).or_default();
+                    rows.add(&statements.set_user_first, (user, at, room, seq, bucket, id, seq), 120);
+                    if is_room_new {
+                        rows.add(&statements.set_user_room, (user, room, part, seq), 80);
+                    }
+                }
+                Place::Slot { is_slot_new } => {
+                    let values = (user, slot, at, room, seq, bucket, id, seq);
+                    slots.entry((user, slot)).or_default().add(&statements.set_user_message, values, 120);
+                    if is_slot_new {
+                        let rows = users.entry(user).or_default();
+                        rows.add(&statements.set_user_slot, (user, slot, part, seq), 80);
+                    }
+                }
+            }
         }
-        if message.is_first_of_slot {
-            let values = (user, slot, part, seq);
-            writes.push(db.write("listing a user's times", &statements.set_user_slot, values).boxed());
+        for (user, mark) in &work.changed_members {
+            if mark.is_some() {
+                let values = (user.as_str(), work.room, part, work.entry.state.applied);
+                users.entry(user.as_str()).or_default().add(&statements.set_user_room, values, 80);
+            }
         }
     }
-    writes.extend(slots.into_values().map(|rows| db.write_all("writing users' messages", rows).boxed()));
-    let applied = work.entry.state.applied;
-    for (user, mark) in &work.changed_members {
-        if mark.is_some() {
-            let values = (user.as_str(), work.room, part, applied);
-            writes.push(db.write("listing a user's room", &statements.set_user_room, values).boxed());
-        }
-    }
+    let rows = users.into_values().chain(slots.into_values());
+    writes.extend(rows.map(|rows| db.write_all("writing users' messages", rows).boxed()));
 }
 
-fn by_hour<'w>(db: &'w Db, part: i32, work: &'w Work<'_>, writes: &mut Vec<BoxFuture<'w, Result<()>>>) {
+fn by_hour<'w>(
+    db: &'w Db,
+    part: i32,
+    works: impl Iterator<Item = &'w Work<'w>>,
+    writes: &mut Vec<BoxFuture<'w, Result<()>>>,
+) {
     let statements = &db.statements;
     let mut hours: BTreeMap<i64, Writes<'w>> = BTreeMap::new();
-    for ((hour, user), of_hour) in &work.changed_hour_users {
-        let (counts, seq) = (&of_hour.counts, of_hour.seq);
-        let times = (counts.texts, counts.joins, counts.leaves, counts.first_at, counts.last_at);
-        let (texts, joins, leaves, first_at, last_at) = times;
-        let user = user.as_str();
-        let values = (*hour, part, work.room, user, texts, joins, leaves, first_at, last_at, seq, seq);
-        hours.entry(*hour).or_default().add(&statements.set_hour_user, values, 120);
+    let mut listed: BTreeMap<i64, i64> = BTreeMap::new();
+    for work in works {
+        for ((hour, user), of_hour) in &work.changed_hour_users {
+            let (counts, seq) = (&of_hour.counts, of_hour.seq);
+            let times = (counts.texts, counts.joins, counts.leaves, counts.first_at, counts.last_at);
+            let (texts, joins, leaves, first_at, last_at) = times;
+            let user = user.as_str();
+            let values = (*hour, part, work.room, user, texts, joins, leaves, first_at, last_at, seq, seq);
+            hours.entry(*hour).or_default().add(&statements.set_hour_user, values, 120);
+        }
+        for hour in &work.new_hours {
+            let applied = listed.entry(*hour).or_default();
+            *applied = work.entry.state.applied.max(*applied);
+        }
     }
     writes.extend(hours.into_values().map(|rows| db.write_all("counting an hour", rows).boxed()));
-    for hour in &work.new_hours {
-        let values = (part, *hour, work.entry.state.applied);
+    for (hour, applied) in listed {
+        let values = (part, hour, applied);
         writes.push(db.write("listing an hour", &statements.set_hour, values).boxed());
     }
 }
@@ -182,7 +218,7 @@ async fn commit(db: &Db, work: &Work<'_>) -> Result<()> {
     for (user, mark) in &work.changed_members {
         match mark {
             Some(mark) => {
-                rows.add(&statements.set_member, (room, user.as_str(), mark.seq, mark.kept, at), 100)
+                rows.add(&statements.set_member, (room, user.as_str(), mark.seq, mark.rank, at), 100)
             }
             None => rows.add(&statements.remove_member, (at, room, user.as_str()), 80),
         }

@@ -6,8 +6,9 @@ use futures_util::future::try_join_all;
 use hubbub_core::Send;
 use sha2::{Digest as _, Sha256};
 
-use crate::db::{Db, Result};
-use crate::state::id_shard;
+use crate::db::Result;
+use crate::state::{self, RoomState};
+use crate::store::Context;
 
 /// What makes two messages the same: a digest of user, type and text.
 pub(super) type Digest = [u8; 16];
@@ -38,15 +39,24 @@ pub(super) fn digest(send: &Send<'_>) -> Digest {
 }
 
 /// The number that the id of a message leads to, whether the message is kept or not.
-pub(crate) async fn seq_of(db: &Db, room: &str, id: &str) -> Result<Option<u64>> {
-    let used = look_up(db, room, std::iter::once(id)).await?;
+pub(crate) async fn seq_of(context: &Context, room: &str, id: &str) -> Result<Option<u64>> {
+    let Some(state) = state::read(&context.db, room).await? else { return Ok(None) };
+    let used = look_up(context, room, &state, std::iter::once(id)).await?;
     Ok(used.get(id).map(|used| used.seq.unsigned_abs()))
 }
 
-/// Looks up ids of a room.
-pub(super) async fn look_up(db: &Db, room: &str, ids: impl Iterator<Item = &str>) -> Result<UsedIds> {
+/// Looks up ids of a room, as of its state. An id that is in two shards leads to its newest message.
+pub(super) async fn look_up(
+    context: &Context,
+    room: &str,
+    state: &RoomState,
+    ids: impl Iterator<Item = &str>,
+) -> Result<UsedIds> {
+    let (db, first_ids) = (&context.db, context.options.bucket.first_ids);
     let mut shards: HashMap<i16, Vec<&str>> = HashMap::new();
-    ids.for_each(|id| shards.entry(id_shard(id)).or_default().push(id));
+    for id in ids {
+        state.shards_of(id, first_ids).for_each(|shard| shards.entry(shard).or_default().push(id));
+    }
     let reads = shards.iter().flat_map(|(shard, ids)| ids.chunks(IDS_PER_READ).map(move |ids| (shard, ids)));
     let reads = reads.map(async |(shard, ids)| {
         db.rows::<(String, i64, i64, Vec<u8>)>("looking up ids", &db.statements.ids, (room, shard, ids)).await
@@ -55,7 +65,10 @@ pub(super) async fn look_up(db: &Db, room: &str, ids: impl Iterator<Item = &str>
     for (id, seq, received_at, stored) in try_join_all(reads).await?.into_iter().flatten() {
         // Another length is that of no message: it equals none.
         let digest = Digest::try_from(stored.as_slice()).unwrap_or_default();
-        used.insert(id, UsedId { seq, received_at, digest });
+        let found = UsedId { seq, received_at, digest };
+        if seq <= state.head && used.get(&id).is_none_or(|known| known.seq < seq) {
+            used.insert(id, found);
+        }
     }
     Ok(used)
 }

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeSet, HashMap};
 
-use futures_util::future::try_join_all;
+use futures_util::future::{try_join, try_join_all};
 use hubbub_core::RoomChange;
 use hubbub_core::invariant::saturate;
 
@@ -41,16 +41,17 @@ pub(super) async fn load<'a>(
         if records.is_empty() {
             return Ok(Work::new(room, entry));
         }
-        load_people(db, room, &records, &mut entry).await?;
+        let state = entry.state.clone();
+        let ids = records.iter().filter_map(|record| match &record.op {
+            RoomOp::Send(send) => Some(send.id),
+            RoomOp::Change(_) => None,
+        });
+        let looking_up = ids::look_up(context, room, &state, ids);
+        let ((), used_ids) = try_join(load_people(db, room, &records, &mut entry), looking_up).await?;
         let mut work = Work::new(room, entry);
+        work.used_ids = used_ids;
         load_bucket(db, room, &mut work).await?;
         load_ranks(db, &mut work, &records).await?;
-        let sends = || {
-            records.iter().filter_map(|record| {
-                if let RoomOp::Send(send) = &record.op { Some((record, send)) } else { None }
-            })
-        };
-        work.used_ids = ids::look_up(db, room, sends().map(|(_, send)| send.id)).await?;
         // Somebody may be ahead: then what was read is of a later record than the state. An id that is missing may be gone
         // since, together with a message that is still in the state.
         let stored = state::read(db, room).await?.map_or(0, |state| state.applied);
@@ -94,23 +95,28 @@ async fn load_people(db: &Db, room: &str, records: &[&Record<'_>], entry: &mut R
     let hour = entry.state.hour.unwrap_or_default();
     members.retain(|user| !entry.members.contains_key(*user));
     senders.retain(|user| !entry.senders.contains_key(*user));
-    of_hour.retain(|user| !entry.hour_users.contains_key(&(hour, (*user).to_owned())));
     let has_members = entry.state.members > 0 && !members.is_empty();
-    let has_senders = entry.state.senders > 0 && !senders.is_empty();
-    if has_members {
-        let found = read_members(db, room, &members).await?;
-        entry.members.extend(found);
-    }
-    if has_senders {
-        let found = read_senders(db, room, &senders).await?;
-        entry.senders.extend(found);
-    }
+    let has_senders = entry.state.senders > entry.senders_known && !senders.is_empty();
+    let members_found =
+        async { if has_members { read_members(db, room, &members).await } else { Ok(HashMap::new()) } };
+    let senders_found =
+        async { if has_senders { read_senders(db, room, &senders).await } else { Ok(HashMap::new()) } };
+    let (members_found, senders_found) = try_join(members_found, senders_found).await?;
+    entry.members.extend(members_found);
+    entry.senders_known += saturate::<_, i64>(senders_found.len());
+    entry.senders.extend(senders_found);
     for user in members {
         entry.members.entry(user.to_owned()).or_default();
     }
     for user in senders {
         entry.senders.entry(user.to_owned()).or_default();
     }
+    // Whoever wrote nothing in this hour is not counted in it.
+    of_hour.retain(|user| {
+        let counts = entry.senders.get(*user).copied().flatten();
+        counts.is_some_and(|counts| hour_of(counts.last_at) == hour)
+            && !entry.hour_users.contains_key(&(hour, (*user).to_owned()))
+    });
     for (user, counts) in read_hour_users(db, (hour, entry.state.part), room, &of_hour).await? {
         entry.hour_users.insert((hour, user), Some(counts));
     }
@@ -123,10 +129,10 @@ async fn read_members(db: &Db, room: &str, users: &BTreeSet<&str>) -> Result<Has
         db.rows::<(String, i64, i64)>("reading members", &db.statements.members_of, (room, some)).await
     });
     let rows = try_join_all(reads).await?.into_iter().flatten();
-    Ok(rows.map(|(user, seq, kept)| (user, Some(Mark { seq, kept }))).collect())
+    Ok(rows.map(|(user, seq, rank)| (user, Some(Mark { seq, rank }))).collect())
 }
 
-async fn read_senders(
+pub(super) async fn read_senders(
     db: &Db,
     room: &str,
     users: &BTreeSet<&str>,
@@ -144,7 +150,7 @@ async fn read_senders(
         .collect())
 }
 
-async fn read_hour_users(
+pub(super) async fn read_hour_users(
     db: &Db,
     (hour, part): (i64, i32),
     room: &str,
@@ -171,6 +177,10 @@ async fn load_bucket(db: &Db, room: &str, work: &mut Work<'_>) -> Result<()> {
         return Ok(());
     }
     let bucket = state.bucket;
+    if let Some((_, known)) = work.entry.bucket.filter(|(name, _)| *name == bucket) {
+        work.changed_buckets.insert(bucket, known);
+        return Ok(());
+    }
     let row = db.row::<(i64, i64, i64)>("reading a bucket", &db.statements.bucket_of, (room, bucket)).await?;
     if let Some((_, kept, first_at)) = row.filter(|(name, ..)| *name == bucket) {
         work.changed_buckets.insert(bucket, Bucket { kept, first_at });
@@ -185,28 +195,32 @@ async fn load_ranks(db: &Db, work: &mut Work<'_>, records: &[&Record<'_>]) -> Re
         let RoomOp::Change(change) = &record.op else { continue };
         let RoomChange::MarkRead { user, seq, .. } = change.what else { continue };
         let Some(Some(mark)) = work.entry.members.get(user) else { continue };
-        work.ranks.insert(mark.seq, mark.kept);
+        let read = work.entry.state.kept_until(mark.rank);
+        work.ranks.insert(mark.seq, read);
         let seq: i64 = saturate(seq);
-        if seq > work.entry.state.floor && seq < work.entry.state.head {
+        if seq > work.entry.state.removed && seq < work.entry.state.head {
             wanted.insert(seq);
         }
     }
     wanted.retain(|seq| !work.ranks.contains_key(seq));
     for seq in &wanted {
-        let rank = rank(db, work.room, *seq).await?;
-        work.ranks.insert(*seq, rank);
+        let kept = kept_until(db, work.room, &work.entry.state, *seq).await?;
+        work.ranks.insert(*seq, kept);
     }
     Ok(())
 }
 
 /// Kept messages of a room up to a number that is not beyond its head.
-async fn rank(db: &Db, room: &str, seq: i64) -> Result<i64> {
+async fn kept_until(db: &Db, room: &str, state: &RoomState, seq: i64) -> Result<i64> {
     let what = "counting what is read";
     let limit = i32::MAX;
     let before = (room, seq.saturating_add(1), limit);
     let mut buckets =
         db.rows::<(i64, i64, i64)>(what, &db.statements.buckets_before, before).await?.into_iter();
     let Some((bucket, ..)) = buckets.next() else { return Ok(0) };
-    let count = db.row::<(i64,)>(what, &db.statements.count_until, (room, bucket, seq)).await?;
-    Ok(buckets.map(|(_, kept, _)| kept).sum::<i64>() + count.map_or(0, |(count,)| count))
+    let between = (room, bucket, state.removed, seq);
+    let count = db.row::<(i64,)>(what, &db.statements.count_between, between).await?;
+    // Those of a deleted room may be listed still.
+    let before = buckets.take_while(|(bucket, ..)| *bucket > state.floor);
+    Ok(before.map(|(_, kept, _)| kept).sum::<i64>() + count.map_or(0, |(count,)| count))
 }

@@ -6,32 +6,36 @@
 //! then the room is read anew, and records that are in it are skipped.
 
 mod cleanup;
+mod entry;
 mod erase;
+mod expire;
 mod flush;
 mod ids;
 mod load;
 mod room;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use futures_util::stream::{self, StreamExt, TryStreamExt};
-use hubbub_core::invariant::{BrokenInvariant, cast};
+use hubbub_core::invariant::{BrokenInvariant, cast, saturate};
 use hubbub_core::log_position::past_the_log;
 use hubbub_core::store::ApplyError;
 use hubbub_core::{Change, LogPosition, Op, OpBatch, Outcome, Refusal, RoomChange, Send};
 use parking_lot::Mutex;
 
 use crate::db::DbError;
-use crate::log::Attachment;
+use crate::log::{Attachment, earlier};
 use crate::store::Context;
+use expire::Expiry;
 use room::RoomEntry;
 
-pub(crate) use cleanup::remove_deleted_rooms;
+pub(crate) use cleanup::remove_leftovers;
 pub(crate) use ids::seq_of;
 
-/// Rooms of a partition that are written at the same time.
+/// Rooms of a partition that are read or written at the same time.
 const ROOMS_AT_ONCE: usize = 64;
 /// Most operations that a room takes at once; its atomic write grows with them.
 const ROOM_OPS_MAX: usize = 2_000;
@@ -74,6 +78,15 @@ impl<'a> Record<'a> {
             RoomOp::Send(send) => send.room,
             RoomOp::Change(change) => change.room().unwrap_or_default(),
         }
+    }
+
+    /// What has expired, if it is to be removed.
+    fn expiry(&self) -> Option<Expiry> {
+        let RoomOp::Change(Change { by: None, what }) = self.op else { return None };
+        let RoomChange::ExpireMessages { before, retention_s, is_own, .. } = what else { return None };
+        // A server whose clock is ahead removes nothing: messages are as old as the log says.
+        let by_log = earlier(self.position.appended_at, Duration::from_secs(retention_s));
+        Some(Expiry { before: before.min(by_log), own_retention_s: is_own.then(|| saturate(retention_s)) })
     }
 
     /// The user whose messages are to be erased.
@@ -257,34 +270,74 @@ impl Partition {
         for record in run {
             by_room.entry(record.room()).or_default().push(record);
         }
-        let rooms: Vec<_> =
-            by_room.into_iter().map(|(room, records)| (room, records, self.take(room))).collect();
-        let applying = rooms.into_iter().map(async |(room, records, mut entry)| {
-            let mut done = Done::new();
-            for some in divided(&records) {
-                let (applied, outcomes) = room::apply(context, part, room, some, entry).await?;
-                done.extend(outcomes);
-                entry = Some(applied);
-            }
-            Ok::<_, Failure>((room, entry, done))
-        });
-        let applied: Vec<_> = stream::iter(applying).buffer_unordered(ROOMS_AT_ONCE).try_collect().await?;
+        let mut rooms: Vec<_> = by_room.iter().map(|(room, records)| (*room, divided(records))).collect();
         let mut done = Done::new();
-        for (room, entry, outcomes) in applied {
-            if let Some(entry) = entry {
-                self.keep(room, entry);
+        // Usually once.
+        while !rooms.is_empty() {
+            rooms.retain_mut(|(_, parts)| !parts.is_empty());
+            let (mut parts, mut expiries) = (Vec::new(), Vec::new());
+            for (room, of_room) in &mut rooms {
+                let Some(records) = of_room.pop_front() else { continue };
+                // What is known of a room ends when messages expire.
+                let entry = self.take(room);
+                match expiry_of(records) {
+                    Some((expiry, record)) => expiries.push((*room, expiry, record)),
+                    None => parts.push((*room, records, entry)),
+                }
             }
-            done.extend(outcomes);
+            let expiring = expiries.into_iter().map(async |(room, expiry, record)| {
+                let outcome = expire::expire(context, part, room, expiry, record.seq).await?;
+                Ok::<_, Failure>((record.index, outcome))
+            });
+            let expired: Vec<_> =
+                stream::iter(expiring).buffer_unordered(ROOMS_AT_ONCE).try_collect().await?;
+            done.extend(expired);
+            self.apply_parts(context, part, parts, &mut done).await?;
         }
         Ok(done)
     }
+
+    /// Applies a part of the records of each of some rooms, all at the same time: decides, writes what is invisible, and then
+    /// the rooms.
+    async fn apply_parts<'a>(
+        &mut self,
+        context: &Context,
+        part: i32,
+        parts: Vec<(&'a str, &[&Record<'a>], Option<RoomEntry>)>,
+        done: &mut Done,
+    ) -> Result<(), Failure> {
+        let deciding =
+            parts.into_iter().map(|(room, records, entry)| room::decide(context, part, room, records, entry));
+        let deciding: Vec<_> = deciding.collect();
+        let mut works = Vec::with_capacity(deciding.len());
+        let mut decided = stream::iter(deciding).buffer_unordered(ROOMS_AT_ONCE);
+        while let Some((work, outcomes)) = decided.try_next().await? {
+            works.push(work);
+            done.extend(outcomes);
+        }
+        flush::flush(context, part, &works).await?;
+        for work in works {
+            let room = work.room;
+            self.keep(room, work.finish(context));
+        }
+        Ok(())
+    }
 }
 
-/// Parts that are written at once: a deletion writes what nothing else may be written with.
-fn divided<'r, 'a>(records: &'r [&'r Record<'a>]) -> impl Iterator<Item = &'r [&'r Record<'a>]> {
-    let is_deletion = |record: &Record<'_>| {
-        matches!(&record.op, RoomOp::Change(Change { what: RoomChange::DeleteRoom { .. }, .. }))
+/// The expiry that a part consists of, if it is one.
+fn expiry_of<'r, 'a>(records: &'r [&'r Record<'a>]) -> Option<(Expiry, &'r Record<'a>)> {
+    match records {
+        [record] => Some((record.expiry()?, record)),
+        _ => None,
+    }
+}
+
+/// Parts that are written at once: removals write what nothing else may be written with.
+fn divided<'r, 'a>(records: &'r [&'r Record<'a>]) -> VecDeque<&'r [&'r Record<'a>]> {
+    let is_removal = |record: &Record<'_>| {
+        let what = if let RoomOp::Change(change) = &record.op { Some(change.what) } else { None };
+        matches!(what, Some(RoomChange::DeleteRoom { .. } | RoomChange::ExpireMessages { .. }))
     };
-    let runs = records.chunk_by(move |a, b| !is_deletion(a) && !is_deletion(b));
-    runs.flat_map(|run| run.chunks(ROOM_OPS_MAX))
+    let runs = records.chunk_by(move |a, b| !is_removal(a) && !is_removal(b));
+    runs.flat_map(|run| run.chunks(ROOM_OPS_MAX)).collect()
 }

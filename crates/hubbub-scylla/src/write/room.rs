@@ -10,68 +10,19 @@ use hubbub_core::rules::rooms::{
 };
 use hubbub_core::{Outcome, Receipt, RoomSettings, Send, Timestamp};
 
+pub(super) use super::entry::{Bucket, HourUser, NewMessage, Place, RoomEntry};
 use super::ids::{Digest, UsedIds, digest};
-use super::{Done, Failure, Record, RoomOp, flush, load};
-use crate::state::{Counts, Mark, RoomState, hour_of};
+use super::{Done, Failure, Record, RoomOp, load};
+use crate::state::{Counts, FIRST_MESSAGES, Mark, RoomState, hour_of, slot_of};
 use crate::store::Context;
-
-/// A user's messages in a room in an hour, as of a record.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct HourUser {
-    pub(super) counts: Counts,
-    /// The last message that is counted.
-    pub(super) seq: i64,
-}
-
-/// A room as of the last record that was applied to it, as far as it was needed.
-#[derive(Debug)]
-pub(super) struct RoomEntry {
-    pub(super) state: RoomState,
-    /// `None` = no member.
-    pub(super) members: HashMap<String, Option<Mark>>,
-    /// `None` = no sender of a kept message.
-    pub(super) senders: HashMap<String, Option<Counts>>,
-    /// By hour and user.
-    pub(super) hour_users: HashMap<(i64, String), Option<HourUser>>,
-}
-
-impl RoomEntry {
-    pub(super) fn new(state: RoomState) -> Self {
-        Self { state, members: HashMap::new(), senders: HashMap::new(), hour_users: HashMap::new() }
-    }
-
-    pub(super) fn size(&self) -> usize {
-        1 + self.members.len() + self.senders.len() + self.hour_users.len()
-    }
-}
-
-/// A message to be written.
-pub(super) struct NewMessage<'a> {
-    pub(super) seq: i64,
-    pub(super) bucket: i64,
-    pub(super) received_at: i64,
-    pub(super) send: Send<'a>,
-    pub(super) digest: Digest,
-    /// The sender's first message in the room, or in this span of time.
-    pub(super) is_first: bool,
-    pub(super) is_first_of_slot: bool,
-    /// Kept messages of the room, up to this one.
-    kept: i64,
-}
-
-/// A bucket, as a room lists it.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Bucket {
-    pub(super) kept: i64,
-    pub(super) first_at: i64,
-}
 
 /// A room that is being changed.
 pub(super) struct Work<'a> {
     pub(super) room: &'a str,
     pub(super) entry: RoomEntry,
-    /// The head before.
+    /// The head, and how many messages were kept, before.
     pub(super) old_head: i64,
+    old_kept: i64,
     pub(super) used_ids: UsedIds,
     /// Kept messages up to the numbers that marks are to be set to.
     pub(super) ranks: HashMap<i64, i64>,
@@ -89,16 +40,15 @@ pub(super) struct Work<'a> {
     seq: i64,
 }
 
-/// Applies records of a room. Returns it as it is then.
-pub(super) async fn apply<'a>(
+/// Decides about records of a room, and writes nothing.
+pub(super) async fn decide<'a>(
     context: &Context,
     part: i32,
     room: &'a str,
     records: &[&Record<'a>],
     entry: Option<RoomEntry>,
-) -> Result<(RoomEntry, Done), Failure> {
+) -> Result<(Work<'a>, Done), Failure> {
     let mut work = load::load(context, part, room, records, entry).await?;
-    let old = (work.entry.state.kept, work.entry.state.present);
     let mut done = Done::with_capacity(records.len());
     let mut last = 0;
     for record in records {
@@ -111,14 +61,8 @@ pub(super) async fn apply<'a>(
     }
     if work.is_changed {
         work.entry.state.applied = last;
-        flush::flush(context, part, &work).await?;
-        let state = &work.entry.state;
-        context.totals.add(state.kept - old.0, i64::from(state.present) - i64::from(old.1));
     }
-    let mut entry = work.entry;
-    let hour = entry.state.hour;
-    entry.hour_users.retain(|(of, _), _| Some(*of) == hour);
-    Ok((entry, done))
+    Ok((work, done))
 }
 
 impl<'a> Work<'a> {
@@ -126,6 +70,7 @@ impl<'a> Work<'a> {
         Self {
             room,
             old_head: entry.state.head,
+            old_kept: entry.state.kept,
             is_new: !entry.state.present,
             entry,
             used_ids: UsedIds::default(),
@@ -141,6 +86,19 @@ impl<'a> Work<'a> {
             is_changed: false,
             seq: 0,
         }
+    }
+
+    /// Counts what is written in the totals, and returns the room as it is then.
+    pub(super) fn finish(self, context: &Context) -> RoomEntry {
+        let Self { mut entry, changed_buckets, is_new, .. } = self;
+        let state = &entry.state;
+        if self.is_changed {
+            context.totals.add(state.kept - self.old_kept, i64::from(state.present) - i64::from(!is_new));
+        }
+        let (hour, name) = (state.hour, state.bucket);
+        entry.bucket = changed_buckets.get(&name).map(|bucket| (name, *bucket)).or(entry.bucket);
+        entry.hour_users.retain(|(of, _), _| Some(*of) == hour);
+        entry
     }
 
     fn decide(&mut self, context: &Context, record: &Record<'a>) -> Result<Outcome, Failure> {
@@ -192,30 +150,22 @@ impl<'a> Work<'a> {
         state.bucket_messages += 1;
         state.bucket_bytes += bytes;
         let (bucket, kept) = (state.bucket, state.kept);
+        let shard = state.place_id(send.id, limits.first_ids);
         let hour = hour_of(at);
         if state.hour != Some(hour) {
             state.hour = Some(hour);
             self.new_hours.push(hour);
         }
         self.count_in_bucket()?;
-        let (is_first, is_first_of_slot) = self.count(&send, at, hour)?;
+        let place = self.count(&send, at, hour)?;
         if let Some(Some(mark)) = self.entry.members.get(send.user).copied()
             && is_caught_up(mark.seq.unsigned_abs(), before.unsigned_abs())
         {
-            self.put_mark(send.user, Some(Mark { seq, kept }));
+            self.put_mark(send.user, Some(Mark { seq, rank: kept + self.entry.state.expired }));
         }
         self.new_ids.insert(send.id, self.stored.len());
         self.is_changed = true;
-        self.stored.push(NewMessage {
-            seq,
-            bucket,
-            received_at: at,
-            send,
-            digest,
-            is_first,
-            is_first_of_slot,
-            kept,
-        });
+        self.stored.push(NewMessage { seq, bucket, received_at: at, send, digest, shard, place, kept });
         Ok(())
     }
 
@@ -228,18 +178,23 @@ impl<'a> Work<'a> {
         Ok(())
     }
 
-    /// Counts a message for its sender. Whether it is the sender's first one in the room, and in its slot.
-    fn count(&mut self, send: &Send<'_>, at: i64, hour: i64) -> Result<(bool, bool), BrokenInvariant> {
+    /// Counts a message for its sender.
+    fn count(&mut self, send: &Send<'_>, at: i64, hour: i64) -> Result<Place, BrokenInvariant> {
         let sender = self.entry.senders.get_mut(send.user);
         let sender = sender.ok_or_else(|| broken("the senders of a batch were loaded"))?;
         let is_first = sender.is_none();
         let counts = sender.get_or_insert_with(|| Counts::none(at));
-        let slot = crate::state::slot_of;
-        let is_first_of_slot = is_first || slot(counts.last_at) != slot(at);
+        let before = (counts.total(), counts.last_at);
         counts.add(send.kind, at);
+        let place = if before.0 < FIRST_MESSAGES {
+            Place::First { is_room_new: is_first }
+        } else {
+            Place::Slot { is_slot_new: before.0 == FIRST_MESSAGES || slot_of(before.1) != slot_of(at) }
+        };
         self.changed_senders.insert(send.user.to_owned(), *counts);
         if is_first {
             self.entry.state.senders += 1;
+            self.entry.senders_known += 1;
         }
         let key = (hour, send.user.to_owned());
         let of_hour = self.entry.hour_users.entry(key.clone()).or_default();
@@ -250,7 +205,7 @@ impl<'a> Work<'a> {
             of_hour.seq = self.seq;
             self.changed_hour_users.insert(key, *of_hour);
         }
-        Ok((is_first, is_first_of_slot))
+        Ok(place)
     }
 
     fn put_mark(&mut self, user: &str, mark: Option<Mark>) {
@@ -260,12 +215,12 @@ impl<'a> Work<'a> {
     }
 
     /// Kept messages up to a number.
-    fn rank(&self, seq: i64) -> Result<i64, BrokenInvariant> {
+    fn kept_until(&self, seq: i64) -> Result<i64, BrokenInvariant> {
         let state = &self.entry.state;
         if seq >= state.head {
             return Ok(state.kept);
         }
-        if seq <= state.floor {
+        if seq <= state.removed {
             return Ok(0);
         }
         if seq >= self.old_head {
@@ -309,7 +264,7 @@ impl SendView for OpView<'_, '_> {
         }
         // An id beyond what is committed is that of the message itself, or of one that is still to be decided.
         let used = work.used_ids.get(send.id).filter(|used| {
-            used.seq > work.entry.state.floor && used.seq <= work.old_head && used.seq < work.seq
+            used.seq > work.entry.state.removed && used.seq <= work.old_head && used.seq < work.seq
         });
         Ok(used.map(|used| IdHolder {
             receipt: Receipt {
@@ -336,7 +291,7 @@ impl RoomMut for Work<'_> {
             None => None,
             Some(seq) => {
                 let seq: i64 = saturate(seq);
-                Some(Mark { seq, kept: self.rank(seq)? })
+                Some(Mark { seq, rank: self.kept_until(seq)? + self.entry.state.expired })
             }
         };
         self.entry.state.members += i64::from(mark.is_some()) - i64::from(was_member);
@@ -350,8 +305,8 @@ impl RoomMut for Work<'_> {
     fn unread(&mut self, mark: u64) -> u64 {
         let mark: i64 = saturate(mark);
         // Where nothing moved, the mark is the one that is there, and its rank was loaded with it.
-        let rank = self.rank(mark).unwrap_or(self.entry.state.kept);
-        (self.entry.state.kept - rank).max(0).unsigned_abs()
+        let read = self.kept_until(mark).unwrap_or(self.entry.state.kept);
+        (self.entry.state.kept - read).max(0).unsigned_abs()
     }
 
     fn put(&mut self, settings: &RoomSettings<'_>) {

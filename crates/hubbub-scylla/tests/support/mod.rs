@@ -8,7 +8,9 @@ use hubbub_conformance::Fixture;
 use hubbub_conformance::log::LogFixture;
 use hubbub_core::clock::{ManualClock, SeededRandom};
 use hubbub_core::log_position::Attached;
-use hubbub_core::{Clock, LogIdentity, LogPosition, LogStore, Op, OpBatch, RoomChange, Store, Timestamp};
+use hubbub_core::{
+    Change, Clock, ExpiredRoom, LogIdentity, LogPosition, LogStore, Op, OpBatch, RoomChange, Store, Timestamp,
+};
 use hubbub_scylla::{BucketLimits, Scylla, ScyllaOptions};
 use parking_lot::Mutex;
 use scylla::client::session_builder::SessionBuilder;
@@ -19,7 +21,7 @@ pub const START: i64 = 1_700_000_000_000_000;
 
 static NEXT: AtomicU64 = AtomicU64::new(0);
 
-fn host() -> String {
+pub fn host() -> String {
     std::env::var("HUBBUB_TEST_CQL").unwrap_or_else(|_| HOST.into())
 }
 
@@ -35,7 +37,7 @@ impl Keyspace {
     pub fn options(&self) -> ScyllaOptions {
         ScyllaOptions {
             replication: "{'class': 'NetworkTopologyStrategy', 'datacenter1': 1}".into(),
-            bucket: BucketLimits { messages: 50, bytes: 64 << 10 },
+            bucket: BucketLimits { messages: 50, bytes: 64 << 10, first_ids: 30 },
             ..ScyllaOptions::new(format!("scylla://{}/{}", host(), self.0))
         }
     }
@@ -149,6 +151,20 @@ impl Fixture for Opened {
 
     async fn seal_all(&mut self) {
         self.store.finish_cleanup().await.unwrap();
+    }
+
+    /// As the log does.
+    async fn expire(&mut self) {
+        let partitions: Vec<u32> = (0_u32..).take(self.positions.lock().next.len()).collect();
+        let expired = self.store.expired(&partitions).await.unwrap();
+        for ExpiredRoom { room, before, retention_s, is_own } in expired {
+            let what = RoomChange::ExpireMessages { room: room.as_str(), before, retention_s, is_own };
+            let mut batch = OpBatch::default();
+            self.push(&mut batch, &Op::Change(Change { by: None, what }));
+            let store = self.store.clone();
+            tokio::task::spawn_blocking(move || store.apply(&batch)).await.unwrap().unwrap();
+        }
+        self.seal_all().await;
     }
 }
 

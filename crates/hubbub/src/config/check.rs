@@ -5,7 +5,8 @@ use std::time::Duration;
 use hubbub_core::url::masked;
 use hubbub_gateway::auth::{KeySetSource, TokenRules, Verifier};
 
-use super::values::SettingValue;
+use super::settings::Sourced;
+use super::values::{SettingValue, Url};
 use super::{Config, ConfigError, Role, Source};
 
 /// Error of a program built without RabbitMQ.
@@ -28,6 +29,11 @@ const NO_SCYLLA: &str = "store.url names Cassandra or ScyllaDB, which this hubbu
 const NO_OTLP: &str = "telemetry.otlp.url is for a hubbub that was built with the feature otlp (cargo build --features \
     otlp)";
 
+/// Whether a URL's password is on the command line.
+fn is_open(url: &Sourced<Url>) -> bool {
+    matches!(url.source, Source::Flag(_)) && masked(&url.0) != url.0
+}
+
 /// Whether a URL leads to PostgreSQL.
 pub(crate) fn is_postgres(url: &str) -> bool {
     url.starts_with("postgres://") || url.starts_with("postgresql://")
@@ -46,6 +52,15 @@ impl Config {
             self.check_postgres(&mut require);
         } else if self.uses_scylla() {
             require(cfg!(feature = "scylla"), NO_SCYLLA);
+            require(
+                !is_open(&self.store),
+                "store.url with a password must not be on the command line, where everybody on this \
+                machine can read it: set HUBBUB_STORE, or write it into the configuration file",
+            );
+            require(
+                self.scylla_cert.is_some() == self.scylla_key.is_some(),
+                "store.scylla.cert and store.scylla.key must be set together: the certificate, and its private key",
+            );
             #[cfg(feature = "scylla")]
             if let Err(error) = hubbub_scylla::check_url(url) {
                 require(false, &format!("store.url {error}"));
@@ -161,7 +176,7 @@ impl Config {
     pub(crate) fn check_server(&self) -> Result<(), ConfigError> {
         let mut faults = Vec::new();
         if self.uses_scylla() {
-            if !self.log.0.starts_with("kafka://") {
+            if !self.uses_kafka() {
                 faults.push("--store scylla:// requires --log kafka://".to_owned());
             }
             if self.line.is_some() {
@@ -178,7 +193,8 @@ impl Config {
         require(*self.role == Role::Both, "server.role = gateway needs Kafka as the log (log.url)");
         if !self.uses_amqp() {
             let url = self.log.0.as_str();
-            let rule = "log.url must be direct, amqp://USER:PASSWORD@HOST:PORT/VHOST or kafka://HOST:PORT";
+            let rule = "log.url must be direct, amqp://USER:PASSWORD@HOST:PORT/VHOST or \
+                        kafka://USER:PASSWORD@HOST:PORT";
             require(url == "direct", rule);
             return;
         }
@@ -199,6 +215,15 @@ impl Config {
 
     fn check_kafka(&self, require: &mut impl FnMut(bool, &str)) {
         require(cfg!(feature = "kafka"), NO_KAFKA);
+        require(
+            !is_open(&self.log),
+            "log.url with a password must not be on the command line, where everybody on this machine \
+            can read it: set HUBBUB_LOG, or write it into the configuration file",
+        );
+        require(
+            self.kafka_cert.is_some() == self.kafka_key.is_some(),
+            "kafka.cert and kafka.key must be set together: the certificate, and its private key",
+        );
         #[cfg(feature = "kafka")]
         if let Err(error) = hubbub_pipeline::log::kafka::Brokers::parse(&self.log.0) {
             require(false, &format!("log.url {error}"));
@@ -263,12 +288,12 @@ impl Config {
 
     /// Whether the message log is Kafka.
     pub(crate) fn uses_kafka(&self) -> bool {
-        self.log.0.starts_with("kafka://")
+        self.log.0.starts_with("kafka://") || self.log.0.starts_with("kafkas://")
     }
 
     /// Whether the store is Cassandra or ScyllaDB.
     pub(crate) fn uses_scylla(&self) -> bool {
-        self.store.0.starts_with("scylla://")
+        self.store.0.starts_with("scylla://") || self.store.0.starts_with("scyllas://")
     }
 
     /// Whether the store is PostgreSQL, and not the embedded one.

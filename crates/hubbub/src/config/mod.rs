@@ -17,11 +17,13 @@ use crate::cli::ServeArgs;
 pub(crate) use check::is_postgres;
 pub(crate) use environment::Environment;
 pub(crate) use settings::{Config, SETTINGS};
-#[cfg(feature = "postgres")]
-pub(crate) use values::PoolerKind;
 #[cfg(feature = "scylla")]
 pub(crate) use values::ReplicaLevel;
+#[cfg(feature = "kafka")]
+pub(crate) use values::Sasl;
 pub(crate) use values::{Bytes, ClientAuth, LogFormat, Role};
+#[cfg(feature = "postgres")]
+pub(crate) use values::{ExclusiveKind, PoolerKind};
 
 /// The configuration file if no other is named; it need not exist.
 const FILE_DEFAULT: &str = "hubbub.toml";

@@ -8,8 +8,8 @@ use hubbub_store::embedded::Durability;
 use tracing_subscriber::filter::LevelFilter;
 
 use super::values::{
-    Address, Bytes, ClientAuth, LogFormat, Networks, Origins, PoolerKind, ReplicaLevel, Role, Secret,
-    SettingValue, Share, Url, Urls,
+    Address, Bytes, ClientAuth, ExclusiveKind, LogFormat, Networks, Origins, PoolerKind, ReplicaLevel, Role,
+    Sasl, Secret, SettingValue, Share, Url, Urls,
 };
 use super::{Source, WrittenSettings};
 
@@ -182,8 +182,8 @@ settings! {
 
     /// The store: embedded, embedded:DIR, or postgres://USER:PASSWORD@HOST:PORT/DATABASE. Of several hosts, as in
     /// HOST1:PORT,HOST2:PORT, the one that accepts writes is used. Behind Kafka also Cassandra or ScyllaDB:
-    /// scylla://USER:PASSWORD@HOST:PORT,HOST:PORT/KEYSPACE. Pass a password in the environment or in a file rather than on
-    /// the command line.
+    /// scylla://USER:PASSWORD@HOST:PORT,HOST:PORT/KEYSPACE, with TLS scyllas://. Pass a password in the environment or in a
+    /// file rather than on the command line.
     store: Url = Url("embedded".into()) => "store.url", "store";
     /// Directory of the embedded store; created if missing.
     data: String = "./data".into() => "store.data", "data";
@@ -208,6 +208,9 @@ settings! {
     /// The pooler between the server and PostgreSQL. session: none, or one that keeps a session for each connection.
     /// transaction: one that assigns a session for each transaction, as pgbouncer with pool_mode = transaction.
     postgres_pooler: PoolerKind = PoolerKind::Session => "store.postgres.pooler";
+    /// auto: while this server is the only one on the database, it answers reads of cached keys without asking it. off: never,
+    /// as while servers without this setting still run beside it.
+    postgres_exclusive: ExclusiveKind = ExclusiveKind::Auto => "store.postgres.exclusive";
     /// PEM file of certificates to trust; off = the system's. With sslmode=require in the URL, TLS is mandatory. The
     /// certificate is always verified.
     postgres_ca: Option<String> = None => "store.postgres.ca";
@@ -239,11 +242,21 @@ settings! {
     /// Connections older than this are closed when they are idle, so that changed settings and hosts take effect.
     postgres_pool_max_lifetime: Duration = Duration::from_secs(1_800), from 1 to UNLIMITED => "store.postgres.pool.max_lifetime";
 
+    /// For scyllas://: PEM file of certificates to trust; off = the system's. The certificate is always verified; its names
+    /// must have the server's IP address.
+    scylla_ca: Option<String> = None => "store.scylla.ca";
+    /// PEM file of the certificate that this client shows to Cassandra or ScyllaDB, and after it those that lead to the
+    /// authority; off = none.
+    scylla_cert: Option<String> = None => "store.scylla.cert";
+    /// PEM file of its private key.
+    scylla_key: Option<String> = None => "store.scylla.key";
     /// How many replicas of Cassandra or ScyllaDB confirm a write and answer a read: local_quorum, quorum, or one, which is
     /// only for clusters with one replica.
     scylla_consistency: ReplicaLevel = ReplicaLevel::LocalQuorum => "store.scylla.consistency";
     /// Replication of the keyspace when it is created, in CQL.
     scylla_replication: String = "{'class': 'NetworkTopologyStrategy', 'replication_factor': 3}".into() => "store.scylla.replication";
+    /// Messages older than this are deleted, unless their room sets it; off = kept forever. The same on all servers.
+    scylla_retention: Option<Duration> = None => "store.scylla.retention";
     /// Whether to create and migrate the schema at the start; otherwise an outdated schema is refused.
     scylla_migrate: bool = true => "store.scylla.migrate";
     /// Time-out of a statement; after it, the outcome of the batch is unknown.
@@ -252,7 +265,8 @@ settings! {
     scylla_statements_max: usize = 256, from 1 to 10_000 => "store.scylla.statements_max";
 
     /// The message log, which orders room messages before they are stored: direct (inside the server), RabbitMQ:
-    /// amqp://USER:PASSWORD@HOST:PORT/VHOST, with TLS amqps://, or Kafka: kafka://HOST:PORT,HOST:PORT.
+    /// amqp://USER:PASSWORD@HOST:PORT/VHOST, with TLS amqps://, or Kafka: kafka://USER:PASSWORD@HOST:PORT,HOST:PORT, with TLS
+    /// kafkas://.
     log: Url = Url("direct".into()) => "log.url", "log";
     /// PEM file of certificates to trust besides the system's, for amqps://; off = none.
     amqp_ca: Option<String> = None => "amqp.ca";
@@ -264,6 +278,15 @@ settings! {
     amqp_shards: usize = 1, from 1 to 64 => "amqp.shards";
     /// Maximum number of unacknowledged messages for each queue.
     amqp_prefetch: usize = 1_000, from 1 to 65_535 => "amqp.prefetch";
+    /// For kafkas://: PEM file of certificates to trust; off = the system's. The certificate is always verified, with the
+    /// names that the brokers advertise.
+    kafka_ca: Option<String> = None => "kafka.ca";
+    /// PEM file of the certificate that this client shows to Kafka, and after it those that lead to the authority; off = none.
+    kafka_cert: Option<String> = None => "kafka.cert";
+    /// PEM file of its private key.
+    kafka_key: Option<String> = None => "kafka.key";
+    /// How user and password of log.url prove to Kafka who this is (SASL): plain, scram-sha-256 or scram-sha-512.
+    kafka_sasl: Sasl = Sasl::Sha512 => "kafka.sasl";
     /// Prefix of the names of Kafka's topics and of the consumer group.
     kafka_topic_prefix: String = "hubbub.".into() => "kafka.topic_prefix";
     /// Partitions of the topic of messages when it is created; it can never change.

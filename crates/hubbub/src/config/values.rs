@@ -290,6 +290,13 @@ pub(crate) enum PoolerKind {
     Transaction,
 }
 
+/// When a server on PostgreSQL takes the lease of keys.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ExclusiveKind {
+    Auto,
+    Off,
+}
+
 /// Whether clients must have a certificate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ClientAuth {
@@ -312,6 +319,14 @@ pub(crate) enum ReplicaLevel {
     LocalQuorum,
     Quorum,
     One,
+}
+
+/// How a user proves to Kafka who it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Sasl {
+    Plain,
+    Sha256,
+    Sha512,
 }
 
 /// How events are logged.
@@ -337,10 +352,12 @@ macro_rules! choices {
 choices! {
     Durability: "must be fsync or os", "fsync" = Fsync, "os" = Os;
     PoolerKind: "must be session or transaction", "session" = Session, "transaction" = Transaction;
+    ExclusiveKind: "must be auto or off", "auto" = Auto, "off" = Off;
     ClientAuth: "must be required or optional", "required" = Required, "optional" = Optional;
     Compat: "must be chats", "chats" = Chats;
     Role: "must be gateway,committer or gateway", "gateway,committer" = Both, "gateway" = Gateway;
     ReplicaLevel: "must be local_quorum, quorum or one", "local_quorum" = LocalQuorum, "quorum" = Quorum, "one" = One;
+    Sasl: "must be plain, scram-sha-256 or scram-sha-512", "plain" = Plain, "scram-sha-256" = Sha256, "scram-sha-512" = Sha512;
     MetricsDefault: "must be prometheus or report", "prometheus" = Prometheus, "report" = Report;
     LevelFilter: "must be error, warn, info or debug", "error" = ERROR, "warn" = WARN, "info" = INFO, "debug" = DEBUG;
     LogFormat: "must be text or json", "text" = Text, "json" = Json;

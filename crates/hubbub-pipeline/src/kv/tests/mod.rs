@@ -1,5 +1,6 @@
 //! The cache in front of a store in memory with slow reads.
 
+mod lease;
 mod model;
 mod shared;
 

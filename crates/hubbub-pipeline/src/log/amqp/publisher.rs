@@ -18,6 +18,7 @@ use tokio::time::MissedTickBehavior;
 use super::publication::Publication;
 use super::unconfirmed::{ConfirmCounts, Submission, UnconfirmedPublications};
 use crate::batcher::{Batch, QueueLimits, SubmitError, Ticket, Waiter};
+use crate::log::admission::Admission;
 use crate::metrics::Metrics;
 use crate::order::BROKER_BATCH;
 
@@ -29,15 +30,6 @@ const CONFIRM_TIMEOUT: Duration = Duration::from_secs(30);
 /// How long senders wait while the broker blocks the connection for lack of memory or disk. Then they are refused.
 const BLOCKED_TIMEOUT: Duration = Duration::from_secs(5);
 const CHECK_INTERVAL: Duration = Duration::from_millis(200);
-
-#[derive(Debug, Clone, PartialEq, Eq)]
-enum Admission {
-    Open,
-    /// Submissions are refused for now, with the reason.
-    Suspended(String),
-    /// Only the server's own messages are accepted.
-    Closing,
-}
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Origin {
@@ -63,7 +55,7 @@ pub(super) struct Publisher {
 
 impl Publisher {
     pub(super) fn new(limits: QueueLimits, clock: Arc<dyn Clock>, metrics: Arc<Metrics>) -> Self {
-        let state = State { queue: VecDeque::new(), messages: 0, bytes: 0, admission: Admission::Open };
+        let state = State { queue: VecDeque::new(), messages: 0, bytes: 0, admission: Admission::default() };
         Self { state: Mutex::new(state), work: Notify::new(), limits, clock, metrics }
     }
 
@@ -76,11 +68,7 @@ impl Publisher {
     ) -> Result<Ticket, SubmitError> {
         let (messages, bytes) = (publication.messages.len(), publication.bytes());
         let mut state = self.state.lock();
-        match state.admission {
-            Admission::Suspended(_) => return Err(SubmitError::Unavailable),
-            Admission::Closing if origin == Origin::Client => return Err(SubmitError::ShuttingDown),
-            Admission::Open | Admission::Closing => {}
-        }
+        state.admission.check(origin == Origin::Server)?;
         // A message that the broker did not confirm is sent again, and must not come after these.
         if waiter.order().is_some_and(|order| order.has_broker_failure(publication.rooms())) {
             return Err(SubmitError::Overloaded);
@@ -100,18 +88,13 @@ impl Publisher {
     }
 
     pub(super) fn resume(&self) {
-        let mut state = self.state.lock();
-        if state.admission != Admission::Closing {
-            state.admission = Admission::Open;
-        }
+        self.state.lock().admission.resume();
     }
 
     /// Refuses messages for now, and answers the queued ones: none of them was published.
     pub(super) fn suspend(&self, reason: &str) {
         let mut state = self.state.lock();
-        if state.admission != Admission::Closing {
-            state.admission = Admission::Suspended(reason.to_owned());
-        }
+        state.admission.suspend(reason);
         for waiting in std::mem::take(&mut state.queue) {
             state.messages -= waiting.messages();
             state.bytes -= waiting.publication.bytes();
@@ -120,15 +103,12 @@ impl Publisher {
     }
 
     pub(super) fn begin_close(&self) {
-        self.state.lock().admission = Admission::Closing;
+        self.state.lock().admission.begin_close();
     }
 
     /// Why messages are refused; `None` = they are accepted.
     pub(super) fn fault(&self) -> Option<String> {
-        match &self.state.lock().admission {
-            Admission::Suspended(reason) => Some(reason.clone()),
-            Admission::Open | Admission::Closing => None,
-        }
+        self.state.lock().admission.fault()
     }
 
     pub(super) fn is_idle(&self) -> bool {

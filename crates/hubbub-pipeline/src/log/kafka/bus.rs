@@ -17,11 +17,11 @@ use hubbub_core::essential::Essential;
 use hubbub_core::invariant::saturate;
 use hubbub_core::{Message, Op, OpBatch, Outcome, Timestamp, TraceContext};
 use parking_lot::Mutex;
-use rdkafka::ClientContext;
 use rdkafka::config::RDKafkaLogLevel;
 use rdkafka::consumer::{BaseConsumer, Consumer as _, ConsumerContext};
 use rdkafka::message::{BorrowedMessage, Header, Headers as _, Message as _, OwnedHeaders};
 use rdkafka::topic_partition_list::{Offset, TopicPartitionList};
+use rdkafka::{ClientContext, Statistics, statistics};
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 
@@ -30,6 +30,7 @@ use super::producer::OwnRecord;
 use super::record::{self, CHANGE, ChangeOutcome, Committed, NODE, REPLY_KEY, Reply, Request, TRACES};
 use super::{Core, KafkaOptions, partition, producer, topics};
 use crate::log::body::{self, Envelope};
+use crate::metrics::Metrics;
 
 const BUS: Essential = Essential::new("Kafka bus");
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
@@ -41,7 +42,10 @@ const IDLE_MAX: Duration = Duration::from_secs(60);
 /// A record of committed messages is written when it has so many bytes.
 const RECORD_BYTES: usize = 256 * 1024;
 
-pub(super) struct Context;
+pub(super) struct Context {
+    topic: String,
+    metrics: Arc<Metrics>,
+}
 
 impl ClientContext for Context {
     fn log(&self, level: RDKafkaLogLevel, facility: &str, text: &str) {
@@ -50,6 +54,17 @@ impl ClientContext for Context {
 
     fn error(&self, error: rdkafka::error::KafkaError, reason: &str) {
         tracing::debug!(%error, reason, "Kafka bus");
+    }
+
+    fn stats(&self, statistics: Statistics) {
+        let Some(topic) = statistics.topics.get(&self.topic) else { return };
+        let unread = |partition: &statistics::Partition| {
+            // Negative until the first record was read.
+            let read = if partition.app_offset < 0 { partition.next_offset } else { partition.app_offset };
+            partition.hi_offset.saturating_sub(read).max(0)
+        };
+        let is_read = |partition: &&statistics::Partition| partition.fetch_state == "active";
+        self.metrics.bus_depth.set(topic.partitions.values().filter(is_read).map(unread).sum());
     }
 }
 
@@ -71,6 +86,7 @@ impl Bus {
         topic: &str,
         node: &str,
         clock: Arc<dyn Clock>,
+        metrics: Arc<Metrics>,
     ) -> Result<Self, KafkaError> {
         let mut config = options.client();
         config
@@ -79,8 +95,9 @@ impl Bus {
             .set("auto.offset.reset", "latest")
             // A partition that is added waits for the answer to the request before.
             .set("fetch.wait.max.ms", "100")
-            .set("queued.max.messages.kbytes", "16384");
-        let consumer = config.create_with_context(Context);
+            .set("queued.max.messages.kbytes", "16384")
+            .set("statistics.interval.ms", "1000");
+        let consumer = config.create_with_context(Context { topic: topic.to_owned(), metrics });
         let consumer = consumer.map_err(|error| options.explain("starting the reader of the bus", &error))?;
         let (topic, reading) = (topic.to_owned(), Mutex::default());
         Ok(Self { consumer: Arc::new(consumer), topic, reading, assigning: Default::default(), clock })
@@ -204,7 +221,8 @@ fn receive(core: &Core, runtime: &Handle, record: &BorrowedMessage<'_>) {
     if core.hub.is_followed(room)
         && let Ok(messages) = serde_json::from_slice::<Vec<Committed<'_>>>(value)
     {
-        core.metrics.bus_messages.inc_by(messages.len() as u64);
+        let count = messages.len() as u64;
+        core.metrics.bus_messages.inc_by(count);
         if let (Some(tracer), Some(traces)) = (core.hub.timeline().tracer(), header(record, TRACES)) {
             record::read_traces(traces).for_each(|(seq, context)| tracer.arrived(room, seq, context));
         }
@@ -221,6 +239,9 @@ fn receive(core: &Core, runtime: &Handle, record: &BorrowedMessage<'_>) {
                 }
             }
         });
+        let sent_at = record.timestamp().to_millis().unwrap_or(0).saturating_mul(1_000);
+        let took = core.clock.now().as_micros().saturating_sub(sent_at).max(0);
+        core.metrics.bus_time.record(took.unsigned_abs(), count);
     }
 }
 

@@ -39,7 +39,7 @@ const TEND_INTERVAL: Duration = Duration::from_millis(20);
 /// How long going back in a partition may hold up all of them.
 const SEEK_TIMEOUT: Duration = Duration::from_secs(1);
 /// Batches in all buffers together, about; and in one of them. A partition whose buffer has its share is paused.
-const BATCHES_MAX: usize = 96;
+const BATCHES_MAX: usize = 48;
 const BUFFER_BATCHES_MAX: usize = 8;
 
 struct Assigned {
@@ -133,6 +133,7 @@ impl Context {
                 before.buffer.end();
             }
         }
+        self.count_partitions();
         tracing::info!(?partitions, "committing partitions of Kafka");
         consumer.incremental_assign(list)?;
         consumer.resume(list)?;
@@ -152,6 +153,7 @@ impl Context {
             }
         }
         drop(assigned);
+        self.count_partitions();
         tracing::info!(?partitions, "other servers commit these partitions of Kafka");
         consumer.incremental_unassign(list)
     }
@@ -186,6 +188,10 @@ impl Context {
         list.add_partition_offset(&self.core.topics.messages, saturate(partition), offset)?;
         let sought = consumer.seek_partitions(list, SEEK_TIMEOUT)?;
         sought.elements().iter().try_for_each(|element| element.error())
+    }
+
+    fn count_partitions(&self) {
+        self.core.metrics.log_committing.set(saturate(self.assigned.lock().len()));
     }
 
     /// How far each partition is stored.
@@ -333,6 +339,7 @@ pub(super) fn run(consumer: &BaseConsumer<Context>, is_stopping: &AtomicBool) {
             }
         }
         let assigned: Vec<(u32, Assigned)> = context.assigned.lock().drain().collect();
+        context.count_partitions();
         assigned.iter().for_each(|(_, assigned)| assigned.buffer.end());
         for (partition, Assigned { buffer, task }) in assigned {
             // It stores its batch in flight, or gives up at once if the store fails.

@@ -12,17 +12,9 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 
 use crate::batcher::{Batch, QueueLimits, SubmitError, Ticket, Waiter};
+use crate::log::admission::Admission;
 use crate::metrics::Metrics;
 use crate::order::BROKER_BATCH;
-
-#[derive(Debug, Clone, PartialEq, Eq)]
-enum Admission {
-    Open,
-    /// Submissions are refused for now, with the reason.
-    Suspended(String),
-    /// Only the server's own records are accepted.
-    Closing,
-}
 
 /// Who submits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -54,16 +46,6 @@ struct State {
     admission: Admission,
 }
 
-impl State {
-    fn check(&self, origin: Origin) -> Result<(), SubmitError> {
-        match self.admission {
-            Admission::Suspended(_) => Err(SubmitError::Unavailable),
-            Admission::Closing if origin == Origin::Client => Err(SubmitError::ShuttingDown),
-            Admission::Open | Admission::Closing => Ok(()),
-        }
-    }
-}
-
 /// Admission and accounts of the producer.
 pub(super) struct Gate {
     state: Mutex<State>,
@@ -80,7 +62,7 @@ pub(super) struct Gate {
 
 impl Gate {
     pub(super) fn new(limits: QueueLimits, clock: Arc<dyn Clock>, metrics: Arc<Metrics>) -> Self {
-        let state = State { records: 0, bytes: 0, admission: Admission::Open };
+        let state = State { records: 0, bytes: 0, admission: Admission::default() };
         let (suspicion, must_purge) = (Notify::new(), AtomicBool::new(false));
         let unawaited_bytes = AtomicUsize::new(0);
         Self { state: Mutex::new(state), limits, suspicion, must_purge, unawaited_bytes, clock, metrics }
@@ -88,7 +70,7 @@ impl Gate {
 
     /// Whether clients' submissions are accepted.
     pub(super) fn check(&self) -> Result<(), SubmitError> {
-        self.state.lock().check(Origin::Client)
+        self.state.lock().admission.check(false)
     }
 
     /// Admits `records` that take `bytes`, of these rooms.
@@ -100,7 +82,7 @@ impl Gate {
         origin: Origin,
     ) -> Result<(Arc<Submission>, Ticket), SubmitError> {
         let mut state = self.state.lock();
-        state.check(origin)?;
+        state.admission.check(origin != Origin::Client)?;
         // A message that Kafka did not confirm is sent again, and must not come after these.
         if waiter.order().is_some_and(|order| order.has_broker_failure(rooms.clone())) {
             return Err(SubmitError::Overloaded);
@@ -161,39 +143,39 @@ impl Gate {
         let is_admitted = has_room && self.fault().is_none();
         if is_admitted {
             self.unawaited_bytes.fetch_add(bytes, Ordering::AcqRel);
+        } else {
+            self.metrics.bus_dropped.inc();
         }
         is_admitted
     }
 
+    /// A record that nobody waits for was written, or dropped.
+    pub(super) fn release_unawaited(&self, bytes: usize, is_written: bool) {
+        self.unawaited_bytes.fetch_sub(bytes, Ordering::AcqRel);
+        let counter = if is_written { &self.metrics.bus_sent } else { &self.metrics.bus_dropped };
+        counter.inc();
+    }
+
     pub(super) fn resume(&self) {
-        let mut state = self.state.lock();
-        if matches!(state.admission, Admission::Suspended(_)) {
-            state.admission = Admission::Open;
+        if self.state.lock().admission.resume() {
             tracing::info!("Kafka is reachable again");
         }
     }
 
     /// Refuses submissions for now. What Kafka does not confirm in time fails by itself.
     pub(super) fn suspend(&self, reason: &str) {
-        let mut state = self.state.lock();
-        match state.admission {
-            Admission::Closing => return,
-            Admission::Open => tracing::warn!(reason, "Kafka is not reachable; retrying"),
-            Admission::Suspended(_) => {}
+        if self.state.lock().admission.suspend(reason) {
+            tracing::warn!(reason, "Kafka is not reachable; retrying");
         }
-        state.admission = Admission::Suspended(reason.to_owned());
     }
 
     pub(super) fn begin_close(&self) {
-        self.state.lock().admission = Admission::Closing;
+        self.state.lock().admission.begin_close();
     }
 
     /// Why records are refused; `None` = they are accepted.
     pub(super) fn fault(&self) -> Option<String> {
-        match &self.state.lock().admission {
-            Admission::Suspended(reason) => Some(reason.clone()),
-            Admission::Open | Admission::Closing => None,
-        }
+        self.state.lock().admission.fault()
     }
 
     pub(super) fn is_idle(&self) -> bool {
@@ -228,7 +210,7 @@ impl Submission {
             self.gate.suspicion.notify_one();
         }
         if self.origin == Origin::Nobody {
-            self.gate.unawaited_bytes.fetch_sub(bytes, Ordering::AcqRel);
+            self.gate.release_unawaited(bytes, failure.is_none());
             return;
         }
         if let Some(Failure { reason, is_late }) = failure {
@@ -306,6 +288,20 @@ mod tests {
         assert_eq!(admit(&gate, 1, &waiter).map(drop), Err(SubmitError::Overloaded));
         waiter.acknowledge_failure(&ticket);
         assert!(admit(&gate, 1, &waiter).is_ok());
+    }
+
+    #[test]
+    fn what_nobody_waits_for_is_counted_as_written_or_dropped() {
+        let gate = gate(9);
+        let nobody = gate.nobody();
+        let counts = || (gate.metrics.bus_sent.get(), gate.metrics.bus_dropped.get());
+        assert!(gate.admit_unawaited(UNAWAITED_BYTES_MAX) && !gate.admit_unawaited(1));
+        assert_eq!(counts(), (0, 1), "there is no room for it");
+        nobody.confirm((1, UNAWAITED_BYTES_MAX), None);
+        assert!(gate.admit_unawaited(1));
+        nobody.confirm((1, 1), Some(Failure { reason: "away".into(), is_late: false }));
+        assert_eq!(counts(), (1, 2));
+        assert!(gate.admit_unawaited(1), "their bytes are free again");
     }
 
     #[test]

@@ -13,6 +13,7 @@
 //! - All of a room is in the partition that its name's hash says ([`partition`]); other numbers of partitions are refused.
 //!   So is a log that misses records which the store has not, or has.
 //! - A store that goes back while the server runs is given again what it misses ([`attachment`]).
+//! - A store that removes nothing past its log is told by changes what has expired ([`expiry`]).
 //! - A change is answered with its outcome or as `unconfirmed`. When the committer dies between the two, nobody knows the
 //!   outcome any more, and it is `unconfirmed`.
 
@@ -23,10 +24,12 @@ mod buffer;
 mod bus;
 mod changes;
 mod consumer;
+mod expiry;
 mod gate;
 mod partition;
 mod producer;
 mod record;
+mod security;
 mod start;
 mod topic_id;
 mod topics;
@@ -60,12 +63,15 @@ use producer::Producer;
 use topics::Topics;
 
 pub use address::{Brokers, KafkaError};
+pub use security::{KafkaSecurity, SaslMechanism};
 
 /// Options of Kafka.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KafkaOptions {
     /// Where it is.
     pub brokers: Brokers,
+    /// How connections are encrypted and authenticated.
+    pub security: KafkaSecurity,
     /// Prefix of the topics' and the group's names.
     pub topic_prefix: String,
     /// Number of partitions of a topic that is created.
@@ -98,6 +104,7 @@ impl KafkaOptions {
             .set("socket.keepalive.enable", "true")
             .set("reconnect.backoff.max.ms", "2000")
             .set_log_level(RDKafkaLogLevel::Warning);
+        self.security.apply(&self.brokers, &mut config);
         config
     }
 

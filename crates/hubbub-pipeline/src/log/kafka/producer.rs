@@ -197,7 +197,7 @@ impl Producer {
         if self.gate.admit_unawaited(bytes)
             && let Err(error) = self.send(record, self.nobody.clone())
         {
-            self.nobody.confirm((1, bytes), None);
+            self.gate.release_unawaited(bytes, false);
             tracing::debug!(%error, "a record of the bus was dropped");
         }
     }

@@ -6,7 +6,7 @@ use std::borrow::Cow;
 use hubbub_core::change::{RETENTION_S_MAX, TITLE_BYTES_MAX};
 use hubbub_core::id::{ID_RULE, is_valid_id};
 use hubbub_core::{
-    Change, ErrorCode, Message, Outcome, ReadMark, Refusal, RoomChange, RoomSettings, TraceContext,
+    Change, ErrorCode, Message, Outcome, ReadMark, Refusal, RoomChange, RoomSettings, Timestamp, TraceContext,
 };
 use serde::{Deserialize, Serialize};
 
@@ -50,6 +50,7 @@ enum ChangeKind {
     RemoveMember,
     MarkRead,
     EraseUser,
+    ExpireMessages,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -70,6 +71,11 @@ struct ChangeRecord<'a> {
     retention_s: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     seq: Option<u64>,
+    /// In microseconds since 1970.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    before_us: Option<i64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    is_own: Option<bool>,
 }
 
 pub(super) fn write_change(change: &Change<'_>, out: &mut Vec<u8>) {
@@ -86,6 +92,14 @@ pub(super) fn write_change(change: &Change<'_>, out: &mut Vec<u8>) {
             (ChangeKind::MarkRead, Some(user), RoomSettings::default(), Some(seq))
         }
         RoomChange::EraseUser { user } => (ChangeKind::EraseUser, Some(user), RoomSettings::default(), None),
+        RoomChange::ExpireMessages { retention_s, .. } => {
+            let settings = RoomSettings { retention_s: Some(retention_s), ..RoomSettings::default() };
+            (ChangeKind::ExpireMessages, None, settings, None)
+        }
+    };
+    let expiry = match change.what {
+        RoomChange::ExpireMessages { before, is_own, .. } => Some((before.as_micros(), is_own)),
+        _ => None,
     };
     let record = ChangeRecord {
         change: kind,
@@ -96,6 +110,8 @@ pub(super) fn write_change(change: &Change<'_>, out: &mut Vec<u8>) {
         members_only: settings.members_only,
         retention_s: settings.retention_s,
         seq,
+        before_us: expiry.map(|(before, _)| before),
+        is_own: expiry.map(|(_, is_own)| is_own),
     };
     // Writing into memory cannot fail.
     let _ = serde_json::to_writer(out, &record);
@@ -123,7 +139,8 @@ pub(super) fn read_change<R>(body: &[u8], take: impl FnOnce(&Change<'_>) -> R) -
     if record.by.is_some() {
         id("by", &record.by)?;
     }
-    let needs_user = !matches!(record.change, ChangeKind::PutRoom | ChangeKind::DeleteRoom);
+    let needs_user =
+        !matches!(record.change, ChangeKind::PutRoom | ChangeKind::DeleteRoom | ChangeKind::ExpireMessages);
     if needs_user {
         id("userId", &record.user_id)?;
     }
@@ -145,6 +162,13 @@ pub(super) fn read_change<R>(body: &[u8], take: impl FnOnce(&Change<'_>) -> R) -
             RoomChange::MarkRead { room, user, seq }
         }
         ChangeKind::EraseUser => RoomChange::EraseUser { user },
+        ChangeKind::ExpireMessages => {
+            let required = |field| invalid(format!("{field} is required"));
+            let before = Timestamp::from_micros(record.before_us.ok_or_else(|| required("beforeUs"))?);
+            let retention_s = record.retention_s.ok_or_else(|| required("retentionS"))?;
+            let is_own = record.is_own.ok_or_else(|| required("isOwn"))?;
+            RoomChange::ExpireMessages { room, before, retention_s, is_own }
+        }
     };
     Ok(take(&Change { by: record.by.as_deref(), what }))
 }
@@ -258,7 +282,11 @@ pub(super) const NOTHING: Change<'static> =
 #[cfg(test)]
 mod tests {
     use super::*;
-    use hubbub_core::{MessageType, Send, Timestamp};
+    use hubbub_core::{MessageType, Send};
+
+    fn at(micros: i64) -> Timestamp {
+        Timestamp::from_micros(micros)
+    }
 
     fn changes() -> Vec<Change<'static>> {
         let settings =
@@ -272,6 +300,8 @@ mod tests {
             RoomChange::RemoveMember { room, user },
             RoomChange::MarkRead { room, user, seq: u64::MAX },
             RoomChange::EraseUser { user },
+            RoomChange::ExpireMessages { room, before: at(-5), retention_s: 0, is_own: false },
+            RoomChange::ExpireMessages { room, before: at(5), retention_s: 7, is_own: true },
         ]
         .into_iter()
         .flat_map(|what| [Change { by: None, what }, Change { by: Some("ada"), what }])
@@ -299,6 +329,9 @@ mod tests {
             (r#"{"change":"deleteRoom"}"#, "roomId is required"),
             (r#"{"change":"deleteRoom","roomId":"r","by":""}"#, "by must"),
             (r#"{"change":"markRead","roomId":"r","userId":"u"}"#, "seq is required"),
+            (r#"{"change":"expireMessages","roomId":"r"}"#, "beforeUs is required"),
+            (r#"{"change":"expireMessages","roomId":"r","beforeUs":1}"#, "retentionS is required"),
+            (r#"{"change":"expireMessages","roomId":"r","beforeUs":1,"retentionS":1}"#, "isOwn is required"),
             (r#"{"change":"putRoom","roomId":"r","title":"\u0000"}"#, "title must"),
             (r#"{"change":"putRoom","roomId":"r","retentionS":9999999999}"#, "retentionS must"),
         ] {

@@ -18,7 +18,8 @@ use super::gate::Gate;
 use super::producer::Producer;
 use super::record::NOTHING;
 use super::topics::Topics;
-use super::{Core, Kafka, KafkaOptions, KafkaParts, Threads, attachment, consumer, partition, topics};
+use super::{Core, Kafka, KafkaOptions, KafkaParts, Threads};
+use super::{attachment, consumer, expiry, partition, topics};
 use crate::batcher::Waiter;
 use crate::log::body::answer;
 
@@ -35,8 +36,9 @@ impl Kafka {
         let topics = topics::prepare(&options).await?;
         let gate = Arc::new(Gate::new(options.queue, clock.clone(), metrics.clone()));
         let producer = Producer::new(&options, &topics.messages, topics.partitions, gate)?;
+        metrics.log_partitions.set(i64::from(topics.partitions));
         let node = format!("{:016x}", random.next_u64());
-        let bus = Bus::new(&options, &topics.live, &node, clock.clone())?;
+        let bus = Bus::new(&options, &topics.live, &node, clock.clone(), metrics.clone())?;
         let id_seed = u64::from(partition::murmur2(topics.identity.id.as_bytes())) << 16;
         let (changes, fault, runtime) = (Default::default(), Default::default(), Handle::current());
         let core = Core {
@@ -79,6 +81,8 @@ fn run(core: Arc<Core>) -> Result<Kafka, KafkaError> {
         let (consumer, is_over) = (consumer::open(&core, stopped.clone())?, is_consuming_over.clone());
         let watching = attachment::watch(consumer.context().clone(), stopped.clone());
         core.runtime.spawn(supervise(Essential::new("Kafka attachment"), watching));
+        let expiring = expiry::watch(consumer.context().clone(), stopped.clone());
+        core.runtime.spawn(supervise(Essential::new("Kafka expiry"), expiring));
         let run = move || consumer::run(&consumer, &is_over);
         Some(std::thread::Builder::new().name("kafka-consumer".into()).spawn(run).map_err(failed)?)
     } else {
@@ -95,7 +99,7 @@ fn run(core: Arc<Core>) -> Result<Kafka, KafkaError> {
 }
 
 impl Core {
-    fn log_store(&self) -> Result<&dyn LogStore, String> {
+    pub(super) fn log_store(&self) -> Result<&dyn LogStore, String> {
         self.store.log().ok_or_else(|| "the store takes nothing from a log".to_owned())
     }
 

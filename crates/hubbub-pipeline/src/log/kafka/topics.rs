@@ -9,12 +9,18 @@ use rdkafka::admin::{AdminClient, AdminOptions, NewTopic, ResourceSpecifier, Top
 use rdkafka::client::DefaultClientContext;
 use rdkafka::consumer::{BaseConsumer, Consumer as _, ConsumerContext};
 use rdkafka::error::{KafkaError as LibraryError, RDKafkaErrorCode};
+use rdkafka::metadata::Metadata;
 
 use super::address::KafkaError;
+use super::security::{self, LastFault};
 use super::{KafkaOptions, topic_id};
 
 /// Time-out of one request about topics.
 const TIMEOUT: Duration = Duration::from_secs(10);
+/// Who waits for a connection looks so often whether it was refused.
+const STEP: Duration = Duration::from_secs(1);
+/// What the library has to tell of a second of failures.
+const EVENTS_MAX: usize = 50;
 /// How long a created topic may take to have leaders.
 const LEADER_TIMEOUT: Duration = Duration::from_secs(30);
 const LEADER_INTERVAL: Duration = Duration::from_millis(100);
@@ -33,19 +39,24 @@ pub(super) struct Topics {
 }
 
 type Admin = AdminClient<DefaultClientContext>;
+/// Asks for topics; learns why it cannot.
+type Asking = BaseConsumer<LastFault>;
 
 /// Creates what is missing, and refuses what does not fit.
 pub(super) async fn prepare(options: &KafkaOptions) -> Result<Topics, KafkaError> {
+    options.security.check()?;
     let admin: Arc<Admin> =
         Arc::new(options.client().create().map_err(|error| options.explain("starting", &error))?);
     let [messages, live, dead] =
         ["messages", "live", "dead"].map(|name| format!("{}{name}", options.topic_prefix));
-    let (brokers, existing) = describe(options, &admin, &messages).await?;
+    let asking = LastFault::listening(options.client()).create_with_context(LastFault::default());
+    let asking: Arc<Asking> = Arc::new(asking.map_err(|error| options.explain("starting", &error))?);
+    let (brokers, existing) = describe(options, &asking, &messages).await?;
     let partitions = existing.unwrap_or_else(|| options.partitions.into());
     create(options, &admin, brokers, partitions, [&messages, &live, &dead]).await?;
-    let found = await_leaders(options, &admin, &messages).await?;
-    let live_partitions = await_leaders(options, &admin, &live).await?;
-    await_leaders(options, &admin, &dead).await?;
+    let found = await_leaders(options, &asking, &messages).await?;
+    let live_partitions = await_leaders(options, &asking, &live).await?;
+    await_leaders(options, &asking, &dead).await?;
     check_settings(options, &admin, &messages).await?;
     let id = identity(options, &admin, &messages).await?;
     let identity = LogIdentity { id, partitions: found };
@@ -59,21 +70,23 @@ impl KafkaOptions {
     }
 
     pub(super) fn explain(&self, what: &str, error: &dyn std::fmt::Display) -> KafkaError {
-        KafkaError(format!("{what} at {}: {error}; start Kafka there, or correct log.url", self.brokers))
+        let error = error.to_string();
+        let advice = security::advice(&error).unwrap_or("start Kafka there, or correct log.url");
+        KafkaError(format!("{what} at {}: {error}; {advice}", self.brokers))
     }
 }
 
 /// The number of brokers, and that of the topic's partitions, if it exists.
 async fn describe(
     options: &KafkaOptions,
-    admin: &Arc<Admin>,
+    asking: &Arc<Asking>,
     topic: &str,
 ) -> Result<(usize, Option<u32>), KafkaError> {
     let metadata = {
-        let (admin, topic) = (admin.clone(), topic.to_owned());
+        let (asking, topic) = (asking.clone(), topic.to_owned());
         // Of all topics: asking for one that is missing could create it with other settings.
         tokio::task::spawn_blocking(move || {
-            let metadata = admin.inner().fetch_metadata(None, TIMEOUT)?;
+            let metadata = fetch_metadata(&asking)?;
             let found =
                 metadata.topics().iter().find(|found| found.name() == topic && found.error().is_none());
             let partitions = found.filter(|found| !found.partitions().is_empty());
@@ -84,8 +97,29 @@ async fn describe(
         .await
     };
     let explain = |error: &dyn std::fmt::Display| options.explain("asking Kafka for its topics", error);
-    let metadata: Result<_, LibraryError> = metadata.map_err(|error| explain(&error))?;
+    let metadata: Result<_, String> = metadata.map_err(|error| explain(&error))?;
     metadata.map_err(|error| explain(&error))
+}
+
+/// Connects. The error is that of the connection, if one failed. Who is refused is told at once.
+fn fetch_metadata(asking: &Asking) -> Result<Metadata, String> {
+    let mut left = TIMEOUT;
+    loop {
+        match asking.fetch_metadata(None, STEP) {
+            Ok(metadata) => return Ok(metadata),
+            Err(error) => {
+                left = left.saturating_sub(STEP);
+                // The library tells why while it is polled.
+                for _ in 0..EVENTS_MAX {
+                    asking.poll(Duration::ZERO);
+                }
+                let fault = asking.context().get();
+                if left.is_zero() || fault.as_deref().is_some_and(security::is_final) {
+                    return Err(fault.unwrap_or_else(|| error.to_string()));
+                }
+            }
+        }
+    }
 }
 
 async fn create(
@@ -133,10 +167,10 @@ async fn create(
 }
 
 /// Waits until all partitions have leaders; returns their number.
-async fn await_leaders(options: &KafkaOptions, admin: &Arc<Admin>, topic: &str) -> Result<u32, KafkaError> {
+async fn await_leaders(options: &KafkaOptions, asking: &Arc<Asking>, topic: &str) -> Result<u32, KafkaError> {
     let waiting = async {
         loop {
-            if let (_, Some(partitions)) = describe(options, admin, topic).await? {
+            if let (_, Some(partitions)) = describe(options, asking, topic).await? {
                 return Ok(partitions);
             }
             tokio::time::sleep(LEADER_INTERVAL).await;

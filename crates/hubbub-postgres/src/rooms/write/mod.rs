@@ -196,7 +196,9 @@ fn user_of<'a>(change: &Change<'a>) -> NameRequest<'a> {
         RoomChange::RemoveMember { user, .. }
         | RoomChange::MarkRead { user, .. }
         | RoomChange::EraseUser { user } => (user, false),
-        RoomChange::PutRoom { .. } | RoomChange::DeleteRoom { .. } => ("", false),
+        RoomChange::PutRoom { .. } | RoomChange::DeleteRoom { .. } | RoomChange::ExpireMessages { .. } => {
+            ("", false)
+        }
     }
 }
 

@@ -79,6 +79,10 @@ fn write_room_change(change: &Change<'_>, out: &mut Vec<u8>) {
             broken("an erasure has a record of its own");
             return;
         }
+        RoomChange::ExpireMessages { .. } => {
+            broken("messages expire here without an operation");
+            return;
+        }
     };
     out.extend_from_slice(&[KIND_CHANGE, what]);
     write_text(change.room().unwrap_or_default(), out);
@@ -89,7 +93,7 @@ fn write_room_change(change: &Change<'_>, out: &mut Vec<u8>) {
             write_optional(settings.members_only.map(u64::from), out);
             write_optional(settings.retention_s, out);
         }
-        RoomChange::DeleteRoom { .. } | RoomChange::EraseUser { .. } => {}
+        RoomChange::DeleteRoom { .. } | RoomChange::EraseUser { .. } | RoomChange::ExpireMessages { .. } => {}
         RoomChange::AddMember { user, .. } | RoomChange::RemoveMember { user, .. } => write_text(user, out),
         RoomChange::MarkRead { user, seq, .. } => {
             write_text(user, out);

@@ -1,0 +1,84 @@
+package hubbub
+
+import (
+	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Error is a refusal by the server, or a failure to reach it. Decide by Code; the codes are in docs/api.md.
+type Error struct {
+	Code      string  `json:"code"`
+	Detail    string  `json:"detail"`
+	Retryable bool    `json:"retryable"`
+	Status    int     `json:"status"`
+	Errors    []Fault `json:"errors"`
+	// Where a cursor that cannot be honoured may go on.
+	Epoch  string `json:"epoch"`
+	Oldest uint64 `json:"oldest"`
+	Head   uint64 `json:"head"`
+	// What a key has that does not meet a condition.
+	Revision uint64 `json:"revision"`
+	// An earlier attempt of the same call went unanswered, and may have taken effect.
+	IsOpen bool `json:"-"`
+
+	retryAfter time.Duration
+}
+
+// Fault is a rule that a field breaks.
+type Fault struct {
+	Field string `json:"field"`
+	Rule  string `json:"rule"`
+}
+
+func (e *Error) Error() string {
+	faults := make([]string, len(e.Errors))
+	for i, fault := range e.Errors {
+		faults[i] = fault.Field + " " + fault.Rule
+	}
+	if len(faults) > 0 {
+		return e.Code + ": " + strings.Join(faults, "; ")
+	}
+	return e.Code + ": " + e.Detail
+}
+
+// CodeOf is the code of an error of this package, and "" of any other.
+func CodeOf(err error) string {
+	var known *Error
+	if errors.As(err, &known) {
+		return known.Code
+	}
+	return ""
+}
+
+func unreachable(err error) *Error {
+	return &Error{Code: "unreachable", Detail: err.Error(), Retryable: true}
+}
+
+// leavesOpen says that nobody knows whether the request took effect.
+func (e *Error) leavesOpen() bool {
+	return e.Code == "unconfirmed" || e.Code == "internal" || e.Code == "unreachable"
+}
+
+// problemBytesMax is the longest error that is read.
+const problemBytesMax = 1 << 20
+
+// problemOf is the error of a refusal, also of a proxy's.
+func problemOf(response *http.Response) *Error {
+	body, _ := io.ReadAll(io.LimitReader(response.Body, problemBytesMax))
+	problem := &Error{Code: "unexpected", Retryable: response.StatusCode >= 500}
+	if json.Unmarshal(body, problem) != nil {
+		problem.Detail = string(body[:min(len(body), 200)])
+	}
+	problem.Status = response.StatusCode
+	seconds, err := strconv.ParseFloat(response.Header.Get("Retry-After"), 64)
+	if isOverload := response.StatusCode == 429 || response.StatusCode == 503; err != nil && isOverload {
+		seconds = 1
+	}
+	problem.retryAfter = time.Duration(seconds * float64(time.Second))
+	return problem
+}

@@ -1,0 +1,130 @@
+package hubbub
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
+	"sync/atomic"
+	"time"
+)
+
+// answerBytesMax is the longest answer that is read.
+const answerBytesMax = 64 << 20
+
+type httpClient struct {
+	url     string
+	options Options
+	token   atomic.Pointer[string]
+}
+
+type request struct {
+	method, path string
+	body         []byte
+	header       http.Header
+	// How long the server may wait before it answers.
+	wait time.Duration
+}
+
+type answer struct {
+	status int
+	header http.Header
+	body   []byte
+}
+
+func (h *httpClient) setCaller(header http.Header) {
+	if h.options.User != "" {
+		header.Set("Hubbub-User", h.options.User)
+	}
+	if token := *h.token.Load(); token != "" {
+		header.Set("Authorization", "Bearer "+token)
+	}
+}
+
+// begin returns the response of a success, whose body the caller closes.
+func (h *httpClient) begin(ctx context.Context, r request) (*http.Response, error) {
+	asked, err := http.NewRequestWithContext(ctx, r.method, h.url+r.path, bytes.NewReader(r.body))
+	if err != nil {
+		return nil, &Error{Code: "invalid", Detail: err.Error()}
+	}
+	for name, values := range r.header {
+		asked.Header[name] = values
+	}
+	h.setCaller(asked.Header)
+	response, err := h.options.HTTPClient.Do(asked)
+	if err != nil {
+		return nil, unreachable(err)
+	}
+	if response.StatusCode >= 300 {
+		defer response.Body.Close()
+		return nil, problemOf(response)
+	}
+	return response, nil
+}
+
+// once makes one attempt.
+func (h *httpClient) once(ctx context.Context, r request) (*answer, error) {
+	ctx, cancel := context.WithTimeout(ctx, h.options.AnswerMax+r.wait)
+	defer cancel()
+	response, err := h.begin(ctx, r)
+	if err != nil {
+		return nil, err
+	}
+	defer response.Body.Close()
+	body, err := io.ReadAll(io.LimitReader(response.Body, answerBytesMax))
+	if err != nil {
+		return nil, unreachable(err)
+	}
+	return &answer{response.StatusCode, response.Header, body}, nil
+}
+
+// call repeats a request until there is a final answer, the patience ends, or ctx does.
+func (h *httpClient) call(ctx context.Context, r request) (*answer, error) {
+	end := time.Now().Add(h.options.Patience)
+	isOpen := false
+	for attempt := 0; ; attempt++ {
+		found, err := h.once(ctx, r)
+		if err == nil {
+			return found, nil
+		}
+		if ctx.Err() != nil {
+			return nil, ctx.Err()
+		}
+		var refused *Error
+		if !errors.As(err, &refused) {
+			return nil, err
+		}
+		pause := h.options.pause(attempt, refused.retryAfter, random())
+		if !refused.Retryable || time.Now().Add(pause).After(end) {
+			refused.IsOpen = isOpen
+			return nil, refused
+		}
+		isOpen = isOpen || refused.leavesOpen()
+		if err := sleep(ctx, pause); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// json makes a request with a value, nil for none, and reads the answer into found, nil for none.
+func (h *httpClient) json(ctx context.Context, method, path string, value, found any, wait time.Duration) error {
+	r := request{method: method, path: path, wait: wait, header: http.Header{}}
+	if value != nil {
+		body, err := json.Marshal(value)
+		if err != nil {
+			return &Error{Code: "invalid", Detail: err.Error()}
+		}
+		r.body = body
+		r.header.Set("Content-Type", "application/json")
+	}
+	got, err := h.call(ctx, r)
+	if err != nil || found == nil || len(got.body) == 0 {
+		return err
+	}
+	if err := json.Unmarshal(got.body, found); err != nil {
+		return &Error{Code: "protocol", Detail: "the server's answer is not what is expected: " + err.Error()}
+	}
+	return nil
+}

@@ -1,0 +1,146 @@
+// Package hubbub is a client for a Hubbub server: rooms, queues and keys.
+//
+// The promise it keeps is in docs/protocol.md: what is acknowledged is on disk, is delivered once, in order, and whoever
+// reconnects continues without a gap.
+package hubbub
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"math"
+	mathrand "math/rand/v2"
+	"net/http"
+	"strings"
+	"sync"
+	"time"
+)
+
+// Options of a client. What is zero has its default.
+type Options struct {
+	// A token or an API key.
+	Token string
+	// Who calls, where the server asks for no tokens.
+	User string
+	// Shown beside the user's messages.
+	Username string
+	// Pauses between attempts (300 ms, 10 s): doubled from the first to the longest, with a random part.
+	BackoffFirst, BackoffMax time.Duration
+	// Longest time for an answer (15 s).
+	AnswerMax time.Duration
+	// Longest silence of a connection before it is probed or given up (40 s).
+	SilenceMax time.Duration
+	// How long a request of queues and keys is repeated (60 s).
+	Patience time.Duration
+	// Most messages that wait for their receipt (1,000); further ones are refused with queue_full.
+	WaitingMax int
+	// Most messages of one room on the way at a time (32).
+	InFlightMax int
+	// Makes requests and connections. It must have no Timeout of its own.
+	HTTPClient *http.Client
+}
+
+func orDefault[T comparable](value *T, standard T) {
+	var zero T
+	if *value == zero {
+		*value = standard
+	}
+}
+
+func (o Options) withDefaults() Options {
+	orDefault(&o.BackoffFirst, 300*time.Millisecond)
+	orDefault(&o.BackoffMax, 10*time.Second)
+	orDefault(&o.AnswerMax, 15*time.Second)
+	orDefault(&o.SilenceMax, 40*time.Second)
+	orDefault(&o.Patience, time.Minute)
+	orDefault(&o.WaitingMax, 1_000)
+	orDefault(&o.InFlightMax, 32)
+	if o.HTTPClient == nil {
+		o.HTTPClient = &http.Client{}
+	}
+	return o
+}
+
+// pause before another attempt, from 0: a random part of a growing time, and never less than the server asks for.
+// Those who are told the same second do not come back at the same moment.
+func (o *Options) pause(attempt int, retryAfter time.Duration, random float64) time.Duration {
+	most := math.Min(float64(o.BackoffMax), float64(o.BackoffFirst)*math.Pow(2, math.Min(float64(attempt), 20)))
+	return retryAfter + time.Duration(random*most)
+}
+
+// Client of a server's rooms, queues and keys. Safe for use by any number of goroutines.
+type Client struct {
+	// Keys with values.
+	Keys *Keys
+
+	http   *httpClient
+	mu     sync.Mutex
+	socket *socket
+}
+
+// New makes a client of the server at url, such as http://127.0.0.1:8080. It connects at the first use.
+func New(url string, options Options) *Client {
+	h := &httpClient{url: strings.TrimRight(url, "/"), options: options.withDefaults()}
+	h.token.Store(&options.Token)
+	return &Client{Keys: &Keys{h}, http: h}
+}
+
+// Room of this name. Nothing is asked of the server yet.
+func (c *Client) Room(name string) *Room { return &Room{name: name, client: c} }
+
+// Queue of this name. Nothing is asked of the server yet.
+func (c *Client) Queue(name string) *Queue { return newQueue(name, c.http) }
+
+// SetToken goes on with another token of the same user, on the open socket, too.
+func (c *Client) SetToken(token string) {
+	c.http.token.Store(&token)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.socket != nil {
+		c.socket.renew(token)
+	}
+}
+
+// Close ends everything. Messages without a receipt are refused with code closed.
+func (c *Client) Close() {
+	c.mu.Lock()
+	s := c.socket
+	c.socket = nil
+	c.mu.Unlock()
+	if s != nil {
+		s.close()
+	}
+	c.http.options.HTTPClient.CloseIdleConnections()
+}
+
+// connected is the socket; another one after the server refused the last for good, as with a token that ended.
+func (c *Client) connected() *socket {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.socket == nil || c.socket.hasEnded() {
+		c.socket = newSocket(c.http)
+	}
+	return c.socket
+}
+
+// MakeID returns a new unique id.
+func MakeID() string {
+	var bytes [16]byte
+	// It never fails: see crypto/rand.
+	_, _ = rand.Read(bytes[:])
+	return hex.EncodeToString(bytes[:])
+}
+
+// sleep returns early with the context's error.
+func sleep(ctx context.Context, pause time.Duration) error {
+	timer := time.NewTimer(pause)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-timer.C:
+		return nil
+	}
+}
+
+func random() float64 { return mathrand.Float64() }

@@ -1,0 +1,331 @@
+package hubbub
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/coder/websocket"
+)
+
+func sendAll(t *testing.T, room *Room, texts ...string) []error {
+	var waits []func(context.Context) (Receipt, error)
+	failures := make([]error, len(texts))
+	for i, text := range texts {
+		wait, err := room.SendLater(text)
+		if err != nil {
+			failures[i] = err
+			wait = func(context.Context) (Receipt, error) { return Receipt{}, err }
+		}
+		waits = append(waits, wait)
+	}
+	for i, wait := range waits {
+		_, failures[i] = wait(within(t))
+	}
+	return failures
+}
+
+// take returns the next events: "ready", "reset" or a seq.
+func take(t *testing.T, s *Subscription, count int) string {
+	var found []string
+	for range count {
+		event, err := s.Next(within(t))
+		if err != nil {
+			t.Fatal(err)
+		}
+		switch e := event.(type) {
+		case Ready:
+			found = append(found, "ready")
+		case Reset:
+			found = append(found, "reset")
+		case Message:
+			found = append(found, fmt.Sprint(e.Seq))
+		}
+	}
+	return strings.Join(found, " ")
+}
+
+func TestAfterAnOverloadTheRestGoesOutAgainInOrder(t *testing.T) {
+	var asked, stored []string
+	room := serving(t, quick(), func(frame object, p *peer) {
+		text := frame["message"].(string)
+		if asked = append(asked, text); len(asked) <= 3 {
+			p.refuse(frame, "overloaded", true)
+			return
+		}
+		stored = append(stored, text)
+		p.ack(frame, len(stored))
+	}).Room("r")
+	if err := errors.Join(sendAll(t, room, "a", "b", "c")...); err != nil {
+		t.Fatal(err)
+	}
+	if !slices.Equal(stored, []string{"a", "b", "c"}) {
+		t.Error(stored)
+	}
+	// One is asked for after a refusal: what follows waits for its receipt.
+	if len(asked) != 6 {
+		t.Error(asked)
+	}
+}
+
+func TestNothingOvertakesARefusalBehindItsPong(t *testing.T) {
+	var mu sync.Mutex
+	var texts []string
+	overtaking, ponged := make(chan struct{}), make(chan struct{})
+	room := serving(t, quick(), func(frame object, p *peer) {
+		mu.Lock()
+		texts = append(texts, frame["message"].(string))
+		isFirst := len(texts) == 1
+		mu.Unlock()
+		if !isFirst {
+			p.ack(frame, 1)
+			return
+		}
+		go func() {
+			// It returns when the pong came: the server takes frames again from here on.
+			_ = p.conn.Ping(context.Background())
+			close(ponged)
+			<-overtaking
+			p.refuse(frame, "overloaded", true)
+		}()
+	}).Room("r")
+	one, err := room.SendLater("one")
+	if err != nil {
+		t.Fatal(err)
+	}
+	<-ponged
+	two, err := room.SendLater("two")
+	if err != nil {
+		t.Fatal(err)
+	}
+	close(overtaking)
+	for _, wait := range []func(context.Context) (Receipt, error){one, two} {
+		if _, err := wait(within(t)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if !slices.Equal(texts, []string{"one", "one", "two"}) {
+		t.Error(texts)
+	}
+}
+
+func TestAFinalRefusalFailsOneMessageAlone(t *testing.T) {
+	room := serving(t, quick(), func(frame object, p *peer) {
+		if frame["message"] == "bad" {
+			p.refuse(frame, "id_reused", false)
+		} else {
+			p.ack(frame, 1)
+		}
+	}).Room("r")
+	failures := sendAll(t, room, "a", "bad", "b")
+	if failures[0] != nil || CodeOf(failures[1]) != "id_reused" || failures[2] != nil {
+		t.Error(failures)
+	}
+}
+
+func TestTheSameIDsGoOutAfterALostConnection(t *testing.T) {
+	var ids []any
+	room := serving(t, quick(), func(frame object, p *peer) {
+		ids = append(ids, frame["messageId"])
+		if p.number == 2 {
+			p.ack(frame, 1)
+		} else if len(ids) == 3 {
+			_ = p.conn.Close(4409, "slow")
+		}
+	}).Room("r")
+	if err := errors.Join(sendAll(t, room, "a", "b", "c")...); err != nil {
+		t.Fatal(err)
+	}
+	if len(ids) != 6 || !slices.Equal(ids[:3], ids[3:]) {
+		t.Error(ids)
+	}
+}
+
+func TestAConnectionWithoutAnAnswerIsReplaced(t *testing.T) {
+	options := quick()
+	options.AnswerMax, options.SilenceMax = 100*time.Millisecond, 100*time.Millisecond
+	room := serving(t, options, func(frame object, p *peer) {
+		if p.number == 2 {
+			p.ack(frame, 1)
+		}
+	}).Room("r")
+	if err := errors.Join(sendAll(t, room, "text")...); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestWhatWaitsIsBoundedAndEndsWithTheClient(t *testing.T) {
+	options := quick()
+	options.WaitingMax = 2
+	client := serving(t, options, func(object, *peer) {})
+	first, err := client.Room("r").SendLater("a")
+	if err != nil {
+		t.Fatal(err)
+	}
+	second, err := client.Room("r").SendLater("b")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := client.Room("r").SendLater("c"); CodeOf(err) != "queue_full" {
+		t.Error(err)
+	}
+	ended, cancel := context.WithCancel(context.Background())
+	cancel()
+	if _, err := second(ended); !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
+	client.Close()
+	if _, err := first(within(t)); CodeOf(err) != "closed" {
+		t.Error(err)
+	}
+}
+
+func TestItGoesOnBehindTheLastMessageAndDropsRepeats(t *testing.T) {
+	var asked []object
+	client := serving(t, quick(), func(frame object, p *peer) {
+		asked = append(asked, frame)
+		p.subscribed(frame, 9, "e")
+		if p.number == 1 {
+			p.message("r", 5)
+			p.message("r", 7)
+			_ = p.conn.Close(websocket.StatusGoingAway, "shutting down; reconnect within 0 s")
+		} else {
+			p.message("r", 7)
+			p.message("r", 8)
+		}
+	})
+	s, err := client.Room("r").Subscribe(After(4, ""))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if found := take(t, s, 5); found != "ready 5 7 ready 8" {
+		t.Error(found)
+	}
+	if asked[0]["after"] != 4.0 || asked[1]["after"] != 7.0 || asked[1]["epoch"] != "e" {
+		t.Error(asked)
+	}
+	if s.Position() != (Position{"e", 8}) {
+		t.Error(s.Position())
+	}
+}
+
+func TestOneResetAndNoneAgainForAConnectionLostBehindIt(t *testing.T) {
+	var asked []object
+	client := serving(t, quick(), func(frame object, p *peer) {
+		asked = append(asked, frame)
+		p.subscribed(frame, 3, "f")
+		if p.number == 1 {
+			p.answer(object{"type": "reset", "roomId": "r", "epoch": "f", "oldest": 1, "head": 3})
+			_ = p.conn.Close(4410, "")
+		} else {
+			p.message("r", 1)
+		}
+	})
+	s, err := client.Room("r").Subscribe(After(9, "e"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if found := take(t, s, 4); found != "ready reset ready 1" {
+		t.Error(found)
+	}
+	if asked[1]["after"] != 0.0 || asked[1]["epoch"] != "f" {
+		t.Error(asked)
+	}
+}
+
+func TestAReaderThatTakesNothingPausesAndAnUnsubscribingIsRepeated(t *testing.T) {
+	var mu sync.Mutex
+	var frames []string
+	left := make(chan struct{})
+	leaving := 0
+	client := serving(t, quick(), func(frame object, p *peer) {
+		mu.Lock()
+		defer mu.Unlock()
+		frames = append(frames, fmt.Sprint(frame["type"], frame["after"]))
+		if frame["type"] == "subscribe" {
+			p.subscribed(frame, 8, "e")
+			for seq := int(frame["after"].(float64)) + 1; seq < 9; seq++ {
+				p.message("r", seq)
+			}
+			return
+		}
+		if leaving++; leaving == 1 {
+			p.refuse(frame, "too_many_requests", true)
+			return
+		}
+		if leaving == 2 {
+			close(left)
+		}
+		p.answer(object{"type": "unsubscribed", "roomId": "r"})
+	})
+	s, err := client.Room("r").Subscribe(After(0, ""), SubscribeOptions{BufferMax: 4})
+	if err != nil {
+		t.Fatal(err)
+	}
+	<-left
+	// How often it pauses depends on who is faster.
+	found := take(t, s, 4)
+	for !strings.HasSuffix(found, " 7") {
+		found += " " + take(t, s, 1)
+	}
+	if strings.ReplaceAll(found, "ready ", "") != "1 2 3 4 5 6 7" {
+		t.Error(found)
+	}
+	mu.Lock()
+	defer mu.Unlock()
+	wanted := []string{"subscribe0", "unsubscribe<nil>", "unsubscribe<nil>", "subscribe3"}
+	if len(frames) < 4 || !slices.Equal(frames[:4], wanted) {
+		t.Error(frames)
+	}
+}
+
+func TestWhatTheServerEndsIsAnErrorBehindWhatCameBefore(t *testing.T) {
+	client := serving(t, quick(), func(frame object, p *peer) {
+		p.subscribed(frame, 1, "e")
+		p.message("r", 1)
+		p.answer(object{"type": "error", "code": "removed", "roomId": "r", "retryable": false})
+	})
+	s, err := client.Room("r").Subscribe(After(0, ""))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if found := take(t, s, 2); found != "ready 1" {
+		t.Error(found)
+	}
+	if _, err := s.Next(within(t)); CodeOf(err) != "removed" {
+		t.Error(err)
+	}
+	if _, err := s.Next(within(t)); err != ErrEnded {
+		t.Error(err)
+	}
+}
+
+func TestATokenForSomebodyElseEndsWhatIsOpen(t *testing.T) {
+	client := serving(t, quick(), func(frame object, p *peer) {
+		if frame["type"] == "send" && p.number == 1 {
+			_ = p.conn.Close(4403, "not you")
+		} else if frame["type"] == "send" {
+			p.ack(frame, 1)
+		}
+	})
+	s, err := client.Room("r").Subscribe(FromNow())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if failures := sendAll(t, client.Room("r"), "text"); CodeOf(failures[0]) != "forbidden" {
+		t.Error(failures)
+	}
+	if _, err := s.Next(within(t)); CodeOf(err) != "forbidden" {
+		t.Error(err)
+	}
+	// With another token it goes on.
+	client.SetToken("another")
+	if failures := sendAll(t, client.Room("r"), "text"); failures[0] != nil {
+		t.Error(failures)
+	}
+}

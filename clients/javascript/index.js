@@ -1,0 +1,61 @@
+/**
+ * Client for a Hubbub server: rooms, queues and keys. See README.md; the promise it keeps is in docs/protocol.md.
+ * @module hubbub-client
+ */
+
+import { WebSocket } from "#websocket";
+import { Http } from "./http.js";
+import { Hubbub, State } from "./hubbub.js";
+import { Keys } from "./keys.js";
+import { Queue } from "./queue.js";
+import { Room } from "./room.js";
+
+export { HubbubError, makeId } from "./hubbub.js";
+
+const DEFAULTS = {
+  backoffFirst: 300,
+  backoffMax: 10_000,
+  answerMax: 15_000,
+  silenceMax: 40_000,
+  patience: 60_000,
+  waitingMax: 1_000,
+};
+
+export class Client {
+  #options;
+  #socket = null;
+  #http;
+
+  /** @param {string} url of the server, such as `http://127.0.0.1:8080` */
+  constructor(url, options = {}) {
+    const given = Object.entries(options).filter(([, value]) => value !== undefined);
+    const fetch = globalThis.fetch.bind(globalThis);
+    this.#options = { ...DEFAULTS, WebSocket, fetch, ...Object.fromEntries(given), url: url.replace(/\/+$/, "") };
+    this.#http = new Http(this.#options);
+    /** Keys with values. */
+    this.keys = new Keys(this.#http);
+  }
+
+  room(name) { return new Room(name, () => this.#connected(), this.#http); }
+  queue(name) { return new Queue(name, this.#http, this.#options.user); }
+
+  /** Goes on with another token of the same user, on the open socket, too. */
+  setToken(token) {
+    this.#options.token = token;
+    this.#socket?.setToken(token);
+  }
+
+  /** Ends everything. Messages without a receipt are refused with code `closed`. */
+  close() {
+    this.#socket?.close();
+    this.#socket = null;
+  }
+
+  /** The socket; the first use opens it. */
+  #connected() {
+    this.#socket ??= new Hubbub({ ...this.#options, attemptsMax: Infinity });
+    const { state } = this.#socket.connection;
+    if (state === State.IDLE || state === State.CLOSED) this.#socket.connect();
+    return this.#socket;
+  }
+}

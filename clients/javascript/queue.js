@@ -1,0 +1,103 @@
+/** Queues: sending, taking on lease, and working through them. */
+
+import { makeId } from "./hubbub.js";
+
+/** Longest time the server waits for a message, in ms. */
+const WAIT_MAX = 20_000;
+
+export class Queue {
+  #http;
+  #user;
+  #path;
+
+  constructor(name, http, user) {
+    this.name = name;
+    this.#http = http;
+    this.#user = user;
+    this.#path = `/v1/queues/${encodeURIComponent(name)}`;
+  }
+
+  /** Creates the queue, or changes the settings that are named. */
+  create(settings = {}) { return this.#http.json("PUT", this.#path, settings); }
+
+  /** Settings and counts. */
+  state() { return this.#http.json("GET", this.#path); }
+
+  /** Resolves with the receipt once the message is on disk. Repeated with the same id until then: it is stored once. */
+  send(message, { messageId = makeId(), sender = this.#user, signal, ...options } = {}) {
+    const body = { sender, message, messageId, ...options };
+    return this.#http.json("POST", `${this.#path}/messages`, body, { signal });
+  }
+
+  /** Takes up to `max` messages on lease, and waits up to `waitMs` for the first. */
+  async take({ max = 1, leaseMs, waitMs = 0, receiver = this.#user, order, signal } = {}) {
+    const body = { receiver, max, leaseMs, waitMs, order };
+    const { messages } = await this.#http.json("POST", `${this.#path}/lease`, body, { waitMs, signal });
+    return messages.map((message) => new Delivery(message, this.#http, this.#path));
+  }
+
+  /**
+   * Works through the queue until `signal` says so: calls `handler` with each delivery, extends its lease meanwhile,
+   * and acknowledges it when the handler is done. When the handler throws, the message goes back to the queue, and
+   * `onError` gets the error; so it does if a lease had ended before the acknowledgement.
+   */
+  async poll(handler, { leaseMs = 30_000, receiver, signal, onError = () => {} } = {}) {
+    while (!signal?.aborted) {
+      try {
+        const taken = await this.take({ leaseMs, waitMs: WAIT_MAX, receiver, signal });
+        for (const delivery of taken) await work(delivery, handler, leaseMs, onError);
+      } catch (error) {
+        if (signal?.aborted) return;
+        if (!error.retryable) throw error;
+      }
+    }
+  }
+}
+
+async function work(delivery, handler, leaseMs, onError) {
+  const timer = setInterval(() => delivery.extend(leaseMs).catch(() => {}), leaseMs / 3);
+  try {
+    await handler(delivery);
+  } catch (error) {
+    await delivery.nack().catch(() => {});
+    return onError(error);
+  } finally {
+    clearInterval(timer);
+  }
+  try {
+    await delivery.ack();
+  } catch (error) {
+    // The message comes again.
+    if (error.code !== "stale_receipt") throw error;
+    onError(error);
+  }
+}
+
+/** A message on lease. */
+export class Delivery {
+  #http;
+  #path;
+
+  constructor(message, http, path) {
+    Object.assign(this, message);
+    this.#http = http;
+    this.#path = `${path}/messages/${encodeURIComponent(message.id)}`;
+  }
+
+  #settle(how, body) { return this.#http.json("POST", `${this.#path}/${how}`, { receipt: this.receipt, ...body }); }
+
+  /**
+   * Done: the message is gone. Rejects with `stale_receipt` if the lease had ended; with `isOpen` that may be this call's
+   * own doing.
+   */
+  async ack() { await this.#settle("ack"); }
+
+  /** Gives the message back. */
+  nack({ delayMs } = {}) { return this.#settle("nack", { delayMs }); }
+
+  /** The lease ends `leaseMs` from now. */
+  async extend(leaseMs) {
+    const { leasedUntil } = await this.#settle("extend", { leaseMs });
+    this.leasedUntil = leasedUntil;
+  }
+}

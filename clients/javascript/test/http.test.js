@@ -1,0 +1,105 @@
+/** Pauses, repetition and what an answer says after an attempt without one. */
+
+import assert from "node:assert/strict";
+import { createServer } from "node:http";
+import { test } from "node:test";
+import { Client } from "../index.js";
+import { pauseOf } from "../http.js";
+
+const OPTIONS = { backoffFirst: 1, backoffMax: 4, patience: 10_000 };
+
+/** A server that gives these answers one after another, the last one again and again. `null`: the connection breaks. */
+async function answering(test, answers) {
+  const requests = [];
+  const server = createServer(async (request, response) => {
+    let body = "";
+    for await (const chunk of request) body += chunk;
+    requests.push({ method: request.method, url: request.url, headers: request.headers, body });
+    const answer = answers[Math.min(requests.length, answers.length) - 1];
+    if (answer === null) return request.socket.destroy();
+    const [status, json, headers] = answer;
+    response.writeHead(status, headers).end(json === undefined ? undefined : JSON.stringify(json));
+  });
+  await new Promise((resolve) => server.listen(0, "127.0.0.1", resolve));
+  test.after(() => { server.closeAllConnections(); server.close(); });
+  return { url: `http://127.0.0.1:${server.address().port}/`, requests };
+}
+
+test("a pause grows, has a limit and a random part, and is never shorter than the server asks for", () => {
+  const options = { backoffFirst: 100, backoffMax: 1_000 };
+  const most = [0, 1, 2, 3, 4, 50].map((attempt) => pauseOf(attempt, undefined, options, () => 1));
+  assert.deepEqual(most, [100, 200, 400, 800, 1_000, 1_000]);
+  assert.equal(pauseOf(5, undefined, options, () => 0), 0);
+  assert.equal(pauseOf(0, 3, options, () => 0), 3_000);
+  assert.equal(pauseOf(0, 3, options, () => 1), 3_100);
+  assert.notEqual(pauseOf(4, undefined, options), pauseOf(4, undefined, options));
+});
+
+test("a queue message is sent again with its id until it is acknowledged", async (test) => {
+  const overloaded = [503, { code: "overloaded", retryable: true }, { "retry-after": "0" }];
+  const { url, requests } = await answering(test, [null, overloaded, [502], [201, { id: "7", duplicate: false }]]);
+  const receipt = await new Client(url, { user: "ada", ...OPTIONS }).queue("a b").send("text");
+  assert.equal(receipt.id, "7");
+  const bodies = requests.map((request) => JSON.parse(request.body));
+  assert.equal(requests.length, 4);
+  assert.equal(new Set(bodies.map((body) => body.messageId)).size, 1);
+  assert.deepEqual([requests[0].url, requests[0].headers["hubbub-user"], bodies[0].sender], ["/v1/queues/a%20b/messages", "ada", "ada"]);
+});
+
+test("a final refusal is not repeated", async (test) => {
+  const { url, requests } = await answering(test, [[404, { code: "unknown_queue", retryable: false }]]);
+  await assert.rejects(new Client(url, OPTIONS).queue("q").take(), { code: "unknown_queue", status: 404, isOpen: false });
+  assert.equal(requests.length, 1);
+});
+
+test("the patience ends before a pause that would exceed it", async (test) => {
+  const { url, requests } = await answering(test, [[429, { code: "too_many_requests", retryable: true }, { "retry-after": "3600" }]]);
+  await assert.rejects(new Client(url, OPTIONS).queue("q").send("text"), { code: "too_many_requests", retryable: true });
+  assert.equal(requests.length, 1);
+});
+
+test("a condition that fails after an attempt without an answer says nothing", async (test) => {
+  const failed = [412, { code: "condition_failed", retryable: false, revision: 9 }];
+  const sure = await answering(test, [failed]);
+  await assert.rejects(new Client(sure.url, OPTIONS).keys.put("k", "v", { revision: 3 }), { code: "condition_failed" });
+  const open = await answering(test, [null, failed]);
+  await assert.rejects(new Client(open.url, OPTIONS).keys.put("k", "v", { revision: 3 }), { code: "unconfirmed" });
+  assert.equal(open.requests[1].headers["if-match"], '"3"');
+  const seen = [200, undefined, { etag: '"4"' }];
+  const gone = await answering(test, [seen, null, [404, { code: "unknown_key" }]]);
+  assert.equal(await new Client(gone.url, OPTIONS).keys.delete("k"), true);
+  const never = await answering(test, [seen, [404, { code: "unknown_key" }]]);
+  assert.equal(await new Client(never.url, OPTIONS).keys.delete("k"), false);
+});
+
+test("a key of any text is one path", async (test) => {
+  const { url, requests } = await answering(test, [[201, undefined, { etag: '"5"' }]]);
+  const { keys } = new Client(url, OPTIONS);
+  assert.deepEqual(await keys.put("user:1/ä ?#%", "v", { revision: 0, ttl: 0.5 }), { revision: 5, created: true });
+  assert.equal(requests[0].url, "/kv/user%3A1/%C3%A4%20%3F%23%25");
+  assert.deepEqual([requests[0].headers["if-none-match"], requests[0].headers["hubbub-ttl"]], ["*", "0.5"]);
+  await assert.rejects(keys.put("a/../b", "v"), { code: "invalid" });
+});
+
+test("giving up ends the repetition", async (test) => {
+  const { url } = await answering(test, [null]);
+  const abort = new AbortController();
+  const sent = new Client(url, { ...OPTIONS, backoffFirst: 5_000, backoffMax: 5_000 }).queue("q").send("text", { signal: abort.signal });
+  setImmediate(() => abort.abort());
+  await assert.rejects(sent, { code: "canceled" });
+});
+
+test("a handler that fails gives its message back, and the work goes on", async (test) => {
+  const lease = (id) => [200, { messages: [{ id, message: `job ${id}`, receipt: "r" }] }];
+  const { url, requests } = await answering(test, [lease("1"), [200, {}], lease("2"), [204], [200, { messages: [] }]]);
+  const abort = new AbortController();
+  const [seen, errors] = [[], []];
+  const watching = setInterval(() => { if (requests.length >= 5) abort.abort(); }, 1);
+  test.after(() => clearInterval(watching));
+  await new Client(url, OPTIONS).queue("q").poll((delivery) => {
+    seen.push(delivery.message);
+    if (seen.length === 1) throw new Error("not now");
+  }, { signal: abort.signal, onError: (error) => errors.push(error.message) });
+  assert.deepEqual([seen, errors], [["job 1", "job 2"], ["not now"]]);
+  assert.deepEqual(requests.slice(0, 4).map((request) => request.url.split("/").at(-1)), ["lease", "nack", "lease", "ack"]);
+});

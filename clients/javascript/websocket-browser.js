@@ -1,0 +1,2 @@
+/** Browsers have a WebSocket. */
+export const WebSocket = globalThis.WebSocket;

@@ -1,0 +1,132 @@
+"""HTTP requests, repeated until there is a final answer."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import Any
+
+import aiohttp
+from yarl import URL
+
+from ._errors import OPEN_CODES, HubbubError, unreachable
+from ._options import Options
+
+#: Answers of overload, which say when to come back.
+OVERLOAD = (429, 503)
+
+
+@dataclass(frozen=True)
+class Answer:
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+    def json(self) -> Any:
+        return json.loads(self.body) if self.body else None
+
+
+def problem_of(status: int, headers: Mapping[str, str], body: bytes) -> HubbubError:
+    """The error of a refusal, also of a proxy's."""
+    try:
+        problem = json.loads(body)
+    except ValueError:
+        problem = None
+    if not isinstance(problem, dict):
+        problem = {"detail": body[:200].decode("utf-8", "replace")}
+    try:
+        retry_after = float(headers.get("retry-after", "1" if status in OVERLOAD else "0"))
+    except ValueError:
+        retry_after = 1.0
+    base = {"code": "unexpected", "retryable": status >= 500}
+    return HubbubError({**base, **problem, "status": status, "retryAfter": retry_after})
+
+
+async def _count(session: object, context: SimpleNamespace, params: object) -> None:
+    if context.trace_request_ctx is not None:
+        context.trace_request_ctx.append(None)
+
+
+class Http:
+    def __init__(self, url: str, user: str | None, token: str | None, options: Options) -> None:
+        self.url = url.rstrip("/")
+        self.user = user
+        self.token = token
+        self.options = options
+        self._session: aiohttp.ClientSession | None = None
+
+    @property
+    def session(self) -> aiohttp.ClientSession:
+        """Opened by its first use, in the loop that uses it."""
+        if self._session is None or self._session.closed:
+            trace = aiohttp.TraceConfig()
+            trace.on_request_headers_sent.append(_count)
+            connector = aiohttp.TCPConnector(limit=0)
+            self._session = aiohttp.ClientSession(connector=connector, trace_configs=[trace])
+        return self._session
+
+    async def close(self) -> None:
+        if self._session:
+            await self._session.close()
+
+    def headers(self) -> dict[str, str]:
+        headers = {}
+        if self.user is not None:
+            headers["Hubbub-User"] = self.user
+        if self.token is not None:
+            headers["Authorization"] = f"Bearer {self.token}"
+        return headers
+
+    async def once(
+        self, method: str, path: str, body: bytes | None, headers: Mapping[str, str], limit: float,
+        sent: list[None],
+    ) -> Answer:
+        """One attempt, as far as this is concerned: aiohttp may make a second one, so `sent` gets an entry for each."""
+        timeout = aiohttp.ClientTimeout(total=limit)
+        url = URL(self.url + path, encoded=True)
+        every = {**self.headers(), **headers}
+        try:
+            request = self.session.request(
+                method, url, data=body, headers=every, timeout=timeout, trace_request_ctx=sent
+            )
+            async with request as response:
+                answer = Answer(response.status, response.headers, await response.read())
+        except (aiohttp.ClientError, asyncio.TimeoutError, OSError) as error:
+            raise unreachable(error) from error
+        if answer.status >= 300:
+            raise problem_of(answer.status, answer.headers, answer.body)
+        return answer
+
+    async def call(
+        self, method: str, path: str, body: bytes | None = None, headers: Mapping[str, str] | None = None,
+        wait: float = 0.0,
+    ) -> Answer:
+        """Repeats a request for up to `patience`. `wait`: how long the server may wait before it answers."""
+        loop = asyncio.get_running_loop()
+        end = loop.time() + self.options.patience
+        is_open = False
+        attempt = 0
+        while True:
+            sent: list[None] = []
+            try:
+                return await self.once(method, path, body, headers or {}, self.options.answer_max + wait, sent)
+            except HubbubError as error:
+                is_open = is_open or len(sent) > 1
+                pause = self.options.pause(attempt, error.retry_after)
+                if not error.retryable or loop.time() + pause > end:
+                    error.is_open = is_open
+                    raise
+                is_open = is_open or error.code in OPEN_CODES
+            await asyncio.sleep(pause)
+            attempt += 1
+
+    async def json(self, method: str, path: str, value: Mapping[str, Any] | None = None, wait: float = 0.0) -> Any:
+        """A request with JSON, without members that are `None`, and the JSON of its answer."""
+        if value is None:
+            return (await self.call(method, path, wait=wait)).json()
+        given = {name: member for name, member in value.items() if member is not None}
+        headers = {"Content-Type": "application/json"}
+        return (await self.call(method, path, json.dumps(given).encode(), headers, wait)).json()

@@ -1,0 +1,327 @@
+"""One socket for any number of rooms: reconnects, subscribes again, sends again what has no receipt yet.
+
+- A message keeps its id and its place in the room until its receipt comes.
+- A subscription keeps (epoch, seq) and continues behind it.
+- Nothing here grows without bound: messages that wait, frames without an answer, events nobody has taken.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+import re
+import time
+from typing import Any, Protocol
+from urllib.parse import quote
+
+import aiohttp
+
+from ._errors import HubbubError
+from ._http import Http
+from ._sending import Lanes
+from ._types import Receipt
+
+#: Close codes after which reconnecting is pointless; see docs/protocol.md.
+FINAL_CODES = {1002: "protocol", 1003: "protocol", 1007: "protocol", 1008: "protocol", 4400: "protocol",
+               4401: "unauthorized", 4403: "forbidden"}
+GOING_AWAY = 1001
+TOO_BIG = 1009
+#: A server that has too much to do, and the attempt from which on the backoff counts then.
+OVERLOAD_CODES = (1013, 4429)
+OVERLOAD_ATTEMPT = 3
+#: Longest frame, in bytes; the server's are smaller.
+FRAME_BYTES_MAX = 32 * 1024 * 1024
+#: What a connection ended with that was lost on the way.
+LOST = (1006, "")
+#: Longest time for a close to be answered, in seconds.
+GOODBYE_MAX = 0.5
+
+
+class Follower(Protocol):
+    """A subscription, as the socket sees it."""
+
+    room: str
+    ref: str
+    #: Not to be followed for now: its reader is slow.
+    is_paused: bool
+
+    def frame(self) -> dict[str, Any]: ...
+    def on_subscribed(self, frame: dict[str, Any]) -> None: ...
+    def on_reset(self, frame: dict[str, Any]) -> None: ...
+    def on_message(self, frame: dict[str, Any]) -> None: ...
+    def on_disconnected(self) -> None: ...
+    def end(self, error: HubbubError | None) -> None: ...
+
+
+class Socket:
+    def __init__(self, http: Http) -> None:
+        self._http = http
+        self._options = http.options
+        self._followers: dict[str, Follower] = {}
+        #: Rooms that are left on this connection, each with the ref of the frame.
+        self._leaving: dict[str, str] = {}
+        self._lanes = Lanes(http.options, self._transmit, self.backoff)
+        self._refs = 0
+        self._attempt = 0
+        self._heard_at = 0.0
+        self._is_open = False
+        self._is_closed = False
+        #: Frames to write, text or the payload of a pong; bounded by the unanswered ones and the subscriptions.
+        self._frames: asyncio.Queue[str | bytes] = asyncio.Queue()
+        self._task: asyncio.Task[None] | None = None
+
+    # ---- The connection --------------------------------------------------------------------------------------------
+
+    def connect(self) -> None:
+        """Connects, and keeps reconnecting until it is closed or the server refuses for good."""
+        if not self._is_closed and (self._task is None or self._task.done()):
+            self._task = asyncio.create_task(self._run())
+
+    async def close(self) -> None:
+        """Ends it. Messages without a receipt fail with code `closed`."""
+        self._is_closed = True
+        while self._task and not self._task.done():
+            self._task.cancel()
+            # `wait_for` may lose a cancellation that comes together with its result (before Python 3.12).
+            await asyncio.wait([self._task], timeout=GOODBYE_MAX)
+        self._end({"code": "closed", "detail": "the client was closed"})
+
+    def renew(self, token: str) -> None:
+        """Goes on with another token of the same user."""
+        self._transmit({"type": "auth", "ref": "auth", "token": token})
+
+    def backoff(self, attempt: int) -> float:
+        return self._options.pause(attempt)
+
+    async def _run(self) -> None:
+        while not self._is_closed:
+            code, reason = await self._connection()
+            if code in FINAL_CODES:
+                detail = reason or f"the connection was closed with {code}"
+                return self._end({"code": FINAL_CODES[code], "detail": detail})
+            if code in OVERLOAD_CODES:
+                self._attempt = max(self._attempt, OVERLOAD_ATTEMPT)
+            pause = self._spread(reason) if code == GOING_AWAY else self.backoff(self._attempt)
+            self._attempt += 1
+            await asyncio.sleep(pause)
+
+    def _spread(self, reason: str) -> float:
+        """A random part of the seconds that a server names when it shuts down."""
+        found = re.search(r"(\d+) s$", reason)
+        return random.random() * min(float(found[1]) if found else 1.0, self._options.backoff_max)
+
+    async def _connection(self) -> tuple[int, str]:
+        """One connection, from its handshake to its end: the close code and its reason."""
+        http = self._http
+        url = re.sub("^http", "ws", http.url) + "/v1/ws"
+        if http.user is not None:
+            url += f"?user={quote(http.user, safe='')}"
+        try:
+            # Pongs are written here, in their place among the frames: the order after a refusal depends on that.
+            connecting = http.session.ws_connect(
+                url, headers=http.headers(), autoping=False, autoclose=False, max_msg_size=FRAME_BYTES_MAX, compress=0
+            )
+            socket = await asyncio.wait_for(connecting, self._options.answer_max)
+        except (aiohttp.ClientError, asyncio.TimeoutError, OSError):
+            return LOST
+        self._on_open()
+        reading = asyncio.create_task(self._read(socket))
+        others = [asyncio.create_task(self._write(socket)), asyncio.create_task(self._watch())]
+        try:
+            await asyncio.wait([reading, *others], return_when=asyncio.FIRST_COMPLETED)
+            return reading.result() if reading.done() else LOST
+        finally:
+            self._on_lost(reading)
+            for part in [reading, *others]:
+                part.cancel()
+            await asyncio.gather(reading, *others, return_exceptions=True)
+            await self._drop_socket(socket)
+
+    @staticmethod
+    async def _drop_socket(socket: aiohttp.ClientWebSocketResponse) -> None:
+        """Says goodbye to a peer that may not answer."""
+        try:
+            await asyncio.wait_for(socket.close(), GOODBYE_MAX)
+        except (aiohttp.ClientError, asyncio.TimeoutError, OSError):
+            pass
+
+    def _on_open(self) -> None:
+        self._heard_at = time.monotonic()
+        self._is_open = True
+        self._frames = asyncio.Queue()
+        for follower in self._followers.values():
+            self._subscribe(follower)
+        self._lanes.on_open()
+
+    def _on_lost(self, reading: asyncio.Task[tuple[int, str]]) -> None:
+        self._is_open = False
+        self._leaving.clear()
+        for follower in self._followers.values():
+            follower.on_disconnected()
+        code = reading.result()[0] if reading.done() and not reading.cancelled() and not reading.exception() else 0
+        self._lanes.on_lost(was_too_big=code == TOO_BIG)
+
+    def _end(self, problem: dict[str, Any]) -> None:
+        error = HubbubError(problem)
+        followers = list(self._followers.values())
+        self._followers.clear()
+        for follower in followers:
+            follower.end(None if error.code == "closed" else error)
+        self._lanes.fail_all(error)
+
+    async def _read(self, socket: aiohttp.ClientWebSocketResponse) -> tuple[int, str]:
+        while True:
+            message = await socket.receive()
+            self._heard_at = time.monotonic()
+            if message.type == aiohttp.WSMsgType.TEXT:
+                self._on_frame(json.loads(message.data))
+            elif message.type == aiohttp.WSMsgType.PING:
+                self._lanes.on_ping()
+                self._frames.put_nowait(bytes(message.data))
+            elif message.type == aiohttp.WSMsgType.CLOSE:
+                return int(message.data or LOST[0]), message.extra or ""
+            elif message.type != aiohttp.WSMsgType.PONG:
+                return LOST
+
+    async def _write(self, socket: aiohttp.ClientWebSocketResponse) -> None:
+        while True:
+            frame = await self._frames.get()
+            if isinstance(frame, str):
+                await socket.send_str(frame)
+            else:
+                await socket.pong(frame)
+
+    async def _watch(self) -> None:
+        """Ends when the connection is dead: a silent one is probed, one without an answer is given up."""
+        silence_max, answer_max = self._options.silence_max, self._options.answer_max
+        probed_at = 0.0
+        while True:
+            await asyncio.sleep(min(silence_max, answer_max, 2.0) / 2)
+            now = time.monotonic()
+            asked_at = min(filter(None, [self._lanes.oldest_sent_at(), probed_at]), default=now)
+            if probed_at < self._heard_at:
+                probed_at = 0.0
+            if now - max(asked_at, self._heard_at) > answer_max:
+                return
+            if not probed_at and now - self._heard_at > silence_max:
+                probed_at = now
+                self._transmit({"type": "ping"})
+
+    def _transmit(self, frame: dict[str, Any]) -> bool:
+        if self._is_open:
+            self._frames.put_nowait(json.dumps(frame))
+        return self._is_open
+
+    # ---- Following -------------------------------------------------------------------------------------------------
+
+    def follow(self, follower: Follower) -> None:
+        if follower.room in self._followers:
+            raise ValueError(f"{follower.room} is subscribed already")
+        self._followers[follower.room] = follower
+        self.connect()
+        self._subscribe(follower)
+
+    def leave(self, follower: Follower) -> None:
+        if self._followers.get(follower.room) is follower:
+            del self._followers[follower.room]
+            if not follower.is_paused:
+                self._leave(follower.room)
+
+    def pause(self, follower: Follower) -> None:
+        follower.is_paused = True
+        self._leave(follower.room)
+
+    def resume(self, follower: Follower) -> None:
+        follower.is_paused = False
+        if self._followers.get(follower.room) is follower:
+            self._subscribe(follower)
+
+    def _subscribe(self, follower: Follower) -> None:
+        # A new subscription waits until the server has ended the old one.
+        if follower.room in self._leaving or follower.is_paused or not self._is_open:
+            return
+        follower.ref = self._next_ref("s")
+        self._transmit({**follower.frame(), "ref": follower.ref})
+
+    def _leave(self, room: str) -> None:
+        ref = self._next_ref("u")
+        if self._transmit({"type": "unsubscribe", "ref": ref, "roomId": room}):
+            self._leaving[room] = ref
+
+    def _on_left(self, room: str) -> None:
+        self._leaving.pop(room, None)
+        if room in self._followers:
+            self._subscribe(self._followers[room])
+
+    def _next_ref(self, kind: str) -> str:
+        self._refs += 1
+        return f"{kind}{self._refs}"
+
+    # ---- Sending ---------------------------------------------------------------------------------------------------
+
+    async def send(self, frame: dict[str, Any]) -> Receipt:
+        self.connect()
+        outgoing = self._lanes.send(frame)
+        try:
+            return await outgoing.done
+        except asyncio.CancelledError:
+            self._lanes.cancel(outgoing)
+            raise
+
+    # ---- Frames ----------------------------------------------------------------------------------------------------
+
+    def _on_frame(self, frame: dict[str, Any]) -> None:
+        kind = frame.get("type")
+        if kind == "ack":
+            self._attempt = 0
+            self._lanes.on_ack(frame)
+        elif kind == "error":
+            self._on_error(frame)
+        elif kind == "unsubscribed":
+            self._on_left(frame["roomId"])
+        elif kind in ("subscribed", "message", "reset"):
+            follower = self._followers.get(frame["roomId"])
+            if follower is None or (kind == "subscribed" and follower.ref != frame.get("ref")):
+                return
+            if kind == "subscribed":
+                self._attempt = 0
+                follower.on_subscribed(frame)
+            elif kind == "reset":
+                follower.on_reset(frame)
+            else:
+                follower.on_message(frame)
+
+    def _on_error(self, frame: dict[str, Any]) -> None:
+        if self._lanes.on_refused(frame):
+            return
+        ref = frame.get("ref")
+        if frame.get("code") == "removed":
+            self._drop(self._followers.get(frame.get("roomId", "")), frame)
+            return
+        if not isinstance(ref, str):
+            return
+        again = asyncio.get_running_loop().call_later
+        for follower in list(self._followers.values()):
+            if follower.ref == ref and frame.get("retryable"):
+                again(self.backoff(OVERLOAD_ATTEMPT), self._subscribe_again, follower, ref)
+            elif follower.ref == ref:
+                self._drop(follower, frame)
+        for room in [room for room, left in self._leaving.items() if left == ref]:
+            if frame.get("retryable"):
+                again(self.backoff(OVERLOAD_ATTEMPT), self._leave_again, room, ref)
+            else:
+                self._on_left(room)
+
+    def _subscribe_again(self, follower: Follower, ref: str) -> None:
+        # Another connection has subscribed already, with another ref.
+        if self._followers.get(follower.room) is follower and follower.ref == ref:
+            self._subscribe(follower)
+
+    def _leave_again(self, room: str, ref: str) -> None:
+        if self._leaving.get(room) == ref:
+            self._leave(room)
+
+    def _drop(self, follower: Follower | None, problem: dict[str, Any]) -> None:
+        if follower and self._followers.pop(follower.room, None):
+            follower.end(HubbubError(problem))

@@ -1,0 +1,136 @@
+"""Pauses, repetition, and what an answer says after an attempt without one."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import unittest
+
+from hubbub import Client, Delivery, HubbubError, Options
+
+from .scripted import OPTIONS, Scripted
+
+
+class Pauses(unittest.TestCase):
+    def test_they_grow_have_a_limit_and_a_random_part(self) -> None:
+        options = Options(backoff_first=0.1, backoff_max=1.0)
+        most = [options.pause(attempt, draw=lambda: 1.0) for attempt in (0, 1, 2, 3, 4, 5_000)]
+        self.assertEqual(most, [0.1, 0.2, 0.4, 0.8, 1.0, 1.0])
+        self.assertEqual(options.pause(5, draw=lambda: 0.0), 0.0)
+        self.assertNotEqual(options.pause(4), options.pause(4))
+
+    def test_they_are_never_shorter_than_the_server_asks_for(self) -> None:
+        self.assertEqual(Options().pause(0, 3.0, lambda: 0.0), 3.0)
+        self.assertGreater(Options().pause(0, 3.0, lambda: 0.5), 3.0)
+
+
+class Requests(Scripted):
+    async def test_a_queue_message_is_sent_again_with_its_id(self) -> None:
+        overloaded = (503, {"code": "overloaded", "retryable": True}, {"retry-after": "0"})
+        receipt = (201, {"id": "7", "copies": 1, "sentAt": "t", "duplicate": False}, {})
+        url, requests = await self.answering(None, overloaded, (502, "bad gateway", {}), receipt)
+        client = await self.client(url)
+        self.assertEqual((await client.queue("a b").send("text")).id, "7")
+        bodies = [json.loads(body) for _, body in requests]
+        self.assertEqual((len(bodies), len({body["messageId"] for body in bodies})), (4, 1))
+        self.assertEqual((requests[0][0].raw_path, bodies[0]["sender"]), ("/v1/queues/a%20b/messages", "ada"))
+
+    async def test_a_final_refusal_is_not_repeated(self) -> None:
+        url, requests = await self.answering((404, {"code": "unknown_queue", "retryable": False}, {}))
+        with self.assertRaises(HubbubError) as raised:
+            await (await self.client(url)).queue("q").take()
+        self.assertEqual((raised.exception.code, raised.exception.status, len(requests)), ("unknown_queue", 404, 1))
+
+    async def test_the_patience_ends_before_a_pause_that_would_exceed_it(self) -> None:
+        too_many = (429, {"code": "too_many_requests", "retryable": True}, {"retry-after": "3600"})
+        url, requests = await self.answering(too_many)
+        with self.assertRaises(HubbubError) as raised:
+            await (await self.client(url)).queue("q").send("text")
+        self.assertEqual((raised.exception.code, len(requests)), ("too_many_requests", 1))
+
+    async def test_what_an_attempt_without_an_answer_may_have_done_is_told(self) -> None:
+        failed = (412, {"code": "condition_failed", "retryable": False}, {})
+        for answers, code in (((failed,), "condition_failed"), ((None, failed), "unconfirmed")):
+            url, requests = await self.answering(*answers)
+            with self.assertRaises(HubbubError) as raised:
+                await (await self.client(url)).keys.put("k", "v", revision=3)
+            self.assertEqual(raised.exception.code, code)
+            self.assertEqual(requests[-1][0].headers["If-Match"], '"3"')
+        gone = (404, {"code": "unknown_key"}, {})
+        seen = (200, None, {"etag": '"4"'})
+        for answers, was_there in (((seen, gone, gone), False), ((seen, None, gone), True)):
+            url, _ = await self.answering(*answers)
+            self.assertIs(await (await self.client(url)).keys.delete("k"), was_there)
+
+    async def test_a_key_of_any_text_is_one_path(self) -> None:
+        url, requests = await self.answering((201, None, {"etag": '"5"'}))
+        keys = (await self.client(url)).keys
+        stored = await keys.put("user:1/ä ?#%", "v", revision=0, ttl=0.5)
+        self.assertEqual((stored.revision, stored.created), (5, True))
+        headers = requests[0][0].headers
+        self.assertEqual(requests[0][0].raw_path, "/kv/user%3A1/%C3%A4%20%3F%23%25")
+        self.assertEqual((headers["If-None-Match"], headers["Hubbub-TTL"]), ("*", "0.5"))
+        with self.assertRaises(HubbubError):
+            await keys.put("a/../b", "v")
+
+    async def test_a_handler_that_fails_gives_its_message_back(self) -> None:
+        def lease(id: str) -> tuple[int, object, dict[str, str]]:
+            message = {"id": id, "message": f"job {id}", "sentAt": "t", "deliveries": 1, "receipt": "r", "leasedUntil": "t"}
+            return 200, {"messages": [message]}, {}
+
+        url, requests = await self.answering(lease("1"), (200, {}, {}), lease("2"), (204, None, {}), (403, {"code": "forbidden"}, {}))
+        seen: list[str] = []
+        errors: list[str] = []
+
+        def handler(delivery: Delivery) -> None:
+            seen.append(delivery.message)
+            if len(seen) == 1:
+                raise ValueError("not now")
+
+        with self.assertRaises(HubbubError):
+            await (await self.client(url)).queue("q").poll(handler, on_error=lambda error: errors.append(str(error)))
+        self.assertEqual((seen, errors), (["job 1", "job 2"], ["not now"]))
+        self.assertEqual([request.path.split("/")[-1] for request, _ in requests][:4], ["lease", "nack", "lease", "ack"])
+
+
+class Watching(Scripted):
+    async def test_a_lost_stream_goes_on_and_another_history_is_one_reset(self) -> None:
+        def stream(text: str) -> tuple[int, str, dict[str, str]]:
+            return 200, text, {"content-type": "text/event-stream"}
+
+        def begin(epoch: str, after: int) -> str:
+            return f'event: watching\ndata: {{"epoch":"{epoch}","after":{after}}}\n\n'
+
+        def put(epoch: str, revision: int) -> str:
+            return f'id: {epoch}:{revision}\nevent: put\ndata: {{"key":"a%20b","revision":{revision}}}\n\n'
+
+        reset = (410, {"code": "reset", "retryable": False, "epoch": "f", "oldest": 1, "head": 3}, {})
+        url, requests = await self.answering(
+            stream(begin("e", 4) + put("e", 5)), stream(begin("e", 5) + ": still here\n\nid: e:9\n\n"), reset,
+            stream(begin("f", 3) + put("f", 4)),
+        )
+        watch = (await self.client(url)).keys.watch(prefix="a b", after=4, epoch="e")
+        events = [await watch.__anext__() for _ in range(6)]
+        self.assertEqual([event.type for event in events], ["ready", "put", "ready", "reset", "ready", "put"])
+        self.assertEqual([request.query.get("after") for request, _ in requests[:4]], ["4", "5", "9", "3"])
+        self.assertEqual([request.query.get("epoch") for request, _ in requests[:4]], ["e", "e", "e", "f"])
+        self.assertTrue(getattr(events[3], "history_replaced"))
+        self.assertEqual(getattr(events[1], "key"), "a b")
+        watch.close()
+        with self.assertRaises(StopAsyncIteration):
+            await watch.__anext__()
+
+    async def test_closing_ends_a_watch_that_waits(self) -> None:
+        url, _ = await self.answering(None)
+        client = Client(url, options=Options(backoff_first=60.0))
+        self.addAsyncCleanup(client.close)
+        watch = client.keys.watch()
+        waiting = asyncio.ensure_future(watch.__anext__())
+        await asyncio.sleep(0)
+        watch.close()
+        with self.assertRaises(StopAsyncIteration):
+            await waiting
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,72 @@
+#!/usr/bin/env bash
+# The clients for JavaScript, Python and Go: their tests and types, the examples of their documents, and the programme that
+# drives each through faults of the server in $HUBBUB_BIN. CLIENT_ROUNDS=200 for longer.
+# A language that is missing: a failure under CI=true, else said aloud.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+binary="$(realpath "${HUBBUB_BIN:-target/release/hubbub}")"
+[ -x "$binary" ] || { echo "there is no server at $binary: build it, or set HUBBUB_BIN" >&2; exit 1; }
+export HUBBUB_BIN="$binary"
+built="$(realpath -m "${CARGO_TARGET_DIR:-target}")/clients"
+mkdir -p "$built"
+
+missing() {
+    if [ "${CI:-}" = true ]; then echo "clients: $1" >&2; exit 1; fi
+    printf '\n*** NOT TESTED: %s ***\n\n' "$1" >&2
+}
+
+drive() {
+    python3 clients/conformance/examples.py "$1" "$built"
+    python3 clients/conformance/run.py --client "$1" ${CLIENT_ROUNDS:+--rounds "$CLIENT_ROUNDS"}
+}
+
+javascript() (
+    cd clients/javascript
+    # Nothing is fetched when what is installed is what the lock file says.
+    if cmp -s package-lock.json node_modules/.hubbub-lock; then npm run --silent prepare; else
+        npm ci --no-audit --no-fund --loglevel=error
+        cp package-lock.json node_modules/.hubbub-lock
+    fi
+    npm test --silent
+    npm pack --silent --pack-destination "$built" >/dev/null
+)
+
+python() (
+    cd clients/python
+    cmp -s requirements-test.txt "$built/venv/requirements" || {
+        rm -rf "$built/venv"
+        python3 -m venv "$built/venv"
+        "$built/venv/bin/pip" install --quiet --disable-pip-version-check -r requirements-test.txt
+        cp requirements-test.txt "$built/venv/requirements"
+    }
+    # As a user would, but for the download of the tool that builds it.
+    "$built/venv/bin/pip" install --quiet --disable-pip-version-check --force-reinstall --no-deps --no-build-isolation .
+    "$built/venv/bin/mypy" hubbub
+    "$built/venv/bin/python" -m unittest --quiet
+)
+
+go_client() (
+    cd clients/go
+    test -z "$(gofmt -l .)" || { echo "gofmt -w clients/go" >&2; exit 1; }
+    go vet ./...
+    go test -count=1 ./...
+    go build -o "$built/go-adapter" ./conformance
+)
+
+command -v python3 >/dev/null || { missing "Python 3.10 or later drives the clients"; exit 0; }
+major="$(node --version 2>/dev/null | sed -nE 's/^v([0-9]+).*/\1/p')"
+if [ "${major:-0}" -ge 20 ] && command -v npm >/dev/null; then
+    javascript
+    drive javascript
+else
+    missing "Node 20 or later with npm is needed for the JavaScript client"
+fi
+python
+PYTHON="$built/venv/bin/python" drive python
+if command -v go >/dev/null; then
+    go_client
+    HUBBUB_GO_ADAPTER="$built/go-adapter" drive go
+else
+    missing "Go 1.23 or later is needed for the Go client"
+fi

@@ -159,6 +159,7 @@ mod tls_reload_keeps_connections;
 mod token_commands_work;
 mod tokens_end;
 mod tokens_limit_what_is_seen;
+mod traces_are_exported;
 #[cfg(feature = "amqp")]
 mod two_servers_one_broker;
 mod two_servers_one_database;

@@ -31,6 +31,7 @@ pub mod stats;
 pub mod store;
 pub mod text;
 pub mod time;
+pub mod trace;
 pub mod url;
 
 pub use change::{Change, ReadMark, RoomChange, RoomSettings};
@@ -47,3 +48,4 @@ pub use queue_rules::QueueRules;
 pub use stats::StatsStore;
 pub use store::{KvStore, QueueStore, RoomStore, Store};
 pub use time::Timestamp;
+pub use trace::TraceContext;

@@ -8,6 +8,7 @@ use crate::message::{EncodedSend, Send};
 use crate::queue::{EncodedQueueOp, QueueOp, QueueOutcome};
 
 use crate::time::Timestamp;
+use crate::trace::TraceContext;
 
 /// One operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -81,6 +82,8 @@ pub struct OpBatch {
     raw: Vec<u8>,
     /// Positions in the log, of all operations or of none.
     positions: Vec<LogPosition>,
+    /// Indexes of the operations that belong to traces, in order.
+    traces: Vec<(usize, TraceContext)>,
 }
 
 impl OpBatch {
@@ -137,6 +140,18 @@ impl OpBatch {
         !self.positions.is_empty()
     }
 
+    /// Says that the last operation belongs to a trace, below a span.
+    pub fn trace_last(&mut self, context: TraceContext) {
+        if let Some(last) = self.len().checked_sub(1) {
+            self.traces.push((last, context));
+        }
+    }
+
+    /// The operations that belong to traces, by their indexes, in order. Mostly none.
+    pub fn traces(&self) -> &[(usize, TraceContext)] {
+        &self.traces
+    }
+
     /// Adds all operations of `other`. Either both come from the log, or neither, or `self` is empty.
     pub fn append(&mut self, other: &Self) {
         debug_assert!(
@@ -144,6 +159,8 @@ impl OpBatch {
             "a batch mixes its origins"
         );
         self.positions.extend_from_slice(&other.positions);
+        let before = self.len();
+        self.traces.extend(other.traces.iter().map(|(index, context)| (before + index, *context)));
         let (offset, raw_offset) = (self.text.len(), self.raw.len());
         self.text.push_str(&other.text);
         self.raw.extend_from_slice(&other.raw);
@@ -161,6 +178,7 @@ impl OpBatch {
         self.text.clear();
         self.raw.clear();
         self.positions.clear();
+        self.traces.clear();
     }
 
     /// The operation at `index`.
@@ -304,118 +322,4 @@ pub enum Refusal {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::change::{RoomChange, RoomSettings};
-    use crate::message::MessageType;
-    use proptest::prelude::*;
-
-    fn strings() -> impl Strategy<Value = (String, String, String, Option<String>, String)> {
-        ("[a-z]{1,64}", "[a-z]{1,8}", "[a-z]{1,64}", proptest::option::of("\\PC{0,20}"), "\\PC{0,99}")
-    }
-
-    fn changes(room: &str, user: &str, title: Option<&str>, seq: u64) -> Vec<Op<'static>> {
-        let leak = |text: &str| -> &'static str { Box::leak(text.to_owned().into_boxed_str()) };
-        let (room, user, title) = (leak(room), leak(user), title.map(leak));
-        let settings = RoomSettings {
-            title,
-            members_only: Some(seq.is_multiple_of(2)),
-            retention_s: title.map(|_| seq),
-        };
-        [
-            RoomChange::PutRoom { room, settings },
-            RoomChange::DeleteRoom { room },
-            RoomChange::AddMember { room, user },
-            RoomChange::RemoveMember { room, user },
-            RoomChange::MarkRead { room, user, seq },
-            RoomChange::EraseUser { user },
-            RoomChange::ExpireMessages {
-                room,
-                before: Timestamp::from_micros(7),
-                retention_s: seq,
-                is_own: title.is_some(),
-            },
-        ]
-        .into_iter()
-        .map(|what| Op::Change(Change { by: (!seq.is_multiple_of(3)).then_some(user), what }))
-        .collect()
-    }
-
-    fn others(name: &str, text: &str, number: u64) -> Vec<Op<'static>> {
-        use crate::kv::Condition;
-        use crate::queue::*;
-        let leak = |text: &str| -> &'static str { Box::leak(text.to_owned().into_boxed_str()) };
-        let (name, text) = (leak(name), leak(text));
-        let settings: &'static QueueSettings =
-            Box::leak(Box::new(QueueSettings { ttl_ms: Some(number), ..QueueSettings::default() }));
-        let maybe = number.is_multiple_of(2).then_some(name);
-        let audience = match maybe {
-            Some(name) => Audience::One(name),
-            None if number.is_multiple_of(3) => Audience::All,
-            None => Audience::Anyone,
-        };
-        let send = QueueSend {
-            queue: name,
-            sender: name,
-            audience,
-            text,
-            message_id: maybe,
-            due: Due::In(number),
-            group: maybe,
-            ttl_ms: maybe.map(|_| number),
-            registers: maybe.is_none(),
-        };
-        let wanted =
-            TakeFilter { queue: maybe, receiver: Some(name), sender: maybe, newest_first: maybe.is_some() };
-        let receipt = LeaseReceipt { id: number, delivery: 7, epoch: number };
-        let queues = [
-            QueueOp::Put { queue: name, settings },
-            QueueOp::PutNumbered,
-            QueueOp::Delete { queue: name, force: maybe.is_some() },
-            QueueOp::Register { client: name },
-            QueueOp::Unregister { client: name },
-            QueueOp::Send(send),
-            QueueOp::Take(Take {
-                wanted,
-                max: 3,
-                how: TakeHow::Lease { lease_ms: Some(number) },
-                registers: true,
-            }),
-            QueueOp::Settle { queue: name, receipt, how: Settle::Nack { delay_ms: Some(number) } },
-            QueueOp::Remove { queue: name, id: number },
-            QueueOp::Redrive { queue: name, id: maybe.map(|_| number) },
-            QueueOp::Sweep,
-        ];
-        let (key, condition) = (name.as_bytes(), Condition::Is(number));
-        let keys = [
-            KvOp::Put { key, value: text.as_bytes(), ttl_ms: maybe.map(|_| number), condition },
-            KvOp::Delete { key, condition },
-            KvOp::Sweep,
-        ];
-        queues.map(Op::Queue).into_iter().chain(keys.map(Op::Kv)).collect()
-    }
-
-    proptest! {
-        #[test]
-        fn appended_batches_read_as_their_parts(parts in proptest::collection::vec(proptest::collection::vec(strings(), 0..5), 0..5)) {
-            let mut all = OpBatch::default();
-            let mut expected = Vec::new();
-            for part in &parts {
-                let mut batch = OpBatch::default();
-                for (room, user, id, username, text) in part {
-                    let op = Op::Send(Send { room, user, id, username: username.as_deref(), text, kind: MessageType::Join, timestamp: Timestamp::from_micros(5) });
-                    batch.push(&op);
-                    expected.push(op);
-                    let number = text.len() as u64;
-                    let more = changes(room, user, username.as_deref(), number);
-                    for op in more.into_iter().chain(others(room, text, number)) {
-                        batch.push(&op);
-                        expected.push(op);
-                    }
-                }
-                all.append(&batch);
-            }
-            prop_assert_eq!(all.iter().collect::<Vec<_>>(), expected);
-        }
-    }
-}
+mod tests;

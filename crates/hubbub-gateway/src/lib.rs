@@ -10,6 +10,7 @@
 
 pub mod auth;
 mod connection;
+pub mod fetch;
 mod follow;
 mod http;
 mod http2;

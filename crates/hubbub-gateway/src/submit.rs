@@ -52,8 +52,12 @@ impl Gateway {
     /// Submits all operations or none, and waits until they are durable. A refusal is an outcome like others.
     pub(crate) async fn apply(&self, ops: &OpBatch) -> Result<Applied, Problem> {
         let waiter = Arc::new(Waiter::default());
+        let traced_at = (!ops.traces().is_empty()).then(|| self.clock.monotonic());
         let ticket = self.log.submit(ops, &waiter)?;
         waiter.wait(&ticket).await;
+        if let Some(began) = traced_at {
+            self.trace_log(ops, began, !matches!(ticket.outcomes(), Some(Ok(_))));
+        }
         match ticket.outcomes() {
             Some(Ok(_)) => Ok(Applied(ticket)),
             Some(Err(error)) => Err(error.into()),

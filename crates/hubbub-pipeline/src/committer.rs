@@ -147,6 +147,10 @@ pub(crate) async fn dispatch(
             let times = chunk.times(taken_at, done_at, notified_at);
             hub.timeline().record_batch((&chunk.ops, outcomes), chunk.runs(), &times, &mut spans);
         }
+        if let Some(tracer) = hub.timeline().tracer().filter(|_| !chunk.ops.traces().is_empty()) {
+            let times = chunk.times(taken_at, done_at, notified_at);
+            tracer.committed(&chunk.ops, committed.map(Vec::as_slice), &times);
+        }
         if let Some(outcomes) = committed.filter(|_| !is_change) {
             hub.publish(&chunk.ops, outcomes, &access).await;
         }

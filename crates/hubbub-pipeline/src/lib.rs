@@ -29,6 +29,7 @@ pub mod metrics;
 mod order;
 mod sweeper;
 pub mod timeline;
+pub mod traces;
 
 pub use batcher::{SubmitError, Ticket, Waiter};
 pub use consumers::WaitingConsumers;

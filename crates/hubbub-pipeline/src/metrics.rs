@@ -176,6 +176,9 @@ metrics! {
     log_lag: MicrosGauge::default, "log_lag_seconds",
         "Time from publishing to storing of the last stored message.";
     http_requests: Counter::default, "http_requests", "HTTP requests answered.";
+    spans_exported: Counter::default, "traces_spans_exported", "Spans of traces that the collector took.";
+    spans_dropped: Counter::default, "traces_spans_dropped",
+        "Spans of traces that did not fit into the queue, or that the collector refused.";
 }
 
 impl Metrics {

@@ -7,6 +7,8 @@ mod client;
 mod config;
 mod logging;
 mod memory;
+#[cfg(feature = "otlp")]
+mod otlp;
 mod output;
 mod process;
 mod progress;

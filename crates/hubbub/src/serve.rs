@@ -24,6 +24,8 @@ use tokio::net::TcpListener;
 
 use crate::cli::ServeArgs;
 use crate::config::{self, Bytes, Config, ConfigError, Environment};
+#[cfg(feature = "otlp")]
+use crate::otlp;
 use crate::stores::LogParts;
 use crate::system::{KeyedRandom, SystemClock};
 use crate::{build, logging, memory, process, stores, supervision, tls};
@@ -58,7 +60,8 @@ async fn serve(config: &Config) -> anyhow::Result<()> {
         Some(line) => Some(listen(config, "server.line", line).await?),
         None => None,
     };
-    let gateway = open(config, server_name(config, address)).await?;
+    let opened = open(config, server_name(config, address)).await?;
+    let gateway = opened.gateway;
     let (auth, store) = (gateway.auth.clone(), gateway.store.clone());
     let scheme = if gateway.tls.is_some() { "https" } else { "http" };
     if let Some((_, address)) = &line {
@@ -76,14 +79,24 @@ async fn serve(config: &Config) -> anyhow::Result<()> {
         served = serving => served,
         never = memory::release_when_idle() => match never {},
     };
+    #[cfg(feature = "otlp")]
+    if let Some(exporting) = opened.exporting {
+        exporting.close().await;
+    }
     tokio::task::spawn_blocking(move || store.close()).await.context("closing the store")?;
     tracing::info!("stopped");
     served.context("serving clients")?;
     supervision::result()
 }
 
+struct Opened {
+    gateway: Gateway,
+    #[cfg(feature = "otlp")]
+    exporting: Option<otlp::Exporting>,
+}
+
 /// Opens the store and what stands on it, up to the gateway, which listens to nobody yet.
-async fn open(config: &Config, name: String) -> anyhow::Result<Gateway> {
+async fn open(config: &Config, name: String) -> anyhow::Result<Opened> {
     let steady = SteadyClock::new(Arc::new(SystemClock::new()), *config.clock_trust_after);
     let (clock, random): (Arc<dyn Clock>, Arc<dyn RandomSource>) =
         (Arc::new(steady), Arc::new(KeyedRandom::new()));
@@ -91,6 +104,11 @@ async fn open(config: &Config, name: String) -> anyhow::Result<Gateway> {
     let metrics = Arc::new(Metrics::default());
     let tls = tls::start(config, &metrics).await?;
     let timeline = Timeline::new(config.timeline_memory.0, clock.clone());
+    #[cfg(feature = "otlp")]
+    let (timeline, traced) = match otlp::tracer(config, clock.clone(), random.clone(), metrics.clone()) {
+        Some((tracer, traced)) => (timeline.with_tracer(tracer), Some(traced)),
+        None => (timeline, None),
+    };
     let hub = Arc::new(Hub::new(ENCODE, config.live_memory.0, metrics.clone()).with_timeline(timeline));
     let on_new_history = {
         let hub = hub.clone();
@@ -121,7 +139,15 @@ async fn open(config: &Config, name: String) -> anyhow::Result<Gateway> {
     };
     let log = stores::open_log(config, parts).await?;
     let auth = open_auth(config, store.clone(), clock.clone()).await?;
-    Ok(Gateway {
+    #[cfg(feature = "otlp")]
+    let exporting = match traced {
+        Some(traced) => {
+            let (hub, clocks) = ((hub.clone(), name.as_str()), (clock.clone(), random.clone()));
+            otlp::Exporting::start(config, traced, hub, clocks, metrics.clone())?
+        }
+        None => None,
+    };
+    let gateway = Gateway {
         name,
         auth,
         log: Arc::new(log),
@@ -143,6 +169,11 @@ async fn open(config: &Config, name: String) -> anyhow::Result<Gateway> {
         compat: *config.compat,
         serves_clients: *config.role != config::Role::Committer,
         documents: Documents::default(),
+    };
+    Ok(Opened {
+        gateway,
+        #[cfg(feature = "otlp")]
+        exporting,
     })
 }
 

@@ -10,8 +10,8 @@ use hyper::Uri;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use super::fetch;
 use super::token::Verifier;
+use crate::fetch;
 
 /// Bytes of a set.
 pub(super) const SET_BYTES_MAX: usize = 256 * 1024;

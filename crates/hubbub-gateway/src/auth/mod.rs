@@ -14,7 +14,6 @@
 
 pub(crate) mod caller;
 pub(crate) mod credentials;
-mod fetch;
 pub(crate) mod grants;
 mod key_set;
 mod keys;

@@ -13,7 +13,7 @@ use bytes::Bytes;
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use hubbub_core::id::{ID_RULE, InvalidId};
 use hubbub_core::invariant::saturate;
-use hubbub_core::{ClientId, ErrorCode, FieldError, MessageId, QueueId, RoomId, UserId};
+use hubbub_core::{ClientId, ErrorCode, FieldError, MessageId, QueueId, RoomId, TraceContext, UserId};
 use hyper::body::{Body, Incoming};
 use hyper::{HeaderMap, Method, Request};
 
@@ -216,6 +216,11 @@ impl Call {
 
     pub(super) fn gateway(&self) -> &Arc<Gateway> {
         &self.peer.gateway
+    }
+
+    /// The span of the request, if it is traced.
+    pub(super) fn trace(&self) -> Option<TraceContext> {
+        self.request.extensions().get().copied()
     }
 
     pub(super) fn headers(&self) -> &HeaderMap {

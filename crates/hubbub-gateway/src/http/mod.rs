@@ -26,6 +26,7 @@ mod sse;
 mod stats;
 mod streamed;
 mod timeline;
+mod traced;
 mod types;
 mod watching;
 
@@ -57,6 +58,7 @@ use crate::server::Peer;
 use crate::{Compat, Gateway};
 use endpoint::{Answering, Call, Endpoint};
 use streamed::Streamed;
+use traced::TracedRequest;
 
 pub(crate) type Body = Either<Full<Bytes>, Streamed>;
 
@@ -68,11 +70,15 @@ const ITEMS_MAX: usize = 1_000;
 pub(crate) type Answer = Result<Response<Body>, Problem>;
 
 /// Answers a request. A path that no endpoint has is `not_found`; a method it does not take, `method_not_allowed`.
-pub(crate) async fn route(peer: &Arc<Peer>, request: Request<Incoming>) -> Response<Body> {
+pub(crate) async fn route(peer: &Arc<Peer>, mut request: Request<Incoming>) -> Response<Body> {
     let gateway = &peer.gateway;
     gateway.metrics.http_requests.inc();
+    let mut traced = TracedRequest::begin(gateway, &mut request);
     let answer = match admit(peer, &request) {
         Ok(admitted) => {
+            if let Some(traced) = &mut traced {
+                traced.found(admitted.endpoint);
+            }
             let identity = identify(peer, &request).await;
             match begin(peer, &admitted, request, identity) {
                 Ok(answer) => answer.await,
@@ -90,6 +96,9 @@ pub(crate) async fn route(peer: &Arc<Peer>, request: Request<Incoming>) -> Respo
     // The beginning of a WebSocket is counted to the byte, and is nothing that a browser shows.
     if response.status() != StatusCode::SWITCHING_PROTOCOLS {
         security::add_headers(response.headers_mut(), gateway.tls.is_some());
+    }
+    if let Some(traced) = traced {
+        (*traced).end(response.status());
     }
     response
 }

@@ -24,6 +24,9 @@ pub(super) async fn send(mut call: Call) -> Answer {
         ops.push(&Op::Send(*sent));
         sent.id.to_owned()
     })?;
+    if let Some(trace) = call.trace() {
+        ops.trace_last(trace);
+    }
     let about = |problem: Problem| Problem { message_id: Some(id.clone()), ..problem };
     let applied = gateway.apply(&ops).await.map_err(about)?;
     let outcome = applied.outcomes().first().ok_or_else(Problem::no_outcome)?;

@@ -8,6 +8,7 @@ mod memory;
 mod presence;
 mod remote;
 mod timeline;
+mod traces;
 
 fn encode(message: &Message<'_>, out: &mut Vec<u8>) {
     out.extend_from_slice(&message.seq.to_be_bytes());

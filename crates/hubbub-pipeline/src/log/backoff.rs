@@ -1,4 +1,4 @@
-//! Exponential backoff with a bound and random jitter.
+//! Exponential backoff with a bound and random jitter, for whatever is asked again after it failed.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,17 +10,27 @@ use tokio::sync::watch;
 const FIRST: Duration = Duration::from_millis(100);
 const LONGEST: Duration = Duration::from_secs(5);
 
-pub(super) struct Backoff {
+/// Pauses that grow.
+pub struct Backoff {
     next: Duration,
+    longest: Duration,
     random: Arc<dyn RandomSource>,
 }
 
 impl Backoff {
-    pub(super) fn new(random: Arc<dyn RandomSource>) -> Self {
-        Self { next: FIRST, random }
+    /// Pauses up to five seconds.
+    pub fn new(random: Arc<dyn RandomSource>) -> Self {
+        Self { next: FIRST, longest: LONGEST, random }
     }
 
-    pub(super) fn reset(&mut self) {
+    /// Pauses up to `longest`.
+    #[must_use]
+    pub fn up_to(self, longest: Duration) -> Self {
+        Self { longest, ..self }
+    }
+
+    /// Begins with a short pause again.
+    pub fn reset(&mut self) {
         self.next = FIRST;
     }
 
@@ -28,12 +38,12 @@ impl Backoff {
     fn pause(&mut self) -> Duration {
         let half = self.next / 2;
         let more = saturate::<_, u64>(half.as_micros()).max(1);
-        self.next = (self.next * 2).min(LONGEST);
+        self.next = (self.next * 2).min(self.longest);
         half + Duration::from_micros(self.random.next_u64() % more)
     }
 
     /// Waits; `None` when the server stops meanwhile.
-    pub(super) async fn pause_unless(&mut self, stop: &watch::Receiver<bool>) -> Option<()> {
+    pub async fn pause_unless(&mut self, stop: &watch::Receiver<bool>) -> Option<()> {
         let mut stop = stop.clone();
         let pause = self.pause();
         let stopped = tokio::time::timeout(pause, stop.wait_for(|is_stopping| *is_stopping)).await;

@@ -12,8 +12,7 @@
 mod admission;
 #[cfg(feature = "amqp")]
 pub mod amqp;
-#[cfg(any(feature = "amqp", feature = "kafka"))]
-mod backoff;
+pub mod backoff;
 #[cfg(any(feature = "amqp", feature = "kafka"))]
 mod body;
 mod direct;

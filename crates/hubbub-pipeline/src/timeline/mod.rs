@@ -16,6 +16,7 @@ mod batch;
 mod deliveries;
 mod ring;
 
+use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,6 +26,7 @@ use hubbub_core::invariant::saturate;
 use hubbub_core::{OpBatch, Outcome, Receipt};
 use parking_lot::Mutex;
 
+use crate::traces::Tracer;
 pub(crate) use batch::BatchSpans;
 pub(crate) use deliveries::Deliveries;
 use ring::{Kind, Record, Ring};
@@ -33,6 +35,7 @@ use ring::{Kind, Record, Ring};
 #[derive(Default)]
 pub struct Timeline {
     recorder: Option<Recorder>,
+    tracer: Option<Tracer>,
 }
 
 struct Recorder {
@@ -106,6 +109,34 @@ pub struct Publication {
     pub delivered_at: Option<(Duration, Duration)>,
 }
 
+impl Publication {
+    /// Whether everybody has it.
+    pub(crate) fn is_delivered(&self) -> bool {
+        self.delivered >= self.subscribers
+    }
+}
+
+/// What followed when a message was stored.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Sequel {
+    /// When it was written to the bus.
+    pub(crate) bus: Option<Duration>,
+    /// Its publications on this server.
+    pub(crate) publications: Vec<Publication>,
+}
+
+impl Sequel {
+    fn add(&mut self, record: &Record) {
+        match &record.kind {
+            Kind::Batch { .. } => {}
+            Kind::Bus => self.bus = Some(Duration::from_micros(record.at)),
+            Kind::Publication { source, deliveries } => {
+                self.publications.push(deliveries.public(record.at, *source));
+            }
+        }
+    }
+}
+
 /// What is on record of a message.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct MessageTrace {
@@ -126,7 +157,22 @@ impl Timeline {
             return Self::default();
         }
         let ring = Mutex::new(Ring::new(bytes_max, micros(clock.monotonic())));
-        Self { recorder: Some(Recorder { clock, hasher: RandomState::new(), ring }) }
+        Self { recorder: Some(Recorder { clock, hasher: RandomState::new(), ring }), tracer: None }
+    }
+
+    /// Messages that belong to traces are told to `tracer`.
+    pub fn with_tracer(self, tracer: Tracer) -> Self {
+        Self { tracer: Some(tracer), ..self }
+    }
+
+    /// Who takes traces, if anybody does.
+    pub fn tracer(&self) -> Option<&Tracer> {
+        self.tracer.as_ref()
+    }
+
+    /// The time of the records.
+    pub(crate) fn now(&self) -> Option<Duration> {
+        self.recorder.as_ref().map(|recorder| recorder.clock.monotonic())
     }
 
     /// Whether anything is recorded.
@@ -228,10 +274,38 @@ impl Timeline {
                 }
             }
         };
-        let since = ring::visit_all(&recorder.ring, &mut visit);
+        let since = ring::visit_all(&recorder.ring, 0, &mut visit);
         trace.since = Duration::from_micros(since);
         trace.publications.sort_by_key(|publication| publication.at);
         Some(trace)
+    }
+
+    /// What followed on this server when messages were stored, none of them before `since`. They are looked up together.
+    pub(crate) fn sequels<'a>(
+        &self,
+        messages: impl Iterator<Item = (&'a str, u64)>,
+        since: Duration,
+    ) -> Vec<Sequel> {
+        let Some(recorder) = &self.recorder else { return Vec::new() };
+        let mut wanted: HashMap<u64, Vec<(u64, usize)>> = HashMap::new();
+        let mut sequels = Vec::new();
+        for (room, seq) in messages {
+            wanted.entry(recorder.hasher.hash_one(room)).or_default().push((seq, sequels.len()));
+            sequels.push(Sequel::default());
+        }
+        wanted.values_mut().for_each(|seqs| seqs.sort_unstable());
+        ring::visit_all(&recorder.ring, micros(since), &mut |record| {
+            let Some(seqs) = wanted.get(&record.span.room) else { return };
+            let first = seqs.partition_point(|(seq, _)| *seq < record.span.first);
+            let of_record = seqs.iter().skip(first).take_while(|(seq, _)| *seq <= record.span.last);
+            for (_, index) in of_record {
+                if let Some(sequel) = sequels.get_mut(*index) {
+                    sequel.add(record);
+                }
+            }
+        });
+        sequels.iter_mut().for_each(|sequel| sequel.publications.reverse());
+        sequels
     }
 }
 

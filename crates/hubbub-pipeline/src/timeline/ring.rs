@@ -119,9 +119,9 @@ impl Ring {
     }
 }
 
-/// Shows every record to `visit`, and returns from when on everything is on record. Locks the ring for one segment at a time:
-/// who records does not wait for who asks.
-pub(super) fn visit_all(ring: &Mutex<Ring>, visit: &mut impl FnMut(&Record)) -> u64 {
+/// Shows every record that was made at `from` or later to `visit`, newest first, and perhaps earlier ones; returns from when on
+/// everything is on record. Locks the ring for one segment at a time: who records does not wait for who asks.
+pub(super) fn visit_all(ring: &Mutex<Ring>, from: u64, visit: &mut impl FnMut(&Record)) -> u64 {
     let mut number = {
         let ring = ring.lock();
         ring.first + ring.segments.len() as u64
@@ -131,6 +131,9 @@ pub(super) fn visit_all(ring: &Mutex<Ring>, visit: &mut impl FnMut(&Record)) -> 
         // Overwritten meanwhile, with everything older.
         let Some(segment) = ring.segment(before) else { break };
         segment.records.iter().rev().for_each(&mut *visit);
+        if segment.since < from {
+            break;
+        }
         number = before;
     }
     ring.lock().since

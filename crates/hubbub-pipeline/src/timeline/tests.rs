@@ -113,7 +113,7 @@ fn what_another_server_stored_in_between_is_not_claimed() {
         Some(9),
     );
     let mut spans = 0;
-    ring::visit_all(&timeline.recorder.as_ref().unwrap().ring, &mut |record| {
+    ring::visit_all(&timeline.recorder.as_ref().unwrap().ring, 0, &mut |record| {
         spans += usize::from(record.at == 30_000)
     });
     assert_eq!(spans, 2);
@@ -146,6 +146,32 @@ fn the_ring_keeps_the_newest_and_says_since_when() {
     assert_eq!(queued_at(&timeline, "a", oldest), Some(oldest.into()), "the oldest that must be there");
     assert_eq!(queued_at(&timeline, "a", oldest - 1), None, "it was overwritten");
     assert_eq!(queued_at(&timeline, "a", many), Some(many.into()));
+}
+
+#[test]
+fn sequels_of_many_messages_are_found_at_once() {
+    let (timeline, clock) = timeline(1 << 20);
+    let publish = |room: &str, seqs: (u64, u64)| {
+        clock.advance_micros(1_000);
+        timeline.record_publication(room, seqs, Source::Commit, &timeline.deliveries().unwrap());
+        clock.monotonic()
+    };
+    let (first, second) = (publish("a", (1, 3)), publish("a", (3, 9)));
+    let other = publish("b", (3, 3));
+    let messages = [("a", 3), ("b", 3), ("a", 1), ("a", 10), ("c", 3), ("a", 3)];
+    let sequels = timeline.sequels(messages.into_iter(), first);
+    let found: Vec<Vec<Duration>> = sequels
+        .iter()
+        .map(|sequel| sequel.publications.iter().map(|publication| publication.at).collect())
+        .collect();
+    assert_eq!(found, [vec![first, second], vec![other], vec![first], vec![], vec![], vec![first, second]]);
+    // What is older need not be looked through.
+    for seq in 100..4_000 {
+        publish("x", (seq, seq));
+    }
+    let late = publish("a", (11, 11));
+    let sequels = timeline.sequels([("a", 11), ("a", 1)].into_iter(), late);
+    assert_eq!((sequels[0].publications.len(), sequels[1].publications.len()), (1, 0));
 }
 
 #[test]

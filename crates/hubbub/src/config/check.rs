@@ -25,6 +25,10 @@ const NO_POSTGRES: &str = "store.url names PostgreSQL, which this hubbub was bui
 const NO_SCYLLA: &str = "store.url names Cassandra or ScyllaDB, which this hubbub was built without: build it with \
     the feature scylla (cargo build --features scylla)";
 
+/// Error of a program built without OTLP.
+const NO_OTLP: &str = "telemetry.otlp.url is for a hubbub that was built with the feature otlp (cargo build --features \
+    otlp)";
+
 /// Whether a URL's password is on the command line.
 fn is_open(url: &Sourced<Url>) -> bool {
     matches!(url.source, Source::Flag(_)) && masked(&url.0) != url.0
@@ -78,6 +82,7 @@ impl Config {
             "tls.client_ca needs tls.cert and tls.key",
         );
         self.check_auth(&mut require);
+        self.check_traces(&mut require);
         let message_max = hubbub_core::limits::MESSAGE_BYTES_MAX;
         require(
             (1..=message_max).contains(&self.message_bytes.0),
@@ -116,6 +121,25 @@ impl Config {
             require(false, &error);
         }
         if let Err(error) = self.verifier() {
+            require(false, &error);
+        }
+    }
+
+    fn check_traces(&self, require: &mut impl FnMut(bool, &str)) {
+        require(
+            !matches!(self.otlp_headers.source, Source::Flag(_)),
+            "telemetry.otlp.headers must not be on the command line, where everybody on this machine can read it",
+        );
+        if self.otlp_url.is_none() {
+            return;
+        }
+        require(cfg!(feature = "otlp"), NO_OTLP);
+        require(
+            self.timeline_memory.0 > 0,
+            "telemetry.otlp.url needs timeline.memory: traces are made of its records",
+        );
+        #[cfg(feature = "otlp")]
+        if let Err(error) = crate::otlp::check(self) {
             require(false, &error);
         }
     }

@@ -123,7 +123,8 @@ fn flatten(prefix: &str, value: &toml::Value, out: &mut Vec<(String, Option<Stri
         toml::Value::String(text) => Some(text.clone()),
         toml::Value::Integer(number) => Some(number.to_string()),
         toml::Value::Boolean(yes) => Some(yes.to_string()),
-        toml::Value::Float(_) | toml::Value::Datetime(_) | toml::Value::Array(_) => None,
+        toml::Value::Float(number) => Some(number.to_string()),
+        toml::Value::Datetime(_) | toml::Value::Array(_) => None,
     };
     out.push((prefix.to_owned(), text));
 }

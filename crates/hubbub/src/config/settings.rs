@@ -9,7 +9,7 @@ use tracing_subscriber::filter::LevelFilter;
 
 use super::values::{
     Address, Bytes, ClientAuth, ExclusiveKind, LogFormat, Networks, Origins, PoolerKind, ReplicaLevel, Role,
-    Sasl, Secret, SettingValue, Url, Urls,
+    Sasl, Secret, SettingValue, Share, Url, Urls,
 };
 use super::{Source, WrittenSettings};
 
@@ -381,6 +381,20 @@ settings! {
     /// What /metrics returns if the Accept header is missing or allows everything: prometheus, or report, the statistics
     /// as JSON.
     metrics_default: MetricsDefault = MetricsDefault::Prometheus => "metrics.default";
+
+    /// Collector of traces that takes OTLP over HTTP, such as http://127.0.0.1:4318; off = no traces. Without a path,
+    /// /v1/traces is added.
+    otlp_url: Option<Url> = None => "telemetry.otlp.url";
+    /// Share of the HTTP requests that are traced, from 0 to 1, if they have no traceparent header; those whose header asks
+    /// for it always are.
+    otlp_sample: Share = Share(10_000) => "telemetry.otlp.sample";
+    /// Headers for the collector, as NAME=VALUE, separated by commas; in the environment or the file, never on the command
+    /// line.
+    otlp_headers: Option<Secret> = None => "telemetry.otlp.headers";
+    /// Time-out of a request to the collector.
+    otlp_timeout: Duration = Duration::from_secs(10), from 1 to UNLIMITED => "telemetry.otlp.timeout";
+    /// Name of the service in traces; server.name tells its servers apart.
+    otlp_service: String = "hubbub".into() => "telemetry.otlp.service";
 
     /// Which events are logged: error, warn, info or debug.
     log_level: LevelFilter = LevelFilter::INFO => "logging.level";

@@ -1,5 +1,6 @@
 use std::io::Write;
 
+use super::values::SettingValue;
 use super::*;
 
 fn load_with(file: &str, environment: &[(&str, &str)], flags: ServeArgs) -> Result<Config, ConfigError> {
@@ -43,6 +44,27 @@ fn every_fault_is_named_with_its_place() {
         "--set: there is no setting 'rooms.auto'; did you mean",
     ] {
         assert!(all.contains(part), "{part} not in:\n{all}");
+    }
+}
+
+#[test]
+fn shares_are_numbers_or_texts() {
+    let parse = |share: &str| {
+        let config = load_with(&format!("[telemetry.otlp]\nsample = {share}"), &[], ServeArgs::default());
+        config.map(|config| (config.otlp_sample.0, config.otlp_sample.show()))
+    };
+    for (share, millionths, shown) in [
+        ("0", 0, "0.0"),
+        ("1", 1_000_000, "1.0"),
+        ("1.0", 1_000_000, "1.0"),
+        ("0.25", 250_000, "0.25"),
+        ("'0.000001'", 1, "0.000001"),
+        ("1e-6", 1, "0.000001"),
+    ] {
+        assert_eq!(parse(share).unwrap(), (millionths, shown.to_owned()), "{share}");
+    }
+    for share in ["2", "1.000001", "-0.5", "0.0000001", "'.5'", "'a'", "''", "'1.'", "nan", "'99999999999'"] {
+        assert!(parse(share).unwrap_err().0[0].contains("must be a share from 0 to 1"), "{share}");
     }
 }
 

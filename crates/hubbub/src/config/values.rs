@@ -224,6 +224,35 @@ impl SettingValue for Networks {
     }
 }
 
+/// A share of a whole, in millionths.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Share(pub(crate) u32);
+
+impl Share {
+    const WHOLE: u32 = hubbub_pipeline::traces::WHOLE;
+}
+
+impl SettingValue for Share {
+    const RULE: &'static str =
+        "must be a share from 0 to 1 such as 0.05, with at most six digits behind the point";
+    fn parse(text: &str) -> Option<Self> {
+        let (whole, fraction) = text.split_once('.').unwrap_or((text, "0"));
+        let is_number =
+            |digits: &str| !digits.is_empty() && digits.bytes().all(|digit| digit.is_ascii_digit());
+        if !is_number(whole) || !is_number(fraction) || fraction.len() > 6 {
+            return None;
+        }
+        let millionths: u32 = format!("{fraction:0<6}").parse().ok()?;
+        let share = whole.parse::<u32>().ok()?.checked_mul(Self::WHOLE)?.checked_add(millionths)?;
+        (share <= Self::WHOLE).then_some(Self(share))
+    }
+    fn show(&self) -> String {
+        let shown = format!("{}.{:06}", self.0 / Self::WHOLE, self.0 % Self::WHOLE);
+        let shown = shown.trim_end_matches('0');
+        if shown.ends_with('.') { format!("{shown}0") } else { shown.to_owned() }
+    }
+}
+
 impl SettingValue for Duration {
     const RULE: &'static str = "must be a time such as 500ms, 25s, 10min, 12h or 30d";
     const NOT_ZERO: &'static str = "must be longer than 0";

@@ -9,14 +9,14 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use hubbub_core::clock::SeededRandom;
-use hubbub_core::{LogPosition, Op, OpBatch, Outcome, Timestamp};
+use hubbub_core::{LogPosition, Op, OpBatch, Outcome, Timestamp, TraceContext};
 use rdkafka::message::{BorrowedMessage, Header, Headers as _, Message as _, OwnedHeaders};
 use tokio::sync::watch;
 
 use super::attachment::{Obstacle, Progress};
 use super::gate::Origin;
 use super::producer::OwnRecord;
-use super::record::{self, CHANGE, NOTHING, Request};
+use super::record::{self, CHANGE, NOTHING, Request, TRACEPARENT};
 use super::{Core, bus, partition};
 use crate::batcher::{Ticket, Waiter};
 use crate::log::backoff::Backoff;
@@ -95,7 +95,16 @@ impl Batch {
                     Err(rejection) => Fate::Rejected(rejection),
                 }
             }
-            None => read_message(core, position, message, ops, &mut self.made_id),
+            None => {
+                let fate = read_message(core, position, message, ops, &mut self.made_id);
+                if core.hub.timeline().tracer().is_some()
+                    && matches!(fate, Fate::Message)
+                    && let Some((context, true)) = header(message, TRACEPARENT).and_then(TraceContext::parse)
+                {
+                    ops.trace_last(context);
+                }
+                fate
+            }
         };
         if self.ops.len() == self.records.len() {
             self.ops.push_at(&Op::Change(NOTHING), position);

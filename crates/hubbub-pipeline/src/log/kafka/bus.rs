@@ -15,7 +15,7 @@ use std::time::Duration;
 use hubbub_core::clock::Clock;
 use hubbub_core::essential::Essential;
 use hubbub_core::invariant::saturate;
-use hubbub_core::{Message, Op, OpBatch, Outcome, Receipt, Send, Timestamp};
+use hubbub_core::{Message, Op, OpBatch, Outcome, Receipt, Send, Timestamp, TraceContext};
 use parking_lot::Mutex;
 use rdkafka::config::RDKafkaLogLevel;
 use rdkafka::consumer::{BaseConsumer, Consumer as _, ConsumerContext};
@@ -28,7 +28,7 @@ use tokio::sync::watch;
 use super::address::KafkaError;
 use super::presence::PRESENCE;
 use super::producer::OwnRecord;
-use super::record::{self, CHANGE, ChangeOutcome, Committed, NODE, REPLY_KEY, Reply, Request};
+use super::record::{self, CHANGE, ChangeOutcome, Committed, NODE, REPLY_KEY, Reply, Request, TRACES};
 use super::{Core, KafkaOptions, partition, producer, topics};
 use crate::log::body::{self, Envelope};
 use crate::metrics::Metrics;
@@ -256,6 +256,9 @@ fn receive(core: &Core, runtime: &Handle, record: &BorrowedMessage<'_>) {
     {
         let count = messages.len() as u64;
         core.metrics.bus_messages.inc_by(count);
+        if let (Some(tracer), Some(traces)) = (core.hub.timeline().tracer(), header(record, TRACES)) {
+            record::read_traces(traces).for_each(|(seq, context)| tracer.arrived(room, seq, context));
+        }
         core.hub.publish_remote(room, |publish| {
             for Committed { seq, gap, us, message } in messages {
                 let prev = seq.saturating_sub(1).saturating_sub(gap);
@@ -296,12 +299,14 @@ pub(super) fn publish<'a>(
     requests: impl Iterator<Item = Option<&'a Request>>,
 ) {
     let mut rooms: HashMap<&str, Outgoing> = HashMap::new();
-    for ((op, outcome), request) in ops.iter().zip(outcomes).zip(requests) {
+    let mut traces = ops.traces().iter().peekable();
+    for (index, ((op, outcome), request)) in ops.iter().zip(outcomes).zip(requests).enumerate() {
+        let trace = traces.next_if(|(traced, _)| *traced == index).map(|(_, context)| *context);
         match op {
             Op::Send(sent) => {
                 if let (true, Outcome::Stored(receipt)) = (core.options.bus, outcome) {
                     let messages = rooms.entry(sent.room).or_default();
-                    messages.push(&sent, *receipt);
+                    messages.push(&sent, *receipt, trace);
                     if messages.json.len() >= RECORD_BYTES {
                         write_messages(core, partition, sent.room, std::mem::take(messages));
                     }
@@ -362,14 +367,17 @@ struct Outgoing {
     json: Vec<u8>,
     first: u64,
     last: u64,
+    /// Those that belong to traces.
+    traces: Vec<(u64, TraceContext)>,
 }
 
 impl Outgoing {
-    fn push(&mut self, sent: &Send<'_>, receipt: Receipt) {
+    fn push(&mut self, sent: &Send<'_>, receipt: Receipt, trace: Option<TraceContext>) {
         if self.json.is_empty() {
             self.first = receipt.seq;
         }
         self.last = receipt.seq;
+        self.traces.extend(trace.map(|trace| (receipt.seq, trace)));
         record::write_committed(sent, receipt, &mut self.json);
     }
 }
@@ -377,7 +385,12 @@ impl Outgoing {
 fn write_messages(core: &Core, partition: u32, room: &str, mut messages: Outgoing) {
     if !messages.json.is_empty() {
         messages.json.push(b']');
-        write(core, partition, Some(room.as_bytes()), &messages.json, Some(node_header(core)));
+        let mut headers = node_header(core);
+        if !messages.traces.is_empty() {
+            let traces = record::write_traces(&messages.traces);
+            headers = headers.insert(Header { key: TRACES, value: Some(&traces) });
+        }
+        write(core, partition, Some(room.as_bytes()), &messages.json, Some(headers));
         core.hub.timeline().record_bus(room, (messages.first, messages.last));
     }
 }

@@ -13,7 +13,7 @@ use parking_lot::Mutex;
 use rdkafka::ClientContext;
 use rdkafka::config::RDKafkaLogLevel;
 use rdkafka::error::{KafkaError as LibraryError, RDKafkaErrorCode};
-use rdkafka::message::OwnedHeaders;
+use rdkafka::message::{Header, OwnedHeaders};
 use rdkafka::producer::{
     BaseProducer, BaseRecord, DeliveryResult, Producer as _, ProducerContext, PurgeConfig,
 };
@@ -21,6 +21,7 @@ use tokio::sync::watch;
 
 use super::address::KafkaError;
 use super::gate::{Failure, Gate, Origin, Submission};
+use super::record::TRACEPARENT;
 use super::{KafkaOptions, partition};
 use crate::batcher::{SubmitError, Ticket, Waiter};
 use crate::log::body;
@@ -150,13 +151,18 @@ impl Producer {
         let (submission, ticket) =
             self.gate.admit((rooms.len(), ops.bytes()), rooms.iter().copied(), waiter, Origin::Client)?;
         let mut value = Vec::new();
+        let mut traces = ops.traces().iter().peekable();
         for (index, send) in sends.enumerate() {
             value.clear();
             body::write(&send, &mut value);
-            let record = BaseRecord::with_opaque_to(&self.topic, submission.clone())
+            let mut record = BaseRecord::with_opaque_to(&self.topic, submission.clone())
                 .partition(saturate(partition::of_room(send.room, self.partitions)))
                 .key(send.room)
                 .payload(value.as_slice());
+            if let Some((_, context)) = traces.next_if(|(traced, _)| *traced == index) {
+                let header = Header { key: TRACEPARENT, value: Some(&context.to_string()) };
+                record = record.headers(OwnedHeaders::new().insert(header));
+            }
             if let Err((error, _)) = self.client.send(record) {
                 // The rest may not overtake it.
                 submission.confirm((rooms.len() - index, 0), Some(explain(&error)));

@@ -7,6 +7,7 @@ use hubbub_core::change::{RETENTION_S_MAX, TITLE_BYTES_MAX};
 use hubbub_core::id::{ID_RULE, is_valid_id};
 use hubbub_core::{
     Change, ErrorCode, Outcome, ReadMark, Receipt, Refusal, RoomChange, RoomSettings, Send, Timestamp,
+    TraceContext,
 };
 use serde::{Deserialize, Serialize};
 
@@ -16,6 +17,10 @@ use crate::log::body::Rejection;
 pub(super) const CHANGE: &str = "hubbub-change";
 /// Header of committed messages on the bus: the node that committed them.
 pub(super) const NODE: &str = "hubbub-node";
+/// Header of a message that belongs to a trace, as W3C Trace Context has it.
+pub(super) const TRACEPARENT: &str = "traceparent";
+/// Header of committed messages on the bus that belong to traces: `SEQ=TRACEPARENT`, separated by commas.
+pub(super) const TRACES: &str = "hubbub-traces";
 /// Begins the key of an answer on the bus; the node that waits for it follows. No room begins so.
 pub(super) const REPLY_KEY: &str = "/reply/";
 
@@ -234,6 +239,21 @@ pub(super) struct Reply {
     pub(super) outcome: ChangeOutcome,
 }
 
+pub(super) fn write_traces(traces: &[(u64, TraceContext)]) -> String {
+    let traces: Vec<String> = traces.iter().map(|(seq, context)| format!("{seq}={context}")).collect();
+    traces.join(",")
+}
+
+/// The messages of a header that belong to traces; what is malformed is left out.
+pub(super) fn read_traces(header: &[u8]) -> impl Iterator<Item = (u64, TraceContext)> {
+    let traces = str::from_utf8(header).unwrap_or_default().split(',');
+    traces.filter_map(|trace| {
+        let (seq, context) = trace.split_once('=')?;
+        let (context, _) = TraceContext::parse(context.as_bytes())?;
+        Some((seq.parse().ok()?, context))
+    })
+}
+
 /// A committed message on the bus.
 #[derive(Debug, Deserialize)]
 pub(super) struct Committed<'a> {
@@ -344,6 +364,17 @@ mod tests {
         let request = Request { node: "n".into(), number: 5 };
         assert_eq!(Request::parse(request.header().as_bytes()), Some(request));
         assert_eq!((Request::parse(b""), Request::parse(b"n/x")), (None, None));
+    }
+
+    #[test]
+    fn traces_survive_a_round_trip() {
+        let traces: Vec<(u64, TraceContext)> =
+            (1..4).map(|seq| (seq, TraceContext { trace: seq.into(), span: 7 * seq })).collect();
+        let header = write_traces(&traces);
+        assert_eq!(read_traces(header.as_bytes()).collect::<Vec<_>>(), traces);
+        let damaged = format!("x=1,,5=00-1-2-01,{header}");
+        assert_eq!(read_traces(damaged.as_bytes()).collect::<Vec<_>>(), traces);
+        assert_eq!(read_traces(b"\xff").count(), 0);
     }
 
     #[test]

@@ -54,7 +54,8 @@ go_client() (
     go build -o "$built/go-adapter" ./conformance
 )
 
-command -v python3 >/dev/null || { missing "Python 3.10 or later drives the clients"; exit 0; }
+python3 -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 10))' 2>/dev/null \
+    || { missing "Python 3.10 or later with venv is needed to drive the clients"; exit 0; }
 major="$(node --version 2>/dev/null | sed -nE 's/^v([0-9]+).*/\1/p')"
 if [ "${major:-0}" -ge 20 ] && command -v npm >/dev/null; then
     javascript

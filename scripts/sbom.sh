@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # sbom.sh VERSION: prints what the program is made of, as a CycloneDX 1.6 document: crates with licence and checksum, and who
-# needs whom. Crates that only run while it is built (build scripts, macros) have the scope "excluded".
+# needs whom. Crates that only run while it is built (build scripts, macros) have the scope "excluded"; those that are named
+# "-src" bring sources in C that become part of the program.
 # The same sources give the same document.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -45,7 +46,7 @@ jq --arg version "$1" --arg uplot "$uplot" --rawfile linked "$work/linked" --raw
             licenses: ($program | licences), purl: ($program | ref)}},
         components: ([$packages[] | select(.name != "hubbub") | {
             type: "library", "bom-ref": ref, name, version,
-            scope: (if $linked[key] then "required" else "excluded" end),
+            scope: (if $linked[key] or (.name | endswith("-src")) then "required" else "excluded" end),
             licenses: licences, purl: ref
         } + ($checksums[key] as $sum | if $sum then {hashes: [{alg: "SHA-256", content: $sum}]} else {} end)
           + (if .repository then {externalReferences: [{type: "vcs", url: .repository}]} else {} end)] + $vendored

@@ -101,6 +101,8 @@ mod ndjson_answers_line_by_line;
 mod no_token_no_entry;
 #[cfg(feature = "kafka")]
 mod node_death_loses_nothing;
+#[cfg(all(feature = "kafka", feature = "scylla"))]
+mod nodes_die_in_turn;
 mod offline_member_catches_up;
 mod overload_is_answered;
 mod oversize_is_refused_cheaply;
@@ -114,6 +116,8 @@ mod postgres_comes_and_goes;
 mod postgres_killed_at_any_moment;
 mod postgres_refusals_say_what_to_do;
 mod presence_and_typing;
+#[cfg(feature = "postgres")]
+mod presence_crosses_nodes;
 #[cfg(feature = "amqp")]
 mod prometheus_computes_quantiles;
 mod queue_commands_work;
@@ -132,6 +136,8 @@ mod restored_server_resets_clients;
 mod resume_has_no_gap;
 mod retention_is_told_while_catching_up;
 mod reused_id_is_refused;
+#[cfg(all(feature = "kafka", feature = "postgres"))]
+mod roles_divide_the_work;
 mod rooms_are_made_changed_and_deleted;
 mod scenarios_run;
 #[cfg(all(feature = "kafka", feature = "scylla"))]

@@ -7,6 +7,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use serde_json::json;
 
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
 use crate::harness::{Dialect, Follower, Http, Setup, Writer, in_time, until};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -71,14 +73,16 @@ async fn shutdown_drains() {
         }
     };
     assert_eq!(closed.map(|(code, _)| code), Some(1001), "the follower");
-    let mut finished = Vec::new();
+    let (mut finished, mut reasons) = (Vec::new(), BTreeSet::new());
     for writer in writers {
         let (writer, lost) = in_time("the writers", writer).await.unwrap();
         let closed = lost.unwrap_err().expect("closed without a word");
         assert_eq!(closed.0, 1001);
-        assert!(closed.1.contains("reconnect"), "{closed:?}");
+        assert!(closed.1.contains("; reconnect after ") && closed.1.ends_with(" ms"), "{closed:?}");
+        reasons.insert(closed.1);
         finished.push(writer);
     }
+    assert!(reasons.len() > 1, "they return at different times: {reasons:?}");
     let mut posted = BTreeSet::new();
     for posting in posting {
         posted.extend(in_time("the posts", posting).await.unwrap());
@@ -110,4 +114,20 @@ async fn an_idle_server_ends_at_once_on_sigint_too() {
     assert_eq!(socket.closed().await.0, 1001);
     assert_eq!(server.exit().await.code(), Some(0));
     assert!(Http::try_connect(server.address()).await.is_none());
+}
+
+#[tokio::test]
+async fn an_event_stream_says_when_to_reconnect() {
+    let mut server = Setup::new().start();
+    let mut stream = tokio::net::TcpStream::connect(server.address()).await.unwrap();
+    let request = b"GET /v1/rooms/r/events HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n";
+    stream.write_all(request).await.unwrap();
+    until("the stream is live", async || server.metric("subscriptions").await == 1).await;
+    server.terminate();
+    let mut text = String::new();
+    in_time("the end of the stream", stream.read_to_string(&mut text)).await.unwrap();
+    let (_, after) = text.rsplit_once("\nretry: ").unwrap_or_else(|| panic!("{text}"));
+    let (after, _) = after.split_once("\n\n").unwrap();
+    assert!(after.parse::<u64>().unwrap() <= 5_000, "{text}");
+    assert_eq!(server.exit().await.code(), Some(0));
 }

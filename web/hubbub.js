@@ -80,10 +80,20 @@ const OVERLOAD_CLOSE_CODES = new Set([1013, 4429]);
 const OVERLOAD_FAILURES = 4;
 /** Most unanswered frames, over all rooms; the server stops reading a socket at 1,024. */
 const UNANSWERED_MAX = 256;
+/** Longest wait that a server may ask for, in ms. */
+const RECONNECT_AFTER_MAX = 60_000;
 /** A connection that lived this long, in ms, resets the backoff. */
 const STABLE_AFTER = 3_000;
 const TYPING_EVERY = 2_500;
 const CHECK_EVERY = 2_000;
+
+const CANCELED = { code: "canceled", detail: "the message was given up; it may be stored", retryable: true };
+
+/** The wait that a server which shuts down gives each client, in ms, so that they do not return all at once. */
+function reconnectAfter(code, reason) {
+  const given = code === CLOSE_GOING_AWAY && /reconnect after (\d+) ms/.exec(reason);
+  return given ? Math.min(Number(given[1]), RECONNECT_AFTER_MAX) : undefined;
+}
 
 /** A refusal by the server, or a failure to reach it. `code` is stable; see docs/api.md. */
 export class HubbubError extends Error {
@@ -124,8 +134,8 @@ class Outgoing {
     this.ref = "";
     /** Sends a failed message again, with the same id. If it was stored after all, it is not stored twice. */
     this.retry = () => retry(this);
-    /** Gives the message up: it fails with code `canceled`. What is on the way may be stored nevertheless. */
-    this.cancel = () => cancel(this);
+    /** Gives the message up: it fails with `problem`. What is on the way may be stored nevertheless. */
+    this.cancel = (problem = CANCELED) => cancel(this, problem);
     this.renew();
   }
 
@@ -380,15 +390,9 @@ export class Hubbub {
     this.#openedAt = 0;
     this.#failures += 1;
     if (OVERLOAD_CLOSE_CODES.has(code)) this.#failures = Math.max(this.#failures, OVERLOAD_FAILURES);
-    const wait = code === CLOSE_GOING_AWAY ? this.#spread(reason) : this.#backoff(this.#failures);
+    const wait = reconnectAfter(code, reason) ?? this.#backoff(this.#failures);
     this.#reconnectTimer = setTimeout(() => this.connect(), wait);
     this.#setState({ state: State.WAITING, retryAt: Date.now() + wait, code, reason });
-  }
-
-  /** A random part of the seconds that a server names when it shuts down. */
-  #spread(reason) {
-    const seconds = /(\d+) s$/.exec(reason)?.[1] ?? 1;
-    return Math.random() * Math.min(seconds * 1_000, this.#options.backoffMax);
   }
 
   /** Exponential backoff; half of it is random, so that clients do not return all at once. */
@@ -425,7 +429,7 @@ export class Hubbub {
 
   #receive(data) {
     this.#heardAt = Date.now();
-    const frame = JSON.parse(data);
+    const frame = parse(data);
     switch (frame.type) {
       case "message": return this.#subscriptionOf(frame.roomId)?.onMessage(frame);
       case "subscribed": return this.#onSubscribed(frame);
@@ -536,7 +540,7 @@ export class Hubbub {
       messageType: options.messageType ?? "TEXT",
       messageId: options.messageId ?? makeId(),
       timestamp: options.timestamp ?? new Date().toISOString(),
-    }, (outgoing) => this.#retry(outgoing), (outgoing) => this.#cancel(outgoing));
+    }, (outgoing) => this.#retry(outgoing), (outgoing, problem) => this.#cancel(outgoing, problem));
     this.#enqueue(outgoing);
     return outgoing;
   }
@@ -547,10 +551,10 @@ export class Hubbub {
     this.#enqueue(outgoing);
   }
 
-  #cancel(outgoing) {
+  #cancel(outgoing, problem) {
     if (outgoing.state === Delivery.DURABLE || outgoing.state === Delivery.FAILED) return;
     const wasSent = this.#unanswered.delete(outgoing.ref);
-    this.#fail(outgoing, { code: "canceled", detail: "the message was given up; it may be stored", retryable: true });
+    this.#fail(outgoing, problem);
     if (wasSent) this.#continueLane(this.#lanes.get(outgoing.roomId));
   }
 

@@ -43,7 +43,7 @@ func (s *socket) follow(follower *Subscription) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.isOver {
-		return s.overError()
+		return errOver()
 	}
 	if s.followers[follower.room] != nil {
 		return &Error{Code: "invalid", Detail: follower.room + " is subscribed already"}
@@ -98,7 +98,7 @@ func (s *socket) send(frame sendFrame) (func(context.Context) (Receipt, error), 
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.isOver {
-		return nil, s.overError()
+		return nil, errOver()
 	}
 	o, err := s.lanes.send(frame)
 	if err != nil {
@@ -117,7 +117,7 @@ func (s *socket) send(frame sendFrame) (func(context.Context) (Receipt, error), 
 	}, nil
 }
 
-func (s *socket) overError() *Error {
+func errOver() *Error {
 	return &Error{Code: "closed", Detail: "the client was closed, or the server refused it"}
 }
 

@@ -94,6 +94,33 @@ func TestWhatAnAttemptWithoutAnAnswerMayHaveDoneIsTold(t *testing.T) {
 	}
 }
 
+func TestAChangeNamesTheRevisionItSaw(t *testing.T) {
+	etag := func(revision string) http.Header { return http.Header{"Etag": {`"` + revision + `"`}} }
+	faster := &reply{412, `{"code":"condition_failed","retryable":false}`, nil}
+	client, requests := answering(t, &reply{200, "", etag("4")}, faster, &reply{200, "", etag("6")}, &reply{204, "", etag("7")})
+	if revision, err := client.Keys.Put(within(t), "k", []byte("v")); revision != 7 || err != nil {
+		t.Error(revision, err)
+	}
+	var found []string
+	for _, one := range requests() {
+		found = append(found, one.method+one.header.Get("If-Match"))
+	}
+	if strings.Join(found, " ") != `HEAD PUT"4" HEAD PUT"6"` {
+		t.Error(found)
+	}
+}
+
+func TestAClosedClientTakesNothingMore(t *testing.T) {
+	client, _ := answering(t, nil)
+	client.Close()
+	if _, err := client.Room("r").Send(within(t), "text"); CodeOf(err) != "closed" {
+		t.Error(err)
+	}
+	if _, err := client.Room("r").Subscribe(FromNow()); CodeOf(err) != "closed" {
+		t.Error(err)
+	}
+}
+
 func TestAKeyOfAnyTextIsOnePath(t *testing.T) {
 	client, requests := answering(t, &reply{201, "", http.Header{"Etag": {`"5"`}}})
 	options := PutOptions{Revision: OnlyIf(0), TTL: 500 * time.Millisecond}

@@ -73,9 +73,10 @@ type Client struct {
 	// Keys with values.
 	Keys *Keys
 
-	http   *httpClient
-	mu     sync.Mutex
-	socket *socket
+	http     *httpClient
+	mu       sync.Mutex
+	socket   *socket
+	isClosed bool
 }
 
 // New makes a client of the server at url, such as http://127.0.0.1:8080. It connects at the first use.
@@ -105,7 +106,7 @@ func (c *Client) SetToken(token string) {
 func (c *Client) Close() {
 	c.mu.Lock()
 	s := c.socket
-	c.socket = nil
+	c.isClosed = true
 	c.mu.Unlock()
 	if s != nil {
 		s.close()
@@ -114,13 +115,16 @@ func (c *Client) Close() {
 }
 
 // connected is the socket; another one after the server refused the last for good, as with a token that ended.
-func (c *Client) connected() *socket {
+func (c *Client) connected() (*socket, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if c.isClosed {
+		return nil, errOver()
+	}
 	if c.socket == nil || c.socket.hasEnded() {
 		c.socket = newSocket(c.http)
 	}
-	return c.socket
+	return c.socket, nil
 }
 
 // MakeID returns a new unique id.

@@ -91,7 +91,11 @@ func (r *Room) SendLater(text string, options ...SendOptions) (func(context.Cont
 	orDefault(&given.MessageType, "TEXT")
 	orDefault(&given.UserID, r.client.http.options.User)
 	orDefault(&given.Username, r.client.http.options.Username)
-	return r.client.connected().send(sendFrame{
+	socket, err := r.client.connected()
+	if err != nil {
+		return nil, err
+	}
+	return socket.send(sendFrame{
 		Type: "send", RoomID: r.name, UserID: given.UserID, Username: given.Username, Message: text,
 		MessageID: given.MessageID, MessageType: given.MessageType, Timestamp: given.Timestamp,
 	})
@@ -128,13 +132,19 @@ func (r *Room) Subscribe(start Start, options ...SubscribeOptions) (*Subscriptio
 		given = options[0]
 	}
 	orDefault(&given.BufferMax, 1_000)
-	socket := r.client.connected()
+	socket, err := r.client.connected()
+	if err != nil {
+		return nil, err
+	}
 	s := &Subscription{
 		room: r.name, socket: socket, options: given, last: start.last, changed: make(chan struct{}, 1),
 		cursor: cursor{epoch: start.epoch, seq: start.after},
 	}
 	s.position = s.cursor.position()
-	return s, socket.follow(s)
+	if err := socket.follow(s); err != nil {
+		return nil, err
+	}
+	return s, nil
 }
 
 // HistoryQuery selects a page; what is zero is left out.
@@ -268,6 +278,10 @@ func (s *Subscription) take() (Event, error) {
 	first := s.events[0]
 	s.events = s.events[1:]
 	s.position = first.position
+	if len(s.events) > 0 {
+		// Somebody else may wait, too.
+		s.wake()
+	}
 	if s.isPaused && !s.isOver && len(s.events) <= s.options.BufferMax/2 {
 		s.isPaused = false
 		s.socket.subscribe(s)

@@ -21,6 +21,8 @@ const (
 	closeTooBig    = 1009
 	// overloadAttempt is the attempt from which on the backoff counts after a refusal for overload.
 	overloadAttempt = 3
+	// givenWaitMax is the longest wait that a server may ask for.
+	givenWaitMax = time.Minute
 	// frameBytesMax is the longest frame that is read; the server's are smaller.
 	frameBytesMax = 32 << 20
 )
@@ -31,7 +33,11 @@ var finalCodes = map[int]string{
 	4401: "unauthorized", 4403: "forbidden",
 }
 
-var shutdownSeconds = regexp.MustCompile(`(\d+) s$`)
+// refusals are answers to the handshake, and the close codes that mean the same.
+var refusals = map[int]int{401: 4401, 403: 4403, 429: 4429, 503: 1013}
+
+// givenWait is the wait that a server which shuts down gives each client.
+var givenWait = regexp.MustCompile(`reconnect after (\d+) ms`)
 
 // socket is one connection after another for any number of rooms: it subscribes again and sends again what has no
 // receipt yet. Nothing in it grows without bound: messages that wait, frames to write, events nobody has taken.
@@ -133,13 +139,11 @@ func (s *socket) pauseAfter(code int, reason string) time.Duration {
 	}
 	pause := s.backoff(s.attempt)
 	s.attempt++
-	if code == closeGoingAway {
-		// A random part of the seconds that a server names when it shuts down.
-		seconds := 1
-		if found := shutdownSeconds.FindStringSubmatch(reason); found != nil {
-			seconds, _ = strconv.Atoi(found[1])
+	if found := givenWait.FindStringSubmatch(reason); code == closeGoingAway && found != nil {
+		// What a server that shuts down says to each client, so that they do not return all at once.
+		if ms, err := strconv.Atoi(found[1]); err == nil {
+			pause = min(time.Duration(ms)*time.Millisecond, givenWaitMax)
 		}
-		pause = time.Duration(random() * float64(min(time.Duration(seconds)*time.Second, s.options().BackoffMax)))
 	}
 	return pause
 }
@@ -148,9 +152,12 @@ func (s *socket) pauseAfter(code int, reason string) time.Duration {
 func (s *socket) connection() (int, string) {
 	ctx, cancel := context.WithCancel(s.ctx)
 	defer cancel()
-	conn, err := s.dial(ctx)
+	conn, response, err := s.dial(ctx)
 	if err != nil {
-		return 1006, ""
+		if response == nil || refusals[response.StatusCode] == 0 {
+			return 1006, ""
+		}
+		return refusals[response.StatusCode], "the server answered " + response.Status
 	}
 	defer conn.CloseNow()
 	conn.SetReadLimit(frameBytesMax)
@@ -178,7 +185,7 @@ func (s *socket) connection() (int, string) {
 	}
 }
 
-func (s *socket) dial(ctx context.Context) (*websocket.Conn, error) {
+func (s *socket) dial(ctx context.Context) (*websocket.Conn, *http.Response, error) {
 	ctx, cancel := context.WithTimeout(ctx, s.options().AnswerMax)
 	defer cancel()
 	header := http.Header{}
@@ -187,10 +194,9 @@ func (s *socket) dial(ctx context.Context) (*websocket.Conn, error) {
 	if user := s.options().User; user != "" {
 		address += "?user=" + url.QueryEscape(user)
 	}
-	conn, _, err := websocket.Dial(ctx, address, &websocket.DialOptions{
+	return websocket.Dial(ctx, address, &websocket.DialOptions{
 		HTTPClient: s.options().HTTPClient, HTTPHeader: header, OnPingReceived: s.onPing,
 	})
-	return conn, err
 }
 
 // onPing runs before the pong is written. Frames from before the ping must go out before it: the order after a refusal

@@ -193,7 +193,7 @@ func TestItGoesOnBehindTheLastMessageAndDropsRepeats(t *testing.T) {
 		if p.number == 1 {
 			p.message("r", 5)
 			p.message("r", 7)
-			_ = p.conn.Close(websocket.StatusGoingAway, "shutting down; reconnect within 0 s")
+			_ = p.conn.Close(websocket.StatusGoingAway, "shutting down; reconnect after 1 ms")
 		} else {
 			p.message("r", 7)
 			p.message("r", 8)
@@ -302,6 +302,15 @@ func TestWhatTheServerEndsIsAnErrorBehindWhatCameBefore(t *testing.T) {
 	}
 	if _, err := s.Next(within(t)); err != ErrEnded {
 		t.Error(err)
+	}
+}
+
+func TestAHandshakeRefusedForItsTokenIsFinal(t *testing.T) {
+	for status, code := range map[int]string{401: "unauthorized", 403: "forbidden"} {
+		client, requests := answering(t, &reply{503, "", nil}, &reply{status, "", nil})
+		if _, err := client.Room("r").Send(within(t), "text"); CodeOf(err) != code || len(requests()) != 2 {
+			t.Error(err, requests())
+		}
 	}
 }
 

@@ -15,6 +15,8 @@ export const sleep = (ms, signal) => new Promise((resolve, reject) => {
 export const canceled = () =>
   new HubbubError({ code: "canceled", detail: "given up by the caller; it may have taken effect" });
 
+export const closed = () => new HubbubError({ code: "closed", detail: "the client was closed" });
+
 /**
  * The pause before another attempt, in ms: a random part of an exponentially growing time, and never less than the
  * server asks for.
@@ -40,7 +42,15 @@ async function problemOf(response) {
 }
 
 export class Http {
+  #closing = new AbortController();
+
   constructor(options) { this.options = options; }
+
+  /** Aborted when the client is closed. */
+  get closing() { return this.#closing.signal; }
+
+  /** Ends what is under way, and refuses what comes. */
+  close() { this.#closing.abort(); }
 
   headers(given = {}) {
     const { user, token } = this.options;
@@ -74,20 +84,21 @@ export class Http {
    */
   async call(method, path, { waitMs = 0, signal, ...request } = {}) {
     const { patience, answerMax } = this.options;
+    const given = signal ? AbortSignal.any([signal, this.closing]) : this.closing;
     const end = Date.now() + patience;
     let isOpen = false;
     for (let attempt = 0; ; attempt++) {
       const limit = AbortSignal.timeout(answerMax + waitMs);
       try {
-        const both = signal ? AbortSignal.any([signal, limit]) : limit;
-        const response = await this.once(method, path, { ...request, signal: both });
+        const response = await this.once(method, path, { ...request, signal: AbortSignal.any([given, limit]) });
         return { response, body: await readBody(response), isOpen };
       } catch (error) {
+        if (this.closing.aborted) throw closed();
         if (signal?.aborted) throw canceled();
         const pause = pauseOf(attempt, error.problem.retryAfter, this.options);
         if (!error.retryable || Date.now() + pause > end) throw Object.assign(error, { isOpen });
         isOpen ||= OPEN_CODES.has(error.code);
-        await sleep(pause, signal);
+        await sleep(pause, given);
       }
     }
   }

@@ -4,11 +4,11 @@
  */
 
 import { WebSocket } from "#websocket";
-import { Http } from "./http.js";
+import { Http, closed } from "./http.js";
 import { Hubbub, State } from "./hubbub.js";
 import { Keys } from "./keys.js";
 import { Queue } from "./queue.js";
-import { Room } from "./room.js";
+import { Room, closedBy } from "./room.js";
 
 export { HubbubError, makeId } from "./hubbub.js";
 
@@ -47,13 +47,20 @@ export class Client {
 
   /** Ends everything. Messages without a receipt are refused with code `closed`. */
   close() {
+    this.#http.close();
     this.#socket?.close();
-    this.#socket = null;
   }
 
   /** The socket; the first use opens it. */
   #connected() {
-    this.#socket ??= new Hubbub({ ...this.#options, attemptsMax: Infinity });
+    if (this.#http.closing.aborted) throw closed();
+    if (!this.#socket) {
+      this.#socket = new Hubbub({ ...this.#options, attemptsMax: Infinity });
+      this.#socket.on("state", (state) => {
+        // Nobody is told of what waits for a token that may never come.
+        if (state.state === State.CLOSED) for (const outgoing of this.#socket.outgoing) outgoing.cancel(closedBy(state));
+      });
+    }
     const { state } = this.#socket.connection;
     if (state === State.IDLE || state === State.CLOSED) this.#socket.connect();
     return this.#socket;

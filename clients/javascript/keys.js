@@ -167,6 +167,7 @@ export class Watch {
 
   constructor(http, { prefix, after, epoch }) {
     this.#http = http;
+    http.closing.addEventListener("abort", () => this.close(), { once: true, signal: this.#abort.signal });
     this.#prefix = prefix === undefined ? undefined : encodeURIComponent(prefix);
     this.#position = { epoch, revision: after };
     this.#events = this.#follow();
@@ -177,6 +178,7 @@ export class Watch {
 
   /** Ends it. */
   close() { this.#abort.abort(); }
+  /** The next change. */
   next() { return this.#events.next(); }
   async return() {
     this.close();

@@ -56,10 +56,10 @@ export class Subscription {
     this.#room = room;
     this.#options = { last, onReset, bufferMax };
     this.#position = { epoch, seq: after };
-    const ended = (error) => this.#end(new HubbubError(error));
+    const ended = (problem) => this.#end(problem && new HubbubError(problem));
     this.#stops = [
       engine.on("removed", (frame) => { if (frame.roomId === room) ended(frame); }),
-      engine.on("state", (state) => { if (state.state === "closed") this.#end(closedBy(state)); }),
+      engine.on("state", (state) => { if (state.state === "closed") ended(closedBy(state)); }),
     ];
     this.#start(this.#position);
   }
@@ -145,9 +145,9 @@ export class Subscription {
 }
 
 /** Why a connection ended for good; `null` if the client was closed. */
-function closedBy({ code, reason }) {
+export function closedBy({ code, reason }) {
   if (code === 1000) return null;
   const codes = { 4401: "unauthorized", 4403: "forbidden" };
   const detail = reason || `the connection was closed with ${code}`;
-  return new HubbubError({ code: codes[code] ?? "protocol", detail });
+  return { code: codes[code] ?? "protocol", detail, retryable: false };
 }

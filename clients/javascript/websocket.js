@@ -18,6 +18,8 @@ const PROTOCOL_ERROR = 1002;
 const TOO_BIG = 1009;
 const NO_STATUS = 1005;
 const LOST = 1006;
+/** Answers to the handshake, and the close codes that mean the same. */
+const REFUSALS = new Map([[401, 4401], [403, 4403], [429, 4429], [503, 1013]]);
 
 /** Splits a stream of bytes into the frames a server sends, and their fragments into messages. */
 export class FrameReader {
@@ -118,7 +120,7 @@ class NodeWebSocket {
     this.#request.on("upgrade", (response, socket, head) => this.#onUpgrade(response, socket, head, key));
     this.#request.on("response", (response) => {
       response.resume();
-      this.#end(LOST, `the server answered ${response.statusCode}`);
+      this.#end(REFUSALS.get(response.statusCode) ?? LOST, `the server answered ${response.statusCode}`);
       this.#request.destroy();
     });
     this.#request.on("error", (error) => this.#end(LOST, error.message));

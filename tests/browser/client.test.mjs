@@ -282,7 +282,7 @@ test("a reset tells whether the history was replaced, and is not asked for again
     after: 20, epoch: "e", onMessage: resolve,
     onReset: (_, reset) => {
       resets.push(reset.historyReplaced);
-      sockets.at(-1).close(1001, "shutting down; reconnect within 0 s");
+      sockets.at(-1).close(1001, "shutting down; reconnect after 0 ms");
     },
   }));
   hubbub.connect();

@@ -4,10 +4,10 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
-use hubbub_core::RandomSource;
 use hubbub_core::clock::SeededRandom;
+use hubbub_core::{RandomSource, Timestamp};
 use serde_json::Value;
 use tokio::task::JoinHandle;
 
@@ -62,6 +62,42 @@ pub(crate) struct Load {
     progress: Arc<Progress>,
     writers: Vec<JoinHandle<Writer>>,
     followers: Vec<JoinHandle<Follower>>,
+    /// Of each follower.
+    lateness: Vec<Arc<Lateness>>,
+}
+
+/// How late messages reach a follower.
+#[derive(Default)]
+struct Lateness {
+    /// The longest time from the receipt to the delivery, in ms.
+    worst_ms: AtomicU64,
+}
+
+impl Lateness {
+    fn note(&self, message: &Value) {
+        let received_at = message["receivedAt"].as_str().and_then(Timestamp::parse).unwrap();
+        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap();
+        let received_at = u64::try_from(received_at.as_micros() / 1_000).unwrap();
+        let late = u64::try_from(now.as_millis()).unwrap().saturating_sub(received_at);
+        self.worst_ms.fetch_max(late, Ordering::SeqCst);
+    }
+}
+
+/// The servers that a client connects to, one after the other.
+#[derive(Clone)]
+struct Route {
+    servers: Vec<SocketAddr>,
+    next: usize,
+}
+
+impl Route {
+    fn of(server: SocketAddr) -> Self {
+        Self { servers: vec![server], next: 0 }
+    }
+
+    fn address(&self) -> SocketAddr {
+        self.servers[self.next % self.servers.len()]
+    }
 }
 
 impl Load {
@@ -80,15 +116,56 @@ impl Load {
                     if kind.outlives_outages {
                         writer = writer.through_outages();
                     }
-                    writers.push(tokio::spawn(write(writer, *server, progress.clone())));
+                    writers.push(tokio::spawn(write(writer, Route::of(*server), progress.clone())));
                 }
-                followers.push(tokio::spawn(follow(Follower::new(room), *server)));
+                followers.push(tokio::spawn(follow(Follower::new(room), Route::of(*server), None)));
             }
         }
-        Self { rooms, progress, writers, followers }
+        Self { rooms, progress, writers, followers, lateness: Vec::new() }
     }
 
-    fn acked(&self) -> u64 {
+    /// A writer of all kinds for each room, and for each room and server a follower, who all go to the next server when
+    /// their own one is away. Writers pause as long as `pause` says, if it does.
+    pub(crate) fn roaming(
+        servers: &[SocketAddr],
+        rooms: usize,
+        kinds: &[Kind],
+        pause: Option<Duration>,
+    ) -> Self {
+        let progress = Arc::new(Progress::default());
+        let rooms: Vec<_> = (0..rooms).map(|number| format!("room-{number}")).collect();
+        let (mut writers, mut followers, mut lateness) = (Vec::new(), Vec::new(), Vec::new());
+        for (number, room) in rooms.iter().enumerate() {
+            let route = |server: usize| Route { servers: servers.to_vec(), next: number + server };
+            for kind in kinds {
+                let pace = progress.clone();
+                let writer = Writer::new(kind.name, room, kind.dialect, kind.window);
+                let mut writer = writer.paced(Arc::new(move || pause.unwrap_or_else(|| pace.pause())));
+                if kind.outlives_outages {
+                    writer = writer.through_outages();
+                }
+                writers.push(tokio::spawn(write(writer, route(0), progress.clone())));
+            }
+            for server in 0..servers.len() {
+                let late = Arc::new(Lateness::default());
+                lateness.push(late.clone());
+                followers.push(tokio::spawn(follow(Follower::new(room), route(server), Some(late))));
+            }
+        }
+        Self { rooms, progress, writers, followers, lateness }
+    }
+
+    /// The longest time from the receipt of a message to its delivery since the last call: of the slowest follower, and of
+    /// half of them.
+    pub(crate) fn take_lateness(&self) -> (Duration, Duration) {
+        let mut worst: Vec<u64> =
+            self.lateness.iter().map(|late| late.worst_ms.swap(0, Ordering::SeqCst)).collect();
+        worst.sort_unstable();
+        let at = |place: usize| Duration::from_millis(worst.get(place).copied().unwrap_or(0));
+        (at(worst.len().saturating_sub(1)), at(worst.len() / 2))
+    }
+
+    pub(crate) fn acked(&self) -> u64 {
         self.progress.acked.load(Ordering::SeqCst)
     }
 
@@ -151,7 +228,7 @@ fn check<'a>(history: &[Value], writers: impl Iterator<Item = &'a Writer>) {
 }
 
 /// Writes until told to stop, through every lost connection.
-async fn write(mut writer: Writer, address: SocketAddr, progress: Arc<Progress>) -> Writer {
+async fn write(mut writer: Writer, mut route: Route, progress: Arc<Progress>) -> Writer {
     let mut counted = 0;
     loop {
         let enough = |writer: &Writer| {
@@ -160,20 +237,26 @@ async fn write(mut writer: Writer, address: SocketAddr, progress: Arc<Progress>)
             progress.acked.fetch_add(new, Ordering::SeqCst);
             progress.stop.load(Ordering::SeqCst)
         };
-        if writer.run(address, enough).await.is_ok() {
+        if writer.run(route.address(), enough).await.is_ok() {
             return writer;
         }
+        route.next += 1;
         tokio::time::sleep(PAUSE).await;
     }
 }
 
 /// Follows to the end of the room.
-async fn follow(mut follower: Follower, address: SocketAddr) -> Follower {
+async fn follow(mut follower: Follower, mut route: Route, lateness: Option<Arc<Lateness>>) -> Follower {
     while follower.seen.last().is_none_or(|message| message["message"] != END) {
-        if follower.is_connected() || follower.resume(address).await {
+        if follower.is_connected() || follower.resume(route.address()).await {
             // Nobody sends while a broker is blocked. The end of the load is waited for in bounded time.
-            let _ = follower.next_whenever().await;
+            if follower.next_whenever().await.is_ok()
+                && let (Some(late), Some(message)) = (&lateness, follower.seen.last())
+            {
+                late.note(message);
+            }
         } else {
+            route.next += 1;
             tokio::time::sleep(PAUSE).await;
         }
     }

@@ -317,6 +317,13 @@ impl Server {
     }
 
     /// Sends one message that must be stored, and gives its receipt.
+    /// A socket of `user` that follows the room from now on.
+    pub(crate) async fn subscriber_of(&self, user: &str, room: &str) -> Ws {
+        let mut socket = self.ws(&format!("/v1/ws?user={user}")).await;
+        socket.subscribe(room, serde_json::json!({})).await;
+        socket
+    }
+
     pub(crate) async fn send(&self, room: &str, text: &str) -> Value {
         let message = json!({"userId": "ada", "message": text});
         let answer = self.post(&format!("/v1/rooms/{room}/messages"), &message).await;

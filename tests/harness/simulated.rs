@@ -91,6 +91,7 @@ impl Simulated {
             tls: None,
             allowed_origins: Vec::new(),
             compat: None,
+            serves_clients: true,
             statistics: Statistics::new(MetricsDefault::Prometheus, clock.monotonic()),
             clock,
             random,

@@ -72,6 +72,37 @@ test("a condition that fails after an attempt without an answer says nothing", a
   assert.equal(await new Client(never.url, OPTIONS).keys.delete("k"), false);
 });
 
+test("a change names the revision it saw, so that a late attempt undoes nothing", async (test) => {
+  const seen = [200, undefined, { etag: '"4"' }];
+  const faster = [412, { code: "condition_failed", retryable: false }];
+  const { url, requests } = await answering(test, [seen, faster, [200, undefined, { etag: '"6"' }], [204, undefined, { etag: '"7"' }]]);
+  assert.deepEqual(await new Client(url, OPTIONS).keys.put("k", "v"), { revision: 7, created: false });
+  assert.deepEqual(requests.map(({ method, headers }) => [method, headers["if-match"]]),
+    [["HEAD", undefined], ["PUT", '"4"'], ["HEAD", undefined], ["PUT", '"6"']]);
+});
+
+test("a handshake refused for its token is final", async (test) => {
+  for (const [status, code] of [[401, "unauthorized"], [403, "forbidden"]]) {
+    const { url, requests } = await answering(test, [[503], [status]]);
+    const client = new Client(url, OPTIONS);
+    const following = client.room("r").subscribe().next();
+    await assert.rejects(client.room("r").send("text"), { code });
+    await assert.rejects(following, { code });
+    assert.equal(requests.length, 2);
+  }
+});
+
+test("a client that is closed ends what waits, and takes nothing more", async (test) => {
+  const { url } = await answering(test, [null]);
+  const client = new Client(url, { ...OPTIONS, backoffFirst: 5_000, backoffMax: 5_000 });
+  const waiting = [client.queue("q").take(), client.room("r").send("text"), client.keys.watch().next()];
+  setImmediate(() => client.close());
+  const [took, sent, watched] = await Promise.allSettled(waiting);
+  assert.deepEqual([took.reason.code, sent.reason.code, watched.value], ["closed", "closed", { value: undefined, done: true }]);
+  await assert.rejects(client.keys.get("k"), { code: "closed" });
+  await assert.rejects(client.room("r").send("text"), { code: "closed" });
+});
+
 test("a key of any text is one path", async (test) => {
   const { url, requests } = await answering(test, [[201, undefined, { etag: '"5"' }]]);
   const { keys } = new Client(url, OPTIONS);

@@ -94,6 +94,10 @@ test("a close frame has its code and reason", async (test) => {
 test("what does not accept the handshake is no connection", async (test) => {
   const wrong = await upgrading(test, (socket) => accept(socket, "d3Jvbmc="));
   assert.equal((await closed(new WebSocket(wrong))).code, 1006);
+  for (const [status, code] of [[401, 4401], [403, 4403], [503, 1013], [404, 1006]]) {
+    const refusing = await upgrading(test, (socket) => socket.end(`HTTP/1.1 ${status} No\r\nContent-Length: 0\r\n\r\n`));
+    assert.equal((await closed(new WebSocket(refusing))).code, code);
+  }
   const other = new WebSocket(wrong.replace("ws:", "http:").replace("/v1/ws", "/x"));
   assert.equal((await closed(other)).code, 1006);
   assert.equal((await closed(new WebSocket("ws://127.0.0.1:1/"))).code, 1006);

@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable, Coroutine, Iterator
+from concurrent.futures import CancelledError
 from types import TracebackType
 from typing import Any, Generic, Protocol, TypeVar
 
 from ._client import Client
+from ._errors import HubbubError
 from ._keys import KeyEvent, Keys, KeyValue, Put
 from ._options import Options
 from ._queues import Delivery, Queue, QueueReceipt
@@ -31,6 +33,8 @@ class _Loop:
         future = asyncio.run_coroutine_threadsafe(work, self.loop)
         try:
             return future.result()
+        except CancelledError:
+            raise HubbubError({"code": "closed", "detail": "the client was closed"}) from None
         except BaseException:
             # An interrupted call is given up.
             future.cancel()
@@ -43,6 +47,15 @@ class _Loop:
         return self.run(work())
 
     def stop(self) -> None:
+        """Ends the thread. Calls that still wait are cancelled."""
+
+        async def cancel_all() -> None:
+            others = asyncio.all_tasks() - {asyncio.current_task()}
+            for task in others:
+                task.cancel()
+            await asyncio.gather(*others, return_exceptions=True)
+
+        self.run(cancel_all())
         self.loop.call_soon_threadsafe(self.loop.stop)
         self.thread.join()
         self.loop.close()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from types import TracebackType
 
+from ._errors import HubbubError
 from ._http import Http
 from ._keys import Keys
 from ._options import Options
@@ -50,13 +51,14 @@ class Client:
 
     async def close(self) -> None:
         """Ends everything. Messages without a receipt are refused with code `closed`."""
+        await self._http.close()
         if self._socket:
             await self._socket.close()
-            self._socket = None
-        await self._http.close()
 
     def _connected(self) -> Socket:
         """The socket; the first use makes it."""
+        if self._http.is_closed:
+            raise HubbubError({"code": "closed", "detail": "the client was closed"})
         if self._socket is None:
             self._socket = Socket(self._http)
         return self._socket

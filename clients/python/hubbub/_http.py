@@ -57,11 +57,14 @@ class Http:
         self.token = token
         self.options = options
         self._session: aiohttp.ClientSession | None = None
+        self.is_closed = False
 
     @property
     def session(self) -> aiohttp.ClientSession:
         """Opened by its first use, in the loop that uses it."""
-        if self._session is None or self._session.closed:
+        if self.is_closed:
+            raise HubbubError({"code": "closed", "detail": "the client was closed"})
+        if self._session is None:
             trace = aiohttp.TraceConfig()
             trace.on_request_headers_sent.append(_count)
             connector = aiohttp.TCPConnector(limit=0)
@@ -69,6 +72,7 @@ class Http:
         return self._session
 
     async def close(self) -> None:
+        self.is_closed = True
         if self._session:
             await self._session.close()
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar, TypeVar, Union
 from urllib.parse import quote, unquote_to_bytes, urlencode
@@ -229,25 +229,28 @@ class Watch(AsyncIterator[KeyEvent]):
         self._is_over = True
         if self._reading:
             self._reading.cancel()
+        else:
+            self._ending = asyncio.ensure_future(self._events.aclose())
 
     async def __anext__(self) -> KeyEvent:
         if self._is_over:
             raise StopAsyncIteration
-        self._reading = asyncio.ensure_future(self._next())
+        # A caller that gives up leaves it to the next one.
+        self._reading = reading = self._reading or asyncio.ensure_future(self._next())
         try:
-            return await self._reading
+            return await asyncio.shield(reading)
         except asyncio.CancelledError:
-            if not self._is_over:
-                self._reading.cancel()
-                raise
-            raise StopAsyncIteration from None
+            if reading.cancelled() and self._is_over:
+                raise StopAsyncIteration from None
+            raise
         finally:
-            self._reading = None
+            if reading.done():
+                self._reading = None
 
     async def _next(self) -> KeyEvent:
         return await self._events.__anext__()
 
-    async def _follow(self) -> AsyncIterator[KeyEvent]:
+    async def _follow(self) -> AsyncGenerator[KeyEvent, None]:
         attempt = 0
         while True:
             retry_after = 0.0

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import random
 import re
 import time
 from typing import Any, Protocol
@@ -26,6 +25,10 @@ from ._types import Receipt
 FINAL_CODES = {1002: "protocol", 1003: "protocol", 1007: "protocol", 1008: "protocol", 4400: "protocol",
                4401: "unauthorized", 4403: "forbidden"}
 GOING_AWAY = 1001
+#: Answers to the handshake, and the close codes that mean the same.
+REFUSALS = {401: 4401, 403: 4403, 429: 4429, 503: 1013}
+#: Longest wait in seconds that a server may ask for.
+GIVEN_WAIT_MAX = 60.0
 TOO_BIG = 1009
 #: A server that has too much to do, and the attempt from which on the backoff counts then.
 OVERLOAD_CODES = (1013, 4429)
@@ -36,6 +39,12 @@ FRAME_BYTES_MAX = 32 * 1024 * 1024
 LOST = (1006, "")
 #: Longest time for a close to be answered, in seconds.
 GOODBYE_MAX = 0.5
+
+
+def given_wait(code: int, reason: str) -> float | None:
+    """The wait that a server which shuts down gives each client, in seconds, so that they do not return all at once."""
+    found = re.search(r"reconnect after (\d+) ms", reason) if code == GOING_AWAY else None
+    return min(int(found[1]) / 1000, GIVEN_WAIT_MAX) if found else None
 
 
 class Follower(Protocol):
@@ -102,14 +111,10 @@ class Socket:
                 return self._end({"code": FINAL_CODES[code], "detail": detail})
             if code in OVERLOAD_CODES:
                 self._attempt = max(self._attempt, OVERLOAD_ATTEMPT)
-            pause = self._spread(reason) if code == GOING_AWAY else self.backoff(self._attempt)
+            given = given_wait(code, reason)
+            pause = self.backoff(self._attempt) if given is None else given
             self._attempt += 1
             await asyncio.sleep(pause)
-
-    def _spread(self, reason: str) -> float:
-        """A random part of the seconds that a server names when it shuts down."""
-        found = re.search(r"(\d+) s$", reason)
-        return random.random() * min(float(found[1]) if found else 1.0, self._options.backoff_max)
 
     async def _connection(self) -> tuple[int, str]:
         """One connection, from its handshake to its end: the close code and its reason."""
@@ -123,7 +128,9 @@ class Socket:
                 url, headers=http.headers(), autoping=False, autoclose=False, max_msg_size=FRAME_BYTES_MAX, compress=0
             )
             socket = await asyncio.wait_for(connecting, self._options.answer_max)
-        except (aiohttp.ClientError, asyncio.TimeoutError, OSError):
+        except aiohttp.WSServerHandshakeError as error:
+            return REFUSALS.get(error.status, 1006), f"the server answered {error.status}"
+        except (aiohttp.ClientError, asyncio.TimeoutError, OSError, HubbubError):
             return LOST
         self._on_open()
         reading = asyncio.create_task(self._read(socket))
@@ -131,6 +138,9 @@ class Socket:
         try:
             await asyncio.wait([reading, *others], return_when=asyncio.FIRST_COMPLETED)
             return reading.result() if reading.done() else LOST
+        except ValueError:
+            # What the server sent is no JSON: somebody stands between.
+            return LOST
         finally:
             self._on_lost(reading)
             for part in [reading, *others]:

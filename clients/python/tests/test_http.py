@@ -6,7 +6,7 @@ import asyncio
 import json
 import unittest
 
-from hubbub import Client, Delivery, HubbubError, Options
+from hubbub import BlockingClient, Client, Delivery, HubbubError, Options
 
 from .scripted import OPTIONS, Scripted
 
@@ -62,6 +62,16 @@ class Requests(Scripted):
             url, _ = await self.answering(*answers)
             self.assertIs(await (await self.client(url)).keys.delete("k"), was_there)
 
+    async def test_a_change_names_the_revision_it_saw(self) -> None:
+        faster = (412, {"code": "condition_failed", "retryable": False}, {})
+        url, requests = await self.answering(
+            (200, None, {"etag": '"4"'}), faster, (200, None, {"etag": '"6"'}), (204, None, {"etag": '"7"'})
+        )
+        stored = await (await self.client(url)).keys.put("k", "v")
+        self.assertEqual((stored.revision, stored.created), (7, False))
+        asked = [(request.method, request.headers.get("If-Match")) for request, _ in requests]
+        self.assertEqual(asked, [("HEAD", None), ("PUT", '"4"'), ("HEAD", None), ("PUT", '"6"')])
+
     async def test_a_key_of_any_text_is_one_path(self) -> None:
         url, requests = await self.answering((201, None, {"etag": '"5"'}))
         keys = (await self.client(url)).keys
@@ -93,7 +103,40 @@ class Requests(Scripted):
         self.assertEqual([request.path.split("/")[-1] for request, _ in requests][:4], ["lease", "nack", "lease", "ack"])
 
 
+class Closing(Scripted):
+    async def test_it_ends_what_waits_and_takes_nothing_more(self) -> None:
+        url, _ = await self.answering(None)
+        client = Client(url, options=Options(backoff_first=0.01, backoff_max=0.01))
+        waiting = [asyncio.create_task(work) for work in (client.queue("q").take(), client.room("r").send("text"))]
+        await asyncio.sleep(0)
+        await client.close()
+        for work in (*waiting, client.keys.get("k"), client.room("r").send("text")):
+            with self.assertRaises(HubbubError) as raised:
+                await work
+            self.assertIn(raised.exception.code, ("closed", "unreachable"))
+
+    async def test_it_ends_threads_that_wait(self) -> None:
+        url, requests = await self.answering(None)
+        client = await asyncio.to_thread(BlockingClient, url, options=Options(backoff_first=60.0, backoff_max=60.0))
+        taking = asyncio.create_task(asyncio.to_thread(lambda: client.queue("q").take()))
+        while not requests:
+            await asyncio.sleep(0.001)
+        await asyncio.to_thread(client.close)
+        with self.assertRaises(HubbubError) as raised:
+            await taking
+        self.assertEqual(raised.exception.code, "closed")
+
+
 class Watching(Scripted):
+    async def test_a_wait_that_is_given_up_loses_nothing(self) -> None:
+        begin = 'event: watching\ndata: {"epoch":"e","after":4}\n\n'
+        url, _ = await self.answering((200, begin, {"content-type": "text/event-stream"}))
+        watch = (await self.client(url)).keys.watch()
+        with self.assertRaises(asyncio.TimeoutError):
+            await asyncio.wait_for(watch.__anext__(), 0)
+        self.assertEqual((await watch.__anext__()).type, "ready")
+        watch.close()
+
     async def test_a_lost_stream_goes_on_and_another_history_is_one_reset(self) -> None:
         def stream(text: str) -> tuple[int, str, dict[str, str]]:
             return 200, text, {"content-type": "text/event-stream"}

@@ -148,6 +148,14 @@ class Sending(Scripted):
         self.assertEqual(raised.exception.code, "closed")
 
 
+    async def test_a_handshake_refused_for_its_token_is_final(self) -> None:
+        for status, code in ((401, "unauthorized"), (403, "forbidden")):
+            url, requests = await self.answering((503, None, {}), (status, None, {}))
+            with self.assertRaises(HubbubError) as raised:
+                await (await self.client(url)).room("r").send("text")
+            self.assertEqual((raised.exception.code, len(requests)), (code, 2))
+
+
 class Following(Scripted):
     async def test_it_goes_on_behind_the_last_message_and_drops_repeats(self) -> None:
         asked: list[dict[str, Any]] = []
@@ -158,7 +166,7 @@ class Following(Scripted):
             for seq in (5, 7) if peer.number == 1 else (7, 8):
                 await peer.message("r", seq)
             if peer.number == 1:
-                await peer.socket.close(code=1001, message=b"shutting down; reconnect within 0 s")
+                await peer.socket.close(code=1001, message=b"shutting down; reconnect after 1 ms")
 
         subscription = (await self.socket(on_frame)).room("r").subscribe(after=4)
         self.assertEqual(await take(subscription, 5), ["ready", 5, 7, "ready", 8])

@@ -119,7 +119,7 @@ impl Kept {
 
     /// Number and time.
     pub fn receipt(&self) -> Receipt {
-        Receipt { seq: self.seq, received_at: self.received_at }
+        Receipt { seq: self.seq, received_at: self.received_at, gap: 0 }
     }
 }
 

@@ -209,6 +209,16 @@ pub struct Receipt {
     pub seq: u64,
     /// When the store numbered it.
     pub received_at: Timestamp,
+    /// Numbers right before it that no message of the room ever had; 0 where numbers are dense, and of duplicates.
+    pub gap: u64,
+}
+
+impl Receipt {
+    /// Number of the room's message before this one, whether that is kept or not; 0 = it is the first. At least the true
+    /// one where the gap is not known.
+    pub fn prev(&self) -> u64 {
+        self.seq.saturating_sub(1).saturating_sub(self.gap)
+    }
 }
 
 /// The outcome of one operation.

@@ -79,6 +79,8 @@ pub struct Gateway {
     pub statistics: Statistics,
     /// What is served besides the API.
     pub compat: Option<Compat>,
+    /// Whether there is anything for clients; otherwise only for those who watch the server.
+    pub serves_clients: bool,
     /// The API described, once somebody asked.
     pub documents: Documents,
 }
@@ -107,6 +109,8 @@ pub struct ServerLimits {
     pub terms_timeout: Duration,
     /// Time for connections to finish at shutdown.
     pub drain_timeout: Duration,
+    /// At shutdown, clients are told to reconnect after a random part of it.
+    pub reconnect_spread: Duration,
 }
 
 impl Default for ServerLimits {
@@ -119,11 +123,19 @@ impl Default for ServerLimits {
             pong_timeout: Duration::from_secs(10),
             terms_timeout: Duration::from_secs(30),
             drain_timeout: Duration::from_secs(10),
+            reconnect_spread: Duration::from_secs(5),
         }
     }
 }
 
 impl Gateway {
+    /// When a client that is sent away by a shutdown is to reconnect, in milliseconds from then: a random part of the spread,
+    /// so that clients do not reach the other servers all at once.
+    pub(crate) fn reconnect_after_ms(&self) -> u64 {
+        let spread: u64 = hubbub_core::invariant::saturate(self.server.reconnect_spread.as_millis());
+        self.random.next_u64() % spread.saturating_add(1).max(1)
+    }
+
     fn now(&self) -> Timestamp {
         self.clock.now()
     }

@@ -268,7 +268,7 @@ mod tests {
 
     #[test]
     fn no_outcome_is_visible_before_the_caches_are_updated() {
-        let receipt = Receipt { seq: 1, received_at: Timestamp::from_micros(1) };
+        let receipt = Receipt { seq: 1, received_at: Timestamp::from_micros(1), gap: 0 };
         let put = KvOutcome::Put { revision: 1, expires_at: None, created: true };
         for (outcomes, is_visible) in [
             (Ok(vec![Outcome::Stored(receipt)]), true),

@@ -35,7 +35,7 @@ pub use batcher::{SubmitError, Ticket, Waiter};
 pub use consumers::WaitingConsumers;
 pub use hub::Hub;
 pub use kv::Keys;
-pub use log::{DirectLog, Log};
+pub use log::{DirectLog, Log, LogHealth};
 pub use members::{AccessLevel, Members};
 pub use metrics::Metrics;
 pub use order::SendLane;

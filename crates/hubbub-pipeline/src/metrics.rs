@@ -109,6 +109,12 @@ metrics! {
     live_bytes: Gauge::default, "live_bytes", "Bytes of live messages that wait to be sent to subscribers.";
     live_evictions: Counter::default, "live_evictions",
         "Subscribers' backlogs dropped because live messages took too much memory.";
+    live_read_backs: Counter::default, "live_read_backs",
+        "Pages of followed rooms read from the store because messages that other servers stored had not come otherwise.";
+    presence_remote: Gauge::default, "presence_remote_users",
+        "Users of other servers in rooms that are followed here, counted for each room and server.";
+    presence_records: Counter::default, "presence_records_received",
+        "Records about presence, typing and read marks that other servers sent.";
     members_hits: Counter::default, "members_cache_hits",
         "Checks of a user's access to a room that the cache answered.";
     members_misses: Counter::default, "members_cache_misses",

@@ -22,6 +22,7 @@ mod migrate;
 mod notifications;
 mod options;
 mod partitions;
+mod peers;
 mod queues;
 mod reopening;
 mod replicas;

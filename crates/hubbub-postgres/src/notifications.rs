@@ -23,6 +23,7 @@ use tokio_postgres::{AsyncMessage, Client, Config, Notification};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
 use crate::db::{DbError, Result};
+use crate::peers::{self, PeerQueues};
 
 /// Shortest time between two notifications of a server.
 const INTERVAL: Duration = Duration::from_millis(5);
@@ -40,8 +41,9 @@ const RETRY_MAX: Duration = Duration::from_secs(5);
 const ANY: &str = "*";
 
 /// Nobody waits for a notification to be on disk.
-const LISTEN: &str = "set synchronous_commit = off; listen hubbub_rooms";
+const LISTEN: &str = "set synchronous_commit = off; listen hubbub_rooms; listen hubbub_peers";
 const TELL: &str = "select pg_notify('hubbub_rooms', $1)";
+const TELL_PEERS: &str = "select pg_notify('hubbub_peers', $1)";
 const OWN: &str = "select pg_backend_pid()";
 
 /// Rooms that changed.
@@ -103,6 +105,7 @@ impl Mailbox {
 pub(crate) struct Notifications {
     told: Mailbox,
     heard: Mailbox,
+    pub(crate) peers: PeerQueues,
     task: OnceLock<JoinHandle<()>>,
     /// The process of the database that tells what this server changed.
     own: AtomicI32,
@@ -138,6 +141,11 @@ impl Notifications {
     /// Waits until others have changed rooms.
     pub(crate) async fn heard(&self) -> ChangedRooms {
         self.heard.next().await
+    }
+
+    /// Whether it tells and hears; not behind a transaction pooler.
+    pub(crate) fn is_running(&self) -> bool {
+        self.task.get().is_some()
     }
 
     pub(crate) fn close(&self) {
@@ -177,20 +185,36 @@ impl Notifications {
         // Whatever was told before is unknown.
         self.heard.add_any();
         let statement = in_time(what, client.prepare(TELL)).await?;
+        let to_peers = in_time(what, client.prepare(TELL_PEERS)).await?;
         *pause = RETRY_MIN;
-        loop {
-            let text = match self.told.next().await {
-                None => ANY.to_owned(),
-                Some(rooms) => rooms.iter().map(i32::to_string).collect::<Vec<_>>().join(","),
-            };
-            in_time("telling which rooms changed", client.execute(&statement, &[&text])).await?;
-            tokio::time::sleep(INTERVAL).await;
+        let telling_rooms = async {
+            loop {
+                let text = match self.told.next().await {
+                    None => ANY.to_owned(),
+                    Some(rooms) => rooms.iter().map(i32::to_string).collect::<Vec<_>>().join(","),
+                };
+                in_time("telling which rooms changed", client.execute(&statement, &[&text])).await?;
+                tokio::time::sleep(INTERVAL).await;
+            }
+        };
+        let telling_peers = async {
+            loop {
+                let text = self.peers.outgoing.next().await;
+                in_time("telling other servers", client.execute(&to_peers, &[&text])).await?;
+            }
+        };
+        tokio::select! {
+            failed = telling_rooms => failed,
+            failed = telling_peers => failed,
         }
     }
 
     fn hear(&self, notification: &Notification) {
         if notification.process_id() == self.own.load(Ordering::Relaxed) {
             return;
+        }
+        if notification.channel() == peers::CHANNEL {
+            return self.peers.push_heard(notification.payload());
         }
         let rooms: Option<Vec<i32>> =
             notification.payload().split(',').map(|number| number.parse().ok()).collect();

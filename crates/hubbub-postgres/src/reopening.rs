@@ -12,7 +12,7 @@ use hubbub_core::kv::{KeyInfo, KvEntry, KvHistory};
 use hubbub_core::queue::{Delivery, QueueInfo, TakeFilter, WaitFilter, Waiting};
 use hubbub_core::replica::ReplicaStore;
 use hubbub_core::store::{
-    Access, ApplyError, BatchCap, HistoryPage, HistoryQuery, KvStore, Member, QueueStore, Read,
+    Access, ApplyError, BatchCap, HistoryPage, HistoryQuery, KvStore, Member, PeerMessages, QueueStore, Read,
     RemoteChanges, RoomHead, RoomInfo, RoomStore, Store, StoreFigures, StoreHealth, UserRooms,
 };
 use hubbub_core::{
@@ -141,6 +141,7 @@ impl Store for ReopeningStore {
         clock_doubt() -> Option<ClockDoubt>;
         replicas() -> Option<&dyn ReplicaStore>;
         log() -> Option<&dyn LogStore>;
+        peers() -> Option<&dyn PeerMessages>;
     }
 
     fn close(&self) {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use hubbub_core::clock::{Clock, ClockDoubt, RandomSource};
 use hubbub_core::replica::ReplicaStore;
-use hubbub_core::store::{ApplyError, BatchCap, ReadError, Store, StoreFigures, StoreHealth};
+use hubbub_core::store::{ApplyError, BatchCap, PeerMessages, ReadError, Store, StoreFigures, StoreHealth};
 use hubbub_core::{LogStore, OpBatch, Outcome};
 use tokio::runtime::Handle;
 
@@ -155,6 +155,11 @@ impl Store for Postgres {
 
     fn log(&self) -> Option<&dyn LogStore> {
         Some(self)
+    }
+
+    fn peers(&self) -> Option<&dyn PeerMessages> {
+        let notifications = &*self.context.notifications;
+        notifications.is_running().then_some(notifications)
     }
 
     fn is_shared(&self) -> bool {

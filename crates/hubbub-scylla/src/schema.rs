@@ -99,7 +99,7 @@ pub(crate) async fn migrate(
     if run {
         let create =
             format!("create keyspace if not exists {keyspace} with replication = {}", options.replication);
-        ddl(session, if is_there { None } else { Some(create) }).await?;
+        ddl(session, keyspace, if is_there { None } else { Some(create) }).await?;
     } else if !is_there {
         return Ok(VERSIONS.to_vec());
     }
@@ -111,7 +111,7 @@ pub(crate) async fn migrate(
         }
     }
     if run {
-        ddl(session, Some(RECORDED.to_owned())).await?;
+        ddl(session, keyspace, Some(RECORDED.to_owned())).await?;
     }
     let recorded = recorded(session).await;
     let recorded = if run { recorded? } else { recorded.unwrap_or_default() };
@@ -123,9 +123,7 @@ pub(crate) async fn migrate(
     if run {
         for version in &missing {
             for statement in version.statements {
-                if !has_field(session, keyspace, statement).await? {
-                    ddl(session, Some((*statement).to_owned())).await?;
-                }
+                ddl(session, keyspace, Some((*statement).to_owned())).await?;
             }
             let insert = "insert into schema_versions (part, version, name) values ('hubbub', ?, ?)";
             let inserted = session.query_unpaged(insert, (version.number, version.name)).await;
@@ -159,14 +157,16 @@ async fn has_field(session: &Session, keyspace: &str, statement: &str) -> Result
 }
 
 /// Executes a statement that changes the schema. Two servers may do so at the same time: both execute the same.
-async fn ddl(session: &Session, cql: Option<String>) -> Result<(), OpenError> {
+async fn ddl(session: &Session, keyspace: &str, cql: Option<String>) -> Result<(), OpenError> {
     let Some(cql) = cql else { return Ok(()) };
     let what = cql.split('(').next().unwrap_or_default().trim().to_owned();
-    let mut statement = Statement::new(cql);
+    let mut statement = Statement::new(cql.as_str());
     statement.set_request_timeout(Some(DDL_TIMEOUT));
     statement.set_is_idempotent(true);
     let settling = Settling::begin();
-    while let Err(error) = session.query_unpaged(statement.clone(), &[]).await {
+    // Asked before each attempt: another server may have added it since.
+    while !has_field(session, keyspace, &cql).await? {
+        let Err(error) = session.query_unpaged(statement.clone(), &[]).await else { break };
         if !settling.goes_on().await {
             return Err(OpenError(format!("{what}: {error}")));
         }

@@ -135,8 +135,8 @@ pub(crate) struct ServeArgs {
     /// [env: HUBBUB_LOG] [default: direct].
     #[arg(long, value_name = "URL")]
     pub(crate) log: Option<String>,
-    /// With Kafka: gateway for a server that serves clients, and leaves the storing to others
-    /// [env: HUBBUB_ROLE] [default: gateway,committer].
+    /// With Kafka: gateway for a server that serves clients, and leaves the storing to others, or committer for one that
+    /// only stores [env: HUBBUB_ROLE] [default: gateway,committer].
     #[arg(long, value_name = "ROLES")]
     pub(crate) role: Option<String>,
     /// Allow non-loopback listeners without authentication [env: HUBBUB_INSECURE].

@@ -167,6 +167,7 @@ async fn open(config: &Config, name: String) -> anyhow::Result<Opened> {
         random,
         statistics: Statistics::new(*config.metrics_default, started),
         compat: *config.compat,
+        serves_clients: *config.role != config::Role::Committer,
         documents: Documents::default(),
     };
     Ok(Opened {
@@ -323,6 +324,7 @@ fn server_limits(config: &Config) -> ServerLimits {
         pong_timeout: *config.pong_timeout,
         terms_timeout: *config.terms_timeout,
         drain_timeout: *config.drain_timeout,
+        reconnect_spread: *config.reconnect_spread,
     }
 }
 

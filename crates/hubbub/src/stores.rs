@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use anyhow::Context;
 use hubbub_core::{Clock, RandomSource, Store};
+use hubbub_pipeline::hub::relay_over_store;
 use hubbub_pipeline::{DirectLog, Hub, Log, Members, Metrics};
 use hubbub_store::embedded::{Embedded, EngineOptions, OpenError};
 
@@ -137,6 +138,9 @@ pub(crate) struct LogParts {
 #[cfg_attr(not(any(feature = "amqp", feature = "kafka")), allow(unused_variables, clippy::unused_async))]
 pub(crate) async fn open_log(config: &Config, parts: LogParts) -> anyhow::Result<Log> {
     let direct = parts.direct.clone();
+    if !(config.uses_kafka() && *config.kafka_bus) {
+        relay_over_store(&parts.hub, &parts.store, &parts.clock, &*parts.random);
+    }
     #[cfg(feature = "amqp")]
     if config.uses_amqp() {
         use hubbub_core::invariant::cast;
@@ -198,9 +202,10 @@ fn kafka(config: &Config) -> anyhow::Result<hubbub_pipeline::log::kafka::KafkaOp
         replication: cast(*config.kafka_replication, "kafka.replication is at most 100")?,
         retention: *config.kafka_retention,
         delivery_timeout: *config.kafka_delivery_timeout,
+        session_timeout: *config.kafka_session_timeout,
         bus: *config.kafka_bus,
         skip_lost: *config.kafka_skip_lost,
-        commits: *config.role == crate::config::Role::Both,
+        commits: *config.role != crate::config::Role::Gateway,
         message_bytes: config.message_bytes.0,
         queue: crate::serve::log_options(config).queue,
     })

@@ -1,5 +1,6 @@
 //! Attaching a log, executing it for the first time, and refusing what bypasses it.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use hubbub_core::log_position::Attached;
@@ -44,12 +45,13 @@ pub async fn one_log_is_attached(fixture: &mut impl LogFixture) {
 pub async fn records_are_executed_in_their_order(fixture: &mut impl LogFixture) {
     attach(&fixture.store()).await;
     let (records, mut model) = (script(), Model::default());
-    let mut done = 0;
+    let (mut done, mut heads) = (0, HashMap::new());
     for (size, count) in [(1, 20), (4, 20), (50, usize::MAX)] {
         let some: Vec<Record> = records.iter().skip(done).take(count).cloned().collect();
         done += some.len();
-        let outcomes: Vec<Outcome> =
-            replay(&fixture.store(), &some, size).await.into_iter().map(without_numbers).collect();
+        let outcomes = replay(&fixture.store(), &some, size).await;
+        check_predecessors(&some, &outcomes, &mut heads);
+        let outcomes: Vec<Outcome> = outcomes.into_iter().map(without_numbers).collect();
         let wanted = execute(&mut model, &some);
         for (record, (outcome, wanted)) in some.iter().zip(outcomes.iter().zip(&wanted)) {
             assert_eq!(outcome, wanted, "{record:?}");
@@ -63,6 +65,16 @@ pub async fn records_are_executed_in_their_order(fixture: &mut impl LogFixture) 
     }
     assert_eq!(done, records.len());
     assert_eq!(observe(&fixture.store()).await.0, expected(&model));
+}
+
+/// Each receipt says which message of the room is the one before. `heads` has the last one of each room.
+fn check_predecessors(records: &[Record], outcomes: &[Outcome], heads: &mut HashMap<String, u64>) {
+    for (record, outcome) in records.iter().zip(outcomes) {
+        if let (Content::Send(post), Outcome::Stored(receipt)) = (&record.content, outcome) {
+            let prev = heads.insert(post.room.clone(), receipt.seq);
+            assert_eq!(receipt.prev(), prev.unwrap_or(0), "{record:?}: {receipt:?}");
+        }
+    }
 }
 
 /// The offsets behind records.

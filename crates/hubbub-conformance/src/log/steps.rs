@@ -106,7 +106,7 @@ pub(super) fn execute(model: &mut Model, records: &[Record]) -> Vec<Outcome> {
 
 /// The outcome without numbers of messages.
 pub(super) fn without_numbers(outcome: Outcome) -> Outcome {
-    let unnumbered = |receipt: Receipt| Receipt { seq: 0, ..receipt };
+    let unnumbered = |receipt: Receipt| Receipt { seq: 0, gap: 0, ..receipt };
     match outcome {
         Outcome::Stored(receipt) => Outcome::Stored(unnumbered(receipt)),
         Outcome::Duplicate(receipt) => Outcome::Duplicate(unnumbered(receipt)),

@@ -29,7 +29,7 @@ pub struct RoomState {
 impl RoomState {
     /// Number and time of the next message. Numbers have no gaps, and times never decrease, whatever the clock does.
     pub fn next(&self, now: Timestamp) -> Receipt {
-        Receipt { seq: self.head + 1, received_at: self.last_received.max(now) }
+        Receipt { seq: self.head + 1, received_at: self.last_received.max(now), gap: 0 }
     }
 }
 

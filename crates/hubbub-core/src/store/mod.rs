@@ -2,6 +2,7 @@
 
 mod figures;
 mod kv;
+mod peers;
 mod queues;
 mod rooms;
 
@@ -15,6 +16,7 @@ use crate::replica::ReplicaStore;
 use crate::stats::StatsStore;
 pub use figures::{CacheFigures, LeaseFigures, PoolFigures, RequestFigures, StoreFigures};
 pub use kv::KvStore;
+pub use peers::PeerMessages;
 pub use queues::QueueStore;
 pub use rooms::{
     Access, Cursor, HistoryPage, HistoryQuery, Member, RemoteChanges, RoomHead, RoomInfo, RoomStore,
@@ -67,6 +69,11 @@ pub trait Store: RoomStore + QueueStore + KvStore + StatsStore {
 
     /// Taking operations from a log outside the process; `None` for a store that cannot.
     fn log(&self) -> Option<&dyn LogStore> {
+        None
+    }
+
+    /// Messages to the other servers of the store; `None` if it carries none.
+    fn peers(&self) -> Option<&dyn PeerMessages> {
         None
     }
 

@@ -33,7 +33,7 @@ pub trait RoomStore: Send + Sync + 'static {
                 page => page?,
             };
             let found = page.messages.get(0).filter(|message| message.sent.id == id.as_str());
-            Ok(found.map(|message| Receipt { seq: message.seq, received_at: message.received_at }))
+            Ok(found.map(|message| Receipt { seq: message.seq, received_at: message.received_at, gap: 0 }))
         })
     }
 

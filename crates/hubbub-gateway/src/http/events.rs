@@ -128,13 +128,13 @@ async fn stream(
             }
         }
     };
-    let ended = tokio::select! {
-        () = following => None,
-        () = shutdown.requested() => None,
-        ended = session.end() => Some(ended),
-    };
-    if let Some(ended) = ended {
-        end(&ended.problem(), &writer).await;
+    tokio::select! {
+        () = following => {}
+        () = shutdown.requested() => {
+            let retry = format!("retry: {}\n\n", peer.gateway.reconnect_after_ms());
+            write_last(retry.into_bytes(), &writer).await;
+        }
+        ended = session.end() => end(&ended.problem(), &writer).await,
     }
 }
 
@@ -187,7 +187,11 @@ async fn gather(peer: &Peer, epoch: &str, outbox: &Outbox, waiter: &Waiter) -> G
 async fn end(problem: &Problem, writer: &Writer) {
     let mut out = Vec::new();
     write_error(problem, &mut out);
-    // Whether or not it is read: the stream ends here.
+    write_last(out, writer).await;
+}
+
+/// Whether or not it is read: the stream ends here.
+async fn write_last(out: Vec<u8>, writer: &Writer) {
     let _ = tokio::time::timeout(LAST_EVENT_TIMEOUT, writer.write(out)).await;
 }
 

@@ -6,6 +6,7 @@ use std::time::Duration;
 use hubbub_core::clock::ClockDoubt;
 use hubbub_core::replica::ReplicaFigures;
 use hubbub_core::store::StoreHealth;
+use hubbub_pipeline::LogHealth;
 use hubbub_pipeline::metrics::MEDIA_TYPE;
 use hyper::StatusCode;
 use schemars::JsonSchema;
@@ -52,6 +53,7 @@ fn examine(gateway: &Gateway, (latency_ms, read_fault): (f64, Option<String>)) -
     let store = store.or(read_fault);
     let log = gateway.log.health();
     let is_up = store.is_none() && disk.is_none() && log.fault.is_none();
+    let bus = Component { kind: Some(log.bus), ..Component::default() };
     let store = StoreComponent {
         status: Status::of(store.as_ref()),
         reason: store.or(alarm),
@@ -61,14 +63,8 @@ fn examine(gateway: &Gateway, (latency_ms, read_fault): (f64, Option<String>)) -
     let components = Components {
         store,
         disk: Component { status: Status::of(disk.as_ref()), reason: disk, ..Component::default() },
-        log: Component {
-            status: Status::of(log.fault.as_ref()),
-            kind: Some(log.kind),
-            reason: log.fault,
-            depth: log.depth,
-            lag_ms: log.lag_us.map(|lag_us| lag_us / 1_000),
-        },
-        bus: Component { kind: Some(log.bus), ..Component::default() },
+        log: LogComponent::from(log),
+        bus,
         tls: gateway.tls.as_ref().map(|tls| TlsComponent::from(tls.fault())),
         clock: gateway.clock.doubt().or_else(|| gateway.store.clock_doubt()).into(),
     };
@@ -109,7 +105,7 @@ pub(super) struct Health {
 struct Components {
     store: StoreComponent,
     disk: Component,
-    log: Component,
+    log: LogComponent,
     bus: Component,
     clock: ClockComponent,
     /// Of a server that encrypts connections.
@@ -155,12 +151,35 @@ struct Component {
     kind: Option<&'static str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     reason: Option<String>,
+}
+
+// It accepts messages unless it is down.
+#[derive(Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+#[schemars(inline)]
+struct LogComponent {
+    status: Soundness,
+    kind: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reason: Option<String>,
     /// Messages that a broker keeps until they are stored.
     #[serde(skip_serializing_if = "Option::is_none")]
     depth: Option<u64>,
     /// For how long the oldest of them has been there.
     #[serde(skip_serializing_if = "Option::is_none")]
     lag_ms: Option<u64>,
+}
+
+impl From<LogHealth> for LogComponent {
+    fn from(log: LogHealth) -> Self {
+        let LogHealth { kind, fault, alarm, depth, lag_us, .. } = log;
+        let status = match (&fault, &alarm) {
+            (Some(_), _) => Soundness::Down,
+            (None, Some(_)) => Soundness::Degraded,
+            (None, None) => Soundness::Up,
+        };
+        Self { status, kind, reason: fault.or(alarm), depth, lag_ms: lag_us.map(|lag_us| lag_us / 1_000) }
+    }
 }
 
 /// What may answer reads of history and statistics. One that is away makes reads slower, and nothing worse.
@@ -189,6 +208,7 @@ impl From<ReplicaFigures> for Replica {
 enum Soundness {
     Up,
     Degraded,
+    Down,
 }
 
 // A wall clock that is not believed stops nothing.

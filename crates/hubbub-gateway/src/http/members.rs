@@ -78,7 +78,7 @@ pub(super) async fn remove(call: Call) -> Answer {
 pub(super) async fn presence(call: Call) -> Answer {
     let gateway = call.gateway();
     let room = call.room()?;
-    let reading = async { Ok(gateway.hub.present(room.as_str())) };
+    let reading = async { Ok(gateway.hub.present_everywhere(&room, &*gateway.clock).await) };
     let users = gateway.read_as(&room, &call.caller()?, reading).await?;
     json_of(StatusCode::OK, &Presence { users: users.into_iter().map(Id).collect() })
 }

@@ -145,6 +145,14 @@ fn find_endpoint(gateway: &Gateway, request: &Request<Incoming>) -> Result<&'sta
         check_origin(request.headers(), request.uri(), &gateway.allowed_origins)?;
     }
     let path = request.uri().path();
+    if !gateway.serves_clients {
+        let watching = endpoint::find(path).iter().find(|endpoint| endpoint.is_for_monitoring()).copied();
+        return watching.filter(|endpoint| endpoint.accepts(method)).ok_or_else(|| {
+            let reason = "this server only stores (server.role = committer): it has /health and /metrics, and nothing for \
+                          clients; use a server with the role gateway";
+            Problem::new(ErrorCode::NotSupported, reason)
+        });
+    }
     let compat = match gateway.compat {
         Some(Compat::Chats) => endpoint::find_in(chats::ENDPOINTS, path),
         None => Vec::new(),

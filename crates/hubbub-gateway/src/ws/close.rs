@@ -5,7 +5,7 @@ use hubbub_core::ErrorCode;
 use crate::auth::session::Ended;
 
 pub(super) const NORMAL: u16 = 1000;
-/// The server shuts down. The reason says after how many seconds to reconnect.
+/// The server shuts down. The reason says after how many milliseconds to reconnect, another number for each client.
 pub(super) const GOING_AWAY: u16 = 1001;
 /// The server cannot verify tokens now (RFC 6455's registry: try again later).
 pub(super) const TRY_LATER: u16 = 1013;
@@ -52,7 +52,7 @@ pub(crate) const CLOSE_CODES: &[CloseCode] = &[
     CloseCode {
         code: GOING_AWAY,
         meaning: "the server shuts down",
-        reconnect: "yes, within the seconds in the reason",
+        reconnect: "yes, after the milliseconds in the reason",
     },
     CloseCode { code: 1002, meaning: "not WebSocket", reconnect: "after mending the client" },
     CloseCode { code: 1007, meaning: "a text that is not UTF-8", reconnect: "after mending the client" },

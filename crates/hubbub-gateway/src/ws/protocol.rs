@@ -290,8 +290,8 @@ impl<D: Dialect> Protocol for WebSocket<D> {
     }
 
     fn on_shutdown(&mut self, _io: &mut Io) {
-        let seconds = self.gateway.server.drain_timeout.as_secs().max(1);
-        let reason = || (close::GOING_AWAY, format!("shutting down; reconnect within {seconds} s"));
+        let after = self.gateway.reconnect_after_ms();
+        let reason = || (close::GOING_AWAY, format!("shutting down; reconnect after {after} ms"));
         self.end.get_or_insert_with(reason);
     }
 

@@ -100,7 +100,7 @@ proptest! {
                 let Op::Send(send) = op else { panic!("only messages were submitted") };
                 assert_eq!(send.id, seen.to_string());
                 seen += 1;
-                Outcome::Stored(hubbub_core::Receipt { seq: seen, received_at: Timestamp::default() })
+                Outcome::Stored(hubbub_core::Receipt { seq: seen, received_at: Timestamp::default(), gap: 0 })
             }).collect();
             chunk.batch.set(Ok(outcomes));
             chunk.batch.make_visible();

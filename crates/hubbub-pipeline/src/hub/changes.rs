@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use futures_util::future::join_all;
 use hubbub_core::store::{Access, ReadError};
-use hubbub_core::{Change, Outcome, RoomChange, RoomId, UserId};
+use hubbub_core::{Change, Outcome, ReadMark, RoomChange, RoomId, UserId};
 
 use super::channel::{Channel, Subscriber};
 use super::outbox::Delivery;
@@ -22,10 +22,10 @@ impl Hub {
         match (change.what, outcome) {
             (RoomChange::MarkRead { room, user, .. }, Outcome::Read(mark)) if mark.moved => {
                 let Ok(id) = RoomId::new(room) else { return };
-                let notice = self.encode_notice(&Notice::Read { room, user, mark: *mark });
-                self.sockets.each(user, false, |outbox| {
-                    outbox.push(Delivery::Marked { room: id.clone(), notice: notice.clone() });
-                });
+                self.notify_marked(&id, user, *mark);
+                if let (Some(relay), Ok(user)) = (self.relay.get(), UserId::new(user)) {
+                    relay.marked(&id, &user, *mark);
+                }
             }
             (RoomChange::AddMember { room, user }, Outcome::Changed { changed: true }) => {
                 self.with_channel(room, |channel| channel.add_member(user));
@@ -52,6 +52,14 @@ impl Hub {
             }
             _ => {}
         }
+    }
+
+    /// Notifies the sockets of a user whose read mark moved.
+    pub(super) fn notify_marked(&self, room: &RoomId, user: &str, mark: ReadMark) {
+        let notice = self.encode_notice(&Notice::Read { room: room.as_str(), user, mark });
+        self.sockets.each(user, false, |outbox| {
+            outbox.push(Delivery::Marked { room: room.clone(), notice: notice.clone() });
+        });
     }
 
     /// Drops held messages, which may be the erased user's, and at the end the user's subscriptions.

@@ -3,10 +3,11 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use hubbub_core::UserId;
+use hubbub_core::{RoomId, UserId};
 
 use super::encoded::{EncodedChunk, PublishProgress};
 use super::outbox::{Delivery, Outbox};
+use super::relay::Elsewhere;
 use super::{Hub, Notice};
 
 #[derive(Default)]
@@ -16,8 +17,12 @@ pub(super) struct Channel {
     pub(super) attached: usize,
     /// [`hubbub_core::store::RoomHead::changes`] at the last poll of the store; `None` = there was no such room.
     pub(super) changes: Option<u64>,
+    /// The head of the store that the bus has yet to bring, and the poll that found it.
+    pub(super) awaited: Option<(u64, u64)>,
     /// Users that are live, with the number of their subscriptions.
     pub(super) present: HashMap<UserId, usize>,
+    /// Users on other servers.
+    pub(super) elsewhere: Elsewhere,
 }
 
 pub(super) struct Subscriber {
@@ -119,12 +124,18 @@ impl Channel {
         let Some(user) = user else { return };
         let count = self.present.entry(user.clone()).or_default();
         *count = if is_online { *count + 1 } else { count.saturating_sub(1) };
-        let is_announced = *count == usize::from(is_online);
+        let is_changed = *count == usize::from(is_online);
         if *count == 0 {
             self.present.remove(user);
         }
-        if is_announced {
-            self.notify(hub, &Notice::Presence { room, user: user.as_str(), is_online }, outbox);
+        if !is_changed {
+            return;
+        }
+        if let (Some(relay), Ok(room)) = (hub.relay.get(), RoomId::new(room)) {
+            relay.set_present(&room, user, is_online);
+        }
+        if !self.elsewhere.has(user) {
+            self.notify(hub, &Notice::Presence { room, user: user.as_str(), is_online }, Some(outbox));
         }
     }
 
@@ -151,11 +162,22 @@ impl Channel {
         members
     }
 
-    /// Sends a notice to all live subscribers but the one that caused it. An outbox that it fills is cut with the next
-    /// message.
-    pub(super) fn notify(&self, hub: &Hub, notice: &Notice<'_>, from: &Arc<Outbox>) {
-        let chunk = hub.encode_notice(notice);
-        for subscriber in self.subscribers.iter().filter(|subscriber| !subscriber.owns(from)) {
+    /// Sends a notice to all live subscribers but the one that caused it, if it is here. An outbox that it fills is cut with
+    /// the next message.
+    pub(super) fn notify(&self, hub: &Hub, notice: &Notice<'_>, from: Option<&Arc<Outbox>>) {
+        let mut frames = Vec::new();
+        (hub.encoder.notice)(notice, &mut frames);
+        self.notify_frames(hub, frames, from);
+    }
+
+    /// The same with the frames of many notices, or none.
+    pub(super) fn notify_frames(&self, hub: &Hub, frames: Vec<u8>, from: Option<&Arc<Outbox>>) {
+        if frames.is_empty() {
+            return;
+        }
+        let chunk = EncodedChunk::of_notice(frames, &hub.memory);
+        let others = |subscriber: &&Subscriber| from.is_none_or(|from| !subscriber.owns(from));
+        for subscriber in self.subscribers.iter().filter(others) {
             if matches!(subscriber.stage, Stage::Live { .. }) {
                 subscriber.outbox.push(Delivery::EncodedChunk(chunk.clone()));
             }

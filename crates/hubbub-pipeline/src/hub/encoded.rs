@@ -98,12 +98,40 @@ impl EncodedChunk {
         Self { is_counted: self.is_counted && lacking.range.start == self.range.start, ..lacking }
     }
 
-    /// Drops what does not continue from `cursor` without a gap. Returns whether that was anything.
-    fn truncate_at_gap(&mut self, cursor: u64) -> bool {
-        let (all, expected) = (self.messages(), cursor.saturating_add(1)..);
-        let count = self.ends().iter().zip(expected).take_while(|((seq, _), next)| seq == next).count();
-        self.range.end = self.range.start + count;
-        count < all
+    /// Drops the message `seq` and all behind it.
+    fn truncate_at(&mut self, seq: u64) {
+        let kept = self.ends().partition_point(|(earlier, _)| *earlier < seq);
+        self.range.end = self.range.start + kept;
+    }
+}
+
+/// Which message of the room precedes those of a chunk that do not follow the one before them in it. Numbers say that only
+/// where they are dense.
+#[derive(Debug, Default)]
+pub(super) struct Predecessors {
+    /// Of the first message.
+    first: u64,
+    last_seq: Option<u64>,
+    /// Of further messages: seqs and the greater ones of their predecessors.
+    later: Vec<(u64, u64)>,
+}
+
+impl Predecessors {
+    fn push(&mut self, seq: u64, prev: u64) {
+        match self.last_seq.replace(seq) {
+            None => self.first = prev,
+            Some(last) if prev > last => self.later.push((seq, prev)),
+            Some(_) => {}
+        }
+    }
+
+    /// The first of `chunk`, which has nothing up to `through`, that messages are missing before.
+    fn first_gap(&self, chunk: &EncodedChunk, through: u64) -> Option<u64> {
+        let (first, _) = chunk.ends().first()?;
+        // What is not the first of all follows one that is published, unless it is listed.
+        let is_first = chunk.range.start == 0 && self.first > through;
+        let later = || self.later.iter().find(|(seq, prev)| seq >= first && *prev > through);
+        if is_first { Some(*first) } else { later().map(|(seq, _)| *seq) }
     }
 }
 
@@ -112,9 +140,20 @@ impl EncodedChunk {
 pub(super) struct ChunkEncoder {
     frames: Vec<u8>,
     ends: Vec<(u64, usize)>,
+    predecessors: Predecessors,
 }
 
 impl ChunkEncoder {
+    /// Adds a message behind `prev`, the one before it in the room.
+    pub(super) fn push_behind(&mut self, prev: u64, seq: u64, encode: impl FnOnce(&mut Vec<u8>)) {
+        self.predecessors.push(seq, prev);
+        self.push(seq, encode);
+    }
+
+    pub(super) fn take_predecessors(&mut self) -> Predecessors {
+        std::mem::take(&mut self.predecessors)
+    }
+
     pub(super) fn push(&mut self, seq: u64, encode: impl FnOnce(&mut Vec<u8>)) {
         encode(&mut self.frames);
         self.ends.push((seq, self.frames.len()));
@@ -156,13 +195,19 @@ impl PublishProgress {
 
     /// The part of a batch that continues what was published, and whether the rest lies behind a gap: the store may have
     /// divided the batch, and other servers may have committed in between.
-    pub(super) fn continuation(&mut self, batch: &EncodedChunk) -> (EncodedChunk, bool) {
-        let first = batch.ends().first().map_or(0, |(seq, _)| *seq);
-        self.begin(first.saturating_sub(1));
+    pub(super) fn continuation(
+        &mut self,
+        batch: &EncodedChunk,
+        predecessors: &Predecessors,
+    ) -> (EncodedChunk, bool) {
+        self.begin(predecessors.first);
         let through = self.through.unwrap_or(0);
         let mut next = batch.after(through);
-        let has_gap = next.truncate_at_gap(through);
-        (next, has_gap)
+        let gap = predecessors.first_gap(&next, through);
+        if let Some(seq) = gap {
+            next.truncate_at(seq);
+        }
+        (next, gap.is_some())
     }
 
     pub(super) fn advance(&mut self, chunk: &EncodedChunk) {

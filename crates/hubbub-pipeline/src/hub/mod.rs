@@ -31,6 +31,7 @@ mod channel;
 mod encoded;
 mod memory;
 mod outbox;
+mod relay;
 mod remote;
 mod sample;
 mod sockets;
@@ -52,6 +53,10 @@ use encoded::ChunkEncoder;
 pub use encoded::EncodedChunk;
 pub use memory::LiveMemory;
 pub use outbox::{Delivery, Outbox, OutboxLimits};
+use relay::Relay;
+pub use relay::relay_over_store;
+#[cfg(feature = "kafka")]
+pub(crate) use relay::{NodeBus, run_relay};
 use remote::RoomsBehind;
 pub(crate) use remote::follow_remote;
 use sockets::Sockets;
@@ -115,6 +120,8 @@ pub struct Hub {
     sockets: Sockets,
     /// Set where other servers write to the store: rooms with messages that are not published yet.
     behind: OnceLock<RoomsBehind>,
+    /// Set where other servers are told who is in the rooms.
+    relay: OnceLock<Relay>,
     encoder: FrameEncoder,
     memory: Arc<LiveMemory>,
     metrics: Arc<Metrics>,
@@ -148,6 +155,7 @@ impl Hub {
             followed: AtomicUsize::new(0),
             sockets: Sockets::default(),
             behind: OnceLock::new(),
+            relay: OnceLock::new(),
             encoder,
             memory: LiveMemory::new(bytes_max, metrics.clone()),
             metrics,
@@ -190,15 +198,35 @@ impl Hub {
     /// Makes `room` followed, for an `outbox` of `user` that does not follow it yet. After the join, `user` counts as
     /// present.
     pub fn attach(&self, room: RoomId, user: Option<UserId>, outbox: &Arc<Outbox>) -> Attachment {
+        let stage = Stage::Joining { is_overtaken: false, is_held: false };
+        let subscriber = Subscriber { outbox: outbox.clone(), user, is_member: false, stage };
+        self.follow_room(&room, |channel| channel.subscribers.push(subscriber));
+        Attachment { room }
+    }
+
+    /// Makes `room` followed, until [`Hub::unfollow`].
+    fn follow_room(&self, room: &RoomId, begin: impl FnOnce(&mut Channel)) {
         let mut channels = self.channels(room.as_str());
         let channel = channels.entry(room.clone()).or_insert_with(|| {
             self.followed.fetch_add(1, Ordering::SeqCst);
+            self.relay.get().into_iter().for_each(|relay| relay.follow(room));
             Channel::default()
         });
         channel.attached += 1;
-        let stage = Stage::Joining { is_overtaken: false, is_held: false };
-        channel.subscribers.push(Subscriber { outbox: outbox.clone(), user, is_member: false, stage });
-        Attachment { room }
+        begin(channel);
+    }
+
+    /// Releases an attachment of a room, once what it had in the channel has ended.
+    fn unfollow(&self, room: &str, end: impl FnOnce(&mut Channel)) {
+        let mut channels = self.channels(room);
+        let Some(channel) = channels.get_mut(room) else { return };
+        end(channel);
+        channel.attached -= 1;
+        if channel.attached == 0 {
+            self.metrics.presence_remote.dec_by(channel.elsewhere.len());
+            channels.remove(room);
+            self.followed.fetch_sub(1, Ordering::SeqCst);
+        }
     }
 
     /// Records whether the user of a subscription that has not joined yet is a member, as read from the store after the
@@ -255,17 +283,12 @@ impl Hub {
     /// Ends a subscription, unless it has ended already, and releases the attachment.
     pub fn detach(&self, attachment: Attachment, outbox: &Arc<Outbox>) {
         let room = attachment.room.as_str();
-        let mut channels = self.channels(room);
-        let Some(channel) = channels.get_mut(room) else { return };
-        if let Some(index) = channel.subscribers.iter().position(|subscriber| subscriber.owns(outbox)) {
-            let gone = channel.subscribers.swap_remove(index);
-            self.release(channel, room, &gone);
-        }
-        channel.attached -= 1;
-        if channel.attached == 0 {
-            channels.remove(room);
-            self.followed.fetch_sub(1, Ordering::SeqCst);
-        }
+        self.unfollow(room, |channel| {
+            if let Some(index) = channel.subscribers.iter().position(|subscriber| subscriber.owns(outbox)) {
+                let gone = channel.subscribers.swap_remove(index);
+                self.release(channel, room, &gone);
+            }
+        });
     }
 
     /// Releases what a removed subscriber held or counted.
@@ -290,21 +313,6 @@ impl Hub {
         }
     }
 
-    /// Notifies the other subscribers of the room that `user`, the owner of this outbox, is typing.
-    pub fn typing(&self, attachment: &Attachment, user: &UserId, outbox: &Arc<Outbox>) {
-        let room = attachment.room.as_str();
-        let notice = Notice::Typing { room, user: user.as_str() };
-        self.with_channel(room, |channel| channel.notify(self, &notice, outbox));
-    }
-
-    /// The users that are live in the room on this server, in the order of their ids.
-    pub fn present(&self, room: &str) -> Vec<UserId> {
-        let present = |channel: &mut Channel| channel.present.keys().cloned().collect();
-        let mut users: Vec<UserId> = self.with_channel(room, present).unwrap_or_default();
-        users.sort_unstable();
-        users
-    }
-
     /// Publishes a committed batch. Called in the order of commits, by one task. Queries the store only for changes of
     /// rooms and members.
     pub async fn publish(&self, ops: &OpBatch, outcomes: &[Outcome], access: &QueryAccess<'_>) {
@@ -322,7 +330,9 @@ impl Hub {
                     let is_followed = || self.is_followed(sent.room).then(ChunkEncoder::default);
                     if let Some(encoder) = rooms.entry(sent.room).or_insert_with(is_followed) {
                         let message = Message { seq: receipt.seq, received_at: receipt.received_at, sent };
-                        encoder.push(receipt.seq, |out| (self.encoder.message)(&message, out));
+                        encoder.push_behind(receipt.prev(), receipt.seq, |out| {
+                            (self.encoder.message)(&message, out)
+                        });
                     }
                 }
                 (Op::Send(_) | Op::Queue(_) | Op::Kv(_), _) => {}
@@ -352,13 +362,15 @@ impl Hub {
 
     /// Delivers messages that this server or another one committed.
     fn deliver(&self, room: &str, encoder: Option<ChunkEncoder>, source: Source) {
-        let Some(batch) = encoder.and_then(|encoder| self.finish(encoder)) else { return };
+        let Some(mut encoder) = encoder else { return };
+        let predecessors = encoder.take_predecessors();
+        let Some(batch) = self.finish(encoder) else { return };
         let Some(behind) = self.behind.get() else {
             self.with_channel(room, |channel| self.push(channel, room, &batch, source));
             return;
         };
         let has_gap = self.with_channel(room, |channel| {
-            let (next, has_gap) = channel.published.continuation(&batch);
+            let (next, has_gap) = channel.published.continuation(&batch, &predecessors);
             self.push(channel, room, &next, source);
             has_gap
         });

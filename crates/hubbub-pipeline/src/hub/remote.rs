@@ -13,6 +13,8 @@
 use std::collections::{HashMap, HashSet};
 use std::future::ready;
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::time::Duration;
 
 use futures_util::stream::{self, StreamExt};
@@ -41,6 +43,8 @@ const HEADS_MAX: usize = 1_000;
 /// Rooms whose changes are applied at the same time: the store merges their queries.
 const CHANGES_MAX: usize = 256;
 const READS_MAX: usize = 4;
+/// Where a bus brings what others commit, the store is read once a room has been behind for more polls than this.
+const BUS_POLLS: u64 = 3;
 /// Bounds of one page of missing messages.
 const PAGE_MESSAGES: usize = 500;
 const PAGE_BYTES: usize = 256 * 1024;
@@ -50,6 +54,9 @@ const PAGE_BYTES: usize = 256 * 1024;
 pub(crate) struct RoomsBehind {
     rooms: Mutex<HashSet<RoomId>>,
     signal: Notify,
+    /// Whether a bus brings what other servers commit.
+    has_bus: AtomicBool,
+    polls: AtomicU64,
 }
 
 impl RoomsBehind {
@@ -79,6 +86,9 @@ pub(crate) async fn follow_remote(hub: Arc<Hub>, store: Arc<dyn RoomStore>, cloc
         tokio::select! {
             biased;
             _ = next.tick() => {
+                // A longer pause was time enough for the bus, too.
+                let pauses = u64::try_from(pause.as_millis() / POLL_INTERVAL.as_millis()).unwrap_or(1);
+                behind.polls.fetch_add(pauses.saturating_sub(1), Relaxed);
                 let began = clock.monotonic();
                 let polled = hub.poll_heads(&*store).await;
                 let took = clock.monotonic().saturating_sub(began);
@@ -105,12 +115,20 @@ pub(crate) async fn follow_remote(hub: Arc<Hub>, store: Arc<dyn RoomStore>, cloc
 }
 
 impl Hub {
-    /// Publishes messages of one room that another server committed, in the order of their seqs. What lies behind a gap is
-    /// read from the store. `produce` passes each message to its argument.
+    /// A bus brings what other servers commit: the store is read only behind gaps, and for what the bus has lost.
     #[cfg(feature = "kafka")]
-    pub(crate) fn publish_remote(&self, room: &str, produce: impl FnOnce(&mut dyn FnMut(&Message<'_>))) {
+    pub(crate) fn expect_bus(&self) {
+        self.enable_remote().has_bus.store(true, Relaxed);
+    }
+
+    /// Publishes messages of one room that another server committed, in the order of their seqs. What lies behind a gap is
+    /// read from the store. `produce` passes each message to its argument, with the seq of the room's message before it.
+    #[cfg(feature = "kafka")]
+    pub(crate) fn publish_remote(&self, room: &str, produce: impl FnOnce(&mut dyn FnMut(u64, &Message<'_>))) {
         let mut encoder = ChunkEncoder::default();
-        produce(&mut |message| encoder.push(message.seq, |out| (self.encoder.message)(message, out)));
+        produce(&mut |prev, message| {
+            encoder.push_behind(prev, message.seq, |out| (self.encoder.message)(message, out));
+        });
         self.deliver(room, Some(encoder), Source::Bus);
         self.memory.enforce_bound();
     }
@@ -126,6 +144,9 @@ impl Hub {
     /// Compares all followed rooms with the store, and publishes what is missing. A room that cannot be read does not
     /// delay the others; the first error is returned.
     pub(super) async fn poll_heads(&self, store: &dyn RoomStore) -> Result<(), ReadError> {
+        if let Some(behind) = self.behind.get() {
+            behind.polls.fetch_add(1, Relaxed);
+        }
         self.compare_heads(store, self.followed()).await
     }
 
@@ -147,11 +168,9 @@ impl Hub {
             let taking = changed.map(|(room, head)| self.apply_change(room, head, store)).collect::<Vec<_>>();
             let taken = stream::iter(taking).buffer_unordered(CHANGES_MAX);
             done = done.and(taken.fold(Ok(()), |done, taken| ready(done.and(taken))).await);
-            let is_behind = |room: &RoomId| {
-                let (head, through) = (heads.get(room)?, self.through(room)?);
-                Some(through < head.head)
-            };
-            let behind = rooms.iter().map(|(room, _)| room).filter(|room| is_behind(room) == Some(true));
+            let is_behind =
+                |room: &RoomId| heads.get(room).is_some_and(|head| self.is_behind(room, head.head));
+            let behind = rooms.iter().map(|(room, _)| room).filter(|room| is_behind(room));
             done = done.and(self.catch_up(store, behind.cloned().collect()).await);
         }
         done
@@ -174,6 +193,25 @@ impl Hub {
         let was_there =
             |room: &RoomId| self.with_channel(room.as_str(), |channel| channel.published.through > Some(0));
         rooms.into_iter().filter_map(|room| was_there(&room).map(|was_there| (room, was_there))).collect()
+    }
+
+    /// Whether messages up to `head` are to be read from the store, because the bus, if there is one, has had its time.
+    fn is_behind(&self, room: &RoomId, head: u64) -> bool {
+        let Some(behind) = self.behind.get() else { return false };
+        let polls = behind.polls.load(Relaxed);
+        let hears = self.relay.get().is_none_or(|relay| relay.hears(room));
+        let grace = if behind.has_bus.load(Relaxed) && hears { BUS_POLLS } else { 0 };
+        let is_behind = |channel: &mut Channel| {
+            let through = channel.published.through?;
+            if through >= head {
+                channel.awaited = None;
+                return Some(false);
+            }
+            let awaited = channel.awaited.filter(|(awaited, _)| through < *awaited).unwrap_or((head, polls));
+            channel.awaited = Some(awaited);
+            Some(polls.saturating_sub(awaited.1) >= grace)
+        };
+        self.with_channel(room.as_str(), is_behind).flatten().unwrap_or(false)
     }
 
     fn through(&self, room: &RoomId) -> Option<u64> {
@@ -226,6 +264,7 @@ impl Hub {
                 Err(ReadError::UnknownRoom) => return Ok(()),
                 page => page?,
             };
+            self.metrics.live_read_backs.inc();
             let mut encoder = ChunkEncoder::default();
             let mut last = after;
             for message in page.messages.iter() {

@@ -5,6 +5,7 @@ use super::*;
 use crate::batcher::Waiter;
 
 mod memory;
+mod presence;
 mod remote;
 mod timeline;
 mod traces;
@@ -39,7 +40,7 @@ fn message(room: &str, seq: u64) -> (Op<'_>, Outcome) {
     let now = Timestamp::default();
     let kind = MessageType::Text;
     let send = Send { room, user: "u", id: "i", username: None, text: "t", kind, timestamp: now };
-    (Op::Send(send), Outcome::Stored(Receipt { seq, received_at: now }))
+    (Op::Send(send), Outcome::Stored(Receipt { seq, received_at: now, gap: 0 }))
 }
 
 fn change(what: RoomChange<'_>) -> (Op<'_>, Outcome) {

@@ -52,6 +52,8 @@ pub struct LogHealth {
     pub bus: &'static str,
     /// Why it accepts none; `None` = it does.
     pub fault: Option<String>,
+    /// Why what it accepts is not stored for now.
+    pub alarm: Option<String>,
     /// Messages in the broker that are not stored yet. `None` without a broker.
     pub depth: Option<u64>,
     /// Time from publishing to storing of the last stored message, in microseconds. `None` without a broker.
@@ -109,9 +111,14 @@ impl Log {
     /// Whether it accepts messages.
     pub fn health(&self) -> LogHealth {
         match &self.broker {
-            Broker::None => {
-                LogHealth { kind: "direct", bus: "local", fault: None, depth: None, lag_us: None }
-            }
+            Broker::None => LogHealth {
+                kind: "direct",
+                bus: "local",
+                fault: None,
+                alarm: None,
+                depth: None,
+                lag_us: None,
+            },
             #[cfg(feature = "amqp")]
             Broker::Amqp(broker) => broker.health(),
             #[cfg(feature = "kafka")]

@@ -42,7 +42,7 @@ impl Pipeline {
             Some(_) => Ok(vec![Outcome::Refused(Refusal::OutOfOrder)]),
             None if fails => Err(ApplyError::Overloaded),
             None => {
-                let receipt = Receipt { seq: 1, received_at: Timestamp::default() };
+                let receipt = Receipt { seq: 1, received_at: Timestamp::default(), gap: 0 };
                 Ok(vec![Outcome::Stored(receipt)])
             }
         };

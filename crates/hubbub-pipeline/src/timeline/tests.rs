@@ -11,7 +11,7 @@ fn timeline(bytes: usize) -> (Timeline, Arc<ManualClock>) {
 }
 
 fn receipt(seq: u64) -> Receipt {
-    Receipt { seq, received_at: Timestamp::from_micros(saturate(seq * 10)) }
+    Receipt { seq, received_at: Timestamp::from_micros(saturate(seq * 10)), gap: 0 }
 }
 
 fn times(queued: u32) -> BatchTimes {

@@ -248,7 +248,9 @@ impl View for OpView<'_, '_> {
     }
 
     fn next(&self, room: &rooms::RoomState, now: Timestamp) -> Receipt {
-        Receipt { seq: self.work.seq.unsigned_abs(), received_at: room.last_received.max(now) }
+        let seq = self.work.seq.unsigned_abs();
+        let gap = seq.saturating_sub(room.head).saturating_sub(1);
+        Receipt { seq, received_at: room.last_received.max(now), gap }
     }
 }
 
@@ -259,7 +261,7 @@ impl SendView for OpView<'_, '_> {
         let work = self.work;
         if let Some(message) = work.new_ids.get(send.id).and_then(|place| work.stored.get(*place)) {
             let received_at = Timestamp::from_micros(message.received_at);
-            let receipt = Receipt { seq: message.seq.unsigned_abs(), received_at };
+            let receipt = Receipt { seq: message.seq.unsigned_abs(), received_at, gap: 0 };
             return Ok(Some(IdHolder { receipt, is_same: message.digest == self.digest }));
         }
         // An id beyond what is committed is that of the message itself, or of one that is still to be decided.
@@ -270,6 +272,7 @@ impl SendView for OpView<'_, '_> {
             receipt: Receipt {
                 seq: used.seq.unsigned_abs(),
                 received_at: Timestamp::from_micros(used.received_at),
+                gap: 0,
             },
             is_same: used.digest == self.digest,
         }))

@@ -190,7 +190,10 @@ impl Config {
         if self.uses_kafka() {
             return self.check_kafka(require);
         }
-        require(*self.role == Role::Both, "server.role = gateway needs Kafka as the log (log.url)");
+        require(
+            *self.role == Role::Both,
+            "server.role other than gateway,committer needs Kafka as the log (log.url)",
+        );
         if !self.uses_amqp() {
             let url = self.log.0.as_str();
             let rule = "log.url must be direct, amqp://USER:PASSWORD@HOST:PORT/VHOST or \
@@ -228,6 +231,13 @@ impl Config {
         if let Err(error) = hubbub_pipeline::log::kafka::Brokers::parse(&self.log.0) {
             require(false, &format!("log.url {error}"));
         }
+        if *self.role == Role::Committer {
+            let is_alone = self.line.is_none() && self.compat.is_none();
+            require(
+                is_alone,
+                "server.line and server.compat are for clients, which server.role = committer does not serve",
+            );
+        }
         let prefix = self.kafka_topic_prefix.as_str();
         let is_legal = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
         require(
@@ -239,6 +249,10 @@ impl Config {
         require(
             (shortest..=longest).contains(&*self.kafka_delivery_timeout),
             "kafka.delivery_timeout must be 1s to 10m",
+        );
+        require(
+            (shortest..=longest).contains(&*self.kafka_session_timeout),
+            "kafka.session_timeout must be 1s to 10m",
         );
     }
 

@@ -27,9 +27,13 @@ pub(crate) struct Setting {
 impl Setting {
     /// `HUBBUB_` and the flag's name, or the key.
     pub(crate) fn environment_name(&self) -> String {
-        let name = self.short.first().unwrap_or(&self.key);
-        format!("HUBBUB_{}", name.replace(['.', '-'], "_").to_ascii_uppercase())
+        variable_of(self.short.first().unwrap_or(&self.key))
     }
+}
+
+/// The variable of a key or a flag.
+pub(super) fn variable_of(name: &str) -> String {
+    format!("HUBBUB_{}", name.replace(['.', '-'], "_").to_ascii_uppercase())
 }
 
 /// A value and its source.
@@ -110,7 +114,8 @@ const UNLIMITED: usize = usize::MAX;
 settings! {
     /// Address to listen on: ADDR:PORT, or PORT on 127.0.0.1; port 0 picks a free one.
     listen: Address = Address::local(8080) => "server.listen", "listen";
-    /// With Kafka as the log: gateway,committer, or gateway for a server that stores nothing from it.
+    /// With Kafka as the log: gateway,committer; gateway for a server that stores nothing from it; or committer for one that
+    /// serves no clients, only /health and /metrics.
     role: Role = Role::Both => "server.role", "role";
     /// Name of this server among several, in the timelines of messages; off = the machine's name and the port.
     name: Option<String> = None => "server.name";
@@ -143,6 +148,8 @@ settings! {
     terms_timeout: Duration = Duration::from_secs(30), from 1 to UNLIMITED => "server.terms_timeout";
     /// Time for open connections to finish at shutdown.
     drain_timeout: Duration = Duration::from_secs(10) => "server.drain_timeout";
+    /// At shutdown each client is told to reconnect after a random part of this time.
+    reconnect_spread: Duration = Duration::from_secs(5) => "server.reconnect_spread";
 
     /// PEM file of the certificate and its chain; with it, HTTP and WebSocket are encrypted. off = no TLS. A changed file
     /// is read within a second or at SIGHUP, and is used for new connections.
@@ -297,6 +304,8 @@ settings! {
     kafka_retention: Duration = Duration::from_secs(7 * 24 * 3_600), from 1 to UNLIMITED => "kafka.retention";
     /// A message that Kafka has not confirmed after this time is answered as unconfirmed.
     kafka_delivery_timeout: Duration = Duration::from_secs(10), from 1 to UNLIMITED => "kafka.delivery_timeout";
+    /// A server that died is replaced after this time. The brokers' group.min.session.timeout.ms must allow it.
+    kafka_session_timeout: Duration = Duration::from_secs(6), from 1 to UNLIMITED => "kafka.session_timeout";
     /// Whether servers tell each other through Kafka what they stored; without, they poll the store.
     kafka_bus: bool = true => "kafka.bus";
     /// Whether to start although Kafka has removed messages before they were stored; they are lost.

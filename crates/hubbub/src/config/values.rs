@@ -311,6 +311,8 @@ pub(crate) enum Role {
     Both,
     /// Serves clients.
     Gateway,
+    /// Stores records of the log, and serves only those who watch it.
+    Committer,
 }
 
 /// How many replicas of Cassandra or ScyllaDB confirm a write and answer a read.
@@ -355,7 +357,8 @@ choices! {
     ExclusiveKind: "must be auto or off", "auto" = Auto, "off" = Off;
     ClientAuth: "must be required or optional", "required" = Required, "optional" = Optional;
     Compat: "must be chats", "chats" = Chats;
-    Role: "must be gateway,committer or gateway", "gateway,committer" = Both, "gateway" = Gateway;
+    Role: "must be gateway,committer, gateway or committer", "gateway,committer" = Both, "committer,gateway" = Both,
+        "gateway" = Gateway, "committer" = Committer;
     ReplicaLevel: "must be local_quorum, quorum or one", "local_quorum" = LocalQuorum, "quorum" = Quorum, "one" = One;
     Sasl: "must be plain, scram-sha-256 or scram-sha-512", "plain" = Plain, "scram-sha-256" = Sha256, "scram-sha-512" = Sha512;
     MetricsDefault: "must be prometheus or report", "prometheus" = Prometheus, "report" = Report;

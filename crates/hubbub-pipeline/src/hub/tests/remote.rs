@@ -368,3 +368,4 @@ async fn everybody_gets_everything_once_and_in_order() {
 }
 
 mod gaps;
+mod sparse;

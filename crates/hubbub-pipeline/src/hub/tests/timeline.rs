@@ -11,7 +11,7 @@ fn recording() -> Hub {
 }
 
 fn publications(hub: &Hub, room: &str, seq: u64) -> Vec<(Source, u64, u64)> {
-    let receipt = Receipt { seq, received_at: Timestamp::default() };
+    let receipt = Receipt { seq, received_at: Timestamp::default(), gap: 0 };
     let trace = hub.timeline().trace(room, &receipt).unwrap();
     let figures = |of: &Publication| (of.source, of.subscribers, of.delivered_at.map_or(0, |_| of.delivered));
     trace.publications.iter().map(figures).collect()

@@ -143,6 +143,7 @@ impl Amqp {
             kind: "amqp",
             bus: "local",
             fault,
+            alarm: None,
             depth: figure(depth),
             lag_us: figure(metrics.log_lag.get()),
         }

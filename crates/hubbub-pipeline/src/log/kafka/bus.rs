@@ -15,7 +15,7 @@ use std::time::Duration;
 use hubbub_core::clock::Clock;
 use hubbub_core::essential::Essential;
 use hubbub_core::invariant::saturate;
-use hubbub_core::{Message, Op, OpBatch, Outcome, Timestamp, TraceContext};
+use hubbub_core::{Message, Op, OpBatch, Outcome, Receipt, Send, Timestamp, TraceContext};
 use parking_lot::Mutex;
 use rdkafka::config::RDKafkaLogLevel;
 use rdkafka::consumer::{BaseConsumer, Consumer as _, ConsumerContext};
@@ -26,6 +26,7 @@ use tokio::runtime::Handle;
 use tokio::sync::watch;
 
 use super::address::KafkaError;
+use super::presence::PRESENCE;
 use super::producer::OwnRecord;
 use super::record::{self, CHANGE, ChangeOutcome, Committed, NODE, REPLY_KEY, Reply, Request, TRACES};
 use super::{Core, KafkaOptions, partition, producer, topics};
@@ -37,10 +38,14 @@ const POLL_INTERVAL: Duration = Duration::from_millis(100);
 const OFFSET_TIMEOUT: Duration = Duration::from_secs(5);
 /// How often the partitions of the followed rooms are determined.
 const FOLLOW_INTERVAL: Duration = Duration::from_millis(200);
+/// Pause between a room being followed and the look at what is.
+const FOLLOW_DELAY: Duration = Duration::from_millis(20);
+/// After such a look, the next one waits this many times as long as it took.
+const FOLLOW_SHARE: u32 = 10;
 /// How long a partition is read after nobody needs it.
 const IDLE_MAX: Duration = Duration::from_secs(60);
 /// A record of committed messages is written when it has so many bytes.
-const RECORD_BYTES: usize = 256 * 1024;
+pub(super) const RECORD_BYTES: usize = 256 * 1024;
 
 pub(super) struct Context {
     topic: String,
@@ -57,14 +62,14 @@ impl ClientContext for Context {
     }
 
     fn stats(&self, statistics: Statistics) {
-        let Some(topic) = statistics.topics.get(&self.topic) else { return };
         let unread = |partition: &statistics::Partition| {
             // Negative until the first record was read.
             let read = if partition.app_offset < 0 { partition.next_offset } else { partition.app_offset };
             partition.hi_offset.saturating_sub(read).max(0)
         };
         let is_read = |partition: &&statistics::Partition| partition.fetch_state == "active";
-        self.metrics.bus_depth.set(topic.partitions.values().filter(is_read).map(unread).sum());
+        let partitions = statistics.topics.get(&self.topic).map(|topic| topic.partitions.values());
+        self.metrics.bus_depth.set(partitions.into_iter().flatten().filter(is_read).map(unread).sum());
     }
 }
 
@@ -103,15 +108,16 @@ impl Bus {
         Ok(Self { consumer: Arc::new(consumer), topic, reading, assigning: Default::default(), clock })
     }
 
-    /// Returns when these partitions are read: everything written to them from now on will arrive.
-    pub(super) async fn read(&self, partitions: &[u32]) -> Result<(), String> {
+    /// Returns when these partitions are read: everything written to them from now on will arrive. Returns those that were
+    /// not read before.
+    pub(super) async fn read(&self, partitions: &[u32]) -> Result<HashSet<u32>, String> {
         if self.touch(partitions).is_empty() {
-            return Ok(());
+            return Ok(HashSet::new());
         }
         let _assigning = self.assigning.lock().await;
         let missing = self.touch(partitions);
         if missing.is_empty() {
-            return Ok(());
+            return Ok(missing);
         }
         let (consumer, topic, wanted) = (self.consumer.clone(), self.topic.clone(), missing.clone());
         let assigned = tokio::task::spawn_blocking(move || {
@@ -125,8 +131,13 @@ impl Bus {
         let explain = |error: &dyn std::fmt::Display| format!("Kafka does not answer: {error}");
         assigned.await.map_err(|error| explain(&error))?.map_err(|error| explain(&error))?;
         let now = self.clock.monotonic();
-        self.reading.lock().extend(missing.into_iter().map(|partition| (partition, now)));
-        Ok(())
+        self.reading.lock().extend(missing.iter().map(|partition| (*partition, now)));
+        Ok(missing)
+    }
+
+    /// Whether the partition is read.
+    pub(super) fn reads(&self, partition: u32) -> bool {
+        self.reading.lock().contains_key(&partition)
     }
 
     /// Those of `partitions` that are not read yet. The others are needed now.
@@ -164,20 +175,38 @@ impl Bus {
         let mut interval = tokio::time::interval(FOLLOW_INTERVAL);
         interval.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
-            tokio::select! {
-                _ = interval.tick() => {}
+            let is_followed = tokio::select! {
+                _ = interval.tick() => false,
+                () = core.hub.follows_more() => true,
                 _ = stop.wait_for(|is_stopping| *is_stopping) => return,
+            };
+            if is_followed {
+                // Many may follow one after the other.
+                tokio::time::sleep(FOLLOW_DELAY).await;
             }
-            let mut partitions = HashSet::new();
+            let (began, mut partitions) = (core.clock.monotonic(), HashSet::new());
             core.hub.each_followed(|room| {
                 partitions.insert(partition::of_room(room.as_str(), core.topics.partitions));
             });
+            let took = core.clock.monotonic().saturating_sub(began);
             let partitions: Vec<u32> = partitions.into_iter().collect();
-            if let Err(reason) = core.bus.read(&partitions).await {
+            if let Err(reason) = core.read_bus(&partitions).await {
                 tracing::debug!(reason, "the bus cannot be read; the hub compares heads with the store");
             }
             core.bus.drop_idle().await;
+            tokio::time::sleep(took * FOLLOW_SHARE).await;
         }
+    }
+}
+
+impl Core {
+    /// Returns when these partitions of the bus are read, too. Asks who is in the rooms of those that are new.
+    pub(super) async fn read_bus(&self, partitions: &[u32]) -> Result<(), String> {
+        let new = self.bus.read(partitions).await?;
+        if self.options.bus {
+            self.hub.ask_about(&new);
+        }
+        Ok(())
     }
 }
 
@@ -211,6 +240,10 @@ fn receive(core: &Core, runtime: &Handle, record: &BorrowedMessage<'_>) {
         }
         return;
     }
+    if header(record, PRESENCE).is_some() {
+        let partition = hubbub_core::invariant::saturate(record.partition());
+        return core.hub.hear(partition, value, core.clock.monotonic());
+    }
     if header(record, NODE) == Some(core.node.as_bytes()) {
         return; // published when it was committed
     }
@@ -227,11 +260,12 @@ fn receive(core: &Core, runtime: &Handle, record: &BorrowedMessage<'_>) {
             record::read_traces(traces).for_each(|(seq, context)| tracer.arrived(room, seq, context));
         }
         core.hub.publish_remote(room, |publish| {
-            for Committed { seq, us, message } in messages {
+            for Committed { seq, gap, us, message } in messages {
+                let prev = seq.saturating_sub(1).saturating_sub(gap);
                 let (body, received_at) = (message.get().as_bytes(), Timestamp::from_micros(us));
                 let envelope = Envelope { body, room: Some(room), message_id: None };
                 let published = body::read(&envelope, &core.limits, received_at, "", |sent, _| {
-                    publish(&Message { seq, received_at, sent: *sent });
+                    publish(prev, &Message { seq, received_at, sent: *sent });
                 });
                 if published.is_err() {
                     // What follows lies behind a gap, and is read from the store with it.
@@ -272,8 +306,7 @@ pub(super) fn publish<'a>(
             Op::Send(sent) => {
                 if let (true, Outcome::Stored(receipt)) = (core.options.bus, outcome) {
                     let messages = rooms.entry(sent.room).or_default();
-                    let message = Message { seq: receipt.seq, received_at: receipt.received_at, sent };
-                    messages.push(&message, trace);
+                    messages.push(&sent, *receipt, trace);
                     if messages.json.len() >= RECORD_BYTES {
                         write_messages(core, partition, sent.room, std::mem::take(messages));
                     }
@@ -339,13 +372,13 @@ struct Outgoing {
 }
 
 impl Outgoing {
-    fn push(&mut self, message: &Message<'_>, trace: Option<TraceContext>) {
+    fn push(&mut self, sent: &Send<'_>, receipt: Receipt, trace: Option<TraceContext>) {
         if self.json.is_empty() {
-            self.first = message.seq;
+            self.first = receipt.seq;
         }
-        self.last = message.seq;
-        self.traces.extend(trace.map(|trace| (message.seq, trace)));
-        record::write_committed(message, &mut self.json);
+        self.last = receipt.seq;
+        self.traces.extend(trace.map(|trace| (receipt.seq, trace)));
+        record::write_committed(sent, receipt, &mut self.json);
     }
 }
 
@@ -362,7 +395,13 @@ fn write_messages(core: &Core, partition: u32, room: &str, mut messages: Outgoin
     }
 }
 
-fn write(core: &Core, partition: u32, key: Option<&[u8]>, value: &[u8], headers: Option<OwnedHeaders>) {
+pub(super) fn write(
+    core: &Core,
+    partition: u32,
+    key: Option<&[u8]>,
+    value: &[u8],
+    headers: Option<OwnedHeaders>,
+) {
     let topic = core.topics.live.as_str();
     core.producer.send_unconfirmed(OwnRecord { topic, partition, key, value, headers });
 }

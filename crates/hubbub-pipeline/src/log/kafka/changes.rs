@@ -108,7 +108,7 @@ pub(super) async fn execute(core: &Core, ops: &OpBatch) -> Outcomes {
 async fn write(core: &Core, planned: &[PlannedChange]) -> Result<(), ApplyError> {
     let partitions: Vec<u32> =
         planned.iter().flat_map(|change| &change.records).map(|(partition, _)| *partition).collect();
-    core.bus.read(&partitions).await.map_err(|reason| ApplyError::Unavailable { reason })?;
+    core.read_bus(&partitions).await.map_err(|reason| ApplyError::Unavailable { reason })?;
     let mut records = Vec::new();
     for PlannedChange { room, value, records: of_change } in planned {
         for (partition, number) in of_change {

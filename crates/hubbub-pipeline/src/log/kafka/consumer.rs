@@ -292,7 +292,7 @@ pub(super) fn open(
     core: &Arc<Core>,
     stop: watch::Receiver<bool>,
 ) -> Result<BaseConsumer<Context>, KafkaError> {
-    let mut config = core.options.client();
+    let (mut config, session_timeout) = (core.options.client(), core.options.session_timeout);
     config
         .set("group.id", core.options.group())
         .set("partition.assignment.strategy", "cooperative-sticky")
@@ -300,9 +300,8 @@ pub(super) fn open(
         .set("auto.commit.interval.ms", "1000")
         .set("enable.auto.offset.store", "false")
         .set("auto.offset.reset", "error")
-        // A node that died is replaced after this time; the least that brokers allow by default.
-        .set("session.timeout.ms", "6000")
-        .set("heartbeat.interval.ms", "1500")
+        .set("session.timeout.ms", session_timeout.as_millis().to_string())
+        .set("heartbeat.interval.ms", (session_timeout / 4).as_millis().to_string())
         .set("max.poll.interval.ms", "600000")
         .set("isolation.level", "read_committed")
         .set("fetch.wait.max.ms", "500")
@@ -352,6 +351,12 @@ pub(super) fn run(consumer: &BaseConsumer<Context>, is_stopping: &AtomicBool) {
 impl Core {
     /// Notes an error of the consumer that an operator must know of.
     fn note(&self, error: &LibraryError) {
+        if error.rdkafka_error_code() == Some(RDKafkaErrorCode::InvalidSessionTimeout) {
+            self.set_fault(Some(format!(
+                "Kafka refuses kafka.session_timeout = {} ms: raise it, or lower group.min.session.timeout.ms of the brokers",
+                self.options.session_timeout.as_millis()
+            )));
+        }
         let lost = [RDKafkaErrorCode::OffsetOutOfRange, RDKafkaErrorCode::AutoOffsetReset];
         if error.rdkafka_error_code().is_some_and(|code| lost.contains(&code)) {
             self.set_fault(Some(format!(

@@ -23,10 +23,12 @@ mod batch;
 mod buffer;
 mod bus;
 mod changes;
+mod committers;
 mod consumer;
 mod expiry;
 mod gate;
 mod partition;
+mod presence;
 mod producer;
 mod record;
 mod security;
@@ -82,6 +84,8 @@ pub struct KafkaOptions {
     pub retention: Duration,
     /// After this time without a confirmation a message is unconfirmed.
     pub delivery_timeout: Duration,
+    /// A node that is silent for this long is replaced.
+    pub session_timeout: Duration,
     /// Whether committed messages are written to the bus, for other nodes.
     pub bus: bool,
     /// Whether records that Kafka does not have any more are passed over at the start.
@@ -153,6 +157,8 @@ struct Core {
     id_seed: u64,
     /// Why records are not committed; only a restart helps.
     fault: Mutex<Option<String>>,
+    /// Why records are accepted, but not stored by anybody.
+    alarm: Mutex<Option<String>>,
     runtime: Handle,
     clock: Arc<dyn Clock>,
     random: Arc<dyn RandomSource>,
@@ -209,7 +215,8 @@ impl Kafka {
         let depth = metrics.log_depth.get().saturating_add(metrics.log_unacked.get());
         let figure = |value: i64| Some(saturate(value));
         let bus = if self.core.options.bus { "kafka" } else { "local" };
-        LogHealth { kind: "kafka", bus, fault, depth: figure(depth), lag_us: figure(metrics.log_lag.get()) }
+        let (alarm, lag_us) = (self.core.alarm.lock().clone(), figure(metrics.log_lag.get()));
+        LogHealth { kind: "kafka", bus, fault, alarm, depth: figure(depth), lag_us }
     }
 
     /// Refuses new messages, stores the batches in flight, leaves the group, and waits for Kafka's confirmations.
@@ -225,6 +232,7 @@ impl Kafka {
         let _ = self.stop.send(true);
         let Threads { consumer, bus } = std::mem::take(&mut *self.threads.lock());
         join(consumer).await;
+        self.core.hub.say_goodbye();
         let confirming = async {
             while !self.core.producer.gate.is_idle() {
                 tokio::time::sleep(IDLE_CHECK_INTERVAL).await;

@@ -232,6 +232,13 @@ impl Producer {
         }
     }
 
+    /// The number of members that a group of consumers has. Blocks.
+    pub(super) fn members_of(&self, group: &str, patience: Duration) -> Result<usize, LibraryError> {
+        let groups = self.client.client().fetch_group_list(Some(group), patience)?;
+        let members = groups.groups().iter().filter(|found| found.name() == group);
+        Ok(members.map(|found| found.members().len()).sum())
+    }
+
     /// Ends the thread. What is unconfirmed fails.
     pub(super) fn stop(&self) {
         self.is_stopping.store(true, Ordering::Release);

@@ -6,7 +6,8 @@ use std::borrow::Cow;
 use hubbub_core::change::{RETENTION_S_MAX, TITLE_BYTES_MAX};
 use hubbub_core::id::{ID_RULE, is_valid_id};
 use hubbub_core::{
-    Change, ErrorCode, Message, Outcome, ReadMark, Refusal, RoomChange, RoomSettings, Timestamp, TraceContext,
+    Change, ErrorCode, Outcome, ReadMark, Receipt, Refusal, RoomChange, RoomSettings, Send, Timestamp,
+    TraceContext,
 };
 use serde::{Deserialize, Serialize};
 
@@ -257,6 +258,9 @@ pub(super) fn read_traces(header: &[u8]) -> impl Iterator<Item = (u64, TraceCont
 #[derive(Debug, Deserialize)]
 pub(super) struct Committed<'a> {
     pub(super) seq: u64,
+    /// Numbers right before it that no message of the room has.
+    #[serde(default)]
+    pub(super) gap: u64,
     /// When it was received, in microseconds since 1970.
     pub(super) us: i64,
     /// The JSON of the message.
@@ -265,12 +269,13 @@ pub(super) struct Committed<'a> {
 }
 
 /// Appends a committed message; a record is an array of them.
-pub(super) fn write_committed(message: &Message<'_>, out: &mut Vec<u8>) {
+pub(super) fn write_committed(sent: &Send<'_>, receipt: Receipt, out: &mut Vec<u8>) {
+    let Receipt { seq, received_at, gap } = receipt;
     out.push(if out.is_empty() { b'[' } else { b',' });
     out.extend_from_slice(
-        format!(r#"{{"seq":{},"us":{},"message":"#, message.seq, message.received_at.as_micros()).as_bytes(),
+        format!(r#"{{"seq":{seq},"gap":{gap},"us":{},"message":"#, received_at.as_micros()).as_bytes(),
     );
-    crate::log::body::write(&message.sent, out);
+    crate::log::body::write(sent, out);
     out.push(b'}');
 }
 
@@ -282,7 +287,7 @@ pub(super) const NOTHING: Change<'static> =
 #[cfg(test)]
 mod tests {
     use super::*;
-    use hubbub_core::{MessageType, Send};
+    use hubbub_core::MessageType;
 
     fn at(micros: i64) -> Timestamp {
         Timestamp::from_micros(micros)
@@ -384,12 +389,13 @@ mod tests {
             timestamp: Timestamp::from_micros(5),
         };
         let mut out = Vec::new();
-        for seq in [3, 9] {
-            write_committed(&Message { seq, received_at: Timestamp::from_micros(-4), sent }, &mut out);
+        for (seq, gap) in [(3, 0), (9, 5)] {
+            write_committed(&sent, Receipt { seq, received_at: Timestamp::from_micros(-4), gap }, &mut out);
         }
         out.push(b']');
         let read: Vec<Committed<'_>> = serde_json::from_slice(&out).unwrap();
-        assert_eq!(read.iter().map(|one| (one.seq, one.us)).collect::<Vec<_>>(), [(3, -4), (9, -4)]);
+        let seen = read.iter().map(|one| (one.seq, one.gap, one.us)).collect::<Vec<_>>();
+        assert_eq!(seen, [(3, 0, -4), (9, 5, -4)]);
         assert!(read[1].message.get().contains(r#""messageId":"m""#));
     }
 }

@@ -19,7 +19,7 @@ use super::producer::Producer;
 use super::record::NOTHING;
 use super::topics::Topics;
 use super::{Core, Kafka, KafkaOptions, KafkaParts, Threads};
-use super::{attachment, consumer, expiry, partition, topics};
+use super::{attachment, committers, consumer, expiry, partition, presence, topics};
 use crate::batcher::Waiter;
 use crate::log::body::answer;
 
@@ -40,7 +40,11 @@ impl Kafka {
         let node = format!("{:016x}", random.next_u64());
         let bus = Bus::new(&options, &topics.live, &node, clock.clone(), metrics.clone())?;
         let id_seed = u64::from(partition::murmur2(topics.identity.id.as_bytes())) << 16;
-        let (changes, fault, runtime) = (Default::default(), Default::default(), Handle::current());
+        let (changes, runtime) = (Default::default(), Handle::current());
+        let (fault, alarm) = Default::default();
+        if options.bus {
+            hub.expect_bus();
+        }
         let core = Core {
             options,
             topics,
@@ -56,6 +60,7 @@ impl Kafka {
             node,
             id_seed,
             fault,
+            alarm,
             runtime,
             clock,
             random,
@@ -63,6 +68,9 @@ impl Kafka {
         };
         let core = Arc::new(core);
         core.attach().await?;
+        if core.options.bus {
+            presence::enable(&core);
+        }
         run(core)
     }
 }
@@ -86,6 +94,8 @@ fn run(core: Arc<Core>) -> Result<Kafka, KafkaError> {
         let run = move || consumer::run(&consumer, &is_over);
         Some(std::thread::Builder::new().name("kafka-consumer".into()).spawn(run).map_err(failed)?)
     } else {
+        let watching = committers::watch(core.clone(), stopped.clone());
+        core.runtime.spawn(supervise(Essential::new("Kafka committers"), watching));
         None
     };
     let watching = {
@@ -93,6 +103,8 @@ fn run(core: Arc<Core>) -> Result<Kafka, KafkaError> {
         async move { core.producer.watch(stopped).await }
     };
     core.runtime.spawn(supervise(Essential::new("Kafka watch"), watching));
+    let telling = presence::tell(core.clone(), stopped.clone());
+    core.runtime.spawn(supervise(Essential::new("presence"), telling));
     core.runtime.spawn(supervise(Essential::new("Kafka follower"), Bus::follow(core.clone(), stopped)));
     let threads = Threads { consumer, bus: Some(bus) };
     Ok(Kafka { core, is_consuming_over, is_bus_over, stop, threads: threads.into() })

@@ -107,7 +107,7 @@ impl<'a> WorkingSet<'a> {
         numbered: &Numbered<'a>,
         send: &Send<'a>,
         hash: Uuid,
-        Receipt { seq, received_at }: Receipt,
+        Receipt { seq, received_at, .. }: Receipt,
     ) -> Result<(), BrokenInvariant> {
         let target = numbered.room.and_then(|no| Some((no, self.state.rooms.get_mut(&no)?)));
         let (Some((no, room)), Some(sender)) = (target, numbered.user) else {
@@ -188,7 +188,7 @@ impl SendView for OpView<'_, '_> {
         let Some((room, sender)) = self.numbered.room.zip(self.numbered.user) else { return Ok(None) };
         let id = (room, self.hash);
         if let Some(first) = self.set.new_ids.get(&id).and_then(|first| self.set.written.stored.get(*first)) {
-            let receipt = Receipt { seq: first.seq.unsigned_abs(), received_at: first.received_at };
+            let receipt = Receipt { seq: first.seq.unsigned_abs(), received_at: first.received_at, gap: 0 };
             return Ok(Some(IdHolder { receipt, is_same: first.send.same_content(send) }));
         }
         let first = self.set.used_ids.get(&id);

@@ -82,8 +82,8 @@ pub(super) async fn look_up(tx: &Tx<'_>, ops: &[Numbered<'_>], hashes: &[Uuid]) 
         sends.filter_map(|(numbered, hash)| Some((numbered.room?, *hash))).unzip();
     let rows = tx.query_for(&LOOK_UP, &[&rooms, &hashes]).await?;
     let used = rows.iter().map(|row| {
-        let receipt =
-            Receipt { seq: row.get::<_, i64>(2).unsigned_abs(), received_at: row.get::<_, PgTime>(3).0 };
+        let (seq, received_at) = (row.get::<_, i64>(2).unsigned_abs(), row.get::<_, PgTime>(3).0);
+        let receipt = Receipt { seq, received_at, gap: 0 };
         let kind = u8::try_from(row.get::<_, i8>(5)).ok().and_then(MessageType::from_u8);
         ((row.get(0), row.get(1)), FirstMessage { receipt, sender: row.get(4), kind, text: row.get(6) })
     });

@@ -164,7 +164,7 @@ impl Dedup {
         let mut is_it = |message: &Message<'_>| {
             let found = message.sent.id == send.id && message.sent.room == send.room && !hidden(message.seq);
             if found {
-                let receipt = Receipt { seq: message.seq, received_at: message.received_at };
+                let receipt = Receipt { seq: message.seq, received_at: message.received_at, gap: 0 };
                 holder = Some(IdHolder { receipt, is_same: message.sent.same_content(send) });
             }
             found

@@ -1,0 +1,170 @@
+//! What other servers say, and what of it is missing.
+
+use std::collections::{HashMap, HashSet};
+use std::time::Duration;
+
+use hubbub_core::id::is_valid_id;
+use hubbub_core::{ReadMark, RoomId};
+
+use super::super::{Hub, Notice};
+use super::record::{Entry, Record};
+use super::{NODE_TTL, Relay};
+
+/// Servers that are known, counted for each partition.
+const SERVERS_MAX: usize = 100_000;
+/// How long the number of a server's last record is known. Whoever has nobody to tell of is silent and misses nothing.
+const NUMBER_TTL: Duration = Duration::from_secs(600);
+
+/// A server in one partition.
+type Origin = (u64, u32);
+
+struct LastRecord {
+    n: u64,
+    at: Duration,
+    /// Whether its users are forgotten.
+    is_silent: bool,
+}
+
+/// The last record of each server.
+#[derive(Default)]
+pub(super) struct Heard {
+    servers: HashMap<Origin, LastRecord>,
+    /// Partitions in which records are missing.
+    lacking: HashSet<u32>,
+}
+
+impl Heard {
+    /// Notes that a record came. Returns whether it is news, and not a repetition.
+    fn note(&mut self, partition: u32, record: &Record<'_>, now: Duration) -> bool {
+        let origin = (record.node, partition);
+        let before = self.servers.get(&origin).map_or(0, |last| last.n);
+        if record.n <= before || before == 0 && self.servers.len() >= SERVERS_MAX {
+            return false;
+        }
+        if record.bye {
+            self.servers.remove(&origin);
+            return true;
+        }
+        if record.n != before + 1 {
+            self.lacking.insert(partition);
+        }
+        self.servers.insert(origin, LastRecord { n: record.n, at: now, is_silent: false });
+        true
+    }
+
+    /// Servers that have become silent.
+    fn take_silent(&mut self, now: Duration) -> HashSet<Origin> {
+        self.servers.retain(|_, last| now.saturating_sub(last.at) <= NUMBER_TTL);
+        let silent = self
+            .servers
+            .iter_mut()
+            .filter(|(_, last)| !last.is_silent && now.saturating_sub(last.at) > NODE_TTL);
+        silent
+            .map(|(origin, last)| {
+                last.is_silent = true;
+                *origin
+            })
+            .collect()
+    }
+}
+
+impl Hub {
+    /// Applies a record of another server. What is malformed is passed over.
+    pub(crate) fn hear(&self, partition: u32, text: &[u8], now: Duration) {
+        let Some(relay) = self.relay.get() else { return };
+        let record = match serde_json::from_slice::<Record<'_>>(text) {
+            Ok(record) if record.node != relay.node => record,
+            Ok(_) => return,
+            Err(error) => return tracing::debug!(%error, "a record about presence is malformed"),
+        };
+        if !relay.heard.lock().note(partition, &record, now) {
+            return;
+        }
+        self.metrics.presence_records.inc();
+        if record.bye {
+            self.forget(relay, &HashSet::from([(record.node, partition)]));
+            return;
+        }
+        for entry in &record.rooms {
+            self.hear_entry(relay, record.node, entry);
+        }
+    }
+
+    fn hear_entry(&self, relay: &Relay, node: u64, entry: &Entry<'_>) {
+        let Ok(room) = RoomId::new(&entry.room) else { return };
+        for (user, seq, unread) in &entry.marks {
+            let mark = ReadMark { seq: *seq, unread: *unread, moved: true };
+            self.notify_marked(&room, user, mark);
+        }
+        let is_anybody_here = self.with_channel(room.as_str(), |channel| {
+            channel.hear(self, node, entry);
+            for user in entry.typing.iter().filter(|user| is_valid_id(user)) {
+                channel.notify(self, &Notice::Typing { room: room.as_str(), user }, None);
+            }
+            !channel.present.is_empty()
+        });
+        if let Some(answering) = &entry.ask
+            && (is_anybody_here == Some(true) || answering.contains(&relay.node))
+        {
+            relay.change(&room, |changes| changes.is_full = true);
+        }
+    }
+
+    /// Forgets servers that are gone, and makes up for records that are missing.
+    pub(super) fn repair(&self, relay: &Relay, now: Duration) {
+        let silent = relay.heard.lock().take_silent(now);
+        if !silent.is_empty() {
+            // If one of these comes again, what it said is missing here.
+            let forgotten = self.forget(relay, &silent);
+            relay.heard.lock().servers.retain(|origin, _| !forgotten.contains(origin));
+        }
+        let lacking = std::mem::take(&mut relay.heard.lock().lacking);
+        self.ask(relay, &lacking, true);
+    }
+
+    /// Asks the others who is in the followed rooms of these partitions, which have not been heard before.
+    #[cfg(feature = "kafka")]
+    pub(crate) fn ask_about(&self, partitions: &HashSet<u32>) {
+        self.relay.get().into_iter().for_each(|relay| self.ask(relay, partitions, false));
+    }
+
+    /// Asks about the followed rooms of these partitions. If it `tells`, too, everybody hears who is there.
+    fn ask(&self, relay: &Relay, partitions: &HashSet<u32>, tells: bool) {
+        if partitions.is_empty() {
+            return;
+        }
+        for shard in &self.shards {
+            let mut rooms: Vec<(RoomId, bool)> = Vec::new();
+            for (room, channel) in &*shard.lock() {
+                if partitions.contains(&relay.bus.partition_of(room.as_str())) {
+                    rooms.push((room.clone(), tells && !channel.present.is_empty()));
+                }
+            }
+            for (room, tells) in rooms {
+                relay.change(&room, |changes| {
+                    changes.asks = true;
+                    changes.is_full |= tells;
+                });
+            }
+        }
+    }
+
+    /// Forgets the users of servers that are gone. Returns those that had any here.
+    fn forget(&self, relay: &Relay, gone: &HashSet<Origin>) -> HashSet<Origin> {
+        let mut forgotten = HashSet::new();
+        for shard in &self.shards {
+            for (room, channel) in shard.lock().iter_mut() {
+                let nodes = channel.elsewhere.nodes();
+                if nodes.is_empty() {
+                    continue;
+                }
+                let partition = relay.bus.partition_of(room.as_str());
+                let gone = nodes.into_iter().filter(|node| gone.contains(&(*node, partition)));
+                let gone: HashSet<u64> = gone.collect();
+                channel.forget(self, room.as_str(), &gone);
+                forgotten.extend(gone.into_iter().map(|node| (node, partition)));
+            }
+        }
+        forgotten
+    }
+}

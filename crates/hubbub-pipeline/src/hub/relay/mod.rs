@@ -1,0 +1,278 @@
+//! Presence, typing and read marks between servers.
+//!
+//! Soft state: each server tells the others who came to and left the rooms of its subscribers, and holds what others told
+//! it of the rooms that are followed here. Changes are collected for a tick, so a room is told at most ten times a second,
+//! however many come and go. What others hold is as good as the last word of the server it came from:
+//!
+//! - A server that is not heard of for [`NODE_TTL`] is gone, and its users with it. One that has users says so at least
+//!   each [`HEARTBEAT`].
+//! - Each record has a number. When one is missing, whoever misses it asks about the rooms it follows, and tells who is there:
+//!   what is missing may have been a question. The last record of many is followed by a sign of life, so its loss is noticed.
+//! - When a room is first followed here, the others are asked who is there. Each tells everybody it has, at most once a
+//!   second for each room.
+//!
+//! Records of all rooms share what [`NodeBus`] carries in a tick; what does not fit waits, and is told as it is then. So a
+//! server that starts, or a thousand rooms that move, cost time and not more records.
+
+mod hearing;
+mod outgoing;
+mod over_store;
+mod presence;
+mod record;
+
+use std::borrow::Cow;
+use std::sync::Arc;
+use std::time::Duration;
+
+use hubbub_core::clock::{Clock, RandomSource};
+use hubbub_core::{ReadMark, RoomId, UserId};
+use parking_lot::Mutex;
+use tokio::sync::Notify;
+
+use super::Hub;
+use hearing::Heard;
+use outgoing::{Changes, Outgoing, Parcel};
+pub use over_store::relay_over_store;
+pub(super) use presence::Elsewhere;
+use record::{ENVELOPE_BYTES, Entry};
+
+/// Pause between two writes of what changed.
+pub(crate) const TICK: Duration = Duration::from_millis(100);
+/// A server that has users says so this often.
+const HEARTBEAT: Duration = Duration::from_secs(2);
+/// A server that is silent for this long is gone.
+const NODE_TTL: Duration = Duration::from_secs(6);
+/// Shortest time between two tellings of everybody in a room.
+const FULL_INTERVAL: Duration = Duration::from_secs(1);
+/// Rooms that are looked at in a tick, unless as many entries wait.
+const ROOMS_PER_TICK: usize = 1_000;
+/// Users in one entry.
+const USERS_PER_ENTRY: usize = 100;
+/// What was asked about a room has been answered after this time, if by anybody.
+const ANSWER_TIME: Duration = Duration::from_millis(500);
+/// Whoever wants to know who is there waits so long at most, until it was asked and answered.
+const ANSWER_TIME_MAX: Duration = Duration::from_secs(2);
+/// How long a room stays followed for whoever asked who is there, and how many rooms at once.
+const WATCH_TIME: Duration = Duration::from_secs(10);
+const WATCHES_MAX: usize = 1_000;
+
+/// Carries records between servers. It may lose and repeat them.
+pub(crate) trait NodeBus: Send + Sync {
+    /// Number of partitions. A server hears those of the rooms that are followed on it.
+    fn partitions(&self) -> u32;
+    /// The partition of a room.
+    fn partition_of(&self, room: &str) -> u32;
+    /// Whether records of the partition arrive. Once they do, [`Hub::ask_about`] is called.
+    fn hears(&self, partition: u32) -> bool;
+    /// Largest record in bytes.
+    fn record_bytes(&self) -> usize;
+    /// Most records in a tick.
+    fn records_per_tick(&self) -> usize;
+    /// Whether changes of read marks do not reach other servers by themselves.
+    fn lacks_marks(&self) -> bool;
+    /// Writes a record, if it can at once.
+    fn send(&self, partition: u32, record: String);
+}
+
+pub(super) struct Relay {
+    node: u64,
+    bus: Arc<dyn NodeBus>,
+    outgoing: Mutex<Outgoing>,
+    /// Held while records are written: they go out in the order of their numbers.
+    writing: Mutex<()>,
+    heard: Mutex<Heard>,
+    /// Watches of rooms by those who asked who is there.
+    watches: Arc<tokio::sync::Semaphore>,
+    /// A room was followed that was not before.
+    follows: Notify,
+}
+
+impl Relay {
+    fn change(&self, room: &RoomId, change: impl FnOnce(&mut Changes)) {
+        self.outgoing.lock().change(room, self.bus.partition_of(room.as_str()), change);
+    }
+
+    /// A room is followed here. If the answers would not be heard yet, it is asked about later.
+    pub(super) fn follow(&self, room: &RoomId) {
+        if self.hears(room) {
+            self.change(room, |changes| changes.asks = true);
+        }
+        self.follows.notify_one();
+    }
+
+    /// Whether records about the room arrive here.
+    pub(super) fn hears(&self, room: &RoomId) -> bool {
+        self.bus.hears(self.bus.partition_of(room.as_str()))
+    }
+
+    /// The user's first subscription of the room here began, or the last one ended.
+    pub(super) fn set_present(&self, room: &RoomId, user: &UserId, is_online: bool) {
+        let partition = self.bus.partition_of(room.as_str());
+        let mut outgoing = self.outgoing.lock();
+        if let Some(lane) = outgoing.lanes.get_mut(partition as usize) {
+            lane.present = if is_online { lane.present + 1 } else { lane.present.saturating_sub(1) };
+        }
+        outgoing.change(room, partition, |changes| changes.add_user(user));
+    }
+
+    pub(super) fn typing(&self, room: &RoomId, user: &UserId) {
+        self.change(room, |changes| changes.add_typing(user));
+    }
+
+    pub(super) fn marked(&self, room: &RoomId, user: &UserId, mark: ReadMark) {
+        if self.bus.lacks_marks() {
+            self.change(room, |changes| changes.add_mark(user, mark));
+        }
+    }
+
+    /// Writes what fits into a tick, and signs of life that are due.
+    fn write(&self, now: Duration) {
+        let _writing = self.writing.lock();
+        let bytes = self.bus.record_bytes().saturating_sub(ENVELOPE_BYTES);
+        let parcels = self.outgoing.lock().next_parcels(now, self.bus.records_per_tick(), bytes);
+        for Parcel { partition, n, entries } in parcels {
+            self.bus.send(partition, record::write(self.node, n, false, &entries));
+        }
+    }
+}
+
+impl Hub {
+    /// Tells other servers who is in the rooms here, and hears from them. Call before any room is followed.
+    pub(crate) fn enable_relay(&self, bus: Arc<dyn NodeBus>, random: &dyn RandomSource) {
+        let outgoing = Mutex::new(Outgoing::new(bus.partitions()));
+        let (writing, heard, follows) = Default::default();
+        let watches = Arc::new(tokio::sync::Semaphore::new(WATCHES_MAX));
+        let node = random.next_u64();
+        let _ = self.relay.set(Relay { node, bus, outgoing, writing, heard, watches, follows });
+    }
+
+    /// Waits until a room is followed that was not before.
+    #[cfg(feature = "kafka")]
+    pub(crate) async fn follows_more(&self) {
+        match self.relay.get() {
+            Some(relay) => relay.follows.notified().await,
+            None => std::future::pending().await,
+        }
+    }
+
+    /// Writes what changed, and forgets servers that are gone. Called each [`TICK`].
+    pub(crate) fn tick_relay(&self, now: Duration) {
+        let Some(relay) = self.relay.get() else { return };
+        self.repair(relay, now);
+        let rooms = {
+            let mut outgoing = relay.outgoing.lock();
+            let waiting: usize = outgoing.lanes.iter().map(|lane| lane.entries.len()).sum();
+            outgoing.take(ROOMS_PER_TICK.saturating_sub(waiting))
+        };
+        for (room, changes) in rooms {
+            let entries = self.entries(relay, &room, changes, now);
+            let mut outgoing = relay.outgoing.lock();
+            let lane = outgoing.lanes.get_mut(relay.bus.partition_of(room.as_str()) as usize);
+            lane.into_iter().for_each(|lane| lane.entries.extend(entries.iter().cloned()));
+        }
+        relay.write(now);
+    }
+
+    /// What is to be told about a room, as it is now.
+    fn entries(&self, relay: &Relay, room: &RoomId, changes: Changes, now: Duration) -> Vec<String> {
+        let Changes { users, mut is_full, asks, typing, marks } = changes;
+        let name = room.as_str();
+        let (mut on, mut off, mut everybody, mut nodes) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        let mut is_early = false;
+        self.with_channel(name, |channel| {
+            nodes = channel.elsewhere.nodes();
+            if asks {
+                channel.elsewhere.asked_at.get_or_insert(now);
+            }
+            let is_present = |user: &UserId| channel.present.contains_key(user);
+            (on, off) = users.iter().cloned().partition(is_present);
+            let told_at = channel.elsewhere.told_at;
+            is_early = is_full && told_at.is_some_and(|at| now.saturating_sub(at) < FULL_INTERVAL);
+            if is_full && !is_early {
+                everybody = channel.present.keys().cloned().collect();
+                channel.elsewhere.told_at = Some(now);
+            }
+        })
+        .unwrap_or_else(|| off = users.into_iter().collect());
+        if is_early {
+            is_full = false;
+            relay.change(room, |changes| changes.is_full = true);
+        }
+        let mut entries = Vec::new();
+        if asks {
+            entries.push(Entry { ask: Some(nodes), ..Entry::of(name) }.to_json());
+        }
+        if is_full {
+            let parts = everybody.len().div_ceil(USERS_PER_ENTRY).max(1);
+            let part = |part: usize| {
+                let users = everybody.iter().skip(part * USERS_PER_ENTRY).take(USERS_PER_ENTRY);
+                Entry { full: Some((part, parts)), on: names(users), ..Entry::of(name) }.to_json()
+            };
+            entries.extend((0..parts).map(part));
+        }
+        for users in on.chunks(USERS_PER_ENTRY) {
+            entries.push(Entry { on: names(users), ..Entry::of(name) }.to_json());
+        }
+        for users in off.chunks(USERS_PER_ENTRY) {
+            entries.push(Entry { off: names(users), ..Entry::of(name) }.to_json());
+        }
+        if !typing.is_empty() {
+            entries.push(Entry { typing: names(&typing), ..Entry::of(name) }.to_json());
+        }
+        let marks: Vec<_> = marks.iter().map(|(user, mark)| Entry::mark(user.as_str(), *mark)).collect();
+        for marks in marks.chunks(USERS_PER_ENTRY / 2) {
+            entries.push(Entry { marks: marks.to_vec(), ..Entry::of(name) }.to_json());
+        }
+        entries
+    }
+
+    /// Tells the others that nobody is here any more.
+    #[cfg(feature = "kafka")]
+    pub(crate) fn say_goodbye(&self) {
+        let Some(relay) = self.relay.get() else { return };
+        let _writing = relay.writing.lock();
+        for Parcel { partition, n, .. } in relay.outgoing.lock().last_parcels() {
+            relay.bus.send(partition, record::write(relay.node, n, true, &[]));
+        }
+    }
+
+    /// The users that are live in the room on any server. If nobody follows the room here, the others are asked first.
+    pub async fn present_everywhere(self: &Arc<Self>, room: &RoomId, clock: &dyn Clock) -> Vec<UserId> {
+        let Some(relay) = self.relay.get() else { return self.present(room.as_str()) };
+        let deadline = clock.monotonic() + ANSWER_TIME_MAX;
+        if !self.is_followed(room.as_str())
+            && let Ok(permit) = relay.watches.clone().try_acquire_owned()
+        {
+            self.follow_room(room, |_| {});
+            let (hub, room) = (self.clone(), room.clone());
+            tokio::spawn(async move {
+                tokio::time::sleep(WATCH_TIME).await;
+                hub.unfollow(room.as_str(), |_| {});
+                drop(permit);
+            });
+        }
+        while let Some(asked_at) = self.with_channel(room.as_str(), |channel| channel.elsewhere.asked_at) {
+            let answered_at = asked_at.map_or(deadline, |at| deadline.min(at + ANSWER_TIME));
+            let rest = answered_at.saturating_sub(clock.monotonic());
+            if rest.is_zero() {
+                break;
+            }
+            tokio::time::sleep(rest.min(TICK)).await;
+        }
+        self.present(room.as_str())
+    }
+}
+
+fn names<'a>(users: impl IntoIterator<Item = &'a UserId>) -> Vec<Cow<'a, str>> {
+    users.into_iter().map(|user| Cow::Borrowed(user.as_str())).collect()
+}
+
+/// Writes what changed, until the task is aborted.
+pub(crate) async fn run_relay(hub: Arc<Hub>, clock: Arc<dyn Clock>) {
+    let mut interval = tokio::time::interval(TICK);
+    interval.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    loop {
+        interval.tick().await;
+        hub.tick_relay(clock.monotonic());
+    }
+}

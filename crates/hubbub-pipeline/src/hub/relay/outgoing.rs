@@ -1,0 +1,162 @@
+//! What is to be told to other servers: changes of rooms, collected until the next tick, and the entries that wait to be
+//! written.
+
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::time::Duration;
+
+use hubbub_core::{ReadMark, RoomId, UserId};
+
+use super::HEARTBEAT;
+
+/// Rooms whose changes are collected; beyond that they are as good as lost, and asked for.
+const ROOMS_MAX: usize = 50_000;
+/// Users of one room whose changes are collected; beyond that everybody who is there is told.
+const USERS_MAX: usize = 500;
+/// Users of one room that are said to be typing in one tick.
+const TYPING_MAX: usize = 50;
+
+/// What changed in a room since the last tick.
+#[derive(Debug, Default)]
+pub(super) struct Changes {
+    /// Users that came or left.
+    pub(super) users: HashSet<UserId>,
+    /// Everybody who is there is to be told.
+    pub(super) is_full: bool,
+    /// Others are to say who is there.
+    pub(super) asks: bool,
+    pub(super) typing: HashSet<UserId>,
+    pub(super) marks: HashMap<UserId, ReadMark>,
+}
+
+impl Changes {
+    pub(super) fn add_user(&mut self, user: &UserId) {
+        if self.is_full || self.users.len() >= USERS_MAX {
+            self.is_full = true;
+            self.users.clear();
+        } else {
+            self.users.insert(user.clone());
+        }
+    }
+
+    pub(super) fn add_typing(&mut self, user: &UserId) {
+        if self.typing.len() < TYPING_MAX {
+            self.typing.insert(user.clone());
+        }
+    }
+
+    pub(super) fn add_mark(&mut self, user: &UserId, mark: ReadMark) {
+        if self.marks.len() < USERS_MAX || self.marks.contains_key(user) {
+            self.marks.insert(user.clone(), mark);
+        }
+    }
+}
+
+/// One partition of what carries the records.
+#[derive(Debug, Default)]
+pub(super) struct Lane {
+    /// Entries of the next records.
+    pub(super) entries: VecDeque<String>,
+    /// Number of the last record.
+    n: u64,
+    /// When it was written.
+    written_at: Option<Duration>,
+    /// Users in rooms of the partition, each counted for each room.
+    pub(super) present: usize,
+    /// Whether the last record said something. If it is lost, the next one shows that.
+    owes_sign: bool,
+}
+
+/// The entries of one record, and its number.
+#[derive(Debug)]
+pub(super) struct Parcel {
+    pub(super) partition: u32,
+    pub(super) n: u64,
+    pub(super) entries: Vec<String>,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Outgoing {
+    rooms: HashMap<RoomId, Changes>,
+    /// The same rooms, in the order of their first change.
+    order: VecDeque<RoomId>,
+    pub(super) lanes: Vec<Lane>,
+    /// The lane that is written first; another one each time.
+    first: usize,
+}
+
+impl Outgoing {
+    pub(super) fn new(lanes: u32) -> Self {
+        Self { lanes: (0..lanes).map(|_| Lane::default()).collect(), ..Self::default() }
+    }
+
+    pub(super) fn change(&mut self, room: &RoomId, lane: u32, change: impl FnOnce(&mut Changes)) {
+        if self.rooms.len() >= ROOMS_MAX && !self.rooms.contains_key(room) {
+            // Others notice that a number is missing, and ask.
+            if let Some(lane) = self.lanes.get_mut(lane as usize) {
+                lane.n += 1;
+            }
+            return;
+        }
+        change(self.rooms.entry(room.clone()).or_insert_with(|| {
+            self.order.push_back(room.clone());
+            Changes::default()
+        }));
+    }
+
+    /// Takes the changes of up to `count` rooms, those that have waited longest first.
+    pub(super) fn take(&mut self, count: usize) -> Vec<(RoomId, Changes)> {
+        let rooms = self.order.drain(..count.min(self.order.len()));
+        rooms.filter_map(|room| self.rooms.remove_entry(&room)).collect()
+    }
+
+    /// Up to `count` records of at most `bytes`, and besides that one for each lane that must not be silent any longer.
+    pub(super) fn next_parcels(&mut self, now: Duration, count: usize, bytes: usize) -> Vec<Parcel> {
+        let (lanes, mut parcels, mut rest) = (self.lanes.len(), Vec::new(), count);
+        self.first = (self.first + 1) % lanes.max(1);
+        for number in (self.first..lanes).chain(0..self.first) {
+            let Some(lane) = self.lanes.get_mut(number) else { continue };
+            let mut is_due = lane.is_due(now);
+            while is_due || rest > 0 && !lane.entries.is_empty() {
+                let entries = lane.next_entries(bytes);
+                (lane.written_at, lane.owes_sign) = (Some(now), !entries.is_empty());
+                parcels.push(lane.parcel(number, entries));
+                rest = rest.saturating_sub(1);
+                is_due = false;
+            }
+        }
+        parcels
+    }
+
+    /// An empty record for each lane that was written.
+    #[cfg(feature = "kafka")]
+    pub(super) fn last_parcels(&mut self) -> Vec<Parcel> {
+        let lanes = self.lanes.iter_mut().enumerate().filter(|(_, lane)| lane.written_at.is_some());
+        lanes.map(|(number, lane)| lane.parcel(number, Vec::new())).collect()
+    }
+}
+
+impl Lane {
+    /// Whether a record is due, even if there is nothing to say.
+    fn is_due(&self, now: Duration) -> bool {
+        let is_silent = self.written_at.is_none_or(|at| now.saturating_sub(at) >= HEARTBEAT);
+        is_silent && (self.present > 0 || self.owes_sign)
+    }
+
+    fn parcel(&mut self, number: usize, entries: Vec<String>) -> Parcel {
+        self.n += 1;
+        Parcel { partition: hubbub_core::invariant::saturate(number), n: self.n, entries }
+    }
+
+    /// Takes the entries of the next record, of at most `bytes`; one may be of any size.
+    fn next_entries(&mut self, bytes: usize) -> Vec<String> {
+        let (mut taken, mut size) = (Vec::new(), 0);
+        let fits = |entry: &String, size: usize| size == 0 || size + entry.len() < bytes;
+        while self.entries.front().is_some_and(|entry| fits(entry, size))
+            && let Some(entry) = self.entries.pop_front()
+        {
+            size += entry.len() + 1;
+            taken.push(entry);
+        }
+        taken
+    }
+}

@@ -1,0 +1,154 @@
+//! Who is in a room on other servers, as they said.
+
+use std::borrow::Cow;
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use hubbub_core::UserId;
+
+use super::super::channel::Channel;
+use super::super::{Attachment, Hub, Notice, Outbox};
+use super::record::Entry;
+
+/// Users of other servers in all rooms; those beyond are not shown.
+const REMOTE_USERS_MAX: i64 = 500_000;
+/// Users of a server in one room.
+const PARTS_USERS_MAX: usize = 500_000;
+
+/// The users of a room on other servers.
+#[derive(Debug, Default)]
+pub(in super::super) struct Elsewhere {
+    nodes: HashMap<u64, NodeUsers>,
+    /// When everybody who is there was last told to other servers.
+    pub(super) told_at: Option<Duration>,
+    /// When other servers were first asked who is there.
+    pub(super) asked_at: Option<Duration>,
+}
+
+#[derive(Debug, Default)]
+struct NodeUsers {
+    users: HashSet<UserId>,
+    /// Parts of everybody who is there, as far as they came, and their number.
+    parts: (usize, HashSet<UserId>),
+}
+
+impl NodeUsers {
+    /// Adds one of `parts` of everybody who is there. Returns everybody with the last one.
+    fn take_all(&mut self, (part, parts): (usize, usize), users: Vec<UserId>) -> Option<HashSet<UserId>> {
+        if part == 0 {
+            self.parts = Default::default();
+        }
+        let (next, all) = &mut self.parts;
+        let is_bounded = all.len() + users.len() <= PARTS_USERS_MAX;
+        if part != *next || part >= parts || !is_bounded {
+            // One was lost. It is asked for again.
+            self.parts = Default::default();
+            return None;
+        }
+        *next += 1;
+        all.extend(users);
+        (*next == parts).then(|| std::mem::take(&mut self.parts).1)
+    }
+}
+
+impl Elsewhere {
+    pub(in super::super) fn has(&self, user: &UserId) -> bool {
+        self.nodes.values().any(|node| node.users.contains(user))
+    }
+
+    pub(in super::super) fn users(&self) -> impl Iterator<Item = &UserId> {
+        self.nodes.values().flat_map(|node| &node.users)
+    }
+
+    pub(super) fn nodes(&self) -> Vec<u64> {
+        self.nodes.keys().copied().collect()
+    }
+
+    pub(in super::super) fn len(&self) -> i64 {
+        hubbub_core::invariant::saturate(self.nodes.values().map(|node| node.users.len()).sum::<usize>())
+    }
+}
+
+impl Channel {
+    pub(in super::super) fn is_present(&self, user: &UserId) -> bool {
+        self.present.contains_key(user) || self.elsewhere.has(user)
+    }
+
+    /// Applies what a server said about its users, and announces who came and who left.
+    pub(super) fn hear(&mut self, hub: &Hub, node: u64, entry: &Entry<'_>) {
+        let ids = |users: &[Cow<'_, str>]| -> Vec<UserId> {
+            users.iter().filter_map(|user| UserId::new(user).ok()).collect()
+        };
+        let (mut came, mut left) = (ids(&entry.on), ids(&entry.off));
+        if let Some(part) = entry.full {
+            let known = self.elsewhere.nodes.entry(node).or_default();
+            let all = known.take_all(part, came);
+            left = all.iter().flat_map(|all| known.users.difference(all)).cloned().collect();
+            came = all.into_iter().flatten().collect();
+        }
+        let mut frames = Vec::new();
+        for (users, is_online) in [(came, true), (left, false)] {
+            for user in users {
+                if self.set_elsewhere(hub, node, &user, is_online) {
+                    let notice = Notice::Presence { room: &entry.room, user: user.as_str(), is_online };
+                    (hub.encoder.notice)(&notice, &mut frames);
+                }
+            }
+        }
+        self.elsewhere.nodes.retain(|_, node| !node.users.is_empty() || node.parts.0 > 0);
+        self.notify_frames(hub, frames, None);
+    }
+
+    /// Returns whether the user is now present, or not, who was not so before.
+    fn set_elsewhere(&mut self, hub: &Hub, node: u64, user: &UserId, is_online: bool) -> bool {
+        let total = &hub.metrics.presence_remote;
+        let was_present = self.is_present(user);
+        let users = &mut self.elsewhere.nodes.entry(node).or_default().users;
+        if is_online && total.get() < REMOTE_USERS_MAX && users.insert(user.clone()) {
+            total.inc();
+        } else if !is_online && users.remove(user) {
+            total.dec();
+        }
+        self.is_present(user) != was_present
+    }
+
+    /// These servers are gone, and their users with them.
+    pub(super) fn forget(&mut self, hub: &Hub, room: &str, gone: &HashSet<u64>) {
+        let gone: Vec<NodeUsers> = gone.iter().filter_map(|node| self.elsewhere.nodes.remove(node)).collect();
+        let users: HashSet<UserId> = gone
+            .into_iter()
+            .flat_map(|node| {
+                hub.metrics.presence_remote.dec_by(hubbub_core::invariant::saturate(node.users.len()));
+                node.users
+            })
+            .collect();
+        let mut frames = Vec::new();
+        for user in users.iter().filter(|user| !self.is_present(user)) {
+            let notice = Notice::Presence { room, user: user.as_str(), is_online: false };
+            (hub.encoder.notice)(&notice, &mut frames);
+        }
+        self.notify_frames(hub, frames, None);
+    }
+}
+
+impl Hub {
+    /// Notifies the other subscribers of the room that `user`, the owner of this outbox, is typing.
+    pub fn typing(&self, attachment: &Attachment, user: &UserId, outbox: &Arc<Outbox>) {
+        let room = attachment.room.as_str();
+        let notice = Notice::Typing { room, user: user.as_str() };
+        self.with_channel(room, |channel| channel.notify(self, &notice, Some(outbox)));
+        self.relay.get().into_iter().for_each(|relay| relay.typing(&attachment.room, user));
+    }
+
+    /// The users that are live in the room, as far as it is followed on this server, in the order of their ids.
+    pub fn present(&self, room: &str) -> Vec<UserId> {
+        let present = |channel: &mut Channel| {
+            channel.present.keys().chain(channel.elsewhere.users()).cloned().collect()
+        };
+        let mut users: Vec<UserId> = self.with_channel(room, present).unwrap_or_default();
+        users.sort_unstable();
+        users.dedup();
+        users
+    }
+}

@@ -1,0 +1,72 @@
+//! What servers tell each other about the people in rooms, as JSON.
+
+use std::borrow::Cow;
+
+use hubbub_core::ReadMark;
+use serde::{Deserialize, Serialize};
+
+/// A record of one server in one partition. Without rooms it says that the server is there.
+#[derive(Debug, Deserialize)]
+pub(super) struct Record<'a> {
+    pub(super) node: u64,
+    /// One more than in the server's record before it in this partition; otherwise something was lost.
+    pub(super) n: u64,
+    /// The server ends, and nobody is there any more.
+    #[serde(default)]
+    pub(super) bye: bool,
+    #[serde(default, borrow)]
+    pub(super) rooms: Vec<Entry<'a>>,
+}
+
+/// What happened in a room on the server.
+#[derive(Debug, Default, Serialize, Deserialize)]
+pub(super) struct Entry<'a> {
+    #[serde(borrow)]
+    pub(super) room: Cow<'a, str>,
+    /// `on` has all users that are there: which part of them, and of how many.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) full: Option<(usize, usize)>,
+    /// Users that came, and that left.
+    #[serde(default, borrow, skip_serializing_if = "Vec::is_empty")]
+    pub(super) on: Vec<Cow<'a, str>>,
+    #[serde(default, borrow, skip_serializing_if = "Vec::is_empty")]
+    pub(super) off: Vec<Cow<'a, str>>,
+    #[serde(default, borrow, skip_serializing_if = "Vec::is_empty")]
+    pub(super) typing: Vec<Cow<'a, str>>,
+    /// Read marks: user, number, messages behind it.
+    #[serde(default, borrow, skip_serializing_if = "Vec::is_empty")]
+    pub(super) marks: Vec<(Cow<'a, str>, u64, u64)>,
+    /// Asks all servers that have somebody in the room who is there. These must answer, whether they have or not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) ask: Option<Vec<u64>>,
+}
+
+impl<'a> Entry<'a> {
+    pub(super) fn of(room: &'a str) -> Self {
+        Self { room: Cow::Borrowed(room), ..Self::default() }
+    }
+
+    pub(super) fn to_json(&self) -> String {
+        // Writing into memory cannot fail.
+        serde_json::to_string(self).unwrap_or_default()
+    }
+
+    pub(super) fn mark(user: &str, mark: ReadMark) -> (Cow<'_, str>, u64, u64) {
+        (Cow::Borrowed(user), mark.seq, mark.unread)
+    }
+}
+
+/// The text of a record with these entries.
+pub(super) fn write(node: u64, n: u64, is_bye: bool, entries: &[String]) -> String {
+    let bye = if is_bye { r#","bye":true"# } else { "" };
+    let mut text = format!(r#"{{"node":{node},"n":{n}{bye},"rooms":["#);
+    for (index, entry) in entries.iter().enumerate() {
+        text.push_str(if index == 0 { "" } else { "," });
+        text.push_str(entry);
+    }
+    text.push_str("]}");
+    text
+}
+
+/// Bytes of a record besides its entries, at most.
+pub(super) const ENVELOPE_BYTES: usize = 100;

@@ -1,0 +1,65 @@
+//! Records about presence on the bus, in the partitions of the rooms they are about.
+
+use std::sync::{Arc, Weak};
+
+use rdkafka::message::{Header, OwnedHeaders};
+use tokio::sync::watch;
+
+use super::{Core, bus, partition};
+use crate::hub::{NodeBus, run_relay};
+
+/// Header of a record about presence.
+pub(super) const PRESENCE: &str = "hubbub-presence";
+const RECORDS_PER_TICK: usize = 64;
+
+/// The bus, as long as the log is open.
+struct PresenceBus {
+    core: Weak<Core>,
+    partitions: u32,
+}
+
+impl NodeBus for PresenceBus {
+    fn partitions(&self) -> u32 {
+        self.partitions
+    }
+
+    fn partition_of(&self, room: &str) -> u32 {
+        partition::of_room(room, self.partitions)
+    }
+
+    fn hears(&self, partition: u32) -> bool {
+        self.core.upgrade().is_some_and(|core| core.bus.reads(partition))
+    }
+
+    fn record_bytes(&self) -> usize {
+        bus::RECORD_BYTES
+    }
+
+    fn records_per_tick(&self) -> usize {
+        RECORDS_PER_TICK
+    }
+
+    fn lacks_marks(&self) -> bool {
+        false
+    }
+
+    fn send(&self, partition: u32, record: String) {
+        if let Some(core) = self.core.upgrade() {
+            let headers = OwnedHeaders::new().insert(Header { key: PRESENCE, value: Some("") });
+            bus::write(&core, partition, None, record.as_bytes(), Some(headers));
+        }
+    }
+}
+
+pub(super) fn enable(core: &Arc<Core>) {
+    let bus = PresenceBus { core: Arc::downgrade(core), partitions: core.topics.partitions };
+    core.hub.enable_relay(Arc::new(bus), &*core.random);
+}
+
+/// Tells other servers who is in the rooms, until this one stops.
+pub(super) async fn tell(core: Arc<Core>, mut stop: watch::Receiver<bool>) {
+    tokio::select! {
+        () = run_relay(core.hub.clone(), core.clock.clone()) => {}
+        _ = stop.wait_for(|is_stopping| *is_stopping) => {}
+    }
+}

@@ -363,9 +363,11 @@ async fn spans_of_all_servers_join_one_trace() {
         assert!(is_child(child, parent), "{child:?} {parent:?}");
     }
     assert_eq!(request.attribute("http.response.status_code"), 202);
-    assert_eq!(
-        (taken.attribute("messaging.system"), publish.attribute("hubbub.from")),
-        (json!("kafka"), json!("bus"))
+    assert_eq!(taken.attribute("messaging.system"), "kafka");
+    // Whichever was first.
+    assert!(
+        ["bus", "store"].map(|from| json!(from)).contains(&publish.attribute("hubbub.from")),
+        "{publish:?}"
     );
     assert_eq!(log.attribute("hubbub.seq"), publish.attribute("hubbub.seq"));
 }

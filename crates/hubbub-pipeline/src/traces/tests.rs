@@ -70,7 +70,7 @@ impl Scene {
 }
 
 fn stored(seq: u64) -> Outcome {
-    Outcome::Stored(Receipt { seq, received_at: Timestamp::default() })
+    Outcome::Stored(Receipt { seq, gap: 0, received_at: Timestamp::default() })
 }
 
 #[test]

@@ -58,14 +58,23 @@ impl Environment {
     /// Adds settings to `written`, and errors of unknown variables to `faults`.
     pub(super) fn read(&self, written: &mut WrittenSettings, faults: &mut Vec<String>) {
         let names: Vec<String> = SETTINGS.iter().map(super::settings::Setting::environment_name).collect();
+        let long: Vec<String> =
+            SETTINGS.iter().map(|setting| super::settings::variable_of(setting.key)).collect();
         for (name, value) in &self.0 {
             let known = SETTINGS.iter().zip(&names).find(|(_, known)| *known == name);
             if let Some((setting, _)) = known {
                 let source = Source::Environment(name.clone());
                 written.insert(setting.key, Written { value: value.clone(), source });
             } else if !is_foreign(name, value) {
-                let all = names.iter().map(String::as_str).chain([CONFIG]).chain(CLIENT.iter().copied());
-                let nearest = all.min_by_key(|known| levenshtein(name, known)).unwrap_or(CONFIG);
+                let others = [CONFIG].into_iter().chain(CLIENT.iter().copied()).map(|known| (known, known));
+                // The long form of a setting that has a short one leads to that.
+                let all = long
+                    .iter()
+                    .chain(&names)
+                    .map(String::as_str)
+                    .zip(names.iter().cycle().map(String::as_str));
+                let nearest = all.chain(others).min_by_key(|(known, _)| levenshtein(name, known));
+                let nearest = nearest.map_or(CONFIG, |(_, meant)| meant);
                 faults.push(format!("environment: there is no setting {name}; did you mean {nearest}?"));
             }
         }

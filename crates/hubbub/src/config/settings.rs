@@ -27,9 +27,13 @@ pub(crate) struct Setting {
 impl Setting {
     /// `HUBBUB_` and the flag's name, or the key.
     pub(crate) fn environment_name(&self) -> String {
-        let name = self.short.first().unwrap_or(&self.key);
-        format!("HUBBUB_{}", name.replace(['.', '-'], "_").to_ascii_uppercase())
+        variable_of(self.short.first().unwrap_or(&self.key))
     }
+}
+
+/// The variable of a key or a flag.
+pub(super) fn variable_of(name: &str) -> String {
+    format!("HUBBUB_{}", name.replace(['.', '-'], "_").to_ascii_uppercase())
 }
 
 /// A value and its source.

@@ -99,9 +99,8 @@ pub fn run(args: BenchArgs) -> anyhow::Result<ExitCode> {
         Command::Limits(args) => print(&runtime(args.threads)?.block_on(limits::measure(&args))?, args.json),
         Command::Suite(args) => {
             let table = runtime(args.threads)?.block_on(suite::measure(&args))?;
-            if let Some(path) = &args.out {
-                std::fs::write(path, table.terminal())
-                    .with_context(|| format!("cannot write {}", path.display()))?;
+            if let Some(dir) = &args.out {
+                table.write_files(dir)?;
             }
             print(&table, false)
         }

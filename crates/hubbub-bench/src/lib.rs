@@ -35,6 +35,7 @@ mod ledger;
 mod limits;
 mod listener;
 mod machine;
+mod models;
 mod options;
 mod pace;
 mod persist;

@@ -102,6 +102,12 @@ pub(crate) fn memory_kib(pid: u32, name: &str) -> Option<u64> {
     field(&status, name).and_then(leading_u64)
 }
 
+/// The process that started another.
+pub(crate) fn parent(pid: u32) -> Option<u32> {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    field(&status, "PPid").and_then(|parent| parent.parse().ok())
+}
+
 /// Linux counts processor time in hundredths of a second for its users.
 const TICKS_PER_SECOND: f64 = 100.0;
 
@@ -116,12 +122,13 @@ pub(crate) struct CpuMark {
 }
 
 impl CpuMark {
-    pub(crate) fn now(server_pid: Option<u32>) -> Self {
+    pub(crate) fn now(server_pids: &[u32]) -> Self {
         let (busy_s, stolen_s) = machine_seconds().unwrap_or_default();
         Self {
             at: Instant::now(),
             own_s: process_seconds(std::process::id()).unwrap_or(0.0),
-            server_s: server_pid.and_then(process_seconds),
+            server_s: (!server_pids.is_empty())
+                .then(|| server_pids.iter().filter_map(|pid| process_seconds(*pid)).sum()),
             busy_s,
             stolen_s,
         }
@@ -146,7 +153,7 @@ impl CpuMark {
 pub(crate) struct CpuUse {
     pub cores: usize,
     pub generator: f64,
-    /// By the server, if it runs here and is known.
+    /// By the servers, if they run here and are known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub server: Option<f64>,
     pub machine: f64,

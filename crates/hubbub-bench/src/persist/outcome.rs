@@ -1,5 +1,6 @@
 //! What a run found out.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use serde::Serialize;
@@ -78,6 +79,8 @@ pub(crate) struct Persisted {
     pub(crate) memory_slope: Option<Slope>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) memory_slope_late: Option<Slope>,
+    /// Microseconds of processor time for each message stored, by who used it: `server`, `generator`, what is watched.
+    pub(crate) cpu_us: BTreeMap<String, f64>,
     pub(super) span: Span,
     #[serde(rename = "course")]
     pub(crate) series: Vec<SeriesSummary>,
@@ -145,11 +148,18 @@ impl Persisted {
     pub(super) fn new(args: &PersistArgs, messages: u64, stored: u64, early: u64, seen: Seen) -> Self {
         let during = seen.span.of(&seen.samples);
         let slope = |looks: &[Look], name| Slope::of(looks, name, SLOPE_LOOKS);
+        let stored_per_second = stored.saturating_sub(early) as f64 / seen.store.as_secs_f64().max(1e-6);
+        let series = summaries(&seen.samples, &seen.span);
+        let cpu_us = |one: &SeriesSummary| {
+            let name = one.name.strip_suffix(" CPU")?;
+            Some((name.to_owned(), 1e6 * one.average / stored_per_second.max(1.0)))
+        };
         Self {
             messages,
             stored,
             store_s: seen.store.as_secs_f64(),
-            stored_per_second: stored.saturating_sub(early) as f64 / seen.store.as_secs_f64().max(1e-6),
+            stored_per_second,
+            cpu_us: series.iter().filter_map(cpu_us).collect(),
             batches: Batches::between(&seen.metrics),
             asked: Asked::between(&seen.metrics),
             maximum_per_second: args.maximum,
@@ -157,7 +167,7 @@ impl Persisted {
             batch_slope: slope(during, BATCH_MS),
             memory_slope: slope(during, MEMORY),
             memory_slope_late: slope(during.get(during.len() / 2..).unwrap_or_default(), MEMORY),
-            series: summaries(&seen.samples, &seen.span),
+            series,
             span: seen.span,
             looks: seen.samples,
             fault: (args.drain && stored != messages)

@@ -22,8 +22,9 @@ use serde::Serialize;
 use serde_json::Value;
 
 use crate::engine::Findings;
-use crate::ledger::{Ledger, Little};
+use crate::ledger::Ledger;
 use crate::machine::CpuUse;
+use crate::models::little::Little;
 use crate::persist::outcome::Persisted;
 use crate::record::{Bucket, Stats, buckets};
 use crate::run::Run;

@@ -3,7 +3,8 @@
 use std::fmt::Write as _;
 
 use super::Report;
-use crate::ledger::{Ledger, Little};
+use crate::ledger::Ledger;
+use crate::models::little::Little;
 use crate::machine::CpuUse;
 use crate::record::Stats;
 

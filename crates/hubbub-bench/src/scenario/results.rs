@@ -9,6 +9,7 @@ use hubbub_core::url::masked;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use super::RunArgs;
 use super::file::{Measurement, Point, Scenario};
 use crate::engine::Findings;
 use crate::limits::median;
@@ -24,6 +25,11 @@ const FILE: &str = "results.json";
 pub(crate) struct Results {
     version: u32,
     pub(super) scenario: String,
+    /// What servers of its own stored in, and behind what.
+    #[serde(default)]
+    pub(super) store: String,
+    #[serde(default)]
+    pub(super) log: String,
     title: String,
     about: String,
     pub(super) is_quick: bool,
@@ -84,13 +90,15 @@ pub(super) fn label(point: &Point) -> String {
 }
 
 impl Results {
-    pub(super) fn new(name: &str, text: &str, is_quick: bool, scenario: &Scenario) -> Self {
+    pub(super) fn new(args: &RunArgs, text: &str, scenario: &Scenario) -> Self {
         Self {
             version: VERSION,
-            scenario: name.to_owned(),
+            scenario: args.scenario.clone(),
+            store: args.backends.store().to_owned(),
+            log: args.backends.log().to_owned(),
             title: scenario.title.clone(),
             about: scenario.about.trim().to_owned(),
-            is_quick,
+            is_quick: args.quick,
             machine: Machine::look().to_string(),
             started: crate::machine::now().to_string(),
             text: text.lines().map(|line| masked(line) + "\n").collect(),

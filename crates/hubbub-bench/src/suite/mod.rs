@@ -11,7 +11,7 @@ mod queues;
 mod rooms;
 
 use std::fmt::Write as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::Args;
@@ -20,13 +20,13 @@ use serde::Serialize;
 use crate::engine::{Findings, Workload};
 use crate::machine::scratch;
 use crate::options::duration;
-use crate::report::{Origin, Report};
+use crate::report::{Origin, Report, write_files};
 use crate::spawn::Server;
 
 #[derive(Debug, Clone, Args)]
 pub(crate) struct SuiteArgs {
-    /// Write the table to this file, too
-    #[arg(long, value_name = "FILE")]
+    /// Write the table into this directory: suite.md, and suite.json
+    #[arg(long, value_name = "DIR")]
     pub(crate) out: Option<PathBuf>,
     /// Only these rows: chat, chat-64, http, fanout-100, fanout-1000, slow-disk, delivery, hot-room, idle, members, loaded,
     /// kv-get, kv-put, kv-miss, line, taken, broadcast; with --postgres pg-rows and pg-kv-put, and with --rabbitmq, too, pg-drain and
@@ -60,9 +60,9 @@ pub(crate) struct SuiteArgs {
     /// A quick look: one round, short, 200,000 messages and keys, 50,000 messages waiting
     #[arg(long)]
     quick: bool,
-    /// The server to measure; by default this program
+    /// The program to start servers with; by default this one
     #[arg(long, value_name = "FILE")]
-    server: Option<PathBuf>,
+    program: Option<PathBuf>,
     /// Directory for the data, on the disk to measure
     #[arg(long, default_value = ".", value_name = "DIR")]
     dir: PathBuf,
@@ -153,7 +153,7 @@ pub(crate) async fn measure(args: &SuiteArgs) -> anyhow::Result<Table> {
         args.persisted = args.persisted.min(30_000);
     }
     let dir = scratch("hubbub-suite-", &args.dir)?;
-    let program = args.server.clone().map_or_else(std::env::current_exe, Ok)?;
+    let program = args.program.clone().map_or_else(std::env::current_exe, Ok)?;
     let bench = Bench { args, program, dir };
     let mut rows = Vec::new();
     for name in names.into_iter().filter(|name| bench.args.wants(name)) {
@@ -223,6 +223,11 @@ fn rounds(all: &[f64], text: impl Fn(&f64) -> String) -> String {
 }
 
 impl Findings for Table {
+    fn write_files(&self, dir: &Path) -> anyhow::Result<()> {
+        let json = serde_json::to_string_pretty(self)?;
+        write_files(dir, [("suite.md", self.terminal()), ("suite.json", json)])
+    }
+
     fn terminal(&self) -> String {
         let mut out = String::new();
         let Origin { machine, started, version, commit, .. } = Origin::here();

@@ -214,6 +214,32 @@ async fn lost_permission_takes_effect() {
     assert_eq!(get(server.address(), &admin(), "/v1/rooms").await.status, 200);
 }
 
+/// A connection is not its first token: each request is that of the token it has, and of none after its end.
+#[tokio::test]
+async fn each_request_of_a_connection_has_its_own_token() {
+    let server = start();
+    let bearer = |token: &str| format!("Bearer {token}");
+    let (one, other) = (bearer(&token(ada(json!({"jti": "t-4"})))), bearer(&admin()));
+    let mut http = server.http().await;
+    let mut me = async |tokens: &[&str]| {
+        let headers: Vec<_> = tokens.iter().map(|token| ("authorization", *token)).collect();
+        let answer = http.request(Method::GET, "/v1/auth/me", &headers, "").await;
+        if answer.status == 200 { answer.json()["userId"].clone() } else { json!(answer.status) }
+    };
+    for _ in 0..2 {
+        assert_eq!(me(&[&one]).await, "ada");
+        assert_eq!(me(&[]).await, 401);
+        assert_eq!(me(&[&one, &other]).await, 401, "two can be read differently");
+        assert_eq!(me(&[&one]).await, "ada");
+        assert_eq!(me(&[&other]).await, Value::Null, "the administrator has no name");
+        assert_eq!(me(&[&one[..one.len() - 1]]).await, 401);
+    }
+    assert_eq!(me(&[&one]).await, "ada");
+    revoke(&server, json!({"jti": "t-4"})).await;
+    assert_eq!(me(&[&one]).await, 401);
+    assert_eq!(me(&[&other]).await, Value::Null);
+}
+
 /// A revocation outlives a restart, and so does the key of a service.
 #[tokio::test]
 async fn keys_and_revocations_outlive_a_restart() {

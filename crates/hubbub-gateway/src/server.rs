@@ -13,6 +13,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, watch};
 use tokio::time::MissedTickBehavior;
 
+use crate::auth::LastToken;
 use crate::connection::stream::Stream;
 use crate::http::SAMPLE_INTERVAL;
 use crate::rates::OpenConnection;
@@ -72,6 +73,7 @@ pub(crate) struct Peer {
     pub(crate) shutdown: Shutdown,
     /// Where it comes from: the client, or a proxy before it.
     pub(crate) address: IpAddr,
+    pub(crate) last_token: LastToken,
     /// One of the connections of its address.
     _open: OpenConnection,
     /// One of the connections that may be open at once.
@@ -146,7 +148,8 @@ pub async fn serve(gateway: Arc<Gateway>, listeners: Listeners, stop: impl Futur
         };
         gateway.metrics.connections.inc();
         let (gateway, shutdown) = (gateway.clone(), shutdown.clone());
-        let peer = Peer { gateway, shutdown, address, _open: open, _permit: permit };
+        let last_token = LastToken::default();
+        let peer = Peer { gateway, shutdown, address, last_token, _open: open, _permit: permit };
         match spoken {
             Spoken::Http => tokio::spawn(serve_http(Arc::new(peer), stream)),
             Spoken::Line => tokio::spawn(serve_line(peer, stream)),

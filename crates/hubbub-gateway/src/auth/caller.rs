@@ -28,7 +28,7 @@ pub(crate) enum Source {
 }
 
 /// Somebody who proved who it is, or did not have to.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Access {
     /// `None` only with [`Source::Anyone`].
     pub(crate) subject: Option<UserId>,
@@ -39,6 +39,13 @@ pub(crate) struct Access {
 }
 
 impl Access {
+    /// A copy that shares nothing with this one.
+    pub(crate) fn separate(&self) -> Self {
+        let copy = |subject: &UserId| UserId::new(subject.as_str()).unwrap_or_else(|_| subject.clone());
+        let subject = self.subject.as_ref().map(copy);
+        Self { subject, ..self.clone() }
+    }
+
     pub(crate) fn has_expired(&self, now: Timestamp) -> bool {
         self.expires_at.is_some_and(|expires_at| now >= expires_at)
     }

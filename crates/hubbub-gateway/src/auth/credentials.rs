@@ -2,7 +2,7 @@
 //! is logged and shared.
 
 use hubbub_core::ErrorCode;
-use hyper::header::{AUTHORIZATION, COOKIE, SEC_WEBSOCKET_PROTOCOL, UPGRADE};
+use hyper::header::{AUTHORIZATION, COOKIE, HeaderValue, SEC_WEBSOCKET_PROTOCOL, UPGRADE};
 use hyper::{HeaderMap, Method};
 
 use crate::problem::Problem;
@@ -53,6 +53,13 @@ pub(crate) fn token_of<'a>(method: &Method, headers: &'a HeaderMap) -> Result<Op
     }
 }
 
+/// The header `Authorization`, if there is one and [`token_of`] looks at nothing else.
+pub(crate) fn only_header(headers: &HeaderMap) -> Option<&HeaderValue> {
+    let mut values = headers.get_all(AUTHORIZATION).into_iter();
+    let first = values.next()?;
+    (values.next().is_none() && !headers.contains_key(UPGRADE)).then_some(first)
+}
+
 fn cookie(headers: &HeaderMap) -> Result<Option<&str>, Problem> {
     let mut found = None;
     let cookies = headers.get_all(COOKIE).into_iter().filter_map(|value| value.to_str().ok());
@@ -88,7 +95,7 @@ pub(crate) fn chosen_protocol(headers: &HeaderMap) -> Option<&str> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use hyper::header::{HeaderName, HeaderValue};
+    use hyper::header::HeaderName;
 
     fn headers(pairs: &[(&str, &str)]) -> HeaderMap {
         let pair = |(name, value): &(&str, &str)| {

@@ -29,14 +29,16 @@ use std::time::Duration;
 
 use hubbub_core::store::{ReadError, Store};
 use hubbub_core::{Clock, ErrorCode, Timestamp, cache};
+use hyper::header::HeaderValue;
 use hyper::{HeaderMap, Method};
+use parking_lot::Mutex;
 use quick_cache::Weighter;
 use quick_cache::sync::Cache;
 use tokio::sync::Notify;
 
 use crate::problem::Problem;
 use caller::{Access, Identity, Source};
-use credentials::{refused, token_of};
+use credentials::{only_header, refused, token_of};
 pub use grants::{GrantsText, Right, Scope};
 pub use key_set::KeySetSource;
 use list::AccessList;
@@ -63,6 +65,32 @@ impl Weighter<Box<str>, (u64, Arc<Access>)> for ByLength {
 }
 
 type Tokens = Cache<Box<str>, (u64, Arc<Access>), ByLength>;
+
+/// The token that a connection sent last. Most connections send one token only: they neither look it up among all tokens, nor
+/// share what it is the right to with other connections, whose processors would contend for its counts of references.
+#[derive(Default)]
+pub(crate) struct LastToken(Mutex<Option<Remembered>>);
+
+struct Remembered {
+    /// The only header with a token, as it came.
+    header: HeaderValue,
+    generation: u64,
+    access: Arc<Access>,
+}
+
+impl LastToken {
+    fn get(&self, header: &HeaderValue, generation: u64) -> Option<Arc<Access>> {
+        let last = self.0.lock();
+        let last = last.as_ref().filter(|last| last.generation == generation && last.header == *header)?;
+        Some(last.access.clone())
+    }
+
+    fn set(&self, header: &HeaderValue, generation: u64, access: &Access) {
+        // A copy: that of the request is a part of all that was read with it.
+        let Ok(header) = HeaderValue::from_bytes(header.as_bytes()) else { return };
+        *self.0.lock() = Some(Remembered { header, generation, access: Arc::new(access.separate()) });
+    }
+}
 
 /// Decides who calls. One for each server.
 pub struct Auth {
@@ -130,15 +158,27 @@ impl Auth {
         self.list.is_revoked(access).then_some(Ended::Revoked)
     }
 
-    /// Who sent a request, by its token.
-    pub(crate) fn identify(&self, method: &Method, headers: &HeaderMap) -> Result<Identity, Problem> {
+    /// Who sent a request, by its token. `last` is that of its connection.
+    pub(crate) fn identify(
+        &self,
+        last: &LastToken,
+        method: &Method,
+        headers: &HeaderMap,
+    ) -> Result<Identity, Problem> {
         if !self.is_on() {
             return Ok(Identity::Anyone);
         }
-        match token_of(method, headers)? {
-            Some(token) => Ok(Identity::Somebody(self.verify(token)?)),
-            None => Ok(Identity::Nobody),
+        let generation = self.generation.load(Ordering::SeqCst);
+        let header = only_header(headers);
+        if let Some(access) = header.and_then(|header| last.get(header, generation)) {
+            return unexpired(access, self.now()).map(Identity::Somebody);
         }
+        let Some(token) = token_of(method, headers)? else { return Ok(Identity::Nobody) };
+        let access = self.verify(token)?;
+        if let Some(header) = header {
+            last.set(header, generation, &access);
+        }
+        Ok(Identity::Somebody(access))
     }
 
     /// Whether a request's token may have been revoked by another server a moment ago.
@@ -170,7 +210,7 @@ impl Auth {
         if let Some((seen_in, access)) = self.tokens.get(token)
             && seen_in == generation
         {
-            return if access.has_expired(now) { Err(Ended::Expired.problem()) } else { Ok(access) };
+            return unexpired(access, now);
         }
         let access = self.look_up(token, now)?;
         if let Some(ended) = self.verdict(&access) {
@@ -244,6 +284,10 @@ impl Auth {
             has_failed = refreshed.is_err();
         }
     }
+}
+
+fn unexpired(access: Arc<Access>, now: Timestamp) -> Result<Arc<Access>, Problem> {
+    if access.has_expired(now) { Err(Ended::Expired.problem()) } else { Ok(access) }
 }
 
 impl std::fmt::Debug for Auth {

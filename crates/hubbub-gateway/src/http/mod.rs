@@ -40,11 +40,10 @@ use http_body_util::{Either, Full};
 use hubbub_core::ErrorCode;
 use hyper::body::Incoming;
 use hyper::header::{ALLOW, CONTENT_TYPE, ETAG, HeaderValue, RETRY_AFTER, UPGRADE, WWW_AUTHENTICATE};
-use hyper::{Method, Request, Response, StatusCode};
+use hyper::{HeaderMap, Method, Request, Response, StatusCode};
 
 use serde::Serialize;
 
-use crate::auth::Auth;
 use crate::auth::caller::Identity;
 use crate::auth::origin::check_origin;
 use crate::json::{write_number, write_plain};
@@ -57,6 +56,8 @@ use streamed::Streamed;
 
 pub(crate) type Body = Either<Full<Bytes>, Streamed>;
 
+/// Headers of an answer, about.
+const HEADERS: usize = 10;
 /// Most items of one request that is a list.
 const ITEMS_MAX: usize = 1_000;
 
@@ -68,7 +69,7 @@ pub(crate) async fn route(peer: &Arc<Peer>, request: Request<Incoming>) -> Respo
     gateway.metrics.http_requests.inc();
     let answer = match admit(peer, &request) {
         Ok(admitted) => {
-            let identity = identify(&gateway.auth, &request).await;
+            let identity = identify(peer, &request).await;
             match begin(peer, &admitted, request, identity) {
                 Ok(answer) => answer.await,
                 Err(problem) => Err(problem),
@@ -149,11 +150,12 @@ fn find_endpoint(gateway: &Gateway, request: &Request<Incoming>) -> Result<&'sta
     Ok(endpoint)
 }
 
-async fn identify(auth: &Auth, request: &Request<Incoming>) -> Result<Identity, Problem> {
+async fn identify(peer: &Peer, request: &Request<Incoming>) -> Result<Identity, Problem> {
+    let auth = &peer.gateway.auth;
     if auth.must_refresh(request.method(), request.headers()) {
         Box::pin(auth.refresh()).await?;
     }
-    auth.identify(request.method(), request.headers())
+    auth.identify(&peer.last_token, request.method(), request.headers())
 }
 
 fn begin(
@@ -199,16 +201,23 @@ fn problem_response(problem: &Problem) -> Response<Body> {
     response
 }
 
-fn respond(status: StatusCode, content_type: &'static str, body: impl Into<Bytes>) -> Response<Body> {
-    let mut response = Response::new(Either::Left(Full::new(body.into())));
+/// With room for the headers that answers usually have: growing costs more than all of them.
+fn response_with(status: StatusCode, body: Body) -> Response<Body> {
+    let mut response = Response::new(body);
     *response.status_mut() = status;
+    *response.headers_mut() = HeaderMap::with_capacity(HEADERS);
+    response
+}
+
+fn respond(status: StatusCode, content_type: &'static str, body: impl Into<Bytes>) -> Response<Body> {
+    let mut response = response_with(status, Either::Left(Full::new(body.into())));
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
     response
 }
 
 /// An answer that is still being written when it begins.
 fn stream_response(content_type: &'static str, body: Streamed) -> Response<Body> {
-    let mut response = Response::new(Either::Right(body));
+    let mut response = response_with(StatusCode::OK, Either::Right(body));
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
     response
 }
@@ -226,9 +235,7 @@ fn json_of(status: StatusCode, answer: &impl Serialize) -> Answer {
 }
 
 fn empty(status: StatusCode) -> Response<Body> {
-    let mut response = Response::new(Either::Left(Full::default()));
-    *response.status_mut() = status;
-    response
+    response_with(status, Either::Left(Full::default()))
 }
 
 fn no_content() -> Response<Body> {

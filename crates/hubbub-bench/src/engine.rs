@@ -97,7 +97,8 @@ pub(crate) async fn measure<W: Workload>(args: &Loading<W>) -> anyhow::Result<Re
     let targets = Targets::parse(&common.servers)?;
     let setup =
         Setup { common: common.clone(), targets, seed: common.seed.unwrap_or_else(crate::machine::seed) };
-    let counts = async || if own.has_server_counts() { ServerCounts::ask(&setup.targets).await } else { None };
+    let counts =
+        async || if own.has_server_counts() { ServerCounts::ask(&setup.targets).await } else { None };
     let unit = if W::HAS_ROOMS { "messages" } else { "operations" };
     let mut report = Report::new(W::NAME, unit, parameters(args)?);
 

@@ -19,7 +19,8 @@ pub(crate) async fn drive<C: Codec>(mut lane: Lane, who: usize, room: String, se
     let mut connections = 0_u64;
     while !lane.is_finished() {
         connections += 1;
-        let connected = C::connect(lane.run.targets.of(who), &room, seed.wrapping_add(connections << 32)).await;
+        let connected =
+            C::connect(lane.run.targets.of(who), &room, seed.wrapping_add(connections << 32)).await;
         let cause = match connected {
             Ok((wire, codec)) => {
                 Counts::add(&lane.run.counts.opened, 1);

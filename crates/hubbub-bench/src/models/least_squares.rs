@@ -31,7 +31,8 @@ impl Fit {
             return None;
         }
         let column = |index: usize| observations.iter().map(move |one| value(&one.columns, index));
-        let lengths: Vec<f64> = (0..width).map(|index| column(index).map(|x| x * x).sum::<f64>().sqrt()).collect();
+        let lengths: Vec<f64> =
+            (0..width).map(|index| column(index).map(|x| x * x).sum::<f64>().sqrt()).collect();
         if lengths.iter().any(|length| !length.is_normal()) {
             return None;
         }
@@ -46,7 +47,8 @@ impl Fit {
         let solved = inverse.iter().map(|row| dot(row.iter().copied(), right.iter().copied()));
         let coefficients: Vec<f64> = solved.zip(&lengths).map(|(x, length)| x / length).collect();
 
-        let residual = |one: &Observation| one.seen - dot(one.columns.iter().copied(), coefficients.iter().copied());
+        let residual =
+            |one: &Observation| one.seen - dot(one.columns.iter().copied(), coefficients.iter().copied());
         let squares: f64 = observations.iter().map(|one| residual(one).powi(2)).sum();
         let freedom = (observations.len() - width) as f64;
         let covariance = (freedom > 0.0).then(|| {
@@ -83,8 +85,11 @@ const PIVOT_MIN: f64 = 1e-12;
 fn inverse(matrix: Vec<Vec<f64>>) -> Option<Vec<Vec<f64>>> {
     let width = matrix.len();
     let unit = |row: usize| (0..width).map(move |column| f64::from(u8::from(row == column)));
-    let mut rows: Vec<Vec<f64>> =
-        matrix.into_iter().enumerate().map(|(row, cells)| cells.into_iter().chain(unit(row)).collect()).collect();
+    let mut rows: Vec<Vec<f64>> = matrix
+        .into_iter()
+        .enumerate()
+        .map(|(row, cells)| cells.into_iter().chain(unit(row)).collect())
+        .collect();
     for column in 0..width {
         let largest = (column..width)
             .max_by(|a, b| pivot(&rows, *a, column).abs().total_cmp(&pivot(&rows, *b, column).abs()))?;
@@ -111,7 +116,11 @@ mod tests {
     use super::*;
 
     fn observations(columns: &[&[f64]], seen: &[f64]) -> Vec<Observation> {
-        columns.iter().zip(seen).map(|(columns, seen)| Observation { columns: columns.to_vec(), seen: *seen }).collect()
+        columns
+            .iter()
+            .zip(seen)
+            .map(|(columns, seen)| Observation { columns: columns.to_vec(), seen: *seen })
+            .collect()
     }
 
     /// Draper and Smith's steam data would be long; this is the smallest case with an answer that can be worked out.
@@ -125,12 +134,12 @@ mod tests {
         .unwrap();
         assert!((fit.coefficients[0]).abs() < 1e-9 && (fit.coefficients[1] - 1.1).abs() < 1e-9, "{fit:?}");
         let half = fit.half_width(&[0.0, 1.0]).unwrap();
-        assert!((half / (1.35_f64 / 5.0).sqrt() - 4.303).abs() < 0.02, "{half}");
+        assert!((half / (1.35_f64 / 5.0).sqrt() / 4.303 - 1.0).abs() < 0.01, "{half}");
     }
 
     #[test]
     fn sizes_that_differ_by_far_are_fitted_together() {
-        let columns: Vec<[f64; 3]> = (1..9).map(|n| f64::from(n)).map(|n| [1.0, 1e6 * n, 1e-6 * n * n]).collect();
+        let columns: Vec<[f64; 3]> = (1..9).map(f64::from).map(|n| [1.0, 1e6 * n, 1e-6 * n * n]).collect();
         let of = |[a, b, c]: [f64; 3]| 3.0 * a + 2e-6 * b - 5e5 * c;
         let seen: Vec<f64> = columns.iter().map(|one| of(*one)).collect();
         let columns: Vec<&[f64]> = columns.iter().map(|one| &one[..]).collect();

@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use super::least_squares::{Fit, Observation};
 
-/// A figure with its 95 % interval, if the measurements tell one.
+/// A figure with its 95 % interval, if the measurements tell one. It supposes that rates scatter alike at every N.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Estimate {
@@ -70,9 +70,12 @@ impl Usl {
         let peak_of = |parameters: Parameters| peak(parameters);
         let peak = estimate(&peak_of);
         Self {
-            lambda: estimate(&|[lambda, _, _]| Some(lambda)).unwrap_or(Estimate { value: parameters[0], interval: None }),
-            sigma: estimate(&|[_, sigma, _]| Some(sigma)).unwrap_or(Estimate { value: parameters[1], interval: None }),
-            kappa: estimate(&|[_, _, kappa]| Some(kappa)).unwrap_or(Estimate { value: parameters[2], interval: None }),
+            lambda: estimate(&|[lambda, _, _]| Some(lambda))
+                .unwrap_or(Estimate { value: parameters[0], interval: None }),
+            sigma: estimate(&|[_, sigma, _]| Some(sigma))
+                .unwrap_or(Estimate { value: parameters[1], interval: None }),
+            kappa: estimate(&|[_, _, kappa]| Some(kappa))
+                .unwrap_or(Estimate { value: parameters[2], interval: None }),
             maximum: estimate(&maximum),
             knee: estimate(&|parameters| Some(maximum(parameters)? / parameters[0])),
             is_extrapolated: peak.is_none_or(|peak| peak.value > largest),
@@ -128,12 +131,19 @@ fn squares(measured: &[(f64, f64)], parameters: Parameters) -> f64 {
 fn start(measured: &[(f64, f64)], used: [bool; 3]) -> Option<Parameters> {
     let observation = |(n, x): &(f64, f64)| {
         let columns = [1.0, n - 1.0, n * (n - 1.0)].into_iter().zip(used);
-        Observation { columns: columns.filter_map(|(one, is_used)| is_used.then_some(one)).collect(), seen: n / x }
+        Observation {
+            columns: columns.filter_map(|(one, is_used)| is_used.then_some(one)).collect(),
+            seen: n / x,
+        }
     };
     let fit = Fit::of(&measured.iter().map(observation).collect::<Vec<_>>())?;
     let [a, b, c] = moved([0.0; 3], used, &fit.coefficients, 1.0);
     // A parabola that begins below 0 is no law at all.
-    Some(if a > 0.0 { [1.0 / a, b / a, c / a] } else { [measured.iter().map(|(n, x)| x / n).fold(0.0, f64::max), 0.0, 0.0] })
+    Some(if a > 0.0 {
+        [1.0 / a, b / a, c / a]
+    } else {
+        [measured.iter().map(|(n, x)| x / n).fold(0.0, f64::max), 0.0, 0.0]
+    })
 }
 
 /// The parameters with the least squares, and the linear fit there.
@@ -191,9 +201,9 @@ mod tests {
     /// B. Schwartz, Practical Scalability Analysis with the Universal Scalability Law, 2015: a Cisco router, with what R
     /// fits to it.
     const ROUTER: [f64; 32] = [
-        955.16, 1878.91, 2688.01, 3548.68, 4315.54, 5130.43, 5931.37, 6531.08, 7219.8, 7867.61, 8278.71, 8646.7,
-        9047.84, 9426.55, 9645.37, 9897.24, 10097.6, 10240.5, 10532.39, 10798.52, 11151.43, 11518.63, 11806.0,
-        12089.37, 12075.41, 12177.29, 12211.41, 12158.93, 12155.27, 12118.04, 12140.4, 12074.39,
+        955.16, 1878.91, 2688.01, 3548.68, 4315.54, 5130.43, 5931.37, 6531.08, 7219.8, 7867.61, 8278.71,
+        8646.7, 9047.84, 9426.55, 9645.37, 9897.24, 10097.6, 10240.5, 10532.39, 10798.52, 11151.43, 11518.63,
+        11806.0, 12089.37, 12075.41, 12177.29, 12211.41, 12158.93, 12155.27, 12118.04, 12140.4, 12074.39,
     ];
 
     fn is_near(found: f64, wanted: f64, share: f64) -> bool {
@@ -207,11 +217,13 @@ mod tests {
         assert!(is_near(law.lambda.value, 995.6486, 1e-5), "{law:?}");
         assert!(is_near(law.sigma.value, 0.026_715_91, 1e-5), "{law:?}");
         assert!(is_near(law.kappa.value, 7.690_945e-4, 1e-5), "{law:?}");
-        assert_eq!((law.peak.unwrap().value.floor(), law.maximum.unwrap().value.round()), (35.0, 12_341.0));
+        // He gives the rate at the whole number below the peak.
+        assert_eq!((law.peak.unwrap().value.floor(), law.rate(35.0).round()), (35.0, 12_341.0));
+        assert_eq!(law.maximum.unwrap().value.round(), 12_343.0);
         assert!(law.is_extrapolated, "32 were measured");
         let [low, high] = law.maximum.unwrap().interval.unwrap();
         assert!(low < 12_341.0 && high > 12_341.0 && high - low < 1_000.0, "{low} {high}");
-        assert!(is_near(law.knee.unwrap().value, 12_341.0 / 995.6486, 1e-4));
+        assert!(is_near(law.knee.unwrap().value, 12_343.0 / 995.6486, 1e-4));
     }
 
     /// SPEC SDM91, as in the package `usl` of R: its rates fall from 72 generators on.
@@ -244,7 +256,7 @@ mod tests {
         assert!(law.rate(2.0) > 200.0 && law.is_extrapolated);
     }
 
-    /// Of 200 tables with noise of 3 %, some 190 intervals hold what the tables were made with.
+    /// Of 200 tables with noise of the same size everywhere, some 190 intervals hold what the tables were made with.
     #[test]
     fn intervals_hold_the_truth_as_often_as_they_say() {
         use hubbub_core::clock::{RandomSource, SeededRandom};
@@ -259,7 +271,7 @@ mod tests {
             let measured: Vec<(f64, f64)> = [1.0, 2.0, 4.0, 8.0, 16.0, 32.0]
                 .into_iter()
                 .flat_map(|n| [n; 3])
-                .map(|n| (n, rate(truth, n) * (1.0 + 0.03 * normal())))
+                .map(|n| (n, rate(truth, n) + 100.0 * normal()))
                 .collect();
             let [low, high] = Usl::fit(&measured).unwrap().kappa.interval.unwrap();
             held += usize::from(low <= truth[2] && truth[2] <= high);

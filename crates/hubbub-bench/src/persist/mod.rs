@@ -167,7 +167,8 @@ impl Workload for PersistArgs {
         let stored_before = self.stored_before(&setup.targets).await?;
         let source = Source::open(self, setup, Arc::clone(&run)).await?;
         let followed = self.followed();
-        let listeners = Listeners::gather(&run, usize::from(followed) * self.listeners, followed, setup.seed).await?;
+        let listeners =
+            Listeners::gather(&run, usize::from(followed) * self.listeners, followed, setup.seed).await?;
         let sampler = Sampler::start(source);
         // What is to be drained is already on its way.
         if !self.fill && !self.drain {

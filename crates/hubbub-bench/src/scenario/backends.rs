@@ -3,7 +3,7 @@
 
 use std::path::{Path, PathBuf};
 
-use anyhow::{bail, ensure};
+use anyhow::ensure;
 use clap::Args;
 
 use super::file::Measurement;
@@ -38,7 +38,15 @@ impl BackendArgs {
         if self.kafka.is_some() { "kafka" } else { "direct" }
     }
 
-    pub(super) fn check(&self) -> anyhow::Result<()> {
+    /// Refuses what this program cannot start, before anything is measured.
+    pub(super) fn check(&self, points: &[Measurement]) -> anyhow::Result<()> {
+        for point in points {
+            let count = point.servers()?;
+            ensure!(
+                count == 1 || self.postgres.is_some(),
+                "servers = {count} need a store that they share: give --postgres URL"
+            );
+        }
         for (option, is_given, is_built) in [
             ("postgres", self.postgres.is_some(), cfg!(feature = "postgres")),
             ("kafka", self.kafka.is_some(), cfg!(feature = "kafka")),
@@ -54,10 +62,6 @@ impl BackendArgs {
         measurement: &Measurement,
         work: impl AsyncFnOnce(&[Server], Option<&str>) -> anyhow::Result<R>,
     ) -> anyhow::Result<R> {
-        let count = measurement.servers()?;
-        if count > 1 && self.postgres.is_none() {
-            bail!("servers = {count} need a store that they share: give --postgres URL");
-        }
         let topics = self.kafka.as_deref().map(Topics::new);
         let worked = self.on_database(measurement, topics.as_ref(), work).await;
         if let Some(topics) = topics {

@@ -9,6 +9,7 @@ mod compare;
 mod file;
 mod provided;
 mod results;
+mod scaling;
 mod workload;
 
 use std::io::Write as _;
@@ -77,12 +78,14 @@ pub(crate) async fn measure(args: &RunArgs) -> anyhow::Result<Results> {
             let out = args.out.as_ref().map(|dir| dir.join(&name));
             let given = given(args, &scenario, measurement, repetition);
             let attempt = Attempt { args, scenario: &scenario, measurement, out };
-            let measured =
-                attempt.run(given).await.with_context(|| format!("{}: {}", args.scenario, results::shown(measurement)))?;
+            let measured = attempt
+                .run(given)
+                .await
+                .with_context(|| format!("{}: {}", args.scenario, results::shown(measurement)))?;
             progress(&measured, measurement);
             let faults =
                 scenario.thresholds.iter().filter_map(|threshold| threshold.fault(&measured.summary));
-            results.runs.push(PointRun {
+            results.add(PointRun {
                 point: results::shown_point(measurement),
                 repetition,
                 is_clean: measured.is_clean,
@@ -106,9 +109,7 @@ fn given(args: &RunArgs, scenario: &Scenario, measurement: &Measurement, repetit
         given.push("--rows-max=0".to_owned());
     }
     // Not what the environment says of another server.
-    if scenario.workload == WorkloadKind::Persist
-        && measurement.options().all(|(key, _)| key != "log")
-    {
+    if scenario.workload == WorkloadKind::Persist && measurement.options().all(|(key, _)| key != "log") {
         given.push("--log=direct".to_owned());
     }
     given
@@ -150,15 +151,15 @@ impl Attempt<'_> {
 impl RunArgs {
     /// Refuses what the scenario says and this run cannot do.
     fn check(&self, scenario: &Scenario) -> anyhow::Result<()> {
-        self.backends.check()?;
         let is_given = self.server.is_some() || scenario.server.is_some();
-        let has_own = |point: &Measurement| point.settings().next().is_some() || point.servers().ok() != Some(1);
+        let has_own =
+            |point: &Measurement| point.settings().next().is_some() || point.servers().ok() != Some(1);
         ensure!(
             !is_given || !scenario.points.iter().any(has_own),
             "{}: settings, and several servers, are for servers of its own: leave out --server",
             self.scenario
         );
-        Ok(())
+        self.backends.check(&scenario.points)
     }
 }
 

@@ -11,6 +11,7 @@ use serde_json::Value;
 
 use super::RunArgs;
 use super::file::{Measurement, Point, Scenario};
+use super::scaling::Scaling;
 use crate::engine::Findings;
 use crate::limits::median;
 use crate::machine::Machine;
@@ -38,6 +39,9 @@ pub(crate) struct Results {
     /// The file as it was read, without passwords.
     text: String,
     pub(super) runs: Vec<PointRun>,
+    /// Fitted to the runs, where they are a sweep that a law is about.
+    #[serde(skip_deserializing, skip_serializing_if = "Option::is_none")]
+    scaling: Option<Scaling>,
 }
 
 /// One measurement.
@@ -103,7 +107,14 @@ impl Results {
             started: crate::machine::now().to_string(),
             text: text.lines().map(|line| masked(line) + "\n").collect(),
             runs: Vec::new(),
+            scaling: None,
         }
+    }
+
+    pub(super) fn add(&mut self, run: PointRun) {
+        self.runs.push(run);
+        let rates = FIGURES.first().map(|rate| self.by_point(rate)).unwrap_or_default();
+        self.scaling = Scaling::of(&rates);
     }
 
     /// Those that a run wrote into `dir`.
@@ -132,6 +143,18 @@ impl Results {
         }
         points
     }
+}
+
+/// What a run of a closed loop has under way; `None` where there is no loop.
+fn little(run: &PointRun) -> Option<String> {
+    let figure = |name: &str| run.summary.pointer(&format!("/little/{name}"))?.as_f64();
+    let (concurrency, observed) = (figure("concurrency")?, figure("observed")?);
+    let is_marked = run.summary.pointer("/little/marked").and_then(Value::as_bool).unwrap_or(false);
+    let verdict = if is_marked { ", more than 5 % apart" } else { "" };
+    let (label, repetition) = (label(&run.point), run.repetition);
+    Some(format!(
+        "  Little's law: {label}, repetition {repetition}: {concurrency} should be under way, {observed:.1} were{verdict}\n"
+    ))
 }
 
 impl Findings for Results {
@@ -164,6 +187,11 @@ impl Findings for Results {
             };
             let _ = writeln!(out, "  {label:<width$}{}", columns.iter().map(cell).collect::<String>());
         }
+        if let Some(scaling) = &self.scaling {
+            // Writing to a String cannot fail.
+            let _ = write!(out, "{scaling}");
+        }
+        self.runs.iter().filter_map(little).for_each(|line| out.push_str(&line));
         for run in self.runs.iter().filter(|run| !run.is_clean || !run.faults.is_empty()) {
             let books = (!run.is_clean).then_some("it is not clean, see above").into_iter();
             let faults: Vec<&str> = books.chain(run.faults.iter().map(String::as_str)).collect();

@@ -32,7 +32,16 @@ pub(super) enum WorkloadKind {
 
 /// Options that the run itself gives.
 const OF_THE_RUN: [&str; 11] = [
-    "server", "target", "shared", "out", "json", "quiet", "seed", "server-pid", "database", "threads",
+    "server",
+    "target",
+    "shared",
+    "out",
+    "json",
+    "quiet",
+    "seed",
+    "server-pid",
+    "database",
+    "threads",
     "rows-max",
 ];
 

@@ -2,8 +2,7 @@
 
 use serde_json::Value;
 
-use crate::harness::postgres::Postgres;
-use crate::harness::{hubbub, hubbub_at_length};
+use crate::harness::{Postgres, hubbub, hubbub_at_length};
 
 /// Runs a scenario with `own` arguments, on a disk of tests; the results, and what the program said.
 async fn run(scenario: &str, own: &[&str]) -> (Option<i32>, Value, String) {

@@ -150,7 +150,7 @@ mod tests {
             "10.000 % (",
             "1.000 % (",
             "at clients 9.5 (",
-            "knee                   clients 3.8 (",
+            "knee                   clients 3.6 (",
             "5 points, the worst 0.0 % off",
         ] {
             assert!(said.contains(part), "{part}: {said}");

@@ -21,6 +21,7 @@ mod amqps_is_checked;
 mod an_unreadable_block_refuses_one_message;
 mod an_unreadable_text_is_passed_over;
 mod any_sequence_is_gapless;
+mod autobahn;
 mod backup_under_load_restores_exactly;
 mod backups_are_whole_or_not_there;
 mod bad_frames_keep_the_socket;

@@ -36,6 +36,7 @@ const OPERATIONS: &[(&str, Who, bool)] = &[
     ("auditStats", Scoped, false),
     ("beginBackup", Scoped, false),
     ("changeKeys", Writer, false),
+    ("closeConnection", Admin, false),
     ("closeSession", Everybody, false),
     ("createApiKey", Admin, false),
     ("deleteKey", Writer, false),
@@ -64,6 +65,7 @@ const OPERATIONS: &[(&str, Who, bool)] = &[
     ("listActiveUsers", Scoped, false),
     ("listApiKeys", Admin, false),
     ("listClients", Scoped, false),
+    ("listConnections", Admin, false),
     ("listHours", Scoped, false),
     ("listKeys", Reader, false),
     ("listMembers", Reader, false),
@@ -101,6 +103,7 @@ const OPERATIONS: &[(&str, Who, bool)] = &[
     ("sendToQueue", Writer, false),
     ("unregisterClient", Reader, true),
     ("watchKeys", Reader, false),
+    ("watchServer", Admin, false),
 ];
 
 fn grants(who: Who) -> Value {
@@ -157,6 +160,7 @@ fn path_of(template: &str, user: &str) -> String {
         .replace("{id}", "1")
         .replace("{key}", "a")
         .replace("{keyId}", "k1")
+        .replace("{connection}", "1")
         .replace("{backup}", "b1")
         .replace("{file}", "f1")
 }
@@ -286,7 +290,7 @@ async fn other_ways_to_the_same_door_are_shut() {
         server.http().await.request(hyper::Method::GET, "/health", &[("authorization", &bearer)], "").await;
     assert_eq!(health.json()["components"]["store"]["status"], "UP");
     assert_eq!(status(address, "OPTIONS /v1/rooms", &[], "").await, 405);
-    for page in ["GET /", "GET /docs", "GET /web/hubbub.js", "GET /openapi.json"] {
+    for page in ["GET /", "GET /dashboard", "GET /docs", "GET /web/hubbub.js", "GET /openapi.json"] {
         assert_eq!(status(address, page, &[], "").await, 200, "{page}");
     }
     let answer = server.get("/v1/rooms").await;

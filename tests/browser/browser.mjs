@@ -89,7 +89,7 @@ async function fromFolder(context, folder) {
     const path = new URL(route.request().url()).pathname.replace(/^\/web\/[0-9a-f]{16}\//, "");
     return route.fulfill({ path: `${folder}/${path}` });
   });
-  for (const [path, file] of [["/", "index.html"], ["/docs", "docs.html"]]) {
+  for (const [path, file] of [["/", "index.html"], ["/dashboard", "dashboard.html"], ["/docs", "docs.html"]]) {
     await context.route((url) => url.pathname === path, async (route) => {
       const response = await route.fetch();
       const [, version] = /"\/web\/([0-9a-f]{16})\//.exec(await response.text());

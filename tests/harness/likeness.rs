@@ -19,6 +19,10 @@ const OWN: &[&str] = &[
     "lastMessageAt",
     "currentRates",
     "uptimeSeconds",
+    "now",
+    "series",
+    "recent",
+    "hour",
     "tookMs",
     "from",
     // The examples may be run while an hour begins.

@@ -21,6 +21,7 @@ pub(crate) mod program;
 #[cfg(feature = "amqp")]
 pub(crate) mod prometheus;
 mod queues;
+mod raw_ws;
 pub(crate) mod schema;
 mod server;
 mod simulated;
@@ -52,6 +53,7 @@ pub(crate) use ports::free_ports;
 pub(crate) use postgres::{Pooler, Postgres};
 pub(crate) use program::{Ran, hubbub, hubbub_aside, hubbub_at_length, hubbub_with};
 pub(crate) use queues::receipt;
+pub(crate) use raw_ws::{RawFrame, RawWs, handshake, masked};
 pub(crate) use server::{Server, Setup};
 pub(crate) use simulated::Simulated;
 pub(crate) use tls::{Certificates, TlsClient};

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use super::{Closed, Ws, chat_message};
 
-/// What the writer speaks.
+/// What is spoken over a WebSocket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Dialect {
     Api,

@@ -15,11 +15,11 @@ import { showKeys, showRooms } from "./dialogs.js";
 import { QueuesView } from "./queues.js";
 import { KeysView } from "./kv.js";
 import { sentenceOf } from "./request.js";
+import { startTheme } from "./theme.js";
+import { askForToken } from "./login.js";
 import { setToken, token, whoCalls } from "./token.js";
 
 const NAME_KEY = "hubbub.name";
-const THEME_KEY = "hubbub.theme";
-const THEMES = ["auto", "light", "dark"];
 
 const remembered = (key) => {
   try { return localStorage.getItem(key); } catch { return null; }
@@ -27,12 +27,6 @@ const remembered = (key) => {
 const remember = (key, value) => {
   try { localStorage.setItem(key, value); } catch { /* only this time, then */ }
 };
-
-function setTheme(theme) {
-  document.documentElement.dataset.theme = theme;
-  $("theme").title = `Colours: ${theme}`;
-  remember(THEME_KEY, theme);
-}
 
 function askForName() {
   $("welcome").hidden = false;
@@ -69,27 +63,10 @@ function askForName() {
   });
 }
 
-/** Asks for a token until the server takes one. */
-function askForToken(onTaken) {
-  $("login").hidden = false;
-  const [input, hint] = [$("token"), $("token-hint")];
-  setText(hint, token() === undefined ? " " : "The token has ended, or is not valid.");
-  input.value = "";
-  input.focus();
-  $("token-form").onsubmit = async (event) => {
-    event.preventDefault();
-    setToken(input.value.trim());
-    const caller = await whoCalls();
-    if (caller === undefined) return setText(hint, "The server cannot be reached. Try again in a moment.");
-    if (caller === null) return setText(hint, "The server does not take this token.");
-    $("login").hidden = true;
-    onTaken(caller);
-  };
-}
-
 /** Begins as whoever the token says; where it says nobody, the user does. */
 function enter(caller) {
   if (caller === null) return askForToken(enter);
+  $("dashboard").hidden = !caller?.admin;
   if (caller?.authentication && caller.userId) return begin(caller.userId, caller.userId);
   const name = nameFrom(remembered(NAME_KEY) ?? "");
   if (name) begin(name);
@@ -220,8 +197,5 @@ function onKey(event, { model, actions, sidebar, roomView, composer, timeline })
   if (!isWriting && !isCommand && !event.altKey && event.key.length === 1 && model.current) composer.focus();
 }
 
-setTheme(THEMES.includes(remembered(THEME_KEY)) ? remembered(THEME_KEY) : "auto");
-$("theme").addEventListener("click", () => {
-  setTheme(THEMES[(THEMES.indexOf(document.documentElement.dataset.theme) + 1) % THEMES.length]);
-});
+startTheme();
 enter(await whoCalls());

@@ -1,28 +1,11 @@
 /** Starts the page of the API: loads, shows and filters both documents. */
 
 import { $, make, setText } from "../app/dom.js";
+import { startTheme } from "../app/theme.js";
 import { prose } from "./text.js";
 import { schemaArticles } from "./schema.js";
 import { methodBadge, operationArticle, operationsOf, pathNodes } from "./operations.js";
 import { channelSection, closeCodes, direction, framesOf, table } from "./sockets.js";
-
-const THEME_KEY = "hubbub.theme";
-const THEMES = ["auto", "light", "dark"];
-
-function setTheme(theme) {
-  document.documentElement.dataset.theme = theme;
-  $("theme").title = `Colours: ${theme}`;
-  try { localStorage.setItem(THEME_KEY, theme); } catch { /* only this time, then */ }
-}
-
-function startTheme() {
-  let kept = null;
-  try { kept = localStorage.getItem(THEME_KEY); } catch { /* as the system has it */ }
-  setTheme(THEMES.includes(kept) ? kept : "auto");
-  $("theme").addEventListener("click", () => {
-    setTheme(THEMES[(THEMES.indexOf(document.documentElement.dataset.theme) + 1) % THEMES.length]);
-  });
-}
 
 async function load(path) {
   const response = await fetch(path);

@@ -19,6 +19,7 @@ mod rates;
 pub mod server;
 mod submit;
 mod tls;
+mod trends;
 mod ws;
 
 use std::sync::Arc;

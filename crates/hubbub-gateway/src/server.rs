@@ -126,6 +126,7 @@ pub async fn serve(gateway: Arc<Gateway>, listeners: Listeners, stop: impl Futur
             drain_timeout = &mut stop => break drain_timeout,
             _ = sampling.tick() => {
                 gateway.statistics.sample(&gateway.metrics, gateway.clock.monotonic());
+                gateway.statistics.trends.sample(&gateway);
                 continue;
             }
             accepted = listeners.accept() => match accepted {

@@ -1,6 +1,7 @@
 //! Every metric of the server, declared once: field, kind, name and help text in `/metrics`.
 
 mod program;
+mod reading;
 mod seconds;
 mod text;
 
@@ -20,6 +21,7 @@ use prometheus_client::registry::Registry;
 use crate::histogram::Histogram;
 
 pub use program::{ProcessFigures, Program};
+pub use reading::Readable;
 pub use seconds::MicrosGauge;
 pub use text::MEDIA_TYPE;
 
@@ -38,7 +40,23 @@ macro_rules! metrics {
             }
         }
 
+        /// What [`Metrics`] were at one moment; times of gauges in microseconds.
+        #[derive(Debug, Clone)]
+        pub struct Reading {
+            $(#[doc = $help] pub $field: <$kind as Readable>::Value,)*
+            /// Messages and requests refused, in the order of [`ErrorCode::ALL`].
+            pub rejected: Vec<u64>,
+        }
+
         impl Metrics {
+            /// All of them now. Takes no lock; counters that belong together may be a moment apart.
+            pub fn read(&self) -> Reading {
+                Reading {
+                    $($field: self.$field.read(),)*
+                    rejected: self.rejected.iter().map(|count| count.load(Ordering::Relaxed)).collect(),
+                }
+            }
+
             fn register(&self, registry: &mut Registry) {
                 $(registry.register($name, $help.trim_end_matches('.'), self.$field.clone());)*
             }

@@ -146,7 +146,12 @@ impl Caller {
 
     /// The sender of messages that name none.
     pub(crate) fn default_sender(&self) -> Option<&str> {
-        self.user.as_ref().or(self.access().subject.as_ref()).map(UserId::as_str)
+        self.default_sender_id().map(UserId::as_str)
+    }
+
+    /// Whom the caller goes by: the name it gave, else that of its token.
+    pub(super) fn default_sender_id(&self) -> Option<&UserId> {
+        self.user.as_ref().or(self.access().subject.as_ref())
     }
 
     pub(crate) fn access(&self) -> &Access {

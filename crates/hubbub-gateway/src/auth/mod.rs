@@ -19,6 +19,7 @@ pub(crate) mod grants;
 mod key_set;
 mod keys;
 pub(crate) mod list;
+pub(crate) mod listed;
 pub(crate) mod origin;
 pub(crate) mod session;
 mod token;
@@ -125,7 +126,7 @@ impl Auth {
             generation: AtomicU64::new(0),
             is_shared: store.is_shared(),
             list: AccessList::new(store),
-            sessions: Sessions::default(),
+            sessions: Sessions::new(clock.now()),
             changed: Notify::new(),
             unknown_key: Notify::new(),
             clock,

@@ -1,6 +1,6 @@
-//! The chat page and the page that shows the API: the files of `web/`, which are compiled into the binary.
+//! The chat page, the dashboard and the page that shows the API: the files of `web/`, which are compiled into the binary.
 //!
-//! `/` and `/docs` name every file under `/web/{version}/`, where the version is a hash of them all: browsers keep those for good
+//! `/`, `/dashboard` and `/docs` name every file under `/web/{version}/`, where the version is a hash of them all: browsers keep those for good
 //! and a new server brings new names. Under `/web/` alone they are there for other pages, and revalidated each time.
 
 use std::hash::{DefaultHasher, Hasher};
@@ -18,6 +18,7 @@ use crate::problem::Problem;
 const HTML: &str = "text/html; charset=utf-8";
 const CSS: &str = "text/css; charset=utf-8";
 const SCRIPT: &str = "text/javascript; charset=utf-8";
+const TEXT: &str = "text/plain; charset=utf-8";
 const SVG: &str = "image/svg+xml";
 
 macro_rules! file {
@@ -27,6 +28,7 @@ macro_rules! file {
 }
 
 const INDEX: &str = include_str!("../../../../web/index.html");
+const DASHBOARD: &str = include_str!("../../../../web/dashboard.html");
 const DOCS: &str = include_str!("../../../../web/docs.html");
 
 const FILES: &[(&str, &str, &[u8])] = &[
@@ -42,6 +44,7 @@ const FILES: &[(&str, &str, &[u8])] = &[
     file!(SCRIPT, "app/kv-key.js"),
     file!(SCRIPT, "app/kv.js"),
     file!(SCRIPT, "app/log.js"),
+    file!(SCRIPT, "app/login.js"),
     file!(SCRIPT, "app/main.js"),
     file!(SCRIPT, "app/model.js"),
     file!(SCRIPT, "app/name-use.js"),
@@ -58,8 +61,18 @@ const FILES: &[(&str, &str, &[u8])] = &[
     file!(SCRIPT, "app/rows.js"),
     file!(SCRIPT, "app/sidebar.js"),
     file!(SCRIPT, "app/table.js"),
+    file!(SCRIPT, "app/theme.js"),
     file!(SCRIPT, "app/timeline.js"),
     file!(SCRIPT, "app/token.js"),
+    file!(CSS, "dashboard/dashboard.css"),
+    file!(SCRIPT, "dashboard/charts.js"),
+    file!(SCRIPT, "dashboard/connections.js"),
+    file!(SCRIPT, "dashboard/figures.js"),
+    file!(SCRIPT, "dashboard/keys.js"),
+    file!(SCRIPT, "dashboard/main.js"),
+    file!(SCRIPT, "dashboard/panels.js"),
+    file!(SCRIPT, "dashboard/state.js"),
+    file!(SCRIPT, "dashboard/units.js"),
     file!(CSS, "docs/docs.css"),
     file!(SCRIPT, "docs/curl.js"),
     file!(SCRIPT, "docs/main.js"),
@@ -67,6 +80,9 @@ const FILES: &[(&str, &str, &[u8])] = &[
     file!(SCRIPT, "docs/schema.js"),
     file!(SCRIPT, "docs/sockets.js"),
     file!(SCRIPT, "docs/text.js"),
+    file!(CSS, "vendor/uplot/uPlot.min.css"),
+    file!(SCRIPT, "vendor/uplot/uPlot.iife.min.js"),
+    file!(TEXT, "vendor/uplot/LICENSE"),
 ];
 
 /// Nothing but this server's own files and sockets; no script or style in the page, no element made from text.
@@ -83,6 +99,7 @@ const OPENER_POLICY: (HeaderName, HeaderValue) =
 static VERSION: LazyLock<String> = LazyLock::new(|| {
     let mut hasher = DefaultHasher::new();
     hasher.write(INDEX.as_bytes());
+    hasher.write(DASHBOARD.as_bytes());
     hasher.write(DOCS.as_bytes());
     for (path, _, content) in FILES {
         hasher.write(path.as_bytes());
@@ -92,6 +109,7 @@ static VERSION: LazyLock<String> = LazyLock::new(|| {
 });
 
 static CHAT_PAGE: LazyLock<Bytes> = LazyLock::new(|| versioned(INDEX));
+static DASHBOARD_PAGE: LazyLock<Bytes> = LazyLock::new(|| versioned(DASHBOARD));
 static DOCS_PAGE: LazyLock<Bytes> = LazyLock::new(|| versioned(DOCS));
 
 fn versioned(html: &str) -> Bytes {
@@ -100,6 +118,10 @@ fn versioned(html: &str) -> Bytes {
 
 pub(super) async fn chat_page(call: Call) -> Answer {
     Ok(page(&call, CHAT_PAGE.clone()))
+}
+
+pub(super) async fn dashboard_page(call: Call) -> Answer {
+    Ok(page(&call, DASHBOARD_PAGE.clone()))
 }
 
 pub(super) async fn docs_page(call: Call) -> Answer {

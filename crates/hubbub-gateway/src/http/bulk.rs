@@ -156,7 +156,7 @@ impl Stream {
         }
         let draft: MessageDraft<'_> = json::object_of_bytes(line)?;
         let now = self.gateway.now();
-        if let Some(ended) = self.session.ended_at(now) {
+        if let Some(ended) = self.session.ended_at(|| now) {
             return Err(ended.problem());
         }
         let ingest = Ingest { rules: Rules::Api, room: None, caller: &self.caller, key: None, now };

@@ -25,6 +25,7 @@ use super::query::{LIMIT_DEFAULT, LIMIT_MAX, Query, refuse_faults};
 use crate::Gateway;
 use crate::auth::Scope;
 use crate::auth::caller::{Caller, Identity};
+use crate::auth::listed::{ConnectionKind, Listed};
 use crate::problem::Problem;
 use crate::rates::Charged;
 use crate::server::Peer;
@@ -231,6 +232,12 @@ impl Call {
         self.is_without_token
     }
 
+    /// What the list of connections says about a stream that this request begins.
+    pub(super) fn listed(&self, kind: ConnectionKind) -> Arc<Listed> {
+        let gateway = self.gateway();
+        Listed::new(&gateway.auth, kind, gateway.rates.client_address(self.peer.address, self.headers()))
+    }
+
     pub(super) fn caller_ref(&self) -> Result<&Caller, Problem> {
         self.caller.as_ref().map_err(Problem::clone)
     }
@@ -393,7 +400,7 @@ mod tests {
     fn only_pages_are_not_documented() {
         let pages: Vec<&str> =
             endpoints::all().filter(|e| e.document.id.is_empty()).map(|e| e.template).collect();
-        assert_eq!(pages, ["/", "/docs", "/web/{*file}"]);
+        assert_eq!(pages, ["/", "/dashboard", "/docs", "/web/{*file}"]);
     }
 
     #[test]

@@ -16,6 +16,7 @@ use super::query::{Query, refuse_faults, require};
 use super::sse::{COMMENT, HEARTBEAT, event_stream, last_event, write_error, write_id};
 use super::streamed::Writer;
 use crate::auth::caller::Caller;
+use crate::auth::listed::ConnectionKind;
 use crate::auth::session::Session;
 use crate::follow::{Audience, FollowRequest, Follower, OnReset, Start, Step};
 use crate::problem::{Problem, Reset};
@@ -34,8 +35,11 @@ pub(super) async fn events(call: Call) -> Answer {
     let caller = call.caller()?;
     let subscription = parse(call.headers(), &call.query)?;
     peer.gateway.check_reader(&room, &caller).await?;
+    let listed = call.listed(ConnectionKind::RoomEvents);
+    listed.follow([&room].into_iter());
+    let session = Session::listed(&peer.gateway.auth, &caller, &listed);
     let (writer, response) = event_stream();
-    tokio::spawn(stream(peer.clone(), room, caller, subscription, writer));
+    tokio::spawn(stream(peer.clone(), room, (caller, session), subscription, writer));
     Ok(response)
 }
 
@@ -67,8 +71,13 @@ fn parse(headers: &HeaderMap, query: &Query) -> Result<FollowRequest, Problem> {
 
 pub(super) const LAST_MAX: usize = 1_000;
 
-async fn stream(peer: Arc<Peer>, room: RoomId, caller: Caller, subscription: FollowRequest, writer: Writer) {
-    let session = Session::open(&peer.gateway.auth, &caller);
+async fn stream(
+    peer: Arc<Peer>,
+    room: RoomId,
+    (caller, session): (Caller, Session),
+    subscription: FollowRequest,
+    writer: Writer,
+) {
     let waiter = Arc::new(Waiter::default());
     let outbox = peer.gateway.hub.outbox(peer.gateway.outbox, waiter.clone());
     let mut shutdown = peer.shutdown.clone();

@@ -20,27 +20,42 @@ use crate::auth::caller::Need;
 const PATIENCE: Duration = Duration::from_secs(3);
 
 pub(super) async fn ready(call: Call) -> Answer {
-    let gateway = call.gateway();
+    let latency = read_something(call.gateway()).await;
+    let (is_up, components) = examine(call.gateway(), latency);
+    let may_see = call.caller_ref().is_ok_and(|caller| caller.is_allowed(Need::Scope(Scope::Health)));
+    let version = may_see.then_some(env!("CARGO_PKG_VERSION"));
+    let health = Health { status: Status::when(is_up), version, components: may_see.then_some(components) };
+    json_of(if is_up { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE }, &health)
+}
+
+/// A real read, so that its latency in milliseconds says something about the store and not about this function; and why
+/// it failed, if it did.
+pub(super) async fn read_something(gateway: &Gateway) -> (f64, Option<String>) {
     let started = gateway.clock.monotonic();
-    // A real read, so that the latency says something about the store and not about this function.
     let read = tokio::time::timeout(PATIENCE, gateway.store.rooms(None, 1)).await;
     let latency_ms = gateway.clock.monotonic().saturating_sub(started).as_secs_f64() * 1e3;
+    let fault = match read {
+        Ok(read) => read.err().map(|error| error.to_string()),
+        Err(_) => Some(format!("no answer within {PATIENCE:?}")),
+    };
+    ((latency_ms * 1e3).round() / 1e3, fault)
+}
+
+/// Whether writes are accepted, and how each component is.
+fn examine(gateway: &Gateway, (latency_ms, read_fault): (f64, Option<String>)) -> (bool, Components) {
     let (store, disk, alarm) = match gateway.store.health() {
         StoreHealth::Up => (None, None, None),
         StoreHealth::Alarm(reason) => (None, None, Some(reason)),
         StoreHealth::DiskFull(reason) => (None, Some(reason), None),
         StoreHealth::Failed(reason) | StoreHealth::Unreachable(reason) => (Some(reason), None, None),
     };
-    let store = store.or(match read {
-        Ok(read) => read.err().map(|error| error.to_string()),
-        Err(_) => Some(format!("no answer within {PATIENCE:?}")),
-    });
+    let store = store.or(read_fault);
     let log = gateway.log.health();
     let is_up = store.is_none() && disk.is_none() && log.fault.is_none();
     let store = StoreComponent {
         status: Status::of(store.as_ref()),
         reason: store.or(alarm),
-        latency_ms: (latency_ms * 1e3).round() / 1e3,
+        latency_ms,
         replicas: gateway.store.replicas().map(|r| r.replicas().into_iter().map(Replica::from).collect()),
     };
     let components = Components {
@@ -57,10 +72,7 @@ pub(super) async fn ready(call: Call) -> Answer {
         tls: gateway.tls.as_ref().map(|tls| TlsComponent::from(tls.fault())),
         clock: gateway.clock.doubt().or_else(|| gateway.store.clock_doubt()).into(),
     };
-    let may_see = call.caller_ref().is_ok_and(|caller| caller.is_allowed(Need::Scope(Scope::Health)));
-    let version = may_see.then_some(env!("CARGO_PKG_VERSION"));
-    let health = Health { status: Status::when(is_up), version, components: may_see.then_some(components) };
-    json_of(if is_up { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE }, &health)
+    (is_up, components)
 }
 
 #[derive(Debug, Clone, Copy, Default, Serialize, JsonSchema)]

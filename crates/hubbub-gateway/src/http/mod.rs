@@ -5,6 +5,7 @@ mod assets;
 mod backups;
 mod bulk;
 mod chats;
+mod connections;
 mod consistency;
 pub(crate) mod endpoint;
 mod endpoints;
@@ -25,12 +26,14 @@ mod sse;
 mod stats;
 mod streamed;
 mod types;
+mod watching;
 
 pub(crate) use kv::parse_key_prefix;
 pub(crate) use send::write_receipt as send_receipt;
 pub use spec::Documents;
 pub(crate) use stats::SAMPLE_INTERVAL;
 pub use stats::{MetricsDefault, Statistics};
+pub(crate) use watching::Watching;
 
 use std::borrow::Cow;
 use std::sync::Arc;

@@ -34,7 +34,8 @@ pub(crate) async fn serve(peer: &Peer, stream: Stream) {
     let waiter = Arc::new(Waiter::ordered());
     let gateway = &peer.gateway;
     let charged = gateway.rates.charged(None, peer.address, gateway.clock.monotonic());
-    let protocol = protocol::LineProtocol::new(peer.gateway.clone(), waiter.clone(), charged);
+    let from = (peer.address, charged);
+    let protocol = protocol::LineProtocol::new(peer.gateway.clone(), waiter.clone(), from);
     Connection::new(Socket::new(stream), waiter, protocol).run(&peer.shutdown).await;
     metrics.line_connections.dec();
 }

@@ -1,5 +1,6 @@
 //! The line protocol as a protocol of [`crate::connection`]: commands in, lines out.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::task::Context;
 
@@ -17,6 +18,7 @@ use crate::Gateway;
 use crate::auth::FIRST_TOKEN_TIMEOUT;
 use crate::auth::caller::{Caller, Identity};
 use crate::auth::credentials::refused;
+use crate::auth::listed::{ConnectionKind, Listed};
 use crate::auth::session::Session;
 use crate::connection::socket::Socket;
 use crate::connection::{Flow, Io, Protocol};
@@ -33,8 +35,11 @@ pub(super) struct LineProtocol {
     client: Option<u64>,
     /// `None` = not known yet.
     caller: Option<Caller>,
+    listed: Arc<Listed>,
     /// Ends with the caller's token.
     session: Option<Session>,
+    /// Whether the session began after the task registered.
+    is_new: bool,
     /// Whom it asked to register as, last.
     registering: u64,
     /// What was read and is no whole command, or waits for what is before it.
@@ -47,11 +52,20 @@ pub(super) struct LineProtocol {
 }
 
 impl LineProtocol {
-    pub(super) fn new(gateway: Arc<Gateway>, waiter: Arc<Waiter>, charged: Charged) -> Self {
+    pub(super) fn new(
+        gateway: Arc<Gateway>,
+        waiter: Arc<Waiter>,
+        (address, charged): (IpAddr, Charged),
+    ) -> Self {
         let caller = if gateway.auth.is_on() { Identity::Nobody } else { Identity::Anyone };
+        let caller = Caller::unnamed(caller).ok();
+        let listed = Listed::new(&gateway.auth, ConnectionKind::Line, address);
+        let session = caller.as_ref().map(|caller| Session::listed(&gateway.auth, caller, &listed));
         Self {
-            caller: Caller::unnamed(caller).ok(),
-            session: None,
+            caller,
+            listed,
+            is_new: session.is_some(),
+            session,
             gateway,
             parser: Parser::default(),
             answers: Answers::new(waiter),
@@ -170,7 +184,10 @@ impl LineProtocol {
                 Problem::new(ErrorCode::Forbidden, "the token is for somebody else; open another connection")
             })?,
         };
-        self.session = Some(Session::open(auth, &caller));
+        // The one before ends first: both have the same number in the list.
+        self.session = None;
+        self.session = Some(Session::listed(auth, &caller, &self.listed));
+        self.is_new = true;
         let rates = &self.gateway.rates;
         if rates.is_limited() {
             rates.charge_user(&mut self.charged, caller.user.as_ref(), self.gateway.clock.monotonic());
@@ -231,6 +248,15 @@ impl LineProtocol {
         self.answers.push_line(&self.gateway, ops, BAD_REQUEST);
     }
 
+    /// Has the task woken when the connection is to end. A task's waker stays the same, so once for each session is enough.
+    fn register_anew(&mut self, context: &Context<'_>) {
+        if std::mem::take(&mut self.is_new)
+            && let Some(session) = &self.session
+        {
+            session.register(context);
+        }
+    }
+
     fn drop_input(&mut self, io: &mut Io) {
         (self.input, self.holds_commands) = (Vec::new(), false);
         io.timer.stop();
@@ -243,6 +269,7 @@ impl Protocol for LineProtocol {
     const ANSWERS_HALF_CLOSED: bool = true;
 
     fn on_start(&mut self, context: &mut Context<'_>, io: &mut Io) {
+        self.register_anew(context);
         if self.caller.is_none() {
             io.timer.set(context, FIRST_TOKEN_TIMEOUT);
         }
@@ -255,7 +282,7 @@ impl Protocol for LineProtocol {
         input: &mut [u8],
         ops: &mut OpBatch,
     ) -> Flow {
-        if self.session.as_ref().is_some_and(|session| session.ended_at(self.gateway.now()).is_some()) {
+        if self.session.as_ref().is_some_and(|session| session.ended_at(|| self.gateway.now()).is_some()) {
             self.drop_input(io);
             return Flow::Drain;
         }
@@ -266,9 +293,7 @@ impl Protocol for LineProtocol {
             kept.extend_from_slice(input);
             self.process(&kept, ops)
         };
-        if let Some(session) = &self.session {
-            session.register(context);
-        }
+        self.register_anew(context);
         self.gateway.metrics.line_commands.inc_by(commands);
         if self.caller.is_none() {
             // The time for the token goes on.

@@ -2,6 +2,8 @@
 
 use hubbub_core::ErrorCode;
 
+use crate::auth::session::Ended;
+
 pub(super) const NORMAL: u16 = 1000;
 /// The server shuts down. The reason says after how many seconds to reconnect.
 pub(super) const GOING_AWAY: u16 = 1001;
@@ -13,6 +15,8 @@ pub(super) const UNAUTHORIZED: u16 = 4401;
 /// The token is for somebody else.
 pub(super) const FORBIDDEN: u16 = 4403;
 pub(super) const NO_PONG: u16 = 4408;
+/// The administrator closed the connection.
+const CLOSED: u16 = 4410;
 /// The peer goes on sending although it is refused for its rate.
 pub(super) const FLOODING: u16 = 4429;
 /// The peer reads too slowly; resume from the last seq.
@@ -25,6 +29,14 @@ pub(super) fn of_first_frame(refused: ErrorCode) -> u16 {
         ErrorCode::TooManyRequests => FLOODING,
         other if other.is_retryable() => TRY_LATER,
         _ => UNAUTHORIZED,
+    }
+}
+
+/// The code when what was open ends by itself, or is closed.
+pub(super) fn of_session(ended: Ended) -> u16 {
+    match ended {
+        Ended::Expired | Ended::Revoked => UNAUTHORIZED,
+        Ended::Closed => CLOSED,
     }
 }
 
@@ -61,6 +73,11 @@ pub(crate) const CLOSE_CODES: &[CloseCode] = &[
     CloseCode {
         code: TOO_SLOW,
         meaning: "read too slowly, the backlog was full",
+        reconnect: "yes, from the last `seq`",
+    },
+    CloseCode {
+        code: CLOSED,
+        meaning: "the administrator closed the connection",
         reconnect: "yes, from the last `seq`",
     },
     CloseCode {

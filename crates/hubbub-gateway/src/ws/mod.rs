@@ -159,6 +159,7 @@ where
     let accept = handshake::accept_key(key);
     let protocol = chosen_protocol(request.headers()).and_then(|one| HeaderValue::from_str(one).ok());
     let upgrade = hyper::upgrade::on(&mut request);
+    let address = peer.gateway.rates.client_address(peer.address, request.headers());
     drop(request);
     let peer = peer.clone();
     let response = switching_protocols(&accept, protocol);
@@ -171,7 +172,8 @@ where
                 gateway.metrics.websockets.inc();
                 let socket = Socket::upgraded(stream, parts.read_buf, sent);
                 let waiter = Arc::new(Waiter::ordered());
-                let protocol = WebSocket::new(gateway.clone(), waiter.clone(), dialect, opening, charged);
+                let from = (address, charged);
+                let protocol = WebSocket::new(gateway.clone(), waiter.clone(), dialect, opening, from);
                 Connection::new(socket, waiter, protocol).run(&peer.shutdown).await;
                 gateway.metrics.websockets.dec();
             }

@@ -1,5 +1,6 @@
 //! Who is at the other end of a socket: known from the handshake, or since the first frame.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::task::Context;
 
@@ -7,6 +8,7 @@ use hubbub_core::{ErrorCode, Timestamp, UserId};
 
 use crate::Gateway;
 use crate::auth::caller::{Caller, Identity};
+use crate::auth::listed::{ConnectionKind, Listed};
 use crate::auth::session::{Ended, Session};
 use crate::problem::Problem;
 
@@ -22,6 +24,7 @@ pub(super) enum Opening {
 pub(super) struct SocketPeer {
     gateway: Arc<Gateway>,
     opening: Opening,
+    listed: Arc<Listed>,
     /// Ends with the token.
     session: Option<Session>,
     /// Whether the session began after the task registered.
@@ -29,17 +32,24 @@ pub(super) struct SocketPeer {
 }
 
 impl SocketPeer {
-    pub(super) fn new(gateway: Arc<Gateway>, opening: Opening) -> Self {
-        let mut peer = Self { gateway, opening, session: None, is_new: false };
+    pub(super) fn new(gateway: Arc<Gateway>, opening: Opening, address: IpAddr) -> Self {
+        let listed = Listed::new(&gateway.auth, ConnectionKind::WebSocket, address);
+        let mut peer = Self { gateway, opening, listed, session: None, is_new: false };
         peer.watch();
         peer
     }
 
     fn watch(&mut self) {
         if let Opening::Known(caller) = &self.opening {
-            self.session = Some(Session::open(&self.gateway.auth, caller));
+            // The one before ends first: both have the same number in the list.
+            self.session = None;
+            self.session = Some(Session::listed(&self.gateway.auth, caller, &self.listed));
             self.is_new = true;
         }
+    }
+
+    pub(super) fn listed(&self) -> &Listed {
+        &self.listed
     }
 
     /// `None` = it is not known who it is, and nothing is allowed but to say it.
@@ -71,7 +81,7 @@ impl SocketPeer {
     }
 
     pub(super) fn ended_at(&self, now: Timestamp) -> Option<Ended> {
-        self.session.as_ref()?.ended_at(now)
+        self.session.as_ref()?.ended_at(|| now)
     }
 
     /// Takes a token: the first one, or another one for the same caller. After a refusal everything is as before.

@@ -1,5 +1,6 @@
 //! WebSocket as a protocol of [`crate::connection`]: frames in, frames out, pings in between.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::task::Context;
 
@@ -107,9 +108,9 @@ impl<D: Dialect> WebSocket<D> {
         waiter: Arc<Waiter>,
         dialect: D,
         opening: Opening,
-        charged: Charged,
+        (address, charged): (IpAddr, Charged),
     ) -> Self {
-        let peer = SocketPeer::new(gateway.clone(), opening);
+        let peer = SocketPeer::new(gateway.clone(), opening, address);
         let mut subscriptions = Subscriptions::new(gateway.clone(), waiter.clone());
         if let Some(caller) = peer.caller() {
             subscriptions.set_caller(caller);
@@ -144,7 +145,7 @@ impl<D: Dialect> WebSocket<D> {
     /// Ends the connection behind the answers to what was read: nothing else is sent or read any more.
     fn end_session(&mut self, ended: Ended) -> Flow {
         self.subscriptions.stop();
-        self.end.get_or_insert_with(|| (close::UNAUTHORIZED, ended.reason().to_owned()));
+        self.end.get_or_insert_with(|| (close::of_session(ended), ended.reason().to_owned()));
         Flow::Drain
     }
 
@@ -247,6 +248,7 @@ impl<D: Dialect> Protocol for WebSocket<D> {
                 break;
             }
         }
+        self.subscriptions.list_rooms(self.peer.listed());
         if self.subscriptions.is_cut() {
             return self.cut(close::TOO_SLOW, "too slow: resume from your last seq");
         }

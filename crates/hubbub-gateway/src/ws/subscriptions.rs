@@ -18,6 +18,7 @@ use super::encode_live;
 use super::frames::{write_all_live, write_error, write_room_frame};
 use crate::Gateway;
 use crate::auth::caller::Caller;
+use crate::auth::listed::Listed;
 use crate::connection::socket::{BACKLOG_BYTES_MAX, Socket};
 use crate::follow::{FollowRequest, Follower, Step};
 use crate::problem::Problem;
@@ -73,6 +74,8 @@ pub(super) struct Subscriptions {
     all: Option<AllRooms>,
     /// How many rooms are followed as one of all.
     of_all: usize,
+    /// Whether the rooms have changed since they were listed.
+    is_unlisted: bool,
 }
 
 impl Subscriptions {
@@ -91,6 +94,7 @@ impl Subscriptions {
             catching_up,
             all,
             of_all,
+            is_unlisted: false,
         }
     }
 
@@ -138,6 +142,7 @@ impl Subscriptions {
         let follower = Follower::new(self.gateway.clone(), room.clone(), user, request, outbox);
         let subscription = Subscription { follower, announce, typed_at: None, joined: None, begun_at };
         self.rooms.insert(room.clone(), subscription);
+        self.is_unlisted = true;
         self.catching_up.push_back(room);
     }
 
@@ -164,6 +169,7 @@ impl Subscriptions {
 
     fn remove(&mut self, room: &RoomId) -> Option<Subscription> {
         let removed = self.rooms.remove(room)?;
+        self.is_unlisted = true;
         self.catching_up.retain(|other| other != room);
         self.of_all -= usize::from(removed.announce.is_one_of_all());
         Some(removed)
@@ -181,7 +187,15 @@ impl Subscriptions {
         self.catching_up.retain(|room| self.rooms.contains_key(room));
         self.rooms.values_mut().for_each(|subscription| subscription.joined = None);
         self.of_all = 0;
+        self.is_unlisted = true;
         true
+    }
+
+    /// Notes the rooms in the list of connections, if they have changed.
+    pub(super) fn list_rooms(&mut self, listed: &Listed) {
+        if std::mem::take(&mut self.is_unlisted) {
+            listed.follow(self.rooms.keys());
+        }
     }
 
     /// Follows a room as one of all, unless it is followed by name already.

@@ -12,6 +12,7 @@ mod queues;
 mod rooms;
 mod service;
 mod stats;
+mod watching;
 
 use super::assets;
 use super::endpoint::{Endpoint, get};
@@ -69,12 +70,20 @@ pub(super) static TAGS: &[Tag] = &[
         "Who calls, keys for services, and what is revoked; `docs/security.md` is a guide.",
         &[access::ENDPOINTS],
     ),
+    tag(
+        "Watching",
+        "What the dashboard shows: the figures of the last hour as they go on, and open connections. For the administrator.",
+        &[watching::ENDPOINTS],
+    )
+    .anonymous(),
     tag("Service", "Health, metrics and these documents.", &[service::ENDPOINTS]).anonymous(),
 ];
 
 /// Pages and their files, which are not part of the API.
 static PAGES: &[Endpoint] = &[
     get("/", |call| Box::pin(assets::chat_page(call))).with_head().needs(Permission::Open),
+    // The page is open, as the others are; what it shows is not.
+    get("/dashboard", |call| Box::pin(assets::dashboard_page(call))).with_head().needs(Permission::Open),
     get("/docs", |call| Box::pin(assets::docs_page(call))).with_head().needs(Permission::Open),
     get("/web/{*file}", |call| Box::pin(assets::file(call))).with_head().needs(Permission::Open),
 ];

@@ -9,6 +9,7 @@ use hubbub_core::kv::{KvChange, KvChanged, KvChanges, KvHistory};
 use super::key;
 use super::list::prefix_of;
 use crate::Gateway;
+use crate::auth::listed::ConnectionKind;
 use crate::auth::session::Session;
 use crate::http::Answer;
 use crate::http::endpoint::Call;
@@ -44,7 +45,8 @@ pub(in crate::http) async fn watch(call: Call) -> Answer {
     // Read before the answer begins, so that a cursor that cannot be honoured gets a status.
     let first = page(gateway, &prefix, after).await?;
     let (writer, response) = event_stream();
-    let session = Session::open(&gateway.auth, &call.caller()?);
+    let listed = call.listed(ConnectionKind::KeyEvents);
+    let session = Session::listed(&gateway.auth, &call.caller()?, &listed);
     let watcher = Watcher { peer: peer.clone(), epoch, prefix, writer, session };
     tokio::spawn(watcher.run(after, first));
     Ok(response)

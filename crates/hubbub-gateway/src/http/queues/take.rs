@@ -110,7 +110,7 @@ impl Taking<'_> {
         let handle = self.gateway.log.consumers().register(self.filter()?);
         loop {
             // Woken after the token had expired, nothing is taken any more.
-            if let Some(ended) = self.session.ended_at(self.gateway.now()) {
+            if let Some(ended) = self.session.ended_at(|| self.gateway.now()) {
                 return Err(ended.problem());
             }
             handle.begin_attempt();

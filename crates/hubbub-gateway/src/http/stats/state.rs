@@ -1,10 +1,14 @@
-//! What statistics keep between requests: since when, how much in the last seconds, and whether an audit runs.
+//! What statistics keep between requests: since when, how much in the last seconds and the last hour, and whether an audit
+//! runs.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use hubbub_pipeline::Metrics;
+
+use crate::http::Watching;
+use crate::trends::Trends;
 
 pub(crate) const SAMPLE_INTERVAL: Duration = Duration::from_secs(1);
 /// Samples that are kept: rates are those of the last ten seconds.
@@ -28,6 +32,9 @@ pub struct Statistics {
     samples: Mutex<VecDeque<Sample>>,
     /// Held while messages are recounted.
     pub(super) audit: tokio::sync::Mutex<()>,
+    /// The figures of the last hour.
+    pub(crate) trends: Trends,
+    pub(in crate::http) watching: Watching,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -57,7 +64,9 @@ impl Statistics {
     pub fn new(metrics_default: MetricsDefault, now: Duration) -> Self {
         let begin = Sample { at: now, messages_in: 0, messages_out: 0 };
         let samples = Mutex::new(VecDeque::from([begin]));
-        Self { metrics_default, started: now, samples, audit: tokio::sync::Mutex::new(()) }
+        let audit = tokio::sync::Mutex::new(());
+        let (trends, watching) = (Trends::default(), Watching::default());
+        Self { metrics_default, started: now, samples, audit, trends, watching }
     }
 
     /// Remembers how the counters stand; called every [`SAMPLE_INTERVAL`].
@@ -83,7 +92,7 @@ impl Statistics {
         }
     }
 
-    pub(super) fn uptime(&self, now: Duration) -> Duration {
+    pub(in crate::http) fn uptime(&self, now: Duration) -> Duration {
         now.saturating_sub(self.started)
     }
 

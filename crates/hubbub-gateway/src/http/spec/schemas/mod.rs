@@ -27,7 +27,10 @@ use self::basics::Problem;
 use self::{keys as key_types, messages as message_types, queues as queue_types};
 use crate::http::sse::HEARTBEAT;
 use crate::http::types::{AnyId, AnyTime, OR_NULL, reference};
-use crate::http::{ITEMS_MAX, access, backups, health, kv, members, queues as queue_answers, rooms, stats};
+use crate::http::{
+    ITEMS_MAX, access, backups, connections, health, kv, members, queues as queue_answers, rooms, stats,
+    watching,
+};
 
 /// A reference to one of [`all`].
 pub(in crate::http) fn schema(name: &str) -> Value {
@@ -94,7 +97,8 @@ pub(super) fn all(limits: &Limits) -> Map<String, Value> {
         stats::Current<stats::HourStatsList>, stats::Current<stats::ActiveUsers>,
         stats::Current<stats::ParticipationList>, stats::Current<stats::Audit>, stats::Report,
         health::Health, backups::Backup, access::Me, access::ApiKey, access::NewApiKey, access::ApiKeyList,
-        access::Revocation, access::RevocationList,
+        access::Revocation, access::RevocationList, connections::ConnectionList, watching::Begun,
+        watching::ServerState, crate::trends::Sample,
     ));
     all.values_mut().for_each(|schema| finish(schema, limits));
     all

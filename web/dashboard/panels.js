@@ -1,0 +1,30 @@
+/** What is drawn: panels of series that share a unit. A panel whose series the server does not have is left out. */
+
+/** Title, explanation, and the label of each series by its name. */
+export const PANELS = [
+  ["Messages", "Acknowledged to senders, and written to subscribers", { messagesIn: "in", messagesOut: "out" }],
+  ["Acknowledged after", "From submission until the sender is told; guesses within powers of two", { ackP50: "p50", ackP99: "p99" }],
+  ["Time per stage, p99", "In the queue, in the store, until it is in all outboxes", { waitP99: "queue", commitP99: "store", fanOutP99: "fan-out" }],
+  ["Commit time", "What the store takes for a batch, and the last sync of the disk", { commitP50: "p50", commitP99: "p99", lastSync: "sync" }],
+  ["Batch size", "Operations in a batch, on average", { batchSize: "operations" }],
+  ["Waiting operations", "Submitted and not committed", { waiting: "waiting", inFlight: "being committed" }],
+  ["CPU", "Processor time of the server", { cpu: "used" }],
+  ["Memory", "Resident memory of the server", { memory: "used" }],
+  ["Store size", "On disk", { storeBytes: "size" }],
+  ["Store growth", "Less than nothing while files are merged", { storeGrowth: "growth" }],
+  ["Messages kept", "In all rooms", { storeMessages: "messages" }],
+  ["Connections", "Open now", { connections: "all", websockets: "WebSocket", lineConnections: "line" }],
+  ["Subscriptions", "Live subscriptions of rooms", { subscriptions: "live" }],
+  ["Slow readers", "Subscribers cut, and backlogs given up for memory", { slowReaders: "cut", liveEvictions: "given up" }],
+  ["Backlog to subscribers", "Live messages that wait to be sent", { liveBytes: "waiting" }],
+  ["Lag", "Of the broker, and of the replica furthest behind", { logLag: "broker", replicaLag: "replica" }],
+  ["Broker backlog", "Messages that wait in the broker", { logDepth: "waiting" }],
+  ["Broker", "Published to it, consumed from it, dead letters", { logPublished: "published", logConsumed: "consumed", logDead: "dead" }],
+  ["Queue depth", "Messages in all queues, and requests that wait for one", { queueMessages: "messages", queueWaiting: "waiting takers" }],
+  ["Queue traffic", "Sent to queues, and taken", { queueSent: "sent", queueTaken: "taken", queueDead: "dead" }],
+  ["Keys", "Values read, and changes", { keyReads: "reads", keyChanges: "changes" }],
+  ["Cache hits", "Share of reads that memory answered", { keyCacheHits: "keys", memberCacheHits: "members", roomCacheHits: "rooms" }],
+  ["Requests", "HTTP requests and commands of the line protocol", { httpRequests: "HTTP", lineCommands: "line" }],
+  ["Refused", "Requests and messages refused, without confirmation, and sent twice", { refused: "refused", unconfirmed: "unconfirmed", duplicates: "duplicates" }],
+  ["Database connections", "Of the pool", { poolActive: "in use", poolWaiting: "requests waiting" }],
+].map(([title, about, labels]) => ({ title, about, labels: Object.entries(labels) }));

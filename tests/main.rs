@@ -67,6 +67,7 @@ mod flood_is_limited_others_unharmed;
 mod foreign_kafka_producer_is_ingested;
 #[cfg(feature = "amqp")]
 mod foreign_publisher_is_ingested;
+mod highest_rate_is_found;
 mod history_pages;
 mod ids_are_remembered_at_any_rate;
 mod jwks_rotation;

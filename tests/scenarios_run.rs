@@ -55,6 +55,7 @@ provided! {
     many_websockets: "websocket-500k", 2;
     sending_without_waiting: "send-without-waiting", 2;
     a_rising_rate: "http-ramp", 2;
+    one_rate_of_many: "http-max", 1;
     persisting: "persist-baseline", 1;
     persisting_more: "persist-stress", 1;
     persisting_for_long: "persist-endurance", 1;

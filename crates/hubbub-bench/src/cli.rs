@@ -18,7 +18,7 @@ use crate::options::Common;
 use crate::persist::{self, PersistArgs};
 use crate::query::{self, QueryArgs};
 use crate::queue::QueueArgs;
-use crate::scenario::{self, CompareArgs, RunArgs};
+use crate::scenario::{self, CompareArgs, FindMaxArgs, ReportArgs, RunArgs};
 use crate::suite::{self, SuiteArgs};
 #[cfg(feature = "postgres")]
 use crate::sweep::{self, SweepArgs};
@@ -51,6 +51,10 @@ enum Command {
     Query(Loading<QueryArgs>),
     /// An experiment from a file: a workload with its options, points to sweep over, thresholds
     Run(RunArgs),
+    /// The highest rate at which an experiment from a file keeps its thresholds
+    FindMax(FindMaxArgs),
+    /// The report of a directory that `run --out` wrote, made anew from its results
+    Report(ReportArgs),
     /// The scenarios that are provided for `run`
     List,
     /// The text of a scenario, to make another from
@@ -93,6 +97,10 @@ pub fn run(args: BenchArgs) -> anyhow::Result<ExitCode> {
         #[cfg(feature = "postgres")]
         Command::Sweep(args) => print(&runtime(args.threads)?.block_on(sweep::measure(&args))?, args.json),
         Command::Run(args) => print(&runtime(args.threads)?.block_on(scenario::measure(&args))?, args.json),
+        Command::FindMax(args) => {
+            print(&runtime(args.run.threads)?.block_on(scenario::find_max(&args))?, args.run.json)
+        }
+        Command::Report(args) => print(&scenario::report(&args)?, args.json),
         Command::List => text(&scenario::list()?),
         Command::Show { scenario } => text(&scenario::show(&scenario)?),
         Command::Compare(args) => print(&scenario::compare(&args)?, args.json),

@@ -4,12 +4,12 @@
 //! (coherency). N. J. Gunther, Guerrilla Capacity Planning, Springer 2007, chapter 5. The start is his transformation, a
 //! parabola through N/X; then Gauss and Newton make the squares of the residuals of X least, as the package `usl` of R does.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::least_squares::{Fit, Observation};
 
 /// A figure with its 95 % interval, if the measurements tell one. It supposes that rates scatter alike at every N.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Estimate {
     pub(crate) value: f64,

@@ -75,6 +75,10 @@ pub(crate) struct PersistArgs {
     /// serve --database, if it runs here
     #[arg(long, default_value = "postgres,beam", value_delimiter = ',', value_name = "NAME")]
     pub(crate) watch: Vec<String>,
+    /// Process id of the broker, if it runs on this machine: its processor time is shown
+    #[arg(long, value_name = "PID")]
+    #[serde(skip)]
+    pub(crate) broker_pid: Option<u32>,
     /// Connections that publish
     #[arg(long, default_value_t = 2, value_name = "N")]
     pub(crate) publishers: usize,

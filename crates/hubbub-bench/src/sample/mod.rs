@@ -62,14 +62,21 @@ impl Sampler {
         let begun = Instant::now();
         let task = tokio::spawn(async move {
             let (mut looks, mut before) = (Vec::new(), None);
+            let mut is_over = false;
             loop {
                 let raw = source.look(begun).await;
                 looks.extend(before.map(|before| raw.since(&before)));
                 before = Some(raw);
-                let next = tokio::time::sleep(EVERY);
+                if is_over {
+                    return looks;
+                }
                 tokio::select! {
-                    () = next => {}
-                    () = stopped.notified() => return looks,
+                    () = tokio::time::sleep(EVERY) => {}
+                    () = stopped.notified() => is_over = true,
+                }
+                // What was over so soon is seen at its end.
+                if is_over && !looks.is_empty() {
+                    return looks;
                 }
             }
         });
@@ -148,9 +155,11 @@ impl Raw {
 /// Processor time and memory of all servers together, of this process, and of all processes whose names begin as `names` say. The
 /// memory of several is what each has alone and, once, the most that one of them has touched of what they share: a
 /// database's buffers.
-fn processes(server_pids: &[u32], names: &[String], database: Option<u32>, raw: &mut Raw) {
-    let generator = ("generator", std::process::id());
-    for (shown, pid) in std::iter::once(generator).chain(server_pids.iter().map(|pid| ("server", *pid))) {
+fn processes(source: &Source, raw: &mut Raw) {
+    let Source { server_pids, broker_pid, names, database_pid, .. } = source;
+    let once = [("generator", Some(std::process::id())), ("broker", *broker_pid)];
+    let once = once.into_iter().filter_map(|(shown, pid)| Some((shown, pid?)));
+    for (shown, pid) in once.chain(server_pids.iter().map(|pid| ("server", *pid))) {
         if let Some(cpu) = crate::machine::process_seconds(pid) {
             *raw.counters.entry(format!("{shown} CPU")).or_default() += cpu;
         }
@@ -158,9 +167,13 @@ fn processes(server_pids: &[u32], names: &[String], database: Option<u32>, raw: 
             *raw.figures.entry(format!("{shown} MiB")).or_default() += kib as f64 / 1024.0;
         }
     }
+    for thread in server_pids.iter().flat_map(|pid| crate::machine::threads(*pid)) {
+        let group = raw.seconds.entry(format!("server {} CPU", thread_group(&thread.name))).or_default();
+        group.insert(thread.id, thread.seconds);
+    }
     for name in names {
         let (mut seconds, mut kib, mut shared_kib, mut count) = (BTreeMap::new(), 0, 0, 0);
-        let own = database.filter(|_| name == POSTGRES);
+        let own = database_pid.filter(|_| name == POSTGRES);
         for pid in pids_named(name).into_iter().filter(|pid| own.is_none_or(|main| is_of(*pid, main))) {
             seconds.extend(crate::machine::process_seconds(pid).map(|used| (pid, used)));
             kib += crate::machine::rss_anon_kib(pid).unwrap_or(0);
@@ -172,6 +185,20 @@ fn processes(server_pids: &[u32], names: &[String], database: Option<u32>, raw: 
             raw.figures.insert(format!("{name} MiB"), (kib + shared_kib) as f64 / 1024.0);
             raw.figures.insert(format!("{name} processes"), f64::from(count));
         }
+    }
+}
+
+/// What the server has threads for, by their names: those that serve sockets and drive the database, those of the broker's
+/// client, and those that commit, seal and merge.
+pub(crate) const WORKERS: &str = "workers";
+pub(crate) const LOG: &str = "log";
+pub(crate) const COMMIT: &str = "commit";
+
+fn thread_group(name: &str) -> &'static str {
+    match name {
+        _ if name.starts_with("tokio") => WORKERS,
+        _ if name.starts_with("rdk") || name.starts_with("kafka-") => LOG,
+        _ => COMMIT,
     }
 }
 
@@ -219,6 +246,8 @@ fn disk() -> Option<(f64, f64)> {
 pub(crate) struct Source {
     targets: Option<Targets>,
     server_pids: Vec<u32>,
+    /// The broker's process, if it runs here.
+    broker_pid: Option<u32>,
     /// Names of processes to look at besides the server and this one.
     names: Vec<String>,
     /// The process that started those of the database, if it runs here.
@@ -257,6 +286,7 @@ impl Source {
         Ok(Self {
             targets: (!args.fill).then(|| run.targets.clone()),
             server_pids: setup.common.server_pid.clone(),
+            broker_pid: args.broker_pid,
             names: args.watch.clone(),
             #[cfg(feature = "postgres")]
             database_pid: match &database {
@@ -309,7 +339,7 @@ impl Source {
             raw.figures.insert("database MB".into(), row.get::<_, i64>(4) as f64 / 1e6);
             raw.ratios.insert("cache hits %".into(), (100.0 * hit, hit + blocks_read));
         }
-        processes(&self.server_pids, &self.names, self.database_pid, &mut raw);
+        processes(self, &mut raw);
         if let Some((writes, bytes)) = disk() {
             raw.counters.insert("disk writes/s".into(), writes);
             raw.counters.insert("disk MB/s".into(), bytes / 1e6);
@@ -336,6 +366,20 @@ mod tests {
         let values: Vec<(&str, f64)> = look.values.iter().map(|(name, value)| (&**name, *value)).collect();
         assert_eq!(values, [("cache hits %", 80.0), ("connections", 3.0), ("stored/s", 200.0)]);
         assert_eq!(look.at_s, 6.0);
+    }
+
+    #[test]
+    fn threads_are_told_apart_by_what_they_do() {
+        for (name, group) in [
+            ("tokio-rt-worker", WORKERS),
+            ("tokio-runtime-w", WORKERS),
+            ("rdk:broker1", LOG),
+            ("kafka-producer", LOG),
+            ("commit", COMMIT),
+            ("hubbub-seal", COMMIT),
+        ] {
+            assert_eq!(thread_group(name), group, "{name}");
+        }
     }
 
     #[test]

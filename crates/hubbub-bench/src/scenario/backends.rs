@@ -64,10 +64,21 @@ impl BackendArgs {
     ) -> anyhow::Result<R> {
         let topics = self.kafka.as_deref().map(Topics::new);
         let worked = self.on_database(measurement, topics.as_ref(), work).await;
-        if let Some(topics) = topics {
-            topics.remove().await?;
-        }
-        worked
+        let removed = match topics {
+            Some(topics) => topics.remove().await,
+            None => Ok(()),
+        };
+        // Why it did not work comes first: what was never made cannot be removed.
+        worked.and_then(|result| removed.map(|()| result))
+    }
+
+    /// The process of the broker, where it runs on this machine.
+    pub(super) fn broker_pid(&self) -> Option<u32> {
+        let (_, address) = self.kafka.as_deref()?.split_once("://")?;
+        let first = address.split([',', '/']).next()?;
+        let (host, port) = first.rsplit_once(':')?;
+        let is_here = ["127.0.0.1", "localhost", "[::1]"].contains(&host);
+        crate::machine::listening_on(port.parse().ok().filter(|_| is_here)?)
     }
 
     #[cfg(feature = "postgres")]
@@ -80,8 +91,8 @@ impl BackendArgs {
         let Some(url) = &self.postgres else { return self.serve(measurement, topics, None, work).await };
         let database = Database::fresh(url).await?;
         let worked = self.serve(measurement, topics, Some(&database.url), work).await;
-        database.drop().await?;
-        worked
+        let dropped = database.drop().await;
+        worked.and_then(|result| dropped.map(|()| result))
     }
 
     #[cfg(not(feature = "postgres"))]

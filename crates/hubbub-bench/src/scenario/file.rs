@@ -2,6 +2,7 @@
 //! the server.
 
 use std::collections::BTreeMap;
+use std::fmt::{self, Display};
 use std::str::FromStr;
 
 use anyhow::{Context, bail, ensure};
@@ -11,7 +12,7 @@ use serde_json::Value;
 use super::workload::WorkloadKind;
 
 /// Keys and values as text. What has a dot in its name is a setting of the server, everything else an option.
-pub(super) type Point = BTreeMap<String, String>;
+pub(crate) type Point = BTreeMap<String, String>;
 
 /// A file as it is written.
 #[derive(Debug, Deserialize)]
@@ -132,6 +133,13 @@ impl Scenario {
     }
 }
 
+impl Scenario {
+    /// Thresholds that a summary does not keep.
+    pub(super) fn faults(&self, summary: &Value) -> Vec<String> {
+        self.thresholds.iter().filter_map(|threshold| threshold.fault(summary)).collect()
+    }
+}
+
 /// Every combination of what is swept over, with each of the points that are given as a whole.
 fn points(sweep: &toml::Table, given: &[toml::Table]) -> anyhow::Result<Vec<Point>> {
     let mut points = Vec::new();
@@ -246,6 +254,14 @@ impl FromStr for Threshold {
     }
 }
 
+impl Display for Threshold {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { figure, is_least, is_equal_met, bound } = self;
+        let (comparison, equal) = (if *is_least { ">" } else { "<" }, if *is_equal_met { "=" } else { "" });
+        write!(out, "{figure} {comparison}{equal} {bound}")
+    }
+}
+
 impl Threshold {
     /// Why a summary does not keep it.
     pub(super) fn fault(&self, summary: &Value) -> Option<String> {
@@ -330,6 +346,7 @@ mod tests {
         ] {
             let threshold: Threshold = text.parse().unwrap();
             assert_eq!(threshold.fault(&summary).is_none(), is_met, "{text}");
+            assert_eq!(threshold.to_string(), text);
         }
     }
 }

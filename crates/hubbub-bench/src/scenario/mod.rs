@@ -2,11 +2,13 @@
 //! repetitions, thresholds, and settings of the server that each measurement starts for itself.
 //!
 //! [`file`] reads and checks it → each point is measured by its [`workload`], as often as there are repetitions → the
-//! [`results`] are shown, kept, and compared with others ([`compare`]).
+//! [`results`] are shown, kept, and compared with others ([`compare`]). [`find_max`] measures at rates that it chooses itself.
 
 mod backends;
 mod compare;
 mod file;
+mod find_max;
+mod page;
 mod provided;
 mod results;
 mod scaling;
@@ -21,7 +23,9 @@ use clap::Args;
 use backends::BackendArgs;
 pub(crate) use compare::{CompareArgs, compare};
 use file::{Measurement, Scenario};
-use results::{PointRun, Results};
+pub(crate) use find_max::{FindMaxArgs, find_max};
+use results::PointRun;
+use results::Results;
 use workload::{Measured, WorkloadKind};
 
 use crate::engine::Findings as _;
@@ -51,6 +55,16 @@ pub(crate) struct RunArgs {
     pub(crate) threads: usize,
 }
 
+#[derive(Debug, Clone, Args)]
+pub(crate) struct ReportArgs {
+    /// The directory of the results
+    #[arg(value_name = "DIR")]
+    dir: PathBuf,
+    /// Print the results as JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
 /// The names and titles of the scenarios that are provided.
 pub(crate) fn list() -> anyhow::Result<String> {
     let mut out = String::new();
@@ -75,29 +89,46 @@ pub(crate) async fn measure(args: &RunArgs) -> anyhow::Result<Results> {
     for repetition in 1..=scenario.repetitions {
         for (index, measurement) in scenario.points.iter().enumerate() {
             let name = format!("{:02}-{repetition}", index + 1);
-            let out = args.out.as_ref().map(|dir| dir.join(&name));
-            let given = given(args, &scenario, measurement, repetition);
-            let attempt = Attempt { args, scenario: &scenario, measurement, out };
-            let measured = attempt
-                .run(given)
-                .await
-                .with_context(|| format!("{}: {}", args.scenario, results::shown(measurement)))?;
-            progress(&measured, measurement);
-            let faults =
-                scenario.thresholds.iter().filter_map(|threshold| threshold.fault(&measured.summary));
-            results.add(PointRun {
-                point: results::shown_point(measurement),
-                repetition,
-                is_clean: measured.is_clean,
-                faults: faults.collect(),
-                summary: measured.summary,
-            });
+            results.add(measure_once(args, &scenario, measurement, repetition, &name).await?);
             // Each time, so that a run that is stopped leaves what it found.
             if let Some(dir) = &args.out {
                 results.write_files(dir)?;
             }
         }
     }
+    Ok(results)
+}
+
+/// Measures a point once; what the workload writes goes into the directory `name`.
+async fn measure_once(
+    args: &RunArgs,
+    scenario: &Scenario,
+    measurement: &Measurement,
+    repetition: usize,
+    name: &str,
+) -> anyhow::Result<PointRun> {
+    let out = args.out.as_ref().map(|dir| dir.join(name));
+    let given = given(args, scenario, measurement, repetition);
+    let attempt = Attempt { args, scenario, measurement, out };
+    let measured = attempt
+        .run(given)
+        .await
+        .with_context(|| format!("{}: {}", args.scenario, results::shown(measurement)))?;
+    progress(&measured, measurement);
+    Ok(PointRun {
+        point: results::shown_point(measurement),
+        repetition,
+        is_clean: measured.is_clean,
+        faults: scenario.faults(&measured.summary),
+        summary: measured.summary,
+    })
+}
+
+/// The report of a directory that `run --out` or `find-max --out` wrote, made anew from its results.
+pub(crate) fn report(args: &ReportArgs) -> anyhow::Result<Results> {
+    let mut results = Results::read(&args.dir)?;
+    results.rebuild();
+    results.write_report(&args.dir)?;
     Ok(results)
 }
 
@@ -135,6 +166,7 @@ impl Attempt<'_> {
             given.extend((servers.len() > 1).then(|| "--shared".to_owned()));
             if self.scenario.workload == WorkloadKind::Persist {
                 given.push(format!("--database={}", database.unwrap_or("none")));
+                given.extend(self.args.backends.broker_pid().map(|pid| format!("--broker-pid={pid}")));
             }
             let urls: Vec<&str> = servers.iter().map(|server| server.url.as_str()).collect();
             self.measure(&urls.join(","), given).await

@@ -11,6 +11,7 @@ use serde_json::Value;
 
 use super::RunArgs;
 use super::file::{Measurement, Point, Scenario};
+use super::page::page_of;
 use super::scaling::Scaling;
 use crate::engine::Findings;
 use crate::limits::median;
@@ -28,17 +29,17 @@ pub(crate) struct Results {
     pub(super) scenario: String,
     /// What servers of its own stored in, and behind what.
     #[serde(default)]
-    pub(super) store: String,
+    pub(crate) store: String,
     #[serde(default)]
-    pub(super) log: String,
-    title: String,
+    pub(crate) log: String,
+    pub(super) title: String,
     about: String,
     pub(super) is_quick: bool,
-    pub(super) machine: String,
-    started: String,
+    pub(crate) machine: String,
+    pub(crate) started: String,
     /// The file as it was read, without passwords.
-    text: String,
-    pub(super) runs: Vec<PointRun>,
+    pub(super) text: String,
+    pub(crate) runs: Vec<PointRun>,
     /// Fitted to the runs, where they are a sweep that a law is about.
     #[serde(skip_deserializing, skip_serializing_if = "Option::is_none")]
     scaling: Option<Scaling>,
@@ -47,14 +48,14 @@ pub(crate) struct Results {
 /// One measurement.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct PointRun {
-    pub(super) point: Point,
+pub(crate) struct PointRun {
+    pub(crate) point: Point,
     pub(super) repetition: usize,
-    pub(super) is_clean: bool,
+    pub(crate) is_clean: bool,
     /// Thresholds that were not kept.
     pub(super) faults: Vec<String>,
     /// As the workload reports it.
-    pub(super) summary: Value,
+    pub(crate) summary: Value,
 }
 
 /// A figure that every workload reports, and where it stands in their summaries: the first that is there counts.
@@ -88,7 +89,7 @@ pub(super) fn shown(measurement: &Measurement) -> String {
     label(&shown_point(measurement))
 }
 
-pub(super) fn label(point: &Point) -> String {
+pub(crate) fn label(point: &Point) -> String {
     let parts: Vec<String> = point.iter().map(|(key, value)| format!("{key} {value}")).collect();
     if parts.is_empty() { "all".to_owned() } else { parts.join(", ") }
 }
@@ -113,12 +114,34 @@ impl Results {
 
     pub(super) fn add(&mut self, run: PointRun) {
         self.runs.push(run);
+        self.fit();
+    }
+
+    /// Computes anew what follows from the runs: what thresholds say, and the law.
+    pub(super) fn rebuild(&mut self) {
+        // Quick runs, and a scenario that this program does not understand, keep what was said of them.
+        if !self.is_quick
+            && let Ok(scenario) = Scenario::parse(&self.text, false)
+        {
+            for run in &mut self.runs {
+                run.faults = scenario.faults(&run.summary);
+            }
+        }
+        self.fit();
+    }
+
+    fn fit(&mut self) {
         let rates = FIGURES.first().map(|rate| self.by_point(rate)).unwrap_or_default();
         self.scaling = Scaling::of(&rates);
     }
 
+    /// Writes what is made of the results.
+    pub(super) fn write_report(&self, dir: &Path) -> anyhow::Result<()> {
+        write_files(dir, [("results.txt", self.terminal()), ("report.html", page_of(self))])
+    }
+
     /// Those that a run wrote into `dir`.
-    pub(super) fn read(dir: &Path) -> anyhow::Result<Self> {
+    pub(crate) fn read(dir: &Path) -> anyhow::Result<Self> {
         let path = dir.join(FILE);
         let shown = path.display();
         let text = std::fs::read_to_string(&path).with_context(|| format!("cannot read {shown}"))?;
@@ -207,7 +230,7 @@ impl Findings for Results {
     }
 
     fn write_files(&self, dir: &Path) -> anyhow::Result<()> {
-        let files = [(FILE, serde_json::to_string_pretty(self)?), ("results.txt", self.terminal())];
-        write_files(dir, files)
+        write_files(dir, [(FILE, serde_json::to_string_pretty(self)?)])?;
+        self.write_report(dir)
     }
 }

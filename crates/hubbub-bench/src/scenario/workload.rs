@@ -31,7 +31,7 @@ pub(super) enum WorkloadKind {
 }
 
 /// Options that the run itself gives.
-const OF_THE_RUN: [&str; 11] = [
+const OF_THE_RUN: [&str; 12] = [
     "server",
     "target",
     "shared",
@@ -40,6 +40,7 @@ const OF_THE_RUN: [&str; 11] = [
     "quiet",
     "seed",
     "server-pid",
+    "broker-pid",
     "database",
     "threads",
     "rows-max",

@@ -81,21 +81,53 @@ struct Row {
     ok: bool,
     /// What else a reader should know.
     note: String,
+    /// Share of the machine that others took meanwhile; of the two sides the larger one.
+    others: f64,
+    /// Why the books of a measurement did not close.
+    faults: Vec<String>,
 }
+
+/// Share of the machine that others may take before a row is marked.
+const OTHERS_MAX: f64 = 0.05;
 
 impl Row {
     fn new(what: impl Into<String>, measured: String, target: &'static str, ok: bool) -> Self {
-        let (limit, share, note) = Default::default();
-        Self { what: what.into(), measured, limit, share, target, ok, note }
+        let (limit, share, note, others, faults) = Default::default();
+        Self { what: what.into(), measured, limit, share, target, ok, note, others, faults }
     }
 
     fn against(self, limit: String, share: String) -> Self {
         Self { limit, share, ..self }
     }
 
+    /// Parts of the note stand apart by semicolons.
     fn noting(mut self, note: impl AsRef<str>) -> Self {
+        if !self.note.is_empty() && !note.as_ref().is_empty() {
+            self.note.push_str("; ");
+        }
         self.note.push_str(note.as_ref());
         self
+    }
+
+    /// What others took of the machine during each of its sides.
+    fn beside(mut self, others: &[f64]) -> Self {
+        self.others = others.iter().copied().fold(self.others, f64::max);
+        let shares: Vec<String> = others.iter().map(|share| format!("{:.0} %", 100.0 * share)).collect();
+        self.noting(format!("{} of the machine taken by others", shares.join(" and ")))
+    }
+
+    /// Faults in the books of what was measured.
+    fn with_faults(mut self, faults: Vec<String>) -> Self {
+        self.faults.extend(faults.iter().cloned());
+        self.noting(faults.join("; "))
+    }
+
+    /// What makes the figure worth less than it seems, for the table itself.
+    fn marks(&self) -> String {
+        let books = (!self.faults.is_empty()).then(|| "**books do not close**".to_owned());
+        let others = (self.others > OTHERS_MAX)
+            .then(|| format!("**{:.0} % of the machine taken by others**", 100.0 * self.others));
+        books.into_iter().chain(others).map(|mark| format!("; {mark}")).collect()
     }
 }
 
@@ -207,11 +239,6 @@ impl Bench {
     }
 }
 
-/// What to say about a machine that had other things to do.
-fn noise_note(share: f64) -> String {
-    format!("{:.0} % of the machine taken by others", 100.0 * share)
-}
-
 fn progress(row: &Row) {
     use std::io::Write as _;
     // Nobody can be told that the terminal is gone.
@@ -241,9 +268,10 @@ impl Findings for Table {
         out.push_str(
             "| what | measured | limit | share | target | met |\n| --- | --- | --- | --- | --- | --- |\n",
         );
-        for Row { what, measured, limit, share, target, ok, .. } in &self.rows {
-            let met = if *ok { "yes" } else { "**no**" };
-            let _ = writeln!(out, "| {what} | {measured} | {limit} | {share} | {target} | {met} |");
+        for row in &self.rows {
+            let Row { what, measured, limit, share, target, ok, .. } = row;
+            let (met, marks) = (if *ok { "yes" } else { "**no**" }, row.marks());
+            let _ = writeln!(out, "| {what} | {measured}{marks} | {limit} | {share} | {target} | {met} |");
         }
         for row in self.rows.iter().filter(|row| !row.note.is_empty()) {
             let _ = write!(out, "\n- {}: {}", row.what, row.note);
@@ -254,5 +282,33 @@ impl Findings for Table {
 
     fn is_clean(&self) -> bool {
         self.rows.iter().all(|row| row.ok)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_makes_a_row_worth_less_stands_in_the_table() {
+        let row = |what: &str| Row::new(what, "5 messages/s".to_owned(), "≥ 4", true);
+        let rows = vec![
+            row("quiet").beside(&[0.02, 0.05]),
+            row("noisy").beside(&[0.01, 0.09]),
+            row("open").with_faults(vec!["3 refused".to_owned()]).noting("a note"),
+            row("both").beside(&[0.5]).with_faults(vec!["1 lost".to_owned(), "2 late".to_owned()]),
+        ];
+        let table = Table { rows, rounds: 1, time: Duration::from_secs(1) }.terminal();
+        for line in [
+            "| quiet | 5 messages/s |  |  | ≥ 4 | yes |",
+            "| noisy | 5 messages/s; **9 % of the machine taken by others** |",
+            "| open | 5 messages/s; **books do not close** |",
+            "| both | 5 messages/s; **books do not close**; **50 % of the machine taken by others** |",
+            "- quiet: 2 % and 5 % of the machine taken by others",
+            "- open: 3 refused; a note",
+            "- both: 50 % of the machine taken by others; 1 lost; 2 late",
+        ] {
+            assert!(table.contains(line), "{line}: {table}");
+        }
     }
 }

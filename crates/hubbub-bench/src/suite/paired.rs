@@ -58,19 +58,20 @@ impl Pair {
     pub(super) fn row(&self, what: &str, unit: &str, least: f64, target: &'static str) -> Row {
         let Self { bare, real } = self;
         let share = real.median() / bare.median().max(1.0);
-        let faults: String = real.faults.iter().map(|fault| format!("; {fault}")).collect();
+        let faults = real.faults.iter().cloned();
+        let of_limit = bare.faults.iter().map(|fault| format!("the limit: {fault}"));
         let rates = |side: &Side| rounds(&side.rates, |rate| grouped(*rate));
         let met = share >= least && real.faults.is_empty();
         Row::new(what, format!("{} {unit}", grouped(real.median())), target, met)
             .against(format!("{} {unit}", grouped(bare.median())), format!("{:.0} %", 100.0 * share))
             .noting(format!(
-                "rounds {} against {}; paired {:.0} %; {:.0} % and {:.0} % of the machine taken by others{faults}",
+                "rounds {} against {}; paired {:.0} %",
                 rates(real),
                 rates(bare),
-                100.0 * self.paired(),
-                100.0 * median(&real.noise),
-                100.0 * median(&bare.noise)
+                100.0 * self.paired()
             ))
+            .beside(&[median(&real.noise), median(&bare.noise)])
+            .with_faults(faults.chain(of_limit).collect())
     }
 }
 

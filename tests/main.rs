@@ -131,6 +131,7 @@ mod resume_has_no_gap;
 mod retention_is_told_while_catching_up;
 mod reused_id_is_refused;
 mod rooms_are_made_changed_and_deleted;
+mod scaling_model;
 mod scenarios_run;
 mod shutdown_drains;
 mod silent_peers_are_dropped;

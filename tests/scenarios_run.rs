@@ -66,6 +66,8 @@ provided! {
     queues_on_several_servers: "queue-scale-out", 2, postgres;
     queues_for_long: "queue-stability", 1;
     rooms_on_several_servers: "nodes", 2, postgres;
+    costs_of_a_message: "costs", 2;
+    costs_between_servers: "costs-nodes", 2, postgres;
     reading_any_key: "kv-get-all", 2;
     reading_popular_keys: "kv-get-popular", 2;
     writing_any_key: "kv-put-all", 2;

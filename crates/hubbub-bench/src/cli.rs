@@ -14,6 +14,7 @@ use crate::fanout::FanoutArgs;
 use crate::http::HttpArgs;
 use crate::kv::KvArgs;
 use crate::limits::{self, LimitsArgs};
+use crate::model::{self, ModelArgs};
 use crate::options::Common;
 use crate::persist::{self, PersistArgs};
 use crate::query::{self, QueryArgs};
@@ -65,6 +66,8 @@ enum Command {
     },
     /// Two results of `run --out` side by side, with confidence intervals
     Compare(CompareArgs),
+    /// How many nodes and partitions a load needs, and what is full first, by measured costs
+    Model(ModelArgs),
     /// What this machine can do at most: bare servers and the disk alone
     Limits(LimitsArgs),
     /// The whole table of speed and memory, each row against its bare limit
@@ -104,6 +107,7 @@ pub fn run(args: BenchArgs) -> anyhow::Result<ExitCode> {
         Command::List => text(&scenario::list()?),
         Command::Show { scenario } => text(&scenario::show(&scenario)?),
         Command::Compare(args) => print(&scenario::compare(&args)?, args.json),
+        Command::Model(args) => print(&model::predict(&args)?, args.json),
         Command::Limits(args) => print(&runtime(args.threads)?.block_on(limits::measure(&args))?, args.json),
         Command::Suite(args) => {
             let table = runtime(args.threads)?.block_on(suite::measure(&args))?;

@@ -22,10 +22,11 @@ use clap::Args;
 
 use backends::BackendArgs;
 pub(crate) use compare::{CompareArgs, compare};
+pub(crate) use file::Point;
 use file::{Measurement, Scenario};
 pub(crate) use find_max::{FindMaxArgs, find_max};
 use results::PointRun;
-use results::Results;
+pub(crate) use results::{Results, label};
 use workload::{Measured, WorkloadKind};
 
 use crate::engine::Findings as _;

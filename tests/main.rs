@@ -67,6 +67,7 @@ mod flood_is_limited_others_unharmed;
 mod foreign_kafka_producer_is_ingested;
 #[cfg(feature = "amqp")]
 mod foreign_publisher_is_ingested;
+mod highest_rate_is_found;
 mod history_pages;
 mod http2_is_as_http1;
 mod ids_are_remembered_at_any_rate;
@@ -139,6 +140,7 @@ mod reused_id_is_refused;
 #[cfg(all(feature = "kafka", feature = "postgres"))]
 mod roles_divide_the_work;
 mod rooms_are_made_changed_and_deleted;
+mod scaling_model;
 mod scenarios_run;
 #[cfg(all(feature = "kafka", feature = "scylla"))]
 mod scyllas_is_checked;

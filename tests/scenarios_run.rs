@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::harness::{hubbub, hubbub_at_length};
+use crate::harness::{Postgres, hubbub, hubbub_at_length};
 
 /// Runs a scenario with `own` arguments, on a disk of tests; the results, and what the program said.
 async fn run(scenario: &str, own: &[&str]) -> (Option<i32>, Value, String) {
@@ -14,11 +14,17 @@ async fn run(scenario: &str, own: &[&str]) -> (Option<i32>, Value, String) {
 }
 
 macro_rules! provided {
-    ($($test:ident: $name:literal, $points:literal;)*) => {
+    ($($test:ident: $name:literal, $points:literal $(, $store:ident)?;)*) => {
         $(
             #[tokio::test]
             async fn $test() {
-                let (code, results, said) = run($name, &["--quick"]).await;
+                let line = ["--quick".to_owned()];
+                $(
+                    let $store = Postgres::start("");
+                    let line = [&line[..], &["--postgres".to_owned(), $store.url("postgres")]].concat();
+                )?
+                let line: Vec<&str> = line.iter().map(String::as_str).collect();
+                let (code, results, said) = run($name, &line).await;
                 assert_eq!(code, Some(0), "{said}");
                 let runs = results["runs"].as_array().unwrap();
                 assert_eq!(runs.len(), $points, "{said}");
@@ -49,6 +55,7 @@ provided! {
     many_websockets: "websocket-500k", 2;
     sending_without_waiting: "send-without-waiting", 2;
     a_rising_rate: "http-ramp", 2;
+    one_rate_of_many: "http-max", 1;
     persisting: "persist-baseline", 1;
     persisting_more: "persist-stress", 1;
     persisting_for_long: "persist-endurance", 1;
@@ -56,7 +63,11 @@ provided! {
     clients_of_queues: "queue-clients", 2;
     threads_of_the_server: "queue-workers", 2;
     sizes_of_queue_messages: "queue-message-size", 2;
+    queues_on_several_servers: "queue-scale-out", 2, postgres;
     queues_for_long: "queue-stability", 1;
+    rooms_on_several_servers: "nodes", 2, postgres;
+    costs_of_a_message: "costs", 2;
+    costs_between_servers: "costs-nodes", 2, postgres;
     reading_any_key: "kv-get-all", 2;
     reading_popular_keys: "kv-get-popular", 2;
     writing_any_key: "kv-put-all", 2;
@@ -86,6 +97,10 @@ async fn results_are_kept_and_compared_and_thresholds_count() {
     let kept = std::fs::read_to_string(dir.path().join("a/results.json")).unwrap();
     let kept: Value = serde_json::from_str(&kept).unwrap();
     assert_eq!(kept["runs"].as_array().unwrap().len(), 4);
+    assert_eq!(kept["runs"][1]["summary"]["little"]["concurrency"], 2.0);
+    assert!(kept.get("scaling").is_none(), "two points are no law");
+    let shown = std::fs::read_to_string(dir.path().join("a/results.txt")).unwrap();
+    assert!(shown.contains("Little's law: connections 2, repetition 1: 2 should be under way"), "{shown}");
     assert!(
         dir.path().join("a/02-2/summary.json").exists() && dir.path().join("a/01-1/metrics.csv").exists()
     );
@@ -105,6 +120,28 @@ async fn results_are_kept_and_compared_and_thresholds_count() {
 }
 
 #[tokio::test]
+async fn a_sweep_over_connections_has_its_law() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = |name: &str| dir.path().join(name).to_str().unwrap().to_owned();
+    std::fs::write(path("law.toml"), SMALL.replace("LEAST", "1").replace("[1, 2]", "[1, 2, 3, 4]")).unwrap();
+    let (code, results, said) = run(&path("law.toml"), &["--out", &path("law")]).await;
+    assert_eq!(code, Some(0), "{said}");
+    let law = &results["scaling"];
+    assert_eq!((&law["over"], law["points"].as_array().unwrap().len()), (&"connections".into(), 4), "{law}");
+    assert!(law["lambda"]["value"].as_f64().unwrap() > 0.0, "{law}");
+    let shown = std::fs::read_to_string(path("law/results.txt")).unwrap();
+    assert!(shown.contains("Universal Scalability Law over connections"), "{shown}");
+    hubbub(&["bench", "compare", &path("law"), &path("law")], "").success();
+}
+
+#[tokio::test]
+async fn several_servers_need_a_store_that_they_share() {
+    let (code, _, said) = run("queue-scale-out", &[]).await;
+    assert_eq!(code, Some(1), "{said}");
+    assert!(said.contains("servers = 2") && said.contains("--postgres"), "{said}");
+}
+
+#[tokio::test]
 async fn what_is_wrong_in_a_file_is_named() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("wrong.toml").to_str().unwrap().to_owned();
@@ -115,8 +152,8 @@ async fn what_is_wrong_in_a_file_is_named() {
         ("title = 'x'\nworkload = 'chat'\n[options]\nmessages = 'many'\n", &["--messages", "many", "digit"]),
         ("title = 'x'\nworkload = 'chat'\n[settings.kv]\ncache = 1\n", &["kv.cache", "cache_bytes"]),
         (
-            "title = 'x'\nworkload = 'chat'\ntarget = 'http://127.0.0.1:9'\n[settings.kv]\ncache_bytes = 1\n",
-            &["target"],
+            "title = 'x'\nworkload = 'chat'\nserver = 'http://127.0.0.1:9'\n[settings.kv]\ncache_bytes = 1\n",
+            &["--server"],
         ),
     ] {
         std::fs::write(&file, text).unwrap();

@@ -46,13 +46,13 @@ impl Workload for ChatArgs {
     type Stage = Arc<Run>;
 
     async fn prepare(&self, setup: &Setup) -> anyhow::Result<Arc<Run>> {
-        let run = Run::new(setup.target()?.clone(), self.traffic.shape(), self.sending.rules.clone(), 0);
+        let run = Run::new(setup.targets.clone(), self.traffic.shape(), self.sending.rules.clone(), 0);
         Ok(self.send(run, setup, self.warmup_connections, "warm-up", 0..self.warm_up(), None).await)
     }
 
     async fn drive(&self, setup: &Setup, warmed: &mut Arc<Run>) -> anyhow::Result<Arc<Run>> {
         let rules = self.sending.rules.clone();
-        let run = Run::new(setup.target()?.clone(), warmed.shape.clone(), rules, setup.common.rows_max);
+        let run = Run::new(setup.targets.clone(), warmed.shape.clone(), rules, setup.common.rows_max);
         let messages = self.warm_up()..self.messages;
         Ok(self.send(run, setup, self.sending.connections, "main", messages, self.duration).await)
     }

@@ -14,11 +14,12 @@ use crate::fanout::FanoutArgs;
 use crate::http::HttpArgs;
 use crate::kv::KvArgs;
 use crate::limits::{self, LimitsArgs};
+use crate::model::{self, ModelArgs};
 use crate::options::Common;
 use crate::persist::{self, PersistArgs};
 use crate::query::{self, QueryArgs};
 use crate::queue::QueueArgs;
-use crate::scenario::{self, CompareArgs, RunArgs};
+use crate::scenario::{self, CompareArgs, FindMaxArgs, ReportArgs, RunArgs};
 use crate::suite::{self, SuiteArgs};
 #[cfg(feature = "postgres")]
 use crate::sweep::{self, SweepArgs};
@@ -51,6 +52,10 @@ enum Command {
     Query(Loading<QueryArgs>),
     /// An experiment from a file: a workload with its options, points to sweep over, thresholds
     Run(RunArgs),
+    /// The highest rate at which an experiment from a file keeps its thresholds
+    FindMax(FindMaxArgs),
+    /// The report of a directory that `run --out` wrote, made anew from its results
+    Report(ReportArgs),
     /// The scenarios that are provided for `run`
     List,
     /// The text of a scenario, to make another from
@@ -61,6 +66,8 @@ enum Command {
     },
     /// Two results of `run --out` side by side, with confidence intervals
     Compare(CompareArgs),
+    /// How many nodes and partitions a load needs, and what is full first, by measured costs
+    Model(ModelArgs),
     /// What this machine can do at most: bare servers and the disk alone
     Limits(LimitsArgs),
     /// The whole table of speed and memory, each row against its bare limit
@@ -93,15 +100,19 @@ pub fn run(args: BenchArgs) -> anyhow::Result<ExitCode> {
         #[cfg(feature = "postgres")]
         Command::Sweep(args) => print(&runtime(args.threads)?.block_on(sweep::measure(&args))?, args.json),
         Command::Run(args) => print(&runtime(args.threads)?.block_on(scenario::measure(&args))?, args.json),
+        Command::FindMax(args) => {
+            print(&runtime(args.run.threads)?.block_on(scenario::find_max(&args))?, args.run.json)
+        }
+        Command::Report(args) => print(&scenario::report(&args)?, args.json),
         Command::List => text(&scenario::list()?),
         Command::Show { scenario } => text(&scenario::show(&scenario)?),
         Command::Compare(args) => print(&scenario::compare(&args)?, args.json),
+        Command::Model(args) => print(&model::predict(&args)?, args.json),
         Command::Limits(args) => print(&runtime(args.threads)?.block_on(limits::measure(&args))?, args.json),
         Command::Suite(args) => {
             let table = runtime(args.threads)?.block_on(suite::measure(&args))?;
-            if let Some(path) = &args.out {
-                std::fs::write(path, table.terminal())
-                    .with_context(|| format!("cannot write {}", path.display()))?;
+            if let Some(dir) = &args.out {
+                table.write_files(dir)?;
             }
             print(&table, false)
         }

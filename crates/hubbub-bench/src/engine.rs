@@ -7,7 +7,7 @@ use clap::Args;
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use crate::client::Target;
+use crate::client::{Target, Targets};
 use crate::kv::KeyLedger;
 use crate::ledger::{Ledger, ServerCounts};
 use crate::machine::CpuMark;
@@ -20,8 +20,7 @@ use crate::run::Run;
 /// A workload: its options, and the steps of a run.
 pub(crate) trait Workload: Args + Serialize {
     const NAME: &'static str;
-    /// Sends messages to rooms of one server, whose counters close the ledger; otherwise it does operations at one server
-    /// or several.
+    /// Sends messages to rooms, and the servers' counters close the ledger; otherwise it does operations.
     const HAS_ROOMS: bool;
     /// What stands ready when the measured phase begins.
     type Stage;
@@ -53,15 +52,14 @@ pub(crate) struct Loading<W: Args> {
 /// Where a run goes to, and what its random choices begin with.
 pub(crate) struct Setup {
     pub(crate) common: Common,
-    /// One at least.
-    pub(crate) targets: Vec<Target>,
+    pub(crate) targets: Targets,
     pub(crate) seed: u64,
 }
 
 impl Setup {
     /// The server; the first of several.
-    pub(crate) fn target(&self) -> anyhow::Result<&Target> {
-        self.targets.first().ok_or_else(|| anyhow::anyhow!("there is no --target"))
+    pub(crate) fn target(&self) -> &Target {
+        self.targets.first()
     }
 }
 
@@ -96,19 +94,19 @@ pub(crate) trait Findings: Serialize {
 
 pub(crate) async fn measure<W: Workload>(args: &Loading<W>) -> anyhow::Result<Report> {
     let Loading { common, own } = args;
-    let targets = if W::HAS_ROOMS { vec![common.target()?] } else { common.targets()? };
+    let targets = Targets::parse(&common.servers)?;
     let setup =
         Setup { common: common.clone(), targets, seed: common.seed.unwrap_or_else(crate::machine::seed) };
-    let target = setup.target()?;
-    let counts = async || if own.has_server_counts() { ServerCounts::ask(target).await } else { None };
+    let counts =
+        async || if own.has_server_counts() { ServerCounts::ask(&setup.targets).await } else { None };
     let unit = if W::HAS_ROOMS { "messages" } else { "operations" };
     let mut report = Report::new(W::NAME, unit, parameters(args)?);
 
     let before = counts().await;
     let mut stage = own.prepare(&setup).await?;
-    let cpu = CpuMark::now(common.server_pid);
+    let cpu = CpuMark::now(&common.server_pid);
     let run = own.drive(&setup, &mut stage).await?;
-    report.cpu = Some(cpu.until(&CpuMark::now(common.server_pid)));
+    report.cpu = Some(cpu.until(&CpuMark::now(&common.server_pid)));
 
     let account = own.close(&setup, stage, &run).await?;
     let after = counts().await;
@@ -127,8 +125,7 @@ pub(crate) async fn measure<W: Workload>(args: &Loading<W>) -> anyhow::Result<Re
 fn parameters<W: Workload>(Loading { common, own }: &Loading<W>) -> anyhow::Result<Value> {
     let mut parameters = serde_json::to_value(own)?;
     if let Some(map) = parameters.as_object_mut() {
-        let servers = if W::HAS_ROOMS { "target" } else { "targets" };
-        map.insert(servers.to_owned(), json!(common.targets));
+        map.insert("servers".to_owned(), json!(common.servers));
         map.insert("threads".to_owned(), json!(common.threads));
         map.insert("seed".to_owned(), json!(common.seed));
     }

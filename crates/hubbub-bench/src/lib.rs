@@ -1,6 +1,6 @@
 //! The load generator behind `hubbub bench`. It knows a server only by its public protocol. Each workload is a module with
 //! the steps of a run; the [`engine`] takes them, closes the ledger and reports. A [`scenario`] is a file that says which
-//! workload to run, at which points, how often.
+//! workload to run, at which points, how often; [`model`] predicts from what it measured.
 //!
 //! Path of a message of the rooms: one generator draws it ([`job`], [`pace`]) → a bounded queue ([`feed`]) → a connection writes
 //! it out ([`session`], [`client`]; [`persist`] has connections of its own) and keeps it until its answer ([`lane`]) →
@@ -35,6 +35,8 @@ mod ledger;
 mod limits;
 mod listener;
 mod machine;
+mod model;
+mod models;
 mod options;
 mod pace;
 mod persist;

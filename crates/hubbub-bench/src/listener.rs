@@ -168,7 +168,8 @@ async fn attend(audience: Arc<Audience>, who: usize, room: u16, seed: u64) {
         let from =
             subscriber.last_seq.map_or_else(|| "\"last\":0".to_owned(), |seq| format!("\"after\":{seq}"));
         let room = std::iter::once((run.shape.room_name(room), from));
-        let Err(_) = follow(&run.target, &format!("listener-{who}"), room, &mut subscriber, seed).await;
+        let Err(_) =
+            follow(run.targets.of(who), &format!("listener-{who}"), room, &mut subscriber, seed).await;
         subscriber.hand_over();
         subscriber.audience.lost.fetch_add(1, Ordering::Relaxed);
         tokio::time::sleep(run.rules.patience.backoff).await;

@@ -102,6 +102,12 @@ pub(crate) fn memory_kib(pid: u32, name: &str) -> Option<u64> {
     field(&status, name).and_then(leading_u64)
 }
 
+/// The process that started another.
+pub(crate) fn parent(pid: u32) -> Option<u32> {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    field(&status, "PPid").and_then(|parent| parent.parse().ok())
+}
+
 /// Linux counts processor time in hundredths of a second for its users.
 const TICKS_PER_SECOND: f64 = 100.0;
 
@@ -116,12 +122,13 @@ pub(crate) struct CpuMark {
 }
 
 impl CpuMark {
-    pub(crate) fn now(server_pid: Option<u32>) -> Self {
+    pub(crate) fn now(server_pids: &[u32]) -> Self {
         let (busy_s, stolen_s) = machine_seconds().unwrap_or_default();
         Self {
             at: Instant::now(),
             own_s: process_seconds(std::process::id()).unwrap_or(0.0),
-            server_s: server_pid.and_then(process_seconds),
+            server_s: (!server_pids.is_empty())
+                .then(|| server_pids.iter().filter_map(|pid| process_seconds(*pid)).sum()),
             busy_s,
             stolen_s,
         }
@@ -146,7 +153,7 @@ impl CpuMark {
 pub(crate) struct CpuUse {
     pub cores: usize,
     pub generator: f64,
-    /// By the server, if it runs here and is known.
+    /// By the servers, if they run here and are known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub server: Option<f64>,
     pub machine: f64,
@@ -179,11 +186,53 @@ impl CpuUse {
 }
 
 pub(crate) fn process_seconds(pid: u32) -> Option<f64> {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    used_seconds(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
+}
+
+/// From the `stat` of a process or thread.
+fn used_seconds(stat: &str) -> Option<f64> {
     // The name in parentheses may hold spaces.
     let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();
     let ticks = |index: usize| fields.get(index)?.parse::<f64>().ok();
     Some((ticks(11)? + ticks(12)?) / TICKS_PER_SECOND)
+}
+
+/// A thread of a process: its id, its name (15 bytes at most), and the processor time it has used, in seconds.
+pub(crate) struct ThreadSeconds {
+    pub(crate) id: u32,
+    pub(crate) name: String,
+    pub(crate) seconds: f64,
+}
+
+/// The threads of a process that live now.
+pub(crate) fn threads(pid: u32) -> Vec<ThreadSeconds> {
+    let entries = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+    let thread = |entry: fs::DirEntry| {
+        let stat = fs::read_to_string(entry.path().join("stat")).ok()?;
+        let (head, _) = stat.rsplit_once(')')?;
+        let id = entry.file_name().to_str()?.parse().ok()?;
+        Some(ThreadSeconds { id, name: head.split_once('(')?.1.to_owned(), seconds: used_seconds(&stat)? })
+    };
+    entries.filter_map(thread).collect()
+}
+
+/// The process that listens on a TCP port of this machine, where that can be seen.
+pub(crate) fn listening_on(port: u16) -> Option<u32> {
+    const LISTENS: &str = "0A";
+    let sockets =
+        ["tcp", "tcp6"].map(|table| fs::read_to_string(format!("/proc/net/{table}")).unwrap_or_default());
+    let inode = sockets.iter().flat_map(|table| table.lines()).find_map(|line| {
+        let fields: Vec<&str> = line.split_whitespace().collect();
+        let here = fields.get(1)?.rsplit_once(':')?.1;
+        let is_it = u16::from_str_radix(here, 16) == Ok(port) && *fields.get(3)? == LISTENS;
+        is_it.then(|| fields.get(9).map(|inode| format!("socket:[{inode}]")))?
+    })?;
+    let processes = fs::read_dir("/proc").ok()?.flatten();
+    processes.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok()).find(|pid| {
+        let open = fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
+        open.into_iter()
+            .any(|file| fs::read_link(file.path()).is_ok_and(|to| to.as_os_str() == inode.as_str()))
+    })
 }
 
 fn machine_seconds() -> Option<(f64, f64)> {
@@ -199,6 +248,24 @@ fn machine_seconds() -> Option<(f64, f64)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn threads_and_listeners_are_found() {
+        let server = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = server.local_addr().unwrap().port();
+        assert_eq!(listening_on(port), Some(std::process::id()));
+        drop(server);
+        assert_eq!(listening_on(port), None);
+        let stop = std::sync::Arc::new(std::sync::Barrier::new(2));
+        let stopped = std::sync::Arc::clone(&stop);
+        let named =
+            std::thread::Builder::new().name("a (named) one".into()).spawn(move || stopped.wait()).unwrap();
+        let found = std::iter::repeat_with(|| threads(std::process::id())).take(10_000);
+        let is_there = |threads: Vec<ThreadSeconds>| threads.iter().any(|one| one.name == "a (named) one");
+        assert!(found.into_iter().any(is_there), "a thread takes its name as it starts");
+        stop.wait();
+        named.join().unwrap();
+    }
 
     #[test]
     fn the_limit_is_named() {

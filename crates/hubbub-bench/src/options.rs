@@ -6,21 +6,24 @@ use std::time::Duration;
 use clap::Args;
 use serde::{Serialize, Serializer};
 
-use crate::client::Target;
 use crate::job::Shape;
 
 /// Where to send, and what to do with the results.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct Common {
-    /// The server to measure; `queue` and `kv` take several, and share their connections out among them
+    /// The server to measure; connections and subscribers are shared out among several
     #[arg(
-        long = "target",
+        long = "server",
+        alias = "target",
         env = "HUBBUB_SERVER",
         default_value = "http://127.0.0.1:8080",
         value_delimiter = ',',
         value_name = "URL"
     )]
-    pub targets: Vec<String>,
+    pub servers: Vec<String>,
+    /// Several servers have one store: what is stored through one of them is there at all
+    #[arg(long)]
+    pub shared: bool,
     /// Write summary.json, metrics.csv, throughput.csv and report.html into this directory
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
@@ -39,24 +42,20 @@ pub(crate) struct Common {
     /// Repeat the random choices of another run (message ids are new in any case)
     #[arg(long, value_name = "N")]
     pub seed: Option<u64>,
-    /// Process id of the server, when it runs on this machine: its processor time is shown
-    #[arg(long, value_name = "PID")]
-    pub server_pid: Option<u32>,
+    /// Process ids of the servers that run on this machine: their processor time is shown
+    #[arg(long, value_delimiter = ',', value_name = "PID")]
+    pub server_pid: Vec<u32>,
     /// No live progress
     #[arg(long, short)]
     pub quiet: bool,
 }
 
 impl Common {
-    pub(crate) fn targets(&self) -> anyhow::Result<Vec<Target>> {
-        self.targets.iter().map(|url| Target::parse(url)).collect()
-    }
-
     /// The server of a workload that takes one.
-    pub(crate) fn target(&self) -> anyhow::Result<Target> {
-        match self.targets.as_slice() {
-            [url] => Target::parse(url),
-            _ => anyhow::bail!("this workload measures one server at a time: give --target once"),
+    pub(crate) fn server(&self) -> anyhow::Result<&str> {
+        match self.servers.as_slice() {
+            [url] => Ok(url),
+            _ => anyhow::bail!("this workload measures one server at a time: give --server once"),
         }
     }
 }

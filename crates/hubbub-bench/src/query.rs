@@ -131,13 +131,13 @@ impl Workload for QueryArgs {
     type Stage = Holdings;
 
     async fn prepare(&self, setup: &Setup) -> anyhow::Result<Holdings> {
-        Ok(Holdings::look(setup.target()?, self.window).await?.1)
+        Ok(Holdings::look(setup.target(), self.window).await?.1)
     }
 
     async fn drive(&self, setup: &Setup, holdings: &mut Holdings) -> anyhow::Result<Arc<Run>> {
         let kinds = self.alone.map_or(0..KINDS.len(), |kind| kind..kind + 1);
         let questions = kinds.map(|kind| holdings.question(kind)).collect();
-        ask(setup.target()?, questions, self.rate, self.duration, setup.seed).await
+        ask(setup.target(), questions, self.rate, self.duration, setup.seed).await
     }
 
     async fn close(&self, _: &Setup, _: Holdings, _: &Run) -> anyhow::Result<Account> {
@@ -148,7 +148,7 @@ impl Workload for QueryArgs {
 /// Asks each question alone, and then all of them beside messages: nine questions for each message.
 pub(crate) async fn measure(args: &Loading<QueryArgs>) -> anyhow::Result<Answers> {
     let Loading { common, own } = args;
-    let (messages, _) = Holdings::look(&common.target()?, own.window).await?;
+    let (messages, _) = Holdings::look(&Target::parse(common.server()?)?, own.window).await?;
     let (machine, started) = (Machine::look(), crate::machine::now().to_string());
     let mut answers = Answers { machine, started, messages, rows: Vec::new(), failed: 0 };
     for kind in 0..KINDS.len() {
@@ -156,8 +156,8 @@ pub(crate) async fn measure(args: &Loading<QueryArgs>) -> anyhow::Result<Answers
         answers.add(&engine::measure(&Loading { own, common: common.clone() }).await?, false);
     }
     let (seconds, sends) = (format!("{}s", own.duration.as_secs_f64()), (own.rate / 9).max(1).to_string());
-    let url = common.targets.first().context("no --target")?;
-    let line = ["--quiet", "--rows-max", "0", "--target", url, "--rate", &sends, "--duration", &seconds];
+    let url = common.server()?;
+    let line = ["--quiet", "--rows-max", "0", "--server", url, "--rate", &sends, "--duration", &seconds];
     let sending = arguments::<Loading<HttpArgs>>("http", &line)?;
     let (asked, sent) = tokio::try_join!(engine::measure(args), engine::measure(&sending))?;
     anyhow::ensure!(sent.per_second > 0.0, "no message was accepted beside the questions");

@@ -8,7 +8,7 @@ use hubbub_core::Timestamp;
 use hubbub_core::invariant::saturate;
 use parking_lot::Mutex;
 
-use crate::client::{Cause, Target};
+use crate::client::{Cause, Target, Targets};
 use crate::job::Shape;
 use crate::options::{Patience, Rules};
 use crate::record::{Ending, Record, Sample};
@@ -18,7 +18,7 @@ const MESSAGE_KINDS: [&str; 3] = ["TEXT", "JOIN", "LEAVE"];
 
 #[derive(Debug)]
 pub(crate) struct Run {
-    pub(crate) target: Target,
+    pub(crate) targets: Targets,
     pub(crate) shape: Shape,
     pub(crate) rules: Rules,
     pub(crate) counts: Counts,
@@ -69,10 +69,10 @@ impl Counts {
 
 impl Run {
     /// A phase that starts now and sends messages.
-    pub(crate) fn new(target: Target, shape: Shape, rules: Rules, rows_max: usize) -> Self {
+    pub(crate) fn new(targets: impl Into<Targets>, shape: Shape, rules: Rules, rows_max: usize) -> Self {
         let start = Instant::now();
         Self {
-            target,
+            targets: targets.into(),
             shape,
             rules: Rules { in_flight: rules.in_flight.max(1), ..rules },
             counts: Counts::default(),

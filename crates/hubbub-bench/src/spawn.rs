@@ -33,6 +33,13 @@ pub(crate) struct Server {
     pub(crate) data: Option<TempDir>,
 }
 
+/// What a server stores in, and behind what; by default itself and nothing.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Engines<'u> {
+    pub(crate) store: Option<&'u str>,
+    pub(crate) log: Option<&'u str>,
+}
+
 impl Server {
     /// Starts a bare server: this program again.
     pub(crate) async fn bare(kind: Kind, env: &[(&str, &str)]) -> anyhow::Result<Self> {
@@ -50,20 +57,21 @@ impl Server {
         Self::serve(command, data).await
     }
 
-    /// The same with these settings, whatever the environment says, and on `store`, which may hold a password: the settings
-    /// show in the list of processes.
+    /// The same with these settings, whatever the environment says, and on these engines, whose URLs may hold passwords: the
+    /// settings show in the list of processes.
     pub(crate) async fn configured<'s>(
         program: &Path,
         data: &Path,
         settings: impl Iterator<Item = (&'s str, &'s str)>,
-        store: Option<&str>,
+        engines: Engines<'_>,
     ) -> anyhow::Result<Self> {
         let mut command = Command::new(program);
         for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("HUBBUB_"))
         {
             command.env_remove(name);
         }
-        command.envs(store.map(|url| ("HUBBUB_STORE", url)));
+        command.envs(engines.store.map(|url| ("HUBBUB_STORE", url)));
+        command.envs(engines.log.map(|url| ("HUBBUB_LOG", url)));
         // Nor the file that happens to be here.
         command
             .args(["serve", "--config", "/dev/null"])
@@ -112,7 +120,7 @@ impl Server {
         own: &[&str],
     ) -> anyhow::Result<Report> {
         let (pid, seconds) = (self.pid.to_string(), time.map(|time| format!("{}s", time.as_secs_f64())));
-        let mut line = vec!["--quiet", "--rows-max", "0", "--target", &self.url, "--server-pid", &pid];
+        let mut line = vec!["--quiet", "--rows-max", "0", "--server", &self.url, "--server-pid", &pid];
         line.extend(seconds.iter().flat_map(|seconds| ["--duration", seconds]));
         line.extend(own);
         engine::measure(&arguments::<Loading<W>>(W::NAME, &line)?).await

@@ -46,9 +46,9 @@ pub(crate) struct SweepArgs {
     /// Repeat each measurement this often
     #[arg(long, default_value_t = 3, value_name = "N")]
     rounds: usize,
-    /// The server to measure; by default this program
+    /// The program to start servers with; by default this one
     #[arg(long, value_name = "FILE")]
-    server: Option<PathBuf>,
+    program: Option<PathBuf>,
     /// Print the table as JSON
     #[arg(long)]
     pub(crate) json: bool,
@@ -115,7 +115,7 @@ async fn step(args: &SweepArgs, batch: u64, linger: Duration) -> anyhow::Result<
 }
 
 async fn persisted(args: &SweepArgs, url: &str, batch: u64, linger: Duration) -> anyhow::Result<Outcome> {
-    let program = args.server.clone().map_or_else(std::env::current_exe, Ok)?;
+    let program = args.program.clone().map_or_else(std::env::current_exe, Ok)?;
     let dir = tempfile::Builder::new().prefix("hubbub-sweep-").tempdir()?;
     let data = dir.path().join("data");
     let (max, linger) = (batch.to_string(), format!("{}ms", linger.as_millis()));
@@ -141,10 +141,7 @@ async fn persisted(args: &SweepArgs, url: &str, batch: u64, linger: Duration) ->
 
 fn row(batch: u64, linger: Duration, outcomes: &[Outcome]) -> Row {
     let of = |figure: &dyn Fn(&Outcome) -> f64| median(&outcomes.iter().map(figure).collect::<Vec<_>>());
-    let cpu_us = |outcome: &Outcome, name: &str| {
-        let summary = outcome.persisted.series.iter().find(|series| series.name == name);
-        1e6 * summary.map_or(0.0, |series| series.average) / outcome.persisted.stored_per_second.max(1.0)
-    };
+    let cpu_us = |outcome: &Outcome, name| outcome.persisted.cpu_us.get(name).copied().unwrap_or(0.0);
     let rates: Vec<f64> = outcomes.iter().map(|outcome| outcome.persisted.stored_per_second).collect();
     let p95 = |outcome: &Outcome| {
         let quantile = outcome.persisted.batches.quantiles.iter().find(|quantile| quantile.quantile == 0.95);
@@ -161,8 +158,8 @@ fn row(batch: u64, linger: Duration, outcomes: &[Outcome]) -> Row {
         ],
         batch_p95_ms: of(&p95),
         confirm_p95_ms: of(&|outcome| outcome.confirm_latency.p95_ms),
-        database_cpu_us: of(&|outcome| cpu_us(outcome, "postgres CPU")),
-        server_cpu_us: of(&|outcome| cpu_us(outcome, "server CPU")),
+        database_cpu_us: of(&|outcome| cpu_us(outcome, "postgres")),
+        server_cpu_us: of(&|outcome| cpu_us(outcome, "server")),
         round_trips: of(&|outcome| outcome.persisted.asked.map_or(0.0, |asked| asked.round_trips)),
         statements: of(&|outcome| outcome.persisted.asked.map_or(0.0, |asked| asked.statements)),
         faults: outcomes.iter().flat_map(|outcome| outcome.faults.iter().cloned()).collect(),

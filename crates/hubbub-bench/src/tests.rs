@@ -36,7 +36,7 @@ async fn run<W: Workload>(line: &[&str]) -> Report {
 }
 
 async fn chat(url: &str, own: &[&str]) -> Report {
-    run::<ChatArgs>(&[&["--quiet", "--target", url], own].concat()).await
+    run::<ChatArgs>(&[&["--quiet", "--server", url], own].concat()).await
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -65,7 +65,7 @@ async fn chat_ends_when_its_time_is_over() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_open_loop_sends_what_its_schedule_says() {
     let url = bare(Kind::Http).await;
-    let line = ["--quiet", "--target", &url, "--rate", "500..1500", "--duration", "1s", "--connections", "8"];
+    let line = ["--quiet", "--server", &url, "--rate", "500..1500", "--duration", "1s", "--connections", "8"];
     let report = run::<HttpArgs>(&line).await;
     assert_eq!(report.latency.count, 1_000);
     assert!(report.is_clean(), "{}", report.terminal());
@@ -74,7 +74,7 @@ async fn an_open_loop_sends_what_its_schedule_says() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn fan_out_reaches_every_subscriber_in_order() {
     let url = bare(Kind::Fanout).await;
-    let line = ["--quiet", "--target", &url, "--subscribers", "20", "--duration", "300ms"];
+    let line = ["--quiet", "--server", &url, "--subscribers", "20", "--duration", "300ms"];
     let report = run::<FanoutArgs>(&line).await;
     let delivery = report.delivery.as_ref().expect("delivery");
     assert_eq!(delivery.delivered, 20 * report.latency.count);
@@ -86,7 +86,7 @@ async fn clients_of_queues_ask_and_are_answered() {
     let url = bare(Kind::Line).await;
     let address = url.strip_prefix("http://").expect("address");
     let line =
-        ["--quiet", "--target", &url, "--line", address, "--via", "line", "--echo", "--warmup", "50ms"];
+        ["--quiet", "--server", &url, "--line", address, "--via", "line", "--echo", "--warmup", "50ms"];
     for own in
         [&["--clients", "8"][..], &["--ask", "0", "--refresh", "0", "--depth", "500", "--think", "1ms"]]
     {
@@ -106,7 +106,7 @@ async fn clients_of_queues_ask_and_are_answered() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn keys_are_asked_for_in_both_loops() {
     let url = bare(Kind::Kv).await;
-    let line = ["--quiet", "--target", &url, "--no-preload", "--unchecked", "--keys", "1000"];
+    let line = ["--quiet", "--server", &url, "--no-preload", "--unchecked", "--keys", "1000"];
     let measure = async |own: &[&str]| run::<KvArgs>(&[&line[..], own].concat()).await;
     for kind in ["get-all", "get-popular", "put-all", "delete", "mixed"] {
         let report = measure(&[kind, "--duration", "200ms", "--warmup", "50ms"]).await;

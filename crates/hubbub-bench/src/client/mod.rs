@@ -11,7 +11,7 @@ use crate::job::{Job, Shape};
 use crate::lane::Lane;
 use crate::wire::Wire;
 
-pub(crate) use target::Target;
+pub(crate) use target::{Target, Targets};
 
 /// Why a connection was lost; reconnections are counted by it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

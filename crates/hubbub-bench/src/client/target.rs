@@ -17,6 +17,58 @@ pub(crate) struct Target {
     addr: SocketAddr,
 }
 
+/// The servers of a run, one at least. Connections and subscribers take them in turn.
+#[derive(Debug, Clone)]
+pub(crate) struct Targets {
+    first: Target,
+    others: Vec<Target>,
+}
+
+impl From<Target> for Targets {
+    fn from(first: Target) -> Self {
+        Self { first, others: Vec::new() }
+    }
+}
+
+impl Targets {
+    /// Takes one URL at least.
+    pub(crate) fn parse(urls: &[String]) -> anyhow::Result<Self> {
+        let (first, others) = urls.split_first().context("there is no --server")?;
+        let others = others.iter().map(|url| Target::parse(url)).collect::<anyhow::Result<_>>()?;
+        Ok(Self { first: Target::parse(first)?, others })
+    }
+
+    pub(crate) fn first(&self) -> &Target {
+        &self.first
+    }
+
+    /// The server of connection `who`.
+    pub(crate) fn of(&self, who: usize) -> &Target {
+        let turn = (who % self.len()).checked_sub(1);
+        turn.and_then(|other| self.others.get(other)).unwrap_or(&self.first)
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Target> + Clone {
+        std::iter::once(&self.first).chain(&self.others)
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        1 + self.others.len()
+    }
+
+    /// The figures of all of them, one after another: whoever reads them adds up what has the same name.
+    ///
+    /// # Errors
+    /// The first that does not answer.
+    pub(crate) async fn metrics(&self) -> anyhow::Result<String> {
+        let mut all = String::new();
+        for target in self.iter() {
+            all.push_str(&crate::caller::get(target, "/metrics").await?);
+        }
+        Ok(all)
+    }
+}
+
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
 impl Target {
@@ -56,5 +108,15 @@ mod tests {
         assert_eq!((target.host.as_str(), target.prefix.as_str()), ("127.0.0.1:8080", "/chat-server"));
         assert_eq!(Target::parse("127.0.0.1").expect("address").host, "127.0.0.1:80");
         assert!(Target::parse("https://127.0.0.1").is_err());
+    }
+
+    #[test]
+    fn servers_take_turns() {
+        let urls = ["127.0.0.1:1", "127.0.0.1:2", "127.0.0.1:3"].map(str::to_owned);
+        let targets = Targets::parse(&urls).expect("addresses");
+        let turns: Vec<&str> = (0..5).map(|who| targets.of(who).host.as_str()).collect();
+        assert_eq!(turns, ["127.0.0.1:1", "127.0.0.1:2", "127.0.0.1:3", "127.0.0.1:1", "127.0.0.1:2"]);
+        assert!(targets.iter().map(|target| target.host.as_str()).eq(turns.into_iter().take(3)));
+        assert!(Targets::parse(&[]).is_err());
     }
 }

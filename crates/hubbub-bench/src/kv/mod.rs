@@ -141,17 +141,20 @@ impl Workload for KvArgs {
         );
         let common = Arc::new(self.shared(setup));
         if !self.no_preload {
-            // Several servers are several stores: each has all keys, and a key is checked against what one of them said.
-            ensure!(setup.targets.len() == 1, "several servers can only be measured with --no-preload");
+            // Several stores would each need all keys, and a key is checked against what one of them said.
+            ensure!(
+                setup.targets.len() == 1 || setup.common.shared,
+                "several servers can only be measured with --no-preload, unless their store is --shared"
+            );
             let bar = phase::bar("preloading", self.keys, setup.common.quiet);
-            preload::preload(setup.target()?, &common, &bar).await.context("preloading")?;
+            preload::preload(setup.target(), &common, &bar).await.context("preloading")?;
             bar.finish_and_clear();
         }
         Ok(common)
     }
 
     async fn drive(&self, setup: &Setup, common: &mut Self::Stage) -> anyhow::Result<Arc<Run>> {
-        let run = Run::of_operations(setup.target()?, &self.patience, setup.common.rows_max, &KINDS);
+        let run = Run::of_operations(setup.target(), &self.patience, setup.common.rows_max, &KINDS);
         let run = Arc::new(run);
         let mut clients = JoinSet::new();
         for (who, target) in (0..common.connections).zip(setup.targets.iter().cycle()) {
@@ -202,7 +205,7 @@ impl KvArgs {
             due: schedule.map(Due::new),
             connections: self.connections.max(1),
             // With several stores a key read from one may have been written to another.
-            is_unchecked: self.unchecked || setup.targets.len() > 1,
+            is_unchecked: self.unchecked || setup.targets.len() > 1 && !setup.common.shared,
         }
     }
 }

@@ -26,7 +26,7 @@ use parking_lot::Mutex;
 use serde::Serialize;
 use tokio::task::JoinSet;
 
-use crate::client::Target;
+use crate::client::Targets;
 use crate::engine::{self, Account, Findings as _, Loading, Setup, Workload};
 use crate::feed::Feed;
 use crate::job::Shape;
@@ -71,9 +71,14 @@ pub(crate) struct PersistArgs {
     #[arg(long, env = "HUBBUB_STORE", value_name = "URL")]
     #[serde(skip)]
     pub(crate) database: Option<String>,
-    /// Names of processes whose processor time and memory are shown
+    /// Names, or ids, of processes whose processor time and memory are shown; of those called postgres only the ones that
+    /// serve --database, if it runs here
     #[arg(long, default_value = "postgres,beam", value_delimiter = ',', value_name = "NAME")]
     pub(crate) watch: Vec<String>,
+    /// Process id of the broker, if it runs on this machine: its processor time is shown
+    #[arg(long, value_name = "PID")]
+    #[serde(skip)]
+    pub(crate) broker_pid: Option<u32>,
     /// Connections that publish
     #[arg(long, default_value_t = 2, value_name = "N")]
     pub(crate) publishers: usize,
@@ -92,6 +97,9 @@ pub(crate) struct PersistArgs {
     /// Rooms that are followed over a WebSocket, to measure from publishing to hearing
     #[arg(long, default_value_t = 10, value_name = "N")]
     pub(crate) listen: u16,
+    /// WebSockets that follow each of these rooms
+    #[arg(long, default_value_t = 1, value_name = "N")]
+    pub(crate) listeners: usize,
     /// How long server, broker and database are looked at before and after, to see them idle
     #[arg(long, default_value = "3s", value_parser = duration, value_name = "TIME")]
     pub(crate) around: Duration,
@@ -155,22 +163,22 @@ impl Workload for PersistArgs {
     }
 
     async fn prepare(&self, setup: &Setup) -> anyhow::Result<Stage> {
-        let target = setup.target()?;
         let shape = Shape::of_residents(crate::machine::seed(), self.users, self.text_bytes);
         let usual: Patience = arguments("patience", &[])?;
         let patience = Patience { give_up: self.give_up, ..usual };
         let rules = Rules { in_flight: self.window, retries: 0, patience, echo: false };
-        let run = Arc::new(Run::new(target.clone(), shape, rules, 0));
-        let stored_before = self.stored_before(target).await?;
+        let run = Arc::new(Run::new(setup.targets.clone(), shape, rules, 0));
+        let stored_before = self.stored_before(&setup.targets).await?;
         let source = Source::open(self, setup, Arc::clone(&run)).await?;
         let followed = self.followed();
-        let listeners = Listeners::gather(&run, followed.into(), followed, setup.seed).await?;
+        let listeners =
+            Listeners::gather(&run, usize::from(followed) * self.listeners, followed, setup.seed).await?;
         let sampler = Sampler::start(source);
         // What is to be drained is already on its way.
         if !self.fill && !self.drain {
             tokio::time::sleep(self.around).await;
         }
-        let (stored, stored_at, metrics) = (0, Instant::now(), metrics(target).await);
+        let (stored, stored_at, metrics) = (0, Instant::now(), metrics(&setup.targets).await);
         Ok(Stage { run, listeners, sampler, stored_before, stored, stored_at, metrics })
     }
 
@@ -186,7 +194,7 @@ impl Workload for PersistArgs {
     }
 
     async fn close(&self, setup: &Setup, stage: Stage, run: &Run) -> anyhow::Result<Account> {
-        let metrics = [stage.metrics, metrics(setup.target()?).await];
+        let metrics = [stage.metrics, metrics(&setup.targets).await];
         tokio::time::sleep(if self.fill { Duration::ZERO } else { self.around }).await;
         let begun = run.instant(0);
         let published = Duration::from_micros(run.record.lock().last_us);
@@ -222,12 +230,13 @@ impl PersistArgs {
     }
 
     /// Messages that the server has stored already; none where it is not asked.
-    async fn stored_before(&self, target: &Target) -> anyhow::Result<u64> {
+    async fn stored_before(&self, targets: &Targets) -> anyhow::Result<u64> {
         if self.fill {
             return Ok(0);
         }
-        let counts = ServerCounts::ask(target).await;
-        let stored = counts.with_context(|| format!("no hubbub server answers at {}", target.host))?.stored;
+        let counts = ServerCounts::ask(targets).await;
+        let host = &targets.first().host;
+        let stored = counts.with_context(|| format!("no hubbub server answers at {host}"))?.stored;
         ensure!(
             !self.drain || stored < self.plan().messages,
             "the server has stored {stored} messages already: start it anew to drain"
@@ -245,7 +254,7 @@ impl PersistArgs {
         let failed = Arc::new(Mutex::new(None));
         let mut tasks = JoinSet::new();
         for who in 0..publishers {
-            let publishing = self.publisher(Lane::new(Arc::clone(run), Arc::clone(&feed), who, None))?;
+            let publishing = self.publisher(who, Lane::new(Arc::clone(run), Arc::clone(&feed), who, None))?;
             let (feed, failed) = (Arc::clone(&feed), Arc::clone(&failed));
             tasks.spawn(async move {
                 if let Err(error) = publishing.await {
@@ -282,10 +291,11 @@ impl PersistArgs {
     /// What publishes the messages of one connection.
     fn publisher(
         &self,
+        who: usize,
         lane: Lane,
     ) -> anyhow::Result<Pin<Box<dyn Future<Output = anyhow::Result<()>> + Send>>> {
         let Some(url) = self.broker() else {
-            return Ok(Box::pin(ndjson::publish(lane.run.target.clone(), lane)));
+            return Ok(Box::pin(ndjson::publish(lane.run.targets.of(who).clone(), lane)));
         };
         #[cfg(feature = "amqp")]
         return Ok(Box::pin(amqp::publish(url.to_owned(), self.exchange.clone(), lane)));
@@ -302,7 +312,7 @@ impl PersistArgs {
         let confirmed = run.counts.accepted.load(Ordering::Relaxed);
         let wanted = if self.drain { self.plan().messages } else { confirmed };
         loop {
-            let counts = ServerCounts::ask(&run.target).await;
+            let counts = ServerCounts::ask(&run.targets).await;
             let counts = counts.context("the server does not count any more")?;
             let stored = counts.stored.saturating_sub(before);
             if stored > last {
@@ -317,6 +327,6 @@ impl PersistArgs {
     }
 }
 
-async fn metrics(target: &Target) -> String {
-    crate::caller::get(target, "/metrics").await.unwrap_or_default()
+async fn metrics(targets: &Targets) -> String {
+    targets.metrics().await.unwrap_or_default()
 }

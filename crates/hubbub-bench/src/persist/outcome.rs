@@ -1,12 +1,13 @@
 //! What a run found out.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use serde::Serialize;
 use serde_json::Value;
 
 use super::PersistArgs;
-use crate::ledger::sum;
+use crate::ledger::{exact_sum, sum};
 use crate::record::Stats;
 use crate::report::{Origin, Report};
 use crate::sample::buckets::Buckets;
@@ -47,6 +48,9 @@ pub(crate) struct Outcome {
     pub(crate) confirm_latency: Stats,
     pub(crate) arrival_latency: Stats,
     misordered: u64,
+    /// In what way the load generator was the limit, if it was.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    generator_limit: Option<String>,
     #[serde(flatten)]
     pub(crate) persisted: Persisted,
     pub(crate) faults: Vec<String>,
@@ -65,6 +69,9 @@ pub(crate) struct Persisted {
     /// Statements and round trips to the database for each message stored, everything the server asks included.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) asked: Option<Asked>,
+    /// What the servers counted for each message stored.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) per_message: Option<PerMessage>,
     /// The rate of which an endurance run keeps up a share, in messages per second.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) maximum_per_second: Option<f64>,
@@ -78,6 +85,8 @@ pub(crate) struct Persisted {
     pub(crate) memory_slope: Option<Slope>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) memory_slope_late: Option<Slope>,
+    /// Microseconds of processor time for each message stored, by who used it: `server`, `generator`, what is watched.
+    pub(crate) cpu_us: BTreeMap<String, f64>,
     pub(super) span: Span,
     #[serde(rename = "course")]
     pub(crate) series: Vec<SeriesSummary>,
@@ -140,24 +149,60 @@ impl Asked {
     }
 }
 
+/// What servers did for each message that was stored, as they counted it.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct PerMessage {
+    /// HTTP requests.
+    pub(crate) requests: f64,
+    /// Batches of the store.
+    pub(crate) batches: f64,
+    /// Copies written to subscribers.
+    pub(crate) deliveries: f64,
+    /// Copies that other servers got over the bus; 0 where there is none.
+    pub(crate) over_bus: f64,
+}
+
+impl PerMessage {
+    /// `None` where nothing was stored.
+    fn between([before, after]: &[String; 2]) -> Option<Self> {
+        let grown = |name| exact_sum(after, name).unwrap_or(0.0) - exact_sum(before, name).unwrap_or(0.0);
+        let stored = grown("hubbub_messages_stored_total");
+        (stored > 0.0).then(|| Self {
+            requests: grown("hubbub_http_requests_total") / stored,
+            batches: grown("hubbub_pipeline_batch_operations_count") / stored,
+            deliveries: grown("hubbub_messages_delivered_total") / stored,
+            over_bus: grown("hubbub_bus_messages_received_total") / stored,
+        })
+    }
+}
+
 impl Persisted {
     /// `stored` messages, of which `early` ones were stored before the time began.
     pub(super) fn new(args: &PersistArgs, messages: u64, stored: u64, early: u64, seen: Seen) -> Self {
         let during = seen.span.of(&seen.samples);
         let slope = |looks: &[Look], name| Slope::of(looks, name, SLOPE_LOOKS);
+        let stored_per_second = stored.saturating_sub(early) as f64 / seen.store.as_secs_f64().max(1e-6);
+        let series = summaries(&seen.samples, &seen.span);
+        let cpu_us = |one: &SeriesSummary| {
+            let name = one.name.strip_suffix(" CPU")?;
+            Some((name.to_owned(), 1e6 * one.average / stored_per_second.max(1.0)))
+        };
         Self {
             messages,
             stored,
             store_s: seen.store.as_secs_f64(),
-            stored_per_second: stored.saturating_sub(early) as f64 / seen.store.as_secs_f64().max(1e-6),
+            stored_per_second,
+            cpu_us: series.iter().filter_map(cpu_us).collect(),
             batches: Batches::between(&seen.metrics),
             asked: Asked::between(&seen.metrics),
+            per_message: PerMessage::between(&seen.metrics),
             maximum_per_second: args.maximum,
             slope: slope(during, "stored/s"),
             batch_slope: slope(during, BATCH_MS),
             memory_slope: slope(during, MEMORY),
             memory_slope_late: slope(during.get(during.len() / 2..).unwrap_or_default(), MEMORY),
-            series: summaries(&seen.samples, &seen.span),
+            series,
             span: seen.span,
             looks: seen.samples,
             fault: (args.drain && stored != messages)
@@ -191,6 +236,7 @@ impl Outcome {
             confirm_latency: report.latency,
             arrival_latency: delivery.latency,
             misordered: delivery.misordered,
+            generator_limit: report.generator_limit,
             persisted,
             faults,
         })
@@ -232,5 +278,18 @@ mod tests {
         let asked = Asked::between(&[metrics(100, 50, 40), metrics(300, 650, 440)]);
         assert_eq!(asked, Some(Asked { statements: 3.0, round_trips: 2.0 }));
         assert_eq!(Asked::between(&[metrics(1, 0, 0), metrics(2, 0, 0)]), None, "the embedded store");
+
+        let metrics = |stored, rest: [u32; 4]| {
+            let [requests, batches, delivered, bus] = rest;
+            format!(
+                "hubbub_messages_stored_total {stored}\nhubbub_http_requests_total {requests}\n\
+                 hubbub_pipeline_batch_operations_count {batches}\nhubbub_messages_delivered_total {delivered}\n\
+                 hubbub_bus_messages_received_total {bus}\n"
+            )
+        };
+        let counted = PerMessage::between(&[metrics(100, [7, 9, 0, 5]), metrics(300, [9, 109, 600, 105])]);
+        let wanted = PerMessage { requests: 0.01, batches: 0.5, deliveries: 3.0, over_bus: 0.5 };
+        assert_eq!(counted, Some(wanted));
+        assert_eq!(PerMessage::between(&[metrics(1, [0; 4]), metrics(1, [9; 4])]), None);
     }
 }

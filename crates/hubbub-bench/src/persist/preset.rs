@@ -34,7 +34,7 @@ pub(crate) fn check(Loading { common, own: args }: &Loading<PersistArgs>) -> any
         "--duration goes with --preset endurance only: baseline and stress end with their messages (--messages)"
     );
     ensure!(
-        args.preset != Some(Preset::Endurance) || common.server_pid.is_some(),
+        args.preset != Some(Preset::Endurance) || !common.server_pid.is_empty(),
         "an endurance run shows the server's memory: give its process id with --server-pid"
     );
     Ok(())

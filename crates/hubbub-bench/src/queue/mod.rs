@@ -25,7 +25,7 @@ use ledger::MessageLedger;
 pub(crate) use ledger::QueueLedger;
 use setup::{Bulk, Place, bulk};
 
-use crate::client::Target;
+use crate::client::{Target, Targets};
 use crate::engine::{Account, Setup, Workload};
 use crate::options::{Patience, duration, seconds};
 use crate::run::Run;
@@ -51,7 +51,7 @@ pub(crate) struct QueueArgs {
     /// How they speak to the server
     #[arg(long, value_enum, default_value = "http")]
     via: Via,
-    /// Where the line protocol is spoken, for each --target; queues are counted over HTTP in any case
+    /// Where the line protocol is spoken, for each --server; queues are counted over HTTP in any case
     #[arg(long, default_value = "127.0.0.1:3456", value_delimiter = ',', value_name = "ADDR:PORT")]
     #[serde(skip)]
     line: Vec<String>,
@@ -150,7 +150,7 @@ impl Workload for QueueArgs {
 
     async fn drive(&self, setup: &Setup, stage: &mut Self::Stage) -> anyhow::Result<Arc<Run>> {
         // Over the line protocol the servers are elsewhere.
-        let target = &stage.places.first().context("there is no --target")?.dialect.target;
+        let target = &stage.places.first().context("there is no --server")?.dialect.target;
         let run = Arc::new(Run::of_operations(target, &self.patience, setup.common.rows_max, &KINDS));
         let mut clients = JoinSet::new();
         for (me, place) in stage.clients.iter().copied().zip(stage.places.iter().cycle()) {
@@ -182,7 +182,9 @@ impl Workload for QueueArgs {
 impl QueueArgs {
     /// Messages in all queues, where the servers say.
     async fn depth(&self, setup: &Setup) -> Option<u64> {
-        if self.echo { None } else { setup::depth(&setup.targets).await }
+        // Several servers of one store say the same.
+        let count = if setup.common.shared { 1 } else { setup.targets.len() };
+        if self.echo { None } else { setup::depth(setup.targets.iter().take(count)).await }
     }
 
     /// The same with what clients of this kind do.
@@ -196,18 +198,18 @@ impl QueueArgs {
     }
 }
 
-async fn places(args: &QueueArgs, web: &[Target], clients: &[u64]) -> anyhow::Result<Vec<Place>> {
+async fn places(args: &QueueArgs, web: &Targets, clients: &[u64]) -> anyhow::Result<Vec<Place>> {
     let lines = args.line.iter().map(|address| Target::parse(address)).collect::<anyhow::Result<Vec<_>>>()?;
-    let targets = match args.via {
-        Via::Http => web,
+    let targets: Vec<&Target> = match args.via {
+        Via::Http => web.iter().collect(),
         Via::Line => {
             anyhow::ensure!(
                 lines.len() == web.len(),
-                "give --line as often as --target: {} against {}",
+                "give --line as often as --server: {} against {}",
                 lines.len(),
                 web.len()
             );
-            &lines
+            lines.iter().collect()
         }
     };
     let mut places = Vec::new();

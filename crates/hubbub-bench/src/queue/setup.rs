@@ -173,7 +173,7 @@ async fn answers(
 }
 
 /// Messages in all queues; `None` when a server does not say.
-pub(super) async fn depth(targets: &[Target]) -> Option<u64> {
+pub(super) async fn depth<'t>(targets: impl Iterator<Item = &'t Target>) -> Option<u64> {
     let mut sum = 0;
     for target in targets {
         let mut after = Some(String::new());

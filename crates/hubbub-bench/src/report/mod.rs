@@ -14,7 +14,7 @@ use std::time::Duration;
 
 pub(crate) use html::document as page;
 pub(crate) use origin::Origin;
-pub(crate) use svg::{Axes, escape, line as line_chart};
+pub(crate) use svg::{Axes, bars, escape, line as line_chart};
 pub(crate) use terminal::grouped;
 
 use anyhow::Context;
@@ -22,8 +22,9 @@ use serde::Serialize;
 use serde_json::Value;
 
 use crate::engine::Findings;
-use crate::ledger::{Ledger, Little};
+use crate::ledger::Ledger;
 use crate::machine::CpuUse;
+use crate::models::little::Little;
 use crate::persist::outcome::Persisted;
 use crate::record::{Bucket, Stats, buckets};
 use crate::run::Run;
@@ -58,6 +59,9 @@ pub(crate) struct Report {
     pub little: Option<Little>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cpu: Option<CpuUse>,
+    /// In what way the load generator was the limit, if it was.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub generator_limit: Option<String>,
     /// What a reader of these figures should know.
     pub notes: Vec<String>,
     pub throughput: Vec<Bucket>,
@@ -118,7 +122,8 @@ impl Report {
     /// Notes what makes the figures less than they seem.
     pub(crate) fn judge(&mut self, threads: usize) {
         if let Some(cpu) = &self.cpu {
-            self.notes.extend(cpu.verdict(threads));
+            self.generator_limit = cpu.verdict(threads);
+            self.notes.extend(self.generator_limit.clone());
             if let Some(others) = cpu.others().filter(|others| *others > 0.1 * cpu.cores as f64) {
                 let share = 100.0 * others / cpu.cores as f64;
                 self.notes.push(format!("other processes used {share:.0} % of the machine meanwhile"));

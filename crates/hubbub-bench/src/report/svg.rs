@@ -47,7 +47,7 @@ pub(crate) fn line(points: &[(f64, f64)], axes: Axes<'_>) -> String {
 }
 
 /// Bars side by side with a label below each; where they are many, below some.
-pub(super) fn bars(bars: &[(String, f64)], axes: Axes<'_>) -> String {
+pub(crate) fn bars(bars: &[(String, f64)], axes: Axes<'_>) -> String {
     let y = vertical(bars.iter().map(|bar| bar.1));
     let mut out = open(axes);
     grid(&mut out, &y);

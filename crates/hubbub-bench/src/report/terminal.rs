@@ -3,8 +3,9 @@
 use std::fmt::Write as _;
 
 use super::Report;
-use crate::ledger::{Ledger, Little};
+use crate::ledger::Ledger;
 use crate::machine::CpuUse;
+use crate::models::little::Little;
 use crate::record::Stats;
 
 /// Thousands apart, for people.
@@ -52,9 +53,10 @@ fn write_summary(report: &Report, out: &mut String) -> std::fmt::Result {
         write!(out, ", {count} {cause}")?;
     }
     writeln!(out, ", {} retries", report.retries)?;
-    if let Some(Little { observed, concurrency, .. }) = &report.little {
-        let share = 100.0 * observed / concurrency;
-        writeln!(out, "  Little       {observed:.1} of {concurrency} under way ({share:.1} %)")?;
+    if let Some(Little { observed, concurrency, efficiency, marked, .. }) = &report.little {
+        let share = 100.0 * efficiency;
+        let verdict = if *marked { ": more than 5 % apart" } else { "" };
+        writeln!(out, "  Little       {observed:.1} of {concurrency} under way ({share:.1} %){verdict}")?;
     }
     if let Some(CpuUse { generator, server, machine, cores, stolen }) = &report.cpu {
         let server = server.map_or_else(String::new, |server| format!(", server {server:.2}"));

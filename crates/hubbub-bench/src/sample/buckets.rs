@@ -9,7 +9,7 @@ pub(crate) struct Buckets {
 }
 
 impl Buckets {
-    /// The histogram `name` in Prometheus text; empty when it is not there.
+    /// The histogram `name` in Prometheus text, of all servers that show it there; empty when none does.
     pub(crate) fn parse(metrics: &str, name: &str) -> Self {
         let (start, total) = (format!("{name}_bucket{{le=\""), format!("{name}_sum "));
         let bucket = |line: &str| {
@@ -17,8 +17,15 @@ impl Buckets {
             let bound = if bound == "+Inf" { f64::INFINITY } else { bound.parse().ok()? };
             Some((bound, count.split(' ').next()?.parse().ok()?))
         };
-        let sum = metrics.lines().find_map(|line| line.strip_prefix(&total)?.trim().parse().ok());
-        Self { upto: metrics.lines().filter_map(bucket).collect(), sum: sum.unwrap_or(0.0) }
+        let sums = metrics.lines().filter_map(|line| line.strip_prefix(&total)?.trim().parse::<f64>().ok());
+        let mut upto: Vec<(f64, f64)> = Vec::new();
+        for (bound, count) in metrics.lines().filter_map(bucket) {
+            match upto.iter_mut().find(|(same, _)| *same == bound) {
+                Some((_, all)) => *all += count,
+                None => upto.push((bound, count)),
+            }
+        }
+        Self { upto, sum: sums.sum() }
     }
 
     pub(crate) fn since(&self, earlier: &Self) -> Self {
@@ -71,6 +78,8 @@ mod tests {
         assert_eq!([0.1, 0.2, 0.4].map(|q| buckets.quantile(q)), [0.5, 1.0, 1.5]);
         assert_eq!(buckets.quantile(0.99), 4.0, "beyond the last bound nothing more is known");
         assert_eq!(Buckets::parse(METRICS, "y").quantile(0.5), 0.0);
+        let two = Buckets::parse(&METRICS.repeat(2), "x");
+        assert_eq!((two.count(), two.mean(), two.quantile(0.4)), (20.0, 2.9, 1.5), "two servers");
         assert_eq!(Buckets::parse(METRICS, "y").mean(), 0.0);
     }
 

@@ -14,8 +14,7 @@ use std::time::{Duration, Instant};
 use anyhow::Context as _;
 use serde::Serialize;
 
-use crate::caller::get;
-use crate::client::Target;
+use crate::client::Targets;
 use crate::engine::Setup;
 use crate::ledger::{exact_sum, sum};
 use crate::persist::PersistArgs;
@@ -63,14 +62,21 @@ impl Sampler {
         let begun = Instant::now();
         let task = tokio::spawn(async move {
             let (mut looks, mut before) = (Vec::new(), None);
+            let mut is_over = false;
             loop {
                 let raw = source.look(begun).await;
                 looks.extend(before.map(|before| raw.since(&before)));
                 before = Some(raw);
-                let next = tokio::time::sleep(EVERY);
+                if is_over {
+                    return looks;
+                }
                 tokio::select! {
-                    () = next => {}
-                    () = stopped.notified() => return looks,
+                    () = tokio::time::sleep(EVERY) => {}
+                    () = stopped.notified() => is_over = true,
+                }
+                // What was over so soon is seen at its end.
+                if is_over && !looks.is_empty() {
+                    return looks;
                 }
             }
         });
@@ -146,22 +152,29 @@ impl Raw {
     }
 }
 
-/// Processor time and memory of the server, of this process, and of all processes whose names begin as `names` say. The
+/// Processor time and memory of all servers together, of this process, and of all processes whose names begin as `names` say. The
 /// memory of several is what each has alone and, once, the most that one of them has touched of what they share: a
 /// database's buffers.
-fn processes(server_pid: Option<u32>, names: &[String], raw: &mut Raw) {
-    let generator = ("generator", std::process::id());
-    for (shown, pid) in std::iter::once(generator).chain(server_pid.map(|pid| ("server", pid))) {
+fn processes(source: &Source, raw: &mut Raw) {
+    let Source { server_pids, broker_pid, names, database_pid, .. } = source;
+    let once = [("generator", Some(std::process::id())), ("broker", *broker_pid)];
+    let once = once.into_iter().filter_map(|(shown, pid)| Some((shown, pid?)));
+    for (shown, pid) in once.chain(server_pids.iter().map(|pid| ("server", *pid))) {
         if let Some(cpu) = crate::machine::process_seconds(pid) {
-            raw.counters.insert(format!("{shown} CPU"), cpu);
+            *raw.counters.entry(format!("{shown} CPU")).or_default() += cpu;
         }
         if let Some(kib) = crate::machine::rss_anon_kib(pid) {
-            raw.figures.insert(format!("{shown} MiB"), kib as f64 / 1024.0);
+            *raw.figures.entry(format!("{shown} MiB")).or_default() += kib as f64 / 1024.0;
         }
+    }
+    for thread in server_pids.iter().flat_map(|pid| crate::machine::threads(*pid)) {
+        let group = raw.seconds.entry(format!("server {} CPU", thread_group(&thread.name))).or_default();
+        group.insert(thread.id, thread.seconds);
     }
     for name in names {
         let (mut seconds, mut kib, mut shared_kib, mut count) = (BTreeMap::new(), 0, 0, 0);
-        for pid in pids_named(name) {
+        let own = database_pid.filter(|_| name == POSTGRES);
+        for pid in pids_named(name).into_iter().filter(|pid| own.is_none_or(|main| is_of(*pid, main))) {
             seconds.extend(crate::machine::process_seconds(pid).map(|used| (pid, used)));
             kib += crate::machine::rss_anon_kib(pid).unwrap_or(0);
             shared_kib = crate::machine::memory_kib(pid, "RssShmem").unwrap_or(0).max(shared_kib);
@@ -175,7 +188,33 @@ fn processes(server_pid: Option<u32>, names: &[String], raw: &mut Raw) {
     }
 }
 
+/// What the server has threads for, by their names: those that serve sockets and drive the database, those of the broker's
+/// client, and those that commit, seal and merge.
+pub(crate) const WORKERS: &str = "workers";
+pub(crate) const LOG: &str = "log";
+pub(crate) const COMMIT: &str = "commit";
+
+fn thread_group(name: &str) -> &'static str {
+    match name {
+        _ if name.starts_with("tokio") => WORKERS,
+        _ if name.starts_with("rdk") || name.starts_with("kafka-") => LOG,
+        _ => COMMIT,
+    }
+}
+
+/// What the processes of PostgreSQL are called.
+const POSTGRES: &str = "postgres";
+
+/// Whether it is the process `main`, or was started by it.
+fn is_of(pid: u32, main: u32) -> bool {
+    pid == main || crate::machine::parent(pid) == Some(main)
+}
+
+/// Processes whose names begin so, or the one of this id.
 fn pids_named(name: &str) -> Vec<u32> {
+    if let Ok(pid) = name.parse() {
+        return vec![pid];
+    }
     let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
     let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
     pids.filter(|pid| {
@@ -205,10 +244,14 @@ fn disk() -> Option<(f64, f64)> {
 
 /// Where to ask; nothing is asked where nothing is known.
 pub(crate) struct Source {
-    target: Option<Target>,
-    server_pid: Option<u32>,
+    targets: Option<Targets>,
+    server_pids: Vec<u32>,
+    /// The broker's process, if it runs here.
+    broker_pid: Option<u32>,
     /// Names of processes to look at besides the server and this one.
     names: Vec<String>,
+    /// The process that started those of the database, if it runs here.
+    database_pid: Option<u32>,
     run: Arc<Run>,
     /// A channel, and the queues whose messages are counted.
     #[cfg(feature = "amqp")]
@@ -222,12 +265,36 @@ const DATABASE: &str = "select d.xact_commit, d.blks_hit, d.blks_read, d.numback
      pg_database_size(d.datname), w.wal_bytes::float8, w.wal_sync \
      from pg_stat_database d, pg_stat_wal w where d.datname = current_database()";
 
+/// The process of a database that started all others, if it runs here.
+#[cfg(feature = "postgres")]
+async fn main_process(client: &tokio_postgres::Client) -> anyhow::Result<Option<u32>> {
+    let pid: i32 = client.query_one("select pg_backend_pid()", &[]).await?.get(0);
+    let pid = u32::try_from(pid).ok().filter(|pid| pids_named(POSTGRES).contains(pid));
+    Ok(pid.and_then(crate::machine::parent))
+}
+
 impl Source {
     pub(crate) async fn open(args: &PersistArgs, setup: &Setup, run: Arc<Run>) -> anyhow::Result<Self> {
+        #[cfg(feature = "postgres")]
+        let database = match args.database.as_deref().filter(|url| url.starts_with("postgres")) {
+            Some(url) => {
+                let connecting = crate::limits::postgres::connect(url).await;
+                Some(connecting.context("the database given by --database cannot be reached")?)
+            }
+            None => None,
+        };
         Ok(Self {
-            target: (!args.fill).then(|| run.target.clone()),
-            server_pid: setup.common.server_pid,
+            targets: (!args.fill).then(|| run.targets.clone()),
+            server_pids: setup.common.server_pid.clone(),
+            broker_pid: args.broker_pid,
             names: args.watch.clone(),
+            #[cfg(feature = "postgres")]
+            database_pid: match &database {
+                Some(client) => main_process(client).await?,
+                None => None,
+            },
+            #[cfg(not(feature = "postgres"))]
+            database_pid: None,
             run,
             #[cfg(feature = "amqp")]
             broker: match args.broker() {
@@ -238,13 +305,7 @@ impl Source {
                 None => None,
             },
             #[cfg(feature = "postgres")]
-            database: match args.database.as_deref().filter(|url| url.starts_with("postgres")) {
-                Some(url) => {
-                    let connecting = crate::limits::postgres::connect(url).await;
-                    Some(connecting.context("the database given by --database cannot be reached")?)
-                }
-                None => None,
-            },
+            database,
         })
     }
 
@@ -252,8 +313,8 @@ impl Source {
         let mut raw = Raw::default();
         let published = self.run.counts.accepted.load(Ordering::Relaxed);
         raw.counters.insert("published/s".into(), published as f64);
-        if let Some(target) = &self.target
-            && let Ok(metrics) = get(target, "/metrics").await
+        if let Some(targets) = &self.targets
+            && let Ok(metrics) = targets.metrics().await
         {
             raw.take(&metrics);
         }
@@ -278,7 +339,7 @@ impl Source {
             raw.figures.insert("database MB".into(), row.get::<_, i64>(4) as f64 / 1e6);
             raw.ratios.insert("cache hits %".into(), (100.0 * hit, hit + blocks_read));
         }
-        processes(self.server_pid, &self.names, &mut raw);
+        processes(self, &mut raw);
         if let Some((writes, bytes)) = disk() {
             raw.counters.insert("disk writes/s".into(), writes);
             raw.counters.insert("disk MB/s".into(), bytes / 1e6);
@@ -305,6 +366,20 @@ mod tests {
         let values: Vec<(&str, f64)> = look.values.iter().map(|(name, value)| (&**name, *value)).collect();
         assert_eq!(values, [("cache hits %", 80.0), ("connections", 3.0), ("stored/s", 200.0)]);
         assert_eq!(look.at_s, 6.0);
+    }
+
+    #[test]
+    fn threads_are_told_apart_by_what_they_do() {
+        for (name, group) in [
+            ("tokio-rt-worker", WORKERS),
+            ("tokio-runtime-w", WORKERS),
+            ("rdk:broker1", LOG),
+            ("kafka-producer", LOG),
+            ("commit", COMMIT),
+            ("hubbub-seal", COMMIT),
+        ] {
+            assert_eq!(thread_group(name), group, "{name}");
+        }
     }
 
     #[test]

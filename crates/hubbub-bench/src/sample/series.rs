@@ -118,11 +118,15 @@ impl Slope {
     }
 }
 
-/// The 97.5 % quantile of Student's t with `nu` degrees of freedom, 2 or more: Abramowitz and Stegun, Handbook of
+/// The 97.5 % quantile of Student's t with `nu` degrees of freedom, 1 or more: Abramowitz and Stegun, Handbook of
 /// Mathematical Functions, 26.7.5. Within 1 % at 2, better with more. The quantile of the crate statrs does not end with
-/// very many.
+/// very many. Below 2 it is that of 1, exactly.
 pub(crate) fn student_t_975(nu: f64) -> f64 {
     const Z: f64 = 1.959_963_985;
+    const ALONE: f64 = 12.706_204_736;
+    if nu < 2.0 {
+        return ALONE;
+    }
     let g1 = (Z.powi(3) + Z) / 4.0;
     let g2 = (5.0 * Z.powi(5) + 16.0 * Z.powi(3) + 3.0 * Z) / 96.0;
     let g3 = (3.0 * Z.powi(7) + 19.0 * Z.powi(5) + 17.0 * Z.powi(3) - 15.0 * Z) / 384.0;

@@ -2,6 +2,7 @@
 //! the server.
 
 use std::collections::BTreeMap;
+use std::fmt::{self, Display};
 use std::str::FromStr;
 
 use anyhow::{Context, bail, ensure};
@@ -11,7 +12,7 @@ use serde_json::Value;
 use super::workload::WorkloadKind;
 
 /// Keys and values as text. What has a dot in its name is a setting of the server, everything else an option.
-pub(super) type Point = BTreeMap<String, String>;
+pub(crate) type Point = BTreeMap<String, String>;
 
 /// A file as it is written.
 #[derive(Debug, Deserialize)]
@@ -24,7 +25,8 @@ struct ScenarioFile {
     #[serde(default = "once")]
     repetitions: usize,
     seed: Option<u64>,
-    target: Option<String>,
+    #[serde(alias = "target")]
+    server: Option<String>,
     #[serde(default)]
     options: toml::Table,
     #[serde(default)]
@@ -51,7 +53,7 @@ pub(super) struct Scenario {
     pub(super) workload: WorkloadKind,
     pub(super) repetitions: usize,
     pub(super) seed: Option<u64>,
-    pub(super) target: Option<String>,
+    pub(super) server: Option<String>,
     /// What is measured, one after another: each with what all have in common.
     pub(super) points: Vec<Measurement>,
     pub(super) thresholds: Vec<Threshold>,
@@ -68,7 +70,15 @@ pub(super) struct Measurement {
 
 impl Measurement {
     pub(super) fn options(&self) -> impl Iterator<Item = (&str, &str)> {
-        self.all.iter().filter(|(key, _)| !key.contains('.')).map(|(key, value)| (&**key, &**value))
+        let is_option = |key: &str| !key.contains('.') && key != SERVERS;
+        self.all.iter().filter(move |(key, _)| is_option(key)).map(|(key, value)| (&**key, &**value))
+    }
+
+    /// How many servers are started, on one store and log.
+    pub(super) fn servers(&self) -> anyhow::Result<usize> {
+        let Some(text) = self.all.get(SERVERS) else { return Ok(1) };
+        let count = text.parse().ok().filter(|count| (1..=SERVERS_MAX).contains(count));
+        count.with_context(|| format!("options: {SERVERS} = {text} must be a number from 1 to {SERVERS_MAX}"))
     }
 
     pub(super) fn settings(&self) -> impl Iterator<Item = (&str, &str)> {
@@ -116,10 +126,17 @@ impl Scenario {
             workload: written.workload,
             repetitions,
             seed: written.seed,
-            target: written.target,
+            server: written.server,
             points,
             thresholds,
         })
+    }
+}
+
+impl Scenario {
+    /// Thresholds that a summary does not keep.
+    pub(super) fn faults(&self, summary: &Value) -> Vec<String> {
+        self.thresholds.iter().filter_map(|threshold| threshold.fault(summary)).collect()
     }
 }
 
@@ -154,6 +171,10 @@ fn points(sweep: &toml::Table, given: &[toml::Table]) -> anyhow::Result<Vec<Poin
     }
     Ok(points)
 }
+
+/// The option of how many servers are started, which is the run's own, not the workload's.
+pub(super) const SERVERS: &str = "servers";
+const SERVERS_MAX: usize = 64;
 
 /// What stands before settings of the server.
 const SETTINGS: &str = "settings";
@@ -233,6 +254,14 @@ impl FromStr for Threshold {
     }
 }
 
+impl Display for Threshold {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { figure, is_least, is_equal_met, bound } = self;
+        let (comparison, equal) = (if *is_least { ">" } else { "<" }, if *is_equal_met { "=" } else { "" });
+        write!(out, "{figure} {comparison}{equal} {bound}")
+    }
+}
+
 impl Threshold {
     /// Why a summary does not keep it.
     pub(super) fn fault(&self, summary: &Value) -> Option<String> {
@@ -289,7 +318,8 @@ mod tests {
             ("[options]\nconections = 4", &["--conections", "--connections"]),
             ("[options]\nconnections = 'many'", &["'many'", "--connections", "invalid digit"]),
             ("[options]\nduration = '5 parsecs'", &["--duration", "unknown unit"]),
-            ("[options]\ntarget = 'http://x'", &["target", "beside [options]"]),
+            ("[options]\nserver = 'http://x'", &["server", "beside [options]"]),
+            ("[sweep]\nservers = [1, 0]", &["servers = 0", "from 1 to 64"]),
             ("[options]\nconnections = { a = 1 }", &["connections.a", "settings.SECTION.NAME"]),
             ("[settings]\nthreads = 1", &["settings.threads", "settings.SECTION.NAME"]),
             ("[sweep]\nconnections = 4", &["sweep", "connections", "list"]),
@@ -316,6 +346,7 @@ mod tests {
         ] {
             let threshold: Threshold = text.parse().unwrap();
             assert_eq!(threshold.fault(&summary).is_none(), is_met, "{text}");
+            assert_eq!(threshold.to_string(), text);
         }
     }
 }

@@ -2,31 +2,34 @@
 //! repetitions, thresholds, and settings of the server that each measurement starts for itself.
 //!
 //! [`file`] reads and checks it → each point is measured by its [`workload`], as often as there are repetitions → the
-//! [`results`] are shown, kept, and compared with others ([`compare`]).
+//! [`results`] are shown, kept, and compared with others ([`compare`]). [`find_max`] measures at rates that it chooses itself.
 
+mod backends;
 mod compare;
 mod file;
+mod find_max;
+mod page;
 mod provided;
 mod results;
+mod scaling;
 mod workload;
 
 use std::io::Write as _;
 use std::path::PathBuf;
 
-#[cfg(not(feature = "postgres"))]
-use anyhow::bail;
 use anyhow::{Context, ensure};
 use clap::Args;
 
+use backends::BackendArgs;
 pub(crate) use compare::{CompareArgs, compare};
+pub(crate) use file::Point;
 use file::{Measurement, Scenario};
-use results::{PointRun, Results};
-use workload::Measured;
+pub(crate) use find_max::{FindMaxArgs, find_max};
+use results::PointRun;
+pub(crate) use results::{Results, label};
+use workload::{Measured, WorkloadKind};
 
 use crate::engine::Findings as _;
-#[cfg(feature = "postgres")]
-use crate::limits::postgres::Database;
-use crate::machine::scratch;
 use crate::spawn::Server;
 
 #[derive(Debug, Clone, Args)]
@@ -37,18 +40,11 @@ pub(crate) struct RunArgs {
     /// A quick look of seconds: the options of [quick], one repetition, the first and the last point, no thresholds
     #[arg(long)]
     quick: bool,
-    /// Measure this server; without it, each measurement starts one for itself
-    #[arg(long, value_name = "URL")]
-    target: Option<String>,
-    /// The program to start servers with; by default this one
-    #[arg(long, value_name = "FILE")]
-    server: Option<PathBuf>,
-    /// Directory for the data of servers, on the disk to measure
-    #[arg(long, default_value = ".", value_name = "DIR")]
-    dir: PathBuf,
-    /// Store in PostgreSQL, postgres://…: a server where databases may be made
-    #[arg(long, value_name = "URL", conflicts_with = "target")]
-    postgres: Option<String>,
+    /// Measure this server, or these; without it, each measurement starts its own
+    #[arg(long, alias = "target", value_name = "URL")]
+    server: Option<String>,
+    #[command(flatten)]
+    backends: BackendArgs,
     /// Write the results into this directory: results.json, and what each measurement writes
     #[arg(long, value_name = "DIR")]
     pub(crate) out: Option<PathBuf>,
@@ -58,6 +54,16 @@ pub(crate) struct RunArgs {
     /// Threads of the load generator
     #[arg(long, default_value_t = crate::machine::cores().min(2), value_name = "N")]
     pub(crate) threads: usize,
+}
+
+#[derive(Debug, Clone, Args)]
+pub(crate) struct ReportArgs {
+    /// The directory of the results
+    #[arg(value_name = "DIR")]
+    dir: PathBuf,
+    /// Print the results as JSON
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 /// The names and titles of the scenarios that are provided.
@@ -79,41 +85,51 @@ pub(crate) fn show(name: &str) -> anyhow::Result<String> {
 pub(crate) async fn measure(args: &RunArgs) -> anyhow::Result<Results> {
     let text = provided::text_of(&args.scenario)?;
     let scenario = Scenario::parse(&text, args.quick).with_context(|| args.scenario.clone())?;
-    let target = args.target.as_ref().or(scenario.target.as_ref());
-    ensure!(
-        target.is_none() || scenario.points.iter().all(|point| point.settings().next().is_none()),
-        "{}: settings are for a server of its own: leave out the target",
-        args.scenario
-    );
-    let mut results = Results::new(&args.scenario, &text, args.quick, &scenario);
+    args.check(&scenario)?;
+    let mut results = Results::new(args, &text, &scenario);
     for repetition in 1..=scenario.repetitions {
         for (index, measurement) in scenario.points.iter().enumerate() {
             let name = format!("{:02}-{repetition}", index + 1);
-            let out = args.out.as_ref().map(|dir| dir.join(&name));
-            let given = given(args, &scenario, measurement, repetition);
-            let attempt = Attempt { args, scenario: &scenario, measurement, out };
-            let measured = match target {
-                Some(url) => attempt.measure(url, given).await,
-                None => attempt.measure_fresh(given).await,
-            };
-            let measured =
-                measured.with_context(|| format!("{}: {}", args.scenario, results::shown(measurement)))?;
-            progress(&measured, measurement);
-            let faults =
-                scenario.thresholds.iter().filter_map(|threshold| threshold.fault(&measured.summary));
-            results.runs.push(PointRun {
-                point: results::shown_point(measurement),
-                repetition,
-                is_clean: measured.is_clean,
-                faults: faults.collect(),
-                summary: measured.summary,
-            });
+            results.add(measure_once(args, &scenario, measurement, repetition, &name).await?);
             // Each time, so that a run that is stopped leaves what it found.
             if let Some(dir) = &args.out {
                 results.write_files(dir)?;
             }
         }
     }
+    Ok(results)
+}
+
+/// Measures a point once; what the workload writes goes into the directory `name`.
+async fn measure_once(
+    args: &RunArgs,
+    scenario: &Scenario,
+    measurement: &Measurement,
+    repetition: usize,
+    name: &str,
+) -> anyhow::Result<PointRun> {
+    let out = args.out.as_ref().map(|dir| dir.join(name));
+    let given = given(args, scenario, measurement, repetition);
+    let attempt = Attempt { args, scenario, measurement, out };
+    let measured = attempt
+        .run(given)
+        .await
+        .with_context(|| format!("{}: {}", args.scenario, results::shown(measurement)))?;
+    progress(&measured, measurement);
+    Ok(PointRun {
+        point: results::shown_point(measurement),
+        repetition,
+        is_clean: measured.is_clean,
+        faults: scenario.faults(&measured.summary),
+        summary: measured.summary,
+    })
+}
+
+/// The report of a directory that `run --out` or `find-max --out` wrote, made anew from its results.
+pub(crate) fn report(args: &ReportArgs) -> anyhow::Result<Results> {
+    let mut results = Results::read(&args.dir)?;
+    results.rebuild();
+    results.write_report(&args.dir)?;
     Ok(results)
 }
 
@@ -125,9 +141,7 @@ fn given(args: &RunArgs, scenario: &Scenario, measurement: &Measurement, repetit
         given.push("--rows-max=0".to_owned());
     }
     // Not what the environment says of another server.
-    if scenario.workload == workload::WorkloadKind::Persist
-        && measurement.options().all(|(key, _)| key != "log")
-    {
+    if scenario.workload == WorkloadKind::Persist && measurement.options().all(|(key, _)| key != "log") {
         given.push("--log=direct".to_owned());
     }
     given
@@ -142,38 +156,43 @@ struct Attempt<'r> {
 }
 
 impl Attempt<'_> {
-    async fn measure(&self, url: &str, mut given: Vec<String>) -> anyhow::Result<Measured> {
-        given.push(format!("--target={url}"));
+    /// At the server that is given, or at servers of its own.
+    async fn run(&self, given: Vec<String>) -> anyhow::Result<Measured> {
+        if let Some(url) = self.args.server.as_ref().or(self.scenario.server.as_ref()) {
+            return self.measure(url, given).await;
+        }
+        let work = async |servers: &[Server], database: Option<&str>| {
+            let mut given = given;
+            given.extend(servers.iter().map(|server| format!("--server-pid={}", server.pid)));
+            given.extend((servers.len() > 1).then(|| "--shared".to_owned()));
+            if self.scenario.workload == WorkloadKind::Persist {
+                given.push(format!("--database={}", database.unwrap_or("none")));
+                given.extend(self.args.backends.broker_pid().map(|pid| format!("--broker-pid={pid}")));
+            }
+            let urls: Vec<&str> = servers.iter().map(|server| server.url.as_str()).collect();
+            self.measure(&urls.join(","), given).await
+        };
+        self.args.backends.during(self.measurement, work).await
+    }
+
+    async fn measure(&self, urls: &str, mut given: Vec<String>) -> anyhow::Result<Measured> {
+        given.push(format!("--server={urls}"));
         self.scenario.workload.measure(self.measurement, &given, self.out.as_deref()).await
     }
+}
 
-    /// At a server of its own, on an empty directory or database.
-    async fn measure_fresh(&self, given: Vec<String>) -> anyhow::Result<Measured> {
-        #[cfg(feature = "postgres")]
-        if let Some(url) = &self.args.postgres {
-            let database = Database::fresh(url).await?;
-            let measured = self.measure_on(Some(&database.url), given).await;
-            database.drop().await?;
-            return measured;
-        }
-        #[cfg(not(feature = "postgres"))]
-        if self.args.postgres.is_some() {
-            bail!("this program was built without the feature postgres");
-        }
-        self.measure_on(None, given).await
-    }
-
-    async fn measure_on(&self, database: Option<&str>, mut given: Vec<String>) -> anyhow::Result<Measured> {
-        let program = self.args.server.clone().map_or_else(std::env::current_exe, Ok)?;
-        let dir = scratch("hubbub-run-", &self.args.dir)?;
-        let (data, settings) = (dir.path().join("data"), self.measurement.settings());
-        let server = Server::configured(&program, &data, settings, database).await?;
-        given.push(format!("--server-pid={}", server.pid));
-        if self.scenario.workload == workload::WorkloadKind::Persist {
-            given.push(format!("--database={}", database.unwrap_or("none")));
-        }
-        let url = server.url.clone();
-        server.during(async |_: &Server| self.measure(&url, given).await).await
+impl RunArgs {
+    /// Refuses what the scenario says and this run cannot do.
+    fn check(&self, scenario: &Scenario) -> anyhow::Result<()> {
+        let is_given = self.server.is_some() || scenario.server.is_some();
+        let has_own =
+            |point: &Measurement| point.settings().next().is_some() || point.servers().ok() != Some(1);
+        ensure!(
+            !is_given || !scenario.points.iter().any(has_own),
+            "{}: settings, and several servers, are for servers of its own: leave out --server",
+            self.scenario
+        );
+        self.backends.check(&scenario.points)
     }
 }
 

@@ -9,7 +9,10 @@ use hubbub_core::url::masked;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use super::RunArgs;
 use super::file::{Measurement, Point, Scenario};
+use super::page::page_of;
+use super::scaling::Scaling;
 use crate::engine::Findings;
 use crate::limits::median;
 use crate::machine::Machine;
@@ -24,27 +27,35 @@ const FILE: &str = "results.json";
 pub(crate) struct Results {
     version: u32,
     pub(super) scenario: String,
-    title: String,
+    /// What servers of its own stored in, and behind what.
+    #[serde(default)]
+    pub(crate) store: String,
+    #[serde(default)]
+    pub(crate) log: String,
+    pub(super) title: String,
     about: String,
     pub(super) is_quick: bool,
-    pub(super) machine: String,
-    started: String,
+    pub(crate) machine: String,
+    pub(crate) started: String,
     /// The file as it was read, without passwords.
-    text: String,
-    pub(super) runs: Vec<PointRun>,
+    pub(super) text: String,
+    pub(crate) runs: Vec<PointRun>,
+    /// Fitted to the runs, where they are a sweep that a law is about.
+    #[serde(skip_deserializing, skip_serializing_if = "Option::is_none")]
+    scaling: Option<Scaling>,
 }
 
 /// One measurement.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct PointRun {
-    pub(super) point: Point,
+pub(crate) struct PointRun {
+    pub(crate) point: Point,
     pub(super) repetition: usize,
-    pub(super) is_clean: bool,
+    pub(crate) is_clean: bool,
     /// Thresholds that were not kept.
     pub(super) faults: Vec<String>,
     /// As the workload reports it.
-    pub(super) summary: Value,
+    pub(crate) summary: Value,
 }
 
 /// A figure that every workload reports, and where it stands in their summaries: the first that is there counts.
@@ -78,28 +89,59 @@ pub(super) fn shown(measurement: &Measurement) -> String {
     label(&shown_point(measurement))
 }
 
-pub(super) fn label(point: &Point) -> String {
+pub(crate) fn label(point: &Point) -> String {
     let parts: Vec<String> = point.iter().map(|(key, value)| format!("{key} {value}")).collect();
     if parts.is_empty() { "all".to_owned() } else { parts.join(", ") }
 }
 
 impl Results {
-    pub(super) fn new(name: &str, text: &str, is_quick: bool, scenario: &Scenario) -> Self {
+    pub(super) fn new(args: &RunArgs, text: &str, scenario: &Scenario) -> Self {
         Self {
             version: VERSION,
-            scenario: name.to_owned(),
+            scenario: args.scenario.clone(),
+            store: args.backends.store().to_owned(),
+            log: args.backends.log().to_owned(),
             title: scenario.title.clone(),
             about: scenario.about.trim().to_owned(),
-            is_quick,
+            is_quick: args.quick,
             machine: Machine::look().to_string(),
             started: crate::machine::now().to_string(),
             text: text.lines().map(|line| masked(line) + "\n").collect(),
             runs: Vec::new(),
+            scaling: None,
         }
     }
 
+    pub(super) fn add(&mut self, run: PointRun) {
+        self.runs.push(run);
+        self.fit();
+    }
+
+    /// Computes anew what follows from the runs: what thresholds say, and the law.
+    pub(super) fn rebuild(&mut self) {
+        // Quick runs, and a scenario that this program does not understand, keep what was said of them.
+        if !self.is_quick
+            && let Ok(scenario) = Scenario::parse(&self.text, false)
+        {
+            for run in &mut self.runs {
+                run.faults = scenario.faults(&run.summary);
+            }
+        }
+        self.fit();
+    }
+
+    fn fit(&mut self) {
+        let rates = FIGURES.first().map(|rate| self.by_point(rate)).unwrap_or_default();
+        self.scaling = Scaling::of(&rates);
+    }
+
+    /// Writes what is made of the results.
+    pub(super) fn write_report(&self, dir: &Path) -> anyhow::Result<()> {
+        write_files(dir, [("results.txt", self.terminal()), ("report.html", page_of(self))])
+    }
+
     /// Those that a run wrote into `dir`.
-    pub(super) fn read(dir: &Path) -> anyhow::Result<Self> {
+    pub(crate) fn read(dir: &Path) -> anyhow::Result<Self> {
         let path = dir.join(FILE);
         let shown = path.display();
         let text = std::fs::read_to_string(&path).with_context(|| format!("cannot read {shown}"))?;
@@ -124,6 +166,18 @@ impl Results {
         }
         points
     }
+}
+
+/// What a run of a closed loop has under way; `None` where there is no loop.
+fn little(run: &PointRun) -> Option<String> {
+    let figure = |name: &str| run.summary.pointer(&format!("/little/{name}"))?.as_f64();
+    let (concurrency, observed) = (figure("concurrency")?, figure("observed")?);
+    let is_marked = run.summary.pointer("/little/marked").and_then(Value::as_bool).unwrap_or(false);
+    let verdict = if is_marked { ", more than 5 % apart" } else { "" };
+    let (label, repetition) = (label(&run.point), run.repetition);
+    Some(format!(
+        "  Little's law: {label}, repetition {repetition}: {concurrency} should be under way, {observed:.1} were{verdict}\n"
+    ))
 }
 
 impl Findings for Results {
@@ -156,6 +210,11 @@ impl Findings for Results {
             };
             let _ = writeln!(out, "  {label:<width$}{}", columns.iter().map(cell).collect::<String>());
         }
+        if let Some(scaling) = &self.scaling {
+            // Writing to a String cannot fail.
+            let _ = write!(out, "{scaling}");
+        }
+        self.runs.iter().filter_map(little).for_each(|line| out.push_str(&line));
         for run in self.runs.iter().filter(|run| !run.is_clean || !run.faults.is_empty()) {
             let books = (!run.is_clean).then_some("it is not clean, see above").into_iter();
             let faults: Vec<&str> = books.chain(run.faults.iter().map(String::as_str)).collect();
@@ -171,7 +230,7 @@ impl Findings for Results {
     }
 
     fn write_files(&self, dir: &Path) -> anyhow::Result<()> {
-        let files = [(FILE, serde_json::to_string_pretty(self)?), ("results.txt", self.terminal())];
-        write_files(dir, files)
+        write_files(dir, [(FILE, serde_json::to_string_pretty(self)?)])?;
+        self.write_report(dir)
     }
 }

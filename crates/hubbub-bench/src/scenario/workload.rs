@@ -31,8 +31,20 @@ pub(super) enum WorkloadKind {
 }
 
 /// Options that the run itself gives.
-const OF_THE_RUN: [&str; 9] =
-    ["target", "out", "json", "quiet", "seed", "server-pid", "database", "threads", "rows-max"];
+const OF_THE_RUN: [&str; 12] = [
+    "server",
+    "target",
+    "shared",
+    "out",
+    "json",
+    "quiet",
+    "seed",
+    "server-pid",
+    "broker-pid",
+    "database",
+    "threads",
+    "rows-max",
+];
 
 /// What one measurement found.
 pub(super) struct Measured {
@@ -44,6 +56,7 @@ pub(super) struct Measured {
 impl WorkloadKind {
     /// Whether the command line would take these options.
     pub(super) fn check(self, measurement: &Measurement) -> anyhow::Result<()> {
+        measurement.servers()?;
         for (key, _) in measurement.options() {
             ensure!(
                 !OF_THE_RUN.contains(&key),

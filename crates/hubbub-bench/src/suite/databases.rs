@@ -79,10 +79,7 @@ impl Bench {
             format!("bytes per message in PostgreSQL, {} messages", grouped(self.args.persisted as f64));
         let met = bytes > 0.0 && bytes <= 430.0;
         let size = Row::new(what, format!("{bytes:.0}"), "≤ 430 for texts of 120 bytes", met);
-        Ok(vec![
-            row.noting(format!("; {}", cpu.join("; "))),
-            size.noting("with all indexes and the table of ids"),
-        ])
+        Ok(vec![row.noting(cpu.join("; ")), size.noting("with all indexes and the table of ids")])
     }
 
     /// Everything is in the broker before the server starts (`is_drain`), or comes while it works.
@@ -114,7 +111,7 @@ impl Bench {
             ("RabbitMQ to PostgreSQL, live", 0.65, "≥ 65 % of RabbitMQ's publish and consume")
         };
         let row = pair.row(what, "messages/s", least, target);
-        let mut rows = vec![row.noting(format!("; {}", cpu.join("; ")))];
+        let mut rows = vec![row.noting(cpu.join("; "))];
         if !is_drain {
             rows.push(self.pg_latency(url, 0.5 * median(&rates)).await?);
         }
@@ -122,7 +119,7 @@ impl Bench {
     }
 
     async fn pg_latency(&self, url: &str, rate: f64) -> anyhow::Result<Row> {
-        let (mut p99, mut faults) = (Vec::new(), String::new());
+        let (mut p99, mut faults) = (Vec::new(), Vec::new());
         for _ in 0..self.args.rounds {
             self.empty_broker().await?;
             let (server, database) = self.on_postgres(Some(url)).await?;
@@ -130,7 +127,7 @@ impl Bench {
             let own = ["--log", url, "--rate", &rate, "--duration", &time];
             let outcome = self.persist(&server, &database, &own).await?;
             p99.push(outcome.arrival_latency.p99_ms);
-            faults.extend(outcome.faults.iter().map(|fault| format!("; {fault}")));
+            faults.extend(outcome.faults.iter().cloned());
             server.kill().await?;
             database.drop().await?;
         }
@@ -138,7 +135,7 @@ impl Bench {
         let what = format!("from publishing to a subscriber at {}/s, p99", grouped(rate));
         let met = middle > 0.0 && middle <= 50.0 && faults.is_empty();
         let row = Row::new(what, format!("{middle:.1} ms"), "≤ 50 ms", met);
-        Ok(row.noting(format!("rounds {p99:.1?}{faults}")))
+        Ok(row.noting(format!("rounds {p99:.1?}")).with_faults(faults))
     }
 
     /// Against a server that makes one upsert, with the row of the log, for each request, over a pool of the same size;
@@ -160,7 +157,7 @@ impl Bench {
         }
         let what = "`PUT /kv/{key}` into PostgreSQL, 50 connections";
         let row = pair.row(what, "puts/s", 4.0, "≥ 4 × one upsert per request");
-        Ok(row.noting(format!("; plain upserts alone {}/s", grouped(median(&alone)))))
+        Ok(row.noting(format!("plain upserts alone {}/s", grouped(median(&alone)))))
     }
 
     async fn puts(&self, server: &Server, own: &[&str]) -> anyhow::Result<Report> {

@@ -38,7 +38,7 @@ impl Bench {
             hits.push(share);
         }
         let row = pair.row("`GET /kv/{key}` from memory, 50 connections", "gets/s", 0.60, "≥ 60 % of bare");
-        Ok(row.noting(format!("; {:.1} % from memory", 100.0 * median(&hits))))
+        Ok(row.noting(format!("{:.1} % from memory", 100.0 * median(&hits))))
     }
 
     pub(super) async fn kv_put(&self) -> anyhow::Result<Row> {
@@ -73,7 +73,7 @@ impl Bench {
         let row = pair.row(&what, "gets/s", 0.30, "≥ 30 % of bare");
         let p99 = median(&p99);
         Ok(vec![
-            row.noting(format!("; {:.1} % from memory", 100.0 * hits)),
+            row.noting(format!("{:.1} % from memory", 100.0 * hits)),
             Row::new("the same, p99", format!("{p99:.2} ms"), "≤ 5 ms", p99 > 0.0 && p99 <= 5.0),
         ])
     }

@@ -10,7 +10,7 @@ use anyhow::Context;
 use tokio::process::Command;
 
 use super::paired::Watched;
-use super::{Bench, Row, noise_note};
+use super::{Bench, Row};
 use crate::asks::{Question, about_history, ask};
 use crate::caller::get;
 use crate::chat::ChatArgs;
@@ -130,12 +130,13 @@ pub(super) fn asked_row(what: &str, targets_ms: &[f64], asked: &Run, report: &Re
     let rate = grouped(report.per_second);
     let what = format!("{what}, {READS_PER_SECOND} requests/s beside {rate} messages/s");
     let target = if targets_ms.len() == 1 { "p99 ≤ 5 ms" } else { "p99 ≤ 5 ms, active users ≤ 50 ms" };
-    Row::new(what, format!("p99 {}", parts.join(", ")), target, ok).noting(format!(
-        "{} requests, {failed} failed, p99 of all {:.2} ms, counted from when each was due; {}",
+    let asked = format!(
+        "{} requests, {failed} failed, p99 of all {:.2} ms, counted from when each was due",
         record.all.len(),
-        record.all.percentile_ms(99.0),
-        noise_note(report.noise())
-    ))
+        record.all.percentile_ms(99.0)
+    );
+    let row = Row::new(what, format!("p99 {}", parts.join(", ")), target, ok).noting(asked);
+    row.beside(&[report.noise()]).with_faults(report.faults())
 }
 
 async fn disk_row(data: &Path, target: &Target, stored: u64) -> anyhow::Result<Row> {
@@ -170,7 +171,9 @@ fn sends_row(stored: u64, took: Duration, without: &Report, with: &Report) -> Ro
     let what = format!("p99 of sends during a backup of {stored} messages, {rate} messages/s");
     Row::new(what, format!("{with_ms:.2} ms"), "≤ 2 × without", ratio <= 2.0)
         .against(format!("{without_ms:.2} ms without"), format!("{ratio:.2} ×"))
-        .noting(format!("the backup took {:.1} s; {}", took.as_secs_f64(), noise_note(with.noise())))
+        .noting(format!("the backup took {:.1} s", took.as_secs_f64()))
+        .beside(&[with.noise(), without.noise()])
+        .with_faults([with.faults(), without.faults()].concat())
 }
 
 fn back_row(stored: u64, restore: Duration, verify: Duration) -> Row {

@@ -13,7 +13,7 @@ mod rooms;
 mod streams;
 
 use std::fmt::Write as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::Args;
@@ -22,13 +22,13 @@ use serde::Serialize;
 use crate::engine::{Findings, Workload};
 use crate::machine::scratch;
 use crate::options::duration;
-use crate::report::{Origin, Report};
+use crate::report::{Origin, Report, write_files};
 use crate::spawn::Server;
 
 #[derive(Debug, Clone, Args)]
 pub(crate) struct SuiteArgs {
-    /// Write the table to this file, too
-    #[arg(long, value_name = "FILE")]
+    /// Write the table into this directory: suite.md, and suite.json
+    #[arg(long, value_name = "DIR")]
     pub(crate) out: Option<PathBuf>,
     /// Only these rows: chat, chat-64, http, fanout-100, fanout-1000, slow-disk, delivery, hot-room, idle, members, loaded,
     /// kv-get, kv-put, kv-miss, line, taken, broadcast; with --postgres pg-rows and pg-kv-put, and with --rabbitmq, too, pg-drain and
@@ -68,9 +68,9 @@ pub(crate) struct SuiteArgs {
     /// A quick look: one round, short, 200,000 messages and keys, 50,000 messages waiting
     #[arg(long)]
     quick: bool,
-    /// The server to measure; by default this program
+    /// The program to start servers with; by default this one
     #[arg(long, value_name = "FILE")]
-    server: Option<PathBuf>,
+    program: Option<PathBuf>,
     /// Directory for the data, on the disk to measure
     #[arg(long, default_value = ".", value_name = "DIR")]
     dir: PathBuf,
@@ -89,21 +89,53 @@ struct Row {
     ok: bool,
     /// What else a reader should know.
     note: String,
+    /// Share of the machine that others took meanwhile; of the two sides the larger one.
+    others: f64,
+    /// Why the books of a measurement did not close.
+    faults: Vec<String>,
 }
+
+/// Share of the machine that others may take before a row is marked.
+const OTHERS_MAX: f64 = 0.05;
 
 impl Row {
     fn new(what: impl Into<String>, measured: String, target: &'static str, ok: bool) -> Self {
-        let (limit, share, note) = Default::default();
-        Self { what: what.into(), measured, limit, share, target, ok, note }
+        let (limit, share, note, others, faults) = Default::default();
+        Self { what: what.into(), measured, limit, share, target, ok, note, others, faults }
     }
 
     fn against(self, limit: String, share: String) -> Self {
         Self { limit, share, ..self }
     }
 
+    /// Parts of the note stand apart by semicolons.
     fn noting(mut self, note: impl AsRef<str>) -> Self {
+        if !self.note.is_empty() && !note.as_ref().is_empty() {
+            self.note.push_str("; ");
+        }
         self.note.push_str(note.as_ref());
         self
+    }
+
+    /// What others took of the machine during each of its sides.
+    fn beside(mut self, others: &[f64]) -> Self {
+        self.others = others.iter().copied().fold(self.others, f64::max);
+        let shares: Vec<String> = others.iter().map(|share| format!("{:.0} %", 100.0 * share)).collect();
+        self.noting(format!("{} of the machine taken by others", shares.join(" and ")))
+    }
+
+    /// Faults in the books of what was measured.
+    fn with_faults(mut self, faults: Vec<String>) -> Self {
+        self.faults.extend(faults.iter().cloned());
+        self.noting(faults.join("; "))
+    }
+
+    /// What makes the figure worth less than it seems, for the table itself.
+    fn marks(&self) -> String {
+        let books = (!self.faults.is_empty()).then(|| "**books do not close**".to_owned());
+        let others = (self.others > OTHERS_MAX)
+            .then(|| format!("**{:.0} % of the machine taken by others**", 100.0 * self.others));
+        books.into_iter().chain(others).map(|mark| format!("; {mark}")).collect()
     }
 }
 
@@ -162,7 +194,7 @@ pub(crate) async fn measure(args: &SuiteArgs) -> anyhow::Result<Table> {
         args.persisted = args.persisted.min(30_000);
     }
     let dir = scratch("hubbub-suite-", &args.dir)?;
-    let program = args.server.clone().map_or_else(std::env::current_exe, Ok)?;
+    let program = args.program.clone().map_or_else(std::env::current_exe, Ok)?;
     let bench = Bench { args, program, dir };
     let mut rows = Vec::new();
     for name in names.into_iter().filter(|name| bench.args.wants(name)) {
@@ -223,11 +255,6 @@ impl Bench {
     }
 }
 
-/// What to say about a machine that had other things to do.
-fn noise_note(share: f64) -> String {
-    format!("{:.0} % of the machine taken by others", 100.0 * share)
-}
-
 fn progress(row: &Row) {
     use std::io::Write as _;
     // Nobody can be told that the terminal is gone.
@@ -239,6 +266,11 @@ fn rounds(all: &[f64], text: impl Fn(&f64) -> String) -> String {
 }
 
 impl Findings for Table {
+    fn write_files(&self, dir: &Path) -> anyhow::Result<()> {
+        let json = serde_json::to_string_pretty(self)?;
+        write_files(dir, [("suite.md", self.terminal()), ("suite.json", json)])
+    }
+
     fn terminal(&self) -> String {
         let mut out = String::new();
         let Origin { machine, started, version, commit, .. } = Origin::here();
@@ -252,9 +284,10 @@ impl Findings for Table {
         out.push_str(
             "| what | measured | limit | share | target | met |\n| --- | --- | --- | --- | --- | --- |\n",
         );
-        for Row { what, measured, limit, share, target, ok, .. } in &self.rows {
-            let met = if *ok { "yes" } else { "**no**" };
-            let _ = writeln!(out, "| {what} | {measured} | {limit} | {share} | {target} | {met} |");
+        for row in &self.rows {
+            let Row { what, measured, limit, share, target, ok, .. } = row;
+            let (met, marks) = (if *ok { "yes" } else { "**no**" }, row.marks());
+            let _ = writeln!(out, "| {what} | {measured}{marks} | {limit} | {share} | {target} | {met} |");
         }
         for row in self.rows.iter().filter(|row| !row.note.is_empty()) {
             let _ = write!(out, "\n- {}: {}", row.what, row.note);
@@ -265,5 +298,33 @@ impl Findings for Table {
 
     fn is_clean(&self) -> bool {
         self.rows.iter().all(|row| row.ok)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_makes_a_row_worth_less_stands_in_the_table() {
+        let row = |what: &str| Row::new(what, "5 messages/s".to_owned(), "≥ 4", true);
+        let rows = vec![
+            row("quiet").beside(&[0.02, 0.05]),
+            row("noisy").beside(&[0.01, 0.09]),
+            row("open").with_faults(vec!["3 refused".to_owned()]).noting("a note"),
+            row("both").beside(&[0.5]).with_faults(vec!["1 lost".to_owned(), "2 late".to_owned()]),
+        ];
+        let table = Table { rows, rounds: 1, time: Duration::from_secs(1) }.terminal();
+        for line in [
+            "| quiet | 5 messages/s |  |  | ≥ 4 | yes |",
+            "| noisy | 5 messages/s; **9 % of the machine taken by others** |",
+            "| open | 5 messages/s; **books do not close** |",
+            "| both | 5 messages/s; **books do not close**; **50 % of the machine taken by others** |",
+            "- quiet: 2 % and 5 % of the machine taken by others",
+            "- open: 3 refused; a note",
+            "- both: 50 % of the machine taken by others; 1 lost; 2 late",
+        ] {
+            assert!(table.contains(line), "{line}: {table}");
+        }
     }
 }

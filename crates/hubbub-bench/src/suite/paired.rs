@@ -58,24 +58,24 @@ impl Pair {
     pub(super) fn row(&self, what: &str, unit: &str, least: f64, target: &'static str) -> Row {
         let Self { bare, real } = self;
         let share = real.median() / bare.median().max(1.0);
-        let faults: String = real.faults.iter().map(|fault| format!("; {fault}")).collect();
+        let faults = real.faults.iter().cloned();
+        let of_limit = bare.faults.iter().map(|fault| format!("the limit: {fault}"));
         let rates = |side: &Side| rounds(&side.rates, |rate| grouped(*rate));
         let met = share >= least && real.faults.is_empty();
-        let noise = match (median(&real.noise), median(&bare.noise)) {
-            _ if real.noise.is_empty() => "what others took of the machine was not measured".to_owned(),
-            (real, bare) => {
-                let [real, bare] = [real, bare].map(|share| 100.0 * share);
-                format!("{real:.0} % and {bare:.0} % of the machine taken by others")
-            }
-        };
-        Row::new(what, format!("{} {unit}", grouped(real.median())), target, met)
+        let row = Row::new(what, format!("{} {unit}", grouped(real.median())), target, met)
             .against(format!("{} {unit}", grouped(bare.median())), format!("{:.0} %", 100.0 * share))
             .noting(format!(
-                "rounds {} against {}; paired {:.0} %; {noise}{faults}",
+                "rounds {} against {}; paired {:.0} %",
                 rates(real),
                 rates(bare),
-                100.0 * self.paired(),
-            ))
+                100.0 * self.paired()
+            ));
+        let row = if real.noise.is_empty() {
+            row.noting("what others took of the machine was not measured")
+        } else {
+            row.beside(&[median(&real.noise), median(&bare.noise)])
+        };
+        row.with_faults(faults.chain(of_limit).collect())
     }
 }
 

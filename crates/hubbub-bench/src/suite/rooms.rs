@@ -2,14 +2,14 @@
 
 use std::time::Duration;
 
-use super::{Bench, Row, noise_note};
+use super::{Bench, Row};
 use crate::chat::ChatArgs;
 use crate::client::Target;
 use crate::client::chat::open;
 use crate::http::HttpArgs;
 use crate::limits::{ENDLESS, median};
 use crate::machine::rss_anon_kib;
-use crate::report::grouped;
+use crate::report::{Report, grouped};
 use crate::spawn::Server;
 
 /// Connections that the memory of idle ones is measured with.
@@ -34,17 +34,18 @@ impl Bench {
         let measured = format!("p99 {p99:.2} ms, p99.9 {p999:.2} ms");
         let row =
             Row::new("send → delivered, 10,000/s open loop", measured, "p99 ≤ 5 ms, p99.9 ≤ 20 ms", met);
-        Ok(row.noting([vec![noise_note(median(&noise))], faults].concat().join("; ")))
+        Ok(row.beside(&[median(&noise)]).with_faults(faults))
     }
 
     /// The p99 of 20 rooms at 1,000/s together while pipelined connections send to one room, or to 20 others.
     pub(super) async fn hot_room(&self) -> anyhow::Result<Row> {
-        let (mut spread, mut hot, mut rates) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut spread, mut hot, mut rates, mut noise) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
         for _ in 0..self.args.rounds {
             for (rooms, p99) in [("20", &mut spread), ("1", &mut hot)] {
                 let measuring = async |server: &Server| self.beside(server, rooms).await;
                 let (load, others) = self.fresh(&[]).await?.during(measuring).await?;
-                p99.push(others);
+                p99.push(others.latency.p99_ms);
+                noise.push(others.noise());
                 rates.push(format!("{}/s into {rooms}", grouped(load)));
             }
         }
@@ -54,17 +55,19 @@ impl Bench {
         let what = "p99 of other rooms beside a hot one";
         Ok(Row::new(what, format!("{hot:.2} ms"), "≤ 2 × spread evenly", met)
             .against(format!("{spread:.2} ms spread evenly"), format!("{ratio:.2} ×"))
-            .noting(format!("load {} rooms", rates.join(", "))))
+            .noting(format!("load {} rooms", rates.join(", ")))
+            .beside(&[median(&noise)]))
     }
 
-    async fn beside(&self, server: &Server, rooms: &str) -> anyhow::Result<(f64, f64)> {
+    /// The rate of the load, and the report of the others.
+    async fn beside(&self, server: &Server, rooms: &str) -> anyhow::Result<(f64, Report)> {
         let load =
             ["-n", ENDLESS, "-c", "40", "--in-flight", "64", "--room-prefix", "hot-", "--rooms", rooms];
         let load = [&load[..], &["--warmup-connections", "0"]].concat();
         let others = ["--rate", "1000", "--room-prefix", "cold-"];
         let (load, others) =
             tokio::try_join!(self.load::<ChatArgs>(server, &load), self.load::<HttpArgs>(server, &others))?;
-        Ok((load.per_second, others.latency.p99_ms))
+        Ok((load.per_second, others))
     }
 
     /// Anonymous memory for each open socket that says nothing.

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 
 use super::paired::Pair;
-use super::{Bench, Row, noise_note, rounds};
+use super::{Bench, Row, rounds};
 use crate::bare::Kind;
 use crate::client::Target;
 use crate::http::HttpArgs;
@@ -135,15 +135,15 @@ impl Bench {
         .against(format!("{} messages/s", grouped(limit)), format!("{:.0} %", 100.0 * share));
         let text = |rates: &[f64]| rounds(rates, |rate| grouped(*rate));
         let note = format!(
-            "rounds {} against {} of the same ramp at a server that stores nothing, and {} of the producer alone; lag {lags:.2?} s; {} \
-             (Kafka and Cassandra included); {}",
+            "rounds {} against {} of the same ramp at a server that stores nothing, and {} of the producer alone; lag {lags:.2?} s; \
+             {:.0} % of the machine taken by others (Kafka and Cassandra included)",
             text(&real),
             text(&generator),
             text(&alone),
-            noise_note(median(&noise)),
-            faults.join("; "),
+            100.0 * median(&noise),
         );
-        Ok(vec![row.noting(note), self.kafka_latency(rate / 3.0, &room).await?])
+        let row = row.noting(note).with_faults(faults);
+        Ok(vec![row, self.kafka_latency(rate / 3.0, &room).await?])
     }
 
     async fn kafka_latency(&self, rate: f64, room: &[&str]) -> anyhow::Result<Row> {
@@ -163,7 +163,7 @@ impl Bench {
         let met = middle > 0.0 && middle <= 100.0 && faults.is_empty();
         let what = format!("the same, send → delivered at {}/s, p99", grouped(rate));
         let row = Row::new(what, format!("{middle:.1} ms"), "≤ 100 ms", met);
-        Ok(row.noting(format!("rounds {p99:.1?}, p50 {p50:.1?}; {}", faults.join("; "))))
+        Ok(row.noting(format!("rounds {p99:.1?}, p50 {p50:.1?}")).with_faults(faults))
     }
 
     /// Everything is in Kafka before the server that is measured starts.
@@ -247,11 +247,11 @@ impl Bench {
         let met = share <= BYSTANDER_SHARE && faults.is_empty();
         let row = Row::new(what, text(|(_, quiet)| *quiet), "≤ 10 % of one it takes and delivers", met)
             .against(text(|(busy, _)| *busy), format!("{:.1} %", 100.0 * share));
-        Ok(row.noting(format!(
-            "rounds {costs:.1?}; what an idle node uses, {:.1} % of a core, is taken off both; {}",
-            100.0 * median(&idle_shares),
-            faults.join("; ")
-        )))
+        let note = format!(
+            "rounds {costs:.1?}; what an idle node uses, {:.1} % of a core, is taken off both",
+            100.0 * median(&idle_shares)
+        );
+        Ok(row.noting(note).with_faults(faults))
     }
 }
 

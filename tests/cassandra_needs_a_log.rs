@@ -14,8 +14,10 @@ fn a_server_without_the_log_is_refused() {
         |more: &[&str]| hubbub(&[&["serve", "--listen", "127.0.0.1:0"], more].concat(), "").refusal(2);
     let said = serve(&["--store", "scylla://127.0.0.1:1/hubbub"]);
     assert!(said.contains("--store scylla:// requires --log kafka://"), "{said}");
-    let said = serve(&["--store", "scylla://ada:geheim@127.0.0.1:1/Hubbub"]);
-    assert!(said.contains("store.url must name a keyspace") && !said.contains("geheim"), "{said}");
+    let said = serve(&["--store", "scylla://127.0.0.1:1/Hubbub"]);
+    assert!(said.contains("store.url must name a keyspace"), "{said}");
+    let said = serve(&["--store", "scylla://ada:geheim@127.0.0.1:1/hubbub", "--log", "kafka://127.0.0.1:1"]);
+    assert!(said.contains("must not be on the command line") && !said.contains("geheim"), "{said}");
     let said = serve(&["--store", "scylla://127.0.0.1:1/hubbub", "--set", "store.scylla.consistency=any"]);
     assert!(said.contains("store.scylla.consistency must be local_quorum, quorum or one"), "{said}");
 }

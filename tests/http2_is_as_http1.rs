@@ -9,7 +9,7 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-use crate::harness::{Certificates, Server, Setup, TlsClient, in_time, texts};
+use crate::harness::{Certificates, Server, Setup, TlsClient, in_time, texts, until};
 
 /// What each side says first (RFC 9113 §3.4), and a frame of settings without any.
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
@@ -175,4 +175,59 @@ async fn idle_connections_end() {
         let frame = in_time("an event", events.frame()).await.unwrap().unwrap();
         text.push_str(std::str::from_utf8(frame.data_ref().unwrap()).unwrap());
     }
+}
+
+#[tokio::test]
+async fn an_answer_to_head_has_no_body() {
+    let (server, client) = encrypted(Setup::new());
+    let (http, _connection) = Http2::connect(&client.with_http2(), &server).await;
+    assert_eq!(http.answer(Method::PUT, "/kv/a", &[], "value").await.0, 201);
+    let mut http1 = client.http(&server).await;
+    for path in ["/kv/a", "/nothing", "/health/live", "/"] {
+        let answer = http.send(Method::HEAD, path, &[], "").await.unwrap();
+        let other = http1.request(Method::HEAD, path, &[], "").await;
+        assert_eq!(answer.status().as_u16(), other.status, "{path}");
+        let length = answer.headers().get("content-length").map(|length| length.to_str().unwrap());
+        assert_eq!(length, other.header("content-length"), "{path}");
+        // A client refuses a body here, as it must.
+        let body = in_time(path, answer.into_body().collect()).await.unwrap().to_bytes();
+        assert_eq!(body, "", "{path}");
+    }
+    assert_eq!(http.answer(Method::GET, "/health/live", &[], "").await.0, 200);
+}
+
+#[tokio::test]
+async fn a_page_that_is_read_slowly_arrives() {
+    let (server, client) = encrypted(Setup::new().set("server.header_timeout=300ms"));
+    let (http, _connection) = Http2::connect(&client.with_http2(), &server).await;
+    let text = "x".repeat(60_000);
+    for number in 0..40 {
+        let message = json!({"userId": "ada", "message": format!("{number} {text}")}).to_string();
+        assert_eq!(http.answer(Method::POST, "/v1/rooms/r/messages", &[], message).await.0, 201);
+    }
+    let page = http.send(Method::GET, "/v1/rooms/r/messages?after=0&limit=40", &[], "").await.unwrap();
+    // Nothing is read until another connection that did nothing more was ended.
+    let (other, connection) = Http2::connect(&client.with_http2(), &server).await;
+    assert_eq!(other.answer(Method::GET, "/health/live", &[], "").await.0, 200);
+    in_time("the end of another", connection).await.unwrap();
+    let page = in_time("the page", page.into_body().collect()).await.unwrap().to_bytes();
+    let page: Value = serde_json::from_slice(&page).unwrap();
+    assert_eq!(page["messages"].as_array().unwrap().len(), 40);
+}
+
+/// A stream that was given up is over at once, although its connection stays.
+#[tokio::test]
+async fn event_streams_end_with_their_readers() {
+    let (server, client) = encrypted(Setup::new());
+    let (http, _connection) = Http2::connect(&client.with_http2(), &server).await;
+    for path in ["/v1/rooms/r/events", "/v1/kv/watch?prefix=a", "/v1/stats/live"] {
+        let events = http.send(Method::GET, path, &[], "").await.unwrap();
+        assert_eq!(events.status(), 200, "{path}");
+        drop(events);
+    }
+    let listed = async || {
+        let (_, page) = http.answer(Method::GET, "/v1/connections", &[], "").await;
+        page["connections"].as_array().map_or(usize::MAX, Vec::len)
+    };
+    until("the end of all streams", async || listed().await == 0).await;
 }

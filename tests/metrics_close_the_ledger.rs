@@ -6,6 +6,7 @@ use crate::harness::{Server, Setup, chat_message, until};
 
 const DECLARED: &[(&str, &str)] = &[
     ("build_info", "gauge"),
+    ("live_read_backs_total", "counter"),
     ("messages_accepted_total", "counter"),
     ("messages_stored_total", "counter"),
     ("changes_total", "counter"),
@@ -21,6 +22,10 @@ const DECLARED: &[(&str, &str)] = &[
     ("pipeline_store_seconds", "histogram"),
     ("pipeline_fan_out_seconds", "histogram"),
     ("pipeline_total_seconds", "histogram"),
+    ("presence_records_received_total", "counter"),
+    ("presence_remote_users", "gauge"),
+    ("traces_spans_dropped_total", "counter"),
+    ("traces_spans_exported_total", "counter"),
     ("websocket_connections", "gauge"),
     ("connections", "gauge"),
     ("connections_refused_total", "counter"),

@@ -4,10 +4,11 @@ use std::time::Duration;
 
 use crate::harness::{Postgres, Setup, in_time, seqs};
 
-/// A session that waits for a lock, or stands still in a transaction.
-const WAITING: &str =
-    "select count(*) from pg_stat_activity where application_name = 'hubbub' and wait_event_type = 'Lock'";
-const STILL: &str = "select count(*) from pg_stat_activity where application_name = 'hubbub' and state = 'idle in transaction'";
+/// A session that waits for a lock, or stands still in a transaction, of those that write rooms.
+const WAITING: &str = "select count(*) from pg_stat_activity where application_name = 'hubbub' and wait_event_type = 'Lock' \
+    and query not like '%kv_%'";
+const STILL: &str = "select count(*) from pg_stat_activity where application_name = 'hubbub' and state = 'idle in transaction' \
+    and query not like '%kv_%'";
 
 async fn until_one(postgres: &Postgres, count: &str) {
     in_time("a session", async {

@@ -184,9 +184,20 @@ impl Server {
         self.running.signal(Signal::TERM);
     }
 
-    /// Stops it where it is, until [`Server::resume`].
+    /// Stops it where it is, until [`Server::resume`]. Returns once all of its threads stand still.
     pub(crate) fn pause(&self) {
         self.running.signal(Signal::STOP);
+        let tasks = format!("/proc/{}/task", self.running.child.id());
+        let is_stopped = |task: std::fs::DirEntry| {
+            // A thread that is gone runs no more. Its state stands behind the name, which may hold anything.
+            let stat = std::fs::read_to_string(task.path().join("stat")).unwrap_or_default();
+            stat.rsplit_once(") ").is_none_or(|(_, state)| state.starts_with(['T', 't']))
+        };
+        let until = std::time::Instant::now() + super::PATIENCE;
+        while !std::fs::read_dir(&tasks).unwrap().all(|task| is_stopped(task.unwrap())) {
+            assert!(std::time::Instant::now() < until, "it does not stand still");
+            std::thread::sleep(std::time::Duration::from_millis(1));
+        }
     }
 
     /// Has it go on.

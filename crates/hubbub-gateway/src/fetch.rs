@@ -1,6 +1,6 @@
 //! Requests of the server itself to others: over HTTP or HTTPS, one connection each, for small answers.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -62,7 +62,7 @@ pub async fn send(
             return exchange(stream, uri, request, bytes_max).await;
         }
         let name = ServerName::try_from(host.to_owned()).map_err(|error| error.to_string())?;
-        let connector = TlsConnector::from(Arc::new(tls()?));
+        let connector = TlsConnector::from(tls()?);
         let stream = connector.connect(name, stream).await.map_err(|error| error.to_string())?;
         exchange(stream, uri, request, bytes_max).await
     };
@@ -110,7 +110,12 @@ where
     }
 }
 
-fn tls() -> Result<ClientConfig, String> {
+/// Whom to trust is read once: it takes many files.
+fn tls() -> Result<Arc<ClientConfig>, String> {
+    static TLS: OnceLock<Arc<ClientConfig>> = OnceLock::new();
+    if let Some(config) = TLS.get() {
+        return Ok(config.clone());
+    }
     let mut roots = RootCertStore::empty();
     let found = rustls_native_certs::load_native_certs();
     roots.add_parsable_certificates(found.certs);
@@ -120,5 +125,5 @@ fn tls() -> Result<ClientConfig, String> {
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     let config = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
     let config = config.map_err(|error| error.to_string())?;
-    Ok(config.with_root_certificates(roots).with_no_client_auth())
+    Ok(TLS.get_or_init(|| Arc::new(config.with_root_certificates(roots).with_no_client_auth())).clone())
 }

@@ -24,7 +24,7 @@ pub struct Version {
 }
 
 /// All versions, in order.
-pub(crate) const VERSIONS: &[Version] = &[ROOMS, FEWER_WRITES];
+pub(crate) const VERSIONS: &[Version] = &[ROOMS, FEWER_WRITES, RETENTION];
 
 const ROOMS: Version = Version {
     number: 1,
@@ -37,7 +37,7 @@ const ROOMS: Version = Version {
         "create type if not exists room_state (applied bigint, part int, present boolean, members_only boolean, \
          title text, retention_s bigint, head bigint, last_received bigint, floor bigint, removed bigint, \
          kept bigint, members bigint, senders bigint, first_at bigint, last_at bigint, \
-         expired bigint, changes bigint, bucket bigint, bucket_messages bigint, bucket_bytes bigint, hour bigint)",
+         changes bigint, bucket bigint, bucket_messages bigint, bucket_bytes bigint, hour bigint)",
         // A room: everything that decisions depend on is in one partition, which changes atomically. Rows by kind:
         // 0 = bucket (number = its first message), 1 = member (name), 2 = sender (name), 3 = hour with messages (number).
         "create table if not exists rooms (room text, kind tinyint, number bigint, name text, \
@@ -69,6 +69,9 @@ const ROOMS: Version = Version {
         "create table if not exists deleted_rooms (part int, room text, seq bigint, primary key (part, room, seq))",
     ],
 };
+
+const RETENTION: Version =
+    Version { number: 3, name: "retention", statements: &["alter type room_state add expired bigint"] };
 
 const FEWER_WRITES: Version = Version {
     number: 2,

@@ -37,7 +37,8 @@ pub(crate) struct RoomState {
     /// When the oldest and the newest kept message were received.
     pub(crate) first_at: Option<i64>,
     pub(crate) last_at: Option<i64>,
-    /// Messages that retention removed, in this life of the room.
+    /// Messages that retention removed, in this life of the room. Null where version 3 of the schema found the room.
+    #[scylla(default_when_null)]
     pub(crate) expired: i64,
     /// Changes of the room, its members and its stored messages.
     pub(crate) changes: i64,

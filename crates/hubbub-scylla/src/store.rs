@@ -13,6 +13,7 @@ use parking_lot::Mutex;
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
+use tokio::time::Instant;
 
 use crate::db::{self, Db, DbError, OpenError, PAGE_ROWS, wrong};
 use crate::log::{Attachment, set_property};
@@ -169,19 +170,23 @@ impl Context {
 }
 
 async fn work_in_background(context: Arc<Context>) {
-    let mut pause = ROUND;
+    let mut round = Instant::now() + ROUND;
     loop {
+        // However often there is something to clean up, all is counted now and then.
         let is_round = tokio::select! {
-            () = tokio::time::sleep(pause) => true,
-            () = context.cleanup.notified() => false,
+            () = tokio::time::sleep_until(round) => true,
+            () = context.cleanup.notified() => Instant::now() >= round,
         };
         let mut done = clean_up(&context).await;
         if is_round && done.is_ok() {
             done = count(&context).await.map(drop);
         }
-        pause = if done.is_ok() { ROUND } else { ROUND_AFTER_FAILURE };
         if let Err(error) = &done {
+            let pause = ROUND_AFTER_FAILURE;
+            round = Instant::now() + pause;
             tracing::warn!("background work of the store failed: {error}; retrying in {} s", pause.as_secs());
+        } else if is_round {
+            round = Instant::now() + ROUND;
         }
         context.status.report(done.map_err(|error| error.to_string()));
     }

@@ -130,6 +130,7 @@ async fn stream(
     };
     tokio::select! {
         () = following => {}
+        () = writer.gone() => {}
         () = shutdown.requested() => {
             let retry = format!("retry: {}\n\n", peer.gateway.reconnect_after_ms());
             write_last(retry.into_bytes(), &writer).await;

@@ -73,12 +73,11 @@ pub(crate) type Answer = Result<Response<Body>, Problem>;
 pub(crate) async fn route(peer: &Arc<Peer>, mut request: Request<Incoming>) -> Response<Body> {
     let gateway = &peer.gateway;
     gateway.metrics.http_requests.inc();
-    let mut traced = TracedRequest::begin(gateway, &mut request);
+    let mut traced = None;
     let answer = match admit(peer, &request) {
         Ok(admitted) => {
-            if let Some(traced) = &mut traced {
-                traced.found(admitted.endpoint);
-            }
+            // What is refused for its rate leaves no span: others want theirs.
+            traced = TracedRequest::begin(gateway, admitted.endpoint, &mut request);
             let identity = identify(peer, &request).await;
             match begin(peer, &admitted, request, identity) {
                 Ok(answer) => answer.await,

@@ -41,6 +41,11 @@ impl Writer {
         self.pieces.send(piece.into()).await.map_err(|_| Gone)
     }
 
+    /// Resolves when nobody reads the body any more: the client gave it up, over HTTP/2 perhaps on a connection that stays.
+    pub(crate) async fn gone(&self) {
+        self.pieces.closed().await;
+    }
+
     /// Breaks the body off behind what is written, so that its reader knows that it is not whole.
     pub(crate) fn abort(self, error: io::Error) {
         // Before the pieces end; a reader that is gone needs no reason.

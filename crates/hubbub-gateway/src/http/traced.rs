@@ -18,22 +18,22 @@ pub(super) struct TracedRequest {
     gateway: Arc<Gateway>,
     begun: BegunTrace,
     method: Method,
-    endpoint: Option<&'static Endpoint>,
+    endpoint: &'static Endpoint,
     status: Option<StatusCode>,
 }
 
 impl TracedRequest {
     /// Begins the span, and leaves its context in the request. `None` = the request is not traced.
-    pub(super) fn begin(gateway: &Arc<Gateway>, request: &mut Request<Incoming>) -> Option<Box<Self>> {
+    pub(super) fn begin(
+        gateway: &Arc<Gateway>,
+        endpoint: &'static Endpoint,
+        request: &mut Request<Incoming>,
+    ) -> Option<Box<Self>> {
         let tracer = gateway.hub.timeline().tracer()?;
         let begun = tracer.begin(request.headers().get("traceparent").map(HeaderValue::as_bytes))?;
         request.extensions_mut().insert(begun.context);
         let (gateway, method) = (gateway.clone(), request.method().clone());
-        Some(Box::new(Self { gateway, begun, method, endpoint: None, status: None }))
-    }
-
-    pub(super) fn found(&mut self, endpoint: &'static Endpoint) {
-        self.endpoint = Some(endpoint);
+        Some(Box::new(Self { gateway, begun, method, endpoint, status: None }))
     }
 
     pub(super) fn end(mut self, status: StatusCode) {
@@ -45,7 +45,7 @@ impl Drop for TracedRequest {
     fn drop(&mut self) {
         let Some(tracer) = self.gateway.hub.timeline().tracer() else { return };
         let Self { begun: BegunTrace { context, parent, at }, method, endpoint, status, .. } = self;
-        if endpoint.is_some_and(Endpoint::is_for_monitoring) {
+        if endpoint.is_for_monitoring() {
             return;
         }
         let method = match *method {
@@ -55,12 +55,11 @@ impl Drop for TracedRequest {
             // It may be of any length.
             _ => "_OTHER",
         };
-        let mut attributes = vec![("http.request.method", method.into())];
-        let template = endpoint.map(|endpoint| endpoint.template);
-        attributes.extend(template.map(|template| ("http.route", template.into())));
+        let template = endpoint.template;
+        let mut attributes = vec![("http.request.method", method.into()), ("http.route", template.into())];
         attributes
             .extend(status.map(|status| ("http.response.status_code", u64::from(status.as_u16()).into())));
-        let name = template.map_or_else(|| method.to_owned(), |template| format!("{method} {template}"));
+        let name = format!("{method} {template}");
         tracer.span(Span {
             context: *context,
             parent: *parent,

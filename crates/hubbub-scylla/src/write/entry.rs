@@ -74,6 +74,8 @@ pub(super) enum Place {
     Slot {
         /// Whether that is to be listed, too.
         is_slot_new: bool,
+        /// Whether the room is to be listed, too.
+        is_room_new: bool,
     },
 }
 

@@ -101,9 +101,9 @@ async fn erase_from(
         let Some(state) = state::read(db, room).await? else { return Ok(0) };
         places.retain(|place| place.seq > state.floor && place.seq <= state.head);
         let shards = |id| state.shards_of(id, context.options.bucket.first_ids);
-        let ids: Vec<(i16, String)> = places
+        let ids: Vec<(i16, String, i64)> = places
             .iter()
-            .flat_map(|place| shards(&place.id).map(|shard| (shard, place.id.clone())))
+            .flat_map(|place| shards(&place.id).map(|shard| (shard, place.id.clone(), place.seq)))
             .collect();
         if state.applied >= seq {
             break ids;
@@ -119,7 +119,8 @@ async fn erase_from(
             }
         }
     };
-    let remove = |(shard, id)| db.write(WHAT, &db.statements.remove_id, (seq, room, shard, id));
+    // With the message's own number: where it had expired, its id may be that of a later message by now.
+    let remove = |(shard, id, of)| db.write(WHAT, &db.statements.remove_id, (of, room, shard, id));
     let removing: Vec<_> = ids.into_iter().map(remove).collect();
     stream::iter(removing).buffer_unordered(AT_ONCE).try_collect::<Vec<()>>().await?;
     expire_places(db, user, room, &places, seq).await?;

@@ -6,6 +6,7 @@
 //! It only hides (`removed` moves): what must be read to come to the same result is there until the room says that it is gone.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use futures_util::{StreamExt, TryStreamExt, stream};
 use hubbub_core::invariant::broken;
@@ -82,6 +83,9 @@ pub(super) async fn expire(
         if state::read(db, room).await?.is_none_or(|now| now.applied != state.applied) {
             continue;
         }
+        if counts.is_unlisted {
+            broken("a sender's messages are listed by user");
+        }
         write(context, part, room, state, &gone, counts, seq).await?;
         return Ok(Outcome::Changed { changed: true });
     }
@@ -146,6 +150,8 @@ struct Remaining {
     senders: BTreeMap<String, Option<Counts>>,
     /// Of the hour that keeps some of its messages.
     hour: BTreeMap<String, Option<Counts>>,
+    /// Whether a sender's first remaining message was not found: a broken invariant, unless somebody is ahead.
+    is_unlisted: bool,
 }
 
 impl Remaining {
@@ -157,15 +163,18 @@ impl Remaining {
             Some((user, counts.filter(|counts| counts.total() > of_user.total())))
         });
         let left: Vec<(String, Option<Counts>)> = left.collect();
+        let is_unlisted = AtomicBool::new(false);
         let reading = left.into_iter().map(async |(user, counts)| {
             let of_user = gone.by_user.get(&user).copied();
             let Some((counts, of_user)) = counts.zip(of_user) else { return Ok((user, None)) };
             let first_at = first_message(db, part, room, state, &user, (gone.last, of_user.last_at)).await?;
+            is_unlisted.fetch_or(first_at.is_none(), Ordering::Relaxed);
             Ok::<_, DbError>((user, Some(counts.without(&of_user, first_at.unwrap_or(counts.last_at)))))
         });
         let reading: Vec<_> = reading.collect();
         let senders = stream::iter(reading).buffer_unordered(AT_ONCE).try_collect::<BTreeMap<_, _>>().await?;
-        let mut remaining = Self { senders, hour: BTreeMap::new() };
+        let is_unlisted = is_unlisted.load(Ordering::Relaxed);
+        let mut remaining = Self { senders, hour: BTreeMap::new(), is_unlisted };
         if let Some((hour, of_hour)) = gone.first_hour().and_then(|hour| gone.by_hour.get_key_value(&hour)) {
             remaining.read_hour(db, (*hour, part), room, of_hour, seq).await?;
         }
@@ -239,9 +248,6 @@ async fn first_message(
                 return Ok(Some(row.0));
             }
         }
-    }
-    if first.is_none() {
-        broken("a sender's messages are listed by user");
     }
     Ok(first)
 }

@@ -138,7 +138,11 @@ fn by_user<'w>(
                         rows.add(&statements.set_user_room, (user, room, part, seq), 80);
                     }
                 }
-                Place::Slot { is_slot_new } => {
+                Place::Slot { is_slot_new, is_room_new } => {
+                    if is_room_new {
+                        let rows = users.entry(user).or_default();
+                        rows.add(&statements.set_user_room, (user, room, part, seq), 80);
+                    }
                     let values = (user, slot, at, room, seq, bucket, id, seq);
                     slots.entry((user, slot)).or_default().add(&statements.set_user_message, values, 120);
                     if is_slot_new {

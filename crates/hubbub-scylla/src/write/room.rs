@@ -186,10 +186,13 @@ impl<'a> Work<'a> {
         let counts = sender.get_or_insert_with(|| Counts::none(at));
         let before = (counts.total(), counts.last_at);
         counts.add(send.kind, at);
-        let place = if before.0 < FIRST_MESSAGES {
+        // Not where messages expire: few are kept there, however many come.
+        let place = if before.0 < FIRST_MESSAGES && self.entry.state.expired == 0 {
             Place::First { is_room_new: is_first }
         } else {
-            Place::Slot { is_slot_new: before.0 == FIRST_MESSAGES || slot_of(before.1) != slot_of(at) }
+            // Up to there the last message may be among the first ones, whose span of time is not listed.
+            let is_slot_new = before.0 <= FIRST_MESSAGES || slot_of(before.1) != slot_of(at);
+            Place::Slot { is_slot_new, is_room_new: is_first }
         };
         self.changed_senders.insert(send.user.to_owned(), *counts);
         if is_first {

@@ -134,7 +134,9 @@ fn find_key(key: &str, place: &str, faults: &mut Vec<String>) -> Option<&'static
     if let Some(setting) = SETTINGS.iter().find(|setting| setting.key == key) {
         return Some(setting.key);
     }
-    let nearest = SETTINGS.iter().min_by_key(|setting| levenshtein(key, setting.key)).map_or("", |s| s.key);
+    // Half of a key leads to the whole one, however long that is.
+    let distance = |known: &str| (!known.starts_with(key), levenshtein(key, known));
+    let nearest = SETTINGS.iter().min_by_key(|setting| distance(setting.key)).map_or("", |s| s.key);
     faults.push(format!("{place}: there is no setting '{key}'; did you mean '{nearest}'?"));
     None
 }

@@ -63,6 +63,14 @@ impl Target {
     }
 }
 
+impl Target {
+    /// Without what stands behind the path, which may be secret.
+    fn shown(&self) -> String {
+        let authority = self.uri.authority().map_or("", |authority| authority.as_str());
+        format!("{authority}{}", self.uri.path())
+    }
+}
+
 fn headers_of(text: &str) -> Result<Vec<(HeaderName, HeaderValue)>, String> {
     let parse = |header: &str| {
         let (name, value) = header.split_once('=')?;
@@ -107,7 +115,7 @@ impl Exporting {
         let Some(target) = Target::of(config).map_err(anyhow::Error::msg).context("exporting traces")? else {
             return Ok(None);
         };
-        tracing::info!(collector = %target.uri, "exporting traces");
+        tracing::info!(collector = target.shown(), "exporting traces");
         let queue = SpanQueue::new(metrics.clone());
         let collector = Collector::new(receiver, hub, queue.clone());
         let encoder = Encoder::new(&config.otlp_service, name, clock);
@@ -165,8 +173,12 @@ impl Exporter {
                 }
                 Err(reason) => {
                     if !std::mem::replace(&mut self.is_refused, true) {
-                        let collector = &self.target.uri;
-                        tracing::warn!(%collector, reason, "exporting traces failed; trying again, and dropping what does not fit");
+                        let collector = self.target.shown();
+                        tracing::warn!(
+                            collector,
+                            reason,
+                            "exporting traces failed; trying again, and dropping what does not fit"
+                        );
                     }
                     if backoff.pause_unless(stop).await.is_none() {
                         return;
@@ -197,11 +209,12 @@ impl Exporter {
         self.metrics.spans_dropped.inc_by(refused);
         self.metrics.spans_exported.inc_by(spans.len() as u64 - refused);
         if refused > 0 {
-            tracing::warn!(
-                spans = refused,
-                status = status.as_u16(),
-                "the collector of traces refused spans"
-            );
+            // The next ones are refused, too, most likely: no reason to hurry, or to say it again.
+            if !std::mem::replace(&mut self.is_refused, true) {
+                let status = status.as_u16();
+                tracing::warn!(spans = refused, status, "the collector of traces refuses spans");
+            }
+            return Ok(0);
         }
         if std::mem::replace(&mut self.is_refused, false) {
             tracing::info!("traces are exported again");

@@ -94,6 +94,7 @@ impl Watcher {
             tokio::select! {
                 // A reader that is gone gets no last event.
                 _ = self.follow(after, first) => None,
+                () = self.writer.gone() => None,
                 () = shutdown.requested() => None,
                 ended = session.end() => Some(ended),
             }

@@ -103,6 +103,7 @@ async fn stream(peer: Arc<Peer>, session: Session, writer: Writer) {
     let ended: Option<Ended> = tokio::select! {
         // A reader that is gone gets no last event.
         _ = follow(&peer.gateway, &writer) => None,
+        () = writer.gone() => None,
         () = shutdown.requested() => None,
         ended = session.end() => Some(ended),
     };

@@ -390,18 +390,20 @@ fn write_messages(core: &Core, partition: u32, room: &str, mut messages: Outgoin
             let traces = record::write_traces(&messages.traces);
             headers = headers.insert(Header { key: TRACES, value: Some(&traces) });
         }
-        write(core, partition, Some(room.as_bytes()), &messages.json, Some(headers));
-        core.hub.timeline().record_bus(room, (messages.first, messages.last));
+        if write(core, partition, Some(room.as_bytes()), &messages.json, Some(headers)) {
+            core.hub.timeline().record_bus(room, (messages.first, messages.last));
+        }
     }
 }
 
+/// Queues a record of the bus. Returns whether it was queued; it may be lost anyway.
 pub(super) fn write(
     core: &Core,
     partition: u32,
     key: Option<&[u8]>,
     value: &[u8],
     headers: Option<OwnedHeaders>,
-) {
+) -> bool {
     let topic = core.topics.live.as_str();
-    core.producer.send_unconfirmed(OwnRecord { topic, partition, key, value, headers });
+    core.producer.send_unconfirmed(OwnRecord { topic, partition, key, value, headers })
 }

@@ -191,15 +191,18 @@ impl Producer {
         Ok(ticket)
     }
 
-    /// Queues a record that nobody waits for. It may be lost.
-    pub(super) fn send_unconfirmed(&self, record: OwnRecord<'_>) {
+    /// Queues a record that nobody waits for. Returns whether it did; it may be lost anyway.
+    pub(super) fn send_unconfirmed(&self, record: OwnRecord<'_>) -> bool {
         let bytes = record.value.len();
-        if self.gate.admit_unawaited(bytes)
-            && let Err(error) = self.send(record, self.nobody.clone())
-        {
+        if !self.gate.admit_unawaited(bytes) {
+            return false;
+        }
+        if let Err(error) = self.send(record, self.nobody.clone()) {
             self.gate.release_unawaited(bytes, false);
             tracing::debug!(%error, "a record of the bus was dropped");
+            return false;
         }
+        true
     }
 
     fn send(&self, record: OwnRecord<'_>, submission: Arc<Submission>) -> Result<(), LibraryError> {

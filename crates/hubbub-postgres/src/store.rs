@@ -1,6 +1,7 @@
 //! The store that the pipeline sees. It opens the subsystems and delegates to them.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use hubbub_core::clock::{Clock, ClockDoubt, RandomSource};
 use hubbub_core::replica::ReplicaStore;
@@ -24,6 +25,9 @@ use crate::replicas::{Reader, Replicas, ReplicatedReads};
 use crate::rooms::Rooms;
 use crate::stats::{CountReader, Stats};
 use crate::{apply, migrate};
+
+/// How long a server that stops waits at most to let others change keys.
+const LEAVE_MAX: Duration = Duration::from_secs(2);
 
 /// Largest batch.
 const BATCH_CAP: BatchCap = BatchCap { ops: 5_000, bytes: 4 * 1024 * 1024 };
@@ -173,8 +177,16 @@ impl Store for Postgres {
     fn close(&self) {
         self.maintenance.stop();
         self.replicated_reads.iter().for_each(ReplicatedReads::close);
-        // As in `apply`. Others need not wait until the lease has run out.
-        tokio::task::block_in_place(|| self.context.runtime.block_on(self.kv.leave()));
+        // Others need not wait until the lease has run out. A task of its own says so: `block_on` would take wakeups that are
+        // for the future whose thread this is.
+        let (left, has_left) = std::sync::mpsc::channel();
+        let kv = self.kv.clone();
+        self.context.runtime.spawn(async move {
+            kv.leave().await;
+            // Nobody may wait any more.
+            let _ = left.send(());
+        });
+        let _ = tokio::task::block_in_place(|| has_left.recv_timeout(LEAVE_MAX));
         self.kv.close();
         self.context.notifications.close();
         self.context.db.close();

@@ -113,6 +113,7 @@ macro_rules! conformance_tests {
             repeats::only_user_text_and_type_make_the_same_message,
             repeats::the_same_id_in_another_room_is_another_message,
             retention::a_room_keeps_messages_as_long_as_it_says,
+            retention::an_erased_user_takes_no_ids_of_others,
             retention::messages_that_expired_are_counted_nowhere,
             rooms::a_room_is_described,
             rooms::figures_and_health_are_told,

@@ -70,6 +70,27 @@ impl<F: Fixture> Both<'_, F> {
     }
 }
 
+/// An id of a message that expired may be that of somebody else's message when the first sender is erased.
+pub async fn an_erased_user_takes_no_ids_of_others(fixture: &mut impl Fixture) {
+    let mut both = Both { fixture, model: Model::default(), sent: 0 };
+    both.keep_for("short", 400).await;
+    for stage in Stage::ALL {
+        let id = format!("twice-{stage:?}");
+        apply_to_both(both.fixture, &mut both.model, &[Post::new("short", &id).user("gone")]).await;
+        both.pass(500).await;
+        // What expired may share its place with what stays.
+        both.send("short", 3).await;
+        both.expire("short", 400).await;
+        stage.reach(both.fixture).await;
+        let other = Post::new("short", &id).user("eve").text("again");
+        apply_to_both(both.fixture, &mut both.model, std::slice::from_ref(&other)).await;
+        both.change(RoomChange::EraseUser { user: "gone" }).await;
+        // A repeat, which changes nothing.
+        apply_to_both(both.fixture, &mut both.model, &[other]).await;
+        both.check().await;
+    }
+}
+
 /// What has expired is gone, and told; everything else is there. Whoever was behind learns of the gap.
 pub async fn a_room_keeps_messages_as_long_as_it_says(fixture: &mut impl Fixture) {
     let mut both = Both { fixture, model: Model::default(), sent: 0 };

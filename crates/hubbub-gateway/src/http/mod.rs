@@ -1,6 +1,7 @@
 //! HTTP: finds the endpoint of a request ([`endpoints`]), and what answers have in common.
 
 mod access;
+mod accounts;
 mod assets;
 mod backups;
 mod bulk;

@@ -30,8 +30,11 @@ export async function askWhoCalls(onTaken, lead) {
       setStatus(form.querySelector(".hint"), ended);
       if (lead !== undefined) setText(form.querySelector(".lead"), lead);
     }
-    wanted.querySelector("input").focus();
+    const inputs = [...wanted.querySelectorAll("input")];
+    (inputs.find((input) => input.value === "") ?? inputs[0]).focus();
   };
+  // Somebody whose login has ended is asked for the password only.
+  if (token() === undefined) $("login-user").value = "";
   listen(enter, show, forms);
   show(await hasAccounts() ? forms[0] : forms[1]);
 }

@@ -270,3 +270,92 @@ pub(crate) fn login_of(access: &Access) -> Option<&str> {
 pub(super) fn is_stored(token: &str) -> bool {
     token.starts_with(super::list::PREFIX) || token.starts_with(PREFIX)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn stored(id: &str, generation: u64, kept: Option<&str>) -> StoredAccount {
+        StoredAccount {
+            user: "ada".into(),
+            id: id.into(),
+            generation,
+            kept: kept.map(str::to_owned),
+            hash: String::new(),
+            created_at: 0,
+            password_at: 0,
+            grants: GrantsText::default(),
+        }
+    }
+
+    fn put(accounts: &mut Accounts, key: &[u8], value: &impl Serialize) -> bool {
+        accounts.apply(key, Some(&serde_json::to_vec(value).unwrap())).unwrap()
+    }
+
+    /// With one login of each number, of the account as it is given.
+    fn with_logins(account: &StoredAccount, numbers: std::ops::Range<i64>) -> Accounts {
+        let mut accounts = Accounts::default();
+        assert!(
+            !put(&mut accounts, &key_of_account("ada"), account),
+            "nobody loses anything by a new account"
+        );
+        for number in numbers {
+            let at = (Timestamp::from_micros(number), Duration::from_secs(1));
+            let login = StoredLogin::new(account, at, "hash".into());
+            assert!(!put(&mut accounts, &key_of_login(&format!("l{number}")), &login));
+        }
+        accounts
+    }
+
+    #[test]
+    fn a_change_of_the_account_ends_all_logins_but_the_one_it_names() {
+        let mut accounts = with_logins(&stored("a", 1, None), 0..3);
+        assert!(accounts.is_valid("l0") && !accounts.is_valid("nobody"));
+        assert!(put(&mut accounts, &key_of_account("ada"), &stored("a", 2, Some("l1"))));
+        assert_eq!([0, 1, 2].map(|n| accounts.is_valid(&format!("l{n}"))), [false, true, false]);
+        assert!(accounts.access("l1", |hash| hash == "hash").is_some());
+        assert!(accounts.access("l1", |_| false).is_none());
+        assert_eq!(accounts.logins(Some("ada"), None, 10).len(), 1);
+        // The next change ends it, too.
+        put(&mut accounts, &key_of_account("ada"), &stored("a", 3, None));
+        assert!(!accounts.is_valid("l1"));
+        // Another account of the name is not the one that they are for.
+        let mut accounts = with_logins(&stored("a", 1, None), 0..1);
+        assert_eq!(accounts.apply(&key_of_account("ada"), None), Some(true));
+        assert!(!accounts.is_valid("l0"));
+        put(&mut accounts, &key_of_account("ada"), &stored("b", 1, None));
+        assert!(!accounts.is_valid("l0") && accounts.access("l0", |_| true).is_none());
+    }
+
+    #[test]
+    fn what_is_not_valid_and_the_oldest_go_for_another_login() {
+        let mut accounts = with_logins(&stored("a", 1, None), 0..LOGINS_MAX as i64 + 2);
+        assert_eq!(accounts.surplus("ada"), ["l0", "l1", "l2"]);
+        assert_eq!(accounts.apply(&key_of_login("l1"), None), Some(true));
+        assert_eq!(accounts.apply(&key_of_login("l1"), None), Some(false));
+        assert_eq!(accounts.surplus("ada"), ["l0", "l2"]);
+        put(&mut accounts, &key_of_account("ada"), &stored("a", 2, Some("l5")));
+        let surplus = accounts.surplus("ada");
+        assert_eq!((surplus.len(), surplus.contains(&"l5".to_owned())), (LOGINS_MAX, false));
+        for id in accounts.ids_of("ada") {
+            accounts.apply(&key_of_login(&id), None);
+        }
+        assert!(accounts.of_user.is_empty() && accounts.logins.is_empty());
+    }
+
+    #[test]
+    fn what_cannot_be_read_grants_nothing() {
+        let mut accounts = with_logins(&stored("a", 1, None), 0..1);
+        let wrong =
+            GrantsText { rooms: [("a*b".to_owned(), "r".to_owned())].into(), ..GrantsText::default() };
+        assert!(put(
+            &mut accounts,
+            &key_of_account("ada"),
+            &StoredAccount { grants: wrong, ..stored("a", 1, None) }
+        ));
+        assert!(!accounts.is_valid("l0"));
+        assert_eq!(accounts.apply(&key_of_login("l0"), Some(b"{}")), Some(true));
+        assert_eq!(accounts.apply(b"\0hubbub/key/x", Some(b"{}")), None);
+        assert_eq!(accounts.len(), 0);
+    }
+}

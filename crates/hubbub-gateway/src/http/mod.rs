@@ -14,6 +14,7 @@ mod events;
 mod health;
 mod history;
 mod kv;
+mod logins;
 mod members;
 mod operation;
 mod permission;

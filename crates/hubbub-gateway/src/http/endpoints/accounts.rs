@@ -4,6 +4,7 @@ use hubbub_core::ErrorCode::*;
 
 use super::super::accounts;
 use super::super::endpoint::{Endpoint, delete, get, post, put};
+use super::super::logins;
 use super::super::operation::Media::*;
 use super::super::operation::{PAGE, Parameter, query};
 use super::super::permission::Permission;
@@ -12,11 +13,11 @@ use super::super::spec::schemas::id;
 const OF_USER: &[Parameter] = &[query("user", id, "Only those of this user.")];
 
 pub(super) static ENDPOINTS: &[Endpoint] = &[
-    get("/v1/auth/login", |call| Box::pin(accounts::ways_to_log_in(call)))
+    get("/v1/auth/login", |call| Box::pin(logins::ways_to_log_in(call)))
         .needs(Permission::Open)
         .named("getWaysToLogIn", "How people may log in")
         .gives(&[(200, Json("WaysToLogIn"), "")]),
-    post("/v1/auth/login", |call| Box::pin(accounts::log_in(call)))
+    post("/v1/auth/login", |call| Box::pin(logins::log_in(call)))
         .needs(Permission::Open)
         .named("logIn", "Log in with name and password")
         .about(
@@ -66,14 +67,14 @@ pub(super) static ENDPOINTS: &[Endpoint] = &[
         .takes(Json("PasswordDraft"))
         .gives(&[(204, Nothing, "It is changed.")])
         .refuses(&[Malformed, Invalid, ConditionFailed, NotFound, NotSupported]),
-    get("/v1/auth/logins", |call| Box::pin(accounts::list_logins(call)))
+    get("/v1/auth/logins", |call| Box::pin(logins::list_logins(call)))
         .needs(Permission::Caller)
         .named("listLogins", "List where people are logged in")
         .about("For administrators everybody; for others themselves.")
         .parameters(&[OF_USER, PAGE])
         .gives(&[(200, Json("LoginList"), "")])
         .refuses(&[Invalid, NotSupported]),
-    delete("/v1/auth/logins/{loginId}", |call| Box::pin(accounts::end_login(call)))
+    delete("/v1/auth/logins/{loginId}", |call| Box::pin(logins::end_login(call)))
         .needs(Permission::Caller)
         .named("endLogin", "End a login")
         .about(

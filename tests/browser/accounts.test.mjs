@@ -129,7 +129,7 @@ test("one's own logins and password", async (test) => {
   await page.fill("#new-password", "thirteen tall herons");
   await page.press("#new-password", "Enter");
   const hint = (text) => page.waitForFunction((wanted) => document.querySelector("#change-password .hint").textContent.includes(wanted), text);
-  await hint("until now is wrong");
+  await hint("current password is wrong");
   await page.fill("#current-password", PASSWORD);
   await page.press("#current-password", "Enter");
   await hint("Changed.");

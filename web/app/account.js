@@ -60,12 +60,12 @@ function passwordForm(account, onChanged) {
       await onChanged();
     } catch (error) {
       const isWrong = error.code === "invalid" && error.message.includes("current");
-      setStatus(hint, isWrong ? "The password until now is wrong." : sentenceOf(error), true);
+      setStatus(hint, isWrong ? "The current password is wrong." : sentenceOf(error), true);
     }
   };
   return make("form", { id: "change-password", submit }, make("h3", {}, "Change the password"),
     make("input", { type: "text", name: "username", autocomplete: "username", value: account, hidden: true, readonly: true }),
-    ...field("current-password", "Password until now", { autocomplete: "current-password" }),
+    ...field("current-password", "Current password", { autocomplete: "current-password" }),
     ...field("new-password", "New password", { autocomplete: "new-password", minlength: PASSWORD_CHARS_MIN }),
     hint, make("button", { class: "primary", type: "submit" }, "Change"));
 }

@@ -58,8 +58,8 @@ function listen(enter, show, [password, byToken]) {
       setToken(login.token);
       await enter(hint);
     } catch (error) {
-      const wrong = { unauthorized: "The name or the password is wrong.", invalid: "The name or the password is wrong." };
-      setStatus(hint, error.code === "too_many_requests" ? `Too many attempts. ${waitOf(error)}` : wrong[error.code] ?? sentenceOf(error), true);
+      const said = { unauthorized: "The name or the password is wrong.", too_many_requests: `Too many attempts. ${waitOf(error)}` };
+      setStatus(hint, said[error.code] ?? sentenceOf(error), true);
     } finally {
       button.disabled = false;
       $("login-password").value = "";
@@ -79,14 +79,14 @@ function passwordForm() {
   const input = (id, attributes) => make("div", { class: "field" }, make("input", { id, spellcheck: "false", required: true, ...attributes }));
   const form = make("form", { id: "password-form", class: "card", hidden: true },
     other.querySelector(".logo").cloneNode(), make("h1", {}, other.querySelector("h1").textContent),
-    make("p", { class: "lead" }, "Log in to come in."),
+    make("p", { class: "lead" }, "Log in with your account."),
     make("label", { for: "login-user" }, "Name"),
     input("login-user", { name: "username", autocomplete: "username", autocapitalize: "none", maxlength: 64 }),
     make("label", { for: "login-password", class: "below" }, "Password"),
     input("login-password", { name: "password", type: "password", autocomplete: "current-password", maxlength: 256 }),
     make("p", { id: "password-hint", class: "hint", role: "status" }),
     make("button", { class: "primary", type: "submit" }, "Log in"),
-    make("p", { class: "fine" }, "It holds for this tab, until you close it. ", make("button", { id: "use-token", class: "link", type: "button" }, "Use a token instead")));
+    make("p", { class: "fine" }, "You stay logged in in this tab until you close it. ", make("button", { id: "use-token", class: "link", type: "button" }, "Use a token instead")));
   other.before(form);
   return form;
 }

@@ -329,7 +329,7 @@ mod tests {
 
     #[test]
     fn what_is_not_valid_and_the_oldest_go_for_another_login() {
-        let mut accounts = with_logins(&stored("a", 1, None), 0..LOGINS_MAX as i64 + 2);
+        let mut accounts = with_logins(&stored("a", 1, None), 0..i64::try_from(LOGINS_MAX).unwrap() + 2);
         assert_eq!(accounts.surplus("ada"), ["l0", "l1", "l2"]);
         assert_eq!(accounts.apply(&key_of_login("l1"), None), Some(true));
         assert_eq!(accounts.apply(&key_of_login("l1"), None), Some(false));

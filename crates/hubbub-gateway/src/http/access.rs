@@ -353,7 +353,7 @@ pub(super) async fn change(gateway: &Gateway, op: KvOp<'_>) -> Result<KvOutcome,
 /// The same of several changes in one batch; the first that is refused is the answer.
 pub(super) async fn change_all(gateway: &Gateway, changes: &[KvOp<'_>]) -> Result<Vec<KvOutcome>, Problem> {
     let mut ops = OpBatch::default();
-    changes.iter().for_each(|op| ops.push(&Op::Kv(op.clone())));
+    changes.iter().for_each(|op| ops.push(&Op::Kv(*op)));
     let applied = gateway.apply(&ops).await?;
     gateway.auth.refresh().await?;
     let outcomes = applied.outcomes().iter().map(|outcome| match outcome {

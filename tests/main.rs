@@ -109,6 +109,7 @@ mod overload_is_answered;
 mod oversize_is_refused_cheaply;
 #[cfg(feature = "postgres")]
 mod paused_server_frees_its_locks;
+mod people_log_in;
 mod pitr_restores_to_a_moment;
 mod poison_goes_to_dead_letter;
 #[cfg(feature = "amqp")]

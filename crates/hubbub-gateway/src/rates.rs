@@ -106,7 +106,7 @@ impl Charged {
 /// A refusal because of a rate, and when to try again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Exceeded {
-    retry_after: Duration,
+    pub(crate) retry_after: Duration,
 }
 
 impl From<Exceeded> for Problem {
@@ -303,7 +303,7 @@ fn refuse_ahead<'a>(meters: impl Iterator<Item = &'a AtomicU64>, now: u64) -> Re
 }
 
 /// What counts as one address: of IPv6 the network, which one customer has as a whole.
-fn network(address: IpAddr) -> IpAddr {
+pub(crate) fn network(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(address) => Ipv6Addr::from_bits(address.to_bits() & (u128::MAX << 64)).into(),
         address => address,

@@ -176,6 +176,10 @@ metrics! {
     log_lag: MicrosGauge::default, "log_lag_seconds",
         "Time from publishing to storing of the last stored message.";
     http_requests: Counter::default, "http_requests", "HTTP requests answered.";
+    logins: Counter::default, "logins", "Logins with name and password.";
+    logins_refused: Counter::default, "logins_refused", "Attempts to log in with a wrong name or password.";
+    logins_limited: Counter::default, "logins_limited",
+        "Attempts to log in refused because the account or the address tried too often.";
     spans_exported: Counter::default, "traces_spans_exported", "Spans of traces that the collector took.";
     spans_dropped: Counter::default, "traces_spans_dropped",
         "Spans of traces that did not fit into the queue, or that the collector refused.";

@@ -260,8 +260,8 @@ async fn open_auth(
              everything, in anybody's name; set auth.secret to ask for tokens"
         );
     }
-    let auth = Auth::open(verifier, store, clock).await;
-    Ok(Arc::new(auth.context("reading API keys and revoked tokens")?))
+    let auth = Auth::open(verifier, config.account_rules(), store, clock).await;
+    Ok(Arc::new(auth.context("reading API keys, revoked tokens and accounts")?))
 }
 
 /// Refuses non-loopback addresses without authentication, unless `server.insecure` allows them.

@@ -45,7 +45,17 @@ impl Session {
 
     /// Sends a change without a body. Prints nothing on success.
     pub(super) async fn change(&mut self, method: Method, path: &str) -> anyhow::Result<()> {
-        self.connection.request(TIMEOUT, method, path, "").await?.success().map(drop)
+        self.change_with(method, path, String::new()).await
+    }
+
+    /// Sends a change. Prints nothing on success.
+    pub(super) async fn change_with(
+        &mut self,
+        method: Method,
+        path: &str,
+        body: String,
+    ) -> anyhow::Result<()> {
+        self.connection.request(TIMEOUT, method, path, body).await?.success().map(drop)
     }
 
     /// Creates something or changes its settings. `name` is the member of the answer that names it.

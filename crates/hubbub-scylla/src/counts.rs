@@ -64,7 +64,8 @@ fn pull(cell: &mut impl Iterator<Item = u8>) -> Option<i64> {
 }
 
 fn pull_counts(cell: &mut impl Iterator<Item = u8>) -> Option<Counts> {
-    let [texts, joins, leaves, first_at, span] = [pull(cell)?, pull(cell)?, pull(cell)?, pull(cell)?, pull(cell)?];
+    let [texts, joins, leaves, first_at, span] =
+        [pull(cell)?, pull(cell)?, pull(cell)?, pull(cell)?, pull(cell)?];
     Some(Counts { texts, joins, leaves, first_at, last_at: first_at.wrapping_add(span) })
 }
 
@@ -150,7 +151,10 @@ mod tests {
     fn damage_is_told() {
         let cell = cell(&Counts::none(5));
         for damaged in [&cell[..4], &[0xff; 80], &[]] {
-            assert!(read("test", &(Some(damaged.to_vec()), None, None, None, None, None)).is_err(), "{damaged:?}");
+            assert!(
+                read("test", &(Some(damaged.to_vec()), None, None, None, None, None)).is_err(),
+                "{damaged:?}"
+            );
         }
         assert!(read_hour("test", &(Some(cell), None, None, None, None, None), Some(1)).is_err());
         assert!(read_some("test", &NOTHING).is_err());

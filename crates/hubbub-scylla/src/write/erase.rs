@@ -75,7 +75,9 @@ async fn places(
     for slot in std::iter::once(None).chain(slots.iter().map(Some)) {
         let mut rows = listed(db, user, slot.copied()).await?;
         let is_first = slot.is_none();
-        while let Some((received_at, room, of, bucket, id, erased, in_part)) = rows.next().await.transpose()? {
+        while let Some((received_at, room, of, bucket, id, erased, in_part)) =
+            rows.next().await.transpose()?
+        {
             if in_part == Some(part) && !rooms.contains(&room) {
                 rooms.insert(room.clone());
             }
@@ -100,8 +102,7 @@ async fn listed(db: &Db, user: &str, slot: Option<i64>) -> Result<BoxStream<'sta
         return db.stream::<Listed>(WHAT, &statements.user_first_ids, (user,), PAGE_ROWS).await;
     };
     let rows = db.stream::<InSlot>(WHAT, &statements.user_message_ids, (user, slot), PAGE_ROWS).await?;
-    let rows =
-        rows.map_ok(|(at, room, seq, bucket, id, erased)| (at, room, seq, bucket, id, erased, None));
+    let rows = rows.map_ok(|(at, room, seq, bucket, id, erased)| (at, room, seq, bucket, id, erased, None));
     Ok(rows.boxed())
 }
 

@@ -44,8 +44,7 @@ pub(super) async fn load<'a>(
         }
         let (state, known) = (entry.state.clone(), entry.ids.take());
         let ids = load_ids(context, room, &state, known, &records);
-        let (people, (known, used_ids)) =
-            try_join(load_people(db, room, &records, &mut entry), ids).await?;
+        let (people, (known, used_ids)) = try_join(load_people(db, room, &records, &mut entry), ids).await?;
         entry.ids = known;
         let mut is_read = people || used_ids.is_some();
         let mut work = Work::new(room, entry);
@@ -137,7 +136,8 @@ async fn load_people(db: &Db, room: &str, records: &[&Record<'_>], entry: &mut R
     entry.members.extend(members_found);
     entry.senders_known += saturate::<_, i64>(senders_found.len());
     entry.senders.extend(senders_found);
-    for user in members {
+    // Where there is no member, none needs to be known as such.
+    for user in members.into_iter().filter(|_| has_members) {
         entry.members.entry(user.to_owned()).or_default();
     }
     for user in senders {

@@ -82,8 +82,7 @@ pub(crate) fn commit(
 /// Sets the outcomes of a batch. Senders that poll see them at once, unless a cache must be updated first; or another thread
 /// might pass on what they submit next before this one has passed on the batch.
 fn publish_outcomes(batch: &Batch, outcomes: Outcomes, is_alone: bool) {
-    let is_held =
-        !is_alone || outcomes.as_ref().is_ok_and(|outcomes| outcomes.iter().any(invalidates_cache));
+    let is_held = !is_alone || outcomes.as_ref().is_ok_and(|outcomes| outcomes.iter().any(invalidates_cache));
     batch.set(outcomes);
     if !is_held {
         batch.make_visible();
@@ -283,7 +282,9 @@ mod tests {
             (Err(ApplyError::Overloaded), true),
         ];
         let cases = cases.iter().flat_map(|case| [(case, true), (case, false)]);
-        for ((outcomes, is_visible), is_alone) in cases.map(|((outcomes, seen), alone)| ((outcomes, *seen), alone)) {
+        for ((outcomes, is_visible), is_alone) in
+            cases.map(|((outcomes, seen), alone)| ((outcomes, *seen), alone))
+        {
             let (limits, cap) = (QueueLimits::default(), BatchCap { ops: 9, bytes: 99 });
             let batcher = Batcher::new(LogOptions { queue: limits, ..LogOptions::default() }, cap);
             let mut ops = OpBatch::default();

@@ -62,6 +62,10 @@ pub(crate) struct SuiteArgs {
     /// Cassandra or ScyllaDB to measure with, scylla://HOST:PORT/NAME: keyspaces are made and removed there
     #[arg(long, value_name = "URL")]
     cassandra: Option<String>,
+    /// Process of Cassandra on this machine: `kafka-drain` then tells its processor time for a message, which says more than
+    /// rates where others are at work
+    #[arg(long, value_name = "PID")]
+    cassandra_pid: Option<u32>,
     /// Messages of each measurement of the rows that need them
     #[arg(long, default_value_t = 300_000, value_name = "N")]
     persisted: u64,

@@ -44,11 +44,25 @@ pub(super) struct Endpoint {
     pub(super) permission: Permission,
     has_head: bool,
     has_prefix: bool,
+    /// Where the parameter stands that takes the rest of the path, if there is one.
+    rest_at: Option<usize>,
 }
 
 const fn endpoint(method: Method, template: Text, handler: Handler) -> Endpoint {
-    let (document, permission) = (UNDOCUMENTED, Permission::Unstated);
-    Endpoint { method, template, handler, document, permission, has_head: false, has_prefix: false }
+    let (document, permission, rest_at) = (UNDOCUMENTED, Permission::Unstated, rest_at(template));
+    Endpoint { method, template, handler, document, permission, has_head: false, has_prefix: false, rest_at }
+}
+
+/// The position of `{*` in a template. Searched once: it is asked for with each request.
+const fn rest_at(template: Text) -> Option<usize> {
+    let mut rest = template.as_bytes();
+    while let [_, after @ ..] = rest {
+        if let [b'{', b'*', ..] = rest {
+            return Some(template.len() - rest.len());
+        }
+        rest = after;
+    }
+    None
 }
 
 pub(super) const fn get(template: Text, handler: Handler) -> Endpoint {
@@ -137,7 +151,7 @@ impl Endpoint {
 
     /// What the path has for a parameter, still percent-encoded; empty when the template has none of this name.
     fn parameter<'a>(&self, name: &str, path: &'a str) -> &'a str {
-        if let Some((fixed, _)) = self.template.split_once("{*") {
+        if let Some(fixed) = self.rest_at.and_then(|at| self.template.get(..at)) {
             return path.strip_prefix(fixed).unwrap_or_default();
         }
         // From the end, because there may be a prefix.

@@ -25,6 +25,7 @@ mod spec;
 mod sse;
 mod stats;
 mod streamed;
+mod template;
 mod timeline;
 mod traced;
 mod types;

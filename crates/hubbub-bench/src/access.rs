@@ -90,6 +90,30 @@ fn client_config(ca: Option<&Path>) -> anyhow::Result<Arc<ClientConfig>> {
     Ok(Arc::new(files.client("bench")?))
 }
 
+/// Text that is not to be shown.
+#[derive(Clone)]
+pub(crate) struct Hidden(Arc<str>);
+
+impl From<String> for Hidden {
+    fn from(text: String) -> Self {
+        Self(text.into())
+    }
+}
+
+impl std::ops::Deref for Hidden {
+    type Target = str;
+
+    fn deref(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Debug for Hidden {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("***")
+    }
+}
+
 enum Tokens {
     None,
     /// One for all connections.
@@ -162,5 +186,58 @@ impl Credentials {
                 jsonwebtoken::encode(&Header::new(Algorithm::HS256), &claims, key).ok()
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use jsonwebtoken::{DecodingKey, Validation};
+    use serde_json::Value;
+
+    use super::*;
+    use crate::client::Target;
+
+    const SECRET: &str = "a secret of 32 bytes, and some more";
+
+    fn claims(token: &str) -> Value {
+        let key = DecodingKey::from_secret(SECRET.as_bytes());
+        jsonwebtoken::decode::<Value>(token, &key, &Validation::new(Algorithm::HS256)).expect("signed").claims
+    }
+
+    #[test]
+    fn each_user_has_a_token_of_its_own() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let file = dir.path().join("secret");
+        std::fs::write(&file, format!("{SECRET}\n")).expect("written");
+        let args =
+            AccessArgs { secret_file: Some(file), given: Some("ignored".into()), ..AccessArgs::default() };
+        let credentials = args.credentials().expect("a secret");
+        let of_ada = claims(&credentials.of_user("ada").expect("a token"));
+        assert_eq!((of_ada["sub"].as_str(), of_ada.get("admin")), (Some("ada"), None));
+        assert_eq!(claims(&credentials.of_service().expect("a token"))["admin"], true);
+
+        let target = Target::with("http://127.0.0.1:1", &credentials).expect("an address");
+        let (ada, bob) = (target.of_user("ada"), target.of_user("bob"));
+        assert!(ada.headers.starts_with("Authorization: Bearer ") && ada.headers.ends_with("\r\n"));
+        assert!(*ada.headers != *bob.headers && *ada.headers != *target.headers);
+        assert!(ada.greeting().is_none());
+        let line = target.line("127.0.0.1:2").expect("an address").of_user("ada").greeting();
+        assert!(line.is_some_and(|line| line.starts_with("auth\ntoken:ey")));
+        // None of it is shown.
+        let shown = format!("{target:?}");
+        assert!(!shown.contains(SECRET) && !shown.contains("eyJ"), "{shown}");
+    }
+
+    #[test]
+    fn what_is_no_token_is_refused() {
+        let given = |text: &str| AccessArgs { given: Some(text.to_owned()), ..AccessArgs::default() };
+        assert_eq!(given(" ").credentials().expect("none").kind(), "none");
+        let credentials = given(" a.b.c\n").credentials().expect("one");
+        assert_eq!(credentials.of_user("ada"), credentials.of_service());
+        assert!(!credentials.has_own_users() && credentials.of_service().as_deref() == Some("a.b.c"));
+        let error = given("a b").credentials().expect_err("not a token").to_string();
+        assert!(error.contains("no spaces") && !error.contains("a b"), "{error}");
+        let absent = AccessArgs { secret_file: Some("/no/such".into()), ..AccessArgs::default() };
+        assert!(absent.credentials().is_err());
     }
 }

@@ -107,7 +107,7 @@ impl Caller {
         mut hear: impl FnMut(&Response<'_>) -> R,
     ) -> Result<R, Cause> {
         let Target { prefix, host, headers, .. } = &self.target;
-        let (kind, length) = ("application/json", body.len());
+        let (headers, kind, length): (&str, _, _) = (headers, "application/json", body.len());
         let head = format!(
             "{method} {prefix}{path} HTTP/1.1\r\nHost: {host}\r\n{headers}Content-Type: {kind}\r\nContent-Length: {length}\r\n\r\n"
         );

@@ -30,7 +30,7 @@ impl Codec for Post {
         let path = format!("POST {}/v1/rooms/", target.prefix).into_bytes();
         let headers = format!(
             "/messages HTTP/1.1\r\nHost: {}\r\n{}Content-Type: application/json\r\nContent-Length: ",
-            target.host, target.headers
+            target.host, &*target.headers
         );
         Ok((wire, Self { path, headers: headers.into_bytes(), json: Vec::new(), held: Vec::new() }))
     }

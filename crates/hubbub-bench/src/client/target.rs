@@ -1,14 +1,13 @@
 //! Where the server is.
 
 use std::net::{SocketAddr, ToSocketAddrs};
-use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
 use rustls::pki_types::ServerName;
 use tokio::net::TcpStream;
 
-use crate::access::Credentials;
+use crate::access::{Credentials, Hidden};
 use crate::stream::Encryption;
 use crate::wire::Wire;
 
@@ -19,11 +18,11 @@ pub(crate) struct Target {
     /// What stands before the paths; empty or `/something`.
     pub(crate) prefix: String,
     /// Lines that the head of every request has: the token.
-    pub(crate) headers: Arc<str>,
+    pub(crate) headers: Hidden,
     addr: SocketAddr,
     encryption: Option<Encryption>,
     credentials: Credentials,
-    token: Option<Arc<str>>,
+    token: Option<Hidden>,
     /// It speaks the line protocol.
     is_line: bool,
 }
@@ -114,7 +113,7 @@ impl Target {
         } else {
             None
         };
-        let (headers, credentials) = (Arc::from(""), credentials.clone());
+        let (headers, credentials) = (Hidden::from(String::new()), credentials.clone());
         let target =
             Self { host, prefix, headers, addr, encryption, credentials, token: None, is_line: false };
         let token = target.credentials.of_service();

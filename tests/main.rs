@@ -26,6 +26,7 @@ mod backup_under_load_restores_exactly;
 mod backups_are_whole_or_not_there;
 mod bad_frames_keep_the_socket;
 mod bad_requests_name_the_rule;
+mod bench_takes_tokens_and_tls;
 #[cfg(feature = "amqp")]
 mod blocked_broker_answers_503_and_recovers;
 mod books_agree_after_everything;

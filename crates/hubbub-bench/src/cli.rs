@@ -90,13 +90,19 @@ enum Command {
 /// Runs a measurement; fails (exit code 1) when messages were lost or the ledger does not balance.
 pub fn run(args: BenchArgs) -> anyhow::Result<ExitCode> {
     match args.command {
-        Command::Chat(args) => load(&args),
-        Command::Http(args) => load(&args),
-        Command::Fanout(args) => load(&args),
-        Command::Queue(args) => load(&args),
-        Command::Kv(args) => load(&args),
-        Command::Persist(args) => show(&args.common, persist::measure(&args)),
-        Command::Query(args) => show(&args.common, query::measure(&args)),
+        Command::Chat(args) => load(args),
+        Command::Http(args) => load(args),
+        Command::Fanout(args) => load(args),
+        Command::Queue(args) => load(args),
+        Command::Kv(args) => load(args),
+        Command::Persist(args) => {
+            let args = with_environment(args);
+            show(&args.common, persist::measure(&args))
+        }
+        Command::Query(args) => {
+            let args = with_environment(args);
+            show(&args.common, query::measure(&args))
+        }
         #[cfg(feature = "postgres")]
         Command::Sweep(args) => print(&runtime(args.threads)?.block_on(sweep::measure(&args))?, args.json),
         Command::Run(args) => print(&runtime(args.threads)?.block_on(scenario::measure(&args))?, args.json),
@@ -128,8 +134,15 @@ fn runtime(threads: usize) -> anyhow::Result<tokio::runtime::Runtime> {
     builder.worker_threads(threads.max(1)).enable_all().build().context("cannot start threads")
 }
 
-fn load<W: Workload>(args: &Loading<W>) -> anyhow::Result<ExitCode> {
-    show(&args.common, engine::measure(args))
+/// A run that the user asks for: what the environment says concerns no run within others.
+fn with_environment<W: clap::Args>(mut args: Loading<W>) -> Loading<W> {
+    args.common.access = args.common.access.or_environment();
+    args
+}
+
+fn load<W: Workload>(args: Loading<W>) -> anyhow::Result<ExitCode> {
+    let args = with_environment(args);
+    show(&args.common, engine::measure(&args))
 }
 
 fn show<F: Findings>(

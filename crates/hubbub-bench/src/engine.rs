@@ -7,6 +7,7 @@ use clap::Args;
 use serde::Serialize;
 use serde_json::{Value, json};
 
+use crate::access::Credentials;
 use crate::client::{Target, Targets};
 use crate::kv::KeyLedger;
 use crate::ledger::{Ledger, ServerCounts};
@@ -94,13 +95,14 @@ pub(crate) trait Findings: Serialize {
 
 pub(crate) async fn measure<W: Workload>(args: &Loading<W>) -> anyhow::Result<Report> {
     let Loading { common, own } = args;
-    let targets = Targets::parse(&common.servers)?;
+    let credentials = common.access.credentials()?;
+    let targets = Targets::parse(&common.servers, &credentials)?;
     let setup =
         Setup { common: common.clone(), targets, seed: common.seed.unwrap_or_else(crate::machine::seed) };
     let counts =
         async || if own.has_server_counts() { ServerCounts::ask(&setup.targets).await } else { None };
     let unit = if W::HAS_ROOMS { "messages" } else { "operations" };
-    let mut report = Report::new(W::NAME, unit, parameters(args)?);
+    let mut report = Report::new(W::NAME, unit, parameters(args, &credentials)?);
 
     let before = counts().await;
     let mut stage = own.prepare(&setup).await?;
@@ -122,10 +124,14 @@ pub(crate) async fn measure<W: Workload>(args: &Loading<W>) -> anyhow::Result<Re
     Ok(report)
 }
 
-fn parameters<W: Workload>(Loading { common, own }: &Loading<W>) -> anyhow::Result<Value> {
+fn parameters<W: Workload>(
+    Loading { common, own }: &Loading<W>,
+    credentials: &Credentials,
+) -> anyhow::Result<Value> {
     let mut parameters = serde_json::to_value(own)?;
     if let Some(map) = parameters.as_object_mut() {
         map.insert("servers".to_owned(), json!(common.servers));
+        map.insert("tokens".to_owned(), json!(credentials.kind()));
         map.insert("threads".to_owned(), json!(common.threads));
         map.insert("seed".to_owned(), json!(common.seed));
     }

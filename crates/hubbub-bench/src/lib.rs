@@ -18,6 +18,7 @@
 //! - In an open loop latency counts from the intended send, so a stalled server cannot hide behind a stalled client.
 //! - The same client code measures the real server and the bare ones ([`bare`]).
 
+mod access;
 mod asks;
 mod bare;
 mod caller;
@@ -50,6 +51,7 @@ mod sample;
 mod scenario;
 mod session;
 mod spawn;
+mod stream;
 mod suite;
 #[cfg(feature = "postgres")]
 mod sweep;

@@ -6,6 +6,7 @@ use std::time::Duration;
 use clap::Args;
 use serde::{Serialize, Serializer};
 
+use crate::access::AccessArgs;
 use crate::job::Shape;
 
 /// Where to send, and what to do with the results.
@@ -45,6 +46,8 @@ pub(crate) struct Common {
     /// Process ids of the servers that run on this machine: their processor time is shown
     #[arg(long, value_delimiter = ',', value_name = "PID")]
     pub server_pid: Vec<u32>,
+    #[command(flatten)]
+    pub access: AccessArgs,
     /// No live progress
     #[arg(long, short)]
     pub quiet: bool,
@@ -71,6 +74,9 @@ pub(crate) struct Traffic {
     /// Users, drawn from 1 to this
     #[arg(long, default_value_t = 100_000, value_name = "N")]
     pub users: u32,
+    /// Each connection sends as one user, as it does with --secret-file
+    #[arg(long)]
+    pub own_users: bool,
     /// Random texts of exactly this length in place of the 50 phrases
     #[arg(long, value_name = "N")]
     pub text_bytes: Option<usize>,
@@ -140,7 +146,8 @@ impl Sending {
 impl Traffic {
     /// Messages of this kind, with ids that no other run has.
     pub(crate) fn shape(&self) -> Shape {
-        Shape::new(crate::machine::seed(), self.users.max(1), self.text_bytes, &self.room_prefix)
+        let shape = Shape::new(crate::machine::seed(), self.users.max(1), self.text_bytes, &self.room_prefix);
+        if self.own_users { shape.of_own_users() } else { shape }
     }
 }
 

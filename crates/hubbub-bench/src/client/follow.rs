@@ -27,8 +27,9 @@ pub(crate) async fn follow(
     listener: &mut impl Listener,
     seed: u64,
 ) -> Result<Infallible, Cause> {
+    let target = target.of_user(user);
     let path = format!("{}/v1/ws?user={user}", target.prefix);
-    let (mut wire, mut reader) = open(target, &path, seed).await?;
+    let (mut wire, mut reader) = open(&target, &path, seed).await?;
     let masks = SeededRandom::new(seed);
     for (room, from) in rooms {
         let request = format!("{{\"type\":\"subscribe\",\"roomId\":\"{room}\",{from}}}");

@@ -159,7 +159,7 @@ impl Workload for KvArgs {
         let mut clients = JoinSet::new();
         for (who, target) in (0..common.connections).zip(setup.targets.iter().cycle()) {
             let client = Client {
-                worker: Worker::new(&run, target),
+                worker: Worker::new(&run, &target.of_user(&format!("client-{who}"))),
                 common: Arc::clone(common),
                 who,
                 random: SeededRandom::new(setup.seed.wrapping_add(who)),

@@ -192,11 +192,23 @@ impl Auth {
         Ok(Identity::Somebody(access))
     }
 
-    /// Whether a request's token may have been revoked by another server a moment ago.
-    pub(crate) fn must_refresh(&self, method: &Method, headers: &HeaderMap) -> bool {
+    /// Whether what [`Self::identify`] says may be out of date: it is about an API key or a login, which another server may have
+    /// made or revoked a moment ago.
+    pub(crate) fn must_refresh(
+        &self,
+        identified: &Result<Identity, Problem>,
+        method: &Method,
+        headers: &HeaderMap,
+    ) -> bool {
         self.is_shared
-            && self.is_on()
-            && token_of(method, headers).is_ok_and(|token| token.is_some_and(accounts::is_stored))
+            && match identified {
+                Ok(Identity::Somebody(access)) => {
+                    matches!(access.source, Source::Key(_) | Source::Login(_))
+                }
+                Ok(Identity::Anyone | Identity::Nobody) => false,
+                Err(_) => token_of(method, headers)
+                    .is_ok_and(|token| token.is_some_and(accounts::is_stored)),
+            }
     }
 
     /// Applies what any server has changed of what [`list`] holds before this was called.

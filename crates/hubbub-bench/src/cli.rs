@@ -2,6 +2,7 @@
 
 use std::io::Write as _;
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::Context;
@@ -84,6 +85,9 @@ enum Command {
         /// Threads
         #[arg(long, default_value_t = 2)]
         threads: usize,
+        /// Directory for what is made durable
+        #[arg(long, default_value = ".")]
+        dir: PathBuf,
     },
 }
 
@@ -116,8 +120,8 @@ pub fn run(args: BenchArgs) -> anyhow::Result<ExitCode> {
             }
             print(&table, false)
         }
-        Command::BareServer { kind, listen, threads } => {
-            runtime(threads)?.block_on(bare::serve(kind, listen))?;
+        Command::BareServer { kind, listen, threads, dir } => {
+            runtime(threads)?.block_on(bare::serve(kind, listen, &dir))?;
             Ok(ExitCode::SUCCESS)
         }
     }

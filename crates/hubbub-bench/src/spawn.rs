@@ -41,12 +41,12 @@ pub(crate) struct Engines<'u> {
 }
 
 impl Server {
-    /// Starts a bare server: this program again.
-    pub(crate) async fn bare(kind: Kind, env: &[(&str, &str)]) -> anyhow::Result<Self> {
+    /// Starts a bare server: this program again. What it makes durable goes below `dir`.
+    pub(crate) async fn bare(kind: Kind, dir: &Path, env: &[(&str, &str)]) -> anyhow::Result<Self> {
         let name = kind.to_possible_value().context("the kind has no name")?;
         let mut command = Command::new(std::env::current_exe()?);
         command.envs(env.iter().copied());
-        command.args(["bench", "bare-server", "--kind", name.get_name()]);
+        command.args(["bench", "bare-server", "--kind", name.get_name(), "--dir"]).arg(dir);
         Self::start(command, Stdio::inherit()).await
     }
 

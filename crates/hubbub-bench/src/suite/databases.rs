@@ -146,7 +146,8 @@ impl Bench {
             alone.push(puts_rate(self.postgres()?, 50, 16, 100_000, self.args.time).await?);
             let database = Database::fresh(self.postgres()?).await?;
             make_tables(&database.url).await?;
-            let server = Server::bare(Kind::Upsert, &[(upsert::DATABASE, &database.url)]).await?;
+            let server =
+                Server::bare(Kind::Upsert, self.dir.path(), &[(upsert::DATABASE, &database.url)]).await?;
             pair.bare.add(&self.puts(&server, &["--unchecked"]).await?);
             server.kill().await?;
             database.drop().await?;

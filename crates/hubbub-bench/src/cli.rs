@@ -4,6 +4,7 @@ use std::io::Write as _;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use anyhow::Context;
 use clap::{Args, Subcommand};
@@ -14,9 +15,10 @@ use crate::engine::{self, Findings, Loading, Workload};
 use crate::fanout::FanoutArgs;
 use crate::http::HttpArgs;
 use crate::kv::KvArgs;
+use crate::lab::delay;
 use crate::limits::{self, LimitsArgs};
 use crate::model::{self, ModelArgs};
-use crate::options::Common;
+use crate::options::{Common, duration};
 use crate::persist::{self, PersistArgs};
 use crate::query::{self, QueryArgs};
 use crate::queue::QueueArgs;
@@ -73,6 +75,16 @@ enum Command {
     Limits(LimitsArgs),
     /// The whole table of speed and memory, each row against its bare limit
     Suite(SuiteArgs),
+    /// A proxy that makes every round trip longer
+    #[command(hide = true)]
+    DelayProxy {
+        /// Where it connects to
+        #[arg(long)]
+        to: SocketAddr,
+        /// By how much
+        #[arg(long, value_parser = duration)]
+        round_trip: Duration,
+    },
     /// A server that only speaks a protocol, to measure against
     #[command(hide = true)]
     BareServer {
@@ -119,6 +131,10 @@ pub fn run(args: BenchArgs) -> anyhow::Result<ExitCode> {
                 table.write_files(dir)?;
             }
             print(&table, false)
+        }
+        Command::DelayProxy { to, round_trip } => {
+            runtime(2)?.block_on(delay::serve(to, round_trip))?;
+            Ok(ExitCode::SUCCESS)
         }
         Command::BareServer { kind, listen, threads, dir } => {
             runtime(threads)?.block_on(bare::serve(kind, listen, &dir))?;

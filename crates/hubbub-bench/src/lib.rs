@@ -10,6 +10,10 @@
 //! Workloads whose next step follows from the answer to the last ([`queue`], [`kv`], [`query`]) have a task for each
 //! connection ([`worker`]) that asks one thing at a time ([`caller`]), and end in the same record and report.
 //!
+//! Each run ends in a [`verdict`]: what limited it, by which figures.
+//!
+//! What a scenario says of processors and of the network is done by [`lab`].
+//!
 //! [`limits`] stand apart: they measure what a server cannot have more of than the machine, so `limits::engine` uses the
 //! embedded engine, and `limits::postgres` and `limits::plain_rows` use PostgreSQL. [`sample`] watches PostgreSQL and RabbitMQ.
 //!
@@ -30,6 +34,7 @@ mod feed;
 mod http;
 mod job;
 mod kv;
+mod lab;
 mod lane;
 mod ledger;
 mod limits;
@@ -53,6 +58,7 @@ mod spawn;
 mod suite;
 #[cfg(feature = "postgres")]
 mod sweep;
+mod verdict;
 mod wire;
 mod worker;
 

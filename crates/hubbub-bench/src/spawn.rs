@@ -50,6 +50,15 @@ impl Server {
         Self::start(command, Stdio::inherit()).await
     }
 
+    /// Starts a proxy to the server at `url` that makes each round trip longer.
+    pub(crate) async fn delaying(url: &str, round_trip: Duration) -> anyhow::Result<Self> {
+        let mut command = Command::new(std::env::current_exe()?);
+        let address = url.strip_prefix("http://").unwrap_or(url);
+        let micros = format!("{}us", round_trip.as_micros());
+        command.args(["bench", "delay-proxy", "--to", address, "--round-trip", &micros]);
+        Self::start(command, Stdio::inherit()).await
+    }
+
     /// Starts the real server on `data`; its log goes beside it.
     pub(crate) async fn real(program: &Path, data: &Path, env: &[(&str, &str)]) -> anyhow::Result<Self> {
         let mut command = Command::new(program);
@@ -122,6 +131,9 @@ impl Server {
         let (pid, seconds) = (self.pid.to_string(), time.map(|time| format!("{}s", time.as_secs_f64())));
         let mut line = vec!["--quiet", "--rows-max", "0", "--server", &self.url, "--server-pid", &pid];
         line.extend(seconds.iter().flat_map(|seconds| ["--duration", seconds]));
+        if !own.contains(&"--database") {
+            line.extend(["--database", "none"]);
+        }
         line.extend(own);
         engine::measure(&arguments::<Loading<W>>(W::NAME, &line)?).await
     }

@@ -4,7 +4,7 @@
 pub(crate) mod buckets;
 pub(crate) mod series;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -25,6 +25,11 @@ use series::Span;
 const EVERY: Duration = Duration::from_secs(1);
 /// What the mean time of the server's batches is called in looks, from the first statement to the commit.
 pub(crate) const BATCH_MS: &str = "batch ms";
+
+/// What the sessions of the database that wait for a lock are called in looks.
+pub(crate) const LOCK_WAITS: &str = "lock waits";
+/// The same of the processors that it may use.
+pub(crate) const DATABASE_CORES: &str = "database cores";
 
 /// What was seen at one time; rates are those since the look before.
 #[derive(Debug, Clone, Default, Serialize)]
@@ -152,6 +157,18 @@ impl Raw {
     }
 }
 
+/// A row for each look, a column for each figure, by their names.
+pub(crate) fn looks_csv(looks: &[Look]) -> String {
+    let names: BTreeSet<&String> = looks.iter().flat_map(|look| look.values.keys()).collect();
+    let heads: String = names.iter().map(|name| format!(",{name}")).collect();
+    let row = |look: &Look| {
+        let value =
+            |name: &&String| look.values.get(*name).map_or(",".to_owned(), |value| format!(",{value}"));
+        format!("{:.3}{}\n", look.at_s, names.iter().map(value).collect::<String>())
+    };
+    format!("seconds{heads}\n{}", looks.iter().map(row).collect::<String>())
+}
+
 /// Processor time and memory of all servers together, of this process, and of all processes whose names begin as `names` say. The
 /// memory of several is what each has alone and, once, the most that one of them has touched of what they share: a
 /// database's buffers.
@@ -252,7 +269,8 @@ pub(crate) struct Source {
     names: Vec<String>,
     /// The process that started those of the database, if it runs here.
     database_pid: Option<u32>,
-    run: Arc<Run>,
+    /// Whose messages are counted as published.
+    run: Option<Arc<Run>>,
     /// A channel, and the queues whose messages are counted.
     #[cfg(feature = "amqp")]
     broker: Option<(lapin::Channel, Vec<String>)>,
@@ -262,7 +280,8 @@ pub(crate) struct Source {
 
 #[cfg(feature = "postgres")]
 const DATABASE: &str = "select d.xact_commit, d.blks_hit, d.blks_read, d.numbackends, \
-     pg_database_size(d.datname), w.wal_bytes::float8, w.wal_sync \
+     pg_database_size(d.datname), w.wal_bytes::float8, w.wal_sync, \
+     (select count(*) from pg_stat_activity a where a.datname = d.datname and a.wait_event_type = 'Lock') \
      from pg_stat_database d, pg_stat_wal w where d.datname = current_database()";
 
 /// The process of a database that started all others, if it runs here.
@@ -273,10 +292,20 @@ async fn main_process(client: &tokio_postgres::Client) -> anyhow::Result<Option<
     Ok(pid.and_then(crate::machine::parent))
 }
 
+/// The processes of a database; none if it runs elsewhere.
+#[cfg(feature = "postgres")]
+pub(crate) async fn database_pids(url: &str) -> anyhow::Result<Vec<u32>> {
+    let client = crate::limits::postgres::connect(url).await?;
+    let Some(main) = main_process(&client).await? else { return Ok(Vec::new()) };
+    Ok(pids_named(POSTGRES).into_iter().filter(|pid| is_of(*pid, main)).collect())
+}
+
 impl Source {
-    pub(crate) async fn open(args: &PersistArgs, setup: &Setup, run: Arc<Run>) -> anyhow::Result<Self> {
+    /// Servers, database and processes of a run.
+    pub(crate) async fn open(setup: &Setup) -> anyhow::Result<Self> {
+        let common = &setup.common;
         #[cfg(feature = "postgres")]
-        let database = match args.database.as_deref().filter(|url| url.starts_with("postgres")) {
+        let database = match common.database.as_deref().filter(|url| url.starts_with("postgres")) {
             Some(url) => {
                 let connecting = crate::limits::postgres::connect(url).await;
                 Some(connecting.context("the database given by --database cannot be reached")?)
@@ -284,10 +313,10 @@ impl Source {
             None => None,
         };
         Ok(Self {
-            targets: (!args.fill).then(|| run.targets.clone()),
-            server_pids: setup.common.server_pid.clone(),
-            broker_pid: args.broker_pid,
-            names: args.watch.clone(),
+            targets: Some(setup.targets.clone()),
+            server_pids: common.server_pid.clone(),
+            broker_pid: common.broker_pid,
+            names: common.watch.clone(),
             #[cfg(feature = "postgres")]
             database_pid: match &database {
                 Some(client) => main_process(client).await?,
@@ -295,7 +324,24 @@ impl Source {
             },
             #[cfg(not(feature = "postgres"))]
             database_pid: None,
-            run,
+            run: None,
+            #[cfg(feature = "amqp")]
+            broker: None,
+            #[cfg(feature = "postgres")]
+            database,
+        })
+    }
+
+    /// The same for messages that are persisted, with what is published and what waits in the broker.
+    pub(crate) async fn of_persisting(
+        args: &PersistArgs,
+        setup: &Setup,
+        run: Arc<Run>,
+    ) -> anyhow::Result<Self> {
+        let all = Self::open(setup).await?;
+        Ok(Self {
+            targets: all.targets.filter(|_| !args.fill),
+            run: Some(run),
             #[cfg(feature = "amqp")]
             broker: match args.broker() {
                 Some(url) => Some((
@@ -304,15 +350,16 @@ impl Source {
                 )),
                 None => None,
             },
-            #[cfg(feature = "postgres")]
-            database,
+            ..all
         })
     }
 
     async fn look(&self, begun: Instant) -> Raw {
         let mut raw = Raw::default();
-        let published = self.run.counts.accepted.load(Ordering::Relaxed);
-        raw.counters.insert("published/s".into(), published as f64);
+        if let Some(run) = &self.run {
+            let published = run.counts.accepted.load(Ordering::Relaxed);
+            raw.counters.insert("published/s".into(), published as f64);
+        }
         if let Some(targets) = &self.targets
             && let Ok(metrics) = targets.metrics().await
         {
@@ -336,6 +383,10 @@ impl Source {
             raw.counters.insert("WAL syncs/s".into(), row.get::<_, i64>(6) as f64);
             raw.counters.insert("blocks read/s".into(), blocks_read);
             raw.figures.insert("connections".into(), f64::from(row.get::<_, i32>(3)));
+            raw.figures.insert(LOCK_WAITS.into(), row.get::<_, i64>(7) as f64);
+            raw.figures.extend(
+                self.database_pid.map(|pid| (DATABASE_CORES.to_owned(), crate::machine::may_use(pid) as f64)),
+            );
             raw.figures.insert("database MB".into(), row.get::<_, i64>(4) as f64 / 1e6);
             raw.ratios.insert("cache hits %".into(), (100.0 * hit, hit + blocks_read));
         }

@@ -4,12 +4,15 @@
 use std::collections::BTreeMap;
 use std::fmt::{self, Display};
 use std::str::FromStr;
+use std::time::Duration;
 
-use anyhow::{Context, bail, ensure};
+use anyhow::{Context, anyhow, bail, ensure};
 use serde::Deserialize;
 use serde_json::Value;
 
 use super::workload::WorkloadKind;
+use crate::lab::cores::Cores;
+use crate::options::duration;
 
 /// Keys and values as text. What has a dot in its name is a setting of the server, everything else an option.
 pub(crate) type Point = BTreeMap<String, String>;
@@ -27,6 +30,11 @@ struct ScenarioFile {
     seed: Option<u64>,
     #[serde(alias = "target")]
     server: Option<String>,
+    network_delay: Option<String>,
+    #[serde(default)]
+    watch: Vec<String>,
+    #[serde(default)]
+    cores: Placement,
     #[serde(default)]
     options: toml::Table,
     #[serde(default)]
@@ -39,6 +47,15 @@ struct ScenarioFile {
     quick: toml::Table,
     #[serde(default)]
     thresholds: Vec<String>,
+}
+
+/// Which processors each part may use.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Placement {
+    pub(super) server: Option<Cores>,
+    pub(super) database: Option<Cores>,
+    pub(super) load: Option<Cores>,
 }
 
 fn once() -> usize {
@@ -54,6 +71,9 @@ pub(super) struct Scenario {
     pub(super) repetitions: usize,
     pub(super) seed: Option<u64>,
     pub(super) server: Option<String>,
+    /// Names, or ids, of processes to look at, besides those that are anyway.
+    pub(super) watch: Vec<String>,
+    pub(super) cores: Placement,
     /// What is measured, one after another: each with what all have in common.
     pub(super) points: Vec<Measurement>,
     pub(super) thresholds: Vec<Threshold>,
@@ -70,7 +90,7 @@ pub(super) struct Measurement {
 
 impl Measurement {
     pub(super) fn options(&self) -> impl Iterator<Item = (&str, &str)> {
-        let is_option = |key: &str| !key.contains('.') && key != SERVERS;
+        let is_option = |key: &str| !key.contains('.') && ![SERVERS, NETWORK_DELAY].contains(&key);
         self.all.iter().filter(move |(key, _)| is_option(key)).map(|(key, value)| (&**key, &**value))
     }
 
@@ -79,6 +99,14 @@ impl Measurement {
         let Some(text) = self.all.get(SERVERS) else { return Ok(1) };
         let count = text.parse().ok().filter(|count| (1..=SERVERS_MAX).contains(count));
         count.with_context(|| format!("options: {SERVERS} = {text} must be a number from 1 to {SERVERS_MAX}"))
+    }
+
+    /// How much longer than they are round trips to the server become; `None` where nothing is said, and for 0.
+    pub(super) fn network_delay(&self) -> anyhow::Result<Option<Duration>> {
+        let Some(text) = self.all.get(NETWORK_DELAY) else { return Ok(None) };
+        let delay = duration(text).map_err(|rule| anyhow!("{NETWORK_DELAY} = {text}: {rule}"))?;
+        ensure!(delay <= DELAY_MAX, "{NETWORK_DELAY} = {text} must be at most {} s", DELAY_MAX.as_secs());
+        Ok((!delay.is_zero()).then_some(delay))
     }
 
     pub(super) fn settings(&self) -> impl Iterator<Item = (&str, &str)> {
@@ -97,6 +125,7 @@ impl Scenario {
         ensure!(written.repetitions > 0, "repetitions must be at least 1");
         let mut common = flat("options", "", &written.options)?;
         common.extend(flat("settings", SETTINGS, &written.settings)?);
+        common.extend(written.network_delay.map(|delay| (NETWORK_DELAY.to_owned(), delay)));
         let quick = flat("quick", "", &written.quick)?;
         let mut points = points(&written.sweep, &written.point)?;
         let (mut repetitions, mut thresholds) = (written.repetitions, Vec::new());
@@ -127,6 +156,8 @@ impl Scenario {
             repetitions,
             seed: written.seed,
             server: written.server,
+            watch: written.watch,
+            cores: written.cores,
             points,
             thresholds,
         })
@@ -175,6 +206,9 @@ fn points(sweep: &toml::Table, given: &[toml::Table]) -> anyhow::Result<Vec<Poin
 /// The option of how many servers are started, which is the run's own, not the workload's.
 pub(super) const SERVERS: &str = "servers";
 const SERVERS_MAX: usize = 64;
+/// The option of how far away the server is: the run's own, too.
+const NETWORK_DELAY: &str = "network_delay";
+const DELAY_MAX: Duration = Duration::from_secs(10);
 
 /// What stands before settings of the server.
 const SETTINGS: &str = "settings";
@@ -319,6 +353,10 @@ mod tests {
             ("[options]\nconnections = 'many'", &["'many'", "--connections", "invalid digit"]),
             ("[options]\nduration = '5 parsecs'", &["--duration", "unknown unit"]),
             ("[options]\nserver = 'http://x'", &["server", "beside [options]"]),
+            ("network_delay = '5 parsecs'", &["network_delay", "unknown unit"]),
+            ("[sweep]\nnetwork_delay = ['1m']", &["network_delay = 1m", "at most 10 s"]),
+            ("[cores]\nserver = 'two'", &["'two'", "numbers of processors"]),
+            ("[cores]\nnetwork = '2'", &["network", "unknown field"]),
             ("[sweep]\nservers = [1, 0]", &["servers = 0", "from 1 to 64"]),
             ("[options]\nconnections = { a = 1 }", &["connections.a", "settings.SECTION.NAME"]),
             ("[settings]\nthreads = 1", &["settings.threads", "settings.SECTION.NAME"]),

@@ -23,13 +23,14 @@ use clap::Args;
 use backends::BackendArgs;
 pub(crate) use compare::{CompareArgs, compare};
 pub(crate) use file::Point;
-use file::{Measurement, Scenario};
+use file::{Measurement, Placement, Scenario};
 pub(crate) use find_max::{FindMaxArgs, find_max};
 use results::PointRun;
 pub(crate) use results::{Results, label};
 use workload::{Measured, WorkloadKind};
 
 use crate::engine::Findings as _;
+use crate::lab::cores::Pinned;
 use crate::spawn::Server;
 
 #[derive(Debug, Clone, Args)]
@@ -43,6 +44,9 @@ pub(crate) struct RunArgs {
     /// Measure this server, or these; without it, each measurement starts its own
     #[arg(long, alias = "target", value_name = "URL")]
     server: Option<String>,
+    /// Names, or ids, of processes whose processor time and memory are shown
+    #[arg(long, value_delimiter = ',', value_name = "NAME")]
+    watch: Vec<String>,
     #[command(flatten)]
     backends: BackendArgs,
     /// Write the results into this directory: results.json, and what each measurement writes
@@ -157,26 +161,42 @@ struct Attempt<'r> {
 
 impl Attempt<'_> {
     /// At the server that is given, or at servers of its own.
-    async fn run(&self, given: Vec<String>) -> anyhow::Result<Measured> {
+    async fn run(&self, mut given: Vec<String>) -> anyhow::Result<Measured> {
+        let watched = self.args.watch.iter().chain(&self.scenario.watch);
+        given.extend(watched.map(|name| format!("--watch={name}")));
         if let Some(url) = self.args.server.as_ref().or(self.scenario.server.as_ref()) {
-            return self.measure(url, given).await;
+            return self.measure(&[url], given).await;
         }
         let work = async |servers: &[Server], database: Option<&str>| {
-            let mut given = given;
             given.extend(servers.iter().map(|server| format!("--server-pid={}", server.pid)));
             given.extend((servers.len() > 1).then(|| "--shared".to_owned()));
-            if self.scenario.workload == WorkloadKind::Persist {
-                given.push(format!("--database={}", database.unwrap_or("none")));
-                given.extend(self.args.backends.broker_pid().map(|pid| format!("--broker-pid={pid}")));
-            }
+            given.push(format!("--database={}", database.unwrap_or("none")));
+            given.extend(self.args.backends.broker_pid().map(|pid| format!("--broker-pid={pid}")));
             let urls: Vec<&str> = servers.iter().map(|server| server.url.as_str()).collect();
-            self.measure(&urls.join(","), given).await
+            self.measure(&urls, given).await
         };
-        self.args.backends.during(self.measurement, work).await
+        self.args.backends.during(self.measurement, &self.scenario.cores, work).await
     }
 
-    async fn measure(&self, urls: &str, mut given: Vec<String>) -> anyhow::Result<Measured> {
-        given.push(format!("--server={urls}"));
+    /// As far away as the scenario says.
+    async fn measure(&self, urls: &[&str], given: Vec<String>) -> anyhow::Result<Measured> {
+        let Some(delay) = self.measurement.network_delay()? else { return self.load(urls, given).await };
+        let mut proxies = Vec::new();
+        for url in urls {
+            proxies.push(Server::delaying(url, delay).await.context("network_delay: the proxy")?);
+        }
+        let through: Vec<&str> = proxies.iter().map(|proxy| proxy.url.as_str()).collect();
+        let measured = self.load(&through, given).await;
+        for proxy in proxies {
+            proxy.kill().await?;
+        }
+        measured
+    }
+
+    async fn load(&self, urls: &[&str], mut given: Vec<String>) -> anyhow::Result<Measured> {
+        let pin = |cores| Pinned::processes(&[std::process::id()], cores);
+        let _pinned = self.scenario.cores.load.as_ref().map(pin).transpose()?;
+        given.push(format!("--server={}", urls.join(",")));
         self.scenario.workload.measure(self.measurement, &given, self.out.as_deref()).await
     }
 }
@@ -192,7 +212,16 @@ impl RunArgs {
             "{}: settings, and several servers, are for servers of its own: leave out --server",
             self.scenario
         );
-        self.backends.check(&scenario.points)
+        let Placement { server, database, load } = &scenario.cores;
+        for (what, cores) in [("server", server), ("database", database), ("load", load)] {
+            cores.as_ref().map_or(Ok(()), |cores| cores.check(what))?;
+        }
+        ensure!(
+            !is_given || (server.is_none() && database.is_none()),
+            "{}: cores of server and database are for servers of its own: leave out --server",
+            self.scenario
+        );
+        self.backends.check(&scenario.points, &scenario.cores)
     }
 }
 

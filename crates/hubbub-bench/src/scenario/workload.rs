@@ -31,7 +31,7 @@ pub(super) enum WorkloadKind {
 }
 
 /// Options that the run itself gives.
-const OF_THE_RUN: [&str; 12] = [
+const OF_THE_RUN: [&str; 13] = [
     "server",
     "target",
     "shared",
@@ -42,6 +42,7 @@ const OF_THE_RUN: [&str; 12] = [
     "server-pid",
     "broker-pid",
     "database",
+    "watch",
     "threads",
     "rows-max",
 ];
@@ -57,6 +58,7 @@ impl WorkloadKind {
     /// Whether the command line would take these options.
     pub(super) fn check(self, measurement: &Measurement) -> anyhow::Result<()> {
         measurement.servers()?;
+        measurement.network_delay()?;
         for (key, _) in measurement.options() {
             ensure!(
                 !OF_THE_RUN.contains(&key),

@@ -29,6 +29,7 @@ mod bad_requests_name_the_rule;
 #[cfg(feature = "amqp")]
 mod blocked_broker_answers_503_and_recovers;
 mod books_agree_after_everything;
+mod bottlenecks_are_named;
 mod broadcast_reaches_each_once;
 #[cfg(feature = "amqp")]
 mod broker_down_answers_503_and_recovers;

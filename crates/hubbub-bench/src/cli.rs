@@ -22,7 +22,7 @@ use crate::options::{Common, duration};
 use crate::persist::{self, PersistArgs};
 use crate::query::{self, QueryArgs};
 use crate::queue::QueueArgs;
-use crate::scenario::{self, CompareArgs, FindMaxArgs, ReportArgs, RunArgs};
+use crate::scenario::{self, CompareArgs, FindMaxArgs, PublishArgs, ReportArgs, RunArgs};
 use crate::suite::{self, SuiteArgs};
 #[cfg(feature = "postgres")]
 use crate::sweep::{self, SweepArgs};
@@ -59,6 +59,8 @@ enum Command {
     FindMax(FindMaxArgs),
     /// The report of a directory that `run --out` wrote, made anew from its results
     Report(ReportArgs),
+    /// Pages for readers, made of directories that `run --out` wrote
+    Publish(PublishArgs),
     /// The scenarios that are provided for `run`
     List,
     /// The text of a scenario, to make another from
@@ -120,6 +122,7 @@ pub fn run(args: BenchArgs) -> anyhow::Result<ExitCode> {
             print(&runtime(args.run.threads)?.block_on(scenario::find_max(&args))?, args.run.json)
         }
         Command::Report(args) => print(&scenario::report(&args)?, args.json),
+        Command::Publish(args) => print(&scenario::publish(&args)?, args.json),
         Command::List => text(&scenario::list()?),
         Command::Show { scenario } => text(&scenario::show(&scenario)?),
         Command::Compare(args) => print(&scenario::compare(&args)?, args.json),

@@ -15,7 +15,7 @@
 //! What a scenario says of processors and of the network is done by [`lab`].
 //!
 //! [`limits`] stand apart: they measure what a server cannot have more of than the machine, so `limits::engine` uses the
-//! embedded engine, and `limits::postgres` and `limits::plain_rows` use PostgreSQL. [`sample`] watches PostgreSQL and RabbitMQ.
+//! embedded engine, and `limits::postgres` and `limits::plain_rows` use PostgreSQL; [`store_alone`] measures with these. [`sample`] watches PostgreSQL and RabbitMQ.
 //!
 //! Invariants
 //! - A message has one id however often it is sent; each ends as accepted, rejected or unconfirmed.
@@ -55,6 +55,7 @@ mod sample;
 mod scenario;
 mod session;
 mod spawn;
+mod store_alone;
 mod suite;
 #[cfg(feature = "postgres")]
 mod sweep;

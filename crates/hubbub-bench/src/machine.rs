@@ -83,6 +83,18 @@ pub(crate) fn cores() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }
 
+/// Processors of the whole machine, whichever of them this process may use.
+pub(crate) fn all_cores() -> usize {
+    let stat = fs::read_to_string("/proc/stat").unwrap_or_default();
+    let is_one = |line: &&str| {
+        line.strip_prefix("cpu").is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit()))
+    };
+    match stat.lines().filter(is_one).count() {
+        0 => cores(),
+        count => count,
+    }
+}
+
 fn field<'a>(text: &'a str, name: &str) -> Option<&'a str> {
     let line = text.lines().find(|line| line.starts_with(name))?;
     Some(line.split_once(':')?.1.trim())
@@ -139,7 +151,7 @@ impl CpuMark {
     pub(crate) fn until(&self, later: &Self) -> CpuUse {
         let elapsed = later.at.duration_since(self.at).as_secs_f64().max(1e-9);
         CpuUse {
-            cores: cores(),
+            cores: all_cores(),
             generator: (later.own_s - self.own_s) / elapsed,
             server: self.server_s.zip(later.server_s).map(|(from, to)| (to - from) / elapsed),
             machine: (later.busy_s - self.busy_s) / elapsed,

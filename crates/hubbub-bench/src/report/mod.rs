@@ -14,7 +14,7 @@ use std::time::Duration;
 
 pub(crate) use html::document as page;
 pub(crate) use origin::Origin;
-pub(crate) use svg::{Axes, bars, escape, line as line_chart};
+pub(crate) use svg::{Axes, bars, escape, line as line_chart, picture};
 pub(crate) use terminal::grouped;
 
 use anyhow::Context;

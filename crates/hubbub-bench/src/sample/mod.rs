@@ -221,6 +221,8 @@ fn thread_group(name: &str) -> &'static str {
 
 /// What the processes of PostgreSQL are called.
 const POSTGRES: &str = "postgres";
+/// Processes of databases and brokers that are looked at when nothing is said.
+pub(crate) const USUAL: [&str; 2] = [POSTGRES, "beam"];
 
 /// Whether it is the process `main`, or was started by it.
 fn is_of(pid: u32, main: u32) -> bool {
@@ -316,7 +318,11 @@ impl Source {
             targets: Some(setup.targets.clone()),
             server_pids: common.server_pid.clone(),
             broker_pid: common.broker_pid,
-            names: common.watch.clone(),
+            names: match common.database.as_deref() {
+                Some(url) if url.starts_with("postgres") => common.watch.clone(),
+                // To look for them among all processes takes time from what is measured.
+                _ => common.watch.iter().filter(|name| !USUAL.contains(&name.as_str())).cloned().collect(),
+            },
             #[cfg(feature = "postgres")]
             database_pid: match &database {
                 Some(client) => main_process(client).await?,
@@ -341,6 +347,7 @@ impl Source {
         let all = Self::open(setup).await?;
         Ok(Self {
             targets: all.targets.filter(|_| !args.fill),
+            names: setup.common.watch.clone(),
             run: Some(run),
             #[cfg(feature = "amqp")]
             broker: match args.broker() {

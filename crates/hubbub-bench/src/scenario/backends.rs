@@ -39,19 +39,26 @@ impl BackendArgs {
         if self.kafka.is_some() { "kafka" } else { "direct" }
     }
 
+    /// Where data of servers go.
+    pub(super) fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    pub(super) fn postgres(&self) -> Option<&str> {
+        self.postgres.as_deref()
+    }
+
     /// Refuses what this program cannot start, before anything is measured.
-    pub(super) fn check(&self, points: &[Measurement], cores: &Placement) -> anyhow::Result<()> {
+    pub(super) fn check(&self, point: &Measurement, has_database_cores: bool) -> anyhow::Result<()> {
         ensure!(
-            cores.database.is_none() || self.postgres.is_some(),
+            !has_database_cores || self.postgres.is_some(),
             "cores: database is for a database: give --postgres URL"
         );
-        for point in points {
-            let count = point.servers()?;
-            ensure!(
-                count == 1 || self.postgres.is_some(),
-                "servers = {count} need a store that they share: give --postgres URL"
-            );
-        }
+        let count = point.servers()?;
+        ensure!(
+            count == 1 || self.postgres.is_some(),
+            "servers = {count} need a store that they share: give --postgres URL"
+        );
         for (option, is_given, is_built) in [
             ("postgres", self.postgres.is_some(), cfg!(feature = "postgres")),
             ("kafka", self.kafka.is_some(), cfg!(feature = "kafka")),
@@ -65,10 +72,9 @@ impl BackendArgs {
     pub(super) async fn during<R>(
         &self,
         measurement: &Measurement,
-        cores: &Placement,
         work: impl AsyncFnOnce(&[Server], Option<&str>) -> anyhow::Result<R>,
     ) -> anyhow::Result<R> {
-        let placed = Placed { measurement, cores };
+        let placed = Placed { measurement, cores: measurement.placement()? };
         let topics = self.kafka.as_deref().map(Topics::new);
         let worked = self.on_database(&placed, topics.as_ref(), work).await;
         let removed = match topics {
@@ -159,7 +165,7 @@ impl BackendArgs {
 /// A measurement, and where its parts may run.
 struct Placed<'m> {
     measurement: &'m Measurement,
-    cores: &'m Placement,
+    cores: Placement,
 }
 
 /// Topics of one measurement, by their prefix.

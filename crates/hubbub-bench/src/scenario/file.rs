@@ -34,7 +34,8 @@ struct ScenarioFile {
     #[serde(default)]
     watch: Vec<String>,
     #[serde(default)]
-    cores: Placement,
+    cores: toml::Table,
+    store: Option<String>,
     #[serde(default)]
     options: toml::Table,
     #[serde(default)]
@@ -50,8 +51,7 @@ struct ScenarioFile {
 }
 
 /// Which processors each part may use.
-#[derive(Debug, Default, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Debug, Default)]
 pub(super) struct Placement {
     pub(super) server: Option<Cores>,
     pub(super) database: Option<Cores>,
@@ -73,7 +73,8 @@ pub(super) struct Scenario {
     pub(super) server: Option<String>,
     /// Names, or ids, of processes to look at, besides those that are anyway.
     pub(super) watch: Vec<String>,
-    pub(super) cores: Placement,
+    /// What it is about: a kind of store that must be given.
+    pub(super) store: Option<String>,
     /// What is measured, one after another: each with what all have in common.
     pub(super) points: Vec<Measurement>,
     pub(super) thresholds: Vec<Threshold>,
@@ -109,8 +110,19 @@ impl Measurement {
         Ok((!delay.is_zero()).then_some(delay))
     }
 
+    /// Where its parts may run.
+    pub(super) fn placement(&self) -> anyhow::Result<Placement> {
+        let cores = |what: &str| {
+            let text = self.all.get(&format!("{CORES}.{what}"));
+            let parsed = text.map(|text| Cores::try_from(text.clone()));
+            parsed.transpose().map_err(|rule| anyhow!("{CORES}: {what}: {rule}"))
+        };
+        Ok(Placement { server: cores("server")?, database: cores("database")?, load: cores("load")? })
+    }
+
     pub(super) fn settings(&self) -> impl Iterator<Item = (&str, &str)> {
-        self.all.iter().filter(|(key, _)| key.contains('.')).map(|(key, value)| (&**key, &**value))
+        let is_setting = |key: &str| key.split_once('.').is_some_and(|(section, _)| section != CORES);
+        self.all.iter().filter(move |(key, _)| is_setting(key)).map(|(key, value)| (&**key, &**value))
     }
 }
 
@@ -123,8 +135,15 @@ impl Scenario {
     pub(super) fn parse(text: &str, is_quick: bool) -> anyhow::Result<Self> {
         let written: ScenarioFile = toml::from_str(text)?;
         ensure!(written.repetitions > 0, "repetitions must be at least 1");
+        if let Some(store) = &written.store {
+            ensure!(
+                ["embedded", "postgres"].contains(&store.as_str()),
+                "store: '{store}' must be embedded or postgres"
+            );
+        }
         let mut common = flat("options", "", &written.options)?;
         common.extend(flat("settings", SETTINGS, &written.settings)?);
+        common.extend(flat("cores", CORES, &written.cores)?);
         common.extend(written.network_delay.map(|delay| (NETWORK_DELAY.to_owned(), delay)));
         let quick = flat("quick", "", &written.quick)?;
         let mut points = points(&written.sweep, &written.point)?;
@@ -157,7 +176,7 @@ impl Scenario {
             seed: written.seed,
             server: written.server,
             watch: written.watch,
-            cores: written.cores,
+            store: written.store,
             points,
             thresholds,
         })
@@ -210,6 +229,9 @@ const SERVERS_MAX: usize = 64;
 const NETWORK_DELAY: &str = "network_delay";
 const DELAY_MAX: Duration = Duration::from_secs(10);
 
+/// What stands before the processors of a part.
+const CORES: &str = "cores";
+
 /// What stands before settings of the server.
 const SETTINGS: &str = "settings";
 
@@ -218,6 +240,8 @@ fn name_of(table: &str, key: &str) -> anyhow::Result<String> {
     match key.split_once('.') {
         None => Ok(key.to_owned()),
         Some((SETTINGS, setting)) if setting.contains('.') => Ok(setting.to_owned()),
+        Some((CORES, "server" | "database" | "load")) => Ok(key.to_owned()),
+        Some((CORES, _)) => bail!("{table}: {key} is none of cores.server, cores.database and cores.load"),
         _ => {
             bail!("{table}: {key} is no option, nor a setting of the server: those are settings.SECTION.NAME")
         }
@@ -356,7 +380,7 @@ mod tests {
             ("network_delay = '5 parsecs'", &["network_delay", "unknown unit"]),
             ("[sweep]\nnetwork_delay = ['1m']", &["network_delay = 1m", "at most 10 s"]),
             ("[cores]\nserver = 'two'", &["'two'", "numbers of processors"]),
-            ("[cores]\nnetwork = '2'", &["network", "unknown field"]),
+            ("[cores]\nnetwork = '2'", &["cores.network", "cores.server"]),
             ("[sweep]\nservers = [1, 0]", &["servers = 0", "from 1 to 64"]),
             ("[options]\nconnections = { a = 1 }", &["connections.a", "settings.SECTION.NAME"]),
             ("[settings]\nthreads = 1", &["settings.threads", "settings.SECTION.NAME"]),

@@ -10,11 +10,13 @@ mod file;
 mod find_max;
 mod page;
 mod provided;
+mod publish;
 mod results;
 mod scaling;
 mod workload;
 
 use std::io::Write as _;
+use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
 use anyhow::{Context, ensure};
@@ -25,13 +27,18 @@ pub(crate) use compare::{CompareArgs, compare};
 pub(crate) use file::Point;
 use file::{Measurement, Placement, Scenario};
 pub(crate) use find_max::{FindMaxArgs, find_max};
+pub(crate) use publish::{PublishArgs, publish};
 use results::PointRun;
 pub(crate) use results::{Results, label};
 use workload::{Measured, WorkloadKind};
 
 use crate::engine::Findings as _;
 use crate::lab::cores::Pinned;
+use crate::sample::USUAL;
 use crate::spawn::Server;
+
+/// In place of a server's URL: a bare one, that stores nothing.
+const BARE: &str = "bare";
 
 #[derive(Debug, Clone, Args)]
 pub(crate) struct RunArgs {
@@ -41,6 +48,9 @@ pub(crate) struct RunArgs {
     /// A quick look of seconds: the options of [quick], one repetition, the first and the last point, no thresholds
     #[arg(long)]
     quick: bool,
+    /// Measure each point this often, whatever the scenario says
+    #[arg(long, value_name = "N", conflicts_with = "quick")]
+    repeat: Option<NonZeroUsize>,
     /// Measure this server, or these; without it, each measurement starts its own
     #[arg(long, alias = "target", value_name = "URL")]
     server: Option<String>,
@@ -91,7 +101,8 @@ pub(crate) async fn measure(args: &RunArgs) -> anyhow::Result<Results> {
     let scenario = Scenario::parse(&text, args.quick).with_context(|| args.scenario.clone())?;
     args.check(&scenario)?;
     let mut results = Results::new(args, &text, &scenario);
-    for repetition in 1..=scenario.repetitions {
+    let repetitions = args.repeat.map_or(scenario.repetitions, NonZeroUsize::get);
+    for repetition in 1..=repetitions {
         for (index, measurement) in scenario.points.iter().enumerate() {
             let name = format!("{:02}-{repetition}", index + 1);
             results.add(measure_once(args, &scenario, measurement, repetition, &name).await?);
@@ -163,9 +174,26 @@ impl Attempt<'_> {
     /// At the server that is given, or at servers of its own.
     async fn run(&self, mut given: Vec<String>) -> anyhow::Result<Measured> {
         let watched = self.args.watch.iter().chain(&self.scenario.watch);
-        given.extend(watched.map(|name| format!("--watch={name}")));
-        if let Some(url) = self.args.server.as_ref().or(self.scenario.server.as_ref()) {
-            return self.measure(&[url], given).await;
+        let watched: Vec<&str> = watched.map(String::as_str).collect();
+        if !watched.is_empty() {
+            given.push(format!("--watch={}", [&watched[..], &USUAL].concat().join(",")));
+        }
+        if self.scenario.workload == WorkloadKind::Store {
+            given.push(format!("--dir={}", self.args.backends.dir().display()));
+            given.push(format!("--database={}", self.args.backends.postgres().unwrap_or("none")));
+            return self.load(&[], given).await;
+        }
+        match self.args.server.as_ref().or(self.scenario.server.as_ref()) {
+            Some(bare) if bare == BARE => {
+                let kind = self.scenario.workload.bare()?;
+                let server = Server::bare(kind, self.args.backends.dir(), &[]).await?;
+                given.extend([format!("--server-pid={}", server.pid), "--database=none".to_owned()]);
+                return server
+                    .during(async |server: &Server| self.measure(&[&server.url], given).await)
+                    .await;
+            }
+            Some(url) => return self.measure(&[url], given).await,
+            None => {}
         }
         let work = async |servers: &[Server], database: Option<&str>| {
             given.extend(servers.iter().map(|server| format!("--server-pid={}", server.pid)));
@@ -175,7 +203,7 @@ impl Attempt<'_> {
             let urls: Vec<&str> = servers.iter().map(|server| server.url.as_str()).collect();
             self.measure(&urls, given).await
         };
-        self.args.backends.during(self.measurement, &self.scenario.cores, work).await
+        self.args.backends.during(self.measurement, work).await
     }
 
     /// As far away as the scenario says.
@@ -195,8 +223,10 @@ impl Attempt<'_> {
 
     async fn load(&self, urls: &[&str], mut given: Vec<String>) -> anyhow::Result<Measured> {
         let pin = |cores| Pinned::processes(&[std::process::id()], cores);
-        let _pinned = self.scenario.cores.load.as_ref().map(pin).transpose()?;
-        given.push(format!("--server={}", urls.join(",")));
+        let _pinned = self.measurement.placement()?.load.as_ref().map(pin).transpose()?;
+        if !urls.is_empty() {
+            given.push(format!("--server={}", urls.join(",")));
+        }
         self.scenario.workload.measure(self.measurement, &given, self.out.as_deref()).await
     }
 }
@@ -212,16 +242,27 @@ impl RunArgs {
             "{}: settings, and several servers, are for servers of its own: leave out --server",
             self.scenario
         );
-        let Placement { server, database, load } = &scenario.cores;
-        for (what, cores) in [("server", server), ("database", database), ("load", load)] {
-            cores.as_ref().map_or(Ok(()), |cores| cores.check(what))?;
+        for point in &scenario.points {
+            let Placement { server, database, load } = point.placement()?;
+            for (what, cores) in [("server", &server), ("database", &database), ("load", &load)] {
+                cores.as_ref().map_or(Ok(()), |cores| cores.check(what))?;
+            }
+            ensure!(
+                !is_given || (server.is_none() && database.is_none()),
+                "{}: cores of server and database are for servers of its own: leave out --server",
+                self.scenario
+            );
+            self.backends.check(point, database.is_some())?;
         }
+        let store = scenario.store.as_deref().filter(|store| *store != self.backends.store());
         ensure!(
-            !is_given || (server.is_none() && database.is_none()),
-            "{}: cores of server and database are for servers of its own: leave out --server",
-            self.scenario
+            store.is_none() || self.server.is_some(),
+            "{}: this is about the store {}: {}",
+            self.scenario,
+            store.unwrap_or_default(),
+            if store == Some("postgres") { "give --postgres URL" } else { "leave out --postgres" }
         );
-        self.backends.check(&scenario.points, &scenario.cores)
+        Ok(())
     }
 }
 

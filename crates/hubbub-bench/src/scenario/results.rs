@@ -33,7 +33,7 @@ pub(crate) struct Results {
     #[serde(default)]
     pub(crate) log: String,
     pub(super) title: String,
-    about: String,
+    pub(super) about: String,
     pub(super) is_quick: bool,
     pub(crate) machine: String,
     pub(crate) started: String,

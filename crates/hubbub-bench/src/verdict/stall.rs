@@ -1,5 +1,6 @@
-//! For how much of the time this process did not run although it wanted to: a thread that sleeps a little at a time, and
-//! adds up how much later than it wanted it woke.
+//! For how much of the time this process stood still: a thread that sleeps a little at a time, and adds up how much later
+//! than it wanted it woke. What it waited for a processor that others used does not count: then the machine is too small,
+//! and the process did not stand still.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -20,7 +21,7 @@ impl Stall {
         let stop = Arc::<AtomicBool>::default();
         let stopped = Arc::clone(&stop);
         let watch = move || {
-            let (begun, mut late) = (Instant::now(), Duration::ZERO);
+            let (begun, waited, mut late) = (Instant::now(), waited_s(), Duration::ZERO);
             while !stopped.load(Ordering::Relaxed) {
                 let asleep = Instant::now();
                 std::thread::sleep(SLEEP);
@@ -29,7 +30,8 @@ impl Stall {
                     late += over;
                 }
             }
-            late.as_secs_f64() / begun.elapsed().as_secs_f64().max(1e-9)
+            let others = waited_s() - waited;
+            (late.as_secs_f64() - others).max(0.0) / begun.elapsed().as_secs_f64().max(1e-9)
         };
         Self { stop, thread: std::thread::Builder::new().name("stall".into()).spawn(watch).ok() }
     }
@@ -39,6 +41,13 @@ impl Stall {
         self.stop.store(true, Ordering::Relaxed);
         self.thread.take()?.join().ok()
     }
+}
+
+/// How long this thread has waited for a processor.
+fn waited_s() -> f64 {
+    let times = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
+    let waited = times.split_whitespace().nth(1).and_then(|nanos| nanos.parse::<f64>().ok());
+    waited.unwrap_or(0.0) / 1e9
 }
 
 impl Drop for Stall {

@@ -9,7 +9,7 @@ use crate::caller::Caller;
 use crate::client::{Target, Targets};
 use crate::engine::Setup;
 use crate::ledger::exact_sum;
-use crate::machine::{ThreadTimes, cores, may_use, thread_times};
+use crate::machine::{ThreadTimes, all_cores, may_use, thread_times};
 use crate::report::Report;
 use crate::sample::buckets::Buckets;
 use crate::sample::{DATABASE_CORES, LOCK_WAITS, Look};
@@ -59,7 +59,7 @@ impl Watch {
         let servers = servers.map(|((pid, before), after)| between.processors(*pid, before, after));
         let wanted = |one: &Processors| (one.run + one.waited) / one.may_use.max(1) as f64;
         Seen {
-            cores: cores(),
+            cores: all_cores(),
             server: servers.max_by(|one, other| wanted(one).total_cmp(&wanted(other))),
             generator: Some(between.processors(std::process::id(), &self.before.own, &after.own)),
             generator_threads: setup.common.threads,
@@ -99,7 +99,7 @@ impl Seen {
         };
         // Without a connection to the database, it is not known whose processes are seen.
         if let Some(lock_waiting) = mean(LOCK_WAITS) {
-            let may_use = mean(DATABASE_CORES).map_or_else(cores, |cores| cores as usize);
+            let may_use = mean(DATABASE_CORES).map_or_else(all_cores, |cores| cores as usize);
             let processors = mean("postgres CPU").unwrap_or(0.0);
             self.database = Some(Database { processors, may_use, lock_waiting: Some(lock_waiting) });
         }

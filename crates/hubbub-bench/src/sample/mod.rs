@@ -1,11 +1,11 @@
 //! What server, broker, database and machine do while a run is under way, sampled once a second, and how that goes over
-//! the run ([`series`]). Histograms of the server are read by [`buckets`].
+//! the run ([`series`]). [`processes`] reads /proc. Histograms of the server are read by [`buckets`].
 
 pub(crate) mod buckets;
+mod processes;
 pub(crate) mod series;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -20,6 +20,10 @@ use crate::ledger::{exact_sum, sum};
 use crate::persist::PersistArgs;
 use crate::run::Run;
 use buckets::Buckets;
+pub(crate) use processes::{COMMIT, LOG, USUAL, WORKERS};
+#[cfg(feature = "postgres")]
+use processes::{POSTGRES, is_of, pids_named};
+use processes::{disk, processes};
 use series::Span;
 
 const EVERY: Duration = Duration::from_secs(1);
@@ -167,98 +171,6 @@ pub(crate) fn looks_csv(looks: &[Look]) -> String {
         format!("{:.3}{}\n", look.at_s, names.iter().map(value).collect::<String>())
     };
     format!("seconds{heads}\n{}", looks.iter().map(row).collect::<String>())
-}
-
-/// Processor time and memory of all servers together, of this process, and of all processes whose names begin as `names` say. The
-/// memory of several is what each has alone and, once, the most that one of them has touched of what they share: a
-/// database's buffers.
-fn processes(source: &Source, raw: &mut Raw) {
-    let Source { server_pids, broker_pid, names, database_pid, .. } = source;
-    let once = [("generator", Some(std::process::id())), ("broker", *broker_pid)];
-    let once = once.into_iter().filter_map(|(shown, pid)| Some((shown, pid?)));
-    for (shown, pid) in once.chain(server_pids.iter().map(|pid| ("server", *pid))) {
-        if let Some(cpu) = crate::machine::process_seconds(pid) {
-            *raw.counters.entry(format!("{shown} CPU")).or_default() += cpu;
-        }
-        if let Some(kib) = crate::machine::rss_anon_kib(pid) {
-            *raw.figures.entry(format!("{shown} MiB")).or_default() += kib as f64 / 1024.0;
-        }
-    }
-    for thread in server_pids.iter().flat_map(|pid| crate::machine::threads(*pid)) {
-        let group = raw.seconds.entry(format!("server {} CPU", thread_group(&thread.name))).or_default();
-        group.insert(thread.id, thread.seconds);
-    }
-    for name in names {
-        let (mut seconds, mut kib, mut shared_kib, mut count) = (BTreeMap::new(), 0, 0, 0);
-        let own = database_pid.filter(|_| name == POSTGRES);
-        for pid in pids_named(name).into_iter().filter(|pid| own.is_none_or(|main| is_of(*pid, main))) {
-            seconds.extend(crate::machine::process_seconds(pid).map(|used| (pid, used)));
-            kib += crate::machine::rss_anon_kib(pid).unwrap_or(0);
-            shared_kib = crate::machine::memory_kib(pid, "RssShmem").unwrap_or(0).max(shared_kib);
-            count += 1;
-        }
-        if count > 0 {
-            raw.seconds.insert(format!("{name} CPU"), seconds);
-            raw.figures.insert(format!("{name} MiB"), (kib + shared_kib) as f64 / 1024.0);
-            raw.figures.insert(format!("{name} processes"), f64::from(count));
-        }
-    }
-}
-
-/// What the server has threads for, by their names: those that serve sockets and drive the database, those of the broker's
-/// client, and those that commit, seal and merge.
-pub(crate) const WORKERS: &str = "workers";
-pub(crate) const LOG: &str = "log";
-pub(crate) const COMMIT: &str = "commit";
-
-fn thread_group(name: &str) -> &'static str {
-    match name {
-        _ if name.starts_with("tokio") => WORKERS,
-        _ if name.starts_with("rdk") || name.starts_with("kafka-") => LOG,
-        _ => COMMIT,
-    }
-}
-
-/// What the processes of PostgreSQL are called.
-const POSTGRES: &str = "postgres";
-/// Processes of databases and brokers that are looked at when nothing is said.
-pub(crate) const USUAL: [&str; 2] = [POSTGRES, "beam"];
-
-/// Whether it is the process `main`, or was started by it.
-fn is_of(pid: u32, main: u32) -> bool {
-    pid == main || crate::machine::parent(pid) == Some(main)
-}
-
-/// Processes whose names begin so, or the one of this id.
-fn pids_named(name: &str) -> Vec<u32> {
-    if let Ok(pid) = name.parse() {
-        return vec![pid];
-    }
-    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
-    let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
-    pids.filter(|pid| {
-        let comm = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
-        comm.trim_end().starts_with(name)
-    })
-    .collect()
-}
-
-/// Writes finished and bytes written on all whole disks.
-fn disk() -> Option<(f64, f64)> {
-    let stats = fs::read_to_string("/proc/diskstats").ok()?;
-    let (mut writes, mut bytes) = (0.0, 0.0);
-    for line in stats.lines() {
-        let fields: Vec<&str> = line.split_whitespace().collect();
-        let Some(name) = fields.get(2) else { continue };
-        // Parts of a disk are counted with it.
-        if name.starts_with("loop") || !fs::exists(format!("/sys/block/{name}")).unwrap_or(false) {
-            continue;
-        }
-        let field = |index: usize| fields.get(index).and_then(|text| text.parse::<f64>().ok()).unwrap_or(0.0);
-        writes += field(7);
-        bytes += field(9) * 512.0;
-    }
-    Some((writes, bytes))
 }
 
 /// Where to ask; nothing is asked where nothing is known.
@@ -424,20 +336,6 @@ mod tests {
         let values: Vec<(&str, f64)> = look.values.iter().map(|(name, value)| (&**name, *value)).collect();
         assert_eq!(values, [("cache hits %", 80.0), ("connections", 3.0), ("stored/s", 200.0)]);
         assert_eq!(look.at_s, 6.0);
-    }
-
-    #[test]
-    fn threads_are_told_apart_by_what_they_do() {
-        for (name, group) in [
-            ("tokio-rt-worker", WORKERS),
-            ("tokio-runtime-w", WORKERS),
-            ("rdk:broker1", LOG),
-            ("kafka-producer", LOG),
-            ("commit", COMMIT),
-            ("hubbub-seal", COMMIT),
-        ] {
-            assert_eq!(thread_group(name), group, "{name}");
-        }
     }
 
     #[test]

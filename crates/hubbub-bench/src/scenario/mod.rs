@@ -13,6 +13,7 @@ mod provided;
 mod publish;
 mod results;
 mod scaling;
+mod threshold;
 mod workload;
 
 use std::io::Write as _;

@@ -13,7 +13,7 @@ const USUAL: Duration = Duration::from_millis(2);
 
 pub(super) struct Stall {
     stop: Arc<AtomicBool>,
-    thread: Option<JoinHandle<f64>>,
+    thread: Option<JoinHandle<Option<f64>>>,
 }
 
 impl Stall {
@@ -30,8 +30,8 @@ impl Stall {
                     late += over;
                 }
             }
-            let others = waited_s() - waited;
-            (late.as_secs_f64() - others).max(0.0) / begun.elapsed().as_secs_f64().max(1e-9)
+            let others = waited_s()? - waited?;
+            Some((late.as_secs_f64() - others).max(0.0) / begun.elapsed().as_secs_f64().max(1e-9))
         };
         Self { stop, thread: std::thread::Builder::new().name("stall".into()).spawn(watch).ok() }
     }
@@ -39,15 +39,14 @@ impl Stall {
     /// Share of the time; `None` if it could not be measured.
     pub(super) fn stop(mut self) -> Option<f64> {
         self.stop.store(true, Ordering::Relaxed);
-        self.thread.take()?.join().ok()
+        self.thread.take()?.join().ok()?
     }
 }
 
-/// How long this thread has waited for a processor.
-fn waited_s() -> f64 {
-    let times = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
-    let waited = times.split_whitespace().nth(1).and_then(|nanos| nanos.parse::<f64>().ok());
-    waited.unwrap_or(0.0) / 1e9
+/// How long this thread has waited for a processor; `None` where the kernel does not say.
+fn waited_s() -> Option<f64> {
+    let times = std::fs::read_to_string("/proc/thread-self/schedstat").ok()?;
+    Some(times.split_whitespace().nth(1)?.parse::<f64>().ok()? / 1e9)
 }
 
 impl Drop for Stall {

@@ -6,6 +6,8 @@ mod http;
 pub(crate) mod journal;
 mod line;
 #[cfg(feature = "postgres")]
+pub(crate) mod select;
+#[cfg(feature = "postgres")]
 pub(crate) mod upsert;
 mod ws;
 
@@ -56,6 +58,9 @@ pub(crate) enum Kind {
     /// Answers each PUT once a statement of its own has put it into PostgreSQL.
     #[cfg(feature = "postgres")]
     Upsert,
+    /// Answers each GET with what a statement of its own selects from PostgreSQL.
+    #[cfg(feature = "postgres")]
+    Select,
 }
 
 impl Kind {
@@ -93,7 +98,11 @@ pub(crate) async fn accept(
 ) -> anyhow::Result<()> {
     let hub = Arc::new(fanout::Hub::default());
     #[cfg(feature = "postgres")]
-    let upserts = if kind == Kind::Upsert { Some(upsert::open().await?) } else { None };
+    let prepared = match kind {
+        Kind::Upsert => Some(upsert::open().await?),
+        Kind::Select => Some(select::open().await?),
+        _ => None,
+    };
     loop {
         let (stream, _) = listener.accept().await?;
         stream.set_nodelay(true)?;
@@ -113,8 +122,13 @@ pub(crate) async fn accept(
                 drop(tokio::spawn(serve_http(stream, answer)));
             }
             #[cfg(feature = "postgres")]
-            Kind::Upsert => drop(upserts.clone().map(|upserts| {
+            Kind::Upsert => drop(prepared.clone().map(|upserts| {
                 let answer = move |request| upsert::answer(request, Arc::clone(&upserts));
+                tokio::spawn(serve_http(stream, answer))
+            })),
+            #[cfg(feature = "postgres")]
+            Kind::Select => drop(prepared.clone().map(|selects| {
+                let answer = move |request| select::answer(request, Arc::clone(&selects));
                 tokio::spawn(serve_http(stream, answer))
             })),
             Kind::Fanout => drop(tokio::spawn(fanout::serve(stream, Arc::clone(&hub)))),

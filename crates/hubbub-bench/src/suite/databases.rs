@@ -176,7 +176,8 @@ impl Bench {
         for _ in 0..self.args.rounds {
             let callers = connections.parse().context("connections")?;
             alone.push(selects_rate(&database.url, callers, select::SELECT, self.args.time).await?);
-            let bare = Server::bare(Kind::Select, &[(upsert::DATABASE, &database.url)]).await?;
+            let bare =
+                Server::bare(Kind::Select, self.dir.path(), &[(upsert::DATABASE, &database.url)]).await?;
             pair.bare.add(&self.load::<KvArgs>(&bare, &load).await?);
             bare.kill().await?;
             pair.real.add(&self.load::<KvArgs>(&server, &load).await?);

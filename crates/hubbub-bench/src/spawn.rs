@@ -13,6 +13,7 @@ use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::{Child, Command};
 
 use crate::bare::Kind;
+use crate::client::Target;
 use crate::engine::{self, Loading, Workload};
 use crate::options::arguments;
 use crate::report::Report;
@@ -53,10 +54,12 @@ impl Server {
     /// Starts a proxy to the server at `url` that makes each round trip longer.
     pub(crate) async fn delaying(url: &str, round_trip: Duration) -> anyhow::Result<Self> {
         let mut command = Command::new(std::env::current_exe()?);
-        let address = url.strip_prefix("http://").unwrap_or(url);
-        let micros = format!("{}us", round_trip.as_micros());
-        command.args(["bench", "delay-proxy", "--to", address, "--round-trip", &micros]);
-        Self::start(command, Stdio::inherit()).await
+        let target = Target::parse(url)?;
+        let (to, micros) = (target.address().to_string(), format!("{}us", round_trip.as_micros()));
+        command.args(["bench", "delay-proxy", "--to", &to, "--round-trip", &micros]);
+        let mut proxy = Self::start(command, Stdio::inherit()).await?;
+        proxy.url.push_str(&target.prefix);
+        Ok(proxy)
     }
 
     /// Starts the real server on `data`; its log goes beside it.

@@ -90,6 +90,11 @@ impl Target {
         Ok(Self { host, prefix, addr })
     }
 
+    /// The first address that its name has.
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.addr
+    }
+
     pub(crate) async fn open(&self) -> anyhow::Result<Wire> {
         let connecting = tokio::time::timeout(CONNECT_TIMEOUT, TcpStream::connect(self.addr)).await;
         let stream = connecting.context("no answer in time").and_then(|connected| Ok(connected?));

@@ -30,6 +30,7 @@ mod bench_takes_tokens_and_tls;
 #[cfg(feature = "amqp")]
 mod blocked_broker_answers_503_and_recovers;
 mod books_agree_after_everything;
+mod bottlenecks_are_named;
 mod broadcast_reaches_each_once;
 #[cfg(feature = "amqp")]
 mod broker_down_answers_503_and_recovers;

@@ -13,9 +13,12 @@ mod admission;
 #[cfg(feature = "amqp")]
 pub mod amqp;
 pub mod backoff;
-#[cfg(any(feature = "amqp", feature = "kafka"))]
+#[cfg(any(feature = "amqp", feature = "kafka", feature = "fuzzing"))]
 mod body;
 mod direct;
+#[cfg(feature = "fuzzing")]
+#[allow(dead_code, reason = "what decodes is used, what writes is not")]
+pub mod fuzzing;
 #[cfg(feature = "kafka")]
 pub mod kafka;
 

@@ -10,6 +10,7 @@ mod data;
 use std::path::Path;
 use std::sync::LazyLock;
 
+use hubbub_core::Store;
 use hubbub_core::backup::BackupFile;
 use hubbub_core::clock::SeededRandom;
 use hubbub_store::embedded::{restore, verify};

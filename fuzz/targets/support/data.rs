@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use hubbub_core::clock::{ManualClock, SeededRandom};
 use hubbub_core::kv::Condition;
-use hubbub_core::queue::{Audience, Due, QueueOp, QueueSend};
-use hubbub_core::{KvOp, MessageType, Op, OpBatch, Send, Store, Timestamp};
+use hubbub_core::queue::{Audience, Due, QueueOp, QueueSend, QueueSettings, Take, TakeFilter, TakeHow};
+use hubbub_core::{KvOp, MessageType, Op, OpBatch, Outcome, Send, Store, Timestamp};
 use hubbub_store::embedded::disk::FileDisk;
 use hubbub_store::embedded::{Embedded, Engine, EngineOptions};
 
@@ -16,6 +16,7 @@ const SLOT_BYTES: u64 = 32 * 1024;
 pub type Content = (PathBuf, Vec<u8>);
 
 pub fn open(dir: &Path) -> Option<Embedded> {
+    assert_eq!(crc32c::crc32c(b"anything"), 0, "checksums would stop whatever is patched");
     let clock = Arc::new(ManualClock::at(Timestamp::from_micros(1_700_000_000_000_000)));
     let options = EngineOptions { slot_bytes: SLOT_BYTES, reserve_bytes: 0, ..EngineOptions::default() };
     let engine = Engine::open(options, Arc::new(FileDisk::new(dir)), clock, &SeededRandom::new(3)).ok()?;
@@ -26,6 +27,14 @@ pub fn open(dir: &Path) -> Option<Embedded> {
 pub fn fill(store: &Embedded) {
     for batch in 0..40_u64 {
         let mut ops = OpBatch::default();
+        if batch == 0 {
+            ops.push(&Op::Queue(QueueOp::Put { queue: "q", settings: &QueueSettings::default() }));
+        } else {
+            let wanted =
+                TakeFilter { queue: Some("q"), receiver: Some("bob"), sender: None, newest_first: false };
+            let how = if batch % 2 == 0 { TakeHow::Away } else { TakeHow::Lease { lease_ms: Some(60_000) } };
+            ops.push(&Op::Queue(QueueOp::Take(Take { wanted, max: 2, how, registers: true })));
+        }
         for n in batch * 10..batch * 10 + 10 {
             let (id, key) = (format!("id-{n}"), format!("key-{}", n % 70));
             let text = format!("message {n} {}", "x".repeat((n % 60) as usize));
@@ -52,7 +61,9 @@ pub fn fill(store: &Embedded) {
                 registers: true,
             })));
         }
-        store.apply(&ops).expect("a batch is stored");
+        let outcomes = store.apply(&ops).expect("a batch is stored");
+        let refused = outcomes.iter().find(|outcome| matches!(outcome, Outcome::Refused(_)));
+        assert_eq!(refused, None);
     }
 }
 

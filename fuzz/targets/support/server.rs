@@ -148,6 +148,8 @@ pub enum End {
     Found,
     /// The server closed the connection.
     Closed,
+    /// The connection was lost.
+    Lost(std::io::ErrorKind),
     /// Nothing came for [`PATIENCE`].
     Silent,
 }
@@ -171,12 +173,14 @@ pub fn exchange(
                     return (received, End::Found);
                 }
             }
+            // The fuzzer's own timer.
+            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
             Err(error)
                 if matches!(error.kind(), std::io::ErrorKind::WouldBlock | std::io::ErrorKind::TimedOut) =>
             {
                 return (received, End::Silent);
             }
-            Err(_) => return (received, End::Closed),
+            Err(error) => return (received, End::Lost(error.kind())),
         }
     }
 }

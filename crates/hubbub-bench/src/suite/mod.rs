@@ -3,6 +3,7 @@
 
 #[cfg(all(feature = "postgres", feature = "amqp"))]
 mod databases;
+mod floods;
 mod keys;
 mod loaded;
 mod paired;
@@ -30,7 +31,7 @@ pub(crate) struct SuiteArgs {
     /// Write the table into this directory: suite.md, and suite.json
     #[arg(long, value_name = "DIR")]
     pub(crate) out: Option<PathBuf>,
-    /// Only these rows: chat, chat-64, http, fanout-100, fanout-1000, slow-disk, delivery, hot-room, idle, members, loaded,
+    /// Only these rows: chat, chat-64, http, fanout-100, fanout-1000, slow-disk, delivery, hot-room, floods, idle, members, loaded,
     /// kv-get, kv-put, kv-miss, line, taken, broadcast; with --postgres pg-rows and pg-kv-put, and with --rabbitmq, too, pg-drain and
     /// pg-live; with --kafka and --cassandra kafka-live, kafka-drain, bystander
     #[arg(long, value_name = "ROW", value_delimiter = ',')]
@@ -166,7 +167,7 @@ impl Bench {
 }
 
 /// The names of all rows, in the order of the table.
-const ROWS: &str = "chat chat-64 http fanout-100 fanout-1000 slow-disk delivery hot-room idle members loaded \
+const ROWS: &str = "chat chat-64 http fanout-100 fanout-1000 slow-disk delivery hot-room floods idle members loaded \
      kv-get kv-put kv-miss line taken broadcast pg-rows pg-kv-put pg-drain pg-live \
      kafka-live kafka-drain bystander";
 
@@ -230,6 +231,7 @@ impl Bench {
             "slow-disk" => vec![self.slow_disk().await?],
             "delivery" => vec![self.delivery().await?],
             "hot-room" => vec![self.hot_room().await?],
+            "floods" => self.floods().await?,
             "idle" => vec![self.idle().await?],
             "members" => vec![self.members().await?],
             "kv-get" => vec![self.kv_get().await?],

@@ -14,6 +14,7 @@ mod admission;
 pub mod amqp;
 pub mod backoff;
 #[cfg(any(feature = "amqp", feature = "kafka", feature = "fuzzing"))]
+#[cfg_attr(feature = "fuzzing", allow(dead_code, reason = "fuzzers have no broker"))]
 mod body;
 mod direct;
 #[cfg(feature = "fuzzing")]

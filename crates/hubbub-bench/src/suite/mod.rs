@@ -31,16 +31,8 @@ pub(crate) struct SuiteArgs {
     /// Write the table into this directory: suite.md, and suite.json
     #[arg(long, value_name = "DIR")]
     pub(crate) out: Option<PathBuf>,
-<<<<<<< HEAD
     /// Only these rows: chat, chat-64, http, fanout-100, fanout-1000, slow-disk, delivery, hot-room, floods, idle, members, loaded,
-    /// kv-get, kv-put, kv-miss, line, taken, broadcast; with --postgres pg-rows and pg-kv-put, and with --rabbitmq, too, pg-drain and
-||||||| d7099b5
-    /// Only these rows: chat, chat-64, http, fanout-100, fanout-1000, slow-disk, delivery, hot-room, idle, members, loaded,
-    /// kv-get, kv-put, kv-miss, line, taken, broadcast; with --postgres pg-rows and pg-kv-put, and with --rabbitmq, too, pg-drain and
-=======
-    /// Only these rows: chat, chat-64, http, fanout-100, fanout-1000, slow-disk, delivery, hot-room, idle, members, loaded,
     /// kv-get, kv-put, kv-miss, line, taken, broadcast; with --postgres pg-rows, pg-kv-put and pg-kv-miss, and with --rabbitmq, too, pg-drain and
->>>>>>> main
     /// pg-live; with --kafka and --cassandra kafka-live, kafka-drain, bystander
     #[arg(long, value_name = "ROW", value_delimiter = ',')]
     only: Vec<String>,
@@ -175,16 +167,8 @@ impl Bench {
 }
 
 /// The names of all rows, in the order of the table.
-<<<<<<< HEAD
 const ROWS: &str = "chat chat-64 http fanout-100 fanout-1000 slow-disk delivery hot-room floods idle members loaded \
-     kv-get kv-put kv-miss line taken broadcast pg-rows pg-kv-put pg-drain pg-live \
-||||||| d7099b5
-const ROWS: &str = "chat chat-64 http fanout-100 fanout-1000 slow-disk delivery hot-room idle members loaded \
-     kv-get kv-put kv-miss line taken broadcast pg-rows pg-kv-put pg-drain pg-live \
-=======
-const ROWS: &str = "chat chat-64 http fanout-100 fanout-1000 slow-disk delivery hot-room idle members loaded \
      kv-get kv-put kv-miss line taken broadcast pg-rows pg-kv-put pg-kv-miss pg-drain pg-live \
->>>>>>> main
      kafka-live kafka-drain bystander";
 
 #[derive(Serialize)]

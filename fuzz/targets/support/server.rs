@@ -65,6 +65,8 @@ pub fn with_server(use_it: impl FnOnce(&Server)) {
 }
 
 fn start() -> Server {
+    // SAFETY: nothing handles this signal. A fuzzer's main function does not ignore it, as that of a program does.
+    unsafe { libc::signal(libc::SIGPIPE, libc::SIG_IGN) };
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
     let runtime = runtime.expect("a runtime");
     let data = tempfile::tempdir_in("/dev/shm").expect("a directory in memory");

@@ -91,6 +91,7 @@ mod kv_over_http;
 mod kv_watch_resumes;
 mod last_block_is_missed;
 mod lease_expires_and_returns;
+mod limits_are_as_documented;
 mod line_clients_do_not_wait_for_each_other;
 mod line_garbage_is_answered;
 mod line_is_as_documented;
@@ -143,6 +144,8 @@ mod reused_id_is_refused;
 #[cfg(all(feature = "kafka", feature = "postgres"))]
 mod roles_divide_the_work;
 mod rooms_are_made_changed_and_deleted;
+#[cfg(feature = "postgres")]
+mod rooms_of_a_user_are_limited;
 mod scaling_model;
 mod scenarios_run;
 #[cfg(all(feature = "kafka", feature = "scylla"))]

@@ -30,6 +30,8 @@ const DECLARED: &[(&str, &str)] = &[
     ("connections", "gauge"),
     ("connections_refused_total", "counter"),
     ("connections_refused_by_address_total", "counter"),
+    ("connections_timed_out_total", "counter"),
+    ("websocket_bad_frames_total", "counter"),
     ("flooding_sockets_total", "counter"),
     ("tls_handshakes_total", "counter"),
     ("tls_handshakes_failed_total", "counter"),

@@ -93,6 +93,10 @@ metrics! {
         "Connections refused because too many were open.";
     connections_refused_by_address: Counter::default, "connections_refused_by_address",
         "Connections refused because their address had too many open.";
+    connections_timed_out: Counter::default, "connections_timed_out",
+        "Connections closed because a request's header did not come in time, idle ones included.";
+    websocket_bad_frames: Counter::default, "websocket_bad_frames",
+        "WebSockets closed because of a frame that was too large, binary or invalid (1009, 4400, 1002, 1007).";
     flooding_sockets: Counter::default, "flooding_sockets",
         "Sockets closed because too many requests in a row were beyond a rate (close code 4429).";
     tls_handshakes: Counter::default, "tls_handshakes", "TLS handshakes completed.";

@@ -7,7 +7,7 @@
 //!
 //! Of an API key or a login only a hash is stored. Its secret has 256 random bits, so the hash needs neither salt nor rounds.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
@@ -125,7 +125,13 @@ struct Entries {
     revoked: HashMap<Revoked, HashMap<String, (StoredRevocation, Timestamp)>>,
     /// The names in [`Self::revoked`], by the key of the entry. Thousands may expire together.
     revoked_keys: HashMap<Box<[u8]>, String>,
+<<<<<<< HEAD
     accounts: Accounts,
+||||||| d13f992
+=======
+    /// Keys of entries that cannot be read. Those of revocations have the hash of what is revoked.
+    unreadable: HashSet<Box<[u8]>>,
+>>>>>>> lim
     /// The history that they belong to; of another one, all are read again.
     epoch: Arc<str>,
     /// The revision up to which changes are in.
@@ -282,18 +288,32 @@ impl AccessList {
             Source::Login(id) => !entries.accounts.is_valid(id),
             Source::Token { id, issued_at } => {
                 let is_revoked = |of: Revoked, subject: &str| {
+                    if !entries.unreadable.is_empty() && entries.unreadable.contains(&*of.key(subject)) {
+                        return true;
+                    }
                     let found = entries.revoked.get(&of).and_then(|revoked| revoked.get(subject));
                     found.is_some_and(|(_, before)| {
                         of == Revoked::Token || issued_at.is_none_or(|issued_at| issued_at < *before)
                     })
                 };
-                !entries.revoked.is_empty()
+                !(entries.revoked.is_empty() && entries.unreadable.is_empty())
                     && (id.as_deref().is_some_and(|id| is_revoked(Revoked::Token, id))
                         || access
                             .subject
                             .as_ref()
                             .is_some_and(|user| is_revoked(Revoked::User, user.as_str())))
             }
+        })
+    }
+
+    /// What in the list cannot be read, and what follows from that; `None` = nothing.
+    pub(crate) fn fault(&self) -> Option<String> {
+        let count = self.read_entries(|entries| entries.unreadable.len());
+        (count > 0).then(|| {
+            format!(
+                "{count} API keys or revocations in the store cannot be read: such keys are refused, and what such \
+                 revocations name counts as revoked, whenever it was issued; revoke it again, or see the server's log"
+            )
         })
     }
 
@@ -331,19 +351,48 @@ impl AccessList {
 }
 
 impl Entries {
+<<<<<<< HEAD
     /// Applies an entry as it is now. What cannot be read counts as not there: so it grants nothing. Says whether somebody
     /// may have lost a right: what is only added changes nothing of what is known of others.
     fn apply(&mut self, key: &[u8], value: Option<&[u8]>) -> bool {
         if let Some(has_lost) = self.accounts.apply(key, value) {
             return has_lost;
         }
+||||||| d13f992
+    /// Applies an entry as it is now. What cannot be read counts as not there: so it grants nothing.
+    fn apply(&mut self, key: &[u8], value: Option<&[u8]>) {
+=======
+    /// Applies an entry as it is now. What cannot be read grants nothing: an API key counts as not there, and a
+    /// revocation as one for good.
+    fn apply(&mut self, key: &[u8], value: Option<&[u8]>) {
+        self.unreadable.remove(key);
+>>>>>>> lim
         if let Some(id) = key.strip_prefix(KEYS) {
             let id = String::from_utf8_lossy(id).into_owned();
+<<<<<<< HEAD
             let before = match value.and_then(|value| api_key(&id, value)) {
                 Some(entry) => self.keys.insert(id, entry),
                 None => self.keys.remove(&id),
             };
             return before.is_some();
+||||||| d13f992
+            match value.and_then(|value| api_key(&id, value)) {
+                Some(entry) => drop(self.keys.insert(id, entry)),
+                None => drop(self.keys.remove(&id)),
+            }
+            return;
+=======
+            self.keys.remove(&id);
+            match value.map(|value| api_key(&id, value)) {
+                Some(Ok(entry)) => drop(self.keys.insert(id, entry)),
+                Some(Err(error)) => {
+                    tracing::error!(%error, id, "an API key in the store cannot be read; it is refused");
+                    self.unreadable.insert(key.into());
+                }
+                None => {}
+            }
+            return;
+>>>>>>> lim
         }
         let of = match (key.strip_prefix(TOKENS), key.strip_prefix(USERS)) {
             (Some(_), _) => Revoked::Token,
@@ -358,7 +407,8 @@ impl Entries {
                 revoked.insert(stored.subject.clone(), (stored, before));
             }
             Some(Err(error)) => {
-                tracing::error!(%error, "a revocation in the store cannot be read; it is not applied");
+                tracing::error!(%error, "a revocation in the store cannot be read; what it names counts as revoked");
+                self.unreadable.insert(key.into());
             }
             None => {
                 if let Some(subject) = self.revoked_keys.remove(key) {
@@ -370,6 +420,7 @@ impl Entries {
     }
 }
 
+<<<<<<< HEAD
 /// Compares two hashes in constant time.
 fn are_same(one: &str, other: &str) -> bool {
     constant_time::verify_slices_are_equal(one.as_bytes(), other.as_bytes()).is_ok()
@@ -385,4 +436,28 @@ fn api_key(id: &str, value: &[u8]) -> Option<(StoredKey, Arc<Access>)> {
         Ok((stored, Arc::new(Access { subject: Some(subject), grants, expires_at, source })))
     };
     parse().map_err(|error: String| tracing::error!(%error, id, "an API key in the store cannot be read; it is refused")).ok()
+||||||| d13f992
+fn api_key(id: &str, value: &[u8]) -> Option<(StoredKey, Arc<Access>)> {
+    let parse = || {
+        let stored: StoredKey = serde_json::from_slice(value).map_err(|error| error.to_string())?;
+        let grants = stored.grants.parse()?;
+        let subject = UserId::new(&stored.user).map_err(|error| error.to_string())?;
+        let expires_at = stored.expires_at.map(Timestamp::from_micros);
+        let source = Source::Key(id.into());
+        Ok((stored, Arc::new(Access { subject: Some(subject), grants, expires_at, source })))
+    };
+    parse().map_err(|error: String| tracing::error!(%error, id, "an API key in the store cannot be read; it is refused")).ok()
+=======
+fn api_key(id: &str, value: &[u8]) -> Result<(StoredKey, Arc<Access>), String> {
+    let stored: StoredKey = serde_json::from_slice(value).map_err(|error| error.to_string())?;
+    let grants = stored.grants.parse()?;
+    let subject = UserId::new(&stored.user).map_err(|error| error.to_string())?;
+    let expires_at = stored.expires_at.map(Timestamp::from_micros);
+    let source = Source::Key(id.into());
+    Ok((stored, Arc::new(Access { subject: Some(subject), grants, expires_at, source })))
+>>>>>>> lim
 }
+
+#[cfg(test)]
+#[path = "list_tests.rs"]
+mod tests;

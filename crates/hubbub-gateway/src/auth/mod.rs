@@ -150,6 +150,11 @@ impl Auth {
         self.verifier.is_some()
     }
 
+    /// Why some tokens or API keys may be refused that should not be; `None` = there is no reason.
+    pub(crate) fn fault(&self) -> Option<String> {
+        self.list.fault()
+    }
+
     fn now(&self) -> Timestamp {
         self.clock.now()
     }

@@ -1,6 +1,7 @@
 //! The address of a server, and connections to it, with TLS or without.
 
 use std::fmt;
+use std::net::IpAddr;
 use std::path::Path;
 use std::str::FromStr;
 
@@ -10,6 +11,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 
 use super::connection::{TIMEOUT, in_time};
+use crate::output::notice;
 
 /// The variable with a token.
 const TOKEN: &str = "HUBBUB_TOKEN";
@@ -75,7 +77,23 @@ impl Server {
     /// Calls the server with the token of a file, else of the environment, if there is one.
     pub(crate) fn with_token(self, file: Option<&Path>) -> anyhow::Result<Self> {
         let authorization = token(file)?.map(|token| Authorization(format!("Bearer {token}")));
+        if authorization.is_some() && self.shows_secrets() {
+            notice(&format!(
+                "the token goes to {} without encryption: everybody on the way can read and use it; use https://",
+                self.url()
+            ));
+        }
         Ok(Self { authorization, ..self })
+    }
+
+    /// Whether others may read what is sent: without TLS, and not to this machine.
+    fn shows_secrets(&self) -> bool {
+        let host = self.host.trim_matches(['[', ']']);
+        let is_here = match host.parse::<IpAddr>() {
+            Ok(address) => address.to_canonical().is_loopback(),
+            Err(_) => host.eq_ignore_ascii_case("localhost"),
+        };
+        !self.is_encrypted && !is_here
     }
 
     /// The value of `Authorization`, if there is a token.
@@ -184,6 +202,24 @@ mod tests {
             ["", "nonsense", "ftp://x", "http://", "localhost:port", "http://a b", "http://h:99999", ":80"]
         {
             assert!(url(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn only_plain_text_over_a_network_shows_secrets() {
+        let shows = |text: &str| text.parse::<Server>().unwrap().shows_secrets();
+        for text in [
+            "localhost:1",
+            "127.0.0.1:1",
+            "http://127.9.9.9:1",
+            "[::1]:1",
+            "https://chat.example",
+            "LocalHost:8080",
+        ] {
+            assert!(!shows(text), "{text}");
+        }
+        for text in ["http://chat.example", "10.0.0.1:8080", "localhost.example:1", "[2001:db8::1]:80"] {
+            assert!(shows(text), "{text}");
         }
     }
 }

@@ -386,6 +386,8 @@ settings! {
     address_requests: Option<usize> = None, from 1 to UNLIMITED => "limits.address_requests";
     /// Maximum bytes of one address's requests in a second.
     address_bytes: Option<Bytes> = None, from 1 to UNLIMITED => "limits.address_bytes";
+    /// Maximum number of rooms that one user may be a member of; administrators may make more. off = no limit.
+    user_rooms: Option<usize> = None, from 1 to UNLIMITED => "limits.user_rooms";
     /// Maximum number of HTTP requests that are answered at one time, for everybody together. off = no limit.
     requests: Option<usize> = None, from 1 to UNLIMITED => "limits.requests";
     /// Maximum number of requests that wait for a queue's next message, for everybody together. off = no limit.

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The clients for JavaScript, Python and Go: their tests and types, the examples of their documents, and the programme that
+# The clients for JavaScript, Python, Go and Rust: their tests and types, the examples of their documents, and the programme that
 # drives each through faults of the server in $HUBBUB_BIN. CLIENT_ROUNDS=200 for longer.
 # A language that is missing: a failure under CI=true, else said aloud.
 set -euo pipefail
@@ -54,6 +54,12 @@ go_client() (
     go build -o "$built/go-adapter" ./conformance
 )
 
+# Its unit tests are with those of the other crates.
+rust() {
+    cargo build --quiet -p hubbub-client --example conformance
+    cp "${CARGO_TARGET_DIR:-target}/debug/examples/conformance" "$built/rust-adapter"
+}
+
 python3 -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 10))' 2>/dev/null \
     || { missing "Python 3.10 or later with venv is needed to drive the clients"; exit 0; }
 major="$(node --version 2>/dev/null | sed -nE 's/^v([0-9]+).*/\1/p')"
@@ -65,6 +71,8 @@ else
 fi
 python
 PYTHON="$built/venv/bin/python" drive python
+rust
+HUBBUB_RUST_ADAPTER="$built/rust-adapter" drive rust
 if command -v go >/dev/null; then
     go_client
     HUBBUB_GO_ADAPTER="$built/go-adapter" drive go

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -45,11 +46,28 @@ def go(dir: Path, built: Path) -> list[str]:
     return ["go", "run", "-mod=mod", "example.go"]
 
 
+def rust(dir: Path, built: Path) -> list[str]:
+    """A package of its own. What it needs is compiled as in the workspace, and once for all examples."""
+    root = CLIENTS.parent
+    (dir / "src").mkdir(exist_ok=True)
+    (dir / "example.rs").rename(dir / "src/main.rs")
+    lines = [
+        "[package]", 'name = "example"', 'edition = "2024"', "[workspace]", "[dependencies]",
+        f'hubbub-client = {{ path = "{CLIENTS / "rust"}" }}',
+        'tokio = { version = "1", features = ["macros", "rt-multi-thread"] }',
+        '[profile.dev.package."*"]', "debug = false", "opt-level = 1",
+    ]
+    (dir / "Cargo.toml").write_text("\n".join(lines) + "\n")
+    shutil.copy(root / "Cargo.lock", dir)
+    return ["cargo", "run", "--quiet", "--offline", "--target-dir", str(built.parent)]
+
+
 #: Client → the language of its blocks, the name of a file with one, how it is run.
 LANGUAGES: dict[str, tuple[str, str, Runner]] = {
     "javascript": ("js", "example.mjs", javascript),
     "python": ("python", "example.py", python),
     "go": ("go", "example.go", go),
+    "rust": ("rust[^\n]*", "example.rs", rust),
 }
 
 
@@ -67,7 +85,7 @@ async def main(client: str, built: Path) -> None:
                 for number, block in enumerate(blocks, 1):
                     (dir / name).write_text(block.replace(ADDRESS, server.url))
                     command = runner(dir, built)
-                    done = subprocess.run(command, cwd=dir, text=True, capture_output=True, timeout=120)
+                    done = subprocess.run(command, cwd=dir, text=True, capture_output=True, timeout=600)
                     where = f"{document.relative_to(CLIENTS.parent)}, programme {number}"
                     assert done.returncode == 0, f"{where}:\n{done.stdout}{done.stderr}"
                     assert done.stdout.strip(), f"{where} prints nothing"

@@ -1,6 +1,7 @@
 //! Lets the conformance programme drive this client; the commands are in `clients/conformance/adapter.py`.
 
 #![allow(clippy::print_stdout, reason = "that is how it speaks")]
+#![allow(clippy::indexing_slicing, reason = "members of objects that are made here")]
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -155,7 +156,9 @@ struct Adapter {
 impl Adapter {
     fn client(&self, command: &Command) -> Result<Client, Error> {
         // A name that nobody opened is a fault of the programme.
-        self.clients.get(&command.client).map_or_else(|| Client::new("", Options::default()), |it| Ok(it.clone()))
+        self.clients
+            .get(&command.client)
+            .map_or_else(|| Client::new("", Options::default()), |it| Ok(it.clone()))
     }
 
     fn open(&mut self, command: Command) -> Result<(), Error> {
@@ -173,7 +176,11 @@ impl Adapter {
         Ok(())
     }
 
-    fn begin<F: Future<Output = ()> + Send + 'static>(&mut self, sub: String, work: impl FnOnce(Teller) -> F) {
+    fn begin<F: Future<Output = ()> + Send + 'static>(
+        &mut self,
+        sub: String,
+        work: impl FnOnce(Teller) -> F,
+    ) {
         let (gate, seen) = watch::channel(Gate::Open);
         let task = tokio::spawn(work(Teller { sub: sub.clone(), gate: seen })).abort_handle();
         self.streams.insert(sub, Stream { gate, task });
@@ -197,7 +204,8 @@ impl Adapter {
             "close" => self.client(&command)?.close(),
             "subscribe" => self.subscribe(command)?,
             "watch" => {
-                let (keys, start) = (self.client(&command)?.keys(), command.after.map_or(Start::Now, Start::after));
+                let (keys, start) =
+                    (self.client(&command)?.keys(), command.after.map_or(Start::Now, Start::after));
                 self.begin(command.sub, |teller| follow_keys(teller, keys, command.prefix, start));
             }
             "work" => {
@@ -238,9 +246,10 @@ async fn call(client: Client, sent: Sent, command: Command) -> Result<Value, Err
             let options = PutOptions { revision: command.revision, ..PutOptions::default() };
             Ok(client.keys().put(&command.key, command.value, options).await?.into())
         }
-        "get" => Ok(client.keys().get(&command.key).await?.map_or(Value::Null, |found| {
-            json!({"value": String::from_utf8_lossy(&found.value), "revision": found.revision})
-        })),
+        "get" => Ok(client.keys().get(&command.key).await?.map_or(
+            Value::Null,
+            |found| json!({"value": String::from_utf8_lossy(&found.value), "revision": found.revision}),
+        )),
         _ => Ok(client.keys().delete(&command.key, None).await?.into()),
     };
     Ok(value.unwrap_or_default())

@@ -98,6 +98,14 @@ impl Client {
         self.0.connection.subscribe()
     }
 
+    /// Opens a connection for the next request, to learn early that nobody listens there.
+    ///
+    /// # Errors
+    /// `unreachable`, and `invalid` if TLS cannot be used.
+    pub async fn connect(&self) -> Result<(), Error> {
+        self.0.http.connect().await
+    }
+
     /// Makes one attempt, and reads the whole answer, whatever its status.
     ///
     /// # Errors

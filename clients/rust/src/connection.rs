@@ -94,10 +94,10 @@ impl From<Error> for Ended {
 pub(crate) async fn run(socket: Arc<Socket>) {
     loop {
         let ended = connection(&socket).await;
-        socket.on_lost(&ended);
         if let Some(code) = ended.final_code() {
             return socket.end(&Error::new(code, ended.reason));
         }
+        socket.on_lost(&ended);
         tokio::time::sleep(socket.pause_after(&ended)).await;
     }
 }
@@ -187,8 +187,7 @@ async fn open(socket: &Socket) -> Result<(Stream, Vec<u8>), Error> {
     let mut stream = address.connect().await?;
     let query = socket.options().user.as_ref().map(|user| format!("?user={}", escape(user)));
     let path = format!("{}/v1/ws{}", address.prefix(), query.unwrap_or_default());
-    let headers: String =
-        socket.http.caller().map(|(name, value)| format!("{name}: {value}\r\n")).collect();
+    let headers: String = socket.http.caller().map(|(name, value)| format!("{name}: {value}\r\n")).collect();
     let rest = upgrade(&mut stream, &address.host_header(), &path, &headers, random::bits_128()).await?;
     Ok((stream, rest))
 }

@@ -72,7 +72,8 @@ impl std::error::Error for Error {}
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Problem { code, detail, errors, .. } = &*self.0;
-        let faults: Vec<String> = errors.iter().map(|fault| format!("{} {}", fault.field, fault.rule)).collect();
+        let faults: Vec<String> =
+            errors.iter().map(|fault| format!("{} {}", fault.field, fault.rule)).collect();
         let text = if faults.is_empty() { detail } else { &faults.join("; ") };
         if code == UNREACHABLE { f.write_str(text) } else { write!(f, "{text} ({code})") }
     }

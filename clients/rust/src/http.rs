@@ -88,7 +88,11 @@ impl Answer {
     /// # Errors
     /// The refusal.
     pub fn success(self) -> Result<Self, Error> {
-        if self.status.is_success() { Ok(self) } else { Err(problem_of(self.status, &self.headers, &self.body)) }
+        if self.status.is_success() {
+            Ok(self)
+        } else {
+            Err(problem_of(self.status, &self.headers, &self.body))
+        }
     }
 
     /// The body's value.
@@ -109,7 +113,8 @@ fn problem_of(status: StatusCode, headers: &HeaderMap, body: &[u8]) -> Error {
         ..Problem::default()
     });
     problem.status = status.as_u16();
-    let asked = headers.get(RETRY_AFTER).and_then(|value| value.to_str().ok()).and_then(|text| text.parse().ok());
+    let asked =
+        headers.get(RETRY_AFTER).and_then(|value| value.to_str().ok()).and_then(|text| text.parse().ok());
     let is_overload = [StatusCode::TOO_MANY_REQUESTS, StatusCode::SERVICE_UNAVAILABLE].contains(&status);
     let seconds = asked.unwrap_or(if is_overload { 1.0 } else { 0.0 });
     problem.retry_after = Duration::try_from_secs_f64(seconds).unwrap_or_default();
@@ -150,11 +155,26 @@ impl Http {
         loop {
             let idle = self.idle.lock().pop();
             match idle {
-                Some(sender) if sender.is_ready() => return Ok(sender),
-                Some(_) => {}
+                // One that was closed meanwhile is left out.
+                Some(mut sender) => {
+                    if sender.ready().await.is_ok() {
+                        return Ok(sender);
+                    }
+                }
                 None => break,
             }
         }
+        self.open().await
+    }
+
+    /// Opens a connection for the next request.
+    pub(crate) async fn connect(&self) -> Result<(), Error> {
+        let sender = in_time(self.options.answer_max, self.open()).await?;
+        self.idle.lock().push(sender);
+        Ok(())
+    }
+
+    async fn open(&self) -> Result<Sender, Error> {
         let stream = self.address.connect().await?;
         let (sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(lost)?;
         // Its error reaches the request under way.
@@ -168,8 +188,9 @@ impl Http {
             .uri(format!("{}{}", self.address.prefix(), request.path))
             .header(HOST, self.address.host_header());
         for (name, value) in self.caller().chain(request.headers.iter().cloned()) {
-            let mut value = HeaderValue::try_from(value)
-                .map_err(|_| Error::new("invalid", format!("{name} has characters that no header may have")))?;
+            let mut value = HeaderValue::try_from(value).map_err(|_| {
+                Error::new("invalid", format!("{name} has characters that no header may have"))
+            })?;
             value.set_sensitive(name == AUTHORIZATION);
             made = made.header(name, value);
         }
@@ -242,14 +263,17 @@ impl Http {
     }
 }
 
+/// Also with the cause, which names what the system said.
 fn lost(error: hyper::Error) -> Error {
-    Error::unreachable(format!("the connection was lost: {error}"))
+    let cause = std::error::Error::source(&error).map(|cause| format!(": {cause}"));
+    Error::unreachable(format!("the connection was lost: {error}{}", cause.unwrap_or_default()))
 }
 
 async fn whole(response: Response<Incoming>) -> Result<Answer, Error> {
     let (parts, body) = response.into_parts();
     let body = Limited::new(body, ANSWER_BYTES_MAX).collect().await;
-    let body = body.map_err(|error| Error::unreachable(format!("the answer was cut off: {error}")))?.to_bytes();
+    let body =
+        body.map_err(|error| Error::unreachable(format!("the answer was cut off: {error}")))?.to_bytes();
     Ok(Answer { status: parts.status, headers: parts.headers, body })
 }
 

@@ -231,7 +231,11 @@ impl Keys {
             };
             conflicts += 1;
             if error.is("unconfirmed") {
-                return if self.revision(key).await.is_ok_and(|now| now == 0) { Ok(true) } else { Err(error) };
+                return if self.revision(key).await.is_ok_and(|now| now == 0) {
+                    Ok(true)
+                } else {
+                    Err(error)
+                };
             }
             if !error.is("condition_failed") || conflicts == CONFLICTS_MAX {
                 return Err(error);

@@ -13,6 +13,10 @@
 //! - A subscription keeps (epoch, seq) and continues behind it.
 //! - Nothing grows without bound: messages that wait, frames without an answer, events nobody has taken.
 
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+mod readme {}
+
 mod address;
 mod client;
 mod connection;
@@ -38,7 +42,7 @@ pub use options::Options;
 pub use queues::{Delivery, Queue, QueueReceipt, QueueSendOptions, QueueSettings, QueueState, TakeOptions};
 pub use random::make_id;
 pub use rooms::{
-    Event, History, HistoryQuery, Message, Pending, Position, Ready, Receipt, Reset, Room, SendOptions, Start,
-    SubscribeOptions, Subscription,
+    Event, History, HistoryQuery, Message, Pending, Position, Ready, Receipt, Reset, Room, SendOptions,
+    Start, SubscribeOptions, Subscription,
 };
 pub use watch::{KeyChange, KeyEvent, Watch};

@@ -53,6 +53,16 @@ impl fmt::Debug for Options {
 }
 
 impl Options {
+    /// Calls as this user, where the server asks for no tokens.
+    pub fn for_user(user: impl Into<String>) -> Self {
+        Self { user: Some(user.into()), ..Self::default() }
+    }
+
+    /// Calls with a token or an API key.
+    pub fn for_token(token: impl Into<String>) -> Self {
+        Self { token: Some(token.into()), ..Self::default() }
+    }
+
     /// Pause before another attempt, from 0: a random part (0 to 1) of a growing time, and never less than the server
     /// asks for. Those who are told the same second do not come back at the same moment.
     pub(crate) fn pause(&self, attempt: u32, retry_after: Duration, random: f64) -> Duration {

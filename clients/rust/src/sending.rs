@@ -166,9 +166,8 @@ impl Lanes {
         if let Some(Unanswered { room, id, .. }) = largest
             && let Some(outgoing) = self.remove(room, *id)
         {
-            let _ = outgoing
-                .done
-                .send(Err(Error::new("too_large", "the server takes no frame as big as this")));
+            let _ =
+                outgoing.done.send(Err(Error::new("too_large", "the server takes no frame as big as this")));
         }
     }
 
@@ -176,13 +175,7 @@ impl Lanes {
         self.is_gated = !self.unanswered.is_empty();
     }
 
-    pub(crate) fn on_ack(
-        &mut self,
-        reference: &str,
-        receipt: Receipt,
-        options: &Options,
-        out: &mut Outbox,
-    ) {
+    pub(crate) fn on_ack(&mut self, reference: &str, receipt: Receipt, options: &Options, out: &mut Outbox) {
         let Some(frame) = self.answered(reference) else { return };
         if let Some(outgoing) = self.remove(&frame.room, frame.id) {
             let _ = outgoing.done.send(Ok(receipt));

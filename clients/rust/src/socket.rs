@@ -339,10 +339,11 @@ impl Socket {
             }
             ("reset", Some(follower)) => follower.on_reset(members::<Ready>(text)),
             ("message", Some(follower)) => {
-                if follower.on_message(members::<Message>(text)) {
-                    // Its reader is slow: it goes on behind what is buffered.
-                    follower.is_paused = true;
-                    follower.is_announced = false;
+                let is_full = follower.on_message(members::<Message>(text));
+                // Its reader is slow: it goes on behind what is buffered.
+                follower.is_paused |= is_full;
+                follower.is_announced &= !is_full;
+                if is_full {
                     state.leave(&frame.room);
                 }
             }

@@ -45,6 +45,8 @@ pub struct KeyChange {
     pub kind: String,
     /// The key.
     pub key: Vec<u8>,
+    /// The key as the server writes it: percent-escaped.
+    pub escaped: String,
     /// Revision of the change.
     pub revision: u64,
 }
@@ -191,6 +193,7 @@ impl Watch {
             "put" | "delete" | "expire" => Some(KeyEvent::Change(KeyChange {
                 kind: kind.to_owned(),
                 key: unescape(&data.key),
+                escaped: data.key,
                 revision: data.revision,
             })),
             _ => None,

@@ -8,7 +8,7 @@ import { Server } from "./server.mjs";
 /** Everything that a page loads until it can be used, with the headers of the answers. */
 const BYTES_MAX = 250_000;
 /** How many answers that are. Each costs a round trip, and where nothing is known to be needed yet, one after another. */
-const ANSWERS_MAX = 45;
+const ANSWERS_MAX = 55;
 /** What the page of the API shows, and is not part of it. */
 const DOCUMENTS = ["/openapi.json", "/asyncapi.json"];
 

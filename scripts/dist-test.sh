@@ -80,7 +80,7 @@ try "$scratch/archive/hubbub"
 
 if [ "$(id -u)" = 0 ] && unshare --mount true 2>/dev/null; then
     try_image "$packages"/hubbub-*.oci.tar
-    images="and from the image, "
+    images="the image, "
 elif [ "${CI:-}" = true ]; then
     echo "packages: starting the image takes root, and namespaces for mounts" >&2; exit 1
 else
@@ -108,4 +108,4 @@ install --force-confold -i "$packages"/hubbub_*.deb >/dev/null 2>&1
 grep -q '^# mine$' "$root/etc/hubbub/hubbub.toml"
 install --remove hubbub >/dev/null 2>&1
 [ ! -e "$root/usr/bin/hubbub" ] && expect "$root/etc/hubbub/hubbub.toml"
-echo "packages: installed and started from the archive, ${images:-}and from the Debian package"
+echo "packages: installed and started from the archive, ${images:-}and the Debian package"

@@ -99,25 +99,29 @@ impl Address {
     /// Trusts the system's certificates, or those of the file that `SSL_CERT_FILE` names.
     #[cfg(feature = "tls")]
     async fn encrypt(&self, stream: TcpStream) -> Result<Stream, Error> {
-        use std::sync::Arc;
+        use std::sync::{Arc, LazyLock};
 
         use rustls::pki_types::ServerName;
         use rustls::{ClientConfig, RootCertStore};
 
-        let mut roots = RootCertStore::empty();
-        // Without any, the check of the server's certificate fails, and says so.
-        let _ = roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
-        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-        let config = ClientConfig::builder_with_provider(provider)
-            .with_safe_default_protocol_versions()
-            .map_err(|error| Error::new("invalid", format!("TLS cannot be used: {error}")))?
-            .with_root_certificates(roots)
-            .with_no_client_auth();
+        // Read once: there are hundreds.
+        static CONFIG: LazyLock<Result<Arc<ClientConfig>, rustls::Error>> = LazyLock::new(|| {
+            let mut roots = RootCertStore::empty();
+            // Without any, the check of the server's certificate fails, and says so.
+            let _ = roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+            let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+            let config =
+                ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions()?;
+            Ok(Arc::new(config.with_root_certificates(roots).with_no_client_auth()))
+        });
+
+        let config = CONFIG.as_ref();
+        let config = config.map_err(|error| Error::new("invalid", format!("TLS cannot be used: {error}")))?;
         // In a URL, an IPv6 address stands in brackets.
         let name = self.host.trim_matches(['[', ']']).to_owned();
         let name = ServerName::try_from(name)
             .map_err(|_| Error::new("invalid", format!("{} is no name", self.host)))?;
-        let connector = tokio_rustls::TlsConnector::from(Arc::new(config));
+        let connector = tokio_rustls::TlsConnector::from(Arc::clone(config));
         let stream = connector.connect(name, stream).await.map_err(|error| {
             Error::unreachable(format!(
                 "TLS with {} failed; is it an https:// address, and its certificate trusted here? (SSL_CERT_FILE): \

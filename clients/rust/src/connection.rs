@@ -77,13 +77,14 @@ impl Ended {
 }
 
 impl From<Error> for Ended {
-    /// Answers to the handshake mean the same as some close codes.
+    /// Answers to the handshake mean the same as some close codes. What is invalid here stays so.
     fn from(error: Error) -> Self {
         let code = match error.status {
             401 => 4401,
             403 => 4403,
             429 => 4429,
             503 => 1013,
+            _ if error.is("invalid") => 1008,
             _ => LOST,
         };
         Self { code, reason: error.detail.clone() }
@@ -184,10 +185,11 @@ fn read_frames(socket: &Socket, reader: &mut Reader, input: &mut [u8]) -> Option
 /// Opens a connection that speaks WebSocket, and what came behind the handshake.
 async fn open(socket: &Socket) -> Result<(Stream, Vec<u8>), Error> {
     let address = &socket.http.address;
+    let caller = socket.http.caller()?;
+    let headers: String = caller.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect();
     let mut stream = address.connect().await?;
     let query = socket.options().user.as_ref().map(|user| format!("?user={}", escape(user)));
     let path = format!("{}/v1/ws{}", address.prefix(), query.unwrap_or_default());
-    let headers: String = socket.http.caller().map(|(name, value)| format!("{name}: {value}\r\n")).collect();
     let rest = upgrade(&mut stream, &address.host_header(), &path, &headers, random::bits_128()).await?;
     Ok((stream, rest))
 }

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use http_body_util::{BodyExt, Full, Limited};
+use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
 use hyper::body::Incoming;
 use hyper::client::conn::http1::{self, SendRequest};
 use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HOST, HeaderName, HeaderValue, RETRY_AFTER};
@@ -145,10 +145,18 @@ impl Http {
     }
 
     /// Headers that say who calls.
-    pub(crate) fn caller(&self) -> impl Iterator<Item = (HeaderName, String)> {
+    ///
+    /// # Errors
+    /// `invalid` if they could not stand on a line.
+    pub(crate) fn caller(&self) -> Result<Vec<(HeaderName, String)>, Error> {
         let user = self.options.user.clone().map(|user| (HeaderName::from_static("hubbub-user"), user));
         let token = self.token.lock().as_ref().map(|token| (AUTHORIZATION, format!("Bearer {token}")));
-        user.into_iter().chain(token)
+        let headers: Vec<_> = user.into_iter().chain(token).collect();
+        let is_printable = |text: &str| text.bytes().all(|byte| (b' '..=b'~').contains(&byte));
+        match headers.iter().find(|(_, value)| !is_printable(value)) {
+            Some((name, _)) => Err(Error::new("invalid", format!("{name}: must be printable ASCII"))),
+            None => Ok(headers),
+        }
     }
 
     async fn sender(&self) -> Result<Sender, Error> {
@@ -187,7 +195,7 @@ impl Http {
             .method(&request.method)
             .uri(format!("{}{}", self.address.prefix(), request.path))
             .header(HOST, self.address.host_header());
-        for (name, value) in self.caller().chain(request.headers.iter().cloned()) {
+        for (name, value) in self.caller()?.into_iter().chain(request.headers.iter().cloned()) {
             let mut value = HeaderValue::try_from(value).map_err(|_| {
                 Error::new("invalid", format!("{name} has characters that no header may have"))
             })?;
@@ -202,10 +210,13 @@ impl Http {
         Ok((sender, response))
     }
 
+    fn limit_of(&self, request: &Request) -> Duration {
+        self.options.answer_max.saturating_add(request.wait)
+    }
+
     /// Makes one attempt, and returns before the body of a success is read.
     pub(crate) async fn begin(&self, request: &Request) -> Result<Response<Incoming>, Error> {
-        let limit = self.options.answer_max + request.wait;
-        in_time(limit, async {
+        in_time(self.limit_of(request), async {
             let (_, response) = self.start(request).await?;
             if response.status().is_success() {
                 return Ok(response);
@@ -218,8 +229,7 @@ impl Http {
 
     /// Makes one attempt, and reads the whole answer, whatever its status.
     pub(crate) async fn attempt(&self, request: &Request) -> Result<Answer, Error> {
-        let limit = self.options.answer_max + request.wait;
-        in_time(limit, async {
+        in_time(self.limit_of(request), async {
             let (sender, response) = self.start(request).await?;
             let answer = whole(response).await?;
             let mut idle = self.idle.lock();
@@ -233,7 +243,7 @@ impl Http {
 
     /// Repeats a request until there is a final answer, or the patience ends.
     pub(crate) async fn call(&self, request: &Request) -> Result<Answer, Error> {
-        let end = Instant::now() + self.options.patience;
+        let end = Instant::now().checked_add(self.options.patience);
         let (mut is_open, mut attempt) = (false, 0);
         loop {
             let refused = match self.attempt(request).await.and_then(Answer::success) {
@@ -241,7 +251,7 @@ impl Http {
                 Err(refused) => refused,
             };
             let pause = self.options.pause(attempt, refused.retry_after, random::fraction());
-            if !refused.retryable || Instant::now() + pause > end {
+            if !refused.retryable || end.is_some_and(|end| Instant::now() + pause > end) {
                 return Err(refused.with(|problem| problem.is_open = is_open));
             }
             is_open |= refused.leaves_open();
@@ -272,9 +282,11 @@ fn lost(error: hyper::Error) -> Error {
 async fn whole(response: Response<Incoming>) -> Result<Answer, Error> {
     let (parts, body) = response.into_parts();
     let body = Limited::new(body, ANSWER_BYTES_MAX).collect().await;
-    let body =
-        body.map_err(|error| Error::unreachable(format!("the answer was cut off: {error}")))?.to_bytes();
-    Ok(Answer { status: parts.status, headers: parts.headers, body })
+    let body = body.map_err(|error| match error.is::<LengthLimitError>() {
+        true => Error::new("protocol", format!("the answer has more than {ANSWER_BYTES_MAX} bytes")),
+        false => Error::unreachable(format!("the answer was cut off: {error}")),
+    });
+    Ok(Answer { status: parts.status, headers: parts.headers, body: body?.to_bytes() })
 }
 
 /// The result of `work`, or an error after `limit`.

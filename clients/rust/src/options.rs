@@ -3,6 +3,9 @@
 use std::fmt;
 use std::time::Duration;
 
+/// Longest pause, whatever the server or the options ask for.
+const PAUSE_MAX: Duration = Duration::from_secs(86_400);
+
 /// What can be set; take the rest from `default()`.
 #[derive(Clone)]
 pub struct Options {
@@ -66,8 +69,9 @@ impl Options {
     /// Pause before another attempt, from 0: a random part (0 to 1) of a growing time, and never less than the server
     /// asks for. Those who are told the same second do not come back at the same moment.
     pub(crate) fn pause(&self, attempt: u32, retry_after: Duration, random: f64) -> Duration {
-        let most = self.backoff_first.saturating_mul(1 << attempt.min(20)).min(self.backoff_max);
-        retry_after + most.mul_f64(random)
+        let most =
+            self.backoff_first.saturating_mul(1 << attempt.min(20)).min(self.backoff_max).min(PAUSE_MAX);
+        retry_after.min(PAUSE_MAX) + most.mul_f64(random)
     }
 }
 
@@ -82,6 +86,8 @@ mod tests {
         assert_eq!([0, 1, 2, 10, 1_000].map(|attempt| ms(attempt, 1.0)), [300, 600, 1_200, 10_000, 10_000]);
         assert_eq!((ms(1, 0.0), ms(1, 0.5)), (0, 300));
         assert_eq!(options.pause(0, Duration::from_secs(2), 0.5), Duration::from_millis(2_150));
+        let endless = Options { backoff_max: Duration::MAX, backoff_first: Duration::MAX, ..options };
+        assert_eq!(endless.pause(0, Duration::MAX, 1.0), 2 * PAUSE_MAX);
     }
 
     #[test]

@@ -10,10 +10,14 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::Error;
 use crate::http::{Http, Request, escape};
-use crate::random::make_id;
+use crate::random::{self, make_id};
+use crate::socket::OVERLOAD_ATTEMPT;
 
 /// Longest time the server waits for a message.
 const WAIT_MAX: Duration = Duration::from_secs(20);
+
+/// Shortest pause between two extensions of a lease.
+const EXTEND_MIN: Duration = Duration::from_millis(50);
 
 /// Queue to send to and to take from.
 #[derive(Debug, Clone)]
@@ -229,9 +233,14 @@ impl Queue {
                 }
                 Ok::<(), Error>(())
             };
-            match worked.await {
-                Err(error) if !error.retryable => return Err(error),
-                _ => {}
+            if let Err(error) = worked.await {
+                if !error.retryable {
+                    return Err(error);
+                }
+                // Whatever the patience was.
+                let options = &self.http.options;
+                tokio::time::sleep(options.pause(OVERLOAD_ATTEMPT, error.retry_after, random::fraction()))
+                    .await;
             }
         }
     }
@@ -313,7 +322,7 @@ impl Delivery {
     ) -> Result<(), Error> {
         let extending = async {
             loop {
-                tokio::time::sleep(lease / 3).await;
+                tokio::time::sleep((lease / 3).max(EXTEND_MIN)).await;
                 // If it fails, the acknowledgement will tell.
                 let _ = self.extend(lease).await;
             }

@@ -48,6 +48,18 @@ async fn the_patience_ends_before_a_pause_that_would_exceed_it() {
     assert_eq!(error.retry_after, Duration::from_secs(3_600));
 }
 
+/// What a server asks for may be anything.
+#[tokio::test]
+async fn no_wait_is_too_long_to_be_refused() {
+    for headers in ["Retry-After: 1e300\r\n", "Retry-After: -1\r\n", "Retry-After: 99999999999\r\n"] {
+        let done = Some((200, "", r#"{"messages":[]}"#));
+        let (client, _) =
+            answering(quick(), vec![Some((429, headers, r#"{"code":"x","retryable":true}"#)), done]).await;
+        let taken = within(client.queue("q").take(&TakeOptions::default())).await;
+        assert_eq!(taken.is_err(), headers.contains("99999999999"), "{headers}");
+    }
+}
+
 #[tokio::test]
 async fn what_an_attempt_without_an_answer_may_have_done_is_told() {
     let failed = Some((412, "", r#"{"code":"condition_failed","retryable":false}"#));

@@ -266,6 +266,16 @@ async fn a_handshake_refused_for_its_token_is_final() {
 }
 
 #[tokio::test]
+async fn a_user_who_is_no_header_is_told_at_once() {
+    let options = Options { user: Some("ada\r\nAuthorization: x".into()), ..quick() };
+    let (client, requests) = answering(options, vec![None]).await;
+    let error = within(client.room("r").send("text")).await.unwrap_err();
+    assert!(error.detail.contains("hubbub-user: must be printable ASCII"), "{error}");
+    assert_eq!(within(client.queue("q").state()).await.unwrap_err().code, "invalid");
+    assert!(requests.lock().is_empty());
+}
+
+#[tokio::test]
 async fn a_token_for_somebody_else_ends_what_is_open() {
     let client = serving(quick(), |came, peer| match came {
         Came::Frame(frame) if frame["type"] == "send" && peer.number == 1 => peer.close(4403, "not you"),

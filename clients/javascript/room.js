@@ -44,7 +44,7 @@ export class Subscription {
   #room;
   #options;
   #events = [];
-  #taker = null;
+  #waiting = null;
   #handle = null;
   #stops;
   #error = null;
@@ -83,16 +83,16 @@ export class Subscription {
     // A server that comes and goes fills nothing.
     if (event.type === "ready" && this.#events.at(-1)?.event.type === "ready") this.#events.pop();
     this.#events.push({ event, position: { ...this.#handle?.cursor } });
-    if (this.#taker) return this.#give();
+    if (this.#waiting) return this.#give();
     if (this.#events.length < this.#options.bufferMax || event.type !== "message") return;
     this.#handle.unsubscribe();
     this.#handle = null;
   }
 
   #give() {
-    const taker = this.#taker;
-    this.#taker = null;
-    taker.resolve({ value: this.#take(), done: false });
+    const waiting = this.#waiting;
+    this.#waiting = null;
+    waiting.resolve({ value: this.#take(), done: false });
   }
 
   #take() {
@@ -110,11 +110,11 @@ export class Subscription {
     for (const stop of this.#stops) stop();
     this.#handle?.unsubscribe();
     this.#handle = null;
-    const taker = this.#taker;
-    this.#taker = null;
-    if (!taker) return;
-    if (error) taker.reject(this.#failure());
-    else taker.resolve({ value: undefined, done: true });
+    const waiting = this.#waiting;
+    this.#waiting = null;
+    if (!waiting) return;
+    if (error) waiting.reject(this.#failure());
+    else waiting.resolve({ value: undefined, done: true });
   }
 
   /** The error, once: after it the iteration is over. */
@@ -132,8 +132,8 @@ export class Subscription {
     if (this.#events.length > 0) return Promise.resolve({ value: this.#take(), done: false });
     if (this.#error) return Promise.reject(this.#failure());
     if (this.#isOver) return Promise.resolve({ value: undefined, done: true });
-    if (this.#taker) return Promise.reject(new TypeError("the last event was not awaited yet"));
-    return new Promise((resolve, reject) => { this.#taker = { resolve, reject }; });
+    if (this.#waiting) return Promise.reject(new TypeError("the last event was not awaited yet"));
+    return new Promise((resolve, reject) => { this.#waiting = { resolve, reject }; });
   }
 
   return() {

@@ -32,7 +32,7 @@ test("what is no frame of a server is refused with its code", () => {
     [frame(0x89, "", [126, 0, 200]), undefined], [frame(0x81, "", [127, 0, 0, 1, 0, 0, 0, 0, 0]), 1009],
   ];
   for (const [bytes, code] of refused) {
-    if (code === undefined) assert.deepEqual(read(bytes, 100), [], "a control frame is judged when it is whole");
+    if (code === undefined) assert.deepEqual(read(bytes, 100), [], "a control frame is checked when it is whole");
     else assert.throws(() => read(bytes, 100), { code });
   }
 });

@@ -8,6 +8,14 @@ use hubbub_core::{
     UserId,
 };
 
+/// The outcome as that of a repeat, which does not know how far the message before it is. The model knows no gaps.
+pub fn without_gap(outcome: Outcome) -> Outcome {
+    match outcome {
+        Outcome::Stored(receipt) => Outcome::Stored(Receipt { gap: 0, ..receipt }),
+        other => other,
+    }
+}
+
 /// A message to send.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Post {

@@ -4,7 +4,7 @@ use hubbub_core::store::{Cursor, HistoryPage, HistoryQuery, ReadError, RoomInfo}
 use hubbub_core::{Change, Op, OpBatch, Outcome, Receipt, RoomId, UserId};
 
 use super::Fixture;
-use super::model::{Kept, Model, Post};
+use super::model::{Kept, Model, Post, without_gap};
 
 /// More messages than any room of a case holds.
 const UNLIMITED: usize = usize::MAX;
@@ -51,14 +51,6 @@ pub(super) async fn apply_batch(fixture: &impl Fixture, batch: OpBatch) -> Vec<O
     let outcomes = outcomes.unwrap_or_else(|error| panic!("a batch was not stored: {error}"));
     assert_eq!(outcomes.len(), count, "there must be one outcome for each operation");
     outcomes.into_iter().map(without_gap).collect()
-}
-
-/// The outcome as that of a repeat, which does not know how far the message before it is.
-fn without_gap(outcome: Outcome) -> Outcome {
-    match outcome {
-        Outcome::Stored(receipt) => Outcome::Stored(Receipt { gap: 0, ..receipt }),
-        other => other,
-    }
 }
 
 /// Makes changes, those that take no company each in a batch of its own, and says what became of them. Erasing goes

@@ -11,7 +11,7 @@ create table kv_lease (
 );
 insert into kv_lease (generation, epoch) select 1, coalesce((select epoch from history), '');
 
--- The servers there are. Others judge by their own clocks how long a beat has stood still.
+-- The servers there are. Others measure by their own clocks how long a beat has stood still.
 create table kv_servers (
     id bigint primary key,
     beat bigint not null

@@ -5,6 +5,8 @@ mod fanout;
 mod http;
 mod line;
 #[cfg(feature = "postgres")]
+pub(crate) mod select;
+#[cfg(feature = "postgres")]
 pub(crate) mod upsert;
 mod ws;
 
@@ -45,6 +47,9 @@ pub(crate) enum Kind {
     /// Answers each PUT once a statement of its own has put it into PostgreSQL.
     #[cfg(feature = "postgres")]
     Upsert,
+    /// Answers each GET with what a statement of its own selects from PostgreSQL.
+    #[cfg(feature = "postgres")]
+    Select,
 }
 
 /// Serves until the process ends; prints `ready http://ADDR` when it listens.
@@ -60,7 +65,11 @@ pub(crate) async fn serve(kind: Kind, listen: SocketAddr) -> anyhow::Result<()> 
 pub(crate) async fn accept(kind: Kind, listener: TcpListener) -> anyhow::Result<()> {
     let hub = Arc::new(fanout::Hub::default());
     #[cfg(feature = "postgres")]
-    let upserts = if kind == Kind::Upsert { Some(upsert::open().await?) } else { None };
+    let prepared = match kind {
+        Kind::Upsert => Some(upsert::open().await?),
+        Kind::Select => Some(select::open().await?),
+        _ => None,
+    };
     loop {
         let (stream, _) = listener.accept().await?;
         stream.set_nodelay(true)?;
@@ -71,8 +80,13 @@ pub(crate) async fn accept(kind: Kind, listener: TcpListener) -> anyhow::Result<
             Kind::Line => drop(tokio::spawn(line::serve(stream))),
             Kind::Kv => drop(tokio::spawn(serve_http(stream, http::answer_kv))),
             #[cfg(feature = "postgres")]
-            Kind::Upsert => drop(upserts.clone().map(|upserts| {
+            Kind::Upsert => drop(prepared.clone().map(|upserts| {
                 let answer = move |request| upsert::answer(request, Arc::clone(&upserts));
+                tokio::spawn(serve_http(stream, answer))
+            })),
+            #[cfg(feature = "postgres")]
+            Kind::Select => drop(prepared.clone().map(|selects| {
+                let answer = move |request| select::answer(request, Arc::clone(&selects));
                 tokio::spawn(serve_http(stream, answer))
             })),
             Kind::Fanout => drop(tokio::spawn(fanout::serve(stream, Arc::clone(&hub)))),

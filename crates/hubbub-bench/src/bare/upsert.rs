@@ -14,11 +14,11 @@ use hyper::body::Incoming;
 use hyper::header::{ETAG, HeaderValue};
 use hyper::{Request, Response, StatusCode};
 
-use crate::limits::postgres::{Upserts, connect};
+use crate::limits::postgres::{Prepared, connect};
 
 pub(crate) const DATABASE: &str = "HUBBUB_BENCH_DATABASE";
 /// As many connections as the real server's pool has at most.
-const CONNECTIONS: usize = 16;
+pub(super) const CONNECTIONS: usize = 16;
 
 const SEQUENCE: &str = "create sequence if not exists upsert_revisions";
 const UPSERT: &str = "with logged as (insert into kv_changes (revision, key, what, knows_lease) \
@@ -26,21 +26,25 @@ const UPSERT: &str = "with logged as (insert into kv_changes (revision, key, wha
      insert into kv (key, value, revision) select $1, $2, revision from logged \
      on conflict (key) do update set value = excluded.value, revision = excluded.revision returning revision";
 
-/// To the database that [`DATABASE`] names.
-pub(super) async fn open() -> anyhow::Result<Arc<Upserts>> {
-    let url = std::env::var(DATABASE).with_context(|| format!("{DATABASE} is not set"))?;
+/// Of the database that [`DATABASE`] names.
+pub(super) fn database() -> anyhow::Result<String> {
+    std::env::var(DATABASE).with_context(|| format!("{DATABASE} is not set"))
+}
+
+pub(super) async fn open() -> anyhow::Result<Arc<Prepared>> {
+    let url = database()?;
     connect(&url).await?.batch_execute(SEQUENCE).await?;
-    Ok(Arc::new(Upserts::open(&url, CONNECTIONS, UPSERT).await?))
+    Ok(Arc::new(Prepared::open(&url, CONNECTIONS, UPSERT).await?))
 }
 
 pub(super) async fn answer(
     request: Request<Incoming>,
-    upserts: Arc<Upserts>,
+    upserts: Arc<Prepared>,
 ) -> Result<Response<Empty<Bytes>>, Infallible> {
     let key = request.uri().path().trim_start_matches("/kv/").to_owned();
     let put = async {
         let value = request.into_body().collect().await?.to_bytes();
-        let row = upserts.put(key.as_bytes(), &value).await?;
+        let row = upserts.run(&[&key.as_bytes(), &&*value]).await?;
         anyhow::Ok(row.context("no revision")?.get::<_, i64>(0))
     };
     let mut response = Response::new(Empty::new());

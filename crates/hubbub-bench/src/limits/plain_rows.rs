@@ -5,11 +5,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 
+use anyhow::Context;
 use hubbub_core::clock::{RandomSource, SeededRandom};
 use hubbub_postgres::{Postgres, PostgresOptions};
 use tokio::task::JoinSet;
 
-use super::postgres::{Database, Upserts, connect};
+use super::postgres::{Database, Prepared, connect};
 use crate::job::{Job, Shape, below};
 use crate::machine::{SystemClock, seed};
 use crate::phase::join;
@@ -148,7 +149,7 @@ pub(crate) async fn puts_rate(
     client.batch_execute(table).await?;
     let upsert = "insert into bare values ($1, $2, 1) \
          on conflict (key) do update set value = excluded.value, revision = bare.revision + 1";
-    let pool = Arc::new(Upserts::open(&database.url, connections, upsert).await?);
+    let pool = Arc::new(Prepared::open(&database.url, connections, upsert).await?);
     let (begun, puts) = (Instant::now(), Arc::new(AtomicU64::new(0)));
     let mut tasks = JoinSet::new();
     for _ in 0..callers {
@@ -157,7 +158,7 @@ pub(crate) async fn puts_rate(
             while begun.elapsed() < time {
                 let number = puts.fetch_add(1, Ordering::Relaxed);
                 let key = format!("key-{:012}", number.wrapping_mul(0x9E37_79B9_7F4A_7C15) % keys);
-                pool.put(key.as_bytes(), &[7; 100]).await?;
+                pool.run(&[&key.as_bytes(), &[7_u8; 100].as_slice()]).await?;
             }
             anyhow::Ok(())
         });
@@ -166,4 +167,29 @@ pub(crate) async fn puts_rate(
     let rate = puts.load(Ordering::Relaxed) as f64 / begun.elapsed().as_secs_f64();
     database.drop().await?;
     Ok(rate)
+}
+
+/// Rows per second that `callers`, each with a connection of its own, select by the keys `bench-N` of the load tool.
+pub(crate) async fn selects_rate(
+    database: &str,
+    callers: usize,
+    select: &str,
+    time: Duration,
+) -> anyhow::Result<f64> {
+    let pool = Arc::new(Prepared::open(database, callers, select).await?);
+    let (begun, selects) = (Instant::now(), Arc::new(AtomicU64::new(0)));
+    let mut tasks = JoinSet::new();
+    for _ in 0..callers {
+        let (pool, selects) = (pool.clone(), selects.clone());
+        tasks.spawn(async move {
+            while begun.elapsed() < time {
+                let number = selects.fetch_add(1, Ordering::Relaxed);
+                let key = format!("bench-{}", number.wrapping_mul(0x9E37_79B9_7F4A_7C15) % 100_000);
+                pool.run(&[&key.as_bytes()]).await?.context("no such key")?;
+            }
+            anyhow::Ok(())
+        });
+    }
+    join(tasks).await?;
+    Ok(selects.load(Ordering::Relaxed) as f64 / begun.elapsed().as_secs_f64())
 }

@@ -3,6 +3,7 @@
 use anyhow::Context;
 use parking_lot::Mutex;
 use tokio::sync::Semaphore;
+use tokio_postgres::types::ToSql;
 use tokio_postgres::{Client, NoTls, Row, Statement};
 
 use crate::machine::seed;
@@ -50,28 +51,28 @@ pub(crate) async fn check_durable(server: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Connections that each have a statement prepared, which puts one key.
-pub(crate) struct Upserts {
+/// Connections that each have a statement prepared.
+pub(crate) struct Prepared {
     idle: Mutex<Vec<(Client, Statement)>>,
     permits: Semaphore,
 }
 
-impl Upserts {
-    pub(crate) async fn open(url: &str, connections: usize, upsert: &str) -> anyhow::Result<Self> {
+impl Prepared {
+    pub(crate) async fn open(url: &str, connections: usize, statement: &str) -> anyhow::Result<Self> {
         let mut idle = Vec::new();
         for _ in 0..connections {
             let client = connect(url).await?;
-            let statement = client.prepare(upsert).await?;
+            let statement = client.prepare(statement).await?;
             idle.push((client, statement));
         }
         Ok(Self { idle: Mutex::new(idle), permits: Semaphore::new(connections) })
     }
 
     /// The row that the statement returns, if it does.
-    pub(crate) async fn put(&self, key: &[u8], value: &[u8]) -> anyhow::Result<Option<Row>> {
+    pub(crate) async fn run(&self, params: &[&(dyn ToSql + Sync)]) -> anyhow::Result<Option<Row>> {
         let _permit = self.permits.acquire().await?;
         let (client, statement) = self.idle.lock().pop().context("more permits than connections")?;
-        let row = client.query_opt(&statement, &[&key, &value]).await;
+        let row = client.query_opt(&statement, params).await;
         self.idle.lock().push((client, statement));
         Ok(row?)
     }

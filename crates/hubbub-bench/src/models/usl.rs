@@ -285,6 +285,6 @@ mod tests {
         assert_eq!(Usl::fit(&[(1.0, 5.0), (1.0, 5.0), (2.0, 9.0)]), None);
         assert_eq!(Usl::fit(&[(1.0, 5.0), (2.0, 0.0), (3.0, 9.0)]), None);
         let law = Usl::fit(&[(1.0, 100.0), (2.0, 180.0), (4.0, 300.0)]).unwrap();
-        assert_eq!(law.lambda.interval, None, "three points leave nothing to judge by");
+        assert_eq!(law.lambda.interval, None, "three points leave nothing for an interval");
     }
 }

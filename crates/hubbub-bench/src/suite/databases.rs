@@ -4,11 +4,11 @@ use anyhow::Context;
 
 use super::paired::Pair;
 use super::{Bench, Row};
-use crate::bare::{Kind, upsert};
+use crate::bare::{Kind, select, upsert};
 use crate::engine::Loading;
 use crate::kv::KvArgs;
 use crate::limits::median;
-use crate::limits::plain_rows::{make_tables, puts_rate, rows_rate};
+use crate::limits::plain_rows::{make_tables, puts_rate, rows_rate, selects_rate};
 use crate::limits::postgres::{Database, check_durable};
 use crate::options::arguments;
 use crate::persist::outcome::Outcome;
@@ -25,6 +25,7 @@ impl Bench {
         match name {
             "pg-rows" => self.pg_rows().await,
             "pg-kv-put" => Ok(vec![self.pg_kv_put().await?]),
+            "pg-kv-miss" => Ok(vec![self.pg_kv_miss("1").await?, self.pg_kv_miss("10").await?]),
             _ => self.pg_broker(name == "pg-drain").await,
         }
     }
@@ -158,6 +159,32 @@ impl Bench {
         let what = "`PUT /kv/{key}` into PostgreSQL, 50 connections";
         let row = pair.row(what, "puts/s", 4.0, "≥ 4 × one upsert per request");
         Ok(row.noting(format!("plain upserts alone {}/s", grouped(median(&alone)))))
+    }
+
+    /// Of a server without a cache, against a server that makes one prepared select for each request, both on the same
+    /// database; the note has what such selects alone reach, without a server.
+    async fn pg_kv_miss(&self, connections: &str) -> anyhow::Result<Row> {
+        let (mut pair, mut alone) = (Pair::default(), Vec::new());
+        let load = ["get-all", "--keys", "100000", "--connections", connections];
+        let database = Database::fresh(self.postgres()?).await?;
+        let env = [("HUBBUB_STORE", database.url.as_str()), ("HUBBUB_KV_CACHE_BYTES", "0")];
+        let server = self.fresh(&env).await?;
+        // The first run puts the keys, and shows that they are what was put; the others only read.
+        self.load::<KvArgs>(&server, &load).await?.must_be_clean("reading what was put")?;
+        let load = [&load[..], &["--no-preload"]].concat();
+        for _ in 0..self.args.rounds {
+            let callers = connections.parse().context("connections")?;
+            alone.push(selects_rate(&database.url, callers, select::SELECT, self.args.time).await?);
+            let bare = Server::bare(Kind::Select, &[(upsert::DATABASE, &database.url)]).await?;
+            pair.bare.add(&self.load::<KvArgs>(&bare, &load).await?);
+            bare.kill().await?;
+            pair.real.add(&self.load::<KvArgs>(&server, &load).await?);
+        }
+        server.kill().await?;
+        database.drop().await?;
+        let what = format!("`GET /kv/{{key}}` from PostgreSQL, none in memory, connections: {connections}");
+        let row = pair.row(&what, "gets/s", 0.9, "≥ 90 % of one prepared select per request");
+        Ok(row.noting(format!("such selects alone {}/s", grouped(median(&alone)))))
     }
 
     async fn puts(&self, server: &Server, own: &[&str]) -> anyhow::Result<Report> {

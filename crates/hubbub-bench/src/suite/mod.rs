@@ -31,7 +31,7 @@ pub(crate) struct SuiteArgs {
     #[arg(long, value_name = "DIR")]
     pub(crate) out: Option<PathBuf>,
     /// Only these rows: chat, chat-64, http, fanout-100, fanout-1000, slow-disk, delivery, hot-room, idle, members, loaded,
-    /// kv-get, kv-put, kv-miss, line, taken, broadcast; with --postgres pg-rows and pg-kv-put, and with --rabbitmq, too, pg-drain and
+    /// kv-get, kv-put, kv-miss, line, taken, broadcast; with --postgres pg-rows, pg-kv-put and pg-kv-miss, and with --rabbitmq, too, pg-drain and
     /// pg-live; with --kafka and --cassandra kafka-live, kafka-drain, bystander
     #[arg(long, value_name = "ROW", value_delimiter = ',')]
     only: Vec<String>,
@@ -167,7 +167,7 @@ impl Bench {
 
 /// The names of all rows, in the order of the table.
 const ROWS: &str = "chat chat-64 http fanout-100 fanout-1000 slow-disk delivery hot-room idle members loaded \
-     kv-get kv-put kv-miss line taken broadcast pg-rows pg-kv-put pg-drain pg-live \
+     kv-get kv-put kv-miss line taken broadcast pg-rows pg-kv-put pg-kv-miss pg-drain pg-live \
      kafka-live kafka-drain bystander";
 
 #[derive(Serialize)]
@@ -214,7 +214,7 @@ impl SuiteArgs {
     fn wants(&self, name: &str) -> bool {
         match name {
             _ if !self.only.is_empty() => self.only.iter().any(|only| only == name),
-            "pg-rows" | "pg-kv-put" => self.postgres.is_some(),
+            "pg-rows" | "pg-kv-put" | "pg-kv-miss" => self.postgres.is_some(),
             "pg-drain" | "pg-live" => self.postgres.is_some() && self.rabbitmq.is_some(),
             "kafka-live" | "kafka-drain" | "bystander" => self.kafka.is_some() && self.cassandra.is_some(),
             _ => true,
@@ -238,7 +238,7 @@ impl Bench {
             "line" => self.line().await?,
             "taken" => vec![self.taken().await?],
             "broadcast" => vec![self.broadcast().await?],
-            "pg-rows" | "pg-kv-put" | "pg-drain" | "pg-live" => self.databases(name).await?,
+            "pg-rows" | "pg-kv-put" | "pg-kv-miss" | "pg-drain" | "pg-live" => self.databases(name).await?,
             "kafka-live" | "kafka-drain" | "bystander" => self.streams(name).await?,
             _ => self.loaded().await?,
         })

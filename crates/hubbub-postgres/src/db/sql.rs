@@ -1,4 +1,9 @@
 //! Statements, their parameters, and columns of their rows.
+//!
+//! The database keeps the plan of a prepared statement only if a plan for just these parameters does not seem cheaper, and
+//! for an array of few elements it does. Planning each time costs more than to run a short statement. So where a statement
+//! is short and frequent, its arrays stand behind a `select` (`any((select $1)::bytea[])`): then their length is unknown to
+//! the planner.
 
 use std::error::Error;
 

@@ -28,7 +28,8 @@ const TRIMMED: u64 = 5_000;
 const TRIMS: usize = 10;
 
 statements! {
-    VALUES("reading values of keys") = "select key, value, revision, expires_at from kv where key = any($1)";
+    VALUES("reading values of keys") =
+        "select key, value, revision, expires_at from kv where key = any((select $1)::bytea[])";
 
     KEYS("listing keys") =
         "select head, k.* from (select coalesce(max(revision), 0) as head from kv_changes) h left join \

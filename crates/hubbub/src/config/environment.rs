@@ -3,8 +3,6 @@
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 
-use strsim::levenshtein;
-
 use super::{ConfigError, SETTINGS, Source, Written, WrittenSettings};
 
 /// Prefix of this program's variables.
@@ -73,7 +71,7 @@ impl Environment {
                     .chain(&names)
                     .map(String::as_str)
                     .zip(names.iter().cycle().map(String::as_str));
-                let nearest = all.chain(others).min_by_key(|(known, _)| levenshtein(name, known));
+                let nearest = all.chain(others).min_by_key(|(known, _)| super::distance(name, known));
                 let nearest = nearest.map_or(CONFIG, |(_, meant)| meant);
                 faults.push(format!("environment: there is no setting {name}; did you mean {nearest}?"));
             }

@@ -129,14 +129,17 @@ fn flatten(prefix: &str, value: &toml::Value, out: &mut Vec<(String, Option<Stri
     out.push((prefix.to_owned(), text));
 }
 
+/// How far what was written is from a known name; half of a name leads to the whole one, however long that is.
+fn distance(written: &str, known: &str) -> (bool, usize) {
+    (!known.starts_with(written), levenshtein(written, known))
+}
+
 /// The key of the setting, or an error with the most similar key.
 fn find_key(key: &str, place: &str, faults: &mut Vec<String>) -> Option<&'static str> {
     if let Some(setting) = SETTINGS.iter().find(|setting| setting.key == key) {
         return Some(setting.key);
     }
-    // Half of a key leads to the whole one, however long that is.
-    let distance = |known: &str| (!known.starts_with(key), levenshtein(key, known));
-    let nearest = SETTINGS.iter().min_by_key(|setting| distance(setting.key)).map_or("", |s| s.key);
+    let nearest = SETTINGS.iter().min_by_key(|setting| distance(key, setting.key)).map_or("", |s| s.key);
     faults.push(format!("{place}: there is no setting '{key}'; did you mean '{nearest}'?"));
     None
 }

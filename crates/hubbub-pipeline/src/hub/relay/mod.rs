@@ -31,7 +31,7 @@ use tokio::sync::Notify;
 
 use super::Hub;
 use hearing::Heard;
-use outgoing::{Changes, Outgoing, Parcel};
+use outgoing::{Changes, Outgoing, OutgoingRecord};
 pub use over_store::relay_over_store;
 pub(super) use presence::Elsewhere;
 use record::{ENVELOPE_BYTES, Entry};
@@ -129,8 +129,8 @@ impl Relay {
     fn write(&self, now: Duration) {
         let _writing = self.writing.lock();
         let bytes = self.bus.record_bytes().saturating_sub(ENVELOPE_BYTES);
-        let parcels = self.outgoing.lock().next_parcels(now, self.bus.records_per_tick(), bytes);
-        for Parcel { partition, n, entries } in parcels {
+        let records = self.outgoing.lock().next_records(now, self.bus.records_per_tick(), bytes);
+        for OutgoingRecord { partition, n, entries } in records {
             self.bus.send(partition, record::write(self.node, n, false, &entries));
         }
     }
@@ -231,7 +231,7 @@ impl Hub {
     pub(crate) fn say_goodbye(&self) {
         let Some(relay) = self.relay.get() else { return };
         let _writing = relay.writing.lock();
-        for Parcel { partition, n, .. } in relay.outgoing.lock().last_parcels() {
+        for OutgoingRecord { partition, n, .. } in relay.outgoing.lock().last_records() {
             relay.bus.send(partition, record::write(relay.node, n, true, &[]));
         }
     }

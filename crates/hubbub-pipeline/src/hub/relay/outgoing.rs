@@ -68,7 +68,7 @@ pub(super) struct Lane {
 
 /// The entries of one record, and its number.
 #[derive(Debug)]
-pub(super) struct Parcel {
+pub(super) struct OutgoingRecord {
     pub(super) partition: u32,
     pub(super) n: u64,
     pub(super) entries: Vec<String>,
@@ -110,8 +110,8 @@ impl Outgoing {
     }
 
     /// Up to `count` records of at most `bytes`, and besides that one for each lane that must not be silent any longer.
-    pub(super) fn next_parcels(&mut self, now: Duration, count: usize, bytes: usize) -> Vec<Parcel> {
-        let (lanes, mut parcels, mut rest) = (self.lanes.len(), Vec::new(), count);
+    pub(super) fn next_records(&mut self, now: Duration, count: usize, bytes: usize) -> Vec<OutgoingRecord> {
+        let (lanes, mut records, mut rest) = (self.lanes.len(), Vec::new(), count);
         self.first = (self.first + 1) % lanes.max(1);
         for number in (self.first..lanes).chain(0..self.first) {
             let Some(lane) = self.lanes.get_mut(number) else { continue };
@@ -119,19 +119,19 @@ impl Outgoing {
             while is_due || rest > 0 && !lane.entries.is_empty() {
                 let entries = lane.next_entries(bytes);
                 (lane.written_at, lane.owes_sign) = (Some(now), !entries.is_empty());
-                parcels.push(lane.parcel(number, entries));
+                records.push(lane.numbered(number, entries));
                 rest = rest.saturating_sub(1);
                 is_due = false;
             }
         }
-        parcels
+        records
     }
 
     /// An empty record for each lane that was written.
     #[cfg(feature = "kafka")]
-    pub(super) fn last_parcels(&mut self) -> Vec<Parcel> {
+    pub(super) fn last_records(&mut self) -> Vec<OutgoingRecord> {
         let lanes = self.lanes.iter_mut().enumerate().filter(|(_, lane)| lane.written_at.is_some());
-        lanes.map(|(number, lane)| lane.parcel(number, Vec::new())).collect()
+        lanes.map(|(number, lane)| lane.numbered(number, Vec::new())).collect()
     }
 }
 
@@ -142,9 +142,10 @@ impl Lane {
         is_silent && (self.present > 0 || self.owes_sign)
     }
 
-    fn parcel(&mut self, number: usize, entries: Vec<String>) -> Parcel {
+    /// Entries as the next record of the lane with this number.
+    fn numbered(&mut self, number: usize, entries: Vec<String>) -> OutgoingRecord {
         self.n += 1;
-        Parcel { partition: hubbub_core::invariant::saturate(number), n: self.n, entries }
+        OutgoingRecord { partition: hubbub_core::invariant::saturate(number), n: self.n, entries }
     }
 
     /// Takes the entries of the next record, of at most `bytes`; one may be of any size.

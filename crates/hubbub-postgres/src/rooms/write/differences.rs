@@ -34,7 +34,7 @@ statements! {
         "update rooms r set head = new.head, messages = new.messages, members = new.members, \
              last_received_at = new.last_received_at, changes = r.changes + new.changes, \
              marks = r.marks + new.marks, deleted = false \
-         from unnest($1, $2, $3, $4, $5, $6, $7) \
+         from unnest((select $1), (select $2), (select $3), (select $4), (select $5), (select $6), (select $7)) \
              as new (place, head, messages, members, last_received_at, changes, marks) \
          where r.ctid = new.place";
 

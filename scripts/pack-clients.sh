@@ -39,15 +39,20 @@ else
 fi
 
 version="$(sed -nE 's/^version = "(.*)"/\1/p' Cargo.toml | head -1)"
-if command -v zip >/dev/null; then
+if command -v python3 >/dev/null; then
     # As Go's module proxies serve it: below the module's path and version, with its licence.
-    module="$work/$(sed -nE 's/^module //p' clients/go/go.mod)@v$version"
+    module="$work/go/$(sed -nE 's/^module //p' clients/go/go.mod)@v$version"
     mkdir -p "$module"
     cp -r clients/go/. LICENSE "$module"
-    rm -f "$out/hubbub-client-go-v$version.zip"
-    (cd "$work" && find hubbub -type f | LC_ALL=C sort | zip -qX "$out/hubbub-client-go-v$version.zip" -@)
+    python3 - "$work/go" "$out/hubbub-client-go-v$version.zip" <<'PYTHON'
+import pathlib, sys, zipfile
+root = pathlib.Path(sys.argv[1])
+with zipfile.ZipFile(sys.argv[2], "w", zipfile.ZIP_DEFLATED) as packed:
+    for path in sorted(path for path in root.rglob("*") if path.is_file()):
+        packed.write(path, path.relative_to(root))
+PYTHON
 else
-    left_out Go zip
+    left_out Go python3
 fi
 
 cargo package --quiet --locked --allow-dirty --no-verify -p hubbub-ws -p hubbub-client 2>"$work/cargo" ||

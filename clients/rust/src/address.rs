@@ -1,6 +1,7 @@
 //! The address of a server, and connections to it, with TLS or without.
 
 use std::fmt;
+use std::net::IpAddr;
 use std::str::FromStr;
 
 use hyper::Uri;
@@ -82,6 +83,16 @@ impl Address {
         &self.prefix
     }
 
+    /// Whether others may read what is sent: without TLS, and not to this machine.
+    pub fn shows_secrets(&self) -> bool {
+        let host = self.host.trim_matches(['[', ']']);
+        let is_here = match host.parse::<IpAddr>() {
+            Ok(address) => address.to_canonical().is_loopback(),
+            Err(_) => host.eq_ignore_ascii_case("localhost"),
+        };
+        !self.is_encrypted && !is_here
+    }
+
     /// Opens a connection.
     ///
     /// # Errors
@@ -161,6 +172,16 @@ mod tests {
             ["", "nonsense", "ftp://x", "http://", "localhost:port", "http://a b", "http://h:99999", ":80"]
         {
             assert!(url(text).is_err(), "{text}");
+        }
+    }
+    #[test]
+    fn only_plain_text_over_a_network_shows_secrets() {
+        let shows = |text: &str| text.parse::<Address>().unwrap().shows_secrets();
+        for text in ["localhost:1", "127.9.9.9:1", "[::1]:1", "https://chat.example", "LocalHost:8080"] {
+            assert!(!shows(text), "{text}");
+        }
+        for text in ["http://chat.example", "10.0.0.1:8080", "localhost.example:1", "[2001:db8::1]:80"] {
+            assert!(shows(text), "{text}");
         }
     }
 }

@@ -25,6 +25,7 @@ mod following;
 mod http;
 mod keys;
 mod options;
+mod outbox;
 mod queues;
 mod random;
 mod rooms;

@@ -8,9 +8,9 @@ use tokio::sync::oneshot;
 
 use crate::error::Error;
 use crate::options::Options;
+use crate::outbox::Outbox;
 use crate::random;
 use crate::rooms::Receipt;
-use crate::socket::Outbox;
 
 /// Most unanswered frames over all rooms; the server stops reading a socket at 1,024.
 const UNANSWERED_MAX: usize = 256;

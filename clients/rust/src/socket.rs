@@ -5,10 +5,8 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
-use hubbub_ws::{Opcode, write};
 use parking_lot::Mutex;
 use serde::Deserialize;
-use serde::Serialize;
 use serde_json::{Value, json};
 use tokio::runtime::Handle;
 use tokio::sync::{Notify, oneshot, watch};
@@ -20,6 +18,7 @@ pub(crate) use crate::following::Follower;
 use crate::following::Taken;
 use crate::http::Http;
 use crate::options::Options;
+use crate::outbox::Outbox;
 use crate::random;
 use crate::rooms::{Message, Position, Ready, Receipt};
 use crate::sending::{Lanes, SendFrame};
@@ -27,27 +26,6 @@ use crate::sending::{Lanes, SendFrame};
 const CLOSE_TOO_BIG: u16 = 1009;
 /// Attempt from which on the backoff counts after a refusal for overload.
 pub(crate) const OVERLOAD_ATTEMPT: u32 = 3;
-
-/// Frames to write; bounded by the unanswered ones and the subscriptions.
-#[derive(Debug, Default)]
-pub(crate) struct Outbox {
-    /// `None` without a connection.
-    bytes: Option<Vec<u8>>,
-}
-
-impl Outbox {
-    pub(crate) fn is_open(&self) -> bool {
-        self.bytes.is_some()
-    }
-
-    /// Appends a frame to those to be written.
-    pub(crate) fn push(&mut self, frame: &impl Serialize) {
-        // Structs and values of strings and numbers have no error.
-        if let (Some(bytes), Ok(text)) = (&mut self.bytes, serde_json::to_vec(frame)) {
-            write::write_masked(bytes, Opcode::Text, &text, random::mask());
-        }
-    }
-}
 
 /// What is tried again after a pause.
 #[derive(Debug)]
@@ -149,7 +127,7 @@ impl Socket {
     pub(crate) fn end(&self, error: &Error) {
         let state = &mut *self.state.lock();
         state.is_over = true;
-        state.out.bytes = None;
+        state.out.close();
         state.active.clear();
         for follower in state.followers.values_mut() {
             follower.end((!error.is("closed")).then(|| error.clone()));
@@ -230,15 +208,13 @@ impl Socket {
         taken
     }
 
-    // ---- The connection, as its task sees it -----------------------------------------------------------------------
-
     pub(crate) fn on_open(&self) {
         self.connection.send_replace(ConnectionState::Open);
         let state = &mut *self.state.lock();
         if state.is_over {
             return;
         }
-        state.out.bytes = Some(Vec::new());
+        state.out.open();
         state.heard_at = Instant::now();
         state.probed_at = None;
         let active: Vec<u64> = state.active.values().copied().collect();
@@ -249,7 +225,7 @@ impl Socket {
     pub(crate) fn on_lost(&self, ended: &Ended) {
         self.connection.send_replace(ConnectionState::Lost { reason: ended.reason.clone() });
         let state = &mut *self.state.lock();
-        state.out.bytes = None;
+        state.out.close();
         state.leaving.clear();
         state.retries.clear();
         state.followers.values_mut().for_each(|follower| follower.is_announced = false);
@@ -269,9 +245,7 @@ impl Socket {
 
     /// Moves what is to be written to `out`, which is empty.
     pub(crate) fn take_out(&self, out: &mut Vec<u8>) {
-        if let Some(bytes) = &mut self.state.lock().out.bytes {
-            std::mem::swap(bytes, out);
-        }
+        self.state.lock().out.take(out);
     }
 
     /// When something is to be done again.
@@ -293,9 +267,7 @@ impl Socket {
         let state = &mut *self.state.lock();
         state.heard_at = Instant::now();
         state.lanes.on_ping();
-        if let Some(bytes) = &mut state.out.bytes {
-            write::write_masked(bytes, Opcode::Pong, payload, random::mask());
-        }
+        state.out.push_pong(payload);
     }
 
     /// Whether the connection is dead: a silent one is probed, one without an answer is given up.

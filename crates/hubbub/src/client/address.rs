@@ -7,6 +7,8 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use hubbub_client::{Address, Client, Options};
 
+use crate::output::notice;
+
 /// The variable with a token.
 const TOKEN: &str = "HUBBUB_TOKEN";
 
@@ -45,6 +47,12 @@ impl Server {
     /// Calls the server with the token of a file, else of the environment, if there is one.
     pub(crate) fn with_token(mut self, file: Option<&Path>) -> anyhow::Result<Self> {
         self.options.token = token(file)?;
+        if self.has_token() && self.address.shows_secrets() {
+            notice(&format!(
+                "the token goes to {} without encryption: everybody on the way can read and use it; use https://",
+                self.url()
+            ));
+        }
         Ok(self)
     }
 

@@ -44,7 +44,7 @@ fuzz: ## A minute of fuzzing for each decoder; FUZZ_SECONDS=600 for longer
 bench: ## The table of speed and memory, each row against this machine's own limit; ARGS="--help" for more
 	cargo run --release -p hubbub -- bench suite $(ARGS)
 
-dist: setup ## Release archive, Debian package and bill of materials in target/dist/packages, with checksums
+dist: setup ## Archive, Debian package, OCI image, clients, bill of materials in target/dist/packages, with checksums
 	scripts/dist.sh
 
 services: ## Install and start PostgreSQL, pgbouncer, RabbitMQ, Kafka and Cassandra on this machine, to try things with

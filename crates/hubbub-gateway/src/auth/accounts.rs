@@ -144,6 +144,13 @@ impl Accounts {
         Some(before.is_some())
     }
 
+    /// Whether the entry is there, and could be read.
+    pub(super) fn has(&self, key: &[u8]) -> bool {
+        let name = |prefix| key.strip_prefix(prefix).and_then(|name| std::str::from_utf8(name).ok());
+        name(ACCOUNTS).is_some_and(|user| self.accounts.contains_key(user))
+            || name(LOGINS).is_some_and(|id| self.logins.contains_key(id))
+    }
+
     pub(super) fn len(&self) -> usize {
         self.accounts.len() + self.logins.len()
     }

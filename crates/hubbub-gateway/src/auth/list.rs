@@ -125,13 +125,9 @@ struct Entries {
     revoked: HashMap<Revoked, HashMap<String, (StoredRevocation, Timestamp)>>,
     /// The names in [`Self::revoked`], by the key of the entry. Thousands may expire together.
     revoked_keys: HashMap<Box<[u8]>, String>,
-<<<<<<< HEAD
     accounts: Accounts,
-||||||| d13f992
-=======
     /// Keys of entries that cannot be read. Those of revocations have the hash of what is revoked.
     unreadable: HashSet<Box<[u8]>>,
->>>>>>> lim
     /// The history that they belong to; of another one, all are read again.
     epoch: Arc<str>,
     /// The revision up to which changes are in.
@@ -351,38 +347,20 @@ impl AccessList {
 }
 
 impl Entries {
-<<<<<<< HEAD
-    /// Applies an entry as it is now. What cannot be read counts as not there: so it grants nothing. Says whether somebody
-    /// may have lost a right: what is only added changes nothing of what is known of others.
+    /// Applies an entry as it is now. What cannot be read grants nothing: an API key, an account or a login counts as not
+    /// there, and a revocation as one for good. Says whether somebody may have lost a right: what is only added changes
+    /// nothing of what is known of others.
     fn apply(&mut self, key: &[u8], value: Option<&[u8]>) -> bool {
+        self.unreadable.remove(key);
         if let Some(has_lost) = self.accounts.apply(key, value) {
+            if value.is_some() && !self.accounts.has(key) {
+                self.unreadable.insert(key.into());
+            }
             return has_lost;
         }
-||||||| d13f992
-    /// Applies an entry as it is now. What cannot be read counts as not there: so it grants nothing.
-    fn apply(&mut self, key: &[u8], value: Option<&[u8]>) {
-=======
-    /// Applies an entry as it is now. What cannot be read grants nothing: an API key counts as not there, and a
-    /// revocation as one for good.
-    fn apply(&mut self, key: &[u8], value: Option<&[u8]>) {
-        self.unreadable.remove(key);
->>>>>>> lim
         if let Some(id) = key.strip_prefix(KEYS) {
             let id = String::from_utf8_lossy(id).into_owned();
-<<<<<<< HEAD
-            let before = match value.and_then(|value| api_key(&id, value)) {
-                Some(entry) => self.keys.insert(id, entry),
-                None => self.keys.remove(&id),
-            };
-            return before.is_some();
-||||||| d13f992
-            match value.and_then(|value| api_key(&id, value)) {
-                Some(entry) => drop(self.keys.insert(id, entry)),
-                None => drop(self.keys.remove(&id)),
-            }
-            return;
-=======
-            self.keys.remove(&id);
+            let before = self.keys.remove(&id);
             match value.map(|value| api_key(&id, value)) {
                 Some(Ok(entry)) => drop(self.keys.insert(id, entry)),
                 Some(Err(error)) => {
@@ -391,8 +369,7 @@ impl Entries {
                 }
                 None => {}
             }
-            return;
->>>>>>> lim
+            return before.is_some();
         }
         let of = match (key.strip_prefix(TOKENS), key.strip_prefix(USERS)) {
             (Some(_), _) => Revoked::Token,
@@ -420,34 +397,11 @@ impl Entries {
     }
 }
 
-<<<<<<< HEAD
 /// Compares two hashes in constant time.
 fn are_same(one: &str, other: &str) -> bool {
     constant_time::verify_slices_are_equal(one.as_bytes(), other.as_bytes()).is_ok()
 }
 
-fn api_key(id: &str, value: &[u8]) -> Option<(StoredKey, Arc<Access>)> {
-    let parse = || {
-        let stored: StoredKey = serde_json::from_slice(value).map_err(|error| error.to_string())?;
-        let grants = stored.grants.parse()?;
-        let subject = UserId::new(&stored.user).map_err(|error| error.to_string())?;
-        let expires_at = stored.expires_at.map(Timestamp::from_micros);
-        let source = Source::Key(id.into());
-        Ok((stored, Arc::new(Access { subject: Some(subject), grants, expires_at, source })))
-    };
-    parse().map_err(|error: String| tracing::error!(%error, id, "an API key in the store cannot be read; it is refused")).ok()
-||||||| d13f992
-fn api_key(id: &str, value: &[u8]) -> Option<(StoredKey, Arc<Access>)> {
-    let parse = || {
-        let stored: StoredKey = serde_json::from_slice(value).map_err(|error| error.to_string())?;
-        let grants = stored.grants.parse()?;
-        let subject = UserId::new(&stored.user).map_err(|error| error.to_string())?;
-        let expires_at = stored.expires_at.map(Timestamp::from_micros);
-        let source = Source::Key(id.into());
-        Ok((stored, Arc::new(Access { subject: Some(subject), grants, expires_at, source })))
-    };
-    parse().map_err(|error: String| tracing::error!(%error, id, "an API key in the store cannot be read; it is refused")).ok()
-=======
 fn api_key(id: &str, value: &[u8]) -> Result<(StoredKey, Arc<Access>), String> {
     let stored: StoredKey = serde_json::from_slice(value).map_err(|error| error.to_string())?;
     let grants = stored.grants.parse()?;
@@ -455,7 +409,6 @@ fn api_key(id: &str, value: &[u8]) -> Result<(StoredKey, Arc<Access>), String> {
     let expires_at = stored.expires_at.map(Timestamp::from_micros);
     let source = Source::Key(id.into());
     Ok((stored, Arc::new(Access { subject: Some(subject), grants, expires_at, source })))
->>>>>>> lim
 }
 
 #[cfg(test)]

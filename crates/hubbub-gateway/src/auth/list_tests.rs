@@ -51,7 +51,8 @@ fn what_an_unreadable_revocation_names_is_revoked() {
 #[test]
 fn an_api_key_that_becomes_unreadable_is_refused() {
     let list = list();
-    let stored = |hash| StoredKey {
+    let (id, text, hash) = make_secret(PREFIX).unwrap();
+    let stored = StoredKey {
         name: "importer".to_owned(),
         user: "ada".to_owned(),
         hash,
@@ -59,7 +60,6 @@ fn an_api_key_that_becomes_unreadable_is_refused() {
         expires_at: None,
         grants: GrantsText::default(),
     };
-    let (id, text, stored) = make_key(stored).unwrap();
     let key = key_of_key(&id);
     apply(&list, &key, Some(&serde_json::to_string(&stored).unwrap()));
     let access = list.key(&text).unwrap();
@@ -68,4 +68,15 @@ fn an_api_key_that_becomes_unreadable_is_refused() {
     assert!(list.key(&text).is_none() && list.is_revoked(&access) && list.fault().is_some());
     apply(&list, &key, None);
     assert!(list.key(&text).is_none() && list.fault().is_none());
+}
+
+#[test]
+fn unreadable_accounts_and_logins_are_told_of() {
+    let list = list();
+    for key in [accounts::key_of_account("ada"), accounts::key_of_login("1")] {
+        apply(&list, &key, Some("nonsense"));
+        assert!(list.fault().is_some());
+        apply(&list, &key, None);
+        assert!(list.fault().is_none());
+    }
 }

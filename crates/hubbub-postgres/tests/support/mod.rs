@@ -71,6 +71,7 @@ impl Drop for Database {
 }
 
 /// Waits until `is_so`, or fails.
+#[allow(dead_code)]
 pub async fn eventually(what: &str, mut is_so: impl AsyncFnMut() -> bool) {
     for _ in 0..200 {
         if is_so().await {

@@ -95,6 +95,13 @@ fn the_compose_file_agrees_with_the_program() {
         wrong.push(("HUBBUB_LISTEM", "0.0.0.0:1"));
         hubbub_with(&["config", "check"], &wrong).refusal(2);
 
+        let session = node["environment"]["HUBBUB_KAFKA_SESSION_TIMEOUT"].as_str().unwrap();
+        let broker = compose["services"]["redpanda"]["command"].to_string();
+        let least = broker.split("group_min_session_timeout_ms=").nth(1).unwrap();
+        let least: String = least.chars().take_while(char::is_ascii_digit).collect();
+        let session: u64 = session.trim_end_matches('s').parse().unwrap();
+        assert!(session * 1_000 >= least.parse().unwrap(), "{session} s, {least} ms");
+
         let drain = after(&example, "#drain_timeout = ")[0].trim_matches('"').trim_end_matches('s');
         let grace = node["stop_grace_period"].as_str().unwrap().trim_end_matches('s');
         assert!(grace.parse::<u64>().unwrap() > drain.parse().unwrap(), "{grace} s, {drain} s");

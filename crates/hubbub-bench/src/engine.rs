@@ -17,12 +17,16 @@ use crate::persist::outcome::Persisted;
 use crate::queue::QueueLedger;
 use crate::report::{Delivery, Report};
 use crate::run::Run;
+use crate::sample::{Sampler, Source};
+use crate::verdict::{Verdict, Watch};
 
 /// A workload: its options, and the steps of a run.
 pub(crate) trait Workload: Args + Serialize {
     const NAME: &'static str;
     /// Sends messages to rooms, and the servers' counters close the ledger; otherwise it does operations.
     const HAS_ROOMS: bool;
+    /// Looks at server, database and machine by itself, before and after the measured phase, too.
+    const SAMPLES_ITSELF: bool = false;
     /// What stands ready when the measured phase begins.
     type Stage;
 
@@ -76,6 +80,8 @@ pub(crate) struct Account {
     pub(crate) persisted: Option<Persisted>,
     /// Messages under way at any time, in a closed loop.
     pub(crate) concurrency: Option<f64>,
+    /// Messages or operations that an open loop asks for.
+    pub(crate) asked_per_second: Option<f64>,
     pub(crate) note: Option<String>,
 }
 
@@ -106,9 +112,15 @@ pub(crate) async fn measure<W: Workload>(args: &Loading<W>) -> anyhow::Result<Re
 
     let before = counts().await;
     let mut stage = own.prepare(&setup).await?;
+    let sampler = if W::SAMPLES_ITSELF { None } else { Some(Sampler::start(Source::open(&setup).await?)) };
+    let watch = Watch::begin(&setup).await;
     let cpu = CpuMark::now(&common.server_pid);
     let run = own.drive(&setup, &mut stage).await?;
     report.cpu = Some(cpu.until(&CpuMark::now(&common.server_pid)));
+    let seen = watch.end(&setup).await;
+    if let Some(sampler) = sampler {
+        report.looks = sampler.stop().await;
+    }
 
     let account = own.close(&setup, stage, &run).await?;
     let after = counts().await;
@@ -120,6 +132,8 @@ pub(crate) async fn measure<W: Workload>(args: &Loading<W>) -> anyhow::Result<Re
         report.audit(concurrency);
     }
     report.notes.extend(account.note);
+    let looks = report.persisted.as_ref().map_or(&report.looks[..], Persisted::during);
+    report.verdict = Some(Verdict::of(seen.with(&report, looks, account.asked_per_second)));
     report.judge(common.threads);
     Ok(report)
 }

@@ -10,8 +10,12 @@
 //! Workloads whose next step follows from the answer to the last ([`queue`], [`kv`], [`query`]) have a task for each
 //! connection ([`worker`]) that asks one thing at a time ([`caller`]), and end in the same record and report.
 //!
+//! Each run ends in a [`verdict`]: what limited it, by which figures.
+//!
+//! What a scenario says of processors and of the network is done by [`lab`].
+//!
 //! [`limits`] stand apart: they measure what a server cannot have more of than the machine, so `limits::engine` uses the
-//! embedded engine, and `limits::postgres` and `limits::plain_rows` use PostgreSQL. [`sample`] watches PostgreSQL and RabbitMQ.
+//! embedded engine, and `limits::postgres` and `limits::plain_rows` use PostgreSQL; [`store_alone`] measures with these. [`sample`] watches PostgreSQL and RabbitMQ.
 //!
 //! Invariants
 //! - A message has one id however often it is sent; each ends as accepted, rejected or unconfirmed.
@@ -31,6 +35,7 @@ mod feed;
 mod http;
 mod job;
 mod kv;
+mod lab;
 mod lane;
 mod ledger;
 mod limits;
@@ -51,10 +56,12 @@ mod sample;
 mod scenario;
 mod session;
 mod spawn;
+mod store_alone;
 mod stream;
 mod suite;
 #[cfg(feature = "postgres")]
 mod sweep;
+mod verdict;
 mod wire;
 mod worker;
 

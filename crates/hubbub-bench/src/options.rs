@@ -48,6 +48,16 @@ pub(crate) struct Common {
     pub server_pid: Vec<u32>,
     #[command(flatten)]
     pub access: AccessArgs,
+    /// PostgreSQL of the server, postgres://…: it is looked at meanwhile
+    #[arg(long, env = "HUBBUB_STORE", value_name = "URL")]
+    pub database: Option<String>,
+    /// Names, or ids, of processes whose processor time and memory are shown; of those called postgres only the ones that
+    /// serve --database, if it runs here
+    #[arg(long, default_value = "postgres,beam", value_delimiter = ',', value_name = "NAME")]
+    pub watch: Vec<String>,
+    /// Process id of the broker, if it runs on this machine: its processor time is shown
+    #[arg(long, value_name = "PID")]
+    pub broker_pid: Option<u32>,
     /// No live progress
     #[arg(long, short)]
     pub quiet: bool,

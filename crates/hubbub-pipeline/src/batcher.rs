@@ -182,7 +182,8 @@ struct State {
     lane_ops: Vec<usize>,
     next_number: u64,
     cap: BatchCap,
-    is_parked: bool,
+    /// Threads that wait for operations, and have not been notified.
+    parked: usize,
     is_closed: bool,
 }
 
@@ -191,6 +192,8 @@ struct State {
 pub(crate) struct Batcher {
     state: Mutex<State>,
     filled: Condvar,
+    /// Notified only at the end, so that a thread that lingers takes no notification from one that is parked.
+    lingering: Condvar,
     options: LogOptions,
 }
 
@@ -205,10 +208,10 @@ impl Batcher {
             lane_ops: vec![0; LANE_BUCKETS],
             next_number: 2,
             cap,
-            is_parked: false,
+            parked: 0,
             is_closed: false,
         };
-        Self { state: Mutex::new(state), filled: Condvar::new(), options }
+        Self { state: Mutex::new(state), filled: Condvar::new(), lingering: Condvar::new(), options }
     }
 
     /// Queues all operations or none. They stay together and in order; an exclusive operation gets its own chunk, and
@@ -251,8 +254,8 @@ impl Batcher {
         let sender = waiter.list(chunk.batch.number, &mut chunk.wakes);
         let acknowledged_failure = waiter.order().map_or(0, SenderOrder::acknowledged);
         chunk.groups.push(Group { count: ops.len(), submitted_at: now, sender, acknowledged_failure });
-        if state.is_parked {
-            state.is_parked = false;
+        if state.parked > 0 {
+            state.parked -= 1;
             self.filled.notify_one();
         }
         Ok(ticket)
@@ -270,16 +273,20 @@ impl Batcher {
     /// Waits for the next chunk to apply. `None` when the batcher is closed and empty.
     pub(crate) fn take(&self) -> Option<Chunk> {
         let mut state = self.state.lock();
-        while state.ops == 0 {
-            if state.is_closed {
+        let mut has_lingered = self.options.linger.is_zero();
+        // Another thread may take what this one was notified of, or lingers for.
+        while state.ops == 0 || !has_lingered {
+            if state.ops > 0 {
+                has_lingered = true;
+                if state.full.is_empty() && !state.is_closed {
+                    self.lingering.wait_for(&mut state, self.options.linger);
+                }
+            } else if state.is_closed {
                 return None;
+            } else {
+                state.parked += 1;
+                self.filled.wait(&mut state);
             }
-            state.is_parked = true;
-            self.filled.wait(&mut state);
-        }
-        if !self.options.linger.is_zero() && state.full.is_empty() && !state.is_closed {
-            // `is_parked` is false, so no submission notifies: this waits for the whole time.
-            self.filled.wait_for(&mut state, self.options.linger);
         }
         if state.full.is_empty() {
             state.start_chunk();
@@ -323,7 +330,8 @@ impl Batcher {
     /// Refuses new submissions; waiting ones are still taken.
     pub(crate) fn close(&self) {
         self.state.lock().is_closed = true;
-        self.filled.notify_one();
+        self.filled.notify_all();
+        self.lingering.notify_all();
     }
 }
 

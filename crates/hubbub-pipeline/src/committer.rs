@@ -1,4 +1,4 @@
-//! The commit thread applies chunks to the store; the dispatcher answers their senders and publishes them.
+//! The commit thread, or several of them, applies chunks to the store; the dispatcher answers their senders and publishes them.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -42,7 +42,9 @@ pub(crate) const COMMIT: Essential = Essential::writer("commit");
 /// How long the commit thread waits for the report of the dispatcher's death.
 const DISPATCHER_DEATH_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Applies chunks until the batcher is closed and empty. Blocks its thread.
+/// Applies chunks until the batcher is closed and empty. Blocks its thread. There are as many as the store takes batches at
+/// once: a sender of the log submits no more of a partition before the last is answered, so chunks under way are of different
+/// partitions.
 pub(crate) fn commit(
     batcher: &Batcher,
     store: &dyn Store,
@@ -52,10 +54,12 @@ pub(crate) fn commit(
     committed: &mpsc::Sender<Committed>,
 ) {
     let mut failed = FailedSends::default();
+    let is_alone = store.batches_at_once() <= 1;
     while let Some(chunk) = batcher.take() {
         COMMIT.step();
         let taken_at = clock.monotonic();
-        metrics.in_flight.set(saturate(chunk.ops.len()));
+        let operations: i64 = saturate(chunk.ops.len());
+        metrics.in_flight.inc_by(operations);
         let epoch = store.is_shared().then(|| store.epoch());
         keys.begin_changes(&chunk.ops);
         let outcomes = failed.apply(store, batcher, &chunk);
@@ -63,8 +67,8 @@ pub(crate) fn commit(
         if let Err(error) = &outcomes {
             tracing::warn!(operations = chunk.ops.len(), %error, "committing a batch failed; its senders are told");
         }
-        publish_outcomes(&chunk.batch, outcomes);
-        metrics.in_flight.set(0);
+        publish_outcomes(&chunk.batch, outcomes, is_alone);
+        metrics.in_flight.dec_by(operations);
         let done = Committed { chunk, taken_at, done_at: clock.monotonic(), epoch };
         if committed.blocking_send(done).is_err() {
             // The dispatcher has died. Nobody can be answered any more, and its death ends the process.
@@ -75,9 +79,10 @@ pub(crate) fn commit(
     }
 }
 
-/// Sets the outcomes of a batch. Senders that poll see them at once, unless a cache must be updated first.
-fn publish_outcomes(batch: &Batch, outcomes: Outcomes) {
-    let is_held = outcomes.as_ref().is_ok_and(|outcomes| outcomes.iter().any(invalidates_cache));
+/// Sets the outcomes of a batch. Senders that poll see them at once, unless a cache must be updated first; or another thread
+/// might pass on what they submit next before this one has passed on the batch.
+fn publish_outcomes(batch: &Batch, outcomes: Outcomes, is_alone: bool) {
+    let is_held = !is_alone || outcomes.as_ref().is_ok_and(|outcomes| outcomes.iter().any(invalidates_cache));
     batch.set(outcomes);
     if !is_held {
         batch.make_visible();
@@ -270,20 +275,24 @@ mod tests {
     fn no_outcome_is_visible_before_the_caches_are_updated() {
         let receipt = Receipt { seq: 1, received_at: Timestamp::from_micros(1), gap: 0 };
         let put = KvOutcome::Put { revision: 1, expires_at: None, created: true };
-        for (outcomes, is_visible) in [
+        let cases = [
             (Ok(vec![Outcome::Stored(receipt)]), true),
             (Ok(vec![Outcome::Kv(put)]), false),
             (Ok(vec![Outcome::Stored(receipt), Outcome::Changed { changed: true }]), false),
             (Err(ApplyError::Overloaded), true),
-        ] {
+        ];
+        let cases = cases.iter().flat_map(|case| [(case, true), (case, false)]);
+        for ((outcomes, is_visible), is_alone) in
+            cases.map(|((outcomes, seen), alone)| ((outcomes, *seen), alone))
+        {
             let (limits, cap) = (QueueLimits::default(), BatchCap { ops: 9, bytes: 99 });
             let batcher = Batcher::new(LogOptions { queue: limits, ..LogOptions::default() }, cap);
             let mut ops = OpBatch::default();
             ops.push(&Op::Kv(KvOp::Sweep));
             let ticket = batcher.submit(&ops, &Arc::new(Waiter::default()), Duration::ZERO).unwrap();
             let chunk = batcher.take().unwrap();
-            publish_outcomes(&chunk.batch, outcomes.clone());
-            assert_eq!(ticket.outcomes().is_some(), is_visible, "{outcomes:?}");
+            publish_outcomes(&chunk.batch, outcomes.clone(), is_alone);
+            assert_eq!(ticket.outcomes().is_some(), is_visible && is_alone, "{outcomes:?}");
             chunk.batch.make_visible();
             assert!(ticket.outcomes().is_some());
         }

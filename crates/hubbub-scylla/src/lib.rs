@@ -15,6 +15,7 @@
 //!
 //! [`write`] applies, [`read`] answers, [`db`] sends statements, [`schema`] has the tables.
 
+mod counts;
 mod db;
 mod log;
 mod options;

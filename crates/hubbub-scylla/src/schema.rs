@@ -24,7 +24,7 @@ pub struct Version {
 }
 
 /// All versions, in order.
-pub(crate) const VERSIONS: &[Version] = &[ROOMS, FEWER_WRITES, RETENTION];
+pub(crate) const VERSIONS: &[Version] = &[ROOMS, FEWER_WRITES, RETENTION, FEWER_CELLS];
 
 const ROOMS: Version = Version {
     number: 1,
@@ -81,6 +81,18 @@ const FEWER_WRITES: Version = Version {
         "create table if not exists user_firsts (user text, received_at bigint, room text, seq bigint, bucket bigint, \
          id text, erased bigint, primary key (user, received_at, room, seq))",
         "alter type room_state add ids bigint",
+    ],
+};
+
+const FEWER_CELLS: Version = Version {
+    number: 4,
+    name: "fewer cells",
+    statements: &[
+        // The counts of a sender, in a room and in an hour. Columns of their own in rows that are older.
+        "alter table rooms add counts blob",
+        "alter table hour_users add counts blob",
+        // Of the room, which is not in `user_rooms` only because of a user's first messages.
+        "alter table user_firsts add part int",
     ],
 };
 
@@ -144,19 +156,25 @@ async fn recorded(session: &Session) -> Result<BTreeSet<i32>, OpenError> {
     rows.map(|row| row.map(|(version,)| version).map_err(wrong("reading the schema's version"))).collect()
 }
 
-/// Whether a statement adds a field to a type that has it: not every server knows `if not exists` there.
+/// Whether a statement adds a field to a type, or a column to a table, that has it: not every server knows `if not exists`
+/// there.
 async fn has_field(session: &Session, keyspace: &str, statement: &str) -> Result<bool, OpenError> {
-    let Some((name, rest)) = statement.strip_prefix("alter type ").and_then(|rest| rest.split_once(" add "))
-    else {
-        return Ok(false);
-    };
-    let field = rest.split(' ').next().unwrap_or_default();
-    let what = "reading the fields of a type";
-    let select = "select field_names from system_schema.types where keyspace_name = ? and type_name = ?";
-    let rows = session.query_unpaged(select, (keyspace, name)).await.map_err(wrong(what))?;
-    let rows = rows.into_rows_result().map_err(wrong(what))?;
-    let fields = rows.maybe_first_row::<(Vec<String>,)>().map_err(wrong(what))?;
-    Ok(fields.is_some_and(|(fields,)| fields.iter().any(|known| known == field)))
+    let added = |kind| statement.strip_prefix(kind).and_then(|rest| rest.split_once(" add "));
+    let field = |rest: &str| rest.split(' ').next().unwrap_or_default().to_owned();
+    let what = "reading what a type or a table has";
+    if let Some((name, rest)) = added("alter type ") {
+        let select = "select field_names from system_schema.types where keyspace_name = ? and type_name = ?";
+        let rows = session.query_unpaged(select, (keyspace, name)).await.map_err(wrong(what))?;
+        let rows = rows.into_rows_result().map_err(wrong(what))?;
+        let fields = rows.maybe_first_row::<(Vec<String>,)>().map_err(wrong(what))?;
+        return Ok(fields.is_some_and(|(fields,)| fields.contains(&field(rest))));
+    }
+    let Some((name, rest)) = added("alter table ") else { return Ok(false) };
+    let select = "select column_name from system_schema.columns \
+         where keyspace_name = ? and table_name = ? and column_name = ?";
+    let values = (keyspace, name, field(rest));
+    let rows = session.query_unpaged(select, values).await.map_err(wrong(what))?;
+    Ok(rows.into_rows_result().map_err(wrong(what))?.rows_num() > 0)
 }
 
 /// Executes a statement that changes the schema. Two servers may do so at the same time: both execute the same.

@@ -81,6 +81,11 @@ impl RoomState {
         }
     }
 
+    /// Nothing is left: the next message begins another bucket, and another hour.
+    pub(crate) fn close_bucket(&mut self) {
+        (self.bucket, self.bucket_messages, self.bucket_bytes, self.hour) = (0, 0, 0, None);
+    }
+
     /// The shard of the id of the room's next message, which is counted. The first one takes `first_ids`.
     pub(crate) fn place_id(&mut self, id: &str, first_ids: i64) -> i16 {
         match &mut self.ids {
@@ -214,15 +219,20 @@ pub(crate) const FIRST_SHARD: i16 = -1;
 /// Shards of a room's later ids. A room of 80 million messages has 100 MB in each.
 pub(crate) const ID_SHARDS: i16 = 64;
 
+/// The same everywhere and always.
+pub(crate) fn id_hash(id: &str) -> u64 {
+    id.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
+    })
+}
+
 /// A user's first messages in a room are listed together with the rooms of the user: one write for both. A user of 50,000
 /// rooms has 40 MB there.
 pub(crate) const FIRST_MESSAGES: u64 = 8;
 
 /// The shard of a message id.
 pub(crate) fn id_shard(id: &str) -> i16 {
-    let hash = id.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
-        (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
-    });
+    let hash = id_hash(id);
     saturate((hash ^ (hash >> 32)) % u64::from(ID_SHARDS.unsigned_abs()))
 }
 

@@ -38,12 +38,11 @@ statements! {
     members = "select name, seq, kept from rooms where room = ? and kind = 1 and number = 0 and name > ? limit ?";
     set_member = "insert into rooms (room, kind, number, name, seq, kept) values (?, 1, 0, ?, ?, ?) using timestamp ?";
     remove_member = "delete from rooms using timestamp ? where room = ? and kind = 1 and number = 0 and name = ?";
-    senders_of = "select name, texts, joins, leaves, first_at, last_at from rooms \
+    senders_of = "select name, counts, texts, joins, leaves, first_at, last_at from rooms \
         where room = ? and kind = 2 and number = 0 and name in ?";
-    all_rows = "select room, kind, name, texts, joins, leaves, first_at, last_at from rooms";
+    all_rows = "select room, kind, name, counts, texts, joins, leaves, first_at, last_at from rooms";
     all_rooms = "select distinct room, state from rooms";
-    set_sender = "insert into rooms (room, kind, number, name, texts, joins, leaves, first_at, last_at) \
-        values (?, 2, 0, ?, ?, ?, ?, ?, ?) using timestamp ?";
+    set_sender = "insert into rooms (room, kind, number, name, counts) values (?, 2, 0, ?, ?) using timestamp ?";
     remove_sender = "delete from rooms using timestamp ? where room = ? and kind = 2 and number = 0 and name = ?";
     /// The bucket that has a number, if any has.
     bucket_of = "select number, kept, first_at from rooms where room = ? and kind = 0 and number <= ? \
@@ -84,6 +83,7 @@ statements! {
     remove_large_texts = "delete from large_texts using timestamp ? where room = ? and bucket = ?";
 
     ids = "select id, seq, received_at, digest from message_ids where room = ? and shard = ? and id in ?";
+    first_ids = "select id from message_ids where room = ? and shard = ? limit ?";
     set_id = "insert into message_ids (room, shard, id, seq, received_at, digest) values (?, ?, ?, ?, ?, ?) \
         using timestamp ?";
     remove_id = "delete from message_ids using timestamp ? where room = ? and shard = ? and id = ?";
@@ -102,8 +102,8 @@ statements! {
     user_messages_from = "select received_at, room, seq, erased from user_messages \
         where user = ? and slot = ? and received_at >= ?";
     user_message_ids = "select received_at, room, seq, bucket, id, erased from user_messages where user = ? and slot = ?";
-    set_user_first = "insert into user_firsts (user, received_at, room, seq, bucket, id) values (?, ?, ?, ?, ?, ?) \
-        using timestamp ?";
+    set_user_first = "insert into user_firsts (user, received_at, room, seq, bucket, id, part) \
+        values (?, ?, ?, ?, ?, ?, ?) using timestamp ?";
     expire_user_first = "insert into user_firsts (user, received_at, room, seq, bucket, id, erased) \
         values (?, ?, ?, ?, ?, ?, ?) using timestamp ? and ttl 600";
     remove_user_first = "delete from user_firsts using timestamp ? \
@@ -112,7 +112,8 @@ statements! {
         where user = ? and received_at >= ? and received_at <= ? \
         order by received_at desc, room desc, seq desc";
     user_firsts_from = "select received_at, room, seq, erased from user_firsts where user = ? and received_at >= ?";
-    user_first_ids = "select received_at, room, seq, bucket, id, erased from user_firsts where user = ?";
+    user_first_ids = "select received_at, room, seq, bucket, id, erased, part from user_firsts where user = ?";
+    user_first_rooms = "select room from user_firsts where user = ?";
     set_user_slot = "insert into user_slots (user, slot, part) values (?, ?, ?) using timestamp ?";
     expire_user_slot = "insert into user_slots (user, slot, part) values (?, ?, ?) using timestamp ? and ttl 600";
     user_slots = "select slot, part from user_slots where user = ? and slot >= ? and slot <= ? \
@@ -121,11 +122,10 @@ statements! {
     set_user_room = "insert into user_rooms (user, room, part) values (?, ?, ?) using timestamp ?";
     user_rooms = "select room, part from user_rooms where user = ? and room > ?";
 
-    set_hour_user = "insert into hour_users (hour, part, room, user, texts, joins, leaves, first_at, last_at, seq) \
-        values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?) using timestamp ?";
-    hour_users_of = "select user, texts, joins, leaves, first_at, last_at, seq from hour_users \
+    set_hour_user = "insert into hour_users (hour, part, room, user, counts) values (?, ?, ?, ?, ?) using timestamp ?";
+    hour_users_of = "select user, counts, texts, joins, leaves, first_at, last_at, seq from hour_users \
         where hour = ? and part = ? and room = ? and user in ?";
-    hour_users = "select room, user, texts, joins, leaves, first_at, last_at from hour_users \
+    hour_users = "select room, user, counts, texts, joins, leaves, first_at, last_at from hour_users \
         where hour = ? and part = ?";
     remove_hour_user = "delete from hour_users using timestamp ? where hour = ? and part = ? and room = ? and user = ?";
     remove_hour_room = "delete from hour_users using timestamp ? where hour = ? and part = ? and room = ?";

@@ -25,6 +25,8 @@ use crate::write::{Applier, remove_leftovers};
 
 /// Largest batch. Each partition of the log has its part of it, and all are applied at the same time.
 const BATCH_CAP: BatchCap = BatchCap { ops: 20_000, bytes: 8 << 20 };
+/// Batches at the same time: a partition of the log does not wait for another one, which may be erasing somebody.
+const BATCHES_AT_ONCE: usize = 16;
 /// Pause between two rounds of background work, and after one that failed.
 const ROUND: Duration = Duration::from_secs(30);
 const ROUND_AFTER_FAILURE: Duration = Duration::from_secs(2);
@@ -228,6 +230,10 @@ impl Store for Scylla {
 
     fn batch_cap(&self) -> BatchCap {
         BATCH_CAP
+    }
+
+    fn batches_at_once(&self) -> usize {
+        BATCHES_AT_ONCE
     }
 
     fn health(&self) -> StoreHealth {

@@ -8,7 +8,7 @@ mod support;
 use std::sync::Arc;
 
 use hubbub_core::clock::ManualClock;
-use hubbub_core::stats::UserHistoryQuery;
+use hubbub_core::stats::{HoursQuery, UserHistoryQuery};
 use hubbub_core::{
     LogIdentity, LogPosition, LogStore, MessageType, Op, OpBatch, Outcome, Refusal, RoomId, RoomStore, Send,
     StatsStore, Store, Timestamp, UserId,
@@ -96,6 +96,18 @@ async fn rooms_of_the_first_version_go_on() {
         batch.push_at(&Op::Send(send), LogPosition { partition: 0, offset, appended_at });
         store.apply(&batch).unwrap().remove(0)
     };
+    let participation = async || {
+        let user = UserId::new("ada").unwrap();
+        let page = store.participation(user, None, 10).await.unwrap().value;
+        page.rooms.iter().map(|room| room.messages).collect::<Vec<_>>()
+    };
+    let hours = async || {
+        let query = HoursQuery { from: None, to: None, limit: 10 };
+        let page = store.hours(query).await.unwrap().value;
+        page.hours.iter().map(|hour| (hour.messages.text, hour.users)).collect::<Vec<_>>()
+    };
+    // Older rows have their counts in columns.
+    assert_eq!((participation().await, hours().await), (vec![1], vec![(1, 1)]));
     assert!(matches!(send("m0", 1).await, Outcome::Refused(Refusal::IdReused { .. })));
     for offset in 2..22 {
         let outcome = send(&format!("m{offset}"), offset).await;
@@ -110,6 +122,7 @@ async fn rooms_of_the_first_version_go_on() {
         all
     });
     assert_eq!(store.room(room).await.unwrap().unwrap().messages, 21);
+    assert_eq!((participation().await, hours().await), (vec![21], vec![(21, 1)]));
     let audit = store.audit().await.unwrap().value;
     assert!(audit.differences.is_empty(), "{:?}", audit.differences);
 }

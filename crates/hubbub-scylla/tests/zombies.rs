@@ -16,7 +16,7 @@ use hubbub_core::log_position::Attached;
 use hubbub_core::store::ApplyError;
 use hubbub_core::{
     Change, LogIdentity, LogPosition, LogStore, MessageType, Op, OpBatch, Outcome, RandomSource, RoomChange,
-    RoomSettings, Store, Timestamp,
+    RoomSettings, StatsStore, Store, Timestamp,
 };
 use hubbub_scylla::Scylla;
 use support::{Opened, START};
@@ -231,6 +231,41 @@ async fn a_database_that_forgot_is_not_written_past() {
     assert_eq!(opened.store.next_offsets().await.unwrap(), [0]);
     apply(&opened.store, &records, 0, 60).await.unwrap();
     people::agrees(&opened, &model, &ROOMS, &USERS).await;
+}
+
+/// Messages of others that have expired go from the tables when an erasure empties their room: nothing else would take them
+/// along.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_erasure_that_empties_a_room_leaves_no_rows() {
+    let opened = Opened::behind(1).await;
+    let record = |seconds: i64, content| Record {
+        content,
+        appended_at: Timestamp::from_micros(START + seconds * 1_000_000),
+    };
+    let change = |seconds, what| record(seconds, Content::Change(Change { by: None, what }));
+    let send = |seconds, id, user| record(seconds, Content::Send(Post::new("r0", id).user(user)));
+    let before = Timestamp::from_micros(START + 100_000_000);
+    let expired = RoomChange::ExpireMessages { room: "r0", before, retention_s: 100, is_own: false };
+    let records = [
+        send(0, "m1", "u0"),
+        send(150, "m2", "u1"),
+        change(202, expired),
+        change(203, RoomChange::EraseUser { user: "u1" }),
+        send(204, "m3", "u0"),
+    ];
+    let outcomes = apply(&opened.store, &records, 0, 4).await.unwrap();
+    assert_eq!(outcomes[2], Outcome::Changed { changed: true });
+    assert!(matches!(outcomes[3], Outcome::Erased { messages: 1, .. }), "{outcomes:?}");
+    opened.store.finish_cleanup().await.unwrap();
+    for rows in ["messages", "message_ids", "user_firsts where user = 'u0'", "deleted_rooms"] {
+        assert_eq!(opened.keyspace.count(rows).await, 0, "{rows}");
+    }
+    // The room goes on in a bucket of its own.
+    apply(&opened.store, &records, 4, 5).await.unwrap();
+    opened.store.finish_cleanup().await.unwrap();
+    assert_eq!(opened.keyspace.count("messages").await, 1);
+    let audit = opened.store.audit().await.unwrap().value;
+    assert_eq!((audit.messages, audit.differences), (1, Vec::new()));
 }
 
 /// What a server takes for expired is removed once it has expired by the log's clock, too, and only by the retention that the

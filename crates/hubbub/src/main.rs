@@ -56,6 +56,7 @@ fn main() -> ExitCode {
         Command::Serve(args) => serve::run(&args),
         Command::Token(args) => admin::token::run(&args),
         Command::Key(args) => client::run(client::key::run(args)),
+        Command::User(args) => client::run(client::user::run(args)),
         Command::Config(args) => config::command::run(&args),
         Command::Backup(args) => client::run(admin::backup::backup(args)),
         Command::Restore(args) => admin::restore::restore(&args),

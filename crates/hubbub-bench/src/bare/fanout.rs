@@ -34,7 +34,7 @@ pub(super) async fn serve(stream: TcpStream, hub: Arc<Hub>) -> anyhow::Result<()
     let (mut wire, path) = super::upgrade(stream).await?;
     let mut reader = Reader::new(Role::Server, MESSAGE_BYTES_MAX);
     if path.contains("/chat/") {
-        return super::converse(wire, |bytes, out| publish(&mut reader, bytes, &hub, out)).await;
+        return super::converse(wire, None, |bytes, out| publish(&mut reader, bytes, &hub, out)).await;
     }
     let (outbox, frames) = unbounded_channel();
     let Stream::Plain(stream) = wire.stream() else { anyhow::bail!("bare servers do not encrypt") };

@@ -150,6 +150,11 @@ impl Target {
         Some(format!("auth\ntoken:{token}\n"))
     }
 
+    /// The first address that its name has.
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.addr
+    }
+
     pub(crate) async fn open(&self) -> anyhow::Result<Wire> {
         let connecting = async {
             let stream = TcpStream::connect(self.addr).await?;

@@ -71,8 +71,8 @@ impl Keyspace {
 }
 
 /// Messages per second that concurrent prepared batches of one partition each reach into the tables that have a row for each
-/// message: messages, ids and users' messages.
-pub(crate) async fn rows_rate(cluster: &str, time: Duration) -> anyhow::Result<f64> {
+/// message: messages, ids and users' messages; and how many messages these were.
+pub(crate) async fn rows_rate(cluster: &str, time: Duration) -> anyhow::Result<(f64, u64)> {
     let keyspace = Keyspace::fresh(cluster).await?;
     let options = ScyllaOptions { replication: REPLICATION.to_owned(), ..ScyllaOptions::new(&keyspace.url) };
     migrate(&options, true).await?;
@@ -102,9 +102,10 @@ pub(crate) async fn rows_rate(cluster: &str, time: Duration) -> anyhow::Result<f
         });
     }
     join(tasks).await?;
-    let rate = rows.load(Ordering::Relaxed) as f64 / begun.elapsed().as_secs_f64();
+    let rows = rows.load(Ordering::Relaxed);
+    let rate = rows as f64 / begun.elapsed().as_secs_f64();
     keyspace.drop().await?;
-    Ok(rate)
+    Ok((rate, rows))
 }
 
 struct Writer {

@@ -3,6 +3,7 @@
 
 #[cfg(all(feature = "postgres", feature = "amqp"))]
 mod databases;
+mod floods;
 mod keys;
 mod loaded;
 mod paired;
@@ -31,7 +32,7 @@ pub(crate) struct SuiteArgs {
     /// Write the table into this directory: suite.md, and suite.json
     #[arg(long, value_name = "DIR")]
     pub(crate) out: Option<PathBuf>,
-    /// Only these rows: chat, chat-64, http, fanout-100, fanout-1000, slow-disk, delivery, hot-room, idle, members, loaded,
+    /// Only these rows: chat, chat-64, http, fanout-100, fanout-1000, slow-disk, delivery, hot-room, floods, idle, members, loaded,
     /// kv-get, kv-put, kv-miss, line, taken, broadcast; with --postgres pg-rows, pg-kv-put and pg-kv-miss, and with --rabbitmq, too, pg-drain and
     /// pg-live; with --kafka and --cassandra kafka-live, kafka-drain, bystander
     #[arg(long, value_name = "ROW", value_delimiter = ',')]
@@ -67,6 +68,10 @@ pub(crate) struct SuiteArgs {
     /// Cassandra or ScyllaDB to measure with, scylla://HOST:PORT/NAME: keyspaces are made and removed there
     #[arg(long, value_name = "URL")]
     cassandra: Option<String>,
+    /// Process of Cassandra on this machine: `kafka-drain` then tells its processor time for a message, which says more than
+    /// rates where others are at work
+    #[arg(long, value_name = "PID")]
+    cassandra_pid: Option<u32>,
     /// Messages of each measurement of the rows that need them
     #[arg(long, default_value_t = 300_000, value_name = "N")]
     persisted: u64,
@@ -178,7 +183,7 @@ impl Bench {
 }
 
 /// The names of all rows, in the order of the table.
-const ROWS: &str = "chat chat-64 http fanout-100 fanout-1000 slow-disk delivery hot-room idle members loaded \
+const ROWS: &str = "chat chat-64 http fanout-100 fanout-1000 slow-disk delivery hot-room floods idle members loaded \
      kv-get kv-put kv-miss line taken broadcast pg-rows pg-kv-put pg-kv-miss pg-drain pg-live \
      kafka-live kafka-drain bystander chat-secured chat-64-secured http-secured kv-get-secured idle-secured";
 
@@ -247,6 +252,7 @@ impl Bench {
             "slow-disk" => vec![self.slow_disk().await?],
             "delivery" => vec![self.delivery().await?],
             "hot-room" => vec![self.hot_room().await?],
+            "floods" => self.floods().await?,
             "idle" => vec![self.idle().await?],
             "members" => vec![self.members().await?],
             "kv-get" => vec![self.kv_get().await?],

@@ -107,7 +107,7 @@ impl Bench {
         let room = ["--rooms", "1", "--listeners", LISTENERS];
         for _ in 0..self.args.rounds {
             alone.push(self.producer_rate(TEXT_BYTES).await?);
-            let bare = Server::bare(Kind::Http, &[]).await?;
+            let bare = Server::bare(Kind::Http, self.dir.path(), &[]).await?;
             let ramp = async |server: &Server| self.chatting(server, RAMP, &["--rooms", "1"]).await;
             generator.push(bare.during(ramp).await?.per_second);
             let stream = self.stream().await?;
@@ -170,8 +170,14 @@ impl Bench {
     async fn kafka_drain(&self) -> anyhow::Result<Row> {
         let cassandra = self.args.cassandra.as_deref().context("--cassandra URL is missing")?;
         let (mut pair, mut cpu, mut batches) = (Pair::default(), Vec::new(), Vec::new());
+        // Of Cassandra, by plain batches and by the store.
+        let (mut plain, mut stored) = (Vec::new(), Vec::new());
+        let database_seconds = || self.args.cassandra_pid.and_then(process_seconds).unwrap_or_default();
         for _ in 0..self.args.rounds {
-            pair.bare.add_rate(rows_rate(cassandra, self.args.time).await?);
+            let before = database_seconds();
+            let (rate, rows) = rows_rate(cassandra, self.args.time).await?;
+            pair.bare.add_rate(rate);
+            plain.push(1e6 * (database_seconds() - before) / rows.max(1) as f64);
             let stream = self.stream().await?;
             // It makes the topics.
             self.fresh(&stream.env(BOTH)).await?.kill().await?;
@@ -180,9 +186,11 @@ impl Bench {
             let messages = self.args.persisted.to_string();
             let server = self.fresh(&stream.env(BOTH)).await?;
             let before = process_seconds(server.pid).unwrap_or_default();
+            let database_before = database_seconds();
             let own = ["--drain", "-n", &messages, "--around", "0s", "--log", "kafka"];
             let outcome = persist::measure_at(&server, &own).await?;
             let used = process_seconds(server.pid).unwrap_or_default() - before;
+            stored.push(1e6 * (database_seconds() - database_before) / self.args.persisted as f64);
             server.kill().await?;
             stream.drop().await?;
             pair.real.add_rate(outcome.persisted.stored_per_second);
@@ -192,8 +200,16 @@ impl Bench {
         }
         let what = format!("Kafka to Cassandra, filled before, {ROOMS} rooms");
         let row = pair.row(&what, "messages/s", 0.60, "≥ 60 % of plain batches");
+        let of_database = match self.args.cassandra_pid {
+            Some(_) => format!(
+                "; of Cassandra {:.0} µs, and {:.0} µs by plain batches",
+                median(&stored),
+                median(&plain)
+            ),
+            None => String::new(),
+        };
         Ok(row.noting(format!(
-            "; batches of {:.0} operations; processor time of the server per message {:.0} µs",
+            "; batches of {:.0} operations; processor time of the server per message {:.0} µs{of_database}",
             median(&batches),
             median(&cpu)
         )))

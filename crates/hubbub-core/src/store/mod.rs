@@ -51,6 +51,12 @@ pub trait Store: RoomStore + QueueStore + KvStore + StatsStore {
     /// The current size limit of batches; depends on the duration of syncs.
     fn batch_cap(&self) -> BatchCap;
 
+    /// How many batches may be applied at the same time, each by a thread of its own. More than one only where all operations
+    /// come from a log: no two of those batches have records of the same partition, so rooms keep their order.
+    fn batches_at_once(&self) -> usize {
+        1
+    }
+
     /// Whether it accepts writes, and if not, why. Cheap; never waits for the disk.
     fn health(&self) -> StoreHealth;
 

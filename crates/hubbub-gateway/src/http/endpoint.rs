@@ -339,7 +339,7 @@ impl Call {
     }
 
     /// Refuses a caller whose token has ended since the request was authorized.
-    async fn check_token(&self) -> Result<(), Problem> {
+    pub(super) async fn check_token(&self) -> Result<(), Problem> {
         let Some(access) = self.caller.as_ref().ok().and_then(Caller::token) else { return Ok(()) };
         self.gateway().auth.check_again(access).await
     }

@@ -1,6 +1,7 @@
 //! HTTP: finds the endpoint of a request ([`endpoints`]), and what answers have in common.
 
 mod access;
+mod accounts;
 mod assets;
 mod backups;
 mod bulk;
@@ -13,6 +14,7 @@ mod events;
 mod health;
 mod history;
 mod kv;
+mod logins;
 mod members;
 mod operation;
 mod permission;

@@ -116,3 +116,37 @@ proptest! {
         }
     }
 }
+
+/// Where a store takes several batches at once, a thread that is at work keeps none from the others, and all end.
+#[test]
+fn every_thread_that_waits_gets_a_chunk_of_its_own_and_the_end() {
+    let batcher = Arc::new(batcher(100, 100));
+    let (taken, chunks) = std::sync::mpsc::channel();
+    let take = |_| {
+        let (batcher, taken) = (batcher.clone(), taken.clone());
+        std::thread::spawn(move || {
+            let mut under_way = Vec::new();
+            while let Some(chunk) = batcher.take() {
+                taken.send(chunk.batch.number).unwrap();
+                // It is not done before the other ones have theirs.
+                under_way.push(chunk);
+                std::thread::park();
+            }
+        })
+    };
+    let threads: Vec<_> = (0..3).map(take).collect();
+    while batcher.state.lock().parked < 3 {
+        std::thread::yield_now();
+    }
+    let patience = Duration::from_secs(60);
+    for number in 1..=3 {
+        batcher.submit(&ops("r", &names("m", 1)), &Arc::new(Waiter::default()), Duration::ZERO).unwrap();
+        assert_eq!(chunks.recv_timeout(patience), Ok(number));
+    }
+    threads.iter().for_each(|thread| thread.thread().unpark());
+    while batcher.state.lock().parked < 3 {
+        std::thread::yield_now();
+    }
+    batcher.close();
+    threads.into_iter().for_each(|thread| thread.join().unwrap());
+}

@@ -33,7 +33,7 @@ pub struct DirectLog {
 }
 
 struct Running {
-    committer: JoinHandle<()>,
+    committers: Vec<JoinHandle<()>>,
     dispatcher: tokio::task::JoinHandle<()>,
     /// Tasks that no accepted submission depends on.
     background: Vec<tokio::task::JoinHandle<()>>,
@@ -72,15 +72,17 @@ impl DirectLog {
         let listeners = CommitListeners { hub, members, keys, consumers: consumers.clone(), sweep_signal };
         let dispatching = dispatch(receiver, batcher.clone(), listeners, clock.clone(), metrics.clone());
         let dispatcher = spawn("dispatcher", dispatching);
-        let committer = {
-            let (batcher, clock) = (batcher.clone(), clock.clone());
-            std::thread::Builder::new().name(COMMIT.name.into()).spawn(move || {
-                essential::run(COMMIT, || {
-                    commit(&batcher, &*store, &*clock, &metrics, &changed_keys, &sender)
-                });
-            })?
-        };
-        let running = Running { committer, dispatcher, background };
+        let mut committers = Vec::new();
+        for _ in 0..store.batches_at_once().max(1) {
+            let (batcher, clock, store) = (batcher.clone(), clock.clone(), store.clone());
+            let (metrics, keys, sender) = (metrics.clone(), changed_keys.clone(), sender.clone());
+            committers.push(std::thread::Builder::new().name(COMMIT.name.into()).spawn(move || {
+                essential::run(COMMIT, || commit(&batcher, &*store, &*clock, &metrics, &keys, &sender));
+            })?);
+        }
+        // The dispatcher ends when the last commit thread does.
+        drop(sender);
+        let running = Running { committers, dispatcher, background };
         Ok(Self { batcher, clock, consumers, running: Mutex::new(Some(running)) })
     }
 
@@ -100,15 +102,16 @@ impl DirectLog {
     pub async fn close(&self) {
         self.batcher.close();
         let running = self.running.lock().take();
-        if let Some(Running { committer, dispatcher, background }) = running {
+        if let Some(Running { committers, dispatcher, background }) = running {
             // No accepted submission depends on a sweep that has not begun, or on other servers' commits.
             background.iter().for_each(tokio::task::JoinHandle::abort);
-            // The dispatcher ends when the commit thread has dropped its sender.
+            // The dispatcher ends when all commit threads have dropped their senders.
             if dispatcher.await.is_err() {
                 tracing::error!("the dispatcher panicked");
             }
-            if tokio::task::spawn_blocking(move || committer.join().is_err()).await.unwrap_or(true) {
-                tracing::error!("the commit thread panicked");
+            let joining = move || committers.into_iter().any(|committer| committer.join().is_err());
+            if tokio::task::spawn_blocking(joining).await.unwrap_or(true) {
+                tracing::error!("a commit thread panicked");
             }
         }
     }

@@ -9,6 +9,7 @@ use hubbub_core::stats::{HourStats, HoursPage, HoursQuery};
 
 use super::stats::types;
 use super::user_history::PlaceRow;
+use crate::counts;
 use crate::db::{Db, DbError, PAGE_ROWS, Result};
 use crate::state::{Counts, hour_of, slot_of};
 use crate::store::Context;
@@ -22,6 +23,10 @@ pub(super) struct HourRow {
     pub(super) user: String,
     pub(super) counts: Counts,
 }
+
+type Number = Option<i64>;
+/// Room, user and counts.
+type StoredRow = (String, String, Option<Vec<u8>>, Number, Number, Number, Number, Number);
 
 /// Hours of a window that may hold messages, in order; at least `limit` if there are so many.
 async fn list(context: &Context, from: i64, to: i64, limit: usize) -> Result<BTreeSet<i64>> {
@@ -41,18 +46,12 @@ pub(super) async fn rows(context: &Context, hour: i64) -> Result<Vec<HourRow>> {
     let mut all = Vec::new();
     for part in context.parts() {
         let statement = &db.statements.hour_users;
-        let rows = db.stream::<(String, String, i64, i64, i64, i64, i64)>(
-            "reading an hour",
-            statement,
-            (hour, part),
-            PAGE_ROWS,
-        );
-        let rows = rows.await?.map_ok(|(room, user, texts, joins, leaves, first_at, last_at)| HourRow {
-            room,
-            user,
-            counts: Counts { texts, joins, leaves, first_at, last_at },
-        });
-        all.extend(rows.try_collect::<Vec<_>>().await?);
+        let what = "reading an hour";
+        let mut rows = db.stream::<StoredRow>(what, statement, (hour, part), PAGE_ROWS).await?;
+        while let Some((room, user, cell, texts, joins, leaves, first_at, last_at)) = rows.try_next().await? {
+            let row = (cell, texts, joins, leaves, first_at, last_at);
+            all.push(HourRow { room, user, counts: counts::read_some(what, &row)? });
+        }
     }
     Ok(all)
 }

@@ -4,10 +4,11 @@
 //! as no partition of the log moves on.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
-use futures_util::{StreamExt, TryStreamExt};
+use futures_util::future::try_join;
+use futures_util::{StreamExt, TryStreamExt, stream};
 use hubbub_core::stats::{
     ActiveUsers, ActiveUsersQuery, Audit, Counted, FirstLast, HoursPage, HoursQuery, PairStats,
     Participation, ParticipationPage, RoomStats, StatsStore, Totals, TypeCounts, UserHistoryPage,
@@ -20,6 +21,7 @@ use tokio::sync::Mutex;
 use super::rooms::{room_id, user_id};
 use super::user_history::user_history;
 use super::{audit, hours};
+use crate::counts::{self, SenderRow};
 use crate::db::{DbError, PAGE_ROWS, Result};
 use crate::state::{self, Counts};
 use crate::store::Scylla;
@@ -100,6 +102,7 @@ impl Scylla {
             String,
             Option<i8>,
             Option<String>,
+            Option<Vec<u8>>,
             Option<i64>,
             Option<i64>,
             Option<i64>,
@@ -107,19 +110,19 @@ impl Scylla {
             Option<i64>,
         );
         let db = &self.context.db;
-        let rows = db.stream::<Row>("reading all senders", &db.statements.all_rows, (), 5_000);
+        let what = "reading all senders";
+        let rows = db.stream::<Row>(what, &db.statements.all_rows, (), 5_000);
         let mut rows = rows.await?;
         let mut names: HashMap<String, UserId> = HashMap::new();
         let mut pairs: Vec<Pair> = Vec::new();
-        while let Some((room, kind, user, texts, joins, leaves, first_at, last_at)) = rows.try_next().await? {
-            let (Some(user), Some(texts), Some(joins), Some(leaves), Some(first_at), Some(last_at)) =
-                (user, texts, joins, leaves, first_at, last_at)
-            else {
-                continue;
-            };
+        while let Some((room, kind, user, cell, texts, joins, leaves, first_at, last_at)) =
+            rows.try_next().await?
+        {
             if kind != Some(SENDER) {
                 continue;
             }
+            let row = (cell, texts, joins, leaves, first_at, last_at);
+            let (Some(user), Some(counts)) = (user, counts::read(what, &row)?) else { continue };
             let room = match pairs.last().filter(|last| last.room.as_str() == room) {
                 Some(last) => last.room.clone(),
                 None => room_id(&room)?,
@@ -128,7 +131,7 @@ impl Scylla {
                 Some(known) => known.clone(),
                 None => names.entry(user.clone()).or_insert(user_id(&user)?).clone(),
             };
-            pairs.push(Pair { room, user, counts: Counts { texts, joins, leaves, first_at, last_at } });
+            pairs.push(Pair { room, user, counts });
         }
         Ok(pairs)
     }
@@ -143,15 +146,25 @@ impl Scylla {
         let db = &self.context.db;
         let after = after.map(|room| room.to_string()).unwrap_or_default();
         let what = "reading a user's counts";
-        let names =
-            db.stream::<(String, i32)>(what, &db.statements.user_rooms, (user, after), PAGE_ROWS).await?;
-        let reading = names.map(async |row| {
-            let (room, _) = row?;
+        // Each room is in one of the two lists at least.
+        let firsts = db.stream::<(String,)>(what, &db.statements.user_first_rooms, (user,), PAGE_ROWS);
+        let rooms = db.stream::<(String, i32)>(what, &db.statements.user_rooms, (user, &after), PAGE_ROWS);
+        let mut names: BTreeSet<String> = BTreeSet::new();
+        let (mut firsts, mut rooms) = try_join(firsts, rooms).await?;
+        while let Some((room,)) = firsts.try_next().await? {
+            if room > after {
+                names.insert(room);
+            }
+        }
+        while let Some((room, _)) = rooms.try_next().await? {
+            names.insert(room);
+        }
+        let reading = stream::iter(names).map(async |room| {
             let users = [user];
             let values = (room.as_str(), users.as_slice());
-            let found = db.row::<(String, i64, i64, i64, i64, i64)>(what, &db.statements.senders_of, values);
-            let Some((_, texts, joins, leaves, first_at, last_at)) = found.await? else { return Ok(None) };
-            let counts = Counts { texts, joins, leaves, first_at, last_at };
+            let found = db.row::<SenderRow>(what, &db.statements.senders_of, values).await?;
+            let Some((_, cell, texts, joins, leaves, first_at, last_at)) = found else { return Ok(None) };
+            let counts = counts::read_some(what, &(cell, texts, joins, leaves, first_at, last_at))?;
             let (messages, received) = (counts.total(), first_last(&counts));
             Ok::<_, DbError>(Some(Participation { room: room_id(&room)?, messages, received }))
         });

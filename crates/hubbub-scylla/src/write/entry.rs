@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use hubbub_core::Send;
 
-use super::ids::Digest;
+use super::ids::{Digest, KnownIds};
 use crate::state::{Counts, Mark, RoomState};
 
 /// A user's messages in a room in an hour, as of a record.
@@ -29,6 +29,8 @@ pub(super) struct RoomEntry {
     pub(super) senders_known: i64,
     /// The bucket that is being filled, and its name.
     pub(super) bucket: Option<(i64, Bucket)>,
+    /// All ids of messages that are kept; `None` = the store must be asked.
+    pub(super) ids: Option<KnownIds>,
 }
 
 impl RoomEntry {
@@ -40,11 +42,18 @@ impl RoomEntry {
             hour_users: HashMap::new(),
             senders_known: 0,
             bucket: None,
+            ids: None,
         }
     }
 
+    /// A room that has no messages.
+    pub(super) fn empty(state: RoomState) -> Self {
+        Self { ids: Some(KnownIds::default()), ..Self::new(state) }
+    }
+
     pub(super) fn size(&self) -> usize {
-        1 + self.members.len() + self.senders.len() + self.hour_users.len()
+        let ids = self.ids.as_ref().map_or(0, KnownIds::size);
+        1 + self.members.len() + self.senders.len() + self.hour_users.len() + ids
     }
 }
 
@@ -65,11 +74,8 @@ pub(super) struct NewMessage<'a> {
 /// Where a message is listed for its sender.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Place {
-    /// Among the first ones of the room.
-    First {
-        /// Whether the room is to be listed, too.
-        is_room_new: bool,
-    },
+    /// Among the first ones of the room, which list the room, too.
+    First,
     /// In its span of time.
     Slot {
         /// Whether that is to be listed, too.

@@ -7,6 +7,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use futures_util::stream::BoxStream;
 use futures_util::{StreamExt, TryStreamExt, stream};
 
 use super::Failure;
@@ -40,11 +41,12 @@ pub(super) async fn erase(
     seq: i64,
 ) -> std::result::Result<u64, Failure> {
     let db = &context.db;
-    let (mut places, slots) = places(db, part, user, seq).await?;
-    let rooms = db.stream::<(String, i32)>(WHAT, &db.statements.user_rooms, (user, ""), PAGE_ROWS).await?;
-    let rooms: Vec<(String, i32)> = rooms.try_collect().await?;
+    let (mut places, slots, mut rooms) = places(db, part, user, seq).await?;
+    let listed = db.stream::<(String, i32)>(WHAT, &db.statements.user_rooms, (user, ""), PAGE_ROWS).await?;
+    let listed: Vec<(String, i32)> = listed.try_collect().await?;
+    rooms.extend(listed.into_iter().filter(|(_, of)| *of == part).map(|(room, _)| room));
     let mut erased = 0;
-    for (room, _) in rooms.into_iter().filter(|(_, of)| *of == part) {
+    for room in rooms {
         let places = places.remove(&room).unwrap_or_default();
         erased += erase_from(context, user, &room, places, seq).await?;
     }
@@ -54,13 +56,14 @@ pub(super) async fn erase(
     Ok(erased)
 }
 
-/// The user's messages before the record `seq` that no other record erased, by room, and the slots they are in.
+/// The user's messages before the record `seq` that no other record erased, by room; the slots they are in; and the rooms of
+/// the partition that first messages are in.
 async fn places(
     db: &Db,
     part: i32,
     user: &str,
     seq: i64,
-) -> Result<(BTreeMap<String, BTreeSet<Place>>, BTreeSet<i64>)> {
+) -> Result<(BTreeMap<String, BTreeSet<Place>>, BTreeSet<i64>, BTreeSet<String>)> {
     let statements = &db.statements;
     let all = (user, i64::MIN, i64::MAX);
     let slots = db.stream::<(i64, i32)>(WHAT, &statements.user_slots, all, PAGE_ROWS).await?;
@@ -68,16 +71,16 @@ async fn places(
     let slots: BTreeSet<i64> =
         slots.into_iter().filter(|(_, of)| *of == part).map(|(slot, _)| slot).collect();
     let mut places: BTreeMap<String, BTreeSet<Place>> = BTreeMap::new();
+    let mut rooms = BTreeSet::new();
     for slot in std::iter::once(None).chain(slots.iter().map(Some)) {
-        type Row = (i64, String, i64, i64, Option<String>, Option<i64>);
-        let rows = match slot {
-            None => db.stream::<Row>(WHAT, &statements.user_first_ids, (user,), PAGE_ROWS).await,
-            Some(slot) => {
-                db.stream::<Row>(WHAT, &statements.user_message_ids, (user, *slot), PAGE_ROWS).await
+        let mut rows = listed(db, user, slot.copied()).await?;
+        let is_first = slot.is_none();
+        while let Some((received_at, room, of, bucket, id, erased, in_part)) =
+            rows.next().await.transpose()?
+        {
+            if in_part == Some(part) && !rooms.contains(&room) {
+                rooms.insert(room.clone());
             }
-        };
-        let (mut rows, is_first) = (rows?, slot.is_none());
-        while let Some((received_at, room, of, bucket, id, erased)) = rows.next().await.transpose()? {
             if of < seq && erased.is_none_or(|by| by == seq) {
                 let id = id.unwrap_or_default();
                 let place = Place { seq: of, bucket, received_at, id, is_first };
@@ -85,7 +88,22 @@ async fn places(
             }
         }
     }
-    Ok((places, slots))
+    Ok((places, slots, rooms))
+}
+
+/// Time, room, number, bucket and id of a message, what erased it, and the room's partition where it is known.
+type Listed = (i64, String, i64, i64, Option<String>, Option<i64>, Option<i32>);
+
+/// The user's messages in a slot, or the first ones of the rooms.
+async fn listed(db: &Db, user: &str, slot: Option<i64>) -> Result<BoxStream<'static, Result<Listed>>> {
+    type InSlot = (i64, String, i64, i64, Option<String>, Option<i64>);
+    let statements = &db.statements;
+    let Some(slot) = slot else {
+        return db.stream::<Listed>(WHAT, &statements.user_first_ids, (user,), PAGE_ROWS).await;
+    };
+    let rows = db.stream::<InSlot>(WHAT, &statements.user_message_ids, (user, slot), PAGE_ROWS).await?;
+    let rows = rows.map_ok(|(at, room, seq, bucket, id, erased)| (at, room, seq, bucket, id, erased, None));
+    Ok(rows.boxed())
 }
 
 async fn erase_from(
@@ -214,7 +232,13 @@ async fn change(
         };
         state.removed = state.removed.max(before_first.unwrap_or_default());
         (state.first_at, state.last_at) = (first.map(|(_, at)| at), last.map(|(_, at)| at));
+        if first.is_none() {
+            // What others wrote has expired, and nothing is left here that would take its rows along.
+            state.close_bucket();
+            rows.add(&statements.remove_room_hours, (seq, room, i64::MAX), 60);
+        }
     }
+    let is_emptied = gone > 0 && state.first_at.is_none();
     // Everything was read as of one record, or else it was of this one, by somebody who is ahead.
     if state::read(db, room).await?.is_none_or(|now| now.applied != state.applied) {
         return Err(Failure::Overtaken);
@@ -222,9 +246,15 @@ async fn change(
     state.members -= i64::from(member.is_some());
     state.changes += 1;
     state.applied = seq;
+    if is_emptied {
+        db.write(WHAT, &statements.set_deleted_room, (state.part, room, state.head, seq)).await?;
+    }
     rows.add(&statements.set_room, (seq, &state, room), 300);
     db.write_atomically(WHAT, rows).await?;
     context.totals.add(-gone, 0);
+    if is_emptied {
+        context.cleanup.notify_one();
+    }
     Ok(gone.unsigned_abs())
 }
 

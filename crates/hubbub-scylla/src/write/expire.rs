@@ -15,6 +15,7 @@ use hubbub_core::{MessageType, Outcome, Refusal, Timestamp};
 use super::Failure;
 use super::load::{read_hour_users, read_senders};
 use super::room::HourUser;
+use crate::counts;
 use crate::db::{Db, DbError, PAGE_ROWS, Result, Writes};
 use crate::read::before_bucket_of;
 use crate::state::{self, Counts, RoomState, hour_of, slot_of};
@@ -276,20 +277,19 @@ async fn write(
         rows.add(&statements.set_bucket, (room, *bucket, *kept, *first_at, seq), 100);
     }
     for (user, counts) in &counts.senders {
-        let Some(Counts { texts, joins, leaves, first_at, last_at }) = *counts else {
+        let Some(counts) = counts else {
             rows.add(&statements.remove_sender, (seq, room, user.as_str()), 80);
             state.senders -= 1;
             continue;
         };
-        let values = (room, user.as_str(), texts, joins, leaves, first_at, last_at, seq);
-        rows.add(&statements.set_sender, values, 120);
+        rows.add(&statements.set_sender, (room, user.as_str(), counts::cell(counts), seq), 60);
     }
     match gone.first_hour() {
         Some(hour) => rows.add(&statements.remove_room_hours, (seq, room, hour), 60),
         None => {
             rows.add(&statements.remove_room_hours, (seq, room, i64::MAX), 60);
-            (state.bucket, state.bucket_messages, state.bucket_bytes) = (0, 0, 0);
-            (state.hour, state.last_at) = (None, None);
+            state.close_bucket();
+            state.last_at = None;
         }
     }
     state.first_at = gone.first.map(|(at, _)| at);
@@ -326,12 +326,12 @@ async fn write_hours(
     let mut rows = Writes::default();
     for (user, counts) in &counts.hour {
         let user = user.as_str();
-        let Some(Counts { texts, joins, leaves, first_at, last_at }) = *counts else {
+        let Some(counts) = counts else {
             rows.add(&statements.remove_hour_user, (seq, hour, part, room, user), 80);
             continue;
         };
-        let values = (hour, part, room, user, texts, joins, leaves, first_at, last_at, seq, seq);
-        rows.add(&statements.set_hour_user, values, 120);
+        let cell = counts::hour_cell(counts, seq);
+        rows.add(&statements.set_hour_user, (hour, part, room, user, cell, seq), 60);
     }
     db.write_all(WHAT, rows).await
 }

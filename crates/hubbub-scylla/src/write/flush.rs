@@ -8,6 +8,7 @@ use scylla::value::MaybeUnset;
 
 use super::ROOMS_AT_ONCE;
 use super::room::{NewMessage, Place, Work};
+use crate::counts;
 use crate::db::{Db, Result, Writes};
 use crate::state::slot_of;
 use crate::store::Context;
@@ -131,20 +132,17 @@ fn by_user<'w>(
             let (user, seq, at) = (message.send.user, message.seq, message.received_at);
             let (room, bucket, id, slot) = (work.room, message.bucket, message.send.id, slot_of(at));
             match message.place {
-                Place::First { is_room_new } => {
-                    let rows = users.entry(user).or_default();
-                    rows.add(&statements.set_user_first, (user, at, room, seq, bucket, id, seq), 120);
-                    if is_room_new {
-                        rows.add(&statements.set_user_room, (user, room, part, seq), 80);
-                    }
+                Place::First => {
+                    let values = (user, at, room, seq, bucket, id, part, seq);
+                    users.entry(user).or_default().add(&statements.set_user_first, values, 120);
                 }
                 Place::Slot { is_slot_new, is_room_new } => {
+                    let values = (user, slot, at, room, seq, bucket, id, seq);
+                    slots.entry((user, slot)).or_default().add(&statements.set_user_message, values, 120);
                     if is_room_new {
                         let rows = users.entry(user).or_default();
                         rows.add(&statements.set_user_room, (user, room, part, seq), 80);
                     }
-                    let values = (user, slot, at, room, seq, bucket, id, seq);
-                    slots.entry((user, slot)).or_default().add(&statements.set_user_message, values, 120);
                     if is_slot_new {
                         let rows = users.entry(user).or_default();
                         rows.add(&statements.set_user_slot, (user, slot, part, seq), 80);
@@ -152,11 +150,9 @@ fn by_user<'w>(
                 }
             }
         }
-        for (user, mark) in &work.changed_members {
-            if mark.is_some() {
-                let values = (user.as_str(), work.room, part, work.entry.state.applied);
-                users.entry(user.as_str()).or_default().add(&statements.set_user_room, values, 80);
-            }
+        for user in &work.new_members {
+            let values = (user.as_str(), work.room, part, work.entry.state.applied);
+            users.entry(user.as_str()).or_default().add(&statements.set_user_room, values, 80);
         }
     }
     let rows = users.into_values().chain(slots.into_values());
@@ -174,12 +170,9 @@ fn by_hour<'w>(
     let mut listed: BTreeMap<i64, i64> = BTreeMap::new();
     for work in works {
         for ((hour, user), of_hour) in &work.changed_hour_users {
-            let (counts, seq) = (&of_hour.counts, of_hour.seq);
-            let times = (counts.texts, counts.joins, counts.leaves, counts.first_at, counts.last_at);
-            let (texts, joins, leaves, first_at, last_at) = times;
-            let user = user.as_str();
-            let values = (*hour, part, work.room, user, texts, joins, leaves, first_at, last_at, seq, seq);
-            hours.entry(*hour).or_default().add(&statements.set_hour_user, values, 120);
+            let cell = counts::hour_cell(&of_hour.counts, of_hour.seq);
+            let values = (*hour, part, work.room, user.as_str(), cell, of_hour.seq);
+            hours.entry(*hour).or_default().add(&statements.set_hour_user, values, 60);
         }
         for hour in &work.new_hours {
             let applied = listed.entry(*hour).or_default();
@@ -228,10 +221,7 @@ async fn commit(db: &Db, work: &Work<'_>) -> Result<()> {
         }
     }
     for (user, counts) in &work.changed_senders {
-        let counts = (counts.texts, counts.joins, counts.leaves, counts.first_at, counts.last_at);
-        let (texts, joins, leaves, first_at, last_at) = counts;
-        let values = (room, user.as_str(), texts, joins, leaves, first_at, last_at, at);
-        rows.add(&statements.set_sender, values, 120);
+        rows.add(&statements.set_sender, (room, user.as_str(), counts::cell(counts), at), 60);
     }
     if !work.stored.is_empty() {
         for (name, bucket) in &work.changed_buckets {

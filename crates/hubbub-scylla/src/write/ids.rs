@@ -1,13 +1,14 @@
 //! Ids of messages: which are used, and for what.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use futures_util::future::try_join_all;
 use hubbub_core::Send;
+use hubbub_core::invariant::saturate;
 use sha2::{Digest as _, Sha256};
 
 use crate::db::Result;
-use crate::state::{self, RoomState};
+use crate::state::{self, FIRST_SHARD, RoomState, id_hash};
 use crate::store::Context;
 
 /// What makes two messages the same: a digest of user, type and text.
@@ -26,6 +27,46 @@ pub(super) struct UsedId {
 
 /// Used ids, of those that were looked up.
 pub(super) type UsedIds = HashMap<String, UsedId>;
+
+/// Most ids of a room that are kept in memory, and most that are read for that at once.
+const KNOWN_MAX: usize = 100_000;
+const READ_MAX: i64 = 1_000;
+/// Ids that take as much memory as the name of a member.
+const IDS_PER_NAME: usize = 8;
+
+/// Hashes of all ids of a room: what is not among them is new. So the store is asked for few ids, or for none.
+#[derive(Debug, Default)]
+pub(super) struct KnownIds(HashSet<u64>);
+
+impl KnownIds {
+    pub(super) fn may_have(&self, id: &str) -> bool {
+        self.0.contains(&id_hash(id))
+    }
+
+    /// Adds ids. Returns false if there are too many now.
+    pub(super) fn insert<'a>(&mut self, ids: impl Iterator<Item = &'a str>) -> bool {
+        self.0.extend(ids.map(id_hash));
+        self.0.len() <= KNOWN_MAX
+    }
+
+    /// In names of members.
+    pub(super) fn size(&self) -> usize {
+        self.0.len() / IDS_PER_NAME
+    }
+
+    /// Reads those of a room that has few. What deleted messages left is among them, until it is removed.
+    pub(super) async fn read(context: &Context, room: &str, state: &RoomState) -> Result<Option<Self>> {
+        let few = READ_MAX.min(context.options.bucket.first_ids.saturating_sub(1));
+        if state.ids.is_none_or(|count| count > few) {
+            return Ok(None);
+        }
+        let (db, limit) = (&context.db, saturate::<_, i32>(2 * READ_MAX));
+        let values = (room, FIRST_SHARD, limit);
+        let rows = db.rows::<(String,)>("reading ids", &db.statements.first_ids, values).await?;
+        let is_all = rows.len() < limit.unsigned_abs() as usize;
+        Ok(is_all.then(|| Self(rows.iter().map(|(id,)| id_hash(id)).collect())))
+    }
+}
 
 /// The digest of a message.
 pub(super) fn digest(send: &Send<'_>) -> Digest {

@@ -6,9 +6,10 @@ use futures_util::future::{try_join, try_join_all};
 use hubbub_core::RoomChange;
 use hubbub_core::invariant::saturate;
 
-use super::ids;
+use super::ids::{self, KnownIds, UsedIds};
 use super::room::{Bucket, HourUser, RoomEntry, Work};
 use super::{Failure, Record, RoomOp};
+use crate::counts::{self, HourSenderRow, SenderRow};
 use crate::db::{Db, Result};
 use crate::state::{self, Counts, Mark, RoomState, hour_of};
 use crate::store::Context;
@@ -30,10 +31,10 @@ pub(super) async fn load<'a>(
     for _ in 0..TRIES {
         let mut entry = match cached.take() {
             Some(entry) => entry,
-            None => {
-                let state = state::read(db, room).await?;
-                RoomEntry::new(state.unwrap_or_else(|| RoomState::unknown(part)))
-            }
+            None => match state::read(db, room).await? {
+                Some(state) => RoomEntry::new(state),
+                None => RoomEntry::empty(RoomState::unknown(part)),
+            },
         };
         let applied = entry.state.applied;
         let records: Vec<&Record<'a>> =
@@ -41,17 +42,19 @@ pub(super) async fn load<'a>(
         if records.is_empty() {
             return Ok(Work::new(room, entry));
         }
-        let state = entry.state.clone();
-        let ids = records.iter().filter_map(|record| match &record.op {
-            RoomOp::Send(send) => Some(send.id),
-            RoomOp::Change(_) => None,
-        });
-        let looking_up = ids::look_up(context, room, &state, ids);
-        let ((), used_ids) = try_join(load_people(db, room, &records, &mut entry), looking_up).await?;
+        let (state, known) = (entry.state.clone(), entry.ids.take());
+        let ids = load_ids(context, room, &state, known, &records);
+        let (people, (known, used_ids)) = try_join(load_people(db, room, &records, &mut entry), ids).await?;
+        entry.ids = known;
+        let mut is_read = people || used_ids.is_some();
         let mut work = Work::new(room, entry);
-        work.used_ids = used_ids;
-        load_bucket(db, room, &mut work).await?;
-        load_ranks(db, &mut work, &records).await?;
+        work.used_ids = used_ids.unwrap_or_default();
+        is_read |= load_bucket(db, room, &mut work).await?;
+        is_read |= load_ranks(db, &mut work, &records).await?;
+        // What is cached is of the same record as the state.
+        if !is_read {
+            return Ok(work);
+        }
         // Somebody may be ahead: then what was read is of a later record than the state. An id that is missing may be gone
         // since, together with a message that is still in the state.
         let stored = state::read(db, room).await?.map_or(0, |state| state.applied);
@@ -62,8 +65,36 @@ pub(super) async fn load<'a>(
     Err(Failure::Overtaken)
 }
 
-/// Members, senders and their counts of the hour, where they are not known.
-async fn load_people(db: &Db, room: &str, records: &[&Record<'_>], entry: &mut RoomEntry) -> Result<()> {
+/// All ids of a room, if they are known or few, and which of those of new messages are used: `None` = nothing was read.
+async fn load_ids(
+    context: &Context,
+    room: &str,
+    state: &RoomState,
+    mut known: Option<KnownIds>,
+    records: &[&Record<'_>],
+) -> Result<(Option<KnownIds>, Option<UsedIds>)> {
+    let ids = || {
+        records.iter().filter_map(|record| match &record.op {
+            RoomOp::Send(send) => Some(send.id),
+            RoomOp::Change(_) => None,
+        })
+    };
+    let mut is_read = false;
+    if known.is_none() && ids().next().is_some() {
+        known = KnownIds::read(context, room, state).await?;
+        is_read = true;
+    }
+    let wanted: Vec<&str> =
+        ids().filter(|id| known.as_ref().is_none_or(|known| known.may_have(id))).collect();
+    if wanted.is_empty() {
+        return Ok((known, is_read.then(UsedIds::new)));
+    }
+    let used = ids::look_up(context, room, state, wanted.into_iter()).await?;
+    Ok((known, Some(used)))
+}
+
+/// Members, senders and their counts of the hour, where they are not known. Returns whether something was read.
+async fn load_people(db: &Db, room: &str, records: &[&Record<'_>], entry: &mut RoomEntry) -> Result<bool> {
     let mut members: BTreeSet<&str> = BTreeSet::new();
     let mut senders: BTreeSet<&str> = BTreeSet::new();
     let mut of_hour: BTreeSet<&str> = BTreeSet::new();
@@ -105,7 +136,8 @@ async fn load_people(db: &Db, room: &str, records: &[&Record<'_>], entry: &mut R
     entry.members.extend(members_found);
     entry.senders_known += saturate::<_, i64>(senders_found.len());
     entry.senders.extend(senders_found);
-    for user in members {
+    // Where there is no member, none needs to be known as such.
+    for user in members.into_iter().filter(|_| has_members) {
         entry.members.entry(user.to_owned()).or_default();
     }
     for user in senders {
@@ -120,7 +152,7 @@ async fn load_people(db: &Db, room: &str, records: &[&Record<'_>], entry: &mut R
     for (user, counts) in read_hour_users(db, (hour, entry.state.part), room, &of_hour).await? {
         entry.hour_users.insert((hour, user), Some(counts));
     }
-    Ok(())
+    Ok(has_members || has_senders || !of_hour.is_empty())
 }
 
 async fn read_members(db: &Db, room: &str, users: &BTreeSet<&str>) -> Result<HashMap<String, Option<Mark>>> {
@@ -137,17 +169,18 @@ pub(super) async fn read_senders(
     room: &str,
     users: &BTreeSet<&str>,
 ) -> Result<HashMap<String, Option<Counts>>> {
+    let what = "reading senders";
     let users: Vec<&str> = users.iter().copied().collect();
     let reads = users.chunks(NAMES_PER_READ).map(async |some| {
         let statement = &db.statements.senders_of;
-        db.rows::<(String, i64, i64, i64, i64, i64)>("reading senders", statement, (room, some)).await
+        db.rows::<SenderRow>(what, statement, (room, some)).await
     });
     let rows = try_join_all(reads).await?.into_iter().flatten();
-    Ok(rows
-        .map(|(user, texts, joins, leaves, first_at, last_at)| {
-            (user, Some(Counts { texts, joins, leaves, first_at, last_at }))
-        })
-        .collect())
+    rows.map(|(user, cell, texts, joins, leaves, first_at, last_at)| {
+        let row = (cell, texts, joins, leaves, first_at, last_at);
+        Ok((user, Some(counts::read_some(what, &row)?)))
+    })
+    .collect()
 }
 
 pub(super) async fn read_hour_users(
@@ -156,40 +189,42 @@ pub(super) async fn read_hour_users(
     room: &str,
     users: &BTreeSet<&str>,
 ) -> Result<Vec<(String, HourUser)>> {
+    let what = "reading an hour";
     let users: Vec<&str> = users.iter().copied().collect();
     let reads = users.chunks(NAMES_PER_READ).map(async |some| {
         let statement = &db.statements.hour_users_of;
         let values = (hour, part, room, some);
-        db.rows::<(String, i64, i64, i64, i64, i64, i64)>("reading an hour", statement, values).await
+        db.rows::<HourSenderRow>(what, statement, values).await
     });
     let rows = try_join_all(reads).await?.into_iter().flatten();
-    Ok(rows
-        .map(|(user, texts, joins, leaves, first_at, last_at, seq)| {
-            (user, HourUser { counts: Counts { texts, joins, leaves, first_at, last_at }, seq })
-        })
-        .collect())
+    rows.map(|(user, cell, texts, joins, leaves, first_at, last_at, seq)| {
+        let row = (cell, texts, joins, leaves, first_at, last_at);
+        let (counts, seq) = counts::read_hour(what, &row, seq)?;
+        Ok((user, HourUser { counts, seq }))
+    })
+    .collect()
 }
 
-/// The bucket that is being filled.
-async fn load_bucket(db: &Db, room: &str, work: &mut Work<'_>) -> Result<()> {
+/// The bucket that is being filled. Returns whether something was read.
+async fn load_bucket(db: &Db, room: &str, work: &mut Work<'_>) -> Result<bool> {
     let state = &work.entry.state;
     if state.bucket == 0 {
-        return Ok(());
+        return Ok(false);
     }
     let bucket = state.bucket;
     if let Some((_, known)) = work.entry.bucket.filter(|(name, _)| *name == bucket) {
         work.changed_buckets.insert(bucket, known);
-        return Ok(());
+        return Ok(false);
     }
     let row = db.row::<(i64, i64, i64)>("reading a bucket", &db.statements.bucket_of, (room, bucket)).await?;
     if let Some((_, kept, first_at)) = row.filter(|(name, ..)| *name == bucket) {
         work.changed_buckets.insert(bucket, Bucket { kept, first_at });
     }
-    Ok(())
+    Ok(true)
 }
 
-/// How many kept messages are up to the numbers of new marks.
-async fn load_ranks(db: &Db, work: &mut Work<'_>, records: &[&Record<'_>]) -> Result<()> {
+/// How many kept messages are up to the numbers of new marks. Returns whether something was read.
+async fn load_ranks(db: &Db, work: &mut Work<'_>, records: &[&Record<'_>]) -> Result<bool> {
     let mut wanted = BTreeSet::new();
     for record in records {
         let RoomOp::Change(change) = &record.op else { continue };
@@ -207,7 +242,7 @@ async fn load_ranks(db: &Db, work: &mut Work<'_>, records: &[&Record<'_>]) -> Re
         let kept = kept_until(db, work.room, &work.entry.state, *seq).await?;
         work.ranks.insert(*seq, kept);
     }
-    Ok(())
+    Ok(!wanted.is_empty())
 }
 
 /// Kept messages of a room up to a number that is not beyond its head.

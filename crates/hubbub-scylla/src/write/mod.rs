@@ -39,7 +39,7 @@ pub(crate) use ids::seq_of;
 const ROOMS_AT_ONCE: usize = 64;
 /// Most operations that a room takes at once; its atomic write grows with them.
 const ROOM_OPS_MAX: usize = 2_000;
-/// Members, senders and rooms cached for one partition.
+/// Members, senders and rooms cached for one partition: half of them were used last, the other half before.
 const CACHED_MAX: usize = 200_000;
 
 /// Why a record was not applied. It may be applied in part, and must be repeated.
@@ -104,7 +104,10 @@ struct Partition {
     /// The offset behind the last applied record; `None` = to be read from the store.
     next: Option<u64>,
     rooms: HashMap<String, RoomEntry>,
+    /// Members, senders and rooms among `rooms`.
     cached: usize,
+    /// Rooms that were not used since `rooms` was empty.
+    unused: HashMap<String, RoomEntry>,
     /// The highest offset that the database had here, and since which attaching of the log.
     seen: (u64, u64),
 }
@@ -124,18 +127,26 @@ impl Partition {
     }
 
     fn keep(&mut self, room: &str, entry: RoomEntry) {
+        // It would not become unused, and grow for ever.
+        if entry.size() > CACHED_MAX / 2 {
+            return;
+        }
         self.cached += entry.size();
         self.rooms.insert(room.to_owned(), entry);
-        if self.cached > CACHED_MAX {
-            self.rooms.clear();
+        if self.cached > CACHED_MAX / 2 {
+            self.unused = std::mem::take(&mut self.rooms);
             self.cached = 0;
         }
     }
 
     fn take(&mut self, room: &str) -> Option<RoomEntry> {
-        let entry = self.rooms.remove(room)?;
+        let Some(entry) = self.rooms.remove(room) else { return self.unused.remove(room) };
         self.cached = self.cached.saturating_sub(entry.size());
         Some(entry)
+    }
+
+    fn forget_rooms(&mut self) {
+        (self.rooms, self.unused, self.cached) = Default::default();
     }
 }
 
@@ -242,8 +253,7 @@ impl Partition {
             match run {
                 [record] if let Some(user) = record.erased_user() => {
                     // It reads and changes many rooms, each as it is stored.
-                    self.rooms.clear();
-                    self.cached = 0;
+                    self.forget_rooms();
                     let messages = erase::erase(context, part, user, record.seq).await?;
                     done.push((record.index, Outcome::Erased { messages, more: false }));
                 }
@@ -340,4 +350,31 @@ fn divided<'r, 'a>(records: &'r [&'r Record<'a>]) -> VecDeque<&'r [&'r Record<'a
     };
     let runs = records.chunk_by(move |a, b| !is_removal(a) && !is_removal(b));
     runs.flat_map(|run| run.chunks(ROOM_OPS_MAX)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::state::RoomState;
+
+    #[test]
+    fn rooms_that_are_used_stay_cached_and_memory_is_bounded() {
+        let mut partition = Partition::default();
+        let entry = |senders: usize| {
+            let mut entry = RoomEntry::empty(RoomState::unknown(0));
+            entry.senders = (0..senders).map(|n| (n.to_string(), None)).collect();
+            entry
+        };
+        partition.keep("busy", entry(1_000));
+        for n in 0..400 {
+            assert!(partition.take("busy").is_some(), "after {n} rooms");
+            partition.keep("busy", entry(1_000));
+            partition.keep(&format!("room {n}"), entry(1_000));
+            let sizes = partition.rooms.values().chain(partition.unused.values()).map(RoomEntry::size);
+            assert!(sizes.sum::<usize>() <= CACHED_MAX + 2_000);
+        }
+        assert!(partition.take("room 399").is_some() && partition.take("room 1").is_none());
+        partition.keep("huge", entry(CACHED_MAX));
+        assert!(partition.take("huge").is_none());
+    }
 }

@@ -1,6 +1,6 @@
 //! Decides about the records of a room in their order, in memory, by [`hubbub_core::rules::rooms`].
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::convert::Infallible;
 
 use hubbub_core::invariant::{BrokenInvariant, broken, saturate};
@@ -29,6 +29,7 @@ pub(super) struct Work<'a> {
     new_ids: HashMap<&'a str, usize>,
     pub(super) stored: Vec<NewMessage<'a>>,
     pub(super) changed_members: BTreeMap<String, Option<Mark>>,
+    pub(super) new_members: BTreeSet<String>,
     pub(super) changed_senders: BTreeMap<String, Counts>,
     pub(super) changed_hour_users: BTreeMap<(i64, String), HourUser>,
     pub(super) changed_buckets: BTreeMap<i64, Bucket>,
@@ -78,6 +79,7 @@ impl<'a> Work<'a> {
             new_ids: HashMap::new(),
             stored: Vec::new(),
             changed_members: BTreeMap::new(),
+            new_members: BTreeSet::new(),
             changed_senders: BTreeMap::new(),
             changed_hour_users: BTreeMap::new(),
             changed_buckets: BTreeMap::new(),
@@ -96,6 +98,8 @@ impl<'a> Work<'a> {
             context.totals.add(state.kept - self.old_kept, i64::from(state.present) - i64::from(!is_new));
         }
         let (hour, name) = (state.hour, state.bucket);
+        let new_ids = self.stored.iter().map(|message| message.send.id);
+        entry.ids = entry.ids.take().and_then(|mut ids| ids.insert(new_ids).then_some(ids));
         entry.bucket = changed_buckets.get(&name).map(|bucket| (name, *bucket)).or(entry.bucket);
         entry.hour_users.retain(|(of, _), _| Some(*of) == hour);
         entry
@@ -188,11 +192,11 @@ impl<'a> Work<'a> {
         counts.add(send.kind, at);
         // Not where messages expire: few are kept there, however many come.
         let place = if before.0 < FIRST_MESSAGES && self.entry.state.expired == 0 {
-            Place::First { is_room_new: is_first }
+            Place::First
         } else {
-            // Up to there the last message may be among the first ones, whose span of time is not listed.
-            let is_slot_new = before.0 <= FIRST_MESSAGES || slot_of(before.1) != slot_of(at);
-            Place::Slot { is_slot_new, is_room_new: is_first }
+            // Up to there all messages may be among the first ones: neither the room is listed, nor the span of time.
+            let is_room_new = before.0 <= FIRST_MESSAGES;
+            Place::Slot { is_room_new, is_slot_new: is_room_new || slot_of(before.1) != slot_of(at) }
         };
         self.changed_senders.insert(send.user.to_owned(), *counts);
         if is_first {
@@ -304,6 +308,9 @@ impl RoomMut for Work<'_> {
         if was_member != mark.is_some() {
             self.entry.state.changes += 1;
         }
+        if !was_member && mark.is_some() {
+            self.new_members.insert(user.to_owned());
+        }
         self.put_mark(user, mark);
         Ok(())
     }
@@ -340,7 +347,7 @@ impl RoomMut for Work<'_> {
             applied: state.applied,
             ..RoomState::unknown(state.part)
         };
-        self.entry = RoomEntry::new(cleared);
+        self.entry = RoomEntry::empty(cleared);
         self.is_cleared = true;
         self.is_changed = true;
     }

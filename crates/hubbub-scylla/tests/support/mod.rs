@@ -48,6 +48,14 @@ impl Keyspace {
         session.unwrap().query_unpaged(statement, &[]).await.unwrap();
     }
 
+    /// How many rows there are.
+    pub async fn count(&self, rows: &str) -> i64 {
+        let session = SessionBuilder::new().known_node(host()).use_keyspace(&self.0, false).build().await;
+        let select = format!("select count(*) from {rows}");
+        let found = session.unwrap().query_unpaged(select, &[]).await.unwrap().into_rows_result().unwrap();
+        found.single_row::<(i64,)>().unwrap().0
+    }
+
     pub async fn open(&self, autocreate: bool, clock: &Arc<ManualClock>) -> Arc<Scylla> {
         let options = ScyllaOptions { autocreate, ..self.options() };
         let opened = Scylla::open(options, clock.clone(), &SeededRandom::new(3)).await;

@@ -95,3 +95,21 @@ async fn without_the_right_token_nothing_is_accepted() {
     let ran = command.env("HUBBUB_TOKEN", admin()).output().unwrap();
     assert!(ran.status.success(), "{ran:?}");
 }
+
+/// Whether the rates are near each other is not for a test; that there are some is.
+#[tokio::test]
+async fn the_suite_has_rows_with_both_and_failed_rows_say_why() {
+    let dir = tempfile::tempdir().unwrap();
+    let place = dir.path().display().to_string();
+    let suite = async |line: &[&str]| {
+        let all = [&["bench", "suite", "--rounds", "1", "--time", "300ms", "--dir", &place], line].concat();
+        hubbub_at_length(all.into_iter().map(str::to_owned).collect()).await.stdout
+    };
+    let table = suite(&["--only", "http-secured"]).await;
+    for what in ["| `http` with HS256 tokens | ", "| `http` with TLS 1.3 | "] {
+        assert!(table.contains(what) && !table.contains("| 0 messages/s"), "{table}");
+    }
+    assert!(!table.contains("not measured") && !table.contains("books do not close"), "{table}");
+    let table = suite(&["--only", "idle", "--program", "/no/such"]).await;
+    assert!(table.contains("| idle | **not measured**: cannot start a server"), "{table}");
+}

@@ -9,7 +9,6 @@ use std::sync::Arc;
 
 use anyhow::{Context, ensure};
 use clap::Args;
-use hubbub_core::invariant::saturate;
 use hubbub_tls::TlsFiles;
 use jsonwebtoken::{Algorithm, EncodingKey, Header};
 use rustls::ClientConfig;
@@ -164,25 +163,27 @@ impl Credentials {
 
     /// The token for what belongs to no user.
     pub(crate) fn of_service(&self) -> Option<String> {
-        self.token(|| json!({ "sub": SERVICE, "admin": true }))
+        self.token(|exp| json!({ "sub": SERVICE, "exp": exp, "admin": true }))
     }
 
     /// The token of a user. If one cannot be made, the server refuses what comes without it.
     pub(crate) fn of_user(&self, name: &str) -> Option<String> {
-        let all = json!({ "*": "rw" });
-        let claims =
-            || json!({ "sub": name, "rooms": all, "queues": all, "kv": { "": "rw" }, "scopes": ["clients"] });
-        self.token(claims)
+        let (all, every_key) = (json!({ "*": "rw" }), json!({ "": "rw" }));
+        self.token(|exp| {
+            json!({
+                "sub": name, "exp": exp, "rooms": all, "queues": all, "kv": every_key, "scopes": ["clients"],
+            })
+        })
     }
 
-    fn token(&self, claims: impl FnOnce() -> serde_json::Value) -> Option<String> {
+    /// `claims` of a token that ends at a time, in seconds.
+    fn token(&self, claims: impl FnOnce(i64) -> serde_json::Value) -> Option<String> {
         match &*self.tokens {
             Tokens::None => None,
             Tokens::Given(token) => Some(token.clone()),
             Tokens::Own(key) => {
-                let mut claims = claims();
                 let now_s = crate::machine::now().as_micros() / 1_000_000;
-                claims["exp"] = json!(saturate::<i64, i64>(now_s + LIFETIME_S));
+                let claims = claims(now_s.saturating_add(LIFETIME_S));
                 jsonwebtoken::encode(&Header::new(Algorithm::HS256), &claims, key).ok()
             }
         }
@@ -213,8 +214,9 @@ mod tests {
             AccessArgs { secret_file: Some(file), given: Some("ignored".into()), ..AccessArgs::default() };
         let credentials = args.credentials().expect("a secret");
         let of_ada = claims(&credentials.of_user("ada").expect("a token"));
-        assert_eq!((of_ada["sub"].as_str(), of_ada.get("admin")), (Some("ada"), None));
-        assert_eq!(claims(&credentials.of_service().expect("a token"))["admin"], true);
+        assert_eq!((of_ada.get("sub"), of_ada.get("admin")), (Some(&json!("ada")), None));
+        let of_service = claims(&credentials.of_service().expect("a token"));
+        assert_eq!(of_service.get("admin"), Some(&json!(true)));
 
         let target = Target::with("http://127.0.0.1:1", &credentials).expect("an address");
         let (ada, bob) = (target.of_user("ada"), target.of_user("bob"));

@@ -97,10 +97,16 @@ impl Server {
         let file =
             File::options().create(true).append(true).open(&log).context("cannot write the server's log")?;
         // The log goes with the data.
-        Self::start(command, Stdio::from(file)).await.with_context(|| {
+        Self::start(command, Stdio::from(file)).await.map_err(|error| {
             let text = std::fs::read_to_string(&log).unwrap_or_default();
             let end = text.lines().rev().take(LOG_LINES).collect::<Vec<_>>();
-            format!("the end of its log: {}", end.into_iter().rev().collect::<Vec<_>>().join(" | "))
+            if end.is_empty() {
+                return error;
+            }
+            error.context(format!(
+                "the end of its log: {}",
+                end.into_iter().rev().collect::<Vec<_>>().join(" | ")
+            ))
         })
     }
 

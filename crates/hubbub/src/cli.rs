@@ -109,7 +109,7 @@ pub(crate) enum Command {
     },
     /// Benchmark a server, and measure the machine's own limits.
     #[cfg(feature = "bench")]
-    Bench(hubbub_bench::cli::BenchArgs),
+    Bench(Box<hubbub_bench::cli::BenchArgs>),
 }
 
 /// Options of `serve`. Each can also be set in the environment or in the configuration file. A flag overrides the

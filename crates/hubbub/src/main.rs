@@ -79,7 +79,7 @@ fn main() -> ExitCode {
         Command::Completions { shell } => shell::completions(shell),
         Command::Man { out } => shell::man(out.as_deref()),
         #[cfg(feature = "bench")]
-        Command::Bench(args) => return bench(args),
+        Command::Bench(args) => return bench(*args),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

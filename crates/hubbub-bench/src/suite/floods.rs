@@ -236,7 +236,8 @@ async fn paced(
             let mut sent = Sent::default();
             for number in (first..).step_by(CONNECTIONS) {
                 let due = begun + Duration::from_secs_f64(number as f64 / rate);
-                if due > begun + time {
+                // What is not sent by then is missing in the rate.
+                if due.max(Instant::now()) > begun + time {
                     break;
                 }
                 let was_free = Instant::now() < due;

@@ -35,7 +35,7 @@ test: lint ## Everything: what is missing is set up, then every test of every cr
 		$(TEST_SERVICES) scripts/services/start.sh; export $(TEST_SERVICES) $(TEST_URLS); cargo test --no-fail-fast $(ALL); \
 		export HUBBUB_BIN="$${CARGO_TARGET_DIR:-target}/debug/hubbub"; scripts/browser-tests.sh; scripts/validators.sh; \
 		scripts/clients-test.sh; scripts/dist-test.sh
-	fuzz/run.sh 5
+	fuzz/run.sh 15
 	$(MAKE) --no-print-directory deny
 
 fuzz: ## A minute of fuzzing for each decoder; FUZZ_SECONDS=600 for longer
@@ -44,7 +44,7 @@ fuzz: ## A minute of fuzzing for each decoder; FUZZ_SECONDS=600 for longer
 bench: ## The table of speed and memory, each row against this machine's own limit; ARGS="--help" for more
 	cargo run --release -p hubbub -- bench suite $(ARGS)
 
-dist: setup ## Release archive, Debian package and bill of materials in target/dist/packages, with checksums
+dist: setup ## Archive, Debian package, OCI image, clients, bill of materials in target/dist/packages, with checksums
 	scripts/dist.sh
 
 services: ## Install and start PostgreSQL, pgbouncer, RabbitMQ, Kafka and Cassandra on this machine, to try things with
@@ -58,7 +58,7 @@ lint: setup
 	cargo fmt --all --check
 	cargo clippy $(ALL) --all-targets -- -D warnings
 	@tree=$$(cargo tree --package hubbub --features full --edges normal,build,features); \
-		! grep -E 'simulated-disk|hubbub-conformance' <<<"$$tree" || { echo "only tests may depend on this"; exit 1; }
+		! grep -E 'simulated-disk|fuzzing|hubbub-conformance' <<<"$$tree" || { echo "only tests may depend on this"; exit 1; }
 
 deny: ## Licences, sources, banned crates and advisories of all dependencies (part of check and test)
 	@scripts/deny.sh

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# The clients for JavaScript, Python and Go: their tests and types, the examples of their documents, and the programme that
-# drives each through faults of the server in $HUBBUB_BIN. CLIENT_ROUNDS=200 for longer.
+# The clients for JavaScript, Python, Go and Rust: their tests and types, the examples of their documents, and the programme that
+# drives each through faults of the server in $HUBBUB_BIN. The examples run with what is packed. CLIENT_ROUNDS=200 for longer.
 # A language that is missing: a failure under CI=true, else said aloud.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -29,10 +29,9 @@ javascript() (
         cp package-lock.json node_modules/.hubbub-lock
     fi
     npm test --silent
-    npm pack --silent --pack-destination "$built" >/dev/null
 )
 
-python() (
+environment() (
     cd clients/python
     cmp -s requirements-test.txt "$built/venv/requirements" || {
         rm -rf "$built/venv"
@@ -40,8 +39,12 @@ python() (
         "$built/venv/bin/pip" install --quiet --disable-pip-version-check -r requirements-test.txt
         cp requirements-test.txt "$built/venv/requirements"
     }
-    # As a user would, but for the download of the tool that builds it.
-    "$built/venv/bin/pip" install --quiet --disable-pip-version-check --force-reinstall --no-deps --no-build-isolation .
+)
+
+python() (
+    # As a user would.
+    "$built/venv/bin/pip" install --quiet --disable-pip-version-check --force-reinstall --no-deps "$built"/packages/*.whl
+    cd clients/python
     "$built/venv/bin/mypy" hubbub
     "$built/venv/bin/python" -m unittest --quiet
 )
@@ -54,8 +57,17 @@ go_client() (
     go build -o "$built/go-adapter" ./conformance
 )
 
+# Its unit tests are with those of the other crates.
+rust() {
+    cargo build --quiet -p hubbub-client --example conformance
+    cp "${CARGO_TARGET_DIR:-target}/debug/examples/conformance" "$built/rust-adapter"
+}
+
 python3 -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 10))' 2>/dev/null \
     || { missing "Python 3.10 or later with venv is needed to drive the clients"; exit 0; }
+environment
+rm -rf "$built/packages"
+PYTHON="$built/venv/bin/python" scripts/pack-clients.sh "$built/packages"
 major="$(node --version 2>/dev/null | sed -nE 's/^v([0-9]+).*/\1/p')"
 if [ "${major:-0}" -ge 20 ] && command -v npm >/dev/null; then
     javascript
@@ -65,6 +77,8 @@ else
 fi
 python
 PYTHON="$built/venv/bin/python" drive python
+rust
+HUBBUB_RUST_ADAPTER="$built/rust-adapter" drive rust
 if command -v go >/dev/null; then
     go_client
     HUBBUB_GO_ADAPTER="$built/go-adapter" drive go

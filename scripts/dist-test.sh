@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Packs the program in $HUBBUB_BIN as `make dist` would, checks the checksums and the bill of materials, installs both packages
-# below scratch directories, and starts what is there.
+# below scratch directories, unpacks the image, and starts what is there. scripts/clients-test.sh tries the clients' packages.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 if ! command -v dpkg-deb >/dev/null || ! command -v objcopy >/dev/null || ! command -v jq >/dev/null; then
@@ -19,15 +19,56 @@ DIST_DIR="$packages" scripts/dist.sh >/dev/null
 scripts/sbom-test.sh "$packages"/hubbub-*.cdx.json
 expect() { [ -e "$1" ] || { echo "packages: $1 is missing" >&2; exit 1; }; }
 
-# Starts the program $1 with the rest as the environment, sends and reads a message, and stops it.
+# Sends and reads a message with the program $1, once the server has told its address.
+talk() {
+    for _ in $(seq 600); do [ -s "$scratch/ready" ] && break; sleep 0.1; done
+    local url; url="$(cut -d' ' -f2 "$scratch/ready")"
+    "$1" send lobby hello --server "$url" >/dev/null
+    "$1" history lobby --server "$url" | grep hello >/dev/null
+}
+
+# Starts the program $1 with the rest as the environment, talks to it, and stops it.
 try() {
     local program="$1"; shift
     env "$@" "$program" serve --listen 0 --data "$scratch/data" >"$scratch/ready" 2>"$scratch/log" &
     server=$!
-    for _ in $(seq 600); do [ -s "$scratch/ready" ] && break; sleep 0.1; done
-    local url; url="$(cut -d' ' -f2 "$scratch/ready")"
-    "$program" send lobby hello --server "$url" >/dev/null
-    "$program" history lobby --server "$url" | grep hello >/dev/null
+    talk "$program"
+    kill "$server"; wait "$server"; server=
+}
+
+# Starts what is in the image $1 as its configuration says, but for the port: not as root, and nothing but the data directory and
+# /tmp can be written to.
+try_image() {
+    mkdir "$scratch/image" "$scratch/rootfs"
+    tar -C "$scratch/image" -xf "$1"
+    blob() { echo "$scratch/image/blobs/${1/://}"; }
+    local manifest config layer
+    manifest="$(blob "$(jq -r '.manifests[0].digest' "$scratch/image/index.json")")"
+    config="$(blob "$(jq -r .config.digest "$manifest")")"
+    layer="$(blob "$(jq -r '.layers[0].digest' "$manifest")")"
+    (cd "$scratch/image/blobs/sha256" && for each in *; do echo "$each  $each"; done | sha256sum --check --quiet)
+    [ "$(gzip -dc "$layer" | sha256sum | cut -d' ' -f1)" = "$(jq -r '.rootfs.diff_ids[0]' "$config" | cut -d: -f2)" ]
+    tar -C "$scratch/rootfs" --numeric-owner -xpzf "$layer"
+    local user environment entrypoint
+    user="$(jq -r .config.User "$config")"
+    mapfile -t environment < <(jq -r '.config.Env[]' "$config")
+    mapfile -t entrypoint < <(jq -r '.config.Entrypoint[], .config.Cmd[]' "$config")
+    [ "$user" -gt 0 ]
+    rm "$scratch/ready"
+    $apart bash -euc '
+        apart="$1" root="$2" user="$3"; shift 3
+        if [ -n "$apart" ]; then
+            mount --bind "$root" "$root"; mount -o remount,bind,ro "$root"
+            mount -t tmpfs -o mode=1777 tmpfs "$root/tmp"; mount --rbind /proc "$root/proc"
+            mount -t tmpfs -o "mode=700,uid=$user" tmpfs "$root/var/lib/hubbub"
+            for try in / /etc /usr/local/bin; do if touch "$root$try/x" 2>/dev/null; then exit 9; fi; done
+        fi
+        exec env -i "$@"' - "$apart" "$scratch/rootfs" "$user" "${environment[@]}" HUBBUB_LISTEN=127.0.0.1:0 \
+        "$(command -v chroot)" --userspec="$user:$user" "$scratch/rootfs" "${entrypoint[@]}" \
+        >"$scratch/ready" 2>"$scratch/log" &
+    server=$!
+    talk "$scratch/archive/hubbub"
+    grep -q "^Uid:\s$user\s$user\s$user" "/proc/$server/status"
     kill "$server"; wait "$server"; server=
 }
 
@@ -38,6 +79,21 @@ for file in hubbub LICENSE man/man1/hubbub-serve.1 completions/_hubbub deploy/hu
 done
 if nm "$scratch/archive/hubbub" 2>/dev/null | grep -q .; then echo "packages: there are symbols left" >&2; exit 1; fi
 try "$scratch/archive/hubbub"
+
+if [ "$(id -u)" = 0 ]; then
+    # Within a container there may be no mounts of one's own.
+    apart="unshare --mount"
+    $apart mount -t tmpfs tmpfs "$scratch/archive" 2>/dev/null || {
+        apart=
+        printf '\n*** IMAGE NOT STARTED READ-ONLY: nothing can be mounted here ***\n\n' >&2
+    }
+    try_image "$packages"/hubbub-*.oci.tar
+    images="the image, "
+elif [ "${CI:-}" = true ]; then
+    echo "packages: starting the image takes root" >&2; exit 1
+else
+    printf '\n*** IMAGE NOT STARTED: that takes root ***\n\n' >&2
+fi
 
 root="$scratch/root"
 mkdir -p "$root/var/lib/dpkg/updates" "$root/var/lib/dpkg/info" "$root/var/lib/dpkg/triggers"
@@ -60,4 +116,4 @@ install --force-confold -i "$packages"/hubbub_*.deb >/dev/null 2>&1
 grep -q '^# mine$' "$root/etc/hubbub/hubbub.toml"
 install --remove hubbub >/dev/null 2>&1
 [ ! -e "$root/usr/bin/hubbub" ] && expect "$root/etc/hubbub/hubbub.toml"
-echo "packages: installed and started from the archive and from the Debian package"
+echo "packages: installed and started from the archive, ${images:-}and the Debian package"

@@ -2,8 +2,10 @@
 # Makes what is shipped of the program in $HUBBUB_BIN, by default of a build with the profile "dist":
 #   target/dist/packages/hubbub-VERSION-linux-ARCH.tar.gz  the program, manual pages, completions, units, documents
 #   target/dist/packages/hubbub_VERSION_ARCH.deb           the same for Debian, with a user, a service and its configuration
+#   target/dist/packages/hubbub-VERSION-linux-ARCH.oci.tar an image for containers, of the program and the libraries it needs
 #   target/dist/packages/….debug.gz                        the symbols, for profilers and debuggers
 #   target/dist/packages/….cdx.json                        what it is made of, with licences and checksums (CycloneDX)
+#   target/dist/packages/hubbub…client…                    the clients, see scripts/pack-clients.sh
 #   target/dist/packages/SHA256SUMS                        of all of them
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -42,6 +44,12 @@ if command -v dpkg-deb >/dev/null; then
 else
     echo "no Debian package: dpkg-deb is missing" >&2
 fi
+if command -v jq >/dev/null; then
+    scripts/oci.sh "$tree" "$version" "$out"
+else
+    echo "no OCI image: jq is missing" >&2
+fi
+scripts/pack-clients.sh "$out"
 scripts/sbom.sh "$version" >"$out/$name.cdx.json"
 (cd "$out" && sha256sum -- * >SHA256SUMS)
 ls -l "$out"

@@ -4,7 +4,7 @@
 use serde_json::{Value, json};
 use tokio_tungstenite::tungstenite::{Bytes, Message};
 
-use crate::harness::{Server, Setup, Ws, chat_message, faulty_fields, texts};
+use crate::harness::{RawWs, Server, Setup, Ws, chat_message, faulty_fields, masked, texts};
 
 fn good(text: &str) -> Value {
     let mut frame = chat_message(&format!("id-{}", text.replace(' ', "-")), text);
@@ -194,4 +194,17 @@ async fn what_breaks_the_protocol_ends_the_socket() {
         }
     }
     assert_eq!(server.history("r").await.len(), 6);
+}
+
+/// A binary message is refused by its header: its sender has not even begun with the payload.
+#[tokio::test]
+async fn a_binary_message_is_not_waited_for() {
+    let server = Server::start();
+    for path in ["/v1/ws", "/chat/r"] {
+        let mut socket = RawWs::open(server.address(), path).await;
+        let header = masked(0x82, &[0; 70_000])[..14].to_vec();
+        let answers = socket.exchange(&[header], 1).await;
+        let [(0x88, payload)] = &answers[..] else { panic!("{path}: {answers:?}") };
+        assert_eq!(payload[..2], 4400_u16.to_be_bytes(), "{path}");
+    }
 }

@@ -165,6 +165,27 @@ async fn requests_that_lead_nowhere_are_limited() {
     }
 }
 
+/// Bad tokens are paid for by the address that they come from, and cost no verification once it has had enough.
+#[tokio::test]
+async fn bad_tokens_are_limited_others_unharmed() {
+    let server = Setup::new()
+        .with_tokens()
+        .set("limits.address_requests=1")
+        .set("server.trusted_proxies=127.0.0.0/8")
+        .start();
+    let good = token(json!({"sub": "ada", "rooms": {"*": "rw"}}));
+    let bad = format!("{}x", good.split_at(good.len() - 1).0);
+    let mut http = server.http().await;
+    let mut status = async |token: &str, address: &str| {
+        let bearer = format!("Bearer {token}");
+        let headers = [("authorization", bearer.as_str()), ("x-forwarded-for", address)];
+        http.request(hyper::Method::GET, "/v1/rooms", &headers, "").await.status
+    };
+    assert_eq!(status(&bad, "192.0.2.1").await, 401);
+    until("the address has had enough", async || status(&bad, "192.0.2.1").await == 429).await;
+    assert_eq!(status(&good, "192.0.2.2").await, 200);
+}
+
 /// A token that comes too soon is not refused for good: clients would forget it.
 #[tokio::test]
 async fn a_first_token_beyond_the_rate_may_come_again() {

@@ -122,6 +122,29 @@ async fn many_requests_of_one_connection() {
     assert!(server.exit().await.success());
 }
 
+/// The cookie of a page that came encrypted is sent encrypted only.
+#[tokio::test]
+async fn people_log_in_over_http2() {
+    let (server, client) = encrypted(Setup::new().with_tokens().set("auth.accounts=true"));
+    let (http, _connection) = Http2::connect(&client.with_http2(), &server).await;
+    let bearer = format!("Bearer {}", crate::harness::tokens::admin());
+    let ada = json!({"user": "ada", "password": "twelve small penguins"}).to_string();
+    let (status, made) =
+        http.answer(Method::POST, "/v1/auth/accounts", &[("authorization", &bearer)], ada.clone()).await;
+    assert_eq!(status, 201, "{made}");
+    let origin = |origin: &'static str| [("origin", origin)];
+    let (status, _) =
+        http.answer(Method::POST, "/v1/auth/login", &origin("https://evil.example"), ada.clone()).await;
+    assert_eq!(status, 403);
+    let login = http.send(Method::POST, "/v1/auth/login", &origin("https://localhost"), ada).await.unwrap();
+    assert_eq!(login.status(), 200);
+    let cookie = login.headers()["set-cookie"].to_str().unwrap().to_owned();
+    assert!(cookie.ends_with("; HttpOnly; SameSite=Strict; Secure"), "{cookie}");
+    let cookie = cookie.split(';').next().unwrap();
+    let (status, me) = http.answer(Method::GET, "/v1/auth/me", &[("cookie", cookie)], "").await;
+    assert_eq!((status, me["account"].as_str()), (200, Some("ada")));
+}
+
 #[tokio::test]
 async fn requests_are_checked_as_ever() {
     let (server, client) = encrypted(Setup::new());

@@ -26,9 +26,11 @@ mod backup_under_load_restores_exactly;
 mod backups_are_whole_or_not_there;
 mod bad_frames_keep_the_socket;
 mod bad_requests_name_the_rule;
+mod bench_takes_tokens_and_tls;
 #[cfg(feature = "amqp")]
 mod blocked_broker_answers_503_and_recovers;
 mod books_agree_after_everything;
+mod bottlenecks_are_named;
 mod broadcast_reaches_each_once;
 #[cfg(feature = "amqp")]
 mod broker_down_answers_503_and_recovers;
@@ -89,6 +91,7 @@ mod kv_over_http;
 mod kv_watch_resumes;
 mod last_block_is_missed;
 mod lease_expires_and_returns;
+mod limits_are_as_documented;
 mod line_clients_do_not_wait_for_each_other;
 mod line_garbage_is_answered;
 mod line_is_as_documented;
@@ -109,6 +112,7 @@ mod overload_is_answered;
 mod oversize_is_refused_cheaply;
 #[cfg(feature = "postgres")]
 mod paused_server_frees_its_locks;
+mod people_log_in;
 mod pitr_restores_to_a_moment;
 mod poison_goes_to_dead_letter;
 #[cfg(feature = "amqp")]
@@ -140,6 +144,8 @@ mod reused_id_is_refused;
 #[cfg(all(feature = "kafka", feature = "postgres"))]
 mod roles_divide_the_work;
 mod rooms_are_made_changed_and_deleted;
+#[cfg(feature = "postgres")]
+mod rooms_of_a_user_are_limited;
 mod scaling_model;
 mod scenarios_run;
 #[cfg(all(feature = "kafka", feature = "scylla"))]

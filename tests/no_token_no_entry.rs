@@ -32,10 +32,12 @@ use Who::*;
 const OPERATIONS: &[(&str, Who, bool)] = &[
     ("ackMessage", Reader, false),
     ("ackMessages", Reader, false),
+    ("addAccount", Admin, false),
     ("addMember", Reader, false),
     ("auditStats", Scoped, false),
     ("beginBackup", Scoped, false),
     ("changeKeys", Writer, false),
+    ("changePassword", Any, true),
     ("closeConnection", Admin, false),
     ("closeSession", Everybody, false),
     ("createApiKey", Admin, false),
@@ -44,6 +46,7 @@ const OPERATIONS: &[(&str, Who, bool)] = &[
     ("deleteQueueMessage", Admin, false),
     ("deleteRoom", Manager, false),
     ("endBackup", Scoped, false),
+    ("endLogin", Any, false),
     ("eraseUser", Writer, true),
     ("extendLease", Reader, false),
     ("followRoom", Reader, false),
@@ -61,13 +64,16 @@ const OPERATIONS: &[(&str, Who, bool)] = &[
     ("getReport", Scoped, false),
     ("getRoom", Reader, false),
     ("getTotals", Scoped, false),
+    ("getWaysToLogIn", Everybody, false),
     ("leaseFromQueue", Reader, false),
+    ("listAccounts", Admin, false),
     ("listActiveUsers", Scoped, false),
     ("listApiKeys", Admin, false),
     ("listClients", Scoped, false),
     ("listConnections", Admin, false),
     ("listHours", Scoped, false),
     ("listKeys", Reader, false),
+    ("listLogins", Any, false),
     ("listMembers", Reader, false),
     ("listPresent", Reader, false),
     ("listQueueMessages", Admin, false),
@@ -78,6 +84,7 @@ const OPERATIONS: &[(&str, Who, bool)] = &[
     ("listUserParticipation", Any, true),
     ("listUserRooms", Any, true),
     ("listUserStats", Scoped, false),
+    ("logIn", Everybody, false),
     ("markRead", Reader, false),
     ("nackMessage", Reader, false),
     ("openChat", Writer, false),
@@ -94,6 +101,7 @@ const OPERATIONS: &[(&str, Who, bool)] = &[
     ("readUserMessages", Any, true),
     ("redriveQueue", Admin, false),
     ("registerClient", Reader, true),
+    ("removeAccount", Admin, false),
     ("removeMember", Reader, false),
     ("revokeApiKey", Admin, false),
     ("revokeTokens", Admin, false),
@@ -101,6 +109,7 @@ const OPERATIONS: &[(&str, Who, bool)] = &[
     // Each line is refused by itself.
     ("sendMessages", Any, false),
     ("sendToQueue", Writer, false),
+    ("setAccountRights", Admin, false),
     ("traceMessage", Reader, false),
     ("unregisterClient", Reader, true),
     ("watchKeys", Reader, false),
@@ -152,6 +161,7 @@ fn bad_tokens() -> Vec<(&'static str, String)> {
         ("an expired one", token(expired)),
         ("somebody else's", token(foreign)),
         ("an API key nobody has", format!("hbk_0123456789abcdef_{}", "0".repeat(64))),
+        ("a login nobody has", format!("hbl_0123456789abcdef_{}", "0".repeat(64))),
     ]
 }
 
@@ -161,6 +171,7 @@ fn path_of(template: &str, user: &str) -> String {
         .replace("{id}", "1")
         .replace("{key}", "a")
         .replace("{keyId}", "k1")
+        .replace("{loginId}", "l1")
         .replace("{connection}", "1")
         .replace("{backup}", "b1")
         .replace("{file}", "f1")
@@ -193,7 +204,7 @@ async fn status_of(server: &Server, method: &str, path: &str, token: &str, opera
 }
 
 async fn prepared() -> Server {
-    let server = Setup::new().with_tokens().line().start();
+    let server = Setup::new().with_tokens().set("auth.accounts=true").line().start();
     prepare(&server).await;
     server
 }

@@ -18,6 +18,35 @@ fn marked_blocks(text: &str) -> Vec<&str> {
     blocks.collect()
 }
 
+/// Commands that a newcomer needs, from the first one of the README to the receipt of the first message.
+const NEWCOMER_MAX: usize = 3;
+
+/// What a newcomer does: start the server, as the README's first command does, and send what its first marked block sends.
+#[tokio::test]
+async fn the_first_message_takes_three_commands() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let readme = std::fs::read_to_string(root.join("README.md")).unwrap();
+    let first = readme.split("```sh\n").nth(1).and_then(|block| block.lines().next()).unwrap();
+    assert!(first.starts_with("make run "), "the README begins with what starts a server: {first}");
+    let makefile = std::fs::read_to_string(root.join("Makefile")).unwrap();
+    let recipe = makefile.split("\nrun: ").nth(1).and_then(|run| run.lines().nth(1)).unwrap();
+    let (_, arguments) = recipe.split_once(" -- ").expect("cargo run -- ARGUMENTS");
+    assert_eq!(arguments, "serve", "a server with nothing but defaults is what the rest of the test starts");
+    let begun = std::time::Instant::now();
+    let server = Server::start();
+    let mut commands = marked_blocks(&readme).first().unwrap().lines();
+    for count in 2..=NEWCOMER_MAX {
+        let command = commands.next().expect("a receipt").replace(ADDRESS, &server.url());
+        let run = move || Command::new("bash").args(["-c", &command]).output().unwrap();
+        let output = tokio::task::spawn_blocking(run).await.unwrap();
+        if String::from_utf8_lossy(&output.stdout).contains("\"seq\":1,") {
+            println!("a receipt after {count} commands and {:?}", begun.elapsed());
+            return;
+        }
+    }
+    panic!("no receipt after {NEWCOMER_MAX} commands");
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn readme_commands_run() {
     let readme = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../README.md");

@@ -53,6 +53,9 @@ macro_rules! provided {
 provided! {
     one_websocket: "websocket-single", 1;
     many_websockets: "websocket-500k", 2;
+    websockets_from_far_away: "websocket-wan", 2;
+    the_generator_alone: "isolated-client", 2;
+    stages_of_the_server: "stages", 2;
     sending_without_waiting: "send-without-waiting", 2;
     a_rising_rate: "http-ramp", 2;
     one_rate_of_many: "http-max", 1;
@@ -68,6 +71,10 @@ provided! {
     rooms_on_several_servers: "nodes", 2, postgres;
     costs_of_a_message: "costs", 2;
     costs_between_servers: "costs-nodes", 2, postgres;
+    the_store_alone: "store-alone", 1;
+    sizes_of_the_pool: "pool-size", 2, postgres;
+    sizes_of_the_database: "database-size", 2;
+    processors_of_the_database: "database-cores", 2, postgres;
     reading_any_key: "kv-get-all", 2;
     reading_popular_keys: "kv-get-popular", 2;
     writing_any_key: "kv-put-all", 2;
@@ -104,6 +111,18 @@ async fn results_are_kept_and_compared_and_thresholds_count() {
     assert!(
         dir.path().join("a/02-2/summary.json").exists() && dir.path().join("a/01-1/metrics.csv").exists()
     );
+
+    hubbub(&["bench", "publish", &a, "--to", &path("pages")], "").success();
+    let published = |name: &str| std::fs::read_to_string(dir.path().join("pages/small").join(name)).unwrap();
+    let page = published("README.md");
+    for part in ["# Small", "**Result:**", "**Bottleneck:**", "**What to do:**", "4 measurements, 2 of each"]
+    {
+        assert!(page.contains(part), "{part}: {page}");
+    }
+    assert_eq!(published("scenario.toml"), std::fs::read_to_string(&file).unwrap().replace("51", "50"));
+    let rows = published("results.csv");
+    assert!(rows.lines().count() == 5 && rows.starts_with("\"connections\",repetition,"), "{rows}");
+    assert!(published("chart.svg").starts_with("<svg xmlns="));
 
     let compared = hubbub(&["bench", "compare", &a, &b, "--json"], "").success();
     let compared: Value = serde_json::from_str(&compared).unwrap();

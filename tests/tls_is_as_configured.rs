@@ -55,14 +55,16 @@ async fn everything_is_spoken_over_tls() {
     assert!(!answer.starts_with(b"HTTP"), "{answer:?}");
 }
 
+fn s_client(server: &Server, arguments: &[&str]) -> Command {
+    let mut command = Command::new("openssl");
+    command.args(["s_client", "-connect", &server.address().to_string(), "-servername", "localhost"]);
+    command.args(arguments);
+    command
+}
+
 /// What `openssl s_client` says with `arguments`.
 fn openssl(server: &Server, arguments: &[&str]) -> String {
-    let ran = Command::new("openssl")
-        .args(["s_client", "-connect", &server.address().to_string(), "-servername", "localhost"])
-        .args(arguments)
-        .stdin(Stdio::null())
-        .output()
-        .unwrap();
+    let ran = s_client(server, arguments).stdin(Stdio::null()).output().unwrap();
     String::from_utf8_lossy(&[ran.stdout, ran.stderr].concat()).into_owned()
 }
 
@@ -88,6 +90,83 @@ async fn weak_protocols_are_refused() {
         let is_refused = said.contains("alert handshake failure") || said.contains("alert protocol version");
         assert!(is_refused && said.contains("Cipher is (NONE)"), "{weak:?}: {said}");
     }
+}
+
+/// All that TLS 1.2 may use: keys that are made for each connection, and authenticated encryption.
+const STRONG_1_2: &[&str] = &[
+    "ECDHE-ECDSA-AES128-GCM-SHA256",
+    "ECDHE-ECDSA-AES256-GCM-SHA384",
+    "ECDHE-ECDSA-CHACHA20-POLY1305",
+    "ECDHE-RSA-AES128-GCM-SHA256",
+    "ECDHE-RSA-AES256-GCM-SHA384",
+    "ECDHE-RSA-CHACHA20-POLY1305",
+];
+const STRONG_1_3: &[&str] =
+    &["TLS_AES_128_GCM_SHA256", "TLS_AES_256_GCM_SHA384", "TLS_CHACHA20_POLY1305_SHA256"];
+
+/// The ciphers of `all` that the server agrees to when it is offered nothing else.
+fn agreed<'c>(server: &Server, all: impl Iterator<Item = &'c str>, offer: [&str; 2]) -> Vec<&'c str> {
+    let agrees = |cipher: &&str| {
+        let level = if offer[1] == "-cipher" { "@SECLEVEL=0" } else { "" };
+        let offered = if level.is_empty() { (*cipher).to_owned() } else { format!("{cipher}:{level}") };
+        openssl(server, &[offer[0], offer[1], &offered]).contains(&format!("Cipher is {cipher}"))
+    };
+    all.filter(agrees).collect()
+}
+
+/// What an outside scanner does: each cipher that this openssl knows is offered alone.
+#[tokio::test]
+async fn no_cipher_but_strong_ones_is_agreed_to() {
+    let (server, _client, _certificates) = encrypted();
+    let known = Command::new("openssl")
+        .args(["ciphers", "-s", "-tls1_2", "ALL:COMPLEMENTOFALL:@SECLEVEL=0"])
+        .output()
+        .unwrap();
+    let known = String::from_utf8(known.stdout).unwrap();
+    // Among them are those without encryption, and without a certificate.
+    for weak in ["NULL-SHA256", "AECDH-AES128-SHA", "AES128-SHA"] {
+        assert!(known.trim().split(':').any(|cipher| cipher == weak), "{known}");
+    }
+    let mut found = agreed(&server, known.trim().split(':'), ["-tls1_2", "-cipher"]);
+    found.sort_unstable();
+    // The certificate has an RSA key.
+    assert_eq!(found, STRONG_1_2[3..], "TLS 1.2");
+    let known = [STRONG_1_3, &["TLS_AES_128_CCM_SHA256", "TLS_AES_128_CCM_8_SHA256"]].concat();
+    let found = agreed(&server, known.into_iter(), ["-tls1_3", "-ciphersuites"]);
+    assert_eq!(found, STRONG_1_3, "TLS 1.3");
+}
+
+#[tokio::test]
+async fn what_weakens_a_connection_is_refused() {
+    let (server, _client, _certificates) = encrypted();
+    for strong in ["X25519", "P-256", "P-384"] {
+        assert!(openssl(&server, &["-groups", strong]).contains("Cipher is TLS_"), "{strong}");
+    }
+    for weak in [
+        &["-groups", "ffdhe2048"][..],
+        &["-groups", "sect163k1", "-tls1_2", "-cipher", "ALL:@SECLEVEL=0"],
+        &["-groups", "secp192r1", "-tls1_2", "-cipher", "ALL:@SECLEVEL=0"],
+        &["-sigalgs", "RSA+SHA1:ECDSA+SHA1", "-tls1_2", "-cipher", "ALL:@SECLEVEL=0"],
+    ] {
+        let said = openssl(&server, weak);
+        assert!(said.contains("Cipher is (NONE)"), "{weak:?}: {said}");
+    }
+    // Nothing is compressed, and a connection is not negotiated again.
+    let mut client = s_client(&server, &["-tls1_2", "-comp"]);
+    client.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = client.spawn().unwrap();
+    // `R` at the beginning of what one read brings asks for it. The input stays open: its end would close the connection.
+    let mut input = child.stdin.take().unwrap();
+    std::io::Write::write_all(&mut input, b"R\n").unwrap();
+    let ended = tokio::task::spawn_blocking(move || child.wait_with_output().unwrap());
+    let ran = in_time("a second negotiation", ended).await.unwrap();
+    drop(input);
+    let said = String::from_utf8_lossy(&[ran.stdout, ran.stderr].concat()).into_owned();
+    assert!(said.contains("RENEGOTIATING") && said.contains("no renegotiation"), "{said}");
+    assert!(
+        said.contains("Compression: NONE") && said.contains("Secure Renegotiation IS supported"),
+        "{said}"
+    );
 }
 
 #[tokio::test]

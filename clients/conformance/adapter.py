@@ -32,6 +32,7 @@ PROGRAMS = {
     "javascript": ["node", str(CLIENTS / "javascript/conformance/adapter.mjs")],
     "python": [os.environ.get("PYTHON", "python3"), str(CLIENTS / "python/conformance/adapter.py")],
     "go": [os.environ.get("HUBBUB_GO_ADAPTER", "")],
+    "rust": [os.environ.get("HUBBUB_RUST_ADAPTER", "")],
 }
 
 

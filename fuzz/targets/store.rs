@@ -3,64 +3,19 @@
 
 #![no_main]
 
-use std::path::{Path, PathBuf};
-use std::sync::{Arc, OnceLock};
+#[path = "support/data.rs"]
+mod data;
 
-use hubbub_core::clock::{ManualClock, SeededRandom};
-use hubbub_core::kv::Condition;
-use hubbub_core::queue::{Audience, Due, QueueOp, QueueSend};
-use hubbub_core::{KvOp, MessageType, Op, OpBatch, Send, Store, Timestamp};
-use hubbub_store::embedded::disk::FileDisk;
-use hubbub_store::embedded::{Embedded, Engine, EngineOptions, verify};
+use std::path::Path;
+use std::sync::OnceLock;
+
+use hubbub_core::Store;
+use hubbub_store::embedded::verify;
 use libfuzzer_sys::fuzz_target;
 
-const SLOT_BYTES: u64 = 32 * 1024;
-
-/// A file of the directory, below it.
-type Content = (PathBuf, Vec<u8>);
+use data::{Content, fill, open, write_all};
 
 static GOOD: OnceLock<Vec<Content>> = OnceLock::new();
-
-fn open(dir: &Path) -> Option<Embedded> {
-    let clock = Arc::new(ManualClock::at(Timestamp::from_micros(1_700_000_000_000_000)));
-    let options = EngineOptions { slot_bytes: SLOT_BYTES, reserve_bytes: 0, ..EngineOptions::default() };
-    let engine = Engine::open(options, Arc::new(FileDisk::new(dir)), clock, &SeededRandom::new(3)).ok()?;
-    Some(Embedded::in_line(engine))
-}
-
-/// Some of everything: part of it sealed, part in the journal.
-fn fill(store: &Embedded) {
-    for batch in 0..40_u64 {
-        let mut ops = OpBatch::default();
-        for n in batch * 10..batch * 10 + 10 {
-            let (id, key) = (format!("id-{n}"), format!("key-{}", n % 70));
-            let text = format!("message {n} {}", "x".repeat((n % 60) as usize));
-            ops.push(&Op::Send(Send {
-                room: if n % 3 == 0 { "lobby" } else { "team" },
-                user: if n % 2 == 0 { "ada" } else { "bob" },
-                id: &id,
-                username: Some("Ada"),
-                text: &text,
-                kind: MessageType::Text,
-                timestamp: Timestamp::from_micros(1_700_000_000_000_000),
-            }));
-            let (key, value) = (key.as_bytes(), text.as_bytes());
-            ops.push(&Op::Kv(KvOp::Put { key, value, ttl_ms: None, condition: Condition::Always }));
-            ops.push(&Op::Queue(QueueOp::Send(QueueSend {
-                queue: "q",
-                sender: "ada",
-                audience: Audience::Anyone,
-                text: &text,
-                message_id: Some(&id),
-                due: Due::Now,
-                group: None,
-                ttl_ms: None,
-                registers: true,
-            })));
-        }
-        store.apply(&ops).expect("a batch is stored");
-    }
-}
 
 fn files(root: &Path, dir: &Path, all: &mut Vec<Content>) {
     for entry in std::fs::read_dir(dir).expect("a directory") {
@@ -82,39 +37,18 @@ fn make() -> Vec<Content> {
     let mut all = Vec::new();
     files(dir.path(), dir.path(), &mut all);
     all.sort();
-    assert!(all.iter().any(|(path, _)| path.starts_with("segments")), "nothing was sealed");
+    for dir in ["journal", "segments", "kv", "queues"] {
+        assert!(all.iter().any(|(path, _)| path.starts_with(dir)), "there is nothing in {dir}");
+    }
     all.retain(|(path, _)| !path.ends_with("LOCK"));
     all
-}
-
-/// Two bytes say where, relative to the length, one how many bytes; these follow. An empty patch cuts the file there.
-fn patch(content: &mut Vec<u8>, mut patches: &[u8]) {
-    while let [a, b, count, rest @ ..] = patches {
-        let at = usize::from(u16::from_be_bytes([*a, *b])) % content.len().max(1);
-        let bytes = &rest[..rest.len().min(usize::from(*count % 32))];
-        if bytes.is_empty() {
-            return content.truncate(at);
-        }
-        let end = content.len().min(at + bytes.len());
-        content[at..end].copy_from_slice(&bytes[..end - at]);
-        patches = &rest[bytes.len()..];
-    }
 }
 
 fuzz_target!(|input: &[u8]| {
     let good = GOOD.get_or_init(make);
     let [which, patches @ ..] = input else { return };
-    let which = usize::from(*which) % good.len();
     let dir = tempfile::tempdir_in("/dev/shm").expect("a directory in memory");
-    for (number, (path, content)) in good.iter().enumerate() {
-        let path = dir.path().join(path);
-        std::fs::create_dir_all(path.parent().expect("it has a parent")).expect("a directory");
-        let mut content = content.clone();
-        if number == which {
-            patch(&mut content, patches);
-        }
-        std::fs::write(path, content).expect("a file");
-    }
+    write_all(dir.path(), good, Some((usize::from(*which) % good.len(), patches)));
     let _ = verify(dir.path(), &mut |_| {}, &|_| {});
     if let Some(store) = open(dir.path()) {
         store.close();

@@ -7,6 +7,8 @@ import { Server } from "./server.mjs";
 
 /** Everything that a page loads until it can be used, with the headers of the answers. */
 const BYTES_MAX = 250_000;
+/** How many answers that are. Each costs a round trip, and where nothing is known to be needed yet, one after another. */
+const ANSWERS_MAX = 55;
 /** What the page of the API shows, and is not part of it. */
 const DOCUMENTS = ["/openapi.json", "/asyncapi.json"];
 
@@ -31,6 +33,7 @@ function isWithin(all, files, name) {
   const most = loaded.toSorted(([, a], [, b]) => b - a).slice(0, 5).map(([path, length]) => `${path} ${length}`);
   for (const file of files) assert.ok(loaded.some(([path, length]) => path?.endsWith(file) && length > 0), `${name}: ${file} is counted`);
   assert.ok(bytes <= BYTES_MAX, `${name}: ${bytes} bytes in ${loaded.length} answers; most in ${most.join(", ")}`);
+  assert.ok(loaded.length <= ANSWERS_MAX, `${name}: ${loaded.length} answers: ${loaded.map(([path]) => path).join(" ")}`);
 }
 
 test("the chat page takes at most 250 kB", async (test) => {

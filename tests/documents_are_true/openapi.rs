@@ -13,7 +13,8 @@ use tokio::net::TcpStream;
 use super::{check_references, text_of};
 use crate::harness::likeness::differences;
 use crate::harness::schema::{Schemas, Unknown};
-use crate::harness::{Server, in_time};
+use crate::harness::tokens::admin;
+use crate::harness::{Server, Setup, in_time};
 
 /// One example of `/openapi.json`, put together from where OpenAPI wants its parts.
 #[derive(Debug)]
@@ -32,6 +33,13 @@ pub(super) struct Step {
     /// Of the answer: with `schema`, and perhaps `x-line-schema` or `x-event-schemas`.
     pub(super) content: Value,
     pub(super) answer: Value,
+}
+
+impl Step {
+    /// Accounts are only where callers need tokens; the others' examples need none.
+    fn is_about_accounts(&self) -> bool {
+        ["/v1/auth/login", "/v1/auth/accounts"].iter().any(|start| self.path.starts_with(start))
+    }
 }
 
 /// All examples in the order of their `x-step`.
@@ -203,6 +211,7 @@ fn is_document(step: &Step) -> bool {
 #[tokio::test]
 async fn every_example_of_openapi_happens() {
     let server = Server::start();
+    let with_accounts = Setup::new().with_tokens().set("auth.accounts=true").start();
     let document = server.get("/openapi.json").await.json();
     let schemas = Schemas { document: &document, unknown: Unknown::Refused };
     let mut answers: BTreeMap<String, Value> = BTreeMap::new();
@@ -213,13 +222,17 @@ async fn every_example_of_openapi_happens() {
             step.body = step.body.replace(shown, own);
             step.answer = serde_json::from_str(&step.answer.to_string().replace(shown, own)).unwrap();
         }
+        if step.is_about_accounts() {
+            step.headers.push(("authorization".into(), format!("Bearer {}", admin())));
+        }
         for (shown, source) in &step.taken {
             let (name, pointer) = source.split_once('#').unwrap();
             let value = answers.get(name).and_then(|answer| answer.pointer(pointer));
             let value = value.unwrap_or_else(|| panic!("{}: there is no {source}", step.place));
             step.path = step.path.replace(shown, &text_of(value));
         }
-        let (status, media, said) = perform(&server, &step).await;
+        let server = if step.is_about_accounts() { &with_accounts } else { &server };
+        let (status, media, said) = perform(server, &step).await;
         assert_eq!((status, &media), (step.status, &step.media), "{}: {said}", step.place);
         for (schema, shown, said) in parts(&step, &said) {
             assert_eq!(schemas.faults(&schema, &said), [""; 0], "{}: {said}", step.place);

@@ -73,7 +73,7 @@ impl Simulated {
             clock.clone(),
             metrics.clone(),
         );
-        let auth = Auth::open(None, store.clone(), clock.clone()).await.unwrap();
+        let auth = Auth::open(None, None, store.clone(), clock.clone()).await.unwrap();
         let gateway = Gateway {
             name: "simulated".to_owned(),
             auth: Arc::new(auth),

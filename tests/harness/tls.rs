@@ -23,9 +23,16 @@ pub(crate) struct Certificates {
 impl Certificates {
     /// Makes new ones beside the data directory of `setup`.
     pub(crate) fn make(setup: &Setup, name: &str) -> Self {
+        Self::make_for(setup, name, "DNS:localhost")
+    }
+
+    /// The same for a server with other names: `IP:127.0.0.1`.
+    pub(crate) fn make_for(setup: &Setup, name: &str, names: &str) -> Self {
         let dir = setup.beside(name);
         std::fs::create_dir(&dir).unwrap();
-        let made = Command::new("bash").args(["-ec", MAKE_CERTIFICATES]).current_dir(&dir).output().unwrap();
+        let mut command = Command::new("bash");
+        command.args(["-ec", MAKE_CERTIFICATES]).env("NAMES", names).current_dir(&dir);
+        let made = command.output().unwrap();
         assert!(made.status.success(), "{made:?}");
         Self { dir }
     }

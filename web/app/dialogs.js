@@ -7,12 +7,12 @@ import { sentenceOf } from "./request.js";
 
 const ROOMS_MAX = 200;
 
-function head(title, id, dialog) {
+export function dialogHead(title, id, dialog) {
   return make("header", { class: "dialog-head" }, make("h2", { id }, title),
     make("button", { class: "icon", type: "button", "aria-label": "Close", click: () => dialog.close() }, icon("close")));
 }
 
-function show(dialog, ...children) {
+export function showDialog(dialog, ...children) {
   dialog.replaceChildren(...children);
   // A click outside closes it.
   dialog.onclick = (event) => { if (event.target === dialog) dialog.close(); };
@@ -62,7 +62,7 @@ export function showRooms(model, actions, wanted = "") {
     }
   };
   input.addEventListener("input", draw);
-  show(dialog, head("Rooms", "rooms-dialog-title", dialog),
+  showDialog(dialog, dialogHead("Rooms", "rooms-dialog-title", dialog),
     make("form", { class: "rooms-form", submit },
       make("div", { class: "search field" }, icon("search"), input),
       list,
@@ -102,6 +102,6 @@ const KEYS = [
 
 export function showKeys() {
   const dialog = $("keys-dialog");
-  show(dialog, head("Keyboard", "keys-dialog-title", dialog),
+  showDialog(dialog, dialogHead("Keyboard", "keys-dialog-title", dialog),
     make("dl", { class: "keys" }, ...KEYS.flatMap(([keys, what]) => [make("dt", {}, ...keys.split(" ").map((key) => make("kbd", {}, key))), make("dd", {}, what)])));
 }

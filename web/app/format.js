@@ -91,3 +91,11 @@ export function textNodes(text) {
   nodes.push(text.slice(from));
   return nodes;
 }
+
+/** "Firefox on Linux" out of what a browser calls itself, as far as it says. */
+export function browserName(agent) {
+  const find = (names) => names.find(([mark]) => agent.includes(mark))?.[1];
+  const browser = find([["Firefox/", "Firefox"], ["Edg/", "Edge"], ["OPR/", "Opera"], ["Chrome/", "Chrome"], ["Safari/", "Safari"], ["curl/", "curl"]]);
+  const system = find([["Android", "Android"], ["iPhone", "iPhone"], ["iPad", "iPad"], ["Windows", "Windows"], ["Mac OS", "macOS"], ["Linux", "Linux"]]);
+  return [browser ?? "Another program", system && `on ${system}`].filter(Boolean).join(" ");
+}

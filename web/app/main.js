@@ -16,8 +16,9 @@ import { QueuesView } from "./queues.js";
 import { KeysView } from "./kv.js";
 import { sentenceOf } from "./request.js";
 import { startTheme } from "./theme.js";
-import { askForToken } from "./login.js";
-import { setToken, token, whoCalls } from "./token.js";
+import { showAccount } from "./account.js";
+import { askWhoCalls } from "./login.js";
+import { logOut, token, whoCalls } from "./token.js";
 
 const NAME_KEY = "hubbub.name";
 
@@ -65,13 +66,17 @@ function askForName() {
 
 /** Begins as whoever the token says; where it says nobody, the user does. */
 function enter(caller) {
-  if (caller === null) return askForToken(enter);
+  if (caller === null) return askWhoCalls(enter);
   $("dashboard").hidden = !caller?.admin;
-  if (caller?.authentication && caller.userId) return begin(caller.userId, caller.userId);
+  const own = ownName(caller);
+  if (caller?.authentication && own) return begin(own, own, caller);
   const name = nameFrom(remembered(NAME_KEY) ?? "");
   if (name) begin(name);
   else askForName();
 }
+
+/** The name that token or account give. That of an administrator's token is nobody's. */
+const ownName = (caller) => caller?.userId ?? caller?.account;
 
 /** Warns that the name is in use, and what continuing means. */
 function showTaken(name, use) {
@@ -94,14 +99,16 @@ function roomInAddress() {
   }
 }
 
-function begin(name, user = idOf(name)) {
+function begin(name, user = idOf(name), caller = {}) {
   const model = new Model({ user, name, token: token() });
   model.client.on("state", ({ state, code }) => {
     if (state !== "closed" || code !== 4401) return;
     $("app").hidden = true;
-    askForToken((caller) => {
+    $("account-dialog").close();
+    askWhoCalls((again) => {
       // Somebody else gets a page of their own.
-      if (caller.userId && caller.userId !== user) return location.reload();
+      if (ownName(again) && ownName(again) !== user) return location.reload();
+      caller = again;
       $("app").hidden = false;
       model.client.setToken(token());
     });
@@ -125,10 +132,11 @@ function begin(name, user = idOf(name)) {
     }),
     browse: (wanted) => showRooms(model, actions, wanted),
     keys: showKeys,
-    leave() {
+    account: caller.loginId ? () => showAccount(caller) : null,
+    async leave() {
       model.stop();
       remember(NAME_KEY, "");
-      setToken(undefined);
+      await logOut();
       location.hash = "#/";
       location.reload();
     },

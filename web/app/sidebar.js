@@ -2,6 +2,7 @@
 
 import { State } from "../hubbub.js";
 import { $, icon, make, setText, throttled } from "./dom.js";
+import { token } from "./token.js";
 import { avatar, briefly, count, hue, initials } from "./format.js";
 
 /** Shortest time between two drawings, in ms, so that busy rooms do not make the list jump. */
@@ -153,13 +154,15 @@ export class Sidebar {
   #drawMe() {
     const { user, name, client } = this.#model;
     const [state, label] = connectionLabel(client.connection.state);
-    $("me").replaceChildren(
+    const leave = token() === undefined ? "Take another name" : "Log out";
+    $("me").replaceChildren(...[
       avatar(user, name),
       make("span", { class: "me-name" }, make("b", { title: user }, name),
         make("span", { class: `connection ${state}` }, label)),
       make("button", { class: "icon", type: "button", title: "Keyboard", "aria-label": "Keyboard shortcuts", click: this.#actions.keys }, icon("keys")),
-      make("button", { class: "icon", type: "button", title: "Take another name", "aria-label": "Take another name", click: this.#actions.leave }, icon("exit")),
-    );
+      this.#actions.account && make("button", { id: "account", class: "icon", type: "button", title: "Account", "aria-label": "Account: password, and where you are logged in", click: this.#actions.account }, icon("lock")),
+      make("button", { class: "icon", type: "button", title: leave, "aria-label": leave, click: this.#actions.leave }, icon("exit")),
+    ].filter(Boolean));
   }
 }
 

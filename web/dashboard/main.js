@@ -2,20 +2,21 @@
 
 import { $, setText } from "../app/dom.js";
 import { age } from "../app/format.js";
-import { askForToken } from "../app/login.js";
+import { askWhoCalls } from "../app/login.js";
 import { startTheme } from "../app/theme.js";
-import { setToken, whoCalls } from "../app/token.js";
+import { logOut, whoCalls } from "../app/token.js";
 import { Chart } from "./charts.js";
 import { Connections } from "./connections.js";
 import { Figures } from "./figures.js";
 import { ApiKeys } from "./keys.js";
+import { Logins } from "./logins.js";
 import { PANELS } from "./panels.js";
 import { Health, Refusals, Top } from "./state.js";
 
 const figures = new Figures();
 const [health, refusals] = [new Health(), new Refusals()];
 const [topRooms, topUsers] = [new Top("top-rooms", "Room", "roomId", "No room holds a message."), new Top("top-users", "User", "userId", "Nobody has written.")];
-const [connections, keys] = [new Connections(), new ApiKeys()];
+const [connections, keys, logins] = [new Connections(), new ApiKeys(), new Logins()];
 let charts = [];
 /** The server's version, and when it began by the reader's clock. */
 let program = { version: "", begunAt: new Date() };
@@ -41,17 +42,17 @@ function showLive(isLive) {
 }
 
 /** Lets in whoever is an administrator. */
-function enter(caller) {
+async function enter(caller) {
   if (caller === null || caller?.admin === false) {
-    if (caller) setToken(undefined);
+    if (caller) await logOut();
     $("app").hidden = true;
-    setText($("login-lead"), caller ? "That token is not an administrator's." : "The dashboard is for administrators.");
-    return askForToken(enter);
+    return askWhoCalls(enter, caller ? "That is not an administrator." : "The dashboard is for administrators.");
   }
   $("app").hidden = false;
   figures.open();
   connections.look();
   keys.look();
+  logins.look();
 }
 
 figures.on("begun", ({ version, uptimeSeconds }) => {

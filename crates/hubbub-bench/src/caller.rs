@@ -32,7 +32,24 @@ impl Caller {
     /// Connects; each answer may then take `timeout`.
     pub(crate) async fn open(target: &Target, timeout: Duration) -> anyhow::Result<Self> {
         let (wire, timer) = (target.open().await?, Box::pin(sleep(timeout)));
-        Ok(Self { wire, target: target.clone(), held: Vec::new(), timer, timeout })
+        let mut caller = Self { wire, target: target.clone(), held: Vec::new(), timer, timeout };
+        if let Some(greeting) = target.greeting() {
+            caller.greet(&greeting).await?;
+        }
+        Ok(caller)
+    }
+
+    /// Shows the token over the line protocol.
+    async fn greet(&mut self, greeting: &str) -> anyhow::Result<()> {
+        self.wire.out.extend_from_slice(greeting.as_bytes());
+        let answered = self.answer(|bytes| {
+            let line = memchr::memchr(b'\n', bytes).and_then(|end| Some((bytes.get(..end)?, end + 1)));
+            Ok(line.map(|(line, used)| (String::from_utf8_lossy(line).into_owned(), used)))
+        });
+        let answer =
+            answered.await.map_err(|cause| anyhow::anyhow!("no answer to auth: {}", cause.name()))?;
+        ensure!(answer == "OK", "the token was answered with {answer}");
+        Ok(())
     }
 
     pub(crate) fn out(&mut self) -> &mut Vec<u8> {
@@ -89,10 +106,10 @@ impl Caller {
         body: &[u8],
         mut hear: impl FnMut(&Response<'_>) -> R,
     ) -> Result<R, Cause> {
-        let Target { prefix, host, .. } = &self.target;
-        let (kind, length) = ("application/json", body.len());
+        let Target { prefix, host, headers, .. } = &self.target;
+        let (headers, kind, length): (&str, _, _) = (headers, "application/json", body.len());
         let head = format!(
-            "{method} {prefix}{path} HTTP/1.1\r\nHost: {host}\r\nContent-Type: {kind}\r\nContent-Length: {length}\r\n\r\n"
+            "{method} {prefix}{path} HTTP/1.1\r\nHost: {host}\r\n{headers}Content-Type: {kind}\r\nContent-Length: {length}\r\n\r\n"
         );
         self.wire.out.extend_from_slice(head.as_bytes());
         self.wire.out.extend_from_slice(body);

@@ -2,7 +2,9 @@
 
 use std::io::Write as _;
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use anyhow::Context;
 use clap::{Args, Subcommand};
@@ -13,13 +15,14 @@ use crate::engine::{self, Findings, Loading, Workload};
 use crate::fanout::FanoutArgs;
 use crate::http::HttpArgs;
 use crate::kv::KvArgs;
+use crate::lab::delay;
 use crate::limits::{self, LimitsArgs};
 use crate::model::{self, ModelArgs};
-use crate::options::Common;
+use crate::options::{Common, duration};
 use crate::persist::{self, PersistArgs};
 use crate::query::{self, QueryArgs};
 use crate::queue::QueueArgs;
-use crate::scenario::{self, CompareArgs, FindMaxArgs, ReportArgs, RunArgs};
+use crate::scenario::{self, CompareArgs, FindMaxArgs, PublishArgs, ReportArgs, RunArgs};
 use crate::suite::{self, SuiteArgs};
 #[cfg(feature = "postgres")]
 use crate::sweep::{self, SweepArgs};
@@ -56,6 +59,8 @@ enum Command {
     FindMax(FindMaxArgs),
     /// The report of a directory that `run --out` wrote, made anew from its results
     Report(ReportArgs),
+    /// Pages for readers, made of directories that `run --out` wrote
+    Publish(PublishArgs),
     /// The scenarios that are provided for `run`
     List,
     /// The text of a scenario, to make another from
@@ -72,6 +77,16 @@ enum Command {
     Limits(LimitsArgs),
     /// The whole table of speed and memory, each row against its bare limit
     Suite(SuiteArgs),
+    /// A proxy that makes every round trip longer
+    #[command(hide = true)]
+    DelayProxy {
+        /// Where it connects to
+        #[arg(long)]
+        to: SocketAddr,
+        /// By how much
+        #[arg(long, value_parser = duration)]
+        round_trip: Duration,
+    },
     /// A server that only speaks a protocol, to measure against
     #[command(hide = true)]
     BareServer {
@@ -84,19 +99,28 @@ enum Command {
         /// Threads
         #[arg(long, default_value_t = 2)]
         threads: usize,
+        /// Directory for what is made durable
+        #[arg(long, default_value = ".")]
+        dir: PathBuf,
     },
 }
 
 /// Runs a measurement; fails (exit code 1) when messages were lost or the ledger does not balance.
 pub fn run(args: BenchArgs) -> anyhow::Result<ExitCode> {
     match args.command {
-        Command::Chat(args) => load(&args),
-        Command::Http(args) => load(&args),
-        Command::Fanout(args) => load(&args),
-        Command::Queue(args) => load(&args),
-        Command::Kv(args) => load(&args),
-        Command::Persist(args) => show(&args.common, persist::measure(&args)),
-        Command::Query(args) => show(&args.common, query::measure(&args)),
+        Command::Chat(args) => load(args),
+        Command::Http(args) => load(args),
+        Command::Fanout(args) => load(args),
+        Command::Queue(args) => load(args),
+        Command::Kv(args) => load(args),
+        Command::Persist(args) => {
+            let args = with_environment(args);
+            show(&args.common, persist::measure(&args))
+        }
+        Command::Query(args) => {
+            let args = with_environment(args);
+            show(&args.common, query::measure(&args))
+        }
         #[cfg(feature = "postgres")]
         Command::Sweep(args) => print(&runtime(args.threads)?.block_on(sweep::measure(&args))?, args.json),
         Command::Run(args) => print(&runtime(args.threads)?.block_on(scenario::measure(&args))?, args.json),
@@ -104,6 +128,7 @@ pub fn run(args: BenchArgs) -> anyhow::Result<ExitCode> {
             print(&runtime(args.run.threads)?.block_on(scenario::find_max(&args))?, args.run.json)
         }
         Command::Report(args) => print(&scenario::report(&args)?, args.json),
+        Command::Publish(args) => print(&scenario::publish(&args)?, args.json),
         Command::List => text(&scenario::list()?),
         Command::Show { scenario } => text(&scenario::show(&scenario)?),
         Command::Compare(args) => print(&scenario::compare(&args)?, args.json),
@@ -116,8 +141,12 @@ pub fn run(args: BenchArgs) -> anyhow::Result<ExitCode> {
             }
             print(&table, false)
         }
-        Command::BareServer { kind, listen, threads } => {
-            runtime(threads)?.block_on(bare::serve(kind, listen))?;
+        Command::DelayProxy { to, round_trip } => {
+            runtime(2)?.block_on(delay::serve(to, round_trip))?;
+            Ok(ExitCode::SUCCESS)
+        }
+        Command::BareServer { kind, listen, threads, dir } => {
+            runtime(threads)?.block_on(bare::serve(kind, listen, &dir))?;
             Ok(ExitCode::SUCCESS)
         }
     }
@@ -128,8 +157,15 @@ fn runtime(threads: usize) -> anyhow::Result<tokio::runtime::Runtime> {
     builder.worker_threads(threads.max(1)).enable_all().build().context("cannot start threads")
 }
 
-fn load<W: Workload>(args: &Loading<W>) -> anyhow::Result<ExitCode> {
-    show(&args.common, engine::measure(args))
+/// A run that the user asks for: what the environment says concerns no run within others.
+fn with_environment<W: clap::Args>(mut args: Loading<W>) -> Loading<W> {
+    args.common.access = args.common.access.or_environment();
+    args
+}
+
+fn load<W: Workload>(args: Loading<W>) -> anyhow::Result<ExitCode> {
+    let args = with_environment(args);
+    show(&args.common, engine::measure(&args))
 }
 
 fn show<F: Findings>(

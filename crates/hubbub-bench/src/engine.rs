@@ -7,6 +7,7 @@ use clap::Args;
 use serde::Serialize;
 use serde_json::{Value, json};
 
+use crate::access::Credentials;
 use crate::client::{Target, Targets};
 use crate::kv::KeyLedger;
 use crate::ledger::{Ledger, ServerCounts};
@@ -16,12 +17,16 @@ use crate::persist::outcome::Persisted;
 use crate::queue::QueueLedger;
 use crate::report::{Delivery, Report};
 use crate::run::Run;
+use crate::sample::{Sampler, Source};
+use crate::verdict::{Verdict, Watch};
 
 /// A workload: its options, and the steps of a run.
 pub(crate) trait Workload: Args + Serialize {
     const NAME: &'static str;
     /// Sends messages to rooms, and the servers' counters close the ledger; otherwise it does operations.
     const HAS_ROOMS: bool;
+    /// Looks at server, database and machine by itself, before and after the measured phase, too.
+    const SAMPLES_ITSELF: bool = false;
     /// What stands ready when the measured phase begins.
     type Stage;
 
@@ -75,6 +80,8 @@ pub(crate) struct Account {
     pub(crate) persisted: Option<Persisted>,
     /// Messages under way at any time, in a closed loop.
     pub(crate) concurrency: Option<f64>,
+    /// Messages or operations that an open loop asks for.
+    pub(crate) asked_per_second: Option<f64>,
     pub(crate) note: Option<String>,
 }
 
@@ -94,19 +101,26 @@ pub(crate) trait Findings: Serialize {
 
 pub(crate) async fn measure<W: Workload>(args: &Loading<W>) -> anyhow::Result<Report> {
     let Loading { common, own } = args;
-    let targets = Targets::parse(&common.servers)?;
+    let credentials = common.access.credentials()?;
+    let targets = Targets::parse(&common.servers, &credentials)?;
     let setup =
         Setup { common: common.clone(), targets, seed: common.seed.unwrap_or_else(crate::machine::seed) };
     let counts =
         async || if own.has_server_counts() { ServerCounts::ask(&setup.targets).await } else { None };
     let unit = if W::HAS_ROOMS { "messages" } else { "operations" };
-    let mut report = Report::new(W::NAME, unit, parameters(args)?);
+    let mut report = Report::new(W::NAME, unit, parameters(args, &credentials)?);
 
     let before = counts().await;
     let mut stage = own.prepare(&setup).await?;
+    let sampler = if W::SAMPLES_ITSELF { None } else { Some(Sampler::start(Source::open(&setup).await?)) };
+    let watch = Watch::begin(&setup).await;
     let cpu = CpuMark::now(&common.server_pid);
     let run = own.drive(&setup, &mut stage).await?;
     report.cpu = Some(cpu.until(&CpuMark::now(&common.server_pid)));
+    let seen = watch.end(&setup).await;
+    if let Some(sampler) = sampler {
+        report.looks = sampler.stop().await;
+    }
 
     let account = own.close(&setup, stage, &run).await?;
     let after = counts().await;
@@ -118,14 +132,20 @@ pub(crate) async fn measure<W: Workload>(args: &Loading<W>) -> anyhow::Result<Re
         report.audit(concurrency);
     }
     report.notes.extend(account.note);
+    let looks = report.persisted.as_ref().map_or(&report.looks[..], Persisted::during);
+    report.verdict = Some(Verdict::of(seen.with(&report, looks, account.asked_per_second)));
     report.judge(common.threads);
     Ok(report)
 }
 
-fn parameters<W: Workload>(Loading { common, own }: &Loading<W>) -> anyhow::Result<Value> {
+fn parameters<W: Workload>(
+    Loading { common, own }: &Loading<W>,
+    credentials: &Credentials,
+) -> anyhow::Result<Value> {
     let mut parameters = serde_json::to_value(own)?;
     if let Some(map) = parameters.as_object_mut() {
         map.insert("servers".to_owned(), json!(common.servers));
+        map.insert("tokens".to_owned(), json!(credentials.kind()));
         map.insert("threads".to_owned(), json!(common.threads));
         map.insert("seed".to_owned(), json!(common.seed));
     }

@@ -18,6 +18,7 @@ use crate::listener::{Audience, Listeners};
 use crate::options::{Rules, arguments, duration, seconds};
 use crate::pace::supply;
 use crate::phase;
+use crate::report::Delivery;
 use crate::run::Run;
 
 #[derive(Debug, Clone, Args, Serialize)]
@@ -32,6 +33,10 @@ pub(crate) struct FanoutArgs {
     /// Messages that may be on their way to the subscribers
     #[arg(long, default_value_t = 512, value_name = "N")]
     pub(crate) window: u64,
+    /// One of the subscribers rests so long after each read
+    #[arg(long, default_value = "0ms", value_parser = duration, value_name = "TIME")]
+    #[serde(rename = "slowByS", serialize_with = "seconds")]
+    pub(crate) slow_by: Duration,
     /// How long to send
     #[arg(long, short, default_value = "10s", value_parser = duration, value_name = "TIME")]
     #[serde(rename = "durationS", serialize_with = "seconds")]
@@ -59,7 +64,7 @@ impl Workload for FanoutArgs {
         let rules = Rules { in_flight, ..usual };
         let run = Run::new(setup.targets.clone(), shape, rules, setup.common.rows_max);
         let run = Arc::new(run.with_listeners());
-        let subscribers = Listeners::gather(&run, self.subscribers, 1, setup.seed).await?;
+        let subscribers = Listeners::gather_slow(&run, self.subscribers, 1, setup.seed, self.slow_by).await?;
         Ok((run, subscribers))
     }
 
@@ -75,12 +80,17 @@ impl Workload for FanoutArgs {
         };
         let bar = phase::bar("sending", 0, setup.common.quiet);
         let senders = vec![1; self.senders];
-        phase::send::<Chat>(run, &feed, &senders, setup.seed, &bar, None, make).await;
+        let sending = phase::send::<Chat>(run, &feed, &senders, setup.seed, &bar, None, make);
+        tokio::select! {
+            _ = sending => {}
+            () = subscribers.audience.look_behind() => {}
+        }
         Ok(Arc::clone(run))
     }
 
     async fn close(&self, _: &Setup, (_, subscribers): Self::Stage, _: &Run) -> anyhow::Result<Account> {
-        Ok(Account { delivery: Some(subscribers.finish().await), ..Account::default() })
+        let delivery = Delivery { window: Some(self.window as f64), ..subscribers.finish().await };
+        Ok(Account { delivery: Some(delivery), ..Account::default() })
     }
 }
 

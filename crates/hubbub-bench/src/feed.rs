@@ -66,8 +66,12 @@ impl Feed {
         supply
     }
 
+    /// Adds messages; drops them once the run has ended, because nobody is to send them then.
     pub(crate) fn push(&self, jobs: &mut Vec<Job>) {
         let mut state = self.state.lock();
+        if state.ended {
+            return jobs.clear();
+        }
         let n = jobs.len();
         state.jobs.extend(jobs.drain(..));
         State::wake(state, n);
@@ -81,8 +85,10 @@ impl Feed {
 
     /// Ends the run early: no more will come, and what waits is dropped; the answer is how many messages that were.
     pub(crate) fn abandon(&self) -> usize {
-        let dropped = std::mem::take(&mut self.state.lock().jobs).len();
-        self.end();
+        let mut state = self.state.lock();
+        let dropped = std::mem::take(&mut state.jobs).len();
+        state.ended = true;
+        State::wake(state, usize::MAX);
         dropped
     }
 
@@ -149,5 +155,18 @@ mod tests {
             made.join().expect("generator");
         });
         assert!(feed.state.lock().jobs.len() <= 10);
+    }
+
+    #[test]
+    fn what_is_made_after_the_end_is_dropped() {
+        let (feed, run) = (Feed::new(10), run());
+        let job = |index| run.shape.draw(&SeededRandom::new(1), index, 1);
+        feed.push(&mut vec![job(1), job(2)]);
+        assert_eq!(feed.abandon(), 2);
+        // The generator was about to hand over more.
+        feed.push(&mut vec![job(3)]);
+        let mut taken = VecDeque::new();
+        assert_eq!(feed.take(10, &mut taken, 0, Waker::noop()), Supply::Ended);
+        assert!(taken.is_empty());
     }
 }

@@ -93,6 +93,7 @@ impl Workload for HttpArgs {
         Ok(Account {
             delivery: (self.listeners > 0).then_some(delivery),
             concurrency: self.closed.then(|| self.sending.concurrency()),
+            asked_per_second: self.rate.map(|rate| Schedule::new(rate, self.duration, 0).mean_rate()),
             note: (stage.dropped > 0).then(fell_behind),
             ..Account::default()
         })

@@ -34,6 +34,8 @@ pub(crate) struct Shape {
     has_residents: bool,
     /// What stands before the number of a room.
     pub(crate) room_prefix: String,
+    /// Each connection sends as one user.
+    has_own_users: bool,
 }
 
 /// How many different texts there are when their length is prescribed.
@@ -56,7 +58,7 @@ impl Shape {
             }
         };
         let (run, room_prefix) = (format!("{run:010x}-"), room_prefix.to_owned());
-        Self { run, id_digits: 0, texts, users, has_residents: false, room_prefix }
+        Self { run, id_digits: 0, texts, users, has_residents: false, room_prefix, has_own_users: false }
     }
 
     /// Texts of exactly `text_bytes` bytes by the people of each room, with ids as long as a UUID is.
@@ -91,6 +93,17 @@ impl Shape {
             kind,
             failures: 0,
         }
+    }
+
+    /// The same where each connection sends as one user.
+    pub(crate) fn of_own_users(self) -> Self {
+        Self { has_own_users: true, ..self }
+    }
+
+    /// Who sends over connection `who`, if that is one user.
+    pub(crate) fn user_of(&self, who: usize) -> Option<u32> {
+        let user = who as u64 % u64::from(self.users.max(1));
+        self.has_own_users.then(|| user as u32 + 1)
     }
 
     pub(crate) fn room_name(&self, room: u16) -> String {

@@ -9,7 +9,7 @@ use std::time::Instant;
 
 use hubbub_core::invariant::saturate;
 
-use crate::client::Cause;
+use crate::client::{Cause, Target};
 use crate::feed::{Feed, Supply};
 use crate::job::Job;
 use crate::record::{Ending, Sample};
@@ -43,6 +43,8 @@ pub(crate) struct Lane {
     who: usize,
     /// Sends to this room only, so that `seq` must grow.
     room: Option<u16>,
+    /// Sends as this user only.
+    user: Option<u32>,
     supply: Supply,
     ready: VecDeque<Job>,
     /// Sent, in the order of the answers to come.
@@ -64,6 +66,7 @@ struct Flight {
 impl Lane {
     pub(crate) fn new(run: Arc<Run>, feed: Arc<Feed>, who: usize, room: Option<u16>) -> Self {
         Self {
+            user: run.shape.user_of(who),
             run,
             feed,
             who,
@@ -77,6 +80,12 @@ impl Lane {
             last_seq: 0,
             read_us: 0,
         }
+    }
+
+    /// The server of its connections, as its user has it.
+    pub(crate) fn target(&self) -> Target {
+        let target = self.run.targets.of(self.who);
+        self.user.map_or_else(|| target.clone(), |user| target.of_user(&user.to_string()))
     }
 
     pub(crate) fn is_finished(&self) -> bool {
@@ -114,6 +123,7 @@ impl Lane {
         let n = free.min(self.ready.len());
         for mut job in self.ready.drain(..n) {
             job.room = self.room.unwrap_or(job.room);
+            job.user = self.user.unwrap_or(job.user);
             if job.first_sent_us == 0 {
                 job.first_sent_us = now_us;
                 if let Some(times) = &self.run.times {

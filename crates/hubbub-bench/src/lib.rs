@@ -10,14 +10,19 @@
 //! Workloads whose next step follows from the answer to the last ([`queue`], [`kv`], [`query`]) have a task for each
 //! connection ([`worker`]) that asks one thing at a time ([`caller`]), and end in the same record and report.
 //!
+//! Each run ends in a [`verdict`]: what limited it, by which figures.
+//!
+//! What a scenario says of processors and of the network is done by [`lab`].
+//!
 //! [`limits`] stand apart: they measure what a server cannot have more of than the machine, so `limits::engine` uses the
-//! embedded engine, and `limits::postgres` and `limits::plain_rows` use PostgreSQL. [`sample`] watches PostgreSQL and RabbitMQ.
+//! embedded engine, and `limits::postgres` and `limits::plain_rows` use PostgreSQL; [`store_alone`] measures with these. [`sample`] watches PostgreSQL and RabbitMQ.
 //!
 //! Invariants
 //! - A message has one id however often it is sent; each ends as accepted, rejected or unconfirmed.
 //! - In an open loop latency counts from the intended send, so a stalled server cannot hide behind a stalled client.
 //! - The same client code measures the real server and the bare ones ([`bare`]).
 
+mod access;
 mod asks;
 mod bare;
 mod caller;
@@ -30,6 +35,7 @@ mod feed;
 mod http;
 mod job;
 mod kv;
+mod lab;
 mod lane;
 mod ledger;
 mod limits;
@@ -50,9 +56,12 @@ mod sample;
 mod scenario;
 mod session;
 mod spawn;
+mod store_alone;
+mod stream;
 mod suite;
 #[cfg(feature = "postgres")]
 mod sweep;
+mod verdict;
 mod wire;
 mod worker;
 

@@ -35,6 +35,10 @@ pub(crate) struct Audience {
     stride: u64,
     subscribed: Semaphore,
     stop: AtomicBool,
+    /// How long the first subscriber rests after each read.
+    slow_by: Duration,
+    /// Sum, and number, of what [`Audience::look_behind`] saw.
+    behind: Mutex<(f64, u64)>,
 }
 
 /// On a cache line of its own: each is written by another thread.
@@ -57,6 +61,17 @@ impl Listeners {
         rooms: u16,
         seed: u64,
     ) -> anyhow::Result<Self> {
+        Self::gather_slow(run, subscribers, rooms, seed, Duration::ZERO).await
+    }
+
+    /// The same, where the first one rests for some time after each read.
+    pub(crate) async fn gather_slow(
+        run: &Arc<Run>,
+        subscribers: usize,
+        rooms: u16,
+        seed: u64,
+        slow_by: Duration,
+    ) -> anyhow::Result<Self> {
         let audience = Arc::new(Audience {
             run: Arc::clone(run),
             counts: (0..subscribers).map(|_| Received::default()).collect(),
@@ -69,6 +84,8 @@ impl Listeners {
             stride: if subscribers > 16 { 16 } else { 1 },
             subscribed: Semaphore::new(0),
             stop: AtomicBool::new(false),
+            slow_by,
+            behind: Mutex::default(),
         });
         let mut tasks = JoinSet::new();
         for who in 0..subscribers {
@@ -112,6 +129,8 @@ impl Listeners {
             misordered: audience.misordered.load(Ordering::Relaxed),
             lost_connections: audience.lost.load(Ordering::Relaxed),
             latency: audience.latency.lock().stats(),
+            slowest_behind: audience.slowest_behind(),
+            window: None,
         }
     }
 }
@@ -130,6 +149,26 @@ impl Audience {
     /// Messages received, by subscriber.
     fn each(&self) -> impl Iterator<Item = u64> {
         self.counts.iter().map(|count| count.0.load(Ordering::SeqCst))
+    }
+
+    /// Sees, ten times a second, how far the slowest is behind half of all; never ends.
+    pub(crate) async fn look_behind(&self) {
+        let mut tick = tokio::time::interval(LOOK_EVERY);
+        loop {
+            tick.tick().await;
+            let mut all: Vec<u64> = self.each().collect();
+            all.sort_unstable();
+            if let (Some(least), Some(middle)) = (all.first(), all.get(all.len() / 2)) {
+                let mut behind = self.behind.lock();
+                *behind = (behind.0 + (middle - least) as f64, behind.1 + 1);
+            }
+        }
+    }
+
+    /// The mean of that; `None` where nobody looked.
+    fn slowest_behind(&self) -> Option<f64> {
+        let (sum, count) = *self.behind.lock();
+        (count > 0).then(|| sum / count as f64)
     }
 
     fn received(&self, who: usize, n: u64) {
@@ -151,6 +190,8 @@ impl Audience {
         }
     }
 }
+
+const LOOK_EVERY: Duration = Duration::from_millis(100);
 
 /// Follows a room; after a broken connection it resumes after the last message.
 async fn attend(audience: Arc<Audience>, who: usize, room: u16, seed: u64) {
@@ -197,6 +238,10 @@ impl Listener for Subscriber {
             self.audience.subscribed.add_permits(usize::from(is_first));
         }
         Ok(())
+    }
+
+    fn rest(&self) -> Duration {
+        if self.who == 0 { self.audience.slow_by } else { Duration::ZERO }
     }
 
     fn pause(&mut self) {

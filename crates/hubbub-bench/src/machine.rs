@@ -1,5 +1,6 @@
 //! What this machine is and what its processors do, from `/proc`. Where that is missing the answers are empty.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -82,6 +83,18 @@ pub(crate) fn cores() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }
 
+/// Processors of the whole machine, whichever of them this process may use.
+pub(crate) fn all_cores() -> usize {
+    let stat = fs::read_to_string("/proc/stat").unwrap_or_default();
+    let is_one = |line: &&str| {
+        line.strip_prefix("cpu").is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit()))
+    };
+    match stat.lines().filter(is_one).count() {
+        0 => cores(),
+        count => count,
+    }
+}
+
 fn field<'a>(text: &'a str, name: &str) -> Option<&'a str> {
     let line = text.lines().find(|line| line.starts_with(name))?;
     Some(line.split_once(':')?.1.trim())
@@ -138,7 +151,7 @@ impl CpuMark {
     pub(crate) fn until(&self, later: &Self) -> CpuUse {
         let elapsed = later.at.duration_since(self.at).as_secs_f64().max(1e-9);
         CpuUse {
-            cores: cores(),
+            cores: all_cores(),
             generator: (later.own_s - self.own_s) / elapsed,
             server: self.server_s.zip(later.server_s).map(|(from, to)| (to - from) / elapsed),
             machine: (later.busy_s - self.busy_s) / elapsed,
@@ -216,6 +229,48 @@ pub(crate) fn threads(pid: u32) -> Vec<ThreadSeconds> {
     entries.filter_map(thread).collect()
 }
 
+/// What a thread did until now, in seconds: it ran, or could have run and waited for a processor.
+#[derive(Debug, Clone)]
+pub(crate) struct ThreadTimes {
+    pub(crate) name: String,
+    pub(crate) run_s: f64,
+    pub(crate) waited_s: f64,
+}
+
+/// The threads of a process that live now, by their ids.
+pub(crate) fn thread_times(pid: u32) -> BTreeMap<u32, ThreadTimes> {
+    let entries = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+    let thread = |entry: fs::DirEntry| {
+        let name = fs::read_to_string(entry.path().join("comm")).ok()?;
+        let times = fs::read_to_string(entry.path().join("schedstat")).ok()?;
+        let mut nanos = times.split_whitespace().map_while(|text| text.parse::<f64>().ok());
+        let [run_s, waited_s] = [nanos.next()? / 1e9, nanos.next()? / 1e9];
+        let id = entry.file_name().to_str()?.parse().ok()?;
+        Some((id, ThreadTimes { name: name.trim_end().to_owned(), run_s, waited_s }))
+    };
+    entries.filter_map(thread).collect()
+}
+
+/// How many processors a process may use; all, where that is not known.
+pub(crate) fn may_use(pid: u32) -> usize {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    field(&status, "Cpus_allowed_list").and_then(processors_in).map_or_else(cores, |list| list.len())
+}
+
+/// Processors in the way of Linux: `0,2-3`.
+pub(crate) fn processors_in(list: &str) -> Option<Vec<usize>> {
+    let mut all = Vec::new();
+    for part in list.split(',').map(str::trim) {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        let (first, last) = (first.parse::<usize>().ok()?, last.parse::<usize>().ok()?);
+        if first > last || last > 4_096 {
+            return None;
+        }
+        all.extend(first..=last);
+    }
+    Some(all)
+}
+
 /// The process that listens on a TCP port of this machine, where that can be seen.
 pub(crate) fn listening_on(port: u16) -> Option<u32> {
     const LISTENS: &str = "0A";
@@ -265,6 +320,21 @@ mod tests {
         assert!(found.into_iter().any(is_there), "a thread takes its name as it starts");
         stop.wait();
         named.join().unwrap();
+    }
+
+    #[test]
+    fn processors_are_listed_as_linux_does() {
+        assert_eq!(processors_in("0,2-4"), Some(vec![0, 2, 3, 4]));
+        for wrong in ["", "a", "3-1", "1-", "0-99999999"] {
+            assert_eq!(processors_in(wrong), None, "{wrong}");
+        }
+        assert!((1..=4_097).contains(&may_use(std::process::id())));
+        let busy = std::time::Instant::now();
+        while busy.elapsed() < Duration::from_millis(20) {
+            std::hint::spin_loop();
+        }
+        let own = thread_times(std::process::id());
+        assert!(own.values().any(|thread| thread.run_s > 0.0), "{own:?}");
     }
 
     #[test]

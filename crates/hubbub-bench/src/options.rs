@@ -6,6 +6,7 @@ use std::time::Duration;
 use clap::Args;
 use serde::{Serialize, Serializer};
 
+use crate::access::AccessArgs;
 use crate::job::Shape;
 
 /// Where to send, and what to do with the results.
@@ -45,6 +46,18 @@ pub(crate) struct Common {
     /// Process ids of the servers that run on this machine: their processor time is shown
     #[arg(long, value_delimiter = ',', value_name = "PID")]
     pub server_pid: Vec<u32>,
+    #[command(flatten)]
+    pub access: AccessArgs,
+    /// PostgreSQL of the server, postgres://…: it is looked at meanwhile
+    #[arg(long, env = "HUBBUB_STORE", value_name = "URL")]
+    pub database: Option<String>,
+    /// Names, or ids, of processes whose processor time and memory are shown; of those called postgres only the ones that
+    /// serve --database, if it runs here
+    #[arg(long, default_value = "postgres,beam", value_delimiter = ',', value_name = "NAME")]
+    pub watch: Vec<String>,
+    /// Process id of the broker, if it runs on this machine: its processor time is shown
+    #[arg(long, value_name = "PID")]
+    pub broker_pid: Option<u32>,
     /// No live progress
     #[arg(long, short)]
     pub quiet: bool,
@@ -71,6 +84,9 @@ pub(crate) struct Traffic {
     /// Users, drawn from 1 to this
     #[arg(long, default_value_t = 100_000, value_name = "N")]
     pub users: u32,
+    /// Each connection sends as one user, as it does with --secret-file
+    #[arg(long)]
+    pub own_users: bool,
     /// Random texts of exactly this length in place of the 50 phrases
     #[arg(long, value_name = "N")]
     pub text_bytes: Option<usize>,
@@ -140,7 +156,8 @@ impl Sending {
 impl Traffic {
     /// Messages of this kind, with ids that no other run has.
     pub(crate) fn shape(&self) -> Shape {
-        Shape::new(crate::machine::seed(), self.users.max(1), self.text_bytes, &self.room_prefix)
+        let shape = Shape::new(crate::machine::seed(), self.users.max(1), self.text_bytes, &self.room_prefix);
+        if self.own_users { shape.of_own_users() } else { shape }
     }
 }
 

@@ -79,6 +79,11 @@ impl Schedule {
             as u64
     }
 
+    /// Messages per second over its whole time.
+    pub(crate) fn mean_rate(&self) -> f64 {
+        self.messages() as f64 / self.duration.as_secs_f64().max(1e-9)
+    }
+
     /// When message `index` is to be sent, in microseconds after the start of the run.
     pub(crate) fn intended_us(&self, index: u64) -> u64 {
         let Rate { from, middle, to } = self.rate;

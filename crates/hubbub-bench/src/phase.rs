@@ -29,7 +29,7 @@ pub(crate) async fn send<C: Codec + 'static>(
     let mut lanes = JoinSet::new();
     for (who, &room) in rooms.iter().enumerate() {
         let lane = Lane::new(Arc::clone(run), Arc::clone(feed), who, C::HAS_ROOM.then_some(room));
-        lanes.spawn(drive::<C>(lane, who, run.shape.room_name(room), seed.wrapping_add(who as u64)));
+        lanes.spawn(drive::<C>(lane, run.shape.room_name(room), seed.wrapping_add(who as u64)));
     }
     send_over(lanes, run, feed, bar, time, make).await
 }

@@ -148,7 +148,8 @@ impl Workload for QueryArgs {
 /// Asks each question alone, and then all of them beside messages: nine questions for each message.
 pub(crate) async fn measure(args: &Loading<QueryArgs>) -> anyhow::Result<Answers> {
     let Loading { common, own } = args;
-    let (messages, _) = Holdings::look(&Target::parse(common.server()?)?, own.window).await?;
+    let target = Target::with(common.server()?, &common.access.credentials()?)?;
+    let (messages, _) = Holdings::look(&target, own.window).await?;
     let (machine, started) = (Machine::look(), crate::machine::now().to_string());
     let mut answers = Answers { machine, started, messages, rows: Vec::new(), failed: 0 };
     for kind in 0..KINDS.len() {
@@ -158,7 +159,8 @@ pub(crate) async fn measure(args: &Loading<QueryArgs>) -> anyhow::Result<Answers
     let (seconds, sends) = (format!("{}s", own.duration.as_secs_f64()), (own.rate / 9).max(1).to_string());
     let url = common.server()?;
     let line = ["--quiet", "--rows-max", "0", "--server", url, "--rate", &sends, "--duration", &seconds];
-    let sending = arguments::<Loading<HttpArgs>>("http", &line)?;
+    let mut sending = arguments::<Loading<HttpArgs>>("http", &line)?;
+    sending.common.access = common.access.clone();
     let (asked, sent) = tokio::try_join!(engine::measure(args), engine::measure(&sending))?;
     anyhow::ensure!(sent.per_second > 0.0, "no message was accepted beside the questions");
     answers.add(&asked, true);

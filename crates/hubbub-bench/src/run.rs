@@ -70,9 +70,10 @@ impl Counts {
 impl Run {
     /// A phase that starts now and sends messages.
     pub(crate) fn new(targets: impl Into<Targets>, shape: Shape, rules: Rules, rows_max: usize) -> Self {
-        let start = Instant::now();
+        let (start, targets) = (Instant::now(), targets.into());
+        let shape = if targets.first().has_own_users() { shape.of_own_users() } else { shape };
         Self {
-            targets: targets.into(),
+            targets,
             shape,
             rules: Rules { in_flight: rules.in_flight.max(1), ..rules },
             counts: Counts::default(),

@@ -12,15 +12,14 @@ use crate::lane::Lane;
 use crate::run::Counts;
 use crate::wire::Wire;
 
-/// Sends all of a lane's messages over connections to `room` at the server of connection `who`, one after another when
-/// they break.
-pub(crate) async fn drive<C: Codec>(mut lane: Lane, who: usize, room: String, seed: u64) {
+/// Sends all of a lane's messages over connections to `room` at its server, one after another when they break.
+pub(crate) async fn drive<C: Codec>(mut lane: Lane, room: String, seed: u64) {
+    let target = lane.target();
     let mut failed_in_a_row = 0_u8;
     let mut connections = 0_u64;
     while !lane.is_finished() {
         connections += 1;
-        let connected =
-            C::connect(lane.run.targets.of(who), &room, seed.wrapping_add(connections << 32)).await;
+        let connected = C::connect(&target, &room, seed.wrapping_add(connections << 32)).await;
         let cause = match connected {
             Ok((wire, codec)) => {
                 Counts::add(&lane.run.counts.opened, 1);

@@ -13,6 +13,7 @@ use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::{Child, Command};
 
 use crate::bare::Kind;
+use crate::client::Target;
 use crate::engine::{self, Loading, Workload};
 use crate::options::arguments;
 use crate::report::Report;
@@ -41,13 +42,24 @@ pub(crate) struct Engines<'u> {
 }
 
 impl Server {
-    /// Starts a bare server: this program again.
-    pub(crate) async fn bare(kind: Kind, env: &[(&str, &str)]) -> anyhow::Result<Self> {
+    /// Starts a bare server: this program again. What it makes durable goes below `dir`.
+    pub(crate) async fn bare(kind: Kind, dir: &Path, env: &[(&str, &str)]) -> anyhow::Result<Self> {
         let name = kind.to_possible_value().context("the kind has no name")?;
         let mut command = Command::new(std::env::current_exe()?);
         command.envs(env.iter().copied());
-        command.args(["bench", "bare-server", "--kind", name.get_name()]);
+        command.args(["bench", "bare-server", "--kind", name.get_name(), "--dir"]).arg(dir);
         Self::start(command, Stdio::inherit()).await
+    }
+
+    /// Starts a proxy to the server at `url` that makes each round trip longer.
+    pub(crate) async fn delaying(url: &str, round_trip: Duration) -> anyhow::Result<Self> {
+        let mut command = Command::new(std::env::current_exe()?);
+        let target = Target::parse(url)?;
+        let (to, micros) = (target.address().to_string(), format!("{}us", round_trip.as_micros()));
+        command.args(["bench", "delay-proxy", "--to", &to, "--round-trip", &micros]);
+        let mut proxy = Self::start(command, Stdio::inherit()).await?;
+        proxy.url.push_str(&target.prefix);
+        Ok(proxy)
     }
 
     /// Starts the real server on `data`; its log goes beside it.
@@ -85,10 +97,16 @@ impl Server {
         let file =
             File::options().create(true).append(true).open(&log).context("cannot write the server's log")?;
         // The log goes with the data.
-        Self::start(command, Stdio::from(file)).await.with_context(|| {
+        Self::start(command, Stdio::from(file)).await.map_err(|error| {
             let text = std::fs::read_to_string(&log).unwrap_or_default();
             let end = text.lines().rev().take(LOG_LINES).collect::<Vec<_>>();
-            format!("the end of its log: {}", end.into_iter().rev().collect::<Vec<_>>().join(" | "))
+            if end.is_empty() {
+                return error;
+            }
+            error.context(format!(
+                "the end of its log: {}",
+                end.into_iter().rev().collect::<Vec<_>>().join(" | ")
+            ))
         })
     }
 
@@ -122,6 +140,9 @@ impl Server {
         let (pid, seconds) = (self.pid.to_string(), time.map(|time| format!("{}s", time.as_secs_f64())));
         let mut line = vec!["--quiet", "--rows-max", "0", "--server", &self.url, "--server-pid", &pid];
         line.extend(seconds.iter().flat_map(|seconds| ["--duration", seconds]));
+        if !own.contains(&"--database") {
+            line.extend(["--database", "none"]);
+        }
         line.extend(own);
         engine::measure(&arguments::<Loading<W>>(W::NAME, &line)?).await
     }

@@ -9,6 +9,7 @@ use hubbub_ws::{Event, Reader, Role, write};
 use parking_lot::Mutex;
 use tokio::net::{TcpListener, TcpStream};
 
+use crate::bare::journal::Journal;
 use crate::bare::{self, Kind};
 use crate::chat::ChatArgs;
 use crate::engine::{Findings, Loading, Workload, measure};
@@ -27,8 +28,33 @@ async fn listen() -> (TcpListener, String) {
 
 async fn bare(kind: Kind) -> String {
     let (listener, url) = listen().await;
-    tokio::spawn(bare::accept(kind, listener));
+    tokio::spawn(bare::accept(kind, listener, None));
     url
+}
+
+/// With a journal, in a directory that goes with it.
+async fn durable(kind: Kind) -> (String, tempfile::TempDir) {
+    let (listener, url) = listen().await;
+    let dir = tempfile::tempdir().expect("a directory");
+    let journal = Arc::new(Journal::open(dir.path()).expect("a journal"));
+    let kind = kind.durable().expect("a durable kind");
+    tokio::spawn(bare::accept(kind, listener, Some(journal)));
+    (url, dir)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn durable_servers_answer_everything_once() {
+    let (url, _dir) = durable(Kind::WsAck).await;
+    let report = chat(&url, &["-n", "500", "-c", "10", "--warmup-connections", "0"]).await;
+    assert!(report.is_clean() && report.latency.count == 500, "{}", report.terminal());
+    let (url, _dir) = durable(Kind::Http).await;
+    let line = ["--quiet", "--server", &url, "--closed", "--duration", "200ms", "--connections", "8"];
+    let report = run::<HttpArgs>(&line).await;
+    assert!(report.is_clean() && report.latency.count > 0, "{}", report.terminal());
+    let (url, _dir) = durable(Kind::Kv).await;
+    let own = ["put-all", "--unchecked", "--no-preload", "--duration", "200ms", "--warmup", "0ms"];
+    let report = run::<KvArgs>(&[&["--quiet", "--server", &url], &own[..]].concat()).await;
+    assert!(report.is_clean() && report.latency.count > 0, "{}", report.terminal());
 }
 
 async fn run<W: Workload>(line: &[&str]) -> Report {

@@ -9,6 +9,8 @@ use std::task::{Context, Poll, ready};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 
+use crate::stream::{Encryption, Stream};
+
 /// As much as one read takes. Larger ones cost more than they save.
 const READ_BYTES: usize = 32 * 1024;
 /// An empty output buffer larger than this is given back.
@@ -39,7 +41,7 @@ pub(crate) fn take_whole<E>(
 /// One socket and what waits to be written to it.
 #[derive(Debug)]
 pub(crate) struct Wire {
-    stream: TcpStream,
+    stream: Stream,
     /// Append here, then [`Wire::poll_flush`].
     pub(crate) out: Vec<u8>,
     written: usize,
@@ -48,10 +50,16 @@ pub(crate) struct Wire {
 impl Wire {
     pub(crate) fn new(stream: TcpStream) -> io::Result<Self> {
         stream.set_nodelay(true)?;
+        Ok(Self { stream: Stream::Plain(stream), out: Vec::new(), written: 0 })
+    }
+
+    /// The same with TLS, if `encryption` says so.
+    pub(crate) async fn connect(stream: TcpStream, encryption: Option<&Encryption>) -> io::Result<Self> {
+        let stream = Stream::new(stream, encryption).await?;
         Ok(Self { stream, out: Vec::new(), written: 0 })
     }
 
-    pub(crate) fn stream(&mut self) -> &mut TcpStream {
+    pub(crate) fn stream(&mut self) -> &mut Stream {
         &mut self.stream
     }
 
@@ -85,6 +93,7 @@ impl Wire {
         if self.out.capacity() > KEPT_BYTES_MAX {
             self.out = Vec::new();
         }
-        Poll::Ready(Ok(()))
+        // TLS may hold what the system did not take.
+        Pin::new(&mut self.stream).poll_flush(cx)
     }
 }

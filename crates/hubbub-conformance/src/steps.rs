@@ -102,6 +102,10 @@ pub(super) async fn check_people(fixture: &impl Fixture, model: &Model, rooms: &
         let (rooms, last) = model.user_rooms(user);
         let got = store.user_rooms(user_id(user), None, 99).await.unwrap();
         assert_eq!(got.rooms, rooms, "rooms of {user}");
+        for most in [1, 99] {
+            let count = store.user_room_count(user_id(user), most).await.unwrap();
+            assert_eq!(count, rooms.len().min(most), "number of rooms of {user}");
+        }
         assert!(got.last.iter().map(|message| Kept::of(&message)).eq(last), "last messages for {user}");
     }
 }

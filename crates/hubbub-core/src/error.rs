@@ -105,6 +105,8 @@ error_codes! {
     Reset = "reset", 410, false;
     /// This socket has the maximum number of subscriptions.
     TooManySubscriptions = "too_many_subscriptions", 429, false;
+    /// The user is a member of as many rooms as allowed (`limits.user_rooms`).
+    TooManyRooms = "too_many_rooms", 429, false;
     /// This user or address, or everybody together, asks for more than allowed; nothing was stored. `Retry-After` says
     /// when to try again.
     TooManyRequests = "too_many_requests", 429, true;

@@ -16,6 +16,7 @@ mod http;
 mod http2;
 mod json;
 mod line;
+mod memberships;
 mod problem;
 mod rates;
 pub mod server;

@@ -1,4 +1,4 @@
-//! How much one user and one address may ask for: requests and bytes each second, and connections.
+//! How much one user and one address may ask for: requests and bytes each second, connections, and rooms.
 //!
 //! A request is an HTTP request, a line of a bulk request, a text frame of a WebSocket, or a command of the line protocol.
 //! Whoever is charged has an [`Account`], which sockets keep and HTTP requests look up. An account holds the time up to
@@ -22,6 +22,7 @@ use hyper::HeaderMap;
 use ipnet::IpNet;
 use parking_lot::Mutex;
 
+use crate::memberships::Turns;
 use crate::problem::Problem;
 
 /// How far ahead of its rate an account may be.
@@ -62,6 +63,8 @@ pub struct RateLimits {
     pub under_way: Option<usize>,
     /// Requests that wait for a queue's next message, of everybody together.
     pub waiting: Option<usize>,
+    /// Rooms that one user may be a member of.
+    pub user_rooms: Option<usize>,
     /// Proxies whose `X-Forwarded-For` is believed.
     pub trusted_proxies: Vec<IpNet>,
 }
@@ -106,7 +109,7 @@ impl Charged {
 /// A refusal because of a rate, and when to try again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Exceeded {
-    retry_after: Duration,
+    pub(crate) retry_after: Duration,
 }
 
 impl From<Exceeded> for Problem {
@@ -131,6 +134,7 @@ pub struct Rates {
     limits: RateLimits,
     accounts: Mutex<Accounts>,
     under_way: AtomicUsize,
+    pub(crate) joining: Turns,
 }
 
 impl Rates {
@@ -223,6 +227,11 @@ impl Rates {
         }
     }
 
+    /// Rooms that one user may be a member of.
+    pub(crate) fn user_rooms(&self) -> Option<usize> {
+        self.limits.user_rooms
+    }
+
     /// The client's address: that of the connection, or what a trusted proxy says it is.
     pub(crate) fn client_address(&self, peer: IpAddr, headers: &HeaderMap) -> IpAddr {
         if !self.is_trusted(peer) {
@@ -303,7 +312,7 @@ fn refuse_ahead<'a>(meters: impl Iterator<Item = &'a AtomicU64>, now: u64) -> Re
 }
 
 /// What counts as one address: of IPv6 the network, which one customer has as a whole.
-fn network(address: IpAddr) -> IpAddr {
+pub(crate) fn network(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(address) => Ipv6Addr::from_bits(address.to_bits() & (u128::MAX << 64)).into(),
         address => address,

@@ -196,6 +196,7 @@ async fn serve_line(peer: Peer, stream: TcpStream) {
 
 async fn serve_http(peer: Arc<Peer>, stream: TcpStream) {
     let Some(stream) = open(&peer, stream, Spoken::Http).await else { return };
+    let gateway = peer.gateway.clone();
     let result = if stream.is_http2() {
         // Boxed, so that other connections do not reserve room for it.
         Box::pin(http2::serve(peer, stream)).await
@@ -203,6 +204,7 @@ async fn serve_http(peer: Arc<Peer>, stream: TcpStream) {
         serve_http1(peer, stream).await
     };
     if let Err(error) = result {
+        gateway.metrics.connections_timed_out.inc_by(u64::from(error.is_timeout()));
         tracing::debug!(%error, "connection ended");
     }
 }

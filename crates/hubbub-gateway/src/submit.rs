@@ -84,7 +84,9 @@ impl Gateway {
 
     /// Submits one change and waits until it is durable. The store decides whether the caller may make it.
     pub(crate) async fn change(&self, caller: &Caller, what: RoomChange<'_>) -> Result<Outcome, Problem> {
-        self.apply_one(&Op::Change(Change { by: caller.as_str(), what })).await
+        let change = Change { by: caller.as_str(), what };
+        let _turn = self.admit_membership(&change).await?;
+        self.apply_one(&Op::Change(change)).await
     }
 
     /// Reads something of a room for a caller who may read it, which is checked before and after. What was written behind a

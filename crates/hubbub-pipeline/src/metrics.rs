@@ -93,6 +93,10 @@ metrics! {
         "Connections refused because too many were open.";
     connections_refused_by_address: Counter::default, "connections_refused_by_address",
         "Connections refused because their address had too many open.";
+    connections_timed_out: Counter::default, "connections_timed_out",
+        "Connections closed because a request's header did not come in time, idle ones included.";
+    websocket_bad_frames: Counter::default, "websocket_bad_frames",
+        "WebSockets closed because of a frame that was too large, binary or invalid (1009, 4400, 1002, 1007).";
     flooding_sockets: Counter::default, "flooding_sockets",
         "Sockets closed because too many requests in a row were beyond a rate (close code 4429).";
     tls_handshakes: Counter::default, "tls_handshakes", "TLS handshakes completed.";
@@ -176,6 +180,10 @@ metrics! {
     log_lag: MicrosGauge::default, "log_lag_seconds",
         "Time from publishing to storing of the last stored message.";
     http_requests: Counter::default, "http_requests", "HTTP requests answered.";
+    logins: Counter::default, "logins", "Logins with name and password.";
+    logins_refused: Counter::default, "logins_refused", "Attempts to log in with a wrong name or password.";
+    logins_limited: Counter::default, "logins_limited",
+        "Attempts to log in refused because the account or the address tried too often.";
     spans_exported: Counter::default, "traces_spans_exported", "Spans of traces that the collector took.";
     spans_dropped: Counter::default, "traces_spans_dropped",
         "Spans of traces that did not fit into the queue, or that the collector refused.";

@@ -161,6 +161,7 @@ impl RoomStore for ReopeningStore {
         access(room: RoomId, user: UserId) -> Read<'_, Access>;
         members(room: RoomId, after: Option<UserId>, limit: usize) -> Read<'_, Vec<Member>>;
         user_rooms(user: UserId, after: Option<RoomId>, limit: usize) -> Read<'_, UserRooms>;
+        user_room_count(user: UserId, most: usize) -> Read<'_, usize>;
     }
 
     fn remote_changes(&self) -> Pin<Box<dyn Future<Output = RemoteChanges> + Send + '_>> {

@@ -11,7 +11,7 @@ use hubbub_core::kv::Condition;
 use hubbub_core::store::ApplyError;
 use hubbub_core::{KvOp, KvOutcome, Op, OpBatch, Outcome, Store, Timestamp};
 use hubbub_postgres::{PoolOptions, Postgres, PostgresOptions};
-use support::{Database, connect};
+use support::{Database, connect, eventually};
 
 /// A server with few connections, so that an unusable one is noticed.
 async fn open(database: &Database, seed: u64) -> Arc<Postgres> {
@@ -69,4 +69,22 @@ async fn servers_that_put_at_the_same_time_share_one_row_of_revisions() {
     let mut all = given.concat();
     all.sort_unstable();
     assert_eq!(all, (1..=SERVERS * BATCHES * 2).collect::<Vec<u64>>());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_planner_knows_of_a_table_that_has_grown() {
+    let database = Database::fresh().await;
+    let (store, others) = (open(&database, 1).await, connect(&database.url).await);
+    // Only the server itself analyzes it.
+    others.batch_execute("alter table kv set (autovacuum_enabled = false)").await.unwrap();
+    let keys: Vec<String> = (0..20_000).map(|number| format!("key-{number}")).collect();
+    for keys in keys.chunks(1_000) {
+        put(&*store, &keys.iter().map(String::as_str).collect::<Vec<_>>()).unwrap();
+    }
+    let known = "select relpages, pg_relation_size(oid) / 8192 from pg_class where oid = 'kv'::regclass";
+    eventually("the planner knows how large the table is", async || {
+        let row = others.query_one(known, &[]).await.unwrap();
+        i64::from(row.get::<_, i32>(0)) * 3 >= row.get::<_, i64>(1)
+    })
+    .await;
 }

@@ -11,7 +11,7 @@ use hubbub_core::clock::{ManualClock, SeededRandom};
 use hubbub_core::store::StoreHealth;
 use hubbub_core::{Store, Timestamp};
 use hubbub_postgres::{Postgres, PostgresOptions};
-use support::{Database, connect};
+use support::{Database, connect, eventually};
 
 const DAY: i64 = 86_400_000_000;
 
@@ -31,17 +31,6 @@ async fn attached(database: &Database) -> Vec<String> {
         "select inhrelid::regclass::text from pg_inherits where inhparent = 'messages'::regclass order by 1";
     let rows = connect(&database.url).await.query(text, &[]).await.unwrap();
     rows.iter().map(|row| row.get(0)).collect()
-}
-
-/// Waits until `is_so`, or fails.
-async fn eventually(what: &str, mut is_so: impl AsyncFnMut() -> bool) {
-    for _ in 0..200 {
-        if is_so().await {
-            return;
-        }
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
-    panic!("{what}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

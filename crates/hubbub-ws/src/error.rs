@@ -40,6 +40,9 @@ pub enum ProtocolError {
     /// A text or a close reason is no UTF-8.
     #[error("text is not valid UTF-8")]
     BadUtf8,
+    /// A binary message where only texts are taken.
+    #[error("binary frames are not taken")]
+    Binary,
     /// The message is larger than the receiver takes.
     #[error("message is larger than {limit_bytes} bytes")]
     TooBig {
@@ -52,6 +55,7 @@ impl ProtocolError {
     /// The status code for the close frame.
     pub const fn close_code(&self) -> u16 {
         match self {
+            Self::Binary => 1003,
             Self::BadUtf8 => 1007,
             Self::TooBig { .. } => 1009,
             _ => 1002,

@@ -41,6 +41,7 @@ pub struct Reader {
     /// Kind of the fragmented message under way.
     message: Option<Opcode>,
     closed: bool,
+    is_text_only: bool,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -69,7 +70,13 @@ impl Reader {
             role,
             message: None,
             closed: false,
+            is_text_only: false,
         }
+    }
+
+    /// Refuses binary messages by the header of their first frame, before anything of them is held.
+    pub fn text_only(self) -> Self {
+        Self { is_text_only: true, ..self }
     }
 
     /// Takes the next bytes of the stream. Call [`Frames::next`] until it yields `None`: what is not asked for is lost.
@@ -90,15 +97,17 @@ impl Reader {
     /// Checks a frame's header against the state of the stream; gives the payload's length.
     fn admit(&self, header: &Header) -> Result<usize, ProtocolError> {
         let too_big = ProtocolError::TooBig { limit_bytes: self.max_message_bytes };
-        let payload = usize::try_from(header.payload_bytes).map_err(|_| too_big)?;
+        let payload = usize::try_from(header.payload_bytes).map_err(|_| too_big);
         if header.opcode.is_control() {
-            return Ok(payload);
+            return payload;
         }
         match (header.opcode, self.message) {
             (Opcode::Continuation, None) => return Err(ProtocolError::UnexpectedContinuation),
             (Opcode::Text | Opcode::Binary, Some(_)) => return Err(ProtocolError::UnfinishedMessage),
+            (Opcode::Binary, None) if self.is_text_only => return Err(ProtocolError::Binary),
             _ => {}
         }
+        let payload = payload?;
         if payload > self.max_message_bytes.saturating_sub(self.held.len()) {
             Err(too_big)
         } else {

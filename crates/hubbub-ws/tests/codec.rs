@@ -208,3 +208,38 @@ proptest! {
         }
     }
 }
+
+/// Only the header of a binary message is read; texts and control frames around it are as ever.
+#[test]
+fn a_reader_of_texts_refuses_binary_messages_by_their_header() {
+    let mut frames = Vec::new();
+    write::write_masked(&mut frames, Opcode::Text, b"a text", [1, 2, 3, 4]);
+    write::write_masked(&mut frames, Opcode::Ping, b"", [0; 4]);
+    let binary = frames.len();
+    write::write_masked(&mut frames, Opcode::Binary, &[7; 70_000], [1, 2, 3, 4]);
+    let header_bytes = 14;
+    // Cut within the header, too.
+    for cut in 0..header_bytes {
+        let mut reader = Reader::new(Role::Server, 1 << 20).text_only();
+        let mut events = Vec::new();
+        let mut parts =
+            [frames[..binary + cut].to_vec(), frames[binary + cut..binary + header_bytes].to_vec()];
+        for part in &mut parts {
+            let mut read = reader.feed(part);
+            loop {
+                match read.next() {
+                    Ok(Some(event)) => events.push(own(event)),
+                    Ok(None) => break,
+                    Err(error) => {
+                        events.push(Owned::Failed(error));
+                        break;
+                    }
+                }
+            }
+        }
+        let expected =
+            [Owned::Text("a text".to_owned()), Owned::Ping(Vec::new()), Owned::Failed(ProtocolError::Binary)];
+        assert_eq!(events, expected, "{cut}");
+        assert_eq!(reader.held_bytes(), 0);
+    }
+}

@@ -15,7 +15,9 @@ use hubbub_core::{MessageId, RoomId, UserId};
 
 use crate::client::address::Server;
 
-pub(crate) use access::{GrantArgs, InspectArgs, KeyAction, KeyCreateArgs, MintArgs, TokenAction};
+pub(crate) use access::{
+    AccountAction, AccountArgs, GrantArgs, InspectArgs, KeyAction, KeyCreateArgs, MintArgs, TokenAction,
+};
 pub(crate) use files::{ExportArgs, FileFormat, ImportArgs};
 pub(crate) use kv::KvAction;
 #[cfg(any(feature = "postgres", feature = "scylla"))]
@@ -76,6 +78,8 @@ pub(crate) enum Command {
     Token(TokenAction),
     /// Create, list and revoke API keys for services.
     Key(ActionArgs<KeyAction>),
+    /// Add, list and remove accounts with passwords, and end logins.
+    User(ActionArgs<AccountAction>),
     /// Show or check the configuration.
     #[command(subcommand)]
     Config(ConfigAction),
@@ -105,7 +109,7 @@ pub(crate) enum Command {
     },
     /// Benchmark a server, and measure the machine's own limits.
     #[cfg(feature = "bench")]
-    Bench(hubbub_bench::cli::BenchArgs),
+    Bench(Box<hubbub_bench::cli::BenchArgs>),
 }
 
 /// Options of `serve`. Each can also be set in the environment or in the configuration file. A flag overrides the

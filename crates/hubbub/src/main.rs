@@ -56,6 +56,7 @@ fn main() -> ExitCode {
         Command::Serve(args) => serve::run(&args),
         Command::Token(args) => admin::token::run(&args),
         Command::Key(args) => client::run(client::key::run(args)),
+        Command::User(args) => client::run(client::user::run(args)),
         Command::Config(args) => config::command::run(&args),
         Command::Backup(args) => client::run(admin::backup::backup(args)),
         Command::Restore(args) => admin::restore::restore(&args),
@@ -78,7 +79,7 @@ fn main() -> ExitCode {
         Command::Completions { shell } => shell::completions(shell),
         Command::Man { out } => shell::man(out.as_deref()),
         #[cfg(feature = "bench")]
-        Command::Bench(args) => return bench(args),
+        Command::Bench(args) => return bench(*args),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

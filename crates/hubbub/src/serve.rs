@@ -230,21 +230,8 @@ async fn listen(config: &Config, key: &str, wanted: &str) -> anyhow::Result<(Tcp
     });
     let listener = listener.with_context(|| format!("listening on {wanted} ({key})"))?;
     let address = listener.local_addr().context("asking for the address listened on")?;
-    refuse_compat(config, key, address.ip())?;
     refuse_unauthenticated(config, key, address.ip())?;
     Ok((listener, address))
-}
-
-/// Refuses the form face on non-loopback addresses, unless `server.insecure` allows it: its cookie proves nothing, whatever
-/// else does.
-fn refuse_compat(config: &Config, key: &str, address: IpAddr) -> Result<(), ConfigError> {
-    if config.compat.is_none() || address.is_loopback() || *config.insecure {
-        return Ok(());
-    }
-    Err(ConfigError(vec![format!(
-        "{key} {address} can be reached from other machines, and with server.compat = \"chats\" everybody there may act \
-         as anybody; listen on 127.0.0.1, leave --compat out, or pass --insecure to allow it"
-    )]))
 }
 
 /// Decides who calls, and says at each start what the choice means.
@@ -260,8 +247,8 @@ async fn open_auth(
              everything, in anybody's name; set auth.secret to ask for tokens"
         );
     }
-    let auth = Auth::open(verifier, store, clock).await;
-    Ok(Arc::new(auth.context("reading API keys and revoked tokens")?))
+    let auth = Auth::open(verifier, config.account_rules(), store, clock).await;
+    Ok(Arc::new(auth.context("reading API keys, revoked tokens and accounts")?))
 }
 
 /// Refuses non-loopback addresses without authentication, unless `server.insecure` allows them.
@@ -311,6 +298,7 @@ fn rate_limits(config: &Config) -> RateLimits {
         connections: *config.address_connections,
         under_way: *config.requests,
         waiting: *config.waiting,
+        user_rooms: *config.user_rooms,
         trusted_proxies: config.trusted_proxies.0.clone(),
     }
 }

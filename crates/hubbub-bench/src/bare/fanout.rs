@@ -14,6 +14,7 @@ use tokio::net::tcp::{ReadHalf, WriteHalf};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
 use super::ws::{Acks, MESSAGE_BYTES_MAX};
+use crate::stream::Stream;
 
 #[derive(Default)]
 pub(super) struct Hub {
@@ -33,10 +34,11 @@ pub(super) async fn serve(stream: TcpStream, hub: Arc<Hub>) -> anyhow::Result<()
     let (mut wire, path) = super::upgrade(stream).await?;
     let mut reader = Reader::new(Role::Server, MESSAGE_BYTES_MAX);
     if path.contains("/chat/") {
-        return super::converse(wire, |bytes, out| publish(&mut reader, bytes, &hub, out)).await;
+        return super::converse(wire, None, |bytes, out| publish(&mut reader, bytes, &hub, out)).await;
     }
     let (outbox, frames) = unbounded_channel();
-    let (input, output) = wire.stream().split();
+    let Stream::Plain(stream) = wire.stream() else { anyhow::bail!("bare servers do not encrypt") };
+    let (input, output) = stream.split();
     tokio::select! {
         result = listen(input, reader, &hub, &outbox) => result,
         result = deliver(output, frames) => result,

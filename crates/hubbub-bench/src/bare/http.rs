@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::convert::Infallible;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use bytes::Bytes;
@@ -11,6 +12,8 @@ use hyper::body::Incoming;
 use hyper::header::{CACHE_CONTROL, CONTENT_TYPE, ETAG, HeaderName, HeaderValue};
 use hyper::{Method, Request, Response, StatusCode};
 use serde::Deserialize;
+
+use super::journal::Journal;
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -25,10 +28,17 @@ struct Draft<'a> {
 }
 
 /// Answers each POST with a receipt of the usual size.
-pub(super) async fn answer(request: Request<Incoming>) -> Result<Response<Full<Bytes>>, Infallible> {
+pub(super) async fn answer(
+    request: Request<Incoming>,
+    journal: Option<Arc<Journal>>,
+) -> Result<Response<Full<Bytes>>, Infallible> {
     let receipt = async {
         let body = request.into_body().collect().await?.to_bytes();
-        anyhow::Ok(receipt(&serde_json::from_slice(&body)?))
+        let receipt = receipt(&serde_json::from_slice(&body)?);
+        if let Some(journal) = journal {
+            journal.keep(&body).await?;
+        }
+        anyhow::Ok(receipt)
     };
     let (status, body) = match receipt.await {
         Ok(receipt) => (StatusCode::CREATED, receipt),
@@ -57,7 +67,10 @@ static REVISION: AtomicU64 = AtomicU64::new(1);
 static VALUE_BYTES: AtomicUsize = AtomicUsize::new(100);
 
 /// Answers each GET with a value of the size last put, and each PUT with its revision.
-pub(super) async fn answer_kv(request: Request<Incoming>) -> Result<Response<Full<Bytes>>, Infallible> {
+pub(super) async fn answer_kv(
+    request: Request<Incoming>,
+    journal: Option<Arc<Journal>>,
+) -> Result<Response<Full<Bytes>>, Infallible> {
     let is_reading = request.method() == Method::GET;
     let mut response = Response::new(Full::default());
     let headers = response.headers_mut();
@@ -73,15 +86,16 @@ pub(super) async fn answer_kv(request: Request<Incoming>) -> Result<Response<Ful
         *response.body_mut() = Full::new(Bytes::from(vec![b'x'; VALUE_BYTES.load(Ordering::Relaxed)]));
         return Ok(response);
     }
-    *response.status_mut() = match request.into_body().collect().await {
-        Ok(body) => {
-            let bytes = body.to_bytes().len();
-            if bytes > 0 {
-                VALUE_BYTES.store(bytes, Ordering::Relaxed);
-            }
-            StatusCode::NO_CONTENT
+    let put = async {
+        let value = request.into_body().collect().await?.to_bytes();
+        if !value.is_empty() {
+            VALUE_BYTES.store(value.len(), Ordering::Relaxed);
         }
-        Err(_) => StatusCode::BAD_REQUEST,
+        if let Some(journal) = journal {
+            journal.keep(&value).await?;
+        }
+        anyhow::Ok(())
     };
+    *response.status_mut() = if put.await.is_ok() { StatusCode::NO_CONTENT } else { StatusCode::BAD_REQUEST };
     Ok(response)
 }

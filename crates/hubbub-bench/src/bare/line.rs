@@ -1,21 +1,23 @@
 //! The line protocol without queues: each command is read and answered, with as many bytes as the real server would.
 
 use std::io;
+use std::sync::Arc;
 
 use tokio::net::TcpStream;
 
+use super::journal::Journal;
 use crate::wire::{Wire, take_whole};
 
 /// A longer line is no command of ours.
 const INPUT_BYTES_MAX: usize = 64 * 1024;
 
-pub(super) async fn serve(stream: TcpStream) -> anyhow::Result<()> {
+pub(super) async fn serve(stream: TcpStream, journal: Option<Arc<Journal>>) -> anyhow::Result<()> {
     let (mut held, mut last) = (Vec::new(), Vec::new());
     let answer = |bytes: &mut [u8], out: &mut Vec<u8>| {
         take_whole(&mut held, bytes, |bytes| io::Result::Ok(answer(&mut last, bytes, out)))?;
         if held.len() > INPUT_BYTES_MAX { Err(io::ErrorKind::InvalidData.into()) } else { Ok(()) }
     };
-    super::converse(Wire::new(stream)?, answer).await
+    super::converse(Wire::new(stream)?, journal, answer).await
 }
 
 /// Answers whole commands; how many bytes they had. `last` is the content of the last message sent, which every take gets.

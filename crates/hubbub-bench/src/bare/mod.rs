@@ -3,6 +3,7 @@
 
 mod fanout;
 mod http;
+pub(crate) mod journal;
 mod line;
 #[cfg(feature = "postgres")]
 pub(crate) mod select;
@@ -14,6 +15,7 @@ use std::convert::Infallible;
 use std::future::poll_fn;
 use std::io::{self, Write as _};
 use std::net::SocketAddr;
+use std::path::Path;
 use std::sync::Arc;
 use std::task::{Poll, ready};
 
@@ -28,6 +30,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
 use crate::wire::Wire;
+use journal::Journal;
 
 /// What a bare server does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -44,6 +47,14 @@ pub(crate) enum Kind {
     Line,
     /// Answers each GET with a value, and each PUT with its revision.
     Kv,
+    /// The same as `ws-ack`, once the message is in a journal and synced together with what came meanwhile.
+    DurableWs,
+    /// The same as `http`, after such a sync.
+    DurableHttp,
+    /// The same as `line`, after such a sync.
+    DurableLine,
+    /// The same as `kv`; PUTs after such a sync.
+    DurableKv,
     /// Answers each PUT once a statement of its own has put it into PostgreSQL.
     #[cfg(feature = "postgres")]
     Upsert,
@@ -52,17 +63,39 @@ pub(crate) enum Kind {
     Select,
 }
 
-/// Serves until the process ends; prints `ready http://ADDR` when it listens.
-pub(crate) async fn serve(kind: Kind, listen: SocketAddr) -> anyhow::Result<()> {
+impl Kind {
+    /// The same where an answer waits until what was sent is durable.
+    pub(crate) fn durable(self) -> Option<Self> {
+        match self {
+            Self::WsAck => Some(Self::DurableWs),
+            Self::Http => Some(Self::DurableHttp),
+            Self::Line => Some(Self::DurableLine),
+            Self::Kv => Some(Self::DurableKv),
+            _ => None,
+        }
+    }
+
+    fn is_durable(self) -> bool {
+        matches!(self, Self::DurableWs | Self::DurableHttp | Self::DurableLine | Self::DurableKv)
+    }
+}
+
+/// Serves until the process ends; prints `ready http://ADDR` when it listens. A journal goes into `dir`.
+pub(crate) async fn serve(kind: Kind, listen: SocketAddr, dir: &Path) -> anyhow::Result<()> {
+    let journal = if kind.is_durable() { Some(Arc::new(Journal::open(dir)?)) } else { None };
     let listener = TcpListener::bind(listen).await.with_context(|| format!("cannot listen on {listen}"))?;
     let mut out = std::io::stdout();
     writeln!(out, "ready http://{}", listener.local_addr()?)?;
     out.flush()?;
-    accept(kind, listener).await
+    accept(kind, listener, journal).await
 }
 
-/// Serves the connections of `listener`.
-pub(crate) async fn accept(kind: Kind, listener: TcpListener) -> anyhow::Result<()> {
+/// Serves the connections of `listener`; what is durable goes into `journal`.
+pub(crate) async fn accept(
+    kind: Kind,
+    listener: TcpListener,
+    journal: Option<Arc<Journal>>,
+) -> anyhow::Result<()> {
     let hub = Arc::new(fanout::Hub::default());
     #[cfg(feature = "postgres")]
     let prepared = match kind {
@@ -73,12 +106,21 @@ pub(crate) async fn accept(kind: Kind, listener: TcpListener) -> anyhow::Result<
     loop {
         let (stream, _) = listener.accept().await?;
         stream.set_nodelay(true)?;
+        let journal = journal.clone();
         // A connection that breaks is the client's to notice.
         match kind {
-            Kind::WsEcho | Kind::WsAck => drop(tokio::spawn(ws::serve(stream, kind == Kind::WsEcho))),
-            Kind::Http => drop(tokio::spawn(serve_http(stream, http::answer))),
-            Kind::Line => drop(tokio::spawn(line::serve(stream))),
-            Kind::Kv => drop(tokio::spawn(serve_http(stream, http::answer_kv))),
+            Kind::WsEcho | Kind::WsAck | Kind::DurableWs => {
+                drop(tokio::spawn(ws::serve(stream, kind == Kind::WsEcho, journal)));
+            }
+            Kind::Line | Kind::DurableLine => drop(tokio::spawn(line::serve(stream, journal))),
+            Kind::Http | Kind::DurableHttp => {
+                let answer = move |request| http::answer(request, journal.clone());
+                drop(tokio::spawn(serve_http(stream, answer)));
+            }
+            Kind::Kv | Kind::DurableKv => {
+                let answer = move |request| http::answer_kv(request, journal.clone());
+                drop(tokio::spawn(serve_http(stream, answer)));
+            }
             #[cfg(feature = "postgres")]
             Kind::Upsert => drop(prepared.clone().map(|upserts| {
                 let answer = move |request| upsert::answer(request, Arc::clone(&upserts));
@@ -94,15 +136,27 @@ pub(crate) async fn accept(kind: Kind, listener: TcpListener) -> anyhow::Result<
     }
 }
 
-/// Answers what each read brings, in one write.
+/// Answers what each read brings, in one write; where there is a journal, once what was read is durable.
 async fn converse(
     mut wire: Wire,
+    journal: Option<Arc<Journal>>,
     mut answer: impl FnMut(&mut [u8], &mut Vec<u8>) -> io::Result<()>,
 ) -> anyhow::Result<()> {
+    let mut waits_for = None;
     let Err(broken) = poll_fn(|cx| -> Poll<io::Result<Infallible>> {
         loop {
+            if let Some((journal, number)) = journal.as_ref().zip(waits_for) {
+                ready!(journal.poll_durable(number))?;
+                waits_for = None;
+            }
             ready!(wire.poll_flush(cx))?;
-            ready!(wire.poll_read(cx, &mut answer))??;
+            let kept = journal.as_ref().map(|journal| (journal, cx.waker().clone()));
+            let read = |bytes: &mut [u8], out: &mut Vec<u8>| {
+                answer(bytes, out)?;
+                waits_for = kept.map(|(journal, waker)| journal.append(bytes, waker));
+                io::Result::Ok(())
+            };
+            ready!(wire.poll_read(cx, read))??;
         }
     })
     .await;

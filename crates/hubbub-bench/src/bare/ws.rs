@@ -2,18 +2,25 @@
 
 use std::borrow::Cow;
 use std::io;
+use std::sync::Arc;
 
 use hubbub_core::message::write_u64;
 use hubbub_ws::{Event, Reader, Role, write};
 use serde::Deserialize;
 use tokio::net::TcpStream;
 
+use super::journal::Journal;
+
 pub(super) const MESSAGE_BYTES_MAX: usize = 1024 * 1024;
 
-pub(super) async fn serve(stream: TcpStream, is_echo: bool) -> anyhow::Result<()> {
+pub(super) async fn serve(
+    stream: TcpStream,
+    is_echo: bool,
+    journal: Option<Arc<Journal>>,
+) -> anyhow::Result<()> {
     let (wire, _) = super::upgrade(stream).await?;
     let (mut reader, mut seq) = (Reader::new(Role::Server, MESSAGE_BYTES_MAX), 0);
-    super::converse(wire, |bytes, out| answer(&mut reader, bytes, is_echo, &mut seq, out)).await
+    super::converse(wire, journal, |bytes, out| answer(&mut reader, bytes, is_echo, &mut seq, out)).await
 }
 
 fn answer(

@@ -81,7 +81,12 @@ async fn upgrade(mut wire: Wire, target: &Target, path: &str, seed: u64) -> Resu
     let random = SeededRandom::new(seed);
     let nonce = (u128::from(random.next_u64()) << 64) | u128::from(random.next_u64());
     let key = handshake::client_key(nonce.to_be_bytes());
-    wire.stream().write_all(handshake::request(&target.host, path, &key).as_bytes()).await?;
+    let mut request = handshake::request(&target.host, path, &key);
+    request.truncate(request.len() - "\r\n".len());
+    request += &target.headers;
+    request += "\r\n";
+    wire.stream().write_all(request.as_bytes()).await?;
+    wire.stream().flush().await?;
     let mut response = Vec::new();
     loop {
         match handshake::parse_response(&response, &key) {

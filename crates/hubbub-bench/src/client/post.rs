@@ -29,8 +29,8 @@ impl Codec for Post {
         let wire = target.open().await.map_err(|_| Cause::Connect)?;
         let path = format!("POST {}/v1/rooms/", target.prefix).into_bytes();
         let headers = format!(
-            "/messages HTTP/1.1\r\nHost: {}\r\nContent-Type: application/json\r\nContent-Length: ",
-            target.host
+            "/messages HTTP/1.1\r\nHost: {}\r\n{}Content-Type: application/json\r\nContent-Length: ",
+            target.host, &*target.headers
         );
         Ok((wire, Self { path, headers: headers.into_bytes(), json: Vec::new(), held: Vec::new() }))
     }

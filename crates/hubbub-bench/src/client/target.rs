@@ -4,8 +4,11 @@ use std::net::{SocketAddr, ToSocketAddrs};
 use std::time::Duration;
 
 use anyhow::{Context, bail};
+use rustls::pki_types::ServerName;
 use tokio::net::TcpStream;
 
+use crate::access::{Credentials, Hidden};
+use crate::stream::Encryption;
 use crate::wire::Wire;
 
 #[derive(Debug, Clone)]
@@ -14,7 +17,14 @@ pub(crate) struct Target {
     pub(crate) host: String,
     /// What stands before the paths; empty or `/something`.
     pub(crate) prefix: String,
+    /// Lines that the head of every request has: the token.
+    pub(crate) headers: Hidden,
     addr: SocketAddr,
+    encryption: Option<Encryption>,
+    credentials: Credentials,
+    token: Option<Hidden>,
+    /// It speaks the line protocol.
+    is_line: bool,
 }
 
 /// The servers of a run, one at least. Connections and subscribers take them in turn.
@@ -32,10 +42,10 @@ impl From<Target> for Targets {
 
 impl Targets {
     /// Takes one URL at least.
-    pub(crate) fn parse(urls: &[String]) -> anyhow::Result<Self> {
+    pub(crate) fn parse(urls: &[String], credentials: &Credentials) -> anyhow::Result<Self> {
         let (first, others) = urls.split_first().context("there is no --server")?;
-        let others = others.iter().map(|url| Target::parse(url)).collect::<anyhow::Result<_>>()?;
-        Ok(Self { first: Target::parse(first)?, others })
+        let parse = |url: &String| Target::with(url, credentials);
+        Ok(Self { first: parse(first)?, others: others.iter().map(parse).collect::<anyhow::Result<_>>()? })
     }
 
     pub(crate) fn first(&self) -> &Target {
@@ -72,14 +82,21 @@ impl Targets {
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
 impl Target {
-    /// Takes `http://host:port[/prefix]`, also without the scheme.
+    /// A server that is open to everybody.
     pub(crate) fn parse(url: &str) -> anyhow::Result<Self> {
-        if let Some((scheme @ ("https" | "wss"), _)) = url.split_once("://") {
-            bail!("{url}: {scheme} is not supported here; give the plain http address of the server");
-        }
-        let rest = url.strip_prefix("http://").or_else(|| url.strip_prefix("ws://")).unwrap_or(url);
+        Self::with(url, &Credentials::default())
+    }
+
+    /// Takes `http://host:port[/prefix]`, also without the scheme, or `https://`; for WebSockets and the line protocol the same.
+    pub(crate) fn with(url: &str, credentials: &Credentials) -> anyhow::Result<Self> {
+        let (scheme, rest) = url.split_once("://").unwrap_or(("http", url));
+        let port = match scheme {
+            "http" | "ws" => 80,
+            "https" | "wss" => 443,
+            _ => bail!("{url}: must be a URL such as http://127.0.0.1:8080 or https://chat.example"),
+        };
         let (host, path) = rest.split_once('/').unwrap_or((rest, ""));
-        let host = if host.contains(':') { host.to_owned() } else { format!("{host}:80") };
+        let host = if host.contains(':') { host.to_owned() } else { format!("{host}:{port}") };
         let addr = host
             .to_socket_addrs()
             .with_context(|| format!("{url} is no address of a server"))?
@@ -87,13 +104,64 @@ impl Target {
             .with_context(|| format!("{host} has no address"))?;
         let path = path.trim_end_matches('/');
         let prefix = if path.is_empty() { String::new() } else { format!("/{path}") };
-        Ok(Self { host, prefix, addr })
+        let encryption = if port == 443 {
+            let (name, _) = host.rsplit_once(':').unwrap_or((&host, ""));
+            // In a URL, an IPv6 address stands in brackets.
+            let name = name.trim_matches(['[', ']']).to_owned();
+            let name = ServerName::try_from(name).with_context(|| format!("{url} is no name of a server"))?;
+            Some(Encryption { config: credentials.tls()?, name })
+        } else {
+            None
+        };
+        let (headers, credentials) = (Hidden::from(String::new()), credentials.clone());
+        let target =
+            Self { host, prefix, headers, addr, encryption, credentials, token: None, is_line: false };
+        let token = target.credentials.of_service();
+        Ok(target.with_token(token))
+    }
+
+    /// Where the same server speaks the line protocol.
+    pub(crate) fn line(&self, address: &str) -> anyhow::Result<Self> {
+        Ok(Self { is_line: true, ..Self::with(address, &self.credentials)? })
+    }
+
+    fn with_token(self, token: Option<String>) -> Self {
+        let headers = token.as_ref().map(|token| format!("Authorization: Bearer {token}\r\n"));
+        Self { headers: headers.unwrap_or_default().into(), token: token.map(Into::into), ..self }
+    }
+
+    /// The same server for the connection of a user, who has a token of its own where each has.
+    pub(crate) fn of_user(&self, name: &str) -> Self {
+        if self.has_own_users() {
+            self.clone().with_token(self.credentials.of_user(name))
+        } else {
+            self.clone()
+        }
+    }
+
+    /// Whether each connection must be one user.
+    pub(crate) fn has_own_users(&self) -> bool {
+        self.credentials.has_own_users()
+    }
+
+    /// What a connection says first, if it has a token and no headers to put it into.
+    pub(crate) fn greeting(&self) -> Option<String> {
+        let token = self.token.as_deref().filter(|_| self.is_line)?;
+        Some(format!("auth\ntoken:{token}\n"))
+    }
+
+    /// The first address that its name has.
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.addr
     }
 
     pub(crate) async fn open(&self) -> anyhow::Result<Wire> {
-        let connecting = tokio::time::timeout(CONNECT_TIMEOUT, TcpStream::connect(self.addr)).await;
-        let stream = connecting.context("no answer in time").and_then(|connected| Ok(connected?));
-        let wire = stream.and_then(|stream| Ok(Wire::new(stream)?));
+        let connecting = async {
+            let stream = TcpStream::connect(self.addr).await?;
+            Wire::connect(stream, self.encryption.as_ref()).await
+        };
+        let connected = tokio::time::timeout(CONNECT_TIMEOUT, connecting).await;
+        let wire = connected.context("no answer in time").and_then(|connected| Ok(connected?));
         wire.with_context(|| format!("cannot connect to {}", self.host))
     }
 }
@@ -107,16 +175,19 @@ mod tests {
         let target = Target::parse("http://127.0.0.1:8080/chat-server/").expect("address");
         assert_eq!((target.host.as_str(), target.prefix.as_str()), ("127.0.0.1:8080", "/chat-server"));
         assert_eq!(Target::parse("127.0.0.1").expect("address").host, "127.0.0.1:80");
-        assert!(Target::parse("https://127.0.0.1").is_err());
+        assert_eq!(Target::parse("wss://127.0.0.1/x").expect("address").host, "127.0.0.1:443");
+        for wrong in ["ftp://127.0.0.1", "https://127.0.0.1:x", "127.0.0.1:1:2"] {
+            assert!(Target::parse(wrong).is_err(), "{wrong}");
+        }
     }
 
     #[test]
     fn servers_take_turns() {
         let urls = ["127.0.0.1:1", "127.0.0.1:2", "127.0.0.1:3"].map(str::to_owned);
-        let targets = Targets::parse(&urls).expect("addresses");
+        let targets = Targets::parse(&urls, &Credentials::default()).expect("addresses");
         let turns: Vec<&str> = (0..5).map(|who| targets.of(who).host.as_str()).collect();
         assert_eq!(turns, ["127.0.0.1:1", "127.0.0.1:2", "127.0.0.1:3", "127.0.0.1:1", "127.0.0.1:2"]);
         assert!(targets.iter().map(|target| target.host.as_str()).eq(turns.into_iter().take(3)));
-        assert!(Targets::parse(&[]).is_err());
+        assert!(Targets::parse(&[], &Credentials::default()).is_err());
     }
 }

@@ -138,11 +138,14 @@ impl Client {
         self.common.keys.write_key(key, out);
         out.extend_from_slice(b" HTTP/1.1\r\nHost: ");
         out.extend_from_slice(target.host.as_bytes());
+        out.extend_from_slice(b"\r\n");
+        out.extend_from_slice(target.headers.as_bytes());
         if kind == Kind::Put {
-            out.extend_from_slice(b"\r\nContent-Length: ");
+            out.extend_from_slice(b"Content-Length: ");
             write_u64(value.len() as u64, out);
+            out.extend_from_slice(b"\r\n");
         }
-        out.extend_from_slice(b"\r\n\r\n");
+        out.extend_from_slice(b"\r\n");
         out.extend_from_slice(value);
     }
 }

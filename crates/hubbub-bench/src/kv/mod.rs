@@ -159,7 +159,7 @@ impl Workload for KvArgs {
         let mut clients = JoinSet::new();
         for (who, target) in (0..common.connections).zip(setup.targets.iter().cycle()) {
             let client = Client {
-                worker: Worker::new(&run, target),
+                worker: Worker::new(&run, &target.of_user(&format!("client-{who}"))),
                 common: Arc::clone(common),
                 who,
                 random: SeededRandom::new(setup.seed.wrapping_add(who)),
@@ -181,7 +181,9 @@ impl Workload for KvArgs {
 
     async fn close(&self, _: &Setup, common: Self::Stage, _: &Run) -> anyhow::Result<Account> {
         let concurrency = self.rate.is_none().then_some(self.connections as f64);
-        Ok(Account { keys: Some(common.seen.lock().clone()), concurrency, ..Account::default() })
+        let asked_per_second = self.rate.map(|rate| Schedule::new(rate, self.duration, 0).mean_rate());
+        let keys = Some(common.seen.lock().clone());
+        Ok(Account { keys, concurrency, asked_per_second, ..Account::default() })
     }
 }
 

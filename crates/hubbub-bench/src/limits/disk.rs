@@ -1,6 +1,7 @@
 //! How fast this disk makes small writes durable, in a file that already has its blocks.
 
 use std::fs::File;
+use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -13,13 +14,13 @@ use crate::record::{Dist, Stats};
 const FILE_BYTES: usize = 64 * 1024 * 1024;
 
 /// A file filled with zeros once, so that a sync has no file size to make durable.
-pub(super) struct ZeroFilled {
+pub(crate) struct ZeroFilled {
     file: File,
     _dir: tempfile::TempDir,
 }
 
 impl ZeroFilled {
-    pub(super) fn make(dir: &Path) -> anyhow::Result<Self> {
+    pub(crate) fn make(dir: &Path) -> anyhow::Result<Self> {
         let dir = scratch("hubbub-limits-", dir)?;
         let file = File::create(dir.path().join("journal"))?;
         let zeros = vec![0; 1024 * 1024];
@@ -37,11 +38,17 @@ impl ZeroFilled {
         let (begun, mut at) = (Instant::now(), 0);
         while begun.elapsed() < time {
             let one = Instant::now();
-            self.file.write_all_at(&block, at as u64)?;
-            self.file.sync_data()?;
+            at = self.write_durably(&block, at)?;
             dist.add(saturate(one.elapsed().as_micros()));
-            at = if at + 2 * block_bytes > FILE_BYTES { 0 } else { at + block_bytes };
         }
         Ok((dist.len() as f64 / begun.elapsed().as_secs_f64(), dist.stats()))
+    }
+
+    /// Writes a block at `at`, or at the start of the file where it does not fit there, and syncs it; tells where it ends.
+    pub(crate) fn write_durably(&self, block: &[u8], at: usize) -> io::Result<usize> {
+        let at = if at + block.len() > FILE_BYTES { 0 } else { at };
+        self.file.write_all_at(block, at as u64)?;
+        self.file.sync_data()?;
+        Ok(at + block.len())
     }
 }

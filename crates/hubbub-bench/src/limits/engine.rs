@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 use hubbub_core::clock::SeededRandom;
 use hubbub_core::op::{Op, OpBatch, Outcome};
-use hubbub_core::store::{BatchCap, Store};
+use hubbub_core::store::{ApplyError, BatchCap, Store};
 use hubbub_core::{Send, Timestamp};
 use hubbub_store::embedded::{Embedded, EngineOptions};
 use tempfile::TempDir;
@@ -19,6 +19,8 @@ use crate::machine::{SystemClock, scratch, seed};
 /// Batches made ahead, so that the engine never waits for one.
 const AHEAD: usize = 8;
 const ROOMS: u16 = 20;
+/// Between two attempts at a store whose background work is behind.
+const PAUSE: Duration = Duration::from_millis(1);
 
 /// Messages per second stored for some time, in a new directory below `dir`.
 pub(crate) async fn rate(dir: &Path, time: Duration) -> anyhow::Result<f64> {
@@ -35,7 +37,7 @@ fn store(dir: &TempDir, time: Duration) -> anyhow::Result<f64> {
     let (begun, mut stored) = (Instant::now(), 0_usize);
     while begun.elapsed() < time {
         let batch = ready.recv().context("no batches")?;
-        let outcomes = store.apply(&batch)?;
+        let Some(outcomes) = patiently(begun + time, || store.apply(&batch))? else { break };
         anyhow::ensure!(
             outcomes.iter().all(|outcome| matches!(outcome, Outcome::Stored(_))),
             "the engine did not store a new message"
@@ -48,6 +50,21 @@ fn store(dir: &TempDir, time: Duration) -> anyhow::Result<f64> {
     store.close();
     let _ = maker.join();
     Ok(rate)
+}
+
+/// Tries again while the store's background work is behind, as senders do: the rate is one that it keeps up. `None` = the time
+/// was over before it took anything.
+fn patiently<T>(
+    until: Instant,
+    mut apply: impl FnMut() -> Result<T, ApplyError>,
+) -> Result<Option<T>, ApplyError> {
+    loop {
+        match apply() {
+            Err(ApplyError::Overloaded) if Instant::now() < until => std::thread::sleep(PAUSE),
+            Err(ApplyError::Overloaded) => return Ok(None),
+            applied => return applied.map(Some),
+        }
+    }
 }
 
 fn make(batches: &SyncSender<OpBatch>, cap: BatchCap, random: &SeededRandom) {
@@ -80,4 +97,21 @@ fn push(shape: &Shape, job: &Job, batch: &mut OpBatch) {
         kind: job.kind,
         timestamp: Timestamp::from_micros(0),
     }));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_store_that_is_behind_is_waited_for() {
+        let later = Instant::now() + Duration::from_secs(3_600);
+        let mut answers = vec![Ok(7), Err(ApplyError::Overloaded), Err(ApplyError::Overloaded)];
+        let mut apply = || answers.pop().unwrap_or(Err(ApplyError::Overloaded));
+        assert_eq!(patiently(later, &mut apply).expect("waited"), Some(7));
+        // Not for longer than the measurement, and for nothing else.
+        assert_eq!(patiently(Instant::now(), &mut apply).expect("gave up"), None);
+        let broken = || Err::<(), _>(ApplyError::Unconfirmed { reason: "the disk is gone".to_owned() });
+        assert!(patiently(later, broken).is_err());
+    }
 }

@@ -1,9 +1,9 @@
-//! What this machine can do when nothing is stored: bare servers, and the disk alone. Other results are read as a
-//! share of these.
+//! What this machine can do when nothing is stored: bare servers, with and without a group commit of what they are sent,
+//! and the disk alone. Other results are read as a share of these.
 
 #[cfg(all(feature = "kafka", feature = "scylla"))]
 pub(crate) mod cassandra;
-mod disk;
+pub(crate) mod disk;
 pub(crate) mod engine;
 #[cfg(all(feature = "kafka", feature = "scylla"))]
 pub(crate) mod kafka;
@@ -13,9 +13,10 @@ pub(crate) mod plain_rows;
 pub(crate) mod postgres;
 
 use std::fmt::Write as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use anyhow::Context;
 use clap::Args;
 use serde::Serialize;
 
@@ -77,6 +78,18 @@ pub(crate) enum Bare {
     Fanout { subscribers: usize },
 }
 
+/// Name, workload, and whether answers wait for a group commit.
+const SERVERS: [(&str, Bare, bool); 8] = [
+    ("WebSocket echo, 128 connections", Bare::Echo, false),
+    ("WebSocket ack, 128 connections", Bare::Ack { in_flight: 1 }, false),
+    ("the same, durable (durable-ws)", Bare::Ack { in_flight: 1 }, true),
+    ("WebSocket ack, 128 × 64 in flight", Bare::Ack { in_flight: 64 }, false),
+    ("HTTP POST, 64 connections", Bare::Http, false),
+    ("the same, durable (durable-http)", Bare::Http, true),
+    ("fan-out to 100 subscribers", Bare::Fanout { subscribers: 100 }, false),
+    ("fan-out to 1,000 subscribers", Bare::Fanout { subscribers: 1_000 }, false),
+];
+
 impl Bare {
     fn kind(self) -> Kind {
         match self {
@@ -103,7 +116,17 @@ impl Bare {
 
     /// Runs the workload against a bare server of its own.
     pub(crate) async fn measure(self, time: Duration) -> anyhow::Result<Report> {
-        let server = Server::bare(self.kind(), &[]).await?;
+        self.measure_at(self.kind(), Path::new("."), time).await
+    }
+
+    /// The same where each answer waits for a group commit of what was sent, in a file below `dir`.
+    pub(crate) async fn measure_durable(self, dir: &Path, time: Duration) -> anyhow::Result<Report> {
+        let kind = self.kind().durable().context("there is no such durable server")?;
+        self.measure_at(kind, dir, time).await
+    }
+
+    async fn measure_at(self, kind: Kind, dir: &Path, time: Duration) -> anyhow::Result<Report> {
+        let server = Server::bare(kind, dir, &[]).await?;
         server.during(async |server: &Server| self.load(server, time).await).await
     }
 }
@@ -116,18 +139,13 @@ pub(crate) fn median(values: &[f64]) -> f64 {
 
 pub(crate) async fn measure(args: &LimitsArgs) -> anyhow::Result<Limits> {
     let mut limits = Vec::new();
-    let servers = [
-        ("WebSocket echo, 128 connections", Bare::Echo),
-        ("WebSocket ack, 128 connections", Bare::Ack { in_flight: 1 }),
-        ("WebSocket ack, 128 × 64 in flight", Bare::Ack { in_flight: 64 }),
-        ("HTTP POST, 64 connections", Bare::Http),
-        ("fan-out to 100 subscribers", Bare::Fanout { subscribers: 100 }),
-        ("fan-out to 1,000 subscribers", Bare::Fanout { subscribers: 1_000 }),
-    ];
-    for (name, bare) in servers {
+    for (name, bare, is_durable) in SERVERS {
         let unit = if matches!(bare, Bare::Fanout { .. }) { "deliveries/s" } else { "messages/s" };
         let round = async || {
-            let report = bare.measure(args.duration).await?;
+            let report = match is_durable {
+                true => bare.measure_durable(&args.dir, args.duration).await?,
+                false => bare.measure(args.duration).await?,
+            };
             Ok((report.rate(), report.latency))
         };
         limits.push(limit(name, unit, args.rounds, round).await?);

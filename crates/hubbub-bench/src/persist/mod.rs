@@ -67,18 +67,6 @@ pub(crate) struct PersistArgs {
     /// Queues whose messages are counted
     #[arg(long, default_value = "hubbub.room.0", value_delimiter = ',', value_name = "NAME")]
     pub(crate) queues: Vec<String>,
-    /// PostgreSQL to look at meanwhile, postgres://…
-    #[arg(long, env = "HUBBUB_STORE", value_name = "URL")]
-    #[serde(skip)]
-    pub(crate) database: Option<String>,
-    /// Names, or ids, of processes whose processor time and memory are shown; of those called postgres only the ones that
-    /// serve --database, if it runs here
-    #[arg(long, default_value = "postgres,beam", value_delimiter = ',', value_name = "NAME")]
-    pub(crate) watch: Vec<String>,
-    /// Process id of the broker, if it runs on this machine: its processor time is shown
-    #[arg(long, value_name = "PID")]
-    #[serde(skip)]
-    pub(crate) broker_pid: Option<u32>,
     /// Connections that publish
     #[arg(long, default_value_t = 2, value_name = "N")]
     pub(crate) publishers: usize,
@@ -155,6 +143,7 @@ pub(crate) struct Stage {
 impl Workload for PersistArgs {
     const NAME: &'static str = "persist";
     const HAS_ROOMS: bool = true;
+    const SAMPLES_ITSELF: bool = true;
     type Stage = Stage;
 
     /// It asks by itself: in a database that servers share, what the store holds does not tell of a restart.
@@ -169,7 +158,7 @@ impl Workload for PersistArgs {
         let rules = Rules { in_flight: self.window, retries: 0, patience, echo: false };
         let run = Arc::new(Run::new(setup.targets.clone(), shape, rules, 0));
         let stored_before = self.stored_before(&setup.targets).await?;
-        let source = Source::open(self, setup, Arc::clone(&run)).await?;
+        let source = Source::of_persisting(self, setup, Arc::clone(&run)).await?;
         let followed = self.followed();
         let listeners =
             Listeners::gather(&run, usize::from(followed) * self.listeners, followed, setup.seed).await?;
@@ -207,6 +196,7 @@ impl Workload for PersistArgs {
             if self.drain { (self.plan().messages, stage.stored_before) } else { (sent, 0) };
         Ok(Account {
             delivery: Some(delivery),
+            asked_per_second: self.plan().rate,
             stored: (!self.fill && !self.drain).then_some(stage.stored),
             persisted: Some(Persisted::new(self, messages, stage.stored, early, seen)),
             ..Account::default()

@@ -13,6 +13,7 @@ use crate::report::{Origin, Report};
 use crate::sample::buckets::Buckets;
 use crate::sample::series::{SeriesSummary, Slope, Span, summaries};
 use crate::sample::{BATCH_MS, Look};
+use crate::verdict::Verdict;
 
 /// Looks that make one point of the slope.
 const SLOPE_LOOKS: usize = 10;
@@ -51,6 +52,8 @@ pub(crate) struct Outcome {
     /// In what way the load generator was the limit, if it was.
     #[serde(skip_serializing_if = "Option::is_none")]
     generator_limit: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) verdict: Option<Verdict>,
     #[serde(flatten)]
     pub(crate) persisted: Persisted,
     pub(crate) faults: Vec<String>,
@@ -178,6 +181,11 @@ impl PerMessage {
 }
 
 impl Persisted {
+    /// The looks while there was something to do.
+    pub(crate) fn during(&self) -> &[Look] {
+        self.span.of(&self.looks)
+    }
+
     /// `stored` messages, of which `early` ones were stored before the time began.
     pub(super) fn new(args: &PersistArgs, messages: u64, stored: u64, early: u64, seen: Seen) -> Self {
         let during = seen.span.of(&seen.samples);
@@ -237,6 +245,7 @@ impl Outcome {
             arrival_latency: delivery.latency,
             misordered: delivery.misordered,
             generator_limit: report.generator_limit,
+            verdict: report.verdict,
             persisted,
             faults,
         })

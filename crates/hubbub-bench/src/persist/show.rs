@@ -6,6 +6,7 @@ use std::path::Path;
 use super::outcome::{Asked, Batches, Outcome};
 use crate::engine::Findings;
 use crate::report::{Axes, escape, grouped, line_chart, write_files};
+use crate::sample::looks_csv;
 use crate::sample::series::{SeriesSummary, Slope};
 
 /// What is to be known of every interval of a slope.
@@ -25,7 +26,14 @@ impl Findings for Outcome {
 
     fn write_files(&self, dir: &Path) -> anyhow::Result<()> {
         let summary = serde_json::to_string_pretty(self)?;
-        write_files(dir, [("summary.json", summary), ("looks.csv", self.csv()), ("report.html", self.page())])
+        write_files(
+            dir,
+            [
+                ("summary.json", summary),
+                ("looks.csv", looks_csv(&self.persisted.looks)),
+                ("report.html", self.page()),
+            ],
+        )
     }
 }
 
@@ -63,6 +71,9 @@ impl Outcome {
         writeln!(out, "  {:<24}{:>12}{:>12}{:>12}{:>12}", "", "before", "average", "peak", "after")?;
         for SeriesSummary { name, before, average, peak, after } in &self.persisted.series {
             writeln!(out, "  {name:<24}{before:>12.2}{average:>12.2}{peak:>12.2}{after:>12.2}")?;
+        }
+        if let Some(verdict) = &self.verdict {
+            write!(out, "{verdict}")?;
         }
         for fault in &self.faults {
             writeln!(out, "  fault: {fault}")?;
@@ -118,17 +129,6 @@ impl Outcome {
             }
         }
         Ok(())
-    }
-
-    fn csv(&self) -> String {
-        let names: Vec<&str> = self.persisted.series.iter().map(|series| series.name.as_str()).collect();
-        let mut out = format!("seconds,{}\n", names.join(","));
-        for look in &self.persisted.looks {
-            let values =
-                names.iter().map(|name| look.values.get(*name).map_or(String::new(), f64::to_string));
-            let _ = writeln!(out, "{:.3},{}", look.at_s, values.collect::<Vec<_>>().join(","));
-        }
-        out
     }
 
     fn page(&self) -> String {

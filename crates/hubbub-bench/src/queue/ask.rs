@@ -126,10 +126,11 @@ impl Dialect {
                 ("POST", format!("/v1/queues/{queue}/{}", if is_away { "get" } else { "read" }))
             }
         };
-        for part in [method, " ", &self.target.prefix, &path, " HTTP/1.1\r\nHost: ", &self.target.host] {
+        let Target { prefix, host, headers, .. } = &self.target;
+        for part in [method, " ", prefix, &path, " HTTP/1.1\r\nHost: ", host, "\r\n", headers] {
             out.extend_from_slice(part.as_bytes());
         }
-        out.extend_from_slice(b"\r\nContent-Type: application/json\r\nContent-Length: ");
+        out.extend_from_slice(b"Content-Type: application/json\r\nContent-Length: ");
         write_u64(body.len() as u64, out);
         out.extend_from_slice(b"\r\n\r\n");
         out.extend_from_slice(&body);

@@ -154,10 +154,11 @@ impl Workload for QueueArgs {
         let run = Arc::new(Run::of_operations(target, &self.patience, setup.common.rows_max, &KINDS));
         let mut clients = JoinSet::new();
         for (me, place) in stage.clients.iter().copied().zip(stage.places.iter().cycle()) {
+            let place = place.of_user(me);
             let client = Client {
                 worker: Worker::new(&run, &place.dialect.target),
                 stage: Arc::clone(stage),
-                place: place.clone(),
+                place,
                 me,
                 clients: Arc::clone(&stage.clients),
                 random: SeededRandom::new(setup.seed.wrapping_add(me)),
@@ -199,7 +200,8 @@ impl QueueArgs {
 }
 
 async fn places(args: &QueueArgs, web: &Targets, clients: &[u64]) -> anyhow::Result<Vec<Place>> {
-    let lines = args.line.iter().map(|address| Target::parse(address)).collect::<anyhow::Result<Vec<_>>>()?;
+    let lines = args.line.iter().map(|address| web.first().line(address));
+    let lines = lines.collect::<anyhow::Result<Vec<_>>>()?;
     let targets: Vec<&Target> = match args.via {
         Via::Http => web.iter().collect(),
         Via::Line => {

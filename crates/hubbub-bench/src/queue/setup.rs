@@ -30,6 +30,15 @@ pub(crate) struct Place {
     pub(super) queues: Arc<[u64]>,
 }
 
+impl Place {
+    /// The same for the connection of a client.
+    pub(super) fn of_user(&self, client: u64) -> Self {
+        let Dialect { via, target } = &self.dialect;
+        let dialect = Dialect { via: *via, target: target.of_user(&client.to_string()) };
+        Self { dialect, queues: Arc::clone(&self.queues) }
+    }
+}
+
 /// Has at least `count` queues there, and gives that many.
 pub(super) async fn make_queues(dialect: &Dialect, count: u64) -> anyhow::Result<Arc<[u64]>> {
     let mut caller = Caller::open(&dialect.target, TIMEOUT).await?;

@@ -14,7 +14,7 @@ use std::time::Duration;
 
 pub(crate) use html::document as page;
 pub(crate) use origin::Origin;
-pub(crate) use svg::{Axes, bars, escape, line as line_chart};
+pub(crate) use svg::{Axes, bars, escape, line as line_chart, picture};
 pub(crate) use terminal::grouped;
 
 use anyhow::Context;
@@ -28,6 +28,8 @@ use crate::models::little::Little;
 use crate::persist::outcome::Persisted;
 use crate::record::{Bucket, Stats, buckets};
 use crate::run::Run;
+use crate::sample::{Look, looks_csv};
+use crate::verdict::Verdict;
 
 /// Everything one run found out. What a workload does not have is left out.
 #[derive(Debug, Clone, Default, Serialize)]
@@ -62,12 +64,18 @@ pub(crate) struct Report {
     /// In what way the load generator was the limit, if it was.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub generator_limit: Option<String>,
+    /// What limited the run.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub verdict: Option<Verdict>,
     /// What a reader of these figures should know.
     pub notes: Vec<String>,
     pub throughput: Vec<Bucket>,
     /// What the workload `persist` saw, for a report of its own.
     #[serde(skip)]
     pub persisted: Option<Persisted>,
+    /// What server, database and machine did meanwhile, once a second.
+    #[serde(skip)]
+    pub looks: Vec<Look>,
     /// The phase, whose record the files show beside the fields above.
     #[serde(skip)]
     run: Option<Arc<Run>>,
@@ -87,6 +95,12 @@ pub(crate) struct Delivery {
     /// Connections of subscribers that broke.
     pub lost_connections: u64,
     pub latency: Stats,
+    /// Messages that the slowest subscriber had less than half of all, on average; where all follow one room.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub slowest_behind: Option<f64>,
+    /// Messages that senders may be ahead of the slowest subscriber.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub window: Option<f64>,
 }
 
 impl Report {
@@ -216,6 +230,7 @@ impl Findings for Report {
         let files = [
             ("summary.json", summary),
             ("throughput.csv", csv::throughput(self, run)),
+            ("looks.csv", looks_csv(&self.looks)),
             ("report.html", html::page(self, run)),
         ];
         write_files(dir, files)?;

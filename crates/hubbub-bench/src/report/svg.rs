@@ -70,6 +70,18 @@ pub(crate) fn bars(bars: &[(String, f64)], axes: Axes<'_>) -> String {
     out
 }
 
+/// A chart as a file of its own, dark on light.
+pub(crate) fn picture(svg: &str) -> String {
+    const STYLE: &str = "text { font: 11px sans-serif; fill: #667085 } .grid { stroke: #e3e7ee } \
+        .line { fill: none; stroke: #2563eb; stroke-width: 2 } .bar { fill: #2563eb }";
+    let rest = svg.strip_prefix("<svg ").unwrap_or(svg);
+    let (attributes, body) = rest.split_once('>').unwrap_or(("", rest));
+    format!(
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{WIDTH}\" height=\"{HEIGHT}\" {attributes}>\
+         <style>{STYLE}</style><rect width=\"100%\" height=\"100%\" fill=\"#fff\"/>{body}\n"
+    )
+}
+
 fn horizontal(values: impl Iterator<Item = f64>) -> Scale {
     Scale { max: positive(values.fold(0.0, f64::max)), from: LEFT, to: WIDTH - RIGHT }
 }
@@ -158,6 +170,13 @@ mod tests {
             [label(0.25), label(1_500.0), label(50_000.0), label(2_200_000.0)],
             ["0.25", "1500", "50k", "2.2M"]
         );
+    }
+
+    #[test]
+    fn a_picture_stands_alone() {
+        let picture = picture(&bars(&[("a".to_owned(), 1.0)], Axes { x: "x", y: "y" }));
+        assert!(picture.starts_with("<svg xmlns=") && picture.ends_with("</svg>\n"), "{picture}");
+        assert!(picture.contains("<style>") && picture.matches("<svg").count() == 1, "{picture}");
     }
 
     #[test]

@@ -63,6 +63,9 @@ fn write_summary(report: &Report, out: &mut String) -> std::fmt::Result {
         write!(out, "  processors   generator {generator:.2}{server}")?;
         writeln!(out, ", machine {machine:.2} of {cores}, stolen {stolen:.2}")?;
     }
+    if let Some(verdict) = &report.verdict {
+        write!(out, "{verdict}")?;
+    }
     report.notes.iter().try_for_each(|note| writeln!(out, "  note: {note}"))
 }
 

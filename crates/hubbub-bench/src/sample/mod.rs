@@ -1,11 +1,11 @@
 //! What server, broker, database and machine do while a run is under way, sampled once a second, and how that goes over
-//! the run ([`series`]). Histograms of the server are read by [`buckets`].
+//! the run ([`series`]). [`processes`] reads /proc. Histograms of the server are read by [`buckets`].
 
 pub(crate) mod buckets;
+mod processes;
 pub(crate) mod series;
 
-use std::collections::BTreeMap;
-use std::fs;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -20,11 +20,20 @@ use crate::ledger::{exact_sum, sum};
 use crate::persist::PersistArgs;
 use crate::run::Run;
 use buckets::Buckets;
+pub(crate) use processes::{COMMIT, LOG, USUAL, WORKERS};
+#[cfg(feature = "postgres")]
+use processes::{POSTGRES, is_of, pids_named};
+use processes::{disk, processes};
 use series::Span;
 
 const EVERY: Duration = Duration::from_secs(1);
 /// What the mean time of the server's batches is called in looks, from the first statement to the commit.
 pub(crate) const BATCH_MS: &str = "batch ms";
+
+/// What the sessions of the database that wait for a lock are called in looks.
+pub(crate) const LOCK_WAITS: &str = "lock waits";
+/// The same of the processors that it may use.
+pub(crate) const DATABASE_CORES: &str = "database cores";
 
 /// What was seen at one time; rates are those since the look before.
 #[derive(Debug, Clone, Default, Serialize)]
@@ -152,94 +161,16 @@ impl Raw {
     }
 }
 
-/// Processor time and memory of all servers together, of this process, and of all processes whose names begin as `names` say. The
-/// memory of several is what each has alone and, once, the most that one of them has touched of what they share: a
-/// database's buffers.
-fn processes(source: &Source, raw: &mut Raw) {
-    let Source { server_pids, broker_pid, names, database_pid, .. } = source;
-    let once = [("generator", Some(std::process::id())), ("broker", *broker_pid)];
-    let once = once.into_iter().filter_map(|(shown, pid)| Some((shown, pid?)));
-    for (shown, pid) in once.chain(server_pids.iter().map(|pid| ("server", *pid))) {
-        if let Some(cpu) = crate::machine::process_seconds(pid) {
-            *raw.counters.entry(format!("{shown} CPU")).or_default() += cpu;
-        }
-        if let Some(kib) = crate::machine::rss_anon_kib(pid) {
-            *raw.figures.entry(format!("{shown} MiB")).or_default() += kib as f64 / 1024.0;
-        }
-    }
-    for thread in server_pids.iter().flat_map(|pid| crate::machine::threads(*pid)) {
-        let group = raw.seconds.entry(format!("server {} CPU", thread_group(&thread.name))).or_default();
-        group.insert(thread.id, thread.seconds);
-    }
-    for name in names {
-        let (mut seconds, mut kib, mut shared_kib, mut count) = (BTreeMap::new(), 0, 0, 0);
-        let own = database_pid.filter(|_| name == POSTGRES);
-        for pid in pids_named(name).into_iter().filter(|pid| own.is_none_or(|main| is_of(*pid, main))) {
-            seconds.extend(crate::machine::process_seconds(pid).map(|used| (pid, used)));
-            kib += crate::machine::rss_anon_kib(pid).unwrap_or(0);
-            shared_kib = crate::machine::memory_kib(pid, "RssShmem").unwrap_or(0).max(shared_kib);
-            count += 1;
-        }
-        if count > 0 {
-            raw.seconds.insert(format!("{name} CPU"), seconds);
-            raw.figures.insert(format!("{name} MiB"), (kib + shared_kib) as f64 / 1024.0);
-            raw.figures.insert(format!("{name} processes"), f64::from(count));
-        }
-    }
-}
-
-/// What the server has threads for, by their names: those that serve sockets and drive the database, those of the broker's
-/// client, and those that commit, seal and merge.
-pub(crate) const WORKERS: &str = "workers";
-pub(crate) const LOG: &str = "log";
-pub(crate) const COMMIT: &str = "commit";
-
-fn thread_group(name: &str) -> &'static str {
-    match name {
-        _ if name.starts_with("tokio") => WORKERS,
-        _ if name.starts_with("rdk") || name.starts_with("kafka-") => LOG,
-        _ => COMMIT,
-    }
-}
-
-/// What the processes of PostgreSQL are called.
-const POSTGRES: &str = "postgres";
-
-/// Whether it is the process `main`, or was started by it.
-fn is_of(pid: u32, main: u32) -> bool {
-    pid == main || crate::machine::parent(pid) == Some(main)
-}
-
-/// Processes whose names begin so, or the one of this id.
-fn pids_named(name: &str) -> Vec<u32> {
-    if let Ok(pid) = name.parse() {
-        return vec![pid];
-    }
-    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
-    let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
-    pids.filter(|pid| {
-        let comm = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
-        comm.trim_end().starts_with(name)
-    })
-    .collect()
-}
-
-/// Writes finished and bytes written on all whole disks.
-fn disk() -> Option<(f64, f64)> {
-    let stats = fs::read_to_string("/proc/diskstats").ok()?;
-    let (mut writes, mut bytes) = (0.0, 0.0);
-    for line in stats.lines() {
-        let fields: Vec<&str> = line.split_whitespace().collect();
-        let Some(name) = fields.get(2) else { continue };
-        // Parts of a disk are counted with it.
-        if name.starts_with("loop") || !fs::exists(format!("/sys/block/{name}")).unwrap_or(false) {
-            continue;
-        }
-        let field = |index: usize| fields.get(index).and_then(|text| text.parse::<f64>().ok()).unwrap_or(0.0);
-        writes += field(7);
-        bytes += field(9) * 512.0;
-    }
-    Some((writes, bytes))
+/// A row for each look, a column for each figure, by their names.
+pub(crate) fn looks_csv(looks: &[Look]) -> String {
+    let names: BTreeSet<&String> = looks.iter().flat_map(|look| look.values.keys()).collect();
+    let heads: String = names.iter().map(|name| format!(",{name}")).collect();
+    let row = |look: &Look| {
+        let value =
+            |name: &&String| look.values.get(*name).map_or(",".to_owned(), |value| format!(",{value}"));
+        format!("{:.3}{}\n", look.at_s, names.iter().map(value).collect::<String>())
+    };
+    format!("seconds{heads}\n{}", looks.iter().map(row).collect::<String>())
 }
 
 /// Where to ask; nothing is asked where nothing is known.
@@ -252,7 +183,8 @@ pub(crate) struct Source {
     names: Vec<String>,
     /// The process that started those of the database, if it runs here.
     database_pid: Option<u32>,
-    run: Arc<Run>,
+    /// Whose messages are counted as published.
+    run: Option<Arc<Run>>,
     /// A channel, and the queues whose messages are counted.
     #[cfg(feature = "amqp")]
     broker: Option<(lapin::Channel, Vec<String>)>,
@@ -262,7 +194,8 @@ pub(crate) struct Source {
 
 #[cfg(feature = "postgres")]
 const DATABASE: &str = "select d.xact_commit, d.blks_hit, d.blks_read, d.numbackends, \
-     pg_database_size(d.datname), w.wal_bytes::float8, w.wal_sync \
+     pg_database_size(d.datname), w.wal_bytes::float8, w.wal_sync, \
+     (select count(*) from pg_stat_activity a where a.datname = d.datname and a.wait_event_type = 'Lock') \
      from pg_stat_database d, pg_stat_wal w where d.datname = current_database()";
 
 /// The process of a database that started all others, if it runs here.
@@ -273,10 +206,20 @@ async fn main_process(client: &tokio_postgres::Client) -> anyhow::Result<Option<
     Ok(pid.and_then(crate::machine::parent))
 }
 
+/// The processes of a database; none if it runs elsewhere.
+#[cfg(feature = "postgres")]
+pub(crate) async fn database_pids(url: &str) -> anyhow::Result<Vec<u32>> {
+    let client = crate::limits::postgres::connect(url).await?;
+    let Some(main) = main_process(&client).await? else { return Ok(Vec::new()) };
+    Ok(pids_named(POSTGRES).into_iter().filter(|pid| is_of(*pid, main)).collect())
+}
+
 impl Source {
-    pub(crate) async fn open(args: &PersistArgs, setup: &Setup, run: Arc<Run>) -> anyhow::Result<Self> {
+    /// Servers, database and processes of a run.
+    pub(crate) async fn open(setup: &Setup) -> anyhow::Result<Self> {
+        let common = &setup.common;
         #[cfg(feature = "postgres")]
-        let database = match args.database.as_deref().filter(|url| url.starts_with("postgres")) {
+        let database = match common.database.as_deref().filter(|url| url.starts_with("postgres")) {
             Some(url) => {
                 let connecting = crate::limits::postgres::connect(url).await;
                 Some(connecting.context("the database given by --database cannot be reached")?)
@@ -284,10 +227,14 @@ impl Source {
             None => None,
         };
         Ok(Self {
-            targets: (!args.fill).then(|| run.targets.clone()),
-            server_pids: setup.common.server_pid.clone(),
-            broker_pid: args.broker_pid,
-            names: args.watch.clone(),
+            targets: Some(setup.targets.clone()),
+            server_pids: common.server_pid.clone(),
+            broker_pid: common.broker_pid,
+            names: match common.database.as_deref() {
+                Some(url) if url.starts_with("postgres") => common.watch.clone(),
+                // To look for them among all processes takes time from what is measured.
+                _ => common.watch.iter().filter(|name| !USUAL.contains(&name.as_str())).cloned().collect(),
+            },
             #[cfg(feature = "postgres")]
             database_pid: match &database {
                 Some(client) => main_process(client).await?,
@@ -295,7 +242,25 @@ impl Source {
             },
             #[cfg(not(feature = "postgres"))]
             database_pid: None,
-            run,
+            run: None,
+            #[cfg(feature = "amqp")]
+            broker: None,
+            #[cfg(feature = "postgres")]
+            database,
+        })
+    }
+
+    /// The same for messages that are persisted, with what is published and what waits in the broker.
+    pub(crate) async fn of_persisting(
+        args: &PersistArgs,
+        setup: &Setup,
+        run: Arc<Run>,
+    ) -> anyhow::Result<Self> {
+        let all = Self::open(setup).await?;
+        Ok(Self {
+            targets: all.targets.filter(|_| !args.fill),
+            names: setup.common.watch.clone(),
+            run: Some(run),
             #[cfg(feature = "amqp")]
             broker: match args.broker() {
                 Some(url) => Some((
@@ -304,15 +269,16 @@ impl Source {
                 )),
                 None => None,
             },
-            #[cfg(feature = "postgres")]
-            database,
+            ..all
         })
     }
 
     async fn look(&self, begun: Instant) -> Raw {
         let mut raw = Raw::default();
-        let published = self.run.counts.accepted.load(Ordering::Relaxed);
-        raw.counters.insert("published/s".into(), published as f64);
+        if let Some(run) = &self.run {
+            let published = run.counts.accepted.load(Ordering::Relaxed);
+            raw.counters.insert("published/s".into(), published as f64);
+        }
         if let Some(targets) = &self.targets
             && let Ok(metrics) = targets.metrics().await
         {
@@ -336,6 +302,10 @@ impl Source {
             raw.counters.insert("WAL syncs/s".into(), row.get::<_, i64>(6) as f64);
             raw.counters.insert("blocks read/s".into(), blocks_read);
             raw.figures.insert("connections".into(), f64::from(row.get::<_, i32>(3)));
+            raw.figures.insert(LOCK_WAITS.into(), row.get::<_, i64>(7) as f64);
+            raw.figures.extend(
+                self.database_pid.map(|pid| (DATABASE_CORES.to_owned(), crate::machine::may_use(pid) as f64)),
+            );
             raw.figures.insert("database MB".into(), row.get::<_, i64>(4) as f64 / 1e6);
             raw.ratios.insert("cache hits %".into(), (100.0 * hit, hit + blocks_read));
         }
@@ -366,20 +336,6 @@ mod tests {
         let values: Vec<(&str, f64)> = look.values.iter().map(|(name, value)| (&**name, *value)).collect();
         assert_eq!(values, [("cache hits %", 80.0), ("connections", 3.0), ("stored/s", 200.0)]);
         assert_eq!(look.at_s, 6.0);
-    }
-
-    #[test]
-    fn threads_are_told_apart_by_what_they_do() {
-        for (name, group) in [
-            ("tokio-rt-worker", WORKERS),
-            ("tokio-runtime-w", WORKERS),
-            ("rdk:broker1", LOG),
-            ("kafka-producer", LOG),
-            ("commit", COMMIT),
-            ("hubbub-seal", COMMIT),
-        ] {
-            assert_eq!(thread_group(name), group, "{name}");
-        }
     }
 
     #[test]

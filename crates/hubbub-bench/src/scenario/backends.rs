@@ -6,7 +6,8 @@ use std::path::{Path, PathBuf};
 use anyhow::ensure;
 use clap::Args;
 
-use super::file::Measurement;
+use super::file::{Measurement, Placement};
+use crate::lab::cores::Pinned;
 #[cfg(feature = "postgres")]
 use crate::limits::postgres::Database;
 use crate::machine::scratch;
@@ -38,15 +39,26 @@ impl BackendArgs {
         if self.kafka.is_some() { "kafka" } else { "direct" }
     }
 
+    /// Where data of servers go.
+    pub(super) fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    pub(super) fn postgres(&self) -> Option<&str> {
+        self.postgres.as_deref()
+    }
+
     /// Refuses what this program cannot start, before anything is measured.
-    pub(super) fn check(&self, points: &[Measurement]) -> anyhow::Result<()> {
-        for point in points {
-            let count = point.servers()?;
-            ensure!(
-                count == 1 || self.postgres.is_some(),
-                "servers = {count} need a store that they share: give --postgres URL"
-            );
-        }
+    pub(super) fn check(&self, point: &Measurement, has_database_cores: bool) -> anyhow::Result<()> {
+        ensure!(
+            !has_database_cores || self.postgres.is_some(),
+            "cores: database is for a database: give --postgres URL"
+        );
+        let count = point.servers()?;
+        ensure!(
+            count == 1 || self.postgres.is_some(),
+            "servers = {count} need a store that they share: give --postgres URL"
+        );
         for (option, is_given, is_built) in [
             ("postgres", self.postgres.is_some(), cfg!(feature = "postgres")),
             ("kafka", self.kafka.is_some(), cfg!(feature = "kafka")),
@@ -62,8 +74,9 @@ impl BackendArgs {
         measurement: &Measurement,
         work: impl AsyncFnOnce(&[Server], Option<&str>) -> anyhow::Result<R>,
     ) -> anyhow::Result<R> {
+        let placed = Placed { measurement, cores: measurement.placement()? };
         let topics = self.kafka.as_deref().map(Topics::new);
-        let worked = self.on_database(measurement, topics.as_ref(), work).await;
+        let worked = self.on_database(&placed, topics.as_ref(), work).await;
         let removed = match topics {
             Some(topics) => topics.remove().await,
             None => Ok(()),
@@ -84,13 +97,19 @@ impl BackendArgs {
     #[cfg(feature = "postgres")]
     async fn on_database<R>(
         &self,
-        measurement: &Measurement,
+        placed: &Placed<'_>,
         topics: Option<&Topics>,
         work: impl AsyncFnOnce(&[Server], Option<&str>) -> anyhow::Result<R>,
     ) -> anyhow::Result<R> {
-        let Some(url) = &self.postgres else { return self.serve(measurement, topics, None, work).await };
+        let Some(url) = &self.postgres else { return self.serve(placed, topics, None, work).await };
         let database = Database::fresh(url).await?;
-        let worked = self.serve(measurement, topics, Some(&database.url), work).await;
+        let pids = crate::sample::database_pids(&database.url).await?;
+        let pin = |cores| {
+            ensure!(!pids.is_empty(), "cores: the database of --postgres does not run on this machine");
+            Pinned::processes(&pids, cores)
+        };
+        let _pinned = placed.cores.database.as_ref().map(pin).transpose()?;
+        let worked = self.serve(placed, topics, Some(&database.url), work).await;
         let dropped = database.drop().await;
         worked.and_then(|result| dropped.map(|()| result))
     }
@@ -98,16 +117,16 @@ impl BackendArgs {
     #[cfg(not(feature = "postgres"))]
     async fn on_database<R>(
         &self,
-        measurement: &Measurement,
+        placed: &Placed<'_>,
         topics: Option<&Topics>,
         work: impl AsyncFnOnce(&[Server], Option<&str>) -> anyhow::Result<R>,
     ) -> anyhow::Result<R> {
-        self.serve(measurement, topics, None, work).await
+        self.serve(placed, topics, None, work).await
     }
 
     async fn serve<R>(
         &self,
-        measurement: &Measurement,
+        placed: &Placed<'_>,
         topics: Option<&Topics>,
         database: Option<&str>,
         work: impl AsyncFnOnce(&[Server], Option<&str>) -> anyhow::Result<R>,
@@ -115,9 +134,9 @@ impl BackendArgs {
         let program = self.program.clone().map_or_else(std::env::current_exe, Ok)?;
         let dir = scratch("hubbub-run-", &self.dir)?;
         let mut servers = Vec::new();
-        for index in 0..measurement.servers()? {
+        for index in 0..placed.measurement.servers()? {
             let data = dir.path().join(format!("data-{index}"));
-            servers.push(self.start(&program, &data, measurement, topics, database).await?);
+            servers.push(self.start(&program, &data, placed, topics, database).await?);
         }
         let result = work(&servers, database).await;
         for server in servers {
@@ -130,15 +149,23 @@ impl BackendArgs {
         &self,
         program: &Path,
         data: &Path,
-        measurement: &Measurement,
+        placed: &Placed<'_>,
         topics: Option<&Topics>,
         database: Option<&str>,
     ) -> anyhow::Result<Server> {
         let prefix = topics.map(|topics| ("kafka.topic_prefix", topics.prefix.as_str()));
-        let settings = measurement.settings().chain(prefix);
+        // What this thread starts inherits where it may run.
+        let _pinned = placed.cores.server.as_ref().map(Pinned::thread).transpose()?;
+        let settings = placed.measurement.settings().chain(prefix);
         let engines = Engines { store: database, log: self.kafka.as_deref() };
         Server::configured(program, data, settings, engines).await
     }
+}
+
+/// A measurement, and where its parts may run.
+struct Placed<'m> {
+    measurement: &'m Measurement,
+    cores: Placement,
 }
 
 /// Topics of one measurement, by their prefix.

@@ -2,14 +2,16 @@
 //! the server.
 
 use std::collections::BTreeMap;
-use std::fmt::{self, Display};
-use std::str::FromStr;
+use std::time::Duration;
 
-use anyhow::{Context, bail, ensure};
+use anyhow::{Context, anyhow, bail, ensure};
 use serde::Deserialize;
 use serde_json::Value;
 
+use super::threshold::Threshold;
 use super::workload::WorkloadKind;
+use crate::lab::cores::Cores;
+use crate::options::duration;
 
 /// Keys and values as text. What has a dot in its name is a setting of the server, everything else an option.
 pub(crate) type Point = BTreeMap<String, String>;
@@ -27,6 +29,12 @@ struct ScenarioFile {
     seed: Option<u64>,
     #[serde(alias = "target")]
     server: Option<String>,
+    network_delay: Option<String>,
+    #[serde(default)]
+    watch: Vec<String>,
+    #[serde(default)]
+    cores: toml::Table,
+    store: Option<String>,
     #[serde(default)]
     options: toml::Table,
     #[serde(default)]
@@ -39,6 +47,14 @@ struct ScenarioFile {
     quick: toml::Table,
     #[serde(default)]
     thresholds: Vec<String>,
+}
+
+/// Which processors each part may use.
+#[derive(Debug, Default)]
+pub(super) struct Placement {
+    pub(super) server: Option<Cores>,
+    pub(super) database: Option<Cores>,
+    pub(super) load: Option<Cores>,
 }
 
 fn once() -> usize {
@@ -54,6 +70,10 @@ pub(super) struct Scenario {
     pub(super) repetitions: usize,
     pub(super) seed: Option<u64>,
     pub(super) server: Option<String>,
+    /// Names, or ids, of processes to look at, besides those that are anyway.
+    pub(super) watch: Vec<String>,
+    /// What it is about: a kind of store that must be given.
+    pub(super) store: Option<String>,
     /// What is measured, one after another: each with what all have in common.
     pub(super) points: Vec<Measurement>,
     pub(super) thresholds: Vec<Threshold>,
@@ -70,7 +90,7 @@ pub(super) struct Measurement {
 
 impl Measurement {
     pub(super) fn options(&self) -> impl Iterator<Item = (&str, &str)> {
-        let is_option = |key: &str| !key.contains('.') && key != SERVERS;
+        let is_option = |key: &str| !key.contains('.') && ![SERVERS, NETWORK_DELAY].contains(&key);
         self.all.iter().filter(move |(key, _)| is_option(key)).map(|(key, value)| (&**key, &**value))
     }
 
@@ -81,8 +101,27 @@ impl Measurement {
         count.with_context(|| format!("options: {SERVERS} = {text} must be a number from 1 to {SERVERS_MAX}"))
     }
 
+    /// How much longer than they are round trips to the server become; `None` where nothing is said, and for 0.
+    pub(super) fn network_delay(&self) -> anyhow::Result<Option<Duration>> {
+        let Some(text) = self.all.get(NETWORK_DELAY) else { return Ok(None) };
+        let delay = duration(text).map_err(|rule| anyhow!("{NETWORK_DELAY} = {text}: {rule}"))?;
+        ensure!(delay <= DELAY_MAX, "{NETWORK_DELAY} = {text} must be at most {} s", DELAY_MAX.as_secs());
+        Ok((!delay.is_zero()).then_some(delay))
+    }
+
+    /// Where its parts may run.
+    pub(super) fn placement(&self) -> anyhow::Result<Placement> {
+        let cores = |what: &str| {
+            let text = self.all.get(&format!("{CORES}.{what}"));
+            let parsed = text.map(|text| Cores::try_from(text.clone()));
+            parsed.transpose().map_err(|rule| anyhow!("{CORES}: {what}: {rule}"))
+        };
+        Ok(Placement { server: cores("server")?, database: cores("database")?, load: cores("load")? })
+    }
+
     pub(super) fn settings(&self) -> impl Iterator<Item = (&str, &str)> {
-        self.all.iter().filter(|(key, _)| key.contains('.')).map(|(key, value)| (&**key, &**value))
+        let is_setting = |key: &str| key.split_once('.').is_some_and(|(section, _)| section != CORES);
+        self.all.iter().filter(move |(key, _)| is_setting(key)).map(|(key, value)| (&**key, &**value))
     }
 }
 
@@ -95,8 +134,16 @@ impl Scenario {
     pub(super) fn parse(text: &str, is_quick: bool) -> anyhow::Result<Self> {
         let written: ScenarioFile = toml::from_str(text)?;
         ensure!(written.repetitions > 0, "repetitions must be at least 1");
+        if let Some(store) = &written.store {
+            ensure!(
+                ["embedded", "postgres"].contains(&store.as_str()),
+                "store: '{store}' must be embedded or postgres"
+            );
+        }
         let mut common = flat("options", "", &written.options)?;
         common.extend(flat("settings", SETTINGS, &written.settings)?);
+        common.extend(flat("cores", CORES, &written.cores)?);
+        common.extend(written.network_delay.map(|delay| (NETWORK_DELAY.to_owned(), delay)));
         let quick = flat("quick", "", &written.quick)?;
         let mut points = points(&written.sweep, &written.point)?;
         let (mut repetitions, mut thresholds) = (written.repetitions, Vec::new());
@@ -127,6 +174,8 @@ impl Scenario {
             repetitions,
             seed: written.seed,
             server: written.server,
+            watch: written.watch,
+            store: written.store,
             points,
             thresholds,
         })
@@ -175,6 +224,12 @@ fn points(sweep: &toml::Table, given: &[toml::Table]) -> anyhow::Result<Vec<Poin
 /// The option of how many servers are started, which is the run's own, not the workload's.
 pub(super) const SERVERS: &str = "servers";
 const SERVERS_MAX: usize = 64;
+/// The option of how far away the server is: the run's own, too.
+const NETWORK_DELAY: &str = "network_delay";
+const DELAY_MAX: Duration = Duration::from_secs(10);
+
+/// What stands before the processors of a part.
+const CORES: &str = "cores";
 
 /// What stands before settings of the server.
 const SETTINGS: &str = "settings";
@@ -184,6 +239,8 @@ fn name_of(table: &str, key: &str) -> anyhow::Result<String> {
     match key.split_once('.') {
         None => Ok(key.to_owned()),
         Some((SETTINGS, setting)) if setting.contains('.') => Ok(setting.to_owned()),
+        Some((CORES, "server" | "database" | "load")) => Ok(key.to_owned()),
+        Some((CORES, _)) => bail!("{table}: {key} is none of cores.server, cores.database and cores.load"),
         _ => {
             bail!("{table}: {key} is no option, nor a setting of the server: those are settings.SECTION.NAME")
         }
@@ -229,58 +286,8 @@ fn text_of(value: &toml::Value) -> anyhow::Result<String> {
     }
 }
 
-/// A bound that a figure of every summary must keep: `latency.p99Ms < 50`.
-#[derive(Debug, Clone, PartialEq)]
-pub(super) struct Threshold {
-    /// Names in `summary.json`, from the outermost one to the figure.
-    figure: String,
-    is_least: bool,
-    is_equal_met: bool,
-    bound: f64,
-}
-
-impl FromStr for Threshold {
-    type Err = anyhow::Error;
-
-    fn from_str(text: &str) -> anyhow::Result<Self> {
-        let rule = || format!("thresholds: '{text}' must be FIGURE < NUMBER, or with <=, > or >=");
-        let parts: Vec<&str> = text.split_whitespace().collect();
-        let [figure, comparison @ ("<" | "<=" | ">" | ">="), bound] = *parts.as_slice() else {
-            bail!(rule())
-        };
-        let bound = bound.parse::<f64>().with_context(rule)?;
-        let (is_least, is_equal_met) = (comparison.starts_with('>'), comparison.ends_with('='));
-        Ok(Self { figure: figure.to_owned(), is_least, is_equal_met, bound })
-    }
-}
-
-impl Display for Threshold {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { figure, is_least, is_equal_met, bound } = self;
-        let (comparison, equal) = (if *is_least { ">" } else { "<" }, if *is_equal_met { "=" } else { "" });
-        write!(out, "{figure} {comparison}{equal} {bound}")
-    }
-}
-
-impl Threshold {
-    /// Why a summary does not keep it.
-    pub(super) fn fault(&self, summary: &Value) -> Option<String> {
-        let Self { figure, is_least, is_equal_met, bound } = self;
-        let Some(found) = summary.pointer(&format!("/{}", figure.replace('.', "/"))).and_then(Value::as_f64)
-        else {
-            return Some(format!("thresholds: the summary has no figure {figure}"));
-        };
-        let is_met = if *is_least { found > *bound } else { found < *bound };
-        let wanted = if *is_least { "more" } else { "less" };
-        let is_met = is_met || *is_equal_met && found == *bound;
-        (!is_met).then(|| format!("{figure} is {found}, and should be {wanted} than {bound}"))
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
 
     const BASE: &str = "title = 'x'\nworkload = 'chat'\n";
@@ -319,6 +326,10 @@ mod tests {
             ("[options]\nconnections = 'many'", &["'many'", "--connections", "invalid digit"]),
             ("[options]\nduration = '5 parsecs'", &["--duration", "unknown unit"]),
             ("[options]\nserver = 'http://x'", &["server", "beside [options]"]),
+            ("network_delay = '5 parsecs'", &["network_delay", "unknown unit"]),
+            ("[sweep]\nnetwork_delay = ['1m']", &["network_delay = 1m", "at most 10 s"]),
+            ("[cores]\nserver = 'two'", &["'two'", "numbers of processors"]),
+            ("[cores]\nnetwork = '2'", &["cores.network", "cores.server"]),
             ("[sweep]\nservers = [1, 0]", &["servers = 0", "from 1 to 64"]),
             ("[options]\nconnections = { a = 1 }", &["connections.a", "settings.SECTION.NAME"]),
             ("[settings]\nthreads = 1", &["settings.threads", "settings.SECTION.NAME"]),
@@ -330,23 +341,6 @@ mod tests {
             let error = parse(rest, false).err().unwrap_or_else(|| panic!("{rest} is taken"));
             let error = format!("{error:#}");
             assert!(parts.iter().all(|part| error.contains(part)), "{rest}: {error}");
-        }
-    }
-
-    #[test]
-    fn thresholds_are_kept_or_not() {
-        let summary = json!({"perSecond": 100.0, "latency": {"p99Ms": 5}});
-        for (text, is_met) in [
-            ("perSecond > 99", true),
-            ("perSecond > 100", false),
-            ("perSecond >= 100", true),
-            ("latency.p99Ms < 5", false),
-            ("latency.p99Ms <= 5", true),
-            ("latency.p98Ms <= 5", false),
-        ] {
-            let threshold: Threshold = text.parse().unwrap();
-            assert_eq!(threshold.fault(&summary).is_none(), is_met, "{text}");
-            assert_eq!(threshold.to_string(), text);
         }
     }
 }

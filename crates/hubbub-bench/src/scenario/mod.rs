@@ -10,11 +10,14 @@ mod file;
 mod find_max;
 mod page;
 mod provided;
+mod publish;
 mod results;
 mod scaling;
+mod threshold;
 mod workload;
 
 use std::io::Write as _;
+use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
 use anyhow::{Context, ensure};
@@ -23,14 +26,20 @@ use clap::Args;
 use backends::BackendArgs;
 pub(crate) use compare::{CompareArgs, compare};
 pub(crate) use file::Point;
-use file::{Measurement, Scenario};
+use file::{Measurement, Placement, Scenario};
 pub(crate) use find_max::{FindMaxArgs, find_max};
+pub(crate) use publish::{PublishArgs, publish};
 use results::PointRun;
 pub(crate) use results::{Results, label};
 use workload::{Measured, WorkloadKind};
 
 use crate::engine::Findings as _;
+use crate::lab::cores::Pinned;
+use crate::sample::USUAL;
 use crate::spawn::Server;
+
+/// In place of a server's URL: a bare one, that stores nothing.
+const BARE: &str = "bare";
 
 #[derive(Debug, Clone, Args)]
 pub(crate) struct RunArgs {
@@ -40,9 +49,15 @@ pub(crate) struct RunArgs {
     /// A quick look of seconds: the options of [quick], one repetition, the first and the last point, no thresholds
     #[arg(long)]
     quick: bool,
+    /// Measure each point this often, whatever the scenario says
+    #[arg(long, value_name = "N", conflicts_with = "quick")]
+    repeat: Option<NonZeroUsize>,
     /// Measure this server, or these; without it, each measurement starts its own
     #[arg(long, alias = "target", value_name = "URL")]
     server: Option<String>,
+    /// Names, or ids, of processes whose processor time and memory are shown
+    #[arg(long, value_delimiter = ',', value_name = "NAME")]
+    watch: Vec<String>,
     #[command(flatten)]
     backends: BackendArgs,
     /// Write the results into this directory: results.json, and what each measurement writes
@@ -87,7 +102,8 @@ pub(crate) async fn measure(args: &RunArgs) -> anyhow::Result<Results> {
     let scenario = Scenario::parse(&text, args.quick).with_context(|| args.scenario.clone())?;
     args.check(&scenario)?;
     let mut results = Results::new(args, &text, &scenario);
-    for repetition in 1..=scenario.repetitions {
+    let repetitions = args.repeat.map_or(scenario.repetitions, NonZeroUsize::get);
+    for repetition in 1..=repetitions {
         for (index, measurement) in scenario.points.iter().enumerate() {
             let name = format!("{:02}-{repetition}", index + 1);
             results.add(measure_once(args, &scenario, measurement, repetition, &name).await?);
@@ -157,26 +173,61 @@ struct Attempt<'r> {
 
 impl Attempt<'_> {
     /// At the server that is given, or at servers of its own.
-    async fn run(&self, given: Vec<String>) -> anyhow::Result<Measured> {
-        if let Some(url) = self.args.server.as_ref().or(self.scenario.server.as_ref()) {
-            return self.measure(url, given).await;
+    async fn run(&self, mut given: Vec<String>) -> anyhow::Result<Measured> {
+        let watched = self.args.watch.iter().chain(&self.scenario.watch);
+        let watched: Vec<&str> = watched.map(String::as_str).collect();
+        if !watched.is_empty() {
+            given.push(format!("--watch={}", [&watched[..], &USUAL].concat().join(",")));
+        }
+        if self.scenario.workload == WorkloadKind::Store {
+            given.push(format!("--dir={}", self.args.backends.dir().display()));
+            given.push(format!("--database={}", self.args.backends.postgres().unwrap_or("none")));
+            return self.load(&[], given).await;
+        }
+        match self.args.server.as_ref().or(self.scenario.server.as_ref()) {
+            Some(bare) if bare == BARE => {
+                let kind = self.scenario.workload.bare()?;
+                let server = Server::bare(kind, self.args.backends.dir(), &[]).await?;
+                given.extend([format!("--server-pid={}", server.pid), "--database=none".to_owned()]);
+                return server
+                    .during(async |server: &Server| self.measure(&[&server.url], given).await)
+                    .await;
+            }
+            Some(url) => return self.measure(&[url], given).await,
+            None => {}
         }
         let work = async |servers: &[Server], database: Option<&str>| {
-            let mut given = given;
             given.extend(servers.iter().map(|server| format!("--server-pid={}", server.pid)));
             given.extend((servers.len() > 1).then(|| "--shared".to_owned()));
-            if self.scenario.workload == WorkloadKind::Persist {
-                given.push(format!("--database={}", database.unwrap_or("none")));
-                given.extend(self.args.backends.broker_pid().map(|pid| format!("--broker-pid={pid}")));
-            }
+            given.push(format!("--database={}", database.unwrap_or("none")));
+            given.extend(self.args.backends.broker_pid().map(|pid| format!("--broker-pid={pid}")));
             let urls: Vec<&str> = servers.iter().map(|server| server.url.as_str()).collect();
-            self.measure(&urls.join(","), given).await
+            self.measure(&urls, given).await
         };
         self.args.backends.during(self.measurement, work).await
     }
 
-    async fn measure(&self, urls: &str, mut given: Vec<String>) -> anyhow::Result<Measured> {
-        given.push(format!("--server={urls}"));
+    /// As far away as the scenario says.
+    async fn measure(&self, urls: &[&str], given: Vec<String>) -> anyhow::Result<Measured> {
+        let Some(delay) = self.measurement.network_delay()? else { return self.load(urls, given).await };
+        let mut proxies = Vec::new();
+        for url in urls {
+            proxies.push(Server::delaying(url, delay).await.context("network_delay: the proxy")?);
+        }
+        let through: Vec<&str> = proxies.iter().map(|proxy| proxy.url.as_str()).collect();
+        let measured = self.load(&through, given).await;
+        for proxy in proxies {
+            proxy.kill().await?;
+        }
+        measured
+    }
+
+    async fn load(&self, urls: &[&str], mut given: Vec<String>) -> anyhow::Result<Measured> {
+        let pin = |cores| Pinned::processes(&[std::process::id()], cores);
+        let _pinned = self.measurement.placement()?.load.as_ref().map(pin).transpose()?;
+        if !urls.is_empty() {
+            given.push(format!("--server={}", urls.join(",")));
+        }
         self.scenario.workload.measure(self.measurement, &given, self.out.as_deref()).await
     }
 }
@@ -192,7 +243,27 @@ impl RunArgs {
             "{}: settings, and several servers, are for servers of its own: leave out --server",
             self.scenario
         );
-        self.backends.check(&scenario.points)
+        for point in &scenario.points {
+            let Placement { server, database, load } = point.placement()?;
+            for (what, cores) in [("server", &server), ("database", &database), ("load", &load)] {
+                cores.as_ref().map_or(Ok(()), |cores| cores.check(what))?;
+            }
+            ensure!(
+                !is_given || (server.is_none() && database.is_none()),
+                "{}: cores of server and database are for servers of its own: leave out --server",
+                self.scenario
+            );
+            self.backends.check(point, database.is_some())?;
+        }
+        let store = scenario.store.as_deref().filter(|store| *store != self.backends.store());
+        ensure!(
+            store.is_none() || self.server.is_some(),
+            "{}: this is about the store {}: {}",
+            self.scenario,
+            store.unwrap_or_default(),
+            if store == Some("postgres") { "give --postgres URL" } else { "leave out --postgres" }
+        );
+        Ok(())
     }
 }
 

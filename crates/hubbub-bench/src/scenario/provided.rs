@@ -11,10 +11,10 @@ macro_rules! provided {
 }
 
 provided! {
-    "websocket-single" "websocket-500k" "send-without-waiting" "http-ramp" "http-max"
+    "websocket-single" "websocket-500k" "websocket-wan" "isolated-client" "stages" "send-without-waiting" "http-ramp" "http-max"
     "persist-baseline" "persist-stress" "persist-endurance" "batch-size"
     "queue-clients" "queue-workers" "queue-message-size" "queue-scale-out" "queue-stability" "nodes"
-    "costs" "costs-nodes"
+    "costs" "costs-nodes" "store-alone" "pool-size" "database-size" "database-cores"
     "kv-get-all" "kv-get-popular" "kv-put-all" "kv-mixed"
 }
 

@@ -33,7 +33,7 @@ pub(crate) struct Results {
     #[serde(default)]
     pub(crate) log: String,
     pub(super) title: String,
-    about: String,
+    pub(super) about: String,
     pub(super) is_quick: bool,
     pub(crate) machine: String,
     pub(crate) started: String,
@@ -180,6 +180,17 @@ fn little(run: &PointRun) -> Option<String> {
     ))
 }
 
+/// What limited a run, and by which figures.
+fn bottleneck(run: &PointRun) -> Option<String> {
+    let text = |name: &str| run.summary.pointer(&format!("/verdict/{name}"))?.as_str();
+    let (label, repetition) = (label(&run.point), run.repetition);
+    Some(format!(
+        "  bottleneck: {label}, repetition {repetition}: {}: {}\n",
+        text("bottleneck")?,
+        text("evidence")?
+    ))
+}
+
 impl Findings for Results {
     fn is_clean(&self) -> bool {
         self.runs.iter().all(|run| run.is_clean && run.faults.is_empty())
@@ -215,6 +226,7 @@ impl Findings for Results {
             let _ = write!(out, "{scaling}");
         }
         self.runs.iter().filter_map(little).for_each(|line| out.push_str(&line));
+        self.runs.iter().filter_map(bottleneck).for_each(|line| out.push_str(&line));
         for run in self.runs.iter().filter(|run| !run.is_clean || !run.faults.is_empty()) {
             let books = (!run.is_clean).then_some("it is not clean, see above").into_iter();
             let faults: Vec<&str> = books.chain(run.faults.iter().map(String::as_str)).collect();

@@ -2,12 +2,13 @@
 
 use std::path::Path;
 
-use anyhow::{anyhow, ensure};
+use anyhow::{anyhow, bail, ensure};
 use clap::Args;
 use serde::Deserialize;
 use serde_json::Value;
 
 use super::file::Measurement;
+use crate::bare::Kind;
 use crate::chat::ChatArgs;
 use crate::engine::{self, Findings, Loading, Workload};
 use crate::fanout::FanoutArgs;
@@ -17,6 +18,7 @@ use crate::options::arguments;
 use crate::persist::{self, PersistArgs};
 use crate::query::{self, QueryArgs};
 use crate::queue::QueueArgs;
+use crate::store_alone::{self, StoreArgs};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -28,10 +30,12 @@ pub(super) enum WorkloadKind {
     Kv,
     Persist,
     Query,
+    /// The store without a server.
+    Store,
 }
 
 /// Options that the run itself gives.
-const OF_THE_RUN: [&str; 12] = [
+const OF_THE_RUN: [&str; 13] = [
     "server",
     "target",
     "shared",
@@ -42,6 +46,7 @@ const OF_THE_RUN: [&str; 12] = [
     "server-pid",
     "broker-pid",
     "database",
+    "watch",
     "threads",
     "rows-max",
 ];
@@ -57,6 +62,8 @@ impl WorkloadKind {
     /// Whether the command line would take these options.
     pub(super) fn check(self, measurement: &Measurement) -> anyhow::Result<()> {
         measurement.servers()?;
+        measurement.network_delay()?;
+        measurement.placement()?;
         for (key, _) in measurement.options() {
             ensure!(
                 !OF_THE_RUN.contains(&key),
@@ -72,6 +79,17 @@ impl WorkloadKind {
             Self::Kv => taken::<KvArgs>(&line),
             Self::Persist => taken::<PersistArgs>(&line),
             Self::Query => taken::<QueryArgs>(&line),
+            Self::Store => parsed::<Loading<StoreArgs>>(&line).map(drop),
+        }
+    }
+
+    /// The bare server that speaks what this workload does.
+    pub(super) fn bare(self) -> anyhow::Result<Kind> {
+        match self {
+            Self::Chat => Ok(Kind::WsAck),
+            Self::Http => Ok(Kind::Http),
+            Self::Fanout => Ok(Kind::Fanout),
+            _ => bail!("server = \"bare\": there is a bare server for chat, http and fanout only"),
         }
     }
 
@@ -91,6 +109,7 @@ impl WorkloadKind {
             Self::Kv => load::<KvArgs>(&line, out).await,
             Self::Persist => kept(&persist::measure(&parsed(&line)?).await?, out),
             Self::Query => kept(&query::measure(&parsed::<Loading<QueryArgs>>(&line)?).await?, out),
+            Self::Store => kept(&store_alone::measure(&parsed(&line)?).await?, out),
         }
     }
 }

@@ -147,7 +147,8 @@ impl Bench {
             alone.push(puts_rate(self.postgres()?, 50, 16, 100_000, self.args.time).await?);
             let database = Database::fresh(self.postgres()?).await?;
             make_tables(&database.url).await?;
-            let server = Server::bare(Kind::Upsert, &[(upsert::DATABASE, &database.url)]).await?;
+            let server =
+                Server::bare(Kind::Upsert, self.dir.path(), &[(upsert::DATABASE, &database.url)]).await?;
             pair.bare.add(&self.puts(&server, &["--unchecked"]).await?);
             server.kill().await?;
             database.drop().await?;
@@ -175,7 +176,8 @@ impl Bench {
         for _ in 0..self.args.rounds {
             let callers = connections.parse().context("connections")?;
             alone.push(selects_rate(&database.url, callers, select::SELECT, self.args.time).await?);
-            let bare = Server::bare(Kind::Select, &[(upsert::DATABASE, &database.url)]).await?;
+            let bare =
+                Server::bare(Kind::Select, self.dir.path(), &[(upsert::DATABASE, &database.url)]).await?;
             pair.bare.add(&self.load::<KvArgs>(&bare, &load).await?);
             bare.kill().await?;
             pair.real.add(&self.load::<KvArgs>(&server, &load).await?);

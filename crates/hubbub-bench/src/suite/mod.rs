@@ -3,12 +3,14 @@
 
 #[cfg(all(feature = "postgres", feature = "amqp"))]
 mod databases;
+mod floods;
 mod keys;
 mod loaded;
 mod paired;
 mod people;
 mod queues;
 mod rooms;
+mod secured;
 #[cfg(all(feature = "kafka", feature = "scylla"))]
 mod streams;
 
@@ -30,11 +32,15 @@ pub(crate) struct SuiteArgs {
     /// Write the table into this directory: suite.md, and suite.json
     #[arg(long, value_name = "DIR")]
     pub(crate) out: Option<PathBuf>,
-    /// Only these rows: chat, chat-64, http, fanout-100, fanout-1000, slow-disk, delivery, hot-room, idle, members, loaded,
+    /// Only these rows: chat, chat-64, http, fanout-100, fanout-1000, slow-disk, delivery, hot-room, floods, idle, members, loaded,
     /// kv-get, kv-put, kv-miss, line, taken, broadcast; with --postgres pg-rows, pg-kv-put and pg-kv-miss, and with --rabbitmq, too, pg-drain and
     /// pg-live; with --kafka and --cassandra kafka-live, kafka-drain, bystander
     #[arg(long, value_name = "ROW", value_delimiter = ',')]
     only: Vec<String>,
+    /// The rows chat, chat-64, http and kv-get with HS256 tokens and with TLS, too, in turn with the same without, and idle with
+    /// TLS; needs openssl
+    #[arg(long)]
+    secured: bool,
     /// Repeat each measurement this often
     #[arg(long, default_value_t = 3, value_name = "N")]
     rounds: usize,
@@ -108,6 +114,13 @@ impl Row {
         Self { what: what.into(), measured, limit, share, target, ok, note, others, faults }
     }
 
+    /// A row that could not be measured, and why.
+    fn failed(name: &str, error: &anyhow::Error) -> Self {
+        // It stands in a cell of a table.
+        let reason = format!("{error:#}").replace('|', "/").lines().collect::<Vec<_>>().join(" ");
+        Self::new(name, format!("**not measured**: {reason}"), "", false)
+    }
+
     fn against(self, limit: String, share: String) -> Self {
         Self { limit, share, ..self }
     }
@@ -170,9 +183,9 @@ impl Bench {
 }
 
 /// The names of all rows, in the order of the table.
-const ROWS: &str = "chat chat-64 http fanout-100 fanout-1000 slow-disk delivery hot-room idle members loaded \
+const ROWS: &str = "chat chat-64 http fanout-100 fanout-1000 slow-disk delivery hot-room floods idle members loaded \
      kv-get kv-put kv-miss line taken broadcast pg-rows pg-kv-put pg-kv-miss pg-drain pg-live \
-     kafka-live kafka-drain bystander";
+     kafka-live kafka-drain bystander chat-secured chat-64-secured http-secured kv-get-secured idle-secured";
 
 #[derive(Serialize)]
 pub(crate) struct Table {
@@ -203,21 +216,23 @@ pub(crate) async fn measure(args: &SuiteArgs) -> anyhow::Result<Table> {
     let mut rows = Vec::new();
     for name in names.into_iter().filter(|name| bench.args.wants(name)) {
         // A row that cannot be measured is a row that failed; the others still count.
-        let measured = bench.measure(name).await;
-        rows.extend(measured.unwrap_or_else(|error| {
-            vec![Row::new(name, "not measured".to_owned(), "", false).noting(format!("{error:#}"))]
-        }));
-        if let Some(row) = rows.last() {
-            progress(row);
-        }
+        let measured = bench.measure(name).await.unwrap_or_else(|error| vec![Row::failed(name, &error)]);
+        measured.iter().for_each(progress);
+        rows.extend(measured);
     }
     Ok(Table { rows, rounds: bench.args.rounds, time: bench.args.time })
 }
 
 impl SuiteArgs {
     fn wants(&self, name: &str) -> bool {
+        let is_named = |name| self.only.iter().any(|only| only == name);
+        match name.strip_suffix(secured::SUFFIX) {
+            Some(plain) if self.secured && (self.only.is_empty() || is_named(plain)) => return true,
+            Some(_) => return is_named(name),
+            None => {}
+        }
         match name {
-            _ if !self.only.is_empty() => self.only.iter().any(|only| only == name),
+            _ if !self.only.is_empty() => is_named(name),
             "pg-rows" | "pg-kv-put" | "pg-kv-miss" => self.postgres.is_some(),
             "pg-drain" | "pg-live" => self.postgres.is_some() && self.rabbitmq.is_some(),
             "kafka-live" | "kafka-drain" | "bystander" => self.kafka.is_some() && self.cassandra.is_some(),
@@ -228,12 +243,16 @@ impl SuiteArgs {
 
 impl Bench {
     async fn measure(&self, name: &str) -> anyhow::Result<Vec<Row>> {
+        if let Some(plain) = name.strip_suffix(secured::SUFFIX) {
+            return self.secured(plain).await;
+        }
         Ok(match name {
             "chat" | "http" | "fanout-100" | "fanout-1000" => vec![self.against_bare(name).await?],
             "chat-64" => self.chat_64().await?,
             "slow-disk" => vec![self.slow_disk().await?],
             "delivery" => vec![self.delivery().await?],
             "hot-room" => vec![self.hot_room().await?],
+            "floods" => self.floods().await?,
             "idle" => vec![self.idle().await?],
             "members" => vec![self.members().await?],
             "kv-get" => vec![self.kv_get().await?],
@@ -262,7 +281,11 @@ impl Bench {
 fn progress(row: &Row) {
     use std::io::Write as _;
     // Nobody can be told that the terminal is gone.
-    let _ = writeln!(std::io::stderr(), "{}: {} {}", row.what, row.measured, row.share);
+    let Row { what, measured, share, .. } = row;
+    let _ = writeln!(std::io::stderr(), "{what}: {measured}{} {share}", row.marks());
+    for fault in &row.faults {
+        let _ = writeln!(std::io::stderr(), "  {fault}");
+    }
 }
 
 fn rounds(all: &[f64], text: impl Fn(&f64) -> String) -> String {
@@ -317,6 +340,7 @@ mod tests {
             row("noisy").beside(&[0.01, 0.09]),
             row("open").with_faults(vec!["3 refused".to_owned()]).noting("a note"),
             row("both").beside(&[0.5]).with_faults(vec!["1 lost".to_owned(), "2 late".to_owned()]),
+            Row::failed("line", &anyhow::anyhow!("gone | away\nat once").context("filling the queues")),
         ];
         let table = Table { rows, rounds: 1, time: Duration::from_secs(1) }.terminal();
         for line in [
@@ -324,6 +348,7 @@ mod tests {
             "| noisy | 5 messages/s; **9 % of the machine taken by others** |",
             "| open | 5 messages/s; **books do not close** |",
             "| both | 5 messages/s; **books do not close**; **50 % of the machine taken by others** |",
+            "| line | **not measured**: filling the queues: gone / away at once |",
             "- quiet: 2 % and 5 % of the machine taken by others",
             "- open: 3 refused; a note",
             "- both: 50 % of the machine taken by others; 1 lost; 2 late",

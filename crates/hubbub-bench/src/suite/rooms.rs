@@ -74,11 +74,22 @@ impl Bench {
     pub(super) async fn idle(&self) -> anyhow::Result<Row> {
         let server = self.fresh(&[]).await?;
         let target = Target::parse(&server.url)?;
+        self.idle_at(server, &target, "an idle WebSocket", (12.0, "≤ 12 KiB")).await
+    }
+
+    /// The same for sockets of `what` at `target`, and how many KiB each may have.
+    pub(super) async fn idle_at(
+        &self,
+        server: Server,
+        target: &Target,
+        what: &str,
+        (most_kib, limit): (f64, &'static str),
+    ) -> anyhow::Result<Row> {
         let wanted = IDLE.min(files_max().saturating_sub(200));
         let before = rss_anon_kib(server.pid).unwrap_or(0);
         let mut sockets = Vec::with_capacity(wanted);
         for who in 0..wanted {
-            let opened = open(&target, &format!("/v1/ws?user=idle-{who}"), who as u64).await;
+            let opened = open(target, &format!("/v1/ws?user=idle-{who}"), who as u64).await;
             let socket = opened.map_err(|cause| {
                 anyhow::anyhow!("only {who} of {wanted} sockets could be opened: {}", cause.name())
             })?;
@@ -88,8 +99,8 @@ impl Bench {
         let after = rss_anon_kib(server.pid).unwrap_or(0);
         server.kill().await?;
         let each_kib = after.saturating_sub(before) as f64 / sockets.len().max(1) as f64;
-        let what = format!("memory of an idle WebSocket, {} open", grouped(wanted as f64));
-        let row = Row::new(what, format!("{each_kib:.1} KiB"), "≤ 12 KiB", after > 0 && each_kib <= 12.0);
+        let what = format!("memory of {what}, {} open", grouped(wanted as f64));
+        let row = Row::new(what, format!("{each_kib:.1} KiB"), limit, after > 0 && each_kib <= most_kib);
         let fewer = "the limit of open files allows no more (ulimit -n)";
         Ok(row.noting(if wanted < IDLE { fewer } else { "" }))
     }

@@ -107,7 +107,7 @@ impl Bench {
         let room = ["--rooms", "1", "--listeners", LISTENERS];
         for _ in 0..self.args.rounds {
             alone.push(self.producer_rate(TEXT_BYTES).await?);
-            let bare = Server::bare(Kind::Http, &[]).await?;
+            let bare = Server::bare(Kind::Http, self.dir.path(), &[]).await?;
             let ramp = async |server: &Server| self.chatting(server, RAMP, &["--rooms", "1"]).await;
             generator.push(bare.during(ramp).await?.per_second);
             let stream = self.stream().await?;

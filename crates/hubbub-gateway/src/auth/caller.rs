@@ -25,6 +25,8 @@ pub(crate) enum Source {
     },
     /// An API key with this id.
     Key(Box<str>),
+    /// The login of an account, with this id.
+    Login(Box<str>),
 }
 
 /// Somebody who proved who it is, or did not have to.
@@ -239,7 +241,7 @@ impl Caller {
         let faults = vec![FieldError::new("userId", format!("must be the caller, '{name}'"))];
         match self.access().source {
             Source::Anyone => Problem::invalid(faults),
-            Source::Token { .. } | Source::Key(_) => {
+            Source::Token { .. } | Source::Key(_) | Source::Login(_) => {
                 let detail = format!("userId must be '{name}', whose token this is");
                 Problem { faults, ..forbidden(detail) }
             }

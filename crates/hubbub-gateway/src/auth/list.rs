@@ -1,12 +1,13 @@
-//! API keys and revoked tokens: entries of the store's keys below a reserved prefix, kept in memory by every server.
+//! API keys, revoked tokens, accounts and logins: entries of the store's keys below a reserved prefix, kept in memory by every
+//! server.
 //!
 //! Whoever changes one applies it here before answering. Where other servers share the store, each of them reads the
-//! changes several times a second, and before it accepts an API key: a revoked key is refused by every server from the
-//! moment its revocation is answered. Open sockets, and revoked tokens on other servers, end within a second.
+//! changes several times a second, and before it accepts an API key or a login: a revoked one is refused by every server from
+//! the moment its revocation is answered. Open sockets, and revoked tokens on other servers, end within a second.
 //!
-//! Of an API key only a hash is stored. Its secret has 256 random bits, so the hash needs neither salt nor rounds.
+//! Of an API key or a login only a hash is stored. Its secret has 256 random bits, so the hash needs neither salt nor rounds.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
@@ -16,6 +17,7 @@ use hubbub_core::store::{ReadError, Store};
 use hubbub_core::{Timestamp, UserId};
 use serde::{Deserialize, Serialize};
 
+use super::accounts::{self, Accounts, StoredAccount, StoredLogin};
 use super::caller::{Access, Source};
 use super::grants::GrantsText;
 
@@ -24,7 +26,7 @@ pub(crate) const RESERVED: &[u8] = b"\0hubbub/";
 const KEYS: &[u8] = b"\0hubbub/key/";
 const TOKENS: &[u8] = b"\0hubbub/revoked/token/";
 const USERS: &[u8] = b"\0hubbub/revoked/user/";
-/// API keys and revocations that a store may hold.
+/// API keys, revocations, accounts and logins that a store may hold.
 pub(crate) const ENTRIES_MAX: usize = 100_000;
 const PAGE: usize = 1_000;
 
@@ -88,14 +90,20 @@ fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// A new API key: its id, what its owner gets, and the hash that is stored.
-pub(crate) fn make_key(of: impl FnOnce(String) -> StoredKey) -> Option<(String, String, StoredKey)> {
-    let (mut id, mut secret) = ([0; 8], [0; SECRET_BYTES]);
-    rand::fill(&mut id).ok()?;
+/// A new API key or login: its id, what its owner gets, which begins with `prefix`, and the hash that is stored.
+pub(crate) fn make_secret(prefix: &str) -> Option<(String, String, String)> {
+    let (id, mut secret) = (make_id()?, [0; SECRET_BYTES]);
     rand::fill(&mut secret).ok()?;
-    let (id, secret) = (hex(&id), hex(&secret));
-    let stored = of(hash(&secret));
-    Some((id.clone(), format!("{PREFIX}{id}_{secret}"), stored))
+    let secret = hex(&secret);
+    let token = format!("{prefix}{id}_{secret}");
+    Some((id, token, hash(&secret)))
+}
+
+/// 64 random bits.
+pub(crate) fn make_id() -> Option<String> {
+    let mut id = [0; 8];
+    rand::fill(&mut id).ok()?;
+    Some(hex(&id))
 }
 
 impl StoredKey {
@@ -117,6 +125,9 @@ struct Entries {
     revoked: HashMap<Revoked, HashMap<String, (StoredRevocation, Timestamp)>>,
     /// The names in [`Self::revoked`], by the key of the entry. Thousands may expire together.
     revoked_keys: HashMap<Box<[u8]>, String>,
+    accounts: Accounts,
+    /// Keys of entries that cannot be read. Those of revocations have the hash of what is revoked.
+    unreadable: HashSet<Box<[u8]>>,
     /// The history that they belong to; of another one, all are read again.
     epoch: Arc<str>,
     /// The revision up to which changes are in.
@@ -151,7 +162,7 @@ impl AccessList {
             let page = store.keys(RESERVED, after.as_deref(), PAGE).await?;
             for info in &page {
                 let value = store.value(&info.key).await?;
-                loaded.apply(&info.key, value.as_ref().map(|entry| &*entry.value));
+                let _ = loaded.apply(&info.key, value.as_ref().map(|entry| &*entry.value));
             }
             if page.len() < PAGE {
                 break;
@@ -162,7 +173,7 @@ impl AccessList {
         Ok(())
     }
 
-    /// Applies everything that was committed before this was called. Calls `on_change` if that changed anything, before
+    /// Applies everything that was committed before this was called. Calls `on_change` if that took anything away, before
     /// anybody who waits for it goes on.
     pub(crate) async fn refresh(&self, on_change: impl Fn()) -> Result<(), ReadError> {
         let Some(store) = &self.store else { return Ok(()) };
@@ -192,9 +203,7 @@ impl AccessList {
                 };
                 changed.push((change.key.clone(), value));
             }
-            let has_changed = !changed.is_empty();
-            self.apply(changed, page.through);
-            if has_changed {
+            if self.apply(changed, page.through) {
                 on_change();
             }
             if !page.more {
@@ -203,12 +212,13 @@ impl AccessList {
         }
     }
 
-    fn apply(&self, changed: Vec<(Arc<[u8]>, Option<KvEntry>)>, through: u64) {
+    /// Says whether somebody may have lost a right.
+    fn apply(&self, changed: Vec<(Arc<[u8]>, Option<KvEntry>)>, through: u64) -> bool {
         let mut entries = self.entries.write().unwrap_or_else(PoisonError::into_inner);
-        for (key, value) in changed {
-            entries.apply(&key, value.as_ref().map(|entry| &*entry.value));
-        }
         entries.through = through;
+        changed.into_iter().fold(false, |has_lost, (key, value)| {
+            entries.apply(&key, value.as_ref().map(|entry| &*entry.value)) || has_lost
+        })
     }
 
     fn read_entries<T>(&self, read: impl FnOnce(&Entries) -> T) -> T {
@@ -221,10 +231,49 @@ impl AccessList {
         let given = hash(secret);
         self.read_entries(|entries| {
             let (stored, access) = entries.keys.get(id)?;
-            let is_right =
-                constant_time::verify_slices_are_equal(stored.hash.as_bytes(), given.as_bytes()).is_ok();
-            is_right.then(|| access.clone())
+            are_same(&stored.hash, &given).then(|| access.clone())
         })
+    }
+
+    /// Who is logged in with this; `None` = nobody, or not any more.
+    pub(crate) fn login(&self, text: &str) -> Option<Arc<Access>> {
+        let (id, secret) = text.strip_prefix(accounts::PREFIX)?.split_once('_')?;
+        let given = hash(secret);
+        self.read_entries(|entries| entries.accounts.access(id, |hash| are_same(hash, &given)).map(Arc::new))
+    }
+
+    pub(crate) fn account(&self, user: &str) -> Option<StoredAccount> {
+        self.read_entries(|entries| entries.accounts.account(user).cloned())
+    }
+
+    /// Accounts behind `after`, by name.
+    pub(crate) fn accounts(&self, after: Option<&str>, limit: usize) -> Vec<StoredAccount> {
+        self.read_entries(|entries| entries.accounts.page(after, limit))
+    }
+
+    /// Logins behind `after`, by id; of everybody, or of one user.
+    pub(crate) fn logins(
+        &self,
+        user: Option<&str>,
+        after: Option<&str>,
+        limit: usize,
+    ) -> Vec<(String, StoredLogin)> {
+        self.read_entries(|entries| entries.accounts.logins(user, after, limit))
+    }
+
+    /// A login, valid or not.
+    pub(crate) fn login_by_id(&self, id: &str) -> Option<StoredLogin> {
+        self.read_entries(|entries| entries.accounts.login(id).cloned())
+    }
+
+    /// Logins that must go for another one of this user.
+    pub(crate) fn surplus_logins(&self, user: &str) -> Vec<String> {
+        self.read_entries(|entries| entries.accounts.surplus(user))
+    }
+
+    /// All logins of a user, valid or not.
+    pub(crate) fn login_ids(&self, user: &str) -> Vec<String> {
+        self.read_entries(|entries| entries.accounts.ids_of(user))
     }
 
     /// Whether somebody's token or key was revoked.
@@ -232,20 +281,35 @@ impl AccessList {
         self.read_entries(|entries| match &access.source {
             Source::Anyone => false,
             Source::Key(id) => !entries.keys.contains_key(&**id),
+            Source::Login(id) => !entries.accounts.is_valid(id),
             Source::Token { id, issued_at } => {
                 let is_revoked = |of: Revoked, subject: &str| {
+                    if !entries.unreadable.is_empty() && entries.unreadable.contains(&*of.key(subject)) {
+                        return true;
+                    }
                     let found = entries.revoked.get(&of).and_then(|revoked| revoked.get(subject));
                     found.is_some_and(|(_, before)| {
                         of == Revoked::Token || issued_at.is_none_or(|issued_at| issued_at < *before)
                     })
                 };
-                !entries.revoked.is_empty()
+                !(entries.revoked.is_empty() && entries.unreadable.is_empty())
                     && (id.as_deref().is_some_and(|id| is_revoked(Revoked::Token, id))
                         || access
                             .subject
                             .as_ref()
                             .is_some_and(|user| is_revoked(Revoked::User, user.as_str())))
             }
+        })
+    }
+
+    /// What in the list cannot be read, and what follows from that; `None` = nothing.
+    pub(crate) fn fault(&self) -> Option<String> {
+        let count = self.read_entries(|entries| entries.unreadable.len());
+        (count > 0).then(|| {
+            format!(
+                "{count} API keys or revocations in the store cannot be read: such keys are refused, and what such \
+                 revocations name counts as revoked, whenever it was issued; revoke it again, or see the server's log"
+            )
         })
     }
 
@@ -256,7 +320,8 @@ impl AccessList {
 
     pub(crate) fn len(&self) -> usize {
         self.read_entries(|entries| {
-            entries.keys.len() + entries.revoked.values().map(HashMap::len).sum::<usize>()
+            let revoked: usize = entries.revoked.values().map(HashMap::len).sum();
+            entries.keys.len() + revoked + entries.accounts.len()
         })
     }
 
@@ -282,20 +347,34 @@ impl AccessList {
 }
 
 impl Entries {
-    /// Applies an entry as it is now. What cannot be read counts as not there: so it grants nothing.
-    fn apply(&mut self, key: &[u8], value: Option<&[u8]>) {
+    /// Applies an entry as it is now. What cannot be read grants nothing: an API key, an account or a login counts as not
+    /// there, and a revocation as one for good. Says whether somebody may have lost a right: what is only added changes
+    /// nothing of what is known of others.
+    fn apply(&mut self, key: &[u8], value: Option<&[u8]>) -> bool {
+        self.unreadable.remove(key);
+        if let Some(has_lost) = self.accounts.apply(key, value) {
+            if value.is_some() && !self.accounts.has(key) {
+                self.unreadable.insert(key.into());
+            }
+            return has_lost;
+        }
         if let Some(id) = key.strip_prefix(KEYS) {
             let id = String::from_utf8_lossy(id).into_owned();
-            match value.and_then(|value| api_key(&id, value)) {
-                Some(entry) => drop(self.keys.insert(id, entry)),
-                None => drop(self.keys.remove(&id)),
+            let before = self.keys.remove(&id);
+            match value.map(|value| api_key(&id, value)) {
+                Some(Ok(entry)) => drop(self.keys.insert(id, entry)),
+                Some(Err(error)) => {
+                    tracing::error!(%error, id, "an API key in the store cannot be read; it is refused");
+                    self.unreadable.insert(key.into());
+                }
+                None => {}
             }
-            return;
+            return before.is_some();
         }
         let of = match (key.strip_prefix(TOKENS), key.strip_prefix(USERS)) {
             (Some(_), _) => Revoked::Token,
             (None, Some(_)) => Revoked::User,
-            (None, None) => return,
+            (None, None) => return false,
         };
         let revoked = self.revoked.entry(of).or_default();
         match value.map(serde_json::from_slice::<StoredRevocation>) {
@@ -305,7 +384,8 @@ impl Entries {
                 revoked.insert(stored.subject.clone(), (stored, before));
             }
             Some(Err(error)) => {
-                tracing::error!(%error, "a revocation in the store cannot be read; it is not applied");
+                tracing::error!(%error, "a revocation in the store cannot be read; what it names counts as revoked");
+                self.unreadable.insert(key.into());
             }
             None => {
                 if let Some(subject) = self.revoked_keys.remove(key) {
@@ -313,17 +393,24 @@ impl Entries {
                 }
             }
         }
+        true
     }
 }
 
-fn api_key(id: &str, value: &[u8]) -> Option<(StoredKey, Arc<Access>)> {
-    let parse = || {
-        let stored: StoredKey = serde_json::from_slice(value).map_err(|error| error.to_string())?;
-        let grants = stored.grants.parse()?;
-        let subject = UserId::new(&stored.user).map_err(|error| error.to_string())?;
-        let expires_at = stored.expires_at.map(Timestamp::from_micros);
-        let source = Source::Key(id.into());
-        Ok((stored, Arc::new(Access { subject: Some(subject), grants, expires_at, source })))
-    };
-    parse().map_err(|error: String| tracing::error!(%error, id, "an API key in the store cannot be read; it is refused")).ok()
+/// Compares two hashes in constant time.
+fn are_same(one: &str, other: &str) -> bool {
+    constant_time::verify_slices_are_equal(one.as_bytes(), other.as_bytes()).is_ok()
 }
+
+fn api_key(id: &str, value: &[u8]) -> Result<(StoredKey, Arc<Access>), String> {
+    let stored: StoredKey = serde_json::from_slice(value).map_err(|error| error.to_string())?;
+    let grants = stored.grants.parse()?;
+    let subject = UserId::new(&stored.user).map_err(|error| error.to_string())?;
+    let expires_at = stored.expires_at.map(Timestamp::from_micros);
+    let source = Source::Key(id.into());
+    Ok((stored, Arc::new(Access { subject: Some(subject), grants, expires_at, source })))
+}
+
+#[cfg(test)]
+#[path = "list_tests.rs"]
+mod tests;

@@ -2,7 +2,7 @@
 //!
 //! The way of a request: [`credentials`] finds its token → [`Auth::identify`] gives what it is the right to, from memory for a
 //! token that was seen before, else verified by [`token`] with the [`keys`] there are ([`key_set`] fetches those of an
-//! identity provider), or looked up in [`list`] for an API key → [`caller::Caller::may`] answers for every endpoint, frame and
+//! identity provider), or looked up in [`list`] for an API key or a login ([`accounts`]) → [`caller::Caller::may`] answers for every endpoint, frame and
 //! command whether it is allowed; what each of them needs stands in the tables of endpoints, frames and commands.
 //! [`session`] ends what stays open when the right to it ends.
 //!
@@ -10,8 +10,10 @@
 //! - Where authentication is on, nobody is an administrator without a token that says so.
 //! - What is remembered of a token is forgotten with every change of keys and revocations.
 //!
-//! Not here: TLS, limits of rates, accounts with passwords.
+//! Not here: TLS, limits of rates, the requests by which people log in.
 
+pub(crate) mod accounts;
+mod attempts;
 pub(crate) mod caller;
 pub(crate) mod credentials;
 pub(crate) mod grants;
@@ -20,6 +22,7 @@ mod keys;
 pub(crate) mod list;
 pub(crate) mod listed;
 pub(crate) mod origin;
+pub(crate) mod passwords;
 pub(crate) mod session;
 mod token;
 
@@ -37,6 +40,9 @@ use quick_cache::sync::Cache;
 use tokio::sync::Notify;
 
 use crate::problem::Problem;
+pub use accounts::AccountRules;
+use accounts::LoggingIn;
+pub use attempts::AttemptLimits;
 use caller::{Access, Identity, Source};
 use credentials::{only_header, refused, token_of};
 pub use grants::{GrantsText, Right, Scope};
@@ -101,6 +107,8 @@ pub struct Auth {
     /// Counts changes of keys and of revocations.
     generation: AtomicU64,
     pub(crate) list: AccessList,
+    /// `None` = accounts are not for this server.
+    pub(crate) logging_in: Option<LoggingIn>,
     /// Whether other servers write to the store.
     is_shared: bool,
     sessions: Sessions,
@@ -111,9 +119,11 @@ pub struct Auth {
 }
 
 impl Auth {
-    /// With a verifier, every caller needs a token. Reads API keys and revocations, if `store` has keys.
+    /// With a verifier, every caller needs a token; with rules for accounts, people may log in, too. Reads API keys,
+    /// revocations, accounts and logins, if `store` has keys.
     pub async fn open(
         verifier: Option<Verifier>,
+        accounts: Option<AccountRules>,
         store: Arc<dyn Store>,
         clock: Arc<dyn Clock>,
     ) -> Result<Self, ReadError> {
@@ -125,6 +135,7 @@ impl Auth {
             generation: AtomicU64::new(0),
             is_shared: store.is_shared(),
             list: AccessList::new(store),
+            logging_in: accounts.and_then(LoggingIn::new),
             sessions: Sessions::new(clock.now()),
             changed: Notify::new(),
             unknown_key: Notify::new(),
@@ -137,6 +148,11 @@ impl Auth {
     /// Whether callers must prove who they are.
     pub fn is_on(&self) -> bool {
         self.verifier.is_some()
+    }
+
+    /// Why some tokens or API keys may be refused that should not be; `None` = there is no reason.
+    pub(crate) fn fault(&self) -> Option<String> {
+        self.list.fault()
     }
 
     fn now(&self) -> Timestamp {
@@ -181,22 +197,32 @@ impl Auth {
         Ok(Identity::Somebody(access))
     }
 
-    /// Whether a request's token may have been revoked by another server a moment ago.
-    pub(crate) fn must_refresh(&self, method: &Method, headers: &HeaderMap) -> bool {
+    /// Whether what [`Self::identify`] says may be out of date: it is about an API key or a login, which another server may have
+    /// made or revoked a moment ago.
+    pub(crate) fn must_refresh(
+        &self,
+        identified: &Result<Identity, Problem>,
+        method: &Method,
+        headers: &HeaderMap,
+    ) -> bool {
         self.is_shared
-            && self.is_on()
-            && token_of(method, headers)
-                .is_ok_and(|token| token.is_some_and(|token| token.starts_with(list::PREFIX)))
+            && match identified {
+                Ok(Identity::Somebody(access)) => {
+                    matches!(access.source, Source::Key(_) | Source::Login(_))
+                }
+                Ok(Identity::Anyone | Identity::Nobody) => false,
+                Err(_) => token_of(method, headers).is_ok_and(|token| token.is_some_and(accounts::is_stored)),
+            }
     }
 
-    /// Applies what any server has changed of API keys and revocations before this was called.
+    /// Applies what any server has changed of what [`list`] holds before this was called.
     pub(crate) async fn refresh(&self) -> Result<(), ReadError> {
         self.list.refresh(|| self.invalidate()).await
     }
 
     /// Refuses a request that was authorized a while ago, if its right has ended meanwhile.
     pub(crate) async fn check_again(&self, access: &Access) -> Result<(), Problem> {
-        if self.is_shared && matches!(access.source, Source::Key(_)) {
+        if self.is_shared && matches!(access.source, Source::Key(_) | Source::Login(_)) {
             // Boxed, so that requests do not reserve room for it.
             Box::pin(self.refresh()).await?;
         }
@@ -223,6 +249,9 @@ impl Auth {
     fn look_up(&self, token: &str, now: Timestamp) -> Result<Arc<Access>, Problem> {
         if token.starts_with(list::PREFIX) {
             return self.list.key(token).ok_or_else(|| refused("there is no such API key"));
+        }
+        if self.logging_in.is_some() && token.starts_with(accounts::PREFIX) {
+            return self.list.login(token).ok_or_else(|| refused("this login has ended"));
         }
         let verifier = self.verifier.as_ref().ok_or_else(|| refused("this server takes no tokens"))?;
         match verifier.verify(token, now) {
@@ -279,7 +308,7 @@ impl Auth {
             }
             let refreshed = self.refresh().await;
             if let (Err(error), false) = (&refreshed, has_failed) {
-                tracing::warn!(%error, "reading revoked tokens and API keys failed; trying again until it succeeds");
+                tracing::warn!(%error, "reading revoked tokens, API keys and accounts failed; trying again until it succeeds");
             }
             has_failed = refreshed.is_err();
         }

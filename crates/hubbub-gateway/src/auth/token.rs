@@ -127,8 +127,8 @@ impl Verifier {
         Ok(Self { rules, fixed, set: RwLock::new(None), has_set })
     }
 
-    /// Replaces the key set. Says whether it differs from the one before, by ids.
-    pub(super) fn replace_set(&self, text: &[u8]) -> Result<(), String> {
+    /// Replaces the key set by that of a JSON document. The error says what is wrong with it; the set before stays.
+    pub fn replace_set(&self, text: &[u8]) -> Result<(), String> {
         let keys = keys::of_set(text)?;
         *self.set.write().unwrap_or_else(PoisonError::into_inner) = Some(Arc::new(keys));
         Ok(())

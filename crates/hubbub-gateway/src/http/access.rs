@@ -1,4 +1,4 @@
-//! `/v1/auth`: what a caller may, the cookie of pages, API keys, and revoked tokens.
+//! `/v1/auth`: what a caller may, the cookie of pages, API keys, and revoked tokens. Accounts are in [`super::accounts`].
 
 use std::borrow::Cow;
 
@@ -15,7 +15,8 @@ use super::query::{refuse_faults, require};
 use super::types::{Id, Time};
 use super::{Answer, Body, json_of, no_content};
 use crate::Gateway;
-use crate::auth::caller::Source;
+use crate::auth::accounts::{key_of_login, login_of};
+use crate::auth::caller::{Access, Source};
 use crate::auth::credentials::{COOKIE_NAME, token_of};
 use crate::auth::list::{self, ENTRIES_MAX, Revoked, StoredKey, StoredRevocation};
 use crate::auth::{GrantsText, Scope};
@@ -42,6 +43,16 @@ pub(super) struct Me {
     /// When the token ends.
     expires_at: Option<Time>,
     scopes: Vec<Scope>,
+    /// Who logged in with a password, and the login; an administrator's account, too.
+    #[serde(flatten)]
+    login: Option<OwnLogin>,
+}
+
+#[derive(Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+struct OwnLogin {
+    account: Id<UserId>,
+    login_id: String,
 }
 
 pub(super) async fn me(call: Call) -> Answer {
@@ -55,6 +66,9 @@ pub(super) async fn me(call: Call) -> Answer {
             authentication: access.source != Source::Anyone,
             expires_at: access.expires_at.map(Time),
             scopes: access.grants.scopes(),
+            login: login_of(access)
+                .zip(access.subject.clone())
+                .map(|(id, account)| OwnLogin { account: Id(account), login_id: id.to_owned() }),
         },
     )?;
     response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
@@ -66,30 +80,44 @@ pub(super) async fn open_session(call: Call) -> Answer {
     let (caller, gateway) = (call.caller()?, call.gateway());
     let token = token_of(&Method::POST, call.headers())?.filter(|_| gateway.auth.is_on());
     let Some(token) = token else { return Ok(no_content()) };
-    let left = caller.access().expires_at.map_or(COOKIE_SECONDS_MAX, |expires_at| {
-        (expires_at.as_micros() - gateway.now().as_micros()) / 1_000_000
-    });
-    Ok(with_cookie(&call, token, left.clamp(0, COOKIE_SECONDS_MAX)))
+    let mut response = no_content();
+    set_cookie(&call, token, caller.access(), &mut response);
+    Ok(response)
 }
 
-/// `DELETE /v1/auth/session`: forgets the cookie.
+/// `DELETE /v1/auth/session`: forgets the cookie, and ends the login of the header, if there is one.
 pub(super) async fn close_session(call: Call) -> Answer {
-    Ok(with_cookie(&call, "", 0))
+    // A token that is not valid any more has nothing to end.
+    if let Ok(caller) = call.caller()
+        && let Some(id) = login_of(caller.access())
+    {
+        let op = KvOp::Delete { key: &key_of_login(id), condition: Condition::Always };
+        change(call.gateway(), op).await?;
+    }
+    let mut response = no_content();
+    write_cookie(&call, "", 0, &mut response);
+    Ok(response)
 }
 
-fn with_cookie(call: &Call, token: &str, seconds: i64) -> Response<Body> {
+/// Has the answer set the cookie, for as long as the token lasts and not too long.
+pub(super) fn set_cookie(call: &Call, token: &str, access: &Access, response: &mut Response<Body>) {
+    let left = access.expires_at.map_or(COOKIE_SECONDS_MAX, |expires_at| {
+        (expires_at.as_micros() - call.gateway().now().as_micros()) / 1_000_000
+    });
+    write_cookie(call, token, left.clamp(0, COOKIE_SECONDS_MAX), response);
+}
+
+fn write_cookie(call: &Call, token: &str, seconds: i64, response: &mut Response<Body>) {
     let origin = call.headers().get(ORIGIN).and_then(|origin| origin.to_str().ok()).unwrap_or_default();
     // The page says by itself how it came here, whatever stands in between.
     let secure = if origin.starts_with("https://") { "; Secure" } else { "" };
     let cookie =
         format!("{COOKIE_NAME}={token}; Max-Age={seconds}; Path=/; HttpOnly; SameSite=Strict{secure}");
-    let mut response = no_content();
     if let Ok(mut cookie) = HeaderValue::from_str(&cookie) {
         cookie.set_sensitive(true);
         response.headers_mut().insert(SET_COOKIE, cookie);
     }
     response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
-    response
 }
 
 /// What the new API key is for.
@@ -167,11 +195,8 @@ pub(super) async fn create_key(mut call: Call) -> Answer {
     let expires_at = ttl_ms.map(|ttl_ms| {
         Timestamp::from_micros(now.as_micros().saturating_add(saturate(ttl_ms.saturating_mul(1_000))))
     });
-    let made = list::make_key(|hash| {
-        StoredKey::new((draft.name, draft.user), draft.grants, (now, expires_at), hash)
-    });
-    let (id, key, stored) =
-        made.ok_or_else(|| Problem::new(ErrorCode::Internal, "the system gave no random bytes"))?;
+    let (id, key, hash) = list::make_secret(list::PREFIX).ok_or_else(no_random)?;
+    let stored = StoredKey::new((draft.name, draft.user), draft.grants, (now, expires_at), hash);
     let value = serde_json::to_vec(&stored).map_err(|error| Problem::malformed(&error))?;
     let op = KvOp::Put { key: &list::key_of_key(&id), value: &value, ttl_ms, condition: Condition::Absent };
     change(gateway, op).await?;
@@ -182,20 +207,27 @@ pub(super) async fn create_key(mut call: Call) -> Answer {
     Ok(response)
 }
 
+pub(super) fn no_random() -> Problem {
+    Problem::new(ErrorCode::Internal, "the system gave no random bytes")
+}
+
 /// The claim at fault, and its rule.
-fn grants_fault(text: String) -> FieldError {
+pub(super) fn grants_fault(text: String) -> FieldError {
     let (claim, rule) = text.split_once(": ").unwrap_or(("", &text));
     let field = ["rooms", "queues", "kv"].into_iter().find(|field| *field == claim).unwrap_or("grants");
     FieldError::new(field, Cow::Owned(rule.to_owned()))
 }
 
-async fn check_room(gateway: &Gateway) -> Result<(), Problem> {
+/// Refuses one more entry when there are as many as a store may hold.
+pub(super) async fn check_room(gateway: &Gateway) -> Result<(), Problem> {
     // What has expired leaves room.
     gateway.auth.refresh().await?;
     if gateway.auth.list.len() < ENTRIES_MAX {
         return Ok(());
     }
-    let rule = format!("there are {ENTRIES_MAX} API keys and revocations; revoke keys that nobody needs");
+    let rule = format!(
+        "there are {ENTRIES_MAX} API keys, revocations, accounts and logins; revoke keys that nobody needs"
+    );
     Err(Problem::invalid(vec![FieldError::new("keys", rule)]))
 }
 
@@ -314,14 +346,20 @@ pub(super) async fn list_revocations(call: Call) -> Answer {
 }
 
 /// Makes a change durable, and has this server go by it before it is answered.
-async fn change(gateway: &Gateway, op: KvOp<'_>) -> Result<KvOutcome, Problem> {
+pub(super) async fn change(gateway: &Gateway, op: KvOp<'_>) -> Result<KvOutcome, Problem> {
+    change_all(gateway, &[op]).await?.pop().ok_or_else(Problem::no_outcome)
+}
+
+/// The same of several changes in one batch; the first that is refused is the answer.
+pub(super) async fn change_all(gateway: &Gateway, changes: &[KvOp<'_>]) -> Result<Vec<KvOutcome>, Problem> {
     let mut ops = OpBatch::default();
-    ops.push(&Op::Kv(op));
-    let outcome = match gateway.apply(&ops).await?.outcomes() {
-        [Outcome::Kv(outcome)] => *outcome,
-        [Outcome::Refused(refusal)] => return Err(Problem::refusal(*refusal)),
-        _ => return Err(Problem::no_outcome()),
-    };
+    changes.iter().for_each(|op| ops.push(&Op::Kv(*op)));
+    let applied = gateway.apply(&ops).await?;
     gateway.auth.refresh().await?;
-    Ok(outcome)
+    let outcomes = applied.outcomes().iter().map(|outcome| match outcome {
+        Outcome::Kv(outcome) => Ok(*outcome),
+        Outcome::Refused(refusal) => Err(Problem::refusal(*refusal)),
+        _ => Err(Problem::no_outcome()),
+    });
+    outcomes.collect()
 }

@@ -11,7 +11,7 @@ use std::task::Poll;
 
 use bytes::Bytes;
 use http_body_util::{BodyExt, LengthLimitError, Limited};
-use hubbub_core::id::{ID_RULE, InvalidId};
+use hubbub_core::id::{ID_RULE, InvalidId, is_valid_id};
 use hubbub_core::invariant::saturate;
 use hubbub_core::{ClientId, ErrorCode, FieldError, MessageId, QueueId, RoomId, TraceContext, UserId};
 use hyper::body::{Body, Incoming};
@@ -22,6 +22,7 @@ use super::endpoints;
 use super::operation::{Media, Operation, Text, UNDOCUMENTED};
 use super::permission::Permission;
 use super::query::{LIMIT_DEFAULT, LIMIT_MAX, Query, refuse_faults};
+use super::template;
 use crate::Gateway;
 use crate::auth::Scope;
 use crate::auth::caller::{Caller, Identity};
@@ -44,11 +45,13 @@ pub(super) struct Endpoint {
     pub(super) permission: Permission,
     has_head: bool,
     has_prefix: bool,
+    /// Where the parameter stands that takes the rest of the path, if there is one.
+    rest_at: Option<usize>,
 }
 
 const fn endpoint(method: Method, template: Text, handler: Handler) -> Endpoint {
-    let (document, permission) = (UNDOCUMENTED, Permission::Unstated);
-    Endpoint { method, template, handler, document, permission, has_head: false, has_prefix: false }
+    let (document, permission, rest_at) = (UNDOCUMENTED, Permission::Unstated, template::rest_at(template));
+    Endpoint { method, template, handler, document, permission, has_head: false, has_prefix: false, rest_at }
 }
 
 pub(super) const fn get(template: Text, handler: Handler) -> Endpoint {
@@ -137,13 +140,7 @@ impl Endpoint {
 
     /// What the path has for a parameter, still percent-encoded; empty when the template has none of this name.
     fn parameter<'a>(&self, name: &str, path: &'a str) -> &'a str {
-        if let Some((fixed, _)) = self.template.split_once("{*") {
-            return path.strip_prefix(fixed).unwrap_or_default();
-        }
-        // From the end, because there may be a prefix.
-        let mut pairs = self.template.rsplit('/').zip(path.rsplit('/'));
-        let found = pairs.find(|(part, _)| parameter_name(part) == Some(name));
-        found.map(|(_, segment)| segment).unwrap_or_default()
+        template::parameter(self.template, self.rest_at, name, path).unwrap_or_default()
     }
 }
 
@@ -297,6 +294,14 @@ impl Call {
         self.id("room", "roomId", RoomId::new)
     }
 
+    pub(super) fn room_text(&self) -> Result<Cow<'_, str>, Problem> {
+        self.id_text("room", "roomId")
+    }
+
+    pub(super) fn queue_text(&self) -> Result<Cow<'_, str>, Problem> {
+        self.id_text("queue", "queue")
+    }
+
     pub(crate) fn user(&self) -> Result<UserId, Problem> {
         self.id("user", "userId", UserId::new)
     }
@@ -315,8 +320,18 @@ impl Call {
 
     /// An id in the path; percent-encoding is undone.
     fn id<T>(&self, name: &str, field: Text, parse: fn(&str) -> Result<T, InvalidId>) -> Result<T, Problem> {
-        let decoded = percent_encoding::percent_decode_str(self.parameter(name)).decode_utf8_lossy();
-        parse(&decoded).map_err(|_| Problem::invalid(vec![FieldError::new(field, ID_RULE)]))
+        parse(&self.decoded(name)).map_err(|_| Problem::invalid(vec![FieldError::new(field, ID_RULE)]))
+    }
+
+    fn decoded(&self, name: &str) -> Cow<'_, str> {
+        percent_encoding::percent_decode_str(self.parameter(name)).decode_utf8_lossy()
+    }
+
+    /// The same to be compared only, which takes no memory of its own.
+    fn id_text(&self, name: &str, field: Text) -> Result<Cow<'_, str>, Problem> {
+        let text = self.decoded(name);
+        let fault = || Problem::invalid(vec![FieldError::new(field, ID_RULE)]);
+        is_valid_id(&text).then_some(text).ok_or_else(fault)
     }
 
     pub(super) async fn body(&mut self) -> Result<Bytes, Problem> {
@@ -324,7 +339,7 @@ impl Call {
     }
 
     /// Refuses a caller whose token has ended since the request was authorized.
-    async fn check_token(&self) -> Result<(), Problem> {
+    pub(super) async fn check_token(&self) -> Result<(), Problem> {
         let Some(access) = self.caller.as_ref().ok().and_then(Caller::token) else { return Ok(()) };
         self.gateway().auth.check_again(access).await
     }

@@ -65,7 +65,8 @@ fn examine(gateway: &Gateway, (latency_ms, read_fault): (f64, Option<String>)) -
         disk: Component { status: Status::of(disk.as_ref()), reason: disk, ..Component::default() },
         log: LogComponent::from(log),
         bus,
-        tls: gateway.tls.as_ref().map(|tls| TlsComponent::from(tls.fault())),
+        tls: gateway.tls.as_ref().map(|tls| WeakenedComponent::from(tls.fault())),
+        auth: gateway.auth.is_on().then(|| WeakenedComponent::from(gateway.auth.fault())),
         clock: gateway.clock.doubt().or_else(|| gateway.store.clock_doubt()).into(),
     };
     (is_up, components)
@@ -110,20 +111,23 @@ struct Components {
     clock: ClockComponent,
     /// Of a server that encrypts connections.
     #[serde(skip_serializing_if = "Option::is_none")]
-    tls: Option<TlsComponent>,
+    tls: Option<WeakenedComponent>,
+    /// Of a server that asks for tokens.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    auth: Option<WeakenedComponent>,
 }
 
-// An old certificate stops nothing, as long as it is valid.
+// An old certificate stops nothing, as long as it is valid; nor does what cannot be read of revocations.
 #[derive(Debug, Serialize, JsonSchema)]
 #[schemars(inline)]
-struct TlsComponent {
+struct WeakenedComponent {
     status: Soundness,
-    /// Why the certificate in use is not the one in the files.
+    /// Of `tls`: why the certificate in use is not the one in the files. Of `auth`: what cannot be read, and is refused.
     #[serde(skip_serializing_if = "Option::is_none")]
     reason: Option<String>,
 }
 
-impl From<Option<String>> for TlsComponent {
+impl From<Option<String>> for WeakenedComponent {
     fn from(reason: Option<String>) -> Self {
         let status = if reason.is_none() { Soundness::Up } else { Soundness::Degraded };
         Self { status, reason }

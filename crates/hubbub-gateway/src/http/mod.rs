@@ -1,6 +1,7 @@
 //! HTTP: finds the endpoint of a request ([`endpoints`]), and what answers have in common.
 
 mod access;
+mod accounts;
 mod assets;
 mod backups;
 mod bulk;
@@ -13,6 +14,7 @@ mod events;
 mod health;
 mod history;
 mod kv;
+mod logins;
 mod members;
 mod operation;
 mod permission;
@@ -25,6 +27,7 @@ mod spec;
 mod sse;
 mod stats;
 mod streamed;
+mod template;
 mod timeline;
 mod traced;
 mod types;
@@ -172,10 +175,13 @@ fn find_endpoint(gateway: &Gateway, request: &Request<Incoming>) -> Result<&'sta
 
 async fn identify(peer: &Peer, request: &Request<Incoming>) -> Result<Identity, Problem> {
     let auth = &peer.gateway.auth;
-    if auth.must_refresh(request.method(), request.headers()) {
-        Box::pin(auth.refresh()).await?;
+    let (method, headers) = (request.method(), request.headers());
+    let identified = auth.identify(&peer.last_token, method, headers);
+    if !auth.must_refresh(&identified, method, headers) {
+        return identified;
     }
-    auth.identify(&peer.last_token, request.method(), request.headers())
+    Box::pin(auth.refresh()).await?;
+    auth.identify(&peer.last_token, method, headers)
 }
 
 fn begin(

@@ -178,6 +178,7 @@ pub(super) fn path_parameter(name: Text) -> Parameter {
         "id" => "The message's id.",
         "backup" => "The name of the backup; the client that begins it chooses it.",
         "keyId" => "The id of the API key.",
+        "loginId" => "The id of the login.",
         "connection" => "The `connectionId` of the list.",
         "key" => "The key: 1 to 512 bytes, percent-encoded; slashes need not be.",
         "file" => "The file's name as listed, with `/` written as `%2F`.",

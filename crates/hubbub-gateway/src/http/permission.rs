@@ -94,15 +94,15 @@ pub(super) fn authorize(call: &Call) -> Result<(), Problem> {
             Err(Problem::new(ErrorCode::Forbidden, "this endpoint does not say who may use it"))
         }
         Permission::Open | Permission::Socket | Permission::Caller => Ok(()),
-        Permission::Room(right) => caller.may(Need::Room(right, call.room()?.as_str())),
+        Permission::Room(right) => caller.may(Need::Room(right, &call.room_text()?)),
         Permission::Membership => {
             let (room, user) = (call.room()?, call.user()?);
             let is_own = caller.user.as_ref() == Some(&user);
             let right = if is_own { Right::Read } else { Right::Manage };
             caller.may(Need::Room(right, room.as_str()))
         }
-        Permission::Queue(right) => caller.may(Need::Queue(right, call.queue()?.as_str())),
-        Permission::KnowQueue => caller.may(Need::KnowQueue(call.queue()?.as_str())),
+        Permission::Queue(right) => caller.may(Need::Queue(right, &call.queue_text()?)),
+        Permission::KnowQueue => caller.may(Need::KnowQueue(&call.queue_text()?)),
         Permission::AllQueues(right) => {
             caller.may(Need::Client(call.client()?.as_str()))?;
             caller.may(Need::AllQueues(right))

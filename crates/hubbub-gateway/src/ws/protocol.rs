@@ -6,7 +6,7 @@ use std::task::Context;
 
 use hubbub_core::{OpBatch, Timestamp};
 use hubbub_pipeline::Waiter;
-use hubbub_ws::{Event, Reader, Role, write};
+use hubbub_ws::{Event, ProtocolError, Reader, Role, write};
 
 use super::answers::{Answers, Responses};
 use super::close;
@@ -121,7 +121,7 @@ impl<D: Dialect> WebSocket<D> {
         Self {
             dialect,
             peer,
-            reader: Reader::new(Role::Server, frame_bytes),
+            reader: Reader::new(Role::Server, frame_bytes).text_only(),
             answers: Answers::new(waiter),
             subscriptions,
             heartbeat: Heartbeat::Quiet,
@@ -211,14 +211,18 @@ impl<D: Dialect> Protocol for WebSocket<D> {
                     answers.refusing.on_pong(payload);
                     heartbeat.on_pong();
                 }
-                Ok(Some(Event::Binary(_))) => {
+                Ok(Some(Event::Binary(_))) | Err(ProtocolError::Binary) => {
+                    gateway.metrics.websocket_bad_frames.inc();
                     break Some((close::BINARY, "binary frames are not taken".to_owned()));
                 }
                 Ok(Some(Event::Close { code, .. })) => {
                     break Some((code.unwrap_or(close::NORMAL), String::new()));
                 }
                 Ok(None) => break None,
-                Err(error) => break Some((error.close_code(), error.to_string())),
+                Err(error) => {
+                    gateway.metrics.websocket_bad_frames.inc();
+                    break Some((error.close_code(), error.to_string()));
+                }
             }
         };
         answers.submit(gateway, ops);

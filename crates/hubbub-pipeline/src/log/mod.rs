@@ -13,9 +13,13 @@ mod admission;
 #[cfg(feature = "amqp")]
 pub mod amqp;
 pub mod backoff;
-#[cfg(any(feature = "amqp", feature = "kafka"))]
+#[cfg(any(feature = "amqp", feature = "kafka", feature = "fuzzing"))]
+#[cfg_attr(feature = "fuzzing", allow(dead_code, reason = "fuzzers have no broker"))]
 mod body;
 mod direct;
+#[cfg(feature = "fuzzing")]
+#[allow(dead_code, reason = "what decodes is used, what writes is not")]
+pub mod fuzzing;
 #[cfg(feature = "kafka")]
 pub mod kafka;
 

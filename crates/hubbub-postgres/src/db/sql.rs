@@ -1,9 +1,10 @@
 //! Statements, their parameters, and columns of their rows.
 //!
 //! The database keeps the plan of a prepared statement only if a plan for just these parameters does not seem cheaper, and
-//! for an array of few elements it does. Planning each time costs more than to run a short statement. So where a statement
-//! is short and frequent, its arrays stand behind a `select` (`any((select $1)::bytea[])`): then their length is unknown to
-//! the planner.
+//! for an array of few elements it does. Planning each time costs more than to run a short statement. An array behind a
+//! `select` (`unnest((select $1))`) has a length that the planner does not know, so it keeps the plan. But what is kept from
+//! when a table was small reads all of it: that takes statistics which follow the table ([`crate::kv`]), or settings which
+//! leave no such plan.
 
 use std::error::Error;
 

@@ -41,7 +41,7 @@ statements! {
          on conflict (key) do update \
          set value = excluded.value, revision = excluded.revision, expires_at = excluded.expires_at";
 
-    DELETE("deleting keys") = "delete from kv where key = any((select $1)::bytea[])";
+    DELETE("deleting keys") = "delete from kv where key = any($1)";
 
     LOG("logging changes of keys") =
         "insert into kv_changes (revision, key, what, knows_lease) select n.*, true from unnest($1, $2, $3) n";

@@ -54,9 +54,12 @@ pub(crate) struct Kv {
 
 const COUNT: Sql = Sql {
     what: "counting keys",
-    text: "select count(*), (select reltuples::bigint from pg_class where oid = 'kv'::regclass) \
-           from (select from kv limit $1) counted",
+    text: "select (select count(*) from (select from kv limit $1) counted), reltuples::int8, \
+           relpages < 10000 and pg_relation_size(oid) / current_setting('block_size')::int8 > 2 * relpages + 8 \
+           from pg_class where oid = 'kv'::regclass",
 };
+
+const ANALYZE: Sql = Sql { what: "analyzing the table of keys", text: "analyze (skip_locked) kv" };
 
 const POSITION: Sql = Sql {
     what: "reading the last revision of keys",
@@ -100,9 +103,13 @@ impl Kv {
     /// Forgets old changes, and fills in `figures`.
     pub(crate) async fn tick(&self, figures: &mut StoreFigures) -> Result<()> {
         let row = self.context.db.read_one(&COUNT, &[&COUNTED_MAX]).await?;
-        let (counted, estimated): (i64, i64) = (row.get(0), row.get(1));
+        let (counted, estimated, has_grown): (i64, i64, bool) = (row.get(0), row.get(1), row.get(2));
         let keys = if counted < COUNTED_MAX { counted } else { counted.max(estimated) };
         figures.keys = saturate(keys);
+        if has_grown {
+            // The database would do it within a minute or more. Until then reads would go by plans for a small table.
+            self.context.db.run(ANALYZE.what, async |tx| tx.execute(&ANALYZE, &[]).await).await?;
+        }
         self.trim().await
     }
 

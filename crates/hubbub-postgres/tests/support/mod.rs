@@ -6,6 +6,7 @@ pub mod fixture;
 pub mod queues;
 
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use tokio_postgres::{Client, NoTls};
 
@@ -67,4 +68,16 @@ impl Drop for Database {
         });
         let _ = dropping.join();
     }
+}
+
+/// Waits until `is_so`, or fails.
+#[allow(dead_code)]
+pub async fn eventually(what: &str, mut is_so: impl AsyncFnMut() -> bool) {
+    for _ in 0..200 {
+        if is_so().await {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    panic!("{what}");
 }

@@ -262,6 +262,10 @@ impl RoomStore for Embedded {
             engine.user_rooms(user.as_str(), after.as_ref().map(RoomId::as_str), limit)
         })
     }
+
+    fn user_room_count(&self, user: UserId, most: usize) -> Read<'_, usize> {
+        self.blocking(move |engine| Ok(engine.user_room_count(user.as_str()).min(most)))
+    }
 }
 
 impl StatsStore for Embedded {

@@ -165,10 +165,7 @@ impl Job {
 
     async fn fetch(&mut self, file: &BackupFile, target: &Path) -> anyhow::Result<()> {
         let path = format!("{}/{}", self.files, file.name.replace('/', "%2F"));
-        let response = self.connection.begin(TIMEOUT, Method::GET, &path, &[], "").await?;
-        if !response.status().is_success() {
-            bail!("the server answered {}; begin the backup again", response.status());
-        }
+        let response = self.connection.begin(Method::GET, &path).await.context("begin the backup again")?;
         let mut body = response.into_body();
         let mut writer = File::create(target).with_context(|| format!("creating {}", target.display()))?;
         let (mut bytes, mut synced, mut crc) = (0, 0, 0);

@@ -1,4 +1,4 @@
-//! Options of `hubbub token` and `hubbub key`.
+//! Options of `hubbub token`, `hubbub key` and `hubbub user`.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -91,6 +91,45 @@ pub(crate) struct KeyCreateArgs {
     /// How long it is valid, such as 30d [default: until it is revoked].
     #[arg(long = "for", value_name = "TIME", value_parser = positive_time)]
     pub(crate) lifetime: Option<Duration>,
+    #[command(flatten)]
+    pub(crate) grants: GrantArgs,
+}
+
+#[derive(Debug, Clone, Subcommand)]
+pub(crate) enum AccountAction {
+    /// Add an account; its password is asked for, or read from standard input. Without options it may read and send in all
+    /// rooms that are not for members only.
+    Add(AccountArgs),
+    /// List accounts.
+    List,
+    /// Change what an account may do, and log it out everywhere.
+    Rights(AccountArgs),
+    /// Set an account's password, and log it out everywhere; it is asked for, or read from standard input.
+    Password {
+        /// Its name.
+        name: String,
+    },
+    /// Remove an account, and log it out everywhere.
+    Remove {
+        /// Its name.
+        name: String,
+    },
+    /// List where people are logged in.
+    Logins {
+        /// Only this account.
+        name: Option<String>,
+    },
+    /// End a login.
+    Logout {
+        /// Its id.
+        login: String,
+    },
+}
+
+#[derive(Debug, Clone, Args)]
+pub(crate) struct AccountArgs {
+    /// Its name, and the sender of its messages.
+    pub(crate) name: String,
     #[command(flatten)]
     pub(crate) grants: GrantArgs,
 }

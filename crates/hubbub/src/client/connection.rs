@@ -1,43 +1,33 @@
-//! An HTTP/1.1 connection to a server, with error messages for people.
+//! Requests to a server, with error messages for people.
 
 use std::time::Duration;
 
-use anyhow::{Context, bail};
+use anyhow::{Context, anyhow};
 use bytes::Bytes;
-use http_body_util::{BodyExt, Full};
+use hubbub_client::{Client, Error, Request};
 use hyper::body::Incoming;
-use hyper::client::conn::http1::{self, SendRequest};
-use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HOST, HeaderName};
-use hyper::{Method, Request, Response, StatusCode};
-use hyper_util::rt::TokioIo;
+use hyper::header::HeaderName;
+use hyper::{Method, Response, StatusCode};
 use serde_json::Value;
 
 use super::address::Server;
+pub(crate) use super::address::TIMEOUT;
 use crate::output::Refusal;
 
-pub(crate) const TIMEOUT: Duration = Duration::from_secs(30);
-
 /// Headers of a request with JSON.
-pub(crate) const JSON: &[(HeaderName, &str)] = &[(CONTENT_TYPE, "application/json")];
+pub(crate) const JSON: &[(HeaderName, &str)] = &[(hyper::header::CONTENT_TYPE, "application/json")];
 
 impl Server {
     /// A connection that the first request opens.
     pub(crate) fn connection(self) -> Connection {
-        Connection { server: self, sender: None }
+        Connection(self.client())
     }
 
     /// An open connection.
     pub(crate) async fn connect(self) -> anyhow::Result<Connection> {
-        let sender = Some(self.open().await?);
-        Ok(Connection { server: self, sender })
-    }
-
-    async fn open(&self) -> anyhow::Result<SendRequest<Full<Bytes>>> {
-        let stream = self.connect_stream().await?;
-        let (sender, connection) = http1::handshake(TokioIo::new(stream)).await.context("starting HTTP")?;
-        // Its error reaches the current request.
-        tokio::spawn(connection);
-        Ok(sender)
+        let connection = self.connection();
+        connection.0.connect().await.map_err(failed)?;
+        Ok(connection)
     }
 }
 
@@ -52,6 +42,15 @@ where
     Ok(tokio::time::timeout(timeout, work).await.context("no answer in time")??)
 }
 
+/// A refusal by the server as this program reports it; any other error as it is.
+pub(crate) fn failed(error: Error) -> anyhow::Error {
+    if error.status == 0 {
+        return anyhow!(error);
+    }
+    let (status, code, detail) = (error.status, error.code.clone(), error.detail.clone());
+    anyhow!(Refusal { status, code, detail })
+}
+
 pub(crate) struct Answer {
     pub(crate) status: StatusCode,
     pub(crate) body: Value,
@@ -63,27 +62,18 @@ impl Answer {
         Self { status, body: serde_json::from_slice(body).unwrap_or_default() }
     }
 
-    /// Whether the same request may succeed later.
-    pub(crate) fn is_retryable(&self) -> bool {
-        super::is_true(&self.body, "retryable")
-    }
-
     /// The body of a success, or the server's error.
     pub(crate) fn success(self) -> anyhow::Result<Value> {
         if self.status.is_success() {
             return Ok(self.body);
         }
-        let text = |name: &str| super::text(&self.body, name);
-        let (code, detail) = (text("code").to_owned(), text("detail").to_owned());
-        bail!(Refusal { status: self.status.as_u16(), code, detail })
+        let text = |name: &str| super::text(&self.body, name).to_owned();
+        Err(anyhow!(Refusal { status: self.status.as_u16(), code: text("code"), detail: text("detail") }))
     }
 }
 
 /// A connection that is opened again by the first request after it was lost.
-pub(crate) struct Connection {
-    server: Server,
-    sender: Option<SendRequest<Full<Bytes>>>,
-}
+pub(crate) struct Connection(Client);
 
 impl Connection {
     /// Sends a request with JSON.
@@ -94,14 +84,13 @@ impl Connection {
         path: &str,
         body: impl Into<Bytes>,
     ) -> anyhow::Result<Answer> {
-        let response = self.whole(timeout, method, path, JSON, body).await?;
-        let body = match response.body().as_ref() {
-            b"" => Value::Null,
-            body => {
-                serde_json::from_slice(body).with_context(|| format!("{path} did not answer with JSON"))?
-            }
-        };
-        Ok(Answer { status: response.status(), body })
+        let answer = self.0.attempt(&request(timeout, method, path, JSON, body)).await.map_err(failed)?;
+        json(path, answer)
+    }
+
+    /// The same; repeats it until the answer is final.
+    pub(crate) async fn retry(&mut self, method: Method, path: &str, body: String) -> anyhow::Result<Answer> {
+        json(path, self.0.request(&request(TIMEOUT, method, path, JSON, body)).await.map_err(failed)?)
     }
 
     /// Sends a request and reads the whole answer, whatever its status.
@@ -113,51 +102,43 @@ impl Connection {
         headers: &[(HeaderName, &str)],
         body: impl Into<Bytes>,
     ) -> anyhow::Result<Response<Bytes>> {
-        let answer = in_time(timeout, async {
-            let (parts, body) = self.begin(timeout, method, path, headers, body).await?.into_parts();
-            anyhow::Ok(Response::from_parts(parts, body.collect().await?.to_bytes()))
-        });
-        let answer = answer.await;
-        if answer.is_err() {
-            self.sender = None;
-        }
-        answer
+        let answer = self.0.attempt(&request(timeout, method, path, headers, body)).await.map_err(failed)?;
+        let mut response = Response::new(answer.body);
+        *response.status_mut() = answer.status;
+        *response.headers_mut() = answer.headers;
+        Ok(response)
     }
 
-    /// Sends a request, and returns before the answer's body is read.
-    pub(crate) async fn begin(
-        &mut self,
-        timeout: Duration,
-        method: Method,
-        path: &str,
-        headers: &[(HeaderName, &str)],
-        body: impl Into<Bytes>,
-    ) -> anyhow::Result<Response<Incoming>> {
-        let mut sender = match self.sender.take().filter(|sender| !sender.is_closed()) {
-            Some(sender) => sender,
-            None => self.server.open().await?,
-        };
-        let mut request = Request::builder()
-            .method(method)
-            .uri(format!("{}{path}", self.server.prefix))
-            .header(HOST, self.server.host_header());
-        if let Some(authorization) = self.server.authorization() {
-            request = request.header(AUTHORIZATION, authorization);
-        }
-        for (name, value) in headers {
-            request = request.header(name, *value);
-        }
-        let request = request.body(Full::new(body.into())).context("making the request")?;
-        let response = in_time(timeout, async {
-            sender.ready().await.context("the connection was lost")?;
-            anyhow::Ok(sender.send_request(request).await?)
-        });
-        let response = response.await?;
-        self.sender = Some(sender);
-        Ok(response)
+    /// Sends a request, and returns before the body of its success is read.
+    pub(crate) async fn begin(&mut self, method: Method, path: &str) -> anyhow::Result<Response<Incoming>> {
+        self.0.begin(&request(TIMEOUT, method, path, &[], "")).await.map_err(failed)
     }
 
     pub(crate) async fn get(&mut self, path: &str) -> anyhow::Result<Value> {
         self.request(TIMEOUT, Method::GET, path, "").await?.success()
     }
+
+    /// The client, for what it has methods for.
+    pub(crate) fn client(&self) -> &Client {
+        &self.0
+    }
+}
+
+fn request(
+    timeout: Duration,
+    method: Method,
+    path: &str,
+    headers: &[(HeaderName, &str)],
+    body: impl Into<Bytes>,
+) -> Request {
+    let request = Request::new(method, path).body(body).wait(timeout.saturating_sub(TIMEOUT));
+    headers.iter().fold(request, |request, (name, value)| request.header(name.clone(), *value))
+}
+
+fn json(path: &str, answer: hubbub_client::Answer) -> anyhow::Result<Answer> {
+    let body = match answer.body.as_ref() {
+        b"" => Value::Null,
+        body => serde_json::from_slice(body).with_context(|| format!("{path} did not answer with JSON"))?,
+    };
+    Ok(Answer { status: answer.status, body })
 }

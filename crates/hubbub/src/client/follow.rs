@@ -1,56 +1,45 @@
-//! Follows something over one connection after another.
+//! Following over one connection after another, as a person wants to hear of it.
 
-use std::time::Duration;
+use anyhow::bail;
+use hubbub_client::ConnectionState;
+use tokio::sync::watch;
 
-use super::session::Backoff;
 use crate::output::notice;
 
-/// Pauses between attempts to reconnect.
-const PAUSES: [Duration; 2] = [Duration::from_millis(100), Duration::from_secs(5)];
-
-/// The server sends something every 15 s on an event stream, and every 25 s on a WebSocket. After a longer silence the
-/// connection is considered lost.
-pub(super) const SILENCE_MAX: Duration = Duration::from_secs(60);
-
-/// Why a connection ended before everything was printed.
-pub(super) enum Failure {
-    /// It was lost; a retry may succeed.
-    Lost(anyhow::Error),
-    /// A retry would fail, too.
-    Final(anyhow::Error),
+/// Says what becomes of the connection while a command waits for what it brings.
+pub(super) struct Attention {
+    connection: watch::Receiver<ConnectionState>,
+    /// It brought something.
+    is_proven: bool,
 }
 
-impl<E: Into<anyhow::Error>> From<E> for Failure {
-    fn from(error: E) -> Self {
-        Self::Lost(error.into())
+impl Attention {
+    pub(super) fn new(connection: watch::Receiver<ConnectionState>) -> Self {
+        Self { connection, is_proven: false }
     }
-}
 
-/// What can be followed.
-pub(super) trait Follow {
-    /// Opens a connection behind the last position, and prints until there is enough.
-    async fn follow(&mut self) -> Result<(), Failure>;
-
-    /// The position; `None` before the first successful connection.
-    fn position(&self) -> Option<String>;
-}
-
-/// Follows and reconnects until there is enough.
-pub(super) async fn keep_following(mut followed: impl Follow) -> anyhow::Result<()> {
-    let mut backoff = Backoff::new(PAUSES);
-    loop {
-        let before = followed.position();
-        let lost = match followed.follow().await {
-            Ok(()) => return Ok(()),
-            Err(Failure::Final(error)) => return Err(error),
-            // The first attempt must succeed: otherwise the address may be wrong.
-            Err(Failure::Lost(error)) if followed.position().is_none() => return Err(error),
-            Err(Failure::Lost(error)) => error,
-        };
-        if followed.position() != before {
-            backoff.reset();
+    /// What `next` brings.
+    ///
+    /// # Errors
+    /// The first connection was lost before it brought anything: the address may be wrong.
+    pub(super) async fn until<T>(&mut self, next: impl Future<Output = T>) -> anyhow::Result<T> {
+        tokio::pin!(next);
+        loop {
+            tokio::select! {
+                biased;
+                value = &mut next => {
+                    self.is_proven = true;
+                    return Ok(value);
+                }
+                Ok(()) = self.connection.changed() => {
+                    if let ConnectionState::Lost { reason } = &*self.connection.borrow_and_update() {
+                        if !self.is_proven {
+                            bail!("{reason}");
+                        }
+                        notice(&format!("{reason}; reconnecting"));
+                    }
+                }
+            }
         }
-        notice(&format!("{lost:#}; reconnecting"));
-        backoff.pause().await;
     }
 }

@@ -22,6 +22,7 @@ pub(crate) mod status;
 mod table;
 pub(crate) mod tail;
 pub(crate) mod trace;
+pub(crate) mod user;
 
 use anyhow::Context;
 use serde_json::Value;

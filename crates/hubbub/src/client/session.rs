@@ -19,10 +19,6 @@ use crate::system::{KeyedRandom, SystemClock};
 /// Entries of a list in one request.
 pub(super) const PAGE: usize = 500;
 
-/// Number of retries, and their pauses.
-const RETRIES: u32 = 5;
-const PAUSES: [Duration; 2] = [Duration::from_millis(50), Duration::from_secs(1)];
-
 /// The connection of a command, and how it prints.
 pub(super) struct Session {
     pub(super) connection: Connection,
@@ -34,7 +30,7 @@ pub(super) struct Session {
 impl Session {
     pub(super) fn new(args: &ClientArgs) -> anyhow::Result<Self> {
         let server = args.server()?;
-        let has_token = server.authorization().is_some();
+        let has_token = server.has_token();
         Ok(Self { connection: server.connection(), is_json: args.json, has_token })
     }
 
@@ -45,7 +41,17 @@ impl Session {
 
     /// Sends a change without a body. Prints nothing on success.
     pub(super) async fn change(&mut self, method: Method, path: &str) -> anyhow::Result<()> {
-        self.connection.request(TIMEOUT, method, path, "").await?.success().map(drop)
+        self.change_with(method, path, String::new()).await
+    }
+
+    /// Sends a change. Prints nothing on success.
+    pub(super) async fn change_with(
+        &mut self,
+        method: Method,
+        path: &str,
+        body: String,
+    ) -> anyhow::Result<()> {
+        self.connection.request(TIMEOUT, method, path, body).await?.success().map(drop)
     }
 
     /// Creates something or changes its settings. `name` is the member of the answer that names it.
@@ -57,15 +63,7 @@ impl Session {
 
     /// Repeats the request until the answer is final.
     pub(super) async fn retry(&mut self, method: Method, path: &str, body: String) -> anyhow::Result<Answer> {
-        let mut backoff = Backoff::new(PAUSES);
-        for _ in 0..RETRIES {
-            let result = self.connection.request(TIMEOUT, method.clone(), path, body.clone()).await;
-            if result.as_ref().is_ok_and(|answer| !answer.is_retryable()) {
-                return result;
-            }
-            backoff.pause().await;
-        }
-        self.connection.request(TIMEOUT, method, path, body).await
+        self.connection.retry(method, path, body).await
     }
 
     /// Prints every entry of a list on a line of its own.

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use hubbub_core::url::masked;
-use hubbub_gateway::auth::{KeySetSource, TokenRules, Verifier};
+use hubbub_gateway::auth::{AccountRules, AttemptLimits, KeySetSource, TokenRules, Verifier};
 
 use super::settings::Sourced;
 use super::values::{SettingValue, Url};
@@ -117,6 +117,15 @@ impl Config {
             self.auth_jwks.is_none() || self.auth_audience.is_some(),
             "auth.jwks needs auth.audience: other applications have tokens of the same keys",
         );
+        require(
+            !*self.auth_accounts || self.has_auth(),
+            "auth.accounts needs auth.secret, auth.public_key or auth.jwks: accounts are added with an administrator's \
+             token (hubbub token mint --admin)",
+        );
+        require(
+            !(*self.auth_accounts && self.uses_scylla()),
+            "auth.accounts cannot be set with Cassandra or ScyllaDB: accounts are keys of the store, and it has none",
+        );
         if let Err(error) = self.auth_key_set() {
             require(false, &error);
         }
@@ -170,6 +179,14 @@ impl Config {
         };
         let secret = self.auth_secret.as_ref().map(|secret| secret.0.as_str());
         Verifier::new(rules, secret, pem.transpose()?.as_deref(), self.auth_jwks.is_some()).map(Some)
+    }
+
+    /// How people log in with passwords; `None` = they do not.
+    pub(crate) fn account_rules(&self) -> Option<AccountRules> {
+        let attempts =
+            AttemptLimits { account: *self.auth_login_attempts, address: *self.auth_login_attempts_address };
+        let rules = AccountRules { login_lifetime: *self.auth_login_lifetime, attempts };
+        self.auth_accounts.then_some(rules)
     }
 
     /// What a server needs, and other commands do not.

@@ -182,6 +182,15 @@ settings! {
     auth_leeway: Duration = Duration::from_secs(30) => "auth.leeway";
     /// Tokens that expire later than this from now are refused.
     auth_max_lifetime: Duration = Duration::from_secs(30 * 86_400), from 1 to UNLIMITED => "auth.max_lifetime";
+    /// Accounts with passwords, for people without an identity provider: hubbub user, and a form on the page. Needs one of the
+    /// keys above, as accounts are added with an administrator's token.
+    auth_accounts: bool = false => "auth.accounts";
+    /// How long somebody who gave a password stays logged in.
+    auth_login_lifetime: Duration = Duration::from_secs(12 * 3_600), from 1 to UNLIMITED => "auth.login_lifetime";
+    /// How often one account's password may be tried each minute, on each server.
+    auth_login_attempts: usize = 10, from 1 to UNLIMITED => "auth.login_attempts";
+    /// How often one address may try passwords each minute, on each server.
+    auth_login_attempts_address: usize = 60, from 1 to UNLIMITED => "auth.login_attempts_address";
 
     /// How long a wall clock that was set must keep its time before it is trusted; after a long downtime, before data is
     /// deleted by it. A clock that is wrong for a shorter time deletes nothing.
@@ -377,6 +386,8 @@ settings! {
     address_requests: Option<usize> = None, from 1 to UNLIMITED => "limits.address_requests";
     /// Maximum bytes of one address's requests in a second.
     address_bytes: Option<Bytes> = None, from 1 to UNLIMITED => "limits.address_bytes";
+    /// Maximum number of rooms that one user may be a member of; administrators may make more. off = no limit.
+    user_rooms: Option<usize> = None, from 1 to UNLIMITED => "limits.user_rooms";
     /// Maximum number of HTTP requests that are answered at one time, for everybody together. off = no limit.
     requests: Option<usize> = None, from 1 to UNLIMITED => "limits.requests";
     /// Maximum number of requests that wait for a queue's next message, for everybody together. off = no limit.

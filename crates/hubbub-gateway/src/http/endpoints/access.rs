@@ -24,7 +24,8 @@ pub(super) static ENDPOINTS: &[Endpoint] = &[
         .refuses_only(&[Invalid, Forbidden]),
     delete("/v1/auth/session", |call| Box::pin(access::close_session(call)))
         .needs(Permission::Open)
-        .named("closeSession", "Forget the cookie")
+        .named("closeSession", "Log out")
+        .about("Forgets the cookie. If `Authorization` has the token of a login, the login ends, on every server of the store.")
         .gives(&[(204, Nothing, "")]),
     post("/v1/auth/keys", |call| Box::pin(access::create_key(call)))
         .needs(Permission::Admin)

@@ -4,6 +4,7 @@
 //! The process test `documents_are_true` sends the examples and compares every answer with its example and schema.
 
 mod access;
+mod accounts;
 mod backups;
 mod keys;
 mod leases;
@@ -67,8 +68,8 @@ pub(super) static TAGS: &[Tag] = &[
     ),
     tag(
         "Access",
-        "Who calls, keys for services, and what is revoked; `docs/security.md` is a guide.",
-        &[access::ENDPOINTS],
+        "Who calls, accounts, keys for services, and what is revoked; `docs/security.md` is a guide.",
+        &[access::ENDPOINTS, accounts::ENDPOINTS],
     ),
     tag(
         "Watching",

@@ -37,7 +37,7 @@ pub(super) static ENDPOINTS: &[Endpoint] = &[
         )
         .takes(Json("RoomSettings"))
         .gives(&[(201, Json("Room"), "Created."), (200, Json("Room"), "Changed, or as it was wanted already.")])
-        .refuses(&[Malformed, Invalid, NotMember]),
+        .refuses(&[Malformed, Invalid, NotMember, TooManyRooms]),
     delete("/v1/rooms/{room}", |call| Box::pin(rooms::delete(call)))
         .needs(Permission::Room(Right::Manage))
         .named("deleteRoom", "Delete a room")
@@ -58,7 +58,7 @@ pub(super) static MEMBERS: &[Endpoint] = &[
              head.",
         )
         .gives(&[(204, Nothing, "A member now, or before.")])
-        .refuses(&[Invalid, UnknownRoom, NotMember]),
+        .refuses(&[Invalid, UnknownRoom, NotMember, TooManyRooms]),
     put("/v1/rooms/{room}/read", |call| Box::pin(members::mark_read(call)))
         .needs(Permission::Room(Right::Read))
         .named("markRead", "Say how far one has read")

@@ -67,6 +67,11 @@ pub(super) fn of(gateway: &Gateway, read: (f64, Option<String>)) -> Vec<Componen
             ),
         });
     }
+    if let Some(fault) = gateway.auth.fault() {
+        let todo =
+            "Revoke again what was revoked, and make the API keys anew; or restore the store from a backup.";
+        all.push(ComponentState::degraded("Authentication", fault, todo));
+    }
     all.push(software());
     all
 }

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::pin::Pin;
 use std::sync::Arc;
 
+use hubbub_core::invariant::saturate;
 use hubbub_core::store::{
     Access, Cursor, HistoryPage, HistoryQuery, Member, Read, ReadError, RemoteChanges, RoomHead, RoomInfo,
     RoomStore, UserRoom, UserRooms,
@@ -40,6 +41,10 @@ statements! {
     MEMBERS("listing members") =
         "select u.id, m.read_seq from rooms r join members m on m.room = r.no join users u on u.no = m.member \
          where r.id = $1 and not r.deleted and u.id > $2 order by u.id limit $3";
+
+    USER_ROOM_COUNT("counting a user's rooms") =
+        "select count(*) from (select from members mine join users u on u.no = mine.member \
+             join rooms r on r.no = mine.room and not r.deleted where u.id = $1 limit $2) counted";
 
     /// The newest message of a room is nearly always the one at its head, and its partition follows from the room.
     USER_ROOMS("listing a user's rooms") = concat!(
@@ -132,6 +137,13 @@ impl RoomStore for Postgres {
 
     fn user_rooms(&self, user: UserId, after: Option<RoomId>, limit: usize) -> Read<'_, UserRooms> {
         Box::pin(async move { user_rooms(&self.rooms, &user, after.as_ref(), limit).await })
+    }
+
+    fn user_room_count(&self, user: UserId, most: usize) -> Read<'_, usize> {
+        Box::pin(async move {
+            let rows = self.context.db.read(&USER_ROOM_COUNT, &[&user.as_str(), &limit_of(most)]).await?;
+            Ok(saturate(rows.first().map_or(Ok(0), |row| count(row, 0))?))
+        })
     }
 }
 

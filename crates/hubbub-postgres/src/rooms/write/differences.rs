@@ -29,12 +29,13 @@ statements! {
          select * from unnest($1, $2, $3, $4, $5, $6, $7, $8, $9)";
 
     // The rows are locked, so they are still where they were found. A search by number would walk over all versions of
-    // them where few rooms are moved.
+    // them where few rooms are moved. It is planned each time for few rooms, and must be: a plan that was kept from when the
+    // table was small reads all of it, while a snapshot makes it grow.
     ROOMS("moving the heads of rooms") =
         "update rooms r set head = new.head, messages = new.messages, members = new.members, \
              last_received_at = new.last_received_at, changes = r.changes + new.changes, \
              marks = r.marks + new.marks, deleted = false \
-         from unnest((select $1), (select $2), (select $3), (select $4), (select $5), (select $6), (select $7)) \
+         from unnest($1, $2, $3, $4, $5, $6, $7) \
              as new (place, head, messages, members, last_received_at, changes, marks) \
          where r.ctid = new.place";
 

@@ -77,6 +77,11 @@ impl Engine {
             .collect()
     }
 
+    /// How many rooms a user is a member of.
+    pub fn user_room_count(&self, user: &str) -> usize {
+        self.shared.rooms.read().count_of(user)
+    }
+
     /// The rooms of a user with their newest messages.
     pub fn user_rooms(&self, user: &str, after: Option<&str>, limit: usize) -> Result<UserRooms, ReadError> {
         let (mut rooms, mut newest) = (Vec::new(), Vec::new());

@@ -209,6 +209,14 @@ impl Rooms {
         rooms
     }
 
+    /// How many rooms a user is a member of.
+    pub(crate) fn count_of(&self, user: &str) -> usize {
+        let Some(user) = self.users.number(user) else { return 0 };
+        let is_member =
+            |number: &&RoomNumber| self.get(**number).is_some_and(|room| room.members.contains_key(&user));
+        self.users.rooms(user).iter().filter(is_member).count()
+    }
+
     /// Up to `limit` rooms that exist, in the order of their names, beginning behind `after`.
     pub(crate) fn page(&self, after: Option<&str>, limit: usize) -> Vec<&Room> {
         let from = after.map_or(Bound::Unbounded, Bound::Excluded);

@@ -1,0 +1,245 @@
+//! The socket's task: connects, reads and writes frames, and connects again.
+
+use std::io;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use hubbub_ws::{Event, HandshakeError, Reader, Role, handshake};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, WriteHalf};
+use tokio::time::MissedTickBehavior;
+
+use crate::address::Stream;
+use crate::error::Error;
+use crate::http::{escape, in_time};
+use crate::random;
+use crate::socket::Socket;
+
+const LOST: u16 = 1006;
+const GOING_AWAY: u16 = 1001;
+/// Close codes of a server that has too much to do.
+const OVERLOAD: [u16; 2] = [1013, 4429];
+/// Longest wait that a server may ask for.
+const GIVEN_WAIT_MAX: Duration = Duration::from_secs(60);
+/// Longest frame that is read: 16 MiB of text with every byte escaped, and its envelope.
+const FRAME_BYTES_MAX: usize = 100 << 20;
+/// Bytes read at once.
+const READ_BYTES: usize = 64 << 10;
+/// Longest pause between two looks at whether the connection is dead.
+const WATCH_MAX: Duration = Duration::from_secs(2);
+
+/// How the connection of rooms is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ConnectionState {
+    /// There was none yet.
+    Connecting,
+    /// It is open.
+    Open,
+    /// It was lost, or could not be opened; another attempt follows.
+    Lost {
+        /// Why, for people.
+        reason: String,
+    },
+}
+
+/// How a connection ended.
+#[derive(Debug)]
+pub(crate) struct Ended {
+    /// As of RFC 6455.
+    pub(crate) code: u16,
+    pub(crate) reason: String,
+}
+
+impl Ended {
+    fn lost(reason: impl Into<String>) -> Self {
+        Self { code: LOST, reason: reason.into() }
+    }
+
+    /// The code of the error after which reconnecting is pointless; see docs/protocol.md.
+    fn final_code(&self) -> Option<&'static str> {
+        match self.code {
+            1002 | 1003 | 1007 | 1008 | 4400 => Some("protocol"),
+            4401 => Some("unauthorized"),
+            4403 => Some("forbidden"),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn is_overload(&self) -> bool {
+        OVERLOAD.contains(&self.code)
+    }
+
+    /// What a server that shuts down says to each client, so that they do not return all at once.
+    pub(crate) fn given_wait(&self) -> Option<Duration> {
+        let (_, wait) = self.reason.split_once("reconnect after ").filter(|_| self.code == GOING_AWAY)?;
+        let ms = wait.split_once(" ms")?.0.parse().ok()?;
+        Some(Duration::from_millis(ms).min(GIVEN_WAIT_MAX))
+    }
+}
+
+impl From<Error> for Ended {
+    /// Answers to the handshake mean the same as some close codes. What is invalid here stays so.
+    fn from(error: Error) -> Self {
+        let code = match error.status {
+            401 => 4401,
+            403 => 4403,
+            429 => 4429,
+            503 => 1013,
+            _ if error.is("invalid") => 1008,
+            _ => LOST,
+        };
+        Self { code, reason: error.detail.clone() }
+    }
+}
+
+/// One connection after another, until the server refuses for good. The socket ends the task otherwise.
+pub(crate) async fn run(socket: Arc<Socket>) {
+    loop {
+        let ended = connection(&socket).await;
+        if let Some(code) = ended.final_code() {
+            return socket.end(&Error::new(code, ended.reason));
+        }
+        socket.on_lost(&ended);
+        tokio::time::sleep(socket.pause_after(&ended)).await;
+    }
+}
+
+async fn connection(socket: &Socket) -> Ended {
+    let (stream, mut input) = match in_time(socket.options().answer_max, open(socket)).await {
+        Ok(opened) => opened,
+        Err(error) => return error.into(),
+    };
+    socket.on_open();
+    let (mut reading, mut writing) = tokio::io::split(stream);
+    let mut reader = Reader::new(Role::Client, FRAME_BYTES_MAX);
+    let (mut out, mut written, mut is_flushed) = (Vec::new(), 0, true);
+    let every = socket.options().silence_max.min(socket.options().answer_max).min(WATCH_MAX) / 2;
+    let mut watch = tokio::time::interval(every.max(Duration::from_millis(1)));
+    watch.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        if let Some(ended) = read_frames(socket, &mut reader, &mut input) {
+            return ended;
+        }
+        input.clear();
+        input.reserve(READ_BYTES);
+        if written == out.len() {
+            out.clear();
+            written = 0;
+            socket.take_out(&mut out);
+        }
+        let unwritten = out.get(written..).unwrap_or_default();
+        let due = socket.next_due();
+        tokio::select! {
+            read = reading.read_buf(&mut input) => match read {
+                Ok(0) => return Ended::lost("the server closed the connection"),
+                Ok(_) => {}
+                Err(error) => return Ended::lost(format!("the connection was lost: {error}")),
+            },
+            wrote = write_some(&mut writing, unwritten), if !unwritten.is_empty() || !is_flushed => match wrote {
+                Ok(bytes) => {
+                    written += bytes;
+                    is_flushed = bytes == 0;
+                }
+                Err(error) => return Ended::lost(format!("the connection was lost: {error}")),
+            },
+            () = socket.work.notified() => {}
+            () = tokio::time::sleep_until(due.unwrap_or_else(Instant::now).into()), if due.is_some() => {
+                socket.on_due();
+            }
+            _ = watch.tick() => if socket.is_dead() {
+                return Ended::lost("the server does not answer");
+            },
+        }
+    }
+}
+
+/// Writes a part; flushes if there is nothing to write, since what is encrypted may wait in a buffer. How much it wrote.
+async fn write_some(writing: &mut WriteHalf<Stream>, bytes: &[u8]) -> io::Result<usize> {
+    if bytes.is_empty() {
+        return writing.flush().await.map(|()| 0);
+    }
+    match writing.write(bytes).await? {
+        0 => Err(io::ErrorKind::WriteZero.into()),
+        written => Ok(written),
+    }
+}
+
+/// Gives each frame to the socket; how the connection ended, if it did.
+fn read_frames(socket: &Socket, reader: &mut Reader, input: &mut [u8]) -> Option<Ended> {
+    let mut frames = reader.feed(input);
+    loop {
+        match frames.next() {
+            Ok(Some(Event::Text(text))) => socket.on_frame(text),
+            Ok(Some(Event::Ping(payload))) => socket.on_ping(payload),
+            Ok(Some(Event::Close { code, reason })) => {
+                let code = code.unwrap_or(LOST);
+                let reason = format!("the server closed the connection: {code} {reason}");
+                return Some(Ended { code, reason: reason.trim_end().to_owned() });
+            }
+            Ok(Some(Event::Pong(_) | Event::Binary(_))) => {}
+            Ok(None) => return None,
+            Err(error) => return Some(Ended::lost(format!("what the server sent is no WebSocket: {error}"))),
+        }
+    }
+}
+
+/// Opens a connection that speaks WebSocket, and what came behind the handshake.
+async fn open(socket: &Socket) -> Result<(Stream, Vec<u8>), Error> {
+    let address = &socket.http.address;
+    let caller = socket.http.caller()?;
+    let headers: String = caller.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect();
+    let mut stream = address.connect().await?;
+    let query = socket.options().user.as_ref().map(|user| format!("?user={}", escape(user)));
+    let path = format!("{}/v1/ws{}", address.prefix(), query.unwrap_or_default());
+    let rest = upgrade(&mut stream, &address.host_header(), &path, &headers, random::bits_128()).await?;
+    Ok((stream, rest))
+}
+
+/// Asks the server at `host` to speak WebSocket at `path`, with further lines of `headers`, each with its end of line. What
+/// came behind the answer. No time limit.
+///
+/// # Errors
+/// `unreachable`, with the status of a refusal.
+pub async fn upgrade(
+    stream: &mut (impl AsyncRead + AsyncWrite + Unpin),
+    host: &str,
+    path: &str,
+    headers: &str,
+    random: u128,
+) -> Result<Vec<u8>, Error> {
+    let lost = |error: io::Error| Error::unreachable(format!("the connection was lost: {error}"));
+    let key = handshake::client_key(random.to_be_bytes());
+    let mut request = handshake::request(host, path, &key);
+    // Before the empty line.
+    request.insert_str(request.len() - "\r\n".len(), headers);
+    stream.write_all(request.as_bytes()).await.map_err(lost)?;
+    stream.flush().await.map_err(lost)?;
+    let mut response = Vec::new();
+    loop {
+        match handshake::parse_response(&response, &key) {
+            Ok(Some(end)) => return Ok(response.split_off(end)),
+            Ok(None) => {}
+            Err(error) => {
+                let status = if let HandshakeError::Status(status) = error { status } else { 0 };
+                let refused = Error::unreachable(format!("upgrading to WebSocket: {error}"));
+                return Err(refused.with(|problem| problem.status = status));
+            }
+        }
+        if stream.read_buf(&mut response).await.map_err(lost)? == 0 {
+            return Err(Error::unreachable("the server closed the connection during the handshake"));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_wait_that_a_server_gives_is_taken() {
+        let wait = |code, reason: &str| Ended { code, reason: reason.to_owned() }.given_wait();
+        let reason = "the server closed the connection: 1001 shutting down; reconnect after 2317 ms";
+        assert_eq!(wait(1001, reason), Some(Duration::from_millis(2_317)));
+        assert_eq!(wait(1001, "reconnect after 999999999 ms"), Some(GIVEN_WAIT_MAX));
+        assert_eq!((wait(1001, "bye"), wait(1006, reason)), (None, None));
+    }
+}

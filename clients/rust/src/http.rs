@@ -1,0 +1,310 @@
+//! Requests over kept-alive HTTP/1.1 connections, repeated until there is a final answer.
+
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
+use hyper::body::Incoming;
+use hyper::client::conn::http1::{self, SendRequest};
+use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HOST, HeaderName, HeaderValue, RETRY_AFTER};
+use hyper::{HeaderMap, Method, Response, StatusCode};
+use hyper_util::rt::TokioIo;
+use parking_lot::Mutex;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use crate::address::Address;
+use crate::error::{Error, Problem};
+use crate::options::Options;
+use crate::random;
+
+/// Longest answer that is read whole, in bytes.
+const ANSWER_BYTES_MAX: usize = 64 << 20;
+/// Longest part of an error that is no JSON, in characters.
+const STRANGE_MAX: usize = 200;
+/// Most connections kept for later requests.
+const IDLE_MAX: usize = 8;
+
+type Sender = SendRequest<Full<Bytes>>;
+
+/// A request, for what the methods of this crate do not offer.
+#[derive(Debug, Clone)]
+pub struct Request {
+    method: Method,
+    path: String,
+    headers: Vec<(HeaderName, String)>,
+    body: Bytes,
+    wait: Duration,
+}
+
+impl Request {
+    /// A request for a path of the server, which may have a query.
+    pub fn new(method: Method, path: impl Into<String>) -> Self {
+        Self { method, path: path.into(), headers: Vec::new(), body: Bytes::new(), wait: Duration::ZERO }
+    }
+
+    /// With a header.
+    #[must_use]
+    pub fn header(mut self, name: HeaderName, value: impl Into<String>) -> Self {
+        self.headers.push((name, value.into()));
+        self
+    }
+
+    /// With a body.
+    #[must_use]
+    pub fn body(mut self, body: impl Into<Bytes>) -> Self {
+        self.body = body.into();
+        self
+    }
+
+    /// With a body of JSON.
+    #[must_use]
+    pub fn json(self, body: impl Into<Bytes>) -> Self {
+        self.header(CONTENT_TYPE, "application/json").body(body)
+    }
+
+    /// The server may wait so long before it answers, besides [`Options::answer_max`].
+    #[must_use]
+    pub fn wait(mut self, wait: Duration) -> Self {
+        self.wait = wait;
+        self
+    }
+}
+
+/// An answer, read whole.
+#[derive(Debug, Clone)]
+pub struct Answer {
+    /// Status.
+    pub status: StatusCode,
+    /// Headers.
+    pub headers: HeaderMap,
+    /// Body.
+    pub body: Bytes,
+}
+
+impl Answer {
+    /// Itself if it is a success, else the refusal it is.
+    ///
+    /// # Errors
+    /// The refusal.
+    pub fn success(self) -> Result<Self, Error> {
+        if self.status.is_success() {
+            Ok(self)
+        } else {
+            Err(problem_of(self.status, &self.headers, &self.body))
+        }
+    }
+
+    /// The body's value.
+    pub(crate) fn value<T: DeserializeOwned>(&self) -> Result<T, Error> {
+        serde_json::from_slice(&self.body).map_err(|error| {
+            Error::new("protocol", format!("the server's answer is not what is expected: {error}"))
+        })
+    }
+}
+
+/// The error of a refusal, also of a proxy's.
+fn problem_of(status: StatusCode, headers: &HeaderMap, body: &[u8]) -> Error {
+    let mut problem = serde_json::from_slice::<Problem>(body).ok().filter(|problem| !problem.code.is_empty());
+    let problem = problem.get_or_insert_with(|| Problem {
+        code: "unexpected".into(),
+        detail: String::from_utf8_lossy(body).chars().take(STRANGE_MAX).collect(),
+        retryable: status.is_server_error(),
+        ..Problem::default()
+    });
+    problem.status = status.as_u16();
+    let asked =
+        headers.get(RETRY_AFTER).and_then(|value| value.to_str().ok()).and_then(|text| text.parse().ok());
+    let is_overload = [StatusCode::TOO_MANY_REQUESTS, StatusCode::SERVICE_UNAVAILABLE].contains(&status);
+    let seconds = asked.unwrap_or(if is_overload { 1.0 } else { 0.0 });
+    problem.retry_after = Duration::try_from_secs_f64(seconds).unwrap_or_default();
+    std::mem::take(problem).into()
+}
+
+/// Makes requests of one server.
+#[derive(Debug)]
+pub(crate) struct Http {
+    pub(crate) address: Address,
+    pub(crate) options: Options,
+    token: Mutex<Option<String>>,
+    idle: Mutex<Vec<Sender>>,
+}
+
+impl Http {
+    pub(crate) fn new(address: Address, options: Options) -> Self {
+        let token = Mutex::new(options.token.clone());
+        Self { address, options, token, idle: Mutex::default() }
+    }
+
+    pub(crate) fn set_token(&self, token: Option<String>) {
+        *self.token.lock() = token;
+    }
+
+    pub(crate) fn close(&self) {
+        self.idle.lock().clear();
+    }
+
+    /// Headers that say who calls.
+    ///
+    /// # Errors
+    /// `invalid` if they could not stand on a line.
+    pub(crate) fn caller(&self) -> Result<Vec<(HeaderName, String)>, Error> {
+        let user = self.options.user.clone().map(|user| (HeaderName::from_static("hubbub-user"), user));
+        let token = self.token.lock().as_ref().map(|token| (AUTHORIZATION, format!("Bearer {token}")));
+        let headers: Vec<_> = user.into_iter().chain(token).collect();
+        let is_printable = |text: &str| text.bytes().all(|byte| (b' '..=b'~').contains(&byte));
+        match headers.iter().find(|(_, value)| !is_printable(value)) {
+            Some((name, _)) => Err(Error::new("invalid", format!("{name}: must be printable ASCII"))),
+            None => Ok(headers),
+        }
+    }
+
+    async fn sender(&self) -> Result<Sender, Error> {
+        loop {
+            let idle = self.idle.lock().pop();
+            match idle {
+                // One that was closed meanwhile is left out.
+                Some(mut sender) => {
+                    if sender.ready().await.is_ok() {
+                        return Ok(sender);
+                    }
+                }
+                None => break,
+            }
+        }
+        self.open().await
+    }
+
+    /// Opens a connection for the next request.
+    pub(crate) async fn connect(&self) -> Result<(), Error> {
+        let sender = in_time(self.options.answer_max, self.open()).await?;
+        self.idle.lock().push(sender);
+        Ok(())
+    }
+
+    async fn open(&self) -> Result<Sender, Error> {
+        let stream = self.address.connect().await?;
+        let (sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(lost)?;
+        // Its error reaches the request under way.
+        tokio::spawn(connection);
+        Ok(sender)
+    }
+
+    async fn start(&self, request: &Request) -> Result<(Sender, Response<Incoming>), Error> {
+        let mut made = hyper::Request::builder()
+            .method(&request.method)
+            .uri(format!("{}{}", self.address.prefix(), request.path))
+            .header(HOST, self.address.host_header());
+        for (name, value) in self.caller()?.into_iter().chain(request.headers.iter().cloned()) {
+            let mut value = HeaderValue::try_from(value).map_err(|_| {
+                Error::new("invalid", format!("{name} has characters that no header may have"))
+            })?;
+            value.set_sensitive(name == AUTHORIZATION);
+            made = made.header(name, value);
+        }
+        let made = made.body(Full::new(request.body.clone()));
+        let made = made.map_err(|error| Error::new("invalid", format!("{}: {error}", request.path)))?;
+        let mut sender = self.sender().await?;
+        sender.ready().await.map_err(lost)?;
+        let response = sender.send_request(made).await.map_err(lost)?;
+        Ok((sender, response))
+    }
+
+    fn limit_of(&self, request: &Request) -> Duration {
+        self.options.answer_max.saturating_add(request.wait)
+    }
+
+    /// Makes one attempt, and returns before the body of a success is read.
+    pub(crate) async fn begin(&self, request: &Request) -> Result<Response<Incoming>, Error> {
+        in_time(self.limit_of(request), async {
+            let (_, response) = self.start(request).await?;
+            if response.status().is_success() {
+                return Ok(response);
+            }
+            let answer = whole(response).await?;
+            Err(problem_of(answer.status, &answer.headers, &answer.body))
+        })
+        .await
+    }
+
+    /// Makes one attempt, and reads the whole answer, whatever its status.
+    pub(crate) async fn attempt(&self, request: &Request) -> Result<Answer, Error> {
+        in_time(self.limit_of(request), async {
+            let (sender, response) = self.start(request).await?;
+            let answer = whole(response).await?;
+            let mut idle = self.idle.lock();
+            if idle.len() < IDLE_MAX {
+                idle.push(sender);
+            }
+            Ok(answer)
+        })
+        .await
+    }
+
+    /// Repeats a request until there is a final answer, or the patience ends.
+    pub(crate) async fn call(&self, request: &Request) -> Result<Answer, Error> {
+        let end = Instant::now().checked_add(self.options.patience);
+        let (mut is_open, mut attempt) = (false, 0);
+        loop {
+            let refused = match self.attempt(request).await.and_then(Answer::success) {
+                Ok(answer) => return Ok(answer),
+                Err(refused) => refused,
+            };
+            let pause = self.options.pause(attempt, refused.retry_after, random::fraction());
+            if !refused.retryable || end.is_some_and(|end| Instant::now() + pause > end) {
+                return Err(refused.with(|problem| problem.is_open = is_open));
+            }
+            is_open |= refused.leaves_open();
+            attempt = attempt.saturating_add(1);
+            tokio::time::sleep(pause).await;
+        }
+    }
+
+    /// Calls with a value, and reads one.
+    pub(crate) async fn json<T: DeserializeOwned>(
+        &self,
+        method: Method,
+        path: &str,
+        value: &impl Serialize,
+        wait: Duration,
+    ) -> Result<T, Error> {
+        let body = serde_json::to_vec(value).map_err(|error| Error::new("invalid", error.to_string()))?;
+        self.call(&Request::new(method, path).json(body).wait(wait)).await?.value()
+    }
+}
+
+/// Also with the cause, which names what the system said.
+fn lost(error: hyper::Error) -> Error {
+    let cause = std::error::Error::source(&error).map(|cause| format!(": {cause}"));
+    Error::unreachable(format!("the connection was lost: {error}{}", cause.unwrap_or_default()))
+}
+
+async fn whole(response: Response<Incoming>) -> Result<Answer, Error> {
+    let (parts, body) = response.into_parts();
+    let body = Limited::new(body, ANSWER_BYTES_MAX).collect().await;
+    let body = body.map_err(|error| match error.is::<LengthLimitError>() {
+        true => Error::new("protocol", format!("the answer has more than {ANSWER_BYTES_MAX} bytes")),
+        false => Error::unreachable(format!("the answer was cut off: {error}")),
+    });
+    Ok(Answer { status: parts.status, headers: parts.headers, body: body?.to_bytes() })
+}
+
+/// The result of `work`, or an error after `limit`.
+pub(crate) async fn in_time<T>(
+    limit: Duration,
+    work: impl Future<Output = Result<T, Error>>,
+) -> Result<T, Error> {
+    let in_time = tokio::time::timeout(limit, work).await;
+    in_time.unwrap_or_else(|_| Err(Error::unreachable("no answer in time")))
+}
+
+/// A part of a path or query: everything but letters and digits is escaped.
+pub(crate) fn escape(text: &str) -> String {
+    percent_encoding::utf8_percent_encode(text, percent_encoding::NON_ALPHANUMERIC).to_string()
+}
+
+/// A path with the parameters that are given.
+pub(crate) fn with_query<const N: usize>(path: &str, pairs: [(&str, Option<String>); N]) -> String {
+    let pairs = pairs.into_iter().filter_map(|(name, value)| Some((name, value?)));
+    format!("{path}?{}", form_urlencoded::Serializer::new(String::new()).extend_pairs(pairs).finish())
+}

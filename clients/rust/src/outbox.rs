@@ -1,0 +1,51 @@
+//! Frames to write to the connection of the moment.
+
+use hubbub_ws::{Opcode, write};
+use serde::Serialize;
+
+use crate::random;
+
+/// Frames to write; bounded by the unanswered ones and the subscriptions.
+#[derive(Debug, Default)]
+pub(crate) struct Outbox {
+    /// `None` without a connection.
+    bytes: Option<Vec<u8>>,
+}
+
+impl Outbox {
+    pub(crate) fn is_open(&self) -> bool {
+        self.bytes.is_some()
+    }
+
+    /// Begins a connection.
+    pub(crate) fn open(&mut self) {
+        self.bytes = Some(Vec::new());
+    }
+
+    /// Drops what was not written.
+    pub(crate) fn close(&mut self) {
+        self.bytes = None;
+    }
+
+    /// Moves everything to `into`, which is empty.
+    pub(crate) fn take(&mut self, into: &mut Vec<u8>) {
+        if let Some(bytes) = &mut self.bytes {
+            std::mem::swap(bytes, into);
+        }
+    }
+
+    /// Appends the answer to a ping.
+    pub(crate) fn push_pong(&mut self, payload: &[u8]) {
+        if let Some(bytes) = &mut self.bytes {
+            write::write_masked(bytes, Opcode::Pong, payload, random::mask());
+        }
+    }
+
+    /// Appends a frame to those to be written.
+    pub(crate) fn push(&mut self, frame: &impl Serialize) {
+        // Structs and values of strings and numbers have no error.
+        if let (Some(bytes), Ok(text)) = (&mut self.bytes, serde_json::to_vec(frame)) {
+            write::write_masked(bytes, Opcode::Text, &text, random::mask());
+        }
+    }
+}

@@ -1,0 +1,7 @@
+//! The client against servers that do what a script says.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic)]
+
+mod requests;
+mod scripted;
+mod socket;

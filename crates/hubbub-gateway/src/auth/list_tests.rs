@@ -1,0 +1,82 @@
+use super::*;
+
+fn list() -> AccessList {
+    let (entries, reading, begun) = (RwLock::default(), tokio::sync::Mutex::new(()), AtomicU64::new(0));
+    AccessList { store: None, entries, reading, begun }
+}
+
+fn apply(list: &AccessList, key: &[u8], value: Option<&str>) {
+    list.entries.write().unwrap().apply(key, value.map(str::as_bytes));
+}
+
+fn token(id: &str, user: &str, issued_at: i64) -> Access {
+    Access {
+        subject: Some(UserId::new(user).unwrap()),
+        grants: GrantsText::default().parse().unwrap(),
+        expires_at: None,
+        source: Source::Token { id: Some(id.into()), issued_at: Some(Timestamp::from_micros(issued_at)) },
+    }
+}
+
+/// The key of a revocation says what is revoked, even where its value says nothing any more.
+#[test]
+fn what_an_unreadable_revocation_names_is_revoked() {
+    let list = list();
+    let (ada, bob) = (token("t-1", "ada", 5), token("t-2", "bob", 5));
+    let is_revoked = || (list.is_revoked(&ada), list.is_revoked(&bob));
+    assert_eq!((is_revoked(), list.fault()), ((false, false), None));
+    for (key, revoked) in
+        [(Revoked::Token.key("t-1"), (true, false)), (Revoked::User.key("bob"), (false, true))]
+    {
+        for damaged in ["", "{", "{\"subject\":7}", "\0\0\0"] {
+            apply(&list, &key, Some(damaged));
+            assert_eq!(is_revoked(), revoked, "{damaged:?}");
+            assert!(list.fault().unwrap().starts_with("1 API keys or revocations"));
+        }
+        apply(&list, &key, None);
+        assert_eq!((is_revoked(), list.fault()), ((false, false), None));
+    }
+    // One that can be read again says from when on.
+    let key = Revoked::User.key("ada");
+    apply(&list, &key, Some("nonsense"));
+    apply(&list, &key, Some("{\"subject\":\"ada\",\"before\":5}"));
+    assert_eq!((is_revoked(), list.fault()), ((false, false), None));
+    apply(&list, &key, Some("{\"subject\":\"ada\",\"before\":6}"));
+    assert_eq!(is_revoked(), (true, false));
+    // What becomes unreadable later stays revoked.
+    apply(&list, &key, Some("nonsense"));
+    assert_eq!(is_revoked(), (true, false));
+}
+
+#[test]
+fn an_api_key_that_becomes_unreadable_is_refused() {
+    let list = list();
+    let (id, text, hash) = make_secret(PREFIX).unwrap();
+    let stored = StoredKey {
+        name: "importer".to_owned(),
+        user: "ada".to_owned(),
+        hash,
+        created_at: 0,
+        expires_at: None,
+        grants: GrantsText::default(),
+    };
+    let key = key_of_key(&id);
+    apply(&list, &key, Some(&serde_json::to_string(&stored).unwrap()));
+    let access = list.key(&text).unwrap();
+    assert!(!list.is_revoked(&access) && list.fault().is_none());
+    apply(&list, &key, Some("{\"name\":\"importer\"}"));
+    assert!(list.key(&text).is_none() && list.is_revoked(&access) && list.fault().is_some());
+    apply(&list, &key, None);
+    assert!(list.key(&text).is_none() && list.fault().is_none());
+}
+
+#[test]
+fn unreadable_accounts_and_logins_are_told_of() {
+    let list = list();
+    for key in [accounts::key_of_account("ada"), accounts::key_of_login("1")] {
+        apply(&list, &key, Some("nonsense"));
+        assert!(list.fault().is_some());
+        apply(&list, &key, None);
+        assert!(list.fault().is_none());
+    }
+}

@@ -1,0 +1,113 @@
+//! `hubbub user`: accounts with passwords, and where they are logged in.
+
+use std::io::{IsTerminal, Read};
+
+use anyhow::{Context, ensure};
+use hyper::Method;
+use serde_json::{Map, Value, json};
+
+use super::session::{Pages, Session};
+use super::{show, text};
+use crate::admin::token::grants;
+use crate::cli::{AccountAction, AccountArgs, ActionArgs, GrantArgs};
+
+/// A line of input with a password has fewer bytes.
+const INPUT_MAX: u64 = 4 * 1024;
+
+pub(crate) async fn run(args: ActionArgs<AccountAction>) -> anyhow::Result<()> {
+    let mut session = Session::new(&args.client)?;
+    match args.action {
+        AccountAction::Add(AccountArgs { name, grants }) => {
+            let mut draft = rights(&grants)?;
+            draft.insert("user".into(), json!(name));
+            draft.insert("password".into(), json!(new_password(&name)?));
+            let made = session.post("/v1/auth/accounts", Value::Object(draft).to_string()).await?;
+            show(session.is_json, &made, |made| format!("added: {}\n", text(made, "user")))
+        }
+        AccountAction::Rights(AccountArgs { name, grants }) => {
+            let rights = Value::Object(rights(&grants)?).to_string();
+            session.put(&path(&name, ""), rights, "user").await
+        }
+        AccountAction::Password { name } => {
+            let body = json!({"password": new_password(&name)?}).to_string();
+            session.change_with(Method::PUT, &path(&name, "/password"), body).await
+        }
+        AccountAction::Remove { name } => session.change(Method::DELETE, &path(&name, "")).await,
+        AccountAction::List => {
+            let pages = Pages::new("/v1/auth/accounts".into(), "accounts", usize::MAX);
+            session.list(pages, account_line).await
+        }
+        AccountAction::Logins { name } => {
+            let path = name.map_or_else(
+                || "/v1/auth/logins".into(),
+                |name| format!("/v1/auth/logins?user={}", encoded(&name)),
+            );
+            session.list(Pages::new(path, "logins", usize::MAX), login_line).await
+        }
+        AccountAction::Logout { login } => {
+            session.change(Method::DELETE, &format!("/v1/auth/logins/{}", encoded(&login))).await
+        }
+    }
+}
+
+fn path(name: &str, rest: &str) -> String {
+    format!("/v1/auth/accounts/{}{rest}", encoded(name))
+}
+
+fn encoded(text: &str) -> String {
+    form_urlencoded::byte_serialize(text.as_bytes()).collect()
+}
+
+fn rights(args: &GrantArgs) -> anyhow::Result<Map<String, Value>> {
+    match serde_json::to_value(grants(args)?)? {
+        Value::Object(rights) => Ok(rights),
+        _ => Ok(Map::new()),
+    }
+}
+
+/// The new password: from the terminal, where it is not shown and asked for twice; else the first line of standard input.
+fn new_password(name: &str) -> anyhow::Result<String> {
+    if std::io::stdin().is_terminal() {
+        let ask = |prompt: String| rpassword::prompt_password(prompt).context("asking for the password");
+        let password = ask(format!("New password of {name}: "))?;
+        ensure!(password == ask("The same again: ".into())?, "the two passwords differ");
+        return Ok(password);
+    }
+    let mut input = String::new();
+    let read = std::io::stdin().take(INPUT_MAX).read_to_string(&mut input);
+    read.context("reading the password from standard input")?;
+    let password = input.lines().next().unwrap_or_default();
+    ensure!(!password.is_empty(), "there is no password on standard input");
+    Ok(password.to_owned())
+}
+
+fn account_line(account: &Value) -> String {
+    let is_admin = super::is_true(account, "admin");
+    let rights = if is_admin { "administrator".to_owned() } else { rights_of(account) };
+    format!("{}  {rights}, since {}\n", text(account, "user"), text(account, "createdAt"))
+}
+
+/// "rooms *=rw, queues jobs=r"
+fn rights_of(account: &Value) -> String {
+    let mut all = Vec::new();
+    for kind in ["rooms", "queues", "kv"] {
+        let granted = account.get(kind).and_then(Value::as_object).into_iter().flatten();
+        all.extend(
+            granted.map(|(name, letters)| format!("{kind} {name}={}", letters.as_str().unwrap_or_default())),
+        );
+    }
+    let scopes = account.get("scopes").and_then(Value::as_array).into_iter().flatten();
+    all.extend(scopes.filter_map(Value::as_str).map(|scope| format!("scope {scope}")));
+    all.join(", ")
+}
+
+fn login_line(login: &Value) -> String {
+    let agent = super::plain(text(login, "userAgent"));
+    format!(
+        "{}  {}  since {} from {}  {agent}\n",
+        text(login, "loginId"),
+        text(login, "user"),
+        text(login, "createdAt"),
+        text(login, "address")
+    )
+}

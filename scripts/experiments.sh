@@ -1,0 +1,64 @@
+#!/bin/sh
+# Runs experiments at full length, one after another, and publishes them in docs/experiments: OUT keeps all results.
+#
+#   scripts/experiments.sh OUT [NAME…]        those named; by default all that `hubbub bench list` shows
+#
+# POSTGRES=postgres://…   a server where databases may be made: what needs one runs there, and keys on both stores
+# HUBBUB_BIN              the program; by default target/release/hubbub
+# DATA                    directory for the data of servers; by default OUT
+# RUN_ARGS                further options of `hubbub bench run`, such as --quick or --repeat 1
+# TO                      where to publish; by default docs/experiments
+set -eu
+cd "$(dirname "$0")/.."
+out=${1:?usage: scripts/experiments.sh OUT [NAME…]}
+shift
+bin=${HUBBUB_BIN:-$PWD/target/release/hubbub}
+to=${TO:-docs/experiments}
+mkdir -p "$out"
+[ $# -gt 0 ] || set -- $("$bin" bench list | cut -d' ' -f1)
+
+# One run; what fails leaves a note, and the others still run.
+run() {
+    kept=$1
+    shift
+    if [ -e "$out/$kept/results.json" ] && [ ! -e "$out/$kept/unfinished" ]; then
+        echo "$kept: there already"
+        return
+    fi
+    mkdir -p "$out/$kept"
+    touch "$out/$kept/unfinished"
+    # shellcheck disable=SC2086
+    if "$bin" bench run "$@" ${RUN_ARGS:-} --dir "${DATA:-$out}" --out "$out/$kept" >"$out/$kept.log" 2>&1; then
+        echo "$kept: done"
+    else
+        echo "$kept: not clean, see $out/$kept.log"
+    fi
+    # Messages of a long run fill the disk, and nobody needs them for the page.
+    rm -f "$out/$kept/unfinished" "$out/$kept"/*/metrics.csv
+}
+
+for name; do
+    case $name in
+    nodes | queue-scale-out | costs-nodes | pool-size | database-cores)
+        if [ -n "${POSTGRES:-}" ]; then run "$name" "$name" --postgres "$POSTGRES"; else echo "$name: needs POSTGRES"; fi
+        ;;
+    kv-*)
+        run "$name" "$name"
+        [ -z "${POSTGRES:-}" ] || run "$name-postgres" "$name" --postgres "$POSTGRES"
+        ;;
+    *) run "$name" "$name" ;;
+    esac
+done
+
+for dir in "$out"/*/; do
+    [ -e "$dir/results.json" ] && "$bin" bench publish "$dir" --to "$to"
+done
+
+# Charts as pictures, by Chromium, where it is.
+browser=$(command -v chromium || command -v chromium-browser || command -v google-chrome || true)
+for chart in "$to"/*/chart.svg; do
+    [ -e "$chart" ] || continue
+    [ -n "$browser" ] || { echo "no Chromium: chart.png is not made"; break; }
+    "$browser" --headless --no-sandbox --disable-gpu --hide-scrollbars --window-size=720,260 \
+        --screenshot="$(dirname "$chart")/chart.png" "file://$(realpath "$chart")" >/dev/null 2>&1
+done

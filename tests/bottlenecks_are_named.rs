@@ -1,0 +1,188 @@
+//! Faults that are planted on purpose, and the name that the verdict of a run must give them.
+//!
+//! `FAULT_ROUNDS=3` repeats each. On a machine that is busy with other work most of them must be found, too.
+
+use std::process::{Child, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+
+use crate::harness::program::command;
+use crate::harness::{Postgres, Server, hubbub, hubbub_at_length, number};
+
+/// Runs an experiment on a store of its own; its summary.
+async fn measure(scenario: &str, postgres: Option<&Postgres>) -> Value {
+    let dir = tempfile::tempdir().unwrap();
+    let path = |name: &str| dir.path().join(name).to_str().unwrap().to_owned();
+    let file = path("planted.toml");
+    std::fs::write(&file, format!("title = 'planted'\n{scenario}")).unwrap();
+    let mut line = ["bench", "run", &file, "--json", "--dir", &path("")].map(str::to_owned).to_vec();
+    line.extend(postgres.iter().flat_map(|postgres| ["--postgres".to_owned(), postgres.url("postgres")]));
+    let ran = hubbub_at_length(line).await;
+    let results: Value = serde_json::from_str(&ran.stdout).unwrap_or_default();
+    let summary = results["runs"][0]["summary"].clone();
+    assert!(summary.is_object(), "{scenario}: {ran:?}");
+    summary
+}
+
+/// Those of a closed loop that lasts two seconds.
+fn chat(connections: usize, in_flight: usize, rest: &str) -> String {
+    format!(
+        "workload = 'chat'\n{rest}\n[options]\nconnections = {connections}\nin-flight = {in_flight}\n\
+         messages = 100_000_000\nduration = '2s'\nwarmup-connections = 1\nwarmup-messages = 1\n"
+    )
+}
+
+/// Faults that settings and limits plant: what is planted, the name it must get, and a scenario with it.
+fn planted() -> Vec<(&'static str, &'static str, String)> {
+    let with = |settings: &str| format!("{}{settings}", chat(16, 1, ""));
+    let fanout = "workload = 'fanout'\n[options]\nsubscribers = 10\nduration = '2s'\nslow-by = '200ms'\n";
+    let open = "workload = 'http'\n[options]\nrate = 50\nduration = '2s'\nconnections = 8\n";
+    vec![
+        ("slow sync", "disk flush", with("[settings.store.embedded]\nsync_delay = '20ms'\n")),
+        ("one message in a sync", "disk flush", {
+            with("[settings.store.embedded]\nsync_delay = '5ms'\n[settings.pipeline]\nbatch_max = 1\n")
+        }),
+        ("a serial section", "commit wait", with("[settings.pipeline]\nlinger = '50ms'\n")),
+        ("added delay", "network", chat(16, 1, "network_delay = '60ms'")),
+        ("a saturated core", "server CPU", chat(32, 64, "cores = { server = '0' }")),
+        ("a slow subscriber", "slow subscriber", fanout.to_owned()),
+        ("a low rate", "the load itself", open.to_owned()),
+    ]
+}
+
+/// The same of PostgreSQL: values that are not in memory, over one connection.
+const TINY_POOL: &str = "workload = 'kv'\n[options]\nkind = 'mixed'\nkeys = 500\nconnections = 32\nduration = '2s'\n\
+    [settings.kv]\ncache_bytes = '0'\n[settings.store.postgres.pool]\nmin = 1\nmax = 1\n";
+
+/// How often each is planted.
+fn rounds() -> u64 {
+    number("FAULT_ROUNDS").unwrap_or(1)
+}
+
+/// What was named, and whether it was right.
+#[derive(Default)]
+struct Named {
+    right: usize,
+    wrong: Vec<String>,
+}
+
+impl Named {
+    fn judge(&mut self, fault: &str, name: &str, summary: &Value) {
+        let verdict = &summary["verdict"];
+        let evidence = verdict["evidence"].as_str().unwrap_or_default();
+        assert!(evidence.chars().any(|c| c.is_ascii_digit()), "evidence has figures: {verdict}");
+        if verdict["bottleneck"] == name {
+            self.right += 1;
+        } else {
+            self.wrong.push(format!("{fault} is {name}, not {verdict}"));
+        }
+    }
+
+    /// 19 of 20.
+    fn finish(self) {
+        let all = self.right + self.wrong.len();
+        println!("{} of {all} were named rightly", self.right);
+        assert!(self.right * 20 >= all * 19, "{} of {all}: {:#?}", self.right, self.wrong);
+    }
+}
+
+#[tokio::test]
+async fn planted_faults_are_named() {
+    let mut named = Named::default();
+    for _ in 0..rounds() {
+        for (fault, name, scenario) in planted() {
+            named.judge(fault, name, &measure(&scenario, None).await);
+        }
+    }
+    named.finish();
+}
+
+#[tokio::test]
+async fn planted_faults_of_a_database_are_named() {
+    let postgres = Postgres::start("");
+    let mut named = Named::default();
+    for _ in 0..rounds() {
+        named.judge("a tiny pool", "pool", &measure(TINY_POOL, Some(&postgres)).await);
+        let load = chat(8, 1, "").replace("'2s'", "'4s'");
+        let (measured, ()) = tokio::join!(measure(&load, Some(&postgres)), hold_locks(&postgres));
+        named.judge("a lock", "database", &measured);
+    }
+    named.finish();
+}
+
+/// Takes a lock that every batch needs, for most of the time, until the database is gone.
+async fn hold_locks(postgres: &Postgres) {
+    let find = "select coalesce((select datname from pg_database where datname like 'hubbub_bench_%'), '')";
+    let mut name = String::new();
+    while name.is_empty() {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+        name = postgres.query("postgres", find).await;
+    }
+    let client = postgres.connect(&name).await;
+    let lock = "begin; lock table rooms in access exclusive mode; select pg_sleep(0.4); commit";
+    loop {
+        match client.batch_execute(lock).await {
+            Ok(()) => tokio::time::sleep(Duration::from_millis(20)).await,
+            // The server makes its tables first.
+            Err(error) if error.as_db_error().is_some_and(|error| error.code().code() == "42P01") => {
+                let _ = client.batch_execute("rollback").await;
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+            Err(_) => return,
+        }
+    }
+}
+
+/// Stops the generator for half of the time, until told that it ended.
+fn stop_and_go(generator: &Child, is_over: &Arc<AtomicBool>) -> std::thread::JoinHandle<()> {
+    let (id, is_over) = (Pid::from_child(generator), Arc::clone(is_over));
+    std::thread::spawn(move || {
+        while !is_over.load(Ordering::Relaxed) {
+            for signal in [Signal::STOP, Signal::CONT] {
+                // It is a child nobody has waited for: its id is its own.
+                let _ = kill_process(id, signal);
+                std::thread::sleep(Duration::from_millis(100));
+            }
+        }
+    })
+}
+
+#[tokio::test]
+async fn a_generator_that_stands_still_is_named() {
+    let server = Server::start();
+    let mut named = Named::default();
+    for _ in 0..rounds() {
+        let mut command = command();
+        command.args(["bench", "chat", "--json", "--quiet", "--server"]).arg(server.url());
+        command.args(["-c", "8", "-n", "100000000", "--duration", "3s", "--warmup-connections", "0"]);
+        let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let is_over = Arc::<AtomicBool>::default();
+        let stopping = stop_and_go(&child, &is_over);
+        let ended = tokio::task::spawn_blocking(move || {
+            let mut child = child;
+            let mut said = String::new();
+            std::io::Read::read_to_string(child.stdout.as_mut().unwrap(), &mut said).unwrap();
+            (child, said)
+        });
+        let (mut child, said) = ended.await.unwrap();
+        is_over.store(true, Ordering::Relaxed);
+        stopping.join().unwrap();
+        child.wait().unwrap();
+        let summary: Value = serde_json::from_str(&said).unwrap();
+        named.judge("a generator that stands still", "generator", &summary);
+    }
+    named.finish();
+}
+
+#[tokio::test]
+async fn processors_that_are_not_there_are_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("far.toml").to_str().unwrap().to_owned();
+    std::fs::write(&file, format!("title = 'x'\n{}", chat(1, 1, "cores = { server = '1000' }"))).unwrap();
+    let said = hubbub(&["bench", "run", &file], "").refusal(1);
+    assert!(said.contains("cores: server = \"1000\"") && said.contains("no processor 1000"), "{said}");
+}

@@ -211,8 +211,7 @@ impl Auth {
                     matches!(access.source, Source::Key(_) | Source::Login(_))
                 }
                 Ok(Identity::Anyone | Identity::Nobody) => false,
-                Err(_) => token_of(method, headers)
-                    .is_ok_and(|token| token.is_some_and(accounts::is_stored)),
+                Err(_) => token_of(method, headers).is_ok_and(|token| token.is_some_and(accounts::is_stored)),
             }
     }
 

@@ -1,8 +1,7 @@
 use super::*;
 
 fn list() -> AccessList {
-    let (entries, reading, begun) = (RwLock::default(), tokio::sync::Mutex::new(()), AtomicU64::new(0));
-    AccessList { store: None, entries, reading, begun }
+    AccessList { store: None, entries: RwLock::default(), catching_up: CatchingUp::default() }
 }
 
 fn apply(list: &AccessList, key: &[u8], value: Option<&str>) {

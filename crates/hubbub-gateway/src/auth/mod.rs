@@ -15,6 +15,7 @@
 pub(crate) mod accounts;
 mod attempts;
 pub(crate) mod caller;
+mod catching_up;
 pub(crate) mod credentials;
 pub(crate) mod grants;
 mod key_set;

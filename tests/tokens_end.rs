@@ -300,3 +300,25 @@ async fn revoked_key_is_refused_on_every_node() {
     })
     .await;
 }
+
+/// Whoever does not wait for the answer has revoked the key all the same, not only from the next start on.
+#[tokio::test]
+async fn a_revocation_whose_client_hangs_up_is_gone_by() {
+    let server = start();
+    for round in 0..5 {
+        let draft = json!({"name": "importer", "user": "importer", "rooms": {"*": "r"}});
+        let made = call(server.address(), &admin(), Method::POST, "/v1/auth/keys", draft).await.json();
+        let (key, id) = (made["apiKey"].as_str().unwrap(), made["keyId"].as_str().unwrap());
+        let status = async || get(server.address(), key, "/v1/rooms").await.status;
+        assert_eq!(status().await, 200, "{round}");
+        let mut stream = TcpStream::connect(server.address()).await.unwrap();
+        let request = format!(
+            "DELETE /v1/auth/keys/{id} HTTP/1.1\r\nhost: {}\r\nauthorization: Bearer {}\r\n\r\n",
+            server.address(),
+            admin()
+        );
+        stream.write_all(request.as_bytes()).await.unwrap();
+        stream.shutdown().await.unwrap();
+        until("the end of the key", async || status().await == 401).await;
+    }
+}

@@ -1,6 +1,7 @@
 //! `/v1/auth`: what a caller may, the cookie of pages, API keys, and revoked tokens. Accounts are in [`super::accounts`].
 
 use std::borrow::Cow;
+use std::sync::Arc;
 
 use hubbub_core::invariant::saturate;
 use hubbub_core::kv::Condition;
@@ -346,16 +347,25 @@ pub(super) async fn list_revocations(call: Call) -> Answer {
 }
 
 /// Makes a change durable, and has this server go by it before it is answered.
-pub(super) async fn change(gateway: &Gateway, op: KvOp<'_>) -> Result<KvOutcome, Problem> {
+pub(super) async fn change(gateway: &Arc<Gateway>, op: KvOp<'_>) -> Result<KvOutcome, Problem> {
     change_all(gateway, &[op]).await?.pop().ok_or_else(Problem::no_outcome)
 }
 
 /// The same of several changes in one batch; the first that is refused is the answer.
-pub(super) async fn change_all(gateway: &Gateway, changes: &[KvOp<'_>]) -> Result<Vec<KvOutcome>, Problem> {
+pub(super) async fn change_all(
+    gateway: &Arc<Gateway>,
+    changes: &[KvOp<'_>],
+) -> Result<Vec<KvOutcome>, Problem> {
     let mut ops = OpBatch::default();
     changes.iter().for_each(|op| ops.push(&Op::Kv(*op)));
-    let applied = gateway.apply(&ops).await?;
-    gateway.auth.refresh().await?;
+    let gateway = gateway.clone();
+    // A task of its own: when the client hangs up meanwhile, this server goes by the change all the same.
+    let changing = tokio::spawn(async move {
+        let applied = gateway.apply(&ops).await?;
+        gateway.auth.refresh().await?;
+        Ok::<_, Problem>(applied)
+    });
+    let applied = changing.await.map_err(|_| Problem::no_outcome())??;
     let outcomes = applied.outcomes().iter().map(|outcome| match outcome {
         Outcome::Kv(outcome) => Ok(*outcome),
         Outcome::Refused(refusal) => Err(Problem::refusal(*refusal)),

@@ -1,6 +1,7 @@
 //! `/v1/auth/accounts`: accounts with passwords. Logging in with them is in [`super::logins`].
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use hubbub_core::kv::Condition;
 use hubbub_core::{ErrorCode, FieldError, KvOp, KvOutcome, Timestamp, UserId};
@@ -181,7 +182,7 @@ pub(super) async fn set_rights(mut call: Call) -> Answer {
 /// Changes an account, which ends its logins but the one it keeps. `change` says whether it is still the account that is
 /// meant.
 async fn update(
-    gateway: &Gateway,
+    gateway: &Arc<Gateway>,
     user: &UserId,
     change_it: impl FnOnce(&mut StoredAccount) -> bool,
 ) -> Result<StoredAccount, Problem> {

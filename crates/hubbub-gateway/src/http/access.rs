@@ -88,10 +88,12 @@ pub(super) async fn open_session(call: Call) -> Answer {
 
 /// `DELETE /v1/auth/session`: forgets the cookie, and ends the login of the header, if there is one.
 pub(super) async fn close_session(call: Call) -> Answer {
-    // A token that is not valid any more has nothing to end.
-    if let Ok(caller) = call.caller()
-        && let Some(id) = login_of(caller.access())
-    {
+    let caller = match call.caller() {
+        // A token that is not valid any more has nothing to end.
+        Err(problem) if problem.code == ErrorCode::Unauthorized => None,
+        caller => Some(caller?),
+    };
+    if let Some(id) = caller.as_ref().and_then(|caller| login_of(caller.access())) {
         let op = KvOp::Delete { key: &key_of_login(id), condition: Condition::Always };
         change(call.gateway(), op).await?;
     }

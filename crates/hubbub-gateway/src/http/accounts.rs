@@ -127,6 +127,8 @@ pub(super) async fn add_account(mut call: Call) -> Answer {
     let gateway = call.gateway();
     check_room(gateway).await?;
     let hash = logging_in(gateway)?.passwords.hash(password).await?;
+    // Hashes may wait for others.
+    call.check_token().await?;
     let (id, now) = (list::make_id().ok_or_else(no_random)?, gateway.now().as_micros());
     let stored = StoredAccount {
         user,

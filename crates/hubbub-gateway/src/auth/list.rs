@@ -311,10 +311,13 @@ impl AccessList {
         self.read_entries(|entries| Some(entries.revoked.get(&of)?.get(subject)?.0.clone()))
     }
 
-    pub(crate) fn len(&self) -> usize {
+    /// Whether one more entry may come where there may be `most`. Logins do not count where another entry is to come.
+    pub(crate) fn has_room(&self, is_login: bool, most: usize) -> bool {
         self.read_entries(|entries| {
             let revoked: usize = entries.revoked.values().map(HashMap::len).sum();
-            entries.keys.len() + revoked + entries.accounts.len()
+            let (accounts, logins) = entries.accounts.counts();
+            let others = entries.keys.len() + revoked + accounts;
+            others + if is_login { logins } else { 0 } < most
         })
     }
 

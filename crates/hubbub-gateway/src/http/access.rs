@@ -192,7 +192,7 @@ pub(super) async fn create_key(mut call: Call) -> Answer {
         faults.push(grants_fault(rule));
     }
     refuse_faults(faults)?;
-    check_room(gateway).await?;
+    check_room(gateway, false).await?;
     let now = gateway.now();
     let ttl_ms = draft.ttl.map(|ttl| ttl.saturating_mul(1_000));
     let expires_at = ttl_ms.map(|ttl_ms| {
@@ -221,11 +221,12 @@ pub(super) fn grants_fault(text: String) -> FieldError {
     FieldError::new(field, Cow::Owned(rule.to_owned()))
 }
 
-/// Refuses one more entry when there are as many as a store may hold.
-pub(super) async fn check_room(gateway: &Gateway) -> Result<(), Problem> {
+/// Refuses one more entry when there are as many as a store may hold. Logins, which everybody with a password makes, take no
+/// room from other entries, least of all from revocations.
+pub(super) async fn check_room(gateway: &Gateway, is_login: bool) -> Result<(), Problem> {
     // What has expired leaves room.
     gateway.auth.refresh().await?;
-    if gateway.auth.list.len() < ENTRIES_MAX {
+    if gateway.auth.list.has_room(is_login, ENTRIES_MAX) {
         return Ok(());
     }
     let rule = format!(
@@ -324,7 +325,7 @@ pub(super) async fn revoke_tokens(mut call: Call) -> Answer {
         }
     };
     refuse_faults(faults)?;
-    check_room(gateway).await?;
+    check_room(gateway, false).await?;
     // What is revoked stays revoked.
     let known = gateway.auth.list.revocation(of, &subject).map_or(i64::MIN, |stored| stored.before);
     let before = match of {

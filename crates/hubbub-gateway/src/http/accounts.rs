@@ -125,7 +125,7 @@ pub(super) async fn add_account(mut call: Call) -> Answer {
     check_grants(&grants, &mut faults);
     refuse_faults(faults)?;
     let gateway = call.gateway();
-    check_room(gateway).await?;
+    check_room(gateway, false).await?;
     let hash = logging_in(gateway)?.passwords.hash(password).await?;
     // Hashes may wait for others.
     call.check_token().await?;

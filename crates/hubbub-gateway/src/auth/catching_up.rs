@@ -1,8 +1,10 @@
 //! Lets those who need the newest changes at the same time share one read of them.
 
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
 
-#[derive(Default)]
+use parking_lot::Mutex;
+
 pub(super) struct CatchingUp {
     /// Held while changes are read.
     reading: tokio::sync::Mutex<()>,
@@ -10,9 +12,22 @@ pub(super) struct CatchingUp {
     begun: AtomicU64,
     /// The number of the last read that succeeded.
     done: AtomicU64,
+    /// When that read began.
+    up_to: Mutex<Instant>,
 }
 
 impl CatchingUp {
+    /// To be made before everything is read for the first time.
+    pub(super) fn new() -> Self {
+        let (begun, done) = (AtomicU64::new(0), AtomicU64::new(0));
+        Self { reading: tokio::sync::Mutex::default(), begun, done, up_to: Mutex::new(Instant::now()) }
+    }
+
+    /// All changes before this were read.
+    pub(super) fn up_to(&self) -> Instant {
+        *self.up_to.lock()
+    }
+
     /// Returns after a successful read that began after this was called: that of somebody else, or `read`.
     pub(super) async fn run<E>(&self, read: impl Future<Output = Result<(), E>>) -> Result<(), E> {
         let begun_before = self.begun.load(Ordering::SeqCst);
@@ -21,8 +36,10 @@ impl CatchingUp {
             return Ok(());
         }
         let number = self.begun.fetch_add(1, Ordering::SeqCst) + 1;
+        let began = Instant::now();
         read.await?;
         self.done.store(number, Ordering::SeqCst);
+        *self.up_to.lock() = began;
         Ok(())
     }
 }
@@ -45,7 +62,7 @@ mod tests {
     /// What others read is good enough only if they succeeded, and began later.
     #[tokio::test]
     async fn a_read_of_somebody_else_counts_only_if_it_succeeded() {
-        let catching_up = CatchingUp::default();
+        let catching_up = CatchingUp::new();
         let with = |result: Result<(), &'static str>| -> Read<'_> {
             Box::pin(catching_up.run(async move {
                 tokio::task::yield_now().await;
@@ -76,7 +93,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_read_that_was_given_up_counts_for_nobody() {
-        let catching_up = CatchingUp::default();
+        let catching_up = CatchingUp::new();
         let mut reader: Read<'_> = Box::pin(catching_up.run(pending()));
         begin(&mut reader).await;
         let mut given_up: Read<'_> = Box::pin(catching_up.run(pending()));
@@ -87,5 +104,20 @@ mod tests {
         begin(&mut given_up).await;
         drop(given_up);
         assert_eq!(waiting.await, Err("read"));
+    }
+
+    #[tokio::test]
+    async fn it_is_up_to_the_beginning_of_the_last_read_that_succeeded() {
+        let catching_up = CatchingUp::new();
+        let made = catching_up.up_to();
+        assert!(catching_up.run(ready(Err("the store is away"))).await.is_err());
+        assert_eq!(catching_up.up_to(), made);
+        let mut read = None;
+        let reading = async {
+            read = Some(Instant::now());
+            Ok::<(), ()>(())
+        };
+        assert!(catching_up.run(reading).await.is_ok());
+        assert!((made..=read.unwrap()).contains(&catching_up.up_to()) && catching_up.up_to() > made);
     }
 }

@@ -9,6 +9,7 @@
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, PoisonError, RwLock};
+use std::time::Instant;
 
 use aws_lc_rs::{constant_time, digest, rand};
 use hubbub_core::kv::{KvChanged, KvEntry, KvHistory};
@@ -144,7 +145,7 @@ pub(crate) struct AccessList {
 impl AccessList {
     pub(crate) fn new(store: Arc<dyn Store>) -> Self {
         let store = store.has_queues_and_keys().then_some(store);
-        Self { store, entries: RwLock::default(), catching_up: CatchingUp::default() }
+        Self { store, entries: RwLock::default(), catching_up: CatchingUp::new() }
     }
 
     /// Reads all entries.
@@ -174,6 +175,11 @@ impl AccessList {
     pub(crate) async fn refresh(&self, on_change: impl Fn()) -> Result<(), ReadError> {
         let Some(store) = &self.store else { return Ok(()) };
         self.catching_up.run(self.read_changes(&**store, on_change)).await
+    }
+
+    /// Everything that was committed before this is applied.
+    pub(crate) fn up_to(&self) -> Instant {
+        self.catching_up.up_to()
     }
 
     async fn read_changes(&self, store: &dyn Store, on_change: impl Fn()) -> Result<(), ReadError> {

@@ -1,7 +1,7 @@
 use super::*;
 
 fn list() -> AccessList {
-    AccessList { store: None, entries: RwLock::default(), catching_up: CatchingUp::default() }
+    AccessList { store: None, entries: RwLock::default(), catching_up: CatchingUp::new() }
 }
 
 fn apply(list: &AccessList, key: &[u8], value: Option<&str>) {

@@ -30,9 +30,12 @@ async function add(server, user, rights = {}) {
   assert.equal(made.status, 201);
 }
 
-async function open(test, server, path, options = {}) {
-  const context = await newContext(browser, options);
-  test.after(() => context.close());
+/** In a browser of its own, or as another tab of one. */
+async function open(test, server, path, options = {}, context = undefined) {
+  if (context === undefined) {
+    context = await newContext(browser, options);
+    test.after(() => context.close());
+  }
   const page = await context.newPage();
   page.complaints = [];
   page.on("pageerror", (error) => page.complaints.push(error.message));
@@ -96,6 +99,37 @@ test("page_login with name and password", async (test) => {
   await page.click("#token-form button.primary");
   await page.waitForSelector("#name", { state: "visible" });
   assert.deepEqual(page.complaints, []);
+});
+
+test("a login is of one tab", async (test) => {
+  const server = await Server.start(test, SETTINGS);
+  for (const [user, rights] of [["ada", {}], ["bob", {}], ["root", { admin: true }]]) await add(server, user, rights);
+  const first = await open(test, server, "/");
+  await logIn(first, "ada");
+  await isIn(first);
+  const tab = (path) => open(test, server, path, {}, first.context());
+  // Another tab is at the door, and can be somebody else.
+  const second = await tab("/");
+  await logIn(second, "bob");
+  await isIn(second);
+  assert.equal(await second.textContent("#me .me-name b"), "bob");
+  // So is the dashboard's: the cookie of its stream is good for nothing else.
+  const dashboard = await tab("/dashboard");
+  await logIn(dashboard, "root");
+  await dashboard.waitForSelector("#live:not(.waiting)");
+  const third = await tab("/");
+  await third.close();
+  // Who logs out is at the door and stays there, and the others stay in.
+  await second.click('#me [aria-label="Log out"]');
+  await second.waitForSelector("#password-form", { state: "visible" });
+  await second.reload();
+  await second.waitForSelector("#password-form", { state: "visible" });
+  await first.reload();
+  await isIn(first);
+  assert.equal(await first.textContent("#me .me-name b"), "ada");
+  await first.close();
+  const again = await tab("/");
+  assert.deepEqual([first, second, dashboard, again].flatMap((page) => page.complaints), []);
 });
 
 test("whoever tries too often is told so", async (test) => {

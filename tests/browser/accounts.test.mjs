@@ -132,6 +132,42 @@ test("a login is of one tab", async (test) => {
   assert.deepEqual([first, second, dashboard, again].flatMap((page) => page.complaints), []);
 });
 
+test("logging out is told when it fails, and can be tried again", async (test) => {
+  const server = await Server.start(test, SETTINGS);
+  await add(server, "ada");
+  const page = await open(test, server, "/");
+  await logIn(page, "ada");
+  await isIn(page);
+  const token = () => page.evaluate(() => sessionStorage.getItem("hubbub.token"));
+  const login = await token();
+  const isGood = async () => (await fetch(`${server.url}/v1/auth/me`, { headers: { authorization: `Bearer ${login}` } })).status === 200;
+  const leave = async () => {
+    const asked = page.waitForEvent("dialog");
+    // The click returns when the dialog is gone.
+    const clicked = page.click('#me [aria-label="Log out"]');
+    const dialog = await asked;
+    const said = dialog.message();
+    await dialog.accept();
+    await clicked;
+    return said;
+  };
+  const detail = "too many requests; try again in 2 s";
+  await page.route("**/v1/auth/session", (route) => route.fulfill({ status: 429, contentType: "application/problem+json",
+    body: JSON.stringify({ title: "Too many requests", status: 429, detail, code: "too_many_requests", retryable: true }) }));
+  assert.equal(await leave(), `You are still logged in: ${detail}`);
+  await page.unroute("**/v1/auth/session");
+  await page.route("**/v1/auth/session", (route) => route.abort());
+  assert.equal(await leave(), "You are still logged in: The server cannot be reached. Try again in a moment.");
+  await page.unroute("**/v1/auth/session");
+  assert.equal(await token(), login);
+  await isIn(page);
+  assert.ok(await isGood());
+  await page.click('#me [aria-label="Log out"]');
+  await page.waitForSelector("#password-form", { state: "visible" });
+  assert.ok(!await isGood());
+  assert.deepEqual(page.complaints, []);
+});
+
 test("whoever tries too often is told so", async (test) => {
   // A minute to earn one more.
   const server = await Server.start(test, { ...SETTINGS, HUBBUB_AUTH_LOGIN_ATTEMPTS: "1" });

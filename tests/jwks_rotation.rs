@@ -8,12 +8,13 @@ use std::sync::{Arc, Mutex};
 use aws_lc_rs::signature::{Ed25519KeyPair, KeyPair};
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use hyper::Method;
 use jsonwebtoken::{Algorithm, EncodingKey, Header};
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 
-use crate::harness::tokens::{get, now};
+use crate::harness::tokens::{call, get, now};
 use crate::harness::{Setup, Ws, until};
 
 struct Key {
@@ -84,6 +85,10 @@ async fn jwks_rotation() {
     let status = async |token: String| get(server.address(), &token, "/v1/rooms").await.status;
     // Before the keys are known nobody is told that a good token is bad.
     assert_eq!(status(old.token("chat")).await, 503);
+    // Nor that a login has ended, while nobody knows whether the token is one.
+    let (path, token) = ("/v1/auth/session", old.token("chat"));
+    let ended = call(server.address(), &token, Method::DELETE, path, Value::Null).await;
+    ended.problem(503, "unavailable");
     provider.serve(&[&old]);
     until("the first keys", async || status(old.token("chat")).await == 200).await;
     assert_eq!(status(old.token("mail")).await, 401, "for another application");

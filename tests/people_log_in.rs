@@ -93,6 +93,31 @@ async fn a_login_is_like_a_token() {
     assert!(!server.log().contains(secret) && !server.log().contains(PASSWORD), "{}", server.log());
 }
 
+/// A misspelt right is refused, and who is given none has none.
+#[tokio::test]
+async fn rights_are_those_that_were_named() {
+    let server = setup().start();
+    let ask = async |method: Method, path: &str, body: Value| {
+        call(server.address(), &admin(), method, path, body).await
+    };
+    let (accounts, ada) = ("/v1/auth/accounts", "/v1/auth/accounts/ada");
+    let draft = |rights: (&str, Value)| json!({"user": "ada", "password": PASSWORD, rights.0: rights.1});
+    let refused = ask(Method::POST, accounts, draft(("room", json!({"lobby": "r"})))).await;
+    assert!(refused.problem(400, "malformed")["detail"].as_str().unwrap().contains("`room`"));
+    let added = ask(Method::POST, accounts, draft(("rooms", json!({})))).await;
+    assert_eq!((added.status, added.json().get("rooms")), (201, None), "{}", added.text());
+    let refused = ask(Method::PUT, ada, json!({"room": {"lobby": "r"}})).await;
+    assert!(refused.problem(400, "malformed")["detail"].as_str().unwrap().contains("`room`"));
+    let given = ask(Method::PUT, ada, json!({"rooms": {"lobby": "r"}, "scopes": ["stats"]})).await;
+    assert_eq!((given.status, &given.json()["rooms"]), (200, &json!({"lobby": "r"})), "{}", given.text());
+    for nothing in [json!({}), json!({"rooms": {}})] {
+        let taken = ask(Method::PUT, ada, nothing).await;
+        assert_eq!((taken.status, taken.json().get("rooms")), (200, None), "{}", taken.text());
+    }
+    let token = log_in(&server, "ada").await;
+    get(server.address(), &token, "/v1/rooms/lobby/messages").await.problem(403, "forbidden");
+}
+
 #[tokio::test]
 async fn drafts_of_accounts_are_checked() {
     let server = setup().start();

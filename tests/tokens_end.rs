@@ -1,5 +1,7 @@
 //! What is open ends with the right to it: when the token expires, when it is revoked, when another one allows less.
 
+use std::time::Duration;
+
 use hyper::Method;
 use serde_json::{Value, json};
 use tokio::io::AsyncWriteExt;
@@ -297,6 +299,46 @@ async fn revoked_key_is_refused_on_every_node() {
     assert_eq!(socket.close_code().await, Some(4401));
     until("the revocation on the other server", async || {
         get(two.address(), &token, "/v1/rooms").await.status == 401
+    })
+    .await;
+}
+
+/// Whoever hangs up in the middle has revoked a key for the running server, too, if for the store.
+#[tokio::test]
+async fn a_revocation_whose_client_hangs_up_is_gone_by() {
+    let server = start();
+    let mut keys = Vec::new();
+    for _ in 0..40 {
+        let draft = json!({"name": "importer", "user": "importer", "rooms": {"*": "r"}});
+        let made = call(server.address(), &admin(), Method::POST, "/v1/auth/keys", draft).await.json();
+        keys.push((made["apiKey"].as_str().unwrap().to_owned(), made["keyId"].as_str().unwrap().to_owned()));
+    }
+    // Every change takes a revision, and this one is behind those before it.
+    let revision = async || {
+        let put = call(server.address(), &admin(), Method::PUT, "/kv/x", json!("x")).await;
+        assert_eq!(put.status / 100, 2, "{}", put.text());
+        get(server.address(), &admin(), "/v1/kv?prefix=x").await.json()["revision"].as_u64().unwrap()
+    };
+    let before = revision().await;
+    // From after the answer to before the beginning. Each revocation that is answered has all earlier ones applied.
+    for (step, (_, id)) in (0..40_u64).rev().zip(&keys) {
+        let mut stream = TcpStream::connect(server.address()).await.unwrap();
+        let request = format!(
+            "DELETE /v1/auth/keys/{id} HTTP/1.1\r\nhost: {}\r\nauthorization: Bearer {}\r\n\r\n",
+            server.address(),
+            admin()
+        );
+        stream.write_all(request.as_bytes()).await.unwrap();
+        tokio::time::sleep(Duration::from_micros(500 * step)).await;
+    }
+    let revoked = revision().await - before - 1;
+    assert_ne!(revoked, 0);
+    until("the end of the revoked keys", async || {
+        let mut refused = 0;
+        for (key, _) in &keys {
+            refused += u64::from(get(server.address(), key, "/v1/rooms").await.status == 401);
+        }
+        refused >= revoked
     })
     .await;
 }

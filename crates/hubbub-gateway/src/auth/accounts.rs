@@ -151,8 +151,9 @@ impl Accounts {
             || name(LOGINS).is_some_and(|id| self.logins.contains_key(id))
     }
 
-    pub(super) fn len(&self) -> usize {
-        self.accounts.len() + self.logins.len()
+    /// How many accounts and logins there are.
+    pub(super) fn counts(&self) -> (usize, usize) {
+        (self.accounts.len(), self.logins.len())
     }
 
     /// The account that a login is valid for.
@@ -363,6 +364,6 @@ mod tests {
         assert!(!accounts.is_valid("l0"));
         assert_eq!(accounts.apply(&key_of_login("l0"), Some(b"{}")), Some(true));
         assert_eq!(accounts.apply(b"\0hubbub/key/x", Some(b"{}")), None);
-        assert_eq!(accounts.len(), 0);
+        assert_eq!(accounts.counts(), (0, 0));
     }
 }

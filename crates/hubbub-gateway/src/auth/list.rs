@@ -8,8 +8,8 @@
 //! Of an API key or a login only a hash is stored. Its secret has 256 random bits, so the hash needs neither salt nor rounds.
 
 use std::collections::{HashMap, HashSet};
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
+use std::time::Instant;
 
 use aws_lc_rs::{constant_time, digest, rand};
 use hubbub_core::kv::{KvChanged, KvEntry, KvHistory};
@@ -19,6 +19,7 @@ use serde::{Deserialize, Serialize};
 
 use super::accounts::{self, Accounts, StoredAccount, StoredLogin};
 use super::caller::{Access, Source};
+use super::catching_up::CatchingUp;
 use super::grants::GrantsText;
 
 /// Where they are in the store. No client reads or writes keys that begin so.
@@ -138,17 +139,13 @@ pub(crate) struct AccessList {
     /// `None` = it has no keys, so there are no API keys, and nothing is revoked before it expires.
     store: Option<Arc<dyn Store>>,
     entries: RwLock<Entries>,
-    /// Held while changes are read.
-    reading: tokio::sync::Mutex<()>,
-    /// Reads of changes begun.
-    begun: AtomicU64,
+    catching_up: CatchingUp,
 }
 
 impl AccessList {
     pub(crate) fn new(store: Arc<dyn Store>) -> Self {
         let store = store.has_queues_and_keys().then_some(store);
-        let (entries, reading, begun) = (RwLock::default(), tokio::sync::Mutex::new(()), AtomicU64::new(0));
-        Self { store, entries, reading, begun }
+        Self { store, entries: RwLock::default(), catching_up: CatchingUp::new() }
     }
 
     /// Reads all entries.
@@ -177,13 +174,15 @@ impl AccessList {
     /// anybody who waits for it goes on.
     pub(crate) async fn refresh(&self, on_change: impl Fn()) -> Result<(), ReadError> {
         let Some(store) = &self.store else { return Ok(()) };
-        let begun_before = self.begun.load(Ordering::SeqCst);
-        let _reading = self.reading.lock().await;
-        if self.begun.load(Ordering::SeqCst) > begun_before {
-            // Somebody began to read after this was called, and has finished.
-            return Ok(());
-        }
-        self.begun.fetch_add(1, Ordering::SeqCst);
+        self.catching_up.run(self.read_changes(&**store, on_change)).await
+    }
+
+    /// Everything that was committed before this is applied.
+    pub(crate) fn up_to(&self) -> Instant {
+        self.catching_up.up_to()
+    }
+
+    async fn read_changes(&self, store: &dyn Store, on_change: impl Fn()) -> Result<(), ReadError> {
         loop {
             let (epoch, through) = self.read_entries(|entries| (entries.epoch.clone(), entries.through));
             let history = store.changes(RESERVED, through, PAGE).await?;
@@ -318,10 +317,13 @@ impl AccessList {
         self.read_entries(|entries| Some(entries.revoked.get(&of)?.get(subject)?.0.clone()))
     }
 
-    pub(crate) fn len(&self) -> usize {
+    /// Whether one more entry may come where there may be `most`. Logins do not count where another entry is to come.
+    pub(crate) fn has_room(&self, is_login: bool, most: usize) -> bool {
         self.read_entries(|entries| {
             let revoked: usize = entries.revoked.values().map(HashMap::len).sum();
-            entries.keys.len() + revoked + entries.accounts.len()
+            let (accounts, logins) = entries.accounts.counts();
+            let others = entries.keys.len() + revoked + accounts;
+            others + if is_login { logins } else { 0 } < most
         })
     }
 

@@ -1,8 +1,7 @@
 use super::*;
 
 fn list() -> AccessList {
-    let (entries, reading, begun) = (RwLock::default(), tokio::sync::Mutex::new(()), AtomicU64::new(0));
-    AccessList { store: None, entries, reading, begun }
+    AccessList { store: None, entries: RwLock::default(), catching_up: CatchingUp::new() }
 }
 
 fn apply(list: &AccessList, key: &[u8], value: Option<&str>) {
@@ -79,4 +78,30 @@ fn unreadable_accounts_and_logins_are_told_of() {
         apply(&list, &key, None);
         assert!(list.fault().is_none());
     }
+}
+
+/// However many people log in, tokens can still be revoked.
+#[test]
+fn logins_take_no_room_from_other_entries() {
+    let list = list();
+    let account = StoredAccount {
+        user: "ada".into(),
+        id: "a".into(),
+        generation: 1,
+        kept: None,
+        hash: String::new(),
+        created_at: 0,
+        password_at: 0,
+        grants: GrantsText::default(),
+    };
+    apply(&list, &accounts::key_of_account("ada"), Some(&serde_json::to_string(&account).unwrap()));
+    for number in 0..3 {
+        let at = (Timestamp::from_micros(0), std::time::Duration::from_secs(1));
+        let login = serde_json::to_string(&StoredLogin::new(&account, at, "hash".into())).unwrap();
+        apply(&list, &accounts::key_of_login(&number.to_string()), Some(&login));
+    }
+    assert_eq!([4, 5].map(|most| list.has_room(true, most)), [false, true]);
+    assert_eq!([1, 2].map(|most| list.has_room(false, most)), [false, true]);
+    apply(&list, &Revoked::Token.key("t-1"), Some("{\"subject\":\"t-1\"}"));
+    assert!(!list.has_room(true, 5) && !list.has_room(false, 2) && list.has_room(false, 3));
 }

@@ -15,6 +15,7 @@
 pub(crate) mod accounts;
 mod attempts;
 pub(crate) mod caller;
+mod catching_up;
 pub(crate) mod credentials;
 pub(crate) mod grants;
 mod key_set;
@@ -55,6 +56,8 @@ pub use token::{Claims, OneOrMany, TokenRules, Verifier, mint, unverified};
 
 /// Interval in which open sockets are checked, and on a shared store the changes that other servers made.
 const CHECK_INTERVAL: Duration = Duration::from_millis(250);
+/// On a shared store, how old what is known of API keys and logins may be where nobody can wait for newer.
+const AGE_MAX: Duration = Duration::from_secs(1);
 /// Time for the first token of a connection whose beginning had none.
 pub(crate) const FIRST_TOKEN_TIMEOUT: Duration = Duration::from_secs(10);
 /// Bytes of verified tokens in memory.
@@ -227,6 +230,17 @@ impl Auth {
             Box::pin(self.refresh()).await?;
         }
         self.verdict(access).map_or(Ok(()), |ended| Err(ended.problem()))
+    }
+
+    /// The same as [`Self::verify`] for frames and commands, which do not wait for the store: an API key or a login that another
+    /// server has revoked is accepted for [`CHECK_INTERVAL`], and for [`AGE_MAX`] at most.
+    pub(crate) fn verify_at_once(&self, token: &str) -> Result<Arc<Access>, Problem> {
+        if self.is_shared && accounts::is_stored(token) && self.list.up_to().elapsed() > AGE_MAX {
+            let reason =
+                "whether this API key or login is still valid cannot be read at this moment; try again";
+            return Err(Problem::new(ErrorCode::Unavailable, reason));
+        }
+        self.verify(token)
     }
 
     /// What a token or an API key is the right to now.

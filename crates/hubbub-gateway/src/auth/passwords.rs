@@ -1,7 +1,8 @@
 //! Hashes and verifies passwords with Argon2id (RFC 9106), on threads of their own.
 //!
 //! Invariants
-//! - At most [`AT_ONCE`] hashes are computed at a time, each in 19 MiB, and [`WAITING_MAX`] more wait. Others are refused.
+//! - At most [`AT_ONCE`] hashes are computed at a time, each in 19 MiB, and [`WAITING_MAX`] more wait, besides [`RESERVED`] of
+//!   callers that set a password. Others are refused.
 //! - A name without an account costs the same work as a wrong password.
 
 use std::sync::Arc;
@@ -11,7 +12,7 @@ use argon2::password_hash::{PasswordHasher, PasswordVerifier};
 use argon2::{Algorithm, Argon2, Params, Version};
 use aws_lc_rs::rand;
 use hubbub_core::ErrorCode;
-use tokio::sync::Semaphore;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::problem::Problem;
 
@@ -24,6 +25,8 @@ const HASH_BYTES: usize = 32;
 
 const AT_ONCE: usize = 2;
 const WAITING_MAX: usize = 64;
+/// Waits beyond that for whoever sets a password: however many try to log in, accounts can be added and changed.
+const RESERVED: usize = 8;
 
 /// Shortest and longest password, in characters. A short one is guessed, however slow guessing is made.
 pub(crate) const PASSWORD_CHARS: std::ops::RangeInclusive<usize> = 12..=256;
@@ -31,6 +34,8 @@ pub(crate) const PASSWORD_CHARS: std::ops::RangeInclusive<usize> = 12..=256;
 pub(crate) struct Passwords {
     running: Arc<Semaphore>,
     admitted: Arc<Semaphore>,
+    /// More of them, for callers that have proved who they are.
+    reserved: Arc<Semaphore>,
     /// The hash of nobody's password.
     nobody: String,
 }
@@ -77,25 +82,34 @@ fn is_right(password: &str, hash: &str) -> bool {
 impl Passwords {
     /// `None` = the system gives no random bytes.
     pub(crate) fn new() -> Option<Self> {
-        let (running, admitted) = (Semaphore::new(AT_ONCE), Semaphore::new(AT_ONCE + WAITING_MAX));
-        Some(Self { running: Arc::new(running), admitted: Arc::new(admitted), nobody: of_nobody()? })
+        let [running, admitted, reserved] =
+            [AT_ONCE, AT_ONCE + WAITING_MAX, RESERVED].map(|places| Arc::new(Semaphore::new(places)));
+        Some(Self { running, admitted, reserved, nobody: of_nobody()? })
     }
 
-    /// Hashes a password, with a salt of its own.
+    /// Hashes a password that somebody sets, with a salt of its own. The caller must have proved who it is.
     pub(crate) async fn hash(&self, password: String) -> Result<String, Problem> {
-        self.run(move || hash(&password)).await?.ok_or_else(failed)
+        let admitted =
+            self.admit().or_else(|refused| self.reserved.clone().try_acquire_owned().map_err(|_| refused))?;
+        self.run(admitted, move || hash(&password)).await?.ok_or_else(failed)
     }
 
     /// Whether it is the password with this hash. `None` = there is no account: takes as long, and it is not.
     pub(crate) async fn verify(&self, password: String, hash: Option<String>) -> Result<bool, Problem> {
         let is_there = hash.is_some();
         let hash = hash.unwrap_or_else(|| self.nobody.clone());
-        Ok(self.run(move || is_right(&password, &hash)).await? && is_there)
+        Ok(self.run(self.admit()?, move || is_right(&password, &hash)).await? && is_there)
     }
 
-    async fn run<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> Result<T, Problem> {
-        let overloaded = || Problem::new(ErrorCode::Overloaded, "too many people log in at this moment");
-        let admitted = self.admitted.clone().try_acquire_owned().map_err(|_| overloaded())?;
+    fn admit(&self) -> Result<OwnedSemaphorePermit, Problem> {
+        self.admitted.clone().try_acquire_owned().map_err(|_| overloaded())
+    }
+
+    async fn run<T: Send + 'static>(
+        &self,
+        admitted: OwnedSemaphorePermit,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> Result<T, Problem> {
         let running = self.running.clone().acquire_owned().await.map_err(|_| overloaded())?;
         // The work goes on when nobody waits for it any more, and counts until it ends.
         let work = move || {
@@ -105,6 +119,10 @@ impl Passwords {
         };
         tokio::task::spawn_blocking(work).await.map_err(|_| failed())
     }
+}
+
+fn overloaded() -> Problem {
+    Problem::new(ErrorCode::Overloaded, "too many people log in at this moment")
 }
 
 fn failed() -> Problem {
@@ -153,17 +171,21 @@ mod tests {
         let passwords = Passwords::new().unwrap();
         let held: Vec<_> =
             (0..AT_ONCE).map(|_| passwords.running.clone().try_acquire_owned().unwrap()).collect();
-        let run = || Box::pin(passwords.run(|| 7));
+        let run = || Box::pin(async { passwords.run(passwords.admit()?, || 7).await });
         let mut waiting: Vec<_> = (0..AT_ONCE + WAITING_MAX).map(|_| run()).collect();
         for one in &mut waiting {
             assert!(poll_fn(|context| Poll::Ready(one.as_mut().poll(context))).await.is_pending());
         }
         assert_eq!(run().await.unwrap_err().code, ErrorCode::Overloaded);
+        // Passwords can be set all the same.
+        let mut setting = Box::pin(passwords.hash("correct horse battery".into()));
+        assert!(poll_fn(|context| Poll::Ready(setting.as_mut().poll(context))).await.is_pending());
         // Who gives up leaves room.
         drop(waiting.pop());
         drop(held);
         waiting.push(run());
         let answers = futures_util::future::join_all(waiting).await;
         assert!(answers.into_iter().all(|answer| answer == Ok(7)));
+        assert!(setting.await.is_ok());
     }
 }

@@ -1,6 +1,7 @@
 //! `/v1/auth`: what a caller may, the cookie of pages, API keys, and revoked tokens. Accounts are in [`super::accounts`].
 
 use std::borrow::Cow;
+use std::sync::Arc;
 
 use hubbub_core::invariant::saturate;
 use hubbub_core::kv::Condition;
@@ -91,10 +92,12 @@ pub(super) async fn open_session(call: Call) -> Answer {
 
 /// `DELETE /v1/auth/session`: forgets the cookie, and ends the login of the header, if there is one.
 pub(super) async fn close_session(call: Call) -> Answer {
-    // A token that is not valid any more has nothing to end.
-    if let Ok(caller) = call.caller()
-        && let Some(id) = login_of(caller.access())
-    {
+    let caller = match call.caller() {
+        // A token that is not valid any more has nothing to end.
+        Err(problem) if problem.code == ErrorCode::Unauthorized => None,
+        caller => Some(caller?),
+    };
+    if let Some(id) = caller.as_ref().and_then(|caller| login_of(caller.access())) {
         let op = KvOp::Delete { key: &key_of_login(id), condition: Condition::Always };
         change(call.gateway(), op).await?;
     }
@@ -185,7 +188,7 @@ pub(super) async fn create_key(mut call: Call) -> Answer {
         faults.push(grants_fault(rule));
     }
     refuse_faults(faults)?;
-    check_room(gateway).await?;
+    check_room(gateway, false).await?;
     let now = gateway.now();
     let ttl_ms = draft.ttl.map(|ttl| ttl.saturating_mul(1_000));
     let expires_at = ttl_ms.map(|ttl_ms| {
@@ -214,11 +217,12 @@ pub(super) fn grants_fault(text: String) -> FieldError {
     FieldError::new(field, Cow::Owned(rule.to_owned()))
 }
 
-/// Refuses one more entry when there are as many as a store may hold.
-pub(super) async fn check_room(gateway: &Gateway) -> Result<(), Problem> {
+/// Refuses one more entry when there are as many as a store may hold. Logins, which everybody with a password makes, take no
+/// room from other entries, least of all from revocations.
+pub(super) async fn check_room(gateway: &Gateway, is_login: bool) -> Result<(), Problem> {
     // What has expired leaves room.
     gateway.auth.refresh().await?;
-    if gateway.auth.list.len() < ENTRIES_MAX {
+    if gateway.auth.list.has_room(is_login, ENTRIES_MAX) {
         return Ok(());
     }
     let rule = format!(
@@ -317,7 +321,7 @@ pub(super) async fn revoke_tokens(mut call: Call) -> Answer {
         }
     };
     refuse_faults(faults)?;
-    check_room(gateway).await?;
+    check_room(gateway, false).await?;
     // What is revoked stays revoked.
     let known = gateway.auth.list.revocation(of, &subject).map_or(i64::MIN, |stored| stored.before);
     let before = match of {
@@ -342,16 +346,25 @@ pub(super) async fn list_revocations(call: Call) -> Answer {
 }
 
 /// Makes a change durable, and has this server go by it before it is answered.
-pub(super) async fn change(gateway: &Gateway, op: KvOp<'_>) -> Result<KvOutcome, Problem> {
+pub(super) async fn change(gateway: &Arc<Gateway>, op: KvOp<'_>) -> Result<KvOutcome, Problem> {
     change_all(gateway, &[op]).await?.pop().ok_or_else(Problem::no_outcome)
 }
 
 /// The same of several changes in one batch; the first that is refused is the answer.
-pub(super) async fn change_all(gateway: &Gateway, changes: &[KvOp<'_>]) -> Result<Vec<KvOutcome>, Problem> {
+pub(super) async fn change_all(
+    gateway: &Arc<Gateway>,
+    changes: &[KvOp<'_>],
+) -> Result<Vec<KvOutcome>, Problem> {
     let mut ops = OpBatch::default();
     changes.iter().for_each(|op| ops.push(&Op::Kv(*op)));
-    let applied = gateway.apply(&ops).await?;
-    gateway.auth.refresh().await?;
+    let gateway = gateway.clone();
+    // A task of its own: when the client hangs up meanwhile, this server goes by the change all the same.
+    let changing = tokio::spawn(async move {
+        let applied = gateway.apply(&ops).await?;
+        gateway.auth.refresh().await?;
+        Ok::<_, Problem>(applied)
+    });
+    let applied = changing.await.map_err(|_| Problem::no_outcome())??;
     let outcomes = applied.outcomes().iter().map(|outcome| match outcome {
         Outcome::Kv(outcome) => Ok(*outcome),
         Outcome::Refused(refusal) => Err(Problem::refusal(*refusal)),

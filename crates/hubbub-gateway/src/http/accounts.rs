@@ -1,11 +1,13 @@
 //! `/v1/auth/accounts`: accounts with passwords. Logging in with them is in [`super::logins`].
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use hubbub_core::kv::Condition;
 use hubbub_core::{ErrorCode, FieldError, KvOp, KvOutcome, Timestamp, UserId};
 use hyper::StatusCode;
 use schemars::JsonSchema;
+use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
 
 use super::access::{change, change_all, check_room, grants_fault, no_random};
@@ -38,21 +40,21 @@ pub(super) fn json_value(stored: &impl Serialize) -> Result<Vec<u8>, Problem> {
 
 /// The new account.
 #[derive(Deserialize, JsonSchema)]
-#[serde(expecting = "an object", rename_all = "camelCase")]
+#[serde(expecting = "an object", rename_all = "camelCase", deny_unknown_fields)]
 pub(super) struct AccountDraft {
     /// Its name, and the sender of its messages.
     #[schemars(with = "Id")]
     user: String,
     #[schemars(length(min = *PASSWORD_CHARS.start(), max = *PASSWORD_CHARS.end()))]
     password: String,
-    /// Without any right given, it may read and write in all rooms that are open to it.
+    /// Where nothing is said of rights, it may read and write in all rooms that are open to it; `{"rooms": {}}` is no right.
     #[serde(flatten)]
     grants: GrantsText,
 }
 
-/// What the account may do from now on.
+/// What the account may do from now on, and nothing else.
 #[derive(Debug, Deserialize, JsonSchema)]
-#[serde(expecting = "an object")]
+#[serde(expecting = "an object", deny_unknown_fields)]
 pub(super) struct RightsDraft {
     #[serde(flatten)]
     grants: GrantsText,
@@ -87,12 +89,15 @@ pub(super) fn time(micros: i64) -> Time {
     Time(Timestamp::from_micros(micros))
 }
 
-/// What an account may that was given no right: rooms that are for members ask for membership on top.
-fn or_default(grants: GrantsText) -> GrantsText {
-    if grants != GrantsText::default() {
-        return grants;
-    }
-    GrantsText { rooms: BTreeMap::from([("*".to_owned(), "rw".to_owned())]), ..grants }
+/// What a new account may of which nothing else is said: rooms that are for members ask for membership on top.
+fn default_grants() -> GrantsText {
+    GrantsText { rooms: BTreeMap::from([("*".to_owned(), "rw".to_owned())]), ..GrantsText::default() }
+}
+
+/// Whether the draft of an account says anything of rights.
+fn says_rights(body: &[u8]) -> Result<bool, Problem> {
+    let members: BTreeMap<String, IgnoredAny> = object_of_bytes(body)?;
+    Ok(members.keys().any(|name| !matches!(&**name, "user" | "password")))
 }
 
 fn check_password(password: &str, field: &'static str, faults: &mut Vec<FieldError>) {
@@ -113,15 +118,17 @@ pub(super) async fn add_account(mut call: Call) -> Answer {
     logging_in(call.gateway())?;
     let body = call.body_up_to(BODY_BYTES_MAX).await?;
     let AccountDraft { user, password, grants } = object_of_bytes(&body)?;
-    let grants = or_default(grants);
+    let grants = if says_rights(&body)? { grants } else { default_grants() };
     let mut faults = Vec::new();
     require(UserId::new(&user).ok(), "user", hubbub_core::id::ID_RULE, &mut faults);
     check_password(&password, "password", &mut faults);
     check_grants(&grants, &mut faults);
     refuse_faults(faults)?;
     let gateway = call.gateway();
-    check_room(gateway).await?;
+    check_room(gateway, false).await?;
     let hash = logging_in(gateway)?.passwords.hash(password).await?;
+    // Hashes may wait for others.
+    call.check_token().await?;
     let (id, now) = (list::make_id().ok_or_else(no_random)?, gateway.now().as_micros());
     let stored = StoredAccount {
         user,
@@ -164,7 +171,6 @@ pub(super) async fn set_rights(mut call: Call) -> Answer {
     logging_in(call.gateway())?;
     let body = call.body_up_to(BODY_BYTES_MAX).await?;
     let RightsDraft { grants } = object_of_bytes(&body)?;
-    let grants = or_default(grants);
     let mut faults = Vec::new();
     check_grants(&grants, &mut faults);
     refuse_faults(faults)?;
@@ -181,7 +187,7 @@ pub(super) async fn set_rights(mut call: Call) -> Answer {
 /// Changes an account, which ends its logins but the one it keeps. `change` says whether it is still the account that is
 /// meant.
 async fn update(
-    gateway: &Gateway,
+    gateway: &Arc<Gateway>,
     user: &UserId,
     change_it: impl FnOnce(&mut StoredAccount) -> bool,
 ) -> Result<StoredAccount, Problem> {

@@ -122,7 +122,7 @@ fn address_of(call: &Call) -> IpAddr {
 /// Stores a login of an account, and deletes what it replaces. Its id and its token.
 async fn begin_login(call: &Call, account: &StoredAccount) -> Result<(String, String), Problem> {
     let gateway = call.gateway();
-    check_room(gateway).await?;
+    check_room(gateway, true).await?;
     let lifetime = logging_in(gateway)?.lifetime;
     let (id, token, hash) = list::make_secret(accounts::PREFIX).ok_or_else(no_random)?;
     let agent = call.headers().get(USER_AGENT).and_then(|agent| agent.to_str().ok()).unwrap_or_default();

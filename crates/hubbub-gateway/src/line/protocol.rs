@@ -177,7 +177,7 @@ impl LineProtocol {
         if !auth.is_on() {
             return Ok(());
         }
-        let access = auth.verify(token)?;
+        let access = auth.verify_at_once(token)?;
         let caller = match &self.caller {
             None => Caller::unnamed(Identity::Somebody(access))?,
             Some(caller) => caller.renewed(access).ok_or_else(|| {
@@ -198,7 +198,11 @@ impl LineProtocol {
 
     fn refuse_caller(&mut self, problem: &Problem, ops: &mut OpBatch) {
         self.gateway.metrics.reject(problem.code, 1);
-        let line = if problem.code == ErrorCode::Forbidden { FORBIDDEN } else { UNAUTHORIZED };
+        let line = match problem.code {
+            ErrorCode::Forbidden => FORBIDDEN,
+            ErrorCode::Unavailable => ERROR,
+            _ => UNAUTHORIZED,
+        };
         self.answers.push_line(&self.gateway, ops, line);
     }
 

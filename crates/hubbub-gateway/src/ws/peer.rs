@@ -90,7 +90,7 @@ impl SocketPeer {
         if !auth.is_on() {
             return Ok(());
         }
-        let access = auth.verify(token)?;
+        let access = auth.verify_at_once(token)?;
         let caller = match &self.opening {
             Opening::Known(caller) => caller.renewed(access).ok_or_else(|| {
                 Problem::new(

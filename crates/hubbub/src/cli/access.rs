@@ -102,7 +102,7 @@ pub(crate) enum AccountAction {
     Add(AccountArgs),
     /// List accounts.
     List,
-    /// Change what an account may do, and log it out everywhere.
+    /// Change what an account may do, and log it out everywhere. Without options it may do nothing any more.
     Rights(AccountArgs),
     /// Set an account's password, and log it out everywhere; it is asked for, or read from standard input.
     Password {

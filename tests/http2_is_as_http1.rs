@@ -138,10 +138,18 @@ async fn people_log_in_over_http2() {
     assert_eq!(status, 403);
     let login = http.send(Method::POST, "/v1/auth/login", &origin("https://localhost"), ada).await.unwrap();
     assert_eq!(login.status(), 200);
-    let cookie = login.headers()["set-cookie"].to_str().unwrap().to_owned();
+    let login = in_time("the login", login.into_body().collect()).await.unwrap().to_bytes();
+    let login: Value = serde_json::from_slice(&login).unwrap();
+    let ada = format!("Bearer {}", login["token"].as_str().unwrap());
+    let headers = [("origin", "https://localhost"), ("authorization", ada.as_str())];
+    let session = http.send(Method::POST, "/v1/auth/session", &headers, "").await.unwrap();
+    let cookie = session.headers()["set-cookie"].to_str().unwrap().to_owned();
     assert!(cookie.ends_with("; HttpOnly; SameSite=Strict; Secure"), "{cookie}");
     let cookie = cookie.split(';').next().unwrap();
-    let (status, me) = http.answer(Method::GET, "/v1/auth/me", &[("cookie", cookie)], "").await;
+    let (status, _) = http.answer(Method::GET, "/v1/auth/me", &[("cookie", cookie)], "").await;
+    assert_eq!(status, 401);
+    let by_cookie = [("cookie", cookie), ("accept", "text/event-stream")];
+    let (status, me) = http.answer(Method::GET, "/v1/auth/me", &by_cookie, "").await;
     assert_eq!((status, me["account"].as_str()), (200, Some("ada")));
 }
 

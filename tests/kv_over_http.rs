@@ -3,6 +3,7 @@
 use hyper::Method;
 use serde_json::{Value, json};
 
+use crate::harness::tokens::{admin, call, get};
 use crate::harness::{Answer, Http, Server, Setup, until};
 
 async fn put(http: &mut Http, key: &str, headers: &[(&str, &str)], value: &str) -> Answer {
@@ -162,6 +163,35 @@ async fn keys_are_listed_page_by_page() {
     assert_eq!(all["keys"].as_array().unwrap().len(), names.len());
     assert_eq!(all["keys"][0], json!({"key": "a", "revision": 1, "bytes": 1}));
     http.get("/v1/kv?limit=0&after=%25&prefix=%25z").await.faults(&["limit", "prefix", "after"]);
+}
+
+/// The server's own keys lie between those of clients, and are passed over wherever a page begins or ends.
+#[tokio::test]
+async fn a_page_repeats_no_key_around_those_of_the_server() {
+    let server = Setup::new().with_tokens().start();
+    let (address, admin) = (server.address(), admin());
+    let names = ["%00a", "%00hubbub", "%00i", "a", "b", "c"];
+    for name in names {
+        assert_eq!(call(address, &admin, Method::PUT, &format!("/kv/{name}"), json!("x")).await.status, 201);
+    }
+    for reserved in 0..=3 {
+        for limit in 1..=7 {
+            let mut listed = Vec::new();
+            let mut after = String::new();
+            loop {
+                let page = get(address, &admin, &format!("/v1/kv?limit={limit}{after}")).await.json();
+                let keys = page["keys"].as_array().unwrap();
+                listed.extend(keys.iter().map(|key| key["key"].as_str().unwrap().to_owned()));
+                assert!(listed.len() <= names.len(), "{reserved} reserved, limit {limit}: {listed:?}");
+                let Some(next) = page["next"].as_str() else { break };
+                let next: String = form_urlencoded::byte_serialize(next.as_bytes()).collect();
+                after = format!("&after={next}");
+            }
+            assert_eq!(listed, names, "{reserved} reserved, limit {limit}");
+        }
+        let draft = json!({"name": "service", "user": "service", "rooms": {"*": "r"}});
+        assert_eq!(call(address, &admin, Method::POST, "/v1/auth/keys", draft).await.status, 201);
+    }
 }
 
 #[tokio::test]

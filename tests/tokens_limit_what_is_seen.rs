@@ -278,7 +278,7 @@ async fn a_token_comes_from_one_place() {
     let mut refused = Ws::with_header(address, "/v1/ws", protocol, "hubbub, hubbub.bearer.x").await.unwrap();
     assert_eq!(refused.close_code().await, Some(4401));
     assert_eq!(Ws::with_header(address, "/v1/ws", "authorization", "Bearer x").await.err(), Some(401));
-    // The cookie: for reading and for sockets, and only from the page's own site.
+    // The cookie: for event streams alone, and only from the page's own site.
     let headers = [("authorization", bearer.as_str()), ("origin", "https://chat.example")];
     assert_eq!(status(address, "POST /v1/auth/session", &headers, "").await, 403, "a page of another site");
     let answer = call(address, &token, Method::POST, "/v1/auth/session", Value::Null).await;
@@ -287,14 +287,19 @@ async fn a_token_comes_from_one_place() {
         assert!(cookie.contains(part), "{cookie}");
     }
     let cookie = cookie.split(';').next().unwrap();
-    assert_eq!(status(address, "GET /v1/rooms/team-1/events", &[("cookie", cookie)], "").await, 200);
-    assert_eq!(status(address, "GET /v1/rooms/lobby/events", &[("cookie", cookie)], "").await, 403);
+    let by_cookie = [("cookie", cookie), ("accept", "text/event-stream")];
+    assert_eq!(status(address, "GET /v1/rooms/team-1/events", &by_cookie, "").await, 200);
+    assert_eq!(status(address, "GET /v1/rooms/lobby/events", &by_cookie, "").await, 403);
     for head in ["POST /v1/rooms/team-1/messages", "PUT /kv/config/a", "DELETE /kv/config/a"] {
-        assert_eq!(status(address, head, &[("cookie", cookie)], r#"{"message":"x"}"#).await, 401, "{head}");
+        assert_eq!(status(address, head, &by_cookie, r#"{"message":"x"}"#).await, 401, "{head}");
     }
+    for head in ["GET /v1/auth/me", "GET /v1/rooms/team-1/messages", "GET /v1/rooms/team-1/events"] {
+        assert_eq!(status(address, head, &[("cookie", cookie)], "").await, 401, "{head}");
+    }
+    // A socket opened with it alone is nobody's.
     let mut socket = Ws::with_header(address, "/v1/ws", "cookie", cookie).await.unwrap();
     socket.send(&json!({"type": "ping"})).await;
-    assert_eq!(socket.next().await.unwrap()["type"], "pong");
+    assert_eq!(socket.close_code().await, Some(4401));
     let cleared = call(address, "", Method::DELETE, "/v1/auth/session", Value::Null).await;
     assert!(cleared.header("set-cookie").unwrap().contains("Max-Age=0"));
     // Never from the address.

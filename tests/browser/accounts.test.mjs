@@ -30,9 +30,12 @@ async function add(server, user, rights = {}) {
   assert.equal(made.status, 201);
 }
 
-async function open(test, server, path, options = {}) {
-  const context = await newContext(browser, options);
-  test.after(() => context.close());
+/** In a browser of its own, or as another tab of one. */
+async function open(test, server, path, options = {}, context = undefined) {
+  if (context === undefined) {
+    context = await newContext(browser, options);
+    test.after(() => context.close());
+  }
   const page = await context.newPage();
   page.complaints = [];
   page.on("pageerror", (error) => page.complaints.push(error.message));
@@ -95,6 +98,73 @@ test("page_login with name and password", async (test) => {
   await page.fill("#token", admin);
   await page.click("#token-form button.primary");
   await page.waitForSelector("#name", { state: "visible" });
+  assert.deepEqual(page.complaints, []);
+});
+
+test("a login is of one tab", async (test) => {
+  const server = await Server.start(test, SETTINGS);
+  for (const [user, rights] of [["ada", {}], ["bob", {}], ["root", { admin: true }]]) await add(server, user, rights);
+  const first = await open(test, server, "/");
+  await logIn(first, "ada");
+  await isIn(first);
+  const tab = (path) => open(test, server, path, {}, first.context());
+  // Another tab is at the door, and can be somebody else.
+  const second = await tab("/");
+  await logIn(second, "bob");
+  await isIn(second);
+  assert.equal(await second.textContent("#me .me-name b"), "bob");
+  // So is the dashboard's: the cookie of its stream is good for nothing else.
+  const dashboard = await tab("/dashboard");
+  await logIn(dashboard, "root");
+  await dashboard.waitForSelector("#live:not(.waiting)");
+  const third = await tab("/");
+  await third.close();
+  // Who logs out is at the door and stays there, and the others stay in.
+  await second.click('#me [aria-label="Log out"]');
+  await second.waitForSelector("#password-form", { state: "visible" });
+  await second.reload();
+  await second.waitForSelector("#password-form", { state: "visible" });
+  await first.reload();
+  await isIn(first);
+  assert.equal(await first.textContent("#me .me-name b"), "ada");
+  await first.close();
+  const again = await tab("/");
+  assert.deepEqual([first, second, dashboard, again].flatMap((page) => page.complaints), []);
+});
+
+test("logging out is told when it fails, and can be tried again", async (test) => {
+  const server = await Server.start(test, SETTINGS);
+  await add(server, "ada");
+  const page = await open(test, server, "/");
+  await logIn(page, "ada");
+  await isIn(page);
+  const token = () => page.evaluate(() => sessionStorage.getItem("hubbub.token"));
+  const login = await token();
+  const isGood = async () => (await fetch(`${server.url}/v1/auth/me`, { headers: { authorization: `Bearer ${login}` } })).status === 200;
+  const leave = async () => {
+    const asked = page.waitForEvent("dialog");
+    // The click returns when the dialog is gone.
+    const clicked = page.click('#me [aria-label="Log out"]');
+    const dialog = await asked;
+    const said = dialog.message();
+    await dialog.accept();
+    await clicked;
+    return said;
+  };
+  const detail = "too many requests; try again in 2 s";
+  await page.route("**/v1/auth/session", (route) => route.fulfill({ status: 429, contentType: "application/problem+json",
+    body: JSON.stringify({ title: "Too many requests", status: 429, detail, code: "too_many_requests", retryable: true }) }));
+  assert.equal(await leave(), `You are still logged in: ${detail}`);
+  await page.unroute("**/v1/auth/session");
+  await page.route("**/v1/auth/session", (route) => route.abort());
+  assert.equal(await leave(), "You are still logged in: The server cannot be reached. Try again in a moment.");
+  await page.unroute("**/v1/auth/session");
+  assert.equal(await token(), login);
+  await isIn(page);
+  assert.ok(await isGood());
+  await page.click('#me [aria-label="Log out"]');
+  await page.waitForSelector("#password-form", { state: "visible" });
+  assert.ok(!await isGood());
   assert.deepEqual(page.complaints, []);
 });
 

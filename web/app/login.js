@@ -13,10 +13,16 @@ async function hasAccounts() {
   }
 }
 
-/** Logs in or takes a token until the server knows who calls. `lead` says what for. */
-export async function askWhoCalls(onTaken, lead) {
+/** Ends the login, if the token is one, then forgets token and cookie. Rejects where the server did not: then one is still in. */
+export async function logOut() {
+  if (token() === undefined) return;
+  await ask("DELETE", "auth/session");
+  setToken(undefined);
+}
+
+/** Logs in or takes a token until the server knows who calls. `lead` says what for, `said` what became of the last token. */
+export async function askWhoCalls(onTaken, lead, said = token() === undefined ? " " : "That has ended. Come in again.") {
   $("login").hidden = false;
-  const ended = token() === undefined ? " " : "That has ended. Come in again.";
   const enter = async (hint) => {
     const caller = await whoCalls();
     if (!caller) return setStatus(hint, caller === null ? "The server does not take this token." : "The server cannot be reached. Try again in a moment.", true);
@@ -27,7 +33,7 @@ export async function askWhoCalls(onTaken, lead) {
   const show = (wanted) => {
     for (const form of forms) {
       form.hidden = form !== wanted;
-      setStatus(form.querySelector(".hint"), ended);
+      setStatus(form.querySelector(".hint"), said);
       if (lead !== undefined) setText(form.querySelector(".lead"), lead);
     }
     const inputs = [...wanted.querySelectorAll("input")];
@@ -43,7 +49,10 @@ function listen(enter, show, [password, byToken]) {
   $("token").value = "";
   byToken.onsubmit = (event) => {
     event.preventDefault();
-    setToken($("token").value.trim());
+    const text = $("token").value.trim();
+    // Anything else is no header.
+    if (!/^[!-~]+$/.test(text)) return setStatus($("token-hint"), "That is not a token.", true);
+    setToken(text);
     enter($("token-hint"));
   };
   $("use-token").onclick = () => show(byToken);
@@ -86,7 +95,7 @@ function passwordForm() {
     input("login-password", { name: "password", type: "password", autocomplete: "current-password", maxlength: 256 }),
     make("p", { id: "password-hint", class: "hint", role: "status" }),
     make("button", { class: "primary", type: "submit" }, "Log in"),
-    make("p", { class: "fine" }, "You stay logged in in this tab until you close it. ", make("button", { id: "use-token", class: "link", type: "button" }, "Use a token instead")));
+    make("p", { class: "fine" }, "You are logged in in this tab only, until you close it. ", make("button", { id: "use-token", class: "link", type: "button" }, "Use a token instead")));
   other.before(form);
   return form;
 }

@@ -17,8 +17,8 @@ import { KeysView } from "./kv.js";
 import { sentenceOf } from "./request.js";
 import { startTheme } from "./theme.js";
 import { showAccount } from "./account.js";
-import { askWhoCalls } from "./login.js";
-import { logOut, token, whoCalls } from "./token.js";
+import { askWhoCalls, logOut } from "./login.js";
+import { token, whoCalls } from "./token.js";
 
 const NAME_KEY = "hubbub.name";
 
@@ -134,9 +134,13 @@ function begin(name, user = idOf(name), caller = {}) {
     keys: showKeys,
     account: caller.loginId ? () => showAccount(caller) : null,
     async leave() {
+      try {
+        await logOut();
+      } catch (error) {
+        return window.alert(`You are still logged in: ${sentenceOf(error)}`);
+      }
       model.stop();
       remember(NAME_KEY, "");
-      await logOut();
       location.hash = "#/";
       location.reload();
     },

@@ -30,16 +30,7 @@ export async function whoCalls() {
   }
 }
 
-/** Ends the login, if the token is one, and forgets token and cookie. */
-export async function logOut() {
-  if (token() === undefined) return;
-  try {
-    await fetch("/v1/auth/session", { method: "DELETE", headers: withToken() });
-  } catch { /* it ends by itself, later */ }
-  setToken(undefined);
-}
-
-/** Keeps the token in a cookie for a while, for what takes no headers. */
+/** Keeps the token in a cookie for a while, for streams: they take no headers. */
 export async function openSession() {
   if (token() === undefined) return;
   await fetch("/v1/auth/session", { method: "POST", headers: withToken() });

@@ -2,9 +2,10 @@
 
 import { $, setText } from "../app/dom.js";
 import { age } from "../app/format.js";
-import { askWhoCalls } from "../app/login.js";
+import { askWhoCalls, logOut } from "../app/login.js";
+import { sentenceOf } from "../app/request.js";
 import { startTheme } from "../app/theme.js";
-import { logOut, whoCalls } from "../app/token.js";
+import { whoCalls } from "../app/token.js";
 import { Chart } from "./charts.js";
 import { Connections } from "./connections.js";
 import { Figures } from "./figures.js";
@@ -41,12 +42,17 @@ function showLive(isLive) {
   setText($("live"), isLive ? "live" : "reconnecting");
 }
 
+/** Logs out whoever is none. */
+async function turnAway() {
+  const failed = await logOut().then(() => undefined, (error) => `You are still logged in; reload the page to log out: ${sentenceOf(error)}`);
+  return askWhoCalls(enter, "That is not an administrator.", failed);
+}
+
 /** Lets in whoever is an administrator. */
 async function enter(caller) {
   if (caller === null || caller?.admin === false) {
-    if (caller) await logOut();
     $("app").hidden = true;
-    return askWhoCalls(enter, caller ? "That is not an administrator." : "The dashboard is for administrators.");
+    return caller ? turnAway() : askWhoCalls(enter, "The dashboard is for administrators.");
   }
   $("app").hidden = false;
   figures.open();

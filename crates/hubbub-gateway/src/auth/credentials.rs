@@ -2,12 +2,12 @@
 //! is logged and shared.
 
 use hubbub_core::ErrorCode;
-use hyper::header::{AUTHORIZATION, COOKIE, HeaderValue, SEC_WEBSOCKET_PROTOCOL, UPGRADE};
+use hyper::header::{ACCEPT, AUTHORIZATION, COOKIE, HeaderValue, SEC_WEBSOCKET_PROTOCOL, UPGRADE};
 use hyper::{HeaderMap, Method};
 
 use crate::problem::Problem;
 
-/// The cookie of pages; only requests that change nothing are answered by it.
+/// The cookie of pages; only requests for an event stream are answered by it.
 pub(crate) const COOKIE_NAME: &str = "hubbub_token";
 /// The subprotocol that names no token.
 const PROTOCOL: &str = "hubbub";
@@ -47,8 +47,8 @@ pub(crate) fn token_of<'a>(method: &Method, headers: &'a HeaderMap) -> Result<Op
             Err(refused("there is a token in Authorization and one in Sec-WebSocket-Protocol"))
         }
         (Some(token), None) | (None, Some(token)) => Ok(Some(token)),
-        // Browsers send cookies by themselves, also for pages of others; those must not be able to change anything.
-        (None, None) if matches!(*method, Method::GET | Method::HEAD) => cookie(headers),
+        // Browsers send cookies by themselves, also from pages of others and from other tabs; neither may act as somebody.
+        (None, None) if wants_events(method, headers) => cookie(headers),
         (None, None) => Ok(None),
     }
 }
@@ -58,6 +58,12 @@ pub(crate) fn only_header(headers: &HeaderMap) -> Option<&HeaderValue> {
     let mut values = headers.get_all(AUTHORIZATION).into_iter();
     let first = values.next()?;
     (values.next().is_none() && !headers.contains_key(UPGRADE)).then_some(first)
+}
+
+/// Whether it is what browsers send for an event stream, which takes no headers of a page. A socket is none.
+fn wants_events(method: &Method, headers: &HeaderMap) -> bool {
+    let accept = headers.get(ACCEPT).and_then(|accept| accept.to_str().ok()).unwrap_or_default();
+    *method == Method::GET && !headers.contains_key(UPGRADE) && accept.contains("text/event-stream")
 }
 
 fn cookie(headers: &HeaderMap) -> Result<Option<&str>, Problem> {
@@ -111,6 +117,7 @@ mod tests {
     #[test]
     fn a_token_comes_from_one_place() {
         let upgrade = ("upgrade", "websocket");
+        let events = ("accept", "text/event-stream");
         for (given, token) in [
             (&[][..], None),
             (&[("authorization", "Bearer a.b.c")], Some("a.b.c")),
@@ -118,9 +125,13 @@ mod tests {
             (&[upgrade, ("sec-websocket-protocol", "hubbub, hubbub.bearer.a.b.c")], Some("a.b.c")),
             // Where there is no socket, there is no subprotocol.
             (&[("sec-websocket-protocol", "hubbub.bearer.a")], None),
-            (&[("cookie", "x=1; hubbub_token=c; y=2")], Some("c")),
-            (&[("cookie", "hubbub_token=")], None),
-            (&[("cookie", "hubbub_token=c"), ("authorization", "Bearer a")], Some("a")),
+            (&[events, ("cookie", "x=1; hubbub_token=c; y=2")], Some("c")),
+            (&[events, ("cookie", "hubbub_token=")], None),
+            (&[events, ("cookie", "hubbub_token=c"), ("authorization", "Bearer a")], Some("a")),
+            // The cookie is for streams only.
+            (&[("cookie", "hubbub_token=c")], None),
+            (&[("accept", "*/*"), ("cookie", "hubbub_token=c")], None),
+            (&[events, upgrade, ("cookie", "hubbub_token=c")], None),
             (
                 &[upgrade, ("cookie", "hubbub_token=c"), ("sec-websocket-protocol", "hubbub.bearer.a")],
                 Some("a"),
@@ -128,7 +139,7 @@ mod tests {
         ] {
             assert_eq!(token_of(&Method::GET, &headers(given)).unwrap(), token, "{given:?}");
         }
-        assert_eq!(token_of(&Method::POST, &headers(&[("cookie", "hubbub_token=c")])).unwrap(), None);
+        assert_eq!(token_of(&Method::POST, &headers(&[events, ("cookie", "hubbub_token=c")])).unwrap(), None);
     }
 
     #[test]
@@ -141,7 +152,7 @@ mod tests {
             &[("authorization", "Bearer a, Bearer b"), ("authorization", "Bearer b")],
             &[upgrade, ("sec-websocket-protocol", "hubbub.bearer.a, hubbub.bearer.b")],
             &[upgrade, ("authorization", "Bearer a"), ("sec-websocket-protocol", "hubbub.bearer.a")],
-            &[("cookie", "hubbub_token=a; hubbub_token=b")],
+            &[("accept", "text/event-stream"), ("cookie", "hubbub_token=a; hubbub_token=b")],
         ] {
             assert!(token_of(&Method::GET, &headers(given)).is_err(), "{given:?}");
         }

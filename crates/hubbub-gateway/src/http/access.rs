@@ -17,7 +17,7 @@ use super::types::{Id, Time};
 use super::{Answer, Body, json_of, no_content};
 use crate::Gateway;
 use crate::auth::accounts::{key_of_login, login_of};
-use crate::auth::caller::{Access, Source};
+use crate::auth::caller::Source;
 use crate::auth::credentials::{COOKIE_NAME, token_of};
 use crate::auth::list::{self, ENTRIES_MAX, Revoked, StoredKey, StoredRevocation};
 use crate::auth::{GrantsText, Scope};
@@ -76,13 +76,17 @@ pub(super) async fn me(call: Call) -> Answer {
     Ok(response)
 }
 
-/// `POST /v1/auth/session`: the token of the header as a cookie, for what a page cannot set headers for.
+/// `POST /v1/auth/session`: the token of the header as a cookie, for event streams, which a page cannot set headers for.
 pub(super) async fn open_session(call: Call) -> Answer {
     let (caller, gateway) = (call.caller()?, call.gateway());
     let token = token_of(&Method::POST, call.headers())?.filter(|_| gateway.auth.is_on());
     let Some(token) = token else { return Ok(no_content()) };
+    // For as long as the token lasts and not too long.
+    let left = caller.access().expires_at.map_or(COOKIE_SECONDS_MAX, |expires_at| {
+        (expires_at.as_micros() - gateway.now().as_micros()) / 1_000_000
+    });
     let mut response = no_content();
-    set_cookie(&call, token, caller.access(), &mut response);
+    write_cookie(&call, token, left.clamp(0, COOKIE_SECONDS_MAX), &mut response);
     Ok(response)
 }
 
@@ -100,14 +104,6 @@ pub(super) async fn close_session(call: Call) -> Answer {
     let mut response = no_content();
     write_cookie(&call, "", 0, &mut response);
     Ok(response)
-}
-
-/// Has the answer set the cookie, for as long as the token lasts and not too long.
-pub(super) fn set_cookie(call: &Call, token: &str, access: &Access, response: &mut Response<Body>) {
-    let left = access.expires_at.map_or(COOKIE_SECONDS_MAX, |expires_at| {
-        (expires_at.as_micros() - call.gateway().now().as_micros()) / 1_000_000
-    });
-    write_cookie(call, token, left.clamp(0, COOKIE_SECONDS_MAX), response);
 }
 
 fn write_cookie(call: &Call, token: &str, seconds: i64, response: &mut Response<Body>) {

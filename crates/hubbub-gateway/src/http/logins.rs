@@ -8,11 +8,11 @@ use std::net::IpAddr;
 use hubbub_core::kv::Condition;
 use hubbub_core::{ErrorCode, FieldError, KvOp, UserId};
 use hyper::StatusCode;
-use hyper::header::USER_AGENT;
+use hyper::header::{CACHE_CONTROL, HeaderValue, USER_AGENT};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::access::{change, change_all, check_room, no_random, set_cookie};
+use super::access::{change, change_all, check_room, no_random};
 use super::accounts::{BODY_BYTES_MAX, json_value, logging_in, time};
 use super::endpoint::Call;
 use super::query::{cut, refuse_faults, require};
@@ -84,14 +84,14 @@ pub(super) async fn log_in(mut call: Call) -> Answer {
     gateway.metrics.logins.inc();
     tracing::info!(user = account.user, id, "somebody logged in");
     let login = NewLogin {
-        token: token.clone(),
+        token,
         login_id: id,
         user: Id(user),
         admin: access.grants.is_admin,
         expires_at: Time(access.expires_at.unwrap_or_else(|| gateway.now())),
     };
     let mut response = json_of(StatusCode::OK, &login)?;
-    set_cookie(&call, &token, &access, &mut response);
+    response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
     Ok(response)
 }
 

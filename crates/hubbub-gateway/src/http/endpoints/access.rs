@@ -18,7 +18,7 @@ pub(super) static ENDPOINTS: &[Endpoint] = &[
         .named("openSession", "Keep the token in a cookie")
         .about(
             "For pages, which cannot set headers for Server-Sent Events: the token of `Authorization` as a cookie that \
-             scripts cannot read, for 15 minutes at most. It is good for reading and for WebSockets only.",
+             scripts cannot read, for 15 minutes at most. It is good for event streams only: for a GET with `Accept: text/event-stream`.",
         )
         .gives(&[(204, Nothing, "The answer sets the cookie.")])
         .refuses_only(&[Invalid, Forbidden]),

@@ -21,12 +21,11 @@ pub(super) static ENDPOINTS: &[Endpoint] = &[
         .needs(Permission::Open)
         .named("logIn", "Log in with name and password")
         .about(
-            "Gives a token that lasts `auth.login_lifetime`, and sets the cookie that `POST /v1/auth/session` sets. An \
-             account and an address may try a number of times each minute (`auth.login_attempts`, \
-             `auth.login_attempts_address`), then are answered with 429 and `Retry-After`.",
+            "Gives a token that lasts `auth.login_lifetime`. An account and an address may try a number of times each \
+             minute (`auth.login_attempts`, `auth.login_attempts_address`), then are answered with 429 and `Retry-After`.",
         )
         .takes(Json("LoginDraft"))
-        .gives(&[(200, Json("NewLogin"), "The answer sets the cookie, too.")])
+        .gives(&[(200, Json("NewLogin"), "")])
         .refuses(&[Malformed, Invalid, Unauthorized, NotSupported]),
     post("/v1/auth/accounts", |call| Box::pin(accounts::add_account(call)))
         .needs(Permission::Admin)

@@ -1,5 +1,7 @@
 //! `GET /v1/kv`: keys in the order of their bytes, page by page.
 
+use std::sync::Arc;
+
 use hubbub_core::FieldError;
 use hubbub_core::kv::KeyInfo;
 use hyper::StatusCode;
@@ -78,7 +80,7 @@ pub(in crate::http) fn prefix_of_query(query: &Query) -> Result<Vec<u8>, Problem
 async fn visible(
     gateway: &Gateway,
     prefix: &[u8],
-    mut after: Option<Vec<u8>>,
+    mut after: Option<Arc<[u8]>>,
     limit: usize,
 ) -> Result<Vec<KeyInfo>, Problem> {
     let mut keys = Vec::new();
@@ -86,13 +88,13 @@ async fn visible(
         let wanted = limit - keys.len();
         let page = gateway.store.keys(prefix, after.as_deref(), wanted).await?;
         let is_last = page.len() < wanted;
-        let found = page.len();
+        let last = page.last().map(|info| info.key.clone());
         keys.extend(page.into_iter().filter(|info| !key::is_reserved(&info.key)));
-        if is_last || keys.len() >= limit || found == 0 {
+        if is_last || keys.len() >= limit {
             return Ok(keys);
         }
-        // Behind all of its own: they are ASCII.
-        after = Some([RESERVED, &[0xff]].concat());
+        // Behind all of its own, which are ASCII, and never back to a key that it has.
+        after = last.max(Some([RESERVED, &[0xff]].concat().into()));
     }
 }
 

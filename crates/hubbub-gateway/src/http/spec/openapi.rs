@@ -7,7 +7,6 @@ use std::collections::BTreeMap;
 
 use hubbub_core::ErrorCode;
 use hubbub_core::limits::Limits;
-use hyper::Method;
 use serde_json::{Map, Value, json};
 
 use super::examples::{Example, examples};
@@ -93,16 +92,17 @@ fn security_schemes() -> Value {
         },
         "session": {
             "type": "apiKey", "in": "cookie", "name": COOKIE_NAME,
-            "description": "What `POST /v1/auth/session` sets; for reading and for WebSockets.",
+            "description": "What `POST /v1/auth/session` sets; for event streams.",
         },
     })
 }
 
 /// The empty requirement stands for servers without authentication.
 fn security(endpoint: &Endpoint) -> Value {
-    match (endpoint.permission, &endpoint.method) {
-        (Permission::Open, _) => json!([]),
-        (_, &Method::GET) => json!([{"bearer": []}, {"session": []}, {}]),
+    let is_stream = endpoint.document.answers.iter().any(|(_, media, _)| matches!(media, Media::Events(_)));
+    match endpoint.permission {
+        Permission::Open => json!([]),
+        _ if is_stream => json!([{"bearer": []}, {"session": []}, {}]),
         _ => json!([{"bearer": []}, {}]),
     }
 }

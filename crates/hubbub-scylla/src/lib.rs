@@ -24,6 +24,7 @@ mod refused;
 mod requests;
 mod schema;
 mod state;
+mod status;
 mod statements;
 mod store;
 mod write;

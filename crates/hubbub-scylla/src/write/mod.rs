@@ -227,7 +227,7 @@ impl Applier {
         partition.see(attached, next);
         done.map_err(|failure| {
             partition.forget();
-            context.status.report(Err(failure.to_string()));
+            context.status.report(Some(part), Err(failure.to_string()));
             ApplyError::Unconfirmed { reason: failure.to_string() }
         })
     }
@@ -262,8 +262,8 @@ impl Partition {
             let next = last.position.offset.saturating_add(1);
             log.set_next_offset(&context.db, part, next, last.seq).await?;
             self.next = Some(next);
-            context.status.report(Ok(()));
         }
+        context.status.report(Some(part), Ok(()));
         Ok(done)
     }
 

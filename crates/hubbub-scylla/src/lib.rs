@@ -24,8 +24,8 @@ mod refused;
 mod requests;
 mod schema;
 mod state;
-mod status;
 mod statements;
+mod status;
 mod store;
 mod write;
 

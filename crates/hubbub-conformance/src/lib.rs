@@ -238,6 +238,7 @@ macro_rules! log_conformance_tests {
             repeats::a_repeat_changes_nothing,
             repeats::a_replay_after_a_restart_changes_nothing,
             repeats::a_zombie_changes_nothing,
+            repeats::records_twice_in_a_batch_are_executed_once,
             repeats::two_owners_at_once_execute_the_log_once,
         }
     };

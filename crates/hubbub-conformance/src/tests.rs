@@ -60,6 +60,7 @@ pub(crate) enum Flaw {
     KeysAreText,
     KeysComeBackWhenRestarted,
     LogExecutesRepeats,
+    LogExecutesRepeatsOfABatch,
     LogForgetsOffsetsWhenRestarted,
     LogHasOneOffset,
     LogIsBypassed,

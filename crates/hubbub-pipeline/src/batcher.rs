@@ -79,7 +79,7 @@ impl Batch {
     }
 
     pub(crate) fn set(&self, outcomes: Outcomes) {
-        // Set once, by the commit thread.
+        // Set once, by the commit thread that took the chunk.
         let _ = self.outcomes.set(outcomes);
     }
 
@@ -167,7 +167,7 @@ impl Chunk {
 /// Size of the table that counts waiting operations by the hash of their lane. Lanes with the same hash share their half
 /// of the queue.
 const LANE_BUCKETS: usize = 4_096;
-/// Emptied chunks kept for reuse: as many as can be in use at once.
+/// Emptied chunks kept for reuse: as many as one commit thread has in use. Several share them.
 const SPARE_CHUNKS: usize = 4;
 /// A larger chunk is not kept for reuse, so that a burst does not keep its memory.
 const SPARE_BYTES_MAX: usize = 2 * 1024 * 1024;
@@ -187,7 +187,7 @@ struct State {
     is_closed: bool,
 }
 
-/// The queue between the connections and the commit thread.
+/// The queue between the connections and the commit threads.
 #[derive(Debug)]
 pub(crate) struct Batcher {
     state: Mutex<State>,

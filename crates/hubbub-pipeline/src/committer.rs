@@ -32,19 +32,19 @@ pub(crate) struct Committed {
     epoch: Option<Arc<str>>,
 }
 
-/// Chunks between the commit thread and the dispatcher. The commit thread waits while there are as many: a slow
+/// Chunks between the commit threads and the dispatcher. A commit thread waits while there are as many: a slow
 /// fan-out slows the senders instead of filling memory.
 pub(crate) const COMMITTED_MAX: usize = 8;
 
-/// The commit thread. It writes the store: after a panic, half of a batch may be applied.
+/// A commit thread. It writes the store: after a panic, half of a batch may be applied.
 pub(crate) const COMMIT: Essential = Essential::writer("commit");
 
-/// How long the commit thread waits for the report of the dispatcher's death.
+/// How long a commit thread waits for the report of the dispatcher's death.
 const DISPATCHER_DEATH_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Applies chunks until the batcher is closed and empty. Blocks its thread. There are as many as the store takes batches at
-/// once: a sender of the log submits no more of a partition before the last is answered, so chunks under way are of different
-/// partitions.
+/// once: a sender of the log submits no more of a partition before the last is answered. Where a partition was lost and came
+/// back, two chunks may hold records of it; the store takes care of that.
 pub(crate) fn commit(
     batcher: &Batcher,
     store: &dyn Store,
@@ -54,7 +54,7 @@ pub(crate) fn commit(
     committed: &mpsc::Sender<Committed>,
 ) {
     let mut failed = FailedSends::default();
-    let is_alone = store.batches_at_once() <= 1;
+    let is_only_thread = store.batches_at_once() <= 1;
     while let Some(chunk) = batcher.take() {
         COMMIT.step();
         let taken_at = clock.monotonic();
@@ -67,7 +67,7 @@ pub(crate) fn commit(
         if let Err(error) = &outcomes {
             tracing::warn!(operations = chunk.ops.len(), %error, "committing a batch failed; its senders are told");
         }
-        publish_outcomes(&chunk.batch, outcomes, is_alone);
+        publish_outcomes(&chunk.batch, outcomes, is_only_thread);
         metrics.in_flight.dec_by(operations);
         let done = Committed { chunk, taken_at, done_at: clock.monotonic(), epoch };
         if committed.blocking_send(done).is_err() {
@@ -81,8 +81,9 @@ pub(crate) fn commit(
 
 /// Sets the outcomes of a batch. Senders that poll see them at once, unless a cache must be updated first; or another thread
 /// might pass on what they submit next before this one has passed on the batch.
-fn publish_outcomes(batch: &Batch, outcomes: Outcomes, is_alone: bool) {
-    let is_held = !is_alone || outcomes.as_ref().is_ok_and(|outcomes| outcomes.iter().any(invalidates_cache));
+fn publish_outcomes(batch: &Batch, outcomes: Outcomes, is_only_thread: bool) {
+    let is_held =
+        !is_only_thread || outcomes.as_ref().is_ok_and(|outcomes| outcomes.iter().any(invalidates_cache));
     batch.set(outcomes);
     if !is_held {
         batch.make_visible();
@@ -98,7 +99,7 @@ pub(crate) struct CommitListeners {
     pub(crate) sweep_signal: WakeupSignal,
 }
 
-/// Answers the senders of each chunk and publishes it, until the commit thread ends.
+/// Answers the senders of each chunk and publishes it, until the commit threads end.
 ///
 /// The key cache is updated before any sender wakes. A chunk that changes rooms or members is published before its
 /// senders wake: once a client knows of a removal, the removed user must get nothing more.
@@ -282,7 +283,7 @@ mod tests {
             (Err(ApplyError::Overloaded), true),
         ];
         let cases = cases.iter().flat_map(|case| [(case, true), (case, false)]);
-        for ((outcomes, is_visible), is_alone) in
+        for ((outcomes, is_visible), is_only_thread) in
             cases.map(|((outcomes, seen), alone)| ((outcomes, *seen), alone))
         {
             let (limits, cap) = (QueueLimits::default(), BatchCap { ops: 9, bytes: 99 });
@@ -291,8 +292,8 @@ mod tests {
             ops.push(&Op::Kv(KvOp::Sweep));
             let ticket = batcher.submit(&ops, &Arc::new(Waiter::default()), Duration::ZERO).unwrap();
             let chunk = batcher.take().unwrap();
-            publish_outcomes(&chunk.batch, outcomes.clone(), is_alone);
-            assert_eq!(ticket.outcomes().is_some(), is_visible && is_alone, "{outcomes:?}");
+            publish_outcomes(&chunk.batch, outcomes.clone(), is_only_thread);
+            assert_eq!(ticket.outcomes().is_some(), is_visible && is_only_thread, "{outcomes:?}");
             chunk.batch.make_visible();
             assert!(ticket.outcomes().is_some());
         }

@@ -81,7 +81,7 @@ metrics! {
         "Operations in the batch that is being committed.";
     batch_size: Histogram::of_counts, "pipeline_batch_operations", "Number of operations in a batch.";
     wait_time: Histogram::of_micros, "pipeline_wait_seconds",
-        "Time from submission until the commit thread took the batch.";
+        "Time from submission until a commit thread took the batch.";
     store_time: Histogram::of_micros, "pipeline_store_seconds", "Time the store took to apply one batch.";
     fan_out_time: Histogram::of_micros, "pipeline_fan_out_seconds",
         "Time from durable until a batch was in the outboxes of all its subscribers.";

@@ -1,7 +1,7 @@
 //! Keeps the order of one connection's messages when a batch fails.
 //!
 //! A connection may have further submissions queued behind the failed one. If those were stored, a retry of the failed
-//! one would come after them. So the commit thread refuses them ([`Refusal::OutOfOrder`]), for this connection and each
+//! one would come after them. So a commit thread refuses them ([`Refusal::OutOfOrder`]), for this connection and each
 //! room or queue. A connection that has seen the failure acknowledges it ([`SenderOrder::acknowledge`]). Submissions
 //! carry what the connection had acknowledged ([`Group::acknowledged_failure`]); those made after the acknowledgement
 //! are stored again. Failures of the broker are recorded, too: its queue refuses messages for these rooms until the
@@ -109,7 +109,7 @@ struct FailedSender {
     lanes: Vec<FailedLane>,
 }
 
-/// Connections with failures that are not acknowledged. Owned by the commit thread; empty unless a batch failed.
+/// Connections with failures that are not acknowledged. Each commit thread has its own; empty unless a batch failed.
 #[derive(Default)]
 pub(crate) struct FailedSends {
     senders: HashMap<usize, FailedSender>,

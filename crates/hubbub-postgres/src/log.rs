@@ -70,7 +70,16 @@ fn not_attached() -> ApplyError {
 /// The locked partitions of a transaction.
 #[derive(Debug, Default)]
 pub(crate) struct Fence {
-    next_offsets: BTreeMap<i32, i64>,
+    next_offsets: BTreeMap<i32, Next>,
+}
+
+/// The next offset of a partition.
+#[derive(Debug)]
+struct Next {
+    /// As the database has it.
+    stored: i64,
+    /// Behind what this transaction executes, too.
+    wanted: i64,
 }
 
 impl Fence {
@@ -79,7 +88,8 @@ impl Fence {
         let wanted = ends(positions);
         let partitions: Vec<i32> = wanted.keys().copied().collect();
         let rows = tx.query_for(&LOCK, &[&partitions]).await?;
-        let next_offsets: BTreeMap<i32, i64> = rows.iter().map(|row| (row.get(0), row.get(1))).collect();
+        let next = |row: &Row| Next { stored: row.get(1), wanted: row.get(1) };
+        let next_offsets: BTreeMap<i32, Next> = rows.iter().map(|row| (row.get(0), next(row))).collect();
         match partitions.iter().find(|partition| !next_offsets.contains_key(partition)) {
             None => Ok(Self { next_offsets }),
             Some(partition) => {
@@ -94,11 +104,16 @@ impl Fence {
         self.next_offsets.is_empty()
     }
 
-    /// Whether the operation that stands there was executed before.
-    pub(crate) fn is_executed(&self, position: Option<LogPosition>) -> bool {
-        let Some(position) = position else { return false };
-        let next = self.next_offsets.get(&saturate(position.partition));
-        next.is_some_and(|next| position.offset < next.unsigned_abs())
+    /// Whether the operation that stands there is to be executed; from then on it counts as executed. A batch may hold it
+    /// twice, where a server submitted it again after it had lost the partition.
+    pub(crate) fn admit(&mut self, position: Option<LogPosition>) -> bool {
+        let Some(position) = position else { return true };
+        let Some(next) = self.next_offsets.get_mut(&saturate(position.partition)) else { return true };
+        let is_new = position.offset >= next.wanted.unsigned_abs();
+        if is_new {
+            next.wanted = saturate(position.offset.saturating_add(1));
+        }
+        is_new
     }
 
     /// Moves the partitions behind these positions. Sends nothing where all of them were executed before.
@@ -107,7 +122,9 @@ impl Fence {
         tx: &Tx<'_>,
         positions: impl Iterator<Item = LogPosition>,
     ) -> Result<()> {
-        let is_further = |(partition, end): &(i32, i64)| self.next_offsets.get(partition) < Some(end);
+        let is_further = |(partition, end): &(i32, i64)| {
+            self.next_offsets.get(partition).is_none_or(|next| next.stored < *end)
+        };
         let (partitions, ends): (Vec<i32>, Vec<i64>) = ends(positions).into_iter().filter(is_further).unzip();
         tx.execute_for(&ADVANCE, &[&partitions, &ends]).await.map(drop)
     }

@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn damage_is_told() {
+    fn damaged_counts_are_refused() {
         let cell = cell(&Counts::none(5));
         for damaged in [&cell[..4], &[0xff; 80], &[]] {
             assert!(

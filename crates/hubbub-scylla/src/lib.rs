@@ -25,6 +25,7 @@ mod requests;
 mod schema;
 mod state;
 mod statements;
+mod status;
 mod store;
 mod write;
 

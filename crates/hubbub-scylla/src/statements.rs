@@ -99,19 +99,21 @@ statements! {
     user_messages = "select received_at, room, seq, bucket, erased from user_messages \
         where user = ? and slot = ? and received_at >= ? and received_at <= ? \
         order by received_at desc, room desc, seq desc";
-    user_messages_from = "select received_at, room, seq, erased from user_messages \
+    user_messages_from = "select received_at, room, seq, bucket, erased from user_messages \
         where user = ? and slot = ? and received_at >= ?";
     user_message_ids = "select received_at, room, seq, bucket, id, erased from user_messages where user = ? and slot = ?";
     set_user_first = "insert into user_firsts (user, received_at, room, seq, bucket, id, part) \
         values (?, ?, ?, ?, ?, ?, ?) using timestamp ?";
-    expire_user_first = "insert into user_firsts (user, received_at, room, seq, bucket, id, erased) \
-        values (?, ?, ?, ?, ?, ?, ?) using timestamp ? and ttl 600";
+    /// Writes every column that the place had: one that stays would outlive the others, and keep the row.
+    expire_user_first = "insert into user_firsts (user, received_at, room, seq, bucket, id, part, erased) \
+        values (?, ?, ?, ?, ?, ?, ?, ?) using timestamp ? and ttl 600";
     remove_user_first = "delete from user_firsts using timestamp ? \
         where user = ? and received_at = ? and room = ? and seq = ?";
     user_firsts = "select received_at, room, seq, bucket, erased from user_firsts \
         where user = ? and received_at >= ? and received_at <= ? \
         order by received_at desc, room desc, seq desc";
-    user_firsts_from = "select received_at, room, seq, erased from user_firsts where user = ? and received_at >= ?";
+    user_firsts_from = "select received_at, room, seq, bucket, erased from user_firsts \
+        where user = ? and received_at >= ?";
     user_first_ids = "select received_at, room, seq, bucket, id, erased, part from user_firsts where user = ?";
     user_first_rooms = "select room from user_firsts where user = ?";
     set_user_slot = "insert into user_slots (user, slot, part) values (?, ?, ?) using timestamp ?";

@@ -9,7 +9,6 @@ use hubbub_core::clock::{Clock, RandomSource};
 use hubbub_core::invariant::saturate;
 use hubbub_core::store::{ApplyError, BatchCap, Store, StoreFigures, StoreHealth};
 use hubbub_core::{LogStore, OpBatch, Outcome, Timestamp};
-use parking_lot::Mutex;
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
@@ -21,6 +20,7 @@ use crate::options::{Address, ScyllaOptions};
 use crate::read::stats::Pairs;
 use crate::schema::{self, Version};
 use crate::state::RoomState;
+use crate::status::Status;
 use crate::write::{Applier, remove_leftovers};
 
 /// Largest batch. Each partition of the log has its part of it, and all are applied at the same time.
@@ -48,16 +48,6 @@ pub(crate) struct Context {
     /// For tests: positions in the store are read only once, as if this server never learned that it lost a partition.
     pub(crate) is_zombie: AtomicBool,
     epoch: Arc<str>,
-}
-
-/// Whether the cluster answered last.
-#[derive(Debug, Default)]
-pub(crate) struct Status(Mutex<Option<String>>);
-
-impl Status {
-    pub(crate) fn report(&self, result: Result<(), String>) {
-        *self.0.lock() = result.err();
-    }
 }
 
 /// Messages and rooms, as far as this server knows: counted now and then, and kept up with its own writes.
@@ -189,8 +179,9 @@ async fn work_in_background(context: Arc<Context>) {
             tracing::warn!("background work of the store failed: {error}; retrying in {} s", pause.as_secs());
         } else if is_round {
             round = Instant::now() + ROUND;
+            context.status.end_round();
         }
-        context.status.report(done.map_err(|error| error.to_string()));
+        context.status.report(None, done.map_err(|error| error.to_string()));
     }
 }
 
@@ -237,7 +228,7 @@ impl Store for Scylla {
     }
 
     fn health(&self) -> StoreHealth {
-        self.context.status.0.lock().clone().map_or(StoreHealth::Up, StoreHealth::Unreachable)
+        self.context.status.health()
     }
 
     fn figures(&self) -> StoreFigures {

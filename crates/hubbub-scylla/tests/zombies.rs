@@ -13,6 +13,7 @@ use hubbub_conformance::model::{Model, Post, without_gap};
 use hubbub_conformance::people;
 use hubbub_core::clock::SeededRandom;
 use hubbub_core::log_position::Attached;
+use hubbub_core::stats::{ActiveUsersQuery, UserHistoryQuery};
 use hubbub_core::store::ApplyError;
 use hubbub_core::{
     Change, LogIdentity, LogPosition, LogStore, MessageType, Op, OpBatch, Outcome, RandomSource, RoomChange,
@@ -266,6 +267,54 @@ async fn an_erasure_that_empties_a_room_leaves_no_rows() {
     assert_eq!(opened.keyspace.count("messages").await, 1);
     let audit = opened.store.audit().await.unwrap().value;
     assert_eq!((audit.messages, audit.differences), (1, Vec::new()));
+}
+
+/// The places of erased messages go as a whole. What older servers left of them leads nowhere, and hinders nobody.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nothing_is_left_of_places_that_expired() {
+    let opened = Opened::behind(1).await;
+    let at = |seconds: i64| Timestamp::from_micros(START + seconds * 1_000_000);
+    let send = |seconds, id, user| Record {
+        content: Content::Send(Post::new("r0", id).user(user)),
+        appended_at: at(seconds),
+    };
+    let erase = || Record {
+        content: Content::Change(Change { by: None, what: RoomChange::EraseUser { user: "u0" } }),
+        appended_at: at(10),
+    };
+    let records = [
+        send(0, "m1", "u0"),
+        send(1, "m2", "u1"),
+        erase(),
+        send(20, "m3", "u0"),
+        send(60, "m4", "u0"),
+        erase(),
+    ];
+    let outcomes = apply(&opened.store, &records, 0, 5).await.unwrap();
+    assert!(matches!(outcomes[2], Outcome::Erased { messages: 1, .. }), "{outcomes:?}");
+    let lives = opened.keyspace.numbers("select ttl(part) from user_firsts where user = 'u0'").await;
+    assert_eq!(lives.iter().filter(|life| life.is_some()).count(), 1, "seconds to live: {lives:?}");
+    // So it was when only this cell did not expire.
+    for (seconds, room) in [(0, "r0"), (30, "r0"), (0, "gone")] {
+        let place = format!("'u0', {}, '{room}', 1, 0", at(seconds).as_micros());
+        let columns = "user, received_at, room, seq, part";
+        let insert = format!("insert into user_firsts ({columns}) values ({place}) using timestamp 1");
+        opened.keyspace.execute(&insert).await;
+    }
+    let user = hubbub_core::UserId::new("u0").unwrap();
+    let history = |user| {
+        let query = UserHistoryQuery { before: None, from: None, to: None, limit: 9, bytes_max: 1 << 20 };
+        opened.store.user_history(user, query)
+    };
+    let page = history(user.clone()).await.unwrap();
+    let ids: Vec<String> = page.messages.iter().map(|message| message.sent.id.to_string()).collect();
+    assert_eq!((ids, page.more), (vec!["m3".to_owned(), "m4".to_owned()], false));
+    let query = ActiveUsersQuery { from: Some(at(25)), to: Some(at(35)), after: None, limit: 9 };
+    assert!(opened.store.active_users(query).await.unwrap().value.users.is_empty());
+    let outcomes = apply(&opened.store, &records, 5, 6).await.unwrap();
+    assert!(matches!(outcomes[0], Outcome::Erased { messages: 2, .. }), "{outcomes:?}");
+    assert!(history(user).await.unwrap().messages.is_empty());
+    assert!(opened.store.audit().await.unwrap().value.differences.is_empty());
 }
 
 /// What a server takes for expired is removed once it has expired by the log's clock, too, and only by the retention that the

@@ -6,7 +6,7 @@ use hubbub_core::{Outcome, Store};
 
 use super::super::model::Model;
 use super::LogFixture;
-use super::script::script;
+use super::script::{Writer, script};
 use super::steps::{Record, attach, execute, expected, next_offsets, observe, replay};
 
 /// A batch may come again at any time, whole, in parts, or together with what is new.
@@ -75,6 +75,31 @@ pub async fn a_zombie_changes_nothing(fixture: &mut impl LogFixture) {
         assert_eq!(observe(&zombie).await, seen, "both servers show the same");
         assert_eq!(next_offsets(&zombie).await, next_offsets(&owner).await);
     }
+}
+
+/// A server that lost a partition and has it again may submit its records twice, and both may be in one batch.
+pub async fn records_twice_in_a_batch_are_executed_once(fixture: &mut impl LogFixture) {
+    let store = fixture.store();
+    attach(&store).await;
+    let mut writer = Writer::at([0; _]);
+    writer.send("a0", "ada", "m-1");
+    writer.add("a0", "eve");
+    writer.send("b0", "bob", "m-2");
+    writer.remove("a0", "eve");
+    writer.send("a0", "ada", "m-3");
+    let (records, mut model) = (writer.into_records(), Model::default());
+    let twice = [&records[..], &records[..2], &records[1..]].concat();
+    let outcomes = replay(&store, &twice, twice.len()).await;
+    let (first, again) = outcomes.split_at(records.len());
+    assert!(first.iter().all(|outcome| *outcome != Outcome::Accepted), "{first:?}");
+    assert_accepted(again, &twice[records.len()..]);
+    execute(&mut model, &records);
+    let seen = observe(&store).await;
+    assert_eq!(seen.0, expected(&model));
+    let end = records.last().map_or(0, |record| record.position.offset + 1);
+    assert_eq!(next_offsets(&store).await[0], end);
+    assert_accepted(&replay(&store, &records, 9).await, &records);
+    assert_eq!(observe(&store).await, seen);
 }
 
 /// Two servers that both believe to have all partitions execute the log at the same time.

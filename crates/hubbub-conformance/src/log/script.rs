@@ -57,11 +57,11 @@ impl Writer {
         self.change(None, RoomChange::PutRoom { room, settings });
     }
 
-    fn add(&mut self, room: &'static str, user: &'static str) {
+    pub(super) fn add(&mut self, room: &'static str, user: &'static str) {
         self.change(None, RoomChange::AddMember { room, user });
     }
 
-    fn remove(&mut self, room: &'static str, user: &'static str) {
+    pub(super) fn remove(&mut self, room: &'static str, user: &'static str) {
         self.change(Some(user), RoomChange::RemoveMember { room, user });
     }
 

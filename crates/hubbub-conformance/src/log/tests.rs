@@ -13,8 +13,9 @@ use super::super::Fixture;
 use super::super::tests::{Flaw, InMemory, Memory, missed};
 use super::LogFixture;
 
-const FLAWS: [Flaw; 9] = [
+const FLAWS: [Flaw; 10] = [
     Flaw::LogExecutesRepeats,
+    Flaw::LogExecutesRepeatsOfABatch,
     Flaw::LogForgetsOffsetsWhenRestarted,
     Flaw::LogHasOneOffset,
     Flaw::LogIsBypassed,
@@ -63,11 +64,13 @@ pub(crate) fn apply(
     };
     let is_executed =
         |log: &AttachedLog, position: LogPosition| position.offset < log.next[partition(position)];
+    let before = log.next.clone();
     let is_first_executed = is_executed(log, batch.position(0).unwrap());
     let outcomes = batch.iter().enumerate().map(|(index, op)| {
         let position = batch.position(index).unwrap();
         let is_skipped = match store.flaw {
             Flaw::LogExecutesRepeats => false,
+            Flaw::LogExecutesRepeatsOfABatch => position.offset < before[partition(position)],
             Flaw::LogSkipsWholeBatches => is_first_executed,
             _ => is_executed(log, position),
         };

@@ -52,7 +52,8 @@ pub trait Store: RoomStore + QueueStore + KvStore + StatsStore {
     fn batch_cap(&self) -> BatchCap;
 
     /// How many batches may be applied at the same time, each by a thread of its own. More than one only where all operations
-    /// come from a log: no two of those batches have records of the same partition, so rooms keep their order.
+    /// come from a log. Two of those batches, or one, may hold the same records of a partition: a server that loses a
+    /// partition and has it again submits them twice. The store keeps their order, and executes each once.
     fn batches_at_once(&self) -> usize {
         1
     }

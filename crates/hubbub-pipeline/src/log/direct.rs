@@ -19,9 +19,9 @@ use crate::members::Members;
 use crate::metrics::Metrics;
 use crate::sweeper::{self, WakeupSignal};
 
-/// The commit thread could not be started.
+/// A commit thread could not be started.
 #[derive(Debug, thiserror::Error)]
-#[error("cannot start the commit thread: {0}")]
+#[error("cannot start a commit thread: {0}")]
 pub struct StartError(#[from] std::io::Error);
 
 /// Commits submissions to a store, in the order of their arrival.
@@ -40,7 +40,7 @@ struct Running {
 }
 
 impl DirectLog {
-    /// Starts the commit thread, and the dispatcher and the sweeper on the current tokio runtime.
+    /// Starts the commit threads, and the dispatcher and the sweeper on the current tokio runtime.
     pub fn start(
         options: LogOptions,
         store: Arc<dyn Store>,

@@ -142,7 +142,8 @@ async fn wrote_between(db: &Db, user: &str, rooms: &[(i64, String)], from: i64, 
         };
         let mut places = places?;
         while let Some((_, room, seq, bucket, erased)) = places.try_next().await? {
-            if erased.is_some() || !rooms.iter().any(|(_, of)| *of == room) {
+            let Some(bucket) = bucket.filter(|_| erased.is_none()) else { continue };
+            if !rooms.iter().any(|(_, of)| *of == room) {
                 continue;
             }
             let seqs = [seq];

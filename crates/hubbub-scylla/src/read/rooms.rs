@@ -125,6 +125,24 @@ impl Scylla {
         }
         Ok(found)
     }
+
+    /// One read for each room that the user is in, or was in before.
+    async fn count_rooms(&self, user: &str, most: usize) -> Result<usize> {
+        let db = &self.context.db;
+        let (what, statement) = ("counting a user's rooms", &db.statements.user_rooms);
+        let names = db.stream::<(String, i32)>(what, statement, (user, ""), PAGE_ROWS).await?;
+        let reading = names.map(|row| async move {
+            let (name, _) = row?;
+            Ok::<_, DbError>(membership(db, &name, user).await?.is_some())
+        });
+        let mut rooms = reading.buffer_unordered(AT_ONCE.min(most.max(1)));
+        let mut count = 0;
+        while count < most {
+            let Some(is_member) = rooms.try_next().await? else { break };
+            count += usize::from(is_member);
+        }
+        Ok(count)
+    }
 }
 
 /// The newest message of a room.
@@ -198,5 +216,9 @@ impl RoomStore for Scylla {
 
     fn user_rooms(&self, user: UserId, after: Option<RoomId>, limit: usize) -> Read<'_, UserRooms> {
         Box::pin(self.rooms_of(user, after, limit))
+    }
+
+    fn user_room_count(&self, user: UserId, most: usize) -> Read<'_, usize> {
+        Box::pin(async move { Ok(self.count_rooms(user.as_str(), most).await?) })
     }
 }

@@ -18,8 +18,9 @@ const SLOTS_AT_ONCE: usize = 8;
 /// Most places that are followed at once. ScyllaDB allows 100 in a statement.
 const PLACES_AT_ONCE: usize = 90;
 
-/// Time, room, number and bucket of a message, and what erased it.
-pub(super) type PlaceRow = (i64, String, i64, i64, Option<i64>);
+/// Time, room, number and bucket of a message, and what erased it. Without a bucket it is what is left of a place that
+/// expired, and leads nowhere.
+pub(super) type PlaceRow = (i64, String, i64, Option<i64>, Option<i64>);
 
 /// Where a message is.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -93,8 +94,8 @@ async fn places<'a>(
             let cursor = (before.received_at.as_micros(), before.room.as_str(), before.seq);
             (received_at, room.as_str(), seq.unsigned_abs()) < cursor
         });
-        let place = Place { received_at, room, seq, bucket };
-        std::future::ready(Ok((is_before && erased.is_none()).then_some(place)))
+        let bucket = bucket.filter(|_| is_before && erased.is_none());
+        std::future::ready(Ok(bucket.map(|bucket| Place { received_at, room, seq, bucket })))
     });
     Ok(places.boxed())
 }

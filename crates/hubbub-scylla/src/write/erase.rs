@@ -78,6 +78,8 @@ async fn places(
         while let Some((received_at, room, of, bucket, id, erased, in_part)) =
             rows.next().await.transpose()?
         {
+            // What is left of a place that expired: it leads nowhere.
+            let Some(bucket) = bucket else { continue };
             if in_part == Some(part) && !rooms.contains(&room) {
                 rooms.insert(room.clone());
             }
@@ -92,11 +94,11 @@ async fn places(
 }
 
 /// Time, room, number, bucket and id of a message, what erased it, and the room's partition where it is known.
-type Listed = (i64, String, i64, i64, Option<String>, Option<i64>, Option<i32>);
+type Listed = (i64, String, i64, Option<i64>, Option<String>, Option<i64>, Option<i32>);
 
 /// The user's messages in a slot, or the first ones of the rooms.
 async fn listed(db: &Db, user: &str, slot: Option<i64>) -> Result<BoxStream<'static, Result<Listed>>> {
-    type InSlot = (i64, String, i64, i64, Option<String>, Option<i64>);
+    type InSlot = (i64, String, i64, Option<i64>, Option<String>, Option<i64>);
     let statements = &db.statements;
     let Some(slot) = slot else {
         return db.stream::<Listed>(WHAT, &statements.user_first_ids, (user,), PAGE_ROWS).await;
@@ -115,8 +117,9 @@ async fn erase_from(
 ) -> std::result::Result<u64, Failure> {
     let db = &context.db;
     let (mut erased, mut tries) = (0, 0);
-    let ids = loop {
+    let (ids, part) = loop {
         let Some(state) = state::read(db, room).await? else { return Ok(0) };
+        let part = state.part;
         places.retain(|place| place.seq > state.floor && place.seq <= state.head);
         let shards = |id| state.shards_of(id, context.options.bucket.first_ids);
         let ids: Vec<(i16, String, i64)> = places
@@ -124,16 +127,16 @@ async fn erase_from(
             .flat_map(|place| shards(&place.id).map(|shard| (shard, place.id.clone(), place.seq)))
             .collect();
         if state.applied >= seq {
-            break ids;
+            break (ids, part);
         }
-        remove_messages(db, room, user, &places, (state.part, seq)).await?;
+        remove_messages(db, room, user, &places, (part, seq)).await?;
         tries += 1;
         match change(context, user, room, &places, state, seq).await {
             // Somebody else has just done it.
             Err(Failure::Overtaken) if tries < TRIES => {}
             done => {
                 erased = done?;
-                break ids;
+                break (ids, part);
             }
         }
     };
@@ -141,17 +144,23 @@ async fn erase_from(
     let remove = |(shard, id, of)| db.write(WHAT, &db.statements.remove_id, (of, room, shard, id));
     let removing: Vec<_> = ids.into_iter().map(remove).collect();
     stream::iter(removing).buffer_unordered(AT_ONCE).try_collect::<Vec<()>>().await?;
-    expire_places(db, user, room, &places, seq).await?;
+    expire_places(db, user, room, &places, (part, seq)).await?;
     Ok(erased)
 }
 
 /// Gives the entries that led to removed messages ten minutes to live.
-async fn expire_places(db: &Db, user: &str, room: &str, places: &BTreeSet<Place>, seq: i64) -> Result<()> {
+async fn expire_places(
+    db: &Db,
+    user: &str,
+    room: &str,
+    places: &BTreeSet<Place>,
+    (part, seq): (i32, i64),
+) -> Result<()> {
     let mut slots: BTreeMap<Option<i64>, Writes<'_>> = BTreeMap::new();
     for Place { seq: of, bucket, received_at, id, is_first } in places {
         let (slot, id) = (slot_of(*received_at), id.as_str());
         if *is_first {
-            let values = (user, *received_at, room, *of, *bucket, id, seq, seq);
+            let values = (user, *received_at, room, *of, *bucket, id, part, seq, seq);
             slots.entry(None).or_default().add(&db.statements.expire_user_first, values, 80);
         } else {
             let values = (user, slot, *received_at, room, *of, *bucket, id, seq, seq);

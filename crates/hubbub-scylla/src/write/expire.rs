@@ -31,8 +31,9 @@ const AT_ONCE: usize = 16;
 const TRIES: usize = 5;
 const WHAT: &str = "removing expired messages";
 
-/// Time, room and number of a message as a user's list has them, and what erased it.
-type ListedRow = (i64, String, i64, Option<i64>);
+/// Time, room, number and bucket of a message as a user's list has them, and what erased it. Without a bucket it is what is
+/// left of a place that expired.
+type ListedRow = (i64, String, i64, Option<i64>, Option<i64>);
 
 /// What is to go.
 #[derive(Debug, Clone, Copy)]
@@ -222,8 +223,8 @@ async fn first_message(
     (last, at): (i64, i64),
 ) -> Result<Option<i64>> {
     let statements = &db.statements;
-    let is_it = |(_, of, seq, erased): &ListedRow| {
-        of == room && *seq > last && *seq <= state.head && erased.is_none()
+    let is_it = |(_, of, seq, bucket, erased): &ListedRow| {
+        of == room && *seq > last && *seq <= state.head && bucket.is_some() && erased.is_none()
     };
     let mut firsts =
         db.stream::<ListedRow>(WHAT, &statements.user_firsts_from, (user, at), PAGE_ROWS).await?;

@@ -222,12 +222,12 @@ impl Applier {
             partition.forget();
             partition.next = Some(next);
         }
-        let done = partition.apply(context, log, part, &records).await;
+        let done = partition.apply(context, log, part, records).await;
         let next = partition.next.unwrap_or_default();
         partition.see(attached, next);
         done.map_err(|failure| {
             partition.forget();
-            context.status.report(Err(failure.to_string()));
+            context.status.report(Some(part), Err(failure.to_string()));
             ApplyError::Unconfirmed { reason: failure.to_string() }
         })
     }
@@ -243,12 +243,10 @@ impl Partition {
         context: &Context,
         log: &Attachment,
         part: i32,
-        records: &[Record<'_>],
+        mut records: Vec<Record<'_>>,
     ) -> Result<Done, Failure> {
-        let wanted = self.next.unwrap_or_default();
-        let known = records.partition_point(|record| record.position.offset < wanted);
-        let (known, records) = records.split_at_checked(known).unwrap_or((records, &[]));
-        let mut done: Done = known.iter().map(|record| (record.index, Outcome::Accepted)).collect();
+        let mut done = Done::with_capacity(records.len());
+        pass_over_known(self.next.unwrap_or_default(), &mut records, &mut done);
         for run in records.chunk_by(|a, b| a.erased_user().is_none() && b.erased_user().is_none()) {
             match run {
                 [record] if let Some(user) = record.erased_user() => {
@@ -264,8 +262,8 @@ impl Partition {
             let next = last.position.offset.saturating_add(1);
             log.set_next_offset(&context.db, part, next, last.seq).await?;
             self.next = Some(next);
-            context.status.report(Ok(()));
         }
+        context.status.report(Some(part), Ok(()));
         Ok(done)
     }
 
@@ -332,6 +330,20 @@ impl Partition {
         }
         Ok(())
     }
+}
+
+/// Takes out what was applied before, or stands before it in the batch: a server that lost the partition and has it again may
+/// submit its records twice. What is left has ascending offsets.
+fn pass_over_known(mut wanted: u64, records: &mut Vec<Record<'_>>, done: &mut Done) {
+    records.retain(|record| {
+        let is_new = record.position.offset >= wanted;
+        if is_new {
+            wanted = record.position.offset.saturating_add(1);
+        } else {
+            done.push((record.index, Outcome::Accepted));
+        }
+        is_new
+    });
 }
 
 /// The expiry that a part consists of, if it is one.

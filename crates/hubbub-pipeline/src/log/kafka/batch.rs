@@ -14,6 +14,7 @@ use rdkafka::message::{BorrowedMessage, Header, Headers as _, Message as _, Owne
 use tokio::sync::watch;
 
 use super::attachment::{Obstacle, Progress};
+use super::buffer::Buffer;
 use super::gate::Origin;
 use super::producer::OwnRecord;
 use super::record::{self, CHANGE, NOTHING, Request, TRACEPARENT};
@@ -121,30 +122,31 @@ impl Batch {
         true
     }
 
-    /// Stores the batch, with retries until it succeeds, and publishes and answers it. `None` when the server stops before.
+    /// Stores the batch, with retries until it succeeds, and publishes and answers it. `None` when the server stops before, or
+    /// the partition was taken away: whoever has it now reads the records again.
     /// Nothing is stored when the store wants an earlier record first: then it returns that one's offset as an error.
     pub(super) async fn commit(
         mut self,
         core: &Core,
         partition: u32,
-        progress: &Progress,
+        buffer: &Buffer,
         stop: &watch::Receiver<bool>,
     ) -> Option<Result<(), u64>> {
         core.metrics.log_batch_size.record(self.len() as u64, 1);
         let mut backoff = Backoff::new(core.random.clone());
         while let Err(reason) = self.set_aside(core, partition).await {
             tracing::warn!(partition, %reason, "setting records of Kafka aside failed; retrying");
-            backoff.pause_unless(stop).await?;
+            pause(&mut backoff, buffer, stop).await?;
         }
         backoff.reset();
         let ticket = loop {
-            match self.store(core, partition, progress).await {
+            match self.store(core, partition, &buffer.progress).await {
                 Ok(ticket) => break ticket,
                 Err(Obstacle::WentBack(offset)) => return Some(Err(offset)),
                 Err(Obstacle::Failed { attachment, reason }) => {
                     core.metrics.log_retried.inc();
                     tracing::warn!(partition, records = self.len(), %reason, "storing records of Kafka failed; retrying");
-                    backoff.pause_unless(stop).await?;
+                    pause(&mut backoff, buffer, stop).await?;
                     // The store may have been opened again meanwhile.
                     core.reattach(attachment).await;
                 }
@@ -165,6 +167,7 @@ impl Batch {
             };
         }
         backoff.reset();
+        // Also when the partition was taken away: nobody else learns that the store refused them.
         while let Err(reason) = self.set_aside(core, partition).await {
             tracing::warn!(partition, %reason, "writing dead letters failed; retrying");
             backoff.pause_unless(stop).await?;
@@ -231,6 +234,12 @@ impl Batch {
         }
         Ok(())
     }
+}
+
+/// Waits before the batch is tried again. `None` when somebody else is to do it.
+async fn pause(backoff: &mut Backoff, buffer: &Buffer, stop: &watch::Receiver<bool>) -> Option<()> {
+    backoff.pause_unless(stop).await?;
+    (!buffer.is_over()).then_some(())
 }
 
 fn header<'a>(message: &'a BorrowedMessage<'_>, name: &str) -> Option<&'a [u8]> {

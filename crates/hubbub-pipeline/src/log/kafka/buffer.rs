@@ -144,6 +144,11 @@ impl Buffer {
         buffered.seek_to = buffered.seek_to.filter(|wanted| *wanted != offset);
     }
 
+    /// Whether the partition was taken away.
+    pub(super) fn is_over(&self) -> bool {
+        self.buffered.lock().is_over
+    }
+
     pub(super) fn end(&self) {
         let mut buffered = self.buffered.lock();
         buffered.is_over = true;
@@ -170,7 +175,9 @@ mod tests {
         assert_eq!(buffer.seek_to(), Some(5));
         buffer.sought(5);
         assert_eq!(buffer.seek_to(), None);
+        assert!(!buffer.is_over());
         buffer.end();
+        assert!(buffer.is_over());
         assert!(buffer.next().await.is_none(), "the batch is gone");
     }
 }

@@ -4,8 +4,9 @@
 //! after the other: that keeps the order of its rooms, and partitions go on in parallel. A partition starts where the store
 //! says; the group's offsets follow the store, for tools.
 //!
-//! A buffer that is full holds up the thread, and pauses its partition if the store takes nothing. A partition that was taken away is dropped with its buffer; its batch in
-//! flight goes on, and changes nothing if another node has stored it.
+//! A buffer that is full holds up the thread, and pauses its partition if the store takes nothing. A partition that was taken
+//! away is dropped with its buffer; its batch in flight goes on until it fails, and changes nothing if another node, or
+//! this one when it has the partition again, has stored it.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -266,7 +267,7 @@ async fn store_partition(core: Arc<Core>, partition: u32, buffer: Arc<Buffer>, s
             },
             Work::Batch(batch) => {
                 let (records, end) = (batch.len() as u64, batch.end());
-                match batch.commit(&core, partition, progress, &stop).await {
+                match batch.commit(&core, partition, &buffer, &stop).await {
                     None => return,
                     Some(Err(offset)) => offset,
                     Some(Ok(())) => {

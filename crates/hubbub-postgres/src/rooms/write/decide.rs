@@ -69,7 +69,7 @@ impl<'a> WorkingSet<'a> {
         self.written.stored.reserve(ops.len());
         let mut outcomes = Vec::with_capacity(ops.len());
         for (place, (numbered, hash)) in ops.iter().zip(hashes).enumerate() {
-            if self.state.fence.is_executed(numbered.position) {
+            if !self.state.fence.admit(numbered.position) {
                 outcomes.push(Outcome::Accepted);
                 continue;
             }

@@ -65,8 +65,8 @@ async fn once(
     position: Option<LogPosition>,
     change: impl Future<Output = Result<(Outcome, Totals)>>,
 ) -> Result<(Outcome, Totals)> {
-    let fence = Fence::lock(tx, position.into_iter()).await?;
-    if fence.is_executed(position) {
+    let mut fence = Fence::lock(tx, position.into_iter()).await?;
+    if !fence.admit(position) {
         return Ok((Outcome::Accepted, Totals::default()));
     }
     let done = change.await?;

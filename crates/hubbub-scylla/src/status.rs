@@ -1,0 +1,71 @@
+//! Whether the cluster takes what it is given: `/health` says so.
+
+use std::collections::BTreeMap;
+
+use hubbub_core::store::StoreHealth;
+use parking_lot::Mutex;
+
+/// What failed last time: the work on partitions of the log, by their numbers, and that in the background (`None`).
+#[derive(Debug, Default)]
+pub(crate) struct Status(Mutex<BTreeMap<Option<i32>, Failed>>);
+
+#[derive(Debug)]
+struct Failed {
+    reason: String,
+    /// Whether it failed since the last round of background work.
+    is_recent: bool,
+}
+
+impl Status {
+    /// Reports how the work on a partition went, or that in the background.
+    pub(crate) fn report(&self, part: Option<i32>, result: Result<(), String>) {
+        let mut failed = self.0.lock();
+        match result {
+            Ok(()) => failed.remove(&part),
+            Err(reason) => failed.insert(part, Failed { reason, is_recent: true }),
+        };
+    }
+
+    /// Forgets partitions that were not tried again for a whole round of background work: others have them now.
+    pub(crate) fn end_round(&self) {
+        self.0.lock().retain(|_, failed| std::mem::take(&mut failed.is_recent));
+    }
+
+    /// Up only if nothing failed.
+    pub(crate) fn health(&self) -> StoreHealth {
+        match self.0.lock().first_key_value() {
+            None => StoreHealth::Up,
+            Some((None, failed)) => StoreHealth::Unreachable(failed.reason.clone()),
+            Some((Some(part), failed)) => {
+                StoreHealth::Unreachable(format!("partition {part} of the log: {}", failed.reason))
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_partition_that_is_stuck_is_not_hidden_by_others() {
+        let status = Status::default();
+        let failed = || Err("away".to_owned());
+        let is_up = || status.health() == StoreHealth::Up;
+        status.report(Some(3), failed());
+        status.report(Some(4), Ok(()));
+        status.report(None, Ok(()));
+        status.end_round();
+        let told = "partition 3 of the log: away".to_owned();
+        assert_eq!(status.health(), StoreHealth::Unreachable(told));
+        status.report(Some(3), failed());
+        status.end_round();
+        assert!(!is_up(), "it was tried again");
+        status.end_round();
+        assert!(is_up(), "somebody else has it");
+        status.report(None, failed());
+        assert!(!is_up());
+        status.report(None, Ok(()));
+        assert!(is_up());
+    }
+}

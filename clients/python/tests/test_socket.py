@@ -110,7 +110,7 @@ class Sending(Scripted):
         await peer.ponged.wait()
         given_up.cancel()
         later = asyncio.gather(client.room("r").send("next"), client.room("s").send("elsewhere"))
-        # Both have their places.
+        # Both have their places. A silent connection is probed after 40 s: that would help, too.
         await asyncio.sleep(0)
         await asyncio.sleep(0)
         await peer.ack(frame, 1)

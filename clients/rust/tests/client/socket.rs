@@ -364,7 +364,10 @@ async fn the_newest_ones_are_asked_for_once() {
     assert!(["ready 7 8", "7 8 9"].contains(&next.as_str()), "{next}");
     let asked = asked.lock();
     assert_eq!((&asked[0]["last"], asked[0].get("after")), (&json!(3), None));
-    assert_eq!((asked[1].get("last"), &asked[1]["after"], &asked[1]["epoch"]), (None, &json!(6), &json!("e")));
+    assert_eq!(
+        (asked[1].get("last"), &asked[1]["after"], &asked[1]["epoch"]),
+        (None, &json!(6), &json!("e"))
+    );
 }
 
 #[tokio::test]
@@ -415,7 +418,11 @@ async fn nothing_shows_the_token() {
     let pending = client.room("r").send_later("text", SendOptions::default()).unwrap();
     let subscription = client.room("r").subscribe(Start::Now, SubscribeOptions::default()).unwrap();
     let watch = client.keys().watch("", Start::Now);
-    shown.extend([format!("{client:?}"), format!("{:?}", client.room("r")), format!("{:?}", client.queue("q"))]);
+    shown.extend([
+        format!("{client:?}"),
+        format!("{:?}", client.room("r")),
+        format!("{:?}", client.queue("q")),
+    ]);
     shown.extend([format!("{:?}", client.keys()), format!("{watch:?}")]);
     shown.extend([format!("{pending:?}"), format!("{subscription:?}")]);
     for shown in shown {

@@ -114,7 +114,7 @@ class Sending(Scripted):
         await asyncio.sleep(0)
         await asyncio.sleep(0)
         await peer.ack(frame, 1)
-        await asyncio.wait_for(later, 60)
+        await asyncio.wait_for(later, 20)
 
     async def test_what_is_given_up_is_not_sent_again(self) -> None:
         texts: list[str] = []

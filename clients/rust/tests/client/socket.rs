@@ -436,7 +436,9 @@ fn a_client_outlives_the_runtime_it_was_used_in() {
     let (listener, last) = (std::net::TcpListener::bind("127.0.0.1:0").unwrap(), runtime());
     let url = format!("http://{}", listener.local_addr().unwrap());
     let client = Client::new(&url, quick()).unwrap();
-    let first = last.block_on(async { client.room("r").send_later("text", SendOptions::default()).unwrap() });
+    let entered = last.enter();
+    let first = client.room("r").send_later("text", SendOptions::default()).unwrap();
+    drop(entered);
     drop(last);
     runtime().block_on(async {
         let again = client.room("r").send_later("text", SendOptions::default()).unwrap();

@@ -125,7 +125,7 @@ fn page(results: &Results) -> String {
         if faults == 0 { "All were clean.".to_owned() } else { format!("**{faults} were not clean.**") };
     let _ = writeln!(
         out,
-        "{quick}{} measurements, {repetitions} of each point, {}, {}. {clean}\n\n![Medians of each point](chart.png)\n\n\
+        "{quick}{} measurements, {repetitions} of each point, {}, {}. {clean}\n\n![Medians of each point](chart.svg)\n\n\
          [The scenario](scenario.toml), [all measurements](results.csv). To repeat it: `hubbub bench run {}`.",
         results.runs.len(),
         results.machine,

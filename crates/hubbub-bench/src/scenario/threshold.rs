@@ -48,9 +48,14 @@ impl Threshold {
             return Some(format!("thresholds: the summary has no figure {figure}"));
         };
         let is_met = if *is_least { found > *bound } else { found < *bound };
-        let wanted = if *is_least { "more" } else { "less" };
+        let wanted = match (*is_least, *is_equal_met) {
+            (true, true) => "at least",
+            (true, false) => "more than",
+            (false, true) => "at most",
+            (false, false) => "less than",
+        };
         let is_met = is_met || *is_equal_met && found == *bound;
-        (!is_met).then(|| format!("{figure} is {found}, and should be {wanted} than {bound}"))
+        (!is_met).then(|| format!("{figure} is {found}, and should be {wanted} {bound}"))
     }
 }
 

@@ -5,7 +5,7 @@ use super::{Bottleneck, Finding};
 
 type Rule = fn(&Seen) -> Option<Finding>;
 
-/// In the order in which they count. What is outside of the server comes first: behind it the server cannot be judged.
+/// In the order in which they count. What is outside of the server comes first: behind it the server says little.
 pub(super) const RULES: [Rule; 14] = [
     stopped_generator,
     load,
@@ -23,6 +23,8 @@ pub(super) const RULES: [Rule; 14] = [
     commit_wait,
 ];
 
+/// Begins the names of the threads that serve connections.
+const WORKERS: &str = "tokio-r";
 /// From this share of what it may use on, a processor counts as full.
 const FULL: f64 = 0.85;
 /// The same where waiting for a processor counts with it: then others take what is missing.
@@ -86,7 +88,7 @@ fn idle_generator(seen: &Seen) -> Option<Finding> {
 
 fn network(seen: &Seen) -> Option<Finding> {
     let (empty, latency) = (seen.empty_ms.filter(|ms| *ms >= EMPTY_MS_MIN)?, seen.latency_ms);
-    let explains = empty >= MOST * latency;
+    let explains = latency > 0.0 && empty >= MOST * latency;
     let evidence = format!(
         "a request with nothing to do took {empty:.1} ms before the load began, of {latency:.1} ms in it"
     );
@@ -117,7 +119,7 @@ fn database(seen: &Seen) -> Option<Finding> {
 }
 
 fn broker(seen: &Seen) -> Option<Finding> {
-    let confirm = seen.confirm_ms.filter(|ms| *ms >= MOST * seen.latency_ms && *ms > 0.0)?;
+    let confirm = seen.confirm_ms.filter(|ms| *ms >= MOST * seen.latency_ms && seen.latency_ms > 0.0)?;
     found(
         Bottleneck::Broker,
         format!("the broker took {confirm:.2} ms to confirm a message, of {:.2} ms in all", seen.latency_ms),
@@ -164,7 +166,9 @@ fn commit_thread(seen: &Seen) -> Option<Finding> {
         let (name, run) = (&hot.name, percent(hot.run));
         let evidence =
             format!("the server's thread '{name}' ran for {run} of the time, and the others had place");
-        return found(Bottleneck::HotThread, evidence);
+        // Of these there can be more.
+        let is_worker = name.starts_with(WORKERS);
+        return found(if is_worker { Bottleneck::ServerCpu } else { Bottleneck::HotThread }, evidence);
     }
     let commit = seen.commit.as_ref().filter(|commit| commit.busy >= MOST)?;
     let (busy, on_processor) = (percent(commit.busy), percent((commit.run + commit.waited) / commit.busy));
@@ -176,7 +180,8 @@ fn commit_thread(seen: &Seen) -> Option<Finding> {
          that was the processor's",
         commit.batch_ms, commit.operations
     );
-    found(if seen.database.is_some() { Bottleneck::Database } else { Bottleneck::DiskFlush }, evidence)
+    let is_disk = commit.syncs && seen.database.is_none();
+    found(if is_disk { Bottleneck::DiskFlush } else { Bottleneck::Database }, evidence)
 }
 
 fn other_processes(seen: &Seen) -> Option<Finding> {
@@ -193,7 +198,7 @@ fn other_processes(seen: &Seen) -> Option<Finding> {
 /// What is left where no processor, disk or connection was busy.
 fn commit_wait(seen: &Seen) -> Option<Finding> {
     let commit = seen.commit.as_ref()?;
-    let in_server = seen.server_ms.filter(|ms| *ms >= MOST * seen.latency_ms)?;
+    let in_server = seen.server_ms.filter(|ms| seen.latency_ms > 0.0 && *ms >= MOST * seen.latency_ms)?;
     found(
         Bottleneck::CommitWait,
         format!(
@@ -249,8 +254,15 @@ mod tests {
 
     #[test]
     fn each_fault_has_its_name() {
-        let commit =
-            |busy, run, wait_ms| Commit { busy, run, waited: 0.0, batch_ms: 2.0, operations: 10.0, wait_ms };
+        let commit = |busy, run, wait_ms| Commit {
+            syncs: true,
+            busy,
+            run,
+            waited: 0.0,
+            batch_ms: 2.0,
+            operations: 10.0,
+            wait_ms,
+        };
         let hot = |run| Hot { name: "commit".to_owned(), run, waited: 0.05 };
         let on = |run, waited, may_use| Some(Processors { run, waited, may_use, hottest: None });
         let database = |processors, lock_waiting| Some(Database { processors, may_use: 4, lock_waiting });
@@ -277,6 +289,9 @@ mod tests {
             "pinned to a core that others use"
         );
         assert_eq!(name(|seen| seen.commit = Some(commit(0.95, 0.1, 1.0))), "disk flush");
+        let elsewhere =
+            |seen: &mut Seen| seen.commit = Some(Commit { syncs: false, ..commit(0.95, 0.1, 1.0) });
+        assert_eq!(name(elsewhere), "database");
         let serial = |seen: &mut Seen| {
             (seen.commit, seen.server_ms) = (Some(commit(0.2, 0.1, 6.0)), Some(8.0));
         };
@@ -286,6 +301,11 @@ mod tests {
             seen.server.as_mut().unwrap().hottest = Some(hot(0.9));
         };
         assert_eq!(name(thread), "one hot thread");
+        let worker = |seen: &mut Seen| {
+            let hottest = Some(Hot { name: "tokio-rt-worker".to_owned(), ..hot(0.98) });
+            seen.server = Some(Processors { run: 1.0, waited: 0.0, may_use: 4, hottest });
+        };
+        assert_eq!(name(worker), "server CPU", "server.threads may be 1");
         let crowded = |seen: &mut Seen| (seen.others, seen.server) = (Some(3.0), on(0.5, 1.0, 4));
         assert_eq!(name(crowded), "other processes");
         assert_eq!(name(|seen| seen.reached = Some(1.0)), "the load itself");
@@ -304,8 +324,15 @@ mod tests {
     fn what_is_outside_of_the_server_comes_first_and_the_rest_is_said_too() {
         let mut seen = quiet();
         seen.empty_ms = Some(9.0);
-        seen.commit =
-            Some(Commit { busy: 0.9, run: 0.1, waited: 0.0, batch_ms: 2.0, operations: 10.0, wait_ms: 1.0 });
+        seen.commit = Some(Commit {
+            syncs: true,
+            busy: 0.9,
+            run: 0.1,
+            waited: 0.0,
+            batch_ms: 2.0,
+            operations: 10.0,
+            wait_ms: 1.0,
+        });
         let verdict = Verdict::of(seen);
         assert_eq!(verdict.finding.bottleneck, Bottleneck::Network);
         assert_eq!(verdict.also.len(), 1);

@@ -60,9 +60,11 @@ pub(crate) struct Hot {
 #[derive(Debug, Clone, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Commit {
-    /// Batches in the store at a time; at most 1 where one thread commits.
+    /// Whether the servers write to disks of their own: else the store is a database.
+    pub(crate) syncs: bool,
+    /// Share of the time in which a thread that commits had a batch in the store: the mean of all such threads.
     pub(crate) busy: f64,
-    /// Processor time of the thread that commits, as a share of the time, and how long it waited for a processor.
+    /// Processor time of such a thread, as a share of the time, and how long it waited for a processor.
     pub(crate) run: f64,
     pub(crate) waited: f64,
     pub(crate) batch_ms: f64,

@@ -164,17 +164,21 @@ impl Between<'_> {
 
     fn commit(&self) -> Option<Commit> {
         let store = self.added("hubbub_pipeline_store_seconds")?;
-        let (mut run, mut waited) = (0.0, 0.0);
+        let (mut run, mut waited, mut threads) = (0.0, 0.0, 0_u32);
         for (before, after) in self.before.servers.iter().zip(&self.after.servers) {
             for (id, now) in after.iter().filter(|(_, now)| now.name == "commit") {
                 let Hot { run: ran, waited: delayed, .. } = now.since(before.get(id), self.seconds());
-                (run, waited) = (run + ran, waited + delayed);
+                (run, waited, threads) = (run + ran, waited + delayed, threads + 1);
             }
         }
+        // Servers on other machines show no threads.
+        let threads = f64::from(threads.max(1));
         Some(Commit {
-            busy: store.sum / self.seconds(),
-            run,
-            waited,
+            syncs: exact_sum(&self.after.metrics, "hubbub_store_sync_max_seconds")
+                .is_some_and(|max| max > 0.0),
+            busy: store.sum / self.seconds() / threads,
+            run: run / threads,
+            waited: waited / threads,
             batch_ms: 1e3 * store.mean(),
             operations: self.added("hubbub_pipeline_batch_operations").map_or(0.0, |added| added.mean()),
             wait_ms: self.mean_ms("hubbub_pipeline_wait_seconds").unwrap_or(0.0),

@@ -108,8 +108,12 @@ async fn errors_of_json_are_json() {
     let ran = hubbub(&["send", "a b", "--", "--json"], "");
     assert!(ran.code == Some(2) && ran.stderr.starts_with("error: "), "{ran:?}");
     server.kill();
-    let error = json_error(server.run(&["rooms", "--json"], "").await, 1);
-    assert!(error["error"].as_str().unwrap().contains("is it running?"), "{error}");
+    for command in [["rooms", "--json"].as_slice(), &["tail", "r", "--json"], &["kv", "watch", "k", "--json"]]
+    {
+        let error = json_error(server.run(command, "").await, 1);
+        let hint = "is it running? (hubbub serve, --server)";
+        assert!(error["error"].as_str().unwrap().contains(hint), "{error}");
+    }
 }
 
 #[tokio::test]

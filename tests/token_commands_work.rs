@@ -2,7 +2,7 @@
 
 use std::io::Write;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::harness::tokens::{SECRET, get};
 use crate::harness::{Ran, Setup, hubbub, program};
@@ -61,6 +61,12 @@ async fn commands_take_a_token() {
     };
     let without = server.run(&["rooms"], "").await;
     assert!(without.code == Some(1) && without.stderr.contains("unauthorized"), "{without:?}");
+    for command in [["tail", "lobby", "--json"].as_slice(), &["kv", "watch", "a", "--json"]] {
+        let refused = server.run(command, "").await;
+        assert_eq!(refused.code, Some(1), "{refused:?}");
+        let error: Value = serde_json::from_str(&refused.stderr).unwrap();
+        assert_eq!((&error["code"], &error["status"]), (&json!("unauthorized"), &json!(401)), "{error}");
+    }
     std::fs::write(&file, with_secret(&["token", "mint", "--user", "root", "--admin"], "").success())
         .unwrap();
     run(&["send", "lobby", "hello"], "").await.success();

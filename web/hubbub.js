@@ -165,6 +165,11 @@ class Subscription {
     this.cursors = new Map();
     /** Rooms whose `subscribed` came on this connection. Frames of other rooms belong to an older subscription. */
     this.announced = new Set();
+    /**
+     * Before the first of the `last` messages, once it is known. Goes out until a message came; filters nothing, since
+     * positions may have gaps.
+     */
+    this.resume = undefined;
     this.isEnded = false;
     if (roomId === "*") {
       for (const [room, seq] of Object.entries(options.cursors ?? {})) {
@@ -187,7 +192,8 @@ class Subscription {
       frame.epoch = known.find(([, cursor]) => cursor.epoch)?.[1].epoch;
     } else {
       const cursor = this.cursors.get(this.roomId);
-      if (cursor?.seq !== undefined) Object.assign(frame, { after: cursor.seq, epoch: cursor.epoch });
+      const after = cursor?.seq ?? this.resume;
+      if (after !== undefined) Object.assign(frame, { after, epoch: cursor?.epoch });
       else if (last) frame.last = last;
     }
     return frame;
@@ -200,8 +206,12 @@ class Subscription {
     const isLive = !this.isAll && !this.options.last;
     if (cursor.seq === undefined && (isLive || position.head === 0)) cursor.seq = position.head;
     cursor.seq ??= position.readSeq;
+    // Asking for the newest ones again would leave out what came meanwhile.
+    if (cursor.seq === undefined && !this.isAll) {
+      this.resume ??= Math.max(position.head - this.options.last, position.oldest - 1, 0);
+    }
     // A cursor of another epoch is answered by a `reset` next, which carries the new epoch.
-    if (cursor.epoch === undefined || cursor.seq === 0) cursor.epoch = position.epoch;
+    if (cursor.epoch === undefined || (cursor.seq ?? this.resume) === 0) cursor.epoch = position.epoch;
     this.cursors.set(room, cursor);
     this.options.onSubscribed?.(room, position);
   }
@@ -225,6 +235,8 @@ class Subscription {
 
 /** The unacknowledged messages of one room, oldest first. The first `sent` of them are in flight. */
 class Lane {
+  constructor(roomId) { this.roomId = roomId; }
+
   waiting = [];
   sent = 0;
   /** Set after a refusal: nothing is sent until all answers have come and the pause is over. */
@@ -318,7 +330,7 @@ export class Hubbub {
       : new this.#options.WebSocket(url, ["hubbub", `hubbub.bearer.${token}`]);
     this.#socket = socket;
     const ifCurrent = (action) => (event) => { if (this.#socket === socket) action(event); };
-    socket.onopen = ifCurrent(() => this.#onOpened());
+    socket.onopen = ifCurrent(() => this.#onOpened(token));
     socket.onmessage = ifCurrent((event) => this.#receive(event.data));
     // Only a WebSocket that is none of the platform's tells of pings.
     socket.onping = ifCurrent(() => { this.#isGated = this.#unanswered.size > 0; });
@@ -358,9 +370,12 @@ export class Hubbub {
     this.#emit("state", this.#state);
   }
 
-  #onOpened() {
+  /** `token` is what the handshake said. */
+  #onOpened(token) {
     this.#openedAt = this.#heardAt = Date.now();
     this.#setState({ state: State.OPEN });
+    const renewed = this.#options.token;
+    if (renewed !== undefined && renewed !== token) this.#transmit({ type: "auth", ref: "auth", token: renewed });
     for (const subscription of this.#subscriptions.values()) this.#sendSubscribe(subscription);
     for (const [roomId, seq] of this.#marks) this.#transmit({ type: "read", ref: "read", roomId, seq });
     for (const lane of this.#lanes.values()) this.#flush(lane);
@@ -384,7 +399,7 @@ export class Hubbub {
     this.#socket = null;
     const largest = code === CLOSE_TOO_BIG && [...this.#unanswered.values()].sort((a, b) => size(b) - size(a))[0];
     this.#disconnected();
-    if (largest) this.#fail(largest, { code: "too_large", detail: "the server takes no frame as big as this" });
+    if (largest && !largest.isGivenUp) this.#fail(largest, { code: "too_large", detail: "the server takes no frame as big as this" });
     if (FINAL_CLOSE_CODES.has(code)) return this.#setState({ state: State.CLOSED, code, reason });
     if (this.#openedAt && Date.now() - this.#openedAt > STABLE_AFTER) this.#failures = 0;
     this.#openedAt = 0;
@@ -553,9 +568,12 @@ export class Hubbub {
 
   #cancel(outgoing, problem) {
     if (outgoing.state === Delivery.DURABLE || outgoing.state === Delivery.FAILED) return;
-    const wasSent = this.#unanswered.delete(outgoing.ref);
+    if (this.#unanswered.has(outgoing.ref)) {
+      // Its answer is still to come: until then it counts among what is on the way, and a ping's gate stays.
+      const { attempts, message, ref, roomId, sentAt } = outgoing;
+      this.#unanswered.set(ref, { attempts, message, ref, roomId, sentAt, isGivenUp: true });
+    }
     this.#fail(outgoing, problem);
-    if (wasSent) this.#continueLane(this.#lanes.get(outgoing.roomId));
   }
 
   #enqueue(outgoing) {
@@ -563,7 +581,7 @@ export class Hubbub {
       const detail = `${this.#waiting} messages wait already`;
       return this.#fail(outgoing, { code: "queue_full", detail, retryable: true });
     }
-    if (!this.#lanes.has(outgoing.roomId)) this.#lanes.set(outgoing.roomId, new Lane());
+    if (!this.#lanes.has(outgoing.roomId)) this.#lanes.set(outgoing.roomId, new Lane(outgoing.roomId));
     const lane = this.#lanes.get(outgoing.roomId);
     lane.waiting.push(outgoing);
     this.#waiting += 1;
@@ -613,6 +631,7 @@ export class Hubbub {
     this.#isGated = false;
     if (!outgoing) return;
     this.#unanswered.delete(frame.ref);
+    if (outgoing.isGivenUp) return this.#continueLane(this.#lanes.get(outgoing.roomId));
     const { messageId, seq, epoch, receivedAt, duplicate } = frame;
     outgoing.receipt = { messageId, seq, epoch, receivedAt, duplicate };
     this.#removeFromLane(outgoing);
@@ -628,20 +647,18 @@ export class Hubbub {
     const lane = this.#lanes.get(outgoing.roomId);
     outgoing.attempts += 1;
     if (!frame.retryable || outgoing.attempts >= this.#options.attemptsMax) {
-      this.#fail(outgoing, frame);
-    } else {
+      if (!outgoing.isGivenUp) this.#fail(outgoing, frame);
+    } else if (lane) {
       lane.isHeld = true;
       lane.window = 1;
     }
     this.#isGated = false;
     this.#continueLane(this.#lanes.get(outgoing.roomId));
-    for (const other of this.#lanes.values()) this.#flush(other);
   }
 
   /** Continues after an answer. After a refusal it first waits for all answers, to keep the order. */
   #continueLane(lane) {
-    if (lane?.isHeld) {
-      if (lane.waiting.slice(0, lane.sent).some((outgoing) => this.#unanswered.has(outgoing.ref))) return;
+    if (lane?.isHeld && ![...this.#unanswered.values()].some(({ roomId }) => roomId === lane.roomId)) {
       for (const outgoing of lane.waiting.slice(0, lane.sent)) this.#setDelivery(outgoing, Delivery.QUEUED);
       lane.sent = 0;
       lane.failures += 1;
@@ -650,9 +667,8 @@ export class Hubbub {
         this.#flush(lane);
       }, this.#backoff(lane.failures));
       timer.unref?.();
-      return;
     }
-    // A slot became free: rooms that the common limit blocked may use it.
+    // A slot became free: rooms that the common limit or a ping's gate blocked may use it.
     for (const other of this.#lanes.values()) this.#flush(other);
   }
 

@@ -206,6 +206,9 @@ type Subscription struct {
 	// Where the server is to continue, and where the reader is.
 	cursor   cursor
 	position Position
+	// Before the first of the `last` messages, once it is known. Goes out until a message came; filters nothing, since
+	// positions may have gaps.
+	resume *uint64
 	// Whether `subscribed` came on this connection. What comes before belongs to an older subscription.
 	isAnnounced bool
 	isPaused    bool
@@ -294,11 +297,12 @@ func (s *Subscription) frame() map[string]any {
 	if s.options.LiveOnReset {
 		frame["onReset"] = "live"
 	}
+	known := s.known()
 	switch {
-	case s.cursor.seq != nil:
-		frame["after"] = *s.cursor.seq
-		if s.cursor.epoch != "" {
-			frame["epoch"] = s.cursor.epoch
+	case known.seq != nil:
+		frame["after"] = *known.seq
+		if known.epoch != "" {
+			frame["epoch"] = known.epoch
 		}
 	case s.last > 0:
 		frame["last"] = s.last
@@ -306,14 +310,26 @@ func (s *Subscription) frame() map[string]any {
 	return frame
 }
 
+func (s *Subscription) known() cursor {
+	if s.cursor.seq != nil {
+		return s.cursor
+	}
+	return cursor{s.cursor.epoch, s.resume}
+}
+
 func (s *Subscription) onSubscribed(at *position) {
 	s.isAnnounced = true
 	// Without `last`, the first message is the next after the head.
 	if s.cursor.seq == nil && (s.last == 0 || at.Head == 0) {
 		s.cursor.seq = &at.Head
+	} else if s.cursor.seq == nil && s.resume == nil {
+		// Asking for the newest ones again would leave out what came meanwhile.
+		first := at.Head - min(at.Head, uint64(s.last))
+		first = max(first, max(at.Oldest, 1)-1)
+		s.resume = &first
 	}
 	// A cursor of another epoch is answered by a `reset` next, which carries the new epoch.
-	if s.cursor.epoch == "" || s.cursor.seq == nil || *s.cursor.seq == 0 {
+	if known := s.known(); s.cursor.epoch == "" || known.seq == nil || *known.seq == 0 {
 		s.cursor.epoch = at.Epoch
 	}
 	s.push(Ready{at.Epoch, at.Oldest, at.Head})
@@ -347,7 +363,7 @@ func (s *Subscription) push(event Event) {
 			s.events = s.events[:len(s.events)-1]
 		}
 	}
-	s.events = append(s.events, buffered{event, s.cursor.position()})
+	s.events = append(s.events, buffered{event, s.known().position()})
 	s.wake()
 }
 

@@ -17,6 +17,8 @@ type outgoing struct {
 	sentAt time.Time
 	// Gets one result.
 	done chan sent
+	// Given up on the way: it keeps its place until its answer comes, and does not go out again.
+	isGivenUp bool
 }
 
 type sent struct {
@@ -78,10 +80,20 @@ func (l *lanes) send(frame sendFrame) (*outgoing, error) {
 
 // cancel gives a message up. What is on the way may be stored nevertheless.
 func (l *lanes) cancel(o *outgoing) {
-	l.remove(o)
-	if l.answered(o.ref) != nil {
-		l.goOn(o.frame.RoomID)
-		l.flushAll()
+	if !slices.Contains(l.unanswered, o) {
+		l.remove(o)
+	} else if !o.isGivenUp {
+		// Its answer is still to come: until then it counts among what is on the way, and a ping's gate stays.
+		o.isGivenUp = true
+		l.waiting--
+	}
+}
+
+func (l *lanes) dropGivenUp(room *lane) {
+	for _, o := range slices.Clone(room.waiting) {
+		if o.isGivenUp {
+			l.remove(o)
+		}
 	}
 }
 
@@ -114,6 +126,7 @@ func (l *lanes) onLost(wasTooBig bool) {
 	for _, room := range l.rooms {
 		room.sent = 0
 		room.release()
+		l.dropGivenUp(room)
 	}
 	if wasTooBig && largest != nil {
 		l.remove(largest)
@@ -195,6 +208,7 @@ func (l *lanes) goOn(name string) {
 		}
 	})
 	room.timer = timer
+	l.dropGivenUp(room)
 }
 
 func (r *lane) release() {
@@ -238,7 +252,9 @@ func (l *lanes) remove(o *outgoing) {
 		return
 	}
 	room.waiting = slices.Delete(room.waiting, index, index+1)
-	l.waiting--
+	if !o.isGivenUp {
+		l.waiting--
+	}
 	if index < room.sent {
 		room.sent--
 	}

@@ -338,3 +338,81 @@ func TestATokenForSomebodyElseEndsWhatIsOpen(t *testing.T) {
 		t.Error(failures)
 	}
 }
+
+func TestWhatIsGivenUpBehindAPingHoldsNothingUp(t *testing.T) {
+	ponged := make(chan func())
+	var mu sync.Mutex
+	var texts []string
+	client := serving(t, quick(), func(frame object, p *peer) {
+		mu.Lock()
+		texts = append(texts, frame["message"].(string))
+		mu.Unlock()
+		if frame["message"] != "given up" {
+			p.ack(frame, 2)
+			return
+		}
+		go func() {
+			_ = p.conn.Ping(context.Background())
+			ponged <- func() { p.ack(frame, 1) }
+		}()
+	})
+	givenUp, err := client.Room("r").SendLater("given up")
+	if err != nil {
+		t.Fatal(err)
+	}
+	answer := <-ponged
+	canceled, cancel := context.WithCancel(context.Background())
+	cancel()
+	if _, err := givenUp(canceled); !errors.Is(err, context.Canceled) {
+		t.Fatal(err)
+	}
+	next, err := client.Room("r").SendLater("next")
+	if err != nil {
+		t.Fatal(err)
+	}
+	elsewhere, err := client.Room("s").SendLater("elsewhere")
+	if err != nil {
+		t.Fatal(err)
+	}
+	answer()
+	for _, wait := range []func(context.Context) (Receipt, error){next, elsewhere} {
+		if _, err := wait(within(t)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	mu.Lock()
+	defer mu.Unlock()
+	if len(texts) != 3 {
+		t.Error(texts)
+	}
+}
+
+func TestTheNewestOnesAreAskedForOnce(t *testing.T) {
+	asked := make(chan object, 9)
+	connections := 0
+	client := serving(t, quick(), func(frame object, p *peer) {
+		connections++
+		asked <- frame
+		// Lost before the first message came; meanwhile, ten more are stored.
+		if connections == 1 {
+			p.subscribed(frame, 9, "e")
+			_ = p.conn.Close(4409, "slow")
+			return
+		}
+		p.subscribed(frame, 19, "e")
+		p.message("r", 7)
+	})
+	subscription, err := client.Room("r").Subscribe(FromLast(3))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for take(t, subscription, 1) != "7" {
+	}
+	first, second := <-asked, <-asked
+	if first["last"] != 3.0 || first["after"] != nil {
+		t.Error(first)
+	}
+	if second["last"] != nil || second["after"] != 6.0 || second["epoch"] != "e" {
+		t.Error(second)
+	}
+}

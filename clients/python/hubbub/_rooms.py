@@ -75,6 +75,9 @@ class Subscription(AsyncIterator[RoomEvent]):
         self._buffer_max = buffer_max
         #: Where the server is to continue, and where the reader is.
         self._cursor = self._position = start
+        #: Before the first of the `last` messages, once it is known. Goes out until a message came; filters nothing, since
+        #: positions may have gaps.
+        self._resume: int | None = None
         #: Whether `subscribed` came on this connection. What comes before belongs to an older subscription.
         self._is_announced = False
         self._events: deque[tuple[RoomEvent, Position]] = deque()
@@ -112,13 +115,17 @@ class Subscription(AsyncIterator[RoomEvent]):
 
     def frame(self) -> dict[str, Any]:
         frame: dict[str, Any] = {"type": "subscribe", "roomId": self.room, "onReset": self._on_reset}
-        if self._cursor.seq is not None:
-            frame |= {"after": self._cursor.seq}
-            if self._cursor.epoch is not None:
-                frame |= {"epoch": self._cursor.epoch}
+        cursor = self._known()
+        if cursor.seq is not None:
+            frame |= {"after": cursor.seq}
+            if cursor.epoch is not None:
+                frame |= {"epoch": cursor.epoch}
         elif self._last:
             frame |= {"last": self._last}
         return frame
+
+    def _known(self) -> Position:
+        return self._cursor if self._cursor.seq is not None else Position(self._cursor.epoch, self._resume)
 
     def on_subscribed(self, frame: dict[str, Any]) -> None:
         self._is_announced = True
@@ -126,8 +133,11 @@ class Subscription(AsyncIterator[RoomEvent]):
         # Without `last`, the first message is the next after the head.
         if seq is None and (not self._last or frame["head"] == 0):
             seq = frame["head"]
+        elif seq is None and self._last and self._resume is None:
+            # Asking for the newest ones again would leave out what came meanwhile.
+            self._resume = max(frame["head"] - self._last, frame["oldest"] - 1, 0)
         # A cursor of another epoch is answered by a `reset` next, which carries the new epoch.
-        if epoch is None or not seq:
+        if epoch is None or not (self._resume if seq is None else seq):
             epoch = frame["epoch"]
         self._cursor = Position(epoch, seq)
         self._push(Ready(frame["epoch"], frame["oldest"], frame["head"]))
@@ -160,5 +170,5 @@ class Subscription(AsyncIterator[RoomEvent]):
         # A server that comes and goes fills nothing.
         if isinstance(event, Ready) and self._events and isinstance(self._events[-1][0], Ready):
             self._events.pop()
-        self._events.append((event, self._cursor))
+        self._events.append((event, self._known()))
         self._changed.set()

@@ -22,6 +22,8 @@ class Outgoing:
         self.frame = frame
         self.ref = ""
         self.sent_at = 0.0
+        #: Given up on the way: it keeps its place until its answer comes, and does not go out again.
+        self.is_given_up = False
         self.done: asyncio.Future[Receipt] = asyncio.get_running_loop().create_future()
 
     @property
@@ -76,9 +78,16 @@ class Lanes:
 
     def cancel(self, outgoing: Outgoing) -> None:
         """Gives it up. What is on the way may be stored nevertheless."""
-        self._remove(outgoing)
-        if self._unanswered.pop(outgoing.ref, None):
-            self._go_on(outgoing.room)
+        if outgoing.ref not in self._unanswered:
+            self._remove(outgoing)
+        elif not outgoing.is_given_up:
+            # Its answer is still to come: until then it counts among what is on the way, and a ping's gate stays.
+            outgoing.is_given_up = True
+            self._waiting -= 1
+
+    def _drop_given_up(self, lane: Lane) -> None:
+        for outgoing in [outgoing for outgoing in lane.waiting if outgoing.is_given_up]:
+            self._remove(outgoing)
 
     def fail_all(self, error: HubbubError) -> None:
         for lane in list(self._lanes.values()):
@@ -101,9 +110,10 @@ class Lanes:
         self._is_open = self._is_gated = False
         largest = max(self._unanswered.values(), key=lambda outgoing: len(outgoing.frame["message"]), default=None)
         self._unanswered.clear()
-        for lane in self._lanes.values():
+        for lane in list(self._lanes.values()):
             lane.sent = 0
             self._release(lane)
+            self._drop_given_up(lane)
         if was_too_big and largest:
             self._remove(largest)
             largest.fail(HubbubError({"code": "too_large", "detail": "the server takes no frame as big as this"}))
@@ -158,6 +168,7 @@ class Lanes:
         pause = self._backoff(lane.failures)
         lane.failures += 1
         lane.timer = asyncio.get_running_loop().call_later(pause, self._resume, lane)
+        self._drop_given_up(lane)
 
     def _resume(self, lane: Lane) -> None:
         self._release(lane)
@@ -196,7 +207,8 @@ class Lanes:
             return
         index = lane.waiting.index(outgoing)
         del lane.waiting[index]
-        self._waiting -= 1
+        if not outgoing.is_given_up:
+            self._waiting -= 1
         if index < lane.sent:
             lane.sent -= 1
         if not lane.waiting:

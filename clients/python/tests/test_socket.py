@@ -95,6 +95,48 @@ class Sending(Scripted):
         await asyncio.gather(one, two, *tasks)
         self.assertEqual(texts, ["one", "one", "two"])
 
+    async def test_what_is_given_up_behind_a_ping_holds_nothing_up(self) -> None:
+        first: asyncio.Future[tuple[dict[str, Any], Peer]] = asyncio.get_running_loop().create_future()
+
+        async def on_frame(frame: dict[str, Any], peer: Peer) -> None:
+            if frame["message"] != "given up":
+                return await peer.ack(frame, 2)
+            await peer.socket.ping(b"12345678")
+            first.set_result((frame, peer))
+
+        client = await self.socket(on_frame)
+        given_up = asyncio.create_task(client.room("r").send("given up"))
+        frame, peer = await first
+        await peer.ponged.wait()
+        given_up.cancel()
+        later = asyncio.gather(client.room("r").send("next"), client.room("s").send("elsewhere"))
+        # Both have their places. A silent connection is probed after 40 s: that would help, too.
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        await peer.ack(frame, 1)
+        await asyncio.wait_for(later, 20)
+
+    async def test_what_is_given_up_is_not_sent_again(self) -> None:
+        texts: list[str] = []
+        first = asyncio.Event()
+
+        async def on_frame(frame: dict[str, Any], peer: Peer) -> None:
+            texts.append(frame["message"])
+            first.set()
+            if peer.number == 2:
+                await peer.ack(frame, 1)
+            elif frame["message"] == "close":
+                await peer.socket.close(code=4409)
+
+        client = await self.socket(on_frame)
+        given_up = asyncio.create_task(client.room("r").send("given up"))
+        await first.wait()
+        given_up.cancel()
+        await asyncio.gather(given_up, return_exceptions=True)
+        sends = asyncio.gather(client.room("r").send("next"), client.room("s").send("close"))
+        await asyncio.wait_for(sends, 60)
+        self.assertEqual(texts.count("given up"), 1)
+
     async def test_a_final_refusal_fails_one_message_alone(self) -> None:
         async def on_frame(frame: dict[str, Any], peer: Peer) -> None:
             if frame["message"] == "bad":
@@ -241,3 +283,23 @@ class Following(Scripted):
             with self.assertRaises(HubbubError) as raised:
                 await work
             self.assertEqual(raised.exception.code, "forbidden")
+
+
+class Newest(Scripted):
+    async def test_the_newest_ones_are_asked_for_once(self) -> None:
+        asked: list[dict[str, Any]] = []
+
+        async def on_frame(frame: dict[str, Any], peer: Peer) -> None:
+            asked.append(frame)
+            # Lost before the first message came; meanwhile, ten more are stored.
+            await peer.subscribed(frame, 9 if peer.number == 1 else 19)
+            if peer.number == 1:
+                await peer.socket.close(code=4409)
+            else:
+                await peer.message("r", 7)
+
+        subscription = (await self.socket(on_frame)).room("r").subscribe(last=3)
+        while (await asyncio.wait_for(take(subscription, 1), 60)) != [7]:
+            pass
+        self.assertEqual((asked[0]["last"], asked[0].get("after")), (3, None))
+        self.assertEqual((asked[1].get("last"), asked[1]["after"], asked[1]["epoch"]), (None, 6, "e"))

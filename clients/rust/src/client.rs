@@ -83,7 +83,8 @@ impl Client {
         }
     }
 
-    /// Ends everything. Messages without a receipt are refused with code `closed`; subscriptions end.
+    /// Ends the connection of rooms for good. Messages without a receipt are refused with code `closed`; subscriptions end.
+    /// Requests of queues and keys, and what watches keys, go on: drop them to end them.
     pub fn close(&self) {
         let mut slot = self.0.socket.lock();
         slot.is_closed = true;
@@ -135,7 +136,8 @@ impl Client {
         &self.0.http
     }
 
-    /// The socket; another one after the server refused the last for good, as with a token that ended.
+    /// The socket; another one after the server refused the last for good, as with a token that ended, or after the
+    /// runtime it was started in.
     pub(crate) fn socket(&self) -> Result<Arc<Socket>, Error> {
         let mut slot = self.0.socket.lock();
         if slot.is_closed {
@@ -143,7 +145,10 @@ impl Client {
         }
         match &slot.socket {
             Some(socket) if !socket.is_over() => Ok(Arc::clone(socket)),
-            _ => {
+            last => {
+                if let Some(last) = last {
+                    last.end(&Error::unreachable("the runtime that the connection ran in has ended"));
+                }
                 let socket = Socket::start(Arc::clone(&self.0.http), self.0.connection.clone());
                 Ok(Arc::clone(slot.socket.insert(socket)))
             }

@@ -34,10 +34,15 @@ pub enum ConnectionState {
     Connecting,
     /// It is open.
     Open,
-    /// It was lost, or could not be opened; another attempt follows.
+    /// It was lost, or could not be opened. Another attempt follows, unless the server refused for good: then whatever
+    /// waits for the connection is told so.
     Lost {
         /// Why, for people.
         reason: String,
+        /// The same for programs, as of [`Error`].
+        code: String,
+        /// Status of the answer that refused the connection; 0 if there was none.
+        status: u16,
     },
 }
 
@@ -47,11 +52,13 @@ pub(crate) struct Ended {
     /// As of RFC 6455.
     pub(crate) code: u16,
     pub(crate) reason: String,
+    /// Of the answer to the handshake; 0 if there was none.
+    status: u16,
 }
 
 impl Ended {
     fn lost(reason: impl Into<String>) -> Self {
-        Self { code: LOST, reason: reason.into() }
+        Self { code: LOST, reason: reason.into(), status: 0 }
     }
 
     /// The code of the error after which reconnecting is pointless; see docs/protocol.md.
@@ -62,6 +69,11 @@ impl Ended {
             4403 => Some("forbidden"),
             _ => None,
         }
+    }
+
+    pub(crate) fn state(&self) -> ConnectionState {
+        let code = self.final_code().unwrap_or(if self.is_overload() { "overloaded" } else { "unreachable" });
+        ConnectionState::Lost { reason: self.reason.clone(), code: code.to_owned(), status: self.status }
     }
 
     pub(crate) fn is_overload(&self) -> bool {
@@ -87,7 +99,7 @@ impl From<Error> for Ended {
             _ if error.is("invalid") => 1008,
             _ => LOST,
         };
-        Self { code, reason: error.detail.clone() }
+        Self { code, reason: error.detail.clone(), status: error.status }
     }
 }
 
@@ -96,7 +108,8 @@ pub(crate) async fn run(socket: Arc<Socket>) {
     loop {
         let ended = connection(&socket).await;
         if let Some(code) = ended.final_code() {
-            return socket.end(&Error::new(code, ended.reason));
+            socket.connection.send_replace(ended.state());
+            return socket.end(&Error::new(code, ended.reason).with(|problem| problem.status = ended.status));
         }
         socket.on_lost(&ended);
         tokio::time::sleep(socket.pause_after(&ended)).await;
@@ -104,11 +117,11 @@ pub(crate) async fn run(socket: Arc<Socket>) {
 }
 
 async fn connection(socket: &Socket) -> Ended {
-    let (stream, mut input) = match in_time(socket.options().answer_max, open(socket)).await {
+    let (stream, mut input, token) = match in_time(socket.options().answer_max, open(socket)).await {
         Ok(opened) => opened,
         Err(error) => return error.into(),
     };
-    socket.on_open();
+    socket.on_open(token.as_deref());
     let (mut reading, mut writing) = tokio::io::split(stream);
     let mut reader = Reader::new(Role::Client, FRAME_BYTES_MAX);
     let (mut out, mut written, mut is_flushed) = (Vec::new(), 0, true);
@@ -173,7 +186,7 @@ fn read_frames(socket: &Socket, reader: &mut Reader, input: &mut [u8]) -> Option
             Ok(Some(Event::Close { code, reason })) => {
                 let code = code.unwrap_or(LOST);
                 let reason = format!("the server closed the connection: {code} {reason}");
-                return Some(Ended { code, reason: reason.trim_end().to_owned() });
+                return Some(Ended { code, reason: reason.trim_end().to_owned(), status: 0 });
             }
             Ok(Some(Event::Pong(_) | Event::Binary(_))) => {}
             Ok(None) => return None,
@@ -182,16 +195,17 @@ fn read_frames(socket: &Socket, reader: &mut Reader, input: &mut [u8]) -> Option
     }
 }
 
-/// Opens a connection that speaks WebSocket, and what came behind the handshake.
-async fn open(socket: &Socket) -> Result<(Stream, Vec<u8>), Error> {
+/// Opens a connection that speaks WebSocket; what came behind the handshake, and the token that it named.
+async fn open(socket: &Socket) -> Result<(Stream, Vec<u8>, Option<String>), Error> {
     let address = &socket.http.address;
-    let caller = socket.http.caller()?;
+    let token = socket.http.token();
+    let caller = socket.http.caller_with(token.as_deref())?;
     let headers: String = caller.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect();
     let mut stream = address.connect().await?;
     let query = socket.options().user.as_ref().map(|user| format!("?user={}", escape(user)));
     let path = format!("{}/v1/ws{}", address.prefix(), query.unwrap_or_default());
     let rest = upgrade(&mut stream, &address.host_header(), &path, &headers, random::bits_128()).await?;
-    Ok((stream, rest))
+    Ok((stream, rest, token))
 }
 
 /// Asks the server at `host` to speak WebSocket at `path`, with further lines of `headers`, each with its end of line. What
@@ -236,7 +250,7 @@ mod tests {
 
     #[test]
     fn the_wait_that_a_server_gives_is_taken() {
-        let wait = |code, reason: &str| Ended { code, reason: reason.to_owned() }.given_wait();
+        let wait = |code, reason: &str| Ended { code, reason: reason.to_owned(), status: 0 }.given_wait();
         let reason = "the server closed the connection: 1001 shutting down; reconnect after 2317 ms";
         assert_eq!(wait(1001, reason), Some(Duration::from_millis(2_317)));
         assert_eq!(wait(1001, "reconnect after 999999999 ms"), Some(GIVEN_WAIT_MAX));

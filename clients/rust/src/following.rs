@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::task::Poll;
 
+use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::sync::Notify;
 
@@ -38,6 +39,22 @@ impl Cursor {
     }
 }
 
+/// What every frame of the server may have.
+#[derive(Deserialize)]
+pub(crate) struct ServerFrame {
+    #[serde(rename = "type")]
+    pub(crate) kind: String,
+    #[serde(default, rename = "ref")]
+    pub(crate) reference: Value,
+    #[serde(default, rename = "roomId")]
+    pub(crate) room: String,
+}
+
+/// Members of a frame of a certain type; what does not fit stays empty.
+pub(crate) fn members<T: for<'a> Deserialize<'a> + Default>(text: &str) -> T {
+    serde_json::from_str(text).unwrap_or_default()
+}
+
 /// A subscription. At `buffer_max` events it pauses, and continues behind the last one when half of them are taken.
 #[derive(Debug)]
 pub(crate) struct Follower {
@@ -50,6 +67,9 @@ pub(crate) struct Follower {
     pub(crate) changed: Arc<Notify>,
     options: SubscribeOptions,
     last: u64,
+    /// Before the first of the `last` messages, once it is known. Goes out until a message came; filters nothing, since
+    /// positions may have gaps.
+    resume: Option<u64>,
     cursor: Cursor,
     events: VecDeque<(Event, Position)>,
     is_over: bool,
@@ -70,6 +90,7 @@ impl Follower {
             changed: Arc::default(),
             options,
             last,
+            resume: None,
             cursor: Cursor::of(start),
             events: VecDeque::new(),
             is_over: false,
@@ -78,7 +99,9 @@ impl Follower {
     }
 
     pub(crate) fn position(&self) -> Position {
-        self.cursor.position()
+        let mut position = self.cursor.position();
+        position.seq = self.cursor.seq.or(self.resume).unwrap_or(0);
+        position
     }
 
     /// The next event; pending if there is none yet.
@@ -106,7 +129,7 @@ impl Follower {
                 members.insert(name.to_owned(), value);
             }
         };
-        match self.cursor.seq {
+        match self.cursor.seq.or(self.resume) {
             Some(seq) => {
                 set("after", seq.into());
                 if !self.cursor.epoch.is_empty() {
@@ -124,9 +147,13 @@ impl Follower {
         // Without `last`, the first message is the next after the head.
         if self.cursor.seq.is_none() && (self.last == 0 || at.head == 0) {
             self.cursor.seq = Some(at.head);
+        } else if self.cursor.seq.is_none() && self.resume.is_none() {
+            // Asking for the newest ones again would leave out what came meanwhile.
+            let first = at.head.saturating_sub(self.last);
+            self.resume = Some(first.max(at.oldest.saturating_sub(1)));
         }
         // A cursor of another epoch is answered by a `reset` next, which carries the new epoch.
-        if self.cursor.epoch.is_empty() || self.cursor.seq.unwrap_or(0) == 0 {
+        if self.cursor.epoch.is_empty() || self.cursor.seq.or(self.resume).unwrap_or(0) == 0 {
             self.cursor.epoch.clone_from(&at.epoch);
         }
         if matches!(self.events.back(), Some((Event::Ready(_), _))) {
@@ -162,7 +189,8 @@ impl Follower {
     }
 
     fn push(&mut self, event: Event) {
-        self.events.push_back((event, self.cursor.position()));
+        let position = self.position();
+        self.events.push_back((event, position));
         self.changed.notify_one();
     }
 }

@@ -1,5 +1,6 @@
 //! Requests over kept-alive HTTP/1.1 connections, repeated until there is a final answer.
 
+use std::fmt;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -122,12 +123,19 @@ fn problem_of(status: StatusCode, headers: &HeaderMap, body: &[u8]) -> Error {
 }
 
 /// Makes requests of one server.
-#[derive(Debug)]
 pub(crate) struct Http {
     pub(crate) address: Address,
     pub(crate) options: Options,
     token: Mutex<Option<String>>,
     idle: Mutex<Vec<Sender>>,
+}
+
+/// Without the token, which every client, subscription and delivery would show otherwise.
+impl fmt::Debug for Http {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { address, options, .. } = self;
+        f.debug_struct("Http").field("address", address).field("options", options).finish_non_exhaustive()
+    }
 }
 
 impl Http {
@@ -140,6 +148,10 @@ impl Http {
         *self.token.lock() = token;
     }
 
+    pub(crate) fn token(&self) -> Option<String> {
+        self.token.lock().clone()
+    }
+
     pub(crate) fn close(&self) {
         self.idle.lock().clear();
     }
@@ -148,9 +160,14 @@ impl Http {
     ///
     /// # Errors
     /// `invalid` if they could not stand on a line.
-    pub(crate) fn caller(&self) -> Result<Vec<(HeaderName, String)>, Error> {
+    fn caller(&self) -> Result<Vec<(HeaderName, String)>, Error> {
+        self.caller_with(self.token().as_deref())
+    }
+
+    /// The same with this token.
+    pub(crate) fn caller_with(&self, token: Option<&str>) -> Result<Vec<(HeaderName, String)>, Error> {
         let user = self.options.user.clone().map(|user| (HeaderName::from_static("hubbub-user"), user));
-        let token = self.token.lock().as_ref().map(|token| (AUTHORIZATION, format!("Bearer {token}")));
+        let token = token.map(|token| (AUTHORIZATION, format!("Bearer {token}")));
         let headers: Vec<_> = user.into_iter().chain(token).collect();
         let is_printable = |text: &str| text.bytes().all(|byte| (b' '..=b'~').contains(&byte));
         match headers.iter().find(|(_, value)| !is_printable(value)) {
@@ -251,11 +268,12 @@ impl Http {
                 Err(refused) => refused,
             };
             let pause = self.options.pause(attempt, refused.retry_after, random::fraction());
-            if !refused.retryable || end.is_some_and(|end| Instant::now() + pause > end) {
+            attempt = attempt.saturating_add(1);
+            let is_due = attempt < self.options.attempts_min && pause <= self.options.answer_max;
+            if !refused.retryable || (!is_due && end.is_some_and(|end| Instant::now() + pause > end)) {
                 return Err(refused.with(|problem| problem.is_open = is_open));
             }
             is_open |= refused.leaves_open();
-            attempt = attempt.saturating_add(1);
             tokio::time::sleep(pause).await;
         }
     }

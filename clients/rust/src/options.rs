@@ -25,6 +25,9 @@ pub struct Options {
     pub silence_max: Duration,
     /// How long a request of queues and keys is repeated.
     pub patience: Duration,
+    /// Attempts of such a request even if the patience ends before, unless the server asks for a pause beyond
+    /// [`Options::answer_max`].
+    pub attempts_min: u32,
     /// Most messages that wait for their receipt; further ones are refused with `queue_full`.
     pub waiting_max: usize,
     /// Most messages of one room on the way at a time.
@@ -42,6 +45,7 @@ impl Default for Options {
             answer_max: Duration::from_secs(15),
             silence_max: Duration::from_secs(40),
             patience: Duration::from_secs(60),
+            attempts_min: 1,
             waiting_max: 1_000,
             in_flight_max: 32,
         }

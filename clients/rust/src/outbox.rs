@@ -1,15 +1,25 @@
 //! Frames to write to the connection of the moment.
 
+use std::fmt;
+
 use hubbub_ws::{Opcode, write};
 use serde::Serialize;
 
 use crate::random;
 
 /// Frames to write; bounded by the unanswered ones and the subscriptions.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(crate) struct Outbox {
     /// `None` without a connection.
     bytes: Option<Vec<u8>>,
+}
+
+/// Without the bytes, which may have a token.
+impl fmt::Debug for Outbox {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let bytes = self.bytes.as_ref().map(Vec::len);
+        f.debug_struct("Outbox").field("bytes", &bytes).finish()
+    }
 }
 
 impl Outbox {

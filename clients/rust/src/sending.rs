@@ -49,6 +49,8 @@ struct Outgoing {
     id: u64,
     frame: SendFrame,
     done: Done,
+    /// Given up on the way: it keeps its place until its answer comes, and does not go out again.
+    is_given_up: bool,
 }
 
 /// A frame without an answer.
@@ -119,20 +121,39 @@ impl Lanes {
             failures: 0,
             window: options.in_flight_max,
         });
-        lane.waiting.push_back(Outgoing { id: self.ids, frame, done });
+        lane.waiting.push_back(Outgoing { id: self.ids, frame, done, is_given_up: false });
         self.flush(&room, out);
         Ok((self.ids, result))
     }
 
     /// Gives a message up. What is on the way may be stored nevertheless.
     pub(crate) fn cancel(&mut self, id: u64, options: &Options, out: &mut Outbox) {
+        if let Some(frame) = self.unanswered.iter().find(|frame| frame.id == id) {
+            // Its answer is still to come: until then it counts among what is on the way, and a ping's gate stays.
+            let lane = self.rooms.get_mut(&frame.room);
+            let outgoing = lane.and_then(|lane| lane.waiting.iter_mut().find(|outgoing| outgoing.id == id));
+            if let Some(outgoing) = outgoing
+                && !std::mem::replace(&mut outgoing.is_given_up, true)
+            {
+                self.waiting -= 1;
+            }
+            return;
+        }
         let mut lanes = self.rooms.iter();
         let room = lanes.find(|(_, lane)| lane.waiting.iter().any(|outgoing| outgoing.id == id));
         let Some(room) = room.map(|(room, _)| room.clone()) else { return };
         self.remove(&room, id);
-        self.unanswered.retain(|frame| frame.id != id);
         self.go_on(&room, options);
         self.flush_all(out);
+    }
+
+    /// Drops what was given up, when none of it is on the way any more.
+    fn drop_given_up(&mut self, room: &str) {
+        let Some(lane) = self.rooms.get_mut(room) else { return };
+        lane.waiting.retain(|outgoing| !outgoing.is_given_up);
+        if lane.waiting.is_empty() {
+            self.rooms.remove(room);
+        }
     }
 
     /// Fails everything.
@@ -162,6 +183,8 @@ impl Lanes {
             lane.sent = 0;
             lane.release();
         }
+        let rooms: Vec<String> = self.rooms.keys().cloned().collect();
+        rooms.iter().for_each(|room| self.drop_given_up(room));
         let largest = unanswered.iter().max_by_key(|frame| frame.message_bytes).filter(|_| was_too_big);
         if let Some(Unanswered { room, id, .. }) = largest
             && let Some(outgoing) = self.remove(room, *id)
@@ -250,6 +273,7 @@ impl Lanes {
         let pause = options.pause(lane.failures, std::time::Duration::ZERO, random::fraction());
         lane.until = Some(Instant::now() + pause);
         lane.failures = lane.failures.saturating_add(1);
+        self.drop_given_up(room);
     }
 
     fn flush(&mut self, room: &str, out: &mut Outbox) {
@@ -279,7 +303,9 @@ impl Lanes {
         let lane = self.rooms.get_mut(room)?;
         let index = lane.waiting.iter().position(|outgoing| outgoing.id == id)?;
         let outgoing = lane.waiting.remove(index)?;
-        self.waiting -= 1;
+        if !outgoing.is_given_up {
+            self.waiting -= 1;
+        }
         if index < lane.sent {
             lane.sent -= 1;
         }

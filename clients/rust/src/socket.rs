@@ -6,8 +6,7 @@ use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
-use serde::Deserialize;
-use serde_json::{Value, json};
+use serde_json::json;
 use tokio::runtime::Handle;
 use tokio::sync::{Notify, oneshot, watch};
 use tokio::task::AbortHandle;
@@ -15,7 +14,7 @@ use tokio::task::AbortHandle;
 use crate::connection::{self, ConnectionState, Ended};
 use crate::error::{Error, Problem};
 pub(crate) use crate::following::Follower;
-use crate::following::Taken;
+use crate::following::{ServerFrame, Taken, members};
 use crate::http::Http;
 use crate::options::Options;
 use crate::outbox::Outbox;
@@ -64,22 +63,6 @@ pub(crate) struct Socket {
     state: Mutex<State>,
 }
 
-/// What every frame of the server may have.
-#[derive(Deserialize)]
-struct ServerFrame {
-    #[serde(rename = "type")]
-    kind: String,
-    #[serde(default, rename = "ref")]
-    reference: Value,
-    #[serde(default, rename = "roomId")]
-    room: String,
-}
-
-/// Members of a frame of a certain type; what does not fit stays empty.
-fn members<T: for<'a> Deserialize<'a> + Default>(text: &str) -> T {
-    serde_json::from_str(text).unwrap_or_default()
-}
-
 impl Socket {
     /// Must be called within a runtime.
     pub(crate) fn start(http: Arc<Http>, connection: watch::Sender<ConnectionState>) -> Arc<Self> {
@@ -112,8 +95,10 @@ impl Socket {
         &self.http.options
     }
 
+    /// Whether it was refused for good, or its runtime has ended.
     pub(crate) fn is_over(&self) -> bool {
-        self.state.lock().is_over
+        let state = self.state.lock();
+        state.is_over || state.task.as_ref().is_none_or(AbortHandle::is_finished)
     }
 
     pub(crate) fn close(&self) {
@@ -143,7 +128,7 @@ impl Socket {
     }
 
     pub(crate) fn renew(&self, token: &str) {
-        self.change(|state, _| state.out.push(&json!({"type": "auth", "ref": "auth", "token": token})));
+        self.change(|state, _| state.renew(token));
     }
 
     pub(crate) fn send(
@@ -208,13 +193,18 @@ impl Socket {
         taken
     }
 
-    pub(crate) fn on_open(&self) {
+    /// `token` is what the handshake said.
+    pub(crate) fn on_open(&self, token: Option<&str>) {
         self.connection.send_replace(ConnectionState::Open);
         let state = &mut *self.state.lock();
         if state.is_over {
             return;
         }
         state.out.open();
+        // Read behind `open`: whoever renews it from now on finds an open connection.
+        if let Some(renewed) = self.http.token().filter(|renewed| Some(renewed.as_str()) != token) {
+            state.renew(&renewed);
+        }
         state.heard_at = Instant::now();
         state.probed_at = None;
         let active: Vec<u64> = state.active.values().copied().collect();
@@ -223,7 +213,7 @@ impl Socket {
     }
 
     pub(crate) fn on_lost(&self, ended: &Ended) {
-        self.connection.send_replace(ConnectionState::Lost { reason: ended.reason.clone() });
+        self.connection.send_replace(ended.state());
         let state = &mut *self.state.lock();
         state.out.close();
         state.leaving.clear();
@@ -309,7 +299,7 @@ impl Socket {
                 state.attempt = 0;
                 follower.on_subscribed(members::<Ready>(text));
             }
-            ("reset", Some(follower)) => follower.on_reset(members::<Ready>(text)),
+            ("reset", Some(follower)) if follower.is_announced => follower.on_reset(members::<Ready>(text)),
             ("message", Some(follower)) => {
                 let is_full = follower.on_message(members::<Message>(text));
                 // Its reader is slow: it goes on behind what is buffered.
@@ -325,6 +315,10 @@ impl Socket {
 }
 
 impl State {
+    fn renew(&mut self, token: &str) {
+        self.out.push(&json!({"type": "auth", "ref": "auth", "token": token}));
+    }
+
     fn next_ref(&mut self, kind: &str) -> String {
         self.ids += 1;
         format!("{kind}{}", self.ids)

@@ -4,12 +4,13 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use http_body_util::BodyExt;
-use hyper::Method;
 use hyper::body::Incoming;
 use hyper::header::ACCEPT;
+use hyper::{Method, Response};
 use serde::Deserialize;
 use tokio::sync::watch;
-use tokio::time::{Instant, sleep_until, timeout};
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep_until};
 
 use crate::connection::ConnectionState;
 use crate::error::{Error, Problem};
@@ -64,11 +65,15 @@ pub struct Watch {
     http: Arc<Http>,
     prefix: String,
     cursor: Cursor,
+    /// The connection that is being opened.
+    opening: JoinSet<Result<Response<Incoming>, Error>>,
     body: Option<Incoming>,
     text: Vec<u8>,
     attempt: u32,
     /// End of a pause.
     resume_at: Option<Instant>,
+    /// When something came last: how long it is silent does not depend on how often it is asked.
+    heard_at: Instant,
     is_over: bool,
     connection: watch::Sender<ConnectionState>,
 }
@@ -88,10 +93,12 @@ impl Watch {
             http,
             prefix,
             cursor: Cursor::of(start),
+            opening: JoinSet::new(),
             body: None,
             text: Vec::new(),
             attempt: 0,
             resume_at: None,
+            heard_at: Instant::now(),
             is_over: false,
             connection: watch::Sender::new(ConnectionState::Connecting),
         }
@@ -126,7 +133,11 @@ impl Watch {
             let pause = self.http.options.pause(self.attempt, error.retry_after, random::fraction());
             self.attempt = self.attempt.saturating_add(1);
             self.resume_at = Some(Instant::now() + pause);
-            self.connection.send_replace(ConnectionState::Lost { reason: error.to_string() });
+            self.connection.send_replace(ConnectionState::Lost {
+                reason: error.to_string(),
+                code: error.code.clone(),
+                status: error.status,
+            });
         }
         None
     }
@@ -146,14 +157,35 @@ impl Watch {
         }
         let Some(body) = &mut self.body else {
             let request = Request::new(Method::GET, self.path()).header(ACCEPT, "text/event-stream");
-            self.body = Some(self.http.begin(&request).await?.into_body());
+            // One connection is opened however often this is dropped meanwhile.
+            if self.opening.is_empty() {
+                let http = Arc::clone(&self.http);
+                self.opening.spawn(async move { http.begin(&request).await });
+            }
+            let Some(Ok(opened)) = self.opening.join_next().await else {
+                return Err(Error::unreachable("the runtime that the connection was opened in has ended"));
+            };
+            self.body = Some(opened?.into_body());
+            self.heard_at = Instant::now();
             self.connection.send_replace(ConnectionState::Open);
             return Ok(None);
         };
-        let frame = timeout(self.http.options.silence_max, body.frame()).await;
+        let silent_at = self.heard_at.checked_add(self.http.options.silence_max);
+        let silent = async {
+            match silent_at {
+                Some(at) => sleep_until(at).await,
+                None => std::future::pending().await,
+            }
+        };
+        let frame = tokio::select! {
+            biased;
+            frame = body.frame() => Ok(frame),
+            () = silent => Err(()),
+        };
         let frame = frame.map_err(|_| Error::unreachable("the server stopped sending"))?;
         let frame = frame.ok_or_else(|| Error::unreachable("the server closed the connection"))?;
         let frame = frame.map_err(|error| Error::unreachable(format!("the connection was lost: {error}")))?;
+        self.heard_at = Instant::now();
         self.text.extend_from_slice(frame.data_ref().map_or(&[][..], |data| data));
         Ok(None)
     }
@@ -169,7 +201,6 @@ impl Watch {
     }
 
     fn on_event(&mut self, event: &str) -> Result<Option<KeyEvent>, Error> {
-        self.attempt = 0;
         let field = |name: &str| event.lines().find_map(|line| line.strip_prefix(name)).unwrap_or_default();
         if let Some((epoch, revision)) = field("id: ").split_once(':')
             && let Ok(revision) = revision.parse()
@@ -185,6 +216,9 @@ impl Watch {
             return Err(serde_json::from_str::<Problem>(text).map_err(strange)?.into());
         }
         let data: Data = serde_json::from_str(text).map_err(strange)?;
+        if matches!(kind, "watching" | "put" | "delete" | "expire") {
+            self.attempt = 0;
+        }
         Ok(match kind {
             "watching" => {
                 self.cursor = Cursor { epoch: data.epoch.clone(), seq: Some(data.after) };

@@ -80,7 +80,9 @@ pub(crate) fn error(error: &anyhow::Error) {
     let mut members = Map::from_iter([("error".to_owned(), Value::from(text))]);
     if let Some(refusal) = error.downcast_ref::<Refusal>() {
         members.insert("code".into(), refusal.code.as_str().into());
-        members.insert("status".into(), refusal.status.into());
+        if refusal.status != 0 {
+            members.insert("status".into(), refusal.status.into());
+        }
     }
     complain(&Value::from(members).to_string());
 }
@@ -110,10 +112,15 @@ fn complain(line: &str) {
 #[error("{0}")]
 pub(crate) struct UsageError(pub(crate) String);
 
+fn status_text(status: u16) -> String {
+    if status == 0 { String::new() } else { format!(" {status}") }
+}
+
 /// The server refused a request.
 #[derive(Debug, thiserror::Error)]
-#[error("the server answered {status}: {detail} ({code})")]
+#[error("the server answered{}: {detail} ({code})", status_text(*status))]
 pub(crate) struct Refusal {
+    /// 0 without one, as on a socket.
     pub(crate) status: u16,
     pub(crate) code: String,
     pub(crate) detail: String,

@@ -3,7 +3,10 @@
 use std::collections::HashSet;
 use std::time::Duration;
 
-use hubbub_client::{Error, KeyEvent, PutOptions, QueueSendOptions, Start, TakeOptions};
+use hubbub_client::{Client, Error, KeyEvent, Options, PutOptions, QueueSendOptions, Start, TakeOptions};
+
+use tokio::io::AsyncWriteExt;
+use tokio::net::TcpListener;
 
 use crate::scripted::{Requests, answering, quick, within};
 
@@ -42,10 +45,20 @@ async fn a_final_refusal_is_not_repeated() {
 #[tokio::test]
 async fn the_patience_ends_before_a_pause_that_would_exceed_it() {
     let many = Some((429, "Retry-After: 3600\r\n", r#"{"code":"too_many_requests","retryable":true}"#));
-    let (client, requests) = answering(quick(), vec![many]).await;
+    let options = Options { attempts_min: 6, ..quick() };
+    let (client, requests) = answering(options, vec![many]).await;
     let error = within(client.queue("q").send("text", QueueSendOptions::default())).await.unwrap_err();
     assert_eq!((error.code.as_str(), requests.lock().len()), ("too_many_requests", 1));
     assert_eq!(error.retry_after, Duration::from_secs(3_600));
+}
+
+#[tokio::test]
+async fn so_many_attempts_are_made_whatever_the_patience() {
+    let overloaded = Some((503, "Retry-After: 0\r\n", r#"{"code":"overloaded","retryable":true}"#));
+    let options = Options { attempts_min: 3, patience: Duration::ZERO, ..quick() };
+    let (client, requests) = answering(options, vec![overloaded]).await;
+    let error = within(client.queue("q").send("text", QueueSendOptions::default())).await.unwrap_err();
+    assert_eq!((error.code.as_str(), requests.lock().len()), ("overloaded", 3));
 }
 
 /// What a server asks for may be anything.
@@ -136,4 +149,26 @@ async fn a_lost_watch_goes_on_and_another_history_is_one_reset() {
     let asked = lines(&requests);
     let path = "get /v1/kv/watch?prefix=a%2520b&after=";
     assert_eq!(asked, [format!("{path}3"), format!("{path}5&epoch=e"), format!("{path}9&epoch=f")]);
+}
+
+#[tokio::test]
+async fn a_watch_that_is_asked_again_and_again_opens_one_connection() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let client = Client::new(&format!("http://{}", listener.local_addr().unwrap()), quick()).unwrap();
+    let mut watch = client.keys().watch("", Start::Now);
+    let ask = Duration::from_millis(1);
+    let mut stream = loop {
+        tokio::select! {
+            accepted = listener.accept() => break accepted.unwrap().0,
+            asked = tokio::time::timeout(ask, watch.next()) => assert!(asked.is_err()),
+        }
+    };
+    for _ in 0..3 {
+        assert!(tokio::time::timeout(ask, watch.next()).await.is_err());
+    }
+    let event = "event: watching\ndata: {\"epoch\":\"e\",\"after\":3}\n\n";
+    let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", event.len());
+    stream.write_all(format!("{head}{event}").as_bytes()).await.unwrap();
+    let ready = within(watch.next()).await.unwrap().unwrap();
+    assert_eq!(ready, KeyEvent::Ready { epoch: "e".into(), revision: 3 });
 }

@@ -12,9 +12,10 @@ use crate::output::notice;
 /// The variable with a token.
 const TOKEN: &str = "HUBBUB_TOKEN";
 
-/// Pauses between attempts, and how long a request is repeated that may be.
+/// Pauses between attempts, and how long and how often a request is repeated that may be.
 const PAUSES: [Duration; 2] = [Duration::from_millis(50), Duration::from_secs(1)];
 const PATIENCE: Duration = Duration::from_secs(3);
+const ATTEMPTS_MIN: u32 = 6;
 
 /// Longest time for an answer.
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(30);
@@ -35,6 +36,7 @@ impl FromStr for Server {
             backoff_first,
             backoff_max,
             patience: PATIENCE,
+            attempts_min: ATTEMPTS_MIN,
             answer_max: TIMEOUT,
             ..Options::default()
         };

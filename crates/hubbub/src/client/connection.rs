@@ -42,11 +42,21 @@ where
     Ok(tokio::time::timeout(timeout, work).await.context("no answer in time")??)
 }
 
+/// With what to do about an address where nobody listens.
+pub(super) fn advised(reason: &str) -> String {
+    reason.replacen("is it running?", "is it running? (hubbub serve, --server)", 1)
+}
+
 /// A refusal by the server as this program reports it; any other error as it is.
 pub(crate) fn failed(error: Error) -> anyhow::Error {
     if error.status == 0 {
-        return anyhow!(error);
+        return anyhow!(advised(&error.to_string()));
     }
+    refused(&error)
+}
+
+/// What a server ended as this program reports it.
+pub(super) fn refused(error: &Error) -> anyhow::Error {
     let (status, code, detail) = (error.status, error.code.clone(), error.detail.clone());
     anyhow!(Refusal { status, code, detail })
 }

@@ -1,21 +1,24 @@
 //! Following over one connection after another, as a person wants to hear of it.
 
-use anyhow::bail;
+use anyhow::anyhow;
 use hubbub_client::ConnectionState;
 use tokio::sync::watch;
 
-use crate::output::notice;
+use super::connection::advised;
+use crate::output::{Refusal, notice};
 
 /// Says what becomes of the connection while a command waits for what it brings.
 pub(super) struct Attention {
     connection: watch::Receiver<ConnectionState>,
     /// It brought something.
     is_proven: bool,
+    /// Why the connection was lost, as it was said last.
+    told: String,
 }
 
 impl Attention {
     pub(super) fn new(connection: watch::Receiver<ConnectionState>) -> Self {
-        Self { connection, is_proven: false }
+        Self { connection, is_proven: false, told: String::new() }
     }
 
     /// What `next` brings.
@@ -32,14 +35,33 @@ impl Attention {
                     return Ok(value);
                 }
                 Ok(()) = self.connection.changed() => {
-                    if let ConnectionState::Lost { reason } = &*self.connection.borrow_and_update() {
-                        if !self.is_proven {
-                            bail!("{reason}");
-                        }
-                        notice(&format!("{reason}; reconnecting"));
-                    }
+                    let state = self.connection.borrow_and_update().clone();
+                    self.tell(&state)?;
                 }
             }
         }
+    }
+
+    /// Says why the connection was lost; each reason once until it is open again.
+    fn tell(&mut self, state: &ConnectionState) -> anyhow::Result<()> {
+        let ConnectionState::Lost { reason, code, status } = state else {
+            self.told.clear();
+            return Ok(());
+        };
+        if !self.is_proven {
+            return Err(match *status {
+                0 => anyhow!(advised(reason)),
+                // The code stands behind a refusal anyway.
+                status => {
+                    let detail = reason.trim_end_matches(&format!(" ({code})")).to_owned();
+                    anyhow!(Refusal { status, code: code.clone(), detail })
+                }
+            });
+        }
+        if self.told != *reason {
+            notice(&format!("{reason}; reconnecting"));
+            self.told.clone_from(reason);
+        }
+        Ok(())
     }
 }

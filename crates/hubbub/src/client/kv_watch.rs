@@ -4,6 +4,7 @@ use anyhow::bail;
 use hubbub_client::{KeyEvent, Start};
 use serde_json::json;
 
+use super::connection::refused;
 use super::follow::Attention;
 use super::session::Session;
 use super::show;
@@ -22,7 +23,7 @@ pub(super) async fn watch(
     let mut shown = 0;
     while count.is_none_or(|count| shown < count) {
         let Some(event) = attention.until(changes.next()).await? else { break };
-        match event.map_err(|error| anyhow::anyhow!("the server answered: {error}"))? {
+        match event.map_err(|error| refused(&error))? {
             KeyEvent::Ready { .. } => {}
             KeyEvent::Change(change) => {
                 shown += 1;

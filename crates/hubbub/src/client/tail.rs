@@ -5,6 +5,7 @@ use hyper::Method;
 use serde::Serialize;
 
 use super::address::{Server, TIMEOUT};
+use super::connection::refused;
 use super::follow::Attention;
 use super::{message_line, show, text};
 use crate::cli::{TailArgs, USER_DEFAULT};
@@ -33,7 +34,7 @@ pub(crate) async fn tail(args: TailArgs) -> anyhow::Result<()> {
     while args.count.is_none_or(|count| shown < count) {
         let before = subscription.position().seq;
         let Some(event) = attention.until(subscription.next()).await? else { break };
-        match event.map_err(|error| anyhow::anyhow!("the server answered: {error}"))? {
+        match event.map_err(|error| refused(&error))? {
             Event::Message(message) => {
                 shown += 1;
                 let frame = serde_json::to_value(Frame { kind: "message", message })?;

@@ -120,7 +120,9 @@ async fn it_is_served_only_where_it_is_wanted() {
     let serve = ["serve", "--compat", "chats", "--listen", "0.0.0.0:0", "--data", &data];
     let reason = hubbub(&serve, "").refusal(2);
     assert!(reason.contains("--insecure"), "{reason}");
-    let key = "auth.public_key=/dev/null";
-    let reason = hubbub(&["serve", "--compat", "chats", "--set", key, "--data", &data], "").refusal(2);
+    let config = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(config.path(), "auth.secret = \"nobody has to know this one, it is a test's\"").unwrap();
+    let config = config.path().to_str().unwrap();
+    let reason = hubbub(&["serve", "--compat", "chats", "--config", config, "--data", &data], "").refusal(2);
     assert!(reason.contains("server.compat"), "{reason}");
 }

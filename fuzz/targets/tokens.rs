@@ -93,7 +93,7 @@ fn open_with(key: &[u8], value: &[u8]) {
         assert!(!matches!(outcomes.first(), Some(Outcome::Refused(_)) | None), "{outcomes:?}");
     };
     apply(KvOp::Put { key, value, ttl_ms: None, condition: Condition::Always });
-    let auth = Auth::open(Some(verifier(None)), store.clone(), Arc::new(ManualClock::at(NOW)));
+    let auth = Auth::open(Some(verifier(None)), None, store.clone(), Arc::new(ManualClock::at(NOW)));
     let auth = runtime.block_on(auth).expect("the store can be read");
     assert!(auth.is_on());
     apply(KvOp::Delete { key, condition: Condition::Always });

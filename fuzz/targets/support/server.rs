@@ -109,7 +109,7 @@ async fn open(data: &TempDir) -> Gateway {
         clock.clone(),
         metrics.clone(),
     );
-    let auth = Auth::open(None, store.clone(), clock.clone()).await.expect("no keys");
+    let auth = Auth::open(None, None, store.clone(), clock.clone()).await.expect("no keys");
     Gateway {
         name: "fuzzed".to_owned(),
         log: Arc::new(Log::direct(Arc::new(direct.expect("a log")))),

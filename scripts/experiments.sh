@@ -62,3 +62,19 @@ for chart in "$to"/*/chart.svg; do
     "$browser" --headless --no-sandbox --disable-gpu --hide-scrollbars --window-size=720,260 \
         --screenshot="$(dirname "$chart")/chart.png" "file://$(realpath "$chart")" >/dev/null 2>&1
 done
+
+# The list of all that are there.
+{
+    echo "# Experiments"
+    echo
+    echo "Runs of \`scenarios/\` on one machine with nothing else on it, written by \`scripts/experiments.sh\`. Each page has the"
+    echo "question, the answer, the bottleneck, and all measurements. Figures of another machine differ; repeat them there with"
+    echo "\`hubbub bench run NAME\`."
+    echo
+    echo "| experiment | result |"
+    echo "| --- | --- |"
+    for page in "$to"/*/README.md; do
+        name=$(basename "$(dirname "$page")")
+        echo "| [$(sed -n '1s/^# //p' "$page")]($name/README.md) | $(sed -n 's/^\*\*Result:\*\* //p' "$page") |"
+    done
+} >"$to/README.md"

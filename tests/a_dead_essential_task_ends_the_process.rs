@@ -5,7 +5,9 @@ use std::collections::BTreeSet;
 
 use serde_json::json;
 
-use crate::harness::{Broker, Postgres, Server, Setup, in_time, until};
+#[cfg(all(feature = "postgres", feature = "amqp"))]
+use crate::harness::{Broker, Postgres};
+use crate::harness::{Server, Setup, in_time, until};
 
 const STARTED: &str = "essential thread or task started";
 

@@ -71,7 +71,7 @@ struct Named {
 }
 
 impl Named {
-    fn judge(&mut self, fault: &str, name: &str, summary: &Value) {
+    fn count(&mut self, fault: &str, name: &str, summary: &Value) {
         let verdict = &summary["verdict"];
         let evidence = verdict["evidence"].as_str().unwrap_or_default();
         assert!(evidence.chars().any(|c| c.is_ascii_digit()), "evidence has figures: {verdict}");
@@ -95,7 +95,7 @@ async fn planted_faults_are_named() {
     let mut named = Named::default();
     for _ in 0..rounds() {
         for (fault, name, scenario) in planted() {
-            named.judge(fault, name, &measure(&scenario, None).await);
+            named.count(fault, name, &measure(&scenario, None).await);
         }
     }
     named.finish();
@@ -106,10 +106,10 @@ async fn planted_faults_of_a_database_are_named() {
     let postgres = Postgres::start("");
     let mut named = Named::default();
     for _ in 0..rounds() {
-        named.judge("a tiny pool", "pool", &measure(TINY_POOL, Some(&postgres)).await);
+        named.count("a tiny pool", "pool", &measure(TINY_POOL, Some(&postgres)).await);
         let load = chat(8, 1, "").replace("'2s'", "'4s'");
         let (measured, ()) = tokio::join!(measure(&load, Some(&postgres)), hold_locks(&postgres));
-        named.judge("a lock", "database", &measured);
+        named.count("a lock", "database", &measured);
     }
     named.finish();
 }
@@ -173,7 +173,7 @@ async fn a_generator_that_stands_still_is_named() {
         stopping.join().unwrap();
         child.wait().unwrap();
         let summary: Value = serde_json::from_str(&said).unwrap();
-        named.judge("a generator that stands still", "generator", &summary);
+        named.count("a generator that stands still", "generator", &summary);
     }
     named.finish();
 }

@@ -229,7 +229,9 @@ async fn an_answer_to_head_has_no_body() {
 
 #[tokio::test]
 async fn a_page_that_is_read_slowly_arrives() {
-    let (server, client) = encrypted(Setup::new().set("server.header_timeout=300ms"));
+    // One slot takes all of it: a store that waits for seals refuses messages for a moment, as it should.
+    let setup = Setup::new().set("server.header_timeout=300ms").set("store.embedded.journal_slot=8MiB");
+    let (server, client) = encrypted(setup);
     let (http, _connection) = Http2::connect(&client.with_http2(), &server).await;
     let text = "x".repeat(60_000);
     for number in 0..40 {

@@ -11,9 +11,12 @@
 
 mod harness;
 
+mod a_damaged_revocation_counts;
 mod a_dead_essential_task_ends_the_process;
 #[cfg(feature = "kafka")]
 mod a_store_that_goes_back;
+#[cfg(all(feature = "kafka", feature = "scylla"))]
+mod a_stuck_partition_holds_up_no_other;
 #[cfg(feature = "amqp")]
 mod alerts_fire;
 #[cfg(feature = "amqp")]
@@ -26,6 +29,7 @@ mod backup_under_load_restores_exactly;
 mod backups_are_whole_or_not_there;
 mod bad_frames_keep_the_socket;
 mod bad_requests_name_the_rule;
+mod bench_says_where_time_and_money_go;
 mod bench_takes_tokens_and_tls;
 #[cfg(feature = "amqp")]
 mod blocked_broker_answers_503_and_recovers;
@@ -92,6 +96,7 @@ mod kv_watch_resumes;
 mod last_block_is_missed;
 mod lease_expires_and_returns;
 mod limits_are_as_documented;
+mod limits_are_in_force;
 mod line_clients_do_not_wait_for_each_other;
 mod line_garbage_is_answered;
 mod line_is_as_documented;
@@ -102,6 +107,8 @@ mod memory_comes_back;
 mod metrics_close_the_ledger;
 mod migrate_plans_and_runs;
 mod ndjson_answers_line_by_line;
+#[cfg(all(feature = "kafka", feature = "scylla"))]
+mod newer_schema_is_left_alone;
 mod no_token_no_entry;
 #[cfg(feature = "kafka")]
 mod node_death_loses_nothing;

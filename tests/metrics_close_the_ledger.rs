@@ -20,6 +20,7 @@ const DECLARED: &[(&str, &str)] = &[
     ("pipeline_batch_operations", "histogram"),
     ("pipeline_wait_seconds", "histogram"),
     ("pipeline_store_seconds", "histogram"),
+    ("pipeline_answer_seconds", "histogram"),
     ("pipeline_fan_out_seconds", "histogram"),
     ("pipeline_total_seconds", "histogram"),
     ("presence_records_received_total", "counter"),

@@ -356,7 +356,30 @@ async fn user_commands_work() {
     run(&["logout", id], "").await.success();
     assert!(!is_good(&server, &token).await);
     assert_eq!(run(&["logins"], "").await.success(), "");
-    assert_eq!(run(&["rights", "ada"], "").await.success(), "updated: ada\n");
+    // Rights are not taken away by leaving something out.
+    let refused = run(&["rights", "ada"], "").await;
+    for option in ["--rooms", "--queues", "--kv", "--scope", "--admin", "--none"] {
+        assert!(refused.code == Some(2) && refused.stderr.contains(option), "{refused:?}");
+    }
+    assert_eq!(run(&["rights", "ada", "--none", "--rooms", "*=r"], "").await.code, Some(2));
+    let rights = async || {
+        let listed = run(&["list"], "").await.success();
+        listed
+            .lines()
+            .find_map(|line| line.strip_prefix("ada  "))
+            .unwrap()
+            .split(", since")
+            .next()
+            .unwrap()
+            .to_owned()
+    };
+    assert_eq!(rights().await, "rooms team-*=rw");
+    for (options, left) in
+        [(&["--rooms", "*=r", "--scope", "stats"][..], "rooms *=r, scope stats"), (&["--none"], "no rights")]
+    {
+        let changed = run(&[&["rights", "ada"], options].concat(), "").await.success();
+        assert_eq!((changed.as_str(), rights().await.as_str()), ("updated: ada\n", left));
+    }
     run(&["password", "ada"], "thirteen tall herons").await.success();
     assert_eq!(try_login(&server, "ada", "thirteen tall herons").await.status, 200);
     run(&["remove", "ada"], "").await.success();

@@ -71,7 +71,7 @@ provided! {
     rooms_on_several_servers: "nodes", 2, postgres;
     costs_of_a_message: "costs", 2;
     costs_between_servers: "costs-nodes", 2, postgres;
-    the_store_alone: "store-alone", 1;
+    the_store_alone: "store-alone", 2;
     sizes_of_the_pool: "pool-size", 2, postgres;
     sizes_of_the_database: "database-size", 2;
     processors_of_the_database: "database-cores", 2, postgres;
@@ -121,7 +121,7 @@ async fn results_are_kept_and_compared_and_thresholds_count() {
     }
     assert_eq!(published("scenario.toml"), std::fs::read_to_string(&file).unwrap().replace("51", "50"));
     let rows = published("results.csv");
-    assert!(rows.lines().count() == 5 && rows.starts_with("\"connections\",repetition,"), "{rows}");
+    assert!(rows.lines().count() == 5 && rows.starts_with("connections,repetition,"), "{rows}");
     assert!(published("chart.svg").starts_with("<svg xmlns="));
 
     let compared = hubbub(&["bench", "compare", &a, &b, "--json"], "").success();

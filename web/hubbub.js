@@ -15,6 +15,8 @@
  * hubbub.connect();
  * const receipt = await hubbub.send("lobby", "hello").done;   // durable now; receipt.seq is its position
  *
+ * One file, longer than others: pages and programs take it as it is, without a bundler or a package.
+ *
  * Node before 22 has no WebSocket: pass one as `options.WebSocket`, such as that of the package `ws`.
  *
  * @module hubbub

@@ -34,11 +34,11 @@ type answer struct {
 	body   []byte
 }
 
-func (h *httpClient) setCaller(header http.Header) {
+func (h *httpClient) setCaller(header http.Header, token string) {
 	if h.options.User != "" {
 		header.Set("Hubbub-User", h.options.User)
 	}
-	if token := *h.token.Load(); token != "" {
+	if token != "" {
 		header.Set("Authorization", "Bearer "+token)
 	}
 }
@@ -52,7 +52,7 @@ func (h *httpClient) begin(ctx context.Context, r request) (*http.Response, erro
 	for name, values := range r.header {
 		asked.Header[name] = values
 	}
-	h.setCaller(asked.Header)
+	h.setCaller(asked.Header, *h.token.Load())
 	response, err := h.options.HTTPClient.Do(asked)
 	if err != nil {
 		return nil, unreachable(err)

@@ -98,7 +98,7 @@ func (c *Client) SetToken(token string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.socket != nil {
-		c.socket.renew(token)
+		c.socket.renew()
 	}
 }
 

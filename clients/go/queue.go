@@ -171,7 +171,7 @@ type Delivery struct {
 	path string
 }
 
-type settlement struct {
+type leaseChange struct {
 	Receipt string `json:"receipt"`
 	LeaseMs int64  `json:"leaseMs,omitempty"`
 	DelayMs *int64 `json:"delayMs,omitempty"`
@@ -180,23 +180,23 @@ type settlement struct {
 // Ack says that it is done: the message is gone. The error is stale_receipt if the lease had ended; with IsOpen that
 // may be this call's own doing.
 func (d *Delivery) Ack(ctx context.Context) error {
-	return d.http.json(ctx, "POST", d.path+"/ack", settlement{Receipt: d.Receipt}, nil, 0)
+	return d.http.json(ctx, "POST", d.path+"/ack", leaseChange{Receipt: d.Receipt}, nil, 0)
 }
 
 // Nack gives the message back, after the queue's own backoff.
 func (d *Delivery) Nack(ctx context.Context) error {
-	return d.http.json(ctx, "POST", d.path+"/nack", settlement{Receipt: d.Receipt}, nil, 0)
+	return d.http.json(ctx, "POST", d.path+"/nack", leaseChange{Receipt: d.Receipt}, nil, 0)
 }
 
 // NackAfter gives the message back, for others to have after delay.
 func (d *Delivery) NackAfter(ctx context.Context, delay time.Duration) error {
 	ms := delay.Milliseconds()
-	return d.http.json(ctx, "POST", d.path+"/nack", settlement{Receipt: d.Receipt, DelayMs: &ms}, nil, 0)
+	return d.http.json(ctx, "POST", d.path+"/nack", leaseChange{Receipt: d.Receipt, DelayMs: &ms}, nil, 0)
 }
 
 // Extend lets the lease end so long from now.
 func (d *Delivery) Extend(ctx context.Context, lease time.Duration) error {
-	body := settlement{Receipt: d.Receipt, LeaseMs: lease.Milliseconds()}
+	body := leaseChange{Receipt: d.Receipt, LeaseMs: lease.Milliseconds()}
 	return d.http.json(ctx, "POST", d.path+"/extend", body, nil, 0)
 }
 

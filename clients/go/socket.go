@@ -104,9 +104,13 @@ func (s *socket) hasEnded() bool {
 	return s.isOver
 }
 
-func (s *socket) renew(token string) {
+func (s *socket) renew() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.transmitToken(*s.http.token.Load())
+}
+
+func (s *socket) transmitToken(token string) {
 	s.transmitJSON(map[string]any{"type": "auth", "ref": "auth", "token": token})
 }
 
@@ -152,16 +156,20 @@ func (s *socket) pauseAfter(code int, reason string) time.Duration {
 func (s *socket) connection() (int, string) {
 	ctx, cancel := context.WithCancel(s.ctx)
 	defer cancel()
-	conn, response, err := s.dial(ctx)
+	token := *s.http.token.Load()
+	conn, response, err := s.dial(ctx, token)
 	if err != nil {
 		if response == nil || refusals[response.StatusCode] == 0 {
 			return 1006, ""
+		}
+		if response.StatusCode == http.StatusUnauthorized && *s.http.token.Load() != token {
+			return 1006, "" // Another token was given meanwhile.
 		}
 		return refusals[response.StatusCode], "the server answered " + response.Status
 	}
 	defer conn.CloseNow()
 	conn.SetReadLimit(frameBytesMax)
-	s.onOpen()
+	s.onOpen(token)
 	go s.write(ctx, cancel, conn)
 	go s.watch(ctx, cancel)
 	// Wakes the writer at the end.
@@ -185,11 +193,11 @@ func (s *socket) connection() (int, string) {
 	}
 }
 
-func (s *socket) dial(ctx context.Context) (*websocket.Conn, *http.Response, error) {
+func (s *socket) dial(ctx context.Context, token string) (*websocket.Conn, *http.Response, error) {
 	ctx, cancel := context.WithTimeout(ctx, s.options().AnswerMax)
 	defer cancel()
 	header := http.Header{}
-	s.http.setCaller(header)
+	s.http.setCaller(header, token)
 	address := strings.Replace(s.http.url, "http", "ws", 1) + "/v1/ws"
 	if user := s.options().User; user != "" {
 		address += "?user=" + url.QueryEscape(user)
@@ -212,12 +220,17 @@ func (s *socket) onPing(ctx context.Context, _ []byte) bool {
 	return true
 }
 
-func (s *socket) onOpen() {
+// onOpen begins a connection; token is what the handshake said.
+func (s *socket) onOpen(token string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.isOpen = !s.isOver
 	s.heardAt, s.probedAt = time.Now(), time.Time{}
 	s.frames, s.writing = nil, false
+	// Read behind isOpen: whoever renews it from now on finds an open connection.
+	if renewed := *s.http.token.Load(); renewed != "" && renewed != token {
+		s.transmitToken(renewed)
+	}
 	for _, follower := range s.followers {
 		s.subscribe(follower)
 	}

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
+	"net/http/httptest"
 	"slices"
 	"strings"
 	"sync"
@@ -11,6 +13,7 @@ import (
 	"time"
 
 	"github.com/coder/websocket"
+	"github.com/coder/websocket/wsjson"
 )
 
 func sendAll(t *testing.T, room *Room, texts ...string) []error {
@@ -311,6 +314,45 @@ func TestAHandshakeRefusedForItsTokenIsFinal(t *testing.T) {
 		if _, err := client.Room("r").Send(within(t), "text"); CodeOf(err) != code || len(requests()) != 2 {
 			t.Error(err, requests())
 		}
+	}
+}
+
+func TestATokenGivenDuringTheHandshakeIsSentBehindIt(t *testing.T) {
+	arrived, goOn, frames := make(chan string, 9), make(chan struct{}), make(chan object, 9)
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		arrived <- r.Header.Get("Authorization")
+		<-goOn
+		conn, err := websocket.Accept(w, r, nil)
+		if err != nil {
+			return
+		}
+		defer conn.CloseNow()
+		for {
+			var frame object
+			if wsjson.Read(r.Context(), conn, &frame) != nil {
+				return
+			}
+			frames <- frame
+		}
+	}))
+	t.Cleanup(server.Close)
+	options := quick()
+	options.User, options.Token = "", "first"
+	client := New(server.URL, options)
+	t.Cleanup(client.Close)
+	if _, err := client.Room("r").SendLater("text"); err != nil {
+		t.Fatal(err)
+	}
+	if said := <-arrived; said != "Bearer first" {
+		t.Error(said)
+	}
+	client.SetToken("second")
+	close(goOn)
+	if frame := <-frames; frame["type"] != "auth" || frame["token"] != "second" {
+		t.Fatal(frame)
+	}
+	if frame := <-frames; frame["type"] != "send" {
+		t.Error(frame)
 	}
 }
 

@@ -84,20 +84,20 @@ export class Delivery {
     this.#path = `${path}/messages/${encodeURIComponent(message.id)}`;
   }
 
-  #settle(how, body) { return this.#http.json("POST", `${this.#path}/${how}`, { receipt: this.receipt, ...body }); }
+  #changeLease(how, body) { return this.#http.json("POST", `${this.#path}/${how}`, { receipt: this.receipt, ...body }); }
 
   /**
    * Done: the message is gone. Rejects with `stale_receipt` if the lease had ended; with `isOpen` that may be this call's
    * own doing.
    */
-  async ack() { await this.#settle("ack"); }
+  async ack() { await this.#changeLease("ack"); }
 
   /** Gives the message back. */
-  nack({ delayMs } = {}) { return this.#settle("nack", { delayMs }); }
+  nack({ delayMs } = {}) { return this.#changeLease("nack", { delayMs }); }
 
   /** The lease ends `leaseMs` from now. */
   async extend(leaseMs) {
-    const { leasedUntil } = await this.#settle("extend", { leaseMs });
+    const { leasedUntil } = await this.#changeLease("extend", { leaseMs });
     this.leasedUntil = leasedUntil;
   }
 }

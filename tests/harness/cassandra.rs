@@ -2,6 +2,7 @@
 
 use scylla::client::session::Session;
 use scylla::client::session_builder::SessionBuilder;
+use scylla::deserialize::row::DeserializeRow;
 
 use super::Setup;
 use super::service::{Script, Service, unique};
@@ -106,6 +107,24 @@ impl Cassandra {
                 session.query_unpaged(format!("truncate {}.{table}", self.keyspace), ()).await.unwrap();
             }
         }
+    }
+
+    /// Executes a statement in the keyspace.
+    pub(crate) async fn execute(&self, statement: &str) {
+        let session = self.connect().await;
+        session.use_keyspace(&self.keyspace, false).await.unwrap();
+        session.query_unpaged(statement, ()).await.unwrap();
+    }
+
+    /// The rows that a statement selects from the keyspace.
+    pub(crate) async fn rows<R>(&self, select: &str) -> Vec<R>
+    where
+        R: for<'frame, 'metadata> DeserializeRow<'frame, 'metadata>,
+    {
+        let session = self.connect().await;
+        session.use_keyspace(&self.keyspace, false).await.unwrap();
+        let rows = session.query_unpaged(select, ()).await.unwrap().into_rows_result().unwrap();
+        rows.rows::<R>().unwrap().map(|row| row.unwrap()).collect()
     }
 
     async fn connect(&self) -> Session {

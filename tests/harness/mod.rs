@@ -22,6 +22,7 @@ pub(crate) mod program;
 pub(crate) mod prometheus;
 mod queues;
 mod raw_ws;
+mod rooms;
 pub(crate) mod schema;
 mod server;
 #[cfg(any(feature = "amqp", feature = "kafka"))]

@@ -3,7 +3,7 @@
 import { $, make, setStatus } from "./dom.js";
 import { dialogHead, showDialog } from "./dialogs.js";
 import { briefly, browserName, exact } from "./format.js";
-import { ask, sentenceOf } from "./request.js";
+import { ask, remove, sentenceOf } from "./request.js";
 
 const PASSWORD_CHARS_MIN = 12;
 
@@ -23,10 +23,10 @@ export function showAccount({ account, loginId }) {
   };
   const end = async (login) => {
     try {
-      await ask("DELETE", `auth/logins/${login.loginId}`);
+      await remove(`auth/logins/${login.loginId}`);
       setStatus(status, "Logged out there.");
     } catch (error) {
-      if (error.code !== "not_found") return setStatus(status, sentenceOf(error), true);
+      return setStatus(status, sentenceOf(error), true);
     }
     await look();
     // Its button is gone.
@@ -37,12 +37,12 @@ export function showAccount({ account, loginId }) {
   return look();
 }
 
-function item({ loginId, createdAt, address, userAgent, ...login }, isThis, end) {
-  const name = browserName(userAgent);
-  const since = make("small", { title: exact(new Date(createdAt)) }, `since ${briefly(new Date(createdAt))}, from ${address}`);
-  return make("li", { "data-login": loginId }, make("span", { class: "person" }, make("b", {}, name), since),
+function item(login, isThis, end) {
+  const [name, at] = [browserName(login.userAgent), new Date(login.createdAt)];
+  const since = make("small", { title: exact(at) }, `since ${briefly(at)}, from ${login.address}`);
+  return make("li", { "data-login": login.loginId }, make("span", { class: "person" }, make("b", {}, name), since),
     isThis ? make("em", {}, "here")
-      : make("button", { type: "button", class: "danger", "aria-label": `Log out ${name}, since ${briefly(new Date(createdAt))}`, click: () => end({ loginId, ...login }) }, "Log out"));
+      : make("button", { type: "button", class: "danger", "aria-label": `Log out ${name}, since ${briefly(at)}`, click: () => end(login) }, "Log out"));
 }
 
 function passwordForm(account, onChanged) {

@@ -33,9 +33,9 @@ function askForName() {
   $("welcome").hidden = false;
   const [input, button, notice] = [$("name"), $("come-in"), $("name-taken")];
   /** The name in use that the user was warned about. */
-  let told = null;
+  let warnedOf = null;
   const onInput = () => {
-    told = null;
+    warnedOf = null;
     notice.hidden = true;
     setText(button, "Come in");
     setText($("name-hint"), input.value.trim() === "" || idOf(input.value) ? " " : "Use a letter, a digit or a sign that is visible.");
@@ -47,14 +47,14 @@ function askForName() {
     event.preventDefault();
     const name = nameFrom(input.value);
     if (!name || button.disabled) return;
-    if (told !== name) {
+    if (warnedOf !== name) {
       button.disabled = true;
       const use = await useOf(idOf(name), ["lobby", roomInAddress()?.roomId].filter(Boolean));
       button.disabled = false;
       // The user has typed another name meanwhile.
       if (nameFrom(input.value) !== name) return;
       if (use) {
-        told = name;
+        warnedOf = name;
         return showTaken(name, use);
       }
     }

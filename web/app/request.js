@@ -27,6 +27,15 @@ export async function ask(method, path, body) {
   return answer;
 }
 
+/** Deletes something under `/v1` that may be gone already. Rejects like {@link ask}. */
+export async function remove(path) {
+  try {
+    await ask("DELETE", path);
+  } catch (error) {
+    if (error.code !== "not_found") throw error;
+  }
+}
+
 /** Whether the server did not answer. */
 export const isUnreachable = (error) => error.code === "unreachable";
 

@@ -2,7 +2,7 @@
 
 import { $, make, setStatus, setText } from "../app/dom.js";
 import { age, exact } from "../app/format.js";
-import { ask, sentenceOf } from "../app/request.js";
+import { ask, remove, sentenceOf } from "../app/request.js";
 import { boardRow, boardTable } from "../app/table.js";
 
 const COLUMNS = ["Who", "What", "From", "Open for", "Rooms", ""];
@@ -72,9 +72,9 @@ export class Connections {
   async #close(id, who) {
     if (!window.confirm(`Close this connection of ${who}? Its client will come back unless its key or token is revoked.`)) return;
     try {
-      await ask("DELETE", `connections/${id}`);
+      await remove(`connections/${id}`);
     } catch (error) {
-      if (error.code !== "not_found") return setStatus(this.#status, sentenceOf(error), true);
+      return setStatus(this.#status, sentenceOf(error), true);
     }
     await this.look();
   }

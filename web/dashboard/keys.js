@@ -2,7 +2,7 @@
 
 import { $, make, setStatus, setText } from "../app/dom.js";
 import { briefly, exact } from "../app/format.js";
-import { ask, sentenceOf } from "../app/request.js";
+import { ask, remove, sentenceOf } from "../app/request.js";
 import { boardRow, boardTable } from "../app/table.js";
 
 const COLUMNS = ["Name", "User", "May", "Made", "Ends", ""];
@@ -52,9 +52,9 @@ export class ApiKeys {
   async #revoke({ keyId, name }) {
     if (!window.confirm(`Revoke the key ${name}? Services that use it are refused at once, on every server. This cannot be undone.`)) return;
     try {
-      await ask("DELETE", `auth/keys/${keyId}`);
+      await remove(`auth/keys/${keyId}`);
     } catch (error) {
-      if (error.code !== "not_found") return setStatus(this.#status, sentenceOf(error), true);
+      return setStatus(this.#status, sentenceOf(error), true);
     }
     await this.look();
   }

@@ -2,7 +2,7 @@
 
 import { $, make, setStatus, setText } from "../app/dom.js";
 import { briefly, browserName, exact } from "../app/format.js";
-import { ask, sentenceOf } from "../app/request.js";
+import { ask, remove, sentenceOf } from "../app/request.js";
 import { boardRow, boardTable } from "../app/table.js";
 
 const COLUMNS = ["Who", "From", "With", "Since", "Ends", ""];
@@ -48,9 +48,9 @@ export class Logins {
   async #end({ loginId, user }) {
     if (!window.confirm(`Log out ${user} there? With the password, ${user} can log in again.`)) return;
     try {
-      await ask("DELETE", `auth/logins/${loginId}`);
+      await remove(`auth/logins/${loginId}`);
     } catch (error) {
-      if (error.code !== "not_found") return setStatus(this.#status, sentenceOf(error), true);
+      return setStatus(this.#status, sentenceOf(error), true);
     }
     await this.look();
   }

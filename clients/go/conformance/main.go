@@ -86,8 +86,8 @@ func (a *adapter) begin(sub string) *stream {
 	return s
 }
 
-// tell writes an event, once the stream is not held. False: it was stopped.
-func (a *adapter) tell(s *stream, sub, event string, members object) bool {
+// report writes an event, once the stream is not held. False: it was stopped.
+func (a *adapter) report(s *stream, sub, event string, members object) bool {
 	a.mu.Lock()
 	gate := s.gate
 	a.mu.Unlock()
@@ -105,7 +105,7 @@ func (a *adapter) end(s *stream, sub string, err error) {
 	if err != nil {
 		members["error"] = errorOf(err)
 	}
-	a.tell(s, sub, "end", members)
+	a.report(s, sub, "end", members)
 }
 
 func resetMembers(e hubbub.Reset) object {
@@ -122,11 +122,11 @@ func (a *adapter) follow(s *stream, sub string, subscription *hubbub.Subscriptio
 		var isGoing bool
 		switch e := event.(type) {
 		case hubbub.Ready:
-			isGoing = a.tell(s, sub, "ready", object{"epoch": e.Epoch, "oldest": e.Oldest, "head": e.Head})
+			isGoing = a.report(s, sub, "ready", object{"epoch": e.Epoch, "oldest": e.Oldest, "head": e.Head})
 		case hubbub.Message:
-			isGoing = a.tell(s, sub, "message", object{"message": e})
+			isGoing = a.report(s, sub, "message", object{"message": e})
 		case hubbub.Reset:
-			isGoing = a.tell(s, sub, "reset", resetMembers(e))
+			isGoing = a.report(s, sub, "reset", resetMembers(e))
 		}
 		if !isGoing {
 			return
@@ -143,11 +143,11 @@ func (a *adapter) watch(s *stream, sub string, keys *hubbub.Keys, prefix string,
 		}
 		switch e := event.(type) {
 		case hubbub.KeyReady:
-			a.tell(s, sub, "ready", object{"epoch": e.Epoch, "revision": e.Revision})
+			a.report(s, sub, "ready", object{"epoch": e.Epoch, "revision": e.Revision})
 		case hubbub.KeyChange:
-			a.tell(s, sub, e.Type, object{"key": e.Key, "revision": e.Revision})
+			a.report(s, sub, e.Type, object{"key": e.Key, "revision": e.Revision})
 		case hubbub.Reset:
-			a.tell(s, sub, "reset", resetMembers(e))
+			a.report(s, sub, "reset", resetMembers(e))
 		}
 	}
 	a.end(s, sub, nil)
@@ -157,7 +157,7 @@ func (a *adapter) work(s *stream, sub string, queue *hubbub.Queue, lease time.Du
 	for s.ctx.Err() == nil {
 		taken, err := queue.Take(s.ctx, hubbub.TakeOptions{Max: 3, Lease: lease, Wait: 500 * time.Millisecond})
 		for _, delivery := range taken {
-			a.tell(s, sub, "delivery", object{"id": delivery.ID, "text": delivery.Message})
+			a.report(s, sub, "delivery", object{"id": delivery.ID, "text": delivery.Message})
 		}
 		for _, delivery := range taken {
 			outcome := "ok"
@@ -171,7 +171,7 @@ func (a *adapter) work(s *stream, sub string, queue *hubbub.Queue, lease time.Du
 				err = acked
 				break
 			}
-			a.tell(s, sub, "acked", object{"id": delivery.ID, "outcome": outcome})
+			a.report(s, sub, "acked", object{"id": delivery.ID, "outcome": outcome})
 		}
 		if err != nil {
 			a.end(s, sub, err)

@@ -105,7 +105,7 @@ class Delivery:
         self._http = http
         self._path = f"{path}/messages/{quote(self.id, safe='')}"
 
-    async def _settle(self, how: str, **members: Any) -> Any:
+    async def _change_lease(self, how: str, **members: Any) -> Any:
         return await self._http.json("POST", f"{self._path}/{how}", {"receipt": self.receipt, **members})
 
     async def ack(self) -> None:
@@ -113,15 +113,15 @@ class Delivery:
 
         Raises `stale_receipt` if the lease had ended; with `is_open` that may be this call's own doing.
         """
-        await self._settle("ack")
+        await self._change_lease("ack")
 
     async def nack(self, *, delay_ms: int | None = None) -> None:
         """Gives the message back."""
-        await self._settle("nack", delayMs=delay_ms)
+        await self._change_lease("nack", delayMs=delay_ms)
 
     async def extend(self, lease_ms: int | None = None) -> None:
         """The lease ends `lease_ms` from now."""
-        self.leased_until = (await self._settle("extend", leaseMs=lease_ms))["leasedUntil"]
+        self.leased_until = (await self._change_lease("extend", leaseMs=lease_ms))["leasedUntil"]
 
 
 async def _extend(delivery: Delivery, lease_ms: int) -> None:

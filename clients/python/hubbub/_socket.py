@@ -118,7 +118,7 @@ class Socket:
 
     async def _connection(self) -> tuple[int, str]:
         """One connection, from its handshake to its end: the close code and its reason."""
-        http = self._http
+        http, token = self._http, self._http.token
         url = re.sub("^http", "ws", http.url) + "/v1/ws"
         if http.user is not None:
             url += f"?user={quote(http.user, safe='')}"
@@ -129,10 +129,12 @@ class Socket:
             )
             socket = await asyncio.wait_for(connecting, self._options.answer_max)
         except aiohttp.WSServerHandshakeError as error:
+            if error.status == 401 and http.token != token:
+                return LOST  # Another token was given meanwhile.
             return REFUSALS.get(error.status, 1006), f"the server answered {error.status}"
         except (aiohttp.ClientError, asyncio.TimeoutError, OSError, HubbubError):
             return LOST
-        self._on_open()
+        self._on_open(token)
         reading = asyncio.create_task(self._read(socket))
         others = [asyncio.create_task(self._write(socket)), asyncio.create_task(self._watch())]
         try:
@@ -156,10 +158,14 @@ class Socket:
         except (aiohttp.ClientError, asyncio.TimeoutError, OSError):
             pass
 
-    def _on_open(self) -> None:
+    def _on_open(self, token: str | None) -> None:
+        """`token` is what the handshake said."""
         self._heard_at = time.monotonic()
         self._is_open = True
         self._frames = asyncio.Queue()
+        renewed = self._http.token
+        if renewed is not None and renewed != token:
+            self.renew(renewed)
         for follower in self._followers.values():
             self._subscribe(follower)
         self._lanes.on_open()

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from typing import Any
 
-from hubbub import HubbubError, MessageEvent, Options, Position, Subscription
+from aiohttp import web
+
+from hubbub import Client, HubbubError, MessageEvent, Options, Position, Subscription
 
 from .scripted import OPTIONS, Peer, Scripted
 
@@ -189,6 +192,33 @@ class Sending(Scripted):
             await sends[0]
         self.assertEqual(raised.exception.code, "closed")
 
+    async def test_a_token_given_during_the_handshake_is_sent_behind_it(self) -> None:
+        arrived, go_on = asyncio.Event(), asyncio.Event()
+        tokens: list[str] = []
+        frames: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
+
+        async def accept(request: web.Request) -> web.StreamResponse:
+            tokens.append(request.headers["Authorization"])
+            arrived.set()
+            await go_on.wait()
+            socket = web.WebSocketResponse(timeout=0.1)
+            await socket.prepare(request)
+            async for message in socket:
+                frames.put_nowait(json.loads(message.data))
+            return socket
+
+        app = web.Application()
+        app.router.add_get("/v1/ws", accept)
+        client = Client(await self.serve(app), "first", options=OPTIONS)
+        self.addAsyncCleanup(client.close)
+        sending = asyncio.create_task(client.room("r").send("text"))
+        await arrived.wait()
+        client.set_token("second")
+        go_on.set()
+        renewed, sent = [await asyncio.wait_for(frames.get(), 60) for _ in range(2)]
+        self.assertEqual((tokens, renewed["type"], renewed["token"]), (["Bearer first"], "auth", "second"))
+        self.assertEqual(sent["type"], "send")
+        sending.cancel()
 
     async def test_a_handshake_refused_for_its_token_is_final(self) -> None:
         for status, code in ((401, "unauthorized"), (403, "forbidden")):

@@ -54,13 +54,13 @@ struct Stream {
 }
 
 /// Writes events of a stream, once it is not held; nothing any more once it is stopped.
-struct Teller {
+struct Reporter {
     sub: String,
     gate: watch::Receiver<Gate>,
 }
 
-impl Teller {
-    async fn tell(&mut self, event: &str, mut members: Value) {
+impl Reporter {
+    async fn report(&mut self, event: &str, mut members: Value) {
         members["sub"] = self.sub.as_str().into();
         members["event"] = event.into();
         // The gate does not move while this is written.
@@ -73,14 +73,14 @@ impl Teller {
 
     async fn end(&mut self, error: Option<Error>) {
         let members = error.map_or_else(|| json!({}), |error| json!({"error": error_of(&error)}));
-        self.tell("end", members).await;
+        self.report("end", members).await;
     }
 
     async fn reset(&mut self, reset: Reset) {
         let Reset { epoch, oldest, head, history_replaced } = reset;
         let members =
             json!({"epoch": epoch, "oldest": oldest, "head": head, "historyReplaced": history_replaced});
-        self.tell("reset", members).await;
+        self.report("reset", members).await;
     }
 }
 
@@ -92,57 +92,57 @@ fn message_of(message: &Message) -> Value {
     json!({"message": serde_json::to_value(message).unwrap_or_default()})
 }
 
-async fn follow(mut teller: Teller, mut subscription: Subscription) {
+async fn follow(mut reporter: Reporter, mut subscription: Subscription) {
     while let Some(event) = subscription.next().await {
         match event {
             Ok(Event::Ready(at)) => {
                 let members = json!({"epoch": at.epoch, "oldest": at.oldest, "head": at.head});
-                teller.tell("ready", members).await;
+                reporter.report("ready", members).await;
             }
-            Ok(Event::Message(message)) => teller.tell("message", message_of(&message)).await,
-            Ok(Event::Reset(reset)) => teller.reset(reset).await,
-            Err(error) => return teller.end(Some(error)).await,
+            Ok(Event::Message(message)) => reporter.report("message", message_of(&message)).await,
+            Ok(Event::Reset(reset)) => reporter.reset(reset).await,
+            Err(error) => return reporter.end(Some(error)).await,
         }
     }
-    teller.end(None).await;
+    reporter.end(None).await;
 }
 
-async fn follow_keys(mut teller: Teller, keys: Keys, prefix: String, start: Start) {
+async fn follow_keys(mut reporter: Reporter, keys: Keys, prefix: String, start: Start) {
     let mut changes = keys.watch(prefix, start);
     while let Some(event) = changes.next().await {
         match event {
             Ok(KeyEvent::Ready { epoch, revision }) => {
-                teller.tell("ready", json!({"epoch": epoch, "revision": revision})).await;
+                reporter.report("ready", json!({"epoch": epoch, "revision": revision})).await;
             }
             Ok(KeyEvent::Change(change)) => {
                 let members = json!({"key": change.text(), "revision": change.revision});
-                teller.tell(&change.kind, members).await;
+                reporter.report(&change.kind, members).await;
             }
-            Ok(KeyEvent::Reset(reset)) => teller.reset(reset).await,
-            Err(error) => return teller.end(Some(error)).await,
+            Ok(KeyEvent::Reset(reset)) => reporter.reset(reset).await,
+            Err(error) => return reporter.end(Some(error)).await,
         }
     }
 }
 
-async fn work(mut teller: Teller, queue: Queue, lease: Duration) {
+async fn work(mut reporter: Reporter, queue: Queue, lease: Duration) {
     let wait = Duration::from_millis(500);
     let options = TakeOptions { max: Some(3), lease: Some(lease), wait, ..TakeOptions::default() };
     loop {
         let taken = match queue.take(&options).await {
             Ok(taken) => taken,
-            Err(error) => return teller.end(Some(error)).await,
+            Err(error) => return reporter.end(Some(error)).await,
         };
         for delivery in &taken {
-            teller.tell("delivery", json!({"id": delivery.id, "text": delivery.message})).await;
+            reporter.report("delivery", json!({"id": delivery.id, "text": delivery.message})).await;
         }
         for delivery in &taken {
             let outcome = match delivery.ack().await {
                 Ok(()) => "ok",
                 Err(error) if error.is("stale_receipt") && error.is_open => "open",
                 Err(error) if error.is("stale_receipt") => "stale",
-                Err(error) => return teller.end(Some(error)).await,
+                Err(error) => return reporter.end(Some(error)).await,
             };
-            teller.tell("acked", json!({"id": delivery.id, "outcome": outcome})).await;
+            reporter.report("acked", json!({"id": delivery.id, "outcome": outcome})).await;
         }
     }
 }
@@ -179,10 +179,10 @@ impl Adapter {
     fn begin<F: Future<Output = ()> + Send + 'static>(
         &mut self,
         sub: String,
-        work: impl FnOnce(Teller) -> F,
+        work: impl FnOnce(Reporter) -> F,
     ) {
         let (gate, seen) = watch::channel(Gate::Open);
-        let task = tokio::spawn(work(Teller { sub: sub.clone(), gate: seen })).abort_handle();
+        let task = tokio::spawn(work(Reporter { sub: sub.clone(), gate: seen })).abort_handle();
         self.streams.insert(sub, Stream { gate, task });
     }
 
@@ -193,7 +193,7 @@ impl Adapter {
         let buffer_max = command.buffer_max.unwrap_or(standard.buffer_max);
         let room = self.client(&command)?.room(&command.room);
         let subscription = room.subscribe(start, SubscribeOptions { buffer_max, ..standard })?;
-        self.begin(command.sub, |teller| follow(teller, subscription));
+        self.begin(command.sub, |reporter| follow(reporter, subscription));
         Ok(())
     }
 
@@ -206,12 +206,12 @@ impl Adapter {
             "watch" => {
                 let (keys, start) =
                     (self.client(&command)?.keys(), command.after.map_or(Start::Now, Start::after));
-                self.begin(command.sub, |teller| follow_keys(teller, keys, command.prefix, start));
+                self.begin(command.sub, |reporter| follow_keys(reporter, keys, command.prefix, start));
             }
             "work" => {
                 let (queue, lease) =
                     (self.client(&command)?.queue(&command.queue), Duration::from_millis(command.lease_ms));
-                self.begin(command.sub, |teller| work(teller, queue, lease));
+                self.begin(command.sub, |reporter| work(reporter, queue, lease));
             }
             "stop" => {
                 if let Some(stream) = self.streams.remove(&command.sub) {

@@ -316,9 +316,9 @@ pub(crate) async fn in_time<T>(
     in_time.unwrap_or_else(|_| Err(Error::unreachable("no answer in time")))
 }
 
-/// A part of a path or query: everything but letters and digits is escaped.
-pub(crate) fn escape(text: &str) -> String {
-    percent_encoding::utf8_percent_encode(text, percent_encoding::NON_ALPHANUMERIC).to_string()
+/// A part of a path or query, or a key as the server reads it there: everything but letters and digits is escaped.
+pub(crate) fn escape(bytes: impl AsRef<[u8]>) -> String {
+    percent_encoding::percent_encode(bytes.as_ref(), percent_encoding::NON_ALPHANUMERIC).to_string()
 }
 
 /// A path with the parameters that are given.

@@ -7,11 +7,11 @@ use std::time::Duration;
 use bytes::Bytes;
 use hyper::header::{ETAG, HeaderName, IF_MATCH, IF_NONE_MATCH};
 use hyper::{HeaderMap, Method, StatusCode};
-use percent_encoding::{NON_ALPHANUMERIC, percent_decode_str, percent_encode};
+use percent_encoding::percent_decode_str;
 use serde::Deserialize;
 
 use crate::error::{Error, Fault};
-use crate::http::{Answer, Http, Request, with_query};
+use crate::http::{Answer, Http, Request, escape, with_query};
 use crate::rooms::Start;
 use crate::watch::Watch;
 
@@ -92,11 +92,6 @@ fn maybe_unescaped<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Option<V
     Ok(Option::<Cow<str>>::deserialize(from)?.map(|encoded| unescape(&encoded)))
 }
 
-/// A key as the server reads it in a path or query.
-pub(crate) fn escape_key(key: &[u8]) -> String {
-    percent_encode(key, NON_ALPHANUMERIC).to_string()
-}
-
 fn path_of(key: &[u8]) -> Result<String, Error> {
     let segments: Vec<&[u8]> = key.split(|byte| *byte == b'/').collect();
     if segments.iter().any(|segment| [&b"."[..], b".."].contains(segment)) {
@@ -104,7 +99,7 @@ fn path_of(key: &[u8]) -> Result<String, Error> {
         let faults = vec![Fault { field: "key".to_owned(), rule }];
         return Err(Error::new("invalid", "").with(|problem| problem.errors = faults));
     }
-    let segments: Vec<String> = segments.into_iter().map(escape_key).collect();
+    let segments: Vec<String> = segments.into_iter().map(escape).collect();
     Ok(format!("/kv/{}", segments.join("/")))
 }
 
@@ -266,9 +261,9 @@ impl Keys {
         after: impl AsRef<[u8]>,
         limit: Option<u64>,
     ) -> Result<KeyPage, Error> {
-        let after = Some(escape_key(after.as_ref())).filter(|after| !after.is_empty());
+        let after = Some(escape(after)).filter(|after| !after.is_empty());
         let pairs = [
-            ("prefix", Some(escape_key(prefix.as_ref()))),
+            ("prefix", Some(escape(prefix))),
             ("after", after),
             ("limit", limit.map(|limit| limit.to_string())),
         ];
@@ -277,7 +272,7 @@ impl Keys {
 
     /// Follows changes of keys with this prefix, behind a revision or from now on.
     pub fn watch(&self, prefix: impl AsRef<[u8]>, start: Start) -> Watch {
-        Watch::new(Arc::clone(&self.http), escape_key(prefix.as_ref()), start)
+        Watch::new(Arc::clone(&self.http), escape(prefix), start)
     }
 }
 

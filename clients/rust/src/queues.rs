@@ -274,7 +274,7 @@ pub struct Delivery {
 
 #[derive(Default, Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Settlement<'a> {
+struct LeaseChange<'a> {
     receipt: &'a str,
     #[serde(skip_serializing_if = "Option::is_none")]
     lease_ms: Option<u64>,
@@ -288,7 +288,7 @@ impl Delivery {
     /// # Errors
     /// `stale_receipt` if the lease had ended; with `is_open` that may be this call's own doing.
     pub async fn ack(&self) -> Result<(), Error> {
-        self.settle("ack", None, None).await
+        self.change_lease("ack", None, None).await
     }
 
     /// Gives the message back, for others to have after `delay`, or after the queue's own backoff.
@@ -296,7 +296,7 @@ impl Delivery {
     /// # Errors
     /// As [`Delivery::ack`].
     pub async fn nack(&self, delay: Option<Duration>) -> Result<(), Error> {
-        self.settle("nack", None, delay).await
+        self.change_lease("nack", None, delay).await
     }
 
     /// Lets the lease end so long from now.
@@ -304,12 +304,17 @@ impl Delivery {
     /// # Errors
     /// As [`Delivery::ack`].
     pub async fn extend(&self, lease: Duration) -> Result<(), Error> {
-        self.settle("extend", Some(lease), None).await
+        self.change_lease("extend", Some(lease), None).await
     }
 
-    async fn settle(&self, how: &str, lease: Option<Duration>, delay: Option<Duration>) -> Result<(), Error> {
+    async fn change_lease(
+        &self,
+        how: &str,
+        lease: Option<Duration>,
+        delay: Option<Duration>,
+    ) -> Result<(), Error> {
         let Some((http, path)) = &self.at else { return Err(Error::new("invalid", "it is of no queue")) };
-        let body = Settlement { receipt: &self.receipt, lease_ms: lease.map(ms), delay_ms: delay.map(ms) };
+        let body = LeaseChange { receipt: &self.receipt, lease_ms: lease.map(ms), delay_ms: delay.map(ms) };
         let body = serde_json::to_vec(&body).map_err(|error| Error::new("invalid", error.to_string()))?;
         http.call(&Request::new(Method::POST, format!("{path}/{how}")).json(body)).await.map(drop)
     }

@@ -348,6 +348,15 @@ impl State {
         }
     }
 
+    /// The follower whose frame has this ref, and the room that is left with it.
+    fn answered(&self, reference: &str) -> (Option<u64>, Option<String>) {
+        let mut active = self.active.values().copied();
+        let follower = active.find(|id| self.followers.get(id).is_some_and(|it| it.reference == reference));
+        let mut leaving = self.leaving.iter();
+        let left = leaving.find(|(_, left)| *left == reference).map(|(room, _)| room.clone());
+        (follower, left)
+    }
+
     fn on_error(&mut self, room: &str, reference: &str, error: Error, options: &Options) {
         if error.is("removed") {
             if let Some(id) = self.active.get(room).copied() {
@@ -355,10 +364,7 @@ impl State {
             }
             return;
         }
-        let mut active = self.active.values().copied();
-        let follower = active.find(|id| self.followers.get(id).is_some_and(|it| it.reference == reference));
-        let mut leaving = self.leaving.iter();
-        let left = leaving.find(|(_, left)| *left == reference).map(|(room, _)| room.clone());
+        let (follower, left) = self.answered(reference);
         if follower.is_none() && left.is_none() {
             return;
         }
@@ -374,11 +380,7 @@ impl State {
 
     /// Subscribes or leaves again, if nothing else has happened there since.
     fn retry(&mut self, reference: &str) {
-        let mut active = self.active.values().copied();
-        let follower = active.find(|id| self.followers.get(id).is_some_and(|it| it.reference == reference));
-        let mut leaving = self.leaving.iter();
-        let left = leaving.find(|(_, left)| *left == reference).map(|(room, _)| room.clone());
-        match (follower, left) {
+        match self.answered(reference) {
             (Some(id), _) => self.subscribe(id),
             (None, Some(room)) => self.leave(&room),
             (None, None) => {}

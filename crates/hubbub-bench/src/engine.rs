@@ -2,6 +2,7 @@
 
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use clap::Args;
 use serde::Serialize;
@@ -14,10 +15,12 @@ use crate::ledger::{Ledger, ServerCounts};
 use crate::machine::CpuMark;
 use crate::options::Common;
 use crate::persist::outcome::Persisted;
+use crate::price::Usage;
 use crate::queue::QueueLedger;
-use crate::report::{Delivery, Report};
+use crate::report::{Delivery, MESSAGES, Report};
 use crate::run::Run;
 use crate::sample::{Sampler, Source};
+use crate::stages::{Generated, Stages};
 use crate::verdict::{Verdict, Watch};
 
 /// A workload: its options, and the steps of a run.
@@ -107,7 +110,7 @@ pub(crate) async fn measure<W: Workload>(args: &Loading<W>) -> anyhow::Result<Re
         Setup { common: common.clone(), targets, seed: common.seed.unwrap_or_else(crate::machine::seed) };
     let counts =
         async || if own.has_server_counts() { ServerCounts::ask(&setup.targets).await } else { None };
-    let unit = if W::HAS_ROOMS { "messages" } else { "operations" };
+    let unit = if W::HAS_ROOMS { MESSAGES } else { "operations" };
     let mut report = Report::new(W::NAME, unit, parameters(args, &credentials)?);
 
     let before = counts().await;
@@ -117,7 +120,7 @@ pub(crate) async fn measure<W: Workload>(args: &Loading<W>) -> anyhow::Result<Re
     let cpu = CpuMark::now(&common.server_pid);
     let run = own.drive(&setup, &mut stage).await?;
     report.cpu = Some(cpu.until(&CpuMark::now(&common.server_pid)));
-    let seen = watch.end(&setup).await;
+    let (seen, server_stages) = watch.end(&setup).await;
     if let Some(sampler) = sampler {
         report.looks = sampler.stop().await;
     }
@@ -132,10 +135,35 @@ pub(crate) async fn measure<W: Workload>(args: &Loading<W>) -> anyhow::Result<Re
         report.audit(concurrency);
     }
     report.notes.extend(account.note);
+    let known = generated(&report, &run, seen.empty_ms.unwrap_or(0.0), setup.targets.len());
+    report.analysis.stages = Stages::of(&server_stages, &known);
     let looks = report.persisted.as_ref().map_or(&report.looks[..], Persisted::during);
+    let [_, accepted, ..] = run.counts.totals();
+    let done = report.persisted.as_ref().map_or(accepted as f64, Persisted::stored_meanwhile);
+    report.analysis.usage = report.cpu.as_ref().and_then(|cpu| Usage::of(done, cpu, looks));
     report.verdict = Some(Verdict::of(seen.with(&report, looks, account.asked_per_second)));
-    report.judge(common.threads);
+    if let Some(price) = common.price.price {
+        report.analysis.set_price(price);
+        let unknown = || "--price: the servers' processes are not known, give --server-pid".to_owned();
+        report.notes.extend(report.analysis.cost.is_none().then(unknown));
+    }
+    report.add_notes(common.threads);
     Ok(report)
+}
+
+/// What the generator knows of the time of a message.
+fn generated(report: &Report, run: &Run, empty_ms: f64, servers: usize) -> Generated {
+    let [_, accepted, rejected, unconfirmed] = run.counts.totals();
+    let ended = (accepted + rejected + unconfirmed) as f64;
+    let delivered = report.delivery.as_ref().filter(|delivery| servers == 1 && delivery.latency.count > 0);
+    Generated {
+        ended,
+        confirmed_ms: report.latency.mean_ms,
+        delivered_ms: delivered.map(|delivery| delivery.latency.mean_ms),
+        waited_ms: run.counts.waited_us.load(Ordering::Relaxed) as f64 / 1e3 / ended.max(1.0),
+        is_delivery_intended: run.times.is_some(),
+        empty_ms,
+    }
 }
 
 fn parameters<W: Workload>(

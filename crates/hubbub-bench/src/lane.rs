@@ -35,6 +35,8 @@ pub(crate) enum Answer<'a> {
 const SAMPLES_MAX: usize = 1_024;
 /// ...or after this time.
 const SAMPLES_AGE_US: u64 = 200_000;
+/// The cause of a retry that the server asked for.
+pub(crate) const REFUSED: &str = "refused";
 
 #[derive(Debug)]
 pub(crate) struct Lane {
@@ -120,18 +122,24 @@ impl Lane {
         if self.later.is_empty() {
             self.take(free, waker);
         }
-        let n = free.min(self.ready.len());
+        let (n, mut waited_us) = (free.min(self.ready.len()), 0);
         for mut job in self.ready.drain(..n) {
             job.room = self.room.unwrap_or(job.room);
             job.user = self.user.unwrap_or(job.user);
             if job.first_sent_us == 0 {
                 job.first_sent_us = now_us;
+                if job.intended_us > 0 {
+                    waited_us += now_us.saturating_sub(job.intended_us);
+                }
                 if let Some(times) = &self.run.times {
                     times.set(job.index, if job.intended_us > 0 { job.intended_us } else { now_us });
                 }
             }
             write(&job);
             self.in_flight.push_back(Flight { job, sent_us: now_us });
+        }
+        if waited_us > 0 {
+            Counts::add(&self.run.counts.waited_us, waited_us);
         }
         n > 0
     }
@@ -195,7 +203,7 @@ impl Lane {
         if job.failures > self.run.rules.retries {
             return self.finish(&job, Ending::Unconfirmed);
         }
-        Counts::add(&self.run.counts.retries, 1);
+        self.run.counts.retries.add(REFUSED, 1);
         let wait = self.run.rules.patience.wait_after(job.failures);
         self.later.push((self.read_us + saturate::<_, u64>(wait.as_micros()), job));
     }
@@ -229,25 +237,26 @@ impl Lane {
         !self.later.is_empty()
     }
 
-    /// The connection is gone: everything without an answer counts as failed once more and is sent again first.
-    /// Returns how often the message that failed most has failed.
-    pub(crate) fn on_lost(&mut self) -> u8 {
+    /// The connection is gone because of `cause`: everything without an answer counts as failed once more and is sent again
+    /// first. Returns how often the message that failed most has failed.
+    pub(crate) fn on_lost(&mut self, cause: &'static str) -> u8 {
         self.begin_read();
         let mut again: VecDeque<Job> = self.in_flight.drain(..).map(|flight| flight.job).collect();
         again.append(&mut self.ready);
         self.later.sort_by_key(|(due_us, _)| *due_us);
         again.extend(std::mem::take(&mut self.later).into_iter().map(|(_, job)| job));
-        let mut worst = 0;
+        let (mut worst, mut retries) = (0, 0);
         for mut job in again {
             job.failures += 1;
             if job.failures > self.run.rules.retries || self.run.is_hopeless() {
                 self.finish(&job, Ending::Unconfirmed);
                 continue;
             }
-            Counts::add(&self.run.counts.retries, 1);
+            retries += 1;
             worst = worst.max(job.failures);
             self.ready.push_back(job);
         }
+        self.run.counts.retries.add(cause, retries);
         worst
     }
 

@@ -12,7 +12,8 @@
 //!
 //! Each run ends in a [`verdict`]: what limited it, by which figures.
 //!
-//! What a scenario says of processors and of the network is done by [`lab`].
+//! What a scenario says of processors, of limits and of the network is done by [`lab`]; [`others`] measures what processes that
+//! have nothing to do with it take of the machine.
 //!
 //! [`limits`] stand apart: they measure what a server cannot have more of than the machine, so `limits::engine` uses the
 //! embedded engine, and `limits::postgres` and `limits::plain_rows` use PostgreSQL; [`store_alone`] measures with these. [`sample`] watches PostgreSQL and RabbitMQ.
@@ -41,12 +42,15 @@ mod ledger;
 mod limits;
 mod listener;
 mod machine;
+mod minutes;
 mod model;
 mod models;
 mod options;
+mod others;
 mod pace;
 mod persist;
 mod phase;
+mod price;
 mod query;
 mod queue;
 mod record;
@@ -56,6 +60,8 @@ mod sample;
 mod scenario;
 mod session;
 mod spawn;
+mod stages;
+mod statistics;
 mod store_alone;
 mod stream;
 mod suite;

@@ -108,7 +108,7 @@ impl Listeners {
         let (audience, rooms) = (&self.audience, usize::from(self.rooms.max(1)));
         let accepted = audience.run.record.lock().by_room.clone();
         let missing = || -> u64 {
-            let expected = |who: usize| accepted.get(who % rooms + 1).copied().unwrap_or(0);
+            let expected = |who: usize| accepted.get(who % rooms + 1).map_or(0, |room| room.count);
             audience.each().enumerate().map(|(who, count)| expected(who).saturating_sub(count)).sum()
         };
         let mut last = (audience.each().sum::<u64>(), 0);

@@ -11,6 +11,8 @@ use hubbub_core::{Clock, Timestamp};
 use serde::Serialize;
 use tempfile::TempDir;
 
+use crate::lab::cgroup;
+
 pub(crate) fn now() -> Timestamp {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     Timestamp::from_micros(saturate(since.as_micros()))
@@ -151,6 +153,7 @@ impl CpuMark {
     pub(crate) fn until(&self, later: &Self) -> CpuUse {
         let elapsed = later.at.duration_since(self.at).as_secs_f64().max(1e-9);
         CpuUse {
+            seconds: elapsed,
             cores: all_cores(),
             generator: (later.own_s - self.own_s) / elapsed,
             server: self.server_s.zip(later.server_s).map(|(from, to)| (to - from) / elapsed),
@@ -164,6 +167,8 @@ impl CpuMark {
 #[derive(Debug, Clone, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct CpuUse {
+    /// The time that this is the average of.
+    pub seconds: f64,
     pub cores: usize,
     pub generator: f64,
     /// By the servers, if they run here and are known.
@@ -202,12 +207,24 @@ pub(crate) fn process_seconds(pid: u32) -> Option<f64> {
     used_seconds(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
 }
 
+/// The same with that of its children that have ended, once it waited for them.
+pub(crate) fn family_seconds(pid: u32) -> Option<f64> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    Some(used_seconds(&stat)? + seconds_at(&stat, [13, 14])?)
+}
+
 /// From the `stat` of a process or thread.
 fn used_seconds(stat: &str) -> Option<f64> {
+    seconds_at(stat, [11, 12])
+}
+
+/// The times in user mode and in the kernel that stand in these fields.
+fn seconds_at(stat: &str, places: [usize; 2]) -> Option<f64> {
     // The name in parentheses may hold spaces.
     let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();
     let ticks = |index: usize| fields.get(index)?.parse::<f64>().ok();
-    Some((ticks(11)? + ticks(12)?) / TICKS_PER_SECOND)
+    let [user, kernel] = places.map(ticks);
+    Some((user? + kernel?) / TICKS_PER_SECOND)
 }
 
 /// A thread of a process: its id, its name (15 bytes at most), and the processor time it has used, in seconds.
@@ -251,10 +268,12 @@ pub(crate) fn thread_times(pid: u32) -> BTreeMap<u32, ThreadTimes> {
     entries.filter_map(thread).collect()
 }
 
-/// How many processors a process may use; all, where that is not known.
-pub(crate) fn may_use(pid: u32) -> usize {
+/// How many processors a process may use, by where it may run and what its group may have; all, where that is not known.
+pub(crate) fn may_use(pid: u32) -> f64 {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
-    field(&status, "Cpus_allowed_list").and_then(processors_in).map_or_else(cores, |list| list.len())
+    let pinned = field(&status, "Cpus_allowed_list").and_then(processors_in);
+    let pinned = pinned.map_or_else(cores, |list| list.len()) as f64;
+    cgroup::cpus_of(pid).map_or(pinned, |cpus| cpus.min(pinned))
 }
 
 /// Processors in the way of Linux: `0,2-3`.
@@ -290,7 +309,8 @@ pub(crate) fn listening_on(port: u16) -> Option<u32> {
     })
 }
 
-fn machine_seconds() -> Option<(f64, f64)> {
+/// Processor time that all took, and that the hypervisor took away, since the machine was started.
+pub(crate) fn machine_seconds() -> Option<(f64, f64)> {
     let stat = fs::read_to_string("/proc/stat").ok()?;
     let ticks: Vec<f64> =
         stat.lines().next()?.split_whitespace().skip(1).filter_map(|t| t.parse().ok()).collect();
@@ -328,7 +348,8 @@ mod tests {
         for wrong in ["", "a", "3-1", "1-", "0-99999999"] {
             assert_eq!(processors_in(wrong), None, "{wrong}");
         }
-        assert!((1..=4_097).contains(&may_use(std::process::id())));
+        let may_use = may_use(std::process::id());
+        assert!(may_use > 0.0 && may_use <= 4_097.0, "{may_use}");
         let busy = std::time::Instant::now();
         while busy.elapsed() < Duration::from_millis(20) {
             std::hint::spin_loop();
@@ -339,7 +360,14 @@ mod tests {
 
     #[test]
     fn the_limit_is_named() {
-        let used = |generator, machine| CpuUse { cores: 4, generator, server: None, machine, stolen: 0.0 };
+        let used = |generator, machine| CpuUse {
+            seconds: 1.0,
+            cores: 4,
+            generator,
+            server: None,
+            machine,
+            stolen: 0.0,
+        };
         assert!(
             used(1.95, 2.5).verdict(2).is_some_and(|text| text.starts_with("the generator was the limit"))
         );

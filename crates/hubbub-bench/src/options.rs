@@ -8,6 +8,7 @@ use serde::{Serialize, Serializer};
 
 use crate::access::AccessArgs;
 use crate::job::Shape;
+use crate::price::PriceArgs;
 
 /// Where to send, and what to do with the results.
 #[derive(Debug, Clone, Args)]
@@ -58,6 +59,8 @@ pub(crate) struct Common {
     /// Process id of the broker, if it runs on this machine: its processor time is shown
     #[arg(long, value_name = "PID")]
     pub broker_pid: Option<u32>,
+    #[command(flatten)]
+    pub price: PriceArgs,
     /// No live progress
     #[arg(long, short)]
     pub quiet: bool,

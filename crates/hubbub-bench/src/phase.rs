@@ -95,7 +95,7 @@ pub(crate) async fn finish(run: &Run, lanes: &mut JoinSet<()>, bar: &ProgressBar
                     abandon();
                 }
                 bar.set_position(run.counts.accepted.load(Ordering::Relaxed));
-                let retries = run.counts.retries.load(Ordering::Relaxed);
+                let retries = run.counts.retries.sum();
                 if retries > 0 {
                     bar.set_prefix(format!(", {retries} retries"));
                 }

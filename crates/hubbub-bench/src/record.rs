@@ -6,6 +6,9 @@ use hdrhistogram::Histogram;
 use hubbub_core::invariant::saturate;
 use serde::Serialize;
 
+use crate::minutes::Seconds;
+use crate::statistics::Moments;
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Ending {
@@ -50,7 +53,9 @@ pub(crate) struct Record {
     /// Single messages, at most `samples_max`.
     pub(crate) samples: Vec<Sample>,
     samples_max: usize,
-    pub(crate) by_room: Vec<u64>,
+    /// Latencies in microseconds, by the number of the room.
+    pub(crate) by_room: Vec<Moments>,
+    pub(crate) seconds: Seconds,
     /// Messages of which no sample was kept.
     pub(crate) samples_left_out: u64,
 }
@@ -67,6 +72,7 @@ impl Record {
             samples: Vec::new(),
             samples_max,
             by_room: Vec::new(),
+            seconds: Seconds::default(),
             samples_left_out: 0,
         }
     }
@@ -80,8 +86,13 @@ impl Record {
             }
             self.last_us = self.last_us.max(sample.done_us);
             let step = saturate::<_, usize>(sample.done_us / STEP_US).min(MAX_STEPS);
-            count(&mut self.steps, step);
-            count(&mut self.by_room, sample.room.into());
+            if let Some(messages) = at(&mut self.steps, step) {
+                *messages += 1;
+            }
+            if let Some(room) = at(&mut self.by_room, sample.room.into()) {
+                room.add(latency_us as f64);
+            }
+            self.seconds.add(sample.done_us, latency_us as f64);
         }
         let keep = samples.len().min(self.samples_max - self.samples.len());
         self.samples_left_out += (samples.len() - keep) as u64;
@@ -89,14 +100,12 @@ impl Record {
     }
 }
 
-/// Counts one more at `index`, and makes room for it.
-fn count(counts: &mut Vec<u64>, index: usize) {
-    if counts.len() <= index {
-        counts.resize(index + 1, 0);
+/// What stands at `index`, which is made room for.
+pub(crate) fn at<T: Clone + Default>(all: &mut Vec<T>, index: usize) -> Option<&mut T> {
+    if all.len() <= index {
+        all.resize(index + 1, T::default());
     }
-    if let Some(count) = counts.get_mut(index) {
-        *count += 1;
-    }
+    all.get_mut(index)
 }
 
 /// A day of steps; a longer run counts the rest into the last one.
@@ -106,15 +115,15 @@ const MAX_STEPS: usize = 864_000;
 #[derive(Debug, Clone)]
 pub(crate) struct Dist {
     histogram: Histogram<u64>,
-    sum_us: f64,
-    sum_squares: f64,
+    /// Microseconds.
+    moments: Moments,
 }
 
 impl Default for Dist {
     fn default() -> Self {
         // One to two significant steps of memory would save nothing: it grows with the largest value.
         let histogram = Histogram::new(3).unwrap_or_else(|_| unreachable!("three digits are supported"));
-        Self { histogram, sum_us: 0.0, sum_squares: 0.0 }
+        Self { histogram, moments: Moments::default() }
     }
 }
 
@@ -122,9 +131,7 @@ impl Dist {
     pub(crate) fn add(&mut self, us: u64) {
         // It grows as needed, so nothing is out of its range.
         let _ = self.histogram.record(us.max(1));
-        let us = us as f64;
-        self.sum_us += us;
-        self.sum_squares += us * us;
+        self.moments.add(us as f64);
     }
 
     pub(crate) fn len(&self) -> u64 {
@@ -143,21 +150,19 @@ impl Dist {
     }
 
     pub(crate) fn stats(&self) -> Stats {
-        let n = self.len() as f64;
-        let mean = if n > 0.0 { self.sum_us / n } else { 0.0 };
-        let variance =
-            if n > 1.0 { ((self.sum_squares - n * mean * mean) / (n - 1.0)).max(0.0) } else { 0.0 };
+        let Moments { count, mean, .. } = self.moments;
         Stats {
-            count: self.len(),
+            count,
             mean_ms: mean / 1e3,
             median_ms: self.percentile_ms(50.0),
             p90_ms: self.percentile_ms(90.0),
             p95_ms: self.percentile_ms(95.0),
             p99_ms: self.percentile_ms(99.0),
             p99_9_ms: self.percentile_ms(99.9),
-            min_ms: if n > 0.0 { self.histogram.min() as f64 / 1e3 } else { 0.0 },
+            min_ms: if count > 0 { self.histogram.min() as f64 / 1e3 } else { 0.0 },
             max_ms: self.histogram.max() as f64 / 1e3,
-            variance_ms2: variance / 1e6,
+            variance_ms2: self.moments.variance() / 1e6,
+            variation: self.moments.variation(),
         }
     }
 }
@@ -177,6 +182,8 @@ pub(crate) struct Stats {
     pub max_ms: f64,
     /// Sample variance, in square milliseconds.
     pub variance_ms2: f64,
+    /// Coefficient of variation: the standard deviation as a share of the mean.
+    pub variation: f64,
 }
 
 /// One row of `throughput.csv`.
@@ -218,6 +225,7 @@ mod tests {
         assert_eq!(stats.count, 1_000);
         assert!((stats.mean_ms - 500.5).abs() < 1e-9);
         assert!((stats.variance_ms2 - 83_416.666).abs() < 0.01, "{}", stats.variance_ms2);
+        assert!((stats.variation - 83_416.666_f64.sqrt() / 500.5).abs() < 1e-6, "{}", stats.variation);
         for (got, want) in
             [(stats.median_ms, 500.0), (stats.p99_ms, 990.0), (stats.p99_9_ms, 999.0), (stats.max_ms, 1000.0)]
         {

@@ -42,12 +42,35 @@ pub(crate) struct Counts {
     pub(crate) unconfirmed: AtomicU64,
     /// Messages taken from the generator.
     pub(crate) sent: AtomicU64,
-    pub(crate) retries: AtomicU64,
+    /// Messages sent again, by cause.
+    pub(crate) retries: Causes,
     pub(crate) opened: AtomicU64,
     /// Answers whose `seq` did not grow on a connection that sends to one room.
     pub(crate) order_faults: AtomicU64,
     /// Connections lost, by cause.
-    pub(crate) reconnects: Mutex<BTreeMap<&'static str, u64>>,
+    pub(crate) reconnects: Causes,
+    /// Microseconds from the intended send until messages were sent, in an open loop.
+    pub(crate) waited_us: AtomicU64,
+}
+
+/// What became necessary how often, by its cause.
+#[derive(Debug, Default)]
+pub(crate) struct Causes(Mutex<BTreeMap<&'static str, u64>>);
+
+impl Causes {
+    pub(crate) fn add(&self, cause: &'static str, n: u64) {
+        if n > 0 {
+            *self.0.lock().entry(cause).or_default() += n;
+        }
+    }
+
+    pub(crate) fn all(&self) -> BTreeMap<&'static str, u64> {
+        self.0.lock().clone()
+    }
+
+    pub(crate) fn sum(&self) -> u64 {
+        self.0.lock().values().sum()
+    }
 }
 
 impl Counts {
@@ -63,7 +86,7 @@ impl Counts {
 
     /// A connection was lost.
     pub(crate) fn lost(&self, cause: Cause) {
-        *self.reconnects.lock().entry(cause.name()).or_default() += 1;
+        self.reconnects.add(cause.name(), 1);
     }
 }
 

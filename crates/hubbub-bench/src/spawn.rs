@@ -15,6 +15,7 @@ use tokio::process::{Child, Command};
 use crate::bare::Kind;
 use crate::client::Target;
 use crate::engine::{self, Loading, Workload};
+use crate::lab::cgroup::Group;
 use crate::options::arguments;
 use crate::report::Report;
 
@@ -69,15 +70,16 @@ impl Server {
         Self::serve(command, data).await
     }
 
-    /// The same with these settings, whatever the environment says, and on these engines, whose URLs may hold passwords: the
-    /// settings show in the list of processes.
+    /// The same with these settings, whatever the environment says, in a group, and on these engines, whose URLs may hold
+    /// passwords: the settings show in the list of processes.
     pub(crate) async fn configured<'s>(
         program: &Path,
         data: &Path,
         settings: impl Iterator<Item = (&'s str, &'s str)>,
         engines: Engines<'_>,
+        group: &Group,
     ) -> anyhow::Result<Self> {
-        let mut command = Command::new(program);
+        let mut command = group.command(program);
         for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("HUBBUB_"))
         {
             command.env_remove(name);

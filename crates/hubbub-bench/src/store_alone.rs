@@ -1,5 +1,6 @@
 //! The store without a server: the workload `store` of scenarios. It uses the embedded engine, or PostgreSQL, itself.
 
+use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -7,8 +8,9 @@ use clap::Args;
 use serde::Serialize;
 
 use crate::engine::{Findings, Loading};
-use crate::limits::engine;
+use crate::limits::{Alone, engine};
 use crate::options::{duration, seconds};
+use crate::record::Stats;
 use crate::report::{Origin, grouped};
 
 #[derive(Debug, Clone, Args, Serialize)]
@@ -18,6 +20,9 @@ pub(crate) struct StoreArgs {
     #[arg(long, short, default_value = "10s", value_parser = duration, value_name = "TIME")]
     #[serde(rename = "durationS", serialize_with = "seconds")]
     duration: Duration,
+    /// Messages of a batch; the embedded engine takes no more than it wants, which is the default. Of PostgreSQL, that is 5,000
+    #[arg(long, value_name = "N")]
+    batch: Option<NonZeroUsize>,
     /// Directory for the data, on the disk to measure
     #[arg(long, default_value = ".", value_name = "DIR")]
     #[serde(skip)]
@@ -33,31 +38,38 @@ pub(crate) struct StoreAlone {
     origin: Origin,
     parameters: StoreArgs,
     per_second: f64,
+    /// Of a batch.
+    latency: Stats,
 }
 
 pub(crate) async fn measure(args: &Loading<StoreArgs>) -> anyhow::Result<StoreAlone> {
     let Loading { common, own } = args;
     let database = common.database.as_deref().filter(|url| url.starts_with("postgres"));
-    let per_second = match database {
-        Some(url) => rows(url, own.duration).await?,
-        None => engine::rate(&own.dir, own.duration).await?,
+    let Alone { per_second, latency } = match database {
+        Some(url) => rows(url, own).await?,
+        None => engine::store(&own.dir, own.duration, own.batch).await?,
     };
-    Ok(StoreAlone { workload: "store", origin: Origin::here(), parameters: own.clone(), per_second })
+    Ok(StoreAlone { workload: "store", origin: Origin::here(), parameters: own.clone(), per_second, latency })
 }
 
 #[cfg(all(feature = "postgres", feature = "amqp"))]
-async fn rows(url: &str, time: Duration) -> anyhow::Result<f64> {
-    crate::limits::plain_rows::rows_rate(url, time).await
+async fn rows(url: &str, own: &StoreArgs) -> anyhow::Result<Alone> {
+    crate::limits::plain_rows::rows(url, own.duration, own.batch).await
 }
 
 #[cfg(not(all(feature = "postgres", feature = "amqp")))]
-async fn rows(_: &str, _: Duration) -> anyhow::Result<f64> {
+async fn rows(_: &str, _: &StoreArgs) -> anyhow::Result<Alone> {
     anyhow::bail!("this program was built without the features postgres and amqp")
 }
 
 impl Findings for StoreAlone {
     fn terminal(&self) -> String {
-        format!("store on {}\n  stored       {} messages/s\n", self.origin.machine, grouped(self.per_second))
+        let Stats { median_ms, p99_ms, max_ms, .. } = &self.latency;
+        format!(
+            "store on {}\n  stored       {} messages/s\n  a batch      p50 {median_ms:.3} ms, p99 {p99_ms:.3} ms, max {max_ms:.1} ms\n",
+            self.origin.machine,
+            grouped(self.per_second)
+        )
     }
 
     fn is_clean(&self) -> bool {

@@ -17,6 +17,7 @@ use crate::limits::median;
 use crate::limits::postgres::{Database, check_durable};
 use crate::machine::Machine;
 use crate::options::duration;
+use crate::others::{OthersMeter, marks};
 use crate::persist;
 use crate::persist::outcome::Outcome;
 use crate::report::grouped;
@@ -73,6 +74,8 @@ struct Row {
     server_cpu_us: f64,
     round_trips: f64,
     statements: f64,
+    /// Share of the machine that others took, in the round that has most.
+    others: f64,
     faults: Vec<String>,
 }
 
@@ -89,14 +92,16 @@ pub(crate) async fn measure(args: &SweepArgs) -> anyhow::Result<Sweep> {
     check_durable(&args.postgres).await?;
     let started = crate::machine::now().to_string();
     let lingers = [Duration::ZERO, args.linger];
-    let steps = args.batches.iter().flat_map(|batch| lingers.map(|linger| (*batch, linger, Vec::new())));
-    let mut steps: Vec<(u64, Duration, Vec<Outcome>)> = steps.collect();
+    let steps = args.batches.iter().flat_map(|batch| lingers.map(|linger| (*batch, linger, 0.0, Vec::new())));
+    let mut steps: Vec<(u64, Duration, f64, Vec<Outcome>)> = steps.collect();
     for _ in 0..args.rounds.max(1) {
-        for (batch, linger, outcomes) in &mut steps {
+        for (batch, linger, others, outcomes) in &mut steps {
+            let meter = OthersMeter::start([args.postgres.as_str()]);
             outcomes.push(step(args, *batch, *linger).await?);
+            *others = meter.share().max(*others);
         }
     }
-    let rows = steps.iter().map(|(batch, linger, outcomes)| row(*batch, *linger, outcomes));
+    let rows = steps.iter().map(|(batch, linger, others, outcomes)| row(*batch, *linger, *others, outcomes));
     Ok(Sweep {
         machine: Machine::look(),
         started,
@@ -139,7 +144,7 @@ async fn persisted(args: &SweepArgs, url: &str, batch: u64, linger: Duration) ->
     Ok(outcome)
 }
 
-fn row(batch: u64, linger: Duration, outcomes: &[Outcome]) -> Row {
+fn row(batch: u64, linger: Duration, others: f64, outcomes: &[Outcome]) -> Row {
     let of = |figure: &dyn Fn(&Outcome) -> f64| median(&outcomes.iter().map(figure).collect::<Vec<_>>());
     let cpu_us = |outcome: &Outcome, name| outcome.persisted.cpu_us.get(name).copied().unwrap_or(0.0);
     let rates: Vec<f64> = outcomes.iter().map(|outcome| outcome.persisted.stored_per_second).collect();
@@ -162,6 +167,7 @@ fn row(batch: u64, linger: Duration, outcomes: &[Outcome]) -> Row {
         server_cpu_us: of(&|outcome| cpu_us(outcome, "server")),
         round_trips: of(&|outcome| outcome.persisted.asked.map_or(0.0, |asked| asked.round_trips)),
         statements: of(&|outcome| outcome.persisted.asked.map_or(0.0, |asked| asked.statements)),
+        others,
         faults: outcomes.iter().flat_map(|outcome| outcome.faults.iter().cloned()).collect(),
     }
 }
@@ -181,10 +187,12 @@ impl Findings for Sweep {
         );
         for row in &self.rows {
             let [low, high] = row.per_second_range.map(grouped);
+            let marks = marks(row.faults.is_empty(), row.others);
+            let marks: String = marks.iter().map(|mark| format!("; **{mark}**")).collect();
             // Writing to a String cannot fail.
             let _ = writeln!(
                 out,
-                "| {} | {} ms | {:.1} | {} ({low} to {high}) | {:.1} ms | {:.1} ms | {:.1} µs, {:.1} µs | {:.4}, {:.4} |",
+                "| {} | {} ms | {:.1} | {} ({low} to {high}){marks} | {:.1} ms | {:.1} ms | {:.1} µs, {:.1} µs | {:.4}, {:.4} |",
                 grouped(row.batch_max as f64),
                 row.linger_ms,
                 row.operations_mean,

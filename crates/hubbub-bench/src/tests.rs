@@ -176,6 +176,14 @@ async fn messages_survive_lost_connections_and_overload() {
     assert_eq!((ledger.sent, ledger.accepted), (2_000, 2_000), "{}", report.terminal());
     assert_eq!(stored.lock().len(), 2_000);
     assert!(report.retries > 0 && report.reconnects.values().sum::<u64>() > 10, "{}", report.terminal());
+    let causes = &report.retries_by_cause;
+    assert!(causes.contains_key("refused") && causes.len() > 1, "{causes:?}");
+    assert!(
+        causes.keys().all(|cause| *cause == "refused" || report.reconnects.contains_key(cause)),
+        "{causes:?}"
+    );
+    let rooms = report.rooms.as_ref().expect("two rooms");
+    assert_eq!((rooms.count, rooms.slowest.iter().map(|room| room.messages).sum::<u64>()), (2, 2_000));
 }
 
 async fn unreliable(stream: TcpStream, stored: Arc<Mutex<HashSet<String>>>) -> io::Result<()> {

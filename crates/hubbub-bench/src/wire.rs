@@ -9,7 +9,7 @@ use std::task::{Context, Poll, ready};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 
-use crate::stream::{Encryption, Stream};
+use crate::stream::{Encryption, Stream, encrypted};
 
 /// As much as one read takes. Larger ones cost more than they save.
 const READ_BYTES: usize = 32 * 1024;
@@ -50,12 +50,12 @@ pub(crate) struct Wire {
 impl Wire {
     pub(crate) fn new(stream: TcpStream) -> io::Result<Self> {
         stream.set_nodelay(true)?;
-        Ok(Self { stream: Stream::Plain(stream), out: Vec::new(), written: 0 })
+        Ok(Self { stream: Stream::Left(stream), out: Vec::new(), written: 0 })
     }
 
     /// The same with TLS, if `encryption` says so.
     pub(crate) async fn connect(stream: TcpStream, encryption: Option<&Encryption>) -> io::Result<Self> {
-        let stream = Stream::new(stream, encryption).await?;
+        let stream = encrypted(stream, encryption).await?;
         Ok(Self { stream, out: Vec::new(), written: 0 })
     }
 

@@ -62,7 +62,11 @@ impl Worker {
     /// An operation begins; `intended_us` is when it should have, in an open loop.
     pub(crate) fn begin(&self, intended_us: Option<u64>) -> Begun {
         Counts::add(&self.run.counts.sent, 1);
-        let us = intended_us.unwrap_or_else(|| self.run.now_us());
+        let now_us = self.run.now_us();
+        let us = intended_us.unwrap_or(now_us);
+        if us < now_us {
+            Counts::add(&self.run.counts.waited_us, now_us - us);
+        }
         Begun { us, is_measured: self.run.is_measured() }
     }
 

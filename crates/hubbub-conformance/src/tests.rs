@@ -349,6 +349,11 @@ impl RoomStore for InMemory {
         kept.iter().filter(wanted).for_each(|kept| last.push(&kept.as_message()));
         Box::pin(ready(Ok(UserRooms { rooms, last })))
     }
+
+    fn user_room_count(&self, user: UserId, most: usize) -> Read<'_, usize> {
+        let (rooms, _) = self.model.lock().user_rooms(user.as_str());
+        Box::pin(ready(Ok(rooms.len().min(most))))
+    }
 }
 
 impl InMemory {

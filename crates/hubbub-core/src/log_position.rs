@@ -35,9 +35,11 @@ pub struct LogIdentity {
 /// - **Erasures** take several steps: the offset is passed with the last one. Until then the outcome says `more`, and the
 ///   caller repeats the record before it goes on. A store may erase from the rooms of the record's partition only, so a
 ///   log has the record in each partition.
-/// - **Histories:** positions are refused as [`ApplyError::Unavailable`] before [`LogStore::attach`] was called on this
+/// - **Histories:** positions are refused as [`ApplyError::Unattached`] before [`LogStore::attach`] was called on this
 ///   opening of the store, and again after a database was replaced by an older copy (the epoch changes). The caller then
 ///   attaches again and continues at [`LogStore::next_offsets`], which may be lower than before.
+/// - **Other failures** concern the batch alone, which may be repeated without attaching again. A database that was away may
+///   have lost what it had confirmed without any other sign, so the caller first compares [`LogStore::next_offset`].
 /// - **Operations without a position** are refused for rooms as [`ApplyError::Unavailable`] once a log is attached: they
 ///   would change rooms past the log. Queues and keys take no part in this.
 pub trait LogStore: Send + Sync {
@@ -46,6 +48,13 @@ pub trait LogStore: Send + Sync {
 
     /// The next offset that the store wants of each partition; 0 for one it has nothing of.
     fn next_offsets(&self) -> Read<'_, Vec<u64>>;
+
+    /// The same of one partition.
+    fn next_offset(&self, partition: u32) -> Read<'_, u64> {
+        Box::pin(async move {
+            Ok(self.next_offsets().await?.get(partition as usize).copied().unwrap_or_default())
+        })
+    }
 
     /// Rooms of these partitions with messages that have outlived their retention by proven time; a bounded number. The
     /// log writes [`RoomChange::ExpireMessages`](crate::RoomChange::ExpireMessages) for each of them. Always empty for a
@@ -84,4 +93,9 @@ pub fn past_the_log() -> ApplyError {
     let reason =
         "rooms of this store are changed through its log only; start the server with that log".to_owned();
     ApplyError::Unavailable { reason }
+}
+
+/// The refusal of operations of a log that was not attached since the store was opened.
+pub fn not_attached() -> ApplyError {
+    ApplyError::Unattached { reason: "it was not since the store was opened".to_owned() }
 }

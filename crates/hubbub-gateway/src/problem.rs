@@ -219,7 +219,7 @@ impl From<ReadError> for Problem {
         match &error {
             ReadError::UnknownRoom => Self::new(ErrorCode::UnknownRoom, error.to_string()),
             // What the medium said is for the log; clients learn that it was not their fault.
-            ReadError::Unavailable { .. } => {
+            ReadError::Unavailable { .. } | ReadError::Damaged { .. } => {
                 tracing::error!(%error, "read failed");
                 Self::new(
                     ErrorCode::Unavailable,

@@ -71,8 +71,9 @@ pub struct RateLimits {
 
 /// Who is charged.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-enum Holder {
+pub(crate) enum Holder {
     User(UserId),
+    /// As [`network`] has it.
     Address(IpAddr),
 }
 
@@ -87,6 +88,16 @@ pub(crate) struct Account {
 }
 
 impl Account {
+    /// Refuses what costs so much, if the account would be ahead by more than `most` then.
+    pub(crate) fn check(&self, cost: Duration, now: Duration, most: Duration) -> Result<(), Exceeded> {
+        refuse_ahead(std::iter::once(&self.requests_until), nanos(now), most.saturating_sub(cost))
+    }
+
+    /// Charges it.
+    pub(crate) fn charge(&self, cost: Duration, now: Duration) {
+        add(&self.requests_until, nanos(cost), nanos(now));
+    }
+
     fn is_settled(&self, now: u64) -> bool {
         let until = self.requests_until.load(Ordering::Relaxed).max(self.bytes_until.load(Ordering::Relaxed));
         until <= now && self.connections.load(Ordering::Relaxed) == 0
@@ -120,8 +131,9 @@ impl From<Exceeded> for Problem {
     }
 }
 
+/// The accounts of those who were charged lately.
 #[derive(Debug, Default)]
-struct Accounts {
+pub(crate) struct Accounts {
     held: HashMap<Holder, Arc<Account>>,
     swept_at: Duration,
     /// Of all for whom there was no place.
@@ -168,7 +180,8 @@ impl Rates {
     /// Refuses what would be refused of any size, and charges nothing: before work that nobody pays for otherwise.
     pub(crate) fn check(&self, charged: &Charged, now: Duration) -> Result<(), Exceeded> {
         let accounts = [&charged.user, &charged.address].into_iter().flatten();
-        refuse_ahead(accounts.flat_map(|account| [&account.requests_until, &account.bytes_until]), nanos(now))
+        let meters = accounts.flat_map(|account| [&account.requests_until, &account.bytes_until]);
+        refuse_ahead(meters, nanos(now), BURST)
     }
 
     /// Charges one request of `bytes`, or refuses it.
@@ -185,13 +198,8 @@ impl Rates {
                 },
             )
         };
-        refuse_ahead(meters().map(|(until, _)| until), now)?;
-        for (until, cost) in meters() {
-            // Two connections that were allowed at the same moment both pay.
-            let _ = until.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |until| {
-                Some(until.max(now).saturating_add(cost))
-            });
-        }
+        refuse_ahead(meters().map(|(until, _)| until), now, BURST)?;
+        meters().for_each(|(until, cost)| add(until, cost, now));
         Ok(())
     }
 
@@ -256,19 +264,25 @@ impl Rates {
     }
 
     fn account(&self, holder: Holder, now: Duration) -> Arc<Account> {
-        let mut accounts = self.accounts.lock();
-        if let Some(account) = accounts.held.get(&holder) {
+        self.accounts.lock().get(holder, now)
+    }
+}
+
+impl Accounts {
+    /// The account of a holder; that of all for whom there is no place, if there is none.
+    pub(crate) fn get(&mut self, holder: Holder, now: Duration) -> Arc<Account> {
+        if let Some(account) = self.held.get(&holder) {
             return account.clone();
         }
-        if accounts.held.len() >= ACCOUNTS_MAX && now.saturating_sub(accounts.swept_at) >= SWEEP_INTERVAL {
-            accounts.swept_at = now;
+        if self.held.len() >= ACCOUNTS_MAX && now.saturating_sub(self.swept_at) >= SWEEP_INTERVAL {
+            self.swept_at = now;
             let now = nanos(now);
-            accounts.held.retain(|_, account| Arc::strong_count(account) > 1 || !account.is_settled(now));
+            self.held.retain(|_, account| Arc::strong_count(account) > 1 || !account.is_settled(now));
         }
-        if accounts.held.len() >= ACCOUNTS_MAX {
-            return accounts.shared.clone();
+        if self.held.len() >= ACCOUNTS_MAX {
+            return self.shared.clone();
         }
-        accounts.held.entry(holder).or_default().clone()
+        self.held.entry(holder).or_default().clone()
     }
 }
 
@@ -302,10 +316,21 @@ impl Drop for UnderWay<'_> {
     }
 }
 
-/// Refuses whoever is too far ahead in one of these.
-fn refuse_ahead<'a>(meters: impl Iterator<Item = &'a AtomicU64>, now: u64) -> Result<(), Exceeded> {
+/// Charges what costs so many nanoseconds. Two connections that were allowed at the same moment both pay.
+fn add(until: &AtomicU64, cost: u64, now: u64) {
+    let _ = until.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |until| {
+        Some(until.max(now).saturating_add(cost))
+    });
+}
+
+/// Refuses whoever is ahead by more than `most` in one of these.
+fn refuse_ahead<'a>(
+    meters: impl Iterator<Item = &'a AtomicU64>,
+    now: u64,
+    most: Duration,
+) -> Result<(), Exceeded> {
     let ahead = meters.map(|until| until.load(Ordering::Relaxed).saturating_sub(now)).max();
-    match Duration::from_nanos(ahead.unwrap_or(0)).checked_sub(BURST) {
+    match Duration::from_nanos(ahead.unwrap_or(0)).checked_sub(most) {
         Some(retry_after) if !retry_after.is_zero() => Err(Exceeded { retry_after }),
         _ => Ok(()),
     }

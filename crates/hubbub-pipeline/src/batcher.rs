@@ -195,6 +195,8 @@ pub(crate) struct Batcher {
     /// Notified only at the end, so that a thread that lingers takes no notification from one that is parked.
     lingering: Condvar,
     options: LogOptions,
+    /// Whether a chunk holds operations of one partition of the log only.
+    is_by_partition: bool,
 }
 
 impl Batcher {
@@ -211,11 +213,17 @@ impl Batcher {
             parked: 0,
             is_closed: false,
         };
-        Self { state: Mutex::new(state), filled: Condvar::new(), lingering: Condvar::new(), options }
+        let (filled, lingering) = (Condvar::new(), Condvar::new());
+        Self { state: Mutex::new(state), filled, lingering, options, is_by_partition: false }
+    }
+
+    /// Whether each partition of the log has chunks of its own. They neither fail nor wait together then.
+    pub(crate) fn by_partition(self, is_by_partition: bool) -> Self {
+        Self { is_by_partition, ..self }
     }
 
     /// Queues all operations or none. They stay together and in order; an exclusive operation gets its own chunk, and
-    /// operations of the log share none with others.
+    /// operations of the log share none with others. What comes from the log is of one partition.
     pub(crate) fn submit(
         &self,
         ops: &OpBatch,
@@ -266,6 +274,7 @@ impl Batcher {
         filling.is_exclusive()
             || more.is_exclusive()
             || filling.is_from_log() != more.is_from_log()
+            || self.is_by_partition && partition(filling) != partition(more)
             || filling.len() + more.len() > state.cap.ops.min(self.options.ops_max)
             || filling.bytes() + more.bytes() > state.cap.bytes
     }
@@ -343,6 +352,11 @@ impl State {
         next.reuse(number);
         self.full.push_back(std::mem::replace(&mut self.filling, next));
     }
+}
+
+/// The partition of the first operation.
+fn partition(ops: &OpBatch) -> Option<u32> {
+    ops.position(0).map(|position| position.partition)
 }
 
 /// Number of operations for each lane's bucket; consecutive operations of one lane are counted together.

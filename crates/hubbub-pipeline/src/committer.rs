@@ -142,6 +142,7 @@ pub(crate) async fn dispatch(
         }
         chunk.batch.make_visible();
         let notified_at = clock.monotonic();
+        metrics.answer_time.record(micros(notified_at, done_at), chunk.ops.len() as u64);
         for group in &chunk.groups {
             metrics.wait_time.record(micros(taken_at, group.submitted_at), group.count as u64);
             metrics.total_time.record(micros(notified_at, group.submitted_at), group.count as u64);
@@ -230,7 +231,7 @@ fn count_queue(op: Option<Op<'_>>, outcome: &QueueOutcome, metrics: &Metrics) {
 /// The error code that clients get for a failed batch.
 pub fn apply_error_code(error: &ApplyError) -> ErrorCode {
     match error {
-        ApplyError::Unavailable { .. } => ErrorCode::Unavailable,
+        ApplyError::Unavailable { .. } | ApplyError::Unattached { .. } => ErrorCode::Unavailable,
         ApplyError::DiskFull { .. } => ErrorCode::DiskFull,
         ApplyError::Overloaded => ErrorCode::Overloaded,
         ApplyError::Unconfirmed { .. } => ErrorCode::Unconfirmed,
@@ -282,9 +283,9 @@ mod tests {
             (Ok(vec![Outcome::Stored(receipt), Outcome::Changed { changed: true }]), false),
             (Err(ApplyError::Overloaded), true),
         ];
-        let cases = cases.iter().flat_map(|case| [(case, true), (case, false)]);
+        // By the only commit thread, and by one of several, which never shows an outcome early.
         for ((outcomes, is_visible), is_only_thread) in
-            cases.map(|((outcomes, seen), alone)| ((outcomes, *seen), alone))
+            cases.iter().flat_map(|case| [(case, true), (case, false)])
         {
             let (limits, cap) = (QueueLimits::default(), BatchCap { ops: 9, bytes: 99 });
             let batcher = Batcher::new(LogOptions { queue: limits, ..LogOptions::default() }, cap);
@@ -293,7 +294,7 @@ mod tests {
             let ticket = batcher.submit(&ops, &Arc::new(Waiter::default()), Duration::ZERO).unwrap();
             let chunk = batcher.take().unwrap();
             publish_outcomes(&chunk.batch, outcomes.clone(), is_only_thread);
-            assert_eq!(ticket.outcomes().is_some(), is_visible && is_only_thread, "{outcomes:?}");
+            assert_eq!(ticket.outcomes().is_some(), *is_visible && is_only_thread, "{outcomes:?}");
             chunk.batch.make_visible();
             assert!(ticket.outcomes().is_some());
         }

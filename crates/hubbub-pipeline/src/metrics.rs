@@ -83,6 +83,8 @@ metrics! {
     wait_time: Histogram::of_micros, "pipeline_wait_seconds",
         "Time from submission until a commit thread took the batch.";
     store_time: Histogram::of_micros, "pipeline_store_seconds", "Time the store took to apply one batch.";
+    answer_time: Histogram::of_micros, "pipeline_answer_seconds",
+        "Time from durable until the sender's connection was notified.";
     fan_out_time: Histogram::of_micros, "pipeline_fan_out_seconds",
         "Time from durable until a batch was in the outboxes of all its subscribers.";
     total_time: Histogram::of_micros, "pipeline_total_seconds",
@@ -178,7 +180,7 @@ metrics! {
     log_unacked: Gauge::default, "log_unacked",
         "Messages consumed from the broker that are not acknowledged yet.";
     log_lag: MicrosGauge::default, "log_lag_seconds",
-        "Time from publishing to storing of the last stored message.";
+        "Time from publishing to storing of the last stored message; with Kafka, of the partition that is furthest behind.";
     http_requests: Counter::default, "http_requests", "HTTP requests answered.";
     logins: Counter::default, "logins", "Logins with name and password.";
     logins_refused: Counter::default, "logins_refused", "Attempts to log in with a wrong name or password.";

@@ -1,7 +1,6 @@
 //! Divides a batch among rooms, queues and keys. A part that fails for its content is divided further, until each
 //! transaction holds one culprit alone: the culprits are refused, and the other operations stored.
 
-use std::collections::HashSet;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 use futures_util::future::{join_all, join3};
@@ -10,6 +9,7 @@ use hubbub_core::store::ApplyError;
 use hubbub_core::{Change, KvOp, LogPosition, Op, OpBatch, Outcome, QueueOp, Refusal, Send};
 
 use crate::db::Failure;
+use crate::division::Division;
 use crate::store::Postgres;
 use crate::{log, rooms};
 
@@ -74,10 +74,6 @@ impl<T> Part<T> {
 /// than it brings.
 const OPS_PER_LANE: usize = 128;
 
-/// Most rooms of a batch of which one operation is found and refused, and most further operations of these rooms. Where
-/// more fail, what is still together is refused together.
-const REFUSED_SINGLY_MAX: usize = 16;
-
 /// Applies a batch: each part in a transaction of its own, all at the same time. Operations of one room, of one partition
 /// of the log, of queues, and of keys keep their order. Where one part fails nobody knows what became of the others, unless none was committed.
 pub(crate) async fn apply(store: &Postgres, batch: &OpBatch) -> Result<Vec<Outcome>, ApplyError> {
@@ -125,46 +121,6 @@ async fn apply_rooms(store: &Postgres, ops: &[PlacedOp<'_>]) -> Result<Vec<Outco
     Ok(outcomes)
 }
 
-/// Operations of which some failed for their content.
-struct Division<'a> {
-    /// The room of each operation, where their order is that of their room only.
-    rooms: Vec<Option<&'a str>>,
-    /// Rooms of which an operation was refused.
-    suspects: HashSet<&'a str>,
-    /// Operations that were refused singly: the first of their rooms.
-    first_refusals: usize,
-    /// The same, further ones of these rooms.
-    further_refusals: usize,
-}
-
-impl Division<'_> {
-    fn is_suspect(&self, index: usize) -> bool {
-        let room = self.rooms.get(index).copied().flatten();
-        room.is_some_and(|room| self.suspects.contains(room))
-    }
-
-    /// Divides what failed together: the second part is to be done first. `None` where it is refused.
-    ///
-    /// Once an operation of a room was refused, the others of the room are likely to be: they are kept apart, so that
-    /// other rooms are not refused with them.
-    fn divide(&mut self, indexes: &[usize]) -> Option<(Vec<usize>, Vec<usize>)> {
-        let is_suspect = |index: &usize| self.is_suspect(*index);
-        let suspects = indexes.iter().filter(|index| is_suspect(index)).count();
-        if let [index] = indexes {
-            let refusals = if suspects == 0 { &mut self.first_refusals } else { &mut self.further_refusals };
-            *refusals += 1;
-            self.suspects.extend(self.rooms.get(*index).copied().flatten());
-            return None;
-        }
-        if suspects > 0 && suspects < indexes.len() {
-            return Some(indexes.iter().copied().partition(is_suspect));
-        }
-        let tried = if suspects > 0 { self.further_refusals } else { self.first_refusals };
-        let (first, second) = indexes.split_at(indexes.len() / 2);
-        (tried < REFUSED_SINGLY_MAX).then(|| (second.to_vec(), first.to_vec()))
-    }
-}
-
 /// Does operations in their order, in one transaction if possible. Where one fails for its content, those before it may be
 /// stored and those behind it not, so the first half is done before the second. `room` names the room of an operation
 /// where only operations of one room have an order; then all of them have a room.
@@ -184,7 +140,7 @@ async fn divided<'a, T: Copy>(
     };
     let rooms: Vec<_> = ops.iter().map(&room).collect();
     let rooms = if rooms.contains(&None) { vec![None; ops.len()] } else { rooms };
-    let mut division = Division { rooms, suspects: HashSet::new(), first_refusals: 0, further_refusals: 0 };
+    let mut division = Division::new(rooms);
     let mut outcomes = vec![Outcome::Refused(Refusal::Unreadable); ops.len()];
     let (mut is_any_stored, mut failed) = (false, Some(((0..ops.len()).collect::<Vec<_>>(), reason)));
     // What is to be done next stands last.

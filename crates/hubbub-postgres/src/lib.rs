@@ -14,6 +14,7 @@
 
 mod apply;
 mod db;
+mod division;
 mod history;
 mod kv;
 mod log;

@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU8, Ordering};
 
 use hubbub_core::invariant::saturate;
-use hubbub_core::log_position::{Attached, past_the_log};
+use hubbub_core::log_position::{Attached, not_attached, past_the_log};
 use hubbub_core::store::{ApplyError, Read, ReadError};
 use hubbub_core::{LogIdentity, LogPosition, LogStore};
 use tokio_postgres::Row;
@@ -59,12 +59,6 @@ impl LogState {
             (Some(_), _) => Err(not_attached()),
         }
     }
-}
-
-fn not_attached() -> ApplyError {
-    let reason =
-        "the log is not attached since the store was opened; attach it, and ask for the next offsets";
-    ApplyError::Unavailable { reason: reason.to_owned() }
 }
 
 /// The locked partitions of a transaction.

@@ -18,8 +18,16 @@ macro_rules! versions {
 }
 
 /// The schema's versions from 1 on: the name of each file, and the SQL it holds.
-const VERSIONS: [(&str, &str); 7] =
-    versions!["V1__rooms", "V2__queues", "V3__keys", "V4__stats", "V5__log", "V6__heads", "V7__lease"];
+const VERSIONS: [(&str, &str); 8] = versions![
+    "V1__rooms",
+    "V2__queues",
+    "V3__keys",
+    "V4__stats",
+    "V5__log",
+    "V6__heads",
+    "V7__lease",
+    "V8__turns"
+];
 
 /// The version this program knows.
 const NEWEST: i64 = VERSIONS.len() as i64;
@@ -211,6 +219,6 @@ mod tests {
         files.sort();
         assert_eq!(files, VERSIONS.map(|(name, _)| format!("{name}.sql")));
         let versions: Vec<_> = runner().unwrap().get_migrations().iter().map(Migration::version).collect();
-        assert_eq!(versions, [1, 2, 3, 4, 5, 6, 7]);
+        assert_eq!(versions, [1, 2, 3, 4, 5, 6, 7, 8]);
     }
 }

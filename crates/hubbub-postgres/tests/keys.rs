@@ -6,10 +6,11 @@ mod support;
 
 use std::sync::Arc;
 
+use futures_util::FutureExt;
 use hubbub_core::clock::{ManualClock, SeededRandom};
 use hubbub_core::kv::Condition;
-use hubbub_core::store::ApplyError;
-use hubbub_core::{KvOp, KvOutcome, Op, OpBatch, Outcome, Store, Timestamp};
+use hubbub_core::store::{ApplyError, ReadError};
+use hubbub_core::{KvOp, KvOutcome, KvStore, Op, OpBatch, Outcome, Store, Timestamp};
 use hubbub_postgres::{PoolOptions, Postgres, PostgresOptions};
 use support::{Database, connect, eventually};
 
@@ -71,6 +72,28 @@ async fn servers_that_put_at_the_same_time_share_one_row_of_revisions() {
     assert_eq!(all, (1..=SERVERS * BATCHES * 2).collect::<Vec<u64>>());
 }
 
+/// Also in one query with others.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_value_that_the_database_cannot_read_fails_alone() {
+    let database = Database::fresh().await;
+    let (store, others) = (open(&database, 1).await, connect(&database.url).await);
+    let names: Vec<String> = (0..50).map(|number| format!("key-{number}")).collect();
+    put(&*store, &names.iter().map(String::as_str).collect::<Vec<_>>()).unwrap();
+    // What the database says of a damaged page.
+    let damage = "create function readable(key bytea, value bytea) returns bytea language plpgsql as $$ begin \
+                  if key = 'key-7' then raise exception 'invalid page' using errcode = 'XX001'; end if; \
+                  return value; end $$; alter table kv rename to away; \
+                  create view kv as select key, readable(key, value) as value, revision, expires_at from away";
+    others.batch_execute(damage).await.unwrap();
+    let found = futures_util::future::join_all(names.iter().map(|name| store.value(name.as_bytes()))).await;
+    for (name, found) in names.iter().zip(found) {
+        match found {
+            Err(ReadError::Damaged { .. }) => assert_eq!(name, "key-7"),
+            found => assert!(found.unwrap().is_some() && name != "key-7", "{name}"),
+        }
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn the_planner_knows_of_a_table_that_has_grown() {
     let database = Database::fresh().await;
@@ -87,4 +110,27 @@ async fn the_planner_knows_of_a_table_that_has_grown() {
         i64::from(row.get::<_, i32>(0)) * 3 >= row.get::<_, i64>(1)
     })
     .await;
+}
+
+/// A statement without a reader of its answer would cost its connection.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_read_whose_caller_goes_away_costs_no_connection() {
+    let database = Database::fresh().await;
+    let (store, others) = (open(&database, 1).await, connect(&database.url).await);
+    put(&*store, &["a"]).unwrap();
+    let connections = async || {
+        let text =
+            "select pid from pg_stat_activity where datname = current_database() and pid <> pg_backend_pid()";
+        let rows = others.query(text, &[]).await.unwrap();
+        rows.iter().map(|row| row.get(0)).collect::<std::collections::BTreeSet<i32>>()
+    };
+    let read = async || store.value(b"a").await.unwrap().unwrap().revision;
+    assert_eq!(read().await, 1);
+    let before = connections().await;
+    for _ in 0..20 {
+        assert!(store.value(b"a").now_or_never().is_none(), "it asks the database");
+        assert_eq!(read().await, 1);
+    }
+    let after = connections().await;
+    assert!(before.is_subset(&after), "{before:?} {after:?}");
 }

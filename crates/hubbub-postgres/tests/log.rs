@@ -211,9 +211,13 @@ async fn positions_of_another_log_are_refused() {
         other => panic!("{other:?}"),
     };
     let posts = [Post::new("r1", "m1")];
-    refused(apply(&store, batch(0, &posts)).await, "not attached");
+    let is_unattached = async |store: &Arc<Postgres>| {
+        let answer = apply(store, batch(0, &posts)).await;
+        assert!(matches!(answer, Err(ApplyError::Unattached { .. })), "{answer:?}");
+    };
+    is_unattached(&store).await;
     attach(&store).await;
-    refused(apply(&later, batch(0, &posts)).await, "not attached");
+    is_unattached(&later).await;
     let mut outside = OpBatch::default();
     let position = LogPosition { partition: PARTITIONS, offset: 0, appended_at: Timestamp::default() };
     outside.push_at(&Op::Send(posts[0].as_send()), position);

@@ -8,10 +8,11 @@ use futures_util::TryStreamExt;
 use hubbub_core::Timestamp;
 use hubbub_core::invariant::{BrokenInvariant, cast, saturate};
 use hubbub_core::log_position::{Attached, ExpiredRoom, LogIdentity, LogStore};
-use hubbub_core::store::{Read, ReadError};
+use hubbub_core::store::{Read, ReadError, newer_schema};
 
 use crate::db::{Db, DbError, PAGE_ROWS, Result};
 use crate::read::rooms::room_id;
+use crate::schema::NEWEST;
 use crate::state::RoomState;
 use crate::store::{Context, Scylla};
 
@@ -47,16 +48,26 @@ impl Attachment {
         cast(self.base.saturating_add(offset).saturating_add(1), "numbers of records fit in 63 bits")
     }
 
-    /// The next offset wanted of a partition.
-    pub(crate) async fn next_offset(&self, db: &Db, part: i32) -> Result<u64> {
-        let row = db.row::<(i64,)>("reading a position", &db.statements.position, (part,)).await?;
-        Ok(row.map_or(0, |(next,)| next.unsigned_abs()))
+    /// The next offset wanted of a partition. Fails for good where a newer program has moved it: what that has written may
+    /// mean nothing to this one.
+    pub(crate) async fn next_offset(&self, context: &Context, part: i32) -> Result<u64> {
+        let (db, what) = (&context.db, "reading a position");
+        let row = db.row::<(i64, Option<i32>)>(what, &db.statements.position, (part,)).await?;
+        let Some((next, schema)) = row else { return Ok(0) };
+        match schema.filter(|schema| *schema > NEWEST) {
+            None => Ok(next.unsigned_abs()),
+            Some(newer) => {
+                let reason = newer_schema(newer.into(), NEWEST.into());
+                context.status.set_outdated(&reason);
+                Err(DbError::new(what, reason))
+            }
+        }
     }
 
     /// Stores the next offset wanted of a partition, behind the record `seq`.
     pub(crate) async fn set_next_offset(&self, db: &Db, part: i32, next: u64, seq: i64) -> Result<()> {
         let next: i64 = saturate(next);
-        db.write("writing a position", &db.statements.set_position, (part, next, seq)).await
+        db.write("writing a position", &db.statements.set_position, (part, next, NEWEST, seq)).await
     }
 }
 
@@ -107,8 +118,15 @@ impl LogStore for Scylla {
     fn next_offsets(&self) -> Read<'_, Vec<u64>> {
         Box::pin(async move {
             let Some(log) = self.context.log.get() else { return Ok(Vec::new()) };
-            let parts = self.context.parts().into_iter().map(|part| log.next_offset(&self.context.db, part));
+            let parts = self.context.parts().into_iter().map(|part| log.next_offset(&self.context, part));
             Ok(futures_util::future::try_join_all(parts).await?)
+        })
+    }
+
+    fn next_offset(&self, partition: u32) -> Read<'_, u64> {
+        Box::pin(async move {
+            let Some(log) = self.context.log.get() else { return Ok(0) };
+            Ok(log.next_offset(&self.context, saturate(partition)).await?)
         })
     }
 

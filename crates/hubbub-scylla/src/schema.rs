@@ -5,6 +5,7 @@
 
 use std::collections::BTreeSet;
 
+use hubbub_core::store::newer_schema;
 use scylla::client::session::Session;
 use scylla::statement::Statement;
 use tokio::time::Instant;
@@ -24,7 +25,10 @@ pub struct Version {
 }
 
 /// All versions, in order.
-pub(crate) const VERSIONS: &[Version] = &[ROOMS, FEWER_WRITES, RETENTION, FEWER_CELLS];
+pub(crate) const VERSIONS: &[Version] = &[ROOMS, FEWER_WRITES, RETENTION, FEWER_CELLS, FENCE];
+
+/// The version that this program writes.
+pub(crate) const NEWEST: i32 = VERSIONS.len() as i32;
 
 const ROOMS: Version = Version {
     number: 1,
@@ -96,6 +100,13 @@ const FEWER_CELLS: Version = Version {
     ],
 };
 
+const FENCE: Version = Version {
+    number: 5,
+    name: "fence",
+    // The version that the server writes that moved the position. One that knows less goes no further from there.
+    statements: &["alter table positions add version int"],
+};
+
 const KEYSPACES: &str = "select keyspace_name from system_schema.keyspaces where keyspace_name = ?";
 const RECORDED: &str = "create table if not exists schema_versions (part text, version int, name text, \
      primary key (part, version))";
@@ -130,8 +141,8 @@ pub(crate) async fn migrate(
     }
     let recorded = recorded(session).await;
     let recorded = if run { recorded? } else { recorded.unwrap_or_default() };
-    if recorded.last().is_some_and(|newest| *newest > VERSIONS.len() as i32) {
-        return Err(OpenError("the schema is of a newer version of this program; use that one".into()));
+    if let Some(newer) = recorded.last().copied().filter(|newest| *newest > NEWEST) {
+        return Err(OpenError(newer_schema(newer.into(), NEWEST.into())));
     }
     let missing: Vec<Version> =
         VERSIONS.iter().filter(|version| !recorded.contains(&version.number)).copied().collect();

@@ -28,8 +28,8 @@ statements! {
     property = "select value from properties where name = ?";
     set_property = "insert into properties (name, value) values (?, ?) if not exists";
 
-    position = "select next_offset from positions where part = ?";
-    set_position = "insert into positions (part, next_offset) values (?, ?) using timestamp ?";
+    position = "select next_offset, version from positions where part = ?";
+    set_position = "insert into positions (part, next_offset, version) values (?, ?, ?) using timestamp ?";
 
     room = "select distinct state from rooms where room = ?";
     set_room = "update rooms using timestamp ? set state = ? where room = ?";

@@ -1,13 +1,18 @@
 //! Whether the cluster takes what it is given: `/health` says so.
 
 use std::collections::BTreeMap;
+use std::sync::OnceLock;
 
 use hubbub_core::store::StoreHealth;
 use parking_lot::Mutex;
 
-/// What failed last time: the work on partitions of the log, by their numbers, and that in the background (`None`).
 #[derive(Debug, Default)]
-pub(crate) struct Status(Mutex<BTreeMap<Option<i32>, Failed>>);
+pub(crate) struct Status {
+    /// What failed last time: the work on partitions of the log, by their numbers, and that in the background (`None`).
+    failed: Mutex<BTreeMap<Option<i32>, Failed>>,
+    /// Why this server changes nothing any more.
+    outdated: OnceLock<String>,
+}
 
 #[derive(Debug)]
 struct Failed {
@@ -19,7 +24,7 @@ struct Failed {
 impl Status {
     /// Reports how the work on a partition went, or that in the background.
     pub(crate) fn report(&self, part: Option<i32>, result: Result<(), String>) {
-        let mut failed = self.0.lock();
+        let mut failed = self.failed.lock();
         match result {
             Ok(()) => failed.remove(&part),
             Err(reason) => failed.insert(part, Failed { reason, is_recent: true }),
@@ -28,12 +33,27 @@ impl Status {
 
     /// Forgets partitions that were not tried again for a whole round of background work: others have them now.
     pub(crate) fn end_round(&self) {
-        self.0.lock().retain(|_, failed| std::mem::take(&mut failed.is_recent));
+        self.failed.lock().retain(|_, failed| std::mem::take(&mut failed.is_recent));
+    }
+
+    /// A newer program goes on with the store. This one changes nothing any more.
+    pub(crate) fn set_outdated(&self, reason: &str) {
+        if self.outdated.set(reason.to_owned()).is_ok() {
+            tracing::error!("{reason}");
+        }
+    }
+
+    /// Why this server changes nothing any more, if it does not.
+    pub(crate) fn outdated(&self) -> Option<String> {
+        self.outdated.get().cloned()
     }
 
     /// Up only if nothing failed.
     pub(crate) fn health(&self) -> StoreHealth {
-        match self.0.lock().first_key_value() {
+        if let Some(reason) = self.outdated() {
+            return StoreHealth::Failed(reason);
+        }
+        match self.failed.lock().first_key_value() {
             None => StoreHealth::Up,
             Some((None, failed)) => StoreHealth::Unreachable(failed.reason.clone()),
             Some((Some(part), failed)) => {

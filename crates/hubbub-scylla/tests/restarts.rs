@@ -85,11 +85,10 @@ fn write_on(store: &Arc<Scylla>, stop: &Arc<AtomicBool>) -> std::thread::JoinHan
                         assert!(outcomes.iter().all(is_done), "{outcomes:?}");
                         break;
                     }
-                    Err(ApplyError::Unconfirmed { .. }) => failures += 1,
+                    Err(ApplyError::Unconfirmed { .. } | ApplyError::Unavailable { .. }) => failures += 1,
                     // The server confirms before its disk has it. What it lost is read from the log again.
-                    Err(ApplyError::Unavailable { reason }) => {
-                        failures += 1;
-                        if reason.contains("lost") && runtime.block_on(attach(&store)).is_ok() {
+                    Err(ApplyError::Unattached { .. }) => {
+                        if runtime.block_on(attach(&store)).is_ok() {
                             (positions, sent) = (Positions::of(2), 0);
                             continue 'batches;
                         }

@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use hubbub_core::clock::ManualClock;
 use hubbub_core::stats::{HoursQuery, UserHistoryQuery};
+use hubbub_core::store::{ApplyError, StoreHealth};
 use hubbub_core::{
     LogIdentity, LogPosition, LogStore, MessageType, Op, OpBatch, Outcome, Refusal, RoomId, RoomStore, Send,
     StatsStore, Store, Timestamp, UserId,
@@ -125,4 +126,42 @@ async fn rooms_of_the_first_version_go_on() {
     assert_eq!((participation().await, hours().await), (vec![21], vec![(21, 1)]));
     let audit = store.audit().await.unwrap().value;
     assert!(audit.differences.is_empty(), "{:?}", audit.differences);
+}
+
+/// A newer program has moved a partition: an older one changes nothing any more, there or elsewhere, and says why.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_a_newer_program_goes_on_with_is_left_to_it() {
+    let (keyspace, clock) = (Keyspace::fresh(), Arc::new(ManualClock::at(Timestamp::from_micros(START))));
+    let open = async || {
+        let store = keyspace.open(true, &clock).await;
+        store.attach(LogIdentity { id: "cluster/topic".into(), partitions: 2 }).await.unwrap();
+        store
+    };
+    let (store, idle) = (open().await, open().await);
+    let send = |partition: u32, offset: u64| {
+        let mut batch = OpBatch::default();
+        let appended_at = Timestamp::from_micros(START);
+        let (room, id) = (format!("r{partition}"), format!("m{offset}"));
+        let (user, text, kind) = ("ada", "text", MessageType::Text);
+        let send = Send { room: &room, user, id: &id, username: None, text, kind, timestamp: appended_at };
+        batch.push_at(&Op::Send(send), LogPosition { partition, offset, appended_at });
+        store.apply(&batch)
+    };
+    assert!(send(0, 0).is_ok() && send(1, 0).is_ok());
+    assert_eq!(keyspace.numbers("select version from positions").await, [Some(5); 2]);
+    let newer = "insert into positions (part, next_offset, version) values (0, 5, 99) using timestamp 5";
+    keyspace.execute(newer).await;
+    assert_eq!(store.health(), StoreHealth::Up);
+    for (partition, offset) in [(0, 5), (1, 1)] {
+        let refused = send(partition, offset);
+        let tells = |reason: &str| reason.contains("version 99") && reason.contains("newer program");
+        assert!(matches!(&refused, Err(ApplyError::Unavailable { reason }) if tells(reason)), "{refused:?}");
+    }
+    assert!(matches!(store.health(), StoreHealth::Failed(_)), "{:?}", store.health());
+    // A server without records learns of it where it watches the log.
+    assert!(idle.next_offsets().await.is_err());
+    assert!(matches!(idle.health(), StoreHealth::Failed(_)), "{:?}", idle.health());
+    keyspace.execute("insert into schema_versions (part, version, name) values ('hubbub', 99, 'x')").await;
+    let refused = migrate(&keyspace.options(), true).await.unwrap_err();
+    assert!(refused.to_string().contains("version 99"), "{refused}");
 }

@@ -223,11 +223,11 @@ async fn a_database_that_forgot_is_not_written_past() {
     opened.keyspace.execute("truncate positions").await;
     let refused = apply(&opened.store, &records, 40, 50).await;
     assert!(
-        matches!(&refused, Err(ApplyError::Unavailable { reason }) if reason.contains("lost")),
+        matches!(&refused, Err(ApplyError::Unattached { reason }) if reason.contains("lost")),
         "{refused:?}"
     );
     let refused = apply(&opened.store, &records, 40, 50).await;
-    assert!(matches!(&refused, Err(ApplyError::Unavailable { .. })), "{refused:?}");
+    assert!(matches!(&refused, Err(ApplyError::Unattached { .. })), "{refused:?}");
     assert_eq!(attach(&opened.store).await, Attached::Same);
     assert_eq!(opened.store.next_offsets().await.unwrap(), [0]);
     apply(&opened.store, &records, 0, 60).await.unwrap();

@@ -16,7 +16,8 @@ use hubbub_core::{MessageId, RoomId, UserId};
 use crate::client::address::Server;
 
 pub(crate) use access::{
-    AccountAction, AccountArgs, GrantArgs, InspectArgs, KeyAction, KeyCreateArgs, MintArgs, TokenAction,
+    AccountAction, AccountArgs, GrantArgs, InspectArgs, KeyAction, KeyCreateArgs, MintArgs, RightsArgs,
+    TokenAction,
 };
 pub(crate) use files::{ExportArgs, FileFormat, ImportArgs};
 pub(crate) use kv::KvAction;

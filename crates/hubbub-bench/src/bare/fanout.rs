@@ -37,7 +37,7 @@ pub(super) async fn serve(stream: TcpStream, hub: Arc<Hub>) -> anyhow::Result<()
         return super::converse(wire, None, |bytes, out| publish(&mut reader, bytes, &hub, out)).await;
     }
     let (outbox, frames) = unbounded_channel();
-    let Stream::Plain(stream) = wire.stream() else { anyhow::bail!("bare servers do not encrypt") };
+    let Stream::Left(stream) = wire.stream() else { anyhow::bail!("bare servers do not encrypt") };
     let (input, output) = stream.split();
     tokio::select! {
         result = listen(input, reader, &hub, &outbox) => result,

@@ -160,7 +160,8 @@ impl Target {
             let stream = TcpStream::connect(self.addr).await?;
             Wire::connect(stream, self.encryption.as_ref()).await
         };
-        let connected = tokio::time::timeout(CONNECT_TIMEOUT, connecting).await;
+        // In a box: the task of a connection would keep the place of a TLS handshake for as long as it lives.
+        let connected = tokio::time::timeout(CONNECT_TIMEOUT, Box::pin(connecting)).await;
         let wire = connected.context("no answer in time").and_then(|connected| Ok(connected?));
         wire.with_context(|| format!("cannot connect to {}", self.host))
     }

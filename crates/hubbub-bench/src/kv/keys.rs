@@ -98,7 +98,7 @@ impl Keys {
         self.filler.fill(start, key.wrapping_mul(0x9E37_79B9).wrapping_add(version.into()), out);
     }
 
-    /// Judges what a read showed; `floor` is from when it began.
+    /// Decides whether what a read showed is right; `floor` is from when it began.
     pub(super) fn check(&self, key: u64, floor: u32, value: Option<&[u8]>) -> Seen {
         if floor == UNKNOWN {
             return Seen::Right;

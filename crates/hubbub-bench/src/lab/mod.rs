@@ -1,5 +1,6 @@
-//! The conditions of an experiment: which processors each part may use ([`cores`]), and how far away the server is
-//! ([`delay`]).
+//! The conditions of an experiment: which processors each part may use ([`cores`]), how much of the machine it gets
+//! ([`cgroup`]), and how far away the server is ([`delay`]).
 
+pub(crate) mod cgroup;
 pub(crate) mod cores;
 pub(crate) mod delay;

@@ -1,5 +1,7 @@
-//! The embedded engine without a server in front of it: batches as large as it wants, made by another thread.
+//! The embedded engine without a server in front of it: batches as large as it wants, or as it is given, made by another
+//! thread.
 
+use std::num::NonZeroUsize;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::mpsc::{SyncSender, sync_channel};
@@ -7,14 +9,17 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use hubbub_core::clock::SeededRandom;
+use hubbub_core::invariant::saturate;
 use hubbub_core::op::{Op, OpBatch, Outcome};
 use hubbub_core::store::{ApplyError, BatchCap, Store};
 use hubbub_core::{Send, Timestamp};
 use hubbub_store::embedded::{Embedded, EngineOptions};
 use tempfile::TempDir;
 
+use super::Alone;
 use crate::job::{Job, Shape, below};
 use crate::machine::{SystemClock, scratch, seed};
+use crate::record::Dist;
 
 /// Batches made ahead, so that the engine never waits for one.
 const AHEAD: usize = 8;
@@ -22,34 +27,37 @@ const ROOMS: u16 = 20;
 /// Between two attempts at a store whose background work is behind.
 const PAUSE: Duration = Duration::from_millis(1);
 
-/// Messages per second stored for some time, in a new directory below `dir`.
-pub(crate) async fn rate(dir: &Path, time: Duration) -> anyhow::Result<f64> {
+/// Stores messages for some time, at most `batch` at once, in a new directory below `dir`.
+pub(crate) async fn store(dir: &Path, time: Duration, batch: Option<NonZeroUsize>) -> anyhow::Result<Alone> {
     let dir = scratch("hubbub-engine-", dir)?;
-    tokio::task::spawn_blocking(move || store(&dir, time)).await?
+    tokio::task::spawn_blocking(move || store_in(&dir, time, batch)).await?
 }
 
-fn store(dir: &TempDir, time: Duration) -> anyhow::Result<f64> {
+fn store_in(dir: &TempDir, time: Duration, batch: Option<NonZeroUsize>) -> anyhow::Result<Alone> {
     let random = SeededRandom::new(seed());
     let store = Embedded::open(dir.path(), EngineOptions::default(), Arc::new(SystemClock::new()), &random)?;
     let (batches, ready) = sync_channel(AHEAD);
     let cap = store.batch_cap();
+    let cap = BatchCap { ops: batch.map_or(cap.ops, |batch| cap.ops.min(batch.get())), ..cap };
     let maker = std::thread::spawn(move || make(&batches, cap, &random));
-    let (begun, mut stored) = (Instant::now(), 0_usize);
+    let (begun, mut stored, mut latency) = (Instant::now(), 0_usize, Dist::default());
     while begun.elapsed() < time {
         let batch = ready.recv().context("no batches")?;
+        let applied = Instant::now();
         let Some(outcomes) = patiently(begun + time, || store.apply(&batch))? else { break };
+        latency.add(saturate(applied.elapsed().as_micros()));
         anyhow::ensure!(
             outcomes.iter().all(|outcome| matches!(outcome, Outcome::Stored(_))),
             "the engine did not store a new message"
         );
         stored += outcomes.len();
     }
-    let rate = stored as f64 / begun.elapsed().as_secs_f64();
+    let per_second = stored as f64 / begun.elapsed().as_secs_f64();
     // The maker ends when nobody takes its batches any more.
     drop(ready);
     store.close();
     let _ = maker.join();
-    Ok(rate)
+    Ok(Alone { per_second, latency: latency.stats() })
 }
 
 /// Tries again while the store's background work is behind, as senders do: the rate is one that it keeps up. `None` = the time

@@ -27,6 +27,7 @@ use crate::fanout::FanoutArgs;
 use crate::http::HttpArgs;
 use crate::machine::Machine;
 use crate::options::duration;
+use crate::others::{OthersMeter, marks};
 use crate::record::Stats;
 use crate::report::{Report, grouped};
 use crate::spawn::Server;
@@ -65,6 +66,31 @@ struct Limit {
     per_second: f64,
     rounds: Vec<f64>,
     latency: Stats,
+    /// Share of the machine that others took meanwhile.
+    others: f64,
+    /// Why the books of a round did not close.
+    faults: Vec<String>,
+}
+
+/// What one round of a limit found.
+struct Round {
+    per_second: f64,
+    latency: Stats,
+    faults: Vec<String>,
+}
+
+impl From<Report> for Round {
+    fn from(report: Report) -> Self {
+        Self { per_second: report.rate(), faults: report.faults(), latency: report.latency }
+    }
+}
+
+/// What a store did without a server.
+#[derive(Debug)]
+pub(crate) struct Alone {
+    pub(crate) per_second: f64,
+    /// Of its batches.
+    pub(crate) latency: Stats,
 }
 
 /// More messages than are sent before the time is over.
@@ -146,7 +172,7 @@ pub(crate) async fn measure(args: &LimitsArgs) -> anyhow::Result<Limits> {
                 true => bare.measure_durable(&args.dir, args.duration).await?,
                 false => bare.measure(args.duration).await?,
             };
-            Ok((report.rate(), report.latency))
+            Ok(Round::from(report))
         };
         limits.push(limit(name, unit, args.rounds, round).await?);
     }
@@ -157,11 +183,14 @@ pub(crate) async fn measure(args: &LimitsArgs) -> anyhow::Result<Limits> {
     ] {
         let round = async || {
             let (per_second, latency) = file.sync_blocks(block_bytes, args.duration / 2)?;
-            Ok((per_second * factor, latency))
+            Ok(Round { per_second: per_second * factor, latency, faults: Vec::new() })
         };
         limits.push(limit(name, unit, args.rounds, round).await?);
     }
-    let round = async || Ok((engine::rate(&args.dir, args.duration).await?, Stats::default()));
+    let round = async || {
+        let Alone { per_second, latency } = engine::store(&args.dir, args.duration, None).await?;
+        Ok(Round { per_second, latency, faults: Vec::new() })
+    };
     limits.push(limit("embedded engine alone, fsync", "messages/s", args.rounds, round).await?);
     Ok(Limits { machine: Machine::look(), limits })
 }
@@ -170,15 +199,17 @@ async fn limit(
     name: &'static str,
     unit: &'static str,
     count: usize,
-    round: impl AsyncFn() -> anyhow::Result<(f64, Stats)>,
+    round: impl AsyncFn() -> anyhow::Result<Round>,
 ) -> anyhow::Result<Limit> {
-    let (mut rounds, mut latency) = (Vec::new(), Stats::default());
+    let (mut rounds, mut latency, mut faults) = (Vec::new(), Stats::default(), Vec::new());
+    let meter = OthersMeter::start([]);
     for _ in 0..count.max(1) {
-        let rate;
-        (rate, latency) = round().await?;
-        rounds.push(rate);
+        let found = round().await?;
+        rounds.push(found.per_second);
+        faults.extend(found.faults);
+        latency = found.latency;
     }
-    Ok(Limit { name, unit, per_second: median(&rounds), rounds, latency })
+    Ok(Limit { name, unit, per_second: median(&rounds), rounds, latency, others: meter.share(), faults })
 }
 
 impl Findings for Limits {
@@ -191,13 +222,24 @@ impl Findings for Limits {
                 Stats { count: 0, .. } => String::new(),
                 Stats { median_ms, p99_ms, .. } => format!("p50 {median_ms:.3} ms, p99 {p99_ms:.3} ms   "),
             };
+            let marks: String = marks(limit.faults.is_empty(), limit.others)
+                .iter()
+                .map(|mark| format!("   ! {mark}"))
+                .collect();
             // Writing to a String cannot fail.
-            let _ = writeln!(out, "  {:<38} {rate:>24}   {latency}[{}]", limit.name, rounds.join("; "));
+            let _ =
+                writeln!(out, "  {:<38} {rate:>24}   {latency}[{}]{marks}", limit.name, rounds.join("; "));
+        }
+        for limit in &self.limits {
+            limit
+                .faults
+                .iter()
+                .for_each(|fault| out.push_str(&format!("  fault: {}: {fault}\n", limit.name)));
         }
         out
     }
 
     fn is_clean(&self) -> bool {
-        true
+        self.limits.iter().all(|limit| limit.faults.is_empty())
     }
 }

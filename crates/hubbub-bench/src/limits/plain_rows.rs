@@ -1,24 +1,29 @@
 //! PostgreSQL without a server in front of it: the same rows into the same tables in plain batches, and keys one
 //! statement for each.
 
+use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::Context;
 use hubbub_core::clock::{RandomSource, SeededRandom};
+use hubbub_core::invariant::saturate;
 use hubbub_postgres::{Postgres, PostgresOptions};
+use parking_lot::Mutex;
 use tokio::task::JoinSet;
 
+use super::Alone;
 use super::postgres::{Database, Prepared, connect};
 use crate::job::{Job, Shape, below};
 use crate::machine::{SystemClock, seed};
 use crate::phase::join;
+use crate::record::Dist;
 
 type Param<'a> = &'a (dyn tokio_postgres::types::ToSql + Sync);
 
 /// Rows of a batch, as the store's own batches have at most.
-const BATCH: u64 = 5_000;
+const BATCH: usize = 5_000;
 /// Connections that write, as the store's own lanes.
 const CONNECTIONS: u64 = 2;
 
@@ -55,38 +60,40 @@ const ROOMS: u16 = 1_000;
 const USERS: u32 = 10_000;
 const TEXT_BYTES: usize = 120;
 
-/// Rows per second that plain batches reach into the tables of messages and their ids.
-pub(crate) async fn rows_rate(server: &str, time: Duration) -> anyhow::Result<f64> {
+/// Brings rows into the tables of messages and their ids for some time, in plain batches of `batch`.
+pub(crate) async fn rows(server: &str, time: Duration, batch: Option<NonZeroUsize>) -> anyhow::Result<Alone> {
     let shape = Arc::new(Shape::of_residents(seed(), USERS, TEXT_BYTES));
     let database = Database::fresh(server).await?;
     make_tables(&database.url).await?;
-    let (begun, rows) = (Instant::now(), Arc::new(AtomicU64::new(0)));
+    let (begun, stored) = (Instant::now(), Arc::new(Mutex::new((0, Dist::default()))));
     let mut tasks = JoinSet::new();
     for lane in 0..CONNECTIONS {
-        let (url, shape, rows) = (database.url.clone(), shape.clone(), rows.clone());
-        tasks.spawn(async move { fill(&url, &shape, lane, begun, time, &rows).await });
+        let (url, shape, stored) = (database.url.clone(), shape.clone(), stored.clone());
+        let batch = batch.map_or(BATCH, NonZeroUsize::get);
+        tasks.spawn(async move { fill(&url, &shape, lane, batch, begun + time, &stored).await });
     }
     join(tasks).await?;
-    let rate = rows.load(Ordering::Relaxed) as f64 / begun.elapsed().as_secs_f64();
+    let elapsed = begun.elapsed();
     database.drop().await?;
-    Ok(rate)
+    let (rows, latency) = &*stored.lock();
+    Ok(Alone { per_second: *rows as f64 / elapsed.as_secs_f64(), latency: latency.stats() })
 }
 
 async fn fill(
     url: &str,
     shape: &Shape,
     lane: u64,
-    begun: Instant,
-    time: Duration,
-    rows: &AtomicU64,
+    batch: usize,
+    until: Instant,
+    stored: &Mutex<(u64, Dist)>,
 ) -> anyhow::Result<()> {
     let mut client = connect(url).await?;
     let (ids, messages) = (client.prepare(IDS).await?, client.prepare(MESSAGES).await?);
     let mut next = vec![0_i64; usize::from(ROOMS)];
     let (mut index, random) = (lane, SeededRandom::new(seed()));
-    while begun.elapsed() < time {
+    while Instant::now() < until {
         let mut columns = Columns::default();
-        for _ in 0..BATCH {
+        for _ in 0..batch {
             // Rooms of one connection are not those of another, as in the store.
             let room = below(random.next_u64(), u64::from(ROOMS)) / CONNECTIONS * CONNECTIONS + lane;
             if let Some(seq) = next.get_mut(usize::try_from(room)?) {
@@ -95,17 +102,19 @@ async fn fill(
             }
             index += CONNECTIONS;
         }
-        let now = SystemTime::now();
+        let (now, begun) = (SystemTime::now(), Instant::now());
         let Columns { rooms, senders, seqs, ids: names, hashes, bodies } = &columns;
         let tx = client.transaction().await?;
         let first: [Param<'_>; 4] = [rooms, hashes, seqs, &now];
         let second: [Param<'_>; 6] = [rooms, senders, seqs, names, bodies, &now];
         let (ids_done, messages_done) =
             tokio::join!(tx.execute(&ids, &first), tx.execute(&messages, &second));
-        let stored = messages_done?;
-        anyhow::ensure!(ids_done? == stored, "ids and messages differ");
+        let rows = messages_done?;
+        anyhow::ensure!(ids_done? == rows, "ids and messages differ");
         tx.commit().await?;
-        rows.fetch_add(stored, Ordering::Relaxed);
+        let (all, latency) = &mut *stored.lock();
+        *all += rows;
+        latency.add(saturate(begun.elapsed().as_micros()));
     }
     Ok(())
 }

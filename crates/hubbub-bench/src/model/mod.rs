@@ -7,6 +7,7 @@ mod capacity;
 mod compare;
 mod costs;
 mod measured;
+mod nonnegative;
 mod show;
 
 use std::path::{Path, PathBuf};

@@ -3,7 +3,7 @@
 //! Columns are scaled to the same length first, so that coefficients of very different sizes can be fitted together. After
 //! N. R. Draper and H. Smith, Applied Regression Analysis, 3rd edition, chapters 4 to 6.
 
-use crate::sample::series::student_t_975;
+use crate::statistics::student_t_975;
 
 /// One observation: the values of the columns, and what was seen there.
 #[derive(Debug, Clone, PartialEq)]

@@ -9,7 +9,7 @@ use serde_json::Value;
 use super::PersistArgs;
 use crate::ledger::{exact_sum, sum};
 use crate::record::Stats;
-use crate::report::{Origin, Report};
+use crate::report::{Analysis, Origin, Report};
 use crate::sample::buckets::Buckets;
 use crate::sample::series::{SeriesSummary, Slope, Span, summaries};
 use crate::sample::{BATCH_MS, Look};
@@ -54,8 +54,13 @@ pub(crate) struct Outcome {
     generator_limit: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) verdict: Option<Verdict>,
+    /// Its minutes are those of the confirms.
+    #[serde(flatten)]
+    pub(super) analysis: Analysis,
     #[serde(flatten)]
     pub(crate) persisted: Persisted,
+    /// What a reader of these figures should know.
+    pub(super) notes: Vec<String>,
     pub(crate) faults: Vec<String>,
 }
 
@@ -181,6 +186,11 @@ impl PerMessage {
 }
 
 impl Persisted {
+    /// Messages stored while there was something to do.
+    pub(crate) fn stored_meanwhile(&self) -> f64 {
+        self.stored_per_second * self.store_s
+    }
+
     /// The looks while there was something to do.
     pub(crate) fn during(&self) -> &[Look] {
         self.span.of(&self.looks)
@@ -246,6 +256,8 @@ impl Outcome {
             misordered: delivery.misordered,
             generator_limit: report.generator_limit,
             verdict: report.verdict,
+            analysis: report.analysis,
+            notes: report.notes,
             persisted,
             faults,
         })

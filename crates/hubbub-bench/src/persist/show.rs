@@ -5,7 +5,7 @@ use std::path::Path;
 
 use super::outcome::{Asked, Batches, Outcome};
 use crate::engine::Findings;
-use crate::report::{Axes, escape, grouped, line_chart, write_files};
+use crate::report::{escape, grouped, over_time, write_files};
 use crate::sample::looks_csv;
 use crate::sample::series::{SeriesSummary, Slope};
 
@@ -26,14 +26,13 @@ impl Findings for Outcome {
 
     fn write_files(&self, dir: &Path) -> anyhow::Result<()> {
         let summary = serde_json::to_string_pretty(self)?;
-        write_files(
-            dir,
-            [
-                ("summary.json", summary),
-                ("looks.csv", looks_csv(&self.persisted.looks)),
-                ("report.html", self.page()),
-            ],
-        )
+        let files = [
+            ("summary.json", summary),
+            ("looks.csv", looks_csv(&self.persisted.looks)),
+            ("report.html", self.page()),
+        ];
+        write_files(dir, files)?;
+        self.analysis.write_files(dir)
     }
 }
 
@@ -67,6 +66,7 @@ impl Outcome {
             }
         }
         self.write_batches(out)?;
+        write!(out, "{}", self.analysis)?;
         self.write_slopes(out)?;
         writeln!(out, "  {:<24}{:>12}{:>12}{:>12}{:>12}", "", "before", "average", "peak", "after")?;
         for SeriesSummary { name, before, average, peak, after } in &self.persisted.series {
@@ -74,6 +74,9 @@ impl Outcome {
         }
         if let Some(verdict) = &self.verdict {
             write!(out, "{verdict}")?;
+        }
+        for note in &self.notes {
+            writeln!(out, "  note: {note}")?;
         }
         for fault in &self.faults {
             writeln!(out, "  fault: {fault}")?;
@@ -132,24 +135,11 @@ impl Outcome {
     }
 
     fn page(&self) -> String {
-        let charts: String = self
-            .persisted
-            .series
-            .iter()
-            .map(|series| {
-                let points: Vec<(f64, f64)> = self
-                    .persisted
-                    .looks
-                    .iter()
-                    .filter_map(|look| Some((look.at_s, *look.values.get(&series.name)?)))
-                    .collect();
-                let axes = Axes { x: "seconds", y: &series.name };
-                format!("<h2>{}</h2>{}\n", escape(&series.name), line_chart(&points, axes))
-            })
-            .collect();
+        let names = self.persisted.series.iter().map(|series| series.name.as_str());
+        let charts = over_time(&self.persisted.looks, names);
         crate::report::page(
             "hubbub bench persist",
-            &format!("<pre>{}</pre>{charts}", escape(&self.terminal())),
+            &format!("<pre>{}</pre>{}{charts}", escape(&self.terminal()), self.analysis.html()),
         )
     }
 }

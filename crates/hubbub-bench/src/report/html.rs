@@ -1,10 +1,14 @@
 //! `report.html`: one file with everything in it, light or dark as the reader's system is.
 
-use super::Report;
+use std::collections::BTreeSet;
+
 use super::svg::{Axes, bars, escape, line};
+use super::{Report, Table, figure};
 use crate::engine::Findings;
 use crate::record::STEP_US;
 use crate::run::Run;
+use crate::sample::Look;
+use crate::statistics::Moments;
 
 const STYLE: &str = include_str!("style.css");
 
@@ -20,7 +24,10 @@ pub(super) fn page(report: &Report, run: &Run) -> String {
         section("Summary", &format!("<pre>{}</pre>", escape(&report.terminal()))),
         notes(report),
         charts(run),
-        section("Latency in milliseconds", &latencies(report)),
+        section("Latency in milliseconds", &latencies(report).html()),
+        report.analysis.html(),
+        super::analysis::section("The slowest rooms", &slowest_rooms(report)),
+        over_time(&report.looks, names_of(&report.looks)),
         section("How to repeat it", &repeat(report)),
     ];
     document(&title, &body.concat())
@@ -39,6 +46,36 @@ fn section(title: &str, body: &str) -> String {
     format!("<h2>{title}</h2>{body}\n")
 }
 
+/// Points that make a readable line.
+const POINTS: usize = 200;
+
+fn names_of(looks: &[Look]) -> BTreeSet<&str> {
+    looks.iter().flat_map(|look| look.values.keys()).map(String::as_str).collect()
+}
+
+/// A chart of each of these figures of servers, databases and the machine.
+pub(crate) fn over_time<'n>(looks: &[Look], names: impl IntoIterator<Item = &'n str>) -> String {
+    let chart = |name: &str| {
+        let seen = looks.iter().filter_map(|look| Some((look.at_s, *look.values.get(name)?)));
+        let seen: Vec<(f64, f64)> = seen.collect();
+        let mean = |part: &[(f64, f64)]| {
+            let values: Moments = part.iter().map(|(_, value)| *value).collect();
+            (part.last().map_or(0.0, |(at_s, _)| *at_s), values.mean)
+        };
+        let points: Vec<(f64, f64)> = seen.chunks(seen.len().div_ceil(POINTS).max(1)).map(mean).collect();
+        section(&escape(name), &line(&points, Axes { x: "seconds", y: name }))
+    };
+    names.into_iter().map(chart).collect()
+}
+
+fn slowest_rooms(report: &Report) -> Table {
+    let mut table = Table::new(["room", "messages", "mean ms"]);
+    for room in report.rooms.iter().flat_map(|rooms| &rooms.slowest) {
+        table.row([room.room.clone(), room.messages.to_string(), figure(room.mean_ms)]);
+    }
+    table
+}
+
 fn notes(report: &Report) -> String {
     let notes = report.notes.iter();
     notes.map(|note| format!("<p class=\"note\">{}</p>", escape(note))).collect()
@@ -47,8 +84,7 @@ fn notes(report: &Report) -> String {
 /// Accepted messages per second at each step, with the step's end in seconds. The last step ends with the run,
 /// somewhere in its middle, and is left out.
 fn rates(steps: &[u64]) -> Vec<(f64, f64)> {
-    // About 200 points make a readable line.
-    let merged = (steps.len() / 200).max(1);
+    let merged = (steps.len() / POINTS).max(1);
     let whole = steps.get(..steps.len().saturating_sub(1)).unwrap_or_default();
     let width_s = merged as f64 * STEP_US as f64 / 1e6;
     let rate = |(index, steps): (usize, &[u64])| {
@@ -83,22 +119,31 @@ fn charts(run: &Run) -> String {
     .concat()
 }
 
-fn latencies(report: &Report) -> String {
-    let head = "<tr><th><th>count<th>mean<th>p50<th>p90<th>p95<th>p99<th>p99.9<th>max</tr>";
+fn latencies(report: &Report) -> Table {
+    let mut table = Table::new([
+        "",
+        "count",
+        "mean",
+        "p50",
+        "p90",
+        "p95",
+        "p99",
+        "p99.9",
+        "max",
+        "variance",
+        "variation",
+    ]);
     let all = std::iter::once(("all", &report.latency));
     let by_type = report.latency_by_type.iter().map(|(kind, stats)| (*kind, stats));
     let arrival = report.delivery.iter().map(|delivery| ("arrival", &delivery.latency));
-    let rows: String = all
-        .chain(by_type)
-        .chain(arrival)
-        .map(|(name, s)| {
-            format!(
-                "<tr><td>{name}<td>{}<td>{:.3}<td>{:.3}<td>{:.3}<td>{:.3}<td>{:.3}<td>{:.3}<td>{:.3}</tr>",
-                s.count, s.mean_ms, s.median_ms, s.p90_ms, s.p95_ms, s.p99_ms, s.p99_9_ms, s.max_ms
-            )
-        })
-        .collect();
-    format!("<table>{head}{rows}</table>")
+    for (name, s) in all.chain(by_type).chain(arrival) {
+        let times =
+            [s.mean_ms, s.median_ms, s.p90_ms, s.p95_ms, s.p99_ms, s.p99_9_ms, s.max_ms, s.variance_ms2];
+        let times = times.map(|time| format!("{time:.3}"));
+        let variation = format!("{:.0} %", 100.0 * s.variation);
+        table.row([name.to_owned(), s.count.to_string()].into_iter().chain(times).chain([variation]));
+    }
+    table
 }
 
 fn repeat(report: &Report) -> String {

@@ -1,9 +1,12 @@
 //! The results of a run: collected here, shown on the terminal, as JSON, as CSV and as a page.
 
+mod analysis;
 mod csv;
 mod html;
 mod origin;
+mod rooms;
 mod svg;
+mod table;
 mod terminal;
 
 use std::collections::BTreeMap;
@@ -12,9 +15,11 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-pub(crate) use html::document as page;
+pub(crate) use analysis::Analysis;
+pub(crate) use html::{document as page, over_time};
 pub(crate) use origin::Origin;
-pub(crate) use svg::{Axes, bars, escape, line as line_chart, picture};
+pub(crate) use svg::{Axes, bars, escape, picture};
+pub(crate) use table::{Table, figure};
 pub(crate) use terminal::grouped;
 
 use anyhow::Context;
@@ -30,6 +35,10 @@ use crate::record::{Bucket, Stats, buckets};
 use crate::run::Run;
 use crate::sample::{Look, looks_csv};
 use crate::verdict::Verdict;
+use rooms::Rooms;
+
+/// The unit of what goes to rooms.
+pub(crate) const MESSAGES: &str = "messages";
 
 /// Everything one run found out. What a workload does not have is left out.
 #[derive(Debug, Clone, Default, Serialize)]
@@ -44,12 +53,19 @@ pub(crate) struct Report {
     /// Length of the measured phase in seconds.
     pub elapsed_s: f64,
     pub per_second: f64,
+    /// Coefficient of variation of the rates of single seconds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub per_second_variation: Option<f64>,
     pub latency: Stats,
     pub latency_by_type: BTreeMap<&'static str, Stats>,
+    /// Of messages that go to rooms, where there are several.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rooms: Option<Rooms>,
     /// Connections opened in the measured phase.
     pub connections_opened: u64,
     pub reconnects: BTreeMap<&'static str, u64>,
     pub retries: u64,
+    pub retries_by_cause: BTreeMap<&'static str, u64>,
     /// Answers whose `seq` did not grow.
     pub order_faults: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -67,6 +83,8 @@ pub(crate) struct Report {
     /// What limited the run.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub verdict: Option<Verdict>,
+    #[serde(flatten)]
+    pub analysis: Analysis,
     /// What a reader of these figures should know.
     pub notes: Vec<String>,
     pub throughput: Vec<Bucket>,
@@ -118,14 +136,18 @@ impl Report {
         self.per_second = self.latency.count as f64 / self.elapsed_s;
         self.latency_by_type = record.by_kind.iter().map(|(kind, dist)| (*kind, dist.stats())).collect();
         self.throughput = buckets(&record.steps, elapsed, bucket);
+        self.analysis.minutes = record.seconds.minutes(record.last_us);
+        self.per_second_variation = record.seconds.rate_variation(record.last_us);
+        self.rooms = Rooms::of(&record.by_room, &run.shape).filter(|_| self.unit == MESSAGES);
         if record.samples_left_out > 0 && !record.samples.is_empty() {
             self.notes
                 .push(format!("metrics.csv leaves out {} messages (--rows-max)", record.samples_left_out));
         }
         drop(record);
         self.connections_opened = run.counts.opened.load(Ordering::Relaxed);
-        self.reconnects = run.counts.reconnects.lock().clone();
-        self.retries = run.counts.retries.load(Ordering::Relaxed);
+        self.reconnects = run.counts.reconnects.all();
+        self.retries_by_cause = run.counts.retries.all();
+        self.retries = self.retries_by_cause.values().sum();
         self.order_faults = run.counts.order_faults.load(Ordering::Relaxed);
     }
 
@@ -134,7 +156,7 @@ impl Report {
     }
 
     /// Notes what makes the figures less than they seem.
-    pub(crate) fn judge(&mut self, threads: usize) {
+    pub(crate) fn add_notes(&mut self, threads: usize) {
         if let Some(cpu) = &self.cpu {
             self.generator_limit = cpu.verdict(threads);
             self.notes.extend(self.generator_limit.clone());
@@ -159,6 +181,7 @@ impl Report {
                 100.0 * little.unaccounted
             ));
         }
+        self.notes.extend(self.analysis.marks());
         if let Some(ledger) = &self.ledger {
             if ledger.server.is_some_and(|server| server.restarted) {
                 self.notes
@@ -234,6 +257,10 @@ impl Findings for Report {
             ("report.html", html::page(self, run)),
         ];
         write_files(dir, files)?;
+        self.analysis.write_files(dir)?;
+        if let Some(rooms) = &self.rooms {
+            write_files(dir, [("rooms.csv", rooms.table().csv())])?;
+        }
         csv::write_metrics(run, &dir.join("metrics.csv"))
     }
 }

@@ -35,11 +35,18 @@ fn write_summary(report: &Report, out: &mut String) -> std::fmt::Result {
     }
     if report.latency.count > 0 {
         let [rate, count] = [report.per_second, report.latency.count as f64].map(grouped);
-        writeln!(out, "  throughput   {rate} {}/s ({count} in {:.2} s)", report.unit, report.elapsed_s)?;
+        write!(out, "  throughput   {rate} {}/s ({count} in {:.2} s", report.unit, report.elapsed_s)?;
+        if let Some(variation) = report.per_second_variation {
+            write!(out, "; variation of single seconds {:.1} %", 100.0 * variation)?;
+        }
+        writeln!(out, ")")?;
         writeln!(out, "  latency ms   {}", line(&report.latency))?;
         for (kind, stats) in report.latency_by_type.iter().filter(|(_, stats)| stats.count > 0) {
             writeln!(out, "    {kind:<10} {}", line(stats))?;
         }
+    }
+    if let Some(rooms) = &report.rooms {
+        writeln!(out, "  rooms        {rooms}")?;
     }
     if let Some(delivery) = &report.delivery {
         let [count, rate] = [delivery.delivered as f64, delivery.per_second].map(grouped);
@@ -52,17 +59,22 @@ fn write_summary(report: &Report, out: &mut String) -> std::fmt::Result {
     for (cause, count) in &report.reconnects {
         write!(out, ", {count} {cause}")?;
     }
-    writeln!(out, ", {} retries", report.retries)?;
+    write!(out, ", {} retries", report.retries)?;
+    for (cause, count) in &report.retries_by_cause {
+        write!(out, ", {count} {cause}")?;
+    }
+    writeln!(out)?;
     if let Some(Little { observed, concurrency, efficiency, marked, .. }) = &report.little {
         let share = 100.0 * efficiency;
         let verdict = if *marked { ": more than 5 % apart" } else { "" };
         writeln!(out, "  Little       {observed:.1} of {concurrency} under way ({share:.1} %){verdict}")?;
     }
-    if let Some(CpuUse { generator, server, machine, cores, stolen }) = &report.cpu {
+    if let Some(CpuUse { generator, server, machine, cores, stolen, .. }) = &report.cpu {
         let server = server.map_or_else(String::new, |server| format!(", server {server:.2}"));
         write!(out, "  processors   generator {generator:.2}{server}")?;
         writeln!(out, ", machine {machine:.2} of {cores}, stolen {stolen:.2}")?;
     }
+    write!(out, "{}", report.analysis)?;
     if let Some(verdict) = &report.verdict {
         write!(out, "{verdict}")?;
     }
@@ -89,11 +101,12 @@ fn write_ledger(ledger: &Ledger, out: &mut String) -> std::fmt::Result {
 }
 
 fn line(stats: &Stats) -> String {
-    let Stats { mean_ms, median_ms, p90_ms, p95_ms, p99_ms, p99_9_ms, min_ms, max_ms, variance_ms2, .. } =
-        stats;
+    let Stats { mean_ms, median_ms, p90_ms, p95_ms, p99_ms, p99_9_ms, min_ms, max_ms, .. } = stats;
+    let (variance_ms2, variation) = (stats.variance_ms2, 100.0 * stats.variation);
     format!(
         "mean {mean_ms:.3}, p50 {median_ms:.3}, p90 {p90_ms:.3}, p95 {p95_ms:.3}, p99 {p99_ms:.3}, \
-         p99.9 {p99_9_ms:.3}, min {min_ms:.3}, max {max_ms:.3}, variance {variance_ms2:.3}"
+         p99.9 {p99_9_ms:.3}, min {min_ms:.3}, max {max_ms:.3}, variance {variance_ms2:.3} \
+         (variation {variation:.0} %)"
     )
 }
 

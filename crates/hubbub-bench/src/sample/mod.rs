@@ -17,13 +17,14 @@ use serde::Serialize;
 use crate::client::Targets;
 use crate::engine::Setup;
 use crate::ledger::{exact_sum, sum};
+use crate::options::Common;
 use crate::persist::PersistArgs;
 use crate::run::Run;
 use buckets::Buckets;
-pub(crate) use processes::{COMMIT, LOG, USUAL, WORKERS};
+pub(crate) use processes::{COMMIT, CPU, GENERATOR, LOG, SERVER, USUAL, WORKERS};
 #[cfg(feature = "postgres")]
-use processes::{POSTGRES, is_of, pids_named};
-use processes::{disk, processes};
+use processes::{POSTGRES, is_of};
+use processes::{disk, pids_named, processes};
 use series::Span;
 
 const EVERY: Duration = Duration::from_secs(1);
@@ -34,6 +35,9 @@ pub(crate) const BATCH_MS: &str = "batch ms";
 pub(crate) const LOCK_WAITS: &str = "lock waits";
 /// The same of the processors that it may use.
 pub(crate) const DATABASE_CORES: &str = "database cores";
+
+/// What all disks of this machine write.
+pub(crate) const DISK: &str = "disk MB/s";
 
 /// What was seen at one time; rates are those since the look before.
 #[derive(Debug, Clone, Default, Serialize)]
@@ -214,6 +218,13 @@ pub(crate) async fn database_pids(url: &str) -> anyhow::Result<Vec<u32>> {
     Ok(pids_named(POSTGRES).into_iter().filter(|pid| is_of(*pid, main)).collect())
 }
 
+/// The processes that are watched, without those that are known as servers or broker: nothing counts twice.
+fn watched(common: &Common) -> Vec<String> {
+    let known: Vec<u32> = common.server_pid.iter().copied().chain(common.broker_pid).collect();
+    let is_known = |name: &str| !known.is_empty() && pids_named(name).iter().any(|pid| known.contains(pid));
+    common.watch.iter().filter(|name| !is_known(name)).cloned().collect()
+}
+
 impl Source {
     /// Servers, database and processes of a run.
     pub(crate) async fn open(setup: &Setup) -> anyhow::Result<Self> {
@@ -231,9 +242,9 @@ impl Source {
             server_pids: common.server_pid.clone(),
             broker_pid: common.broker_pid,
             names: match common.database.as_deref() {
-                Some(url) if url.starts_with("postgres") => common.watch.clone(),
+                Some(url) if url.starts_with("postgres") => watched(common),
                 // To look for them among all processes takes time from what is measured.
-                _ => common.watch.iter().filter(|name| !USUAL.contains(&name.as_str())).cloned().collect(),
+                _ => watched(common).into_iter().filter(|name| !USUAL.contains(&name.as_str())).collect(),
             },
             #[cfg(feature = "postgres")]
             database_pid: match &database {
@@ -259,7 +270,7 @@ impl Source {
         let all = Self::open(setup).await?;
         Ok(Self {
             targets: all.targets.filter(|_| !args.fill),
-            names: setup.common.watch.clone(),
+            names: watched(&setup.common),
             run: Some(run),
             #[cfg(feature = "amqp")]
             broker: match args.broker() {
@@ -304,7 +315,7 @@ impl Source {
             raw.figures.insert("connections".into(), f64::from(row.get::<_, i32>(3)));
             raw.figures.insert(LOCK_WAITS.into(), row.get::<_, i64>(7) as f64);
             raw.figures.extend(
-                self.database_pid.map(|pid| (DATABASE_CORES.to_owned(), crate::machine::may_use(pid) as f64)),
+                self.database_pid.map(|pid| (DATABASE_CORES.to_owned(), crate::machine::may_use(pid))),
             );
             raw.figures.insert("database MB".into(), row.get::<_, i64>(4) as f64 / 1e6);
             raw.ratios.insert("cache hits %".into(), (100.0 * hit, hit + blocks_read));
@@ -312,7 +323,7 @@ impl Source {
         processes(self, &mut raw);
         if let Some((writes, bytes)) = disk() {
             raw.counters.insert("disk writes/s".into(), writes);
-            raw.counters.insert("disk MB/s".into(), bytes / 1e6);
+            raw.counters.insert(DISK.into(), bytes / 1e6);
         }
         raw.at_s = begun.elapsed().as_secs_f64();
         raw

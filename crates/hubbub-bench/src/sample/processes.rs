@@ -10,18 +10,18 @@ use super::{Raw, Source};
 /// database's buffers.
 pub(super) fn processes(source: &Source, raw: &mut Raw) {
     let Source { server_pids, broker_pid, names, database_pid, .. } = source;
-    let once = [("generator", Some(std::process::id())), ("broker", *broker_pid)];
+    let once = [(GENERATOR, Some(std::process::id())), ("broker", *broker_pid)];
     let once = once.into_iter().filter_map(|(shown, pid)| Some((shown, pid?)));
-    for (shown, pid) in once.chain(server_pids.iter().map(|pid| ("server", *pid))) {
+    for (shown, pid) in once.chain(server_pids.iter().map(|pid| (SERVER, *pid))) {
         if let Some(cpu) = crate::machine::process_seconds(pid) {
-            *raw.counters.entry(format!("{shown} CPU")).or_default() += cpu;
+            *raw.counters.entry(format!("{shown} {CPU}")).or_default() += cpu;
         }
         if let Some(kib) = crate::machine::rss_anon_kib(pid) {
             *raw.figures.entry(format!("{shown} MiB")).or_default() += kib as f64 / 1024.0;
         }
     }
     for thread in server_pids.iter().flat_map(|pid| crate::machine::threads(*pid)) {
-        let group = raw.seconds.entry(format!("server {} CPU", thread_group(&thread.name))).or_default();
+        let group = raw.seconds.entry(format!("{SERVER} {} {CPU}", thread_group(&thread.name))).or_default();
         group.insert(thread.id, thread.seconds);
     }
     for name in names {
@@ -34,12 +34,17 @@ pub(super) fn processes(source: &Source, raw: &mut Raw) {
             count += 1;
         }
         if count > 0 {
-            raw.seconds.insert(format!("{name} CPU"), seconds);
+            raw.seconds.insert(format!("{name} {CPU}"), seconds);
             raw.figures.insert(format!("{name} MiB"), (kib + shared_kib) as f64 / 1024.0);
             raw.figures.insert(format!("{name} processes"), f64::from(count));
         }
     }
 }
+
+/// The load generator and the servers as looks call them, and what they call the processors that a process used.
+pub(crate) const GENERATOR: &str = "generator";
+pub(crate) const SERVER: &str = "server";
+pub(crate) const CPU: &str = "CPU";
 
 /// What the server has threads for, by their names: those that serve sockets and drive the database, those of the broker's
 /// client, and those that commit, seal and merge.

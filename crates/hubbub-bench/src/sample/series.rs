@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use serde::Serialize;
 
 use super::Look;
+use crate::statistics::{MEANS_MIN, student_t_975};
 
 /// Shown first, in this order; the others follow by name.
 const FIRST: [&str; 7] =
@@ -54,6 +55,12 @@ fn mean_of(values: &[f64]) -> f64 {
     values.iter().sum::<f64>() / values.len().max(1) as f64
 }
 
+/// The mean of the figure `name` over looks that follow each other; `None` where none saw it.
+pub(crate) fn average(looks: &[Look], name: &str) -> Option<f64> {
+    let values = values(looks, name);
+    (!values.is_empty()).then(|| mean_of(&values))
+}
+
 /// A summary of each figure. Before is the last look before `span`, after the last one of all.
 pub(crate) fn summaries(looks: &[Look], span: &Span) -> Vec<SeriesSummary> {
     let names: BTreeSet<&String> = looks.iter().flat_map(|look| look.values.keys()).collect();
@@ -89,9 +96,6 @@ pub(crate) struct Slope {
     pub(crate) high: f64,
 }
 
-/// Fewest means a slope is drawn through.
-const MEANS_MIN: usize = 5;
-
 impl Slope {
     /// The slope of the figure `name` over means of `width` looks; `None` with fewer than five of them.
     pub(crate) fn of(looks: &[Look], name: &str, width: usize) -> Option<Self> {
@@ -116,23 +120,6 @@ impl Slope {
     pub(crate) fn percent(&self, value: f64) -> f64 {
         if self.mean == 0.0 { 0.0 } else { 100.0 * value / self.mean }
     }
-}
-
-/// The 97.5 % quantile of Student's t with `nu` degrees of freedom, 1 or more: Abramowitz and Stegun, Handbook of
-/// Mathematical Functions, 26.7.5. Within 1 % at 2, better with more. The quantile of the crate statrs does not end with
-/// very many. Below 2 it is that of 1, exactly.
-pub(crate) fn student_t_975(nu: f64) -> f64 {
-    const Z: f64 = 1.959_963_985;
-    const ALONE: f64 = 12.706_204_736;
-    if nu < 2.0 {
-        return ALONE;
-    }
-    let g1 = (Z.powi(3) + Z) / 4.0;
-    let g2 = (5.0 * Z.powi(5) + 16.0 * Z.powi(3) + 3.0 * Z) / 96.0;
-    let g3 = (3.0 * Z.powi(7) + 19.0 * Z.powi(5) + 17.0 * Z.powi(3) - 15.0 * Z) / 384.0;
-    let g4 = (79.0 * Z.powi(9) + 776.0 * Z.powi(7) + 1_482.0 * Z.powi(5) - 1_920.0 * Z.powi(3) - 945.0 * Z)
-        / 92_160.0;
-    Z + g1 / nu + g2 / nu.powi(2) + g3 / nu.powi(3) + g4 / nu.powi(4)
 }
 
 #[cfg(test)]
@@ -168,10 +155,6 @@ mod tests {
         let slope = Slope::of(&looks([2.0, 4.0, 5.0, 4.0, 5.0].into_iter()), "stored/s", 1).unwrap();
         assert!((slope.change - 2.4).abs() < 1e-9, "{slope:?}");
         assert!((slope.high - (0.6 + 3.182 * 0.282_84) * 4.0).abs() < 0.03, "{slope:?}");
-        for (nu, t) in [(2.0, 4.303), (3.0, 3.182), (5.0, 2.571), (10.0, 2.228), (30.0, 2.042), (1e9, 1.960)]
-        {
-            assert!((student_t_975(nu) / t - 1.0).abs() < 0.01, "{nu}: {}", student_t_975(nu));
-        }
     }
 
     #[test]

@@ -6,11 +6,13 @@ use std::path::{Path, PathBuf};
 use anyhow::ensure;
 use clap::Args;
 
-use super::file::{Measurement, Placement};
+use super::file::{Measurement, PartLimits, Placement};
+use crate::lab::cgroup::Group;
 use crate::lab::cores::Pinned;
 #[cfg(feature = "postgres")]
 use crate::limits::postgres::Database;
 use crate::machine::scratch;
+use crate::others::process_at;
 use crate::spawn::{Engines, Server};
 
 /// Where servers are started, and on what.
@@ -48,12 +50,22 @@ impl BackendArgs {
         self.postgres.as_deref()
     }
 
+    /// What servers are started on.
+    pub(super) fn urls(&self) -> impl Iterator<Item = &str> {
+        [&self.postgres, &self.kafka].into_iter().flatten().map(String::as_str)
+    }
+
     /// Refuses what this program cannot start, before anything is measured.
-    pub(super) fn check(&self, point: &Measurement, has_database_cores: bool) -> anyhow::Result<()> {
-        ensure!(
-            !has_database_cores || self.postgres.is_some(),
-            "cores: database is for a database: give --postgres URL"
-        );
+    pub(super) fn check(&self, point: &Measurement) -> anyhow::Result<()> {
+        for (table, is_about_database) in [
+            ("cores", point.placement()?.database.is_some()),
+            ("cgroup", !point.limits()?.database.is_empty()),
+        ] {
+            ensure!(
+                !is_about_database || self.postgres.is_some(),
+                "{table}: database is for a database: give --postgres URL"
+            );
+        }
         let count = point.servers()?;
         ensure!(
             count == 1 || self.postgres.is_some(),
@@ -68,13 +80,28 @@ impl BackendArgs {
         Ok(())
     }
 
+    /// Makes the groups of a point, and removes them again.
+    ///
+    /// # Errors
+    /// The limit that this machine, or this process's rights, do not allow.
+    pub(super) async fn try_limits(&self, point: &Measurement) -> anyhow::Result<()> {
+        let limits = point.limits()?;
+        Group::make("server", &limits.server, &self.dir)?;
+        #[cfg(feature = "postgres")]
+        if let Some(url) = self.postgres.as_ref().filter(|_| !limits.database.is_empty()) {
+            let pids = crate::sample::database_pids(url).await?;
+            Group::make("database", &limits.database, &directory_of(&pids)?)?;
+        }
+        Ok(())
+    }
+
     /// Has `work` done with the servers of a measurement, on an empty store and log.
     pub(super) async fn during<R>(
         &self,
         measurement: &Measurement,
         work: impl AsyncFnOnce(&[Server], Option<&str>) -> anyhow::Result<R>,
     ) -> anyhow::Result<R> {
-        let placed = Placed { measurement, cores: measurement.placement()? };
+        let placed = Placed { measurement, cores: measurement.placement()?, limits: measurement.limits()? };
         let topics = self.kafka.as_deref().map(Topics::new);
         let worked = self.on_database(&placed, topics.as_ref(), work).await;
         let removed = match topics {
@@ -87,11 +114,7 @@ impl BackendArgs {
 
     /// The process of the broker, where it runs on this machine.
     pub(super) fn broker_pid(&self) -> Option<u32> {
-        let (_, address) = self.kafka.as_deref()?.split_once("://")?;
-        let first = address.split([',', '/']).next()?;
-        let (host, port) = first.rsplit_once(':')?;
-        let is_here = ["127.0.0.1", "localhost", "[::1]"].contains(&host);
-        crate::machine::listening_on(port.parse().ok().filter(|_| is_here)?)
+        process_at(self.kafka.as_deref()?)
     }
 
     #[cfg(feature = "postgres")]
@@ -103,13 +126,11 @@ impl BackendArgs {
     ) -> anyhow::Result<R> {
         let Some(url) = &self.postgres else { return self.serve(placed, topics, None, work).await };
         let database = Database::fresh(url).await?;
-        let pids = crate::sample::database_pids(&database.url).await?;
-        let pin = |cores| {
-            ensure!(!pids.is_empty(), "cores: the database of --postgres does not run on this machine");
-            Pinned::processes(&pids, cores)
+        let working = async {
+            let _confined = placed.confine_database(&database.url).await?;
+            self.serve(placed, topics, Some(&database.url), work).await
         };
-        let _pinned = placed.cores.database.as_ref().map(pin).transpose()?;
-        let worked = self.serve(placed, topics, Some(&database.url), work).await;
+        let worked = working.await;
         let dropped = database.drop().await;
         worked.and_then(|result| dropped.map(|()| result))
     }
@@ -133,12 +154,16 @@ impl BackendArgs {
     ) -> anyhow::Result<R> {
         let program = self.program.clone().map_or_else(std::env::current_exe, Ok)?;
         let dir = scratch("hubbub-run-", &self.dir)?;
-        let mut servers = Vec::new();
+        // Groups can go when nothing runs in them any more: after the servers.
+        let (mut groups, mut servers) = (Vec::new(), Vec::new());
         for index in 0..placed.measurement.servers()? {
             let data = dir.path().join(format!("data-{index}"));
-            servers.push(self.start(&program, &data, placed, topics, database).await?);
+            let group = Group::make(&format!("server-{index}"), &placed.limits.server, dir.path())?;
+            let started = self.start(&program, &data, placed, topics, database, &group).await;
+            groups.push(group);
+            servers.push(started.map_err(|error| explained(error, &groups))?);
         }
-        let result = work(&servers, database).await;
+        let result = work(&servers, database).await.map_err(|error| explained(error, &groups));
         for server in servers {
             server.kill().await?;
         }
@@ -152,20 +177,63 @@ impl BackendArgs {
         placed: &Placed<'_>,
         topics: Option<&Topics>,
         database: Option<&str>,
+        group: &Group,
     ) -> anyhow::Result<Server> {
         let prefix = topics.map(|topics| ("kafka.topic_prefix", topics.prefix.as_str()));
         // What this thread starts inherits where it may run.
         let _pinned = placed.cores.server.as_ref().map(Pinned::thread).transpose()?;
         let settings = placed.measurement.settings().chain(prefix);
         let engines = Engines { store: database, log: self.kafka.as_deref() };
-        Server::configured(program, data, settings, engines).await
+        Server::configured(program, data, settings, engines, group).await
     }
 }
 
-/// A measurement, and where its parts may run.
+/// Names the limit of memory, where that is what ended a server.
+fn explained(error: anyhow::Error, groups: &[Group]) -> anyhow::Error {
+    if groups.iter().any(Group::has_killed) {
+        error.context("cgroup.server.memory: a server needed more, and was killed")
+    } else {
+        error
+    }
+}
+
+/// A measurement, where its parts may run, and how much of the machine they get.
 struct Placed<'m> {
     measurement: &'m Measurement,
     cores: Placement,
+    limits: PartLimits,
+}
+
+#[cfg(feature = "postgres")]
+impl Placed<'_> {
+    /// Pins and limits the processes of a database, until what is returned is dropped.
+    async fn confine_database(&self, url: &str) -> anyhow::Result<(Option<Pinned>, Group)> {
+        let Self {
+            cores: Placement { database: cores, .. },
+            limits: PartLimits { database: limits, .. },
+            ..
+        } = self;
+        if cores.is_none() && limits.is_empty() {
+            return Ok((None, Group::default()));
+        }
+        let pids = crate::sample::database_pids(url).await?;
+        let mut group = Group::make("database", limits, &directory_of(&pids)?)?;
+        group.take(&pids)?;
+        // Those that were started while the first one was moved.
+        group.take(&crate::sample::database_pids(url).await?)?;
+        let pinned = cores.as_ref().map(|cores| Pinned::processes(&pids, cores)).transpose()?;
+        Ok((pinned, group))
+    }
+}
+
+/// The directory that a database works in, by its processes: that of its data.
+#[cfg(feature = "postgres")]
+fn directory_of(pids: &[u32]) -> anyhow::Result<PathBuf> {
+    use anyhow::Context;
+
+    let here =
+        pids.first().context("cores or cgroup: the database of --postgres does not run on this machine");
+    here.map(|pid| PathBuf::from(format!("/proc/{pid}/cwd")))
 }
 
 /// Topics of one measurement, by their prefix.

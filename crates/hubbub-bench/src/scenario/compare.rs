@@ -9,7 +9,8 @@ use serde::Serialize;
 
 use super::results::{FIGURES, Results, label};
 use crate::engine::Findings;
-use crate::sample::series::student_t_975;
+use crate::others::marks;
+use crate::statistics::{Moments, student_t_975};
 
 #[derive(Debug, Clone, Args)]
 pub(crate) struct CompareArgs {
@@ -53,31 +54,17 @@ impl Ratio {
     /// Of logarithms, so that twice and half as much are equally far: Student's t with the variance of both together.
     /// Figures are positive.
     fn of(base: &[f64], other: &[f64]) -> Self {
-        let (base, other) = (Logs::of(base), Logs::of(other));
+        let [base, other] =
+            [base, other].map(|values| values.iter().map(|value| value.ln()).collect::<Moments>());
         let difference = other.mean - base.mean;
-        let freedom = base.count + other.count - 2.0;
-        let interval = (base.count >= 2.0 && other.count >= 2.0).then(|| {
+        let interval = (base.count >= 2 && other.count >= 2).then(|| {
+            let [n, m] = [base.count, other.count].map(|count| count as f64);
+            let freedom = n + m - 2.0;
             let variance = (base.squares + other.squares) / freedom;
-            let spread = student_t_975(freedom) * (variance * (1.0 / base.count + 1.0 / other.count)).sqrt();
+            let spread = student_t_975(freedom) * (variance * (1.0 / n + 1.0 / m)).sqrt();
             [difference - spread, difference + spread].map(f64::exp)
         });
         Self { ratio: difference.exp(), interval }
-    }
-}
-
-struct Logs {
-    count: f64,
-    mean: f64,
-    /// Sum of the squared differences from the mean.
-    squares: f64,
-}
-
-impl Logs {
-    fn of(values: &[f64]) -> Self {
-        let logs: Vec<f64> = values.iter().map(|value| value.ln()).collect();
-        let count = logs.len() as f64;
-        let mean = logs.iter().sum::<f64>() / count;
-        Self { count, mean, squares: logs.iter().map(|log| (log - mean).powi(2)).sum() }
     }
 }
 
@@ -107,6 +94,9 @@ pub(crate) fn compare(args: &CompareArgs) -> anyhow::Result<Comparison> {
     }
     if !base.is_clean() || !other.is_clean() {
         notes.push("not all measurements are clean");
+    }
+    if base.runs.iter().chain(&other.runs).any(|run| !marks(true, run.others).is_empty()) {
+        notes.push("others were at work on the machine in some of them");
     }
     let shown = |path: &PathBuf| path.display().to_string();
     Ok(Comparison { base: shown(&args.base), other: shown(&args.other), notes, rows })

@@ -4,12 +4,14 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use anyhow::{Context, anyhow, bail, ensure};
+use anyhow::{Context, anyhow, ensure};
 use serde::Deserialize;
 use serde_json::Value;
 
+use super::keys::{CGROUP, CORES, REQUIRED, SETTINGS, flat, is_in, points};
 use super::threshold::Threshold;
 use super::workload::WorkloadKind;
+use crate::lab::cgroup::ResourceLimit;
 use crate::lab::cores::Cores;
 use crate::options::duration;
 
@@ -34,6 +36,8 @@ struct ScenarioFile {
     watch: Vec<String>,
     #[serde(default)]
     cores: toml::Table,
+    #[serde(default)]
+    cgroup: toml::Table,
     store: Option<String>,
     #[serde(default)]
     options: toml::Table,
@@ -55,6 +59,13 @@ pub(super) struct Placement {
     pub(super) server: Option<Cores>,
     pub(super) database: Option<Cores>,
     pub(super) load: Option<Cores>,
+}
+
+/// Limits of each server, and of the database.
+#[derive(Debug, Default)]
+pub(super) struct PartLimits {
+    pub(super) server: Vec<ResourceLimit>,
+    pub(super) database: Vec<ResourceLimit>,
 }
 
 fn once() -> usize {
@@ -119,8 +130,28 @@ impl Measurement {
         Ok(Placement { server: cores("server")?, database: cores("database")?, load: cores("load")? })
     }
 
+    /// What control groups are to limit.
+    pub(super) fn limits(&self) -> anyhow::Result<PartLimits> {
+        let limits = |part: &str| {
+            let prefix = format!("{CGROUP}.{part}.");
+            let of_part = self.all.iter().filter(|(key, _)| key.starts_with(&prefix));
+            of_part.map(|(key, text)| ResourceLimit::parse(key, text)).collect::<anyhow::Result<_>>()
+        };
+        Ok(PartLimits { server: limits("server")?, database: limits("database")? })
+    }
+
+    /// Whether it is measured where its limits cannot be put in place, too.
+    pub(super) fn requires_limits(&self) -> anyhow::Result<bool> {
+        let Some(text) = self.all.get(REQUIRED) else { return Ok(true) };
+        text.parse().with_context(|| format!("{REQUIRED} = {text} must be true or false"))
+    }
+
+    pub(super) fn leave_out_limits(&mut self) {
+        self.all.retain(|key, _| !is_in(key, CGROUP));
+    }
+
     pub(super) fn settings(&self) -> impl Iterator<Item = (&str, &str)> {
-        let is_setting = |key: &str| key.split_once('.').is_some_and(|(section, _)| section != CORES);
+        let is_setting = |key: &str| key.contains('.') && !is_in(key, CORES) && !is_in(key, CGROUP);
         self.all.iter().filter(move |(key, _)| is_setting(key)).map(|(key, value)| (&**key, &**value))
     }
 }
@@ -143,6 +174,7 @@ impl Scenario {
         let mut common = flat("options", "", &written.options)?;
         common.extend(flat("settings", SETTINGS, &written.settings)?);
         common.extend(flat("cores", CORES, &written.cores)?);
+        common.extend(flat("cgroup", CGROUP, &written.cgroup)?);
         common.extend(written.network_delay.map(|delay| (NETWORK_DELAY.to_owned(), delay)));
         let quick = flat("quick", "", &written.quick)?;
         let mut points = points(&written.sweep, &written.point)?;
@@ -189,102 +221,12 @@ impl Scenario {
     }
 }
 
-/// Every combination of what is swept over, with each of the points that are given as a whole.
-fn points(sweep: &toml::Table, given: &[toml::Table]) -> anyhow::Result<Vec<Point>> {
-    let mut points = Vec::new();
-    for table in given {
-        points.push(flat("point", "", table)?);
-    }
-    if points.is_empty() {
-        points.push(Point::new());
-    }
-    let mut swept = Vec::new();
-    flatten("", sweep, &mut |key, value| {
-        let Some(values) = value.as_array().filter(|values| !values.is_empty()) else {
-            bail!("sweep: {key} must be a list of values");
-        };
-        let texts = values.iter().map(|value| text_of(value).with_context(|| format!("sweep: {key}")));
-        swept.push((name_of("sweep", &key)?, texts.collect::<anyhow::Result<Vec<String>>>()?));
-        Ok(())
-    })?;
-    for (key, values) in swept {
-        let mut combined = Vec::new();
-        for value in &values {
-            for point in &points {
-                let mut point = point.clone();
-                point.insert(key.clone(), value.clone());
-                combined.push(point);
-            }
-        }
-        points = combined;
-    }
-    Ok(points)
-}
-
 /// The option of how many servers are started, which is the run's own, not the workload's.
 pub(super) const SERVERS: &str = "servers";
 const SERVERS_MAX: usize = 64;
 /// The option of how far away the server is: the run's own, too.
 const NETWORK_DELAY: &str = "network_delay";
 const DELAY_MAX: Duration = Duration::from_secs(10);
-
-/// What stands before the processors of a part.
-const CORES: &str = "cores";
-
-/// What stands before settings of the server.
-const SETTINGS: &str = "settings";
-
-/// The option, or the setting with its section.
-fn name_of(table: &str, key: &str) -> anyhow::Result<String> {
-    match key.split_once('.') {
-        None => Ok(key.to_owned()),
-        Some((SETTINGS, setting)) if setting.contains('.') => Ok(setting.to_owned()),
-        Some((CORES, "server" | "database" | "load")) => Ok(key.to_owned()),
-        Some((CORES, _)) => bail!("{table}: {key} is none of cores.server, cores.database and cores.load"),
-        _ => {
-            bail!("{table}: {key} is no option, nor a setting of the server: those are settings.SECTION.NAME")
-        }
-    }
-}
-
-/// A table whose values are text, numbers, booleans, or lists of these. Tables in it are parts of settings' names.
-fn flat(name: &str, prefix: &str, table: &toml::Table) -> anyhow::Result<Point> {
-    let mut point = Point::new();
-    flatten(prefix, table, &mut |key, value| {
-        let text = match value.as_array() {
-            Some(values) => {
-                values.iter().map(text_of).collect::<anyhow::Result<Vec<_>>>().map(|v| v.join(","))
-            }
-            None => text_of(value),
-        };
-        point.insert(name_of(name, &key)?, text.with_context(|| format!("{name}: {key}"))?);
-        Ok(())
-    })?;
-    Ok(point)
-}
-
-fn flatten(
-    prefix: &str,
-    table: &toml::Table,
-    take: &mut impl FnMut(String, &toml::Value) -> anyhow::Result<()>,
-) -> anyhow::Result<()> {
-    for (key, value) in table {
-        let key = if prefix.is_empty() { key.clone() } else { format!("{prefix}.{key}") };
-        match value {
-            toml::Value::Table(inner) => flatten(&key, inner, take)?,
-            value => take(key, value)?,
-        }
-    }
-    Ok(())
-}
-
-fn text_of(value: &toml::Value) -> anyhow::Result<String> {
-    match value {
-        toml::Value::String(text) => Ok(text.clone()),
-        toml::Value::Integer(_) | toml::Value::Float(_) | toml::Value::Boolean(_) => Ok(value.to_string()),
-        _ => bail!("must be a text, a number, true or false"),
-    }
-}
 
 #[cfg(test)]
 mod tests {
@@ -309,6 +251,12 @@ mod tests {
             [&["1", "4"][..], &["1", "5", "2"], &["2", "4"], &["2", "5", "2"], &["3", "4"], &["3", "5", "2"]]
         );
         assert_eq!(whole.repetitions, 3);
+        let limited =
+            parse("[cgroup]\nserver.cpus = 1.5\n[settings.limits]\nuser_rooms = 7\n", false).unwrap();
+        let limits: Vec<String> =
+            limited.points[0].limits().unwrap().server.iter().map(ResourceLimit::to_string).collect();
+        assert_eq!(limits, ["cgroup.server.cpus = 1.5"]);
+        assert_eq!(limited.points[0].settings().collect::<Vec<_>>(), [("limits.user_rooms", "7")]);
         let settings: Vec<_> = whole.points[1].settings().collect();
         assert_eq!(settings, [("kv.cache_bytes", "1MiB"), ("server.threads", "2")]);
         let quick = parse(text, true).unwrap();
@@ -330,6 +278,11 @@ mod tests {
             ("[sweep]\nnetwork_delay = ['1m']", &["network_delay = 1m", "at most 10 s"]),
             ("[cores]\nserver = 'two'", &["'two'", "numbers of processors"]),
             ("[cores]\nnetwork = '2'", &["cores.network", "cores.server"]),
+            ("[cgroup]\nserver.cpu = 1", &["cgroup.server.cpu", "cpus, memory and iops"]),
+            ("[cgroup]\nload.cpus = 1", &["cgroup.load.cpus", "cgroup.database"]),
+            ("[cgroup]\nserver.cpus = 0", &["cgroup.server.cpus = 0", "number of processors"]),
+            ("[sweep]\ncgroup.database.memory = ['1MB']", &["cgroup.database.memory = 1MB", "512MiB"]),
+            ("[cgroup]\nrequired = 1", &["cgroup.required = 1", "true or false"]),
             ("[sweep]\nservers = [1, 0]", &["servers = 0", "from 1 to 64"]),
             ("[options]\nconnections = { a = 1 }", &["connections.a", "settings.SECTION.NAME"]),
             ("[settings]\nthreads = 1", &["settings.threads", "settings.SECTION.NAME"]),

@@ -15,6 +15,7 @@ use super::results::{FIGURES, Results, label, shown_point};
 use super::{RunArgs, measure_once, provided};
 use crate::engine::Findings;
 use crate::machine::Machine;
+use crate::others::marks;
 use crate::report::{grouped, write_files};
 
 const RATE: &str = "rate";
@@ -67,6 +68,8 @@ struct Found {
     /// The lowest above it that was not, and why.
     missed: RateTried,
     tried: Vec<RateTried>,
+    /// Largest share of the machine that others took during a measurement.
+    others: f64,
 }
 
 #[derive(Debug, Serialize)]
@@ -90,8 +93,8 @@ pub(crate) async fn find_max(args: &FindMaxArgs) -> anyhow::Result<Maxima> {
     // A quick look has none; here they are what is asked.
     scenario.thresholds = Scenario::parse(&text, false)?.thresholds;
     ensure!(!scenario.thresholds.is_empty(), "{name} has no thresholds: what is the highest rate to keep?");
-    args.run.check(&scenario)?;
-    let mut results = Results::new(&args.run, &text, &scenario);
+    let limits = args.run.check(&mut scenario).await?;
+    let mut results = Results::new(&args.run, &text, &scenario, limits);
     let mut maxima = Maxima {
         scenario: name.clone(),
         title: scenario.title.clone(),
@@ -103,7 +106,7 @@ pub(crate) async fn find_max(args: &FindMaxArgs) -> anyhow::Result<Maxima> {
     for (index, measurement) in points(&scenario).into_iter().enumerate() {
         let written = measurement.all.get(RATE).and_then(|rate| rate.parse().ok());
         let start = args.from.or(written).unwrap_or(START);
-        let mut number = 0;
+        let (mut number, before) = (0, results.runs.len());
         let found = search(start, 1.0 + args.precision / 100.0, async |rate| {
             number += 1;
             let at = at_rate(&measurement, rate);
@@ -112,7 +115,8 @@ pub(crate) async fn find_max(args: &FindMaxArgs) -> anyhow::Result<Maxima> {
             attempt.measure(&at, rate, &mut results).await
         });
         let (highest, missed, tried) = found.await?;
-        maxima.found.push(Found { point: shown_point(&measurement), highest, missed, tried });
+        let others = results.runs.iter().skip(before).map(|run| run.others).fold(0.0, f64::max);
+        maxima.found.push(Found { point: shown_point(&measurement), highest, missed, tried, others });
         if let Some(dir) = &args.run.out {
             maxima.write_files(dir)?;
         }
@@ -234,7 +238,7 @@ impl Findings for Maxima {
             self.thresholds.join(", "),
             self.precision
         );
-        for Found { point, highest, missed, tried } in &self.found {
+        for Found { point, highest, missed, tried, others } in &self.found {
             let highest = highest.map_or_else(|| "none".to_owned(), |rate| format!("{}/s", grouped(rate)));
             let at = grouped(missed.rate);
             let why = match &missed.verdict {
@@ -242,7 +246,9 @@ impl Findings for Maxima {
                 Verdict::Missed(reason) => format!("at {at}/s {reason}"),
                 Verdict::Kept => String::new(),
             };
-            let _ = writeln!(out, "  {}: {highest} ({} rates tried); {why}", label(point), tried.len());
+            let marks: String = marks(true, *others).iter().map(|mark| format!("   ! {mark}")).collect();
+            let _ =
+                writeln!(out, "  {}: {highest} ({} rates tried); {why}{marks}", label(point), tried.len());
         }
         out
     }

@@ -8,6 +8,7 @@ mod backends;
 mod compare;
 mod file;
 mod find_max;
+mod keys;
 mod page;
 mod provided;
 mod publish;
@@ -16,6 +17,7 @@ mod scaling;
 mod threshold;
 mod workload;
 
+use std::collections::BTreeSet;
 use std::io::Write as _;
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
@@ -26,7 +28,7 @@ use clap::Args;
 use backends::BackendArgs;
 pub(crate) use compare::{CompareArgs, compare};
 pub(crate) use file::Point;
-use file::{Measurement, Placement, Scenario};
+use file::{Measurement, PartLimits, Placement, Scenario};
 pub(crate) use find_max::{FindMaxArgs, find_max};
 pub(crate) use publish::{PublishArgs, publish};
 use results::PointRun;
@@ -34,7 +36,10 @@ pub(crate) use results::{Results, label};
 use workload::{Measured, WorkloadKind};
 
 use crate::engine::Findings as _;
+use crate::lab::cgroup::ResourceLimit;
 use crate::lab::cores::Pinned;
+use crate::others::OthersMeter;
+use crate::price::PriceArgs;
 use crate::sample::USUAL;
 use crate::spawn::Server;
 
@@ -59,6 +64,8 @@ pub(crate) struct RunArgs {
     #[arg(long, value_delimiter = ',', value_name = "NAME")]
     watch: Vec<String>,
     #[command(flatten)]
+    price: PriceArgs,
+    #[command(flatten)]
     backends: BackendArgs,
     /// Write the results into this directory: results.json, and what each measurement writes
     #[arg(long, value_name = "DIR")]
@@ -76,6 +83,8 @@ pub(crate) struct ReportArgs {
     /// The directory of the results
     #[arg(value_name = "DIR")]
     dir: PathBuf,
+    #[command(flatten)]
+    price: PriceArgs,
     /// Print the results as JSON
     #[arg(long)]
     pub(crate) json: bool,
@@ -99,9 +108,9 @@ pub(crate) fn show(name: &str) -> anyhow::Result<String> {
 /// Measures every point, in turn, as often as the scenario repeats them.
 pub(crate) async fn measure(args: &RunArgs) -> anyhow::Result<Results> {
     let text = provided::text_of(&args.scenario)?;
-    let scenario = Scenario::parse(&text, args.quick).with_context(|| args.scenario.clone())?;
-    args.check(&scenario)?;
-    let mut results = Results::new(args, &text, &scenario);
+    let mut scenario = Scenario::parse(&text, args.quick).with_context(|| args.scenario.clone())?;
+    let limits = args.check(&mut scenario).await?;
+    let mut results = Results::new(args, &text, &scenario, limits);
     let repetitions = args.repeat.map_or(scenario.repetitions, NonZeroUsize::get);
     for repetition in 1..=repetitions {
         for (index, measurement) in scenario.points.iter().enumerate() {
@@ -127,15 +136,19 @@ async fn measure_once(
     let out = args.out.as_ref().map(|dir| dir.join(name));
     let given = given(args, scenario, measurement, repetition);
     let attempt = Attempt { args, scenario, measurement, out };
+    let given_servers = args.server.iter().flat_map(|servers| servers.split(','));
+    let meter = OthersMeter::start(args.backends.urls().chain(given_servers));
     let measured = attempt
         .run(given)
         .await
         .with_context(|| format!("{}: {}", args.scenario, results::shown(measurement)))?;
+    let others = meter.share();
     progress(&measured, measurement);
     Ok(PointRun {
         point: results::shown_point(measurement),
         repetition,
         is_clean: measured.is_clean,
+        others,
         faults: scenario.faults(&measured.summary),
         summary: measured.summary,
     })
@@ -145,6 +158,7 @@ async fn measure_once(
 pub(crate) fn report(args: &ReportArgs) -> anyhow::Result<Results> {
     let mut results = Results::read(&args.dir)?;
     results.rebuild();
+    results.set_price(&args.price)?;
     results.write_report(&args.dir)?;
     Ok(results)
 }
@@ -153,6 +167,7 @@ pub(crate) fn report(args: &ReportArgs) -> anyhow::Result<Results> {
 fn given(args: &RunArgs, scenario: &Scenario, measurement: &Measurement, repetition: usize) -> Vec<String> {
     let mut given = vec!["--quiet".to_owned(), format!("--threads={}", args.threads)];
     given.extend(scenario.seed.map(|seed| format!("--seed={}", seed.wrapping_add(repetition as u64))));
+    given.extend(args.price.price.map(|price| format!("--price={price}")));
     if args.out.is_none() {
         given.push("--rows-max=0".to_owned());
     }
@@ -233,8 +248,9 @@ impl Attempt<'_> {
 }
 
 impl RunArgs {
-    /// Refuses what the scenario says and this run cannot do.
-    fn check(&self, scenario: &Scenario) -> anyhow::Result<()> {
+    /// Refuses what the scenario says and this run cannot do. What it limits is returned in words; limits that it can do
+    /// without, and cannot have, are left out of it.
+    async fn check(&self, scenario: &mut Scenario) -> anyhow::Result<String> {
         let is_given = self.server.is_some() || scenario.server.is_some();
         let has_own =
             |point: &Measurement| point.settings().next().is_some() || point.servers().ok() != Some(1);
@@ -244,16 +260,22 @@ impl RunArgs {
             self.scenario
         );
         for point in &scenario.points {
-            let Placement { server, database, load } = point.placement()?;
+            let (Placement { server, database, load }, limits) = (point.placement()?, point.limits()?);
+            let limited: Vec<&ResourceLimit> = limits.server.iter().chain(&limits.database).collect();
             for (what, cores) in [("server", &server), ("database", &database), ("load", &load)] {
                 cores.as_ref().map_or(Ok(()), |cores| cores.check(what))?;
             }
             ensure!(
-                !is_given || (server.is_none() && database.is_none()),
-                "{}: cores of server and database are for servers of its own: leave out --server",
+                !is_given || (server.is_none() && database.is_none() && limited.is_empty()),
+                "{}: cores and cgroup of server and database are for servers of its own: leave out --server",
                 self.scenario
             );
-            self.backends.check(point, database.is_some())?;
+            ensure!(
+                limited.is_empty() || scenario.workload != WorkloadKind::Store,
+                "{}: cgroup: the store alone has no server to limit",
+                self.scenario
+            );
+            self.backends.check(point)?;
         }
         let store = scenario.store.as_deref().filter(|store| *store != self.backends.store());
         ensure!(
@@ -263,7 +285,24 @@ impl RunArgs {
             store.unwrap_or_default(),
             if store == Some("postgres") { "give --postgres URL" } else { "leave out --postgres" }
         );
-        Ok(())
+        self.try_limits(scenario).await.with_context(|| self.scenario.clone())
+    }
+
+    async fn try_limits(&self, scenario: &mut Scenario) -> anyhow::Result<String> {
+        let mut shown = BTreeSet::new();
+        for point in &scenario.points {
+            match self.backends.try_limits(point).await {
+                Err(error) if !point.requires_limits()? => {
+                    scenario.points.iter_mut().for_each(Measurement::leave_out_limits);
+                    return Ok(format!("without its limits by cgroups: {error:#}"));
+                }
+                tried => tried?,
+            }
+            let PartLimits { server, database } = point.limits()?;
+            shown.extend(server.iter().chain(&database).map(ResourceLimit::to_string));
+        }
+        let shown: Vec<String> = shown.into_iter().collect();
+        Ok(if shown.is_empty() { String::new() } else { format!("limited by cgroups: {}", shown.join(", ")) })
     }
 }
 

@@ -1,9 +1,8 @@
 //! `report.html` of a scenario: one file with its table, charts of every figure, and all runs.
 
-use super::results::{FIGURES, Figure, Results, label};
+use super::results::{FIGURES, Figure, PointRun, Results, label};
 use crate::engine::Findings as _;
-use crate::limits::median;
-use crate::report::{Axes, bars, escape, page};
+use crate::report::{Analysis, Axes, Table, bars, escape, figure, page};
 
 pub(super) fn page_of(results: &Results) -> String {
     let body = [
@@ -11,7 +10,8 @@ pub(super) fn page_of(results: &Results) -> String {
         format!("<p class=\"soft\">{}, {}</p>", escape(&results.started), escape(&results.machine)),
         format!("<pre>{}</pre>", escape(&results.terminal())),
         FIGURES.iter().map(|figure| chart(results, figure)).collect(),
-        format!("<h2>All measurements</h2>{}", table(results)),
+        results.last_of_each().map(analysis).collect(),
+        format!("<h2>All measurements</h2>{}", table(results).html()),
         format!("<h2>The scenario</h2><pre>{}</pre>", escape(&results.text)),
     ];
     page(&format!("hubbub bench run {}", results.scenario), &body.concat())
@@ -19,8 +19,7 @@ pub(super) fn page_of(results: &Results) -> String {
 
 /// Medians by point; nothing where no run has the figure.
 fn chart(results: &Results, figure: &Figure) -> String {
-    let points = results.by_point(figure).into_iter().filter(|(_, values)| !values.is_empty());
-    let medians: Vec<(String, f64)> = points.map(|(point, values)| (label(point), median(&values))).collect();
+    let medians = results.medians(figure);
     if medians.is_empty() {
         return String::new();
     }
@@ -28,24 +27,20 @@ fn chart(results: &Results, figure: &Figure) -> String {
     format!("<h2>{}, median of each point</h2>{}\n", figure.name, bars(&medians, axes))
 }
 
-fn table(results: &Results) -> String {
-    let heads: String = FIGURES.iter().map(|figure| format!("<th>{}", figure.name)).collect();
-    let rows: String = results
-        .runs
-        .iter()
-        .map(|run| {
-            let cell = |figure: &Figure| {
-                figure.of(&run.summary).map_or_else(|| "<td>".to_owned(), |value| format!("<td>{value:.3}"))
-            };
-            let cells: String = FIGURES.iter().map(cell).collect();
-            let books = if run.is_clean { "" } else { "the books do not balance " };
-            let faults = escape(&run.faults.join("; "));
-            format!(
-                "<tr><td>{}<td>{}{cells}<td>{books}{faults}</tr>",
-                escape(&label(&run.point)),
-                run.repetition
-            )
-        })
-        .collect();
-    format!("<table><tr><th>point<th>repetition{heads}<th>faults</tr>{rows}</table>")
+/// Of one run: nothing where it has none.
+fn analysis(run: &PointRun) -> String {
+    let html = Analysis::of(&run.summary).html();
+    if html.is_empty() { html } else { format!("<h2>{}</h2>{html}", escape(&label(&run.point))) }
+}
+
+fn table(results: &Results) -> Table {
+    let figures = FIGURES.iter().map(|figure| figure.name);
+    let mut table = Table::new(["point", "repetition"].into_iter().chain(figures).chain(["faults"]));
+    for run in &results.runs {
+        let cells = FIGURES.iter().map(|one| one.of(&run.summary).map_or_else(String::new, figure));
+        let faults: Vec<String> = run.marks().into_iter().chain(run.faults.iter().cloned()).collect();
+        let faults = faults.join("; ");
+        table.row([label(&run.point), run.repetition.to_string()].into_iter().chain(cells).chain([faults]));
+    }
+    table
 }

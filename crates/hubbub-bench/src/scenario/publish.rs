@@ -9,10 +9,12 @@ use anyhow::Context;
 use clap::Args;
 use serde::Serialize;
 
-use super::results::{FIGURES, Figure, PointRun, Results, label};
+use super::results::{FIGURES, PointRun, Results, label};
 use crate::engine::Findings;
-use crate::limits::median;
-use crate::report::{Axes, bars, grouped, picture, write_files};
+use crate::minutes::{self, Minute};
+use crate::price::PriceArgs;
+use crate::report::{Analysis, Axes, Table, bars, grouped, picture, write_files};
+use crate::stages::{self, Stages, Way};
 
 #[derive(Debug, Clone, Args)]
 pub(crate) struct PublishArgs {
@@ -22,6 +24,8 @@ pub(crate) struct PublishArgs {
     /// Where each gets a directory of its own
     #[arg(long, default_value = "docs/experiments", value_name = "DIR")]
     to: PathBuf,
+    #[command(flatten)]
+    price: PriceArgs,
     /// Print what was written as JSON
     #[arg(long)]
     pub(crate) json: bool,
@@ -34,15 +38,20 @@ pub(crate) struct Published(Vec<PathBuf>);
 pub(crate) fn publish(args: &PublishArgs) -> anyhow::Result<Published> {
     let mut written = Vec::new();
     for dir in &args.results {
-        let results = Results::read(dir)?;
+        let mut results = Results::read(dir)?;
+        results.set_price(&args.price).with_context(|| dir.display().to_string())?;
         let to = args.to.join(name_of(&results)?);
         let files = [
             ("scenario.toml", results.text.clone()),
-            ("results.csv", csv(&results)),
+            ("results.csv", csv(&results).csv()),
             ("chart.svg", chart(&results)),
             ("README.md", page(&results)),
         ];
         write_files(&to, files)?;
+        let minutes = minutes_csv(&results);
+        if !minutes.is_empty() {
+            write_files(&to, [("minutes.csv", minutes.csv())])?;
+        }
         written.push(to);
     }
     Ok(Published(written))
@@ -61,44 +70,57 @@ fn name_of(results: &Results) -> anyhow::Result<String> {
     Ok(name)
 }
 
-fn verdict<'r>(run: &'r PointRun, member: &str) -> Option<&'r str> {
-    run.summary.pointer(&format!("/verdict/{member}"))?.as_str()
-}
-
 /// A row for each measurement.
-fn csv(results: &Results) -> String {
-    let keys: Vec<&String> = results.runs.first().map_or_else(Vec::new, |run| run.point.keys().collect());
-    let cell = |text: &str| format!("\"{}\"", text.replace('"', "\"\""));
-    let mut out: String = keys.iter().map(|key| cell(key) + ",").collect();
-    out.push_str("repetition");
-    FIGURES.iter().for_each(|figure| out.push_str(&format!(",{}", figure.name)));
-    out.push_str(",bottleneck,clean\n");
+fn csv(results: &Results) -> Table {
+    let keys = keys(results);
+    let figures = FIGURES.iter().map(|figure| figure.name);
+    let heads = keys.iter().copied().chain(["repetition"]).chain(figures);
+    let mut table = Table::new(heads.chain(["bottleneck", "clean", "taken by others"]));
     for run in &results.runs {
-        keys.iter()
-            .for_each(|key| out.push_str(&(cell(run.point.get(*key).map_or("", |value| value)) + ",")));
-        out.push_str(&run.repetition.to_string());
-        for figure in &FIGURES {
-            out.push_str(&figure.of(&run.summary).map_or(",".to_owned(), |value| format!(",{value:.3}")));
-        }
+        let figures = FIGURES.iter().map(|figure| figure.of(&run.summary));
+        let figures = figures.map(|figure| figure.map_or_else(String::new, |figure| figure.to_string()));
         let is_clean = run.is_clean && run.faults.is_empty();
-        let _ = writeln!(out, ",{},{is_clean}", verdict(run, "bottleneck").unwrap_or_default());
+        let verdict = run.verdict("bottleneck").unwrap_or_default().to_owned();
+        table.row(which(&keys, run).chain(figures).chain([
+            verdict,
+            is_clean.to_string(),
+            format!("{:.3}", run.others),
+        ]));
     }
-    out
+    table
 }
 
-fn medians(results: &Results, figure: &Figure) -> Vec<(String, f64)> {
-    let points = results.by_point(figure).into_iter().filter(|(_, values)| !values.is_empty());
-    points.map(|(point, values)| (label(point), median(&values))).collect()
+/// What the points are told apart by.
+fn keys(results: &Results) -> Vec<&str> {
+    results.runs.first().map_or_else(Vec::new, |run| run.point.keys().map(String::as_str).collect())
+}
+
+/// The cells that say which run it is.
+fn which(keys: &[&str], run: &PointRun) -> impl Iterator<Item = String> {
+    let values = keys.iter().map(move |key| run.point.get(*key).cloned().unwrap_or_default());
+    values.chain([run.repetition.to_string()])
+}
+
+/// A row for each minute of each measurement; empty where none took two.
+fn minutes_csv(results: &Results) -> Table {
+    let keys = keys(results);
+    let mut table = Table::new(keys.iter().copied().chain(["repetition"]).chain(Minute::COLUMNS));
+    for run in &results.runs {
+        for minute in Analysis::of(&run.summary).minutes {
+            table.row(which(&keys, run).chain(minute.cells()));
+        }
+    }
+    table
 }
 
 fn chart(results: &Results) -> String {
-    let rates = FIGURES.first().map(|rate| medians(results, rate)).unwrap_or_default();
+    let rates = FIGURES.first().map(|rate| results.medians(rate)).unwrap_or_default();
     picture(&bars(&rates, Axes { x: "point", y: "per second, median" }))
 }
 
 fn page(results: &Results) -> String {
     let mut out = format!("# {}\n\n{}\n\n", results.title, results.about.replace('\n', " "));
-    let rates = FIGURES.first().map(|rate| medians(results, rate)).unwrap_or_default();
+    let rates = FIGURES.first().map(|rate| results.medians(rate)).unwrap_or_default();
     let by_rate = |one: &&(String, f64), other: &&(String, f64)| one.1.total_cmp(&other.1);
     // Writing to a String cannot fail.
     if let (Some(most), Some(least)) = (rates.iter().max_by(by_rate), rates.iter().min_by(by_rate)) {
@@ -110,8 +132,8 @@ fn page(results: &Results) -> String {
     }
     if let Some((name, run, count)) = most_named(results) {
         let of = results.runs.len();
-        let evidence = verdict(run, "evidence").unwrap_or_default();
-        let next = verdict(run, "tryNext").unwrap_or_default();
+        let evidence = run.verdict("evidence").unwrap_or_default();
+        let next = run.verdict("tryNext").unwrap_or_default();
         let _ = writeln!(
             out,
             "**Bottleneck:** {name} in {count} of {of} measurements. At {}: {evidence}.\n\n**What to do:** {next}.\n",
@@ -121,6 +143,9 @@ fn page(results: &Results) -> String {
     let faults = results.runs.iter().filter(|run| !run.is_clean || !run.faults.is_empty()).count();
     let repetitions = results.runs.iter().map(|run| run.repetition).max().unwrap_or(0);
     let quick = if results.is_quick { "A quick look, whose figures say little. " } else { "" };
+    if !results.limits.is_empty() {
+        let _ = writeln!(out, "**Conditions:** {}.\n", results.limits);
+    }
     let clean =
         if faults == 0 { "All were clean.".to_owned() } else { format!("**{faults} were not clean.**") };
     let _ = writeln!(
@@ -132,7 +157,7 @@ fn page(results: &Results) -> String {
         results.started.get(..10).unwrap_or(&results.started),
         results.scenario
     );
-    out.push_str(&table(results));
+    let _ = write!(out, "\n{}{}", results.median_table().markdown(), analysis(results));
     out
 }
 
@@ -140,7 +165,7 @@ fn page(results: &Results) -> String {
 fn most_named(results: &Results) -> Option<(&str, &PointRun, usize)> {
     let mut named: BTreeMap<&str, (usize, &PointRun)> = BTreeMap::new();
     for run in &results.runs {
-        if let Some(name) = verdict(run, "bottleneck") {
+        if let Some(name) = run.verdict("bottleneck") {
             let one = named.entry(name).or_insert((0, run));
             *one = (one.0 + 1, run);
         }
@@ -149,24 +174,36 @@ fn most_named(results: &Results) -> Option<(&str, &PointRun, usize)> {
     Some((name, run, count))
 }
 
-fn table(results: &Results) -> String {
-    let columns: Vec<(&Figure, BTreeMap<String, f64>)> = FIGURES
-        .iter()
-        .map(|figure| (figure, medians(results, figure).into_iter().collect::<BTreeMap<_, _>>()))
-        .filter(|(_, values)| !values.is_empty())
-        .collect();
-    let heads: String = columns.iter().map(|(figure, _)| format!(" {} |", figure.name)).collect();
-    let rules: String = columns.iter().map(|_| " ---: |").collect();
-    let mut out = format!("\n| median |{heads}\n| --- |{rules}\n");
-    let points = FIGURES.first().map(|rate| results.by_point(rate)).unwrap_or_default();
-    for (point, _) in points {
-        let label = label(point);
-        let cell = |(_, values): &(&Figure, BTreeMap<String, f64>)| match values.get(&label) {
-            Some(value) if *value >= 1_000.0 => format!(" {} |", grouped(*value)),
-            Some(value) => format!(" {value:.3} |"),
-            None => " |".to_owned(),
-        };
-        let _ = writeln!(out, "| {label} |{}", columns.iter().map(cell).collect::<String>());
+/// Until the answer, or until subscribers have it.
+type OneWay = fn(&Stages) -> Option<&Way>;
+
+/// Where the time went at each point, how even the runs were, and what they cost; nothing of what older programs did not
+/// measure.
+fn analysis(results: &Results) -> String {
+    let last: Vec<(String, Analysis)> =
+        results.last_of_each().map(|run| (label(&run.point), Analysis::of(&run.summary))).collect();
+    let mut out = String::new();
+    let parts: [(&str, OneWay); 2] = [
+        ("Where the time goes until the answer", |stages| stages.confirmed.as_ref()),
+        ("Where the time goes until subscribers have it", |stages| stages.delivered.as_ref()),
+    ];
+    // Writing to a String cannot fail.
+    for (title, of) in parts {
+        let way = |(label, it): &(String, Analysis)| Some((label.clone(), of(&it.stages).cloned()?));
+        let ways: Vec<(String, Way)> = last.iter().filter_map(way).collect();
+        if !ways.is_empty() {
+            let _ = writeln!(out, "\n## {title}\n\n{}", stages::table(&ways).markdown());
+        }
+        for (label, mark) in ways.iter().filter_map(|(label, way)| Some((label, way.mark()?))) {
+            let _ = writeln!(out, "At {label}, {mark}.\n");
+        }
+    }
+    for (label, Analysis { minutes, .. }) in last.iter().filter(|(_, it)| !it.minutes.is_empty()) {
+        let table = minutes::table(minutes).markdown();
+        let _ = writeln!(out, "\n## Minute by minute: {label}\n\n{table}\n[All minutes](minutes.csv).");
+    }
+    for (label, cost) in last.iter().filter_map(|(label, it)| Some((label, it.cost.as_ref()?))) {
+        let _ = writeln!(out, "\n**Price** of {label}: {cost}.");
     }
     out
 }
@@ -178,5 +215,50 @@ impl Findings for Published {
 
     fn is_clean(&self) -> bool {
         true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::super::page::page_of;
+    use super::*;
+
+    #[test]
+    fn what_makes_a_point_worth_less_stands_in_every_table() {
+        let run = |connections: &str, is_clean: bool, others: f64| {
+            json!({
+                "point": {"connections": connections}, "repetition": 1, "isClean": is_clean, "others": others,
+                "faults": [], "summary": {"perSecond": 5.0},
+            })
+        };
+        let results: Results = serde_json::from_value(json!({
+            "version": 1, "scenario": "x.toml", "title": "x", "about": "", "isQuick": false, "machine": "m",
+            "started": "2026-01-01T00:00:00Z", "limits": "limited by cgroups: cgroup.server.cpus = 1", "text": "",
+            "runs": [run("1", true, 0.05), run("2", true, 0.09), run("2", true, 0.0), run("3", false, 0.2)],
+        }))
+        .unwrap();
+        let (terminal, published) = (results.terminal(), page(&results));
+        let line = |text: &str, begins: &str| {
+            text.lines().find(|line| line.starts_with(begins)).map(str::to_owned).unwrap_or_default()
+        };
+        let (others, books) = ("9 % of the machine taken by others", "books do not close");
+        assert!(line(&terminal, "  connections 1  ").contains("5.000"), "{terminal}");
+        assert!(line(&terminal, &format!("  connections 2; {others}  ")).contains("5.000"), "{terminal}");
+        let both = format!("{books}; 20 % of the machine taken by others");
+        assert!(line(&published, "| connections 1 |").contains("5.000"), "{published}");
+        assert!(line(&published, &format!("| connections 2; {others} |")).contains("5.000"), "{published}");
+        for text in [&terminal, &published] {
+            assert!(text.contains(&format!("connections 3; {both}")), "{text}");
+        }
+        let rows = csv(&results).csv();
+        assert!(rows.lines().nth(2).unwrap().contains("0.090"), "{rows}");
+        let html = page_of(&results);
+        assert!(html.contains(&format!("<td>{others}</tr>")), "{html}");
+        assert!(html.contains(&format!("<td>{both}</tr>")), "{html}");
+        for text in [&terminal, &published, &html] {
+            assert!(text.contains("limited by cgroups: cgroup.server.cpus = 1"), "{text}");
+        }
     }
 }

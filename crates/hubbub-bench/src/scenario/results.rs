@@ -16,7 +16,10 @@ use super::scaling::Scaling;
 use crate::engine::Findings;
 use crate::limits::median;
 use crate::machine::Machine;
-use crate::report::{grouped, write_files};
+use crate::others::marks;
+use crate::price::PriceArgs;
+use crate::report::{Analysis, Table, figure, write_files};
+use crate::statistics::{Moments, half_width};
 
 /// Of the format of `results.json`.
 const VERSION: u32 = 1;
@@ -37,6 +40,9 @@ pub(crate) struct Results {
     pub(super) is_quick: bool,
     pub(crate) machine: String,
     pub(crate) started: String,
+    /// What limited its parts, or why what the scenario asks for did not; empty where it asks for nothing.
+    #[serde(default)]
+    pub(super) limits: String,
     /// The file as it was read, without passwords.
     pub(super) text: String,
     pub(crate) runs: Vec<PointRun>,
@@ -52,10 +58,20 @@ pub(crate) struct PointRun {
     pub(crate) point: Point,
     pub(super) repetition: usize,
     pub(crate) is_clean: bool,
+    /// Share of the machine that others took, from its preparation to its end.
+    #[serde(default)]
+    pub(super) others: f64,
     /// Thresholds that were not kept.
     pub(super) faults: Vec<String>,
     /// As the workload reports it.
     pub(crate) summary: Value,
+}
+
+impl PointRun {
+    /// What its verdict says under this name.
+    pub(super) fn verdict(&self, member: &str) -> Option<&str> {
+        self.summary.pointer(&format!("/verdict/{member}"))?.as_str()
+    }
 }
 
 /// A figure that every workload reports, and where it stands in their summaries: the first that is there counts.
@@ -65,11 +81,12 @@ pub(super) struct Figure {
 }
 
 /// In the order of the table.
-pub(super) const FIGURES: [Figure; 4] = [
+pub(super) const FIGURES: [Figure; 5] = [
     Figure { name: "per second", places: &["/storedPerSecond", "/perSecond"] },
     Figure { name: "p50 ms", places: &["/confirmLatency/medianMs", "/latency/medianMs"] },
     Figure { name: "p99 ms", places: &["/confirmLatency/p99Ms", "/latency/p99Ms"] },
     Figure { name: "arrival p99 ms", places: &["/arrivalLatency/p99Ms", "/delivery/latency/p99Ms"] },
+    Figure { name: "cost a million", places: &["/cost/perMillion"] },
 ];
 
 impl Figure {
@@ -95,7 +112,7 @@ pub(crate) fn label(point: &Point) -> String {
 }
 
 impl Results {
-    pub(super) fn new(args: &RunArgs, text: &str, scenario: &Scenario) -> Self {
+    pub(super) fn new(args: &RunArgs, text: &str, scenario: &Scenario, limits: String) -> Self {
         Self {
             version: VERSION,
             scenario: args.scenario.clone(),
@@ -106,6 +123,7 @@ impl Results {
             is_quick: args.quick,
             machine: Machine::look().to_string(),
             started: crate::machine::now().to_string(),
+            limits,
             text: text.lines().map(|line| masked(line) + "\n").collect(),
             runs: Vec::new(),
             scaling: None,
@@ -151,6 +169,68 @@ impl Results {
         Ok(results)
     }
 
+    /// A point in words, and what makes its figures worth less than they seem: the worst of its repetitions counts.
+    fn marked(&self, point: &Point) -> String {
+        let runs = || self.runs.iter().filter(|run| run.point == *point);
+        let others = runs().map(|run| run.others).fold(0.0, f64::max);
+        let marks = marks(runs().all(|run| run.is_clean), others);
+        std::iter::once(label(point)).chain(marks).collect::<Vec<_>>().join("; ")
+    }
+
+    /// Says what the runs cost, where prices are given. Fails where none of them says what was used.
+    pub(super) fn set_price(&mut self, PriceArgs { price }: &PriceArgs) -> anyhow::Result<()> {
+        let Some(price) = *price else { return Ok(()) };
+        let mut is_known = false;
+        for run in &mut self.runs {
+            let mut analysis = Analysis::of(&run.summary);
+            analysis.set_price(price);
+            if let (Some(cost), Some(summary)) = (analysis.cost, run.summary.as_object_mut()) {
+                summary.insert("cost".to_owned(), serde_json::to_value(cost)?);
+                is_known = true;
+            }
+        }
+        ensure!(is_known, "--price: these results do not say what the servers used; measure again");
+        Ok(())
+    }
+
+    /// The median of a figure at each point that has it.
+    pub(super) fn medians(&self, figure: &Figure) -> Vec<(String, f64)> {
+        let points = self.by_point(figure).into_iter().filter(|(_, values)| !values.is_empty());
+        points.map(|(point, values)| (label(point), median(&values))).collect()
+    }
+
+    /// A row for each point, a column for each figure that one of them has, and how sure the rate is, where it was repeated.
+    pub(super) fn median_table(&self) -> Table {
+        let medians = FIGURES.iter().map(|figure| (figure.name, self.medians(figure)));
+        let columns: Vec<(&str, BTreeMap<String, f64>)> = medians
+            .map(|(name, medians)| (name, medians.into_iter().collect::<BTreeMap<_, _>>()))
+            .filter(|(_, medians)| !medians.is_empty())
+            .collect();
+        let points = FIGURES.first().map(|rate| self.by_point(rate)).unwrap_or_default();
+        let is_repeated = points.iter().any(|(_, rates)| rates.len() > 1);
+        let heads = std::iter::once("median").chain(columns.iter().map(|(name, _)| *name));
+        let mut table = Table::new(heads.chain(is_repeated.then_some("mean rate, 95 %")));
+        for (point, rates) in points {
+            let label = label(point);
+            let cell = |(_, medians): &(&str, BTreeMap<String, f64>)| {
+                medians.get(&label).map_or_else(String::new, |it| figure(*it))
+            };
+            let cells = std::iter::once(self.marked(point)).chain(columns.iter().map(cell));
+            table.row(cells.chain(is_repeated.then(|| interval(&rates))));
+        }
+        table
+    }
+
+    /// The last repetition of each point.
+    pub(super) fn last_of_each(&self) -> impl Iterator<Item = &PointRun> {
+        let runs = &self.runs;
+        let is_last = move |(index, run): &(usize, &PointRun)| {
+            let later = runs.get(index + 1..).unwrap_or_default();
+            later.iter().all(|other| other.point != run.point)
+        };
+        runs.iter().enumerate().filter(is_last).map(|(_, run)| run)
+    }
+
     /// The figure of each repetition, by points in their order.
     pub(super) fn by_point(&self, figure: &Figure) -> Vec<(&Point, Vec<f64>)> {
         let mut points: Vec<(&Point, Vec<f64>)> = Vec::new();
@@ -168,6 +248,20 @@ impl Results {
     }
 }
 
+impl PointRun {
+    /// What makes its figures worth less than they seem.
+    pub(super) fn marks(&self) -> Vec<String> {
+        marks(self.is_clean, self.others)
+    }
+}
+
+/// Where the mean of repetitions lies with a probability of 95 %, if they tell.
+fn interval(values: &[f64]) -> String {
+    let mean = values.iter().copied().collect::<Moments>().mean;
+    let bounds = half_width(values, 0.0).map(|half| [(mean - half).max(0.0), mean + half].map(figure));
+    bounds.map_or_else(String::new, |[low, high]| format!("{low} to {high}"))
+}
+
 /// What a run of a closed loop has under way; `None` where there is no loop.
 fn little(run: &PointRun) -> Option<String> {
     let figure = |name: &str| run.summary.pointer(&format!("/little/{name}"))?.as_f64();
@@ -180,15 +274,18 @@ fn little(run: &PointRun) -> Option<String> {
     ))
 }
 
+/// What is to be known of where the time of its messages went.
+fn stage_marks(run: &PointRun) -> String {
+    let (label, repetition) = (label(&run.point), run.repetition);
+    let marks = Analysis::of(&run.summary);
+    marks.marks().map(|mark| format!("  stages: {label}, repetition {repetition}: {mark}\n")).collect()
+}
+
 /// What limited a run, and by which figures.
 fn bottleneck(run: &PointRun) -> Option<String> {
-    let text = |name: &str| run.summary.pointer(&format!("/verdict/{name}"))?.as_str();
+    let (name, evidence) = (run.verdict("bottleneck")?, run.verdict("evidence")?);
     let (label, repetition) = (label(&run.point), run.repetition);
-    Some(format!(
-        "  bottleneck: {label}, repetition {repetition}: {}: {}\n",
-        text("bottleneck")?,
-        text("evidence")?
-    ))
+    Some(format!("  bottleneck: {label}, repetition {repetition}: {name}: {evidence}\n"))
 }
 
 impl Findings for Results {
@@ -199,33 +296,19 @@ impl Findings for Results {
     fn terminal(&self) -> String {
         let mut out = format!("{}: {}\non {}\n", self.scenario, self.title, self.machine);
         self.about.lines().for_each(|line| out.push_str(&format!("  {line}\n")));
+        if !self.limits.is_empty() {
+            out.push_str(&format!("  {}\n", self.limits));
+        }
         if self.is_quick {
             out.push_str("a quick look: thresholds do not count, and the figures say little\n");
         }
-        let columns: Vec<_> = FIGURES.iter().map(|figure| self.by_point(figure)).collect();
-        let points = columns.first().into_iter().flatten().map(|(point, _)| label(point));
-        let labels: Vec<String> = points.collect();
-        let width = labels.iter().map(|label| label.chars().count()).max().unwrap_or(0);
-        let heads: String = FIGURES.iter().map(|figure| format!("{:>16}", figure.name)).collect();
-        // Writing to a String cannot fail.
-        let _ = writeln!(out, "  {:<width$}{heads}", "median");
-        for (row, label) in labels.iter().enumerate() {
-            let cell = |column: &Vec<(&Point, Vec<f64>)>| {
-                let values = column.get(row).map_or(&[][..], |(_, values)| values);
-                let middle = median(values);
-                match values {
-                    [] => format!("{:>16}", ""),
-                    _ if middle >= 1_000.0 => format!("{:>16}", grouped(middle)),
-                    _ => format!("{middle:>16.3}"),
-                }
-            };
-            let _ = writeln!(out, "  {label:<width$}{}", columns.iter().map(cell).collect::<String>());
-        }
+        out.push_str(&self.median_table().text());
         if let Some(scaling) = &self.scaling {
             // Writing to a String cannot fail.
             let _ = write!(out, "{scaling}");
         }
         self.runs.iter().filter_map(little).for_each(|line| out.push_str(&line));
+        self.runs.iter().for_each(|run| out.push_str(&stage_marks(run)));
         self.runs.iter().filter_map(bottleneck).for_each(|line| out.push_str(&line));
         for run in self.runs.iter().filter(|run| !run.is_clean || !run.faults.is_empty()) {
             let books = (!run.is_clean).then_some("it is not clean, see above").into_iter();

@@ -35,7 +35,7 @@ pub(super) enum WorkloadKind {
 }
 
 /// Options that the run itself gives.
-const OF_THE_RUN: [&str; 13] = [
+const OF_THE_RUN: [&str; 14] = [
     "server",
     "target",
     "shared",
@@ -46,6 +46,7 @@ const OF_THE_RUN: [&str; 13] = [
     "server-pid",
     "broker-pid",
     "database",
+    "price",
     "watch",
     "threads",
     "rows-max",
@@ -64,6 +65,8 @@ impl WorkloadKind {
         measurement.servers()?;
         measurement.network_delay()?;
         measurement.placement()?;
+        measurement.limits()?;
+        measurement.requires_limits()?;
         for (key, _) in measurement.options() {
             ensure!(
                 !OF_THE_RUN.contains(&key),

@@ -8,7 +8,7 @@ use crate::bare::{Kind, select, upsert};
 use crate::engine::Loading;
 use crate::kv::KvArgs;
 use crate::limits::median;
-use crate::limits::plain_rows::{make_tables, puts_rate, rows_rate, selects_rate};
+use crate::limits::plain_rows::{make_tables, puts_rate, rows, selects_rate};
 use crate::limits::postgres::{Database, check_durable};
 use crate::options::arguments;
 use crate::persist::outcome::Outcome;
@@ -65,7 +65,7 @@ impl Bench {
     async fn pg_rows(&self) -> anyhow::Result<Vec<Row>> {
         let (mut pair, mut cpu, mut bytes) = (Pair::default(), Vec::new(), 0.0);
         for _ in 0..self.args.rounds {
-            pair.bare.add_rate(rows_rate(self.postgres()?, self.args.time).await?);
+            pair.bare.add_rate(rows(self.postgres()?, self.args.time, None).await?.per_second);
             let (server, database) = self.on_postgres(None).await?;
             let outcome = self.persist(&server, &database, &["--listen", "0", "--publishers", "8"]).await?;
             add(&mut pair, &outcome, &mut cpu);
@@ -80,7 +80,8 @@ impl Bench {
             format!("bytes per message in PostgreSQL, {} messages", grouped(self.args.persisted as f64));
         let met = bytes > 0.0 && bytes <= 430.0;
         let size = Row::new(what, format!("{bytes:.0}"), "≤ 430 for texts of 120 bytes", met);
-        Ok(vec![row.noting(cpu.join("; ")), size.noting("with all indexes and the table of ids")])
+        let size = size.noting("with all indexes and the table of ids").with_faults(pair.real.faults);
+        Ok(vec![row.noting(cpu.join("; ")), size])
     }
 
     /// Everything is in the broker before the server starts (`is_drain`), or comes while it works.
@@ -149,11 +150,11 @@ impl Bench {
             make_tables(&database.url).await?;
             let server =
                 Server::bare(Kind::Upsert, self.dir.path(), &[(upsert::DATABASE, &database.url)]).await?;
-            pair.bare.add(&self.puts(&server, &["--unchecked"]).await?);
+            pair.bare.add_beside_database(&self.puts(&server, &["--unchecked"]).await?);
             server.kill().await?;
             database.drop().await?;
             let (server, database) = self.on_postgres(None).await?;
-            pair.real.add(&self.puts(&server, &[]).await?);
+            pair.real.add_beside_database(&self.puts(&server, &[]).await?);
             server.kill().await?;
             database.drop().await?;
         }
@@ -178,9 +179,9 @@ impl Bench {
             alone.push(selects_rate(&database.url, callers, select::SELECT, self.args.time).await?);
             let bare =
                 Server::bare(Kind::Select, self.dir.path(), &[(upsert::DATABASE, &database.url)]).await?;
-            pair.bare.add(&self.load::<KvArgs>(&bare, &load).await?);
+            pair.bare.add_beside_database(&self.load::<KvArgs>(&bare, &load).await?);
             bare.kill().await?;
-            pair.real.add(&self.load::<KvArgs>(&server, &load).await?);
+            pair.real.add_beside_database(&self.load::<KvArgs>(&server, &load).await?);
         }
         server.kill().await?;
         database.drop().await?;

@@ -16,7 +16,7 @@ use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until, timeout};
 
-use super::{Bench, Row};
+use super::{Bench, Row, SECRET};
 use crate::client::post::split_response;
 use crate::limits::median;
 use crate::report::grouped;
@@ -34,7 +34,6 @@ const OPENED_RATE: f64 = 2_000.0;
 const SLOW_READERS: u64 = 100;
 /// Share of a rate that must be reached.
 const REACHED: f64 = 0.95;
-const SECRET: &str = "only for measuring, and longer than 32 bytes";
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 const WARM_UP: Duration = Duration::from_secs(1);
 

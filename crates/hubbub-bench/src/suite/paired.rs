@@ -18,18 +18,23 @@ const MANY: &str = "fan-out, 1,000 subscribers";
 /// One of the servers that are compared.
 #[derive(Debug, Default)]
 pub(super) struct Side {
-    rates: Vec<f64>,
+    pub(super) rates: Vec<f64>,
     pub(super) faults: Vec<String>,
     /// Share of the machine that others used or the hypervisor took, in each round.
-    noise: Vec<f64>,
+    pub(super) noise: Vec<f64>,
     /// Most anonymous memory of the server, in KiB.
     memory_kib: u64,
 }
 
 impl Side {
     pub(super) fn add(&mut self, report: &Report) {
-        self.add_rate(report.rate());
+        self.add_beside_database(report);
         self.noise.push(report.noise());
+    }
+
+    /// The same where databases of the measurement would count as others.
+    pub(super) fn add_beside_database(&mut self, report: &Report) {
+        self.add_rate(report.rate());
         self.faults.extend(report.faults());
     }
 
@@ -38,9 +43,15 @@ impl Side {
         self.rates.push(rate);
     }
 
-    fn median(&self) -> f64 {
+    pub(super) fn median(&self) -> f64 {
         median(&self.rates)
     }
+}
+
+/// The median of each round's share: steadier than the share of medians where the machine is not.
+pub(super) fn paired(real: &[f64], limit: &[f64]) -> f64 {
+    let shares = real.iter().zip(limit).map(|(real, limit)| real / limit.max(1e-9));
+    median(&shares.collect::<Vec<_>>())
 }
 
 #[derive(Debug, Default)]
@@ -55,12 +66,6 @@ impl Pair {
     /// What the real server is to be measured against: what the disk allows, where that is known.
     fn limit(&self) -> &Side {
         if self.durable.rates.is_empty() { &self.bare } else { &self.durable }
-    }
-
-    /// The median of each round's share: steadier than the share of medians where the machine is not.
-    fn paired(&self) -> f64 {
-        let rounds = self.real.rates.iter().zip(&self.limit().rates);
-        median(&rounds.map(|(real, bare)| real / bare.max(1.0)).collect::<Vec<_>>())
     }
 
     pub(super) fn row(&self, what: &str, unit: &str, least: f64, target: &'static str) -> Row {
@@ -85,13 +90,14 @@ impl Pair {
             .noting(format!(
                 "rounds {} against {against}; paired {:.0} %",
                 rates(real),
-                100.0 * self.paired()
+                100.0 * paired(&real.rates, &limit.rates)
             ));
-        let row = if real.noise.is_empty() {
-            row.noting("what others took of the machine was not measured")
-        } else {
-            row.beside(&[median(&real.noise), median(&limit.noise)])
-        };
+        let noise: Vec<f64> = [real, limit]
+            .iter()
+            .filter(|side| !side.noise.is_empty())
+            .map(|side| median(&side.noise))
+            .collect();
+        let row = if noise.is_empty() { row } else { row.beside(&noise) };
         row.with_faults(faults.chain(of_limits).collect())
     }
 }
@@ -138,14 +144,16 @@ impl Bench {
         let memory = Row::new("memory at that rate", measured, "≤ 500 MiB at any rate", met);
         let mut engine = Vec::new();
         for _ in 0..self.args.rounds {
-            engine.push(engine::rate(self.dir.path(), self.args.time).await?);
+            engine.push(engine::store(self.dir.path(), self.args.time, None).await?.per_second);
         }
         let [real, engine] = [pair.real.median(), median(&engine)];
         let share = real / engine.max(1.0);
         let [measured, limit] = [real, engine].map(|rate| format!("{} messages/s", grouped(rate)));
         let what = "the same against the engine alone";
         let of_engine = Row::new(what, measured, "≥ 50 % of the engine", share >= 0.50)
-            .against(limit, format!("{:.0} %", 100.0 * share));
+            .against(limit, format!("{:.0} %", 100.0 * share))
+            .with_faults(pair.real.faults.clone());
+        let memory = memory.with_faults(pair.real.faults.clone());
         let of_bare = pair.row("the same, 64 in flight", "messages/s", 0.25, "≥ 25 % of bare");
         Ok(vec![of_bare, of_engine, memory])
     }

@@ -39,35 +39,36 @@ impl Bench {
 
     /// The p99 of 20 rooms at 1,000/s together while pipelined connections send to one room, or to 20 others.
     pub(super) async fn hot_room(&self) -> anyhow::Result<Row> {
-        let (mut spread, mut hot, mut rates, mut noise) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        let (mut spread, mut hot, mut rates) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut noise, mut faults) = (Vec::new(), Vec::new());
         for _ in 0..self.args.rounds {
             for (rooms, p99) in [("20", &mut spread), ("1", &mut hot)] {
                 let measuring = async |server: &Server| self.beside(server, rooms).await;
                 let (load, others) = self.fresh(&[]).await?.during(measuring).await?;
                 p99.push(others.latency.p99_ms);
                 noise.push(others.noise());
-                rates.push(format!("{}/s into {rooms}", grouped(load)));
+                faults.extend([load.faults(), others.faults()].concat());
+                rates.push(format!("{}/s into {rooms}", grouped(load.per_second)));
             }
         }
         let (spread, hot) = (median(&spread), median(&hot));
         let ratio = hot / spread.max(1e-3);
-        let met = hot > 0.0 && ratio <= 2.0;
+        let met = hot > 0.0 && ratio <= 2.0 && faults.is_empty();
         let what = "p99 of other rooms beside a hot one";
         Ok(Row::new(what, format!("{hot:.2} ms"), "≤ 2 × spread evenly", met)
             .against(format!("{spread:.2} ms spread evenly"), format!("{ratio:.2} ×"))
             .noting(format!("load {} rooms", rates.join(", ")))
-            .beside(&[median(&noise)]))
+            .beside(&[median(&noise)])
+            .with_faults(faults))
     }
 
-    /// The rate of the load, and the report of the others.
-    async fn beside(&self, server: &Server, rooms: &str) -> anyhow::Result<(f64, Report)> {
+    /// The reports of the load, and of the others.
+    async fn beside(&self, server: &Server, rooms: &str) -> anyhow::Result<(Report, Report)> {
         let load =
             ["-n", ENDLESS, "-c", "40", "--in-flight", "64", "--room-prefix", "hot-", "--rooms", rooms];
         let load = [&load[..], &["--warmup-connections", "0"]].concat();
         let others = ["--rate", "1000", "--room-prefix", "cold-"];
-        let (load, others) =
-            tokio::try_join!(self.load::<ChatArgs>(server, &load), self.load::<HttpArgs>(server, &others))?;
-        Ok((load.per_second, others))
+        tokio::try_join!(self.load::<ChatArgs>(server, &load), self.load::<HttpArgs>(server, &others))
     }
 
     /// Anonymous memory for each open socket that says nothing.

@@ -6,7 +6,8 @@ use anyhow::{Context, ensure};
 use tempfile::TempDir;
 use tokio::process::Command;
 
-use super::{Bench, Row, rounds};
+use super::paired::{Side, paired};
+use super::{Bench, Row, SECRET, rounds};
 use crate::access::AccessArgs;
 use crate::chat::ChatArgs;
 use crate::client::Target;
@@ -19,8 +20,6 @@ use crate::spawn::Server;
 
 /// What the name of such a row ends with.
 pub(super) const SUFFIX: &str = "-secured";
-
-const SECRET: &str = "a secret for measuring, of 32 bytes and more";
 
 /// Share of the rate without that is left with tokens.
 const SHARE_MIN: f64 = 0.95;
@@ -74,51 +73,39 @@ impl Files {
 /// What was measured at the servers of one kind.
 #[derive(Default)]
 struct Measured {
-    rates: Vec<f64>,
+    side: Side,
     /// Processor time of the server for each message or operation, in microseconds.
     cpu_us: Vec<f64>,
-    noise: Vec<f64>,
-    faults: Vec<String>,
 }
 
 impl Measured {
     fn add(&mut self, report: &Report) {
-        let rate = report.rate();
         let busy = report.cpu.as_ref().and_then(|cpu| cpu.server).unwrap_or_default();
-        self.rates.push(rate);
-        self.cpu_us.push(1e6 * busy / rate.max(1.0));
-        self.noise.push(report.noise());
-        self.faults.extend(report.faults());
+        self.cpu_us.push(1e6 * busy / report.rate().max(1.0));
+        self.side.add(report);
     }
 
     /// A row of it beside what was measured without.
     fn row(&self, what: String, unit: &str, without: &Self, least: Option<f64>) -> Row {
-        let share = paired(&self.rates, &without.rates);
+        let share = paired(&self.side.rates, &without.side.rates);
         let cpu = paired(&self.cpu_us, &without.cpu_us);
-        let shown = |side: &Self| {
-            format!("{} {unit}, {:.2} µs each", grouped(median(&side.rates)), median(&side.cpu_us))
-        };
-        let met = self.faults.is_empty() && least.is_none_or(|least| share >= least);
+        let shown =
+            |one: &Self| format!("{} {unit}, {:.2} µs each", grouped(one.side.median()), median(&one.cpu_us));
+        let Side { rates, faults, noise, .. } = &self.side;
+        let met = faults.is_empty() && least.is_none_or(|least| share >= least);
         let target = if least.is_some() { "≥ 95 % of without" } else { "shown" };
         let (of_rates, of_cpu) =
-            (rounds(&self.rates, |rate| grouped(*rate)), rounds(&self.cpu_us, |us| format!("{us:.2}")));
-        let faults = self.faults.iter().cloned();
-        let of_limit = without.faults.iter().map(|fault| format!("without: {fault}"));
+            (rounds(rates, |rate| grouped(*rate)), rounds(&self.cpu_us, |us| format!("{us:.2}")));
+        let of_limit = without.side.faults.iter().map(|fault| format!("without: {fault}"));
         Row::new(what, shown(self), target, met)
             .against(shown(without), format!("{:.0} %", 100.0 * share))
             .noting(format!(
                 "processor time of the server {:.0} % of without; rounds {of_rates} and {of_cpu} µs",
                 100.0 * cpu
             ))
-            .beside(&[median(&self.noise), median(&without.noise)])
-            .with_faults(faults.chain(of_limit).collect())
+            .beside(&[median(noise), median(&without.side.noise)])
+            .with_faults(faults.iter().cloned().chain(of_limit).collect())
     }
-}
-
-/// The median of each round's ratio.
-fn paired(real: &[f64], without: &[f64]) -> f64 {
-    let ratios = real.iter().zip(without).map(|(real, without)| real / without.max(1e-9));
-    median(&ratios.collect::<Vec<_>>())
 }
 
 impl Bench {
@@ -179,11 +166,12 @@ mod tests {
     #[test]
     fn ratios_are_those_of_rounds() {
         assert_eq!(paired(&[50.0, 90.0, 10.0], &[100.0, 100.0, 10.0]), 0.9);
-        let side = |rates: &[f64], faults: &[&str]| Measured {
-            rates: rates.to_vec(),
-            cpu_us: rates.iter().map(|rate| 1e6 / rate).collect(),
-            noise: vec![0.0],
-            faults: faults.iter().map(|fault| (*fault).to_owned()).collect(),
+        let side = |rates: &[f64], faults: &[&str]| {
+            let mut side = Side::default();
+            side.noise.push(0.0);
+            rates.iter().for_each(|rate| side.add_rate(*rate));
+            side.faults.extend(faults.iter().map(|fault| (*fault).to_owned()));
+            Measured { side, cpu_us: rates.iter().map(|rate| 1e6 / rate).collect() }
         };
         let without = side(&[100.0], &[]);
         let ok = |rate, faults: &[&str], least| {

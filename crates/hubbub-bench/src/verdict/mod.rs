@@ -9,40 +9,34 @@ pub(crate) mod seen;
 mod stall;
 pub(crate) mod watch;
 
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 
 pub(crate) use seen::Seen;
 pub(crate) use watch::Watch;
 
 /// What limited a run.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Bottleneck {
-    #[serde(rename = "generator")]
     Generator,
-    #[serde(rename = "network")]
     Network,
-    #[serde(rename = "pool")]
     Pool,
-    #[serde(rename = "database")]
     Database,
-    #[serde(rename = "broker")]
     Broker,
-    #[serde(rename = "slow subscriber")]
     SlowSubscriber,
-    #[serde(rename = "server CPU")]
     ServerCpu,
-    #[serde(rename = "disk flush")]
     DiskFlush,
-    #[serde(rename = "one hot thread")]
     HotThread,
-    #[serde(rename = "other processes")]
     OtherProcesses,
-    #[serde(rename = "the load itself")]
     Load,
-    #[serde(rename = "commit wait")]
     CommitWait,
-    #[serde(rename = "not found")]
     NotFound,
+}
+
+/// By its name.
+impl Serialize for Bottleneck {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        to.serialize_str(self.name())
+    }
 }
 
 impl Bottleneck {
@@ -114,7 +108,7 @@ pub(crate) struct Verdict {
 }
 
 impl Verdict {
-    /// Judges by what was seen.
+    /// Decides by what was seen.
     pub(crate) fn of(figures: Seen) -> Self {
         let mut found = rules::RULES.iter().filter_map(|rule| rule(&figures));
         let finding = found.next().unwrap_or_else(|| rules::not_found(&figures));

@@ -64,8 +64,8 @@ fn load(seen: &Seen) -> Option<Finding> {
 
 fn busy_generator(seen: &Seen) -> Option<Finding> {
     let Processors { run, waited, may_use, .. } = seen.generator.as_ref()?;
-    let threads = seen.generator_threads.min(*may_use) as f64;
-    let is_pinned = *may_use < seen.cores;
+    let threads = may_use.min(seen.generator_threads as f64);
+    let is_pinned = *may_use < seen.cores as f64;
     let is_full =
         *run > 0.9 * threads || is_pinned && run + waited > WANTED * threads && *run > 0.25 * threads;
     let evidence = || {
@@ -113,7 +113,7 @@ fn locks(seen: &Seen) -> Option<Finding> {
 
 fn database(seen: &Seen) -> Option<Finding> {
     let used = seen.database.as_ref()?;
-    let is_full = used.processors > FULL * used.may_use as f64;
+    let is_full = used.processors > FULL * used.may_use;
     let evidence = format!("the database used {:.2} of its {} processors", used.processors, used.may_use);
     if is_full { found(Bottleneck::Database, evidence) } else { None }
 }
@@ -143,12 +143,12 @@ fn slow_subscriber(seen: &Seen) -> Option<Finding> {
 
 fn server_cpu(seen: &Seen) -> Option<Finding> {
     let Processors { run, waited, may_use, .. } = seen.server.as_ref()?;
-    let all = *may_use as f64;
-    let is_pinned = *may_use < seen.cores;
-    let is_full = *run > FULL * all || is_pinned && run + waited > WANTED * all && *run > 0.25 * all;
+    let is_pinned = *may_use < seen.cores as f64;
+    let is_full =
+        *run > FULL * may_use || is_pinned && run + waited > WANTED * may_use && *run > 0.25 * may_use;
     // With the generator beside it, the two share the machine.
     let together = run + seen.generator.as_ref().map_or(0.0, |own| own.run);
-    let fills_machine = *run > 0.3 * all && together > FULL * seen.cores as f64;
+    let fills_machine = *run > 0.3 * may_use && together > FULL * seen.cores as f64;
     let evidence = format!(
         "the server used {run:.2} of the {may_use} processors it may use, and its threads waited for {waited:.2} more; with \
          the generator {together:.2} of {}",
@@ -233,8 +233,8 @@ mod tests {
     fn quiet() -> Seen {
         Seen {
             cores: 4,
-            server: Some(Processors { run: 0.5, waited: 0.1, may_use: 4, hottest: None }),
-            generator: Some(Processors { run: 0.4, waited: 0.1, may_use: 4, hottest: None }),
+            server: Some(Processors { run: 0.5, waited: 0.1, may_use: 4.0, hottest: None }),
+            generator: Some(Processors { run: 0.4, waited: 0.1, may_use: 4.0, hottest: None }),
             generator_threads: 2,
             generator_stopped: Some(0.01),
             others: Some(0.1),
@@ -264,8 +264,10 @@ mod tests {
             wait_ms,
         };
         let hot = |run| Hot { name: "commit".to_owned(), run, waited: 0.05 };
-        let on = |run, waited, may_use| Some(Processors { run, waited, may_use, hottest: None });
-        let database = |processors, lock_waiting| Some(Database { processors, may_use: 4, lock_waiting });
+        let on = |run, waited, may_use: u8| {
+            Some(Processors { run, waited, may_use: f64::from(may_use), hottest: None })
+        };
+        let database = |processors, lock_waiting| Some(Database { processors, may_use: 4.0, lock_waiting });
         assert_eq!(name(|_| {}), "not found");
         assert_eq!(name(|seen| seen.generator_stopped = Some(0.5)), "generator");
         assert_eq!(name(|seen| seen.generator = on(1.9, 0.0, 4)), "generator");
@@ -288,6 +290,8 @@ mod tests {
             "server CPU",
             "pinned to a core that others use"
         );
+        let limited = Processors { run: 0.48, waited: 0.0, may_use: 0.5, hottest: None };
+        assert_eq!(name(|seen| seen.server = Some(limited.clone())), "server CPU", "its group has no more");
         assert_eq!(name(|seen| seen.commit = Some(commit(0.95, 0.1, 1.0))), "disk flush");
         let elsewhere =
             |seen: &mut Seen| seen.commit = Some(Commit { syncs: false, ..commit(0.95, 0.1, 1.0) });
@@ -303,7 +307,7 @@ mod tests {
         assert_eq!(name(thread), "one hot thread");
         let worker = |seen: &mut Seen| {
             let hottest = Some(Hot { name: "tokio-rt-worker".to_owned(), ..hot(0.98) });
-            seen.server = Some(Processors { run: 1.0, waited: 0.0, may_use: 4, hottest });
+            seen.server = Some(Processors { run: 1.0, waited: 0.0, may_use: 4.0, hottest });
         };
         assert_eq!(name(worker), "server CPU", "server.threads may be 1");
         let crowded = |seen: &mut Seen| (seen.others, seen.server) = (Some(3.0), on(0.5, 1.0, 4));

@@ -43,7 +43,7 @@ pub(crate) struct Processors {
     /// Threads that could have run, and waited for a processor.
     pub(crate) waited: f64,
     /// Processors it is allowed to use.
-    pub(crate) may_use: usize,
+    pub(crate) may_use: f64,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) hottest: Option<Hot>,
 }
@@ -88,7 +88,7 @@ pub(crate) struct Pool {
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Database {
     pub(crate) processors: f64,
-    pub(crate) may_use: usize,
+    pub(crate) may_use: f64,
     /// Sessions that waited for a lock, on average.
     pub(crate) lock_waiting: Option<f64>,
 }

@@ -12,7 +12,9 @@ use crate::ledger::exact_sum;
 use crate::machine::{ThreadTimes, all_cores, may_use, thread_times};
 use crate::report::Report;
 use crate::sample::buckets::Buckets;
+use crate::sample::series::average;
 use crate::sample::{DATABASE_CORES, LOCK_WAITS, Look};
+use crate::stages::ServerStages;
 
 /// Requests with nothing to do, of which the shortest counts.
 const PROBES: usize = 5;
@@ -49,16 +51,16 @@ impl Watch {
         Self { empty_ms, before, stall: Stall::start() }
     }
 
-    /// Just after it: what the report does not know.
-    pub(crate) async fn end(self, setup: &Setup) -> Seen {
+    /// Just after it: what the report does not know, and the stages that servers counted.
+    pub(crate) async fn end(self, setup: &Setup) -> (Seen, ServerStages) {
         let generator_stopped = self.stall.stop();
         let pids = &setup.common.server_pid;
         let after = Mark::take(pids, &setup.targets).await;
         let between = Between { before: &self.before, after: &after };
         let servers = pids.iter().zip(&self.before.servers).zip(&after.servers);
         let servers = servers.map(|((pid, before), after)| between.processors(*pid, before, after));
-        let wanted = |one: &Processors| (one.run + one.waited) / one.may_use.max(1) as f64;
-        Seen {
+        let wanted = |one: &Processors| (one.run + one.waited) / one.may_use.max(0.01);
+        let seen = Seen {
             cores: all_cores(),
             server: servers.max_by(|one, other| wanted(one).total_cmp(&wanted(other))),
             generator: Some(between.processors(std::process::id(), &self.before.own, &after.own)),
@@ -75,7 +77,8 @@ impl Watch {
                 cut,
             }),
             ..Seen::default()
-        }
+        };
+        (seen, ServerStages::between(&self.before.metrics, &after.metrics))
     }
 }
 
@@ -93,14 +96,10 @@ impl Seen {
             let (slowest_behind, window) = (delivery.slowest_behind, delivery.window);
             self.subscribers = Some(Subscribers { slowest_behind, window, cut });
         }
-        let mean = |name: &str| {
-            let values: Vec<f64> = looks.iter().filter_map(|look| look.values.get(name).copied()).collect();
-            (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
-        };
         // Without a connection to the database, it is not known whose processes are seen.
-        if let Some(lock_waiting) = mean(LOCK_WAITS) {
-            let may_use = mean(DATABASE_CORES).map_or_else(all_cores, |cores| cores as usize);
-            let processors = mean("postgres CPU").unwrap_or(0.0);
+        if let Some(lock_waiting) = average(looks, LOCK_WAITS) {
+            let may_use = average(looks, DATABASE_CORES).unwrap_or_else(|| all_cores() as f64);
+            let processors = average(looks, "postgres CPU").unwrap_or(0.0);
             self.database = Some(Database { processors, may_use, lock_waiting: Some(lock_waiting) });
         }
         self

@@ -126,8 +126,16 @@ pub async fn a_refusal_is_final(fixture: &mut impl LogFixture) {
 }
 
 /// Once a log is attached, rooms are not changed past it: not after a restart, and not by a server that was open before.
+/// Before, they are not changed by a log.
 pub async fn rooms_are_not_changed_past_the_log(fixture: &mut impl LogFixture) {
     let second = fixture.open_second().await;
+    for store in [&fixture.store(), &second] {
+        let mut batch = OpBatch::default();
+        let record = Record::new(0, 0, 1_600_000_000_000_000, Content::Send(Post::new("a0", "early")));
+        batch.push_at(&record.op(), record.position);
+        let answer = try_apply(store, batch).await;
+        assert!(matches!(answer, Err(ApplyError::Unattached { .. })), "{answer:?}");
+    }
     attach(&fixture.store()).await;
     replay(&fixture.store(), &script(), 20).await;
     let before = observe(&fixture.store()).await;

@@ -3,7 +3,7 @@
 use std::future::{Future, ready};
 use std::sync::Arc;
 
-use hubbub_core::log_position::{Attached, past_the_log};
+use hubbub_core::log_position::{Attached, not_attached, past_the_log};
 use hubbub_core::store::{ApplyError, Read};
 use hubbub_core::{
     Clock, LogIdentity, LogPosition, LogStore, Op, OpBatch, Outcome, Refusal, Store, Timestamp,
@@ -57,7 +57,7 @@ pub(crate) fn apply(
     mut execute: impl FnMut(Op<'_>, Timestamp) -> Outcome,
 ) -> Result<Vec<Outcome>, ApplyError> {
     let mut attached = store.log.lock();
-    let log = attached.as_mut().ok_or_else(past_the_log)?;
+    let log = attached.as_mut().ok_or_else(not_attached)?;
     let partition = |position: LogPosition| match store.flaw {
         Flaw::LogHasOneOffset => 0,
         _ => position.partition as usize,

@@ -12,7 +12,8 @@ pub trait KvStore: Send + Sync + 'static {
     /// The value of a key; `None` if there is no such key.
     fn value(&self, key: &[u8]) -> Read<'_, Option<KvEntry>>;
 
-    /// Up to `limit` keys that begin with `prefix`, in the order of their bytes, starting behind `after`.
+    /// Up to `limit` keys that begin with `prefix`, in the order of their bytes, starting behind `after`. Damage is an error
+    /// ([`super::ReadError::Damaged`]) only if one of these keys may be there: what is before it can be listed with a smaller limit.
     fn keys(&self, prefix: &[u8], after: Option<&[u8]>, limit: usize) -> Read<'_, Vec<KeyInfo>>;
 
     /// Up to `limit` changes behind the revision `after` of keys that begin with `prefix`, oldest first. The last

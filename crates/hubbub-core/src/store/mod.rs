@@ -7,6 +7,7 @@ mod queues;
 mod rooms;
 
 use std::pin::Pin;
+use std::sync::Arc;
 
 use crate::backup::BackupStore;
 use crate::clock::ClockDoubt;
@@ -52,8 +53,9 @@ pub trait Store: RoomStore + QueueStore + KvStore + StatsStore {
     fn batch_cap(&self) -> BatchCap;
 
     /// How many batches may be applied at the same time, each by a thread of its own. More than one only where all operations
-    /// come from a log. Two of those batches, or one, may hold the same records of a partition: a server that loses a
-    /// partition and has it again submits them twice. The store keeps their order, and executes each once.
+    /// come from a log; then the pipeline makes batches of one partition each, so that none fails or waits with another.
+    /// Two of those batches, or one, may hold the same records of a partition: a server that loses a partition and has it
+    /// again submits them twice. The store keeps their order, and executes each once.
     fn batches_at_once(&self) -> usize {
         1
     }
@@ -134,12 +136,27 @@ pub enum ApplyError {
     /// Nothing was stored, because background work is behind. Retry after a moment.
     #[error("the store is behind with its background work; nothing was stored")]
     Overloaded,
+    /// Nothing was stored: the operations come from a log that was not attached since the store was opened, or since it went
+    /// back. Attach it, and continue where the store says ([`LogStore`]).
+    #[error("the log is not attached ({reason}); nothing was stored")]
+    Unattached {
+        /// Since when.
+        reason: String,
+    },
     /// It may be stored. Retry with the same ids only.
     #[error("the write was not confirmed ({reason}); it may be stored")]
     Unconfirmed {
         /// What was attempted and how it failed.
         reason: String,
     },
+}
+
+/// Why a server changes nothing any more when another one has brought the schema to a version that it does not know.
+pub fn newer_schema(found: i64, known: i64) -> String {
+    format!(
+        "a newer program has brought the schema to version {found}, and this one knows {known} at most: stop this server, \
+         and start the newer program"
+    )
 }
 
 /// Why a read failed.
@@ -153,6 +170,14 @@ pub enum ReadError {
     Unavailable {
         /// What was attempted and how it failed.
         reason: String,
+    },
+    /// What was to be read is there, and is unreadable. Another attempt fails as well.
+    #[error("reading failed: {reason}")]
+    Damaged {
+        /// What was attempted and how it failed.
+        reason: String,
+        /// Of a list of keys: the first key behind those that cannot be listed; `None` = it is not known.
+        resume_at: Option<Arc<[u8]>>,
     },
 }
 

@@ -73,24 +73,8 @@ pub trait RoomStore: Send + Sync + 'static {
     fn user_rooms(&self, user: UserId, after: Option<RoomId>, limit: usize) -> Read<'_, UserRooms>;
 
     /// How many rooms the user is a member of, counted up to `most`.
-    fn user_room_count(&self, user: UserId, most: usize) -> Read<'_, usize> {
-        Box::pin(async move {
-            let (mut count, mut after) = (0, None);
-            loop {
-                let limit = (most - count).min(COUNTED_AT_ONCE);
-                let page = self.user_rooms(user.clone(), after, limit).await?.rooms;
-                count += page.len();
-                after = page.last().map(|room| room.info.room.clone());
-                if page.len() < limit || count >= most {
-                    return Ok(count);
-                }
-            }
-        })
-    }
+    fn user_room_count(&self, user: UserId, most: usize) -> Read<'_, usize>;
 }
-
-/// Rooms of a user that are read together where a store has no better way to count them.
-const COUNTED_AT_ONCE: usize = 1_000;
 
 /// Rooms that other servers have changed.
 #[derive(Debug, Clone, PartialEq, Eq)]

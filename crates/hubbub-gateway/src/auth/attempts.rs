@@ -3,7 +3,6 @@
 //! A holder may try as often as its limit says for one minute, at once if it likes, and then at that rate. Successes count
 //! too: an account cannot fill the store with logins. What is refused does not count.
 
-use std::collections::HashMap;
 use std::net::IpAddr;
 use std::time::Duration;
 
@@ -11,14 +10,10 @@ use hubbub_core::UserId;
 use hubbub_core::invariant::saturate;
 use parking_lot::Mutex;
 
-use crate::rates::{Exceeded, network};
+use crate::rates::{Accounts, Exceeded, Holder, network};
 
 /// In which the limit may be used up.
 const PERIOD: Duration = Duration::from_secs(60);
-/// Those who tried lately; some 100 bytes each. Those beyond count together.
-const HOLDERS_MAX: usize = 100_000;
-/// Time between two searches for those whose attempts are long ago.
-const SWEEP_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Attempts each minute.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -29,67 +24,31 @@ pub struct AttemptLimits {
     pub address: usize,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-enum Holder {
-    Account(UserId),
-    Address(IpAddr),
-    /// All for whom there was no place.
-    Others,
-}
-
-#[derive(Debug, Default)]
-struct Held {
-    /// The monotonic time up to which a holder's attempts are accounted for.
-    until: HashMap<Holder, Duration>,
-    swept_at: Duration,
-}
-
 #[derive(Debug)]
 pub(crate) struct Attempts {
     limits: AttemptLimits,
-    held: Mutex<Held>,
+    /// Locked from the check to the charge: those that come together are not all let through.
+    accounts: Mutex<Accounts>,
 }
 
 impl Attempts {
     pub(crate) fn new(limits: AttemptLimits) -> Self {
-        Self { limits, held: Mutex::default() }
+        Self { limits, accounts: Mutex::default() }
     }
 
     /// Counts one attempt, or refuses it.
     pub(crate) fn count(&self, user: &UserId, address: IpAddr, now: Duration) -> Result<(), Exceeded> {
-        let mut held = self.held.lock();
-        let sides = [
-            (Holder::Account(user.clone()), self.limits.account),
-            (Holder::Address(network(address)), self.limits.address),
-        ]
-        .map(|(holder, limit)| (held.place(holder, now), PERIOD / saturate::<_, u32>(limit.max(1))));
-        for (holder, cost) in &sides {
-            let until = held.until.get(holder).copied().unwrap_or_default();
-            let ahead = until.saturating_sub(now).saturating_add(*cost);
-            if let Some(retry_after) = ahead.checked_sub(PERIOD)
-                && !retry_after.is_zero()
-            {
-                return Err(Exceeded { retry_after });
-            }
-        }
-        for (holder, cost) in sides {
-            let until = held.until.entry(holder).or_default();
-            *until = (*until).max(now).saturating_add(cost);
-        }
+        let cost = |limit: usize| PERIOD / saturate::<_, u32>(limit.max(1));
+        let (of_address, of_user) = (cost(self.limits.address), cost(self.limits.account));
+        let mut accounts = self.accounts.lock();
+        // Whoever tries one name after another takes no places for them.
+        let address = accounts.get(Holder::Address(network(address)), now);
+        address.check(of_address, now, PERIOD)?;
+        let user = accounts.get(Holder::User(user.clone()), now);
+        user.check(of_user, now, PERIOD)?;
+        address.charge(of_address, now);
+        user.charge(of_user, now);
         Ok(())
-    }
-}
-
-impl Held {
-    /// Where a holder's attempts are counted.
-    fn place(&mut self, holder: Holder, now: Duration) -> Holder {
-        let is_full = self.until.len() >= HOLDERS_MAX;
-        if is_full && now.saturating_sub(self.swept_at) >= SWEEP_INTERVAL {
-            self.swept_at = now;
-            self.until.retain(|_, until| *until > now);
-        }
-        let has_place = self.until.len() < HOLDERS_MAX || self.until.contains_key(&holder);
-        if has_place { holder } else { Holder::Others }
     }
 }
 
@@ -135,17 +94,5 @@ mod tests {
         assert_eq!(exceeded.retry_after, Duration::from_secs(12), "one customer has the network");
         attempts.count(&user("f"), IpAddr::from([127, 0, 0, 1]), at(0)).unwrap();
         attempts.count(&user("f"), address, at(12)).unwrap();
-    }
-
-    #[test]
-    fn holders_are_bounded() {
-        let account = |name: &str| Holder::Account(user(name));
-        let until = (0..HOLDERS_MAX).map(|i| (account(&i.to_string()), at(60))).collect();
-        let mut held = Held { until, swept_at: Duration::ZERO };
-        assert_eq!(held.place(account("0"), at(0)), account("0"));
-        assert_eq!(held.place(account("ada"), at(0)), Holder::Others);
-        // Those whose attempts are long ago make room.
-        assert_eq!(held.place(account("ada"), at(60)), account("ada"));
-        assert!(held.until.is_empty());
     }
 }

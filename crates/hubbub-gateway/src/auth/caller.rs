@@ -29,6 +29,13 @@ pub(crate) enum Source {
     Login(Box<str>),
 }
 
+impl Source {
+    /// Whether it is an entry of the store, which other servers may end at any time.
+    pub(crate) fn is_stored(&self) -> bool {
+        matches!(self, Self::Key(_) | Self::Login(_))
+    }
+}
+
 /// Somebody who proved who it is, or did not have to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Access {

@@ -1,3 +1,9 @@
+use hubbub_core::{Timestamp, UserId};
+
+use super::super::caller::Source;
+use super::super::entries::key_of_key;
+use super::super::grants::GrantsText;
+use super::super::secrets::make_secret;
 use super::*;
 
 fn list() -> AccessList {
@@ -30,7 +36,7 @@ fn what_an_unreadable_revocation_names_is_revoked() {
         for damaged in ["", "{", "{\"subject\":7}", "\0\0\0"] {
             apply(&list, &key, Some(damaged));
             assert_eq!(is_revoked(), revoked, "{damaged:?}");
-            assert!(list.fault().unwrap().starts_with("1 API keys or revocations"));
+            assert!(list.fault().unwrap().starts_with("1 API keys, accounts, logins or revocations"));
         }
         apply(&list, &key, None);
         assert_eq!((is_revoked(), list.fault()), ((false, false), None));
@@ -47,18 +53,32 @@ fn what_an_unreadable_revocation_names_is_revoked() {
     assert_eq!(is_revoked(), (true, false));
 }
 
+/// Where the list has a gap, any revocation may be; what is in front of it and behind it is as it is known.
+#[test]
+fn what_a_gap_may_hold_is_revoked() {
+    let list = list();
+    let mut names: Vec<String> = (0..5).map(|number| format!("t-{number}")).collect();
+    names.sort_by_key(|name| Revoked::Token.key(name));
+    let key = |number: usize| -> Arc<[u8]> { Revoked::Token.key(&names[number]).into() };
+    let revoked = |after, before| -> Vec<usize> {
+        list.entries.write().unwrap().gaps = vec![Gap { after, before }];
+        assert!(list.fault().unwrap().starts_with("a part of the list"));
+        (0..5).filter(|number| list.is_revoked(&token(&names[*number], "ada", 5))).collect()
+    };
+    assert_eq!(revoked(Some(key(1)), Some(key(3))), [2]);
+    assert_eq!(revoked(None, Some(key(2))), [0, 1]);
+    // Users are behind tokens.
+    assert_eq!(revoked(Some(key(3)), None), [0, 1, 2, 3, 4]);
+    list.entries.write().unwrap().gaps.clear();
+    assert!(!list.is_revoked(&token(&names[2], "ada", 5)) && list.fault().is_none());
+}
+
 #[test]
 fn an_api_key_that_becomes_unreadable_is_refused() {
     let list = list();
     let (id, text, hash) = make_secret(PREFIX).unwrap();
-    let stored = StoredKey {
-        name: "importer".to_owned(),
-        user: "ada".to_owned(),
-        hash,
-        created_at: 0,
-        expires_at: None,
-        grants: GrantsText::default(),
-    };
+    let whose = ("importer".to_owned(), "ada".to_owned());
+    let stored = StoredKey::new(whose, GrantsText::default(), (Timestamp::from_micros(0), None), hash);
     let key = key_of_key(&id);
     apply(&list, &key, Some(&serde_json::to_string(&stored).unwrap()));
     let access = list.key(&text).unwrap();

@@ -2,8 +2,9 @@
 //!
 //! The way of a request: [`credentials`] finds its token → [`Auth::identify`] gives what it is the right to, from memory for a
 //! token that was seen before, else verified by [`token`] with the [`keys`] there are ([`key_set`] fetches those of an
-//! identity provider), or looked up in [`list`] for an API key or a login ([`accounts`]) → [`caller::Caller::may`] answers for every endpoint, frame and
-//! command whether it is allowed; what each of them needs stands in the tables of endpoints, frames and commands.
+//! identity provider), or looked up in [`list`] for an API key or a login ([`entries`], [`accounts`]) →
+//! [`caller::Caller::may`] answers for every endpoint, frame and command whether it is allowed; what each of them needs stands
+//! in the tables of endpoints, frames and commands.
 //! [`session`] ends what stays open when the right to it ends.
 //!
 //! Invariants
@@ -17,6 +18,7 @@ mod attempts;
 pub(crate) mod caller;
 mod catching_up;
 pub(crate) mod credentials;
+pub(crate) mod entries;
 pub(crate) mod grants;
 mod key_set;
 mod keys;
@@ -24,6 +26,7 @@ pub(crate) mod list;
 pub(crate) mod listed;
 pub(crate) mod origin;
 pub(crate) mod passwords;
+pub(crate) mod secrets;
 pub(crate) mod session;
 mod token;
 
@@ -44,7 +47,7 @@ use crate::problem::Problem;
 pub use accounts::AccountRules;
 use accounts::LoggingIn;
 pub use attempts::AttemptLimits;
-use caller::{Access, Identity, Source};
+use caller::{Access, Identity};
 use credentials::{only_header, refused, token_of};
 pub use grants::{GrantsText, Right, Scope};
 pub use key_set::KeySetSource;
@@ -210,9 +213,7 @@ impl Auth {
     ) -> bool {
         self.is_shared
             && match identified {
-                Ok(Identity::Somebody(access)) => {
-                    matches!(access.source, Source::Key(_) | Source::Login(_))
-                }
+                Ok(Identity::Somebody(access)) => access.source.is_stored(),
                 Ok(Identity::Anyone | Identity::Nobody) => false,
                 Err(_) => token_of(method, headers).is_ok_and(|token| token.is_some_and(accounts::is_stored)),
             }
@@ -225,7 +226,7 @@ impl Auth {
 
     /// Refuses a request that was authorized a while ago, if its right has ended meanwhile.
     pub(crate) async fn check_again(&self, access: &Access) -> Result<(), Problem> {
-        if self.is_shared && matches!(access.source, Source::Key(_) | Source::Login(_)) {
+        if self.is_shared && access.source.is_stored() {
             // Boxed, so that requests do not reserve room for it.
             Box::pin(self.refresh()).await?;
         }

@@ -19,7 +19,9 @@ use crate::Gateway;
 use crate::auth::accounts::{key_of_login, login_of};
 use crate::auth::caller::Source;
 use crate::auth::credentials::{COOKIE_NAME, token_of};
-use crate::auth::list::{self, ENTRIES_MAX, Revoked, StoredKey, StoredRevocation};
+use crate::auth::entries::{Revoked, StoredKey, StoredRevocation, key_of_key};
+use crate::auth::list::{self, ENTRIES_MAX};
+use crate::auth::secrets::make_secret;
 use crate::auth::{GrantsText, Scope};
 use crate::json::object_of_bytes;
 use crate::problem::Problem;
@@ -166,8 +168,8 @@ pub(super) struct ApiKeyList {
 impl ApiKey {
     fn of(key_id: String, stored: StoredKey) -> Self {
         let StoredKey { name, user, created_at, expires_at, grants, .. } = stored;
-        let time = |micros| Time(Timestamp::from_micros(micros));
-        Self { key_id, name, user, created_at: time(created_at), expires_at: expires_at.map(time), grants }
+        let (created_at, expires_at) = (Time::from_micros(created_at), expires_at.map(Time::from_micros));
+        Self { key_id, name, user, created_at, expires_at, grants }
     }
 }
 
@@ -194,16 +196,21 @@ pub(super) async fn create_key(mut call: Call) -> Answer {
     let expires_at = ttl_ms.map(|ttl_ms| {
         Timestamp::from_micros(now.as_micros().saturating_add(saturate(ttl_ms.saturating_mul(1_000))))
     });
-    let (id, key, hash) = list::make_secret(list::PREFIX).ok_or_else(no_random)?;
+    let (id, key, hash) = make_secret(list::PREFIX).ok_or_else(no_random)?;
     let stored = StoredKey::new((draft.name, draft.user), draft.grants, (now, expires_at), hash);
-    let value = serde_json::to_vec(&stored).map_err(|error| Problem::malformed(&error))?;
-    let op = KvOp::Put { key: &list::key_of_key(&id), value: &value, ttl_ms, condition: Condition::Absent };
+    let value = json_value(&stored)?;
+    let op = KvOp::Put { key: &key_of_key(&id), value: &value, ttl_ms, condition: Condition::Absent };
     change(gateway, op).await?;
     tracing::info!(id, name = stored.name, user = stored.user, "an API key was created");
     let mut response =
         json_of(StatusCode::CREATED, &NewApiKey { api_key: key, about: ApiKey::of(id, stored) })?;
     response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
     Ok(response)
+}
+
+/// An entry as it is stored.
+pub(super) fn json_value(stored: &impl Serialize) -> Result<Vec<u8>, Problem> {
+    serde_json::to_vec(stored).map_err(|error| Problem::malformed(&error))
 }
 
 pub(super) fn no_random() -> Problem {
@@ -245,7 +252,7 @@ pub(super) async fn revoke_key(call: Call) -> Answer {
     if !id.bytes().all(|byte| byte.is_ascii_alphanumeric()) || !(1..=64).contains(&id.len()) {
         return Err(unknown());
     }
-    let op = KvOp::Delete { key: &list::key_of_key(id), condition: Condition::Always };
+    let op = KvOp::Delete { key: &key_of_key(id), condition: Condition::Always };
     match change(gateway, op).await? {
         KvOutcome::Deleted { revision: Some(_) } => {
             tracing::info!(id, "an API key was revoked");
@@ -286,7 +293,7 @@ impl From<(Revoked, StoredRevocation)> for Revocation {
         match of {
             Revoked::Token => Self { jti: Some(subject), user: None, before: None },
             Revoked::User => {
-                let before = Some(Time(Timestamp::from_micros(before)));
+                let before = Some(Time::from_micros(before));
                 Self { jti: None, user: Some(subject), before }
             }
         }
@@ -322,14 +329,16 @@ pub(super) async fn revoke_tokens(mut call: Call) -> Answer {
     };
     refuse_faults(faults)?;
     check_room(gateway, false).await?;
-    // What is revoked stays revoked.
-    let known = gateway.auth.list.revocation(of, &subject).map_or(i64::MIN, |stored| stored.before);
+    // What is revoked stays revoked, also where nobody can read until when.
+    let list = &gateway.auth.list;
+    let least = if list.is_unreadable(of, &subject) { now.as_micros() } else { i64::MIN };
+    let known = list.revocation(of, &subject).map_or(least, |stored| stored.before.max(least));
     let before = match of {
         Revoked::Token => 0,
         Revoked::User => before.flatten().unwrap_or(now).as_micros().max(known),
     };
     let stored = StoredRevocation { subject, before };
-    let value = serde_json::to_vec(&stored).map_err(|error| Problem::malformed(&error))?;
+    let value = json_value(&stored)?;
     let ttl_ms = Some(saturate(gateway.auth.lifetime_max().as_millis()));
     let key = of.key(&stored.subject);
     let op = KvOp::Put { key: &key, value: &value, ttl_ms, condition: Condition::Always };

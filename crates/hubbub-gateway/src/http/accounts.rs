@@ -4,13 +4,13 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use hubbub_core::kv::Condition;
-use hubbub_core::{ErrorCode, FieldError, KvOp, KvOutcome, Timestamp, UserId};
+use hubbub_core::{ErrorCode, FieldError, KvOp, KvOutcome, UserId};
 use hyper::StatusCode;
 use schemars::JsonSchema;
 use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
 
-use super::access::{change, change_all, check_room, grants_fault, no_random};
+use super::access::{change, change_all, check_room, grants_fault, json_value, no_random};
 use super::endpoint::Call;
 use super::logins::try_password;
 use super::query::{cut, refuse_faults, require};
@@ -19,8 +19,8 @@ use super::{Answer, json_of, no_content};
 use crate::Gateway;
 use crate::auth::GrantsText;
 use crate::auth::accounts::{LoggingIn, StoredAccount, key_of_account, key_of_login, login_of};
-use crate::auth::list;
 use crate::auth::passwords::PASSWORD_CHARS;
+use crate::auth::secrets::make_id;
 use crate::json::object_of_bytes;
 use crate::problem::Problem;
 
@@ -32,10 +32,6 @@ pub(super) fn logging_in(gateway: &Gateway) -> Result<&LoggingIn, Problem> {
     let off =
         || Problem::new(ErrorCode::NotSupported, "this server has no accounts; auth.accounts turns them on");
     gateway.auth.logging_in.as_ref().ok_or_else(off)
-}
-
-pub(super) fn json_value(stored: &impl Serialize) -> Result<Vec<u8>, Problem> {
-    serde_json::to_vec(stored).map_err(|error| Problem::malformed(&error))
 }
 
 /// The new account.
@@ -81,12 +77,13 @@ pub(super) struct AccountList {
 impl From<StoredAccount> for Account {
     fn from(stored: StoredAccount) -> Self {
         let StoredAccount { user, created_at, password_at, grants, .. } = stored;
-        Self { user, created_at: time(created_at), password_changed_at: time(password_at), grants }
+        Self {
+            user,
+            created_at: Time::from_micros(created_at),
+            password_changed_at: Time::from_micros(password_at),
+            grants,
+        }
     }
-}
-
-pub(super) fn time(micros: i64) -> Time {
-    Time(Timestamp::from_micros(micros))
 }
 
 /// What a new account may of which nothing else is said: rooms that are for members ask for membership on top.
@@ -129,7 +126,7 @@ pub(super) async fn add_account(mut call: Call) -> Answer {
     let hash = logging_in(gateway)?.passwords.hash(password).await?;
     // Hashes may wait for others.
     call.check_token().await?;
-    let (id, now) = (list::make_id().ok_or_else(no_random)?, gateway.now().as_micros());
+    let (id, now) = (make_id().ok_or_else(no_random)?, gateway.now().as_micros());
     let stored = StoredAccount {
         user,
         id,

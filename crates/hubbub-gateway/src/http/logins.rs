@@ -12,16 +12,16 @@ use hyper::header::{CACHE_CONTROL, HeaderValue, USER_AGENT};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::access::{change, change_all, check_room, no_random};
-use super::accounts::{BODY_BYTES_MAX, json_value, logging_in, time};
+use super::access::{change, change_all, check_room, json_value, no_random};
+use super::accounts::{BODY_BYTES_MAX, logging_in};
 use super::endpoint::Call;
 use super::query::{cut, refuse_faults, require};
 use super::types::{Id, Time};
 use super::{Answer, json_of, no_content};
 use crate::auth::accounts::{self, StoredAccount, StoredLogin, key_of_login};
 use crate::auth::caller::Need;
-use crate::auth::list;
 use crate::auth::passwords::PASSWORD_CHARS;
+use crate::auth::secrets::make_secret;
 use crate::json::object_of_bytes;
 use crate::problem::Problem;
 
@@ -124,7 +124,7 @@ async fn begin_login(call: &Call, account: &StoredAccount) -> Result<(String, St
     let gateway = call.gateway();
     check_room(gateway, true).await?;
     let lifetime = logging_in(gateway)?.lifetime;
-    let (id, token, hash) = list::make_secret(accounts::PREFIX).ok_or_else(no_random)?;
+    let (id, token, hash) = make_secret(accounts::PREFIX).ok_or_else(no_random)?;
     let agent = call.headers().get(USER_AGENT).and_then(|agent| agent.to_str().ok()).unwrap_or_default();
     let stored = StoredLogin {
         address: address_of(call).to_string(),
@@ -185,8 +185,8 @@ pub(super) async fn list_logins(call: Call) -> Answer {
         Login {
             login_id,
             user,
-            created_at: time(created_at),
-            expires_at: time(expires_at),
+            created_at: Time::from_micros(created_at),
+            expires_at: Time::from_micros(expires_at),
             address,
             user_agent,
         }

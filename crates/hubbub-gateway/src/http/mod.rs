@@ -21,6 +21,7 @@ mod permission;
 pub(crate) mod query;
 mod queues;
 mod rooms;
+mod route;
 mod security;
 mod send;
 mod spec;
@@ -148,7 +149,7 @@ fn find_endpoint(gateway: &Gateway, request: &Request<Incoming>) -> Result<&'sta
     }
     let path = request.uri().path();
     if !gateway.serves_clients {
-        let watching = endpoint::find(path).iter().find(|endpoint| endpoint.is_for_monitoring()).copied();
+        let watching = route::find(path).iter().find(|endpoint| endpoint.is_for_monitoring()).copied();
         return watching.filter(|endpoint| endpoint.accepts(method)).ok_or_else(|| {
             let reason = "this server only stores (server.role = committer): it has /health and /metrics, and nothing for \
                           clients; use a server with the role gateway";
@@ -156,15 +157,15 @@ fn find_endpoint(gateway: &Gateway, request: &Request<Incoming>) -> Result<&'sta
         });
     }
     let compat = match gateway.compat {
-        Some(Compat::Chats) => endpoint::find_in(chats::ENDPOINTS, path),
+        Some(Compat::Chats) => route::find_in(chats::ENDPOINTS, path),
         None => Vec::new(),
     };
-    let found = if compat.is_empty() { endpoint::find(path) } else { Cow::Owned(compat) };
+    let found = if compat.is_empty() { route::find(path) } else { Cow::Owned(compat) };
     if found.is_empty() {
         return Err(Problem::new(ErrorCode::NotFound, format!("nothing is served at {path}")));
     }
     let Some(&endpoint) = found.iter().find(|endpoint| endpoint.accepts(method)) else {
-        return Err(Problem::new(ErrorCode::MethodNotAllowed, endpoint::allowed(&found)));
+        return Err(Problem::new(ErrorCode::MethodNotAllowed, route::allowed(&found)));
     };
     if !gateway.store.has_queues_and_keys() && endpoints::is_optional(endpoint) {
         let reason = "this server's store (Cassandra or ScyllaDB) has rooms only, no queues and no keys";

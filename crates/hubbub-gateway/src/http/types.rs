@@ -33,6 +33,13 @@ pub(super) struct Time(
     pub(super) Timestamp,
 );
 
+impl Time {
+    /// So many microseconds since 1970.
+    pub(super) fn from_micros(micros: i64) -> Self {
+        Self(Timestamp::from_micros(micros))
+    }
+}
+
 /// Names the store's history; new after a restore from backup. Send it along with a cursor.
 #[derive(Debug, Clone, Serialize, JsonSchema)]
 pub(super) struct Epoch(

@@ -1,5 +1,5 @@
 use super::*;
-use hubbub_core::{MessageType, Op, Send, Timestamp};
+use hubbub_core::{LogPosition, MessageType, Op, Send, Timestamp};
 use proptest::prelude::*;
 
 fn ops(room: &str, ids: &[String]) -> OpBatch {
@@ -50,6 +50,26 @@ fn one_room_may_hold_half() {
     assert_eq!(submit("calm", 1), Err(SubmitError::ShuttingDown));
     assert_eq!(batcher.take().unwrap().ops.len(), 5);
     assert!(batcher.take().is_none());
+}
+
+#[test]
+fn partitions_of_the_log_share_chunks_only_where_they_wait_together_anyway() {
+    let waiter = Arc::new(Waiter::default());
+    let of_partition = |partition: u32, offset: u64| {
+        let mut of_log = OpBatch::default();
+        let position = LogPosition { partition, offset, appended_at: Timestamp::default() };
+        ops("r", &names("m", 1)).iter().for_each(|op| of_log.push_at(&op, position));
+        of_log
+    };
+    for (is_by_partition, expected) in [(false, vec![4]), (true, vec![2, 1, 1])] {
+        let batcher = batcher(100, 100).by_partition(is_by_partition);
+        for (partition, offset) in [(0, 1), (0, 2), (1, 1), (0, 3)] {
+            batcher.submit(&of_partition(partition, offset), &waiter, Duration::ZERO).unwrap();
+        }
+        batcher.close();
+        let chunks: Vec<usize> = std::iter::from_fn(|| batcher.take()).map(|chunk| chunk.ops.len()).collect();
+        assert_eq!(chunks, expected);
+    }
 }
 
 #[test]

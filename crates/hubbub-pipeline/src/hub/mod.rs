@@ -30,6 +30,7 @@ mod changes;
 mod channel;
 mod encoded;
 mod memory;
+mod notice;
 mod outbox;
 mod relay;
 mod remote;
@@ -42,7 +43,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use hubbub_core::store::{Access, Read};
-use hubbub_core::{Message, Op, OpBatch, Outcome, ReadMark, RoomId, UserId};
+use hubbub_core::{Message, Op, OpBatch, Outcome, RoomId, UserId};
 use parking_lot::{Mutex, MutexGuard};
 
 use crate::batcher::Waiter;
@@ -52,6 +53,7 @@ use channel::{Channel, Stage, Subscriber};
 use encoded::ChunkEncoder;
 pub use encoded::EncodedChunk;
 pub use memory::LiveMemory;
+pub use notice::{FrameEncoder, Notice};
 pub use outbox::{Delivery, Outbox, OutboxLimits};
 use relay::Relay;
 pub use relay::relay_over_store;
@@ -60,50 +62,6 @@ pub(crate) use relay::{NodeBus, run_relay};
 use remote::RoomsBehind;
 pub(crate) use remote::follow_remote;
 use sockets::Sockets;
-
-/// Encodes messages and notices as frames for subscribers.
-#[derive(Debug, Clone, Copy)]
-pub struct FrameEncoder {
-    /// Appends one message.
-    pub message: fn(&Message<'_>, &mut Vec<u8>),
-    /// Appends a notice.
-    pub notice: fn(&Notice<'_>, &mut Vec<u8>),
-}
-
-/// An event that is delivered to the sockets connected now, and not stored.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Notice<'a> {
-    /// A user's first subscription of the room began, or the last one ended.
-    Presence {
-        /// The room.
-        room: &'a str,
-        /// The user.
-        user: &'a str,
-        /// Whether there is a subscription now.
-        is_online: bool,
-    },
-    /// A user is typing.
-    Typing {
-        /// The room.
-        room: &'a str,
-        /// The user.
-        user: &'a str,
-    },
-    /// Sent to all sockets of a user: the user's read mark moved.
-    Read {
-        /// The room.
-        room: &'a str,
-        /// The owner of the mark.
-        user: &'a str,
-        /// Its new position.
-        mark: ReadMark,
-    },
-    /// Sent to a subscriber: the subscription of the room ended here.
-    Removed {
-        /// The room.
-        room: &'a str,
-    },
-}
 
 /// Queries the store for a user's access to a room.
 pub type QueryAccess<'a> = dyn Fn(RoomId, UserId) -> Read<'a, Access> + Sync + 'a;

@@ -1,5 +1,5 @@
 use futures_util::FutureExt;
-use hubbub_core::{Change, MessageType, Receipt, RoomChange, RoomSettings, Send, Timestamp};
+use hubbub_core::{Change, MessageType, ReadMark, Receipt, RoomChange, RoomSettings, Send, Timestamp};
 
 use super::*;
 use crate::batcher::Waiter;

@@ -50,7 +50,8 @@ impl DirectLog {
         clock: Arc<dyn Clock>,
         metrics: Arc<Metrics>,
     ) -> Result<Self, StartError> {
-        let batcher = Arc::new(Batcher::new(options, store.batch_cap()));
+        let batcher = Batcher::new(options, store.batch_cap());
+        let batcher = Arc::new(batcher.by_partition(store.batches_at_once() > 1));
         let (sender, receiver) = mpsc::channel(COMMITTED_MAX);
         let consumers = Arc::new(WaitingConsumers::new(metrics.clone()));
         let sweep_signal = WakeupSignal::default();

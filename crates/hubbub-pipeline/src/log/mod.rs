@@ -60,7 +60,8 @@ pub struct LogHealth {
     pub alarm: Option<String>,
     /// Messages in the broker that are not stored yet. `None` without a broker.
     pub depth: Option<u64>,
-    /// Time from publishing to storing of the last stored message, in microseconds. `None` without a broker.
+    /// Time from publishing to storing of the last stored message, in microseconds; with Kafka, of the partition that is
+    /// furthest behind. `None` without a broker.
     pub lag_us: Option<u64>,
 }
 

@@ -26,6 +26,7 @@ pub(super) enum Kind {
         /// When the store received the first and the last one, by its own clock.
         received: (i64, i64),
     },
+    #[cfg_attr(not(feature = "kafka"), allow(dead_code, reason = "only Kafka is a bus"))]
     Bus,
     Publication {
         source: Source,

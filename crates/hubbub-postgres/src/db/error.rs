@@ -95,17 +95,19 @@ impl DbError {
     }
 
     /// Whether it concerns the given or stored data, not the database as a whole: a value or its size is refused (classes 22
-    /// and 54), a row contradicts others (23, except for a missing partition), cannot be read (XX001, XX002), or is damaged.
+    /// and 54), a row contradicts others (23, except for a missing partition), or is damaged.
     fn is_of_content(&self) -> bool {
-        match self {
-            Self::UnexpectedRow { .. } => true,
-            Self::Statement { .. } => self.state().is_some_and(|state| {
-                let code = state.code();
-                let is_content = ["22", "23", "54"].iter().any(|class| code.starts_with(class));
-                is_content && *state != SqlState::CHECK_VIOLATION || matches!(code, "XX001" | "XX002")
-            }),
-            _ => false,
-        }
+        let is_refused = self.state().is_some_and(|state| {
+            let is_content = ["22", "23", "54"].iter().any(|class| state.code().starts_with(class));
+            is_content && *state != SqlState::CHECK_VIOLATION
+        });
+        is_refused || self.is_damage()
+    }
+
+    /// Whether stored data cannot be read (XX001, XX002), or cannot be.
+    fn is_damage(&self) -> bool {
+        let is_unreadable = |state: &SqlState| matches!(state.code(), "XX001" | "XX002");
+        matches!(self, Self::UnexpectedRow { .. }) || self.state().is_some_and(is_unreadable)
     }
 
     /// For operations of which nothing was committed.
@@ -180,7 +182,12 @@ impl DbError {
 
 impl From<DbError> for ReadError {
     fn from(fault: DbError) -> Self {
-        Self::Unavailable { reason: fault.to_string() }
+        let reason = fault.to_string();
+        if fault.is_damage() {
+            Self::Damaged { reason, resume_at: None }
+        } else {
+            Self::Unavailable { reason }
+        }
     }
 }
 

@@ -58,6 +58,11 @@ impl<Q: BatchQuery> QueryBatcher<Q> {
         &self.query
     }
 
+    /// Whether calls wait for a query that is to come.
+    pub(crate) fn has_waiting(&self) -> bool {
+        !self.calls.lock().waiting.is_empty()
+    }
+
     /// The value of a key; `None` if there is none.
     pub(crate) async fn get(self: &Arc<Self>, key: Q::Key) -> Answer<Q> {
         let (sender, answer) = oneshot::channel();
@@ -98,10 +103,17 @@ impl<Q: BatchQuery> QueryBatcher<Q> {
             keys.sort_unstable();
             keys.dedup();
             let found = self.query.query(&keys).await;
+            // It may be what is stored of another key: then each is read alone.
+            let is_divided = keys.len() > 1 && matches!(found, Err(ReadError::Damaged { .. }));
             for (key, sender) in calls {
-                let answer = match &found {
-                    Ok(found) => Ok(found.get(&key).cloned()),
-                    Err(error) => Err(error.clone()),
+                let answer = if is_divided {
+                    let found = self.query.query(std::slice::from_ref(&key)).await;
+                    found.map(|mut found| found.remove(&key))
+                } else {
+                    match &found {
+                        Ok(found) => Ok(found.get(&key).cloned()),
+                        Err(error) => Err(error.clone()),
+                    }
                 };
                 // The caller may have gone.
                 let _ = sender.send(answer);

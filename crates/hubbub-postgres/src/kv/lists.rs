@@ -14,6 +14,7 @@ use hubbub_core::kv::{
 use hubbub_core::store::{KvStore, Read, ReadError};
 use tokio_postgres::Row;
 
+use super::single::Finished;
 use super::{KeyPosition, Kv};
 use crate::db::query_batcher::BatchQuery;
 use crate::db::{Db, DbError, Param, PgTime, Result, statements};
@@ -104,7 +105,7 @@ pub(super) async fn trimmed(db: &Db) -> Result<u64> {
 
 impl KvStore for Postgres {
     fn value(&self, key: &[u8]) -> Read<'_, Option<KvEntry>> {
-        Box::pin(self.kv.values.get(key.to_vec()))
+        self.kv.value(key.to_vec())
     }
 
     fn keys(&self, prefix: &[u8], after: Option<&[u8]>, limit: usize) -> Read<'_, Vec<KeyInfo>> {
@@ -176,6 +177,18 @@ fn change(row: &Row) -> Option<Result<KvChange>> {
 }
 
 impl Kv {
+    /// The value of a key: by a statement of its own if there are few of them, and nobody waits for those that others share.
+    fn value(&self, key: Vec<u8>) -> Read<'_, Option<KvEntry>> {
+        let single = if self.values.has_waiting() { None } else { self.singles.begin() };
+        let Some(single) = single else { return Box::pin(self.values.get(key)) };
+        let values = self.values.clone();
+        let read = async move {
+            let _single = single;
+            values.batch_query().read_one(&key).await
+        };
+        Box::pin(Finished::new(self.context.runtime.clone(), read))
+    }
+
     /// Observes the revision with which each row begins.
     pub(super) fn observe(&self, rows: &[Row]) -> u64 {
         let head = rows.first().map_or(0, |row| revision(row.get(0)));
@@ -216,7 +229,7 @@ impl Kv {
     }
 }
 
-/// Reads values of single keys, by one query for all who wait.
+/// Reads values of keys, by one query for all who wait.
 pub(super) struct Values {
     pub(super) context: Arc<Context>,
     pub(super) position: Arc<KeyPosition>,
@@ -233,16 +246,18 @@ impl BatchQuery for Values {
     async fn query(&self, keys: &[Vec<u8>]) -> Result<HashMap<Vec<u8>, KvEntry>, ReadError> {
         let rows = self.context.db.read(&VALUES, &[&keys]).await?;
         let now = self.context.clock.now();
-        let mut found = HashMap::with_capacity(rows.len());
-        for row in &rows {
-            let (key, revision) = (row.get::<_, &[u8]>(0), revision(row.get(2)));
-            self.position.observe(revision);
-            let expires_at = row.get::<_, Option<PgTime>>(3).map(|at| at.0);
-            if !has_expired(expires_at, now) {
-                let entry = KvEntry { value: row.get::<_, &[u8]>(1).into(), revision, expires_at };
-                found.insert(key.to_vec(), entry);
-            }
-        }
-        Ok(found)
+        let found = rows
+            .iter()
+            .filter_map(|row| Some((row.get::<_, &[u8]>(0).to_vec(), entry(row, 1, &self.position, now)?)));
+        Ok(found.collect())
     }
+}
+
+/// The value, the revision and the expiry in a row, from column `first` on; `None` if it has expired.
+pub(super) fn entry(row: &Row, first: usize, position: &KeyPosition, now: Timestamp) -> Option<KvEntry> {
+    let revision = revision(row.get(first + 1));
+    position.observe(revision);
+    let expires_at = row.get::<_, Option<PgTime>>(first + 2).map(|at| at.0);
+    let is_there = !has_expired(expires_at, now);
+    is_there.then(|| KvEntry { value: row.get::<_, &[u8]>(first).into(), revision, expires_at })
 }

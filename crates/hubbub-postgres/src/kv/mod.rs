@@ -4,7 +4,7 @@
 //! decides in memory ([`hubbub_core::rules::keys`]), and writes the last state of each key and a row of
 //! the log for each change. A batch of unconditional puts needs no decision: one statement does it, and the transaction
 //! is one round trip ([`puts`]).
-//! Reads of values that come together share a query; these, lists and the log are in [`lists`].
+//! Reads of values that come together share a query ([`lists`], with lists and the log); few have one each ([`single`]).
 //!
 //! The log's newest row is the store's revision. Whoever writes holds the lock until the commit, so revisions are seen in
 //! their order and without gaps, by all servers. The revision that this server knows ([`KeyPosition`]) follows own writes and
@@ -15,6 +15,7 @@ mod lease;
 mod leasing;
 mod lists;
 mod puts;
+mod single;
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -34,6 +35,7 @@ use crate::store::Context;
 use lease::Lease;
 use leasing::Leasing;
 use lists::Values;
+use single::Singles;
 
 /// Time between two queries for what other servers did.
 const REFRESH_EVERY: Duration = Duration::from_millis(100);
@@ -44,6 +46,8 @@ pub(crate) struct Kv {
     context: Arc<Context>,
     position: Arc<KeyPosition>,
     values: Arc<QueryBatcher<Values>>,
+    /// Reads of one value each.
+    singles: Singles,
     /// Changes up to here are forgotten.
     trimmed: AtomicU64,
     refreshing: JoinHandle<()>,
@@ -76,6 +80,7 @@ impl Kv {
         let trimmed = lists::trimmed(&context.db).await.map_err(broken)?.into();
         let values = Values { context: context.clone(), position: position.clone() };
         let values = QueryBatcher::new(values, context.runtime.clone());
+        let singles = Singles::new(&context.options.pool);
         let lease = Arc::new(Lease::new(context.clock.clone(), own.cast_signed()));
         let refreshing = {
             let (context, position, lease) = (context.clone(), position.clone(), lease.clone());
@@ -93,7 +98,7 @@ impl Kv {
         let mut leasing = Leasing::new(context.clone(), lease.clone());
         leasing.begin().await.map_err(broken)?;
         let leasing = tokio::spawn(supervise(Essential::new("database lease of keys"), leasing.run()));
-        Ok(Self { context, position, values, trimmed, refreshing, lease, leasing })
+        Ok(Self { context, position, values, singles, trimmed, refreshing, lease, leasing })
     }
 
     pub(crate) fn lease_figures(&self) -> LeaseFigures {

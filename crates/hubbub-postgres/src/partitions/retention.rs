@@ -15,6 +15,7 @@ use hubbub_core::invariant::saturate;
 
 use super::LOCK;
 use crate::db::{Db, PgTime, Result, Tx, statements};
+use crate::rooms::next_version;
 use crate::store::Context;
 
 /// Most rooms searched in one step.
@@ -57,7 +58,7 @@ statements! {
 
     /// Hides messages up to a number. `oldest` becomes the next number that is not erased.
     HIDE("hiding expired messages") =
-        "with moved as materialized ( \
+        concat!("with moved as materialized ( \
              select r.no, r.oldest as low, case \
                  when exists (select from erased e where e.room = r.no and e.seq = w.last + 1) then \
                      (select e.seq + 1 from erased e where e.room = r.no and e.seq > w.last and not exists ( \
@@ -74,10 +75,10 @@ statements! {
              insert into takeouts (room, first_seq, last_seq, partition) \
              select no, low, high - 1, $3 from gone), \
          changed as ( \
-             update rooms r set oldest = g.high, erased = r.erased - g.erased, \
+             update rooms r set ", next_version!(), ", oldest = g.high, erased = r.erased - g.erased, \
                  messages = r.messages - (g.high - g.low - g.erased), changes = r.changes + 1 \
              from gone g where r.no = g.no) \
-         select count(*) from gone";
+         select count(*) from gone");
 
     /// Whether any hidden message is still counted, and the pages of a partition.
     TO_COUNT("checking whether expired messages are counted") =

@@ -24,6 +24,7 @@ use names::Names;
 pub(crate) use read::history::read as history;
 pub(crate) use read::{message_columns, push_of};
 use recent::RecentCache;
+pub(crate) use versions::next_version;
 use write::Totals;
 pub(crate) use write::{apply, seq_of};
 

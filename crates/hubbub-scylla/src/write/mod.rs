@@ -21,7 +21,7 @@ use std::time::Duration;
 
 use futures_util::stream::{self, StreamExt, TryStreamExt};
 use hubbub_core::invariant::{BrokenInvariant, cast, saturate};
-use hubbub_core::log_position::past_the_log;
+use hubbub_core::log_position::{not_attached, past_the_log};
 use hubbub_core::store::ApplyError;
 use hubbub_core::{Change, LogPosition, Op, OpBatch, Outcome, Refusal, RoomChange, Send};
 use parking_lot::Mutex;
@@ -164,8 +164,12 @@ impl Applier {
         if batch.is_empty() {
             return Ok(Vec::new());
         }
+        if let Some(reason) = context.status.outdated() {
+            return Err(ApplyError::Unavailable { reason });
+        }
         let is_attached = context.is_attached.load(Ordering::Acquire);
-        let Some(log) = context.log.get().filter(|_| is_attached) else { return Err(past_the_log()) };
+        let refusal = || if batch.is_from_log() { not_attached() } else { past_the_log() };
+        let log = context.log.get().filter(|_| is_attached).ok_or_else(refusal)?;
         let mut partitions: BTreeMap<u32, Vec<Record<'_>>> = BTreeMap::new();
         for (index, op) in batch.iter().enumerate() {
             let op = match op {
@@ -204,17 +208,19 @@ impl Applier {
         let first = records.first().map_or(0, |record| record.position.offset);
         let next = match partition.next.filter(|_| context.is_zombie.load(Ordering::Relaxed)) {
             Some(next) => next,
-            None => log.next_offset(&context.db, part).await.map_err(|error| unavailable(&error))?,
+            None => log.next_offset(context, part).await.map_err(|error| {
+                context.status.report(Some(part), Err(error.to_string()));
+                unavailable(&error)
+            })?,
         };
         // Whoever reads the log must go back. After the next attaching it is expected where the database is.
         if !partition.see(attached, next) {
             partition.forget();
             context.is_attached.store(false, Ordering::Release);
             let reason = format!(
-                "the database lost writes that it had confirmed (partition {part} of the log is at offset {next} again); \
-                 attach the log again, and continue there"
+                "the database lost writes that it had confirmed: partition {part} of the log is at offset {next} again"
             );
-            return Err(ApplyError::Unavailable { reason });
+            return Err(ApplyError::Unattached { reason });
         }
         // Others went on with the partition, or may have applied what is missing here. What is cached would not be wrong: it
         // would be applied once more what is applied.

@@ -117,6 +117,11 @@ impl MaintainError {
         (!self.would_block()).then_some(file)
     }
 
+    /// Whether another attempt would find the same: what a medium could not read once, it may the next time.
+    pub(crate) fn is_damage(&self) -> bool {
+        matches!(self, Self::Damaged { .. } | Self::File(FileError::Damaged { .. }))
+    }
+
     /// Whether space on the disk is what is missing.
     pub fn is_disk_full(&self) -> bool {
         matches!(self, Self::Io { source, .. } if is_full(source))

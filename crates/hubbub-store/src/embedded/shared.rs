@@ -107,7 +107,12 @@ impl Shared {
     /// Notes what could not be read, and says so to whoever asked.
     pub(crate) fn unreadable(&self, error: MaintainError) -> ReadError {
         self.status.damage.note(&error);
-        ReadError::Unavailable { reason: error.to_string() }
+        let reason = error.to_string();
+        if error.is_damage() {
+            ReadError::Damaged { reason, resume_at: None }
+        } else {
+            ReadError::Unavailable { reason }
+        }
     }
 
     /// Full slots that wait for their seal.

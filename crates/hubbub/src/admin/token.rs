@@ -7,7 +7,7 @@ use anyhow::{Context, anyhow, bail};
 use hubbub_core::Clock;
 use hubbub_core::invariant::saturate;
 use hubbub_gateway::auth::{Claims, GrantsText, OneOrMany, mint, unverified};
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use crate::cli::{GrantArgs, InspectArgs, MintArgs, ServeArgs, TokenAction};
 use crate::client::session::make_id;
@@ -61,8 +61,16 @@ fn seconds(micros: i64) -> f64 {
     seconds
 }
 
+/// The same as members of a request.
+pub(crate) fn grant_members(args: &GrantArgs) -> anyhow::Result<Map<String, Value>> {
+    match serde_json::to_value(grants(args)?)? {
+        Value::Object(members) => Ok(members),
+        other => bail!("rights must be an object, not {other}"),
+    }
+}
+
 /// What the options allow.
-pub(crate) fn grants(args: &GrantArgs) -> anyhow::Result<GrantsText> {
+fn grants(args: &GrantArgs) -> anyhow::Result<GrantsText> {
     let scopes = args.scopes.iter().map(|scope| serde_json::from_value(json!(scope)));
     let scopes = scopes.collect::<Result<_, _>>().context("--scope")?;
     let map = |pairs: &[(String, String)]| pairs.iter().cloned().collect();

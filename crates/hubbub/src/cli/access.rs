@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::{Args, Subcommand};
+use clap::{ArgGroup, Args, Subcommand};
 
 use super::values::positive_time;
 
@@ -102,8 +102,8 @@ pub(crate) enum AccountAction {
     Add(AccountArgs),
     /// List accounts.
     List,
-    /// Change what an account may do, and log it out everywhere. Without options it may do nothing any more.
-    Rights(AccountArgs),
+    /// Change what an account may do, and log it out everywhere. It may do what the options name, and nothing else.
+    Rights(RightsArgs),
     /// Set an account's password, and log it out everywhere; it is asked for, or read from standard input.
     Password {
         /// Its name.
@@ -133,3 +133,18 @@ pub(crate) struct AccountArgs {
     #[command(flatten)]
     pub(crate) grants: GrantArgs,
 }
+
+#[derive(Debug, Clone, Args)]
+#[command(group = ArgGroup::new("rights").required(true).multiple(true).args(RIGHTS).arg("none"))]
+pub(crate) struct RightsArgs {
+    /// Its name.
+    pub(crate) name: String,
+    /// Nothing any more.
+    #[arg(long, conflicts_with_all = RIGHTS)]
+    pub(crate) none: bool,
+    #[command(flatten)]
+    pub(crate) grants: GrantArgs,
+}
+
+/// The arguments of [`GrantArgs`].
+const RIGHTS: [&str; 5] = ["admin", "rooms", "queues", "kv", "scopes"];

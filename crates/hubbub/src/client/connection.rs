@@ -111,12 +111,8 @@ impl Connection {
         path: &str,
         headers: &[(HeaderName, &str)],
         body: impl Into<Bytes>,
-    ) -> anyhow::Result<Response<Bytes>> {
-        let answer = self.0.attempt(&request(timeout, method, path, headers, body)).await.map_err(failed)?;
-        let mut response = Response::new(answer.body);
-        *response.status_mut() = answer.status;
-        *response.headers_mut() = answer.headers;
-        Ok(response)
+    ) -> anyhow::Result<hubbub_client::Answer> {
+        self.0.attempt(&request(timeout, method, path, headers, body)).await.map_err(failed)
     }
 
     /// Sends a request, and returns before the body of its success is read.

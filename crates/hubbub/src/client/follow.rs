@@ -12,13 +12,13 @@ pub(super) struct Attention {
     connection: watch::Receiver<ConnectionState>,
     /// It brought something.
     is_proven: bool,
-    /// Why the connection was lost, as it was said last.
-    told: String,
+    /// Why the connection was lost, as it was reported last.
+    reported: String,
 }
 
 impl Attention {
     pub(super) fn new(connection: watch::Receiver<ConnectionState>) -> Self {
-        Self { connection, is_proven: false, told: String::new() }
+        Self { connection, is_proven: false, reported: String::new() }
     }
 
     /// What `next` brings.
@@ -36,16 +36,16 @@ impl Attention {
                 }
                 Ok(()) = self.connection.changed() => {
                     let state = self.connection.borrow_and_update().clone();
-                    self.tell(&state)?;
+                    self.report(&state)?;
                 }
             }
         }
     }
 
     /// Says why the connection was lost; each reason once until it is open again.
-    fn tell(&mut self, state: &ConnectionState) -> anyhow::Result<()> {
+    fn report(&mut self, state: &ConnectionState) -> anyhow::Result<()> {
         let ConnectionState::Lost { reason, code, status } = state else {
-            self.told.clear();
+            self.reported.clear();
             return Ok(());
         };
         if !self.is_proven {
@@ -58,9 +58,9 @@ impl Attention {
                 }
             });
         }
-        if self.told != *reason {
+        if self.reported != *reason {
             notice(&format!("{reason}; reconnecting"));
-            self.told.clone_from(reason);
+            self.reported.clone_from(reason);
         }
         Ok(())
     }

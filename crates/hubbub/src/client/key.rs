@@ -3,9 +3,9 @@
 use hyper::Method;
 use serde_json::{Value, json};
 
-use super::session::{Session, object};
+use super::session::{Session, escape};
 use super::{entries, print, print_json, show, text};
-use crate::admin::token::grants;
+use crate::admin::token::grant_members;
 use crate::cli::{ActionArgs, KeyAction, KeyCreateArgs};
 
 pub(crate) async fn run(args: ActionArgs<KeyAction>) -> anyhow::Result<()> {
@@ -13,8 +13,7 @@ pub(crate) async fn run(args: ActionArgs<KeyAction>) -> anyhow::Result<()> {
     match args.action {
         KeyAction::Create(args) => create(&mut session, *args).await,
         KeyAction::Revoke { id } => {
-            let id: String = form_urlencoded::byte_serialize(id.as_bytes()).collect();
-            session.change(Method::DELETE, &format!("/v1/auth/keys/{id}")).await
+            session.change(Method::DELETE, &format!("/v1/auth/keys/{}", escape(&id))).await
         }
         KeyAction::List => {
             let answer = session.connection.get("/v1/auth/keys").await?;
@@ -25,17 +24,13 @@ pub(crate) async fn run(args: ActionArgs<KeyAction>) -> anyhow::Result<()> {
 }
 
 async fn create(session: &mut Session, args: KeyCreateArgs) -> anyhow::Result<()> {
-    let allowed = serde_json::to_value(grants(&args.grants)?)?;
-    let about = [
-        ("name", Some(json!(args.name))),
-        ("user", Some(json!(args.user))),
-        ("ttl", args.lifetime.map(|lifetime| json!(lifetime.as_secs().max(1)))),
-    ];
-    let mut draft: Value = serde_json::from_str(&object(about))?;
-    if let (Some(members), Value::Object(allowed)) = (draft.as_object_mut(), allowed) {
-        members.extend(allowed);
+    let mut draft = grant_members(&args.grants)?;
+    draft.insert("name".into(), json!(args.name));
+    draft.insert("user".into(), json!(args.user));
+    if let Some(lifetime) = args.lifetime {
+        draft.insert("ttl".into(), json!(lifetime.as_secs().max(1)));
     }
-    let made = session.post("/v1/auth/keys", draft.to_string()).await?;
+    let made = session.post("/v1/auth/keys", Value::Object(draft).to_string()).await?;
     if session.is_json {
         return print_json(&made);
     }

@@ -3,9 +3,8 @@
 use std::io::Read;
 
 use anyhow::{Context, bail};
-use bytes::Bytes;
+use hyper::Method;
 use hyper::header::{ETAG, HeaderName, IF_MATCH, IF_NONE_MATCH};
-use hyper::{Method, Response};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::{Value, json};
 
@@ -25,7 +24,7 @@ pub(crate) async fn run(args: ActionArgs<KvAction>) -> anyhow::Result<()> {
         KvAction::Get { key } if args.client.json => get_json(&mut session, &key).await,
         KvAction::Get { key } => {
             let answer = request(&mut session, Method::GET, &key, &[], Vec::new()).await?;
-            print(answer.body())
+            print(answer.body)
         }
         KvAction::Put { key, value, ttl, if_revision, if_absent } => {
             let value = match value.as_deref() {
@@ -42,9 +41,9 @@ pub(crate) async fn run(args: ActionArgs<KvAction>) -> anyhow::Result<()> {
             if !args.client.json {
                 return Ok(());
             }
-            let tag = answer.headers().get(ETAG).and_then(|tag| tag.to_str().ok()).unwrap_or_default();
+            let tag = answer.headers.get(ETAG).and_then(|tag| tag.to_str().ok()).unwrap_or_default();
             let revision: Option<u64> = tag.trim_matches('"').parse().ok();
-            let is_new = answer.status().as_u16() == 201;
+            let is_new = answer.status.as_u16() == 201;
             print_json(&json!({"key": key, "revision": revision, "created": is_new}))
         }
         KvAction::Del { key, if_revision } => {
@@ -81,13 +80,13 @@ async fn request(
     key: &str,
     headers: &[(HeaderName, Option<String>)],
     value: Vec<u8>,
-) -> anyhow::Result<Response<Bytes>> {
+) -> anyhow::Result<hubbub_client::Answer> {
     let path = format!("/kv/{}", utf8_percent_encode(key, ESCAPED));
     let headers = headers.iter().filter_map(|(name, value)| Some((name.clone(), value.as_deref()?)));
     let headers: Vec<_> = headers.collect();
     let answer = session.connection.whole(TIMEOUT, method, &path, &headers, value).await?;
-    if !answer.status().is_success() {
-        Answer::lenient(answer.status(), answer.body()).success()?;
+    if !answer.status.is_success() {
+        Answer::lenient(answer.status, &answer.body).success()?;
     }
     Ok(answer)
 }

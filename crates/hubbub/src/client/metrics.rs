@@ -13,10 +13,10 @@ impl Metrics {
     pub(super) async fn of(connection: &mut Connection) -> anyhow::Result<Self> {
         let accept = [(ACCEPT, "text/plain")];
         let answer = connection.whole(TIMEOUT, Method::GET, "/metrics", &accept, "").await?;
-        if !answer.status().is_success() {
-            bail!("the server answered {} to /metrics", answer.status().as_u16());
+        if !answer.status.is_success() {
+            bail!("the server answered {} to /metrics", answer.status.as_u16());
         }
-        Ok(Self(String::from_utf8_lossy(answer.body()).into_owned()))
+        Ok(Self(String::from_utf8_lossy(&answer.body).into_owned()))
     }
 
     /// The value of a metric without labels, by its whole name.

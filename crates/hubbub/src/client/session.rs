@@ -6,6 +6,7 @@ use anyhow::Context;
 use hubbub_core::Clock;
 use hubbub_core::id::write_uuid_v7;
 use hyper::Method;
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::{Map, Value};
 use tokio::io::{AsyncBufReadExt, BufReader, Lines, Stdin};
 
@@ -132,6 +133,11 @@ pub(super) fn with_query<const N: usize>(path: &str, pairs: [(&str, Option<Strin
     let query = form_urlencoded::Serializer::new(String::new()).extend_pairs(pairs).finish();
     let separator = if path.contains('?') { '&' } else { '?' };
     format!("{path}{separator}{query}")
+}
+
+/// A segment of a path: everything but letters and digits is escaped.
+pub(super) fn escape(text: &str) -> String {
+    utf8_percent_encode(text, NON_ALPHANUMERIC).to_string()
 }
 
 /// A JSON object of the given members.

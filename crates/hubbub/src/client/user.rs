@@ -4,12 +4,12 @@ use std::io::{IsTerminal, Read};
 
 use anyhow::{Context, ensure};
 use hyper::Method;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
-use super::session::{Pages, Session};
+use super::session::{Pages, Session, escape, with_query};
 use super::{show, text};
-use crate::admin::token::grants;
-use crate::cli::{AccountAction, AccountArgs, ActionArgs, GrantArgs};
+use crate::admin::token::grant_members;
+use crate::cli::{AccountAction, AccountArgs, ActionArgs, RightsArgs};
 
 /// A line of input with a password has fewer bytes.
 const INPUT_MAX: u64 = 4 * 1024;
@@ -18,14 +18,15 @@ pub(crate) async fn run(args: ActionArgs<AccountAction>) -> anyhow::Result<()> {
     let mut session = Session::new(&args.client)?;
     match args.action {
         AccountAction::Add(AccountArgs { name, grants }) => {
-            let mut draft = rights(&grants)?;
+            let mut draft = grant_members(&grants)?;
             draft.insert("user".into(), json!(name));
             draft.insert("password".into(), json!(new_password(&name)?));
             let made = session.post("/v1/auth/accounts", Value::Object(draft).to_string()).await?;
             show(session.is_json, &made, |made| format!("added: {}\n", text(made, "user")))
         }
-        AccountAction::Rights(AccountArgs { name, grants }) => {
-            let rights = Value::Object(rights(&grants)?).to_string();
+        // With `--none` there are no other options.
+        AccountAction::Rights(RightsArgs { name, none: _, grants }) => {
+            let rights = Value::Object(grant_members(&grants)?).to_string();
             session.put(&path(&name, ""), rights, "user").await
         }
         AccountAction::Password { name } => {
@@ -38,31 +39,18 @@ pub(crate) async fn run(args: ActionArgs<AccountAction>) -> anyhow::Result<()> {
             session.list(pages, account_line).await
         }
         AccountAction::Logins { name } => {
-            let path = name.map_or_else(
-                || "/v1/auth/logins".into(),
-                |name| format!("/v1/auth/logins?user={}", encoded(&name)),
-            );
+            let of_all = "/v1/auth/logins";
+            let path = name.map_or_else(|| of_all.into(), |name| with_query(of_all, [("user", Some(name))]));
             session.list(Pages::new(path, "logins", usize::MAX), login_line).await
         }
         AccountAction::Logout { login } => {
-            session.change(Method::DELETE, &format!("/v1/auth/logins/{}", encoded(&login))).await
+            session.change(Method::DELETE, &format!("/v1/auth/logins/{}", escape(&login))).await
         }
     }
 }
 
 fn path(name: &str, rest: &str) -> String {
-    format!("/v1/auth/accounts/{}{rest}", encoded(name))
-}
-
-fn encoded(text: &str) -> String {
-    form_urlencoded::byte_serialize(text.as_bytes()).collect()
-}
-
-fn rights(args: &GrantArgs) -> anyhow::Result<Map<String, Value>> {
-    match serde_json::to_value(grants(args)?)? {
-        Value::Object(rights) => Ok(rights),
-        _ => Ok(Map::new()),
-    }
+    format!("/v1/auth/accounts/{}{rest}", escape(name))
 }
 
 /// The new password: from the terminal, where it is not shown and asked for twice; else the first line of standard input.
@@ -87,7 +75,7 @@ fn account_line(account: &Value) -> String {
     format!("{}  {rights}, since {}\n", text(account, "user"), text(account, "createdAt"))
 }
 
-/// "rooms *=rw, queues jobs=r"
+/// "rooms *=rw, queues jobs=r"; "no rights" of an account that may do nothing.
 fn rights_of(account: &Value) -> String {
     let mut all = Vec::new();
     for kind in ["rooms", "queues", "kv"] {
@@ -98,7 +86,7 @@ fn rights_of(account: &Value) -> String {
     }
     let scopes = account.get("scopes").and_then(Value::as_array).into_iter().flatten();
     all.extend(scopes.filter_map(Value::as_str).map(|scope| format!("scope {scope}")));
-    all.join(", ")
+    if all.is_empty() { "no rights".to_owned() } else { all.join(", ") }
 }
 
 fn login_line(login: &Value) -> String {

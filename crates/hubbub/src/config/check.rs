@@ -5,7 +5,7 @@ use std::time::Duration;
 use hubbub_core::url::masked;
 use hubbub_gateway::auth::{AccountRules, AttemptLimits, KeySetSource, TokenRules, Verifier};
 
-use super::settings::Sourced;
+use super::setting::Sourced;
 use super::values::{SettingValue, Url};
 use super::{Config, ConfigError, Role, Source};
 

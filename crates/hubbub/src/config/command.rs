@@ -50,7 +50,7 @@ pub(super) fn example() -> String {
 }
 
 /// Calls `write` for each setting with its name inside its section, and writes the section headers.
-fn each_setting(out: &mut String, write: impl Fn(&mut String, &super::settings::Setting, &str)) {
+fn each_setting(out: &mut String, write: impl Fn(&mut String, &super::setting::Setting, &str)) {
     let mut section = "";
     for setting in SETTINGS {
         let (of, name) = setting.key.rsplit_once('.').unwrap_or(("", setting.key));

@@ -55,9 +55,9 @@ impl Environment {
 
     /// Adds settings to `written`, and errors of unknown variables to `faults`.
     pub(super) fn read(&self, written: &mut WrittenSettings, faults: &mut Vec<String>) {
-        let names: Vec<String> = SETTINGS.iter().map(super::settings::Setting::environment_name).collect();
+        let names: Vec<String> = SETTINGS.iter().map(super::setting::Setting::environment_name).collect();
         let long: Vec<String> =
-            SETTINGS.iter().map(|setting| super::settings::variable_of(setting.key)).collect();
+            SETTINGS.iter().map(|setting| super::setting::variable_of(setting.key)).collect();
         for (name, value) in &self.0 {
             let known = SETTINGS.iter().zip(&names).find(|(_, known)| *known == name);
             if let Some((setting, _)) = known {

@@ -4,6 +4,7 @@
 mod check;
 pub(crate) mod command;
 mod environment;
+mod setting;
 mod settings;
 mod values;
 

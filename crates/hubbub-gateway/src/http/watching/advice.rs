@@ -93,8 +93,8 @@ fn store(gateway: &Gateway, (latency_ms, read_fault): (f64, Option<String>)) -> 
             );
         }
         StoreHealth::Failed(reason) => {
-            let todo =
-                "Check the disk, then restart the server. What was acknowledged is stored; reads go on.";
+            let todo = "Check the disk, then restart the server; if a newer program goes on with the database, replace this one by it. What was \
+                 acknowledged is stored; reads go on.";
             return ComponentState::down(NAME, reason, todo);
         }
         StoreHealth::Unreachable(reason) => {

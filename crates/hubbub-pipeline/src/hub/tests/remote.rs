@@ -135,6 +135,10 @@ impl RoomStore for OneRoom {
     fn user_rooms(&self, _: UserId, _: Option<RoomId>, _: usize) -> Read<'_, UserRooms> {
         panic!("the hub does not ask for it")
     }
+
+    fn user_room_count(&self, _: UserId, _: usize) -> Read<'_, usize> {
+        panic!("the hub does not ask for it")
+    }
 }
 
 fn shared() -> Hub {

@@ -4,6 +4,10 @@
 //! the next offset that the store wants is compared with what was stored of the partition, before more of it is stored. If
 //! it is an earlier one, what is in hand is dropped, and the partition is read again from there.
 //!
+//! Any other failure concerns one partition: it is repeated under the same attachment, and the others do not wait for it. But a
+//! database that was away may have lost something without another sign, of any partition. So each partition asks once after
+//! each failure, whoever had it, whether the store is where this server left it, before more of the partition is stored.
+//!
 //! A batch holds the attachment while it is stored, and attaching waits for all that do. So no batch that was compared
 //! before reaches the store after it, and none is stored between the attaching and the comparison.
 
@@ -11,8 +15,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use hubbub_core::store::ApplyError;
 use tokio::sync::{RwLock, RwLockReadGuard, watch};
 
+use super::Core;
 use super::consumer::Context;
 
 /// How often the store is asked whether it went back: nothing else tells of a partition that nobody writes to.
@@ -25,12 +31,14 @@ pub(super) struct Progress {
     pub(super) stored: AtomicU64,
     /// The attachment with whose offsets this was compared.
     compared: AtomicU64,
+    /// How many failures there had been when this was last compared with the store.
+    looked: AtomicU64,
 }
 
 impl Progress {
     /// Starts at an offset that the store said under this attachment, or a later one.
     pub(super) fn new(stored: u64, attachment: u64) -> Self {
-        Self { stored: stored.into(), compared: attachment.into() }
+        Self { stored: stored.into(), compared: attachment.into(), looked: AtomicU64::new(0) }
     }
 }
 
@@ -39,8 +47,10 @@ impl Progress {
 pub(super) enum Obstacle {
     /// The store wants this record first, an earlier one. The progress is there already.
     WentBack(u64),
-    /// It may be repeated after another attaching than this one.
-    Failed { attachment: u64, reason: String },
+    /// Nothing was stored. It may be repeated after another attaching than this one.
+    Unattached { attachment: u64, reason: String },
+    /// It may be stored. It may be repeated after [`Core::look_again`].
+    Failed(String),
 }
 
 #[derive(Debug)]
@@ -51,25 +61,55 @@ pub(super) struct Current {
 }
 
 impl Current {
-    pub(super) fn failed(&self, reason: impl ToString) -> Obstacle {
-        Obstacle::Failed { attachment: self.number, reason: reason.to_string() }
+    /// What the store said to a batch.
+    pub(super) fn obstacle(&self, error: &ApplyError) -> Obstacle {
+        match error {
+            ApplyError::Unattached { reason } => self.unattached(reason),
+            error => Obstacle::Failed(error.to_string()),
+        }
+    }
+
+    /// Whether the store has all that was stored, by the next offset that it wants. The next attaching goes back there.
+    fn check(&self, next: u64, progress: &Progress) -> Result<(), Obstacle> {
+        let has_all = next >= progress.stored.load(Ordering::Acquire);
+        if has_all { Ok(()) } else { Err(self.unattached(format!("the store is at {next} again"))) }
+    }
+
+    fn unattached(&self, reason: impl ToString) -> Obstacle {
+        Obstacle::Unattached { attachment: self.number, reason: reason.to_string() }
     }
 }
 
 /// The current attachment.
 #[derive(Debug)]
-pub(super) struct Attachment(RwLock<Current>);
+pub(super) struct Attachment {
+    current: RwLock<Current>,
+    /// Batches of any partition that were not stored, for other reasons than that the log was not attached.
+    failures: AtomicU64,
+}
 
 impl Default for Attachment {
     /// That of the start: everybody asks the store after it.
     fn default() -> Self {
-        Self(RwLock::new(Current { number: 0, next: Some(Vec::new()) }))
+        let current = RwLock::new(Current { number: 0, next: Some(Vec::new()) });
+        Self { current, failures: AtomicU64::new(0) }
     }
 }
 
 impl Attachment {
     pub(super) async fn number(&self) -> u64 {
-        self.0.read().await.number
+        self.current.read().await.number
+    }
+
+    /// A batch was not stored, or it is not known whether it was.
+    pub(super) fn count_failure(&self) {
+        self.failures.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// How many failures there were, if a partition was last compared with the store when there were fewer.
+    fn unlooked(&self, progress: &Progress) -> Option<u64> {
+        let failures = self.failures.load(Ordering::Acquire);
+        (progress.looked.load(Ordering::Acquire) != failures).then_some(failures)
     }
 
     /// Holds it for a batch of this partition, which begins at the progress or behind it.
@@ -78,8 +118,10 @@ impl Attachment {
         partition: u32,
         progress: &Progress,
     ) -> Result<RwLockReadGuard<'_, Current>, Obstacle> {
-        let current = self.0.read().await;
-        let Some(next) = &current.next else { return Err(current.failed("the log is not attached")) };
+        let current = self.current.read().await;
+        let Some(next) = &current.next else {
+            return Err(current.unattached("where the store is is not known"));
+        };
         if progress.compared.swap(current.number, Ordering::AcqRel) != current.number {
             let wanted = next.get(partition as usize).copied().unwrap_or(0);
             if progress.stored.fetch_min(wanted, Ordering::AcqRel) > wanted {
@@ -95,13 +137,32 @@ impl Attachment {
         seen: u64,
         attach: impl AsyncFnOnce() -> Result<Vec<u64>, String>,
     ) -> Result<(), String> {
-        let mut current = self.0.write().await;
+        let mut current = self.current.write().await;
         if current.number != seen {
             return Ok(());
         }
         current.next = None;
         let next = attach().await?;
         (current.number, current.next) = (seen.wrapping_add(1), Some(next));
+        Ok(())
+    }
+}
+
+impl Core {
+    /// Compares a partition with the store before more of it is stored, if anything failed since it last was. No other
+    /// attaching comes in between.
+    pub(super) async fn look_again(
+        &self,
+        held: &Current,
+        partition: u32,
+        progress: &Progress,
+    ) -> Result<(), Obstacle> {
+        // Before the store is asked: what fails meanwhile counts for the next time.
+        let Some(failures) = self.attachment.unlooked(progress) else { return Ok(()) };
+        let store = self.log_store().map_err(Obstacle::Failed)?;
+        let next = store.next_offset(partition).await.map_err(|error| Obstacle::Failed(error.to_string()))?;
+        held.check(next, progress)?;
+        progress.looked.store(failures, Ordering::Release);
         Ok(())
     }
 }
@@ -161,14 +222,16 @@ mod tests {
         let attachment = Attachment::default();
         let progress = Progress::new(20, 0);
         let held = attachment.hold(0, &progress).await.unwrap();
-        let Obstacle::Failed { attachment: seen, .. } = held.failed("away") else { panic!() };
+        let unattached = ApplyError::Unattached { reason: "opened again".to_owned() };
+        let Obstacle::Unattached { attachment: seen, .. } = held.obstacle(&unattached) else { panic!() };
+        assert!(matches!(held.obstacle(&ApplyError::Overloaded), Obstacle::Failed(_)));
         let renewing = attachment.renew(seen, async || Err("away".to_owned()));
         let mut renewing = std::pin::pin!(renewing);
         assert!(renewing.as_mut().now_or_never().is_none(), "a batch is being stored");
         drop(held);
         assert!(renewing.await.is_err());
         // Attached, perhaps; but nobody knows where the store is.
-        let Obstacle::Failed { attachment: seen, .. } = attachment.hold(0, &progress).await.unwrap_err()
+        let Obstacle::Unattached { attachment: seen, .. } = attachment.hold(0, &progress).await.unwrap_err()
         else {
             panic!()
         };
@@ -176,5 +239,35 @@ mod tests {
         // Whoever failed at the same time does not attach again.
         attachment.renew(seen, async || panic!()).await.unwrap();
         assert!(attachment.hold(0, &progress).await.is_ok());
+    }
+
+    #[test]
+    fn a_failure_of_one_partition_makes_all_look_once() {
+        let attachment = Attachment::default();
+        let progresses = [20, 5].map(|stored| Progress::new(stored, 0));
+        let unlooked = || progresses.each_ref().map(|progress| attachment.unlooked(progress));
+        assert_eq!(unlooked(), [None; 2]);
+        attachment.count_failure();
+        assert_eq!(unlooked(), [Some(1); 2], "the one that did not fail looks, too");
+        progresses[0].looked.store(1, Ordering::Release);
+        assert_eq!(unlooked(), [None, Some(1)]);
+        attachment.count_failure();
+        assert_eq!(unlooked(), [Some(2); 2]);
+    }
+
+    #[tokio::test]
+    async fn a_store_that_failed_is_where_it_was_or_is_attached_again() {
+        let attachment = Attachment::default();
+        let progress = Progress::new(20, 0);
+        let held = attachment.hold(0, &progress).await.unwrap();
+        assert_eq!(held.check(20, &progress), Ok(()));
+        // What was not confirmed was stored, or another server has the partition.
+        assert_eq!(held.check(25, &progress), Ok(()));
+        let behind = held.check(19, &progress);
+        let Err(Obstacle::Unattached { attachment: seen, .. }) = behind else { panic!("{behind:?}") };
+        drop(held);
+        attachment.renew(seen, async || Ok(vec![19])).await.unwrap();
+        assert_eq!(attachment.hold(0, &progress).await.unwrap_err(), Obstacle::WentBack(19));
+        assert_eq!(attachment.hold(0, &progress).await.unwrap().check(19, &progress), Ok(()));
     }
 }

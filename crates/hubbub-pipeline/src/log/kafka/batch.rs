@@ -133,6 +133,7 @@ impl Batch {
         stop: &watch::Receiver<bool>,
     ) -> Option<Result<(), u64>> {
         core.metrics.log_batch_size.record(self.len() as u64, 1);
+        let _in_hand = core.storing.begin(self.appended_at);
         let mut backoff = Backoff::new(core.random.clone());
         while let Err(reason) = self.set_aside(core, partition).await {
             tracing::warn!(partition, %reason, "setting records of Kafka aside failed; retrying");
@@ -140,17 +141,22 @@ impl Batch {
         }
         backoff.reset();
         let ticket = loop {
-            match self.store(core, partition, &buffer.progress).await {
+            let (seen, reason) = match self.store(core, partition, &buffer.progress).await {
                 Ok(ticket) => break ticket,
                 Err(Obstacle::WentBack(offset)) => return Some(Err(offset)),
-                Err(Obstacle::Failed { attachment, reason }) => {
-                    core.metrics.log_retried.inc();
-                    tracing::warn!(partition, records = self.len(), %reason, "storing records of Kafka failed; retrying");
-                    pause(&mut backoff, buffer, stop).await?;
-                    // The store may have been opened again meanwhile.
-                    core.reattach(attachment).await;
+                Err(Obstacle::Unattached { attachment, reason }) => (Some(attachment), reason),
+                Err(Obstacle::Failed(reason)) => {
+                    core.attachment.count_failure();
+                    (None, reason)
                 }
+            };
+            core.metrics.log_retried.inc();
+            tracing::warn!(partition, records = self.len(), %reason, "storing records of Kafka failed; retrying");
+            // At once: until then others may go on where the store is not any more.
+            if let Some(seen) = seen {
+                core.reattach(seen).await;
             }
+            pause(&mut backoff, buffer, stop).await?;
         };
         let outcomes = answer(&ticket).unwrap_or_default();
         let repeated = outcomes.iter().filter(|outcome| **outcome == Outcome::Accepted).count();
@@ -172,20 +178,25 @@ impl Batch {
             tracing::warn!(partition, %reason, "writing dead letters failed; retrying");
             backoff.pause_unless(stop).await?;
         }
-        let lag = core.clock.now().as_micros().saturating_sub(self.appended_at.as_micros()).max(0);
-        core.metrics.log_lag.set(lag);
-        core.metrics.log_broker_time.record(lag.unsigned_abs(), self.records.len() as u64);
+        let took = core.clock.now().as_micros().saturating_sub(self.appended_at.as_micros()).max(0);
+        core.metrics.log_broker_time.record(took.unsigned_abs(), self.records.len() as u64);
+        core.measure_lag();
         Some(Ok(()))
     }
 
     /// Submits the batch once, and waits until it is stored. What is stored already is passed over.
     async fn store(&self, core: &Core, partition: u32, progress: &Progress) -> Result<Ticket, Obstacle> {
         let attached = core.attachment.hold(partition, progress).await?;
+        core.look_again(&attached, partition, progress).await?;
         let waiter = Arc::new(Waiter::default());
-        let ticket = core.direct.submit(&self.ops, &waiter).map_err(|error| attached.failed(error))?;
+        let submitted = core.direct.submit(&self.ops, &waiter);
+        let ticket = submitted.map_err(|error| Obstacle::Failed(error.to_string()))?;
         waiter.wait(&ticket).await;
-        answer(&ticket).map_err(|reason| attached.failed(reason))?;
-        Ok(ticket)
+        match ticket.outcomes() {
+            Some(Ok(_)) => Ok(ticket),
+            Some(Err(error)) => Err(attached.obstacle(error)),
+            None => Err(Obstacle::Failed("there is no answer".to_owned())),
+        }
     }
 
     /// Writes rejected records to the dead letters, and misplaced ones to their partition.

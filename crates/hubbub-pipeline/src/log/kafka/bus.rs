@@ -7,6 +7,8 @@
 //!
 //! The bus may lose and repeat: a gap is read from the store, and the hub compares heads with the store anyway.
 
+mod write;
+
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,11 +17,11 @@ use std::time::Duration;
 use hubbub_core::clock::Clock;
 use hubbub_core::essential::Essential;
 use hubbub_core::invariant::saturate;
-use hubbub_core::{Message, Op, OpBatch, Outcome, Receipt, Send, Timestamp, TraceContext};
+use hubbub_core::{Message, Op, OpBatch, Timestamp};
 use parking_lot::Mutex;
 use rdkafka::config::RDKafkaLogLevel;
 use rdkafka::consumer::{BaseConsumer, Consumer as _, ConsumerContext};
-use rdkafka::message::{BorrowedMessage, Header, Headers as _, Message as _, OwnedHeaders};
+use rdkafka::message::{BorrowedMessage, Headers as _, Message as _};
 use rdkafka::topic_partition_list::{Offset, TopicPartitionList};
 use rdkafka::{ClientContext, Statistics, statistics};
 use tokio::runtime::Handle;
@@ -27,11 +29,11 @@ use tokio::sync::watch;
 
 use super::address::KafkaError;
 use super::presence::PRESENCE;
-use super::producer::OwnRecord;
-use super::record::{self, CHANGE, ChangeOutcome, Committed, NODE, REPLY_KEY, Reply, Request, TRACES};
+use super::record::{self, CHANGE, ChangeOutcome, Committed, NODE, REPLY_KEY, TRACES};
 use super::{Core, KafkaOptions, partition, producer, topics};
 use crate::log::body::{self, Envelope};
 use crate::metrics::Metrics;
+pub(super) use write::{RECORD_BYTES, publish, write};
 
 const BUS: Essential = Essential::new("Kafka bus");
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
@@ -44,8 +46,6 @@ const FOLLOW_DELAY: Duration = Duration::from_millis(20);
 const FOLLOW_SHARE: u32 = 10;
 /// How long a partition is read after nobody needs it.
 const IDLE_MAX: Duration = Duration::from_secs(60);
-/// A record of committed messages is written when it has so many bytes.
-pub(super) const RECORD_BYTES: usize = 256 * 1024;
 
 pub(super) struct Context {
     topic: String,
@@ -289,121 +289,4 @@ fn receive_change(core: &Core, runtime: &Handle, value: &[u8], outcome: &[u8]) {
         let access = |room, user| core.members.access(room, user);
         runtime.block_on(core.hub.publish(&ops, &outcomes, &access));
     }
-}
-
-/// Writes what a batch of a partition stored, and the answers to its changes: `requests` has who waits for each operation.
-pub(super) fn publish<'a>(
-    core: &Core,
-    partition: u32,
-    (ops, outcomes): (&OpBatch, &[Outcome]),
-    requests: impl Iterator<Item = Option<&'a Request>>,
-) {
-    let mut rooms: HashMap<&str, Outgoing> = HashMap::new();
-    let mut traces = ops.traces().iter().peekable();
-    for (index, ((op, outcome), request)) in ops.iter().zip(outcomes).zip(requests).enumerate() {
-        let trace = traces.next_if(|(traced, _)| *traced == index).map(|(_, context)| *context);
-        match op {
-            Op::Send(sent) => {
-                if let (true, Outcome::Stored(receipt)) = (core.options.bus, outcome) {
-                    let messages = rooms.entry(sent.room).or_default();
-                    messages.push(&sent, *receipt, trace);
-                    if messages.json.len() >= RECORD_BYTES {
-                        write_messages(core, partition, sent.room, std::mem::take(messages));
-                    }
-                }
-            }
-            Op::Change(change) => {
-                if is_effective(outcome) {
-                    // The messages before it go first.
-                    let before = change.room().map(|room| rooms.remove_entry(room).into_iter().collect());
-                    let before: Vec<(&str, Outgoing)> = before.unwrap_or_else(|| rooms.drain().collect());
-                    before
-                        .into_iter()
-                        .for_each(|(room, messages)| write_messages(core, partition, room, messages));
-                    let mut value = Vec::new();
-                    record::write_change(&change, &mut value);
-                    let outcome = serde_json::to_vec(&ChangeOutcome::of(outcome)).unwrap_or_default();
-                    let headers = node_header(core).insert(Header { key: CHANGE, value: Some(&outcome) });
-                    write(core, partition, change.room().map(str::as_bytes), &value, Some(headers));
-                }
-                if let Some(request) = request {
-                    answer(core, partition, request, ChangeOutcome::of(outcome));
-                }
-            }
-            Op::Queue(_) | Op::Kv(_) => {}
-        }
-    }
-    rooms.into_iter().for_each(|(room, messages)| write_messages(core, partition, room, messages));
-}
-
-/// Answers who waits for a change, here or on another node.
-pub(super) fn answer(core: &Core, partition: u32, request: &Request, outcome: ChangeOutcome) {
-    let reply = Reply { number: request.number, outcome };
-    if request.node == core.node {
-        return core.changes.answer(reply);
-    }
-    let value = serde_json::to_vec(&reply).unwrap_or_default();
-    let key = format!("{REPLY_KEY}{}", request.node);
-    write(core, partition, Some(key.as_bytes()), &value, None);
-}
-
-fn is_effective(outcome: &Outcome) -> bool {
-    match outcome {
-        Outcome::Room { .. } | Outcome::Erased { .. } => true,
-        Outcome::Changed { changed } => *changed,
-        Outcome::Read(mark) => mark.moved,
-        _ => false,
-    }
-}
-
-fn node_header(core: &Core) -> OwnedHeaders {
-    OwnedHeaders::new().insert(Header { key: NODE, value: Some(core.node.as_str()) })
-}
-
-/// Messages of one room on their way to the bus.
-#[derive(Default)]
-struct Outgoing {
-    /// A list without its end.
-    json: Vec<u8>,
-    first: u64,
-    last: u64,
-    /// Those that belong to traces.
-    traces: Vec<(u64, TraceContext)>,
-}
-
-impl Outgoing {
-    fn push(&mut self, sent: &Send<'_>, receipt: Receipt, trace: Option<TraceContext>) {
-        if self.json.is_empty() {
-            self.first = receipt.seq;
-        }
-        self.last = receipt.seq;
-        self.traces.extend(trace.map(|trace| (receipt.seq, trace)));
-        record::write_committed(sent, receipt, &mut self.json);
-    }
-}
-
-fn write_messages(core: &Core, partition: u32, room: &str, mut messages: Outgoing) {
-    if !messages.json.is_empty() {
-        messages.json.push(b']');
-        let mut headers = node_header(core);
-        if !messages.traces.is_empty() {
-            let traces = record::write_traces(&messages.traces);
-            headers = headers.insert(Header { key: TRACES, value: Some(&traces) });
-        }
-        if write(core, partition, Some(room.as_bytes()), &messages.json, Some(headers)) {
-            core.hub.timeline().record_bus(room, (messages.first, messages.last));
-        }
-    }
-}
-
-/// Queues a record of the bus. Returns whether it was queued; it may be lost anyway.
-pub(super) fn write(
-    core: &Core,
-    partition: u32,
-    key: Option<&[u8]>,
-    value: &[u8],
-    headers: Option<OwnedHeaders>,
-) -> bool {
-    let topic = core.topics.live.as_str();
-    core.producer.send_unconfirmed(OwnRecord { topic, partition, key, value, headers })
 }

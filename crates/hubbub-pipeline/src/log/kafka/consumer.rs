@@ -6,7 +6,7 @@
 //!
 //! A buffer that is full holds up the thread, and pauses its partition if the store takes nothing. A partition that was taken
 //! away is dropped with its buffer; its batch in flight goes on until it fails, and changes nothing if another node, or
-//! this one when it has the partition again, has stored it.
+//! this one when it has the partition again, has stored it. A server whose store has failed for good leaves the group.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -15,6 +15,7 @@ use std::time::Duration;
 
 use hubbub_core::essential::{self, Essential};
 use hubbub_core::invariant::saturate;
+use hubbub_core::store::StoreHealth;
 use hubbub_core::{LogPosition, Timestamp};
 use parking_lot::Mutex;
 use rdkafka::config::RDKafkaLogLevel;
@@ -77,6 +78,7 @@ impl ClientContext for Context {
         // Together they are what is not stored.
         self.core.metrics.log_depth.set(depth.saturating_sub(unstored).max(0));
         self.core.metrics.log_unacked.set(unstored);
+        self.core.measure_lag();
         if depth == 0 && unstored == 0 {
             self.core.metrics.log_lag.set(0);
         }
@@ -105,7 +107,9 @@ impl Context {
         let core = &self.core;
         // Blocks the poll thread, which has nothing to do before. A store that goes back after the answer is compared.
         let attachment = core.runtime.block_on(core.attachment.number());
-        let offsets = core.runtime.block_on(next_offsets(core, &self.stop)).unwrap_or_default();
+        let offsets = core.runtime.block_on(next_offsets(core, &self.stop));
+        let is_over = offsets.is_none();
+        let offsets = offsets.unwrap_or_default();
         let partitions: Vec<i32> = list.elements().iter().map(|element| element.partition()).collect();
         let (mut started, mut is_known) = (Vec::new(), true);
         for partition in &partitions {
@@ -117,7 +121,7 @@ impl Context {
                     Offset::Offset(saturate(*next)),
                 )?;
                 started.push((number, *next));
-            } else if !*self.stop.borrow() {
+            } else if !is_over {
                 is_known = false;
                 core.set_fault(Some(format!(
                     "the topic {} has more partitions than the {} that the store knows: rooms would move to others; \
@@ -244,12 +248,13 @@ fn report(consumer: &BaseConsumer<Context>, topic: &str, partition: u32, buffer:
     }
 }
 
-/// The store's next offsets, however often it must be asked. `None` when the server stops.
+/// The store's next offsets, however often it must be asked. `None` when the server stops, or commits nothing any more.
 async fn next_offsets(core: &Core, stop: &watch::Receiver<bool>) -> Option<Vec<u64>> {
     let mut backoff = Backoff::new(core.random.clone());
     loop {
         match core.next_offsets().await {
             Ok(offsets) => return Some(offsets),
+            Err(_) if core.has_failed() => return None,
             Err(reason) => tracing::warn!(%reason, "asking the store for its offsets failed; retrying"),
         }
         backoff.pause_unless(stop).await?;
@@ -320,7 +325,7 @@ pub(super) fn open(
 pub(super) fn run(consumer: &BaseConsumer<Context>, is_stopping: &AtomicBool) {
     essential::run(CONSUMER, || {
         let context = consumer.context();
-        let mut tended_at = Duration::ZERO;
+        let (mut tended_at, mut has_left) = (Duration::ZERO, false);
         while !is_stopping.load(Ordering::Acquire) {
             CONSUMER.step();
             match consumer.poll(POLL_INTERVAL) {
@@ -337,6 +342,13 @@ pub(super) fn run(consumer: &BaseConsumer<Context>, is_stopping: &AtomicBool) {
                 tracing::error!("a task that stores records of Kafka has died");
                 return;
             }
+            if !has_left && context.core.has_failed() {
+                tracing::error!(
+                    "the store takes nothing more from this server; its partitions go to the others"
+                );
+                consumer.unsubscribe();
+                has_left = true;
+            }
         }
         let assigned: Vec<(u32, Assigned)> = context.assigned.lock().drain().collect();
         context.count_partitions();
@@ -350,6 +362,11 @@ pub(super) fn run(consumer: &BaseConsumer<Context>, is_stopping: &AtomicBool) {
 }
 
 impl Core {
+    /// Whether the store takes nothing more from this server.
+    fn has_failed(&self) -> bool {
+        matches!(self.store.health(), StoreHealth::Failed(_))
+    }
+
     /// Notes an error of the consumer that an operator must know of.
     fn note(&self, error: &LibraryError) {
         if error.rdkafka_error_code() == Some(RDKafkaErrorCode::InvalidSessionTimeout) {

@@ -13,6 +13,7 @@
 //! - All of a room is in the partition that its name's hash says ([`partition`]); other numbers of partitions are refused.
 //!   So is a log that misses records which the store has not, or has.
 //! - A store that goes back while the server runs is given again what it misses ([`attachment`]).
+//! - A batch that fails holds up its partition only.
 //! - A store that removes nothing past its log is told by changes what has expired ([`expiry`]).
 //! - A change is answered with its outcome or as `unconfirmed`. When the committer dies between the two, nobody knows the
 //!   outcome any more, and it is `unconfirmed`.
@@ -27,6 +28,7 @@ mod committers;
 mod consumer;
 mod expiry;
 mod gate;
+mod lag;
 mod partition;
 mod presence;
 mod producer;
@@ -61,6 +63,7 @@ use crate::order::BROKER_BATCH;
 use attachment::Attachment;
 use bus::Bus;
 use changes::WaitingChanges;
+use lag::Storing;
 use producer::Producer;
 use topics::Topics;
 
@@ -146,6 +149,7 @@ struct Core {
     direct: Arc<DirectLog>,
     store: Arc<dyn Store>,
     attachment: Attachment,
+    storing: Storing,
     hub: Arc<Hub>,
     members: Arc<Members>,
     producer: Producer,

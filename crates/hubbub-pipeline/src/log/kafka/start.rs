@@ -52,6 +52,7 @@ impl Kafka {
             direct,
             store,
             attachment: Default::default(),
+            storing: Default::default(),
             hub,
             members,
             producer,

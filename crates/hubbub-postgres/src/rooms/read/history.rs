@@ -16,6 +16,7 @@ use crate::db::sql::non_negative;
 use crate::db::{PgTime, ReadSource, Result, Sql};
 use crate::replicas::Reader;
 use crate::rooms::Rooms;
+use crate::rooms::versions::newest_version;
 
 /// Begins before every message, and ends after every one.
 const ALL_TIME: (Timestamp, Timestamp) = (Timestamp::from_micros(i64::MIN), Timestamp::from_micros(i64::MAX));
@@ -27,7 +28,11 @@ const READING: &str = "reading a room";
 
 const ROOM: Sql = Sql {
     what: READING,
-    text: "select no, head, oldest, last_received_at from rooms where id = $1 and not deleted",
+    text: concat!(
+        "select no, head, oldest, last_received_at from (",
+        newest_version!("*", "id", "$1"),
+        ") r where id = $1 and not deleted"
+    ),
 };
 
 /// Messages and what the room hides are read in one snapshot. Texts beyond those that fit are counted, not read.
@@ -36,7 +41,9 @@ macro_rules! page {
         Sql {
             what: "reading messages",
             text: concat!(
-                "select ", message_columns!("m"), ", m.found, m.first, r.oldest from rooms r cross join lateral ( \
+                "select ", message_columns!("m"), ", m.found, m.first, r.oldest from (",
+                newest_version!("*", "no", "$1"),
+                ") r cross join lateral ( \
                      select *, row_number() over page as place, sum(octet_length(body)) over page as bytes, \
                          count(*) over () as found, min(seq) over () as first \
                      from (select * from messages m \

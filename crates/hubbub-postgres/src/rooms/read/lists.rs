@@ -21,7 +21,8 @@ use crate::store::Postgres;
 
 statements! {
     ROOM("reading a room") =
-        concat!("select ", room_columns!(), " from rooms r where r.id = $1 and not r.deleted");
+        concat!("select ", room_columns!(), " from (", newest_version!("*", "id", "$1"),
+            ") r where r.id = $1 and not r.deleted");
 
     HEADS("reading the heads of rooms") = concat!(
         "select r.id, head, members_only, changes - marks from unnest($1) as wanted (id) cross join lateral (",
@@ -33,14 +34,17 @@ statements! {
         "select ", room_columns!(), " from rooms r where r.id > $1 and not r.deleted order by r.id limit $2"
     );
 
-    ACCESS("looking up a member") =
-        "select r.members_only, m.read_seq from rooms r \
-         left join members m on m.room = r.no and m.member = (select no from users where id = $2) \
-         where r.id = $1 and not r.deleted";
+    ACCESS("looking up a member") = concat!(
+        "select r.members_only, m.read_seq from (",
+        newest_version!("*", "id", "$1"),
+        ") r left join members m on m.room = r.no and m.member = (select no from users where id = $2) \
+         where r.id = $1 and not r.deleted"
+    );
 
     MEMBERS("listing members") =
-        "select u.id, m.read_seq from rooms r join members m on m.room = r.no join users u on u.no = m.member \
-         where r.id = $1 and not r.deleted and u.id > $2 order by u.id limit $3";
+        concat!("select u.id, m.read_seq from (", newest_version!("*", "id", "$1"),
+            ") r join members m on m.room = r.no join users u on u.no = m.member \
+             where r.id = $1 and not r.deleted and u.id > $2 order by u.id limit $3");
 
     USER_ROOM_COUNT("counting a user's rooms") =
         "select count(*) from (select from members mine join users u on u.no = mine.member \

@@ -9,6 +9,7 @@ use super::room_state::RoomState;
 use crate::db::{DbError, PgTime, Result, Sql};
 use crate::rooms::names::Names;
 use crate::rooms::read::{MESSAGE_COLUMNS, count, message_columns, push};
+use crate::rooms::versions::newest_version;
 use crate::store::Context;
 
 /// Fewest messages fetched for a room that is not cached: readers of the newest messages soon want more.
@@ -22,7 +23,7 @@ const TAIL: Sql = Sql {
     what: "reading the newest messages",
     text: concat! {
         "select ", message_columns!("m"),
-        ", m.found, r.head, r.oldest, r.erased from rooms r left join lateral ( \
+        ", m.found, r.head, r.oldest, r.erased from (", newest_version!("*", "no", "$1"), ") r left join lateral ( \
              select *, row_number() over page as place, sum(octet_length(body)) over page as bytes, \
                  count(*) over () as found \
              from (select * from messages m \

@@ -26,6 +26,7 @@ use crate::db::query_batcher::QueryBatcher;
 use crate::db::sql::unsigned;
 use crate::db::{Result, Sql};
 use crate::rooms::read::access_of;
+use crate::rooms::versions::newest_version;
 use crate::store::Context;
 pub(super) use newest::VisibilityVersion;
 use newest::{MESSAGES_MAX, NewestMessages};
@@ -39,9 +40,12 @@ const ACCESS_MAX: usize = 50_000;
 
 const ACCESS: Sql = Sql {
     what: "looking up a member",
-    text: "select r.members_only, m.read_seq, r.changes, r.head, r.deleted from rooms r \
-           left join members m on m.room = r.no and m.member = (select no from users where id = $2) \
-           where r.no = $1",
+    text: concat!(
+        "select r.members_only, m.read_seq, r.changes, r.head, r.deleted from (",
+        newest_version!("*", "no", "$1"),
+        ") r left join members m on m.room = r.no and m.member = (select no from users where id = $2) \
+         where r.no = $1"
+    ),
 };
 
 /// Rooms expected in memory.

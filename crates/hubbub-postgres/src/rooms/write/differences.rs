@@ -11,6 +11,7 @@ use super::decide::Written;
 use super::ids;
 use super::state::{Membership, Room};
 use crate::db::{DbError, Param, PgTime, Result, Tx, column, statements};
+use crate::rooms::versions::next_version;
 
 /// A message that has its number.
 #[derive(Debug, Clone, Copy)]
@@ -32,12 +33,12 @@ statements! {
     // them where few rooms are moved. It is planned each time for few rooms, and must be: a plan that was kept from when the
     // table was small reads all of it, while a snapshot makes it grow.
     ROOMS("moving the heads of rooms") =
-        "update rooms r set head = new.head, messages = new.messages, members = new.members, \
-             last_received_at = new.last_received_at, changes = r.changes + new.changes, \
+        concat!("update rooms r set ", next_version!(), ", head = new.head, messages = new.messages, \
+             members = new.members, last_received_at = new.last_received_at, changes = r.changes + new.changes, \
              marks = r.marks + new.marks, deleted = false \
          from unnest($1, $2, $3, $4, $5, $6, $7) \
              as new (place, head, messages, members, last_received_at, changes, marks) \
-         where r.ctid = new.place";
+         where r.ctid = new.place");
 
     MEMBERS("inserting members") =
         "insert into members (room, member, read_seq) select * from unnest($1, $2, $3) \

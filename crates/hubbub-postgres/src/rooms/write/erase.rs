@@ -11,6 +11,7 @@ use hubbub_core::{LogPosition, Outcome};
 use super::Totals;
 use super::state::{self, State};
 use crate::db::{Param, Result, Tx, column, statements};
+use crate::rooms::versions::next_version;
 
 /// Messages erased by one operation.
 const ERASED_MAX: usize = 5_000;
@@ -42,9 +43,9 @@ statements! {
     LEAVE("removing memberships") = "delete from members where member = $1 and room = any($2) returning room";
 
     ROOMS("changing rooms") =
-        "update rooms r set oldest = new.oldest, erased = new.erased, messages = new.messages, \
-             members = new.members, changes = r.changes + 1 \
-         from unnest($1, $2, $3, $4, $5) as new (no, oldest, erased, messages, members) where r.no = new.no";
+        concat!("update rooms r set ", next_version!(), ", oldest = new.oldest, erased = new.erased, \
+             messages = new.messages, members = new.members, changes = r.changes + 1 \
+         from unnest($1, $2, $3, $4, $5) as new (no, oldest, erased, messages, members) where r.no = new.no");
 
     ADD_PENDING_DELETES("recording the pending deletes of a user") =
         "insert into takeouts (room, first_seq, last_seq, sender) \

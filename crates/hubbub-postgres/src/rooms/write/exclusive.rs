@@ -10,20 +10,21 @@ use crate::apply::RoomOp;
 use crate::db::{DbError, Failure, Param, Result, Tx, statements};
 use crate::log::Fence;
 use crate::rooms::Rooms;
+use crate::rooms::versions::next_version;
 
 statements! {
     /// A setting that is not given keeps its value, which is the default in a new room.
     PUT("changing a room") =
-        "update rooms set deleted = false, changes = changes + 1, members = members + $5, \
-             title = case when $2 is null then title else nullif($2, '') end, \
+        concat!("update rooms r set ", next_version!(), ", deleted = false, changes = changes + 1, \
+             members = members + $5, title = case when $2 is null then title else nullif($2, '') end, \
              members_only = coalesce($3, members_only), \
              retention_s = case when $4 is null then retention_s else nullif($4, 0) end \
-         where no = $1";
+         where no = $1");
 
     DELETE("deleting a room") =
-        "update rooms set oldest = head + 1, messages = 0, erased = 0, members = 0, changes = changes + 1, \
-             title = null, members_only = false, retention_s = null, deleted = true \
-         where no = $1";
+        concat!("update rooms r set ", next_version!(), ", oldest = head + 1, messages = 0, erased = 0, members = 0, \
+             changes = changes + 1, title = null, members_only = false, retention_s = null, deleted = true \
+         where no = $1");
 
     DELETE_MEMBERS("removing a room's members") = "delete from members where room = $1";
     DELETE_ERASED("deleting a room's erased numbers") = "delete from erased where room = $1";

@@ -10,6 +10,7 @@ use super::Numbered;
 use super::differences::NewMessage;
 use crate::apply::RoomOp;
 use crate::db::{Db, Param, PgTime, Result, Tx, column, statements};
+use crate::rooms::versions::newest_version;
 
 /// The kept messages that use ids of a batch, by room and hash.
 pub(super) type UsedIds = HashMap<(i32, Uuid), FirstMessage>;
@@ -27,17 +28,18 @@ pub(super) struct FirstMessage {
 statements! {
     /// An id whose message is gone or hidden is free again.
     LOOK_UP("looking up ids") =
-        "select i.room, i.id_hash, i.seq, i.received_at, m.sender, m.kind, m.digest \
+        concat!("select i.room, i.id_hash, i.seq, i.received_at, m.sender, m.kind, m.digest \
          from unnest($1, $2) as wanted (room, id_hash) \
          join message_ids i on i.room = wanted.room and i.id_hash = wanted.id_hash \
-         join rooms r on r.no = i.room and r.oldest <= i.seq \
+         cross join lateral (", newest_version!("*", "no", "i.room"), ") r \
          join lateral (select sender, kind, sha256(convert_to(body, 'UTF8')) as digest from messages \
              where room = i.room and seq = i.seq and received_at = i.received_at limit 1) m on true \
-         where r.erased = 0 or not exists (select from erased e where e.room = i.room and e.seq = i.seq)";
+         where r.no = i.room and r.oldest <= i.seq \
+             and (r.erased = 0 or not exists (select from erased e where e.room = i.room and e.seq = i.seq))");
 
     SEQ_OF("looking up an id") =
-        "select i.seq from rooms r join message_ids i on i.room = r.no and i.id_hash = $2 \
-         where r.id = $1 and not r.deleted";
+        concat!("select i.seq from (", newest_version!("*", "id", "$1"),
+            ") r join message_ids i on i.room = r.no and i.id_hash = $2 where r.id = $1 and not r.deleted");
 
     INSERT("inserting ids") =
         "insert into message_ids (room, id_hash, received_at, seq) select * from unnest($1, $2, $3, $4) \

@@ -26,6 +26,13 @@ impl KeyCursor {
         Self::Tail { page: tail.keys.page(from, TAIL_PAGE).into(), tail: Arc::clone(tail) }
     }
 
+    fn behind_damage(&self) -> Option<&[u8]> {
+        match self {
+            Self::Tail { .. } => None,
+            Self::Run(scan) => scan.behind_damage(),
+        }
+    }
+
     fn version(&self) -> Option<Version> {
         match self {
             Self::Tail { page, .. } => page.front().map(|(_, place)| place.version),
@@ -55,34 +62,62 @@ impl KeySource for KeyCursor {
     }
 }
 
+/// Why keys could not be listed.
+#[derive(Debug)]
+pub(crate) struct ListError {
+    pub(crate) error: FileError,
+    /// The first key behind those that cannot be listed, if it is known.
+    pub(crate) resume_at: Option<Key>,
+}
+
 impl View {
+    /// See [`hubbub_core::KvStore::keys`].
     pub(crate) fn list_keys(
         &self,
         prefix: &[u8],
         after: Option<&[u8]>,
         limit: usize,
         now: i64,
+    ) -> Result<Vec<KeyInfo>, ListError> {
+        let mut sources = Vec::new();
+        self.collect_keys(&mut sources, (prefix, after), limit, now).map_err(|error| {
+            let resume_at = sources.iter().find_map(KeyCursor::behind_damage).map(Key::from);
+            ListError { error, resume_at }
+        })
+    }
+
+    fn collect_keys(
+        &self,
+        sources: &mut Vec<KeyCursor>,
+        (prefix, after): (&[u8], Option<&[u8]>),
+        limit: usize,
+        now: i64,
     ) -> Result<Vec<KeyInfo>, FileError> {
         let after = after.filter(|after| *after >= prefix);
         let from = after.map_or(Bound::Included(prefix), Bound::Excluded);
         // Newest first, so that of equal keys the first one counts.
-        let mut sources: Vec<KeyCursor> =
-            self.tails.iter().rev().map(|tail| KeyCursor::tail(tail, from)).collect();
+        sources.extend(self.tails.iter().rev().map(|tail| KeyCursor::tail(tail, from)));
         for run in self.runs.iter().rev() {
-            sources.push(KeyCursor::Run(run.scan(after.unwrap_or(prefix))?));
+            let mut scan = KeyScan::new(run, prefix);
+            let sought = scan.seek(after.unwrap_or(prefix));
+            sources.push(KeyCursor::Run(scan));
+            sought?;
         }
-        if let Some(after) = after {
-            pass(&mut sources, after)?;
-        }
-        let mut keys = Vec::new();
-        while keys.len() < limit
-            && let Some((newest, key)) = first_key(&sources).filter(|(_, key)| key.starts_with(prefix))
-            && let Some(version) = newest.version()
-        {
-            pass(&mut sources, &key)?;
+        let (mut keys, mut last) = (Vec::new(), after.map(Key::from));
+        while keys.len() < limit {
+            // Only now: what is behind the last key of a page may be damaged.
+            if let Some(last) = &last {
+                pass(sources, last)?;
+            }
+            let next = first_key(sources).filter(|(_, key)| key.starts_with(prefix));
+            let Some((Some(version), key)) = next.map(|(newest, key)| (newest.version(), Key::from(key)))
+            else {
+                break;
+            };
+            last = Some(Key::clone(&key));
             if version.is_seen(now) {
                 keys.push(KeyInfo {
-                    key: key.into(),
+                    key,
                     revision: version.revision,
                     bytes: version.value_bytes.into(),
                     expires_at: version.expires.map(Timestamp::from_micros),

@@ -8,6 +8,7 @@ use hubbub_core::kv::{KeyInfo, KvEntry, KvHistory};
 use hubbub_core::store::{Read, ReadError};
 
 use super::Patience;
+use super::list::ListError;
 use crate::embedded::engine::Engine;
 use crate::embedded::error::MaintainError;
 use crate::embedded::service::Embedded;
@@ -27,10 +28,12 @@ impl Engine {
     /// Keys in their order; see [`hubbub_core::KvStore::keys`].
     pub fn keys(&self, prefix: &[u8], after: Option<&[u8]>, limit: usize) -> Result<Vec<KeyInfo>, ReadError> {
         let now = self.shared.clock.now().as_micros();
-        self.shared
-            .view()
-            .list_keys(prefix, after, limit, now)
-            .map_err(|error| self.shared.unreadable(error.into()))
+        self.shared.view().list_keys(prefix, after, limit, now).map_err(|ListError { error, resume_at }| {
+            match self.shared.unreadable(error.into()) {
+                ReadError::Damaged { reason, .. } => ReadError::Damaged { reason, resume_at },
+                other => other,
+            }
+        })
     }
 }
 

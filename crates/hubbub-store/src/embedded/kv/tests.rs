@@ -1,5 +1,7 @@
 //! The store of keys against a plain model, with restarts, seals and merges in between.
 
+mod damage;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -184,23 +186,6 @@ fn what_ran_out_is_hidden_then_swept_unless_it_was_renewed() {
     assert_eq!(bench.engine().shared.keys.due_in(START + 10_000), Some(Duration::from_millis(10)));
     bench.clock.advance_micros(10_000);
     assert_eq!(bench.get("a"), None);
-}
-
-#[test]
-fn a_block_that_cannot_be_read_refuses_what_needs_it_alone() {
-    let bench = Bench::new(32 * 1024);
-    bench.put("a", "1", None);
-    bench.seal();
-    let path = super::run_path(bench.engine().shared.view().runs[0].number());
-    bench.disk.flip(&path, 30);
-    let put = |key| KvOp::Put { key, value: b"2", ttl_ms: None, condition: Condition::Always };
-    let outcomes =
-        bench.apply(&[put(b"a"), put(b"b"), KvOp::Delete { key: b"a", condition: Condition::Always }]);
-    assert_eq!(outcomes[0], Outcome::Refused(Refusal::Unreadable));
-    assert!(matches!(outcomes[1], Outcome::Kv(KvOutcome::Put { revision: 2, created: true, .. })));
-    assert_eq!(outcomes[2], Outcome::Refused(Refusal::Unreadable));
-    assert!(bench.engine().value(b"a").is_err());
-    assert_eq!(bench.get("b").unwrap(), "2");
 }
 
 #[test]

@@ -248,7 +248,7 @@ fn damage_is_an_error_and_no_count() {
     let users = bytes[..at].windows(name.len()).rposition(|window| window == name);
     let at = users.unwrap_or(at) as u64;
     file.write_all_at(b"x", at).unwrap();
-    assert!(matches!(place.engine.totals(), Err(ReadError::Unavailable { .. })));
+    assert!(matches!(place.engine.totals(), Err(ReadError::Damaged { .. })));
     assert!(!place.engine.count_step().unwrap(), "nothing is counted in the background that nobody got");
     file.write_all_at(b"u", at).unwrap();
     assert_eq!(place.count(), 200);

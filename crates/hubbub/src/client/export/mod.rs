@@ -76,8 +76,8 @@ impl Export {
         loop {
             let path = self.page_path(room, after);
             let answer = self.connection.whole(TIMEOUT, Method::GET, &path, &[], "").await?;
-            let body = answer.body();
-            match answer.status() {
+            let body = &answer.body;
+            match answer.status {
                 StatusCode::OK => {}
                 StatusCode::NOT_FOUND => return Ok(false),
                 StatusCode::GONE => {

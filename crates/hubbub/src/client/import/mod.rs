@@ -147,8 +147,8 @@ impl Import {
     async fn attempt(&mut self) -> anyhow::Result<Option<String>> {
         let body: String = self.waiting.iter().flat_map(|(_, message)| [message, "\n"]).collect();
         let answer = self.connection.whole(BATCH_MAX, Method::POST, "/v1/messages", JSON, body).await?;
-        let status = answer.status();
-        let mut answers = answer.body().split(|byte| *byte == b'\n').filter(|answer| !answer.is_empty());
+        let status = answer.status;
+        let mut answers = answer.body.split(|byte| *byte == b'\n').filter(|answer| !answer.is_empty());
         let (mut again, mut trouble) = (Vec::new(), None);
         for (line, message) in std::mem::take(&mut self.waiting) {
             let answer = answers.next().map(serde_json::from_slice::<Value>);

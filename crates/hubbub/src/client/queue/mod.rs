@@ -44,10 +44,10 @@ pub(crate) async fn run(args: ActionArgs<QueueAction>) -> anyhow::Result<()> {
         }
         QueueAction::Ack { queue, receipts } => take::ack(session, &path_of(&queue), receipts).await,
         QueueAction::Nack { queue, receipt, delay } => {
-            take::settle(session, &path_of(&queue), receipt, "nack", ("delayMs", delay)).await
+            take::change_lease(session, &path_of(&queue), receipt, "nack", ("delayMs", delay)).await
         }
         QueueAction::Extend { queue, receipt, lease } => {
-            take::settle(session, &path_of(&queue), receipt, "extend", ("leaseMs", lease)).await
+            take::change_lease(session, &path_of(&queue), receipt, "extend", ("leaseMs", lease)).await
         }
         QueueAction::Remove { queue, id } => {
             session.change(Method::DELETE, &format!("{}/messages/{id}", path_of(&queue))).await

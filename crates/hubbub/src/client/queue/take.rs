@@ -56,7 +56,7 @@ pub(super) async fn ack(session: &mut Session, path: &str, receipts: Vec<String>
 }
 
 /// Ends or extends a lease, with an optional time.
-pub(super) async fn settle(
+pub(super) async fn change_lease(
     session: &mut Session,
     path: &str,
     receipt: String,

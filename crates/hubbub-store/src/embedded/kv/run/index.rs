@@ -48,16 +48,26 @@ impl BlockIndex {
 
     /// Place of the only block that may hold `key`; 0 when it is before all.
     pub(super) fn find(&self, key: &[u8]) -> usize {
+        self.count_while(|first| first <= key).saturating_sub(1)
+    }
+
+    /// Place behind the last block that may hold keys that begin with `prefix`.
+    pub(super) fn end_of(&self, prefix: &[u8]) -> usize {
+        self.count_while(|first| first <= prefix || first.starts_with(prefix))
+    }
+
+    /// How many blocks have a first key that is `before` the others.
+    fn count_while(&self, before: impl Fn(&[u8]) -> bool) -> usize {
         let (mut low, mut high) = (0, self.blocks.len());
         while low < high {
             let middle = low.midpoint(high);
-            if self.first_key(middle) <= key {
+            if before(self.first_key(middle)) {
                 low = middle + 1;
             } else {
                 high = middle;
             }
         }
-        low.saturating_sub(1)
+        low
     }
 
     pub(super) fn write(&self) -> Vec<u8> {

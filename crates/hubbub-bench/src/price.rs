@@ -1,0 +1,209 @@
+//! What a load costs: processor seconds and bytes written, as they were measured, times what they are sold for.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::{self, Display};
+use std::str::FromStr;
+
+use clap::Args;
+use serde::{Deserialize, Serialize};
+
+use crate::machine::CpuUse;
+use crate::report::{figure, grouped};
+use crate::sample::series::average;
+use crate::sample::{CPU, DISK, GENERATOR, Look, SERVER};
+
+/// What is paid, in any currency.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Price {
+    /// For a processor that is busy for an hour.
+    core_hour: f64,
+    /// For 10⁹ bytes that are kept for a month.
+    gb_month: f64,
+}
+
+/// The option of everything that tells a price.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct PriceArgs {
+    /// What a busy processor costs for an hour, and 10⁹ bytes for a month: shows what the load costs
+    #[arg(long, value_name = "core-hour=N,gb-month=N")]
+    pub(crate) price: Option<Price>,
+}
+
+const RULE: &str = "write core-hour=0.04,gb-month=0.08, in any currency";
+
+impl FromStr for Price {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (mut core_hour, mut gb_month) = (None, None);
+        for part in text.split(',') {
+            let (name, number) = part.split_once('=').ok_or_else(|| format!("'{part}' has no =: {RULE}"))?;
+            let wanted = match name.trim() {
+                "core-hour" => &mut core_hour,
+                "gb-month" => &mut gb_month,
+                name => return Err(format!("'{name}' has no price here: {RULE}")),
+            };
+            let number = number.trim().parse::<f64>().ok().filter(|price| price.is_finite() && *price >= 0.0);
+            let number = number.ok_or_else(|| format!("{name} must be a number, 0 or more: {RULE}"))?;
+            if wanted.replace(number).is_some() {
+                return Err(format!("{name} is given twice: {RULE}"));
+            }
+        }
+        let missing = |name| format!("{name} is missing: {RULE}");
+        Ok(Self {
+            core_hour: core_hour.ok_or_else(|| missing("core-hour"))?,
+            gb_month: gb_month.ok_or_else(|| missing("gb-month"))?,
+        })
+    }
+}
+
+impl Display for Price {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "core-hour={},gb-month={}", self.core_hour, self.gb_month)
+    }
+}
+
+/// What servers, databases, brokers and everything else that is watched used in the measured phase; the load generator
+/// does not count.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Usage {
+    /// Messages or operations that were done meanwhile.
+    messages: f64,
+    seconds: f64,
+    /// Processor seconds, by who used them.
+    processor_s: BTreeMap<String, f64>,
+    /// Bytes that were written to the disks of this machine, by whomever; `None` where the kernel does not say. What it says of
+    /// single processes (`/proc/PID/io`) counts a large folio anew for each byte written to it.
+    written_bytes: Option<f64>,
+}
+
+impl Usage {
+    /// By the looks while `messages` were done. `None` where it is not known which processes the servers are.
+    pub(crate) fn of(messages: f64, cpu: &CpuUse, looks: &[Look]) -> Option<Self> {
+        let server = cpu.server.filter(|_| messages > 0.0)?;
+        let seconds = cpu.seconds;
+        let threads = format!("{SERVER} ");
+        let is_counted = |who: &&str| *who != GENERATOR && !who.starts_with(&threads);
+        let names = looks.iter().flat_map(|look| look.values.keys());
+        let who = names.filter_map(|name| name.strip_suffix(CPU)?.strip_suffix(' ')).filter(is_counted);
+        let who: BTreeSet<&str> = who.collect();
+        let used = |who: &str| Some((who.to_owned(), seconds * average(looks, &format!("{who} {CPU}"))?));
+        let mut processor_s: BTreeMap<String, f64> = who.into_iter().filter_map(used).collect();
+        processor_s.insert(SERVER.to_owned(), server * seconds);
+        let written_bytes = average(looks, DISK).map(|rate| 1e6 * rate * seconds);
+        Some(Self { messages, seconds, processor_s, written_bytes })
+    }
+
+    /// At these prices.
+    pub(crate) fn at(&self, price: Price) -> Cost {
+        let million = 1e6 / self.messages;
+        let processors = self.processor_s.values().sum::<f64>() / 3_600.0 * price.core_hour * million;
+        let storage = self.written_bytes.map(|bytes| bytes / 1e9 * price.gb_month * million);
+        let per_second = self.messages / self.seconds;
+        let per_million = processors + storage.unwrap_or(0.0);
+        let per_month = per_million * per_second * SECONDS_OF_A_MONTH / 1e6;
+        Cost { price, per_million, processors, storage, per_second, per_month }
+    }
+}
+
+/// 730 hours.
+const SECONDS_OF_A_MONTH: f64 = 730.0 * 3_600.0;
+
+/// What a load costs, in the currency of the prices.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Cost {
+    price: Price,
+    /// A million messages or operations.
+    per_million: f64,
+    /// The part of it for processors, and the part for what is written, kept for a month; `None` where that is not known.
+    processors: f64,
+    storage: Option<f64>,
+    /// The measured rate, and a month of it.
+    per_second: f64,
+    per_month: f64,
+}
+
+impl Display for Cost {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { price, per_million, processors, storage, per_second, per_month } = self;
+        let [million, processors, month] = [per_million, processors, per_month].map(|part| figure(*part));
+        let disk = storage.map_or_else(|| "not known".to_owned(), figure);
+        let rate = grouped(*per_second);
+        write!(
+            out,
+            "{million} a million (processors {processors}, disk {disk}), {month} a month at {rate}/s, at {price}"
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn prices_are_checked() {
+        let price: Price = "core-hour=0.04,gb-month=0.08".parse().unwrap();
+        assert_eq!(price, Price { core_hour: 0.04, gb_month: 0.08 });
+        assert_eq!(price.to_string().parse(), Ok(price));
+        assert_eq!(" gb-month=0 , core-hour = 1".parse(), Ok(Price { core_hour: 1.0, gb_month: 0.0 }));
+        for (wrong, said) in [
+            ("", "'' has no ="),
+            ("core-hour", "'core-hour' has no ="),
+            ("core-hour=1", "gb-month is missing"),
+            ("gb-month=1", "core-hour is missing"),
+            ("core-hour=1,core-hour=2", "core-hour is given twice"),
+            ("core-hour=1,gb-month=cheap", "gb-month must be a number"),
+            ("core-hour=-1,gb-month=1", "core-hour must be a number, 0 or more"),
+            ("core-hour=NaN,gb-month=1", "core-hour must be a number"),
+            ("cpu=1,gb-month=1", "'cpu' has no price here"),
+        ] {
+            let error = wrong.parse::<Price>().unwrap_err();
+            assert!(error.contains(said) && error.ends_with(RULE), "{wrong}: {error}");
+        }
+    }
+
+    fn looks(values: &[(&str, f64)]) -> Vec<Look> {
+        let values: BTreeMap<String, f64> =
+            values.iter().map(|(name, value)| ((*name).to_owned(), *value)).collect();
+        vec![Look { at_s: 1.0, values: values.clone() }, Look { at_s: 2.0, values }]
+    }
+
+    #[test]
+    fn what_is_used_is_paid_once() {
+        let cpu =
+            CpuUse { cores: 4, seconds: 10.0, generator: 1.0, server: Some(0.5), machine: 2.0, stolen: 0.0 };
+        let looks = looks(&[
+            ("server CPU", 0.4),
+            ("server workers CPU", 0.3),
+            ("generator CPU", 1.0),
+            ("postgres CPU", 0.25),
+            ("disk MB/s", 2.0),
+        ]);
+        let usage = Usage::of(50_000.0, &cpu, &looks).unwrap();
+        let used = [("postgres".to_owned(), 2.5), ("server".to_owned(), 5.0)];
+        assert_eq!(usage.processor_s, used.into(), "the server's own figure is exact");
+        assert_eq!(usage.written_bytes, Some(20e6));
+        // 7.5 s are 1/480 h; a million are twenty times as many: 1/24 h at 72, and 0.4 GB at 5.
+        let cost = usage.at(Price { core_hour: 72.0, gb_month: 5.0 });
+        assert!(
+            (cost.processors - 3.0).abs() < 1e-9 && (cost.storage.unwrap() - 2.0).abs() < 1e-9,
+            "{cost:?}"
+        );
+        // 5,000/s are 13,140 million in 730 hours.
+        assert!(
+            (cost.per_million - 5.0).abs() < 1e-9 && (cost.per_month - 65_700.0).abs() < 1e-6,
+            "{cost:?}"
+        );
+        assert_eq!(
+            cost.to_string(),
+            "5.000 a million (processors 3.000, disk 2.000), 65,700 a month at 5,000/s, at core-hour=72,gb-month=5"
+        );
+        let json = serde_json::to_value(&usage).unwrap();
+        assert_eq!(serde_json::from_value::<Usage>(json).unwrap(), usage);
+        assert_eq!(Usage::of(0.0, &cpu, &looks), None);
+        assert_eq!(Usage::of(1.0, &CpuUse { server: None, ..cpu }, &looks), None);
+    }
+}

@@ -1,0 +1,116 @@
+//! What follows from a run beyond its rates and latencies: where the time went, how even it was, what it cost. It stands in
+//! summaries under these names; what a run does not have, or one of an older program, is left out.
+
+use std::fmt::{self, Display};
+use std::path::Path;
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+use super::{Table, figure, write_files};
+use crate::minutes::{self, Minute};
+use crate::price::{Cost, Price, Usage};
+use crate::stages::Stages;
+
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Analysis {
+    #[serde(skip_serializing_if = "Stages::is_empty")]
+    pub(crate) stages: Stages,
+    /// Of a run of two minutes or more.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) minutes: Vec<Minute>,
+    /// What the servers, and what they need, used.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) usage: Option<Usage>,
+    /// What that costs, where prices are given.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) cost: Option<Cost>,
+}
+
+impl Analysis {
+    /// That of a summary; each part on its own, so that one that is written otherwise takes no other with it.
+    pub(crate) fn of(summary: &Value) -> Self {
+        fn part<T: DeserializeOwned + Default>(summary: &Value, name: &str) -> T {
+            summary.get(name).and_then(|part| T::deserialize(part).ok()).unwrap_or_default()
+        }
+        Self {
+            stages: part(summary, "stages"),
+            minutes: part(summary, "minutes"),
+            usage: part(summary, "usage"),
+            cost: part(summary, "cost"),
+        }
+    }
+
+    /// What it costs at these prices; none where it is not known what was used.
+    pub(crate) fn set_price(&mut self, price: Price) {
+        self.cost = self.usage.as_ref().map(|usage| usage.at(price));
+    }
+
+    /// What is to be known of it, if anything is.
+    pub(crate) fn marks(&self) -> impl Iterator<Item = String> {
+        self.stages.ways().filter_map(|(when, way)| Some(format!("{when}, {}", way.mark()?)))
+    }
+
+    /// The parts of a page, each with its title.
+    pub(crate) fn html(&self) -> String {
+        let ways = self.stages.ways();
+        let ways = ways.map(|(when, way)| section(&format!("Where the time goes {when}"), &way.table()));
+        ways.chain([section("Minute by minute", &minutes::table(&self.minutes))]).collect()
+    }
+
+    /// Writes `minutes.csv`, if there are any.
+    pub(crate) fn write_files(&self, dir: &Path) -> anyhow::Result<()> {
+        if self.minutes.is_empty() {
+            return Ok(());
+        }
+        write_files(dir, [("minutes.csv", minutes::csv(&self.minutes))])
+    }
+}
+
+/// Nothing where the table has no rows.
+pub(super) fn section(title: &str, table: &Table) -> String {
+    if table.is_empty() { String::new() } else { format!("<h2>{title}</h2>{}\n", table.html()) }
+}
+
+/// Lines of a summary.
+impl Display for Analysis {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(minutes) = minutes::in_short(&self.minutes) {
+            writeln!(out, "  by minute    {minutes}")?;
+        }
+        for (when, way) in self.stages.ways() {
+            writeln!(out, "  stages       {when}, {} ms: {way}", figure(way.whole_ms))?;
+        }
+        self.cost.as_ref().map_or(Ok(()), |cost| writeln!(out, "  price        {cost}"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_summary_of_an_older_program_has_none() {
+        assert_eq!(Analysis::of(&json!({"perSecond": 5.0, "latency": {"count": 3}})), Analysis::default());
+        assert_eq!(serde_json::to_value(Analysis::default()).unwrap(), json!({}));
+        assert_eq!(
+            (Analysis::default().to_string(), Analysis::default().html()),
+            (String::new(), String::new())
+        );
+        let usage =
+            json!({"messages": 1e6, "seconds": 10.0, "processorS": {"server": 36.0}, "writtenBytes": null});
+        let summary = json!({"perSecond": 1e5, "usage": usage});
+        let mut analysis = Analysis::of(&summary);
+        assert_eq!(serde_json::to_value(&analysis).unwrap(), json!({"usage": usage}));
+        let partly = json!({"usage": usage, "stages": "a text", "minutes": [{"startS": null}], "cost": 5});
+        assert_eq!(Analysis::of(&partly), analysis, "what cannot be read takes nothing with it");
+        analysis.set_price("core-hour=5,gb-month=1".parse().unwrap());
+        let said = "  price        0.0500 a million (processors 0.0500, disk not known), 13,140 a month at 100,000/s, \
+                    at core-hour=5,gb-month=1\n";
+        assert_eq!(analysis.to_string(), said);
+    }
+}

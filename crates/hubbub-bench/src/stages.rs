@@ -1,0 +1,329 @@
+//! Where the time of a message goes, stage by stage, so that the stages add up to the whole.
+//!
+//! The generator knows the whole: the mean latency until the answer, and until subscribers had the message. It also knows how
+//! long messages waited in it before they were sent. The servers' histograms have exact sums of what lies within them; these
+//! stages follow each other, so their means add up. What is left lies between the two: first the network, for which the round
+//! trip of a request with nothing to do stands, then what nobody measures: sockets, and threads of both ends that wait for a
+//! processor.
+
+use serde::{Deserialize, Serialize};
+
+use crate::ledger::exact_sum;
+use crate::report::{Table, figure};
+use crate::sample::buckets::Buckets;
+
+/// From this share of the whole on, stages overlap: together they cannot be longer.
+const OVERLAP: f64 = 1.05;
+
+/// What servers counted of each stage between two readings of their metrics.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct ServerStages {
+    wait: Buckets,
+    answer: Buckets,
+    total: Buckets,
+    confirm: Buckets,
+    way: Buckets,
+    fan_out: Buckets,
+    delivery: Buckets,
+    /// Messages that came from a broker.
+    consumed: f64,
+}
+
+impl ServerStages {
+    pub(crate) fn between(before: &str, after: &str) -> Self {
+        // Less than before is what a server counted that was started meanwhile: how much is not known.
+        let added = |name| {
+            let added = Buckets::parse(after, name).since(&Buckets::parse(before, name));
+            if added.count() < 0.0 || added.sum < 0.0 { Buckets::default() } else { added }
+        };
+        let count = |metrics| exact_sum(metrics, "hubbub_log_messages_consumed_total").unwrap_or(0.0);
+        Self {
+            wait: added("hubbub_pipeline_wait_seconds"),
+            answer: added("hubbub_pipeline_answer_seconds"),
+            total: added("hubbub_pipeline_total_seconds"),
+            confirm: added("hubbub_log_confirm_seconds"),
+            way: added("hubbub_log_way_seconds"),
+            fan_out: added("hubbub_pipeline_fan_out_seconds"),
+            delivery: added("hubbub_delivery_seconds"),
+            consumed: count(after) - count(before),
+        }
+    }
+
+    /// From submission to the sender's answer. `mean` says how long one message was in what a histogram counts.
+    fn stored(&self, mean: impl Fn(&Buckets) -> f64) -> [(&'static str, f64); 3] {
+        let [wait, answer, total] = [&self.wait, &self.answer, &self.total].map(mean);
+        [("queue", wait), ("commit", (total - wait - answer).max(0.0)), ("answer", answer)]
+    }
+}
+
+/// What the generator knows of the run.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Generated {
+    /// Messages or operations that came to an end.
+    pub(crate) ended: f64,
+    /// From the intended send until the answer.
+    pub(crate) confirmed_ms: f64,
+    /// Until subscribers had it; `None` where nobody was timed, or several servers passed messages on to each other.
+    pub(crate) delivered_ms: Option<f64>,
+    /// From the intended send until it was sent.
+    pub(crate) waited_ms: f64,
+    /// Whether the time until subscribers had it counts from the intended send, too.
+    pub(crate) is_delivery_intended: bool,
+    /// Round trip of a request with nothing to do.
+    pub(crate) empty_ms: f64,
+}
+
+/// Until the sender had its answer, and until subscribers had the message. What cannot be told is left out.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Stages {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) confirmed: Option<Way>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) delivered: Option<Way>,
+}
+
+/// A way, and the stages on it in their order.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Way {
+    pub(crate) whole_ms: f64,
+    pub(crate) stages: Vec<Stage>,
+    /// What is in no stage, as a share of the whole; negative where stages are longer than it.
+    pub(crate) unaccounted: f64,
+    /// The stages that were measured are longer than 105 % of the whole: they overlap, or count other messages, too.
+    pub(crate) overlaps: bool,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Stage {
+    pub(crate) name: String,
+    /// Mean of a message.
+    pub(crate) ms: f64,
+    /// Of the whole.
+    pub(crate) share: f64,
+}
+
+impl Stages {
+    pub(crate) fn of(server: &ServerStages, known: &Generated) -> Self {
+        Self {
+            confirmed: Self::confirmed(server, known),
+            delivered: known.delivered_ms.and_then(|whole| Self::delivered(server, known, whole)),
+        }
+    }
+
+    /// Behind a broker, the answer says that the broker has the message, and the rest comes later.
+    fn confirmed(server: &ServerStages, known: &Generated) -> Option<Way> {
+        let each = |counted: &Buckets| 1e3 * counted.sum / known.ended.max(1.0);
+        let mut stages = vec![("client", known.waited_ms)];
+        if server.confirm.count() > 0.0 {
+            stages.push(("log", each(&server.confirm)));
+        } else if server.total.count() > 0.0 && server.consumed == 0.0 {
+            stages.extend(server.stored(each));
+        } else {
+            return None;
+        }
+        Way::of(known.confirmed_ms, stages, known.empty_ms)
+    }
+
+    fn delivered(server: &ServerStages, known: &Generated, whole_ms: f64) -> Option<Way> {
+        let mean = |counted: &Buckets| 1e3 * counted.mean();
+        if server.total.count() == 0.0 || server.delivery.count() == 0.0 {
+            return None;
+        }
+        let mut stages = Vec::new();
+        stages.extend(known.is_delivery_intended.then_some(("client", known.waited_ms)));
+        if server.way.count() > 0.0 {
+            stages.push(("log", (mean(&server.way) - mean(&server.total)).max(0.0)));
+        }
+        let [queue, commit, _] = server.stored(mean);
+        // Fan-out begins where a batch is durable.
+        stages.extend([queue, commit, ("delivery", mean(&server.fan_out) + mean(&server.delivery))]);
+        Way::of(whole_ms, stages, known.empty_ms)
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+
+    /// Both ways, each with its name.
+    pub(crate) fn ways(&self) -> impl Iterator<Item = (&'static str, &Way)> {
+        let confirmed = self.confirmed.iter().map(|way| ("until the answer", way));
+        confirmed.chain(self.delivered.iter().map(|way| ("until subscribers had it", way)))
+    }
+}
+
+impl Way {
+    /// `None` where nothing was measured.
+    fn of(whole_ms: f64, stages: Vec<(&'static str, f64)>, empty_ms: f64) -> Option<Self> {
+        if whole_ms <= 0.0 {
+            return None;
+        }
+        let measured: f64 = stages.iter().map(|(_, ms)| ms).sum();
+        let network = ("network", empty_ms.min(whole_ms - measured).max(0.0));
+        let stage = |(name, ms): (&str, f64)| Stage { name: name.to_owned(), ms, share: ms / whole_ms };
+        Some(Self {
+            whole_ms,
+            unaccounted: 1.0 - (measured + network.1) / whole_ms,
+            overlaps: measured > OVERLAP * whole_ms,
+            stages: stages.into_iter().chain([network]).map(stage).collect(),
+        })
+    }
+
+    /// The stages, what is in none of them, and the whole, each with its mean and its share.
+    fn rows(&self) -> impl Iterator<Item = (&str, f64, f64)> {
+        let stages = self.stages.iter().map(|stage| (&*stage.name, stage.ms, stage.share));
+        stages.chain([
+            (UNACCOUNTED, self.unaccounted * self.whole_ms, self.unaccounted),
+            (WHOLE, self.whole_ms, 1.0),
+        ])
+    }
+
+    /// All of it, for people.
+    pub(crate) fn table(&self) -> Table {
+        let mut table = Table::new(["stage", "ms", "share"]);
+        for (name, ms, share) in self.rows() {
+            table.row([name.to_owned(), figure(ms), format!("{:.1} %", 100.0 * share)]);
+        }
+        table
+    }
+
+    /// What is to be known of it, if anything is.
+    pub(crate) fn mark(&self) -> Option<String> {
+        let share: f64 = self.stages.iter().map(|stage| stage.share).sum();
+        let text = || format!("the stages add up to {:.0} % of the whole: they overlap", 100.0 * share);
+        self.overlaps.then(text)
+    }
+}
+
+impl std::fmt::Display for Way {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        for Stage { name, ms, share } in &self.stages {
+            write!(out, "{name} {} ({:.0} %), ", figure(*ms), 100.0 * share)?;
+        }
+        write!(out, "{UNACCOUNTED} {:.1} %", 100.0 * self.unaccounted)
+    }
+}
+
+const UNACCOUNTED: &str = "not accounted for";
+const WHOLE: &str = "whole";
+
+/// Several ways side by side, each with what it is of: a column for each stage that one of them has.
+pub(crate) fn table(ways: &[(String, Way)]) -> Table {
+    let mut names: Vec<&str> = Vec::new();
+    for (name, _, _) in ways.iter().flat_map(|(_, way)| way.rows()) {
+        if !names.contains(&name) {
+            names.push(name);
+        }
+    }
+    let mut table = Table::new(std::iter::once("ms").chain(names.iter().copied()));
+    for (label, way) in ways {
+        let cell = |name: &&str| {
+            let found = way.rows().find(|(one, _, _)| one == name);
+            found.map_or_else(String::new, |(_, ms, _)| figure(ms))
+        };
+        table.row(std::iter::once(label.clone()).chain(names.iter().map(cell)));
+    }
+    table
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Metrics of a server; each histogram has its sum in seconds and its count.
+    fn metrics(histograms: &[(&str, f64, u32)]) -> String {
+        let one = |(name, sum, count): &(&str, f64, u32)| {
+            format!("hubbub_{name}_seconds_bucket{{le=\"+Inf\"}} {count}\nhubbub_{name}_seconds_sum {sum}\n")
+        };
+        histograms.iter().map(one).collect()
+    }
+
+    fn shown(way: &Way) -> Vec<(&str, f64)> {
+        way.rows().map(|(name, ms, _)| (name, (ms * 1e6).round() / 1e6)).collect()
+    }
+
+    const DIRECT: [(&str, f64, u32); 5] = [
+        ("pipeline_wait", 0.2, 100),
+        ("pipeline_answer", 0.01, 100),
+        ("pipeline_total", 0.6, 100),
+        ("pipeline_fan_out", 0.004, 2),
+        ("delivery", 0.003, 3),
+    ];
+
+    /// A hundred messages, 7 ms until the answer, 10 ms until subscribers had them.
+    fn known() -> Generated {
+        Generated {
+            ended: 100.0,
+            confirmed_ms: 7.0,
+            delivered_ms: Some(10.0),
+            waited_ms: 0.5,
+            is_delivery_intended: true,
+            empty_ms: 0.3,
+        }
+    }
+
+    #[test]
+    fn stages_and_what_is_left_are_the_whole() {
+        let before = metrics(&DIRECT.map(|(name, _, _)| (name, 5.0, 50)));
+        let after = metrics(&DIRECT.map(|(name, sum, count)| (name, sum + 5.0, count + 50)));
+        let stages = Stages::of(&ServerStages::between(&before, &after), &known());
+        let confirmed = stages.confirmed.as_ref().unwrap();
+        let wanted = [("client", 0.5), ("queue", 2.0), ("commit", 3.9), ("answer", 0.1), ("network", 0.3)];
+        assert_eq!(shown(confirmed), [&wanted[..], &[(UNACCOUNTED, 0.2), (WHOLE, 7.0)]].concat());
+        let delivered = stages.delivered.as_ref().unwrap();
+        let wanted = [("client", 0.5), ("queue", 2.0), ("commit", 3.9), ("delivery", 3.0), ("network", 0.3)];
+        assert_eq!(shown(delivered), [&wanted[..], &[(UNACCOUNTED, 0.3), (WHOLE, 10.0)]].concat());
+        for (_, way) in stages.ways() {
+            let shares: f64 = way.rows().map(|(_, _, share)| share).sum();
+            assert!((shares - 2.0).abs() < 1e-9 && way.mark().is_none(), "all of it, and the whole: {way:?}");
+        }
+        let json = serde_json::to_value(&stages).unwrap();
+        assert_eq!(serde_json::from_value::<Stages>(json).unwrap(), stages);
+        let said = confirmed.to_string();
+        assert!(
+            said.starts_with("client 0.500 (7 %), queue 2.000 (29 %), ") && said.ends_with("2.9 %"),
+            "{said}"
+        );
+        assert!(confirmed.table().markdown().contains("| commit | 3.900 | 55.7 % |"));
+        let both = [("a".to_owned(), confirmed.clone()), ("b".to_owned(), delivered.clone())];
+        let table = table(&both).csv();
+        assert!(
+            table.starts_with("ms,client,queue,commit,answer,network,not accounted for,whole,delivery\n")
+        );
+        assert!(table.ends_with("\nb,0.500,2.000,3.900,,0.300,0.300,10.000,3.000\n"), "{table}");
+    }
+
+    #[test]
+    fn behind_a_broker_its_answer_counts() {
+        let broker = [("log_confirm", 0.4, 100), ("log_way", 0.9, 100)];
+        let text = metrics(&[&DIRECT[..], &broker[..]].concat()) + "hubbub_log_messages_consumed_total 100\n";
+        let stages = Stages::of(&ServerStages::between("", &text), &known());
+        let wanted = [("client", 0.5), ("log", 4.0), ("network", 0.3), (UNACCOUNTED, 2.2), (WHOLE, 7.0)];
+        assert_eq!(shown(&stages.confirmed.unwrap()), wanted);
+        // From publishing to the store are 9 ms, of which the pipeline has 6.
+        let delivered = stages.delivered.unwrap();
+        assert_eq!(shown(&delivered)[1], ("log", 3.0));
+        // Published by others, so that the server confirmed nothing.
+        let text = metrics(&DIRECT) + "hubbub_log_messages_consumed_total 100\n";
+        assert_eq!(Stages::of(&ServerStages::between("", &text), &known()).confirmed, None);
+    }
+
+    #[test]
+    fn stages_longer_than_the_whole_are_marked() {
+        let server = ServerStages::between("", &metrics(&DIRECT));
+        let way = |confirmed_ms| Stages::of(&server, &Generated { confirmed_ms, ..known() }).confirmed;
+        let way_of = |confirmed_ms| way(confirmed_ms).unwrap();
+        // 6.5 ms were measured.
+        assert_eq!((way_of(6.4).mark(), way_of(6.4).overlaps), (None, false));
+        assert!(way_of(6.4).unaccounted < 0.0);
+        assert_eq!(
+            way_of(5.0).mark().as_deref(),
+            Some("the stages add up to 130 % of the whole: they overlap")
+        );
+        assert_eq!(way(0.0), None);
+        assert_eq!(Stages::of(&ServerStages::default(), &known()), Stages::default());
+        let restarted = ServerStages::between(&metrics(&[("pipeline_total", 9.0, 900)]), &metrics(&DIRECT));
+        assert_eq!(Stages::of(&restarted, &known()), Stages::default(), "who began anew says nothing");
+    }
+}

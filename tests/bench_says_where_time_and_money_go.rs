@@ -1,0 +1,147 @@
+//! What `hubbub bench` says of a run beyond rates and latencies: stages that add up to the whole, and what the load costs.
+
+use std::path::Path;
+
+use serde_json::{Value, json};
+
+use crate::harness::{hubbub, hubbub_at_length};
+
+/// Runs a scenario on a store of its own, and keeps the results; the summary of its only run.
+async fn measure(dir: &Path, scenario: &str, own: &[&str]) -> Value {
+    let path = |name: &str| dir.join(name).to_str().unwrap().to_owned();
+    std::fs::write(path("measured.toml"), format!("title = 'Measured'\n{scenario}")).unwrap();
+    let line = [
+        ["bench", "run", "--json"].map(str::to_owned),
+        [path("measured.toml"), "--dir".to_owned(), path("")],
+    ];
+    let line = [line.concat(), vec!["--out".to_owned(), path("out")]].concat();
+    let line = line.into_iter().chain(own.iter().map(|word| (*word).to_owned())).collect();
+    let ran = hubbub_at_length(line).await;
+    let results: Value = serde_json::from_str(&ran.stdout).unwrap_or_default();
+    let summary = results["runs"][0]["summary"].clone();
+    assert!(summary.is_object(), "{ran:?}");
+    summary
+}
+
+/// The share of the whole that these stages have. All stages, and what is in none, are the whole.
+fn share_of(way: &Value, names: &[&str]) -> f64 {
+    let stages = way["stages"].as_array().unwrap_or_else(|| panic!("no stages: {way}"));
+    let share = |stage: &&Value| stage["share"].as_f64().unwrap();
+    let all: f64 = stages.iter().map(|stage| share(&stage)).sum();
+    assert!((all + way["unaccounted"].as_f64().unwrap() - 1.0).abs() < 1e-6, "{way}");
+    let is_named = |stage: &&Value| names.contains(&stage["name"].as_str().unwrap());
+    stages.iter().filter(is_named).map(|stage| share(&stage)).sum()
+}
+
+/// Each sync takes so long that on any machine the rest is next to nothing: what the server measured must be the whole.
+const SLOW_SYNC: &str = "[settings.store.embedded]\nsync_delay = '400ms'\n";
+
+#[tokio::test]
+async fn stages_add_up_to_the_latency() {
+    let dir = tempfile::tempdir().unwrap();
+    let chat = "workload = 'chat'\n[options]\nconnections = 16\nmessages = 1_000_000\nduration = '4s'\n\
+                warmup-connections = 1\nwarmup-messages = 1\n";
+    let summary = measure(dir.path(), &format!("{chat}{SLOW_SYNC}"), &[]).await;
+    let way = &summary["stages"]["confirmed"];
+    let share = share_of(way, &["client", "queue", "commit", "answer"]);
+    assert!((0.95..=1.05).contains(&share), "{share}: {way}");
+    assert_eq!(way["overlaps"], false, "{way}");
+    assert_eq!(way["wholeMs"], summary["latency"]["meanMs"]);
+    assert!(summary["stages"].get("delivered").is_none(), "nobody listened: {summary}");
+    let shown = std::fs::read_to_string(dir.path().join("out/01-1/report.html")).unwrap();
+    assert!(shown.contains("Where the time goes until the answer"), "{shown}");
+
+    // An open loop, with subscribers.
+    let http = "workload = 'http'\n[options]\nrate = 50\nduration = '4s'\nlisteners = 4\nrooms = 2\n";
+    let summary = measure(dir.path(), &format!("{http}{SLOW_SYNC}"), &[]).await;
+    let confirmed = share_of(&summary["stages"]["confirmed"], &["client", "queue", "commit", "answer"]);
+    assert!((0.95..=1.05).contains(&confirmed), "{summary}");
+    let delivered = share_of(&summary["stages"]["delivered"], &["client", "queue", "commit", "delivery"]);
+    assert!((0.95..=1.05).contains(&delivered), "{summary}");
+    assert_eq!(summary["rooms"]["count"], 2, "{summary}");
+    let page = publish(dir.path(), &[]);
+    for part in [
+        "until the answer",
+        "until subscribers have it",
+        "| ms | client | queue | commit | answer | network |",
+    ] {
+        assert!(page.contains(part), "{part}: {page}");
+    }
+    assert!(!page.contains("Minute by minute"), "a run of seconds has no minutes: {page}");
+}
+
+fn publish(dir: &Path, own: &[&str]) -> String {
+    let (results, pages) = (dir.join("out"), dir.join("pages"));
+    let line = ["bench", "publish", results.to_str().unwrap(), "--to", pages.to_str().unwrap()];
+    hubbub(&[&line[..], own].concat(), "").success();
+    std::fs::read_to_string(pages.join("measured/README.md")).unwrap()
+}
+
+const SMALL: &str = "workload = 'chat'\n[options]\nconnections = 4\nmessages = 3_000\nwarmup-connections = 1\n\
+                     warmup-messages = 10\n";
+
+#[tokio::test]
+async fn a_load_has_its_price() {
+    let dir = tempfile::tempdir().unwrap();
+    let summary = measure(dir.path(), SMALL, &["--price", "core-hour=1000,gb-month=0"]).await;
+    let number = |value: &Value| value.as_f64().unwrap_or_else(|| panic!("{value} of {summary}"));
+    let (usage, cost) = (&summary["usage"], &summary["cost"]);
+    assert_eq!(usage["messages"], 2_990.0, "without the warm-up: {usage}");
+    let used: f64 = usage["processorS"].as_object().unwrap().values().map(number).sum();
+    let wanted = used / 3_600.0 * 1_000.0 * 1e6 / 2_990.0;
+    assert!((number(&cost["perMillion"]) / wanted - 1.0).abs() < 1e-9 || wanted == 0.0, "{summary}");
+    assert_eq!(cost["storage"], 0.0);
+    let first = publish(dir.path(), &[]);
+    assert!(first.contains("**Price** of all: ") && first.contains("core-hour=1000,gb-month=0"), "{first}");
+    // Other prices, without another run.
+    let page = publish(dir.path(), &["--price", "core-hour=2,gb-month=3"]);
+    assert!(page.contains("core-hour=2,gb-month=3") && !page.contains("core-hour=1000"), "{page}");
+    let out = dir.path().join("out").to_str().unwrap().to_owned();
+    let report = hubbub(&["bench", "report", &out, "--price", "core-hour=2,gb-month=3"], "").success();
+    assert!(report.contains("cost a million"), "{report}");
+    for (price, said) in [("core-hour=2", "gb-month is missing"), ("gold=2", "'gold' has no price here")] {
+        let ran = hubbub(&["bench", "publish", &out, "--price", price], "");
+        assert!(ran.code == Some(2) && ran.stderr.contains(said), "{ran:?}");
+    }
+}
+
+/// As programs wrote them that knew of neither stages, minutes nor usage.
+#[tokio::test]
+async fn results_of_older_programs_are_published_without_what_they_lack() {
+    let dir = tempfile::tempdir().unwrap();
+    let summary = json!({
+        "perSecond": 1_234.0,
+        "latency": {"medianMs": 1.5, "p99Ms": 2.5},
+        "verdict": {"bottleneck": "disk flush", "evidence": "batches", "tryNext": "another disk"},
+    });
+    let run = json!({"point": {}, "repetition": 1, "isClean": true, "faults": [], "summary": summary});
+    let results = json!({
+        "version": 1, "scenario": "measured.toml", "title": "Measured", "about": "", "isQuick": false,
+        "machine": "a machine", "started": "2026-01-01T00:00:00Z", "text": "", "runs": [run],
+    });
+    std::fs::create_dir(dir.path().join("out")).unwrap();
+    let file = dir.path().join("out/results.json");
+    std::fs::write(&file, results.to_string()).unwrap();
+    let page = publish(dir.path(), &[]);
+    assert!(page.contains("| all | 1,234 | 1.500 | 2.500 |"), "{page}");
+    for part in ["Where the time goes", "Minute by minute", "Price", "cost"] {
+        assert!(!page.contains(part), "{part}: {page}");
+    }
+    assert!(!dir.path().join("pages/measured/minutes.csv").exists());
+    let out = dir.path().join("out").to_str().unwrap().to_owned();
+    let refused = hubbub(&["bench", "publish", &out, "--price", "core-hour=1,gb-month=1"], "").refusal(1);
+    assert!(refused.contains("do not say what the servers used"), "{refused}");
+    // Two minutes, as this program writes them.
+    let spread = json!({"mean": 100.0, "variance": 4.0, "interval": [99.0, 101.0]});
+    let minute = |start_s: f64| {
+        json!({"startS": start_s, "endS": start_s + 60.0, "messages": 6_000, "perSecond": spread,
+               "latencyMs": {"mean": 2.0, "variance": 1.0, "interval": null}, "partial": false})
+    };
+    let mut results = results;
+    results["runs"][0]["summary"]["minutes"] = json!([minute(0.0), minute(60.0)]);
+    std::fs::write(&file, results.to_string()).unwrap();
+    let page = publish(dir.path(), &[]);
+    assert!(page.contains("| 60 to 120 | 100.000 | 99.000 to 101.000 | 4.000 | 2.000 | | 1.000 |"), "{page}");
+    let rows = std::fs::read_to_string(dir.path().join("pages/measured/minutes.csv")).unwrap();
+    assert!(rows.ends_with("1,60,120,6000,false,100,99,101,4,2,,,1\n"), "{rows}");
+}

@@ -13,6 +13,22 @@ use serde_json::Value;
 use crate::harness::program::command;
 use crate::harness::{Postgres, Server, hubbub, hubbub_at_length, number};
 
+/// Measurements of one fault at most, on a machine that is busy with other work.
+const TRIES_MAX: usize = 10;
+
+/// The summary of a measurement. One in which other processes were the bottleneck, and the verdict says so, tells nothing about
+/// what was planted, and is made again.
+async fn undisturbed(measure: impl AsyncFn() -> Value) -> Value {
+    let mut summary = measure().await;
+    for _ in 1..TRIES_MAX {
+        if summary["verdict"]["bottleneck"] != "other processes" {
+            break;
+        }
+        summary = measure().await;
+    }
+    summary
+}
+
 /// Runs an experiment on a store of its own; its summary.
 async fn measure(scenario: &str, postgres: Option<&Postgres>) -> Value {
     let dir = tempfile::tempdir().unwrap();
@@ -95,7 +111,7 @@ async fn planted_faults_are_named() {
     let mut named = Named::default();
     for _ in 0..rounds() {
         for (fault, name, scenario) in planted() {
-            named.count(fault, name, &measure(&scenario, None).await);
+            named.count(fault, name, &undisturbed(async || measure(&scenario, None).await).await);
         }
     }
     named.finish();
@@ -106,10 +122,11 @@ async fn planted_faults_of_a_database_are_named() {
     let postgres = Postgres::start("");
     let mut named = Named::default();
     for _ in 0..rounds() {
-        named.count("a tiny pool", "pool", &measure(TINY_POOL, Some(&postgres)).await);
+        let pool = undisturbed(async || measure(TINY_POOL, Some(&postgres)).await).await;
+        named.count("a tiny pool", "pool", &pool);
         let load = chat(8, 1, "").replace("'2s'", "'4s'");
-        let (measured, ()) = tokio::join!(measure(&load, Some(&postgres)), hold_locks(&postgres));
-        named.count("a lock", "database", &measured);
+        let locked = async || tokio::join!(measure(&load, Some(&postgres)), hold_locks(&postgres)).0;
+        named.count("a lock", "database", &undisturbed(locked).await);
     }
     named.finish();
 }
@@ -151,28 +168,33 @@ fn stop_and_go(generator: &Child, is_over: &Arc<AtomicBool>) -> std::thread::Joi
     })
 }
 
+/// A generator that is stopped half of the time; its summary.
+async fn measure_stopped(server: &Server) -> Value {
+    let mut command = command();
+    command.args(["bench", "chat", "--json", "--quiet", "--server"]).arg(server.url());
+    command.args(["-c", "8", "-n", "100000000", "--duration", "3s", "--warmup-connections", "0"]);
+    let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let is_over = Arc::<AtomicBool>::default();
+    let stopping = stop_and_go(&child, &is_over);
+    let ended = tokio::task::spawn_blocking(move || {
+        let mut child = child;
+        let mut said = String::new();
+        std::io::Read::read_to_string(child.stdout.as_mut().unwrap(), &mut said).unwrap();
+        (child, said)
+    });
+    let (mut child, said) = ended.await.unwrap();
+    is_over.store(true, Ordering::Relaxed);
+    stopping.join().unwrap();
+    child.wait().unwrap();
+    serde_json::from_str(&said).unwrap()
+}
+
 #[tokio::test]
 async fn a_generator_that_stands_still_is_named() {
     let server = Server::start();
     let mut named = Named::default();
     for _ in 0..rounds() {
-        let mut command = command();
-        command.args(["bench", "chat", "--json", "--quiet", "--server"]).arg(server.url());
-        command.args(["-c", "8", "-n", "100000000", "--duration", "3s", "--warmup-connections", "0"]);
-        let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-        let is_over = Arc::<AtomicBool>::default();
-        let stopping = stop_and_go(&child, &is_over);
-        let ended = tokio::task::spawn_blocking(move || {
-            let mut child = child;
-            let mut said = String::new();
-            std::io::Read::read_to_string(child.stdout.as_mut().unwrap(), &mut said).unwrap();
-            (child, said)
-        });
-        let (mut child, said) = ended.await.unwrap();
-        is_over.store(true, Ordering::Relaxed);
-        stopping.join().unwrap();
-        child.wait().unwrap();
-        let summary: Value = serde_json::from_str(&said).unwrap();
+        let summary = undisturbed(async || measure_stopped(&server).await).await;
         named.count("a generator that stands still", "generator", &summary);
     }
     named.finish();

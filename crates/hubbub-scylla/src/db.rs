@@ -138,6 +138,10 @@ fn advice(error: &str, is_tls: bool) -> &'static str {
         "the server refuses this client's certificate: correct store.scylla.cert and store.scylla.key"
     } else if has("Authentication is required") || has("Authentication failed") || has("BadCredentials") {
         "the user or the password is wrong: correct store.url"
+    } else if is_tls && has("connection setup request") {
+        // The refusal of a certificate comes after the handshake, and is lost where the connection ends at once behind it.
+        "the server ended the connection behind the TLS handshake: if it asks clients for certificates, set or correct \
+         store.scylla.cert and store.scylla.key"
     } else if is_tls {
         "start it, or correct store.url: scylla:// if it does not speak TLS"
     } else {
@@ -295,5 +299,22 @@ impl Db {
             }
             _ => Ok(()),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refused_certificate_is_explained_however_the_connection_ends() {
+        let alert = "Connection pool error: received fatal alert: CertificateRequired";
+        let broken = "The pool is broken; Last connection failed with: Failed to perform a connection setup request. \
+                      Request: OPTIONS, reason: Connection broken";
+        for error in [alert, broken] {
+            assert!(advice(error, true).contains("store.scylla.cert"), "{error}");
+        }
+        assert!(advice(broken, false).contains("scyllas://"));
+        assert!(advice("Connection refused", true).starts_with("start it"));
     }
 }

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use crate::machine::CpuUse;
 use crate::report::{figure, grouped};
 use crate::sample::series::average;
-use crate::sample::{CPU, DISK, GENERATOR, Look, SERVER};
+use crate::sample::{CPU, DISK, GENERATOR, SERVER, SystemSample};
 
 /// What is paid, in any currency.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
@@ -80,19 +80,19 @@ pub(crate) struct Usage {
 }
 
 impl Usage {
-    /// By the looks while `messages` were done. `None` where it is not known which processes the servers are.
-    pub(crate) fn of(messages: f64, cpu: &CpuUse, looks: &[Look]) -> Option<Self> {
+    /// By the samples while `messages` were done. `None` where it is not known which processes the servers are.
+    pub(crate) fn of(messages: f64, cpu: &CpuUse, samples: &[SystemSample]) -> Option<Self> {
         let server = cpu.server.filter(|_| messages > 0.0)?;
         let seconds = cpu.seconds;
         let threads = format!("{SERVER} ");
         let is_counted = |who: &&str| *who != GENERATOR && !who.starts_with(&threads);
-        let names = looks.iter().flat_map(|look| look.values.keys());
+        let names = samples.iter().flat_map(|sample| sample.values.keys());
         let who = names.filter_map(|name| name.strip_suffix(CPU)?.strip_suffix(' ')).filter(is_counted);
         let who: BTreeSet<&str> = who.collect();
-        let used = |who: &str| Some((who.to_owned(), seconds * average(looks, &format!("{who} {CPU}"))?));
+        let used = |who: &str| Some((who.to_owned(), seconds * average(samples, &format!("{who} {CPU}"))?));
         let mut processor_s: BTreeMap<String, f64> = who.into_iter().filter_map(used).collect();
         processor_s.insert(SERVER.to_owned(), server * seconds);
-        let written_bytes = average(looks, DISK).map(|rate| 1e6 * rate * seconds);
+        let written_bytes = average(samples, DISK).map(|rate| 1e6 * rate * seconds);
         Some(Self { messages, seconds, processor_s, written_bytes })
     }
 
@@ -165,24 +165,24 @@ mod tests {
         }
     }
 
-    fn looks(values: &[(&str, f64)]) -> Vec<Look> {
+    fn samples(values: &[(&str, f64)]) -> Vec<SystemSample> {
         let values: BTreeMap<String, f64> =
             values.iter().map(|(name, value)| ((*name).to_owned(), *value)).collect();
-        vec![Look { at_s: 1.0, values: values.clone() }, Look { at_s: 2.0, values }]
+        vec![SystemSample { at_s: 1.0, values: values.clone() }, SystemSample { at_s: 2.0, values }]
     }
 
     #[test]
     fn what_is_used_is_paid_once() {
         let cpu =
             CpuUse { cores: 4, seconds: 10.0, generator: 1.0, server: Some(0.5), machine: 2.0, stolen: 0.0 };
-        let looks = looks(&[
+        let samples = samples(&[
             ("server CPU", 0.4),
             ("server workers CPU", 0.3),
             ("generator CPU", 1.0),
             ("postgres CPU", 0.25),
             ("disk MB/s", 2.0),
         ]);
-        let usage = Usage::of(50_000.0, &cpu, &looks).unwrap();
+        let usage = Usage::of(50_000.0, &cpu, &samples).unwrap();
         let used = [("postgres".to_owned(), 2.5), ("server".to_owned(), 5.0)];
         assert_eq!(usage.processor_s, used.into(), "the server's own figure is exact");
         assert_eq!(usage.written_bytes, Some(20e6));
@@ -203,7 +203,7 @@ mod tests {
         );
         let json = serde_json::to_value(&usage).unwrap();
         assert_eq!(serde_json::from_value::<Usage>(json).unwrap(), usage);
-        assert_eq!(Usage::of(0.0, &cpu, &looks), None);
-        assert_eq!(Usage::of(1.0, &CpuUse { server: None, ..cpu }, &looks), None);
+        assert_eq!(Usage::of(0.0, &cpu, &samples), None);
+        assert_eq!(Usage::of(1.0, &CpuUse { server: None, ..cpu }, &samples), None);
     }
 }

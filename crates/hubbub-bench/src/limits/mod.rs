@@ -68,7 +68,7 @@ struct Limit {
     latency: Stats,
     /// Share of the machine that others took meanwhile.
     others: f64,
-    /// Why the books of a round did not close.
+    /// Why the ledger of a round did not balance.
     faults: Vec<String>,
 }
 

@@ -12,17 +12,17 @@ use crate::record::Stats;
 use crate::report::{Analysis, Origin, Report};
 use crate::sample::buckets::Buckets;
 use crate::sample::series::{SeriesSummary, Slope, Span, summaries};
-use crate::sample::{BATCH_MS, Look};
+use crate::sample::{BATCH_MS, SystemSample};
 use crate::verdict::Verdict;
 
-/// Looks that make one point of the slope.
-const SLOPE_LOOKS: usize = 10;
-/// What the memory of the server is called in looks.
+/// Samples that make one point of the slope.
+const SLOPE_SAMPLES: usize = 10;
+/// What the memory of the server is called in samples.
 const MEMORY: &str = "server MiB";
 
 /// What was seen of a run besides what the engine records.
 pub(super) struct Seen {
-    pub(super) samples: Vec<Look>,
+    pub(super) samples: Vec<SystemSample>,
     /// When there was something to do.
     pub(super) span: Span,
     /// Until the last message was stored.
@@ -96,9 +96,9 @@ pub(crate) struct Persisted {
     /// Microseconds of processor time for each message stored, by who used it: `server`, `generator`, what is watched.
     pub(crate) cpu_us: BTreeMap<String, f64>,
     pub(super) span: Span,
-    #[serde(rename = "course")]
+    #[serde(rename = "timeSeries")]
     pub(crate) series: Vec<SeriesSummary>,
-    pub(super) looks: Vec<Look>,
+    pub(super) samples: Vec<SystemSample>,
     /// Less or more was drained than there was.
     #[serde(skip)]
     fault: Option<String>,
@@ -191,15 +191,15 @@ impl Persisted {
         self.stored_per_second * self.store_s
     }
 
-    /// The looks while there was something to do.
-    pub(crate) fn during(&self) -> &[Look] {
-        self.span.of(&self.looks)
+    /// The samples while there was something to do.
+    pub(crate) fn during(&self) -> &[SystemSample] {
+        self.span.of(&self.samples)
     }
 
     /// `stored` messages, of which `early` ones were stored before the time began.
     pub(super) fn new(args: &PersistArgs, messages: u64, stored: u64, early: u64, seen: Seen) -> Self {
         let during = seen.span.of(&seen.samples);
-        let slope = |looks: &[Look], name| Slope::of(looks, name, SLOPE_LOOKS);
+        let slope = |samples: &[SystemSample], name| Slope::of(samples, name, SLOPE_SAMPLES);
         let stored_per_second = stored.saturating_sub(early) as f64 / seen.store.as_secs_f64().max(1e-6);
         let series = summaries(&seen.samples, &seen.span);
         let cpu_us = |one: &SeriesSummary| {
@@ -222,7 +222,7 @@ impl Persisted {
             memory_slope_late: slope(during.get(during.len() / 2..).unwrap_or_default(), MEMORY),
             series,
             span: seen.span,
-            looks: seen.samples,
+            samples: seen.samples,
             fault: (args.drain && stored != messages)
                 .then(|| format!("{messages} were to be drained, but {stored} stored")),
         }

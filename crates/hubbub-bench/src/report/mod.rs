@@ -33,7 +33,7 @@ use crate::models::little::Little;
 use crate::persist::outcome::Persisted;
 use crate::record::{Bucket, Stats, buckets};
 use crate::run::Run;
-use crate::sample::{Look, looks_csv};
+use crate::sample::{SystemSample, samples_csv};
 use crate::verdict::Verdict;
 use rooms::Rooms;
 
@@ -93,7 +93,7 @@ pub(crate) struct Report {
     pub persisted: Option<Persisted>,
     /// What server, database and machine did meanwhile, once a second.
     #[serde(skip)]
-    pub looks: Vec<Look>,
+    pub samples: Vec<SystemSample>,
     /// The phase, whose record the files show beside the fields above.
     #[serde(skip)]
     run: Option<Arc<Run>>,
@@ -188,7 +188,7 @@ impl Report {
                     .push("the server restarted meanwhile; stored is what its store holds more".to_owned());
             }
             self.notes
-                .extend(ledger.faults.iter().map(|fault| format!("the ledger does not close: {fault}")));
+                .extend(ledger.faults.iter().map(|fault| format!("the ledger does not balance: {fault}")));
         }
     }
 
@@ -253,7 +253,7 @@ impl Findings for Report {
         let files = [
             ("summary.json", summary),
             ("throughput.csv", csv::throughput(self, run)),
-            ("looks.csv", looks_csv(&self.looks)),
+            ("samples.csv", samples_csv(&self.samples)),
             ("report.html", html::page(self, run)),
         ];
         write_files(dir, files)?;

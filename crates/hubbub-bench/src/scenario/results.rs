@@ -311,8 +311,8 @@ impl Findings for Results {
         self.runs.iter().for_each(|run| out.push_str(&stage_marks(run)));
         self.runs.iter().filter_map(bottleneck).for_each(|line| out.push_str(&line));
         for run in self.runs.iter().filter(|run| !run.is_clean || !run.faults.is_empty()) {
-            let books = (!run.is_clean).then_some("it is not clean, see above").into_iter();
-            let faults: Vec<&str> = books.chain(run.faults.iter().map(String::as_str)).collect();
+            let unclean = (!run.is_clean).then_some("it is not clean, see above").into_iter();
+            let faults: Vec<&str> = unclean.chain(run.faults.iter().map(String::as_str)).collect();
             let _ = writeln!(
                 out,
                 "  fault: {}, repetition {}: {}",

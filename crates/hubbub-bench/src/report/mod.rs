@@ -136,8 +136,8 @@ impl Report {
         self.per_second = self.latency.count as f64 / self.elapsed_s;
         self.latency_by_type = record.by_kind.iter().map(|(kind, dist)| (*kind, dist.stats())).collect();
         self.throughput = buckets(&record.steps, elapsed, bucket);
-        self.analysis.minutes = record.seconds.minutes(record.last_us);
-        self.per_second_variation = record.seconds.rate_variation(record.last_us);
+        self.analysis.minutes = record.seconds.minutes(record.last_begun_us);
+        self.per_second_variation = record.seconds.rate_variation(record.last_begun_us);
         self.rooms = Rooms::of(&record.by_room, &run.shape).filter(|_| self.unit == MESSAGES);
         if record.samples_left_out > 0 && !record.samples.is_empty() {
             self.notes

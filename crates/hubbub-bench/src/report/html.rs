@@ -71,7 +71,8 @@ pub(crate) fn over_time<'n>(samples: &[SystemSample], names: impl IntoIterator<I
 fn slowest_rooms(report: &Report) -> Table {
     let mut table = Table::new(["room", "messages", "mean ms"]);
     for room in report.rooms.iter().flat_map(|rooms| &rooms.slowest) {
-        table.row([room.room.clone(), room.messages.to_string(), figure(room.mean_ms)]);
+        let mean_ms = room.mean_ms.map_or_else(String::new, figure);
+        table.row([room.room.clone(), room.messages.to_string(), mean_ms]);
     }
     table
 }

@@ -18,6 +18,7 @@ use std::time::Duration;
 pub(crate) use analysis::Analysis;
 pub(crate) use html::{document as page, over_time};
 pub(crate) use origin::Origin;
+pub(crate) use rooms::Rooms;
 pub(crate) use svg::{Axes, bars, escape, picture};
 pub(crate) use table::{Table, figure};
 pub(crate) use terminal::grouped;
@@ -35,7 +36,6 @@ use crate::record::{Bucket, Stats, buckets};
 use crate::run::Run;
 use crate::sample::{SystemSample, samples_csv};
 use crate::verdict::Verdict;
-use rooms::Rooms;
 
 /// The unit of what goes to rooms.
 pub(crate) const MESSAGES: &str = "messages";
@@ -258,9 +258,7 @@ impl Findings for Report {
         ];
         write_files(dir, files)?;
         self.analysis.write_files(dir)?;
-        if let Some(rooms) = &self.rooms {
-            write_files(dir, [("rooms.csv", rooms.table().csv())])?;
-        }
+        Rooms::write_files(self.rooms.as_ref(), dir)?;
         csv::write_metrics(run, &dir.join("metrics.csv"))
     }
 }

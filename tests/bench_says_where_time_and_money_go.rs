@@ -46,6 +46,8 @@ async fn stages_add_up_to_the_latency() {
     let share = share_of(way, &["client", "queue", "commit", "answer"]);
     assert!((0.95..=1.05).contains(&share), "{share}: {way}");
     assert_eq!(way["overlaps"], false, "{way}");
+    let mark = way["unaccounted"].as_f64().unwrap().abs() > 0.05;
+    assert_eq!(way.get("mark").is_some(), mark, "{way}");
     assert_eq!(way["wholeMs"], summary["latency"]["meanMs"]);
     assert!(summary["stages"].get("delivered").is_none(), "nobody listened: {summary}");
     let shown = std::fs::read_to_string(dir.path().join("out/01-1/report.html")).unwrap();

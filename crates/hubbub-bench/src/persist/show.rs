@@ -5,7 +5,7 @@ use std::path::Path;
 
 use super::outcome::{Asked, Batches, Outcome};
 use crate::engine::Findings;
-use crate::report::{escape, grouped, over_time, write_files};
+use crate::report::{Rooms, escape, grouped, over_time, retries, write_files, write_rooms};
 use crate::sample::samples_csv;
 use crate::sample::series::{SeriesSummary, Slope};
 
@@ -32,6 +32,7 @@ impl Findings for Outcome {
             ("report.html", self.page()),
         ];
         write_files(dir, files)?;
+        Rooms::write_files(self.rooms.as_ref(), dir)?;
         self.analysis.write_files(dir)
     }
 }
@@ -65,6 +66,8 @@ impl Outcome {
                 )?;
             }
         }
+        write_rooms(self.rooms.as_ref(), out)?;
+        writeln!(out, "  sent again   {}", retries(self.retries, &self.retries_by_cause))?;
         self.write_batches(out)?;
         write!(out, "{}", self.analysis)?;
         self.write_slopes(out)?;

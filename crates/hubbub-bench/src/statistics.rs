@@ -1,4 +1,4 @@
-//! Mean and variance of numbers as they come, and how sure a mean is.
+//! Mean and variance of numbers as they come, how sure a mean is, and the median.
 
 /// Count, mean, and sum of the squared differences from the mean. Adding is after B. P. Welford, Technometrics 4 (1962),
 /// page 419; merging after T. F. Chan, G. H. Golub and R. J. LeVeque, The American Statistician 37 (1983), page 242.
@@ -46,6 +46,16 @@ impl FromIterator<f64> for Moments {
         values.into_iter().for_each(|value| moments.add(value));
         moments
     }
+}
+
+/// The middle value; of an even count the mean of the two in the middle, and 0 of none.
+pub(crate) fn median(values: &[f64]) -> f64 {
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    let middle = sorted.len() / 2;
+    let before = if sorted.len().is_multiple_of(2) { middle.saturating_sub(1) } else { middle };
+    let both: Moments = sorted.get(before..=middle).unwrap_or_default().iter().copied().collect();
+    both.mean
 }
 
 /// Fewest means that a trend is drawn through, or that say how alike neighbours are.
@@ -131,6 +141,19 @@ mod tests {
         // Where the differences are tiny beside the mean, sums of squares would lose them.
         let far: Moments = [1e9 + 1.0, 1e9 + 2.0, 1e9 + 3.0].into_iter().collect();
         assert_eq!(far.variance(), 1.0);
+    }
+
+    #[test]
+    fn a_median_is_in_the_middle() {
+        for (values, middle) in [
+            (&[][..], 0.0),
+            (&[3.0], 3.0),
+            (&[9.0, 2.0], 5.5),
+            (&[9.0, 1.0, 2.0], 2.0),
+            (&[9.0, 1.0, 2.0, 4.0], 3.0),
+        ] {
+            assert_eq!(median(values), middle, "{values:?}");
+        }
     }
 
     #[test]

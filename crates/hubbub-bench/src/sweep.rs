@@ -13,7 +13,6 @@ use clap::Args;
 use serde::Serialize;
 
 use crate::engine::Findings;
-use crate::limits::median;
 use crate::limits::postgres::{Database, check_durable};
 use crate::machine::Machine;
 use crate::options::duration;
@@ -22,6 +21,7 @@ use crate::persist;
 use crate::persist::outcome::Outcome;
 use crate::report::grouped;
 use crate::spawn::Server;
+use crate::statistics::median;
 
 /// Connections that publish. A request of each has a tenth of a batch, of which the server may submit a part first, so that
 /// batches are full but for the last tenth.

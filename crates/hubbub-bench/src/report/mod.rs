@@ -21,7 +21,7 @@ pub(crate) use origin::Origin;
 pub(crate) use rooms::Rooms;
 pub(crate) use svg::{Axes, bars, escape, picture};
 pub(crate) use table::{Table, figure};
-pub(crate) use terminal::{grouped, retries, write_rooms};
+pub(crate) use terminal::{flags, grouped, retries, write_rooms};
 
 use anyhow::Context;
 use serde::Serialize;

@@ -87,6 +87,11 @@ pub(crate) fn retries(count: u64, by_cause: &BTreeMap<&'static str, u64>) -> Str
     format!("{count} retries{causes}")
 }
 
+/// What makes figures worth less than they seem, behind a line of a table.
+pub(crate) fn flags(marks: &[String]) -> String {
+    marks.iter().map(|mark| format!("   ! {mark}")).collect()
+}
+
 fn write_ledger(ledger: &Ledger, out: &mut String) -> std::fmt::Result {
     let [sent, accepted] = [ledger.sent, ledger.accepted].map(|n| grouped(n as f64));
     let (failed, unconfirmed) = (ledger.rejected + ledger.unconfirmed, ledger.unconfirmed);

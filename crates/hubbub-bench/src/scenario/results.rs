@@ -14,13 +14,12 @@ use super::file::{Measurement, Point, Scenario};
 use super::page::page_of;
 use super::scaling::Scaling;
 use crate::engine::Findings;
-use crate::limits::median;
 use crate::machine::Machine;
 use crate::others::marks;
 use crate::price::PriceArgs;
 use crate::report::{Analysis, Table, figure, write_files};
 use crate::stages::Stages;
-use crate::statistics::{Moments, half_width};
+use crate::statistics::{Moments, half_width, median};
 
 /// Of the format of `results.json`.
 const VERSION: u32 = 1;

@@ -46,13 +46,15 @@ impl Workload for ChatArgs {
     type Stage = Arc<Run>;
 
     async fn prepare(&self, setup: &Setup) -> anyhow::Result<Arc<Run>> {
-        let run = Run::new(setup.targets.clone(), self.traffic.shape(), self.sending.rules.clone(), 0);
+        let shape = self.traffic.shape().of_rooms(self.rooms(self.warmup_connections));
+        let run = Run::new(setup.targets.clone(), shape, self.sending.rules.clone(), 0);
         Ok(self.send(run, setup, self.warmup_connections, "warm-up", 0..self.warm_up(), None).await)
     }
 
     async fn drive(&self, setup: &Setup, warmed: &mut Arc<Run>) -> anyhow::Result<Arc<Run>> {
         let rules = self.sending.rules.clone();
-        let run = Run::new(setup.targets.clone(), warmed.shape.clone(), rules, setup.common.rows_max);
+        let shape = warmed.shape.clone().of_rooms(self.rooms(self.sending.connections));
+        let run = Run::new(setup.targets.clone(), shape, rules, setup.common.rows_max);
         let messages = self.warm_up()..self.messages;
         Ok(self.send(run, setup, self.sending.connections, "main", messages, self.duration).await)
     }
@@ -68,6 +70,11 @@ impl ChatArgs {
         (self.warmup_connections as u64 * self.warmup_messages).min(self.messages)
     }
 
+    /// Those that so many connections send to: with one connection, one room.
+    fn rooms(&self, connections: usize) -> u16 {
+        self.traffic.rooms.clamp(1, saturate::<_, u16>(connections).max(1))
+    }
+
     async fn send(
         &self,
         run: Run,
@@ -77,15 +84,14 @@ impl ChatArgs {
         messages: Range<u64>,
         time: Option<Duration>,
     ) -> Arc<Run> {
-        // With one connection, one room.
-        let rooms = self.traffic.rooms.clamp(1, saturate::<_, u16>(connections).max(1));
-        let rooms_of: Vec<u16> = (0..connections).map(|i| (i % usize::from(rooms)) as u16 + 1).collect();
+        let rooms = usize::from(run.shape.rooms);
+        let rooms_of: Vec<u16> = (0..connections).map(|i| (i % rooms) as u16 + 1).collect();
         let (run, feed) = (Arc::new(run), Feed::new(self.sending.queue));
         let random = SeededRandom::new(setup.seed ^ messages.start);
         let bar = phase::bar(name, messages.end - messages.start, setup.common.quiet);
         let (maker_run, maker) = (Arc::clone(&run), Arc::clone(&feed));
         let make = move || {
-            supply(&maker_run, &maker, messages, Duration::MAX, rooms, &random, |_| maker.wait_for_space());
+            supply(&maker_run, &maker, messages, Duration::MAX, &random, |_| maker.wait_for_space());
         };
         phase::send::<Chat>(&run, &feed, &rooms_of, setup.seed, &bar, time, make).await;
         run

@@ -48,7 +48,7 @@ enum Command {
     Kv(Loading<KvArgs>),
     /// Messages through the log into the store, until all of them are stored
     Persist(Loading<PersistArgs>),
-    /// What the size of a batch is worth on PostgreSQL, with and without waiting for company
+    /// What the size of a batch is worth on PostgreSQL, with and without a linger
     #[cfg(feature = "postgres")]
     Sweep(SweepArgs),
     /// The questions that matter, at a store that holds messages: each alone, then all beside messages

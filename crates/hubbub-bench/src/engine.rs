@@ -122,7 +122,7 @@ pub(crate) async fn measure<W: Workload>(args: &Loading<W>) -> anyhow::Result<Re
     report.cpu = Some(cpu.until(&CpuMark::now(&common.server_pid)));
     let (seen, server_stages) = watch.end(&setup).await;
     if let Some(sampler) = sampler {
-        report.looks = sampler.stop().await;
+        report.samples = sampler.stop().await;
     }
 
     let account = own.close(&setup, stage, &run).await?;
@@ -137,11 +137,11 @@ pub(crate) async fn measure<W: Workload>(args: &Loading<W>) -> anyhow::Result<Re
     report.notes.extend(account.note);
     let known = generated(&report, &run, seen.empty_ms.unwrap_or(0.0), setup.targets.len());
     report.analysis.stages = Stages::of(&server_stages, &known);
-    let looks = report.persisted.as_ref().map_or(&report.looks[..], Persisted::during);
+    let samples = report.persisted.as_ref().map_or(&report.samples[..], Persisted::during);
     let [_, accepted, ..] = run.counts.totals();
     let done = report.persisted.as_ref().map_or(accepted as f64, Persisted::stored_meanwhile);
-    report.analysis.usage = report.cpu.as_ref().and_then(|cpu| Usage::of(done, cpu, looks));
-    report.verdict = Some(Verdict::of(seen.with(&report, looks, account.asked_per_second)));
+    report.analysis.usage = report.cpu.as_ref().and_then(|cpu| Usage::of(done, cpu, samples));
+    report.verdict = Some(Verdict::of(seen.with(&report, samples, account.asked_per_second)));
     if let Some(price) = common.price.price {
         report.analysis.set_price(price);
         let unknown = || "--price: the servers' processes are not known, give --server-pid".to_owned();

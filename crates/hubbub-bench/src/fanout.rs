@@ -76,7 +76,7 @@ impl Workload for FanoutArgs {
         let (window, time, random) = (self.window.max(1), self.duration, SeededRandom::new(setup.seed));
         let make = move || {
             let space = |sent| space(&maker_run, &audience, window, sent);
-            supply(&maker_run, &maker, 0..u64::MAX, time, 1, &random, space);
+            supply(&maker_run, &maker, 0..u64::MAX, time, &random, space);
         };
         let bar = phase::bar("sending", 0, setup.common.quiet);
         let senders = vec![1; self.senders];

@@ -121,7 +121,7 @@ mod tests {
     fn run() -> Run {
         let target = Target::parse("127.0.0.1:1").expect("address");
         let rules: Rules = arguments("rules", &[]).expect("defaults");
-        Run::new(target, Shape::new(1, 10, None, ""), rules, 0)
+        Run::new(target, Shape::new(1, 10, None, "").of_rooms(3), rules, 0)
     }
 
     #[test]
@@ -130,7 +130,7 @@ mod tests {
         let mut seen = Vec::new();
         std::thread::scope(|scope| {
             scope.spawn(|| {
-                supply(&run, &feed, 100..5_100, Duration::MAX, 3, &random, |_| feed.wait_for_space());
+                supply(&run, &feed, 100..5_100, Duration::MAX, &random, |_| feed.wait_for_space());
             });
             let (mut got, mut supply) = (VecDeque::new(), Supply::Open);
             while supply == Supply::Open {
@@ -149,7 +149,7 @@ mod tests {
         let (feed, run, random) = (Feed::new(10), run(), SeededRandom::new(5));
         std::thread::scope(|scope| {
             let made = scope.spawn(|| {
-                supply(&run, &feed, 0..u64::MAX, Duration::MAX, 1, &random, |_| feed.wait_for_space());
+                supply(&run, &feed, 0..u64::MAX, Duration::MAX, &random, |_| feed.wait_for_space());
             });
             feed.abandon();
             made.join().expect("generator");

@@ -73,11 +73,11 @@ impl Workload for HttpArgs {
         let messages = schedule.map_or(0, |schedule| schedule.messages());
         let bar = phase::bar("sending", messages, setup.common.quiet);
         let (maker_run, maker, random) = (Arc::clone(&run), Arc::clone(&feed), SeededRandom::new(setup.seed));
-        let (duration, rooms) = (self.duration, self.traffic.rooms);
+        let duration = self.duration;
         let make = move || match &schedule {
-            Some(schedule) => feed_paced(&maker_run, &maker, schedule, SLEEP_MIN, rooms, &random),
+            Some(schedule) => feed_paced(&maker_run, &maker, schedule, SLEEP_MIN, &random),
             None => {
-                supply(&maker_run, &maker, 0..u64::MAX, duration, rooms, &random, |_| maker.wait_for_space());
+                supply(&maker_run, &maker, 0..u64::MAX, duration, &random, |_| maker.wait_for_space());
             }
         };
         // Each connection sends to any room.

@@ -34,6 +34,8 @@ pub(crate) struct Shape {
     has_residents: bool,
     /// What stands before the number of a room.
     pub(crate) room_prefix: String,
+    /// Rooms that messages may go to, numbered from 1.
+    pub(crate) rooms: u16,
     /// Each connection sends as one user.
     has_own_users: bool,
 }
@@ -58,7 +60,16 @@ impl Shape {
             }
         };
         let (run, room_prefix) = (format!("{run:010x}-"), room_prefix.to_owned());
-        Self { run, id_digits: 0, texts, users, has_residents: false, room_prefix, has_own_users: false }
+        Self {
+            run,
+            id_digits: 0,
+            texts,
+            users,
+            has_residents: false,
+            room_prefix,
+            rooms: 1,
+            has_own_users: false,
+        }
     }
 
     /// Texts of exactly `text_bytes` bytes by the people of each room, with ids as long as a UUID is.
@@ -93,6 +104,11 @@ impl Shape {
             kind,
             failures: 0,
         }
+    }
+
+    /// The same with so many rooms, at least one.
+    pub(crate) fn of_rooms(self, rooms: u16) -> Self {
+        Self { rooms: rooms.max(1), ..self }
     }
 
     /// The same where each connection sends as one user.

@@ -35,8 +35,6 @@ pub(crate) enum Answer<'a> {
 const SAMPLES_MAX: usize = 1_024;
 /// ...or after this time.
 const SAMPLES_AGE_US: u64 = 200_000;
-/// The cause of a retry that the server asked for.
-pub(crate) const REFUSED: &str = "refused";
 
 #[derive(Debug)]
 pub(crate) struct Lane {
@@ -203,7 +201,7 @@ impl Lane {
         if job.failures > self.run.rules.retries {
             return self.finish(&job, Ending::Unconfirmed);
         }
-        self.run.counts.retries.add(REFUSED, 1);
+        self.run.counts.retries.add(Cause::Refused, 1);
         let wait = self.run.rules.patience.wait_after(job.failures);
         self.later.push((self.read_us + saturate::<_, u64>(wait.as_micros()), job));
     }
@@ -239,7 +237,7 @@ impl Lane {
 
     /// The connection is gone because of `cause`: everything without an answer counts as failed once more and is sent again
     /// first. Returns how often the message that failed most has failed.
-    pub(crate) fn on_lost(&mut self, cause: &'static str) -> u8 {
+    pub(crate) fn on_lost(&mut self, cause: Cause) -> u8 {
         self.begin_read();
         let mut again: VecDeque<Job> = self.in_flight.drain(..).map(|flight| flight.job).collect();
         again.append(&mut self.ready);

@@ -18,6 +18,7 @@ use crate::client::follow::{Listener, follow};
 use crate::record::Dist;
 use crate::report::Delivery;
 use crate::run::Run;
+use crate::statistics::median;
 
 #[derive(Debug)]
 pub(crate) struct Audience {
@@ -156,11 +157,10 @@ impl Audience {
         let mut tick = tokio::time::interval(LOOK_EVERY);
         loop {
             tick.tick().await;
-            let mut all: Vec<u64> = self.each().collect();
-            all.sort_unstable();
-            if let (Some(least), Some(middle)) = (all.first(), all.get(all.len() / 2)) {
+            let all: Vec<f64> = self.each().map(|count| count as f64).collect();
+            if let Some(least) = all.iter().copied().min_by(f64::total_cmp) {
                 let mut behind = self.behind.lock();
-                *behind = (behind.0 + (middle - least) as f64, behind.1 + 1);
+                *behind = (behind.0 + median(&all) - least, behind.1 + 1);
             }
         }
     }

@@ -2,7 +2,7 @@
 //!
 //! Moments of the latencies are kept for each second. When there are too many, two seconds become one, and a minute has
 //! two, so memory is bounded however long the run. Seconds that follow each other are alike; so the intervals are those of
-//! ten means of six seconds ([`half_width`]): the method of batch means, A. M. Law, Simulation Modeling and Analysis, 5th
+//! ten means of six seconds ([`half_width`], which gives none where these are too alike): the method of batch means, A. M. Law, Simulation Modeling and Analysis, 5th
 //! edition, section 9.5.3.
 
 use serde::{Deserialize, Serialize};
@@ -18,8 +18,8 @@ const MINUTE: usize = 60;
 const MEAN: usize = 6;
 /// Seconds that are kept at most: four hours.
 const SECONDS_MAX: usize = 4 * 60 * MINUTE;
-/// Whole minutes that are worth a table.
-const MINUTES_MIN: usize = 2;
+/// Whole seconds that are worth a table: two minutes without the second in which they end.
+const SECONDS_MIN: usize = 2 * MINUTE - 1;
 
 /// What a run did in each second; an answer belongs to the second in which it came.
 #[derive(Debug, Clone)]
@@ -58,9 +58,10 @@ impl Seconds {
         self.width_us as f64 / 1e6
     }
 
-    /// Those that ended before `elapsed_us`: of the last one only a part was measured.
-    fn whole(&self, elapsed_us: u64) -> &[Moments] {
-        let count = usize::try_from(elapsed_us / self.width_us).unwrap_or(usize::MAX);
+    /// Those before the one in which the last message began, `ended_us` after the start: of that one only a part was
+    /// measured, and the ones after it have nothing but answers to what was still under way.
+    fn whole(&self, ended_us: u64) -> &[Moments] {
+        let count = usize::try_from(ended_us / self.width_us).unwrap_or(usize::MAX);
         self.seconds.get(..count.min(self.seconds.len())).unwrap_or_default()
     }
 
@@ -70,16 +71,16 @@ impl Seconds {
     }
 
     /// By how much the rates of single seconds scatter, as a share of their mean; `None` for less than two seconds.
-    pub(crate) fn rate_variation(&self, elapsed_us: u64) -> Option<f64> {
-        let whole = self.whole(elapsed_us);
+    pub(crate) fn rate_variation(&self, ended_us: u64) -> Option<f64> {
+        let whole = self.whole(ended_us);
         (whole.len() > 1).then(|| self.rates(whole).collect::<Moments>().variation())
     }
 
-    /// The minutes of a run that took so long; none of a run of less than two. What is left at the end counts from half a
-    /// minute on.
-    pub(crate) fn minutes(&self, elapsed_us: u64) -> Vec<Minute> {
-        let whole = self.whole(elapsed_us);
-        if whole.len() < MINUTES_MIN * MINUTE {
+    /// The minutes of a run whose last message began `ended_us` after its start; none of a run of less than two. What is
+    /// left at the end counts from half a minute on.
+    pub(crate) fn minutes(&self, ended_us: u64) -> Vec<Minute> {
+        let whole = self.whole(ended_us);
+        if whole.len() < SECONDS_MIN {
             return Vec::new();
         }
         let minutes: Vec<&[Moments]> =
@@ -141,7 +142,7 @@ pub(crate) struct Minute {
     pub(crate) partial: bool,
 }
 
-/// A mean, how single values scatter, and where the mean lies with a probability of 95 %, if that can be told.
+/// A mean, how single values scatter, and where the mean lies with a probability of 95 %; `None` where that is not known.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Spread {
     pub(crate) mean: f64,
@@ -294,9 +295,37 @@ mod tests {
     }
 
     #[test]
+    fn answers_after_the_last_message_are_no_second_of_the_run() {
+        // The last message began in the second from 150 to 151; then come answers to what was under way.
+        let draining = seconds(154, |second| if second < 150 { 100 } else { 10 });
+        let ended_us = 150_400_000;
+        let minutes = draining.minutes(ended_us);
+        let last = minutes.last().unwrap();
+        assert_eq!((last.end_s, last.messages, last.per_second.mean), (150.0, 3_000, 100.0), "{last:?}");
+        assert!(draining.rate_variation(ended_us).is_some_and(|share| share < 1e-9));
+        // Two minutes at 10/s: the last message begins just before they end.
+        let two = seconds(120, |_| 10).minutes(119_900_000);
+        let shown: Vec<_> = two.iter().map(|minute| (minute.end_s, minute.partial)).collect();
+        assert_eq!(shown, [(60.0, false), (119.0, true)]);
+    }
+
+    #[test]
+    fn means_that_are_too_alike_have_no_interval() {
+        // A wave of two minutes: means of six seconds that follow each other are nearly the same.
+        let wave =
+            |second: u64| (200.0 + 100.0 * (second as f64 * std::f64::consts::TAU / 120.0).sin()) as u64;
+        let minutes = seconds(240, wave).minutes(240_000_000);
+        assert_eq!(minutes.len(), 4);
+        assert!(minutes.iter().all(|minute| minute.per_second.interval.is_none()), "{minutes:?}");
+        assert!(minutes.iter().all(|minute| minute.latency_ms.interval.is_some()), "{minutes:?}");
+        let csv = csv(&minutes);
+        assert!(csv.lines().all(|line| line.split(',').count() == Minute::COLUMNS.len()), "{csv}");
+    }
+
+    #[test]
     fn a_short_run_has_none() {
         let short = seconds(119, |_| 10);
-        assert_eq!(short.minutes(119_000_000), []);
+        assert_eq!(short.minutes(118_900_000), []);
         assert_eq!(in_short(&[]), None);
         assert!(short.rate_variation(119_000_000).is_some_and(|share| share < 1e-9));
         assert_eq!(short.rate_variation(1_900_000), None);

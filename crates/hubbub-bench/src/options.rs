@@ -160,6 +160,7 @@ impl Traffic {
     /// Messages of this kind, with ids that no other run has.
     pub(crate) fn shape(&self) -> Shape {
         let shape = Shape::new(crate::machine::seed(), self.users.max(1), self.text_bytes, &self.room_prefix);
+        let shape = shape.of_rooms(self.rooms);
         if self.own_users { shape.of_own_users() } else { shape }
     }
 }

@@ -179,12 +179,11 @@ pub(crate) fn feed_paced(
     feed: &Feed,
     schedule: &Schedule,
     every: Duration,
-    rooms: u16,
     random: &SeededRandom,
 ) {
     let release = |due: Range<u64>| {
         let job = |index| {
-            let job = run.shape.draw(random, index, any_room(rooms, random));
+            let job = run.shape.draw(random, index, any_room(run, random));
             let due_with = if every > SLEEP_MIN { due.end - 1 } else { index };
             Job { intended_us: schedule.intended_us(due_with).max(1), ..job }
         };
@@ -201,7 +200,6 @@ pub(crate) fn supply(
     feed: &Feed,
     Range { start, end }: Range<u64>,
     duration: Duration,
-    rooms: u16,
     random: &SeededRandom,
     space: impl Fn(u64) -> u64,
 ) {
@@ -209,7 +207,7 @@ pub(crate) fn supply(
     let mut next = start;
     while next < end && u128::from(run.now_us()) < duration.as_micros() && !feed.is_ended() {
         let until = end.min(next.saturating_add(space(next)));
-        jobs.extend((next..until).map(|index| run.shape.draw(random, index, any_room(rooms, random))));
+        jobs.extend((next..until).map(|index| run.shape.draw(random, index, any_room(run, random))));
         if !jobs.is_empty() {
             feed.push(&mut jobs);
         }
@@ -218,8 +216,8 @@ pub(crate) fn supply(
     feed.end();
 }
 
-fn any_room(rooms: u16, random: &SeededRandom) -> u16 {
-    below(random.next_u64(), u64::from(rooms.max(1))) as u16 + 1
+fn any_room(run: &Run, random: &SeededRandom) -> u16 {
+    below(random.next_u64(), u64::from(run.shape.rooms)) as u16 + 1
 }
 
 #[cfg(test)]
@@ -258,7 +256,7 @@ mod tests {
         let run = Run::new(target, crate::job::Shape::new(1, 10, None, ""), rules, 0);
         for (time, made) in [(Duration::ZERO, 0), (Duration::MAX, 10)] {
             let (feed, mut jobs) = (Feed::new(100), std::collections::VecDeque::new());
-            supply(&run, &feed, 0..10, time, 1, &SeededRandom::new(1), |_| 4);
+            supply(&run, &feed, 0..10, time, &SeededRandom::new(1), |_| 4);
             feed.take(100, &mut jobs, 0, std::task::Waker::noop());
             assert_eq!(jobs.len(), made);
         }

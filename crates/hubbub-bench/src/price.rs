@@ -10,27 +10,32 @@ use serde::{Deserialize, Serialize};
 use crate::machine::CpuUse;
 use crate::report::{figure, grouped};
 use crate::sample::series::average;
-use crate::sample::{CPU, DISK, GENERATOR, Look, SERVER};
+use crate::sample::{CPU, DISK, GENERATOR, SERVER, SystemSample};
 
-/// What is paid, in any currency.
+/// What is paid, in any currency; `None` is a part without a price.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Price {
     /// For a processor that is busy for an hour.
-    core_hour: f64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    core_hour: Option<f64>,
     /// For 10⁹ bytes that are kept for a month.
-    gb_month: f64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    gb_month: Option<f64>,
 }
 
 /// The option of everything that tells a price.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct PriceArgs {
-    /// What a busy processor costs for an hour, and 10⁹ bytes for a month: shows what the load costs
+    /// What a busy processor costs for an hour, and 10⁹ bytes for a month (730 hours), or one of them: shows what the load costs
     #[arg(long, value_name = "core-hour=N,gb-month=N")]
     pub(crate) price: Option<Price>,
 }
 
-const RULE: &str = "write core-hour=0.04,gb-month=0.08, in any currency";
+/// The parts of a price, as they are written.
+const CORE_HOUR: &str = "core-hour";
+const GB_MONTH: &str = "gb-month";
+const RULE: &str = "write core-hour=0.04,gb-month=0.08, or one of them, in any currency";
 
 impl FromStr for Price {
     type Err = String;
@@ -40,8 +45,8 @@ impl FromStr for Price {
         for part in text.split(',') {
             let (name, number) = part.split_once('=').ok_or_else(|| format!("'{part}' has no =: {RULE}"))?;
             let wanted = match name.trim() {
-                "core-hour" => &mut core_hour,
-                "gb-month" => &mut gb_month,
+                CORE_HOUR => &mut core_hour,
+                GB_MONTH => &mut gb_month,
                 name => return Err(format!("'{name}' has no price here: {RULE}")),
             };
             let number = number.trim().parse::<f64>().ok().filter(|price| price.is_finite() && *price >= 0.0);
@@ -50,17 +55,26 @@ impl FromStr for Price {
                 return Err(format!("{name} is given twice: {RULE}"));
             }
         }
-        let missing = |name| format!("{name} is missing: {RULE}");
-        Ok(Self {
-            core_hour: core_hour.ok_or_else(|| missing("core-hour"))?,
-            gb_month: gb_month.ok_or_else(|| missing("gb-month"))?,
-        })
+        Ok(Self { core_hour, gb_month })
     }
 }
 
 impl Display for Price {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(out, "core-hour={},gb-month={}", self.core_hour, self.gb_month)
+        let given: Vec<String> =
+            self.parts().into_iter().filter_map(|(name, part)| Some(format!("{name}={}", part?))).collect();
+        out.write_str(&given.join(","))
+    }
+}
+
+impl Price {
+    fn parts(&self) -> [(&'static str, Option<f64>); 2] {
+        [(CORE_HOUR, self.core_hour), (GB_MONTH, self.gb_month)]
+    }
+
+    /// The part that no price was given for; a price has the other one.
+    fn missing(&self) -> Option<&'static str> {
+        self.parts().into_iter().find_map(|(name, part)| part.is_none().then_some(name))
     }
 }
 
@@ -80,35 +94,38 @@ pub(crate) struct Usage {
 }
 
 impl Usage {
-    /// By the looks while `messages` were done. `None` where it is not known which processes the servers are.
-    pub(crate) fn of(messages: f64, cpu: &CpuUse, looks: &[Look]) -> Option<Self> {
+    /// By the samples while `messages` were done. `None` where it is not known which processes the servers are.
+    pub(crate) fn of(messages: f64, cpu: &CpuUse, samples: &[SystemSample]) -> Option<Self> {
         let server = cpu.server.filter(|_| messages > 0.0)?;
         let seconds = cpu.seconds;
         let threads = format!("{SERVER} ");
         let is_counted = |who: &&str| *who != GENERATOR && !who.starts_with(&threads);
-        let names = looks.iter().flat_map(|look| look.values.keys());
+        let names = samples.iter().flat_map(|sample| sample.values.keys());
         let who = names.filter_map(|name| name.strip_suffix(CPU)?.strip_suffix(' ')).filter(is_counted);
         let who: BTreeSet<&str> = who.collect();
-        let used = |who: &str| Some((who.to_owned(), seconds * average(looks, &format!("{who} {CPU}"))?));
+        let used = |who: &str| Some((who.to_owned(), seconds * average(samples, &format!("{who} {CPU}"))?));
         let mut processor_s: BTreeMap<String, f64> = who.into_iter().filter_map(used).collect();
         processor_s.insert(SERVER.to_owned(), server * seconds);
-        let written_bytes = average(looks, DISK).map(|rate| 1e6 * rate * seconds);
+        let written_bytes = average(samples, DISK).map(|rate| 1e6 * rate * seconds);
         Some(Self { messages, seconds, processor_s, written_bytes })
     }
 
     /// At these prices.
     pub(crate) fn at(&self, price: Price) -> Cost {
         let million = 1e6 / self.messages;
-        let processors = self.processor_s.values().sum::<f64>() / 3_600.0 * price.core_hour * million;
-        let storage = self.written_bytes.map(|bytes| bytes / 1e9 * price.gb_month * million);
+        let hours = self.processor_s.values().sum::<f64>() / 3_600.0;
+        let processors = price.core_hour.map(|price| hours * price * million);
+        let gigabytes = self.written_bytes.map(|bytes| bytes / BYTES_OF_A_GB);
+        let storage = gigabytes.zip(price.gb_month).map(|(written, price)| written * price * million);
         let per_second = self.messages / self.seconds;
-        let per_million = processors + storage.unwrap_or(0.0);
+        let per_million = processors.unwrap_or(0.0) + storage.unwrap_or(0.0);
         let per_month = per_million * per_second * SECONDS_OF_A_MONTH / 1e6;
         Cost { price, per_million, processors, storage, per_second, per_month }
     }
 }
 
-/// 730 hours.
+const BYTES_OF_A_GB: f64 = 1e9;
+/// 730 hours, a twelfth of a year of 8,760.
 const SECONDS_OF_A_MONTH: f64 = 730.0 * 3_600.0;
 
 /// What a load costs, in the currency of the prices.
@@ -116,10 +133,11 @@ const SECONDS_OF_A_MONTH: f64 = 730.0 * 3_600.0;
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Cost {
     price: Price,
-    /// A million messages or operations.
+    /// A million messages or operations, of what has a price and is known.
     per_million: f64,
-    /// The part of it for processors, and the part for what is written, kept for a month; `None` where that is not known.
-    processors: f64,
+    /// The part of it for processors, and the part for what is written, kept for a month; `None` where it has no price or is not
+    /// known.
+    processors: Option<f64>,
     storage: Option<f64>,
     /// The measured rate, and a month of it.
     per_second: f64,
@@ -129,13 +147,21 @@ pub(crate) struct Cost {
 impl Display for Cost {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { price, per_million, processors, storage, per_second, per_month } = self;
-        let [million, processors, month] = [per_million, processors, per_month].map(|part| figure(*part));
-        let disk = storage.map_or_else(|| "not known".to_owned(), figure);
+        let [million, month] = [per_million, per_month].map(|part| figure(*part));
+        let shown = |part: &Option<f64>, price: Option<f64>| match (part, price) {
+            (Some(part), _) => figure(*part),
+            (None, Some(_)) => "not known".to_owned(),
+            (None, None) => "without a price".to_owned(),
+        };
+        let (processors, disk) = (shown(processors, price.core_hour), shown(storage, price.gb_month));
         let rate = grouped(*per_second);
         write!(
             out,
             "{million} a million (processors {processors}, disk {disk}), {month} a month at {rate}/s, at {price}"
-        )
+        )?;
+        price
+            .missing()
+            .map_or(Ok(()), |name| write!(out, "; {name} is missing, so this is not the whole price"))
     }
 }
 
@@ -146,14 +172,15 @@ mod tests {
     #[test]
     fn prices_are_checked() {
         let price: Price = "core-hour=0.04,gb-month=0.08".parse().unwrap();
-        assert_eq!(price, Price { core_hour: 0.04, gb_month: 0.08 });
+        assert_eq!(price, Price { core_hour: Some(0.04), gb_month: Some(0.08) });
         assert_eq!(price.to_string().parse(), Ok(price));
-        assert_eq!(" gb-month=0 , core-hour = 1".parse(), Ok(Price { core_hour: 1.0, gb_month: 0.0 }));
+        assert_eq!(
+            " gb-month=0 , core-hour = 1".parse(),
+            Ok(Price { core_hour: Some(1.0), gb_month: Some(0.0) })
+        );
         for (wrong, said) in [
             ("", "'' has no ="),
             ("core-hour", "'core-hour' has no ="),
-            ("core-hour=1", "gb-month is missing"),
-            ("gb-month=1", "core-hour is missing"),
             ("core-hour=1,core-hour=2", "core-hour is given twice"),
             ("core-hour=1,gb-month=cheap", "gb-month must be a number"),
             ("core-hour=-1,gb-month=1", "core-hour must be a number, 0 or more"),
@@ -165,31 +192,58 @@ mod tests {
         }
     }
 
-    fn looks(values: &[(&str, f64)]) -> Vec<Look> {
+    #[test]
+    fn a_price_may_have_one_part() {
+        let usage = Usage {
+            messages: 1e6,
+            seconds: 10.0,
+            processor_s: [("server".to_owned(), 3_600.0)].into(),
+            written_bytes: Some(2e9),
+        };
+        for (text, processors, storage, shown, missing) in [
+            ("core-hour=3", Some(3.0), None, "processors 3.000, disk without a price", "gb-month is missing"),
+            ("gb-month=4", None, Some(8.0), "processors without a price, disk 8.000", "core-hour is missing"),
+        ] {
+            let price: Price = text.parse().unwrap();
+            assert_eq!(price.to_string(), text);
+            let cost = usage.at(price);
+            assert_eq!((cost.processors, cost.storage), (processors, storage), "{text}");
+            assert_eq!(Some(cost.per_million), processors.or(storage), "{text}");
+            let said = cost.to_string();
+            assert!(said.contains(shown) && said.contains(&format!("at {text}; {missing}")), "{said}");
+            let json = serde_json::to_value(&cost).unwrap();
+            assert_eq!(serde_json::from_value::<Cost>(json).unwrap(), cost);
+        }
+        let unknown = Usage { written_bytes: None, ..usage };
+        let said = unknown.at("gb-month=4".parse().unwrap()).to_string();
+        assert!(said.contains("disk not known") && said.contains("core-hour is missing"), "{said}");
+    }
+
+    fn samples(values: &[(&str, f64)]) -> Vec<SystemSample> {
         let values: BTreeMap<String, f64> =
             values.iter().map(|(name, value)| ((*name).to_owned(), *value)).collect();
-        vec![Look { at_s: 1.0, values: values.clone() }, Look { at_s: 2.0, values }]
+        vec![SystemSample { at_s: 1.0, values: values.clone() }, SystemSample { at_s: 2.0, values }]
     }
 
     #[test]
     fn what_is_used_is_paid_once() {
         let cpu =
             CpuUse { cores: 4, seconds: 10.0, generator: 1.0, server: Some(0.5), machine: 2.0, stolen: 0.0 };
-        let looks = looks(&[
+        let samples = samples(&[
             ("server CPU", 0.4),
             ("server workers CPU", 0.3),
             ("generator CPU", 1.0),
             ("postgres CPU", 0.25),
             ("disk MB/s", 2.0),
         ]);
-        let usage = Usage::of(50_000.0, &cpu, &looks).unwrap();
+        let usage = Usage::of(50_000.0, &cpu, &samples).unwrap();
         let used = [("postgres".to_owned(), 2.5), ("server".to_owned(), 5.0)];
         assert_eq!(usage.processor_s, used.into(), "the server's own figure is exact");
         assert_eq!(usage.written_bytes, Some(20e6));
         // 7.5 s are 1/480 h; a million are twenty times as many: 1/24 h at 72, and 0.4 GB at 5.
-        let cost = usage.at(Price { core_hour: 72.0, gb_month: 5.0 });
+        let cost = usage.at(Price { core_hour: Some(72.0), gb_month: Some(5.0) });
         assert!(
-            (cost.processors - 3.0).abs() < 1e-9 && (cost.storage.unwrap() - 2.0).abs() < 1e-9,
+            (cost.processors.unwrap() - 3.0).abs() < 1e-9 && (cost.storage.unwrap() - 2.0).abs() < 1e-9,
             "{cost:?}"
         );
         // 5,000/s are 13,140 million in 730 hours.
@@ -203,7 +257,7 @@ mod tests {
         );
         let json = serde_json::to_value(&usage).unwrap();
         assert_eq!(serde_json::from_value::<Usage>(json).unwrap(), usage);
-        assert_eq!(Usage::of(0.0, &cpu, &looks), None);
-        assert_eq!(Usage::of(1.0, &CpuUse { server: None, ..cpu }, &looks), None);
+        assert_eq!(Usage::of(0.0, &cpu, &samples), None);
+        assert_eq!(Usage::of(1.0, &CpuUse { server: None, ..cpu }, &samples), None);
     }
 }

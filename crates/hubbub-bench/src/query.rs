@@ -19,8 +19,9 @@ use crate::engine::{self, Account, Findings, Loading, Setup, Workload};
 use crate::http::HttpArgs;
 use crate::machine::Machine;
 use crate::options::{arguments, duration};
+use crate::others::{OthersMeter, marks};
 use crate::record::Stats;
-use crate::report::{Report, grouped};
+use crate::report::{Report, flags, grouped};
 use crate::run::Run;
 
 #[derive(Debug, Clone, Args, Serialize)]
@@ -60,6 +61,16 @@ struct Asked {
     is_mixed: bool,
     target_ms: f64,
     latency: Stats,
+    /// Share of the machine that others took meanwhile.
+    others: f64,
+    /// Why the ledger of the measurement did not balance.
+    faults: Vec<String>,
+}
+
+impl Asked {
+    fn is_met(&self) -> bool {
+        self.latency.count > 0 && self.latency.p99_ms <= self.target_ms
+    }
 }
 
 /// The member `name` of each entry of a list.
@@ -152,35 +163,41 @@ pub(crate) async fn measure(args: &Loading<QueryArgs>) -> anyhow::Result<Answers
     let (messages, _) = Holdings::look(&target, own.window).await?;
     let (machine, started) = (Machine::look(), crate::machine::now().to_string());
     let mut answers = Answers { machine, started, messages, rows: Vec::new(), failed: 0 };
+    let engines = || common.servers.iter().chain(&common.database).map(String::as_str);
+    let meter = || OthersMeter::start(engines());
     for kind in 0..KINDS.len() {
         let own = QueryArgs { alone: Some(kind), ..own.clone() };
-        answers.add(&engine::measure(&Loading { own, common: common.clone() }).await?, false);
+        let meter = meter();
+        let asked = engine::measure(&Loading { own, common: common.clone() }).await?;
+        answers.add(&asked, false, meter.share(), &asked.faults());
     }
     let (seconds, sends) = (format!("{}s", own.duration.as_secs_f64()), (own.rate / 9).max(1).to_string());
     let url = common.server()?;
     let line = ["--quiet", "--rows-max", "0", "--server", url, "--rate", &sends, "--duration", &seconds];
     let mut sending = arguments::<Loading<HttpArgs>>("http", &line)?;
     sending.common.access = common.access.clone();
+    let meter = meter();
     let (asked, sent) = tokio::try_join!(engine::measure(args), engine::measure(&sending))?;
     anyhow::ensure!(sent.per_second > 0.0, "no message was accepted beside the questions");
-    answers.add(&asked, true);
+    answers.add(&asked, true, meter.share(), &[asked.faults(), sent.faults()].concat());
     Ok(answers)
 }
 
 impl Answers {
-    fn add(&mut self, report: &Report, is_mixed: bool) {
+    /// The questions of a run, with what makes their figures worth less than they seem.
+    fn add(&mut self, report: &Report, is_mixed: bool, others: f64, faults: &[String]) {
         self.failed += report.ledger.as_ref().map_or(0, |ledger| ledger.rejected + ledger.unconfirmed);
         self.rows.extend(KINDS.iter().filter_map(|(question, target_ms)| {
             let latency = report.latency_by_type.get(question)?.clone();
-            Some(Asked { question, is_mixed, target_ms: *target_ms, latency })
+            let faults = faults.to_vec();
+            Some(Asked { question, is_mixed, target_ms: *target_ms, latency, others, faults })
         }));
     }
 }
 
 impl Findings for Answers {
     fn is_clean(&self) -> bool {
-        self.failed == 0
-            && self.rows.iter().all(|row| row.latency.count > 0 && row.latency.p99_ms <= row.target_ms)
+        self.failed == 0 && self.rows.iter().all(|row| row.is_met() && row.faults.is_empty())
     }
 
     fn terminal(&self) -> String {
@@ -191,17 +208,24 @@ impl Findings for Answers {
             "  {:<16}{:<7}{:>9}{:>10}{:>10}{:>10}{:>10}",
             "", "", "count", "p50 ms", "p95 ms", "p99 ms", "target"
         );
-        for Asked { question, is_mixed, target_ms, latency } in &self.rows {
+        for row in &self.rows {
+            let Asked { question, is_mixed, target_ms, latency, others, faults } = row;
             let how = if *is_mixed { "mixed" } else { "alone" };
             let Stats { count, median_ms, p95_ms, p99_ms, .. } = latency;
-            let met = if p99_ms <= target_ms && *count > 0 { "" } else { "  missed" };
+            let met = if row.is_met() { "" } else { "  missed" };
+            let marks = flags(&marks(faults.is_empty(), *others));
             let _ = writeln!(
                 out,
-                "  {question:<16}{how:<7}{count:>9}{median_ms:>10.2}{p95_ms:>10.2}{p99_ms:>10.2}{target_ms:>10.0}{met}"
+                "  {question:<16}{how:<7}{count:>9}{median_ms:>10.2}{p95_ms:>10.2}{p99_ms:>10.2}{target_ms:>10.0}{met}{marks}"
             );
         }
         if self.failed > 0 {
             let _ = writeln!(out, "  {} questions were not answered", self.failed);
+        }
+        for Asked { question, faults, .. } in &self.rows {
+            for fault in faults {
+                let _ = writeln!(out, "  fault: {question}: {fault}");
+            }
         }
         out
     }
@@ -228,20 +252,33 @@ mod tests {
     }
 
     #[test]
-    fn a_question_that_took_too_long_is_told() {
+    fn a_question_that_took_too_long_or_is_worth_less_is_marked() {
         let mut dist = crate::record::Dist::default();
         dist.add(60_000);
-        let answers = |name| {
+        let answers_of = |name, others, faults: &[String]| {
             let (machine, started) = (Machine::look(), String::new());
             let mut answers = Answers { machine, started, messages: 1, rows: Vec::new(), failed: 0 };
             let latency_by_type = [(name, dist.stats())].into();
             let mut report = Report::new("query", "operations", Value::Null);
             report.latency_by_type = latency_by_type;
-            answers.add(&report, false);
+            answers.add(&report, false, others, faults);
             answers
         };
+        let answers = |name| answers_of(name, 0.0, &[]);
         assert!(answers("room by time").is_clean());
         assert!(!answers("user's rooms").is_clean());
         assert!(answers("user's rooms").terminal().contains("missed"));
+        let marked = |answers: &Answers| {
+            let shown = answers.terminal();
+            let line = shown.lines().find(|line| line.contains("room by time")).map(str::to_owned);
+            line.and_then(|line| Some(line.split_once("   ! ")?.1.to_owned()))
+        };
+        assert_eq!(marked(&answers("room by time")), None);
+        let beside = answers_of("room by time", 0.09, &[]);
+        assert_eq!(marked(&beside), Some(marks(true, 0.09).join("   ! ")));
+        assert!(beside.is_clean(), "a mark is no fault");
+        let lost = answers_of("room by time", 0.09, &["3 refused".to_owned()]);
+        assert_eq!(marked(&lost), Some(marks(false, 0.09).join("   ! ")));
+        assert!(!lost.is_clean() && lost.terminal().contains("fault: room by time: 3 refused"));
     }
 }

@@ -49,6 +49,8 @@ pub(crate) struct Record {
     pub(crate) by_kind: Vec<(&'static str, Dist)>,
     /// Microseconds from the start to the last answer.
     pub(crate) last_us: u64,
+    /// The same until the last message began that was accepted: what follows are answers to what was under way.
+    pub(crate) last_begun_us: u64,
     pub(crate) steps: Vec<u64>,
     /// Single messages, at most `samples_max`.
     pub(crate) samples: Vec<Sample>,
@@ -67,6 +69,7 @@ impl Record {
         Self {
             all: Dist::default(),
             last_us: 0,
+            last_begun_us: 0,
             by_kind: kinds.iter().map(|kind| (*kind, Dist::default())).collect(),
             steps: Vec::new(),
             samples: Vec::new(),
@@ -85,6 +88,7 @@ impl Record {
                 dist.add(latency_us);
             }
             self.last_us = self.last_us.max(sample.done_us);
+            self.last_begun_us = self.last_begun_us.max(sample.done_us.saturating_sub(latency_us));
             let step = saturate::<_, usize>(sample.done_us / STEP_US).min(MAX_STEPS);
             if let Some(messages) = at(&mut self.steps, step) {
                 *messages += 1;
@@ -233,6 +237,18 @@ mod tests {
         }
         assert_eq!(Dist::default().stats().count, 0);
         assert_eq!(dist.bars().iter().map(|bar| bar.1).sum::<u64>(), 1_000);
+    }
+
+    #[test]
+    fn the_record_knows_when_its_last_message_began() {
+        let sample = |done_us, latency_us, ending| Sample { done_us, latency_us, room: 1, kind: 0, ending };
+        let mut record = Record::new(0, &["TEXT"]);
+        record.add(&mut vec![
+            sample(9_000, 1_000, Ending::Accepted),
+            sample(12_000, 7_000, Ending::Accepted),
+            sample(20_000, 1, Ending::Rejected),
+        ]);
+        assert_eq!((record.last_begun_us, record.last_us), (8_000, 12_000));
     }
 
     #[test]

@@ -53,23 +53,26 @@ pub(crate) struct Counts {
     pub(crate) waited_us: AtomicU64,
 }
 
-/// What became necessary how often, by its cause.
+/// What became necessary how often, by the number of its cause. Every refused message is counted here, so there is no lock.
 #[derive(Debug, Default)]
-pub(crate) struct Causes(Mutex<BTreeMap<&'static str, u64>>);
+pub(crate) struct Causes([AtomicU64; Cause::ALL.len()]);
 
 impl Causes {
-    pub(crate) fn add(&self, cause: &'static str, n: u64) {
-        if n > 0 {
-            *self.0.lock().entry(cause).or_default() += n;
+    pub(crate) fn add(&self, cause: Cause, n: u64) {
+        if let Some(count) = self.0.get(cause as usize) {
+            Counts::add(count, n);
         }
     }
 
+    /// The causes that there were, by name.
     pub(crate) fn all(&self) -> BTreeMap<&'static str, u64> {
-        self.0.lock().clone()
+        let counts = self.0.iter().map(|count| count.load(Ordering::Relaxed));
+        let named = Cause::ALL.iter().map(|cause| cause.name()).zip(counts);
+        named.filter(|(_, count)| *count > 0).collect()
     }
 
     pub(crate) fn sum(&self) -> u64 {
-        self.0.lock().values().sum()
+        self.0.iter().map(|count| count.load(Ordering::Relaxed)).sum()
     }
 }
 
@@ -86,7 +89,7 @@ impl Counts {
 
     /// A connection was lost.
     pub(crate) fn lost(&self, cause: Cause) {
-        self.reconnects.add(cause.name(), 1);
+        self.reconnects.add(cause, 1);
     }
 }
 
@@ -191,5 +194,24 @@ impl SendTimes {
 
     pub(crate) fn get(&self, index: u64) -> u64 {
         self.0.get(index as usize % self.0.len()).map_or(0, |slot| slot.load(Ordering::Relaxed))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_cause_is_counted_under_its_own_name() {
+        let causes = Causes::default();
+        for (index, cause) in Cause::ALL.into_iter().enumerate() {
+            causes.add(cause, 0);
+            assert!(!causes.all().contains_key(cause.name()), "nothing happened yet");
+            causes.add(cause, 1);
+            causes.add(cause, index as u64);
+        }
+        let wanted = Cause::ALL.iter().enumerate().map(|(index, cause)| (cause.name(), index as u64 + 1));
+        assert_eq!(causes.all(), wanted.collect());
+        assert_eq!(causes.sum(), 28);
     }
 }

@@ -38,7 +38,7 @@ pub(crate) async fn drive<C: Codec>(mut lane: Lane, room: String, seed: u64) {
             }
         };
         lane.run.counts.lost(cause);
-        let failures = lane.on_lost(cause.name()).max(failed_in_a_row).max(1);
+        let failures = lane.on_lost(cause).max(failed_in_a_row).max(1);
         tokio::time::sleep(lane.run.rules.patience.wait_after(failures)).await;
     }
     lane.hand_over();

@@ -12,8 +12,8 @@ use crate::ledger::exact_sum;
 use crate::report::{Table, figure};
 use crate::sample::buckets::Buckets;
 
-/// From this share of the whole on, stages overlap: together they cannot be longer.
-const OVERLAP: f64 = 1.05;
+/// Share of the whole that may be in no stage, or in two, before a way is marked.
+const UNACCOUNTED_MAX: f64 = 0.05;
 
 /// What servers counted of each stage between two readings of their metrics.
 #[derive(Debug, Clone, Default)]
@@ -93,6 +93,9 @@ pub(crate) struct Way {
     pub(crate) unaccounted: f64,
     /// The stages that were measured are longer than 105 % of the whole: they overlap, or count other messages, too.
     pub(crate) overlaps: bool,
+    /// What is to be known where the stages do not add up to the whole within 5 %.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) mark: Option<String>,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -146,6 +149,23 @@ impl Stages {
         *self == Self::default()
     }
 
+    /// Of several runs the ways whose stages are farthest from the whole.
+    pub(crate) fn worst(all: impl IntoIterator<Item = Self>) -> Self {
+        let worse = |one: Option<Way>, other: Option<Way>| {
+            let ways = one.into_iter().chain(other);
+            ways.max_by(|one, other| one.unaccounted.abs().total_cmp(&other.unaccounted.abs()))
+        };
+        all.into_iter().fold(Self::default(), |worst, one| Self {
+            confirmed: worse(worst.confirmed, one.confirmed),
+            delivered: worse(worst.delivered, one.delivered),
+        })
+    }
+
+    /// What is to be known of both ways, if anything is.
+    pub(crate) fn marks(&self) -> impl Iterator<Item = String> {
+        self.ways().filter_map(|(when, way)| Some(format!("{when}, {}", way.mark()?)))
+    }
+
     /// Both ways, each with its name.
     pub(crate) fn ways(&self) -> impl Iterator<Item = (&'static str, &Way)> {
         let confirmed = self.confirmed.iter().map(|way| ("until the answer", way));
@@ -162,10 +182,12 @@ impl Way {
         let measured: f64 = stages.iter().map(|(_, ms)| ms).sum();
         let network = ("network", empty_ms.min(whole_ms - measured).max(0.0));
         let stage = |(name, ms): (&str, f64)| Stage { name: name.to_owned(), ms, share: ms / whole_ms };
+        let unaccounted = 1.0 - (measured + network.1) / whole_ms;
         Some(Self {
             whole_ms,
-            unaccounted: 1.0 - (measured + network.1) / whole_ms,
-            overlaps: measured > OVERLAP * whole_ms,
+            unaccounted,
+            overlaps: unaccounted < -UNACCOUNTED_MAX,
+            mark: mark(unaccounted),
             stages: stages.into_iter().chain([network]).map(stage).collect(),
         })
     }
@@ -188,11 +210,21 @@ impl Way {
         table
     }
 
-    /// What is to be known of it, if anything is.
+    /// What is to be known of it, if anything is; of a way that an older program wrote, too.
     pub(crate) fn mark(&self) -> Option<String> {
-        let share: f64 = self.stages.iter().map(|stage| stage.share).sum();
-        let text = || format!("the stages add up to {:.0} % of the whole: they overlap", 100.0 * share);
-        self.overlaps.then(text)
+        mark(self.unaccounted)
+    }
+}
+
+/// Says how far the stages are from the whole, where that is too far.
+fn mark(unaccounted: f64) -> Option<String> {
+    let percent = 100.0 * unaccounted;
+    match unaccounted {
+        share if share > UNACCOUNTED_MAX => Some(format!("{percent:.0} % {UNACCOUNTED}")),
+        share if share < -UNACCOUNTED_MAX => {
+            Some(format!("the stages add up to {:.0} % of the whole: they overlap", 100.0 - percent))
+        }
+        _ => None,
     }
 }
 
@@ -292,6 +324,28 @@ mod tests {
             table.starts_with("ms,client,queue,commit,answer,network,not accounted for,whole,delivery\n")
         );
         assert!(table.ends_with("\nb,0.500,2.000,3.900,,0.300,0.300,10.000,3.000\n"), "{table}");
+    }
+
+    #[test]
+    fn stages_that_leave_time_out_are_marked() {
+        let server = ServerStages::between("", &metrics(&DIRECT));
+        let at = |confirmed_ms| Stages::of(&server, &Generated { confirmed_ms, ..known() });
+        // The stages are 6.8 ms, the network included.
+        let [whole, most] = [7.1, 7.75].map(at);
+        assert_eq!((whole.marks().next(), most.confirmed.as_ref().unwrap().overlaps), (None, false));
+        let said = ["until the answer, 12 % not accounted for"];
+        assert_eq!(most.marks().collect::<Vec<_>>(), said);
+        let json = serde_json::to_value(&most).unwrap();
+        assert_eq!(json["confirmed"]["mark"], "12 % not accounted for");
+        assert!(json["delivered"].get("mark").is_none(), "{json}");
+        let mut older = json.clone();
+        older["confirmed"].as_object_mut().unwrap().remove("mark");
+        let older: Stages = serde_json::from_value(older).unwrap();
+        assert_eq!(older.marks().collect::<Vec<_>>(), said, "programs that wrote no mark");
+        let worst = Stages::worst([whole, most, Stages::default()]);
+        assert_eq!(worst.marks().collect::<Vec<_>>(), said, "the worst of several runs");
+        let overlapping = Stages::worst([at(7.75), at(5.0)]);
+        assert!(overlapping.marks().next().is_some_and(|mark| mark.contains("130 %")), "{overlapping:?}");
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Mean and variance of numbers as they come, and how sure a mean is.
+//! Mean and variance of numbers as they come, how sure a mean is, and the median.
 
 /// Count, mean, and sum of the squared differences from the mean. Adding is after B. P. Welford, Technometrics 4 (1962),
 /// page 419; merging after T. F. Chan, G. H. Golub and R. J. LeVeque, The American Statistician 37 (1983), page 242.
@@ -48,25 +48,36 @@ impl FromIterator<f64> for Moments {
     }
 }
 
+/// The middle value; of an even count the mean of the two in the middle, and 0 of none.
+pub(crate) fn median(values: &[f64]) -> f64 {
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    let middle = sorted.len() / 2;
+    let before = if sorted.len().is_multiple_of(2) { middle.saturating_sub(1) } else { middle };
+    let both: Moments = sorted.get(before..=middle).unwrap_or_default().iter().copied().collect();
+    both.mean
+}
+
 /// Fewest means that a trend is drawn through, or that say how alike neighbours are.
 pub(crate) const MEANS_MIN: usize = 5;
 
 /// Half the width of the 95 % interval of the mean of numbers, which may be means that follow each other in time: Student's t, where neighbours
 /// that are alike (`correlation`, see [`correlation_of`]) count as fewer, n(1 − ρ)/(1 + ρ): C. E. Leith, Journal of Applied
-/// Meteorology 12 (1973), page 1066. `None` with fewer than two.
+/// Meteorology 12 (1973), page 1066. `None` with fewer than two, and where neighbours are too alike.
 pub(crate) fn half_width(means: &[f64], correlation: f64) -> Option<f64> {
-    if means.len() < 2 {
+    if means.len() < 2 || correlation > CORRELATION_MAX {
         return None;
     }
-    let alike = correlation.clamp(0.0, CORRELATION_MAX);
+    let alike = correlation.max(0.0);
     let all = means.len() as f64;
     let counted = all * (1.0 - alike) / (1.0 + alike);
     let variance = means.iter().copied().collect::<Moments>().variance();
     Some(student_t_975(all - 1.0) * (variance / counted).sqrt())
 }
 
-/// More cannot be told from so few means.
-const CORRELATION_MAX: f64 = 0.9;
+/// Beyond this, a handful of means counts as three or fewer, and its own estimate of the correlation is too unsure: the
+/// interval would be narrower than it says.
+const CORRELATION_MAX: f64 = 0.5;
 
 /// How alike neighbours are in series of the same length: the autocorrelation at a lag of one, over all of them, each about
 /// its own mean, without the bias that short series have: M. G. Kendall, Biometrika 41 (1954), page 403. 0 where there is
@@ -133,6 +144,19 @@ mod tests {
     }
 
     #[test]
+    fn a_median_is_in_the_middle() {
+        for (values, middle) in [
+            (&[][..], 0.0),
+            (&[3.0], 3.0),
+            (&[9.0, 2.0], 5.5),
+            (&[9.0, 1.0, 2.0], 2.0),
+            (&[9.0, 1.0, 2.0, 4.0], 3.0),
+        ] {
+            assert_eq!(median(values), middle, "{values:?}");
+        }
+    }
+
+    #[test]
     fn the_interval_is_that_of_the_textbook() {
         // Variance 2.5, t(4) = 2.776.
         let means = [1.0, 2.0, 3.0, 4.0, 5.0];
@@ -140,6 +164,8 @@ mod tests {
         assert!((half / (2.776 * 0.5_f64.sqrt()) - 1.0).abs() < 0.01, "{half}");
         assert!(half_width(&means, 0.3).unwrap() > half, "alike ones count as fewer");
         assert_eq!(half_width(&means[..1], 0.0), None);
+        assert!(half_width(&means, 0.5).is_some());
+        assert_eq!(half_width(&means, 0.51), None, "too alike");
         for (nu, t) in [(2.0, 4.303), (3.0, 3.182), (5.0, 2.571), (10.0, 2.228), (30.0, 2.042), (1e9, 1.960)]
         {
             assert!((student_t_975(nu) / t - 1.0).abs() < 0.01, "{nu}: {}", student_t_975(nu));
@@ -151,7 +177,7 @@ mod tests {
     fn intervals_hold_the_truth_though_neighbours_are_alike() {
         let random = SeededRandom::new(5);
         let uniform = || (random.next_u64() >> 11) as f64 / (1_u64 << 53) as f64 - 0.5;
-        for alike in [0.0, 0.5] {
+        for alike in [0.0, 0.4] {
             let series: Vec<Vec<f64>> = (0..2_000)
                 .map(|_| {
                     let mut last = 0.0;

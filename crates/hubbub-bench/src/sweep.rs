@@ -1,5 +1,5 @@
 //! `hubbub bench sweep`: what the size of a batch is worth on PostgreSQL, from single-row commits to thousands, each with
-//! and without waiting for company.
+//! and without a linger.
 //!
 //! Every measurement is a server of its own on a database of its own, with `pipeline.batch_max` and `pipeline.linger` as
 //! said, and publishers that always have more under way than two batches hold. Rounds take turns.
@@ -13,7 +13,6 @@ use clap::Args;
 use serde::Serialize;
 
 use crate::engine::Findings;
-use crate::limits::median;
 use crate::limits::postgres::{Database, check_durable};
 use crate::machine::Machine;
 use crate::options::duration;
@@ -22,6 +21,7 @@ use crate::persist;
 use crate::persist::outcome::Outcome;
 use crate::report::grouped;
 use crate::spawn::Server;
+use crate::statistics::median;
 
 /// Connections that publish. A request of each has a tenth of a batch, of which the server may submit a part first, so that
 /// batches are full but for the last tenth.
@@ -38,7 +38,7 @@ pub(crate) struct SweepArgs {
     /// Most operations of a batch
     #[arg(long, default_value = "1,100,500,1000,5000", value_delimiter = ',', value_name = "N")]
     batches: Vec<u64>,
-    /// How long a batch waits for company where it does, in whole milliseconds
+    /// How long a batch lingers for more operations where it does, in whole milliseconds
     #[arg(long, default_value = "5ms", value_parser = duration, value_name = "TIME")]
     linger: Duration,
     /// Length of each measurement

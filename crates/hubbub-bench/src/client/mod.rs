@@ -13,7 +13,7 @@ use crate::wire::Wire;
 
 pub(crate) use target::{Target, Targets};
 
-/// Why a connection was lost; reconnections are counted by it.
+/// Why a connection was lost, or a message was sent again; both are counted by it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Cause {
     /// Nobody listened, or the connection could not be made in time.
@@ -28,9 +28,22 @@ pub(crate) enum Cause {
     Broken,
     /// The server sent what the protocol does not allow.
     Protocol,
+    /// The server asked for a retry; the connection is still there.
+    Refused,
 }
 
 impl Cause {
+    /// All of them, each at its own number.
+    pub(crate) const ALL: [Self; 7] = [
+        Self::Connect,
+        Self::Handshake,
+        Self::Timeout,
+        Self::Closed,
+        Self::Broken,
+        Self::Protocol,
+        Self::Refused,
+    ];
+
     /// As reports name it.
     pub(crate) fn name(self) -> &'static str {
         match self {
@@ -40,6 +53,7 @@ impl Cause {
             Self::Closed => "closed",
             Self::Broken => "broken",
             Self::Protocol => "protocol",
+            Self::Refused => "refused",
         }
     }
 }

@@ -29,8 +29,9 @@ use crate::machine::Machine;
 use crate::options::duration;
 use crate::others::{OthersMeter, marks};
 use crate::record::Stats;
-use crate::report::{Report, grouped};
+use crate::report::{Report, flags, grouped};
 use crate::spawn::Server;
+use crate::statistics::median;
 
 #[derive(Debug, Clone, Args)]
 pub(crate) struct LimitsArgs {
@@ -68,7 +69,7 @@ struct Limit {
     latency: Stats,
     /// Share of the machine that others took meanwhile.
     others: f64,
-    /// Why the books of a round did not close.
+    /// Why the ledger of a round did not balance.
     faults: Vec<String>,
 }
 
@@ -157,12 +158,6 @@ impl Bare {
     }
 }
 
-pub(crate) fn median(values: &[f64]) -> f64 {
-    let mut sorted = values.to_vec();
-    sorted.sort_by(f64::total_cmp);
-    sorted.get(sorted.len() / 2).copied().unwrap_or(0.0)
-}
-
 pub(crate) async fn measure(args: &LimitsArgs) -> anyhow::Result<Limits> {
     let mut limits = Vec::new();
     for (name, bare, is_durable) in SERVERS {
@@ -222,10 +217,7 @@ impl Findings for Limits {
                 Stats { count: 0, .. } => String::new(),
                 Stats { median_ms, p99_ms, .. } => format!("p50 {median_ms:.3} ms, p99 {p99_ms:.3} ms   "),
             };
-            let marks: String = marks(limit.faults.is_empty(), limit.others)
-                .iter()
-                .map(|mark| format!("   ! {mark}"))
-                .collect();
+            let marks = flags(&marks(limit.faults.is_empty(), limit.others));
             // Writing to a String cannot fail.
             let _ =
                 writeln!(out, "  {:<38} {rate:>24}   {latency}[{}]{marks}", limit.name, rounds.join("; "));

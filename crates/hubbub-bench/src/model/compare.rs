@@ -6,8 +6,8 @@ use serde::Serialize;
 
 use super::costs::{Costs, Part, SERVER};
 use super::measured::{self, MeasuredRun};
-use crate::limits::median;
 use crate::scenario::label;
+use crate::statistics::median;
 
 /// Runs beside what the costs say of them.
 #[derive(Debug, Serialize)]

@@ -38,7 +38,7 @@ pub(super) fn read(dir: &Path) -> anyhow::Result<(CostsOrigin, Vec<MeasuredRun>)
         }
         runs.push(MeasuredRun { point: run.point.clone(), ..read });
     }
-    ensure!(!runs.is_empty(), "{shown} has no run whose books balance");
+    ensure!(!runs.is_empty(), "{shown} has no run whose ledger balances");
     Ok((origin, runs))
 }
 

@@ -153,6 +153,7 @@ impl Workload for PersistArgs {
 
     async fn prepare(&self, setup: &Setup) -> anyhow::Result<Stage> {
         let shape = Shape::of_residents(crate::machine::seed(), self.users, self.text_bytes);
+        let shape = shape.of_rooms(self.rooms);
         let usual: Patience = arguments("patience", &[])?;
         let patience = Patience { give_up: self.give_up, ..usual };
         let rules = Rules { in_flight: self.window, retries: 0, patience, echo: false };
@@ -265,11 +266,11 @@ impl PersistArgs {
         let every =
             if self.broker().is_some() { SLEEP_MIN } else { REQUEST_EVERY / saturate::<_, u32>(publishers) };
         let (maker_run, maker, random) = (Arc::clone(run), Arc::clone(&feed), SeededRandom::new(setup.seed));
-        let (rooms, time) = (self.rooms, time.unwrap_or(Duration::MAX));
+        let time = time.unwrap_or(Duration::MAX);
         let make = move || match &schedule {
-            Some(schedule) => feed_paced(&maker_run, &maker, schedule, every, rooms, &random),
+            Some(schedule) => feed_paced(&maker_run, &maker, schedule, every, &random),
             None => {
-                supply(&maker_run, &maker, 0..messages, time, rooms, &random, |_| maker.wait_for_space());
+                supply(&maker_run, &maker, 0..messages, time, &random, |_| maker.wait_for_space());
             }
         };
         let bar = phase::bar("publishing", messages, setup.common.quiet);

@@ -6,9 +6,9 @@ use std::time::Duration;
 use anyhow::{Context, bail, ensure};
 
 use crate::caller::Caller;
-use crate::client::Target;
 use crate::client::post::read_answer;
-use crate::lane::{Answer, Lane, REFUSED};
+use crate::client::{Cause, Target};
+use crate::lane::{Answer, Lane};
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -36,13 +36,13 @@ pub(super) async fn publish(target: Target, mut lane: Lane) -> anyhow::Result<()
             Ok((200, answered)) => answered,
             // What the server could not take now, it may take later.
             Ok((429 | 500.., _)) => {
-                give_up(&mut lane, REFUSED).await;
+                give_up(&mut lane, Cause::Refused).await;
                 continue;
             }
             Ok((status, answered)) => bail!("the server answered {status}: {answered}"),
             Err(cause) => {
                 run.counts.lost(cause);
-                give_up(&mut lane, cause.name()).await;
+                give_up(&mut lane, cause).await;
                 caller = Caller::open(&target, PATIENCE).await?;
                 continue;
             }
@@ -60,7 +60,7 @@ pub(super) async fn publish(target: Target, mut lane: Lane) -> anyhow::Result<()
 }
 
 /// Counts what was sent as unconfirmed, and waits before more is sent.
-async fn give_up(lane: &mut Lane, cause: &'static str) {
+async fn give_up(lane: &mut Lane, cause: Cause) {
     let failures = lane.on_lost(cause).max(1);
     tokio::time::sleep(lane.run.rules.patience.wait_after(failures)).await;
 }

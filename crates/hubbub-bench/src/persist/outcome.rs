@@ -9,20 +9,20 @@ use serde_json::Value;
 use super::PersistArgs;
 use crate::ledger::{exact_sum, sum};
 use crate::record::Stats;
-use crate::report::{Analysis, Origin, Report};
+use crate::report::{Analysis, Origin, Report, Rooms};
 use crate::sample::buckets::Buckets;
 use crate::sample::series::{SeriesSummary, Slope, Span, summaries};
-use crate::sample::{BATCH_MS, Look};
+use crate::sample::{BATCH_MS, SystemSample};
 use crate::verdict::Verdict;
 
-/// Looks that make one point of the slope.
-const SLOPE_LOOKS: usize = 10;
-/// What the memory of the server is called in looks.
+/// Samples that make one point of the slope.
+const SLOPE_SAMPLES: usize = 10;
+/// What the memory of the server is called in samples.
 const MEMORY: &str = "server MiB";
 
 /// What was seen of a run besides what the engine records.
 pub(super) struct Seen {
-    pub(super) samples: Vec<Look>,
+    pub(super) samples: Vec<SystemSample>,
     /// When there was something to do.
     pub(super) span: Span,
     /// Until the last message was stored.
@@ -49,6 +49,11 @@ pub(crate) struct Outcome {
     pub(crate) confirm_latency: Stats,
     pub(crate) arrival_latency: Stats,
     misordered: u64,
+    /// Of the messages that were published, where there are several.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) rooms: Option<Rooms>,
+    pub(super) retries: u64,
+    pub(super) retries_by_cause: BTreeMap<&'static str, u64>,
     /// In what way the load generator was the limit, if it was.
     #[serde(skip_serializing_if = "Option::is_none")]
     generator_limit: Option<String>,
@@ -96,9 +101,9 @@ pub(crate) struct Persisted {
     /// Microseconds of processor time for each message stored, by who used it: `server`, `generator`, what is watched.
     pub(crate) cpu_us: BTreeMap<String, f64>,
     pub(super) span: Span,
-    #[serde(rename = "course")]
+    #[serde(rename = "timeSeries")]
     pub(crate) series: Vec<SeriesSummary>,
-    pub(super) looks: Vec<Look>,
+    pub(super) samples: Vec<SystemSample>,
     /// Less or more was drained than there was.
     #[serde(skip)]
     fault: Option<String>,
@@ -191,15 +196,15 @@ impl Persisted {
         self.stored_per_second * self.store_s
     }
 
-    /// The looks while there was something to do.
-    pub(crate) fn during(&self) -> &[Look] {
-        self.span.of(&self.looks)
+    /// The samples while there was something to do.
+    pub(crate) fn during(&self) -> &[SystemSample] {
+        self.span.of(&self.samples)
     }
 
     /// `stored` messages, of which `early` ones were stored before the time began.
     pub(super) fn new(args: &PersistArgs, messages: u64, stored: u64, early: u64, seen: Seen) -> Self {
         let during = seen.span.of(&seen.samples);
-        let slope = |looks: &[Look], name| Slope::of(looks, name, SLOPE_LOOKS);
+        let slope = |samples: &[SystemSample], name| Slope::of(samples, name, SLOPE_SAMPLES);
         let stored_per_second = stored.saturating_sub(early) as f64 / seen.store.as_secs_f64().max(1e-6);
         let series = summaries(&seen.samples, &seen.span);
         let cpu_us = |one: &SeriesSummary| {
@@ -222,7 +227,7 @@ impl Persisted {
             memory_slope_late: slope(during.get(during.len() / 2..).unwrap_or_default(), MEMORY),
             series,
             span: seen.span,
-            looks: seen.samples,
+            samples: seen.samples,
             fault: (args.drain && stored != messages)
                 .then(|| format!("{messages} were to be drained, but {stored} stored")),
         }
@@ -254,6 +259,9 @@ impl Outcome {
             confirm_latency: report.latency,
             arrival_latency: delivery.latency,
             misordered: delivery.misordered,
+            rooms: report.rooms,
+            retries: report.retries,
+            retries_by_cause: report.retries_by_cause,
             generator_limit: report.generator_limit,
             verdict: report.verdict,
             analysis: report.analysis,
@@ -267,19 +275,50 @@ impl Outcome {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::engine::Findings as _;
+    use crate::job::Shape;
     use crate::ledger::Ledger;
     use crate::options::arguments;
     use crate::report::Delivery;
+    use crate::statistics::Moments;
+
+    /// Of a run with these options, of which nothing was seen.
+    fn report(own: &[&str]) -> Report {
+        let args = arguments::<PersistArgs>("persist", own).unwrap();
+        let (samples, span) = (Vec::new(), Span { from_s: 0.0, to_s: 0.0 });
+        let seen = Seen { samples, span, store: Duration::ZERO, metrics: Default::default() };
+        let mut report = Report::new("persist", "messages", Value::Null);
+        report.persisted = Some(Persisted::new(&args, 5, 4, 0, seen));
+        report.ledger = Some(Ledger::default());
+        report.delivery = Some(Delivery::default());
+        report
+    }
+
+    #[test]
+    fn rooms_and_retries_are_written_as_other_workloads_do() {
+        let mut report = report(&[]);
+        let by_room = [Moments::default(), [2e3].into_iter().collect()];
+        report.rooms = Rooms::of(&by_room, &Shape::new(1, 10, None, "r-").of_rooms(2));
+        (report.retries, report.retries_by_cause) = (3, [("refused", 3)].into());
+        let outcome = Outcome::of(report).unwrap();
+        let dir = tempfile::tempdir().unwrap();
+        outcome.write_files(dir.path()).unwrap();
+        let written = |name: &str| std::fs::read_to_string(dir.path().join(name)).unwrap();
+        assert_eq!(written("rooms.csv"), "roomId,messages,meanMs,varianceMs2\nr-1,1,2,0\nr-2,0,,\n");
+        let summary: Value = serde_json::from_str(&written("summary.json")).unwrap();
+        assert_eq!(summary["rooms"]["count"], 2);
+        assert_eq!((&summary["retries"], &summary["retriesByCause"]["refused"]), (&3.into(), &3.into()));
+        assert!(summary["samples"].is_array() && summary["timeSeries"].is_array(), "{summary}");
+        assert!(written("samples.csv").starts_with("seconds\n"));
+        let shown = outcome.terminal();
+        assert!(shown.contains("  rooms        2 with 0 to 1 messages"), "{shown}");
+        assert!(shown.contains("  sent again   3 retries, 3 refused\n"), "{shown}");
+    }
 
     #[test]
     fn a_listener_that_was_cut_off_is_a_fault() {
         let faults = |own: &[&str], lost_connections| {
-            let args = arguments::<PersistArgs>("persist", own).unwrap();
-            let (samples, span) = (Vec::new(), Span { from_s: 0.0, to_s: 0.0 });
-            let seen = Seen { samples, span, store: Duration::ZERO, metrics: Default::default() };
-            let mut report = Report::new("persist", "messages", Value::Null);
-            report.persisted = Some(Persisted::new(&args, 5, 4, 0, seen));
-            report.ledger = Some(Ledger::default());
+            let mut report = report(own);
             report.delivery = Some(Delivery { lost_connections, ..Delivery::default() });
             Outcome::of(report).unwrap().faults
         };

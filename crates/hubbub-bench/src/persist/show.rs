@@ -5,12 +5,12 @@ use std::path::Path;
 
 use super::outcome::{Asked, Batches, Outcome};
 use crate::engine::Findings;
-use crate::report::{escape, grouped, over_time, write_files};
-use crate::sample::looks_csv;
+use crate::report::{Rooms, escape, grouped, over_time, retries, write_files, write_rooms};
+use crate::sample::samples_csv;
 use crate::sample::series::{SeriesSummary, Slope};
 
 /// What is to be known of every interval of a slope.
-const NARROW: &str = "optimistic, as looks are autocorrelated";
+const NARROW: &str = "optimistic, as samples are autocorrelated";
 
 impl Findings for Outcome {
     fn terminal(&self) -> String {
@@ -28,10 +28,11 @@ impl Findings for Outcome {
         let summary = serde_json::to_string_pretty(self)?;
         let files = [
             ("summary.json", summary),
-            ("looks.csv", looks_csv(&self.persisted.looks)),
+            ("samples.csv", samples_csv(&self.persisted.samples)),
             ("report.html", self.page()),
         ];
         write_files(dir, files)?;
+        Rooms::write_files(self.rooms.as_ref(), dir)?;
         self.analysis.write_files(dir)
     }
 }
@@ -65,6 +66,8 @@ impl Outcome {
                 )?;
             }
         }
+        write_rooms(self.rooms.as_ref(), out)?;
+        writeln!(out, "  sent again   {}", retries(self.retries, &self.retries_by_cause))?;
         self.write_batches(out)?;
         write!(out, "{}", self.analysis)?;
         self.write_slopes(out)?;
@@ -136,7 +139,7 @@ impl Outcome {
 
     fn page(&self) -> String {
         let names = self.persisted.series.iter().map(|series| series.name.as_str());
-        let charts = over_time(&self.persisted.looks, names);
+        let charts = over_time(&self.persisted.samples, names);
         crate::report::page(
             "hubbub bench persist",
             &format!("<pre>{}</pre>{}{charts}", escape(&self.terminal()), self.analysis.html()),

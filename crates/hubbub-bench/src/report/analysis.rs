@@ -8,7 +8,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use super::{Table, figure, write_files};
+use super::{Table, escape, figure, write_files};
 use crate::minutes::{self, Minute};
 use crate::price::{Cost, Price, Usage};
 use crate::stages::Stages;
@@ -50,13 +50,15 @@ impl Analysis {
 
     /// What is to be known of it, if anything is.
     pub(crate) fn marks(&self) -> impl Iterator<Item = String> {
-        self.stages.ways().filter_map(|(when, way)| Some(format!("{when}, {}", way.mark()?)))
+        self.stages.marks()
     }
 
     /// The parts of a page, each with its title.
     pub(crate) fn html(&self) -> String {
-        let ways = self.stages.ways();
-        let ways = ways.map(|(when, way)| section(&format!("Where the time goes {when}"), &way.table()));
+        let ways = self.stages.ways().map(|(when, way)| {
+            let mark = way.mark().map(|mark| format!("<p class=\"note\">{}</p>\n", escape(&mark)));
+            section(&format!("Where the time goes {when}"), &way.table()) + &mark.unwrap_or_default()
+        });
         ways.chain([section("Minute by minute", &minutes::table(&self.minutes))]).collect()
     }
 
@@ -92,6 +94,16 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    #[test]
+    fn a_page_marks_stages_that_leave_time_out() {
+        let way = json!({"wholeMs": 10.0, "stages": [{"name": "commit", "ms": 8.8, "share": 0.88}],
+                         "unaccounted": 0.12, "overlaps": false});
+        let analysis = Analysis::of(&json!({"stages": {"confirmed": way}}));
+        let html = analysis.html();
+        assert!(html.ends_with("</table>\n<p class=\"note\">12 % not accounted for</p>\n"), "{html}");
+        assert_eq!(analysis.marks().collect::<Vec<_>>(), ["until the answer, 12 % not accounted for"]);
+    }
 
     #[test]
     fn a_summary_of_an_older_program_has_none() {

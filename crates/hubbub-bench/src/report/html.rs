@@ -7,7 +7,7 @@ use super::{Report, Table, figure};
 use crate::engine::Findings;
 use crate::record::STEP_US;
 use crate::run::Run;
-use crate::sample::Look;
+use crate::sample::SystemSample;
 use crate::statistics::Moments;
 
 const STYLE: &str = include_str!("style.css");
@@ -27,7 +27,7 @@ pub(super) fn page(report: &Report, run: &Run) -> String {
         section("Latency in milliseconds", &latencies(report).html()),
         report.analysis.html(),
         super::analysis::section("The slowest rooms", &slowest_rooms(report)),
-        over_time(&report.looks, names_of(&report.looks)),
+        over_time(&report.samples, names_of(&report.samples)),
         section("How to repeat it", &repeat(report)),
     ];
     document(&title, &body.concat())
@@ -49,14 +49,14 @@ fn section(title: &str, body: &str) -> String {
 /// Points that make a readable line.
 const POINTS: usize = 200;
 
-fn names_of(looks: &[Look]) -> BTreeSet<&str> {
-    looks.iter().flat_map(|look| look.values.keys()).map(String::as_str).collect()
+fn names_of(samples: &[SystemSample]) -> BTreeSet<&str> {
+    samples.iter().flat_map(|sample| sample.values.keys()).map(String::as_str).collect()
 }
 
 /// A chart of each of these figures of servers, databases and the machine.
-pub(crate) fn over_time<'n>(looks: &[Look], names: impl IntoIterator<Item = &'n str>) -> String {
+pub(crate) fn over_time<'n>(samples: &[SystemSample], names: impl IntoIterator<Item = &'n str>) -> String {
     let chart = |name: &str| {
-        let seen = looks.iter().filter_map(|look| Some((look.at_s, *look.values.get(name)?)));
+        let seen = samples.iter().filter_map(|sample| Some((sample.at_s, *sample.values.get(name)?)));
         let seen: Vec<(f64, f64)> = seen.collect();
         let mean = |part: &[(f64, f64)]| {
             let values: Moments = part.iter().map(|(_, value)| *value).collect();
@@ -71,7 +71,8 @@ pub(crate) fn over_time<'n>(looks: &[Look], names: impl IntoIterator<Item = &'n 
 fn slowest_rooms(report: &Report) -> Table {
     let mut table = Table::new(["room", "messages", "mean ms"]);
     for room in report.rooms.iter().flat_map(|rooms| &rooms.slowest) {
-        table.row([room.room.clone(), room.messages.to_string(), figure(room.mean_ms)]);
+        let mean_ms = room.mean_ms.map_or_else(String::new, figure);
+        table.row([room.room.clone(), room.messages.to_string(), mean_ms]);
     }
     table
 }

@@ -18,9 +18,10 @@ use std::time::Duration;
 pub(crate) use analysis::Analysis;
 pub(crate) use html::{document as page, over_time};
 pub(crate) use origin::Origin;
+pub(crate) use rooms::Rooms;
 pub(crate) use svg::{Axes, bars, escape, picture};
 pub(crate) use table::{Table, figure};
-pub(crate) use terminal::grouped;
+pub(crate) use terminal::{flags, grouped, retries, write_rooms};
 
 use anyhow::Context;
 use serde::Serialize;
@@ -33,9 +34,8 @@ use crate::models::little::Little;
 use crate::persist::outcome::Persisted;
 use crate::record::{Bucket, Stats, buckets};
 use crate::run::Run;
-use crate::sample::{Look, looks_csv};
+use crate::sample::{SystemSample, samples_csv};
 use crate::verdict::Verdict;
-use rooms::Rooms;
 
 /// The unit of what goes to rooms.
 pub(crate) const MESSAGES: &str = "messages";
@@ -93,7 +93,7 @@ pub(crate) struct Report {
     pub persisted: Option<Persisted>,
     /// What server, database and machine did meanwhile, once a second.
     #[serde(skip)]
-    pub looks: Vec<Look>,
+    pub samples: Vec<SystemSample>,
     /// The phase, whose record the files show beside the fields above.
     #[serde(skip)]
     run: Option<Arc<Run>>,
@@ -136,8 +136,8 @@ impl Report {
         self.per_second = self.latency.count as f64 / self.elapsed_s;
         self.latency_by_type = record.by_kind.iter().map(|(kind, dist)| (*kind, dist.stats())).collect();
         self.throughput = buckets(&record.steps, elapsed, bucket);
-        self.analysis.minutes = record.seconds.minutes(record.last_us);
-        self.per_second_variation = record.seconds.rate_variation(record.last_us);
+        self.analysis.minutes = record.seconds.minutes(record.last_begun_us);
+        self.per_second_variation = record.seconds.rate_variation(record.last_begun_us);
         self.rooms = Rooms::of(&record.by_room, &run.shape).filter(|_| self.unit == MESSAGES);
         if record.samples_left_out > 0 && !record.samples.is_empty() {
             self.notes
@@ -188,7 +188,7 @@ impl Report {
                     .push("the server restarted meanwhile; stored is what its store holds more".to_owned());
             }
             self.notes
-                .extend(ledger.faults.iter().map(|fault| format!("the ledger does not close: {fault}")));
+                .extend(ledger.faults.iter().map(|fault| format!("the ledger does not balance: {fault}")));
         }
     }
 
@@ -253,14 +253,12 @@ impl Findings for Report {
         let files = [
             ("summary.json", summary),
             ("throughput.csv", csv::throughput(self, run)),
-            ("looks.csv", looks_csv(&self.looks)),
+            ("samples.csv", samples_csv(&self.samples)),
             ("report.html", html::page(self, run)),
         ];
         write_files(dir, files)?;
         self.analysis.write_files(dir)?;
-        if let Some(rooms) = &self.rooms {
-            write_files(dir, [("rooms.csv", rooms.table().csv())])?;
-        }
+        Rooms::write_files(self.rooms.as_ref(), dir)?;
         csv::write_metrics(run, &dir.join("metrics.csv"))
     }
 }

@@ -1,8 +1,9 @@
 //! The summary on the terminal.
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use super::Report;
+use super::{Report, Rooms};
 use crate::ledger::Ledger;
 use crate::machine::CpuUse;
 use crate::models::little::Little;
@@ -45,9 +46,7 @@ fn write_summary(report: &Report, out: &mut String) -> std::fmt::Result {
             writeln!(out, "    {kind:<10} {}", line(stats))?;
         }
     }
-    if let Some(rooms) = &report.rooms {
-        writeln!(out, "  rooms        {rooms}")?;
-    }
+    write_rooms(report.rooms.as_ref(), out)?;
     if let Some(delivery) = &report.delivery {
         let [count, rate] = [delivery.delivered as f64, delivery.per_second].map(grouped);
         writeln!(out, "  deliveries   {count} to {} subscribers, {rate}/s", delivery.subscribers)?;
@@ -59,11 +58,7 @@ fn write_summary(report: &Report, out: &mut String) -> std::fmt::Result {
     for (cause, count) in &report.reconnects {
         write!(out, ", {count} {cause}")?;
     }
-    write!(out, ", {} retries", report.retries)?;
-    for (cause, count) in &report.retries_by_cause {
-        write!(out, ", {count} {cause}")?;
-    }
-    writeln!(out)?;
+    writeln!(out, ", {}", retries(report.retries, &report.retries_by_cause))?;
     if let Some(Little { observed, concurrency, efficiency, marked, .. }) = &report.little {
         let share = 100.0 * efficiency;
         let verdict = if *marked { ": more than 5 % apart" } else { "" };
@@ -79,6 +74,22 @@ fn write_summary(report: &Report, out: &mut String) -> std::fmt::Result {
         write!(out, "{verdict}")?;
     }
     report.notes.iter().try_for_each(|note| writeln!(out, "  note: {note}"))
+}
+
+/// How evenly rooms were used, where there are several.
+pub(crate) fn write_rooms(rooms: Option<&Rooms>, out: &mut String) -> std::fmt::Result {
+    rooms.map_or(Ok(()), |rooms| writeln!(out, "  rooms        {rooms}"))
+}
+
+/// How many there were, and why.
+pub(crate) fn retries(count: u64, by_cause: &BTreeMap<&'static str, u64>) -> String {
+    let causes: String = by_cause.iter().map(|(cause, count)| format!(", {count} {cause}")).collect();
+    format!("{count} retries{causes}")
+}
+
+/// What makes figures worth less than they seem, behind a line of a table.
+pub(crate) fn flags(marks: &[String]) -> String {
+    marks.iter().map(|mark| format!("   ! {mark}")).collect()
 }
 
 fn write_ledger(ledger: &Ledger, out: &mut String) -> std::fmt::Result {

@@ -28,10 +28,10 @@ use processes::{disk, pids_named, processes};
 use series::Span;
 
 const EVERY: Duration = Duration::from_secs(1);
-/// What the mean time of the server's batches is called in looks, from the first statement to the commit.
+/// What the mean time of the server's batches is called in samples, from the first statement to the commit.
 pub(crate) const BATCH_MS: &str = "batch ms";
 
-/// What the sessions of the database that wait for a lock are called in looks.
+/// What the sessions of the database that wait for a lock are called in samples.
 pub(crate) const LOCK_WAITS: &str = "lock waits";
 /// The same of the processors that it may use.
 pub(crate) const DATABASE_CORES: &str = "database cores";
@@ -39,10 +39,10 @@ pub(crate) const DATABASE_CORES: &str = "database cores";
 /// What all disks of this machine write.
 pub(crate) const DISK: &str = "disk MB/s";
 
-/// What was seen at one time; rates are those since the look before.
+/// Figures of server, database and machine at one time; rates are those since the sample before.
 #[derive(Debug, Clone, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct Look {
+pub(crate) struct SystemSample {
     pub(crate) at_s: f64,
     pub(crate) values: BTreeMap<String, f64>,
 }
@@ -58,12 +58,12 @@ struct Raw {
     /// Pairs of what only grows; shown is how much the first grew for each one of the second.
     ratios: BTreeMap<String, (f64, f64)>,
     /// Processor time of processes that come and go, in seconds, by process id; shown as the rate of all together. What
-    /// one that is gone has used since the last look is not known.
+    /// one that is gone has used since the last sample is not known.
     seconds: BTreeMap<String, BTreeMap<u32, f64>>,
 }
 
 pub(crate) struct Sampler {
-    task: tokio::task::JoinHandle<Vec<Look>>,
+    task: tokio::task::JoinHandle<Vec<SystemSample>>,
     stop: Arc<tokio::sync::Notify>,
     begun: Instant,
 }
@@ -74,22 +74,22 @@ impl Sampler {
         let stopped = stop.clone();
         let begun = Instant::now();
         let task = tokio::spawn(async move {
-            let (mut looks, mut before) = (Vec::new(), None);
+            let (mut samples, mut before) = (Vec::new(), None);
             let mut is_over = false;
             loop {
-                let raw = source.look(begun).await;
-                looks.extend(before.map(|before| raw.since(&before)));
+                let raw = source.sample(begun).await;
+                samples.extend(before.map(|before| raw.since(&before)));
                 before = Some(raw);
                 if is_over {
-                    return looks;
+                    return samples;
                 }
                 tokio::select! {
                     () = tokio::time::sleep(EVERY) => {}
                     () = stopped.notified() => is_over = true,
                 }
                 // What was over so soon is seen at its end.
-                if is_over && !looks.is_empty() {
-                    return looks;
+                if is_over && !samples.is_empty() {
+                    return samples;
                 }
             }
         });
@@ -102,7 +102,7 @@ impl Sampler {
         Span { from_s: at_s(from), to_s: at_s(to) }
     }
 
-    pub(crate) async fn stop(self) -> Vec<Look> {
+    pub(crate) async fn stop(self) -> Vec<SystemSample> {
         self.stop.notify_one();
         self.task.await.unwrap_or_default()
     }
@@ -138,7 +138,7 @@ impl Raw {
         }
     }
 
-    fn since(&self, before: &Self) -> Look {
+    fn since(&self, before: &Self) -> SystemSample {
         let seconds = (self.at_s - before.at_s).max(1e-3);
         let mut values = self.figures.clone();
         for (name, value) in &self.counters {
@@ -161,20 +161,20 @@ impl Raw {
             });
             values.insert(name.clone(), used.sum::<f64>() / seconds);
         }
-        Look { at_s: self.at_s, values }
+        SystemSample { at_s: self.at_s, values }
     }
 }
 
-/// A row for each look, a column for each figure, by their names.
-pub(crate) fn looks_csv(looks: &[Look]) -> String {
-    let names: BTreeSet<&String> = looks.iter().flat_map(|look| look.values.keys()).collect();
+/// A row for each sample, a column for each figure, by their names.
+pub(crate) fn samples_csv(samples: &[SystemSample]) -> String {
+    let names: BTreeSet<&String> = samples.iter().flat_map(|sample| sample.values.keys()).collect();
     let heads: String = names.iter().map(|name| format!(",{name}")).collect();
-    let row = |look: &Look| {
+    let row = |sample: &SystemSample| {
         let value =
-            |name: &&String| look.values.get(*name).map_or(",".to_owned(), |value| format!(",{value}"));
-        format!("{:.3}{}\n", look.at_s, names.iter().map(value).collect::<String>())
+            |name: &&String| sample.values.get(*name).map_or(",".to_owned(), |value| format!(",{value}"));
+        format!("{:.3}{}\n", sample.at_s, names.iter().map(value).collect::<String>())
     };
-    format!("seconds{heads}\n{}", looks.iter().map(row).collect::<String>())
+    format!("seconds{heads}\n{}", samples.iter().map(row).collect::<String>())
 }
 
 /// Where to ask; nothing is asked where nothing is known.
@@ -183,7 +183,7 @@ pub(crate) struct Source {
     server_pids: Vec<u32>,
     /// The broker's process, if it runs here.
     broker_pid: Option<u32>,
-    /// Names of processes to look at besides the server and this one.
+    /// Names of processes to sample besides the server and this one.
     names: Vec<String>,
     /// The process that started those of the database, if it runs here.
     database_pid: Option<u32>,
@@ -243,7 +243,7 @@ impl Source {
             broker_pid: common.broker_pid,
             names: match common.database.as_deref() {
                 Some(url) if url.starts_with("postgres") => watched(common),
-                // To look for them among all processes takes time from what is measured.
+                // To search for them among all processes takes time from what is measured.
                 _ => watched(common).into_iter().filter(|name| !USUAL.contains(&name.as_str())).collect(),
             },
             #[cfg(feature = "postgres")]
@@ -284,7 +284,7 @@ impl Source {
         })
     }
 
-    async fn look(&self, begun: Instant) -> Raw {
+    async fn sample(&self, begun: Instant) -> Raw {
         let mut raw = Raw::default();
         if let Some(run) = &self.run {
             let published = run.counts.accepted.load(Ordering::Relaxed);
@@ -343,10 +343,10 @@ mod tests {
             ratios: [("cache hits %".to_owned(), hits)].into(),
             seconds: BTreeMap::new(),
         };
-        let look = raw(6.0, 500.0, (900.0, 20.0)).since(&raw(4.0, 100.0, (100.0, 10.0)));
-        let values: Vec<(&str, f64)> = look.values.iter().map(|(name, value)| (&**name, *value)).collect();
+        let sample = raw(6.0, 500.0, (900.0, 20.0)).since(&raw(4.0, 100.0, (100.0, 10.0)));
+        let values: Vec<(&str, f64)> = sample.values.iter().map(|(name, value)| (&**name, *value)).collect();
         assert_eq!(values, [("cache hits %", 80.0), ("connections", 3.0), ("stored/s", 200.0)]);
-        assert_eq!(look.at_s, 6.0);
+        assert_eq!(sample.at_s, 6.0);
     }
 
     #[test]
@@ -356,7 +356,7 @@ mod tests {
             seconds: [("postgres CPU".to_owned(), seconds.iter().copied().collect())].into(),
             ..Raw::default()
         };
-        let look = raw(2.0, &[(1, 6.0), (3, 1.0)]).since(&raw(0.0, &[(1, 4.0), (2, 50.0)]));
-        assert_eq!(look.values["postgres CPU"], 1.5, "two seconds of the first, one of the new one");
+        let sample = raw(2.0, &[(1, 6.0), (3, 1.0)]).since(&raw(0.0, &[(1, 4.0), (2, 50.0)]));
+        assert_eq!(sample.values["postgres CPU"], 1.5, "two seconds of the first, one of the new one");
     }
 }

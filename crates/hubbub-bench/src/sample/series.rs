@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use serde::Serialize;
 
-use super::Look;
+use super::SystemSample;
 use crate::statistics::{MEANS_MIN, student_t_975};
 
 /// Shown first, in this order; the others follow by name.
@@ -21,7 +21,7 @@ pub(crate) struct SeriesSummary {
     pub(crate) after: f64,
 }
 
-/// When messages were under way, in seconds of the looks.
+/// When messages were under way, in seconds of the samples.
 #[derive(Debug, Clone, Copy, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Span {
@@ -30,24 +30,26 @@ pub(crate) struct Span {
 }
 
 impl Span {
-    /// The looks that saw nothing but this time; where there are none, all that saw some of it.
-    pub(crate) fn of<'a>(&self, looks: &'a [Look]) -> &'a [Look] {
-        let begins = |index: usize| index.checked_sub(1).and_then(|i| looks.get(i)).map_or(0.0, |l| l.at_s);
-        let first = (0..looks.len()).find(|index| begins(*index) >= self.from_s).unwrap_or(looks.len());
-        let end = looks.iter().take_while(|look| look.at_s <= self.to_s).count();
-        let whole = looks.get(first..end.max(first)).unwrap_or_default();
+    /// The samples that saw nothing but this time; where there are none, all that saw some of it.
+    pub(crate) fn of<'a>(&self, samples: &'a [SystemSample]) -> &'a [SystemSample] {
+        let begins = |index: usize| {
+            index.checked_sub(1).and_then(|i| samples.get(i)).map_or(0.0, |sample| sample.at_s)
+        };
+        let first = (0..samples.len()).find(|index| begins(*index) >= self.from_s).unwrap_or(samples.len());
+        let end = samples.iter().take_while(|sample| sample.at_s <= self.to_s).count();
+        let whole = samples.get(first..end.max(first)).unwrap_or_default();
         if !whole.is_empty() {
             return whole;
         }
-        let first = looks.iter().take_while(|look| look.at_s <= self.from_s).count();
-        let end = (0..looks.len()).take_while(|index| begins(*index) < self.to_s).count();
-        looks.get(first..end.max(first)).unwrap_or_default()
+        let first = samples.iter().take_while(|sample| sample.at_s <= self.from_s).count();
+        let end = (0..samples.len()).take_while(|index| begins(*index) < self.to_s).count();
+        samples.get(first..end.max(first)).unwrap_or_default()
     }
 }
 
-/// The figure `name` at each look that saw it.
-fn values(looks: &[Look], name: &str) -> Vec<f64> {
-    looks.iter().filter_map(|look| look.values.get(name).copied()).collect()
+/// The figure `name` at each sample that saw it.
+fn values(samples: &[SystemSample], name: &str) -> Vec<f64> {
+    samples.iter().filter_map(|sample| sample.values.get(name).copied()).collect()
 }
 
 /// Their mean; 0 when there are none.
@@ -55,21 +57,21 @@ fn mean_of(values: &[f64]) -> f64 {
     values.iter().sum::<f64>() / values.len().max(1) as f64
 }
 
-/// The mean of the figure `name` over looks that follow each other; `None` where none saw it.
-pub(crate) fn average(looks: &[Look], name: &str) -> Option<f64> {
-    let values = values(looks, name);
+/// The mean of the figure `name` over samples that follow each other; `None` where none saw it.
+pub(crate) fn average(samples: &[SystemSample], name: &str) -> Option<f64> {
+    let values = values(samples, name);
     (!values.is_empty()).then(|| mean_of(&values))
 }
 
-/// A summary of each figure. Before is the last look before `span`, after the last one of all.
-pub(crate) fn summaries(looks: &[Look], span: &Span) -> Vec<SeriesSummary> {
-    let names: BTreeSet<&String> = looks.iter().flat_map(|look| look.values.keys()).collect();
+/// A summary of each figure. Before is the last sample before `span`, after the last one of all.
+pub(crate) fn summaries(samples: &[SystemSample], span: &Span) -> Vec<SeriesSummary> {
+    let names: BTreeSet<&String> = samples.iter().flat_map(|sample| sample.values.keys()).collect();
     let mut summaries: Vec<SeriesSummary> = names
         .into_iter()
         .map(|name| {
-            let (all, during) = (values(looks, name), values(span.of(looks), name));
-            let early = looks.iter().take_while(|look| look.at_s <= span.from_s).count();
-            let early = values(looks.get(..early).unwrap_or_default(), name);
+            let (all, during) = (values(samples, name), values(span.of(samples), name));
+            let early = samples.iter().take_while(|sample| sample.at_s <= span.from_s).count();
+            let early = values(samples.get(..early).unwrap_or_default(), name);
             SeriesSummary {
                 name: name.clone(),
                 before: early.last().or(all.first()).copied().unwrap_or(0.0),
@@ -84,7 +86,7 @@ pub(crate) fn summaries(looks: &[Look], span: &Span) -> Vec<SeriesSummary> {
     summaries
 }
 
-/// How a figure changes from the first to the last look, with a 95 % confidence interval: a line through means by least
+/// How a figure changes from the first to the last sample, with a 95 % confidence interval: a line through means by least
 /// squares, and Student's t. The interval takes the means for independent of each other.
 #[derive(Debug, Clone, Serialize)]
 pub(crate) struct Slope {
@@ -97,9 +99,9 @@ pub(crate) struct Slope {
 }
 
 impl Slope {
-    /// The slope of the figure `name` over means of `width` looks; `None` with fewer than five of them.
-    pub(crate) fn of(looks: &[Look], name: &str, width: usize) -> Option<Self> {
-        let means: Vec<f64> = values(looks, name).chunks_exact(width.max(1)).map(mean_of).collect();
+    /// The slope of the figure `name` over means of `width` samples; `None` with fewer than five of them.
+    pub(crate) fn of(samples: &[SystemSample], name: &str, width: usize) -> Option<Self> {
+        let means: Vec<f64> = values(samples, name).chunks_exact(width.max(1)).map(mean_of).collect();
         if means.len() < MEANS_MIN {
             return None;
         }
@@ -128,10 +130,10 @@ mod tests {
 
     use super::*;
 
-    fn looks(rates: impl Iterator<Item = f64>) -> Vec<Look> {
+    fn samples(rates: impl Iterator<Item = f64>) -> Vec<SystemSample> {
         rates
             .zip(1_u32..)
-            .map(|(rate, at)| Look {
+            .map(|(rate, at)| SystemSample {
                 at_s: f64::from(at),
                 values: BTreeMap::from([("stored/s".to_owned(), rate)]),
             })
@@ -140,31 +142,31 @@ mod tests {
 
     #[test]
     fn a_slope_is_told_from_noise() {
-        let falling = Slope::of(&looks((0..100).map(|i| 1_000.0 - f64::from(i))), "stored/s", 1).unwrap();
+        let falling = Slope::of(&samples((0..100).map(|i| 1_000.0 - f64::from(i))), "stored/s", 1).unwrap();
         assert!((falling.change + 99.0).abs() < 1e-6 && (falling.mean - 950.5).abs() < 1e-6, "{falling:?}");
         assert!(falling.high < -98.9, "{falling:?}");
         assert!((falling.percent(falling.change) + 10.416).abs() < 1e-3);
-        let noise = Slope::of(&looks((0..100).map(|i| 1_000.0 + f64::from(i % 7))), "stored/s", 1).unwrap();
+        let noise = Slope::of(&samples((0..100).map(|i| 1_000.0 + f64::from(i % 7))), "stored/s", 1).unwrap();
         assert!(noise.low < 0.0 && noise.high > 0.0 && noise.high - noise.low < 10.0, "{noise:?}");
-        assert!(Slope::of(&looks((0..4).map(f64::from)), "stored/s", 1).is_none());
+        assert!(Slope::of(&samples((0..4).map(f64::from)), "stored/s", 1).is_none());
     }
 
     #[test]
     fn the_interval_is_that_of_the_textbook() {
         // y = 2, 4, 5, 4, 5 over x = 1 … 5: slope 0.6, standard error 0.2828, t(3) = 3.182, four steps.
-        let slope = Slope::of(&looks([2.0, 4.0, 5.0, 4.0, 5.0].into_iter()), "stored/s", 1).unwrap();
+        let slope = Slope::of(&samples([2.0, 4.0, 5.0, 4.0, 5.0].into_iter()), "stored/s", 1).unwrap();
         assert!((slope.change - 2.4).abs() < 1e-9, "{slope:?}");
         assert!((slope.high - (0.6 + 3.182 * 0.282_84) * 4.0).abs() < 0.03, "{slope:?}");
     }
 
     #[test]
     fn a_course_tells_idle_from_load() {
-        let looks = looks([1.0, 2.0, 5.0, 9.0, 7.0, 4.0, 3.0].into_iter());
-        // From 2.2 to 5.8 the looks at 4 and 5 saw nothing but load.
-        let series = summaries(&looks, &Span { from_s: 2.2, to_s: 5.8 }).remove(0);
+        let samples = samples([1.0, 2.0, 5.0, 9.0, 7.0, 4.0, 3.0].into_iter());
+        // From 2.2 to 5.8 the samples at 4 and 5 saw nothing but load.
+        let series = summaries(&samples, &Span { from_s: 2.2, to_s: 5.8 }).remove(0);
         assert_eq!((series.before, series.average, series.peak, series.after), (2.0, 8.0, 9.0, 3.0));
-        // Too short for a whole look.
-        let series = summaries(&looks, &Span { from_s: 2.2, to_s: 2.8 }).remove(0);
+        // Too short for a whole sample.
+        let series = summaries(&samples, &Span { from_s: 2.2, to_s: 2.8 }).remove(0);
         assert_eq!((series.before, series.average), (2.0, 5.0));
     }
 }

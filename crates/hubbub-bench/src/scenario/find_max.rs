@@ -185,7 +185,7 @@ impl Tried<'_> {
 fn verdict_of(summary: &serde_json::Value, is_clean: bool, faults: &[String], rate: f64) -> Verdict {
     let reached = FIGURES.first().and_then(|figure| figure.of(summary)).unwrap_or(0.0);
     let behind = (reached < REACHED * rate).then(|| format!("{}/s were reached", grouped(reached)));
-    let unclean = (!is_clean).then(|| "the books do not balance".to_owned());
+    let unclean = (!is_clean).then(|| "the ledger does not balance".to_owned());
     let reasons: Vec<String> = behind.into_iter().chain(unclean).chain(faults.iter().cloned()).collect();
     if reasons.is_empty() {
         return Verdict::Kept;
@@ -314,7 +314,7 @@ mod tests {
         assert_eq!(late, Verdict::Missed("p99 is 9".to_owned()));
         assert_eq!(
             verdict_of(&fine, false, &[], 100.0),
-            Verdict::Missed("the books do not balance".to_owned())
+            Verdict::Missed("the ledger does not balance".to_owned())
         );
         assert_eq!(verdict_of(&fine, true, &[], 200.0), Verdict::Missed("99/s were reached".to_owned()));
         let busy = json!({"perSecond": 99.0, "generatorLimit": "it was busy"});

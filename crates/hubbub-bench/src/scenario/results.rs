@@ -14,12 +14,12 @@ use super::file::{Measurement, Point, Scenario};
 use super::page::page_of;
 use super::scaling::Scaling;
 use crate::engine::Findings;
-use crate::limits::median;
 use crate::machine::Machine;
 use crate::others::marks;
 use crate::price::PriceArgs;
 use crate::report::{Analysis, Table, figure, write_files};
-use crate::statistics::{Moments, half_width};
+use crate::stages::Stages;
+use crate::statistics::{Moments, half_width, median};
 
 /// Of the format of `results.json`.
 const VERSION: u32 = 1;
@@ -174,7 +174,8 @@ impl Results {
         let runs = || self.runs.iter().filter(|run| run.point == *point);
         let others = runs().map(|run| run.others).fold(0.0, f64::max);
         let marks = marks(runs().all(|run| run.is_clean), others);
-        std::iter::once(label(point)).chain(marks).collect::<Vec<_>>().join("; ")
+        let stages = Stages::worst(runs().map(|run| Analysis::of(&run.summary).stages));
+        std::iter::once(label(point)).chain(marks).chain(stages.marks()).collect::<Vec<_>>().join("; ")
     }
 
     /// Says what the runs cost, where prices are given. Fails where none of them says what was used.
@@ -311,8 +312,8 @@ impl Findings for Results {
         self.runs.iter().for_each(|run| out.push_str(&stage_marks(run)));
         self.runs.iter().filter_map(bottleneck).for_each(|line| out.push_str(&line));
         for run in self.runs.iter().filter(|run| !run.is_clean || !run.faults.is_empty()) {
-            let books = (!run.is_clean).then_some("it is not clean, see above").into_iter();
-            let faults: Vec<&str> = books.chain(run.faults.iter().map(String::as_str)).collect();
+            let unclean = (!run.is_clean).then_some("it is not clean, see above").into_iter();
+            let faults: Vec<&str> = unclean.chain(run.faults.iter().map(String::as_str)).collect();
             let _ = writeln!(
                 out,
                 "  fault: {}, repetition {}: {}",
@@ -327,5 +328,34 @@ impl Findings for Results {
     fn write_files(&self, dir: &Path) -> anyhow::Result<()> {
         write_files(dir, [(FILE, serde_json::to_string_pretty(self)?)])?;
         self.write_report(dir)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_point_whose_stages_leave_time_out_is_marked() {
+        let run = |connections: &str, repetition: usize, unaccounted: f64| {
+            let way = json!({"wholeMs": 10.0, "stages": [], "unaccounted": unaccounted, "overlaps": false});
+            json!({
+                "point": {"connections": connections}, "repetition": repetition, "isClean": true, "faults": [],
+                "summary": {"perSecond": 5.0, "stages": {"confirmed": way}},
+            })
+        };
+        let results: Results = serde_json::from_value(json!({
+            "version": VERSION, "scenario": "x.toml", "title": "x", "about": "", "isQuick": false, "machine": "m",
+            "started": "2026-01-01T00:00:00Z", "text": "",
+            "runs": [run("1", 1, 0.05), run("2", 1, 0.08), run("2", 2, 0.12)],
+        }))
+        .unwrap();
+        let table = results.median_table().markdown();
+        assert!(table.contains("\n| connections 1 | 5.000 |"), "{table}");
+        let marked = "\n| connections 2; until the answer, 12 % not accounted for | 5.000 |";
+        assert!(table.contains(marked), "{table}");
+        assert!(results.terminal().contains("connections 2; until the answer, 12 % not accounted for"));
     }
 }

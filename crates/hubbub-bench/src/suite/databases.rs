@@ -7,7 +7,6 @@ use super::{Bench, Row};
 use crate::bare::{Kind, select, upsert};
 use crate::engine::Loading;
 use crate::kv::KvArgs;
-use crate::limits::median;
 use crate::limits::plain_rows::{make_tables, puts_rate, rows, selects_rate};
 use crate::limits::postgres::{Database, check_durable};
 use crate::options::arguments;
@@ -15,6 +14,7 @@ use crate::persist::outcome::Outcome;
 use crate::persist::{self, PersistArgs, amqp};
 use crate::report::{Report, grouped};
 use crate::spawn::Server;
+use crate::statistics::median;
 
 /// The server's own queue, emptied before each round.
 const QUEUE: &str = "hubbub.room.0";

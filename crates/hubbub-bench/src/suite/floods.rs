@@ -18,9 +18,9 @@ use tokio::time::{Instant, sleep_until, timeout};
 
 use super::{Bench, Row, SECRET};
 use crate::client::post::split_response;
-use crate::limits::median;
 use crate::report::grouped;
 use crate::spawn::Server;
+use crate::statistics::median;
 
 /// Good messages each second, over how many connections, in how many rooms.
 const GOOD_RATE: f64 = 10_000.0;

@@ -7,9 +7,9 @@ use crate::caller::get;
 use crate::client::Target;
 use crate::kv::KvArgs;
 use crate::ledger::sum;
-use crate::limits::median;
 use crate::report::{Report, grouped};
 use crate::spawn::Server;
+use crate::statistics::median;
 
 /// Keys of the rows in which all are in memory.
 const FEW: &str = "100000";

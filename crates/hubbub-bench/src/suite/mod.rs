@@ -102,7 +102,7 @@ struct Row {
     note: String,
     /// Share of the machine that others took meanwhile; of several sides the largest.
     others: Option<f64>,
-    /// Why the books of a measurement did not close.
+    /// Why the ledger of a measurement did not balance.
     faults: Vec<String>,
 }
 
@@ -148,7 +148,7 @@ impl Row {
         Self { others: Some(others), ..self.noting(note) }
     }
 
-    /// Faults in the books of what was measured.
+    /// Faults in the ledger of what was measured.
     fn with_faults(mut self, faults: Vec<String>) -> Self {
         self.faults.extend(faults.iter().cloned());
         self.noting(faults.join("; "))

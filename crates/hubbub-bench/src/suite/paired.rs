@@ -6,9 +6,10 @@ use std::time::Duration;
 
 use super::{Bench, Row, rounds};
 use crate::chat::ChatArgs;
-use crate::limits::{Bare, engine, median};
+use crate::limits::{Bare, engine};
 use crate::report::{Report, grouped};
 use crate::spawn::Server;
+use crate::statistics::median;
 
 const CHAT: &str = "`/chat/{room}`, 128 connections, closed loop";
 const HTTP: &str = "`POST /v1/rooms/{room}/messages`, 64 connections";

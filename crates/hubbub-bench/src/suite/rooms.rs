@@ -7,10 +7,11 @@ use crate::chat::ChatArgs;
 use crate::client::Target;
 use crate::client::chat::open;
 use crate::http::HttpArgs;
-use crate::limits::{ENDLESS, median};
+use crate::limits::ENDLESS;
 use crate::machine::rss_anon_kib;
 use crate::report::{Report, grouped};
 use crate::spawn::Server;
+use crate::statistics::median;
 
 /// Connections that the memory of idle ones is measured with.
 const IDLE: usize = 10_000;

@@ -13,10 +13,11 @@ use crate::chat::ChatArgs;
 use crate::client::Target;
 use crate::http::HttpArgs;
 use crate::kv::KvArgs;
-use crate::limits::{ENDLESS, median};
+use crate::limits::ENDLESS;
 use crate::machine::scratch;
 use crate::report::{Report, grouped};
 use crate::spawn::Server;
+use crate::statistics::median;
 
 /// What the name of such a row ends with.
 pub(super) const SUFFIX: &str = "-secured";

@@ -13,7 +13,6 @@ use crate::http::HttpArgs;
 use crate::job::Shape;
 use crate::limits::cassandra::{Keyspace, REPLICATION, ROOMS, TEXT_BYTES, rows_rate};
 use crate::limits::kafka::{Brokers, Load};
-use crate::limits::median;
 use crate::listener::Listeners;
 use crate::machine::{process_seconds, seed};
 use crate::options::{Rules, arguments};
@@ -21,6 +20,7 @@ use crate::persist;
 use crate::report::{Report, grouped};
 use crate::run::Run;
 use crate::spawn::Server;
+use crate::statistics::median;
 
 /// Messages a second, as k6 would send them to one room with ten listeners: slow, as a usual day has it, then a rush.
 const RAMP: &str = "1000..10000..26000";

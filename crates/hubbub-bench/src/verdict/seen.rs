@@ -20,7 +20,7 @@ pub(crate) struct Seen {
     pub(crate) latency_ms: f64,
     /// Round trip of a request with nothing to do, before the load began.
     pub(crate) empty_ms: Option<f64>,
-    /// Mean time of an operation in the server's pipeline, until its sender is told.
+    /// Mean time of an operation in the server's pipeline, until its sender is notified.
     pub(crate) server_ms: Option<f64>,
     pub(crate) commit: Option<Commit>,
     pub(crate) pool: Option<Pool>,

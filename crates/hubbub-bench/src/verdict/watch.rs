@@ -13,7 +13,7 @@ use crate::machine::{ThreadTimes, all_cores, may_use, thread_times};
 use crate::report::Report;
 use crate::sample::buckets::Buckets;
 use crate::sample::series::average;
-use crate::sample::{DATABASE_CORES, LOCK_WAITS, Look};
+use crate::sample::{DATABASE_CORES, LOCK_WAITS, SystemSample};
 use crate::stages::ServerStages;
 
 /// Requests with nothing to do, of which the shortest counts.
@@ -83,8 +83,13 @@ impl Watch {
 }
 
 impl Seen {
-    /// Adds what the report and the looks have.
-    pub(crate) fn with(mut self, report: &Report, looks: &[Look], asked_per_second: Option<f64>) -> Self {
+    /// Adds what the report and the samples have.
+    pub(crate) fn with(
+        mut self,
+        report: &Report,
+        samples: &[SystemSample],
+        asked_per_second: Option<f64>,
+    ) -> Self {
         self.latency_ms = report.latency.mean_ms;
         self.others = report.cpu.as_ref().and_then(|cpu| cpu.others());
         self.under_way = report.little.as_ref().map(|little| little.efficiency);
@@ -97,9 +102,9 @@ impl Seen {
             self.subscribers = Some(Subscribers { slowest_behind, window, cut });
         }
         // Without a connection to the database, it is not known whose processes are seen.
-        if let Some(lock_waiting) = average(looks, LOCK_WAITS) {
-            let may_use = average(looks, DATABASE_CORES).unwrap_or_else(|| all_cores() as f64);
-            let processors = average(looks, "postgres CPU").unwrap_or(0.0);
+        if let Some(lock_waiting) = average(samples, LOCK_WAITS) {
+            let may_use = average(samples, DATABASE_CORES).unwrap_or_else(|| all_cores() as f64);
+            let processors = average(samples, "postgres CPU").unwrap_or(0.0);
             self.database = Some(Database { processors, may_use, lock_waiting: Some(lock_waiting) });
         }
         self
@@ -196,7 +201,7 @@ impl Between<'_> {
 }
 
 impl ThreadTimes {
-    /// As shares of `seconds` since an earlier look, or since the thread began.
+    /// As shares of `seconds` since an earlier sample, or since the thread began.
     fn since(&self, before: Option<&Self>, seconds: f64) -> Hot {
         let grown = |now: f64, before: Option<f64>| (now - before.unwrap_or(0.0)).max(0.0) / seconds;
         Hot {

@@ -16,7 +16,7 @@ use super::scaling::Scaling;
 use crate::engine::Findings;
 use crate::limits::median;
 use crate::machine::Machine;
-use crate::others::marks;
+use crate::others::{NOT_KNOWN, largest, marks};
 use crate::price::PriceArgs;
 use crate::report::{Analysis, Table, figure, write_files};
 use crate::statistics::{Moments, half_width};
@@ -58,16 +58,24 @@ pub(crate) struct PointRun {
     pub(crate) point: Point,
     pub(super) repetition: usize,
     pub(crate) is_clean: bool,
-    /// Share of the machine that others took, from its preparation to its end.
+    /// Share of the machine that others took, from its preparation to its end, where it is known.
     #[serde(default)]
-    pub(super) others: f64,
-    /// Thresholds that were not kept.
+    pub(super) others: Option<f64>,
+    /// What befell its servers, and thresholds that were not kept.
     pub(super) faults: Vec<String>,
+    /// What befell its servers, such as that one was killed for its memory.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(super) mishaps: Vec<String>,
     /// As the workload reports it.
     pub(crate) summary: Value,
 }
 
 impl PointRun {
+    /// What is wrong with it by the thresholds of the scenario, too.
+    pub(super) fn find_faults(&mut self, scenario: &Scenario) {
+        self.faults = self.mishaps.iter().cloned().chain(scenario.faults(&self.summary)).collect();
+    }
+
     /// What its verdict says under this name.
     pub(super) fn verdict(&self, member: &str) -> Option<&str> {
         self.summary.pointer(&format!("/verdict/{member}"))?.as_str()
@@ -142,7 +150,7 @@ impl Results {
             && let Ok(scenario) = Scenario::parse(&self.text, false)
         {
             for run in &mut self.runs {
-                run.faults = scenario.faults(&run.summary);
+                run.find_faults(&scenario);
             }
         }
         self.fit();
@@ -169,12 +177,42 @@ impl Results {
         Ok(results)
     }
 
-    /// A point in words, and what makes its figures worth less than they seem: the worst of its repetitions counts.
+    fn runs_of(&self, point: &Point) -> impl Iterator<Item = &PointRun> {
+        self.runs.iter().filter(move |run| run.point == *point)
+    }
+
+    /// What makes the figures of a point worth less than they seem: the worst of its repetitions counts.
+    fn marks_of(&self, point: &Point) -> Vec<String> {
+        let others = largest(self.runs_of(point).map(|run| run.others));
+        marks(self.runs_of(point).all(|run| run.is_clean), others)
+    }
+
+    /// A point in words, with its marks.
     fn marked(&self, point: &Point) -> String {
-        let runs = || self.runs.iter().filter(|run| run.point == *point);
-        let others = runs().map(|run| run.others).fold(0.0, f64::max);
-        let marks = marks(runs().all(|run| run.is_clean), others);
-        std::iter::once(label(point)).chain(marks).collect::<Vec<_>>().join("; ")
+        std::iter::once(label(point)).chain(self.marks_of(point)).collect::<Vec<_>>().join("; ")
+    }
+
+    /// The points with marks or faults, and these, in words.
+    pub(super) fn marked_points(&self) -> Vec<(String, String)> {
+        let mut marked = Vec::new();
+        for run in self.last_of_each() {
+            let mut reasons = self.marks_of(&run.point);
+            for fault in self.runs_of(&run.point).flat_map(|run| &run.faults) {
+                if !reasons.contains(fault) {
+                    reasons.push(fault.clone());
+                }
+            }
+            if !reasons.is_empty() {
+                marked.push((label(&run.point), reasons.join("; ")));
+            }
+        }
+        marked
+    }
+
+    /// In how many runs it is not known what others took; `None` where that is always known.
+    pub(super) fn not_known(&self) -> Option<String> {
+        let count = self.runs.iter().filter(|run| run.others.is_none()).count();
+        (count > 0).then(|| format!("{NOT_KNOWN} in {count} of {} measurements", self.runs.len()))
     }
 
     /// Says what the runs cost, where prices are given. Fails where none of them says what was used.
@@ -310,6 +348,13 @@ impl Findings for Results {
         self.runs.iter().filter_map(little).for_each(|line| out.push_str(&line));
         self.runs.iter().for_each(|run| out.push_str(&stage_marks(run)));
         self.runs.iter().filter_map(bottleneck).for_each(|line| out.push_str(&line));
+        // `scripts/experiments.sh` shows these lines.
+        for (point, reasons) in self.marked_points() {
+            let _ = writeln!(out, "  marked: {point}: {reasons}");
+        }
+        if let Some(note) = self.not_known() {
+            let _ = writeln!(out, "  note: {note}");
+        }
         for run in self.runs.iter().filter(|run| !run.is_clean || !run.faults.is_empty()) {
             let books = (!run.is_clean).then_some("it is not clean, see above").into_iter();
             let faults: Vec<&str> = books.chain(run.faults.iter().map(String::as_str)).collect();

@@ -7,6 +7,7 @@ use std::time::Duration;
 use super::{Bench, Row, rounds};
 use crate::chat::ChatArgs;
 use crate::limits::{Bare, engine, median};
+use crate::others::median_share;
 use crate::report::{Report, grouped};
 use crate::spawn::Server;
 
@@ -20,8 +21,8 @@ const MANY: &str = "fan-out, 1,000 subscribers";
 pub(super) struct Side {
     pub(super) rates: Vec<f64>,
     pub(super) faults: Vec<String>,
-    /// Share of the machine that others used or the hypervisor took, in each round.
-    pub(super) noise: Vec<f64>,
+    /// Share of the machine that others used or the hypervisor took, in each round, where it is known.
+    pub(super) noise: Vec<Option<f64>>,
     /// Most anonymous memory of the server, in KiB.
     memory_kib: u64,
 }
@@ -92,10 +93,10 @@ impl Pair {
                 rates(real),
                 100.0 * paired(&real.rates, &limit.rates)
             ));
-        let noise: Vec<f64> = [real, limit]
+        let noise: Vec<Option<f64>> = [real, limit]
             .iter()
             .filter(|side| !side.noise.is_empty())
-            .map(|side| median(&side.noise))
+            .map(|side| median_share(&side.noise))
             .collect();
         let row = if noise.is_empty() { row } else { row.beside(&noise) };
         row.with_faults(faults.chain(of_limits).collect())

@@ -286,9 +286,11 @@ mod tests {
         }
     }
 
-    /// What was measured at each number of connections: the rate, whether its books close, what others took, and its faults.
-    fn results_of(runs: &[(u64, f64, bool, Option<f64>, &[&str])]) -> Results {
-        let run = |(connections, rate, is_clean, others, faults): &(u64, f64, bool, Option<f64>, &[&str])| {
+    /// What was measured at a number of connections: that, the rate, whether its books close, what others took, its faults.
+    type RunFigures<'f> = (u64, f64, bool, Option<f64>, &'f [&'f str]);
+
+    fn results_of(runs: &[RunFigures<'_>]) -> Results {
+        let run = |(connections, rate, is_clean, others, faults): &RunFigures<'_>| {
             json!({
                 "point": {"connections": connections.to_string()}, "repetition": 1, "isClean": is_clean,
                 "others": others, "faults": faults, "summary": {"perSecond": rate},

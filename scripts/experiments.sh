@@ -30,6 +30,7 @@ run() {
     # shellcheck disable=SC2086
     if "$bin" bench run "$@" ${RUN_ARGS:-} --dir "${DATA:-$out}" --out "$out/$kept" >"$out/$kept.log" 2>&1; then
         echo "$kept: done"
+        sed -n "s/^  marked: /$kept: marked: /p" "$out/$kept/results.txt"
     else
         echo "$kept: not clean, see $out/$kept.log"
     fi

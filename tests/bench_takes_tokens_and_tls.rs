@@ -109,7 +109,7 @@ async fn the_suite_has_rows_with_both_and_failed_rows_say_why() {
     for what in ["| `http` with HS256 tokens | ", "| `http` with TLS 1.3 | "] {
         assert!(table.contains(what) && !table.contains("| 0 messages/s"), "{table}");
     }
-    assert!(!table.contains("not measured") && !table.contains("books do not close"), "{table}");
+    assert!(!table.contains("not measured") && !table.contains("ledger does not balance"), "{table}");
     let table = suite(&["--only", "idle", "--program", "/no/such"]).await;
     assert!(table.contains("| idle | **not measured**: cannot start a server"), "{table}");
 }

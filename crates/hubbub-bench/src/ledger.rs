@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn books_that_agree_have_no_fault() {
+    fn a_ledger_that_balances_has_no_fault() {
         let server = |stored| Some(ServerCounts { accepted: stored, stored, ..Default::default() });
         let ledger = Ledger { sent: 10, accepted: 8, rejected: 1, unconfirmed: 1, ..Default::default() };
         for (stored, faults) in [(8, 0), (9, 0), (7, 1), (10, 1)] {

@@ -51,6 +51,7 @@ mod pace;
 mod persist;
 mod phase;
 mod price;
+mod process_tree;
 mod query;
 mod queue;
 mod record;

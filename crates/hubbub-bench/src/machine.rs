@@ -180,9 +180,10 @@ pub(crate) struct CpuUse {
 }
 
 impl CpuUse {
-    /// Processors that neither the generator nor the server used, if the server is known.
+    /// Processors that neither the generator nor the server used, if the server is known, and what the machine did: where that
+    /// cannot be read, it is 0.
     pub(crate) fn others(&self) -> Option<f64> {
-        Some((self.machine - self.generator - self.server?).max(0.0))
+        (self.machine > 0.0).then_some((self.machine - self.generator - self.server?).max(0.0))
     }
 
     /// In what way the measurement was limited by what measures, if it was.
@@ -207,19 +208,13 @@ pub(crate) fn process_seconds(pid: u32) -> Option<f64> {
     used_seconds(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
 }
 
-/// The same with that of its children that have ended, once it waited for them.
-pub(crate) fn family_seconds(pid: u32) -> Option<f64> {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    Some(used_seconds(&stat)? + seconds_at(&stat, [13, 14])?)
-}
-
 /// From the `stat` of a process or thread.
 fn used_seconds(stat: &str) -> Option<f64> {
     seconds_at(stat, [11, 12])
 }
 
-/// The times in user mode and in the kernel that stand in these fields.
-fn seconds_at(stat: &str, places: [usize; 2]) -> Option<f64> {
+/// The times in user mode and in the kernel that stand in these fields of a `stat`, counted behind the name.
+pub(crate) fn seconds_at(stat: &str, places: [usize; 2]) -> Option<f64> {
     // The name in parentheses may hold spaces.
     let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();
     let ticks = |index: usize| fields.get(index)?.parse::<f64>().ok();
@@ -290,25 +285,6 @@ pub(crate) fn processors_in(list: &str) -> Option<Vec<usize>> {
     Some(all)
 }
 
-/// The process that listens on a TCP port of this machine, where that can be seen.
-pub(crate) fn listening_on(port: u16) -> Option<u32> {
-    const LISTENS: &str = "0A";
-    let sockets =
-        ["tcp", "tcp6"].map(|table| fs::read_to_string(format!("/proc/net/{table}")).unwrap_or_default());
-    let inode = sockets.iter().flat_map(|table| table.lines()).find_map(|line| {
-        let fields: Vec<&str> = line.split_whitespace().collect();
-        let here = fields.get(1)?.rsplit_once(':')?.1;
-        let is_it = u16::from_str_radix(here, 16) == Ok(port) && *fields.get(3)? == LISTENS;
-        is_it.then(|| fields.get(9).map(|inode| format!("socket:[{inode}]")))?
-    })?;
-    let processes = fs::read_dir("/proc").ok()?.flatten();
-    processes.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok()).find(|pid| {
-        let open = fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
-        open.into_iter()
-            .any(|file| fs::read_link(file.path()).is_ok_and(|to| to.as_os_str() == inode.as_str()))
-    })
-}
-
 /// Processor time that all took, and that the hypervisor took away, since the machine was started.
 pub(crate) fn machine_seconds() -> Option<(f64, f64)> {
     let stat = fs::read_to_string("/proc/stat").ok()?;
@@ -325,12 +301,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn threads_and_listeners_are_found() {
-        let server = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-        let port = server.local_addr().unwrap().port();
-        assert_eq!(listening_on(port), Some(std::process::id()));
-        drop(server);
-        assert_eq!(listening_on(port), None);
+    fn threads_are_found() {
         let stop = std::sync::Arc::new(std::sync::Barrier::new(2));
         let stopped = std::sync::Arc::clone(&stop);
         let named =

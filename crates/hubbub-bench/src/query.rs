@@ -19,7 +19,7 @@ use crate::engine::{self, Account, Findings, Loading, Setup, Workload};
 use crate::http::HttpArgs;
 use crate::machine::Machine;
 use crate::options::{arguments, duration};
-use crate::others::{OthersMeter, marks};
+use crate::others::{NOT_KNOWN, OthersMeter, marks};
 use crate::record::Stats;
 use crate::report::{Report, flags, grouped};
 use crate::run::Run;
@@ -61,8 +61,8 @@ struct Asked {
     is_mixed: bool,
     target_ms: f64,
     latency: Stats,
-    /// Share of the machine that others took meanwhile.
-    others: f64,
+    /// Share of the machine that others took meanwhile, where it is known.
+    others: Option<f64>,
     /// Why the ledger of the measurement did not balance.
     faults: Vec<String>,
 }
@@ -185,7 +185,7 @@ pub(crate) async fn measure(args: &Loading<QueryArgs>) -> anyhow::Result<Answers
 
 impl Answers {
     /// The questions of a run, with what makes their figures worth less than they seem.
-    fn add(&mut self, report: &Report, is_mixed: bool, others: f64, faults: &[String]) {
+    fn add(&mut self, report: &Report, is_mixed: bool, others: Option<f64>, faults: &[String]) {
         self.failed += report.ledger.as_ref().map_or(0, |ledger| ledger.rejected + ledger.unconfirmed);
         self.rows.extend(KINDS.iter().filter_map(|(question, target_ms)| {
             let latency = report.latency_by_type.get(question)?.clone();
@@ -221,6 +221,9 @@ impl Findings for Answers {
         }
         if self.failed > 0 {
             let _ = writeln!(out, "  {} questions were not answered", self.failed);
+        }
+        if self.rows.iter().any(|row| row.others.is_none()) {
+            let _ = writeln!(out, "  note: {NOT_KNOWN}");
         }
         for Asked { question, faults, .. } in &self.rows {
             for fault in faults {
@@ -264,7 +267,7 @@ mod tests {
             answers.add(&report, false, others, faults);
             answers
         };
-        let answers = |name| answers_of(name, 0.0, &[]);
+        let answers = |name| answers_of(name, Some(0.0), &[]);
         assert!(answers("room by time").is_clean());
         assert!(!answers("user's rooms").is_clean());
         assert!(answers("user's rooms").terminal().contains("missed"));
@@ -274,11 +277,11 @@ mod tests {
             line.and_then(|line| Some(line.split_once("   ! ")?.1.to_owned()))
         };
         assert_eq!(marked(&answers("room by time")), None);
-        let beside = answers_of("room by time", 0.09, &[]);
-        assert_eq!(marked(&beside), Some(marks(true, 0.09).join("   ! ")));
+        let beside = answers_of("room by time", Some(0.09), &[]);
+        assert_eq!(marked(&beside), Some(marks(true, Some(0.09)).join("   ! ")));
         assert!(beside.is_clean(), "a mark is no fault");
-        let lost = answers_of("room by time", 0.09, &["3 refused".to_owned()]);
-        assert_eq!(marked(&lost), Some(marks(false, 0.09).join("   ! ")));
+        let lost = answers_of("room by time", Some(0.09), &["3 refused".to_owned()]);
+        assert_eq!(marked(&lost), Some(marks(false, Some(0.09)).join("   ! ")));
         assert!(!lost.is_clean() && lost.terminal().contains("fault: room by time: 3 refused"));
     }
 }

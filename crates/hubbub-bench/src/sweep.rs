@@ -16,7 +16,7 @@ use crate::engine::Findings;
 use crate::limits::postgres::{Database, check_durable};
 use crate::machine::Machine;
 use crate::options::duration;
-use crate::others::{OthersMeter, marks};
+use crate::others::{NOT_KNOWN, OthersMeter, largest, marks};
 use crate::persist;
 use crate::persist::outcome::Outcome;
 use crate::report::grouped;
@@ -74,8 +74,8 @@ struct Row {
     server_cpu_us: f64,
     round_trips: f64,
     statements: f64,
-    /// Share of the machine that others took, in the round that has most.
-    others: f64,
+    /// Share of the machine that others took, in the round that has most; `None` where it is not known.
+    others: Option<f64>,
     faults: Vec<String>,
 }
 
@@ -92,13 +92,14 @@ pub(crate) async fn measure(args: &SweepArgs) -> anyhow::Result<Sweep> {
     check_durable(&args.postgres).await?;
     let started = crate::machine::now().to_string();
     let lingers = [Duration::ZERO, args.linger];
-    let steps = args.batches.iter().flat_map(|batch| lingers.map(|linger| (*batch, linger, 0.0, Vec::new())));
-    let mut steps: Vec<(u64, Duration, f64, Vec<Outcome>)> = steps.collect();
+    let steps =
+        args.batches.iter().flat_map(|batch| lingers.map(|linger| (*batch, linger, Some(0.0), Vec::new())));
+    let mut steps: Vec<(u64, Duration, Option<f64>, Vec<Outcome>)> = steps.collect();
     for _ in 0..args.rounds.max(1) {
         for (batch, linger, others, outcomes) in &mut steps {
             let meter = OthersMeter::start([args.postgres.as_str()]);
             outcomes.push(step(args, *batch, *linger).await?);
-            *others = meter.share().max(*others);
+            *others = largest([meter.share(), *others]);
         }
     }
     let rows = steps.iter().map(|(batch, linger, others, outcomes)| row(*batch, *linger, *others, outcomes));
@@ -144,7 +145,7 @@ async fn persisted(args: &SweepArgs, url: &str, batch: u64, linger: Duration) ->
     Ok(outcome)
 }
 
-fn row(batch: u64, linger: Duration, others: f64, outcomes: &[Outcome]) -> Row {
+fn row(batch: u64, linger: Duration, others: Option<f64>, outcomes: &[Outcome]) -> Row {
     let of = |figure: &dyn Fn(&Outcome) -> f64| median(&outcomes.iter().map(figure).collect::<Vec<_>>());
     let cpu_us = |outcome: &Outcome, name| outcome.persisted.cpu_us.get(name).copied().unwrap_or(0.0);
     let rates: Vec<f64> = outcomes.iter().map(|outcome| outcome.persisted.stored_per_second).collect();
@@ -210,6 +211,9 @@ impl Findings for Sweep {
              client's, from sending a request, a tenth of a batch, to its last receipt. Round trips and statements are \
              all that the server had with the database meanwhile, statistics included.\n",
         );
+        for row in self.rows.iter().filter(|row| row.others.is_none()) {
+            let _ = writeln!(out, "note: batch_max {}, {} ms: {NOT_KNOWN}", row.batch_max, row.linger_ms);
+        }
         for fault in self.rows.iter().flat_map(|row| &row.faults) {
             let _ = writeln!(out, "fault: {fault}");
         }

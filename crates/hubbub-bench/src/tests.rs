@@ -216,3 +216,35 @@ async fn unreliable(stream: TcpStream, stored: Arc<Mutex<HashSet<String>>>) -> i
         poll_fn(|cx| wire.poll_flush(cx)).await?;
     }
 }
+
+/// Runs `scripts/experiments.sh` with a program that measures nothing: `clean` and `noisy` end well, `broken` does not.
+#[test]
+fn a_row_of_experiments_says_which_failed_and_which_are_marked() {
+    const PROGRAM: &str = r#"#!/bin/sh
+case "$2 $3" in
+"run "*) name=$3; out=$(echo "$*" | sed 's/.*--out //'); echo '{}' >"$out/results.json"
+    printf '  clean 1\n' >"$out/results.txt"
+    [ "$name" = clean ] || printf '  marked: connections 2: 9 %% of the machine taken by others\n' >>"$out/results.txt"
+    [ "$name" != broken ] ;;
+esac
+"#;
+    let dir = tempfile::tempdir().unwrap();
+    let path = |name: &str| dir.path().join(name);
+    std::fs::write(path("program"), PROGRAM).unwrap();
+    std::fs::create_dir(path("pages")).unwrap();
+    let mut script = std::process::Command::new("sh");
+    script.arg(concat!(env!("CARGO_MANIFEST_DIR"), "/../../scripts/experiments.sh"));
+    script.arg(path("out")).args(["clean", "noisy", "broken"]);
+    std::process::Command::new("chmod").arg("+x").arg(path("program")).status().unwrap();
+    let output = script.env("HUBBUB_BIN", path("program")).env("TO", path("pages")).output().unwrap();
+    let said = String::from_utf8(output.stdout).unwrap();
+    let lines: Vec<&str> = said.lines().take(4).collect();
+    let log = path("out/broken.log");
+    let expected = [
+        "clean: done",
+        "noisy: done",
+        "noisy: marked: connections 2: 9 % of the machine taken by others",
+        &format!("broken: not clean, see {}", log.display()),
+    ];
+    assert_eq!(lines, expected, "{}", String::from_utf8_lossy(&output.stderr));
+}

@@ -27,7 +27,7 @@ use crate::fanout::FanoutArgs;
 use crate::http::HttpArgs;
 use crate::machine::Machine;
 use crate::options::duration;
-use crate::others::{OthersMeter, marks};
+use crate::others::{NOT_KNOWN, OthersMeter, marks};
 use crate::record::Stats;
 use crate::report::{Report, flags, grouped};
 use crate::spawn::Server;
@@ -67,8 +67,8 @@ struct Limit {
     per_second: f64,
     rounds: Vec<f64>,
     latency: Stats,
-    /// Share of the machine that others took meanwhile.
-    others: f64,
+    /// Share of the machine that others took meanwhile, where it is known.
+    others: Option<f64>,
     /// Why the ledger of a round did not balance.
     faults: Vec<String>,
 }
@@ -221,6 +221,9 @@ impl Findings for Limits {
             // Writing to a String cannot fail.
             let _ =
                 writeln!(out, "  {:<38} {rate:>24}   {latency}[{}]{marks}", limit.name, rounds.join("; "));
+        }
+        for limit in self.limits.iter().filter(|limit| limit.others.is_none()) {
+            out.push_str(&format!("  note: {}: {NOT_KNOWN}\n", limit.name));
         }
         for limit in &self.limits {
             limit

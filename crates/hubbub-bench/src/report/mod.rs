@@ -197,10 +197,10 @@ impl Report {
         self.delivery.as_ref().map_or(self.per_second, |delivery| delivery.per_second)
     }
 
-    /// Share of the machine that was taken away meanwhile, by other processes or the hypervisor.
-    pub(crate) fn noise(&self) -> f64 {
-        let cpu = self.cpu.as_ref();
-        cpu.map_or(0.0, |cpu| (cpu.others().unwrap_or(0.0) + cpu.stolen) / cpu.cores as f64)
+    /// Share of the machine that was taken away meanwhile, by other processes or the hypervisor; `None` where it is not known.
+    pub(crate) fn noise(&self) -> Option<f64> {
+        let cpu = self.cpu.as_ref()?;
+        Some((cpu.others()? + cpu.stolen) / cpu.cores as f64)
     }
 
     /// Why it is not clean: one reason at least, unless it is.

@@ -86,20 +86,37 @@ pub(super) fn pids_named(name: &str) -> Vec<u32> {
 
 /// Writes finished and bytes written on all whole disks.
 pub(super) fn disk() -> Option<(f64, f64)> {
-    let stats = fs::read_to_string("/proc/diskstats").ok()?;
+    Some(written(&fs::read_to_string("/proc/diskstats").ok()?))
+}
+
+/// Devices whose writes go to other devices, where they are counted, or to memory.
+const STACKED_OR_VIRTUAL: [&str; 7] = ["dm-", "md", "zram", "loop", "ram", "bcache", "drbd"];
+
+/// The same from the text of `/proc/diskstats`.
+fn written(stats: &str) -> (f64, f64) {
+    let devices: Vec<Vec<&str>> = stats.lines().map(|line| line.split_whitespace().collect()).collect();
+    let name = |fields: &[&'_ str]| fields.get(2).map(ToString::to_string).unwrap_or_default();
+    let names: Vec<String> = devices.iter().map(|fields| name(fields)).collect();
     let (mut writes, mut bytes) = (0.0, 0.0);
-    for line in stats.lines() {
-        let fields: Vec<&str> = line.split_whitespace().collect();
-        let Some(name) = fields.get(2) else { continue };
+    for (fields, name) in devices.iter().zip(&names) {
+        let is_stacked = STACKED_OR_VIRTUAL.iter().any(|kind| name.starts_with(kind));
         // Parts of a disk are counted with it.
-        if name.starts_with("loop") || !fs::exists(format!("/sys/block/{name}")).unwrap_or(false) {
+        if is_stacked || names.iter().any(|disk| is_partition(name, disk)) {
             continue;
         }
         let field = |index: usize| fields.get(index).and_then(|text| text.parse::<f64>().ok()).unwrap_or(0.0);
         writes += field(7);
         bytes += field(9) * 512.0;
     }
-    Some((writes, bytes))
+    (writes, bytes)
+}
+
+/// By the names that Linux gives: `sda1` is one of `sda`, `nvme0n1p2` one of `nvme0n1`.
+fn is_partition(name: &str, disk: &str) -> bool {
+    let number = name.strip_prefix(disk).and_then(|rest| {
+        if disk.ends_with(|last: char| last.is_ascii_digit()) { rest.strip_prefix('p') } else { Some(rest) }
+    });
+    number.is_some_and(|number| !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit()))
 }
 
 #[cfg(test)]
@@ -118,5 +135,40 @@ mod tests {
         ] {
             assert_eq!(thread_group(name), group, "{name}");
         }
+    }
+
+    #[test]
+    fn bytes_are_counted_once_and_only_those_of_disks() {
+        let one = |name: &str, writes: u32, sectors: u32| {
+            format!(" 8 0 {name} 1 2 3 4 {writes} 6 {sectors} 8 0 0 0\n")
+        };
+        let whole = [
+            ("sda", 10, 100),
+            ("sdaa", 20, 200),
+            ("nvme0n1", 40, 400),
+            ("nvme0n10", 80, 800),
+            ("mmcblk0", 160, 1_600),
+        ];
+        let skipped = [
+            "sda1",
+            "sda12",
+            "sdaa3",
+            "nvme0n1p1",
+            "nvme0n10p2",
+            "mmcblk0p1",
+            "dm-0",
+            "md0",
+            "md127",
+            "zram0",
+            "loop3",
+            "ram0",
+        ];
+        let mut text: String = whole.map(|(name, writes, sectors)| one(name, writes, sectors)).concat();
+        assert_eq!(written(&text), (310.0, 3_100.0 * 512.0));
+        text.extend(skipped.map(|name| one(name, 7, 70)));
+        assert_eq!(written(&text), (310.0, 3_100.0 * 512.0));
+        // A container may see a part alone.
+        assert_eq!(written(&one("vda1", 7, 70)), (7.0, 70.0 * 512.0));
+        assert_eq!(written("\n8 0\n"), (0.0, 0.0));
     }
 }

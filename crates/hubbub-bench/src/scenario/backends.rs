@@ -3,10 +3,11 @@
 
 use std::path::{Path, PathBuf};
 
-use anyhow::ensure;
+use anyhow::{Context, ensure};
 use clap::Args;
 
 use super::file::{Measurement, PartLimits, Placement};
+use super::workload::Measured;
 use crate::lab::cgroup::Group;
 use crate::lab::cores::Pinned;
 #[cfg(feature = "postgres")]
@@ -95,12 +96,13 @@ impl BackendArgs {
         Ok(())
     }
 
-    /// Has `work` done with the servers of a measurement, on an empty store and log.
-    pub(super) async fn during<R>(
+    /// Has `work` done with the servers of a measurement, on an empty store and log. If one needed more memory than it may
+    /// have, that is the first reason why the work failed, or the measurement is not clean.
+    pub(super) async fn during(
         &self,
         measurement: &Measurement,
-        work: impl AsyncFnOnce(&[Server], Option<&str>) -> anyhow::Result<R>,
-    ) -> anyhow::Result<R> {
+        work: impl AsyncFnOnce(&[Server], Option<&str>) -> anyhow::Result<Measured>,
+    ) -> anyhow::Result<Measured> {
         let placed = Placed { measurement, cores: measurement.placement()?, limits: measurement.limits()? };
         let topics = self.kafka.as_deref().map(Topics::new);
         let worked = self.on_database(&placed, topics.as_ref(), work).await;
@@ -118,17 +120,18 @@ impl BackendArgs {
     }
 
     #[cfg(feature = "postgres")]
-    async fn on_database<R>(
+    async fn on_database(
         &self,
         placed: &Placed<'_>,
         topics: Option<&Topics>,
-        work: impl AsyncFnOnce(&[Server], Option<&str>) -> anyhow::Result<R>,
-    ) -> anyhow::Result<R> {
+        work: impl AsyncFnOnce(&[Server], Option<&str>) -> anyhow::Result<Measured>,
+    ) -> anyhow::Result<Measured> {
         let Some(url) = &self.postgres else { return self.serve(placed, topics, None, work).await };
         let database = Database::fresh(url).await?;
         let working = async {
-            let _confined = placed.confine_database(&database.url).await?;
-            self.serve(placed, topics, Some(&database.url), work).await
+            let (_pinned, group) = placed.confine_database(&database.url).await?;
+            let served = self.serve(placed, topics, Some(&database.url), work).await;
+            explained(served, DATABASE_KILLED, &[group], Measured::with_fault)
         };
         let worked = working.await;
         let dropped = database.drop().await;
@@ -136,22 +139,22 @@ impl BackendArgs {
     }
 
     #[cfg(not(feature = "postgres"))]
-    async fn on_database<R>(
+    async fn on_database(
         &self,
         placed: &Placed<'_>,
         topics: Option<&Topics>,
-        work: impl AsyncFnOnce(&[Server], Option<&str>) -> anyhow::Result<R>,
-    ) -> anyhow::Result<R> {
+        work: impl AsyncFnOnce(&[Server], Option<&str>) -> anyhow::Result<Measured>,
+    ) -> anyhow::Result<Measured> {
         self.serve(placed, topics, None, work).await
     }
 
-    async fn serve<R>(
+    async fn serve(
         &self,
         placed: &Placed<'_>,
         topics: Option<&Topics>,
         database: Option<&str>,
-        work: impl AsyncFnOnce(&[Server], Option<&str>) -> anyhow::Result<R>,
-    ) -> anyhow::Result<R> {
+        work: impl AsyncFnOnce(&[Server], Option<&str>) -> anyhow::Result<Measured>,
+    ) -> anyhow::Result<Measured> {
         let program = self.program.clone().map_or_else(std::env::current_exe, Ok)?;
         let dir = scratch("hubbub-run-", &self.dir)?;
         // Groups can go when nothing runs in them any more: after the servers.
@@ -161,9 +164,10 @@ impl BackendArgs {
             let group = Group::make(&format!("server-{index}"), &placed.limits.server, dir.path())?;
             let started = self.start(&program, &data, placed, topics, database, &group).await;
             groups.push(group);
-            servers.push(started.map_err(|error| explained(error, &groups))?);
+            servers.push(explained(started, SERVER_KILLED, &groups, |server, _| server)?);
         }
-        let result = work(&servers, database).await.map_err(|error| explained(error, &groups));
+        let worked = work(&servers, database).await;
+        let result = explained(worked, SERVER_KILLED, &groups, Measured::with_fault);
         for server in servers {
             server.kill().await?;
         }
@@ -188,13 +192,22 @@ impl BackendArgs {
     }
 }
 
-/// Names the limit of memory, where that is what ended a server.
-fn explained(error: anyhow::Error, groups: &[Group]) -> anyhow::Error {
-    if groups.iter().any(Group::has_killed) {
-        error.context("cgroup.server.memory: a server needed more, and was killed")
-    } else {
-        error
+const SERVER_KILLED: &str = "cgroup.server.memory: a server needed more, and was killed";
+#[cfg(feature = "postgres")]
+const DATABASE_KILLED: &str = "cgroup.database.memory: a process of the database needed more, and was killed";
+
+/// Names the limit of memory, where that is what ended a process in one of these groups: with the error, or by `with_fault`,
+/// where all came to an end in spite of it.
+fn explained<T>(
+    result: anyhow::Result<T>,
+    reason: &'static str,
+    groups: &[Group],
+    with_fault: impl FnOnce(T, &str) -> T,
+) -> anyhow::Result<T> {
+    if !groups.iter().any(Group::has_killed) {
+        return result;
     }
+    result.map(|result| with_fault(result, reason)).context(reason)
 }
 
 /// A measurement, where its parts may run, and how much of the machine they get.
@@ -229,8 +242,6 @@ impl Placed<'_> {
 /// The directory that a database works in, by its processes: that of its data.
 #[cfg(feature = "postgres")]
 fn directory_of(pids: &[u32]) -> anyhow::Result<PathBuf> {
-    use anyhow::Context;
-
     let here =
         pids.first().context("cores or cgroup: the database of --postgres does not run on this machine");
     here.map(|pid| PathBuf::from(format!("/proc/{pid}/cwd")))
@@ -261,7 +272,6 @@ impl Topics {
     /// Servers that did not start may have made none.
     #[cfg(feature = "kafka")]
     async fn remove(self) -> anyhow::Result<()> {
-        use anyhow::Context;
         use rdkafka::ClientConfig;
         use rdkafka::admin::{AdminClient, AdminOptions};
         use rdkafka::client::DefaultClientContext;
@@ -275,5 +285,37 @@ impl Topics {
         let topics: Vec<&str> = names.iter().map(String::as_str).collect();
         let removed = admin.delete_topics(&topics, &options).await;
         removed.with_context(|| format!("the topics {}* could not be removed", self.prefix)).map(drop)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn memory_is_named_as_the_reason_whether_the_workload_failed_or_not() {
+        let dir = tempfile::tempdir().unwrap();
+        let group = [Group::at(dir.path())];
+        let measured = || {
+            let (summary, terminal) = (json!({}), String::new());
+            Ok(Measured { summary, is_clean: true, mishaps: Vec::new(), terminal })
+        };
+        let explained = |result| explained(result, SERVER_KILLED, &group, Measured::with_fault);
+        for (file, calm, killed) in [
+            ("memory.events", "oom 0\noom_kill 0\n", "oom 3\noom_kill 2\noom_group_kill 0\n"),
+            ("memory.oom_control", "oom_kill_disable 0\noom_kill 0\n", "oom_kill_disable 0\noom_kill 1\n"),
+        ] {
+            let path = dir.path().join(file);
+            std::fs::write(&path, calm).unwrap();
+            assert!(explained(measured()).unwrap().is_clean);
+            std::fs::write(&path, killed).unwrap();
+            let found = explained(measured()).unwrap();
+            assert_eq!((found.is_clean, found.mishaps), (false, vec![SERVER_KILLED.to_owned()]));
+            let failed = explained(Err(anyhow::anyhow!("connection reset"))).err().unwrap();
+            assert_eq!(format!("{failed:#}"), format!("{SERVER_KILLED}: connection reset"));
+            std::fs::remove_file(path).unwrap();
+        }
     }
 }

@@ -98,6 +98,9 @@ pub(crate) fn compare(args: &CompareArgs) -> anyhow::Result<Comparison> {
     if base.runs.iter().chain(&other.runs).any(|run| !marks(true, run.others).is_empty()) {
         notes.push("others were at work on the machine in some of them");
     }
+    if base.runs.iter().chain(&other.runs).any(|run| run.others.is_none()) {
+        notes.push("what others took of the machine is not known for some of them");
+    }
     let shown = |path: &PathBuf| path.display().to_string();
     Ok(Comparison { base: shown(&args.base), other: shown(&args.other), notes, rows })
 }

@@ -105,6 +105,11 @@ impl Measurement {
         self.all.iter().filter(move |(key, _)| is_option(key)).map(|(key, value)| (&**key, &**value))
     }
 
+    /// URLs among all that is given: of databases, brokers and whatever else its servers use.
+    pub(super) fn urls(&self) -> impl Iterator<Item = &str> {
+        self.all.values().map(String::as_str).filter(|value| value.contains("://"))
+    }
+
     /// How many servers are started, on one store and log.
     pub(super) fn servers(&self) -> anyhow::Result<usize> {
         let Some(text) = self.all.get(SERVERS) else { return Ok(1) };
@@ -146,8 +151,12 @@ impl Measurement {
         text.parse().with_context(|| format!("{REQUIRED} = {text} must be true or false"))
     }
 
+    /// Measures it without its limits; the point says so where it has some.
     pub(super) fn leave_out_limits(&mut self) {
         self.all.retain(|key, _| !is_in(key, CGROUP));
+        for (_, limit) in self.point.iter_mut().filter(|(key, _)| is_in(key, CGROUP) && *key != REQUIRED) {
+            limit.push_str(" (not in force)");
+        }
     }
 
     pub(super) fn settings(&self) -> impl Iterator<Item = (&str, &str)> {
@@ -263,6 +272,25 @@ mod tests {
         assert_eq!((quick.repetitions, quick.points.len()), (1, 2));
         assert!(quick.points.iter().all(|one| one.all["messages"] == "1"));
         assert_eq!(quick.points[1].all["connections"], "3");
+    }
+
+    #[test]
+    fn a_limit_that_is_left_out_is_no_name_of_a_point() {
+        let text =
+            "[options]\nconnections = 3\n[sweep]\ncgroup.server.cpus = [1, 2]\ncgroup.required = [false]\n";
+        let mut point = parse(text, false).unwrap().points.remove(1);
+        assert_eq!(point.point["cgroup.server.cpus"], "2");
+        point.leave_out_limits();
+        assert_eq!(point.point["cgroup.server.cpus"], "2 (not in force)");
+        assert_eq!(point.point["cgroup.required"], "false");
+        assert!(point.limits().unwrap().server.is_empty());
+    }
+
+    #[test]
+    fn urls_are_found_wherever_they_stand() {
+        let text = "[settings.x]\nlog = 'amqp://a'\n[sweep]\nsettings.x.store = ['postgres://b']\n";
+        let scenario = parse(text, false).unwrap();
+        assert_eq!(scenario.points[0].urls().collect::<Vec<_>>(), ["amqp://a", "postgres://b"]);
     }
 
     #[test]

@@ -15,7 +15,7 @@ use super::results::{FIGURES, Results, label, shown_point};
 use super::{RunArgs, measure_once, provided};
 use crate::engine::Findings;
 use crate::machine::Machine;
-use crate::others::marks;
+use crate::others::{NOT_KNOWN, largest, marks};
 use crate::report::{grouped, write_files};
 
 const RATE: &str = "rate";
@@ -68,8 +68,8 @@ struct Found {
     /// The lowest above it that was not, and why.
     missed: RateTried,
     tried: Vec<RateTried>,
-    /// Largest share of the machine that others took during a measurement.
-    others: f64,
+    /// Largest share of the machine that others took during a measurement; `None` where it is not known.
+    others: Option<f64>,
 }
 
 #[derive(Debug, Serialize)]
@@ -115,7 +115,7 @@ pub(crate) async fn find_max(args: &FindMaxArgs) -> anyhow::Result<Maxima> {
             attempt.measure(&at, rate, &mut results).await
         });
         let (highest, missed, tried) = found.await?;
-        let others = results.runs.iter().skip(before).map(|run| run.others).fold(0.0, f64::max);
+        let others = largest(results.runs.iter().skip(before).map(|run| run.others));
         maxima.found.push(Found { point: shown_point(&measurement), highest, missed, tried, others });
         if let Some(dir) = &args.run.out {
             maxima.write_files(dir)?;
@@ -246,7 +246,9 @@ impl Findings for Maxima {
                 Verdict::Missed(reason) => format!("at {at}/s {reason}"),
                 Verdict::Kept => String::new(),
             };
-            let marks: String = marks(true, *others).iter().map(|mark| format!("   ! {mark}")).collect();
+            let unknown = others.is_none().then(|| NOT_KNOWN.to_owned());
+            let marks = marks(true, *others).into_iter().map(|mark| format!("! {mark}")).chain(unknown);
+            let marks: String = marks.map(|mark| format!("   {mark}")).collect();
             let _ =
                 writeln!(out, "  {}: {highest} ({} rates tried); {why}{marks}", label(point), tried.len());
         }

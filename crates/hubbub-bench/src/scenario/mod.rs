@@ -9,6 +9,7 @@ mod compare;
 mod file;
 mod find_max;
 mod keys;
+mod marks;
 mod page;
 mod provided;
 mod publish;
@@ -36,7 +37,7 @@ pub(crate) use results::{Results, label};
 use workload::{Measured, WorkloadKind};
 
 use crate::engine::Findings as _;
-use crate::lab::cgroup::ResourceLimit;
+use crate::lab::cgroup::{self, ResourceLimit};
 use crate::lab::cores::Pinned;
 use crate::others::OthersMeter;
 use crate::price::PriceArgs;
@@ -136,22 +137,26 @@ async fn measure_once(
     let out = args.out.as_ref().map(|dir| dir.join(name));
     let given = given(args, scenario, measurement, repetition);
     let attempt = Attempt { args, scenario, measurement, out };
-    let given_servers = args.server.iter().flat_map(|servers| servers.split(','));
-    let meter = OthersMeter::start(args.backends.urls().chain(given_servers));
+    let given_servers = args.server.as_ref().or(scenario.server.as_ref());
+    let given_servers = given_servers.into_iter().flat_map(|servers| servers.split(','));
+    let meter = OthersMeter::start(args.backends.urls().chain(given_servers).chain(measurement.urls()));
     let measured = attempt
         .run(given)
         .await
         .with_context(|| format!("{}: {}", args.scenario, results::shown(measurement)))?;
     let others = meter.share();
     progress(&measured, measurement);
-    Ok(PointRun {
+    let mut run = PointRun {
         point: results::shown_point(measurement),
         repetition,
         is_clean: measured.is_clean,
         others,
-        faults: scenario.faults(&measured.summary),
+        faults: Vec::new(),
+        mishaps: measured.mishaps,
         summary: measured.summary,
-    })
+    };
+    run.find_faults(scenario);
+    Ok(run)
 }
 
 /// The report of a directory that `run --out` or `find-max --out` wrote, made anew from its results.
@@ -249,8 +254,9 @@ impl Attempt<'_> {
 
 impl RunArgs {
     /// Refuses what the scenario says and this run cannot do. What it limits is returned in words; limits that it can do
-    /// without, and cannot have, are left out of it.
+    /// without, and cannot have, are left out of it. What runs that were killed left is removed first.
     async fn check(&self, scenario: &mut Scenario) -> anyhow::Result<String> {
+        cgroup::remove_leftovers();
         let is_given = self.server.is_some() || scenario.server.is_some();
         let has_own =
             |point: &Measurement| point.settings().next().is_some() || point.servers().ok() != Some(1);

@@ -84,7 +84,7 @@ fn csv(results: &Results) -> Table {
         table.row(which(&keys, run).chain(figures).chain([
             verdict,
             is_clean.to_string(),
-            format!("{:.3}", run.others),
+            run.others.map_or_else(|| "not known".to_owned(), |share| format!("{share:.3}")),
         ]));
     }
     table
@@ -124,10 +124,18 @@ fn page(results: &Results) -> String {
     let by_rate = |one: &&(String, f64), other: &&(String, f64)| one.1.total_cmp(&other.1);
     // Writing to a String cannot fail.
     if let (Some(most), Some(least)) = (rates.iter().max_by(by_rate), rates.iter().min_by(by_rate)) {
-        let [high, low] = [most.1, least.1].map(grouped);
+        let marked: BTreeMap<String, String> = results.marked_points().into_iter().collect();
+        let mark = |(point, _): &(String, f64)| {
+            marked.get(point).map_or_else(String::new, |reasons| format!(" (marked: {reasons})"))
+        };
+        let ([high, low], [of_most, of_least]) = ([most.1, least.1].map(grouped), [most, least].map(mark));
         let _ = match rates.len() {
-            1 => writeln!(out, "**Result:** {high} a second.\n"),
-            _ => writeln!(out, "**Result:** {high} a second at {}; least {low} at {}.\n", most.0, least.0),
+            1 => writeln!(out, "**Result:** {high} a second{of_most}.\n"),
+            _ => writeln!(
+                out,
+                "**Result:** {high} a second at {}{of_most}; least {low} at {}{of_least}.\n",
+                most.0, least.0
+            ),
         };
     }
     if let Some((name, run, count)) = most_named(results) {
@@ -140,25 +148,38 @@ fn page(results: &Results) -> String {
             label(&run.point)
         );
     }
-    let faults = results.runs.iter().filter(|run| !run.is_clean || !run.faults.is_empty()).count();
     let repetitions = results.runs.iter().map(|run| run.repetition).max().unwrap_or(0);
     let quick = if results.is_quick { "A quick look, whose figures say little. " } else { "" };
     if !results.limits.is_empty() {
         let _ = writeln!(out, "**Conditions:** {}.\n", results.limits);
     }
-    let clean =
-        if faults == 0 { "All were clean.".to_owned() } else { format!("**{faults} were not clean.**") };
     let _ = writeln!(
         out,
-        "{quick}{} measurements, {repetitions} of each point, {}, {}. {clean}\n\n![Medians of each point](chart.svg)\n\n\
+        "{quick}{} measurements, {repetitions} of each point, {}, {}. {}\n\n![Medians of each point](chart.svg)\n\n\
          [The scenario](scenario.toml), [all measurements](results.csv). To repeat it: `hubbub bench run {}`.",
         results.runs.len(),
         results.machine,
         results.started.get(..10).unwrap_or(&results.started),
+        cleanness(results),
         results.scenario
     );
     let _ = write!(out, "\n{}{}", results.median_table().markdown(), analysis(results));
     out
+}
+
+/// Whether all measurements were clean, or which points have marks, and why.
+fn cleanness(results: &Results) -> String {
+    let marked = results.marked_points();
+    let points: Vec<String> = marked.iter().map(|(point, reasons)| format!("{point} ({reasons})")).collect();
+    let clean = if points.is_empty() {
+        "All were clean.".to_owned()
+    } else {
+        format!("**Not all were clean.** Marked: {}.", points.join(", "))
+    };
+    match results.not_known() {
+        Some(note) => format!("{clean} Note: {note}."),
+        None => clean,
+    }
 }
 
 /// The bottleneck that was named most often, and the last run that has it.
@@ -227,7 +248,7 @@ mod tests {
 
     #[test]
     fn what_makes_a_point_worth_less_stands_in_every_table() {
-        let run = |connections: &str, is_clean: bool, others: f64| {
+        let run = |connections: &str, is_clean: bool, others: Option<f64>| {
             json!({
                 "point": {"connections": connections}, "repetition": 1, "isClean": is_clean, "others": others,
                 "faults": [], "summary": {"perSecond": 5.0},
@@ -236,17 +257,20 @@ mod tests {
         let results: Results = serde_json::from_value(json!({
             "version": 1, "scenario": "x.toml", "title": "x", "about": "", "isQuick": false, "machine": "m",
             "started": "2026-01-01T00:00:00Z", "limits": "limited by cgroups: cgroup.server.cpus = 1", "text": "",
-            "runs": [run("1", true, 0.05), run("2", true, 0.09), run("2", true, 0.0), run("3", false, 0.2)],
+            "runs": [
+                run("1", true, Some(0.05)), run("2", true, Some(0.09)), run("2", true, Some(0.0)),
+                run("3", false, Some(0.2)),
+            ],
         }))
         .unwrap();
         let (terminal, published) = (results.terminal(), page(&results));
         let line = |text: &str, begins: &str| {
             text.lines().find(|line| line.starts_with(begins)).map(str::to_owned).unwrap_or_default()
         };
-        let (others, books) = ("9 % of the machine taken by others", "books do not close");
+        let (others, ledger) = ("9 % of the machine taken by others", "ledger does not balance");
         assert!(line(&terminal, "  connections 1  ").contains("5.000"), "{terminal}");
         assert!(line(&terminal, &format!("  connections 2; {others}  ")).contains("5.000"), "{terminal}");
-        let both = format!("{books}; 20 % of the machine taken by others");
+        let both = format!("{ledger}; 20 % of the machine taken by others");
         assert!(line(&published, "| connections 1 |").contains("5.000"), "{published}");
         assert!(line(&published, &format!("| connections 2; {others} |")).contains("5.000"), "{published}");
         for text in [&terminal, &published] {
@@ -260,5 +284,78 @@ mod tests {
         for text in [&terminal, &published, &html] {
             assert!(text.contains("limited by cgroups: cgroup.server.cpus = 1"), "{text}");
         }
+    }
+
+    /// What was measured at a number of connections: that, the rate, whether its ledger balances, what others took, its faults.
+    type RunFigures<'f> = (u64, f64, bool, Option<f64>, &'f [&'f str]);
+
+    fn results_of(runs: &[RunFigures<'_>]) -> Results {
+        let run = |(connections, rate, is_clean, others, faults): &RunFigures<'_>| {
+            json!({
+                "point": {"connections": connections.to_string()}, "repetition": 1, "isClean": is_clean,
+                "others": others, "faults": faults, "summary": {"perSecond": rate},
+            })
+        };
+        serde_json::from_value(json!({
+            "version": 1, "scenario": "x.toml", "title": "x", "about": "", "isQuick": false, "machine": "m",
+            "started": "2026-01-01T00:00:00Z", "text": "", "runs": runs.iter().map(run).collect::<Vec<_>>(),
+        }))
+        .unwrap()
+    }
+
+    #[test]
+    fn the_result_says_which_points_are_marked() {
+        let clean = page(&results_of(&[(1, 5.0, true, Some(0.0), &[]), (2, 9.0, true, Some(0.01), &[])]));
+        assert!(
+            clean.contains("**Result:** 9 a second at connections 2; least 5 at connections 1.\n"),
+            "{clean}"
+        );
+        assert!(clean.contains("All were clean.") && !clean.to_lowercase().contains("marked"), "{clean}");
+
+        let results = results_of(&[
+            (1, 5.0, true, Some(0.0), &["perSecond is 5, and should be more than 6"]),
+            (2, 9.0, true, Some(0.2), &[]),
+            (3, 7.0, false, Some(0.0), &[]),
+            (4, 6.0, true, Some(0.0), &[]),
+        ]);
+        let (busy, late) =
+            ("20 % of the machine taken by others", "perSecond is 5, and should be more than 6");
+        let marked = page(&results);
+        for part in [
+            &format!(
+                "**Result:** 9 a second at connections 2 (marked: {busy}); least 5 at connections 1 (marked: {late})."
+            ),
+            &format!(
+                "**Not all were clean.** Marked: connections 1 ({late}), connections 2 ({busy}), connections 3 (ledger does \
+                 not balance)."
+            ),
+        ] {
+            assert!(marked.contains(part), "{part}: {marked}");
+        }
+        assert!(!marked.contains("All were clean"), "{marked}");
+        let shown = results.terminal();
+        assert!(shown.contains(&format!("  marked: connections 2: {busy}\n")), "{shown}");
+        let alone = page(&results_of(&[(2, 9.0, true, Some(0.2), &[])]));
+        assert!(alone.contains(&format!("**Result:** 9 a second (marked: {busy}).")), "{alone}");
+    }
+
+    #[test]
+    fn what_befell_a_server_is_not_forgotten_by_a_new_report() {
+        let mut results = results_of(&[(1, 5.0, false, Some(0.0), &["killed"])]);
+        results.text = "title = 'x'\nworkload = 'chat'\nthresholds = ['perSecond > 6']\n".to_owned();
+        results.runs.iter_mut().for_each(|run| run.mishaps = vec!["killed".to_owned()]);
+        results.rebuild();
+        assert_eq!(results.runs[0].faults, ["killed", "perSecond is 5, and should be more than 6"]);
+    }
+
+    #[test]
+    fn what_is_not_known_is_a_note_and_no_mark() {
+        let results = results_of(&[(1, 5.0, true, None, &[]), (2, 5.0, true, Some(0.0), &[])]);
+        let note = "what others took of the machine is not known in 1 of 2 measurements";
+        let (page, shown) = (page(&results), results.terminal());
+        assert!(page.contains(&format!("All were clean. Note: {note}.")), "{page}");
+        assert!(shown.contains(&format!("  note: {note}\n")) && !shown.contains("marked"), "{shown}");
+        let rows = csv(&results).csv();
+        assert!(rows.lines().nth(1).unwrap().ends_with("not known"), "{rows}");
     }
 }

@@ -15,10 +15,8 @@ use super::page::page_of;
 use super::scaling::Scaling;
 use crate::engine::Findings;
 use crate::machine::Machine;
-use crate::others::marks;
 use crate::price::PriceArgs;
 use crate::report::{Analysis, Table, figure, write_files};
-use crate::stages::Stages;
 use crate::statistics::{Moments, half_width, median};
 
 /// Of the format of `results.json`.
@@ -58,16 +56,24 @@ pub(crate) struct PointRun {
     pub(crate) point: Point,
     pub(super) repetition: usize,
     pub(crate) is_clean: bool,
-    /// Share of the machine that others took, from its preparation to its end.
+    /// Share of the machine that others took, from its preparation to its end, where it is known.
     #[serde(default)]
-    pub(super) others: f64,
-    /// Thresholds that were not kept.
+    pub(super) others: Option<f64>,
+    /// What befell its servers, and thresholds that were not kept.
     pub(super) faults: Vec<String>,
+    /// What befell its servers, such as that one was killed for its memory.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(super) mishaps: Vec<String>,
     /// As the workload reports it.
     pub(crate) summary: Value,
 }
 
 impl PointRun {
+    /// What is wrong with it by the thresholds of the scenario, too.
+    pub(super) fn find_faults(&mut self, scenario: &Scenario) {
+        self.faults = self.mishaps.iter().cloned().chain(scenario.faults(&self.summary)).collect();
+    }
+
     /// What its verdict says under this name.
     pub(super) fn verdict(&self, member: &str) -> Option<&str> {
         self.summary.pointer(&format!("/verdict/{member}"))?.as_str()
@@ -142,7 +148,7 @@ impl Results {
             && let Ok(scenario) = Scenario::parse(&self.text, false)
         {
             for run in &mut self.runs {
-                run.faults = scenario.faults(&run.summary);
+                run.find_faults(&scenario);
             }
         }
         self.fit();
@@ -167,15 +173,6 @@ impl Results {
             serde_json::from_str(&text).with_context(|| format!("{shown} holds no results"))?;
         ensure!(results.version == VERSION, "{shown} has version {}, not {VERSION}", results.version);
         Ok(results)
-    }
-
-    /// A point in words, and what makes its figures worth less than they seem: the worst of its repetitions counts.
-    fn marked(&self, point: &Point) -> String {
-        let runs = || self.runs.iter().filter(|run| run.point == *point);
-        let others = runs().map(|run| run.others).fold(0.0, f64::max);
-        let marks = marks(runs().all(|run| run.is_clean), others);
-        let stages = Stages::worst(runs().map(|run| Analysis::of(&run.summary).stages));
-        std::iter::once(label(point)).chain(marks).chain(stages.marks()).collect::<Vec<_>>().join("; ")
     }
 
     /// Says what the runs cost, where prices are given. Fails where none of them says what was used.
@@ -249,13 +246,6 @@ impl Results {
     }
 }
 
-impl PointRun {
-    /// What makes its figures worth less than they seem.
-    pub(super) fn marks(&self) -> Vec<String> {
-        marks(self.is_clean, self.others)
-    }
-}
-
 /// Where the mean of repetitions lies with a probability of 95 %, if they tell.
 fn interval(values: &[f64]) -> String {
     let mean = values.iter().copied().collect::<Moments>().mean;
@@ -311,6 +301,13 @@ impl Findings for Results {
         self.runs.iter().filter_map(little).for_each(|line| out.push_str(&line));
         self.runs.iter().for_each(|run| out.push_str(&stage_marks(run)));
         self.runs.iter().filter_map(bottleneck).for_each(|line| out.push_str(&line));
+        // `scripts/experiments.sh` shows these lines.
+        for (point, reasons) in self.marked_points() {
+            let _ = writeln!(out, "  marked: {point}: {reasons}");
+        }
+        if let Some(note) = self.not_known() {
+            let _ = writeln!(out, "  note: {note}");
+        }
         for run in self.runs.iter().filter(|run| !run.is_clean || !run.faults.is_empty()) {
             let unclean = (!run.is_clean).then_some("it is not clean, see above").into_iter();
             let faults: Vec<&str> = unclean.chain(run.faults.iter().map(String::as_str)).collect();

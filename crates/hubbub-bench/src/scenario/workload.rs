@@ -56,7 +56,18 @@ const OF_THE_RUN: [&str; 14] = [
 pub(super) struct Measured {
     pub(super) summary: Value,
     pub(super) is_clean: bool,
+    /// What befell the servers meanwhile.
+    pub(super) mishaps: Vec<String>,
     pub(super) terminal: String,
+}
+
+impl Measured {
+    /// The same as one that is not clean, because of what befell the servers.
+    pub(super) fn with_fault(mut self, reason: &str) -> Self {
+        self.is_clean = false;
+        self.mishaps.push(reason.to_owned());
+        self
+    }
 }
 
 impl WorkloadKind {
@@ -154,5 +165,5 @@ fn kept(found: &impl Findings, out: Option<&Path>) -> anyhow::Result<Measured> {
         found.write_files(dir)?;
     }
     let summary = serde_json::to_value(found)?;
-    Ok(Measured { summary, is_clean: found.is_clean(), terminal: found.terminal() })
+    Ok(Measured { summary, is_clean: found.is_clean(), mishaps: Vec::new(), terminal: found.terminal() })
 }

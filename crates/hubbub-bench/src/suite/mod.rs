@@ -24,7 +24,7 @@ use serde::Serialize;
 use crate::engine::{Findings, Workload};
 use crate::machine::scratch;
 use crate::options::duration;
-use crate::others::{OthersMeter, marks};
+use crate::others::{NOT_KNOWN, OthersMeter, largest, marks};
 use crate::report::{Origin, Report, write_files};
 use crate::spawn::Server;
 
@@ -100,7 +100,7 @@ struct Row {
     ok: bool,
     /// What else a reader should know.
     note: String,
-    /// Share of the machine that others took meanwhile; of several sides the largest.
+    /// Share of the machine that others took meanwhile; of several sides the largest. `None` where it is not known.
     others: Option<f64>,
     /// Why the ledger of a measurement did not balance.
     faults: Vec<String>,
@@ -132,20 +132,24 @@ impl Row {
         self
     }
 
-    /// What others took of the machine during each of its sides.
-    fn beside(mut self, others: &[f64]) -> Self {
-        self.others = others.iter().copied().chain(self.others).max_by(f64::total_cmp);
-        let shares: Vec<String> = others.iter().map(|share| format!("{:.0} %", 100.0 * share)).collect();
+    /// What others took of the machine during each of its sides; nothing where that is not known of all of them.
+    fn beside(mut self, others: &[Option<f64>]) -> Self {
+        self.others = largest(others.iter().copied());
+        let Some(known) = others.iter().copied().collect::<Option<Vec<f64>>>() else { return self };
+        let shares: Vec<String> = known.iter().map(|share| format!("{:.0} %", 100.0 * share)).collect();
         self.noting(format!("{} of the machine taken by others", shares.join(" and ")))
     }
 
     /// What others took from the first preparation to the end, where that is all that is known.
-    fn beside_all_the_time(self, others: f64) -> Self {
+    fn beside_all_the_time(self, others: Option<f64>) -> Self {
         if self.others.is_some() {
             return self;
         }
-        let note = format!("{:.0} % of the machine taken by others, preparations included", 100.0 * others);
-        Self { others: Some(others), ..self.noting(note) }
+        let note = others.map_or_else(
+            || NOT_KNOWN.to_owned(),
+            |share| format!("{:.0} % of the machine taken by others, preparations included", 100.0 * share),
+        );
+        Self { others, ..self.noting(note) }
     }
 
     /// Faults in the ledger of what was measured.
@@ -156,7 +160,7 @@ impl Row {
 
     /// What makes the figure worth less than it seems, for the table itself.
     fn marks(&self) -> String {
-        let marks = marks(self.faults.is_empty(), self.others.unwrap_or(0.0));
+        let marks = marks(self.faults.is_empty(), self.others);
         marks.iter().map(|mark| format!("; **{mark}**")).collect()
     }
 }
@@ -353,26 +357,29 @@ mod tests {
     fn what_makes_a_row_worth_less_stands_in_the_table() {
         let row = |what: &str| Row::new(what, "5 messages/s".to_owned(), "≥ 4", true);
         let rows = vec![
-            row("quiet").beside(&[0.02, 0.05]),
-            row("noisy").beside(&[0.01, 0.09]),
+            row("quiet").beside(&[Some(0.02), Some(0.05)]),
+            row("noisy").beside(&[Some(0.01), Some(0.09)]),
             row("open").with_faults(vec!["3 refused".to_owned()]).noting("a note"),
-            row("both").beside(&[0.5]).with_faults(vec!["1 lost".to_owned(), "2 late".to_owned()]),
-            row("all").beside_all_the_time(0.2),
-            row("parts").beside(&[0.01]).beside_all_the_time(0.2),
+            row("both").beside(&[Some(0.5)]).with_faults(vec!["1 lost".to_owned(), "2 late".to_owned()]),
+            row("all").beside_all_the_time(Some(0.2)),
+            row("dark").beside(&[None, Some(0.01)]).beside_all_the_time(None),
+            row("parts").beside(&[Some(0.01)]).beside_all_the_time(Some(0.2)),
             Row::failed("line", &anyhow::anyhow!("gone | away\nat once").context("filling the queues")),
         ];
         let table = Table { rows, rounds: 1, time: Duration::from_secs(1) }.terminal();
         for line in [
             "| quiet | 5 messages/s |  |  | ≥ 4 | yes |",
             "| noisy | 5 messages/s; **9 % of the machine taken by others** |",
-            "| open | 5 messages/s; **books do not close** |",
-            "| both | 5 messages/s; **books do not close**; **50 % of the machine taken by others** |",
+            "| open | 5 messages/s; **ledger does not balance** |",
+            "| both | 5 messages/s; **ledger does not balance**; **50 % of the machine taken by others** |",
             "| all | 5 messages/s; **20 % of the machine taken by others** |",
             "| parts | 5 messages/s |",
             "| line | **not measured**: filling the queues: gone / away at once |",
             "- quiet: 2 % and 5 % of the machine taken by others",
             "- open: 3 refused; a note",
             "- all: 20 % of the machine taken by others, preparations included",
+            "| dark | 5 messages/s |  |  | ≥ 4 | yes |",
+            "- dark: what others took of the machine is not known",
             "- both: 50 % of the machine taken by others; 1 lost; 2 late",
         ] {
             assert!(table.contains(line), "{line}: {table}");

@@ -15,6 +15,7 @@ use crate::http::HttpArgs;
 use crate::kv::KvArgs;
 use crate::limits::ENDLESS;
 use crate::machine::scratch;
+use crate::others::median_share;
 use crate::report::{Report, grouped};
 use crate::spawn::Server;
 use crate::statistics::median;
@@ -104,7 +105,7 @@ impl Measured {
                 "processor time of the server {:.0} % of without; rounds {of_rates} and {of_cpu} µs",
                 100.0 * cpu
             ))
-            .beside(&[median(noise), median(&without.side.noise)])
+            .beside(&[median_share(noise), median_share(&without.side.noise)])
             .with_faults(faults.iter().cloned().chain(of_limit).collect())
     }
 }
@@ -169,7 +170,7 @@ mod tests {
         assert_eq!(paired(&[50.0, 90.0, 10.0], &[100.0, 100.0, 10.0]), 0.9);
         let side = |rates: &[f64], faults: &[&str]| {
             let mut side = Side::default();
-            side.noise.push(0.0);
+            side.noise.push(Some(0.0));
             rates.iter().for_each(|rate| side.add_rate(*rate));
             side.faults.extend(faults.iter().map(|fault| (*fault).to_owned()));
             Measured { side, cpu_us: rates.iter().map(|rate| 1e6 / rate).collect() }

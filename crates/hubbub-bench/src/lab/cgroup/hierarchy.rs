@@ -58,21 +58,24 @@ impl Hierarchy {
         })
     }
 
-    /// Where new groups are made: there, its controller can limit them.
-    pub(super) fn parent(&self) -> anyhow::Result<PathBuf> {
+    /// Where new groups are made.
+    pub(super) fn parent(&self) -> PathBuf {
         match self.version {
             Version::V1 => {
                 let own = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
-                Ok(self.group_in(&own).unwrap_or_else(|| self.point.clone()))
+                self.group_in(&own).unwrap_or_else(|| self.point.clone())
             }
-            Version::V2 => {
-                let enabled = self.point.join("cgroup.subtree_control");
-                if !has_word(&enabled, self.controller) {
-                    write(&enabled, &format!("+{}", self.controller))?;
-                }
-                Ok(self.point.clone())
-            }
+            Version::V2 => self.point.clone(),
         }
+    }
+
+    /// Lets its controller limit the groups that are made there.
+    pub(super) fn enable(&self) -> anyhow::Result<()> {
+        let enabled = self.point.join("cgroup.subtree_control");
+        if self.version == Version::V2 && !has_word(&enabled, self.controller) {
+            write(&enabled, &format!("+{}", self.controller))?;
+        }
+        Ok(())
     }
 }
 

@@ -19,7 +19,7 @@ pub(super) enum Resource {
 }
 
 /// What can be limited, and how it is called in scenarios.
-const RESOURCES: [(&str, Resource); 3] =
+pub(super) const RESOURCES: [(&str, Resource); 3] =
     [("cpus", Resource::Cpus), ("memory", Resource::Memory), ("iops", Resource::Iops)];
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

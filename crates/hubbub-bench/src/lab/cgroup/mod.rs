@@ -20,7 +20,7 @@ use tokio::process::Command;
 
 use hierarchy::{Hierarchy, disk_of, mounts, write};
 pub(crate) use limit::ResourceLimit;
-use limit::{Resource, Version};
+use limit::{RESOURCES, Resource, Version};
 
 /// Names of groups begin so; the id of this process follows.
 const NAME: &str = "hubbub-bench-";
@@ -71,7 +71,8 @@ impl Group {
             let [v1, v2] = [Version::V1, Version::V2].map(|version| limit.resource.controller(version));
             format!("this machine has no cgroups with the controller {v1} (version 1) or {v2} (version 2)")
         })?;
-        let parent = hierarchy.parent()?;
+        hierarchy.enable()?;
+        let parent = hierarchy.parent();
         let path = parent.join(format!("{NAME}{}-{part}", std::process::id()));
         let version = hierarchy.version;
         if self.places.iter().all(|place| place.path != path) {
@@ -170,15 +171,31 @@ fn remove(group: &Path, home: &Path) {
     }
 }
 
-/// Removes groups of processes that are gone: of runs that were killed.
+/// Removes groups of processes that are gone: of runs that were killed. What still runs there is let go.
 fn clear(parent: &Path) {
-    for entry in fs::read_dir(parent).into_iter().flatten().flatten() {
-        let name = entry.file_name();
-        let owner = name.to_str().and_then(|name| name.strip_prefix(NAME)?.split_once('-')?.0.parse().ok());
-        if owner.is_some_and(|pid| !is_alive(pid)) {
-            remove(&entry.path(), parent);
-        }
+    for group in left(parent) {
+        remove(&group, parent);
     }
+}
+
+/// Removes what runs that were killed left, in every hierarchy, except where something still runs in a group: a run that has
+/// limits itself lets that go.
+pub(crate) fn remove_leftovers() {
+    let mounts = mounts();
+    let hierarchies = RESOURCES.into_iter().filter_map(|(_, resource)| Hierarchy::of(resource, &mounts));
+    for group in hierarchies.flat_map(|hierarchy| left(&hierarchy.parent())) {
+        // The kernel refuses it while there is a process in it. What this process may not remove limits nobody.
+        let _ = fs::remove_dir(group);
+    }
+}
+
+/// Groups below `parent` whose names say that a process made them that is gone.
+fn left(parent: &Path) -> Vec<PathBuf> {
+    let owner = |name: &str| name.strip_prefix(NAME)?.split_once('-')?.0.parse().ok();
+    let entries = fs::read_dir(parent).into_iter().flatten().flatten();
+    let is_left =
+        |entry: &fs::DirEntry| entry.file_name().to_str().and_then(owner).is_some_and(|id| !is_alive(id));
+    entries.filter(is_left).map(|entry| entry.path()).collect()
 }
 
 /// Processors that its groups leave to a process; `None` where they limit nothing.
@@ -201,6 +218,19 @@ fn cpus_in(group: &Path, version: Version) -> Option<f64> {
     // No limit is `max`, or -1.
     let quota: f64 = quota.trim().parse().ok().filter(|quota| *quota > 0.0)?;
     Some(quota / period.trim().parse::<f64>().ok()?)
+}
+
+#[cfg(test)]
+impl Group {
+    /// One that is a plain directory, whose files say what a kernel would.
+    pub(crate) fn at(path: &Path) -> Self {
+        let hierarchy = Hierarchy::of(Resource::Cpus, hierarchy::tests::V1).into_iter();
+        Self {
+            places: hierarchy
+                .map(|hierarchy| Place { hierarchy, path: path.to_owned(), home: None })
+                .collect(),
+        }
+    }
 }
 
 #[cfg(test)]
@@ -259,5 +289,29 @@ mod tests {
         }
         let plain = Group::default().command(Path::new("/bin/echo"));
         assert_eq!(plain.as_std().get_program(), "/bin/echo");
+    }
+
+    /// Where this machine permits groups.
+    #[test]
+    fn leftovers_go_but_for_those_that_are_used() {
+        let mut ended = std::process::Command::new("true").spawn().unwrap();
+        ended.wait().unwrap();
+        let Some(hierarchy) = Hierarchy::of(Resource::Memory, &mounts()) else { return };
+        let group = |id: u32, part: &str| hierarchy.parent().join(format!("{NAME}{id}-{part}"));
+        let [empty, used, own] =
+            [group(ended.id(), "empty"), group(ended.id(), "used"), group(std::process::id(), "own")];
+        let all = [&empty, &used, &own];
+        if all.into_iter().any(|group| fs::create_dir(group).is_err()) {
+            all.into_iter().for_each(|group| drop(fs::remove_dir(group)));
+            return;
+        }
+        let mut sleeper = std::process::Command::new("sleep").arg("60").spawn().unwrap();
+        let entered = fs::write(used.join(PROCS), sleeper.id().to_string());
+        remove_leftovers();
+        let is_there = all.map(|group| group.exists());
+        sleeper.kill().unwrap();
+        sleeper.wait().unwrap();
+        all.into_iter().for_each(|group| remove(group, &hierarchy.parent()));
+        assert_eq!(is_there, [false, entered.is_ok(), true]);
     }
 }

@@ -117,6 +117,117 @@ async fn what_an_older_database_misses_is_stored_again() {
     assert!(kafka.dead_letters().is_empty());
 }
 
+/// A room in each of two partitions: the first one's, and one that is alone in the other partition, with the partitions.
+async fn rooms_apart(server: &Server, postgres: &Postgres) -> [(String, i32); 2] {
+    let begun = "select string_agg(partition::text, ',') from log_offsets where next_offset > 0";
+    let mut first = String::new();
+    for number in 0.. {
+        assert_eq!(server.send_as(&room(number), "one", "one").await.status, 202);
+        until("it is stored", async || server.history(&room(number)).await.len() == 1).await;
+        let begun = postgres.query("postgres", begun).await;
+        if first.is_empty() {
+            first = begun;
+        } else if begun != first {
+            let first: i32 = first.parse().unwrap();
+            return [(room(0), first), (room(number), 1 - first)];
+        }
+    }
+    unreachable!()
+}
+
+/// Takes a partition back to where it was before its only room.
+fn forgetting((room, partition): &(String, i32)) -> String {
+    let of_room = format!("room = (select no from room_names where id = '{room}')");
+    format!(
+        "delete from messages where {of_room}; delete from message_ids where {of_room}; \
+         update rooms set head = 0, messages = 0, last_received_at = null where id = '{room}'; \
+         update log_offsets set next_offset = 0 where partition = {partition};"
+    )
+}
+
+/// Whether the database has the room's first message. What the server remembers says nothing of that.
+async fn has_row(postgres: &Postgres, (room, _): &(String, i32)) -> bool {
+    let count =
+        format!("select count(*) from messages where room = (select no from room_names where id = '{room}')");
+    postgres.query("postgres", &count).await == "1"
+}
+
+/// Has everything fail that is stored of a partition.
+fn failing(partition: i32) -> String {
+    format!(
+        "create function fail() returns trigger language plpgsql as $$ begin raise exception 'broken'; end $$; \
+         create trigger fail before update on log_offsets for each row when (new.partition = {partition}) \
+         execute function fail();"
+    )
+}
+
+const HEALING: &str = "drop trigger fail on log_offsets; drop function fail();";
+
+/// A database that was away came back as an older copy, which only one partition notices by a failure of its own.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_a_partition_without_failures_lost_is_stored_again() {
+    let (kafka, postgres) = (Kafka::shared(), Postgres::start(""));
+    let server = kafka.setup(&postgres.url("postgres"), 2).start();
+    let [failed, silent] = rooms_apart(&server, &postgres).await;
+    let has = async |room: &str, expected: &[&str]| {
+        let what = format!("{room} has {expected:?}");
+        until(&what, async || texts(&server.history(room).await) == expected).await;
+    };
+    let fails = async |id: &str| {
+        let before = server.metric("log_batches_retried_total").await;
+        assert_eq!(server.send_as(&failed.0, id, id).await.status, 202);
+        until("it fails", async || server.metric("log_batches_retried_total").await > before).await;
+    };
+
+    // Nobody writes to it, and the other one goes on failing.
+    postgres.run(&failing(failed.1)).await;
+    fails("two").await;
+    postgres.run(&forgetting(&silent)).await;
+    until("it is stored again", async || has_row(&postgres, &silent).await).await;
+    postgres.run(HEALING).await;
+    has(&failed.0, &["one", "two"]).await;
+
+    // It is written to before anything else looks where the store is.
+    postgres.run(&failing(failed.1)).await;
+    fails("three").await;
+    postgres.run(&format!("{HEALING}{}", forgetting(&silent))).await;
+    assert_eq!(server.send_as(&silent.0, "two", "two").await.status, 202);
+    has(&silent.0, &["one", "two"]).await;
+    has(&failed.0, &["one", "two", "three"]).await;
+    assert!(kafka.dead_letters().is_empty());
+}
+
+/// Where the store is in one partition is not known; what another one lost is stored again all the same.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_lost_beside_an_unreadable_position_is_stored_again() {
+    let (kafka, postgres) = (Kafka::shared(), Postgres::start(""));
+    let server = kafka.setup(&postgres.url("postgres"), 2).start();
+    let [unreadable, silent] = rooms_apart(&server, &postgres).await;
+    let take = format!(
+        "create table taken as select * from log_offsets where partition = {0}; \
+         delete from log_offsets where partition = {0};",
+        unreadable.1
+    );
+    postgres.run(&take).await;
+    until("it is told", async || server.metric("log_partitions_unreadable").await == 1).await;
+    let log = server.get("/health").await.json()["components"]["log"].clone();
+    assert_eq!(log["status"], "DEGRADED", "{log}");
+    assert!(log["reason"].as_str().unwrap().contains(&format!("partition {}", unreadable.1)), "{log}");
+    postgres.run(&forgetting(&silent)).await;
+    assert_eq!(server.send_as(&unreadable.0, "two", "two").await.status, 202);
+    until("it is stored again", async || has_row(&postgres, &silent).await).await;
+    assert_eq!(server.send_as(&silent.0, "two", "two").await.status, 202);
+    until("it goes on", async || texts(&server.history(&silent.0).await) == ["one", "two"]).await;
+    assert_eq!(texts(&server.history(&unreadable.0).await), ["one"]);
+
+    postgres.run("insert into log_offsets select * from taken; drop table taken;").await;
+    until("the rest", async || texts(&server.history(&unreadable.0).await) == ["one", "two"]).await;
+    until("nothing is told", async || server.metric("log_partitions_unreadable").await == 0).await;
+    let log = server.get("/health").await.json()["components"]["log"].clone();
+    assert_eq!(log["status"], "UP", "{log}");
+    assert!(kafka.dead_letters().is_empty());
+}
+
 #[cfg(feature = "scylla")]
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_cassandra_forgot_is_stored_again() {

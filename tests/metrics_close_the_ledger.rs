@@ -109,6 +109,7 @@ const DECLARED: &[(&str, &str)] = &[
     ("log_messages_without_id_total", "counter"),
     ("log_partitions", "gauge"),
     ("log_partitions_committed", "gauge"),
+    ("log_partitions_unreadable", "gauge"),
     ("log_unacked", "gauge"),
     ("log_up", "gauge"),
     ("log_way_seconds", "histogram"),

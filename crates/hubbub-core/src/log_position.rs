@@ -1,8 +1,11 @@
 //! Positions in an ordered log outside the process, and what a store must do to take operations from one exactly once.
 
 use crate::id::RoomId;
-use crate::store::{ApplyError, Read};
+use crate::store::{ApplyError, Read, ReadError};
 use crate::time::Timestamp;
+
+/// The next offset that a store wants of a partition, or why it cannot be read.
+pub type NextOffset = Result<u64, ReadError>;
 
 /// Where a record of the log stands. All records of a room are in one partition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -46,14 +49,13 @@ pub trait LogStore: Send + Sync {
     /// Attaches the log at the first call, and compares it with the attached one later.
     fn attach(&self, log: LogIdentity) -> Read<'_, Attached>;
 
-    /// The next offset that the store wants of each partition; 0 for one it has nothing of.
-    fn next_offsets(&self) -> Read<'_, Vec<u64>>;
+    /// The next offset that the store wants of each partition; 0 for one it has nothing of. One that cannot be read does not
+    /// hide the others.
+    fn next_offsets(&self) -> Read<'_, Vec<NextOffset>>;
 
     /// The same of one partition.
     fn next_offset(&self, partition: u32) -> Read<'_, u64> {
-        Box::pin(async move {
-            Ok(self.next_offsets().await?.get(partition as usize).copied().unwrap_or_default())
-        })
+        Box::pin(async move { self.next_offsets().await?.get(partition as usize).cloned().unwrap_or(Ok(0)) })
     }
 
     /// Rooms of these partitions with messages that have outlived their retention by proven time; a bounded number. The

@@ -177,6 +177,8 @@ metrics! {
     log_partitions: Gauge::default, "log_partitions", "Partitions of Kafka's topic of messages.";
     log_committing: Gauge::default, "log_partitions_committed",
         "Partitions of Kafka's topic of messages that this server stores.";
+    log_unreadable: Gauge::default, "log_partitions_unreadable",
+        "Partitions of Kafka's topic of messages that wait on this server: how far the store has them cannot be read.";
     log_unacked: Gauge::default, "log_unacked",
         "Messages consumed from the broker that are not acknowledged yet.";
     log_lag: MicrosGauge::default, "log_lag_seconds",

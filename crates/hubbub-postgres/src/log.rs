@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU8, Ordering};
 
 use hubbub_core::invariant::saturate;
-use hubbub_core::log_position::{Attached, not_attached, past_the_log};
+use hubbub_core::log_position::{Attached, NextOffset, not_attached, past_the_log};
 use hubbub_core::store::{ApplyError, Read, ReadError};
 use hubbub_core::{LogIdentity, LogPosition, LogStore};
 use tokio_postgres::Row;
@@ -26,7 +26,9 @@ statements! {
     ADD_OFFSETS("adding the partitions of the log") =
         "insert into log_offsets (partition) select generate_series(0, $1 - 1)";
 
-    OFFSETS("reading the next offsets of the log") = "select next_offset from log_offsets order by partition";
+    OFFSETS("reading the next offsets of the log") =
+        "select next_offset from attached_log l cross join generate_series(0, l.partitions - 1) n \
+         left join log_offsets o on o.partition = n order by n";
     LOCK("locking partitions of the log") =
         "select partition, next_offset from log_offsets where partition = any($1) order by partition for update";
     ADVANCE("moving the next offsets of the log") =
@@ -154,10 +156,15 @@ impl LogStore for Postgres {
         })
     }
 
-    fn next_offsets(&self) -> Read<'_, Vec<u64>> {
+    fn next_offsets(&self) -> Read<'_, Vec<NextOffset>> {
         Box::pin(async move {
             let rows = self.context.db.read(&OFFSETS, &[]).await?;
-            Ok(rows.iter().map(|row| row.get::<_, i64>(0).unsigned_abs()).collect())
+            let next = rows.iter().zip(0..).map(|(row, partition)| {
+                let reason = || format!("log_offsets has no row for partition {partition}");
+                let next = row.get::<_, Option<i64>>(0).map(i64::unsigned_abs);
+                next.ok_or_else(|| ReadError::Unavailable { reason: reason() })
+            });
+            Ok(next.collect())
         })
     }
 }

@@ -119,7 +119,7 @@ async fn what_is_refused_for_damage_is_passed_over() {
             }
         }
         from += 15;
-        assert_eq!(store.next_offsets().await.unwrap()[1], from);
+        assert_eq!(store.next_offsets().await.unwrap()[1], Ok(from));
     }
     client.execute("update rooms set head = head + 1 where id = 'r17'", &[]).await.unwrap();
     let again = apply(&store, batch(9, &damaged)).await.unwrap();

@@ -7,7 +7,7 @@ use std::time::Duration;
 use futures_util::TryStreamExt;
 use hubbub_core::Timestamp;
 use hubbub_core::invariant::{BrokenInvariant, cast, saturate};
-use hubbub_core::log_position::{Attached, ExpiredRoom, LogIdentity, LogStore};
+use hubbub_core::log_position::{Attached, ExpiredRoom, LogIdentity, LogStore, NextOffset};
 use hubbub_core::store::{Read, ReadError, newer_schema};
 
 use crate::db::{Db, DbError, PAGE_ROWS, Result};
@@ -115,18 +115,21 @@ impl LogStore for Scylla {
         })
     }
 
-    fn next_offsets(&self) -> Read<'_, Vec<u64>> {
+    fn next_offsets(&self) -> Read<'_, Vec<NextOffset>> {
         Box::pin(async move {
             let Some(log) = self.context.log.get() else { return Ok(Vec::new()) };
-            let parts = self.context.parts().into_iter().map(|part| log.next_offset(&self.context, part));
-            Ok(futures_util::future::try_join_all(parts).await?)
+            let parts = self.context.parts().into_iter();
+            let reading = parts.map(async |part| Ok(log.next_offset(&self.context, part).await?));
+            Ok(futures_util::future::join_all(reading).await)
         })
     }
 
     fn next_offset(&self, partition: u32) -> Read<'_, u64> {
         Box::pin(async move {
             let Some(log) = self.context.log.get() else { return Ok(0) };
-            Ok(log.next_offset(&self.context, saturate(partition)).await?)
+            let part = saturate(partition);
+            let next = log.next_offset(&self.context, part).await;
+            Ok(next.inspect_err(|error| self.context.status.report(Some(part), Err(error.to_string())))?)
         })
     }
 

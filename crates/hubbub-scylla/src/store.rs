@@ -145,7 +145,7 @@ impl Scylla {
 
     /// Removes at once what deleted rooms and expired messages left behind.
     pub async fn finish_cleanup(&self) -> Result<(), OpenError> {
-        clean_up(&self.context).await.map_err(wrong("removing messages that are gone"))
+        clean_up(&self.context, &self.context.parts()).await.map_err(wrong("removing messages that are gone"))
     }
 }
 
@@ -161,12 +161,21 @@ impl Context {
     }
 }
 
-async fn look_at_positions(context: &Context) -> crate::db::Result<()> {
-    let Some(log) = context.log.get() else { return Ok(()) };
-    for part in context.parts() {
-        log.next_offset(context, part).await?;
+/// The partitions whose positions can be read. Whoever stores one that cannot be read tells of it; it fails if none can.
+async fn readable_parts(context: &Context) -> crate::db::Result<Vec<i32>> {
+    let Some(log) = context.log.get() else { return Ok(Vec::new()) };
+    let reading = context.parts().into_iter().map(async |part| (part, log.next_offset(context, part).await));
+    let (mut readable, mut failure) = (Vec::new(), None);
+    for (part, next) in futures_util::future::join_all(reading).await {
+        match next {
+            Ok(_) => readable.push(part),
+            Err(error) => failure = Some(error),
+        }
     }
-    Ok(())
+    match failure.filter(|_| readable.is_empty()) {
+        Some(error) => Err(error),
+        None => Ok(readable),
+    }
 }
 
 async fn work_in_background(context: Arc<Context>) {
@@ -178,13 +187,14 @@ async fn work_in_background(context: Arc<Context>) {
             () = context.cleanup.notified() => Instant::now() >= round,
         };
         // Whoever commits nothing learns here only that a newer program goes on, which may clean up otherwise.
-        let mut done = look_at_positions(&context).await;
+        let parts = readable_parts(&context).await;
         if context.status.outdated().is_some() {
             return;
         }
-        if done.is_ok() {
-            done = clean_up(&context).await;
-        }
+        let mut done = match parts {
+            Ok(parts) => clean_up(&context, &parts).await,
+            Err(error) => Err(error),
+        };
         if is_round && done.is_ok() {
             done = count(&context).await.map(drop);
         }
@@ -200,9 +210,9 @@ async fn work_in_background(context: Arc<Context>) {
     }
 }
 
-async fn clean_up(context: &Context) -> Result<(), DbError> {
-    for part in context.parts() {
-        remove_leftovers(&context.db, part).await?;
+async fn clean_up(context: &Context, parts: &[i32]) -> Result<(), DbError> {
+    for part in parts {
+        remove_leftovers(&context.db, *part).await?;
     }
     Ok(())
 }

@@ -109,7 +109,8 @@ async fn attach(store: &Scylla) -> Result<Attached, ReadError> {
 
 /// Whether the store lost what it confirmed, and nobody noticed yet.
 fn is_behind(store: &Scylla, runtime: &tokio::runtime::Handle, positions: &Positions) -> bool {
-    runtime.block_on(store.next_offsets()).ok().as_ref() != Some(&positions.next)
+    let next = runtime.block_on(store.next_offsets()).ok().map(|next| next.into_iter().collect());
+    next != Some(Ok(positions.next.clone()))
 }
 
 async fn until(what: &str, mut is_so: impl AsyncFnMut() -> bool) {

@@ -58,7 +58,8 @@ pub(super) async fn attach(store: &Arc<dyn Store>) -> Attached {
 
 /// The next offsets that a store wants.
 pub(super) async fn next_offsets(store: &Arc<dyn Store>) -> Vec<u64> {
-    store.log().expect("the store takes operations from a log").next_offsets().await.unwrap()
+    let next = store.log().expect("the store takes operations from a log").next_offsets().await.unwrap();
+    next.into_iter().map(Result::unwrap).collect()
 }
 
 /// Sends a batch, with positions or without.

@@ -3,7 +3,7 @@
 use std::future::{Future, ready};
 use std::sync::Arc;
 
-use hubbub_core::log_position::{Attached, not_attached, past_the_log};
+use hubbub_core::log_position::{Attached, NextOffset, not_attached, past_the_log};
 use hubbub_core::store::{ApplyError, Read};
 use hubbub_core::{
     Clock, LogIdentity, LogPosition, LogStore, Op, OpBatch, Outcome, Refusal, Store, Timestamp,
@@ -119,8 +119,9 @@ impl LogStore for InMemory {
         Box::pin(ready(Ok(answer)))
     }
 
-    fn next_offsets(&self) -> Read<'_, Vec<u64>> {
-        Box::pin(ready(Ok(self.log.lock().as_ref().map(|log| log.next.clone()).unwrap_or_default())))
+    fn next_offsets(&self) -> Read<'_, Vec<NextOffset>> {
+        let next = self.log.lock().as_ref().map(|log| log.next.clone()).unwrap_or_default();
+        Box::pin(ready(Ok(next.into_iter().map(Ok).collect())))
     }
 }
 

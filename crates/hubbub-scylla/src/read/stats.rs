@@ -87,13 +87,16 @@ impl Scylla {
         let mut known = self.pairs.0.lock().await;
         let positions =
             self.next_offsets().await.map_err(|error| DbError::new("reading positions", error))?;
-        if let Some((of, pairs)) = &*known
-            && *of == positions
+        // While one cannot be read, nobody knows whether what was kept is still all.
+        let positions: Option<Vec<u64>> = positions.into_iter().collect::<std::result::Result<_, _>>().ok();
+        if let (Some(positions), Some((of, pairs))) = (&positions, &*known)
+            && of == positions
         {
             return Ok(pairs.clone());
         }
         let pairs = Arc::new(self.scan_pairs().await?);
-        *known = (pairs.len() <= PAIRS_KEPT_MAX).then(|| (positions, pairs.clone()));
+        let kept = positions.filter(|_| pairs.len() <= PAIRS_KEPT_MAX);
+        *known = kept.map(|positions| (positions, pairs.clone()));
         Ok(pairs)
     }
 

@@ -1,15 +1,15 @@
 //! The attachment to a store that may go back: its database was replaced by an older copy, or lost what it had confirmed.
 //!
 //! The store refuses positions then, until the log is attached again, and takes any from there on. So after each attaching
-//! the next offset that the store wants is compared with what was stored of the partition, before more of it is stored. If
+//! each partition asks the store for its next offset, and compares it with what was stored, before more of it is stored. If
 //! it is an earlier one, what is in hand is dropped, and the partition is read again from there.
 //!
 //! Any other failure concerns one partition: it is repeated under the same attachment, and the others do not wait for it. But a
 //! database that was away may have lost something without another sign, of any partition. So each partition asks once after
 //! each failure, whoever had it, whether the store is where this server left it, before more of the partition is stored.
 //!
-//! A batch holds the attachment while it is stored, and attaching waits for all that do. So no batch that was compared
-//! before reaches the store after it, and none is stored between the attaching and the comparison.
+//! A batch holds the attachment while it is compared and stored, and attaching waits for all that do. So no batch that was
+//! compared before reaches the store after it, and none is stored between the attaching and the comparison.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -29,7 +29,7 @@ const CHECK_INTERVAL: Duration = Duration::from_secs(2);
 pub(super) struct Progress {
     /// The offset behind what is stored.
     pub(super) stored: AtomicU64,
-    /// The attachment with whose offsets this was compared.
+    /// The attachment under which this was compared with the store.
     compared: AtomicU64,
     /// How many failures there had been when this was last compared with the store.
     looked: AtomicU64,
@@ -49,15 +49,15 @@ pub(super) enum Obstacle {
     WentBack(u64),
     /// Nothing was stored. It may be repeated after another attaching than this one.
     Unattached { attachment: u64, reason: String },
-    /// It may be stored. It may be repeated after [`Core::look_again`].
+    /// It may be stored. It may be repeated after the next comparison.
     Failed(String),
 }
 
 #[derive(Debug)]
 pub(super) struct Current {
     number: u64,
-    /// The offsets that the store wanted when it was attached; `None` = they are not known, and nothing may be stored.
-    next: Option<Vec<u64>>,
+    /// Whether attaching it succeeded. Nothing may be stored otherwise: the store may be attached, and be anywhere.
+    is_attached: bool,
 }
 
 impl Current {
@@ -69,10 +69,18 @@ impl Current {
         }
     }
 
-    /// Whether the store has all that was stored, by the next offset that it wants. The next attaching goes back there.
-    fn check(&self, next: u64, progress: &Progress) -> Result<(), Obstacle> {
-        let has_all = next >= progress.stored.load(Ordering::Acquire);
-        if has_all { Ok(()) } else { Err(self.unattached(format!("the store is at {next} again"))) }
+    /// Compares a partition with the next offset that the store wants of it. Where the store went back under the same
+    /// attachment, it must be attached again.
+    fn compare(&self, next: u64, progress: &Progress) -> Result<(), Obstacle> {
+        let is_new = progress.compared.swap(self.number, Ordering::AcqRel) != self.number;
+        if next >= progress.stored.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        if !is_new {
+            return Err(self.unattached(format!("the store is at {next} again")));
+        }
+        progress.stored.store(next, Ordering::Release);
+        Err(Obstacle::WentBack(next))
     }
 
     fn unattached(&self, reason: impl ToString) -> Obstacle {
@@ -91,7 +99,7 @@ pub(super) struct Attachment {
 impl Default for Attachment {
     /// That of the start: everybody asks the store after it.
     fn default() -> Self {
-        let current = RwLock::new(Current { number: 0, next: Some(Vec::new()) });
+        let current = RwLock::new(Current { number: 0, is_attached: true });
         Self { current, failures: AtomicU64::new(0) }
     }
 }
@@ -106,68 +114,57 @@ impl Attachment {
         self.failures.fetch_add(1, Ordering::AcqRel);
     }
 
-    /// How many failures there were, if a partition was last compared with the store when there were fewer.
-    fn unlooked(&self, progress: &Progress) -> Option<u64> {
-        let failures = self.failures.load(Ordering::Acquire);
-        (progress.looked.load(Ordering::Acquire) != failures).then_some(failures)
-    }
-
-    /// Holds it for a batch of this partition, which begins at the progress or behind it.
+    /// Holds it for a batch of a partition, which begins at the progress or behind it. `ask` returns the next offset that the
+    /// store wants; it is called only if the partition was not compared since the last attaching and the last failure.
     pub(super) async fn hold(
         &self,
-        partition: u32,
         progress: &Progress,
+        ask: impl AsyncFnOnce() -> Result<u64, String>,
     ) -> Result<RwLockReadGuard<'_, Current>, Obstacle> {
         let current = self.current.read().await;
-        let Some(next) = &current.next else {
-            return Err(current.unattached("where the store is is not known"));
-        };
-        if progress.compared.swap(current.number, Ordering::AcqRel) != current.number {
-            let wanted = next.get(partition as usize).copied().unwrap_or(0);
-            if progress.stored.fetch_min(wanted, Ordering::AcqRel) > wanted {
-                return Err(Obstacle::WentBack(wanted));
-            }
+        if !current.is_attached {
+            return Err(current.unattached("attaching it failed"));
+        }
+        // Before the store is asked: what fails meanwhile counts for the next time.
+        let failures = self.failures.load(Ordering::Acquire);
+        let is_compared = progress.compared.load(Ordering::Acquire) == current.number;
+        if !is_compared || progress.looked.load(Ordering::Acquire) != failures {
+            let next = ask().await.map_err(Obstacle::Failed)?;
+            current.compare(next, progress)?;
+            progress.looked.store(failures, Ordering::Release);
         }
         Ok(current)
     }
 
-    /// Replaces the attachment `seen`, unless that was done meanwhile. `attach` returns the offsets that the store wants.
+    /// Replaces the attachment `seen`, unless that was done meanwhile.
     pub(super) async fn renew(
         &self,
         seen: u64,
-        attach: impl AsyncFnOnce() -> Result<Vec<u64>, String>,
+        attach: impl AsyncFnOnce() -> Result<(), String>,
     ) -> Result<(), String> {
         let mut current = self.current.write().await;
         if current.number != seen {
             return Ok(());
         }
-        current.next = None;
-        let next = attach().await?;
-        (current.number, current.next) = (seen.wrapping_add(1), Some(next));
+        current.is_attached = false;
+        attach().await?;
+        *current = Current { number: seen.wrapping_add(1), is_attached: true };
         Ok(())
     }
 }
 
 impl Core {
-    /// Compares a partition with the store before more of it is stored, if anything failed since it last was. No other
-    /// attaching comes in between.
-    pub(super) async fn look_again(
+    /// Holds the attachment for a batch of a partition, once the partition is known to be where the store is.
+    pub(super) async fn hold(
         &self,
-        held: &Current,
         partition: u32,
         progress: &Progress,
-    ) -> Result<(), Obstacle> {
-        // Before the store is asked: what fails meanwhile counts for the next time.
-        let Some(failures) = self.attachment.unlooked(progress) else { return Ok(()) };
-        let store = self.log_store().map_err(Obstacle::Failed)?;
-        let next = store.next_offset(partition).await.map_err(|error| Obstacle::Failed(error.to_string()))?;
-        held.check(next, progress)?;
-        progress.looked.store(failures, Ordering::Release);
-        Ok(())
+    ) -> Result<RwLockReadGuard<'_, Current>, Obstacle> {
+        self.attachment.hold(progress, async || self.next_offset(partition).await).await
     }
 }
 
-/// Looks whether the store went back, until the server stops.
+/// Looks whether the store went back, or cannot say of some partitions where it is, until the server stops.
 pub(super) async fn watch(context: Arc<Context>, mut stop: watch::Receiver<bool>) {
     let core = &context.core;
     let stopped = stop.wait_for(|is_stopping| *is_stopping);
@@ -177,8 +174,11 @@ pub(super) async fn watch(context: Arc<Context>, mut stop: watch::Receiver<bool>
             // In this order: what is stored later is not missed in what was asked before.
             let (attachment, stored) = (core.attachment.number().await, context.stored());
             let Ok(next) = core.next_offsets().await else { continue };
-            let went_back = |(partition, stored): &(u32, u64)| {
-                next.get(*partition as usize).is_none_or(|next| next < stored)
+            context.tell_unreadable(&next);
+            let went_back = |(partition, stored): &(u32, u64)| match next.get(*partition as usize) {
+                Some(Ok(next)) => next < stored,
+                Some(Err(_)) => false,
+                None => true,
             };
             if stored.iter().any(went_back) {
                 core.reattach(attachment).await;
@@ -202,26 +202,43 @@ mod tests {
         progress.stored.load(Ordering::Acquire)
     }
 
+    async fn hold<'a>(
+        attachment: &'a Attachment,
+        progress: &Progress,
+        next: u64,
+    ) -> Result<RwLockReadGuard<'a, Current>, Obstacle> {
+        attachment.hold(progress, async || Ok(next)).await
+    }
+
+    /// Fails if the store would be asked.
+    async fn hold_at_once(attachment: &Attachment, progress: &Progress) {
+        drop(attachment.hold(progress, async || panic!("it was compared")).await.unwrap());
+    }
+
     #[tokio::test]
     async fn each_partition_is_compared_once_with_each_attachment() {
         let attachment = Attachment::default();
-        let [behind, ahead, unknown] = [20, 5, 1].map(|stored| Progress::new(stored, 0));
-        assert!(attachment.hold(0, &behind).await.is_ok(), "nothing was attached since");
-        attachment.renew(0, async || Ok(vec![10, 7])).await.unwrap();
-        assert_eq!(attachment.hold(0, &behind).await.unwrap_err(), Obstacle::WentBack(10));
+        let [behind, ahead] = [20, 5].map(|stored| Progress::new(stored, 0));
+        hold_at_once(&attachment, &behind).await;
+        attachment.renew(0, async || Ok(())).await.unwrap();
+        // Where the store is cannot be read: then it is not compared.
+        let unread = attachment.hold(&behind, async || Err("damaged".to_owned())).await;
+        assert_eq!(unread.unwrap_err(), Obstacle::Failed("damaged".to_owned()));
+        assert_eq!(hold(&attachment, &behind, 10).await.unwrap_err(), Obstacle::WentBack(10));
         assert_eq!(stored(&behind), 10);
-        assert!(attachment.hold(0, &behind).await.is_ok(), "it goes on from there");
+        assert!(hold(&attachment, &behind, 10).await.is_ok(), "it goes on from there");
+        hold_at_once(&attachment, &behind).await;
         // Others stored more of this one.
-        assert!(attachment.hold(1, &ahead).await.is_ok());
+        assert!(hold(&attachment, &ahead, 7).await.is_ok());
         assert_eq!(stored(&ahead), 5);
-        assert_eq!(attachment.hold(2, &unknown).await.unwrap_err(), Obstacle::WentBack(0));
+        hold_at_once(&attachment, &ahead).await;
     }
 
     #[tokio::test]
     async fn nothing_is_stored_between_attaching_and_comparing() {
         let attachment = Attachment::default();
         let progress = Progress::new(20, 0);
-        let held = attachment.hold(0, &progress).await.unwrap();
+        let held = hold(&attachment, &progress, 20).await.unwrap();
         let unattached = ApplyError::Unattached { reason: "opened again".to_owned() };
         let Obstacle::Unattached { attachment: seen, .. } = held.obstacle(&unattached) else { panic!() };
         assert!(matches!(held.obstacle(&ApplyError::Overloaded), Obstacle::Failed(_)));
@@ -230,44 +247,47 @@ mod tests {
         assert!(renewing.as_mut().now_or_never().is_none(), "a batch is being stored");
         drop(held);
         assert!(renewing.await.is_err());
-        // Attached, perhaps; but nobody knows where the store is.
-        let Obstacle::Unattached { attachment: seen, .. } = attachment.hold(0, &progress).await.unwrap_err()
+        // Attached, perhaps; but nobody knows.
+        let Obstacle::Unattached { attachment: seen, .. } =
+            hold(&attachment, &progress, 20).await.unwrap_err()
         else {
             panic!()
         };
-        attachment.renew(seen, async || Ok(vec![20])).await.unwrap();
+        attachment.renew(seen, async || Ok(())).await.unwrap();
         // Whoever failed at the same time does not attach again.
         attachment.renew(seen, async || panic!()).await.unwrap();
-        assert!(attachment.hold(0, &progress).await.is_ok());
+        assert!(hold(&attachment, &progress, 20).await.is_ok());
     }
 
-    #[test]
-    fn a_failure_of_one_partition_makes_all_look_once() {
+    #[tokio::test]
+    async fn a_failure_of_one_partition_makes_all_look_once() {
         let attachment = Attachment::default();
-        let progresses = [20, 5].map(|stored| Progress::new(stored, 0));
-        let unlooked = || progresses.each_ref().map(|progress| attachment.unlooked(progress));
-        assert_eq!(unlooked(), [None; 2]);
+        let [failed, silent] = [20, 5].map(|stored| Progress::new(stored, 0));
         attachment.count_failure();
-        assert_eq!(unlooked(), [Some(1); 2], "the one that did not fail looks, too");
-        progresses[0].looked.store(1, Ordering::Release);
-        assert_eq!(unlooked(), [None, Some(1)]);
+        assert!(hold(&attachment, &failed, 20).await.is_ok());
+        hold_at_once(&attachment, &failed).await;
+        // The one that did not fail looks, too.
+        let behind = hold(&attachment, &silent, 4).await;
+        assert!(matches!(behind, Err(Obstacle::Unattached { .. })), "{behind:?}");
+        assert!(hold(&attachment, &silent, 5).await.is_ok());
+        hold_at_once(&attachment, &silent).await;
         attachment.count_failure();
-        assert_eq!(unlooked(), [Some(2); 2]);
+        let unread = attachment.hold(&silent, async || Err("damaged".to_owned())).await;
+        assert!(matches!(unread, Err(Obstacle::Failed(_))), "{unread:?}");
     }
 
     #[tokio::test]
     async fn a_store_that_failed_is_where_it_was_or_is_attached_again() {
         let attachment = Attachment::default();
         let progress = Progress::new(20, 0);
-        let held = attachment.hold(0, &progress).await.unwrap();
-        assert_eq!(held.check(20, &progress), Ok(()));
+        attachment.count_failure();
         // What was not confirmed was stored, or another server has the partition.
-        assert_eq!(held.check(25, &progress), Ok(()));
-        let behind = held.check(19, &progress);
-        let Err(Obstacle::Unattached { attachment: seen, .. }) = behind else { panic!("{behind:?}") };
-        drop(held);
-        attachment.renew(seen, async || Ok(vec![19])).await.unwrap();
-        assert_eq!(attachment.hold(0, &progress).await.unwrap_err(), Obstacle::WentBack(19));
-        assert_eq!(attachment.hold(0, &progress).await.unwrap().check(19, &progress), Ok(()));
+        assert!(hold(&attachment, &progress, 25).await.is_ok());
+        attachment.count_failure();
+        let behind = hold(&attachment, &progress, 19).await.unwrap_err();
+        let Obstacle::Unattached { attachment: seen, .. } = behind else { panic!("{behind:?}") };
+        attachment.renew(seen, async || Ok(())).await.unwrap();
+        assert_eq!(hold(&attachment, &progress, 19).await.unwrap_err(), Obstacle::WentBack(19));
+        assert!(hold(&attachment, &progress, 19).await.is_ok());
     }
 }

@@ -133,7 +133,7 @@ impl Batch {
         stop: &watch::Receiver<bool>,
     ) -> Option<Result<(), u64>> {
         core.metrics.log_batch_size.record(self.len() as u64, 1);
-        let _in_hand = core.storing.begin(self.appended_at);
+        let _in_hand = core.storing.begin(partition, self.appended_at);
         let mut backoff = Backoff::new(core.random.clone());
         while let Err(reason) = self.set_aside(core, partition).await {
             tracing::warn!(partition, %reason, "setting records of Kafka aside failed; retrying");
@@ -186,8 +186,7 @@ impl Batch {
 
     /// Submits the batch once, and waits until it is stored. What is stored already is passed over.
     async fn store(&self, core: &Core, partition: u32, progress: &Progress) -> Result<Ticket, Obstacle> {
-        let attached = core.attachment.hold(partition, progress).await?;
-        core.look_again(&attached, partition, progress).await?;
+        let attached = core.hold(partition, progress).await?;
         let waiter = Arc::new(Waiter::default());
         let submitted = core.direct.submit(&self.ops, &waiter);
         let ticket = submitted.map_err(|error| Obstacle::Failed(error.to_string()))?;
@@ -247,8 +246,12 @@ impl Batch {
     }
 }
 
-/// Waits before the batch is tried again. `None` when somebody else is to do it.
-async fn pause(backoff: &mut Backoff, buffer: &Buffer, stop: &watch::Receiver<bool>) -> Option<()> {
+/// Waits before something is tried again for a partition. `None` when somebody else is to do it.
+pub(super) async fn pause(
+    backoff: &mut Backoff,
+    buffer: &Buffer,
+    stop: &watch::Receiver<bool>,
+) -> Option<()> {
     backoff.pause_unless(stop).await?;
     (!buffer.is_over()).then_some(())
 }

@@ -32,6 +32,8 @@ struct Buffered {
     resume_at: Option<usize>,
     /// The partition is to be read again from here; nothing is taken until the library does so.
     seek_to: Option<u64>,
+    /// Where the store is is not known: the partition stays paused, and nothing is taken, until it is to be read from there.
+    is_lost: bool,
     must_compare: bool,
     is_over: bool,
 }
@@ -57,6 +59,18 @@ impl Buffer {
             reported,
             unstored: AtomicU64::new(0),
         }
+    }
+
+    /// That of a paused partition of which nobody knows yet where the store is.
+    pub(super) fn lost(attachment: u64) -> Self {
+        let buffer = Self::new(Progress::new(0, attachment));
+        let paused = Buffered { is_lost: true, resume_at: Some(0), ..Buffered::default() };
+        Self { buffered: paused.into(), ..buffer }
+    }
+
+    /// Whether it is not known where the store is.
+    pub(super) fn is_lost(&self) -> bool {
+        self.buffered.lock().is_lost
     }
 
     /// What is to be done next; `None` when the partition was taken away.
@@ -88,7 +102,8 @@ impl Buffer {
         batches_max: usize,
     ) -> bool {
         let mut buffered = self.buffered.lock();
-        if position.offset < buffered.next || buffered.seek_to.is_some() || buffered.is_over {
+        let is_unwanted = buffered.is_lost || buffered.seek_to.is_some() || buffered.is_over;
+        if is_unwanted || position.offset < buffered.next {
             return false;
         }
         buffered.next = position.offset + 1;
@@ -113,7 +128,8 @@ impl Buffer {
 
     pub(super) fn resumes(&self) -> bool {
         let mut buffered = self.buffered.lock();
-        let resumes = buffered.resume_at.is_some_and(|at| buffered.batches.len() <= at);
+        let has_room = buffered.resume_at.is_some_and(|at| buffered.batches.len() <= at);
+        let resumes = has_room && !buffered.is_lost;
         buffered.resume_at = buffered.resume_at.filter(|_| !resumes);
         resumes
     }
@@ -128,7 +144,7 @@ impl Buffer {
     pub(super) fn go_back(&self, offset: u64) {
         let mut buffered = self.buffered.lock();
         buffered.batches.clear();
-        (buffered.next, buffered.seek_to) = (offset, Some(offset));
+        (buffered.next, buffered.seek_to, buffered.is_lost) = (offset, Some(offset), false);
         self.unstored.store(0, Ordering::Relaxed);
         self.drained.notify_one();
     }
@@ -179,5 +195,16 @@ mod tests {
         buffer.end();
         assert!(buffer.is_over());
         assert!(buffer.next().await.is_none(), "the batch is gone");
+    }
+
+    #[test]
+    fn a_lost_partition_stays_paused_until_it_is_read_from_where_the_store_is() {
+        let buffer = Buffer::lost(0);
+        assert!(buffer.is_lost() && !buffer.resumes());
+        assert_eq!(buffer.seek_to(), None);
+        buffer.go_back(0);
+        assert!(!buffer.is_lost() && buffer.resumes());
+        assert_eq!(buffer.seek_to(), Some(0));
+        assert!(!buffer.resumes(), "once");
     }
 }

@@ -37,11 +37,11 @@ pub(super) async fn watch(core: Arc<Core>, mut stop: watch::Receiver<bool>) {
 }
 
 impl Core {
-    fn set_alarm(&self, alarm: Option<String>) {
+    pub(super) fn set_alarm(&self, alarm: Option<String>) {
         let mut current = self.alarm.lock();
         match &alarm {
             Some(reason) if current.is_none() => tracing::error!("{reason}"),
-            None if current.is_some() => tracing::info!("a server stores what is accepted"),
+            None if current.is_some() => tracing::info!("all that is accepted is stored again"),
             _ => {}
         }
         *current = alarm;

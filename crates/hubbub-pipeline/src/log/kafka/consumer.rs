@@ -32,7 +32,6 @@ use super::address::KafkaError;
 use super::attachment::{Obstacle, Progress};
 use super::buffer::{Buffer, Work};
 use super::{Core, producer};
-use crate::log::backoff::Backoff;
 
 const CONSUMER: Essential = Essential::new("Kafka consumer");
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
@@ -67,10 +66,12 @@ impl ClientContext for Context {
     }
 
     fn stats(&self, statistics: Statistics) {
-        let Some(topic) = statistics.topics.get(&self.core.topics.messages) else { return };
+        // Not there any more after the server left the group.
+        let topic = statistics.topics.get(&self.core.topics.messages);
         let (mut depth, mut unstored) = (0_i64, 0);
         for (partition, assigned) in &*self.assigned.lock() {
-            let end = topic.partitions.get(&saturate(*partition)).map_or(0, |partition| partition.hi_offset);
+            let end = topic.and_then(|topic| topic.partitions.get(&saturate(*partition)));
+            let end = end.filter(|_| !assigned.buffer.is_lost()).map_or(0, |partition| partition.hi_offset);
             let stored: i64 = saturate(assigned.buffer.progress.stored.load(Ordering::Acquire));
             depth += end.saturating_sub(stored).max(0);
             unstored += saturate::<u64, i64>(assigned.buffer.unstored.load(Ordering::Relaxed));
@@ -107,45 +108,52 @@ impl Context {
         let core = &self.core;
         // Blocks the poll thread, which has nothing to do before. A store that goes back after the answer is compared.
         let attachment = core.runtime.block_on(core.attachment.number());
-        let offsets = core.runtime.block_on(next_offsets(core, &self.stop));
-        let is_over = offsets.is_none();
-        let offsets = offsets.unwrap_or_default();
+        let next = core.runtime.block_on(core.next_offsets()).unwrap_or_default();
         let partitions: Vec<i32> = list.elements().iter().map(|element| element.partition()).collect();
-        let (mut started, mut is_known) = (Vec::new(), true);
+        let (topic, mut lost, mut is_known) = (&core.topics.messages, TopicPartitionList::new(), true);
         for partition in &partitions {
             let number: u32 = saturate(*partition);
-            if let Some(next) = offsets.get(number as usize) {
-                list.set_partition_offset(
-                    &core.topics.messages,
-                    *partition,
-                    Offset::Offset(saturate(*next)),
-                )?;
-                started.push((number, *next));
-            } else if !is_over {
+            if number >= core.topics.partitions {
                 is_known = false;
                 core.set_fault(Some(format!(
-                    "the topic {} has more partitions than the {} that the store knows: rooms would move to others; \
+                    "the topic {topic} has more partitions than the {} that the store knows: rooms would move to others; \
                      stop all servers, and see docs/kafka.md",
-                    core.topics.messages, core.topics.partitions
+                    core.topics.partitions
                 )));
+                continue;
             }
-        }
-        for (number, next) in started {
-            let buffer = Arc::new(Buffer::new(Progress::new(next, attachment)));
-            let storing = store_partition(core.clone(), number, buffer.clone(), self.stop.clone());
-            let task = core.runtime.spawn(storing);
-            if let Some(before) = self.assigned.lock().insert(number, Assigned { buffer, task }) {
-                before.buffer.end();
-            }
+            let next = next.get(number as usize).filter(|_| !core.uncompared.lock().contains(&number));
+            let buffer = if let Some(Ok(next)) = next {
+                list.set_partition_offset(topic, *partition, Offset::Offset(saturate(*next)))?;
+                Buffer::new(Progress::new(*next, attachment))
+            } else {
+                // Any place will do. It is paused, and read from the right one later.
+                list.set_partition_offset(topic, *partition, Offset::End)?;
+                lost.add_partition(topic, *partition);
+                Buffer::lost(attachment)
+            };
+            self.begin(number, buffer);
         }
         self.count_partitions();
+        self.tell_unreadable(&next);
         tracing::info!(?partitions, "committing partitions of Kafka");
         consumer.incremental_assign(list)?;
         consumer.resume(list)?;
+        consumer.pause(&lost)?;
         if is_known {
             self.core.set_fault(None);
         }
         Ok(())
+    }
+
+    /// Begins to store a partition.
+    fn begin(&self, partition: u32, buffer: Buffer) {
+        let buffer = Arc::new(buffer);
+        let storing = store_partition(self.core.clone(), partition, buffer.clone(), self.stop.clone());
+        let task = self.core.runtime.spawn(storing);
+        if let Some(before) = self.assigned.lock().insert(partition, Assigned { buffer, task }) {
+            before.buffer.end();
+        }
     }
 
     fn revoke(&self, consumer: &BaseConsumer<Self>, list: &TopicPartitionList) -> Result<(), LibraryError> {
@@ -158,6 +166,7 @@ impl Context {
             }
         }
         drop(assigned);
+        self.core.forget_lag(partitions.iter().map(|partition| saturate(*partition)));
         self.count_partitions();
         tracing::info!(?partitions, "other servers commit these partitions of Kafka");
         consumer.incremental_unassign(list)
@@ -248,25 +257,15 @@ fn report(consumer: &BaseConsumer<Context>, topic: &str, partition: u32, buffer:
     }
 }
 
-/// The store's next offsets, however often it must be asked. `None` when the server stops, or commits nothing any more.
-async fn next_offsets(core: &Core, stop: &watch::Receiver<bool>) -> Option<Vec<u64>> {
-    let mut backoff = Backoff::new(core.random.clone());
-    loop {
-        match core.next_offsets().await {
-            Ok(offsets) => return Some(offsets),
-            Err(_) if core.has_failed() => return None,
-            Err(reason) => tracing::warn!(%reason, "asking the store for its offsets failed; retrying"),
-        }
-        backoff.pause_unless(stop).await?;
-    }
-}
-
 /// Stores the batches of a partition until it is taken away, or the server stops.
 async fn store_partition(core: Arc<Core>, partition: u32, buffer: Arc<Buffer>, stop: watch::Receiver<bool>) {
     let progress = &buffer.progress;
+    if buffer.is_lost() && core.locate(partition, &buffer, &stop).await.is_none() {
+        return;
+    }
     while let Some(work) = buffer.next().await {
         let wanted = match work {
-            Work::Compare => match core.attachment.hold(partition, progress).await {
+            Work::Compare => match core.hold(partition, progress).await {
                 Err(Obstacle::WentBack(offset)) => offset,
                 _ => continue,
             },
@@ -363,7 +362,7 @@ pub(super) fn run(consumer: &BaseConsumer<Context>, is_stopping: &AtomicBool) {
 
 impl Core {
     /// Whether the store takes nothing more from this server.
-    fn has_failed(&self) -> bool {
+    pub(super) fn has_failed(&self) -> bool {
         matches!(self.store.health(), StoreHealth::Failed(_))
     }
 

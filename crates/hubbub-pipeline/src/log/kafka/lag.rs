@@ -16,7 +16,8 @@ pub(super) struct Storing(Mutex<Published>);
 #[derive(Debug, Default)]
 struct Published {
     next: u64,
-    by_batch: BTreeMap<u64, Timestamp>,
+    /// With their partitions.
+    by_batch: BTreeMap<u64, (u32, Timestamp)>,
 }
 
 /// A batch that is being stored, until this is dropped.
@@ -27,17 +28,22 @@ pub(super) struct InHand<'a> {
 }
 
 impl Storing {
-    pub(super) fn begin(&self, published: Timestamp) -> InHand<'_> {
+    pub(super) fn begin(&self, partition: u32, published: Timestamp) -> InHand<'_> {
         let mut all = self.0.lock();
         let batch = all.next;
         all.next += 1;
-        all.by_batch.insert(batch, published);
+        all.by_batch.insert(batch, (partition, published));
         InHand { storing: self, batch }
+    }
+
+    /// The partition was taken away: how far it lags is told by others, even if a batch is still in flight here.
+    pub(super) fn forget(&self, partition: u32) {
+        self.0.lock().by_batch.retain(|_, (of, _)| *of != partition);
     }
 
     /// How long ago the oldest of them was published; `None` when nothing is being stored.
     pub(super) fn lag(&self, now: Timestamp) -> Option<Duration> {
-        let oldest = self.0.lock().by_batch.values().min().copied()?;
+        let oldest = self.0.lock().by_batch.values().map(|(_, published)| *published).min()?;
         Some(Duration::from_micros(saturate(now.as_micros().saturating_sub(oldest.as_micros()).max(0))))
     }
 }
@@ -55,6 +61,13 @@ impl Core {
             self.metrics.log_lag.set(saturate(lag.as_micros()));
         }
     }
+
+    /// Forgets how far partitions lagged that were taken away. What is left is measured with the next batch of another one.
+    pub(super) fn forget_lag(&self, partitions: impl Iterator<Item = u32>) {
+        partitions.for_each(|partition| self.storing.forget(partition));
+        self.metrics.log_lag.set(0);
+        self.measure_lag();
+    }
 }
 
 #[cfg(test)]
@@ -66,12 +79,26 @@ mod tests {
         let storing = Storing::default();
         let lag = |now| storing.lag(Timestamp::from_micros(now)).map(|lag| lag.as_micros());
         assert_eq!(lag(9), None);
-        let stuck = storing.begin(Timestamp::from_micros(10));
-        let other = storing.begin(Timestamp::from_micros(50));
+        let stuck = storing.begin(0, Timestamp::from_micros(10));
+        let other = storing.begin(1, Timestamp::from_micros(50));
         assert_eq!((lag(60), lag(5)), (Some(50), Some(0)));
         drop(other);
         assert_eq!(lag(70), Some(60));
         drop(stuck);
         assert_eq!(lag(80), None);
+    }
+
+    #[test]
+    fn a_partition_that_was_taken_away_does_not_count() {
+        let storing = Storing::default();
+        let lag = |now| storing.lag(Timestamp::from_micros(now)).map(|lag| lag.as_micros());
+        let lost = storing.begin(3, Timestamp::from_micros(10));
+        let _kept = storing.begin(4, Timestamp::from_micros(50));
+        storing.forget(3);
+        assert_eq!(lag(60), Some(10));
+        // It came back.
+        let _again = storing.begin(3, Timestamp::from_micros(20));
+        drop(lost);
+        assert_eq!(lag(60), Some(40));
     }
 }

@@ -13,7 +13,7 @@
 //! - All of a room is in the partition that its name's hash says ([`partition`]); other numbers of partitions are refused.
 //!   So is a log that misses records which the store has not, or has.
 //! - A store that goes back while the server runs is given again what it misses ([`attachment`]).
-//! - A batch that fails holds up its partition only.
+//! - A batch that fails holds up its partition only, and so does a position of the store that cannot be read ([`positions`]).
 //! - A store that removes nothing past its log is told by changes what has expired ([`expiry`]).
 //! - A change is answered with its outcome or as `unconfirmed`. When the committer dies between the two, nobody knows the
 //!   outcome any more, and it is `unconfirmed`.
@@ -30,6 +30,7 @@ mod expiry;
 mod gate;
 mod lag;
 mod partition;
+mod positions;
 mod presence;
 mod producer;
 mod record;
@@ -38,6 +39,7 @@ mod start;
 mod topic_id;
 mod topics;
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
@@ -149,6 +151,8 @@ struct Core {
     direct: Arc<DirectLog>,
     store: Arc<dyn Store>,
     attachment: Attachment,
+    /// Partitions that the start could not compare with the store.
+    uncompared: Mutex<BTreeSet<u32>>,
     storing: Storing,
     hub: Arc<Hub>,
     members: Arc<Members>,

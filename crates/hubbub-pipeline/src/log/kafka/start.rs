@@ -1,5 +1,6 @@
 //! The start: topics, the attachment to the store, and the comparison of what both have.
 
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
@@ -52,6 +53,7 @@ impl Kafka {
             direct,
             store,
             attachment: Default::default(),
+            uncompared: Default::default(),
             storing: Default::default(),
             hub,
             members,
@@ -116,10 +118,6 @@ impl Core {
         self.store.log().ok_or_else(|| "the store takes nothing from a log".to_owned())
     }
 
-    pub(super) async fn next_offsets(&self) -> Result<Vec<u64>, String> {
-        self.log_store()?.next_offsets().await.map_err(|error| error.to_string())
-    }
-
     /// Attaches the log to the store, and refuses to start when one of them misses what the other has.
     async fn attach(&self) -> Result<(), KafkaError> {
         let identity = self.topics.identity.clone();
@@ -151,21 +149,29 @@ impl Core {
             )));
         }
         let next = self.next_offsets().await.map_err(KafkaError)?;
-        for (partition, (oldest, end)) in (0_u32..).zip(self.offsets_in_kafka().await?) {
-            let next = next.get(partition as usize).copied().unwrap_or(0);
-            self.compare(partition, next, oldest..end, attached == Attached::New).await?;
+        for (partition, in_kafka) in (0_u32..).zip(self.offsets_in_kafka(0..*partitions).await?) {
+            match next.get(partition as usize).cloned().unwrap_or(Ok(0)) {
+                Ok(next) => drop(self.compare(partition, next, in_kafka, attached == Attached::New).await?),
+                Err(reason) if self.has_failed() => return Err(KafkaError(reason)),
+                // It is compared before more of it is stored.
+                Err(_) => drop(self.uncompared.lock().insert(partition)),
+            }
         }
         Ok(())
     }
 
-    /// The oldest offset and the end of each partition.
-    async fn offsets_in_kafka(&self) -> Result<Vec<(u64, u64)>, KafkaError> {
-        let config = self.options.client();
-        let (topic, partitions) = (self.topics.messages.clone(), self.topics.partitions);
+    /// From the oldest offset to the end of each of these partitions.
+    pub(super) async fn offsets_in_kafka(
+        &self,
+        partitions: Range<u32>,
+    ) -> Result<Vec<Range<u64>>, KafkaError> {
+        let (config, topic) = (self.options.client(), self.topics.messages.clone());
         let reading = tokio::task::spawn_blocking(move || {
             let client: BaseConsumer = config.create()?;
-            let offsets =
-                (0..partitions).map(|partition| topics::offsets(&client, &topic, partition, OFFSET_TIMEOUT));
+            let offsets = partitions.map(|partition| {
+                let (oldest, end) = topics::offsets(&client, &topic, partition, OFFSET_TIMEOUT)?;
+                Ok(oldest..end)
+            });
             offsets.collect::<Result<Vec<_>, rdkafka::error::KafkaError>>()
         });
         let explain =
@@ -173,13 +179,14 @@ impl Core {
         reading.await.map_err(|error| explain(&error))?.map_err(|error| explain(&error))
     }
 
-    async fn compare(
+    /// Compares the offset that the store wants of a partition with those that Kafka has, and returns where to read it from.
+    pub(super) async fn compare(
         &self,
         partition: u32,
         next: u64,
-        kafka: std::ops::Range<u64>,
+        kafka: Range<u64>,
         is_new: bool,
-    ) -> Result<(), KafkaError> {
+    ) -> Result<u64, KafkaError> {
         let topic = &self.topics.messages;
         if kafka.end < next {
             return Err(KafkaError(format!(
@@ -190,7 +197,7 @@ impl Core {
             )));
         }
         if kafka.start <= next {
-            return Ok(());
+            return Ok(next);
         }
         let lost = kafka.start - next;
         if !is_new && !self.options.skip_lost {
@@ -202,7 +209,8 @@ impl Core {
             )));
         }
         tracing::warn!(partition, lost, "records that Kafka does not have any more are passed over");
-        self.skip_to(partition, kafka.start).await
+        self.skip_to(partition, kafka.start).await?;
+        Ok(kafka.start)
     }
 
     /// Moves the store's next offset of a partition.
@@ -230,7 +238,7 @@ impl Core {
                 self.set_fault(Some(reason.clone()));
                 return Err(reason);
             }
-            self.next_offsets().await
+            Ok(())
         };
         if let Err(reason) = self.attachment.renew(seen, attach).await {
             tracing::debug!(reason, "attaching Kafka to the store failed; retrying");

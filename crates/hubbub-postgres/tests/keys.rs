@@ -118,21 +118,22 @@ async fn a_read_whose_caller_goes_away_costs_no_connection() {
     let database = Database::fresh().await;
     let (store, others) = (open(&database, 1).await, connect(&database.url).await);
     put(&*store, &["a"]).unwrap();
-    // Those that read a value last: others come and go, such as the database's own workers.
-    let connections = async || {
-        let text = "select pid from pg_stat_activity where datname = current_database() \
-                    and query like 'select value,%'";
-        let rows = others.query(text, &[]).await.unwrap();
+    // One that read a value last; others come and go, such as the database's own workers.
+    let connections = async |which: &str| {
+        let text = format!("select pid from pg_stat_activity where datname = current_database() and {which}");
+        let rows = others.query(&text, &[]).await.unwrap();
         rows.iter().map(|row| row.get(0)).collect::<std::collections::BTreeSet<i32>>()
     };
     let read = async || store.value(b"a").await.unwrap().unwrap().revision;
     assert_eq!(read().await, 1);
-    let before = connections().await;
+    let before = connections("query like 'select value,%'").await;
     assert!(!before.is_empty());
     for _ in 0..20 {
-        assert!(store.value(b"a").now_or_never().is_none(), "it asks the database");
+        others.batch_execute("begin; lock table kv").await.unwrap();
+        assert!(store.value(b"a").now_or_never().is_none(), "it asks the database, which waits");
+        others.batch_execute("commit").await.unwrap();
         assert_eq!(read().await, 1);
     }
-    let after = connections().await;
+    let after = connections("true").await;
     assert!(before.is_subset(&after), "{before:?} {after:?}");
 }

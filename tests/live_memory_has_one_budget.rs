@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use serde_json::{Value, json};
 
@@ -25,16 +26,29 @@ async fn follow_all(server: &Server) -> Ws {
     socket
 }
 
-/// Sends `count` messages to each room, in turn.
+/// Sends `count` messages to each room, in turn. What is refused because the disk is behind is sent again.
 async fn fill(server: &Server, count: usize) {
     let mut sender = server.ws("/v1/ws").await;
+    let text = "x".repeat(TEXT_BYTES);
+    let message =
+        |number: &usize| json!({"type": "send", "roomId": room(*number), "userId": "ada", "message": text});
     for _ in 0..count {
-        let text = "x".repeat(TEXT_BYTES);
-        let message =
-            |number| json!({"type": "send", "roomId": room(number), "userId": "ada", "message": text});
-        sender.send_all(&(0..ROOMS).map(message).collect::<Vec<Value>>()).await;
-        for _ in 0..ROOMS {
-            sender.receive_type("ack").await;
+        let mut missing: Vec<usize> = (0..ROOMS).collect();
+        while !missing.is_empty() {
+            sender.send_all(&missing.iter().map(message).collect::<Vec<Value>>()).await;
+            let mut refused = Vec::new();
+            for number in missing {
+                let answer = sender.receive().await;
+                if answer["code"] == "overloaded" {
+                    refused.push(number);
+                } else {
+                    assert_eq!(answer["type"], "ack", "{answer}");
+                }
+            }
+            if !refused.is_empty() {
+                tokio::time::sleep(Duration::from_millis(100)).await;
+            }
+            missing = refused;
         }
     }
 }

@@ -47,13 +47,18 @@ export async function askWhoCalls(onTaken, lead, said = token() === undefined ? 
 
 function listen(enter, show, [password, byToken]) {
   $("token").value = "";
-  byToken.onsubmit = (event) => {
+  byToken.onsubmit = async (event) => {
     event.preventDefault();
+    const [hint, button] = [$("token-hint"), byToken.querySelector(".primary")];
+    // A second token while the first is asked about would be forgotten with it.
+    if (button.disabled) return;
     const text = $("token").value.trim();
     // Anything else is no header.
-    if (!/^[!-~]+$/.test(text)) return setStatus($("token-hint"), "That is not a token.", true);
+    if (!/^[!-~]+$/.test(text)) return setStatus(hint, "That is not a token.", true);
+    button.disabled = true;
+    setStatus(hint, "…");
     setToken(text);
-    enter($("token-hint"));
+    await enter(hint).finally(() => { button.disabled = false; });
   };
   $("use-token").onclick = () => show(byToken);
   password.onsubmit = async (event) => {

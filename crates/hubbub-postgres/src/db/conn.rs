@@ -20,6 +20,17 @@ use crate::options::Pooler;
 
 /// Overrides the defaults of database and user: a statement must take its snapshot after it has its locks.
 pub(super) const BEGIN: &str = "begin isolation level read committed";
+/// Settings of a transaction whose statements find rows by keys. Beside an open snapshot a vacuum may count no row that
+/// lives, and the planner then expects to find one by any plan; those left here go through an index in its order, and so end
+/// at the first row.
+macro_rules! walking {
+    () => {
+        "set local enable_bitmapscan = off; set local enable_seqscan = off"
+    };
+}
+pub(crate) const WALKING: &str = walking!();
+/// For transactions that write.
+pub(super) const BEGIN_WRITE: &str = concat!("begin isolation level read committed; ", walking!());
 /// For one statement.
 const BEGIN_READ: &str = "begin isolation level read committed read only";
 /// For several statements that share one snapshot.

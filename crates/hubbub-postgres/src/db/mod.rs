@@ -24,8 +24,8 @@ use tokio_postgres::Row;
 
 use crate::history::History;
 use crate::options::Pooler;
-pub(crate) use conn::BEGIN_SNAPSHOT;
-use conn::{BEGIN, COMMITTING};
+use conn::{BEGIN, BEGIN_WRITE, COMMITTING};
+pub(crate) use conn::{BEGIN_SNAPSHOT, WALKING};
 pub(crate) use conn::{Conn, Tx};
 pub(crate) use error::{DbError, Failure, Result};
 use pool::PoolMetrics;
@@ -206,7 +206,7 @@ impl Db {
         let worked = tokio::time::timeout(self.timeout, async {
             let tx = conn.open();
             // The first statements travel with it: each is sent when first polled.
-            let ((), value) = try_join(tx.begin(BEGIN), work(&tx)).await?;
+            let ((), value) = try_join(tx.begin(BEGIN_WRITE), work(&tx)).await?;
             Ok((value, tx))
         });
         let worked = worked.await.unwrap_or(Err(DbError::Timeout { what }));

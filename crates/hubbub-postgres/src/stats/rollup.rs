@@ -13,7 +13,7 @@ use std::time::Duration;
 use hubbub_core::Timestamp;
 use hubbub_core::invariant::saturate;
 
-use crate::db::{Db, PgTime, Result, Tx, statements};
+use crate::db::{Db, PgTime, Result, Tx, WALKING, statements};
 
 /// Most messages counted in one step. More would occupy a core and the disk for too long.
 const STEP: i64 = 5_000;
@@ -28,22 +28,21 @@ const DUE_AFTER: Duration = Duration::from_secs(30);
 /// seconds if few are of the same room and user.
 const WAITING_MAX: i64 = 30_000;
 
-statements! {
-    /// Everybody who changes counts holds this lock until the end of the transaction. The number is arbitrary.
-    LOCK("waiting for others who count") = "select pg_advisory_xact_lock(7161616176)";
-
-    TRY_LOCK("counting") = "select pg_try_advisory_xact_lock(7161616176)";
-
-    /// Chooses ranges of numbers by the rooms' heads, those first that waited longest. `offset 0` makes the planner look up the
-    /// messages range by range, whatever it estimates. Rooms with pending deletes do not wait: messages stay on disk until
-    /// they are counted.
-    COUNT_NEW("counting messages") =
-        "with waiting as ( \
+/// Chooses ranges of numbers by the heads of `$rooms`, those first that waited longest. `offset 0` makes the planner look up
+/// the messages range by range, whatever it estimates. Rooms with pending deletes do not wait: messages stay on disk until
+/// they are counted.
+macro_rules! count_messages {
+    ($with:literal, $rooms:literal) => {
+        concat!(
+            $with,
+            " waiting as ( \
       select r.no as room, coalesce(c.seq, 0) as low, r.head as head, \
           coalesce(c.received_at, '-infinity') as since, \
           sum(r.head - coalesce(c.seq, 0)) over \
               (order by coalesce(c.received_at, '-infinity') desc, r.no desc) as no_longer \
-      from rooms r left join counted c on c.room = r.no where r.head > coalesce(c.seq, 0)), \
+      from ",
+            $rooms,
+            " r left join counted c on c.room = r.no where r.head > coalesce(c.seq, 0)), \
   behind as materialized ( \
       select room, low, head, since, (sum(head - low) over (order by since, room))::int8 as total \
       from waiting where head - low >= $2 or since < $3 or no_longer > $4 \
@@ -103,7 +102,32 @@ statements! {
       select s.room, s.high, coalesce(n.last, s.since) from span s \
       left join (select room, max(received_at) as last from new group by room) n using (room) \
       on conflict (room) do update set seq = excluded.seq, received_at = excluded.received_at) \
-  select (select coalesce(max(total), 0) from behind), (select coalesce(sum(high - low), 0)::int8 from span)";
+  select (select coalesce(max(total), 0) from behind), (select coalesce(sum(high - low), 0)::int8 from span)"
+        )
+    };
+}
+
+statements! {
+    /// Everybody who changes counts holds this lock until the end of the transaction. The number is arbitrary.
+    LOCK("waiting for others who count") = "select pg_advisory_xact_lock(7161616176)";
+
+    TRY_LOCK("counting") = "select pg_try_advisory_xact_lock(7161616176)";
+
+    /// Whether going from room to room takes less than reading the table, which beside an open snapshot is full of replaced
+    /// versions: it has more pages than rooms, whose numbers are consecutive.
+    IS_CROWDED("looking at the size of the table of rooms") = "select pg_relation_size('rooms') / 8192 \
+        > 64 + coalesce((select no from rooms order by no desc limit 1), 0)";
+
+    COUNT_NEW("counting messages") = count_messages!("with", "rooms");
+
+    /// The same where the table is crowded. The newest version of a room is its last one in the index.
+    COUNT_NEW_OF_CROWDED("counting messages") = count_messages!(
+        "with recursive newest (no, head) as ( \
+      (select v.no, v.head from rooms v order by v.no desc, v.turn desc limit 1) \
+      union all select v.no, v.head from newest n cross join lateral ( \
+          select v.no, v.head from rooms v where v.no < n.no order by v.no desc, v.turn desc limit 1) v),",
+        "newest"
+    );
 }
 
 /// Which messages a step counts.
@@ -147,7 +171,13 @@ pub(super) async fn step(db: &Db, scope: RollupScope, waits_for_lock: bool) -> R
         if !lock(tx, waits_for_lock).await? {
             return Ok(RollupStep::Busy);
         }
-        let row = tx.query_one(&COUNT_NEW, &[&STEP, &room_due, &PgTime(due_since), &WAITING_MAX]).await?;
+        let counting = if tx.query_one(&IS_CROWDED, &[]).await?.get(0) {
+            tx.batch(COUNT_NEW_OF_CROWDED.what, WALKING).await?;
+            &COUNT_NEW_OF_CROWDED
+        } else {
+            &COUNT_NEW
+        };
+        let row = tx.query_one(counting, &[&STEP, &room_due, &PgTime(due_since), &WAITING_MAX]).await?;
         let (due, counted): (i64, i64) = (row.get(0), row.get(1));
         Ok(if counted < due { RollupStep::More } else { RollupStep::Done })
     });

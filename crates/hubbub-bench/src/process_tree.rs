@@ -67,7 +67,8 @@ impl Processes {
     }
 }
 
-fn ids() -> BTreeSet<u32> {
+/// All processes that can be seen.
+pub(crate) fn ids() -> BTreeSet<u32> {
     let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
     entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
 }

@@ -41,7 +41,7 @@ pub(super) fn processes(source: &Source, raw: &mut Raw) {
     }
 }
 
-/// The load generator and the servers as looks call them, and what they call the processors that a process used.
+/// The load generator and the servers as samples name them, and how they name the processors that a process used.
 pub(crate) const GENERATOR: &str = "generator";
 pub(crate) const SERVER: &str = "server";
 pub(crate) const CPU: &str = "CPU";
@@ -75,13 +75,11 @@ pub(super) fn pids_named(name: &str) -> Vec<u32> {
     if let Ok(pid) = name.parse() {
         return vec![pid];
     }
-    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
-    let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
-    pids.filter(|pid| {
+    let is_named = |pid: &u32| {
         let comm = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
         comm.trim_end().starts_with(name)
-    })
-    .collect()
+    };
+    crate::process_tree::ids().into_iter().filter(is_named).collect()
 }
 
 /// Writes finished and bytes written on all whole disks.

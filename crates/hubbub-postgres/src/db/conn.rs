@@ -28,6 +28,7 @@ macro_rules! walking {
         "set local enable_bitmapscan = off; set local enable_seqscan = off"
     };
 }
+pub(crate) use walking;
 pub(crate) const WALKING: &str = walking!();
 /// For transactions that write.
 pub(super) const BEGIN_WRITE: &str = concat!("begin isolation level read committed; ", walking!());

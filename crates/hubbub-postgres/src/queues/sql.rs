@@ -8,7 +8,7 @@
 
 use hubbub_core::Timestamp;
 
-use crate::db::{PgTime, Sql, statements};
+use crate::db::{PgTime, Sql, statements, walking};
 
 /// A time as a parameter.
 pub(super) fn time(micros: i64) -> PgTime {
@@ -18,9 +18,11 @@ pub(super) fn time(micros: i64) -> PgTime {
 /// Plans for tables whose size nobody has counted yet must not read them whole. And they are the same for all parameters:
 /// otherwise the database plans again whatever it expects to be cheaper for few elements of an array than for ten, which
 /// costs more than to run it.
-pub(super) const PLANNING: &str = "set local enable_seqscan = off; set local enable_bitmapscan = off; \
-     set local enable_hashjoin = off; set local enable_mergejoin = off; set local enable_sort = off; \
-     set local jit = off; set local plan_cache_mode = force_generic_plan";
+pub(super) const PLANNING: &str = concat!(
+    walking!(),
+    "; set local enable_hashjoin = off; set local enable_mergejoin = off; set local enable_sort = off; \
+     set local jit = off; set local plan_cache_mode = force_generic_plan"
+);
 
 /// A message with the names of sender and receiver; `$text` is its text or null.
 macro_rules! message_of {

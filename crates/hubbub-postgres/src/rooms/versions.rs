@@ -2,9 +2,10 @@
 //! snapshot open, none of them can be cleared away.
 //!
 //! The newest versions stand last of their room in an index, by their turn (`migrations/V8__turns.sql`), so the search goes
-//! backwards and ends with the first that is visible, after 16 committed versions at most. It is for a range with one end, which the
-//! database neither sorts nor searches forwards; the caller compares the rest. The indexes are not unique: an entry of a
-//! unique one costs a look at all versions (`migrations/V6__heads.sql`).
+//! backwards and ends with the first that is visible, after 16 committed versions at most. It is for a range with one end; the
+//! caller compares the rest. Where the planner knows how many rows live, it neither sorts such a range nor searches it
+//! forwards; where it does not, only transactions that write are sure of that (`walking!` in `db/conn.rs`). The indexes are not
+//! unique: an entry of a unique one costs a look at all versions (`migrations/V6__heads.sql`).
 
 /// A query for a row of `rooms` as `v`, whose `$column`, `no` or `id`, is `$wanted` if there is such a room.
 macro_rules! newest_version {

@@ -16,8 +16,8 @@ use super::lists::{Values, entry};
 use crate::db::statements;
 use crate::options::PoolOptions;
 
-/// Most such reads at the same time. Each takes a connection; half of the pool is left to others.
-const SINGLES_MAX: usize = 8;
+/// Most such reads at the same time. Each takes a connection; a quarter of the pool is left to others.
+const SINGLES_MAX: usize = 12;
 
 statements! {
     VALUE("reading the value of a key") = "select value, revision, expires_at from kv where key = $1";
@@ -28,7 +28,7 @@ pub(super) struct Singles(Arc<Semaphore>);
 
 impl Singles {
     pub(super) fn new(pool: &PoolOptions) -> Self {
-        Self(Arc::new(Semaphore::new((pool.max / 2).clamp(1, SINGLES_MAX))))
+        Self(Arc::new(Semaphore::new((pool.max * 3 / 4).clamp(1, SINGLES_MAX))))
     }
 
     /// `None` = as many are under way as may be.

@@ -7,6 +7,7 @@ mod support;
 use std::sync::Arc;
 
 use futures_util::FutureExt;
+use futures_util::future::join_all;
 use hubbub_core::clock::{ManualClock, SeededRandom};
 use hubbub_core::kv::Condition;
 use hubbub_core::store::{ApplyError, ReadError};
@@ -85,7 +86,7 @@ async fn a_value_that_the_database_cannot_read_fails_alone() {
                   return value; end $$; alter table kv rename to away; \
                   create view kv as select key, readable(key, value) as value, revision, expires_at from away";
     others.batch_execute(damage).await.unwrap();
-    let found = futures_util::future::join_all(names.iter().map(|name| store.value(name.as_bytes()))).await;
+    let found = join_all(names.iter().map(|name| store.value(name.as_bytes()))).await;
     for (name, found) in names.iter().zip(found) {
         match found {
             Err(ReadError::Damaged { .. }) => assert_eq!(name, "key-7"),
@@ -136,4 +137,28 @@ async fn a_read_whose_caller_goes_away_costs_no_connection() {
     }
     let after = connections("true").await;
     assert!(before.is_subset(&after), "{before:?} {after:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn reads_on_one_connection_are_answered_though_it_breaks() {
+    let database = Database::fresh().await;
+    let (store, others) = (open(&database, 1).await, connect(&database.url).await);
+    let keys = ["a", "b", "c"];
+    put(&*store, &keys).unwrap();
+    others.batch_execute("begin; lock table kv").await.unwrap();
+    let mut reads = join_all(keys.iter().map(|key| store.value(key.as_bytes())));
+    assert!((&mut reads).now_or_never().is_none(), "they ask the database, which waits");
+    let waiting = "select pid from pg_stat_activity where datname = current_database() \
+                   and wait_event_type = 'Lock' and query like 'select value,%'";
+    let mut pids = Vec::new();
+    eventually("the database waits", async || {
+        pids = others.query(waiting, &[]).await.unwrap();
+        !pids.is_empty()
+    })
+    .await;
+    let [pid] = pids.as_slice() else { panic!("they take {} connections", pids.len()) };
+    others.execute("select pg_terminate_backend($1)", &[&pid.get::<_, i32>(0)]).await.unwrap();
+    others.batch_execute("commit").await.unwrap();
+    let found = reads.await.into_iter().map(|found| found.unwrap().unwrap().revision);
+    assert_eq!(found.collect::<Vec<_>>(), [1, 2, 3]);
 }

@@ -167,6 +167,11 @@ impl Conn {
         if self.link.history.is_none() {
             return self.link.query(sql, params).await;
         }
+        // On the heap, so that it does not enlarge reads without it.
+        Box::pin(self.read_in_transaction(sql, params)).await
+    }
+
+    async fn read_in_transaction(&mut self, sql: &Sql, params: &[Param<'_>]) -> Result<Vec<Row>> {
         let mut tx = self.open();
         // The commit is sent with the rest.
         tx.is_over = true;
@@ -176,6 +181,11 @@ impl Conn {
         begun?;
         let rows = rows?;
         committed.map(|()| rows)
+    }
+
+    /// Whether it must not be used again: it broke, or an answer is outstanding that nobody waits for.
+    pub(crate) fn is_spoiled(&self) -> bool {
+        self.link.in_flight.is_spoiled()
     }
 
     /// Statements outside of transactions, for callers that check the history themselves.

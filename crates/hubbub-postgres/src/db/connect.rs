@@ -114,7 +114,8 @@ pub(crate) fn pool(
     let timeouts = Timeouts {
         wait: Some(acquire_timeout),
         create: Some(acquire_timeout),
-        recycle: Some(acquire_timeout),
+        // To recycle one takes no time: it is only asked whether it is closed.
+        recycle: None,
     };
     let mut builder = Pool::builder(manager)
         .max_size(max.max(1))

@@ -13,11 +13,12 @@ mod round_trips;
 pub(crate) mod sql;
 
 use std::ops::AsyncFn;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use deadpool_postgres::{HookError, Pool, PoolError, TimeoutType};
-use futures_util::future::{join3, try_join};
+use futures_util::future::{join3, poll_immediate, try_join};
 use hubbub_core::invariant::saturate;
 use hubbub_core::store::{ApplyError, PoolFigures};
 use tokio_postgres::Row;
@@ -60,11 +61,23 @@ impl Db {
         Self { pool, pooler, timeout, pool_metrics: Arc::default(), round_trips: Arc::default(), history }
     }
 
+    /// Whether a connection stays with the session that was checked when it was opened, so that several statements may be in
+    /// flight on it without transactions.
+    pub(crate) fn is_session_kept(&self) -> bool {
+        self.pooler == Pooler::Session
+    }
+
     /// A connection. Waits for one for at most the pool's timeout.
     pub(crate) async fn get(&self) -> Result<Conn> {
-        let begin = Instant::now();
-        let got = self.pool.get().await;
-        self.pool_metrics.record(begin.elapsed(), matches!(got, Err(PoolError::Timeout(_))));
+        let mut getting = pin!(self.pool.get());
+        let (got, waited) = match poll_immediate(&mut getting).await {
+            Some(got) => (got, Duration::ZERO),
+            None => {
+                let begin = Instant::now();
+                (getting.await, begin.elapsed())
+            }
+        };
+        self.pool_metrics.record(waited, matches!(got, Err(PoolError::Timeout(_))));
         match got {
             Ok(client) => Ok(Conn::new(
                 client,

@@ -182,10 +182,7 @@ impl Kv {
         let single = if self.values.has_waiting() { None } else { self.singles.begin() };
         let Some(single) = single else { return Box::pin(self.values.get(key)) };
         let values = self.values.clone();
-        let read = async move {
-            let _single = single;
-            values.batch_query().read_one(&key).await
-        };
+        let read = async move { values.batch_query().read_one(single, &key).await };
         Box::pin(Finished::new(self.context.runtime.clone(), read))
     }
 

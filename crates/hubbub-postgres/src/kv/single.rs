@@ -1,6 +1,9 @@
 //! Reads of single values: as long as few are under way, each has a statement of its own, which its caller's task awaits.
 //! Through a batch of reads it would pass to a task and back, which takes longer than the batch saves as long as it is one
 //! of few.
+//!
+//! A few connections are enough: statements that meet on one travel together, and the database answers one after another
+//! without falling asleep in between, which costs both sides less than a connection for each.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -8,39 +11,113 @@ use std::task::{Context as TaskContext, Poll};
 
 use hubbub_core::kv::KvEntry;
 use hubbub_core::store::ReadError;
+use parking_lot::Mutex;
 use tokio::runtime::Handle;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_postgres::Row;
 
 use super::lists::{Values, entry};
-use crate::db::statements;
+use crate::db::{Conn, Db, Result, statements};
 use crate::options::PoolOptions;
 
-/// Most such reads at the same time. Each takes a connection; a quarter of the pool is left to others.
-const SINGLES_MAX: usize = 12;
+/// Most connections that such reads share; at most half of the pool.
+const CONNECTIONS_MAX: usize = 4;
+/// Most reads at the same time on one of them.
+const READS_MAX: usize = 4;
+/// Reads after which a connection goes back to the pool, also if there are always others: the pool closes what is too old.
+const READS_PER_TURN: u32 = 100_000;
 
 statements! {
     VALUE("reading the value of a key") = "select value, revision, expires_at from kv where key = $1";
 }
 
-/// The right to such a read.
-pub(super) struct Singles(Arc<Semaphore>);
+/// Connections for such reads. Each is one of the pool's as long as reads are under way on it.
+pub(super) struct Singles {
+    db: Db,
+    places: Mutex<Vec<Place>>,
+}
+
+#[derive(Default)]
+struct Place {
+    /// `None` as long as nothing is under way, or the only read under way has one of its own.
+    connection: Option<Arc<Conn>>,
+    under_way: usize,
+    /// Reads that began on this connection.
+    begun: u32,
+}
+
+/// The right to one such read.
+pub(super) struct Single {
+    singles: Arc<Singles>,
+    place: usize,
+    connection: Option<Arc<Conn>>,
+}
 
 impl Singles {
-    pub(super) fn new(pool: &PoolOptions) -> Self {
-        Self(Arc::new(Semaphore::new((pool.max * 3 / 4).clamp(1, SINGLES_MAX))))
+    pub(super) fn new(db: Db, pool: &PoolOptions) -> Arc<Self> {
+        let places = (pool.max / 2).clamp(1, CONNECTIONS_MAX);
+        let places = std::iter::repeat_with(Place::default).take(places).collect();
+        Arc::new(Self { db, places: Mutex::new(places) })
     }
 
     /// `None` = as many are under way as may be.
-    pub(super) fn begin(&self) -> Option<OwnedSemaphorePermit> {
-        self.0.clone().try_acquire_owned().ok()
+    pub(super) fn begin(self: &Arc<Self>) -> Option<Single> {
+        let mut places = self.places.lock();
+        let (index, place) = places.iter_mut().enumerate().min_by_key(|(_, place)| place.under_way)?;
+        let is_over = |connection: &Arc<Conn>| place.begun >= READS_PER_TURN || connection.is_spoiled();
+        place.connection.take_if(|connection| is_over(connection));
+        let most = if place.connection.is_some() { READS_MAX } else { 1 };
+        if place.under_way >= most {
+            return None;
+        }
+        place.under_way += 1;
+        place.begun = place.begun.saturating_add(1);
+        Some(Single { singles: self.clone(), place: index, connection: place.connection.clone() })
+    }
+}
+
+impl Single {
+    async fn rows(&mut self, key: &[u8]) -> Result<Vec<Row>> {
+        let db = &self.singles.db;
+        if !db.is_session_kept() {
+            return db.read(&VALUE, &[&key]).await;
+        }
+        let connection = match self.connection.take() {
+            Some(connection) => connection,
+            None => {
+                let connection = Arc::new(db.get().await?);
+                let mut places = self.singles.places.lock();
+                if let Some(place) = places.get_mut(self.place) {
+                    (place.connection, place.begun) = (Some(connection.clone()), 1);
+                }
+                connection
+            }
+        };
+        match db.within(VALUE.what, connection.unchecked().query(&VALUE, &[&key])).await {
+            Err(fault) if fault.is_broken_connection() => db.read(&VALUE, &[&key]).await,
+            read => read,
+        }
+    }
+}
+
+impl Drop for Single {
+    fn drop(&mut self) {
+        let mut places = self.singles.places.lock();
+        let Some(place) = places.get_mut(self.place) else { return };
+        place.under_way -= 1;
+        let unused = place.connection.take_if(|_| place.under_way == 0);
+        drop(places);
+        drop(unused);
     }
 }
 
 impl Values {
     /// The value of a key; `None` if there is none.
-    pub(super) async fn read_one(&self, key: &[u8]) -> Result<Option<KvEntry>, ReadError> {
-        let rows = self.context.db.read(&VALUE, &[&key]).await?;
+    pub(super) async fn read_one(
+        &self,
+        mut single: Single,
+        key: &[u8],
+    ) -> Result<Option<KvEntry>, ReadError> {
+        let rows = single.rows(key).await?;
         let found = |row: &Row| entry(row, 0, &self.position, self.context.clock.now());
         Ok(rows.first().and_then(found))
     }

@@ -37,9 +37,14 @@ impl SystemClock {
 
 impl Clock for SystemClock {
     fn now(&self) -> Timestamp {
+        let micros = self.precise().as_micros();
+        Timestamp::from_micros(micros - micros.rem_euclid(1_000))
+    }
+
+    fn precise(&self) -> Timestamp {
         let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        let ms = saturate::<_, i64>(since_1970.as_millis()).saturating_add(self.error_ms());
-        Timestamp::from_micros(ms.saturating_mul(1_000))
+        let error = self.error_ms().saturating_mul(1_000);
+        Timestamp::from_micros(saturate::<_, i64>(since_1970.as_micros()).saturating_add(error))
     }
 
     #[cfg(target_os = "linux")]

@@ -15,6 +15,11 @@ pub trait Clock: std::marker::Send + Sync + 'static {
     /// Wall-clock time. May step back; callers that need an order take the maximum with the previous value.
     fn now(&self) -> Timestamp;
 
+    /// The same to the microsecond, to show beside times of other programs. [`Clock::now`] has whole milliseconds.
+    fn precise(&self) -> Timestamp {
+        self.now()
+    }
+
     /// Time since an arbitrary moment. Never decreases. For durations.
     fn monotonic(&self) -> Duration;
 

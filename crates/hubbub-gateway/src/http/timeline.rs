@@ -139,7 +139,7 @@ struct Times {
 
 impl Times {
     fn of(gateway: &Gateway) -> Self {
-        Self { now: gateway.clock.now(), monotonic: gateway.clock.monotonic() }
+        Self { now: gateway.clock.precise(), monotonic: gateway.clock.monotonic() }
     }
 
     fn time(&self, monotonic: Duration) -> Time {

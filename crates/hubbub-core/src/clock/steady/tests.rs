@@ -162,3 +162,35 @@ proptest! {
         }
     }
 }
+
+/// A machine's clocks: whole milliseconds, and all digits.
+struct Digits(Arc<ManualClock>);
+
+impl Clock for Digits {
+    fn now(&self) -> Timestamp {
+        Timestamp::from_micros(in_ms(self.precise().as_micros()))
+    }
+
+    fn precise(&self) -> Timestamp {
+        self.0.now()
+    }
+
+    fn monotonic(&self) -> Duration {
+        self.0.monotonic()
+    }
+}
+
+#[test]
+fn all_digits_are_those_of_the_clock_that_is_followed() {
+    let clocks = Arc::new(ManualClock::at(Timestamp::from_micros(START + 999_999)));
+    let steady = SteadyClock::new(Arc::new(Digits(clocks.clone())), TRUST_AFTER);
+    let times = || (steady.now().as_micros(), steady.precise().as_micros());
+    assert_eq!(times(), (START + 999_000, START + 999_999));
+    for step in [HOUR, -HOUR] {
+        clocks.step_micros(step);
+        let (now, precise) = times();
+        assert_eq!((now, precise), (START + 999_000, START + 999_000), "not followed yet");
+        clocks.step_micros(-step);
+        assert_eq!(times(), (START + 999_000, START + 999_999));
+    }
+}

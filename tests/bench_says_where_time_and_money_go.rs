@@ -46,6 +46,7 @@ async fn stages_add_up_to_the_latency() {
     let share = share_of(way, &["client", "queue", "commit", "answer"]);
     assert!((0.95..=1.05).contains(&share), "{share}: {way}");
     assert_eq!(way["overlaps"], false, "{way}");
+    assert!(way["followed"].as_u64().is_some_and(|count| count >= 30), "{way}");
     let mark = way["unaccounted"].as_f64().unwrap().abs() > 0.05;
     assert_eq!(way.get("mark").is_some(), mark, "{way}");
     assert_eq!(way["wholeMs"], summary["latency"]["meanMs"]);
@@ -65,7 +66,7 @@ async fn stages_add_up_to_the_latency() {
     for part in [
         "until the answer",
         "until subscribers have it",
-        "| ms | client | queue | commit | answer | network |",
+        "| ms | client | to the server | queue | commit | answer | to the client |",
     ] {
         assert!(page.contains(part), "{part}: {page}");
     }

@@ -125,6 +125,7 @@ pub(crate) async fn measure<W: Workload>(args: &Loading<W>) -> anyhow::Result<Re
         report.samples = sampler.stop().await;
     }
 
+    run.followed.ask_rest(&run).await;
     let account = own.close(&setup, stage, &run).await?;
     let after = counts().await;
     let runs: Vec<&Run> = account.warm_up.as_deref().into_iter().chain([&*run]).collect();
@@ -135,7 +136,7 @@ pub(crate) async fn measure<W: Workload>(args: &Loading<W>) -> anyhow::Result<Re
         report.audit(concurrency);
     }
     report.notes.extend(account.note);
-    let known = generated(&report, &run, seen.empty_ms.unwrap_or(0.0), setup.targets.len());
+    let known = generated(&report, &run, seen.empty_ms.unwrap_or(0.0), &setup.targets);
     report.analysis.stages = Stages::of(&server_stages, &known);
     let samples = report.persisted.as_ref().map_or(&report.samples[..], Persisted::during);
     let [_, accepted, ..] = run.counts.totals();
@@ -152,10 +153,13 @@ pub(crate) async fn measure<W: Workload>(args: &Loading<W>) -> anyhow::Result<Re
 }
 
 /// What the generator knows of the time of a message.
-fn generated(report: &Report, run: &Run, empty_ms: f64, servers: usize) -> Generated {
+fn generated(report: &Report, run: &Run, empty_ms: f64, servers: &Targets) -> Generated {
     let [_, accepted, rejected, unconfirmed] = run.counts.totals();
     let ended = (accepted + rejected + unconfirmed) as f64;
-    let delivered = report.delivery.as_ref().filter(|delivery| servers == 1 && delivery.latency.count > 0);
+    let [followed, followed_to_subscribers] =
+        run.followed.means(|second| run.record.lock().answered_in(second));
+    let delivered =
+        report.delivery.as_ref().filter(|delivery| servers.len() == 1 && delivery.latency.count > 0);
     Generated {
         ended,
         confirmed_ms: report.latency.mean_ms,
@@ -163,6 +167,9 @@ fn generated(report: &Report, run: &Run, empty_ms: f64, servers: usize) -> Gener
         waited_ms: run.counts.waited_us.load(Ordering::Relaxed) as f64 / 1e3 / ended.max(1.0),
         is_delivery_intended: run.times.is_some(),
         empty_ms,
+        followed,
+        followed_to_subscribers,
+        is_one_clock: servers.iter().all(Target::is_loopback),
     }
 }
 

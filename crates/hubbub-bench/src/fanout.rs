@@ -82,7 +82,7 @@ impl Workload for FanoutArgs {
         let senders = vec![1; self.senders];
         let sending = phase::send::<Chat>(run, &feed, &senders, setup.seed, &bar, None, make);
         tokio::select! {
-            _ = sending => {}
+            () = sending => {}
             () = subscribers.audience.look_behind() => {}
         }
         Ok(Arc::clone(run))

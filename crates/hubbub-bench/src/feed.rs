@@ -44,7 +44,7 @@ pub(crate) enum Supply {
 }
 
 impl Feed {
-    /// Holds `limit` messages. An open loop has no limit but the length of the run.
+    /// Holds `limit` messages of a closed loop.
     pub(crate) fn new(limit: usize) -> Arc<Self> {
         Arc::new(Self { state: Mutex::default(), limit: limit.max(1), opened: Condvar::new() })
     }
@@ -95,6 +95,17 @@ impl Feed {
     /// Whether nobody wants more.
     pub(crate) fn is_ended(&self) -> bool {
         self.state.lock().ended
+    }
+
+    /// Waits until fewer messages than that wait to be taken, or nobody wants more.
+    pub(crate) fn wait_below(&self, most: usize) {
+        let is_full = || {
+            let state = self.state.lock();
+            state.jobs.len() >= most && !state.ended
+        };
+        while is_full() {
+            std::thread::sleep(Duration::from_millis(1));
+        }
     }
 
     /// How many more it takes. Waits a moment until half of it is free, so that not each is handed over alone.

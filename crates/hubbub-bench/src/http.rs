@@ -13,7 +13,7 @@ use crate::engine::{Account, Setup, Workload};
 use crate::feed::Feed;
 use crate::listener::Listeners;
 use crate::options::{Sending, Traffic, duration, seconds};
-use crate::pace::{Rate, SLEEP_MIN, Schedule, feed_paced, supply};
+use crate::pace::{DRAIN, Rate, SLEEP_MIN, Schedule, feed_paced, supply};
 use crate::phase;
 use crate::run::Run;
 
@@ -42,14 +42,10 @@ pub(crate) struct HttpArgs {
     pub(crate) traffic: Traffic,
 }
 
-/// In an open loop, what has not been sent this long after its end is given up.
-const DRAIN: Duration = Duration::from_secs(10);
-
-/// Listeners that are subscribed already, and what was never sent.
+/// Listeners that are subscribed already.
 pub(crate) struct Stage {
     run: Arc<Run>,
     listeners: Listeners,
-    dropped: usize,
 }
 
 impl Workload for HttpArgs {
@@ -62,7 +58,7 @@ impl Workload for HttpArgs {
         let run = Run::new(setup.targets.clone(), self.traffic.shape(), rules, setup.common.rows_max);
         let run = Arc::new(if self.listeners > 0 { run.with_listeners() } else { run });
         let listeners = Listeners::gather(&run, self.listeners, self.traffic.rooms, setup.seed).await?;
-        Ok(Stage { run, listeners, dropped: 0 })
+        Ok(Stage { run, listeners })
     }
 
     async fn drive(&self, setup: &Setup, stage: &mut Stage) -> anyhow::Result<Arc<Run>> {
@@ -83,18 +79,18 @@ impl Workload for HttpArgs {
         // Each connection sends to any room.
         let connections = vec![1; self.sending.connections];
         let time = Some(self.duration + DRAIN);
-        stage.dropped = phase::send::<Post>(&run, &feed, &connections, setup.seed, &bar, time, make).await;
+        phase::send::<Post>(&run, &feed, &connections, setup.seed, &bar, time, make).await;
         Ok(run)
     }
 
-    async fn close(&self, _: &Setup, stage: Stage, _: &Run) -> anyhow::Result<Account> {
+    async fn close(&self, _: &Setup, stage: Stage, run: &Run) -> anyhow::Result<Account> {
         let delivery = stage.listeners.finish().await;
-        let fell_behind = || format!("the server fell behind: {} messages were never sent", stage.dropped);
+        let schedule = self.rate.map(|rate| Schedule::new(rate, self.duration, 0));
         Ok(Account {
             delivery: (self.listeners > 0).then_some(delivery),
             concurrency: self.closed.then(|| self.sending.concurrency()),
-            asked_per_second: self.rate.map(|rate| Schedule::new(rate, self.duration, 0).mean_rate()),
-            note: (stage.dropped > 0).then(fell_behind),
+            asked_per_second: schedule.map(|schedule| schedule.mean_rate()),
+            note: schedule.and_then(|schedule| schedule.fell_behind(run)),
             ..Account::default()
         })
     }

@@ -21,6 +21,13 @@ pub(crate) struct Job {
     pub(crate) failures: u8,
 }
 
+impl Job {
+    /// When its time begins: with the intended send, in a closed loop with the first.
+    pub(crate) fn begun_us(&self) -> u64 {
+        if self.intended_us > 0 { self.intended_us } else { self.first_sent_us }
+    }
+}
+
 /// Rooms, users and texts that messages are drawn from.
 #[derive(Debug, Clone)]
 pub(crate) struct Shape {

@@ -11,6 +11,7 @@ use hubbub_core::invariant::saturate;
 
 use crate::client::{Cause, Target};
 use crate::feed::{Feed, Supply};
+use crate::followed::Noted;
 use crate::job::Job;
 use crate::record::{Ending, Sample};
 use crate::run::{Counts, Run};
@@ -156,6 +157,9 @@ impl Lane {
                 {
                     Counts::add(&self.run.counts.order_faults, 1);
                 }
+                if job.failures == 0 && !duplicate && self.run.followed.takes(seq) {
+                    self.follow(&job, seq);
+                }
                 self.finish(&job, Ending::Accepted);
             }
             #[cfg(feature = "amqp")]
@@ -170,9 +174,20 @@ impl Lane {
         Ok(())
     }
 
+    fn follow(&self, job: &Job, seq: u64) {
+        self.run.followed.note(Noted {
+            index: job.index,
+            seq,
+            room: job.room,
+            who: self.who,
+            begun_us: job.begun_us(),
+            sent_us: job.first_sent_us,
+            answered_us: self.read_us,
+        });
+    }
+
     fn finish(&mut self, job: &Job, ending: Ending) {
-        let begun_us = if job.intended_us > 0 { job.intended_us } else { job.first_sent_us };
-        let latency_us = saturate(self.read_us.saturating_sub(begun_us));
+        let latency_us = saturate(self.read_us.saturating_sub(job.begun_us()));
         let sample =
             Sample { done_us: self.read_us, latency_us, room: job.room, kind: job.kind as u8, ending };
         self.samples.push(sample);

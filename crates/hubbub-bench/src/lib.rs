@@ -33,6 +33,7 @@ mod client;
 mod engine;
 mod fanout;
 mod feed;
+mod followed;
 mod http;
 mod job;
 mod kv;

@@ -259,6 +259,12 @@ impl Subscriber {
             self.audience.misordered.fetch_add(1, Ordering::Relaxed);
         }
         self.heard += 1;
+        let run = &self.audience.run;
+        if run.followed.takes(seq)
+            && let Some(index) = self.index(text)
+        {
+            run.followed.arrived(index, run.now_us());
+        }
         if self.heard.is_multiple_of(self.audience.stride) {
             self.latencies.extend(self.latency_us(text));
             if self.latencies.len() >= 256 {
@@ -268,15 +274,19 @@ impl Subscriber {
         Ok(())
     }
 
+    /// The number of the message in the run.
+    fn index(&self, text: &str) -> Option<u64> {
+        self.audience.run.shape.index_of(member(text, "\"messageId\":\"")?.as_bytes())
+    }
+
     /// Since it was sent, as this process knows; or else since the time that it carries.
     fn latency_us(&self, text: &str) -> Option<u64> {
-        let member = |name: &str| Some(text.split_once(name)?.1.split_once('"')?.0);
         let run = &self.audience.run;
         let Some(times) = &run.times else {
-            let sent = Timestamp::parse(member("\"timestamp\":\"")?)?;
+            let sent = Timestamp::parse(member(text, "\"timestamp\":\"")?)?;
             return Some(saturate(crate::machine::now().as_micros().saturating_sub(sent.as_micros())));
         };
-        let index = run.shape.index_of(member("\"messageId\":\"")?.as_bytes())?;
+        let index = self.index(text)?;
         Some(run.now_us().saturating_sub(times.get(index)))
     }
 
@@ -292,6 +302,11 @@ impl Drop for Subscriber {
     fn drop(&mut self) {
         self.hand_over();
     }
+}
+
+/// The text of a member, up to its first quote.
+fn member<'a>(text: &'a str, name: &str) -> Option<&'a str> {
+    Some(text.split_once(name)?.1.split_once('"')?.0)
 }
 
 /// `seq` stands near the end, after the text; within a JSON string its quotes would be escaped.

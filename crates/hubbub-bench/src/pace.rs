@@ -84,6 +84,18 @@ impl Schedule {
         self.messages() as f64 / self.duration.as_secs_f64().max(1e-9)
     }
 
+    /// What is to be known where not all of it was sent.
+    pub(crate) fn fell_behind(&self, run: &Run) -> Option<String> {
+        let [sent, ..] = run.counts.totals();
+        let left = self.messages().saturating_sub(sent);
+        (left > 0).then(|| format!("the server fell behind: {left} messages were never sent"))
+    }
+
+    /// How long sending may take.
+    pub(crate) fn patience(&self) -> Duration {
+        self.duration.saturating_add(DRAIN)
+    }
+
     /// When message `index` is to be sent, in microseconds after the start of the run.
     pub(crate) fn intended_us(&self, index: u64) -> u64 {
         let Rate { from, middle, to } = self.rate;
@@ -103,6 +115,14 @@ impl Schedule {
         self.start_us + ((before_s + seconds) * 1e6) as u64
     }
 }
+
+/// Messages that may be due and wait to be sent. Those behind them are made when there is space; they count from when they were
+/// due all the same.
+const BEHIND_MAX: usize = 1_000_000;
+/// What has not been sent this long after the end of a schedule is given up.
+pub(crate) const DRAIN: Duration = Duration::from_secs(10);
+/// Messages made at a time.
+const MADE_MAX: usize = 10_000;
 
 /// Shortest sleep: many wake-ups would take time from what is measured.
 pub(crate) const SLEEP_MIN: Duration = Duration::from_micros(50);
@@ -187,7 +207,15 @@ pub(crate) fn feed_paced(
             let due_with = if every > SLEEP_MIN { due.end - 1 } else { index };
             Job { intended_us: schedule.intended_us(due_with).max(1), ..job }
         };
-        feed.push(&mut due.clone().map(job).collect());
+        let mut jobs = due.clone().map(job);
+        loop {
+            feed.wait_below(BEHIND_MAX);
+            let mut some: Vec<Job> = jobs.by_ref().take(MADE_MAX).collect();
+            if some.is_empty() || feed.is_ended() {
+                break;
+            }
+            feed.push(&mut some);
+        }
     };
     pace(run, schedule, every, || feed.is_ended(), release);
     feed.end();

@@ -16,7 +16,7 @@ use crate::run::Run;
 use crate::session::drive;
 
 /// Sends what `make` puts into `feed`, over a connection to each of `rooms`, until all of it is
-/// answered. What is not sent after `time` is dropped; the answer is how many messages that were.
+/// answered. What is not sent after `time` is dropped.
 pub(crate) async fn send<C: Codec + 'static>(
     run: &Arc<Run>,
     feed: &Arc<Feed>,
@@ -25,13 +25,13 @@ pub(crate) async fn send<C: Codec + 'static>(
     bar: &ProgressBar,
     time: Option<Duration>,
     make: impl FnOnce() + Send + 'static,
-) -> usize {
+) {
     let mut lanes = JoinSet::new();
     for (who, &room) in rooms.iter().enumerate() {
         let lane = Lane::new(Arc::clone(run), Arc::clone(feed), who, C::HAS_ROOM.then_some(room));
         lanes.spawn(drive::<C>(lane, run.shape.room_name(room), seed.wrapping_add(who as u64)));
     }
-    send_over(lanes, run, feed, bar, time, make).await
+    send_over(lanes, run, feed, bar, time, make).await;
 }
 
 /// The same over connections that are there already.
@@ -42,19 +42,20 @@ pub(crate) async fn send_over(
     bar: &ProgressBar,
     time: Option<Duration>,
     make: impl FnOnce() + Send + 'static,
-) -> usize {
+) {
     let maker = std::thread::spawn(make);
-    let mut dropped = 0;
-    let ended = finish(run, &mut lanes, bar, || _ = feed.abandon());
-    if tokio::time::timeout(time.unwrap_or(Duration::MAX), ended).await.is_err() {
-        dropped = feed.abandon();
-        finish(run, &mut lanes, bar, || _ = feed.abandon()).await;
-    }
+    let sending = async {
+        let ended = finish(run, &mut lanes, bar, || _ = feed.abandon());
+        if tokio::time::timeout(time.unwrap_or(Duration::MAX), ended).await.is_err() {
+            feed.abandon();
+            finish(run, &mut lanes, bar, || _ = feed.abandon()).await;
+        }
+    };
+    run.followed.ask_during(run, sending).await;
     // Nobody takes any more.
     feed.end();
     // A maker that panicked made fewer messages than asked for, which the counts show.
     let _ = tokio::task::spawn_blocking(move || maker.join()).await;
-    dropped
 }
 
 /// A bar, where somebody can see it; `count` is 0 if nobody knows how much there will be.

@@ -80,6 +80,13 @@ impl Record {
         }
     }
 
+    /// Messages that were accepted in a second of the run.
+    pub(crate) fn answered_in(&self, second: u64) -> u64 {
+        let steps = saturate::<_, usize>(1_000_000 / STEP_US);
+        let first = saturate::<_, usize>(second).saturating_mul(steps);
+        self.steps.iter().skip(first).take(steps).sum()
+    }
+
     pub(crate) fn add(&mut self, samples: &mut Vec<Sample>) {
         for sample in samples.iter().filter(|sample| sample.ending == Ending::Accepted) {
             let latency_us = u64::from(sample.latency_us);

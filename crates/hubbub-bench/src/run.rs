@@ -9,6 +9,7 @@ use hubbub_core::invariant::saturate;
 use parking_lot::Mutex;
 
 use crate::client::{Cause, Target, Targets};
+use crate::followed::Followed;
 use crate::job::Shape;
 use crate::options::{Patience, Rules};
 use crate::record::{Ending, Record, Sample};
@@ -32,6 +33,7 @@ pub(crate) struct Run {
     last_answer_us: AtomicU64,
     /// When each message was sent; kept when somebody listens.
     pub(crate) times: Option<SendTimes>,
+    pub(crate) followed: Followed,
 }
 
 #[derive(Debug, Default)]
@@ -96,7 +98,9 @@ impl Counts {
 impl Run {
     /// A phase that starts now and sends messages.
     pub(crate) fn new(targets: impl Into<Targets>, shape: Shape, rules: Rules, rows_max: usize) -> Self {
-        let (start, targets) = (Instant::now(), targets.into());
+        // Together, because each stands for the other.
+        let (start, started) = (Instant::now(), crate::machine::now());
+        let targets = targets.into();
         let shape = if targets.first().has_own_users() { shape.of_own_users() } else { shape };
         Self {
             targets,
@@ -105,12 +109,13 @@ impl Run {
             counts: Counts::default(),
             record: Mutex::new(Record::new(rows_max, &MESSAGE_KINDS)),
             start,
-            started: crate::machine::now(),
+            started,
             begun_us: AtomicU64::new(0),
             is_measured: AtomicBool::new(false),
             is_over: AtomicBool::new(false),
             last_answer_us: AtomicU64::new(0),
             times: None,
+            followed: Followed::default(),
         }
     }
 
@@ -152,6 +157,12 @@ impl Run {
 
     pub(crate) fn now_us(&self) -> u64 {
         micros(self.start.elapsed()).saturating_sub(self.begun_us.load(Ordering::Relaxed))
+    }
+
+    /// That time by the wall clock, in microseconds, as it was set when the run was made ready.
+    pub(crate) fn wall_us(&self, us: u64) -> i64 {
+        let after = us.saturating_add(self.begun_us.load(Ordering::Relaxed));
+        self.started.as_micros().saturating_add_unsigned(after)
     }
 
     pub(crate) fn instant(&self, us: u64) -> Instant {

@@ -1,19 +1,25 @@
 //! Where the time of a message goes, stage by stage, so that the stages add up to the whole.
 //!
-//! The generator knows the whole: the mean latency until the answer, and until subscribers had the message. It also knows how
-//! long messages waited in it before they were sent. The servers' histograms have exact sums of what lies within them; these
-//! stages follow each other, so their means add up. What is left lies between the two: first the network, for which the round
-//! trip of a request with nothing to do stands, then what nobody measures: sockets, and threads of both ends that wait for a
-//! processor.
+//! The generator knows the whole: the mean latency until the answer, and until subscribers had the message. Where messages
+//! could be followed ([`crate::followed`]), all of the way until the answer is known, step by step.
+//!
+//! Otherwise the servers' histograms have exact sums of what lies within them, and the generator knows how long messages waited
+//! in it before they were sent; these stages follow each other, so their means add up. What is left lies between the two:
+//! first the network, for which the round trip of a request with nothing to do stands, then what nobody measures: sockets,
+//! and threads of both ends that wait for a processor.
 
 use serde::{Deserialize, Serialize};
 
+use crate::followed::Means;
 use crate::ledger::exact_sum;
 use crate::report::{Table, figure};
 use crate::sample::buckets::Buckets;
 
 /// Share of the whole that may be in no stage, or in two, before a way is marked.
 const UNACCOUNTED_MAX: f64 = 0.05;
+
+/// Standard errors that the mean of those followed may be off by chance: once in 400 runs it is more.
+const CHANCE: f64 = 3.0;
 
 /// What servers counted of each stage between two readings of their metrics.
 #[derive(Debug, Clone, Default)]
@@ -71,6 +77,11 @@ pub(crate) struct Generated {
     pub(crate) is_delivery_intended: bool,
     /// Round trip of a request with nothing to do.
     pub(crate) empty_ms: f64,
+    /// Of messages that were followed until their answer, and until subscribers had them; `None` where none could be.
+    pub(crate) followed: Option<Means>,
+    pub(crate) followed_to_subscribers: Option<Means>,
+    /// The servers have the clock of the generator.
+    pub(crate) is_one_clock: bool,
 }
 
 /// Until the sender had its answer, and until subscribers had the message. What cannot be told is left out.
@@ -93,6 +104,9 @@ pub(crate) struct Way {
     pub(crate) unaccounted: f64,
     /// The stages that were measured are longer than 105 % of the whole: they overlap, or count other messages, too.
     pub(crate) overlaps: bool,
+    /// Messages that were followed, if the stages are theirs, in proportion to the whole.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) followed: Option<u64>,
     /// What is to be known where the stages do not add up to the whole within 5 %.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) mark: Option<String>,
@@ -122,6 +136,16 @@ impl Stages {
         if server.confirm.count() > 0.0 {
             stages.push(("log", each(&server.confirm)));
         } else if server.total.count() > 0.0 && server.consumed == 0.0 {
+            if let Some(followed) = &known.followed {
+                let queue = each(&server.wait);
+                return Way::of_followed(
+                    known,
+                    known.confirmed_ms,
+                    followed,
+                    queue,
+                    ["answer", "to the client"],
+                );
+            }
             stages.extend(server.stored(each));
         } else {
             return None;
@@ -133,6 +157,10 @@ impl Stages {
         let mean = |counted: &Buckets| 1e3 * counted.mean();
         if server.total.count() == 0.0 || server.delivery.count() == 0.0 {
             return None;
+        }
+        if let Some(followed) = known.followed_to_subscribers.as_ref().filter(|_| server.way.count() == 0.0) {
+            let names = ["delivery", "to subscribers"];
+            return Way::of_followed(known, whole_ms, followed, mean(&server.wait), names);
         }
         let mut stages = Vec::new();
         stages.extend(known.is_delivery_intended.then_some(("client", known.waited_ms)));
@@ -181,15 +209,47 @@ impl Way {
         }
         let measured: f64 = stages.iter().map(|(_, ms)| ms).sum();
         let network = ("network", empty_ms.min(whole_ms - measured).max(0.0));
+        Some(Self::with(whole_ms, stages.into_iter().chain([network])))
+    }
+
+    /// Of all messages, by those that were followed. Where these differ from all by more than chance explains, the difference
+    /// is in no stage. How long the average message was in the server's queue, it knows itself: timelines are of batches.
+    fn of_followed(
+        known: &Generated,
+        whole_ms: f64,
+        followed: &Means,
+        queue_ms: f64,
+        [told, read]: [&str; 2],
+    ) -> Option<Self> {
+        let Means { steps, whole, .. } = *followed;
+        if whole_ms <= 0.0 || whole <= 0.0 {
+            return None;
+        }
+        let is_chance = (whole_ms - whole).abs() <= CHANCE * followed.error;
+        let scale = if is_chance { whole_ms / whole } else { 1.0 };
+        let [client, until_taken, commit, until_told, until_read] = steps.map(|ms| ms * scale);
+        let queue = queue_ms.min(until_taken);
+        let to_server = until_taken - queue;
+        let inner = [("queue", queue), ("commit", commit), (told, until_told)];
+        let mut stages = vec![("client", client)];
+        if known.is_one_clock {
+            stages.push((TO_SERVER, to_server));
+            stages.extend(inner);
+            stages.push((read, until_read));
+        } else {
+            // By two clocks, only both ways together are known.
+            stages.extend(inner);
+            stages.push(("both ways", to_server + until_read));
+        }
+        Some(Self { followed: Some(followed.count), ..Self::with(whole_ms, stages.into_iter()) })
+    }
+
+    fn with<'a>(whole_ms: f64, stages: impl Iterator<Item = (&'a str, f64)>) -> Self {
         let stage = |(name, ms): (&str, f64)| Stage { name: name.to_owned(), ms, share: ms / whole_ms };
-        let unaccounted = 1.0 - (measured + network.1) / whole_ms;
-        Some(Self {
-            whole_ms,
-            unaccounted,
-            overlaps: unaccounted < -UNACCOUNTED_MAX,
-            mark: mark(unaccounted),
-            stages: stages.into_iter().chain([network]).map(stage).collect(),
-        })
+        let stages: Vec<Stage> = stages.map(stage).collect();
+        let unaccounted = 1.0 - stages.iter().map(|stage| stage.share).sum::<f64>();
+        let overlaps = unaccounted < -UNACCOUNTED_MAX;
+        Self { whole_ms, stages, unaccounted, overlaps, followed: None, mark: mark(unaccounted) }
     }
 
     /// The stages, what is in none of them, and the whole, each with its mean and its share.
@@ -233,10 +293,12 @@ impl std::fmt::Display for Way {
         for Stage { name, ms, share } in &self.stages {
             write!(out, "{name} {} ({:.0} %), ", figure(*ms), 100.0 * share)?;
         }
-        write!(out, "{UNACCOUNTED} {:.1} %", 100.0 * self.unaccounted)
+        write!(out, "{UNACCOUNTED} {:.1} %", 100.0 * self.unaccounted)?;
+        self.followed.map_or(Ok(()), |count| write!(out, "; by {count} messages that were followed"))
     }
 }
 
+const TO_SERVER: &str = "to the server";
 const UNACCOUNTED: &str = "not accounted for";
 const WHOLE: &str = "whole";
 
@@ -292,6 +354,9 @@ mod tests {
             waited_ms: 0.5,
             is_delivery_intended: true,
             empty_ms: 0.3,
+            followed: None,
+            followed_to_subscribers: None,
+            is_one_clock: true,
         }
     }
 
@@ -324,6 +389,49 @@ mod tests {
             table.starts_with("ms,client,queue,commit,answer,network,not accounted for,whole,delivery\n")
         );
         assert!(table.ends_with("\nb,0.500,2.000,3.900,,0.300,0.300,10.000,3.000\n"), "{table}");
+    }
+
+    #[test]
+    fn what_was_followed_leaves_nothing_out() {
+        let server = ServerStages::between("", &metrics(&DIRECT));
+        let means = Means { count: 300, steps: [0.5, 3.0, 1.0, 0.5, 1.0], whole: 6.0, error: 0.4 };
+        let way = |followed: Means, is_one_clock| {
+            let known = Generated {
+                confirmed_ms: 6.6,
+                delivered_ms: Some(6.0),
+                followed: Some(followed),
+                followed_to_subscribers: Some(followed),
+                is_one_clock,
+                ..known()
+            };
+            Stages::of(&server, &known)
+        };
+        let stages = way(means, true);
+        let confirmed = stages.confirmed.as_ref().unwrap();
+        let wanted = [
+            ("client", 0.55),
+            (TO_SERVER, 1.3),
+            ("queue", 2.0),
+            ("commit", 1.1),
+            ("answer", 0.55),
+            ("to the client", 1.1),
+            (UNACCOUNTED, 0.0),
+            (WHOLE, 6.6),
+        ];
+        assert_eq!(shown(confirmed), wanted);
+        assert!(
+            confirmed.mark().is_none()
+                && confirmed.to_string().ends_with("; by 300 messages that were followed")
+        );
+        let wanted =
+            [(TO_SERVER, 1.0), ("queue", 2.0), ("commit", 1.0), ("delivery", 0.5), ("to subscribers", 1.0)];
+        assert_eq!(shown(stages.delivered.as_ref().unwrap())[1..6], wanted);
+        // Those followed were faster than all, and that was not chance.
+        let others = way(Means { error: 0.1, ..means }, true).confirmed.unwrap();
+        assert_eq!(others.mark().as_deref(), Some("9 % not accounted for"));
+        let apart = way(means, false);
+        assert_eq!(shown(apart.confirmed.as_ref().unwrap())[4], ("both ways", 2.4));
+        assert_eq!(shown(apart.delivered.as_ref().unwrap())[4], ("both ways", 2.0));
     }
 
     #[test]

@@ -120,6 +120,11 @@ impl Target {
         Ok(target.with_token(token))
     }
 
+    /// Whether it is on this machine, by its address.
+    pub(crate) fn is_loopback(&self) -> bool {
+        self.addr.ip().is_loopback()
+    }
+
     /// Where the same server speaks the line protocol.
     pub(crate) fn line(&self, address: &str) -> anyhow::Result<Self> {
         Ok(Self { is_line: true, ..Self::with(address, &self.credentials)? })

@@ -48,7 +48,8 @@ pub(crate) struct PersistArgs {
     /// A run that has a name, in place of --rate; baseline is what happens anyway
     #[arg(long, value_enum, value_name = "NAME", conflicts_with_all = ["rate", "fill", "drain"])]
     pub(crate) preset: Option<Preset>,
-    /// Messages to publish, 500,000 if nothing is said; with --duration as many as there is time for
+    /// Messages to publish, 500,000 if nothing is said; with --duration as many as there is time for. With --preset endurance
+    /// those that the maximum is measured with, else it is measured for a minute
     #[arg(long, short = 'n', value_name = "N")]
     pub(crate) messages: Option<u64>,
     /// Messages per second; without it as fast as they are confirmed
@@ -200,6 +201,7 @@ impl Workload for PersistArgs {
             asked_per_second: self.plan().rate,
             stored: (!self.fill && !self.drain).then_some(stage.stored),
             persisted: Some(Persisted::new(self, messages, stage.stored, early, seen)),
+            note: self.schedule(0)?.and_then(|schedule| schedule.fell_behind(run)),
             ..Account::default()
         })
     }
@@ -235,6 +237,19 @@ impl PersistArgs {
         Ok(stored)
     }
 
+    /// Of an open loop.
+    fn schedule(&self, start_us: u64) -> anyhow::Result<Option<Schedule>> {
+        let Plan { messages, rate, .. } = self.plan();
+        let schedule = |rate: f64| {
+            // Half a message more, so that rounding leaves none out.
+            let time = Duration::try_from_secs_f64((messages as f64 + 0.5) / rate);
+            let time =
+                time.with_context(|| format!("--rate {rate} must be more than 0, and end some day"))?;
+            Ok(Schedule::new(Rate::constant(rate), time, start_us))
+        };
+        rate.map(schedule).transpose()
+    }
+
     /// Publishes everything; nothing where something is drained.
     async fn publish(&self, setup: &Setup, run: &Arc<Run>) -> anyhow::Result<()> {
         if self.drain {
@@ -254,15 +269,9 @@ impl PersistArgs {
                 }
             });
         }
-        let Plan { messages, rate, time } = self.plan();
-        let schedule = |rate: f64| {
-            // Half a message more, so that rounding leaves none out.
-            let time = Duration::try_from_secs_f64((messages as f64 + 0.5) / rate);
-            let time =
-                time.with_context(|| format!("--rate {rate} must be more than 0, and end some day"))?;
-            anyhow::Ok(Schedule::new(Rate::constant(rate), time, run.now_us()))
-        };
-        let schedule = rate.map(schedule).transpose()?;
+        let Plan { messages, time, .. } = self.plan();
+        let schedule = self.schedule(run.now_us())?;
+        let patience = schedule.map(|schedule| schedule.patience());
         let every =
             if self.broker().is_some() { SLEEP_MIN } else { REQUEST_EVERY / saturate::<_, u32>(publishers) };
         let (maker_run, maker, random) = (Arc::clone(run), Arc::clone(&feed), SeededRandom::new(setup.seed));
@@ -274,7 +283,7 @@ impl PersistArgs {
             }
         };
         let bar = phase::bar("publishing", messages, setup.common.quiet);
-        phase::send_over(tasks, run, &feed, &bar, None, make).await;
+        phase::send_over(tasks, run, &feed, &bar, patience, make).await;
         let failed = failed.lock().take();
         failed.map_or(Ok(()), Err)
     }

@@ -18,6 +18,7 @@ pub(super) async fn publish(target: Target, mut lane: Lane) -> anyhow::Result<()
     let mut caller = Caller::open(&target, PATIENCE).await?;
     loop {
         let (mut body, mut count, mut now) = (Vec::new(), 0, Vec::new());
+        let due = lane.deadline().filter(|_| lane.has_delayed());
         let write = |job: &_| {
             if now.is_empty() {
                 crate::machine::now().write(&mut now);
@@ -26,8 +27,16 @@ pub(super) async fn publish(target: Target, mut lane: Lane) -> anyhow::Result<()
             body.push(b'\n');
             count += 1;
         };
-        if !lane.filled(usize::MAX, write).await {
-            break;
+        let filling = lane.filled(usize::MAX, write);
+        let is_filled = match due {
+            // Nobody else wakes it when what is sent again has its time.
+            Some(due) => tokio::time::timeout_at(due.into(), filling).await,
+            None => Ok(filling.await),
+        };
+        match is_filled {
+            Ok(true) => {}
+            Ok(false) => break,
+            Err(_) => continue,
         }
         let heard = caller.request("POST", "/v1/messages", &body, |response| {
             (response.status, String::from_utf8_lossy(&response.whole()).into_owned())
@@ -67,7 +76,24 @@ async fn give_up(lane: &mut Lane, cause: Cause) {
 
 fn read_line(line: &str) -> Answer<'_> {
     if line.contains("\"code\":") {
-        return Answer::Refused { retryable: line.contains("\"code\":\"unconfirmed\"") };
+        return Answer::Refused { retryable: line.contains("\"retryable\":true") };
     }
     read_answer(200, line.as_bytes())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_server_could_not_take_now_is_sent_again() {
+        let overloaded =
+            r#"{"code":"overloaded","title":"overloaded","status":503,"retryable":true,"detail":"later"}"#;
+        assert_eq!(read_line(overloaded), Answer::Refused { retryable: true });
+        let invalid =
+            r#"{"code":"invalid","title":"invalid","status":422,"retryable":false,"detail":"too long"}"#;
+        assert_eq!(read_line(invalid), Answer::Refused { retryable: false });
+        let stored = r#"{"messageId":"a-1","seq":7}"#;
+        assert_eq!(read_line(stored), Answer::Accepted { id: b"a-1", seq: 7, duplicate: false });
+    }
 }

@@ -157,7 +157,7 @@ impl Lane {
                 {
                     Counts::add(&self.run.counts.order_faults, 1);
                 }
-                if job.failures == 0 && !duplicate && self.run.followed.takes(seq) {
+                if job.failures == 0 && !duplicate && self.run.followed.takes(job.room, seq) {
                     self.follow(&job, seq);
                 }
                 self.finish(&job, Ending::Accepted);

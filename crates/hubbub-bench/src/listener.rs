@@ -199,6 +199,7 @@ async fn attend(audience: Arc<Audience>, who: usize, room: u16, seed: u64) {
     let mut subscriber = Subscriber {
         audience,
         who,
+        room,
         is_subscribed: false,
         last_seq: None,
         heard: 0,
@@ -220,6 +221,7 @@ async fn attend(audience: Arc<Audience>, who: usize, room: u16, seed: u64) {
 struct Subscriber {
     audience: Arc<Audience>,
     who: usize,
+    room: u16,
     is_subscribed: bool,
     last_seq: Option<u64>,
     heard: u64,
@@ -260,7 +262,7 @@ impl Subscriber {
         }
         self.heard += 1;
         let run = &self.audience.run;
-        if run.followed.takes(seq)
+        if run.followed.takes(self.room, seq)
             && let Some(index) = self.index(text)
         {
             run.followed.arrived(index, run.now_us());

@@ -247,7 +247,9 @@ impl Way {
     fn with<'a>(whole_ms: f64, stages: impl Iterator<Item = (&'a str, f64)>) -> Self {
         let stage = |(name, ms): (&str, f64)| Stage { name: name.to_owned(), ms, share: ms / whole_ms };
         let stages: Vec<Stage> = stages.map(stage).collect();
-        let unaccounted = 1.0 - stages.iter().map(|stage| stage.share).sum::<f64>();
+        // Without the rounding of what is nothing.
+        let unaccounted =
+            1e-9 * (1e9 * (1.0 - stages.iter().map(|stage| stage.share).sum::<f64>())).round() + 0.0;
         let overlaps = unaccounted < -UNACCOUNTED_MAX;
         Self { whole_ms, stages, unaccounted, overlaps, followed: None, mark: mark(unaccounted) }
     }

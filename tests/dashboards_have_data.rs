@@ -58,6 +58,7 @@ async fn use_everything(server: &Server, has_queues: bool, is_over: &AtomicBool)
         server.put_queue("work", json!({})).await;
         server.register(&["boss", "ada"]).await;
     }
+    let mut line = if has_queues { Some(server.line().await) } else { None };
     for n in 0.. {
         if is_over.load(Ordering::Relaxed) {
             return;
@@ -66,9 +67,8 @@ async fn use_everything(server: &Server, has_queues: bool, is_over: &AtomicBool)
         let sent = server.post("/v1/rooms/lobby/messages", &message).await;
         assert!(matches!(sent.status, 201 | 202), "{}", sent.text());
         subscriber.receive_until("message", "lobby").await;
-        if !has_queues {
-            continue;
-        }
+        let Some(line) = &mut line else { continue };
+        line.request("ping\n\n", &["OK"]).await;
         server.call("", Method::PUT, &format!("/kv/{n}"), json!("value")).await;
         assert_eq!(server.get(&format!("/kv/{n}")).await.status, 200);
         assert_eq!(server.get("/kv/nothing").await.status, 404);
@@ -92,11 +92,12 @@ async fn dashboards_have_data() {
     }
     let (primary, broker) = (Postgres::start(""), Broker::shared());
     let replica = Postgres::replica_of(&primary);
-    let embedded = Setup::new().start();
+    let embedded = Setup::new().line().start();
     let on_postgres = Setup::new()
         .store(&primary.url("postgres"))
         .set(&format!("store.postgres.replicas={}", replica.url("postgres")))
         .set(&broker.setting())
+        .line()
         .start();
     let (kafka, cassandra) = (Kafka::shared(), Cassandra::shared());
     let setup = Cassandra::replicated(kafka.setup(&cassandra.url(), 2));

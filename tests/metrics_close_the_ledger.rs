@@ -40,6 +40,7 @@ const DECLARED: &[(&str, &str)] = &[
     ("subscriptions", "gauge"),
     ("slow_subscribers_total", "counter"),
     ("http_requests_total", "counter"),
+    ("http_request_seconds", "histogram"),
     ("logins_total", "counter"),
     ("logins_refused_total", "counter"),
     ("logins_limited_total", "counter"),
@@ -70,6 +71,7 @@ const DECLARED: &[(&str, &str)] = &[
     ("store_cache_bytes", "gauge"),
     ("store_sync_last_seconds", "gauge"),
     ("store_sync_max_seconds", "gauge"),
+    ("line_command_seconds", "histogram"),
     ("line_bad_requests_total", "counter"),
     ("line_commands_total", "counter"),
     ("line_connections", "gauge"),
@@ -218,6 +220,29 @@ async fn a_refusal_by_the_store_is_counted_once() {
     assert_eq!(server.metric("messages_rejected_total{reason=\"unknown_room\"}").await, 2);
     server.ws("/chat/r").await.request(&chat_message("one", "hello")).await;
     assert_eq!(server.metric("messages_rejected_total{reason=\"unknown_room\"}").await, 3);
+}
+
+/// Each answer once, over both protocols; who asks for the figures, and who waits for a message, is not a slow answer.
+#[tokio::test]
+async fn answers_are_timed() {
+    let server = Setup::new().line().start();
+    let timed = async || server.metric("http_request_seconds_count").await;
+    server.put_queue("jobs", json!({})).await;
+    server.get("/v1/nothing").await;
+    server.get("/health").await;
+    until("both are counted", async || timed().await == 2).await;
+    assert_eq!(server.take("get", "jobs", json!({"receiver": "ann"})).await.len(), 0);
+    assert_eq!(server.take("get", "jobs", json!({"receiver": "ann", "waitMs": 50})).await.len(), 0);
+    assert_eq!(server.take("get", "jobs", json!({"receiver": "ann"})).await.len(), 0);
+    until("these, too", async || timed().await >= 4).await;
+    assert_eq!(timed().await, 4, "without the one that waited");
+    let mut line = server.line().await;
+    // Three at once: an answer, one that the store gives, and a refusal.
+    line.request("ping\n\nlist all queues\nnonsense\n", &["OK", "OK", "queues:[]", "Bad Request"]).await;
+    until("commands", async || server.metric("line_command_seconds_count").await == 3).await;
+    assert_eq!(server.metric("line_commands_total").await, 3);
+    let sum: f64 = server.metric_text("hubbub_http_request_seconds_sum").await.parse().unwrap();
+    assert!(sum > 0.0 && sum < 60.0, "{sum}");
 }
 
 /// By the names that every dashboard of a process asks for.

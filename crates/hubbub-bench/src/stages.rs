@@ -4,9 +4,10 @@
 //! could be followed ([`crate::followed`]), all of the way until the answer is known, step by step.
 //!
 //! Otherwise the servers' histograms have exact sums of what lies within them, and the generator knows how long messages waited
-//! in it before they were sent; these stages follow each other, so their means add up. What is left lies between the two:
-//! first the network, for which the round trip of a request with nothing to do stands, then what nobody measures: sockets,
-//! and threads of both ends that wait for a processor.
+//! in it before they were sent; these stages follow each other, so their means add up. What is left lies between the two.
+//! Where servers measured each of the requests from its header until its answer, that is both ways. Otherwise the round trip of
+//! a request with nothing to do stands for the network, and nobody measures the rest: sockets, and threads of both ends that
+//! wait for a processor.
 
 use serde::{Deserialize, Serialize};
 
@@ -21,6 +22,9 @@ const UNACCOUNTED_MAX: f64 = 0.05;
 /// Standard errors that the mean of those followed may be off by chance: once in 400 runs it is more.
 const CHANCE: f64 = 3.0;
 
+/// Share of its requests by which what servers answered may differ from what ended here: others ask them, too.
+const STRANGERS_MAX: f64 = 0.02;
+
 /// What servers counted of each stage between two readings of their metrics.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct ServerStages {
@@ -31,6 +35,8 @@ pub(crate) struct ServerStages {
     way: Buckets,
     fan_out: Buckets,
     delivery: Buckets,
+    /// Requests over HTTP, and commands of the line protocol.
+    requests: [Buckets; 2],
     /// Messages that came from a broker.
     consumed: f64,
 }
@@ -51,8 +57,17 @@ impl ServerStages {
             way: added("hubbub_log_way_seconds"),
             fan_out: added("hubbub_pipeline_fan_out_seconds"),
             delivery: added("hubbub_delivery_seconds"),
+            requests: ["hubbub_http_request_seconds", "hubbub_line_command_seconds"].map(added),
             consumed: count(after) - count(before),
         }
+    }
+
+    /// Milliseconds that one of `ended` requests was in the server; `None` where it counted others, or not all of them.
+    fn inside_ms(&self, ended: f64) -> Option<f64> {
+        let count: f64 = self.requests.iter().map(Buckets::count).sum();
+        let sum: f64 = self.requests.iter().map(|requests| requests.sum).sum();
+        let is_theirs = (count - ended).abs() <= STRANGERS_MAX * ended;
+        (ended > 0.0 && is_theirs).then(|| 1e3 * sum / count)
     }
 
     /// From submission to the sender's answer. `mean` says how long one message was in what a histogram counts.
@@ -132,7 +147,8 @@ impl Stages {
     /// Behind a broker, the answer says that the broker has the message, and the rest comes later.
     fn confirmed(server: &ServerStages, known: &Generated) -> Option<Way> {
         let each = |counted: &Buckets| 1e3 * counted.sum / known.ended.max(1.0);
-        let mut stages = vec![("client", known.waited_ms)];
+        let inside_ms = server.inside_ms(known.ended);
+        let mut stages = Vec::new();
         if server.confirm.count() > 0.0 {
             stages.push(("log", each(&server.confirm)));
         } else if server.total.count() > 0.0 && server.consumed == 0.0 {
@@ -147,10 +163,14 @@ impl Stages {
                 );
             }
             stages.extend(server.stored(each));
-        } else {
+        } else if inside_ms.is_none() {
             return None;
         }
-        Way::of(known.confirmed_ms, stages, known.empty_ms)
+        let client = ("client", known.waited_ms);
+        match inside_ms {
+            Some(inside_ms) => Way::of_requests(known.confirmed_ms, client, stages, inside_ms),
+            None => Way::of(known.confirmed_ms, [client].into_iter().chain(stages).collect(), known.empty_ms),
+        }
     }
 
     fn delivered(server: &ServerStages, known: &Generated, whole_ms: f64) -> Option<Way> {
@@ -212,6 +232,20 @@ impl Way {
         Some(Self::with(whole_ms, stages.into_iter().chain([network])))
     }
 
+    /// Of requests that were `inside_ms` in the server, and there in `stages`.
+    fn of_requests(
+        whole_ms: f64,
+        client: (&str, f64),
+        stages: Vec<(&str, f64)>,
+        inside_ms: f64,
+    ) -> Option<Self> {
+        let measured: f64 = stages.iter().map(|(_, ms)| ms).sum();
+        let handling = ("handling", (inside_ms - measured).max(0.0));
+        let outside = (BOTH_WAYS, (whole_ms - client.1 - inside_ms).max(0.0));
+        let all = [client, handling].into_iter().chain(stages).chain([outside]);
+        (whole_ms > 0.0).then(|| Self::with(whole_ms, all))
+    }
+
     /// Of all messages, by those that were followed. Where these differ from all by more than chance explains, the difference
     /// is in no stage. How long the average message was in the server's queue, it knows itself: timelines are of batches.
     fn of_followed(
@@ -239,7 +273,7 @@ impl Way {
         } else {
             // By two clocks, only both ways together are known.
             stages.extend(inner);
-            stages.push(("both ways", to_server + until_read));
+            stages.push((BOTH_WAYS, to_server + until_read));
         }
         Some(Self { followed: Some(followed.count), ..Self::with(whole_ms, stages.into_iter()) })
     }
@@ -301,6 +335,7 @@ impl std::fmt::Display for Way {
 }
 
 const TO_SERVER: &str = "to the server";
+const BOTH_WAYS: &str = "both ways";
 const UNACCOUNTED: &str = "not accounted for";
 const WHOLE: &str = "whole";
 
@@ -471,6 +506,40 @@ mod tests {
         // Published by others, so that the server confirmed nothing.
         let text = metrics(&DIRECT) + "hubbub_log_messages_consumed_total 100\n";
         assert_eq!(Stages::of(&ServerStages::between("", &text), &known()).confirmed, None);
+    }
+
+    #[test]
+    fn requests_that_servers_measured_leave_only_both_ways() {
+        let way = |others: &[(&str, f64, u32)]| {
+            let text = metrics(&[&DIRECT[..], others].concat());
+            Stages::of(&ServerStages::between("", &text), &known()).confirmed.unwrap()
+        };
+        // 6.2 ms each, over both protocols, and another one that somebody else asked.
+        let requests = [("http_request", 0.4, 61), ("line_command", 0.2262, 40)];
+        let wanted = [
+            ("client", 0.5),
+            ("handling", 0.2),
+            ("queue", 2.0),
+            ("commit", 3.9),
+            ("answer", 0.1),
+            (BOTH_WAYS, 0.3),
+            (UNACCOUNTED, 0.0),
+            (WHOLE, 7.0),
+        ];
+        assert_eq!(shown(&way(&requests)), wanted);
+        // Mostly others', or not all: these say nothing of ours.
+        for count in [97, 103] {
+            let others = way(&[("http_request", 0.62, count)]);
+            assert_eq!(shown(&others)[4], ("network", 0.3), "{others:?}");
+        }
+        // Stages that overlap are not hidden.
+        let overlapping = way(&[("http_request", 0.5, 100)]);
+        assert_eq!(shown(&overlapping)[5..7], [(BOTH_WAYS, 1.5), (UNACCOUNTED, -1.0)]);
+        assert!(overlapping.mark().is_some());
+        // Reads need no batch.
+        let reads = ServerStages::between("", &metrics(&[("http_request", 0.62, 100)]));
+        let reads = Stages::of(&reads, &known()).confirmed.unwrap();
+        assert_eq!(shown(&reads)[..3], [("client", 0.5), ("handling", 6.2), (BOTH_WAYS, 0.3)]);
     }
 
     #[test]

@@ -47,6 +47,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use http_body_util::{Either, Full};
 use hubbub_core::ErrorCode;
+use hubbub_core::invariant::saturate;
 use hyper::body::Incoming;
 use hyper::header::{ALLOW, CONTENT_TYPE, ETAG, HeaderValue, RETRY_AFTER, UPGRADE, WWW_AUTHENTICATE};
 use hyper::{HeaderMap, Method, Request, Response, StatusCode};
@@ -77,9 +78,11 @@ pub(crate) type Answer = Result<Response<Body>, Problem>;
 pub(crate) async fn route(peer: &Arc<Peer>, mut request: Request<Incoming>) -> Response<Body> {
     let gateway = &peer.gateway;
     gateway.metrics.http_requests.inc();
-    let mut traced = None;
+    let begun = gateway.clock.monotonic();
+    let (mut traced, mut is_timed) = (None, true);
     let answer = match admit(peer, &request) {
         Ok(admitted) => {
+            is_timed = !admitted.endpoint.is_for_monitoring();
             // What is refused for its rate leaves no span: others want theirs.
             traced = TracedRequest::begin(gateway, admitted.endpoint, &mut request);
             let identity = identify(peer, &request).await;
@@ -103,8 +106,16 @@ pub(crate) async fn route(peer: &Arc<Peer>, mut request: Request<Incoming>) -> R
     if let Some(traced) = traced {
         (*traced).end(response.status());
     }
+    if is_timed && response.extensions_mut().remove::<MayWait>().is_none() {
+        let took = gateway.clock.monotonic().saturating_sub(begun);
+        gateway.metrics.http_time.record(saturate(took.as_micros()), 1);
+    }
     response
 }
+
+/// Marks the answer to a request that may have waited for something to happen: how long, says nothing about the server.
+#[derive(Debug, Clone, Copy)]
+struct MayWait;
 
 /// A request that is worth finding out who sent it.
 struct Admitted<'a> {

@@ -13,6 +13,7 @@
 
 mod answers;
 mod arguments;
+mod durations;
 mod parse;
 mod permission;
 mod protocol;

@@ -10,6 +10,7 @@ use hubbub_core::{ErrorCode, OpBatch};
 use hubbub_pipeline::Waiter;
 
 use super::answers::Answers;
+use super::durations::Durations;
 use super::parse::{Command, Parser, Selection};
 use super::permission;
 use super::queries::Query;
@@ -32,6 +33,7 @@ pub(super) struct LineProtocol {
     gateway: Arc<Gateway>,
     parser: Parser,
     answers: Answers,
+    durations: Durations,
     client: Option<u64>,
     /// `None` = not known yet.
     caller: Option<Caller>,
@@ -69,6 +71,7 @@ impl LineProtocol {
             gateway,
             parser: Parser::default(),
             answers: Answers::new(waiter),
+            durations: Durations::default(),
             client: None,
             registering: 0,
             input: Vec::new(),
@@ -290,6 +293,7 @@ impl Protocol for LineProtocol {
             self.drop_input(io);
             return Flow::Drain;
         }
+        let unanswered = self.answers.unanswered();
         let commands = if self.input.is_empty() {
             self.process(input, ops)
         } else {
@@ -297,6 +301,8 @@ impl Protocol for LineProtocol {
             kept.extend_from_slice(input);
             self.process(&kept, ops)
         };
+        self.durations
+            .came(self.gateway.clock.monotonic(), self.answers.unanswered().saturating_sub(unanswered));
         self.register_anew(context);
         self.gateway.metrics.line_commands.inc_by(commands);
         if self.caller.is_none() {
@@ -315,7 +321,13 @@ impl Protocol for LineProtocol {
     }
 
     fn encode(&mut self, context: &mut Context<'_>, io: &mut Io) -> Flow {
+        let unanswered = self.answers.unanswered();
         let encoded = self.answers.encode(&self.gateway, context, self.registering, &mut io.socket);
+        let answered = unanswered.saturating_sub(self.answers.unanswered());
+        if answered > 0 {
+            let Gateway { clock, metrics, .. } = &*self.gateway;
+            self.durations.answered(clock.monotonic(), answered, &metrics.line_time);
+        }
         if encoded.has_registered {
             self.client = Some(self.registering);
         }

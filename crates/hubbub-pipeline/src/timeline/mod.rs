@@ -16,6 +16,7 @@ mod batch;
 mod deliveries;
 mod ring;
 
+use std::cell::Cell;
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
@@ -254,12 +255,13 @@ impl Timeline {
         }
     }
 
-    /// What is on record of a stored message; `None` where nothing is recorded. Reads the whole ring, with a lock for a part
-    /// of it at a time.
+    /// What is on record of a stored message; `None` where nothing is recorded. Reads the ring back to the batch that stored it,
+    /// all of it where another server did, with a lock for a part of it at a time.
     pub fn trace(&self, room: &str, receipt: &Receipt) -> Option<MessageTrace> {
         let recorder = self.recorder.as_ref()?;
         let (room, received) = (recorder.hasher.hash_one(room), receipt.received_at.as_micros());
         let mut trace = MessageTrace::default();
+        let from = Cell::new(0);
         let mut visit = |record: &Record| {
             if !record.span.holds(room, receipt.seq) {
                 return;
@@ -267,14 +269,18 @@ impl Timeline {
             match &record.kind {
                 // Another time: of a history that has ended.
                 Kind::Batch { received: (from, to), .. } if !(*from..=*to).contains(&received) => {}
-                Kind::Batch { batch, .. } => trace.batch = Some(batch.public(record.at)),
+                Kind::Batch { batch, .. } => {
+                    trace.batch = Some(batch.public(record.at));
+                    // Nothing of the message happened before it was queued.
+                    from.set(record.at);
+                }
                 Kind::Bus => trace.bus = Some(Duration::from_micros(record.at)),
                 Kind::Publication { source, deliveries } => {
                     trace.publications.push(deliveries.public(record.at, *source));
                 }
             }
         };
-        let since = ring::visit_all(&recorder.ring, 0, &mut visit);
+        let since = ring::visit_all(&recorder.ring, &from, &mut visit);
         trace.since = Duration::from_micros(since);
         trace.publications.sort_by_key(|publication| publication.at);
         Some(trace)
@@ -294,7 +300,7 @@ impl Timeline {
             sequels.push(Sequel::default());
         }
         wanted.values_mut().for_each(|seqs| seqs.sort_unstable());
-        ring::visit_all(&recorder.ring, micros(since), &mut |record| {
+        ring::visit_all(&recorder.ring, &Cell::new(micros(since)), &mut |record| {
             let Some(seqs) = wanted.get(&record.span.room) else { return };
             let first = seqs.partition_point(|(seq, _)| *seq < record.span.first);
             let of_record = seqs.iter().skip(first).take_while(|(seq, _)| *seq <= record.span.last);

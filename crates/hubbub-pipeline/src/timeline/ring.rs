@@ -1,5 +1,6 @@
 //! The ring of records: segments of a fixed length, of which the oldest is overwritten.
 
+use std::cell::Cell;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
@@ -121,8 +122,9 @@ impl Ring {
 }
 
 /// Shows every record that was made at `from` or later to `visit`, newest first, and perhaps earlier ones; returns from when on
-/// everything is on record. Locks the ring for one segment at a time: who records does not wait for who asks.
-pub(super) fn visit_all(ring: &Mutex<Ring>, from: u64, visit: &mut impl FnMut(&Record)) -> u64 {
+/// everything is on record. `visit` may raise `from`. Locks the ring for one segment at a time: who records does not wait for
+/// who asks.
+pub(super) fn visit_all(ring: &Mutex<Ring>, from: &Cell<u64>, visit: &mut impl FnMut(&Record)) -> u64 {
     let mut number = {
         let ring = ring.lock();
         ring.first + ring.segments.len() as u64
@@ -132,7 +134,7 @@ pub(super) fn visit_all(ring: &Mutex<Ring>, from: u64, visit: &mut impl FnMut(&R
         // Overwritten meanwhile, with everything older.
         let Some(segment) = ring.segment(before) else { break };
         segment.records.iter().rev().for_each(&mut *visit);
-        if segment.since < from {
+        if segment.since < from.get() {
             break;
         }
         number = before;

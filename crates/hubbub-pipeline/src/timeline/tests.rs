@@ -113,7 +113,7 @@ fn what_another_server_stored_in_between_is_not_claimed() {
         Some(9),
     );
     let mut spans = 0;
-    ring::visit_all(&timeline.recorder.as_ref().unwrap().ring, 0, &mut |record| {
+    ring::visit_all(&timeline.recorder.as_ref().unwrap().ring, &Cell::new(0), &mut |record| {
         spans += usize::from(record.at == 30_000)
     });
     assert_eq!(spans, 2);
@@ -146,6 +146,25 @@ fn the_ring_keeps_the_newest_and_says_since_when() {
     assert_eq!(queued_at(&timeline, "a", oldest), Some(oldest.into()), "the oldest that must be there");
     assert_eq!(queued_at(&timeline, "a", oldest - 1), None, "it was overwritten");
     assert_eq!(queued_at(&timeline, "a", many), Some(many.into()));
+}
+
+/// Segments older than a message's batch are not looked through; those of its time are.
+#[test]
+fn what_was_recorded_before_its_batch_is_found() {
+    let (timeline, clock) = timeline(1 << 20);
+    let publish = |room: &str, seq: u64| {
+        timeline.record_publication(room, (seq, seq), Source::Commit, &timeline.deliveries().unwrap());
+        clock.advance_micros(1_000);
+    };
+    // At 1 ms each: the older message's publication is segments before its batch, which was queued before it.
+    for seq in 1..=10_000 {
+        publish(if seq == 2_000 { "a" } else { "x" }, seq);
+    }
+    let queued = clock.monotonic() - 8_001 * MS;
+    record(&timeline, u32::try_from(queued.as_millis()).unwrap(), &[("a", stored(2_000))], None);
+    let trace = timeline.trace("a", &receipt(2_000)).unwrap();
+    assert_eq!((trace.batch.unwrap().times.queued, trace.publications.len()), (queued, 1));
+    assert_eq!(trace.publications[0].at, queued);
 }
 
 #[test]

@@ -73,6 +73,34 @@ async fn stages_add_up_to_the_latency() {
     assert!(!page.contains("Minute by minute"), "a run of seconds has no minutes: {page}");
 }
 
+/// Servers measure each request, so what is outside of them is known, reads included.
+#[tokio::test]
+async fn stages_of_keys_and_queues_leave_nothing_out() {
+    let keys =
+        "workload = 'kv'\n[options]\nconnections = 8\nkeys = 64\nget = 0.5\nput = 0.5\nduration = '4s'\n";
+    let queues = "workload = 'queue'\n[options]\nclients = 8\nqueues = 4\nduration = '4s'\n";
+    // Of this process alone, where a machine has more than one.
+    let [.., a, b] = std::process::id().to_be_bytes();
+    let host = if cfg!(target_os = "linux") { format!("127.3.{a}.{b}") } else { "127.0.0.1".to_owned() };
+    let over_line =
+        format!("{queues}via = 'line'\nline = '{host}:3456'\n[settings.server]\nline = '{host}:3456'\n");
+    for workload in [keys.to_owned(), format!("{queues}via = 'http'\n"), over_line] {
+        let dir = tempfile::tempdir().unwrap();
+        let slow = SLOW_SYNC.replace("400ms", "50ms");
+        let way = measure(dir.path(), &format!("{workload}{slow}"), &[]).await["stages"]["confirmed"].take();
+        let names: Vec<&str> =
+            way["stages"].as_array().unwrap().iter().map(|stage| stage["name"].as_str().unwrap()).collect();
+        assert_eq!(
+            names,
+            ["client", "handling", "queue", "commit", "answer", "both ways"],
+            "{workload}{way}"
+        );
+        assert!(way["unaccounted"].as_f64().unwrap().abs() <= 0.05, "{workload}{way}");
+        let slow = share_of(&way, &["queue", "commit"]);
+        assert!(slow > 0.5, "{slow}: the sync takes most of it: {workload}{way}");
+    }
+}
+
 fn publish(dir: &Path, own: &[&str]) -> String {
     let (results, pages) = (dir.join("out"), dir.join("pages"));
     let line = ["bench", "publish", results.to_str().unwrap(), "--to", pages.to_str().unwrap()];

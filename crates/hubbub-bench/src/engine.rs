@@ -14,6 +14,7 @@ use crate::kv::KeyLedger;
 use crate::ledger::{Ledger, ServerCounts};
 use crate::machine::CpuMark;
 use crate::options::Common;
+use crate::others::OthersMeter;
 use crate::persist::outcome::Persisted;
 use crate::price::Usage;
 use crate::queue::QueueLedger;
@@ -69,6 +70,14 @@ impl Setup {
     pub(crate) fn target(&self) -> &Target {
         self.targets.first()
     }
+
+    /// Counts what others take of the machine from now on.
+    fn others(&self) -> OthersMeter {
+        let Common { servers, database, server_pid, broker_pid, .. } = &self.common;
+        let engines = servers.iter().chain(database).map(String::as_str);
+        let pids: Vec<u32> = server_pid.iter().chain(broker_pid).copied().collect();
+        OthersMeter::beside(engines, &pids)
+    }
 }
 
 /// What a workload knows of its run besides the record.
@@ -117,9 +126,11 @@ pub(crate) async fn measure<W: Workload>(args: &Loading<W>) -> anyhow::Result<Re
     let mut stage = own.prepare(&setup).await?;
     let sampler = if W::SAMPLES_ITSELF { None } else { Some(Sampler::start(Source::open(&setup).await?)) };
     let watch = Watch::begin(&setup).await;
+    let meter = setup.others();
     let cpu = CpuMark::now(&common.server_pid);
     let run = own.drive(&setup, &mut stage).await?;
     report.cpu = Some(cpu.until(&CpuMark::now(&common.server_pid)));
+    report.taken = meter.taken();
     let (seen, server_stages) = watch.end(&setup).await;
     if let Some(sampler) = sampler {
         report.samples = sampler.stop().await;

@@ -180,12 +180,6 @@ pub(crate) struct CpuUse {
 }
 
 impl CpuUse {
-    /// Processors that neither the generator nor the server used, if the server is known, and what the machine did: where that
-    /// cannot be read, it is 0.
-    pub(crate) fn others(&self) -> Option<f64> {
-        (self.machine > 0.0).then_some((self.machine - self.generator - self.server?).max(0.0))
-    }
-
     /// In what way the measurement was limited by what measures, if it was.
     pub(crate) fn verdict(&self, generator_threads: usize) -> Option<String> {
         if self.generator > 0.9 * generator_threads as f64 {

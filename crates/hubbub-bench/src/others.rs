@@ -29,30 +29,55 @@ pub(crate) struct OthersMeter {
 impl OthersMeter {
     /// `urls` are those of the servers, databases and brokers of the measurement. Those that run elsewhere take nothing here.
     pub(crate) fn start<'u>(urls: impl IntoIterator<Item = &'u str>) -> Self {
+        Self::beside(urls, &[])
+    }
+
+    /// The same, with processes that belong to what is measured besides those that URLs lead to.
+    pub(crate) fn beside<'u>(urls: impl IntoIterator<Item = &'u str>, pids: &[u32]) -> Self {
         // What this process starts, and whose parent ends, becomes its own child instead of that of init, and so still counts
         // with it. Where the kernel refuses that, such a process counts with others, and nothing is made better than it is.
         let _ = set_child_subreaper(Some(getpid()));
         let engines: Option<Vec<Vec<u32>>> = urls.into_iter().map(processes_at).collect();
         let is_known = engines.is_some();
-        let roots: Vec<u32> =
-            std::iter::once(std::process::id()).chain(engines.into_iter().flatten().flatten()).collect();
+        let roots: Vec<u32> = [&[std::process::id()], pids, &engines.unwrap_or_default().concat()].concat();
         let before = if is_known { Used::now(&roots) } else { None };
         Self { roots, begun: Instant::now(), before }
     }
 
     /// Share of the machine that others took until now; `None` where it is not known.
     pub(crate) fn share(&self) -> Option<f64> {
-        let others_s = Used::now(&self.roots)?.by_others_since(self.before.as_ref()?)?;
-        let all_s = self.begun.elapsed().as_secs_f64() * all_cores() as f64;
+        self.taken().map(|taken| taken.share())
+    }
+
+    /// The same, by who took it.
+    pub(crate) fn taken(&self) -> Option<Taken> {
+        let [processes_s, hypervisor_s] = Used::now(&self.roots)?.by_others_since(self.before.as_ref()?)?;
+        let all_s = (self.begun.elapsed().as_secs_f64() * all_cores() as f64).max(1e-9);
         // Processor time is counted in hundredths of a second, so a short time has less than none.
-        Some((others_s / all_s.max(1e-9)).max(0.0))
+        let share = |seconds: f64| (seconds / all_s).max(0.0);
+        Some(Taken { processes: share(processes_s), hypervisor: share(hypervisor_s) })
+    }
+}
+
+/// Shares of the machine.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Taken {
+    /// By processes that do not belong to what is measured.
+    pub(crate) processes: f64,
+    pub(crate) hypervisor: f64,
+}
+
+impl Taken {
+    pub(crate) fn share(&self) -> f64 {
+        self.processes + self.hypervisor
     }
 }
 
 /// Processor time since the machine was started, in seconds.
 struct Used {
-    /// By all, and by the hypervisor.
-    all: f64,
+    busy: f64,
+    /// By the hypervisor.
+    stolen: f64,
     ours: BTreeMap<TreeRoot, f64>,
 }
 
@@ -60,14 +85,14 @@ impl Used {
     fn now(roots: &[u32]) -> Option<Self> {
         // A sandbox may show a machine that never did anything.
         let (busy, stolen) = machine_seconds().filter(|(busy, _)| *busy > 0.0)?;
-        Some(Self { all: busy + stolen, ours: Processes::now().seconds_of(roots) })
+        Some(Self { busy, stolen, ours: Processes::now().seconds_of(roots) })
     }
 
-    /// `None` where one of ours has ended: what it used is not known.
-    fn by_others_since(&self, before: &Self) -> Option<f64> {
+    /// By processes, and by the hypervisor. `None` where one of ours has ended: what it used is not known.
+    fn by_others_since(&self, before: &Self) -> Option<[f64; 2]> {
         let used = |(root, before): (&TreeRoot, &f64)| Some((self.ours.get(root)? - before).max(0.0));
         let ours: f64 = before.ours.iter().map(used).sum::<Option<f64>>()?;
-        Some(self.all - before.all - ours)
+        Some([self.busy - before.busy - ours, self.stolen - before.stolen])
     }
 }
 
@@ -236,20 +261,25 @@ mod tests {
             let stat = format!("{id} (x) S 1 {}7 0 0 0 20 0 1 0 5 0", "0 ".repeat(9));
             Processes::parse([(id, stat.as_str())]).seconds_of(&[id]).into_keys().next().unwrap()
         };
-        let used = |all, ours: &[(u32, f64)]| Used {
-            all,
+        let used = |busy, stolen, ours: &[(u32, f64)]| Used {
+            busy,
+            stolen,
             ours: ours.iter().map(|(id, seconds)| (tree(*id), *seconds)).collect(),
         };
-        let before = used(100.0, &[(1, 10.0), (2, 50.0)]);
-        assert_eq!(used(120.0, &[(1, 14.0), (2, 65.0)]).by_others_since(&before), Some(1.0));
-        assert_eq!(used(120.0, &[(1, 14.0)]).by_others_since(&before), None, "one has ended");
+        let before = used(100.0, 5.0, &[(1, 10.0), (2, 50.0)]);
+        let after = used(120.0, 8.0, &[(1, 14.0), (2, 65.0)]);
+        assert_eq!(after.by_others_since(&before), Some([1.0, 3.0]));
+        let after = used(120.0, 8.0, &[(1, 14.0)]);
+        assert_eq!(after.by_others_since(&before), None, "one has ended");
     }
 
     #[test]
     fn what_cannot_be_seen_makes_the_share_unknown() {
         let server = TcpListener::bind("127.0.0.1:0").unwrap();
         let url = format!("postgres://{}/name", server.local_addr().unwrap());
-        assert!(OthersMeter::start([url.as_str()]).share().is_some());
+        let meter = OthersMeter::start([url.as_str()]);
+        let (taken, share) = (meter.taken().unwrap(), meter.share().unwrap());
+        assert!(taken.processes >= 0.0 && taken.hypervisor >= 0.0 && share >= 0.0);
         drop(server);
         assert_eq!(OthersMeter::start([url.as_str()]).share(), None);
     }

@@ -3,6 +3,8 @@
 //! Each version is a file that never changes after its release. Each runs in a transaction of its own, so that an interrupted
 //! run continues where it stopped.
 
+use std::time::Duration;
+
 use refinery_core::{Migration, Runner};
 use tokio_postgres::error::SqlState;
 use tokio_postgres::{Client, Config};
@@ -36,8 +38,13 @@ const NEWEST: i64 = VERSIONS.len() as i64;
 /// connection ends.
 const LOCK: &str = "select pg_advisory_lock(7161616174)";
 
-/// Attempts of a run that the database ends because older servers wait for its locks, and it for theirs.
-const TRIES_MAX: u32 = 10;
+/// How long a step waits for a lock. Whoever comes after it waits behind it, also those who only read: a backup that holds
+/// the table would stop all servers for as long as it takes.
+const PATIENCE: &str = "set lock_timeout = '2s'";
+/// Until the next attempt: those who waited behind the last one go on.
+const PAUSE: Duration = Duration::from_secs(1);
+/// Attempts of a run that the database ends because others hold its locks, or wait for them and it for theirs.
+const TRIES_MAX: u32 = 30;
 
 /// `null` if there is no schema yet.
 const HAS_SCHEMA: &str = "select to_regclass('refinery_schema_history')::text";
@@ -123,20 +130,27 @@ async fn run(options: &PostgresOptions) -> Result<(), OpenError> {
     let config = direct(options)?;
     let mut client = connect(&config, options).await?;
     let lock = format!("{}; {LOCK}", idle_limit(options));
-    client.batch_execute(&lock).await.map_err(|error| open_error(&config, "waiting to migrate", &error))?;
+    let waited = async |text: &str, client: &Client| {
+        client.batch_execute(text).await.map_err(|error| open_error(&config, "waiting to migrate", &error))
+    };
+    waited(&lock, &client).await?;
+    waited(PATIENCE, &client).await?;
     // Another process may have migrated meanwhile.
     version(&client, &config).await?;
     let mut tries = 1;
     loop {
         // Goes on behind the last version that is done.
         let Err(error) = runner()?.run_async(&mut client).await else { return Ok(()) };
-        let is_deadlock =
-            cause(&error).and_then(|cause| cause.code()) == Some(&SqlState::T_R_DEADLOCK_DETECTED);
-        if !is_deadlock || tries == TRIES_MAX {
+        let code = cause(&error).and_then(|cause| cause.code());
+        let is_locked = code.is_some_and(|code| {
+            [SqlState::T_R_DEADLOCK_DETECTED, SqlState::LOCK_NOT_AVAILABLE].contains(code)
+        });
+        if !is_locked || tries == TRIES_MAX {
             return Err(failed(&config, &error));
         }
         tries += 1;
-        tracing::warn!("a migration and another server waited for each other; trying again");
+        tracing::warn!("a migration waits for others that use the tables (a backup?); trying again");
+        tokio::time::sleep(PAUSE).await;
     }
 }
 

@@ -107,3 +107,20 @@ async fn a_deadlock_with_an_older_server_is_survived() {
     older.batch_execute("select from rooms for update; commit").await.unwrap();
     assert_eq!(send(&opening.await.unwrap(), "a", &["r"]).await, [1]);
 }
+
+/// A migration that waits for a lock has everybody wait who comes after it. So it lets them pass, and tries again.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_migration_that_waits_for_a_backup_stops_nobody() {
+    let database = Database::fresh().await;
+    let mut client = connect(&database.url).await;
+    migrate_to(&mut client, BEFORE_ROOM_NAMES).await;
+    let [backup, older] = [connect(&database.url).await, connect(&database.url).await];
+    backup.batch_execute("begin; select from rooms").await.unwrap();
+    let opening = tokio::spawn(open(database.url.clone()));
+    until_waiting(&client, 1).await;
+    let working = older.batch_execute("insert into rooms (id, head) values ('late', 41)");
+    tokio::time::timeout(Duration::from_secs(60), working).await.expect("it waits for the backup").unwrap();
+    assert!(!opening.is_finished());
+    backup.batch_execute("commit").await.unwrap();
+    assert_eq!(send(&opening.await.unwrap(), "a", &["late"]).await, [42]);
+}

@@ -31,6 +31,7 @@ use crate::engine::Findings;
 use crate::ledger::Ledger;
 use crate::machine::CpuUse;
 use crate::models::little::Little;
+use crate::others::Taken;
 use crate::persist::outcome::Persisted;
 use crate::record::{Bucket, Stats, buckets};
 use crate::run::Run;
@@ -77,6 +78,9 @@ pub(crate) struct Report {
     pub little: Option<Little>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cpu: Option<CpuUse>,
+    /// What others took of the machine in the measured phase; `None` where it is not known.
+    #[serde(skip)]
+    pub taken: Option<Taken>,
     /// In what way the load generator was the limit, if it was.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub generator_limit: Option<String>,
@@ -160,8 +164,8 @@ impl Report {
         if let Some(cpu) = &self.cpu {
             self.generator_limit = cpu.verdict(threads);
             self.notes.extend(self.generator_limit.clone());
-            if let Some(others) = cpu.others().filter(|others| *others > 0.1 * cpu.cores as f64) {
-                let share = 100.0 * others / cpu.cores as f64;
+            if let Some(taken) = self.taken.filter(|taken| taken.processes > 0.1) {
+                let share = 100.0 * taken.processes;
                 self.notes.push(format!("other processes used {share:.0} % of the machine meanwhile"));
             }
             if cpu.stolen > 0.05 * cpu.cores as f64 {
@@ -199,8 +203,7 @@ impl Report {
 
     /// Share of the machine that was taken away meanwhile, by other processes or the hypervisor; `None` where it is not known.
     pub(crate) fn noise(&self) -> Option<f64> {
-        let cpu = self.cpu.as_ref()?;
-        Some((cpu.others()? + cpu.stolen) / cpu.cores as f64)
+        self.taken.map(|taken| taken.share())
     }
 
     /// Why it is not clean: one reason at least, unless it is.

@@ -91,7 +91,7 @@ impl Seen {
         asked_per_second: Option<f64>,
     ) -> Self {
         self.latency_ms = report.latency.mean_ms;
-        self.others = report.cpu.as_ref().and_then(|cpu| cpu.others());
+        self.others = report.taken.map(|taken| taken.processes * all_cores() as f64);
         self.under_way = report.little.as_ref().map(|little| little.efficiency);
         self.reached = asked_per_second.filter(|asked| *asked > 0.0).map(|asked| report.per_second / asked);
         if let Some(delivery) = &report.delivery

@@ -210,6 +210,10 @@ fn advice(error: &tokio_postgres::Error) -> &'static str {
         Some(code) if *code == SqlState::TOO_MANY_CONNECTIONS => {
             "lower store.postgres.pool.max, or raise max_connections of the server"
         }
+        Some(code) if *code == SqlState::LOCK_NOT_AVAILABLE => {
+            "another session keeps the table, such as a backup or a forgotten transaction (pg_stat_activity has it): try \
+             again when it has ended"
+        }
         Some(code) if *code == SqlState::CANNOT_CONNECT_NOW => "try again when the server has started",
         Some(_) => "the server's log may say more",
         None => without_answer(error),

@@ -35,7 +35,7 @@ test: lint ## Everything: what is missing is set up, then every test of every cr
 		$(TEST_SERVICES) scripts/services/start.sh; export $(TEST_SERVICES) $(TEST_URLS); cargo test --no-fail-fast $(ALL); \
 		export HUBBUB_BIN="$${CARGO_TARGET_DIR:-target}/debug/hubbub"; scripts/browser-tests.sh; scripts/validators.sh; \
 		scripts/clients-test.sh; scripts/dist-test.sh
-	fuzz/run.sh 60
+	fuzz/run.sh 20
 	$(MAKE) --no-print-directory deny
 
 fuzz: ## A minute of fuzzing for each decoder; FUZZ_SECONDS=600 for longer

@@ -16,7 +16,7 @@ async fn histograms(server: &Server) -> Vec<String> {
     declared.map(str::to_owned).collect()
 }
 
-/// Does what each histogram measures: messages through the broker, to a subscriber, and a value read from the disk.
+/// Does what each histogram measures: messages through the broker, to a subscriber, a value read from the disk, a line.
 async fn use_everything(server: &mut Server) {
     server.call("", Method::PUT, "/kv/greeting", json!("hello")).await;
     server.restart();
@@ -25,6 +25,7 @@ async fn use_everything(server: &mut Server) {
     let sent = server.post("/v1/rooms/lobby/messages", &json!({"userId": "ada", "message": "hello"})).await;
     assert_eq!(sent.status, 202);
     follower.receive_type("message").await;
+    server.line().await.request("ping\n\n", &["OK"]).await;
 }
 
 #[tokio::test]
@@ -33,10 +34,10 @@ async fn every_histogram_has_quantiles() {
         return;
     }
     let broker = Broker::shared();
-    let mut server = Setup::new().set(&broker.setting()).start();
+    let mut server = Setup::new().set(&broker.setting()).line().start();
     use_everything(&mut server).await;
     let mut histograms = histograms(&server).await;
-    assert_eq!(histograms.len(), 12, "{histograms:?}");
+    assert_eq!(histograms.len(), 14, "{histograms:?}");
     // Has values where another server stores; `dashboards_have_data` looks there.
     histograms.retain(|name| name != "hubbub_bus_seconds");
     let prometheus = Prometheus::start(server.address()).await;

@@ -34,6 +34,10 @@ impl Hub {
             (RoomChange::RemoveMember { room, user }, Outcome::Changed { changed: true }) => {
                 self.end(room, |subscriber| subscriber.is_of(user));
             }
+            (RoomChange::RemoveMember { room, user }, Outcome::Changed { changed: false }) => {
+                // Removed before, perhaps by an attempt whose outcome nobody learnt.
+                self.end(room, |subscriber| subscriber.is_of(user) && subscriber.is_member);
+            }
             (RoomChange::DeleteRoom { room }, Outcome::Changed { changed: true }) => {
                 // Later subscribers start from an empty room.
                 self.with_channel(room, Channel::reset);

@@ -17,6 +17,8 @@ pub(super) struct Channel {
     pub(super) attached: usize,
     /// [`hubbub_core::store::RoomHead::changes`] at the last poll of the store; `None` = there was no such room.
     pub(super) changes: Option<u64>,
+    /// Whether no change can have been missed: the room was compared with the store since the bus, if there is one, is read.
+    pub(super) is_compared: bool,
     /// The head of the store that the bus has yet to bring, and the poll that found it.
     pub(super) awaited: Option<(u64, u64)>,
     /// Users that are live, with the number of their subscriptions.

@@ -110,7 +110,7 @@ impl EncodedChunk {
 #[derive(Debug, Default)]
 pub(super) struct Predecessors {
     /// Of the first message.
-    first: u64,
+    pub(super) first: u64,
     last_seq: Option<u64>,
     /// Of further messages: seqs and the greater ones of their predecessors.
     later: Vec<(u64, u64)>,

@@ -167,8 +167,10 @@ impl Hub {
         let mut channels = self.channels(room.as_str());
         let channel = channels.entry(room.clone()).or_insert_with(|| {
             self.followed.fetch_add(1, Ordering::SeqCst);
-            self.relay.get().into_iter().for_each(|relay| relay.follow(room));
-            Channel::default()
+            let relay = self.relay.get();
+            relay.into_iter().for_each(|relay| relay.follow(room));
+            // Whoever follows it asks the store for access after this, and the bus brings what changes from now on.
+            Channel { is_compared: relay.is_none_or(|relay| relay.hears(room)), ..Channel::default() }
         });
         channel.attached += 1;
         begin(channel);
@@ -299,6 +301,10 @@ impl Hub {
                     if let Some(room) = change.room() {
                         self.deliver(room, rooms.remove(room).flatten(), Source::Commit);
                     }
+                    if matches!(outcome, Outcome::Accepted) {
+                        // Executed before, by a server that may not have come to tell what it changed.
+                        self.expect_comparison(change.room());
+                    }
                     self.publish_change(&change, outcome, access).await;
                 }
             }
@@ -328,6 +334,10 @@ impl Hub {
             return;
         };
         let has_gap = self.with_channel(room, |channel| {
+            if behind.may_miss_changes(channel) {
+                channel.published.begin(predecessors.first);
+                return true;
+            }
             let (next, has_gap) = channel.published.continuation(&batch, &predecessors);
             self.push(channel, room, &next, source);
             has_gap

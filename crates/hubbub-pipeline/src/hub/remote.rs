@@ -5,15 +5,19 @@
 //! once: the missing messages are durable already, and the batch is read from the store together with them. So does a hint
 //! of the store that other servers changed rooms, if it has any; the poll finds what no hint named.
 //!
-//! Subscriptions of users whom another server removed, and of rooms that it deleted, end at the next poll. Until then
-//! they get what this server commits. In an open room this concerns users who were members when their subscription
-//! began, or became members here; guests stay. A membership added by another server is noticed when the user
-//! reconnects.
+//! Subscriptions of users whom another server removed, and of rooms that it deleted, end at the next poll, and before any
+//! page that was read from the store after that is delivered. In an open room this concerns users who were members when
+//! their subscription began, or became members here; guests stay. A membership added by another server is noticed when the
+//! user reconnects.
+//!
+//! Without a bus they get until then what this server commits. A bus brings changes among the messages, but only those
+//! written since it is read. So nothing that it brings, or that this server commits, is delivered in a room before the room
+//! was compared with the store since then (`Channel::is_compared`).
 
 use std::collections::{HashMap, HashSet};
 use std::future::ready;
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::time::Duration;
 
@@ -57,6 +61,8 @@ pub(crate) struct RoomsBehind {
     /// Whether a bus brings what other servers commit.
     has_bus: AtomicBool,
     polls: AtomicU64,
+    /// How often changes may have been missed: a comparison that began before counts for nothing.
+    misses: AtomicU64,
 }
 
 impl RoomsBehind {
@@ -69,6 +75,11 @@ impl RoomsBehind {
 
     pub(super) fn take(&self) -> Vec<RoomId> {
         self.rooms.lock().drain().collect()
+    }
+
+    /// Whether messages may be missing behind a change that nobody told of here.
+    pub(super) fn may_miss_changes(&self, channel: &Channel) -> bool {
+        self.has_bus.load(Relaxed) && !channel.is_compared
     }
 }
 
@@ -133,6 +144,37 @@ impl Hub {
         self.memory.enforce_bound();
     }
 
+    /// Changes of the rooms of these partitions may have been missed here: until each room was compared with the store, its
+    /// messages come from there. Call it before what follows those changes is published, and once they are in the store.
+    #[cfg(feature = "kafka")]
+    pub(crate) fn may_have_missed(&self, is_partition: impl Fn(u32) -> bool) {
+        let Some(relay) = self.relay.get() else { return };
+        self.expect_comparison_of(|room| is_partition(relay.partition_of(room)));
+    }
+
+    /// The same for one room, or for all.
+    pub(super) fn expect_comparison(&self, room: Option<&str>) {
+        let (Some(room), Some(behind)) = (room, self.behind.get()) else {
+            return self.expect_comparison_of(|_| true);
+        };
+        behind.misses.fetch_add(1, SeqCst);
+        self.with_channel(room, |channel| channel.is_compared = false);
+    }
+
+    fn expect_comparison_of(&self, is_concerned: impl Fn(&RoomId) -> bool) {
+        let Some(behind) = self.behind.get() else { return };
+        behind.misses.fetch_add(1, SeqCst);
+        for shard in &self.shards {
+            for (_, channel) in shard.lock().iter_mut().filter(|(room, _)| is_concerned(room)) {
+                channel.is_compared = false;
+            }
+        }
+    }
+
+    pub(super) fn misses(&self) -> u64 {
+        self.behind.get().map_or(0, |behind| behind.misses.load(SeqCst))
+    }
+
     /// Passes each followed room.
     #[cfg(feature = "kafka")]
     pub(crate) fn each_followed(&self, mut each: impl FnMut(&RoomId)) {
@@ -158,6 +200,7 @@ impl Hub {
     ) -> Result<(), ReadError> {
         let mut done = Ok(());
         for rooms in rooms.chunks(HEADS_MAX) {
+            let misses = self.misses();
             let heads = store.heads(rooms.iter().map(|(room, _)| room.clone()).collect()).await?;
             let heads: HashMap<&RoomId, &RoomHead> = heads.iter().map(|head| (&head.room, head)).collect();
             // Before new messages: a removed user gets none of them.
@@ -168,6 +211,7 @@ impl Hub {
             let taking = changed.map(|(room, head)| self.apply_change(room, head, store)).collect::<Vec<_>>();
             let taken = stream::iter(taking).buffer_unordered(CHANGES_MAX);
             done = done.and(taken.fold(Ok(()), |done, taken| ready(done.and(taken))).await);
+            rooms.iter().for_each(|(room, _)| self.set_compared(room, heads.get(room).copied(), misses));
             let is_behind =
                 |room: &RoomId| heads.get(room).is_some_and(|head| self.is_behind(room, head.head));
             let behind = rooms.iter().map(|(room, _)| room).filter(|room| is_behind(room));
@@ -224,6 +268,29 @@ impl Hub {
         self.with_channel(room.as_str(), |channel| channel.changes != changes).unwrap_or(false)
     }
 
+    /// The room was compared with the store, after this many misses. It counts if all changes were applied, and the bus brings
+    /// all further ones.
+    pub(super) fn set_compared(&self, room: &RoomId, head: Option<&RoomHead>, misses: u64) {
+        let changes = head.map(|head| head.changes);
+        self.with_channel(room.as_str(), |channel| {
+            let is_current =
+                || misses == self.misses() && self.relay.get().is_none_or(|relay| relay.hears(room));
+            channel.is_compared |= channel.changes == changes && is_current();
+        });
+    }
+
+    /// Applies what changed until now in a room that was there just before. Fails if that is not known.
+    pub(super) async fn compare(&self, store: &dyn RoomStore, room: &RoomId) -> Result<(), ReadError> {
+        let misses = self.misses();
+        let heads = store.heads(vec![room.clone()]).await?;
+        let head = heads.first();
+        if head.is_none() || self.has_changed(room, head) {
+            self.apply_change(room, head, store).await?;
+        }
+        self.set_compared(room, head, misses);
+        Ok(())
+    }
+
     /// Applies a change of the room or its members. After an error the next poll does so.
     async fn apply_change(
         &self,
@@ -264,6 +331,8 @@ impl Hub {
                 Err(ReadError::UnknownRoom) => return Ok(()),
                 page => page?,
             };
+            // After the page, so that whoever was removed before a message of it gets none of the page.
+            self.compare(store, &room).await?;
             self.metrics.live_read_backs.inc();
             let mut encoder = ChunkEncoder::default();
             let mut last = after;

@@ -372,4 +372,5 @@ async fn everybody_gets_everything_once_and_in_order() {
 }
 
 mod gaps;
+mod removed;
 mod sparse;

@@ -5,8 +5,10 @@
 //! somebody follows on it, and of changes it waits for, from then on. So it sees a change, such as a removal, between the
 //! messages before and after it, and has published it before the change is answered here.
 //!
-//! The bus may lose and repeat: a gap is read from the store, and the hub compares heads with the store anyway.
+//! The bus may lose and repeat: a gap is read from the store, and the hub compares heads with the store anyway. Changes are
+//! numbered ([`numbers`]). What may have been missed, the hub compares with the store before it delivers anything more.
 
+mod numbers;
 mod write;
 
 use std::collections::{HashMap, HashSet};
@@ -29,10 +31,11 @@ use tokio::sync::watch;
 
 use super::address::KafkaError;
 use super::presence::PRESENCE;
-use super::record::{self, CHANGE, ChangeOutcome, Committed, NODE, REPLY_KEY, TRACES};
+use super::record::{self, CHANGE, CHANGES, ChangeOutcome, Committed, NODE, REPLY_KEY, TRACES};
 use super::{Core, KafkaOptions, partition, producer, topics};
 use crate::log::body::{self, Envelope};
 use crate::metrics::Metrics;
+use numbers::ChangeNumbers;
 pub(super) use write::{RECORD_BYTES, publish, write};
 
 const BUS: Essential = Essential::new("Kafka bus");
@@ -82,6 +85,7 @@ pub(super) struct Bus {
     reading: Mutex<HashMap<u32, Duration>>,
     /// Held while partitions are added or removed.
     assigning: tokio::sync::Mutex<()>,
+    numbers: ChangeNumbers,
     clock: Arc<dyn Clock>,
 }
 
@@ -104,13 +108,18 @@ impl Bus {
             .set("statistics.interval.ms", "1000");
         let consumer = config.create_with_context(Context { topic: topic.to_owned(), metrics });
         let consumer = consumer.map_err(|error| options.explain("starting the reader of the bus", &error))?;
-        let (topic, reading) = (topic.to_owned(), Mutex::default());
-        Ok(Self { consumer: Arc::new(consumer), topic, reading, assigning: Default::default(), clock })
+        let (topic, consumer) = (topic.to_owned(), Arc::new(consumer));
+        let (reading, assigning, numbers) = Default::default();
+        Ok(Self { consumer, topic, reading, assigning, numbers, clock })
     }
 
     /// Returns when these partitions are read: everything written to them from now on will arrive. Returns those that were
-    /// not read before.
-    pub(super) async fn read(&self, partitions: &[u32]) -> Result<HashSet<u32>, String> {
+    /// not read before; `begin` gets them first, once it is known from where on they are read.
+    pub(super) async fn read(
+        &self,
+        partitions: &[u32],
+        begin: impl FnOnce(&HashSet<u32>),
+    ) -> Result<HashSet<u32>, String> {
         if self.touch(partitions).is_empty() {
             return Ok(HashSet::new());
         }
@@ -120,16 +129,19 @@ impl Bus {
             return Ok(missing);
         }
         let (consumer, topic, wanted) = (self.consumer.clone(), self.topic.clone(), missing.clone());
-        let assigned = tokio::task::spawn_blocking(move || {
+        let located = tokio::task::spawn_blocking(move || {
             let mut offsets = TopicPartitionList::new();
             for partition in wanted {
                 let (_, end) = topics::offsets(&consumer, &topic, partition, OFFSET_TIMEOUT)?;
                 offsets.add_partition_offset(&topic, saturate(partition), Offset::Offset(saturate(end)))?;
             }
-            consumer.incremental_assign(&offsets)
+            Ok::<_, rdkafka::error::KafkaError>(offsets)
         });
         let explain = |error: &dyn std::fmt::Display| format!("Kafka does not answer: {error}");
-        assigned.await.map_err(|error| explain(&error))?.map_err(|error| explain(&error))?;
+        let offsets = located.await.map_err(|error| explain(&error))?.map_err(|error| explain(&error))?;
+        self.numbers.forget(|partition| missing.contains(&partition));
+        begin(&missing);
+        self.consumer.incremental_assign(&offsets).map_err(|error| explain(&error))?;
         let now = self.clock.monotonic();
         self.reading.lock().extend(missing.iter().map(|partition| (*partition, now)));
         Ok(missing)
@@ -200,9 +212,17 @@ impl Bus {
 }
 
 impl Core {
+    /// This server begins to commit the partition, from where the store has it: changes that another one committed just before
+    /// may be unknown here, and to those who read the bus.
+    pub(super) fn take_over(&self, partition: u32) {
+        self.bus.numbers.count(partition);
+        self.hub.may_have_missed(|missed| missed == partition);
+    }
+
     /// Returns when these partitions of the bus are read, too. Asks who is in the rooms of those that are new.
     pub(super) async fn read_bus(&self, partitions: &[u32]) -> Result<(), String> {
-        let new = self.bus.read(partitions).await?;
+        let begin = |new: &HashSet<u32>| self.hub.may_have_missed(|partition| new.contains(&partition));
+        let new = self.bus.read(partitions, begin).await?;
         if self.options.bus {
             self.hub.ask_about(&new);
         }
@@ -241,13 +261,22 @@ fn receive(core: &Core, runtime: &Handle, record: &BorrowedMessage<'_>) {
         return;
     }
     if header(record, PRESENCE).is_some() {
-        let partition = hubbub_core::invariant::saturate(record.partition());
+        let partition = saturate(record.partition());
         return core.hub.hear(partition, value, core.clock.monotonic());
     }
     if header(record, NODE) == Some(core.node.as_bytes()) {
         return; // published when it was committed
     }
-    if let Some(outcome) = header(record, CHANGE) {
+    let change = header(record, CHANGE);
+    if has_missed(core, record, change.is_some()) {
+        let missed: u32 = saturate(record.partition());
+        tracing::debug!(
+            partition = missed,
+            "a change on the bus was missed; its rooms are compared with the store"
+        );
+        core.hub.may_have_missed(|partition| partition == missed);
+    }
+    if let Some(outcome) = change {
         return receive_change(core, runtime, value, outcome);
     }
     let Ok(room) = str::from_utf8(key) else { return };
@@ -277,6 +306,15 @@ fn receive(core: &Core, runtime: &Handle, record: &BorrowedMessage<'_>) {
         let took = core.clock.now().as_micros().saturating_sub(sent_at).max(0);
         core.metrics.bus_time.record(took.unsigned_abs(), count);
     }
+}
+
+/// Whether a change of its node was missed before this record. Records of older servers do not tell.
+fn has_missed(core: &Core, record: &BorrowedMessage<'_>, is_change: bool) -> bool {
+    let text = |name| header(record, name).and_then(|value| str::from_utf8(value).ok());
+    let node = text(NODE).and_then(|node| u64::from_str_radix(node, 16).ok());
+    let number = text(CHANGES).and_then(|number| number.parse().ok());
+    let (Some(node), Some(number)) = (node, number) else { return false };
+    core.bus.numbers.has_missed(saturate(record.partition()), node, number, is_change)
 }
 
 fn receive_change(core: &Core, runtime: &Handle, value: &[u8], outcome: &[u8]) {

@@ -132,6 +132,7 @@ impl Context {
                 lost.add_partition(topic, *partition);
                 Buffer::lost(attachment)
             };
+            core.take_over(number);
             self.begin(number, buffer);
         }
         self.count_partitions();

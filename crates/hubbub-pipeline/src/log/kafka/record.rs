@@ -17,6 +17,8 @@ use crate::log::body::Rejection;
 pub(super) const CHANGE: &str = "hubbub-change";
 /// Header of committed messages on the bus: the node that committed them.
 pub(super) const NODE: &str = "hubbub-node";
+/// Header of records on the bus: how many changes the node had written to the partition, this record included.
+pub(super) const CHANGES: &str = "hubbub-changes";
 /// Header of a message that belongs to a trace, as W3C Trace Context has it.
 pub(super) const TRACEPARENT: &str = "traceparent";
 /// Header of committed messages on the bus that belong to traces: `SEQ=TRACEPARENT`, separated by commas.

@@ -7,7 +7,9 @@ use rdkafka::message::{Header, OwnedHeaders};
 
 use crate::log::kafka::Core;
 use crate::log::kafka::producer::OwnRecord;
-use crate::log::kafka::record::{self, CHANGE, ChangeOutcome, NODE, REPLY_KEY, Reply, Request, TRACES};
+use crate::log::kafka::record::{
+    self, CHANGE, CHANGES, ChangeOutcome, NODE, REPLY_KEY, Reply, Request, TRACES,
+};
 
 /// A record of committed messages is written when it has so many bytes.
 pub(in crate::log::kafka) const RECORD_BYTES: usize = 256 * 1024;
@@ -34,6 +36,10 @@ pub(in crate::log::kafka) fn publish<'a>(
                 }
             }
             Op::Change(change) => {
+                if matches!(outcome, Outcome::Accepted) {
+                    // Executed before. Nobody knows whether the others were told: they find a number missing.
+                    core.bus.numbers.count(partition);
+                }
                 if is_effective(outcome) {
                     // The messages before it go first.
                     let before = change.room().map(|room| rooms.remove_entry(room).into_iter().collect());
@@ -44,7 +50,9 @@ pub(in crate::log::kafka) fn publish<'a>(
                     let mut value = Vec::new();
                     record::write_change(&change, &mut value);
                     let outcome = serde_json::to_vec(&ChangeOutcome::of(outcome)).unwrap_or_default();
-                    let headers = node_header(core).insert(Header { key: CHANGE, value: Some(&outcome) });
+                    core.bus.numbers.count(partition);
+                    let headers =
+                        headers(core, partition).insert(Header { key: CHANGE, value: Some(&outcome) });
                     write(core, partition, change.room().map(str::as_bytes), &value, Some(headers));
                 }
                 if let Some(request) = request {
@@ -77,8 +85,11 @@ fn is_effective(outcome: &Outcome) -> bool {
     }
 }
 
-fn node_header(core: &Core) -> OwnedHeaders {
-    OwnedHeaders::new().insert(Header { key: NODE, value: Some(core.node.as_str()) })
+/// Who writes, and the number of its last change.
+fn headers(core: &Core, partition: u32) -> OwnedHeaders {
+    let number = core.bus.numbers.last(partition).to_string();
+    let headers = OwnedHeaders::new().insert(Header { key: NODE, value: Some(core.node.as_str()) });
+    headers.insert(Header { key: CHANGES, value: Some(&number) })
 }
 
 /// Messages of one room on their way to the bus.
@@ -106,7 +117,7 @@ impl Outgoing {
 fn write_messages(core: &Core, partition: u32, room: &str, mut messages: Outgoing) {
     if !messages.json.is_empty() {
         messages.json.push(b']');
-        let mut headers = node_header(core);
+        let mut headers = headers(core, partition);
         if !messages.traces.is_empty() {
             let traces = record::write_traces(&messages.traces);
             headers = headers.insert(Header { key: TRACES, value: Some(&traces) });

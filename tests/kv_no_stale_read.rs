@@ -2,10 +2,11 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
 
 use hyper::Method;
 
-use crate::harness::{Http, Server, Setup};
+use crate::harness::{Answer, Http, Server, Setup};
 
 const KEYS: usize = 24;
 const ROUNDS: u64 = 150;
@@ -35,6 +36,18 @@ fn value(key: usize, round: u64) -> Vec<u8> {
     vec![b'a' + (round % 26) as u8; bytes]
 }
 
+/// Writes, again and again where the disk is behind: what is refused as overloaded did not happen.
+async fn change(http: &mut Http, method: Method, path: &str, body: Vec<u8>) -> Answer {
+    loop {
+        let answer = http.request(method.clone(), path, &[], body.clone()).await;
+        if answer.status != 503 {
+            return answer;
+        }
+        answer.problem(503, "overloaded");
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+}
+
 async fn write(server: Arc<Server>, shared: Arc<Shared>, mine: std::ops::Range<usize>) {
     let mut http = Http::connect(server.address()).await;
     for round in 0..ROUNDS {
@@ -44,14 +57,14 @@ async fn write(server: Arc<Server>, shared: Arc<Shared>, mine: std::ops::Range<u
                 // From here on a reader may find nothing, or the value before.
                 let last = known.told.load(Ordering::SeqCst);
                 known.deleting.store(last, Ordering::SeqCst);
-                let answer = http.request(Method::DELETE, &path, &[], "").await;
+                let answer = change(&mut http, Method::DELETE, &path, Vec::new()).await;
                 match answer.status {
                     204 => _ = known.told.fetch_max(last + 1, Ordering::SeqCst),
                     status => assert_eq!((status, round), (404, 0), "{answer:?}"),
                 }
                 continue;
             }
-            let answer = http.request(Method::PUT, &path, &[], value(key, round)).await;
+            let answer = change(&mut http, Method::PUT, &path, value(key, round)).await;
             assert!(matches!(answer.status, 201 | 204), "{answer:?}");
             known.told.fetch_max(revision(answer.header("etag")), Ordering::SeqCst);
         }

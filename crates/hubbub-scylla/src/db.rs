@@ -122,11 +122,14 @@ pub(crate) async fn connect(
         builder = builder.tls_context(Some(Arc::new(config)));
     }
     let hosts = address.hosts.join(", ");
-    let explain = |error: &str| {
-        let error = error.trim_end_matches('.');
-        OpenError(format!("no CQL server can be used at {hosts}: {error}; {}", advice(error, address.is_tls)))
-    };
-    builder.build().await.map_err(|error| explain(&error.to_string()))
+    builder.build().await.map_err(|error| unusable(&hosts, &error.to_string(), address.is_tls))
+}
+
+/// One line about a connection that failed, by the text of the library, some of which have several lines.
+fn unusable(hosts: &str, error: &str, is_tls: bool) -> OpenError {
+    let error = error.split_whitespace().collect::<Vec<_>>().join(" ");
+    let error = error.trim_end_matches('.');
+    OpenError(format!("no CQL server can be used at {hosts}: {error}; {}", advice(error, is_tls)))
 }
 
 /// What to do about a connection that failed, by the text of the library.
@@ -315,6 +318,13 @@ mod tests {
             assert!(advice(error, true).contains("store.scylla.cert"), "{error}");
         }
         assert!(advice(broken, false).contains("scyllas://"));
+        let lines = format!("{broken}, reason: Failed to send.\n        The connection was already broken.");
+        let OpenError(line) = unusable("db:9042", &lines, true);
+        assert!(
+            !line.contains('\n') && line.contains("broken, reason: Failed to send. The connection"),
+            "{line}"
+        );
+        assert!(line.ends_with("store.scylla.key"), "{line}");
         assert!(advice("Connection refused", true).starts_with("start it"));
     }
 }

@@ -1,0 +1,151 @@
+//! Asks servers for the timelines of messages, and divides the time of a message by what they say.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use hubbub_core::Timestamp;
+use serde_json::Value;
+
+use super::{Noted, STEPS, Steps};
+use crate::caller::Caller;
+use crate::run::Run;
+
+const TIMEOUT: Duration = Duration::from_secs(2);
+/// So many questions in a row that led to nothing end it: the server has no timeline, or not of that time.
+const FAILURES_MAX: u32 = 20;
+
+/// Asks servers for timelines.
+pub(super) struct Asker<'a> {
+    pub(super) run: &'a Run,
+    /// By the number of the server.
+    callers: BTreeMap<usize, Caller>,
+    failures: u32,
+}
+
+impl<'a> Asker<'a> {
+    pub(super) fn new(run: &'a Run) -> Self {
+        Self { run, callers: BTreeMap::new(), failures: 0 }
+    }
+
+    pub(super) fn is_hopeless(&self) -> bool {
+        self.failures >= FAILURES_MAX
+    }
+
+    pub(super) async fn events(&mut self, noted: &Noted) -> Option<Events> {
+        let timeline = self.timeline(noted).await;
+        let events = timeline.and_then(|timeline| Events::of(&timeline));
+        self.failures = if events.is_some() { 0 } else { self.failures + 1 };
+        events
+    }
+
+    async fn timeline(&mut self, noted: &Noted) -> Option<Value> {
+        let Run { targets, shape, .. } = self.run;
+        let server = noted.who % targets.len();
+        let mut caller = match self.callers.remove(&server) {
+            Some(caller) => caller,
+            None => Caller::open(targets.of(noted.who), TIMEOUT).await.ok()?,
+        };
+        let mut id = Vec::new();
+        shape.write_id(noted.index, &mut id);
+        let (room, id) = (shape.room_name(noted.room), String::from_utf8(id).ok()?);
+        let path = format!("/v1/rooms/{room}/messages/{id}/timeline");
+        let answer = caller.request("GET", &path, b"", |response| serde_json::from_slice(response.body));
+        let answer = answer.await.ok()?;
+        self.callers.insert(server, caller);
+        answer.ok()
+    }
+}
+
+/// What a server's timeline says of a message, in microseconds of the wall clock.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Events {
+    taken: i64,
+    stored: i64,
+    answered: i64,
+    /// The middle between the first and the last connection that took it.
+    delivered: Option<i64>,
+}
+
+impl Events {
+    /// `None` if its batch is not on record.
+    fn of(timeline: &Value) -> Option<Self> {
+        let events = timeline.get("events")?.as_array()?;
+        let time = |stage: &str, name: &str| {
+            let event = events.iter().find(|event| event.get("stage").is_some_and(|name| name == stage))?;
+            Some(Timestamp::parse(event.get(name)?.as_str()?)?.as_micros())
+        };
+        let at = |stage| time(stage, "at");
+        let delivered =
+            at("delivered").map(|first| i64::midpoint(first, time("delivered", "until").unwrap_or(first)));
+        Some(Self { taken: at("committing")?, stored: at("stored")?, answered: at("answered")?, delivered })
+    }
+
+    pub(super) fn until_answered(&self, begun: i64, sent: i64, read: i64) -> Steps {
+        steps(begun, [sent, self.taken, self.stored, self.answered, read])
+    }
+
+    pub(super) fn until_read(&self, begun: i64, sent: i64, read: i64) -> Option<Steps> {
+        Some(steps(begun, [sent, self.taken, self.stored, self.delivered?, read]))
+    }
+}
+
+/// Milliseconds of the steps that end at these times. Each begins where the one before ends, whatever the clocks say, so all
+/// together are the whole.
+fn steps(begun: i64, ends: [i64; STEPS]) -> Steps {
+    let [.., last] = ends;
+    let mut from = begun;
+    ends.map(|end| {
+        let end = end.min(last).max(from);
+        let step = (end - from) as f64 / 1e3;
+        from = end;
+        step
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    const AT: &str = "2026-01-31T12:00:00.";
+
+    fn timeline() -> Value {
+        let event = |stage: &str, micros: u32| json!({"stage": stage, "at": format!("{AT}{micros:06}Z")});
+        let stages = [
+            ("received", 900),
+            ("queued", 1_000),
+            ("committing", 3_500),
+            ("stored", 4_500),
+            ("answered", 4_600),
+        ];
+        let mut delivered = event("delivered", 4_700);
+        delivered["until"] = json!(format!("{AT}004900Z"));
+        let stages = stages.map(|(stage, micros)| event(stage, micros));
+        let events = [&stages[..], &[delivered]].concat();
+        json!({ "events": events })
+    }
+
+    fn wall(micros: i64) -> i64 {
+        Timestamp::parse(&format!("{AT}000Z")).unwrap().as_micros() + micros
+    }
+
+    #[test]
+    fn steps_are_the_whole() {
+        let events = Events::of(&timeline()).unwrap();
+        let until_answered = |own: [i64; 3]| {
+            let [begun, sent, read] = own.map(wall);
+            events.until_answered(begun, sent, read)
+        };
+        assert_eq!(until_answered([0, 500, 5_000]), [0.5, 3.0, 1.0, 0.1, 0.4]);
+        // The answer was read before the thread went on that wrote it.
+        assert_eq!(until_answered([2_300, 2_400, 4_550]), [0.1, 1.1, 1.0, 0.05, 0.0]);
+        let [begun, sent, read] = [0, 500, 6_000].map(wall);
+        assert_eq!(events.until_read(begun, sent, read), Some([0.5, 3.0, 1.0, 0.3, 1.2]));
+        let unfollowed = Events { delivered: None, ..events };
+        assert_eq!(unfollowed.until_read(begun, sent, read), None, "nobody followed the room there");
+        let received = json!({"events": [{"stage": "received", "at": format!("{AT}000Z")}]});
+        assert!(Events::of(&received).is_none(), "another server stored it");
+        assert!(Events::of(&json!({"error": "there is no such message"})).is_none());
+    }
+}

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use hubbub_core::clock::{RandomSource, SeededRandom};
+use hubbub_core::invariant::saturate;
 use serde::{Serialize, Serializer};
 use tokio::sync::Semaphore;
 
@@ -117,7 +118,7 @@ impl Schedule {
 }
 
 /// Messages that may be due and wait to be sent. Those behind them are made when there is space; they count from when they were
-/// due all the same.
+/// due all the same, see [`due_us`].
 const BEHIND_MAX: usize = 1_000_000;
 /// What has not been sent this long after the end of a schedule is given up.
 pub(crate) const DRAIN: Duration = Duration::from_secs(10);
@@ -192,8 +193,19 @@ impl Due {
     }
 }
 
-/// Puts each message of `schedule` into `feed` when its time has come. Returns when all are there. Where that is done
-/// `every` so often only, messages go together and are due with the last of them: before, that one did not exist.
+/// When message `index` of those released together is due, in microseconds after the start of the run. Where that is done
+/// `every` so often only, messages go together and are due with the last of them: before, that one did not exist. Those that are
+/// released later than that are behind, and the time until then is theirs.
+fn due_us(schedule: &Schedule, released: &Range<u64>, every: Duration, index: u64) -> u64 {
+    let own = schedule.intended_us(index);
+    if every <= SLEEP_MIN {
+        return own;
+    }
+    let last = schedule.intended_us(released.end.saturating_sub(1));
+    last.min(own.saturating_add(saturate(every.as_micros())))
+}
+
+/// Puts each message of `schedule` into `feed` when its time has come, every so often. Returns when all are there.
 pub(crate) fn feed_paced(
     run: &Run,
     feed: &Feed,
@@ -204,8 +216,7 @@ pub(crate) fn feed_paced(
     let release = |due: Range<u64>| {
         let job = |index| {
             let job = run.shape.draw(random, index, any_room(run, random));
-            let due_with = if every > SLEEP_MIN { due.end - 1 } else { index };
-            Job { intended_us: schedule.intended_us(due_with).max(1), ..job }
+            Job { intended_us: due_us(schedule, &due, every, index).max(1), ..job }
         };
         let mut jobs = due.clone().map(job);
         loop {
@@ -288,6 +299,21 @@ mod tests {
             feed.take(100, &mut jobs, 0, std::task::Waker::noop());
             assert_eq!(jobs.len(), made);
         }
+    }
+
+    #[test]
+    fn what_is_behind_counts_from_its_own_time() {
+        let schedule = Schedule::new(Rate::constant(1_000.0), Duration::from_secs(10), 7);
+        let every = Duration::from_millis(5);
+        let together = 0..5;
+        assert!(together.clone().all(|index| due_us(&schedule, &together, every, index) == 4_007));
+        // Nobody took any for ten seconds.
+        let late = 0..10_000;
+        let waited = late.clone().map(|index| {
+            due_us(&schedule, &late, every, index).checked_sub(schedule.intended_us(index)).unwrap()
+        });
+        assert_eq!(waited.max(), Some(5_000));
+        assert_eq!(due_us(&schedule, &late, SLEEP_MIN, 3_000), 3_000_007, "one by one");
     }
 
     #[test]

@@ -143,13 +143,15 @@ impl Followed {
         if let Some(events) = asker.events(&noted).await {
             let mut state = self.state.lock();
             let arrived = state.arrivals.remove(&noted.index).map(|arrivals| arrivals.mean as u64);
+            let is_one_clock = asker.run.targets.of(noted.who).is_loopback();
             let [begun, sent, answered] =
                 [noted.begun_us, noted.sent_us, noted.answered_us].map(|us| asker.run.wall_us(us));
-            state.answered.add(&noted, events.until_answered(begun, sent, answered));
+            state.answered.add(&noted, events.until_answered([begun, sent, answered], is_one_clock));
             let arrived = arrived.map(|us| asker.run.wall_us(us));
             // Where nobody keeps when messages were to be sent, their time until subscribers begins when they are.
             let begun = if asker.run.times.is_some() { begun } else { sent };
-            if let Some(steps) = arrived.and_then(|arrived| events.until_read(begun, sent, arrived)) {
+            let until_read = |arrived| events.until_read([begun, sent, arrived], is_one_clock);
+            if let Some(steps) = arrived.and_then(until_read) {
                 state.delivered.add(&noted, steps);
             }
         }

@@ -80,17 +80,29 @@ impl Events {
         Some(Self { taken: at("committing")?, stored: at("stored")?, answered: at("answered")?, delivered })
     }
 
-    pub(super) fn until_answered(&self, begun: i64, sent: i64, read: i64) -> Steps {
-        steps(begun, [sent, self.taken, self.stored, self.answered, read])
+    /// Of a message that was to be sent, was sent, and whose answer was read at these times by the clock of this machine, which
+    /// may be that of the server.
+    pub(super) fn until_answered(&self, own: [i64; 3], is_one_clock: bool) -> Steps {
+        self.steps(own, self.answered, is_one_clock)
     }
 
-    pub(super) fn until_read(&self, begun: i64, sent: i64, read: i64) -> Option<Steps> {
-        Some(steps(begun, [sent, self.taken, self.stored, self.delivered?, read]))
+    /// The same until subscribers read it; `None` where none of their connections took it.
+    pub(super) fn until_read(&self, own: [i64; 3], is_one_clock: bool) -> Option<Steps> {
+        Some(self.steps(own, self.delivered?, is_one_clock))
+    }
+
+    /// Where the server had done all at `done`. Another clock is taken to be off by what makes the way to the server as long as
+    /// the way back, as NTP does (RFC 5905, section 8): so the server's own steps stay as they are.
+    fn steps(&self, [begun, sent, read]: [i64; 3], done: i64, is_one_clock: bool) -> Steps {
+        let middle = i64::midpoint(self.taken, done);
+        let off = if is_one_clock { 0 } else { i64::midpoint(sent, read).saturating_sub(middle) };
+        let [taken, stored, done] = [self.taken, self.stored, done].map(|at| at.saturating_add(off));
+        steps(begun, [sent, taken, stored, done, read])
     }
 }
 
-/// Milliseconds of the steps that end at these times. Each begins where the one before ends, whatever the clocks say, so all
-/// together are the whole.
+/// Milliseconds of the steps that end at these times of one clock. Each begins where the one before ends, so all together are
+/// the whole.
 fn steps(begun: i64, ends: [i64; STEPS]) -> Steps {
     let [.., last] = ends;
     let mut from = begun;
@@ -133,19 +145,30 @@ mod tests {
     #[test]
     fn steps_are_the_whole() {
         let events = Events::of(&timeline()).unwrap();
-        let until_answered = |own: [i64; 3]| {
-            let [begun, sent, read] = own.map(wall);
-            events.until_answered(begun, sent, read)
-        };
+        let until_answered = |own: [i64; 3]| events.until_answered(own.map(wall), true);
         assert_eq!(until_answered([0, 500, 5_000]), [0.5, 3.0, 1.0, 0.1, 0.4]);
         // The answer was read before the thread went on that wrote it.
         assert_eq!(until_answered([2_300, 2_400, 4_550]), [0.1, 1.1, 1.0, 0.05, 0.0]);
-        let [begun, sent, read] = [0, 500, 6_000].map(wall);
-        assert_eq!(events.until_read(begun, sent, read), Some([0.5, 3.0, 1.0, 0.3, 1.2]));
+        let own = [0, 500, 6_000].map(wall);
+        assert_eq!(events.until_read(own, true), Some([0.5, 3.0, 1.0, 0.3, 1.2]));
         let unfollowed = Events { delivered: None, ..events };
-        assert_eq!(unfollowed.until_read(begun, sent, read), None, "nobody followed the room there");
+        assert_eq!(unfollowed.until_read(own, true), None, "nobody followed the room there");
         let received = json!({"events": [{"stage": "received", "at": format!("{AT}000Z")}]});
         assert!(Events::of(&received).is_none(), "another server stored it");
         assert!(Events::of(&json!({"error": "there is no such message"})).is_none());
+    }
+
+    #[test]
+    fn another_clock_changes_no_step_of_the_server() {
+        let events = Events::of(&timeline()).unwrap();
+        for off in [-100_000, 0, 100_000] {
+            let [taken, stored, answered] = [events.taken, events.stored, events.answered].map(|at| at + off);
+            let delivered = events.delivered.map(|at| at + off);
+            let events = Events { taken, stored, answered, delivered };
+            let until_answered = events.until_answered([0, 500, 5_500].map(wall), false);
+            assert_eq!(until_answered, [0.5, 1.95, 1.0, 0.1, 1.95], "{off}");
+            let until_read = events.until_read([0, 500, 6_000].map(wall), false);
+            assert_eq!(until_read, Some([0.5, 2.1, 1.0, 0.3, 2.1]), "{off}");
+        }
     }
 }

@@ -80,18 +80,21 @@ impl Way {
         let is_chance = (whole_ms - whole).abs() <= CHANCE * followed.error;
         let scale = if is_chance { whole_ms / whole } else { 1.0 };
         let [client, until_taken, commit, until_told, until_read] = steps.map(|ms| ms * scale);
-        let queue = queue_ms.min(until_taken);
-        let to_server = until_taken - queue;
-        let inner = [("queue", queue), ("commit", commit), (told, until_told)];
         let mut stages = vec![("client", client)];
         if known.is_one_clock {
-            stages.push((TO_SERVER, to_server));
-            stages.extend(inner);
-            stages.push((read, until_read));
+            let queue = queue_ms.min(until_taken);
+            stages.extend([(TO_SERVER, until_taken - queue), ("queue", queue), ("commit", commit)]);
+            stages.extend([(told, until_told), (read, until_read)]);
         } else {
-            // By two clocks, only both ways together are known.
-            stages.extend(inner);
-            stages.push((BOTH_WAYS, to_server + until_read));
+            // By two clocks, only both ways together are known, with what the server did not yet take.
+            let both = until_taken + until_read;
+            let queue = queue_ms.min(both);
+            stages.extend([
+                ("queue", queue),
+                ("commit", commit),
+                (told, until_told),
+                (BOTH_WAYS, both - queue),
+            ]);
         }
         Some(Self { followed: Some(followed.count), ..Self::with(whole_ms, stages.into_iter()) })
     }

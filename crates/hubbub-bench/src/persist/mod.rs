@@ -155,10 +155,7 @@ impl Workload for PersistArgs {
     async fn prepare(&self, setup: &Setup) -> anyhow::Result<Stage> {
         let shape = Shape::of_residents(crate::machine::seed(), self.users, self.text_bytes);
         let shape = shape.of_rooms(self.rooms);
-        let usual: Patience = arguments("patience", &[])?;
-        let patience = Patience { give_up: self.give_up, ..usual };
-        let rules = Rules { in_flight: self.window, retries: 0, patience, echo: false };
-        let run = Arc::new(Run::new(setup.targets.clone(), shape, rules, 0));
+        let run = Arc::new(Run::new(setup.targets.clone(), shape, self.rules()?, 0));
         let stored_before = self.stored_before(&setup.targets).await?;
         let source = Source::of_persisting(self, setup, Arc::clone(&run)).await?;
         let followed = self.followed();
@@ -211,6 +208,14 @@ impl PersistArgs {
     /// Where RabbitMQ is, when messages go through it.
     pub(crate) fn broker(&self) -> Option<&str> {
         self.log.as_deref().filter(|url| url.starts_with("amqp"))
+    }
+
+    /// As other workloads have them. A broker's driver sends nothing again: when it fails, the run does.
+    fn rules(&self) -> anyhow::Result<Rules> {
+        let usual: Rules = arguments("rules", &[])?;
+        let patience = Patience { give_up: self.give_up, ..usual.patience };
+        let retries = if self.broker().is_some() { 0 } else { usual.retries };
+        Ok(Rules { in_flight: self.window, retries, patience, ..usual })
     }
 
     fn plan(&self) -> Plan {

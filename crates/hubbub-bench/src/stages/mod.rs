@@ -123,14 +123,10 @@ impl Stages {
             stages.push(("log", each(&server.confirm)));
         } else if server.total.count() > 0.0 && server.consumed == 0.0 {
             if let Some(followed) = &known.followed {
-                let queue = each(&server.wait);
-                return Way::of_followed(
-                    known,
-                    known.confirmed_ms,
-                    followed,
-                    queue,
-                    ["answer", "to the client"],
-                );
+                let (whole_ms, client_ms, queue_ms) =
+                    (known.confirmed_ms, known.waited_ms, each(&server.wait));
+                let names = ["answer", "to the client"];
+                return Way::of_followed(known, [whole_ms, client_ms], followed, queue_ms, names);
             }
             stages.extend(server.stored(each));
         } else if inside_ms.is_none() {
@@ -149,8 +145,9 @@ impl Stages {
             return None;
         }
         if let Some(followed) = known.followed_to_subscribers.as_ref().filter(|_| server.way.count() == 0.0) {
-            let names = ["delivery", "to subscribers"];
-            return Way::of_followed(known, whole_ms, followed, mean(&server.wait), names);
+            let client_ms = if known.is_delivery_intended { known.waited_ms } else { 0.0 };
+            let (queue_ms, names) = (mean(&server.wait), ["delivery", "to subscribers"]);
+            return Way::of_followed(known, [whole_ms, client_ms], followed, queue_ms, names);
         }
         let mut stages = Vec::new();
         stages.extend(known.is_delivery_intended.then_some(("client", known.waited_ms)));

@@ -64,22 +64,24 @@ impl Way {
         (whole_ms > 0.0).then(|| Self::with(whole_ms, all))
     }
 
-    /// Of all messages, by those that were followed. Where these differ from all by more than chance explains, the difference
-    /// is in no stage. How long the average message was in the server's queue, it knows itself: timelines are of batches.
+    /// Of all messages, by those that were followed. How long the average message was in the client is known of all. Where the
+    /// rest differs from that of all by more than chance explains, the difference is in no stage. How long the average message
+    /// was in the server's queue, it knows itself: timelines are of batches.
     pub(super) fn of_followed(
         known: &Generated,
-        whole_ms: f64,
+        [whole_ms, client_ms]: [f64; 2],
         followed: &Means,
         queue_ms: f64,
         [told, read]: [&str; 2],
     ) -> Option<Self> {
-        let Means { steps, whole, .. } = *followed;
-        if whole_ms <= 0.0 || whole <= 0.0 {
+        if whole_ms <= 0.0 || followed.rest <= 0.0 {
             return None;
         }
-        let is_chance = (whole_ms - whole).abs() <= CHANCE * followed.error;
-        let scale = if is_chance { whole_ms / whole } else { 1.0 };
-        let [client, until_taken, commit, until_told, until_read] = steps.map(|ms| ms * scale);
+        let client = client_ms.min(whole_ms);
+        let rest_ms = whole_ms - client;
+        let is_chance = (rest_ms - followed.rest).abs() <= CHANCE * followed.error;
+        let scale = if is_chance { rest_ms / followed.rest } else { 1.0 };
+        let [_, until_taken, commit, until_told, until_read] = followed.steps.map(|ms| ms * scale);
         let mut stages = vec![("client", client)];
         if known.is_one_clock {
             let queue = queue_ms.min(until_taken);

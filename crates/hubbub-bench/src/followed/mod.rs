@@ -8,7 +8,7 @@
 mod seconds;
 mod timeline;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ use parking_lot::Mutex;
 
 pub(crate) use seconds::Means;
 use seconds::Seconds;
-use timeline::Asker;
+use timeline::{Asker, Events};
 
 use crate::run::Run;
 use crate::statistics::Moments;
@@ -28,8 +28,12 @@ const WAITING_MAX: usize = 256;
 const ARRIVALS_MAX: usize = 4_096;
 /// Between two questions while the run goes on.
 const PAUSE: Duration = Duration::from_millis(50);
-/// By then subscribers have a message, as a rule.
+/// By then subscribers have a message, as a rule, and the server has its delivery on record.
 const DELIVERY: Duration = Duration::from_millis(100);
+/// Subscribers that have a message later than this after its answer do not count.
+const ARRIVAL_MAX: Duration = Duration::from_secs(2);
+/// Messages that were asked about and wait for subscribers: more than [`PAUSE`] lets through in that time, and all of the rest.
+const ASKED_MAX: usize = 512;
 /// What is left is asked about for so long.
 const REST: Duration = Duration::from_secs(2);
 
@@ -50,6 +54,8 @@ pub(crate) struct Followed {
 struct State {
     /// The newest last.
     waiting: Vec<Noted>,
+    /// The one that was asked about last is the last.
+    asked: VecDeque<Asked>,
     /// When subscribers read messages, by their numbers; in microseconds after the start of the run.
     arrivals: BTreeMap<u64, Moments>,
     answered: Seconds,
@@ -73,6 +79,46 @@ pub(crate) struct Noted {
 impl Noted {
     fn place(&self) -> (u16, u64) {
         (self.room, self.seq)
+    }
+}
+
+/// A message that a server told of, until all of its subscribers should have it.
+#[derive(Debug)]
+struct Asked {
+    noted: Noted,
+    events: Events,
+    /// When its time until subscribers begins.
+    delivery_begun_us: u64,
+    /// The server has the clock of this machine.
+    is_one_clock: bool,
+}
+
+impl State {
+    /// Takes what a server told of a message. Of too many, the first does not wait for subscribers any longer.
+    fn keep(&mut self, asked: Asked) {
+        let Asked { noted, events, is_one_clock, .. } = &asked;
+        let own = [noted.begun_us, noted.sent_us, noted.answered_us];
+        self.answered.add(noted, events.until_answered(own, *is_one_clock));
+        if self.asked.len() >= ASKED_MAX {
+            self.asked.pop_front().iter().for_each(|first| self.judge(first));
+        }
+        self.asked.push_back(asked);
+    }
+
+    /// Counts those that were answered before this time, if subscribers have read them.
+    fn judge_before(&mut self, us: u64) {
+        let all = std::mem::take(&mut self.asked).into_iter();
+        let (due, rest): (VecDeque<_>, _) = all.partition(|asked| asked.noted.answered_us < us);
+        self.asked = rest;
+        due.iter().for_each(|asked| self.judge(asked));
+    }
+
+    fn judge(&mut self, Asked { noted, events, delivery_begun_us, is_one_clock }: &Asked) {
+        let Some(arrivals) = self.arrivals.remove(&noted.index) else { return };
+        let own = [*delivery_begun_us, noted.sent_us, arrivals.mean as u64];
+        if let Some(steps) = events.until_read(own, *is_one_clock) {
+            self.delivered.add(noted, steps);
+        }
     }
 }
 
@@ -112,6 +158,8 @@ impl Followed {
             while !asker.is_hopeless() {
                 tokio::time::sleep(PAUSE).await;
                 self.ask_newest(&mut asker, DELIVERY).await;
+                let before_us = run.now_us().saturating_sub(saturate(ARRIVAL_MAX.as_micros()));
+                self.state.lock().judge_before(before_us);
             }
             std::future::pending().await
         };
@@ -141,26 +189,20 @@ impl Followed {
         };
         let Some(noted) = newest else { return false };
         if let Some(events) = asker.events(&noted).await {
-            let mut state = self.state.lock();
-            let arrived = state.arrivals.remove(&noted.index).map(|arrivals| arrivals.mean as u64);
-            let is_one_clock = asker.run.targets.of(noted.who).is_loopback();
-            let [begun, sent, answered] =
-                [noted.begun_us, noted.sent_us, noted.answered_us].map(|us| asker.run.wall_us(us));
-            state.answered.add(&noted, events.until_answered([begun, sent, answered], is_one_clock));
-            let arrived = arrived.map(|us| asker.run.wall_us(us));
+            let run = asker.run;
             // Where nobody keeps when messages were to be sent, their time until subscribers begins when they are.
-            let begun = if asker.run.times.is_some() { begun } else { sent };
-            let until_read = |arrived| events.until_read([begun, sent, arrived], is_one_clock);
-            if let Some(steps) = arrived.and_then(until_read) {
-                state.delivered.add(&noted, steps);
-            }
+            let delivery_begun_us = if run.times.is_some() { noted.begun_us } else { noted.sent_us };
+            let is_one_clock = run.targets.of(noted.who).is_loopback();
+            self.state.lock().keep(Asked { noted, events, delivery_begun_us, is_one_clock });
         }
         true
     }
 
-    /// Until the answer was read, and until subscribers had read the message; see [`Seconds::means`].
+    /// Until the answer was read, and until subscribers had read the message, once they have what they are to have; see
+    /// [`Seconds::means`].
     pub(crate) fn means(&self, answered: impl Fn(u64) -> u64) -> [Option<Means>; 2] {
-        let state = self.state.lock();
+        let mut state = self.state.lock();
+        state.judge_before(u64::MAX);
         [&state.answered, &state.delivered].map(|seconds| seconds.means(&answered))
     }
 }
@@ -174,6 +216,7 @@ fn is_taken((room, seq): (u16, u64), halvings: u32) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use super::seconds::LEAST;
     use super::*;
 
     pub(super) fn noted(seq: u64) -> Noted {
@@ -211,6 +254,36 @@ mod tests {
         let count = |places: std::collections::BTreeSet<u64>| places.len();
         assert!(count(waiting.iter().map(|noted| noted.seq).collect()) > 10);
         assert!(count(waiting.iter().map(|noted| noted.room.into()).collect()) > waiting.len() / 2);
+    }
+
+    #[test]
+    fn what_subscribers_have_late_counts() {
+        let followed = Followed::default();
+        let all = 0..LEAST;
+        for index in all.clone() {
+            let noted = Noted { index, answered_us: 5_000, ..noted(index) };
+            let events = Events { taken: 1_000, stored: 2_000, answered: 4_000, delivered: Some(3_000) };
+            let asked = Asked { noted, events, delivery_begun_us: 0, is_one_clock: true };
+            followed.state.lock().keep(asked);
+        }
+        followed.state.lock().judge_before(5_000);
+        all.for_each(|index| followed.arrived(index, 505_000));
+        let [answered, delivered] = followed.means(|_| 1).map(Option::unwrap);
+        assert_eq!((answered.steps, answered.count), ([0.0, 1.0, 1.0, 2.0, 1.0], LEAST));
+        assert_eq!((delivered.steps, delivered.count), ([0.0, 1.0, 1.0, 1.0, 502.0], LEAST));
+    }
+
+    #[test]
+    fn who_waits_for_subscribers_is_bounded() {
+        let followed = Followed::default();
+        for index in 0..2 * ASKED_MAX as u64 {
+            let events = Events { taken: 1, stored: 2, answered: 3, delivered: None };
+            let asked = Asked { noted: noted(index), events, delivery_begun_us: 0, is_one_clock: true };
+            followed.state.lock().keep(asked);
+        }
+        assert_eq!(followed.state.lock().asked.len(), ASKED_MAX);
+        followed.state.lock().judge_before(1);
+        assert!(followed.state.lock().asked.is_empty());
     }
 
     #[test]

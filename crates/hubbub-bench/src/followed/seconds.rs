@@ -6,7 +6,7 @@ use super::{Noted, STEPS, Steps};
 use crate::statistics::Moments;
 
 /// Fewer messages say nothing.
-const LEAST: u64 = 30;
+pub(super) const LEAST: u64 = 30;
 /// Later ones count as one.
 const SECONDS_MAX: u64 = 3_600;
 

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use hubbub_core::Timestamp;
+use hubbub_core::invariant::saturate;
 use serde_json::Value;
 
 use super::{Noted, STEPS, Steps};
@@ -33,7 +34,8 @@ impl<'a> Asker<'a> {
 
     pub(super) async fn events(&mut self, noted: &Noted) -> Option<Events> {
         let timeline = self.timeline(noted).await;
-        let events = timeline.and_then(|timeline| Events::of(&timeline));
+        let start = start_by(crate::machine::now(), self.run);
+        let events = timeline.and_then(|timeline| Events::of(&timeline, start));
         self.failures = if events.is_some() { 0 } else { self.failures + 1 };
         events
     }
@@ -56,23 +58,29 @@ impl<'a> Asker<'a> {
     }
 }
 
-/// What a server's timeline says of a message, in microseconds of the wall clock.
+/// When a run started, in microseconds by the wall clock as it is set `now`: it may have been set since.
+fn start_by(now: Timestamp, run: &Run) -> i64 {
+    let set_by = now.as_micros().saturating_sub(run.wall_us(run.now_us()));
+    run.wall_us(0).saturating_add(set_by)
+}
+
+/// What a server's timeline says of a message, in microseconds after the start of the run by the server's clock.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Events {
-    taken: i64,
-    stored: i64,
-    answered: i64,
+    pub(super) taken: i64,
+    pub(super) stored: i64,
+    pub(super) answered: i64,
     /// The middle between the first and the last connection that took it.
-    delivered: Option<i64>,
+    pub(super) delivered: Option<i64>,
 }
 
 impl Events {
-    /// `None` if its batch is not on record.
-    fn of(timeline: &Value) -> Option<Self> {
+    /// Of a run that started at `start` of the wall clock. `None` if the batch of the message is not on record.
+    fn of(timeline: &Value, start: i64) -> Option<Self> {
         let events = timeline.get("events")?.as_array()?;
         let time = |stage: &str, name: &str| {
             let event = events.iter().find(|event| event.get("stage").is_some_and(|name| name == stage))?;
-            Some(Timestamp::parse(event.get(name)?.as_str()?)?.as_micros())
+            Some(Timestamp::parse(event.get(name)?.as_str()?)?.as_micros().saturating_sub(start))
         };
         let at = |stage| time(stage, "at");
         let delivered =
@@ -82,18 +90,19 @@ impl Events {
 
     /// Of a message that was to be sent, was sent, and whose answer was read at these times by the clock of this machine, which
     /// may be that of the server.
-    pub(super) fn until_answered(&self, own: [i64; 3], is_one_clock: bool) -> Steps {
+    pub(super) fn until_answered(&self, own: [u64; 3], is_one_clock: bool) -> Steps {
         self.steps(own, self.answered, is_one_clock)
     }
 
     /// The same until subscribers read it; `None` where none of their connections took it.
-    pub(super) fn until_read(&self, own: [i64; 3], is_one_clock: bool) -> Option<Steps> {
+    pub(super) fn until_read(&self, own: [u64; 3], is_one_clock: bool) -> Option<Steps> {
         Some(self.steps(own, self.delivered?, is_one_clock))
     }
 
     /// Where the server had done all at `done`. Another clock is taken to be off by what makes the way to the server as long as
     /// the way back, as NTP does (RFC 5905, section 8): so the server's own steps stay as they are.
-    fn steps(&self, [begun, sent, read]: [i64; 3], done: i64, is_one_clock: bool) -> Steps {
+    fn steps(&self, own: [u64; 3], done: i64, is_one_clock: bool) -> Steps {
+        let [begun, sent, read] = own.map(saturate::<_, i64>);
         let middle = i64::midpoint(self.taken, done);
         let off = if is_one_clock { 0 } else { i64::midpoint(sent, read).saturating_sub(middle) };
         let [taken, stored, done] = [self.taken, self.stored, done].map(|at| at.saturating_add(off));
@@ -138,37 +147,48 @@ mod tests {
         json!({ "events": events })
     }
 
-    fn wall(micros: i64) -> i64 {
-        Timestamp::parse(&format!("{AT}000Z")).unwrap().as_micros() + micros
+    fn start() -> i64 {
+        Timestamp::parse(&format!("{AT}000Z")).unwrap().as_micros()
     }
 
     #[test]
     fn steps_are_the_whole() {
-        let events = Events::of(&timeline()).unwrap();
-        let until_answered = |own: [i64; 3]| events.until_answered(own.map(wall), true);
+        let events = Events::of(&timeline(), start()).unwrap();
+        let until_answered = |own| events.until_answered(own, true);
         assert_eq!(until_answered([0, 500, 5_000]), [0.5, 3.0, 1.0, 0.1, 0.4]);
         // The answer was read before the thread went on that wrote it.
         assert_eq!(until_answered([2_300, 2_400, 4_550]), [0.1, 1.1, 1.0, 0.05, 0.0]);
-        let own = [0, 500, 6_000].map(wall);
+        let own = [0, 500, 6_000];
         assert_eq!(events.until_read(own, true), Some([0.5, 3.0, 1.0, 0.3, 1.2]));
         let unfollowed = Events { delivered: None, ..events };
         assert_eq!(unfollowed.until_read(own, true), None, "nobody followed the room there");
         let received = json!({"events": [{"stage": "received", "at": format!("{AT}000Z")}]});
-        assert!(Events::of(&received).is_none(), "another server stored it");
-        assert!(Events::of(&json!({"error": "there is no such message"})).is_none());
+        assert!(Events::of(&received, 0).is_none(), "another server stored it");
+        assert!(Events::of(&json!({"error": "there is no such message"}), 0).is_none());
     }
 
     #[test]
     fn another_clock_changes_no_step_of_the_server() {
-        let events = Events::of(&timeline()).unwrap();
+        let events = Events::of(&timeline(), start()).unwrap();
         for off in [-100_000, 0, 100_000] {
             let [taken, stored, answered] = [events.taken, events.stored, events.answered].map(|at| at + off);
             let delivered = events.delivered.map(|at| at + off);
             let events = Events { taken, stored, answered, delivered };
-            let until_answered = events.until_answered([0, 500, 5_500].map(wall), false);
+            let until_answered = events.until_answered([0, 500, 5_500], false);
             assert_eq!(until_answered, [0.5, 1.95, 1.0, 0.1, 1.95], "{off}");
-            let until_read = events.until_read([0, 500, 6_000].map(wall), false);
+            let until_read = events.until_read([0, 500, 6_000], false);
             assert_eq!(until_read, Some([0.5, 2.1, 1.0, 0.3, 2.1]), "{off}");
         }
+    }
+
+    #[test]
+    fn a_wall_clock_that_was_set_meanwhile_counts_as_it_is() {
+        let target = crate::client::Target::parse("127.0.0.1:1").unwrap();
+        let rules = crate::options::arguments("rules", &[]).unwrap();
+        let run = Run::new(target, crate::job::Shape::new(1, 10, None, ""), rules, 0);
+        let now = Timestamp::parse("2001-01-01T00:00:00Z").unwrap();
+        let before_us = run.now_us();
+        let ran_us = u64::try_from(now.as_micros() - start_by(now, &run)).unwrap();
+        assert!((before_us..=run.now_us()).contains(&ran_us), "{ran_us}");
     }
 }

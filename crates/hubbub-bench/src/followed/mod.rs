@@ -9,7 +9,7 @@ mod seconds;
 mod timeline;
 
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
 use hubbub_core::invariant::saturate;
@@ -47,6 +47,8 @@ type Steps = [f64; STEPS];
 pub(crate) struct Followed {
     /// One in so many powers of two is followed.
     halvings: AtomicU32,
+    /// One was noted.
+    is_noting: AtomicBool,
     state: Mutex<State>,
 }
 
@@ -123,17 +125,24 @@ impl State {
 }
 
 impl Followed {
-    /// Whether a message is followed.
+    /// Whether a message is followed. One that was accepted, but not yet stored, has no `seq` that tells.
     pub(crate) fn takes(&self, room: u16, seq: u64) -> bool {
-        is_taken((room, seq), self.halvings.load(Ordering::Relaxed))
+        seq > 0 && is_taken((room, seq), self.halvings.load(Ordering::Relaxed))
+    }
+
+    /// Whether a message that a subscriber read is followed: none before one was noted, so that nothing is kept where nothing can be
+    /// followed, as behind a broker.
+    pub(crate) fn awaits(&self, room: u16, seq: u64) -> bool {
+        self.is_noting.load(Ordering::Relaxed) && self.takes(room, seq)
     }
 
     /// Notes a message that was answered at its first attempt.
     pub(crate) fn note(&self, noted: Noted) {
         let mut state = self.state.lock();
+        self.is_noting.store(true, Ordering::Relaxed);
         let mut halvings = self.halvings.load(Ordering::Relaxed);
         if state.waiting.len() >= WAITING_MAX {
-            halvings += 1;
+            halvings = halvings.saturating_add(1);
             self.halvings.store(halvings, Ordering::Relaxed);
             state.waiting.retain(|noted| is_taken(noted.place(), halvings));
         }
@@ -151,6 +160,13 @@ impl Followed {
         state.arrivals.entry(index).or_default().add(us as f64);
     }
 
+    /// Follows no further message.
+    fn stop(&self) {
+        let mut state = self.state.lock();
+        self.halvings.store(u32::MAX, Ordering::Relaxed);
+        state.waiting.clear();
+    }
+
     /// Does `work`, and asks about messages meanwhile.
     pub(crate) async fn ask_during<T>(&self, run: &Run, work: impl Future<Output = T>) -> T {
         let asking = async {
@@ -161,6 +177,7 @@ impl Followed {
                 let before_us = run.now_us().saturating_sub(saturate(ARRIVAL_MAX.as_micros()));
                 self.state.lock().judge_before(before_us);
             }
+            self.stop();
             std::future::pending().await
         };
         tokio::select! {
@@ -254,6 +271,19 @@ mod tests {
         let count = |places: std::collections::BTreeSet<u64>| places.len();
         assert!(count(waiting.iter().map(|noted| noted.seq).collect()) > 10);
         assert!(count(waiting.iter().map(|noted| noted.room.into()).collect()) > waiting.len() / 2);
+    }
+
+    #[test]
+    fn nothing_is_kept_where_nothing_can_be_followed() {
+        let followed = Followed::default();
+        assert!(!followed.takes(1, 0), "accepted, not yet stored");
+        assert!(followed.takes(1, 7) && !followed.awaits(1, 7), "a broker's answers are not noted");
+        followed.note(noted(7));
+        assert!(followed.awaits(1, 8));
+        followed.stop();
+        (1..10_000).for_each(|seq| followed.note(noted(seq)));
+        assert!((1..10_000).all(|seq| !followed.takes(1, seq) && !followed.awaits(1, seq)));
+        assert!(followed.state.lock().waiting.is_empty());
     }
 
     #[test]

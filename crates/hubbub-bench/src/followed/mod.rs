@@ -9,7 +9,7 @@ mod seconds;
 mod timeline;
 
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
 use hubbub_core::invariant::saturate;
@@ -49,6 +49,7 @@ pub(crate) struct Followed {
     halvings: AtomicU32,
     /// One was noted.
     is_noting: AtomicBool,
+    questions: AtomicU64,
     state: Mutex<State>,
 }
 
@@ -160,6 +161,11 @@ impl Followed {
         state.arrivals.entry(index).or_default().add(us as f64);
     }
 
+    /// Requests that were asked about messages, which servers count with those of the run.
+    pub(crate) fn questions(&self) -> u64 {
+        self.questions.load(Ordering::Relaxed)
+    }
+
     /// Follows no further message.
     fn stop(&self) {
         let mut state = self.state.lock();
@@ -205,6 +211,7 @@ impl Followed {
             place.map(|place| waiting.remove(place))
         };
         let Some(noted) = newest else { return false };
+        self.questions.fetch_add(1, Ordering::Relaxed);
         if let Some(events) = asker.events(&noted).await {
             let run = asker.run;
             // Where nobody keeps when messages were to be sent, their time until subscribers begins when they are.

@@ -137,8 +137,9 @@ pub(crate) struct Stage {
     stored_before: u64,
     stored: u64,
     stored_at: Instant,
-    /// The server's figures just before.
-    metrics: String,
+    /// The servers' figures just before and just after, and how many of the requests in between only asked about messages.
+    metrics: [String; 2],
+    questions: u64,
 }
 
 impl Workload for PersistArgs {
@@ -166,8 +167,9 @@ impl Workload for PersistArgs {
         if !self.fill && !self.drain {
             tokio::time::sleep(self.around).await;
         }
-        let (stored, stored_at, metrics) = (0, Instant::now(), metrics(&setup.targets).await);
-        Ok(Stage { run, listeners, sampler, stored_before, stored, stored_at, metrics })
+        let (stored, stored_at) = (0, Instant::now());
+        let metrics = [metrics(&setup.targets).await, String::new()];
+        Ok(Stage { run, listeners, sampler, stored_before, stored, stored_at, metrics, questions: 0 })
     }
 
     async fn drive(&self, setup: &Setup, stage: &mut Stage) -> anyhow::Result<Arc<Run>> {
@@ -178,17 +180,19 @@ impl Workload for PersistArgs {
             let before = if self.drain { 0 } else { stage.stored_before };
             (stage.stored, stage.stored_at) = self.wait_stored(&run, before).await?;
         }
+        let [_, after] = &mut stage.metrics;
+        (*after, stage.questions) = (metrics(&setup.targets).await, run.followed.questions());
         Ok(run)
     }
 
     async fn close(&self, setup: &Setup, stage: Stage, run: &Run) -> anyhow::Result<Account> {
-        let metrics = [stage.metrics, metrics(&setup.targets).await];
         tokio::time::sleep(if self.fill { Duration::ZERO } else { self.around }).await;
         let begun = run.instant(0);
         let published = Duration::from_micros(run.record.lock().last_us);
         let store = stage.stored_at.saturating_duration_since(begun);
         let span = stage.sampler.span(begun, begun + published.max(store));
-        let seen = Seen { samples: stage.sampler.stop().await, span, metrics, store };
+        let Stage { metrics, questions, .. } = stage;
+        let seen = Seen { samples: stage.sampler.stop().await, span, metrics, questions, store };
         let delivery = stage.listeners.finish().await;
         let [sent, ..] = run.counts.totals();
         let (messages, early) =

@@ -36,6 +36,7 @@ use crate::listener::Listeners;
 use crate::options::{Patience, Rules, arguments, duration};
 use crate::pace::{Rate, SLEEP_MIN, Schedule, feed_paced, supply};
 use crate::phase;
+use crate::report::MESSAGES;
 use crate::run::Run;
 use crate::sample::{Sampler, Source};
 #[cfg(any(feature = "postgres", all(feature = "kafka", feature = "scylla")))]
@@ -202,7 +203,7 @@ impl Workload for PersistArgs {
             asked_per_second: self.plan().rate,
             stored: (!self.fill && !self.drain).then_some(stage.stored),
             persisted: Some(Persisted::new(self, messages, stage.stored, early, seen)),
-            note: self.schedule(0)?.and_then(|schedule| schedule.fell_behind(run)),
+            note: self.schedule(0)?.and_then(|schedule| schedule.never_sent(run, MESSAGES)),
             ..Account::default()
         })
     }

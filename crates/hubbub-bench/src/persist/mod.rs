@@ -154,6 +154,10 @@ impl Workload for PersistArgs {
         false
     }
 
+    fn log_url(&self) -> Option<&str> {
+        self.log.as_deref().filter(|log| log.contains("://"))
+    }
+
     async fn prepare(&self, setup: &Setup) -> anyhow::Result<Stage> {
         let shape = Shape::of_residents(crate::machine::seed(), self.users, self.text_bytes);
         let shape = shape.of_rooms(self.rooms);

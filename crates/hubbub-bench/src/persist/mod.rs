@@ -283,20 +283,20 @@ impl PersistArgs {
                 }
             });
         }
-        let Plan { messages, time, .. } = self.plan();
+        let plan = self.plan();
         let schedule = self.schedule(run.now_us())?;
         let patience = schedule.map(|schedule| schedule.patience());
         let every =
             if self.broker().is_some() { SLEEP_MIN } else { REQUEST_EVERY / saturate::<_, u32>(publishers) };
         let (maker_run, maker, random) = (Arc::clone(run), Arc::clone(&feed), SeededRandom::new(setup.seed));
-        let time = time.unwrap_or(Duration::MAX);
+        let (messages, time) = (plan.messages, plan.time.unwrap_or(Duration::MAX));
         let make = move || match &schedule {
             Some(schedule) => feed_paced(&maker_run, &maker, schedule, every, &random),
             None => {
                 supply(&maker_run, &maker, 0..messages, time, &random, |_| maker.wait_for_space());
             }
         };
-        let bar = phase::bar("publishing", messages, setup.common.quiet);
+        let bar = phase::bar("publishing", plan.expected(), setup.common.quiet);
         phase::send_over(tasks, run, &feed, &bar, patience, make).await;
         let failed = failed.lock().take();
         failed.map_or(Ok(()), Err)

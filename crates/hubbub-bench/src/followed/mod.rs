@@ -218,6 +218,9 @@ impl Followed {
             let delivery_begun_us = if run.times.is_some() { noted.begun_us } else { noted.sent_us };
             let is_one_clock = run.targets.of(noted.who).is_loopback();
             self.state.lock().keep(Asked { noted, events, delivery_begun_us, is_one_clock });
+        } else {
+            // What is older is on record even less.
+            self.state.lock().waiting.retain(|other| other.answered_us > noted.answered_us);
         }
         true
     }
@@ -291,6 +294,17 @@ mod tests {
         (1..10_000).for_each(|seq| followed.note(noted(seq)));
         assert!((1..10_000).all(|seq| !followed.takes(1, seq) && !followed.awaits(1, seq)));
         assert!(followed.state.lock().waiting.is_empty());
+    }
+
+    #[tokio::test]
+    async fn what_is_older_than_a_failure_is_not_asked_about() {
+        let target = crate::client::Target::parse("127.0.0.1:1").unwrap();
+        let rules = crate::options::arguments("rules", &[]).unwrap();
+        let run = Run::new(target, crate::job::Shape::new(1, 10, None, ""), rules, 0);
+        (1..=100).for_each(|seq| run.followed.note(noted(seq)));
+        run.followed.ask_rest(&run).await;
+        assert_eq!(run.followed.questions(), 1, "and not so many that following would end for good");
+        assert!(run.followed.state.lock().waiting.is_empty());
     }
 
     #[test]

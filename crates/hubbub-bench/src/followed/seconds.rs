@@ -30,8 +30,8 @@ pub(crate) struct Means {
     pub(crate) steps: Steps,
     /// All but the one in the client, which knows that of every message: in an open loop that is behind it hides all others.
     pub(crate) rest: f64,
-    /// Standard error of `rest`.
-    pub(crate) error: f64,
+    /// Standard error of `rest`; `None` where no second had two messages, whose difference would tell it.
+    pub(crate) error: Option<f64>,
 }
 
 impl Seconds {
@@ -59,15 +59,17 @@ impl Seconds {
         };
         let step = |step: usize| mean(&|second| second.steps.get(step).map_or(0.0, |step| step.mean));
         // One message alone shows no variance; it has that of the others.
+        let freedom = count.saturating_sub(weighed.len() as u64);
         let squares: f64 = weighed.iter().map(|(_, second)| second.rest.squares).sum();
-        let variance = squares / count.saturating_sub(weighed.len() as u64).max(1) as f64;
+        let variance = squares / freedom as f64;
         let error =
             |(weight, second): &(f64, &Second)| (weight / all).powi(2) * variance / second.rest.count as f64;
+        let error = || weighed.iter().map(error).sum::<f64>().sqrt();
         Some(Means {
             count,
             steps: std::array::from_fn(step),
             rest: mean(&|second| second.rest.mean),
-            error: weighed.iter().map(error).sum::<f64>().sqrt(),
+            error: (freedom > 0).then(error),
         })
     }
 }
@@ -84,7 +86,10 @@ mod tests {
         assert_eq!(seconds.means(|_| 1), None);
         seconds.add(&noted(0), [0.1, 0.2, 0.3, 0.4, 0.5]);
         let means = seconds.means(|_| 1).unwrap();
-        assert!((means.rest - 1.4).abs() < 1e-9 && means.error < 1e-9 && means.count == LEAST, "{means:?}");
+        assert!(
+            (means.rest - 1.4).abs() < 1e-9 && means.error.unwrap() < 1e-9 && means.count == LEAST,
+            "{means:?}"
+        );
     }
 
     #[test]
@@ -99,6 +104,20 @@ mod tests {
         assert!((means.rest - 17.5).abs() < 1e-9 && (means.steps[1] - 17.5).abs() < 1e-9, "{means:?}");
         // Not the variance between seconds.
         let wanted = ((0.25_f64.powi(2) + 0.75_f64.powi(2)) * (80.0 / 78.0) / 40.0).sqrt();
-        assert!((means.error - wanted).abs() < 1e-9, "{means:?}");
+        assert!((means.error.unwrap() - wanted).abs() < 1e-9, "{means:?}");
+    }
+
+    #[test]
+    fn one_message_in_each_second_shows_no_variance() {
+        let mut seconds = Seconds::default();
+        for second in 0..LEAST {
+            seconds.add(
+                &Noted { answered_us: second * 1_000_000, ..noted(0) },
+                [0.0, second as f64, 0.0, 0.0, 0.0],
+            );
+        }
+        assert_eq!(seconds.means(|_| 1).unwrap().error, None);
+        seconds.add(&noted(0), [0.0, 2.0, 0.0, 0.0, 0.0]);
+        assert!(seconds.means(|_| 1).unwrap().error.is_some_and(|error| error > 0.0));
     }
 }

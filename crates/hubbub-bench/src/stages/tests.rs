@@ -68,7 +68,7 @@ fn stages_and_what_is_left_are_the_whole() {
 #[test]
 fn what_was_followed_leaves_nothing_out() {
     let server = ServerStages::between("", &metrics(&DIRECT));
-    let means = Means { count: 300, steps: [0.7, 3.0, 1.0, 0.5, 1.0], rest: 5.5, error: 0.4 };
+    let means = Means { count: 300, steps: [0.7, 3.0, 1.0, 0.5, 1.0], rest: 5.5, error: Some(0.4) };
     let way = |followed: Means, is_one_clock| {
         let known = Generated {
             confirmed_ms: 6.55,
@@ -100,13 +100,15 @@ fn what_was_followed_leaves_nothing_out() {
         [(TO_SERVER, 1.0), ("queue", 2.0), ("commit", 1.0), ("delivery", 0.5), ("to subscribers", 1.0)];
     assert_eq!(shown(stages.delivered.as_ref().unwrap())[1..6], wanted);
     // Those followed were faster than all, and that was not chance.
-    let others = way(Means { error: 0.1, ..means }, true).confirmed.unwrap();
+    let others = way(Means { error: Some(0.1), ..means }, true).confirmed.unwrap();
     assert_eq!(others.mark().as_deref(), Some("8 % not accounted for"));
+    let unknown = way(Means { error: None, ..means }, true).confirmed.unwrap();
+    assert!(unknown.mark().is_none(), "nobody knows what chance would explain: {unknown}");
     // However long messages waited before they were sent.
     let behind = Generated {
         confirmed_ms: 30_010.0,
         waited_ms: 30_000.0,
-        followed: Some(Means { steps: [29_000.0, 2.5, 1.0, 0.5, 1.0], rest: 5.0, error: 0.1, ..means }),
+        followed: Some(Means { steps: [29_000.0, 2.5, 1.0, 0.5, 1.0], rest: 5.0, error: Some(0.1), ..means }),
         ..known()
     };
     let behind = Stages::of(&server, &behind).confirmed.unwrap();

@@ -65,7 +65,7 @@ impl Way {
     }
 
     /// Of all messages, by those that were followed. How long the average message was in the client is known of all. Where the
-    /// rest differs from that of all by more than chance explains, the difference is in no stage. How long the average message
+    /// rest differs from that of all by more than chance explains, if that is known, the difference is in no stage. How long the average message
     /// was in the server's queue, it knows itself: timelines are of batches.
     pub(super) fn of_followed(
         known: &Generated,
@@ -79,7 +79,7 @@ impl Way {
         }
         let client = client_ms.min(whole_ms);
         let rest_ms = whole_ms - client;
-        let is_chance = (rest_ms - followed.rest).abs() <= CHANCE * followed.error;
+        let is_chance = followed.error.is_none_or(|error| (rest_ms - followed.rest).abs() <= CHANCE * error);
         let scale = if is_chance { rest_ms / followed.rest } else { 1.0 };
         let [_, until_taken, commit, until_told, until_read] = followed.steps.map(|ms| ms * scale);
         let mut stages = vec![("client", client)];

@@ -190,7 +190,7 @@ impl Workload for PersistArgs {
         Ok(run)
     }
 
-    async fn close(&self, setup: &Setup, stage: Stage, run: &Run) -> anyhow::Result<Account> {
+    async fn close(&self, _: &Setup, stage: Stage, run: &Run) -> anyhow::Result<Account> {
         tokio::time::sleep(if self.fill { Duration::ZERO } else { self.around }).await;
         let begun = run.instant(0);
         let published = Duration::from_micros(run.record.lock().last_us);

@@ -28,6 +28,11 @@ pub(crate) struct Question {
     pub(crate) path: Box<dyn Fn(&SeededRandom) -> String + Send + Sync>,
 }
 
+/// When questions are due.
+pub(crate) fn schedule(per_second: u32, time: Duration) -> Schedule {
+    Schedule::new(Rate::constant(per_second.max(1).into()), time, 0)
+}
+
 /// Asks for so long. Each question counts from when it was due. Questions with another answer than 200 count as rejected.
 pub(crate) async fn ask(
     target: &Target,
@@ -40,7 +45,7 @@ pub(crate) async fn ask(
     let kinds: Vec<&'static str> = questions.iter().map(|question| question.name).collect();
     let patience = Patience { send_timeout: TIMEOUT, ..usual };
     let run = Arc::new(Run::of_operations(target, &patience, 0, &kinds));
-    let due = Due::new(Schedule::new(Rate::constant(per_second.max(1).into()), time, 0));
+    let due = Due::new(schedule(per_second, time));
     let questions = Arc::new(questions);
     let mut askers = JoinSet::new();
     for who in 0..CONNECTIONS {

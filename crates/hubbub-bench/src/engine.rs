@@ -34,6 +34,11 @@ pub(crate) trait Workload: Args + Serialize {
     /// What stands ready when the measured phase begins.
     type Stage;
 
+    /// The URL of the broker that messages go through, where the workload knows it.
+    fn log_url(&self) -> Option<&str> {
+        None
+    }
+
     /// Makes ready what the measured phase needs: rooms, clients, listeners, stored data.
     async fn prepare(&self, setup: &Setup) -> anyhow::Result<Self::Stage>;
 
@@ -71,12 +76,18 @@ impl Setup {
         self.targets.first()
     }
 
-    /// Counts what others take of the machine from now on.
-    fn others(&self) -> OthersMeter {
-        let Common { servers, database, server_pid, broker_pid, .. } = &self.common;
-        let engines = servers.iter().chain(database).map(String::as_str);
+    /// Counts what others take of the machine from now on; `broker` is no other.
+    fn others(&self, broker: Option<&str>) -> OthersMeter {
+        let Common { server_pid, broker_pid, .. } = &self.common;
         let pids: Vec<u32> = server_pid.iter().chain(broker_pid).copied().collect();
-        OthersMeter::beside(engines, &pids)
+        OthersMeter::beside(self.engines(broker), &pids)
+    }
+
+    /// The URLs of what is measured. A broker whose process is given is not looked for.
+    fn engines<'s>(&'s self, broker: Option<&'s str>) -> impl Iterator<Item = &'s str> {
+        let Common { servers, database, broker_pid, .. } = &self.common;
+        let broker = broker.filter(|_| broker_pid.is_none());
+        servers.iter().chain(database).map(String::as_str).chain(broker)
     }
 }
 
@@ -126,7 +137,7 @@ pub(crate) async fn measure<W: Workload>(args: &Loading<W>) -> anyhow::Result<Re
     let mut stage = own.prepare(&setup).await?;
     let sampler = if W::SAMPLES_ITSELF { None } else { Some(Sampler::start(Source::open(&setup).await?)) };
     let watch = Watch::begin(&setup).await;
-    let meter = setup.others();
+    let meter = setup.others(own.log_url());
     let cpu = CpuMark::now(&common.server_pid);
     let run = own.drive(&setup, &mut stage).await?;
     report.cpu = Some(cpu.until(&CpuMark::now(&common.server_pid)));
@@ -196,4 +207,28 @@ fn parameters<W: Workload>(
         map.insert("seed".to_owned(), json!(common.seed));
     }
     Ok(parameters)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::options::arguments;
+    use crate::persist::PersistArgs;
+
+    #[test]
+    fn the_broker_belongs_to_what_is_measured() {
+        let engines = |line: &[&str]| -> Vec<String> {
+            let line =
+                [&["--server", "http://127.0.0.1:1", "--database", "postgres://localhost"], line].concat();
+            let Loading { common, own } = arguments::<Loading<PersistArgs>>("persist", &line).unwrap();
+            let targets = Targets::parse(&common.servers, &Credentials::default()).unwrap();
+            let setup = Setup { common, targets, seed: 1 };
+            setup.engines(own.log_url()).map(str::to_owned).collect()
+        };
+        let others = ["http://127.0.0.1:1", "postgres://localhost"];
+        assert_eq!(engines(&["--log", "direct"]), others);
+        let log = ["--log", "amqp://localhost"];
+        assert_eq!(engines(&log), [&others[..], &["amqp://localhost"]].concat());
+        assert_eq!(engines(&[&log[..], &["--broker-pid", "7"]].concat()), others, "its process is known");
+    }
 }

@@ -13,8 +13,9 @@ use crate::engine::{Account, Setup, Workload};
 use crate::feed::Feed;
 use crate::listener::Listeners;
 use crate::options::{Sending, Traffic, duration, seconds};
-use crate::pace::{DRAIN, Rate, SLEEP_MIN, Schedule, feed_paced, supply};
+use crate::pace::{Rate, SLEEP_MIN, Schedule, feed_paced, patience, supply};
 use crate::phase;
+use crate::report::MESSAGES;
 use crate::run::Run;
 
 #[derive(Debug, Clone, Args, Serialize)]
@@ -78,7 +79,7 @@ impl Workload for HttpArgs {
         };
         // Each connection sends to any room.
         let connections = vec![1; self.sending.connections];
-        let time = Some(self.duration + DRAIN);
+        let time = Some(patience(self.duration));
         phase::send::<Post>(&run, &feed, &connections, setup.seed, &bar, time, make).await;
         Ok(run)
     }
@@ -90,7 +91,7 @@ impl Workload for HttpArgs {
             delivery: (self.listeners > 0).then_some(delivery),
             concurrency: self.closed.then(|| self.sending.concurrency()),
             asked_per_second: schedule.map(|schedule| schedule.mean_rate()),
-            note: schedule.and_then(|schedule| schedule.fell_behind(run)),
+            note: schedule.and_then(|schedule| schedule.never_sent(run, MESSAGES)),
             ..Account::default()
         })
     }

@@ -262,7 +262,7 @@ impl Subscriber {
         }
         self.heard += 1;
         let run = &self.audience.run;
-        if run.followed.takes(self.room, seq)
+        if run.followed.awaits(self.room, seq)
             && let Some(index) = self.index(text)
         {
             run.followed.arrived(index, run.now_us());

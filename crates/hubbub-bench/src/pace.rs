@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use hubbub_core::clock::{RandomSource, SeededRandom};
+use hubbub_core::invariant::saturate;
 use serde::{Serialize, Serializer};
 use tokio::sync::Semaphore;
 
@@ -84,16 +85,16 @@ impl Schedule {
         self.messages() as f64 / self.duration.as_secs_f64().max(1e-9)
     }
 
-    /// What is to be known where not all of it was sent.
-    pub(crate) fn fell_behind(&self, run: &Run) -> Option<String> {
+    /// What is to be known where not all of it was sent; `what` it is of: messages, operations.
+    pub(crate) fn never_sent(&self, run: &Run, what: &str) -> Option<String> {
         let [sent, ..] = run.counts.totals();
         let left = self.messages().saturating_sub(sent);
-        (left > 0).then(|| format!("the server fell behind: {left} messages were never sent"))
+        (left > 0).then(|| format!("the rate was not kept: {left} {what} were never sent"))
     }
 
     /// How long sending may take.
     pub(crate) fn patience(&self) -> Duration {
-        self.duration.saturating_add(DRAIN)
+        patience(self.duration)
     }
 
     /// When message `index` is to be sent, in microseconds after the start of the run.
@@ -117,15 +118,20 @@ impl Schedule {
 }
 
 /// Messages that may be due and wait to be sent. Those behind them are made when there is space; they count from when they were
-/// due all the same.
+/// due all the same, see [`due_us`].
 const BEHIND_MAX: usize = 1_000_000;
 /// What has not been sent this long after the end of a schedule is given up.
-pub(crate) const DRAIN: Duration = Duration::from_secs(10);
+const DRAIN: Duration = Duration::from_secs(10);
 /// Messages made at a time.
 const MADE_MAX: usize = 10_000;
 
 /// Shortest sleep: many wake-ups would take time from what is measured.
 pub(crate) const SLEEP_MIN: Duration = Duration::from_micros(50);
+
+/// How long it may take to send for so long.
+pub(crate) const fn patience(duration: Duration) -> Duration {
+    duration.saturating_add(DRAIN)
+}
 
 /// Hands over the numbers of what is due, as their time comes, but not more often than `every` so long; returns when all
 /// are out, or `is_over` says so.
@@ -164,8 +170,8 @@ impl Due {
         Arc::new(Self { schedule, next: AtomicU64::new(0), permits: Semaphore::new(0) })
     }
 
-    /// Lets each operation go when its time has come. Latency counts from the intended start, so the schedule begins
-    /// with the measured time: now.
+    /// Lets each operation go when its time has come; what nobody took by the end of the patience is dropped. Latency counts from
+    /// the intended start, so the schedule begins with the measured time: now.
     pub(crate) fn start(self: &Arc<Self>, run: &Arc<Run>) {
         run.begin();
         let (due, run) = (Arc::clone(self), Arc::clone(run));
@@ -173,11 +179,18 @@ impl Due {
             let release = |operations: Range<u64>| due.permits.add_permits(operations.count());
             pace(&run, &due.schedule, SLEEP_MIN, || run.is_over(), release);
             // What is released is still done; then whoever waits for more finds the semaphore closed.
-            while due.next.load(Ordering::Relaxed) < due.schedule.messages() && !run.is_over() {
+            while due.is_awaited(run.now_us()) && !run.is_over() {
                 std::thread::sleep(Duration::from_millis(1));
             }
-            due.permits.close();
+            due.abandon();
         });
+    }
+
+    /// Whether some are left, and it is not too late for them.
+    fn is_awaited(&self, now_us: u64) -> bool {
+        let ran_us = now_us.saturating_sub(self.schedule.start_us);
+        let is_late = u128::from(ran_us) > self.schedule.patience().as_micros();
+        self.next.load(Ordering::Relaxed) < self.schedule.messages() && !is_late
     }
 
     /// When the next operation was to begin, once that time has come; `None` when there are no more.
@@ -192,8 +205,19 @@ impl Due {
     }
 }
 
-/// Puts each message of `schedule` into `feed` when its time has come. Returns when all are there. Where that is done
-/// `every` so often only, messages go together and are due with the last of them: before, that one did not exist.
+/// When message `index` of those released together is due, in microseconds after the start of the run. Where that is done
+/// `every` so often only, messages go together and are due with the last of them: before, that one did not exist. Those that are
+/// released later than that are behind, and the time until then is theirs.
+fn due_us(schedule: &Schedule, released: &Range<u64>, every: Duration, index: u64) -> u64 {
+    let own = schedule.intended_us(index);
+    if every <= SLEEP_MIN {
+        return own;
+    }
+    let last = schedule.intended_us(released.end.saturating_sub(1));
+    last.min(own.saturating_add(saturate(every.as_micros())))
+}
+
+/// Puts each message of `schedule` into `feed` when its time has come, every so often. Returns when all are there.
 pub(crate) fn feed_paced(
     run: &Run,
     feed: &Feed,
@@ -204,8 +228,7 @@ pub(crate) fn feed_paced(
     let release = |due: Range<u64>| {
         let job = |index| {
             let job = run.shape.draw(random, index, any_room(run, random));
-            let due_with = if every > SLEEP_MIN { due.end - 1 } else { index };
-            Job { intended_us: schedule.intended_us(due_with).max(1), ..job }
+            Job { intended_us: due_us(schedule, &due, every, index).max(1), ..job }
         };
         let mut jobs = due.clone().map(job);
         loop {
@@ -277,17 +300,61 @@ mod tests {
         assert!((99..=101).contains(&(10_000_000 - before)) && (99..=101).contains(&(after - 10_000_000)));
     }
 
-    #[test]
-    fn nothing_is_made_when_the_time_is_over() {
+    fn run() -> Run {
         let target = crate::client::Target::parse("127.0.0.1:1").expect("address");
         let rules = crate::options::arguments("rules", &[]).expect("defaults");
-        let run = Run::new(target, crate::job::Shape::new(1, 10, None, ""), rules, 0);
+        Run::new(target, crate::job::Shape::new(1, 10, None, ""), rules, 0)
+    }
+
+    #[tokio::test]
+    async fn operations_that_nobody_takes_are_given_up() {
+        let due = Due::new(Schedule::new(Rate::constant(10.0), Duration::from_secs(1), 0));
+        let end_us = (Duration::from_secs(1) + DRAIN).as_micros() as u64;
+        assert!(due.is_awaited(0) && due.is_awaited(end_us) && !due.is_awaited(end_us + 1));
+        due.permits.add_permits(10);
+        for _ in 0..10 {
+            assert!(due.is_awaited(0) && due.next().await.is_some());
+        }
+        assert!(!due.is_awaited(0), "all were taken");
+        let schedule = due.schedule;
+        let run = run();
+        run.counts.sent.store(7, Ordering::Relaxed);
+        let said = schedule.never_sent(&run, "operations");
+        assert_eq!(said.as_deref(), Some("the rate was not kept: 3 operations were never sent"));
+        run.counts.sent.store(10, Ordering::Relaxed);
+        assert_eq!(schedule.never_sent(&run, "operations"), None);
+    }
+
+    #[test]
+    fn a_time_without_end_is_waited_for() {
+        assert_eq!(patience(Duration::MAX), Duration::MAX);
+        assert_eq!(patience(Duration::from_secs(5)), Duration::from_secs(15));
+    }
+
+    #[test]
+    fn nothing_is_made_when_the_time_is_over() {
+        let run = run();
         for (time, made) in [(Duration::ZERO, 0), (Duration::MAX, 10)] {
             let (feed, mut jobs) = (Feed::new(100), std::collections::VecDeque::new());
             supply(&run, &feed, 0..10, time, &SeededRandom::new(1), |_| 4);
             feed.take(100, &mut jobs, 0, std::task::Waker::noop());
             assert_eq!(jobs.len(), made);
         }
+    }
+
+    #[test]
+    fn what_is_behind_counts_from_its_own_time() {
+        let schedule = Schedule::new(Rate::constant(1_000.0), Duration::from_secs(10), 7);
+        let every = Duration::from_millis(5);
+        let together = 0..5;
+        assert!(together.clone().all(|index| due_us(&schedule, &together, every, index) == 4_007));
+        // Nobody took any for ten seconds.
+        let late = 0..10_000;
+        let waited = late.clone().map(|index| {
+            due_us(&schedule, &late, every, index).checked_sub(schedule.intended_us(index)).unwrap()
+        });
+        assert_eq!(waited.max(), Some(5_000));
+        assert_eq!(due_us(&schedule, &late, SLEEP_MIN, 3_000), 3_000_007, "one by one");
     }
 
     #[test]

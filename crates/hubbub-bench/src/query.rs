@@ -12,7 +12,7 @@ use hubbub_core::clock::SeededRandom;
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::asks::{Question, ask, below};
+use crate::asks::{Question, ask, below, schedule};
 use crate::caller::get;
 use crate::client::Target;
 use crate::engine::{self, Account, Findings, Loading, Setup, Workload};
@@ -151,8 +151,9 @@ impl Workload for QueryArgs {
         ask(setup.target(), questions, self.rate, self.duration, setup.seed).await
     }
 
-    async fn close(&self, _: &Setup, _: Holdings, _: &Run) -> anyhow::Result<Account> {
-        Ok(Account::default())
+    async fn close(&self, _: &Setup, _: Holdings, run: &Run) -> anyhow::Result<Account> {
+        let note = schedule(self.rate, self.duration).never_sent(run, "questions");
+        Ok(Account { note, ..Account::default() })
     }
 }
 

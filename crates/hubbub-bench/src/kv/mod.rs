@@ -179,15 +179,22 @@ impl Workload for KvArgs {
         Ok(run)
     }
 
-    async fn close(&self, _: &Setup, common: Self::Stage, _: &Run) -> anyhow::Result<Account> {
+    async fn close(&self, _: &Setup, common: Self::Stage, run: &Run) -> anyhow::Result<Account> {
         let concurrency = self.rate.is_none().then_some(self.connections as f64);
-        let asked_per_second = self.rate.map(|rate| Schedule::new(rate, self.duration, 0).mean_rate());
+        let schedule = self.schedule();
+        let asked_per_second = schedule.map(|schedule| schedule.mean_rate());
+        let note = schedule.and_then(|schedule| schedule.never_sent(run, "operations"));
         let keys = Some(common.seen.lock().clone());
-        Ok(Account { keys, concurrency, asked_per_second, ..Account::default() })
+        Ok(Account { keys, concurrency, asked_per_second, note, ..Account::default() })
     }
 }
 
 impl KvArgs {
+    /// Of an open loop, which measures from its beginning.
+    fn schedule(&self) -> Option<Schedule> {
+        self.rate.map(|rate| Schedule::new(rate, self.warmup.saturating_add(self.duration), 0))
+    }
+
     fn shared(&self, setup: &Setup) -> client::Common {
         let popular = self.hot.map_or(Popularity::Zipf, Popularity::Hot);
         let (popularity, get, put) = match self.kind {
@@ -197,14 +204,13 @@ impl KvArgs {
             Kind::Delete => (Popularity::Uniform, 0.0, 0.0),
             Kind::Mixed => (popular, self.get, self.put),
         };
-        let schedule = self.rate.map(|rate| Schedule::new(rate, self.warmup + self.duration, 0));
         client::Common {
             keys: Keys::new(crate::machine::seed(), self.keys, self.value_bytes, &self.key_prefix),
             popularity,
             get,
             put,
             seen: Default::default(),
-            due: schedule.map(Due::new),
+            due: self.schedule().map(Due::new),
             connections: self.connections.max(1),
             // With several stores a key read from one may have been written to another.
             is_unchecked: self.unchecked || setup.targets.len() > 1 && !setup.common.shared,

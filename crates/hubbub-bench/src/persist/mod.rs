@@ -36,6 +36,7 @@ use crate::listener::Listeners;
 use crate::options::{Patience, Rules, arguments, duration};
 use crate::pace::{Rate, SLEEP_MIN, Schedule, feed_paced, supply};
 use crate::phase;
+use crate::report::MESSAGES;
 use crate::run::Run;
 use crate::sample::{Sampler, Source};
 #[cfg(any(feature = "postgres", all(feature = "kafka", feature = "scylla")))]
@@ -137,8 +138,9 @@ pub(crate) struct Stage {
     stored_before: u64,
     stored: u64,
     stored_at: Instant,
-    /// The server's figures just before.
-    metrics: String,
+    /// The servers' figures just before and just after, and how many of the requests in between only asked about messages.
+    metrics: [String; 2],
+    questions: u64,
 }
 
 impl Workload for PersistArgs {
@@ -152,13 +154,14 @@ impl Workload for PersistArgs {
         false
     }
 
+    fn log_url(&self) -> Option<&str> {
+        self.log.as_deref().filter(|log| log.contains("://"))
+    }
+
     async fn prepare(&self, setup: &Setup) -> anyhow::Result<Stage> {
         let shape = Shape::of_residents(crate::machine::seed(), self.users, self.text_bytes);
         let shape = shape.of_rooms(self.rooms);
-        let usual: Patience = arguments("patience", &[])?;
-        let patience = Patience { give_up: self.give_up, ..usual };
-        let rules = Rules { in_flight: self.window, retries: 0, patience, echo: false };
-        let run = Arc::new(Run::new(setup.targets.clone(), shape, rules, 0));
+        let run = Arc::new(Run::new(setup.targets.clone(), shape, self.rules()?, 0));
         let stored_before = self.stored_before(&setup.targets).await?;
         let source = Source::of_persisting(self, setup, Arc::clone(&run)).await?;
         let followed = self.followed();
@@ -169,8 +172,9 @@ impl Workload for PersistArgs {
         if !self.fill && !self.drain {
             tokio::time::sleep(self.around).await;
         }
-        let (stored, stored_at, metrics) = (0, Instant::now(), metrics(&setup.targets).await);
-        Ok(Stage { run, listeners, sampler, stored_before, stored, stored_at, metrics })
+        let (stored, stored_at) = (0, Instant::now());
+        let metrics = [metrics(&setup.targets).await, String::new()];
+        Ok(Stage { run, listeners, sampler, stored_before, stored, stored_at, metrics, questions: 0 })
     }
 
     async fn drive(&self, setup: &Setup, stage: &mut Stage) -> anyhow::Result<Arc<Run>> {
@@ -181,17 +185,19 @@ impl Workload for PersistArgs {
             let before = if self.drain { 0 } else { stage.stored_before };
             (stage.stored, stage.stored_at) = self.wait_stored(&run, before).await?;
         }
+        let [_, after] = &mut stage.metrics;
+        (*after, stage.questions) = (metrics(&setup.targets).await, run.followed.questions());
         Ok(run)
     }
 
-    async fn close(&self, setup: &Setup, stage: Stage, run: &Run) -> anyhow::Result<Account> {
-        let metrics = [stage.metrics, metrics(&setup.targets).await];
+    async fn close(&self, _: &Setup, stage: Stage, run: &Run) -> anyhow::Result<Account> {
         tokio::time::sleep(if self.fill { Duration::ZERO } else { self.around }).await;
         let begun = run.instant(0);
         let published = Duration::from_micros(run.record.lock().last_us);
         let store = stage.stored_at.saturating_duration_since(begun);
         let span = stage.sampler.span(begun, begun + published.max(store));
-        let seen = Seen { samples: stage.sampler.stop().await, span, metrics, store };
+        let Stage { metrics, questions, .. } = stage;
+        let seen = Seen { samples: stage.sampler.stop().await, span, metrics, questions, store };
         let delivery = stage.listeners.finish().await;
         let [sent, ..] = run.counts.totals();
         let (messages, early) =
@@ -201,7 +207,7 @@ impl Workload for PersistArgs {
             asked_per_second: self.plan().rate,
             stored: (!self.fill && !self.drain).then_some(stage.stored),
             persisted: Some(Persisted::new(self, messages, stage.stored, early, seen)),
-            note: self.schedule(0)?.and_then(|schedule| schedule.fell_behind(run)),
+            note: self.schedule(0)?.and_then(|schedule| schedule.never_sent(run, MESSAGES)),
             ..Account::default()
         })
     }
@@ -211,6 +217,14 @@ impl PersistArgs {
     /// Where RabbitMQ is, when messages go through it.
     pub(crate) fn broker(&self) -> Option<&str> {
         self.log.as_deref().filter(|url| url.starts_with("amqp"))
+    }
+
+    /// As other workloads have them. A broker's driver sends nothing again: when it fails, the run does.
+    fn rules(&self) -> anyhow::Result<Rules> {
+        let usual: Rules = arguments("rules", &[])?;
+        let patience = Patience { give_up: self.give_up, ..usual.patience };
+        let retries = if self.broker().is_some() { 0 } else { usual.retries };
+        Ok(Rules { in_flight: self.window, retries, patience, ..usual })
     }
 
     fn plan(&self) -> Plan {
@@ -269,20 +283,20 @@ impl PersistArgs {
                 }
             });
         }
-        let Plan { messages, time, .. } = self.plan();
+        let plan = self.plan();
         let schedule = self.schedule(run.now_us())?;
         let patience = schedule.map(|schedule| schedule.patience());
         let every =
             if self.broker().is_some() { SLEEP_MIN } else { REQUEST_EVERY / saturate::<_, u32>(publishers) };
         let (maker_run, maker, random) = (Arc::clone(run), Arc::clone(&feed), SeededRandom::new(setup.seed));
-        let time = time.unwrap_or(Duration::MAX);
+        let (messages, time) = (plan.messages, plan.time.unwrap_or(Duration::MAX));
         let make = move || match &schedule {
             Some(schedule) => feed_paced(&maker_run, &maker, schedule, every, &random),
             None => {
                 supply(&maker_run, &maker, 0..messages, time, &random, |_| maker.wait_for_space());
             }
         };
-        let bar = phase::bar("publishing", messages, setup.common.quiet);
+        let bar = phase::bar("publishing", plan.expected(), setup.common.quiet);
         phase::send_over(tasks, run, &feed, &bar, patience, make).await;
         let failed = failed.lock().take();
         failed.map_or(Ok(()), Err)

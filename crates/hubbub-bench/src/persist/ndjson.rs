@@ -83,13 +83,89 @@ fn read_line(line: &str) -> Answer<'_> {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::HashSet;
+
+    use hubbub_core::clock::SeededRandom;
+    use parking_lot::Mutex;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::{TcpListener, TcpStream};
+
     use super::*;
+    use crate::feed::Feed;
+    use crate::job::Shape;
+    use crate::options::arguments;
+    use crate::persist::PersistArgs;
+    use crate::run::Run;
+
+    const OVERLOADED: &str =
+        r#"{"code":"overloaded","title":"overloaded","status":503,"retryable":true,"detail":"later"}"#;
+
+    /// The lines of the next request; none when there is no further one.
+    async fn request(stream: &mut TcpStream) -> Vec<String> {
+        let mut bytes = Vec::new();
+        loop {
+            let text = String::from_utf8_lossy(&bytes).to_lowercase();
+            let head = text.split_once("\r\n\r\n");
+            let length = head.and_then(|(head, _)| head.split_once("content-length: ")?.1.lines().next());
+            if let Some(((_, body), length)) = head.zip(length)
+                && body.len() == length.parse::<usize>().unwrap()
+            {
+                return body.lines().map(str::to_owned).collect();
+            }
+            if stream.read_buf(&mut bytes).await.unwrap() == 0 {
+                return Vec::new();
+            }
+        }
+    }
+
+    /// Answers each line with a receipt, but refuses the first message of all once.
+    async fn overloaded_once(mut stream: TcpStream, requests: Arc<Mutex<Vec<HashSet<String>>>>) {
+        loop {
+            let lines = request(&mut stream).await;
+            let id = |line: &String| {
+                line.split_once("\"messageid\":\"").unwrap().1.split_once('"').unwrap().0.to_owned()
+            };
+            if lines.is_empty() {
+                return;
+            }
+            let is_first = requests.lock().is_empty();
+            let answers = lines.iter().enumerate().map(|(index, line)| match index {
+                0 if is_first => format!("{OVERLOADED}\n"),
+                _ => format!("{{\"messageId\":\"{}\",\"seq\":{}}}\n", id(line), index + 1),
+            });
+            let answers: String = answers.collect();
+            requests.lock().push(lines.iter().map(id).collect());
+            let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", answers.len());
+            stream.write_all((head + &answers).as_bytes()).await.unwrap();
+        }
+    }
+
+    #[tokio::test]
+    async fn what_the_server_could_not_take_now_is_sent_again() {
+        let server = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let target = Target::parse(&server.local_addr().unwrap().to_string()).unwrap();
+        let requests = Arc::<Mutex<Vec<HashSet<String>>>>::default();
+        let seen = Arc::clone(&requests);
+        tokio::spawn(async move { overloaded_once(server.accept().await.unwrap().0, seen).await });
+        let args: PersistArgs = arguments("persist", &[]).unwrap();
+        let shape = Shape::new(1, 10, None, "");
+        let job = |index| shape.draw(&SeededRandom::new(index), index, 1);
+        let mut jobs: Vec<_> = (0..3).map(job).collect();
+        let run = Arc::new(Run::new(target.clone(), shape, args.rules().unwrap(), 0));
+        let feed = Feed::new(10);
+        feed.push(&mut jobs);
+        feed.end();
+        publish(target, Lane::new(Arc::clone(&run), feed, 0, None)).await.unwrap();
+        assert_eq!(run.counts.totals(), [3, 3, 0, 0], "sent, accepted, rejected, unconfirmed");
+        assert_eq!(run.counts.retries.sum(), 1);
+        let requests = requests.lock();
+        assert_eq!(requests.iter().map(HashSet::len).collect::<Vec<_>>(), [3, 1]);
+        assert!(requests[1].is_subset(&requests[0]), "the same id: {requests:?}");
+    }
 
     #[test]
-    fn what_the_server_could_not_take_now_is_sent_again() {
-        let overloaded =
-            r#"{"code":"overloaded","title":"overloaded","status":503,"retryable":true,"detail":"later"}"#;
-        assert_eq!(read_line(overloaded), Answer::Refused { retryable: true });
+    fn lines_are_receipts_or_refusals() {
+        assert_eq!(read_line(OVERLOADED), Answer::Refused { retryable: true });
         let invalid =
             r#"{"code":"invalid","title":"invalid","status":422,"retryable":false,"detail":"too long"}"#;
         assert_eq!(read_line(invalid), Answer::Refused { retryable: false });

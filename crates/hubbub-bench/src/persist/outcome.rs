@@ -29,6 +29,8 @@ pub(super) struct Seen {
     pub(super) store: Duration,
     /// The server's figures just before and just after.
     pub(super) metrics: [String; 2],
+    /// Requests in between that only asked about messages.
+    pub(super) questions: u64,
 }
 
 /// A report of the engine, under the names of this workload, with what was seen.
@@ -166,7 +168,7 @@ impl Asked {
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct PerMessage {
-    /// HTTP requests.
+    /// HTTP requests, without those that followed messages.
     pub(crate) requests: f64,
     /// Batches of the store.
     pub(crate) batches: f64,
@@ -178,11 +180,11 @@ pub(crate) struct PerMessage {
 
 impl PerMessage {
     /// `None` where nothing was stored.
-    fn between([before, after]: &[String; 2]) -> Option<Self> {
+    fn between([before, after]: &[String; 2], questions: u64) -> Option<Self> {
         let grown = |name| exact_sum(after, name).unwrap_or(0.0) - exact_sum(before, name).unwrap_or(0.0);
         let stored = grown("hubbub_messages_stored_total");
         (stored > 0.0).then(|| Self {
-            requests: grown("hubbub_http_requests_total") / stored,
+            requests: (grown("hubbub_http_requests_total") - questions as f64).max(0.0) / stored,
             batches: grown("hubbub_pipeline_batch_operations_count") / stored,
             deliveries: grown("hubbub_messages_delivered_total") / stored,
             over_bus: grown("hubbub_bus_messages_received_total") / stored,
@@ -219,7 +221,7 @@ impl Persisted {
             cpu_us: series.iter().filter_map(cpu_us).collect(),
             batches: Batches::between(&seen.metrics),
             asked: Asked::between(&seen.metrics),
-            per_message: PerMessage::between(&seen.metrics),
+            per_message: PerMessage::between(&seen.metrics, seen.questions),
             maximum_per_second: args.maximum,
             slope: slope(during, "stored/s"),
             batch_slope: slope(during, BATCH_MS),
@@ -286,7 +288,7 @@ mod tests {
     fn report(own: &[&str]) -> Report {
         let args = arguments::<PersistArgs>("persist", own).unwrap();
         let (samples, span) = (Vec::new(), Span { from_s: 0.0, to_s: 0.0 });
-        let seen = Seen { samples, span, store: Duration::ZERO, metrics: Default::default() };
+        let seen = Seen { samples, span, store: Duration::ZERO, metrics: Default::default(), questions: 0 };
         let mut report = Report::new("persist", "messages", Value::Null);
         report.persisted = Some(Persisted::new(&args, 5, 4, 0, seen));
         report.ledger = Some(Ledger::default());
@@ -347,9 +349,10 @@ mod tests {
                  hubbub_bus_messages_received_total {bus}\n"
             )
         };
-        let counted = PerMessage::between(&[metrics(100, [7, 9, 0, 5]), metrics(300, [9, 109, 600, 105])]);
+        let counted =
+            PerMessage::between(&[metrics(100, [7, 9, 0, 5]), metrics(300, [12, 109, 600, 105])], 3);
         let wanted = PerMessage { requests: 0.01, batches: 0.5, deliveries: 3.0, over_bus: 0.5 };
         assert_eq!(counted, Some(wanted));
-        assert_eq!(PerMessage::between(&[metrics(1, [0; 4]), metrics(1, [9; 4])]), None);
+        assert_eq!(PerMessage::between(&[metrics(1, [0; 4]), metrics(1, [9; 4])], 0), None);
     }
 }

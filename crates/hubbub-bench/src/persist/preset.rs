@@ -77,6 +77,11 @@ impl Plan {
         Self { messages, rate: None, time: None }
     }
 
+    /// How many there will be; 0 where time says it.
+    pub(super) fn expected(&self) -> u64 {
+        if self.time.is_some() { 0 } else { self.messages }
+    }
+
     fn at(rate: f64, duration: Duration) -> Self {
         Self { messages: (rate * duration.as_secs_f64()) as u64, rate: Some(rate), time: None }
     }
@@ -96,7 +101,9 @@ mod tests {
         assert_eq!(plan(&["--preset", "baseline", "-n", "7"]), Plan::all(7));
         let timed = plan(&["--rate", "50", "--duration", "10s"]);
         assert_eq!(timed, Plan { messages: 500, rate: Some(50.0), time: None });
-        assert_eq!(plan(&["--duration", "10s"]).time, Some(Duration::from_secs(10)));
+        let open_ended = plan(&["--duration", "10s"]);
+        assert_eq!((open_ended.time, open_ended.expected()), (Some(Duration::from_secs(10)), 0));
+        assert_eq!(timed.expected(), 500);
 
         let endurance = args(&["--preset", "endurance"]);
         assert_eq!(Plan::of(&endurance), Plan { time: Some(MAXIMUM_TIME), ..Plan::all(u64::MAX) });

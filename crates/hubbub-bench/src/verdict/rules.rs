@@ -31,6 +31,8 @@ const FULL: f64 = 0.85;
 const WANTED: f64 = 0.92;
 /// Share of the latency that explains it.
 const MOST: f64 = 0.5;
+/// Share of what is under way that must wait for a connection.
+const WAITING: f64 = 0.25;
 /// Share of the time for which a generator may stand still.
 const STOPPED: f64 = 0.2;
 /// Share of the concurrency that must be under way in a closed loop.
@@ -95,15 +97,19 @@ fn network(seen: &Seen) -> Option<Finding> {
     if explains { found(Bottleneck::Network, evidence) } else { None }
 }
 
+/// Those that wait count against all that is under way: among 300, a few wait at any time and slow nobody. By Little's law,
+/// that is the share of the mean latency that is spent waiting. The wait for a single connection would not tell: a request
+/// may take several in turn, or none. A batch waits once for many requests: that is time in the store, which
+/// [`commit_thread`] looks at.
 fn pool(seen: &Seen) -> Option<Finding> {
     let pool = seen.pool.as_ref().filter(|pool| pool.waiting >= 1.0)?;
-    found(
-        Bottleneck::Pool,
-        format!(
-            "{:.1} requests at a time waited for one of the {:.0} connections to the database, {:.2} ms each",
-            pool.waiting, pool.connections, pool.wait_ms
-        ),
-    )
+    let under_way = seen.in_flight();
+    let evidence = format!(
+        "{:.1} of {under_way:.1} requests under way at a time waited for one of the {:.0} connections to the database, \
+         {:.2} ms each",
+        pool.waiting, pool.connections, pool.wait_ms
+    );
+    if pool.waiting >= WAITING * under_way { found(Bottleneck::Pool, evidence) } else { None }
 }
 
 fn locks(seen: &Seen) -> Option<Finding> {
@@ -239,6 +245,7 @@ mod tests {
             generator_stopped: Some(0.01),
             others: Some(0.1),
             latency_ms: 10.0,
+            per_second: 1_600.0,
             empty_ms: Some(0.2),
             server_ms: Some(1.0),
             under_way: Some(0.98),
@@ -279,7 +286,7 @@ mod tests {
         assert_eq!(name(|seen| seen.under_way = Some(0.4)), "generator", "thinks");
         assert_eq!(name(|seen| seen.empty_ms = Some(8.0)), "network");
         let waiting = |waiting| Some(Pool { waiting, connections: 1.0, wait_ms: 3.0 });
-        assert_eq!(name(|seen| seen.pool = waiting(5.0)), "pool");
+        assert_eq!(name(|seen| seen.pool = waiting(5.0)), "pool", "of 16 under way");
         assert_eq!(name(|seen| seen.pool = waiting(0.3)), "not found");
         assert_eq!(name(|seen| seen.database = database(0.1, Some(1.0))), "database");
         assert_eq!(name(|seen| seen.database = database(3.7, Some(0.0))), "database");
@@ -313,6 +320,28 @@ mod tests {
         let crowded = |seen: &mut Seen| (seen.others, seen.server) = (Some(3.0), on(0.5, 1.0, 4));
         assert_eq!(name(crowded), "other processes");
         assert_eq!(name(|seen| seen.reached = Some(1.0)), "the load itself");
+    }
+
+    /// Figures of 320 clients of queues on four servers, and of 32 clients that share a connection.
+    #[test]
+    fn a_pool_is_the_bottleneck_only_where_most_of_the_latency_is_spent_waiting_for_it() {
+        let clients = |latency_ms, per_second, pool| {
+            move |seen: &mut Seen| {
+                (seen.latency_ms, seen.per_second) = (latency_ms, per_second);
+                seen.pool = Some(pool);
+            }
+        };
+        let wide = Pool { waiting: 4.5, connections: 64.0, wait_ms: 1.8 };
+        let many = clients(54.0, 6_000.0, wide);
+        assert_eq!(name(many), "not found");
+        let busy = |seen: &mut Seen| {
+            many(seen);
+            seen.database = Some(Database { processors: 3.9, may_use: 4.0, lock_waiting: Some(0.0) });
+        };
+        assert_eq!(name(busy), "database", "and what is behind the pool is named");
+        let tiny = Pool { waiting: 22.0, connections: 1.0, wait_ms: 20.0 };
+        assert_eq!(name(clients(29.0, 1_100.0, tiny)), "pool");
+        assert_eq!(name(clients(2.0, 2_000.0, Pool { waiting: 4.5, ..wide })), "pool", "nearly all wait");
     }
 
     #[test]

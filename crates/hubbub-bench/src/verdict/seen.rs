@@ -16,8 +16,10 @@ pub(crate) struct Seen {
     pub(crate) generator_stopped: Option<f64>,
     /// Processors that others used.
     pub(crate) others: Option<f64>,
-    /// The mean, as the client has it.
+    /// The mean, as the client has it; in an open loop it counts from the intended send.
     pub(crate) latency_ms: f64,
+    /// What was answered in each second.
+    pub(crate) per_second: f64,
     /// Round trip of a request with nothing to do, before the load began.
     pub(crate) empty_ms: Option<f64>,
     /// Mean time of an operation in the server's pipeline, until its sender is notified.
@@ -32,6 +34,13 @@ pub(crate) struct Seen {
     pub(crate) under_way: Option<f64>,
     /// Share of the rate that an open loop asked for.
     pub(crate) reached: Option<f64>,
+}
+
+impl Seen {
+    /// What was under way on average, from the send to the answer: Little's law.
+    pub(super) fn in_flight(&self) -> f64 {
+        self.per_second * self.latency_ms / 1e3
+    }
 }
 
 /// What a process did with processors.
@@ -74,7 +83,7 @@ pub(crate) struct Commit {
 }
 
 /// Connections to the database.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Copy, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Pool {
     /// Requests that waited for one, on average.

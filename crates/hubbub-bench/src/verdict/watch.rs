@@ -91,6 +91,7 @@ impl Seen {
         asked_per_second: Option<f64>,
     ) -> Self {
         self.latency_ms = report.latency.mean_ms;
+        self.per_second = report.per_second;
         self.others = report.taken.map(|taken| taken.processes * all_cores() as f64);
         self.under_way = report.little.as_ref().map(|little| little.efficiency);
         self.reached = asked_per_second.filter(|asked| *asked > 0.0).map(|asked| report.per_second / asked);

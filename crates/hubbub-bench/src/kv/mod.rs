@@ -180,10 +180,11 @@ impl Workload for KvArgs {
     }
 
     async fn close(&self, _: &Setup, common: Self::Stage, _: &Run) -> anyhow::Result<Account> {
-        let concurrency = self.rate.is_none().then_some(self.connections as f64);
+        let window = Some(self.connections as f64);
+        let concurrency = window.filter(|_| self.rate.is_none());
         let asked_per_second = self.rate.map(|rate| Schedule::new(rate, self.duration, 0).mean_rate());
         let keys = Some(common.seen.lock().clone());
-        Ok(Account { keys, concurrency, asked_per_second, ..Account::default() })
+        Ok(Account { keys, concurrency, asked_per_second, window, ..Account::default() })
     }
 }
 

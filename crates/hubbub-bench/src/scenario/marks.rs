@@ -1,10 +1,14 @@
 //! What makes the figures of a point worth less than they seem, for whoever shows them.
 
+use serde_json::Value;
+
 use super::file::Point;
+use super::find_max::RATE;
 use super::results::{PointRun, Results, label};
 use crate::others::{NOT_KNOWN, largest, marks};
 use crate::report::Analysis;
 use crate::stages::Stages;
+use crate::verdict::{REACHED, percent_missed};
 
 impl Results {
     fn runs_of(&self, point: &Point) -> impl Iterator<Item = &PointRun> {
@@ -14,7 +18,10 @@ impl Results {
     /// What makes the figures of a point worth less than they seem: the worst of its repetitions counts.
     fn marks_of(&self, point: &Point) -> Vec<String> {
         let others = largest(self.runs_of(point).map(|run| run.others));
-        marks(self.runs_of(point).all(|run| run.is_clean), others)
+        let mut marks = marks(self.runs_of(point).all(|run| run.is_clean), others);
+        let missed = self.runs_of(point).filter_map(PointRun::missed);
+        marks.extend(missed.min_by(f64::total_cmp).map(missed_rate));
+        marks
     }
 
     /// A point in words, with its marks.
@@ -51,6 +58,24 @@ impl Results {
 impl PointRun {
     /// What makes its figures worth less than they seem.
     pub(super) fn marks(&self) -> Vec<String> {
-        marks(self.is_clean, self.others)
+        marks(self.is_clean, self.others).into_iter().chain(self.missed().map(missed_rate)).collect()
     }
+
+    /// Share of the rate that its open loop asked for, where that was not reached.
+    fn missed(&self) -> Option<f64> {
+        let reached = self.summary.pointer("/verdict/figures/reached")?.as_f64()?;
+        (reached < REACHED).then_some(reached)
+    }
+
+    /// The same as a fault. Where points differ in their rates, as in a search for the highest, or the rate rises, some of it
+    /// is meant to be too much: that is a mark only.
+    pub(super) fn rate_fault(&self) -> Option<String> {
+        let rate = self.summary.pointer("/parameters/rate").and_then(Value::as_str).unwrap_or_default();
+        let finds_limit = self.point.contains_key(RATE) || rate.contains("..");
+        self.missed().filter(|_| !finds_limit).map(missed_rate)
+    }
+}
+
+fn missed_rate(share: f64) -> String {
+    format!("only {} of the asked rate", percent_missed(share))
 }

@@ -155,7 +155,7 @@ async fn measure_once(
         mishaps: measured.mishaps,
         summary: measured.summary,
     };
-    run.find_faults(scenario);
+    run.find_faults(scenario, args.quick);
     Ok(run)
 }
 

@@ -340,6 +340,37 @@ mod tests {
     }
 
     #[test]
+    fn an_open_loop_that_fell_behind_is_marked_and_not_clean_unless_it_looks_for_the_limit() {
+        let results = |point: serde_json::Value, rate: serde_json::Value, reached: f64| {
+            let summary = json!({
+                "perSecond": 5.0, "parameters": {"rate": rate}, "verdict": {"figures": {"reached": reached}},
+            });
+            let mut results = results_of(&[(1, 5.0, true, Some(0.0), &[])]);
+            results.text = "title = 'x'\nworkload = 'http'\n".to_owned();
+            results.runs[0].summary = summary;
+            results.runs[0].point = serde_json::from_value(point).unwrap();
+            results.rebuild();
+            results
+        };
+        let said = "only 84 % of the asked rate";
+        let late = results(json!({}), json!("5000"), 0.837);
+        assert_eq!((late.is_clean(), &late.runs[0].faults[..]), (false, &[said.to_owned()][..]));
+        for text in [&page(&late), &page_of(&late), &late.terminal()] {
+            assert!(text.contains(said) && !text.contains("All were clean"), "{text}");
+        }
+        assert!(page(&late).contains(&format!("**Not all were clean.** Marked: all ({said}).")));
+        for looks_for_it in [
+            results(json!({}), json!("1000..9000"), 0.837),
+            results(json!({"rate": "5000"}), json!("5000"), 0.837),
+        ] {
+            assert!(looks_for_it.is_clean(), "{:?}", looks_for_it.runs);
+            assert!(page(&looks_for_it).contains(said) && looks_for_it.terminal().contains(said));
+        }
+        let reached = results(json!({}), json!("5000"), 0.951);
+        assert!(reached.is_clean() && page(&reached).contains("All were clean."), "{:?}", reached.runs);
+    }
+
+    #[test]
     fn what_befell_a_server_is_not_forgotten_by_a_new_report() {
         let mut results = results_of(&[(1, 5.0, false, Some(0.0), &["killed"])]);
         results.text = "title = 'x'\nworkload = 'chat'\nthresholds = ['perSecond > 6']\n".to_owned();

@@ -59,7 +59,7 @@ pub(crate) struct PointRun {
     /// Share of the machine that others took, from its preparation to its end, where it is known.
     #[serde(default)]
     pub(super) others: Option<f64>,
-    /// What befell its servers, and thresholds that were not kept.
+    /// What befell its servers, thresholds that were not kept, and a rate that was not reached.
     pub(super) faults: Vec<String>,
     /// What befell its servers, such as that one was killed for its memory.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -69,9 +69,12 @@ pub(crate) struct PointRun {
 }
 
 impl PointRun {
-    /// What is wrong with it by the thresholds of the scenario, too.
-    pub(super) fn find_faults(&mut self, scenario: &Scenario) {
-        self.faults = self.mishaps.iter().cloned().chain(scenario.faults(&self.summary)).collect();
+    /// What is wrong with it by the thresholds of the scenario, and by the rate that it asks for. A quick look is there to
+    /// try things, at whatever rate.
+    pub(super) fn find_faults(&mut self, scenario: &Scenario, is_quick: bool) {
+        let missed = self.rate_fault().filter(|_| !is_quick);
+        let faults = self.mishaps.iter().cloned().chain(scenario.faults(&self.summary));
+        self.faults = faults.chain(missed).collect();
     }
 
     /// What its verdict says under this name.
@@ -141,14 +144,14 @@ impl Results {
         self.fit();
     }
 
-    /// Computes anew what follows from the runs: what thresholds say, and the law.
+    /// Computes anew what follows from the runs: what is wrong with them, and the law.
     pub(super) fn rebuild(&mut self) {
         // Quick runs, and a scenario that this program does not understand, keep what was said of them.
         if !self.is_quick
             && let Ok(scenario) = Scenario::parse(&self.text, false)
         {
             for run in &mut self.runs {
-                run.find_faults(&scenario);
+                run.find_faults(&scenario, false);
             }
         }
         self.fit();

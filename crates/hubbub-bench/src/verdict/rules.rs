@@ -1,12 +1,12 @@
 //! The rules, each on its own: what it looks at, and from which value on it says something.
 
-use super::seen::{Processors, Seen};
+use super::seen::{Processors, REACHED, Seen};
 use super::{Bottleneck, Finding};
 
 type Rule = fn(&Seen) -> Option<Finding>;
 
 /// In the order in which they count. What is outside of the server comes first: behind it the server says little.
-pub(super) const RULES: [Rule; 14] = [
+pub(super) const RULES: [Rule; 15] = [
     stopped_generator,
     load,
     busy_generator,
@@ -20,6 +20,7 @@ pub(super) const RULES: [Rule; 14] = [
     server_cpu,
     commit_thread,
     other_processes,
+    window,
     commit_wait,
 ];
 
@@ -29,7 +30,7 @@ const WORKERS: &str = "tokio-r";
 const FULL: f64 = 0.85;
 /// The same where waiting for a processor counts with it: then others take what is missing.
 const WANTED: f64 = 0.92;
-/// Share of the latency that explains it.
+/// Share of the time from the send to the answer that explains it.
 const MOST: f64 = 0.5;
 /// Share of what is under way that must wait for a connection.
 const WAITING: f64 = 0.25;
@@ -41,8 +42,8 @@ const UNDER_WAY: f64 = 0.7;
 const EMPTY_MS_MIN: f64 = 1.0;
 /// Share of the machine that others must take to be named.
 const OTHERS: f64 = 0.25;
-/// Share of the asked rate that counts as reached.
-const REACHED: f64 = 0.95;
+/// Share of what may be under way that counts as all of it: between an answer and the next message is a little time.
+const ALL_UNDER_WAY: f64 = 0.9;
 
 fn found(bottleneck: Bottleneck, evidence: String) -> Option<Finding> {
     Some(Finding { bottleneck, evidence })
@@ -89,7 +90,7 @@ fn idle_generator(seen: &Seen) -> Option<Finding> {
 }
 
 fn network(seen: &Seen) -> Option<Finding> {
-    let (empty, latency) = (seen.empty_ms.filter(|ms| *ms >= EMPTY_MS_MIN)?, seen.latency_ms);
+    let (empty, latency) = (seen.empty_ms.filter(|ms| *ms >= EMPTY_MS_MIN)?, seen.service_ms());
     let explains = latency > 0.0 && empty >= MOST * latency;
     let evidence = format!(
         "a request with nothing to do took {empty:.1} ms before the load began, of {latency:.1} ms in it"
@@ -125,10 +126,11 @@ fn database(seen: &Seen) -> Option<Finding> {
 }
 
 fn broker(seen: &Seen) -> Option<Finding> {
-    let confirm = seen.confirm_ms.filter(|ms| *ms >= MOST * seen.latency_ms && seen.latency_ms > 0.0)?;
+    let whole = seen.service_ms();
+    let confirm = seen.confirm_ms.filter(|ms| *ms >= MOST * whole && whole > 0.0)?;
     found(
         Bottleneck::Broker,
-        format!("the broker took {confirm:.2} ms to confirm a message, of {:.2} ms in all", seen.latency_ms),
+        format!("the broker took {confirm:.2} ms to confirm a message, of {whole:.2} ms in all"),
     )
 }
 
@@ -201,16 +203,29 @@ fn other_processes(seen: &Seen) -> Option<Finding> {
     if is_hurt { found(Bottleneck::OtherProcesses, evidence) } else { None }
 }
 
+/// An open loop that falls behind while all that may be under way is. By Little's law its rate cannot be more than the
+/// window for each service time; where nothing before this is busy, more under way make more.
+fn window(seen: &Seen) -> Option<Finding> {
+    seen.missed()?;
+    let window = seen.window.filter(|window| *window > 0.0)?;
+    let (under_way, each) = (seen.in_flight(), seen.service_ms());
+    let evidence = format!(
+        "{under_way:.0} messages were under way at a time, {each:.2} ms each, of {window:.0} that the senders may have \
+         unanswered"
+    );
+    if under_way >= ALL_UNDER_WAY * window { found(Bottleneck::Window, evidence) } else { None }
+}
+
 /// What is left where no processor, disk or connection was busy.
 fn commit_wait(seen: &Seen) -> Option<Finding> {
-    let commit = seen.commit.as_ref()?;
-    let in_server = seen.server_ms.filter(|ms| seen.latency_ms > 0.0 && *ms >= MOST * seen.latency_ms)?;
+    let (commit, whole) = (seen.commit.as_ref()?, seen.service_ms());
+    let in_server = seen.server_ms.filter(|ms| whole > 0.0 && *ms >= MOST * whole)?;
     found(
         Bottleneck::CommitWait,
         format!(
-            "nothing was busy, yet a message was under way in the server for {in_server:.2} of {:.2} ms: {:.2} ms until its \
-             batch began, {:.2} ms in the store",
-            seen.latency_ms, commit.wait_ms, commit.batch_ms
+            "nothing was busy, yet a message was under way in the server for {in_server:.2} of {whole:.2} ms: {:.2} ms until \
+             its batch began, {:.2} ms in the store",
+            commit.wait_ms, commit.batch_ms
         ),
     )
 }
@@ -221,10 +236,11 @@ pub(super) fn not_found(seen: &Seen) -> Finding {
         bottleneck: Bottleneck::NotFound,
         evidence: format!(
             "the server used {:.2}, the generator {:.2} of {} processors, and nothing waited for longer than half of the \
-             latency",
+             {:.2} ms from the send to the answer",
             run(&seen.server),
             run(&seen.generator),
-            seen.cores
+            seen.cores,
+            seen.service_ms()
         ),
     }
 }
@@ -259,17 +275,12 @@ mod tests {
         Verdict::of(seen).finding.bottleneck.name()
     }
 
+    fn commit(busy: f64, run: f64, wait_ms: f64) -> Commit {
+        Commit { syncs: true, busy, run, waited: 0.0, batch_ms: 2.0, operations: 10.0, wait_ms }
+    }
+
     #[test]
     fn each_fault_has_its_name() {
-        let commit = |busy, run, wait_ms| Commit {
-            syncs: true,
-            busy,
-            run,
-            waited: 0.0,
-            batch_ms: 2.0,
-            operations: 10.0,
-            wait_ms,
-        };
         let hot = |run| Hot { name: "commit".to_owned(), run, waited: 0.05 };
         let on = |run, waited, may_use: u8| {
             Some(Processors { run, waited, may_use: f64::from(may_use), hottest: None })
@@ -344,6 +355,47 @@ mod tests {
         assert_eq!(name(clients(2.0, 2_000.0, Pool { waiting: 4.5, ..wide })), "pool", "nearly all wait");
     }
 
+    /// Figures of a quarter of an hour that asked for 238,000/s: the latency is the backlog at the client.
+    #[test]
+    fn an_open_loop_that_falls_behind_is_judged_by_what_comes_after_the_send() {
+        let late = |seen: &mut Seen| {
+            (seen.per_second, seen.latency_ms, seen.waited_ms) = (199_240.0, 31_518.0, 31_508.3);
+            (seen.reached, seen.window) = (Some(0.837), Some(2_000.0));
+        };
+        let with = |change: fn(&mut Seen)| {
+            let mut seen = quiet();
+            late(&mut seen);
+            change(&mut seen);
+            Verdict::of(seen)
+        };
+        let said = "84 % of the rate that was asked for was reached: messages waited 31.5 s on average in the generator";
+        for (change, name) in [
+            ((|_| {}) as fn(&mut Seen), "the load's window"),
+            (|seen| seen.window = Some(8_000.0), "not found"),
+            (|seen| seen.confirm_ms = Some(6.0), "broker"),
+            (|seen| seen.empty_ms = Some(6.0), "network"),
+            (|seen| seen.server = None, "the load's window"),
+        ] {
+            let Finding { bottleneck, evidence } = with(change).finding;
+            assert_eq!(bottleneck.name(), name);
+            assert!(evidence.ends_with(said), "{evidence}");
+        }
+        let reached = with(|seen| seen.reached = Some(0.96)).finding;
+        assert_eq!(reached.bottleneck, Bottleneck::Load);
+        assert!(!reached.evidence.contains("waited"), "{}", reached.evidence);
+        let slow = with(|seen| {
+            seen.server_ms = Some(9.0);
+            seen.commit = Some(commit(0.2, 0.1, 6.0));
+        });
+        let also: Vec<Bottleneck> = slow.also.iter().map(|one| one.bottleneck).collect();
+        assert_eq!((slow.finding.bottleneck, also), (Bottleneck::Window, vec![Bottleneck::CommitWait]));
+        assert!(
+            slow.finding
+                .evidence
+                .starts_with("1933 messages were under way at a time, 9.70 ms each, of 2000 ")
+        );
+    }
+
     #[test]
     fn a_slow_subscriber_is_told_from_a_server_that_is_slow_for_all() {
         let subscribers =
@@ -357,15 +409,7 @@ mod tests {
     fn what_is_outside_of_the_server_comes_first_and_the_rest_is_said_too() {
         let mut seen = quiet();
         seen.empty_ms = Some(9.0);
-        seen.commit = Some(Commit {
-            syncs: true,
-            busy: 0.9,
-            run: 0.1,
-            waited: 0.0,
-            batch_ms: 2.0,
-            operations: 10.0,
-            wait_ms: 1.0,
-        });
+        seen.commit = Some(commit(0.9, 0.1, 1.0));
         let verdict = Verdict::of(seen);
         assert_eq!(verdict.finding.bottleneck, Bottleneck::Network);
         assert_eq!(verdict.also.len(), 1);

@@ -152,6 +152,7 @@ pub(crate) async fn measure<W: Workload>(args: &Loading<W>) -> anyhow::Result<Re
     let known = generated(&report, &run, seen.empty_ms.unwrap_or(0.0), &setup.targets);
     report.analysis.stages = Stages::of(&server_stages, &known);
     let samples = report.persisted.as_ref().map_or(&report.samples[..], Persisted::during);
+    report.analysis.trends.add(samples);
     let [_, accepted, ..] = run.counts.totals();
     let done = report.persisted.as_ref().map_or(accepted as f64, Persisted::stored_meanwhile);
     report.analysis.usage = report.cpu.as_ref().and_then(|cpu| Usage::of(done, cpu, samples));

@@ -8,6 +8,7 @@ mod rooms;
 mod svg;
 mod table;
 mod terminal;
+mod trends;
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -22,6 +23,7 @@ pub(crate) use rooms::Rooms;
 pub(crate) use svg::{Axes, bars, escape, picture};
 pub(crate) use table::{Table, figure};
 pub(crate) use terminal::{flags, grouped, retries, write_rooms};
+pub(crate) use trends::{SLOPE_SAMPLES, Trends};
 
 use anyhow::Context;
 use serde::Serialize;
@@ -141,6 +143,7 @@ impl Report {
         self.latency_by_type = record.by_kind.iter().map(|(kind, dist)| (*kind, dist.stats())).collect();
         self.throughput = buckets(&record.steps, elapsed, bucket);
         self.analysis.minutes = record.seconds.minutes(record.last_begun_us);
+        self.analysis.trends = Trends::of(record.seconds.slopes(record.last_begun_us));
         self.per_second_variation = record.seconds.rate_variation(record.last_begun_us);
         self.rooms = Rooms::of(&record.by_room, &run.shape).filter(|_| self.unit == MESSAGES);
         if record.samples_left_out > 0 && !record.samples.is_empty() {

@@ -1,5 +1,7 @@
 //! What makes the figures of a point worth less than they seem, for whoever shows them.
 
+use std::path::Path;
+
 use serde_json::Value;
 
 use super::file::Point;
@@ -9,6 +11,9 @@ use crate::others::{NOT_KNOWN, largest, marks};
 use crate::report::Analysis;
 use crate::stages::Stages;
 use crate::verdict::{REACHED, percent_missed};
+
+/// Scenarios that measure whether anything changes that should not.
+const NOTHING_CHANGES: [&str; 2] = ["persist-endurance", "queue-stability"];
 
 impl Results {
     fn runs_of(&self, point: &Point) -> impl Iterator<Item = &PointRun> {
@@ -67,13 +72,25 @@ impl PointRun {
         (reached < REACHED).then_some(reached)
     }
 
+    /// What is wrong with it besides what befell its servers, and thresholds.
+    pub(super) fn own_faults(&self, scenario: &str) -> Vec<String> {
+        let is_judged = NOTHING_CHANGES.contains(&stem(scenario));
+        let trends = Analysis::of(&self.summary).trends;
+        self.rate_fault().into_iter().chain(trends.faults().filter(|_| is_judged)).collect()
+    }
+
     /// The same as a fault. Where points differ in their rates, as in a search for the highest, or the rate rises, some of it
     /// is meant to be too much: that is a mark only.
-    pub(super) fn rate_fault(&self) -> Option<String> {
+    fn rate_fault(&self) -> Option<String> {
         let rate = self.summary.pointer("/parameters/rate").and_then(Value::as_str).unwrap_or_default();
         let finds_limit = self.point.contains_key(RATE) || rate.contains("..");
         self.missed().filter(|_| !finds_limit).map(missed_rate)
     }
+}
+
+/// The name of a scenario without where its file is.
+pub(super) fn stem(scenario: &str) -> &str {
+    Path::new(scenario).file_stem().and_then(|stem| stem.to_str()).unwrap_or_default()
 }
 
 fn missed_rate(share: f64) -> String {

@@ -155,7 +155,7 @@ async fn measure_once(
         mishaps: measured.mishaps,
         summary: measured.summary,
     };
-    run.find_faults(scenario, args.quick);
+    run.find_faults(&args.scenario, scenario, args.quick);
     Ok(run)
 }
 

@@ -3,12 +3,13 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
-use anyhow::Context;
+use anyhow::{Context, ensure};
 use clap::Args;
 use serde::Serialize;
 
+use super::marks::stem;
 use super::results::{FIGURES, PointRun, Results, label};
 use crate::engine::Findings;
 use crate::minutes::{self, Minute};
@@ -59,9 +60,8 @@ pub(crate) fn publish(args: &PublishArgs) -> anyhow::Result<Published> {
 
 /// The scenario's, with what it was stored in where that is not the embedded store.
 fn name_of(results: &Results) -> anyhow::Result<String> {
-    let name = Path::new(&results.scenario).file_stem().and_then(|stem| stem.to_str());
-    let mut name =
-        name.with_context(|| format!("'{}' is no name of a scenario", results.scenario))?.to_owned();
+    let mut name = stem(&results.scenario).to_owned();
+    ensure!(!name.is_empty(), "'{}' is no name of a scenario", results.scenario);
     for (part, usual) in [(&results.store, "embedded"), (&results.log, "direct")] {
         if !part.is_empty() && part != usual {
             name = format!("{name}-{part}");
@@ -219,6 +219,10 @@ fn analysis(results: &Results) -> String {
             let _ = writeln!(out, "At {label}, {mark}.\n");
         }
     }
+    for (label, Analysis { trends, .. }) in last.iter().filter(|(_, it)| !it.trends.is_empty()) {
+        let _ = writeln!(out, "\n## From the beginning to the end: {label}\n\n{}", trends.table().markdown());
+        trends.iter().for_each(|trend| out.push_str(&format!("- {trend}.\n")));
+    }
     for (label, Analysis { minutes, .. }) in last.iter().filter(|(_, it)| !it.minutes.is_empty()) {
         let table = minutes::table(minutes).markdown();
         let _ = writeln!(out, "\n## Minute by minute: {label}\n\n{table}\n[All minutes](minutes.csv).");
@@ -368,6 +372,36 @@ mod tests {
         }
         let reached = results(json!({}), json!("5000"), 0.951);
         assert!(reached.is_clean() && page(&reached).contains("All were clean."), "{:?}", reached.runs);
+    }
+
+    #[test]
+    fn an_endurance_run_is_judged_by_what_changes_over_it() {
+        let results = |scenario: &str, change: f64| {
+            let trend = json!({"figure": "rate", "mean": 100.0, "change": change, "low": change - 2.0, "high": change + 2.0});
+            let mut results = results_of(&[(1, 5.0, true, Some(0.0), &[])]);
+            scenario.clone_into(&mut results.scenario);
+            results.text = "title = 'x'\nworkload = 'queue'\n".to_owned();
+            results.runs[0].summary = json!({"perSecond": 5.0, "trends": [trend]});
+            results.rebuild();
+            results
+        };
+        let said = "rate -12.0 % over the run (95 %: -14.0 to -10.0): it falls";
+        for judged in ["persist-endurance", "some/where/queue-stability.toml"] {
+            let falling = results(judged, -12.0);
+            assert_eq!((falling.is_clean(), &falling.runs[0].faults[..]), (false, &[said.to_owned()][..]));
+            assert!(
+                page(&falling).contains(&format!("Marked: connections 1 ({said}).")),
+                "{}",
+                page(&falling)
+            );
+            assert!(results(judged, -8.0).is_clean(), "less than a tenth");
+        }
+        let other = results("queue-clients", -12.0);
+        assert!(other.is_clean() && page(&other).contains("All were clean."));
+        for text in [page(&other), page_of(&other)] {
+            assert!(text.contains("From the beginning to the end") && text.contains("it falls"), "{text}");
+        }
+        assert!(page(&other).contains(&format!("\n- {said}.\n")), "{}", page(&other));
     }
 
     #[test]

@@ -59,7 +59,7 @@ pub(crate) struct PointRun {
     /// Share of the machine that others took, from its preparation to its end, where it is known.
     #[serde(default)]
     pub(super) others: Option<f64>,
-    /// What befell its servers, thresholds that were not kept, and a rate that was not reached.
+    /// What befell its servers, thresholds that were not kept, a rate that was not reached, and what got worse meanwhile.
     pub(super) faults: Vec<String>,
     /// What befell its servers, such as that one was killed for its memory.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -69,12 +69,12 @@ pub(crate) struct PointRun {
 }
 
 impl PointRun {
-    /// What is wrong with it by the thresholds of the scenario, and by the rate that it asks for. A quick look is there to
-    /// try things, at whatever rate.
-    pub(super) fn find_faults(&mut self, scenario: &Scenario, is_quick: bool) {
-        let missed = self.rate_fault().filter(|_| !is_quick);
+    /// What is wrong with it by the thresholds of the scenario of this name, by the rate that it asks for, and by what changes
+    /// over its time. A quick look is there to try things, at whatever rate.
+    pub(super) fn find_faults(&mut self, name: &str, scenario: &Scenario, is_quick: bool) {
+        let own = if is_quick { Vec::new() } else { self.own_faults(name) };
         let faults = self.mishaps.iter().cloned().chain(scenario.faults(&self.summary));
-        self.faults = faults.chain(missed).collect();
+        self.faults = faults.chain(own).collect();
     }
 
     /// What its verdict says under this name.
@@ -151,7 +151,7 @@ impl Results {
             && let Ok(scenario) = Scenario::parse(&self.text, false)
         {
             for run in &mut self.runs {
-                run.find_faults(&scenario, false);
+                run.find_faults(&self.scenario, &scenario, false);
             }
         }
         self.fit();

@@ -168,6 +168,7 @@ pub(crate) async fn measure<W: Workload>(args: &Loading<W>) -> anyhow::Result<Re
         report.notes.extend(report.analysis.cost.is_none().then(unknown));
     }
     report.add_notes(common.threads);
+    report.faults = report.faults();
     Ok(report)
 }
 

@@ -93,6 +93,8 @@ pub(crate) struct Report {
     pub analysis: Analysis,
     /// What a reader of these figures should know.
     pub notes: Vec<String>,
+    /// Why it is not clean, once all is known.
+    pub faults: Vec<String>,
     pub throughput: Vec<Bucket>,
     /// What the workload `persist` saw, for a report of its own.
     #[serde(skip)]

@@ -2,11 +2,13 @@
 
 use std::path::Path;
 
+use serde::Deserialize as _;
 use serde_json::Value;
 
 use super::file::Point;
 use super::find_max::RATE;
 use super::results::{PointRun, Results, label};
+use crate::models::little::Little;
 use crate::others::{NOT_KNOWN, largest, marks};
 use crate::report::Analysis;
 use crate::stages::Stages;
@@ -41,9 +43,9 @@ impl Results {
         let mut marked = Vec::new();
         for run in self.last_of_each() {
             let mut reasons = self.marks_of(&run.point);
-            for fault in self.runs_of(&run.point).flat_map(|run| &run.faults) {
-                if !reasons.contains(fault) {
-                    reasons.push(fault.clone());
+            for fault in self.runs_of(&run.point).flat_map(PointRun::all_faults) {
+                if !reasons.contains(&fault) {
+                    reasons.push(fault);
                 }
             }
             if !reasons.is_empty() {
@@ -64,6 +66,29 @@ impl PointRun {
     /// What makes its figures worth less than they seem.
     pub(super) fn marks(&self) -> Vec<String> {
         marks(self.is_clean, self.others).into_iter().chain(self.missed().map(missed_rate)).collect()
+    }
+
+    /// Whether its figures are those of a clean run that nothing disturbed; a rate that was too much does not count.
+    pub(super) fn is_undisturbed(&self) -> bool {
+        marks(self.is_clean, self.others).is_empty() && self.faults.is_empty()
+    }
+
+    /// What is wrong with it: why its workload calls it not clean, and its faults.
+    pub(super) fn all_faults(&self) -> Vec<String> {
+        let reasons = self.summary.get("faults").and_then(Value::as_array).filter(|_| !self.is_clean);
+        let reasons = reasons.into_iter().flatten().filter_map(Value::as_str).map(str::to_owned);
+        reasons.chain(self.faults.iter().cloned()).collect()
+    }
+
+    /// Its closed loop, audited by the figures that are shown of it; `None` where there is no loop.
+    pub(super) fn little(&self) -> Option<Little> {
+        let figure = |place: &str| self.summary.pointer(place)?.as_f64();
+        let audited = Little::deserialize(self.summary.get("little")?).ok()?;
+        let shown = figure("/perSecond").zip(figure("/latency/meanMs"));
+        Some(shown.map_or_else(
+            || audited.clone(),
+            |(per_second, mean_ms)| Little::audit(audited.concurrency, per_second, mean_ms),
+        ))
     }
 
     /// Share of the rate that its open loop asked for, where that was not reached.

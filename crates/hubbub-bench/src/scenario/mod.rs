@@ -15,6 +15,7 @@ mod provided;
 mod publish;
 mod results;
 mod scaling;
+mod sections;
 mod threshold;
 mod workload;
 

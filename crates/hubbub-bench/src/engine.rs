@@ -18,7 +18,7 @@ use crate::others::OthersMeter;
 use crate::persist::outcome::Persisted;
 use crate::price::Usage;
 use crate::queue::QueueLedger;
-use crate::report::{Delivery, MESSAGES, Report};
+use crate::report::{Delivery, Headroom, MESSAGES, Report};
 use crate::run::Run;
 use crate::sample::{Sampler, Source};
 use crate::stages::{Generated, Stages};
@@ -161,7 +161,10 @@ pub(crate) async fn measure<W: Workload>(args: &Loading<W>) -> anyhow::Result<Re
         window: account.window,
         waited_ms: known.waited_ms,
     };
-    report.verdict = Some(Verdict::of(seen.with(&report, samples, open)));
+    let seen = seen.with(&report, samples, open);
+    let rate = report.persisted.as_ref().map_or(report.per_second, |it| it.stored_per_second);
+    report.analysis.capacity = Headroom::of(&seen, report.cpu.as_ref(), samples, rate);
+    report.verdict = Some(Verdict::of(seen));
     if let Some(price) = common.price.price {
         report.analysis.set_price(price);
         let unknown = || "--price: the servers' processes are not known, give --server-pid".to_owned();

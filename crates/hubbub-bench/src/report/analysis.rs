@@ -8,7 +8,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use super::{Table, Trends, escape, figure, write_files};
+use super::{ASSUMED, Headroom, Table, Trends, escape, figure, write_files};
 use crate::minutes::{self, Minute};
 use crate::price::{Cost, Price, Usage};
 use crate::stages::Stages;
@@ -24,6 +24,9 @@ pub(crate) struct Analysis {
     /// Of the same.
     #[serde(skip_serializing_if = "Trends::is_empty")]
     pub(crate) trends: Trends,
+    /// How much more there is room for, where the server's processors are known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) capacity: Option<Headroom>,
     /// What the servers, and what they need, used.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) usage: Option<Usage>,
@@ -42,6 +45,7 @@ impl Analysis {
             stages: part(summary, "stages"),
             minutes: part(summary, "minutes"),
             trends: part(summary, "trends"),
+            capacity: part(summary, "capacity"),
             usage: part(summary, "usage"),
             cost: part(summary, "cost"),
         }
@@ -67,7 +71,11 @@ impl Analysis {
             section("From the beginning to the end", &self.trends.table()),
             section("Minute by minute", &minutes::table(&self.minutes)),
         ];
-        ways.chain(over_time).collect()
+        let capacity = self.capacity.iter().map(|headroom| {
+            let note = format!("<p class=\"note\">{}</p>\n", escape(ASSUMED));
+            section("How much more there is room for", &headroom.table()) + &note
+        });
+        ways.chain(capacity).chain(over_time).collect()
     }
 
     /// Writes `minutes.csv`, if there are any.
@@ -96,6 +104,7 @@ impl Display for Analysis {
         for (when, way) in self.stages.ways() {
             writeln!(out, "  stages       {when}, {} ms: {way}", figure(way.whole_ms))?;
         }
+        self.capacity.as_ref().map_or(Ok(()), |headroom| write!(out, "{headroom}"))?;
         self.cost.as_ref().map_or(Ok(()), |cost| writeln!(out, "  price        {cost}"))
     }
 }

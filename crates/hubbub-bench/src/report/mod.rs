@@ -2,6 +2,7 @@
 
 mod analysis;
 mod csv;
+mod headroom;
 mod html;
 mod origin;
 mod rooms;
@@ -17,6 +18,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 pub(crate) use analysis::Analysis;
+pub(crate) use headroom::{ASSUMED, Headroom, headroom_table};
 pub(crate) use html::{document as page, over_time};
 pub(crate) use origin::Origin;
 pub(crate) use rooms::Rooms;

@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use super::results::{PointRun, Results, label};
 use crate::minutes;
 use crate::models::little::Little;
-use crate::report::{Analysis, Table, figure};
+use crate::report::{ASSUMED, Analysis, Headroom, Table, figure, headroom_table};
 use crate::stages::{self, Stages, Way};
 
 pub(super) fn sections(results: &Results) -> String {
@@ -65,6 +65,12 @@ fn analysis(results: &Results) -> String {
         for (label, mark) in ways.iter().filter_map(|(label, way)| Some((label, way.mark()?))) {
             let _ = writeln!(out, "At {label}, {mark}.\n");
         }
+    }
+    let with_headroom = last.iter().filter_map(|(label, it)| Some((label.clone(), it.capacity.as_ref()?)));
+    let known: Vec<(String, &Headroom)> = with_headroom.collect();
+    if !known.is_empty() {
+        let table = headroom_table(&known).markdown();
+        let _ = writeln!(out, "\n## How much more there is room for\n\n{table}\n{ASSUMED}");
     }
     for (label, Analysis { trends, .. }) in last.iter().filter(|(_, it)| !it.trends.is_empty()) {
         let _ = writeln!(out, "\n## From the beginning to the end: {label}\n\n{}", trends.table().markdown());

@@ -22,7 +22,7 @@ pub(crate) use headroom::{ASSUMED, Headroom, headroom_table};
 pub(crate) use html::{document as page, over_time};
 pub(crate) use origin::Origin;
 pub(crate) use rooms::Rooms;
-pub(crate) use svg::{Axes, bars, escape, picture};
+pub(crate) use svg::{Axes, Measured, bars, escape, measured, picture};
 pub(crate) use table::{Table, figure};
 pub(crate) use terminal::{flags, grouped, retries, write_rooms};
 pub(crate) use trends::{SLOPE_SAMPLES, Trends};

@@ -5,6 +5,7 @@
 //! [`results`] are shown, kept, and compared with others ([`compare`]). [`find_max`] measures at rates that it chooses itself.
 
 mod backends;
+mod chart;
 mod compare;
 mod file;
 mod find_max;

@@ -9,13 +9,14 @@ use anyhow::{Context, ensure};
 use clap::Args;
 use serde::Serialize;
 
+use super::chart::chart;
 use super::marks::stem;
 use super::results::{FIGURES, PointRun, Results, label};
 use super::sections::sections;
 use crate::engine::Findings;
 use crate::minutes::Minute;
 use crate::price::PriceArgs;
-use crate::report::{Analysis, Axes, Table, bars, grouped, picture, write_files};
+use crate::report::{Analysis, Table, grouped, write_files};
 
 #[derive(Debug, Clone, Args)]
 pub(crate) struct PublishArgs {
@@ -46,7 +47,7 @@ pub(crate) fn publish(args: &PublishArgs) -> anyhow::Result<Published> {
         let files = [
             ("scenario.toml", results.text.clone()),
             ("results.csv", csv(&results).csv()),
-            ("chart.svg", chart(&results)),
+            ("chart.svg", chart(&results).0),
             ("README.md", page(&results)),
         ];
         write_files(&to, files)?;
@@ -114,11 +115,6 @@ fn minutes_csv(results: &Results) -> Table {
     table
 }
 
-fn chart(results: &Results) -> String {
-    let rates = FIGURES.first().map(|rate| results.medians(rate)).unwrap_or_default();
-    picture(&bars(&rates, Axes { x: "point", y: "per second, median" }))
-}
-
 fn page(results: &Results) -> String {
     let mut out = format!("# {}\n\n{}\n\n", results.title, results.about.replace('\n', " "));
     let rates = FIGURES.first().map(|rate| results.medians(rate)).unwrap_or_default();
@@ -156,12 +152,13 @@ fn page(results: &Results) -> String {
     }
     let _ = writeln!(
         out,
-        "{quick}{} measurements, {repetitions} of each point, {}, {}. {}\n\n![Medians of each point](chart.svg)\n\n\
+        "{quick}{} measurements, {repetitions} of each point, {}, {}. {}\n\n![{}](chart.svg)\n\n\
          [The scenario](scenario.toml), [all measurements](results.csv). To repeat it: `hubbub bench run {}`.",
         results.runs.len(),
         results.machine,
         results.started.get(..10).unwrap_or(&results.started),
         cleanness(results),
+        chart(results).1,
         results.scenario
     );
     let _ = write!(out, "\n{}{}", results.median_table().markdown(), sections(results));

@@ -62,7 +62,9 @@ browser=$(command -v chromium || command -v chromium-browser || command -v googl
 for chart in "$to"/*/chart.svg; do
     [ -e "$chart" ] || continue
     [ -n "$browser" ] || { echo "no Chromium: chart.png is not made"; break; }
-    "$browser" --headless --no-sandbox --disable-gpu --hide-scrollbars --window-size=720,260 \
+    # A chart with a legend is taller than others.
+    size=$(sed -n '1s/.*viewBox="0 0 \([0-9]*\) \([0-9]*\)".*/\1,\2/p' "$chart")
+    "$browser" --headless --no-sandbox --disable-gpu --hide-scrollbars --window-size="${size:-720,260}" \
         --screenshot="$(dirname "$chart")/chart.png" "file://$(realpath "$chart")" >/dev/null 2>&1
 done
 

@@ -18,11 +18,11 @@ use crate::others::OthersMeter;
 use crate::persist::outcome::Persisted;
 use crate::price::Usage;
 use crate::queue::QueueLedger;
-use crate::report::{Delivery, MESSAGES, Report};
+use crate::report::{Delivery, Headroom, MESSAGES, Report};
 use crate::run::Run;
 use crate::sample::{Sampler, Source};
 use crate::stages::{Generated, Stages};
-use crate::verdict::{Verdict, Watch};
+use crate::verdict::{OpenLoop, Verdict, Watch};
 
 /// A workload: its options, and the steps of a run.
 pub(crate) trait Workload: Args + Serialize {
@@ -105,6 +105,8 @@ pub(crate) struct Account {
     pub(crate) concurrency: Option<f64>,
     /// Messages or operations that an open loop asks for.
     pub(crate) asked_per_second: Option<f64>,
+    /// Messages or operations of it that may be under way at most.
+    pub(crate) window: Option<f64>,
     pub(crate) note: Option<String>,
 }
 
@@ -161,16 +163,26 @@ pub(crate) async fn measure<W: Workload>(args: &Loading<W>) -> anyhow::Result<Re
     let known = generated(&report, &run, seen.empty_ms.unwrap_or(0.0), &setup.targets);
     report.analysis.stages = Stages::of(&server_stages, &known);
     let samples = report.persisted.as_ref().map_or(&report.samples[..], Persisted::during);
+    report.analysis.trends.add(samples);
     let [_, accepted, ..] = run.counts.totals();
     let done = report.persisted.as_ref().map_or(accepted as f64, Persisted::stored_meanwhile);
     report.analysis.usage = report.cpu.as_ref().and_then(|cpu| Usage::of(done, cpu, samples));
-    report.verdict = Some(Verdict::of(seen.with(&report, samples, account.asked_per_second)));
+    let open = OpenLoop {
+        asked_per_second: account.asked_per_second,
+        window: account.window,
+        waited_ms: known.waited_ms,
+    };
+    let seen = seen.with(&report, samples, open);
+    let rate = report.persisted.as_ref().map_or(report.per_second, |it| it.stored_per_second);
+    report.analysis.capacity = Headroom::of(&seen, report.cpu.as_ref(), samples, rate);
+    report.verdict = Some(Verdict::of(seen));
     if let Some(price) = common.price.price {
         report.analysis.set_price(price);
         let unknown = || "--price: the servers' processes are not known, give --server-pid".to_owned();
         report.notes.extend(report.analysis.cost.is_none().then(unknown));
     }
     report.add_notes(common.threads);
+    report.faults = report.faults();
     Ok(report)
 }
 

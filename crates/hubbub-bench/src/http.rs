@@ -91,6 +91,7 @@ impl Workload for HttpArgs {
             delivery: (self.listeners > 0).then_some(delivery),
             concurrency: self.closed.then(|| self.sending.concurrency()),
             asked_per_second: schedule.map(|schedule| schedule.mean_rate()),
+            window: Some(self.sending.concurrency()),
             note: schedule.and_then(|schedule| schedule.never_sent(run, MESSAGES)),
             ..Account::default()
         })

@@ -8,8 +8,8 @@
 use serde::{Deserialize, Serialize};
 
 use crate::record::at;
-use crate::report::{Table, figure};
-use crate::statistics::{MEANS_MIN, Moments, correlation_of, half_width};
+use crate::report::{SLOPE_SAMPLES, Table, figure};
+use crate::statistics::{MEANS_MIN, Moments, Slope, correlation_of, half_width};
 
 /// Width of a second, in microseconds, before it is widened.
 const SECOND_US: u64 = 1_000_000;
@@ -74,6 +74,18 @@ impl Seconds {
     pub(crate) fn rate_variation(&self, ended_us: u64) -> Option<f64> {
         let whole = self.whole(ended_us);
         (whole.len() > 1).then(|| self.rates(whole).collect::<Moments>().variation())
+    }
+
+    /// How the rate, and the latency in milliseconds, change over a run that has minutes; none where they do not tell.
+    pub(crate) fn slopes(&self, ended_us: u64) -> [Option<Slope>; 2] {
+        let whole = self.whole(ended_us);
+        if whole.len() < SECONDS_MIN {
+            return [None; 2];
+        }
+        let rates: Vec<f64> = self.rates(whole).collect();
+        let answered = whole.chunks_exact(SLOPE_SAMPLES).map(merged).filter(|ten| ten.count > 0);
+        let latencies: Vec<f64> = answered.map(|ten| ten.mean / 1e3).collect();
+        [Slope::of(&rates, SLOPE_SAMPLES), Slope::through(&latencies)]
     }
 
     /// The minutes of a run whose last message began `ended_us` after its start; none of a run of less than two. What is
@@ -292,6 +304,17 @@ mod tests {
         // Twelve seconds slow, twelve fast: means of six come in pairs, and count as fewer.
         let alone = half_width(&[100.0, 100.0, 150.0, 150.0, 100.0, 100.0, 150.0, 150.0, 100.0, 100.0], 0.0);
         assert!(width(&alike) > 2.0 * alone.unwrap(), "{}", width(&alike));
+    }
+
+    #[test]
+    fn a_run_that_gets_slower_has_a_slope() {
+        let ended_us = 200_500_000;
+        let [rate, latency] = seconds(201, |second| 500 - second).slopes(ended_us);
+        let rate = rate.unwrap();
+        assert!((rate.change + 190.0).abs() < 1.0 && rate.high < 0.0, "{rate:?}");
+        let latency = latency.unwrap();
+        assert!(latency.change.abs() < 0.1 && (latency.mean - 2.0).abs() < 0.01, "{latency:?}");
+        assert_eq!(seconds(119, |_| 10).slopes(118_900_000), [None; 2], "too short");
     }
 
     #[test]

@@ -150,7 +150,7 @@ impl Patience {
 }
 
 impl Sending {
-    /// Messages under way at any time, in a closed loop.
+    /// Messages under way at any time, in a closed loop; at most, in an open one.
     pub(crate) fn concurrency(&self) -> f64 {
         (self.connections * self.rules.in_flight) as f64
     }

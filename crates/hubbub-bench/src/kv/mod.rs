@@ -180,12 +180,13 @@ impl Workload for KvArgs {
     }
 
     async fn close(&self, _: &Setup, common: Self::Stage, run: &Run) -> anyhow::Result<Account> {
-        let concurrency = self.rate.is_none().then_some(self.connections as f64);
+        let window = Some(self.connections as f64);
+        let concurrency = window.filter(|_| self.rate.is_none());
         let schedule = self.schedule();
         let asked_per_second = schedule.map(|schedule| schedule.mean_rate());
         let note = schedule.and_then(|schedule| schedule.never_sent(run, "operations"));
         let keys = Some(common.seen.lock().clone());
-        Ok(Account { keys, concurrency, asked_per_second, note, ..Account::default() })
+        Ok(Account { keys, concurrency, asked_per_second, window, note, ..Account::default() })
     }
 }
 

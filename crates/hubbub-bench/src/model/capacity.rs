@@ -4,7 +4,7 @@
 //! grows with the rate: a node commits one batch after another, so while one of n operations takes t(n), the next one
 //! collects rate × t(n). Queueing is not modelled; a share of 70 % or less keeps it short.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::costs::{BatchTime, Costs, Part, Per, SERVER, Share};
 
@@ -39,7 +39,7 @@ pub(crate) struct Hardware {
 }
 
 /// Something that can be full.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) enum Resource {
     NodeProcessors,
@@ -48,6 +48,10 @@ pub(crate) enum Resource {
     Database,
     Broker,
     Network,
+    /// Connections to the database.
+    Pool,
+    /// The busiest.
+    Disk,
     /// Where one machine has everything.
     Machine,
 }
@@ -60,16 +64,21 @@ impl Resource {
             Self::Database => "the processors of the database",
             Self::Broker => "the processors of the broker",
             Self::Network => "the network of a node",
+            Self::Pool => "the connections to the database",
+            Self::Disk => "the disk",
             Self::Machine => "the processors of the machine that has everything",
         }
     }
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Use {
     pub(crate) resource: Resource,
     pub(crate) share: f64,
 }
+
+/// The share of anything that may be used so that queues stay short.
+pub(crate) const USE_MAX: f64 = 0.7;
 
 /// Bytes of a message's JSON besides its text: 216 in the measurements of `docs/benchmarks.md`.
 const FRAME_BYTES: f64 = 216.0;
@@ -231,7 +240,7 @@ mod tests {
             broker_cores: 8.0,
             network_mbit: 10_000.0,
             shared_cores: None,
-            use_max: 0.7,
+            use_max: USE_MAX,
         }
     }
 

@@ -3,7 +3,7 @@
 //! Costs come from runs of scenarios ([`measured`]), to which [`costs`] fits them, or from the program; [`capacity`] holds
 //! them against a load. [`compare`] holds them against other runs, which tells the model's error.
 
-mod capacity;
+pub(crate) mod capacity;
 mod compare;
 mod costs;
 mod measured;
@@ -16,7 +16,7 @@ use anyhow::{Context, ensure};
 use clap::Args;
 use serde::Serialize;
 
-use capacity::{Capacity, Demand, Hardware, Resource, Use};
+use capacity::{Capacity, Demand, Hardware, Resource, USE_MAX, Use};
 use compare::Compared;
 use costs::Costs;
 
@@ -40,7 +40,7 @@ pub(crate) struct ModelArgs {
     #[arg(long, default_value_t = 1.0, value_parser = positive, value_name = "N")]
     per_request: f64,
     /// Most of anything that may be used, in percent
-    #[arg(long = "use", default_value_t = 70.0, value_parser = positive, value_name = "PERCENT")]
+    #[arg(long = "use", default_value_t = 100.0 * USE_MAX, value_parser = positive, value_name = "PERCENT")]
     use_max: f64,
     /// Cores of a node
     #[arg(long, default_value_t = 4.0, value_parser = positive, value_name = "N")]

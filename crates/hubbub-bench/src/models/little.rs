@@ -1,13 +1,13 @@
 //! Little's law in a closed loop: concurrency = throughput × mean latency.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// Share of the concurrency that may stay unaccounted for: latency leaves out what the generator does between an answer and
 /// the next message, and the ends of a run, where less is under way.
 const TOLERANCE: f64 = 0.05;
 
 /// What the law predicts, and what was observed.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Little {
     /// Messages that were to be under way at any time.

@@ -205,6 +205,7 @@ impl Workload for PersistArgs {
         Ok(Account {
             delivery: Some(delivery),
             asked_per_second: self.plan().rate,
+            window: Some((self.publishers.max(1) * self.window) as f64),
             stored: (!self.fill && !self.drain).then_some(stage.stored),
             persisted: Some(Persisted::new(self, messages, stage.stored, early, seen)),
             note: self.schedule(0)?.and_then(|schedule| schedule.never_sent(run, MESSAGES)),

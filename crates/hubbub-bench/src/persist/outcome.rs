@@ -10,15 +10,10 @@ use super::PersistArgs;
 use crate::ledger::{exact_sum, sum};
 use crate::record::Stats;
 use crate::report::{Analysis, Origin, Report, Rooms};
+use crate::sample::SystemSample;
 use crate::sample::buckets::Buckets;
-use crate::sample::series::{SeriesSummary, Slope, Span, summaries};
-use crate::sample::{BATCH_MS, SystemSample};
+use crate::sample::series::{SeriesSummary, Span, summaries};
 use crate::verdict::Verdict;
-
-/// Samples that make one point of the slope.
-const SLOPE_SAMPLES: usize = 10;
-/// What the memory of the server is called in samples.
-const MEMORY: &str = "server MiB";
 
 /// What was seen of a run besides what the engine records.
 pub(super) struct Seen {
@@ -90,16 +85,6 @@ pub(crate) struct Persisted {
     /// The rate of which an endurance run keeps up a share, in messages per second.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) maximum_per_second: Option<f64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) slope: Option<Slope>,
-    /// How the mean time of a batch changed, in milliseconds: at a given rate it shows what the rate cannot.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) batch_slope: Option<Slope>,
-    /// How the server's memory changed, in MiB: over the run, and over its second half, when its caches are full.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) memory_slope: Option<Slope>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) memory_slope_late: Option<Slope>,
     /// Microseconds of processor time for each message stored, by who used it: `server`, `generator`, what is watched.
     pub(crate) cpu_us: BTreeMap<String, f64>,
     pub(super) span: Span,
@@ -205,8 +190,6 @@ impl Persisted {
 
     /// `stored` messages, of which `early` ones were stored before the time began.
     pub(super) fn new(args: &PersistArgs, messages: u64, stored: u64, early: u64, seen: Seen) -> Self {
-        let during = seen.span.of(&seen.samples);
-        let slope = |samples: &[SystemSample], name| Slope::of(samples, name, SLOPE_SAMPLES);
         let stored_per_second = stored.saturating_sub(early) as f64 / seen.store.as_secs_f64().max(1e-6);
         let series = summaries(&seen.samples, &seen.span);
         let cpu_us = |one: &SeriesSummary| {
@@ -223,10 +206,6 @@ impl Persisted {
             asked: Asked::between(&seen.metrics),
             per_message: PerMessage::between(&seen.metrics, seen.questions),
             maximum_per_second: args.maximum,
-            slope: slope(during, "stored/s"),
-            batch_slope: slope(during, BATCH_MS),
-            memory_slope: slope(during, MEMORY),
-            memory_slope_late: slope(during.get(during.len() / 2..).unwrap_or_default(), MEMORY),
             series,
             span: seen.span,
             samples: seen.samples,

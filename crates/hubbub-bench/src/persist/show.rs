@@ -7,10 +7,7 @@ use super::outcome::{Asked, Batches, Outcome};
 use crate::engine::Findings;
 use crate::report::{Rooms, escape, grouped, over_time, retries, write_files, write_rooms};
 use crate::sample::samples_csv;
-use crate::sample::series::{SeriesSummary, Slope};
-
-/// What is to be known of every interval of a slope.
-const NARROW: &str = "optimistic, as samples are autocorrelated";
+use crate::sample::series::SeriesSummary;
 
 impl Findings for Outcome {
     fn terminal(&self) -> String {
@@ -69,8 +66,10 @@ impl Outcome {
         write_rooms(self.rooms.as_ref(), out)?;
         writeln!(out, "  sent again   {}", retries(self.retries, &self.retries_by_cause))?;
         self.write_batches(out)?;
+        if let Some(maximum) = self.persisted.maximum_per_second {
+            writeln!(out, "  endurance    at 80 % of {}/s, measured just before", grouped(maximum))?;
+        }
         write!(out, "{}", self.analysis)?;
-        self.write_slopes(out)?;
         writeln!(out, "  {:<24}{:>12}{:>12}{:>12}{:>12}", "", "before", "average", "peak", "after")?;
         for SeriesSummary { name, before, average, peak, after } in &self.persisted.series {
             writeln!(out, "  {name:<24}{before:>12.2}{average:>12.2}{peak:>12.2}{after:>12.2}")?;
@@ -104,35 +103,6 @@ impl Outcome {
                 out,
                 "  database     {statements:.4} statements and {round_trips:.4} round trips for each message"
             )?;
-        }
-        Ok(())
-    }
-
-    fn write_slopes(&self, out: &mut String) -> std::fmt::Result {
-        if let Some(maximum) = self.persisted.maximum_per_second {
-            writeln!(out, "  endurance    at 80 % of {}/s, measured just before", grouped(maximum))?;
-        }
-        for (name, slope) in [("rate", &self.persisted.slope), ("batch time", &self.persisted.batch_slope)] {
-            if let Some(slope) = slope {
-                let [change, low, high] =
-                    [slope.change, slope.low, slope.high].map(|value| slope.percent(value));
-                writeln!(
-                    out,
-                    "  {name:<12} {change:+.2} % over the run (95 %: {low:+.2} to {high:+.2}; {NARROW})"
-                )?;
-            }
-        }
-        for (when, slope) in [
-            ("over the run", &self.persisted.memory_slope),
-            ("over its second half", &self.persisted.memory_slope_late),
-        ] {
-            if let Some(Slope { mean, change, low, high }) = slope {
-                writeln!(
-                    out,
-                    "  memory       {change:+.2} MiB {when} (95 %: {low:+.2} to {high:+.2}; {NARROW}), mean {mean:.1} MiB, \
-                     anonymous memory of the server"
-                )?;
-            }
         }
         Ok(())
     }

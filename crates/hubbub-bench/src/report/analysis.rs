@@ -8,7 +8,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use super::{Table, escape, figure, write_files};
+use super::{ASSUMED, Headroom, Table, Trends, escape, figure, write_files};
 use crate::minutes::{self, Minute};
 use crate::price::{Cost, Price, Usage};
 use crate::stages::Stages;
@@ -21,6 +21,12 @@ pub(crate) struct Analysis {
     /// Of a run of two minutes or more.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) minutes: Vec<Minute>,
+    /// Of the same.
+    #[serde(skip_serializing_if = "Trends::is_empty")]
+    pub(crate) trends: Trends,
+    /// How much more there is room for, where the server's processors are known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) capacity: Option<Headroom>,
     /// What the servers, and what they need, used.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) usage: Option<Usage>,
@@ -38,6 +44,8 @@ impl Analysis {
         Self {
             stages: part(summary, "stages"),
             minutes: part(summary, "minutes"),
+            trends: part(summary, "trends"),
+            capacity: part(summary, "capacity"),
             usage: part(summary, "usage"),
             cost: part(summary, "cost"),
         }
@@ -59,7 +67,15 @@ impl Analysis {
             let mark = way.mark().map(|mark| format!("<p class=\"note\">{}</p>\n", escape(&mark)));
             section(&format!("Where the time goes {when}"), &way.table()) + &mark.unwrap_or_default()
         });
-        ways.chain([section("Minute by minute", &minutes::table(&self.minutes))]).collect()
+        let over_time = [
+            section("From the beginning to the end", &self.trends.table()),
+            section("Minute by minute", &minutes::table(&self.minutes)),
+        ];
+        let capacity = self.capacity.iter().map(|headroom| {
+            let note = format!("<p class=\"note\">{}</p>\n", escape(ASSUMED));
+            section("How much more there is room for", &headroom.table()) + &note
+        });
+        ways.chain(capacity).chain(over_time).collect()
     }
 
     /// Writes `minutes.csv`, if there are any.
@@ -82,9 +98,13 @@ impl Display for Analysis {
         if let Some(minutes) = minutes::in_short(&self.minutes) {
             writeln!(out, "  by minute    {minutes}")?;
         }
+        for trend in self.trends.iter() {
+            writeln!(out, "  trend        {trend}")?;
+        }
         for (when, way) in self.stages.ways() {
             writeln!(out, "  stages       {when}, {} ms: {way}", figure(way.whole_ms))?;
         }
+        self.capacity.as_ref().map_or(Ok(()), |headroom| write!(out, "{headroom}"))?;
         self.cost.as_ref().map_or(Ok(()), |cost| writeln!(out, "  price        {cost}"))
     }
 }

@@ -2,12 +2,14 @@
 
 mod analysis;
 mod csv;
+mod headroom;
 mod html;
 mod origin;
 mod rooms;
 mod svg;
 mod table;
 mod terminal;
+mod trends;
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -16,12 +18,14 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 pub(crate) use analysis::Analysis;
+pub(crate) use headroom::{ASSUMED, Headroom, headroom_table};
 pub(crate) use html::{document as page, over_time};
 pub(crate) use origin::Origin;
 pub(crate) use rooms::Rooms;
-pub(crate) use svg::{Axes, bars, escape, picture};
+pub(crate) use svg::{Axes, Measured, bars, escape, measured, picture};
 pub(crate) use table::{Table, figure};
 pub(crate) use terminal::{flags, grouped, retries, write_rooms};
+pub(crate) use trends::{SLOPE_SAMPLES, Trends};
 
 use anyhow::Context;
 use serde::Serialize;
@@ -91,6 +95,8 @@ pub(crate) struct Report {
     pub analysis: Analysis,
     /// What a reader of these figures should know.
     pub notes: Vec<String>,
+    /// Why it is not clean, once all is known.
+    pub faults: Vec<String>,
     pub throughput: Vec<Bucket>,
     /// What the workload `persist` saw, for a report of its own.
     #[serde(skip)]
@@ -141,6 +147,7 @@ impl Report {
         self.latency_by_type = record.by_kind.iter().map(|(kind, dist)| (*kind, dist.stats())).collect();
         self.throughput = buckets(&record.steps, elapsed, bucket);
         self.analysis.minutes = record.seconds.minutes(record.last_begun_us);
+        self.analysis.trends = Trends::of(record.seconds.slopes(record.last_begun_us));
         self.per_second_variation = record.seconds.rate_variation(record.last_begun_us);
         self.rooms = Rooms::of(&record.by_room, &run.shape).filter(|_| self.unit == MESSAGES);
         if record.samples_left_out > 0 && !record.samples.is_empty() {

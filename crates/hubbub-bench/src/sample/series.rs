@@ -1,11 +1,10 @@
-//! How figures go over a run: before, meanwhile and after, and whether they rise or fall.
+//! How figures go over a run: before, meanwhile and after.
 
 use std::collections::BTreeSet;
 
 use serde::Serialize;
 
 use super::SystemSample;
-use crate::statistics::{MEANS_MIN, student_t_975};
 
 /// Shown first, in this order; the others follow by name.
 const FIRST: [&str; 7] =
@@ -48,7 +47,7 @@ impl Span {
 }
 
 /// The figure `name` at each sample that saw it.
-fn values(samples: &[SystemSample], name: &str) -> Vec<f64> {
+pub(crate) fn values(samples: &[SystemSample], name: &str) -> Vec<f64> {
     samples.iter().filter_map(|sample| sample.values.get(name).copied()).collect()
 }
 
@@ -86,44 +85,6 @@ pub(crate) fn summaries(samples: &[SystemSample], span: &Span) -> Vec<SeriesSumm
     summaries
 }
 
-/// How a figure changes from the first to the last sample, with a 95 % confidence interval: a line through means by least
-/// squares, and Student's t. The interval takes the means for independent of each other.
-#[derive(Debug, Clone, Serialize)]
-pub(crate) struct Slope {
-    /// The mean, in the figure's own unit.
-    pub(crate) mean: f64,
-    /// The change in the figure's own unit, and its bounds.
-    pub(crate) change: f64,
-    pub(crate) low: f64,
-    pub(crate) high: f64,
-}
-
-impl Slope {
-    /// The slope of the figure `name` over means of `width` samples; `None` with fewer than five of them.
-    pub(crate) fn of(samples: &[SystemSample], name: &str, width: usize) -> Option<Self> {
-        let means: Vec<f64> = values(samples, name).chunks_exact(width.max(1)).map(mean_of).collect();
-        if means.len() < MEANS_MIN {
-            return None;
-        }
-        let n = means.len() as f64;
-        let (mean_x, mean) = ((n - 1.0) / 2.0, mean_of(&means));
-        let centred = |index: usize| index as f64 - mean_x;
-        let sxx: f64 = (0..means.len()).map(|index| centred(index).powi(2)).sum();
-        let sxy: f64 = means.iter().enumerate().map(|(index, y)| centred(index) * (y - mean)).sum();
-        let slope = sxy / sxx;
-        let residuals: f64 =
-            means.iter().enumerate().map(|(index, y)| (y - mean - slope * centred(index)).powi(2)).sum();
-        let spread = student_t_975(n - 2.0) * (residuals / (n - 2.0) / sxx).sqrt();
-        let whole = |slope: f64| slope * (n - 1.0);
-        Some(Self { mean, change: whole(slope), low: whole(slope - spread), high: whole(slope + spread) })
-    }
-
-    /// A part of the mean, in percent.
-    pub(crate) fn percent(&self, value: f64) -> f64 {
-        if self.mean == 0.0 { 0.0 } else { 100.0 * value / self.mean }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeMap;
@@ -138,25 +99,6 @@ mod tests {
                 values: BTreeMap::from([("stored/s".to_owned(), rate)]),
             })
             .collect()
-    }
-
-    #[test]
-    fn a_slope_is_told_from_noise() {
-        let falling = Slope::of(&samples((0..100).map(|i| 1_000.0 - f64::from(i))), "stored/s", 1).unwrap();
-        assert!((falling.change + 99.0).abs() < 1e-6 && (falling.mean - 950.5).abs() < 1e-6, "{falling:?}");
-        assert!(falling.high < -98.9, "{falling:?}");
-        assert!((falling.percent(falling.change) + 10.416).abs() < 1e-3);
-        let noise = Slope::of(&samples((0..100).map(|i| 1_000.0 + f64::from(i % 7))), "stored/s", 1).unwrap();
-        assert!(noise.low < 0.0 && noise.high > 0.0 && noise.high - noise.low < 10.0, "{noise:?}");
-        assert!(Slope::of(&samples((0..4).map(f64::from)), "stored/s", 1).is_none());
-    }
-
-    #[test]
-    fn the_interval_is_that_of_the_textbook() {
-        // y = 2, 4, 5, 4, 5 over x = 1 … 5: slope 0.6, standard error 0.2828, t(3) = 3.182, four steps.
-        let slope = Slope::of(&samples([2.0, 4.0, 5.0, 4.0, 5.0].into_iter()), "stored/s", 1).unwrap();
-        assert!((slope.change - 2.4).abs() < 1e-9, "{slope:?}");
-        assert!((slope.high - (0.6 + 3.182 * 0.282_84) * 4.0).abs() < 0.03, "{slope:?}");
     }
 
     #[test]

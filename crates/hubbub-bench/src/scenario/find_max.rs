@@ -17,14 +17,14 @@ use crate::engine::Findings;
 use crate::machine::Machine;
 use crate::others::{NOT_KNOWN, largest, marks};
 use crate::report::{grouped, write_files};
+use crate::verdict::REACHED;
 
-const RATE: &str = "rate";
+/// The option that it sets.
+pub(super) const RATE: &str = "rate";
 /// Where a search begins when nothing is said.
 const START: f64 = 1_000.0;
 /// A search that falls below this has found nothing.
 const LOWEST: f64 = 1.0;
-/// Share of the rate that must have been reached.
-const REACHED: f64 = 0.95;
 
 #[derive(Debug, Clone, Args)]
 pub(crate) struct FindMaxArgs {

@@ -5,6 +5,7 @@
 //! [`results`] are shown, kept, and compared with others ([`compare`]). [`find_max`] measures at rates that it chooses itself.
 
 mod backends;
+mod chart;
 mod compare;
 mod file;
 mod find_max;
@@ -15,6 +16,7 @@ mod provided;
 mod publish;
 mod results;
 mod scaling;
+mod sections;
 mod threshold;
 mod workload;
 
@@ -155,7 +157,7 @@ async fn measure_once(
         mishaps: measured.mishaps,
         summary: measured.summary,
     };
-    run.find_faults(scenario);
+    run.find_faults(&args.scenario, scenario, args.quick);
     Ok(run)
 }
 

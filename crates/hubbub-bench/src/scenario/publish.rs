@@ -3,18 +3,20 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
-use anyhow::Context;
+use anyhow::{Context, ensure};
 use clap::Args;
 use serde::Serialize;
 
+use super::chart::chart;
+use super::marks::stem;
 use super::results::{FIGURES, PointRun, Results, label};
+use super::sections::sections;
 use crate::engine::Findings;
-use crate::minutes::{self, Minute};
+use crate::minutes::Minute;
 use crate::price::PriceArgs;
-use crate::report::{Analysis, Axes, Table, bars, grouped, picture, write_files};
-use crate::stages::{self, Stages, Way};
+use crate::report::{Analysis, Table, grouped, write_files};
 
 #[derive(Debug, Clone, Args)]
 pub(crate) struct PublishArgs {
@@ -39,12 +41,13 @@ pub(crate) fn publish(args: &PublishArgs) -> anyhow::Result<Published> {
     let mut written = Vec::new();
     for dir in &args.results {
         let mut results = Results::read(dir)?;
+        results.rebuild();
         results.set_price(&args.price).with_context(|| dir.display().to_string())?;
         let to = args.to.join(name_of(&results)?);
         let files = [
             ("scenario.toml", results.text.clone()),
             ("results.csv", csv(&results).csv()),
-            ("chart.svg", chart(&results)),
+            ("chart.svg", chart(&results).0),
             ("README.md", page(&results)),
         ];
         write_files(&to, files)?;
@@ -59,9 +62,8 @@ pub(crate) fn publish(args: &PublishArgs) -> anyhow::Result<Published> {
 
 /// The scenario's, with what it was stored in where that is not the embedded store.
 fn name_of(results: &Results) -> anyhow::Result<String> {
-    let name = Path::new(&results.scenario).file_stem().and_then(|stem| stem.to_str());
-    let mut name =
-        name.with_context(|| format!("'{}' is no name of a scenario", results.scenario))?.to_owned();
+    let mut name = stem(&results.scenario).to_owned();
+    ensure!(!name.is_empty(), "'{}' is no name of a scenario", results.scenario);
     for (part, usual) in [(&results.store, "embedded"), (&results.log, "direct")] {
         if !part.is_empty() && part != usual {
             name = format!("{name}-{part}");
@@ -113,11 +115,6 @@ fn minutes_csv(results: &Results) -> Table {
     table
 }
 
-fn chart(results: &Results) -> String {
-    let rates = FIGURES.first().map(|rate| results.medians(rate)).unwrap_or_default();
-    picture(&bars(&rates, Axes { x: "point", y: "per second, median" }))
-}
-
 fn page(results: &Results) -> String {
     let mut out = format!("# {}\n\n{}\n\n", results.title, results.about.replace('\n', " "));
     let rates = FIGURES.first().map(|rate| results.medians(rate)).unwrap_or_default();
@@ -155,15 +152,16 @@ fn page(results: &Results) -> String {
     }
     let _ = writeln!(
         out,
-        "{quick}{} measurements, {repetitions} of each point, {}, {}. {}\n\n![Medians of each point](chart.svg)\n\n\
+        "{quick}{} measurements, {repetitions} of each point, {}, {}. {}\n\n![{}](chart.svg)\n\n\
          [The scenario](scenario.toml), [all measurements](results.csv). To repeat it: `hubbub bench run {}`.",
         results.runs.len(),
         results.machine,
         results.started.get(..10).unwrap_or(&results.started),
         cleanness(results),
+        chart(results).1,
         results.scenario
     );
-    let _ = write!(out, "\n{}{}", results.median_table().markdown(), analysis(results));
+    let _ = write!(out, "\n{}{}", results.median_table().markdown(), sections(results));
     out
 }
 
@@ -171,10 +169,12 @@ fn page(results: &Results) -> String {
 fn cleanness(results: &Results) -> String {
     let marked = results.marked_points();
     let points: Vec<String> = marked.iter().map(|(point, reasons)| format!("{point} ({reasons})")).collect();
-    let clean = if points.is_empty() {
-        "All were clean.".to_owned()
-    } else {
-        format!("**Not all were clean.** Marked: {}.", points.join(", "))
+    let clean = match points.join(", ") {
+        none if none.is_empty() => "All were clean.".to_owned(),
+        some if results.runs.iter().all(PointRun::is_undisturbed) => {
+            format!("All were clean. More was asked for than could be reached at: {some}.")
+        }
+        some => format!("**Not all were clean.** Marked: {some}."),
     };
     match results.not_known() {
         Some(note) => format!("{clean} Note: {note}."),
@@ -195,40 +195,6 @@ fn most_named(results: &Results) -> Option<(&str, &PointRun, usize)> {
     Some((name, run, count))
 }
 
-/// Until the answer, or until subscribers have it.
-type OneWay = fn(&Stages) -> Option<&Way>;
-
-/// Where the time went at each point, how even the runs were, and what they cost; nothing of what older programs did not
-/// measure.
-fn analysis(results: &Results) -> String {
-    let last: Vec<(String, Analysis)> =
-        results.last_of_each().map(|run| (label(&run.point), Analysis::of(&run.summary))).collect();
-    let mut out = String::new();
-    let parts: [(&str, OneWay); 2] = [
-        ("Where the time goes until the answer", |stages| stages.confirmed.as_ref()),
-        ("Where the time goes until subscribers have it", |stages| stages.delivered.as_ref()),
-    ];
-    // Writing to a String cannot fail.
-    for (title, of) in parts {
-        let way = |(label, it): &(String, Analysis)| Some((label.clone(), of(&it.stages).cloned()?));
-        let ways: Vec<(String, Way)> = last.iter().filter_map(way).collect();
-        if !ways.is_empty() {
-            let _ = writeln!(out, "\n## {title}\n\n{}", stages::table(&ways).markdown());
-        }
-        for (label, mark) in ways.iter().filter_map(|(label, way)| Some((label, way.mark()?))) {
-            let _ = writeln!(out, "At {label}, {mark}.\n");
-        }
-    }
-    for (label, Analysis { minutes, .. }) in last.iter().filter(|(_, it)| !it.minutes.is_empty()) {
-        let table = minutes::table(minutes).markdown();
-        let _ = writeln!(out, "\n## Minute by minute: {label}\n\n{table}\n[All minutes](minutes.csv).");
-    }
-    for (label, cost) in last.iter().filter_map(|(label, it)| Some((label, it.cost.as_ref()?))) {
-        let _ = writeln!(out, "\n**Price** of {label}: {cost}.");
-    }
-    out
-}
-
 impl Findings for Published {
     fn terminal(&self) -> String {
         self.0.iter().map(|dir| format!("wrote {}\n", dir.display())).collect()
@@ -240,122 +206,4 @@ impl Findings for Published {
 }
 
 #[cfg(test)]
-mod tests {
-    use serde_json::json;
-
-    use super::super::page::page_of;
-    use super::*;
-
-    #[test]
-    fn what_makes_a_point_worth_less_stands_in_every_table() {
-        let run = |connections: &str, is_clean: bool, others: Option<f64>| {
-            json!({
-                "point": {"connections": connections}, "repetition": 1, "isClean": is_clean, "others": others,
-                "faults": [], "summary": {"perSecond": 5.0},
-            })
-        };
-        let results: Results = serde_json::from_value(json!({
-            "version": 1, "scenario": "x.toml", "title": "x", "about": "", "isQuick": false, "machine": "m",
-            "started": "2026-01-01T00:00:00Z", "limits": "limited by cgroups: cgroup.server.cpus = 1", "text": "",
-            "runs": [
-                run("1", true, Some(0.05)), run("2", true, Some(0.09)), run("2", true, Some(0.0)),
-                run("3", false, Some(0.2)),
-            ],
-        }))
-        .unwrap();
-        let (terminal, published) = (results.terminal(), page(&results));
-        let line = |text: &str, begins: &str| {
-            text.lines().find(|line| line.starts_with(begins)).map(str::to_owned).unwrap_or_default()
-        };
-        let (others, ledger) = ("9 % of the machine taken by others", "ledger does not balance");
-        assert!(line(&terminal, "  connections 1  ").contains("5.000"), "{terminal}");
-        assert!(line(&terminal, &format!("  connections 2; {others}  ")).contains("5.000"), "{terminal}");
-        let both = format!("{ledger}; 20 % of the machine taken by others");
-        assert!(line(&published, "| connections 1 |").contains("5.000"), "{published}");
-        assert!(line(&published, &format!("| connections 2; {others} |")).contains("5.000"), "{published}");
-        for text in [&terminal, &published] {
-            assert!(text.contains(&format!("connections 3; {both}")), "{text}");
-        }
-        let rows = csv(&results).csv();
-        assert!(rows.lines().nth(2).unwrap().contains("0.090"), "{rows}");
-        let html = page_of(&results);
-        assert!(html.contains(&format!("<td>{others}</tr>")), "{html}");
-        assert!(html.contains(&format!("<td>{both}</tr>")), "{html}");
-        for text in [&terminal, &published, &html] {
-            assert!(text.contains("limited by cgroups: cgroup.server.cpus = 1"), "{text}");
-        }
-    }
-
-    /// What was measured at a number of connections: that, the rate, whether its ledger balances, what others took, its faults.
-    type RunFigures<'f> = (u64, f64, bool, Option<f64>, &'f [&'f str]);
-
-    fn results_of(runs: &[RunFigures<'_>]) -> Results {
-        let run = |(connections, rate, is_clean, others, faults): &RunFigures<'_>| {
-            json!({
-                "point": {"connections": connections.to_string()}, "repetition": 1, "isClean": is_clean,
-                "others": others, "faults": faults, "summary": {"perSecond": rate},
-            })
-        };
-        serde_json::from_value(json!({
-            "version": 1, "scenario": "x.toml", "title": "x", "about": "", "isQuick": false, "machine": "m",
-            "started": "2026-01-01T00:00:00Z", "text": "", "runs": runs.iter().map(run).collect::<Vec<_>>(),
-        }))
-        .unwrap()
-    }
-
-    #[test]
-    fn the_result_says_which_points_are_marked() {
-        let clean = page(&results_of(&[(1, 5.0, true, Some(0.0), &[]), (2, 9.0, true, Some(0.01), &[])]));
-        assert!(
-            clean.contains("**Result:** 9 a second at connections 2; least 5 at connections 1.\n"),
-            "{clean}"
-        );
-        assert!(clean.contains("All were clean.") && !clean.to_lowercase().contains("marked"), "{clean}");
-
-        let results = results_of(&[
-            (1, 5.0, true, Some(0.0), &["perSecond is 5, and should be more than 6"]),
-            (2, 9.0, true, Some(0.2), &[]),
-            (3, 7.0, false, Some(0.0), &[]),
-            (4, 6.0, true, Some(0.0), &[]),
-        ]);
-        let (busy, late) =
-            ("20 % of the machine taken by others", "perSecond is 5, and should be more than 6");
-        let marked = page(&results);
-        for part in [
-            &format!(
-                "**Result:** 9 a second at connections 2 (marked: {busy}); least 5 at connections 1 (marked: {late})."
-            ),
-            &format!(
-                "**Not all were clean.** Marked: connections 1 ({late}), connections 2 ({busy}), connections 3 (ledger does \
-                 not balance)."
-            ),
-        ] {
-            assert!(marked.contains(part), "{part}: {marked}");
-        }
-        assert!(!marked.contains("All were clean"), "{marked}");
-        let shown = results.terminal();
-        assert!(shown.contains(&format!("  marked: connections 2: {busy}\n")), "{shown}");
-        let alone = page(&results_of(&[(2, 9.0, true, Some(0.2), &[])]));
-        assert!(alone.contains(&format!("**Result:** 9 a second (marked: {busy}).")), "{alone}");
-    }
-
-    #[test]
-    fn what_befell_a_server_is_not_forgotten_by_a_new_report() {
-        let mut results = results_of(&[(1, 5.0, false, Some(0.0), &["killed"])]);
-        results.text = "title = 'x'\nworkload = 'chat'\nthresholds = ['perSecond > 6']\n".to_owned();
-        results.runs.iter_mut().for_each(|run| run.mishaps = vec!["killed".to_owned()]);
-        results.rebuild();
-        assert_eq!(results.runs[0].faults, ["killed", "perSecond is 5, and should be more than 6"]);
-    }
-
-    #[test]
-    fn what_is_not_known_is_a_note_and_no_mark() {
-        let results = results_of(&[(1, 5.0, true, None, &[]), (2, 5.0, true, Some(0.0), &[])]);
-        let note = "what others took of the machine is not known in 1 of 2 measurements";
-        let (page, shown) = (page(&results), results.terminal());
-        assert!(page.contains(&format!("All were clean. Note: {note}.")), "{page}");
-        assert!(shown.contains(&format!("  note: {note}\n")) && !shown.contains("marked"), "{shown}");
-        let rows = csv(&results).csv();
-        assert!(rows.lines().nth(1).unwrap().ends_with("not known"), "{rows}");
-    }
-}
+mod tests;

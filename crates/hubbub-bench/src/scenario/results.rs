@@ -15,6 +15,7 @@ use super::page::page_of;
 use super::scaling::Scaling;
 use crate::engine::Findings;
 use crate::machine::Machine;
+use crate::models::little::Little;
 use crate::price::PriceArgs;
 use crate::report::{Analysis, Table, figure, write_files};
 use crate::statistics::{Moments, half_width, median};
@@ -46,7 +47,7 @@ pub(crate) struct Results {
     pub(crate) runs: Vec<PointRun>,
     /// Fitted to the runs, where they are a sweep that a law is about.
     #[serde(skip_deserializing, skip_serializing_if = "Option::is_none")]
-    scaling: Option<Scaling>,
+    pub(super) scaling: Option<Scaling>,
 }
 
 /// One measurement.
@@ -59,7 +60,7 @@ pub(crate) struct PointRun {
     /// Share of the machine that others took, from its preparation to its end, where it is known.
     #[serde(default)]
     pub(super) others: Option<f64>,
-    /// What befell its servers, and thresholds that were not kept.
+    /// What befell its servers, thresholds that were not kept, a rate that was not reached, and what got worse meanwhile.
     pub(super) faults: Vec<String>,
     /// What befell its servers, such as that one was killed for its memory.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -69,9 +70,12 @@ pub(crate) struct PointRun {
 }
 
 impl PointRun {
-    /// What is wrong with it by the thresholds of the scenario, too.
-    pub(super) fn find_faults(&mut self, scenario: &Scenario) {
-        self.faults = self.mishaps.iter().cloned().chain(scenario.faults(&self.summary)).collect();
+    /// What is wrong with it by the thresholds of the scenario of this name, by the rate that it asks for, and by what changes
+    /// over its time. A quick look is there to try things, at whatever rate.
+    pub(super) fn find_faults(&mut self, name: &str, scenario: &Scenario, is_quick: bool) {
+        let own = if is_quick { Vec::new() } else { self.own_faults(name) };
+        let faults = self.mishaps.iter().cloned().chain(scenario.faults(&self.summary));
+        self.faults = faults.chain(own).collect();
     }
 
     /// What its verdict says under this name.
@@ -141,14 +145,14 @@ impl Results {
         self.fit();
     }
 
-    /// Computes anew what follows from the runs: what thresholds say, and the law.
+    /// Computes anew what follows from the runs: what is wrong with them, and the law.
     pub(super) fn rebuild(&mut self) {
         // Quick runs, and a scenario that this program does not understand, keep what was said of them.
         if !self.is_quick
             && let Ok(scenario) = Scenario::parse(&self.text, false)
         {
             for run in &mut self.runs {
-                run.find_faults(&scenario);
+                run.find_faults(&self.scenario, &scenario, false);
             }
         }
         self.fit();
@@ -247,18 +251,20 @@ impl Results {
 }
 
 /// Where the mean of repetitions lies with a probability of 95 %, if they tell.
-fn interval(values: &[f64]) -> String {
+pub(super) fn bounds(values: &[f64]) -> Option<[f64; 2]> {
     let mean = values.iter().copied().collect::<Moments>().mean;
-    let bounds = half_width(values, 0.0).map(|half| [(mean - half).max(0.0), mean + half].map(figure));
+    half_width(values, 0.0).map(|half| [(mean - half).max(0.0), mean + half])
+}
+
+fn interval(values: &[f64]) -> String {
+    let bounds = bounds(values).map(|bounds| bounds.map(figure));
     bounds.map_or_else(String::new, |[low, high]| format!("{low} to {high}"))
 }
 
 /// What a run of a closed loop has under way; `None` where there is no loop.
 fn little(run: &PointRun) -> Option<String> {
-    let figure = |name: &str| run.summary.pointer(&format!("/little/{name}"))?.as_f64();
-    let (concurrency, observed) = (figure("concurrency")?, figure("observed")?);
-    let is_marked = run.summary.pointer("/little/marked").and_then(Value::as_bool).unwrap_or(false);
-    let verdict = if is_marked { ", more than 5 % apart" } else { "" };
+    let Little { concurrency, observed, marked, .. } = run.little()?;
+    let verdict = if marked { ", more than 5 % apart" } else { "" };
     let (label, repetition) = (label(&run.point), run.repetition);
     Some(format!(
         "  Little's law: {label}, repetition {repetition}: {concurrency} should be under way, {observed:.1} were{verdict}\n"
@@ -309,15 +315,10 @@ impl Findings for Results {
             let _ = writeln!(out, "  note: {note}");
         }
         for run in self.runs.iter().filter(|run| !run.is_clean || !run.faults.is_empty()) {
-            let unclean = (!run.is_clean).then_some("it is not clean, see above").into_iter();
-            let faults: Vec<&str> = unclean.chain(run.faults.iter().map(String::as_str)).collect();
-            let _ = writeln!(
-                out,
-                "  fault: {}, repetition {}: {}",
-                label(&run.point),
-                run.repetition,
-                faults.join("; ")
-            );
+            let faults = run.all_faults();
+            let faults =
+                if faults.is_empty() { "it is not clean, see above".to_owned() } else { faults.join("; ") };
+            let _ = writeln!(out, "  fault: {}, repetition {}: {faults}", label(&run.point), run.repetition);
         }
         out
     }
@@ -332,6 +333,8 @@ impl Findings for Results {
 mod tests {
     use serde_json::json;
 
+    use super::super::sections::sections;
+    use super::super::{ReportArgs, report};
     use super::*;
 
     #[test]
@@ -354,5 +357,35 @@ mod tests {
         let marked = "\n| connections 2; until the answer, 12 % not accounted for | 5.000 |";
         assert!(table.contains(marked), "{table}");
         assert!(results.terminal().contains("connections 2; until the answer, 12 % not accounted for"));
+    }
+
+    /// Connections, mean ms, messages/s, as tables show them: the first keeps Little's law, in the others time is missing, or
+    /// there is more of it than connections had.
+    #[test]
+    fn a_table_that_breaks_littles_law_is_flagged_in_text_and_page() {
+        for (connections, mean_ms, per_second, is_flagged) in
+            [(32, 16.0, 2_000.0, false), (32, 16.0, 1_300.0, true), (64, 20.0, 4_100.0, true)]
+        {
+            // What an older program said of it does not count.
+            let little = json!({"concurrency": connections, "observed": connections, "predictedPerSecond": per_second,
+                                "efficiency": 1.0, "unaccounted": 0.0, "marked": false});
+            let summary = json!({"perSecond": per_second, "latency": {"meanMs": mean_ms}, "little": little});
+            let results = json!({
+                "version": VERSION, "scenario": "x.toml", "title": "x", "about": "", "isQuick": false, "machine": "m",
+                "started": "2026-01-01T00:00:00Z", "text": "",
+                "runs": [{"point": {"connections": connections.to_string()}, "repetition": 1, "isClean": true,
+                          "others": 0.0, "faults": [], "summary": summary}],
+            });
+            let dir = tempfile::tempdir().unwrap();
+            std::fs::write(dir.path().join(FILE), results.to_string()).unwrap();
+            let (path, price) = (dir.path().to_owned(), PriceArgs { price: None });
+            let found = report(&ReportArgs { dir: path.clone(), price, json: false }).unwrap();
+            let written = |name: &str| std::fs::read_to_string(path.join(name)).unwrap();
+            let said = "should be under way, ";
+            for text in [found.terminal(), written("results.txt"), written("report.html"), sections(&found)] {
+                assert!(text.contains(said) || text.contains("| should be under way |"), "{text}");
+                assert_eq!(text.contains("more than 5 % apart"), is_flagged, "{connections}: {text}");
+            }
+        }
     }
 }

@@ -11,8 +11,8 @@ pub(crate) mod watch;
 
 use serde::{Serialize, Serializer};
 
-pub(crate) use seen::Seen;
-pub(crate) use watch::Watch;
+pub(crate) use seen::{REACHED, Seen, percent_missed};
+pub(crate) use watch::{OpenLoop, Watch};
 
 /// What limited a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -28,6 +28,7 @@ pub(crate) enum Bottleneck {
     HotThread,
     OtherProcesses,
     Load,
+    Window,
     CommitWait,
     NotFound,
 }
@@ -54,6 +55,7 @@ impl Bottleneck {
             Self::HotThread => "one hot thread",
             Self::OtherProcesses => "other processes",
             Self::Load => "the load itself",
+            Self::Window => "the load's window",
             Self::CommitWait => "commit wait",
             Self::NotFound => "not found",
         }
@@ -80,6 +82,10 @@ impl Bottleneck {
             Self::HotThread => "what this thread does cannot be divided: add servers, or give it less to do",
             Self::OtherProcesses => "stop what else runs, and measure again",
             Self::Load => "raise the rate to find the limit (hubbub bench find-max)",
+            Self::Window => {
+                "more senders, or more of each under way: the options --publishers and --window, or --connections and \
+                 --in-flight"
+            }
             Self::CommitWait => {
                 "look for a lock, a linger or a serial section: compare waiting and store times in the figures"
             }
@@ -108,11 +114,14 @@ pub(crate) struct Verdict {
 }
 
 impl Verdict {
-    /// Decides by what was seen.
+    /// Decides by what was seen. Whatever is found, that an open loop fell behind stands with it.
     pub(crate) fn of(figures: Seen) -> Self {
         let mut found = rules::RULES.iter().filter_map(|rule| rule(&figures));
-        let finding = found.next().unwrap_or_else(|| rules::not_found(&figures));
+        let mut finding = found.next().unwrap_or_else(|| rules::not_found(&figures));
         let also = found.collect();
+        if let Some(behind) = figures.behind() {
+            finding.evidence = format!("{}; {behind}", finding.evidence);
+        }
         Self { try_next: finding.bottleneck.next(), finding, also, figures }
     }
 }

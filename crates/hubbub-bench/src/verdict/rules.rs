@@ -1,12 +1,12 @@
 //! The rules, each on its own: what it looks at, and from which value on it says something.
 
-use super::seen::{Processors, Seen};
+use super::seen::{Processors, REACHED, Seen};
 use super::{Bottleneck, Finding};
 
 type Rule = fn(&Seen) -> Option<Finding>;
 
 /// In the order in which they count. What is outside of the server comes first: behind it the server says little.
-pub(super) const RULES: [Rule; 14] = [
+pub(super) const RULES: [Rule; 15] = [
     stopped_generator,
     load,
     busy_generator,
@@ -20,6 +20,7 @@ pub(super) const RULES: [Rule; 14] = [
     server_cpu,
     commit_thread,
     other_processes,
+    window,
     commit_wait,
 ];
 
@@ -29,8 +30,11 @@ const WORKERS: &str = "tokio-r";
 const FULL: f64 = 0.85;
 /// The same where waiting for a processor counts with it: then others take what is missing.
 const WANTED: f64 = 0.92;
-/// Share of the latency that explains it.
+/// Share of the time from the send to the answer that explains it.
 const MOST: f64 = 0.5;
+/// Share of the time of a request, or of all that is under way, that waiting for a connection must be. Not most of it: what
+/// waits in turn before that, until others have the connection, waits for the same.
+const WAITING: f64 = 0.25;
 /// Share of the time for which a generator may stand still.
 const STOPPED: f64 = 0.2;
 /// Share of the concurrency that must be under way in a closed loop.
@@ -39,8 +43,8 @@ const UNDER_WAY: f64 = 0.7;
 const EMPTY_MS_MIN: f64 = 1.0;
 /// Share of the machine that others must take to be named.
 const OTHERS: f64 = 0.25;
-/// Share of the asked rate that counts as reached.
-const REACHED: f64 = 0.95;
+/// Share of what may be under way that counts as all of it: between an answer and the next message is a little time.
+const ALL_UNDER_WAY: f64 = 0.9;
 
 fn found(bottleneck: Bottleneck, evidence: String) -> Option<Finding> {
     Some(Finding { bottleneck, evidence })
@@ -87,7 +91,7 @@ fn idle_generator(seen: &Seen) -> Option<Finding> {
 }
 
 fn network(seen: &Seen) -> Option<Finding> {
-    let (empty, latency) = (seen.empty_ms.filter(|ms| *ms >= EMPTY_MS_MIN)?, seen.latency_ms);
+    let (empty, latency) = (seen.empty_ms.filter(|ms| *ms >= EMPTY_MS_MIN)?, seen.service_ms());
     let explains = latency > 0.0 && empty >= MOST * latency;
     let evidence = format!(
         "a request with nothing to do took {empty:.1} ms before the load began, of {latency:.1} ms in it"
@@ -95,15 +99,19 @@ fn network(seen: &Seen) -> Option<Finding> {
     if explains { found(Bottleneck::Network, evidence) } else { None }
 }
 
+/// The wait is a share of the latency, or those that wait a share of all that is under way: among 300, a few wait at any time
+/// and slow nobody. Both are looked at, as neither is the part of a request that is spent waiting. A request may take several
+/// connections in turn: then those that wait say more. Reads and writes that came together share one: then the wait does.
 fn pool(seen: &Seen) -> Option<Finding> {
     let pool = seen.pool.as_ref().filter(|pool| pool.waiting >= 1.0)?;
-    found(
-        Bottleneck::Pool,
-        format!(
-            "{:.1} requests at a time waited for one of the {:.0} connections to the database, {:.2} ms each",
-            pool.waiting, pool.connections, pool.wait_ms
-        ),
-    )
+    let (under_way, each) = (seen.in_flight(), seen.service_ms());
+    let evidence = format!(
+        "{:.1} requests at a time waited for one of the {:.0} connections to the database, of {under_way:.1} under way, and \
+         for {:.2} of {each:.2} ms",
+        pool.waiting, pool.connections, pool.wait_ms
+    );
+    let explains = pool.wait_ms >= WAITING * each || pool.waiting >= WAITING * under_way;
+    if explains { found(Bottleneck::Pool, evidence) } else { None }
 }
 
 fn locks(seen: &Seen) -> Option<Finding> {
@@ -119,10 +127,11 @@ fn database(seen: &Seen) -> Option<Finding> {
 }
 
 fn broker(seen: &Seen) -> Option<Finding> {
-    let confirm = seen.confirm_ms.filter(|ms| *ms >= MOST * seen.latency_ms && seen.latency_ms > 0.0)?;
+    let whole = seen.service_ms();
+    let confirm = seen.confirm_ms.filter(|ms| *ms >= MOST * whole && whole > 0.0)?;
     found(
         Bottleneck::Broker,
-        format!("the broker took {confirm:.2} ms to confirm a message, of {:.2} ms in all", seen.latency_ms),
+        format!("the broker took {confirm:.2} ms to confirm a message, of {whole:.2} ms in all"),
     )
 }
 
@@ -195,16 +204,29 @@ fn other_processes(seen: &Seen) -> Option<Finding> {
     if is_hurt { found(Bottleneck::OtherProcesses, evidence) } else { None }
 }
 
+/// An open loop that falls behind while all that may be under way is. By Little's law its rate cannot be more than the
+/// window for each service time; where nothing before this is busy, more under way make more.
+fn window(seen: &Seen) -> Option<Finding> {
+    seen.missed()?;
+    let window = seen.window.filter(|window| *window > 0.0)?;
+    let (under_way, each) = (seen.in_flight(), seen.service_ms());
+    let evidence = format!(
+        "{under_way:.0} messages were under way at a time, {each:.2} ms each, of {window:.0} that the senders may have \
+         unanswered"
+    );
+    if under_way >= ALL_UNDER_WAY * window { found(Bottleneck::Window, evidence) } else { None }
+}
+
 /// What is left where no processor, disk or connection was busy.
 fn commit_wait(seen: &Seen) -> Option<Finding> {
-    let commit = seen.commit.as_ref()?;
-    let in_server = seen.server_ms.filter(|ms| seen.latency_ms > 0.0 && *ms >= MOST * seen.latency_ms)?;
+    let (commit, whole) = (seen.commit.as_ref()?, seen.service_ms());
+    let in_server = seen.server_ms.filter(|ms| whole > 0.0 && *ms >= MOST * whole)?;
     found(
         Bottleneck::CommitWait,
         format!(
-            "nothing was busy, yet a message was under way in the server for {in_server:.2} of {:.2} ms: {:.2} ms until its \
-             batch began, {:.2} ms in the store",
-            seen.latency_ms, commit.wait_ms, commit.batch_ms
+            "nothing was busy, yet a message was under way in the server for {in_server:.2} of {whole:.2} ms: {:.2} ms until \
+             its batch began, {:.2} ms in the store",
+            commit.wait_ms, commit.batch_ms
         ),
     )
 }
@@ -215,134 +237,14 @@ pub(super) fn not_found(seen: &Seen) -> Finding {
         bottleneck: Bottleneck::NotFound,
         evidence: format!(
             "the server used {:.2}, the generator {:.2} of {} processors, and nothing waited for longer than half of the \
-             latency",
+             {:.2} ms from the send to the answer",
             run(&seen.server),
             run(&seen.generator),
-            seen.cores
+            seen.cores,
+            seen.service_ms()
         ),
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::super::Verdict;
-    use super::super::seen::{Commit, Database, Hot, Pool, Subscribers};
-    use super::*;
-
-    /// A run in which nothing is remarkable.
-    fn quiet() -> Seen {
-        Seen {
-            cores: 4,
-            server: Some(Processors { run: 0.5, waited: 0.1, may_use: 4.0, hottest: None }),
-            generator: Some(Processors { run: 0.4, waited: 0.1, may_use: 4.0, hottest: None }),
-            generator_threads: 2,
-            generator_stopped: Some(0.01),
-            others: Some(0.1),
-            latency_ms: 10.0,
-            empty_ms: Some(0.2),
-            server_ms: Some(1.0),
-            under_way: Some(0.98),
-            ..Seen::default()
-        }
-    }
-
-    fn name(change: impl FnOnce(&mut Seen)) -> &'static str {
-        let mut seen = quiet();
-        change(&mut seen);
-        Verdict::of(seen).finding.bottleneck.name()
-    }
-
-    #[test]
-    fn each_fault_has_its_name() {
-        let commit = |busy, run, wait_ms| Commit {
-            syncs: true,
-            busy,
-            run,
-            waited: 0.0,
-            batch_ms: 2.0,
-            operations: 10.0,
-            wait_ms,
-        };
-        let hot = |run| Hot { name: "commit".to_owned(), run, waited: 0.05 };
-        let on = |run, waited, may_use: u8| {
-            Some(Processors { run, waited, may_use: f64::from(may_use), hottest: None })
-        };
-        let database = |processors, lock_waiting| Some(Database { processors, may_use: 4.0, lock_waiting });
-        assert_eq!(name(|_| {}), "not found");
-        assert_eq!(name(|seen| seen.generator_stopped = Some(0.5)), "generator");
-        assert_eq!(name(|seen| seen.generator = on(1.9, 0.0, 4)), "generator");
-        assert_eq!(
-            name(|seen| seen.generator = on(0.5, 0.9, 1)),
-            "generator",
-            "pinned to a core that others use"
-        );
-        assert_eq!(name(|seen| seen.under_way = Some(0.4)), "generator", "thinks");
-        assert_eq!(name(|seen| seen.empty_ms = Some(8.0)), "network");
-        let waiting = |waiting| Some(Pool { waiting, connections: 1.0, wait_ms: 3.0 });
-        assert_eq!(name(|seen| seen.pool = waiting(5.0)), "pool");
-        assert_eq!(name(|seen| seen.pool = waiting(0.3)), "not found");
-        assert_eq!(name(|seen| seen.database = database(0.1, Some(1.0))), "database");
-        assert_eq!(name(|seen| seen.database = database(3.7, Some(0.0))), "database");
-        assert_eq!(name(|seen| seen.confirm_ms = Some(6.0)), "broker");
-        assert_eq!(name(|seen| seen.server = on(3.6, 0.0, 4)), "server CPU");
-        assert_eq!(
-            name(|seen| seen.server = on(0.5, 1.4, 1)),
-            "server CPU",
-            "pinned to a core that others use"
-        );
-        let limited = Processors { run: 0.48, waited: 0.0, may_use: 0.5, hottest: None };
-        assert_eq!(name(|seen| seen.server = Some(limited.clone())), "server CPU", "its group has no more");
-        assert_eq!(name(|seen| seen.commit = Some(commit(0.95, 0.1, 1.0))), "disk flush");
-        let elsewhere =
-            |seen: &mut Seen| seen.commit = Some(Commit { syncs: false, ..commit(0.95, 0.1, 1.0) });
-        assert_eq!(name(elsewhere), "database");
-        let serial = |seen: &mut Seen| {
-            (seen.commit, seen.server_ms) = (Some(commit(0.2, 0.1, 6.0)), Some(8.0));
-        };
-        assert_eq!(name(serial), "commit wait");
-        let thread = |seen: &mut Seen| {
-            seen.commit = Some(commit(0.95, 0.9, 1.0));
-            seen.server.as_mut().unwrap().hottest = Some(hot(0.9));
-        };
-        assert_eq!(name(thread), "one hot thread");
-        let worker = |seen: &mut Seen| {
-            let hottest = Some(Hot { name: "tokio-rt-worker".to_owned(), ..hot(0.98) });
-            seen.server = Some(Processors { run: 1.0, waited: 0.0, may_use: 4.0, hottest });
-        };
-        assert_eq!(name(worker), "server CPU", "server.threads may be 1");
-        let crowded = |seen: &mut Seen| (seen.others, seen.server) = (Some(3.0), on(0.5, 1.0, 4));
-        assert_eq!(name(crowded), "other processes");
-        assert_eq!(name(|seen| seen.reached = Some(1.0)), "the load itself");
-    }
-
-    #[test]
-    fn a_slow_subscriber_is_told_from_a_server_that_is_slow_for_all() {
-        let subscribers =
-            |behind, cut| Subscribers { slowest_behind: Some(behind), window: Some(512.0), cut };
-        assert_eq!(name(|seen| seen.subscribers = Some(subscribers(400.0, 0.0))), "slow subscriber");
-        assert_eq!(name(|seen| seen.subscribers = Some(subscribers(40.0, 0.0))), "not found");
-        assert_eq!(name(|seen| seen.subscribers = Some(subscribers(40.0, 1.0))), "slow subscriber");
-    }
-
-    #[test]
-    fn what_is_outside_of_the_server_comes_first_and_the_rest_is_said_too() {
-        let mut seen = quiet();
-        seen.empty_ms = Some(9.0);
-        seen.commit = Some(Commit {
-            syncs: true,
-            busy: 0.9,
-            run: 0.1,
-            waited: 0.0,
-            batch_ms: 2.0,
-            operations: 10.0,
-            wait_ms: 1.0,
-        });
-        let verdict = Verdict::of(seen);
-        assert_eq!(verdict.finding.bottleneck, Bottleneck::Network);
-        assert_eq!(verdict.also.len(), 1);
-        let said = verdict.to_string();
-        assert!(said.contains("bottleneck   network: ") && said.contains("also disk flush: "), "{said}");
-        let json = serde_json::to_value(&verdict).unwrap();
-        assert_eq!((&json["bottleneck"], &json["figures"]["emptyMs"]), (&"network".into(), &9.0.into()));
-    }
-}
+mod tests;

@@ -2,6 +2,14 @@
 
 use serde::Serialize;
 
+/// Share of the asked rate that counts as reached.
+pub(crate) const REACHED: f64 = 0.95;
+
+/// A share that does not count as reached, in words that cannot be taken for one that does.
+pub(crate) fn percent_missed(share: f64) -> String {
+    format!("{:.0} %", (100.0 * share).min(100.0 * REACHED - 1.0))
+}
+
 /// Figures of the measured phase; processors are averages over it.
 #[derive(Debug, Clone, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -16,8 +24,12 @@ pub(crate) struct Seen {
     pub(crate) generator_stopped: Option<f64>,
     /// Processors that others used.
     pub(crate) others: Option<f64>,
-    /// The mean, as the client has it.
+    /// The mean, as the client has it; in an open loop it counts from the intended send.
     pub(crate) latency_ms: f64,
+    /// The part of it before messages were sent: 0 in a closed loop.
+    pub(crate) waited_ms: f64,
+    /// What was answered in each second.
+    pub(crate) per_second: f64,
     /// Round trip of a request with nothing to do, before the load began.
     pub(crate) empty_ms: Option<f64>,
     /// Mean time of an operation in the server's pipeline, until its sender is notified.
@@ -32,6 +44,38 @@ pub(crate) struct Seen {
     pub(crate) under_way: Option<f64>,
     /// Share of the rate that an open loop asked for.
     pub(crate) reached: Option<f64>,
+    /// Messages of an open loop that may be under way at most.
+    pub(crate) window: Option<f64>,
+}
+
+impl Seen {
+    /// From the send to the answer, the mean. Where an open loop falls behind, the latency grows for as long as the run
+    /// lasts, and nearly all of it is the backlog in the generator: no part of the server is a share of that.
+    pub(super) fn service_ms(&self) -> f64 {
+        (self.latency_ms - self.waited_ms).max(0.0)
+    }
+
+    /// What was under way on average: Little's law.
+    pub(super) fn in_flight(&self) -> f64 {
+        self.per_second * self.service_ms() / 1e3
+    }
+
+    /// Share of the rate of an open loop, if it is less than what counts as reached.
+    pub(super) fn missed(&self) -> Option<f64> {
+        self.reached.filter(|share| *share < REACHED)
+    }
+
+    /// By how much an open loop fell behind, if it did.
+    pub(super) fn behind(&self) -> Option<String> {
+        let share = percent_missed(self.missed()?);
+        let waited = match self.waited_ms {
+            ms if ms < 1e3 => format!("{ms:.1} ms"),
+            ms => format!("{:.1} s", ms / 1e3),
+        };
+        Some(format!(
+            "{share} of the rate that was asked for was reached: messages waited {waited} on average in the generator"
+        ))
+    }
 }
 
 /// What a process did with processors.
@@ -74,7 +118,7 @@ pub(crate) struct Commit {
 }
 
 /// Connections to the database.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Copy, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Pool {
     /// Requests that waited for one, on average.

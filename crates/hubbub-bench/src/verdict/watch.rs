@@ -82,18 +82,28 @@ impl Watch {
     }
 }
 
+/// What the verdict must know of an open loop; of a closed one it is without meaning.
+pub(crate) struct OpenLoop {
+    pub(crate) asked_per_second: Option<f64>,
+    /// Messages that may be under way at most.
+    pub(crate) window: Option<f64>,
+    /// From the intended send until messages were sent, the mean.
+    pub(crate) waited_ms: f64,
+}
+
 impl Seen {
     /// Adds what the report and the samples have.
-    pub(crate) fn with(
-        mut self,
-        report: &Report,
-        samples: &[SystemSample],
-        asked_per_second: Option<f64>,
-    ) -> Self {
+    pub(crate) fn with(mut self, report: &Report, samples: &[SystemSample], open: OpenLoop) -> Self {
         self.latency_ms = report.latency.mean_ms;
+        self.per_second = report.per_second;
         self.others = report.taken.map(|taken| taken.processes * all_cores() as f64);
         self.under_way = report.little.as_ref().map(|little| little.efficiency);
-        self.reached = asked_per_second.filter(|asked| *asked > 0.0).map(|asked| report.per_second / asked);
+        self.waited_ms = open.waited_ms;
+        // The last answer comes as long after the last message as an answer takes: a short run is not late for that.
+        let sending_s = (report.elapsed_s - self.service_ms() / 1e3).max(1e-6);
+        let per_second = report.latency.count as f64 / sending_s;
+        self.reached = open.asked_per_second.filter(|asked| *asked > 0.0).map(|asked| per_second / asked);
+        self.window = open.window.filter(|_| self.reached.is_some());
         if let Some(delivery) = &report.delivery
             && delivery.slowest_behind.is_some()
         {
@@ -209,5 +219,33 @@ impl ThreadTimes {
             run: grown(self.run_s, before.map(|one| one.run_s)),
             waited: grown(self.waited_s, before.map(|one| one.waited_s)),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::Value;
+
+    use super::*;
+    use crate::record::Stats;
+    use crate::report::MESSAGES;
+
+    /// 200 messages in 2 s, whose answers take 200 ms.
+    #[test]
+    fn a_short_run_is_not_late_because_of_its_last_answer() {
+        let mut report = Report::new("http", MESSAGES, Value::Null);
+        report.elapsed_s = 2.2;
+        report.per_second = 200.0 / 2.2;
+        report.latency = Stats { count: 200, mean_ms: 200.0, ..Stats::default() };
+        let seen = |asked_per_second, waited_ms| {
+            let open = OpenLoop { asked_per_second, window: Some(50.0), waited_ms };
+            Seen::default().with(&report, &[], open)
+        };
+        let on_time = seen(Some(100.0), 0.0);
+        assert!(on_time.missed().is_none() && on_time.window == Some(50.0), "{on_time:?}");
+        let late = seen(Some(100.0), 199.0);
+        assert!(late.missed().is_some_and(|share| (0.90..0.92).contains(&share)), "{late:?}");
+        let closed = seen(None, 0.0);
+        assert_eq!((closed.reached, closed.window), (None, None));
     }
 }

@@ -1,0 +1,194 @@
+//! What was in use at the measured rate, the rate at which the first of it would be full, and the one at which to add
+//! more. It takes for granted that the cost of a message stays the same: `bench model` knows how costs fall as batches grow.
+
+use std::fmt::{self, Display};
+
+use serde::{Deserialize, Serialize};
+
+use super::{Table, grouped};
+use crate::machine::CpuUse;
+use crate::model::capacity::{Resource, USE_MAX, Use};
+use crate::sample::SystemSample;
+use crate::sample::series::average;
+use crate::verdict::Seen;
+
+/// What samples call the share of the time for which the busiest disk had something to do.
+const DISK_BUSY: &str = "busiest disk %";
+/// The same of the connections to the database that are in use.
+const POOL_ACTIVE: &str = "pool active";
+
+/// Rates are in each second.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Headroom {
+    per_second: f64,
+    /// What was in use, the fullest first.
+    used: Vec<Use>,
+    /// When the fullest is full.
+    maximum_per_second: f64,
+    /// How much more that is than what was measured.
+    headroom_per_second: f64,
+    /// When the fullest is as full as it may be before queues grow.
+    scale_at_per_second: f64,
+}
+
+impl Headroom {
+    /// `None` where it is not known which processors the server has, or nothing was done.
+    pub(crate) fn of(
+        seen: &Seen,
+        cpu: Option<&CpuUse>,
+        samples: &[SystemSample],
+        per_second: f64,
+    ) -> Option<Self> {
+        let server = seen.server.as_ref()?;
+        let database = seen.database.as_ref();
+        // A pool opens connections as they are wanted: how many there may be is known where some waited for one.
+        let pool = seen.pool.as_ref().filter(|pool| pool.waiting >= 1.0);
+        let parts = [
+            (Resource::NodeProcessors, Some(server.run / server.may_use)),
+            (Resource::Commits, seen.commit.as_ref().map(|commit| commit.busy)),
+            (Resource::Database, database.map(|database| database.processors / database.may_use)),
+            (Resource::Pool, pool.and_then(|pool| Some(average(samples, POOL_ACTIVE)? / pool.connections))),
+            (Resource::Disk, average(samples, DISK_BUSY).map(|percent| percent / 100.0)),
+            (Resource::Machine, cpu.map(|cpu| cpu.machine / cpu.cores as f64)),
+        ];
+        // Processor time and the time of a run are not read at the same moment.
+        let part =
+            |(resource, share): (Resource, Option<f64>)| Some(Use { resource, share: share?.min(1.0) });
+        Self::at(per_second, parts.into_iter().filter_map(part))
+    }
+
+    fn at(per_second: f64, used: impl Iterator<Item = Use>) -> Option<Self> {
+        let mut used: Vec<Use> = used.filter(|one| one.share > 0.0 && one.share.is_finite()).collect();
+        used.sort_by(|one, other| other.share.total_cmp(&one.share));
+        let fullest = used.first().filter(|_| per_second > 0.0)?;
+        let maximum = per_second / fullest.share;
+        Some(Self {
+            per_second,
+            maximum_per_second: maximum,
+            headroom_per_second: maximum - per_second,
+            scale_at_per_second: USE_MAX * maximum,
+            used,
+        })
+    }
+
+    fn fullest(&self) -> &'static str {
+        self.used.first().map_or("nothing", |one| one.resource.name())
+    }
+
+    /// Each part, and the rate at which it is full.
+    pub(super) fn table(&self) -> Table {
+        let mut table =
+            Table::new([&*format!("in use at {}/s", grouped(self.per_second)), "share", "full at"]);
+        for Use { resource, share } in &self.used {
+            let full_at = format!("{}/s", grouped(self.per_second / share));
+            table.row([resource.name().to_owned(), percent(*share), full_at]);
+        }
+        table
+    }
+}
+
+/// A row for each point.
+pub(crate) fn headroom_table(points: &[(String, &Headroom)]) -> Table {
+    let mut table = Table::new(["", "per second", "fullest", "in use", "full at", "headroom", "add more at"]);
+    for (point, it) in points {
+        let share = it.used.first().map_or(0.0, |one| one.share);
+        let rates = [it.maximum_per_second, it.headroom_per_second, it.scale_at_per_second];
+        let before =
+            [point.clone(), grouped(it.per_second), it.fullest().to_owned(), percent(share)].into_iter();
+        table.row(before.chain(rates.map(grouped)));
+    }
+    table
+}
+
+/// What every projection takes for granted.
+pub(crate) const ASSUMED: &str = "This assumes that each message goes on costing the same; costs that fall as batches grow are those of hubbub bench model.";
+
+fn percent(share: f64) -> String {
+    format!("{:.0} %", 100.0 * share)
+}
+
+/// Three lines of a summary.
+impl Display for Headroom {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let used: Vec<String> =
+            self.used.iter().map(|one| format!("{} {}", one.resource.name(), percent(one.share))).collect();
+        let [maximum, headroom, scale] =
+            [self.maximum_per_second, self.headroom_per_second, self.scale_at_per_second].map(grouped);
+        writeln!(out, "  in use       {}", used.join("; "))?;
+        writeln!(
+            out,
+            "  capacity     {maximum}/s at most, {headroom}/s more, if each message goes on costing the same"
+        )?;
+        writeln!(out, "  add more     at {scale}/s: then {} are used to {}", self.fullest(), percent(USE_MAX))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+    use crate::verdict::seen::{Commit, Database, Pool, Processors};
+
+    fn seen() -> Seen {
+        Seen {
+            server: Some(Processors { run: 1.6, waited: 0.0, may_use: 4.0, hottest: None }),
+            commit: Some(Commit {
+                syncs: true,
+                busy: 0.5,
+                run: 0.3,
+                waited: 0.0,
+                batch_ms: 1.0,
+                operations: 9.0,
+                wait_ms: 1.0,
+            }),
+            ..Seen::default()
+        }
+    }
+
+    #[test]
+    fn what_is_fullest_bounds_the_rate() {
+        let headroom = Headroom::of(&seen(), None, &[], 1_000.0).unwrap();
+        let said = headroom.to_string();
+        for line in [
+            "  in use       the commits of a node, one after another 50 %; the processors of a node 40 %\n",
+            "  capacity     2,000/s at most, 1,000/s more, if each message goes on costing the same\n",
+            "  add more     at 1,400/s: then the commits of a node, one after another are used to 70 %\n",
+        ] {
+            assert!(said.contains(line), "{line}: {said}");
+        }
+        let table = headroom.table().markdown();
+        assert!(table.contains("\n| the processors of a node | 40 % | 2,500/s |\n"), "{table}");
+        let points = headroom_table(&[("all".to_owned(), &headroom)]).markdown();
+        let row =
+            "\n| all | 1,000 | the commits of a node, one after another | 50 % | 2,000 | 1,000 | 1,400 |\n";
+        assert!(points.contains(row), "{points}");
+        let json = serde_json::to_value(&headroom).unwrap();
+        assert_eq!(
+            (&json["maximumPerSecond"], &json["used"][0]["resource"]),
+            (&2e3.into(), &"commits".into())
+        );
+        assert_eq!(serde_json::from_value::<Headroom>(json).unwrap(), headroom);
+    }
+
+    #[test]
+    fn all_that_is_known_counts_and_nothing_is_more_than_full() {
+        let values = BTreeMap::from([(DISK_BUSY.to_owned(), 30.0), (POOL_ACTIVE.to_owned(), 12.0)]);
+        let samples = [SystemSample { at_s: 1.0, values }];
+        let pool = |waiting| Some(Pool { waiting, connections: 16.0, wait_ms: 1.0 });
+        let database = Some(Database { processors: 4.4, may_use: 4.0, lock_waiting: None });
+        let cpu = CpuUse { seconds: 1.0, cores: 8, generator: 1.0, server: None, machine: 2.0, stolen: 0.0 };
+        let of = |waiting| {
+            let seen = Seen { pool: pool(waiting), database: database.clone(), ..seen() };
+            Headroom::of(&seen, Some(&cpu), &samples, 1_000.0).unwrap()
+        };
+        let shares = |it: &Headroom| it.used.iter().map(|one| one.share).collect::<Vec<_>>();
+        let waited = of(2.0);
+        assert_eq!(shares(&waited), [1.0, 0.75, 0.5, 0.4, 0.3, 0.25]);
+        assert_eq!((waited.fullest(), waited.headroom_per_second), ("the processors of the database", 0.0));
+        assert_eq!(shares(&of(0.1)), [1.0, 0.5, 0.4, 0.3, 0.25], "the pool may have more");
+        assert_eq!(Headroom::of(&Seen::default(), Some(&cpu), &samples, 1_000.0), None, "no server is known");
+        assert_eq!(Headroom::of(&seen(), None, &[], 0.0), None);
+    }
+}

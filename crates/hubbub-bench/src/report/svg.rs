@@ -78,7 +78,7 @@ pub(crate) fn measured(points: &[Measured], axes: Axes<'_>) -> String {
             );
         }
     }
-    path(&mut out, points.iter().map(|point| (at(point.x), y.at(point.y))));
+    path(&mut out, points.iter().map(|point| (at(point.x), y.at(point.y))), None);
     for point in points {
         let (x, y, title) = (at(point.x), y.at(point.y), label(point.y));
         let _ = write!(
@@ -92,26 +92,58 @@ pub(crate) fn measured(points: &[Measured], axes: Axes<'_>) -> String {
 
 /// A line through points whose values start at 0 on both axes.
 pub(crate) fn line(points: &[(f64, f64)], axes: Axes<'_>) -> String {
-    let x = horizontal(points.iter().map(|point| point.0));
-    let y = vertical(points.iter().map(|point| point.1));
+    lines(&[("", points.to_vec())], axes)
+}
+
+/// Several such lines with one scale, each with a name and, if it is not alone, a colour of its own.
+pub(crate) fn lines(lines: &[(&str, Vec<(f64, f64)>)], axes: Axes<'_>) -> String {
+    let points = || lines.iter().flat_map(|(_, points)| points);
+    let x = horizontal(points().map(|point| point.0));
+    let y = vertical(points().map(|point| point.1));
     let mut out = open(axes, 0);
     grid(&mut out, &y);
     for value in ticks(x.max) {
         x_label(&mut out, x.at(value), &label(value));
     }
-    path(&mut out, points.iter().map(|point| (x.at(point.0), y.at(point.1))));
+    for (place, (name, points)) in lines.iter().enumerate() {
+        let own = (lines.len() > 1).then(|| (colour(place, lines.len()), escape(name)));
+        path(&mut out, points.iter().map(|point| (x.at(point.0), y.at(point.1))), own);
+    }
     out.push_str("</svg>");
     out
 }
 
-/// Through these places, in pixels.
-fn path(out: &mut String, places: impl Iterator<Item = (f64, f64)>) {
+/// Through these places, in pixels; with a colour and a name of its own where there are others.
+fn path(out: &mut String, places: impl Iterator<Item = (f64, f64)>, own: Option<(String, String)>) {
     let mut path = String::new();
     for (index, (x, y)) in places.enumerate() {
         let command = if index == 0 { 'M' } else { 'L' };
         let _ = write!(path, "{command}{x:.1} {y:.1}");
     }
-    let _ = write!(out, "<path class=\"line\" d=\"{path}\"/>");
+    let _ = match own {
+        Some((colour, name)) => write!(
+            out,
+            "<path class=\"line\" style=\"stroke:{colour}\" d=\"{path}\"><title>{name}</title></path>"
+        ),
+        None => write!(out, "<path class=\"line\" d=\"{path}\"/>"),
+    };
+}
+
+/// The names of several lines in their colours; nothing for one line.
+pub(crate) fn legend(names: &[&str]) -> String {
+    if names.len() < 2 {
+        return String::new();
+    }
+    let name = |(place, name): (usize, &&str)| {
+        format!("<span style=\"color:{}\">{}</span>", colour(place, names.len()), escape(name))
+    };
+    let names: Vec<String> = names.iter().enumerate().map(name).collect();
+    format!("<p>{}</p>", names.join(", "))
+}
+
+/// Colours of as many lines, all around the wheel; readable on light and dark.
+fn colour(place: usize, count: usize) -> String {
+    format!("hsl({:.0} 65% 50%)", 360.0 * place as f64 / count.max(1) as f64)
 }
 
 /// Bars side by side with a label below each; where they are many, below some. Labels that are too long for that are numbers,
@@ -297,6 +329,18 @@ mod tests {
             near.contains(">100</text>") && !near.contains(">100.5</text>"),
             "labels on each other: {near}"
         );
+    }
+
+    #[test]
+    fn lines_that_share_a_chart_have_colours_and_names() {
+        let axes = Axes { x: "s", y: "%" };
+        let both = lines(&[("a<b", vec![(0.0, 1.0), (1.0, 4.0)]), ("c", vec![(1.0, 2.0)])], axes);
+        assert_eq!(both.matches("<path class=\"line\" style=\"stroke:hsl(").count(), 2, "{both}");
+        assert!(both.contains("<title>a&lt;b</title>") && both.ends_with("</svg>"), "{both}");
+        let legend = legend(&["a<b", "c"]);
+        assert!(legend.contains("color:hsl(0 65% 50%)\">a&lt;b<") && legend.contains("hsl(180 "), "{legend}");
+        assert_eq!(super::legend(&["alone"]), "");
+        assert!(!line(&[(0.0, 1.0)], axes).contains("style"), "alone it has the page's colour");
     }
 
     #[test]

@@ -4,11 +4,13 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use anyhow::bail;
 use clap::Args;
 use serde::Serialize;
 use serde_json::{Value, json};
 
 use crate::access::Credentials;
+use crate::agents::{Agents, Divided, Load};
 use crate::client::{Target, Targets};
 use crate::kv::KeyLedger;
 use crate::ledger::{Ledger, ServerCounts};
@@ -39,6 +41,14 @@ pub(crate) trait Workload: Args + Serialize {
 
     /// The measured phase.
     async fn drive(&self, setup: &Setup, stage: &mut Self::Stage) -> anyhow::Result<Arc<Run>>;
+
+    /// Its options in parts for so many agents.
+    ///
+    /// # Errors
+    /// Options, or a workload, that cannot be divided.
+    fn divide(&self, _setup: &Setup, _agents: usize) -> anyhow::Result<Divided> {
+        bail!("--agents: {} is sent by one process: only chat, http and kv can be divided", Self::NAME)
+    }
 
     /// Whether the server's counters before and after close the ledger.
     fn has_server_counts(&self) -> bool {
@@ -71,11 +81,11 @@ impl Setup {
         self.targets.first()
     }
 
-    /// Counts what others take of the machine from now on.
-    fn others(&self) -> OthersMeter {
+    /// Counts what others take of the machine from now on; `agents` are no others.
+    fn others(&self, agents: Vec<u32>) -> OthersMeter {
         let Common { servers, database, server_pid, broker_pid, .. } = &self.common;
         let engines = servers.iter().chain(database).map(String::as_str);
-        let pids: Vec<u32> = server_pid.iter().chain(broker_pid).copied().collect();
+        let pids: Vec<u32> = server_pid.iter().chain(broker_pid).copied().chain(agents).collect();
         OthersMeter::beside(engines, &pids)
     }
 }
@@ -95,6 +105,8 @@ pub(crate) struct Account {
     /// Messages or operations that an open loop asks for.
     pub(crate) asked_per_second: Option<f64>,
     pub(crate) note: Option<String>,
+    /// Who sent the load, if that was not this process.
+    pub(crate) agents: Option<Agents>,
 }
 
 /// What a command of `hubbub bench` found out.
@@ -123,21 +135,21 @@ pub(crate) async fn measure<W: Workload>(args: &Loading<W>) -> anyhow::Result<Re
     let mut report = Report::new(W::NAME, unit, parameters(args, &credentials)?);
 
     let before = counts().await;
-    let mut stage = own.prepare(&setup).await?;
+    let mut load = Load::ready(args, &setup).await?;
     let sampler = if W::SAMPLES_ITSELF { None } else { Some(Sampler::start(Source::open(&setup).await?)) };
     let watch = Watch::begin(&setup).await;
-    let meter = setup.others();
+    let meter = setup.others(load.pids());
     let cpu = CpuMark::now(&common.server_pid);
-    let run = own.drive(&setup, &mut stage).await?;
+    let run = load.drive(&setup).await?;
     report.cpu = Some(cpu.until(&CpuMark::now(&common.server_pid)));
     report.taken = meter.taken();
-    let (seen, server_stages) = watch.end(&setup).await;
+    let (mut seen, server_stages) = watch.end(&setup).await;
     if let Some(sampler) = sampler {
         report.samples = sampler.stop().await;
     }
 
     run.followed.ask_rest(&run).await;
-    let account = own.close(&setup, stage, &run).await?;
+    let account = load.close(&setup, &run).await?;
     let after = counts().await;
     let runs: Vec<&Run> = account.warm_up.as_deref().into_iter().chain([&*run]).collect();
     report.ledger = Some(Ledger::of(&runs, before.zip(after), &account));
@@ -147,6 +159,10 @@ pub(crate) async fn measure<W: Workload>(args: &Loading<W>) -> anyhow::Result<Re
         report.audit(concurrency);
     }
     report.notes.extend(account.note);
+    if let Some(agents) = account.agents {
+        agents.correct(&mut report, &mut seen);
+        report.agents = Some(agents);
+    }
     let known = generated(&report, &run, seen.empty_ms.unwrap_or(0.0), &setup.targets);
     report.analysis.stages = Stages::of(&server_stages, &known);
     let samples = report.persisted.as_ref().map_or(&report.samples[..], Persisted::during);

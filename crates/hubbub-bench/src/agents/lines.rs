@@ -1,5 +1,7 @@
 //! Lines of JSON over a connection, bounded in length and in time.
 
+use std::time::Duration;
+
 use anyhow::{Context, bail, ensure};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -24,6 +26,7 @@ pub(super) struct Incoming {
     seen: usize,
     bytes_max: usize,
     heard: Instant,
+    silence: Duration,
 }
 
 /// Where to write.
@@ -33,7 +36,8 @@ pub(super) struct Outgoing(OwnedWriteHalf);
 pub(super) fn lines(stream: TcpStream, bytes_max: usize) -> anyhow::Result<(Incoming, Outgoing)> {
     stream.set_nodelay(true)?;
     let (half, other) = stream.into_split();
-    let incoming = Incoming { half, held: Vec::new(), seen: 0, bytes_max, heard: Instant::now() };
+    let heard = Instant::now();
+    let incoming = Incoming { half, held: Vec::new(), seen: 0, bytes_max, heard, silence: SILENCE };
     Ok((incoming, Outgoing(other)))
 }
 
@@ -52,8 +56,8 @@ impl Incoming {
             }
             self.seen = self.held.len();
             ensure!(self.seen <= self.bytes_max, "a line of more than {} bytes", self.bytes_max);
-            let read = timeout_at(self.heard + SILENCE, self.half.read_buf(&mut self.held)).await;
-            let count = read.with_context(|| format!("silent for {} s", SILENCE.as_secs()))?;
+            let read = timeout_at(self.heard + self.silence, self.half.read_buf(&mut self.held)).await;
+            let Ok(count) = read else { bail!("silent for {:?}", self.silence) };
             if count.context("the connection broke")? == 0 {
                 bail!("the connection was closed");
             }
@@ -76,7 +80,51 @@ impl Outgoing {
     pub(super) async fn say(&mut self, what: &impl Serialize) -> anyhow::Result<()> {
         let mut line = serde_json::to_vec(what)?;
         line.push(b'\n');
-        let written = timeout(SILENCE, self.0.write_all(&line)).await;
-        written.context("nothing could be written for too long")?.context("the connection broke")
+        let Ok(written) = timeout(SILENCE, self.0.write_all(&line)).await else {
+            bail!("nothing could be written for {SILENCE:?}");
+        };
+        written.context("the connection broke")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::net::TcpListener;
+
+    use super::*;
+
+    /// A connection: what one side says, the other hears.
+    async fn both(bytes_max: usize) -> (Outgoing, Incoming, Vec<Box<dyn std::any::Any>>) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let stream = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+        let (unheard, outgoing) = lines(stream, bytes_max).unwrap();
+        let (incoming, unsaid) = lines(listener.accept().await.unwrap().0, bytes_max).unwrap();
+        (outgoing, incoming, vec![Box::new(unheard), Box::new(unsaid)])
+    }
+
+    #[tokio::test]
+    async fn lines_come_as_they_were_said() {
+        let (mut outgoing, mut incoming, _open) = both(100_000).await;
+        let said = ["", "a line", &"x".repeat(50_000)].map(str::to_owned);
+        for line in &said {
+            outgoing.say(line).await.unwrap();
+        }
+        for line in said {
+            assert_eq!(incoming.next::<String>().await.unwrap(), line);
+        }
+        drop(outgoing);
+        assert_eq!(incoming.next::<String>().await.unwrap_err().to_string(), "the connection was closed");
+    }
+
+    #[tokio::test]
+    async fn what_is_too_long_or_does_not_come_is_an_error() {
+        let (mut outgoing, mut incoming, _open) = both(50).await;
+        outgoing.0.write_all(&[b'x'; 51]).await.unwrap();
+        let error = incoming.next::<String>().await.unwrap_err().to_string();
+        assert_eq!(error, "a line of more than 50 bytes");
+        let (_outgoing, mut incoming, _open) = both(50).await;
+        incoming.silence = Duration::from_millis(1);
+        let error = incoming.next::<String>().await.unwrap_err().to_string();
+        assert_eq!(error, "silent for 1ms");
     }
 }

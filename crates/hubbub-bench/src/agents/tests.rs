@@ -223,19 +223,6 @@ async fn an_agent_is_free_when_its_coordinator_is_gone() {
     }
 }
 
-#[tokio::test]
-async fn a_line_without_an_end_is_refused() {
-    let (listener, address) = listen().await;
-    let writer = tokio::spawn(async move {
-        let (_, mut outgoing) = lines(TcpStream::connect(&address).await.unwrap(), 0).unwrap();
-        outgoing.say(&"x".repeat(100)).await
-    });
-    let (mut incoming, _outgoing) = lines(listener.accept().await.unwrap().0, 50).unwrap();
-    let error = incoming.next::<String>().await.unwrap_err().to_string();
-    assert_eq!(error, "a line of more than 50 bytes");
-    writer.await.unwrap().unwrap();
-}
-
 fn setup() -> Setup {
     let common = arguments::<Loading<ChatArgs>>("chat", &["--server=127.0.0.1:1"]).unwrap().common;
     let targets = Targets::from(Target::parse("127.0.0.1:1").unwrap());

@@ -43,7 +43,7 @@ impl Drop for Agent {
 fn line(server: &Server, agents: &[&Agent], own: &[&str]) -> Vec<String> {
     let agents: Vec<&str> = agents.iter().map(|agent| &*agent.address).collect();
     let (url, agents) = (server.url(), agents.join(","));
-    let all = [&["bench"], own, &["--json", "--quiet", "--server", &url, "--agents", &agents]].concat();
+    let all = [&["bench"][..], own, &["--json", "--quiet", "--server", &url, "--agents", &agents]].concat();
     all.into_iter().map(str::to_owned).collect()
 }
 

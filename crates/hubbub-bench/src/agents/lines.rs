@@ -93,13 +93,13 @@ mod tests {
 
     use super::*;
 
-    /// A connection: what one side says, the other hears.
-    async fn both(bytes_max: usize) -> (Outgoing, Incoming, Vec<Box<dyn std::any::Any>>) {
+    /// A connection: what one side says, the other hears; and the other direction, to be kept open.
+    async fn both(bytes_max: usize) -> (Outgoing, Incoming, (Incoming, Outgoing)) {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let stream = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
         let (unheard, outgoing) = lines(stream, bytes_max).unwrap();
         let (incoming, unsaid) = lines(listener.accept().await.unwrap().0, bytes_max).unwrap();
-        (outgoing, incoming, vec![Box::new(unheard), Box::new(unsaid)])
+        (outgoing, incoming, (unheard, unsaid))
     }
 
     #[tokio::test]

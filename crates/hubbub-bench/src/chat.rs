@@ -4,11 +4,13 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
+use anyhow::ensure;
 use clap::Args;
 use hubbub_core::clock::SeededRandom;
 use hubbub_core::invariant::saturate;
 use serde::Serialize;
 
+use crate::agents::{Divided, divided, split};
 use crate::client::chat::Chat;
 use crate::engine::{Account, Setup, Workload};
 use crate::feed::Feed;
@@ -57,6 +59,30 @@ impl Workload for ChatArgs {
         let run = Run::new(setup.targets.clone(), shape, rules, setup.common.rows_max);
         let messages = self.warm_up()..self.messages;
         Ok(self.send(run, setup, self.sending.connections, "main", messages, self.duration).await)
+    }
+
+    /// Each sends to all rooms, and of the messages what is in proportion to its connections.
+    fn divide(&self, setup: &Setup, agents: usize) -> anyhow::Result<Divided> {
+        let rooms = self.rooms(self.sending.connections);
+        let connections = split("connections", self.sending.connections as u64, agents)?;
+        ensure!(
+            connections.iter().all(|connections| *connections >= u64::from(rooms)),
+            "--agents: each of the {agents} agents needs a connection to each of the {rooms} rooms: give more --connections, \
+             or fewer --rooms"
+        );
+        let warming = divided(self.warmup_connections as u64, &vec![1; agents]);
+        let measured = divided(self.messages - self.warm_up(), &connections);
+        let warm_up = divided(self.warm_up(), &warming);
+        let share = |(((connections, warming), measured), warm_up): (((&u64, &u64), &u64), &u64)| {
+            vec![
+                ("connections", connections.to_string()),
+                ("warmup-connections", warming.to_string()),
+                ("messages", (measured + warm_up).to_string()),
+            ]
+        };
+        let shares = connections.iter().zip(&warming).zip(&measured).zip(&warm_up).map(share).collect();
+        let shape = self.traffic.shape().of_rooms(rooms);
+        Ok(Divided { shares, whole: Run::new(setup.targets.clone(), shape, self.sending.rules.clone(), 0) })
     }
 
     async fn close(&self, _: &Setup, warmed: Arc<Run>, _: &Run) -> anyhow::Result<Account> {

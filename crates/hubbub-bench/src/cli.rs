@@ -9,6 +9,7 @@ use std::time::Duration;
 use anyhow::Context;
 use clap::{Args, Subcommand};
 
+use crate::agents::{self, AgentArgs, OwnArgs};
 use crate::bare::{self, Kind};
 use crate::chat::ChatArgs;
 use crate::engine::{self, Findings, Loading, Workload};
@@ -77,6 +78,11 @@ enum Command {
     Limits(LimitsArgs),
     /// The whole table of speed and memory, each row against its bare limit
     Suite(SuiteArgs),
+    /// Waits for a `hubbub bench WORKLOAD --agents`, and sends its part of the load
+    Agent(AgentArgs),
+    /// One run of an agent
+    #[command(hide = true)]
+    AgentRun(OwnArgs),
     /// A proxy that makes every round trip longer
     #[command(hide = true)]
     DelayProxy {
@@ -140,6 +146,14 @@ pub fn run(args: BenchArgs) -> anyhow::Result<ExitCode> {
                 table.write_files(dir)?;
             }
             print(&table, false)
+        }
+        Command::Agent(args) => match runtime(1)?.block_on(agents::serve(&args))? {},
+        Command::AgentRun(args) => {
+            let runtime = runtime(args.threads)?;
+            let performed = runtime.block_on(agents::perform_one(&args));
+            // What a run that was given up still does ends with the process.
+            runtime.shutdown_background();
+            performed.map(|()| ExitCode::SUCCESS)
         }
         Command::DelayProxy { to, round_trip } => {
             runtime(2)?.block_on(delay::serve(to, round_trip))?;

@@ -5,11 +5,13 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
+use anyhow::bail;
 use clap::Args;
 use serde::Serialize;
 use serde_json::{Value, json};
 
 use crate::access::Credentials;
+use crate::agents::{Agents, Divided, Load};
 use crate::client::{Target, Targets};
 use crate::kv::KeyLedger;
 use crate::ledger::{Ledger, ServerCounts};
@@ -47,6 +49,14 @@ pub(crate) trait Workload: Args + Serialize {
     /// The measured phase.
     async fn drive(&self, setup: &Setup, stage: &mut Self::Stage) -> anyhow::Result<Arc<Run>>;
 
+    /// Its options in parts for so many agents.
+    ///
+    /// # Errors
+    /// Options, or a workload, that cannot be divided.
+    fn divide(&self, _setup: &Setup, _agents: usize) -> anyhow::Result<Divided> {
+        bail!("--agents: {} is sent by one process: only chat, http and kv can be divided", Self::NAME)
+    }
+
     /// Whether the server's counters before and after close the ledger.
     fn has_server_counts(&self) -> bool {
         Self::HAS_ROOMS
@@ -78,10 +88,10 @@ impl Setup {
         self.targets.first()
     }
 
-    /// Counts what others take of the machine from now on; `broker` is no other.
-    fn others(&self, broker: Option<&str>) -> OthersMeter {
+    /// Counts what others take of the machine from now on; `broker` and `agents` are no others.
+    fn others(&self, broker: Option<&str>, agents: Vec<u32>) -> OthersMeter {
         let Common { server_pid, broker_pid, .. } = &self.common;
-        let pids: Vec<u32> = server_pid.iter().chain(broker_pid).copied().collect();
+        let pids: Vec<u32> = server_pid.iter().chain(broker_pid).copied().chain(agents).collect();
         OthersMeter::beside(self.engines(broker), &pids)
     }
 
@@ -110,6 +120,8 @@ pub(crate) struct Account {
     /// Messages or operations of it that may be under way at most.
     pub(crate) window: Option<f64>,
     pub(crate) note: Option<String>,
+    /// Who sent the load, if that was not this process.
+    pub(crate) agents: Option<Agents>,
 }
 
 /// What a command of `hubbub bench` found out.
@@ -138,16 +150,16 @@ pub(crate) async fn measure<W: Workload>(args: &Loading<W>) -> anyhow::Result<Re
     let mut report = Report::new(W::NAME, unit, parameters(args, &credentials)?);
 
     let before = counts().await;
-    let mut stage = own.prepare(&setup).await?;
+    let mut load = Load::ready(args, &setup).await?;
     let sampler = if W::SAMPLES_ITSELF { None } else { Some(Sampler::start(Source::open(&setup).await?)) };
     let watch = Watch::begin(&setup).await;
-    let meter = setup.others(own.log_url());
+    let meter = setup.others(own.log_url(), load.pids());
     let (begun, cpu) = (Instant::now(), CpuMark::now(&common.server_pid));
-    let run = own.drive(&setup, &mut stage).await?;
+    let run = load.drive(&setup).await?;
     report.cpu = Some(cpu.until(&CpuMark::now(&common.server_pid)));
     report.taken = meter.taken();
     let ended = Instant::now();
-    let (seen, server_stages) = watch.end(&setup).await;
+    let (mut seen, server_stages) = watch.end(&setup).await;
     if let Some(sampler) = sampler {
         let span = sampler.span(begun, ended);
         report.samples = sampler.stop().await;
@@ -155,7 +167,7 @@ pub(crate) async fn measure<W: Workload>(args: &Loading<W>) -> anyhow::Result<Re
     }
 
     run.followed.ask_rest(&run).await;
-    let account = own.close(&setup, stage, &run).await?;
+    let account = load.close(&setup, &run).await?;
     let after = counts().await;
     let runs: Vec<&Run> = account.warm_up.as_deref().into_iter().chain([&*run]).collect();
     report.ledger = Some(Ledger::of(&runs, before.zip(after), &account));
@@ -165,6 +177,10 @@ pub(crate) async fn measure<W: Workload>(args: &Loading<W>) -> anyhow::Result<Re
         report.audit(concurrency);
     }
     report.notes.extend(account.note);
+    if let Some(agents) = account.agents {
+        agents.correct(&mut report, &mut seen);
+        report.agents = Some(agents);
+    }
     let known = generated(&report, &run, seen.empty_ms.unwrap_or(0.0), &setup.targets);
     report.analysis.stages = Stages::of(&server_stages, &known);
     let samples = report.persisted.as_ref().map_or(&report.samples[..], Persisted::during);

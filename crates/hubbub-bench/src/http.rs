@@ -3,11 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use anyhow::ensure;
 use clap::Args;
 use clap::builder::ArgPredicate;
 use hubbub_core::clock::SeededRandom;
 use serde::Serialize;
 
+use crate::agents::{Divided, split};
 use crate::client::post::Post;
 use crate::engine::{Account, Setup, Workload};
 use crate::feed::Feed;
@@ -82,6 +84,23 @@ impl Workload for HttpArgs {
         let time = Some(patience(self.duration));
         phase::send::<Post>(&run, &feed, &connections, setup.seed, &bar, time, make).await;
         Ok(run)
+    }
+
+    fn divide(&self, setup: &Setup, agents: usize) -> anyhow::Result<Divided> {
+        ensure!(
+            self.listeners == 0,
+            "--agents: --listeners hear only what their own process sent: leave one of them out"
+        );
+        let connections = split("connections", self.sending.connections as u64, agents)?;
+        let rates = self.rate.map(|rate| rate.divided(&connections));
+        let share = |(who, connections): (usize, &u64)| {
+            let rate = rates.as_ref().and_then(|rates| rates.get(who));
+            let rate = rate.map(|rate| ("rate", rate.to_string()));
+            [("connections", connections.to_string())].into_iter().chain(rate).collect()
+        };
+        let shares = connections.iter().enumerate().map(share).collect();
+        let (shape, rules) = (self.traffic.shape(), self.sending.rules.clone());
+        Ok(Divided { shares, whole: Run::new(setup.targets.clone(), shape, rules, 0) })
     }
 
     async fn close(&self, _: &Setup, stage: Stage, run: &Run) -> anyhow::Result<Account> {

@@ -12,6 +12,8 @@
 //!
 //! Each run ends in a [`verdict`]: what limited it, by which figures.
 //!
+//! A load may come from several processes at once, on this or other machines ([`agents`]); they end in one report.
+//!
 //! What a scenario says of processors, of limits and of the network is done by [`lab`]; [`others`] measures what processes that
 //! have nothing to do with it take of the machine.
 //!
@@ -24,6 +26,7 @@
 //! - The same client code measures the real server and the bare ones ([`bare`]).
 
 mod access;
+mod agents;
 mod asks;
 mod bare;
 mod caller;

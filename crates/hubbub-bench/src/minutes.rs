@@ -22,7 +22,7 @@ const SECONDS_MAX: usize = 4 * 60 * MINUTE;
 const SECONDS_MIN: usize = 2 * MINUTE - 1;
 
 /// What a run did in each second; an answer belongs to the second in which it came.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Seconds {
     width_us: u64,
     /// Latencies in microseconds.
@@ -47,6 +47,29 @@ impl Seconds {
         if let Some(second) = at(&mut self.seconds, index as usize) {
             second.add(latency_us);
         }
+    }
+
+    /// Adds what another generator did in the same time.
+    ///
+    /// # Errors
+    /// Seconds that no run has.
+    pub(crate) fn merge(&mut self, other: &Self) -> anyhow::Result<()> {
+        let is_width =
+            (other.width_us / SECOND_US).is_power_of_two() && other.width_us.is_multiple_of(SECOND_US);
+        anyhow::ensure!(is_width && other.seconds.len() <= SECONDS_MAX, "seconds of no run");
+        let mut other = other.clone();
+        while self.width_us < other.width_us {
+            self.widen();
+        }
+        while other.width_us < self.width_us {
+            other.widen();
+        }
+        for (index, second) in other.seconds.iter().enumerate() {
+            if let Some(own) = at(&mut self.seconds, index) {
+                own.merge(second);
+            }
+        }
+        Ok(())
     }
 
     fn widen(&mut self) {

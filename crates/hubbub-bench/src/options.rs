@@ -7,12 +7,16 @@ use clap::Args;
 use serde::{Serialize, Serializer};
 
 use crate::access::AccessArgs;
+use crate::agents::{AgentsArgs, Given};
 use crate::job::Shape;
 use crate::price::PriceArgs;
 
 /// Where to send, and what to do with the results.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct Common {
+    /// Before all others, which take from the same options what is theirs.
+    #[command(flatten)]
+    pub given: Given,
     /// The server to measure; connections and subscribers are shared out among several
     #[arg(
         long = "server",
@@ -61,6 +65,8 @@ pub(crate) struct Common {
     pub broker_pid: Option<u32>,
     #[command(flatten)]
     pub price: PriceArgs,
+    #[command(flatten)]
+    pub agents: AgentsArgs,
     /// No live progress
     #[arg(long, short)]
     pub quiet: bool,

@@ -59,6 +59,12 @@ impl Rate {
     pub(crate) const fn constant(per_second: f64) -> Self {
         Self { from: per_second, middle: per_second, to: per_second }
     }
+
+    /// A share of it.
+    pub(crate) fn times(self, share: f64) -> Self {
+        let Self { from, middle, to } = self;
+        Self { from: from * share, middle: middle * share, to: to * share }
+    }
 }
 
 #[derive(Debug, Clone, Copy)]

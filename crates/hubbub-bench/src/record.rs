@@ -125,9 +125,9 @@ const MAX_STEPS: usize = 864_000;
 /// A distribution of times: percentiles to three digits, exact mean and variance.
 #[derive(Debug, Clone)]
 pub(crate) struct Dist {
-    histogram: Histogram<u64>,
+    pub(crate) histogram: Histogram<u64>,
     /// Microseconds.
-    moments: Moments,
+    pub(crate) moments: Moments,
 }
 
 impl Default for Dist {

@@ -4,6 +4,7 @@ use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use anyhow::ensure;
 use clap::Args;
 use serde::Serialize;
 
@@ -44,6 +45,7 @@ pub(crate) struct StoreAlone {
 
 pub(crate) async fn measure(args: &Loading<StoreArgs>) -> anyhow::Result<StoreAlone> {
     let Loading { common, own } = args;
+    ensure!(common.agents.agents.is_empty(), "--agents: the store alone has no clients");
     let database = common.database.as_deref().filter(|url| url.starts_with("postgres"));
     let Alone { per_second, latency } = match database {
         Some(url) => rows(url, own).await?,

@@ -20,6 +20,7 @@ use tokio::task::JoinSet;
 use client::{Client, KINDS};
 use keys::{Keys, Popularity};
 
+use crate::agents::{Divided, divided, split};
 use crate::engine::{Account, Setup, Workload};
 use crate::options::{Patience, duration, seconds};
 use crate::pace::{Due, Rate, Schedule};
@@ -177,6 +178,27 @@ impl Workload for KvArgs {
         let abandon = || _ = common.due.as_ref().map(|due| due.abandon());
         work(&run, clients, setup.common.quiet, timed, abandon).await;
         Ok(run)
+    }
+
+    /// Each has keys of its own, so that one connection writes each key, and what it read can be checked.
+    fn divide(&self, setup: &Setup, agents: usize) -> anyhow::Result<Divided> {
+        let connections = split("connections", self.connections, agents)?;
+        let keys = divided(self.keys, &connections);
+        let hot = self.hot.map(|hot| split("hot", hot, agents)).transpose()?;
+        let rates = self.rate.map(|rate| rate.divided(&connections));
+        let share = |(who, (connections, keys)): (usize, (&u64, &u64))| {
+            let hot = hot.as_ref().and_then(|hot| hot.get(who)).map(|hot| ("hot", hot.to_string()));
+            let rate = rates.as_ref().and_then(|rates| rates.get(who)).map(|rate| ("rate", rate.to_string()));
+            let prefix = format!("{}{}-", self.key_prefix, who + 1);
+            let own = [
+                ("connections", connections.to_string()),
+                ("keys", keys.to_string()),
+                ("key-prefix", prefix),
+            ];
+            own.into_iter().chain(hot).chain(rate).collect()
+        };
+        let shares = connections.iter().zip(&keys).enumerate().map(share).collect();
+        Ok(Divided { shares, whole: Run::of_operations(setup.target(), &self.patience, 0, &KINDS) })
     }
 
     async fn close(&self, _: &Setup, common: Self::Stage, run: &Run) -> anyhow::Result<Account> {

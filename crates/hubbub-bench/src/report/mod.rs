@@ -31,6 +31,7 @@ use anyhow::Context;
 use serde::Serialize;
 use serde_json::Value;
 
+use crate::agents::Agents;
 use crate::engine::Findings;
 use crate::ledger::Ledger;
 use crate::machine::CpuUse;
@@ -83,6 +84,9 @@ pub(crate) struct Report {
     pub little: Option<Little>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cpu: Option<CpuUse>,
+    /// Who sent the load, if that was not this process: `cpu.generator` is their sum.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub agents: Option<Agents>,
     /// What others took of the machine in the measured phase; `None` where it is not known.
     #[serde(skip)]
     pub taken: Option<Taken>,
@@ -173,7 +177,7 @@ impl Report {
     /// Notes what makes the figures less than they seem.
     pub(crate) fn add_notes(&mut self, threads: usize) {
         if let Some(cpu) = &self.cpu {
-            self.generator_limit = cpu.verdict(threads);
+            self.generator_limit = self.agents.as_ref().map_or_else(|| cpu.verdict(threads), Agents::limit);
             self.notes.extend(self.generator_limit.clone());
             if let Some(taken) = self.taken.filter(|taken| taken.processes > 0.1) {
                 let share = 100.0 * taken.processes;

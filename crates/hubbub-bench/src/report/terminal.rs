@@ -69,6 +69,9 @@ fn write_summary(report: &Report, out: &mut String) -> std::fmt::Result {
         write!(out, "  processors   generator {generator:.2}{server}")?;
         writeln!(out, ", machine {machine:.2} of {cores}, stolen {stolen:.2}")?;
     }
+    if let Some(agents) = &report.agents {
+        write!(out, "{agents}")?;
+    }
     write!(out, "{}", report.analysis)?;
     if let Some(verdict) = &report.verdict {
         write!(out, "{verdict}")?;

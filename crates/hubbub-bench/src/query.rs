@@ -17,11 +17,10 @@ use crate::caller::get;
 use crate::client::Target;
 use crate::engine::{self, Account, Findings, Loading, Setup, Workload};
 use crate::http::HttpArgs;
-use crate::machine::Machine;
-use crate::options::{arguments, duration};
+use crate::options::{arguments, duration, seconds};
 use crate::others::{NOT_KNOWN, OthersMeter, marks};
 use crate::record::Stats;
-use crate::report::{Report, flags, grouped};
+use crate::report::{Origin, Report, flags, grouped};
 use crate::run::Run;
 
 #[derive(Debug, Clone, Args, Serialize)]
@@ -31,12 +30,14 @@ pub(crate) struct QueryArgs {
     rate: u32,
     /// How long each question is asked, and how long all together
     #[arg(long, short, default_value = "10s", value_parser = duration, value_name = "TIME")]
+    #[serde(rename = "durationS", serialize_with = "seconds")]
     duration: Duration,
     /// Windows of time are this share of the time there are messages of
     #[arg(long, default_value_t = 0.03, value_name = "SHARE")]
     window: f64,
     /// The question that is asked alone; without it, all are.
     #[arg(skip)]
+    #[serde(skip)]
     alone: Option<usize>,
 }
 
@@ -46,8 +47,10 @@ const KINDS: [(&str, f64); 4] =
 
 #[derive(Debug, Serialize)]
 pub(crate) struct Answers {
-    machine: Machine,
-    started: String,
+    workload: &'static str,
+    #[serde(flatten)]
+    origin: Origin,
+    parameters: QueryArgs,
     messages: u64,
     rows: Vec<Asked>,
     failed: u64,
@@ -161,8 +164,7 @@ pub(crate) async fn measure(args: &Loading<QueryArgs>) -> anyhow::Result<Answers
     let Loading { common, own } = args;
     let target = Target::with(common.server()?, &common.access.credentials()?)?;
     let (messages, _) = Holdings::look(&target, own.window).await?;
-    let (machine, started) = (Machine::look(), crate::machine::now().to_string());
-    let mut answers = Answers { machine, started, messages, rows: Vec::new(), failed: 0 };
+    let mut answers = Answers::new(own, messages);
     let engines = || common.servers.iter().chain(&common.database).map(String::as_str);
     let meter = || OthersMeter::start(engines());
     for kind in 0..KINDS.len() {
@@ -184,6 +186,17 @@ pub(crate) async fn measure(args: &Loading<QueryArgs>) -> anyhow::Result<Answers
 }
 
 impl Answers {
+    fn new(own: &QueryArgs, messages: u64) -> Self {
+        Self {
+            workload: QueryArgs::NAME,
+            origin: Origin::here(),
+            parameters: own.clone(),
+            messages,
+            rows: Vec::new(),
+            failed: 0,
+        }
+    }
+
     /// The questions of a run, with what makes their figures worth less than they seem.
     fn add(&mut self, report: &Report, is_mixed: bool, others: Option<f64>, faults: &[String]) {
         self.failed += report.ledger.as_ref().map_or(0, |ledger| ledger.rejected + ledger.unconfirmed);
@@ -201,7 +214,7 @@ impl Findings for Answers {
     }
 
     fn terminal(&self) -> String {
-        let mut out = format!("query on {}, {} messages\n", self.machine, grouped(self.messages as f64));
+        let mut out = format!("query on {}, {} messages\n", self.origin.machine, grouped(self.messages as f64));
         // Writing to a String cannot fail.
         let _ = writeln!(
             out,
@@ -255,12 +268,19 @@ mod tests {
     }
 
     #[test]
+    fn a_summary_of_answers_names_its_format() {
+        let answers = Answers::new(&arguments("query", &["--rate", "7"]).unwrap(), 1);
+        let summary = serde_json::to_value(&answers).unwrap();
+        assert_eq!((&summary["schemaVersion"], &summary["workload"]), (&1.into(), &"query".into()));
+        assert_eq!((&summary["parameters"]["rate"], &summary["messages"]), (&7.into(), &1.into()));
+    }
+
+    #[test]
     fn a_question_that_took_too_long_or_is_worth_less_is_marked() {
         let mut dist = crate::record::Dist::default();
         dist.add(60_000);
         let answers_of = |name, others, faults: &[String]| {
-            let (machine, started) = (Machine::look(), String::new());
-            let mut answers = Answers { machine, started, messages: 1, rows: Vec::new(), failed: 0 };
+            let mut answers = Answers::new(&arguments("query", &[]).unwrap(), 1);
             let latency_by_type = [(name, dist.stats())].into();
             let mut report = Report::new("query", "operations", Value::Null);
             report.latency_by_type = latency_by_type;

@@ -41,7 +41,8 @@ use crate::verdict::Verdict;
 /// The unit of what goes to rooms.
 pub(crate) const MESSAGES: &str = "messages";
 
-/// Everything one run found out. What a workload does not have is left out.
+/// Everything one run found out. What a workload does not have is left out. A member that is renamed, removed or changes its
+/// meaning makes another [`origin::SCHEMA_VERSION`].
 #[derive(Debug, Clone, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Report {
@@ -274,4 +275,17 @@ pub(crate) fn write_files<const N: usize>(dir: &Path, files: [(&str, String); N]
         std::fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_summary_names_its_format() {
+        let report = Report::new("chat", MESSAGES, Value::Null);
+        let summary = serde_json::to_value(&report).unwrap();
+        assert_eq!(summary["schemaVersion"], 1, "a new version is described in docs/scenarios.md");
+        assert_eq!(summary["version"], env!("CARGO_PKG_VERSION"), "that is the program's");
+    }
 }

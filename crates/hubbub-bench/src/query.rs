@@ -151,7 +151,7 @@ impl Workload for QueryArgs {
     async fn drive(&self, setup: &Setup, holdings: &mut Holdings) -> anyhow::Result<Arc<Run>> {
         let kinds = self.alone.map_or(0..KINDS.len(), |kind| kind..kind + 1);
         let questions = kinds.map(|kind| holdings.question(kind)).collect();
-        ask(setup.target(), questions, self.rate, self.duration, setup.seed).await
+        ask(setup.target(), questions, self.rate, self.duration, setup.seed, setup.common.quiet).await
     }
 
     async fn close(&self, _: &Setup, _: Holdings, _: &Run) -> anyhow::Result<Account> {

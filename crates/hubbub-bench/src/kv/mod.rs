@@ -21,9 +21,9 @@ use client::{Client, KINDS};
 use keys::{Keys, Popularity};
 
 use crate::engine::{Account, Setup, Workload};
+use crate::live::Live;
 use crate::options::{Patience, duration, seconds};
 use crate::pace::{Due, Rate, Schedule};
-use crate::phase;
 use crate::run::Run;
 use crate::worker::{Worker, keep_time, work};
 
@@ -146,9 +146,9 @@ impl Workload for KvArgs {
                 setup.targets.len() == 1 || setup.common.shared,
                 "several servers can only be measured with --no-preload, unless their store is --shared"
             );
-            let bar = phase::bar("preloading", self.keys, setup.common.quiet);
-            preload::preload(setup.target(), &common, &bar).await.context("preloading")?;
-            bar.finish_and_clear();
+            let live = Arc::new(Live::new("preloading", self.keys, setup.common.quiet));
+            preload::preload(setup.target(), &common, &live).await.context("preloading")?;
+            live.clear();
         }
         Ok(common)
     }
@@ -174,8 +174,12 @@ impl Workload for KvArgs {
                 keep_time(&run, self.warmup, self.duration).await;
             }
         };
+        let schedule = self.schedule();
+        let live = Live::new("operations", schedule.map_or(0, |it| it.messages()), setup.common.quiet)
+            .lasting(Some(self.warmup + self.duration))
+            .on_schedule(schedule);
         let abandon = || _ = common.due.as_ref().map(|due| due.abandon());
-        work(&run, clients, setup.common.quiet, timed, abandon).await;
+        work(&run, clients, &live, timed, abandon).await;
         Ok(run)
     }
 
@@ -188,6 +192,11 @@ impl Workload for KvArgs {
 }
 
 impl KvArgs {
+    /// Of an open loop.
+    fn schedule(&self) -> Option<Schedule> {
+        self.rate.map(|rate| Schedule::new(rate, self.warmup + self.duration, 0))
+    }
+
     fn shared(&self, setup: &Setup) -> client::Common {
         let popular = self.hot.map_or(Popularity::Zipf, Popularity::Hot);
         let (popularity, get, put) = match self.kind {
@@ -197,14 +206,13 @@ impl KvArgs {
             Kind::Delete => (Popularity::Uniform, 0.0, 0.0),
             Kind::Mixed => (popular, self.get, self.put),
         };
-        let schedule = self.rate.map(|rate| Schedule::new(rate, self.warmup + self.duration, 0));
         client::Common {
             keys: Keys::new(crate::machine::seed(), self.keys, self.value_bytes, &self.key_prefix),
             popularity,
             get,
             put,
             seen: Default::default(),
-            due: schedule.map(Due::new),
+            due: self.schedule().map(Due::new),
             connections: self.connections.max(1),
             // With several stores a key read from one may have been written to another.
             is_unchecked: self.unchecked || setup.targets.len() > 1 && !setup.common.shared,

@@ -37,7 +37,7 @@ pub(super) struct Seen {
 pub(crate) struct Outcome {
     #[serde(flatten)]
     pub(super) origin: Origin,
-    parameters: Value,
+    pub(super) parameters: Value,
     pub(crate) sent: u64,
     pub(crate) confirmed: u64,
     pub(crate) refused: u64,

@@ -1,6 +1,7 @@
 //! The results of a run: collected here, shown on the terminal, as JSON, as CSV and as a page.
 
 mod analysis;
+mod bar_rows;
 mod csv;
 mod html;
 mod origin;
@@ -16,7 +17,8 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 pub(crate) use analysis::Analysis;
-pub(crate) use html::{document as page, over_time};
+pub(crate) use bar_rows::bar_rows;
+pub(crate) use html::{chart, document as page, over_time, preformatted, repeat};
 pub(crate) use origin::Origin;
 pub(crate) use rooms::Rooms;
 pub(crate) use svg::{Axes, bars, escape, picture};

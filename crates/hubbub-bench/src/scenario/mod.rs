@@ -6,6 +6,7 @@
 
 mod backends;
 mod compare;
+mod compare_page;
 mod file;
 mod find_max;
 mod keys;

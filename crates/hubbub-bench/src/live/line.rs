@@ -3,7 +3,6 @@
 use std::fmt::{self, Display};
 use std::time::{Duration, Instant};
 
-use hubbub_core::invariant::saturate;
 use indicatif::HumanDuration;
 
 use crate::pace::Schedule;
@@ -40,33 +39,39 @@ pub(super) struct Line {
     pub(super) behind: Option<u64>,
 }
 
+impl Line {
+    /// How far it is.
+    pub(super) fn progress(&self) -> String {
+        let count =
+            if self.count > 0 { format!(" of {}", grouped(self.count as f64)) } else { String::new() };
+        let left = self.left.map(|left| format!(", {} left", HumanDuration(left))).unwrap_or_default();
+        let [done, per_second] = [self.done as f64, self.per_second].map(grouped);
+        format!("{}: {done}{count}, {per_second}/s{left}", self.name)
+    }
+
+    /// How it goes; empty where there is nothing to say.
+    pub(super) fn course(&self) -> String {
+        let latency =
+            self.latency_ms.map(|[median, p99]| format!("p50 {} ms, p99 {} ms", figure(median), figure(p99)));
+        let failures = self.failures.into_iter().zip(["retries", "rejected", "unconfirmed"]);
+        let failures = failures.filter(|(count, _)| *count > 0);
+        let late =
+            self.late.map(|late| format!("{} ms behind the schedule", grouped(late.as_millis() as f64)));
+        let behind = self.behind.map(|behind| match behind {
+            0 => "subscribers have all".to_owned(),
+            behind => format!("the slowest subscriber {} behind", grouped(behind as f64)),
+        });
+        let failures = failures.map(|(count, what)| format!("{} {what}", grouped(count as f64)));
+        let parts: Vec<String> = latency.into_iter().chain(failures).chain(late).chain(behind).collect();
+        parts.join(", ")
+    }
+}
+
 impl Display for Line {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(out, "{}: {}", self.name, grouped(self.done as f64))?;
-        if self.count > 0 {
-            write!(out, " of {}", grouped(self.count as f64))?;
-        }
-        write!(out, ", {}/s", grouped(self.per_second))?;
-        if let Some(left) = self.left {
-            write!(out, ", {} left", HumanDuration(left))?;
-        }
-        if let Some([median, p99]) = self.latency_ms {
-            write!(out, ", p50 {} ms, p99 {} ms", figure(median), figure(p99))?;
-        }
-        for (count, what) in self.failures.into_iter().zip(["retries", "rejected", "unconfirmed"]) {
-            if count > 0 {
-                write!(out, ", {} {what}", grouped(count as f64))?;
-            }
-        }
-        if let Some(late) = self.late {
-            let ms = saturate::<_, u32>(late.as_millis());
-            write!(out, ", {} ms behind the schedule", grouped(ms.into()))?;
-        }
-        match self.behind {
-            Some(0) => write!(out, ", subscribers have all"),
-            Some(behind) => write!(out, ", the slowest subscriber {} behind", grouped(behind as f64)),
-            None => Ok(()),
-        }
+        let course = self.course();
+        let comma = if course.is_empty() { "" } else { ", " };
+        write!(out, "{}{comma}{course}", self.progress())
     }
 }
 
@@ -109,6 +114,7 @@ mod tests {
             failed.to_string(),
             "sending: 1,500 of 2,000, 4/s, 80 seconds left, 7 retries, 1,234 unconfirmed"
         );
+        assert_eq!(failed.course(), "7 retries, 1,234 unconfirmed");
         let late = Line { late: Some(seconds(1.5)), latency_ms: Some([0.4, 1_200.0]), count: 0, ..failed };
         let late = Line { failures: [0, 2, 0], left: None, ..late };
         let shown = late.to_string();

@@ -1,8 +1,8 @@
-//! What a running measurement shows on standard error: a line that is drawn anew each second on a terminal, and elsewhere a
+//! What a running measurement shows on standard error: lines that are drawn anew each second on a terminal, and elsewhere a
 //! plain line every ten seconds, unless it is to be quiet.
 //!
 //! Counters are read, and the histogram of latencies is copied under the lock that the record has anyway, once for each line.
-//! The difference between two copies are the last seconds. There are at most four copies, some 100 KiB each.
+//! The difference between two copies are the last seconds. There are at most five copies, some 100 KiB each.
 
 mod line;
 
@@ -172,14 +172,13 @@ impl<'a> Live<'a> {
                 let bar_part = if line.share.is_some() { "{bar:20} " } else { "" };
                 let overall_part = if overall.is_some() { "{prefix}\n" } else { "" };
                 // It is made of constants that are right.
-                if let Ok(style) =
-                    ProgressStyle::with_template(&format!("{overall_part}{bar_part}{{wide_msg}}"))
-                {
+                if let Ok(style) = ProgressStyle::with_template(&format!("{overall_part}{bar_part}{{msg}}")) {
                     bar.set_style(style);
                 }
+                // All in one line would be wider than many a terminal.
+                bar.set_message(format!("{}\n{}", line.progress(), line.course()));
                 bar.set_prefix(overall.unwrap_or_default());
                 bar.set_position((STEPS * line.share.unwrap_or(0.0)) as u64);
-                bar.set_message(line.to_string());
             }
             View::Lines => {
                 let overall = overall.map_or_else(String::new, |overall| overall + ": ");

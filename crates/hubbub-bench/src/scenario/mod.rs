@@ -123,7 +123,7 @@ pub(crate) async fn measure(args: &RunArgs) -> anyhow::Result<Results> {
     for repetition in 1..=repetitions {
         for (index, measurement) in scenario.points.iter().enumerate() {
             let name = format!("{:02}-{repetition}", index + 1);
-            let place = progress.place(index, repetition, results::shown(measurement), Instant::now());
+            let place = progress.place(index, repetition, &results::shown(measurement), Instant::now());
             let measuring = measure_once(args, &scenario, measurement, repetition, &name);
             results.add(place.during(measuring).await?);
             // Each time, so that a run that is stopped leaves what it found.
@@ -144,13 +144,14 @@ struct Progress {
 
 impl Progress {
     /// What is measured now, and when all is done if the rest takes as long as what was measured before, on average.
-    fn place(&self, index: usize, repetition: usize, point: String, now: Instant) -> Overall {
+    fn place(&self, index: usize, repetition: usize, point: &str, now: Instant) -> Overall {
         let Self { begun, points, repetitions } = *self;
         let of = |number, all| format!("{number} of {all}");
-        let repeated = (repetitions > 1)
-            .then(|| format!(", repetition {}", of(repetition, repetitions)))
-            .unwrap_or_default();
-        let name = format!("point {}{repeated}, {point}", of(index + 1, points));
+        let mut name = format!("point {}", of(index + 1, points));
+        if repetitions > 1 {
+            name += &format!(", repetition {}", of(repetition, repetitions));
+        }
+        name += &format!(", {point}");
         let (done, all) = ((repetition - 1) * points + index, points * repetitions);
         let elapsed = now.saturating_duration_since(begun).as_secs_f64();
         let whole = Duration::try_from_secs_f64(elapsed * all as f64 / done as f64);
@@ -360,13 +361,13 @@ mod tests {
         let progress = Progress { begun: Instant::now(), points: 4, repetitions: 2 };
         let at = |index, repetition, seconds| {
             let now = progress.begun + Duration::from_secs(seconds);
-            progress.place(index, repetition, "clients 40".to_owned(), now).shown(now)
+            progress.place(index, repetition, "clients 40", now).shown(now)
         };
         assert_eq!(at(0, 1, 5), "point 1 of 4, repetition 1 of 2, clients 40", "nothing was measured yet");
         assert_eq!(at(2, 1, 20), "point 3 of 4, repetition 1 of 2, clients 40, 60 seconds left in all");
         assert_eq!(at(3, 2, 70), "point 4 of 4, repetition 2 of 2, clients 40, 10 seconds left in all");
         let once = Progress { repetitions: 1, ..progress };
-        let only = once.place(1, 1, "clients 80".to_owned(), once.begun).shown(once.begun);
+        let only = once.place(1, 1, "clients 80", once.begun).shown(once.begun);
         assert_eq!(only, "point 2 of 4, clients 80");
     }
 }

@@ -88,6 +88,8 @@ const faultsOfCharts = (page) => page.evaluate(() => {
   for (const chart of document.querySelectorAll(".chart")) {
     const { width, height } = (chart.querySelector("svg") ?? chart.querySelector(".point") ?? chart).getBoundingClientRect();
     if (width < 200 || height < 20) faults.push(`${shown(chart.querySelector("h2"))} is ${width} by ${height}`);
+    const fills = [...chart.querySelectorAll(".fill")].map((fill) => fill.getBoundingClientRect().width);
+    if (fills.length > 0 && Math.max(...fills) < 100) faults.push(`${shown(chart.querySelector("h2"))} has no bar`);
     const labels = [...chart.querySelectorAll("h2, text, .name, .value")].filter((label) => label.textContent.trim());
     const boxes = labels.map((label) => label.getBoundingClientRect());
     boxes.forEach((one, index) => {

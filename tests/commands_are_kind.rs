@@ -292,3 +292,55 @@ async fn commands_speak_tls() {
     let said = hubbub_aside(["rooms", "--server", &encrypted].map(str::to_owned).into(), String::new()).await;
     assert!(said.refusal(1).contains("TLS with"));
 }
+
+/// A line of the load tool's progress, if it showed one that begins so and has this part.
+fn progress_of(shown: &str, start: &str, part: &str) -> Option<String> {
+    let mut lines = shown.split(['\r', '\n']);
+    lines.find(|line| line.contains(start) && line.contains(part)).map(str::to_owned)
+}
+
+#[cfg(target_os = "linux")]
+#[tokio::test]
+async fn a_measurement_on_a_terminal_shows_how_far_it_is() {
+    let server = Server::start();
+    let setup = server.setup();
+    let file = setup.beside("small.toml");
+    let text = "title = 'Small'\nworkload = 'chat'\nrepetitions = 2\n[options]\nmessages = 60\nwarmup-connections = 1\n\
+                warmup-messages = 10\n[sweep]\nconnections = [1, 2]\n";
+    std::fs::write(&file, text).unwrap();
+    let url = server.url();
+    let run = ["bench", "run", file.to_str().unwrap(), "--server", &url];
+    let chat = ["bench", "chat", "-n", "60", "-c", "2", "--warmup-connections", "0", "--server", &url];
+    let owned = |line: &[&str]| line.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>();
+    let drawn = |line: Vec<String>| tokio::task::spawn_blocking(|| on_a_terminal(line));
+    let shown = drawn(owned(&chat)).await.unwrap();
+    assert!(progress_of(&shown, "main: ", " of 60, ").is_some(), "{shown:?}");
+    let shown = drawn(owned(&run)).await.unwrap();
+    for place in
+        ["point 1 of 2, repetition 1 of 2, connections 1", "point 2 of 2, repetition 2 of 2, connections 2"]
+    {
+        assert!(shown.contains(place), "{place}: {shown:?}");
+    }
+    assert!(progress_of(&shown, "main: ", " of 50, ").is_some(), "{shown:?}");
+    // What it found is shown to the quiet, too.
+    let shown = drawn(owned(&[&run[..], &["--quiet"]].concat())).await.unwrap();
+    assert!(!shown.contains("point 1") && !shown.contains("main: "), "{shown:?}");
+    assert!(shown.contains("connections 2: chat on "), "{shown:?}");
+}
+
+#[tokio::test]
+async fn a_measurement_without_a_terminal_says_now_and_then_how_far_it_is() {
+    let server = Server::start();
+    let url = server.url();
+    let line = ["bench", "http", "--rate", "20", "--duration", "12s", "--listeners", "1", "--server", &url];
+    let owned = |line: &[&str]| line.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>();
+    let (said, quiet) = tokio::join!(
+        hubbub_aside(owned(&line), String::new()),
+        hubbub_aside(owned(&[&line[..], &["--quiet"]].concat()), String::new())
+    );
+    let shown = progress_of(&said.stderr, "sending: ", " of 240, ").unwrap_or_default();
+    for part in ["/s, ", "p50 ", "p99 ", "subscriber"] {
+        assert!(shown.contains(part), "{part}: {said:?}");
+    }
+    assert_eq!(quiet.stderr, "");
+}

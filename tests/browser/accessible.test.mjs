@@ -1,9 +1,8 @@
 /** Every view for those who read with little contrast, with a keyboard, or with a screen reader: axe, landmarks, headings. */
 
 import assert from "node:assert/strict";
-import axe from "axe-core";
 import { after, before, test } from "node:test";
-import { join, launch, newContext, waitForText, window } from "./browser.mjs";
+import { findings, join, launch, newContext, waitForText, window } from "./browser.mjs";
 import { Server } from "./server.mjs";
 
 let browser;
@@ -68,16 +67,6 @@ const VIEWS = {
   key: (page) => go(page, "#kv/config/site").then(() => page.waitForFunction(() => document.getElementById("kv-value")?.value === "value")),
   bytes: (page) => go(page, "#kv/bytes").then(() => page.waitForSelector(".hex:not([hidden])")),
 };
-
-/** What axe finds serious or critical, one line each. */
-async function findings(page, scope) {
-  if (!await page.evaluate(() => "axe" in globalThis)) await page.evaluate(axe.source);
-  const violations = await page.evaluate(async (selector) => {
-    const { violations } = await globalThis.axe.run(selector ?? document, { resultTypes: ["violations"] });
-    return violations.map(({ id, impact, nodes }) => ({ id, impact, nodes: nodes.map(({ html, any }) => `${html.slice(0, 160)} ${any[0]?.message ?? ""}`) }));
-  }, scope);
-  return violations.filter(({ impact }) => ["serious", "critical"].includes(impact)).flatMap(({ id, nodes }) => nodes.map((node) => `${id}: ${node}`));
-}
 
 for (const [size, options] of Object.entries(SIZES)) {
   for (const colorScheme of SCHEMES) {

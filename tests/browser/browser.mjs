@@ -1,5 +1,6 @@
 /** Headless Chromium, and what a person does with the page. */
 
+import axe from "axe-core";
 import { readFile } from "node:fs/promises";
 import { chromium } from "playwright-core";
 
@@ -81,6 +82,16 @@ export function tooWide(page) {
     const beyond = [...document.querySelectorAll("body *")].filter((element) => element.getBoundingClientRect().right > width + 0.5);
     return [`${document.documentElement.scrollWidth} of ${width}`, ...beyond.slice(-5).map((element) => `${element.outerHTML.slice(0, 120)} ${element.getBoundingClientRect().right}`)];
   });
+}
+
+/** What axe finds serious or critical, one line each. */
+export async function findings(page, scope) {
+  if (!await page.evaluate(() => "axe" in globalThis)) await page.evaluate(axe.source);
+  const violations = await page.evaluate(async (selector) => {
+    const { violations } = await globalThis.axe.run(selector ?? document, { resultTypes: ["violations"] });
+    return violations.map(({ id, impact, nodes }) => ({ id, impact, nodes: nodes.map(({ html, any }) => `${html.slice(0, 160)} ${any[0]?.message ?? ""}`) }));
+  }, scope);
+  return violations.filter(({ impact }) => ["serious", "critical"].includes(impact)).flatMap(({ id, nodes }) => nodes.map((node) => `${id}: ${node}`));
 }
 
 /** The page's files from a folder instead of the binary: no build while working on them. */

@@ -12,6 +12,7 @@ use tokio::task::JoinSet;
 
 use crate::caller::get;
 use crate::client::Target;
+use crate::live::Live;
 use crate::options::{Patience, arguments};
 use crate::pace::{Due, Rate, Schedule};
 use crate::record::Ending;
@@ -40,12 +41,14 @@ pub(crate) async fn ask(
     per_second: u32,
     time: Duration,
     seed: u64,
+    quiet: bool,
 ) -> anyhow::Result<Arc<Run>> {
     let usual: Patience = arguments("patience", &[])?;
     let kinds: Vec<&'static str> = questions.iter().map(|question| question.name).collect();
     let patience = Patience { send_timeout: TIMEOUT, ..usual };
     let run = Arc::new(Run::of_operations(target, &patience, 0, &kinds));
-    let due = Due::new(schedule(per_second, time));
+    let schedule = schedule(per_second, time);
+    let due = Due::new(schedule);
     let questions = Arc::new(questions);
     let mut askers = JoinSet::new();
     for who in 0..CONNECTIONS {
@@ -53,7 +56,9 @@ pub(crate) async fn ask(
         askers.spawn(put(Worker::new(&run, target), Arc::clone(&questions), Arc::clone(&due), random));
     }
     due.start(&run);
-    work(&run, askers, true, async {}, || due.abandon()).await;
+    let live = Live::new("questions", schedule.messages(), quiet);
+    let live = live.lasting(Some(time)).on_schedule(Some(schedule));
+    work(&run, askers, &live, async {}, || due.abandon()).await;
     Ok(run)
 }
 

@@ -14,6 +14,7 @@ use crate::agents::{Divided, divided, split};
 use crate::client::chat::Chat;
 use crate::engine::{Account, Setup, Workload};
 use crate::feed::Feed;
+use crate::live::Live;
 use crate::options::{Sending, Traffic, duration, seconds};
 use crate::pace::supply;
 use crate::phase;
@@ -114,12 +115,12 @@ impl ChatArgs {
         let rooms_of: Vec<u16> = (0..connections).map(|i| (i % rooms) as u16 + 1).collect();
         let (run, feed) = (Arc::new(run), Feed::new(self.sending.queue));
         let random = SeededRandom::new(setup.seed ^ messages.start);
-        let bar = phase::bar(name, messages.end - messages.start, setup.common.quiet);
+        let live = Live::new(name, messages.end - messages.start, setup.common.quiet).lasting(time);
         let (maker_run, maker) = (Arc::clone(&run), Arc::clone(&feed));
         let make = move || {
             supply(&maker_run, &maker, messages, Duration::MAX, &random, |_| maker.wait_for_space());
         };
-        phase::send::<Chat>(&run, &feed, &rooms_of, setup.seed, &bar, time, make).await;
+        phase::send::<Chat>(&run, &feed, &rooms_of, setup.seed, &live, time, make).await;
         run
     }
 }

@@ -137,7 +137,13 @@ pub fn run(args: BenchArgs) -> anyhow::Result<ExitCode> {
         Command::Publish(args) => print(&scenario::publish(&args)?, args.json),
         Command::List => text(&scenario::list()?),
         Command::Show { scenario } => text(&scenario::show(&scenario)?),
-        Command::Compare(args) => print(&scenario::compare(&args)?, args.json),
+        Command::Compare(args) => {
+            let comparison = scenario::compare(&args)?;
+            if let Some(dir) = &args.out {
+                comparison.write_files(dir)?;
+            }
+            print(&comparison, args.json)
+        }
         Command::Model(args) => print(&model::predict(&args)?, args.json),
         Command::Limits(args) => print(&runtime(args.threads)?.block_on(limits::measure(&args))?, args.json),
         Command::Suite(args) => {

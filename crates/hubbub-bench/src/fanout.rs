@@ -15,6 +15,7 @@ use crate::engine::{Account, Setup, Workload};
 use crate::feed::Feed;
 use crate::job::Shape;
 use crate::listener::{Audience, Listeners};
+use crate::live::Live;
 use crate::options::{Rules, arguments, duration, seconds};
 use crate::pace::supply;
 use crate::phase;
@@ -78,9 +79,10 @@ impl Workload for FanoutArgs {
             let space = |sent| space(&maker_run, &audience, window, sent);
             supply(&maker_run, &maker, 0..u64::MAX, time, &random, space);
         };
-        let bar = phase::bar("sending", 0, setup.common.quiet);
+        let live = Live::new("sending", 0, setup.common.quiet);
+        let live = live.lasting(Some(self.duration)).followed_by(subscribers);
         let senders = vec![1; self.senders];
-        let sending = phase::send::<Chat>(run, &feed, &senders, setup.seed, &bar, None, make);
+        let sending = phase::send::<Chat>(run, &feed, &senders, setup.seed, &live, None, make);
         tokio::select! {
             () = sending => {}
             () = subscribers.audience.look_behind() => {}

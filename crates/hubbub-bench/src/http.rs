@@ -14,6 +14,7 @@ use crate::client::post::Post;
 use crate::engine::{Account, Setup, Workload};
 use crate::feed::Feed;
 use crate::listener::Listeners;
+use crate::live::Live;
 use crate::options::{Sending, Traffic, duration, seconds};
 use crate::pace::{Rate, SLEEP_MIN, Schedule, feed_paced, patience, supply};
 use crate::phase;
@@ -70,7 +71,10 @@ impl Workload for HttpArgs {
         let feed = Feed::new(if self.closed { self.sending.queue } else { usize::MAX });
         let schedule = self.rate.map(|rate| Schedule::new(rate, self.duration, run.now_us()));
         let messages = schedule.map_or(0, |schedule| schedule.messages());
-        let bar = phase::bar("sending", messages, setup.common.quiet);
+        let live = Live::new("sending", messages, setup.common.quiet)
+            .lasting(Some(self.duration))
+            .on_schedule(schedule)
+            .followed_by(&stage.listeners);
         let (maker_run, maker, random) = (Arc::clone(&run), Arc::clone(&feed), SeededRandom::new(setup.seed));
         let duration = self.duration;
         let make = move || match &schedule {
@@ -82,7 +86,7 @@ impl Workload for HttpArgs {
         // Each connection sends to any room.
         let connections = vec![1; self.sending.connections];
         let time = Some(patience(self.duration));
-        phase::send::<Post>(&run, &feed, &connections, setup.seed, &bar, time, make).await;
+        phase::send::<Post>(&run, &feed, &connections, setup.seed, &live, time, make).await;
         Ok(run)
     }
 

@@ -45,6 +45,7 @@ mod lane;
 mod ledger;
 mod limits;
 mod listener;
+mod live;
 mod machine;
 mod minutes;
 mod model;

@@ -18,7 +18,7 @@ use crate::client::follow::{Listener, follow};
 use crate::record::Dist;
 use crate::report::Delivery;
 use crate::run::Run;
-use crate::statistics::median;
+use crate::statistics::{Moments, median};
 
 #[derive(Debug)]
 pub(crate) struct Audience {
@@ -103,15 +103,22 @@ impl Listeners {
         Ok(Self { audience, rooms, tasks })
     }
 
+    pub(crate) fn is_empty(&self) -> bool {
+        self.audience.counts.is_empty()
+    }
+
+    /// Messages that the slowest subscriber has less than its room has accepted by now.
+    pub(crate) fn behind(&self) -> u64 {
+        let accepted = self.audience.run.record.lock().by_room.clone();
+        self.audience.missing(&accepted, self.rooms).max().unwrap_or(0)
+    }
+
     /// Waits until each subscriber of a room has what the room accepted, or nothing arrives any more; then tells what
     /// arrived.
     pub(crate) async fn finish(mut self) -> Delivery {
-        let (audience, rooms) = (&self.audience, usize::from(self.rooms.max(1)));
+        let audience = &self.audience;
         let accepted = audience.run.record.lock().by_room.clone();
-        let missing = || -> u64 {
-            let expected = |who: usize| accepted.get(who % rooms + 1).map_or(0, |room| room.count);
-            audience.each().enumerate().map(|(who, count)| expected(who).saturating_sub(count)).sum()
-        };
+        let missing = || audience.missing(&accepted, self.rooms).sum::<u64>();
         let mut last = (audience.each().sum::<u64>(), 0);
         while missing() > 0 && last.1 < 100 {
             tokio::time::sleep(Duration::from_millis(50)).await;
@@ -150,6 +157,13 @@ impl Audience {
     /// Messages received, by subscriber.
     fn each(&self) -> impl Iterator<Item = u64> {
         self.counts.iter().map(|count| count.0.load(Ordering::SeqCst))
+    }
+
+    /// Messages that each subscriber has less than were accepted by its room.
+    fn missing(&self, accepted: &[Moments], rooms: u16) -> impl Iterator<Item = u64> {
+        let expected =
+            move |who: usize| accepted.get(who % usize::from(rooms.max(1)) + 1).map_or(0, |room| room.count);
+        self.each().enumerate().map(move |(who, count)| expected(who).saturating_sub(count))
     }
 
     /// Sees, ten times a second, how far the slowest is behind half of all; never ends.
@@ -366,7 +380,10 @@ mod tests {
         while listeners.audience.lost.load(Ordering::Relaxed) == 0 {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
+        let audience = Arc::clone(&listeners.audience);
         let delivery = listeners.finish().await;
+        let accepted = [Moments::default(), [1.0; 6].into_iter().collect()];
+        assert_eq!(audience.missing(&accepted, 1).collect::<Vec<_>>(), [2], "four of six came");
         assert_eq!((delivery.delivered, delivery.misordered, delivery.lost_connections), (4, 1, 1));
         assert_eq!(delivery.latency.count, 4, "by the times that messages carry");
     }

@@ -1,17 +1,15 @@
 //! Sends over the connections of a phase, shows its progress and waits for its end.
 
-use std::io::IsTerminal;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use anyhow::Context;
-use indicatif::{ProgressBar, ProgressStyle};
 use tokio::task::JoinSet;
 
 use crate::client::Codec;
 use crate::feed::Feed;
 use crate::lane::Lane;
+use crate::live::Live;
 use crate::run::Run;
 use crate::session::drive;
 
@@ -22,7 +20,7 @@ pub(crate) async fn send<C: Codec + 'static>(
     feed: &Arc<Feed>,
     rooms: &[u16],
     seed: u64,
-    bar: &ProgressBar,
+    live: &Live<'_>,
     time: Option<Duration>,
     make: impl FnOnce() + Send + 'static,
 ) {
@@ -31,7 +29,7 @@ pub(crate) async fn send<C: Codec + 'static>(
         let lane = Lane::new(Arc::clone(run), Arc::clone(feed), who, C::HAS_ROOM.then_some(room));
         lanes.spawn(drive::<C>(lane, run.shape.room_name(room), seed.wrapping_add(who as u64)));
     }
-    send_over(lanes, run, feed, bar, time, make).await;
+    send_over(lanes, run, feed, live, time, make).await;
 }
 
 /// The same over connections that are there already.
@@ -39,16 +37,16 @@ pub(crate) async fn send_over(
     mut lanes: JoinSet<()>,
     run: &Run,
     feed: &Feed,
-    bar: &ProgressBar,
+    live: &Live<'_>,
     time: Option<Duration>,
     make: impl FnOnce() + Send + 'static,
 ) {
     let maker = std::thread::spawn(make);
     let sending = async {
-        let ended = finish(run, &mut lanes, bar, || _ = feed.abandon());
+        let ended = finish(run, &mut lanes, live, || _ = feed.abandon());
         if tokio::time::timeout(time.unwrap_or(Duration::MAX), ended).await.is_err() {
             feed.abandon();
-            finish(run, &mut lanes, bar, || _ = feed.abandon()).await;
+            finish(run, &mut lanes, live, || _ = feed.abandon()).await;
         }
     };
     run.followed.ask_during(run, sending).await;
@@ -56,23 +54,6 @@ pub(crate) async fn send_over(
     feed.end();
     // A maker that panicked made fewer messages than asked for, which the counts show.
     let _ = tokio::task::spawn_blocking(move || maker.join()).await;
-}
-
-/// A bar, where somebody can see it; `count` is 0 if nobody knows how much there will be.
-pub(crate) fn bar(name: &'static str, count: u64, quiet: bool) -> ProgressBar {
-    if quiet || !std::io::stderr().is_terminal() {
-        return ProgressBar::hidden();
-    }
-    let (bar, template) = match count {
-        0 => (ProgressBar::no_length(), "{msg}: {human_pos}, {per_sec}{prefix}"),
-        _ => (
-            ProgressBar::new(count),
-            "{msg} {wide_bar} {human_pos} of {human_len}, {per_sec}, {eta} left{prefix}",
-        ),
-    };
-    let bar = bar.with_message(name);
-    // The templates are constants that are right.
-    if let Ok(style) = ProgressStyle::with_template(template) { bar.with_style(style) } else { bar }
 }
 
 /// Waits for all tasks; fails with the first that did.
@@ -86,7 +67,7 @@ pub(crate) async fn join(mut tasks: JoinSet<anyhow::Result<()>>) -> anyhow::Resu
 const TICK: Duration = Duration::from_millis(500);
 
 /// Waits until all lanes have ended; calls `abandon` when the server has been silent for too long.
-pub(crate) async fn finish(run: &Run, lanes: &mut JoinSet<()>, bar: &ProgressBar, abandon: impl Fn()) {
+pub(crate) async fn finish(run: &Run, lanes: &mut JoinSet<()>, live: &Live<'_>, abandon: impl Fn()) {
     let mut tick = tokio::time::interval(TICK);
     loop {
         tokio::select! {
@@ -95,13 +76,9 @@ pub(crate) async fn finish(run: &Run, lanes: &mut JoinSet<()>, bar: &ProgressBar
                 if run.is_hopeless() {
                     abandon();
                 }
-                bar.set_position(run.counts.accepted.load(Ordering::Relaxed));
-                let retries = run.counts.retries.sum();
-                if retries > 0 {
-                    bar.set_prefix(format!(", {retries} retries"));
-                }
+                live.show(Some(run));
             }
         }
     }
-    bar.finish_and_clear();
+    live.clear();
 }

@@ -153,6 +153,17 @@ impl Dist {
         self.histogram.value_at_percentile(percentile) as f64 / 1e3
     }
 
+    /// Percentiles of what was added since `earlier`, an older copy of this one, in milliseconds; `None` where nothing was.
+    pub(crate) fn percentiles_ms_since<const N: usize>(
+        &self,
+        earlier: &Self,
+        percentiles: [f64; N],
+    ) -> Option<[f64; N]> {
+        let mut added = self.histogram.clone();
+        added.subtract(&earlier.histogram).ok()?;
+        (!added.is_empty()).then(|| percentiles.map(|it| added.value_at_percentile(it) as f64 / 1e3))
+    }
+
     /// Counts in bars that grow by a constant factor: `(upper edge in ms, count)`.
     pub(crate) fn bars(&self) -> Vec<(f64, u64)> {
         let first = (self.histogram.min().max(1)).next_power_of_two() / 2;

@@ -1,7 +1,7 @@
 //! The store without a server: the workload `store` of scenarios. It uses the embedded engine, or PostgreSQL, itself.
 
 use std::num::NonZeroUsize;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::ensure;
@@ -12,7 +12,7 @@ use crate::engine::{Findings, Loading};
 use crate::limits::{Alone, engine};
 use crate::options::{duration, seconds};
 use crate::record::Stats;
-use crate::report::{Origin, grouped};
+use crate::report::{Origin, grouped, write_files};
 
 #[derive(Debug, Clone, Args, Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -76,5 +76,31 @@ impl Findings for StoreAlone {
 
     fn is_clean(&self) -> bool {
         true
+    }
+
+    fn write_files(&self, dir: &Path) -> anyhow::Result<()> {
+        write_files(dir, [("summary.json", serde_json::to_string_pretty(self)?)])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::options::arguments;
+
+    #[test]
+    fn a_summary_of_the_store_names_its_format() {
+        let found = StoreAlone {
+            workload: "store",
+            origin: Origin::here(),
+            parameters: arguments("store", &[]).unwrap(),
+            per_second: 5.0,
+            latency: Stats::default(),
+        };
+        let dir = tempfile::tempdir().unwrap();
+        found.write_files(dir.path()).unwrap();
+        let written = std::fs::read_to_string(dir.path().join("summary.json")).unwrap();
+        let summary: serde_json::Value = serde_json::from_str(&written).unwrap();
+        assert_eq!((&summary["schemaVersion"], &summary["perSecond"]), (&1.into(), &5.0.into()));
     }
 }

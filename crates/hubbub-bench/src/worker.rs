@@ -9,6 +9,7 @@ use tokio::task::JoinSet;
 
 use crate::caller::Caller;
 use crate::client::{Cause, Target};
+use crate::live::Live;
 use crate::phase;
 use crate::record::{Ending, Sample};
 use crate::run::{Counts, Run};
@@ -103,12 +104,11 @@ impl Worker {
 pub(crate) async fn work(
     run: &Run,
     mut clients: JoinSet<()>,
-    quiet: bool,
+    live: &Live<'_>,
     timed: impl Future<Output = ()>,
     abandon: impl Fn(),
 ) {
-    let bar = phase::bar("operations", 0, quiet);
-    let ended = phase::finish(run, &mut clients, &bar, || {
+    let ended = phase::finish(run, &mut clients, live, || {
         run.end();
         abandon();
     });

@@ -22,9 +22,9 @@ use keys::{Keys, Popularity};
 
 use crate::agents::{Divided, divided, split};
 use crate::engine::{Account, Setup, Workload};
+use crate::live::Live;
 use crate::options::{Patience, duration, seconds};
 use crate::pace::{Due, Rate, Schedule};
-use crate::phase;
 use crate::run::Run;
 use crate::worker::{Worker, keep_time, work};
 
@@ -147,9 +147,9 @@ impl Workload for KvArgs {
                 setup.targets.len() == 1 || setup.common.shared,
                 "several servers can only be measured with --no-preload, unless their store is --shared"
             );
-            let bar = phase::bar("preloading", self.keys, setup.common.quiet);
-            preload::preload(setup.target(), &common, &bar).await.context("preloading")?;
-            bar.finish_and_clear();
+            let live = Arc::new(Live::new("preloading", self.keys, setup.common.quiet));
+            preload::preload(setup.target(), &common, &live).await.context("preloading")?;
+            live.clear();
         }
         Ok(common)
     }
@@ -175,8 +175,12 @@ impl Workload for KvArgs {
                 keep_time(&run, self.warmup, self.duration).await;
             }
         };
+        let schedule = self.schedule();
+        let live = Live::new("operations", schedule.map_or(0, |it| it.messages()), setup.common.quiet)
+            .lasting(Some(self.warmup + self.duration))
+            .on_schedule(schedule);
         let abandon = || _ = common.due.as_ref().map(|due| due.abandon());
-        work(&run, clients, setup.common.quiet, timed, abandon).await;
+        work(&run, clients, &live, timed, abandon).await;
         Ok(run)
     }
 

@@ -5,23 +5,27 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use anyhow::ensure;
-use indicatif::ProgressBar;
 use tokio::task::JoinSet;
 
 use super::client::Common;
 use crate::caller::Caller;
 use crate::client::Target;
+use crate::live::Live;
 use crate::phase::join;
 
 const CONNECTIONS: usize = 8;
 const BATCH: u64 = 500;
 const TIMEOUT: Duration = Duration::from_secs(60);
 
-pub(super) async fn preload(target: &Target, common: &Arc<Common>, bar: &ProgressBar) -> anyhow::Result<()> {
+pub(super) async fn preload(
+    target: &Target,
+    common: &Arc<Common>,
+    live: &Arc<Live<'static>>,
+) -> anyhow::Result<()> {
     let next = Arc::new(AtomicU64::new(0));
     let mut loaders = JoinSet::new();
     for _ in 0..CONNECTIONS {
-        let (target, common, bar, next) = (target.clone(), common.clone(), bar.clone(), next.clone());
+        let (target, common, live, next) = (target.clone(), common.clone(), live.clone(), next.clone());
         loaders.spawn(async move {
             let mut caller = Caller::open(&target, TIMEOUT).await?;
             let mut body = Vec::new();
@@ -37,7 +41,7 @@ pub(super) async fn preload(target: &Target, common: &Arc<Common>, bar: &Progres
                 for (key, version) in (from..to).zip(versions) {
                     common.keys.acknowledged(key, version);
                 }
-                bar.inc(to - from);
+                live.inc(to - from);
             }
         });
     }

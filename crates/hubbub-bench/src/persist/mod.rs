@@ -33,6 +33,7 @@ use crate::job::Shape;
 use crate::lane::Lane;
 use crate::ledger::ServerCounts;
 use crate::listener::Listeners;
+use crate::live::Live;
 use crate::options::{Patience, Rules, arguments, duration};
 use crate::pace::{Rate, SLEEP_MIN, Schedule, feed_paced, supply};
 use crate::phase;
@@ -180,7 +181,7 @@ impl Workload for PersistArgs {
     async fn drive(&self, setup: &Setup, stage: &mut Stage) -> anyhow::Result<Arc<Run>> {
         let run = Arc::clone(&stage.run);
         run.begin();
-        self.publish(setup, &run).await?;
+        self.publish(setup, &run, &stage.listeners).await?;
         if !self.fill {
             let before = if self.drain { 0 } else { stage.stored_before };
             (stage.stored, stage.stored_at) = self.wait_stored(&run, before).await?;
@@ -266,7 +267,7 @@ impl PersistArgs {
     }
 
     /// Publishes everything; nothing where something is drained.
-    async fn publish(&self, setup: &Setup, run: &Arc<Run>) -> anyhow::Result<()> {
+    async fn publish(&self, setup: &Setup, run: &Arc<Run>, listeners: &Listeners) -> anyhow::Result<()> {
         if self.drain {
             return Ok(());
         }
@@ -290,15 +291,19 @@ impl PersistArgs {
         let every =
             if self.broker().is_some() { SLEEP_MIN } else { REQUEST_EVERY / saturate::<_, u32>(publishers) };
         let (maker_run, maker, random) = (Arc::clone(run), Arc::clone(&feed), SeededRandom::new(setup.seed));
-        let (messages, time) = (plan.messages, plan.time.unwrap_or(Duration::MAX));
+        let (messages, lasting) = (plan.messages, plan.time);
+        let time = lasting.unwrap_or(Duration::MAX);
         let make = move || match &schedule {
             Some(schedule) => feed_paced(&maker_run, &maker, schedule, every, &random),
             None => {
                 supply(&maker_run, &maker, 0..messages, time, &random, |_| maker.wait_for_space());
             }
         };
-        let bar = phase::bar("publishing", plan.expected(), setup.common.quiet);
-        phase::send_over(tasks, run, &feed, &bar, patience, make).await;
+        let live = Live::new("publishing", plan.expected(), setup.common.quiet)
+            .lasting(lasting)
+            .on_schedule(schedule)
+            .followed_by(listeners);
+        phase::send_over(tasks, run, &feed, &live, patience, make).await;
         let failed = failed.lock().take();
         failed.map_or(Ok(()), Err)
     }

@@ -34,7 +34,7 @@ pub(super) struct Seen {
 pub(crate) struct Outcome {
     #[serde(flatten)]
     pub(super) origin: Origin,
-    parameters: Value,
+    pub(super) parameters: Value,
     pub(crate) sent: u64,
     pub(crate) confirmed: u64,
     pub(crate) refused: u64,
@@ -287,6 +287,7 @@ mod tests {
         let written = |name: &str| std::fs::read_to_string(dir.path().join(name)).unwrap();
         assert_eq!(written("rooms.csv"), "roomId,messages,meanMs,varianceMs2\nr-1,1,2,0\nr-2,0,,\n");
         let summary: Value = serde_json::from_str(&written("summary.json")).unwrap();
+        assert_eq!(summary["schemaVersion"], 1);
         assert_eq!(summary["rooms"]["count"], 2);
         assert_eq!((&summary["retries"], &summary["retriesByCause"]["refused"]), (&3.into(), &3.into()));
         assert!(summary["samples"].is_array() && summary["timeSeries"].is_array(), "{summary}");

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use super::outcome::{Asked, Batches, Outcome};
 use crate::engine::Findings;
-use crate::report::{Rooms, escape, grouped, over_time, retries, write_files, write_rooms};
+use crate::report::{Rooms, grouped, over_time, preformatted, repeat, retries, write_files, write_rooms};
 use crate::sample::charts::is_detail;
 use crate::sample::samples_csv;
 use crate::sample::series::SeriesSummary;
@@ -114,7 +114,14 @@ impl Outcome {
         let charts = over_time(&self.persisted.samples, names);
         crate::report::page(
             "hubbub bench persist",
-            &format!("<pre>{}</pre>{}{charts}", escape(&self.terminal()), self.analysis.html()),
+            &[
+                "<h1>hubbub bench persist</h1>".to_owned(),
+                preformatted(&self.terminal()),
+                self.analysis.html(),
+                charts,
+                repeat(&self.origin, &self.parameters),
+            ]
+            .concat(),
         )
     }
 }

@@ -27,6 +27,7 @@ use setup::{Bulk, Place, bulk};
 
 use crate::client::{Target, Targets};
 use crate::engine::{Account, Setup, Workload};
+use crate::live::Live;
 use crate::options::{Patience, duration, seconds};
 use crate::run::Run;
 use crate::worker::{Worker, keep_time, work};
@@ -165,8 +166,10 @@ impl Workload for QueueArgs {
             };
             clients.spawn(client.run());
         }
+        let live = Live::new("operations", 0, setup.common.quiet);
+        let live = live.lasting(Some(stage.args.warmup + self.duration));
         let timed = keep_time(&run, stage.args.warmup, self.duration);
-        work(&run, clients, setup.common.quiet, timed, || {}).await;
+        work(&run, clients, &live, timed, || {}).await;
         Ok(run)
     }
 

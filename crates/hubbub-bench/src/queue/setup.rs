@@ -6,7 +6,6 @@ use std::time::Duration;
 use anyhow::{Context, ensure};
 use hubbub_core::clock::SeededRandom;
 use hubbub_core::invariant::saturate;
-use indicatif::ProgressBar;
 use serde_json::Value;
 use tokio::task::JoinSet;
 
@@ -14,7 +13,8 @@ use super::Stage;
 use super::ask::{Ask, Dialect, Said};
 use crate::caller::{Caller, get};
 use crate::client::Target;
-use crate::phase::{bar, join};
+use crate::live::Live;
+use crate::phase::join;
 
 /// Connections that fill queues, and register clients. No divisor of a round number of clients or queues, so that each
 /// comes to all of them.
@@ -96,11 +96,11 @@ fn shares(all: u64, count: u64) -> impl Iterator<Item = u64> {
 /// Sends or takes `messages`, shared out evenly among all servers, clients and queues.
 pub(super) async fn bulk(stage: &Arc<Stage>, what: Bulk, messages: u64, quiet: bool) -> anyhow::Result<()> {
     let name = if what == Bulk::Send { "filling" } else { "taking" };
-    let bar = bar(name, messages, quiet);
+    let live = Arc::new(Live::new(name, messages, quiet));
     for (place, share) in stage.places.iter().zip(shares(messages, stage.places.len() as u64)) {
-        join(fillers(stage, place, what, share, &bar)).await.context(name)?;
+        join(fillers(stage, place, what, share, &live)).await.context(name)?;
     }
-    bar.finish_and_clear();
+    live.clear();
     Ok(())
 }
 
@@ -109,11 +109,11 @@ fn fillers(
     place: &Place,
     what: Bulk,
     messages: u64,
-    bar: &ProgressBar,
+    live: &Arc<Live<'static>>,
 ) -> JoinSet<anyhow::Result<()>> {
     let mut fillers = JoinSet::new();
     for (who, share) in shares(messages, FILLERS as u64).enumerate() {
-        let (stage, place, bar) = (Arc::clone(stage), place.clone(), bar.clone());
+        let (stage, place, live) = (Arc::clone(stage), place.clone(), Arc::clone(live));
         fillers.spawn(async move {
             let mut caller = Caller::open(&place.dialect.target, TIMEOUT).await?;
             let random = SeededRandom::new(crate::machine::seed().wrapping_add(who as u64));
@@ -135,7 +135,7 @@ fn fillers(
                 }
                 let accepted = answers(&stage, &place, &mut caller, what, count).await?;
                 ensure!(accepted == count, "{} of {count} messages: {what:?} failed", count - accepted);
-                bar.inc(count);
+                live.inc(count);
                 done += count;
             }
             anyhow::Ok(())

@@ -121,7 +121,7 @@ mod tests {
                          "unaccounted": 0.12, "overlaps": false});
         let analysis = Analysis::of(&json!({"stages": {"confirmed": way}}));
         let html = analysis.html();
-        assert!(html.ends_with("</table>\n<p class=\"note\">12 % not accounted for</p>\n"), "{html}");
+        assert!(html.ends_with("</table></div>\n<p class=\"note\">12 % not accounted for</p>\n"), "{html}");
         assert_eq!(analysis.marks().collect::<Vec<_>>(), ["until the answer, 12 % not accounted for"]);
     }
 

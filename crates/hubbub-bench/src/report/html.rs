@@ -2,8 +2,10 @@
 
 use std::collections::BTreeSet;
 
+use serde::Serialize;
+
 use super::svg::{Axes, bars, escape, legend, line, lines};
-use super::{Report, Table, figure};
+use super::{Origin, Report, Table, figure};
 use crate::engine::Findings;
 use crate::record::STEP_US;
 use crate::run::Run;
@@ -22,14 +24,14 @@ pub(super) fn page(report: &Report, run: &Run) -> String {
             report.origin.started,
             escape(&report.origin.machine.to_string())
         ),
-        section("Summary", &format!("<pre>{}</pre>", escape(&report.terminal()))),
+        section("Summary", &preformatted(&report.terminal())),
         notes(report),
         charts(run),
         section("Latency in milliseconds", &latencies(report).html()),
         report.analysis.html(),
         super::analysis::section("The slowest rooms", &slowest_rooms(report)),
         over_time(&report.samples, names_of(&report.samples)),
-        section("How to repeat it", &repeat(report)),
+        repeat(&report.origin, &report.parameters),
     ];
     document(&title, &body.concat())
 }
@@ -38,13 +40,24 @@ pub(super) fn page(report: &Report, run: &Run) -> String {
 pub(crate) fn document(title: &str, body: &str) -> String {
     format!(
         "<!doctype html><html lang=\"en\"><meta charset=\"utf-8\"><meta name=\"viewport\" \
-         content=\"width=device-width\"><title>{}</title><style>{STYLE}</style>{body}</html>\n",
+         content=\"width=device-width,initial-scale=1\"><title>{}</title><style>{STYLE}</style><main>{body}</main></html>\n",
         escape(title)
     )
 }
 
 fn section(title: &str, body: &str) -> String {
     format!("<h2>{title}</h2>{body}\n")
+}
+
+/// A chart with its title, which stay together on paper. Where it is too wide, it scrolls.
+pub(crate) fn chart(title: &str, chart: &str) -> String {
+    let title = escape(title);
+    format!("<div class=\"chart\"><h2>{title}</h2><div class=\"scroll\" tabindex=\"0\">{chart}</div></div>\n")
+}
+
+/// Text as it is. Where it is too wide, it scrolls, by keyboard too; on paper it is wrapped.
+pub(crate) fn preformatted(text: &str) -> String {
+    format!("<pre tabindex=\"0\">{}</pre>", escape(text))
 }
 
 /// Points that make a readable line.
@@ -65,12 +78,12 @@ pub(crate) fn over_time<'n>(samples: &[SystemSample], names: impl IntoIterator<I
         };
         seen.chunks(seen.len().div_ceil(POINTS).max(1)).map(mean).collect::<Vec<_>>()
     };
-    let chart = |(title, names): (&str, Vec<&str>)| {
+    let draw = |(title, names): (&str, Vec<&str>)| {
         let series: Vec<_> = names.iter().map(|name| (*name, points(name))).collect();
         let drawn = lines(&series, Axes { x: "seconds", y: title });
-        section(&escape(title), &(drawn + &legend(&names)))
+        chart(title, &(drawn + &legend(&names)))
     };
-    charts_of(names).into_iter().map(chart).collect()
+    charts_of(names).into_iter().map(draw).collect()
 }
 
 fn slowest_rooms(report: &Report) -> Table {
@@ -115,12 +128,12 @@ fn charts(run: &Run) -> String {
         .map(|percentile| (format!("p{percentile}"), record.all.percentile_ms(percentile)))
         .into();
     let histogram: Vec<(String, f64)> =
-        record.all.bars().into_iter().map(|(ms, count)| (format!("{ms:.3}"), count as f64)).collect();
+        record.all.bars().into_iter().map(|(ms, count)| (figure(ms), count as f64)).collect();
     [
-        section("Throughput", &line(&rates, Axes { x: "seconds", y: "messages/s" })),
-        section("Messages so far", &line(&cumulative, Axes { x: "seconds", y: "messages" })),
-        section("Latency percentiles", &bars(&percentiles, Axes { x: "percentile", y: "ms" })),
-        section("Latency histogram", &bars(&histogram, Axes { x: "up to ms", y: "messages" })),
+        chart("Throughput", &line(&rates, Axes { x: "seconds", y: "messages/s" })),
+        chart("Messages so far", &line(&cumulative, Axes { x: "seconds", y: "messages" })),
+        chart("Latency percentiles", &bars(&percentiles, Axes { x: "percentile", y: "ms" })),
+        chart("Latency histogram", &bars(&histogram, Axes { x: "up to ms", y: "messages" })),
     ]
     .concat()
 }
@@ -152,15 +165,40 @@ fn latencies(report: &Report) -> Table {
     table
 }
 
-fn repeat(report: &Report) -> String {
-    let commit =
-        report.origin.commit.map(|commit| format!(", commit {}", escape(commit))).unwrap_or_default();
-    // Parameters are a JSON value built here; they always print.
-    let parameters = serde_json::to_string_pretty(&report.parameters).unwrap_or_default();
-    format!(
-        "<p>hubbub {}{commit}</p><pre>{}</pre><pre>{}</pre>",
-        report.origin.version,
-        escape(&report.origin.command),
-        escape(&parameters)
-    )
+/// The section that says how to repeat it, with what parameters.
+pub(crate) fn repeat(origin: &Origin, parameters: &impl Serialize) -> String {
+    let commit = origin.commit.map(|commit| format!(", commit {}", escape(commit))).unwrap_or_default();
+    // Parameters are made of numbers and texts; they always print.
+    let parameters = serde_json::to_string_pretty(parameters).unwrap_or_default();
+    let said = format!(
+        "<p>hubbub {}{commit}</p>{}{}",
+        origin.version,
+        preformatted(&origin.command),
+        preformatted(&parameters)
+    );
+    section("How to repeat it", &said)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::Value;
+
+    use super::*;
+
+    #[test]
+    fn what_may_be_wide_scrolls_by_itself() {
+        let page = document("a <b>", &format!("{}{}", preformatted("x < y"), chart("c & d", "<svg></svg>")));
+        assert!(page.contains("<title>a &lt;b&gt;</title>") && page.contains("<main>"), "{page}");
+        assert!(page.contains("<pre tabindex=\"0\">x &lt; y</pre>"), "{page}");
+        assert!(page.contains("<h2>c &amp; d</h2><div class=\"scroll\" tabindex=\"0\"><svg>"), "{page}");
+        assert!(STYLE.contains("@media print") && STYLE.contains("prefers-color-scheme: dark"));
+    }
+
+    #[test]
+    fn a_page_loads_nothing() {
+        let page = document("x", &repeat(&Origin::here(), &Value::Null));
+        for elsewhere in ["src=", "<link", "@import", "url("] {
+            assert!(!page.contains(elsewhere), "{elsewhere}: {page}");
+        }
+    }
 }

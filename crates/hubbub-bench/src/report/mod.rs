@@ -1,6 +1,7 @@
 //! The results of a run: collected here, shown on the terminal, as JSON, as CSV and as a page.
 
 mod analysis;
+mod bar_rows;
 mod csv;
 mod headroom;
 mod html;
@@ -18,8 +19,9 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 pub(crate) use analysis::Analysis;
+pub(crate) use bar_rows::bar_rows;
 pub(crate) use headroom::{ASSUMED, Headroom, headroom_table};
-pub(crate) use html::{document as page, over_time};
+pub(crate) use html::{chart, document as page, over_time, preformatted, repeat};
 pub(crate) use origin::Origin;
 pub(crate) use rooms::Rooms;
 pub(crate) use svg::{Axes, Measured, bars, escape, measured, picture};
@@ -47,7 +49,8 @@ use crate::verdict::Verdict;
 /// The unit of what goes to rooms.
 pub(crate) const MESSAGES: &str = "messages";
 
-/// Everything one run found out. What a workload does not have is left out.
+/// Everything one run found out. What a workload does not have is left out. A member that is renamed, removed or changes its
+/// meaning makes another [`origin::SCHEMA_VERSION`].
 #[derive(Debug, Clone, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Report {
@@ -289,4 +292,17 @@ pub(crate) fn write_files<const N: usize>(dir: &Path, files: [(&str, String); N]
         std::fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_summary_names_its_format() {
+        let report = Report::new("chat", MESSAGES, Value::Null);
+        let summary = serde_json::to_value(&report).unwrap();
+        assert_eq!(summary["schemaVersion"], 1, "a new version is described in docs/scenarios.md");
+        assert_eq!(summary["version"], env!("CARGO_PKG_VERSION"), "that is the program's");
+    }
 }

@@ -5,9 +5,15 @@ use serde::Serialize;
 
 use crate::machine::Machine;
 
-/// When, where and by which program something was measured.
+/// Of the format of `summary.json`, in whatever workload: grows when a member is renamed, removed, or means something else,
+/// not when there is one more.
+pub(crate) const SCHEMA_VERSION: u32 = 1;
+
+/// When, where and by which program something was measured, and how that is written.
 #[derive(Debug, Clone, Default, Serialize)]
 pub(crate) struct Origin {
+    #[serde(rename = "schemaVersion")]
+    pub schema_version: u32,
     pub machine: Machine,
     /// RFC 3339.
     pub started: String,
@@ -21,6 +27,7 @@ impl Origin {
     /// This program, here and now.
     pub(crate) fn here() -> Self {
         Self {
+            schema_version: SCHEMA_VERSION,
             machine: Machine::look(),
             started: crate::machine::now().to_string(),
             version: env!("CARGO_PKG_VERSION"),

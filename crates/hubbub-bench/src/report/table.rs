@@ -22,13 +22,17 @@ impl Table {
         self.rows.is_empty()
     }
 
+    /// For a page. Where it is too wide, it scrolls; on paper each page has the heads again.
     pub(crate) fn html(&self) -> String {
         let row = |mark: &str, cells: &[String]| {
             let cells: String = cells.iter().map(|cell| format!("<{mark}>{}", escape(cell))).collect();
             format!("<tr>{cells}</tr>")
         };
         let rows: String = self.rows.iter().map(|cells| row("td", cells)).collect();
-        format!("<table>{}{rows}</table>", row("th", &self.heads))
+        let head = row("th", &self.heads);
+        format!(
+            "<div class=\"scroll\" tabindex=\"0\"><table><thead>{head}</thead><tbody>{rows}</tbody></table></div>"
+        )
     }
 
     /// For a terminal; the first column stands left, the others right, here and in Markdown.
@@ -97,7 +101,8 @@ mod tests {
         table.row([String::new(), "2".to_owned()]);
         assert_eq!(
             table.html(),
-            "<table><tr><th>a &lt;b&gt;<th>c</tr><tr><td>x, &quot;y&quot;<td>1</tr><tr><td><td>2</tr></table>"
+            "<div class=\"scroll\" tabindex=\"0\"><table><thead><tr><th>a &lt;b&gt;<th>c</tr></thead>\
+             <tbody><tr><td>x, &quot;y&quot;<td>1</tr><tr><td><td>2</tr></tbody></table></div>"
         );
         assert_eq!(table.markdown(), "| a <b> | c |\n| --- | ---: |\n| x, \"y\" | 1 |\n| | 2 |\n");
         assert_eq!(

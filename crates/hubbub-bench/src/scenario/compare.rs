@@ -1,16 +1,18 @@
 //! Two results side by side: how many times as large each figure is, with a confidence interval.
 
 use std::fmt::Write as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::ensure;
 use clap::Args;
 use serde::Serialize;
 
+use super::compare_page::page_of;
 use super::results::{FIGURES, Results, label};
 use crate::engine::Findings;
 use crate::others::marks;
-use crate::statistics::{Moments, student_t_975};
+use crate::report::write_files;
+use crate::statistics::{Moments, median, student_t_975};
 
 #[derive(Debug, Clone, Args)]
 pub(crate) struct CompareArgs {
@@ -20,6 +22,9 @@ pub(crate) struct CompareArgs {
     /// Directory of the results to compare with them
     #[arg(value_name = "B")]
     other: PathBuf,
+    /// Write compare.html into this directory: the ratios, and charts of all points
+    #[arg(long, value_name = "DIR")]
+    pub(crate) out: Option<PathBuf>,
     /// Print the ratios as JSON
     #[arg(long)]
     pub(crate) json: bool,
@@ -27,27 +32,30 @@ pub(crate) struct CompareArgs {
 
 #[derive(Debug, Serialize)]
 pub(crate) struct Comparison {
-    base: String,
-    other: String,
-    notes: Vec<&'static str>,
-    rows: Vec<Row>,
+    pub(super) base: String,
+    pub(super) other: String,
+    pub(super) notes: Vec<&'static str>,
+    pub(super) rows: Vec<Row>,
 }
 
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Row {
-    point: String,
-    figure: &'static str,
+pub(super) struct Row {
+    pub(super) point: String,
+    pub(super) figure: &'static str,
     #[serde(flatten)]
-    ratio: Ratio,
+    pub(super) ratio: Ratio,
+    /// Of the base, and of the other.
+    #[serde(skip)]
+    pub(super) medians: [f64; 2],
 }
 
 /// How many times as large the other's geometric mean is as the base's.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
-struct Ratio {
-    ratio: f64,
+pub(super) struct Ratio {
+    pub(super) ratio: f64,
     /// Where it lies with a probability of 95 %; `None` where there are too few repetitions.
-    interval: Option<[f64; 2]>,
+    pub(super) interval: Option<[f64; 2]>,
 }
 
 impl Ratio {
@@ -66,6 +74,16 @@ impl Ratio {
         });
         Self { ratio: difference.exp(), interval }
     }
+
+    /// What the interval says.
+    pub(super) fn verdict(&self) -> &'static str {
+        match self.interval {
+            Some([low, _]) if low > 1.0 => "more",
+            Some([_, high]) if high < 1.0 => "less",
+            Some(_) => "no difference seen",
+            None => "too few repetitions",
+        }
+    }
 }
 
 pub(crate) fn compare(args: &CompareArgs) -> anyhow::Result<Comparison> {
@@ -80,6 +98,7 @@ pub(crate) fn compare(args: &CompareArgs) -> anyhow::Result<Comparison> {
                     point: label(point),
                     figure: figure.name,
                     ratio: Ratio::of(&values, others),
+                    medians: [median(&values), median(others)],
                 });
             }
         }
@@ -112,18 +131,18 @@ impl Findings for Comparison {
 
     fn terminal(&self) -> String {
         let mut out = format!("{} against {}: ratio (95 % interval)\n", self.other, self.base);
-        for Row { point, figure, ratio: Ratio { ratio, interval } } in &self.rows {
-            let interval = match interval {
-                Some([low, high]) if *low > 1.0 => format!("{low:.3} to {high:.3}, more"),
-                Some([low, high]) if *high < 1.0 => format!("{low:.3} to {high:.3}, less"),
-                Some([low, high]) => format!("{low:.3} to {high:.3}, no difference seen"),
-                None => "too few repetitions".to_owned(),
-            };
+        for Row { point, figure, ratio, .. } in &self.rows {
+            let interval = ratio.interval.map(|[low, high]| format!("{low:.3} to {high:.3}, "));
+            let (interval, verdict, ratio) = (interval.unwrap_or_default(), ratio.verdict(), ratio.ratio);
             // Writing to a String cannot fail.
-            let _ = writeln!(out, "  {point}, {figure}: {ratio:.3} ({interval})");
+            let _ = writeln!(out, "  {point}, {figure}: {ratio:.3} ({interval}{verdict})");
         }
         self.notes.iter().for_each(|note| out.push_str(&format!("  note: {note}\n")));
         out
+    }
+
+    fn write_files(&self, dir: &Path) -> anyhow::Result<()> {
+        write_files(dir, [("compare.html", page_of(self))])
     }
 }
 
@@ -144,5 +163,39 @@ mod tests {
         );
         assert_eq!(Ratio::of(&[2.0], &[3.0, 4.0]).interval, None);
         assert!((Ratio::of(&[2.0], &[3.0]).ratio - 1.5).abs() < 1e-9);
+    }
+
+    #[test]
+    fn a_comparison_is_shown_in_words_and_as_a_page() {
+        let row = |point: &str, figure, base: &[f64], other: &[f64]| Row {
+            point: point.to_owned(),
+            figure,
+            ratio: Ratio::of(base, other),
+            medians: [median(base), median(other)],
+        };
+        let comparison = Comparison {
+            base: "results/<a>".to_owned(),
+            other: "results/b".to_owned(),
+            notes: vec!["quick looks say little"],
+            rows: vec![
+                row("clients 40", "per second", &[100.0, 101.0, 102.0], &[200.0, 201.0, 202.0]),
+                row("clients 80", "per second", &[100.0, 300.0], &[110.0, 310.0]),
+                row("clients 40", "p50 ms", &[2.0], &[1.0]),
+            ],
+        };
+        let shown = comparison.terminal();
+        assert!(shown.contains("  clients 40, per second: 1.990 (1.9"), "{shown}");
+        assert!(shown.contains(", more)\n") && shown.contains(", no difference seen)\n"), "{shown}");
+        assert!(shown.contains("  clients 40, p50 ms: 0.500 (too few repetitions)\n"), "{shown}");
+        let dir = tempfile::tempdir().unwrap();
+        comparison.write_files(dir.path()).unwrap();
+        let page = std::fs::read_to_string(dir.path().join("compare.html")).unwrap();
+        for part in ["A: results/&lt;a&gt;", "<td>1.990<td>1.9", "<td>more", "<p class=\"note\">quick looks"]
+        {
+            assert!(page.contains(part), "{part}: {page}");
+        }
+        assert_eq!(page.matches(", median of each point</h2>").count(), 2, "a chart for each figure: {page}");
+        assert_eq!(page.matches("class=\"fill\"").count(), 6, "both of each point: {page}");
+        assert_eq!(serde_json::to_value(&comparison).unwrap()["rows"][2].get("medians"), None);
     }
 }

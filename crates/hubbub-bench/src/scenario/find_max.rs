@@ -11,9 +11,10 @@ use clap::Args;
 use serde::Serialize;
 
 use super::file::{Measurement, Point, Scenario};
-use super::results::{FIGURES, Results, label, shown_point};
+use super::results::{FIGURES, Results, label, shown, shown_point};
 use super::{RunArgs, measure_once, provided};
 use crate::engine::Findings;
+use crate::live::Overall;
 use crate::machine::Machine;
 use crate::others::{NOT_KNOWN, largest, marks};
 use crate::report::{grouped, write_files};
@@ -103,20 +104,23 @@ pub(crate) async fn find_max(args: &FindMaxArgs) -> anyhow::Result<Maxima> {
         precision: args.precision,
         found: Vec::new(),
     };
-    for (index, measurement) in points(&scenario).into_iter().enumerate() {
+    let points = points(&scenario);
+    for (index, measurement) in points.iter().enumerate() {
         let written = measurement.all.get(RATE).and_then(|rate| rate.parse().ok());
         let start = args.from.or(written).unwrap_or(START);
         let (mut number, before) = (0, results.runs.len());
         let found = search(start, 1.0 + args.precision / 100.0, async |rate| {
             number += 1;
-            let at = at_rate(&measurement, rate);
+            let at = at_rate(measurement, rate);
             scenario.workload.check(&at).with_context(|| format!("{name}: find-max sets --rate"))?;
             let attempt = Tried { args, scenario: &scenario, place: format!("{:02}-{number:02}", index + 1) };
-            attempt.measure(&at, rate, &mut results).await
+            // How many rates there will be, nobody knows.
+            let name = format!("point {} of {}, {}", index + 1, points.len(), shown(&at));
+            Overall::new(name, None).during(attempt.measure(&at, rate, &mut results)).await
         });
         let (highest, missed, tried) = found.await?;
         let others = largest(results.runs.iter().skip(before).map(|run| run.others));
-        maxima.found.push(Found { point: shown_point(&measurement), highest, missed, tried, others });
+        maxima.found.push(Found { point: shown_point(measurement), highest, missed, tried, others });
         if let Some(dir) = &args.run.out {
             maxima.write_files(dir)?;
         }

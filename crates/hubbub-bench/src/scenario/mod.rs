@@ -7,6 +7,7 @@
 mod backends;
 mod chart;
 mod compare;
+mod compare_page;
 mod file;
 mod find_max;
 mod keys;
@@ -24,6 +25,7 @@ use std::collections::BTreeSet;
 use std::io::Write as _;
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
 use clap::Args;
@@ -41,6 +43,7 @@ use workload::{Measured, WorkloadKind};
 use crate::engine::Findings as _;
 use crate::lab::cgroup::{self, ResourceLimit};
 use crate::lab::cores::Pinned;
+use crate::live::Overall;
 use crate::others::OthersMeter;
 use crate::price::PriceArgs;
 use crate::sample::USUAL;
@@ -79,6 +82,9 @@ pub(crate) struct RunArgs {
     /// Threads of the load generator
     #[arg(long, default_value_t = crate::machine::cores().min(2), value_name = "N")]
     pub(crate) threads: usize,
+    /// No live progress, only what each measurement found
+    #[arg(long, short)]
+    quiet: bool,
 }
 
 #[derive(Debug, Clone, Args)]
@@ -115,10 +121,13 @@ pub(crate) async fn measure(args: &RunArgs) -> anyhow::Result<Results> {
     let limits = args.check(&mut scenario).await?;
     let mut results = Results::new(args, &text, &scenario, limits);
     let repetitions = args.repeat.map_or(scenario.repetitions, NonZeroUsize::get);
+    let progress = Progress { begun: Instant::now(), points: scenario.points.len(), repetitions };
     for repetition in 1..=repetitions {
         for (index, measurement) in scenario.points.iter().enumerate() {
             let name = format!("{:02}-{repetition}", index + 1);
-            results.add(measure_once(args, &scenario, measurement, repetition, &name).await?);
+            let place = progress.place(index, repetition, &results::shown(measurement), Instant::now());
+            let measuring = measure_once(args, &scenario, measurement, repetition, &name);
+            results.add(place.during(measuring).await?);
             // Each time, so that a run that is stopped leaves what it found.
             if let Some(dir) = &args.out {
                 results.write_files(dir)?;
@@ -126,6 +135,30 @@ pub(crate) async fn measure(args: &RunArgs) -> anyhow::Result<Results> {
         }
     }
     Ok(results)
+}
+
+/// How far a run is, for those who wait for it.
+struct Progress {
+    begun: Instant,
+    points: usize,
+    repetitions: usize,
+}
+
+impl Progress {
+    /// What is measured now, and when all is done if the rest takes as long as what was measured before, on average.
+    fn place(&self, index: usize, repetition: usize, point: &str, now: Instant) -> Overall {
+        let Self { begun, points, repetitions } = *self;
+        let of = |number, all| format!("{number} of {all}");
+        let mut name = format!("point {}", of(index + 1, points));
+        if repetitions > 1 {
+            name += &format!(", repetition {}", of(repetition, repetitions));
+        }
+        name += &format!(", {point}");
+        let (done, all) = ((repetition - 1) * points + index, points * repetitions);
+        let elapsed = now.saturating_duration_since(begun).as_secs_f64();
+        let whole = Duration::try_from_secs_f64(elapsed * all as f64 / done as f64);
+        Overall::new(name, whole.ok().and_then(|whole| begun.checked_add(whole)))
+    }
 }
 
 /// Measures a point once; what the workload writes goes into the directory `name`.
@@ -172,7 +205,8 @@ pub(crate) fn report(args: &ReportArgs) -> anyhow::Result<Results> {
 
 /// What the run gives to a workload besides its options. Each repetition has a seed of its own.
 fn given(args: &RunArgs, scenario: &Scenario, measurement: &Measurement, repetition: usize) -> Vec<String> {
-    let mut given = vec!["--quiet".to_owned(), format!("--threads={}", args.threads)];
+    let mut given = vec![format!("--threads={}", args.threads)];
+    given.extend(args.quiet.then(|| "--quiet".to_owned()));
     given.extend(scenario.seed.map(|seed| format!("--seed={}", seed.wrapping_add(repetition as u64))));
     given.extend(args.price.price.map(|price| format!("--price={price}")));
     if args.out.is_none() {
@@ -318,4 +352,24 @@ impl RunArgs {
 fn progress(measured: &Measured, measurement: &Measurement) {
     // Nobody can be told that the terminal is gone.
     let _ = writeln!(std::io::stderr(), "{}: {}", results::shown(measurement), measured.terminal.trim_end());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_rest_takes_as_long_as_what_was_measured() {
+        let progress = Progress { begun: Instant::now(), points: 4, repetitions: 2 };
+        let at = |index, repetition, seconds| {
+            let now = progress.begun + Duration::from_secs(seconds);
+            progress.place(index, repetition, "clients 40", now).shown(now)
+        };
+        assert_eq!(at(0, 1, 5), "point 1 of 4, repetition 1 of 2, clients 40", "nothing was measured yet");
+        assert_eq!(at(2, 1, 20), "point 3 of 4, repetition 1 of 2, clients 40, 60 seconds left in all");
+        assert_eq!(at(3, 2, 70), "point 4 of 4, repetition 2 of 2, clients 40, 10 seconds left in all");
+        let once = Progress { repetitions: 1, ..progress };
+        let only = once.place(1, 1, "clients 80", once.begun).shown(once.begun);
+        assert_eq!(only, "point 2 of 4, clients 80");
+    }
 }

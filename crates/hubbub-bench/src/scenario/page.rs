@@ -2,17 +2,17 @@
 
 use super::results::{FIGURES, Figure, PointRun, Results, label};
 use crate::engine::Findings as _;
-use crate::report::{Analysis, Axes, Table, bars, escape, figure, page};
+use crate::report::{Analysis, Table, bar_rows, escape, figure, page, preformatted};
 
 pub(super) fn page_of(results: &Results) -> String {
     let body = [
         format!("<h1>{}</h1>", escape(&results.title)),
         format!("<p class=\"soft\">{}, {}</p>", escape(&results.started), escape(&results.machine)),
-        format!("<pre>{}</pre>", escape(&results.terminal())),
+        preformatted(&results.terminal()),
         FIGURES.iter().map(|figure| chart(results, figure)).collect(),
         results.last_of_each().map(analysis).collect(),
         format!("<h2>All measurements</h2>{}", table(results).html()),
-        format!("<h2>The scenario</h2><pre>{}</pre>", escape(&results.text)),
+        format!("<h2>The scenario</h2>{}", preformatted(&results.text)),
     ];
     page(&format!("hubbub bench run {}", results.scenario), &body.concat())
 }
@@ -23,8 +23,8 @@ fn chart(results: &Results, figure: &Figure) -> String {
     if medians.is_empty() {
         return String::new();
     }
-    let axes = Axes { x: "point", y: figure.name };
-    format!("<h2>{}, median of each point</h2>{}\n", figure.name, bars(&medians, axes))
+    let points: Vec<_> = medians.into_iter().map(|(point, median)| (point, [Some(median)])).collect();
+    bar_rows(&format!("{}, median of each point", figure.name), [""], &points)
 }
 
 /// Of one run: nothing where it has none.

@@ -73,7 +73,7 @@ impl Bench {
         questions: Vec<Question>,
     ) -> anyhow::Result<(Arc<Run>, Report)> {
         let time = self.args.time * 2;
-        let reading = ask(target, questions, READS_PER_SECOND, time, crate::machine::seed());
+        let reading = ask(target, questions, READS_PER_SECOND, time, crate::machine::seed(), true);
         tokio::try_join!(reading, self.write(server, time))
     }
 

@@ -1,7 +1,8 @@
 //! `hubbub bench query`: the four questions that matter at a store full of messages, each alone and then all together
-//! while messages come in.
+//! while messages come in. What they found is shown by [`show`].
 
-use std::fmt::Write as _;
+mod show;
+
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,13 +16,12 @@ use serde_json::Value;
 use crate::asks::{Question, ask, below, schedule};
 use crate::caller::get;
 use crate::client::Target;
-use crate::engine::{self, Account, Findings, Loading, Setup, Workload};
+use crate::engine::{self, Account, Loading, Setup, Workload};
 use crate::http::HttpArgs;
-use crate::machine::Machine;
-use crate::options::{arguments, duration};
-use crate::others::{NOT_KNOWN, OthersMeter, marks};
+use crate::options::{arguments, duration, seconds};
+use crate::others::OthersMeter;
 use crate::record::Stats;
-use crate::report::{Report, flags, grouped};
+use crate::report::{Origin, Report};
 use crate::run::Run;
 
 #[derive(Debug, Clone, Args, Serialize)]
@@ -31,12 +31,14 @@ pub(crate) struct QueryArgs {
     rate: u32,
     /// How long each question is asked, and how long all together
     #[arg(long, short, default_value = "10s", value_parser = duration, value_name = "TIME")]
+    #[serde(rename = "durationS", serialize_with = "seconds")]
     duration: Duration,
     /// Windows of time are this share of the time there are messages of
     #[arg(long, default_value_t = 0.03, value_name = "SHARE")]
     window: f64,
     /// The question that is asked alone; without it, all are.
     #[arg(skip)]
+    #[serde(skip)]
     alone: Option<usize>,
 }
 
@@ -46,8 +48,10 @@ const KINDS: [(&str, f64); 4] =
 
 #[derive(Debug, Serialize)]
 pub(crate) struct Answers {
-    machine: Machine,
-    started: String,
+    workload: &'static str,
+    #[serde(flatten)]
+    origin: Origin,
+    parameters: QueryArgs,
     messages: u64,
     rows: Vec<Asked>,
     failed: u64,
@@ -68,6 +72,10 @@ struct Asked {
 }
 
 impl Asked {
+    fn how(&self) -> &'static str {
+        if self.is_mixed { "mixed" } else { "alone" }
+    }
+
     fn is_met(&self) -> bool {
         self.latency.count > 0 && self.latency.p99_ms <= self.target_ms
     }
@@ -148,7 +156,7 @@ impl Workload for QueryArgs {
     async fn drive(&self, setup: &Setup, holdings: &mut Holdings) -> anyhow::Result<Arc<Run>> {
         let kinds = self.alone.map_or(0..KINDS.len(), |kind| kind..kind + 1);
         let questions = kinds.map(|kind| holdings.question(kind)).collect();
-        ask(setup.target(), questions, self.rate, self.duration, setup.seed).await
+        ask(setup.target(), questions, self.rate, self.duration, setup.seed, setup.common.quiet).await
     }
 
     async fn close(&self, _: &Setup, _: Holdings, run: &Run) -> anyhow::Result<Account> {
@@ -162,8 +170,7 @@ pub(crate) async fn measure(args: &Loading<QueryArgs>) -> anyhow::Result<Answers
     let Loading { common, own } = args;
     let target = Target::with(common.server()?, &common.access.credentials()?)?;
     let (messages, _) = Holdings::look(&target, own.window).await?;
-    let (machine, started) = (Machine::look(), crate::machine::now().to_string());
-    let mut answers = Answers { machine, started, messages, rows: Vec::new(), failed: 0 };
+    let mut answers = Answers::new(own, messages);
     let engines = || common.servers.iter().chain(&common.database).map(String::as_str);
     let meter = || OthersMeter::start(engines());
     for kind in 0..KINDS.len() {
@@ -185,6 +192,17 @@ pub(crate) async fn measure(args: &Loading<QueryArgs>) -> anyhow::Result<Answers
 }
 
 impl Answers {
+    fn new(own: &QueryArgs, messages: u64) -> Self {
+        Self {
+            workload: QueryArgs::NAME,
+            origin: Origin::here(),
+            parameters: own.clone(),
+            messages,
+            rows: Vec::new(),
+            failed: 0,
+        }
+    }
+
     /// The questions of a run, with what makes their figures worth less than they seem.
     fn add(&mut self, report: &Report, is_mixed: bool, others: Option<f64>, faults: &[String]) {
         self.failed += report.ledger.as_ref().map_or(0, |ledger| ledger.rejected + ledger.unconfirmed);
@@ -196,48 +214,11 @@ impl Answers {
     }
 }
 
-impl Findings for Answers {
-    fn is_clean(&self) -> bool {
-        self.failed == 0 && self.rows.iter().all(|row| row.is_met() && row.faults.is_empty())
-    }
-
-    fn terminal(&self) -> String {
-        let mut out = format!("query on {}, {} messages\n", self.machine, grouped(self.messages as f64));
-        // Writing to a String cannot fail.
-        let _ = writeln!(
-            out,
-            "  {:<16}{:<7}{:>9}{:>10}{:>10}{:>10}{:>10}",
-            "", "", "count", "p50 ms", "p95 ms", "p99 ms", "target"
-        );
-        for row in &self.rows {
-            let Asked { question, is_mixed, target_ms, latency, others, faults } = row;
-            let how = if *is_mixed { "mixed" } else { "alone" };
-            let Stats { count, median_ms, p95_ms, p99_ms, .. } = latency;
-            let met = if row.is_met() { "" } else { "  missed" };
-            let marks = flags(&marks(faults.is_empty(), *others));
-            let _ = writeln!(
-                out,
-                "  {question:<16}{how:<7}{count:>9}{median_ms:>10.2}{p95_ms:>10.2}{p99_ms:>10.2}{target_ms:>10.0}{met}{marks}"
-            );
-        }
-        if self.failed > 0 {
-            let _ = writeln!(out, "  {} questions were not answered", self.failed);
-        }
-        if self.rows.iter().any(|row| row.others.is_none()) {
-            let _ = writeln!(out, "  note: {NOT_KNOWN}");
-        }
-        for Asked { question, faults, .. } in &self.rows {
-            for fault in faults {
-                let _ = writeln!(out, "  fault: {question}: {fault}");
-            }
-        }
-        out
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::engine::Findings as _;
+    use crate::others::marks;
 
     #[test]
     fn questions_are_about_what_there_is() {
@@ -255,19 +236,45 @@ mod tests {
         assert_eq!(holdings.path(3, &random), "/v1/stats/users/u/rooms");
     }
 
-    #[test]
-    fn a_question_that_took_too_long_or_is_worth_less_is_marked() {
+    /// Of one question, which took 60 ms.
+    fn answers_of(name: &'static str, others: Option<f64>, faults: &[String]) -> Answers {
         let mut dist = crate::record::Dist::default();
         dist.add(60_000);
-        let answers_of = |name, others, faults: &[String]| {
-            let (machine, started) = (Machine::look(), String::new());
-            let mut answers = Answers { machine, started, messages: 1, rows: Vec::new(), failed: 0 };
-            let latency_by_type = [(name, dist.stats())].into();
-            let mut report = Report::new("query", "operations", Value::Null);
-            report.latency_by_type = latency_by_type;
-            answers.add(&report, false, others, faults);
-            answers
-        };
+        let mut answers = Answers::new(&arguments("query", &[]).unwrap(), 1);
+        let mut report = Report::new("query", "operations", Value::Null);
+        report.latency_by_type = [(name, dist.stats())].into();
+        answers.add(&report, false, others, faults);
+        answers
+    }
+
+    #[test]
+    fn a_summary_of_answers_names_its_format() {
+        let answers = Answers::new(&arguments("query", &["--rate", "7"]).unwrap(), 1);
+        let summary = serde_json::to_value(&answers).unwrap();
+        assert_eq!((&summary["schemaVersion"], &summary["workload"]), (&1.into(), &"query".into()));
+        assert_eq!((&summary["parameters"]["rate"], &summary["messages"]), (&7.into(), &1.into()));
+    }
+
+    #[test]
+    fn answers_are_written_as_files() {
+        let answers = answers_of("room by time", Some(0.0), &[]);
+        let dir = tempfile::tempdir().unwrap();
+        answers.write_files(dir.path()).unwrap();
+        let written = |name: &str| std::fs::read_to_string(dir.path().join(name)).unwrap();
+        let summary: Value = serde_json::from_str(&written("summary.json")).unwrap();
+        assert_eq!(summary["rows"][0]["question"], "room by time");
+        let rows = written("answers.csv");
+        assert!(rows.starts_with("question,beside messages,count,p50 ms,"), "{rows}");
+        let row = rows.lines().nth(1).unwrap();
+        assert!(row.starts_with("room by time,no,1,") && row.ends_with(",100,yes"), "{rows}");
+        let page = written("report.html");
+        for part in ["<h1>hubbub bench query</h1>", "room by time", "class=\"fill\"", "How to repeat it"] {
+            assert!(page.contains(part), "{part}: {page}");
+        }
+    }
+
+    #[test]
+    fn a_question_that_took_too_long_or_is_worth_less_is_marked() {
         let answers = |name| answers_of(name, Some(0.0), &[]);
         assert!(answers("room by time").is_clean());
         assert!(!answers("user's rooms").is_clean());

@@ -44,13 +44,15 @@ impl Headroom {
         let database = seen.database.as_ref();
         // A pool opens connections as they are wanted: how many there may be is known where some waited for one.
         let pool = seen.pool.as_ref().filter(|pool| pool.waiting >= 1.0);
+        // What others took is not used for the load, and not more of it when that grows.
+        let others = seen.others.unwrap_or(0.0);
         let parts = [
             (Resource::NodeProcessors, Some(server.run / server.may_use)),
             (Resource::Commits, seen.commit.as_ref().map(|commit| commit.busy)),
             (Resource::Database, database.map(|database| database.processors / database.may_use)),
             (Resource::Pool, pool.and_then(|pool| Some(average(samples, POOL_ACTIVE)? / pool.connections))),
             (Resource::Disk, average(samples, DISK_BUSY).map(|percent| percent / 100.0)),
-            (Resource::Machine, cpu.map(|cpu| cpu.machine / cpu.cores as f64)),
+            (Resource::Machine, cpu.map(|cpu| (cpu.machine - others) / cpu.cores as f64)),
         ];
         // Processor time and the time of a run are not read at the same moment.
         let part =
@@ -178,9 +180,9 @@ mod tests {
         let samples = [SystemSample { at_s: 1.0, values }];
         let pool = |waiting| Some(Pool { waiting, connections: 16.0, wait_ms: 1.0 });
         let database = Some(Database { processors: 4.4, may_use: 4.0, lock_waiting: None });
-        let cpu = CpuUse { seconds: 1.0, cores: 8, generator: 1.0, server: None, machine: 2.0, stolen: 0.0 };
+        let cpu = CpuUse { seconds: 1.0, cores: 8, generator: 1.0, server: None, machine: 3.0, stolen: 0.0 };
         let of = |waiting| {
-            let seen = Seen { pool: pool(waiting), database: database.clone(), ..seen() };
+            let seen = Seen { pool: pool(waiting), database: database.clone(), others: Some(1.0), ..seen() };
             Headroom::of(&seen, Some(&cpu), &samples, 1_000.0).unwrap()
         };
         let shares = |it: &Headroom| it.used.iter().map(|one| one.share).collect::<Vec<_>>();

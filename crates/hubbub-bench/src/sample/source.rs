@@ -108,22 +108,17 @@ impl Source {
         setup: &Setup,
         run: Arc<Run>,
     ) -> anyhow::Result<Self> {
-        let all = Self::open(setup).await?;
-        let watched = Watched { names: watched_names(&setup.common), ..Watched::clone(&all.watched) };
-        Ok(Self {
-            targets: all.targets.filter(|_| !args.fill),
-            watched: Arc::new(watched),
-            run: Some(run),
-            #[cfg(feature = "amqp")]
-            broker: match args.broker() {
-                Some(url) => Some((
-                    crate::persist::amqp::connect(url).await?.create_channel().await?,
-                    args.queues.clone(),
-                )),
-                None => None,
-            },
-            ..all
-        })
+        let mut source = Self::open(setup).await?;
+        source.targets = source.targets.filter(|_| !args.fill);
+        let watched = Watched::clone(&source.watched);
+        source.watched = Arc::new(Watched { names: watched_names(&setup.common), ..watched });
+        source.run = Some(run);
+        #[cfg(feature = "amqp")]
+        if let Some(url) = args.broker() {
+            let channel = crate::persist::amqp::connect(url).await?.create_channel().await?;
+            source.broker = Some((channel, args.queues.clone()));
+        }
+        Ok(source)
     }
 
     /// Everything now; `begun` is when samples count from.

@@ -73,6 +73,15 @@ impl Singles {
         place.begun = place.begun.saturating_add(1);
         Some(Single { singles: self.clone(), place: index, connection: place.connection.clone() })
     }
+
+    /// Ends the use of a connection by one read; by all that come if it is unusable.
+    fn leave(&self, place: usize, connection: Arc<Conn>) {
+        if connection.is_spoiled()
+            && let Some(place) = self.places.lock().get_mut(place)
+        {
+            place.connection.take_if(|connection| connection.is_spoiled());
+        }
+    }
 }
 
 impl Single {
@@ -92,7 +101,10 @@ impl Single {
                 connection
             }
         };
-        match db.within(VALUE.what, connection.unchecked().query(&VALUE, &[&key])).await {
+        let read = db.within(VALUE.what, connection.unchecked().query(&VALUE, &[&key])).await;
+        // The next attempt, here and of the others, may need its place in the pool.
+        self.singles.leave(self.place, connection);
+        match read {
             Err(fault) if fault.is_broken_connection() => db.read(&VALUE, &[&key]).await,
             read => read,
         }

@@ -1,0 +1,95 @@
+//! Reads of single values share a connection, and leave it to others.
+
+#![allow(clippy::unwrap_used, clippy::panic, missing_docs, unreachable_pub)]
+
+mod support;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use hubbub_core::clock::{ManualClock, SeededRandom};
+use hubbub_core::kv::KvEntry;
+use hubbub_core::store::{Read, ReadError};
+use hubbub_core::{KvStore, Timestamp};
+use hubbub_postgres::{PoolOptions, Postgres, PostgresOptions};
+use support::{Database, connect, eventually};
+use tokio_postgres::Client;
+
+/// Each read takes a moment. That of one key waits for the lock of [`HOLD`], that of another fails as from a damaged page.
+const VALUES: &str = "
+    insert into kv (key, value, revision) values ('held', '', 1), ('b', '', 2), ('c', '', 3), ('damaged', '', 4);
+    create function read_value(key bytea, value bytea) returns bytea stable language plpgsql as $$ begin
+        if key = 'held' then perform pg_advisory_xact_lock(7); end if;
+        if key = 'damaged' then raise exception 'invalid page' using errcode = 'XX001'; end if;
+        perform pg_sleep(0.02);
+        return value;
+    end $$;
+    alter table kv rename to away;
+    create view kv as select key, read_value(key, value) as value, revision, expires_at from away";
+const HOLD: &str = "select pg_advisory_lock(7)";
+const RELEASE: &str = "select pg_advisory_unlock(7)";
+
+type Reading<'a> = Read<'a, Option<KvEntry>>;
+
+/// A server with so many connections, of which reads of values share one, and another session, which holds the lock.
+async fn open(database: &Database, pool: PoolOptions) -> (Arc<Postgres>, Client) {
+    let clock = Arc::new(ManualClock::at(Timestamp::parse("2026-01-31T00:00:00Z").unwrap()));
+    let options = PostgresOptions { pool, ..PostgresOptions::new(&database.url) };
+    let store = Postgres::open(options, clock, &SeededRandom::new(1)).await.unwrap();
+    let others = connect(&database.url).await;
+    others.batch_execute(VALUES).await.unwrap();
+    others.batch_execute(HOLD).await.unwrap();
+    (Arc::new(store), others)
+}
+
+fn pool(max: usize) -> PoolOptions {
+    PoolOptions { min: 1, max, ..PoolOptions::default() }
+}
+
+/// The sessions that wait in a read of values, of one alone or of several at once.
+async fn waiting(others: &Client) -> Vec<i32> {
+    let text = "select pid from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock' \
+                and (query like 'select value,%' or query like 'select k.%')";
+    others.query(text, &[]).await.unwrap().iter().map(|row| row.get(0)).collect()
+}
+
+/// Reads the key that is held until the database waits. Returns also the session that does.
+async fn read_held<'a>(store: &'a Postgres, others: &Client) -> (Reading<'a>, i32) {
+    let mut reading = store.value(b"held");
+    let mut pids = Vec::new();
+    eventually("the database waits", async || {
+        assert!((&mut reading).now_or_never().is_none(), "the key is held");
+        pids = waiting(others).await;
+        !pids.is_empty()
+    })
+    .await;
+    let [pid] = pids.as_slice() else { panic!("one read takes {} connections", pids.len()) };
+    (reading, *pid)
+}
+
+async fn exists(others: &Client, pid: i32) -> bool {
+    let text = "select count(*) from pg_stat_activity where pid = $1";
+    others.query_one(text, &[&pid]).await.unwrap().get::<_, i64>(0) > 0
+}
+
+async fn terminate(others: &Client, pid: i32) {
+    others.execute("select pg_terminate_backend($1)", &[&pid]).await.unwrap();
+    eventually("the session has ended", async || !exists(others, pid).await).await;
+}
+
+fn revision(found: Result<Option<KvEntry>, ReadError>) -> u64 {
+    found.unwrap().unwrap().revision
+}
+
+/// Its place in the pool is that of the next one.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_read_on_the_only_connection_is_answered_though_it_breaks() {
+    let database = Database::fresh().await;
+    let (store, others) =
+        open(&database, PoolOptions { acquire_timeout: Duration::from_secs(3), ..pool(1) }).await;
+    let (reading, pid) = read_held(&store, &others).await;
+    terminate(&others, pid).await;
+    others.batch_execute(RELEASE).await.unwrap();
+    assert_eq!(revision(reading.await), 1);
+}

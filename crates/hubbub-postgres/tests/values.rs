@@ -8,10 +8,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::FutureExt;
+use futures_util::future::join_all;
 use hubbub_core::clock::{ManualClock, SeededRandom};
 use hubbub_core::kv::KvEntry;
 use hubbub_core::store::{Read, ReadError};
-use hubbub_core::{KvStore, Timestamp};
+use hubbub_core::{KvStore, Store, Timestamp};
 use hubbub_postgres::{PoolOptions, Postgres, PostgresOptions};
 use support::{Database, connect, eventually};
 use tokio_postgres::Client;
@@ -68,6 +69,27 @@ async fn read_held<'a>(store: &'a Postgres, others: &Client) -> (Reading<'a>, i3
     (reading, *pid)
 }
 
+/// Statements that were sent while their connection was waiting for the answer of another one.
+fn shared(store: &Postgres) -> u64 {
+    let pool = store.figures().pool;
+    pool.statements - pool.round_trips
+}
+
+/// A read on the connection on which the held one waits. Otherwise it would be answered.
+async fn read_behind<'a>(store: &'a Postgres, key: &'static str) -> Reading<'a> {
+    for _ in 0..100 {
+        let before = shared(store);
+        let mut reading = store.value(key.as_bytes());
+        assert!((&mut reading).now_or_never().is_none(), "it asks the database");
+        if shared(store) > before {
+            return reading;
+        }
+        // Somebody waited for a connection at this moment.
+        let _ = reading.await;
+    }
+    panic!("no read shares the connection");
+}
+
 async fn exists(others: &Client, pid: i32) -> bool {
     let text = "select count(*) from pg_stat_activity where pid = $1";
     others.query_one(text, &[&pid]).await.unwrap().get::<_, i64>(0) > 0
@@ -92,4 +114,32 @@ async fn a_read_on_the_only_connection_is_answered_though_it_breaks() {
     terminate(&others, pid).await;
     others.batch_execute(RELEASE).await.unwrap();
     assert_eq!(revision(reading.await), 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn reads_on_one_connection_are_answered_though_it_breaks() {
+    let database = Database::fresh().await;
+    let (store, others) = open(&database, pool(3)).await;
+    let (held, pid) = read_held(&store, &others).await;
+    let (b, c) = (read_behind(&store, "b").await, read_behind(&store, "c").await);
+    assert_eq!(waiting(&others).await, [pid]);
+    terminate(&others, pid).await;
+    others.batch_execute(RELEASE).await.unwrap();
+    let found = join_all([held, b, c]).await.into_iter().map(revision);
+    assert_eq!(found.collect::<Vec<_>>(), [1, 2, 3]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_read_that_fails_leaves_the_others_on_its_connection_alone() {
+    let database = Database::fresh().await;
+    let (store, others) = open(&database, pool(3)).await;
+    let (held, pid) = read_held(&store, &others).await;
+    let (b, damaged) = (read_behind(&store, "b").await, read_behind(&store, "damaged").await);
+    let c = read_behind(&store, "c").await;
+    assert_eq!(waiting(&others).await, [pid]);
+    others.batch_execute(RELEASE).await.unwrap();
+    let [held, b, damaged, c] = join_all([held, b, damaged, c]).await.try_into().unwrap();
+    assert!(matches!(damaged, Err(ReadError::Damaged { .. })), "{damaged:?}");
+    assert_eq!([held, b, c].map(revision), [1, 2, 3]);
+    assert!(exists(&others, pid).await, "its connection is kept");
 }

@@ -9,10 +9,11 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::future::join_all;
+use hubbub_conformance::model::Post;
 use hubbub_core::clock::{ManualClock, SeededRandom};
 use hubbub_core::kv::KvEntry;
 use hubbub_core::store::{Read, ReadError};
-use hubbub_core::{KvStore, Store, Timestamp};
+use hubbub_core::{KvStore, Op, OpBatch, Store, Timestamp};
 use hubbub_postgres::{PoolOptions, Postgres, PostgresOptions};
 use support::{Database, connect, eventually};
 use tokio_postgres::Client;
@@ -90,6 +91,20 @@ async fn read_behind<'a>(store: &'a Postgres, key: &'static str) -> Reading<'a> 
     panic!("no read shares the connection");
 }
 
+/// Reads a key again and again, until that fails.
+async fn read_on(
+    store: &Postgres,
+    key: &[u8],
+    mut reading: Reading<'_>,
+) -> Result<Option<KvEntry>, ReadError> {
+    loop {
+        match reading.await {
+            Ok(Some(_)) => reading = store.value(key),
+            failed => return failed,
+        }
+    }
+}
+
 async fn exists(others: &Client, pid: i32) -> bool {
     let text = "select count(*) from pg_stat_activity where pid = $1";
     others.query_one(text, &[&pid]).await.unwrap().get::<_, i64>(0) > 0
@@ -142,4 +157,79 @@ async fn a_read_that_fails_leaves_the_others_on_its_connection_alone() {
     assert!(matches!(damaged, Err(ReadError::Damaged { .. })), "{damaged:?}");
     assert_eq!([held, b, c].map(revision), [1, 2, 3]);
     assert!(exists(&others, pid).await, "its connection is kept");
+}
+
+/// Also if one read follows the other, and somebody always waits for it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_connection_that_is_always_read_on_is_closed_when_it_is_old() {
+    for max in [1, 3] {
+        let database = Database::fresh().await;
+        let (store, others) =
+            open(&database, PoolOptions { max_lifetime: Duration::from_secs(1), ..pool(max) }).await;
+        let (held, pid) = read_held(&store, &others).await;
+        let [mut b, mut c] = ["b", "c"].map(|key| store.value(key.as_bytes()));
+        assert!((&mut b).now_or_never().is_none() && (&mut c).now_or_never().is_none());
+        others.batch_execute(RELEASE).await.unwrap();
+        tokio::select! {
+            failed = read_on(&store, b"held", held) => panic!("{failed:?}"),
+            failed = read_on(&store, b"b", b) => panic!("{failed:?}"),
+            failed = read_on(&store, b"c", c) => panic!("{failed:?}"),
+            () = eventually("it is closed", async || !exists(&others, pid).await) => {}
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn reads_that_follow_each_other_leave_the_only_connection_to_a_write() {
+    let database = Database::fresh().await;
+    let (store, others) =
+        open(&database, PoolOptions { acquire_timeout: Duration::from_secs(10), ..pool(1) }).await;
+    let (held, _) = read_held(&store, &others).await;
+    let [mut b, mut c] = ["b", "c"].map(|key| store.value(key.as_bytes()));
+    assert!((&mut b).now_or_never().is_none() && (&mut c).now_or_never().is_none());
+    others.batch_execute(RELEASE).await.unwrap();
+    let writing = {
+        let store = store.clone();
+        tokio::task::spawn_blocking(move || {
+            let mut batch = OpBatch::default();
+            batch.push(&Op::Send(Post::new("room", "a").as_send()));
+            store.apply(&batch).map(drop)
+        })
+    };
+    tokio::select! {
+        failed = read_on(&store, b"held", held) => panic!("{failed:?}"),
+        failed = read_on(&store, b"b", b) => panic!("{failed:?}"),
+        failed = read_on(&store, b"c", c) => panic!("{failed:?}"),
+        written = writing => written.unwrap().unwrap(),
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_read_takes_its_turn_behind_those_who_wait_for_a_connection() {
+    let database = Database::fresh().await;
+    let (store, others) = open(&database, pool(1)).await;
+    let (held, _) = read_held(&store, &others).await;
+    eventually("somebody waits", async || store.figures().pool.waiting > 0).await;
+    let before = store.figures().pool.statements;
+    let mut b = store.value(b"b");
+    assert!((&mut b).now_or_never().is_none());
+    assert_eq!(store.figures().pool.statements, before, "it is not sent on the only connection");
+    others.batch_execute(RELEASE).await.unwrap();
+    let found = join_all([held, b]).await.into_iter().map(revision);
+    assert_eq!(found.collect::<Vec<_>>(), [1, 2]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn no_read_joins_a_connection_that_is_silent() {
+    let database = Database::fresh().await;
+    let (store, others) = open(&database, pool(3)).await;
+    let (_held, pid) = read_held(&store, &others).await;
+    let text =
+        "select clock_timestamp() - query_start > interval '1.1 s' from pg_stat_activity where pid = $1";
+    eventually("it is silent for long", async || {
+        others.query_one(text, &[&pid]).await.unwrap().get::<_, bool>(0)
+    })
+    .await;
+    assert_eq!(revision(store.value(b"b").await), 2);
+    assert_eq!(waiting(&others).await, [pid]);
 }

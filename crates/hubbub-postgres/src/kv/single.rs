@@ -50,6 +50,10 @@ impl Place {
     fn new(now: Instant) -> Self {
         Self { connection: None, under_way: 0, taken_at: now }
     }
+
+    fn has_room(&self) -> bool {
+        self.under_way < if self.connection.is_some() { READS_MAX } else { 1 }
+    }
 }
 
 /// The right to one such read.
@@ -70,13 +74,12 @@ impl Singles {
     pub(super) fn begin(self: &Arc<Self>) -> Option<Single> {
         let (now, is_wanted) = (Instant::now(), self.db.is_exhausted());
         let mut places = self.places.lock();
-        let (index, place) = places.iter_mut().enumerate().min_by_key(|(_, place)| place.under_way)?;
-        let is_turn_over = is_wanted || now.duration_since(place.taken_at) >= TURN;
-        place.connection.take_if(|connection| is_turn_over || connection.is_spoiled());
-        let most = if place.connection.is_some() { READS_MAX } else { 1 };
-        if place.under_way >= most {
-            return None;
+        for place in places.iter_mut() {
+            let is_turn_over = is_wanted || now.duration_since(place.taken_at) >= TURN;
+            place.connection.take_if(|connection| is_turn_over || connection.is_spoiled());
         }
+        let with_room = places.iter_mut().enumerate().filter(|(_, place)| place.has_room());
+        let (index, place) = with_room.min_by_key(|(_, place)| place.under_way)?;
         place.under_way += 1;
         Some(Single { singles: self.clone(), place: index, connection: place.connection.clone() })
     }

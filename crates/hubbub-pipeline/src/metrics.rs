@@ -185,9 +185,9 @@ metrics! {
         "Messages consumed from the broker that are not acknowledged yet.";
     log_lag: MicrosGauge::default, "log_lag_seconds",
         "Time from publishing to storing of the last stored message; with Kafka, of the partition that is furthest behind.";
-    http_requests: Counter::default, "http_requests", "HTTP requests answered.";
+    http_requests: Counter::default, "http_requests", "HTTP requests, also those whose client was gone before the answer began.";
     http_time: Histogram::of_micros, "http_request_seconds",
-        "Time from the header of an HTTP request until its answer began; without requests that may wait for a message, and without /health and /metrics.";
+        "Time from the header of an HTTP request until its answer began; without requests that may wait for a message, those whose client was gone before, and /health and /metrics.";
     logins: Counter::default, "logins", "Logins with name and password.";
     logins_refused: Counter::default, "logins_refused", "Attempts to log in with a wrong name or password.";
     logins_limited: Counter::default, "logins_limited",

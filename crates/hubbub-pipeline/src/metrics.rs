@@ -109,7 +109,7 @@ metrics! {
     line_connections: Gauge::default, "line_connections", "Open connections of the line protocol.";
     line_commands: Counter::default, "line_commands", "Commands of the line protocol.";
     line_time: Histogram::of_micros, "line_command_seconds",
-        "Time from reading a command of the line protocol until its answer was written to the connection's buffer.";
+        "Time from the read that completed a command of the line protocol until its answer was written to the connection's buffer.";
     line_bad_requests: Counter::default, "line_bad_requests", "Invalid commands of the line protocol.";
     subscriptions: Gauge::default, "subscriptions", "Live subscriptions of rooms.";
     slow_subscribers: Counter::default, "slow_subscribers",

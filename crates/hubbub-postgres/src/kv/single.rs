@@ -3,7 +3,9 @@
 //! of few.
 //!
 //! A few connections are enough: statements that meet on one travel together, and the database answers one after another
-//! without falling asleep in between, which costs both sides less than a connection for each.
+//! without falling asleep in between, which costs both sides less than a connection for each. A read that has begun is
+//! polled until its end, or dropped: the driver keeps one part of an answer for its caller, and those behind it wait until
+//! that one takes it.
 
 use std::pin::Pin;
 use std::sync::Arc;

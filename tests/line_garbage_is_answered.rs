@@ -1,6 +1,6 @@
 //! Whatever comes in over the line protocol is answered as documented, and the connection stays usable.
 
-use crate::harness::{Setup, hubbub};
+use crate::harness::{Setup, hubbub, until};
 
 const LINE_BYTES_MAX: usize = 64 * 1024;
 
@@ -97,6 +97,7 @@ async fn a_command_without_its_terms_is_refused_in_time() {
     let server = Setup::new().line().set("server.terms_timeout=300ms").start();
     let mut client = server.line().await;
     client.request("register\n", &["Bad Request"]).await;
+    until("it is timed", async || server.metric("line_command_seconds_count").await == 1).await;
     // What comes too late is not answered once more.
     client.request("id:7\nping\nx:y\n", &["OK"]).await;
     client.request("register\nid", &["Bad Request"]).await;

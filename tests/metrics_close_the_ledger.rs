@@ -1,8 +1,9 @@
 //! `/metrics` shows everything that is declared, and its figures add up.
 
-use serde_json::json;
+use hyper::Method;
+use serde_json::{Value, json};
 
-use crate::harness::{Server, Setup, chat_message, until};
+use crate::harness::{Http, Server, Setup, chat_message, in_time, until};
 
 const DECLARED: &[(&str, &str)] = &[
     ("build_info", "gauge"),
@@ -236,6 +237,16 @@ async fn answers_are_timed() {
     assert_eq!(server.take("get", "jobs", json!({"receiver": "ann"})).await.len(), 0);
     until("these, too", async || timed().await >= 4).await;
     assert_eq!(timed().await, 4, "without the one that waited");
+    let address = server.address();
+    let waiting = tokio::spawn(async move {
+        Http::connect(address).await.post("/v1/queues/jobs/get", r#"{"waitMs":20000}"#).await
+    });
+    until("it waits", async || server.metric("queue_waiting_takers").await == 1).await;
+    server.call("", Method::DELETE, "/v1/queues/jobs", Value::Null).await;
+    in_time("the answer", waiting).await.unwrap().problem(404, "unknown_queue");
+    server.get("/v1/nothing").await;
+    until("the deletion and that", async || timed().await >= 6).await;
+    assert_eq!(timed().await, 6, "without the one whose wait ended in an error");
     let mut line = server.line().await;
     // Three at once: an answer, one that the store gives, and a refusal.
     line.request("ping\n\nlist all queues\nnonsense\n", &["OK", "OK", "queues:[]", "Bad Request"]).await;

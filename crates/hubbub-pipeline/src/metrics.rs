@@ -109,7 +109,7 @@ metrics! {
     line_connections: Gauge::default, "line_connections", "Open connections of the line protocol.";
     line_commands: Counter::default, "line_commands", "Commands of the line protocol.";
     line_time: Histogram::of_micros, "line_command_seconds",
-        "Time from reading a command of the line protocol until its answer was written to the connection's buffer.";
+        "Time from the read that completed a command of the line protocol until its answer was written to the connection's buffer.";
     line_bad_requests: Counter::default, "line_bad_requests", "Invalid commands of the line protocol.";
     subscriptions: Gauge::default, "subscriptions", "Live subscriptions of rooms.";
     slow_subscribers: Counter::default, "slow_subscribers",
@@ -185,9 +185,9 @@ metrics! {
         "Messages consumed from the broker that are not acknowledged yet.";
     log_lag: MicrosGauge::default, "log_lag_seconds",
         "Time from publishing to storing of the last stored message; with Kafka, of the partition that is furthest behind.";
-    http_requests: Counter::default, "http_requests", "HTTP requests answered.";
+    http_requests: Counter::default, "http_requests", "HTTP requests, also those whose client was gone before the answer began.";
     http_time: Histogram::of_micros, "http_request_seconds",
-        "Time from the header of an HTTP request until its answer began; without requests that may wait for a message, and without /health and /metrics.";
+        "Time from the header of an HTTP request until its answer began; without requests that may wait for a message, those whose client was gone before, and /health and /metrics.";
     logins: Counter::default, "logins", "Logins with name and password.";
     logins_refused: Counter::default, "logins_refused", "Attempts to log in with a wrong name or password.";
     logins_limited: Counter::default, "logins_limited",

@@ -5,6 +5,7 @@
 
 use std::time::Duration;
 
+use refinery_core::traits::r#async::{AsyncMigrate, AsyncQuery, AsyncTransaction};
 use refinery_core::{Migration, Runner};
 use tokio_postgres::error::SqlState;
 use tokio_postgres::{Client, Config};
@@ -43,6 +44,10 @@ const LOCK: &str = "select pg_advisory_lock(7161616174)";
 const PATIENCE: &str = "set lock_timeout = '2s'";
 /// Until the next attempt: those who waited behind the last one go on.
 const PAUSE: Duration = Duration::from_secs(1);
+/// Locks that a step takes before all else, where it would otherwise wait for a table while it holds another, on which it has
+/// worked for long: each attempt would begin that work anew, and hold up those who write.
+const LOCKS: [(&str, &str); 1] =
+    [("V4__stats", "lock table takeouts in access exclusive mode; lock table messages, rooms in share mode")];
 /// Attempts of a run that the database ends because others hold its locks, or wait for them and it for theirs.
 const TRIES_MAX: u32 = 30;
 
@@ -140,7 +145,7 @@ async fn run(options: &PostgresOptions) -> Result<(), OpenError> {
     let mut tries = 1;
     loop {
         // Goes on behind the last version that is done.
-        let Err(error) = runner()?.run_async(&mut client).await else { return Ok(()) };
+        let Err(error) = runner()?.run_async(&mut Migrating(&mut client)).await else { return Ok(()) };
         let code = cause(&error).and_then(|cause| cause.code());
         let is_locked = code.is_some_and(|code| {
             [SqlState::T_R_DEADLOCK_DETECTED, SqlState::LOCK_NOT_AVAILABLE].contains(code)
@@ -152,6 +157,40 @@ async fn run(options: &PostgresOptions) -> Result<(), OpenError> {
         tracing::warn!("a migration waits for others that use the tables (a backup?); trying again");
         tokio::time::sleep(PAUSE).await;
     }
+}
+
+/// A connection on which each step takes its [`LOCKS`] first.
+struct Migrating<'a>(&'a mut Client);
+
+impl AsyncTransaction for Migrating<'_> {
+    type Error = tokio_postgres::Error;
+
+    async fn execute<'a, T: Iterator<Item = &'a str> + Send + 'a>(
+        &'a mut self,
+        queries: T,
+    ) -> Result<usize, Self::Error> {
+        let mut all: Vec<&'a str> = Vec::new();
+        for query in queries {
+            all.extend(locks(query));
+            all.push(query);
+        }
+        AsyncTransaction::execute(self.0, all.into_iter()).await
+    }
+}
+
+impl AsyncQuery<Vec<Migration>> for Migrating<'_> {
+    async fn query(&mut self, query: &str) -> Result<Vec<Migration>, Self::Error> {
+        AsyncQuery::query(self.0, query).await
+    }
+}
+
+impl AsyncMigrate for Migrating<'_> {}
+
+/// What a step with this text takes first.
+fn locks(text: &str) -> Option<&str> {
+    let (version, _) = VERSIONS.iter().find(|(_, sql)| *sql == text)?;
+    let (_, locks) = LOCKS.iter().find(|(name, _)| name == version)?;
+    Some(locks)
 }
 
 /// The URL that keeps a session, which the lock needs.

@@ -81,7 +81,8 @@ impl Postgres {
         // Behind a transaction pooler it would reach the sessions of others.
         let setup = (options.pooler == Pooler::Session).then(|| connect::idle_limit(&options));
         let pool = connect::pool(config, &options, Some(history.connection_check(setup)))?;
-        let db = Db::new(pool, options.pooler, options.apply_timeout, Some(history.clone()));
+        let times = (options.apply_timeout, options.pool.max_lifetime);
+        let db = Db::new(pool, options.pooler, times, Some(history.clone()));
         let (clock, database_clock): (Arc<dyn Clock>, _) = match options.clock_trust_after {
             None => (clock, None),
             Some(trust_after) => {

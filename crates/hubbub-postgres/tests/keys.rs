@@ -138,27 +138,3 @@ async fn a_read_whose_caller_goes_away_costs_no_connection() {
     let after = connections("true").await;
     assert!(before.is_subset(&after), "{before:?} {after:?}");
 }
-
-#[tokio::test(flavor = "multi_thread")]
-async fn reads_on_one_connection_are_answered_though_it_breaks() {
-    let database = Database::fresh().await;
-    let (store, others) = (open(&database, 1).await, connect(&database.url).await);
-    let keys = ["a", "b", "c"];
-    put(&*store, &keys).unwrap();
-    others.batch_execute("begin; lock table kv").await.unwrap();
-    let mut reads = join_all(keys.iter().map(|key| store.value(key.as_bytes())));
-    assert!((&mut reads).now_or_never().is_none(), "they ask the database, which waits");
-    let waiting = "select pid from pg_stat_activity where datname = current_database() \
-                   and wait_event_type = 'Lock' and query like 'select value,%'";
-    let mut pids = Vec::new();
-    eventually("the database waits", async || {
-        pids = others.query(waiting, &[]).await.unwrap();
-        !pids.is_empty()
-    })
-    .await;
-    let [pid] = pids.as_slice() else { panic!("they take {} connections", pids.len()) };
-    others.execute("select pg_terminate_backend($1)", &[&pid.get::<_, i32>(0)]).await.unwrap();
-    others.batch_execute("commit").await.unwrap();
-    let found = reads.await.into_iter().map(|found| found.unwrap().unwrap().revision);
-    assert_eq!(found.collect::<Vec<_>>(), [1, 2, 3]);
-}

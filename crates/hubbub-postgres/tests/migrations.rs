@@ -16,6 +16,8 @@ use refinery_core::{Migration, Runner};
 use support::{Database, connect};
 use tokio_postgres::Client;
 
+/// The version before the one that counts messages, and gives them an index.
+const BEFORE_COUNTS: i32 = 3;
 /// The version before the one that gives rooms a table of names.
 const BEFORE_ROOM_NAMES: i32 = 5;
 
@@ -123,4 +125,20 @@ async fn a_migration_that_waits_for_a_backup_stops_nobody() {
     assert!(!opening.is_finished());
     backup.batch_execute("commit").await.unwrap();
     assert_eq!(send(&opening.await.unwrap(), "a", &["late"]).await, [42]);
+}
+
+/// While it waits for one table, it does not hold up those who write to another.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_migration_has_its_locks_before_it_makes_an_index() {
+    let database = Database::fresh().await;
+    let mut client = connect(&database.url).await;
+    migrate_to(&mut client, BEFORE_COUNTS).await;
+    let backup = connect(&database.url).await;
+    backup.batch_execute("begin; select from takeouts").await.unwrap();
+    let opening = tokio::spawn(open(database.url.clone()));
+    until_waiting(&client, 1).await;
+    let held = "select count(*) from pg_locks where relation = 'messages'::regclass and granted and mode = 'ShareLock'";
+    assert_eq!(client.query_one(held, &[]).await.unwrap().get::<_, i64>(0), 0);
+    backup.batch_execute("commit").await.unwrap();
+    assert_eq!(send(&opening.await.unwrap(), "a", &["r"]).await, [1]);
 }

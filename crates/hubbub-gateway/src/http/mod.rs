@@ -93,12 +93,7 @@ pub(crate) async fn route(peer: &Arc<Peer>, mut request: Request<Incoming>) -> R
         }
         Err(problem) => Err(problem),
     };
-    let mut response = answer.unwrap_or_else(|problem| {
-        if !problem.is_counted {
-            gateway.metrics.reject(problem.code, 1);
-        }
-        problem_response(&problem)
-    });
+    let mut response = answer.unwrap_or_else(|problem| refuse(gateway, &problem));
     // The beginning of a WebSocket is counted to the byte, and is nothing that a browser shows.
     if response.status() != StatusCode::SWITCHING_PROTOCOLS {
         security::add_headers(response.headers_mut(), gateway.tls.is_some());
@@ -210,6 +205,14 @@ fn begin(
     }
     permission::authorize(&call)?;
     Ok((endpoint.handler)(call))
+}
+
+/// Counts a problem, and writes the answer that tells it.
+fn refuse(gateway: &Gateway, problem: &Problem) -> Response<Body> {
+    if !problem.is_counted {
+        gateway.metrics.reject(problem.code, 1);
+    }
+    problem_response(problem)
 }
 
 fn problem_response(problem: &Problem) -> Response<Body> {

@@ -14,13 +14,20 @@ const KEPT: usize = 8;
 pub(super) struct Durations {
     /// Times by the monotonic clock, each with how many commands came then; the oldest first.
     came: VecDeque<(Duration, usize)>,
+    /// When the last read was, or the time for the rest of a command ended.
+    begun: Duration,
 }
 
 impl Durations {
-    /// Notes commands that came.
-    pub(super) fn came(&mut self, now: Duration, count: usize) {
+    /// Notes a read. The commands that come until the next one became whole by it.
+    pub(super) fn begin(&mut self, now: Duration) {
+        self.begun = now;
+    }
+
+    /// Notes commands that are to be answered.
+    pub(super) fn came(&mut self, count: usize) {
         if count > 0 {
-            self.came.push_back((now, count));
+            self.came.push_back((self.begun, count));
         }
     }
 
@@ -58,16 +65,21 @@ mod tests {
             let mean = now.mean_since(&nothing).map_or(0.0, |seconds| (1e3 * seconds).round());
             (now.count_since(&nothing), mean)
         };
-        durations.came(at(10), 2);
-        durations.came(at(20), 0);
-        durations.came(at(30), 3);
+        durations.begin(at(10));
+        durations.came(2);
+        durations.begin(at(20));
+        durations.came(0);
+        durations.begin(at(30));
+        durations.came(3);
         durations.answered(at(40), 1, &times);
         assert_eq!(seen(), (1, 30.0));
         durations.answered(at(50), 3, &times);
         // 30 and 40 of the first read, twice 20 of the second.
         assert_eq!(seen(), (4, 28.0));
+        // Held back until there was room for its answer.
+        durations.came(1);
         durations.answered(at(130), 9, &times);
-        assert_eq!(seen(), (5, 42.0), "the last one took 100; of others nothing is known");
+        assert_eq!(seen(), (6, 52.0), "the last ones took 100 each; of others nothing is known");
         assert!(durations.came.is_empty());
     }
 }

@@ -293,6 +293,9 @@ impl Protocol for LineProtocol {
             self.drop_input(io);
             return Flow::Drain;
         }
+        if !input.is_empty() {
+            self.durations.begin(self.gateway.clock.monotonic());
+        }
         let unanswered = self.answers.unanswered();
         let commands = if self.input.is_empty() {
             self.process(input, ops)
@@ -301,8 +304,7 @@ impl Protocol for LineProtocol {
             kept.extend_from_slice(input);
             self.process(&kept, ops)
         };
-        self.durations
-            .came(self.gateway.clock.monotonic(), self.answers.unanswered().saturating_sub(unanswered));
+        self.durations.came(self.answers.unanswered().saturating_sub(unanswered));
         self.register_anew(context);
         self.gateway.metrics.line_commands.inc_by(commands);
         if self.caller.is_none() {
@@ -365,7 +367,9 @@ impl Protocol for LineProtocol {
             return Flow::Cut;
         }
         self.parser.give_up();
+        self.durations.begin(self.gateway.clock.monotonic());
         self.refuse(&mut OpBatch::default());
+        self.durations.came(1);
         Flow::Continue
     }
 

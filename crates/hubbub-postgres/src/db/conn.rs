@@ -5,6 +5,7 @@
 
 use std::ops::Deref;
 use std::sync::Arc;
+use std::time::Duration;
 
 use deadpool_postgres::Object;
 use futures_util::FutureExt;
@@ -39,7 +40,7 @@ pub(crate) const BEGIN_SNAPSHOT: &str = "begin isolation level repeatable read r
 
 pub(super) const COMMITTING: &str = "committing";
 
-/// A pooled connection. Dropping it returns it to the pool, or closes it if it is unusable.
+/// A pooled connection. Dropping it returns it to the pool, or closes it if it is unusable or too old.
 pub(crate) struct Conn {
     link: ScopeGuard<Link, fn(Link)>,
 }
@@ -51,6 +52,8 @@ pub(crate) struct Link {
     pub(super) in_flight: InFlight,
     /// The history each transaction must find; `None` if the connection was checked when it was opened.
     history: Option<Arc<History>>,
+    /// Age at which it is closed after its use.
+    max_lifetime: Duration,
 }
 
 /// A transaction. Dropping it rolls it back.
@@ -153,13 +156,16 @@ impl Conn {
         pooler: Pooler,
         in_flight: InFlight,
         history: Option<Arc<History>>,
+        max_lifetime: Duration,
     ) -> Self {
         let give_back: fn(Link) = |link| {
-            if link.in_flight.is_spoiled() {
+            let is_old = Object::metrics(&link.client).age() >= link.max_lifetime;
+            if link.in_flight.is_spoiled() || is_old {
                 drop(Object::take(link.client));
             }
         };
-        Self { link: scopeguard::guard(Link { client, pooler, in_flight, history }, give_back) }
+        let link = Link { client, pooler, in_flight, history, max_lifetime };
+        Self { link: scopeguard::guard(link, give_back) }
     }
 
     /// All rows of one read-only statement, in one round trip.

@@ -43,6 +43,8 @@ pub(crate) struct Db {
     pool: Pool,
     pooler: Pooler,
     timeout: Duration,
+    /// Connections older than this are not given back to the pool.
+    max_lifetime: Duration,
     pool_metrics: Arc<PoolMetrics>,
     round_trips: Arc<RoundTrips>,
     /// The history that every transaction must find, behind a transaction pooler; its servers may change unseen. `None`
@@ -56,9 +58,15 @@ struct FailedAttempt {
 }
 
 impl Db {
-    pub(crate) fn new(pool: Pool, pooler: Pooler, timeout: Duration, history: Option<Arc<History>>) -> Self {
+    pub(crate) fn new(
+        pool: Pool,
+        pooler: Pooler,
+        (timeout, max_lifetime): (Duration, Duration),
+        history: Option<Arc<History>>,
+    ) -> Self {
         let history = history.filter(|_| pooler == Pooler::Transaction);
-        Self { pool, pooler, timeout, pool_metrics: Arc::default(), round_trips: Arc::default(), history }
+        let (pool_metrics, round_trips) = (Arc::default(), Arc::default());
+        Self { pool, pooler, timeout, max_lifetime, pool_metrics, round_trips, history }
     }
 
     /// Whether a connection stays with the session that was checked when it was opened, so that several statements may be in
@@ -84,6 +92,7 @@ impl Db {
                 self.pooler,
                 InFlight::new(self.round_trips.clone()),
                 self.history.clone(),
+                self.max_lifetime,
             )),
             Err(PoolError::Timeout(TimeoutType::Wait)) => Err(DbError::Exhausted),
             Err(PoolError::Timeout(_)) => Err(DbError::Connection("the server does not answer".into())),

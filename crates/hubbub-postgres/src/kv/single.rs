@@ -3,11 +3,14 @@
 //! of few.
 //!
 //! A few connections are enough: statements that meet on one travel together, and the database answers one after another
-//! without falling asleep in between, which costs both sides less than a connection for each.
+//! without falling asleep in between, which costs both sides less than a connection for each. A read that has begun is
+//! polled until its end, or dropped: the driver keeps one part of an answer for its caller, and those behind it wait until
+//! that one takes it.
 
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context as TaskContext, Poll};
+use std::time::{Duration, Instant};
 
 use hubbub_core::kv::KvEntry;
 use hubbub_core::store::ReadError;
@@ -23,8 +26,9 @@ use crate::options::PoolOptions;
 const CONNECTIONS_MAX: usize = 4;
 /// Most reads at the same time on one of them.
 const READS_MAX: usize = 4;
-/// Reads after which a connection goes back to the pool, also if there are always others: the pool closes what is too old.
-const READS_PER_TURN: u32 = 100_000;
+/// Time after which no read joins those on a connection, also if there are always others. With the last of them it goes back
+/// to the pool, which closes what is too old; and if it is silent, no more than these reads wait for it.
+const TURN: Duration = Duration::from_secs(1);
 
 statements! {
     VALUE("reading the value of a key") = "select value, revision, expires_at from kv where key = $1";
@@ -36,13 +40,22 @@ pub(super) struct Singles {
     places: Mutex<Vec<Place>>,
 }
 
-#[derive(Default)]
 struct Place {
-    /// `None` as long as nothing is under way, or the only read under way has one of its own.
+    /// `None` as long as nothing is under way, and when no read may join those that are.
     connection: Option<Arc<Conn>>,
     under_way: usize,
-    /// Reads that began on this connection.
-    begun: u32,
+    /// When the connection was taken from the pool.
+    taken_at: Instant,
+}
+
+impl Place {
+    fn new(now: Instant) -> Self {
+        Self { connection: None, under_way: 0, taken_at: now }
+    }
+
+    fn has_room(&self) -> bool {
+        self.under_way < if self.connection.is_some() { READS_MAX } else { 1 }
+    }
 }
 
 /// The right to one such read.
@@ -55,23 +68,31 @@ pub(super) struct Single {
 impl Singles {
     pub(super) fn new(db: Db, pool: &PoolOptions) -> Arc<Self> {
         let places = (pool.max / 2).clamp(1, CONNECTIONS_MAX);
-        let places = std::iter::repeat_with(Place::default).take(places).collect();
+        let places = (0..places).map(|_| Place::new(Instant::now())).collect();
         Arc::new(Self { db, places: Mutex::new(places) })
     }
 
     /// `None` = as many are under way as may be.
     pub(super) fn begin(self: &Arc<Self>) -> Option<Single> {
+        let (now, is_wanted) = (Instant::now(), self.db.is_exhausted());
         let mut places = self.places.lock();
-        let (index, place) = places.iter_mut().enumerate().min_by_key(|(_, place)| place.under_way)?;
-        let is_over = |connection: &Arc<Conn>| place.begun >= READS_PER_TURN || connection.is_spoiled();
-        place.connection.take_if(|connection| is_over(connection));
-        let most = if place.connection.is_some() { READS_MAX } else { 1 };
-        if place.under_way >= most {
-            return None;
+        for place in places.iter_mut() {
+            let is_turn_over = is_wanted || now.duration_since(place.taken_at) >= TURN;
+            place.connection.take_if(|connection| is_turn_over || connection.is_spoiled());
         }
+        let with_room = places.iter_mut().enumerate().filter(|(_, place)| place.has_room());
+        let (index, place) = with_room.min_by_key(|(_, place)| place.under_way)?;
         place.under_way += 1;
-        place.begun = place.begun.saturating_add(1);
         Some(Single { singles: self.clone(), place: index, connection: place.connection.clone() })
+    }
+
+    /// Ends the use of a connection by one read; by all that come if it is unusable.
+    fn leave(&self, place: usize, connection: Arc<Conn>) {
+        if connection.is_spoiled()
+            && let Some(place) = self.places.lock().get_mut(place)
+        {
+            place.connection.take_if(|connection| connection.is_spoiled());
+        }
     }
 }
 
@@ -87,12 +108,15 @@ impl Single {
                 let connection = Arc::new(db.get().await?);
                 let mut places = self.singles.places.lock();
                 if let Some(place) = places.get_mut(self.place) {
-                    (place.connection, place.begun) = (Some(connection.clone()), 1);
+                    (place.connection, place.taken_at) = (Some(connection.clone()), Instant::now());
                 }
                 connection
             }
         };
-        match db.within(VALUE.what, connection.unchecked().query(&VALUE, &[&key])).await {
+        let read = db.within(VALUE.what, connection.unchecked().query(&VALUE, &[&key])).await;
+        // The next attempt, here and of the others, may need its place in the pool.
+        self.singles.leave(self.place, connection);
+        match read {
             Err(fault) if fault.is_broken_connection() => db.read(&VALUE, &[&key]).await,
             read => read,
         }

@@ -85,7 +85,7 @@ impl Replica {
         };
         Ok(Self {
             place,
-            db: Db::new(connections, options.pooler, PATIENCE, None),
+            db: Db::new(connections, options.pooler, (PATIENCE, pool.max_lifetime), None),
             pool,
             lag_max: options.replica_lag,
             history,

@@ -13,7 +13,7 @@ use tokio::time::Instant;
 
 use super::super::endpoint::Call;
 use super::super::query::refuse_faults;
-use super::super::{Answer, MayWait, json};
+use super::super::{Answer, MayWait, json, refuse};
 use super::json::write_deliveries;
 use super::no_queue;
 use crate::Gateway;
@@ -68,11 +68,15 @@ async fn answer(
     let queue = queue.as_ref().map(QueueId::as_str);
     let session = Session::open(&call.gateway().auth, &caller);
     let may_wait = take.wait_ms > 0;
-    let attempt = Taking { gateway: call.gateway(), queue, take, kind, session }.run(&call.peer).await?;
-    let mut response = json(StatusCode::OK, write_deliveries(attempt.deliveries()?));
-    if may_wait {
-        response.extensions_mut().insert(MayWait);
+    let attempt = Taking { gateway: call.gateway(), queue, take, kind, session }.run(&call.peer).await;
+    let answer =
+        attempt.and_then(|attempt| Ok(json(StatusCode::OK, write_deliveries(attempt.deliveries()?))));
+    if !may_wait {
+        return answer;
     }
+    // What ends the wait may be an error.
+    let mut response = answer.unwrap_or_else(|problem| refuse(call.gateway(), &problem));
+    response.extensions_mut().insert(MayWait);
     Ok(response)
 }
 

@@ -2,8 +2,6 @@
 
 use serde::{Deserialize, Serialize};
 
-use serde::{Deserialize, Serialize};
-
 /// Count, mean, and sum of the squared differences from the mean. Adding is after B. P. Welford, Technometrics 4 (1962),
 /// page 419; merging after T. F. Chan, G. H. Golub and R. J. LeVeque, The American Statistician 37 (1983), page 242.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]

@@ -179,7 +179,8 @@ mod tests {
         let value = |second: u32| f64::from(second.min(60) + second % 2);
         let sample = |second| SystemSample {
             at_s: f64::from(second),
-            values: BTreeMap::from([(MEMORY.to_owned(), value(second))]),
+            values: BTreeMap::from([(MEMORY.to_owned(), value(second).into())]),
+            ..SystemSample::default()
         };
         (1..=120).map(sample).collect()
     }

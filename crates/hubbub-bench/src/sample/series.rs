@@ -61,11 +61,6 @@ fn all_of(samples: &[SystemSample], name: &str) -> Option<Measured> {
     measured(samples, name).reduce(Measured::with)
 }
 
-/// Their mean; 0 when there are none.
-fn mean_of(values: &[f64]) -> f64 {
-    values.iter().sum::<f64>() / values.len().max(1) as f64
-}
-
 /// The mean of the figure `name` over samples that follow each other; `None` where none saw it.
 pub(crate) fn average(samples: &[SystemSample], name: &str) -> Option<f64> {
     all_of(samples, name).map(|all| all.mean())

@@ -1,4 +1,5 @@
-//! All statements. They are prepared once, and all may be repeated: a write carries its timestamp.
+//! All statements. They are prepared once, and all may be repeated: a write carries its timestamp, but for properties
+//! ([`crate::properties`]). None is conditional: not every cluster can execute lightweight transactions.
 
 use scylla::client::session::Session;
 use scylla::statement::prepared::PreparedStatement;
@@ -26,7 +27,7 @@ async fn prepare(session: &Session, cql: &str) -> Result<PreparedStatement, Open
 
 statements! {
     property = "select value from properties where name = ?";
-    set_property = "insert into properties (name, value) values (?, ?) if not exists";
+    set_property = "insert into properties (name, value) values (?, ?)";
 
     position = "select next_offset, version from positions where part = ?";
     set_position = "insert into positions (part, next_offset, version) values (?, ?, ?) using timestamp ?";

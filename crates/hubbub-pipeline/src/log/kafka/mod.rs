@@ -35,6 +35,7 @@ mod presence;
 mod producer;
 mod record;
 mod security;
+mod settings;
 mod start;
 mod topic_id;
 mod topics;

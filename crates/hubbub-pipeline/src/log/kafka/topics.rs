@@ -3,7 +3,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use hubbub_core::LogIdentity;
 use hubbub_core::invariant::saturate;
 use rdkafka::admin::{AdminClient, AdminOptions, NewTopic, ResourceSpecifier, TopicReplication};
 use rdkafka::client::DefaultClientContext;
@@ -12,6 +11,7 @@ use rdkafka::error::{KafkaError as LibraryError, RDKafkaErrorCode};
 use rdkafka::metadata::Metadata;
 
 use super::address::KafkaError;
+use super::identity::TopicIdentity;
 use super::security::{self, LastFault};
 use super::settings::{Purpose, Topic};
 use super::{KafkaOptions, topic_id};
@@ -34,7 +34,7 @@ pub(super) struct Topics {
     pub(super) dead: String,
     pub(super) partitions: u32,
     pub(super) live_partitions: u32,
-    pub(super) identity: LogIdentity,
+    pub(super) identity: TopicIdentity,
 }
 
 type Admin = AdminClient<DefaultClientContext>;
@@ -69,8 +69,7 @@ pub(super) async fn prepare(options: &KafkaOptions) -> Result<Topics, KafkaError
         check_settings(options, &admin, topic).await?;
     }
     let [found, live_partitions, _] = found;
-    let id = identity(options, &admin, &messages).await?;
-    let identity = LogIdentity { id, partitions: found };
+    let identity = identify(options, &admin, &messages).await?;
     Ok(Topics { messages, live, dead, partitions: found, live_partitions, identity })
 }
 
@@ -268,12 +267,16 @@ async fn check_settings(options: &KafkaOptions, admin: &Admin, topic: Topic<'_>)
     Ok(())
 }
 
-async fn identity(options: &KafkaOptions, admin: &Arc<Admin>, topic: &str) -> Result<String, KafkaError> {
+async fn identify(
+    options: &KafkaOptions,
+    admin: &Arc<Admin>,
+    topic: &str,
+) -> Result<TopicIdentity, KafkaError> {
     let (admin, name) = (admin.clone(), topic.to_owned());
     let fetched = tokio::task::spawn_blocking(move || {
         let timeout_ms = saturate(TIMEOUT.as_millis());
         let cluster = admin.inner().fetch_cluster_id(TIMEOUT).ok_or("the cluster has no id")?;
-        Ok::<_, String>(format!("{cluster}/{}", topic_id::fetch(&admin, &name, timeout_ms)?))
+        Ok::<_, String>(TopicIdentity::new(&cluster, &name, &topic_id::fetch(&admin, &name, timeout_ms)?))
     });
     let explain = |error: &dyn std::fmt::Display| options.explain("asking Kafka for its ids", error);
     fetched.await.map_err(|error| explain(&error))?.map_err(|error| explain(&error))

@@ -5,6 +5,7 @@ use scylla::client::session::Session;
 use scylla::statement::prepared::PreparedStatement;
 
 use crate::db::{OpenError, wrong};
+use crate::schema::Settling;
 
 macro_rules! statements {
     ($($(#[doc = $doc:literal])* $name:ident = $cql:literal;)*) => {
@@ -20,9 +21,18 @@ macro_rules! statements {
 }
 
 async fn prepare(session: &Session, cql: &str) -> Result<PreparedStatement, OpenError> {
-    let mut statement = session.prepare(cql).await.map_err(wrong("preparing a statement"))?;
-    statement.set_is_idempotent(true);
-    Ok(statement)
+    let settling = Settling::begin();
+    loop {
+        match session.prepare(cql).await {
+            Ok(mut statement) => {
+                statement.set_is_idempotent(true);
+                return Ok(statement);
+            }
+            // What another server adds to the schema at this moment is listed before it can be used.
+            Err(error) if !settling.goes_on().await => return Err(wrong("preparing a statement")(error)),
+            Err(_) => {}
+        }
+    }
 }
 
 statements! {

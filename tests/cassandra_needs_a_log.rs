@@ -20,6 +20,14 @@ fn a_server_without_the_log_is_refused() {
     assert!(said.contains("must not be on the command line") && !said.contains("geheim"), "{said}");
     let said = serve(&["--store", "scylla://127.0.0.1:1/hubbub", "--set", "store.scylla.consistency=any"]);
     assert!(said.contains("store.scylla.consistency must be local_quorum, quorum or one"), "{said}");
+    let serve_on_a_log = |option: &str, value: &str| {
+        let store = ["--store", "scylla://127.0.0.1:1/hubbub", "--log", "kafka://127.0.0.1:1"];
+        serve(&[&store[..], &[option, value]].concat())
+    };
+    let said = serve_on_a_log("--line", "127.0.0.1:3456");
+    assert!(said.contains("server.line is for queues"), "{said}");
+    let said = serve_on_a_log("--compat", "chats");
+    assert!(said.contains("server.compat = \"chats\" keeps names as keys"), "{said}");
 }
 
 #[tokio::test]

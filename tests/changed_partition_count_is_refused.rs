@@ -65,3 +65,28 @@ async fn records_lost_by_retention_are_told() {
     assert_eq!(server.send_as("r", "m-5", "five").await.status, 202);
     until("it goes on", async || server.history("r").await.len() == 3).await;
 }
+
+/// An unclean leader election, or a restored disk: new records would get offsets that the store has passed.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn records_that_kafka_lost_are_told() {
+    let (kafka, postgres) = (Kafka::shared(), Postgres::start(""));
+    let setup = kafka.setup(&postgres.url("postgres"), 2);
+    let server = setup.clone().start();
+    assert_eq!(server.send_as("r", "m-1", "one").await.status, 202);
+    until("it is stored", async || server.history("r").await.len() == 1).await;
+    drop(server);
+    let query = async |sql: &str| postgres.query("postgres", sql).await;
+    let partition = query("select partition from log_offsets where next_offset > 0").await;
+    let raise =
+        "update log_offsets set next_offset = next_offset + 3 where next_offset > 0 returning next_offset";
+    let next = query(raise).await;
+    let said = refused(&setup);
+    let told = format!("partition {partition} of the topic {} ends at ", kafka.topic("messages"));
+    assert!(said.contains(&told) && said.contains("docs/kafka.md"), "{said}");
+    assert!(said.contains(&format!("has its records up to {next}: Kafka lost records")), "{said}");
+    // As it was.
+    postgres.run("update log_offsets set next_offset = next_offset - 3 where next_offset > 0").await;
+    let server = setup.start();
+    assert_eq!(server.send_as("r", "m-2", "two").await.status, 202);
+    until("it goes on", async || server.history("r").await.len() == 2).await;
+}

@@ -21,7 +21,8 @@ pub struct LogPosition {
 /// A log, as a store remembers it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LogIdentity {
-    /// The cluster's id and the topic's id: a topic that was deleted and created again is another one.
+    /// The cluster's id and the topic's id: a topic that was deleted and created again is another one. Brokers without ids of
+    /// topics are told apart by names.
     pub id: String,
     /// Number of partitions. A changed number moves rooms to other partitions, and breaks their order.
     pub partitions: u32,

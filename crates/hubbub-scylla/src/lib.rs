@@ -1,8 +1,8 @@
 //! A store of rooms and statistics on Cassandra or ScyllaDB (CQL), behind a log that orders everything. No queues, no keys.
 //!
 //! Any number of servers may share a keyspace. Each partition of the log has one owner, which applies its records; an owner
-//! that lost its partition may go on for a while, and anybody may repeat anything. Nothing is locked, and no lightweight
-//! transaction is on the way of a message. Instead:
+//! that lost its partition may go on for a while, and anybody may repeat anything. Nothing is locked, and there are no
+//! lightweight transactions. Instead:
 //!
 //! - **The number of a record is the timestamp of all it writes**, and the `seq` of the message it stores. Of two writes of
 //!   a row the one of the later record wins, whenever it comes.
@@ -13,12 +13,13 @@
 //!   Messages beyond its head, and ids that point there, are not committed, and are invisible.
 //! - **Indexes may hold too much**, never too little: they are written first, and what they lead to is verified.
 //!
-//! [`write`] applies, [`read`] answers, [`db`] sends statements, [`schema`] has the tables.
+//! [`write`] applies, [`read`] answers, [`db`] sends statements, [`schema`] has the tables, [`properties`] what is true of all.
 
 mod counts;
 mod db;
 mod log;
 mod options;
+mod properties;
 mod read;
 mod refused;
 mod requests;

@@ -11,13 +11,11 @@ use hubbub_core::log_position::{Attached, ExpiredRoom, LogIdentity, LogStore, Ne
 use hubbub_core::store::{Read, ReadError, newer_schema};
 
 use crate::db::{Db, DbError, PAGE_ROWS, Result};
+use crate::properties::{LOG, property, set_once};
 use crate::read::rooms::room_id;
 use crate::schema::NEWEST;
 use crate::state::RoomState;
 use crate::store::{Context, Scylla};
-
-/// The name of the log among the store's properties.
-const LOG: &str = "log";
 
 /// An attached log.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -71,20 +69,6 @@ impl Attachment {
     }
 }
 
-/// A property of the store.
-pub(crate) async fn property(db: &Db, name: &str) -> Result<Option<String>> {
-    let row = db.row::<(String,)>("reading a property", &db.statements.property, (name,)).await?;
-    Ok(row.map(|(value,)| value))
-}
-
-/// Sets a property that has no value yet, and returns the one it has. The only lightweight transaction: two servers may
-/// start at the same time.
-pub(crate) async fn set_property(db: &Db, name: &'static str, value: &str) -> Result<String> {
-    db.write("setting a property", &db.statements.set_property, (name, value)).await?;
-    let found = property(db, name).await?;
-    found.ok_or_else(|| DbError::new("setting a property", format!("{name} was set, and is not there")))
-}
-
 impl LogStore for Scylla {
     fn attach(&self, log: LogIdentity) -> Read<'_, Attached> {
         Box::pin(async move {
@@ -98,7 +82,7 @@ impl LogStore for Scylla {
                 Some(attached) => attached,
                 None => {
                     let text = format!("0 {} {}", log.partitions, log.id);
-                    let text = set_property(db, LOG, &text).await?;
+                    let text = set_once(db, LOG, &text).await?;
                     Attachment::parse(&text).ok_or(ReadError::Unavailable { reason: text })?
                 }
             };

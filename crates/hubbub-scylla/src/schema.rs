@@ -207,17 +207,17 @@ async fn ddl(session: &Session, keyspace: &str, cql: Option<String>) -> Result<(
 }
 
 /// The time in which a step is tried again that fails because another server changes the schema at the same moment.
-struct Settling {
+pub(crate) struct Settling {
     until: Instant,
 }
 
 impl Settling {
-    fn begin() -> Self {
+    pub(crate) fn begin() -> Self {
         Self { until: Instant::now() + SETTLING_TIME }
     }
 
     /// Pauses before the next attempt; false = there is none.
-    async fn goes_on(&self) -> bool {
+    pub(crate) async fn goes_on(&self) -> bool {
         let goes_on = Instant::now() < self.until;
         if goes_on {
             tokio::time::sleep(SETTLING_PAUSE).await;

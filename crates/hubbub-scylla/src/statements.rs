@@ -1,9 +1,11 @@
-//! All statements. They are prepared once, and all may be repeated: a write carries its timestamp.
+//! All statements. They are prepared once, and all may be repeated: a write carries its timestamp, but for properties
+//! ([`crate::properties`]). None is conditional: not every cluster can execute lightweight transactions.
 
 use scylla::client::session::Session;
 use scylla::statement::prepared::PreparedStatement;
 
 use crate::db::{OpenError, wrong};
+use crate::schema::Settling;
 
 macro_rules! statements {
     ($($(#[doc = $doc:literal])* $name:ident = $cql:literal;)*) => {
@@ -19,14 +21,23 @@ macro_rules! statements {
 }
 
 async fn prepare(session: &Session, cql: &str) -> Result<PreparedStatement, OpenError> {
-    let mut statement = session.prepare(cql).await.map_err(wrong("preparing a statement"))?;
-    statement.set_is_idempotent(true);
-    Ok(statement)
+    let settling = Settling::begin();
+    loop {
+        match session.prepare(cql).await {
+            Ok(mut statement) => {
+                statement.set_is_idempotent(true);
+                return Ok(statement);
+            }
+            // What another server adds to the schema at this moment is listed before it can be used.
+            Err(error) if !settling.goes_on().await => return Err(wrong("preparing a statement")(error)),
+            Err(_) => {}
+        }
+    }
 }
 
 statements! {
     property = "select value from properties where name = ?";
-    set_property = "insert into properties (name, value) values (?, ?) if not exists";
+    set_property = "insert into properties (name, value) values (?, ?)";
 
     position = "select next_offset, version from positions where part = ?";
     set_position = "insert into positions (part, next_offset, version) values (?, ?, ?) using timestamp ?";

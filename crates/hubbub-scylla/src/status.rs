@@ -36,7 +36,7 @@ impl Status {
         self.failed.lock().retain(|_, failed| std::mem::take(&mut failed.is_recent));
     }
 
-    /// A newer program goes on with the store. This one changes nothing any more.
+    /// A newer program goes on with the store, or another log. This server changes nothing any more.
     pub(crate) fn set_outdated(&self, reason: &str) {
         if self.outdated.set(reason.to_owned()).is_ok() {
             tracing::error!("{reason}");

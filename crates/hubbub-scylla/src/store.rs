@@ -9,14 +9,16 @@ use hubbub_core::clock::{Clock, RandomSource};
 use hubbub_core::invariant::saturate;
 use hubbub_core::store::{ApplyError, BatchCap, Store, StoreFigures, StoreHealth};
 use hubbub_core::{LogStore, OpBatch, Outcome, Timestamp};
+use parking_lot::RwLock;
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 use crate::db::{self, Db, DbError, OpenError, PAGE_ROWS, wrong};
-use crate::log::{Attachment, set_property};
+use crate::log::Attachment;
 use crate::options::{Address, ScyllaOptions};
+use crate::properties::{EPOCH, look_again, set_once};
 use crate::read::stats::Pairs;
 use crate::schema::{self, Version};
 use crate::state::RoomState;
@@ -47,7 +49,7 @@ pub(crate) struct Context {
     pub(crate) cleanup: Notify,
     /// For tests: positions in the store are read only once, as if this server never learned that it lost a partition.
     pub(crate) is_zombie: AtomicBool,
-    epoch: Arc<str>,
+    epoch: RwLock<Arc<str>>,
 }
 
 /// Messages and rooms, as far as this server knows: counted now and then, and kept up with its own writes.
@@ -98,7 +100,7 @@ impl Scylla {
         }
         let db = Db::new(session, &options).await?;
         let epoch = format!("{:012x}", random.next_u64() >> 16);
-        let epoch = set_property(&db, "epoch", &epoch).await.map_err(wrong("naming the history"))?;
+        let epoch = set_once(&db, EPOCH, &epoch).await.map_err(wrong("naming the history"))?;
         let log = OnceLock::new();
         if let Some(attached) = Attachment::read(&db).await.map_err(wrong("opening"))? {
             let _ = log.set(attached);
@@ -114,7 +116,7 @@ impl Scylla {
             totals: Totals::default(),
             cleanup: Notify::new(),
             is_zombie: AtomicBool::new(false),
-            epoch: epoch.into(),
+            epoch: RwLock::new(epoch.into()),
         });
         let newest = count(&context).await.map_err(wrong("counting"))?;
         // The log's clock may be ahead of this machine's, which is no step of it.
@@ -143,6 +145,12 @@ impl Scylla {
         self.context.is_zombie.store(true, Ordering::Relaxed);
     }
 
+    /// Does at once what a round of background work does, but for cleaning up.
+    #[doc(hidden)]
+    pub async fn finish_round(&self) -> Result<(), OpenError> {
+        end_round(&self.context).await.map_err(wrong("background work"))
+    }
+
     /// Removes at once what deleted rooms and expired messages left behind.
     pub async fn finish_cleanup(&self) -> Result<(), OpenError> {
         clean_up(&self.context, &self.context.parts()).await.map_err(wrong("removing messages that are gone"))
@@ -157,7 +165,17 @@ impl Context {
     }
 
     pub(crate) fn epoch(&self) -> Arc<str> {
-        self.epoch.clone()
+        self.epoch.read().clone()
+    }
+
+    pub(crate) fn set_epoch(&self, epoch: &str) {
+        if **self.epoch.read() != *epoch {
+            tracing::warn!(
+                epoch,
+                "another server named the history at the same time; clients that resume start again"
+            );
+            *self.epoch.write() = epoch.into();
+        }
     }
 }
 
@@ -196,7 +214,7 @@ async fn work_in_background(context: Arc<Context>) {
             Err(error) => Err(error),
         };
         if is_round && done.is_ok() {
-            done = count(&context).await.map(drop);
+            done = end_round(&context).await;
         }
         if let Err(error) = &done {
             let pause = ROUND_AFTER_FAILURE;
@@ -208,6 +226,12 @@ async fn work_in_background(context: Arc<Context>) {
         }
         context.status.report(None, done.map_err(|error| error.to_string()));
     }
+}
+
+/// What is done once in a round.
+async fn end_round(context: &Context) -> Result<(), DbError> {
+    look_again(context).await?;
+    count(context).await.map(drop)
 }
 
 async fn clean_up(context: &Context, parts: &[i32]) -> Result<(), DbError> {

@@ -63,6 +63,13 @@ impl Keyspace {
         found.rows::<(Option<i32>,)>().unwrap().map(|row| row.unwrap().0).collect()
     }
 
+    /// The texts that a statement selects.
+    pub async fn texts(&self, select: &str) -> Vec<String> {
+        let session = SessionBuilder::new().known_node(host()).use_keyspace(&self.0, false).build().await;
+        let found = session.unwrap().query_unpaged(select, &[]).await.unwrap().into_rows_result().unwrap();
+        found.rows::<(String,)>().unwrap().map(|row| row.unwrap().0).collect()
+    }
+
     pub async fn open(&self, autocreate: bool, clock: &Arc<ManualClock>) -> Arc<Scylla> {
         let options = ScyllaOptions { autocreate, ..self.options() };
         let opened = Scylla::open(options, clock.clone(), &SeededRandom::new(3)).await;

@@ -199,6 +199,11 @@ impl Config {
             if self.line.is_some() {
                 faults.push("server.line is for queues, which a store on scylla:// does not have".to_owned());
             }
+            if self.compat.is_some() {
+                let fault =
+                    "server.compat = \"chats\" keeps names as keys, which a store on scylla:// does not have";
+                faults.push(fault.to_owned());
+            }
         }
         if faults.is_empty() { Ok(()) } else { Err(ConfigError(faults)) }
     }

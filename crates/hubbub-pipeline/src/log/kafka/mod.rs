@@ -28,6 +28,7 @@ mod committers;
 mod consumer;
 mod expiry;
 mod gate;
+mod identity;
 mod lag;
 mod partition;
 mod positions;
@@ -35,6 +36,7 @@ mod presence;
 mod producer;
 mod record;
 mod security;
+mod settings;
 mod start;
 mod topic_id;
 mod topics;
@@ -49,7 +51,7 @@ use hubbub_core::clock::{Clock, RandomSource};
 use hubbub_core::invariant::saturate;
 use hubbub_core::limits::Limits;
 use hubbub_core::store::Store;
-use hubbub_core::{Op, OpBatch};
+use hubbub_core::{LogIdentity, Op, OpBatch};
 use parking_lot::Mutex;
 use rdkafka::ClientConfig;
 use rdkafka::config::RDKafkaLogLevel;
@@ -147,6 +149,8 @@ const IDLE_CHECK_INTERVAL: Duration = Duration::from_millis(10);
 struct Core {
     options: KafkaOptions,
     topics: Topics,
+    /// What the store knows the topic by.
+    identity: LogIdentity,
     limits: Limits,
     direct: Arc<DirectLog>,
     store: Arc<dyn Store>,

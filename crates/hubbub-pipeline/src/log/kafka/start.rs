@@ -8,7 +8,7 @@ use std::time::Duration;
 use hubbub_core::essential::{Essential, supervise};
 use hubbub_core::limits::Limits;
 use hubbub_core::log_position::Attached;
-use hubbub_core::{LogPosition, LogStore, Op, OpBatch};
+use hubbub_core::{LogIdentity, LogPosition, LogStore, Op, OpBatch};
 use rdkafka::consumer::{BaseConsumer, Consumer as _};
 use tokio::runtime::Handle;
 use tokio::sync::watch;
@@ -16,6 +16,7 @@ use tokio::sync::watch;
 use super::address::KafkaError;
 use super::bus::{self, Bus};
 use super::gate::Gate;
+use super::identity::Certainty;
 use super::producer::Producer;
 use super::record::NOTHING;
 use super::topics::Topics;
@@ -30,17 +31,19 @@ impl Kafka {
     /// Creates or checks the topics, attaches the log to the store, and starts.
     pub async fn start(options: KafkaOptions, limits: Limits, parts: KafkaParts) -> Result<Self, KafkaError> {
         let KafkaParts { direct, store, hub, members, clock, random, metrics } = parts;
-        if store.log().is_none() {
-            let reason = "this store cannot take rooms from Kafka: use --store postgres://…, or --log direct";
+        let Some(log_store) = store.log() else {
+            let reason = "this store cannot take rooms from Kafka: use --store postgres://… or scylla://…, or --log direct";
             return Err(KafkaError(reason.to_owned()));
-        }
+        };
         let topics = topics::prepare(&options).await?;
+        let (identity, is_new) = attach(&options, log_store, &topics).await?;
         let gate = Arc::new(Gate::new(options.queue, clock.clone(), metrics.clone()));
         let producer = Producer::new(&options, &topics.messages, topics.partitions, gate)?;
         metrics.log_partitions.set(i64::from(topics.partitions));
         let node = format!("{:016x}", random.next_u64());
         let bus = Bus::new(&options, &topics.live, &node, clock.clone(), metrics.clone())?;
-        let id_seed = u64::from(partition::murmur2(topics.identity.id.as_bytes())) << 16;
+        // By what the store knows, so that all servers on it make the same ids, whatever their brokers say.
+        let id_seed = u64::from(partition::murmur2(identity.id.as_bytes())) << 16;
         let (changes, runtime) = (Default::default(), Handle::current());
         let (fault, alarm) = Default::default();
         if options.bus {
@@ -49,6 +52,7 @@ impl Kafka {
         let core = Core {
             options,
             topics,
+            identity,
             limits,
             direct,
             store,
@@ -70,7 +74,7 @@ impl Kafka {
             metrics,
         };
         let core = Arc::new(core);
-        core.attach().await?;
+        core.compare_all(is_new).await?;
         if core.options.bus {
             presence::enable(&core);
         }
@@ -113,34 +117,55 @@ fn run(core: Arc<Core>) -> Result<Kafka, KafkaError> {
     Ok(Kafka { core, is_consuming_over, is_bus_over, stop, threads: threads.into() })
 }
 
+/// Attaches the topic to the store. Returns what the store knows it by, and whether it did not know it before.
+async fn attach(
+    options: &KafkaOptions,
+    store: &dyn LogStore,
+    topics: &Topics,
+) -> Result<(LogIdentity, bool), KafkaError> {
+    let Topics { messages: topic, partitions, identity, .. } = topics;
+    let attach = async |identity: LogIdentity| {
+        let attached = store.attach(identity).await;
+        attached.map_err(|error| KafkaError(format!("attaching Kafka to the store: {error}")))
+    };
+    let mut known = LogIdentity { id: identity.id.clone(), partitions: *partitions };
+    let mut attached = attach(known.clone()).await?;
+    if let Attached::Other(other) = &attached
+        && identity.is_known_as(&other.id)
+        && other.partitions == *partitions
+    {
+        known = other.clone();
+        attached = attach(known.clone()).await?;
+    }
+    let Attached::Other(other) = attached else {
+        if let Some(warning) = Certainty::of(&known).warning(topic) {
+            tracing::warn!("{warning}");
+        }
+        return Ok((known, attached == Attached::New));
+    };
+    Err(KafkaError(if identity.is_known_as(&other.id) {
+        format!(
+            "the topic {topic} has {partitions} partitions, but the store knows it with {}: rooms would move to other \
+             partitions and lose their order; see docs/kafka.md for how to move to a new topic",
+            other.partitions
+        )
+    } else {
+        format!(
+            "the store takes its rooms from another log ({}, {} partitions), not from the topic {topic} of {} ({}): \
+             correct log.url or kafka.topic_prefix, or use another store; a topic that was deleted and created again is \
+             another log, see docs/kafka.md",
+            other.id, other.partitions, options.brokers, identity.id
+        )
+    }))
+}
+
 impl Core {
     pub(super) fn log_store(&self) -> Result<&dyn LogStore, String> {
         self.store.log().ok_or_else(|| "the store takes nothing from a log".to_owned())
     }
 
-    /// Attaches the log to the store, and refuses to start when one of them misses what the other has.
-    async fn attach(&self) -> Result<(), KafkaError> {
-        let identity = self.topics.identity.clone();
-        let attached = self.log_store().map_err(KafkaError)?.attach(identity.clone()).await;
-        let attached =
-            attached.map_err(|error| KafkaError(format!("attaching Kafka to the store: {error}")))?;
-        if let Attached::Other(other) = attached {
-            let topic = &self.topics.messages;
-            return Err(KafkaError(if other.id == identity.id {
-                format!(
-                    "the topic {topic} has {} partitions, but the store knows it with {}: rooms would move to other \
-                     partitions and lose their order; see docs/kafka.md for how to move to a new topic",
-                    identity.partitions, other.partitions
-                )
-            } else {
-                format!(
-                    "the store takes its rooms from another log ({}, {} partitions), not from the topic {topic} of {} \
-                     ({}): correct log.url or kafka.topic_prefix, or use another store; a topic that was deleted and \
-                     created again is another log, see docs/kafka.md",
-                    other.id, other.partitions, self.options.brokers, identity.id
-                )
-            }));
-        }
+    /// Refuses to start when the log or the store misses what the other has.
+    async fn compare_all(&self, is_new: bool) -> Result<(), KafkaError> {
         let Topics { messages, live, partitions, live_partitions, .. } = &self.topics;
         if live_partitions != partitions {
             return Err(KafkaError(format!(
@@ -151,7 +176,7 @@ impl Core {
         let next = self.next_offsets().await.map_err(KafkaError)?;
         for (partition, in_kafka) in (0_u32..).zip(self.offsets_in_kafka(0..*partitions).await?) {
             match next.get(partition as usize).cloned().unwrap_or(Ok(0)) {
-                Ok(next) => drop(self.compare(partition, next, in_kafka, attached == Attached::New).await?),
+                Ok(next) => drop(self.compare(partition, next, in_kafka, is_new).await?),
                 Err(reason) if self.has_failed() => return Err(KafkaError(reason)),
                 // It is compared before more of it is stored.
                 Err(_) => drop(self.uncompared.lock().insert(partition)),
@@ -229,7 +254,7 @@ impl Core {
     /// Attaches the log again, unless somebody replaced the attachment `seen`: the store may have been opened again.
     pub(super) async fn reattach(&self, seen: u64) {
         let attach = async || {
-            let attached = self.log_store()?.attach(self.topics.identity.clone()).await;
+            let attached = self.log_store()?.attach(self.identity.clone()).await;
             if let Attached::Other(other) = attached.map_err(|error| error.to_string())? {
                 let reason = format!(
                     "the store takes its rooms from another log now ({}): it was replaced; restart the server",

@@ -8,7 +8,11 @@ use rdkafka::admin::AdminClient;
 use rdkafka::bindings as c;
 use rdkafka::client::DefaultClientContext;
 
-/// The id, as Kafka's tools show it. Blocks up to `timeout_ms`.
+/// The id of topics that have none, as the library shows it.
+pub(super) const NONE: &str = "AAAAAAAAAAAAAAAAAAAAAA";
+
+/// The id, as Kafka's tools show it; [`NONE`] if the brokers' protocol has no ids (Redpanda before 25.3). Blocks up to
+/// `timeout_ms`.
 pub(super) fn fetch(
     admin: &AdminClient<DefaultClientContext>,
     topic: &str,

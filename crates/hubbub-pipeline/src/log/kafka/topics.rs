@@ -3,7 +3,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use hubbub_core::LogIdentity;
 use hubbub_core::invariant::saturate;
 use rdkafka::admin::{AdminClient, AdminOptions, NewTopic, ResourceSpecifier, TopicReplication};
 use rdkafka::client::DefaultClientContext;
@@ -12,7 +11,9 @@ use rdkafka::error::{KafkaError as LibraryError, RDKafkaErrorCode};
 use rdkafka::metadata::Metadata;
 
 use super::address::KafkaError;
+use super::identity::TopicIdentity;
 use super::security::{self, LastFault};
+use super::settings::{Purpose, Topic};
 use super::{KafkaOptions, topic_id};
 
 /// Time-out of one request about topics.
@@ -26,8 +27,6 @@ const LEADER_TIMEOUT: Duration = Duration::from_secs(30);
 const LEADER_INTERVAL: Duration = Duration::from_millis(100);
 /// Records of the bus are of use for moments only.
 const LIVE_RETENTION: &str = "600000";
-/// A store may lag behind for at least so long, in milliseconds, without a loss.
-const RETENTION_MS_MIN: i64 = 3_600_000;
 
 pub(super) struct Topics {
     pub(super) messages: String,
@@ -35,7 +34,7 @@ pub(super) struct Topics {
     pub(super) dead: String,
     pub(super) partitions: u32,
     pub(super) live_partitions: u32,
-    pub(super) identity: LogIdentity,
+    pub(super) identity: TopicIdentity,
 }
 
 type Admin = AdminClient<DefaultClientContext>;
@@ -52,14 +51,25 @@ pub(super) async fn prepare(options: &KafkaOptions) -> Result<Topics, KafkaError
     let asking = LastFault::listening(options.client()).create_with_context(LastFault::default());
     let asking: Arc<Asking> = Arc::new(asking.map_err(|error| options.explain("starting", &error))?);
     let (brokers, existing) = describe(options, &asking, &messages).await?;
-    let partitions = existing.unwrap_or_else(|| options.partitions.into());
+    let partitions = existing.map_or_else(|| options.partitions.into(), |existing| existing.partitions);
     create(options, &admin, brokers, partitions, [&messages, &live, &dead]).await?;
-    let found = await_leaders(options, &asking, &messages).await?;
-    let live_partitions = await_leaders(options, &asking, &live).await?;
-    await_leaders(options, &asking, &dead).await?;
-    check_settings(options, &admin, &messages).await?;
-    let id = identity(options, &admin, &messages).await?;
-    let identity = LogIdentity { id, partitions: found };
+    let purposes = [(&messages, Purpose::Messages), (&live, Purpose::Live), (&dead, Purpose::Dead)];
+    let mut found = [0; 3];
+    for ((name, purpose), found) in purposes.into_iter().zip(&mut found) {
+        let there = await_leaders(options, &asking, name).await?;
+        *found = there.partitions;
+        let topic = Topic {
+            name,
+            purpose,
+            copies: there.copies,
+            brokers,
+            retention_ms: options.retention.as_millis(),
+            record_bytes_max: saturate(options.record_bytes_max()),
+        };
+        check_settings(options, &admin, topic).await?;
+    }
+    let [found, live_partitions, _] = found;
+    let identity = identify(options, &admin, &messages).await?;
     Ok(Topics { messages, live, dead, partitions: found, live_partitions, identity })
 }
 
@@ -76,12 +86,20 @@ impl KafkaOptions {
     }
 }
 
-/// The number of brokers, and that of the topic's partitions, if it exists.
+/// A topic whose partitions all have leaders.
+#[derive(Clone, Copy)]
+struct Existing {
+    partitions: u32,
+    /// Copies of the partition that has the fewest.
+    copies: usize,
+}
+
+/// The number of brokers, and what the topic has, if it exists.
 async fn describe(
     options: &KafkaOptions,
     asking: &Arc<Asking>,
     topic: &str,
-) -> Result<(usize, Option<u32>), KafkaError> {
+) -> Result<(usize, Option<Existing>), KafkaError> {
     let metadata = {
         let (asking, topic) = (asking.clone(), topic.to_owned());
         // Of all topics: asking for one that is missing could create it with other settings.
@@ -92,7 +110,11 @@ async fn describe(
             let partitions = found.filter(|found| !found.partitions().is_empty());
             let has_leaders = |p: &rdkafka::metadata::MetadataPartition| p.leader() >= 0;
             let ready = partitions.filter(|found| found.partitions().iter().all(has_leaders));
-            Ok((metadata.brokers().len(), ready.map(|found| saturate(found.partitions().len()))))
+            let existing = ready.map(|found| Existing {
+                partitions: saturate(found.partitions().len()),
+                copies: found.partitions().iter().map(|part| part.replicas().len()).min().unwrap_or_default(),
+            });
+            Ok((metadata.brokers().len(), existing))
         })
         .await
     };
@@ -166,12 +188,16 @@ async fn create(
     Ok(())
 }
 
-/// Waits until all partitions have leaders; returns their number.
-async fn await_leaders(options: &KafkaOptions, asking: &Arc<Asking>, topic: &str) -> Result<u32, KafkaError> {
+/// Waits until all partitions have leaders.
+async fn await_leaders(
+    options: &KafkaOptions,
+    asking: &Arc<Asking>,
+    topic: &str,
+) -> Result<Existing, KafkaError> {
     let waiting = async {
         loop {
-            if let (_, Some(partitions)) = describe(options, asking, topic).await? {
-                return Ok(partitions);
+            if let (_, Some(existing)) = describe(options, asking, topic).await? {
+                return Ok(existing);
             }
             tokio::time::sleep(LEADER_INTERVAL).await;
         }
@@ -214,53 +240,43 @@ pub(super) fn offsets<C: ConsumerContext>(
     }
 }
 
-/// Refuses settings of the topic under which messages would be lost, or have no time.
-async fn check_settings(options: &KafkaOptions, admin: &Admin, topic: &str) -> Result<(), KafkaError> {
+/// Refuses settings of a topic under which messages would be lost, or have no time, and warns of others.
+async fn check_settings(options: &KafkaOptions, admin: &Admin, topic: Topic<'_>) -> Result<(), KafkaError> {
     let admin_options = AdminOptions::new().request_timeout(Some(TIMEOUT));
-    let described = admin.describe_configs(&[ResourceSpecifier::Topic(topic)], &admin_options).await;
-    let explain =
-        |error: &dyn std::fmt::Display| options.explain("asking Kafka for a topic's settings", error);
-    let described = described.map_err(|error| explain(&error))?;
-    let Some(Ok(settings)) = described.first() else {
-        return Err(explain(&format!(
-            "no settings of {topic}; the user may need the right to describe them"
-        )));
+    let described = admin.describe_configs(&[ResourceSpecifier::Topic(topic.name)], &admin_options).await;
+    let settings = match described {
+        Ok(described) => described.into_iter().next().and_then(Result::ok).ok_or_else(|| {
+            format!("no settings of {}; the user may need the right to describe them", topic.name)
+        }),
+        Err(error) => Err(error.to_string()),
+    };
+    let settings = match settings {
+        Ok(settings) => settings,
+        Err(error) if topic.purpose == Purpose::Messages => {
+            return Err(options.explain("asking Kafka for a topic's settings", &error));
+        }
+        Err(error) => {
+            tracing::warn!(topic = topic.name, "the settings of a topic are not checked: {error}");
+            return Ok(());
+        }
     };
     let value = |name: &str| settings.get(name).and_then(|entry| entry.value.as_deref()).unwrap_or_default();
-    let refuse = |name: &str, is: &str, remedy: String| {
-        let tool = "kafka-configs.sh --alter --entity-type topics --entity-name";
-        Err(KafkaError(format!(
-            "the topic {topic} has {name} = {is}; set it with: {tool} {topic} --add-config {name}={remedy}"
-        )))
-    };
-    let number = |name: &str| value(name).parse::<i64>().unwrap_or(i64::MAX);
-    if value("message.timestamp.type") != "LogAppendTime" {
-        return refuse("message.timestamp.type", value("message.timestamp.type"), "LogAppendTime".into());
-    }
-    if value("cleanup.policy") != "delete" {
-        return refuse("cleanup.policy", value("cleanup.policy"), "delete".into());
-    }
-    let retention = number("retention.ms");
-    if (0..RETENTION_MS_MIN).contains(&retention) {
-        let wanted = options.retention.as_millis().to_string();
-        return refuse("retention.ms", &retention.to_string(), wanted);
-    }
-    let bytes_max = saturate(options.record_bytes_max());
-    if number("max.message.bytes") < bytes_max {
-        return refuse("max.message.bytes", value("max.message.bytes"), bytes_max.to_string());
-    }
-    if value("unclean.leader.election.enable") == "true" {
-        tracing::warn!(topic, "unclean leader elections are enabled: acknowledged messages may be lost");
+    for warning in topic.check(value).map_err(KafkaError)? {
+        tracing::warn!("{warning}");
     }
     Ok(())
 }
 
-async fn identity(options: &KafkaOptions, admin: &Arc<Admin>, topic: &str) -> Result<String, KafkaError> {
+async fn identify(
+    options: &KafkaOptions,
+    admin: &Arc<Admin>,
+    topic: &str,
+) -> Result<TopicIdentity, KafkaError> {
     let (admin, name) = (admin.clone(), topic.to_owned());
     let fetched = tokio::task::spawn_blocking(move || {
         let timeout_ms = saturate(TIMEOUT.as_millis());
         let cluster = admin.inner().fetch_cluster_id(TIMEOUT).ok_or("the cluster has no id")?;
-        Ok::<_, String>(format!("{cluster}/{}", topic_id::fetch(&admin, &name, timeout_ms)?))
+        Ok::<_, String>(TopicIdentity::new(&cluster, &name, &topic_id::fetch(&admin, &name, timeout_ms)?))
     });
     let explain = |error: &dyn std::fmt::Display| options.explain("asking Kafka for its ids", error);
     fetched.await.map_err(|error| explain(&error))?.map_err(|error| explain(&error))

@@ -39,7 +39,7 @@ pub(crate) async fn ask(
     let usual: Patience = arguments("patience", &[])?;
     let kinds: Vec<&'static str> = questions.iter().map(|question| question.name).collect();
     let patience = Patience { send_timeout: TIMEOUT, ..usual };
-    let run = Arc::new(Run::of_operations(target, &patience, 0, &kinds));
+    let run = Arc::new(Run::of_operations(target, &patience, &kinds));
     let due = Due::new(Schedule::new(Rate::constant(per_second.max(1).into()), time, 0));
     let questions = Arc::new(questions);
     let mut askers = JoinSet::new();

@@ -281,7 +281,7 @@ mod tests {
     fn nothing_is_made_when_the_time_is_over() {
         let target = crate::client::Target::parse("127.0.0.1:1").expect("address");
         let rules = crate::options::arguments("rules", &[]).expect("defaults");
-        let run = Run::new(target, crate::job::Shape::new(1, 10, None, ""), rules, 0);
+        let run = Run::new(target, crate::job::Shape::new(1, 10, None, ""), rules);
         for (time, made) in [(Duration::ZERO, 0), (Duration::MAX, 10)] {
             let (feed, mut jobs) = (Feed::new(100), std::collections::VecDeque::new());
             supply(&run, &feed, 0..10, time, &SeededRandom::new(1), |_| 4);

@@ -154,8 +154,8 @@ impl Workload for KvArgs {
     }
 
     async fn drive(&self, setup: &Setup, common: &mut Self::Stage) -> anyhow::Result<Arc<Run>> {
-        let run = Run::of_operations(setup.target(), &self.patience, setup.common.rows_max, &KINDS);
-        let run = Arc::new(run);
+        let run = Run::of_operations(setup.target(), &self.patience, &KINDS);
+        let run = Arc::new(run.with_rows(&setup.common)?);
         let mut clients = JoinSet::new();
         for (who, target) in (0..common.connections).zip(setup.targets.iter().cycle()) {
             let client = Client {

@@ -158,7 +158,7 @@ impl Workload for PersistArgs {
         let usual: Patience = arguments("patience", &[])?;
         let patience = Patience { give_up: self.give_up, ..usual };
         let rules = Rules { in_flight: self.window, retries: 0, patience, echo: false };
-        let run = Arc::new(Run::new(setup.targets.clone(), shape, rules, 0));
+        let run = Arc::new(Run::new(setup.targets.clone(), shape, rules));
         let stored_before = self.stored_before(&setup.targets).await?;
         let source = Source::of_persisting(self, setup, Arc::clone(&run)).await?;
         let followed = self.followed();

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use super::outcome::{Asked, Batches, Outcome};
 use crate::engine::Findings;
-use crate::report::{Rooms, escape, grouped, over_time, retries, write_files, write_rooms};
+use crate::report::{Rooms, escape, grouped, over_time, retries, write_files, write_rooms, write_timing};
 use crate::sample::samples_csv;
 use crate::sample::series::{SeriesSummary, Slope};
 
@@ -57,8 +57,13 @@ impl Outcome {
             self.persisted.store_s,
             (self.persisted.store_s - self.publish_s).max(0.0)
         )?;
-        for (name, stats) in [("confirm ms", &self.confirm_latency), ("arrival ms", &self.arrival_latency)] {
-            if stats.count > 0 {
+        let from_send = self.confirm_latency_from_send.as_ref();
+        for (name, stats) in [
+            ("confirm ms", Some(&self.confirm_latency)),
+            ("from send ms", from_send),
+            ("arrival ms", Some(&self.arrival_latency)),
+        ] {
+            if let Some(stats) = stats.filter(|stats| stats.count > 0) {
                 writeln!(
                     out,
                     "  {name:<12} p50 {:.2}, p95 {:.2}, p99 {:.2}, p99.9 {:.2}, max {:.2}",
@@ -69,6 +74,7 @@ impl Outcome {
         write_rooms(self.rooms.as_ref(), out)?;
         writeln!(out, "  sent again   {}", retries(self.retries, &self.retries_by_cause))?;
         self.write_batches(out)?;
+        write_timing(self.generator.as_ref(), out)?;
         write!(out, "{}", self.analysis)?;
         self.write_slopes(out)?;
         writeln!(out, "  {:<24}{:>12}{:>12}{:>12}{:>12}", "", "before", "average", "peak", "after")?;

@@ -108,9 +108,9 @@ async fn results_are_kept_and_compared_and_thresholds_count() {
     assert!(kept.get("scaling").is_none(), "two points are no law");
     let shown = std::fs::read_to_string(dir.path().join("a/results.txt")).unwrap();
     assert!(shown.contains("Little's law: connections 2, repetition 1: 2 should be under way"), "{shown}");
-    assert!(
-        dir.path().join("a/02-2/summary.json").exists() && dir.path().join("a/01-1/metrics.csv").exists()
-    );
+    assert!(dir.path().join("a/02-2/summary.json").exists());
+    let rows = std::fs::read_to_string(dir.path().join("a/01-1/metrics.csv")).unwrap();
+    assert_eq!(rows.lines().count(), 51, "a row for each message, without the warm-up: {rows}");
 
     hubbub(&["bench", "publish", &a, "--to", &path("pages")], "").success();
     let published = |name: &str| std::fs::read_to_string(dir.path().join("pages/small").join(name)).unwrap();

@@ -46,7 +46,7 @@ pub(crate) async fn ask(
     let usual: Patience = arguments("patience", &[])?;
     let kinds: Vec<&'static str> = questions.iter().map(|question| question.name).collect();
     let patience = Patience { send_timeout: TIMEOUT, ..usual };
-    let run = Arc::new(Run::of_operations(target, &patience, 0, &kinds));
+    let run = Arc::new(Run::of_operations(target, &patience, &kinds));
     let schedule = schedule(per_second, time);
     let due = Due::new(schedule);
     let questions = Arc::new(questions);

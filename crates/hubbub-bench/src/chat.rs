@@ -50,14 +50,14 @@ impl Workload for ChatArgs {
 
     async fn prepare(&self, setup: &Setup) -> anyhow::Result<Arc<Run>> {
         let shape = self.traffic.shape().of_rooms(self.rooms(self.warmup_connections));
-        let run = Run::new(setup.targets.clone(), shape, self.sending.rules.clone(), 0);
+        let run = Run::new(setup.targets.clone(), shape, self.sending.rules.clone());
         Ok(self.send(run, setup, self.warmup_connections, "warm-up", 0..self.warm_up(), None).await)
     }
 
     async fn drive(&self, setup: &Setup, warmed: &mut Arc<Run>) -> anyhow::Result<Arc<Run>> {
         let rules = self.sending.rules.clone();
         let shape = warmed.shape.clone().of_rooms(self.rooms(self.sending.connections));
-        let run = Run::new(setup.targets.clone(), shape, rules, setup.common.rows_max);
+        let run = Run::new(setup.targets.clone(), shape, rules).with_rows(&setup.common)?;
         let messages = self.warm_up()..self.messages;
         Ok(self.send(run, setup, self.sending.connections, "main", messages, self.duration).await)
     }
@@ -83,7 +83,7 @@ impl Workload for ChatArgs {
         };
         let shares = connections.iter().zip(&warming).zip(&measured).zip(&warm_up).map(share).collect();
         let shape = self.traffic.shape().of_rooms(rooms);
-        Ok(Divided { shares, whole: Run::new(setup.targets.clone(), shape, self.sending.rules.clone(), 0) })
+        Ok(Divided { shares, whole: Run::new(setup.targets.clone(), shape, self.sending.rules.clone()) })
     }
 
     async fn close(&self, _: &Setup, warmed: Arc<Run>, _: &Run) -> anyhow::Result<Account> {

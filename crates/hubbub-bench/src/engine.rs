@@ -2,7 +2,6 @@
 
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use anyhow::bail;
@@ -19,7 +18,7 @@ use crate::machine::CpuMark;
 use crate::options::Common;
 use crate::others::OthersMeter;
 use crate::persist::outcome::Persisted;
-use crate::price::Usage;
+use crate::price::{Price, Usage};
 use crate::queue::QueueLedger;
 use crate::report::{Delivery, Headroom, MESSAGES, Report};
 use crate::run::Run;
@@ -159,7 +158,8 @@ pub(crate) async fn measure<W: Workload>(args: &Loading<W>) -> anyhow::Result<Re
     report.cpu = Some(cpu.until(&CpuMark::now(&common.server_pid)));
     report.taken = meter.taken();
     let ended = Instant::now();
-    let (mut seen, server_stages) = watch.end(&setup).await;
+    let (mut seen, server_stages, timing) = watch.end(&setup).await;
+    report.generator = Some(timing);
     if let Some(sampler) = sampler {
         let span = sampler.span(begun, ended);
         report.samples = sampler.stop().await;
@@ -168,6 +168,8 @@ pub(crate) async fn measure<W: Workload>(args: &Loading<W>) -> anyhow::Result<Re
 
     run.followed.ask_rest(&run).await;
     let account = load.close(&setup, &run).await?;
+    let rows = run.close_rows().await?;
+    report.notes.extend(rows.notes);
     let after = counts().await;
     let runs: Vec<&Run> = account.warm_up.as_deref().into_iter().chain([&*run]).collect();
     report.ledger = Some(Ledger::of(&runs, before.zip(after), &account));
@@ -179,6 +181,8 @@ pub(crate) async fn measure<W: Workload>(args: &Loading<W>) -> anyhow::Result<Re
     report.notes.extend(account.note);
     if let Some(agents) = account.agents {
         agents.correct(&mut report, &mut seen);
+        // This process only waited.
+        report.generator = None;
         report.agents = Some(agents);
     }
     let known = generated(&report, &run, seen.empty_ms.unwrap_or(0.0), &setup.targets);
@@ -198,28 +202,40 @@ pub(crate) async fn measure<W: Workload>(args: &Loading<W>) -> anyhow::Result<Re
     report.analysis.capacity = Headroom::of(&seen, report.cpu.as_ref(), samples, rate);
     report.verdict = Some(Verdict::of(seen));
     if let Some(price) = common.price.price {
-        report.analysis.set_price(price);
-        let unknown = || "--price: the servers' processes are not known, give --server-pid".to_owned();
-        report.notes.extend(report.analysis.cost.is_none().then(unknown));
+        set_price(&mut report, price, rows.bytes);
     }
     report.add_notes(common.threads);
     report.faults = report.faults();
     Ok(report)
 }
 
+/// Adds what the load costs, and what is to be known of that; `rows_bytes` are those of `metrics.csv`.
+fn set_price(report: &mut Report, price: Price, rows_bytes: u64) {
+    report.analysis.set_price(price);
+    let unknown = || "--price: the servers' processes are not known, give --server-pid".to_owned();
+    report.notes.extend(report.analysis.cost.is_none().then(unknown));
+    let counted = || {
+        let mib = rows_bytes as f64 / (1024.0 * 1024.0);
+        format!(
+            "--price: {mib:.1} MiB of metrics.csv, written meanwhile, count too (--rows-max 0 leaves them out)"
+        )
+    };
+    report.notes.extend((rows_bytes > 0).then(counted));
+}
+
 /// What the generator knows of the time of a message.
 fn generated(report: &Report, run: &Run, empty_ms: f64, servers: &Targets) -> Generated {
     let [_, accepted, rejected, unconfirmed] = run.counts.totals();
-    let ended = (accepted + rejected + unconfirmed) as f64;
+    let send_delay = run.record.lock().open.as_ref().map(|open| open.send_delay.stats());
     let [followed, followed_to_subscribers] =
         run.followed.means(|second| run.record.lock().answered_in(second));
     let delivered =
         report.delivery.as_ref().filter(|delivery| servers.len() == 1 && delivery.latency.count > 0);
     Generated {
-        ended,
+        ended: (accepted + rejected + unconfirmed) as f64,
         confirmed_ms: report.latency.mean_ms,
         delivered_ms: delivered.map(|delivery| delivery.latency.mean_ms),
-        waited_ms: run.counts.waited_us.load(Ordering::Relaxed) as f64 / 1e3 / ended.max(1.0),
+        waited_ms: send_delay.map_or(0.0, |delay| delay.mean_ms),
         is_delivery_intended: run.times.is_some(),
         empty_ms,
         followed,

@@ -63,7 +63,7 @@ impl Workload for FanoutArgs {
         let usual: Rules = arguments("rules", &[])?;
         let in_flight = saturate::<_, usize>(self.window).div_ceil(self.senders.max(1));
         let rules = Rules { in_flight, ..usual };
-        let run = Run::new(setup.targets.clone(), shape, rules, setup.common.rows_max);
+        let run = Run::new(setup.targets.clone(), shape, rules).with_rows(&setup.common)?;
         let run = Arc::new(run.with_listeners());
         let subscribers = Listeners::gather_slow(&run, self.subscribers, 1, setup.seed, self.slow_by).await?;
         Ok((run, subscribers))

@@ -132,7 +132,7 @@ mod tests {
     fn run() -> Run {
         let target = Target::parse("127.0.0.1:1").expect("address");
         let rules: Rules = arguments("rules", &[]).expect("defaults");
-        Run::new(target, Shape::new(1, 10, None, "").of_rooms(3), rules, 0)
+        Run::new(target, Shape::new(1, 10, None, "").of_rooms(3), rules)
     }
 
     #[test]

@@ -59,7 +59,7 @@ impl Workload for HttpArgs {
 
     async fn prepare(&self, setup: &Setup) -> anyhow::Result<Stage> {
         let rules = self.sending.rules.clone();
-        let run = Run::new(setup.targets.clone(), self.traffic.shape(), rules, setup.common.rows_max);
+        let run = Run::new(setup.targets.clone(), self.traffic.shape(), rules).with_rows(&setup.common)?;
         let run = Arc::new(if self.listeners > 0 { run.with_listeners() } else { run });
         let listeners = Listeners::gather(&run, self.listeners, self.traffic.rooms, setup.seed).await?;
         Ok(Stage { run, listeners })
@@ -104,7 +104,7 @@ impl Workload for HttpArgs {
         };
         let shares = connections.iter().enumerate().map(share).collect();
         let (shape, rules) = (self.traffic.shape(), self.sending.rules.clone());
-        Ok(Divided { shares, whole: Run::new(setup.targets.clone(), shape, rules, 0) })
+        Ok(Divided { shares, whole: Run::new(setup.targets.clone(), shape, rules) })
     }
 
     async fn close(&self, _: &Setup, stage: Stage, run: &Run) -> anyhow::Result<Account> {

@@ -26,6 +26,11 @@ impl Job {
     pub(crate) fn begun_us(&self) -> u64 {
         if self.intended_us > 0 { self.intended_us } else { self.first_sent_us }
     }
+
+    /// Microseconds from the intended send until the first; `None` in a closed loop.
+    pub(crate) fn waited_us(&self) -> Option<u64> {
+        (self.intended_us > 0).then(|| self.first_sent_us.saturating_sub(self.intended_us))
+    }
 }
 
 /// Rooms, users and texts that messages are drawn from.

@@ -121,24 +121,18 @@ impl Lane {
         if self.later.is_empty() {
             self.take(free, waker);
         }
-        let (n, mut waited_us) = (free.min(self.ready.len()), 0);
+        let n = free.min(self.ready.len());
         for mut job in self.ready.drain(..n) {
             job.room = self.room.unwrap_or(job.room);
             job.user = self.user.unwrap_or(job.user);
             if job.first_sent_us == 0 {
                 job.first_sent_us = now_us;
-                if job.intended_us > 0 {
-                    waited_us += now_us.saturating_sub(job.intended_us);
-                }
                 if let Some(times) = &self.run.times {
-                    times.set(job.index, if job.intended_us > 0 { job.intended_us } else { now_us });
+                    times.set(job.index, job.begun_us());
                 }
             }
             write(&job);
             self.in_flight.push_back(Flight { job, sent_us: now_us });
-        }
-        if waited_us > 0 {
-            Counts::add(&self.run.counts.waited_us, waited_us);
         }
         n > 0
     }
@@ -188,9 +182,14 @@ impl Lane {
 
     fn finish(&mut self, job: &Job, ending: Ending) {
         let latency_us = saturate(self.read_us.saturating_sub(job.begun_us()));
-        let sample =
-            Sample { done_us: self.read_us, latency_us, room: job.room, kind: job.kind as u8, ending };
-        self.samples.push(sample);
+        self.samples.push(Sample {
+            done_us: self.read_us,
+            latency_us,
+            waited_us: job.waited_us().map(saturate),
+            room: job.room,
+            kind: job.kind as u8,
+            ending,
+        });
         let count = match ending {
             Ending::Accepted => None,
             Ending::Rejected => Some(&self.run.counts.rejected),
@@ -285,5 +284,49 @@ impl Lane {
             self.supply = self.feed.take(wanted - before, &mut self.ready, self.who, waker);
             Counts::add(&self.run.counts.sent, (self.ready.len() - before) as u64);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use hubbub_core::clock::SeededRandom;
+
+    use super::*;
+    use crate::job::Shape;
+    use crate::options::{Rules, arguments};
+    use crate::record::Dist;
+
+    /// The record of a message that was answered, and was to be sent at this time.
+    fn sent(intended_us: u64, late: Duration) -> Arc<Run> {
+        let rules: Rules = arguments("rules", &[]).unwrap();
+        let target = Target::parse("127.0.0.1:1").unwrap();
+        let run = Arc::new(Run::new(target, Shape::new(1, 10, None, ""), rules));
+        let feed = Feed::new(10);
+        let job = run.shape.draw(&SeededRandom::new(1), 7, 1);
+        feed.push(&mut vec![Job { intended_us, ..job }]);
+        std::thread::sleep(late);
+        let mut lane = Lane::new(Arc::clone(&run), feed, 0, None);
+        assert!(lane.fill(1, Waker::noop(), |_| ()));
+        lane.begin_read();
+        let mut id = Vec::new();
+        run.shape.write_id(7, &mut id);
+        lane.on_answer(&Answer::Accepted { id: &id, seq: 1, duplicate: false }).unwrap();
+        lane.hand_over();
+        run
+    }
+
+    #[test]
+    fn what_is_sent_late_counts_from_when_it_was_due_and_beside_that_from_the_send() {
+        let late = Duration::from_millis(5);
+        let run = sent(1, late);
+        let record = run.record.lock();
+        let open = record.open.as_ref().unwrap();
+        let [whole, waited, from_send] =
+            [&record.all, &open.send_delay, &open.from_send].map(Dist::stats).map(|stats| stats.mean_ms);
+        assert!(waited >= 1e3 * late.as_secs_f64() - 0.001, "{waited}");
+        assert!((whole - waited - from_send).abs() < 1e-9, "{whole} {waited} {from_send}");
+        assert!(sent(0, Duration::ZERO).record.lock().open.is_none(), "a closed loop");
     }
 }

@@ -4,7 +4,7 @@
 //!
 //! Path of a message of the rooms: one generator draws it ([`job`], [`pace`]) → a bounded queue ([`feed`]) → a connection writes
 //! it out ([`session`], [`client`]; [`persist`] has connections of its own) and keeps it until its answer ([`lane`]) →
-//! histograms and rates ([`record`]) → the report ([`report`]), which closes the ledger with the server's own counters
+//! histograms and rates ([`record`]), and a row of a file ([`rows`]) → the report ([`report`]), which closes the ledger with the server's own counters
 //! ([`ledger`]).
 //!
 //! Workloads whose next step follows from the answer to the last ([`queue`], [`kv`], [`query`]) have a task for each
@@ -61,6 +61,7 @@ mod query;
 mod queue;
 mod record;
 mod report;
+mod rows;
 mod run;
 mod sample;
 mod scenario;
@@ -73,6 +74,7 @@ mod stream;
 mod suite;
 #[cfg(feature = "postgres")]
 mod sweep;
+mod timing;
 mod verdict;
 mod wire;
 mod worker;

@@ -375,7 +375,7 @@ mod tests {
         let target = Target::parse(&server.local_addr().unwrap().to_string()).unwrap();
         tokio::spawn(cut_off_after(server, &[1, 2, 2, 3]));
         let rules: Rules = arguments("rules", &["--backoff", "1ms"]).unwrap();
-        let run = Arc::new(Run::new(target, Shape::new(1, 10, None, ""), rules, 0));
+        let run = Arc::new(Run::new(target, Shape::new(1, 10, None, ""), rules));
         let listeners = Listeners::gather(&run, 1, 1, 7).await.unwrap();
         while listeners.audience.lost.load(Ordering::Relaxed) == 0 {
             tokio::time::sleep(Duration::from_millis(1)).await;

@@ -42,9 +42,9 @@ pub(crate) struct Common {
     /// Width of the rows of throughput.csv
     #[arg(long, default_value = "10s", value_parser = duration, value_name = "TIME")]
     pub bucket: Duration,
-    /// Most rows of metrics.csv; the statistics always cover everything
+    /// Most rows of metrics.csv, some 50 bytes each, which are written meanwhile. The statistics always cover everything
     #[arg(long, default_value_t = 2_000_000, value_name = "N")]
-    pub rows_max: usize,
+    pub rows_max: u64,
     /// Repeat the random choices of another run (message ids are new in any case)
     #[arg(long, value_name = "N")]
     pub seed: Option<u64>,

@@ -309,7 +309,7 @@ mod tests {
     fn run() -> Run {
         let target = crate::client::Target::parse("127.0.0.1:1").expect("address");
         let rules = crate::options::arguments("rules", &[]).expect("defaults");
-        Run::new(target, crate::job::Shape::new(1, 10, None, ""), rules, 0)
+        Run::new(target, crate::job::Shape::new(1, 10, None, ""), rules)
     }
 
     #[tokio::test]

@@ -1,4 +1,4 @@
-//! What was measured: histograms, rates over time and, for the CSV file, single messages.
+//! What was measured: histograms, and rates over time.
 
 use std::time::Duration;
 
@@ -33,6 +33,8 @@ pub(crate) struct Sample {
     /// Microseconds from the start of the phase to the answer.
     pub(crate) done_us: u64,
     pub(crate) latency_us: u32,
+    /// The part of it from the intended send until the first; `None` in a closed loop.
+    pub(crate) waited_us: Option<u32>,
     pub(crate) room: u16,
     /// Which of the kinds of the record.
     pub(crate) kind: u8,
@@ -52,31 +54,35 @@ pub(crate) struct Record {
     /// The same until the last message began that was accepted: what follows are answers to what was under way.
     pub(crate) last_begun_us: u64,
     pub(crate) steps: Vec<u64>,
-    /// Single messages, at most `samples_max`.
-    pub(crate) samples: Vec<Sample>,
-    samples_max: usize,
+    /// What an open loop has besides.
+    pub(crate) open: Option<OpenLoopTimes>,
     /// Latencies in microseconds, by the number of the room.
     pub(crate) by_room: Vec<Moments>,
     pub(crate) seconds: Seconds,
-    /// Messages of which no sample was kept.
-    pub(crate) samples_left_out: u64,
+}
+
+/// The two parts of the latency of an accepted message, which counts from its intended send.
+#[derive(Debug, Default)]
+pub(crate) struct OpenLoopTimes {
+    /// Until it was first sent.
+    pub(crate) send_delay: Dist,
+    /// From then on: the latency without what it waited for the generator or for a connection, as those see it who count
+    /// from the send.
+    pub(crate) from_send: Dist,
 }
 
 impl Record {
-    /// An empty record that keeps at most `samples_max` single messages.
-    /// `kinds` are the names of the kinds of messages or operations.
-    pub(crate) fn new(samples_max: usize, kinds: &[&'static str]) -> Self {
+    /// An empty record. `kinds` are the names of the kinds of messages or operations.
+    pub(crate) fn new(kinds: &[&'static str]) -> Self {
         Self {
             all: Dist::default(),
             last_us: 0,
             last_begun_us: 0,
             by_kind: kinds.iter().map(|kind| (*kind, Dist::default())).collect(),
             steps: Vec::new(),
-            samples: Vec::new(),
-            samples_max,
+            open: None,
             by_room: Vec::new(),
             seconds: Seconds::default(),
-            samples_left_out: 0,
         }
     }
 
@@ -87,10 +93,15 @@ impl Record {
         self.steps.iter().skip(first).take(steps).sum()
     }
 
-    pub(crate) fn add(&mut self, samples: &mut Vec<Sample>) {
+    pub(crate) fn add(&mut self, samples: &[Sample]) {
         for sample in samples.iter().filter(|sample| sample.ending == Ending::Accepted) {
             let latency_us = u64::from(sample.latency_us);
             self.all.add(latency_us);
+            if let Some(waited_us) = sample.waited_us.map(u64::from) {
+                let open = self.open.get_or_insert_default();
+                open.send_delay.add(waited_us);
+                open.from_send.add(latency_us.saturating_sub(waited_us));
+            }
             if let Some((_, dist)) = self.by_kind.get_mut(usize::from(sample.kind)) {
                 dist.add(latency_us);
             }
@@ -105,9 +116,6 @@ impl Record {
             }
             self.seconds.add(sample.done_us, latency_us as f64);
         }
-        let keep = samples.len().min(self.samples_max - self.samples.len());
-        self.samples_left_out += (samples.len() - keep) as u64;
-        self.samples.extend(samples.drain(..).take(keep));
     }
 }
 
@@ -259,14 +267,32 @@ mod tests {
 
     #[test]
     fn the_record_knows_when_its_last_message_began() {
-        let sample = |done_us, latency_us, ending| Sample { done_us, latency_us, room: 1, kind: 0, ending };
-        let mut record = Record::new(0, &["TEXT"]);
-        record.add(&mut vec![
-            sample(9_000, 1_000, Ending::Accepted),
-            sample(12_000, 7_000, Ending::Accepted),
-            sample(20_000, 1, Ending::Rejected),
+        let mut record = Record::new(&["TEXT"]);
+        record.add(&[
+            sample(9_000, 1_000, None, Ending::Accepted),
+            sample(12_000, 7_000, None, Ending::Accepted),
+            sample(20_000, 1, None, Ending::Rejected),
         ]);
         assert_eq!((record.last_begun_us, record.last_us), (8_000, 12_000));
+        assert!(record.open.is_none(), "a closed loop");
+    }
+
+    fn sample(done_us: u64, latency_us: u32, waited_us: Option<u32>, ending: Ending) -> Sample {
+        Sample { done_us, latency_us, waited_us, room: 1, kind: 0, ending }
+    }
+
+    #[test]
+    fn what_an_open_loop_waited_before_it_sent_is_told_apart() {
+        let mut record = Record::new(&["TEXT"]);
+        record.add(&[
+            sample(9_000, 8_000, Some(7_000), Ending::Accepted),
+            sample(9_000, 2_000, Some(0), Ending::Accepted),
+            sample(20_000, 19_000, Some(18_000), Ending::Rejected),
+        ]);
+        let open = record.open.unwrap();
+        let [all, late, sent] = [&record.all, &open.send_delay, &open.from_send].map(Dist::stats);
+        assert_eq!([all.count, late.count, sent.count], [2; 3]);
+        assert_eq!([all.mean_ms, late.mean_ms, sent.mean_ms], [5.0, 3.5, 1.5]);
     }
 
     #[test]

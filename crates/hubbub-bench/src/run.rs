@@ -11,8 +11,9 @@ use parking_lot::Mutex;
 use crate::client::{Cause, Target, Targets};
 use crate::followed::Followed;
 use crate::job::Shape;
-use crate::options::{Patience, Rules};
+use crate::options::{Common, Patience, Rules};
 use crate::record::{Ending, Record, Sample};
+use crate::rows::{RowNames, RowWriter, RowsWritten};
 
 /// The types of messages, in the order of their numbers.
 const MESSAGE_KINDS: [&str; 3] = ["TEXT", "JOIN", "LEAVE"];
@@ -24,6 +25,8 @@ pub(crate) struct Run {
     pub(crate) rules: Rules,
     pub(crate) counts: Counts,
     pub(crate) record: Mutex<Record>,
+    /// Where single messages go to, until [`Run::close_rows`].
+    rows: Mutex<Option<RowWriter>>,
     start: Instant,
     pub(crate) started: Timestamp,
     /// Microseconds from `start` to the moment that counts as the start.
@@ -51,8 +54,6 @@ pub(crate) struct Counts {
     pub(crate) order_faults: AtomicU64,
     /// Connections lost, by cause.
     pub(crate) reconnects: Causes,
-    /// Microseconds from the intended send until messages were sent, in an open loop.
-    pub(crate) waited_us: AtomicU64,
 }
 
 /// What became necessary how often, by the number of its cause. Every refused message is counted here, so there is no lock.
@@ -97,7 +98,7 @@ impl Counts {
 
 impl Run {
     /// A phase that starts now and sends messages.
-    pub(crate) fn new(targets: impl Into<Targets>, shape: Shape, rules: Rules, rows_max: usize) -> Self {
+    pub(crate) fn new(targets: impl Into<Targets>, shape: Shape, rules: Rules) -> Self {
         // Together, because each stands for the other.
         let (start, started) = (Instant::now(), crate::machine::now());
         let targets = targets.into();
@@ -107,7 +108,8 @@ impl Run {
             shape,
             rules: Rules { in_flight: rules.in_flight.max(1), ..rules },
             counts: Counts::default(),
-            record: Mutex::new(Record::new(rows_max, &MESSAGE_KINDS)),
+            record: Mutex::new(Record::new(&MESSAGE_KINDS)),
+            rows: Mutex::new(None),
             start,
             started,
             begun_us: AtomicU64::new(0),
@@ -120,15 +122,19 @@ impl Run {
     }
 
     /// A phase of operations of these kinds, none of which is repeated.
-    pub(crate) fn of_operations(
-        target: &Target,
-        patience: &Patience,
-        rows_max: usize,
-        kinds: &[&'static str],
-    ) -> Self {
+    pub(crate) fn of_operations(target: &Target, patience: &Patience, kinds: &[&'static str]) -> Self {
         let rules = Rules { in_flight: 1, retries: 0, patience: patience.clone(), echo: false };
-        let record = Mutex::new(Record::new(rows_max, kinds));
-        Self { record, ..Self::new(target.clone(), Shape::new(0, 1, None, ""), rules, 0) }
+        let record = Mutex::new(Record::new(kinds));
+        Self { record, ..Self::new(target.clone(), Shape::new(0, 1, None, ""), rules) }
+    }
+
+    /// The same with a row in `metrics.csv` for each message, where results go into a directory.
+    pub(crate) fn with_rows(self, common: &Common) -> anyhow::Result<Self> {
+        let Some(dir) = &common.out else { return Ok(self) };
+        let kinds = self.record.lock().by_kind.iter().map(|(kind, _)| *kind).collect();
+        let names = RowNames { kinds, room_prefix: self.shape.room_prefix.clone() };
+        let rows = RowWriter::create(dir, common.rows_max, names)?;
+        Ok(Self { rows: Mutex::new(Some(rows)), ..self })
     }
 
     /// The same, with the time of each message kept for those who listen.
@@ -173,7 +179,18 @@ impl Run {
         if samples.iter().any(|sample| sample.ending != Ending::Unconfirmed) {
             self.last_answer_us.fetch_max(now_us, Ordering::Relaxed);
         }
+        if let Some(rows) = self.rows.lock().as_mut() {
+            rows.add(samples, |us| self.wall_us(us));
+        }
         self.record.lock().add(samples);
+        samples.clear();
+    }
+
+    /// Ends `metrics.csv`, once nothing is recorded any more.
+    pub(crate) async fn close_rows(&self) -> anyhow::Result<RowsWritten> {
+        let rows = self.rows.lock().take();
+        let Some(rows) = rows else { return Ok(RowsWritten::default()) };
+        Ok(tokio::task::spawn_blocking(|| rows.finish()).await?)
     }
 
     /// Whether the server has been silent for too long.
@@ -211,6 +228,7 @@ impl SendTimes {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::options::arguments;
 
     #[test]
     fn each_cause_is_counted_under_its_own_name() {
@@ -224,5 +242,31 @@ mod tests {
         let wanted = Cause::ALL.iter().enumerate().map(|(index, cause)| (cause.name(), index as u64 + 1));
         assert_eq!(causes.all(), wanted.collect());
         assert_eq!(causes.sum(), 28);
+    }
+
+    #[tokio::test]
+    async fn rows_have_the_time_of_the_wall_clock_whatever_came_before_the_start() {
+        let dir = tempfile::tempdir().unwrap();
+        let out = dir.path().to_str().unwrap();
+        let common: Common = arguments("common", &["--out", out]).unwrap();
+        let patience: Patience = arguments("patience", &[]).unwrap();
+        let target = Target::parse("127.0.0.1:1").unwrap();
+        let run = Run::of_operations(&target, &patience, &["get"]).with_rows(&common).unwrap();
+        let warm_up = Duration::from_millis(5);
+        std::thread::sleep(warm_up);
+        run.begin();
+        let ending = Ending::Accepted;
+        let sample = Sample { done_us: 1_000, latency_us: 500, waited_us: None, room: 1, kind: 0, ending };
+        let mut samples = vec![sample];
+        run.record(&mut samples, 1_000);
+        assert!(samples.is_empty(), "they are recorded once");
+        assert_eq!(run.close_rows().await.unwrap().notes, [""; 0]);
+        let text = std::fs::read_to_string(dir.path().join("metrics.csv")).unwrap();
+        let row: Vec<&str> = text.lines().nth(1).unwrap().split(',').collect();
+        assert_eq!(row[1..], ["get", "0.500", "200", "1"]);
+        let at_us = Timestamp::parse(row[0]).unwrap().as_micros();
+        assert_eq!(at_us, run.wall_us(1_000));
+        assert!(at_us >= run.started.as_micros() + micros(warm_up) as i64 + 1_000);
+        assert_eq!(run.close_rows().await.unwrap(), RowsWritten::default(), "nothing is left");
     }
 }

@@ -140,7 +140,7 @@ impl Server {
         own: &[&str],
     ) -> anyhow::Result<Report> {
         let (pid, seconds) = (self.pid.to_string(), time.map(|time| format!("{}s", time.as_secs_f64())));
-        let mut line = vec!["--quiet", "--rows-max", "0", "--server", &self.url, "--server-pid", &pid];
+        let mut line = vec!["--quiet", "--server", &self.url, "--server-pid", &pid];
         line.extend(seconds.iter().flat_map(|seconds| ["--duration", seconds]));
         if !own.contains(&"--database") {
             line.extend(["--database", "none"]);

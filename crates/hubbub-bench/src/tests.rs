@@ -95,6 +95,50 @@ async fn an_open_loop_sends_what_its_schedule_says() {
     let report = run::<HttpArgs>(&line).await;
     assert_eq!(report.latency.count, 1_000);
     assert!(report.is_clean(), "{}", report.terminal());
+    both_latencies_are_told(&report);
+}
+
+/// Of an open loop: from the intended send, and from the send, with what lies between.
+fn both_latencies_are_told(report: &Report) {
+    let summary = serde_json::to_value(report).expect("a summary");
+    let mean = |of: &serde_json::Value| {
+        assert_eq!(of["count"], report.latency.count, "{of}");
+        of["meanMs"].as_f64().expect("a mean")
+    };
+    let parts = mean(&summary["latencyFromSend"]) + mean(&summary["generator"]["sendDelay"]);
+    assert!((mean(&summary["latency"]) - parts).abs() < 1e-6, "{summary}");
+    let said = report.terminal();
+    assert!(said.contains("\n  from send ms mean ") && said.contains("; sends: p50 "), "{said}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_closed_loop_has_one_latency() {
+    let url = bare(Kind::WsAck).await;
+    let report = chat(&url, &["-n", "500", "-c", "4", "--warmup-connections", "0"]).await;
+    let (summary, said) = (serde_json::to_value(&report).expect("a summary"), report.terminal());
+    assert!(summary.get("latencyFromSend").is_none() && !said.contains("from send ms"), "{said}");
+    assert!(summary["generator"].get("sendDelay").is_none(), "{summary}");
+    assert!(summary["generator"]["schedulingDelay"]["count"].as_u64() > Some(0), "{summary}");
+    assert!(summary["generator"]["clockDriftMs"].is_f64(), "{summary}");
+    assert!(said.contains("\n  generator    threads late by ms: p50 "), "{said}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn each_message_of_the_measured_phase_is_a_row() {
+    let url = bare(Kind::WsAck).await;
+    let dir = tempfile::tempdir().expect("a directory");
+    let out = dir.path().join("results").to_str().expect("a name").to_owned();
+    let line = ["-n", "5000", "-c", "10", "--warmup-connections", "4", "--warmup-messages", "100"];
+    for (bound, rows) in [(&[][..], 4_600), (&["--rows-max", "100"][..], 100)] {
+        let report = chat(&url, &[&line[..], &["--out", &out], bound].concat()).await;
+        let text = std::fs::read_to_string(dir.path().join("results/metrics.csv")).expect("rows");
+        assert_eq!(text.lines().skip(1).filter(|row| row.split(',').nth(3) == Some("200")).count(), rows);
+        let noted = report.notes.iter().any(|note| note.contains("leaves out 4500 messages (--rows-max)"));
+        assert_eq!(noted, rows == 100, "{}", report.terminal());
+        report.write_files(std::path::Path::new(&out)).expect("the other files");
+        let rows_after = std::fs::read_to_string(dir.path().join("results/metrics.csv")).expect("rows");
+        assert!(rows_after == text, "they are written once");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -140,6 +184,7 @@ async fn keys_are_asked_for_in_both_loops() {
     }
     let report = measure(&["mixed", "--rate", "1000", "--duration", "500ms", "--warmup", "0ms"]).await;
     assert!(report.is_clean() && report.latency.count == 500, "{}", report.terminal());
+    both_latencies_are_told(&report);
 }
 
 #[tokio::test]

@@ -30,6 +30,8 @@ pub(crate) struct Worker {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Begun {
     us: u64,
+    /// Microseconds after that until it was sent; `None` in a closed loop.
+    waited_us: Option<u64>,
     is_measured: bool,
 }
 
@@ -64,11 +66,11 @@ impl Worker {
     pub(crate) fn begin(&self, intended_us: Option<u64>) -> Begun {
         Counts::add(&self.run.counts.sent, 1);
         let now_us = self.run.now_us();
-        let us = intended_us.unwrap_or(now_us);
-        if us < now_us {
-            Counts::add(&self.run.counts.waited_us, now_us - us);
+        Begun {
+            us: intended_us.unwrap_or(now_us),
+            waited_us: intended_us.map(|us| now_us.saturating_sub(us)),
+            is_measured: self.run.is_measured(),
         }
-        Begun { us, is_measured: self.run.is_measured() }
     }
 
     pub(crate) fn end(&mut self, begun: Begun, kind: u8, place: u16, ending: Ending) {
@@ -83,7 +85,8 @@ impl Worker {
         let now_us = self.run.now_us();
         if begun.is_measured {
             let latency_us = saturate(now_us.saturating_sub(begun.us));
-            self.samples.push(Sample { done_us: now_us, latency_us, room: place, kind, ending });
+            let waited_us = begun.waited_us.map(saturate);
+            self.samples.push(Sample { done_us: now_us, latency_us, waited_us, room: place, kind, ending });
         }
         if self.samples.len() >= SAMPLES_MAX || now_us > self.handed_over_us + SAMPLES_AGE_US {
             self.hand_over();
@@ -125,4 +128,32 @@ pub(crate) async fn keep_time(run: &Run, warmup: Duration, time: Duration) {
     run.begin();
     tokio::time::sleep(time).await;
     run.end();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::options::{Patience, arguments};
+    use crate::record::Dist;
+
+    #[test]
+    fn what_begins_late_counts_from_when_it_was_due_and_beside_that_from_the_send() {
+        let patience: Patience = arguments("patience", &[]).unwrap();
+        let target = Target::parse("127.0.0.1:1").unwrap();
+        let run = Arc::new(Run::of_operations(&target, &patience, &["get"]));
+        let mut worker = Worker::new(&run, &target);
+        run.begin();
+        let late = Duration::from_millis(5);
+        std::thread::sleep(late);
+        worker.end(worker.begin(Some(0)), 0, 0, Ending::Accepted);
+        worker.end(worker.begin(None), 0, 0, Ending::Accepted);
+        worker.hand_over();
+        let record = run.record.lock();
+        let open = record.open.as_ref().unwrap();
+        let [waited, from_send] = [&open.send_delay, &open.from_send].map(Dist::stats);
+        assert_eq!((record.all.len(), waited.count, from_send.count), (2, 1, 1));
+        assert!(waited.mean_ms >= 1e3 * late.as_secs_f64() - 0.001, "{waited:?}");
+        let whole_ms = record.all.stats().max_ms;
+        assert!(waited.min_ms <= whole_ms && from_send.max_ms <= whole_ms, "{whole_ms} {from_send:?}");
+    }
 }

@@ -29,6 +29,8 @@ pub(super) struct Part {
     warm_up: Option<[u64; 4]>,
     all: DistPart,
     by_kind: Vec<(String, DistPart)>,
+    /// Of an open loop: until the send, and from there.
+    open: Option<[DistPart; 2]>,
     last_us: u64,
     last_begun_us: u64,
     steps: Vec<u64>,
@@ -46,7 +48,7 @@ pub(super) struct Part {
 #[serde(rename_all = "camelCase")]
 struct CountsPart {
     /// In the order of [`counters`].
-    counts: [u64; 8],
+    counts: [u64; 7],
     retries: BTreeMap<String, u64>,
     reconnects: BTreeMap<String, u64>,
 }
@@ -107,10 +109,9 @@ fn waited_s() -> f64 {
 }
 
 /// All counters of a run, but for those by cause.
-fn counters(counts: &Counts) -> [&AtomicU64; 8] {
-    let Counts { accepted, duplicate, rejected, unconfirmed, sent, opened, order_faults, waited_us, .. } =
-        counts;
-    [sent, accepted, rejected, unconfirmed, duplicate, opened, order_faults, waited_us]
+fn counters(counts: &Counts) -> [&AtomicU64; 7] {
+    let Counts { accepted, duplicate, rejected, unconfirmed, sent, opened, order_faults, .. } = counts;
+    [sent, accepted, rejected, unconfirmed, duplicate, opened, order_faults]
 }
 
 impl CountsPart {
@@ -169,6 +170,7 @@ impl Part {
             warm_up: warm_up.as_ref().map(|run| run.counts.totals()),
             all: DistPart::of(&record.all),
             by_kind: by_kind.collect(),
+            open: record.open.as_ref().map(|open| [&open.send_delay, &open.from_send].map(DistPart::of)),
             last_us: record.last_us,
             last_begun_us: record.last_begun_us,
             steps: record.steps.clone(),
@@ -197,13 +199,18 @@ impl Part {
     fn add_to(&self, run: &Run) -> anyhow::Result<()> {
         self.counts.add_to(&run.counts)?;
         let mut record = run.record.lock();
-        let Record { all, by_kind, last_us, last_begun_us, steps, by_room, seconds, .. } = &mut *record;
+        let Record { all, by_kind, open, last_us, last_begun_us, steps, by_room, seconds } = &mut *record;
         self.all.add_to(all)?;
         let is_same =
             self.by_kind.iter().map(|(kind, _)| kind.as_str()).eq(by_kind.iter().map(|(kind, _)| *kind));
         ensure!(is_same, "other kinds of messages than were asked for");
         for ((_, part), (_, dist)) in self.by_kind.iter().zip(by_kind) {
             part.add_to(dist)?;
+        }
+        if let Some([send_delay, from_send]) = &self.open {
+            let open = open.get_or_insert_default();
+            send_delay.add_to(&mut open.send_delay)?;
+            from_send.add_to(&mut open.from_send)?;
         }
         *last_us = self.last_us.max(*last_us);
         *last_begun_us = self.last_begun_us.max(*last_begun_us);
@@ -242,7 +249,7 @@ pub(super) fn merge<'a>(
 
 /// A warm-up of which only the totals are known.
 fn warmed(whole: &Run, totals: [u64; 4]) -> Arc<Run> {
-    let run = Run::new(whole.targets.clone(), whole.shape.clone(), whole.rules.clone(), 0);
+    let run = Run::new(whole.targets.clone(), whole.shape.clone(), whole.rules.clone());
     let [sent, accepted, rejected, unconfirmed, ..] = counters(&run.counts);
     for (count, n) in [sent, accepted, rejected, unconfirmed].into_iter().zip(totals) {
         Counts::add(count, n);

@@ -307,7 +307,7 @@ fn local_options_exist() {
 
 fn empty() -> Run {
     let rules: Rules = arguments("rules", &[]).unwrap();
-    Run::new(Target::parse("127.0.0.1:1").unwrap(), Shape::new(1, 1, None, ""), rules, 0)
+    Run::new(Target::parse("127.0.0.1:1").unwrap(), Shape::new(1, 1, None, ""), rules)
 }
 
 #[test]
@@ -321,11 +321,19 @@ fn merged_parts_are_the_joint_data() {
             let bits = random.next_u64();
             let latency_us = (500 + agent * 40_000) + (bits % 1_000) as u32 * (bits >> 32 & 0xff) as u32;
             let (room, kind) = ((bits >> 16) as u16 % 4, (bits >> 20) as u8 % 3);
-            Sample { done_us: index * 1_500 + 300_000, latency_us, room, kind, ending: Ending::Accepted }
+            let waited_us = Some(latency_us / 3);
+            Sample {
+                done_us: index * 1_500 + 300_000,
+                latency_us,
+                waited_us,
+                room,
+                kind,
+                ending: Ending::Accepted,
+            }
         };
-        let mut samples: Vec<Sample> = (0..count).map(sample).collect();
-        joint.record.lock().add(&mut samples.clone());
-        run.record.lock().add(&mut samples);
+        let samples: Vec<Sample> = (0..count).map(sample).collect();
+        joint.record.lock().add(&samples);
+        run.record.lock().add(&samples);
         for counts in [&run.counts, &joint.counts] {
             Counts::add(&counts.sent, count);
             Counts::add(&counts.duplicate, 2);

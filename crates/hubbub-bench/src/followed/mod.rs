@@ -300,7 +300,7 @@ mod tests {
     async fn what_is_older_than_a_failure_is_not_asked_about() {
         let target = crate::client::Target::parse("127.0.0.1:1").unwrap();
         let rules = crate::options::arguments("rules", &[]).unwrap();
-        let run = Run::new(target, crate::job::Shape::new(1, 10, None, ""), rules, 0);
+        let run = Run::new(target, crate::job::Shape::new(1, 10, None, ""), rules);
         (1..=100).for_each(|seq| run.followed.note(noted(seq)));
         run.followed.ask_rest(&run).await;
         assert_eq!(run.followed.questions(), 1, "and not so many that following would end for good");

@@ -185,7 +185,7 @@ mod tests {
     fn a_wall_clock_that_was_set_meanwhile_counts_as_it_is() {
         let target = crate::client::Target::parse("127.0.0.1:1").unwrap();
         let rules = crate::options::arguments("rules", &[]).unwrap();
-        let run = Run::new(target, crate::job::Shape::new(1, 10, None, ""), rules, 0);
+        let run = Run::new(target, crate::job::Shape::new(1, 10, None, ""), rules);
         let now = Timestamp::parse("2001-01-01T00:00:00Z").unwrap();
         let before_us = run.now_us();
         let ran_us = u64::try_from(now.as_micros() - start_by(now, &run)).unwrap();

@@ -155,8 +155,8 @@ impl Workload for KvArgs {
     }
 
     async fn drive(&self, setup: &Setup, common: &mut Self::Stage) -> anyhow::Result<Arc<Run>> {
-        let run = Run::of_operations(setup.target(), &self.patience, setup.common.rows_max, &KINDS);
-        let run = Arc::new(run);
+        let run = Run::of_operations(setup.target(), &self.patience, &KINDS);
+        let run = Arc::new(run.with_rows(&setup.common)?);
         let mut clients = JoinSet::new();
         for (who, target) in (0..common.connections).zip(setup.targets.iter().cycle()) {
             let client = Client {
@@ -202,7 +202,7 @@ impl Workload for KvArgs {
             own.into_iter().chain(hot).chain(rate).collect()
         };
         let shares = connections.iter().zip(&keys).enumerate().map(share).collect();
-        Ok(Divided { shares, whole: Run::of_operations(setup.target(), &self.patience, 0, &KINDS) })
+        Ok(Divided { shares, whole: Run::of_operations(setup.target(), &self.patience, &KINDS) })
     }
 
     async fn close(&self, _: &Setup, common: Self::Stage, run: &Run) -> anyhow::Result<Account> {

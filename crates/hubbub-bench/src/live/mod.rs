@@ -265,12 +265,13 @@ mod tests {
 
     fn run() -> Run {
         let target = Target::parse("127.0.0.1:1").unwrap();
-        Run::new(target, Shape::new(1, 10, None, ""), arguments("rules", &[]).unwrap(), 0)
+        Run::new(target, Shape::new(1, 10, None, ""), arguments("rules", &[]).unwrap())
     }
 
     /// So many more are accepted, each after so long.
     fn accept(run: &Run, count: u64, latency_us: u32) {
-        let sample = Sample { done_us: 1, latency_us, room: 1, kind: 0, ending: Ending::Accepted };
+        let sample =
+            Sample { done_us: 1, latency_us, waited_us: None, room: 1, kind: 0, ending: Ending::Accepted };
         run.record(&mut vec![sample; usize::try_from(count).unwrap()], 1);
         Counts::add(&run.counts.accepted, count);
     }

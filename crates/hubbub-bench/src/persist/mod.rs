@@ -162,7 +162,7 @@ impl Workload for PersistArgs {
     async fn prepare(&self, setup: &Setup) -> anyhow::Result<Stage> {
         let shape = Shape::of_residents(crate::machine::seed(), self.users, self.text_bytes);
         let shape = shape.of_rooms(self.rooms);
-        let run = Arc::new(Run::new(setup.targets.clone(), shape, self.rules()?, 0));
+        let run = Arc::new(Run::new(setup.targets.clone(), shape, self.rules()?));
         let stored_before = self.stored_before(&setup.targets).await?;
         let source = Source::of_persisting(self, setup, Arc::clone(&run)).await?;
         let followed = self.followed();

@@ -151,7 +151,7 @@ mod tests {
         let shape = Shape::new(1, 10, None, "");
         let job = |index| shape.draw(&SeededRandom::new(index), index, 1);
         let mut jobs: Vec<_> = (0..3).map(job).collect();
-        let run = Arc::new(Run::new(target.clone(), shape, args.rules().unwrap(), 0));
+        let run = Arc::new(Run::new(target.clone(), shape, args.rules().unwrap()));
         let feed = Feed::new(10);
         feed.push(&mut jobs);
         feed.end();

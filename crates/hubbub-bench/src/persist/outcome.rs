@@ -13,6 +13,7 @@ use crate::report::{Analysis, Origin, Report, Rooms};
 use crate::sample::SystemSample;
 use crate::sample::buckets::Buckets;
 use crate::sample::series::{SeriesSummary, Span, summaries};
+use crate::timing::GeneratorTiming;
 use crate::verdict::Verdict;
 
 /// What was seen of a run besides what the engine records.
@@ -44,6 +45,9 @@ pub(crate) struct Outcome {
     pub(crate) published_per_second: f64,
     /// From the intended send to the confirm.
     pub(crate) confirm_latency: Stats,
+    /// The same from the actual send, at a given rate.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) confirm_latency_from_send: Option<Stats>,
     pub(crate) arrival_latency: Stats,
     misordered: u64,
     /// Of the messages that were published, where there are several.
@@ -54,6 +58,8 @@ pub(crate) struct Outcome {
     /// In what way the load generator was the limit, if it was.
     #[serde(skip_serializing_if = "Option::is_none")]
     generator_limit: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) generator: Option<GeneratorTiming>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) verdict: Option<Verdict>,
     /// Its minutes are those of the confirms.
@@ -238,12 +244,14 @@ impl Outcome {
             publish_s: report.elapsed_s,
             published_per_second: report.per_second,
             confirm_latency: report.latency,
+            confirm_latency_from_send: report.latency_from_send,
             arrival_latency: delivery.latency,
             misordered: delivery.misordered,
             rooms: report.rooms,
             retries: report.retries,
             retries_by_cause: report.retries_by_cause,
             generator_limit: report.generator_limit,
+            generator: report.generator,
             verdict: report.verdict,
             analysis: report.analysis,
             notes: report.notes,

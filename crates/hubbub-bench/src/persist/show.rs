@@ -5,7 +5,9 @@ use std::path::Path;
 
 use super::outcome::{Asked, Batches, Outcome};
 use crate::engine::Findings;
-use crate::report::{Rooms, grouped, over_time, preformatted, repeat, retries, write_files, write_rooms};
+use crate::report::{
+    Rooms, grouped, over_time, preformatted, repeat, retries, write_files, write_rooms, write_timing,
+};
 use crate::sample::charts::is_detail;
 use crate::sample::samples_csv;
 use crate::sample::series::SeriesSummary;
@@ -55,8 +57,13 @@ impl Outcome {
             self.persisted.store_s,
             (self.persisted.store_s - self.publish_s).max(0.0)
         )?;
-        for (name, stats) in [("confirm ms", &self.confirm_latency), ("arrival ms", &self.arrival_latency)] {
-            if stats.count > 0 {
+        let from_send = self.confirm_latency_from_send.as_ref();
+        for (name, stats) in [
+            ("confirm ms", Some(&self.confirm_latency)),
+            ("from send ms", from_send),
+            ("arrival ms", Some(&self.arrival_latency)),
+        ] {
+            if let Some(stats) = stats.filter(|stats| stats.count > 0) {
                 writeln!(
                     out,
                     "  {name:<12} p50 {:.2}, p95 {:.2}, p99 {:.2}, p99.9 {:.2}, max {:.2}",
@@ -70,6 +77,7 @@ impl Outcome {
         if let Some(maximum) = self.persisted.maximum_per_second {
             writeln!(out, "  endurance    at 80 % of {}/s, measured just before", grouped(maximum))?;
         }
+        write_timing(self.generator.as_ref(), out)?;
         write!(out, "{}", self.analysis)?;
         writeln!(out, "  {:<34}{:>12}{:>12}{:>12}{:>12}", "", "before", "average", "peak", "after")?;
         let shown = self.persisted.series.iter().filter(|series| !is_detail(&series.name));

@@ -181,7 +181,7 @@ pub(crate) async fn measure(args: &Loading<QueryArgs>) -> anyhow::Result<Answers
     }
     let (seconds, sends) = (format!("{}s", own.duration.as_secs_f64()), (own.rate / 9).max(1).to_string());
     let url = common.server()?;
-    let line = ["--quiet", "--rows-max", "0", "--server", url, "--rate", &sends, "--duration", &seconds];
+    let line = ["--quiet", "--server", url, "--rate", &sends, "--duration", &seconds];
     let mut sending = arguments::<Loading<HttpArgs>>("http", &line)?;
     sending.common.access = common.access.clone();
     let meter = meter();

@@ -152,7 +152,8 @@ impl Workload for QueueArgs {
     async fn drive(&self, setup: &Setup, stage: &mut Self::Stage) -> anyhow::Result<Arc<Run>> {
         // Over the line protocol the servers are elsewhere.
         let target = &stage.places.first().context("there is no --server")?.dialect.target;
-        let run = Arc::new(Run::of_operations(target, &self.patience, setup.common.rows_max, &KINDS));
+        let run = Run::of_operations(target, &self.patience, &KINDS);
+        let run = Arc::new(run.with_rows(&setup.common)?);
         let mut clients = JoinSet::new();
         for (me, place) in stage.clients.iter().copied().zip(stage.places.iter().cycle()) {
             let place = place.of_user(me);

@@ -1,12 +1,6 @@
-//! `throughput.csv` and `metrics.csv`.
+//! `throughput.csv`. The other table of a run, `metrics.csv`, is written while it goes on ([`crate::rows`]).
 
-use std::fs::File;
-use std::io::{BufWriter, Write};
-use std::path::Path;
-
-use anyhow::Context;
 use hubbub_core::Timestamp;
-use hubbub_core::invariant::saturate;
 
 use super::Report;
 use crate::run::Run;
@@ -16,30 +10,34 @@ use crate::run::Run;
 pub(super) fn throughput(report: &Report, run: &Run) -> String {
     let mut out = "startTime,endTime,messageCount,messagesPerSecond\n".to_owned();
     for bucket in &report.throughput {
-        let [from, to] = [bucket.start_s, bucket.end_s].map(|s| at(run, (s * 1e6) as i64));
+        let [from, to] =
+            [bucket.start_s, bucket.end_s].map(|s| Timestamp::from_micros(run.wall_us((s * 1e6) as u64)));
         out.push_str(&format!("{from},{to},{},{:.1}\n", bucket.messages, bucket.per_second));
     }
     out
 }
 
-/// `timestamp,messageType,latencyMs,statusCode,roomId`, a row for each message.
-pub(super) fn write_metrics(run: &Run, path: &Path) -> anyhow::Result<()> {
-    let file = File::create(path).with_context(|| format!("cannot write {}", path.display()))?;
-    let mut out = BufWriter::new(file);
-    writeln!(out, "timestamp,messageType,latencyMs,statusCode,roomId")?;
-    let (record, prefix) = (run.record.lock(), &run.shape.room_prefix);
-    for sample in &record.samples {
-        let at = at(run, saturate(sample.done_us));
-        let latency_ms = f64::from(sample.latency_us) / 1e3;
-        let kind = record.by_kind.get(usize::from(sample.kind)).map_or("", |(kind, _)| *kind);
-        let status = sample.ending.status_code();
-        writeln!(out, "{at},{kind},{latency_ms:.3},{status},{prefix}{}", sample.room)?;
-    }
-    out.flush()?;
-    Ok(())
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::client::Target;
+    use crate::job::Shape;
+    use crate::options::arguments;
+    use crate::record::Bucket;
 
-/// The wall clock at `micros` after the start of the measured phase.
-fn at(run: &Run, micros: i64) -> Timestamp {
-    Timestamp::from_micros(run.started.as_micros().saturating_add(micros))
+    #[test]
+    fn times_count_from_the_start_of_what_is_measured() {
+        let rules = arguments("rules", &[]).unwrap();
+        let run = Run::new(Target::parse("127.0.0.1:1").unwrap(), Shape::new(1, 10, None, ""), rules);
+        let made_us = run.wall_us(0);
+        // The warm-up.
+        std::thread::sleep(std::time::Duration::from_millis(5));
+        run.begin();
+        let bucket = Bucket { start_s: 1.0, end_s: 1.5, messages: 10, per_second: 20.0, partial: true };
+        let report = Report { throughput: vec![bucket], ..Report::default() };
+        let [from, to] = [1_000_000, 1_500_000].map(|us| Timestamp::from_micros(run.wall_us(us)));
+        assert!(from.as_micros() >= made_us + 1_005_000);
+        let wanted = format!("startTime,endTime,messageCount,messagesPerSecond\n{from},{to},10,20.0\n");
+        assert_eq!(throughput(&report, &run), wanted);
+    }
 }

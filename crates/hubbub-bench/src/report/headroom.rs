@@ -176,7 +176,8 @@ mod tests {
 
     #[test]
     fn all_that_is_known_counts_and_nothing_is_more_than_full() {
-        let values = BTreeMap::from([(DISK_BUSY.to_owned(), 30.0.into()), (POOL_ACTIVE.to_owned(), 12.0.into())]);
+        let values =
+            BTreeMap::from([(DISK_BUSY.to_owned(), 30.0.into()), (POOL_ACTIVE.to_owned(), 12.0.into())]);
         let samples = [SystemSample { at_s: 1.0, values, ..SystemSample::default() }];
         let pool = |waiting| Some(Pool { waiting, connections: 16.0, wait_ms: 1.0 });
         let database = Some(Database { processors: 4.4, may_use: 4.0, lock_waiting: None });

@@ -26,7 +26,7 @@ pub(crate) use origin::Origin;
 pub(crate) use rooms::Rooms;
 pub(crate) use svg::{Axes, Measured, bars, escape, measured, picture};
 pub(crate) use table::{Table, figure};
-pub(crate) use terminal::{flags, grouped, retries, write_rooms};
+pub(crate) use terminal::{flags, grouped, retries, write_rooms, write_timing};
 pub(crate) use trends::{SLOPE_SAMPLES, Trends};
 
 use anyhow::Context;
@@ -44,6 +44,7 @@ use crate::record::{Bucket, Stats, buckets};
 use crate::run::Run;
 use crate::sample::series::SeriesSummary;
 use crate::sample::{SystemSample, samples_csv};
+use crate::timing::GeneratorTiming;
 use crate::verdict::Verdict;
 
 /// The unit of what goes to rooms.
@@ -67,6 +68,9 @@ pub(crate) struct Report {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub per_second_variation: Option<f64>,
     pub latency: Stats,
+    /// The same from the actual send: what it hides is what messages waited before. Of open loops only.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub latency_from_send: Option<Stats>,
     pub latency_by_type: BTreeMap<&'static str, Stats>,
     /// Of messages that go to rooms, where there are several.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -90,6 +94,8 @@ pub(crate) struct Report {
     /// Who sent the load, if that was not this process: `cpu.generator` is their sum.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub agents: Option<Agents>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub generator: Option<GeneratorTiming>,
     /// What others took of the machine in the measured phase; `None` where it is not known.
     #[serde(skip)]
     pub taken: Option<Taken>,
@@ -161,9 +167,11 @@ impl Report {
         self.analysis.trends = Trends::of(record.seconds.slopes(record.last_begun_us));
         self.per_second_variation = record.seconds.rate_variation(record.last_begun_us);
         self.rooms = Rooms::of(&record.by_room, &run.shape).filter(|_| self.unit == MESSAGES);
-        if record.samples_left_out > 0 && !record.samples.is_empty() {
-            self.notes
-                .push(format!("metrics.csv leaves out {} messages (--rows-max)", record.samples_left_out));
+        if let Some(open) = &record.open {
+            self.latency_from_send = Some(open.from_send.stats());
+            if let Some(timing) = &mut self.generator {
+                timing.send_delay = Some(open.send_delay.stats());
+            }
         }
         drop(record);
         self.connections_opened = run.counts.opened.load(Ordering::Relaxed);
@@ -279,8 +287,7 @@ impl Findings for Report {
         ];
         write_files(dir, files)?;
         self.analysis.write_files(dir)?;
-        Rooms::write_files(self.rooms.as_ref(), dir)?;
-        csv::write_metrics(run, &dir.join("metrics.csv"))
+        Rooms::write_files(self.rooms.as_ref(), dir)
     }
 }
 

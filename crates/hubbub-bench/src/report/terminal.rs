@@ -8,6 +8,7 @@ use crate::ledger::Ledger;
 use crate::machine::CpuUse;
 use crate::models::little::Little;
 use crate::record::Stats;
+use crate::timing::GeneratorTiming;
 
 /// Thousands apart, for people.
 pub(crate) fn grouped(value: f64) -> String {
@@ -42,6 +43,9 @@ fn write_summary(report: &Report, out: &mut String) -> std::fmt::Result {
         }
         writeln!(out, ")")?;
         writeln!(out, "  latency ms   {}", line(&report.latency))?;
+        if let Some(from_send) = &report.latency_from_send {
+            writeln!(out, "  from send ms {}", line(from_send))?;
+        }
         for (kind, stats) in report.latency_by_type.iter().filter(|(_, stats)| stats.count > 0) {
             writeln!(out, "    {kind:<10} {}", line(stats))?;
         }
@@ -72,6 +76,7 @@ fn write_summary(report: &Report, out: &mut String) -> std::fmt::Result {
     if let Some(agents) = &report.agents {
         write!(out, "{agents}")?;
     }
+    write_timing(report.generator.as_ref(), out)?;
     write!(out, "{}", report.analysis)?;
     if let Some(verdict) = &report.verdict {
         write!(out, "{verdict}")?;
@@ -82,6 +87,11 @@ fn write_summary(report: &Report, out: &mut String) -> std::fmt::Result {
 /// How evenly rooms were used, where there are several.
 pub(crate) fn write_rooms(rooms: Option<&Rooms>, out: &mut String) -> std::fmt::Result {
     rooms.map_or(Ok(()), |rooms| writeln!(out, "  rooms        {rooms}"))
+}
+
+/// How punctual the generator was, where it is known.
+pub(crate) fn write_timing(timing: Option<&GeneratorTiming>, out: &mut String) -> std::fmt::Result {
+    timing.map_or(Ok(()), |timing| writeln!(out, "  generator    {timing}"))
 }
 
 /// How many there were, and why.

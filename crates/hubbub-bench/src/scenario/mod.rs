@@ -209,9 +209,6 @@ fn given(args: &RunArgs, scenario: &Scenario, measurement: &Measurement, repetit
     given.extend(args.quiet.then(|| "--quiet".to_owned()));
     given.extend(scenario.seed.map(|seed| format!("--seed={}", seed.wrapping_add(repetition as u64))));
     given.extend(args.price.price.map(|price| format!("--price={price}")));
-    if args.out.is_none() {
-        given.push("--rows-max=0".to_owned());
-    }
     // Not what the environment says of another server.
     if scenario.workload == WorkloadKind::Persist && measurement.options().all(|(key, _)| key != "log") {
         given.push("--log=direct".to_owned());

@@ -35,7 +35,7 @@ pub(super) enum WorkloadKind {
 }
 
 /// Options that the run itself gives.
-const OF_THE_RUN: [&str; 14] = [
+const OF_THE_RUN: [&str; 13] = [
     "server",
     "target",
     "shared",
@@ -49,7 +49,6 @@ const OF_THE_RUN: [&str; 14] = [
     "price",
     "watch",
     "threads",
-    "rows-max",
 ];
 
 /// What one measurement found.
@@ -114,7 +113,9 @@ impl WorkloadKind {
         given: &[String],
         out: Option<&Path>,
     ) -> anyhow::Result<Measured> {
-        let line = [&line_of(measurement)[..], given].concat();
+        let mut line = [&line_of(measurement)[..], given].concat();
+        // Rows of single messages are written meanwhile.
+        line.extend(out.map(|dir| format!("--out={}", dir.display())));
         match self {
             Self::Chat => load::<ChatArgs>(&line, out).await,
             Self::Http => load::<HttpArgs>(&line, out).await,

@@ -228,7 +228,7 @@ impl Bench {
             let busy = self.fresh(&stream.env("gateway")).await?;
             let quiet = self.fresh(&stream.env("gateway")).await?;
             let rules: Rules = arguments("rules", &[])?;
-            let run = Run::new(Target::parse(&quiet.url)?, Shape::new(seed(), 1, None, QUIET), rules, 0);
+            let run = Run::new(Target::parse(&quiet.url)?, Shape::new(seed(), 1, None, QUIET), rules);
             let follower = Listeners::gather(&Arc::new(run), 1, 1, seed()).await?;
             let seconds = || [busy.pid, quiet.pid].map(|pid| process_seconds(pid).unwrap_or_default());
             // What a node uses without any message is no work for one.

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use super::seen::{Commit, Database, Disk, Hot, Pool, Processors, Seen, Subscribers};
-use super::stall::Stall;
+use super::stall::{Lateness, Stall};
 use crate::caller::Caller;
 use crate::client::{Target, Targets};
 use crate::engine::Setup;
@@ -15,6 +15,7 @@ use crate::sample::buckets::Buckets;
 use crate::sample::series::average;
 use crate::sample::{DATABASE_CORES, DISK_BUSY, DISK_FLUSH, LOCK_WAITS, SystemSample};
 use crate::stages::ServerStages;
+use crate::timing::{ClockMark, GeneratorTiming};
 
 /// Requests with nothing to do, of which the shortest counts.
 const PROBES: usize = 5;
@@ -24,6 +25,7 @@ const PROBE_TIMEOUT: Duration = Duration::from_secs(5);
 pub(crate) struct Watch {
     empty_ms: Option<f64>,
     before: Mark,
+    clocks: ClockMark,
     stall: Stall,
 }
 
@@ -48,12 +50,18 @@ impl Watch {
     pub(crate) async fn begin(setup: &Setup) -> Self {
         let empty_ms = probe(setup.target()).await;
         let before = Mark::take(&setup.common.server_pid, &setup.targets).await;
-        Self { empty_ms, before, stall: Stall::start() }
+        Self { empty_ms, before, clocks: ClockMark::now(), stall: Stall::start() }
     }
 
-    /// Just after it: what the report does not know, and the stages that servers counted.
-    pub(crate) async fn end(self, setup: &Setup) -> (Seen, ServerStages) {
-        let generator_stopped = self.stall.stop();
+    /// Just after it: what the report does not know, the stages that servers counted, and how punctual the generator was.
+    pub(crate) async fn end(self, setup: &Setup) -> (Seen, ServerStages, GeneratorTiming) {
+        let Lateness { stopped_share, delays } = self.stall.stop();
+        let timing = GeneratorTiming {
+            scheduling_delay: delays.stats(),
+            send_delay: None,
+            stopped_share,
+            clock_drift_ms: self.clocks.drift_ms(&ClockMark::now()),
+        };
         let pids = &setup.common.server_pid;
         let after = Mark::take(pids, &setup.targets).await;
         let between = Between { before: &self.before, after: &after };
@@ -65,7 +73,7 @@ impl Watch {
             server: servers.max_by(|one, other| wanted(one).total_cmp(&wanted(other))),
             generator: Some(between.processors(std::process::id(), &self.before.own, &after.own)),
             generator_threads: setup.common.threads,
-            generator_stopped,
+            generator_stopped: stopped_share,
             empty_ms: self.empty_ms,
             server_ms: between.mean_ms("hubbub_pipeline_total_seconds"),
             commit: between.commit(),
@@ -78,7 +86,7 @@ impl Watch {
             }),
             ..Seen::default()
         };
-        (seen, ServerStages::between(&self.before.metrics, &after.metrics))
+        (seen, ServerStages::between(&self.before.metrics, &after.metrics), timing)
     }
 }
 

@@ -118,4 +118,16 @@ mod tests {
         let series = summaries(&samples, &Span { from_s: 2.2, to_s: 2.8 }).remove(0);
         assert_eq!((series.before, series.average), (2.0, 5.0));
     }
+
+    #[test]
+    fn a_figure_that_was_not_seen_meanwhile_is_left_out() {
+        let mut samples = samples([1.0, 2.0, 3.0].into_iter());
+        samples[2].values.insert("batch ms".to_owned(), 7.0.into());
+        let names = |to_s| {
+            let series = summaries(&samples, &Span { from_s: 0.0, to_s });
+            series.into_iter().map(|series| series.name).collect::<Vec<_>>()
+        };
+        assert_eq!(names(2.0), ["stored/s"]);
+        assert_eq!(names(3.0), ["stored/s", "batch ms"]);
+    }
 }

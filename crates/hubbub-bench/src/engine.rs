@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Instant;
 
 use clap::Args;
 use serde::Serialize;
@@ -20,6 +21,7 @@ use crate::price::Usage;
 use crate::queue::QueueLedger;
 use crate::report::{Delivery, MESSAGES, Report};
 use crate::run::Run;
+use crate::sample::series::summaries;
 use crate::sample::{Sampler, Source};
 use crate::stages::{Generated, Stages};
 use crate::verdict::{Verdict, Watch};
@@ -127,13 +129,16 @@ pub(crate) async fn measure<W: Workload>(args: &Loading<W>) -> anyhow::Result<Re
     let sampler = if W::SAMPLES_ITSELF { None } else { Some(Sampler::start(Source::open(&setup).await?)) };
     let watch = Watch::begin(&setup).await;
     let meter = setup.others();
-    let cpu = CpuMark::now(&common.server_pid);
+    let (begun, cpu) = (Instant::now(), CpuMark::now(&common.server_pid));
     let run = own.drive(&setup, &mut stage).await?;
     report.cpu = Some(cpu.until(&CpuMark::now(&common.server_pid)));
     report.taken = meter.taken();
+    let ended = Instant::now();
     let (seen, server_stages) = watch.end(&setup).await;
     if let Some(sampler) = sampler {
+        let span = sampler.span(begun, ended);
         report.samples = sampler.stop().await;
+        report.series = summaries(&report.samples, &span);
     }
 
     run.followed.ask_rest(&run).await;

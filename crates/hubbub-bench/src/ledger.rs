@@ -65,14 +65,16 @@ pub(crate) fn sum(metrics: &str, name: &str) -> Option<u64> {
 
 /// The sum over all labels of a counter in Prometheus text.
 pub(crate) fn exact_sum(metrics: &str, name: &str) -> Option<f64> {
-    let values = metrics.lines().filter_map(|line| {
+    values_of(metrics, name).reduce(|all, value| all + value)
+}
+
+/// The values of a metric in Prometheus text, for each label and server.
+pub(crate) fn values_of<'m>(metrics: &'m str, name: &'m str) -> impl Iterator<Item = f64> + 'm {
+    metrics.lines().filter_map(move |line| {
         let rest = line.strip_prefix(name)?;
         let rest = if rest.starts_with('{') { rest.split_once('}')?.1 } else { rest };
-        rest.strip_prefix(' ')?.split(' ').next()?.parse::<f64>().ok()
-    });
-    let mut found = false;
-    let sum = values.inspect(|_| found = true).sum::<f64>();
-    found.then_some(sum)
+        rest.strip_prefix(' ')?.split(' ').next()?.parse().ok()
+    })
 }
 
 #[derive(Debug, Clone, Default, Serialize)]

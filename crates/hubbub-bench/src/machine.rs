@@ -69,7 +69,7 @@ impl Machine {
         Self {
             cpu: field(&cpuinfo, "model name").unwrap_or("unknown").to_owned(),
             cores: cores(),
-            memory_mib: field(&meminfo, "MemTotal").and_then(leading_u64).unwrap_or(0) / 1024,
+            memory_mib: number_in(&meminfo, "MemTotal").unwrap_or(0) / 1024,
             kernel: kernel.trim().to_owned(),
         }
     }
@@ -88,22 +88,21 @@ pub(crate) fn cores() -> usize {
 /// Processors of the whole machine, whichever of them this process may use.
 pub(crate) fn all_cores() -> usize {
     let stat = fs::read_to_string("/proc/stat").unwrap_or_default();
-    let is_one = |line: &&str| {
-        line.strip_prefix("cpu").is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit()))
-    };
-    match stat.lines().filter(is_one).count() {
+    match core_lines(&stat).count() {
         0 => cores(),
         count => count,
     }
 }
 
-fn field<'a>(text: &'a str, name: &str) -> Option<&'a str> {
+/// A field of a file of `/proc` that has a name and a value in each line.
+pub(crate) fn field<'a>(text: &'a str, name: &str) -> Option<&'a str> {
     let line = text.lines().find(|line| line.starts_with(name))?;
     Some(line.split_once(':')?.1.trim())
 }
 
-fn leading_u64(text: &str) -> Option<u64> {
-    text.split_whitespace().next()?.parse().ok()
+/// The number that such a field begins with.
+pub(crate) fn number_in(text: &str, name: &str) -> Option<u64> {
+    field(text, name)?.split_whitespace().next()?.parse().ok()
 }
 
 /// Anonymous memory of a process, in KiB.
@@ -113,14 +112,17 @@ pub(crate) fn rss_anon_kib(pid: u32) -> Option<u64> {
 
 /// Memory of a process in KiB, by its name in `/proc/PID/status`.
 pub(crate) fn memory_kib(pid: u32, name: &str) -> Option<u64> {
-    let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
-    field(&status, name).and_then(leading_u64)
+    number_in(&status(pid)?, name)
 }
 
 /// The process that started another.
 pub(crate) fn parent(pid: u32) -> Option<u32> {
-    let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
-    field(&status, "PPid").and_then(|parent| parent.parse().ok())
+    field(&status(pid)?, "PPid")?.parse().ok()
+}
+
+/// The `status` of a process.
+pub(crate) fn status(pid: u32) -> Option<String> {
+    fs::read_to_string(format!("/proc/{pid}/status")).ok()
 }
 
 /// Linux counts processor time in hundredths of a second for its users.
@@ -202,8 +204,8 @@ pub(crate) fn process_seconds(pid: u32) -> Option<f64> {
     used_seconds(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
 }
 
-/// From the `stat` of a process or thread.
-fn used_seconds(stat: &str) -> Option<f64> {
+/// Processor time by the `stat` of a process or thread.
+pub(crate) fn used_seconds(stat: &str) -> Option<f64> {
     seconds_at(stat, [11, 12])
 }
 
@@ -214,25 +216,6 @@ pub(crate) fn seconds_at(stat: &str, places: [usize; 2]) -> Option<f64> {
     let ticks = |index: usize| fields.get(index)?.parse::<f64>().ok();
     let [user, kernel] = places.map(ticks);
     Some((user? + kernel?) / TICKS_PER_SECOND)
-}
-
-/// A thread of a process: its id, its name (15 bytes at most), and the processor time it has used, in seconds.
-pub(crate) struct ThreadSeconds {
-    pub(crate) id: u32,
-    pub(crate) name: String,
-    pub(crate) seconds: f64,
-}
-
-/// The threads of a process that live now.
-pub(crate) fn threads(pid: u32) -> Vec<ThreadSeconds> {
-    let entries = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
-    let thread = |entry: fs::DirEntry| {
-        let stat = fs::read_to_string(entry.path().join("stat")).ok()?;
-        let (head, _) = stat.rsplit_once(')')?;
-        let id = entry.file_name().to_str()?.parse().ok()?;
-        Some(ThreadSeconds { id, name: head.split_once('(')?.1.to_owned(), seconds: used_seconds(&stat)? })
-    };
-    entries.filter_map(thread).collect()
 }
 
 /// What a thread did until now, in seconds: it ran, or could have run and waited for a processor.
@@ -248,18 +231,24 @@ pub(crate) fn thread_times(pid: u32) -> BTreeMap<u32, ThreadTimes> {
     let entries = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
     let thread = |entry: fs::DirEntry| {
         let name = fs::read_to_string(entry.path().join("comm")).ok()?;
-        let times = fs::read_to_string(entry.path().join("schedstat")).ok()?;
-        let mut nanos = times.split_whitespace().map_while(|text| text.parse::<f64>().ok());
-        let [run_s, waited_s] = [nanos.next()? / 1e9, nanos.next()? / 1e9];
+        let [run_s, waited_s] = schedstat(&fs::read_to_string(entry.path().join("schedstat")).ok()?)?;
         let id = entry.file_name().to_str()?.parse().ok()?;
         Some((id, ThreadTimes { name: name.trim_end().to_owned(), run_s, waited_s }))
     };
     entries.filter_map(thread).collect()
 }
 
+/// For how many seconds a thread ran, and waited for a processor, by its `schedstat`; `None` where the kernel does not count
+/// that, or the thread has not begun: then it is all zeros.
+pub(crate) fn schedstat(text: &str) -> Option<[f64; 2]> {
+    let nanos: Vec<f64> = text.split_whitespace().map_while(|number| number.parse().ok()).collect();
+    let [run, waited, slices] = *nanos.as_slice() else { return None };
+    (slices > 0.0).then_some([run / 1e9, waited / 1e9])
+}
+
 /// How many processors a process may use, by where it may run and what its group may have; all, where that is not known.
 pub(crate) fn may_use(pid: u32) -> f64 {
-    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let status = status(pid).unwrap_or_default();
     let pinned = field(&status, "Cpus_allowed_list").and_then(processors_in);
     let pinned = pinned.map_or_else(cores, |list| list.len()) as f64;
     cgroup::cpus_of(pid).map_or(pinned, |cpus| cpus.min(pinned))
@@ -282,12 +271,48 @@ pub(crate) fn processors_in(list: &str) -> Option<Vec<usize>> {
 /// Processor time that all took, and that the hypervisor took away, since the machine was started.
 pub(crate) fn machine_seconds() -> Option<(f64, f64)> {
     let stat = fs::read_to_string("/proc/stat").ok()?;
-    let ticks: Vec<f64> =
-        stat.lines().next()?.split_whitespace().skip(1).filter_map(|t| t.parse().ok()).collect();
-    let [user, nice, system, _idle, _iowait, irq, softirq, stolen, ..] = *ticks.as_slice() else {
+    let [busy_s, stolen_s, _] = processor_seconds(stat.lines().next()?.strip_prefix("cpu")?)?;
+    Some((busy_s, stolen_s))
+}
+
+/// The same of one processor.
+#[derive(Debug, PartialEq)]
+pub(crate) struct CoreSeconds {
+    pub(crate) core: usize,
+    pub(crate) busy_s: f64,
+    pub(crate) stolen_s: f64,
+}
+
+/// The processors of the whole machine.
+pub(crate) fn core_seconds() -> Vec<CoreSeconds> {
+    cores_of(&fs::read_to_string("/proc/stat").unwrap_or_default())
+}
+
+/// The same from the text of `/proc/stat`. A sandbox may show processors that never did anything; of these nothing is known.
+fn cores_of(stat: &str) -> Vec<CoreSeconds> {
+    let core = |(core, ticks): (usize, &str)| {
+        let [busy_s, stolen_s, all_s] = processor_seconds(ticks)?;
+        (all_s > 0.0).then_some(CoreSeconds { core, busy_s, stolen_s })
+    };
+    core_lines(stat).filter_map(core).collect()
+}
+
+/// Numbers of processors, and what stands behind them.
+fn core_lines(stat: &str) -> impl Iterator<Item = (usize, &str)> {
+    stat.lines().filter_map(|line| {
+        let (core, ticks) = line.strip_prefix("cpu")?.split_once(' ')?;
+        Some((core.parse().ok()?, ticks))
+    })
+}
+
+/// Seconds of a line of `/proc/stat`: busy, taken away by the hypervisor, and all, in which it was idle, too.
+fn processor_seconds(ticks: &str) -> Option<[f64; 3]> {
+    let ticks: Vec<f64> = ticks.split_whitespace().filter_map(|text| text.parse().ok()).collect();
+    let [user, nice, system, idle, iowait, irq, softirq, stolen, ..] = *ticks.as_slice() else {
         return None;
     };
-    Some(((user + nice + system + irq + softirq) / TICKS_PER_SECOND, stolen / TICKS_PER_SECOND))
+    let busy = user + nice + system + irq + softirq;
+    Some([busy, stolen, busy + stolen + idle + iowait].map(|ticks| ticks / TICKS_PER_SECOND))
 }
 
 #[cfg(test)]
@@ -295,16 +320,24 @@ mod tests {
     use super::*;
 
     #[test]
-    fn threads_are_found() {
-        let stop = std::sync::Arc::new(std::sync::Barrier::new(2));
-        let stopped = std::sync::Arc::clone(&stop);
-        let named =
-            std::thread::Builder::new().name("a (named) one".into()).spawn(move || stopped.wait()).unwrap();
-        let found = std::iter::repeat_with(|| threads(std::process::id())).take(10_000);
-        let is_there = |threads: Vec<ThreadSeconds>| threads.iter().any(|one| one.name == "a (named) one");
-        assert!(found.into_iter().any(is_there), "a thread takes its name as it starts");
-        stop.wait();
-        named.join().unwrap();
+    fn each_processor_has_its_own_time() {
+        let stat = "cpu  700 20 30 900 5 6 7 50 40 0\ncpu0 600 10 20 400 5 3 4 25 40 0\n\
+            cpu3 100 10 10 500 0 3 3 25 0 0\ncpu4 0 0 0 0 0 0 0 0 0 0\ncpu5 1 2\nintr 5 0\ncpufreq 1\n";
+        let core = |core, busy_s, stolen_s| CoreSeconds { core, busy_s, stolen_s };
+        assert_eq!(cores_of(stat), [core(0, 6.37, 0.25), core(3, 1.26, 0.25)]);
+        assert_eq!(core_lines(stat).count(), 4);
+        assert_eq!(cores_of(""), []);
+        let (busy_s, _) = machine_seconds().unwrap();
+        let cores: f64 = core_seconds().iter().map(|core| core.busy_s).sum();
+        assert!(busy_s > 0.0 && cores > 0.0, "{busy_s} {cores}");
+    }
+
+    #[test]
+    fn what_the_scheduler_does_not_count_is_not_known() {
+        assert_eq!(schedstat("1500000000 250000000 7\n"), Some([1.5, 0.25]));
+        for unknown in ["0 0 0\n", "", "1 2", "1 x 3"] {
+            assert_eq!(schedstat(unknown), None, "{unknown}");
+        }
     }
 
     #[test]

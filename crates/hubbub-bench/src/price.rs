@@ -220,9 +220,9 @@ mod tests {
     }
 
     fn samples(values: &[(&str, f64)]) -> Vec<SystemSample> {
-        let values: BTreeMap<String, f64> =
-            values.iter().map(|(name, value)| ((*name).to_owned(), *value)).collect();
-        vec![SystemSample { at_s: 1.0, values: values.clone() }, SystemSample { at_s: 2.0, values }]
+        let values = values.iter().map(|(name, value)| ((*name).to_owned(), (*value).into())).collect();
+        let sample = SystemSample { at_s: 1.0, values, ..SystemSample::default() };
+        vec![sample.clone(), SystemSample { at_s: 2.0, ..sample }]
     }
 
     #[test]
@@ -232,6 +232,8 @@ mod tests {
         let samples = samples(&[
             ("server CPU", 0.4),
             ("server workers CPU", 0.3),
+            ("server hottest thread %", 30.0),
+            ("generator hottest thread %", 90.0),
             ("generator CPU", 1.0),
             ("postgres CPU", 0.25),
             ("disk MB/s", 2.0),

@@ -6,6 +6,7 @@ use std::path::Path;
 use super::outcome::{Asked, Batches, Outcome};
 use crate::engine::Findings;
 use crate::report::{Rooms, escape, grouped, over_time, retries, write_files, write_rooms};
+use crate::sample::charts::is_detail;
 use crate::sample::samples_csv;
 use crate::sample::series::{SeriesSummary, Slope};
 
@@ -71,9 +72,10 @@ impl Outcome {
         self.write_batches(out)?;
         write!(out, "{}", self.analysis)?;
         self.write_slopes(out)?;
-        writeln!(out, "  {:<24}{:>12}{:>12}{:>12}{:>12}", "", "before", "average", "peak", "after")?;
-        for SeriesSummary { name, before, average, peak, after } in &self.persisted.series {
-            writeln!(out, "  {name:<24}{before:>12.2}{average:>12.2}{peak:>12.2}{after:>12.2}")?;
+        writeln!(out, "  {:<34}{:>12}{:>12}{:>12}{:>12}", "", "before", "average", "peak", "after")?;
+        let shown = self.persisted.series.iter().filter(|series| !is_detail(&series.name));
+        for SeriesSummary { name, before, average, peak, after } in shown {
+            writeln!(out, "  {name:<34}{before:>12.2}{average:>12.2}{peak:>12.2}{after:>12.2}")?;
         }
         if let Some(verdict) = &self.verdict {
             write!(out, "{verdict}")?;

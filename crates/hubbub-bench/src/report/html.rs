@@ -2,12 +2,13 @@
 
 use std::collections::BTreeSet;
 
-use super::svg::{Axes, bars, escape, line};
+use super::svg::{Axes, bars, escape, legend, line, lines};
 use super::{Report, Table, figure};
 use crate::engine::Findings;
 use crate::record::STEP_US;
 use crate::run::Run;
 use crate::sample::SystemSample;
+use crate::sample::charts::charts as charts_of;
 use crate::statistics::Moments;
 
 const STYLE: &str = include_str!("style.css");
@@ -53,19 +54,23 @@ fn names_of(samples: &[SystemSample]) -> BTreeSet<&str> {
     samples.iter().flat_map(|sample| sample.values.keys()).map(String::as_str).collect()
 }
 
-/// A chart of each of these figures of servers, databases and the machine.
+/// Charts of these figures of servers, databases and the machine; figures of one kind share one.
 pub(crate) fn over_time<'n>(samples: &[SystemSample], names: impl IntoIterator<Item = &'n str>) -> String {
-    let chart = |name: &str| {
-        let seen = samples.iter().filter_map(|sample| Some((sample.at_s, *sample.values.get(name)?)));
+    let points = |name: &str| {
+        let seen = samples.iter().filter_map(|sample| Some((sample.at_s, sample.values.get(name)?.mean())));
         let seen: Vec<(f64, f64)> = seen.collect();
         let mean = |part: &[(f64, f64)]| {
             let values: Moments = part.iter().map(|(_, value)| *value).collect();
             (part.last().map_or(0.0, |(at_s, _)| *at_s), values.mean)
         };
-        let points: Vec<(f64, f64)> = seen.chunks(seen.len().div_ceil(POINTS).max(1)).map(mean).collect();
-        section(&escape(name), &line(&points, Axes { x: "seconds", y: name }))
+        seen.chunks(seen.len().div_ceil(POINTS).max(1)).map(mean).collect::<Vec<_>>()
     };
-    names.into_iter().map(chart).collect()
+    let chart = |(title, names): (&str, Vec<&str>)| {
+        let series: Vec<_> = names.iter().map(|name| (*name, points(name))).collect();
+        let drawn = lines(&series, Axes { x: "seconds", y: title });
+        section(&escape(title), &(drawn + &legend(&names)))
+    };
+    charts_of(names).into_iter().map(chart).collect()
 }
 
 fn slowest_rooms(report: &Report) -> Table {

@@ -35,6 +35,7 @@ use crate::others::Taken;
 use crate::persist::outcome::Persisted;
 use crate::record::{Bucket, Stats, buckets};
 use crate::run::Run;
+use crate::sample::series::SeriesSummary;
 use crate::sample::{SystemSample, samples_csv};
 use crate::verdict::Verdict;
 
@@ -95,7 +96,10 @@ pub(crate) struct Report {
     /// What the workload `persist` saw, for a report of its own.
     #[serde(skip)]
     pub persisted: Option<Persisted>,
-    /// What server, database and machine did meanwhile, once a second.
+    /// What server, database and machine did in the measured phase.
+    #[serde(rename = "timeSeries", skip_serializing_if = "Vec::is_empty")]
+    pub series: Vec<SeriesSummary>,
+    /// The same, once a second.
     #[serde(skip)]
     pub samples: Vec<SystemSample>,
     /// The phase, whose record the files show beside the fields above.

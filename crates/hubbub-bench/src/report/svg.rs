@@ -30,20 +30,54 @@ impl Scale {
 
 /// A line through points whose values start at 0 on both axes.
 pub(crate) fn line(points: &[(f64, f64)], axes: Axes<'_>) -> String {
-    let x = horizontal(points.iter().map(|point| point.0));
-    let y = vertical(points.iter().map(|point| point.1));
+    lines(&[("", points.to_vec())], axes)
+}
+
+/// Several such lines with one scale, each with a name and, if it is not alone, a colour of its own.
+pub(crate) fn lines(lines: &[(&str, Vec<(f64, f64)>)], axes: Axes<'_>) -> String {
+    let points = || lines.iter().flat_map(|(_, points)| points);
+    let x = horizontal(points().map(|point| point.0));
+    let y = vertical(points().map(|point| point.1));
     let mut out = open(axes);
     grid(&mut out, &y);
     for value in ticks(x.max) {
         x_label(&mut out, x.at(value), &label(value));
     }
-    let mut path = String::new();
-    for (index, point) in points.iter().enumerate() {
-        let command = if index == 0 { 'M' } else { 'L' };
-        let _ = write!(path, "{command}{:.1} {:.1}", x.at(point.0), y.at(point.1));
+    for (place, (name, points)) in lines.iter().enumerate() {
+        let mut path = String::new();
+        for (index, point) in points.iter().enumerate() {
+            let command = if index == 0 { 'M' } else { 'L' };
+            let _ = write!(path, "{command}{:.1} {:.1}", x.at(point.0), y.at(point.1));
+        }
+        if lines.len() > 1 {
+            let (colour, name) = (colour(place, lines.len()), escape(name));
+            let _ = write!(
+                out,
+                "<path class=\"line\" style=\"stroke:{colour}\" d=\"{path}\"><title>{name}</title></path>"
+            );
+        } else {
+            let _ = write!(out, "<path class=\"line\" d=\"{path}\"/>");
+        }
     }
-    let _ = write!(out, "<path class=\"line\" d=\"{path}\"/></svg>");
+    out.push_str("</svg>");
     out
+}
+
+/// The names of several lines in their colours; nothing for one line.
+pub(crate) fn legend(names: &[&str]) -> String {
+    if names.len() < 2 {
+        return String::new();
+    }
+    let name = |(place, name): (usize, &&str)| {
+        format!("<span style=\"color:{}\">{}</span>", colour(place, names.len()), escape(name))
+    };
+    let names: Vec<String> = names.iter().enumerate().map(name).collect();
+    format!("<p>{}</p>", names.join(", "))
+}
+
+/// Colours of as many lines, all around the wheel; readable on light and dark.
+fn colour(place: usize, count: usize) -> String {
+    format!("hsl({:.0} 65% 50%)", 360.0 * place as f64 / count.max(1) as f64)
 }
 
 /// Bars side by side with a label below each; where they are many, below some.
@@ -177,6 +211,18 @@ mod tests {
         let picture = picture(&bars(&[("a".to_owned(), 1.0)], Axes { x: "x", y: "y" }));
         assert!(picture.starts_with("<svg xmlns=") && picture.ends_with("</svg>\n"), "{picture}");
         assert!(picture.contains("<style>") && picture.matches("<svg").count() == 1, "{picture}");
+    }
+
+    #[test]
+    fn lines_that_share_a_chart_have_colours_and_names() {
+        let axes = Axes { x: "s", y: "%" };
+        let both = lines(&[("a<b", vec![(0.0, 1.0), (1.0, 4.0)]), ("c", vec![(1.0, 2.0)])], axes);
+        assert_eq!(both.matches("<path class=\"line\" style=\"stroke:hsl(").count(), 2, "{both}");
+        assert!(both.contains("<title>a&lt;b</title>") && both.ends_with("</svg>"), "{both}");
+        let legend = legend(&["a<b", "c"]);
+        assert!(legend.contains("color:hsl(0 65% 50%)\">a&lt;b<") && legend.contains("hsl(180 "), "{legend}");
+        assert_eq!(super::legend(&["alone"]), "");
+        assert!(!line(&[(0.0, 1.0)], axes).contains("style"), "alone it has the page's colour");
     }
 
     #[test]

@@ -1,45 +1,10 @@
-//! Processor time and memory of processes and their threads, and what disks do, from `/proc`.
+//! Processor time, waiting, context switches and memory of processes and their threads, and of the processors, from `/proc`.
 
-use std::collections::BTreeMap;
 use std::fs;
 
-use super::{Raw, Source};
-
-/// Processor time and memory of all servers together, of this process, and of all processes whose names begin as `names` say. The
-/// memory of several is what each has alone and, once, the most that one of them has touched of what they share: a
-/// database's buffers.
-pub(super) fn processes(source: &Source, raw: &mut Raw) {
-    let Source { server_pids, broker_pid, names, database_pid, .. } = source;
-    let once = [(GENERATOR, Some(std::process::id())), ("broker", *broker_pid)];
-    let once = once.into_iter().filter_map(|(shown, pid)| Some((shown, pid?)));
-    for (shown, pid) in once.chain(server_pids.iter().map(|pid| (SERVER, *pid))) {
-        if let Some(cpu) = crate::machine::process_seconds(pid) {
-            *raw.counters.entry(format!("{shown} {CPU}")).or_default() += cpu;
-        }
-        if let Some(kib) = crate::machine::rss_anon_kib(pid) {
-            *raw.figures.entry(format!("{shown} MiB")).or_default() += kib as f64 / 1024.0;
-        }
-    }
-    for thread in server_pids.iter().flat_map(|pid| crate::machine::threads(*pid)) {
-        let group = raw.seconds.entry(format!("{SERVER} {} {CPU}", thread_group(&thread.name))).or_default();
-        group.insert(thread.id, thread.seconds);
-    }
-    for name in names {
-        let (mut seconds, mut kib, mut shared_kib, mut count) = (BTreeMap::new(), 0, 0, 0);
-        let own = database_pid.filter(|_| name == POSTGRES);
-        for pid in pids_named(name).into_iter().filter(|pid| own.is_none_or(|main| is_of(*pid, main))) {
-            seconds.extend(crate::machine::process_seconds(pid).map(|used| (pid, used)));
-            kib += crate::machine::rss_anon_kib(pid).unwrap_or(0);
-            shared_kib = crate::machine::memory_kib(pid, "RssShmem").unwrap_or(0).max(shared_kib);
-            count += 1;
-        }
-        if count > 0 {
-            raw.seconds.insert(format!("{name} {CPU}"), seconds);
-            raw.figures.insert(format!("{name} MiB"), (kib + shared_kib) as f64 / 1024.0);
-            raw.figures.insert(format!("{name} processes"), f64::from(count));
-        }
-    }
-}
+use super::raw::{Named, Raw};
+use super::threads::{Thread, threads};
+use crate::machine::{core_seconds, number_in, process_seconds, status};
 
 /// The load generator and the servers as samples name them, and how they name the processors that a process used.
 pub(crate) const GENERATOR: &str = "generator";
@@ -65,6 +30,80 @@ pub(super) const POSTGRES: &str = "postgres";
 /// Processes of databases and brokers that are looked at when nothing is said.
 pub(crate) const USUAL: [&str; 2] = [POSTGRES, "beam"];
 
+/// The processes that are looked at.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Watched {
+    pub(super) server_pids: Vec<u32>,
+    /// The broker's process, if it runs here.
+    pub(super) broker_pid: Option<u32>,
+    /// Names of processes to sample besides the server and this one.
+    pub(super) names: Vec<String>,
+    /// The process that started those of the database, if it runs here.
+    pub(super) database_pid: Option<u32>,
+}
+
+impl Watched {
+    /// All servers together, this process, the broker, and all processes whose names begin as `names` say.
+    pub(super) fn sample(&self, raw: &mut Raw) {
+        add_processes(GENERATOR, &[std::process::id()], raw);
+        add_processes("broker", self.broker_pid.as_slice(), raw);
+        for thread in add_processes(SERVER, &self.server_pids, raw).into_iter().flatten() {
+            let group = format!("{SERVER} {} {CPU}", thread_group(&thread.name));
+            raw.by_id.entry(group).or_default().insert(thread.id, thread.run_s);
+        }
+        for name in &self.names {
+            let own = self.database_pid.filter(|_| name == POSTGRES);
+            let is_counted = |pid: &u32| own.is_none_or(|main| is_of(*pid, main));
+            let pids: Vec<u32> = pids_named(name).into_iter().filter(is_counted).collect();
+            add_processes(name, &pids, raw);
+            if !pids.is_empty() {
+                raw.figures.insert(format!("{name} processes"), pids.len() as f64);
+            }
+        }
+    }
+}
+
+/// Adds some processes as one. Their memory is what each has alone and, once, the most that one of them has touched of what
+/// they share: a database's buffers. Returns their threads, if they are not too many.
+fn add_processes(shown: &str, pids: &[u32], raw: &mut Raw) -> Option<Vec<Thread>> {
+    let seconds = pids.iter().filter_map(|pid| Some((*pid, process_seconds(*pid)?)));
+    raw.count_each(format!("{shown} {CPU}"), seconds);
+    let statuses: Vec<String> = pids.iter().filter_map(|pid| status(*pid)).collect();
+    let kib = |name| statuses.iter().filter_map(move |status| number_in(status, name));
+    if let Some(own) = kib("RssAnon").reduce(|all, one| all + one) {
+        let shared = kib("RssShmem").max().unwrap_or(0);
+        raw.figures.insert(format!("{shown} MiB"), (own + shared) as f64 / 1024.0);
+    }
+    let threads = threads(pids)?;
+    add_threads(shown, &threads, raw);
+    Some(threads)
+}
+
+fn add_threads(shown: &str, threads: &[Thread], raw: &mut Raw) {
+    let mut count = |what: &str, of: fn(&Thread) -> Option<f64>| {
+        let counts = threads.iter().filter_map(|thread| Some((thread.id, of(thread)?)));
+        raw.count_each(format!("{shown} {what}"), counts);
+    };
+    count("run-queue delay ms/s", |thread| thread.waited_s.map(|seconds| 1e3 * seconds));
+    count("voluntary switches/s", |thread| thread.voluntary);
+    count("involuntary switches/s", |thread| thread.involuntary);
+    let hottest = threads.iter().map(|thread| {
+        (thread.id.to_string(), Named { name: thread.name.clone(), count: 100.0 * thread.run_s })
+    });
+    raw.busiest.insert(format!("{shown} hottest thread %"), hottest.collect());
+}
+
+/// How busy each processor is, and how much of it the hypervisor takes away, in percent.
+pub(super) fn cores(raw: &mut Raw) {
+    for core in core_seconds() {
+        let mut count = |what: &str, seconds: f64| {
+            raw.count(format!("core {} {what} %", core.core), Some(100.0 * seconds))
+        };
+        count("busy", core.busy_s);
+        count("stolen", core.stolen_s);
+    }
+}
+
 /// Whether it is the process `main`, or was started by it.
 pub(super) fn is_of(pid: u32, main: u32) -> bool {
     pid == main || crate::machine::parent(pid) == Some(main)
@@ -80,41 +119,6 @@ pub(super) fn pids_named(name: &str) -> Vec<u32> {
         comm.trim_end().starts_with(name)
     };
     crate::process_tree::ids().into_iter().filter(is_named).collect()
-}
-
-/// Writes finished and bytes written on all whole disks.
-pub(super) fn disk() -> Option<(f64, f64)> {
-    Some(written(&fs::read_to_string("/proc/diskstats").ok()?))
-}
-
-/// Devices whose writes go to other devices, where they are counted, or to memory.
-const STACKED_OR_VIRTUAL: [&str; 7] = ["dm-", "md", "zram", "loop", "ram", "bcache", "drbd"];
-
-/// The same from the text of `/proc/diskstats`.
-fn written(stats: &str) -> (f64, f64) {
-    let devices: Vec<Vec<&str>> = stats.lines().map(|line| line.split_whitespace().collect()).collect();
-    let name = |fields: &[&'_ str]| fields.get(2).map(ToString::to_string).unwrap_or_default();
-    let names: Vec<String> = devices.iter().map(|fields| name(fields)).collect();
-    let (mut writes, mut bytes) = (0.0, 0.0);
-    for (fields, name) in devices.iter().zip(&names) {
-        let is_stacked = STACKED_OR_VIRTUAL.iter().any(|kind| name.starts_with(kind));
-        // Parts of a disk are counted with it.
-        if is_stacked || names.iter().any(|disk| is_partition(name, disk)) {
-            continue;
-        }
-        let field = |index: usize| fields.get(index).and_then(|text| text.parse::<f64>().ok()).unwrap_or(0.0);
-        writes += field(7);
-        bytes += field(9) * 512.0;
-    }
-    (writes, bytes)
-}
-
-/// By the names that Linux gives: `sda1` is one of `sda`, `nvme0n1p2` one of `nvme0n1`.
-fn is_partition(name: &str, disk: &str) -> bool {
-    let number = name.strip_prefix(disk).and_then(|rest| {
-        if disk.ends_with(|last: char| last.is_ascii_digit()) { rest.strip_prefix('p') } else { Some(rest) }
-    });
-    number.is_some_and(|number| !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit()))
 }
 
 #[cfg(test)]
@@ -136,37 +140,28 @@ mod tests {
     }
 
     #[test]
-    fn bytes_are_counted_once_and_only_those_of_disks() {
-        let one = |name: &str, writes: u32, sectors: u32| {
-            format!(" 8 0 {name} 1 2 3 4 {writes} 6 {sectors} 8 0 0 0\n")
+    fn threads_that_say_nothing_leave_nothing() {
+        let thread = |id, run_s| Thread {
+            id,
+            name: format!("t{id}"),
+            run_s,
+            waited_s: None,
+            voluntary: Some(3.0),
+            involuntary: None,
         };
-        let whole = [
-            ("sda", 10, 100),
-            ("sdaa", 20, 200),
-            ("nvme0n1", 40, 400),
-            ("nvme0n10", 80, 800),
-            ("mmcblk0", 160, 1_600),
-        ];
-        let skipped = [
-            "sda1",
-            "sda12",
-            "sdaa3",
-            "nvme0n1p1",
-            "nvme0n10p2",
-            "mmcblk0p1",
-            "dm-0",
-            "md0",
-            "md127",
-            "zram0",
-            "loop3",
-            "ram0",
-        ];
-        let mut text: String = whole.map(|(name, writes, sectors)| one(name, writes, sectors)).concat();
-        assert_eq!(written(&text), (310.0, 3_100.0 * 512.0));
-        text.extend(skipped.map(|name| one(name, 7, 70)));
-        assert_eq!(written(&text), (310.0, 3_100.0 * 512.0));
-        // A container may see a part alone.
-        assert_eq!(written(&one("vda1", 7, 70)), (7.0, 70.0 * 512.0));
-        assert_eq!(written("\n8 0\n"), (0.0, 0.0));
+        let mut raw = Raw::default();
+        add_threads("server", &[thread(1, 0.5), thread(2, 0.25)], &mut raw);
+        let mut later = Raw { at_s: 1.0, ..Raw::default() };
+        add_threads("server", &[thread(1, 0.75), thread(2, 1.0)], &mut later);
+        let sample = later.since(&raw);
+        let shown: Vec<(&str, f64)> =
+            sample.values.iter().map(|(name, value)| (&**name, value.mean())).collect();
+        assert_eq!(shown, [("server hottest thread %", 75.0), ("server voluntary switches/s", 0.0)]);
+        assert_eq!(sample.busiest["server hottest thread %"], "t2");
+        let mut none = Raw::default();
+        assert_eq!(add_processes("server", &[u32::MAX], &mut none), Some(Vec::new()));
+        let figures = (none.figures.len(), none.by_id.len(), none.counters.len());
+        assert_eq!(figures, (0, 0, 0), "a process that has ended: {none:?}");
+        assert!(Raw::default().since(&none).values.is_empty());
     }
 }

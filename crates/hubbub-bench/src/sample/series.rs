@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use serde::Serialize;
 
-use super::SystemSample;
+use super::measured::{Measured, SystemSample};
 use crate::statistics::{MEANS_MIN, student_t_975};
 
 /// Shown first, in this order; the others follow by name.
@@ -48,8 +48,13 @@ impl Span {
 }
 
 /// The figure `name` at each sample that saw it.
-fn values(samples: &[SystemSample], name: &str) -> Vec<f64> {
-    samples.iter().filter_map(|sample| sample.values.get(name).copied()).collect()
+fn measured<'a>(samples: &'a [SystemSample], name: &'a str) -> impl Iterator<Item = Measured> + 'a {
+    samples.iter().filter_map(move |sample| sample.values.get(name).copied())
+}
+
+/// The same over all of these samples; `None` where none saw it.
+fn all_of(samples: &[SystemSample], name: &str) -> Option<Measured> {
+    measured(samples, name).reduce(Measured::with)
 }
 
 /// Their mean; 0 when there are none.
@@ -59,28 +64,27 @@ fn mean_of(values: &[f64]) -> f64 {
 
 /// The mean of the figure `name` over samples that follow each other; `None` where none saw it.
 pub(crate) fn average(samples: &[SystemSample], name: &str) -> Option<f64> {
-    let values = values(samples, name);
-    (!values.is_empty()).then(|| mean_of(&values))
+    all_of(samples, name).map(|all| all.mean())
 }
 
-/// A summary of each figure. Before is the last sample before `span`, after the last one of all.
+/// A summary of each figure that was seen during `span`. Before is the last sample before it, or the first that saw the figure;
+/// after the last one of all.
 pub(crate) fn summaries(samples: &[SystemSample], span: &Span) -> Vec<SeriesSummary> {
-    let names: BTreeSet<&String> = samples.iter().flat_map(|sample| sample.values.keys()).collect();
-    let mut summaries: Vec<SeriesSummary> = names
-        .into_iter()
-        .map(|name| {
-            let (all, during) = (values(samples, name), values(span.of(samples), name));
-            let early = samples.iter().take_while(|sample| sample.at_s <= span.from_s).count();
-            let early = values(samples.get(..early).unwrap_or_default(), name);
-            SeriesSummary {
-                name: name.clone(),
-                before: early.last().or(all.first()).copied().unwrap_or(0.0),
-                average: mean_of(&during),
-                peak: during.iter().copied().fold(0.0, f64::max),
-                after: all.last().copied().unwrap_or(0.0),
-            }
+    let during = span.of(samples);
+    let before = samples.iter().take_while(|sample| sample.at_s <= span.from_s).count();
+    let before = samples.get(..before).unwrap_or_default();
+    let names: BTreeSet<&String> = during.iter().flat_map(|sample| sample.values.keys()).collect();
+    let summary = |name: &String| {
+        let all = all_of(during, name)?;
+        Some(SeriesSummary {
+            name: name.clone(),
+            before: measured(before, name).last().or_else(|| measured(samples, name).next())?.mean(),
+            average: all.mean(),
+            peak: all.peak(),
+            after: measured(samples, name).last()?.mean(),
         })
-        .collect();
+    };
+    let mut summaries: Vec<SeriesSummary> = names.into_iter().filter_map(summary).collect();
     summaries
         .sort_by_key(|series| FIRST.iter().position(|first| *first == series.name).unwrap_or(FIRST.len()));
     summaries
@@ -101,7 +105,8 @@ pub(crate) struct Slope {
 impl Slope {
     /// The slope of the figure `name` over means of `width` samples; `None` with fewer than five of them.
     pub(crate) fn of(samples: &[SystemSample], name: &str, width: usize) -> Option<Self> {
-        let means: Vec<f64> = values(samples, name).chunks_exact(width.max(1)).map(mean_of).collect();
+        let values: Vec<f64> = measured(samples, name).map(|value| value.mean()).collect();
+        let means: Vec<f64> = values.chunks_exact(width.max(1)).map(mean_of).collect();
         if means.len() < MEANS_MIN {
             return None;
         }
@@ -135,7 +140,8 @@ mod tests {
             .zip(1_u32..)
             .map(|(rate, at)| SystemSample {
                 at_s: f64::from(at),
-                values: BTreeMap::from([("stored/s".to_owned(), rate)]),
+                values: BTreeMap::from([("stored/s".to_owned(), rate.into())]),
+                ..SystemSample::default()
             })
             .collect()
     }
@@ -165,8 +171,22 @@ mod tests {
         // From 2.2 to 5.8 the samples at 4 and 5 saw nothing but load.
         let series = summaries(&samples, &Span { from_s: 2.2, to_s: 5.8 }).remove(0);
         assert_eq!((series.before, series.average, series.peak, series.after), (2.0, 8.0, 9.0, 3.0));
+        assert_eq!(average(&samples[3..5], "stored/s"), Some(8.0));
+        assert_eq!(average(&samples, "batch ms"), None);
         // Too short for a whole sample.
         let series = summaries(&samples, &Span { from_s: 2.2, to_s: 2.8 }).remove(0);
         assert_eq!((series.before, series.average), (2.0, 5.0));
+    }
+
+    #[test]
+    fn a_figure_that_was_not_seen_meanwhile_is_left_out() {
+        let mut samples = samples([1.0, 2.0, 3.0].into_iter());
+        samples[2].values.insert("batch ms".to_owned(), 7.0.into());
+        let names = |to_s| {
+            let series = summaries(&samples, &Span { from_s: 0.0, to_s });
+            series.into_iter().map(|series| series.name).collect::<Vec<_>>()
+        };
+        assert_eq!(names(2.0), ["stored/s"]);
+        assert_eq!(names(3.0), ["stored/s", "batch ms"]);
     }
 }

@@ -25,6 +25,7 @@ pub(crate) struct Seen {
     pub(crate) commit: Option<Commit>,
     pub(crate) pool: Option<Pool>,
     pub(crate) database: Option<Database>,
+    pub(crate) disk: Option<Disk>,
     /// Mean time until the broker confirmed.
     pub(crate) confirm_ms: Option<f64>,
     pub(crate) subscribers: Option<Subscribers>,
@@ -91,6 +92,17 @@ pub(crate) struct Database {
     pub(crate) may_use: f64,
     /// Sessions that waited for a lock, on average.
     pub(crate) lock_waiting: Option<f64>,
+}
+
+/// The disks of this machine, whoever used them.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Disk {
+    /// Share of the time in which the busiest of them had something to do.
+    pub(crate) busy: f64,
+    /// The mean time of a flush of their caches, where they have some and flushed them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) flush_ms: Option<f64>,
 }
 
 #[derive(Debug, Clone, Serialize)]

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use super::seen::{Commit, Database, Hot, Pool, Processors, Seen, Subscribers};
+use super::seen::{Commit, Database, Disk, Hot, Pool, Processors, Seen, Subscribers};
 use super::stall::Stall;
 use crate::caller::Caller;
 use crate::client::{Target, Targets};
@@ -13,7 +13,7 @@ use crate::machine::{ThreadTimes, all_cores, may_use, thread_times};
 use crate::report::Report;
 use crate::sample::buckets::Buckets;
 use crate::sample::series::average;
-use crate::sample::{DATABASE_CORES, LOCK_WAITS, SystemSample};
+use crate::sample::{DATABASE_CORES, DISK_BUSY, DISK_FLUSH, LOCK_WAITS, SystemSample};
 use crate::stages::ServerStages;
 
 /// Requests with nothing to do, of which the shortest counts.
@@ -107,6 +107,8 @@ impl Seen {
             let processors = average(samples, "postgres CPU").unwrap_or(0.0);
             self.database = Some(Database { processors, may_use, lock_waiting: Some(lock_waiting) });
         }
+        self.disk = average(samples, DISK_BUSY)
+            .map(|busy| Disk { busy: busy / 100.0, flush_ms: average(samples, DISK_FLUSH) });
         self
     }
 }

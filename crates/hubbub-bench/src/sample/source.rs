@@ -1,0 +1,227 @@
+//! Where samples come from: servers, broker, database, and the `/proc` of this machine.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Instant;
+
+#[cfg(feature = "postgres")]
+use anyhow::Context as _;
+
+use super::disks::disks;
+use super::network::network;
+#[cfg(feature = "postgres")]
+use super::processes::{POSTGRES, is_of};
+use super::processes::{USUAL, Watched, cores, pids_named};
+use super::raw::Raw;
+#[cfg(feature = "postgres")]
+use super::{DATABASE_CORES, LOCK_WAITS};
+use crate::client::Targets;
+use crate::engine::Setup;
+use crate::options::Common;
+use crate::persist::PersistArgs;
+use crate::run::Run;
+
+/// Where to ask; nothing is asked where nothing is known.
+pub(crate) struct Source {
+    targets: Option<Targets>,
+    watched: Arc<Watched>,
+    /// Whose messages are counted as published.
+    run: Option<Arc<Run>>,
+    /// A channel, and the queues whose messages are counted.
+    #[cfg(feature = "amqp")]
+    broker: Option<(lapin::Channel, Vec<String>)>,
+    #[cfg(feature = "postgres")]
+    database: Option<tokio_postgres::Client>,
+}
+
+#[cfg(feature = "postgres")]
+const DATABASE: &str = "select d.xact_commit, d.blks_hit, d.blks_read, d.numbackends, \
+     pg_database_size(d.datname), w.wal_bytes::float8, w.wal_sync, \
+     (select count(*) from pg_stat_activity a where a.datname = d.datname and a.wait_event_type = 'Lock') \
+     from pg_stat_database d, pg_stat_wal w where d.datname = current_database()";
+
+/// The process of a database that started all others, if it runs here.
+#[cfg(feature = "postgres")]
+async fn main_process(client: &tokio_postgres::Client) -> anyhow::Result<Option<u32>> {
+    let pid: i32 = client.query_one("select pg_backend_pid()", &[]).await?.get(0);
+    let pid = u32::try_from(pid).ok().filter(|pid| pids_named(POSTGRES).contains(pid));
+    Ok(pid.and_then(crate::machine::parent))
+}
+
+/// The processes of a database; none if it runs elsewhere.
+#[cfg(feature = "postgres")]
+pub(crate) async fn database_pids(url: &str) -> anyhow::Result<Vec<u32>> {
+    let client = crate::limits::postgres::connect(url).await?;
+    let Some(main) = main_process(&client).await? else { return Ok(Vec::new()) };
+    Ok(pids_named(POSTGRES).into_iter().filter(|pid| is_of(*pid, main)).collect())
+}
+
+/// What the processes that are watched are called, without those that are known as servers or broker: nothing counts twice.
+fn watched_names(common: &Common) -> Vec<String> {
+    let known: Vec<u32> = common.server_pid.iter().copied().chain(common.broker_pid).collect();
+    let is_known = |name: &str| !known.is_empty() && pids_named(name).iter().any(|pid| known.contains(pid));
+    common.watch.iter().filter(|name| !is_known(name)).cloned().collect()
+}
+
+impl Source {
+    /// Servers, database and processes of a run.
+    pub(crate) async fn open(setup: &Setup) -> anyhow::Result<Self> {
+        let common = &setup.common;
+        #[cfg(feature = "postgres")]
+        let database = match common.database.as_deref().filter(|url| url.starts_with("postgres")) {
+            Some(url) => {
+                let connecting = crate::limits::postgres::connect(url).await;
+                Some(connecting.context("the database given by --database cannot be reached")?)
+            }
+            None => None,
+        };
+        let names = match common.database.as_deref() {
+            Some(url) if url.starts_with("postgres") => watched_names(common),
+            // To search for them among all processes takes time from what is measured.
+            _ => {
+                let names = watched_names(common).into_iter();
+                names.filter(|name| !USUAL.contains(&name.as_str())).collect()
+            }
+        };
+        #[cfg(feature = "postgres")]
+        let database_pid = match &database {
+            Some(client) => main_process(client).await?,
+            None => None,
+        };
+        #[cfg(not(feature = "postgres"))]
+        let database_pid = None;
+        let (server_pids, broker_pid) = (common.server_pid.clone(), common.broker_pid);
+        Ok(Self {
+            targets: Some(setup.targets.clone()),
+            watched: Arc::new(Watched { server_pids, broker_pid, names, database_pid }),
+            run: None,
+            #[cfg(feature = "amqp")]
+            broker: None,
+            #[cfg(feature = "postgres")]
+            database,
+        })
+    }
+
+    /// The same for messages that are persisted, with what is published and what waits in the broker.
+    pub(crate) async fn of_persisting(
+        args: &PersistArgs,
+        setup: &Setup,
+        run: Arc<Run>,
+    ) -> anyhow::Result<Self> {
+        let mut source = Self::open(setup).await?;
+        source.targets = source.targets.filter(|_| !args.fill);
+        let watched = Watched::clone(&source.watched);
+        source.watched = Arc::new(Watched { names: watched_names(&setup.common), ..watched });
+        source.run = Some(run);
+        #[cfg(feature = "amqp")]
+        if let Some(url) = args.broker() {
+            let channel = crate::persist::amqp::connect(url).await?.create_channel().await?;
+            source.broker = Some((channel, args.queues.clone()));
+        }
+        Ok(source)
+    }
+
+    /// Everything now; `begun` is when samples count from.
+    pub(super) async fn sample(&self, begun: Instant) -> Raw {
+        let mut raw = Raw::default();
+        if let Some(run) = &self.run {
+            let published = run.counts.accepted.load(Ordering::Relaxed);
+            raw.counters.insert("published/s".into(), published as f64);
+        }
+        if let Some(targets) = &self.targets
+            && let Ok(metrics) = targets.metrics().await
+        {
+            raw.take(&metrics);
+        }
+        #[cfg(feature = "amqp")]
+        if let Some((channel, queues)) = &self.broker {
+            let mut waiting = Some(0);
+            for queue in queues {
+                let depth = crate::persist::amqp::depth(channel, queue).await.ok();
+                waiting = waiting.zip(depth).map(|(all, one)| all + one);
+            }
+            raw.figures.extend(waiting.map(|count| ("in the broker".to_owned(), count as f64)));
+        }
+        #[cfg(feature = "postgres")]
+        if let Some(client) = &self.database
+            && let Ok(row) = client.query_one(DATABASE, &[]).await
+        {
+            let [commits, hit, blocks_read] = [0, 1, 2].map(|index| row.get::<_, i64>(index) as f64);
+            raw.counters.insert("commits/s".into(), commits);
+            raw.counters.insert("WAL MB/s".into(), row.get::<_, f64>(5) / 1e6);
+            raw.counters.insert("WAL syncs/s".into(), row.get::<_, i64>(6) as f64);
+            raw.counters.insert("blocks read/s".into(), blocks_read);
+            raw.figures.insert("connections".into(), f64::from(row.get::<_, i32>(3)));
+            raw.figures.insert(LOCK_WAITS.into(), row.get::<_, i64>(7) as f64);
+            raw.figures.extend(
+                self.watched
+                    .database_pid
+                    .map(|pid| (DATABASE_CORES.to_owned(), crate::machine::may_use(pid))),
+            );
+            raw.figures.insert("database MB".into(), row.get::<_, i64>(4) as f64 / 1e6);
+            raw.ratios.insert("cache hits %".into(), (100.0 * hit, hit + blocks_read));
+        }
+        // Hundreds of small files: whoever measures latencies on this thread does not wait for them.
+        let watched = Arc::clone(&self.watched);
+        let reading = tokio::task::spawn_blocking(move || {
+            watched.sample(&mut raw);
+            cores(&mut raw);
+            disks(&mut raw);
+            network(&mut raw);
+            raw.at_s = begun.elapsed().as_secs_f64();
+            raw
+        });
+        reading.await.unwrap_or_default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::sample::samples_csv;
+
+    #[tokio::test]
+    async fn this_process_is_seen() {
+        let own = std::process::id();
+        let (server_pids, names) = (vec![own], vec![own.to_string()]);
+        let source = Source {
+            targets: None,
+            watched: Arc::new(Watched { server_pids, names, ..Watched::default() }),
+            run: None,
+            #[cfg(feature = "amqp")]
+            broker: None,
+            #[cfg(feature = "postgres")]
+            database: None,
+        };
+        let begun = Instant::now();
+        let before = source.sample(begun).await;
+        let busy = Instant::now();
+        while busy.elapsed() < Duration::from_millis(20) {
+            std::hint::spin_loop();
+        }
+        let after = source.sample(begun).await;
+        let sample = after.since(&before);
+        let value = |name: &str| sample.values.get(name).map(|value| value.mean());
+        for who in ["generator", "server", &own.to_string()] {
+            assert!(value(&format!("{who} MiB")).is_some_and(|mib| mib > 0.0), "{sample:?}");
+            for what in ["CPU", "run-queue delay ms/s", "voluntary switches/s", "involuntary switches/s"] {
+                assert!(
+                    value(&format!("{who} {what}")).is_some_and(|rate| rate >= 0.0),
+                    "{who} {what}: {sample:?}"
+                );
+            }
+            let hottest = format!("{who} hottest thread %");
+            assert!(value(&hottest).is_some_and(|percent| percent > 0.0), "{sample:?}");
+            assert!(sample.busiest.get(&hottest).is_some_and(|name| !name.is_empty()), "{sample:?}");
+        }
+        let cores =
+            sample.values.keys().filter(|name| name.starts_with("core ") && name.ends_with(" busy %"));
+        assert!(cores.count() > 0 && value("TCP retransmits/s").is_some(), "{sample:?}");
+        assert_eq!((value("stored/s"), value("postgres CPU")), (None, None), "nobody was asked");
+        let csv = samples_csv(&[sample]);
+        let columns: Vec<usize> = csv.lines().map(|line| line.split(',').count()).collect();
+        assert!(columns.len() == 2 && columns[0] == columns[1] && columns[0] > 10, "{csv}");
+    }
+}

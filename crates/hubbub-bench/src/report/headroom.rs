@@ -8,12 +8,10 @@ use serde::{Deserialize, Serialize};
 use super::{Table, grouped};
 use crate::machine::CpuUse;
 use crate::model::capacity::{Resource, USE_MAX, Use};
-use crate::sample::SystemSample;
 use crate::sample::series::average;
+use crate::sample::{DISK_BUSY, SystemSample};
 use crate::verdict::Seen;
 
-/// What samples call the share of the time for which the busiest disk had something to do.
-const DISK_BUSY: &str = "busiest disk %";
 /// The same of the connections to the database that are in use.
 const POOL_ACTIVE: &str = "pool active";
 

@@ -184,12 +184,13 @@ fn commit_thread(seen: &Seen) -> Option<Finding> {
     if (commit.run + commit.waited) > 0.6 * commit.busy {
         return None;
     }
+    let is_disk = commit.syncs && seen.database.is_none();
+    let disk = seen.disk.filter(|_| is_disk).map_or_else(String::new, |disk| disk.to_string());
     let evidence = format!(
         "batches were in the store for {busy} of the time, {:.2} ms each with {:.0} operations, and only {on_processor} of \
-         that was the processor's",
+         that was the processor's{disk}",
         commit.batch_ms, commit.operations
     );
-    let is_disk = commit.syncs && seen.database.is_none();
     found(if is_disk { Bottleneck::DiskFlush } else { Bottleneck::Database }, evidence)
 }
 

@@ -149,6 +149,14 @@ pub(crate) struct Disk {
     pub(crate) flush_ms: Option<f64>,
 }
 
+/// What evidence says of them.
+impl std::fmt::Display for Disk {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(out, "; the busiest disk was in use for {:.0} % of the time", 100.0 * self.busy)?;
+        self.flush_ms.map_or(Ok(()), |ms| write!(out, ", a flush took {ms:.3} ms"))
+    }
+}
+
 #[derive(Debug, Clone, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Subscribers {

@@ -1,7 +1,7 @@
 //! Figures, and the name that they must get.
 
 use super::super::Verdict;
-use super::super::seen::{Commit, Database, Hot, Pool, Subscribers};
+use super::super::seen::{Commit, Database, Disk, Hot, Pool, Subscribers};
 use super::*;
 
 /// A run in which nothing is remarkable.
@@ -163,4 +163,32 @@ fn what_is_outside_of_the_server_comes_first_and_the_rest_is_said_too() {
     assert!(said.contains("bottleneck   network: ") && said.contains("also disk flush: "), "{said}");
     let json = serde_json::to_value(&verdict).unwrap();
     assert_eq!((&json["bottleneck"], &json["figures"]["emptyMs"]), (&"network".into(), &9.0.into()));
+}
+
+#[test]
+fn what_the_disk_did_is_evidence_of_a_slow_flush() {
+    let commit = Commit {
+        syncs: true,
+        busy: 0.9,
+        run: 0.1,
+        waited: 0.0,
+        batch_ms: 2.0,
+        operations: 10.0,
+        wait_ms: 1.0,
+    };
+    let said = |flush_ms| {
+        let disk = Some(Disk { busy: 0.394, flush_ms });
+        Verdict::of(Seen { commit: Some(commit.clone()), disk, ..quiet() }).finding.evidence
+    };
+    let flush = said(Some(0.0412));
+    assert!(
+        flush.ends_with("; the busiest disk was in use for 39 % of the time, a flush took 0.041 ms"),
+        "{flush}"
+    );
+    assert!(said(None).ends_with("in use for 39 % of the time"));
+    // The disk of this machine is not that of a database.
+    let elsewhere = Commit { syncs: false, ..commit.clone() };
+    let disk = Some(Disk { busy: 0.394, flush_ms: None });
+    let said = Verdict::of(Seen { commit: Some(elsewhere), disk, ..quiet() }).finding.evidence;
+    assert!(!said.contains("disk"), "{said}");
 }

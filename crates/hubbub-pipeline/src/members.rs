@@ -87,6 +87,13 @@ impl Members {
         Ok(level)
     }
 
+    /// Changes may have been missed: everything is read anew.
+    #[cfg(feature = "kafka")]
+    pub(crate) fn clear(&self) {
+        self.changes.fetch_add(1, Ordering::SeqCst);
+        self.cache.clear();
+    }
+
     /// Removes the entries that a committed batch may have changed.
     pub(crate) fn apply_committed(&self, ops: &OpBatch, outcomes: &[Outcome]) {
         self.changes.fetch_add(1, Ordering::SeqCst);

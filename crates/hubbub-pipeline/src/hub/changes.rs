@@ -35,8 +35,18 @@ impl Hub {
                 self.end(room, |subscriber| subscriber.is_of(user));
             }
             (RoomChange::RemoveMember { room, user }, Outcome::Changed { changed: false }) => {
-                // Removed before, perhaps by an attempt whose outcome nobody learnt.
-                self.end(room, |subscriber| subscriber.is_of(user) && subscriber.is_member);
+                // Removed before, perhaps by an attempt whose outcome nobody learnt; or added again meanwhile.
+                let is_followed = self.with_channel(room, |channel| {
+                    channel
+                        .subscribers
+                        .iter()
+                        .any(|subscriber| subscriber.is_of(user) && subscriber.is_member)
+                });
+                if let (Some(true), Ok(id), Ok(member)) = (is_followed, RoomId::new(room), UserId::new(user))
+                {
+                    let is_over = |access: &Result<Access, _>| !matches!(access, Ok(Access::Member { .. }));
+                    let _ = self.end_removed(&id, HashSet::from([member]), access, is_over).await;
+                }
             }
             (RoomChange::DeleteRoom { room }, Outcome::Changed { changed: true }) => {
                 // Later subscribers start from an empty room.

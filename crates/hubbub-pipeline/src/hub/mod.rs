@@ -43,7 +43,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use hubbub_core::store::{Access, Read};
-use hubbub_core::{Message, Op, OpBatch, Outcome, RoomId, UserId};
+use hubbub_core::{Message, Op, OpBatch, Outcome, RoomChange, RoomId, UserId};
 use parking_lot::{Mutex, MutexGuard};
 
 use crate::batcher::Waiter;
@@ -301,7 +301,9 @@ impl Hub {
                     if let Some(room) = change.room() {
                         self.deliver(room, rooms.remove(room).flatten(), Source::Commit);
                     }
-                    if matches!(outcome, Outcome::Accepted) {
+                    if matches!(outcome, Outcome::Accepted)
+                        && !matches!(change.what, RoomChange::MarkRead { .. })
+                    {
                         // Executed before, by a server that may not have come to tell what it changed.
                         self.expect_comparison(change.room());
                     }
@@ -334,7 +336,7 @@ impl Hub {
             return;
         };
         let has_gap = self.with_channel(room, |channel| {
-            if behind.may_miss_changes(channel) {
+            if !channel.is_compared {
                 channel.published.begin(predecessors.first);
                 return true;
             }

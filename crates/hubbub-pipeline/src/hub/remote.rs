@@ -63,6 +63,7 @@ pub(crate) struct RoomsBehind {
     polls: AtomicU64,
     /// How often changes may have been missed: a comparison that began before counts for nothing.
     misses: AtomicU64,
+    missed: Notify,
 }
 
 impl RoomsBehind {
@@ -75,11 +76,6 @@ impl RoomsBehind {
 
     pub(super) fn take(&self) -> Vec<RoomId> {
         self.rooms.lock().drain().collect()
-    }
-
-    /// Whether messages may be missing behind a change that nobody told of here.
-    pub(super) fn may_miss_changes(&self, channel: &Channel) -> bool {
-        self.has_bus.load(Relaxed) && !channel.is_compared
     }
 }
 
@@ -109,6 +105,8 @@ pub(crate) async fn follow_remote(hub: Arc<Hub>, store: Arc<dyn RoomStore>, cloc
                 };
                 next.reset_after(pause);
             }
+            // Many rooms with one query, before their messages are read from the store room by room.
+            () = behind.missed.notified() => drop(hub.compare_heads(&*store, hub.followed()).await),
             // Rooms that cannot be read now are found again by the next poll.
             () = behind.signal.notified() => drop(hub.catch_up(&*store, behind.take()).await),
             heard = &mut hearing => {
@@ -144,24 +142,18 @@ impl Hub {
         self.memory.enforce_bound();
     }
 
-    /// Changes of the rooms of these partitions may have been missed here: until each room was compared with the store, its
-    /// messages come from there. Call it before what follows those changes is published, and once they are in the store.
-    #[cfg(feature = "kafka")]
-    pub(crate) fn may_have_missed(&self, is_partition: impl Fn(u32) -> bool) {
-        let Some(relay) = self.relay.get() else { return };
-        self.expect_comparison_of(|room| is_partition(relay.partition_of(room)));
-    }
-
-    /// The same for one room, or for all.
+    /// Changes of one room, or of any, may have been missed here.
     pub(super) fn expect_comparison(&self, room: Option<&str>) {
         let (Some(room), Some(behind)) = (room, self.behind.get()) else {
-            return self.expect_comparison_of(|_| true);
+            return self.may_have_missed(|_| true);
         };
         behind.misses.fetch_add(1, SeqCst);
         self.with_channel(room, |channel| channel.is_compared = false);
     }
 
-    fn expect_comparison_of(&self, is_concerned: impl Fn(&RoomId) -> bool) {
+    /// Changes of these rooms may have been missed here: until each was compared with the store, its messages come from there.
+    /// Call it before what follows those changes is published, and once they are in the store.
+    pub(crate) fn may_have_missed(&self, is_concerned: impl Fn(&RoomId) -> bool) {
         let Some(behind) = self.behind.get() else { return };
         behind.misses.fetch_add(1, SeqCst);
         for shard in &self.shards {
@@ -169,6 +161,7 @@ impl Hub {
                 channel.is_compared = false;
             }
         }
+        behind.missed.notify_one();
     }
 
     pub(super) fn misses(&self) -> u64 {
@@ -273,9 +266,12 @@ impl Hub {
     pub(super) fn set_compared(&self, room: &RoomId, head: Option<&RoomHead>, misses: u64) {
         let changes = head.map(|head| head.changes);
         self.with_channel(room.as_str(), |channel| {
+            if channel.is_compared {
+                return;
+            }
             let is_current =
                 || misses == self.misses() && self.relay.get().is_none_or(|relay| relay.hears(room));
-            channel.is_compared |= channel.changes == changes && is_current();
+            channel.is_compared = channel.changes == changes && is_current();
         });
     }
 

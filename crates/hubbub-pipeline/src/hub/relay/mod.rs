@@ -102,11 +102,7 @@ impl Relay {
 
     /// Whether records about the room arrive here.
     pub(super) fn hears(&self, room: &RoomId) -> bool {
-        self.bus.hears(self.partition_of(room))
-    }
-
-    pub(super) fn partition_of(&self, room: &RoomId) -> u32 {
-        self.bus.partition_of(room.as_str())
+        self.bus.hears(self.bus.partition_of(room.as_str()))
     }
 
     /// The user's first subscription of the room here began, or the last one ended.

@@ -173,11 +173,12 @@ impl Bus {
             self.reading.lock().extract_if(is_idle).map(|(partition, _)| partition).collect();
         if !idle.is_empty() {
             let mut partitions = TopicPartitionList::new();
-            for partition in idle {
-                partitions.add_partition(&self.topic, saturate(partition));
+            for partition in &idle {
+                partitions.add_partition(&self.topic, saturate(*partition));
             }
             if let Err(error) = self.consumer.incremental_unassign(&partitions) {
-                tracing::warn!(%error, "ending to read partitions of the bus failed");
+                tracing::warn!(%error, "ending to read partitions of the bus failed; they are read on");
+                self.reading.lock().extend(idle.iter().map(|partition| (*partition, now)));
             }
         }
     }
@@ -212,16 +213,23 @@ impl Bus {
 }
 
 impl Core {
-    /// This server begins to commit the partition, from where the store has it: changes that another one committed just before
-    /// may be unknown here, and to those who read the bus.
-    pub(super) fn take_over(&self, partition: u32) {
-        self.bus.numbers.count(partition);
-        self.hub.may_have_missed(|missed| missed == partition);
+    /// This server begins to commit these partitions, from where the store has them: changes that another one committed just
+    /// before may be unknown here, and to those who read the bus.
+    pub(super) fn take_over(&self, partitions: &[u32]) {
+        partitions.iter().for_each(|partition| self.bus.numbers.count(*partition));
+        self.may_have_missed(|partition| partitions.contains(&partition));
+    }
+
+    /// Changes of these partitions may be unknown here.
+    fn may_have_missed(&self, is_partition: impl Fn(u32) -> bool) {
+        self.members.clear();
+        self.hub
+            .may_have_missed(|room| is_partition(partition::of_room(room.as_str(), self.topics.partitions)));
     }
 
     /// Returns when these partitions of the bus are read, too. Asks who is in the rooms of those that are new.
     pub(super) async fn read_bus(&self, partitions: &[u32]) -> Result<(), String> {
-        let begin = |new: &HashSet<u32>| self.hub.may_have_missed(|partition| new.contains(&partition));
+        let begin = |new: &HashSet<u32>| self.may_have_missed(|partition| new.contains(&partition));
         let new = self.bus.read(partitions, begin).await?;
         if self.options.bus {
             self.hub.ask_about(&new);
@@ -267,17 +275,23 @@ fn receive(core: &Core, runtime: &Handle, record: &BorrowedMessage<'_>) {
     if header(record, NODE) == Some(core.node.as_bytes()) {
         return; // published when it was committed
     }
-    let change = header(record, CHANGE);
-    if has_missed(core, record, change.is_some()) {
-        let missed: u32 = saturate(record.partition());
+    let outcome: Option<Option<ChangeOutcome>> =
+        header(record, CHANGE).map(|outcome| serde_json::from_slice(outcome).ok());
+    let is_counted = outcome.is_some_and(|outcome| !matches!(outcome, Some(ChangeOutcome::Read { .. })));
+    let here: u32 = saturate(record.partition());
+    let mut is_missed = has_missed(core, record, is_counted);
+    if let Some(outcome) = outcome {
+        is_missed |= receive_change(core, runtime, value, outcome).is_none();
+    }
+    if is_missed {
         tracing::debug!(
-            partition = missed,
+            partition = here,
             "a change on the bus was missed; its rooms are compared with the store"
         );
-        core.hub.may_have_missed(|partition| partition == missed);
+        core.may_have_missed(|partition| partition == here);
     }
-    if let Some(outcome) = change {
-        return receive_change(core, runtime, value, outcome);
+    if outcome.is_some() {
+        return;
     }
     let Ok(room) = str::from_utf8(key) else { return };
     if core.hub.is_followed(room)
@@ -308,23 +322,21 @@ fn receive(core: &Core, runtime: &Handle, record: &BorrowedMessage<'_>) {
     }
 }
 
-/// Whether a change of its node was missed before this record. Records of older servers do not tell.
-fn has_missed(core: &Core, record: &BorrowedMessage<'_>, is_change: bool) -> bool {
+/// Whether a change may have been missed before this record.
+fn has_missed(core: &Core, record: &BorrowedMessage<'_>, is_counted: bool) -> bool {
     let text = |name| header(record, name).and_then(|value| str::from_utf8(value).ok());
-    let node = text(NODE).and_then(|node| u64::from_str_radix(node, 16).ok());
+    let node = text(NODE).and_then(|node| u64::from_str_radix(node, 16).ok()).unwrap_or_default();
     let number = text(CHANGES).and_then(|number| number.parse().ok());
-    let (Some(node), Some(number)) = (node, number) else { return false };
-    core.bus.numbers.has_missed(saturate(record.partition()), node, number, is_change)
+    core.bus.numbers.has_missed(saturate(record.partition()), node, number, is_counted)
 }
 
-fn receive_change(core: &Core, runtime: &Handle, value: &[u8], outcome: &[u8]) {
-    let outcome: Option<ChangeOutcome> = serde_json::from_slice(outcome).ok();
-    let Some(outcome) = outcome.and_then(ChangeOutcome::outcome) else { return };
+/// `None` = this server does not know such changes.
+fn receive_change(core: &Core, runtime: &Handle, value: &[u8], outcome: Option<ChangeOutcome>) -> Option<()> {
+    let outcomes = [outcome?.outcome()?];
     let mut ops = OpBatch::default();
-    if record::read_change(value, |change| ops.push(&Op::Change(*change))).is_ok() {
-        let outcomes = [outcome];
-        core.members.apply_committed(&ops, &outcomes);
-        let access = |room, user| core.members.access(room, user);
-        runtime.block_on(core.hub.publish(&ops, &outcomes, &access));
-    }
+    record::read_change(value, |change| ops.push(&Op::Change(*change))).ok()?;
+    core.members.apply_committed(&ops, &outcomes);
+    let access = |room, user| core.members.access(room, user);
+    runtime.block_on(core.hub.publish(&ops, &outcomes, &access));
+    Some(())
 }

@@ -111,6 +111,7 @@ impl Context {
         let next = core.runtime.block_on(core.next_offsets()).unwrap_or_default();
         let partitions: Vec<i32> = list.elements().iter().map(|element| element.partition()).collect();
         let (topic, mut lost, mut is_known) = (&core.topics.messages, TopicPartitionList::new(), true);
+        let mut begun = Vec::new();
         for partition in &partitions {
             let number: u32 = saturate(*partition);
             if number >= core.topics.partitions {
@@ -132,9 +133,10 @@ impl Context {
                 lost.add_partition(topic, *partition);
                 Buffer::lost(attachment)
             };
-            core.take_over(number);
-            self.begin(number, buffer);
+            begun.push((number, buffer));
         }
+        core.take_over(&begun.iter().map(|(number, _)| *number).collect::<Vec<_>>());
+        begun.into_iter().for_each(|(number, buffer)| self.begin(number, buffer));
         self.count_partitions();
         self.tell_unreadable(&next);
         tracing::info!(?partitions, "committing partitions of Kafka");

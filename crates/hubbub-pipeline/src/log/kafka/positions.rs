@@ -69,7 +69,7 @@ impl Core {
             }
             pause(&mut backoff, buffer, stop).await?;
         };
-        self.take_over(partition);
+        self.take_over(&[partition]);
         buffer.progress.stored.store(next, Ordering::Release);
         buffer.go_back(next);
         Some(())

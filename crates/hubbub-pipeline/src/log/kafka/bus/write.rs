@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use hubbub_core::{Op, OpBatch, Outcome, Receipt, Send, TraceContext};
+use hubbub_core::{Op, OpBatch, Outcome, Receipt, RoomChange, Send, TraceContext};
 use rdkafka::message::{Header, OwnedHeaders};
 
 use crate::log::kafka::Core;
@@ -36,8 +36,9 @@ pub(in crate::log::kafka) fn publish<'a>(
                 }
             }
             Op::Change(change) => {
-                if matches!(outcome, Outcome::Accepted) {
-                    // Executed before. Nobody knows whether the others were told: they find a number missing.
+                let is_counted = !matches!(change.what, RoomChange::MarkRead { .. });
+                if is_counted && (is_effective(outcome) || matches!(outcome, Outcome::Accepted)) {
+                    // What was executed before is written to nobody, who may not have been told then: a number is missing.
                     core.bus.numbers.count(partition);
                 }
                 if is_effective(outcome) {
@@ -50,7 +51,6 @@ pub(in crate::log::kafka) fn publish<'a>(
                     let mut value = Vec::new();
                     record::write_change(&change, &mut value);
                     let outcome = serde_json::to_vec(&ChangeOutcome::of(outcome)).unwrap_or_default();
-                    core.bus.numbers.count(partition);
                     let headers =
                         headers(core, partition).insert(Header { key: CHANGE, value: Some(&outcome) });
                     write(core, partition, change.room().map(str::as_bytes), &value, Some(headers));

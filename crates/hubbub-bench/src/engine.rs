@@ -185,7 +185,7 @@ pub(crate) async fn measure<W: Workload>(args: &Loading<W>) -> anyhow::Result<Re
         report.generator = None;
         report.agents = Some(agents);
     }
-    let known = generated(&report, &run, seen.empty_ms.unwrap_or(0.0), &setup.targets);
+    let known = generated(&report, &run, seen.empty_ms, &setup.targets);
     report.analysis.stages = Stages::of(&server_stages, &known);
     let samples = report.persisted.as_ref().map_or(&report.samples[..], Persisted::during);
     report.analysis.trends.add(samples);
@@ -224,7 +224,7 @@ fn set_price(report: &mut Report, price: Price, rows_bytes: u64) {
 }
 
 /// What the generator knows of the time of a message.
-fn generated(report: &Report, run: &Run, empty_ms: f64, servers: &Targets) -> Generated {
+fn generated(report: &Report, run: &Run, empty_ms: Option<f64>, servers: &Targets) -> Generated {
     let [_, accepted, rejected, unconfirmed] = run.counts.totals();
     let send_delay = run.record.lock().open.as_ref().map(|open| open.send_delay.stats());
     let [followed, followed_to_subscribers] =

@@ -30,7 +30,7 @@ pub(crate) struct Common {
     /// Several servers have one store: what is stored through one of them is there at all
     #[arg(long)]
     pub shared: bool,
-    /// Write summary.json, metrics.csv, throughput.csv and report.html into this directory
+    /// Write summary.json, report.html and CSV files (messages, throughput, samples) into this directory
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
     /// Print the summary as JSON

@@ -109,16 +109,14 @@ impl RowWriter {
         let _ = lots.send(lot);
         drop(lots);
         let (bytes, fault) = match thread.join() {
-            Ok(Ok(bytes)) if missed > 0 => (
-                bytes,
-                Some(format!("{NAME} leaves out {missed} messages: the disk was slower than they came")),
-            ),
+            Ok(Ok(bytes)) if missed > 0 => {
+                (bytes, Some(format!("{NAME} leaves out {missed} rows: the disk was slower than they came")))
+            }
             Ok(Ok(bytes)) => (bytes, None),
             Ok(Err(error)) => (0, Some(format!("{NAME} is not whole, writing it failed: {error}"))),
             Err(_) => (0, Some(format!("{NAME} is not whole, its thread panicked"))),
         };
-        let bounded =
-            (beyond_max > 0).then(|| format!("{NAME} leaves out {beyond_max} messages (--rows-max)"));
+        let bounded = (beyond_max > 0).then(|| format!("{NAME} leaves out {beyond_max} rows (--rows-max)"));
         RowsWritten { bytes, notes: fault.into_iter().chain(bounded).collect() }
     }
 }
@@ -185,7 +183,7 @@ mod tests {
                    1970-01-01T00:00:01.500Z,JOIN,12.034,0,r-7\n";
         assert_eq!(written(u64::MAX), (all.to_owned(), vec![]));
         let bounded: String = all.lines().take(2).map(|line| format!("{line}\n")).collect();
-        let noted = "metrics.csv leaves out 2 messages (--rows-max)";
+        let noted = "metrics.csv leaves out 2 rows (--rows-max)";
         assert_eq!(written(1), (bounded, vec![noted.to_owned()]));
         assert_eq!(written(0).0, std::str::from_utf8(HEADER).unwrap());
     }
@@ -217,7 +215,7 @@ mod tests {
         rows.add(&vec![sample(1, Ending::Accepted); 3 * LOT + 1], wall_us);
         drop(shut);
         let ended = rows.finish();
-        let wanted = format!("metrics.csv leaves out {LOT} messages: the disk was slower than they came");
+        let wanted = format!("metrics.csv leaves out {LOT} rows: the disk was slower than they came");
         assert_eq!(ended.notes, [wanted]);
         let text: Vec<u8> = text.into_iter().flatten().collect();
         assert_eq!(text.split(|byte| *byte == b'\n').count(), 1 + 2 * LOT + 1 + 1);

@@ -148,6 +148,11 @@ impl Run {
         self.is_measured.store(true, Ordering::Relaxed);
     }
 
+    /// Counts so many microseconds after it was made ready as the start: for what others have sent.
+    pub(crate) fn begin_after(&self, us: u64) {
+        self.begun_us.store(us, Ordering::Relaxed);
+    }
+
     pub(crate) fn is_measured(&self) -> bool {
         self.is_measured.load(Ordering::Relaxed)
     }

@@ -133,7 +133,7 @@ async fn each_message_of_the_measured_phase_is_a_row() {
         let report = chat(&url, &[&line[..], &["--out", &out], bound].concat()).await;
         let text = std::fs::read_to_string(dir.path().join("results/metrics.csv")).expect("rows");
         assert_eq!(text.lines().skip(1).filter(|row| row.split(',').nth(3) == Some("200")).count(), rows);
-        let noted = report.notes.iter().any(|note| note.contains("leaves out 4500 messages (--rows-max)"));
+        let noted = report.notes.iter().any(|note| note.contains("leaves out 4500 rows (--rows-max)"));
         assert_eq!(noted, rows == 100, "{}", report.terminal());
         report.write_files(std::path::Path::new(&out)).expect("the other files");
         let rows_after = std::fs::read_to_string(dir.path().join("results/metrics.csv")).expect("rows");

@@ -17,6 +17,7 @@ use super::part::{Part, merge};
 use super::secret::Secret;
 use super::{ALIVE, Agents, PROTOCOL, SILENCE, divide::Divided};
 use crate::engine::{Account, Loading, Setup, Workload};
+use crate::options::Common;
 use crate::run::Run;
 
 /// Round trips that are measured, of which the shortest counts.
@@ -57,13 +58,14 @@ impl Crew {
              to each agent"
         );
         let Divided { shares, whole } = own.divide(setup, addresses.len())?;
+        // Single messages stay with the agents.
+        let whole = whole.with_rows(&Common { rows_max: 0, ..common.clone() })?;
         let read = |path| Secret::read("--agents-secret-file", path);
         let secret = common.agents.agents_secret_file.as_deref().map(read).transpose()?;
         let (tokens, mut line_of) = (common.access.credentials()?.kind(), Vec::new());
         for (who, share) in (0_u64..).zip(shares) {
             let mut line = common.given.line::<Loading<W>>(&share);
             line.extend(setup.common.servers.iter().map(|url| format!("--server={url}")));
-            line.push("--rows-max=0".to_owned());
             line.push(format!("--seed={}", setup.seed.wrapping_add(who.wrapping_mul(SEED_STEP))));
             line_of.push(line);
         }

@@ -82,8 +82,9 @@ impl Agents {
         if let Some(busiest) = busiest.filter(|_| self.0.iter().all(|agent| agent.is_here)) {
             seen.generator = Some(busiest.processors.clone());
             seen.generator_threads = busiest.threads;
+            seen.generators_run = Some(self.0.iter().map(|agent| agent.cpu).sum());
         } else {
-            (seen.generator, seen.empty_ms) = (None, None);
+            (seen.generator, seen.generator_threads, seen.empty_ms) = (None, 0, None);
             report.notes.push("the verdict does not know the generators: see agents".to_owned());
         }
     }

@@ -36,6 +36,9 @@ pub(super) struct Part {
     steps: Vec<u64>,
     by_room: Vec<Moments>,
     seconds: Seconds,
+    /// When its times begin, in microseconds from the common start: behind a warm-up.
+    begun_us: u64,
+    window: Option<f64>,
     concurrency: Option<f64>,
     asked_per_second: Option<f64>,
     pub(super) note: Option<String>,
@@ -157,7 +160,7 @@ impl DistPart {
 
 impl Part {
     /// What a run recorded, and what its workload knows besides.
-    pub(super) fn of(run: &Run, account: &Account, effort: Effort) -> anyhow::Result<Self> {
+    pub(super) fn of(run: &Run, account: &Account, effort: Effort, begun_us: u64) -> anyhow::Result<Self> {
         let Account { warm_up, delivery, queues, keys, stored, persisted, .. } = account;
         ensure!(
             delivery.is_none() && queues.is_none() && stored.is_none() && persisted.is_none(),
@@ -176,6 +179,8 @@ impl Part {
             steps: record.steps.clone(),
             by_room: record.by_room.clone(),
             seconds: record.seconds.clone(),
+            begun_us,
+            window: account.window,
             concurrency: account.concurrency,
             asked_per_second: account.asked_per_second,
             note: account.note.clone(),
@@ -234,12 +239,14 @@ pub(super) fn merge<'a>(
     parts: impl Iterator<Item = &'a Part> + Clone,
 ) -> anyhow::Result<Account> {
     parts.clone().try_for_each(|part| part.add_to(whole))?;
+    whole.begin_after(parts.clone().map(|part| part.begun_us).max().unwrap_or(0));
     let warm_up = parts.clone().filter_map(|part| part.warm_up).reduce(added);
     let warm_up = warm_up.map(|totals| warmed(whole, totals));
     let sum = |of: fn(&Part) -> Option<f64>| parts.clone().map(of).sum::<Option<f64>>();
     let keys = parts.clone().filter_map(|part| part.keys).reduce(added);
     Ok(Account {
         warm_up,
+        window: sum(|part| part.window),
         concurrency: sum(|part| part.concurrency),
         asked_per_second: sum(|part| part.asked_per_second),
         keys: keys.map(|[found, absent, stale, wrong]| KeyLedger { found, absent, stale, wrong }),

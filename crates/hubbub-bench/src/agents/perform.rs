@@ -5,6 +5,7 @@ use std::os::fd::AsFd as _;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
+use hubbub_core::invariant::saturate;
 use tokio::net::TcpStream;
 use tokio::sync::oneshot;
 use tokio::time::{Instant, interval, sleep_until};
@@ -119,5 +120,6 @@ async fn load<W: Workload>(task: &Task, own: &OwnArgs, signals: Signals) -> anyh
     let run = workload.drive(&setup, &mut stage).await?;
     let effort = effort.end();
     let account = workload.close(&setup, stage, &run).await?;
-    Part::of(&run, &account, effort)
+    let begun = run.instant(0).saturating_duration_since(start.into_std());
+    Part::of(&run, &account, effort, saturate(begun.as_micros()))
 }

@@ -340,14 +340,16 @@ fn merged_parts_are_the_joint_data() {
             counts.retries.add(Cause::Refused, u64::from(agent) + 1);
         }
         let warm_up = (agent == 0).then(|| std::sync::Arc::new(empty()));
-        let account = Account { warm_up, concurrency: Some(4.0), ..Account::default() };
-        let part = Part::of(&run, &account, Effort::default()).unwrap();
+        let account = Account { warm_up, concurrency: Some(4.0), window: Some(8.0), ..Account::default() };
+        let part = Part::of(&run, &account, Effort::default(), 1_000 * u64::from(agent)).unwrap();
         let text = serde_json::to_string(&part).unwrap();
         sent.push(serde_json::from_str::<Part>(&text).unwrap());
     }
     let whole = empty();
     let account = merge(&whole, sent.iter()).unwrap();
     assert_eq!((account.concurrency, account.asked_per_second), (Some(12.0), None));
+    assert_eq!(account.window, Some(24.0));
+    assert_eq!(whole.wall_us(0) - whole.started.as_micros(), 2_000, "behind the longest warm-up");
     assert_eq!(account.warm_up.unwrap().counts.totals(), [0; 4]);
     assert_eq!(whole.counts.totals(), [5_300, 0, 0, 0]);
     assert_eq!((whole.counts.retries.all(), whole.counts.retries.sum()), (joint.counts.retries.all(), 6));
@@ -357,7 +359,9 @@ fn merged_parts_are_the_joint_data() {
     let near = |a: f64, b: f64| (a - b).abs() <= 1e-9 * b.abs().max(1e-9);
     let dists = |record: &crate::record::Record| {
         let kinds = record.by_kind.iter().map(|(_, dist)| dist.clone());
-        std::iter::once(record.all.clone()).chain(kinds).collect::<Vec<_>>()
+        let open = record.open.as_ref().unwrap();
+        let open = [&open.send_delay, &open.from_send].map(Clone::clone);
+        std::iter::once(record.all.clone()).chain(kinds).chain(open).collect::<Vec<_>>()
     };
     for (merged, joint) in dists(&whole).iter().zip(&dists(&joint)) {
         for percentile in [0.0, 50.0, 90.0, 99.0, 99.9, 100.0] {

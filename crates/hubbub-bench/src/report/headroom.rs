@@ -53,13 +53,15 @@ impl Headroom {
             (Resource::Machine, cpu.map(|cpu| (cpu.machine - others) / cpu.cores as f64)),
         ];
         // Processor time and the time of a run are not read at the same moment.
-        let part =
-            |(resource, share): (Resource, Option<f64>)| Some(Use { resource, share: share?.min(1.0) });
+        let part = |(resource, share): (Resource, Option<f64>)| {
+            let share = share.filter(|share| share.is_finite())?;
+            Some(Use { resource, share: share.min(1.0) })
+        };
         Self::at(per_second, parts.into_iter().filter_map(part))
     }
 
     fn at(per_second: f64, used: impl Iterator<Item = Use>) -> Option<Self> {
-        let mut used: Vec<Use> = used.filter(|one| one.share > 0.0 && one.share.is_finite()).collect();
+        let mut used: Vec<Use> = used.filter(|one| one.share > 0.0).collect();
         used.sort_by(|one, other| other.share.total_cmp(&one.share));
         let fullest = used.first().filter(|_| per_second > 0.0)?;
         let maximum = per_second / fullest.share;

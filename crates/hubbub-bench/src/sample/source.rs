@@ -91,9 +91,10 @@ impl Source {
         #[cfg(not(feature = "postgres"))]
         let database_pid = None;
         let (server_pids, broker_pid) = (common.server_pid.clone(), common.broker_pid);
+        let own_pid = common.agents.agents.is_empty().then(std::process::id);
         Ok(Self {
             targets: Some(setup.targets.clone()),
-            watched: Arc::new(Watched { server_pids, broker_pid, names, database_pid }),
+            watched: Arc::new(Watched { own_pid, server_pids, broker_pid, names, database_pid }),
             run: None,
             #[cfg(feature = "amqp")]
             broker: None,
@@ -188,7 +189,7 @@ mod tests {
         let (server_pids, names) = (vec![own], vec![own.to_string()]);
         let source = Source {
             targets: None,
-            watched: Arc::new(Watched { server_pids, names, ..Watched::default() }),
+            watched: Arc::new(Watched { own_pid: Some(own), server_pids, names, ..Watched::default() }),
             run: None,
             #[cfg(feature = "amqp")]
             broker: None,

@@ -38,7 +38,9 @@ fn table(results: &Results) -> Table {
     let mut table = Table::new(["point", "repetition"].into_iter().chain(figures).chain(["faults"]));
     for run in &results.runs {
         let cells = FIGURES.iter().map(|one| one.of(&run.summary).map_or_else(String::new, figure));
-        let faults: Vec<String> = run.marks().into_iter().chain(run.faults.iter().cloned()).collect();
+        let mut faults = run.marks();
+        let further = run.all_faults().into_iter();
+        faults.extend(further.filter(|fault| !run.marks().contains(fault)));
         let faults = faults.join("; ");
         table.row([label(&run.point), run.repetition.to_string()].into_iter().chain(cells).chain([faults]));
     }

@@ -88,7 +88,7 @@ pub(crate) struct Generated {
     /// Whether the time until subscribers had it counts from the intended send, too.
     pub(crate) is_delivery_intended: bool,
     /// Round trip of a request with nothing to do.
-    pub(crate) empty_ms: f64,
+    pub(crate) empty_ms: Option<f64>,
     /// Of messages that were followed until their answer, and until subscribers had them; `None` where none could be.
     pub(crate) followed: Option<Means>,
     pub(crate) followed_to_subscribers: Option<Means>,

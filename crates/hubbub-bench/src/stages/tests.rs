@@ -29,7 +29,7 @@ fn known() -> Generated {
         delivered_ms: Some(10.0),
         waited_ms: 0.5,
         is_delivery_intended: true,
-        empty_ms: 0.3,
+        empty_ms: Some(0.3),
         followed: None,
         followed_to_subscribers: None,
         is_one_clock: true,

@@ -41,13 +41,13 @@ pub(crate) struct Stage {
 
 impl Way {
     /// `None` where nothing was measured.
-    pub(super) fn of(whole_ms: f64, stages: Vec<(&'static str, f64)>, empty_ms: f64) -> Option<Self> {
+    pub(super) fn of(whole_ms: f64, stages: Vec<(&'static str, f64)>, empty_ms: Option<f64>) -> Option<Self> {
         if whole_ms <= 0.0 {
             return None;
         }
         let measured: f64 = stages.iter().map(|(_, ms)| ms).sum();
-        let network = ("network", empty_ms.min(whole_ms - measured).max(0.0));
-        Some(Self::with(whole_ms, stages.into_iter().chain([network])))
+        let network = empty_ms.map(|ms| ("network", ms.min(whole_ms - measured).max(0.0)));
+        Some(Self::with(whole_ms, stages.into_iter().chain(network)))
     }
 
     /// Of requests that were `inside_ms` in the server, and there in `stages`.

@@ -150,13 +150,18 @@ fn slow_subscriber(seen: &Seen) -> Option<Finding> {
     if behind >= MOST * window { found(Bottleneck::SlowSubscriber, evidence) } else { None }
 }
 
+/// Processors that the load took on this machine.
+fn generators(seen: &Seen) -> f64 {
+    seen.generators_run.or(seen.generator.as_ref().map(|own| own.run)).unwrap_or(0.0)
+}
+
 fn server_cpu(seen: &Seen) -> Option<Finding> {
     let Processors { run, waited, may_use, .. } = seen.server.as_ref()?;
     let is_pinned = *may_use < seen.cores as f64;
     let is_full =
         *run > FULL * may_use || is_pinned && run + waited > WANTED * may_use && *run > 0.25 * may_use;
     // With the generator beside it, the two share the machine.
-    let together = run + seen.generator.as_ref().map_or(0.0, |own| own.run);
+    let together = run + generators(seen);
     let fills_machine = *run > 0.3 * may_use && together > FULL * seen.cores as f64;
     let evidence = format!(
         "the server used {run:.2} of the {may_use} processors it may use, and its threads waited for {waited:.2} more; with \
@@ -185,7 +190,10 @@ fn commit_thread(seen: &Seen) -> Option<Finding> {
         return None;
     }
     let is_disk = commit.syncs && seen.database.is_none();
-    let disk = seen.disk.filter(|_| is_disk).map_or_else(String::new, |disk| disk.to_string());
+    let disk = seen
+        .disk
+        .filter(|_| is_disk && seen.server.is_some())
+        .map_or_else(String::new, |disk| disk.to_string());
     let evidence = format!(
         "batches were in the store for {busy} of the time, {:.2} ms each with {:.0} operations, and only {on_processor} of \
          that was the processor's{disk}",
@@ -233,14 +241,13 @@ fn commit_wait(seen: &Seen) -> Option<Finding> {
 }
 
 pub(super) fn not_found(seen: &Seen) -> Finding {
-    let run = |processors: &Option<Processors>| processors.as_ref().map_or(0.0, |one| one.run);
     Finding {
         bottleneck: Bottleneck::NotFound,
         evidence: format!(
             "the server used {:.2}, the generator {:.2} of {} processors, and nothing waited for longer than half of the \
              {:.2} ms from the send to the answer",
-            run(&seen.server),
-            run(&seen.generator),
+            seen.server.as_ref().map_or(0.0, |server| server.run),
+            generators(seen),
             seen.cores,
             seen.service_ms()
         ),

@@ -20,6 +20,9 @@ pub(crate) struct Seen {
     pub(crate) server: Option<Processors>,
     pub(crate) generator: Option<Processors>,
     pub(crate) generator_threads: usize,
+    /// Processors that all generators used, where they are several.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) generators_run: Option<f64>,
     /// Share of the time for which the generator stood still.
     pub(crate) generator_stopped: Option<f64>,
     /// Processors that others used.

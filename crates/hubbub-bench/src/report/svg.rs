@@ -129,13 +129,14 @@ fn path(out: &mut String, places: impl Iterator<Item = (f64, f64)>, own: Option<
     };
 }
 
-/// The names of several lines in their colours; nothing for one line.
+/// The names of several lines, each beside its colour; nothing for one line.
 pub(crate) fn legend(names: &[&str]) -> String {
     if names.len() < 2 {
         return String::new();
     }
     let name = |(place, name): (usize, &&str)| {
-        format!("<span style=\"color:{}\">{}</span>", colour(place, names.len()), escape(name))
+        let colour = colour(place, names.len());
+        format!("<span class=\"colour\" style=\"background:{colour}\"></span> {}", escape(name))
     };
     let names: Vec<String> = names.iter().enumerate().map(name).collect();
     format!("<p>{}</p>", names.join(", "))
@@ -338,7 +339,10 @@ mod tests {
         assert_eq!(both.matches("<path class=\"line\" style=\"stroke:hsl(").count(), 2, "{both}");
         assert!(both.contains("<title>a&lt;b</title>") && both.ends_with("</svg>"), "{both}");
         let legend = legend(&["a<b", "c"]);
-        assert!(legend.contains("color:hsl(0 65% 50%)\">a&lt;b<") && legend.contains("hsl(180 "), "{legend}");
+        assert!(
+            legend.contains("background:hsl(0 65% 50%)\"></span> a&lt;b,") && legend.contains("hsl(180 "),
+            "{legend}"
+        );
         assert_eq!(super::legend(&["alone"]), "");
         assert!(!line(&[(0.0, 1.0)], axes).contains("style"), "alone it has the page's colour");
     }

@@ -60,7 +60,7 @@ test("a key is made, changed and deleted", async (test) => {
   await shows(page, ["user%201/n%C3%A4me"]);
   await page.click("tr[data-key] a");
   await page.waitForFunction(() => document.getElementById("kv-value")?.value === "theirs");
-  await page.click("button.danger");
+  await page.click("button.danger:visible");
   await page.waitForFunction(() => location.hash === "#kv");
   await shows(page, []);
   await page.evaluate(() => { location.hash = "#/lobby"; });

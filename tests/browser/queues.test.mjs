@@ -69,7 +69,7 @@ test("a queue is made, filled, emptied and deleted", async (test) => {
   // The rate is known after the second look.
   await page.waitForFunction(() => document.querySelector('tr[data-queue="jobs"] td:nth-child(5)')?.textContent === "0");
   await page.click('tr[data-queue="jobs"] a');
-  await page.click("button.danger");
+  await page.click("button.danger:visible");
   await page.waitForFunction(() => location.hash === "#queues");
   await page.waitForFunction(() => !document.querySelector('tr[data-queue="jobs"]'));
   // And back among the rooms.

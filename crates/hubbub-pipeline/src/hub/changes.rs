@@ -44,8 +44,14 @@ impl Hub {
                 });
                 if let (Some(true), Ok(id), Ok(member)) = (is_followed, RoomId::new(room), UserId::new(user))
                 {
-                    let is_over = |access: &Result<Access, _>| !matches!(access, Ok(Access::Member { .. }));
-                    let _ = self.end_removed(&id, HashSet::from([member]), access, is_over).await;
+                    let is_over = |access: &Result<Access, _>| {
+                        access.as_ref().is_ok_and(|access| !matches!(access, Access::Member { .. }))
+                    };
+                    let ended = self.end_removed(&id, HashSet::from([member]), access, is_over).await;
+                    if ended.is_err() {
+                        // It is not known. The room is compared before anything more of it is delivered.
+                        self.expect_comparison(Some(room));
+                    }
                 }
             }
             (RoomChange::DeleteRoom { room }, Outcome::Changed { changed: true }) => {

@@ -19,6 +19,8 @@ pub(super) struct Channel {
     pub(super) changes: Option<u64>,
     /// Whether no change can have been missed: the room was compared with the store since the bus, if there is one, is read.
     pub(super) is_compared: bool,
+    /// Number of the last miss that concerned the room, or that there was when it was followed.
+    pub(super) missed: u64,
     /// The head of the store that the bus has yet to bring, and the poll that found it.
     pub(super) awaited: Option<(u64, u64)>,
     /// Users that are live, with the number of their subscriptions.
@@ -94,6 +96,11 @@ impl Channel {
                 subscriber.outbox.drop_held(room);
             }
         }
+    }
+
+    /// Changes of the room may have been missed; `miss` is the number of that.
+    pub(super) fn expect_comparison(&mut self, miss: u64) {
+        (self.is_compared, self.missed) = (false, miss);
     }
 
     /// Forgets what was published: the room begins again.

@@ -170,7 +170,8 @@ impl Hub {
             let relay = self.relay.get();
             relay.into_iter().for_each(|relay| relay.follow(room));
             // Whoever follows it asks the store for access after this, and the bus brings what changes from now on.
-            Channel { is_compared: relay.is_none_or(|relay| relay.hears(room)), ..Channel::default() }
+            let is_compared = relay.is_none_or(|relay| relay.hears(room));
+            Channel { is_compared, missed: self.misses(), ..Channel::default() }
         });
         channel.attached += 1;
         begin(channel);

@@ -41,7 +41,7 @@ const POLL_SHARE: u32 = 10;
 /// Longest pause while the store does not answer.
 const POLL_INTERVAL_MAX: Duration = Duration::from_secs(5);
 /// After a hint of the store was followed, the next one waits this many times as long as that took. So at most half of the
-/// time is spent on hints.
+/// time is spent on hints. The same holds for what may have been missed.
 const HINT_SHARE: u32 = 1;
 const HEADS_MAX: usize = 1_000;
 /// Rooms whose changes are applied at the same time: the store merges their queries.
@@ -61,7 +61,7 @@ pub(crate) struct RoomsBehind {
     /// Whether a bus brings what other servers commit.
     has_bus: AtomicBool,
     polls: AtomicU64,
-    /// How often changes may have been missed: a comparison that began before counts for nothing.
+    /// How often changes may have been missed.
     misses: AtomicU64,
     missed: Notify,
 }
@@ -89,6 +89,11 @@ pub(crate) async fn follow_remote(hub: Arc<Hub>, store: Arc<dyn RoomStore>, cloc
         store.remote_changes().await
     };
     let mut hearing = Box::pin(hear(Duration::ZERO));
+    let miss = async |rest: Duration| {
+        tokio::time::sleep(rest).await;
+        behind.missed.notified().await;
+    };
+    let mut missing = Box::pin(miss(Duration::ZERO));
     loop {
         tokio::select! {
             biased;
@@ -106,7 +111,13 @@ pub(crate) async fn follow_remote(hub: Arc<Hub>, store: Arc<dyn RoomStore>, cloc
                 next.reset_after(pause);
             }
             // Many rooms with one query, before their messages are read from the store room by room.
-            () = behind.missed.notified() => drop(hub.compare_heads(&*store, hub.followed()).await),
+            () = &mut missing => {
+                let began = clock.monotonic();
+                drop(hub.compare_heads(&*store, hub.followed_where(|channel| !channel.is_compared)).await);
+                let took = clock.monotonic().saturating_sub(began);
+                missing.set(miss((took * HINT_SHARE).min(POLL_INTERVAL_MAX)));
+                drop(hub.catch_up(&*store, behind.take()).await);
+            }
             // Rooms that cannot be read now are found again by the next poll.
             () = behind.signal.notified() => drop(hub.catch_up(&*store, behind.take()).await),
             heard = &mut hearing => {
@@ -147,21 +158,27 @@ impl Hub {
         let (Some(room), Some(behind)) = (room, self.behind.get()) else {
             return self.may_have_missed(|_| true);
         };
-        behind.misses.fetch_add(1, SeqCst);
-        self.with_channel(room, |channel| channel.is_compared = false);
+        let miss = behind.misses.fetch_add(1, SeqCst) + 1;
+        if self.with_channel(room, |channel| channel.expect_comparison(miss)).is_some() {
+            behind.missed.notify_one();
+        }
     }
 
     /// Changes of these rooms may have been missed here: until each was compared with the store, its messages come from there.
     /// Call it before what follows those changes is published, and once they are in the store.
     pub(crate) fn may_have_missed(&self, is_concerned: impl Fn(&RoomId) -> bool) {
         let Some(behind) = self.behind.get() else { return };
-        behind.misses.fetch_add(1, SeqCst);
+        let miss = behind.misses.fetch_add(1, SeqCst) + 1;
+        let mut is_any_concerned = false;
         for shard in &self.shards {
             for (_, channel) in shard.lock().iter_mut().filter(|(room, _)| is_concerned(room)) {
-                channel.is_compared = false;
+                channel.expect_comparison(miss);
+                is_any_concerned = true;
             }
         }
-        behind.missed.notify_one();
+        if is_any_concerned {
+            behind.missed.notify_one();
+        }
     }
 
     pub(super) fn misses(&self) -> u64 {
@@ -215,12 +232,16 @@ impl Hub {
 
     /// The followed rooms, and whether each is known to have had messages.
     fn followed(&self) -> Vec<(RoomId, bool)> {
+        self.followed_where(|_| true)
+    }
+
+    /// Those of which this is true.
+    fn followed_where(&self, is_wanted: impl Fn(&Channel) -> bool) -> Vec<(RoomId, bool)> {
         let mut rooms = Vec::new();
         for shard in &self.shards {
             let shard = shard.lock();
-            rooms.extend(
-                shard.iter().map(|(room, channel)| (room.clone(), channel.published.through > Some(0))),
-            );
+            let wanted = shard.iter().filter(|(_, channel)| is_wanted(channel));
+            rooms.extend(wanted.map(|(room, channel)| (room.clone(), channel.published.through > Some(0))));
         }
         rooms
     }
@@ -269,8 +290,9 @@ impl Hub {
             if channel.is_compared {
                 return;
             }
+            // A comparison that began before the room's last miss counts for nothing.
             let is_current =
-                || misses == self.misses() && self.relay.get().is_none_or(|relay| relay.hears(room));
+                || misses >= channel.missed && self.relay.get().is_none_or(|relay| relay.hears(room));
             channel.is_compared = channel.changes == changes && is_current();
         });
     }

@@ -217,12 +217,12 @@ impl Core {
     /// before may be unknown here, and to those who read the bus.
     pub(super) fn take_over(&self, partitions: &[u32]) {
         partitions.iter().for_each(|partition| self.bus.numbers.count(*partition));
+        self.members.clear();
         self.may_have_missed(|partition| partitions.contains(&partition));
     }
 
     /// Changes of these partitions may be unknown here.
     fn may_have_missed(&self, is_partition: impl Fn(u32) -> bool) {
-        self.members.clear();
         self.hub
             .may_have_missed(|room| is_partition(partition::of_room(room.as_str(), self.topics.partitions)));
     }
@@ -273,7 +273,8 @@ fn receive(core: &Core, runtime: &Handle, record: &BorrowedMessage<'_>) {
         return core.hub.hear(partition, value, core.clock.monotonic());
     }
     if header(record, NODE) == Some(core.node.as_bytes()) {
-        return; // published when it was committed
+        // Published when it was committed. Whoever commits next may have changed something before that.
+        return core.bus.numbers.forget(|partition| i64::from(partition) == i64::from(record.partition()));
     }
     let outcome: Option<Option<ChangeOutcome>> =
         header(record, CHANGE).map(|outcome| serde_json::from_slice(outcome).ok());

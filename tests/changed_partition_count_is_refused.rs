@@ -11,14 +11,18 @@ fn refused(setup: &Setup) -> String {
     ran.stderr.lines().last().unwrap_or_default().to_owned()
 }
 
+/// Has a server store a message, and stops it.
+async fn store_one(setup: &Setup) {
+    let server = setup.clone().start();
+    assert_eq!(server.send_as("r", "m-1", "one").await.status, 202);
+    until("it is stored", async || server.history("r").await.len() == 1).await;
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn changed_partition_count_is_refused() {
     let (kafka, postgres) = (Kafka::shared(), Postgres::start(""));
     let setup = kafka.setup(&postgres.url("postgres"), 2);
-    let server = setup.clone().start();
-    assert_eq!(server.send_as("r", "m-1", "one").await.status, 202);
-    until("it is stored", async || server.history("r").await.len() == 1).await;
-    drop(server);
+    store_one(&setup).await;
     // A store that belongs to a log is changed through it only.
     let without = Setup::new().store(&postgres.url("postgres")).start();
     assert_eq!(without.send_as("r", "m-2", "past the log").await.status, 503);
@@ -46,10 +50,7 @@ async fn changed_partition_count_is_refused() {
 async fn records_lost_by_retention_are_told() {
     let (kafka, postgres) = (Kafka::shared(), Postgres::start(""));
     let setup = kafka.setup(&postgres.url("postgres"), 1);
-    let server = setup.clone().start();
-    assert_eq!(server.send_as("r", "m-1", "one").await.status, 202);
-    until("it is stored", async || server.history("r").await.len() == 1).await;
-    drop(server);
+    store_one(&setup).await;
     for number in 2..5 {
         let body = format!(r#"{{"userId":"ada","message":"{number}","messageId":"m-{number}"}}"#);
         kafka.produce(Some("r"), None, &body, None);
@@ -71,10 +72,7 @@ async fn records_lost_by_retention_are_told() {
 async fn records_that_kafka_lost_are_told() {
     let (kafka, postgres) = (Kafka::shared(), Postgres::start(""));
     let setup = kafka.setup(&postgres.url("postgres"), 2);
-    let server = setup.clone().start();
-    assert_eq!(server.send_as("r", "m-1", "one").await.status, 202);
-    until("it is stored", async || server.history("r").await.len() == 1).await;
-    drop(server);
+    store_one(&setup).await;
     let query = async |sql: &str| postgres.query("postgres", sql).await;
     let partition = query("select partition from log_offsets where next_offset > 0").await;
     let raise =

@@ -57,7 +57,7 @@ pub(crate) async fn ask(
     }
     due.start(&run);
     let live = Live::new("questions", schedule.messages(), quiet);
-    let live = live.lasting(Some(time)).on_schedule(Some(schedule));
+    let live = live.for_time(Some(time)).on_schedule(Some(schedule));
     work(&run, askers, &live, async {}, || due.abandon()).await;
     Ok(run)
 }

@@ -115,7 +115,7 @@ impl ChatArgs {
         let rooms_of: Vec<u16> = (0..connections).map(|i| (i % rooms) as u16 + 1).collect();
         let (run, feed) = (Arc::new(run), Feed::new(self.sending.queue));
         let random = SeededRandom::new(setup.seed ^ messages.start);
-        let live = Live::new(name, messages.end - messages.start, setup.common.quiet).lasting(time);
+        let live = Live::new(name, messages.end - messages.start, setup.common.quiet).for_time(time);
         let (maker_run, maker) = (Arc::clone(&run), Arc::clone(&feed));
         let make = move || {
             supply(&maker_run, &maker, messages, Duration::MAX, &random, |_| maker.wait_for_space());

@@ -80,7 +80,7 @@ impl Workload for FanoutArgs {
             supply(&maker_run, &maker, 0..u64::MAX, time, &random, space);
         };
         let live = Live::new("sending", 0, setup.common.quiet);
-        let live = live.lasting(Some(self.duration)).followed_by(subscribers);
+        let live = live.for_time(Some(self.duration)).followed_by(subscribers);
         let senders = vec![1; self.senders];
         let sending = phase::send::<Chat>(run, &feed, &senders, setup.seed, &live, None, make);
         tokio::select! {

@@ -72,7 +72,7 @@ impl Workload for HttpArgs {
         let schedule = self.rate.map(|rate| Schedule::new(rate, self.duration, run.now_us()));
         let messages = schedule.map_or(0, |schedule| schedule.messages());
         let live = Live::new("sending", messages, setup.common.quiet)
-            .lasting(Some(self.duration))
+            .for_time(Some(self.duration))
             .on_schedule(schedule)
             .followed_by(&stage.listeners);
         let (maker_run, maker, random) = (Arc::clone(&run), Arc::clone(&feed), SeededRandom::new(setup.seed));

@@ -103,7 +103,7 @@ impl State {
         let own = [noted.begun_us, noted.sent_us, noted.answered_us];
         self.answered.add(noted, events.until_answered(own, *is_one_clock));
         if self.asked.len() >= ASKED_MAX {
-            self.asked.pop_front().iter().for_each(|first| self.judge(first));
+            self.asked.pop_front().iter().for_each(|first| self.evaluate(first));
         }
         self.asked.push_back(asked);
     }
@@ -113,10 +113,10 @@ impl State {
         let all = std::mem::take(&mut self.asked).into_iter();
         let (due, rest): (VecDeque<_>, _) = all.partition(|asked| asked.noted.answered_us < us);
         self.asked = rest;
-        due.iter().for_each(|asked| self.judge(asked));
+        due.iter().for_each(|asked| self.evaluate(asked));
     }
 
-    fn judge(&mut self, Asked { noted, events, delivery_begun_us, is_one_clock }: &Asked) {
+    fn evaluate(&mut self, Asked { noted, events, delivery_begun_us, is_one_clock }: &Asked) {
         let Some(arrivals) = self.arrivals.remove(&noted.index) else { return };
         let own = [*delivery_begun_us, noted.sent_us, arrivals.mean as u64];
         if let Some(steps) = events.until_read(own, *is_one_clock) {

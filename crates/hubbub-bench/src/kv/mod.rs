@@ -177,7 +177,7 @@ impl Workload for KvArgs {
         };
         let schedule = self.schedule();
         let live = Live::new("operations", schedule.map_or(0, |it| it.messages()), setup.common.quiet)
-            .lasting(Some(self.warmup + self.duration))
+            .for_time(Some(self.warmup + self.duration))
             .on_schedule(schedule);
         let abandon = || _ = common.due.as_ref().map(|due| due.abandon());
         work(&run, clients, &live, timed, abandon).await;

@@ -130,7 +130,7 @@ impl<'a> Live<'a> {
     }
 
     /// The same, of which the time is known.
-    pub(crate) fn lasting(self, time: Option<Duration>) -> Self {
+    pub(crate) fn for_time(self, time: Option<Duration>) -> Self {
         Self { time, ..self }
     }
 
@@ -323,7 +323,7 @@ mod tests {
 
     #[test]
     fn elsewhere_there_is_a_line_every_ten_seconds() {
-        let (run, live) = (run(), Live::with_view("sending", 0, View::Lines).lasting(Some(seconds(60.0))));
+        let (run, live) = (run(), Live::with_view("sending", 0, View::Lines).for_time(Some(seconds(60.0))));
         let at = |after_s| live.look(Some(&run), live.begun + seconds(after_s)).map(|line| line.to_string());
         assert_eq!(at(0.0), None);
         accept(&run, 400, 1_000);
@@ -341,7 +341,7 @@ mod tests {
     #[test]
     fn an_open_loop_ends_with_its_time() {
         let schedule = Schedule::new(Rate::constant(100.0), seconds(1.0), 0);
-        let live = on_terminal(100).lasting(Some(seconds(1.0))).on_schedule(Some(schedule));
+        let live = on_terminal(100).for_time(Some(seconds(1.0))).on_schedule(Some(schedule));
         let look = |after_s, done| Look { at: live.begun + seconds(after_s), done, latency: None };
         let line = live.line(Some(&run()), &look(0.0, 0), &look(0.25, 1));
         assert_eq!((line.left, line.share), (Some(seconds(0.75)), Some(0.25)), "however slow it is");

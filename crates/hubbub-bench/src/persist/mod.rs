@@ -291,8 +291,8 @@ impl PersistArgs {
         let every =
             if self.broker().is_some() { SLEEP_MIN } else { REQUEST_EVERY / saturate::<_, u32>(publishers) };
         let (maker_run, maker, random) = (Arc::clone(run), Arc::clone(&feed), SeededRandom::new(setup.seed));
-        let (messages, lasting) = (plan.messages, plan.time);
-        let time = lasting.unwrap_or(Duration::MAX);
+        let messages = plan.messages;
+        let time = plan.time.unwrap_or(Duration::MAX);
         let make = move || match &schedule {
             Some(schedule) => feed_paced(&maker_run, &maker, schedule, every, &random),
             None => {
@@ -300,7 +300,7 @@ impl PersistArgs {
             }
         };
         let live = Live::new("publishing", plan.expected(), setup.common.quiet)
-            .lasting(lasting)
+            .for_time(plan.time)
             .on_schedule(schedule)
             .followed_by(listeners);
         phase::send_over(tasks, run, &feed, &live, patience, make).await;

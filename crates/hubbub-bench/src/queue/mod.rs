@@ -168,7 +168,7 @@ impl Workload for QueueArgs {
             clients.spawn(client.run());
         }
         let live = Live::new("operations", 0, setup.common.quiet);
-        let live = live.lasting(Some(stage.args.warmup + self.duration));
+        let live = live.for_time(Some(stage.args.warmup + self.duration));
         let timed = keep_time(&run, stage.args.warmup, self.duration);
         work(&run, clients, &live, timed, || {}).await;
         Ok(run)

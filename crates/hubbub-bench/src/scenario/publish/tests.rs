@@ -144,11 +144,11 @@ fn an_endurance_run_is_judged_by_what_changes_over_it() {
         results
     };
     let said = "rate -12.0 % over the run (95 %: -14.0 to -10.0): it falls";
-    for judged in ["persist-endurance", "some/where/queue-stability.toml"] {
-        let falling = results(judged, -12.0);
+    for endurance in ["persist-endurance", "some/where/queue-stability.toml"] {
+        let falling = results(endurance, -12.0);
         assert_eq!((falling.is_clean(), &falling.runs[0].faults[..]), (false, &[said.to_owned()][..]));
         assert!(page(&falling).contains(&format!("Marked: connections 1 ({said}).")), "{}", page(&falling));
-        assert!(results(judged, -8.0).is_clean(), "less than a tenth");
+        assert!(results(endurance, -8.0).is_clean(), "less than a tenth");
     }
     let other = results("queue-clients", -12.0);
     assert!(other.is_clean() && page(&other).contains("All were clean."));

@@ -268,18 +268,17 @@ fn receive(core: &Core, runtime: &Handle, record: &BorrowedMessage<'_>) {
         }
         return;
     }
+    let here: u32 = saturate(record.partition());
     if header(record, PRESENCE).is_some() {
-        let partition = saturate(record.partition());
-        return core.hub.hear(partition, value, core.clock.monotonic());
+        return core.hub.hear(here, value, core.clock.monotonic());
     }
     if header(record, NODE) == Some(core.node.as_bytes()) {
         // Published when it was committed. Whoever commits next may have changed something before that.
-        return core.bus.numbers.forget(|partition| i64::from(partition) == i64::from(record.partition()));
+        return core.bus.numbers.forget(|partition| partition == here);
     }
     let outcome: Option<Option<ChangeOutcome>> =
         header(record, CHANGE).map(|outcome| serde_json::from_slice(outcome).ok());
     let is_counted = outcome.is_some_and(|outcome| !matches!(outcome, Some(ChangeOutcome::Read { .. })));
-    let here: u32 = saturate(record.partition());
     let mut is_missed = has_missed(core, record, is_counted);
     if let Some(outcome) = outcome {
         is_missed |= receive_change(core, runtime, value, outcome).is_none();

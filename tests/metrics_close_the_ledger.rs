@@ -101,6 +101,7 @@ const DECLARED: &[(&str, &str)] = &[
     ("log_messages_forwarded_total", "counter"),
     ("bus_depth", "gauge"),
     ("bus_messages_received_total", "counter"),
+    ("bus_partitions", "gauge"),
     ("bus_records_dropped_total", "counter"),
     ("bus_records_sent_total", "counter"),
     ("bus_seconds", "histogram"),

@@ -165,6 +165,8 @@ metrics! {
     bus_sent: Counter::default, "bus_records_sent", "Records written to the bus, for other servers.";
     bus_dropped: Counter::default, "bus_records_dropped",
         "Records of the bus that the broker did not take; other servers read the store instead.";
+    bus_partitions: Gauge::default, "bus_partitions",
+        "Partitions of the bus that this server reads: those of rooms that are followed here, or were a minute ago, and of changes that it waits for.";
     bus_depth: Gauge::default, "bus_depth", "Records of the bus that this server has still to read.";
     log_dead: Counter::default, "log_messages_dead", "Messages published to the dead-letter queue.";
     log_batch_size: Histogram::of_counts, "log_batch_messages",

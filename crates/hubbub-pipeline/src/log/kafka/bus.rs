@@ -72,7 +72,9 @@ impl ClientContext for Context {
         };
         let is_read = |partition: &&statistics::Partition| partition.fetch_state == "active";
         let partitions = statistics.topics.get(&self.topic).map(|topic| topic.partitions.values());
-        self.metrics.bus_depth.set(partitions.into_iter().flatten().filter(is_read).map(unread).sum());
+        let partitions: Vec<_> = partitions.into_iter().flatten().filter(is_read).collect();
+        self.metrics.bus_partitions.set(saturate(partitions.len()));
+        self.metrics.bus_depth.set(partitions.into_iter().map(unread).sum());
     }
 }
 

@@ -64,6 +64,11 @@ impl Writer {
         self
     }
 
+    /// Whether its messages are stored in the order of their numbers.
+    pub(crate) fn keeps_order(&self) -> bool {
+        !self.outlives_outages || self.window == 1
+    }
+
     /// Waits as long as `pace` says before it sends more.
     pub(crate) fn paced(mut self, pace: Pace) -> Self {
         self.pace = Some(pace);
@@ -147,7 +152,7 @@ impl Writer {
                 Some((number, message["seq"].as_u64()?))
             })
             .collect();
-        if self.outlives_outages && self.window > 1 {
+        if !self.keeps_order() {
             mine.sort_unstable();
         }
         for (place, (number, _)) in mine.iter().enumerate() {

@@ -3,18 +3,20 @@
 use hyper::Method;
 use serde_json::{Value, json};
 
-use crate::harness::{Kafka, Postgres, Server, texts, until};
+use crate::harness::{Kafka, Server, SharedStore, until, with_each_store};
+
+with_each_store!(removed_member_stops_receiving_on_every_node);
 
 /// One that stores, and one that only serves clients.
-fn two(kafka: &Kafka, postgres: &Postgres) -> [Server; 2] {
-    let setup = kafka.setup(&postgres.url("postgres"), 3);
+fn two(kafka: &Kafka, store: &SharedStore) -> [Server; 2] {
+    let setup = store.behind(kafka, 3);
     [setup.clone().on("a").start(), setup.on("b").set("server.role=gateway").start()]
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn changes_wait_for_their_outcome_on_another_node() {
-    let (kafka, postgres) = (Kafka::shared(), Postgres::start(""));
-    let [committer, gateway] = two(&kafka, &postgres);
+    let (kafka, store) = (Kafka::shared(), SharedStore::postgres());
+    let [committer, gateway] = two(&kafka, &store);
     for room in ["r", "s", "t"] {
         let put = gateway.put_room(room, json!({"title": "A", "membersOnly": true})).await;
         assert_eq!(put["title"], "A", "what one changed, one can read: {put}");
@@ -44,8 +46,8 @@ async fn changes_wait_for_their_outcome_on_another_node() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nobody_commits_is_unconfirmed() {
-    let (kafka, postgres) = (Kafka::shared(), Postgres::start(""));
-    let [mut committer, gateway] = two(&kafka, &postgres);
+    let (kafka, store) = (Kafka::shared(), SharedStore::postgres());
+    let [mut committer, gateway] = two(&kafka, &store);
     gateway.put_room("r", json!({})).await;
     committer.kill();
     let answer = gateway.call("", Method::PUT, "/v1/rooms/r", json!({"title": "later"})).await;
@@ -55,21 +57,22 @@ async fn nobody_commits_is_unconfirmed() {
     until("it is executed", async || gateway.get("/v1/rooms/r").await.json()["title"] == "later").await;
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn removed_member_stops_receiving_on_every_node() {
-    let (kafka, postgres) = (Kafka::shared(), Postgres::start(""));
-    let servers = two(&kafka, &postgres);
+async fn removed_member_stops_receiving_on_every_node(store: SharedStore) {
+    let kafka = Kafka::shared();
+    let servers = two(&kafka, &store);
     servers[0].put_room("r", json!({"membersOnly": true})).await;
     for user in ["ada", "bob"] {
         servers[0].add_member("r", user).await;
+    }
+    let mut others = Vec::new();
+    for server in &servers {
+        others.push(server.subscriber_of("ada", "r").await);
     }
     for (round, remover) in [0, 1, 0, 1].into_iter().enumerate() {
         servers[0].add_member("r", "bob").await;
         let mut sockets = Vec::new();
         for server in &servers {
-            let mut socket = server.ws("/v1/ws?user=bob").await;
-            socket.subscribe("r", json!({"last": 0})).await;
-            sockets.push(socket);
+            sockets.push(server.subscriber_of("bob", "r").await);
         }
         let before = format!("before-{round}");
         assert_eq!(servers[1].send_as("r", &before, &before).await.status, 202);
@@ -77,20 +80,19 @@ async fn removed_member_stops_receiving_on_every_node() {
         // Sent by somebody who knows of the removal.
         let after = format!("after-{round}");
         assert_eq!(servers[1 - remover].send_as("r", &after, &after).await.status, 202);
-        for socket in &mut sockets {
+        for (socket, other) in sockets.iter_mut().zip(&mut others) {
             let mut seen = Vec::new();
-            loop {
-                let frame = socket.next().await.unwrap();
-                match frame["type"].as_str() {
-                    Some("message") => seen.push(frame),
-                    Some("error") => {
-                        assert_eq!(frame["code"], "removed", "{frame}");
-                        break;
-                    }
-                    _ => {}
+            let end = loop {
+                match socket.receive().await {
+                    frame if frame["type"] == "error" => break frame,
+                    frame => seen.push(frame),
                 }
-            }
-            assert!(!texts(&seen).contains(&after.as_str()), "{seen:?}");
+            };
+            assert_eq!(end["code"], "removed", "{end}");
+            // Whoever stayed has it, on the same server.
+            while other.receive_until("message", "r").await["message"] != after.as_str() {}
+            seen.extend(socket.receive_pending().await);
+            assert!(seen.iter().all(|frame| frame["message"] != after.as_str()), "{seen:?}");
         }
         until("all is stored", async || servers[0].history("r").await.len() == 2 * (round + 1)).await;
     }

@@ -2,12 +2,13 @@
 
 use serde_json::json;
 
-use crate::harness::{Kafka, Postgres, texts, until};
+use crate::harness::{Kafka, SharedStore, texts, until, with_each_store};
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn foreign_kafka_producer_is_ingested() {
-    let (kafka, postgres) = (Kafka::shared(), Postgres::start(""));
-    let server = kafka.setup(&postgres.url("postgres"), 5).start();
+with_each_store!(foreign_kafka_producer_is_ingested);
+
+async fn foreign_kafka_producer_is_ingested(store: SharedStore) {
+    let kafka = Kafka::shared();
+    let server = store.behind(&kafka, 5).start();
     let mut socket = server.subscriber("7", json!({"after": 0})).await;
     let stored = async |count: usize| {
         until("it is stored", async || server.history("7").await.len() == count).await;

@@ -27,6 +27,8 @@ pub(crate) mod schema;
 mod server;
 #[cfg(any(feature = "amqp", feature = "kafka"))]
 mod service;
+#[cfg(feature = "kafka")]
+mod shared_store;
 mod simulated;
 mod tls;
 pub(crate) mod tokens;
@@ -58,6 +60,8 @@ pub(crate) use program::{Ran, hubbub, hubbub_aside, hubbub_at_length, hubbub_wit
 pub(crate) use queues::receipt;
 pub(crate) use raw_ws::{RawFrame, RawWs, handshake, masked};
 pub(crate) use server::{Server, Setup};
+#[cfg(feature = "kafka")]
+pub(crate) use shared_store::{SharedStore, with_each_store};
 pub(crate) use simulated::Simulated;
 pub(crate) use tls::{Certificates, TlsClient};
 pub(crate) use tools::tool;

@@ -1,8 +1,18 @@
 //! What became of a message is told by each server that had to do with it, and nothing else is.
 
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use hubbub_core::Timestamp;
 use serde_json::{Value, json};
 
-use crate::harness::{Postgres, Server, Setup, hubbub_aside, until};
+use crate::harness::{Postgres, Ran, Server, Setup, hubbub_aside, until};
+
+/// Runs `hubbub trace` for these servers.
+async fn trace(arguments: &[&str], servers: &[&Server]) -> Ran {
+    let arguments = ["trace"].iter().chain(arguments).map(|&argument| argument.to_owned());
+    let servers = servers.iter().flat_map(|server| ["--server".to_owned(), server.url()]);
+    hubbub_aside(arguments.chain(servers).collect(), String::new()).await
+}
 
 async fn timeline(server: &Server, room: &str, id: &str) -> Value {
     server.get(&format!("/v1/rooms/{room}/messages/{id}/timeline")).await.json()
@@ -25,11 +35,10 @@ fn missing(timeline: &Value) -> Vec<(&str, &str)> {
 /// Sends messages until `is_so` holds of the timeline of the last one at `told`, and returns that: a subscription is live a
 /// moment after it was answered.
 async fn sent_until(sent_at: &Server, told: &Server, is_so: impl Fn(&Value) -> bool) -> Value {
+    static NEXT: AtomicU64 = AtomicU64::new(0);
     let mut last = Value::Null;
-    let mut count = 0;
     until("the timeline is whole", async || {
-        count += 1;
-        let id = format!("m-{count}");
+        let id = format!("m-{}", NEXT.fetch_add(1, Ordering::Relaxed));
         let message = json!({"userId": "ada", "message": "x", "messageId": id});
         let status = sent_at.post("/v1/rooms/r/messages", &message).await.status;
         assert!([201, 202].contains(&status), "{status}");
@@ -77,17 +86,14 @@ async fn timeline_of_a_message() {
         (&json!(1), &json!(2))
     );
     assert_eq!(event(&told, "published")["from"], "commit");
-    let times: Vec<&str> =
-        told["events"].as_array().unwrap()[1..].iter().map(|e| e["at"].as_str().unwrap()).collect();
-    assert!(times.is_sorted() && told["recordedSince"].as_str().unwrap() <= times[0], "{told}");
+    let time = |text: &Value| Timestamp::parse(text.as_str().unwrap()).unwrap();
+    let times: Vec<Timestamp> =
+        told["events"].as_array().unwrap()[1..].iter().map(|event| time(&event["at"])).collect();
+    assert!(times.is_sorted() && time(&told["recordedSince"]) <= times[0], "{told}");
     let id = told["messageId"].as_str().unwrap();
     // The command says the same.
-    let trace = |server: &Server, json: &[&str]| {
-        let mut arguments: Vec<String> =
-            ["trace", id, "r", "--server", &server.url()].map(str::to_owned).into();
-        arguments.extend(json.iter().map(|&argument| argument.to_owned()));
-        hubbub_aside(arguments, String::new())
-    };
+    let trace =
+        async |server: &Server, more: &[&str]| trace(&[&[id, "r"][..], more].concat(), &[server]).await;
     let said: Value = serde_json::from_str(&trace(&server, &["--json"]).await.success()).unwrap();
     assert_eq!(said["events"].as_array().unwrap().len(), expected.len());
     let text = trace(&server, &[]).await.success();
@@ -108,6 +114,33 @@ async fn timeline_of_a_message() {
         (vec!["received"], vec![("stored", "tooOld"), ("published", "tooOld")])
     );
     assert!(trace(&server, &[]).await.success().contains("not known any more"));
+}
+
+/// The command finds the room where there are not too many.
+#[tokio::test]
+async fn the_room_of_a_message_is_found() {
+    let server = Server::start();
+    let send = async |rooms: std::ops::Range<usize>, id: &str| {
+        let line =
+            |room| json!({"roomId": format!("r-{room}"), "userId": "u", "message": "x", "messageId": id});
+        let lines: String = rooms.map(|room| format!("{}\n", line(room))).collect();
+        assert_eq!(server.http().await.post("/v1/messages", lines).await.status, 200);
+    };
+    send(0..3, "everywhere").await;
+    send(1..2, "once").await;
+    let trace = async |id: &str| trace(&[id], &[&server]).await;
+    let said = trace("once").await.success();
+    assert!(said.starts_with("message 2 of r-1, as "), "{said}");
+    let said = trace("nowhere").await.refusal(1);
+    assert!(said.contains("no message nowhere in any of the 3 rooms"), "{said}");
+    let said = trace("everywhere").await.refusal(2);
+    assert!(
+        said.contains("a message of this id: r-0, r-1, r-2; name it: hubbub trace everywhere ROOM"),
+        "{said}"
+    );
+    send(3..1_001, "many").await;
+    let said = trace("once").await.refusal(2);
+    assert!(said.contains("no more than 1000; name it: hubbub trace once ROOM"), "{said}");
 }
 
 #[tokio::test]
@@ -139,16 +172,54 @@ async fn each_server_of_a_database_tells_its_part() {
 }
 
 #[cfg(feature = "kafka")]
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn with_kafka_the_committer_and_the_others_tell_their_parts() {
-    let (kafka, postgres) = (crate::harness::Kafka::shared(), Postgres::start(""));
-    let setup = || kafka.setup(&postgres.url("postgres"), 2);
-    let committer = setup().start();
-    let gateway = setup().set("server.role=gateway").start();
-    let _socket = gateway.subscriber("r", json!({})).await;
+crate::harness::with_each_store!(with_kafka_the_committer_and_the_others_tell_their_parts);
+
+#[cfg(feature = "kafka")]
+async fn with_kafka_the_committer_and_the_others_tell_their_parts(store: crate::harness::SharedStore) {
+    let kafka = crate::harness::Kafka::shared();
+    let setup = |name: &str, role: &str| {
+        let setup = store.behind(&kafka, 2).set(&format!("server.name={name}"));
+        setup.set(&format!("server.role={role}"))
+    };
+    let committer = setup("b", "gateway,committer").start();
+    let [sender, gateway] = ["a", "c"].map(|name| setup(name, "gateway").start());
+    let _sockets = [sender.subscriber("r", json!({})).await, gateway.subscriber("r", json!({})).await];
     let from_bus = |told: &Value| is_delivered_to(1)(told) && event(told, "published")["from"] == "bus";
-    let told = sent_until(&gateway, &gateway, from_bus).await;
+    // Both are live from then on.
+    sent_until(&sender, &sender, from_bus).await;
+    let told = sent_until(&sender, &gateway, from_bus).await;
     assert_eq!(missing(&told), [("stored", "notHere")]);
-    let told = timeline(&committer, "r", told["messageId"].as_str().unwrap()).await;
+    let id = told["messageId"].as_str().unwrap().to_owned();
+    let told = timeline(&committer, "r", &id).await;
     assert_eq!(stages(&told), ["received", "queued", "committing", "stored", "answered", "bus"]);
+    until("it is delivered", async || is_delivered_to(1)(&timeline(&sender, "r", &id).await)).await;
+    all_servers_tell([&sender, &committer, &gateway], &id).await;
+}
+
+/// The command says which server did what: `a` and `c` deliver what `b` stored.
+#[cfg(feature = "kafka")]
+async fn all_servers_tell(servers: [&Server; 3], id: &str) {
+    use std::collections::BTreeSet;
+
+    let said = trace(&[id, "r", "--json"], &servers).await.success();
+    let said: Value = serde_json::from_str(&said).unwrap();
+    let who = |stage: &str| {
+        let events = said["events"].as_array().unwrap().iter().filter(|event| event["stage"] == stage);
+        events.map(|event| event["server"].as_str().unwrap_or("the log")).collect::<BTreeSet<_>>()
+    };
+    for (stage, expected) in [
+        ("received", &["the log"][..]),
+        ("committing", &["b"]),
+        ("stored", &["b"]),
+        ("published", &["a", "c"]),
+        ("delivered", &["a", "c"]),
+    ] {
+        assert_eq!(who(stage), expected.iter().copied().collect(), "{stage} in {said}");
+    }
+    assert_eq!(said["missing"], json!([{"server": "b", "stage": "published", "because": "notHere"}]));
+    // One that is away hides nothing.
+    let ran = trace(&[id, "r", "--server", "127.0.0.1:1"], &servers).await;
+    assert_eq!(ran.code, Some(1), "{ran:?}");
+    assert!(ran.stdout.contains("as a, b, c have it on record"), "{ran:?}");
+    assert!(ran.stderr.contains("1 of 4 servers did not tell: http://127.0.0.1:1"), "{ran:?}");
 }

@@ -58,7 +58,7 @@ pub(crate) enum Command {
     Tail(TailArgs),
     /// Show a room's messages.
     History(HistoryArgs),
-    /// Show what became of a message on a server, and when.
+    /// Show what became of a message on one or several servers, and when.
     Trace(TraceArgs),
     /// List rooms.
     Rooms(ClientArgs),
@@ -271,11 +271,35 @@ pub(crate) struct TraceArgs {
     /// The message's id.
     #[arg(value_name = "MESSAGE_ID", value_parser = MessageId::new)]
     pub(crate) message: MessageId,
-    /// Its room.
+    /// Its room [default: looked for, where there are no more than 1,000].
     #[arg(value_parser = RoomId::new)]
-    pub(crate) room: RoomId,
-    #[command(flatten)]
-    pub(crate) client: ClientArgs,
+    pub(crate) room: Option<RoomId>,
+    /// URL of the server, or HOST:PORT; may be repeated: each server knows what it did itself.
+    #[arg(
+        long = "server",
+        env = "HUBBUB_SERVER",
+        default_value = "http://127.0.0.1:8080",
+        value_name = "URL"
+    )]
+    pub(crate) servers: Vec<Server>,
+    /// File with a token or an API key [env: HUBBUB_TOKEN = the token itself].
+    #[arg(long, value_name = "FILE")]
+    pub(crate) token_file: Option<PathBuf>,
+    /// Print JSON lines, for scripts.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+impl TraceArgs {
+    /// What is the same for each of the servers.
+    pub(crate) fn clients(&self) -> impl Iterator<Item = ClientArgs> {
+        let client = |server: &Server| ClientArgs {
+            server: server.clone(),
+            token_file: self.token_file.clone(),
+            json: self.json,
+        };
+        self.servers.iter().map(client)
+    }
 }
 
 /// An action and the options of client commands.

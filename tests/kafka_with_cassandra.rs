@@ -1,43 +1,13 @@
-//! Kafka as the log and Cassandra as the store: what clients can do with it, and that nothing acknowledged is lost.
+//! Kafka as the log and Cassandra as the store: what clients can do with it.
 
 use hyper::Method;
 use serde_json::json;
 
-use crate::harness::{Cassandra, Dialect, Kafka, Kind, Load, Server, Setup, rounds, seqs, texts, until};
-
-const ROOMS: usize = 2;
-/// Most messages acknowledged in one round.
-const MESSAGES_MAX: u64 = 300;
+use crate::harness::{Cassandra, Kafka, Server, Setup, seqs, texts, until};
 
 fn start(kafka: &Kafka, cassandra: &Cassandra) -> [Server; 2] {
     let setup = Cassandra::replicated(kafka.setup(&cassandra.url(), 4));
     ["a", "b"].map(|name| Setup::on(setup.clone(), name).start())
-}
-
-/// Servers are killed under load; whoever follows on the other one sees everything once and in order, too.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn killed_servers_lose_nothing() {
-    let (rounds, random) = rounds(2);
-    let (kafka, cassandra) = (Kafka::shared(), Cassandra::shared());
-    let mut servers = start(&kafka, &cassandra);
-    let addresses: Vec<_> = servers.iter().map(Server::address).collect();
-    let kinds = [
-        Kind { name: "one", dialect: Dialect::Api, window: 1, outlives_outages: true },
-        Kind { name: "many", dialect: Dialect::Chat, window: 40, outlives_outages: true },
-    ];
-    let load = Load::start(&addresses, ROOMS, &kinds);
-    for round in 0..rounds {
-        load.go_on(&random, MESSAGES_MAX).await;
-        let killed = usize::from(round % 2 == 1);
-        servers[killed].kill();
-        load.go_on(&random, MESSAGES_MAX).await;
-        servers[killed].restart();
-    }
-    load.go_on(&random, MESSAGES_MAX).await;
-    load.finish(&mut servers[0]).await;
-    assert_eq!(servers[0].history("room-0").await, servers[1].history("room-0").await);
-    assert_eq!(servers[0].metric("log_rewinds_total").await, 0);
-    assert!(kafka.dead_letters().is_empty());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -190,6 +160,25 @@ async fn rooms_with_sparse_numbers_come_over_the_bus() {
     assert!(pages <= (MESSAGES * rooms.len()) as u64 / 50, "{pages} pages were read from the store");
     let numbers = seqs(&other.history("r").await);
     assert!(numbers.windows(2).any(|pair| pair[0] + 1 < pair[1]), "the numbers have holes: {numbers:?}");
+}
+
+/// What one replica answers may be older than what another one confirmed.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_replica_of_several_is_warned_of() {
+    for (replicas, is_warned) in [(3, true), (1, false)] {
+        let (kafka, cassandra) = (Kafka::shared(), Cassandra::shared());
+        let replication = format!("{{'class': 'NetworkTopologyStrategy', 'datacenter1': {replicas}}}");
+        let setup = kafka.setup(&cassandra.url(), 1).set("store.scylla.consistency=one");
+        let server = setup.set(&format!("store.scylla.replication={replication}")).start();
+        until("it has started", async || server.log().contains(" on http://")).await;
+        let log = server.log();
+        let warning = log.lines().find(|line| line.contains("store.scylla.consistency is one"));
+        assert_eq!(warning.is_some(), is_warned, "{log}");
+        assert!(
+            warning.is_none_or(|line| line.contains("3 replicas") && line.contains("local_quorum")),
+            "{log}"
+        );
+    }
 }
 
 async fn follower_epoch(server: &Server) -> serde_json::Value {

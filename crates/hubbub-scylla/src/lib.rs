@@ -22,6 +22,7 @@ mod options;
 mod properties;
 mod read;
 mod refused;
+mod replicas;
 mod requests;
 mod schema;
 mod state;

@@ -20,6 +20,7 @@ use crate::log::Attachment;
 use crate::options::{Address, ScyllaOptions};
 use crate::properties::{EPOCH, look_again, set_once};
 use crate::read::stats::Pairs;
+use crate::replicas;
 use crate::schema::{self, Version};
 use crate::state::RoomState;
 use crate::status::Status;
@@ -98,6 +99,7 @@ impl Scylla {
             let text = "the keyspace or its schema is not up to date; run hubbub migrate";
             return Err(OpenError(text.into()));
         }
+        replicas::check(&session, &address.keyspace, &options).await?;
         let db = Db::new(session, &options).await?;
         let epoch = format!("{:012x}", random.next_u64() >> 16);
         let epoch = set_once(&db, EPOCH, &epoch).await.map_err(wrong("naming the history"))?;

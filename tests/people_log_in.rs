@@ -77,20 +77,23 @@ async fn a_login_is_like_a_token() {
     assert_eq!(send(&server, &eve, "lobby").await, 403);
     assert_eq!(send(&server, &eve, "team-1").await, 403);
     // Logins outlive a restart. Secrets are nowhere.
+    let secret = ada.rsplit_once('_').unwrap().1;
+    let check_log = |log: &str| assert!(!log.contains(secret) && !log.contains(PASSWORD), "{log}");
+    check_log(&server.log());
     server.restart();
     assert!(is_good(&server, &ada).await && is_good(&server, &eve).await);
-    let secret = ada.rsplit_once('_').unwrap().1;
     for path in ["/v1/auth/logins", "/v1/auth/accounts", "/v1/kv"] {
         let text = get(server.address(), &admin(), path).await.text();
         assert!(!text.contains(secret) && !text.contains("argon2"), "{path}: {text}");
     }
     assert!(!is_good(&server, &ada[..ada.len() - 1]).await);
+    check_log(&server.log());
     // Where accounts are off, logins are nothing.
     server.restart_with(&["auth.accounts=false"]);
     assert!(!is_good(&server, &ada).await);
     try_login(&server, "ada", PASSWORD).await.problem(501, "not_supported");
     server.stop().await;
-    assert!(!server.log().contains(secret) && !server.log().contains(PASSWORD), "{}", server.log());
+    check_log(&server.log());
 }
 
 /// A misspelt right is refused, and who is given none has none.

@@ -60,6 +60,10 @@ async fn crosses(servers: [Server; 3]) {
     let read = next_of(&mut other, "read").await;
     assert_eq!((&read["roomId"], &read["seq"], &read["unread"]), (&json!("r"), &seq, &json!(0)), "{read}");
     drop(bob);
+    // Ada's node knows that he is not on the other one any more; to her that is no news.
+    until("it is known", async || a.metric("presence_remote_users").await == 0).await;
+    let heard = ada.receive_pending().await;
+    assert!(heard.iter().all(|frame| frame["type"] != "presence"), "{heard:?}");
     are_present(&servers, "r", json!(["ada", "bob"])).await;
     drop(other);
     until_presence(&mut ada, "bob", false).await;

@@ -27,14 +27,13 @@ install: setup ## Build, and install the command hubbub for you (in ~/.cargo/bin
 check: lint deny ## A few minutes: formatting, lints, unit tests, the embedded store on its simulated disk
 	cargo test $(ALL) --lib --bins --test conformance --test crash
 
-test: lint ## Everything: what is missing is set up, then every test of every crate and of whole processes
-	scripts/services/install.sh
-	scripts/services/tools.sh
+test: setup ## Everything: what is missing is set up, then every test of every crate and of whole processes
+	scripts/beside.sh 'make --no-print-directory lint' 'scripts/services/install.sh; scripts/services/tools.sh'
 	$(TEST_SERVICES) scripts/services/stop.sh wipe
 	trap '$(TEST_SERVICES) scripts/services/stop.sh wipe' EXIT; \
 		$(TEST_SERVICES) scripts/services/start.sh; export $(TEST_SERVICES) $(TEST_URLS); cargo test --no-fail-fast $(ALL); \
-		export HUBBUB_BIN="$${CARGO_TARGET_DIR:-target}/debug/hubbub"; scripts/browser-tests.sh; scripts/validators.sh; \
-		scripts/clients-test.sh; scripts/dist-test.sh
+		export HUBBUB_BIN="$${CARGO_TARGET_DIR:-target}/debug/hubbub"; scripts/beside.sh scripts/browser-tests.sh \
+		'scripts/validators.sh; scripts/clients-test.sh; scripts/dist-test.sh' 'nice -n 19 fuzz/run.sh 0'
 	fuzz/run.sh 20
 	$(MAKE) --no-print-directory deny
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Fuzzes each decoder with libFuzzer, on the stable toolchain, as many at a time as there are cores:
-# `fuzz/run.sh [SECONDS [TARGET...]]`, by default each target for 15 s.
+# `fuzz/run.sh [SECONDS [TARGET...]]`, by default each target for 15 s; with 0 they are only built.
 #
 # What it finds is in fuzz/found/TARGET-crash-…; run the program with that file as its argument to see it again. New
 # inputs that reach new code are kept in fuzz/target/corpus; fuzz/corpus holds the few that everybody begins with.
@@ -18,6 +18,7 @@ flags="-Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 -Cllvm-arg
 flags+=" -Cllvm-args=-sanitizer-coverage-pc-table -Cllvm-args=-sanitizer-coverage-trace-compares -Ccodegen-units=1"
 # With a target named, build scripts are compiled without the flags.
 RUSTFLAGS=$flags CARGO_TARGET_DIR=target cargo build --quiet --target "$TRIPLE"
+[ "$SECONDS_EACH" != 0 ] || exit 0
 
 mkdir -p found
 fuzz() {

@@ -57,9 +57,9 @@ go_client() (
     go build -o "$built/go-adapter" ./conformance
 )
 
-# Its unit tests are with those of the other crates.
+# Its unit tests are with those of the other crates, and what it needs is compiled as for them.
 rust() {
-    cargo build --quiet -p hubbub-client --example conformance
+    cargo build --quiet --workspace --features full --example conformance
     cp "${CARGO_TARGET_DIR:-target}/debug/examples/conformance" "$built/rust-adapter"
 }
 

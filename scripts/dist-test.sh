@@ -37,7 +37,7 @@ try() {
 }
 
 # Starts what is in the image $1 as its configuration says, but for the port: not as root, and nothing but the data directory and
-# /tmp can be written to.
+# /tmp can be written to. Its health is checked as deploy/Dockerfile says.
 try_image() {
     mkdir "$scratch/image" "$scratch/rootfs"
     tar -C "$scratch/image" -xf "$1"
@@ -68,6 +68,11 @@ try_image() {
         >"$scratch/ready" 2>"$scratch/log" &
     server=$!
     talk "$scratch/archive/hubbub"
+    local check url
+    url="$(cut -d' ' -f2 "$scratch/ready")"
+    mapfile -t check < <(sed -nE 's/^HEALTHCHECK .* CMD (.*)/\1/p' deploy/Dockerfile | jq -r '.[]')
+    env -i "${environment[@]}" HUBBUB_SERVER="$url" "$(command -v chroot)" --userspec="$user:$user" "$scratch/rootfs" \
+        "${check[@]}" >/dev/null
     grep -q "^Uid:\s$user\s$user\s$user" "/proc/$server/status"
     kill "$server"; wait "$server"; server=
 }

@@ -1,5 +1,5 @@
-//! `deploy/Dockerfile`, `deploy/compose.yaml` with what it mounts, and `deploy/kubernetes`: names, ports, paths, settings and
-//! limits agree with each other and with the program.
+//! `deploy/Dockerfile`, `deploy/compose.yaml` with what it mounts, `deploy/kubernetes` and the configurations of nginx: names,
+//! ports, paths, settings and limits agree with each other and with the program.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -11,6 +11,7 @@ use crate::harness::{Setup, hubbub, hubbub_with, tool};
 const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
 const DOCKERFILE: &str = include_str!("../deploy/Dockerfile");
 const NGINX: &str = include_str!("../deploy/load-balancer.conf");
+const PROXY: &str = include_str!("../deploy/nginx.conf");
 const SCRAPES: &str = include_str!("../deploy/prometheus/prometheus.yml");
 const DATA_SOURCE: &str = include_str!("../deploy/grafana/provisioning/datasources/prometheus.yaml");
 const PROVIDER: &str = include_str!("../deploy/grafana/provisioning/dashboards/hubbub.yaml");
@@ -18,6 +19,13 @@ const PROVIDER: &str = include_str!("../deploy/grafana/provisioning/dashboards/h
 /// What stands behind a word that begins a line.
 fn after<'a>(text: &'a str, word: &str) -> Vec<&'a str> {
     text.lines().filter_map(|line| line.trim().strip_prefix(word)).map(str::trim).collect()
+}
+
+/// A duration of whole seconds or minutes, perhaps in quotes.
+fn seconds(text: &str) -> u64 {
+    let text = text.trim_matches('"');
+    let minutes = text.strip_suffix("min").map(|minutes| minutes.parse::<u64>().unwrap() * 60);
+    minutes.unwrap_or_else(|| text.strip_suffix('s').unwrap().parse().unwrap())
 }
 
 /// `NAME=value` of the image.
@@ -68,6 +76,9 @@ fn the_image_runs_the_program_as_nobody() {
     let built = DOCKERFILE.split("--features ").nth(1).unwrap().split_whitespace().next().unwrap();
     let manifest = include_str!("../crates/hubbub/Cargo.toml");
     assert!(manifest.contains(&format!("\n{built} = [")), "{built} is no feature");
+    let commit = after(DOCKERFILE, "ARG ")[0].split('=').next().unwrap();
+    let build = include_str!("../crates/hubbub/build.rs");
+    assert!(build.contains(&format!("env::var(\"{commit}\")")), "nothing reads {commit}");
 }
 
 #[test]
@@ -99,12 +110,12 @@ fn the_compose_file_agrees_with_the_program() {
         let broker = compose["services"]["redpanda"]["command"].to_string();
         let least = broker.split("group_min_session_timeout_ms=").nth(1).unwrap();
         let least: String = least.chars().take_while(char::is_ascii_digit).collect();
-        let session: u64 = session.trim_end_matches('s').parse().unwrap();
+        let session = seconds(session);
         assert!(session * 1_000 >= least.parse().unwrap(), "{session} s, {least} ms");
 
-        let drain = after(&example, "#drain_timeout = ")[0].trim_matches('"').trim_end_matches('s');
-        let grace = node["stop_grace_period"].as_str().unwrap().trim_end_matches('s');
-        assert!(grace.parse::<u64>().unwrap() > drain.parse().unwrap(), "{grace} s, {drain} s");
+        let drain = seconds(after(&example, "#drain_timeout = ")[0]);
+        let grace = seconds(node["stop_grace_period"].as_str().unwrap());
+        assert!(grace > drain, "{grace} s, {drain} s");
         assert!(node["ports"].is_null(), "only the load balancer is reached from outside");
         let context = Path::new(node["build"]["context"].as_str().unwrap());
         assert!(context.join(node["build"]["dockerfile"].as_str().unwrap()).is_file(), "{node}");
@@ -157,6 +168,28 @@ fn names_ports_and_paths_agree() {
         assert!(services.contains_key(host), "{url}");
         assert_eq!(services["hubbub-1"]["depends_on"][host]["condition"], "service_healthy");
         assert!(services[host]["healthcheck"].is_object(), "{host}");
+    }
+}
+
+/// Whom servers believe where clients come from, what is passed on, and who ends a connection first.
+#[test]
+fn proxies_agree_with_the_program() {
+    let example = hubbub(&["config", "example"], "").success();
+    let default = |name: &str| seconds(after(&example, &format!("#{name} = "))[0]);
+    for config in [NGINX, PROXY] {
+        let value = |name: &str| seconds(after(config, name)[0].trim_end_matches(';'));
+        assert!(value("keepalive_timeout ") < default("header_timeout"));
+        assert!(value("proxy_read_timeout ") > 2 * default("ping_interval"));
+    }
+    let headers = |config| BTreeSet::from_iter(after(config, "proxy_set_header "));
+    assert_eq!(headers(NGINX), headers(PROXY));
+    let Some(compose) = compose() else { return };
+    let subnet = compose["networks"]["default"]["ipam"]["config"][0]["subnet"].as_str().unwrap();
+    let balancer = compose["services"]["balancer"]["networks"]["default"]["ipv4_address"].as_str().unwrap();
+    let (network, _) = subnet.rsplit_once(".0/24").unwrap();
+    assert_eq!(balancer.rsplit_once('.').unwrap().0, network);
+    for node in nodes(&compose).values() {
+        assert_eq!(node["environment"]["HUBBUB_SERVER_TRUSTED_PROXIES"], balancer);
     }
 }
 

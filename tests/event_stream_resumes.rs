@@ -6,6 +6,7 @@ use hyper::body::Incoming;
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
 use serde_json::{Value, json};
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 
 use crate::harness::{Server, in_time};
@@ -25,7 +26,15 @@ pub(crate) struct Events {
 
 impl Events {
     pub(crate) async fn open(server: &Server, query: &str, last_id: Option<&str>) -> Self {
-        let stream = TcpStream::connect(server.address()).await.unwrap();
+        Self::over(TcpStream::connect(server.address()).await.unwrap(), query, last_id).await
+    }
+
+    /// Over a stream that is open.
+    pub(crate) async fn over(
+        stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+        query: &str,
+        last_id: Option<&str>,
+    ) -> Self {
         let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.unwrap();
         tokio::spawn(connection);
         let mut request = Request::builder().uri(format!("/v1/rooms/r/events{query}")).header("host", "x");

@@ -133,6 +133,8 @@ mod presence_and_typing;
 mod presence_crosses_nodes;
 #[cfg(feature = "amqp")]
 mod prometheus_computes_quantiles;
+#[cfg(feature = "postgres")]
+mod proxies_pass_everything_on;
 mod queue_commands_work;
 mod queue_requests_are_checked;
 mod queues_and_keys_killed_at_any_moment;

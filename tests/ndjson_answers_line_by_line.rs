@@ -1,7 +1,7 @@
 //! `POST /v1/messages`: one receipt or error for each line, in order, good and bad ones mixed, streamed.
 
 use serde_json::{Value, json};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 use crate::harness::{Server, in_time, texts};
@@ -59,18 +59,21 @@ async fn a_long_stream_is_stored_in_order() {
     }
 }
 
-/// Answers come while the request is still being written: a client may wait for one before it sends the next.
 #[tokio::test]
 async fn answers_are_streamed() {
     let server = Server::start();
-    let mut stream = TcpStream::connect(server.address()).await.unwrap();
+    wait_for_each_answer(TcpStream::connect(server.address()).await.unwrap()).await;
+}
+
+/// Answers come while the request is still being written: a client may wait for one before it sends the next.
+pub(crate) async fn wait_for_each_answer(mut stream: impl AsyncRead + AsyncWrite + Unpin) {
     stream
         .write_all(b"POST /v1/messages HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n")
         .await
         .unwrap();
     let mut answer = String::new();
     for seq in 1..=3 {
-        let line = json!({"roomId": "r", "userId": "ada", "message": "x"}).to_string() + "\n";
+        let line = json!({"roomId": "lines", "userId": "ada", "message": "x"}).to_string() + "\n";
         stream.write_all(format!("{:x}\r\n{line}\r\n", line.len()).as_bytes()).await.unwrap();
         let mut buffer = [0; 4096];
         while !answer.contains(&format!("\"seq\":{seq},")) {

@@ -1,8 +1,9 @@
-//! The systemd units start what their environment files say: no flag of theirs wins over it.
+//! The systemd units are understood by systemd, and start what their environment files say: no flag of theirs wins over it.
 
 use std::path::PathBuf;
+use std::process::Command;
 
-use crate::harness::program;
+use crate::harness::{or_skip, program};
 
 /// The values of a unit's lines with this name, in their order.
 fn lines<'a>(unit: &'a str, name: &str) -> Vec<&'a str> {
@@ -26,6 +27,40 @@ fn run(unit: &str, own: &str, command: &[&str], file: &[(&str, &str)]) -> String
     let ran = program.envs(file.iter().copied()).output().unwrap();
     assert!(ran.status.success(), "{ran:?}");
     String::from_utf8(ran.stdout).unwrap()
+}
+
+/// No line is misspelt, and the services may do little (the exposure that `systemd-analyze security` computes, in tenths).
+#[test]
+fn systemd_understands_the_units() {
+    const EXPOSURE_MAX: &str = "20";
+    let run = |arguments: &[&str], files: &[PathBuf]| {
+        let mut command = Command::new("systemd-analyze");
+        command.args(["--no-pager"]).args(arguments).args(files).output()
+    };
+    let is_there = run(&["--version"], &[]).is_ok();
+    if !or_skip(is_there, "no systemd-analyze here; scripts/services/install.sh installs it") {
+        return;
+    }
+    // It looks for the programs that they name.
+    let binary = program::command().get_program().to_str().unwrap().to_owned();
+    let dir = tempfile::tempdir().unwrap();
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../deploy");
+    let names = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().file_name());
+    let names = names.map(|name| name.into_string().unwrap());
+    let names: Vec<_> = names.filter(|name| name.ends_with(".service") || name.ends_with(".timer")).collect();
+    let copies: Vec<_> = names.iter().map(|name| dir.path().join(name)).collect();
+    for (name, copy) in names.iter().zip(&copies) {
+        std::fs::write(copy, unit(name).replace("/usr/local/bin/hubbub", &binary)).unwrap();
+    }
+    let verified = run(&["verify", "--man=no"], &copies).unwrap();
+    let said = String::from_utf8_lossy(&verified.stderr);
+    assert!(verified.status.success() && said.is_empty(), "{said}");
+    for service in copies.iter().filter(|copy| copy.extension().is_some_and(|ending| ending == "service")) {
+        let threshold = format!("--threshold={EXPOSURE_MAX}");
+        let checked =
+            run(&["security", "--offline=true", &threshold], std::slice::from_ref(service)).unwrap();
+        assert!(checked.status.success(), "{}", String::from_utf8_lossy(&checked.stdout));
+    }
 }
 
 #[test]

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# install.sh: installs the servers that the tests run against (Debian or Ubuntu), and starts none of them. Needs root.
+# install.sh: installs the servers and tools that the tests run with (Debian or Ubuntu), and starts none of them. Needs root.
 set -euo pipefail
 get() { DEBIAN_FRONTEND=noninteractive apt-get -o DPkg::Lock::Timeout=600 install -y --no-install-recommends "$@"; }
 missing() { for P in "$@"; do dpkg-query -W -f '${Status}' "$P" 2>/dev/null | grep -q '^install ok installed$' || echo "$P"; done; }
-LIST=$(missing postgresql-15 pgbouncer rabbitmq-server prometheus curl jq openjdk-17-jdk-headless maven)
+LIST=$(missing postgresql-15 pgbouncer rabbitmq-server prometheus nginx systemd curl jq openjdk-17-jdk-headless maven)
 # The jars of Kafka and Cassandra come from Maven Central.
 jars() { "$(dirname "$0")/kafka.sh" install; "$(dirname "$0")/cassandra.sh" install; }
 if [ -z "$LIST" ]; then jars; exit 0; fi

@@ -76,25 +76,22 @@ impl Event {
 struct Placed {
     /// All before this one.
     first: usize,
-    /// And these.
+    /// And these, in ascending order.
     further: Vec<usize>,
     state: State,
 }
 
 impl Placed {
     fn has(&self, index: usize) -> bool {
-        index < self.first || self.further.contains(&index)
+        index < self.first || self.further.binary_search(&index).is_ok()
     }
 
     fn with(&self, index: usize, state: State) -> Self {
-        let (mut first, mut further) = (self.first, self.further.clone());
-        further.push(index);
-        while let Some(next) = further.iter().position(|placed| *placed == first) {
-            further.swap_remove(next);
-            first += 1;
-        }
-        further.sort_unstable();
-        Self { first, further, state }
+        let mut further = self.further.clone();
+        further.insert(further.partition_point(|placed| *placed < index), index);
+        let joined = further.iter().zip(self.first..).take_while(|(placed, next)| *placed == next).count();
+        further.drain(..joined);
+        Self { first: self.first + joined, further, state }
     }
 }
 
@@ -110,10 +107,15 @@ pub(crate) fn unexplained(mut events: Vec<Event>) -> Option<Vec<Event>> {
             return None;
         }
         furthest = furthest.max(placed.first);
-        // Whatever was called after another one was answered is placed behind it.
-        let ends = open().filter_map(|index| events[index].end);
-        let first_end = ends.min().unwrap_or(Duration::MAX);
-        let next = open().take_while(|index| events[*index].begin <= first_end);
+        // Whatever was called after another one was answered is placed behind it; what was called later still has no
+        // earlier end.
+        let mut first_end = Duration::MAX;
+        let next = open().take_while(|index| {
+            let event = &events[*index];
+            let is_next = event.begin <= first_end;
+            first_end = first_end.min(event.end.unwrap_or(Duration::MAX));
+            is_next
+        });
         // What was called first is tried first.
         for index in next.collect::<Vec<_>>().into_iter().rev() {
             if let Some(state) = events[index].after(placed.state) {

@@ -1,5 +1,6 @@
 //! A server that speaks TLS, and clients that do.
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::Command;
 use std::sync::Arc;
@@ -95,16 +96,17 @@ impl TlsClient {
     }
 
     pub(crate) async fn connect(&self, server: &Server) -> std::io::Result<TlsStream<TcpStream>> {
-        self.connect_to(server, server.address().port()).await
+        self.connect_to(server.address()).await
     }
 
     /// To the port of the line protocol.
     pub(crate) async fn connect_line(&self, server: &Server) -> TlsStream<TcpStream> {
-        self.connect_to(server, LINE_PORT).await.unwrap()
+        self.connect_to(SocketAddr::new(server.address().ip(), LINE_PORT)).await.unwrap()
     }
 
-    async fn connect_to(&self, server: &Server, port: u16) -> std::io::Result<TlsStream<TcpStream>> {
-        let stream = TcpStream::connect((server.address().ip(), port)).await?;
+    /// To whoever is there, who must be `localhost`.
+    pub(crate) async fn connect_to(&self, address: SocketAddr) -> std::io::Result<TlsStream<TcpStream>> {
+        let stream = TcpStream::connect(address).await?;
         stream.set_nodelay(true)?;
         let name = "localhost".try_into().unwrap();
         in_time("a TLS handshake", self.connector.connect(name, stream)).await

@@ -108,14 +108,21 @@ fn chunks(bytes: &[u8], mut take: impl FnMut(&[u8])) -> Result<Option<usize>, Ca
     }
 }
 
+/// How each response begins.
+const VERSION: &str = "HTTP/1.1 ";
+
 /// Splits off the first response, or says `None` while it is incomplete.
 pub(crate) fn split_response(bytes: &[u8]) -> Result<Option<(Response<'_>, &[u8])>, Cause> {
-    let Some(end) = bytes.windows(4).position(|four| four == b"\r\n\r\n") else { return Ok(None) };
+    let Some(end) = bytes.windows(4).position(|four| four == b"\r\n\r\n") else {
+        // The end of a header in another protocol would be waited for in vain.
+        let is_http = bytes.iter().zip(VERSION.as_bytes()).all(|(byte, expected)| byte == expected);
+        return if is_http { Ok(None) } else { Err(Cause::Protocol) };
+    };
     let (head, body) = bytes.split_at_checked(end).ok_or(Cause::Protocol)?;
     let body = body.get(4..).ok_or(Cause::Protocol)?;
     let head = std::str::from_utf8(head).map_err(|_| Cause::Protocol)?;
     let mut lines = head.split("\r\n");
-    let status = lines.next().and_then(|line| line.strip_prefix("HTTP/1.1 ")).and_then(leading_number);
+    let status = lines.next().and_then(|line| line.strip_prefix(VERSION)).and_then(leading_number);
     let (status, _) = status.ok_or(Cause::Protocol)?;
     let (mut length, mut last, mut is_chunked) = (None, false, false);
     for (name, value) in lines.filter_map(|line| line.split_once(':')) {
@@ -186,7 +193,9 @@ mod tests {
         let empty = b"HTTP/1.1 204 No Content\r\netag: \"7\"\r\n\r\nHTTP/1.1";
         let (response, rest) = split_response(empty).expect("valid").expect("complete");
         assert_eq!((response.status, response.body, rest), (204, &b""[..], &b"HTTP/1.1"[..]));
-        assert_eq!(split_response(b"nonsense\r\n\r\n"), Err(Cause::Protocol));
+        for nonsense in [&b"nonsense\r\n\r\n"[..], b"Bad Request\n", b"HTTP/2"] {
+            assert_eq!(split_response(nonsense), Err(Cause::Protocol));
+        }
     }
 
     #[test]

@@ -19,7 +19,7 @@ use crate::statistics::median;
 /// What a message may cost it, as a multiple of what it costs the echo server.
 const COST_MAX: f64 = 2.0;
 /// Anonymous memory that it may have with all connections.
-const MEMORY_MAX_MIB: f64 = 200.0;
+const MEMORY_MAX_MIB: f64 = 100.0;
 
 /// What one run found.
 struct Generated {
@@ -58,7 +58,7 @@ impl Bench {
         let what = format!("memory of the load generator, {} connections", grouped(connections as f64));
         let each_kib = 1024.0 * mib / connections.max(1) as f64;
         let fewer = "the limit of open files allows no more (ulimit -n)";
-        let memory = Row::new(what, format!("{mib:.0} MiB anonymous"), "≤ 200 MiB", met)
+        let memory = Row::new(what, format!("{mib:.0} MiB anonymous"), "≤ 100 MiB", met)
             .noting(format!("{each_kib:.1} KiB for each connection, everything included"))
             .noting(if connections < IDLE { fewer } else { "" })
             .with_faults(found.faults);

@@ -92,8 +92,8 @@ impl Bench {
         let secret = self.secret("secret", SECRET)?;
         let mut rows = Vec::new();
         for flood in Flood::ALL {
-            let (mut alone, mut beside, mut rates, mut faults) =
-                (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+            let (mut alone, mut beside, mut rates) = (Vec::new(), Vec::new(), Vec::new());
+            let (mut slow, mut faults) = (Vec::new(), Vec::new());
             for _ in 0..self.args.rounds {
                 let server = Arc::new(self.fresh(&[("HUBBUB_AUTH_SECRET", SECRET)]).await?);
                 let aim = Aim { server, secret: secret.clone() };
@@ -105,14 +105,14 @@ impl Bench {
                 rates.push(format!("{}/s", grouped(flooded.per_second)));
                 for (report, what) in [(before, "good senders alone"), (good, "good senders")] {
                     faults.extend(report.faults());
-                    faults.extend(too_slow(what, report.per_second, GOOD_RATE));
+                    slow.extend(too_slow(what, report.per_second, GOOD_RATE));
                 }
-                faults.extend(too_slow("the flood", flooded.per_second, flood.rate()));
+                slow.extend(too_slow("the flood", flooded.per_second, flood.rate()));
                 faults.extend(flooded.faults);
             }
             let (alone, beside) = (median(&alone), median(&beside));
             let ratio = beside / alone.max(1e-3);
-            let met = beside > 0.0 && ratio <= 2.0 && faults.is_empty();
+            let met = beside > 0.0 && ratio <= 2.0 && slow.is_empty() && faults.is_empty();
             let what = format!("p99 of good senders, {}/s, beside {}", grouped(GOOD_RATE), flood.name());
             let rates =
                 if flood.rate() > 0.0 { format!("flood {}", rates.join(", ")) } else { String::new() };
@@ -120,6 +120,7 @@ impl Bench {
                 Row::new(what, format!("{beside:.2} ms"), "≤ 2 × alone", met)
                     .against(format!("{alone:.2} ms alone"), format!("{ratio:.2} ×"))
                     .noting(rates)
+                    .noting(slow.join("; "))
                     .with_faults(faults),
             );
         }
@@ -161,7 +162,7 @@ async fn on_thread<R: Send + 'static, F: Future<Output = anyhow::Result<R>>>(
     tokio::task::spawn_blocking(run).await?
 }
 
-/// That a rate was not reached.
+/// That a rate was not reached: the row says little then, though nothing was lost.
 fn too_slow(what: &str, reached: f64, rate: f64) -> Option<String> {
     let is_slow = reached < REACHED * rate;
     is_slow.then(|| format!("{what}: {}/s instead of {}/s", grouped(reached), grouped(rate)))
@@ -317,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rate_that_was_not_reached_is_a_fault() {
+    fn a_rate_that_was_not_reached_is_told() {
         assert_eq!(too_slow("the flood", 950.0, 1_000.0), None);
         assert_eq!(
             too_slow("the flood", 940.0, 1_000.0).as_deref(),

@@ -3,7 +3,7 @@
 #
 #   scripts/experiments.sh OUT [NAME…]        those named; by default all that `hubbub bench list` shows
 #
-# POSTGRES=postgres://…   a server where databases may be made: what needs one runs there, and keys on both stores
+# POSTGRES=postgres://…   a server where databases may be made: what needs one runs there; keys and sizes of batches on both stores
 # HUBBUB_BIN              the program; by default target/release/hubbub
 # DATA                    directory for the data of servers; by default OUT
 # RUN_ARGS                further options of `hubbub bench run`, such as --quick or --repeat 1
@@ -43,7 +43,7 @@ for name; do
     nodes | queue-scale-out | costs-nodes | pool-size | database-cores)
         if [ -n "${POSTGRES:-}" ]; then run "$name" "$name" --postgres "$POSTGRES"; else echo "$name: needs POSTGRES"; fi
         ;;
-    kv-*)
+    kv-* | batch-size)
         run "$name" "$name"
         [ -z "${POSTGRES:-}" ] || run "$name-postgres" "$name" --postgres "$POSTGRES"
         ;;

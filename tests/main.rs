@@ -102,6 +102,7 @@ mod line_clients_do_not_wait_for_each_other;
 mod line_garbage_is_answered;
 mod line_is_as_documented;
 mod live_memory_has_one_budget;
+mod loads_share_a_server;
 mod long_poll_wakes_one;
 mod members_only_rooms_are_closed;
 mod memory_comes_back;

@@ -11,6 +11,7 @@ use tokio::time::{Instant, Sleep, sleep};
 
 use crate::client::post::{Response, split_response};
 use crate::client::{Cause, Target};
+use crate::stream::Stream;
 use crate::wire::{Wire, take_whole};
 
 /// More than this is no answer to anything that is asked.
@@ -50,6 +51,14 @@ impl Caller {
             answered.await.map_err(|cause| anyhow::anyhow!("no answer to auth: {}", cause.name()))?;
         ensure!(answer == "OK", "the token was answered with {answer}");
         Ok(())
+    }
+
+    /// Ends the connection at once, so that the system keeps nothing of it.
+    pub(crate) fn reset(mut self) {
+        if let Stream::Left(stream) = self.wire.stream() {
+            // What cannot be reset is closed.
+            let _ = stream.set_zero_linger();
+        }
     }
 
     pub(crate) fn out(&mut self) -> &mut Vec<u8> {

@@ -20,13 +20,11 @@ use crate::lab::delay;
 use crate::limits::{self, LimitsArgs};
 use crate::model::{self, ModelArgs};
 use crate::options::{Common, duration};
-use crate::persist::{self, PersistArgs};
+use crate::persist::PersistArgs;
 use crate::query::{self, QueryArgs};
 use crate::queue::QueueArgs;
 use crate::scenario::{self, CompareArgs, FindMaxArgs, PublishArgs, ReportArgs, RunArgs};
 use crate::suite::{self, SuiteArgs};
-#[cfg(feature = "postgres")]
-use crate::sweep::{self, SweepArgs};
 
 /// Options of `hubbub bench`.
 #[derive(Debug, Clone, Args)]
@@ -49,9 +47,6 @@ enum Command {
     Kv(Loading<KvArgs>),
     /// Messages through the log into the store, until all of them are stored
     Persist(Loading<PersistArgs>),
-    /// What the size of a batch is worth on PostgreSQL, with and without a linger
-    #[cfg(feature = "postgres")]
-    Sweep(SweepArgs),
     /// The questions that matter, at a store that holds messages: each alone, then all beside messages
     Query(Loading<QueryArgs>),
     /// An experiment from a file: a workload with its options, points to sweep over, thresholds
@@ -119,16 +114,11 @@ pub fn run(args: BenchArgs) -> anyhow::Result<ExitCode> {
         Command::Fanout(args) => load(args),
         Command::Queue(args) => load(args),
         Command::Kv(args) => load(args),
-        Command::Persist(args) => {
-            let args = with_environment(args);
-            show(&args.common, persist::measure(&args))
-        }
+        Command::Persist(args) => load(args),
         Command::Query(args) => {
             let args = with_environment(args);
             show(&args.common, query::measure(&args))
         }
-        #[cfg(feature = "postgres")]
-        Command::Sweep(args) => print(&runtime(args.threads)?.block_on(sweep::measure(&args))?, args.json),
         Command::Run(args) => print(&runtime(args.threads)?.block_on(scenario::measure(&args))?, args.json),
         Command::FindMax(args) => {
             print(&runtime(args.run.threads)?.block_on(scenario::find_max(&args))?, args.run.json)

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use anyhow::bail;
 use clap::Args;
@@ -17,10 +17,10 @@ use crate::ledger::{Ledger, ServerCounts};
 use crate::machine::CpuMark;
 use crate::options::Common;
 use crate::others::OthersMeter;
-use crate::persist::outcome::Persisted;
+use crate::persist::persisted::Persisted;
 use crate::price::{Price, Usage};
 use crate::queue::QueueLedger;
-use crate::report::{Delivery, Headroom, MESSAGES, Report};
+use crate::report::{Delivery, Headroom, MESSAGES, Report, cpu_us};
 use crate::run::Run;
 use crate::sample::series::summaries;
 use crate::sample::{Sampler, Source};
@@ -32,14 +32,22 @@ pub(crate) trait Workload: Args + Serialize {
     const NAME: &'static str;
     /// Sends messages to rooms, and the servers' counters close the ledger; otherwise it does operations.
     const HAS_ROOMS: bool;
-    /// Looks at server, database and machine by itself, before and after the measured phase, too.
-    const SAMPLES_ITSELF: bool = false;
     /// What stands ready when the measured phase begins.
     type Stage;
 
     /// The URL of the broker that messages go through, where the workload knows it.
     fn log_url(&self) -> Option<&str> {
         None
+    }
+
+    /// How long server, database and machine are looked at before and after the measured phase, to see them idle.
+    fn around(&self) -> [Duration; 2] {
+        [Duration::ZERO; 2]
+    }
+
+    /// What is looked at.
+    async fn source(&self, setup: &Setup, _stage: &Self::Stage) -> anyhow::Result<Source> {
+        Source::open(setup).await
     }
 
     /// Makes ready what the measured phase needs: rooms, clients, listeners, stored data.
@@ -143,14 +151,16 @@ pub(crate) async fn measure<W: Workload>(args: &Loading<W>) -> anyhow::Result<Re
     let targets = Targets::parse(&common.servers, &credentials)?;
     let setup =
         Setup { common: common.clone(), targets, seed: common.seed.unwrap_or_else(crate::machine::seed) };
-    let counts =
-        async || if own.has_server_counts() { ServerCounts::ask(&setup.targets).await } else { None };
+    let has_counts = own.has_server_counts() && !common.beside_others;
+    let counts = async || if has_counts { ServerCounts::ask(&setup.targets).await } else { None };
     let unit = if W::HAS_ROOMS { MESSAGES } else { "operations" };
     let mut report = Report::new(W::NAME, unit, parameters(args, &credentials)?);
 
     let before = counts().await;
     let mut load = Load::ready(args, &setup).await?;
-    let sampler = if W::SAMPLES_ITSELF { None } else { Some(Sampler::start(Source::open(&setup).await?)) };
+    let sampler = Sampler::start(load.source(&setup).await?);
+    let [idle_before, idle_after] = own.around();
+    tokio::time::sleep(idle_before).await;
     let watch = Watch::begin(&setup).await;
     let meter = setup.others(own.log_url(), load.pids());
     let (begun, cpu) = (Instant::now(), CpuMark::now(&common.server_pid));
@@ -160,13 +170,12 @@ pub(crate) async fn measure<W: Workload>(args: &Loading<W>) -> anyhow::Result<Re
     let ended = Instant::now();
     let (mut seen, server_stages, timing) = watch.end(&setup).await;
     report.generator = Some(timing);
-    if let Some(sampler) = sampler {
-        let span = sampler.span(begun, ended);
-        report.samples = sampler.stop().await;
-        report.series = summaries(&report.samples, &span);
-    }
-
     run.followed.ask_rest(&run).await;
+    tokio::time::sleep(idle_after).await;
+    let span = sampler.span(begun, ended);
+    report.samples = sampler.stop().await;
+    report.series = summaries(&report.samples, &span);
+
     let account = load.close(&setup, &run).await?;
     let rows = run.close_rows().await?;
     report.notes.extend(rows.notes);
@@ -187,7 +196,7 @@ pub(crate) async fn measure<W: Workload>(args: &Loading<W>) -> anyhow::Result<Re
     }
     let known = generated(&report, &run, seen.empty_ms, &setup.targets);
     report.analysis.stages = Stages::of(&server_stages, &known);
-    let samples = report.persisted.as_ref().map_or(&report.samples[..], Persisted::during);
+    let samples = span.of(&report.samples);
     report.analysis.trends.add(samples);
     let [_, accepted, ..] = run.counts.totals();
     let done = report.persisted.as_ref().map_or(accepted as f64, Persisted::stored_meanwhile);
@@ -200,6 +209,7 @@ pub(crate) async fn measure<W: Workload>(args: &Loading<W>) -> anyhow::Result<Re
     let seen = seen.with(&report, samples, open);
     let rate = report.persisted.as_ref().map_or(report.per_second, |it| it.stored_per_second);
     report.analysis.capacity = Headroom::of(&seen, report.cpu.as_ref(), samples, rate);
+    report.cpu_us = cpu_us(&report.series, rate);
     report.verdict = Some(Verdict::of(seen));
     if let Some(price) = common.price.price {
         set_price(&mut report, price, rows.bytes);

@@ -72,8 +72,6 @@ mod statistics;
 mod store_alone;
 mod stream;
 mod suite;
-#[cfg(feature = "postgres")]
-mod sweep;
 mod timing;
 mod verdict;
 mod wire;

@@ -30,6 +30,9 @@ pub(crate) struct Common {
     /// Several servers have one store: what is stored through one of them is there at all
     #[arg(long)]
     pub shared: bool,
+    /// Others send to the same servers meanwhile: what these count does not close the ledger
+    #[arg(long, hide = true)]
+    pub beside_others: bool,
     /// Write summary.json, report.html and CSV files (messages, throughput, samples) into this directory
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,

@@ -101,6 +101,6 @@ mod tests {
         found.write_files(dir.path()).unwrap();
         let written = std::fs::read_to_string(dir.path().join("summary.json")).unwrap();
         let summary: serde_json::Value = serde_json::from_str(&written).unwrap();
-        assert_eq!((&summary["schemaVersion"], &summary["perSecond"]), (&1.into(), &5.0.into()));
+        assert_eq!((&summary["schemaVersion"], &summary["perSecond"]), (&2.into(), &5.0.into()));
     }
 }

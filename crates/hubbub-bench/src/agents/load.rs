@@ -5,6 +5,7 @@ use std::sync::Arc;
 use super::crew::Crew;
 use crate::engine::{Account, Loading, Setup, Workload};
 use crate::run::Run;
+use crate::sample::Source;
 
 pub(crate) enum Load<'a, W: Workload> {
     Here { own: &'a W, stage: W::Stage },
@@ -19,6 +20,14 @@ impl<'a, W: Workload> Load<'a, W> {
             return Ok(Self::Here { own, stage: own.prepare(setup).await? });
         }
         Ok(Self::There(Crew::gather(args, setup).await?))
+    }
+
+    /// What is looked at while it goes on.
+    pub(crate) async fn source(&self, setup: &Setup) -> anyhow::Result<Source> {
+        match self {
+            Self::Here { own, stage } => own.source(setup, stage).await,
+            Self::There(_) => Source::open(setup).await,
+        }
     }
 
     /// Processes on this machine that generate load, besides this one.

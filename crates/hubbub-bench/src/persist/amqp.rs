@@ -16,6 +16,7 @@ use crate::engine::{self, Loading};
 use crate::job::Job;
 use crate::lane::{Answer, Lane};
 use crate::options::arguments;
+use crate::run::Counts;
 
 /// How long the broker may take for anything.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -35,6 +36,7 @@ pub(crate) async fn connect(url: &str) -> anyhow::Result<Connection> {
 /// Publishes all messages of a lane. One after another, so that each counts from when it goes out.
 pub(super) async fn publish(url: String, exchange: String, mut lane: Lane) -> anyhow::Result<()> {
     let connection = connect(&url).await?;
+    Counts::add(&lane.run.counts.opened, 1);
     let channel = connection.create_channel().await?;
     channel.confirm_select(ConfirmSelectOptions::default()).await?;
     let (run, exchange) = (Arc::clone(&lane.run), ShortString::from(exchange));

@@ -2,23 +2,20 @@
 //! of them are stored.
 //!
 //! The engine's generator draws messages → publishers ([`amqp`], as any other program would, or [`ndjson`], through the
-//! server) send them and note what became of them → listeners receive some of them at the other end, and the sampler
-//! looks at server, broker, database and machine once a second. The [`outcome`] shows the report together with what was
-//! seen.
+//! server) send them and note what became of them → listeners receive some of them at the other end. Then it waits until
+//! the server has stored everything; what it counted meanwhile is a part of the report ([`persisted`]).
 
 #[cfg(feature = "amqp")]
 pub(crate) mod amqp;
 mod ndjson;
-pub(crate) mod outcome;
+pub(crate) mod persisted;
 mod preset;
-mod show;
 
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, ensure};
+use anyhow::Context;
 use clap::Args;
 use hubbub_core::clock::SeededRandom;
 use hubbub_core::invariant::saturate;
@@ -27,22 +24,20 @@ use serde::Serialize;
 use tokio::task::JoinSet;
 
 use crate::client::Targets;
-use crate::engine::{self, Account, Findings as _, Loading, Setup, Workload};
+use crate::engine::{self, Account, Loading, Setup, Workload};
 use crate::feed::Feed;
 use crate::job::Shape;
 use crate::lane::Lane;
-use crate::ledger::ServerCounts;
+use crate::ledger::sum;
 use crate::listener::Listeners;
 use crate::live::Live;
-use crate::options::{Patience, Rules, arguments, duration};
-use crate::pace::{Rate, SLEEP_MIN, Schedule, feed_paced, supply};
+use crate::options::{Common, Patience, Rules, arguments, duration};
+use crate::pace::{SLEEP_MIN, feed_paced, supply};
 use crate::phase;
 use crate::report::MESSAGES;
 use crate::run::Run;
-use crate::sample::{Sampler, Source};
-#[cfg(any(feature = "postgres", all(feature = "kafka", feature = "scylla")))]
-use crate::spawn::Server;
-use outcome::{Outcome, Persisted, Seen};
+use crate::sample::Source;
+use persisted::{Persisted, Stored};
 use preset::{Plan, Preset};
 
 #[derive(Debug, Clone, Args, Serialize)]
@@ -57,6 +52,9 @@ pub(crate) struct PersistArgs {
     /// Messages per second; without it as fast as they are confirmed
     #[arg(long, value_name = "N")]
     pub(crate) rate: Option<f64>,
+    /// Messages published before, so that their rooms and users are known
+    #[arg(long, default_value_t = 0, value_name = "N", conflicts_with_all = ["fill", "drain"])]
+    pub(crate) warmup_messages: u64,
     /// How long to publish
     #[arg(long, value_parser = duration, value_name = "TIME", conflicts_with_all = ["fill", "drain"])]
     pub(crate) duration: Option<Duration>,
@@ -103,10 +101,6 @@ pub(crate) struct PersistArgs {
     /// Publish nothing, wait until a server that was just started has stored --messages: empties what --fill filled
     #[arg(long, conflicts_with = "fill")]
     pub(crate) drain: bool,
-    /// Messages per second that were stored just before, of which a share is to be kept up.
-    #[arg(skip)]
-    #[serde(skip)]
-    pub(crate) maximum: Option<f64>,
 }
 
 /// At a rate, a request of each publisher is its share of what comes in this time.
@@ -114,40 +108,23 @@ const REQUEST_EVERY: Duration = Duration::from_millis(10);
 /// Least messages that the generator makes ahead.
 const AHEAD_MIN: usize = 1_000;
 
-pub(crate) async fn measure(args: &Loading<PersistArgs>) -> anyhow::Result<Outcome> {
-    preset::check(args)?;
-    let outcome = Outcome::of(engine::measure(args).await?)?;
-    if args.own.preset != Some(Preset::Endurance) || !outcome.is_clean() {
-        return Ok(outcome);
-    }
-    let own = PersistArgs { maximum: Some(outcome.persisted.stored_per_second), ..args.own.clone() };
-    Outcome::of(engine::measure(&Loading { own, ..args.clone() }).await?)
-}
+/// Between two looks at what is stored.
+const LOOK_EVERY: Duration = Duration::from_millis(20);
 
-/// The same at a server that was started for it.
-#[cfg(any(feature = "postgres", all(feature = "kafka", feature = "scylla")))]
-pub(crate) async fn measure_at(server: &Server, own: &[&str]) -> anyhow::Result<Outcome> {
-    Outcome::of(server.load::<PersistArgs>(None, own).await?)
-}
-
-/// Listeners and the sampler, which are there before anything is published.
+/// Listeners, which are there before anything is published.
 pub(crate) struct Stage {
     run: Arc<Run>,
     listeners: Listeners,
-    sampler: Sampler,
-    /// Messages that the server had stored already. Those count as drained: it stored them before it could be asked.
-    stored_before: u64,
-    stored: u64,
-    stored_at: Instant,
-    /// The servers' figures just before and just after, and how many of the requests in between only asked about messages.
-    metrics: [String; 2],
-    questions: u64,
+    plan: Plan,
+    /// Messages per second that were stored just before, of which a share is to be kept up.
+    maximum: Option<f64>,
+    /// Once all is stored; nothing where the server is not asked.
+    persisted: Option<Persisted>,
 }
 
 impl Workload for PersistArgs {
     const NAME: &'static str = "persist";
     const HAS_ROOMS: bool = true;
-    const SAMPLES_ITSELF: bool = true;
     type Stage = Stage;
 
     /// It asks by itself: in a database that servers share, what the store holds does not tell of a restart.
@@ -159,57 +136,61 @@ impl Workload for PersistArgs {
         self.log.as_deref().filter(|log| log.contains("://"))
     }
 
+    /// What is to be drained is already on its way.
+    fn around(&self) -> [Duration; 2] {
+        [!self.fill && !self.drain, !self.fill]
+            .map(|is_idle| if is_idle { self.around } else { Duration::ZERO })
+    }
+
+    async fn source(&self, setup: &Setup, stage: &Stage) -> anyhow::Result<Source> {
+        Source::of_persisting(self, setup, Arc::clone(&stage.run)).await
+    }
+
     async fn prepare(&self, setup: &Setup) -> anyhow::Result<Stage> {
+        preset::check(self, &setup.common)?;
+        if !self.fill {
+            stored_by(&setup.targets).await?;
+        }
+        let maximum = self.run_before(setup).await?;
+        let plan = maximum.map_or_else(|| Plan::of(self), |maximum| Plan::endurance(self, maximum));
         let shape = Shape::of_residents(crate::machine::seed(), self.users, self.text_bytes);
         let shape = shape.of_rooms(self.rooms);
         let run = Arc::new(Run::new(setup.targets.clone(), shape, self.rules()?));
-        let stored_before = self.stored_before(&setup.targets).await?;
-        let source = Source::of_persisting(self, setup, Arc::clone(&run)).await?;
         let followed = self.followed();
         let listeners =
             Listeners::gather(&run, usize::from(followed) * self.listeners, followed, setup.seed).await?;
-        let sampler = Sampler::start(source);
-        // What is to be drained is already on its way.
-        if !self.fill && !self.drain {
-            tokio::time::sleep(self.around).await;
-        }
-        let (stored, stored_at) = (0, Instant::now());
-        let metrics = [metrics(&setup.targets).await, String::new()];
-        Ok(Stage { run, listeners, sampler, stored_before, stored, stored_at, metrics, questions: 0 })
+        Ok(Stage { run, listeners, plan, maximum, persisted: None })
     }
 
     async fn drive(&self, setup: &Setup, stage: &mut Stage) -> anyhow::Result<Arc<Run>> {
         let run = Arc::clone(&stage.run);
-        run.begin();
-        self.publish(setup, &run, &stage.listeners).await?;
-        if !self.fill {
-            let before = if self.drain { 0 } else { stage.stored_before };
-            (stage.stored, stage.stored_at) = self.wait_stored(&run, before).await?;
+        if self.fill {
+            run.begin();
+            self.publish(setup, stage).await?;
+            return Ok(run);
         }
-        let [_, after] = &mut stage.metrics;
-        (*after, stage.questions) = (metrics(&setup.targets).await, run.followed.questions());
+        let before = stored_by(&setup.targets).await?;
+        run.begin();
+        if self.drain {
+            stage.plan.check_undrained(before.0)?;
+        } else {
+            self.publish(setup, stage).await?;
+        }
+        stage.persisted = Some(self.wait_stored(stage, before).await?.of_maximum(stage.maximum));
         Ok(run)
     }
 
     async fn close(&self, _: &Setup, stage: Stage, run: &Run) -> anyhow::Result<Account> {
-        tokio::time::sleep(if self.fill { Duration::ZERO } else { self.around }).await;
-        let begun = run.instant(0);
-        let published = Duration::from_micros(run.record.lock().last_us);
-        let store = stage.stored_at.saturating_duration_since(begun);
-        let span = stage.sampler.span(begun, begun + published.max(store));
-        let Stage { metrics, questions, .. } = stage;
-        let seen = Seen { samples: stage.sampler.stop().await, span, metrics, questions, store };
-        let delivery = stage.listeners.finish().await;
-        let [sent, ..] = run.counts.totals();
-        let (messages, early) =
-            if self.drain { (self.plan().messages, stage.stored_before) } else { (sent, 0) };
+        let Stage { listeners, plan, persisted, .. } = stage;
+        let delivery = if listeners.is_empty() { None } else { Some(listeners.finish().await) };
+        let stored = persisted.as_ref().filter(|_| !self.drain).map(|persisted| persisted.stored);
         Ok(Account {
-            delivery: Some(delivery),
-            asked_per_second: self.plan().rate,
+            delivery,
+            asked_per_second: plan.rate,
             window: Some((self.publishers.max(1) * self.window) as f64),
-            stored: (!self.fill && !self.drain).then_some(stage.stored),
-            persisted: Some(Persisted::new(self, messages, stage.stored, early, seen)),
-            note: self.schedule(0)?.and_then(|schedule| schedule.never_sent(run, MESSAGES)),
+            stored,
+            persisted,
+            note: plan.schedule(0)?.and_then(|schedule| schedule.never_sent(run, MESSAGES)),
             ..Account::default()
         })
     }
@@ -229,8 +210,15 @@ impl PersistArgs {
         Ok(Rules { in_flight: self.window, retries, patience, ..usual })
     }
 
-    fn plan(&self) -> Plan {
-        self.maximum.map_or_else(|| Plan::of(self), |maximum| Plan::endurance(self, maximum))
+    /// What goes before: the warm-up, and the run whose rate is returned where a share of that is to be kept up.
+    async fn run_before(&self, setup: &Setup) -> anyhow::Result<Option<f64>> {
+        if self.warmup_messages > 0 {
+            measured(setup, preset::of_warm_up(self), "the warm-up").await?;
+        }
+        match preset::of_maximum(self) {
+            Some(own) => Ok(Some(measured(setup, own, "measuring the maximum").await?)),
+            None => Ok(None),
+        }
     }
 
     /// Rooms that are listened to.
@@ -238,39 +226,7 @@ impl PersistArgs {
         if self.fill || self.drain { 0 } else { self.listen.min(self.rooms.max(1)) }
     }
 
-    /// Messages that the server has stored already; none where it is not asked.
-    async fn stored_before(&self, targets: &Targets) -> anyhow::Result<u64> {
-        if self.fill {
-            return Ok(0);
-        }
-        let counts = ServerCounts::ask(targets).await;
-        let host = &targets.first().host;
-        let stored = counts.with_context(|| format!("no hubbub server answers at {host}"))?.stored;
-        ensure!(
-            !self.drain || stored < self.plan().messages,
-            "the server has stored {stored} messages already: start it anew to drain"
-        );
-        Ok(stored)
-    }
-
-    /// Of an open loop.
-    fn schedule(&self, start_us: u64) -> anyhow::Result<Option<Schedule>> {
-        let Plan { messages, rate, .. } = self.plan();
-        let schedule = |rate: f64| {
-            // Half a message more, so that rounding leaves none out.
-            let time = Duration::try_from_secs_f64((messages as f64 + 0.5) / rate);
-            let time =
-                time.with_context(|| format!("--rate {rate} must be more than 0, and end some day"))?;
-            Ok(Schedule::new(Rate::constant(rate), time, start_us))
-        };
-        rate.map(schedule).transpose()
-    }
-
-    /// Publishes everything; nothing where something is drained.
-    async fn publish(&self, setup: &Setup, run: &Arc<Run>, listeners: &Listeners) -> anyhow::Result<()> {
-        if self.drain {
-            return Ok(());
-        }
+    async fn publish(&self, setup: &Setup, Stage { run, listeners, plan, .. }: &Stage) -> anyhow::Result<()> {
         let publishers = self.publishers.max(1);
         let feed = Feed::new(AHEAD_MIN.max(2 * publishers * self.window));
         let failed = Arc::new(Mutex::new(None));
@@ -285,8 +241,7 @@ impl PersistArgs {
                 }
             });
         }
-        let plan = self.plan();
-        let schedule = self.schedule(run.now_us())?;
+        let schedule = plan.schedule(run.now_us())?;
         let patience = schedule.map(|schedule| schedule.patience());
         let every =
             if self.broker().is_some() { SLEEP_MIN } else { REQUEST_EVERY / saturate::<_, u32>(publishers) };
@@ -326,27 +281,61 @@ impl PersistArgs {
         )
     }
 
-    /// Waits until as many are stored as were confirmed; tells how many, and when the last of them was seen.
-    async fn wait_stored(&self, run: &Run, before: u64) -> anyhow::Result<(u64, Instant)> {
+    /// Waits until as many are stored as were confirmed, or are to be drained, or nothing moves any more. `before` is what
+    /// the servers had stored before, and their figures.
+    async fn wait_stored(
+        &self,
+        Stage { run, plan, .. }: &Stage,
+        (stored_before, before): (u64, String),
+    ) -> anyhow::Result<Persisted> {
+        let [sent, confirmed, ..] = run.counts.totals();
+        let (wanted, least, uncounted, early) = if self.drain {
+            (plan.messages, plan.messages, 0, stored_before)
+        } else {
+            (sent, confirmed, stored_before, 0)
+        };
         let (mut last, mut moved_at) = (0, Instant::now());
-        let confirmed = run.counts.accepted.load(Ordering::Relaxed);
-        let wanted = if self.drain { self.plan().messages } else { confirmed };
         loop {
-            let counts = ServerCounts::ask(&run.targets).await;
-            let counts = counts.context("the server does not count any more")?;
-            let stored = counts.stored.saturating_sub(before);
+            let stored = stored_by(&run.targets).await?.0.saturating_sub(uncounted);
             if stored > last {
                 (last, moved_at) = (stored, Instant::now());
             }
-            if last >= wanted || moved_at.elapsed() > self.give_up {
+            if last >= least || moved_at.elapsed() > self.give_up {
                 break;
             }
-            tokio::time::sleep(Duration::from_millis(20)).await;
+            tokio::time::sleep(LOOK_EVERY).await;
         }
-        Ok((last, moved_at))
+        let stored = Stored {
+            wanted,
+            stored: last,
+            early,
+            after: moved_at.saturating_duration_since(run.instant(0)),
+            confirmed_after: Duration::from_micros(run.record.lock().last_us),
+        };
+        let (_, after) = stored_by(&run.targets).await?;
+        let persisted = Persisted::new(stored, &[before, after], run.followed.questions());
+        Ok(if self.drain { persisted.drained() } else { persisted })
     }
 }
 
-async fn metrics(targets: &Targets) -> String {
-    targets.metrics().await.unwrap_or_default()
+/// The rate of a run within the preparation of another. In a box: without one, the state of a run would hold itself.
+fn measured<'a>(
+    setup: &'a Setup,
+    own: PersistArgs,
+    what: &'a str,
+) -> Pin<Box<dyn Future<Output = anyhow::Result<f64>> + 'a>> {
+    Box::pin(async move {
+        let common = Common { out: None, ..setup.common.clone() };
+        let report = engine::measure(&Loading { common, own }).await?;
+        report.must_be_clean(what)?;
+        Ok(report.rate())
+    })
+}
+
+/// Messages that the servers have stored since they began, and all their figures.
+async fn stored_by(targets: &Targets) -> anyhow::Result<(u64, String)> {
+    let metrics = targets.metrics().await.unwrap_or_default();
+    let host = &targets.first().host;
+    let stored = sum(&metrics, "hubbub_messages_stored_total");
+    Ok((stored.with_context(|| format!("no hubbub server answers at {host}"))?, metrics))
 }

@@ -9,13 +9,14 @@ use crate::caller::Caller;
 use crate::client::post::read_answer;
 use crate::client::{Cause, Target};
 use crate::lane::{Answer, Lane};
+use crate::run::{Counts, Run};
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Publishes all messages of a lane, as many in a request as it may have in flight.
 pub(super) async fn publish(target: Target, mut lane: Lane) -> anyhow::Result<()> {
     let run = Arc::clone(&lane.run);
-    let mut caller = Caller::open(&target, PATIENCE).await?;
+    let mut caller = open(&target, &run).await?;
     loop {
         let (mut body, mut count, mut now) = (Vec::new(), 0, Vec::new());
         let due = lane.deadline().filter(|_| lane.has_delayed());
@@ -52,7 +53,7 @@ pub(super) async fn publish(target: Target, mut lane: Lane) -> anyhow::Result<()
             Err(cause) => {
                 run.counts.lost(cause);
                 give_up(&mut lane, cause).await;
-                caller = Caller::open(&target, PATIENCE).await?;
+                caller = open(&target, &run).await?;
                 continue;
             }
         };
@@ -66,6 +67,12 @@ pub(super) async fn publish(target: Target, mut lane: Lane) -> anyhow::Result<()
     }
     lane.hand_over();
     Ok(())
+}
+
+async fn open(target: &Target, run: &Run) -> anyhow::Result<Caller> {
+    let caller = Caller::open(target, PATIENCE).await?;
+    Counts::add(&run.counts.opened, 1);
+    Ok(caller)
 }
 
 /// Counts what was sent as unconfirmed, and waits before more is sent.
@@ -84,6 +91,7 @@ fn read_line(line: &str) -> Answer<'_> {
 #[cfg(test)]
 mod tests {
     use std::collections::HashSet;
+    use std::sync::atomic::Ordering;
 
     use hubbub_core::clock::SeededRandom;
     use parking_lot::Mutex;
@@ -95,7 +103,6 @@ mod tests {
     use crate::job::Shape;
     use crate::options::arguments;
     use crate::persist::PersistArgs;
-    use crate::run::Run;
 
     const OVERLOADED: &str =
         r#"{"code":"overloaded","title":"overloaded","status":503,"retryable":true,"detail":"later"}"#;
@@ -157,7 +164,7 @@ mod tests {
         feed.end();
         publish(target, Lane::new(Arc::clone(&run), feed, 0, None)).await.unwrap();
         assert_eq!(run.counts.totals(), [3, 3, 0, 0], "sent, accepted, rejected, unconfirmed");
-        assert_eq!(run.counts.retries.sum(), 1);
+        assert_eq!((run.counts.retries.sum(), run.counts.opened.load(Ordering::Relaxed)), (1, 1));
         let requests = requests.lock();
         assert_eq!(requests.iter().map(HashSet::len).collect::<Vec<_>>(), [3, 1]);
         assert!(requests[1].is_subset(&requests[0]), "the same id: {requests:?}");

@@ -2,12 +2,13 @@
 
 use std::time::Duration;
 
-use anyhow::ensure;
+use anyhow::{Context, ensure};
 use clap::ValueEnum;
 use serde::Serialize;
 
 use super::PersistArgs;
-use crate::engine::Loading;
+use crate::options::Common;
+use crate::pace::{Rate, Schedule};
 
 const BASELINE: u64 = 500_000;
 const STRESS: u64 = 1_000_000;
@@ -29,7 +30,7 @@ pub(crate) enum Preset {
 }
 
 /// Refuses options that the preset would not heed.
-pub(crate) fn check(Loading { common, own: args }: &Loading<PersistArgs>) -> anyhow::Result<()> {
+pub(super) fn check(args: &PersistArgs, common: &Common) -> anyhow::Result<()> {
     let is_timed = matches!(args.preset, None | Some(Preset::Endurance));
     ensure!(
         is_timed || args.duration.is_none(),
@@ -42,25 +43,44 @@ pub(crate) fn check(Loading { common, own: args }: &Loading<PersistArgs>) -> any
     Ok(())
 }
 
+/// The run that tells the maximum of which an endurance run keeps up a share; `None` for any other run.
+pub(super) fn of_maximum(args: &PersistArgs) -> Option<PersistArgs> {
+    let duration = args.messages.is_none().then_some(MAXIMUM_TIME);
+    let is_endurance = args.preset == Some(Preset::Endurance);
+    is_endurance.then(|| PersistArgs { preset: None, duration, warmup_messages: 0, ..args.clone() })
+}
+
+/// The run that goes before all others: nobody listens, and nothing is looked at.
+pub(super) fn of_warm_up(args: &PersistArgs) -> PersistArgs {
+    PersistArgs {
+        preset: None,
+        messages: Some(args.warmup_messages),
+        rate: None,
+        duration: None,
+        listen: 0,
+        around: Duration::ZERO,
+        warmup_messages: 0,
+        ..args.clone()
+    }
+}
+
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) struct Plan {
-    pub(crate) messages: u64,
+pub(super) struct Plan {
+    pub(super) messages: u64,
     /// Messages per second; `None` = as fast as they are confirmed.
-    pub(crate) rate: Option<f64>,
+    pub(super) rate: Option<f64>,
     /// How long, where not the messages say it.
-    pub(crate) time: Option<Duration>,
+    pub(super) time: Option<Duration>,
 }
 
 impl Plan {
-    pub(crate) fn of(args: &PersistArgs) -> Self {
+    /// Of every run but one of endurance.
+    pub(super) fn of(args: &PersistArgs) -> Self {
         let messages = args.messages.unwrap_or(match args.preset {
             Some(Preset::Stress) => STRESS,
             _ => BASELINE,
         });
         match (args.rate, args.duration) {
-            _ if args.preset == Some(Preset::Endurance) && args.messages.is_none() => {
-                Self { time: Some(MAXIMUM_TIME), ..Self::all(u64::MAX) }
-            }
             _ if args.preset.is_some() => Self::all(messages),
             (Some(rate), Some(duration)) => Self::at(rate, duration),
             (None, Some(duration)) => Self { time: Some(duration), ..Self::all(u64::MAX) },
@@ -68,18 +88,39 @@ impl Plan {
         }
     }
 
-    pub(crate) fn endurance(args: &PersistArgs, maximum: f64) -> Self {
+    pub(super) fn endurance(args: &PersistArgs, maximum: f64) -> Self {
         Self::at(ENDURANCE_SHARE * maximum, args.duration.unwrap_or(ENDURANCE))
     }
 
     /// So many, as fast as they are confirmed.
-    pub(crate) const fn all(messages: u64) -> Self {
+    const fn all(messages: u64) -> Self {
         Self { messages, rate: None, time: None }
     }
 
     /// How many there will be; 0 where time says it.
     pub(super) fn expected(&self) -> u64 {
         if self.time.is_some() { 0 } else { self.messages }
+    }
+
+    /// Of an open loop that begins `start_us` after the start of the run.
+    pub(super) fn schedule(&self, start_us: u64) -> anyhow::Result<Option<Schedule>> {
+        let schedule = |rate: f64| {
+            // Half a message more, so that rounding leaves none out.
+            let time = Duration::try_from_secs_f64((self.messages as f64 + 0.5) / rate);
+            let time =
+                time.with_context(|| format!("--rate {rate} must be more than 0, and end some day"))?;
+            Ok(Schedule::new(Rate::constant(rate), time, start_us))
+        };
+        self.rate.map(schedule).transpose()
+    }
+
+    /// Fails if nothing is left to be drained.
+    pub(super) fn check_undrained(&self, stored: u64) -> anyhow::Result<()> {
+        ensure!(
+            stored < self.messages,
+            "the server has stored {stored} messages already: start it anew to drain"
+        );
+        Ok(())
     }
 
     fn at(rate: f64, duration: Duration) -> Self {
@@ -90,6 +131,7 @@ impl Plan {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::engine::Loading;
     use crate::options::arguments;
 
     #[test]
@@ -106,16 +148,23 @@ mod tests {
         assert_eq!(timed.expected(), 500);
 
         let endurance = args(&["--preset", "endurance"]);
-        assert_eq!(Plan::of(&endurance), Plan { time: Some(MAXIMUM_TIME), ..Plan::all(u64::MAX) });
-        assert_eq!(plan(&["--preset", "endurance", "-n", "7"]), Plan::all(7));
+        let maximum = |args: &PersistArgs| of_maximum(args).map(|own| Plan::of(&own));
+        assert_eq!(maximum(&endurance), Some(Plan { time: Some(MAXIMUM_TIME), ..Plan::all(u64::MAX) }));
+        let few = args(&["--preset", "endurance", "-n", "7", "--duration", "1s"]);
+        assert_eq!(maximum(&few), Some(Plan::all(7)));
+        assert_eq!(maximum(&args(&["--preset", "stress"])), None);
+        let warm_up = of_warm_up(&args(&["--rate", "50", "--duration", "10s", "--warmup-messages", "9"]));
+        assert_eq!((Plan::of(&warm_up), warm_up.warmup_messages), (Plan::all(9), 0));
         let kept_up = Plan::endurance(&endurance, 1_000.0);
         assert_eq!(kept_up, Plan { messages: 720_000, rate: Some(800.0), time: None });
     }
 
     #[test]
     fn what_a_preset_does_not_heed_is_refused() {
-        let is_taken =
-            |line: &[&str]| check(&arguments::<Loading<PersistArgs>>("persist", line).unwrap()).is_ok();
+        let is_taken = |line: &[&str]| {
+            let Loading { common, own } = arguments::<Loading<PersistArgs>>("persist", line).unwrap();
+            check(&own, &common).is_ok()
+        };
         assert!(is_taken(&["--duration", "60s"]));
         assert!(is_taken(&["--preset", "stress", "-n", "7"]));
         assert!(!is_taken(&["--preset", "stress", "--duration", "60s"]));

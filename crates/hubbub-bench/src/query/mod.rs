@@ -251,7 +251,7 @@ mod tests {
     fn a_summary_of_answers_names_its_format() {
         let answers = Answers::new(&arguments("query", &["--rate", "7"]).unwrap(), 1);
         let summary = serde_json::to_value(&answers).unwrap();
-        assert_eq!((&summary["schemaVersion"], &summary["workload"]), (&1.into(), &"query".into()));
+        assert_eq!((&summary["schemaVersion"], &summary["workload"]), (&2.into(), &"query".into()));
         assert_eq!((&summary["parameters"]["rate"], &summary["messages"]), (&7.into(), &1.into()));
     }
 

@@ -68,7 +68,7 @@ fn names_of(samples: &[SystemSample]) -> BTreeSet<&str> {
 }
 
 /// Charts of these figures of servers, databases and the machine; figures of one kind share one.
-pub(crate) fn over_time<'n>(samples: &[SystemSample], names: impl IntoIterator<Item = &'n str>) -> String {
+fn over_time<'n>(samples: &[SystemSample], names: impl IntoIterator<Item = &'n str>) -> String {
     let points = |name: &str| {
         let seen = samples.iter().filter_map(|sample| Some((sample.at_s, sample.values.get(name)?.mean())));
         let seen: Vec<(f64, f64)> = seen.collect();

@@ -21,15 +21,15 @@ use std::time::Duration;
 pub(crate) use analysis::Analysis;
 pub(crate) use bar_rows::bar_rows;
 pub(crate) use headroom::{ASSUMED, Headroom, headroom_table};
-pub(crate) use html::{chart, document as page, over_time, preformatted, repeat};
+pub(crate) use html::{chart, document as page, preformatted, repeat};
 pub(crate) use origin::Origin;
-pub(crate) use rooms::Rooms;
 pub(crate) use svg::{Axes, Measured, bars, escape, measured, picture};
 pub(crate) use table::{Table, figure};
-pub(crate) use terminal::{flags, grouped, retries, write_rooms, write_timing};
+pub(crate) use terminal::{flags, grouped};
 pub(crate) use trends::{SLOPE_SAMPLES, Trends};
 
 use anyhow::Context;
+use rooms::Rooms;
 use serde::Serialize;
 use serde_json::Value;
 
@@ -39,11 +39,11 @@ use crate::ledger::Ledger;
 use crate::machine::CpuUse;
 use crate::models::little::Little;
 use crate::others::Taken;
-use crate::persist::outcome::Persisted;
+use crate::persist::persisted::Persisted;
 use crate::record::{Bucket, Stats, buckets};
 use crate::run::Run;
 use crate::sample::series::SeriesSummary;
-use crate::sample::{SystemSample, samples_csv};
+use crate::sample::{CPU, SystemSample, samples_csv};
 use crate::timing::GeneratorTiming;
 use crate::verdict::Verdict;
 
@@ -91,6 +91,9 @@ pub(crate) struct Report {
     pub little: Option<Little>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cpu: Option<CpuUse>,
+    /// Microseconds of processor time for each message or operation, by who used it: `server`, `generator`, what is watched.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub cpu_us: BTreeMap<String, f64>,
     /// Who sent the load, if that was not this process: `cpu.generator` is their sum.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub agents: Option<Agents>,
@@ -112,8 +115,8 @@ pub(crate) struct Report {
     /// Why it is not clean, once all is known.
     pub faults: Vec<String>,
     pub throughput: Vec<Bucket>,
-    /// What the workload `persist` saw, for a report of its own.
-    #[serde(skip)]
+    /// What became of messages behind the answers, where that is waited for.
+    #[serde(flatten)]
     pub persisted: Option<Persisted>,
     /// What server, database and machine did in the measured phase.
     #[serde(rename = "timeSeries", skip_serializing_if = "Vec::is_empty")]
@@ -220,11 +223,15 @@ impl Report {
             self.notes
                 .extend(ledger.faults.iter().map(|fault| format!("the ledger does not balance: {fault}")));
         }
+        self.notes.extend(self.persisted.iter().filter_map(|persisted| persisted.fault.clone()));
     }
 
-    /// The figure that counts: deliveries where there are subscribers, else messages or operations.
+    /// The figure that counts: messages stored where that is waited for, deliveries where there are subscribers, else messages
+    /// or operations.
     pub(crate) fn rate(&self) -> f64 {
-        self.delivery.as_ref().map_or(self.per_second, |delivery| delivery.per_second)
+        let stored = self.persisted.as_ref().map(|persisted| persisted.stored_per_second);
+        let delivered = self.delivery.as_ref().map(|delivery| delivery.per_second);
+        stored.or(delivered).unwrap_or(self.per_second)
     }
 
     /// Share of the machine that was taken away meanwhile, by other processes or the hypervisor; `None` where it is not known.
@@ -250,6 +257,12 @@ impl Report {
         }
         count(self.order_faults, "answered with a seq that did not grow");
         faults.extend(self.ledger.iter().flat_map(|ledger| ledger.faults.iter().cloned()));
+        if let Some(persisted) = &self.persisted {
+            faults.extend(persisted.fault.clone());
+            let lost = self.delivery.as_ref().map_or(0, |delivery| delivery.lost_connections);
+            let said = || format!("listeners lost {lost} connections, and took them up again");
+            faults.extend((lost > 0).then(said));
+        }
         if !faults.is_empty() {
             faults.extend(
                 self.reconnects.iter().map(|(cause, count)| format!("{count} connections lost ({cause})")),
@@ -291,6 +304,15 @@ impl Findings for Report {
     }
 }
 
+/// Microseconds of processor time for each of `per_second`, by who used it.
+pub(crate) fn cpu_us(series: &[SeriesSummary], per_second: f64) -> BTreeMap<String, f64> {
+    let of = |one: &SeriesSummary| {
+        let name = one.name.strip_suffix(CPU)?.strip_suffix(' ')?;
+        Some((name.to_owned(), 1e6 * one.average / per_second.max(1.0)))
+    };
+    series.iter().filter_map(of).collect()
+}
+
 /// Writes files into a directory, which is made if it is not there.
 pub(crate) fn write_files<const N: usize>(dir: &Path, files: [(&str, String); N]) -> anyhow::Result<()> {
     std::fs::create_dir_all(dir).with_context(|| format!("cannot make {}", dir.display()))?;
@@ -309,7 +331,7 @@ mod tests {
     fn a_summary_names_its_format() {
         let report = Report::new("chat", MESSAGES, Value::Null);
         let summary = serde_json::to_value(&report).unwrap();
-        assert_eq!(summary["schemaVersion"], 1, "a new version is described in docs/scenarios.md");
+        assert_eq!(summary["schemaVersion"], 2, "a new version is described in docs/scenarios.md");
         assert_eq!(summary["version"], env!("CARGO_PKG_VERSION"), "that is the program's");
     }
 }

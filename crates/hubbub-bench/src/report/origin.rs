@@ -7,7 +7,7 @@ use crate::machine::Machine;
 
 /// Of the format of `summary.json`, in whatever workload: grows when a member is renamed, removed, or means something else,
 /// not when there is one more.
-pub(crate) const SCHEMA_VERSION: u32 = 1;
+pub(crate) const SCHEMA_VERSION: u32 = 2;
 
 /// When, where and by which program something was measured, and how that is written.
 #[derive(Debug, Clone, Default, Serialize)]

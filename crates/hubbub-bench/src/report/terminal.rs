@@ -3,12 +3,13 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use super::{Report, Rooms};
+use super::Report;
 use crate::ledger::Ledger;
 use crate::machine::CpuUse;
 use crate::models::little::Little;
 use crate::record::Stats;
-use crate::timing::GeneratorTiming;
+use crate::sample::charts::is_detail;
+use crate::sample::series::SeriesSummary;
 
 /// Thousands apart, for people.
 pub(crate) fn grouped(value: f64) -> String {
@@ -35,6 +36,9 @@ fn write_summary(report: &Report, out: &mut String) -> std::fmt::Result {
     if let Some(ledger) = &report.ledger {
         write_ledger(ledger, out)?;
     }
+    if let Some(persisted) = &report.persisted {
+        write!(out, "{persisted}")?;
+    }
     if report.latency.count > 0 {
         let [rate, count] = [report.per_second, report.latency.count as f64].map(grouped);
         write!(out, "  throughput   {rate} {}/s ({count} in {:.2} s", report.unit, report.elapsed_s)?;
@@ -50,7 +54,9 @@ fn write_summary(report: &Report, out: &mut String) -> std::fmt::Result {
             writeln!(out, "    {kind:<10} {}", line(stats))?;
         }
     }
-    write_rooms(report.rooms.as_ref(), out)?;
+    if let Some(rooms) = &report.rooms {
+        writeln!(out, "  rooms        {rooms}")?;
+    }
     if let Some(delivery) = &report.delivery {
         let [count, rate] = [delivery.delivered as f64, delivery.per_second].map(grouped);
         writeln!(out, "  deliveries   {count} to {} subscribers, {rate}/s", delivery.subscribers)?;
@@ -76,26 +82,32 @@ fn write_summary(report: &Report, out: &mut String) -> std::fmt::Result {
     if let Some(agents) = &report.agents {
         write!(out, "{agents}")?;
     }
-    write_timing(report.generator.as_ref(), out)?;
+    if let Some(timing) = &report.generator {
+        writeln!(out, "  generator    {timing}")?;
+    }
     write!(out, "{}", report.analysis)?;
+    if report.persisted.is_some() {
+        write_series(&report.series, out)?;
+    }
     if let Some(verdict) = &report.verdict {
         write!(out, "{verdict}")?;
     }
     report.notes.iter().try_for_each(|note| writeln!(out, "  note: {note}"))
 }
 
-/// How evenly rooms were used, where there are several.
-pub(crate) fn write_rooms(rooms: Option<&Rooms>, out: &mut String) -> std::fmt::Result {
-    rooms.map_or(Ok(()), |rooms| writeln!(out, "  rooms        {rooms}"))
-}
-
-/// How punctual the generator was, where it is known.
-pub(crate) fn write_timing(timing: Option<&GeneratorTiming>, out: &mut String) -> std::fmt::Result {
-    timing.map_or(Ok(()), |timing| writeln!(out, "  generator    {timing}"))
+/// Figures of server, database and machine, where they were seen idle as well.
+fn write_series(series: &[SeriesSummary], out: &mut String) -> std::fmt::Result {
+    writeln!(out, "  {:<34}{:>12}{:>12}{:>12}{:>12}", "", "before", "average", "peak", "after")?;
+    for SeriesSummary { name, before, average, peak, after } in
+        series.iter().filter(|one| !is_detail(&one.name))
+    {
+        writeln!(out, "  {name:<34}{before:>12.2}{average:>12.2}{peak:>12.2}{after:>12.2}")?;
+    }
+    Ok(())
 }
 
 /// How many there were, and why.
-pub(crate) fn retries(count: u64, by_cause: &BTreeMap<&'static str, u64>) -> String {
+fn retries(count: u64, by_cause: &BTreeMap<&'static str, u64>) -> String {
     let causes: String = by_cause.iter().map(|(cause, count)| format!(", {count} {cause}")).collect();
     format!("{count} retries{causes}")
 }

@@ -5,6 +5,7 @@
 //! [`results`] are shown, kept, and compared with others ([`compare`]). [`find_max`] measures at rates that it chooses itself.
 
 mod backends;
+mod batches;
 mod chart;
 mod compare;
 mod compare_page;

@@ -9,10 +9,10 @@ use hubbub_core::url::masked;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::RunArgs;
 use super::file::{Measurement, Point, Scenario};
 use super::page::page_of;
 use super::scaling::Scaling;
+use super::{RunArgs, batches};
 use crate::engine::Findings;
 use crate::machine::Machine;
 use crate::models::little::Little;
@@ -84,10 +84,11 @@ impl PointRun {
     }
 }
 
-/// A figure that every workload reports, and where it stands in their summaries: the first that is there counts.
+/// A figure that every workload reports, and where it stands in their summaries, those of older programs too: the first that is
+/// there counts.
 pub(super) struct Figure {
     pub(super) name: &'static str,
-    places: &'static [&'static str],
+    pub(super) places: &'static [&'static str],
 }
 
 /// In the order of the table.
@@ -300,6 +301,10 @@ impl Findings for Results {
             out.push_str("a quick look: thresholds do not count, and the figures say little\n");
         }
         out.push_str(&self.median_table().text());
+        let batches = batches::table(self);
+        if !batches.is_empty() {
+            out.push_str(&batches.text());
+        }
         if let Some(scaling) = &self.scaling {
             // Writing to a String cannot fail.
             let _ = write!(out, "{scaling}");

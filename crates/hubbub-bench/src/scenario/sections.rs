@@ -3,6 +3,7 @@
 
 use std::fmt::Write as _;
 
+use super::batches;
 use super::results::{PointRun, Results, label};
 use crate::minutes;
 use crate::models::little::Little;
@@ -10,7 +11,12 @@ use crate::report::{ASSUMED, Analysis, Headroom, Table, figure, headroom_table};
 use crate::stages::{self, Stages, Way};
 
 pub(super) fn sections(results: &Results) -> String {
-    [scaling(results), littles(results), analysis(results)].concat()
+    [batches(results), scaling(results), littles(results), analysis(results)].concat()
+}
+
+fn batches(results: &Results) -> String {
+    let table = batches::table(results);
+    if table.is_empty() { String::new() } else { format!("\n## Batches\n\n{}", table.markdown()) }
 }
 
 /// How the rate grows over what the points differ in, where a law is about that.

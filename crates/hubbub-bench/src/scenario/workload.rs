@@ -15,7 +15,7 @@ use crate::fanout::FanoutArgs;
 use crate::http::HttpArgs;
 use crate::kv::KvArgs;
 use crate::options::arguments;
-use crate::persist::{self, PersistArgs};
+use crate::persist::PersistArgs;
 use crate::query::{self, QueryArgs};
 use crate::queue::QueueArgs;
 use crate::store_alone::{self, StoreArgs};
@@ -122,7 +122,7 @@ impl WorkloadKind {
             Self::Fanout => load::<FanoutArgs>(&line, out).await,
             Self::Queue => load::<QueueArgs>(&line, out).await,
             Self::Kv => load::<KvArgs>(&line, out).await,
-            Self::Persist => kept(&persist::measure(&parsed(&line)?).await?, out),
+            Self::Persist => load::<PersistArgs>(&line, out).await,
             Self::Query => kept(&query::measure(&parsed::<Loading<QueryArgs>>(&line)?).await?, out),
             Self::Store => kept(&store_alone::measure(&parsed(&line)?).await?, out),
         }

@@ -1,40 +1,45 @@
 //! Rows about floods: what good senders at a constant rate notice of what somebody else does to the same server. It asks for
 //! tokens, and limits nobody: what is measured is what refusing and sharing cost, not what limits keep away.
 //!
-//! Good senders and the flood have a thread each, so that one does not wait for the other in the generator. Latency counts
-//! from when a request should have been sent, unless it was only the generator's timer that was late.
+//! Good senders are the workload `http`, and so are two of the floods. Good senders and the flood have a thread each, so that
+//! one does not wait for the other in the generator.
 
-use std::net::SocketAddr;
-use std::process::Command;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context, ensure};
-use hubbub_ws::{Opcode, handshake, write};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
+use anyhow::Context;
 use tokio::task::JoinSet;
-use tokio::time::{Instant, sleep_until, timeout};
 
 use super::{Bench, Row, SECRET};
-use crate::client::post::split_response;
-use crate::report::grouped;
+use crate::access::AccessArgs;
+use crate::client::follow::{Listener, follow};
+use crate::client::{Cause, Target};
+use crate::http::HttpArgs;
+use crate::live::Live;
+use crate::options::{Patience, arguments};
+use crate::pace::{Due, Rate, Schedule};
+use crate::record::Ending;
+use crate::report::{Report, grouped};
+use crate::run::Run;
 use crate::spawn::Server;
 use crate::statistics::median;
+use crate::verdict::REACHED;
+use crate::worker::{Worker, work};
 
-/// Good messages each second, over how many connections, in how many rooms.
+/// Good messages each second, and in how many rooms.
 const GOOD_RATE: f64 = 10_000.0;
-const CONNECTIONS: usize = 64;
 const ROOMS: u64 = 20;
 /// A room at ten times its share of that.
 const HOT_RATE: f64 = 10.0 * GOOD_RATE / 20.0;
 const BAD_TOKENS_RATE: f64 = 20_000.0;
 const OPENED_RATE: f64 = 2_000.0;
+/// Connections that are opened at a time.
+const OPENERS: usize = 64;
 /// Sockets that follow a room each and read nothing.
 const SLOW_READERS: u64 = 100;
-/// Share of a rate that must be reached.
-const REACHED: f64 = 0.95;
-const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
+/// Longer than any measurement.
+const REST: Duration = Duration::from_secs(3_600);
 const WARM_UP: Duration = Duration::from_secs(1);
 
 #[derive(Debug, Clone, Copy)]
@@ -67,106 +72,82 @@ impl Flood {
     }
 }
 
-/// Where requests go, and the token of those that are good.
-#[derive(Debug, Clone)]
+/// What is loaded, and the secret whose tokens are shown.
+#[derive(Clone)]
 struct Aim {
-    address: SocketAddr,
-    token: String,
+    server: Arc<Server>,
+    secret: PathBuf,
 }
 
-/// What was sent at a rate.
+/// What a flood did: how much of it was answered as it should be, each second, and what was not.
 #[derive(Debug, Default)]
-struct Sent {
-    latencies_ms: Vec<f64>,
-    /// Answered with another status than expected.
-    unexpected: u64,
-}
-
-impl Sent {
-    fn note(&mut self, latency: Duration, is_as_expected: bool) {
-        self.latencies_ms.push(latency.as_secs_f64() * 1e3);
-        self.unexpected += u64::from(!is_as_expected);
-    }
-
-    fn p99_ms(&mut self) -> f64 {
-        self.latencies_ms.sort_by(f64::total_cmp);
-        self.latencies_ms.get(self.latencies_ms.len() * 99 / 100).copied().unwrap_or(0.0)
-    }
-
-    fn per_second(&self, time: Duration) -> f64 {
-        self.latencies_ms.len() as f64 / time.as_secs_f64()
-    }
-
-    fn fault(&self, what: &str, rate: f64, time: Duration) -> Option<String> {
-        let reached = self.per_second(time);
-        if self.unexpected > 0 {
-            return Some(format!("{} answers to {what} were not as expected", self.unexpected));
-        }
-        (reached < REACHED * rate)
-            .then(|| format!("{what}: {}/s instead of {}/s", grouped(reached), grouped(rate)))
-    }
+struct Flooded {
+    per_second: f64,
+    faults: Vec<String>,
 }
 
 impl Bench {
     /// The p99 of good senders beside each flood.
     pub(super) async fn floods(&self) -> anyhow::Result<Vec<Row>> {
-        let token = self.mint()?;
+        let secret = self.secret("secret", SECRET)?;
         let mut rows = Vec::new();
         for flood in Flood::ALL {
-            let (mut alone, mut beside, mut rates, mut faults) =
-                (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+            let (mut alone, mut beside, mut rates) = (Vec::new(), Vec::new(), Vec::new());
+            let (mut slow, mut faults) = (Vec::new(), Vec::new());
             for _ in 0..self.args.rounds {
-                let server = self.fresh(&[("HUBBUB_AUTH_SECRET", SECRET)]).await?;
-                let measured = server.during(async |server: &Server| {
-                    let address = server.url.trim_start_matches("http://").parse()?;
-                    let aim = Aim { address, token: token.clone() };
-                    let (time, args) = (self.args.time, aim.clone());
-                    on_thread(move || good(args, WARM_UP)).await?;
-                    let args = aim.clone();
-                    let alone = on_thread(move || good(args, time)).await?;
-                    let (first, second) = (aim.clone(), aim);
-                    let pair = tokio::try_join!(
-                        on_thread(move || good(first, time)),
-                        on_thread(move || flooded(flood, second, time))
-                    )?;
-                    Ok((alone, pair))
-                });
-                let (mut before, (mut good, flooding)) = measured.await?;
-                alone.push(before.p99_ms());
-                beside.push(good.p99_ms());
-                rates.push(format!("{}/s", grouped(flooding.per_second(self.args.time))));
-                faults.extend(before.fault("good senders alone", GOOD_RATE, self.args.time));
-                faults.extend(good.fault("good senders", GOOD_RATE, self.args.time));
-                faults.extend(flooding.fault("the flood", flood.rate(), self.args.time));
+                let server = Arc::new(self.fresh(&[("HUBBUB_AUTH_SECRET", SECRET)]).await?);
+                let aim = Aim { server, secret: secret.clone() };
+                let (before, good, flooded) = self.beside_flood(flood, &aim).await?;
+                let server = Arc::try_unwrap(aim.server).ok().context("somebody still loads the server")?;
+                server.kill().await?;
+                alone.push(before.latency.p99_ms);
+                beside.push(good.latency.p99_ms);
+                rates.push(format!("{}/s", grouped(flooded.per_second)));
+                for (report, what) in [(before, "good senders alone"), (good, "good senders")] {
+                    faults.extend(report.faults());
+                    slow.extend(too_slow(what, report.per_second, GOOD_RATE));
+                }
+                slow.extend(too_slow("the flood", flooded.per_second, flood.rate()));
+                faults.extend(flooded.faults);
             }
             let (alone, beside) = (median(&alone), median(&beside));
             let ratio = beside / alone.max(1e-3);
-            let met = beside > 0.0 && ratio <= 2.0 && faults.is_empty();
+            let met = beside > 0.0 && ratio <= 2.0 && slow.is_empty() && faults.is_empty();
             let what = format!("p99 of good senders, {}/s, beside {}", grouped(GOOD_RATE), flood.name());
+            let rates =
+                if flood.rate() > 0.0 { format!("flood {}", rates.join(", ")) } else { String::new() };
             rows.push(
                 Row::new(what, format!("{beside:.2} ms"), "≤ 2 × alone", met)
                     .against(format!("{alone:.2} ms alone"), format!("{ratio:.2} ×"))
-                    .noting(if flood.rate() > 0.0 {
-                        format!("flood {}", rates.join(", "))
-                    } else {
-                        String::new()
-                    })
+                    .noting(rates)
+                    .noting(slow.join("; "))
                     .with_faults(faults),
             );
         }
         Ok(rows)
     }
 
-    fn mint(&self) -> anyhow::Result<String> {
-        let line = ["token", "mint", "--user", "good", "--rooms", "*=rw", "--for", "1h"];
-        let minted = Command::new(&self.program).args(line).env("HUBBUB_AUTH_SECRET", SECRET).output();
-        let minted = minted.context("cannot mint a token")?;
-        ensure!(
-            minted.status.success(),
-            "minting a token failed: {}",
-            String::from_utf8_lossy(&minted.stderr)
-        );
-        Ok(String::from_utf8(minted.stdout)?.trim().to_owned())
+    /// Good senders alone, then beside a flood.
+    async fn beside_flood(&self, flood: Flood, aim: &Aim) -> anyhow::Result<(Report, Report, Flooded)> {
+        let time = self.args.time;
+        let wrong = self.secret("wrong", &SECRET.to_uppercase())?;
+        let good = |time| {
+            let aim = aim.clone();
+            on_thread(move || async move { aim.send(GOOD_RATE, "good-", ROOMS, time).await })
+        };
+        good(WARM_UP).await?;
+        let alone = good(time).await?;
+        let aim = aim.clone();
+        let flooding = on_thread(move || async move { flooded(flood, aim, wrong, time).await });
+        let (beside, flooded) = tokio::try_join!(good(time), flooding)?;
+        Ok((alone, beside, flooded))
+    }
+
+    /// The file of a secret.
+    fn secret(&self, name: &str, text: &str) -> anyhow::Result<PathBuf> {
+        let path = self.dir.path().join(name);
+        std::fs::write(&path, text)?;
+        Ok(path)
     }
 }
 
@@ -181,140 +162,168 @@ async fn on_thread<R: Send + 'static, F: Future<Output = anyhow::Result<R>>>(
     tokio::task::spawn_blocking(run).await?
 }
 
-fn post(token: &str, room: &str) -> Vec<u8> {
-    let body = r#"{"message":"A message of somebody who is not to notice anything."}"#;
-    let (length, kind) = (body.len(), "content-type: application/json");
-    format!(
-        "POST /v1/rooms/{room}/messages HTTP/1.1\r\nhost: h\r\nauthorization: Bearer {token}\r\n{kind}\r\n\
-         content-length: {length}\r\n\r\n{body}"
-    )
-    .into_bytes()
+/// That a rate was not reached: the row says little then, though nothing was lost.
+fn too_slow(what: &str, reached: f64, rate: f64) -> Option<String> {
+    let is_slow = reached < REACHED * rate;
+    is_slow.then(|| format!("{what}: {}/s instead of {}/s", grouped(reached), grouped(rate)))
 }
 
-async fn good(Aim { address, token }: Aim, time: Duration) -> anyhow::Result<Sent> {
-    let request = move |number: u64| post(&token, &format!("good-{}", number % ROOMS));
-    paced(address, GOOD_RATE, time, 201, Arc::new(request)).await
+impl Aim {
+    /// Sends messages at a rate, over connections that each have a token of their own.
+    async fn send(&self, rate: f64, prefix: &str, rooms: u64, time: Duration) -> anyhow::Result<Report> {
+        let (rate, rooms, secret) = (rate.to_string(), rooms.to_string(), self.secret.display().to_string());
+        let own = ["--rate", &rate, "--room-prefix", prefix, "--rooms", &rooms, "--secret-file", &secret];
+        // Good senders and a flood send to the same server.
+        self.server.load::<HttpArgs>(Some(time), &[&own[..], &["--beside-others"]].concat()).await
+    }
 }
 
-async fn flooded(flood: Flood, Aim { address, token }: Aim, time: Duration) -> anyhow::Result<Sent> {
+/// Floods a server; tokens made with the secret `wrong` are bad, each time a server looks at them.
+async fn flooded(flood: Flood, aim: Aim, wrong: PathBuf, time: Duration) -> anyhow::Result<Flooded> {
     match flood {
-        Flood::HotRoom => paced(address, HOT_RATE, time, 201, Arc::new(move |_| post(&token, "hot"))).await,
+        Flood::HotRoom => {
+            let report = aim.send(HOT_RATE, "hot-", 1, time).await?;
+            Ok(Flooded { per_second: report.per_second, faults: report.faults() })
+        }
         Flood::BadTokens => {
-            // Each has a signature of its own, so that nothing can be remembered.
-            let signed = token.rsplit_once('.').map_or("", |(signed, _)| signed).to_owned();
-            let request = move |number: u64| post(&format!("{signed}.{number:043}"), "good-1");
-            paced(address, BAD_TOKENS_RATE, time, 401, Arc::new(request)).await
+            let report = Aim { secret: wrong, ..aim }.send(BAD_TOKENS_RATE, "good-", ROOMS, time).await?;
+            let ledger = report.ledger.context("no ledger")?;
+            let unexpected = ledger.accepted + ledger.unconfirmed;
+            let fault = (unexpected > 0).then(|| format!("{unexpected} bad tokens were not refused"));
+            let per_second = ledger.rejected as f64 / time.as_secs_f64();
+            Ok(Flooded { per_second, faults: fault.into_iter().collect() })
         }
-        Flood::Connections => opened(address, time).await,
-        Flood::SlowReaders => unread((address, &token), time).await.map(|()| Sent::default()),
+        Flood::Connections => {
+            let run = opened(&aim.server.url, time).await?;
+            let [_, refused, taken, failed] = run.counts.totals();
+            let fault =
+                (taken + failed > 0).then(|| format!("{} new connections were not refused", taken + failed));
+            let per_second = refused as f64 / time.as_secs_f64();
+            Ok(Flooded { per_second, faults: fault.into_iter().collect() })
+        }
+        Flood::SlowReaders => {
+            unread(&aim.server.url, &aim.secret, time).await?;
+            Ok(Flooded::default())
+        }
     }
 }
 
-/// What the request of a number is.
-type Requests = Arc<dyn Fn(u64) -> Vec<u8> + Send + Sync>;
-
-/// Sends requests at a rate over connections that take turns, one request at a time each.
-async fn paced(
-    address: SocketAddr,
-    rate: f64,
-    time: Duration,
-    expected: u16,
-    request: Requests,
-) -> anyhow::Result<Sent> {
-    let mut streams = Vec::new();
-    for _ in 0..CONNECTIONS {
-        let stream = TcpStream::connect(address).await?;
-        stream.set_nodelay(true)?;
-        streams.push(stream);
+/// Opens connections at a rate; each asks for one thing, has no token, is refused, which is what counts as accepted here, and
+/// is reset.
+async fn opened(url: &str, time: Duration) -> anyhow::Result<Arc<Run>> {
+    let (target, patience) = (Target::parse(url)?, arguments::<Patience>("patience", &[])?);
+    let run = Arc::new(Run::of_operations(&target, &patience, &["connection"]));
+    let schedule = Schedule::new(Rate::constant(OPENED_RATE), time, 0);
+    let (due, mut openers) = (Due::new(schedule), JoinSet::new());
+    for _ in 0..OPENERS {
+        openers.spawn(open(Worker::new(&run, &target), Arc::clone(&due)));
     }
-    let begun = Instant::now();
-    let mut senders = JoinSet::new();
-    for (mut stream, first) in streams.into_iter().zip(0_u64..) {
-        let request = Arc::clone(&request);
-        senders.spawn(async move {
-            let mut sent = Sent::default();
-            for number in (first..).step_by(CONNECTIONS) {
-                let due = begun + Duration::from_secs_f64(number as f64 / rate);
-                // What is not sent by then is missing in the rate.
-                if due.max(Instant::now()) > begun + time {
-                    break;
+    due.start(&run);
+    let live = Live::new("connections", schedule.messages(), true);
+    work(&run, openers, &live, async {}, || due.abandon()).await;
+    Ok(run)
+}
+
+async fn open(mut worker: Worker, due: Arc<Due>) {
+    while !worker.is_over() {
+        let Some(intended_us) = due.next().await else { break };
+        let begun = worker.begin(Some(intended_us));
+        let ending = match worker.connect().await {
+            None => Ending::Unconfirmed,
+            Some(mut caller) => {
+                let status = caller.request("GET", "/v1/rooms", b"", |response| response.status).await;
+                caller.reset();
+                match status {
+                    Ok(401) => Ending::Accepted,
+                    Ok(_) => Ending::Rejected,
+                    Err(_) => Ending::Unconfirmed,
                 }
-                let was_free = Instant::now() < due;
-                sleep_until(due).await;
-                let from = if was_free { Instant::now() } else { due };
-                let status = timeout(ANSWER_TIMEOUT, ask(&mut stream, &request(number))).await??;
-                sent.note(from.elapsed(), status == expected);
             }
-            anyhow::Ok(sent)
-        });
+        };
+        worker.end(begun, 0, 0, ending);
     }
-    let mut all = Sent::default();
-    while let Some(sent) = senders.join_next().await {
-        let sent = sent??;
-        all.latencies_ms.extend(sent.latencies_ms);
-        all.unexpected += sent.unexpected;
-    }
-    Ok(all)
+    worker.hand_over();
 }
 
-async fn ask(stream: &mut TcpStream, request: &[u8]) -> anyhow::Result<u16> {
-    stream.write_all(request).await?;
-    let mut answer = Vec::with_capacity(1_024);
-    loop {
-        ensure!(stream.read_buf(&mut answer).await? > 0, "the server closed a connection");
-        let split =
-            split_response(&answer).map_err(|cause| anyhow::anyhow!("no answer: {}", cause.name()))?;
-        if let Some((response, _)) = split {
-            return Ok(response.status);
-        }
-    }
-}
+/// Reads what comes first, and nothing after it.
+struct Unreading;
 
-/// Opens connections at a rate; each asks for one thing and is reset.
-async fn opened(address: SocketAddr, time: Duration) -> anyhow::Result<Sent> {
-    let begun = Instant::now();
-    let (mut open, mut all) = (JoinSet::new(), Sent::default());
-    for number in 0_u64.. {
-        let due = begun + Duration::from_secs_f64(number as f64 / OPENED_RATE);
-        if due > begun + time {
-            break;
-        }
-        sleep_until(due).await;
-        open.spawn(timeout(ANSWER_TIMEOUT, async move {
-            let mut stream = TcpStream::connect(address).await?;
-            stream.set_zero_linger()?;
-            let status = ask(&mut stream, b"GET /v1/rooms HTTP/1.1\r\nhost: h\r\n\r\n").await?;
-            // It has no token.
-            anyhow::Ok((due.elapsed(), status == 401))
-        }));
-        while let Some(done) = open.try_join_next() {
-            let (latency, is_refused) = done???;
-            all.note(latency, is_refused);
-        }
+impl Listener for Unreading {
+    fn hear(&mut self, _text: &str) -> Result<(), Cause> {
+        Ok(())
     }
-    while let Some(done) = open.join_next().await {
-        let (latency, is_refused) = done???;
-        all.note(latency, is_refused);
+
+    fn rest(&self) -> Duration {
+        REST
     }
-    Ok(all)
 }
 
 /// Follows the rooms of the good senders, and reads nothing until the time is over.
-async fn unread((address, token): (SocketAddr, &str), time: Duration) -> anyhow::Result<()> {
-    let until = Instant::now() + time;
-    let mut streams = Vec::new();
+async fn unread(url: &str, secret: &Path, time: Duration) -> anyhow::Result<()> {
+    let access = AccessArgs { secret_file: Some(secret.to_owned()), ..AccessArgs::default() };
+    let target = Target::with(url, &access.credentials()?)?;
+    let mut readers = JoinSet::new();
     for number in 0..SLOW_READERS {
-        let key = handshake::client_key([7; 16]);
-        let request = handshake::request("h", "/v1/ws", &key);
-        let head = request.trim_end_matches("\r\n");
-        let mut bytes = format!("{head}\r\nauthorization: Bearer {token}\r\n\r\n").into_bytes();
-        let frame = format!(r#"{{"type":"subscribe","roomId":"good-{}"}}"#, number % ROOMS);
-        write::write_masked(&mut bytes, Opcode::Text, frame.as_bytes(), [1, 2, 3, 4]);
-        let mut stream = TcpStream::connect(address).await?;
-        stream.write_all(&bytes).await?;
-        streams.push(stream);
+        let target = target.clone();
+        readers.spawn(async move {
+            let room = (format!("good-{}", 1 + number % ROOMS), "\"last\":0".to_owned());
+            let user = format!("slow-{number}");
+            follow(&target, &user, std::iter::once(room), &mut Unreading, number).await
+        });
     }
-    sleep_until(until).await;
-    drop(streams);
+    tokio::time::sleep(time).await;
+    // One that was cut off because it does not read has ended.
+    readers.shutdown().await;
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use parking_lot::Mutex;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::TcpListener;
+
+    use super::*;
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn each_new_connection_asks_once_and_is_reset() {
+        let server = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}", server.local_addr().unwrap());
+        let ends = Arc::<Mutex<Vec<String>>>::default();
+        let seen = Arc::clone(&ends);
+        tokio::spawn(async move {
+            loop {
+                let (mut stream, _) = server.accept().await.unwrap();
+                let seen = Arc::clone(&seen);
+                tokio::spawn(async move {
+                    let mut request = vec![0; 1_024];
+                    let read = stream.read(&mut request).await.unwrap();
+                    assert!(request[..read].starts_with(b"GET /v1/rooms HTTP/1.1\r\n"));
+                    let refused = b"HTTP/1.1 401 Unauthorized\r\nContent-Length: 0\r\n\r\n";
+                    stream.write_all(refused).await.unwrap();
+                    let end = stream.read(&mut request).await.map_err(|error| error.kind().to_string());
+                    seen.lock().push(format!("{end:?}"));
+                });
+            }
+        });
+        let run = opened(&url, Duration::from_millis(50)).await.unwrap();
+        assert_eq!(run.counts.totals(), [100, 100, 0, 0], "sent, refused, taken, failed");
+        let reset = format!("{:?}", Err::<usize, _>(std::io::ErrorKind::ConnectionReset.to_string()));
+        while ends.lock().len() < 100 {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        assert_eq!(ends.lock().drain(..).collect::<HashSet<_>>(), HashSet::from([reset]));
+    }
+
+    #[test]
+    fn a_rate_that_was_not_reached_is_told() {
+        assert_eq!(too_slow("the flood", 950.0, 1_000.0), None);
+        assert_eq!(
+            too_slow("the flood", 940.0, 1_000.0).as_deref(),
+            Some("the flood: 940/s instead of 1,000/s")
+        );
+        assert_eq!(too_slow("readers", 0.0, 0.0), None);
+    }
 }

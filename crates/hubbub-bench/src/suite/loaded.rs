@@ -37,7 +37,7 @@ impl Bench {
         tokio::time::sleep(Duration::from_secs(5)).await;
         let mut rows = vec![disk_row(data.path(), &target, stored).await?];
 
-        let memory = Watched::start(&server);
+        let memory = Watched::start(server.pid);
         let asked = about_history(&target, ROOMS).await?;
         let (times, report) = self.read_and_write(&target, &server, asked).await?;
         let reading_mib = memory.stop() as f64 / 1024.0;
@@ -49,7 +49,7 @@ impl Bench {
 
         let server = Server::real(&self.program, data.path(), &[]).await?;
         let seconds = server.ready_after.as_secs_f64();
-        let memory = Watched::start(&server);
+        let memory = Watched::start(server.pid);
         faults.extend(self.write(&server, self.args.time).await?.faults());
         let fresh_mib = memory.stop() as f64 / 1024.0;
         server.kill().await?;

@@ -2,8 +2,11 @@
 //! the same run, and the medians count.
 
 #[cfg(all(feature = "postgres", feature = "amqp"))]
+mod database_keys;
+#[cfg(all(feature = "postgres", feature = "amqp"))]
 mod databases;
 mod floods;
+mod generator;
 mod keys;
 mod loaded;
 mod paired;
@@ -34,8 +37,8 @@ pub(crate) struct SuiteArgs {
     #[arg(long, value_name = "DIR")]
     pub(crate) out: Option<PathBuf>,
     /// Only these rows: chat, chat-64, http, fanout-100, fanout-1000, slow-disk, delivery, hot-room, floods, idle, members, loaded,
-    /// kv-get, kv-put, kv-miss, line, taken, broadcast; with --postgres pg-rows, pg-kv-put and pg-kv-miss, and with --rabbitmq, too, pg-drain and
-    /// pg-live; with --kafka and --cassandra kafka-live, kafka-drain, bystander
+    /// kv-get, kv-put, kv-miss, line, taken, broadcast, generator; with --postgres pg-rows, pg-kv-get, pg-kv-put and pg-kv-miss, and with
+    /// --rabbitmq, too, pg-drain and pg-live; with --kafka and --cassandra kafka-live, kafka-drain, bystander
     #[arg(long, value_name = "ROW", value_delimiter = ',')]
     only: Vec<String>,
     /// The rows chat, chat-64, http and kv-get with HS256 tokens and with TLS, too, in turn with the same without, and idle with
@@ -196,7 +199,7 @@ impl Bench {
 
 /// The names of all rows, in the order of the table.
 const ROWS: &str = "chat chat-64 http fanout-100 fanout-1000 slow-disk delivery hot-room floods idle members loaded \
-     kv-get kv-put kv-miss line taken broadcast pg-rows pg-kv-put pg-kv-miss pg-drain pg-live \
+     kv-get kv-put kv-miss line taken broadcast generator pg-rows pg-kv-get pg-kv-put pg-kv-miss pg-drain pg-live \
      kafka-live kafka-drain bystander chat-secured chat-64-secured http-secured kv-get-secured idle-secured";
 
 #[derive(Serialize)]
@@ -254,7 +257,7 @@ impl SuiteArgs {
         }
         match name {
             _ if !self.only.is_empty() => is_named(name),
-            "pg-rows" | "pg-kv-put" | "pg-kv-miss" => self.postgres.is_some(),
+            "pg-rows" | "pg-kv-get" | "pg-kv-put" | "pg-kv-miss" => self.postgres.is_some(),
             "pg-drain" | "pg-live" => self.postgres.is_some() && self.rabbitmq.is_some(),
             "kafka-live" | "kafka-drain" | "bystander" => self.kafka.is_some() && self.cassandra.is_some(),
             _ => true,
@@ -282,7 +285,8 @@ impl Bench {
             "line" => self.line().await?,
             "taken" => vec![self.taken().await?],
             "broadcast" => vec![self.broadcast().await?],
-            "pg-rows" | "pg-kv-put" | "pg-kv-miss" | "pg-drain" | "pg-live" => self.databases(name).await?,
+            "generator" => self.generator().await?,
+            name if name.starts_with("pg-") => self.databases(name).await?,
             "kafka-live" | "kafka-drain" | "bystander" => self.streams(name).await?,
             _ => self.loaded().await?,
         })

@@ -113,7 +113,7 @@ impl Bench {
                 pair.durable.add(&bare.measure_durable(self.dir.path(), self.args.time).await?);
             }
             let measuring = async |server: &Server| {
-                let memory = Watched::start(server);
+                let memory = Watched::start(server.pid);
                 Ok((bare.load(server, self.args.time).await?, memory.stop()))
             };
             let (report, memory_kib) = self.fresh(&[]).await?.during(measuring).await?;
@@ -185,15 +185,16 @@ async fn is_slow(server: &Server) -> anyhow::Result<bool> {
     Ok(server.load::<ChatArgs>(None, &own).await?.latency.min_ms >= 2.0)
 }
 
+/// Looks at the memory of a process.
 pub(super) struct Watched {
     stop: Arc<AtomicBool>,
     watcher: std::thread::JoinHandle<u64>,
 }
 
 impl Watched {
-    pub(super) fn start(server: &Server) -> Self {
+    pub(super) fn start(pid: u32) -> Self {
         let stop = Arc::<AtomicBool>::default();
-        let (stopped, pid) = (Arc::clone(&stop), server.pid);
+        let stopped = Arc::clone(&stop);
         let watcher = std::thread::spawn(move || {
             let mut most = 0;
             while !stopped.load(Ordering::Relaxed) {
@@ -205,6 +206,7 @@ impl Watched {
         Self { stop, watcher }
     }
 
+    /// The most that was seen of its anonymous memory, in KiB.
     pub(super) fn stop(self) -> u64 {
         self.stop.store(true, Ordering::Relaxed);
         self.watcher.join().unwrap_or(0)

@@ -120,7 +120,9 @@ impl Bench {
             quiet.push(alone.latency.p99_ms);
             let sending = announce(&target);
             let measured = self.queue(&server, &line, &OTHERS).await;
-            anyhow::ensure!(!sending.is_finished(), "a message to everybody was not accepted");
+            if sending.is_finished() {
+                return Err(sending.await?.context("a message to everybody was not accepted"));
+            }
             sending.abort();
             let beside = measured?;
             busy.push(beside.latency.p99_ms);
@@ -141,12 +143,15 @@ impl Bench {
     }
 }
 
-/// Sends messages to everybody until aborted, or until one is not accepted.
-fn announce(target: &Target) -> JoinHandle<()> {
+/// Sends messages to everybody until aborted, or until one is not accepted; then it says why.
+fn announce(target: &Target) -> JoinHandle<anyhow::Error> {
     let target = target.clone();
     tokio::spawn(async move {
         let post = || vec![("POST", "/v1/queues/news/messages".to_owned(), MESSAGE)];
-        while make(&target, post()).await.is_ok() {
+        loop {
+            if let Err(error) = make(&target, post()).await {
+                return error;
+            }
             tokio::time::sleep(BETWEEN).await;
         }
     })

@@ -15,7 +15,7 @@ use crate::spawn::Server;
 use crate::statistics::median;
 
 /// Connections that the memory of idle ones is measured with.
-const IDLE: usize = 10_000;
+pub(super) const IDLE: usize = 10_000;
 
 impl Bench {
     /// From the intended send over HTTP to the arrival on another connection.
@@ -68,8 +68,8 @@ impl Bench {
     async fn beside(&self, server: &Server, rooms: &str) -> anyhow::Result<(Report, Report)> {
         let load =
             ["-n", ENDLESS, "-c", "40", "--in-flight", "64", "--room-prefix", "hot-", "--rooms", rooms];
-        let load = [&load[..], &["--warmup-connections", "0"]].concat();
-        let others = ["--rate", "1000", "--room-prefix", "cold-"];
+        let load = [&load[..], &["--warmup-connections", "0", "--beside-others"]].concat();
+        let others = ["--rate", "1000", "--room-prefix", "cold-", "--beside-others"];
         tokio::try_join!(self.load::<ChatArgs>(server, &load), self.load::<HttpArgs>(server, &others))
     }
 
@@ -110,7 +110,7 @@ impl Bench {
 }
 
 /// How many files this process may open.
-fn files_max() -> usize {
+pub(super) fn files_max() -> usize {
     let limits = std::fs::read_to_string("/proc/self/limits").unwrap_or_default();
     let line = limits.lines().find_map(|line| line.strip_prefix("Max open files"));
     line.and_then(|line| line.split_whitespace().next()?.parse().ok()).unwrap_or(1_024)

@@ -16,7 +16,7 @@ use crate::limits::kafka::{Brokers, Load};
 use crate::listener::Listeners;
 use crate::machine::{process_seconds, seed};
 use crate::options::{Rules, arguments};
-use crate::persist;
+use crate::persist::PersistArgs;
 use crate::report::{Report, grouped};
 use crate::run::Run;
 use crate::spawn::Server;
@@ -190,15 +190,14 @@ impl Bench {
             let before = process_seconds(server.pid).unwrap_or_default();
             let database_before = database_seconds();
             let own = ["--drain", "-n", &messages, "--around", "0s", "--log", "kafka"];
-            let outcome = persist::measure_at(&server, &own).await?;
+            let report = server.load::<PersistArgs>(None, &own).await?;
             let used = process_seconds(server.pid).unwrap_or_default() - before;
             stored.push(1e6 * (database_seconds() - database_before) / self.args.persisted as f64);
             server.kill().await?;
             stream.drop().await?;
-            pair.real.add_rate(outcome.persisted.stored_per_second);
-            pair.real.faults.extend_from_slice(&outcome.faults);
+            pair.real.add_beside_database(&report);
             cpu.push(1e6 * used / self.args.persisted as f64);
-            batches.push(outcome.persisted.batches.operations_mean);
+            batches.push(report.persisted.context("nothing was stored")?.batches.operations_mean);
         }
         let what = format!("Kafka to Cassandra, filled before, {ROOMS} rooms");
         let row = pair.row(&what, "messages/s", 0.60, "≥ 60 % of plain batches");

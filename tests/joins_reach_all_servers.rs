@@ -154,11 +154,9 @@ async fn joins_reach_all_servers_of_a_database() {
 async fn joins_reach_all_servers_behind_kafka() {
     let (kafka, cassandra) = (crate::harness::Kafka::shared(), crate::harness::Cassandra::shared());
     let setup = crate::harness::Cassandra::replicated(kafka.setup(&cassandra.url(), 4));
-    let setup = setup.set("server.compat=chats");
     let start = |name: &str, setting: &str| Setup::on(setup.clone(), name).set(setting).start();
     let servers = [start("a", "kafka.bus=true"), start("b", "server.role=gateway")];
     joins_cross(servers.each_ref()).await;
-    chats_cross(servers.each_ref()).await;
     let deaf = start("c", "kafka.bus=false");
     joins_are_found([&servers[0], &deaf]).await;
 }

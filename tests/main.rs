@@ -78,6 +78,7 @@ mod highest_rate_is_found;
 mod history_pages;
 mod http2_is_as_http1;
 mod ids_are_remembered_at_any_rate;
+mod joins_reach_all_servers;
 mod jwks_rotation;
 mod k6_runs;
 #[cfg(feature = "kafka")]

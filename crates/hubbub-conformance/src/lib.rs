@@ -101,6 +101,7 @@ macro_rules! conformance_tests {
             people::an_erased_user_leaves_nothing,
             people::any_changes_agree_with_the_model,
             people::only_members_may_change_a_room,
+            people::who_joins_again_is_listed_anew,
             random::any_history_agrees_with_the_model,
             repeats::a_refused_message_leaves_the_rest_of_its_batch_alone,
             repeats::a_repeat_is_known_wherever_the_first_one_is,

@@ -1,7 +1,9 @@
 //! Members, read marks and what is unread; changing, deleting and erasing.
 
 use hubbub_core::clock::SeededRandom;
-use hubbub_core::{Change, Clock, Op, OpBatch, Outcome, RandomSource, Refusal, RoomChange, RoomSettings};
+use hubbub_core::{
+    Change, Clock, Op, OpBatch, Outcome, RandomSource, Refusal, RoomChange, RoomSettings, UserId,
+};
 
 use super::Fixture;
 use super::model::{Model, Post};
@@ -98,6 +100,26 @@ pub async fn a_batch_is_judged_in_its_order(fixture: &mut impl Fixture) {
     assert!(matches!(outcomes[2], Outcome::Stored(receipt) if receipt.seq == seq), "{outcomes:?}");
     let read = hubbub_core::ReadMark { seq, unread: 0, moved: false };
     assert_eq!(outcomes[4], Outcome::Read(read), "bob joined behind the message");
+}
+
+/// Where the list of memberships names others than members, it tells each join from the ones before.
+pub async fn who_joins_again_is_listed_anew(fixture: &mut impl Fixture) {
+    if !fixture.store().is_shared() {
+        return;
+    }
+    change(fixture, &[admin(put("r", RoomSettings::default()))]).await;
+    let users = || ["ada", "bob", "nobody"].map(|user| UserId::new(user).unwrap()).to_vec();
+    let mut before = None;
+    for round in 0..4 {
+        change(fixture, &[admin(RoomChange::AddMember { room: "r", user: "bob" })]).await;
+        let listed = fixture.store().memberships(users()).await.unwrap();
+        let [ada, bob, nobody] = &listed[..] else { panic!("{listed:?}") };
+        assert!(ada.is_empty() && nobody.is_empty() && bob.len() == 1, "{listed:?}");
+        let version = bob[0].version;
+        assert!(version.is_none() || before != Some(version), "{round}: {listed:?}");
+        before = Some(version);
+        change(fixture, &[admin(RoomChange::RemoveMember { room: "r", user: "bob" })]).await;
+    }
 }
 
 /// A deleted room is gone with everything but its numbers.

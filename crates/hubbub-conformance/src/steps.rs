@@ -1,6 +1,6 @@
 //! What cases are made of.
 
-use hubbub_core::store::{Cursor, HistoryPage, HistoryQuery, ReadError, RoomInfo};
+use hubbub_core::store::{Cursor, HistoryPage, HistoryQuery, Membership, ReadError, RoomInfo};
 use hubbub_core::{Change, Op, OpBatch, Outcome, Receipt, RoomId, UserId};
 
 use super::Fixture;
@@ -107,6 +107,14 @@ pub(super) async fn check_people(fixture: &impl Fixture, model: &Model, rooms: &
             assert_eq!(count, rooms.len().min(most), "number of rooms of {user}");
         }
         assert!(got.last.iter().map(|message| Kept::of(&message)).eq(last), "last messages for {user}");
+        if store.is_shared() {
+            let mut listed = store.memberships(vec![user_id(user)]).await.unwrap().concat();
+            listed.sort_unstable_by(|one, next| one.room.cmp(&next.room));
+            let is_member = |listed: &Membership| rooms.iter().any(|joined| joined.info.room == listed.room);
+            listed.retain(|listed| listed.version.is_none() || is_member(listed));
+            let listed = listed.into_iter().map(|listed| listed.room);
+            assert!(listed.eq(rooms.iter().map(|joined| joined.info.room.clone())), "memberships of {user}");
+        }
     }
 }
 

@@ -12,8 +12,9 @@ use hubbub_core::kv::{KeyInfo, KvEntry, KvHistory};
 use hubbub_core::queue::{Delivery, QueueInfo, TakeFilter, WaitFilter, Waiting};
 use hubbub_core::replica::ReplicaStore;
 use hubbub_core::store::{
-    Access, ApplyError, BatchCap, HistoryPage, HistoryQuery, KvStore, Member, PeerMessages, QueueStore, Read,
-    RemoteChanges, RoomHead, RoomInfo, RoomStore, Store, StoreFigures, StoreHealth, UserRooms,
+    Access, ApplyError, BatchCap, HistoryPage, HistoryQuery, KvStore, Member, Membership, PeerMessages,
+    QueueStore, Read, RemoteChanges, RoomHead, RoomInfo, RoomStore, Store, StoreFigures, StoreHealth,
+    UserRooms,
 };
 use hubbub_core::{
     ClientId, Essential, LogStore, MessageId, OpBatch, Outcome, QueueId, RoomId, Timestamp, UserId,
@@ -162,6 +163,7 @@ impl RoomStore for ReopeningStore {
         members(room: RoomId, after: Option<UserId>, limit: usize) -> Read<'_, Vec<Member>>;
         user_rooms(user: UserId, after: Option<RoomId>, limit: usize) -> Read<'_, UserRooms>;
         user_room_count(user: UserId, most: usize) -> Read<'_, usize>;
+        memberships(users: Vec<UserId>) -> Read<'_, Vec<Vec<Membership>>>;
     }
 
     fn remote_changes(&self) -> Pin<Box<dyn Future<Output = RemoteChanges> + Send + '_>> {

@@ -134,6 +134,7 @@ statements! {
     user_slots_from = "select slot, part from user_slots where user = ? and slot >= ?";
     set_user_room = "insert into user_rooms (user, room, part) values (?, ?, ?) using timestamp ?";
     user_rooms = "select room, part from user_rooms where user = ? and room > ?";
+    memberships = "select room, writetime(part) from user_rooms where user = ?";
 
     set_hour_user = "insert into hour_users (hour, part, room, user, counts) values (?, ?, ?, ?, ?) using timestamp ?";
     hour_users_of = "select user, counts, texts, joins, leaves, first_at, last_at, seq from hour_users \

@@ -74,6 +74,22 @@ pub trait RoomStore: Send + Sync + 'static {
 
     /// How many rooms the user is a member of, counted up to `most`.
     fn user_room_count(&self, user: UserId, most: usize) -> Read<'_, usize>;
+
+    /// The rooms of each of these users, in the order of the users. Read every few seconds to find joins through other
+    /// servers, so a store that they write to has a cheap way. Another one lists nothing.
+    fn memberships(&self, users: Vec<UserId>) -> Read<'_, Vec<Vec<Membership>>> {
+        Box::pin(std::future::ready(Ok(vec![Vec::new(); users.len()])))
+    }
+}
+
+/// A room that a user is a member of, or may be.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Membership {
+    /// The room.
+    pub room: RoomId,
+    /// `None` = the user is a member. Otherwise the user is a member, or was one, or becomes one in a moment, or only wrote
+    /// there; the number changes whenever the user becomes a member again.
+    pub version: Option<u64>,
 }
 
 /// Rooms that other servers have changed.

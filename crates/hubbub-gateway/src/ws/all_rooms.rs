@@ -1,5 +1,6 @@
 //! `"*"`: all rooms that a user is a member of. Present memberships are read page by page, and each room is followed as
-//! soon as it is read. Later memberships come through the outbox.
+//! soon as it is read. Later memberships come through the outbox, whichever server of a shared store adds them: the hub
+//! compares what the store lists later with what it listed before the first page.
 
 use std::collections::HashMap;
 use std::pin::Pin;
@@ -8,6 +9,7 @@ use std::task::{Context, Poll, ready};
 
 use hubbub_core::store::{ReadError, UserRooms};
 use hubbub_core::{RoomId, UserId};
+use hubbub_pipeline::hub::Outbox;
 
 use crate::Gateway;
 use crate::follow::{Audience, FollowRequest, OnReset, Start};
@@ -58,7 +60,7 @@ impl AllRooms {
     pub(super) fn poll_next(
         &mut self,
         gateway: &Arc<Gateway>,
-        user: &UserId,
+        (user, outbox): (&UserId, &Arc<Outbox>),
         context: &mut Context<'_>,
     ) -> Poll<Next> {
         let after = match &self.stage {
@@ -70,8 +72,14 @@ impl AllRooms {
             Stage::Announced => return Poll::Pending,
         };
         let fetch = self.fetch.get_or_insert_with(|| {
-            let (store, user) = (gateway.store.clone(), user.clone());
-            Box::pin(async move { store.user_rooms(user, after, PAGE_ROOMS).await })
+            let (gateway, user, outbox) = (gateway.clone(), user.clone(), outbox.clone());
+            Box::pin(async move {
+                if after.is_none() {
+                    let listed = gateway.store.memberships(vec![user.clone()]).await?;
+                    gateway.hub.expect_joins(&user, &outbox, listed.into_iter().flatten().collect());
+                }
+                gateway.store.user_rooms(user, after, PAGE_ROOMS).await
+            })
         });
         let page = ready!(fetch.as_mut().poll(context));
         self.fetch = None;

@@ -293,9 +293,7 @@ impl Subscriptions {
                 self.catching_up.pop_front();
                 self.drain_outbox(socket, most);
             }
-            Step::Gone => {
-                self.remove(room);
-            }
+            Step::Gone => self.drop_one_of_all(room),
             Step::Failed(problem) => match announce.clone() {
                 // Without this room it would not be all rooms, so the client requests all of them again.
                 Announce::AsOneOfAll(..) => self.fail_all(&problem, socket),

@@ -1,6 +1,7 @@
 //! Publishes changes of rooms, members and read marks to connected users.
 
 use std::collections::HashSet;
+use std::sync::atomic::Ordering::SeqCst;
 
 use futures_util::future::join_all;
 use hubbub_core::store::{Access, ReadError};
@@ -10,10 +11,12 @@ use super::channel::{Channel, Subscriber};
 use super::outbox::Delivery;
 use super::{Hub, Notice, QueryAccess};
 
-const QUERIES_MAX: usize = 256;
+/// Queries that run at the same time.
+pub(super) const QUERIES_MAX: usize = 256;
 
 impl Hub {
-    pub(super) async fn publish_change(
+    /// Publishes a change that this server committed, or another one.
+    pub(crate) async fn publish_change(
         &self,
         change: &Change<'_>,
         outcome: &Outcome,
@@ -31,28 +34,13 @@ impl Hub {
                 self.with_channel(room, |channel| channel.add_member(user));
                 self.announce(room, user, access).await;
             }
-            (RoomChange::RemoveMember { room, user }, Outcome::Changed { changed: true }) => {
+            (RoomChange::RemoveMember { room, user }, Outcome::Changed { changed: true })
+                if self.behind.get().is_none() =>
+            {
                 self.end(room, |subscriber| subscriber.is_of(user));
             }
-            (RoomChange::RemoveMember { room, user }, Outcome::Changed { changed: false }) => {
-                // Removed before, perhaps by an attempt whose outcome nobody learnt; or added again meanwhile.
-                let is_followed = self.with_channel(room, |channel| {
-                    channel
-                        .subscribers
-                        .iter()
-                        .any(|subscriber| subscriber.is_of(user) && subscriber.is_member)
-                });
-                if let (Some(true), Ok(id), Ok(member)) = (is_followed, RoomId::new(room), UserId::new(user))
-                {
-                    let is_over = |access: &Result<Access, _>| {
-                        access.as_ref().is_ok_and(|access| !matches!(access, Access::Member { .. }))
-                    };
-                    let ended = self.end_removed(&id, HashSet::from([member]), access, is_over).await;
-                    if ended.is_err() {
-                        // It is not known. The room is compared before anything more of it is delivered.
-                        self.expect_comparison(Some(room));
-                    }
-                }
+            (RoomChange::RemoveMember { room, user }, Outcome::Changed { changed }) => {
+                self.end_former(room, user, *changed, access).await;
             }
             (RoomChange::DeleteRoom { room }, Outcome::Changed { changed: true }) => {
                 // Later subscribers start from an empty room.
@@ -100,22 +88,29 @@ impl Hub {
 
     /// Notifies the new member's sockets that follow all rooms.
     async fn announce(&self, room: &str, user: &str, access: &QueryAccess<'_>) {
-        if !self.sockets.follow_all(user) {
-            return;
+        if self.sockets.follow_all(user)
+            && let (Ok(room), Ok(user)) = (RoomId::new(room), UserId::new(user))
+        {
+            // The mark is read before the change is answered: a message from a client that knows of the membership has a
+            // greater seq.
+            self.look_up_join(&room, &user, access, false).await;
         }
-        let (Ok(id), Ok(member)) = (RoomId::new(room), UserId::new(user)) else { return };
-        match access(id.clone(), member).await {
-            // Read before the change is answered: a message from a client that knows of the membership has a greater
-            // seq than this mark.
-            Ok(Access::Member { read_seq }) => {
-                self.sockets.each(user, true, |outbox| {
-                    outbox.push(Delivery::Joined { room: id.clone(), read_seq });
-                });
+    }
+
+    /// Ends the subscriptions of a user who was removed now, or not `now` but before: perhaps by an attempt whose outcome
+    /// nobody learnt. Where other servers write, the user may have been added again, and have subscribed anew, before this
+    /// one hears of the removal.
+    async fn end_former(&self, room: &str, user: &str, now: bool, access: &QueryAccess<'_>) {
+        let is_concerned = |subscriber: &Subscriber| subscriber.is_of(user) && (now || subscriber.is_member);
+        let is_followed = self.with_channel(room, |channel| channel.subscribers.iter().any(is_concerned));
+        if let (Some(true), Ok(id), Ok(member)) = (is_followed, RoomId::new(room), UserId::new(user)) {
+            let is_over = |access: &Result<Access, _>| {
+                access.as_ref().is_ok_and(|access| !matches!(access, Access::Member { .. }))
+            };
+            if self.end_removed(&id, HashSet::from([member]), access, is_over).await.is_err() {
+                // It is not known. The room is compared before anything more of it is delivered.
+                self.expect_comparison(Some(room));
             }
-            // Removed again meanwhile.
-            Ok(_) => {}
-            // The starting position is unknown. The client reconnects and queries it again.
-            Err(_) => self.sockets.each(user, true, |outbox| outbox.cut()),
         }
     }
 
@@ -128,7 +123,8 @@ impl Hub {
             self.end_removed(&id, users, access, |access| !matches!(access, Ok(Access::Member { .. }))).await;
     }
 
-    /// Ends the subscriptions of those of `users` whose access `is_over`. Fails if any query failed.
+    /// Ends the subscriptions of those of `users` whose access `is_over`, as far as they began before this. Later ones ask for
+    /// access themselves. Fails if any query failed.
     pub(super) async fn end_removed(
         &self,
         room: &RoomId,
@@ -136,6 +132,7 @@ impl Hub {
         access: &QueryAccess<'_>,
         is_over: impl Fn(&Result<Access, ReadError>) -> bool,
     ) -> Result<(), ReadError> {
+        let attached = self.attached.load(SeqCst);
         let (mut removed, mut done) = (HashSet::new(), Ok(()));
         for (user, access) in query_access(room, users, access).await {
             if is_over(&access) {
@@ -144,7 +141,9 @@ impl Hub {
             done = access.map(drop).and(done);
         }
         if !removed.is_empty() {
-            self.end(room.as_str(), |subscriber| subscriber.is_any_of(&removed));
+            let is_removed =
+                |subscriber: &Subscriber| subscriber.number < attached && subscriber.is_any_of(&removed);
+            self.end(room.as_str(), is_removed);
         }
         done
     }
@@ -164,6 +163,10 @@ impl Hub {
             subscriber.outbox.push(Delivery::Ended { room: id.clone(), notice: notice.clone() });
         }
         ended.iter().for_each(|gone| self.release(channel, room, gone));
+        drop(channels);
+        for Subscriber { user, outbox, .. } in &ended {
+            user.iter().for_each(|user| self.forget_room(user, outbox, &id));
+        }
     }
 }
 

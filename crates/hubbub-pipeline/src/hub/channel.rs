@@ -30,6 +30,8 @@ pub(super) struct Channel {
 }
 
 pub(super) struct Subscriber {
+    /// How many had attached to any room before.
+    pub(super) number: u64,
     pub(super) outbox: Arc<Outbox>,
     pub(super) user: Option<UserId>,
     /// Whether the user is known to have been a member: then the subscription ends with the membership.

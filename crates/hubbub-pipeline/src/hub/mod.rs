@@ -16,7 +16,7 @@
 //!
 //! Where other servers write to the same store, [`remote`] finds and publishes what they commit. A room's messages are
 //! then published only as a contiguous sequence: this server's messages behind a gap are read from the store, together
-//! with the missing ones.
+//! with the missing ones. [`joins`] finds rooms that users join there.
 //!
 //! Invariants
 //! - Within one room a subscriber sees seqs strictly increasing, without a gap.
@@ -29,6 +29,7 @@
 mod changes;
 mod channel;
 mod encoded;
+mod joins;
 mod memory;
 mod notice;
 mod outbox;
@@ -39,7 +40,7 @@ mod sockets;
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use hubbub_core::store::{Access, Read};
@@ -52,6 +53,8 @@ use crate::timeline::{Source, Timeline};
 use channel::{Channel, Stage, Subscriber};
 use encoded::ChunkEncoder;
 pub use encoded::EncodedChunk;
+use joins::Joins;
+pub(crate) use joins::follow_joins;
 pub use memory::LiveMemory;
 pub use notice::{FrameEncoder, Notice};
 pub use outbox::{Delivery, Outbox, OutboxLimits};
@@ -75,7 +78,11 @@ pub struct Hub {
     hasher: RandomState,
     /// Number of followed rooms; at 0 the fan-out is skipped.
     followed: AtomicUsize,
+    /// Number of subscriptions that there have been.
+    attached: AtomicU64,
     sockets: Sockets,
+    /// What other servers may have added to the rooms of users.
+    joins: Joins,
     /// Set where other servers write to the store: rooms with messages that are not published yet.
     behind: OnceLock<RoomsBehind>,
     /// Set where other servers are told who is in the rooms.
@@ -111,7 +118,9 @@ impl Hub {
             shards: std::array::from_fn(|_| Mutex::default()),
             hasher: RandomState::new(),
             followed: AtomicUsize::new(0),
+            attached: AtomicU64::new(0),
             sockets: Sockets::default(),
+            joins: Joins::default(),
             behind: OnceLock::new(),
             relay: OnceLock::new(),
             encoder,
@@ -157,7 +166,8 @@ impl Hub {
     /// present.
     pub fn attach(&self, room: RoomId, user: Option<UserId>, outbox: &Arc<Outbox>) -> Attachment {
         let stage = Stage::Joining { is_overtaken: false, is_held: false };
-        let subscriber = Subscriber { outbox: outbox.clone(), user, is_member: false, stage };
+        let number = self.attached.fetch_add(1, Ordering::SeqCst);
+        let subscriber = Subscriber { number, outbox: outbox.clone(), user, is_member: false, stage };
         self.follow_room(&room, |channel| channel.subscribers.push(subscriber));
         Attachment { room }
     }
@@ -277,10 +287,12 @@ impl Hub {
     /// Publishes a committed batch. Called in the order of commits, by one task. Queries the store only for changes of
     /// rooms and members.
     pub async fn publish(&self, ops: &OpBatch, outcomes: &[Outcome], access: &QueryAccess<'_>) {
-        let is_change = |outcome: &Outcome| !matches!(outcome, Outcome::Stored(_) | Outcome::Duplicate(_));
-        if self.followed.load(Ordering::SeqCst) == 0
-            && (!outcomes.iter().any(is_change) || self.sockets.is_empty())
-        {
+        let is_change = |outcome: &Outcome| {
+            use Outcome::{Accepted, Changed, Erased, Read, Room};
+            matches!(outcome, Room { .. } | Changed { .. } | Read(_) | Erased { .. } | Accepted)
+        };
+        let has_listeners = || !self.sockets.is_empty() || self.relay.get().is_some();
+        if self.followed.load(Ordering::SeqCst) == 0 && !(outcomes.iter().any(is_change) && has_listeners()) {
             return;
         }
         // For each room of the batch: its messages so far, or `None` when nobody follows the room.
@@ -309,6 +321,7 @@ impl Hub {
                         self.expect_comparison(change.room());
                     }
                     self.publish_change(&change, outcome, access).await;
+                    self.tell_joined(&change, outcome);
                 }
             }
         }

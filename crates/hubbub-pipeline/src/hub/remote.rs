@@ -7,8 +7,8 @@
 //!
 //! Subscriptions of users whom another server removed, and of rooms that it deleted, end at the next poll, and before any
 //! page that was read from the store after that is delivered. In an open room this concerns users who were members when
-//! their subscription began, or became members here; guests stay. A membership added by another server is noticed when the
-//! user reconnects.
+//! their subscription began, or became members here; guests stay. One whom another server makes a member is still a guest
+//! for the subscription that there is. Sockets that follow all rooms of a user are notified of such a room ([`super::joins`]).
 //!
 //! Without a bus they get until then what this server commits. A bus brings changes among the messages, but only those
 //! written since it is read. So nothing that it brings, or that this server commits, is delivered in a room before the room
@@ -185,12 +185,13 @@ impl Hub {
         self.behind.get().map_or(0, |behind| behind.misses.load(SeqCst))
     }
 
-    /// Passes each followed room.
+    /// Passes each followed room, and each user of whom a socket follows all rooms.
     #[cfg(feature = "kafka")]
-    pub(crate) fn each_followed(&self, mut each: impl FnMut(&RoomId)) {
+    pub(crate) fn each_followed(&self, mut each: impl FnMut(&str)) {
         for shard in &self.shards {
-            shard.lock().keys().for_each(&mut each);
+            shard.lock().keys().for_each(|room| each(room.as_str()));
         }
+        self.sockets.each_following_all(|user| each(user.as_str()));
     }
 
     /// Compares all followed rooms with the store, and publishes what is missing. A room that cannot be read does not

@@ -3,11 +3,13 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use hubbub_core::UserId;
+use hubbub_core::store::{Access, Membership};
+use hubbub_core::{RoomId, UserId};
 use parking_lot::Mutex;
 
 use super::Hub;
-use super::outbox::Outbox;
+use super::joins::KnownRooms;
+use super::outbox::{Delivery, Outbox};
 
 /// The outboxes of each user's sockets.
 #[derive(Default)]
@@ -19,6 +21,8 @@ struct UserSocket {
     outbox: Arc<Outbox>,
     /// Whether it follows all rooms of the user.
     follows_all: bool,
+    /// What it knows of the rooms of the user, if it follows all and other servers may add some.
+    known: Option<KnownRooms>,
 }
 
 impl Sockets {
@@ -34,6 +38,68 @@ impl Sockets {
         }
     }
 
+    /// Passes each user of whom a socket follows all rooms.
+    pub(super) fn each_following_all(&self, mut each: impl FnMut(&UserId)) {
+        let users = self.users.lock();
+        let following = users.iter().filter(|(_, sockets)| sockets.iter().any(|socket| socket.follows_all));
+        following.for_each(|(user, _)| each(user));
+    }
+
+    /// Notifies the sockets that follow all rooms that the user is a member of this one; of a hint, only those that were not
+    /// notified of it before.
+    pub(super) fn notify_joined(&self, user: &UserId, room: &RoomId, read_seq: u64, is_hint: bool) {
+        let mut users = self.users.lock();
+        for socket in users.get_mut(user).into_iter().flatten().filter(|socket| socket.follows_all) {
+            let is_new = socket.known.as_mut().is_none_or(|known| known.notify(room));
+            if is_new || !is_hint {
+                socket.outbox.push(Delivery::Joined { room: room.clone(), read_seq });
+            }
+        }
+    }
+
+    /// Those of the rooms listed for the user that a socket must be notified of, if the user is a member.
+    pub(super) fn lacking(&self, user: &UserId, listed: Vec<Membership>) -> Vec<Membership> {
+        let mut users = self.users.lock();
+        let mut known: Vec<&mut KnownRooms> =
+            users.get_mut(user).into_iter().flatten().filter_map(|socket| socket.known.as_mut()).collect();
+        let mut is_lacking = |listed: &Membership| {
+            let mut is_lacking = false;
+            known.iter_mut().for_each(|known| is_lacking |= known.lacks(listed));
+            is_lacking
+        };
+        listed.into_iter().filter(|listed| is_lacking(listed)).collect()
+    }
+
+    /// Notifies the sockets that lack a room listed for the user, of which the store was asked.
+    pub(super) fn settle(&self, user: &UserId, listed: &Membership, access: Access) {
+        let mut users = self.users.lock();
+        for socket in users.get_mut(user).into_iter().flatten() {
+            let Some(known) = &mut socket.known else { continue };
+            let is_member = matches!(access, Access::Member { .. });
+            if let (true, Access::Member { read_seq }) = (known.settle(listed, is_member), access) {
+                socket.outbox.push(Delivery::Joined { room: listed.room.clone(), read_seq });
+            }
+        }
+    }
+
+    /// The socket must be notified of this room if the user is a member again. Returns whether it is one that gets
+    /// notifications of rooms listed later.
+    pub(super) fn forget(&self, user: &UserId, outbox: &Arc<Outbox>, room: &RoomId) -> bool {
+        let forget = |socket: &mut UserSocket| socket.known.as_mut().map(|known| known.forget(room));
+        self.change(user, outbox, forget).flatten().is_some()
+    }
+
+    fn change<T>(
+        &self,
+        user: &UserId,
+        outbox: &Arc<Outbox>,
+        change: impl FnOnce(&mut UserSocket) -> T,
+    ) -> Option<T> {
+        let mut users = self.users.lock();
+        let mut sockets = users.get_mut(user).into_iter().flatten();
+        sockets.find(|socket| Arc::ptr_eq(&socket.outbox, outbox)).map(change)
+    }
+
     /// Whether any socket of the user follows all rooms.
     pub(super) fn follow_all(&self, user: &str) -> bool {
         self.users.lock().get(user).is_some_and(|sockets| sockets.iter().any(|s| s.follows_all))
@@ -43,16 +109,22 @@ impl Sockets {
 impl Hub {
     /// Delivers events of `user` to `outbox`, until [`Hub::close_socket`].
     pub fn open_socket(&self, user: &UserId, outbox: &Arc<Outbox>) {
-        let socket = UserSocket { outbox: outbox.clone(), follows_all: false };
+        let socket = UserSocket { outbox: outbox.clone(), follows_all: false, known: None };
         self.sockets.users.lock().entry(user.clone()).or_default().push(socket);
     }
 
     /// Sets whether `outbox` gets [`Delivery::Joined`] when `user` becomes a member of a room.
     pub fn follow_all(&self, user: &UserId, outbox: &Arc<Outbox>, follows_all: bool) {
-        let mut users = self.sockets.users.lock();
-        let mut sockets = users.get_mut(user).into_iter().flatten();
-        if let Some(socket) = sockets.find(|socket| Arc::ptr_eq(&socket.outbox, outbox)) {
-            socket.follows_all = follows_all;
+        self.sockets.change(user, outbox, |socket| (socket.follows_all, socket.known) = (follows_all, None));
+    }
+
+    /// The rooms of `user` that `outbox`, which follows all, is about to read; listed before that. It gets
+    /// [`Delivery::Joined`] also for rooms that are listed later, where nobody told of the join.
+    pub fn expect_joins(&self, user: &UserId, outbox: &Arc<Outbox>, listed: Vec<Membership>) {
+        if self.behind.get().is_some() {
+            self.sockets.change(user, outbox, |socket| {
+                socket.known = socket.follows_all.then(|| KnownRooms::new(listed));
+            });
         }
     }
 

@@ -4,6 +4,7 @@ use hubbub_core::{Change, MessageType, ReadMark, Receipt, RoomChange, RoomSettin
 use super::*;
 use crate::batcher::Waiter;
 
+mod joins;
 mod memory;
 mod presence;
 mod remote;

@@ -54,16 +54,26 @@ impl Subscriptions {
         }
     }
 
+    /// The user turned out not to be a member of a room that was to be followed as one of all.
+    pub(super) fn drop_one_of_all(&mut self, room: &RoomId) {
+        self.remove(room);
+        if let (Some(user), Some(outbox)) = (self.user(), &self.outbox) {
+            self.gateway.hub.forget_room(user, outbox, room);
+        }
+    }
+
     pub(super) fn poll_all(&mut self, context: &mut Context<'_>, socket: &mut Socket) -> Poll<()> {
         let user = self.caller.as_ref().and_then(|caller| caller.user.as_ref());
-        let (Some(all), Some(user)) = (&mut self.all, user) else { return Poll::Pending };
+        let (Some(all), Some(user), Some(outbox)) = (&mut self.all, user, &self.outbox) else {
+            return Poll::Pending;
+        };
         let most = self.gateway.limits.all_rooms;
         if self.of_all > most {
             let detail = format!("\"*\" may be at most {most} rooms, and the user is a member of more");
             self.fail_all(&Problem::new(ErrorCode::TooManySubscriptions, detail), socket);
             return Poll::Ready(());
         }
-        match ready!(all.poll_next(&self.gateway, user, context)) {
+        match ready!(all.poll_next(&self.gateway, (user, outbox), context)) {
             Next::Rooms(rooms) => {
                 for (room, read_seq) in rooms {
                     self.follow_as_one_of_all(room, read_seq);

@@ -86,12 +86,16 @@ impl Hub {
             return;
         }
         for entry in &record.rooms {
-            self.hear_entry(relay, record.node, entry);
+            self.hear_entry(relay, (record.node, partition), entry);
         }
     }
 
-    fn hear_entry(&self, relay: &Relay, node: u64, entry: &Entry<'_>) {
+    fn hear_entry(&self, relay: &Relay, (node, partition): Origin, entry: &Entry<'_>) {
+        if entry.lost_joins {
+            self.may_have_missed_joins_of(relay, &HashSet::from([partition]));
+        }
         let Ok(room) = RoomId::new(&entry.room) else { return };
+        entry.joined.iter().for_each(|user| self.hint_join(&room, user));
         for (user, seq, unread) in &entry.marks {
             let mark = ReadMark { seq: *seq, unread: *unread, moved: true };
             self.notify_marked(&room, user, mark);
@@ -113,6 +117,7 @@ impl Hub {
     /// Forgets servers that are gone, and makes up for records that are missing.
     pub(super) fn repair(&self, relay: &Relay, now: Duration) {
         let silent = relay.heard.lock().take_silent(now);
+        let mut doubtful: HashSet<u32> = silent.iter().map(|(_, partition)| *partition).collect();
         if !silent.is_empty() {
             // If one of these comes again, what it said is missing here.
             let forgotten = self.forget(relay, &silent);
@@ -120,12 +125,25 @@ impl Hub {
         }
         let lacking = std::mem::take(&mut relay.heard.lock().lacking);
         self.ask(relay, &lacking, true);
+        doubtful.extend(lacking);
+        self.may_have_missed_joins_of(relay, &doubtful);
     }
 
-    /// Asks the others who is in the followed rooms of these partitions, which have not been heard before.
+    /// Hints in these partitions may be missing.
+    fn may_have_missed_joins_of(&self, relay: &Relay, partitions: &HashSet<u32>) {
+        if !partitions.is_empty() {
+            self.may_have_missed_joins(|user| partitions.contains(&relay.bus.partition_of(user.as_str())));
+        }
+    }
+
+    /// Asks the others who is in the followed rooms of these partitions, which have not been heard before. What was told in
+    /// them before is missing.
     #[cfg(feature = "kafka")]
     pub(crate) fn ask_about(&self, partitions: &HashSet<u32>) {
-        self.relay.get().into_iter().for_each(|relay| self.ask(relay, partitions, false));
+        if let Some(relay) = self.relay.get() {
+            self.ask(relay, partitions, false);
+            self.may_have_missed_joins_of(relay, partitions);
+        }
     }
 
     /// Asks about the followed rooms of these partitions. If it `tells`, too, everybody hears who is there.

@@ -1,4 +1,4 @@
-//! Presence, typing and read marks between servers.
+//! Presence, typing, read marks and hints about joins between servers.
 //!
 //! Soft state: each server tells the others who came to and left the rooms of its subscribers, and holds what others told
 //! it of the rooms that are followed here. Changes are collected for a tick, so a room is told at most ten times a second,
@@ -11,10 +11,14 @@
 //! - When a room is first followed here, the others are asked who is there. Each tells everybody it has, at most once a
 //!   second for each room.
 //!
+//! - Who became a member of a room through a server is told in the partition of the user, as a hint ([`super::joins`]). Where
+//!   such hints may be missing, the rooms of users are compared with the store.
+//!
 //! Records of all rooms share what [`NodeBus`] carries in a tick; what does not fit waits, and is told as it is then. So a
 //! server that starts, or a thousand rooms that move, cost time and not more records.
 
 mod hearing;
+mod joined;
 mod outgoing;
 mod over_store;
 mod presence;
@@ -42,7 +46,7 @@ pub(crate) const TICK: Duration = Duration::from_millis(100);
 const HEARTBEAT: Duration = Duration::from_secs(2);
 /// A server that is silent for this long is gone.
 const NODE_TTL: Duration = Duration::from_secs(6);
-/// Shortest time between two tellings of everybody in a room.
+/// Shortest time between two tellings of everybody in a room, and of that joins are not told.
 const FULL_INTERVAL: Duration = Duration::from_secs(1);
 /// Rooms that are looked at in a tick, unless as many entries wait.
 const ROOMS_PER_TICK: usize = 1_000;
@@ -58,10 +62,11 @@ const WATCHES_MAX: usize = 1_000;
 
 /// Carries records between servers. It may lose and repeat them.
 pub(crate) trait NodeBus: Send + Sync {
-    /// Number of partitions. A server hears those of the rooms that are followed on it.
+    /// Number of partitions. A server hears those of the rooms that are followed on it, and of the users of whom a socket
+    /// there follows all rooms.
     fn partitions(&self) -> u32;
-    /// The partition of a room.
-    fn partition_of(&self, room: &str) -> u32;
+    /// The partition of a room or a user.
+    fn partition_of(&self, id: &str) -> u32;
     /// Whether records of the partition arrive. Once they do, [`Hub::ask_about`] is called.
     fn hears(&self, partition: u32) -> bool;
     /// Largest record in bytes.
@@ -164,18 +169,22 @@ impl Hub {
             let waiting: usize = outgoing.lanes.iter().map(|lane| lane.entries.len()).sum();
             outgoing.take(ROOMS_PER_TICK.saturating_sub(waiting))
         };
-        for (room, changes) in rooms {
+        for (room, mut changes) in rooms {
+            let joined = std::mem::take(&mut changes.joined);
             let entries = self.entries(relay, &room, changes, now);
             let mut outgoing = relay.outgoing.lock();
-            let lane = outgoing.lanes.get_mut(relay.bus.partition_of(room.as_str()) as usize);
-            lane.into_iter().for_each(|lane| lane.entries.extend(entries.iter().cloned()));
+            outgoing.extend(relay.bus.partition_of(room.as_str()), entries);
+            for (partition, entries) in relay.joined_entries(&room, &joined) {
+                outgoing.extend(partition, entries);
+            }
         }
+        relay.tell_lost_joins(now);
         relay.write(now);
     }
 
     /// What is to be told about a room, as it is now.
     fn entries(&self, relay: &Relay, room: &RoomId, changes: Changes, now: Duration) -> Vec<String> {
-        let Changes { users, mut is_full, asks, typing, marks } = changes;
+        let Changes { users, mut is_full, asks, typing, marks, joined: _ } = changes;
         let name = room.as_str();
         let (mut on, mut off, mut everybody, mut nodes) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
         let mut is_early = false;

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use hubbub_core::{ReadMark, RoomId, UserId};
 
-use super::HEARTBEAT;
+use super::{FULL_INTERVAL, HEARTBEAT};
 
 /// Rooms whose changes are collected; beyond that they are as good as lost, and asked for.
 const ROOMS_MAX: usize = 50_000;
@@ -26,6 +26,8 @@ pub(super) struct Changes {
     pub(super) asks: bool,
     pub(super) typing: HashSet<UserId>,
     pub(super) marks: HashMap<UserId, ReadMark>,
+    /// Users that became members.
+    pub(super) joined: HashSet<UserId>,
 }
 
 impl Changes {
@@ -42,6 +44,15 @@ impl Changes {
         if self.typing.len() < TYPING_MAX {
             self.typing.insert(user.clone());
         }
+    }
+
+    /// Returns false if there is no space for one more.
+    pub(super) fn add_joined(&mut self, user: &UserId) -> bool {
+        let has_space = self.joined.len() < USERS_MAX || self.joined.contains(user);
+        if has_space {
+            self.joined.insert(user.clone());
+        }
+        has_space
     }
 
     pub(super) fn add_mark(&mut self, user: &UserId, mark: ReadMark) {
@@ -82,6 +93,10 @@ pub(super) struct Outgoing {
     pub(super) lanes: Vec<Lane>,
     /// The lane that is written first; another one each time.
     first: usize,
+    /// Whether users became members of rooms, and that will not be told.
+    has_lost_joins: bool,
+    /// When others were last told that.
+    lost_joins_at: Option<Duration>,
 }
 
 impl Outgoing {
@@ -101,6 +116,33 @@ impl Outgoing {
             self.order.push_back(room.clone());
             Changes::default()
         }));
+    }
+
+    /// A user became a member of a room.
+    pub(super) fn add_joined(&mut self, room: &RoomId, lane: u32, user: &UserId) {
+        let has_space = self.rooms.len() < ROOMS_MAX || self.rooms.contains_key(room);
+        let mut is_told = false;
+        if has_space {
+            self.change(room, lane, |changes| is_told = changes.add_joined(user));
+        }
+        self.has_lost_joins |= !is_told;
+    }
+
+    /// Whether others must be told now that they were not told of all who became members.
+    pub(super) fn take_lost_joins(&mut self, now: Duration) -> bool {
+        let is_early = self.lost_joins_at.is_some_and(|at| now.saturating_sub(at) < FULL_INTERVAL);
+        let is_due = self.has_lost_joins && !is_early;
+        if is_due {
+            (self.has_lost_joins, self.lost_joins_at) = (false, Some(now));
+        }
+        is_due
+    }
+
+    /// Lets entries wait for the next records of a lane.
+    pub(super) fn extend(&mut self, lane: u32, entries: Vec<String>) {
+        if let Some(lane) = self.lanes.get_mut(lane as usize) {
+            lane.entries.extend(entries);
+        }
     }
 
     /// Takes the changes of up to `count` rooms, those that have waited longest first.

@@ -36,6 +36,12 @@ pub(super) struct Entry<'a> {
     /// Read marks: user, number, messages behind it.
     #[serde(default, borrow, skip_serializing_if = "Vec::is_empty")]
     pub(super) marks: Vec<(Cow<'a, str>, u64, u64)>,
+    /// Users that became members of the room.
+    #[serde(default, borrow, skip_serializing_if = "Vec::is_empty")]
+    pub(super) joined: Vec<Cow<'a, str>>,
+    /// More users became members than are told. There is no room.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(super) lost_joins: bool,
     /// Asks all servers that have somebody in the room who is there. These must answer, whether they have or not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) ask: Option<Vec<u64>>,

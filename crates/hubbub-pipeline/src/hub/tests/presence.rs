@@ -11,8 +11,8 @@ const PARTITIONS: u32 = 2;
 
 /// Records of one server that wait to be heard by the others.
 #[derive(Default)]
-struct Records {
-    sent: Mutex<VecDeque<(u32, String)>>,
+pub(super) struct Records {
+    pub(super) sent: Mutex<VecDeque<(u32, String)>>,
     is_deaf: std::sync::atomic::AtomicBool,
     hears_nothing: std::sync::atomic::AtomicBool,
 }

@@ -2,8 +2,9 @@
 //!
 //! A committer writes the messages it stored, its effective changes, and then the answers to those who wait for them, to the
 //! partition of the bus with the same number, in the order of their commit. A node reads the partitions of the rooms that
-//! somebody follows on it, and of changes it waits for, from then on. So it sees a change, such as a removal, between the
-//! messages before and after it, and has published it before the change is answered here.
+//! somebody follows on it, of the users of whom a socket there follows all rooms, and of changes it waits for, from then on.
+//! So it sees a change, such as a removal, between the messages before and after it, and has published it before the change is
+//! answered here.
 //!
 //! The bus may lose and repeat: a gap is read from the store, and the hub compares heads with the store anyway. Changes are
 //! numbered ([`numbers`]). What may have been missed, the hub compares with the store before it delivers anything more.
@@ -41,7 +42,7 @@ pub(super) use write::{RECORD_BYTES, publish, write};
 const BUS: Essential = Essential::new("Kafka bus");
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
 const OFFSET_TIMEOUT: Duration = Duration::from_secs(5);
-/// How often the partitions of the followed rooms are determined.
+/// How often the partitions of what is followed are determined.
 const FOLLOW_INTERVAL: Duration = Duration::from_millis(200);
 /// Pause between a room being followed and the look at what is.
 const FOLLOW_DELAY: Duration = Duration::from_millis(20);
@@ -185,7 +186,7 @@ impl Bus {
         }
     }
 
-    /// Reads the partitions of followed rooms, until the server stops.
+    /// Reads the partitions of followed rooms and users, until the server stops.
     pub(super) async fn follow(core: Arc<Core>, mut stop: watch::Receiver<bool>) {
         let mut interval = tokio::time::interval(FOLLOW_INTERVAL);
         interval.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
@@ -200,8 +201,8 @@ impl Bus {
                 tokio::time::sleep(FOLLOW_DELAY).await;
             }
             let (began, mut partitions) = (core.clock.monotonic(), HashSet::new());
-            core.hub.each_followed(|room| {
-                partitions.insert(partition::of_room(room.as_str(), core.topics.partitions));
+            core.hub.each_followed(|id| {
+                partitions.insert(partition::of_room(id, core.topics.partitions));
             });
             let took = core.clock.monotonic().saturating_sub(began);
             let partitions: Vec<u32> = partitions.into_iter().collect();
@@ -339,6 +340,10 @@ fn receive_change(core: &Core, runtime: &Handle, value: &[u8], outcome: Option<C
     record::read_change(value, |change| ops.push(&Op::Change(*change))).ok()?;
     core.members.apply_committed(&ops, &outcomes);
     let access = |room, user| core.members.access(room, user);
-    runtime.block_on(core.hub.publish(&ops, &outcomes, &access));
+    for (op, outcome) in ops.iter().zip(&outcomes) {
+        if let Op::Change(change) = op {
+            runtime.block_on(core.hub.publish_change(&change, outcome, &access));
+        }
+    }
     Some(())
 }

@@ -1,7 +1,7 @@
 //! The partition of a room: murmur2 of its name, as Kafka's own clients choose it for a record with that key. So the keyed
 //! records of other programs are in the same partition, if they use that hash, too.
 
-/// The partition of `room` among `partitions`.
+/// The partition of `room` among `partitions`, or of what the bus tells of the user with this id.
 pub(super) fn of_room(room: &str, partitions: u32) -> u32 {
     (murmur2(room.as_bytes()) & 0x7fff_ffff) % partitions.max(1)
 }

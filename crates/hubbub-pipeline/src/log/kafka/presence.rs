@@ -1,4 +1,4 @@
-//! Records about presence on the bus, in the partitions of the rooms they are about.
+//! Records about presence, and hints about joins, on the bus: in the partitions of the rooms or users they are about.
 
 use std::sync::{Arc, Weak};
 
@@ -23,8 +23,8 @@ impl NodeBus for PresenceBus {
         self.partitions
     }
 
-    fn partition_of(&self, room: &str) -> u32 {
-        partition::of_room(room, self.partitions)
+    fn partition_of(&self, id: &str) -> u32 {
+        partition::of_room(id, self.partitions)
     }
 
     fn hears(&self, partition: u32) -> bool {

@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use hubbub_core::invariant::saturate;
 use hubbub_core::store::{
-    Access, Cursor, HistoryPage, HistoryQuery, Member, Read, ReadError, RemoteChanges, RoomHead, RoomInfo,
-    RoomStore, UserRoom, UserRooms,
+    Access, Cursor, HistoryPage, HistoryQuery, Member, Membership, Read, ReadError, RemoteChanges, RoomHead,
+    RoomInfo, RoomStore, UserRoom, UserRooms,
 };
 use hubbub_core::{MessageId, RoomId, UserId};
 use tokio_postgres::Row;
@@ -49,6 +49,11 @@ statements! {
     USER_ROOM_COUNT("counting a user's rooms") =
         "select count(*) from (select from members mine join users u on u.no = mine.member \
              join rooms r on r.no = mine.room and not r.deleted where u.id = $1 limit $2) counted";
+
+    /// One search of the index for each user, however many there are.
+    MEMBERSHIPS("listing memberships") =
+        "select u.id, (select array_agg(mine.room) from members mine where mine.member = u.no) from users u \
+         where u.id = any($1)";
 
     /// The newest message of a room is nearly always the one at its head, and its partition follows from the room.
     USER_ROOMS("listing a user's rooms") = concat!(
@@ -149,6 +154,21 @@ impl RoomStore for Postgres {
             Ok(saturate(rows.first().map_or(Ok(0), |row| count(row, 0))?))
         })
     }
+
+    fn memberships(&self, users: Vec<UserId>) -> Read<'_, Vec<Vec<Membership>>> {
+        Box::pin(async move { Ok(memberships(&self.rooms, &users).await?) })
+    }
+}
+
+async fn memberships(rooms: &Rooms, users: &[UserId]) -> Result<Vec<Vec<Membership>>> {
+    let rows = rooms.context.db.read(&MEMBERSHIPS, &[&column(users, UserId::as_str)]).await?;
+    let numbers = rows.iter().map(|row| (row.get(0), row.get::<_, Option<Vec<i32>>>(1).unwrap_or_default()));
+    let numbers: HashMap<&str, Vec<i32>> = numbers.collect();
+    let names = rooms.room_names.names(&rooms.context.db, numbers.values().flatten().copied()).await?;
+    let membership =
+        |number: &i32| Some(Membership { room: RoomId::new(names.get(number)?).ok()?, version: None });
+    let of_user = |user: &UserId| numbers.get(user.as_str()).into_iter().flatten().filter_map(membership);
+    Ok(users.iter().map(|user| of_user(user).collect()).collect())
 }
 
 fn room_head(row: &Row, room: &RoomId) -> Result<RoomHead> {

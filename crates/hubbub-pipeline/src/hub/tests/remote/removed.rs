@@ -69,6 +69,39 @@ fn a_removal_that_was_executed_before_ends_the_subscription_too() {
         .for_each(|(attachment, outbox)| hub.detach(attachment, outbox));
 }
 
+/// Another server removed ada, then added ada again, who subscribed here before this server hears of the removal.
+#[tokio::test]
+async fn a_removal_that_is_heard_of_late_ends_nothing_new() {
+    let (hub, store, [ada, late]) = (shared(), OneRoom::new(0), [outbox(99), outbox(99)]);
+    let attachment = joined(&hub, Some("ada"), &ada, 0);
+    hub.poll_heads(&*store).await.unwrap();
+    let what = RoomChange::RemoveMember { room: "r", user: "ada" };
+    let (removal, removed) = (Change { by: None, what }, Outcome::Changed { changed: true });
+    let access = |room, user| store.access(room, user);
+    hub.publish_change(&removal, &removed, &access).await;
+    publish(&hub, "r", store.store(1));
+    assert_eq!(shown(&ada), ["1"], "ada is a member");
+    store.room.lock().is_mute = true;
+    hub.publish_change(&removal, &removed, &access).await;
+    publish(&hub, "r", store.store(1));
+    assert_eq!(shown(&ada), [""; 0], "nobody knows");
+    store.room.lock().is_mute = false;
+    hub.catch_up(&*store, hub.enable_remote().take()).await.unwrap();
+    assert_eq!(shown(&ada), ["2"]);
+    // Removed once more, and added while the store is asked.
+    store.change(ada_is_removed);
+    let attached = Mutex::new(None);
+    let access = |room: RoomId, user: UserId| {
+        let closed = store.access(room.clone(), user.clone());
+        *attached.lock() = Some(hub.attach(room, Some(user), &late));
+        closed
+    };
+    hub.publish_change(&removal, &removed, &access).await;
+    assert_eq!((shown(&ada), shown(&late)), (vec!["ended r".to_owned()], vec![]));
+    hub.detach(attachment, &ada);
+    hub.detach(attached.into_inner().unwrap(), &late);
+}
+
 /// Without a bus, too: this server takes over from one that died before it told of a removal.
 #[tokio::test]
 async fn what_was_removed_before_a_takeover_gets_nothing_that_is_committed_after_it() {

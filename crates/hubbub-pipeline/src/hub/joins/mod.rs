@@ -1,0 +1,239 @@
+//! Finds rooms that users join through other servers, for sockets that follow all rooms of their user (`"*"`).
+//!
+//! The store is the truth. A server that commits a join gives the others a hint ([`super::relay`]). Who has such a socket of
+//! that user asks the store, and notifies the socket as if the user had joined here. The socket asks the store itself before
+//! it gets anything of the room, so a notification does no harm where the user was removed again.
+//!
+//! A hint may be lost, late, repeated or dropped. So what the store lists for each of these users is compared with what the
+//! user's sockets know ([`KnownRooms`]):
+//!
+//! - at once where a hint may be missing: records of another server are missing, or the server is silent; a partition of the
+//!   bus begins to be read; hints are too many; the store could not be asked
+//! - at once after a subscription of the user has ended: the user may have been added again before
+//! - all users once in [`ROUND_INTERVAL`]. Comparing takes a small share of the time ([`COMPARE_SHARE`]), so with many users
+//!   a round takes longer.
+//!
+//! Nothing waits without bound: hints that do not fit are as good as lost, and there is one entry for each user.
+
+mod known;
+
+use std::collections::{HashSet, VecDeque};
+use std::future::ready;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use hubbub_core::clock::Clock;
+use hubbub_core::store::{Access, ReadError, RoomStore};
+use hubbub_core::{Change, Outcome, RoomChange, RoomId, UserId};
+use parking_lot::Mutex;
+use tokio::sync::Notify;
+use tokio::time::MissedTickBehavior;
+
+use super::changes::QUERIES_MAX;
+use super::{Hub, Outbox, QueryAccess};
+pub(super) use known::KnownRooms;
+
+/// Hints that wait to be looked up.
+const HINTS_MAX: usize = 10_000;
+/// Users whose rooms are listed by one query, and how many of them because they are to be compared at once.
+const USERS_PER_QUERY: usize = 50;
+const URGENT_PER_QUERY: usize = 30;
+/// How often the rooms of all users are compared, at most.
+const ROUND_INTERVAL: Duration = Duration::from_secs(5);
+/// After a comparison the next one waits this many times as long as it took.
+const COMPARE_SHARE: u32 = 20;
+/// Shortest pause while the store does not answer, and longest pause.
+const PAUSE_MIN: Duration = Duration::from_millis(100);
+const PAUSE_MAX: Duration = Duration::from_secs(5);
+
+/// What other servers may have added to the rooms of users.
+#[derive(Debug, Default)]
+pub(super) struct Joins {
+    /// Users, and rooms that they may have joined.
+    hints: Mutex<HashSet<(UserId, RoomId)>>,
+    hinted: Notify,
+    urgent: Mutex<Urgent>,
+    wanted: Notify,
+}
+
+/// Users whose rooms are to be compared at once, in the order in which that was wanted first.
+#[derive(Debug, Default)]
+struct Urgent {
+    queue: VecDeque<UserId>,
+    waiting: HashSet<UserId>,
+}
+
+/// Notifies sockets of joins through other servers, until the task is aborted.
+pub(crate) async fn follow_joins(hub: Arc<Hub>, store: Arc<dyn RoomStore>, clock: Arc<dyn Clock>) {
+    tokio::join!(look_up_hints(&hub, &*store), compare_all(&hub, &*store, &*clock));
+}
+
+async fn look_up_hints(hub: &Hub, store: &dyn RoomStore) {
+    loop {
+        hub.joins.hinted.notified().await;
+        hub.look_up_hints(store).await;
+    }
+}
+
+async fn compare_all(hub: &Hub, store: &dyn RoomStore, clock: &dyn Clock) {
+    let mut rounds = tokio::time::interval(ROUND_INTERVAL);
+    rounds.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    // Users that are still to be compared in this round.
+    let mut rest: Vec<UserId> = Vec::new();
+    let mut pause = PAUSE_MIN;
+    loop {
+        let is_idle = rest.is_empty() && hub.joins.urgent.lock().queue.is_empty();
+        tokio::select! {
+            biased;
+            _ = rounds.tick(), if rest.is_empty() => {
+                hub.sockets.each_following_all(|user| rest.push(user.clone()));
+            }
+            () = hub.joins.wanted.notified(), if is_idle => {}
+            () = ready(()), if !is_idle => {}
+        }
+        let mut users = hub.take_urgent(URGENT_PER_QUERY);
+        users.extend(rest.split_off(rest.len().saturating_sub(USERS_PER_QUERY - users.len())));
+        if users.is_empty() {
+            continue;
+        }
+        let began = clock.monotonic();
+        let compared = hub.compare_rooms(store, users).await;
+        let took = clock.monotonic().saturating_sub(began);
+        pause = match compared {
+            Ok(()) => (took * COMPARE_SHARE).min(PAUSE_MAX),
+            // Whose rooms are not known now is compared with the next round.
+            Err(_) => (pause * 2).clamp(PAUSE_MIN, PAUSE_MAX),
+        };
+        tokio::time::sleep(pause).await;
+    }
+}
+
+impl Hub {
+    /// Gives other servers a hint that a user became a member through this one.
+    pub(super) fn tell_joined(&self, change: &Change<'_>, outcome: &Outcome) {
+        // What was executed before was so by a server that may not have come to tell.
+        let joined = match (change.what, outcome) {
+            (
+                RoomChange::AddMember { room, user },
+                Outcome::Changed { changed: true } | Outcome::Accepted,
+            ) => Some((room, user)),
+            (RoomChange::PutRoom { room, .. }, Outcome::Room { created: true } | Outcome::Accepted) => {
+                change.by.map(|user| (room, user))
+            }
+            _ => None,
+        };
+        if let (Some(relay), Some((room, user))) = (self.relay.get(), joined)
+            && let (Ok(room), Ok(user)) = (RoomId::new(room), UserId::new(user))
+        {
+            relay.joined(&room, &user);
+        }
+    }
+
+    /// Another server says that a user became a member.
+    pub(super) fn hint_join(&self, room: &RoomId, user: &str) {
+        if self.behind.get().is_none() || !self.sockets.follow_all(user) {
+            return;
+        }
+        let Ok(user) = UserId::new(user) else { return };
+        let mut hints = self.joins.hints.lock();
+        if hints.len() < HINTS_MAX {
+            hints.insert((user, room.clone()));
+            self.joins.hinted.notify_one();
+        } else {
+            self.compare_soon([user]);
+        }
+    }
+
+    /// Looks up all hints that wait.
+    pub(super) async fn look_up_hints(&self, store: &dyn RoomStore) {
+        let access = |room, user| store.access(room, user);
+        let hints: Vec<(UserId, RoomId)> = self.joins.hints.lock().drain().collect();
+        for hints in hints.chunks(QUERIES_MAX) {
+            join_all(hints.iter().map(|(user, room)| self.look_up_join(room, user, &access, true))).await;
+        }
+    }
+
+    /// Notifies the sockets that follow all rooms of a user, if the user is a member of this one; of a hint, only those that
+    /// were not notified before.
+    pub(super) async fn look_up_join(
+        &self,
+        room: &RoomId,
+        user: &UserId,
+        access: &QueryAccess<'_>,
+        is_hint: bool,
+    ) {
+        match access(room.clone(), user.clone()).await {
+            Ok(Access::Member { read_seq }) => self.sockets.notify_joined(user, room, read_seq, is_hint),
+            // Removed again meanwhile.
+            Ok(_) => {}
+            Err(_) if self.behind.get().is_some() => self.compare_soon([user.clone()]),
+            // The starting position is unknown. The client reconnects and queries it again.
+            Err(_) => self.sockets.each(user.as_str(), true, |outbox| outbox.cut()),
+        }
+    }
+
+    /// The socket found that its user is not a member of a room that it was to follow as one of all. It is notified if the
+    /// user is a member again.
+    pub fn forget_room(&self, user: &UserId, outbox: &Arc<Outbox>, room: &RoomId) {
+        if self.sockets.forget(user, outbox, room) {
+            // The user may have been added again before, when the socket still followed the room.
+            self.compare_soon([user.clone()]);
+        }
+    }
+
+    /// The rooms of these users, of whom sockets follow all rooms, are compared at once.
+    fn compare_soon(&self, users: impl IntoIterator<Item = UserId>) {
+        let mut urgent = self.joins.urgent.lock();
+        for user in users {
+            if urgent.waiting.insert(user.clone()) {
+                urgent.queue.push_back(user);
+            }
+        }
+        self.joins.wanted.notify_one();
+    }
+
+    /// Hints about these users may be missing.
+    pub(super) fn may_have_missed_joins(&self, is_concerned: impl Fn(&UserId) -> bool) {
+        if self.behind.get().is_none() {
+            return;
+        }
+        let mut users = Vec::new();
+        self.sockets.each_following_all(|user| {
+            if is_concerned(user) {
+                users.push(user.clone());
+            }
+        });
+        self.compare_soon(users);
+    }
+
+    pub(super) fn take_urgent(&self, most: usize) -> Vec<UserId> {
+        let mut urgent = self.joins.urgent.lock();
+        let count = most.min(urgent.queue.len());
+        let users: Vec<UserId> = urgent.queue.drain(..count).collect();
+        users.iter().for_each(|user| _ = urgent.waiting.remove(user));
+        users
+    }
+
+    /// Compares what the store lists for these users with what their sockets know, and notifies sockets that lack a room.
+    pub(super) async fn compare_rooms(
+        &self,
+        store: &dyn RoomStore,
+        users: Vec<UserId>,
+    ) -> Result<(), ReadError> {
+        let listed = store.memberships(users.clone()).await?;
+        let mut lacking = Vec::new();
+        for (user, listed) in users.iter().zip(listed) {
+            lacking.extend(self.sockets.lacking(user, listed).into_iter().map(|listed| (user, listed)));
+        }
+        let mut done = Ok(());
+        for lacking in lacking.chunks(QUERIES_MAX) {
+            let queries =
+                lacking.iter().map(|(user, listed)| store.access(listed.room.clone(), (*user).clone()));
+            for ((user, listed), access) in lacking.iter().zip(join_all(queries).await) {
+                done = done.and(access.map(|access| self.sockets.settle(user, listed, access)));
+            }
+        }
+        done
+    }
+}

@@ -1,0 +1,303 @@
+//! Sockets that follow all rooms of a user are notified of joins through other servers: each once, and certainly.
+
+use std::collections::BTreeMap;
+#[cfg(feature = "kafka")]
+use std::collections::HashSet;
+
+use hubbub_core::MessageId;
+use hubbub_core::clock::SeededRandom;
+use hubbub_core::store::{
+    HistoryPage, HistoryQuery, Member, Membership, ReadError, RoomInfo, RoomStore, UserRooms,
+};
+
+use super::super::relay::TICK;
+use super::presence::Records;
+use super::*;
+
+/// A store that knows the rooms of ada, who has read 7 messages of each.
+#[derive(Default)]
+struct RoomsOfAda {
+    /// Whether ada is a member, and the version of what is listed.
+    rooms: Mutex<BTreeMap<&'static str, (bool, Option<u64>)>>,
+    is_mute: std::sync::atomic::AtomicBool,
+}
+
+impl RoomsOfAda {
+    fn set(&self, room: &'static str, is_member: bool, version: Option<u64>) {
+        self.rooms.lock().insert(room, (is_member, version));
+    }
+
+    fn answer<T: std::marker::Send + 'static>(&self, answer: T) -> Read<'_, T> {
+        let is_mute = self.is_mute.load(Ordering::SeqCst);
+        let failed = || ReadError::Unavailable { reason: "mute".into() };
+        Box::pin(std::future::ready(if is_mute { Err(failed()) } else { Ok(answer) }))
+    }
+}
+
+impl RoomStore for RoomsOfAda {
+    fn epoch(&self) -> Arc<str> {
+        "e".into()
+    }
+
+    fn access(&self, room: RoomId, user: UserId) -> Read<'_, Access> {
+        let is_member = self.rooms.lock().get(room.as_str()).is_some_and(|(is_member, _)| *is_member);
+        let is_member = is_member && user.as_str() == "ada";
+        self.answer(if is_member { Access::Member { read_seq: 7 } } else { Access::Closed })
+    }
+
+    fn memberships(&self, users: Vec<UserId>) -> Read<'_, Vec<Vec<Membership>>> {
+        let rooms = self.rooms.lock();
+        let listed = rooms.iter().filter(|(_, (is_member, version))| *is_member || version.is_some());
+        let listed = listed
+            .map(|(room, (_, version))| Membership { room: RoomId::new(room).unwrap(), version: *version });
+        let listed: Vec<Membership> = listed.collect();
+        let of = |user: &UserId| if user.as_str() == "ada" { listed.clone() } else { Vec::new() };
+        self.answer(users.iter().map(of).collect())
+    }
+
+    fn history(&self, _: RoomId, _: HistoryQuery) -> Read<'_, HistoryPage> {
+        panic!("the hub does not ask for it")
+    }
+
+    fn seq_of(&self, _: RoomId, _: MessageId) -> Read<'_, Option<u64>> {
+        panic!("the hub does not ask for it")
+    }
+
+    fn room(&self, _: RoomId) -> Read<'_, Option<RoomInfo>> {
+        panic!("the hub does not ask for it")
+    }
+
+    fn rooms(&self, _: Option<RoomId>, _: usize) -> Read<'_, Vec<RoomInfo>> {
+        panic!("the hub does not ask for it")
+    }
+
+    fn members(&self, _: RoomId, _: Option<UserId>, _: usize) -> Read<'_, Vec<Member>> {
+        panic!("the hub does not ask for it")
+    }
+
+    fn user_rooms(&self, _: UserId, _: Option<RoomId>, _: usize) -> Read<'_, UserRooms> {
+        panic!("the hub does not ask for it")
+    }
+
+    fn user_room_count(&self, _: UserId, _: usize) -> Read<'_, usize> {
+        panic!("the hub does not ask for it")
+    }
+}
+
+fn ada() -> UserId {
+    UserId::new("ada").unwrap()
+}
+
+/// A server that shares the store with others.
+struct Node {
+    hub: Hub,
+    records: Arc<Records>,
+    now: std::time::Duration,
+}
+
+impl Node {
+    fn new(number: u64) -> Self {
+        let (hub, records) = (hub(), Arc::new(Records::default()));
+        hub.enable_remote();
+        hub.enable_relay(records.clone(), &SeededRandom::new(number));
+        Self { hub, records, now: std::time::Duration::from_secs(100) }
+    }
+
+    /// A socket of ada that follows all rooms, and has read what there is.
+    async fn socket(&self, store: &RoomsOfAda) -> Arc<Outbox> {
+        let outbox = outbox(20_000);
+        self.hub.open_socket(&ada(), &outbox);
+        self.hub.follow_all(&ada(), &outbox, true);
+        let listed = store.memberships(vec![ada()]).await.unwrap();
+        self.hub.expect_joins(&ada(), &outbox, listed.concat());
+        outbox
+    }
+
+    /// Makes a change, and returns what the others are told in a tick.
+    fn publish(&mut self, changes: &[RoomChange<'_>]) -> Vec<(u32, String)> {
+        publish_all(&self.hub, changes.iter().map(|what| change(*what)));
+        self.tick()
+    }
+
+    fn tick(&mut self) -> Vec<(u32, String)> {
+        self.now += TICK;
+        self.hub.tick_relay(self.now);
+        std::mem::take(&mut *self.records.sent.lock()).into()
+    }
+
+    async fn hear(&self, store: &RoomsOfAda, records: &[(u32, String)]) {
+        records.iter().for_each(|(partition, record)| self.hub.hear(*partition, record.as_bytes(), self.now));
+        self.hub.look_up_hints(store).await;
+    }
+
+    /// Compares those users that are to be compared at once. Returns how many those are.
+    async fn compare(&self, store: &RoomsOfAda) -> usize {
+        let users = self.hub.take_urgent(99);
+        let count = users.len();
+        self.hub.compare_rooms(store, users).await.unwrap();
+        count
+    }
+}
+
+fn add(room: &'static str) -> RoomChange<'static> {
+    RoomChange::AddMember { room, user: "ada" }
+}
+
+#[tokio::test]
+async fn a_join_at_one_server_is_told_to_sockets_at_another_once() {
+    let (store, mut here, mut there) = (RoomsOfAda::default(), Node::new(1), Node::new(2));
+    store.set("old", true, None);
+    let outbox = there.socket(&store).await;
+    store.set("r", true, None);
+    // Nobody follows anything here.
+    let records = here.publish(&[add("r")]);
+    assert_eq!(records.iter().map(|(partition, _)| *partition).collect::<Vec<_>>(), [1], "that of ada");
+    there.hear(&store, &records).await;
+    there.hear(&store, &records).await;
+    assert_eq!(shown(&outbox), ["joined r at 7"]);
+    there.hub.compare_rooms(&store, vec![ada()]).await.unwrap();
+    assert_eq!(shown(&outbox), [""; 0], "neither this one nor the old one again");
+    // Through the same server it is told at once, and to the others.
+    store.set("s", true, None);
+    let records = there.publish(&[add("s")]);
+    assert_eq!(shown(&outbox), ["joined s at 7"]);
+    there.hear(&store, &here.publish(&[add("s")])).await;
+    there.hub.compare_rooms(&store, vec![ada()]).await.unwrap();
+    assert_eq!(shown(&outbox), [""; 0], "it is known");
+    let other = here.socket(&store).await;
+    here.hear(&store, &records).await;
+    assert_eq!(shown(&other), ["joined s at 7"], "a socket may be told of what it has just read");
+}
+
+#[tokio::test]
+async fn whoever_makes_a_room_is_its_first_member_everywhere() {
+    let (store, mut here, there) = (RoomsOfAda::default(), Node::new(1), Node::new(2));
+    let outbox = there.socket(&store).await;
+    store.set("r", true, None);
+    let what = RoomChange::PutRoom { room: "r", settings: RoomSettings::default() };
+    let put = Op::Change(Change { by: Some("ada"), what });
+    publish_all(&here.hub, [(put, Outcome::Room { created: true })]);
+    there.hear(&store, &here.tick()).await;
+    assert_eq!(shown(&outbox), ["joined r at 7"]);
+    // Executed before, by a server that did not come to tell.
+    store.set("s", true, None);
+    publish_all(&here.hub, [(change(add("s")).0, Outcome::Accepted)]);
+    there.hear(&store, &here.tick()).await;
+    assert_eq!(shown(&outbox), ["joined s at 7"]);
+}
+
+#[tokio::test]
+async fn who_was_removed_again_is_told_nothing() {
+    let (store, mut here, there) = (RoomsOfAda::default(), Node::new(1), Node::new(2));
+    let outbox = there.socket(&store).await;
+    there.hear(&store, &here.publish(&[add("r")])).await;
+    assert_eq!(shown(&outbox), [""; 0]);
+    there.hub.follow_all(&ada(), &outbox, false);
+    store.set("r", true, None);
+    there.hear(&store, &here.publish(&[add("r")])).await;
+    there.hub.compare_rooms(&store, vec![ada()]).await.unwrap();
+    assert_eq!(shown(&outbox), [""; 0], "it follows the rooms no more");
+}
+
+#[tokio::test]
+async fn a_join_that_nobody_told_of_is_found() {
+    for version in [None, Some(1)] {
+        let (store, node) = (RoomsOfAda::default(), Node::new(1));
+        store.set("old", true, version);
+        store.set("written", false, version);
+        let [first, second] = [node.socket(&store).await, node.socket(&store).await];
+        store.set("r", true, version);
+        for expected in [vec!["joined r at 7"], vec![]] {
+            node.hub.compare_rooms(&store, vec![ada()]).await.unwrap();
+            assert_eq!(shown(&first), expected);
+            assert_eq!(shown(&second), expected);
+        }
+        // Where others than members are listed, a new version says that somebody joined.
+        store.set("written", true, version.map(|version| version + 1));
+        node.hub.compare_rooms(&store, vec![ada()]).await.unwrap();
+        assert_eq!(shown(&first), ["joined written at 7"]);
+    }
+}
+
+#[tokio::test]
+async fn who_is_added_again_while_the_old_subscription_ends_is_told() {
+    let (store, mut here, there) = (RoomsOfAda::default(), Node::new(1), Node::new(2));
+    store.set("r", true, None);
+    let outbox = there.socket(&store).await;
+    let attachment = live(&there.hub, "r", Some("ada"), &outbox);
+    // Removed and added again. The removal is noticed here, and the subscription ends only behind the hint.
+    there.hear(&store, &here.publish(&[add("r")])).await;
+    there.hub.end("r", |_| true);
+    there.hub.detach(attachment, &outbox);
+    assert_eq!(shown(&outbox), ["joined r at 7", "ended r"], "the socket still follows the room at first");
+    assert_eq!(there.compare(&store).await, 1);
+    assert_eq!(shown(&outbox), ["joined r at 7"]);
+    // The socket found the user to be no member, and was told of the join just before.
+    there.hub.forget_room(&ada(), &outbox, &RoomId::new("r").unwrap());
+    assert_eq!(there.compare(&store).await, 1);
+    assert_eq!(shown(&outbox), ["joined r at 7"]);
+    there.hear(&store, &here.publish(&[add("r")])).await;
+    there.hub.close_socket(&ada(), &outbox);
+    there.hub.forget_room(&ada(), &outbox, &RoomId::new("r").unwrap());
+    assert_eq!(there.compare(&store).await, 0, "its socket is gone");
+}
+
+#[tokio::test]
+async fn lost_hints_are_noticed() {
+    let (store, mut here, mut there) = (RoomsOfAda::default(), Node::new(1), Node::new(2));
+    let outbox = there.socket(&store).await;
+    store.set("r", true, None);
+    there.hear(&store, &here.publish(&[add("other")])).await;
+    // One is lost, and the next record has a number that does not follow.
+    drop(here.publish(&[add("r")]));
+    let others = here.publish(&[RoomChange::AddMember { room: "r", user: "cleo" }]);
+    there.hear(&store, &others).await;
+    there.tick();
+    assert_eq!((there.compare(&store).await, shown(&outbox)), (1, vec!["joined r at 7".to_owned()]));
+    // More than can be told.
+    let names: Vec<String> = (0..600).map(|number| format!("user-{number}")).collect();
+    let many: Vec<_> = names.iter().map(|user| RoomChange::AddMember { room: "s", user }).collect();
+    store.set("s", true, None);
+    let records = here.publish(&[&many[..], &[add("s")]].concat());
+    there.hear(&store, &records).await;
+    assert_eq!(there.compare(&store).await, 1, "ada may be among those that are not told");
+    assert_eq!(shown(&outbox), ["joined s at 7"]);
+    // More than can be looked up.
+    let rooms: Vec<RoomId> = (0..10_001).map(|number| RoomId::new(&format!("t-{number}")).unwrap()).collect();
+    rooms.iter().for_each(|room| there.hub.hint_join(room, "ada"));
+    assert_eq!(there.compare(&store).await, 1);
+    // A server that is silent may have died before it told.
+    there.now += std::time::Duration::from_secs(10);
+    there.tick();
+    assert_eq!(there.compare(&store).await, 1);
+}
+
+#[tokio::test]
+async fn a_store_that_cannot_be_asked_is_asked_again() {
+    let (store, mut here, there) = (RoomsOfAda::default(), Node::new(1), Node::new(2));
+    let outbox = there.socket(&store).await;
+    store.set("r", true, None);
+    store.is_mute.store(true, Ordering::SeqCst);
+    there.hear(&store, &here.publish(&[add("r")])).await;
+    assert_eq!(shown(&outbox), [""; 0]);
+    there.hub.compare_rooms(&store, vec![ada()]).await.unwrap_err();
+    store.is_mute.store(false, Ordering::SeqCst);
+    assert_eq!(there.compare(&store).await, 1);
+    assert_eq!(shown(&outbox), ["joined r at 7"]);
+}
+
+/// A partition of the bus is read from now on: what was told in it before is missing.
+#[cfg(feature = "kafka")]
+#[tokio::test]
+async fn what_was_told_before_the_bus_is_read_is_found() {
+    let (store, there) = (RoomsOfAda::default(), Node::new(2));
+    let outbox = there.socket(&store).await;
+    let mut followed = Vec::new();
+    there.hub.each_followed(|id| followed.push(id.to_owned()));
+    assert_eq!(followed, ["ada"]);
+    store.set("r", true, None);
+    there.hub.ask_about(&HashSet::from([0]));
+    assert_eq!(there.compare(&store).await, 0, "ada's is another one");
+    there.hub.ask_about(&HashSet::from([1]));
+    assert_eq!((there.compare(&store).await, shown(&outbox)), (1, vec!["joined r at 7".to_owned()]));
+}

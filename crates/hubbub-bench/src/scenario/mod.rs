@@ -8,6 +8,7 @@ mod backends;
 mod chart;
 mod compare;
 mod compare_page;
+mod conclusion;
 mod file;
 mod find_max;
 mod keys;

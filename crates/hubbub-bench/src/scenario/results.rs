@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::RunArgs;
+use super::conclusion::conclusion;
 use super::file::{Measurement, Point, Scenario};
 use super::page::page_of;
 use super::scaling::Scaling;
@@ -300,8 +301,11 @@ impl Findings for Results {
             out.push_str("a quick look: thresholds do not count, and the figures say little\n");
         }
         out.push_str(&self.median_table().text());
-        if let Some(scaling) = &self.scaling {
+        if let Some(said) = conclusion(self) {
             // Writing to a String cannot fail.
+            let _ = writeln!(out, "  conclusion: {said}");
+        }
+        if let Some(scaling) = &self.scaling {
             let _ = write!(out, "{scaling}");
         }
         self.runs.iter().filter_map(little).for_each(|line| out.push_str(&line));

@@ -114,6 +114,26 @@ async fn steps_and_think_time_are_reported_without_warm_up_and_cool_down() {
     }
 }
 
+/// Each operation of a client waits until it is due, and the ledger of messages has those of the warm-up.
+#[tokio::test]
+async fn operations_on_queues_have_a_rate() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("paced.toml").to_str().unwrap().to_owned();
+    let text = "title = 'x'\nworkload = 'queue'\n[options]\nrate = [250, 500]\nwarmup = '200ms'\nduration = '200ms'\n\
+                refresh = '0s'\nclients = 8\nqueues = 2\n";
+    std::fs::write(&file, text).unwrap();
+    let (_, results, said) = run(&file, &[]).await;
+    let run = &results["runs"][0];
+    let summary = &run["summary"];
+    assert_eq!(run["isClean"], true, "{said}");
+    assert_eq!([&summary["latency"]["count"], &summary["ledger"]["sent"]], [150, 200], "{said}");
+    assert_eq!(summary["latencyFromSend"]["count"], 150, "{said}");
+    assert!(summary["ledger"]["queues"]["sent"].as_u64().unwrap() > 0, "{said}");
+    let accepted: Vec<&Value> =
+        summary["steps"].as_array().unwrap().iter().map(|step| &step["accepted"]).collect();
+    assert_eq!(accepted, [50, 100], "{said}");
+}
+
 const SMALL: &str = "title = 'Small'\nworkload = 'chat'\nrepetitions = 2\nseed = 7\n\
     thresholds = ['ledger.rejected <= 0', 'latency.count >= LEAST']\n\
     [options]\nmessages = 60\nwarmup-connections = 1\nwarmup-messages = 10\n\

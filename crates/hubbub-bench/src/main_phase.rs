@@ -1,6 +1,6 @@
 //! What server, machine and generator do while the main phase of a load lasts.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crate::engine::Setup;
 use crate::machine::{CpuMark, CpuUse};
@@ -22,6 +22,15 @@ pub(crate) struct MainPhase {
     pub(crate) timing: GeneratorTiming,
 }
 
+/// How long a server may take for the few requests that marks need.
+const MARKS_MAX: Duration = Duration::from_secs(6);
+
+/// What is seen before the load: how long a request with nothing to do takes then. `None` where the server does not answer.
+async fn idle(setup: &Setup) -> Option<Seen> {
+    let watching = async { Watch::begin(setup).await.end(setup).await.0 };
+    tokio::time::timeout(MARKS_MAX, watching).await.ok()
+}
+
 struct Marks {
     watch: Watch,
     meter: OthersMeter,
@@ -38,9 +47,9 @@ impl MainPhase {
         load: impl Future<Output = T>,
     ) -> (T, Self) {
         let pids = &setup.common.server_pid;
-        let is_warmed = !timetable.warmup.is_zero();
-        // A request with nothing to do is timed before the load, also where the rest begins in it.
-        let idle = if is_warmed { Some(Watch::begin(setup).await.end(setup).await.0) } else { None };
+        let idle = if timetable.warmup.is_zero() { None } else { idle(setup).await };
+        // Where nobody answers in time, marks would be late: then they stand before the warm-up.
+        let timetable = if idle.is_some() { timetable } else { timetable.without_warmup() };
         let begin = async || Marks {
             watch: Watch::begin(setup).await,
             meter: meter(),

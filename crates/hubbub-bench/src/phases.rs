@@ -67,6 +67,12 @@ impl Timetable {
         !self.warmup.is_zero() || !self.cooldown.is_zero()
     }
 
+    /// The same where the warm-up belongs to the main phase.
+    pub(crate) fn without_warmup(&self) -> Self {
+        let main = self.main.map(|main| self.warmup.saturating_add(main));
+        Self { warmup: Duration::ZERO, main, ..*self }
+    }
+
     /// The main phase in microseconds. Without a cool-down, all that begins after the warm-up belongs to it.
     pub(crate) fn main_us(&self) -> Range<u64> {
         let from = self.warmup;

@@ -1,6 +1,6 @@
 //! Experiments as files: every scenario that is provided, in its quick form, and what is refused.
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::harness::{Postgres, hubbub, hubbub_at_length};
 
@@ -59,6 +59,8 @@ provided! {
     sending_without_waiting: "send-without-waiting", 2;
     a_rising_rate: "http-ramp", 2;
     one_rate_of_many: "http-max", 1;
+    rates_in_steps: "http-steps", 1;
+    people_who_think: "think-time", 2;
     persisting: "persist-baseline", 1;
     persisting_more: "persist-stress", 1;
     persisting_for_long: "persist-endurance", 1;
@@ -79,6 +81,57 @@ provided! {
     reading_popular_keys: "kv-get-popular", 2;
     writing_any_key: "kv-put-all", 2;
     all_operations_on_keys: "kv-mixed", 2;
+}
+
+#[tokio::test]
+async fn steps_and_think_time_are_reported_without_warm_up_and_cool_down() {
+    let dir = tempfile::tempdir().unwrap();
+    let out = dir.path().join("steps").to_str().unwrap().to_owned();
+    let (code, results, said) = run("http-steps", &["--quick", "--out", &out]).await;
+    assert_eq!(code, Some(0), "{said}");
+    let summary = &results["runs"][0]["summary"];
+    let steps = summary["steps"].as_array().unwrap();
+    let shown: Vec<[&Value; 2]> = steps.iter().map(|it| [&it["askedPerSecond"], &it["accepted"]]).collect();
+    assert_eq!(shown, [[&json!(50.0), &json!(25)], [&json!(200.0), &json!(100)]], "{summary}");
+    assert_eq!([&summary["latency"]["count"], &summary["ledger"]["sent"]], [125, 155], "{summary}");
+    assert_eq!([&summary["ledger"]["server"]["stored"]], [155], "{summary}");
+    assert_eq!(summary["latencyFromSend"]["count"], 125, "{summary}");
+    let pages = dir.path().join("pages");
+    hubbub(&["bench", "publish", &out, "--to", pages.to_str().unwrap()], "").success();
+    let page = std::fs::read_to_string(pages.join("http-steps/README.md")).unwrap();
+    assert!(page.contains("\n**Conclusion:** ") && page.contains("\n## Step by step: all\n"), "{page}");
+
+    let (code, results, said) = run("think-time", &["--quick"]).await;
+    assert_eq!(code, Some(0), "{said}");
+    for run in results["runs"].as_array().unwrap() {
+        let little = &run["summary"]["little"];
+        assert!(little["thinkMs"].as_f64().unwrap() > 0.0, "{little}");
+        assert_eq!(
+            little["concurrency"].as_f64().unwrap().to_string(),
+            run["point"]["connections"],
+            "{little}"
+        );
+    }
+}
+
+/// Each operation of a client waits until it is due, and the ledger of messages has those of the warm-up.
+#[tokio::test]
+async fn operations_on_queues_have_a_rate() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("paced.toml").to_str().unwrap().to_owned();
+    let text = "title = 'x'\nworkload = 'queue'\n[options]\nrate = [250, 500]\nwarmup = '200ms'\nduration = '200ms'\n\
+                refresh = '0s'\nclients = 8\nqueues = 2\n";
+    std::fs::write(&file, text).unwrap();
+    let (_, results, said) = run(&file, &[]).await;
+    let run = &results["runs"][0];
+    let summary = &run["summary"];
+    assert_eq!(run["isClean"], true, "{said}");
+    assert_eq!([&summary["latency"]["count"], &summary["ledger"]["sent"]], [150, 200], "{said}");
+    assert_eq!(summary["latencyFromSend"]["count"], 150, "{said}");
+    assert!(summary["ledger"]["queues"]["sent"].as_u64().unwrap() > 0, "{said}");
+    let accepted: Vec<&Value> =
+        summary["steps"].as_array().unwrap().iter().map(|step| &step["accepted"]).collect();
+    assert_eq!(accepted, [50, 100], "{said}");
 }
 
 const SMALL: &str = "title = 'Small'\nworkload = 'chat'\nrepetitions = 2\nseed = 7\n\
@@ -115,8 +168,14 @@ async fn results_are_kept_and_compared_and_thresholds_count() {
     hubbub(&["bench", "publish", &a, "--to", &path("pages")], "").success();
     let published = |name: &str| std::fs::read_to_string(dir.path().join("pages/small").join(name)).unwrap();
     let page = published("README.md");
-    for part in ["# Small", "**Result:**", "**Bottleneck:**", "**What to do:**", "4 measurements, 2 of each"]
-    {
+    for part in [
+        "# Small",
+        "**Result:**",
+        "**Conclusion:**",
+        "**Bottleneck:**",
+        "**What to do:**",
+        "4 measurements, 2 of each",
+    ] {
         assert!(page.contains(part), "{part}: {page}");
     }
     assert_eq!(published("scenario.toml"), std::fs::read_to_string(&file).unwrap().replace("51", "50"));

@@ -1,41 +1,45 @@
-//! The classic chat load test: warm up, then send many messages over WebSockets that each wait for their answers.
+//! The classic chat load test: warm up, then send many messages over WebSockets that each wait for their answers; or send at a
+//! given rate.
 
 use std::ops::Range;
 use std::sync::Arc;
-use std::time::Duration;
 
 use anyhow::ensure;
 use clap::Args;
-use hubbub_core::clock::SeededRandom;
 use hubbub_core::invariant::saturate;
 use serde::Serialize;
 
-use crate::agents::{Divided, divided, split};
+use crate::agents::{Divided, Share, divided, split};
 use crate::client::chat::Chat;
 use crate::engine::{Account, Setup, Workload};
-use crate::feed::Feed;
-use crate::live::Live;
-use crate::options::{Sending, Traffic, duration, seconds};
-use crate::pace::supply;
-use crate::phase;
+use crate::options::{Sending, Traffic};
+use crate::phase::RoomLoad;
+use crate::phases::{Pacing, Phases, Timetable};
+use crate::report::MESSAGES;
 use crate::run::Run;
 
 #[derive(Debug, Clone, Args, Serialize)]
 #[serde(rename_all = "camelCase")]
+#[command(mut_arg("rate", |arg| arg.conflicts_with("messages")))]
+#[command(mut_arg("duration", |arg| arg.help(
+    "Length of the main phase, even if messages are left then; of each step, where --rate has several"
+)))]
 pub(crate) struct ChatArgs {
-    /// Messages in all, the warm-up included
+    /// Messages in all, those of --warmup-connections included
     #[arg(long, short = 'n', default_value_t = 500_000, value_name = "N")]
     pub(crate) messages: u64,
-    /// End the measured phase after this time, even if messages are left
-    #[arg(long, short, value_parser = duration, value_name = "TIME")]
-    #[serde(rename = "durationS", serialize_with = "seconds")]
-    pub(crate) duration: Option<Duration>,
-    /// Connections of the warm-up
+    /// Connections that send --warmup-messages each, and are closed before the load begins
     #[arg(long, default_value_t = 32, value_name = "N")]
     pub(crate) warmup_connections: usize,
-    /// Messages that each connection of the warm-up sends
+    /// Messages that each of --warmup-connections sends
     #[arg(long, default_value_t = 1_000, value_name = "N")]
     pub(crate) warmup_messages: u64,
+    #[command(flatten)]
+    #[serde(flatten)]
+    pub(crate) pacing: Pacing,
+    #[command(flatten)]
+    #[serde(flatten)]
+    pub(crate) phases: Phases,
     #[command(flatten)]
     pub(crate) sending: Sending,
     #[command(flatten)]
@@ -48,18 +52,36 @@ impl Workload for ChatArgs {
     /// The warm-up.
     type Stage = Arc<Run>;
 
+    fn timetable(&self) -> Timetable {
+        self.phases.timetable(self.pacing.rate)
+    }
+
+    fn check(&self) -> anyhow::Result<()> {
+        self.pacing.check(&self.phases)
+    }
+
     async fn prepare(&self, setup: &Setup) -> anyhow::Result<Arc<Run>> {
         let shape = self.traffic.shape().of_rooms(self.rooms(self.warmup_connections));
-        let run = Run::new(setup.targets.clone(), shape, self.sending.rules.clone());
-        Ok(self.send(run, setup, self.warmup_connections, "warm-up", 0..self.warm_up(), None).await)
+        let run = Arc::new(Run::new(setup.targets.clone(), shape, self.sending.rules.clone()));
+        let rooms = rooms_of(&run, self.warmup_connections);
+        let load = self.load(setup, &run, &rooms, 0..self.warm_up());
+        let load = RoomLoad { timetable: Timetable::default(), schedule: None, ..load };
+        let live = load.live("warm-up");
+        load.send::<Chat>(&live).await;
+        Ok(run)
     }
 
     async fn drive(&self, setup: &Setup, warmed: &mut Arc<Run>) -> anyhow::Result<Arc<Run>> {
         let rules = self.sending.rules.clone();
         let shape = warmed.shape.clone().of_rooms(self.rooms(self.sending.connections));
         let run = Run::new(setup.targets.clone(), shape, rules).with_rows(&setup.common)?;
-        let messages = self.warm_up()..self.messages;
-        Ok(self.send(run, setup, self.sending.connections, "main", messages, self.duration).await)
+        let run = Arc::new(run.paced(&self.pacing, &self.phases));
+        let rooms = rooms_of(&run, self.sending.connections);
+        let load = self.load(setup, &run, &rooms, self.warm_up()..self.messages);
+        let live = load.live("main");
+        setup.begin(&run, &load.timetable);
+        load.send::<Chat>(&live).await;
+        Ok(run)
     }
 
     /// Each sends to all rooms, and of the messages what is in proportion to its connections.
@@ -74,21 +96,31 @@ impl Workload for ChatArgs {
         let warming = divided(self.warmup_connections as u64, &vec![1; agents]);
         let measured = divided(self.messages - self.warm_up(), &connections);
         let warm_up = divided(self.warm_up(), &warming);
-        let share = |(((connections, warming), measured), warm_up): (((&u64, &u64), &u64), &u64)| {
-            vec![
-                ("connections", connections.to_string()),
-                ("warmup-connections", warming.to_string()),
-                ("messages", (measured + warm_up).to_string()),
-            ]
+        let is_open = self.pacing.rate.is_some();
+        let share = |(((connections, warming), messages), rate): (((&u64, &u64), u64), Share)| {
+            // At a rate, time says how many.
+            let messages = (!is_open).then(|| ("messages", messages.to_string()));
+            let own = [("connections", connections.to_string()), ("warmup-connections", warming.to_string())];
+            own.into_iter().chain(messages).chain(rate).collect()
         };
-        let shares = connections.iter().zip(&warming).zip(&measured).zip(&warm_up).map(share).collect();
+        let messages = measured.iter().zip(&warm_up).map(|(measured, warm_up)| measured + warm_up);
+        let rates = self.pacing.shares(&connections);
+        let shares = connections.iter().zip(&warming).zip(messages).zip(rates).map(share).collect();
         let shape = self.traffic.shape().of_rooms(rooms);
-        Ok(Divided { shares, whole: Run::new(setup.targets.clone(), shape, self.sending.rules.clone()) })
+        let whole = Run::new(setup.targets.clone(), shape, self.sending.rules.clone());
+        Ok(Divided { shares, whole: whole.paced(&self.pacing, &self.phases) })
     }
 
-    async fn close(&self, _: &Setup, warmed: Arc<Run>, _: &Run) -> anyhow::Result<Account> {
-        let concurrency = Some(self.sending.concurrency());
-        Ok(Account { warm_up: Some(warmed), concurrency, ..Account::default() })
+    async fn close(&self, _: &Setup, warmed: Arc<Run>, run: &Run) -> anyhow::Result<Account> {
+        let (concurrency, schedule) = (Some(self.sending.concurrency()), self.pacing.schedule(&self.phases));
+        Ok(Account {
+            warm_up: Some(warmed),
+            concurrency: concurrency.filter(|_| schedule.is_none()),
+            asked_per_second: schedule.map(|schedule| schedule.mean_rate()),
+            window: concurrency,
+            note: schedule.and_then(|schedule| schedule.never_sent(run, MESSAGES)),
+            ..Account::default()
+        })
     }
 }
 
@@ -102,25 +134,20 @@ impl ChatArgs {
         self.traffic.rooms.clamp(1, saturate::<_, u16>(connections).max(1))
     }
 
-    async fn send(
-        &self,
-        run: Run,
-        setup: &Setup,
-        connections: usize,
-        name: &'static str,
+    fn load<'l>(
+        &'l self,
+        setup: &'l Setup,
+        run: &'l Arc<Run>,
+        rooms: &'l [u16],
         messages: Range<u64>,
-        time: Option<Duration>,
-    ) -> Arc<Run> {
-        let rooms = usize::from(run.shape.rooms);
-        let rooms_of: Vec<u16> = (0..connections).map(|i| (i % rooms) as u16 + 1).collect();
-        let (run, feed) = (Arc::new(run), Feed::new(self.sending.queue));
-        let random = SeededRandom::new(setup.seed ^ messages.start);
-        let live = Live::new(name, messages.end - messages.start, setup.common.quiet).for_time(time);
-        let (maker_run, maker) = (Arc::clone(&run), Arc::clone(&feed));
-        let make = move || {
-            supply(&maker_run, &maker, messages, Duration::MAX, &random, |_| maker.wait_for_space());
-        };
-        phase::send::<Chat>(&run, &feed, &rooms_of, setup.seed, &live, time, make).await;
-        run
+    ) -> RoomLoad<'l> {
+        let (timetable, schedule) = (self.timetable(), self.pacing.schedule(&self.phases));
+        RoomLoad { setup, run, sending: &self.sending, rooms, timetable, schedule, messages }
     }
+}
+
+/// The rooms of so many connections, in turn.
+fn rooms_of(run: &Run, connections: usize) -> Vec<u16> {
+    let rooms = usize::from(run.shape.rooms);
+    (0..connections).map(|i| (i % rooms) as u16 + 1).collect()
 }

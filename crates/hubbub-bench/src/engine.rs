@@ -2,7 +2,8 @@
 
 use std::path::Path;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use anyhow::bail;
 use clap::Args;
@@ -14,10 +15,11 @@ use crate::agents::{Agents, Divided, Load};
 use crate::client::{Target, Targets};
 use crate::kv::KeyLedger;
 use crate::ledger::{Ledger, ServerCounts};
-use crate::machine::CpuMark;
+use crate::main_phase::MainPhase;
 use crate::options::Common;
 use crate::others::OthersMeter;
 use crate::persist::persisted::Persisted;
+use crate::phases::{LoadStart, Timetable};
 use crate::price::{Price, Usage};
 use crate::queue::QueueLedger;
 use crate::report::{Delivery, Headroom, MESSAGES, Report, cpu_us};
@@ -25,7 +27,7 @@ use crate::run::Run;
 use crate::sample::series::summaries;
 use crate::sample::{Sampler, Source};
 use crate::stages::{Generated, Stages};
-use crate::verdict::{OpenLoop, Verdict, Watch};
+use crate::verdict::{OpenLoop, Verdict};
 
 /// A workload: its options, and the steps of a run.
 pub(crate) trait Workload: Args + Serialize {
@@ -53,7 +55,18 @@ pub(crate) trait Workload: Args + Serialize {
     /// Makes ready what the measured phase needs: rooms, clients, listeners, stored data.
     async fn prepare(&self, setup: &Setup) -> anyhow::Result<Self::Stage>;
 
-    /// The measured phase.
+    /// The phases of its load. What begins in the main one is measured; [`Workload::drive`] says when the load begins.
+    fn timetable(&self) -> Timetable {
+        Timetable::default()
+    }
+
+    /// # Errors
+    /// Options that do not fit each other; those that its command line refuses are not asked here.
+    fn check(&self) -> anyhow::Result<()> {
+        Ok(())
+    }
+
+    /// The load, in all of its phases.
     async fn drive(&self, setup: &Setup, stage: &mut Self::Stage) -> anyhow::Result<Arc<Run>>;
 
     /// Its options in parts for so many agents.
@@ -87,9 +100,21 @@ pub(crate) struct Setup {
     pub(crate) common: Common,
     pub(crate) targets: Targets,
     pub(crate) seed: u64,
+    pub(crate) load_start: LoadStart,
 }
 
 impl Setup {
+    pub(crate) fn new(common: Common, targets: Targets) -> Self {
+        let seed = common.seed.unwrap_or_else(crate::machine::seed);
+        Self { common, targets, seed, load_start: LoadStart::default() }
+    }
+
+    /// Begins the load of a run, whose phases count from now on.
+    pub(crate) fn begin(&self, run: &Run, timetable: &Timetable) {
+        run.begin_phases(timetable);
+        self.load_start.set(run.instant(0));
+    }
+
     /// The server; the first of several.
     pub(crate) fn target(&self) -> &Target {
         self.targets.first()
@@ -120,7 +145,7 @@ pub(crate) struct Account {
     /// Messages stored, where the server's counters are not looked at for it.
     pub(crate) stored: Option<u64>,
     pub(crate) persisted: Option<Persisted>,
-    /// Messages under way at any time, in a closed loop.
+    /// Messages under way, or thought about, at any time, in a closed loop.
     pub(crate) concurrency: Option<f64>,
     /// Messages or operations that an open loop asks for.
     pub(crate) asked_per_second: Option<f64>,
@@ -147,10 +172,10 @@ pub(crate) trait Findings: Serialize {
 
 pub(crate) async fn measure<W: Workload>(args: &Loading<W>) -> anyhow::Result<Report> {
     let Loading { common, own } = args;
+    own.check()?;
     let credentials = common.access.credentials()?;
     let targets = Targets::parse(&common.servers, &credentials)?;
-    let setup =
-        Setup { common: common.clone(), targets, seed: common.seed.unwrap_or_else(crate::machine::seed) };
+    let setup = Setup::new(common.clone(), targets);
     let has_counts = own.has_server_counts() && !common.beside_others;
     let counts = async || if has_counts { ServerCounts::ask(&setup.targets).await } else { None };
     let unit = if W::HAS_ROOMS { MESSAGES } else { "operations" };
@@ -161,18 +186,14 @@ pub(crate) async fn measure<W: Workload>(args: &Loading<W>) -> anyhow::Result<Re
     let sampler = Sampler::start(load.source(&setup).await?);
     let [idle_before, idle_after] = own.around();
     tokio::time::sleep(idle_before).await;
-    let watch = Watch::begin(&setup).await;
-    let meter = setup.others(own.log_url(), load.pids());
-    let (begun, cpu) = (Instant::now(), CpuMark::now(&common.server_pid));
-    let run = load.drive(&setup).await?;
-    report.cpu = Some(cpu.until(&CpuMark::now(&common.server_pid)));
-    report.taken = meter.taken();
-    let ended = Instant::now();
-    let (mut seen, server_stages, timing) = watch.end(&setup).await;
-    report.generator = Some(timing);
+    let (timetable, pids) = (own.timetable(), load.pids());
+    let meter = || setup.others(own.log_url(), pids);
+    let (run, main) = MainPhase::of(&setup, timetable, meter, load.drive(&setup)).await;
+    let (run, mut seen) = (run?, main.seen);
+    (report.cpu, report.taken, report.generator) = (Some(main.cpu), main.taken, Some(main.timing));
     run.followed.ask_rest(&run).await;
     tokio::time::sleep(idle_after).await;
-    let span = sampler.span(begun, ended);
+    let span = sampler.span(main.begun, main.ended);
     report.samples = sampler.stop().await;
     report.series = summaries(&report.samples, &span);
 
@@ -185,7 +206,7 @@ pub(crate) async fn measure<W: Workload>(args: &Loading<W>) -> anyhow::Result<Re
     (report.delivery, report.persisted) = (account.delivery, account.persisted);
     report.add_run(&run, common.bucket);
     if let Some(concurrency) = account.concurrency {
-        report.audit(concurrency);
+        report.audit(concurrency, run.counts.thought_us.load(Ordering::Relaxed));
     }
     report.notes.extend(account.note);
     if let Some(agents) = account.agents {
@@ -195,11 +216,11 @@ pub(crate) async fn measure<W: Workload>(args: &Loading<W>) -> anyhow::Result<Re
         report.agents = Some(agents);
     }
     let known = generated(&report, &run, seen.empty_ms, &setup.targets);
-    report.analysis.stages = Stages::of(&server_stages, &known);
+    report.analysis.stages = Stages::of(&main.stages, &known);
     let samples = span.of(&report.samples);
     report.analysis.trends.add(samples);
-    let [_, accepted, ..] = run.counts.totals();
-    let done = report.persisted.as_ref().map_or(accepted as f64, Persisted::stored_meanwhile);
+    let accepted = report.latency.count as f64;
+    let done = report.persisted.as_ref().map_or(accepted, Persisted::stored_meanwhile);
     report.analysis.usage = report.cpu.as_ref().and_then(|cpu| Usage::of(done, cpu, samples));
     let open = OpenLoop {
         asked_per_second: account.asked_per_second,
@@ -235,14 +256,17 @@ fn set_price(report: &mut Report, price: Price, rows_bytes: u64) {
 
 /// What the generator knows of the time of a message.
 fn generated(report: &Report, run: &Run, empty_ms: Option<f64>, servers: &Targets) -> Generated {
-    let [_, accepted, rejected, unconfirmed] = run.counts.totals();
-    let send_delay = run.record.lock().open.as_ref().map(|open| open.send_delay.stats());
+    let record = run.record.lock();
+    let ended = record.all.len() + record.failed.iter().sum::<u64>();
+    let send_delay = record.open.as_ref().map(|open| open.send_delay.stats());
+    drop(record);
+    let main_from_us = run.main_us().start;
     let [followed, followed_to_subscribers] =
-        run.followed.means(|second| run.record.lock().answered_in(second));
+        run.followed.means(|second| run.record.lock().answered_in(second, main_from_us));
     let delivered =
         report.delivery.as_ref().filter(|delivery| servers.len() == 1 && delivery.latency.count > 0);
     Generated {
-        ended: (accepted + rejected + unconfirmed) as f64,
+        ended: ended as f64,
         confirmed_ms: report.latency.mean_ms,
         delivered_ms: delivered.map(|delivery| delivery.latency.mean_ms),
         waited_ms: send_delay.map_or(0.0, |delay| delay.mean_ms),
@@ -281,7 +305,7 @@ mod tests {
                 [&["--server", "http://127.0.0.1:1", "--database", "postgres://localhost"], line].concat();
             let Loading { common, own } = arguments::<Loading<PersistArgs>>("persist", &line).unwrap();
             let targets = Targets::parse(&common.servers, &Credentials::default()).unwrap();
-            let setup = Setup { common, targets, seed: 1 };
+            let setup = Setup::new(common, targets);
             setup.engines(own.log_url()).map(str::to_owned).collect()
         };
         let others = ["http://127.0.0.1:1", "postgres://localhost"];

@@ -19,11 +19,13 @@ use crate::live::Live;
 use crate::options::{Rules, arguments, duration, seconds};
 use crate::pace::supply;
 use crate::phase;
+use crate::phases::{Phases, Timetable};
 use crate::report::Delivery;
 use crate::run::Run;
 
 #[derive(Debug, Clone, Args, Serialize)]
 #[serde(rename_all = "camelCase")]
+#[command(mut_arg("duration", |arg| arg.default_value("10s").help("Length of the main phase: what begins in it is measured")))]
 pub(crate) struct FanoutArgs {
     /// WebSockets that follow the room
     #[arg(long, short, default_value_t = 100, value_name = "N")]
@@ -38,10 +40,9 @@ pub(crate) struct FanoutArgs {
     #[arg(long, default_value = "0ms", value_parser = duration, value_name = "TIME")]
     #[serde(rename = "slowByS", serialize_with = "seconds")]
     pub(crate) slow_by: Duration,
-    /// How long to send
-    #[arg(long, short, default_value = "10s", value_parser = duration, value_name = "TIME")]
-    #[serde(rename = "durationS", serialize_with = "seconds")]
-    pub(crate) duration: Duration,
+    #[command(flatten)]
+    #[serde(flatten)]
+    pub(crate) phases: Phases,
     /// The room; by default one of its own for each run
     #[arg(long, default_value = "fanout-", value_name = "TEXT")]
     #[serde(skip)]
@@ -55,6 +56,14 @@ impl Workload for FanoutArgs {
     const NAME: &'static str = "fanout";
     const HAS_ROOMS: bool = true;
     type Stage = (Arc<Run>, Listeners);
+
+    fn timetable(&self) -> Timetable {
+        self.phases.timetable(None)
+    }
+
+    fn check(&self) -> anyhow::Result<()> {
+        self.phases.check()
+    }
 
     async fn prepare(&self, setup: &Setup) -> anyhow::Result<Self::Stage> {
         let run_id = crate::machine::seed();
@@ -70,17 +79,19 @@ impl Workload for FanoutArgs {
     }
 
     async fn drive(&self, setup: &Setup, (run, subscribers): &mut Self::Stage) -> anyhow::Result<Arc<Run>> {
-        run.begin();
+        let timetable = self.timetable();
+        setup.begin(run, &timetable);
         let feed = Feed::new(usize::MAX);
         let (maker_run, maker, audience) =
             (Arc::clone(run), Arc::clone(&feed), Arc::clone(&subscribers.audience));
-        let (window, time, random) = (self.window.max(1), self.duration, SeededRandom::new(setup.seed));
+        let (window, random) = (self.window.max(1), SeededRandom::new(setup.seed));
+        let time = timetable.whole().unwrap_or(Duration::MAX);
         let make = move || {
             let space = |sent| space(&maker_run, &audience, window, sent);
             supply(&maker_run, &maker, 0..u64::MAX, time, &random, space);
         };
         let live = Live::new("sending", 0, setup.common.quiet);
-        let live = live.for_time(Some(self.duration)).followed_by(subscribers);
+        let live = live.for_time(timetable.whole()).followed_by(subscribers);
         let senders = vec![1; self.senders];
         let sending = phase::send::<Chat>(run, &feed, &senders, setup.seed, &live, None, make);
         tokio::select! {

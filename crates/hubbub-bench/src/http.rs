@@ -1,42 +1,40 @@
 //! Sending over HTTP: an open loop with a rate that may rise, or a closed loop; with listeners on WebSockets.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use anyhow::ensure;
 use clap::Args;
 use clap::builder::ArgPredicate;
-use hubbub_core::clock::SeededRandom;
 use serde::Serialize;
 
-use crate::agents::{Divided, split};
+use crate::agents::{Divided, Share, split};
 use crate::client::post::Post;
 use crate::engine::{Account, Setup, Workload};
-use crate::feed::Feed;
 use crate::listener::Listeners;
-use crate::live::Live;
-use crate::options::{Sending, Traffic, duration, seconds};
-use crate::pace::{Rate, SLEEP_MIN, Schedule, feed_paced, patience, supply};
-use crate::phase;
+use crate::options::{Sending, Traffic};
+use crate::phase::RoomLoad;
+use crate::phases::{Pacing, Phases, Timetable};
 use crate::report::MESSAGES;
 use crate::run::Run;
 
 #[derive(Debug, Clone, Args, Serialize)]
 #[serde(rename_all = "camelCase")]
 #[command(mut_arg("connections", |arg| arg.default_value("64")))]
+#[command(mut_arg("duration", |arg| arg.default_value("30s")))]
+#[command(mut_arg("rate", |arg| arg.conflicts_with("closed").default_value("1000..10000").default_value_if(
+    "closed", ArgPredicate::Equals("true".into()), None
+)))]
 pub(crate) struct HttpArgs {
-    /// Messages per second, whatever the server does: 5000, or a ramp 1000..10000, or 1000..10000..26000
-    #[arg(long, value_name = "RATE", conflicts_with = "closed", default_value = "1000..10000")]
-    #[arg(default_value_if("closed", ArgPredicate::Equals("true".into()), None))]
-    pub(crate) rate: Option<Rate>,
     /// Closed loop: each connection sends its next message when the last is answered
     #[arg(long)]
     #[serde(skip)]
     pub(crate) closed: bool,
-    /// How long to send
-    #[arg(long, short, default_value = "30s", value_parser = duration, value_name = "TIME")]
-    #[serde(rename = "durationS", serialize_with = "seconds")]
-    pub(crate) duration: Duration,
+    #[command(flatten)]
+    #[serde(flatten)]
+    pub(crate) pacing: Pacing,
+    #[command(flatten)]
+    #[serde(flatten)]
+    pub(crate) phases: Phases,
     /// WebSockets that follow the rooms, in turn
     #[arg(long, short, default_value_t = 0, value_name = "N")]
     pub(crate) listeners: usize,
@@ -57,37 +55,43 @@ impl Workload for HttpArgs {
     const HAS_ROOMS: bool = true;
     type Stage = Stage;
 
+    fn timetable(&self) -> Timetable {
+        self.phases.timetable(self.pacing.rate)
+    }
+
+    fn check(&self) -> anyhow::Result<()> {
+        ensure!(
+            self.closed || self.pacing.think.is_zero(),
+            "--think: connections wait in a closed loop only: give --closed, too"
+        );
+        self.pacing.check(&self.phases)
+    }
+
     async fn prepare(&self, setup: &Setup) -> anyhow::Result<Stage> {
         let rules = self.sending.rules.clone();
         let run = Run::new(setup.targets.clone(), self.traffic.shape(), rules).with_rows(&setup.common)?;
+        let run = run.paced(&self.pacing, &self.phases);
         let run = Arc::new(if self.listeners > 0 { run.with_listeners() } else { run });
         let listeners = Listeners::gather(&run, self.listeners, self.traffic.rooms, setup.seed).await?;
         Ok(Stage { run, listeners })
     }
 
     async fn drive(&self, setup: &Setup, stage: &mut Stage) -> anyhow::Result<Arc<Run>> {
-        let run = Arc::clone(&stage.run);
-        run.begin();
-        let feed = Feed::new(if self.closed { self.sending.queue } else { usize::MAX });
-        let schedule = self.rate.map(|rate| Schedule::new(rate, self.duration, run.now_us()));
-        let messages = schedule.map_or(0, |schedule| schedule.messages());
-        let live = Live::new("sending", messages, setup.common.quiet)
-            .for_time(Some(self.duration))
-            .on_schedule(schedule)
-            .followed_by(&stage.listeners);
-        let (maker_run, maker, random) = (Arc::clone(&run), Arc::clone(&feed), SeededRandom::new(setup.seed));
-        let duration = self.duration;
-        let make = move || match &schedule {
-            Some(schedule) => feed_paced(&maker_run, &maker, schedule, SLEEP_MIN, &random),
-            None => {
-                supply(&maker_run, &maker, 0..u64::MAX, duration, &random, |_| maker.wait_for_space());
-            }
-        };
         // Each connection sends to any room.
-        let connections = vec![1; self.sending.connections];
-        let time = Some(patience(self.duration));
-        phase::send::<Post>(&run, &feed, &connections, setup.seed, &live, time, make).await;
-        Ok(run)
+        let rooms = vec![1; self.sending.connections];
+        setup.begin(&stage.run, &self.timetable());
+        let load = RoomLoad {
+            setup,
+            run: &stage.run,
+            sending: &self.sending,
+            rooms: &rooms,
+            timetable: self.timetable(),
+            schedule: self.pacing.schedule(&self.phases),
+            messages: 0..u64::MAX,
+        };
+        let live = load.live("sending").followed_by(&stage.listeners);
+        load.send::<Post>(&live).await;
+        Ok(Arc::clone(&stage.run))
     }
 
     fn divide(&self, setup: &Setup, agents: usize) -> anyhow::Result<Divided> {
@@ -96,20 +100,18 @@ impl Workload for HttpArgs {
             "--agents: --listeners hear only what their own process sent: leave one of them out"
         );
         let connections = split("connections", self.sending.connections as u64, agents)?;
-        let rates = self.rate.map(|rate| rate.divided(&connections));
-        let share = |(who, connections): (usize, &u64)| {
-            let rate = rates.as_ref().and_then(|rates| rates.get(who));
-            let rate = rate.map(|rate| ("rate", rate.to_string()));
+        let share = |(connections, rate): (&u64, Share)| {
             [("connections", connections.to_string())].into_iter().chain(rate).collect()
         };
-        let shares = connections.iter().enumerate().map(share).collect();
+        let shares = connections.iter().zip(self.pacing.shares(&connections)).map(share).collect();
         let (shape, rules) = (self.traffic.shape(), self.sending.rules.clone());
-        Ok(Divided { shares, whole: Run::new(setup.targets.clone(), shape, rules) })
+        let whole = Run::new(setup.targets.clone(), shape, rules).paced(&self.pacing, &self.phases);
+        Ok(Divided { shares, whole })
     }
 
     async fn close(&self, _: &Setup, stage: Stage, run: &Run) -> anyhow::Result<Account> {
         let delivery = stage.listeners.finish().await;
-        let schedule = self.rate.map(|rate| Schedule::new(rate, self.duration, 0));
+        let schedule = self.pacing.schedule(&self.phases);
         Ok(Account {
             delivery: (self.listeners > 0).then_some(delivery),
             concurrency: self.closed.then(|| self.sending.concurrency()),

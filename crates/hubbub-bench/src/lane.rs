@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::task::{Poll, Waker};
 use std::time::Instant;
 
+use hubbub_core::clock::SeededRandom;
 use hubbub_core::invariant::saturate;
 
 use crate::client::{Cause, Target};
@@ -36,6 +37,8 @@ pub(crate) enum Answer<'a> {
 const SAMPLES_MAX: usize = 1_024;
 /// ...or after this time.
 const SAMPLES_AGE_US: u64 = 200_000;
+/// Between two looks of one who thinks whether the run is over, in microseconds.
+const LOOK_US: u64 = 200_000;
 
 #[derive(Debug)]
 pub(crate) struct Lane {
@@ -56,6 +59,9 @@ pub(crate) struct Lane {
     handed_over_us: u64,
     last_seq: u64,
     read_us: u64,
+    /// Places in the window whose last answer is being thought about: since when, and until when.
+    thinking: Vec<[u64; 2]>,
+    random: SeededRandom,
 }
 
 #[derive(Debug)]
@@ -80,7 +86,14 @@ impl Lane {
             handed_over_us: 0,
             last_seq: 0,
             read_us: 0,
+            thinking: Vec::new(),
+            random: SeededRandom::new(who as u64),
         }
+    }
+
+    /// The same with random choices of its own.
+    pub(crate) fn with_seed(self, seed: u64) -> Self {
+        Self { random: SeededRandom::new(seed), ..self }
     }
 
     /// The server of its connections, as its user has it.
@@ -112,11 +125,18 @@ impl Lane {
 
     /// Gives each message that may be sent now, `most` of them, to `write`; the answer is whether there was any.
     pub(crate) fn fill(&mut self, most: usize, waker: &Waker, mut write: impl FnMut(&Job)) -> bool {
-        let free = self.run.rules.in_flight.saturating_sub(self.in_flight.len()).min(most);
-        if free == 0 {
+        let places = self.run.rules.in_flight.saturating_sub(self.in_flight.len());
+        if places == 0 || most == 0 {
             return false;
         }
         let now_us = self.run.now_us();
+        self.stop_thinking(now_us);
+        let free = places.saturating_sub(self.thinking.len()).min(most);
+        if free == 0 {
+            // Nothing is taken, but an end is seen.
+            self.supply = self.feed.take(0, &mut self.ready, self.who, waker);
+            return false;
+        }
         self.take_due(now_us);
         if self.later.is_empty() {
             self.take(free, waker);
@@ -151,7 +171,8 @@ impl Lane {
                 {
                     Counts::add(&self.run.counts.order_faults, 1);
                 }
-                if job.failures == 0 && !duplicate && self.run.followed.takes(job.room, seq) {
+                let is_measured = self.run.main_us().contains(&job.begun_us());
+                if is_measured && job.failures == 0 && !duplicate && self.run.followed.takes(job.room, seq) {
                     self.follow(&job, seq);
                 }
                 self.finish(&job, Ending::Accepted);
@@ -198,6 +219,7 @@ impl Lane {
         if let Some(count) = count {
             Counts::add(count, 1);
         }
+        self.think();
         if self.samples.len() >= SAMPLES_MAX || self.read_us > self.handed_over_us + SAMPLES_AGE_US {
             self.hand_over();
         }
@@ -208,6 +230,28 @@ impl Lane {
         Counts::add(&self.run.counts.accepted, accepted as u64);
         self.handed_over_us = self.read_us;
         self.run.record(&mut self.samples, self.read_us);
+    }
+
+    /// What was answered last is thought about.
+    fn think(&mut self) {
+        let think_time = self.run.think_time;
+        if !think_time.is_zero() {
+            let time_us: u64 = saturate(think_time.draw(&self.random).as_micros());
+            self.thinking.push([self.read_us, self.read_us.saturating_add(time_us)]);
+        }
+    }
+
+    /// Gives back the places whose time to think is over.
+    fn stop_thinking(&mut self, now_us: u64) {
+        for [from_us, _] in self.thinking.extract_if(.., |[_, until_us]| *until_us <= now_us) {
+            self.run.thought(from_us, now_us);
+        }
+    }
+
+    /// Thinks no longer.
+    pub(crate) fn end_thinking(&mut self) {
+        let now_us = self.run.now_us();
+        self.thinking.drain(..).for_each(|[from_us, _]| self.run.thought(from_us, now_us));
     }
 
     fn retry_later(&mut self, mut job: Job) {
@@ -229,12 +273,15 @@ impl Lane {
         }
     }
 
-    /// When to look again even if nothing arrives: a time-out or a retry.
+    /// When to look again even if nothing arrives: a time-out, a retry, or the end of thinking; while there is thinking, that
+    /// of the run, too.
     pub(crate) fn deadline(&self) -> Option<Instant> {
         let timeout_us = saturate(self.run.rules.patience.send_timeout.as_micros());
         let oldest = self.in_flight.front().map(|flight| flight.sent_us.saturating_add(timeout_us));
         let retry = self.later.iter().map(|(due_us, _)| *due_us).min();
-        oldest.into_iter().chain(retry).min().map(|us| self.run.instant(us))
+        let look_us = self.run.now_us().saturating_add(LOOK_US);
+        let thought = self.thinking.iter().map(|[_, until_us]| (*until_us).min(look_us)).min();
+        oldest.into_iter().chain(retry).chain(thought).min().map(|us| self.run.instant(us))
     }
 
     pub(crate) fn is_timed_out(&self) -> bool {
@@ -244,9 +291,9 @@ impl Lane {
         self.in_flight.front().is_some_and(waited)
     }
 
-    /// Whether a retry waits for its time, so that the timer must be set anew.
+    /// Whether something waits for its time, so that the timer must be set anew.
     pub(crate) fn has_delayed(&self) -> bool {
-        !self.later.is_empty()
+        !self.later.is_empty() || !self.thinking.is_empty()
     }
 
     /// The connection is gone because of `cause`: everything without an answer counts as failed once more and is sent again

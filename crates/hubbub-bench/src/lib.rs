@@ -10,6 +10,9 @@
 //! Workloads whose next step follows from the answer to the last ([`queue`], [`kv`], [`query`]) have a task for each
 //! connection ([`worker`]) that asks one thing at a time ([`caller`]), and end in the same record and report.
 //!
+//! A load runs through [`phases`]; what begins in the main one is measured, beside it the machine ([`main_phase`]). Where its rate
+//! changes, [`steps`] are told apart.
+//!
 //! Each run ends in a [`verdict`]: what limited it, by which figures.
 //!
 //! A load may come from several processes at once, on this or other machines ([`agents`]); they end in one report.
@@ -47,6 +50,7 @@ mod limits;
 mod listener;
 mod live;
 mod machine;
+mod main_phase;
 mod minutes;
 mod model;
 mod models;
@@ -55,6 +59,7 @@ mod others;
 mod pace;
 mod persist;
 mod phase;
+mod phases;
 mod price;
 mod process_tree;
 mod query;
@@ -69,6 +74,7 @@ mod session;
 mod spawn;
 mod stages;
 mod statistics;
+mod steps;
 mod store_alone;
 mod stream;
 mod suite;

@@ -13,18 +13,19 @@ use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
 use crate::client::Cause;
-use crate::client::chat::leading_number;
-use crate::client::follow::{Listener, follow};
+use crate::client::follow::{Listener, follow, member, seq_of};
 use crate::record::Dist;
 use crate::report::Delivery;
 use crate::run::Run;
-use crate::statistics::{Moments, median};
+use crate::statistics::median;
 
 #[derive(Debug)]
 pub(crate) struct Audience {
     run: Arc<Run>,
     /// Messages each subscriber received.
     counts: Vec<Received>,
+    /// Messages that all of them received in the main phase.
+    in_main: AtomicU64,
     floor: AtomicU64,
     /// Who waits for `floor` to grow.
     waiting: Mutex<Option<Thread>>,
@@ -76,6 +77,7 @@ impl Listeners {
         let audience = Arc::new(Audience {
             run: Arc::clone(run),
             counts: (0..subscribers).map(|_| Received::default()).collect(),
+            in_main: AtomicU64::new(0),
             floor: AtomicU64::new(0),
             waiting: Mutex::new(None),
             latency: Mutex::default(),
@@ -109,7 +111,7 @@ impl Listeners {
 
     /// Messages that the slowest subscriber has less than its room has accepted by now.
     pub(crate) fn behind(&self) -> u64 {
-        let accepted = self.audience.run.record.lock().by_room.clone();
+        let accepted = self.audience.run.record.lock().accepted_by_room.clone();
         self.audience.missing(&accepted, self.rooms).max().unwrap_or(0)
     }
 
@@ -117,7 +119,7 @@ impl Listeners {
     /// arrived.
     pub(crate) async fn finish(mut self) -> Delivery {
         let audience = &self.audience;
-        let accepted = audience.run.record.lock().by_room.clone();
+        let accepted = audience.run.record.lock().accepted_by_room.clone();
         let missing = || audience.missing(&accepted, self.rooms).sum::<u64>();
         let mut last = (audience.each().sum::<u64>(), 0);
         while missing() > 0 && last.1 < 100 {
@@ -128,11 +130,12 @@ impl Listeners {
         audience.stop.store(true, Ordering::SeqCst);
         self.tasks.shutdown().await;
         let delivered = audience.each().sum::<u64>();
-        let seconds = audience.last_arrival_us.load(Ordering::Relaxed) as f64 / 1e6;
+        let last_us = audience.last_arrival_us.load(Ordering::Relaxed);
+        let seconds = last_us.saturating_sub(audience.run.main_us().start) as f64 / 1e6;
         Delivery {
             subscribers: audience.counts.len(),
             delivered,
-            per_second: delivered as f64 / seconds.max(1e-6),
+            per_second: audience.in_main.load(Ordering::Relaxed) as f64 / seconds.max(1e-6),
             missing: missing(),
             misordered: audience.misordered.load(Ordering::Relaxed),
             lost_connections: audience.lost.load(Ordering::Relaxed),
@@ -160,17 +163,20 @@ impl Audience {
     }
 
     /// Messages that each subscriber has less than were accepted by its room.
-    fn missing(&self, accepted: &[Moments], rooms: u16) -> impl Iterator<Item = u64> {
+    fn missing(&self, accepted: &[u64], rooms: u16) -> impl Iterator<Item = u64> {
         let expected =
-            move |who: usize| accepted.get(who % usize::from(rooms.max(1)) + 1).map_or(0, |room| room.count);
+            move |who: usize| accepted.get(who % usize::from(rooms.max(1)) + 1).copied().unwrap_or(0);
         self.each().enumerate().map(move |(who, count)| expected(who).saturating_sub(count))
     }
 
-    /// Sees, ten times a second, how far the slowest is behind half of all; never ends.
+    /// Sees, ten times a second of the main phase, how far the slowest is behind half of all; never ends.
     pub(crate) async fn look_behind(&self) {
         let mut tick = tokio::time::interval(LOOK_EVERY);
         loop {
             tick.tick().await;
+            if !self.run.main_us().contains(&self.run.now_us()) {
+                continue;
+            }
             let all: Vec<f64> = self.each().map(|count| count as f64).collect();
             if let Some(least) = all.iter().copied().min_by(f64::total_cmp) {
                 let mut behind = self.behind.lock();
@@ -186,7 +192,11 @@ impl Audience {
     }
 
     fn received(&self, who: usize, n: u64) {
-        self.last_arrival_us.fetch_max(self.run.now_us(), Ordering::Relaxed);
+        let now_us = self.run.now_us();
+        if self.run.main_us().contains(&now_us) {
+            self.last_arrival_us.fetch_max(now_us, Ordering::Relaxed);
+            self.in_main.fetch_add(n, Ordering::Relaxed);
+        }
         let Some(count) = self.counts.get(who) else { return };
         let before = count.0.fetch_add(n, Ordering::SeqCst);
         if before > self.floor() {
@@ -295,15 +305,16 @@ impl Subscriber {
         self.audience.run.shape.index_of(member(text, "\"messageId\":\"")?.as_bytes())
     }
 
-    /// Since it was sent, as this process knows; or else since the time that it carries.
+    /// Since it was sent, as this process knows; or else since the time that it carries. `None` where that was not in the main
+    /// phase.
     fn latency_us(&self, text: &str) -> Option<u64> {
         let run = &self.audience.run;
         let Some(times) = &run.times else {
             let sent = Timestamp::parse(member(text, "\"timestamp\":\"")?)?;
             return Some(saturate(crate::machine::now().as_micros().saturating_sub(sent.as_micros())));
         };
-        let index = self.index(text)?;
-        Some(run.now_us().saturating_sub(times.get(index)))
+        let sent_us = times.get(self.index(text)?);
+        run.main_us().contains(&sent_us).then(|| run.now_us().saturating_sub(sent_us))
     }
 
     fn hand_over(&mut self) {
@@ -318,20 +329,6 @@ impl Drop for Subscriber {
     fn drop(&mut self) {
         self.hand_over();
     }
-}
-
-/// The text of a member, up to its first quote.
-fn member<'a>(text: &'a str, name: &str) -> Option<&'a str> {
-    Some(text.split_once(name)?.1.split_once('"')?.0)
-}
-
-/// `seq` stands near the end, after the text; within a JSON string its quotes would be escaped.
-fn seq_of(text: &str) -> Option<u64> {
-    let bytes = text.as_bytes();
-    let near = bytes.get(bytes.len().saturating_sub(96)..)?;
-    let place = |bytes: &[u8]| bytes.windows(6).rposition(|six| six == b"\"seq\":");
-    let at = place(near).map(|at| at + bytes.len() - near.len()).or_else(|| place(bytes))?;
-    Some(leading_number(text.get(at + 6..)?)?.0)
 }
 
 #[cfg(test)]
@@ -382,18 +379,9 @@ mod tests {
         }
         let audience = Arc::clone(&listeners.audience);
         let delivery = listeners.finish().await;
-        let accepted = [Moments::default(), [1.0; 6].into_iter().collect()];
+        let accepted = [0, 6];
         assert_eq!(audience.missing(&accepted, 1).collect::<Vec<_>>(), [2], "four of six came");
         assert_eq!((delivery.delivered, delivery.misordered, delivery.lost_connections), (4, 1, 1));
         assert_eq!(delivery.latency.count, 4, "by the times that messages carry");
-    }
-
-    #[test]
-    fn seq_is_found_where_it_stands() {
-        let text = r#"{"type":"message","messageId":"a","message":"\"seq\":7","seq":42,"receivedAt":"x"}"#;
-        assert_eq!(seq_of(text), Some(42));
-        let early = format!(r#"{{"type":"message","seq":41,"message":"{}"}}"#, "x".repeat(500));
-        assert_eq!(seq_of(&early), Some(41));
-        assert_eq!(seq_of("{}"), None);
     }
 }

@@ -1,17 +1,68 @@
 //! Sends over the connections of a phase, shows its progress and waits for its end.
 
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
+use hubbub_core::clock::SeededRandom;
 use tokio::task::JoinSet;
 
 use crate::client::Codec;
+use crate::engine::Setup;
 use crate::feed::Feed;
 use crate::lane::Lane;
 use crate::live::Live;
+use crate::options::Sending;
+use crate::pace::{SLEEP_MIN, Schedule, feed_paced_from, supply};
+use crate::phases::Timetable;
 use crate::run::Run;
 use crate::session::drive;
+
+/// Messages to rooms, and the connections that send them: in an open loop by a schedule, else as fast as they are answered.
+pub(crate) struct RoomLoad<'l> {
+    pub(crate) setup: &'l Setup,
+    pub(crate) run: &'l Arc<Run>,
+    pub(crate) sending: &'l Sending,
+    /// The room of each connection.
+    pub(crate) rooms: &'l [u16],
+    pub(crate) timetable: Timetable,
+    pub(crate) schedule: Option<Schedule>,
+    /// Numbers of the messages. With a schedule, which says how many there are, only the first counts.
+    pub(crate) messages: Range<u64>,
+}
+
+impl RoomLoad<'_> {
+    /// What is shown of it.
+    pub(crate) fn live<'a>(&self, name: &'static str) -> Live<'a> {
+        let Range { start, end } = self.messages;
+        // Without a bound, nobody knows.
+        let count = if end == u64::MAX { 0 } else { end - start };
+        let count = self.schedule.map_or(count, |schedule| schedule.messages());
+        let live = Live::new(name, count, self.setup.common.quiet);
+        live.for_time(self.timetable.whole()).on_schedule(self.schedule)
+    }
+
+    /// Sends all of it, or as much as there is time for.
+    pub(crate) async fn send<C: Codec + 'static>(self, live: &Live<'_>) {
+        let Self { setup, run, sending, rooms, timetable, schedule, messages } = self;
+        let feed = Feed::new(if schedule.is_some() { usize::MAX } else { sending.queue });
+        let random = SeededRandom::new(setup.seed ^ messages.start);
+        let time = timetable.whole();
+        let patience = schedule.map_or(time, |schedule| Some(schedule.patience()));
+        let (maker_run, maker) = (Arc::clone(run), Arc::clone(&feed));
+        let make = move || match &schedule {
+            Some(schedule) => {
+                feed_paced_from(messages.start, &maker_run, &maker, schedule, SLEEP_MIN, &random);
+            }
+            None => {
+                let time = time.unwrap_or(Duration::MAX);
+                supply(&maker_run, &maker, messages, time, &random, |_| maker.wait_for_space());
+            }
+        };
+        self::send::<C>(run, &feed, rooms, setup.seed, live, patience, make).await;
+    }
+}
 
 /// Sends what `make` puts into `feed`, over a connection to each of `rooms`, until all of it is
 /// answered. What is not sent after `time` is dropped.
@@ -27,7 +78,8 @@ pub(crate) async fn send<C: Codec + 'static>(
     let mut lanes = JoinSet::new();
     for (who, &room) in rooms.iter().enumerate() {
         let lane = Lane::new(Arc::clone(run), Arc::clone(feed), who, C::HAS_ROOM.then_some(room));
-        lanes.spawn(drive::<C>(lane, run.shape.room_name(room), seed.wrapping_add(who as u64)));
+        let seed = seed.wrapping_add(who as u64);
+        lanes.spawn(drive::<C>(lane.with_seed(seed), run.shape.room_name(room), seed));
     }
     send_over(lanes, run, feed, live, time, make).await;
 }

@@ -7,7 +7,9 @@ use hubbub_core::invariant::saturate;
 use serde::Serialize;
 
 use crate::minutes::Seconds;
+use crate::pace::RateSpan;
 use crate::statistics::Moments;
+use crate::steps::StepRecord;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
@@ -41,9 +43,17 @@ pub(crate) struct Sample {
     pub(crate) ending: Ending,
 }
 
+impl Sample {
+    /// When its time began, in microseconds of the same clock.
+    pub(crate) fn begun_us(&self) -> u64 {
+        self.done_us.saturating_sub(self.latency_us.into())
+    }
+}
+
 /// Width of the finest time step kept, in microseconds.
 pub(crate) const STEP_US: u64 = 100_000;
 
+/// What began in the main phase. Times count from the beginning of that.
 #[derive(Debug)]
 pub(crate) struct Record {
     /// Latencies of all accepted messages, and of those of each kind.
@@ -59,6 +69,12 @@ pub(crate) struct Record {
     /// Latencies in microseconds, by the number of the room.
     pub(crate) by_room: Vec<Moments>,
     pub(crate) seconds: Seconds,
+    /// Those that were refused, and those without an answer.
+    pub(crate) failed: [u64; 2],
+    /// What was asked for in each span of a rate that changes, and what came of it.
+    pub(crate) by_span: Vec<StepRecord>,
+    /// Messages that were accepted in all phases, by the number of the room.
+    pub(crate) accepted_by_room: Vec<u64>,
 }
 
 /// The two parts of the latency of an accepted message, which counts from its intended send.
@@ -83,17 +99,43 @@ impl Record {
             open: None,
             by_room: Vec::new(),
             seconds: Seconds::default(),
+            failed: [0; 2],
+            by_span: Vec::new(),
+            accepted_by_room: Vec::new(),
         }
     }
 
-    /// Messages that were accepted in a second of the run.
-    pub(crate) fn answered_in(&self, second: u64) -> u64 {
-        let steps = saturate::<_, usize>(1_000_000 / STEP_US);
-        let first = saturate::<_, usize>(second).saturating_mul(steps);
-        self.steps.iter().skip(first).take(steps).sum()
+    /// Tells these spans of the main phase apart from now on.
+    pub(crate) fn tell_apart(&mut self, spans: &[RateSpan]) {
+        self.by_span = spans.iter().map(|span| StepRecord::new(*span)).collect();
     }
 
+    /// Messages that were accepted in a second of the run, whose main phase begins so many microseconds after its start.
+    pub(crate) fn answered_in(&self, second: u64, main_from_us: u64) -> u64 {
+        let step = |second: u64| {
+            saturate::<_, usize>(second.saturating_mul(1_000_000).saturating_sub(main_from_us) / STEP_US)
+        };
+        let (first, end) = (step(second), step(second.saturating_add(1)));
+        self.steps.iter().skip(first).take(end - first).sum()
+    }
+
+    /// Counts what came to an end in any phase.
+    pub(crate) fn count(&mut self, samples: &[Sample]) {
+        for sample in samples.iter().filter(|sample| sample.ending == Ending::Accepted) {
+            if let Some(accepted) = at(&mut self.accepted_by_room, sample.room.into()) {
+                *accepted += 1;
+            }
+        }
+    }
+
+    /// Adds what began in the main phase.
     pub(crate) fn add(&mut self, samples: &[Sample]) {
+        let [rejected, unconfirmed] = &mut self.failed;
+        for sample in samples {
+            crate::steps::add(&mut self.by_span, sample);
+            *rejected += u64::from(sample.ending == Ending::Rejected);
+            *unconfirmed += u64::from(sample.ending == Ending::Unconfirmed);
+        }
         for sample in samples.iter().filter(|sample| sample.ending == Ending::Accepted) {
             let latency_us = u64::from(sample.latency_us);
             self.all.add(latency_us);
@@ -106,7 +148,7 @@ impl Record {
                 dist.add(latency_us);
             }
             self.last_us = self.last_us.max(sample.done_us);
-            self.last_begun_us = self.last_begun_us.max(sample.done_us.saturating_sub(latency_us));
+            self.last_begun_us = self.last_begun_us.max(sample.begun_us());
             let step = saturate::<_, usize>(sample.done_us / STEP_US).min(MAX_STEPS);
             if let Some(messages) = at(&mut self.steps, step) {
                 *messages += 1;

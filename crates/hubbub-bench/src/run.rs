@@ -1,6 +1,7 @@
 //! What all connections of a phase share: the target, the rules of sending, the counts, the record.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
@@ -12,6 +13,7 @@ use crate::client::{Cause, Target, Targets};
 use crate::followed::Followed;
 use crate::job::Shape;
 use crate::options::{Common, Patience, Rules};
+use crate::phases::{Pacing, Phases, ThinkTime, Timetable};
 use crate::record::{Ending, Record, Sample};
 use crate::rows::{RowNames, RowWriter, RowsWritten};
 
@@ -31,7 +33,10 @@ pub(crate) struct Run {
     pub(crate) started: Timestamp,
     /// Microseconds from `start` to the moment that counts as the start.
     begun_us: AtomicU64,
-    is_measured: AtomicBool,
+    /// When the main phase begins and ends, in microseconds from then on.
+    main_us: [AtomicU64; 2],
+    /// How long connections wait between an answer and what they send next, in a closed loop.
+    pub(crate) think_time: ThinkTime,
     is_over: AtomicBool,
     last_answer_us: AtomicU64,
     /// When each message was sent; kept when somebody listens.
@@ -50,6 +55,8 @@ pub(crate) struct Counts {
     /// Messages sent again, by cause.
     pub(crate) retries: Causes,
     pub(crate) opened: AtomicU64,
+    /// Microseconds that connections thought, all together, in the main phase.
+    pub(crate) thought_us: AtomicU64,
     /// Answers whose `seq` did not grow on a connection that sends to one room.
     pub(crate) order_faults: AtomicU64,
     /// Connections lost, by cause.
@@ -113,7 +120,8 @@ impl Run {
             start,
             started,
             begun_us: AtomicU64::new(0),
-            is_measured: AtomicBool::new(false),
+            main_us: [AtomicU64::new(0), AtomicU64::new(u64::MAX)],
+            think_time: ThinkTime::default(),
             is_over: AtomicBool::new(false),
             last_answer_us: AtomicU64::new(0),
             times: None,
@@ -142,10 +150,24 @@ impl Run {
         Self { times: Some(SendTimes::new()), ..self }
     }
 
-    /// Counts from now on as the start, for what is got ready before, and measures what begins from now on.
+    /// The same of a load that is paced like this.
+    pub(crate) fn paced(self, pacing: &Pacing, phases: &Phases) -> Self {
+        self.record.lock().tell_apart(&pacing.spans(phases));
+        Self { think_time: pacing.think_time(), ..self }
+    }
+
+    /// Counts from now on as the start, for what is got ready before.
     pub(crate) fn begin(&self) {
         self.begun_us.store(micros(self.start.elapsed()), Ordering::Relaxed);
-        self.is_measured.store(true, Ordering::Relaxed);
+    }
+
+    /// The same for a load that has phases: only what begins in its main phase is measured.
+    pub(crate) fn begin_phases(&self, timetable: &Timetable) {
+        let Range { start, end } = timetable.main_us();
+        for (place, us) in self.main_us.iter().zip([start, end]) {
+            place.store(us, Ordering::Relaxed);
+        }
+        self.begin();
     }
 
     /// Counts so many microseconds after it was made ready as the start: for what others have sent.
@@ -153,8 +175,17 @@ impl Run {
         self.begun_us.store(us, Ordering::Relaxed);
     }
 
-    pub(crate) fn is_measured(&self) -> bool {
-        self.is_measured.load(Ordering::Relaxed)
+    /// The main phase, in microseconds after the start.
+    pub(crate) fn main_us(&self) -> Range<u64> {
+        let [from, until] = &self.main_us;
+        from.load(Ordering::Relaxed)..until.load(Ordering::Relaxed)
+    }
+
+    /// Notes that a connection thought, from one time to another.
+    pub(crate) fn thought(&self, from_us: u64, until_us: u64) {
+        if self.main_us().contains(&from_us) {
+            Counts::add(&self.counts.thought_us, until_us.saturating_sub(from_us));
+        }
     }
 
     /// Nothing begins any more.
@@ -170,6 +201,11 @@ impl Run {
         micros(self.start.elapsed()).saturating_sub(self.begun_us.load(Ordering::Relaxed))
     }
 
+    /// That time of the main phase by the wall clock, in microseconds.
+    pub(crate) fn main_wall_us(&self, us: u64) -> i64 {
+        self.wall_us(us.saturating_add(self.main_us().start))
+    }
+
     /// That time by the wall clock, in microseconds, as it was set when the run was made ready.
     pub(crate) fn wall_us(&self, us: u64) -> i64 {
         let after = us.saturating_add(self.begun_us.load(Ordering::Relaxed));
@@ -180,14 +216,21 @@ impl Run {
         self.start + Duration::from_micros(us.saturating_add(self.begun_us.load(Ordering::Relaxed)))
     }
 
+    /// Takes what came to an end. Of that, what began in the main phase is measured; its times count from then on.
     pub(crate) fn record(&self, samples: &mut Vec<Sample>, now_us: u64) {
         if samples.iter().any(|sample| sample.ending != Ending::Unconfirmed) {
             self.last_answer_us.fetch_max(now_us, Ordering::Relaxed);
         }
+        let main_us = self.main_us();
+        let mut record = self.record.lock();
+        record.count(samples);
+        samples.retain(|sample| main_us.contains(&sample.begun_us()));
+        samples.iter_mut().for_each(|sample| sample.done_us -= main_us.start);
+        record.add(samples);
+        drop(record);
         if let Some(rows) = self.rows.lock().as_mut() {
-            rows.add(samples, |us| self.wall_us(us));
+            rows.add(samples, |us| self.main_wall_us(us));
         }
-        self.record.lock().add(samples);
         samples.clear();
     }
 
@@ -201,7 +244,8 @@ impl Run {
     /// Whether the server has been silent for too long.
     pub(crate) fn is_hopeless(&self) -> bool {
         let silent_us = self.now_us().saturating_sub(self.last_answer_us.load(Ordering::Relaxed));
-        Duration::from_micros(silent_us) > self.rules.patience.give_up
+        let patience = self.rules.patience.give_up.saturating_add(self.think_time.longest());
+        Duration::from_micros(silent_us) > patience
     }
 }
 
@@ -247,6 +291,47 @@ mod tests {
         let wanted = Cause::ALL.iter().enumerate().map(|(index, cause)| (cause.name(), index as u64 + 1));
         assert_eq!(causes.all(), wanted.collect());
         assert_eq!(causes.sum(), 28);
+    }
+
+    #[test]
+    fn only_what_begins_in_the_main_phase_is_measured() {
+        let patience: Patience = arguments("patience", &[]).unwrap();
+        let run = Run::of_operations(&Target::parse("127.0.0.1:1").unwrap(), &patience, &["get"]);
+        let second = Duration::from_secs(1);
+        run.begin_phases(&Timetable { warmup: second, main: Some(second), cooldown: second });
+        let sample = |begun_us: u64, latency_us: u32, ending| Sample {
+            done_us: begun_us + u64::from(latency_us),
+            latency_us,
+            waited_us: None,
+            room: 1,
+            kind: 0,
+            ending,
+        };
+        let mut samples = vec![
+            sample(999_999, 500_000, Ending::Accepted),
+            sample(1_000_000, 5, Ending::Accepted),
+            sample(1_500_000, 5, Ending::Rejected),
+            sample(1_600_000, 5, Ending::Unconfirmed),
+            sample(1_999_999, 1_000_000, Ending::Accepted),
+            sample(2_000_000, 5, Ending::Accepted),
+        ];
+        run.record(&mut samples, 3_000_000);
+        let record = run.record.lock();
+        assert_eq!((record.all.len(), record.failed), (2, [1, 1]));
+        assert_eq!(
+            (record.last_begun_us, record.last_us),
+            (999_999, 1_999_999),
+            "counted from its beginning"
+        );
+        assert_eq!(record.accepted_by_room, [0, 4], "of all phases");
+        // The second of the run from 1 to 2 s is its first.
+        let answered: Vec<u64> =
+            (0..4).map(|second| record.answered_in(second, run.main_us().start)).collect();
+        assert_eq!(answered, [0, 1, 1, 0]);
+        drop(record);
+        run.thought(900_000, 1_900_000);
+        run.thought(1_900_000, 2_100_000);
+        assert_eq!(run.counts.thought_us.load(Ordering::Relaxed), 200_000);
     }
 
     #[tokio::test]

@@ -41,6 +41,7 @@ pub(crate) async fn drive<C: Codec>(mut lane: Lane, room: String, seed: u64) {
         let failures = lane.on_lost(cause).max(failed_in_a_row).max(1);
         tokio::time::sleep(lane.run.rules.patience.wait_after(failures)).await;
     }
+    lane.end_thinking();
     lane.hand_over();
 }
 

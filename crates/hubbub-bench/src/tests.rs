@@ -112,6 +112,75 @@ fn both_latencies_are_told(report: &Report) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_begins_in_the_main_phase_is_measured_and_the_ledger_has_all() {
+    let url = bare(Kind::Http).await;
+    let dir = tempfile::tempdir().expect("a directory");
+    let out = dir.path().to_str().expect("a name");
+    let phases = ["--warmup", "200ms", "--duration", "300ms", "--cooldown", "200ms"];
+    let line = ["--quiet", "--server", &url, "--rate", "1000", "--connections", "8", "--out", out];
+    let report = run::<HttpArgs>(&[&line[..], &phases].concat()).await;
+    let ledger = report.ledger.as_ref().expect("ledger");
+    assert_eq!(
+        (ledger.sent, ledger.accepted, report.latency.count),
+        (700, 700, 300),
+        "{}",
+        report.terminal()
+    );
+    assert_eq!(report.throughput.iter().map(|bucket| bucket.messages).sum::<u64>(), 300);
+    let rows = std::fs::read_to_string(dir.path().join("metrics.csv")).expect("rows");
+    assert_eq!(rows.lines().count(), 301, "with its header");
+    // A closed loop has as many as there is time for.
+    let url = bare(Kind::WsAck).await;
+    let own = ["-n", "1000000000", "-c", "4", "--warmup-connections", "0"];
+    let report = chat(&url, &[&own[..], &phases].concat()).await;
+    let ledger = report.ledger.as_ref().expect("ledger");
+    assert!(report.is_clean() && report.latency.count <= ledger.accepted, "{}", report.terminal());
+    assert!(report.analysis.steps.is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn messages_of_rooms_may_have_a_rate_in_steps() {
+    let url = bare(Kind::WsAck).await;
+    let own = ["--rate", "500,1000", "--duration", "200ms", "-c", "8"];
+    let warm_up = ["--warmup-connections", "2", "--warmup-messages", "10"];
+    let report = chat(&url, &[&own[..], &warm_up].concat()).await;
+    let ledger = report.ledger.as_ref().expect("ledger");
+    assert_eq!((ledger.sent, report.latency.count), (320, 300), "{}", report.terminal());
+    assert!(report.is_clean() && report.little.is_none(), "{}", report.terminal());
+    both_latencies_are_told(&report);
+    let steps: Vec<_> =
+        report.analysis.steps.iter().map(|step| (step.asked_per_second, step.accepted)).collect();
+    assert_eq!(steps, [(500.0, 100), (1_000.0, 200)]);
+    let said = report.terminal();
+    assert!(said.contains("\n  steps        ") && said.contains("answered per second"), "{said}");
+}
+
+/// Each waits for its answer, and then for 5 ms, so there cannot be more than that.
+fn connections_thought(report: &Report, connections: f64) {
+    let most = connections * (report.elapsed_s / 0.005 + 1.0);
+    assert!(report.latency.count > 0 && report.latency.count as f64 <= most, "{}", report.terminal());
+    let little = report.little.as_ref().expect("a closed loop");
+    assert!(little.think_ms > 0.0 && report.terminal().contains(" under way or thinking, "), "{little:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn connections_think_in_closed_loops() {
+    let think = ["--think", "5ms", "--duration", "300ms"];
+    let own = ["-n", "1000000000", "-c", "4", "--warmup-connections", "0"];
+    let url = bare(Kind::WsAck).await;
+    connections_thought(&chat(&url, &[&own[..], &think].concat()).await, 4.0);
+    let wide = chat(&url, &[&own[..], &think, &["--in-flight", "3"]].concat()).await;
+    connections_thought(&wide, 12.0);
+    let url = bare(Kind::Http).await;
+    let line = ["--quiet", "--server", &url, "--closed", "--connections", "4"];
+    connections_thought(&run::<HttpArgs>(&[&line[..], &think].concat()).await, 4.0);
+    let url = bare(Kind::Kv).await;
+    let line =
+        ["mixed", "--quiet", "--server", &url, "--no-preload", "--unchecked", "-c", "4", "--warmup", "0ms"];
+    connections_thought(&run::<KvArgs>(&[&line[..], &think].concat()).await, 4.0);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_closed_loop_has_one_latency() {
     let url = bare(Kind::WsAck).await;
     let report = chat(&url, &["-n", "500", "-c", "4", "--warmup-connections", "0"]).await;
@@ -145,18 +214,19 @@ async fn each_message_of_the_measured_phase_is_a_row() {
 async fn fan_out_reaches_every_subscriber_in_order() {
     let url = bare(Kind::Fanout).await;
     let line = ["--quiet", "--server", &url, "--subscribers", "20", "--duration", "300ms"];
-    let report = run::<FanoutArgs>(&line).await;
-    let delivery = report.delivery.as_ref().expect("delivery");
-    assert_eq!(delivery.delivered, 20 * report.latency.count);
-    assert!(report.is_clean() && delivery.latency.count > 0, "{}", report.terminal());
+    for phases in [&[][..], &["--warmup", "100ms", "--cooldown", "100ms"]] {
+        let report = run::<FanoutArgs>(&[&line[..], phases].concat()).await;
+        let (delivery, ledger) = (report.delivery.as_ref().expect("delivery"), report.ledger.as_ref());
+        assert_eq!(delivery.delivered, 20 * ledger.expect("ledger").accepted, "in all phases");
+        assert!(report.is_clean() && delivery.latency.count > 0, "{}", report.terminal());
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn clients_of_queues_ask_and_are_answered() {
     let url = bare(Kind::Line).await;
     let address = url.strip_prefix("http://").expect("address");
-    let line =
-        ["--quiet", "--server", &url, "--line", address, "--via", "line", "--echo", "--warmup", "50ms"];
+    let line = ["--quiet", "--server", &url, "--line", address, "--via", "line", "--echo", "--warmup", "0ms"];
     for own in
         [&["--clients", "8"][..], &["--ask", "0", "--refresh", "0", "--depth", "500", "--think", "1ms"]]
     {

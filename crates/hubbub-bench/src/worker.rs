@@ -1,16 +1,19 @@
-//! What the connections of `queue` and `kv` have in common: the time of each operation, and coming back when the
-//! connection breaks.
+//! What the connections of `queue` and `kv` have in common: the time of each operation, thinking between them, and coming
+//! back when the connection breaks.
 
 use std::sync::Arc;
 use std::time::Duration;
 
+use hubbub_core::clock::SeededRandom;
 use hubbub_core::invariant::saturate;
 use tokio::task::JoinSet;
 
 use crate::caller::Caller;
 use crate::client::{Cause, Target};
 use crate::live::Live;
+use crate::pace::Due;
 use crate::phase;
+use crate::phases::Timetable;
 use crate::record::{Ending, Sample};
 use crate::run::{Counts, Run};
 
@@ -18,6 +21,8 @@ use crate::run::{Counts, Run};
 const SAMPLES_MAX: usize = 256;
 /// ...or after this time.
 const SAMPLES_AGE_US: u64 = 200_000;
+/// Between two looks of one who thinks whether the run is over.
+const LOOK: Duration = Duration::from_millis(100);
 
 pub(crate) struct Worker {
     pub(crate) run: Arc<Run>,
@@ -32,7 +37,6 @@ pub(crate) struct Begun {
     us: u64,
     /// Microseconds after that until it was sent; `None` in a closed loop.
     waited_us: Option<u64>,
-    is_measured: bool,
 }
 
 impl Worker {
@@ -69,7 +73,6 @@ impl Worker {
         Begun {
             us: intended_us.unwrap_or(now_us),
             waited_us: intended_us.map(|us| now_us.saturating_sub(us)),
-            is_measured: self.run.is_measured(),
         }
     }
 
@@ -83,11 +86,9 @@ impl Worker {
             Ending::Unconfirmed => Counts::add(&self.run.counts.unconfirmed, 1),
         }
         let now_us = self.run.now_us();
-        if begun.is_measured {
-            let latency_us = saturate(now_us.saturating_sub(begun.us));
-            let waited_us = begun.waited_us.map(saturate);
-            self.samples.push(Sample { done_us: now_us, latency_us, waited_us, room: place, kind, ending });
-        }
+        let latency_us = saturate(now_us.saturating_sub(begun.us));
+        let waited_us = begun.waited_us.map(saturate);
+        self.samples.push(Sample { done_us: now_us, latency_us, waited_us, room: place, kind, ending });
         if self.samples.len() >= SAMPLES_MAX || now_us > self.handed_over_us + SAMPLES_AGE_US {
             self.hand_over();
         }
@@ -96,6 +97,24 @@ impl Worker {
     pub(crate) fn hand_over(&mut self) {
         self.handed_over_us = self.run.now_us();
         self.run.record(&mut self.samples, self.handed_over_us);
+    }
+
+    /// Waits as long as one thinks between an answer and the next operation, or until the run is over.
+    pub(crate) async fn think(&self, random: &SeededRandom) {
+        let think_time = self.run.think_time;
+        if think_time.is_zero() {
+            return;
+        }
+        let begun_us = self.run.now_us();
+        let until = self.run.instant(begun_us) + think_time.draw(random);
+        loop {
+            let left = until.saturating_duration_since(std::time::Instant::now());
+            if left.is_zero() || self.is_over() {
+                break;
+            }
+            tokio::time::sleep(left.min(LOOK)).await;
+        }
+        self.run.thought(begun_us, self.run.now_us());
     }
 
     pub(crate) fn is_over(&self) -> bool {
@@ -121,13 +140,25 @@ pub(crate) async fn work(
     }
 }
 
-pub(crate) async fn keep_time(run: &Run, warmup: Duration, time: Duration) {
-    if !warmup.is_zero() {
-        tokio::time::sleep(warmup).await;
-    }
-    run.begin();
-    tokio::time::sleep(time).await;
-    run.end();
+/// The same in an open loop until what is `due` is done, or else until the time of all phases is over. The run has begun.
+pub(crate) async fn work_paced(
+    run: &Arc<Run>,
+    clients: JoinSet<()>,
+    live: &Live<'_>,
+    timetable: &Timetable,
+    due: Option<&Arc<Due>>,
+) {
+    let Some(due) = due else {
+        let timed = async {
+            if let Some(time) = timetable.whole() {
+                tokio::time::sleep(time).await;
+                run.end();
+            }
+        };
+        return work(run, clients, live, timed, || {}).await;
+    };
+    due.release(run);
+    work(run, clients, live, async {}, || due.abandon()).await;
 }
 
 #[cfg(test)]

@@ -111,14 +111,16 @@ impl Crew {
     ///
     /// # Errors
     /// The first that fails or is silent; the others are left alone, and end by that.
-    pub(super) async fn drive(&mut self) -> anyhow::Result<Arc<Run>> {
+    pub(super) async fn drive(&mut self, setup: &Setup) -> anyhow::Result<Arc<Run>> {
         let now_us = crate::machine::now().as_micros();
         if let Some(whole) = Arc::get_mut(&mut self.whole) {
             let after_us = saturate(START_AFTER.as_micros());
             whole.started = Timestamp::from_micros(now_us.saturating_add(after_us));
         }
+        let at = Instant::now() + START_AFTER;
+        setup.load_start.set(at);
         // Who is gone shows below.
-        let _ = self.start.send(Some(Instant::now() + START_AFTER));
+        let _ = self.start.send(Some(at));
         while let Some(ended) = self.tasks.join_next().await {
             self.ended.push(ended.context("an agent was lost")??);
         }

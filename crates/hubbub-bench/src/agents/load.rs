@@ -42,7 +42,7 @@ impl<'a, W: Workload> Load<'a, W> {
     pub(crate) async fn drive(&mut self, setup: &Setup) -> anyhow::Result<Arc<Run>> {
         match self {
             Self::Here { own, stage } => own.drive(setup, stage).await,
-            Self::There(crew) => crew.drive().await,
+            Self::There(crew) => crew.drive(setup).await,
         }
     }
 

@@ -6,7 +6,7 @@
 //! ledger is closed as that of any run. An agent ([`serve`]) waits for coordinators and hands each run to a process of its own
 //! ([`perform`]), which ends with the coordinator's connection: whatever ran in it is gone then.
 //!
-//! Protocol 1: one TCP connection for each run; each line is a JSON object of [`message`], at most [`lines`] long.
+//! Protocol 2: one TCP connection for each run; each line is a JSON object of [`message`], at most [`lines`] long.
 //!
 //! ```text
 //! agent                                    coordinator
@@ -57,7 +57,7 @@ pub(crate) use perform::perform_one;
 pub(crate) use serve::{AgentArgs, OwnArgs, serve};
 
 /// Counts what coordinator and agents must both know.
-const PROTOCOL: u32 = 1;
+const PROTOCOL: u32 = 2;
 /// Between two signs of life.
 const ALIVE: Duration = Duration::from_secs(1);
 /// Nothing was heard for so long: the other one is gone.

@@ -20,6 +20,7 @@ use crate::minutes::Seconds;
 use crate::record::{Dist, Record, at};
 use crate::run::{Causes, Counts, Run};
 use crate::statistics::Moments;
+use crate::steps::StepRecord;
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -36,6 +37,9 @@ pub(super) struct Part {
     steps: Vec<u64>,
     by_room: Vec<Moments>,
     seconds: Seconds,
+    /// Refused, and without an answer.
+    failed: [u64; 2],
+    by_span: Vec<SpanPart>,
     /// When its times begin, in microseconds from the common start: behind a warm-up.
     begun_us: u64,
     window: Option<f64>,
@@ -51,7 +55,7 @@ pub(super) struct Part {
 #[serde(rename_all = "camelCase")]
 struct CountsPart {
     /// In the order of [`counters`].
-    counts: [u64; 7],
+    counts: [u64; 8],
     retries: BTreeMap<String, u64>,
     reconnects: BTreeMap<String, u64>,
 }
@@ -61,6 +65,13 @@ struct DistPart {
     moments: Moments,
     /// Microseconds, and how many there were.
     steps: Vec<(u64, u64)>,
+}
+
+/// One of the spans of the rate, which the whole has, too.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+struct SpanPart {
+    counts: [u64; 2],
+    times: [DistPart; 2],
 }
 
 /// What a run took of the machine of its agent.
@@ -112,9 +123,10 @@ fn waited_s() -> f64 {
 }
 
 /// All counters of a run, but for those by cause.
-fn counters(counts: &Counts) -> [&AtomicU64; 7] {
-    let Counts { accepted, duplicate, rejected, unconfirmed, sent, opened, order_faults, .. } = counts;
-    [sent, accepted, rejected, unconfirmed, duplicate, opened, order_faults]
+fn counters(counts: &Counts) -> [&AtomicU64; 8] {
+    let Counts { accepted, duplicate, rejected, unconfirmed, sent, opened, thought_us, order_faults, .. } =
+        counts;
+    [sent, accepted, rejected, unconfirmed, duplicate, opened, thought_us, order_faults]
 }
 
 impl CountsPart {
@@ -179,6 +191,8 @@ impl Part {
             steps: record.steps.clone(),
             by_room: record.by_room.clone(),
             seconds: record.seconds.clone(),
+            failed: record.failed,
+            by_span: record.by_span.iter().map(SpanPart::of).collect(),
             begun_us,
             window: account.window,
             concurrency: account.concurrency,
@@ -204,7 +218,7 @@ impl Part {
     fn add_to(&self, run: &Run) -> anyhow::Result<()> {
         self.counts.add_to(&run.counts)?;
         let mut record = run.record.lock();
-        let Record { all, by_kind, open, last_us, last_begun_us, steps, by_room, seconds } = &mut *record;
+        let Record { all, by_kind, open, last_us, last_begun_us, steps, by_room, .. } = &mut *record;
         self.all.add_to(all)?;
         let is_same =
             self.by_kind.iter().map(|(kind, _)| kind.as_str()).eq(by_kind.iter().map(|(kind, _)| *kind));
@@ -229,7 +243,26 @@ impl Part {
                 whole.merge(room);
             }
         }
-        seconds.merge(&self.seconds)
+        record.seconds.merge(&self.seconds)?;
+        record.failed.iter_mut().zip(self.failed).for_each(|(all, n)| *all = all.saturating_add(n));
+        ensure!(self.by_span.len() == record.by_span.len(), "other steps of the rate than were asked for");
+        let mut spans = self.by_span.iter().zip(&mut record.by_span);
+        spans.try_for_each(|(part, span)| part.add_to(span))
+    }
+}
+
+impl SpanPart {
+    fn of(step: &StepRecord) -> Self {
+        let (counts, times) = step.parts();
+        Self { counts, times: times.map(DistPart::of) }
+    }
+
+    fn add_to(&self, step: &mut StepRecord) -> anyhow::Result<()> {
+        let (counts, times) = step.parts_mut();
+        for (all, n) in counts.into_iter().zip(self.counts) {
+            *all = all.saturating_add(n);
+        }
+        times.into_iter().zip(&self.times).try_for_each(|(dist, part)| part.add_to(dist))
     }
 }
 

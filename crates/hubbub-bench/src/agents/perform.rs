@@ -13,7 +13,7 @@ use tokio::time::{Instant, interval, sleep_until};
 use super::ALIVE;
 use super::lines::{TASK_BYTES_MAX, lines};
 use super::message::{FromAgent, FromCoordinator, Task};
-use super::part::{Effort, Part};
+use super::part::{Effort, Measuring, Part};
 use super::serve::OwnArgs;
 use crate::chat::ChatArgs;
 use crate::client::Targets;
@@ -21,6 +21,7 @@ use crate::engine::{Loading, Setup, Workload};
 use crate::http::HttpArgs;
 use crate::kv::KvArgs;
 use crate::options::{Common, arguments};
+use crate::phases::beside_main;
 
 /// The process of a run: its standard output is the connection to the coordinator, its task is the first line of its input,
 /// and it ends when that does.
@@ -109,17 +110,20 @@ async fn load<W: Workload>(task: &Task, own: &OwnArgs, signals: Signals) -> anyh
     let Loading { common, own: workload } = arguments::<Loading<W>>(W::NAME, &line)?;
     let common = Common { access: own.access(), threads: own.threads, database: None, quiet: true, ..common };
     let targets = Targets::parse(&common.servers, &common.access.credentials()?)?;
-    let seed = common.seed.unwrap_or_else(crate::machine::seed);
-    let setup = Setup { common, targets, seed };
+    let setup = Setup::new(common, targets);
+    workload.check()?;
     let mut stage = workload.prepare(&setup).await?;
     // A coordinator that is gone ends this anyway.
     let _ = signals.ready.send(());
     let start = signals.started.await.context("nobody said when to start")?;
     sleep_until(start).await;
-    let effort = Effort::begin(own.threads, start.elapsed());
-    let run = workload.drive(&setup, &mut stage).await?;
-    let effort = effort.end();
+    let late = start.elapsed();
+    let begin = async || Effort::begin(own.threads, late);
+    let driving = workload.drive(&setup, &mut stage);
+    let end = async |measuring: Measuring| measuring.end();
+    let (run, effort) = beside_main(&setup.load_start, workload.timetable(), driving, begin, end).await;
+    let run = run?;
     let account = workload.close(&setup, stage, &run).await?;
-    let begun = run.instant(0).saturating_duration_since(start.into_std());
+    let begun = run.instant(run.main_us().start).saturating_duration_since(start.into_std());
     Part::of(&run, &account, effort, saturate(begun.as_micros()))
 }

@@ -95,6 +95,12 @@ async fn requests_and_keys_come_from_agents_too() {
     let own = ["--rate=400", "--duration=500ms", "--connections=5"];
     let report = run::<HttpArgs>(&server(Kind::Http).await, &[&one, &other], &own).await.unwrap();
     assert!(report.is_clean() && report.latency.count == 200, "{}", report.terminal());
+    let own = ["--rate=200,400", "--duration=250ms", "--warmup=100ms", "--cooldown=100ms", "--connections=4"];
+    let report = run::<HttpArgs>(&server(Kind::Http).await, &[&one, &other], &own).await.unwrap();
+    let sent = report.ledger.as_ref().unwrap().sent;
+    assert!(report.is_clean() && (sent, report.latency.count) == (210, 150), "{}", report.terminal());
+    let steps = report.analysis.steps.iter().map(|step| (step.asked_per_second, step.accepted));
+    assert_eq!(steps.collect::<Vec<_>>(), [(200.0, 50), (400.0, 100)]);
     let own =
         ["put-all", "--unchecked", "--no-preload", "--duration=200ms", "--warmup=0ms", "--connections=4"];
     let report = run::<KvArgs>(&server(Kind::Kv).await, &[&one, &other], &own).await.unwrap();
@@ -174,7 +180,7 @@ async fn an_agent_that_is_lost_or_odd_fails_the_run() {
     let older = odd(Hello { version: "0.0.1".to_owned(), ..hello() }, |_| None).await;
     let error = refused::<ChatArgs>(&[&older], &CHAT).await;
     assert!(
-        error.starts_with(&format!("agent {older}: it is hubbub 0.0.1 (protocol 1), and this is")),
+        error.starts_with(&format!("agent {older}: it is hubbub 0.0.1 (protocol 2), and this is")),
         "{error}"
     );
     let tokens = odd(Hello { tokens: "one".to_owned(), ..hello() }, |_| None).await;
@@ -226,7 +232,7 @@ async fn an_agent_is_free_when_its_coordinator_is_gone() {
 fn setup() -> Setup {
     let common = arguments::<Loading<ChatArgs>>("chat", &["--server=127.0.0.1:1"]).unwrap().common;
     let targets = Targets::from(Target::parse("127.0.0.1:1").unwrap());
-    Setup { common, targets, seed: 1 }
+    Setup::new(common, targets)
 }
 
 /// The options of each agent, as it reads them.
@@ -273,13 +279,13 @@ fn agents_are_given_the_options_of_the_coordinator() {
         assert!(common.out.is_none() && common.threads != 9);
     }
     let parts = shares::<HttpArgs>(&["--rate=1000..3000", "-c3", "--duration=2s"], 2);
-    let rates: Vec<_> = parts.iter().map(|part| part.own.rate.unwrap().to_string()).collect();
+    let rates: Vec<_> = parts.iter().map(|part| part.own.pacing.rate.unwrap().to_string()).collect();
     assert_eq!(rates.len(), 2);
     let [one, other] =
         [&rates[0], &rates[1]].map(|rate| rate.split_once("..").unwrap().0.parse::<f64>().unwrap());
     assert!((one + other - 1000.0).abs() < 1e-6 && one < other, "{rates:?}");
     let parts = shares::<HttpArgs>(&["--closed", "-c3"], 2);
-    assert!(parts.iter().all(|part| part.own.closed && part.own.rate.is_none()));
+    assert!(parts.iter().all(|part| part.own.closed && part.own.pacing.rate.is_none()));
 
     // Each has its own keys, at least one for each of its connections.
     let parts =

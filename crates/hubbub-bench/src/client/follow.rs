@@ -8,7 +8,7 @@ use std::time::Duration;
 use hubbub_core::clock::SeededRandom;
 use hubbub_ws::{Event, Opcode, write};
 
-use super::chat::{mask, open};
+use super::chat::{leading_number, mask, open};
 use super::{Cause, Target};
 
 /// What listens on a connection.
@@ -76,4 +76,32 @@ pub(crate) async fn follow(
         }
     })
     .await
+}
+
+/// The text of a member, up to its first quote.
+pub(crate) fn member<'a>(text: &'a str, name: &str) -> Option<&'a str> {
+    Some(text.split_once(name)?.1.split_once('"')?.0)
+}
+
+/// `seq` stands near the end, after the text; within a JSON string its quotes would be escaped.
+pub(crate) fn seq_of(text: &str) -> Option<u64> {
+    let bytes = text.as_bytes();
+    let near = bytes.get(bytes.len().saturating_sub(96)..)?;
+    let place = |bytes: &[u8]| bytes.windows(6).rposition(|six| six == b"\"seq\":");
+    let at = place(near).map(|at| at + bytes.len() - near.len()).or_else(|| place(bytes))?;
+    Some(leading_number(text.get(at + 6..)?)?.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn seq_is_found_where_it_stands() {
+        let text = r#"{"type":"message","messageId":"a","message":"\"seq\":7","seq":42,"receivedAt":"x"}"#;
+        assert_eq!(seq_of(text), Some(42));
+        let early = format!(r#"{{"type":"message","seq":41,"message":"{}"}}"#, "x".repeat(500));
+        assert_eq!(seq_of(&early), Some(41));
+        assert_eq!(seq_of("{}"), None);
+    }
 }

@@ -68,9 +68,12 @@ impl Client {
                 }
             }
             let (kind, key) = self.draw();
-            if let Err(cause) = self.operate(connected, kind, key, intended_us, &mut value).await {
-                caller = None;
-                self.worker.lost(cause).await;
+            match self.operate(connected, kind, key, intended_us, &mut value).await {
+                Ok(()) => self.worker.think(&self.random).await,
+                Err(cause) => {
+                    caller = None;
+                    self.worker.lost(cause).await;
+                }
             }
         }
         self.worker.hand_over();

@@ -9,7 +9,6 @@ mod preload;
 
 use std::fmt;
 use std::sync::Arc;
-use std::time::Duration;
 
 use anyhow::{Context, ensure};
 use clap::{Args, ValueEnum};
@@ -20,13 +19,14 @@ use tokio::task::JoinSet;
 use client::{Client, KINDS};
 use keys::{Keys, Popularity};
 
-use crate::agents::{Divided, divided, split};
+use crate::agents::{Divided, Share, divided, split};
 use crate::engine::{Account, Setup, Workload};
 use crate::live::Live;
-use crate::options::{Patience, duration, seconds};
-use crate::pace::{Due, Rate, Schedule};
+use crate::options::Patience;
+use crate::pace::Due;
+use crate::phases::{Pacing, Phases, Timetable};
 use crate::run::Run;
-use crate::worker::{Worker, keep_time, work};
+use crate::worker::{Worker, work_paced};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize)]
 #[serde(rename_all = "kebab-case")]
@@ -45,6 +45,8 @@ enum Kind {
 
 #[derive(Debug, Clone, Args, Serialize)]
 #[serde(rename_all = "camelCase")]
+#[command(mut_arg("warmup", |arg| arg.default_value("500ms")))]
+#[command(mut_arg("duration", |arg| arg.default_value("10s")))]
 pub(crate) struct KvArgs {
     /// What is done
     #[arg(value_enum, default_value = "mixed")]
@@ -71,22 +73,16 @@ pub(crate) struct KvArgs {
     /// Share of puts of `mixed`; the rest deletes
     #[arg(long, default_value_t = 0.15, value_name = "P")]
     put: f64,
-    /// Operations per second whatever the server does (open loop), or a ramp as 1000..10000; without it each connection
-    /// asks again as soon as it is answered
-    #[arg(long, value_name = "RATE")]
-    rate: Option<Rate>,
+    #[command(flatten)]
+    #[serde(flatten)]
+    pacing: Pacing,
     /// Do not put the keys first
     #[arg(long)]
     #[serde(rename = "preload", serialize_with = "negated")]
     no_preload: bool,
-    /// Length of the measured time
-    #[arg(long, short, default_value = "10s", value_parser = duration, value_name = "TIME")]
-    #[serde(rename = "durationS", serialize_with = "seconds")]
-    duration: Duration,
-    /// Time before it in which nothing is measured
-    #[arg(long, default_value = "500ms", value_parser = duration, value_name = "TIME")]
-    #[serde(rename = "warmupS", serialize_with = "seconds")]
-    warmup: Duration,
+    #[command(flatten)]
+    #[serde(flatten)]
+    phases: Phases,
     #[command(flatten)]
     patience: Patience,
     /// The server is a bare one, and keeps nothing
@@ -134,12 +130,23 @@ impl Workload for KvArgs {
     const HAS_ROOMS: bool = false;
     type Stage = Arc<client::Common>;
 
-    async fn prepare(&self, setup: &Setup) -> anyhow::Result<Self::Stage> {
-        ensure!(self.keys >= self.connections.max(1), "there must be at least a key for each connection");
+    fn timetable(&self) -> Timetable {
+        self.phases.timetable(self.pacing.rate)
+    }
+
+    fn check(&self) -> anyhow::Result<()> {
+        ensure!(
+            self.keys >= self.connections.max(1),
+            "--keys: there must be at least one for each of --connections"
+        );
         ensure!(
             self.get >= 0.0 && self.put >= 0.0 && self.get + self.put <= 1.0,
             "--get and --put are shares of 1"
         );
+        self.pacing.check(&self.phases)
+    }
+
+    async fn prepare(&self, setup: &Setup) -> anyhow::Result<Self::Stage> {
         let common = Arc::new(self.shared(setup));
         if !self.no_preload {
             // Several stores would each need all keys, and a key is checked against what one of them said.
@@ -156,7 +163,9 @@ impl Workload for KvArgs {
 
     async fn drive(&self, setup: &Setup, common: &mut Self::Stage) -> anyhow::Result<Arc<Run>> {
         let run = Run::of_operations(setup.target(), &self.patience, &KINDS);
-        let run = Arc::new(run.with_rows(&setup.common)?);
+        let run = Arc::new(run.with_rows(&setup.common)?.paced(&self.pacing, &self.phases));
+        let timetable = self.timetable();
+        setup.begin(&run, &timetable);
         let mut clients = JoinSet::new();
         for (who, target) in (0..common.connections).zip(setup.targets.iter().cycle()) {
             let client = Client {
@@ -167,20 +176,11 @@ impl Workload for KvArgs {
             };
             clients.spawn(client.run());
         }
-        if let Some(due) = &common.due {
-            due.start(&run);
-        }
-        let timed = async {
-            if common.due.is_none() {
-                keep_time(&run, self.warmup, self.duration).await;
-            }
-        };
-        let schedule = self.schedule();
+        let schedule = self.pacing.schedule(&self.phases);
         let live = Live::new("operations", schedule.map_or(0, |it| it.messages()), setup.common.quiet)
-            .for_time(Some(self.warmup + self.duration))
+            .for_time(timetable.whole())
             .on_schedule(schedule);
-        let abandon = || _ = common.due.as_ref().map(|due| due.abandon());
-        work(&run, clients, &live, timed, abandon).await;
+        work_paced(&run, clients, &live, &timetable, common.due.as_ref()).await;
         Ok(run)
     }
 
@@ -189,10 +189,8 @@ impl Workload for KvArgs {
         let connections = split("connections", self.connections, agents)?;
         let keys = divided(self.keys, &connections);
         let hot = self.hot.map(|hot| split("hot", hot, agents)).transpose()?;
-        let rates = self.rate.map(|rate| rate.divided(&connections));
-        let share = |(who, (connections, keys)): (usize, (&u64, &u64))| {
+        let share = |(who, ((connections, keys), rate)): (usize, ((&u64, &u64), Share))| {
             let hot = hot.as_ref().and_then(|hot| hot.get(who)).map(|hot| ("hot", hot.to_string()));
-            let rate = rates.as_ref().and_then(|rates| rates.get(who)).map(|rate| ("rate", rate.to_string()));
             let prefix = format!("{}{}-", self.key_prefix, who + 1);
             let own = [
                 ("connections", connections.to_string()),
@@ -201,14 +199,16 @@ impl Workload for KvArgs {
             ];
             own.into_iter().chain(hot).chain(rate).collect()
         };
-        let shares = connections.iter().zip(&keys).enumerate().map(share).collect();
-        Ok(Divided { shares, whole: Run::of_operations(setup.target(), &self.patience, &KINDS) })
+        let rates = self.pacing.shares(&connections);
+        let shares = connections.iter().zip(&keys).zip(rates).enumerate().map(share).collect();
+        let whole = Run::of_operations(setup.target(), &self.patience, &KINDS);
+        Ok(Divided { shares, whole: whole.paced(&self.pacing, &self.phases) })
     }
 
     async fn close(&self, _: &Setup, common: Self::Stage, run: &Run) -> anyhow::Result<Account> {
         let window = Some(self.connections as f64);
-        let concurrency = window.filter(|_| self.rate.is_none());
-        let schedule = self.schedule();
+        let schedule = self.pacing.schedule(&self.phases);
+        let concurrency = window.filter(|_| schedule.is_none());
         let asked_per_second = schedule.map(|schedule| schedule.mean_rate());
         let note = schedule.and_then(|schedule| schedule.never_sent(run, "operations"));
         let keys = Some(common.seen.lock().clone());
@@ -217,11 +217,6 @@ impl Workload for KvArgs {
 }
 
 impl KvArgs {
-    /// Of an open loop, which measures from its beginning.
-    fn schedule(&self) -> Option<Schedule> {
-        self.rate.map(|rate| Schedule::new(rate, self.warmup.saturating_add(self.duration), 0))
-    }
-
     fn shared(&self, setup: &Setup) -> client::Common {
         let popular = self.hot.map_or(Popularity::Zipf, Popularity::Hot);
         let (popularity, get, put) = match self.kind {
@@ -237,7 +232,7 @@ impl KvArgs {
             get,
             put,
             seen: Default::default(),
-            due: self.schedule().map(Due::new),
+            due: self.pacing.schedule(&self.phases).map(Due::new),
             connections: self.connections.max(1),
             // With several stores a key read from one may have been written to another.
             is_unchecked: self.unchecked || setup.targets.len() > 1 && !setup.common.shared,

@@ -28,6 +28,8 @@ pub(super) struct Client {
     /// Whom it sends to, as far as it knows; where, its place says.
     pub(super) clients: Arc<[u64]>,
     pub(super) random: SeededRandom,
+    /// Nothing more is due, in an open loop.
+    pub(super) is_due_over: bool,
 }
 
 impl Client {
@@ -37,15 +39,14 @@ impl Client {
         let stage = Arc::clone(&self.stage);
         let is_populated =
             || stage.args.kind == Kind::Populate && stage.ledger.counts().sent >= stage.missing;
-        while !self.worker.is_over() && !is_populated() {
+        while !self.worker.is_over() && !self.is_due_over && !is_populated() {
             if caller.is_none() {
                 caller = self.worker.connect().await;
             }
             let Some(connected) = &mut caller else { continue };
             match self.turn(connected, &mut refreshed_us).await {
                 Ok(false) if stage.args.kind == Kind::Consume => break,
-                Ok(_) if stage.args.think.is_zero() => {}
-                Ok(_) => tokio::time::sleep(stage.args.think).await,
+                Ok(_) => self.worker.think(&self.random).await,
                 Err(cause) => {
                     caller = None;
                     self.worker.lost(cause).await;
@@ -128,7 +129,8 @@ impl Client {
         self.ask(caller, LIST, 0, ask, |said| said.numbers()).await
     }
 
-    /// Asks, and notes how it ended: refused is an answer that `hear` makes nothing of.
+    /// Asks, once it is due, and notes how it ended: refused is an answer that `hear` makes nothing of. Nothing is asked where
+    /// nothing more is due.
     async fn ask<R>(
         &mut self,
         caller: &mut Caller,
@@ -137,7 +139,15 @@ impl Client {
         ask: &Ask<'_>,
         hear: impl FnMut(Said<'_>) -> Option<R>,
     ) -> Result<Option<R>, Cause> {
-        let begun = self.worker.begin(None);
+        let mut intended_us = None;
+        if let Some(due) = &self.stage.due {
+            intended_us = due.next().await;
+            self.is_due_over = intended_us.is_none();
+            if self.is_due_over {
+                return Ok(None);
+            }
+        }
+        let begun = self.worker.begin(intended_us);
         let said = self.place.dialect.call(caller, ask, hear).await;
         let ending = match &said {
             Ok(Some(_)) => Ending::Accepted,

@@ -29,8 +29,10 @@ use crate::client::{Target, Targets};
 use crate::engine::{Account, Setup, Workload};
 use crate::live::Live;
 use crate::options::{Patience, duration, seconds};
+use crate::pace::{Due, Schedule};
+use crate::phases::{Pacing, Phases, Timetable};
 use crate::run::Run;
-use crate::worker::{Worker, keep_time, work};
+use crate::worker::{Worker, work_paced};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize)]
 #[serde(rename_all = "lowercase")]
@@ -45,6 +47,13 @@ enum Kind {
 
 #[derive(Debug, Clone, Args, Serialize)]
 #[serde(rename_all = "camelCase")]
+#[command(mut_arg("warmup", |arg| arg.default_value("500ms").help(
+    "Time of the load before its main phase, in which nothing is measured; only normal clients have one"
+)))]
+#[command(mut_arg("duration", |arg| arg.default_value("10s").help(
+    "Length of the main phase of normal clients, and most of it for others; of each step, where --rate has several"
+)))]
+#[command(mut_arg("think", |arg| arg.help("Time a client rests between its turns (closed loop)")))]
 pub(crate) struct QueueArgs {
     /// What the clients do
     #[arg(value_enum, default_value = "normal")]
@@ -74,18 +83,12 @@ pub(crate) struct QueueArgs {
     /// Messages that were sent and taken again before the clients begin
     #[arg(long, default_value_t = 0, value_name = "N")]
     taken: u64,
-    /// Length of the measured time of normal clients, and most of it for others
-    #[arg(long, short, default_value = "10s", value_parser = duration, value_name = "TIME")]
-    #[serde(rename = "durationS", serialize_with = "seconds")]
-    duration: Duration,
-    /// Time before it in which nothing is measured
-    #[arg(long, default_value = "500ms", value_parser = duration, value_name = "TIME")]
-    #[serde(rename = "warmupS", serialize_with = "seconds")]
-    warmup: Duration,
-    /// Time a client rests between its turns
-    #[arg(long, default_value = "0ms", value_parser = duration, value_name = "TIME")]
-    #[serde(rename = "thinkS", serialize_with = "seconds")]
-    think: Duration,
+    #[command(flatten)]
+    #[serde(flatten)]
+    phases: Phases,
+    #[command(flatten)]
+    #[serde(flatten)]
+    pacing: Pacing,
     /// How often a normal client asks for the lists of clients and queues; 0 = never
     #[arg(long, default_value = "5s", value_parser = duration, value_name = "TIME")]
     #[serde(rename = "refreshS", serialize_with = "seconds")]
@@ -121,6 +124,8 @@ pub(crate) struct Stage {
     depth: Option<u64>,
     /// What populating clients send together.
     missing: u64,
+    /// `None` = a closed loop.
+    due: Option<Arc<Due>>,
 }
 
 impl Workload for QueueArgs {
@@ -128,13 +133,22 @@ impl Workload for QueueArgs {
     const HAS_ROOMS: bool = false;
     type Stage = Arc<Stage>;
 
+    fn timetable(&self) -> Timetable {
+        self.habits().phases.timetable(self.pacing.rate)
+    }
+
+    fn check(&self) -> anyhow::Result<()> {
+        self.pacing.check(&self.phases)
+    }
+
     async fn prepare(&self, setup: &Setup) -> anyhow::Result<Arc<Stage>> {
         let clients: Arc<[u64]> = (self.first_client..).take(usize::try_from(self.clients)?).collect();
         let ledger = MessageLedger::new(crate::machine::seed(), self.bytes);
         let places = places(self, &setup.targets, &clients).await?;
         let depth = self.depth(setup).await;
         let missing = self.depth.saturating_sub(depth.unwrap_or(0));
-        let stage = Arc::new(Stage { args: self.habits(), places, clients, ledger, depth, missing });
+        let (args, due) = (self.habits(), self.schedule().map(Due::new));
+        let stage = Arc::new(Stage { args, places, clients, ledger, depth, missing, due });
         let quiet = setup.common.quiet;
         if self.kind != Kind::Populate {
             bulk(&stage, Bulk::Send, missing, quiet).await?;
@@ -153,7 +167,9 @@ impl Workload for QueueArgs {
         // Over the line protocol the servers are elsewhere.
         let target = &stage.places.first().context("there is no --server")?.dialect.target;
         let run = Run::of_operations(target, &self.patience, &KINDS);
-        let run = Arc::new(run.with_rows(&setup.common)?);
+        let run = Arc::new(run.with_rows(&setup.common)?.paced(&self.pacing, &self.phases));
+        let timetable = self.timetable();
+        setup.begin(&run, &timetable);
         let mut clients = JoinSet::new();
         for (me, place) in stage.clients.iter().copied().zip(stage.places.iter().cycle()) {
             let place = place.of_user(me);
@@ -164,27 +180,40 @@ impl Workload for QueueArgs {
                 me,
                 clients: Arc::clone(&stage.clients),
                 random: SeededRandom::new(setup.seed.wrapping_add(me)),
+                is_due_over: false,
             };
             clients.spawn(client.run());
         }
-        let live = Live::new("operations", 0, setup.common.quiet);
-        let live = live.for_time(Some(stage.args.warmup + self.duration));
-        let timed = keep_time(&run, stage.args.warmup, self.duration);
-        work(&run, clients, &live, timed, || {}).await;
+        let schedule = self.schedule();
+        let live = Live::new("operations", schedule.map_or(0, |it| it.messages()), setup.common.quiet)
+            .for_time(timetable.whole())
+            .on_schedule(schedule);
+        work_paced(&run, clients, &live, &timetable, stage.due.as_ref()).await;
         Ok(run)
     }
 
-    async fn close(&self, setup: &Setup, stage: Self::Stage, _: &Run) -> anyhow::Result<Account> {
+    async fn close(&self, setup: &Setup, stage: Self::Stage, run: &Run) -> anyhow::Result<Account> {
         let after = self.depth(setup).await;
+        let (window, schedule) = (Some(self.clients as f64), self.schedule());
+        // Others than normal clients end when they are done.
+        let never_sent = schedule.filter(|_| self.kind == Kind::Normal);
         Ok(Account {
             queues: Some(stage.ledger.close(stage.depth.zip(after))),
-            concurrency: self.think.is_zero().then_some(self.clients as f64),
+            concurrency: window.filter(|_| schedule.is_none()),
+            asked_per_second: schedule.map(|schedule| schedule.mean_rate()),
+            window,
+            note: never_sent.and_then(|schedule| schedule.never_sent(run, "operations")),
             ..Account::default()
         })
     }
 }
 
 impl QueueArgs {
+    /// Of an open loop.
+    fn schedule(&self) -> Option<Schedule> {
+        self.pacing.schedule(&self.habits().phases)
+    }
+
     /// Messages in all queues, where the servers say.
     async fn depth(&self, setup: &Setup) -> Option<u64> {
         // Several servers of one store say the same.
@@ -194,7 +223,8 @@ impl QueueArgs {
 
     /// The same with what clients of this kind do.
     fn habits(&self) -> Self {
-        let habits = Self { refresh: Duration::ZERO, warmup: Duration::ZERO, ..self.clone() };
+        let phases = Phases { warmup: Duration::ZERO, cooldown: Duration::ZERO, ..self.phases };
+        let habits = Self { refresh: Duration::ZERO, phases, ..self.clone() };
         match self.kind {
             Kind::Normal => self.clone(),
             Kind::Populate => Self { send: 1.0, ..habits },

@@ -12,12 +12,16 @@ use super::{ASSUMED, Headroom, Table, Trends, escape, figure, write_files};
 use crate::minutes::{self, Minute};
 use crate::price::{Cost, Price, Usage};
 use crate::stages::Stages;
+use crate::steps::{self, StepResult};
 
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Analysis {
     #[serde(skip_serializing_if = "Stages::is_empty")]
     pub(crate) stages: Stages,
+    /// Of a rate that changes within the run.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) steps: Vec<StepResult>,
     /// Of a run of two minutes or more.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) minutes: Vec<Minute>,
@@ -43,6 +47,7 @@ impl Analysis {
         }
         Self {
             stages: part(summary, "stages"),
+            steps: part(summary, "steps"),
             minutes: part(summary, "minutes"),
             trends: part(summary, "trends"),
             capacity: part(summary, "capacity"),
@@ -67,6 +72,10 @@ impl Analysis {
             let mark = way.mark().map(|mark| format!("<p class=\"note\">{}</p>\n", escape(&mark)));
             section(&format!("Where the time goes {when}"), &way.table()) + &mark.unwrap_or_default()
         });
+        let steps = steps::in_short(&self.steps).map(|said| {
+            let said = format!("<p class=\"note\">{}</p>\n", escape(&said.to_string()));
+            section("Step by step", &steps::table(&self.steps)) + &said
+        });
         let over_time = [
             section("From the beginning to the end", &self.trends.table()),
             section("Minute by minute", &minutes::table(&self.minutes)),
@@ -75,7 +84,7 @@ impl Analysis {
             let note = format!("<p class=\"note\">{}</p>\n", escape(ASSUMED));
             section("How much more there is room for", &headroom.table()) + &note
         });
-        ways.chain(capacity).chain(over_time).collect()
+        ways.chain(steps).chain(capacity).chain(over_time).collect()
     }
 
     /// Writes `minutes.csv`, if there are any.
@@ -95,6 +104,10 @@ pub(super) fn section(title: &str, table: &Table) -> String {
 /// Lines of a summary.
 impl Display for Analysis {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(said) = steps::in_short(&self.steps) {
+            writeln!(out, "  steps        {said}")?;
+            out.write_str(&steps::table(&self.steps).text())?;
+        }
         if let Some(minutes) = minutes::in_short(&self.minutes) {
             writeln!(out, "  by minute    {minutes}")?;
         }

@@ -10,8 +10,8 @@ use crate::run::Run;
 pub(super) fn throughput(report: &Report, run: &Run) -> String {
     let mut out = "startTime,endTime,messageCount,messagesPerSecond\n".to_owned();
     for bucket in &report.throughput {
-        let [from, to] =
-            [bucket.start_s, bucket.end_s].map(|s| Timestamp::from_micros(run.wall_us((s * 1e6) as u64)));
+        let [from, to] = [bucket.start_s, bucket.end_s]
+            .map(|s| Timestamp::from_micros(run.main_wall_us((s * 1e6) as u64)));
         out.push_str(&format!("{from},{to},{},{:.1}\n", bucket.messages, bucket.per_second));
     }
     out

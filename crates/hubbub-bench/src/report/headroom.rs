@@ -78,6 +78,12 @@ impl Headroom {
         self.used.first().map_or("nothing", |one| one.resource.name())
     }
 
+    /// The name of the fullest part, the share of it that was in use, and the rate at which it is full.
+    pub(crate) fn fullest_use(&self) -> Option<(&'static str, f64, f64)> {
+        let Use { resource, share } = self.used.first()?;
+        Some((resource.name(), *share, self.maximum_per_second))
+    }
+
     /// Each part, and the rate at which it is full.
     pub(super) fn table(&self) -> Table {
         let mut table =

@@ -44,6 +44,7 @@ use crate::record::{Bucket, Stats, buckets};
 use crate::run::Run;
 use crate::sample::series::SeriesSummary;
 use crate::sample::{CPU, SystemSample, samples_csv};
+use crate::steps::StepRecord;
 use crate::timing::GeneratorTiming;
 use crate::verdict::Verdict;
 
@@ -61,7 +62,7 @@ pub(crate) struct Report {
     #[serde(flatten)]
     pub origin: Origin,
     pub parameters: Value,
-    /// Length of the measured phase in seconds.
+    /// Length of the main phase in seconds, until the last answer to what began in it.
     pub elapsed_s: f64,
     pub per_second: f64,
     /// Coefficient of variation of the rates of single seconds.
@@ -75,7 +76,7 @@ pub(crate) struct Report {
     /// Of messages that go to rooms, where there are several.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rooms: Option<Rooms>,
-    /// Connections opened in the measured phase.
+    /// Connections opened in all phases.
     pub connections_opened: u64,
     pub reconnects: BTreeMap<&'static str, u64>,
     pub retries: u64,
@@ -170,6 +171,7 @@ impl Report {
         self.analysis.trends = Trends::of(record.seconds.slopes(record.last_begun_us));
         self.per_second_variation = record.seconds.rate_variation(record.last_begun_us);
         self.rooms = Rooms::of(&record.by_room, &run.shape).filter(|_| self.unit == MESSAGES);
+        self.analysis.steps = record.by_span.iter().map(StepRecord::result).collect();
         if let Some(open) = &record.open {
             self.latency_from_send = Some(open.from_send.stats());
             if let Some(timing) = &mut self.generator {
@@ -184,8 +186,11 @@ impl Report {
         self.order_faults = run.counts.order_faults.load(Ordering::Relaxed);
     }
 
-    pub(crate) fn audit(&mut self, concurrency: f64) {
-        self.little = Some(Little::audit(concurrency, self.per_second, self.latency.mean_ms));
+    /// Holds a closed loop against Little's law; connections thought for so long together.
+    pub(crate) fn audit(&mut self, concurrency: f64, thought_us: u64) {
+        let think_ms = thought_us as f64 / 1e3 / self.latency.count.max(1) as f64;
+        let mean_ms = self.latency.mean_ms;
+        self.little = Some(Little::audit(concurrency, self.per_second, mean_ms, think_ms));
     }
 
     /// Notes what makes the figures less than they seem.

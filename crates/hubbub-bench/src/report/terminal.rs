@@ -69,10 +69,15 @@ fn write_summary(report: &Report, out: &mut String) -> std::fmt::Result {
         write!(out, ", {count} {cause}")?;
     }
     writeln!(out, ", {}", retries(report.retries, &report.retries_by_cause))?;
-    if let Some(Little { observed, concurrency, efficiency, marked, .. }) = &report.little {
+    if let Some(Little { observed, concurrency, think_ms, efficiency, marked, .. }) = &report.little {
         let share = 100.0 * efficiency;
         let verdict = if *marked { ": more than 5 % apart" } else { "" };
-        writeln!(out, "  Little       {observed:.1} of {concurrency} under way ({share:.1} %){verdict}")?;
+        let thinking =
+            if *think_ms > 0.0 { format!(" or thinking, {think_ms:.3} ms each") } else { String::new() };
+        writeln!(
+            out,
+            "  Little       {observed:.1} of {concurrency} under way{thinking} ({share:.1} %){verdict}"
+        )?;
     }
     if let Some(CpuUse { generator, server, machine, cores, stolen, .. }) = &report.cpu {
         let server = server.map_or_else(String::new, |server| format!(", server {server:.2}"));

@@ -23,7 +23,7 @@ pub(super) fn chart(results: &Results) -> (String, &'static str) {
         let axes = Axes { x: key, y: PER_SECOND };
         return (picture(&measured(&points, axes)), "Mean of each point, with 95 % intervals");
     }
-    let keys = differing(&rates);
+    let keys = differing(&points_of(&rates));
     let medians: Vec<(String, f64)> =
         rates.iter().map(|(point, values)| (short(point, &keys), median(values))).collect();
     (picture(&bars(&medians, Axes { x: "point", y: "per second, median" })), "Medians of each point")
@@ -43,7 +43,7 @@ fn minutes(results: &Results) -> Option<Vec<Measured>> {
 
 /// The one key that points differ in, and what was measured at its numbers.
 fn swept<'r>(rates: &[(&'r Point, Vec<f64>)]) -> Option<(&'r str, Vec<Measured>)> {
-    let [key] = differing(rates)[..] else { return None };
+    let [key] = differing(&points_of(rates))[..] else { return None };
     let mut points = Vec::new();
     for (point, values) in rates {
         points.push(Measured {
@@ -56,10 +56,14 @@ fn swept<'r>(rates: &[(&'r Point, Vec<f64>)]) -> Option<(&'r str, Vec<Measured>)
     (points.len() >= LINE_MIN).then_some((key, points))
 }
 
+fn points_of<'r>(rates: &[(&'r Point, Vec<f64>)]) -> Vec<&'r Point> {
+    rates.iter().map(|(point, _)| *point).collect()
+}
+
 /// The keys that not all points have the same value of.
-fn differing<'r>(rates: &[(&'r Point, Vec<f64>)]) -> Vec<&'r str> {
-    let keys: BTreeSet<&str> = rates.iter().flat_map(|(point, _)| point.keys()).map(String::as_str).collect();
-    let values = |key: &str| rates.iter().map(|(point, _)| point.get(key)).collect::<BTreeSet<_>>();
+pub(super) fn differing<'r>(points: &[&'r Point]) -> Vec<&'r str> {
+    let keys: BTreeSet<&str> = points.iter().flat_map(|point| point.keys()).map(String::as_str).collect();
+    let values = |key: &str| points.iter().map(|point| point.get(key)).collect::<BTreeSet<_>>();
     keys.into_iter().filter(|key| values(key).len() > 1).collect()
 }
 

@@ -287,6 +287,13 @@ mod tests {
     }
 
     #[test]
+    fn a_list_of_rates_is_a_rate_in_steps() {
+        let text = "[options]\nrate = [100, '200@2s']\nduration = '1s'\nwarmup = '1s'\ncooldown = '1s'\n";
+        let scenario = parse(text, false).unwrap();
+        assert!(scenario.points[0].options().any(|option| option == ("rate", "100,200@2s")));
+    }
+
+    #[test]
     fn urls_are_found_wherever_they_stand() {
         let text = "[settings.x]\nlog = 'amqp://a'\n[sweep]\nsettings.x.store = ['postgres://b']\n";
         let scenario = parse(text, false).unwrap();
@@ -317,6 +324,9 @@ mod tests {
             ("[sweep]\nconnections = 4", &["sweep", "connections", "list"]),
             ("[sweep]\nconnections = [1, 'few']", &["'few'", "--connections"]),
             ("[quick]\nnonsense = 1", &["--nonsense"][..]),
+            ("[options]\nrate = 5\nduration = 1\nthink = '5ms'", &["--think", "--rate"]),
+            ("[options]\nrate = [5, 'fast']\nduration = 1", &["--rate", "5,fast", "1000..10000"]),
+            ("[options]\ncooldown = '1s'", &["--cooldown", "--duration"]),
             ("thresholds = ['perSecond 5']", &["perSecond 5", "FIGURE < NUMBER"]),
         ] {
             let error = parse(rest, false).err().unwrap_or_else(|| panic!("{rest} is taken"));

@@ -87,12 +87,12 @@ impl PointRun {
         let shown = figure("/perSecond").zip(figure("/latency/meanMs"));
         Some(shown.map_or_else(
             || audited.clone(),
-            |(per_second, mean_ms)| Little::audit(audited.concurrency, per_second, mean_ms),
+            |(per_second, mean_ms)| Little::audit(audited.concurrency, per_second, mean_ms, audited.think_ms),
         ))
     }
 
     /// Share of the rate that its open loop asked for, where that was not reached.
-    fn missed(&self) -> Option<f64> {
+    pub(super) fn missed(&self) -> Option<f64> {
         let reached = self.summary.pointer("/verdict/figures/reached")?.as_f64()?;
         (reached < REACHED).then_some(reached)
     }
@@ -108,7 +108,7 @@ impl PointRun {
     /// is meant to be too much: that is a mark only.
     fn rate_fault(&self) -> Option<String> {
         let rate = self.summary.pointer("/parameters/rate").and_then(Value::as_str).unwrap_or_default();
-        let finds_limit = self.point.contains_key(RATE) || rate.contains("..");
+        let finds_limit = self.point.contains_key(RATE) || rate.contains("..") || rate.contains(',');
         self.missed().filter(|_| !finds_limit).map(missed_rate)
     }
 }

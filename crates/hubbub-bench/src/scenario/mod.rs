@@ -9,6 +9,7 @@ mod batches;
 mod chart;
 mod compare;
 mod compare_page;
+mod conclusion;
 mod file;
 mod find_max;
 mod keys;

@@ -12,6 +12,7 @@ macro_rules! provided {
 
 provided! {
     "websocket-single" "websocket-500k" "websocket-wan" "isolated-client" "stages" "send-without-waiting" "http-ramp" "http-max"
+    "http-steps" "think-time"
     "persist-baseline" "persist-stress" "persist-endurance" "batch-size"
     "queue-clients" "queue-workers" "queue-message-size" "queue-scale-out" "queue-stability" "nodes"
     "costs" "costs-nodes" "store-alone" "pool-size" "database-size" "database-cores"

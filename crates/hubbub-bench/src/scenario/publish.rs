@@ -10,6 +10,7 @@ use clap::Args;
 use serde::Serialize;
 
 use super::chart::chart;
+use super::conclusion::conclusion;
 use super::marks::stem;
 use super::results::{FIGURES, PointRun, Results, label};
 use super::sections::sections;
@@ -134,6 +135,9 @@ fn page(results: &Results) -> String {
                 most.0, least.0
             ),
         };
+    }
+    if let Some(said) = conclusion(results) {
+        let _ = writeln!(out, "**Conclusion:** {said}\n");
     }
     if let Some((name, run, count)) = most_named(results) {
         let of = results.runs.len();

@@ -9,6 +9,7 @@ use hubbub_core::url::masked;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use super::conclusion::conclusion;
 use super::file::{Measurement, Point, Scenario};
 use super::page::page_of;
 use super::scaling::Scaling;
@@ -305,8 +306,11 @@ impl Findings for Results {
         if !batches.is_empty() {
             out.push_str(&batches.text());
         }
-        if let Some(scaling) = &self.scaling {
+        if let Some(said) = conclusion(self) {
             // Writing to a String cannot fail.
+            let _ = writeln!(out, "  conclusion: {said}");
+        }
+        if let Some(scaling) = &self.scaling {
             let _ = write!(out, "{scaling}");
         }
         self.runs.iter().filter_map(little).for_each(|line| out.push_str(&line));

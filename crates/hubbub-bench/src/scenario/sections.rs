@@ -9,6 +9,7 @@ use crate::minutes;
 use crate::models::little::Little;
 use crate::report::{ASSUMED, Analysis, Headroom, Table, figure, headroom_table};
 use crate::stages::{self, Stages, Way};
+use crate::steps;
 
 pub(super) fn sections(results: &Results) -> String {
     [batches(results), scaling(results), littles(results), analysis(results)].concat()
@@ -71,6 +72,9 @@ fn analysis(results: &Results) -> String {
         for (label, mark) in ways.iter().filter_map(|(label, way)| Some((label, way.mark()?))) {
             let _ = writeln!(out, "At {label}, {mark}.\n");
         }
+    }
+    for (label, Analysis { steps, .. }) in last.iter().filter(|(_, it)| !it.steps.is_empty()) {
+        let _ = writeln!(out, "\n## Step by step: {label}\n\n{}", steps::table(steps).markdown());
     }
     let with_headroom = last.iter().filter_map(|(label, it)| Some((label.clone(), it.capacity.as_ref()?)));
     let known: Vec<(String, &Headroom)> = with_headroom.collect();

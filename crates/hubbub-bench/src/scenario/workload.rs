@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use anyhow::{anyhow, bail, ensure};
+use anyhow::{Context, anyhow, bail, ensure};
 use clap::Args;
 use serde::Deserialize;
 use serde_json::Value;
@@ -154,7 +154,7 @@ fn parsed<A: Args>(line: &[String]) -> anyhow::Result<A> {
 }
 
 fn taken<W: Workload>(line: &[String]) -> anyhow::Result<()> {
-    parsed::<Loading<W>>(line).map(drop)
+    parsed::<Loading<W>>(line)?.own.check().context("options")
 }
 
 async fn load<W: Workload>(line: &[String], out: Option<&Path>) -> anyhow::Result<Measured> {

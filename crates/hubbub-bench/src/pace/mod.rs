@@ -1,127 +1,20 @@
-//! When to send: a rate that is constant or rises, and a thread that keeps to it whatever the server does.
+//! When to send: a [`rate`], and a thread that keeps to it whatever the server does; or as soon as there is space.
+
+mod rate;
 
 use std::ops::Range;
-use std::str::FromStr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use hubbub_core::clock::{RandomSource, SeededRandom};
 use hubbub_core::invariant::saturate;
-use serde::{Serialize, Serializer};
+pub(crate) use rate::{Rate, RateSpan, Schedule};
 use tokio::sync::Semaphore;
 
 use crate::feed::Feed;
 use crate::job::{Job, below};
 use crate::run::Run;
-
-/// Messages per second, from the start to the end of a run: two straight lines that meet in the middle of its time.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) struct Rate {
-    from: f64,
-    middle: f64,
-    to: f64,
-}
-
-impl FromStr for Rate {
-    type Err = String;
-
-    /// `1000`, or `1000..10000` for a ramp, or `1000..10000..26000` for one that has a bend.
-    fn from_str(text: &str) -> Result<Self, String> {
-        let (from, rest) = text.split_once("..").unwrap_or((text, text));
-        let (middle, to) = rest.split_once("..").map_or((None, rest), |(middle, to)| (Some(middle), to));
-        let number = |text: &str| match text.trim_start_matches('.').parse::<f64>() {
-            Ok(rate) if rate > 0.0 && rate <= 1e8 => Ok(rate),
-            _ => Err("write a rate per second such as 5000, or a ramp such as 1000..10000".to_owned()),
-        };
-        let (from, to) = (number(from)?, number(to)?);
-        Ok(Self { from, middle: middle.map_or(Ok(f64::midpoint(from, to)), number)?, to })
-    }
-}
-
-impl std::fmt::Display for Rate {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self { from, to, .. } if from == to && *self == Self::constant(*from) => write!(f, "{from}"),
-            Self { from, middle, to } if *middle == f64::midpoint(*from, *to) => write!(f, "{from}..{to}"),
-            Self { from, middle, to } => write!(f, "{from}..{middle}..{to}"),
-        }
-    }
-}
-
-impl Serialize for Rate {
-    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
-        to.collect_str(self)
-    }
-}
-
-impl Rate {
-    pub(crate) const fn constant(per_second: f64) -> Self {
-        Self { from: per_second, middle: per_second, to: per_second }
-    }
-
-    /// A share of it.
-    pub(crate) fn times(self, share: f64) -> Self {
-        let Self { from, middle, to } = self;
-        Self { from: from * share, middle: middle * share, to: to * share }
-    }
-}
-
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Schedule {
-    rate: Rate,
-    duration: Duration,
-    start_us: u64,
-}
-
-impl Schedule {
-    /// Starts `start_us` after the start of the run.
-    pub(crate) fn new(rate: Rate, duration: Duration, start_us: u64) -> Self {
-        Self { rate, duration, start_us }
-    }
-
-    pub(crate) fn messages(&self) -> u64 {
-        let Rate { from, middle, to } = self.rate;
-        (f64::midpoint(f64::midpoint(from, middle), f64::midpoint(middle, to)) * self.duration.as_secs_f64())
-            as u64
-    }
-
-    /// Messages per second over its whole time.
-    pub(crate) fn mean_rate(&self) -> f64 {
-        self.messages() as f64 / self.duration.as_secs_f64().max(1e-9)
-    }
-
-    /// What is to be known where not all of it was sent; `what` it is of: messages, operations.
-    pub(crate) fn never_sent(&self, run: &Run, what: &str) -> Option<String> {
-        let [sent, ..] = run.counts.totals();
-        let left = self.messages().saturating_sub(sent);
-        (left > 0).then(|| format!("the rate was not kept: {left} {what} were never sent"))
-    }
-
-    /// How long sending may take.
-    pub(crate) fn patience(&self) -> Duration {
-        patience(self.duration)
-    }
-
-    /// When message `index` is to be sent, in microseconds after the start of the run.
-    pub(crate) fn intended_us(&self, index: u64) -> u64 {
-        let Rate { from, middle, to } = self.rate;
-        let half_s = self.duration.as_secs_f64() / 2.0;
-        let first_half = f64::midpoint(from, middle) * half_s;
-        let (n, from, to, before_s) = match index as f64 {
-            n if n < first_half => (n, from, middle, 0.0),
-            n => (n - first_half, middle, to, half_s),
-        };
-        let growth = (to - from) / (2.0 * half_s);
-        // n = from·t + growth·t²
-        let seconds = if growth == 0.0 {
-            n / from
-        } else {
-            (2.0 * n) / (from + (from * from + 4.0 * growth * n).max(0.0).sqrt())
-        };
-        self.start_us + ((before_s + seconds) * 1e6) as u64
-    }
-}
 
 /// Messages that may be due and wait to be sent. Those behind them are made when there is space; they count from when they were
 /// due all the same, see [`due_us`].
@@ -176,10 +69,15 @@ impl Due {
         Arc::new(Self { schedule, next: AtomicU64::new(0), permits: Semaphore::new(0) })
     }
 
-    /// Lets each operation go when its time has come; what nobody took by the end of the patience is dropped. Latency counts from
-    /// the intended start, so the schedule begins with the measured time: now.
+    /// Begins the run, and its operations with it.
     pub(crate) fn start(self: &Arc<Self>, run: &Arc<Run>) {
         run.begin();
+        self.release(run);
+    }
+
+    /// Lets each operation go when its time has come; what nobody took by the end of the patience is dropped. Latency counts from
+    /// the intended start, so the run must have begun.
+    pub(crate) fn release(self: &Arc<Self>, run: &Arc<Run>) {
         let (due, run) = (Arc::clone(self), Arc::clone(run));
         std::thread::spawn(move || {
             let release = |operations: Range<u64>| due.permits.add_permits(operations.count());
@@ -194,7 +92,7 @@ impl Due {
 
     /// Whether some are left, and it is not too late for them.
     fn is_awaited(&self, now_us: u64) -> bool {
-        let ran_us = now_us.saturating_sub(self.schedule.start_us);
+        let ran_us = now_us.saturating_sub(self.schedule.start_us());
         let is_late = u128::from(ran_us) > self.schedule.patience().as_micros();
         self.next.load(Ordering::Relaxed) < self.schedule.messages() && !is_late
     }
@@ -231,9 +129,21 @@ pub(crate) fn feed_paced(
     every: Duration,
     random: &SeededRandom,
 ) {
+    feed_paced_from(0, run, feed, schedule, every, random);
+}
+
+/// The same with messages that are numbered from `first` on.
+pub(crate) fn feed_paced_from(
+    first: u64,
+    run: &Run,
+    feed: &Feed,
+    schedule: &Schedule,
+    every: Duration,
+    random: &SeededRandom,
+) {
     let release = |due: Range<u64>| {
         let job = |index| {
-            let job = run.shape.draw(random, index, any_room(run, random));
+            let job = run.shape.draw(random, first + index, any_room(run, random));
             Job { intended_us: due_us(schedule, &due, every, index).max(1), ..job }
         };
         let mut jobs = due.clone().map(job);
@@ -280,31 +190,6 @@ fn any_room(run: &Run, random: &SeededRandom) -> u16 {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_ramp_sends_what_its_area_says() {
-        let rate: Rate = "1000..10000".parse().expect("ramp");
-        let schedule = Schedule::new(rate, Duration::from_secs(10), 5);
-        assert_eq!(schedule.messages(), 55_000);
-        assert_eq!(schedule.intended_us(0), 5);
-        assert_eq!(schedule.intended_us(55_000), 10_000_005);
-        let first_second = (0..55_000).filter(|&n| schedule.intended_us(n) < 1_000_005).count();
-        assert_eq!(first_second, 1_450);
-    }
-
-    #[test]
-    fn a_ramp_may_have_a_bend() {
-        let rate: Rate = "1000..10000..26000".parse().expect("ramp");
-        assert_eq!(rate.to_string(), "1000..10000..26000");
-        assert_eq!("1000..10000".parse::<Rate>().expect("ramp").to_string(), "1000..10000");
-        let schedule = Schedule::new(rate, Duration::from_secs(20), 0);
-        assert_eq!(schedule.messages(), 55_000 + 180_000);
-        assert_eq!(schedule.intended_us(55_000), 10_000_000);
-        assert_eq!(schedule.intended_us(235_000), 20_000_000);
-        let (before, after) = (schedule.intended_us(54_999), schedule.intended_us(55_001));
-        // Both lines meet at 10,000/s; times are cut to whole microseconds.
-        assert!((99..=101).contains(&(10_000_000 - before)) && (99..=101).contains(&(after - 10_000_000)));
-    }
 
     fn run() -> Run {
         let target = crate::client::Target::parse("127.0.0.1:1").expect("address");
@@ -361,15 +246,5 @@ mod tests {
         });
         assert_eq!(waited.max(), Some(5_000));
         assert_eq!(due_us(&schedule, &late, SLEEP_MIN, 3_000), 3_000_007, "one by one");
-    }
-
-    #[test]
-    fn a_constant_rate_has_equal_steps() {
-        let schedule = Schedule::new("2000".parse().expect("rate"), Duration::from_secs(3), 0);
-        assert_eq!(schedule.messages(), 6_000);
-        assert_eq!(schedule.intended_us(5_000), 2_500_000);
-        for wrong in ["0", "-5", "fast", "1..", "1..x"] {
-            assert!(wrong.parse::<Rate>().is_err(), "{wrong}");
-        }
     }
 }

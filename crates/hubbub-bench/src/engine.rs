@@ -2,6 +2,7 @@
 
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use anyhow::bail;
@@ -170,8 +171,12 @@ pub(crate) async fn measure<W: Workload>(args: &Loading<W>) -> anyhow::Result<Re
     let account = load.close(&setup, &run).await?;
     let rows = run.close_rows().await?;
     report.notes.extend(rows.notes);
-    let after = counts().await;
     let runs: Vec<&Run> = account.warm_up.as_deref().into_iter().chain([&*run]).collect();
+    let accepted = runs.iter().map(|run| run.counts.accepted.load(Ordering::Relaxed)).sum();
+    let after = match &before {
+        Some(before) => ServerCounts::ask_when_stored(&setup.targets, before, accepted).await,
+        None => None,
+    };
     report.ledger = Some(Ledger::of(&runs, before.zip(after), &account));
     (report.delivery, report.persisted) = (account.delivery, account.persisted);
     report.add_run(&run, common.bucket);

@@ -145,7 +145,9 @@ impl Lane {
                 if duplicate {
                     Counts::add(&self.run.counts.duplicate, 1);
                 }
+                // A broker's answer has no `seq`.
                 if self.room.is_some()
+                    && seq > 0
                     && job.failures == 0
                     && seq <= std::mem::replace(&mut self.last_seq, seq)
                 {

@@ -8,6 +8,9 @@ mod backends;
 mod chart;
 mod compare;
 mod compare_page;
+mod engines;
+#[cfg(feature = "amqp")]
+mod exchange;
 mod file;
 mod find_max;
 mod keys;
@@ -18,7 +21,10 @@ mod publish;
 mod results;
 mod scaling;
 mod sections;
+mod shared;
 mod threshold;
+#[cfg(feature = "kafka")]
+mod topics;
 mod workload;
 
 use std::collections::BTreeSet;
@@ -32,6 +38,7 @@ use clap::Args;
 
 use backends::BackendArgs;
 pub(crate) use compare::{CompareArgs, compare};
+use engines::LOG;
 pub(crate) use file::Point;
 use file::{Measurement, PartLimits, Placement, Scenario};
 pub(crate) use find_max::{FindMaxArgs, find_max};
@@ -118,6 +125,7 @@ pub(crate) fn show(name: &str) -> anyhow::Result<String> {
 pub(crate) async fn measure(args: &RunArgs) -> anyhow::Result<Results> {
     let text = provided::text_of(&args.scenario)?;
     let mut scenario = Scenario::parse(&text, args.quick).with_context(|| args.scenario.clone())?;
+    let args = &args.on_backends_of(&scenario)?;
     let limits = args.check(&mut scenario).await?;
     let mut results = Results::new(args, &text, &scenario, limits);
     let repetitions = args.repeat.map_or(scenario.repetitions, NonZeroUsize::get);
@@ -286,6 +294,15 @@ impl Attempt<'_> {
 }
 
 impl RunArgs {
+    /// The same with nothing but the backends that the scenario is about. Servers that run already have theirs.
+    fn on_backends_of(&self, scenario: &Scenario) -> anyhow::Result<Self> {
+        if self.server.is_some() || scenario.server.is_some() {
+            return Ok(self.clone());
+        }
+        let chosen = self.backends.chosen(scenario.store.as_deref(), scenario.log.as_deref());
+        Ok(Self { backends: chosen.with_context(|| self.scenario.clone())?, ..self.clone() })
+    }
+
     /// Refuses what the scenario says and this run cannot do. What it limits is returned in words; limits that it can do
     /// without, and cannot have, are left out of it. What runs that were killed left is removed first.
     async fn check(&self, scenario: &mut Scenario) -> anyhow::Result<String> {
@@ -309,21 +326,20 @@ impl RunArgs {
                 "{}: cores and cgroup of server and database are for servers of its own: leave out --server",
                 self.scenario
             );
+            let is_alone = scenario.workload == WorkloadKind::Store;
             ensure!(
-                limited.is_empty() || scenario.workload != WorkloadKind::Store,
+                limited.is_empty() || !is_alone,
                 "{}: cgroup: the store alone has no server to limit",
                 self.scenario
             );
-            self.backends.check(point)?;
+            let is_known = self.backends.cql().is_none() && self.backends.log() == LOG.own;
+            ensure!(
+                !is_alone || is_known,
+                "{}: the store alone is measured embedded, or in PostgreSQL, without a log",
+                self.scenario
+            );
+            self.backends.check(point).with_context(|| self.scenario.clone())?;
         }
-        let store = scenario.store.as_deref().filter(|store| *store != self.backends.store());
-        ensure!(
-            store.is_none() || self.server.is_some(),
-            "{}: this is about the store {}: {}",
-            self.scenario,
-            store.unwrap_or_default(),
-            if store == Some("postgres") { "give --postgres URL" } else { "leave out --postgres" }
-        );
         self.try_limits(scenario).await.with_context(|| self.scenario.clone())
     }
 

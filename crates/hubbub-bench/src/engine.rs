@@ -167,6 +167,7 @@ pub(crate) async fn measure<W: Workload>(args: &Loading<W>) -> anyhow::Result<Re
         report.series = summaries(&report.samples, &span);
     }
 
+    let asked = run.followed.asked_so_far();
     run.followed.ask_rest(&run).await;
     let account = load.close(&setup, &run).await?;
     let rows = run.close_rows().await?;
@@ -190,7 +191,7 @@ pub(crate) async fn measure<W: Workload>(args: &Loading<W>) -> anyhow::Result<Re
         report.generator = None;
         report.agents = Some(agents);
     }
-    let known = generated(&report, &run, seen.empty_ms, &setup.targets);
+    let known = Generated { asked, ..generated(&report, &run, seen.empty_ms, &setup.targets) };
     report.analysis.stages = Stages::of(&server_stages, &known);
     let samples = report.persisted.as_ref().map_or(&report.samples[..], Persisted::during);
     report.analysis.trends.add(samples);
@@ -234,12 +235,13 @@ fn generated(report: &Report, run: &Run, empty_ms: Option<f64>, servers: &Target
     let send_delay = run.record.lock().open.as_ref().map(|open| open.send_delay.stats());
     let [followed, followed_to_subscribers] =
         run.followed.means(|second| run.record.lock().answered_in(second));
-    let delivered =
-        report.delivery.as_ref().filter(|delivery| servers.len() == 1 && delivery.latency.count > 0);
+    let delivered = report.delivery.as_ref().filter(|delivery| delivery.latency.count > 0);
     Generated {
         ended: (accepted + rejected + unconfirmed) as f64,
         confirmed_ms: report.latency.mean_ms,
         delivered_ms: delivered.map(|delivery| delivery.latency.mean_ms),
+        has_several_servers: servers.len() > 1,
+        asked: (0.0, 0.0),
         waited_ms: send_delay.map_or(0.0, |delay| delay.mean_ms),
         is_delivery_intended: run.times.is_some(),
         empty_ms,

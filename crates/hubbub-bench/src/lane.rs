@@ -153,7 +153,7 @@ impl Lane {
                 {
                     Counts::add(&self.run.counts.order_faults, 1);
                 }
-                if job.failures == 0 && !duplicate && self.run.followed.takes(job.room, seq) {
+                if job.failures == 0 && !duplicate && self.run.followed.takes(job.room, seq, job.index) {
                     self.follow(&job, seq);
                 }
                 self.finish(&job, Ending::Accepted);
@@ -179,6 +179,7 @@ impl Lane {
             begun_us: job.begun_us(),
             sent_us: job.first_sent_us,
             answered_us: self.read_us,
+            is_again: false,
         });
     }
 

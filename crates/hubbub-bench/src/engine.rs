@@ -151,8 +151,12 @@ pub(crate) async fn measure<W: Workload>(args: &Loading<W>) -> anyhow::Result<Re
 
     let before = counts().await;
     let mut load = Load::ready(args, &setup).await?;
-    let sampler = if W::SAMPLES_ITSELF { None } else { Some(Sampler::start(Source::open(&setup).await?)) };
-    let watch = Watch::begin(&setup).await;
+    let source = if W::SAMPLES_ITSELF { None } else { Some(Source::open(&setup, load.generators()).await?) };
+    let empty_ms = Watch::probe(&setup).await;
+    // From here on all is the measured phase, whoever sends.
+    load.begin().await;
+    let sampler = source.map(Sampler::start);
+    let watch = Watch::begin(&setup, empty_ms).await;
     let meter = setup.others(own.log_url(), load.pids());
     let (begun, cpu) = (Instant::now(), CpuMark::now(&common.server_pid));
     let run = load.drive(&setup).await?;

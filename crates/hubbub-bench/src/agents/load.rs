@@ -29,6 +29,22 @@ impl<'a, W: Workload> Load<'a, W> {
         }
     }
 
+    /// Processes on this machine that generate load, where all of them are here.
+    pub(crate) fn generators(&self) -> Vec<u32> {
+        match self {
+            Self::Here { .. } => vec![std::process::id()],
+            Self::There(crew) => crew.generators(),
+        }
+    }
+
+    /// Returns when the measured phase begins: at once, or when all agents do.
+    pub(crate) async fn begin(&mut self) {
+        match self {
+            Self::Here { .. } => {}
+            Self::There(crew) => crew.begin().await,
+        }
+    }
+
     /// The measured phase.
     pub(crate) async fn drive(&mut self, setup: &Setup) -> anyhow::Result<Arc<Run>> {
         match self {

@@ -4,6 +4,7 @@
 //! [`file`] reads and checks it → each point is measured by its [`workload`], as often as there are repetitions → the
 //! [`results`] are shown, kept, and compared with others ([`compare`]). [`find_max`] measures at rates that it chooses itself.
 
+mod agents;
 mod backends;
 mod chart;
 mod compare;
@@ -49,7 +50,6 @@ use workload::{Measured, WorkloadKind};
 
 use crate::engine::Findings as _;
 use crate::lab::cgroup::{self, ResourceLimit};
-use crate::lab::cores::Pinned;
 use crate::live::Overall;
 use crate::others::OthersMeter;
 use crate::price::PriceArgs;
@@ -182,7 +182,8 @@ async fn measure_once(
     let attempt = Attempt { args, scenario, measurement, out };
     let given_servers = args.server.as_ref().or(scenario.server.as_ref());
     let given_servers = given_servers.into_iter().flat_map(|servers| servers.split(','));
-    let meter = OthersMeter::start(args.backends.urls().chain(given_servers).chain(measurement.urls()));
+    let engines = args.backends.urls().chain(given_servers).chain(measurement.urls());
+    let meter = OthersMeter::start(engines.chain(measurement.agents()));
     let measured = attempt
         .run(given)
         .await
@@ -284,8 +285,7 @@ impl Attempt<'_> {
     }
 
     async fn load(&self, urls: &[&str], mut given: Vec<String>) -> anyhow::Result<Measured> {
-        let pin = |cores| Pinned::processes(&[std::process::id()], cores);
-        let _pinned = self.measurement.placement()?.load.as_ref().map(pin).transpose()?;
+        let _pinned = self.measurement.pin_load()?;
         if !urls.is_empty() {
             given.push(format!("--server={}", urls.join(",")));
         }

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 
-use crate::harness::{hubbub, hubbub_at_length};
+use crate::harness::{Postgres, hubbub, hubbub_at_length};
 
 /// Runs a scenario on a store of its own, and keeps the results; the summary of its only run.
 async fn measure(dir: &Path, scenario: &str, own: &[&str]) -> Value {
@@ -71,6 +71,42 @@ async fn stages_add_up_to_the_latency() {
         assert!(page.contains(part), "{part}: {page}");
     }
     assert!(!page.contains("Minute by minute"), "a run of seconds has no minutes: {page}");
+}
+
+/// Each room has subscribers at one server or at both, and messages come to either.
+const TWO_SERVERS: &str = "workload = 'http'\n[options]\nservers = 2\nrate = 300\nduration = '5s'\nconnections = 8\n\
+    listeners = 4\nrooms = 3\n";
+
+/// Messages are accepted by one server and delivered by another one, and nothing of their time is left out.
+async fn stages_of_two_servers(own: &[&str], names: &[&str]) {
+    let dir = tempfile::tempdir().unwrap();
+    let summary = measure(dir.path(), TWO_SERVERS, own).await;
+    let way = &summary["stages"]["delivered"];
+    let all: Vec<&str> =
+        way["stages"].as_array().unwrap().iter().map(|stage| stage["name"].as_str().unwrap()).collect();
+    assert_eq!(all, names, "{summary}");
+    let unaccounted = way["unaccounted"].as_f64().unwrap();
+    assert!(unaccounted.abs() <= 0.05 && (0.95..=1.05).contains(&share_of(way, names)), "{way}");
+    assert!(share_of(way, &["bus"]) > 0.0 && way["followed"].as_u64().unwrap() >= 30, "{way}");
+    assert_eq!(way["wholeMs"], summary["delivery"]["latency"]["meanMs"], "{summary}");
+    let confirmed = summary["stages"]["confirmed"]["unaccounted"].as_f64().unwrap();
+    assert!(confirmed.abs() <= 0.05, "{summary}");
+}
+
+#[tokio::test]
+async fn stages_of_two_servers_add_up() {
+    let postgres = Postgres::start("");
+    let names = ["client", "to the server", "queue", "commit", "bus", "delivery", "to subscribers"];
+    stages_of_two_servers(&["--postgres", &postgres.url("postgres")], &names).await;
+}
+
+#[cfg(feature = "kafka")]
+#[tokio::test]
+async fn stages_of_two_servers_behind_a_broker_add_up() {
+    let (postgres, kafka) = (Postgres::start(""), crate::harness::Kafka::shared());
+    let names = ["client", "to the server", "log", "queue", "commit", "bus", "delivery", "to subscribers"];
+    let own = ["--postgres", &postgres.url("postgres"), "--kafka", &kafka.url()];
+    stages_of_two_servers(&own, &names).await;
 }
 
 /// Servers measure each request, so what is outside of them is known, reads included.

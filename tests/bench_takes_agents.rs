@@ -100,6 +100,53 @@ async fn the_ledger_of_two_agents_balances() {
     );
 }
 
+/// Where a process may run, as Linux writes it.
+fn processors_of(pid: u32) -> String {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let list = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:")).unwrap();
+    list.trim().to_owned()
+}
+
+#[tokio::test]
+async fn agents_of_a_scenario_are_its_generator_and_run_where_it_says() {
+    let (one, other) = (Agent::start(&["--threads=1"]), Agent::start(&["--threads=1"]));
+    let before = processors_of(one.child.id());
+    let first = before.split([',', '-']).next().unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    let path = |name: &str| dir.path().join(name).to_str().unwrap().to_owned();
+    let scenario = format!(
+        "title = 'x'\nworkload = 'http'\ncores = {{ load = '{first}' }}\n[options]\nagents = ['{}', '{}']\n\
+         closed = true\nduration = '2s'\nconnections = 4\n",
+        one.address, other.address
+    );
+    std::fs::write(path("agents.toml"), &scenario).unwrap();
+    let line =
+        ["bench", "run", &path("agents.toml"), "--json", "--quiet", "--dir", &path("")].map(str::to_owned);
+    let ran = hubbub_at_length(line.into()).await;
+    let results: Value = serde_json::from_str(&ran.stdout).unwrap_or_default();
+    let run = &results["runs"][0];
+    assert_eq!(run["isClean"], true, "{ran:?}");
+    let summary = &run["summary"];
+    let addresses: Vec<&Value> =
+        summary["agents"].as_array().unwrap().iter().map(|agent| &agent["address"]).collect();
+    assert_eq!(addresses, [&*one.address, &*other.address]);
+    // What their runs may use says that they were pinned; and they are the generator, not others.
+    let may_use = summary["verdict"]["figures"]["generator"]["mayUse"].as_f64().unwrap();
+    assert!(may_use <= 1.0, "{summary}");
+    assert!(summary["cpu"]["generator"].as_f64().unwrap() > 0.0, "{summary}");
+    let series = summary["timeSeries"].as_array().unwrap();
+    let used = series.iter().find(|series| series["name"] == "generator CPU");
+    assert!(used.unwrap_or_else(|| panic!("{summary}"))["average"].as_f64().unwrap() > 0.0, "{summary}");
+    assert!(run["others"].is_number(), "agents are seen: {run}");
+    assert_eq!(processors_of(one.child.id()), before, "it is let go");
+
+    // Where an agent cannot be pinned, the load does not run where it was to.
+    let elsewhere = scenario.replace(&other.address, "192.0.2.1:7070");
+    std::fs::write(path("agents.toml"), elsewhere).unwrap();
+    let said = hubbub(&["bench", "run", &path("agents.toml"), "--quiet", "--dir", &path("")], "").refusal(1);
+    assert!(said.contains("the agent 192.0.2.1:7070 is not seen on this machine"), "{said}");
+}
+
 /// Waits until a load is under way.
 async fn stored(server: &Server) {
     let before = server.metric("messages_stored_total").await;

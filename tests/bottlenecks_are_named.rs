@@ -2,6 +2,8 @@
 //!
 //! `FAULT_ROUNDS=3` repeats each. On a machine that is busy with other work most of them must be found, too.
 
+#[cfg(feature = "amqp")]
+use std::io::{BufRead as _, BufReader};
 use std::process::{Child, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,18 +12,29 @@ use std::time::Duration;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
+#[cfg(feature = "amqp")]
+use crate::harness::Broker;
 use crate::harness::program::command;
 use crate::harness::{Postgres, Server, hubbub, hubbub_at_length, number};
 
 /// Measurements of one fault at most, on a machine that is busy with other work.
 const TRIES_MAX: usize = 10;
 
-/// The summary of a measurement. One in which other processes were the bottleneck, and the verdict says so, tells nothing about
-/// what was planted, and is made again.
-async fn undisturbed(measure: impl AsyncFn() -> Value) -> Value {
+/// Share of the machine that others may take before a measurement tells nothing about what was planted.
+const OTHERS_MAX: f64 = 0.25;
+
+/// Whether other processes took much of the machine during a measurement, or were its bottleneck.
+fn is_disturbed(summary: &Value) -> bool {
+    let verdict = &summary["verdict"];
+    let figure = |name: &str| verdict["figures"][name].as_f64().unwrap_or_default();
+    verdict["bottleneck"] == "other processes" || figure("others") > OTHERS_MAX * figure("cores")
+}
+
+/// The summary of a measurement that is to find this bottleneck. One that was disturbed, and did not find it, is made again.
+async fn undisturbed(name: &str, measure: impl AsyncFn() -> Value) -> Value {
     let mut summary = measure().await;
     for _ in 1..TRIES_MAX {
-        if summary["verdict"]["bottleneck"] != "other processes" {
+        if summary["verdict"]["bottleneck"] == name || !is_disturbed(&summary) {
             break;
         }
         summary = measure().await;
@@ -29,14 +42,14 @@ async fn undisturbed(measure: impl AsyncFn() -> Value) -> Value {
     summary
 }
 
-/// Runs an experiment on a store of its own; its summary.
-async fn measure(scenario: &str, postgres: Option<&Postgres>) -> Value {
+/// Runs an experiment on a store of its own, with these options; its summary.
+async fn measure(scenario: &str, own: &[&str]) -> Value {
     let dir = tempfile::tempdir().unwrap();
     let path = |name: &str| dir.path().join(name).to_str().unwrap().to_owned();
     let file = path("planted.toml");
     std::fs::write(&file, format!("title = 'planted'\n{scenario}")).unwrap();
     let mut line = ["bench", "run", &file, "--json", "--dir", &path("")].map(str::to_owned).to_vec();
-    line.extend(postgres.iter().flat_map(|postgres| ["--postgres".to_owned(), postgres.url("postgres")]));
+    line.extend(own.iter().map(|word| (*word).to_owned()));
     let ran = hubbub_at_length(line).await;
     let results: Value = serde_json::from_str(&ran.stdout).unwrap_or_default();
     let summary = results["runs"][0]["summary"].clone();
@@ -87,6 +100,11 @@ struct Named {
 }
 
 impl Named {
+    /// Plants a fault, measures, and counts whether it gets this name.
+    async fn plant(&mut self, fault: &str, name: &str, measure: impl AsyncFn() -> Value) {
+        self.count(fault, name, &undisturbed(name, measure).await);
+    }
+
     fn count(&mut self, fault: &str, name: &str, summary: &Value) {
         let verdict = &summary["verdict"];
         let evidence = verdict["evidence"].as_str().unwrap_or_default();
@@ -111,7 +129,7 @@ async fn planted_faults_are_named() {
     let mut named = Named::default();
     for _ in 0..rounds() {
         for (fault, name, scenario) in planted() {
-            named.count(fault, name, &undisturbed(async || measure(&scenario, None).await).await);
+            named.plant(fault, name, async || measure(&scenario, &[]).await).await;
         }
     }
     named.finish();
@@ -120,19 +138,34 @@ async fn planted_faults_are_named() {
 #[tokio::test]
 async fn planted_faults_of_a_database_are_named() {
     let postgres = Postgres::start("");
+    let url = postgres.url("postgres");
+    let on_postgres = ["--postgres", &*url];
     let mut named = Named::default();
     for _ in 0..rounds() {
-        let pool = undisturbed(async || measure(TINY_POOL, Some(&postgres)).await).await;
-        named.count("a tiny pool", "pool", &pool);
+        named.plant("a tiny pool", "pool", async || measure(TINY_POOL, &on_postgres).await).await;
         let load = chat(8, 1, "").replace("'2s'", "'4s'");
-        let locked = async || tokio::join!(measure(&load, Some(&postgres)), hold_locks(&postgres)).0;
-        named.count("a lock", "database", &undisturbed(locked).await);
+        let locked = async || tokio::join!(measure(&load, &on_postgres), repeat(&postgres, LOCK)).0;
+        named.plant("a lock", "database", locked).await;
+        // A part of one processor, wherever a group may be limited; at least one that it shares with nobody else.
+        let few = chat(
+            8,
+            1,
+            "cores = { database = '0' }\ncgroup = { required = false, database = { cpus = 0.3 } }",
+        );
+        let few = few.replace("'2s'", "'4s'");
+        let busy = async || tokio::join!(measure(&few, &on_postgres), repeat(&postgres, BURN)).0;
+        named.plant("a database without processors", "database", busy).await;
     }
     named.finish();
 }
 
-/// Takes a lock that every batch needs, for most of the time, until the database is gone.
-async fn hold_locks(postgres: &Postgres) {
+/// Takes a lock that every batch needs, for most of the time.
+const LOCK: &str = "begin; lock table rooms in access exclusive mode; select pg_sleep(0.4); commit";
+/// Takes as much of a processor as it gets.
+const BURN: &str = "select count(*) from rooms, generate_series(1, 200000)";
+
+/// Does this on the database of a measurement again and again, until that is gone.
+async fn repeat(postgres: &Postgres, statements: &str) {
     let find = "select coalesce((select datname from pg_database where datname like 'hubbub_bench_%'), '')";
     let mut name = String::new();
     while name.is_empty() {
@@ -140,9 +173,8 @@ async fn hold_locks(postgres: &Postgres) {
         name = postgres.query("postgres", find).await;
     }
     let client = postgres.connect(&name).await;
-    let lock = "begin; lock table rooms in access exclusive mode; select pg_sleep(0.4); commit";
     loop {
-        match client.batch_execute(lock).await {
+        match client.batch_execute(statements).await {
             Ok(()) => tokio::time::sleep(Duration::from_millis(20)).await,
             // The server makes its tables first.
             Err(error) if error.as_db_error().is_some_and(|error| error.code().code() == "42P01") => {
@@ -152,6 +184,99 @@ async fn hold_locks(postgres: &Postgres) {
             Err(_) => return,
         }
     }
+}
+
+/// A proxy that makes each round trip longer; ended with this.
+#[cfg(feature = "amqp")]
+struct Distance {
+    proxy: Child,
+    port: String,
+}
+
+#[cfg(feature = "amqp")]
+impl Distance {
+    fn to(port: u16, round_trip: &str) -> Self {
+        let mut command = command();
+        let to = format!("127.0.0.1:{port}");
+        command.args(["bench", "delay-proxy", "--to", &to, "--round-trip", round_trip]);
+        let mut proxy = command.stdout(Stdio::piped()).spawn().unwrap();
+        let mut line = String::new();
+        BufReader::new(proxy.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        let port = line.trim().rsplit(':').next().unwrap().to_owned();
+        Self { proxy, port }
+    }
+}
+
+#[cfg(feature = "amqp")]
+impl Drop for Distance {
+    fn drop(&mut self) {
+        self.proxy.kill().unwrap();
+        self.proxy.wait().unwrap();
+    }
+}
+
+/// A broker whose confirmations take long, whatever else the machine does.
+#[cfg(feature = "amqp")]
+#[tokio::test]
+async fn a_slow_broker_is_named() {
+    let broker = Broker::shared();
+    let distance = Distance::to(broker.plain_port(), "80ms");
+    let near = format!(":{}/", broker.plain_port());
+    let url = broker.url().replace(&near, &format!(":{}/", distance.port));
+    let mut named = Named::default();
+    for _ in 0..rounds() {
+        let slow = async || measure(&chat(16, 1, &format!("log = '{url}'")), &[]).await;
+        named.plant("a slow broker", "broker", slow).await;
+    }
+    named.finish();
+}
+
+/// A library that gives a process one thread more, which does all it can.
+const SPINNING: &str = "#define _GNU_SOURCE
+#include <pthread.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+static void *spin(void *nothing) {
+  setpriority(PRIO_PROCESS, syscall(SYS_gettid), -10); /* where that is permitted */
+  for (;;) __asm__ volatile(\"\");
+  return nothing;
+}
+__attribute__((constructor)) static void begin(void) {
+  pthread_t thread;
+  if (pthread_create(&thread, 0, spin, 0) == 0) pthread_setname_np(thread, \"planted\");
+}
+";
+
+/// A program that is the server with such a thread, in `dir`.
+fn with_hot_thread(dir: &std::path::Path) -> String {
+    let path = |name: &str| dir.join(name).to_str().unwrap().to_owned();
+    std::fs::write(path("spin.c"), SPINNING).unwrap();
+    let mut compiler = std::process::Command::new("cc");
+    compiler.args(["-shared", "-fPIC", "-o", &path("spin.so"), &path("spin.c"), "-lpthread"]);
+    let compiled = compiler.output().unwrap();
+    assert!(compiled.status.success(), "{compiled:?}");
+    let program = command().get_program().to_str().unwrap().to_owned();
+    let script = format!("#!/bin/sh\nLD_PRELOAD='{}' exec '{program}' \"$@\"\n", path("spin.so"));
+    std::fs::write(path("server"), script).unwrap();
+    let executable = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+    std::fs::set_permissions(path("server"), executable).unwrap();
+    path("server")
+}
+
+/// With one processor, the thread takes all there is, and that is what is named.
+#[tokio::test]
+async fn one_hot_thread_is_named() {
+    let dir = tempfile::tempdir().unwrap();
+    let program = with_hot_thread(dir.path());
+    let is_alone = std::thread::available_parallelism().unwrap().get() == 1;
+    let name = if is_alone { "server CPU" } else { "one hot thread" };
+    let load = chat(1, 1, "[settings.pipeline]\nlinger = '50ms'");
+    let mut named = Named::default();
+    for _ in 0..rounds() {
+        named.plant("a hot thread", name, async || measure(&load, &["--program", &program]).await).await;
+    }
+    named.finish();
 }
 
 /// Stops the generator for half of the time, until told that it ended.
@@ -194,8 +319,8 @@ async fn a_generator_that_stands_still_is_named() {
     let server = Server::start();
     let mut named = Named::default();
     for _ in 0..rounds() {
-        let summary = undisturbed(async || measure_stopped(&server).await).await;
-        named.count("a generator that stands still", "generator", &summary);
+        let stopped = async || measure_stopped(&server).await;
+        named.plant("a generator that stands still", "generator", stopped).await;
     }
     named.finish();
 }

@@ -159,6 +159,8 @@ mod rooms_are_made_changed_and_deleted;
 #[cfg(feature = "postgres")]
 mod rooms_of_a_user_are_limited;
 mod scaling_model;
+#[cfg(all(feature = "amqp", feature = "kafka", feature = "scylla"))]
+mod scenarios_have_backends;
 mod scenarios_run;
 #[cfg(all(feature = "kafka", feature = "scylla"))]
 mod scyllas_is_checked;

@@ -108,6 +108,18 @@ impl Broker {
         format!("amqp://{user}:{password}@127.0.0.1:{}/{vhost}", self.plain_port())
     }
 
+    /// Exchanges (`exchanges`) or queues (`queues`) of its virtual host, without those that RabbitMQ has itself.
+    pub(crate) fn names_of(&self, what: &str) -> Vec<String> {
+        let url =
+            format!("http://127.0.0.1:{}/api/{what}/{}?columns=name", self.plain_port() + 2, self.vhost);
+        let asked =
+            std::process::Command::new("curl").args(["-fsS", "-u", "guest:guest", &url]).output().unwrap();
+        assert!(asked.status.success(), "{asked:?}");
+        let all: Vec<serde_json::Value> = serde_json::from_slice(&asked.stdout).unwrap();
+        let names = all.iter().map(|one| one["name"].as_str().unwrap().to_owned());
+        names.filter(|name| !name.is_empty() && !name.starts_with("amq.")).collect()
+    }
+
     /// Cuts all connections of its virtual host.
     pub(crate) fn cut_connections(&self) {
         let vhost = if self.vhost.is_empty() { "/" } else { &self.vhost };

@@ -82,6 +82,18 @@ impl Cassandra {
         self.service.home().join(name).display().to_string()
     }
 
+    /// The server, without a keyspace.
+    pub(crate) fn cluster(&self) -> String {
+        format!("scylla://{}", self.host())
+    }
+
+    /// All keyspaces of the server, of whomever.
+    pub(crate) async fn keyspaces(&self) -> Vec<String> {
+        let select = "select keyspace_name from system_schema.keyspaces";
+        let rows = self.connect().await.query_unpaged(select, ()).await.unwrap().into_rows_result().unwrap();
+        rows.rows::<(String,)>().unwrap().map(|row| row.unwrap().0).collect()
+    }
+
     fn host(&self) -> String {
         format!("127.0.0.1:{}", self.service.port())
     }

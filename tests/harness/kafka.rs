@@ -224,6 +224,13 @@ impl Kafka {
         self.admin().delete_records(&list, &options).await.unwrap();
     }
 
+    /// All topics of the server, of whomever.
+    pub(crate) fn topics(&self) -> Vec<String> {
+        let consumer: BaseConsumer = self.client().create().unwrap();
+        let metadata = consumer.fetch_metadata(None, PATIENCE).unwrap();
+        metadata.topics().iter().map(|topic| topic.name().to_owned()).collect()
+    }
+
     /// What the group has committed, added up over all partitions.
     pub(crate) fn committed(&self, partitions: i32) -> i64 {
         let group = self.topic("committers");

@@ -49,7 +49,7 @@ pub(crate) trait Workload: Args + Serialize {
 
     /// What is looked at.
     async fn source(&self, setup: &Setup, _stage: &Self::Stage) -> anyhow::Result<Source> {
-        Source::open(setup).await
+        Source::open(setup, vec![std::process::id()]).await
     }
 
     /// Makes ready what the measured phase needs: rooms, clients, listeners, stored data.
@@ -186,11 +186,14 @@ pub(crate) async fn measure<W: Workload>(args: &Loading<W>) -> anyhow::Result<Re
     let sampler = Sampler::start(load.source(&setup).await?);
     let [idle_before, idle_after] = own.around();
     tokio::time::sleep(idle_before).await;
+    let empty_ms = Watch::probe(&setup).await;
+    load.begin(&setup).await;
     let (timetable, pids) = (own.timetable(), load.pids());
     let meter = || setup.others(own.log_url(), pids);
-    let (run, main) = MainPhase::of(&setup, timetable, meter, load.drive(&setup)).await;
+    let (run, main) = MainPhase::of(&setup, timetable, empty_ms, meter, load.drive(&setup)).await;
     let (run, mut seen) = (run?, main.seen);
     (report.cpu, report.taken, report.generator) = (Some(main.cpu), main.taken, Some(main.timing));
+    let asked = run.followed.asked_so_far();
     run.followed.ask_rest(&run).await;
     tokio::time::sleep(idle_after).await;
     let span = sampler.span(main.begun, main.ended);
@@ -200,8 +203,12 @@ pub(crate) async fn measure<W: Workload>(args: &Loading<W>) -> anyhow::Result<Re
     let account = load.close(&setup, &run).await?;
     let rows = run.close_rows().await?;
     report.notes.extend(rows.notes);
-    let after = counts().await;
     let runs: Vec<&Run> = account.warm_up.as_deref().into_iter().chain([&*run]).collect();
+    let accepted = runs.iter().map(|run| run.counts.accepted.load(Ordering::Relaxed)).sum();
+    let after = match &before {
+        Some(before) => ServerCounts::ask_when_stored(&setup.targets, before, accepted).await,
+        None => None,
+    };
     report.ledger = Some(Ledger::of(&runs, before.zip(after), &account));
     (report.delivery, report.persisted) = (account.delivery, account.persisted);
     report.add_run(&run, common.bucket);
@@ -215,7 +222,7 @@ pub(crate) async fn measure<W: Workload>(args: &Loading<W>) -> anyhow::Result<Re
         report.generator = None;
         report.agents = Some(agents);
     }
-    let known = generated(&report, &run, seen.empty_ms, &setup.targets);
+    let known = Generated { asked, ..generated(&report, &run, seen.empty_ms, &setup.targets) };
     report.analysis.stages = Stages::of(&main.stages, &known);
     let samples = span.of(&report.samples);
     report.analysis.trends.add(samples);
@@ -263,12 +270,13 @@ fn generated(report: &Report, run: &Run, empty_ms: Option<f64>, servers: &Target
     let main_from_us = run.main_us().start;
     let [followed, followed_to_subscribers] =
         run.followed.means(|second| run.record.lock().answered_in(second, main_from_us));
-    let delivered =
-        report.delivery.as_ref().filter(|delivery| servers.len() == 1 && delivery.latency.count > 0);
+    let delivered = report.delivery.as_ref().filter(|delivery| delivery.latency.count > 0);
     Generated {
         ended: ended as f64,
         confirmed_ms: report.latency.mean_ms,
         delivered_ms: delivered.map(|delivery| delivery.latency.mean_ms),
+        has_several_servers: servers.len() > 1,
+        asked: (0.0, 0.0),
         waited_ms: send_delay.map_or(0.0, |delay| delay.mean_ms),
         is_delivery_intended: run.times.is_some(),
         empty_ms,

@@ -165,14 +165,20 @@ impl Lane {
                 if duplicate {
                     Counts::add(&self.run.counts.duplicate, 1);
                 }
+                // A broker's answer has no `seq`.
                 if self.room.is_some()
+                    && seq > 0
                     && job.failures == 0
                     && seq <= std::mem::replace(&mut self.last_seq, seq)
                 {
                     Counts::add(&self.run.counts.order_faults, 1);
                 }
                 let is_measured = self.run.main_us().contains(&job.begun_us());
-                if is_measured && job.failures == 0 && !duplicate && self.run.followed.takes(job.room, seq) {
+                if is_measured
+                    && job.failures == 0
+                    && !duplicate
+                    && self.run.followed.takes(job.room, seq, job.index)
+                {
                     self.follow(&job, seq);
                 }
                 self.finish(&job, Ending::Accepted);
@@ -198,6 +204,7 @@ impl Lane {
             begun_us: job.begun_us(),
             sent_us: job.first_sent_us,
             answered_us: self.read_us,
+            is_again: false,
         });
     }
 

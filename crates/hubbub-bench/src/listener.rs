@@ -93,6 +93,7 @@ impl Listeners {
         let mut tasks = JoinSet::new();
         for who in 0..subscribers {
             let room = (who % usize::from(rooms.max(1))) as u16 + 1;
+            run.followed.subscribes(room, who % run.targets.len());
             tasks.spawn(attend(Arc::clone(&audience), who, room, seed.wrapping_add(who as u64)));
         }
         let all = u32::try_from(subscribers)?;
@@ -286,10 +287,8 @@ impl Subscriber {
         }
         self.heard += 1;
         let run = &self.audience.run;
-        if run.followed.awaits(self.room, seq)
-            && let Some(index) = self.index(text)
-        {
-            run.followed.arrived(index, run.now_us());
+        if let Some(index) = run.followed.awaits(self.room, seq, || self.index(text)) {
+            run.followed.arrived(index, self.who % run.targets.len(), run.now_us());
         }
         if self.heard.is_multiple_of(self.audience.stride) {
             self.latencies.extend(self.latency_us(text));

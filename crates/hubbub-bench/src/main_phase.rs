@@ -1,6 +1,6 @@
 //! What server, machine and generator do while the main phase of a load lasts.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use crate::engine::Setup;
 use crate::machine::{CpuMark, CpuUse};
@@ -22,15 +22,6 @@ pub(crate) struct MainPhase {
     pub(crate) timing: GeneratorTiming,
 }
 
-/// How long a server may take for the few requests that marks need.
-const MARKS_MAX: Duration = Duration::from_secs(6);
-
-/// What is seen before the load: how long a request with nothing to do takes then. `None` where the server does not answer.
-async fn idle(setup: &Setup) -> Option<Seen> {
-    let watching = async { Watch::begin(setup).await.end(setup).await.0 };
-    tokio::time::timeout(MARKS_MAX, watching).await.ok()
-}
-
 struct Marks {
     watch: Watch,
     meter: OthersMeter,
@@ -39,19 +30,20 @@ struct Marks {
 }
 
 impl MainPhase {
-    /// Does the load, and measures this beside it; `meter` begins to count what others take.
+    /// Does the load, and measures this beside it. `empty_ms` is how long a request took before it, `meter` begins to count what
+    /// others take.
     pub(crate) async fn of<T>(
         setup: &Setup,
         timetable: Timetable,
+        empty_ms: Option<f64>,
         meter: impl FnOnce() -> OthersMeter,
         load: impl Future<Output = T>,
     ) -> (T, Self) {
         let pids = &setup.common.server_pid;
-        let idle = if timetable.warmup.is_zero() { None } else { idle(setup).await };
         // Where nobody answers in time, marks would be late: then they stand before the warm-up.
-        let timetable = if idle.is_some() { timetable } else { timetable.without_warmup() };
+        let timetable = if empty_ms.is_some() { timetable } else { timetable.without_warmup() };
         let begin = async || Marks {
-            watch: Watch::begin(setup).await,
+            watch: Watch::begin(setup, empty_ms).await,
             meter: meter(),
             begun: Instant::now(),
             cpu: CpuMark::now(pids),
@@ -61,10 +53,6 @@ impl MainPhase {
             let (seen, stages, timing) = watch.end(setup).await;
             Self { begun, ended, cpu, taken, seen, stages, timing }
         };
-        let (done, mut main) = beside_main(&setup.load_start, timetable, load, begin, end).await;
-        if let Some(idle) = idle {
-            main.seen.empty_ms = idle.empty_ms;
-        }
-        (done, main)
+        beside_main(&setup.load_start, timetable, load, begin, end).await
     }
 }

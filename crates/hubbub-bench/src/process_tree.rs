@@ -54,6 +54,11 @@ impl Processes {
         line.take(self.0.len()).filter(|id| roots.contains(id)).last()
     }
 
+    /// These and all that descend from them.
+    pub(crate) fn all_of(&self, roots: &[u32]) -> Vec<u32> {
+        self.0.keys().copied().filter(|id| self.root_of(*id, roots).is_some()).collect()
+    }
+
     /// Processor time, in seconds, of each root with all that descend from it. A root below another counts with that one.
     pub(crate) fn seconds_of(&self, roots: &[u32]) -> BTreeMap<TreeRoot, f64> {
         let mut trees = BTreeMap::new();
@@ -134,6 +139,7 @@ mod tests {
         let root = |id: u32| TreeRoot { id, started: u64::from(1_000 + id) };
         let found = processes.seconds_of(&[10, 20, 21, 99]);
         assert_eq!(found, BTreeMap::from([(root(10), 3.5), (root(20), 0.07)]));
+        assert_eq!(processes.all_of(&[10, 21, 99]), [10, 11, 21, 22]);
         assert!(Process::parse("1 (x) S 1 2").is_none());
     }
 }

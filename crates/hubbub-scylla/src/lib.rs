@@ -35,4 +35,4 @@ pub use db::OpenError;
 pub use hubbub_tls::TlsFiles;
 pub use options::{BucketLimits, Consistency, ScyllaOptions, check_url};
 pub use schema::Version;
-pub use store::{Scylla, migrate};
+pub use store::{Scylla, migrate, session};

@@ -10,6 +10,7 @@ use hubbub_core::invariant::saturate;
 use hubbub_core::store::{ApplyError, BatchCap, Store, StoreFigures, StoreHealth};
 use hubbub_core::{LogStore, OpBatch, Outcome, Timestamp};
 use parking_lot::RwLock;
+use scylla::client::session::Session;
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
@@ -80,8 +81,14 @@ pub struct Scylla {
 /// Creates or migrates the schema; without `run` it only says what would be done.
 pub async fn migrate(options: &ScyllaOptions, run: bool) -> Result<Vec<Version>, OpenError> {
     let address = Address::parse(&options.url).map_err(OpenError)?;
-    let session = db::connect(&address, options).await?;
+    let session = session(options).await?;
     schema::migrate(&session, &address, options, run).await
+}
+
+/// Connects without a keyspace, for tools that make and remove keyspaces.
+pub async fn session(options: &ScyllaOptions) -> Result<Session, OpenError> {
+    let address = Address::parse(&options.url).map_err(OpenError)?;
+    db::connect(&address, options).await
 }
 
 impl Scylla {

@@ -9,7 +9,7 @@ use hubbub_core::invariant::saturate;
 use tokio::net::TcpStream;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
-use tokio::time::{interval, timeout};
+use tokio::time::{interval, sleep_until, timeout};
 
 use super::lines::{Incoming, Outgoing, PART_BYTES_MAX, lines};
 use super::message::{FromAgent, FromCoordinator, Hello, Task, boot};
@@ -18,6 +18,7 @@ use super::secret::Secret;
 use super::{ALIVE, Agents, PROTOCOL, SILENCE, divide::Divided};
 use crate::engine::{Account, Loading, Setup, Workload};
 use crate::options::Common;
+use crate::process_tree::Processes;
 use crate::run::Run;
 
 /// Round trips that are measured, of which the shortest counts.
@@ -107,20 +108,31 @@ impl Crew {
         here.map(|(_, hello)| hello.pid).collect()
     }
 
-    /// Starts all at one time, and waits until all have ended.
-    ///
-    /// # Errors
-    /// The first that fails or is silent; the others are left alone, and end by that.
-    pub(super) async fn drive(&mut self, setup: &Setup) -> anyhow::Result<Arc<Run>> {
+    /// All that send, with the processes of their runs; none where some run elsewhere, as those here are not the whole then.
+    pub(super) fn generators(&self) -> Vec<u32> {
+        let pids = self.pids();
+        if pids.len() < self.agents.len() { Vec::new() } else { Processes::now().all_of(&pids) }
+    }
+
+    /// Tells all when to start, and waits until then.
+    pub(super) async fn begin(&mut self, setup: &Setup) {
+        let at = Instant::now() + START_AFTER;
         let now_us = crate::machine::now().as_micros();
         if let Some(whole) = Arc::get_mut(&mut self.whole) {
             let after_us = saturate(START_AFTER.as_micros());
             whole.started = Timestamp::from_micros(now_us.saturating_add(after_us));
         }
-        let at = Instant::now() + START_AFTER;
         setup.load_start.set(at);
-        // Who is gone shows below.
+        // Who is gone shows when they are waited for.
         let _ = self.start.send(Some(at));
+        sleep_until(at.into()).await;
+    }
+
+    /// Waits until all have ended.
+    ///
+    /// # Errors
+    /// The first that fails or is silent; the others are left alone, and end by that.
+    pub(super) async fn drive(&mut self) -> anyhow::Result<Arc<Run>> {
         while let Some(ended) = self.tasks.join_next().await {
             self.ended.push(ended.context("an agent was lost")??);
         }

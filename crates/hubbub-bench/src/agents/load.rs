@@ -26,7 +26,7 @@ impl<'a, W: Workload> Load<'a, W> {
     pub(crate) async fn source(&self, setup: &Setup) -> anyhow::Result<Source> {
         match self {
             Self::Here { own, stage } => own.source(setup, stage).await,
-            Self::There(_) => Source::open(setup).await,
+            Self::There(crew) => Source::open(setup, crew.generators()).await,
         }
     }
 
@@ -38,11 +38,19 @@ impl<'a, W: Workload> Load<'a, W> {
         }
     }
 
-    /// The measured phase.
+    /// Returns when the load begins: at once, or when all agents do.
+    pub(crate) async fn begin(&mut self, setup: &Setup) {
+        match self {
+            Self::Here { .. } => {}
+            Self::There(crew) => crew.begin(setup).await,
+        }
+    }
+
+    /// The load, in all of its phases.
     pub(crate) async fn drive(&mut self, setup: &Setup) -> anyhow::Result<Arc<Run>> {
         match self {
             Self::Here { own, stage } => own.drive(setup, stage).await,
-            Self::There(crew) => crew.drive(setup).await,
+            Self::There(crew) => crew.drive().await,
         }
     }
 

@@ -128,7 +128,10 @@ pub(crate) fn read_answer(text: &str) -> Answer<'_> {
     }
     let Ok(reply) = serde_json::from_str::<Reply<'_>>(text) else { return Answer::Unreadable };
     match (reply.status, reply.id, reply.seq) {
-        ("success", Some(id), Some(seq)) => Answer::Accepted { id: id.as_bytes(), seq, duplicate: false },
+        // Behind a broker there is none yet.
+        ("success", Some(id), seq) => {
+            Answer::Accepted { id: id.as_bytes(), seq: seq.unwrap_or_default(), duplicate: false }
+        }
         ("error", ..) => {
             let retryable = reply.retryable.unwrap_or_else(|| {
                 let worth = |word: &str| {
@@ -171,6 +174,8 @@ mod tests {
         for text in [usual, other] {
             assert_eq!(read_answer(text), Answer::Accepted { id: b"a-1", seq: 42, duplicate: false });
         }
+        let unnumbered = r#"{"status":"success","messageId":"a-1","serverReceiveTime":"x"}"#;
+        assert_eq!(read_answer(unnumbered), Answer::Accepted { id: b"a-1", seq: 0, duplicate: false });
         let refused = r#"{"status":"error","errors":["message must have 1 to 500 characters"]}"#;
         assert_eq!(read_answer(refused), Answer::Refused { retryable: false });
         assert_eq!(

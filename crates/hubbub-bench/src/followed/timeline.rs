@@ -1,7 +1,10 @@
 //! Asks servers for the timelines of messages, and divides the time of a message by what they say.
+//!
+//! One server stores a message, the same or others deliver it, and each tells its part. Without a broker, the server that
+//! accepted a message stores it. Behind one it may be any; the one that stored the last message of the room is asked first.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use hubbub_core::Timestamp;
 use hubbub_core::invariant::saturate;
@@ -15,46 +18,120 @@ const TIMEOUT: Duration = Duration::from_secs(2);
 /// So many questions in a row that led to nothing end it: the server has no timeline, or not of that time.
 const FAILURES_MAX: u32 = 20;
 
+/// What servers say of a message.
+#[derive(Debug)]
+pub(super) enum Told {
+    /// When it was stored, and delivered by each server.
+    Known(Events, BTreeMap<usize, Delivered>),
+    /// Some of it has not happened yet.
+    Early,
+    Nothing,
+}
+
 /// Asks servers for timelines.
 pub(super) struct Asker<'a> {
     pub(super) run: &'a Run,
     /// By the number of the server.
     callers: BTreeMap<usize, Caller>,
+    /// Who stored the last message of a room.
+    storing: BTreeMap<u16, usize>,
     failures: u32,
+}
+
+/// A server's timeline of a message, and when the run started by its clock.
+struct Part {
+    timeline: Value,
+    start: i64,
 }
 
 impl<'a> Asker<'a> {
     pub(super) fn new(run: &'a Run) -> Self {
-        Self { run, callers: BTreeMap::new(), failures: 0 }
+        Self { run, callers: BTreeMap::new(), storing: BTreeMap::new(), failures: 0 }
     }
 
     pub(super) fn is_hopeless(&self) -> bool {
         self.failures >= FAILURES_MAX
     }
 
-    pub(super) async fn events(&mut self, noted: &Noted) -> Option<Events> {
-        let timeline = self.timeline(noted).await;
-        let start = start_by(crate::machine::now(), self.run);
-        let events = timeline.and_then(|timeline| Events::of(&timeline, start));
-        self.failures = if events.is_some() { 0 } else { self.failures + 1 };
-        events
+    /// Asks about a message whose room has subscribers at these servers. Of one that is asked about for the last time, what is
+    /// known by now is all.
+    pub(super) async fn ask(&mut self, noted: &Noted, subscribed: &[usize], is_last: bool) -> Told {
+        let mut parts = BTreeMap::new();
+        let told = match self.find(noted, &mut parts).await {
+            Some((storing, events)) => {
+                self.storing.insert(noted.room, storing);
+                let delivered = self.delivered((storing, &events), noted, subscribed, parts).await;
+                let is_whole = is_last || delivered.len() == subscribed.len();
+                if is_whole { Told::Known(events, delivered) } else { Told::Early }
+            }
+            None if is_last => Told::Nothing,
+            None => Told::Early,
+        };
+        self.failures = match told {
+            Told::Known(..) => 0,
+            Told::Early => self.failures,
+            Told::Nothing => self.failures + 1,
+        };
+        told
     }
 
-    async fn timeline(&mut self, noted: &Noted) -> Option<Value> {
-        let Run { targets, shape, .. } = self.run;
-        let server = noted.who % targets.len();
+    /// The server that stored a message, and when. What others said meanwhile is in `parts`, too.
+    async fn find(&mut self, noted: &Noted, parts: &mut BTreeMap<usize, Part>) -> Option<(usize, Events)> {
+        let (count, accepting) = (self.run.targets.len(), noted.who % self.run.targets.len());
+        let likely = self.storing.get(&noted.room).filter(|_| noted.seq == 0).copied().unwrap_or(accepting);
+        let others = (0..count).filter(|other| noted.seq == 0 && *other != likely);
+        for server in std::iter::once(likely).chain(others) {
+            let part = self.timeline(noted, server).await?;
+            let events = Events::of(&part.timeline, part.start);
+            parts.insert(server, part);
+            if let Some(events) = events {
+                return Some((server, events));
+            }
+        }
+        None
+    }
+
+    /// When servers delivered a message that was stored.
+    async fn delivered(
+        &mut self,
+        (storing, events): (usize, &Events),
+        noted: &Noted,
+        subscribed: &[usize],
+        mut parts: BTreeMap<usize, Part>,
+    ) -> BTreeMap<usize, Delivered> {
+        let mut delivered = BTreeMap::new();
+        for &server in subscribed {
+            let part = match parts.remove(&server) {
+                Some(part) => Some(part),
+                None => self.timeline(noted, server).await,
+            };
+            // The server that stores a message need not wait for it.
+            let published = (server == storing).then_some(events.stored);
+            let found = part.and_then(|part| Delivered::of(&part.timeline, part.start, published));
+            delivered.extend(found.map(|found| (server, found)));
+        }
+        delivered
+    }
+
+    /// `None` where it cannot be asked, or there is no such message yet.
+    async fn timeline(&mut self, noted: &Noted, server: usize) -> Option<Part> {
+        let Run { targets, shape, followed, .. } = self.run;
         let mut caller = match self.callers.remove(&server) {
             Some(caller) => caller,
-            None => Caller::open(targets.of(noted.who), TIMEOUT).await.ok()?,
+            None => Caller::open(targets.of(server), TIMEOUT).await.ok()?,
         };
         let mut id = Vec::new();
         shape.write_id(noted.index, &mut id);
         let (room, id) = (shape.room_name(noted.room), String::from_utf8(id).ok()?);
         let path = format!("/v1/rooms/{room}/messages/{id}/timeline");
+        let asked = Instant::now();
         let answer = caller.request("GET", &path, b"", |response| serde_json::from_slice(response.body));
-        let answer = answer.await.ok()?;
+        let answer = answer.await;
+        followed.asked(asked.elapsed());
+        let answer: Result<Value, _> = answer.ok()?;
         self.callers.insert(server, caller);
-        answer.ok()
+        let timeline = answer.ok().filter(|answer| answer.get("events").is_some())?;
+        Some(Part { timeline, start: start_by(crate::machine::now(), self.run) })
     }
 }
 
@@ -64,49 +141,66 @@ fn start_by(now: Timestamp, run: &Run) -> i64 {
     run.wall_us(0).saturating_add(set_by)
 }
 
-/// What a server's timeline says of a message, in microseconds after the start of the run by the server's clock.
+/// What the timeline of the server that stored a message says, in microseconds after the start of the run by its clock.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Events {
     pub(super) taken: i64,
     pub(super) stored: i64,
     pub(super) answered: i64,
+}
+
+/// What that of a server that delivered it says.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Delivered {
+    pub(super) published: i64,
     /// The middle between the first and the last connection that took it.
-    pub(super) delivered: Option<i64>,
+    pub(super) taken: i64,
+}
+
+/// Microseconds after the start of a run, at `start` of the wall clock, of a stage that is on record.
+fn time(timeline: &Value, start: i64, stage: &str, name: &str) -> Option<i64> {
+    let events = timeline.get("events")?.as_array()?;
+    let event = events.iter().find(|event| event.get("stage").is_some_and(|name| name == stage))?;
+    Some(Timestamp::parse(event.get(name)?.as_str()?)?.as_micros().saturating_sub(start))
+}
+
+impl Delivered {
+    /// `published` is when it had the message, where that is known otherwise. `None` if no connection took it yet.
+    fn of(timeline: &Value, start: i64, published: Option<i64>) -> Option<Self> {
+        let time = |stage, name| time(timeline, start, stage, name);
+        let first = time("delivered", "at")?;
+        let taken = i64::midpoint(first, time("delivered", "until").unwrap_or(first));
+        Some(Self { published: published.or_else(|| time("published", "at"))?, taken })
+    }
 }
 
 impl Events {
-    /// Of a run that started at `start` of the wall clock. `None` if the batch of the message is not on record.
+    /// `None` if the batch of the message is not on record.
     fn of(timeline: &Value, start: i64) -> Option<Self> {
-        let events = timeline.get("events")?.as_array()?;
-        let time = |stage: &str, name: &str| {
-            let event = events.iter().find(|event| event.get("stage").is_some_and(|name| name == stage))?;
-            Some(Timestamp::parse(event.get(name)?.as_str()?)?.as_micros().saturating_sub(start))
-        };
-        let at = |stage| time(stage, "at");
-        let delivered =
-            at("delivered").map(|first| i64::midpoint(first, time("delivered", "until").unwrap_or(first)));
-        Some(Self { taken: at("committing")?, stored: at("stored")?, answered: at("answered")?, delivered })
+        let at = |stage| time(timeline, start, stage, "at");
+        Some(Self { taken: at("committing")?, stored: at("stored")?, answered: at("answered")? })
     }
 
     /// Of a message that was to be sent, was sent, and whose answer was read at these times by the clock of this machine, which
     /// may be that of the server.
     pub(super) fn until_answered(&self, own: [u64; 3], is_one_clock: bool) -> Steps {
-        self.steps(own, self.answered, is_one_clock)
+        self.steps(own, self.stored, self.answered, is_one_clock)
     }
 
-    /// The same until subscribers read it; `None` where none of their connections took it.
-    pub(super) fn until_read(&self, own: [u64; 3], is_one_clock: bool) -> Option<Steps> {
-        Some(self.steps(own, self.delivered?, is_one_clock))
+    /// The same until subscribers of a server read it.
+    pub(super) fn until_read(&self, own: [u64; 3], delivered: &Delivered, is_one_clock: bool) -> Steps {
+        self.steps(own, delivered.published, delivered.taken, is_one_clock)
     }
 
-    /// Where the server had done all at `done`. Another clock is taken to be off by what makes the way to the server as long as
+    /// Where a server knew of it at `known`, and had done all at `done`. Another clock is taken to be off by what makes the way to the server as long as
     /// the way back, as NTP does (RFC 5905, section 8): so the server's own steps stay as they are.
-    fn steps(&self, own: [u64; 3], done: i64, is_one_clock: bool) -> Steps {
+    fn steps(&self, own: [u64; 3], known: i64, done: i64, is_one_clock: bool) -> Steps {
         let [begun, sent, read] = own.map(saturate::<_, i64>);
         let middle = i64::midpoint(self.taken, done);
         let off = if is_one_clock { 0 } else { i64::midpoint(sent, read).saturating_sub(middle) };
-        let [taken, stored, done] = [self.taken, self.stored, done].map(|at| at.saturating_add(off));
-        steps(begun, [sent, taken, stored, done, read])
+        let ends = [self.taken, self.stored, known, done].map(|at| at.saturating_add(off));
+        let [taken, stored, known, done] = ends;
+        steps(begun, [sent, taken, stored, known, done, read])
     }
 }
 
@@ -155,29 +249,44 @@ mod tests {
     fn steps_are_the_whole() {
         let events = Events::of(&timeline(), start()).unwrap();
         let until_answered = |own| events.until_answered(own, true);
-        assert_eq!(until_answered([0, 500, 5_000]), [0.5, 3.0, 1.0, 0.1, 0.4]);
+        assert_eq!(until_answered([0, 500, 5_000]), [0.5, 3.0, 1.0, 0.0, 0.1, 0.4]);
         // The answer was read before the thread went on that wrote it.
-        assert_eq!(until_answered([2_300, 2_400, 4_550]), [0.1, 1.1, 1.0, 0.05, 0.0]);
+        assert_eq!(until_answered([2_300, 2_400, 4_550]), [0.1, 1.1, 1.0, 0.0, 0.05, 0.0]);
         let own = [0, 500, 6_000];
-        assert_eq!(events.until_read(own, true), Some([0.5, 3.0, 1.0, 0.3, 1.2]));
-        let unfollowed = Events { delivered: None, ..events };
-        assert_eq!(unfollowed.until_read(own, true), None, "nobody followed the room there");
-        let received = json!({"events": [{"stage": "received", "at": format!("{AT}000Z")}]});
-        assert!(Events::of(&received, 0).is_none(), "another server stored it");
+        let until_read = |delivered| events.until_read(own, &delivered, true);
+        let here = Delivered::of(&timeline(), start(), Some(events.stored)).unwrap();
+        assert_eq!(until_read(here), [0.5, 3.0, 1.0, 0.0, 0.3, 1.2]);
+        // Another server had it 800 µs later.
+        let there = Delivered::of(&elsewhere(), start(), None).unwrap();
+        assert_eq!(until_read(there), [0.5, 3.0, 1.0, 0.8, 0.2, 0.5]);
+        assert!(Events::of(&elsewhere(), 0).is_none(), "another server stored it");
+        assert!(
+            Delivered::of(&json!({"events": []}), 0, Some(7)).is_none(),
+            "nobody followed the room there"
+        );
         assert!(Events::of(&json!({"error": "there is no such message"}), 0).is_none());
+    }
+
+    /// By a server that only delivered it.
+    fn elsewhere() -> Value {
+        let event = |stage: &str, micros: u32| json!({"stage": stage, "at": format!("{AT}{micros:06}Z")});
+        json!({"events": [event("received", 900), event("published", 5_300), event("delivered", 5_500)]})
     }
 
     #[test]
     fn another_clock_changes_no_step_of_the_server() {
-        let events = Events::of(&timeline(), start()).unwrap();
+        let (events, delivered) = (
+            Events::of(&timeline(), start()).unwrap(),
+            Delivered::of(&timeline(), start(), Some(4_500)).unwrap(),
+        );
         for off in [-100_000, 0, 100_000] {
             let [taken, stored, answered] = [events.taken, events.stored, events.answered].map(|at| at + off);
-            let delivered = events.delivered.map(|at| at + off);
-            let events = Events { taken, stored, answered, delivered };
+            let events = Events { taken, stored, answered };
             let until_answered = events.until_answered([0, 500, 5_500], false);
-            assert_eq!(until_answered, [0.5, 1.95, 1.0, 0.1, 1.95], "{off}");
-            let until_read = events.until_read([0, 500, 6_000], false);
-            assert_eq!(until_read, Some([0.5, 2.1, 1.0, 0.3, 2.1]), "{off}");
+            assert_eq!(until_answered, [0.5, 1.95, 1.0, 0.0, 0.1, 1.95], "{off}");
+            let delivered = Delivered { published: stored, taken: delivered.taken + off };
+            let until_read = events.until_read([0, 500, 6_000], &delivered, false);
+            assert_eq!(until_read, [0.5, 2.1, 1.0, 0.0, 0.3, 2.1], "{off}");
         }
     }
 

@@ -9,9 +9,8 @@ use anyhow::Context as _;
 use futures_util::FutureExt as _;
 use futures_util::stream::{self, StreamExt as _, TryStreamExt as _};
 use hubbub_core::clock::{RandomSource, SeededRandom};
-use hubbub_scylla::{ScyllaOptions, migrate};
+use hubbub_scylla::{ScyllaOptions, migrate, session};
 use scylla::client::session::Session;
-use scylla::client::session_builder::SessionBuilder;
 use scylla::serialize::row::SerializeRow;
 use scylla::statement::batch::{Batch, BatchType};
 use scylla::statement::prepared::PreparedStatement;
@@ -23,6 +22,10 @@ use crate::phase::join;
 
 /// Replication of keyspaces that are measured with.
 pub(crate) const REPLICATION: &str = "{'class': 'SimpleStrategy', 'replication_factor': 1}";
+/// How long a statement may take: to remove a keyspace takes a while.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// Copies of a keyspace, where there are as many nodes.
+const COPIES_MAX: usize = 3;
 /// Messages that are drawn at a time, as the store's own batches have at most.
 const BATCH: u64 = 5_000;
 /// Tasks that write, and statements that each has under way: together as many as the store has at most.
@@ -53,14 +56,24 @@ pub(crate) struct Keyspace {
 }
 
 impl Keyspace {
-    /// Names one; whoever uses it makes it.
+    /// Names one; whoever uses it makes it. `cluster` is `scylla://USER:PASSWORD@HOST:PORT,HOST2:PORT`, as a server takes it; a
+    /// keyspace behind that does not matter.
     pub(crate) async fn fresh(cluster: &str) -> anyhow::Result<Self> {
-        let form = "--cassandra must be like scylla://HOST:PORT/KEYSPACE";
-        let (base, _) = cluster.rsplit_once('/').context(form)?;
-        let hosts: Vec<&str> = base.strip_prefix("scylla://").context(form)?.split(',').collect();
-        let session = SessionBuilder::new().known_nodes(hosts).build().await.context("reaching Cassandra")?;
+        let form = "the URL of Cassandra must be like scylla://HOST:PORT";
+        let (scheme, rest) = cluster.split_once("://").context(form)?;
+        let (hosts, _) = rest.split_once('/').unwrap_or((rest, ""));
         let name = format!("hubbub_bench_{:012x}", seed() & 0xffff_ffff_ffff);
-        Ok(Self { session: Arc::new(session), url: format!("{base}/{name}"), name })
+        let url = format!("{scheme}://{hosts}/{name}");
+        let options = ScyllaOptions { statement_timeout: PATIENCE, ..ScyllaOptions::new(&url) };
+        let session = session(&options).await?;
+        Ok(Self { session: Arc::new(session), url, name })
+    }
+
+    /// Replication over as many nodes as there are, three at most.
+    pub(crate) fn replication(&self) -> String {
+        let nodes = self.session.get_cluster_state().get_nodes_info().len();
+        let factor = nodes.clamp(1, COPIES_MAX);
+        format!("{{'class': 'NetworkTopologyStrategy', 'replication_factor': {factor}}}")
     }
 
     pub(crate) async fn drop(self) -> anyhow::Result<()> {

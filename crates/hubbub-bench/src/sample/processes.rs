@@ -33,8 +33,8 @@ pub(crate) const USUAL: [&str; 2] = [POSTGRES, "beam"];
 /// The processes that are looked at.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Watched {
-    /// This process, if it is the one that sends the load.
-    pub(super) own_pid: Option<u32>,
+    /// What sends the load: this process, or agents and their runs.
+    pub(super) generator_pids: Vec<u32>,
     pub(super) server_pids: Vec<u32>,
     /// The broker's process, if it runs here.
     pub(super) broker_pid: Option<u32>,
@@ -45,9 +45,9 @@ pub(super) struct Watched {
 }
 
 impl Watched {
-    /// All servers together, this process if it sends, the broker, and all processes whose names begin as `names` say.
+    /// All servers together, all that send, the broker, and all processes whose names begin as `names` say.
     pub(super) fn sample(&self, raw: &mut Raw) {
-        add_processes(GENERATOR, self.own_pid.as_slice(), raw);
+        add_processes(GENERATOR, &self.generator_pids, raw);
         add_processes("broker", self.broker_pid.as_slice(), raw);
         for thread in add_processes(SERVER, &self.server_pids, raw).into_iter().flatten() {
             let group = format!("{SERVER} {} {CPU}", thread_group(&thread.name));

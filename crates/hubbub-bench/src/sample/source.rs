@@ -64,8 +64,8 @@ fn watched_names(common: &Common) -> Vec<String> {
 }
 
 impl Source {
-    /// Servers, database and processes of a run.
-    pub(crate) async fn open(setup: &Setup) -> anyhow::Result<Self> {
+    /// Servers, database and processes of a run whose load these processes send.
+    pub(crate) async fn open(setup: &Setup, generator_pids: Vec<u32>) -> anyhow::Result<Self> {
         let common = &setup.common;
         #[cfg(feature = "postgres")]
         let database = match common.database.as_deref().filter(|url| url.starts_with("postgres")) {
@@ -91,10 +91,9 @@ impl Source {
         #[cfg(not(feature = "postgres"))]
         let database_pid = None;
         let (server_pids, broker_pid) = (common.server_pid.clone(), common.broker_pid);
-        let own_pid = common.agents.agents.is_empty().then(std::process::id);
         Ok(Self {
             targets: Some(setup.targets.clone()),
-            watched: Arc::new(Watched { own_pid, server_pids, broker_pid, names, database_pid }),
+            watched: Arc::new(Watched { generator_pids, server_pids, broker_pid, names, database_pid }),
             run: None,
             #[cfg(feature = "amqp")]
             broker: None,
@@ -109,7 +108,7 @@ impl Source {
         setup: &Setup,
         run: Arc<Run>,
     ) -> anyhow::Result<Self> {
-        let mut source = Self::open(setup).await?;
+        let mut source = Self::open(setup, vec![std::process::id()]).await?;
         source.targets = source.targets.filter(|_| !args.fill);
         let watched = Watched::clone(&source.watched);
         source.watched = Arc::new(Watched { names: watched_names(&setup.common), ..watched });
@@ -189,7 +188,12 @@ mod tests {
         let (server_pids, names) = (vec![own], vec![own.to_string()]);
         let source = Source {
             targets: None,
-            watched: Arc::new(Watched { own_pid: Some(own), server_pids, names, ..Watched::default() }),
+            watched: Arc::new(Watched {
+                generator_pids: vec![own],
+                server_pids,
+                names,
+                ..Watched::default()
+            }),
             run: None,
             #[cfg(feature = "amqp")]
             broker: None,

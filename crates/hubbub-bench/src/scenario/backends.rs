@@ -1,17 +1,17 @@
-//! What the servers of one measurement share: a database and topics of their own, gone afterwards. Without these, one server
-//! has a directory of its own.
+//! Where the servers of a measurement are started, and on what: a store and a log of their own, gone afterwards. Without these,
+//! one server has a directory of its own.
 
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, ensure};
 use clap::Args;
 
+use super::engines::{LOG, Part, STORE};
 use super::file::{Measurement, PartLimits, Placement};
+use super::shared::{SharedLog, SharedStore};
 use super::workload::Measured;
 use crate::lab::cgroup::Group;
 use crate::lab::cores::Pinned;
-#[cfg(feature = "postgres")]
-use crate::limits::postgres::Database;
 use crate::machine::scratch;
 use crate::others::process_at;
 use crate::spawn::{Engines, Server};
@@ -28,18 +28,35 @@ pub(crate) struct BackendArgs {
     /// Store in PostgreSQL, postgres://…: a server where databases may be made
     #[arg(long, value_name = "URL", conflicts_with = "server")]
     postgres: Option<String>,
+    /// Store in Cassandra or ScyllaDB, scylla://…: a cluster where keyspaces may be made; behind Kafka
+    #[arg(long, value_name = "URL", conflicts_with = "server")]
+    cql: Option<String>,
     /// Behind Kafka, kafka://…: a cluster where topics may be made
-    #[arg(long, value_name = "URL", conflicts_with = "server", requires = "postgres")]
+    #[arg(long, value_name = "URL", conflicts_with = "server")]
     kafka: Option<String>,
+    /// Behind RabbitMQ, amqp://…: a virtual host where exchanges and queues may be made
+    #[arg(long, value_name = "URL", conflicts_with = "server")]
+    rabbitmq: Option<String>,
 }
 
 impl BackendArgs {
+    /// The same with nothing but what a scenario is about, by what it says of store and log.
+    ///
+    /// # Errors
+    /// What is missing, or given for nothing.
+    pub(super) fn chosen(&self, store: Option<&str>, log: Option<&str>) -> anyhow::Result<Self> {
+        let [postgres, cql] = STORE.choose(store, [self.postgres(), self.cql()])?;
+        let [kafka, rabbitmq] = LOG.choose(log, [self.kafka(), self.rabbitmq()])?;
+        Ok(Self { postgres, cql, kafka, rabbitmq, ..self.clone() })
+    }
+
+    /// What servers store in, once it is [chosen](Self::chosen).
     pub(super) fn store(&self) -> &'static str {
-        if self.postgres.is_some() { "postgres" } else { "embedded" }
+        name_in(&STORE, [self.postgres(), self.cql()])
     }
 
     pub(super) fn log(&self) -> &'static str {
-        if self.kafka.is_some() { "kafka" } else { "direct" }
+        name_in(&LOG, [self.kafka(), self.rabbitmq()])
     }
 
     /// Where data of servers go.
@@ -51,9 +68,21 @@ impl BackendArgs {
         self.postgres.as_deref()
     }
 
+    pub(super) fn cql(&self) -> Option<&str> {
+        self.cql.as_deref()
+    }
+
+    pub(super) fn kafka(&self) -> Option<&str> {
+        self.kafka.as_deref()
+    }
+
+    pub(super) fn rabbitmq(&self) -> Option<&str> {
+        self.rabbitmq.as_deref()
+    }
+
     /// What servers are started on.
     pub(super) fn urls(&self) -> impl Iterator<Item = &str> {
-        [&self.postgres, &self.kafka].into_iter().flatten().map(String::as_str)
+        [self.postgres(), self.cql(), self.kafka(), self.rabbitmq()].into_iter().flatten()
     }
 
     /// Refuses what this program cannot start, before anything is measured.
@@ -68,16 +97,24 @@ impl BackendArgs {
             );
         }
         let count = point.servers()?;
+        let is_shared = self.postgres.is_some() || self.cql.is_some();
         ensure!(
-            count == 1 || self.postgres.is_some(),
-            "servers = {count} need a store that they share: give --postgres URL"
+            count == 1 || is_shared,
+            "servers = {count} need a store that they share: give --postgres URL, or --cql URL"
         );
-        for (option, is_given, is_built) in [
-            ("postgres", self.postgres.is_some(), cfg!(feature = "postgres")),
-            ("kafka", self.kafka.is_some(), cfg!(feature = "kafka")),
-        ] {
-            ensure!(!is_given || is_built, "--{option}: this program was built without the feature {option}");
-        }
+        ensure!(
+            self.cql.is_none() || self.kafka.is_some(),
+            "store = \"scylla\" needs Kafka as the log: give --kafka URL"
+        );
+        ensure!(
+            self.kafka.is_none() || is_shared,
+            "log = \"kafka\" needs a store that servers share: give --postgres URL, or --cql URL"
+        );
+        // Else its topics would stay.
+        ensure!(
+            self.kafka().is_none_or(|url| !url.contains('@')),
+            "--kafka: topics of measurements can be removed only where Kafka asks for no password"
+        );
         Ok(())
     }
 
@@ -103,56 +140,46 @@ impl BackendArgs {
         measurement: &Measurement,
         work: impl AsyncFnOnce(&[Server], Option<&str>) -> anyhow::Result<Measured>,
     ) -> anyhow::Result<Measured> {
-        let placed = Placed { measurement, cores: measurement.placement()?, limits: measurement.limits()? };
-        let topics = self.kafka.as_deref().map(Topics::new);
-        let worked = self.on_database(&placed, topics.as_ref(), work).await;
-        let removed = match topics {
-            Some(topics) => topics.remove().await,
-            None => Ok(()),
-        };
+        let (cores, limits) = (measurement.placement()?, measurement.limits()?);
+        let store = SharedStore::make(self).await?;
+        let placed = Placed { measurement, cores, limits, store, log: SharedLog::of(self, measurement) };
+        let worked = self.on_database(&placed, work).await;
+        let Placed { store, log, .. } = placed;
+        // Both, whatever becomes of the other.
+        let removed = [log.remove().await, store.remove().await];
         // Why it did not work comes first: what was never made cannot be removed.
-        worked.and_then(|result| removed.map(|()| result))
+        worked.and_then(|result| removed.into_iter().collect::<anyhow::Result<()>>().map(|()| result))
     }
 
     /// The process of the broker, where it runs on this machine.
     pub(super) fn broker_pid(&self) -> Option<u32> {
-        process_at(self.kafka.as_deref()?)
+        process_at(self.kafka().or(self.rabbitmq())?)
     }
 
     #[cfg(feature = "postgres")]
     async fn on_database(
         &self,
         placed: &Placed<'_>,
-        topics: Option<&Topics>,
         work: impl AsyncFnOnce(&[Server], Option<&str>) -> anyhow::Result<Measured>,
     ) -> anyhow::Result<Measured> {
-        let Some(url) = &self.postgres else { return self.serve(placed, topics, None, work).await };
-        let database = Database::fresh(url).await?;
-        let working = async {
-            let (_pinned, group) = placed.confine_database(&database.url).await?;
-            let served = self.serve(placed, topics, Some(&database.url), work).await;
-            explained(served, DATABASE_KILLED, &[group], Measured::with_fault)
-        };
-        let worked = working.await;
-        let dropped = database.drop().await;
-        worked.and_then(|result| dropped.map(|()| result))
+        let SharedStore::Database(database) = &placed.store else { return self.serve(placed, work).await };
+        let (_pinned, group) = placed.confine_database(&database.url).await?;
+        let served = self.serve(placed, work).await;
+        explained(served, DATABASE_KILLED, &[group], Measured::with_fault)
     }
 
     #[cfg(not(feature = "postgres"))]
     async fn on_database(
         &self,
         placed: &Placed<'_>,
-        topics: Option<&Topics>,
         work: impl AsyncFnOnce(&[Server], Option<&str>) -> anyhow::Result<Measured>,
     ) -> anyhow::Result<Measured> {
-        self.serve(placed, topics, None, work).await
+        self.serve(placed, work).await
     }
 
     async fn serve(
         &self,
         placed: &Placed<'_>,
-        topics: Option<&Topics>,
-        database: Option<&str>,
         work: impl AsyncFnOnce(&[Server], Option<&str>) -> anyhow::Result<Measured>,
     ) -> anyhow::Result<Measured> {
         let program = self.program.clone().map_or_else(std::env::current_exe, Ok)?;
@@ -162,34 +189,23 @@ impl BackendArgs {
         for index in 0..placed.measurement.servers()? {
             let data = dir.path().join(format!("data-{index}"));
             let group = Group::make(&format!("server-{index}"), &placed.limits.server, dir.path())?;
-            let started = self.start(&program, &data, placed, topics, database, &group).await;
+            let started = placed.start(&program, &data, &group).await;
             groups.push(group);
             servers.push(explained(started, SERVER_KILLED, &groups, |server, _| server)?);
         }
-        let worked = work(&servers, database).await;
+        let worked = work(&servers, placed.store.url()).await;
         let result = explained(worked, SERVER_KILLED, &groups, Measured::with_fault);
         for server in servers {
             server.kill().await?;
         }
         result
     }
+}
 
-    async fn start(
-        &self,
-        program: &Path,
-        data: &Path,
-        placed: &Placed<'_>,
-        topics: Option<&Topics>,
-        database: Option<&str>,
-        group: &Group,
-    ) -> anyhow::Result<Server> {
-        let prefix = topics.map(|topics| ("kafka.topic_prefix", topics.prefix.as_str()));
-        // What this thread starts inherits where it may run.
-        let _pinned = placed.cores.server.as_ref().map(Pinned::thread).transpose()?;
-        let settings = placed.measurement.settings().chain(prefix);
-        let engines = Engines { store: database, log: self.kafka.as_deref() };
-        Server::configured(program, data, settings, engines, group).await
-    }
+/// The name of the kind whose URL there is.
+fn name_in(part: &Part, urls: [Option<&str>; 2]) -> &'static str {
+    let kind = part.kinds.iter().zip(urls).find(|(_, url)| url.is_some());
+    kind.map_or(part.own, |(kind, _)| kind.name)
 }
 
 const SERVER_KILLED: &str = "cgroup.server.memory: a server needed more, and was killed";
@@ -210,11 +226,27 @@ fn explained<T>(
     result.map(|result| with_fault(result, reason)).context(reason)
 }
 
-/// A measurement, where its parts may run, and how much of the machine they get.
+/// A measurement, what its servers share, where its parts may run, and how much of the machine they get.
 struct Placed<'m> {
     measurement: &'m Measurement,
+    store: SharedStore,
+    log: SharedLog,
     cores: Placement,
     limits: PartLimits,
+}
+
+impl Placed<'_> {
+    async fn start(&self, program: &Path, data: &Path, group: &Group) -> anyhow::Result<Server> {
+        // What this thread starts inherits where it may run.
+        let _pinned = self.cores.server.as_ref().map(Pinned::thread).transpose()?;
+        let (usual, own) = (self.store.settings(), self.log.settings());
+        let [usual, own] =
+            [&usual, &own].map(|settings| settings.iter().map(|(key, value)| (*key, &**value)));
+        // The last one counts.
+        let settings = usual.chain(self.measurement.settings()).chain(own);
+        let engines = Engines { store: self.store.url(), log: self.log.url() };
+        Server::configured(program, data, settings, engines, group).await
+    }
 }
 
 #[cfg(feature = "postgres")]
@@ -245,47 +277,6 @@ fn directory_of(pids: &[u32]) -> anyhow::Result<PathBuf> {
     let here =
         pids.first().context("cores or cgroup: the database of --postgres does not run on this machine");
     here.map(|pid| PathBuf::from(format!("/proc/{pid}/cwd")))
-}
-
-/// Topics of one measurement, by their prefix.
-struct Topics {
-    prefix: String,
-    #[cfg(feature = "kafka")]
-    url: String,
-}
-
-impl Topics {
-    #[cfg_attr(not(feature = "kafka"), allow(unused_variables, reason = "there is nobody to ask there"))]
-    fn new(url: &str) -> Self {
-        Self {
-            prefix: format!("hubbub-bench-{:012x}.", crate::machine::seed() & 0xffff_ffff_ffff),
-            #[cfg(feature = "kafka")]
-            url: url.to_owned(),
-        }
-    }
-
-    #[cfg(not(feature = "kafka"))]
-    async fn remove(self) -> anyhow::Result<()> {
-        Ok(())
-    }
-
-    /// Servers that did not start may have made none.
-    #[cfg(feature = "kafka")]
-    async fn remove(self) -> anyhow::Result<()> {
-        use rdkafka::ClientConfig;
-        use rdkafka::admin::{AdminClient, AdminOptions};
-        use rdkafka::client::DefaultClientContext;
-
-        const PATIENCE: std::time::Duration = std::time::Duration::from_secs(30);
-        let names = ["messages", "live", "dead"].map(|name| format!("{}{name}", self.prefix));
-        let brokers = self.url.strip_prefix("kafka://").unwrap_or(&self.url);
-        let mut config = ClientConfig::new();
-        let admin: AdminClient<DefaultClientContext> = config.set("bootstrap.servers", brokers).create()?;
-        let options = AdminOptions::new().request_timeout(Some(PATIENCE)).operation_timeout(Some(PATIENCE));
-        let topics: Vec<&str> = names.iter().map(String::as_str).collect();
-        let removed = admin.delete_topics(&topics, &options).await;
-        removed.with_context(|| format!("the topics {}* could not be removed", self.prefix)).map(drop)
-    }
 }
 
 #[cfg(test)]

@@ -8,6 +8,7 @@ use anyhow::{Context, anyhow, ensure};
 use serde::Deserialize;
 use serde_json::Value;
 
+use super::engines::{LOG, STORE};
 use super::keys::{CGROUP, CORES, REQUIRED, SETTINGS, flat, is_in, points};
 use super::threshold::Threshold;
 use super::workload::WorkloadKind;
@@ -39,6 +40,7 @@ struct ScenarioFile {
     #[serde(default)]
     cgroup: toml::Table,
     store: Option<String>,
+    log: Option<String>,
     #[serde(default)]
     options: toml::Table,
     #[serde(default)]
@@ -83,8 +85,9 @@ pub(super) struct Scenario {
     pub(super) server: Option<String>,
     /// Names, or ids, of processes to look at, besides those that are anyway.
     pub(super) watch: Vec<String>,
-    /// What it is about: a kind of store that must be given.
+    /// What its servers store in, and behind what: kinds, or URLs.
     pub(super) store: Option<String>,
+    pub(super) log: Option<String>,
     /// What is measured, one after another: each with what all have in common.
     pub(super) points: Vec<Measurement>,
     pub(super) thresholds: Vec<Threshold>,
@@ -174,11 +177,8 @@ impl Scenario {
     pub(super) fn parse(text: &str, is_quick: bool) -> anyhow::Result<Self> {
         let written: ScenarioFile = toml::from_str(text)?;
         ensure!(written.repetitions > 0, "repetitions must be at least 1");
-        if let Some(store) = &written.store {
-            ensure!(
-                ["embedded", "postgres"].contains(&store.as_str()),
-                "store: '{store}' must be embedded or postgres"
-            );
+        for (part, said) in [(&STORE, &written.store), (&LOG, &written.log)] {
+            said.as_deref().map_or(Ok(()), |said| part.check(said))?;
         }
         let mut common = flat("options", "", &written.options)?;
         common.extend(flat("settings", SETTINGS, &written.settings)?);
@@ -217,6 +217,7 @@ impl Scenario {
             server: written.server,
             watch: written.watch,
             store: written.store,
+            log: written.log,
             points,
             thresholds,
         })
@@ -310,6 +311,8 @@ mod tests {
             ("[options]\nduration = '5 parsecs'", &["--duration", "unknown unit"]),
             ("[options]\nserver = 'http://x'", &["server", "beside [options]"]),
             ("network_delay = '5 parsecs'", &["network_delay", "unknown unit"]),
+            ("store = 'oracle'", &["store: 'oracle'", "embedded, postgres or scylla", "postgres://"]),
+            ("log = 'kafka2://a'", &["log: 'kafka2://a'", "direct, kafka or rabbitmq", "amqp://"]),
             ("[sweep]\nnetwork_delay = ['1m']", &["network_delay = 1m", "at most 10 s"]),
             ("[cores]\nserver = 'two'", &["'two'", "numbers of processors"]),
             ("[cores]\nnetwork = '2'", &["cores.network", "cores.server"]),

@@ -94,6 +94,7 @@ pub(crate) async fn find_max(args: &FindMaxArgs) -> anyhow::Result<Maxima> {
     // A quick look has none; here they are what is asked.
     scenario.thresholds = Scenario::parse(&text, false)?.thresholds;
     ensure!(!scenario.thresholds.is_empty(), "{name} has no thresholds: what is the highest rate to keep?");
+    let args = &FindMaxArgs { run: args.run.on_backends_of(&scenario)?, ..args.clone() };
     let limits = args.run.check(&mut scenario).await?;
     let mut results = Results::new(&args.run, &text, &scenario, limits);
     let mut maxima = Maxima {

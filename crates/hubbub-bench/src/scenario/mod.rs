@@ -4,12 +4,16 @@
 //! [`file`] reads and checks it → each point is measured by its [`workload`], as often as there are repetitions → the
 //! [`results`] are shown, kept, and compared with others ([`compare`]). [`find_max`] measures at rates that it chooses itself.
 
+mod agents;
 mod backends;
 mod batches;
 mod chart;
 mod compare;
 mod compare_page;
 mod conclusion;
+mod engines;
+#[cfg(feature = "amqp")]
+mod exchange;
 mod file;
 mod find_max;
 mod keys;
@@ -20,7 +24,10 @@ mod publish;
 mod results;
 mod scaling;
 mod sections;
+mod shared;
 mod threshold;
+#[cfg(feature = "kafka")]
+mod topics;
 mod workload;
 
 use std::collections::BTreeSet;
@@ -34,6 +41,7 @@ use clap::Args;
 
 use backends::BackendArgs;
 pub(crate) use compare::{CompareArgs, compare};
+use engines::LOG;
 pub(crate) use file::Point;
 use file::{Measurement, PartLimits, Placement, Scenario};
 pub(crate) use find_max::{FindMaxArgs, find_max};
@@ -44,7 +52,6 @@ use workload::{Measured, WorkloadKind};
 
 use crate::engine::Findings as _;
 use crate::lab::cgroup::{self, ResourceLimit};
-use crate::lab::cores::Pinned;
 use crate::live::Overall;
 use crate::others::OthersMeter;
 use crate::price::PriceArgs;
@@ -120,6 +127,7 @@ pub(crate) fn show(name: &str) -> anyhow::Result<String> {
 pub(crate) async fn measure(args: &RunArgs) -> anyhow::Result<Results> {
     let text = provided::text_of(&args.scenario)?;
     let mut scenario = Scenario::parse(&text, args.quick).with_context(|| args.scenario.clone())?;
+    let args = &args.on_backends_of(&scenario)?;
     let limits = args.check(&mut scenario).await?;
     let mut results = Results::new(args, &text, &scenario, limits);
     let repetitions = args.repeat.map_or(scenario.repetitions, NonZeroUsize::get);
@@ -176,7 +184,8 @@ async fn measure_once(
     let attempt = Attempt { args, scenario, measurement, out };
     let given_servers = args.server.as_ref().or(scenario.server.as_ref());
     let given_servers = given_servers.into_iter().flat_map(|servers| servers.split(','));
-    let meter = OthersMeter::start(args.backends.urls().chain(given_servers).chain(measurement.urls()));
+    let engines = args.backends.urls().chain(given_servers).chain(measurement.urls());
+    let meter = OthersMeter::start(engines.chain(measurement.agents()));
     let measured = attempt
         .run(given)
         .await
@@ -278,8 +287,7 @@ impl Attempt<'_> {
     }
 
     async fn load(&self, urls: &[&str], mut given: Vec<String>) -> anyhow::Result<Measured> {
-        let pin = |cores| Pinned::processes(&[std::process::id()], cores);
-        let _pinned = self.measurement.placement()?.load.as_ref().map(pin).transpose()?;
+        let _pinned = self.measurement.pin_load()?;
         if !urls.is_empty() {
             given.push(format!("--server={}", urls.join(",")));
         }
@@ -288,6 +296,15 @@ impl Attempt<'_> {
 }
 
 impl RunArgs {
+    /// The same with nothing but the backends that the scenario is about. Servers that run already have theirs.
+    fn on_backends_of(&self, scenario: &Scenario) -> anyhow::Result<Self> {
+        if self.server.is_some() || scenario.server.is_some() {
+            return Ok(self.clone());
+        }
+        let chosen = self.backends.chosen(scenario.store.as_deref(), scenario.log.as_deref());
+        Ok(Self { backends: chosen.with_context(|| self.scenario.clone())?, ..self.clone() })
+    }
+
     /// Refuses what the scenario says and this run cannot do. What it limits is returned in words; limits that it can do
     /// without, and cannot have, are left out of it. What runs that were killed left is removed first.
     async fn check(&self, scenario: &mut Scenario) -> anyhow::Result<String> {
@@ -311,21 +328,20 @@ impl RunArgs {
                 "{}: cores and cgroup of server and database are for servers of its own: leave out --server",
                 self.scenario
             );
+            let is_alone = scenario.workload == WorkloadKind::Store;
             ensure!(
-                limited.is_empty() || scenario.workload != WorkloadKind::Store,
+                limited.is_empty() || !is_alone,
                 "{}: cgroup: the store alone has no server to limit",
                 self.scenario
             );
-            self.backends.check(point)?;
+            let is_known = self.backends.cql().is_none() && self.backends.log() == LOG.own;
+            ensure!(
+                !is_alone || is_known,
+                "{}: the store alone is measured embedded, or in PostgreSQL, without a log",
+                self.scenario
+            );
+            self.backends.check(point).with_context(|| self.scenario.clone())?;
         }
-        let store = scenario.store.as_deref().filter(|store| *store != self.backends.store());
-        ensure!(
-            store.is_none() || self.server.is_some(),
-            "{}: this is about the store {}: {}",
-            self.scenario,
-            store.unwrap_or_default(),
-            if store == Some("postgres") { "give --postgres URL" } else { "leave out --postgres" }
-        );
         self.try_limits(scenario).await.with_context(|| self.scenario.clone())
     }
 

@@ -13,6 +13,7 @@ mod way;
 
 use serde::{Deserialize, Serialize};
 
+use way::Waits;
 pub(crate) use way::{Way, table};
 
 use crate::followed::Means;
@@ -59,12 +60,13 @@ impl ServerStages {
         }
     }
 
-    /// Milliseconds that one of `ended` requests was in the server; `None` where it counted others, or not all of them.
-    fn inside_ms(&self, ended: f64) -> Option<f64> {
-        let count: f64 = self.requests.iter().map(Buckets::count).sum();
-        let sum: f64 = self.requests.iter().map(|requests| requests.sum).sum();
+    /// Milliseconds that one of the requests that ended was in the server; `None` where it counted others, or not all of them.
+    /// Questions about messages that were followed are no others.
+    fn inside_ms(&self, Generated { ended, asked: (questions, asking_ms), .. }: &Generated) -> Option<f64> {
+        let count: f64 = self.requests.iter().map(Buckets::count).sum::<f64>() - questions;
+        let sum_ms = 1e3 * self.requests.iter().map(|requests| requests.sum).sum::<f64>() - asking_ms;
         let is_theirs = (count - ended).abs() <= STRANGERS_MAX * ended;
-        (ended > 0.0 && is_theirs).then(|| 1e3 * sum / count)
+        (*ended > 0.0 && is_theirs).then(|| sum_ms.max(0.0) / count)
     }
 
     /// From submission to the sender's answer. `mean` says how long one message was in what a histogram counts.
@@ -81,8 +83,12 @@ pub(crate) struct Generated {
     pub(crate) ended: f64,
     /// From the intended send until the answer.
     pub(crate) confirmed_ms: f64,
-    /// Until subscribers had it; `None` where nobody was timed, or several servers passed messages on to each other.
+    /// Until subscribers had it; `None` where nobody was timed.
     pub(crate) delivered_ms: Option<f64>,
+    /// Servers passed messages on to each other: only of those that were followed is it known how long that took.
+    pub(crate) has_several_servers: bool,
+    /// Questions about messages that were followed, which servers count as requests, and how long all together took.
+    pub(crate) asked: (f64, f64),
     /// From the intended send until it was sent.
     pub(crate) waited_ms: f64,
     /// Whether the time until subscribers had it counts from the intended send, too.
@@ -117,16 +123,20 @@ impl Stages {
     /// Behind a broker, the answer says that the broker has the message, and the rest comes later.
     fn confirmed(server: &ServerStages, known: &Generated) -> Option<Way> {
         let each = |counted: &Buckets| 1e3 * counted.sum / known.ended.max(1.0);
-        let inside_ms = server.inside_ms(known.ended);
+        let inside_ms = server.inside_ms(known);
         let mut stages = Vec::new();
         if server.confirm.count() > 0.0 {
             stages.push(("log", each(&server.confirm)));
         } else if server.total.count() > 0.0 && server.consumed == 0.0 {
             if let Some(followed) = &known.followed {
-                let (whole_ms, client_ms, queue_ms) =
-                    (known.confirmed_ms, known.waited_ms, each(&server.wait));
-                let names = ["answer", "to the client"];
-                return Way::of_followed(known, [whole_ms, client_ms], followed, queue_ms, names);
+                let waits = Waits { client: known.waited_ms, log: 0.0, queue: each(&server.wait) };
+                return Way::of_followed(
+                    known,
+                    known.confirmed_ms,
+                    followed,
+                    waits,
+                    ["answer", "to the client"],
+                );
             }
             stages.extend(server.stored(each));
         } else if inside_ms.is_none() {
@@ -144,15 +154,20 @@ impl Stages {
         if server.total.count() == 0.0 || server.delivery.count() == 0.0 {
             return None;
         }
-        if let Some(followed) = known.followed_to_subscribers.as_ref().filter(|_| server.way.count() == 0.0) {
-            let client_ms = if known.is_delivery_intended { known.waited_ms } else { 0.0 };
-            let (queue_ms, names) = (mean(&server.wait), ["delivery", "to subscribers"]);
-            return Way::of_followed(known, [whole_ms, client_ms], followed, queue_ms, names);
+        // From publishing to the pipeline.
+        let log = (mean(&server.way) - mean(&server.total)).max(0.0);
+        if let Some(followed) = known.followed_to_subscribers.as_ref() {
+            let client = if known.is_delivery_intended { known.waited_ms } else { 0.0 };
+            let waits = Waits { client, log, queue: mean(&server.wait) };
+            return Way::of_followed(known, whole_ms, followed, waits, ["delivery", "to subscribers"]);
+        }
+        if known.has_several_servers {
+            return None;
         }
         let mut stages = Vec::new();
         stages.extend(known.is_delivery_intended.then_some(("client", known.waited_ms)));
         if server.way.count() > 0.0 {
-            stages.push(("log", (mean(&server.way) - mean(&server.total)).max(0.0)));
+            stages.push(("log", log));
         }
         let [queue, commit, _] = server.stored(mean);
         // Fan-out begins where a batch is durable.

@@ -27,6 +27,8 @@ fn known() -> Generated {
         ended: 100.0,
         confirmed_ms: 7.0,
         delivered_ms: Some(10.0),
+        has_several_servers: false,
+        asked: (0.0, 0.0),
         waited_ms: 0.5,
         is_delivery_intended: true,
         empty_ms: Some(0.3),
@@ -68,7 +70,7 @@ fn stages_and_what_is_left_are_the_whole() {
 #[test]
 fn what_was_followed_leaves_nothing_out() {
     let server = ServerStages::between("", &metrics(&DIRECT));
-    let means = Means { count: 300, steps: [0.7, 3.0, 1.0, 0.5, 1.0], rest: 5.5, error: Some(0.4) };
+    let means = Means { count: 300, steps: [0.7, 3.0, 1.0, 0.0, 0.5, 1.0], rest: 5.5, error: Some(0.4) };
     let way = |followed: Means, is_one_clock| {
         let known = Generated {
             confirmed_ms: 6.55,
@@ -108,7 +110,12 @@ fn what_was_followed_leaves_nothing_out() {
     let behind = Generated {
         confirmed_ms: 30_010.0,
         waited_ms: 30_000.0,
-        followed: Some(Means { steps: [29_000.0, 2.5, 1.0, 0.5, 1.0], rest: 5.0, error: Some(0.1), ..means }),
+        followed: Some(Means {
+            steps: [29_000.0, 2.5, 1.0, 0.0, 0.5, 1.0],
+            rest: 5.0,
+            error: Some(0.1),
+            ..means
+        }),
         ..known()
     };
     let behind = Stages::of(&server, &behind).confirmed.unwrap();
@@ -116,9 +123,45 @@ fn what_was_followed_leaves_nothing_out() {
     assert_eq!((rows[0], rows[6].0), (("client", 30_000.0), UNACCOUNTED));
     assert!((rows[6].1 - 5.0).abs() < 1e-3, "half of the rest: {rows:?}");
     // Of two clocks nobody knows which way was longer, and so not how much of one was the queue.
-    let apart = way(Means { steps: [0.5, 1.5, 1.0, 0.5, 2.5], ..means }, false);
+    let apart = way(Means { steps: [0.5, 1.5, 1.0, 0.0, 0.5, 2.5], ..means }, false);
     assert_eq!(shown(apart.confirmed.as_ref().unwrap())[4], ("both ways", 2.4));
     assert_eq!(shown(apart.delivered.as_ref().unwrap())[4], ("both ways", 2.0));
+}
+
+/// Twelve milliseconds until subscribers of another server had a message: five in the broker, two on the bus.
+#[test]
+fn on_several_servers_only_followed_messages_tell_how_long_the_bus_took() {
+    let log_way = ("log_way", 1.1, 100);
+    let server = ServerStages::between("", &metrics(&[&DIRECT[..], &[log_way]].concat()));
+    let several = Generated { delivered_ms: Some(12.5), has_several_servers: true, ..known() };
+    assert_eq!(Stages::of(&server, &several).delivered, None);
+    let steps = [0.5, 7.5, 1.0, 2.0, 0.5, 1.0];
+    let followed = Means { count: 300, steps, rest: 12.0, error: Some(0.1) };
+    let with = Generated { followed_to_subscribers: Some(followed), ..several };
+    let stages = Stages::of(&server, &with);
+    let wanted = [
+        ("client", 0.5),
+        (TO_SERVER, 0.5),
+        ("log", 5.0),
+        ("queue", 2.0),
+        ("commit", 1.0),
+        ("bus", 2.0),
+        ("delivery", 0.5),
+        ("to subscribers", 1.0),
+        (UNACCOUNTED, 0.0),
+        (WHOLE, 12.5),
+    ];
+    assert_eq!(shown(stages.delivered.as_ref().unwrap()), wanted);
+}
+
+#[test]
+fn questions_about_messages_are_no_strangers() {
+    // 6.2 ms of each message, and forty questions of half a millisecond.
+    let text = metrics(&[&DIRECT[..], &[("http_request", 0.64, 140)]].concat());
+    let confirmed =
+        |asked| Stages::of(&ServerStages::between("", &text), &Generated { asked, ..known() }).confirmed;
+    assert_eq!(shown(&confirmed((40.0, 20.0)).unwrap())[1], ("handling", 0.2));
+    assert!(shown(&confirmed((0.0, 0.0)).unwrap()).iter().all(|(name, _)| *name != "handling"));
 }
 
 #[test]

@@ -12,6 +12,14 @@ const UNACCOUNTED_MAX: f64 = 0.05;
 /// Standard errors that the mean of those followed may be off by chance: once in 400 runs it is more.
 const CHANCE: f64 = 3.0;
 
+/// How long the average message waits in each place where those that were followed say nothing of it, in milliseconds.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Waits {
+    pub(super) client: f64,
+    pub(super) log: f64,
+    pub(super) queue: f64,
+}
+
 /// A way, and the stages on it in their order.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -66,38 +74,35 @@ impl Way {
 
     /// Of all messages, by those that were followed. How long the average message was in the client is known of all. Where the
     /// rest differs from that of all by more than chance explains, if that is known, the difference is in no stage. How long the average message
-    /// was in the server's queue, it knows itself: timelines are of batches.
+    /// was in the broker and in the server's queue, servers know themselves: timelines are of batches.
     pub(super) fn of_followed(
         known: &Generated,
-        [whole_ms, client_ms]: [f64; 2],
+        whole_ms: f64,
         followed: &Means,
-        queue_ms: f64,
+        waits: Waits,
         [told, read]: [&str; 2],
     ) -> Option<Self> {
         if whole_ms <= 0.0 || followed.rest <= 0.0 {
             return None;
         }
-        let client = client_ms.min(whole_ms);
+        let client = waits.client.min(whole_ms);
         let rest_ms = whole_ms - client;
         let is_chance = followed.error.is_none_or(|error| (rest_ms - followed.rest).abs() <= CHANCE * error);
         let scale = if is_chance { rest_ms / followed.rest } else { 1.0 };
-        let [_, until_taken, commit, until_told, until_read] = followed.steps.map(|ms| ms * scale);
+        let [_, until_taken, commit, bus, until_told, until_read] = followed.steps.map(|ms| ms * scale);
+        // By two clocks, only both ways together are known, with what the server did not yet take.
+        let unseen = if known.is_one_clock { until_taken } else { until_taken + until_read };
+        let queue = waits.queue.min(unseen);
+        let log = waits.log.min(unseen - queue);
+        let outside = unseen - queue - log;
+        let some = |name, ms: f64| (ms > 0.0).then_some((name, ms));
         let mut stages = vec![("client", client)];
-        if known.is_one_clock {
-            let queue = queue_ms.min(until_taken);
-            stages.extend([(TO_SERVER, until_taken - queue), ("queue", queue), ("commit", commit)]);
-            stages.extend([(told, until_told), (read, until_read)]);
-        } else {
-            // By two clocks, only both ways together are known, with what the server did not yet take.
-            let both = until_taken + until_read;
-            let queue = queue_ms.min(both);
-            stages.extend([
-                ("queue", queue),
-                ("commit", commit),
-                (told, until_told),
-                (BOTH_WAYS, both - queue),
-            ]);
-        }
+        stages.extend(known.is_one_clock.then_some((TO_SERVER, outside)));
+        stages.extend(some("log", log));
+        stages.extend([("queue", queue), ("commit", commit)]);
+        stages.extend(some("bus", bus));
+        stages.push((told, until_told));
+        stages.push(if known.is_one_clock { (read, until_read) } else { (BOTH_WAYS, outside) });
         Some(Self { followed: Some(followed.count), ..Self::with(whole_ms, stages.into_iter()) })
     }
 

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use super::seen::{Commit, Database, Disk, Hot, Pool, Processors, Seen, Subscribers};
 use super::stall::{Lateness, Stall};
 use crate::caller::Caller;
-use crate::client::{Target, Targets};
+use crate::client::Targets;
 use crate::engine::Setup;
 use crate::ledger::exact_sum;
 use crate::machine::{ThreadTimes, all_cores, may_use, thread_times};
@@ -46,9 +46,20 @@ impl Mark {
 }
 
 impl Watch {
-    /// Just before the measured phase.
-    pub(crate) async fn begin(setup: &Setup) -> Self {
-        let empty_ms = probe(setup.target()).await;
+    /// Milliseconds of the shortest round trip before there is any load; `None` where nobody answers HTTP.
+    pub(crate) async fn probe(setup: &Setup) -> Option<f64> {
+        let mut caller = Caller::open(setup.target(), PROBE_TIMEOUT).await.ok()?;
+        let mut shortest = f64::INFINITY;
+        for _ in 0..PROBES {
+            let asked = Instant::now();
+            caller.request("GET", PROBE, b"", |_| ()).await.ok()?;
+            shortest = shortest.min(1e3 * asked.elapsed().as_secs_f64());
+        }
+        Some(shortest)
+    }
+
+    /// At the start of the measured phase.
+    pub(crate) async fn begin(setup: &Setup, empty_ms: Option<f64>) -> Self {
         let before = Mark::take(&setup.common.server_pid, &setup.targets).await;
         Self { empty_ms, before, clocks: ClockMark::now(), stall: Stall::start() }
     }
@@ -129,18 +140,6 @@ impl Seen {
             .map(|busy| Disk { busy: busy / 100.0, flush_ms: average(samples, DISK_FLUSH) });
         self
     }
-}
-
-/// Milliseconds of the shortest round trip; `None` where nobody answers HTTP.
-async fn probe(target: &Target) -> Option<f64> {
-    let mut caller = Caller::open(target, PROBE_TIMEOUT).await.ok()?;
-    let mut shortest = f64::INFINITY;
-    for _ in 0..PROBES {
-        let asked = Instant::now();
-        caller.request("GET", PROBE, b"", |_| ()).await.ok()?;
-        shortest = shortest.min(1e3 * asked.elapsed().as_secs_f64());
-    }
-    Some(shortest)
 }
 
 struct Between<'m> {

@@ -38,8 +38,12 @@ impl Exchange {
     pub(super) async fn remove(self) -> anyhow::Result<()> {
         let removing = async {
             let connection = connect(&self.url).await?;
-            self.remove_through(&connection.create_channel().await?).await?;
-            connection.close(200, "done".into()).await.context("closing the connection to RabbitMQ")
+            // Kept until the connection is closed: a channel that is just being closed is in the way of that.
+            let channel = connection.create_channel().await?;
+            self.remove_through(&channel).await?;
+            // Nothing is left to be lost with it.
+            let _ = connection.close(200, "done".into()).await;
+            anyhow::Ok(())
         };
         removing
             .await

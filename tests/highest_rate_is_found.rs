@@ -71,11 +71,9 @@ async fn the_highest_rate_is_found_and_its_report_made_anew() {
     std::fs::write(&file, RISING.replace("'BOUND'", "")).unwrap();
     let line = bench(&["find-max", &file, "--dir", &place]).await.refusal(1);
     assert!(line.contains("no thresholds"), "{line}");
-    std::fs::write(
-        &file,
-        RISING.replace("BOUND", "perSecond > 1").replace("'http'", "'chat'").replace("rate = 50", ""),
-    )
-    .unwrap();
+    let fanout = RISING.replace("BOUND", "perSecond > 1").replace("'http'", "'fanout'");
+    let fanout = fanout.replace("rate = 50", "").replace("connections", "subscribers");
+    std::fs::write(&file, fanout).unwrap();
     let line = bench(&["find-max", &file, "--dir", &place]).await.refusal(1);
     assert!(line.contains("find-max sets --rate"), "{line}");
 }

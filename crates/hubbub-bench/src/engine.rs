@@ -27,7 +27,7 @@ use crate::run::Run;
 use crate::sample::series::summaries;
 use crate::sample::{Sampler, Source};
 use crate::stages::{Generated, Stages};
-use crate::verdict::{OpenLoop, Verdict};
+use crate::verdict::{OpenLoop, Verdict, Watch};
 
 /// A workload: its options, and the steps of a run.
 pub(crate) trait Workload: Args + Serialize {

@@ -62,11 +62,6 @@ pub(crate) struct Timetable {
 }
 
 impl Timetable {
-    /// Whether the load runs before the main phase, or after it.
-    pub(crate) fn has_others(&self) -> bool {
-        !self.warmup.is_zero() || !self.cooldown.is_zero()
-    }
-
     /// The same where the warm-up belongs to the main phase.
     pub(crate) fn without_warmup(&self) -> Self {
         let main = self.main.map(|main| self.warmup.saturating_add(main));

@@ -74,7 +74,7 @@ async fn stages_add_up_to_the_latency() {
 }
 
 /// Each room has subscribers at one server or at both, and messages come to either.
-const TWO_SERVERS: &str = "workload = 'http'\n[options]\nservers = 2\nrate = 300\nduration = '5s'\nconnections = 8\n\
+const TWO_SERVERS: &str = "workload = 'http'\n[options]\nservers = 2\nrate = 300\nwarmup = '3s'\nduration = '5s'\nconnections = 8\n\
     listeners = 4\nrooms = 3\n";
 
 /// Messages are accepted by one server and delivered by another one, and nothing of their time is left out.

@@ -52,7 +52,7 @@ async fn servers_share_a_database_behind_rabbitmq() {
     let ran = run(dir.path(), &scenario, &["--rabbitmq", &broker.url()]).await;
     let found = results(&ran);
     assert_eq!((&found["store"], &found["log"]), (&"postgres".into(), &"rabbitmq".into()));
-    assert_eq!(found["runs"][0]["summary"]["confirmed"], 400, "{found}");
+    assert_eq!(found["runs"][0]["summary"]["latency"]["count"], 400, "{found}");
     assert!(!ran.stdout.contains("geheim") && !ran.stderr.contains("geheim"), "{ran:?}");
     let kept = std::fs::read_to_string(dir.path().join("out/results.json")).unwrap();
     assert!(kept.contains("postgres:***@") && !kept.contains("geheim"), "{kept}");

@@ -296,7 +296,9 @@ fn with_hot_thread(dir: &std::path::Path) -> String {
 fn name_of_hot_thread() -> &'static str {
     let is_alone = std::thread::available_parallelism().unwrap().get() == 1;
     if is_alone {
-        println!("with one processor, a hot thread must be named server CPU: nothing is tested of one hot thread");
+        println!(
+            "with one processor, a hot thread must be named server CPU: nothing is tested of one hot thread"
+        );
     }
     if is_alone { "server CPU" } else { "one hot thread" }
 }

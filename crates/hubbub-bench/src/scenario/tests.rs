@@ -7,7 +7,7 @@ use crate::options::arguments;
 fn a_server_that_is_given_takes_no_store_and_no_log() {
     let scenario =
         |server: &str| Scenario::parse(&format!("title = 'x'\nworkload = 'chat'\n{server}"), false).unwrap();
-    let run = |own: &[&str]| arguments::<RunArgs>("run", &[&["x.toml"], own].concat()).unwrap();
+    let run = |own: &[&str]| arguments::<RunArgs>("run", &[&["x.toml"][..], own].concat()).unwrap();
     let given = scenario("server = 'http://127.0.0.1:1'\n");
     run(&[]).on_backends_of(&given).unwrap();
     for own in [["--postgres", "postgres://db/x"], ["--rabbitmq", "amqp://mq"]] {

@@ -16,7 +16,7 @@ impl Together {
     /// # Errors
     /// It does not tell what it counts.
     pub(super) async fn begin(target: Target) -> anyhow::Result<Self> {
-        let targets = target.into();
+        let targets = Targets::from(target);
         let before = ask(&targets).await?;
         Ok(Self { targets, before })
     }

@@ -139,7 +139,7 @@ fn a_rate_in_steps_says_where_it_gets_worse() {
     let mut results = results("", &[("", 400.0, json!({"bottleneck": "server CPU"}))]);
     let step = |asked: f64, answered: f64| {
         json!({"startS": 0.0, "endS": 1.0, "askedPerSecond": asked, "perSecond": answered, "meanMs": 1.0,
-               "medianMs": 1.0, "p99Ms": 2.0, "p99FromSendMs": 2.0, "accepted": answered, "failed": 0})
+               "medianMs": 1.0, "p99Ms": 2.0, "p99FromSendMs": 2.0, "accepted": answered as u64, "failed": 0})
     };
     results.runs[0].summary["steps"] = json!([step(100.0, 100.0), step(200.0, 150.0)]);
     let text = conclusion(&results).unwrap();

@@ -3,15 +3,15 @@
 
 use serde_json::json;
 
-use crate::harness::{Dialect, Kafka, Kind, Load, SharedStore, rounds, until};
+use crate::harness::{Dialect, Kafka, Kind, Load, SharedStore, rounds, until, with_each_store};
 
 const ROOMS: usize = 2;
 /// Most messages acknowledged in one round.
 const MESSAGES_MAX: u64 = 600;
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn broker_restart_is_ridden_out() {
-    let store = SharedStore::postgres();
+with_each_store!(broker_restart_is_ridden_out);
+
+async fn broker_restart_is_ridden_out(store: SharedStore) {
     let (rounds, random) = rounds(4);
     let kafka = Kafka::start();
     let setup = store.behind(&kafka, 3).set("kafka.delivery_timeout=3s");

@@ -4,6 +4,7 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 
+use crate::bottlenecks_are_named::is_disturbed;
 use crate::harness::{Postgres, hubbub, hubbub_at_length};
 
 /// Runs a scenario on a store of its own, and keeps the results; the summary of its only run.
@@ -93,12 +94,16 @@ async fn stages_of_two_servers(own: &[&str], names: &[&str]) {
     let all: Vec<&str> =
         way["stages"].as_array().unwrap().iter().map(|stage| stage["name"].as_str().unwrap()).collect();
     assert_eq!(all, names, "{summary}");
+    assert!(share_of(way, &["bus"]) > 0.0 && way["followed"].as_u64().unwrap() >= 30, "{way}");
+    assert_eq!(way["wholeMs"], summary["delivery"]["latency"]["meanMs"], "{summary}");
+    if is_disturbed(&summary) {
+        println!("others took the processors: few messages that were followed are not like all of them");
+        return;
+    }
     let unaccounted = way["unaccounted"].as_f64().unwrap();
     assert!(unaccounted.abs() <= 0.05 && (0.95..=1.05).contains(&share_of(way, names)), "{way}");
     // The stages are in proportion to the whole: that those followed took about as long says that none of it is missing.
     assert_followed_as_long(way);
-    assert!(share_of(way, &["bus"]) > 0.0 && way["followed"].as_u64().unwrap() >= 30, "{way}");
-    assert_eq!(way["wholeMs"], summary["delivery"]["latency"]["meanMs"], "{summary}");
     let confirmed = summary["stages"]["confirmed"]["unaccounted"].as_f64().unwrap();
     assert!(confirmed.abs() <= 0.05, "{summary}");
 }

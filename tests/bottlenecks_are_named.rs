@@ -24,7 +24,7 @@ const TRIES_MAX: usize = 3;
 const OTHERS_MAX: f64 = 0.25;
 
 /// Whether other processes took much of the machine during a measurement, or were its bottleneck.
-fn is_disturbed(summary: &Value) -> bool {
+pub(crate) fn is_disturbed(summary: &Value) -> bool {
     let verdict = &summary["verdict"];
     let figure = |name: &str| verdict["figures"][name].as_f64().unwrap_or_default();
     verdict["bottleneck"] == "other processes" || figure("others") > OTHERS_MAX * figure("cores")

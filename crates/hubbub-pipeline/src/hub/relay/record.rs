@@ -36,9 +36,9 @@ pub(super) struct Entry<'a> {
     /// Read marks: user, number, messages behind it.
     #[serde(default, borrow, skip_serializing_if = "Vec::is_empty")]
     pub(super) marks: Vec<(Cow<'a, str>, u64, u64)>,
-    /// Users that became members of the room.
+    /// Users that became members of the room, and the read mark with which, if it is known.
     #[serde(default, borrow, skip_serializing_if = "Vec::is_empty")]
-    pub(super) joined: Vec<Cow<'a, str>>,
+    pub(super) joined: Vec<(Cow<'a, str>, Option<u64>)>,
     /// More users became members than are told. There is no room.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(super) lost_joins: bool,

@@ -47,6 +47,7 @@ async fn stages_add_up_to_the_latency() {
     assert!((0.95..=1.05).contains(&share), "{share}: {way}");
     assert_eq!(way["overlaps"], false, "{way}");
     assert!(way["followed"].as_u64().is_some_and(|count| count >= 30), "{way}");
+    assert_followed_as_long(way);
     let mark = way["unaccounted"].as_f64().unwrap().abs() > 0.05;
     assert_eq!(way.get("mark").is_some(), mark, "{way}");
     assert_eq!(way["wholeMs"], summary["latency"]["meanMs"]);
@@ -73,8 +74,15 @@ async fn stages_add_up_to_the_latency() {
     assert!(!page.contains("Minute by minute"), "a run of seconds has no minutes: {page}");
 }
 
+/// Those that were followed are some of all, and their mean is not that of all.
+fn assert_followed_as_long(way: &Value) {
+    let ms = |name: &str| way[name].as_f64().unwrap_or_else(|| panic!("no {name}: {way}"));
+    let ratio = ms("followedMs") / ms("wholeMs");
+    assert!((0.67..=1.5).contains(&ratio), "{ratio}: {way}");
+}
+
 /// Each room has subscribers at one server or at both, and messages come to either.
-const TWO_SERVERS: &str = "workload = 'http'\n[options]\nservers = 2\nrate = 300\nduration = '5s'\nconnections = 8\n\
+const TWO_SERVERS: &str = "workload = 'http'\n[options]\nservers = 2\nrate = 300\nwarmup = '3s'\nduration = '5s'\nconnections = 8\n\
     listeners = 4\nrooms = 3\n";
 
 /// Messages are accepted by one server and delivered by another one, and nothing of their time is left out.
@@ -87,6 +95,8 @@ async fn stages_of_two_servers(own: &[&str], names: &[&str]) {
     assert_eq!(all, names, "{summary}");
     let unaccounted = way["unaccounted"].as_f64().unwrap();
     assert!(unaccounted.abs() <= 0.05 && (0.95..=1.05).contains(&share_of(way, names)), "{way}");
+    // The stages are in proportion to the whole: that those followed took about as long says that none of it is missing.
+    assert_followed_as_long(way);
     assert!(share_of(way, &["bus"]) > 0.0 && way["followed"].as_u64().unwrap() >= 30, "{way}");
     assert_eq!(way["wholeMs"], summary["delivery"]["latency"]["meanMs"], "{summary}");
     let confirmed = summary["stages"]["confirmed"]["unaccounted"].as_f64().unwrap();

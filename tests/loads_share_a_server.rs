@@ -17,8 +17,11 @@ async fn loads_beside_each_other_balance() {
     let server = Server::start();
     let url = format!("http://{}", server.address());
     let (one, other) = tokio::join!(send(&url, "one-"), send(&url, "other-"));
+    let mut accepted = 0;
     for summary in [one, other] {
         assert!(summary["ledger"]["accepted"].as_u64().unwrap() > 0, "{summary}");
         assert_eq!((&summary["faults"], summary["ledger"].get("server")), (&json!([]), None), "{summary}");
+        accepted += summary["ledger"]["accepted"].as_u64().unwrap();
     }
+    assert_eq!(server.metric("messages_stored_total").await, accepted, "of both");
 }

@@ -1,9 +1,9 @@
 //! The one engine of every workload that loads a server: make ready, measure, close the ledger, report.
 
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
 
 use anyhow::bail;
 use clap::Args;
@@ -101,12 +101,14 @@ pub(crate) struct Setup {
     pub(crate) targets: Targets,
     pub(crate) seed: u64,
     pub(crate) load_start: LoadStart,
+    /// Where a run waited for what never came: when it last moved, which is its end.
+    pub(crate) gave_up_since: OnceLock<Instant>,
 }
 
 impl Setup {
     pub(crate) fn new(common: Common, targets: Targets) -> Self {
         let seed = common.seed.unwrap_or_else(crate::machine::seed);
-        Self { common, targets, seed, load_start: LoadStart::default() }
+        Self { common, targets, seed, load_start: LoadStart::default(), gave_up_since: OnceLock::new() }
     }
 
     /// Begins the load of a run, whose phases count from now on.
@@ -193,10 +195,11 @@ pub(crate) async fn measure<W: Workload>(args: &Loading<W>) -> anyhow::Result<Re
     let (run, main) = MainPhase::of(&setup, timetable, empty_ms, meter, load.drive(&setup)).await;
     let (run, mut seen) = (run?, main.seen);
     (report.cpu, report.taken, report.generator) = (Some(main.cpu), main.taken, Some(main.timing));
-    let asked = run.followed.asked_so_far();
+    let mut asked = run.followed.asked_in_main();
     run.followed.ask_rest(&run).await;
     tokio::time::sleep(idle_after).await;
-    let span = sampler.span(main.begun, main.ended);
+    let gave_up_since = setup.gave_up_since.get().copied();
+    let span = sampler.span(main.begun, gave_up_since.unwrap_or(main.ended));
     report.samples = sampler.stop().await;
     report.series = summaries(&report.samples, &span);
 
@@ -216,8 +219,11 @@ pub(crate) async fn measure<W: Workload>(args: &Loading<W>) -> anyhow::Result<Re
         report.audit(concurrency, run.counts.thought_us.load(Ordering::Relaxed));
     }
     report.notes.extend(account.note);
+    report.notes.extend(main.note);
+    report.notes.extend(gave_up_since.map(|since| waiting_note(main.ended.saturating_duration_since(since))));
     if let Some(agents) = account.agents {
         agents.correct(&mut report, &mut seen);
+        asked = run.followed.asked_in_main();
         // This process only waited.
         report.generator = None;
         report.agents = Some(agents);
@@ -226,9 +232,12 @@ pub(crate) async fn measure<W: Workload>(args: &Loading<W>) -> anyhow::Result<Re
     report.analysis.stages = Stages::of(&main.stages, &known);
     let samples = span.of(&report.samples);
     report.analysis.trends.add(samples);
-    let accepted = report.latency.count as f64;
-    let done = report.persisted.as_ref().map_or(accepted, Persisted::stored_meanwhile);
-    report.analysis.usage = report.cpu.as_ref().and_then(|cpu| Usage::of(done, cpu, samples));
+    // What was done in the time that the processors are looked at, whenever it began.
+    let answered = run.record.lock().answered_in_main as f64;
+    let done = report.persisted.as_ref().map_or(answered, Persisted::stored_meanwhile);
+    let is_main_only = !main.has_warmup && gave_up_since.is_none();
+    let cpu = report.cpu.as_ref().filter(|_| is_main_only);
+    report.analysis.usage = cpu.and_then(|cpu| Usage::of(done, cpu, samples));
     let open = OpenLoop {
         asked_per_second: account.asked_per_second,
         window: account.window,
@@ -247,11 +256,20 @@ pub(crate) async fn measure<W: Workload>(args: &Loading<W>) -> anyhow::Result<Re
     Ok(report)
 }
 
+/// What is to be known of a run that waited in vain for so long.
+fn waiting_note(waited: Duration) -> String {
+    let seconds = waited.as_secs_f64();
+    format!(
+        "processor time counts {seconds:.1} s of waiting for what was never stored, so there is no usage and no price"
+    )
+}
+
 /// Adds what the load costs, and what is to be known of that; `rows_bytes` are those of `metrics.csv`.
 fn set_price(report: &mut Report, price: Price, rows_bytes: u64) {
     report.analysis.set_price(price);
+    let is_known = report.cpu.as_ref().is_some_and(|cpu| cpu.server.is_some());
     let unknown = || "--price: the servers' processes are not known, give --server-pid".to_owned();
-    report.notes.extend(report.analysis.cost.is_none().then(unknown));
+    report.notes.extend((!is_known).then(unknown));
     let counted = || {
         let mib = rows_bytes as f64 / (1024.0 * 1024.0);
         format!(

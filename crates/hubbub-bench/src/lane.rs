@@ -161,7 +161,10 @@ impl Lane {
     pub(crate) fn on_answer(&mut self, answer: &Answer<'_>) -> Result<(), Cause> {
         let Some(Flight { job, .. }) = self.in_flight.pop_front() else { return Err(Cause::Protocol) };
         match *answer {
-            Answer::Accepted { id, seq, duplicate } if self.run.shape.index_of(id) == Some(job.index) => {
+            Answer::Accepted { id, seq, duplicate }
+                if self.run.shape.index_of(id) == Some(job.index)
+                    && self.run.may_have_seq(seq, duplicate || job.failures > 0) =>
+            {
                 if duplicate {
                     Counts::add(&self.run.counts.duplicate, 1);
                 }

@@ -286,9 +286,13 @@ impl Subscriber {
             self.audience.misordered.fetch_add(1, Ordering::Relaxed);
         }
         self.heard += 1;
-        let run = &self.audience.run;
-        if let Some(index) = run.followed.awaits(self.room, seq, || self.index(text)) {
-            run.followed.arrived(index, self.who % run.targets.len(), run.now_us());
+        let (run, now_us) = (&self.audience.run, self.audience.run.now_us());
+        // Only messages of the main phase are noted: others would take the places of theirs.
+        if now_us >= run.main_us().start
+            && let Some(index) = run.followed.awaits(self.room, seq, || self.index(text))
+            && run.times.as_ref().is_none_or(|times| run.main_us().contains(&times.get(index)))
+        {
+            run.followed.arrived(index, self.who % run.targets.len(), now_us);
         }
         if self.heard.is_multiple_of(self.audience.stride) {
             self.latencies.extend(self.latency_us(text));

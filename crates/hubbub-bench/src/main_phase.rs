@@ -1,6 +1,6 @@
 //! What server, machine and generator do while the main phase of a load lasts.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crate::engine::Setup;
 use crate::machine::{CpuMark, CpuUse};
@@ -20,7 +20,14 @@ pub(crate) struct MainPhase {
     pub(crate) seen: Seen,
     pub(crate) stages: ServerStages,
     pub(crate) timing: GeneratorTiming,
+    /// All of this is of the warm-up, too.
+    pub(crate) has_warmup: bool,
+    /// Why its processor time is less than it seems, if it is.
+    pub(crate) note: Option<String>,
 }
+
+/// By so much of the main phase may the time that marks lie apart differ from it.
+const LENGTH_OFF_MAX: f64 = 0.02;
 
 struct Marks {
     watch: Watch,
@@ -41,18 +48,53 @@ impl MainPhase {
     ) -> (T, Self) {
         let pids = &setup.common.server_pid;
         // Where nobody answers in time, marks would be late: then they stand before the warm-up.
+        let has_warmup = empty_ms.is_none() && !timetable.warmup.is_zero();
         let timetable = if empty_ms.is_some() { timetable } else { timetable.without_warmup() };
-        let begin = async || Marks {
-            watch: Watch::begin(setup, empty_ms).await,
-            meter: meter(),
-            begun: Instant::now(),
-            cpu: CpuMark::now(pids),
+        let begin = async || {
+            // Servers under load answer late, so that the marks of this moment come first; a load that is yet to begin waits
+            // for the answer, and then they come last.
+            let is_early = timetable.warmup.is_zero();
+            let early = if is_early { Some(Watch::begin(setup, empty_ms).await) } else { None };
+            let (meter, begun, cpu) = (meter(), Instant::now(), CpuMark::now(pids));
+            let watch = match early {
+                Some(watch) => watch,
+                None => Watch::begin(setup, empty_ms).await,
+            };
+            Marks { watch, meter, begun, cpu }
+        };
+        let said = || {
+            let counted = "processor time, stages and samples are of the warm-up, too";
+            format!("nobody answers HTTP: {counted}, so there is no usage and no price")
         };
         let end = async |Marks { watch, meter, begun, cpu }| {
             let (cpu, taken, ended) = (cpu.until(&CpuMark::now(pids)), meter.taken(), Instant::now());
             let (seen, stages, timing) = watch.end(setup).await;
-            Self { begun, ended, cpu, taken, seen, stages, timing }
+            let length = timetable.main.filter(|_| timetable.main_end().is_some());
+            let note = if has_warmup { Some(said()) } else { length_note(length, cpu.seconds) };
+            Self { begun, ended, cpu, taken, seen, stages, timing, has_warmup, note }
         };
         beside_main(&setup.load_start, timetable, load, begin, end).await
+    }
+}
+
+/// What is to be known where what is measured beside a main phase of this length took `seconds`.
+fn length_note(length: Option<Duration>, seconds: f64) -> Option<String> {
+    let length = length?.as_secs_f64();
+    let is_off = (seconds - length).abs() > LENGTH_OFF_MAX * length;
+    is_off
+        .then(|| format!("processor time is of {seconds:.2} s, and the main phase was to last {length:.2} s"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn marks_that_are_not_those_of_the_main_phase_are_told() {
+        let length = Some(Duration::from_secs(10));
+        assert_eq!(length_note(length, 10.1), None);
+        assert_eq!(length_note(None, 99.0), None, "its length is not known");
+        let said = length_note(length, 9.5).unwrap();
+        assert_eq!(said, "processor time is of 9.50 s, and the main phase was to last 10.00 s");
     }
 }

@@ -98,7 +98,7 @@ impl Used {
 
 /// The processes that a URL leads to: none if they run elsewhere, `None` if they run on this machine and cannot be seen, as
 /// those of another user or container.
-fn processes_at(url: &str) -> Option<Vec<u32>> {
+pub(crate) fn processes_at(url: &str) -> Option<Vec<u32>> {
     let mut found = Vec::new();
     for (host, port) in addresses(url) {
         if is_here(host) {

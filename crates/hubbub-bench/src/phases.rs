@@ -160,10 +160,10 @@ impl ThinkTime {
         self.mean.is_zero()
     }
 
-    /// No longer than this.
+    /// Hardly ever longer than this.
     pub(crate) fn longest(&self) -> Duration {
-        // The natural logarithm of 2⁵³, of which a share is one part at least.
-        self.mean.saturating_mul(if self.is_drawn { 37 } else { 1 })
+        // One of 22,000 is longer (e⁻¹⁰): that all connections draw such a one at a time does not happen.
+        self.mean.saturating_mul(if self.is_drawn { 10 } else { 1 })
     }
 
     /// The next one.

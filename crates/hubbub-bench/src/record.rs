@@ -1,5 +1,6 @@
 //! What was measured: histograms, and rates over time.
 
+use std::ops::Range;
 use std::time::Duration;
 
 use hdrhistogram::Histogram;
@@ -71,6 +72,8 @@ pub(crate) struct Record {
     pub(crate) seconds: Seconds,
     /// Those that were refused, and those without an answer.
     pub(crate) failed: [u64; 2],
+    /// Messages that were accepted in the main phase, whenever they began.
+    pub(crate) answered_in_main: u64,
     /// What was asked for in each span of a rate that changes, and what came of it.
     pub(crate) by_span: Vec<StepRecord>,
     /// Messages that were accepted in all phases, by the number of the room.
@@ -100,14 +103,15 @@ impl Record {
             by_room: Vec::new(),
             seconds: Seconds::default(),
             failed: [0; 2],
+            answered_in_main: 0,
             by_span: Vec::new(),
             accepted_by_room: Vec::new(),
         }
     }
 
     /// Tells these spans of the main phase apart from now on.
-    pub(crate) fn tell_apart(&mut self, spans: &[RateSpan]) {
-        self.by_span = spans.iter().map(|span| StepRecord::new(*span)).collect();
+    pub(crate) fn tell_apart(&mut self, spans: &[RateSpan], asked: impl Fn(&RateSpan) -> u64) {
+        self.by_span = spans.iter().map(|span| StepRecord::new(*span, asked(span))).collect();
     }
 
     /// Messages that were accepted in a second of the run, whose main phase begins so many microseconds after its start.
@@ -119,9 +123,10 @@ impl Record {
         self.steps.iter().skip(first).take(end - first).sum()
     }
 
-    /// Counts what came to an end in any phase.
-    pub(crate) fn count(&mut self, samples: &[Sample]) {
+    /// Counts what came to an end in any phase, by the clock of the run, of which this is the main phase.
+    pub(crate) fn count(&mut self, samples: &[Sample], main_us: &Range<u64>) {
         for sample in samples.iter().filter(|sample| sample.ending == Ending::Accepted) {
+            self.answered_in_main += u64::from(main_us.contains(&sample.done_us));
             if let Some(accepted) = at(&mut self.accepted_by_room, sample.room.into()) {
                 *accepted += 1;
             }

@@ -13,6 +13,7 @@ use crate::client::{Cause, Target, Targets};
 use crate::followed::Followed;
 use crate::job::Shape;
 use crate::options::{Common, Patience, Rules};
+use crate::pace::RateSpan;
 use crate::phases::{Pacing, Phases, ThinkTime, Timetable};
 use crate::record::{Ending, Record, Sample};
 use crate::rows::{RowNames, RowWriter, RowsWritten};
@@ -38,6 +39,8 @@ pub(crate) struct Run {
     /// How long connections wait between an answer and what they send next, in a closed loop.
     pub(crate) think_time: ThinkTime,
     is_over: AtomicBool,
+    /// The server stores before it answers: an answer had a `seq`.
+    has_seqs: AtomicBool,
     last_answer_us: AtomicU64,
     /// When each message was sent; kept when somebody listens.
     pub(crate) times: Option<SendTimes>,
@@ -123,6 +126,7 @@ impl Run {
             main_us: [AtomicU64::new(0), AtomicU64::new(u64::MAX)],
             think_time: ThinkTime::default(),
             is_over: AtomicBool::new(false),
+            has_seqs: AtomicBool::new(false),
             last_answer_us: AtomicU64::new(0),
             times: None,
             followed: Followed::default(),
@@ -152,7 +156,9 @@ impl Run {
 
     /// The same of a load that is paced like this.
     pub(crate) fn paced(self, pacing: &Pacing, phases: &Phases) -> Self {
-        self.record.lock().tell_apart(&pacing.spans(phases));
+        let schedule = pacing.schedule(phases);
+        let asked = |span: &RateSpan| schedule.map_or(0, |it| it.due_in_main(span.from_us..span.until_us));
+        self.record.lock().tell_apart(&pacing.spans(phases), asked);
         Self { think_time: pacing.think_time(), ..self }
     }
 
@@ -186,6 +192,19 @@ impl Run {
         if self.main_us().contains(&from_us) {
             Counts::add(&self.counts.thought_us, until_us.saturating_sub(from_us));
         }
+    }
+
+    /// Whether a message that was accepted with this `seq`, or without one (0), is one that this server may answer so: behind a
+    /// broker none has one, otherwise all have. What `is_known` to it already tells nothing of the others.
+    pub(crate) fn may_have_seq(&self, seq: u64, is_known: bool) -> bool {
+        if seq > 0 {
+            // Read first: all connections write here.
+            if !is_known && !self.has_seqs.load(Ordering::Relaxed) {
+                self.has_seqs.store(true, Ordering::Relaxed);
+            }
+            return true;
+        }
+        !self.has_seqs.load(Ordering::Relaxed)
     }
 
     /// Nothing begins any more.
@@ -223,7 +242,7 @@ impl Run {
         }
         let main_us = self.main_us();
         let mut record = self.record.lock();
-        record.count(samples);
+        record.count(samples, &main_us);
         samples.retain(|sample| main_us.contains(&sample.begun_us()));
         samples.iter_mut().for_each(|sample| sample.done_us -= main_us.start);
         record.add(samples);
@@ -324,6 +343,10 @@ mod tests {
             "counted from its beginning"
         );
         assert_eq!(record.accepted_by_room, [0, 4], "of all phases");
+        assert_eq!(
+            record.answered_in_main, 2,
+            "one of them began in the warm-up, and one ended in the cool-down"
+        );
         // The second of the run from 1 to 2 s is its first.
         let answered: Vec<u64> =
             (0..4).map(|second| record.answered_in(second, run.main_us().start)).collect();
@@ -332,6 +355,18 @@ mod tests {
         run.thought(900_000, 1_900_000);
         run.thought(1_900_000, 2_100_000);
         assert_eq!(run.counts.thought_us.load(Ordering::Relaxed), 200_000);
+    }
+
+    #[test]
+    fn who_answers_with_a_seq_always_does() {
+        let run = Run::new(
+            Target::parse("127.0.0.1:1").unwrap(),
+            Shape::new(1, 10, None, ""),
+            arguments("rules", &[]).unwrap(),
+        );
+        assert!(run.may_have_seq(0, false), "behind a broker");
+        assert!(run.may_have_seq(7, true) && run.may_have_seq(0, false), "a broker's server knew it already");
+        assert!(run.may_have_seq(8, false) && !run.may_have_seq(0, false));
     }
 
     #[tokio::test]

@@ -19,6 +19,8 @@ const RISEN_MS_MIN: f64 = 5.0;
 #[derive(Debug, Clone)]
 pub(crate) struct StepRecord {
     span: RateSpan,
+    /// Messages that were to begin in it.
+    asked: u64,
     /// Messages that were accepted in this time, whenever they began.
     answered: u64,
     /// Those that began in it, and were not accepted.
@@ -29,20 +31,25 @@ pub(crate) struct StepRecord {
 }
 
 impl StepRecord {
-    pub(crate) fn new(span: RateSpan) -> Self {
+    pub(crate) fn new(span: RateSpan, asked: u64) -> Self {
         let (latency, from_send) = Default::default();
-        Self { span, answered: 0, failed: 0, latency, from_send }
+        Self { span, asked, answered: 0, failed: 0, latency, from_send }
     }
 
-    /// Its counters and distributions: accepted meanwhile, failed; from the intended start, from the send.
-    pub(crate) fn parts(&self) -> ([u64; 2], [&Dist; 2]) {
-        ([self.answered, self.failed], [&self.latency, &self.from_send])
+    /// Others say how many were to begin in it.
+    pub(crate) fn forget_asked(&mut self) {
+        self.asked = 0;
+    }
+
+    /// Its counters and distributions: asked for, accepted meanwhile, failed; from the intended start, from the send.
+    pub(crate) fn parts(&self) -> ([u64; 3], [&Dist; 2]) {
+        ([self.asked, self.answered, self.failed], [&self.latency, &self.from_send])
     }
 
     /// The same, to add to.
-    pub(crate) fn parts_mut(&mut self) -> ([&mut u64; 2], [&mut Dist; 2]) {
-        let Self { answered, failed, latency, from_send, .. } = self;
-        ([answered, failed], [latency, from_send])
+    pub(crate) fn parts_mut(&mut self) -> ([&mut u64; 3], [&mut Dist; 2]) {
+        let Self { asked, answered, failed, latency, from_send, .. } = self;
+        ([asked, answered, failed], [latency, from_send])
     }
 
     pub(crate) fn result(&self) -> StepResult {
@@ -50,17 +57,20 @@ impl StepRecord {
         let [start_s, end_s] = [from_us, until_us].map(|us| us as f64 / 1e6);
         let per_second = self.answered as f64 / (end_s - start_s).max(1e-6);
         let [latency, from_send] = [&self.latency, &self.from_send].map(Dist::stats);
+        let of_any = |ms: f64| (latency.count > 0).then_some(ms);
         StepResult {
             start_s,
             end_s,
             asked_per_second: f64::midpoint(from, to),
             per_second,
-            mean_ms: latency.mean_ms,
-            median_ms: latency.median_ms,
-            p99_ms: latency.p99_ms,
-            p99_from_send_ms: from_send.p99_ms,
+            mean_ms: of_any(latency.mean_ms),
+            median_ms: of_any(latency.median_ms),
+            p99_ms: of_any(latency.p99_ms),
+            p99_from_send_ms: of_any(from_send.p99_ms),
+            asked: Some(self.asked),
             accepted: latency.count,
             failed: self.failed,
+            never_sent: self.asked.saturating_sub(latency.count + self.failed),
         }
     }
 }
@@ -99,15 +109,30 @@ pub(crate) struct StepResult {
     /// The mean rate that was asked for, and the one at which answers came meanwhile.
     pub(crate) asked_per_second: f64,
     pub(crate) per_second: f64,
-    /// Of those that began in it, from the intended start.
-    pub(crate) mean_ms: f64,
-    pub(crate) median_ms: f64,
-    pub(crate) p99_ms: f64,
+    /// Of those that began in it and were accepted, from the intended start; `None` where none was.
+    pub(crate) mean_ms: Option<f64>,
+    pub(crate) median_ms: Option<f64>,
+    pub(crate) p99_ms: Option<f64>,
     /// The same from the send.
-    pub(crate) p99_from_send_ms: f64,
+    pub(crate) p99_from_send_ms: Option<f64>,
+    /// How many were to begin in it; `None` where an older program did not say.
+    #[serde(default)]
+    pub(crate) asked: Option<u64>,
     pub(crate) accepted: u64,
     /// Refused, or without an answer.
     pub(crate) failed: u64,
+    /// Those that nobody took in time.
+    #[serde(default)]
+    pub(crate) never_sent: u64,
+}
+
+impl StepResult {
+    /// Share of what was to begin in it that was accepted, whenever the answers came.
+    fn reached(&self) -> f64 {
+        let asked =
+            self.asked.map_or(self.asked_per_second * (self.end_s - self.start_s), |asked| asked as f64);
+        if asked > 0.0 { self.accepted as f64 / asked } else { 1.0 }
+    }
 }
 
 /// All steps, for people.
@@ -115,19 +140,25 @@ pub(crate) fn table(steps: &[StepResult]) -> Table {
     let mut table = Table::new([
         "seconds",
         "asked per second",
-        "answered per second",
+        "answered per second meanwhile",
         "p50 ms",
         "p99 ms",
         "p99 ms from send",
         "failed",
+        "never sent",
     ]);
     for step in steps {
         let seconds = format!("{:.1} to {:.1}", step.start_s, step.end_s);
         let rates = [step.asked_per_second, step.per_second].map(grouped);
-        let times = [step.median_ms, step.p99_ms, step.p99_from_send_ms].map(figure);
-        table.row(std::iter::once(seconds).chain(rates).chain(times).chain([step.failed.to_string()]));
+        let times = [step.median_ms, step.p99_ms, step.p99_from_send_ms].map(shown_ms);
+        let missing = [step.failed, step.never_sent].map(|count| count.to_string());
+        table.row(std::iter::once(seconds).chain(rates).chain(times).chain(missing));
     }
     table
+}
+
+fn shown_ms(ms: Option<f64>) -> String {
+    ms.map_or_else(|| "none".to_owned(), figure)
 }
 
 /// What is wrong with a step, by itself or beside those before; nothing where it is as it should be.
@@ -135,14 +166,17 @@ fn fault(before: &[StepResult], step: &StepResult) -> Option<String> {
     if step.failed > 0 {
         return Some(format!("{} were refused or had no answer", grouped(step.failed as f64)));
     }
-    let reached = step.per_second / step.asked_per_second;
-    if reached < REACHED {
-        return Some(format!("only {} of it was answered meanwhile", percent_missed(reached)));
+    if step.never_sent > 0 {
+        return Some(format!("{} were never sent", grouped(step.never_sent as f64)));
     }
-    let lowest = before.iter().map(|step| step.p99_ms).min_by(f64::total_cmp)?;
-    let is_risen = step.p99_ms > RISEN * lowest && step.p99_ms > RISEN_MS_MIN;
-    is_risen
-        .then(|| format!("the 99th percentile rose from {} to {} ms", figure(lowest), figure(step.p99_ms)))
+    let reached = step.reached();
+    if reached < REACHED {
+        return Some(format!("only {} of it was answered", percent_missed(reached)));
+    }
+    let lowest = before.iter().filter_map(|step| step.p99_ms).min_by(f64::total_cmp)?;
+    let p99_ms = step.p99_ms?;
+    let is_risen = p99_ms > RISEN * lowest && p99_ms > RISEN_MS_MIN;
+    is_risen.then(|| format!("the 99th percentile rose from {} to {} ms", figure(lowest), figure(p99_ms)))
 }
 
 /// Up to which rate all was well, and what was wrong at the first step at which it was not. `None` without steps.
@@ -170,17 +204,21 @@ pub(crate) struct InShort<'s> {
     wrong: Option<(&'s StepResult, String)>,
 }
 
+impl InShort<'_> {
+    /// The highest rate at which all was well, in each second; 0 where there is none.
+    pub(crate) fn well_per_second(&self) -> f64 {
+        self.well.map_or(0.0, |step| step.asked_per_second)
+    }
+}
+
 impl fmt::Display for InShort<'_> {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         let rate = |step: &StepResult| grouped(step.asked_per_second);
         match self.well {
-            Some(well) => write!(
-                out,
-                "up to {}/s all was answered in time (p99 {} ms)",
-                rate(well),
-                figure(well.p99_ms)
-            )?,
-            None => write!(out, "not even the first step was answered in time")?,
+            Some(well) => {
+                write!(out, "up to {}/s all was answered (p99 {} ms)", rate(well), shown_ms(well.p99_ms))?
+            }
+            None => write!(out, "not even the first step was as it should be")?,
         }
         match &self.wrong {
             Some((step, fault)) => write!(out, "; at {}/s {fault}", rate(step)),
@@ -199,7 +237,8 @@ mod tests {
 
     #[test]
     fn each_message_belongs_to_the_step_in_which_it_should_have_begun() {
-        let mut spans: Vec<StepRecord> = [span(0, 2.0), span(1, 3.0)].map(StepRecord::new).into();
+        let mut spans: Vec<StepRecord> =
+            [StepRecord::new(span(0, 2.0), 2), StepRecord::new(span(1, 3.0), 5)].into();
         let sample = |done_us, latency_us, waited_us, ending| Sample {
             done_us,
             latency_us,
@@ -221,41 +260,48 @@ mod tests {
         let [first, second] = [&spans[0], &spans[1]].map(StepRecord::result);
         assert_eq!((first.accepted, first.per_second, first.failed), (2, 1.0, 0), "{first:?}");
         assert_eq!((second.accepted, second.per_second, second.failed), (1, 1.0, 2), "{second:?}");
-        assert!((first.mean_ms - 600.0).abs() < 1e-6, "{first:?}");
-        assert!((first.p99_from_send_ms - 500.0).abs() < 1.0, "{first:?}");
+        assert_eq!((first.never_sent, second.never_sent), (0, 2), "{second:?}");
+        assert!((first.mean_ms.unwrap() - 600.0).abs() < 1e-6, "{first:?}");
+        assert!((first.p99_from_send_ms.unwrap() - 500.0).abs() < 1.0, "{first:?}");
+        let nothing = StepRecord::new(span(2, 4.0), 4).result();
+        assert_eq!((nothing.p99_ms, nothing.never_sent), (None, 4), "a percentile of nothing is none");
         let shown = table(&[first, second]).markdown();
         assert!(shown.contains("\n| 1.0 to 2.0 | 3 | 1 | 1,000 "), "{shown}");
     }
 
     #[test]
     fn it_is_said_from_which_step_on_it_gets_worse() {
-        let step = |asked: f64, per_second: f64, p99_ms: f64, failed: u64| StepResult {
+        let step = |asked: f64, accepted: u64, p99_ms: f64, failed: u64| StepResult {
             start_s: 0.0,
             end_s: 1.0,
             asked_per_second: asked,
-            per_second,
-            mean_ms: p99_ms / 2.0,
-            median_ms: p99_ms / 2.0,
-            p99_ms,
-            p99_from_send_ms: p99_ms,
-            accepted: 9,
+            // Answers that come late are others' then: that says nothing of a step.
+            per_second: asked / 2.0,
+            mean_ms: Some(p99_ms / 2.0),
+            median_ms: Some(p99_ms / 2.0),
+            p99_ms: Some(p99_ms),
+            p99_from_send_ms: Some(p99_ms),
+            asked: None,
+            accepted,
             failed,
+            never_sent: 0,
         };
         let said = |steps: &[StepResult]| in_short(steps).map(|it| it.to_string()).unwrap_or_default();
-        let (low, high) = (step(1_000.0, 1_000.0, 4.0, 0), step(5_000.0, 4_990.0, 9.0, 0));
-        let well = "up to 5,000/s all was answered in time (p99 9.000 ms)";
+        let (low, high) = (step(1_000.0, 1_000, 4.0, 0), step(5_000.0, 4_990, 9.0, 0));
+        let well = "up to 5,000/s all was answered (p99 9.000 ms)";
         assert_eq!(said(&[low, high]), format!("{well}, at each step"));
         for (worse, why) in [
-            (step(9_000.0, 9_000.0, 13.0, 0), "the 99th percentile rose from 4.000 to 13.000 ms"),
-            (step(9_000.0, 8_000.0, 4.0, 0), "only 89 % of it was answered meanwhile"),
-            (step(9_000.0, 9_000.0, 4.0, 1_200), "1,200 were refused or had no answer"),
+            (step(9_000.0, 9_000, 13.0, 0), "the 99th percentile rose from 4.000 to 13.000 ms"),
+            (step(9_000.0, 8_000, 4.0, 0), "only 89 % of it was answered"),
+            (step(9_000.0, 9_000, 4.0, 1_200), "1,200 were refused or had no answer"),
+            (StepResult { never_sent: 7, ..step(9_000.0, 8_993, 4.0, 0) }, "7 were never sent"),
         ] {
             assert_eq!(said(&[low, high, worse, high]), format!("{well}; at 9,000/s {why}"));
         }
-        let early = said(&[step(9_000.0, 80.0, 4.0, 0), low]);
+        let early = said(&[step(9_000.0, 80, 4.0, 0), low]);
         assert_eq!(
             early,
-            "not even the first step was answered in time; at 9,000/s only 1 % of it was answered meanwhile"
+            "not even the first step was as it should be; at 9,000/s only 1 % of it was answered"
         );
         assert_eq!(said(&[]), "");
     }

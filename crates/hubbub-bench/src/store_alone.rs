@@ -56,6 +56,7 @@ pub(crate) async fn measure(args: &Loading<StoreArgs>) -> anyhow::Result<StoreAl
 
 #[cfg(all(feature = "postgres", feature = "amqp"))]
 async fn rows(url: &str, own: &StoreArgs) -> anyhow::Result<Alone> {
+    crate::limits::postgres::check_durable(url).await?;
     crate::limits::plain_rows::rows(url, own.duration, own.batch).await
 }
 

@@ -57,7 +57,7 @@ pub(crate) use perform::perform_one;
 pub(crate) use serve::{AgentArgs, OwnArgs, serve};
 
 /// Counts what coordinator and agents must both know.
-const PROTOCOL: u32 = 2;
+const PROTOCOL: u32 = 3;
 /// Between two signs of life.
 const ALIVE: Duration = Duration::from_secs(1);
 /// Nothing was heard for so long: the other one is gone.

@@ -39,6 +39,9 @@ pub(super) struct Part {
     seconds: Seconds,
     /// Refused, and without an answer.
     failed: [u64; 2],
+    answered_in_main: u64,
+    /// Questions about messages that were followed, and the microseconds that their answers took.
+    asked: [u64; 2],
     by_span: Vec<SpanPart>,
     /// When its times begin, in microseconds from the common start: behind a warm-up.
     begun_us: u64,
@@ -70,7 +73,7 @@ struct DistPart {
 /// One of the spans of the rate, which the whole has, too.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 struct SpanPart {
-    counts: [u64; 2],
+    counts: [u64; 3],
     times: [DistPart; 2],
 }
 
@@ -192,6 +195,8 @@ impl Part {
             by_room: record.by_room.clone(),
             seconds: record.seconds.clone(),
             failed: record.failed,
+            answered_in_main: record.answered_in_main,
+            asked: run.followed.main_asked_us(),
             by_span: record.by_span.iter().map(SpanPart::of).collect(),
             begun_us,
             window: account.window,
@@ -217,6 +222,7 @@ impl Part {
     /// Kinds that the whole does not have, and what no run can have recorded.
     fn add_to(&self, run: &Run) -> anyhow::Result<()> {
         self.counts.add_to(&run.counts)?;
+        run.followed.add_main_asked(self.asked);
         let mut record = run.record.lock();
         let Record { all, by_kind, open, last_us, last_begun_us, steps, by_room, .. } = &mut *record;
         self.all.add_to(all)?;
@@ -245,6 +251,7 @@ impl Part {
         }
         record.seconds.merge(&self.seconds)?;
         record.failed.iter_mut().zip(self.failed).for_each(|(all, n)| *all = all.saturating_add(n));
+        record.answered_in_main = record.answered_in_main.saturating_add(self.answered_in_main);
         ensure!(self.by_span.len() == record.by_span.len(), "other steps of the rate than were asked for");
         let mut spans = self.by_span.iter().zip(&mut record.by_span);
         spans.try_for_each(|(part, span)| part.add_to(span))
@@ -271,6 +278,8 @@ pub(super) fn merge<'a>(
     whole: &Run,
     parts: impl Iterator<Item = &'a Part> + Clone,
 ) -> anyhow::Result<Account> {
+    // Each agent says what its schedule asked for, which together is what was asked for.
+    whole.record.lock().by_span.iter_mut().for_each(StepRecord::forget_asked);
     parts.clone().try_for_each(|part| part.add_to(whole))?;
     whole.begin_after(parts.clone().map(|part| part.begun_us).max().unwrap_or(0));
     let warm_up = parts.clone().filter_map(|part| part.warm_up).reduce(added);

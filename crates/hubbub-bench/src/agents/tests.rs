@@ -12,7 +12,7 @@ use super::message::{FromAgent, FromCoordinator, Hello, Task};
 use super::part::{Effort, Part, merge};
 use super::perform::perform;
 use super::serve::{Agent, OwnArgs};
-use super::{AgentArgs, Share, divided, serve, split};
+use super::{AgentArgs, PROTOCOL, Share, divided, serve, split};
 use crate::bare::{self, Kind};
 use crate::chat::ChatArgs;
 use crate::client::{Cause, Target, Targets};
@@ -180,7 +180,7 @@ async fn an_agent_that_is_lost_or_odd_fails_the_run() {
     let older = odd(Hello { version: "0.0.1".to_owned(), ..hello() }, |_| None).await;
     let error = refused::<ChatArgs>(&[&older], &CHAT).await;
     assert!(
-        error.starts_with(&format!("agent {older}: it is hubbub 0.0.1 (protocol 2), and this is")),
+        error.starts_with(&format!("agent {older}: it is hubbub 0.0.1 (protocol {PROTOCOL}), and this is")),
         "{error}"
     );
     let tokens = odd(Hello { tokens: "one".to_owned(), ..hello() }, |_| None).await;

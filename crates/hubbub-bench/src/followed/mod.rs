@@ -62,8 +62,8 @@ pub(crate) struct Followed {
     noting: AtomicU8,
     has_subscribers: AtomicBool,
     questions: AtomicU64,
-    /// Microseconds that their answers took.
-    asking_us: AtomicU64,
+    /// Those of the main phase, and the microseconds that their answers took.
+    main_asked: [AtomicU64; 2],
     state: Mutex<State>,
 }
 
@@ -225,15 +225,30 @@ impl Followed {
         self.questions.load(Ordering::Relaxed)
     }
 
-    /// The same with how long their answers took, in milliseconds of all together.
-    pub(crate) fn asked_so_far(&self) -> (f64, f64) {
-        (self.questions() as f64, self.asking_us.load(Ordering::Relaxed) as f64 / 1e3)
+    /// Those of the main phase by now, with how long their answers took, in milliseconds of all together.
+    pub(crate) fn asked_in_main(&self) -> (f64, f64) {
+        let [questions, us] = self.main_asked_us();
+        (questions as f64, us as f64 / 1e3)
     }
 
-    /// Counts a question that was answered after this time.
-    fn asked(&self, after: Duration) {
+    /// The same in microseconds.
+    pub(crate) fn main_asked_us(&self) -> [u64; 2] {
+        self.main_asked.each_ref().map(|count| count.load(Ordering::Relaxed))
+    }
+
+    /// Adds questions of the main phase that others asked, and the microseconds that their answers took.
+    pub(crate) fn add_main_asked(&self, asked: [u64; 2]) {
+        for (count, n) in self.main_asked.iter().zip(asked) {
+            count.fetch_add(n, Ordering::Relaxed);
+        }
+    }
+
+    /// Counts a question that was answered after this time, in the main phase or not.
+    fn asked(&self, after: Duration, is_in_main: bool) {
         self.questions.fetch_add(1, Ordering::Relaxed);
-        self.asking_us.fetch_add(saturate(after.as_micros()), Ordering::Relaxed);
+        if is_in_main {
+            self.add_main_asked([1, saturate(after.as_micros())]);
+        }
     }
 
     /// Follows no further message.

@@ -127,7 +127,7 @@ impl<'a> Asker<'a> {
         let asked = Instant::now();
         let answer = caller.request("GET", &path, b"", |response| serde_json::from_slice(response.body));
         let answer = answer.await;
-        followed.asked(asked.elapsed());
+        followed.asked(asked.elapsed(), self.run.main_us().contains(&self.run.now_us()));
         let answer: Result<Value, _> = answer.ok()?;
         self.callers.insert(server, caller);
         let timeline = answer.ok().filter(|answer| answer.get("events").is_some())?;

@@ -142,12 +142,16 @@ impl Workload for PersistArgs {
             .map(|is_idle| if is_idle { self.around } else { Duration::ZERO })
     }
 
+    fn check(&self) -> anyhow::Result<()> {
+        preset::check(self)
+    }
+
     async fn source(&self, setup: &Setup, stage: &Stage) -> anyhow::Result<Source> {
         Source::of_persisting(self, setup, Arc::clone(&stage.run)).await
     }
 
     async fn prepare(&self, setup: &Setup) -> anyhow::Result<Stage> {
-        preset::check(self, &setup.common)?;
+        preset::check_watched(self, &setup.common)?;
         if !self.fill {
             stored_by(&setup.targets).await?;
         }
@@ -165,18 +169,18 @@ impl Workload for PersistArgs {
     async fn drive(&self, setup: &Setup, stage: &mut Stage) -> anyhow::Result<Arc<Run>> {
         let run = Arc::clone(&stage.run);
         if self.fill {
-            run.begin();
+            setup.begin(&run, &self.timetable());
             self.publish(setup, stage).await?;
             return Ok(run);
         }
         let before = stored_by(&setup.targets).await?;
-        run.begin();
+        setup.begin(&run, &self.timetable());
         if self.drain {
             stage.plan.check_undrained(before.0)?;
         } else {
             self.publish(setup, stage).await?;
         }
-        stage.persisted = Some(self.wait_stored(stage, before).await?.of_maximum(stage.maximum));
+        stage.persisted = Some(self.wait_stored(setup, stage, before).await?.of_maximum(stage.maximum));
         Ok(run)
     }
 
@@ -285,6 +289,7 @@ impl PersistArgs {
     /// the servers had stored before, and their figures.
     async fn wait_stored(
         &self,
+        setup: &Setup,
         Stage { run, plan, .. }: &Stage,
         (stored_before, before): (u64, String),
     ) -> anyhow::Result<Persisted> {
@@ -304,6 +309,10 @@ impl PersistArgs {
                 break;
             }
             tokio::time::sleep(LOOK_EVERY).await;
+        }
+        if last < least {
+            // It is set once in a run.
+            let _ = setup.gave_up_since.set(moved_at);
         }
         let stored = Stored {
             wanted,

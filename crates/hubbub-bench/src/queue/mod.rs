@@ -12,7 +12,7 @@ mod setup;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::Context;
+use anyhow::{Context, ensure};
 use clap::{Args, ValueEnum};
 use hubbub_core::clock::SeededRandom;
 use serde::Serialize;
@@ -138,6 +138,14 @@ impl Workload for QueueArgs {
     }
 
     fn check(&self) -> anyhow::Result<()> {
+        ensure!(
+            self.kind == Kind::Normal || self.pacing.rate.is_none(),
+            "--rate: only normal clients have one; populate and consume go as fast as they are answered"
+        );
+        ensure!(
+            self.kind == Kind::Normal || self.phases.cooldown.is_zero(),
+            "--cooldown: only normal clients have one; populate and consume end when they are done"
+        );
         self.pacing.check(&self.phases)
     }
 
@@ -261,3 +269,22 @@ async fn places(args: &QueueArgs, web: &Targets, clients: &[u64]) -> anyhow::Res
 
 /// Messages of `--taken` that wait at a time.
 const TAKEN_AT_ONCE: u64 = 1_000_000;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::options::arguments;
+
+    #[test]
+    fn what_only_normal_clients_heed_is_refused_for_others() {
+        let check = |line: &[&str]| arguments::<QueueArgs>("queue", line).unwrap().check();
+        for (option, said) in [("--rate=5", "--rate"), ("--cooldown=1s", "--cooldown")] {
+            check(&["normal", option]).unwrap();
+            for kind in ["populate", "consume"] {
+                check(&[kind]).unwrap();
+                let error = check(&[kind, option]).unwrap_err().to_string();
+                assert!(error.contains(said) && error.contains("only normal clients"), "{error}");
+            }
+        }
+    }
+}

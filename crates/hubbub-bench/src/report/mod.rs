@@ -309,11 +309,14 @@ impl Findings for Report {
     }
 }
 
-/// Microseconds of processor time for each of `per_second`, by who used it.
+/// Microseconds of processor time for each of `per_second`, by who used it; empty where nothing was done.
 pub(crate) fn cpu_us(series: &[SeriesSummary], per_second: f64) -> BTreeMap<String, f64> {
+    if per_second <= 0.0 {
+        return BTreeMap::new();
+    }
     let of = |one: &SeriesSummary| {
         let name = one.name.strip_suffix(CPU)?.strip_suffix(' ')?;
-        Some((name.to_owned(), 1e6 * one.average / per_second.max(1.0)))
+        Some((name.to_owned(), 1e6 * one.average / per_second))
     };
     series.iter().filter_map(of).collect()
 }
@@ -338,5 +341,19 @@ mod tests {
         let summary = serde_json::to_value(&report).unwrap();
         assert_eq!(summary["schemaVersion"], 2, "a new version is described in docs/scenarios.md");
         assert_eq!(summary["version"], env!("CARGO_PKG_VERSION"), "that is the program's");
+    }
+    #[test]
+    fn processor_time_is_that_of_a_message_at_any_rate() {
+        let series = [SeriesSummary {
+            name: format!("server {CPU}"),
+            before: 0.0,
+            average: 0.5,
+            peak: 1.0,
+            after: 0.0,
+        }];
+        for (per_second, us) in [(0.5, 1e6), (1_000.0, 500.0)] {
+            assert_eq!(cpu_us(&series, per_second), [("server".to_owned(), us)].into());
+        }
+        assert!(cpu_us(&series, 0.0).is_empty(), "nothing was done");
     }
 }

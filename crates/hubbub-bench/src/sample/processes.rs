@@ -2,9 +2,10 @@
 
 use std::fs;
 
+use super::DATABASE_CORES;
 use super::raw::{Named, Raw};
 use super::threads::{Thread, threads};
-use crate::machine::{core_seconds, number_in, process_seconds, status};
+use crate::machine::{core_seconds, may_use, number_in, process_seconds, status};
 
 /// The load generator and the servers as samples name them, and how they name the processors that a process used.
 pub(crate) const GENERATOR: &str = "generator";
@@ -25,6 +26,11 @@ fn thread_group(name: &str) -> &'static str {
     }
 }
 
+/// What samples call the processes of a database that is known by its address only.
+const DATABASE: &str = "database";
+/// The processors that it used.
+pub(crate) const DATABASE_CPU: &str = "database CPU";
+
 /// What the processes of PostgreSQL are called.
 pub(super) const POSTGRES: &str = "postgres";
 /// Processes of databases and brokers that are looked at when nothing is said.
@@ -42,6 +48,8 @@ pub(super) struct Watched {
     pub(super) names: Vec<String>,
     /// The process that started those of the database, if it runs here.
     pub(super) database_pid: Option<u32>,
+    /// Processes of a database that is known by its address only, if they run here.
+    pub(super) database_pids: Vec<u32>,
 }
 
 impl Watched {
@@ -49,6 +57,9 @@ impl Watched {
     pub(super) fn sample(&self, raw: &mut Raw) {
         add_processes(GENERATOR, &self.generator_pids, raw);
         add_processes("broker", self.broker_pid.as_slice(), raw);
+        add_processes(DATABASE, &self.database_pids, raw);
+        let may_use = self.database_pids.iter().map(|pid| may_use(*pid)).reduce(f64::max);
+        raw.figures.extend(may_use.map(|cores| (DATABASE_CORES.to_owned(), cores)));
         for thread in add_processes(SERVER, &self.server_pids, raw).into_iter().flatten() {
             let group = format!("{SERVER} {} {CPU}", thread_group(&thread.name));
             raw.by_id.entry(group).or_default().insert(thread.id, thread.run_s);

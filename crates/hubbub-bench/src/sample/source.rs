@@ -18,6 +18,7 @@ use super::{DATABASE_CORES, LOCK_WAITS};
 use crate::client::Targets;
 use crate::engine::Setup;
 use crate::options::Common;
+use crate::others::processes_at;
 use crate::persist::PersistArgs;
 use crate::run::Run;
 
@@ -56,9 +57,17 @@ pub(crate) async fn database_pids(url: &str) -> anyhow::Result<Vec<u32>> {
     Ok(pids_named(POSTGRES).into_iter().filter(|pid| is_of(*pid, main)).collect())
 }
 
-/// What the processes that are watched are called, without those that are known as servers or broker: nothing counts twice.
-fn watched_names(common: &Common) -> Vec<String> {
-    let known: Vec<u32> = common.server_pid.iter().copied().chain(common.broker_pid).collect();
+/// The processes of a Cassandra or ScyllaDB that runs here: it is known by its address only, as nobody asks it.
+fn cql_pids(common: &Common) -> Vec<u32> {
+    let url = common.database.as_deref().filter(|url| url.starts_with("scylla"));
+    url.and_then(processes_at).unwrap_or_default()
+}
+
+/// What the processes that are watched are called, without those that are known as servers, broker or database: nothing counts
+/// twice.
+fn watched_names(common: &Common, database_pids: &[u32]) -> Vec<String> {
+    let known = common.server_pid.iter().copied().chain(common.broker_pid);
+    let known: Vec<u32> = known.chain(database_pids.iter().copied()).collect();
     let is_known = |name: &str| !known.is_empty() && pids_named(name).iter().any(|pid| known.contains(pid));
     common.watch.iter().filter(|name| !is_known(name)).cloned().collect()
 }
@@ -75,11 +84,12 @@ impl Source {
             }
             None => None,
         };
+        let database_pids = cql_pids(common);
         let names = match common.database.as_deref() {
-            Some(url) if url.starts_with("postgres") => watched_names(common),
+            Some(url) if url.starts_with("postgres") => watched_names(common, &database_pids),
             // To search for them among all processes takes time from what is measured.
             _ => {
-                let names = watched_names(common).into_iter();
+                let names = watched_names(common, &database_pids).into_iter();
                 names.filter(|name| !USUAL.contains(&name.as_str())).collect()
             }
         };
@@ -91,9 +101,10 @@ impl Source {
         #[cfg(not(feature = "postgres"))]
         let database_pid = None;
         let (server_pids, broker_pid) = (common.server_pid.clone(), common.broker_pid);
+        let watched = Watched { generator_pids, server_pids, broker_pid, names, database_pid, database_pids };
         Ok(Self {
             targets: Some(setup.targets.clone()),
-            watched: Arc::new(Watched { generator_pids, server_pids, broker_pid, names, database_pid }),
+            watched: Arc::new(watched),
             run: None,
             #[cfg(feature = "amqp")]
             broker: None,
@@ -111,7 +122,8 @@ impl Source {
         let mut source = Self::open(setup, vec![std::process::id()]).await?;
         source.targets = source.targets.filter(|_| !args.fill);
         let watched = Watched::clone(&source.watched);
-        source.watched = Arc::new(Watched { names: watched_names(&setup.common), ..watched });
+        source.watched =
+            Arc::new(Watched { names: watched_names(&setup.common, &watched.database_pids), ..watched });
         source.run = Some(run);
         #[cfg(feature = "amqp")]
         if let Some(url) = args.broker() {
@@ -180,17 +192,18 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::sample::samples_csv;
+    use crate::sample::{DATABASE_CORES, samples_csv};
 
     #[tokio::test]
     async fn this_process_is_seen() {
         let own = std::process::id();
-        let (server_pids, names) = (vec![own], vec![own.to_string()]);
+        let (server_pids, database_pids, names) = (vec![own], vec![own], vec![own.to_string()]);
         let source = Source {
             targets: None,
             watched: Arc::new(Watched {
                 generator_pids: vec![own],
                 server_pids,
+                database_pids,
                 names,
                 ..Watched::default()
             }),
@@ -209,7 +222,8 @@ mod tests {
         let after = source.sample(begun).await;
         let sample = after.since(&before);
         let value = |name: &str| sample.values.get(name).map(|value| value.mean());
-        for who in ["generator", "server", &own.to_string()] {
+        assert!(value(DATABASE_CORES).is_some_and(|cores| cores > 0.0), "{sample:?}");
+        for who in ["generator", "server", "database", &own.to_string()] {
             assert!(value(&format!("{who} MiB")).is_some_and(|mib| mib > 0.0), "{sample:?}");
             for what in ["CPU", "run-queue delay ms/s", "voluntary switches/s", "involuntary switches/s"] {
                 assert!(
@@ -228,5 +242,19 @@ mod tests {
         let csv = samples_csv(&[sample]);
         let columns: Vec<usize> = csv.lines().map(|line| line.split(',').count()).collect();
         assert!(columns.len() == 2 && columns[0] == columns[1] && columns[0] > 10, "{csv}");
+    }
+
+    #[test]
+    fn a_database_that_is_known_by_its_address_is_watched() {
+        let database = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = database.local_addr().unwrap();
+        let pids = |url: &str| {
+            let line = ["--database", url];
+            cql_pids(&crate::options::arguments::<Common>("common", &line).unwrap())
+        };
+        assert_eq!(pids(&format!("scylla://{address}/keyspace")), [std::process::id()]);
+        for url in ["none", "scylla://192.0.2.1/keyspace", &format!("postgres://{address}/name")] {
+            assert!(pids(url).is_empty(), "{url}");
+        }
     }
 }

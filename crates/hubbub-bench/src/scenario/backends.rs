@@ -13,7 +13,7 @@ use super::workload::Measured;
 use crate::lab::cgroup::Group;
 use crate::lab::cores::Pinned;
 use crate::machine::scratch;
-use crate::others::process_at;
+use crate::others::{process_at, processes_at};
 use crate::spawn::{Engines, Server};
 
 /// Where servers are started, and on what.
@@ -149,6 +149,13 @@ impl BackendArgs {
         let removed = [log.remove().await, store.remove().await];
         // Why it did not work comes first: what was never made cannot be removed.
         worked.and_then(|result| removed.into_iter().collect::<anyhow::Result<()>>().map(|()| result))
+    }
+
+    /// What a reader of figures must know of a store whose processes cannot be seen from here.
+    pub(super) fn unseen_database(&self) -> Option<String> {
+        let is_seen = processes_at(self.cql()?).is_some_and(|pids| !pids.is_empty());
+        let note = "the processes of --cql run elsewhere, or cannot be seen: processors, costs and headroom leave them out";
+        (!is_seen).then(|| note.to_owned())
     }
 
     /// The process of the broker, where it runs on this machine.

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use super::engines::STORE;
 use super::results::{Figure, Results, label};
 use crate::report::{Table, figure};
 
@@ -16,11 +17,12 @@ const FIGURES: [Figure; 7] = [
     Figure { name: "server µs of a message", places: &["/cpuUs/server"] },
 ];
 /// Of the embedded store it would be somebody else's database.
-const DATABASE: Figure = Figure { name: "database µs of a message", places: &["/cpuUs/postgres"] };
+const DATABASE: Figure =
+    Figure { name: "database µs of a message", places: &["/cpuUs/database", "/cpuUs/postgres"] };
 
 /// A row for each point, a column for each figure that one of them has; no row where there were no batches.
 pub(super) fn table(results: &Results) -> Table {
-    let known = FIGURES.iter().chain((results.store == "postgres").then_some(&DATABASE));
+    let known = FIGURES.iter().chain((results.store != STORE.own).then_some(&DATABASE));
     let medians = known.map(|one| (one.name, results.medians(one).into_iter().collect::<BTreeMap<_, _>>()));
     let columns: Vec<(&str, BTreeMap<String, f64>)> =
         medians.filter(|(_, medians)| !medians.is_empty()).collect();
@@ -30,13 +32,14 @@ pub(super) fn table(results: &Results) -> Table {
     else {
         return Table::default();
     };
-    for point in
-        results.last_of_each().map(|run| label(&run.point)).filter(|point| batches.contains_key(point))
-    {
-        let cells =
-            columns.iter().map(|(_, medians)| medians.get(&point).map_or_else(String::new, |it| figure(*it)));
-        let cells: Vec<String> = cells.collect();
-        table.row(std::iter::once(point).chain(cells));
+    for run in results.last_of_each() {
+        let point = label(&run.point);
+        if batches.contains_key(&point) {
+            let cell = |(_, medians): &(&str, BTreeMap<String, f64>)| {
+                medians.get(&point).map_or_else(String::new, |it| figure(*it))
+            };
+            table.row(std::iter::once(results.marked(&run.point)).chain(columns.iter().map(cell)));
+        }
     }
     table
 }
@@ -71,5 +74,9 @@ mod tests {
         let embedded = table(&results("embedded", &summary)).markdown();
         assert!(!embedded.contains("database"), "{embedded}");
         assert!(table(&results("postgres", &json!({"latency": {"p95Ms": 40.0}}))).is_empty());
+        let mut disturbed = results("postgres", &summary);
+        disturbed.runs[0].others = Some(0.3);
+        let marked = table(&disturbed).markdown();
+        assert!(marked.contains("| window 50; 30 % of the machine taken by others | 500.000 |"), "{marked}");
     }
 }

@@ -1,44 +1,88 @@
 //! What follows from the results of a scenario, in one line: computed from them, whatever the scenario asks.
 
+use serde_json::Value;
+
 use super::chart::differing;
 use super::file::Point;
 use super::find_max::RATE;
-use super::results::{FIGURES, PointRun, Results, label};
+use super::results::{FIGURES, Figure, PointRun, Results, bounds, label};
 use crate::report::{Analysis, figure, grouped};
 use crate::statistics::median;
 use crate::steps;
-use crate::verdict::{Bottleneck, percent_missed};
+use crate::verdict::{Bottleneck, REACHED, percent_missed};
 
 /// Share of the highest rate from which on more of what is swept over gains little.
 const KNEE: f64 = 0.9;
 /// Points whose numbers tell a knee.
 const KNEE_POINTS_MIN: usize = 3;
+/// Less than so many times as much is not said to be more.
+const SAME: f64 = 1.05;
 
-/// The medians of the rate at each point, in their order.
-type Rates<'r> = [(&'r Point, f64)];
+/// The medians of the rate at each point, in their order, with that of each repetition.
+type Rates<'r> = [(&'r Point, f64, Vec<f64>)];
 
 /// The same, each with its number of what is swept over.
 type Numbered<'r> = (f64, &'r Point, f64);
 
 /// `None` where nothing was measured.
 pub(super) fn conclusion(results: &Results) -> Option<String> {
-    let rates = FIGURES.first().map(|rate| results.by_point(rate)).unwrap_or_default();
-    let rates: Vec<(&Point, f64)> = rates
-        .into_iter()
-        .filter(|(_, values)| !values.is_empty())
-        .map(|(point, values)| (point, median(&values)))
-        .collect();
-    let best = rates.iter().max_by(|one, other| one.1.total_cmp(&other.1)).copied()?;
+    let quick = if results.is_quick { " (a quick look)" } else { "" };
     if let Some(said) = of_steps(results) {
-        return Some(capitalized(&said));
+        return Some(capitalized(&format!("{said}{quick}.")));
     }
-    let run = results.last_of_each().find(|run| run.point == *best.0)?;
+    let rates = rates(results, FIGURES.first()?);
+    let Some(best) = rates.iter().max_by(|one, other| one.1.total_cmp(&other.1)) else {
+        return not_clean(results);
+    };
+    let once = if rates.iter().any(|(.., values)| values.len() < 2) { " (measured once)" } else { "" };
+    let run = most_named(results, best.0)?;
     let said = match rates.as_slice() {
-        [_] => of_one(run, best.1),
+        [_] => of_one(run, best.1) + &marked(results, best.0),
         several => of_several(results, several, best),
     };
     let full = full(run).map(|full| format!(". {full}")).unwrap_or_default();
-    Some(capitalized(&format!("{said}{full}.")))
+    let skipped = not_clean(results).map(|said| format!(". {said}")).unwrap_or_default();
+    Some(capitalized(&format!("{said}{once}{quick}{full}{skipped}.")))
+}
+
+/// What is said of runs that do not count.
+fn not_clean(results: &Results) -> Option<String> {
+    let count = results.runs.iter().filter(|run| !is_clean(run)).count();
+    (count > 0)
+        .then(|| format!("Nothing follows from {count} of {} measurements: not clean", results.runs.len()))
+}
+
+/// A run that is not clean says nothing of what it measured.
+fn is_clean(run: &PointRun) -> bool {
+    run.is_clean && run.mishaps.is_empty()
+}
+
+fn clean_runs<'r>(results: &'r Results, point: &'r Point) -> impl Iterator<Item = &'r PointRun> {
+    results.runs.iter().filter(move |run| run.point == *point && is_clean(run))
+}
+
+/// What clean runs have of a figure, by points in their order.
+fn rates<'r>(results: &'r Results, figure: &Figure) -> Vec<(&'r Point, f64, Vec<f64>)> {
+    let points = results.by_point(figure).into_iter().filter_map(|(point, _)| {
+        let values: Vec<f64> = clean_runs(results, point).filter_map(|run| figure.of(&run.summary)).collect();
+        (!values.is_empty()).then(|| (point, median(&values), values))
+    });
+    points.collect()
+}
+
+/// Of the runs of a point, the last of those with the limit that most of them had.
+fn most_named<'r>(results: &'r Results, point: &'r Point) -> Option<&'r PointRun> {
+    let named = |run: &PointRun| {
+        let limit = run.verdict("bottleneck");
+        clean_runs(results, point).filter(|other| other.verdict("bottleneck") == limit).count()
+    };
+    clean_runs(results, point).max_by_key(|run| named(run))
+}
+
+/// What makes the figures of a point worth less than they seem.
+fn marked(results: &Results, point: &Point) -> String {
+    let marks = results.marks_of(point);
+    if marks.is_empty() { String::new() } else { format!(" (marked: {})", marks.join("; ")) }
 }
 
 fn capitalized(text: &str) -> String {
@@ -48,40 +92,90 @@ fn capitalized(text: &str) -> String {
 
 /// Where the rate changes within the measurements.
 fn of_steps(results: &Results) -> Option<String> {
-    let said = |run: &PointRun| {
-        let steps = Analysis::of(&run.summary).steps;
-        let said = steps::in_short(&steps)?.to_string();
-        Some(if run.point.is_empty() { said } else { format!("{}: {said}", label(&run.point)) })
+    // Of several repetitions, the one that was well the least. That some of it was refused belongs to what steps say.
+    let said = |last: &PointRun| {
+        let said = |run: &PointRun| {
+            let steps = Analysis::of(&run.summary).steps;
+            steps::in_short(&steps).map(|said| (said.well_per_second(), said.to_string()))
+        };
+        let runs = results.runs.iter().filter(|run| run.point == last.point && run.mishaps.is_empty());
+        let all = runs.filter_map(said);
+        let (_, said) = all.min_by(|one, other| one.0.total_cmp(&other.0))?;
+        let said = said + &marked(results, &last.point);
+        Some(if last.point.is_empty() { said } else { format!("{}: {said}", label(&last.point)) })
     };
     let all: Vec<String> = results.last_of_each().filter_map(said).collect();
-    (!all.is_empty()).then(|| format!("{}.", all.join(". ")))
+    (!all.is_empty()).then(|| all.join(". "))
 }
 
 fn of_one(run: &PointRun, rate: f64) -> String {
     let p99 = FIGURES.get(2).and_then(|p99| p99.of(&run.summary));
     let p99 = p99.map(|ms| format!(", 99 % of them within {} ms", figure(ms))).unwrap_or_default();
-    format!("{} a second{p99}", grouped(rate))
+    let point = if run.point.is_empty() { String::new() } else { format!("{}: ", label(&run.point)) };
+    format!("{point}{} a second{p99}", grouped(rate))
 }
 
-fn of_several(results: &Results, rates: &Rates<'_>, best: (&Point, f64)) -> String {
-    match swept(rates) {
-        Some((key, points)) if key == RATE => return of_given_rates(results, &points),
-        Some((key, points)) => return of_sweep(key, &points, best.1),
-        None => {}
+fn of_several(results: &Results, rates: &Rates<'_>, best: &(&Point, f64, Vec<f64>)) -> String {
+    let swept = swept(rates);
+    if let Some((RATE, points)) = &swept {
+        return of_given_rates(results, points);
     }
-    let most = format!("most at {}, {} a second", label(best.0), grouped(best.1));
-    let least = rates.iter().min_by(|one, other| one.1.total_cmp(&other.1));
-    least.map_or_else(String::new, |least| {
-        format!("{most}: {:.1} times as much as at {}", best.1 / least.1, label(least.0))
-    })
+    if let Some(said) = of_latencies(results) {
+        return said;
+    }
+    let Some(least) = rates.iter().min_by(|one, other| one.1.total_cmp(&other.1)) else {
+        return String::new();
+    };
+    let mark = marked(results, best.0);
+    if is_same(best, least) {
+        let [best, least] =
+            [best, least].map(|(point, rate, _)| format!("{} a second at {}", grouped(*rate), label(point)));
+        return format!("no difference beyond noise: {best}{mark}, {least}");
+    }
+    if let Some((key, points)) = swept {
+        return of_sweep(key, &points, best.1) + &mark;
+    }
+    let most = format!("most at {}, {} a second{mark}", label(best.0), grouped(best.1));
+    format!("{most}: {:.1} times as much as at {}", best.1 / least.1, label(least.0))
+}
+
+/// Whether two points may have the same mean, by what their repetitions tell; or else by what is too small to be said.
+fn is_same(most: &(&Point, f64, Vec<f64>), least: &(&Point, f64, Vec<f64>)) -> bool {
+    match bounds(&most.2).zip(bounds(&least.2)) {
+        Some(([low, _], [_, high])) => low <= high,
+        None => most.1 < SAME * least.1,
+    }
+}
+
+/// Where all points were to have one rate, and had it: what they differ in is how long that took.
+fn of_latencies(results: &Results) -> Option<String> {
+    let asked = |run: &PointRun| {
+        run.summary.pointer("/parameters/rate").filter(|rate| !rate.is_null()).map(Value::to_string)
+    };
+    let mut clean = results.runs.iter().filter(|run| is_clean(run));
+    let rate = asked(clean.next()?)?;
+    let is_kept = |run: &PointRun| run.reached().is_some_and(|share| share >= REACHED);
+    let is_one = results
+        .runs
+        .iter()
+        .filter(|run| is_clean(run))
+        .all(|run| asked(run).as_ref() == Some(&rate) && is_kept(run));
+    let times = if is_one { rates(results, FIGURES.get(2)?) } else { return None };
+    let shortest = times.iter().min_by(|one, other| one.1.total_cmp(&other.1))?;
+    let longest = times.iter().max_by(|one, other| one.1.total_cmp(&other.1))?;
+    let at = |(point, ms, _): &(&Point, f64, Vec<f64>)| {
+        format!("99 % within {} ms at {}{}", figure(*ms), label(point), marked(results, point))
+    };
+    let same = if is_same(longest, shortest) { ", no difference beyond noise" } else { "" };
+    Some(format!("all had the rate of {}: {}, {}{same}", rate.trim_matches('"'), at(shortest), at(longest)))
 }
 
 /// The one key that points differ in, its numbers in their order, and the points with their rates.
 fn swept<'r>(rates: &Rates<'r>) -> Option<(&'r str, Vec<Numbered<'r>>)> {
-    let points: Vec<&Point> = rates.iter().map(|(point, _)| *point).collect();
+    let points: Vec<&Point> = rates.iter().map(|(point, ..)| *point).collect();
     let [key] = differing(&points)[..] else { return None };
     let mut numbers = Vec::new();
-    for (point, rate) in rates {
+    for (point, rate, _) in rates {
         numbers.push((point.get(key)?.parse::<f64>().ok()?, *point, *rate));
     }
     numbers.sort_by(|one, other| one.0.total_cmp(&other.0));
@@ -90,15 +184,17 @@ fn swept<'r>(rates: &Rates<'r>) -> Option<(&'r str, Vec<Numbered<'r>>)> {
 
 /// Where each point asks for a rate: up to which it was reached.
 fn of_given_rates(results: &Results, points: &[Numbered<'_>]) -> String {
-    let missed = |point: &Point| {
-        let runs = results.runs.iter().filter(|run| run.point == *point);
-        runs.filter_map(PointRun::missed).min_by(f64::total_cmp)
+    // What a run does not say it did not reach.
+    let share = |point: &Point| {
+        let shares: Option<Vec<f64>> = clean_runs(results, point).map(PointRun::reached).collect();
+        shares?.into_iter().min_by(f64::total_cmp)
     };
-    let first = points.iter().find_map(|(rate, point, _)| Some((*rate, missed(point)?)));
+    let shares: Vec<(f64, f64)> =
+        points.iter().filter_map(|(rate, point, _)| Some((*rate, share(point)?))).collect();
+    let first = shares.iter().find(|(_, share)| *share < REACHED).copied();
+    let is_reached = |rate: f64| first.is_none_or(|(missed, _)| rate < missed);
     let reached =
-        points.iter().map(|(rate, ..)| *rate).filter(|rate| first.is_none_or(|(missed, _)| *rate < missed));
-    let reached =
-        reached.fold(None, |highest: Option<f64>, rate| Some(highest.map_or(rate, |it| it.max(rate))));
+        shares.iter().map(|(rate, _)| *rate).filter(|rate| is_reached(*rate)).max_by(f64::total_cmp);
     let reached = reached.map_or_else(
         || "no rate was reached".to_owned(),
         |rate| format!("rates up to {} a second were reached", grouped(rate)),
@@ -150,79 +246,4 @@ fn full(run: &PointRun) -> Option<String> {
 }
 
 #[cfg(test)]
-mod tests {
-    use serde_json::{Value, json};
-
-    use super::*;
-
-    fn results(key: &str, runs: &[(&str, f64, Value)]) -> Results {
-        let run = |(value, rate, verdict): &(&str, f64, Value)| {
-            let point = if key.is_empty() { json!({}) } else { json!({key: value}) };
-            let use_of_disk = json!({"resource": "disk", "share": 0.8});
-            let capacity = json!({"perSecond": rate, "used": [use_of_disk], "maximumPerSecond": rate / 0.8,
-                                  "headroomPerSecond": rate / 4.0, "scaleAtPerSecond": rate});
-            json!({"point": point, "repetition": 1, "isClean": true, "others": 0.0, "faults": [],
-                   "summary": {"perSecond": rate, "latency": {"p99Ms": 7.0}, "verdict": verdict, "capacity": capacity}})
-        };
-        serde_json::from_value(json!({
-            "version": 1, "scenario": "x.toml", "title": "x", "about": "", "isQuick": false, "machine": "m",
-            "started": "2026-01-01T00:00:00Z", "text": "", "runs": runs.iter().map(run).collect::<Vec<_>>(),
-        }))
-        .unwrap()
-    }
-
-    fn said(key: &str, runs: &[(&str, f64)]) -> String {
-        let verdict = json!({"bottleneck": "server CPU"});
-        let runs: Vec<_> = runs.iter().map(|(value, rate)| (*value, *rate, verdict.clone())).collect();
-        conclusion(&results(key, &runs)).unwrap()
-    }
-
-    #[test]
-    fn a_sweep_has_a_best_point_and_a_knee() {
-        let rising = said("clients", &[("10", 100.0), ("20", 950.0), ("40", 1_000.0), ("80", 500.0)]);
-        let best = "Most at clients 40, 1,000 a second";
-        assert!(
-            rising.starts_with(&format!(
-                "{best}; clients 20 has 95 % of that already; clients 80 has only 50 %. "
-            )),
-            "{rising}"
-        );
-        assert!(rising.contains("The limit there: server CPU (fullest: "), "{rising}");
-        let still = said("clients", &[("10", 100.0), ("20", 200.0), ("40", 400.0)]);
-        assert!(still.starts_with("Most at clients 40, 400 a second; it still rises there. "), "{still}");
-        let falling = said("bytes", &[("2", 400.0), ("4", 380.0), ("8", 100.0)]);
-        assert!(falling.starts_with("Most at bytes 2, 400 a second; bytes 8 has only 25 %. "), "{falling}");
-        let words = said("kind", &[("a", 400.0), ("b", 100.0)]);
-        assert!(
-            words.starts_with("Most at kind a, 400 a second: 4.0 times as much as at kind b. "),
-            "{words}"
-        );
-        let one = said("", &[("", 400.0)]);
-        assert!(one.starts_with("400 a second, 99 % of them within 7.000 ms. The limit there"), "{one}");
-        assert_eq!(conclusion(&results("", &[])), None);
-    }
-
-    #[test]
-    fn of_given_rates_the_highest_that_was_reached_is_told() {
-        let verdict =
-            |reached: f64| json!({"bottleneck": "the load itself", "figures": {"reached": reached}});
-        let all =
-            [("100", 100.0, verdict(1.0)), ("200", 199.0, verdict(0.99)), ("400", 250.0, verdict(0.62))];
-        let text = conclusion(&results("rate", &all)).unwrap();
-        assert!(text.starts_with("Rates up to 200 a second were reached; of 400 only 62 %. "), "{text}");
-        assert!(text.ends_with(", 80 %, which would be full at 312 a second."), "{text}");
-    }
-
-    #[test]
-    fn a_rate_in_steps_says_where_it_gets_worse() {
-        let mut results = results("", &[("", 400.0, json!({"bottleneck": "server CPU"}))]);
-        let step = |asked: f64, answered: f64| {
-            json!({"startS": 0.0, "endS": 1.0, "askedPerSecond": asked, "perSecond": answered, "meanMs": 1.0,
-                   "medianMs": 1.0, "p99Ms": 2.0, "p99FromSendMs": 2.0, "accepted": 9, "failed": 0})
-        };
-        results.runs[0].summary["steps"] = json!([step(100.0, 100.0), step(200.0, 150.0)]);
-        let text = conclusion(&results).unwrap();
-        let well = "Up to 100/s all was answered in time (p99 2.000 ms)";
-        assert_eq!(text, format!("{well}; at 200/s only 75 % of it was answered meanwhile."));
-    }
-}
+mod tests;

@@ -23,11 +23,12 @@ impl Results {
     }
 
     /// What makes the figures of a point worth less than they seem: the worst of its repetitions counts.
-    fn marks_of(&self, point: &Point) -> Vec<String> {
+    pub(super) fn marks_of(&self, point: &Point) -> Vec<String> {
         let others = largest(self.runs_of(point).map(|run| run.others));
         let mut marks = marks(self.runs_of(point).all(|run| run.is_clean), others);
         let missed = self.runs_of(point).filter_map(PointRun::missed);
         marks.extend(missed.min_by(f64::total_cmp).map(missed_rate));
+        marks.extend(self.runs_of(point).find_map(PointRun::never_sent));
         marks
     }
 
@@ -65,7 +66,8 @@ impl Results {
 impl PointRun {
     /// What makes its figures worth less than they seem.
     pub(super) fn marks(&self) -> Vec<String> {
-        marks(self.is_clean, self.others).into_iter().chain(self.missed().map(missed_rate)).collect()
+        let missed = self.missed().map(missed_rate).into_iter().chain(self.never_sent());
+        marks(self.is_clean, self.others).into_iter().chain(missed).collect()
     }
 
     /// Whether its figures are those of a clean run that nothing disturbed; a rate that was too much does not count.
@@ -93,8 +95,18 @@ impl PointRun {
 
     /// Share of the rate that its open loop asked for, where that was not reached.
     pub(super) fn missed(&self) -> Option<f64> {
-        let reached = self.summary.pointer("/verdict/figures/reached")?.as_f64()?;
-        (reached < REACHED).then_some(reached)
+        self.reached().filter(|reached| *reached < REACHED)
+    }
+
+    /// Share of the rate that its open loop asked for; `None` where it does not say.
+    pub(super) fn reached(&self) -> Option<f64> {
+        self.summary.pointer("/verdict/figures/reached")?.as_f64()
+    }
+
+    /// What of its steps nobody took in time.
+    fn never_sent(&self) -> Option<String> {
+        let count: u64 = Analysis::of(&self.summary).steps.iter().map(|step| step.never_sent).sum();
+        (count > 0).then(|| format!("{count} of its steps were never sent"))
     }
 
     /// What is wrong with it besides what befell its servers, and thresholds.

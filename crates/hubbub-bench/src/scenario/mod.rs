@@ -268,7 +268,9 @@ impl Attempt<'_> {
             let urls: Vec<&str> = servers.iter().map(|server| server.url.as_str()).collect();
             self.measure(&urls, given).await
         };
-        self.args.backends.during(self.measurement, work).await
+        let measured = self.args.backends.during(self.measurement, work).await?;
+        let note = self.args.backends.unseen_database();
+        Ok(note.into_iter().fold(measured, |measured, note| measured.with_note(&note)))
     }
 
     /// As far away as the scenario says.
@@ -299,6 +301,12 @@ impl RunArgs {
     /// The same with nothing but the backends that the scenario is about. Servers that run already have theirs.
     fn on_backends_of(&self, scenario: &Scenario) -> anyhow::Result<Self> {
         if self.server.is_some() || scenario.server.is_some() {
+            ensure!(
+                self.backends.urls().next().is_none(),
+                "{}: it measures a server that is given, which has its store and its log: leave out --postgres, --cql, --kafka \
+                 and --rabbitmq",
+                self.scenario
+            );
             return Ok(self.clone());
         }
         let chosen = self.backends.chosen(scenario.store.as_deref(), scenario.log.as_deref());
@@ -370,21 +378,4 @@ fn progress(measured: &Measured, measurement: &Measurement) {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_rest_takes_as_long_as_what_was_measured() {
-        let progress = Progress { begun: Instant::now(), points: 4, repetitions: 2 };
-        let at = |index, repetition, seconds| {
-            let now = progress.begun + Duration::from_secs(seconds);
-            progress.place(index, repetition, "clients 40", now).shown(now)
-        };
-        assert_eq!(at(0, 1, 5), "point 1 of 4, repetition 1 of 2, clients 40", "nothing was measured yet");
-        assert_eq!(at(2, 1, 20), "point 3 of 4, repetition 1 of 2, clients 40, 60 seconds left in all");
-        assert_eq!(at(3, 2, 70), "point 4 of 4, repetition 2 of 2, clients 40, 10 seconds left in all");
-        let once = Progress { repetitions: 1, ..progress };
-        let only = once.place(1, 1, "clients 80", once.begun).shown(once.begun);
-        assert_eq!(only, "point 2 of 4, clients 80");
-    }
-}
+mod tests;

@@ -10,7 +10,7 @@ use super::topics::Topics;
 #[cfg(all(feature = "kafka", feature = "scylla"))]
 use crate::limits::cassandra::Keyspace;
 #[cfg(feature = "postgres")]
-use crate::limits::postgres::Database;
+use crate::limits::postgres::{Database, check_durable};
 
 /// Settings of servers.
 pub(super) type Settings = Vec<(&'static str, String)>;
@@ -27,9 +27,13 @@ pub(super) enum SharedStore {
 
 impl SharedStore {
     /// Makes a database; a keyspace is made by its first server.
+    ///
+    /// # Errors
+    /// A PostgreSQL that acknowledges what a power failure would lose, or cannot be used.
     pub(super) async fn make(args: &BackendArgs) -> anyhow::Result<Self> {
         #[cfg(feature = "postgres")]
         if let Some(url) = args.postgres() {
+            check_durable(url).await?;
             return Ok(Self::Database(Database::fresh(url).await?));
         }
         #[cfg(all(feature = "kafka", feature = "scylla"))]

@@ -1,4 +1,6 @@
-//! Topics of one measurement in Kafka, by their prefix.
+//! Topics of one measurement in Kafka, by their prefix. The group of the servers is not removed with them: servers that were
+//! killed are its members until their session ends, and Kafka refuses to remove it until then. With its topics its offsets go, and
+//! Kafka removes a group that has neither members nor offsets by itself.
 
 use std::time::Duration;
 

@@ -61,6 +61,15 @@ pub(super) struct Measured {
 }
 
 impl Measured {
+    /// The same with what a reader of its figures should know.
+    pub(super) fn with_note(mut self, note: &str) -> Self {
+        if let Some(notes) = self.summary.get_mut("notes").and_then(Value::as_array_mut) {
+            notes.push(note.into());
+        }
+        self.terminal = format!("{}\n  note: {note}\n", self.terminal.trim_end());
+        self
+    }
+
     /// The same as one that is not clean, because of what befell the servers.
     pub(super) fn with_fault(mut self, reason: &str) -> Self {
         self.is_clean = false;

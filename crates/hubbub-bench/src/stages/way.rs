@@ -33,6 +33,9 @@ pub(crate) struct Way {
     /// Messages that were followed, if the stages are theirs, in proportion to the whole.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) followed: Option<u64>,
+    /// How long these took themselves, with the mean time of all in the client: not in proportion to anything.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) followed_ms: Option<f64>,
     /// What is to be known where the stages do not add up to the whole within 5 %.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) mark: Option<String>,
@@ -73,8 +76,8 @@ impl Way {
     }
 
     /// Of all messages, by those that were followed. How long the average message was in the client is known of all. Where the
-    /// rest differs from that of all by more than chance explains, if that is known, the difference is in no stage. How long the average message
-    /// was in the broker and in the server's queue, servers know themselves: timelines are of batches.
+    /// rest differs from that of all by more than chance explains, if that is known, the difference is in no stage. How long the
+    /// average message was in the broker and in the server's queue, servers know themselves: timelines are of batches.
     pub(super) fn of_followed(
         known: &Generated,
         whole_ms: f64,
@@ -87,14 +90,16 @@ impl Way {
         }
         let client = waits.client.min(whole_ms);
         let rest_ms = whole_ms - client;
-        let is_chance = followed.error.is_none_or(|error| (rest_ms - followed.rest).abs() <= CHANCE * error);
-        let scale = if is_chance { rest_ms / followed.rest } else { 1.0 };
+        let is_chance = |off_ms: f64| followed.error.is_none_or(|error| off_ms <= CHANCE * error);
+        let scale = if is_chance((rest_ms - followed.rest).abs()) { rest_ms / followed.rest } else { 1.0 };
         let [_, until_taken, commit, bus, until_told, until_read] = followed.steps.map(|ms| ms * scale);
         // By two clocks, only both ways together are known, with what the server did not yet take.
         let unseen = if known.is_one_clock { until_taken } else { until_taken + until_read };
         let queue = waits.queue.min(unseen);
-        let log = waits.log.min(unseen - queue);
-        let outside = unseen - queue - log;
+        let beside_queue = unseen - queue;
+        // What the broker took of all is longer than there is room for it: that it overlaps is to be seen.
+        let log = if is_chance(waits.log - beside_queue) { waits.log.min(beside_queue) } else { waits.log };
+        let outside = (beside_queue - log).max(0.0);
         let some = |name, ms: f64| (ms > 0.0).then_some((name, ms));
         let mut stages = vec![("client", client)];
         stages.extend(known.is_one_clock.then_some((TO_SERVER, outside)));
@@ -103,7 +108,8 @@ impl Way {
         stages.extend(some("bus", bus));
         stages.push((told, until_told));
         stages.push(if known.is_one_clock { (read, until_read) } else { (BOTH_WAYS, outside) });
-        Some(Self { followed: Some(followed.count), ..Self::with(whole_ms, stages.into_iter()) })
+        let (count, followed_ms) = (Some(followed.count), Some(client + followed.rest));
+        Some(Self { followed: count, followed_ms, ..Self::with(whole_ms, stages.into_iter()) })
     }
 
     fn with<'a>(whole_ms: f64, stages: impl Iterator<Item = (&'a str, f64)>) -> Self {
@@ -113,7 +119,8 @@ impl Way {
         let unaccounted =
             1e-9 * (1e9 * (1.0 - stages.iter().map(|stage| stage.share).sum::<f64>())).round() + 0.0;
         let overlaps = unaccounted < -UNACCOUNTED_MAX;
-        Self { whole_ms, stages, unaccounted, overlaps, followed: None, mark: mark(unaccounted) }
+        let (followed, followed_ms) = (None, None);
+        Self { whole_ms, stages, unaccounted, overlaps, followed, followed_ms, mark: mark(unaccounted) }
     }
 
     /// The stages, what is in none of them, and the whole, each with its mean and its share.

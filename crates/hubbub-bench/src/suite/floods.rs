@@ -4,13 +4,15 @@
 //! Good senders are the workload `http`, and so are two of the floods. Good senders and the flood have a thread each, so that
 //! one does not wait for the other in the generator.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use anyhow::Context;
 use tokio::task::JoinSet;
 
+use super::together::Together;
 use super::{Bench, Row, SECRET};
 use crate::access::AccessArgs;
 use crate::client::follow::{Listener, follow};
@@ -79,11 +81,13 @@ struct Aim {
     secret: PathBuf,
 }
 
-/// What a flood did: how much of it was answered as it should be, each second, and what was not.
+/// What a flood did: how much of it was answered as it should be, each second until its last answer, and what was not.
 #[derive(Debug, Default)]
 struct Flooded {
     per_second: f64,
     faults: Vec<String>,
+    /// Of a flood of messages.
+    report: Option<Report>,
 }
 
 impl Bench {
@@ -135,11 +139,14 @@ impl Bench {
             let aim = aim.clone();
             on_thread(move || async move { aim.send(GOOD_RATE, "good-", ROOMS, time).await })
         };
-        good(WARM_UP).await?;
+        let together = Together::begin(aim.target()?).await?;
+        let warm_up = good(WARM_UP).await?;
         let alone = good(time).await?;
         let aim = aim.clone();
         let flooding = on_thread(move || async move { flooded(flood, aim, wrong, time).await });
-        let (beside, flooded) = tokio::try_join!(good(time), flooding)?;
+        let (beside, mut flooded) = tokio::try_join!(good(time), flooding)?;
+        let lost = together.end([&warm_up, &alone, &beside].into_iter().chain(&flooded.report)).await?;
+        flooded.faults.extend(lost);
         Ok((alone, beside, flooded))
     }
 
@@ -169,6 +176,11 @@ fn too_slow(what: &str, reached: f64, rate: f64) -> Option<String> {
 }
 
 impl Aim {
+    fn target(&self) -> anyhow::Result<Target> {
+        let access = AccessArgs { secret_file: Some(self.secret.clone()), ..AccessArgs::default() };
+        Target::with(&self.server.url, &access.credentials()?)
+    }
+
     /// Sends messages at a rate, over connections that each have a token of their own.
     async fn send(&self, rate: f64, prefix: &str, rooms: u64, time: Duration) -> anyhow::Result<Report> {
         let (rate, rooms, secret) = (rate.to_string(), rooms.to_string(), self.secret.display().to_string());
@@ -183,29 +195,39 @@ async fn flooded(flood: Flood, aim: Aim, wrong: PathBuf, time: Duration) -> anyh
     match flood {
         Flood::HotRoom => {
             let report = aim.send(HOT_RATE, "hot-", 1, time).await?;
-            Ok(Flooded { per_second: report.per_second, faults: report.faults() })
+            let (per_second, faults) = (report.per_second, report.faults());
+            Ok(Flooded { per_second, faults, report: Some(report) })
         }
         Flood::BadTokens => {
             let report = Aim { secret: wrong, ..aim }.send(BAD_TOKENS_RATE, "good-", ROOMS, time).await?;
-            let ledger = report.ledger.context("no ledger")?;
+            let ledger = report.ledger.as_ref().context("no ledger")?;
             let unexpected = ledger.accepted + ledger.unconfirmed;
             let fault = (unexpected > 0).then(|| format!("{unexpected} bad tokens were not refused"));
-            let per_second = ledger.rejected as f64 / time.as_secs_f64();
-            Ok(Flooded { per_second, faults: fault.into_iter().collect() })
+            // The answers that it has latencies of are none of these.
+            let took_s = report.cpu.as_ref().map_or(0.0, |cpu| cpu.seconds);
+            let per_second = rate(ledger.rejected, time, took_s);
+            Ok(Flooded { per_second, faults: fault.into_iter().collect(), report: Some(report) })
         }
         Flood::Connections => {
             let run = opened(&aim.server.url, time).await?;
             let [_, refused, taken, failed] = run.counts.totals();
             let fault =
                 (taken + failed > 0).then(|| format!("{} new connections were not refused", taken + failed));
-            let per_second = refused as f64 / time.as_secs_f64();
-            Ok(Flooded { per_second, faults: fault.into_iter().collect() })
+            let per_second = rate(refused, time, run.record.lock().last_us as f64 / 1e6);
+            Ok(Flooded { per_second, faults: fault.into_iter().collect(), report: None })
         }
         Flood::SlowReaders => {
-            unread(&aim.server.url, &aim.secret, time).await?;
-            Ok(Flooded::default())
+            let following = unread(&aim.target()?, time).await;
+            let fault = (following < SLOW_READERS)
+                .then(|| format!("only {following} of {SLOW_READERS} readers could subscribe"));
+            Ok(Flooded { faults: fault.into_iter().collect(), ..Flooded::default() })
         }
     }
+}
+
+/// What ended in each second until the last of it did: a flood that is behind goes on for longer than its time.
+fn rate(ended: u64, time: Duration, took_s: f64) -> f64 {
+    ended as f64 / took_s.max(time.as_secs_f64())
 }
 
 /// Opens connections at a rate; each asks for one thing, has no token, is refused, which is what counts as accepted here, and
@@ -246,10 +268,16 @@ async fn open(mut worker: Worker, due: Arc<Due>) {
 }
 
 /// Reads what comes first, and nothing after it.
-struct Unreading;
+struct Unreading {
+    /// Counts all whose subscription was accepted, of one room each.
+    following: Arc<AtomicU64>,
+}
 
 impl Listener for Unreading {
-    fn hear(&mut self, _text: &str) -> Result<(), Cause> {
+    fn hear(&mut self, text: &str) -> Result<(), Cause> {
+        if text.starts_with("{\"type\":\"subscribed\"") {
+            self.following.fetch_add(1, Ordering::Relaxed);
+        }
         Ok(())
     }
 
@@ -258,23 +286,22 @@ impl Listener for Unreading {
     }
 }
 
-/// Follows the rooms of the good senders, and reads nothing until the time is over.
-async fn unread(url: &str, secret: &Path, time: Duration) -> anyhow::Result<()> {
-    let access = AccessArgs { secret_file: Some(secret.to_owned()), ..AccessArgs::default() };
-    let target = Target::with(url, &access.credentials()?)?;
-    let mut readers = JoinSet::new();
+/// Follows the rooms of the good senders, and reads nothing until the time is over. How many readers could subscribe.
+async fn unread(target: &Target, time: Duration) -> u64 {
+    let (mut readers, following) = (JoinSet::new(), Arc::<AtomicU64>::default());
     for number in 0..SLOW_READERS {
-        let target = target.clone();
+        let (target, following) = (target.clone(), Arc::clone(&following));
         readers.spawn(async move {
             let room = (format!("good-{}", 1 + number % ROOMS), "\"last\":0".to_owned());
             let user = format!("slow-{number}");
-            follow(&target, &user, std::iter::once(room), &mut Unreading, number).await
+            let mut listener = Unreading { following };
+            follow(&target, &user, std::iter::once(room), &mut listener, number).await
         });
     }
     tokio::time::sleep(time).await;
     // One that was cut off because it does not read has ended.
     readers.shutdown().await;
-    Ok(())
+    following.load(Ordering::Relaxed)
 }
 
 #[cfg(test)]
@@ -311,10 +338,28 @@ mod tests {
         let run = opened(&url, Duration::from_millis(50)).await.unwrap();
         assert_eq!(run.counts.totals(), [100, 100, 0, 0], "sent, refused, taken, failed");
         let reset = format!("{:?}", Err::<usize, _>(std::io::ErrorKind::ConnectionReset.to_string()));
-        while ends.lock().len() < 100 {
-            tokio::time::sleep(Duration::from_millis(1)).await;
-        }
+        let all = async {
+            while ends.lock().len() < 100 {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(60), all).await.unwrap();
         assert_eq!(ends.lock().drain(..).collect::<HashSet<_>>(), HashSet::from([reset]));
+    }
+
+    #[tokio::test]
+    async fn readers_that_could_not_subscribe_are_not_counted() {
+        let server = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let target = Target::parse(&format!("http://{}", server.local_addr().unwrap())).unwrap();
+        drop(server);
+        assert_eq!(unread(&target, Duration::from_millis(50)).await, 0);
+    }
+
+    #[test]
+    fn what_is_answered_late_makes_no_rate() {
+        let time = Duration::from_secs(5);
+        assert_eq!(rate(100_000, time, 15.0).round(), 6_667.0);
+        assert_eq!(rate(100_000, time, 4.9), 20_000.0, "the last one is due before its end");
     }
 
     #[test]

@@ -57,10 +57,9 @@ impl Bench {
         let met = mib > 0.0 && mib <= MEMORY_MAX_MIB && found.faults.is_empty();
         let what = format!("memory of the load generator, {} connections", grouped(connections as f64));
         let each_kib = 1024.0 * mib / connections.max(1) as f64;
-        let fewer = "the limit of open files allows no more (ulimit -n)";
         let memory = Row::new(what, format!("{mib:.0} MiB anonymous"), "≤ 300 MiB", met)
             .noting(format!("{each_kib:.1} KiB for each connection, everything included"))
-            .noting(if connections < IDLE { fewer } else { "" })
+            .with_connections(connections, IDLE)
             .with_faults(found.faults);
         Ok(vec![cost, memory])
     }
@@ -101,7 +100,8 @@ impl Generated {
             let found = summary.pointer(place).and_then(Value::as_f64);
             found.with_context(|| format!("the summary has no {place}"))
         };
-        let per_second = figure("/perSecond")?.max(1.0);
+        let per_second = figure("/perSecond")?;
+        ensure!(per_second > 0.0, "the load generator got no answer");
         let faults = summary.get("faults").and_then(Value::as_array).into_iter().flatten();
         Ok(Self {
             generator_us: 1e6 * figure("/cpu/generator")? / per_second,
@@ -125,7 +125,13 @@ mod tests {
         let found = Generated::of(&summary, 2_048).unwrap();
         assert_eq!((found.generator_us, found.server_us, found.memory_mib), (5.0, 2.5, 2.0));
         assert_eq!(found.faults, ["1 refused"]);
-        let error = Generated::of(&json!({"perSecond": 1.0}), 0).err().unwrap();
-        assert!(error.to_string().contains("/cpu/generator"), "{error}");
+        let slow = json!({"perSecond": 0.5, "cpu": {"generator": 0.01, "server": 0.02}});
+        assert_eq!(Generated::of(&slow, 0).unwrap().server_us, 40_000.0);
+        for (summary, said) in
+            [(json!({"perSecond": 1.0}), "/cpu/generator"), (json!({"perSecond": 0.0}), "no answer")]
+        {
+            let error = Generated::of(&summary, 0).err().unwrap();
+            assert!(error.to_string().contains(said), "{error}");
+        }
     }
 }

@@ -16,6 +16,7 @@ mod rooms;
 mod secured;
 #[cfg(all(feature = "kafka", feature = "scylla"))]
 mod streams;
+mod together;
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -107,12 +108,14 @@ struct Row {
     others: Option<f64>,
     /// Why the ledger of a measurement did not balance.
     faults: Vec<String>,
+    /// In what way it is not what the row is about.
+    differs: Option<String>,
 }
 
 impl Row {
     fn new(what: impl Into<String>, measured: String, target: &'static str, ok: bool) -> Self {
-        let (limit, share, note, others, faults) = Default::default();
-        Self { what: what.into(), measured, limit, share, target, ok, note, others, faults }
+        let (limit, share, note, others, faults, differs) = Default::default();
+        Self { what: what.into(), measured, limit, share, target, ok, note, others, faults, differs }
     }
 
     /// A row that could not be measured, and why.
@@ -164,7 +167,7 @@ impl Row {
     /// What makes the figure worth less than it seems, for the table itself.
     fn marks(&self) -> String {
         let marks = marks(self.faults.is_empty(), self.others);
-        marks.iter().map(|mark| format!("; **{mark}**")).collect()
+        marks.iter().chain(&self.differs).map(|mark| format!("; **{mark}**")).collect()
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use super::together::Together;
 use super::{Bench, Row};
 use crate::chat::ChatArgs;
 use crate::client::Target;
@@ -46,10 +47,10 @@ impl Bench {
         for _ in 0..self.args.rounds {
             for (rooms, p99) in [("20", &mut spread), ("1", &mut hot)] {
                 let measuring = async |server: &Server| self.beside(server, rooms).await;
-                let (load, others) = self.fresh(&[]).await?.during(measuring).await?;
+                let (load, others, lost) = self.fresh(&[]).await?.during(measuring).await?;
                 p99.push(others.latency.p99_ms);
                 noise.push(others.noise());
-                faults.extend([load.faults(), others.faults()].concat());
+                faults.extend(load.faults().into_iter().chain(others.faults()).chain(lost));
                 rates.push(format!("{}/s into {rooms}", grouped(load.per_second)));
             }
         }
@@ -64,13 +65,17 @@ impl Bench {
             .with_faults(faults))
     }
 
-    /// The reports of the load, and of the others.
-    async fn beside(&self, server: &Server, rooms: &str) -> anyhow::Result<(Report, Report)> {
+    /// The reports of the load, and of the others, and what the server stored that does not fit both.
+    async fn beside(&self, server: &Server, rooms: &str) -> anyhow::Result<(Report, Report, Option<String>)> {
         let load =
             ["-n", ENDLESS, "-c", "40", "--in-flight", "64", "--room-prefix", "hot-", "--rooms", rooms];
         let load = [&load[..], &["--warmup-connections", "0", "--beside-others"]].concat();
         let others = ["--rate", "1000", "--room-prefix", "cold-", "--beside-others"];
-        tokio::try_join!(self.load::<ChatArgs>(server, &load), self.load::<HttpArgs>(server, &others))
+        let together = Together::begin(Target::parse(&server.url)?).await?;
+        let (load, others) =
+            tokio::try_join!(self.load::<ChatArgs>(server, &load), self.load::<HttpArgs>(server, &others))?;
+        let lost = together.end([&load, &others]).await?;
+        Ok((load, others, lost))
     }
 
     /// Anonymous memory for each open socket that says nothing.
@@ -104,8 +109,19 @@ impl Bench {
         let each_kib = after.saturating_sub(before) as f64 / sockets.len().max(1) as f64;
         let what = format!("memory of {what}, {} open", grouped(wanted as f64));
         let row = Row::new(what, format!("{each_kib:.1} KiB"), limit, after > 0 && each_kib <= most_kib);
-        let fewer = "the limit of open files allows no more (ulimit -n)";
-        Ok(row.noting(if wanted < IDLE { fewer } else { "" }))
+        Ok(row.with_connections(wanted, IDLE))
+    }
+}
+
+impl Row {
+    /// Of so many connections in place of those that the row is about, if they are fewer: the limit of open files allows no more.
+    pub(super) fn with_connections(self, connections: usize, wanted: usize) -> Self {
+        if connections >= wanted {
+            return self;
+        }
+        let [connections, wanted] = [connections, wanted].map(|count| grouped(count as f64));
+        let differs = Some(format!("{connections} connections instead of {wanted}"));
+        Self { differs, ..self.noting("the limit of open files allows no more (ulimit -n)") }
     }
 }
 
@@ -114,4 +130,20 @@ pub(super) fn files_max() -> usize {
     let limits = std::fs::read_to_string("/proc/self/limits").unwrap_or_default();
     let line = limits.lines().find_map(|line| line.strip_prefix("Max open files"));
     line.and_then(|line| line.split_whitespace().next()?.parse().ok()).unwrap_or(1_024)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fewer_connections_than_the_row_is_about_are_marked() {
+        let row = |connections| {
+            Row::new("memory", "5 KiB".to_owned(), "≤ 12 KiB", true).with_connections(connections, IDLE)
+        };
+        assert_eq!(row(IDLE).marks(), "");
+        let fewer = row(824);
+        assert_eq!(fewer.marks(), "; **824 connections instead of 10,000**");
+        assert!(fewer.note.contains("ulimit -n"), "{fewer:?}");
+    }
 }

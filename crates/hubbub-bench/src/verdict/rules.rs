@@ -5,7 +5,8 @@ use super::{Bottleneck, Finding};
 
 type Rule = fn(&Seen) -> Option<Finding>;
 
-/// In the order in which they count. What is outside of the server comes first: behind it the server says little.
+/// In the order in which they count. What is outside of the server comes first: behind it the server says little. A broker
+/// comes after what may be full in the server: how long it takes to confirm contains how long messages wait there until they go out.
 pub(super) const RULES: [Rule; 15] = [
     stopped_generator,
     load,
@@ -15,10 +16,10 @@ pub(super) const RULES: [Rule; 15] = [
     pool,
     locks,
     database,
-    broker,
     slow_subscriber,
     server_cpu,
     commit_thread,
+    broker,
     other_processes,
     window,
     commit_wait,
@@ -126,15 +127,6 @@ fn database(seen: &Seen) -> Option<Finding> {
     if is_full { found(Bottleneck::Database, evidence) } else { None }
 }
 
-fn broker(seen: &Seen) -> Option<Finding> {
-    let whole = seen.service_ms();
-    let confirm = seen.confirm_ms.filter(|ms| *ms >= MOST * whole && whole > 0.0)?;
-    found(
-        Bottleneck::Broker,
-        format!("the broker took {confirm:.2} ms to confirm a message, of {whole:.2} ms in all"),
-    )
-}
-
 fn slow_subscriber(seen: &Seen) -> Option<Finding> {
     let subscribers = seen.subscribers.as_ref()?;
     if subscribers.cut > 0.0 {
@@ -200,6 +192,15 @@ fn commit_thread(seen: &Seen) -> Option<Finding> {
         commit.batch_ms, commit.operations
     );
     found(if is_disk { Bottleneck::DiskFlush } else { Bottleneck::Database }, evidence)
+}
+
+fn broker(seen: &Seen) -> Option<Finding> {
+    let whole = seen.service_ms();
+    let confirm = seen.confirm_ms.filter(|ms| *ms >= MOST * whole && whole > 0.0)?;
+    found(
+        Bottleneck::Broker,
+        format!("the broker took {confirm:.2} ms to confirm a message, of {whole:.2} ms in all"),
+    )
 }
 
 fn other_processes(seen: &Seen) -> Option<Finding> {

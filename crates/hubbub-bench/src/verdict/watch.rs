@@ -13,7 +13,7 @@ use crate::machine::{ThreadTimes, all_cores, may_use, thread_times};
 use crate::report::Report;
 use crate::sample::buckets::Buckets;
 use crate::sample::series::average;
-use crate::sample::{DATABASE_CORES, DISK_BUSY, DISK_FLUSH, LOCK_WAITS, SystemSample};
+use crate::sample::{DATABASE_CORES, DATABASE_CPU, DISK_BUSY, DISK_FLUSH, LOCK_WAITS, SystemSample};
 use crate::stages::ServerStages;
 use crate::timing::{ClockMark, GeneratorTiming};
 
@@ -130,9 +130,13 @@ impl Seen {
             let (slowest_behind, window) = (delivery.slowest_behind, delivery.window);
             self.subscribers = Some(Subscribers { slowest_behind, window, cut });
         }
-        // Without a connection to the database, it is not known whose processes are seen.
+        let may_use = || average(samples, DATABASE_CORES).unwrap_or_else(|| all_cores() as f64);
+        if let Some(processors) = average(samples, DATABASE_CPU) {
+            self.database = Some(Database { processors, may_use: may_use(), lock_waiting: None });
+        }
+        // Without a connection to PostgreSQL, it is not known whose processes are seen.
         if let Some(lock_waiting) = average(samples, LOCK_WAITS) {
-            let may_use = average(samples, DATABASE_CORES).unwrap_or_else(|| all_cores() as f64);
+            let may_use = may_use();
             let processors = average(samples, "postgres CPU").unwrap_or(0.0);
             self.database = Some(Database { processors, may_use, lock_waiting: Some(lock_waiting) });
         }
@@ -256,5 +260,16 @@ mod tests {
         assert!(late.missed().is_some_and(|share| (0.90..0.92).contains(&share)), "{late:?}");
         let closed = seen(None, 0.0);
         assert_eq!((closed.reached, closed.window), (None, None));
+    }
+
+    #[test]
+    fn a_database_of_which_only_the_processes_are_seen_counts() {
+        let values = [(DATABASE_CPU, 3.6), (DATABASE_CORES, 4.0)];
+        let values = values.map(|(name, value)| (name.to_owned(), value.into())).into_iter().collect();
+        let samples = [SystemSample { at_s: 1.0, values, ..SystemSample::default() }];
+        let report = Report::new("http", MESSAGES, Value::Null);
+        let open = OpenLoop { asked_per_second: None, window: None, waited_ms: 0.0 };
+        let database = Seen::default().with(&report, &samples, open).database.unwrap();
+        assert_eq!((database.processors, database.may_use, database.lock_waiting), (3.6, 4.0, None));
     }
 }

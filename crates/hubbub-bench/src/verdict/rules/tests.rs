@@ -81,6 +81,20 @@ fn each_fault_has_its_name() {
     assert_eq!(name(|seen| seen.reached = Some(1.0)), "the load itself");
 }
 
+/// What waits in a server that has no processor left is confirmed late, too.
+#[test]
+fn a_broker_behind_a_full_server_is_not_the_bottleneck() {
+    let mut seen = quiet();
+    seen.confirm_ms = Some(9.0);
+    seen.server = Some(Processors { run: 3.8, waited: 1.0, may_use: 4.0, hottest: None });
+    let verdict = Verdict::of(seen.clone());
+    assert_eq!(verdict.finding.bottleneck, Bottleneck::ServerCpu);
+    assert_eq!(verdict.also.first().map(|one| one.bottleneck), Some(Bottleneck::Broker));
+    let hottest = Some(Hot { name: "log".to_owned(), run: 0.95, waited: 0.0 });
+    seen.server = Some(Processors { run: 1.0, waited: 0.0, may_use: 4.0, hottest });
+    assert_eq!(Verdict::of(seen).finding.bottleneck, Bottleneck::HotThread);
+}
+
 /// Figures of 320 clients of queues on four servers, and of 32 clients whose server has one connection.
 #[test]
 fn a_pool_is_the_bottleneck_only_where_much_of_the_latency_is_spent_waiting_for_it() {

@@ -54,7 +54,7 @@ use channel::{Channel, Stage, Subscriber};
 use encoded::ChunkEncoder;
 pub use encoded::EncodedChunk;
 pub(crate) use joins::follow_joins;
-use joins::{Joins, joined};
+use joins::{Join, Joins};
 pub use memory::LiveMemory;
 pub use notice::{FrameEncoder, Notice};
 pub use outbox::{Delivery, Outbox, OutboxLimits};
@@ -322,7 +322,7 @@ impl Hub {
                         self.expect_comparison(change.room());
                     }
                     self.publish_change(&change, outcome, access).await;
-                    joins.extend(joined(&change, outcome).filter(|_| self.relay.get().is_some()));
+                    joins.extend(Join::of(&change, outcome).filter(|_| self.relay.get().is_some()));
                 }
             }
         }

@@ -40,10 +40,20 @@ impl Sockets {
     }
 
     /// Passes each user of whom a socket follows all rooms.
-    pub(super) fn each_following_all(&self, mut each: impl FnMut(&UserId)) {
+    #[cfg(feature = "kafka")]
+    pub(super) fn each_following_all(&self, each: impl FnMut(&UserId)) {
+        self.each_having(|socket| socket.follows_all, each);
+    }
+
+    /// Passes each user of whom a socket knows which rooms were listed.
+    pub(super) fn each_comparing(&self, each: impl FnMut(&UserId)) {
+        self.each_having(|socket| socket.known.is_some(), each);
+    }
+
+    fn each_having(&self, is_wanted: impl Fn(&UserSocket) -> bool, mut each: impl FnMut(&UserId)) {
         let users = self.users.lock();
-        let following = users.iter().filter(|(_, sockets)| sockets.iter().any(|socket| socket.follows_all));
-        following.for_each(|(user, _)| each(user));
+        let having = users.iter().filter(|(_, sockets)| sockets.iter().any(&is_wanted));
+        having.for_each(|(user, _)| each(user));
     }
 
     /// Notifies the sockets that follow all rooms that the user is a member of this one.

@@ -20,6 +20,7 @@ mod known;
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::future::ready;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use futures_util::future::join_all;
@@ -28,7 +29,7 @@ use hubbub_core::store::{Access, ReadError, RoomStore};
 use hubbub_core::{Change, Outcome, RoomChange, RoomId, UserId};
 use parking_lot::Mutex;
 use tokio::sync::Notify;
-use tokio::time::MissedTickBehavior;
+use tokio::time::{MissedTickBehavior, timeout};
 
 use super::changes::QUERIES_MAX;
 use super::{Hub, Outbox, QueryAccess};
@@ -49,6 +50,12 @@ const PAUSE_MAX: Duration = Duration::from_secs(5);
 /// Longest pause after a comparison.
 const SHARE_PAUSE_MAX: Duration = Duration::from_secs(60);
 
+/// Joins of one batch whose marks are read before it is answered, and how long that may delay the answer.
+const MARKS_MAX: usize = QUERIES_MAX;
+const MARKS_TIMEOUT: Duration = Duration::from_millis(250);
+/// Batches with joins whose marks are not read once that took too long, so that a slow store delays few answers.
+const BATCHES_SKIPPED: u32 = 50;
+
 /// Ranks of users that are compared at once.
 const FIRST: usize = 0;
 const LATER: usize = 1;
@@ -59,6 +66,8 @@ pub(super) struct Joins {
     /// Users, and rooms that they may have joined: with which mark, if that is known.
     hints: Mutex<HashMap<(UserId, RoomId), Option<u64>>>,
     hinted: Notify,
+    /// Batches whose marks are not to be read.
+    skipped: AtomicU32,
     /// Those first of whom something is known to be missing, then those of whom something may be.
     urgent: Mutex<[Urgent; 2]>,
     wanted: Notify,
@@ -71,19 +80,31 @@ struct Urgent {
     waiting: HashSet<UserId>,
 }
 
-/// Who became a member of which room by this change.
-pub(super) fn joined(change: &Change<'_>, outcome: &Outcome) -> Option<(RoomId, UserId)> {
-    // What was executed before was so by a server that may not have come to tell.
-    let (room, user) = match (change.what, outcome) {
-        (RoomChange::AddMember { room, user }, Outcome::Changed { changed: true } | Outcome::Accepted) => {
-            (room, user)
-        }
-        (RoomChange::PutRoom { room, .. }, Outcome::Room { created: true } | Outcome::Accepted) => {
-            (room, change.by?)
-        }
-        _ => return None,
-    };
-    Some((RoomId::new(room).ok()?, UserId::new(user).ok()?))
+/// Who became a member of which room, and with which read mark, if it is known.
+pub(super) struct Join {
+    room: RoomId,
+    user: UserId,
+    mark: Option<u64>,
+}
+
+impl Join {
+    /// The join that this change made.
+    pub(super) fn of(change: &Change<'_>, outcome: &Outcome) -> Option<Self> {
+        // What was executed before was so by a server that may not have come to tell.
+        let (room, user, mark) = match (change.what, outcome) {
+            (
+                RoomChange::AddMember { room, user },
+                Outcome::Changed { changed: true } | Outcome::Accepted,
+            ) => (room, user, None),
+            // The room is new, and has no messages.
+            (RoomChange::PutRoom { room, .. }, Outcome::Room { created: true }) => {
+                (room, change.by?, Some(0))
+            }
+            (RoomChange::PutRoom { room, .. }, Outcome::Accepted) => (room, change.by?, None),
+            _ => return None,
+        };
+        Some(Self { room: RoomId::new(room).ok()?, user: UserId::new(user).ok()?, mark })
+    }
 }
 
 /// Notifies sockets of joins through other servers, until the task is aborted.
@@ -109,7 +130,7 @@ async fn compare_all(hub: &Hub, store: &dyn RoomStore, clock: &dyn Clock) {
         tokio::select! {
             biased;
             _ = rounds.tick(), if rest.is_empty() => {
-                hub.sockets.each_following_all(|user| rest.push(user.clone()));
+                hub.sockets.each_comparing(|user| rest.push(user.clone()));
             }
             () = hub.joins.wanted.notified(), if is_idle => {}
             () = ready(()), if !is_idle => {}
@@ -134,18 +155,30 @@ async fn compare_all(hub: &Hub, store: &dyn RoomStore, clock: &dyn Clock) {
 }
 
 impl Hub {
-    /// Gives other servers hints that users became members through this one. The marks are read before that is answered, so
-    /// nothing that they write as members is read by them before.
-    pub(super) async fn tell_joined(&self, joins: Vec<(RoomId, UserId)>, access: &QueryAccess<'_>) {
+    /// Gives other servers hints that users became members through this one. The marks are read before that is answered, as
+    /// whoever knows of the membership may move the mark. Those that the store does not tell in time are left out.
+    pub(super) async fn tell_joined(&self, mut joins: Vec<Join>, access: &QueryAccess<'_>) {
         let Some(relay) = self.relay.get() else { return };
-        for joins in joins.chunks(QUERIES_MAX) {
-            let marks = joins.iter().map(|(room, user)| access(room.clone(), user.clone()));
-            for ((room, user), access) in joins.iter().zip(join_all(marks).await) {
-                let mark = match access {
-                    Ok(Access::Member { read_seq }) => Some(read_seq),
-                    _ => None,
-                };
-                relay.joined(room, user, mark);
+        let lacking = joins.iter_mut().filter(|join| join.mark.is_none());
+        self.read_marks(lacking.take(MARKS_MAX).collect(), access).await;
+        for Join { room, user, mark } in &joins {
+            relay.joined(room, user, *mark);
+        }
+    }
+
+    async fn read_marks(&self, joins: Vec<&mut Join>, access: &QueryAccess<'_>) {
+        let skipped = &self.joins.skipped;
+        let skip = |rest: u32| rest.checked_sub(1);
+        if joins.is_empty() || skipped.fetch_update(Ordering::Relaxed, Ordering::Relaxed, skip).is_ok() {
+            return;
+        }
+        let reading = join_all(joins.iter().map(|join| access(join.room.clone(), join.user.clone())));
+        let Ok(read) = timeout(MARKS_TIMEOUT, reading).await else {
+            return skipped.store(BATCHES_SKIPPED, Ordering::Relaxed);
+        };
+        for (join, access) in joins.into_iter().zip(read) {
+            if let Ok(Access::Member { read_seq }) = access {
+                join.mark = Some(read_seq);
             }
         }
     }
@@ -230,7 +263,7 @@ impl Hub {
             return;
         }
         let mut users = Vec::new();
-        self.sockets.each_following_all(|user| {
+        self.sockets.each_comparing(|user| {
             if is_concerned(user) {
                 users.push(user.clone());
             }

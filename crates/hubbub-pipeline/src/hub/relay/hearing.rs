@@ -43,12 +43,13 @@ impl Heard {
         if record.n <= before || before == 0 && self.servers.len() >= SERVERS_MAX {
             return false;
         }
+        // Of whoever ends and was never heard of, nothing is missing.
+        if record.n != before + 1 && (before > 0 || !record.bye) {
+            self.lacking.insert(partition);
+        }
         if record.bye {
             self.servers.remove(&origin);
             return true;
-        }
-        if record.n != before + 1 {
-            self.lacking.insert(partition);
         }
         let has_entries = !record.rooms.is_empty();
         self.servers.insert(origin, LastRecord { n: record.n, at: now, has_entries, is_silent: false });

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use hubbub_core::{RoomId, UserId};
 
-use super::record::Entry;
+use super::record::{Entry, JoinedUser};
 use super::{Relay, USERS_PER_ENTRY};
 
 impl Relay {
@@ -19,7 +19,7 @@ impl Relay {
     pub(super) fn tell_joined(&self) {
         let mut outgoing = self.outgoing.lock();
         for (room, joined) in outgoing.take_joined() {
-            let mut partitions: BTreeMap<u32, Vec<(Cow<'_, str>, Option<u64>)>> = BTreeMap::new();
+            let mut partitions: BTreeMap<u32, Vec<JoinedUser<'_>>> = BTreeMap::new();
             for (user, mark) in &joined {
                 let partition = self.bus.partition_of(user.as_str());
                 partitions.entry(partition).or_default().push((Cow::Borrowed(user.as_str()), *mark));

@@ -225,3 +225,28 @@ impl Lane {
         !self.entries.is_empty() || !self.joined.is_empty()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn joins_wait_behind_all_else_and_are_bounded() {
+        let mut outgoing = Outgoing::new(1);
+        let room = RoomId::new("r").unwrap();
+        outgoing.extend_joined(0, "joined".to_owned());
+        outgoing.extend(0, vec!["present".to_owned()]);
+        let mut users = (0..).map(|number| UserId::new(&format!("user-{number}")).unwrap());
+        for user in users.by_ref().take(JOINS_MAX) {
+            outgoing.add_joined(&room, &user, Some(7));
+        }
+        assert!(outgoing.take_joined().is_empty(), "those before are not written yet");
+        let mut next = || outgoing.next_records(Duration::ZERO, 1, 8).pop().map(|record| record.entries);
+        assert_eq!(next(), Some(vec!["present".to_owned()]));
+        assert_eq!(next(), Some(vec!["joined".to_owned()]));
+        assert!(!outgoing.take_lost_joins(Duration::ZERO));
+        outgoing.add_joined(&room, &users.next().unwrap(), None);
+        assert!(outgoing.take_lost_joins(Duration::ZERO) && !outgoing.take_lost_joins(Duration::ZERO));
+        assert_eq!(outgoing.take_joined().values().map(HashMap::len).sum::<usize>(), JOINS_MAX);
+    }
+}

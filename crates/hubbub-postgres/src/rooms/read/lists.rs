@@ -52,8 +52,8 @@ statements! {
 
     /// One search of the index for each user, however many there are.
     MEMBERSHIPS("listing memberships") =
-        "select u.id, (select array_agg(room) from (select mine.room from members mine where mine.member = u.no limit $2) some) \
-         from users u where u.id = any($1)";
+        "select u.id, (select array_agg(mine.room) from \
+         (select room from members where member = u.no limit $2) as mine) from users u where u.id = any($1)";
 
     /// The newest message of a room is nearly always the one at its head, and its partition follows from the room.
     USER_ROOMS("listing a user's rooms") = concat!(
@@ -165,8 +165,13 @@ async fn memberships(rooms: &Rooms, users: &[UserId]) -> Result<Vec<Option<Vec<M
     let rows = rooms.context.db.read(&MEMBERSHIPS, &[&ids, &most]).await?;
     let numbers = rows.iter().map(|row| (row.get(0), row.get::<_, Option<Vec<i32>>>(1).unwrap_or_default()));
     let numbers: HashMap<&str, Vec<i32>> = numbers.collect();
-    let listed = numbers.values().filter(|numbers| numbers.len() <= MEMBERSHIPS_MAX).flatten().copied();
-    let names = rooms.listed_names.names(&rooms.context.db, listed).await?;
+    let mut listed: Vec<i32> = Vec::new();
+    for numbers in numbers.values() {
+        if numbers.len() <= MEMBERSHIPS_MAX {
+            listed.extend(numbers);
+        }
+    }
+    let names = rooms.listed_names.names(&rooms.context.db, listed.into_iter()).await?;
     let membership =
         |number: &i32| Some(Membership { room: RoomId::new(names.get(number)?).ok()?, version: None });
     let of_user = |user: &UserId| {

@@ -87,6 +87,23 @@ async fn joins_cross([here, there]: [&Server; 2]) {
     }
 }
 
+/// Whoever makes a room at one server and speaks in it at once through the other one misses nothing of that at either.
+async fn creators_hear_themselves([here, there]: [&Server; 2]) {
+    let mut sockets = [follow_all(here, "finn").await, follow_all(there, "finn").await];
+    for (room, by, other) in [("own-1", here, there), ("own-2", there, here)] {
+        let path = format!("/v1/rooms/{room}");
+        let made = by.call("finn", Method::PUT, &path, json!({"membersOnly": true})).await;
+        assert_eq!(made.status, 201, "{}", made.text());
+        say(other, room, "finn", "first").await;
+        say(by, room, "finn", "second").await;
+        for socket in &mut sockets {
+            is_told(socket, room).await;
+            hears(socket, room, "first").await;
+            hears(socket, room, "second").await;
+        }
+    }
+}
+
 /// A chat that is made at each server reaches the sockets of its members at both.
 async fn chats_cross(servers: [&Server; 2]) {
     let mut sockets = Vec::new();
@@ -140,6 +157,7 @@ async fn joins_reach_all_servers_of_a_database() {
     let start = || Setup::new().store(&postgres.url("postgres")).set("server.compat=chats").start();
     let servers = [start(), start()];
     joins_cross(servers.each_ref()).await;
+    creators_hear_themselves(servers.each_ref()).await;
     chats_cross(servers.each_ref()).await;
     // Behind a pooler nobody tells and hears.
     let pooler = Pooler::start(&postgres);
@@ -157,6 +175,7 @@ async fn joins_reach_all_servers_behind_kafka() {
     let start = |name: &str, setting: &str| Setup::on(setup.clone(), name).set(setting).start();
     let servers = [start("a", "kafka.bus=true"), start("b", "server.role=gateway")];
     joins_cross(servers.each_ref()).await;
+    creators_hear_themselves(servers.each_ref()).await;
     let deaf = start("c", "kafka.bus=false");
     joins_are_found([&servers[0], &deaf]).await;
 }
@@ -168,5 +187,6 @@ async fn joins_reach_all_servers_behind_kafka_with_a_database() {
     let setup = kafka.setup(&postgres.url("postgres"), 3).set("server.compat=chats");
     let servers = ["a", "b"].map(|name| Setup::on(setup.clone(), name).start());
     joins_cross(servers.each_ref()).await;
+    creators_hear_themselves(servers.each_ref()).await;
     chats_cross(servers.each_ref()).await;
 }

@@ -163,7 +163,7 @@ impl RoomStore for ReopeningStore {
         members(room: RoomId, after: Option<UserId>, limit: usize) -> Read<'_, Vec<Member>>;
         user_rooms(user: UserId, after: Option<RoomId>, limit: usize) -> Read<'_, UserRooms>;
         user_room_count(user: UserId, most: usize) -> Read<'_, usize>;
-        memberships(users: Vec<UserId>) -> Read<'_, Vec<Vec<Membership>>>;
+        memberships(users: Vec<UserId>) -> Read<'_, Vec<Option<Vec<Membership>>>>;
     }
 
     fn remote_changes(&self) -> Pin<Box<dyn Future<Output = RemoteChanges> + Send + '_>> {

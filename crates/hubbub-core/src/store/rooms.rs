@@ -75,12 +75,15 @@ pub trait RoomStore: Send + Sync + 'static {
     /// How many rooms the user is a member of, counted up to `most`.
     fn user_room_count(&self, user: UserId, most: usize) -> Read<'_, usize>;
 
-    /// The rooms of each of these users, in the order of the users. Read every few seconds to find joins through other
-    /// servers, so a store that they write to has a cheap way. Another one lists nothing.
-    fn memberships(&self, users: Vec<UserId>) -> Read<'_, Vec<Vec<Membership>>> {
-        Box::pin(std::future::ready(Ok(vec![Vec::new(); users.len()])))
+    /// The rooms of each of these users, in the order of the users; `None` = they are more than [`MEMBERSHIPS_MAX`]. Read every
+    /// few seconds to find joins through other servers, so a store that they write to has a cheap way. Another one lists nothing.
+    fn memberships(&self, users: Vec<UserId>) -> Read<'_, Vec<Option<Vec<Membership>>>> {
+        Box::pin(std::future::ready(Ok(vec![Some(Vec::new()); users.len()])))
     }
 }
+
+/// Rooms that are listed for a user, with those that the user has left where a store lists them, too.
+pub const MEMBERSHIPS_MAX: usize = 20_000;
 
 /// A room that a user is a member of, or may be.
 #[derive(Debug, Clone, PartialEq, Eq)]

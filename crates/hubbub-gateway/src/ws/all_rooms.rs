@@ -2,7 +2,7 @@
 //! soon as it is read. Later memberships come through the outbox, whichever server of a shared store adds them: the hub
 //! compares what the store lists later with what it listed before the first page.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
@@ -36,7 +36,10 @@ enum Stage {
     Announced,
 }
 
-type Fetch = Pin<Box<dyn Future<Output = Result<UserRooms, ReadError>> + Send>>;
+type Fetch = Pin<Box<dyn Future<Output = Result<Page, ReadError>> + Send>>;
+
+/// A page of rooms, and with the first one what was listed before it.
+type Page = (Vec<RoomId>, UserRooms);
 
 pub(super) enum Next {
     Rooms(Vec<(RoomId, u64)>),
@@ -49,11 +52,13 @@ pub(super) struct AllRooms {
     pub(super) request: AllRoomsRequest,
     stage: Stage,
     fetch: Option<Fetch>,
+    /// Rooms that were listed before the first page, and that no page has brought yet.
+    unread: HashSet<RoomId>,
 }
 
 impl AllRooms {
     pub(super) fn new(request: AllRoomsRequest) -> Self {
-        Self { request, stage: Stage::Reading { after: None }, fetch: None }
+        Self { request, stage: Stage::Reading { after: None }, fetch: None, unread: HashSet::new() }
     }
 
     /// The next step once all rooms listed so far are live. Pending for good after [`Next::Announce`].
@@ -67,6 +72,8 @@ impl AllRooms {
             Stage::Reading { after } => after.clone(),
             Stage::Listed => {
                 self.stage = Stage::Announced;
+                // The user was no member then, and may be one since: these are to be looked at like new ones.
+                gateway.hub.forget_rooms(user, outbox, &std::mem::take(&mut self.unread));
                 return Poll::Ready(Next::Announce);
             }
             Stage::Announced => return Poll::Pending,
@@ -74,19 +81,25 @@ impl AllRooms {
         let fetch = self.fetch.get_or_insert_with(|| {
             let (gateway, user, outbox) = (gateway.clone(), user.clone(), outbox.clone());
             Box::pin(async move {
-                if after.is_none() {
-                    let listed = gateway.store.memberships(vec![user.clone()]).await?;
-                    gateway.hub.expect_joins(&user, &outbox, listed.into_iter().flatten().collect());
+                let mut unread = Vec::new();
+                if after.is_none()
+                    && let Some(listed) =
+                        gateway.store.memberships(vec![user.clone()]).await?.into_iter().flatten().next()
+                {
+                    unread.extend(listed.iter().map(|listed| listed.room.clone()));
+                    gateway.hub.expect_joins(&user, &outbox, listed);
                 }
-                gateway.store.user_rooms(user, after, PAGE_ROOMS).await
+                Ok((unread, gateway.store.user_rooms(user, after, PAGE_ROOMS).await?))
             })
         });
         let page = ready!(fetch.as_mut().poll(context));
         self.fetch = None;
         Poll::Ready(match page {
-            Ok(page) => {
+            Ok((unread, page)) => {
+                self.unread.extend(unread);
                 let rooms: Vec<_> =
                     page.rooms.into_iter().map(|room| (room.info.room, room.read_seq)).collect();
+                rooms.iter().for_each(|(room, _)| _ = self.unread.remove(room));
                 self.stage = match rooms.last() {
                     Some((last, _)) if rooms.len() == PAGE_ROOMS => {
                         Stage::Reading { after: Some(last.clone()) }

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering::SeqCst;
 
 use futures_util::future::join_all;
 use hubbub_core::store::{Access, ReadError};
-use hubbub_core::{Change, Outcome, ReadMark, RoomChange, RoomId, UserId};
+use hubbub_core::{Change, Outcome, ReadMark, RoomChange, RoomId, RoomSettings, UserId};
 
 use super::channel::{Channel, Subscriber};
 use super::outbox::Delivery;
@@ -15,8 +15,36 @@ use super::{Hub, Notice, QueryAccess};
 pub(super) const QUERIES_MAX: usize = 256;
 
 impl Hub {
-    /// Publishes a change that this server committed, or another one.
-    pub(crate) async fn publish_change(
+    /// Publishes a change that another server committed, where the bus brings it among the messages.
+    #[cfg(feature = "kafka")]
+    pub(crate) async fn publish_remote_change(
+        &self,
+        change: &Change<'_>,
+        outcome: &Outcome,
+        access: &QueryAccess<'_>,
+    ) {
+        match (change.what, outcome) {
+            (RoomChange::RemoveMember { room, user }, _) => {
+                // The user may have been added again, and have subscribed anew, before this server hears of the removal. Nothing
+                // more is delivered before the store was asked, for all who were removed at once.
+                let is_of = |channel: &mut Channel| channel.subscribers.iter().any(|one| one.is_of(user));
+                if self.with_channel(room, is_of) == Some(true) {
+                    self.expect_comparison(Some(room));
+                }
+            }
+            // Hints tell of it, with the mark that the user joined with. By now it may have moved.
+            (RoomChange::AddMember { room, user }, Outcome::Changed { changed: true }) => {
+                self.add_member(room, user);
+            }
+            (RoomChange::PutRoom { room, settings }, Outcome::Room { .. }) => {
+                self.apply_settings(room, settings, access).await
+            }
+            _ => self.publish_change(change, outcome, access).await,
+        }
+        self.memory.enforce_bound();
+    }
+
+    pub(super) async fn publish_change(
         &self,
         change: &Change<'_>,
         outcome: &Outcome,
@@ -31,16 +59,14 @@ impl Hub {
                 }
             }
             (RoomChange::AddMember { room, user }, Outcome::Changed { changed: true }) => {
-                self.with_channel(room, |channel| channel.add_member(user));
+                self.add_member(room, user);
                 self.announce(room, user, access).await;
             }
-            (RoomChange::RemoveMember { room, user }, Outcome::Changed { changed: true })
-                if self.behind.get().is_none() =>
-            {
+            (RoomChange::RemoveMember { room, user }, Outcome::Changed { changed: true }) => {
                 self.end(room, |subscriber| subscriber.is_of(user));
             }
-            (RoomChange::RemoveMember { room, user }, Outcome::Changed { changed }) => {
-                self.end_former(room, user, *changed, access).await;
+            (RoomChange::RemoveMember { room, user }, Outcome::Changed { changed: false }) => {
+                self.end_former(room, user, access).await;
             }
             (RoomChange::DeleteRoom { room }, Outcome::Changed { changed: true }) => {
                 // Later subscribers start from an empty room.
@@ -48,9 +74,7 @@ impl Hub {
                 self.end(room, |_| true);
             }
             (RoomChange::PutRoom { room, settings }, Outcome::Room { created }) => {
-                if settings.members_only == Some(true) {
-                    self.end_outsiders(room, access).await;
-                }
+                self.apply_settings(room, settings, access).await;
                 if *created && let Some(user) = change.by {
                     self.announce(room, user, access).await;
                 }
@@ -59,6 +83,16 @@ impl Hub {
                 self.erase(user, *messages > 0, !more);
             }
             _ => {}
+        }
+    }
+
+    fn add_member(&self, room: &str, user: &str) {
+        self.with_channel(room, |channel| channel.add_member(user));
+    }
+
+    async fn apply_settings(&self, room: &str, settings: RoomSettings<'_>, access: &QueryAccess<'_>) {
+        if settings.members_only == Some(true) {
+            self.end_outsiders(room, access).await;
         }
     }
 
@@ -93,15 +127,14 @@ impl Hub {
         {
             // The mark is read before the change is answered: a message from a client that knows of the membership has a
             // greater seq.
-            self.look_up_join(&room, &user, access, false).await;
+            self.look_up_join(&room, &user, None, access).await;
         }
     }
 
-    /// Ends the subscriptions of a user who was removed now, or not `now` but before: perhaps by an attempt whose outcome
-    /// nobody learnt. Where other servers write, the user may have been added again, and have subscribed anew, before this
-    /// one hears of the removal.
-    async fn end_former(&self, room: &str, user: &str, now: bool, access: &QueryAccess<'_>) {
-        let is_concerned = |subscriber: &Subscriber| subscriber.is_of(user) && (now || subscriber.is_member);
+    /// Ends the subscriptions of a user who was removed before, perhaps by an attempt whose outcome nobody learnt; or was added
+    /// again meanwhile.
+    async fn end_former(&self, room: &str, user: &str, access: &QueryAccess<'_>) {
+        let is_concerned = |subscriber: &Subscriber| subscriber.is_of(user) && subscriber.is_member;
         let is_followed = self.with_channel(room, |channel| channel.subscribers.iter().any(is_concerned));
         if let (Some(true), Ok(id), Ok(member)) = (is_followed, RoomId::new(room), UserId::new(user)) {
             let is_over = |access: &Result<Access, _>| {
@@ -165,7 +198,7 @@ impl Hub {
         ended.iter().for_each(|gone| self.release(channel, room, gone));
         drop(channels);
         for Subscriber { user, outbox, .. } in &ended {
-            user.iter().for_each(|user| self.forget_room(user, outbox, &id));
+            user.iter().for_each(|user| self.forget_rooms(user, outbox, [&id]));
         }
     }
 }

@@ -53,8 +53,8 @@ use crate::timeline::{Source, Timeline};
 use channel::{Channel, Stage, Subscriber};
 use encoded::ChunkEncoder;
 pub use encoded::EncodedChunk;
-use joins::Joins;
 pub(crate) use joins::follow_joins;
+use joins::{Join, Joins};
 pub use memory::LiveMemory;
 pub use notice::{FrameEncoder, Notice};
 pub use outbox::{Delivery, Outbox, OutboxLimits};
@@ -295,6 +295,7 @@ impl Hub {
         if self.followed.load(Ordering::SeqCst) == 0 && !(outcomes.iter().any(is_change) && has_listeners()) {
             return;
         }
+        let mut joins = Vec::new();
         // For each room of the batch: its messages so far, or `None` when nobody follows the room.
         let mut rooms: HashMap<&str, Option<ChunkEncoder>> = HashMap::new();
         for (op, outcome) in ops.iter().zip(outcomes) {
@@ -321,13 +322,14 @@ impl Hub {
                         self.expect_comparison(change.room());
                     }
                     self.publish_change(&change, outcome, access).await;
-                    self.tell_joined(&change, outcome);
+                    joins.extend(Join::of(&change, outcome).filter(|_| self.relay.get().is_some()));
                 }
             }
         }
         for (room, encoder) in rooms {
             self.deliver(room, encoder, Source::Commit);
         }
+        self.tell_joined(joins, access).await;
         self.memory.enforce_bound();
     }
 

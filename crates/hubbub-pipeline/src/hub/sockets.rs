@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use hubbub_core::store::{Access, Membership};
 use hubbub_core::{RoomId, UserId};
@@ -39,54 +40,75 @@ impl Sockets {
     }
 
     /// Passes each user of whom a socket follows all rooms.
-    pub(super) fn each_following_all(&self, mut each: impl FnMut(&UserId)) {
-        let users = self.users.lock();
-        let following = users.iter().filter(|(_, sockets)| sockets.iter().any(|socket| socket.follows_all));
-        following.for_each(|(user, _)| each(user));
+    #[cfg(feature = "kafka")]
+    pub(super) fn each_following_all(&self, each: impl FnMut(&UserId)) {
+        self.each_having(|socket| socket.follows_all, each);
     }
 
-    /// Notifies the sockets that follow all rooms that the user is a member of this one; of a hint, only those that were not
-    /// notified of it before.
-    pub(super) fn notify_joined(&self, user: &UserId, room: &RoomId, read_seq: u64, is_hint: bool) {
+    /// Passes each user of whom a socket knows which rooms were listed.
+    pub(super) fn each_comparing(&self, each: impl FnMut(&UserId)) {
+        self.each_having(|socket| socket.known.is_some(), each);
+    }
+
+    fn each_having(&self, is_wanted: impl Fn(&UserSocket) -> bool, mut each: impl FnMut(&UserId)) {
+        let users = self.users.lock();
+        let having = users.iter().filter(|(_, sockets)| sockets.iter().any(&is_wanted));
+        having.for_each(|(user, _)| each(user));
+    }
+
+    /// Notifies the sockets that follow all rooms that the user is a member of this one.
+    pub(super) fn notify_joined(&self, user: &UserId, room: &RoomId, read_seq: u64) {
         let mut users = self.users.lock();
         for socket in users.get_mut(user).into_iter().flatten().filter(|socket| socket.follows_all) {
-            let is_new = socket.known.as_mut().is_none_or(|known| known.notify(room));
-            if is_new || !is_hint {
-                socket.outbox.push(Delivery::Joined { room: room.clone(), read_seq });
-            }
+            socket.known.iter_mut().for_each(|known| known.notify(room));
+            socket.outbox.push(Delivery::Joined { room: room.clone(), read_seq });
         }
     }
 
     /// Those of the rooms listed for the user that a socket must be notified of, if the user is a member.
-    pub(super) fn lacking(&self, user: &UserId, listed: Vec<Membership>) -> Vec<Membership> {
+    pub(super) fn lacking(&self, user: &UserId, listed: Vec<Membership>, now: Duration) -> Vec<Membership> {
         let mut users = self.users.lock();
         let mut known: Vec<&mut KnownRooms> =
             users.get_mut(user).into_iter().flatten().filter_map(|socket| socket.known.as_mut()).collect();
+        known.iter_mut().for_each(|known| known.keep_listed(&listed));
         let mut is_lacking = |listed: &Membership| {
             let mut is_lacking = false;
-            known.iter_mut().for_each(|known| is_lacking |= known.lacks(listed));
+            known.iter_mut().for_each(|known| is_lacking |= known.lacks(listed, now));
             is_lacking
         };
         listed.into_iter().filter(|listed| is_lacking(listed)).collect()
     }
 
     /// Notifies the sockets that lack a room listed for the user, of which the store was asked.
-    pub(super) fn settle(&self, user: &UserId, listed: &Membership, access: Access) {
+    pub(super) fn settle(&self, user: &UserId, listed: &Membership, access: Access, now: Duration) {
         let mut users = self.users.lock();
         for socket in users.get_mut(user).into_iter().flatten() {
             let Some(known) = &mut socket.known else { continue };
             let is_member = matches!(access, Access::Member { .. });
-            if let (true, Access::Member { read_seq }) = (known.settle(listed, is_member), access) {
+            if let (true, Access::Member { read_seq }) = (known.settle(listed, is_member, now), access) {
                 socket.outbox.push(Delivery::Joined { room: listed.room.clone(), read_seq });
             }
         }
     }
 
-    /// The socket must be notified of this room if the user is a member again. Returns whether it is one that gets
-    /// notifications of rooms listed later.
-    pub(super) fn forget(&self, user: &UserId, outbox: &Arc<Outbox>, room: &RoomId) -> bool {
-        let forget = |socket: &mut UserSocket| socket.known.as_mut().map(|known| known.forget(room));
-        self.change(user, outbox, forget).flatten().is_some()
+    /// The socket must be notified of these rooms if the user is a member again. Returns whether there are any, and it is one
+    /// that gets notifications of rooms listed later.
+    pub(super) fn forget<'a>(
+        &self,
+        user: &UserId,
+        outbox: &Arc<Outbox>,
+        rooms: impl IntoIterator<Item = &'a RoomId>,
+    ) -> bool {
+        let mut is_any = false;
+        self.change(user, outbox, |socket| {
+            if let Some(known) = &mut socket.known {
+                rooms.into_iter().for_each(|room| {
+                    known.forget(room);
+                    is_any = true;
+                });
+            }
+        });
+        is_any
     }
 
     fn change<T>(

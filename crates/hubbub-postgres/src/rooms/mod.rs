@@ -45,6 +45,8 @@ pub(crate) struct Rooms {
     /// Reads from the primary only.
     primary: Reader,
     room_names: Names,
+    /// Names of rooms that are only listed, so that these displace none of the rooms that are written to.
+    listed_names: Names,
     user_names: Names,
     totals: RoomTotals,
     /// The cache; `None` if it is switched off.
@@ -63,6 +65,7 @@ impl Rooms {
             primary,
             recent,
             room_names: Names::of_rooms(),
+            listed_names: Names::of_rooms(),
             user_names: Names::of_users(),
             totals: RoomTotals::default(),
             expects_repeats: AtomicBool::new(false),

@@ -6,8 +6,8 @@ use futures_util::future::try_join_all;
 use futures_util::{StreamExt, TryStreamExt, stream};
 use hubbub_core::invariant::saturate;
 use hubbub_core::store::{
-    Access, Cursor, HistoryPage, HistoryQuery, Member, Membership, Read, ReadError, RoomHead, RoomInfo,
-    RoomStore, UserRoom, UserRooms,
+    Access, Cursor, HistoryPage, HistoryQuery, MEMBERSHIPS_MAX, Member, Membership, Read, ReadError,
+    RoomHead, RoomInfo, RoomStore, UserRoom, UserRooms,
 };
 use hubbub_core::{MessageId, RoomId, UserId};
 
@@ -126,8 +126,8 @@ impl Scylla {
         Ok(found)
     }
 
-    /// The rooms that the user has something to do with. Each join writes its row anew.
-    async fn rooms_listed(&self, user: UserId) -> Result<Vec<Membership>> {
+    /// The rooms that the user has something to do with, or had. Each join writes its row anew.
+    async fn rooms_listed(&self, user: UserId) -> Result<Option<Vec<Membership>>> {
         let db = &self.context.db;
         let (what, statement) = ("listing memberships", &db.statements.memberships);
         let rows = db.stream::<(String, i64)>(what, statement, (user.as_str(),), PAGE_ROWS).await?;
@@ -135,7 +135,8 @@ impl Scylla {
             let (name, written_at) = row?;
             Ok(Membership { room: room_id(&name)?, version: Some(written_at.unsigned_abs()) })
         });
-        listed.try_collect().await
+        let listed: Vec<Membership> = listed.take(MEMBERSHIPS_MAX + 1).try_collect().await?;
+        Ok((listed.len() <= MEMBERSHIPS_MAX).then_some(listed))
     }
 
     /// One read for each room that the user is in, or was in before.
@@ -234,7 +235,7 @@ impl RoomStore for Scylla {
         Box::pin(async move { Ok(self.count_rooms(user.as_str(), most).await?) })
     }
 
-    fn memberships(&self, users: Vec<UserId>) -> Read<'_, Vec<Vec<Membership>>> {
+    fn memberships(&self, users: Vec<UserId>) -> Read<'_, Vec<Option<Vec<Membership>>>> {
         Box::pin(async move {
             let reading = stream::iter(users).map(|user| self.rooms_listed(user)).buffered(AT_ONCE);
             Ok(reading.try_collect().await?)

@@ -58,7 +58,7 @@ impl Subscriptions {
     pub(super) fn drop_one_of_all(&mut self, room: &RoomId) {
         self.remove(room);
         if let (Some(user), Some(outbox)) = (self.user(), &self.outbox) {
-            self.gateway.hub.forget_room(user, outbox, room);
+            self.gateway.hub.forget_rooms(user, outbox, [room]);
         }
     }
 

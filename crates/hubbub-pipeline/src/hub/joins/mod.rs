@@ -17,9 +17,10 @@
 
 mod known;
 
-use std::collections::{HashSet, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::future::ready;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use futures_util::future::join_all;
@@ -28,7 +29,7 @@ use hubbub_core::store::{Access, ReadError, RoomStore};
 use hubbub_core::{Change, Outcome, RoomChange, RoomId, UserId};
 use parking_lot::Mutex;
 use tokio::sync::Notify;
-use tokio::time::MissedTickBehavior;
+use tokio::time::{MissedTickBehavior, timeout};
 
 use super::changes::QUERIES_MAX;
 use super::{Hub, Outbox, QueryAccess};
@@ -46,14 +47,29 @@ const COMPARE_SHARE: u32 = 20;
 /// Shortest pause while the store does not answer, and longest pause.
 const PAUSE_MIN: Duration = Duration::from_millis(100);
 const PAUSE_MAX: Duration = Duration::from_secs(5);
+/// Longest pause after a comparison.
+const SHARE_PAUSE_MAX: Duration = Duration::from_secs(60);
+
+/// Joins of one batch whose marks are read before it is answered, and how long that may delay the answer.
+const MARKS_MAX: usize = QUERIES_MAX;
+const MARKS_TIMEOUT: Duration = Duration::from_millis(250);
+/// Batches with joins whose marks are not read once that took too long, so that a slow store delays few answers.
+const BATCHES_SKIPPED: u32 = 50;
+
+/// Ranks of users that are compared at once.
+const FIRST: usize = 0;
+const LATER: usize = 1;
 
 /// What other servers may have added to the rooms of users.
 #[derive(Debug, Default)]
 pub(super) struct Joins {
-    /// Users, and rooms that they may have joined.
-    hints: Mutex<HashSet<(UserId, RoomId)>>,
+    /// Users, and rooms that they may have joined: with which mark, if that is known.
+    hints: Mutex<HashMap<(UserId, RoomId), Option<u64>>>,
     hinted: Notify,
-    urgent: Mutex<Urgent>,
+    /// Batches whose marks are not to be read.
+    skipped: AtomicU32,
+    /// Those first of whom something is known to be missing, then those of whom something may be.
+    urgent: Mutex<[Urgent; 2]>,
     wanted: Notify,
 }
 
@@ -62,6 +78,33 @@ pub(super) struct Joins {
 struct Urgent {
     queue: VecDeque<UserId>,
     waiting: HashSet<UserId>,
+}
+
+/// Who became a member of which room, and with which read mark, if it is known.
+pub(super) struct Join {
+    room: RoomId,
+    user: UserId,
+    mark: Option<u64>,
+}
+
+impl Join {
+    /// The join that this change made.
+    pub(super) fn of(change: &Change<'_>, outcome: &Outcome) -> Option<Self> {
+        // What was executed before was so by a server that may not have come to tell.
+        let (room, user, mark) = match (change.what, outcome) {
+            (
+                RoomChange::AddMember { room, user },
+                Outcome::Changed { changed: true } | Outcome::Accepted,
+            ) => (room, user, None),
+            // The room is new, and has no messages.
+            (RoomChange::PutRoom { room, .. }, Outcome::Room { created: true }) => {
+                (room, change.by?, Some(0))
+            }
+            (RoomChange::PutRoom { room, .. }, Outcome::Accepted) => (room, change.by?, None),
+            _ => return None,
+        };
+        Some(Self { room: RoomId::new(room).ok()?, user: UserId::new(user).ok()?, mark })
+    }
 }
 
 /// Notifies sockets of joins through other servers, until the task is aborted.
@@ -83,26 +126,28 @@ async fn compare_all(hub: &Hub, store: &dyn RoomStore, clock: &dyn Clock) {
     let mut rest: Vec<UserId> = Vec::new();
     let mut pause = PAUSE_MIN;
     loop {
-        let is_idle = rest.is_empty() && hub.joins.urgent.lock().queue.is_empty();
+        let is_idle = rest.is_empty() && hub.joins.urgent.lock().iter().all(|urgent| urgent.queue.is_empty());
         tokio::select! {
             biased;
             _ = rounds.tick(), if rest.is_empty() => {
-                hub.sockets.each_following_all(|user| rest.push(user.clone()));
+                hub.sockets.each_comparing(|user| rest.push(user.clone()));
             }
             () = hub.joins.wanted.notified(), if is_idle => {}
             () = ready(()), if !is_idle => {}
         }
-        let mut users = hub.take_urgent(URGENT_PER_QUERY);
-        users.extend(rest.split_off(rest.len().saturating_sub(USERS_PER_QUERY - users.len())));
-        if users.is_empty() {
+        let urgent = hub.take_urgent(URGENT_PER_QUERY);
+        let mut users = rest.split_off(rest.len().saturating_sub(USERS_PER_QUERY - urgent.len()));
+        // Twice in one query would be two looks at one moment.
+        users.retain(|user| !urgent.contains(user));
+        if users.is_empty() && urgent.is_empty() {
             continue;
         }
         let began = clock.monotonic();
-        let compared = hub.compare_rooms(store, users).await;
+        let compared = hub.compare_users(store, &urgent, users, began).await;
         let took = clock.monotonic().saturating_sub(began);
         pause = match compared {
-            Ok(()) => (took * COMPARE_SHARE).min(PAUSE_MAX),
-            // Whose rooms are not known now is compared with the next round.
+            Ok(()) => (took * COMPARE_SHARE).min(SHARE_PAUSE_MAX),
+            // Who was not urgent is compared with the next round.
             Err(_) => (pause * 2).clamp(PAUSE_MIN, PAUSE_MAX),
         };
         tokio::time::sleep(pause).await;
@@ -110,84 +155,103 @@ async fn compare_all(hub: &Hub, store: &dyn RoomStore, clock: &dyn Clock) {
 }
 
 impl Hub {
-    /// Gives other servers a hint that a user became a member through this one.
-    pub(super) fn tell_joined(&self, change: &Change<'_>, outcome: &Outcome) {
-        // What was executed before was so by a server that may not have come to tell.
-        let joined = match (change.what, outcome) {
-            (
-                RoomChange::AddMember { room, user },
-                Outcome::Changed { changed: true } | Outcome::Accepted,
-            ) => Some((room, user)),
-            (RoomChange::PutRoom { room, .. }, Outcome::Room { created: true } | Outcome::Accepted) => {
-                change.by.map(|user| (room, user))
-            }
-            _ => None,
+    /// Gives other servers hints that users became members through this one. The marks are read before that is answered, as
+    /// whoever knows of the membership may move the mark. Those that the store does not tell in time are left out.
+    pub(super) async fn tell_joined(&self, mut joins: Vec<Join>, access: &QueryAccess<'_>) {
+        let Some(relay) = self.relay.get() else { return };
+        let lacking = joins.iter_mut().filter(|join| join.mark.is_none());
+        self.read_marks(lacking.take(MARKS_MAX).collect(), access).await;
+        for Join { room, user, mark } in &joins {
+            relay.joined(room, user, *mark);
+        }
+    }
+
+    async fn read_marks(&self, joins: Vec<&mut Join>, access: &QueryAccess<'_>) {
+        let skipped = &self.joins.skipped;
+        let skip = |rest: u32| rest.checked_sub(1);
+        if joins.is_empty() || skipped.fetch_update(Ordering::Relaxed, Ordering::Relaxed, skip).is_ok() {
+            return;
+        }
+        let reading = join_all(joins.iter().map(|join| access(join.room.clone(), join.user.clone())));
+        let Ok(read) = timeout(MARKS_TIMEOUT, reading).await else {
+            return skipped.store(BATCHES_SKIPPED, Ordering::Relaxed);
         };
-        if let (Some(relay), Some((room, user))) = (self.relay.get(), joined)
-            && let (Ok(room), Ok(user)) = (RoomId::new(room), UserId::new(user))
-        {
-            relay.joined(&room, &user);
+        for (join, access) in joins.into_iter().zip(read) {
+            if let Ok(Access::Member { read_seq }) = access {
+                join.mark = Some(read_seq);
+            }
         }
     }
 
     /// Another server says that a user became a member.
-    pub(super) fn hint_join(&self, room: &RoomId, user: &str) {
+    pub(super) fn hint_join(&self, room: &RoomId, user: &str, mark: Option<u64>) {
         if self.behind.get().is_none() || !self.sockets.follow_all(user) {
             return;
         }
         let Ok(user) = UserId::new(user) else { return };
         let mut hints = self.joins.hints.lock();
         if hints.len() < HINTS_MAX {
-            hints.insert((user, room.clone()));
+            hints.insert((user, room.clone()), mark);
             self.joins.hinted.notify_one();
         } else {
-            self.compare_soon([user]);
+            self.compare_soon([user], LATER);
         }
     }
 
     /// Looks up all hints that wait.
     pub(super) async fn look_up_hints(&self, store: &dyn RoomStore) {
         let access = |room, user| store.access(room, user);
-        let hints: Vec<(UserId, RoomId)> = self.joins.hints.lock().drain().collect();
+        let hints: Vec<_> = self.joins.hints.lock().drain().collect();
         for hints in hints.chunks(QUERIES_MAX) {
-            join_all(hints.iter().map(|(user, room)| self.look_up_join(room, user, &access, true))).await;
+            let looked_up =
+                hints.iter().map(|((user, room), mark)| self.look_up_join(room, user, *mark, &access));
+            join_all(looked_up).await;
         }
     }
 
-    /// Notifies the sockets that follow all rooms of a user, if the user is a member of this one; of a hint, only those that
-    /// were not notified before.
+    /// Notifies the sockets that follow all rooms of a user, if the user is a member of this one. They start at the `mark`,
+    /// which the user joined with, or at the present one: a device that read or wrote meanwhile has moved it.
     pub(super) async fn look_up_join(
         &self,
         room: &RoomId,
         user: &UserId,
+        mark: Option<u64>,
         access: &QueryAccess<'_>,
-        is_hint: bool,
     ) {
         match access(room.clone(), user.clone()).await {
-            Ok(Access::Member { read_seq }) => self.sockets.notify_joined(user, room, read_seq, is_hint),
+            Ok(Access::Member { read_seq }) => {
+                let read_seq = mark.map_or(read_seq, |mark| mark.min(read_seq));
+                self.sockets.notify_joined(user, room, read_seq);
+            }
             // Removed again meanwhile.
             Ok(_) => {}
-            Err(_) if self.behind.get().is_some() => self.compare_soon([user.clone()]),
+            Err(_) if self.behind.get().is_some() => self.compare_soon([user.clone()], FIRST),
             // The starting position is unknown. The client reconnects and queries it again.
             Err(_) => self.sockets.each(user.as_str(), true, |outbox| outbox.cut()),
         }
     }
 
-    /// The socket found that its user is not a member of a room that it was to follow as one of all. It is notified if the
-    /// user is a member again.
-    pub fn forget_room(&self, user: &UserId, outbox: &Arc<Outbox>, room: &RoomId) {
-        if self.sockets.forget(user, outbox, room) {
-            // The user may have been added again before, when the socket still followed the room.
-            self.compare_soon([user.clone()]);
+    /// The socket found that its user is not a member of rooms that it was to follow as some of all. It is notified if the user
+    /// is a member again.
+    pub fn forget_rooms<'a>(
+        &self,
+        user: &UserId,
+        outbox: &Arc<Outbox>,
+        rooms: impl IntoIterator<Item = &'a RoomId>,
+    ) {
+        if self.sockets.forget(user, outbox, rooms) {
+            // The user may have been added again before, when the socket still followed a room.
+            self.compare_soon([user.clone()], FIRST);
         }
     }
 
     /// The rooms of these users, of whom sockets follow all rooms, are compared at once.
-    fn compare_soon(&self, users: impl IntoIterator<Item = UserId>) {
+    fn compare_soon(&self, users: impl IntoIterator<Item = UserId>, rank: usize) {
         let mut urgent = self.joins.urgent.lock();
+        let Some(Urgent { queue, waiting }) = urgent.get_mut(rank) else { return };
         for user in users {
-            if urgent.waiting.insert(user.clone()) {
-                urgent.queue.push_back(user);
+            if waiting.insert(user.clone()) {
+                queue.push_back(user);
             }
         }
         self.joins.wanted.notify_one();
@@ -199,20 +263,52 @@ impl Hub {
             return;
         }
         let mut users = Vec::new();
-        self.sockets.each_following_all(|user| {
+        self.sockets.each_comparing(|user| {
             if is_concerned(user) {
                 users.push(user.clone());
             }
         });
-        self.compare_soon(users);
+        self.compare_soon(users, LATER);
     }
 
+    /// Up to `most` users, each once.
     pub(super) fn take_urgent(&self, most: usize) -> Vec<UserId> {
-        let mut urgent = self.joins.urgent.lock();
-        let count = most.min(urgent.queue.len());
-        let users: Vec<UserId> = urgent.queue.drain(..count).collect();
-        users.iter().for_each(|user| _ = urgent.waiting.remove(user));
+        let mut users = Vec::new();
+        for Urgent { queue, waiting } in &mut *self.joins.urgent.lock() {
+            while users.len() < most
+                && let Some(user) = queue.pop_front()
+            {
+                waiting.remove(&user);
+                if !users.contains(&user) {
+                    users.push(user);
+                }
+            }
+        }
         users
+    }
+
+    /// Compares the rooms of users. One whose rooms cannot be read is in the way of no other, and waits again if urgent. Fails if
+    /// nobody's could be read.
+    pub(super) async fn compare_users(
+        &self,
+        store: &dyn RoomStore,
+        urgent: &[UserId],
+        others: Vec<UserId>,
+        now: Duration,
+    ) -> Result<(), ReadError> {
+        let users = [urgent, &others].concat();
+        if self.compare_rooms(store, users.clone(), now).await.is_ok() {
+            return Ok(());
+        }
+        let comparing = users.iter().map(|user| self.compare_rooms(store, vec![user.clone()], now));
+        let mut done = None;
+        for (user, compared) in users.iter().zip(join_all(comparing).await) {
+            if compared.is_err() && urgent.contains(user) {
+                self.compare_soon([user.clone()], LATER);
+            }
+            done = done.filter(Result::is_ok).or(Some(compared));
+        }
+        done.unwrap_or(Ok(()))
     }
 
     /// Compares what the store lists for these users with what their sockets know, and notifies sockets that lack a room.
@@ -220,18 +316,21 @@ impl Hub {
         &self,
         store: &dyn RoomStore,
         users: Vec<UserId>,
+        now: Duration,
     ) -> Result<(), ReadError> {
         let listed = store.memberships(users.clone()).await?;
         let mut lacking = Vec::new();
         for (user, listed) in users.iter().zip(listed) {
-            lacking.extend(self.sockets.lacking(user, listed).into_iter().map(|listed| (user, listed)));
+            // Of who has too many rooms nothing is known.
+            let listed = listed.map(|listed| self.sockets.lacking(user, listed, now));
+            lacking.extend(listed.into_iter().flatten().map(|listed| (user, listed)));
         }
         let mut done = Ok(());
         for lacking in lacking.chunks(QUERIES_MAX) {
             let queries =
                 lacking.iter().map(|(user, listed)| store.access(listed.room.clone(), (*user).clone()));
             for ((user, listed), access) in lacking.iter().zip(join_all(queries).await) {
-                done = done.and(access.map(|access| self.sockets.settle(user, listed, access)));
+                done = done.and(access.map(|access| self.sockets.settle(user, listed, access, now)));
             }
         }
         done

@@ -21,6 +21,8 @@ type Origin = (u64, u32);
 struct LastRecord {
     n: u64,
     at: Duration,
+    /// Whether it said something. Otherwise it had nothing more to say, and nothing is missing if it is silent.
+    has_entries: bool,
     /// Whether its users are forgotten.
     is_silent: bool,
 }
@@ -41,19 +43,21 @@ impl Heard {
         if record.n <= before || before == 0 && self.servers.len() >= SERVERS_MAX {
             return false;
         }
+        // Of whoever ends and was never heard of, nothing is missing.
+        if record.n != before + 1 && (before > 0 || !record.bye) {
+            self.lacking.insert(partition);
+        }
         if record.bye {
             self.servers.remove(&origin);
             return true;
         }
-        if record.n != before + 1 {
-            self.lacking.insert(partition);
-        }
-        self.servers.insert(origin, LastRecord { n: record.n, at: now, is_silent: false });
+        let has_entries = !record.rooms.is_empty();
+        self.servers.insert(origin, LastRecord { n: record.n, at: now, has_entries, is_silent: false });
         true
     }
 
-    /// Servers that have become silent.
-    fn take_silent(&mut self, now: Duration) -> HashSet<Origin> {
+    /// Servers that have become silent, and whether each said something in its last record.
+    fn take_silent(&mut self, now: Duration) -> HashMap<Origin, bool> {
         self.servers.retain(|_, last| now.saturating_sub(last.at) <= NUMBER_TTL);
         let silent = self
             .servers
@@ -62,7 +66,7 @@ impl Heard {
         silent
             .map(|(origin, last)| {
                 last.is_silent = true;
-                *origin
+                (*origin, last.has_entries)
             })
             .collect()
     }
@@ -83,6 +87,9 @@ impl Hub {
         self.metrics.presence_records.inc();
         if record.bye {
             self.forget(relay, &HashSet::from([(record.node, partition)]));
+            if record.rooms.iter().any(|entry| entry.lost_joins) {
+                self.may_have_missed_joins_of(relay, &HashSet::from([partition]));
+            }
             return;
         }
         for entry in &record.rooms {
@@ -95,7 +102,7 @@ impl Hub {
             self.may_have_missed_joins_of(relay, &HashSet::from([partition]));
         }
         let Ok(room) = RoomId::new(&entry.room) else { return };
-        entry.joined.iter().for_each(|user| self.hint_join(&room, user));
+        entry.joined.iter().for_each(|(user, mark)| self.hint_join(&room, user, *mark));
         for (user, seq, unread) in &entry.marks {
             let mark = ReadMark { seq: *seq, unread: *unread, moved: true };
             self.notify_marked(&room, user, mark);
@@ -116,13 +123,14 @@ impl Hub {
 
     /// Forgets servers that are gone, and makes up for records that are missing.
     pub(super) fn repair(&self, relay: &Relay, now: Duration) {
-        let silent = relay.heard.lock().take_silent(now);
-        let mut doubtful: HashSet<u32> = silent.iter().map(|(_, partition)| *partition).collect();
+        let mut silent = relay.heard.lock().take_silent(now);
         if !silent.is_empty() {
             // If one of these comes again, what it said is missing here.
-            let forgotten = self.forget(relay, &silent);
+            let forgotten = self.forget(relay, &silent.keys().copied().collect());
             relay.heard.lock().servers.retain(|origin, _| !forgotten.contains(origin));
+            silent.retain(|origin, has_entries| *has_entries || forgotten.contains(origin));
         }
+        let mut doubtful: HashSet<u32> = silent.keys().map(|(_, partition)| *partition).collect();
         let lacking = std::mem::take(&mut relay.heard.lock().lacking);
         self.ask(relay, &lacking, true);
         doubtful.extend(lacking);

@@ -169,22 +169,18 @@ impl Hub {
             let waiting: usize = outgoing.lanes.iter().map(|lane| lane.entries.len()).sum();
             outgoing.take(ROOMS_PER_TICK.saturating_sub(waiting))
         };
-        for (room, mut changes) in rooms {
-            let joined = std::mem::take(&mut changes.joined);
+        for (room, changes) in rooms {
             let entries = self.entries(relay, &room, changes, now);
-            let mut outgoing = relay.outgoing.lock();
-            outgoing.extend(relay.bus.partition_of(room.as_str()), entries);
-            for (partition, entries) in relay.joined_entries(&room, &joined) {
-                outgoing.extend(partition, entries);
-            }
+            relay.outgoing.lock().extend(relay.bus.partition_of(room.as_str()), entries);
         }
+        relay.tell_joined();
         relay.tell_lost_joins(now);
         relay.write(now);
     }
 
     /// What is to be told about a room, as it is now.
     fn entries(&self, relay: &Relay, room: &RoomId, changes: Changes, now: Duration) -> Vec<String> {
-        let Changes { users, mut is_full, asks, typing, marks, joined: _ } = changes;
+        let Changes { users, mut is_full, asks, typing, marks } = changes;
         let name = room.as_str();
         let (mut on, mut off, mut everybody, mut nodes) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
         let mut is_early = false;
@@ -240,8 +236,8 @@ impl Hub {
     pub(crate) fn say_goodbye(&self) {
         let Some(relay) = self.relay.get() else { return };
         let _writing = relay.writing.lock();
-        for OutgoingRecord { partition, n, .. } in relay.outgoing.lock().last_records() {
-            relay.bus.send(partition, record::write(relay.node, n, true, &[]));
+        for OutgoingRecord { partition, n, entries } in relay.outgoing.lock().last_records() {
+            relay.bus.send(partition, record::write(relay.node, n, true, &entries));
         }
     }
 

@@ -6,12 +6,16 @@ use std::time::Duration;
 
 use hubbub_core::{ReadMark, RoomId, UserId};
 
+#[cfg(feature = "kafka")]
+use super::joined::lost_joins;
 use super::{FULL_INTERVAL, HEARTBEAT};
 
 /// Rooms whose changes are collected; beyond that they are as good as lost, and asked for.
 const ROOMS_MAX: usize = 50_000;
 /// Users of one room whose changes are collected; beyond that everybody who is there is told.
 const USERS_MAX: usize = 500;
+/// Joins that are collected; beyond that others are told that some are missing.
+const JOINS_MAX: usize = 1_000;
 /// Users of one room that are said to be typing in one tick.
 const TYPING_MAX: usize = 50;
 
@@ -26,8 +30,6 @@ pub(super) struct Changes {
     pub(super) asks: bool,
     pub(super) typing: HashSet<UserId>,
     pub(super) marks: HashMap<UserId, ReadMark>,
-    /// Users that became members.
-    pub(super) joined: HashSet<UserId>,
 }
 
 impl Changes {
@@ -46,15 +48,6 @@ impl Changes {
         }
     }
 
-    /// Returns false if there is no space for one more.
-    pub(super) fn add_joined(&mut self, user: &UserId) -> bool {
-        let has_space = self.joined.len() < USERS_MAX || self.joined.contains(user);
-        if has_space {
-            self.joined.insert(user.clone());
-        }
-        has_space
-    }
-
     pub(super) fn add_mark(&mut self, user: &UserId, mark: ReadMark) {
         if self.marks.len() < USERS_MAX || self.marks.contains_key(user) {
             self.marks.insert(user.clone(), mark);
@@ -67,6 +60,8 @@ impl Changes {
 pub(super) struct Lane {
     /// Entries of the next records.
     pub(super) entries: VecDeque<String>,
+    /// Entries about joins, which go behind these.
+    joined: VecDeque<String>,
     /// Number of the last record.
     n: u64,
     /// When it was written.
@@ -93,6 +88,9 @@ pub(super) struct Outgoing {
     pub(super) lanes: Vec<Lane>,
     /// The lane that is written first; another one each time.
     first: usize,
+    /// Users that became members, by room, with the read mark if it is known.
+    joined: HashMap<RoomId, HashMap<UserId, Option<u64>>>,
+    joined_count: usize,
     /// Whether users became members of rooms, and that will not be told.
     has_lost_joins: bool,
     /// When others were last told that.
@@ -119,13 +117,28 @@ impl Outgoing {
     }
 
     /// A user became a member of a room.
-    pub(super) fn add_joined(&mut self, room: &RoomId, lane: u32, user: &UserId) {
-        let has_space = self.rooms.len() < ROOMS_MAX || self.rooms.contains_key(room);
-        let mut is_told = false;
-        if has_space {
-            self.change(room, lane, |changes| is_told = changes.add_joined(user));
+    pub(super) fn add_joined(&mut self, room: &RoomId, user: &UserId, mark: Option<u64>) {
+        if self.joined_count >= JOINS_MAX {
+            self.has_lost_joins = true;
+            return;
         }
-        self.has_lost_joins |= !is_told;
+        let is_new = self.joined.entry(room.clone()).or_default().insert(user.clone(), mark).is_none();
+        self.joined_count += usize::from(is_new);
+    }
+
+    /// Takes what users became members of, unless some of what was taken before still waits.
+    pub(super) fn take_joined(&mut self) -> HashMap<RoomId, HashMap<UserId, Option<u64>>> {
+        if self.lanes.iter().any(|lane| !lane.joined.is_empty()) {
+            return HashMap::new();
+        }
+        self.joined_count = 0;
+        std::mem::take(&mut self.joined)
+    }
+
+    pub(super) fn extend_joined(&mut self, lane: u32, entry: String) {
+        if let Some(lane) = self.lanes.get_mut(lane as usize) {
+            lane.joined.push_back(entry);
+        }
     }
 
     /// Whether others must be told now that they were not told of all who became members.
@@ -158,7 +171,7 @@ impl Outgoing {
         for number in (self.first..lanes).chain(0..self.first) {
             let Some(lane) = self.lanes.get_mut(number) else { continue };
             let mut is_due = lane.is_due(now);
-            while is_due || rest > 0 && !lane.entries.is_empty() {
+            while is_due || rest > 0 && lane.has_entries() {
                 let entries = lane.next_entries(bytes);
                 (lane.written_at, lane.owes_sign) = (Some(now), !entries.is_empty());
                 records.push(lane.numbered(number, entries));
@@ -169,11 +182,14 @@ impl Outgoing {
         records
     }
 
-    /// An empty record for each lane that was written.
+    /// A last record for each lane that was written; for all of them, if joins are not told.
     #[cfg(feature = "kafka")]
     pub(super) fn last_records(&mut self) -> Vec<OutgoingRecord> {
-        let lanes = self.lanes.iter_mut().enumerate().filter(|(_, lane)| lane.written_at.is_some());
-        lanes.map(|(number, lane)| lane.numbered(number, Vec::new())).collect()
+        let is_waiting = !self.joined.is_empty() || self.lanes.iter().any(|lane| !lane.joined.is_empty());
+        let lost: Vec<String> = (self.has_lost_joins || is_waiting).then(lost_joins).into_iter().collect();
+        let is_wanted = |lane: &Lane| lane.written_at.is_some() || !lost.is_empty();
+        let lanes = self.lanes.iter_mut().enumerate().filter(|(_, lane)| is_wanted(lane));
+        lanes.map(|(number, lane)| lane.numbered(number, lost.clone())).collect()
     }
 }
 
@@ -194,12 +210,43 @@ impl Lane {
     fn next_entries(&mut self, bytes: usize) -> Vec<String> {
         let (mut taken, mut size) = (Vec::new(), 0);
         let fits = |entry: &String, size: usize| size == 0 || size + entry.len() < bytes;
-        while self.entries.front().is_some_and(|entry| fits(entry, size))
-            && let Some(entry) = self.entries.pop_front()
-        {
-            size += entry.len() + 1;
-            taken.push(entry);
+        for waiting in [&mut self.entries, &mut self.joined] {
+            while waiting.front().is_some_and(|entry| fits(entry, size))
+                && let Some(entry) = waiting.pop_front()
+            {
+                size += entry.len() + 1;
+                taken.push(entry);
+            }
         }
         taken
+    }
+
+    fn has_entries(&self) -> bool {
+        !self.entries.is_empty() || !self.joined.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn joins_wait_behind_all_else_and_are_bounded() {
+        let mut outgoing = Outgoing::new(1);
+        let room = RoomId::new("r").unwrap();
+        outgoing.extend_joined(0, "joined".to_owned());
+        outgoing.extend(0, vec!["present".to_owned()]);
+        let mut users = (0..).map(|number| UserId::new(&format!("user-{number}")).unwrap());
+        for user in users.by_ref().take(JOINS_MAX) {
+            outgoing.add_joined(&room, &user, Some(7));
+        }
+        assert!(outgoing.take_joined().is_empty(), "those before are not written yet");
+        let mut next = || outgoing.next_records(Duration::ZERO, 1, 8).pop().map(|record| record.entries);
+        assert_eq!(next(), Some(vec!["present".to_owned()]));
+        assert_eq!(next(), Some(vec!["joined".to_owned()]));
+        assert!(!outgoing.take_lost_joins(Duration::ZERO));
+        outgoing.add_joined(&room, &users.next().unwrap(), None);
+        assert!(outgoing.take_lost_joins(Duration::ZERO) && !outgoing.take_lost_joins(Duration::ZERO));
+        assert_eq!(outgoing.take_joined().values().map(HashMap::len).sum::<usize>(), JOINS_MAX);
     }
 }

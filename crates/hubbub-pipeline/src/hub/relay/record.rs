@@ -18,6 +18,9 @@ pub(super) struct Record<'a> {
     pub(super) rooms: Vec<Entry<'a>>,
 }
 
+/// A user that became a member of the room, and the read mark with which, if it is known.
+pub(super) type JoinedUser<'a> = (Cow<'a, str>, Option<u64>);
+
 /// What happened in a room on the server.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(super) struct Entry<'a> {
@@ -38,7 +41,7 @@ pub(super) struct Entry<'a> {
     pub(super) marks: Vec<(Cow<'a, str>, u64, u64)>,
     /// Users that became members of the room.
     #[serde(default, borrow, skip_serializing_if = "Vec::is_empty")]
-    pub(super) joined: Vec<Cow<'a, str>>,
+    pub(super) joined: Vec<JoinedUser<'a>>,
     /// More users became members than are told. There is no room.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(super) lost_joins: bool,

@@ -1,88 +1,18 @@
 //! Sockets that follow all rooms of a user are notified of joins through other servers: each once, and certainly.
 
-use std::collections::BTreeMap;
 #[cfg(feature = "kafka")]
 use std::collections::HashSet;
 
-use hubbub_core::MessageId;
 use hubbub_core::clock::SeededRandom;
-use hubbub_core::store::{
-    HistoryPage, HistoryQuery, Member, Membership, ReadError, RoomInfo, RoomStore, UserRooms,
-};
+use hubbub_core::store::RoomStore;
 
 use super::super::relay::TICK;
 use super::presence::Records;
 use super::*;
 
-/// A store that knows the rooms of ada, who has read 7 messages of each.
-#[derive(Default)]
-struct RoomsOfAda {
-    /// Whether ada is a member, and the version of what is listed.
-    rooms: Mutex<BTreeMap<&'static str, (bool, Option<u64>)>>,
-    is_mute: std::sync::atomic::AtomicBool,
-}
+mod rooms;
 
-impl RoomsOfAda {
-    fn set(&self, room: &'static str, is_member: bool, version: Option<u64>) {
-        self.rooms.lock().insert(room, (is_member, version));
-    }
-
-    fn answer<T: std::marker::Send + 'static>(&self, answer: T) -> Read<'_, T> {
-        let is_mute = self.is_mute.load(Ordering::SeqCst);
-        let failed = || ReadError::Unavailable { reason: "mute".into() };
-        Box::pin(std::future::ready(if is_mute { Err(failed()) } else { Ok(answer) }))
-    }
-}
-
-impl RoomStore for RoomsOfAda {
-    fn epoch(&self) -> Arc<str> {
-        "e".into()
-    }
-
-    fn access(&self, room: RoomId, user: UserId) -> Read<'_, Access> {
-        let is_member = self.rooms.lock().get(room.as_str()).is_some_and(|(is_member, _)| *is_member);
-        let is_member = is_member && user.as_str() == "ada";
-        self.answer(if is_member { Access::Member { read_seq: 7 } } else { Access::Closed })
-    }
-
-    fn memberships(&self, users: Vec<UserId>) -> Read<'_, Vec<Vec<Membership>>> {
-        let rooms = self.rooms.lock();
-        let listed = rooms.iter().filter(|(_, (is_member, version))| *is_member || version.is_some());
-        let listed = listed
-            .map(|(room, (_, version))| Membership { room: RoomId::new(room).unwrap(), version: *version });
-        let listed: Vec<Membership> = listed.collect();
-        let of = |user: &UserId| if user.as_str() == "ada" { listed.clone() } else { Vec::new() };
-        self.answer(users.iter().map(of).collect())
-    }
-
-    fn history(&self, _: RoomId, _: HistoryQuery) -> Read<'_, HistoryPage> {
-        panic!("the hub does not ask for it")
-    }
-
-    fn seq_of(&self, _: RoomId, _: MessageId) -> Read<'_, Option<u64>> {
-        panic!("the hub does not ask for it")
-    }
-
-    fn room(&self, _: RoomId) -> Read<'_, Option<RoomInfo>> {
-        panic!("the hub does not ask for it")
-    }
-
-    fn rooms(&self, _: Option<RoomId>, _: usize) -> Read<'_, Vec<RoomInfo>> {
-        panic!("the hub does not ask for it")
-    }
-
-    fn members(&self, _: RoomId, _: Option<UserId>, _: usize) -> Read<'_, Vec<Member>> {
-        panic!("the hub does not ask for it")
-    }
-
-    fn user_rooms(&self, _: UserId, _: Option<RoomId>, _: usize) -> Read<'_, UserRooms> {
-        panic!("the hub does not ask for it")
-    }
-
-    fn user_room_count(&self, _: UserId, _: usize) -> Read<'_, usize> {
-        panic!("the hub does not ask for it")
-    }
-}
+use rooms::RoomsOfAda;
 
 fn ada() -> UserId {
     UserId::new("ada").unwrap()
@@ -109,7 +39,7 @@ impl Node {
         self.hub.open_socket(&ada(), &outbox);
         self.hub.follow_all(&ada(), &outbox, true);
         let listed = store.memberships(vec![ada()]).await.unwrap();
-        self.hub.expect_joins(&ada(), &outbox, listed.concat());
+        self.hub.expect_joins(&ada(), &outbox, listed.into_iter().flatten().flatten().collect());
         outbox
     }
 
@@ -134,7 +64,7 @@ impl Node {
     async fn compare(&self, store: &RoomsOfAda) -> usize {
         let users = self.hub.take_urgent(99);
         let count = users.len();
-        self.hub.compare_rooms(store, users).await.unwrap();
+        self.hub.compare_rooms(store, users, self.now).await.unwrap();
         count
     }
 }
@@ -155,14 +85,15 @@ async fn a_join_at_one_server_is_told_to_sockets_at_another_once() {
     there.hear(&store, &records).await;
     there.hear(&store, &records).await;
     assert_eq!(shown(&outbox), ["joined r at 7"]);
-    there.hub.compare_rooms(&store, vec![ada()]).await.unwrap();
+    there.hub.compare_rooms(&store, vec![ada()], there.now).await.unwrap();
     assert_eq!(shown(&outbox), [""; 0], "neither this one nor the old one again");
     // Through the same server it is told at once, and to the others.
     store.set("s", true, None);
     let records = there.publish(&[add("s")]);
     assert_eq!(shown(&outbox), ["joined s at 7"]);
     there.hear(&store, &here.publish(&[add("s")])).await;
-    there.hub.compare_rooms(&store, vec![ada()]).await.unwrap();
+    assert_eq!(shown(&outbox), ["joined s at 7"], "nobody knows whether the socket still follows it");
+    there.hub.compare_rooms(&store, vec![ada()], there.now).await.unwrap();
     assert_eq!(shown(&outbox), [""; 0], "it is known");
     let other = here.socket(&store).await;
     here.hear(&store, &records).await;
@@ -178,12 +109,46 @@ async fn whoever_makes_a_room_is_its_first_member_everywhere() {
     let put = Op::Change(Change { by: Some("ada"), what });
     publish_all(&here.hub, [(put, Outcome::Room { created: true })]);
     there.hear(&store, &here.tick()).await;
-    assert_eq!(shown(&outbox), ["joined r at 7"]);
+    assert_eq!(shown(&outbox), ["joined r at 0"], "whatever the creator has sent since");
     // Executed before, by a server that did not come to tell.
     store.set("s", true, None);
     publish_all(&here.hub, [(change(add("s")).0, Outcome::Accepted)]);
     there.hear(&store, &here.tick()).await;
     assert_eq!(shown(&outbox), ["joined s at 7"]);
+}
+
+#[tokio::test]
+async fn who_reads_or_speaks_before_another_server_hears_of_the_join_misses_nothing_there() {
+    let (store, mut here, there) = (RoomsOfAda::default(), Node::new(1), Node::new(2));
+    let outbox = there.socket(&store).await;
+    store.set("r", true, None);
+    let records = here.publish(&[add("r")]);
+    store.read_later.store(2, Ordering::SeqCst);
+    there.hear(&store, &records).await;
+    assert_eq!(shown(&outbox), ["joined r at 7"]);
+}
+
+#[tokio::test]
+async fn a_slow_store_delays_few_answers_and_the_mark_is_left_out() {
+    let (store, mut here, there) = (RoomsOfAda::default(), Node::new(1), Node::new(2));
+    let outbox = there.socket(&store).await;
+    ["r", "s"].into_iter().for_each(|room| store.set(room, true, None));
+    let asked = Arc::new(std::sync::atomic::AtomicU64::new(0));
+    let counted = asked.clone();
+    let access = move |_: RoomId, _: UserId| -> Read<'static, Access> {
+        counted.fetch_add(1, Ordering::SeqCst);
+        Box::pin(std::future::pending())
+    };
+    store.read_later.store(2, Ordering::SeqCst);
+    for room in ["r", "s"] {
+        let (op, outcome) = change(add(room));
+        let mut ops = OpBatch::default();
+        ops.push(&op);
+        here.hub.publish(&ops, &[outcome], &access).await;
+        there.hear(&store, &here.tick()).await;
+        assert_eq!(shown(&outbox), [format!("joined {room} at 9")]);
+    }
+    assert_eq!(asked.load(Ordering::SeqCst), 1, "it is not asked again at once");
 }
 
 #[tokio::test]
@@ -195,7 +160,7 @@ async fn who_was_removed_again_is_told_nothing() {
     there.hub.follow_all(&ada(), &outbox, false);
     store.set("r", true, None);
     there.hear(&store, &here.publish(&[add("r")])).await;
-    there.hub.compare_rooms(&store, vec![ada()]).await.unwrap();
+    there.hub.compare_rooms(&store, vec![ada()], there.now).await.unwrap();
     assert_eq!(shown(&outbox), [""; 0], "it follows the rooms no more");
 }
 
@@ -208,13 +173,13 @@ async fn a_join_that_nobody_told_of_is_found() {
         let [first, second] = [node.socket(&store).await, node.socket(&store).await];
         store.set("r", true, version);
         for expected in [vec!["joined r at 7"], vec![]] {
-            node.hub.compare_rooms(&store, vec![ada()]).await.unwrap();
+            node.hub.compare_rooms(&store, vec![ada()], node.now).await.unwrap();
             assert_eq!(shown(&first), expected);
             assert_eq!(shown(&second), expected);
         }
         // Where others than members are listed, a new version says that somebody joined.
         store.set("written", true, version.map(|version| version + 1));
-        node.hub.compare_rooms(&store, vec![ada()]).await.unwrap();
+        node.hub.compare_rooms(&store, vec![ada()], node.now).await.unwrap();
         assert_eq!(shown(&first), ["joined written at 7"]);
     }
 }
@@ -233,12 +198,12 @@ async fn who_is_added_again_while_the_old_subscription_ends_is_told() {
     assert_eq!(there.compare(&store).await, 1);
     assert_eq!(shown(&outbox), ["joined r at 7"]);
     // The socket found the user to be no member, and was told of the join just before.
-    there.hub.forget_room(&ada(), &outbox, &RoomId::new("r").unwrap());
+    there.hub.forget_rooms(&ada(), &outbox, [&RoomId::new("r").unwrap()]);
     assert_eq!(there.compare(&store).await, 1);
     assert_eq!(shown(&outbox), ["joined r at 7"]);
     there.hear(&store, &here.publish(&[add("r")])).await;
     there.hub.close_socket(&ada(), &outbox);
-    there.hub.forget_room(&ada(), &outbox, &RoomId::new("r").unwrap());
+    there.hub.forget_rooms(&ada(), &outbox, [&RoomId::new("r").unwrap()]);
     assert_eq!(there.compare(&store).await, 0, "its socket is gone");
 }
 
@@ -255,7 +220,7 @@ async fn lost_hints_are_noticed() {
     there.tick();
     assert_eq!((there.compare(&store).await, shown(&outbox)), (1, vec!["joined r at 7".to_owned()]));
     // More than can be told.
-    let names: Vec<String> = (0..600).map(|number| format!("user-{number}")).collect();
+    let names: Vec<String> = (0..1_100).map(|number| format!("user-{number}")).collect();
     let many: Vec<_> = names.iter().map(|user| RoomChange::AddMember { room: "s", user }).collect();
     store.set("s", true, None);
     let records = here.publish(&[&many[..], &[add("s")]].concat());
@@ -264,12 +229,55 @@ async fn lost_hints_are_noticed() {
     assert_eq!(shown(&outbox), ["joined s at 7"]);
     // More than can be looked up.
     let rooms: Vec<RoomId> = (0..10_001).map(|number| RoomId::new(&format!("t-{number}")).unwrap()).collect();
-    rooms.iter().for_each(|room| there.hub.hint_join(room, "ada"));
+    rooms.iter().for_each(|room| there.hub.hint_join(room, "ada", None));
     assert_eq!(there.compare(&store).await, 1);
+    there.hub.look_up_hints(&store).await;
     // A server that is silent may have died before it told.
     there.now += std::time::Duration::from_secs(10);
     there.tick();
     assert_eq!(there.compare(&store).await, 1);
+    // One that has told everything is silent.
+    for _ in 0..3 {
+        there.hear(&store, &here.publish(&[add("s")])).await;
+    }
+    here.now += std::time::Duration::from_secs(3);
+    there.hear(&store, &here.tick()).await;
+    there.now += std::time::Duration::from_secs(10);
+    there.tick();
+    assert_eq!(there.compare(&store).await, 0);
+}
+
+#[cfg(feature = "kafka")]
+#[tokio::test]
+async fn what_a_server_that_stops_has_not_told_is_found() {
+    for is_written in [true, false] {
+        let (store, mut here, mut there) = (RoomsOfAda::default(), Node::new(1), Node::new(2));
+        let outbox = there.socket(&store).await;
+        store.set("r", true, None);
+        there.hear(&store, &here.publish(&[add("other")])).await;
+        publish_all(&here.hub, [change(add("r"))]);
+        if is_written {
+            // And lost.
+            here.tick();
+        }
+        here.hub.say_goodbye();
+        let records: Vec<_> = std::mem::take(&mut *here.records.sent.lock()).into();
+        there.hear(&store, &records).await;
+        there.tick();
+        assert_eq!((there.compare(&store).await, shown(&outbox)), (1, vec!["joined r at 7".to_owned()]));
+    }
+}
+
+#[tokio::test]
+async fn a_user_whose_rooms_cannot_be_read_is_in_the_way_of_no_other() {
+    let (store, there) = (RoomsOfAda::default(), Node::new(2));
+    let (outbox, unreadable) = (there.socket(&store).await, UserId::new("unreadable").unwrap());
+    store.set("r", true, None);
+    let urgent = [unreadable.clone()];
+    there.hub.compare_users(&store, &urgent, vec![ada()], there.now).await.unwrap();
+    assert_eq!(shown(&outbox), ["joined r at 7"]);
+    assert_eq!(there.hub.take_urgent(9), urgent, "it waits again");
+    there.hub.compare_users(&store, &urgent, Vec::new(), there.now).await.unwrap_err();
 }
 
 #[tokio::test]
@@ -280,10 +288,26 @@ async fn a_store_that_cannot_be_asked_is_asked_again() {
     store.is_mute.store(true, Ordering::SeqCst);
     there.hear(&store, &here.publish(&[add("r")])).await;
     assert_eq!(shown(&outbox), [""; 0]);
-    there.hub.compare_rooms(&store, vec![ada()]).await.unwrap_err();
+    there.hub.compare_rooms(&store, vec![ada()], there.now).await.unwrap_err();
     store.is_mute.store(false, Ordering::SeqCst);
     assert_eq!(there.compare(&store).await, 1);
     assert_eq!(shown(&outbox), ["joined r at 7"]);
+}
+
+/// Its rooms were not listed when it read them.
+#[tokio::test]
+async fn a_socket_with_too_many_rooms_is_told_by_hints_only() {
+    let (store, mut here, there) = (RoomsOfAda::default(), Node::new(1), Node::new(2));
+    let outbox = outbox(99);
+    there.hub.open_socket(&ada(), &outbox);
+    there.hub.follow_all(&ada(), &outbox, true);
+    ["r", "s"].into_iter().for_each(|room| store.set(room, true, None));
+    there.hear(&store, &here.publish(&[add("r")])).await;
+    assert_eq!(shown(&outbox), ["joined r at 7"]);
+    there.hub.may_have_missed_joins(|_| true);
+    assert_eq!(there.compare(&store).await, 0);
+    there.hub.compare_rooms(&store, vec![ada()], there.now).await.unwrap();
+    assert_eq!(shown(&outbox), [""; 0]);
 }
 
 /// A partition of the bus is read from now on: what was told in it before is missing.

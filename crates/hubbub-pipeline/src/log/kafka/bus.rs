@@ -342,7 +342,7 @@ fn receive_change(core: &Core, runtime: &Handle, value: &[u8], outcome: Option<C
     let access = |room, user| core.members.access(room, user);
     for (op, outcome) in ops.iter().zip(&outcomes) {
         if let Op::Change(change) = op {
-            runtime.block_on(core.hub.publish_change(&change, outcome, &access));
+            runtime.block_on(core.hub.publish_remote_change(&change, outcome, &access));
         }
     }
     Some(())

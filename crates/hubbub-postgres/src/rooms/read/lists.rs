@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use hubbub_core::invariant::saturate;
 use hubbub_core::store::{
-    Access, Cursor, HistoryPage, HistoryQuery, Member, Membership, Read, ReadError, RemoteChanges, RoomHead,
-    RoomInfo, RoomStore, UserRoom, UserRooms,
+    Access, Cursor, HistoryPage, HistoryQuery, MEMBERSHIPS_MAX, Member, Membership, Read, ReadError,
+    RemoteChanges, RoomHead, RoomInfo, RoomStore, UserRoom, UserRooms,
 };
 use hubbub_core::{MessageId, RoomId, UserId};
 use tokio_postgres::Row;
@@ -52,8 +52,8 @@ statements! {
 
     /// One search of the index for each user, however many there are.
     MEMBERSHIPS("listing memberships") =
-        "select u.id, (select array_agg(mine.room) from members mine where mine.member = u.no) from users u \
-         where u.id = any($1)";
+        "select u.id, (select array_agg(mine.room) from \
+         (select room from members where member = u.no limit $2) as mine) from users u where u.id = any($1)";
 
     /// The newest message of a room is nearly always the one at its head, and its partition follows from the room.
     USER_ROOMS("listing a user's rooms") = concat!(
@@ -155,20 +155,30 @@ impl RoomStore for Postgres {
         })
     }
 
-    fn memberships(&self, users: Vec<UserId>) -> Read<'_, Vec<Vec<Membership>>> {
+    fn memberships(&self, users: Vec<UserId>) -> Read<'_, Vec<Option<Vec<Membership>>>> {
         Box::pin(async move { Ok(memberships(&self.rooms, &users).await?) })
     }
 }
 
-async fn memberships(rooms: &Rooms, users: &[UserId]) -> Result<Vec<Vec<Membership>>> {
-    let rows = rooms.context.db.read(&MEMBERSHIPS, &[&column(users, UserId::as_str)]).await?;
+async fn memberships(rooms: &Rooms, users: &[UserId]) -> Result<Vec<Option<Vec<Membership>>>> {
+    let (ids, most) = (column(users, UserId::as_str), limit_of(MEMBERSHIPS_MAX + 1));
+    let rows = rooms.context.db.read(&MEMBERSHIPS, &[&ids, &most]).await?;
     let numbers = rows.iter().map(|row| (row.get(0), row.get::<_, Option<Vec<i32>>>(1).unwrap_or_default()));
     let numbers: HashMap<&str, Vec<i32>> = numbers.collect();
-    let names = rooms.room_names.names(&rooms.context.db, numbers.values().flatten().copied()).await?;
+    let mut listed: Vec<i32> = Vec::new();
+    for numbers in numbers.values() {
+        if numbers.len() <= MEMBERSHIPS_MAX {
+            listed.extend(numbers);
+        }
+    }
+    let names = rooms.listed_names.names(&rooms.context.db, listed.into_iter()).await?;
     let membership =
         |number: &i32| Some(Membership { room: RoomId::new(names.get(number)?).ok()?, version: None });
-    let of_user = |user: &UserId| numbers.get(user.as_str()).into_iter().flatten().filter_map(membership);
-    Ok(users.iter().map(|user| of_user(user).collect()).collect())
+    let of_user = |user: &UserId| {
+        let numbers = numbers.get(user.as_str()).map_or(&[][..], Vec::as_slice);
+        (numbers.len() <= MEMBERSHIPS_MAX).then(|| numbers.iter().filter_map(membership).collect())
+    };
+    Ok(users.iter().map(of_user).collect())
 }
 
 fn room_head(row: &Row, room: &RoomId) -> Result<RoomHead> {

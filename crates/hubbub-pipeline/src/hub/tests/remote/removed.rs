@@ -70,23 +70,29 @@ fn a_removal_that_was_executed_before_ends_the_subscription_too() {
 }
 
 /// Another server removed ada, then added ada again, who subscribed here before this server hears of the removal.
+#[cfg(feature = "kafka")]
 #[tokio::test]
 async fn a_removal_that_is_heard_of_late_ends_nothing_new() {
     let (hub, store, [ada, late]) = (shared(), OneRoom::new(0), [outbox(99), outbox(99)]);
     let attachment = joined(&hub, Some("ada"), &ada, 0);
     hub.poll_heads(&*store).await.unwrap();
+    hub.with_channel("r", |channel| channel.add_member("ada"));
     let what = RoomChange::RemoveMember { room: "r", user: "ada" };
     let (removal, removed) = (Change { by: None, what }, Outcome::Changed { changed: true });
-    let access = |room, user| store.access(room, user);
-    hub.publish_change(&removal, &removed, &access).await;
+    let unasked = |_: RoomId, _: UserId| -> Read<'static, Access> { panic!("one after the other") };
+    store.change(|_| {});
+    hub.publish_remote_change(&removal, &removed, &unasked).await;
     publish(&hub, "r", store.store(1));
+    assert_eq!(shown(&ada), [""; 0], "the store is asked first");
+    hub.catch_up(&*store, hub.enable_remote().take()).await.unwrap();
     assert_eq!(shown(&ada), ["1"], "ada is a member");
-    store.room.lock().is_mute = true;
-    hub.publish_change(&removal, &removed, &access).await;
+    store.change(|room| room.is_mute = true);
+    hub.publish_remote_change(&removal, &removed, &unasked).await;
     publish(&hub, "r", store.store(1));
+    hub.catch_up(&*store, hub.enable_remote().take()).await.unwrap_err();
     assert_eq!(shown(&ada), [""; 0], "nobody knows");
     store.room.lock().is_mute = false;
-    hub.catch_up(&*store, hub.enable_remote().take()).await.unwrap();
+    hub.poll_heads(&*store).await.unwrap();
     assert_eq!(shown(&ada), ["2"]);
     // Removed once more, and added while the store is asked.
     store.change(ada_is_removed);
@@ -96,7 +102,10 @@ async fn a_removal_that_is_heard_of_late_ends_nothing_new() {
         *attached.lock() = Some(hub.attach(room, Some(user), &late));
         closed
     };
-    hub.publish_change(&removal, &removed, &access).await;
+    let (room, users) =
+        (RoomId::new("r").unwrap(), std::collections::HashSet::from([UserId::new("ada").unwrap()]));
+    let is_over = |access: &Result<Access, _>| matches!(access, Ok(Access::Closed));
+    hub.end_removed(&room, users, &access, is_over).await.unwrap();
     assert_eq!((shown(&ada), shown(&late)), (vec!["ended r".to_owned()], vec![]));
     hub.detach(attachment, &ada);
     hub.detach(attached.into_inner().unwrap(), &late);

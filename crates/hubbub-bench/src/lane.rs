@@ -207,7 +207,7 @@ impl Lane {
             begun_us: job.begun_us(),
             sent_us: job.first_sent_us,
             answered_us: self.read_us,
-            is_again: false,
+            tries: 0,
         });
     }
 

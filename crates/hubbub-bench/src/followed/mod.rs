@@ -4,11 +4,12 @@
 //! At first all are, and each time too many wait to be asked about, half as many; which, a hash of room and `seq` decides: it has
 //! nothing to do with their place in a batch, and subscribers know it without a search. Behind a broker an answer has no `seq`:
 //! then the number of the message in the run decides, and only where there are subscribers, as its answer comes before its
-//! timeline begins. While the run goes on, a task asks about the newest, because a busy server keeps its records for a second
-//! or two. What is left is asked about at the end.
+//! timeline begins. While the run goes on, a task asks about them, because a busy server keeps its records for a second or two;
+//! what is left is asked about at the end. Which is next, the same hash decides, and not their age: the newest of those that were
+//! held up together waited the least, so asking about the newest would make all messages look faster than they are.
 //!
 //! Of several servers, one stores a message, and each that has subscribers of its room delivers it. What is not on record yet is
-//! asked for once more.
+//! asked for again later, for as long as a slow message may take: those given up early would all be slow ones.
 
 mod seconds;
 mod timeline;
@@ -36,10 +37,10 @@ const ARRIVALS_MAX: usize = 4_096;
 const PAUSE: Duration = Duration::from_millis(50);
 /// By then subscribers have a message, as a rule, and the server has its delivery on record.
 const DELIVERY: Duration = Duration::from_millis(100);
-/// From the answer to a message until it is asked about once more, where not all of it was on record.
-const AGAIN: Duration = Duration::from_millis(500);
-/// Subscribers that have a message later than this after its answer do not count.
-const ARRIVAL_MAX: Duration = Duration::from_secs(2);
+/// From the answer to a message until each further question, where not all of it was on record. After the last it is given up.
+const AGAIN: [Duration; 3] = [Duration::from_millis(500), Duration::from_secs(2), Duration::from_secs(8)];
+/// Subscribers that have a message later than this after its answer do not count; longer than the last of [`AGAIN`].
+const ARRIVAL_MAX: Duration = Duration::from_secs(10);
 /// Messages that were asked about and wait for subscribers: more than [`PAUSE`] lets through in that time, and all of the rest.
 const ASKED_MAX: usize = 512;
 /// What is left is asked about for so long.
@@ -69,7 +70,6 @@ pub(crate) struct Followed {
 
 #[derive(Debug, Default)]
 struct State {
-    /// The newest last.
     waiting: Vec<Noted>,
     /// The one that was asked about last is the last.
     asked: VecDeque<Asked>,
@@ -93,8 +93,8 @@ pub(crate) struct Noted {
     pub(crate) begun_us: u64,
     pub(crate) sent_us: u64,
     pub(crate) answered_us: u64,
-    /// It was asked about, and not all of it was on record.
-    pub(crate) is_again: bool,
+    /// Questions about it that found not all of it on record.
+    pub(crate) tries: usize,
 }
 
 impl Noted {
@@ -103,10 +103,10 @@ impl Noted {
         if self.seq > 0 { key(self.room, self.seq) } else { self.index }
     }
 
-    /// Whether it was answered so long ago, or long enough to be asked about once more; at the end, all are due.
-    fn is_due(&self, now_us: u64, ago: Duration) -> bool {
-        let ago = if self.is_again && !ago.is_zero() { AGAIN } else { ago };
-        self.answered_us <= now_us.saturating_sub(saturate(ago.as_micros()))
+    /// Whether it was answered so long ago that it is to be asked about.
+    fn is_due(&self, now_us: u64) -> bool {
+        let wait = self.tries.checked_sub(1).and_then(|again| AGAIN.get(again)).unwrap_or(&DELIVERY);
+        self.answered_us <= now_us.saturating_sub(saturate(wait.as_micros()))
     }
 }
 
@@ -123,11 +123,17 @@ struct Asked {
 }
 
 impl State {
-    /// Has a message asked about once more.
+    /// Takes the message to ask about next: of those that are due the one that is followed for the most halvings.
+    fn next(&mut self, is_due: impl Fn(&Noted) -> bool) -> Option<Noted> {
+        let due = self.waiting.iter().enumerate().filter(|(_, noted)| is_due(noted));
+        let (place, _) = due.min_by_key(|(_, noted)| hash(noted.key()))?;
+        Some(self.waiting.swap_remove(place))
+    }
+
+    /// Has a message asked about again.
     fn put_back(&mut self, noted: Noted) {
-        let place = self.waiting.partition_point(|other| other.answered_us <= noted.answered_us);
         if self.waiting.len() < WAITING_MAX {
-            self.waiting.insert(place, Noted { is_again: true, ..noted });
+            self.waiting.push(Noted { tries: noted.tries + 1, ..noted });
         }
     }
 
@@ -264,7 +270,8 @@ impl Followed {
             let mut asker = Asker::new(run);
             while !asker.is_hopeless() {
                 tokio::time::sleep(PAUSE).await;
-                self.ask_newest(&mut asker, DELIVERY).await;
+                let now_us = run.now_us();
+                self.ask_next(&mut asker, |noted| noted.is_due(now_us), false).await;
                 let before_us = run.now_us().saturating_sub(saturate(ARRIVAL_MAX.as_micros()));
                 self.state.lock().judge_before(before_us);
             }
@@ -281,29 +288,27 @@ impl Followed {
     pub(crate) async fn ask_rest(&self, run: &Run) {
         let asking = async {
             let mut asker = Asker::new(run);
-            while !asker.is_hopeless() && self.ask_newest(&mut asker, Duration::ZERO).await {}
+            while !asker.is_hopeless() && self.ask_next(&mut asker, |_| true, true).await {}
         };
         // A message not asked about is one less.
         let _ = tokio::time::timeout(REST, asking).await;
     }
 
-    /// Asks about the newest that was answered so long ago. Whether there was one.
-    async fn ask_newest(&self, asker: &mut Asker<'_>, ago: Duration) -> bool {
-        let (run, now_us) = (asker.run, asker.run.now_us());
+    /// Asks about one of those that are due, at the end for the last time. Whether there was one.
+    async fn ask_next(&self, asker: &mut Asker<'_>, is_due: impl Fn(&Noted) -> bool, is_end: bool) -> bool {
+        let run = asker.run;
         let is_one_clock = run.targets.iter().all(Target::is_loopback);
-        let (newest, subscribed) = {
-            let State { waiting, subscribed, .. } = &mut *self.state.lock();
-            let place = waiting.iter().rposition(|noted| noted.is_due(now_us, ago));
-            let newest = place.map(|place| waiting.remove(place));
-            let servers = newest.and_then(|noted| subscribed.get(&noted.room));
-            (newest, servers.into_iter().flatten().copied().collect::<Vec<_>>())
+        let (next, subscribed) = {
+            let mut state = self.state.lock();
+            let next = state.next(is_due);
+            let servers = next.and_then(|noted| state.subscribed.get(&noted.room));
+            (next, servers.into_iter().flatten().copied().collect::<Vec<_>>())
         };
-        let Some(noted) = newest else { return false };
+        let Some(noted) = next else { return false };
         // Servers with other clocks cannot be compared with each other.
-        let is_alone = run.targets.len() == 1;
-        let subscribed = if is_alone || is_one_clock { subscribed } else { Vec::new() };
-        // What one server without a broker does not know, it will never know.
-        let is_last = ago.is_zero() || noted.is_again || is_alone && noted.seq > 0;
+        let is_comparable = run.targets.len() == 1 || is_one_clock;
+        let subscribed = if is_comparable { subscribed } else { Vec::new() };
+        let is_last = is_end || noted.tries >= AGAIN.len();
         match asker.ask(&noted, &subscribed, is_last).await {
             Told::Known(events, delivered) => {
                 // Where nobody keeps when messages were to be sent, their time until subscribers begins when they are.
@@ -312,10 +317,11 @@ impl Followed {
                 self.state.lock().keep(asked);
             }
             Told::Early => self.state.lock().put_back(noted),
-            // What is older is on record even less.
-            Told::Nothing => {
+            // What is older is on record even less. Behind a broker it may be one that was never stored.
+            Told::Nothing if noted.seq > 0 => {
                 self.state.lock().waiting.retain(|other| other.answered_us > noted.answered_us);
             }
+            Told::Nothing => {}
         }
         true
     }
@@ -336,8 +342,12 @@ fn key(room: u16, seq: u64) -> u64 {
 
 /// Whether it is one of those that remain after so many halvings.
 fn is_taken(key: u64, halvings: u32) -> bool {
-    // Multiplicative hashing by the golden ratio (Knuth, The Art of Computer Programming, 6.4).
-    key.wrapping_mul(0x9e37_79b9_7f4a_7c15).leading_zeros() >= halvings
+    hash(key).leading_zeros() >= halvings
+}
+
+/// Multiplicative hashing by the golden ratio (Knuth, The Art of Computer Programming, 6.4).
+fn hash(key: u64) -> u64 {
+    key.wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }
 
 #[cfg(test)]

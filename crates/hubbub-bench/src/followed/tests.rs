@@ -4,7 +4,7 @@ use super::seconds::LEAST;
 use super::*;
 
 pub(super) fn noted(seq: u64) -> Noted {
-    Noted { index: 2 * seq, seq, room: 1, who: 0, begun_us: 0, sent_us: 0, answered_us: 0, is_again: false }
+    Noted { index: 2 * seq, seq, room: 1, who: 0, begun_us: 0, sent_us: 0, answered_us: 0, tries: 0 }
 }
 
 #[test]
@@ -127,19 +127,30 @@ fn messages_without_a_seq_are_known_by_their_number() {
 }
 
 #[test]
-fn what_was_early_is_asked_about_once_more_and_later() {
+fn what_was_early_is_asked_about_again_and_later() {
     let mut state = State::default();
-    (1..=3).for_each(|seq| state.waiting.push(Noted { answered_us: seq * 1_000, ..noted(seq) }));
-    let early = state.waiting.remove(1);
-    state.put_back(early);
-    assert_eq!(state.waiting.iter().map(|noted| noted.seq).collect::<Vec<_>>(), [1, 2, 3]);
-    let due = |now_us, ago| {
-        let due = state.waiting.iter().filter(|noted| noted.is_due(now_us, ago));
-        due.map(|noted| noted.seq).collect::<Vec<_>>()
-    };
-    assert_eq!(due(103_000, DELIVERY), [1, 3]);
-    assert_eq!(due(502_000, DELIVERY), [1, 2, 3]);
-    assert_eq!(due(3_000, Duration::ZERO), [1, 2, 3]);
+    state.put_back(Noted { answered_us: 1_000, ..noted(1) });
+    let waits = [DELIVERY].into_iter().chain(AGAIN).map(|wait| 1_000 + wait.as_micros() as u64);
+    for (tries, due_us) in waits.enumerate().skip(1) {
+        assert!(state.next(|noted| noted.is_due(due_us - 1)).is_none(), "{tries}");
+        let noted = state.next(|noted| noted.is_due(due_us)).unwrap();
+        assert_eq!(noted.tries, tries);
+        state.put_back(noted);
+    }
+    assert!(ARRIVAL_MAX > *AGAIN.last().unwrap(), "who is asked about last still has subscribers");
+}
+
+/// Messages that were held up together are answered together, and the newest of them waited the least.
+#[test]
+fn the_newest_is_not_asked_about_before_others() {
+    let mut state = State::default();
+    for seq in 1..=WAITING_MAX as u64 {
+        state.waiting.push(Noted { answered_us: seq * 1_000, ..noted(seq) });
+    }
+    let now_us = WAITING_MAX as u64 * 1_000 + DELIVERY.as_micros() as u64;
+    let asked = (0..WAITING_MAX / 8).map(|_| state.next(|noted| noted.is_due(now_us)).unwrap().seq);
+    let old = asked.filter(|seq| *seq <= WAITING_MAX as u64 / 2).count();
+    assert!((WAITING_MAX / 24..=WAITING_MAX / 12).contains(&old), "{old} of {}", WAITING_MAX / 8);
 }
 
 #[test]

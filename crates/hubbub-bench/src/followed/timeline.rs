@@ -64,7 +64,8 @@ impl<'a> Asker<'a> {
                 let is_whole = is_last || delivered.len() == subscribed.len();
                 if is_whole { Told::Known(events, delivered) } else { Told::Early }
             }
-            None if is_last => Told::Nothing,
+            // The server answered when it had stored it: what is not on record is not any more.
+            None if is_last || noted.seq > 0 => Told::Nothing,
             None => Told::Early,
         };
         self.failures = match told {

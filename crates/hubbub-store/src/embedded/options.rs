@@ -21,11 +21,11 @@ pub enum Durability {
 /// Merging of segments.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MergeOptions {
-    /// More segments than this are merged.
+    /// More segments that can still grow than this are merged.
     pub segments_max: usize,
-    /// How many become one.
+    /// So many become one, or fewer.
     pub fan_in: usize,
-    /// No merged segment becomes larger than this.
+    /// No merged segment becomes larger than this. One of more than half of it grows no further.
     pub bytes_max: u64,
 }
 

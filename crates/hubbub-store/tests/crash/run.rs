@@ -69,7 +69,12 @@ impl Run {
             retention: run.one_in(3).then(|| Duration::from_micros(20_000 + run.below(200_000))),
             block_cache_bytes: 1 << 20,
             reserve_bytes: 0,
-            merge: MergeOptions { segments_max: 2, fan_in: 2 + run.below(2) as usize, bytes_max: 1 << 30 },
+            merge: MergeOptions {
+                segments_max: 2,
+                fan_in: 2 + run.below(2) as usize,
+                // A merge into a segment that grows no further uses another codec.
+                bytes_max: if run.one_in(3) { 64 << 10 } else { 1 << 30 },
+            },
             ..EngineOptions::default()
         };
         run

@@ -57,8 +57,9 @@ impl Shared {
         }
         // Merging a run that cannot be read would fail again each time.
         let is_damaged = |run: &KeyRun| self.status.damage.has(&run_path(run.number()));
-        let (place, group) =
-            smallest_neighbours(&view.runs, FAN_IN, KeyRun::bytes, |group, _| !group.iter().any(is_damaged))?;
+        let (place, group) = smallest_neighbours(&view.runs, FAN_IN..=FAN_IN, KeyRun::bytes, |group, _| {
+            !group.iter().any(is_damaged)
+        })?;
         Some((group.to_vec(), place == 0))
     }
 

@@ -12,6 +12,9 @@ pub(crate) mod keys;
 pub(crate) mod segments;
 
 use std::io;
+use std::ops::RangeInclusive;
+
+use hubbub_core::invariant::saturate;
 
 use crate::embedded::error::{DoingOn, MaintainError};
 use crate::embedded::file::{FileError, SortedFileWriter, write_sorted};
@@ -54,19 +57,20 @@ impl Shared {
     }
 }
 
-/// Of the groups of `count` neighbours for which `may_merge` holds, given their bytes, the smallest one and the place
-/// of its first file.
+/// Of the groups of so many neighbours for which `may_merge` holds, given their bytes, the one with the fewest bytes to
+/// write for each file that is gone then, and the place of its first file.
 fn smallest_neighbours<T>(
     files: &[T],
-    count: usize,
+    counts: RangeInclusive<usize>,
     bytes: impl Fn(&T) -> u64,
     may_merge: impl Fn(&[T], u64) -> bool,
 ) -> Option<(usize, &[T])> {
-    let groups = files.windows(count).enumerate();
+    let groups = counts.filter(|count| *count > 1).flat_map(|count| files.windows(count).enumerate());
     let sized = groups.map(|(place, group)| (group.iter().map(&bytes).sum::<u64>(), place, group));
-    let smallest =
-        sized.filter(|(bytes, _, group)| may_merge(group, *bytes)).min_by_key(|(bytes, ..)| *bytes)?;
-    Some((smallest.1, smallest.2))
+    let allowed = sized.filter(|(bytes, _, group)| may_merge(group, *bytes));
+    let (_, place, group) =
+        allowed.min_by_key(|(bytes, _, group)| bytes / saturate::<_, u64>(group.len() - 1))?;
+    Some((place, group))
 }
 
 /// Puts `by` where the first of the `old` files stands in a list, and takes those away.
@@ -85,14 +89,15 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_smallest_neighbours_are_chosen(sizes in proptest::collection::vec(0_u64..50, 0..12), count in 1_usize..5) {
-            let sum = |place: usize| sizes[place..place + count].iter().sum::<u64>();
-            let places = 0..(sizes.len() + 1).saturating_sub(count);
-            let allowed = |place: &usize| sum(*place) <= 100;
-            let expected = places.filter(allowed).min_by_key(|place| sum(*place));
-            let found = smallest_neighbours(&sizes, count, |size| *size, |_, bytes| bytes <= 100);
-            prop_assert_eq!(found.map(|(place, _)| place), expected);
-            prop_assert!(found.is_none_or(|(place, group)| group == &sizes[place..place + count]));
+        fn the_smallest_neighbours_are_chosen(sizes in proptest::collection::vec(0_u64..50, 0..12), most in 2_usize..6) {
+            let sum = |(place, count): &(usize, usize)| sizes[*place..*place + *count].iter().sum::<u64>();
+            let all = (2..=most).flat_map(|count| (0..sizes.len()).map(move |place| (place, count)));
+            let groups = all.filter(|(place, count)| place + count <= sizes.len());
+            let costs = groups.filter(|group| sum(group) <= 100).map(|group| sum(&group) / (group.1 as u64 - 1));
+            let found = smallest_neighbours(&sizes, 1..=most, |size| *size, |_, bytes| bytes <= 100);
+            let cost = found.map(|(_, group)| group.iter().sum::<u64>() / (group.len() as u64 - 1));
+            prop_assert_eq!(cost, costs.min());
+            prop_assert!(found.is_none_or(|(place, group)| group == &sizes[place..place + group.len()]));
         }
 
         #[test]

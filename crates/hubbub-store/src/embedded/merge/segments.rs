@@ -1,7 +1,7 @@
 //! Merging neighbouring segments, which also removes hidden messages from the disk.
 //!
-//! Merging takes the neighbours that are smallest together, so that a message is rewritten a few times at most, and
-//! keeps the order of segments. Files are removed only after the manifest stopped naming them.
+//! Merging takes neighbours that are small together and of about one size, so that a message is rewritten a few times at
+//! most, and keeps the order of segments. Files are removed only after the manifest stopped naming them.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,6 +13,7 @@ use hubbub_core::invariant::saturate;
 use super::{replace_neighbours, smallest_neighbours};
 use crate::embedded::error::MaintainError;
 use crate::embedded::manifest::may_be_named;
+use crate::embedded::options::MergeOptions;
 use crate::embedded::segment::{Codec, Segment, SegmentWriter, merge, segment_path};
 use crate::embedded::shared::Shared;
 
@@ -26,6 +27,9 @@ pub(crate) struct MergeState {
     pub(super) scrubbed: Option<u64>,
     pub(super) scrub_at: Duration,
 }
+
+/// No segment of a merge is larger than so many times the others together: it would be written anew for little.
+const LARGEST_TO_OTHERS: u64 = 2;
 
 /// Into so many parts of the retention time messages are grouped, so that they go at most one part too late.
 pub(crate) const RETENTION_PARTS: i64 = 8;
@@ -50,7 +54,10 @@ impl Shared {
     ) -> Result<bool, MaintainError> {
         let number = *merging.reserved.get_or_insert_with(|| self.reserve_segment());
         let path = segment_path(number);
-        let writer = SegmentWriter::create(Arc::clone(&self.disk), number, Codec::Zstd, self.hasher);
+        // What will be written anew is not worth the time of the better codec.
+        let bytes = sources.iter().map(Segment::bytes).sum();
+        let codec = if can_grow(bytes, self.options.merge.bytes_max) { Codec::Lz4 } else { Codec::Zstd };
+        let writer = SegmentWriter::create(Arc::clone(&self.disk), number, codec, self.hasher);
         let hidden = self.rooms.read().hidden();
         let is_visible = |message: &Message<'_>| {
             hidden.is_empty() || hidden.get(message.sent.room).is_none_or(|hidden| !hidden.hides(message.seq))
@@ -69,20 +76,15 @@ impl Shared {
         replaced.map(|()| true)
     }
 
-    /// The neighbours that are smallest together, if there are too many segments.
+    /// The neighbours to merge next, if there are too many segments.
     fn merge_candidates(&self) -> Option<Vec<Segment>> {
-        let options = self.options.merge;
         let view = self.view();
-        if view.segments.len() <= options.segments_max || options.fan_in < 2 {
-            return None;
-        }
         let part = self.retention_micros().map(|retention| retention / RETENTION_PARTS);
-        let may_merge = |group: &[Segment], bytes: u64| {
+        let may_merge = |group: &[Segment]| {
             !group.iter().any(|segment| self.is_damaged(segment))
-                && bytes <= options.bytes_max
                 && part.is_none_or(|part| age_span(group) <= part)
         };
-        let (_, group) = smallest_neighbours(&view.segments, options.fan_in, Segment::bytes, may_merge)?;
+        let group = next_group(&view.segments, self.options.merge, Segment::bytes, may_merge)?;
         Some(group.to_vec())
     }
 
@@ -121,10 +123,68 @@ fn there_by(sources: &[Segment], noted: &BTreeMap<u64, i64>, now: i64) -> Option
     sources.iter().map(by).max().filter(|_| is_noted)
 }
 
+/// Whether another merge can make it larger.
+fn can_grow(bytes: u64, bytes_max: u64) -> bool {
+    bytes <= bytes_max / 2
+}
+
+/// The neighbours to merge next for which `may_merge` holds, if there are too many files.
+fn next_group<T>(
+    files: &[T],
+    options: MergeOptions,
+    bytes: impl Fn(&T) -> u64,
+    may_merge: impl Fn(&[T]) -> bool,
+) -> Option<&[T]> {
+    let growing = files.iter().filter(|file| can_grow(bytes(file), options.bytes_max));
+    if growing.count() <= options.segments_max {
+        return None;
+    }
+    let may_merge = |group: &[T], sum: u64| {
+        let largest = group.iter().map(&bytes).max().unwrap_or(0);
+        let is_balanced = largest <= LARGEST_TO_OTHERS.saturating_mul(sum.saturating_sub(largest));
+        is_balanced && sum <= options.bytes_max && may_merge(group)
+    };
+    let (_, group) = smallest_neighbours(files, 2..=options.fan_in, &bytes, may_merge)?;
+    Some(group)
+}
+
 fn age_span(group: &[Segment]) -> i64 {
     let times = group.iter().filter_map(Segment::times);
     let (first, last) = times.fold((i64::MAX, i64::MIN), |(first, last), times| {
         (first.min(times.0.as_micros()), last.max(times.1.as_micros()))
     });
     last.saturating_sub(first)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Of segments as they are sealed, until many times more are there than a merge may take together.
+    #[test]
+    fn a_message_is_rewritten_a_few_times() {
+        let options = MergeOptions::default();
+        let (mut files, mut all, mut rewritten, mut rewritten_well) = (Vec::new(), 0, 0, 0);
+        for number in 0..5_000_u64 {
+            let sealed = (20 + number * 7 % 41) << 20;
+            files.push(sealed);
+            all += sealed;
+            while let Some(group) = next_group(&files, options, |bytes| *bytes, |_| true) {
+                let (first, count, sum) = (group[0], group.len(), group.iter().sum::<u64>());
+                let place = files
+                    .windows(count)
+                    .position(|window| window[0] == first && window.iter().sum::<u64>() == sum);
+                let place = place.unwrap();
+                files.splice(place..place + count, [sum]);
+                rewritten += sum;
+                rewritten_well += if can_grow(sum, options.bytes_max) { 0 } else { sum };
+            }
+            let growing = files.iter().filter(|bytes| can_grow(**bytes, options.bytes_max)).count();
+            assert!(growing <= options.segments_max + 8, "{files:?}");
+        }
+        assert_eq!(files.iter().sum::<u64>(), all);
+        assert!(rewritten < 7 * all / 2, "{rewritten} of {all}");
+        assert!(rewritten_well <= all, "only once: {rewritten_well} of {all}");
+        assert!(files.len() as u64 <= 2 * all / options.bytes_max + 40, "{} files", files.len());
+    }
 }

@@ -60,6 +60,11 @@ impl Workload for ChatArgs {
         self.pacing.check(&self.phases)
     }
 
+    fn accepted_before(warmed: &Arc<Run>) -> u64 {
+        let [_, accepted, ..] = warmed.counts.totals();
+        accepted
+    }
+
     async fn prepare(&self, setup: &Setup) -> anyhow::Result<Arc<Run>> {
         let shape = self.traffic.shape().of_rooms(self.rooms(self.warmup_connections));
         let run = Arc::new(Run::new(setup.targets.clone(), shape, self.sending.rules.clone()));

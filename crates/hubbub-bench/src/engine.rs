@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::bail;
 use clap::Args;
@@ -15,7 +15,7 @@ use crate::agents::{Agents, Divided, Load};
 use crate::client::{Target, Targets};
 use crate::kv::KeyLedger;
 use crate::ledger::{Ledger, ServerCounts};
-use crate::main_phase::MainPhase;
+use crate::main_phase::{EarlyEnd, MainPhase};
 use crate::options::Common;
 use crate::others::OthersMeter;
 use crate::persist::persisted::Persisted;
@@ -26,6 +26,7 @@ use crate::report::{Delivery, Headroom, MESSAGES, Report, cpu_us};
 use crate::run::Run;
 use crate::sample::series::summaries;
 use crate::sample::{Sampler, Source};
+use crate::settling::{Settled, Settling};
 use crate::stages::{Generated, Stages};
 use crate::verdict::{OpenLoop, Verdict, Watch};
 
@@ -82,6 +83,11 @@ pub(crate) trait Workload: Args + Serialize {
         Self::HAS_ROOMS
     }
 
+    /// Messages that were accepted while it was prepared, which the ledger counts, too.
+    fn accepted_before(_stage: &Self::Stage) -> u64 {
+        0
+    }
+
     /// What the ledger needs besides the record of the measured phase.
     async fn close(&self, setup: &Setup, stage: Self::Stage, run: &Run) -> anyhow::Result<Account>;
 }
@@ -101,14 +107,14 @@ pub(crate) struct Setup {
     pub(crate) targets: Targets,
     pub(crate) seed: u64,
     pub(crate) load_start: LoadStart,
-    /// Where a run waited for what never came: when it last moved, which is its end.
-    pub(crate) gave_up_since: OnceLock<Instant>,
+    /// Where a run waited for what never came: its end, which is when it last moved.
+    pub(crate) early_end: OnceLock<EarlyEnd>,
 }
 
 impl Setup {
     pub(crate) fn new(common: Common, targets: Targets) -> Self {
         let seed = common.seed.unwrap_or_else(crate::machine::seed);
-        Self { common, targets, seed, load_start: LoadStart::default(), gave_up_since: OnceLock::new() }
+        Self { common, targets, seed, load_start: LoadStart::default(), early_end: OnceLock::new() }
     }
 
     /// Begins the load of a run, whose phases count from now on.
@@ -196,10 +202,10 @@ pub(crate) async fn measure<W: Workload>(args: &Loading<W>) -> anyhow::Result<Re
     let (run, mut seen) = (run?, main.seen);
     (report.cpu, report.taken, report.generator) = (Some(main.cpu), main.taken, Some(main.timing));
     let mut asked = run.followed.asked_in_main();
-    run.followed.ask_rest(&run).await;
+    let accepted = load.accepted(&run);
+    let (settled, ()) = tokio::join!(settled(&setup, before.as_ref(), accepted), run.followed.ask_rest(&run));
     tokio::time::sleep(idle_after).await;
-    let gave_up_since = setup.gave_up_since.get().copied();
-    let span = sampler.span(main.begun, gave_up_since.unwrap_or(main.ended));
+    let span = sampler.span(main.begun, main.ended);
     report.samples = sampler.stop().await;
     report.series = summaries(&report.samples, &span);
 
@@ -207,11 +213,13 @@ pub(crate) async fn measure<W: Workload>(args: &Loading<W>) -> anyhow::Result<Re
     let rows = run.close_rows().await?;
     report.notes.extend(rows.notes);
     let runs: Vec<&Run> = account.warm_up.as_deref().into_iter().chain([&*run]).collect();
-    let accepted = runs.iter().map(|run| run.counts.accepted.load(Ordering::Relaxed)).sum();
-    let after = match &before {
-        Some(before) => ServerCounts::ask_when_stored(&setup.targets, before, accepted).await,
-        None => None,
-    };
+    let after = counts().await;
+    // Without a broker, what was answered is stored.
+    let stored = main.stages.stored_behind_broker().filter(|_| before.is_some());
+    report.settling = settled.filter(|_| stored.is_some()).map(|settled| {
+        let begun = setup.load_start.at().unwrap_or(main.begun);
+        Settling::of(&settled, accepted[1], begun, main.load_ended)
+    });
     report.ledger = Some(Ledger::of(&runs, before.zip(after), &account));
     (report.delivery, report.persisted) = (account.delivery, account.persisted);
     report.add_run(&run, common.bucket);
@@ -220,7 +228,6 @@ pub(crate) async fn measure<W: Workload>(args: &Loading<W>) -> anyhow::Result<Re
     }
     report.notes.extend(account.note);
     report.notes.extend(main.note);
-    report.notes.extend(gave_up_since.map(|since| waiting_note(main.ended.saturating_duration_since(since))));
     if let Some(agents) = account.agents {
         agents.correct(&mut report, &mut seen);
         asked = run.followed.asked_in_main();
@@ -232,19 +239,16 @@ pub(crate) async fn measure<W: Workload>(args: &Loading<W>) -> anyhow::Result<Re
     report.analysis.stages = Stages::of(&main.stages, &known);
     let samples = span.of(&report.samples);
     report.analysis.trends.add(samples);
-    // What was done in the time that the processors are looked at, whenever it began.
     let answered = run.record.lock().answered_in_main as f64;
-    let done = report.persisted.as_ref().map_or(answered, Persisted::stored_meanwhile);
-    let is_main_only = !main.has_warmup && gave_up_since.is_none();
-    let cpu = report.cpu.as_ref().filter(|_| is_main_only);
-    report.analysis.usage = cpu.and_then(|cpu| Usage::of(done, cpu, samples));
+    let cpu = report.cpu.as_ref();
+    let (done, rate) = done_meanwhile(&report, answered, stored.zip(cpu.map(|cpu| cpu.seconds)));
+    report.analysis.usage = cpu.filter(|_| !main.has_warmup).and_then(|cpu| Usage::of(done, cpu, samples));
     let open = OpenLoop {
         asked_per_second: account.asked_per_second,
         window: account.window,
         waited_ms: known.waited_ms,
     };
     let seen = seen.with(&report, samples, open);
-    let rate = report.persisted.as_ref().map_or(report.per_second, |it| it.stored_per_second);
     report.analysis.capacity = Headroom::of(&seen, report.cpu.as_ref(), samples, rate);
     report.cpu_us = cpu_us(&report.series, rate);
     report.verdict = Some(Verdict::of(seen));
@@ -256,12 +260,21 @@ pub(crate) async fn measure<W: Workload>(args: &Loading<W>) -> anyhow::Result<Re
     Ok(report)
 }
 
-/// What is to be known of a run that waited in vain for so long.
-fn waiting_note(waited: Duration) -> String {
-    let seconds = waited.as_secs_f64();
-    format!(
-        "processor time counts {seconds:.1} s of waiting for what was never stored, so there is no usage and no price"
-    )
+/// Waits until the servers have stored what was `accepted`; `None` where they do not count.
+async fn settled(setup: &Setup, before: Option<&ServerCounts>, accepted: [u64; 2]) -> Option<Settled> {
+    Settled::wait(&setup.targets, before?, accepted.iter().sum()).await
+}
+
+/// Messages or operations that were done in the time that the processors are looked at, whenever they began, and their rate.
+///
+/// Behind a broker, these are the messages that were `stored` in so many seconds, and not those that the broker confirmed. What
+/// servers did for messages that were stored later counts as well, so that no message seems cheaper than it is.
+fn done_meanwhile(report: &Report, answered: f64, stored: Option<(f64, f64)>) -> (f64, f64) {
+    match (&report.persisted, stored) {
+        (Some(persisted), _) => (persisted.stored_meanwhile(), persisted.stored_per_second),
+        (None, Some((stored, seconds))) => (stored, stored / seconds),
+        (None, None) => (answered, report.per_second),
+    }
 }
 
 /// Adds what the load costs, and what is to be known of that; `rows_bytes` are those of `metrics.csv`.

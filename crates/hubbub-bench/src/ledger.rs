@@ -1,7 +1,5 @@
 //! The ledger of a run: nothing may be lost between what was sent, what was answered and what the server counted.
 
-use std::time::{Duration, Instant};
-
 use serde::Serialize;
 
 use crate::client::Targets;
@@ -9,11 +7,6 @@ use crate::engine::Account;
 use crate::kv::KeyLedger;
 use crate::queue::QueueLedger;
 use crate::run::Run;
-
-/// Servers that have stored nothing for so long store nothing more.
-const SETTLING: Duration = Duration::from_secs(5);
-/// Between two questions whether all is stored.
-const PAUSE: Duration = Duration::from_millis(20);
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub(crate) struct ServerCounts {
@@ -36,24 +29,6 @@ impl ServerCounts {
         Some(if targets.len() > 1 { Self { held: 0, ..counts } } else { counts })
     }
 
-    /// The same once all that was `accepted` since `before` is stored, which behind a broker comes later; or when nothing more
-    /// is stored for some time.
-    pub(crate) async fn ask_when_stored(targets: &Targets, before: &Self, accepted: u64) -> Option<Self> {
-        let (mut last, mut moved_at) = (0, Instant::now());
-        loop {
-            let counts = Self::ask(targets).await?;
-            let added = counts.since(before);
-            let ended = added.stored + added.duplicate;
-            if ended >= accepted || moved_at.elapsed() > SETTLING {
-                return Some(counts);
-            }
-            if ended > last {
-                (last, moved_at) = (ended, Instant::now());
-            }
-            tokio::time::sleep(PAUSE).await;
-        }
-    }
-
     fn parse(metrics: &str) -> Option<Self> {
         Some(Self {
             accepted: sum(metrics, "hubbub_messages_accepted_total")?,
@@ -67,7 +42,7 @@ impl ServerCounts {
     }
 
     /// What was counted since `earlier`. After a restart only what the store holds tells how much was stored.
-    fn since(&self, earlier: &Self) -> Self {
+    pub(crate) fn since(&self, earlier: &Self) -> Self {
         let held = self.held.saturating_sub(earlier.held);
         let stored = self.stored.saturating_sub(earlier.stored);
         let restarted = self.accepted < earlier.accepted || held > stored;

@@ -71,6 +71,7 @@ mod run;
 mod sample;
 mod scenario;
 mod session;
+mod settling;
 mod spawn;
 mod stages;
 mod statistics;
@@ -83,5 +84,7 @@ mod verdict;
 mod wire;
 mod worker;
 
+#[cfg(test)]
+mod broker_tests;
 #[cfg(test)]
 mod tests;

@@ -8,12 +8,14 @@ use crate::others::{OthersMeter, Taken};
 use crate::phases::{Timetable, beside_main};
 use crate::stages::ServerStages;
 use crate::timing::GeneratorTiming;
-use crate::verdict::{Seen, Watch};
+use crate::verdict::{Mark, Seen, Watch};
 
 /// Marks at its beginning and its end, and what lies between them.
 pub(crate) struct MainPhase {
     pub(crate) begun: Instant,
     pub(crate) ended: Instant,
+    /// The end of the whole load, with its cool-down.
+    pub(crate) load_ended: Instant,
     pub(crate) cpu: CpuUse,
     /// What others took of the machine, where that is known.
     pub(crate) taken: Option<Taken>,
@@ -22,12 +24,27 @@ pub(crate) struct MainPhase {
     pub(crate) timing: GeneratorTiming,
     /// All of this is of the warm-up, too.
     pub(crate) has_warmup: bool,
-    /// Why its processor time is less than it seems, if it is.
+    /// What is to be known of its processor time, if anything is.
     pub(crate) note: Option<String>,
 }
 
 /// By so much of the main phase may the time that marks lie apart differ from it.
 const LENGTH_OFF_MAX: f64 = 0.02;
+
+/// Where a load waited for what never came, its main phase ends when it last moved: this was used until then.
+pub(crate) struct EarlyEnd {
+    at: Instant,
+    cpu: CpuMark,
+    mark: Mark,
+}
+
+impl EarlyEnd {
+    /// Takes the marks, for a load that moved last at this time; `metrics` is what the servers just said.
+    pub(crate) fn take(setup: &Setup, metrics: String, at: Instant) -> Self {
+        let pids = &setup.common.server_pid;
+        Self { at, cpu: CpuMark::now(pids), mark: Mark::with(pids, metrics) }
+    }
+}
 
 struct Marks {
     watch: Watch,
@@ -67,14 +84,30 @@ impl MainPhase {
             format!("nobody answers HTTP: {counted}, so there is no usage and no price")
         };
         let end = async |Marks { watch, meter, begun, cpu }| {
-            let (cpu, taken, ended) = (cpu.until(&CpuMark::now(pids)), meter.taken(), Instant::now());
-            let (seen, stages, timing) = watch.end(setup).await;
+            let early = setup.early_end.get();
+            let cpu = cpu.until(&early.map_or_else(|| CpuMark::now(pids), |early| early.cpu));
+            let (taken, now) = (meter.taken(), Instant::now());
+            let ended = early.map_or(now, |early| early.at);
+            let (seen, stages, timing) = watch.end(setup, early.map(|early| &early.mark)).await;
             let length = timetable.main.filter(|_| timetable.main_end().is_some());
-            let note = if has_warmup { Some(said()) } else { length_note(length, cpu.seconds) };
-            Self { begun, ended, cpu, taken, seen, stages, timing, has_warmup, note }
+            let waited = early.map(|early| waiting_note(now.saturating_duration_since(early.at)));
+            let note = waited.or_else(|| length_note(length, cpu.seconds));
+            let note = if has_warmup { Some(said()) } else { note };
+            Self { begun, ended, load_ended: now, cpu, taken, seen, stages, timing, has_warmup, note }
         };
-        beside_main(&setup.load_start, timetable, load, begin, end).await
+        let load = async {
+            let done = load.await;
+            (done, Instant::now())
+        };
+        let ((done, load_ended), main) = beside_main(&setup.load_start, timetable, load, begin, end).await;
+        (done, Self { load_ended, ..main })
     }
+}
+
+/// What is to be known of a load that waited in vain for so long.
+fn waiting_note(waited: Duration) -> String {
+    let seconds = waited.as_secs_f64();
+    format!("nothing was stored in the last {seconds:.1} s before the run gave up: they do not count")
 }
 
 /// What is to be known where what is measured beside a main phase of this length took `seconds`.

@@ -191,6 +191,11 @@ impl LoadStart {
         self.0.send_replace(Some(at));
     }
 
+    /// When it began, if it has.
+    pub(crate) fn at(&self) -> Option<Instant> {
+        *self.0.borrow()
+    }
+
     /// Waits until the load has run for so long.
     async fn reach(&self, after: Duration) {
         let mut began = self.0.subscribe();

@@ -140,6 +140,14 @@ impl Crew {
         Ok(Arc::clone(&self.whole))
     }
 
+    /// Messages that were accepted in warm-ups, and in all phases of the load.
+    pub(super) fn accepted(&self) -> [u64; 2] {
+        let parts = self.ended.iter().map(|ended| ended.part.accepted());
+        parts.fold([0; 2], |[before, all], [warmed, own]| {
+            [before.saturating_add(warmed), all.saturating_add(own)]
+        })
+    }
+
     /// What all know together of the run, which has their parts then.
     pub(super) fn close(self) -> anyhow::Result<Account> {
         let both = || self.agents.iter().zip(&self.ended);

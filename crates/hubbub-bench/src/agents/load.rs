@@ -54,6 +54,17 @@ impl<'a, W: Workload> Load<'a, W> {
         }
     }
 
+    /// Messages that were accepted before the load, in its preparation, and in all of its phases.
+    pub(crate) fn accepted(&self, run: &Run) -> [u64; 2] {
+        match self {
+            Self::Here { stage, .. } => {
+                let [_, accepted, ..] = run.counts.totals();
+                [W::accepted_before(stage), accepted]
+            }
+            Self::There(crew) => crew.accepted(),
+        }
+    }
+
     /// What the ledger needs besides the record of the measured phase, which agents' parts are added to.
     pub(crate) async fn close(self, setup: &Setup, run: &Run) -> anyhow::Result<Account> {
         match self {

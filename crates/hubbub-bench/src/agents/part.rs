@@ -216,6 +216,13 @@ impl Part {
         (count, mean / 1e3, count as f64 / (self.last_us.max(1) as f64 / 1e6))
     }
 
+    /// Messages that were accepted in its warm-up, and in all phases of its load.
+    pub(super) fn accepted(&self) -> [u64; 2] {
+        let ([_, own, ..], warm_up) = (self.counts.counts, self.warm_up.unwrap_or_default());
+        let [_, warmed, ..] = warm_up;
+        [warmed, own]
+    }
+
     /// Adds this to the record of the whole.
     ///
     /// # Errors

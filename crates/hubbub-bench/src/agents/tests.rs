@@ -342,22 +342,26 @@ fn merged_parts_are_the_joint_data() {
         run.record.lock().add(&samples);
         for counts in [&run.counts, &joint.counts] {
             Counts::add(&counts.sent, count);
+            Counts::add(&counts.accepted, count);
             Counts::add(&counts.duplicate, 2);
             counts.retries.add(Cause::Refused, u64::from(agent) + 1);
         }
         let warm_up = (agent == 0).then(|| std::sync::Arc::new(empty()));
+        warm_up.iter().for_each(|run| Counts::add(&run.counts.accepted, 7));
         let account = Account { warm_up, concurrency: Some(4.0), window: Some(8.0), ..Account::default() };
         let part = Part::of(&run, &account, Effort::default(), 1_000 * u64::from(agent)).unwrap();
         let text = serde_json::to_string(&part).unwrap();
         sent.push(serde_json::from_str::<Part>(&text).unwrap());
+        let warmed = if agent == 0 { 7 } else { 0 };
+        assert_eq!(sent.last().unwrap().accepted(), [warmed, count], "before the load, and in it");
     }
     let whole = empty();
     let account = merge(&whole, sent.iter()).unwrap();
     assert_eq!((account.concurrency, account.asked_per_second), (Some(12.0), None));
     assert_eq!(account.window, Some(24.0));
     assert_eq!(whole.wall_us(0) - whole.started.as_micros(), 2_000, "behind the longest warm-up");
-    assert_eq!(account.warm_up.unwrap().counts.totals(), [0; 4]);
-    assert_eq!(whole.counts.totals(), [5_300, 0, 0, 0]);
+    assert_eq!(account.warm_up.unwrap().counts.totals(), [0, 7, 0, 0]);
+    assert_eq!(whole.counts.totals(), [5_300, 5_300, 0, 0]);
     assert_eq!((whole.counts.retries.all(), whole.counts.retries.sum()), (joint.counts.retries.all(), 6));
     let (whole, joint) = (whole.record.lock(), joint.record.lock());
     assert_eq!((whole.last_us, whole.last_begun_us), (joint.last_us, joint.last_begun_us));

@@ -31,6 +31,7 @@ use crate::lane::Lane;
 use crate::ledger::sum;
 use crate::listener::Listeners;
 use crate::live::Live;
+use crate::main_phase::EarlyEnd;
 use crate::options::{Common, Patience, Rules, arguments, duration};
 use crate::pace::{SLEEP_MIN, feed_paced, supply};
 use crate::phase;
@@ -299,20 +300,24 @@ impl PersistArgs {
         } else {
             (sent, confirmed, stored_before, 0)
         };
-        let (mut last, mut moved_at) = (0, Instant::now());
+        let (mut last, mut moved_at, mut stalled) = (0, Instant::now(), None);
         loop {
-            let stored = stored_by(&run.targets).await?.0.saturating_sub(uncounted);
+            let (stored, metrics) = stored_by(&run.targets).await?;
+            let stored = stored.saturating_sub(uncounted);
             if stored > last {
-                (last, moved_at) = (stored, Instant::now());
+                (last, moved_at, stalled) = (stored, Instant::now(), None);
+            } else {
+                // Whether this is the end shows later.
+                stalled.get_or_insert_with(|| EarlyEnd::take(setup, metrics, moved_at));
             }
             if last >= least || moved_at.elapsed() > self.give_up {
                 break;
             }
             tokio::time::sleep(LOOK_EVERY).await;
         }
-        if last < least {
+        if let Some(end) = stalled.filter(|_| last < least) {
             // It is set once in a run.
-            let _ = setup.gave_up_since.set(moved_at);
+            let _ = setup.early_end.set(end);
         }
         let stored = Stored {
             wanted,

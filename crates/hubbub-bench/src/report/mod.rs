@@ -44,6 +44,7 @@ use crate::record::{Bucket, Stats, buckets};
 use crate::run::Run;
 use crate::sample::series::SeriesSummary;
 use crate::sample::{CPU, SystemSample, samples_csv};
+use crate::settling::Settling;
 use crate::steps::StepRecord;
 use crate::timing::GeneratorTiming;
 use crate::verdict::Verdict;
@@ -119,6 +120,9 @@ pub(crate) struct Report {
     /// What became of messages behind the answers, where that is waited for.
     #[serde(flatten)]
     pub persisted: Option<Persisted>,
+    /// How far the store was behind in the end, where answers are those of a broker.
+    #[serde(flatten)]
+    pub settling: Option<Settling>,
     /// What server, database and machine did in the measured phase.
     #[serde(rename = "timeSeries", skip_serializing_if = "Vec::is_empty")]
     pub series: Vec<SeriesSummary>,
@@ -207,6 +211,7 @@ impl Report {
                 self.notes.push(format!("the hypervisor took {share:.0} % of the machine away meanwhile"));
             }
         }
+        self.notes.extend(self.settling.iter().filter_map(|settling| settling.store_behind.clone()));
         if self.order_faults > 0 {
             self.notes.push(format!("{} answers came with a seq that did not grow", self.order_faults));
         }
@@ -231,12 +236,13 @@ impl Report {
         self.notes.extend(self.persisted.iter().filter_map(|persisted| persisted.fault.clone()));
     }
 
-    /// The figure that counts: messages stored where that is waited for, deliveries where there are subscribers, else messages
-    /// or operations.
+    /// The figure that counts: messages stored where a workload waits for that, deliveries where there are subscribers, else
+    /// messages, behind a broker those that were stored, or operations.
     pub(crate) fn rate(&self) -> f64 {
         let stored = self.persisted.as_ref().map(|persisted| persisted.stored_per_second);
         let delivered = self.delivery.as_ref().map(|delivery| delivery.per_second);
-        stored.or(delivered).unwrap_or(self.per_second)
+        let settled = self.settling.as_ref().map(|settling| settling.stored_per_second);
+        stored.or(delivered).or(settled).unwrap_or(self.per_second)
     }
 
     /// Share of the machine that was taken away meanwhile, by other processes or the hypervisor; `None` where it is not known.

@@ -39,6 +39,9 @@ fn write_summary(report: &Report, out: &mut String) -> std::fmt::Result {
     if let Some(persisted) = &report.persisted {
         write!(out, "{persisted}")?;
     }
+    if let Some(settling) = &report.settling {
+        write!(out, "{settling}")?;
+    }
     if report.latency.count > 0 {
         let [rate, count] = [report.per_second, report.latency.count as f64].map(grouped);
         write!(out, "  throughput   {rate} {}/s ({count} in {:.2} s", report.unit, report.elapsed_s)?;

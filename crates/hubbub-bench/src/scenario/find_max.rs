@@ -9,9 +9,11 @@ use std::path::Path;
 use anyhow::{Context, ensure};
 use clap::Args;
 use serde::Serialize;
+use serde_json::Value;
 
 use super::file::{Measurement, Point, Scenario};
-use super::results::{FIGURES, Results, label, shown, shown_point};
+use super::marks::store_behind;
+use super::results::{Results, label, shown, shown_point};
 use super::{RunArgs, measure_once, provided};
 use crate::engine::Findings;
 use crate::live::Overall;
@@ -187,15 +189,26 @@ impl Tried<'_> {
     }
 }
 
-fn verdict_of(summary: &serde_json::Value, is_clean: bool, faults: &[String], rate: f64) -> Verdict {
-    let reached = FIGURES.first().and_then(|figure| figure.of(summary)).unwrap_or(0.0);
+/// The rate that is to be reached: of what was stored where the workload waits for that, else of answers. Behind a broker, how
+/// far the store may be behind them is a rule of its own.
+fn reached(summary: &Value) -> f64 {
+    let figure = if summary.get("storeS").is_some() { "storedPerSecond" } else { "perSecond" };
+    summary.get(figure).and_then(Value::as_f64).unwrap_or(0.0)
+}
+
+fn verdict_of(summary: &Value, is_clean: bool, faults: &[String], rate: f64) -> Verdict {
+    let reached = reached(summary);
     let behind = (reached < REACHED * rate).then(|| format!("{}/s were reached", grouped(reached)));
+    let store_behind = store_behind(summary);
+    let behind = behind.into_iter().chain(store_behind.map(str::to_owned));
     let unclean = (!is_clean).then(|| "the ledger does not balance".to_owned());
-    let reasons: Vec<String> = behind.into_iter().chain(unclean).chain(faults.iter().cloned()).collect();
+    let reasons: Vec<String> = behind.chain(unclean).chain(faults.iter().cloned()).collect();
     if reasons.is_empty() {
         return Verdict::Kept;
     }
-    match summary.pointer("/generatorLimit").and_then(serde_json::Value::as_str) {
+    // A store that is behind can do no more, whatever the generator could.
+    let limit = summary.get("generatorLimit").filter(|_| store_behind.is_none());
+    match limit.and_then(Value::as_str) {
         Some(limit) => Verdict::Generator(limit.to_owned()),
         None => Verdict::Missed(reasons.join("; ")),
     }
@@ -327,6 +340,13 @@ mod tests {
         let busy = json!({"perSecond": 99.0, "generatorLimit": "it was busy"});
         assert_eq!(verdict_of(&busy, true, &[], 200.0), Verdict::Generator("it was busy".to_owned()));
         assert_eq!(verdict_of(&busy, true, &[], 99.0), Verdict::Kept, "busy, but in time");
+        let broker = json!({"perSecond": 99.0, "storedPerSecond": 60.0, "lagS": 9.0, "storeBehind": "9 s behind",
+                            "generatorLimit": "it was busy"});
+        assert_eq!(verdict_of(&broker, true, &[], 100.0), Verdict::Missed("9 s behind".to_owned()));
+        let short = json!({"perSecond": 99.0, "storedPerSecond": 90.0, "lagS": 0.1});
+        assert_eq!(verdict_of(&short, true, &[], 100.0), Verdict::Kept, "a moment is no backlog");
+        let persist = json!({"perSecond": 99.0, "storedPerSecond": 90.0, "lagS": 0.1, "storeS": 1.1});
+        assert_eq!(verdict_of(&persist, true, &[], 100.0), Verdict::Missed("90/s were reached".to_owned()));
     }
 
     #[test]

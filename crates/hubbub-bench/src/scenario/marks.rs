@@ -1,5 +1,6 @@
 //! What makes the figures of a point worth less than they seem, for whoever shows them.
 
+use std::cmp::Ordering;
 use std::path::Path;
 
 use serde::Deserialize as _;
@@ -29,6 +30,8 @@ impl Results {
         let missed = self.runs_of(point).filter_map(PointRun::missed);
         marks.extend(missed.min_by(f64::total_cmp).map(missed_rate));
         marks.extend(self.runs_of(point).find_map(PointRun::never_sent));
+        marks
+            .extend(self.runs_of(point).filter_map(PointRun::store_lag).max_by(by_lag).map(|(_, said)| said));
         marks
     }
 
@@ -67,6 +70,7 @@ impl PointRun {
     /// What makes its figures worth less than they seem.
     pub(super) fn marks(&self) -> Vec<String> {
         let missed = self.missed().map(missed_rate).into_iter().chain(self.never_sent());
+        let missed = missed.chain(self.store_lag().map(|(_, said)| said));
         marks(self.is_clean, self.others).into_iter().chain(missed).collect()
     }
 
@@ -98,9 +102,20 @@ impl PointRun {
         self.reached().filter(|reached| *reached < REACHED)
     }
 
-    /// Share of the rate that its open loop asked for; `None` where it does not say.
+    /// Share of the rate that its open loop asked for; `None` where it does not say. Where the store fell behind a broker, what
+    /// counts is what was stored.
     pub(super) fn reached(&self) -> Option<f64> {
-        self.summary.pointer("/verdict/figures/reached")?.as_f64()
+        let figure = |place: &str| self.summary.pointer(place)?.as_f64();
+        let answered = figure("/verdict/figures/reached")?;
+        let rates = figure("/storedPerSecond").zip(figure("/perSecond"));
+        let share = rates.filter(|_| self.store_lag().is_some()).map(|(stored, answered)| stored / answered);
+        Some(share.map_or(answered, |share| answered * share.min(1.0)))
+    }
+
+    /// By how many seconds the store was behind in the end, and that in words, where it did not keep up.
+    fn store_lag(&self) -> Option<(f64, String)> {
+        let lag_s = self.summary.get("lagS").and_then(Value::as_f64).unwrap_or(0.0);
+        Some((lag_s, store_behind(&self.summary)?.to_owned()))
     }
 
     /// What of its steps nobody took in time.
@@ -125,6 +140,15 @@ impl PointRun {
     }
 }
 
+/// That the store did not keep up with its broker, in words, as a summary says it.
+pub(super) fn store_behind(summary: &Value) -> Option<&str> {
+    summary.get("storeBehind")?.as_str()
+}
+
+fn by_lag(one: &(f64, String), other: &(f64, String)) -> Ordering {
+    one.0.total_cmp(&other.0)
+}
+
 /// The name of a scenario without where its file is.
 pub(super) fn stem(scenario: &str) -> &str {
     Path::new(scenario).file_stem().and_then(|stem| stem.to_str()).unwrap_or_default()
@@ -132,4 +156,39 @@ pub(super) fn stem(scenario: &str) -> &str {
 
 fn missed_rate(share: f64) -> String {
     format!("only {} of the asked rate", percent_missed(share))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    /// All answers of an open loop came in time. Where the store is `behind`, it stored four of five.
+    fn run(repetition: usize, lag_s: f64, is_behind: bool) -> Value {
+        let behind = is_behind.then(|| format!("the store was {lag_s:.1} s behind"));
+        let summary = json!({"perSecond": 100.0, "storedPerSecond": 80.0, "lagS": lag_s, "storeBehind": behind,
+                             "parameters": {"rate": "100"}, "verdict": {"figures": {"reached": 0.99}}});
+        json!({"point": {}, "repetition": repetition, "isClean": true, "others": 0.0, "faults": [],
+               "summary": summary})
+    }
+
+    #[test]
+    fn a_point_whose_store_fell_behind_is_marked() {
+        let results = |runs: &[Value]| -> Results {
+            serde_json::from_value(json!({
+                "version": 1, "scenario": "x.toml", "title": "x", "about": "", "isQuick": false, "machine": "m",
+                "started": "2026-01-01T00:00:00Z", "text": "", "runs": runs,
+            }))
+            .unwrap()
+        };
+        let behind = results(&[run(1, 2.0, true), run(2, 12.0, true), run(3, 0.1, false)]);
+        let marks = behind.marks_of(&Point::new());
+        assert_eq!(marks, ["only 79 % of the asked rate", "the store was 12.0 s behind"], "the worst counts");
+        assert_eq!(behind.runs[0].marks(), ["only 79 % of the asked rate", "the store was 2.0 s behind"]);
+        assert_eq!(behind.runs[0].own_faults("x"), ["only 79 % of the asked rate"], "as of any other rate");
+        let in_time = results(&[run(1, 0.1, false)]);
+        assert_eq!(in_time.marks_of(&Point::new()), [""; 0]);
+        assert_eq!(in_time.runs[0].reached(), Some(0.99));
+    }
 }

@@ -37,6 +37,7 @@ pub(crate) struct ServerStages {
     requests: [Buckets; 2],
     /// Messages that came from a broker.
     consumed: f64,
+    stored_messages: f64,
 }
 
 impl ServerStages {
@@ -46,7 +47,7 @@ impl ServerStages {
             let added = Buckets::parse(after, name).since(&Buckets::parse(before, name));
             if added.count() < 0.0 || added.sum < 0.0 { Buckets::default() } else { added }
         };
-        let count = |metrics| exact_sum(metrics, "hubbub_log_messages_consumed_total").unwrap_or(0.0);
+        let count = |name| exact_sum(after, name).unwrap_or(0.0) - exact_sum(before, name).unwrap_or(0.0);
         Self {
             wait: added("hubbub_pipeline_wait_seconds"),
             answer: added("hubbub_pipeline_answer_seconds"),
@@ -56,8 +57,15 @@ impl ServerStages {
             fan_out: added("hubbub_pipeline_fan_out_seconds"),
             delivery: added("hubbub_delivery_seconds"),
             requests: ["hubbub_http_request_seconds", "hubbub_line_command_seconds"].map(added),
-            consumed: count(after) - count(before),
+            consumed: count("hubbub_log_messages_consumed_total"),
+            stored_messages: count("hubbub_messages_stored_total"),
         }
+    }
+
+    /// Messages that were stored, where answers are those of a broker and do not say it; `None` where a server began anew
+    /// meanwhile, too.
+    pub(crate) fn stored_behind_broker(&self) -> Option<f64> {
+        (self.confirm.count() > 0.0 && self.stored_messages >= 0.0).then_some(self.stored_messages)
     }
 
     /// Milliseconds that one of the requests that ended was in the server; `None` where it counted others, or not all of them.

@@ -201,8 +201,15 @@ fn stages_that_leave_time_out_are_marked() {
 #[test]
 fn behind_a_broker_its_answer_counts() {
     let broker = [("log_confirm", 0.4, 100), ("log_way", 0.9, 100)];
-    let text = metrics(&[&DIRECT[..], &broker[..]].concat()) + "hubbub_log_messages_consumed_total 100\n";
-    let stages = Stages::of(&ServerStages::between("", &text), &known());
+    let counted = "hubbub_log_messages_consumed_total 100\nhubbub_messages_stored_total 60\n";
+    let text = metrics(&[&DIRECT[..], &broker[..]].concat()) + counted;
+    let server = ServerStages::between("hubbub_messages_stored_total 20\n", &text);
+    assert_eq!(server.stored_behind_broker(), Some(40.0));
+    let begun_anew = ServerStages::between("hubbub_messages_stored_total 90\n", &text);
+    assert_eq!(begun_anew.stored_behind_broker(), None);
+    let direct = metrics(&DIRECT) + "hubbub_messages_stored_total 60\n";
+    assert_eq!(ServerStages::between("", &direct).stored_behind_broker(), None, "answers say it");
+    let stages = Stages::of(&server, &known());
     let wanted = [("client", 0.5), ("log", 4.0), ("network", 0.3), (UNACCOUNTED, 2.2), (WHOLE, 7.0)];
     assert_eq!(shown(&stages.confirmed.unwrap()), wanted);
     // From publishing to the store are 9 ms, of which the pipeline has 6.

@@ -50,6 +50,9 @@ pub(crate) struct Seen {
     pub(crate) reached: Option<f64>,
     /// Messages of an open loop that may be under way at most.
     pub(crate) window: Option<f64>,
+    /// Seconds by which the store was behind a broker in the end, where it did not keep up.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) store_lag_s: Option<f64>,
 }
 
 impl Seen {

@@ -30,7 +30,7 @@ pub(crate) struct Watch {
 }
 
 /// What stands at one time.
-struct Mark {
+pub(crate) struct Mark {
     at: Instant,
     own: BTreeMap<u32, ThreadTimes>,
     servers: Vec<BTreeMap<u32, ThreadTimes>>,
@@ -39,7 +39,11 @@ struct Mark {
 
 impl Mark {
     async fn take(server_pids: &[u32], targets: &Targets) -> Self {
-        let metrics = targets.metrics().await.unwrap_or_default();
+        Self::with(server_pids, targets.metrics().await.unwrap_or_default())
+    }
+
+    /// The same with what the servers just said of themselves.
+    pub(crate) fn with(server_pids: &[u32], metrics: String) -> Self {
         let servers = server_pids.iter().map(|pid| thread_times(*pid)).collect();
         Self { at: Instant::now(), own: thread_times(std::process::id()), servers, metrics }
     }
@@ -64,8 +68,13 @@ impl Watch {
         Self { empty_ms, before, clocks: ClockMark::now(), stall: Stall::start() }
     }
 
-    /// Just after it: what the report does not know, the stages that servers counted, and how punctual the generator was.
-    pub(crate) async fn end(self, setup: &Setup) -> (Seen, ServerStages, GeneratorTiming) {
+    /// Just after it, or at a mark that stands for its end: what the report does not know, the stages that servers counted, and
+    /// how punctual the generator was.
+    pub(crate) async fn end(
+        self,
+        setup: &Setup,
+        early: Option<&Mark>,
+    ) -> (Seen, ServerStages, GeneratorTiming) {
         let Lateness { stopped_share, delays } = self.stall.stop();
         let timing = GeneratorTiming {
             scheduling_delay: delays.stats(),
@@ -74,8 +83,15 @@ impl Watch {
             clock_drift_ms: self.clocks.drift_ms(&ClockMark::now()),
         };
         let pids = &setup.common.server_pid;
-        let after = Mark::take(pids, &setup.targets).await;
-        let between = Between { before: &self.before, after: &after };
+        let taken;
+        let after = match early {
+            Some(mark) => mark,
+            None => {
+                taken = Mark::take(pids, &setup.targets).await;
+                &taken
+            }
+        };
+        let between = Between { before: &self.before, after };
         let servers = pids.iter().zip(&self.before.servers).zip(&after.servers);
         let servers = servers.map(|((pid, before), after)| between.processors(*pid, before, after));
         let wanted = |one: &Processors| (one.run + one.waited) / one.may_use.max(0.01);
@@ -123,6 +139,8 @@ impl Seen {
         let per_second = report.latency.count as f64 / sending_s;
         self.reached = open.asked_per_second.filter(|asked| *asked > 0.0).map(|asked| per_second / asked);
         self.window = open.window.filter(|_| self.reached.is_some());
+        let behind = report.settling.as_ref().filter(|settling| settling.store_behind.is_some());
+        self.store_lag_s = behind.map(|settling| settling.lag_s);
         if let Some(delivery) = &report.delivery
             && delivery.slowest_behind.is_some()
         {

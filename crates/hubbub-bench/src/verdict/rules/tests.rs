@@ -41,6 +41,9 @@ fn each_fault_has_its_name() {
     let database = |processors, lock_waiting| Some(Database { processors, may_use: 4.0, lock_waiting });
     assert_eq!(name(|_| {}), "not found");
     assert_eq!(name(|seen| seen.generator_stopped = Some(0.5)), "generator");
+    assert_eq!(name(|seen| seen.reached = Some(0.99)), "the load itself");
+    let only_broker = |seen: &mut Seen| (seen.reached, seen.store_lag_s) = (Some(0.99), Some(9.0));
+    assert_ne!(name(only_broker), "the load itself", "the store did not keep up");
     assert_eq!(name(|seen| seen.generator = on(1.9, 0.0, 4)), "generator");
     assert_eq!(
         name(|seen| seen.generator = on(0.5, 0.9, 1)),

@@ -1,0 +1,125 @@
+//! How far the store is behind when a load ends. Behind a broker, an answer says that the broker has the message, which is stored
+//! later. Where the backlog grows, the rate of answers is that of the broker alone.
+
+use std::fmt::{self, Display};
+use std::time::{Duration, Instant};
+
+use serde::Serialize;
+
+use crate::client::Targets;
+use crate::ledger::ServerCounts;
+use crate::report::grouped;
+
+/// Servers that have stored nothing for so long store nothing more.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// Between two questions whether all is stored.
+const PAUSE: Duration = Duration::from_millis(20);
+/// A store that is behind by more than this time, and by more than this share of the load, did not keep up.
+const LAG_S_MAX: f64 = 1.0;
+const LAG_SHARE_MAX: f64 = 0.05;
+
+/// What came of waiting until all was stored.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Settled {
+    /// When the last message was seen to be stored.
+    at: Instant,
+    /// Messages that were accepted and not stored, at the first question and at the last.
+    unstored: u64,
+    left: u64,
+}
+
+impl Settled {
+    /// Waits until the servers have stored all that was `accepted` since `before`, or store nothing more. `None` where one of them
+    /// does not count.
+    pub(crate) async fn wait(targets: &Targets, before: &ServerCounts, accepted: u64) -> Option<Self> {
+        let mut settled = None;
+        loop {
+            let stored = ServerCounts::ask(targets).await?.since(before).stored;
+            let (left, at) = (accepted.saturating_sub(stored), Instant::now());
+            let settled = settled.get_or_insert(Self { at, unstored: left, left });
+            if left < settled.left {
+                (settled.left, settled.at) = (left, at);
+            }
+            if settled.left == 0 || settled.at.elapsed() > PATIENCE {
+                return Some(*settled);
+            }
+            tokio::time::sleep(PAUSE).await;
+        }
+    }
+}
+
+/// What the report says of a load behind a broker.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Settling {
+    /// Seconds from the end of the load until all was stored, or nothing more was.
+    pub(crate) lag_s: f64,
+    /// Messages of all phases that were stored, for each second from the beginning of the load until then.
+    pub(crate) stored_per_second: f64,
+    /// Messages that were not stored when the load had ended.
+    #[serde(rename = "unstoredAtEnd")]
+    pub(crate) unstored: u64,
+    /// Why the rate of answers is not that of the store, if it is not.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) store_behind: Option<String>,
+}
+
+impl Settling {
+    /// Of a load from `begun` to `ended` of which so many messages were `accepted`.
+    pub(crate) fn of(settled: &Settled, accepted: u64, begun: Instant, ended: Instant) -> Self {
+        let load_s = ended.saturating_duration_since(begun).as_secs_f64();
+        let lag_s = settled.at.saturating_duration_since(ended).as_secs_f64();
+        let stored = accepted.saturating_sub(settled.left) as f64;
+        let stored_per_second = stored / (load_s + lag_s).max(1e-6);
+        // Where all was stored at the first question, only its answer came late.
+        let is_behind = settled.unstored > 0 && lag_s > LAG_S_MAX && lag_s > LAG_SHARE_MAX * load_s;
+        let said = || {
+            let rate = grouped(stored_per_second);
+            format!(
+                "the store was {lag_s:.1} s behind at the end: the rate is the broker's, stored were {rate}/s"
+            )
+        };
+        let store_behind = is_behind.then(said);
+        Self { lag_s, stored_per_second, unstored: settled.unstored, store_behind }
+    }
+}
+
+/// A line of a summary.
+impl Display for Settling {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let [rate, unstored] = [self.stored_per_second, self.unstored as f64].map(grouped);
+        let lag_s = self.lag_s;
+        writeln!(
+            out,
+            "  stored       {rate}/s; {unstored} were left at the end of the load, for {lag_s:.1} s"
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_store_that_falls_behind_is_told() {
+        let of = |load_s: u64, lag_ms: u64, [unstored, left]: [u64; 2]| {
+            let begun = Instant::now();
+            let ended = begun + Duration::from_secs(load_s);
+            let settled = Settled { at: ended + Duration::from_millis(lag_ms), unstored, left };
+            Settling::of(&settled, 12_000, begun, ended)
+        };
+        let settling = |load_s, lag_ms, left| of(load_s, lag_ms, [7_000, left]);
+        let behind = settling(10, 2_000, 0);
+        assert_eq!((behind.lag_s, behind.stored_per_second, behind.unstored), (2.0, 1_000.0, 7_000));
+        let said =
+            "the store was 2.0 s behind at the end: the rate is the broker's, stored were 1,000/s".to_owned();
+        assert_eq!(behind.store_behind, Some(said));
+        let line = "  stored       1,000/s; 7,000 were left at the end of the load, for 2.0 s\n";
+        assert_eq!(behind.to_string(), line);
+        assert_eq!(settling(10, 2_000, 6_000).stored_per_second, 500.0, "what was lost was not stored");
+        for (load_s, lag_ms) in [(1, 900), (100, 4_900), (10, 0)] {
+            assert_eq!(settling(load_s, lag_ms, 0).store_behind, None, "{lag_ms} ms after {load_s} s");
+        }
+        assert_eq!(of(10, 2_000, [0, 0]).store_behind, None, "nothing was left when it was asked");
+    }
+}

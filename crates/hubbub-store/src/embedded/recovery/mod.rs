@@ -151,8 +151,7 @@ impl Recovered {
     /// acknowledged.
     fn seal_rest(&mut self) -> Result<(), OpenError> {
         let Self { shared, newest, .. } = self;
-        while shared.seal_oldest()? {}
-        shared.change_manifest(|manifest| manifest.applied = *newest)?;
+        shared.seal_all(*newest)?;
         shared.status.sealed_through.store(*newest, Ordering::Release);
         self.dedup.forget_sealed(*newest);
         self.prior = (*newest, 0);

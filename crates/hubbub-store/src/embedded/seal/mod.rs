@@ -34,9 +34,27 @@ impl Shared {
         self.seal(&mut self.sealing.lock())
     }
 
-    /// Seals the oldest slot for whoever holds `sealing`. The number stays reserved when a seal fails before a manifest
-    /// may name it, so that the next attempt replaces what this one left.
+    /// Seals all slots there are, and declares all journals up to `newest` done with the last of them: those without a slot
+    /// are void. Another start in between would find what came before them applied, and go on with them.
+    pub(crate) fn seal_all(&self, newest: u64) -> Result<(), MaintainError> {
+        let mut reserved = self.sealing.lock();
+        loop {
+            match *self.view().tails {
+                [] => return self.change_manifest(|manifest| manifest.applied = newest),
+                [_] => return self.seal_through(newest, &mut reserved).map(drop),
+                [..] => drop(self.seal(&mut reserved)?),
+            }
+        }
+    }
+
+    /// Seals the oldest slot for whoever holds `sealing`.
     pub(crate) fn seal(&self, reserved: &mut Option<u64>) -> Result<bool, MaintainError> {
+        self.seal_through(0, reserved)
+    }
+
+    /// Seals the oldest slot, with which all journals up to `newest` are done. The number stays reserved when a seal fails
+    /// before a manifest may name it, so that the next attempt replaces what this one left.
+    fn seal_through(&self, newest: u64, reserved: &mut Option<u64>) -> Result<bool, MaintainError> {
         let Some(tail) = self.view().tails.first().map(Arc::clone) else { return Ok(false) };
         let begin = self.clock.monotonic();
         let number = *reserved.get_or_insert_with(|| self.reserve_segment());
@@ -46,7 +64,7 @@ impl Shared {
         let queues = self.write_queue_checkpoint(tail.journal)?;
         let mut queues_before = Files::default();
         let changed = self.change_manifest(|manifest| {
-            manifest.applied = tail.journal;
+            manifest.applied = tail.journal.max(newest);
             queues_before.clone_from(&manifest.queues);
             if let Some(kept) = &queues {
                 manifest.queues.clone_from(&kept.files);

@@ -96,6 +96,7 @@ async fn stages_of_two_servers(own: &[&str], names: &[&str]) {
     assert_eq!(all, names, "{summary}");
     assert!(share_of(way, &["bus"]) > 0.0 && way["followed"].as_u64().unwrap() >= 30, "{way}");
     assert_eq!(way["wholeMs"], summary["delivery"]["latency"]["meanMs"], "{summary}");
+    println!("{way}");
     if is_disturbed(&summary) {
         println!("others took the processors: few messages that were followed are not like all of them");
         return;

@@ -72,7 +72,7 @@ impl Run {
             merge: MergeOptions {
                 segments_max: 2,
                 fan_in: 2 + run.below(2) as usize,
-                // A merge into a segment that grows no further uses another codec.
+                // Some segments grow no further then.
                 bytes_max: if run.one_in(3) { 64 << 10 } else { 1 << 30 },
             },
             ..EngineOptions::default()

@@ -54,10 +54,7 @@ impl Shared {
     ) -> Result<bool, MaintainError> {
         let number = *merging.reserved.get_or_insert_with(|| self.reserve_segment());
         let path = segment_path(number);
-        // What will be written anew is not worth the time of the better codec.
-        let bytes = sources.iter().map(Segment::bytes).sum();
-        let codec = if can_grow(bytes, self.options.merge.bytes_max) { Codec::Lz4 } else { Codec::Zstd };
-        let writer = SegmentWriter::create(Arc::clone(&self.disk), number, codec, self.hasher);
+        let writer = SegmentWriter::create(Arc::clone(&self.disk), number, Codec::Zstd, self.hasher);
         let hidden = self.rooms.read().hidden();
         let is_visible = |message: &Message<'_>| {
             hidden.is_empty() || hidden.get(message.sent.room).is_none_or(|hidden| !hidden.hides(message.seq))
@@ -164,8 +161,8 @@ mod tests {
     #[test]
     fn a_message_is_rewritten_a_few_times() {
         let options = MergeOptions::default();
-        let (mut files, mut all, mut rewritten, mut rewritten_well) = (Vec::new(), 0, 0, 0);
-        for number in 0..5_000_u64 {
+        let (mut files, mut all, mut rewritten) = (Vec::new(), 0, 0);
+        for number in 0..2_000_u64 {
             let sealed = (20 + number * 7 % 41) << 20;
             files.push(sealed);
             all += sealed;
@@ -177,14 +174,12 @@ mod tests {
                 let place = place.unwrap();
                 files.splice(place..place + count, [sum]);
                 rewritten += sum;
-                rewritten_well += if can_grow(sum, options.bytes_max) { 0 } else { sum };
             }
             let growing = files.iter().filter(|bytes| can_grow(**bytes, options.bytes_max)).count();
             assert!(growing <= options.segments_max + 8, "{files:?}");
         }
         assert_eq!(files.iter().sum::<u64>(), all);
         assert!(rewritten < 7 * all / 2, "{rewritten} of {all}");
-        assert!(rewritten_well <= all, "only once: {rewritten_well} of {all}");
         assert!(files.len() as u64 <= 2 * all / options.bytes_max + 40, "{} files", files.len());
     }
 }

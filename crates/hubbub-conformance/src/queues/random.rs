@@ -5,7 +5,7 @@ use hubbub_core::queue::{
     Audience, DEAD_LETTER_SUFFIX, Due, LeaseReceipt, MessageState, QueueSend, QueueSettings, Settle, Take,
     TakeFilter, TakeHow, Waiting, epoch_number,
 };
-use hubbub_core::{Outcome, QueueOp, QueueOutcome, RandomSource, Store};
+use hubbub_core::{Outcome, QueueOp, QueueOutcome, QueueRules, RandomSource, Store};
 
 use super::super::Fixture;
 use super::super::steps::{announce, chosen_run};
@@ -93,7 +93,9 @@ pub async fn seen(store: &dyn Store, now: i64) -> Vec<String> {
     let mut all = Vec::new();
     for told in store.queues(None, 99).await.unwrap() {
         let queue = &*told.queue;
-        all.push(line(queue, [told.ready, told.delayed, told.leased, told.bytes]));
+        let QueueRules { deliveries_max, backoff_ms, ttl_ms, messages_max, .. } = told.settings;
+        let settings = [deliveries_max.into(), backoff_ms, ttl_ms, messages_max];
+        all.push(line(queue, [told.ready, told.delayed, told.leased, told.bytes], settings));
         for one in store.waiting(queue_id(queue), 0, 99_999).await.unwrap().unwrap_or_default() {
             all.push(shown(&one, now));
         }
@@ -114,8 +116,11 @@ pub async fn seen(store: &dyn Store, now: i64) -> Vec<String> {
     all
 }
 
-fn line(queue: &str, counts: [u64; 4]) -> String {
-    format!("{queue} [ready, delayed, leased, bytes] {counts:?}")
+/// A queue, with those of its settings that random runs change.
+fn line(queue: &str, counts: [u64; 4], settings: [u64; 4]) -> String {
+    format!(
+        "{queue} [ready, delayed, leased, bytes] {counts:?} [deliveries, backoff, ttl, messages] {settings:?}"
+    )
 }
 
 fn shown(waiting: &Waiting, now: i64) -> String {
@@ -138,7 +143,7 @@ impl Model {
         let mut model = self.clone();
         model.advance(now);
         let mut all = Vec::new();
-        for queue in model.queues.keys() {
+        for (queue, settings) in &model.queues {
             let held: Vec<_> = model.messages.iter().filter(|message| message.queue == *queue).collect();
             let count =
                 |is: fn(&State) -> bool| held.iter().filter(|message| is(&message.state)).count() as u64;
@@ -148,7 +153,9 @@ impl Model {
                 count(|state| matches!(state, State::Leased(_))),
                 held.iter().map(|message| message.text.len() as u64).sum(),
             ];
-            all.push(line(queue, counts));
+            let QueueSettings { deliveries_max, backoff_ms, ttl_ms, messages_max, .. } = settings;
+            let settings = [deliveries_max.map(u64::from), *backoff_ms, *ttl_ms, *messages_max];
+            all.push(line(queue, counts, settings.map(|set| set.unwrap_or(0))));
             all.extend(held.iter().map(|message| {
                 let Msg { id, sender, receiver, group, state, expires, deliveries, dead, text, .. } = message;
                 let names = (sender.as_str(), receiver.as_deref(), group.as_deref());

@@ -127,7 +127,7 @@ impl Hub {
         {
             // The mark is read before the change is answered: a message from a client that knows of the membership has a
             // greater seq.
-            self.look_up_join(&room, &user, None, access).await;
+            self.announce_join(room, user, access).await;
         }
     }
 

@@ -43,6 +43,7 @@ use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
+use hubbub_core::clock::Clock;
 use hubbub_core::store::{Access, Read};
 use hubbub_core::{Message, Op, OpBatch, Outcome, RoomChange, RoomId, UserId};
 use parking_lot::{Mutex, MutexGuard};
@@ -89,6 +90,7 @@ pub struct Hub {
     relay: OnceLock<Relay>,
     encoder: FrameEncoder,
     memory: Arc<LiveMemory>,
+    clock: Arc<dyn Clock>,
     metrics: Arc<Metrics>,
     timeline: Timeline,
 }
@@ -113,7 +115,12 @@ pub enum Joined {
 
 impl Hub {
     /// A hub whose undelivered messages take about `bytes_max` bytes at most.
-    pub fn new(encoder: FrameEncoder, bytes_max: usize, metrics: Arc<Metrics>) -> Self {
+    pub fn new(
+        encoder: FrameEncoder,
+        bytes_max: usize,
+        clock: Arc<dyn Clock>,
+        metrics: Arc<Metrics>,
+    ) -> Self {
         Self {
             shards: std::array::from_fn(|_| Mutex::default()),
             hasher: RandomState::new(),
@@ -125,6 +132,7 @@ impl Hub {
             relay: OnceLock::new(),
             encoder,
             memory: LiveMemory::new(bytes_max, metrics.clone()),
+            clock,
             metrics,
             timeline: Timeline::default(),
         }

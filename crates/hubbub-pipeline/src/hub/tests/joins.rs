@@ -3,7 +3,9 @@
 #[cfg(feature = "kafka")]
 use std::collections::HashSet;
 
-use hubbub_core::clock::SeededRandom;
+use std::time::Duration;
+
+use hubbub_core::clock::{Clock, SeededRandom};
 use hubbub_core::store::RoomStore;
 
 use super::super::relay::TICK;
@@ -14,6 +16,8 @@ mod rooms;
 
 use rooms::RoomsOfAda;
 
+const SECOND: Duration = Duration::from_secs(1);
+
 fn ada() -> UserId {
     UserId::new("ada").unwrap()
 }
@@ -22,15 +26,26 @@ fn ada() -> UserId {
 struct Node {
     hub: Hub,
     records: Arc<Records>,
-    now: std::time::Duration,
+    clock: Arc<ManualClock>,
 }
 
 impl Node {
     fn new(number: u64) -> Self {
-        let (hub, records) = (hub(), Arc::new(Records::default()));
+        let (clock, records) = (Arc::new(ManualClock::default()), Arc::new(Records::default()));
+        clock.advance_micros(100_000_000);
+        let encoder = FrameEncoder { message: encode, notice: encode_notice };
+        let hub = Hub::new(encoder, usize::MAX, clock.clone(), Arc::new(Metrics::default()));
         hub.enable_remote();
         hub.enable_relay(records.clone(), &SeededRandom::new(number));
-        Self { hub, records, now: std::time::Duration::from_secs(100) }
+        Self { hub, records, clock }
+    }
+
+    fn now(&self) -> Duration {
+        self.clock.monotonic()
+    }
+
+    fn pass(&self, time: Duration) {
+        self.clock.advance_micros(i64::try_from(time.as_micros()).unwrap());
     }
 
     /// A socket of ada that follows all rooms, and has read what there is.
@@ -50,13 +65,15 @@ impl Node {
     }
 
     fn tick(&mut self) -> Vec<(u32, String)> {
-        self.now += TICK;
-        self.hub.tick_relay(self.now);
+        self.pass(TICK);
+        self.hub.tick_relay(self.now());
         std::mem::take(&mut *self.records.sent.lock()).into()
     }
 
     async fn hear(&self, store: &RoomsOfAda, records: &[(u32, String)]) {
-        records.iter().for_each(|(partition, record)| self.hub.hear(*partition, record.as_bytes(), self.now));
+        records
+            .iter()
+            .for_each(|(partition, record)| self.hub.hear(*partition, record.as_bytes(), self.now()));
         self.hub.look_up_hints(store).await;
     }
 
@@ -64,8 +81,21 @@ impl Node {
     async fn compare(&self, store: &RoomsOfAda) -> usize {
         let users = self.hub.take_urgent(99);
         let count = users.len();
-        self.hub.compare_rooms(store, users, self.now).await.unwrap();
+        self.hub.compare_rooms(store, users, self.now()).await.unwrap();
         count
+    }
+
+    /// Compares ada's rooms, as each of them is at some time.
+    async fn compare_ada(&self, store: &RoomsOfAda) {
+        self.hub.compare_rooms(store, vec![ada()], self.now()).await.unwrap();
+    }
+
+    /// Asks again what is to be asked again, after the time that a hint needs. Returns how many users were compared.
+    async fn compare_again(&self, store: &RoomsOfAda) -> usize {
+        self.pass(SECOND);
+        self.hub.recall_joins(self.now());
+        self.hub.look_up_hints(store).await;
+        self.compare(store).await
     }
 }
 
@@ -85,15 +115,18 @@ async fn a_join_at_one_server_is_told_to_sockets_at_another_once() {
     there.hear(&store, &records).await;
     there.hear(&store, &records).await;
     assert_eq!(shown(&outbox), ["joined r at 7"]);
-    there.hub.compare_rooms(&store, vec![ada()], there.now).await.unwrap();
+    there.compare_ada(&store).await;
     assert_eq!(shown(&outbox), [""; 0], "neither this one nor the old one again");
     // Through the same server it is told at once, and to the others.
     store.set("s", true, None);
     let records = there.publish(&[add("s")]);
     assert_eq!(shown(&outbox), ["joined s at 7"]);
     there.hear(&store, &here.publish(&[add("s")])).await;
+    assert_eq!(shown(&outbox), [""; 0], "it may have unsubscribed since");
+    there.pass(SECOND * 5);
+    there.hear(&store, &here.publish(&[add("s")])).await;
     assert_eq!(shown(&outbox), ["joined s at 7"], "nobody knows whether the socket still follows it");
-    there.hub.compare_rooms(&store, vec![ada()], there.now).await.unwrap();
+    there.compare_ada(&store).await;
     assert_eq!(shown(&outbox), [""; 0], "it is known");
     let other = here.socket(&store).await;
     here.hear(&store, &records).await;
@@ -109,7 +142,7 @@ async fn whoever_makes_a_room_is_its_first_member_everywhere() {
     let put = Op::Change(Change { by: Some("ada"), what });
     publish_all(&here.hub, [(put, Outcome::Room { created: true })]);
     there.hear(&store, &here.tick()).await;
-    assert_eq!(shown(&outbox), ["joined r at 0"], "whatever the creator has sent since");
+    assert_eq!(shown(&outbox), ["joined r at 0, read to 7"], "whatever the creator has sent since");
     // Executed before, by a server that did not come to tell.
     store.set("s", true, None);
     publish_all(&here.hub, [(change(add("s")).0, Outcome::Accepted)]);
@@ -125,7 +158,7 @@ async fn who_reads_or_speaks_before_another_server_hears_of_the_join_misses_noth
     let records = here.publish(&[add("r")]);
     store.read_later.store(2, Ordering::SeqCst);
     there.hear(&store, &records).await;
-    assert_eq!(shown(&outbox), ["joined r at 7"]);
+    assert_eq!(shown(&outbox), ["joined r at 7, read to 9"]);
 }
 
 #[tokio::test]
@@ -160,7 +193,7 @@ async fn who_was_removed_again_is_told_nothing() {
     there.hub.follow_all(&ada(), &outbox, false);
     store.set("r", true, None);
     there.hear(&store, &here.publish(&[add("r")])).await;
-    there.hub.compare_rooms(&store, vec![ada()], there.now).await.unwrap();
+    there.compare_ada(&store).await;
     assert_eq!(shown(&outbox), [""; 0], "it follows the rooms no more");
 }
 
@@ -172,14 +205,16 @@ async fn a_join_that_nobody_told_of_is_found() {
         store.set("written", false, version);
         let [first, second] = [node.socket(&store).await, node.socket(&store).await];
         store.set("r", true, version);
-        for expected in [vec!["joined r at 7"], vec![]] {
-            node.hub.compare_rooms(&store, vec![ada()], node.now).await.unwrap();
+        for expected in [vec![], vec!["joined r at 7"], vec![]] {
+            node.compare_ada(&store).await;
             assert_eq!(shown(&first), expected);
             assert_eq!(shown(&second), expected);
+            node.pass(SECOND);
         }
         // Where others than members are listed, a new version says that somebody joined.
         store.set("written", true, version.map(|version| version + 1));
-        node.hub.compare_rooms(&store, vec![ada()], node.now).await.unwrap();
+        node.compare_ada(&store).await;
+        assert_eq!(node.compare_again(&store).await, 1, "soon, and not only in the next round");
         assert_eq!(shown(&first), ["joined written at 7"]);
     }
 }
@@ -195,11 +230,11 @@ async fn who_is_added_again_while_the_old_subscription_ends_is_told() {
     there.hub.end("r", |_| true);
     there.hub.detach(attachment, &outbox);
     assert_eq!(shown(&outbox), ["joined r at 7", "ended r"], "the socket still follows the room at first");
-    assert_eq!(there.compare(&store).await, 1);
+    assert_eq!((there.compare(&store).await, there.compare_again(&store).await), (1, 1));
     assert_eq!(shown(&outbox), ["joined r at 7"]);
     // The socket found the user to be no member, and was told of the join just before.
     there.hub.forget_rooms(&ada(), &outbox, [&RoomId::new("r").unwrap()]);
-    assert_eq!(there.compare(&store).await, 1);
+    assert_eq!((there.compare(&store).await, there.compare_again(&store).await), (1, 1));
     assert_eq!(shown(&outbox), ["joined r at 7"]);
     there.hear(&store, &here.publish(&[add("r")])).await;
     there.hub.close_socket(&ada(), &outbox);
@@ -218,7 +253,8 @@ async fn lost_hints_are_noticed() {
     let others = here.publish(&[RoomChange::AddMember { room: "r", user: "cleo" }]);
     there.hear(&store, &others).await;
     there.tick();
-    assert_eq!((there.compare(&store).await, shown(&outbox)), (1, vec!["joined r at 7".to_owned()]));
+    assert_eq!((there.compare(&store).await, there.compare_again(&store).await), (1, 1));
+    assert_eq!(shown(&outbox), ["joined r at 7"]);
     // More than can be told.
     let names: Vec<String> = (0..1_100).map(|number| format!("user-{number}")).collect();
     let many: Vec<_> = names.iter().map(|user| RoomChange::AddMember { room: "s", user }).collect();
@@ -226,6 +262,7 @@ async fn lost_hints_are_noticed() {
     let records = here.publish(&[&many[..], &[add("s")]].concat());
     there.hear(&store, &records).await;
     assert_eq!(there.compare(&store).await, 1, "ada may be among those that are not told");
+    there.compare_again(&store).await;
     assert_eq!(shown(&outbox), ["joined s at 7"]);
     // More than can be looked up.
     let rooms: Vec<RoomId> = (0..10_001).map(|number| RoomId::new(&format!("t-{number}")).unwrap()).collect();
@@ -233,16 +270,16 @@ async fn lost_hints_are_noticed() {
     assert_eq!(there.compare(&store).await, 1);
     there.hub.look_up_hints(&store).await;
     // A server that is silent may have died before it told.
-    there.now += std::time::Duration::from_secs(10);
+    there.pass(SECOND * 10);
     there.tick();
     assert_eq!(there.compare(&store).await, 1);
     // One that has told everything is silent.
     for _ in 0..3 {
         there.hear(&store, &here.publish(&[add("s")])).await;
     }
-    here.now += std::time::Duration::from_secs(3);
+    here.pass(SECOND * 3);
     there.hear(&store, &here.tick()).await;
-    there.now += std::time::Duration::from_secs(10);
+    there.pass(SECOND * 10);
     there.tick();
     assert_eq!(there.compare(&store).await, 0);
 }
@@ -264,7 +301,8 @@ async fn what_a_server_that_stops_has_not_told_is_found() {
         let records: Vec<_> = std::mem::take(&mut *here.records.sent.lock()).into();
         there.hear(&store, &records).await;
         there.tick();
-        assert_eq!((there.compare(&store).await, shown(&outbox)), (1, vec!["joined r at 7".to_owned()]));
+        assert_eq!((there.compare(&store).await, there.compare_again(&store).await), (1, 1));
+        assert_eq!(shown(&outbox), ["joined r at 7"]);
     }
 }
 
@@ -274,24 +312,96 @@ async fn a_user_whose_rooms_cannot_be_read_is_in_the_way_of_no_other() {
     let (outbox, unreadable) = (there.socket(&store).await, UserId::new("unreadable").unwrap());
     store.set("r", true, None);
     let urgent = [unreadable.clone()];
-    there.hub.compare_users(&store, &urgent, vec![ada()], there.now).await.unwrap();
-    assert_eq!(shown(&outbox), ["joined r at 7"]);
+    there.hub.compare_users(&store, &urgent, vec![ada()], there.now()).await.unwrap();
     assert_eq!(there.hub.take_urgent(9), urgent, "it waits again");
-    there.hub.compare_users(&store, &urgent, Vec::new(), there.now).await.unwrap_err();
+    assert_eq!((there.compare_again(&store).await, shown(&outbox)), (1, vec!["joined r at 7".to_owned()]));
+    there.hub.compare_users(&store, &urgent, Vec::new(), there.now()).await.unwrap_err();
 }
 
 #[tokio::test]
 async fn a_store_that_cannot_be_asked_is_asked_again() {
     let (store, mut here, there) = (RoomsOfAda::default(), Node::new(1), Node::new(2));
     let outbox = there.socket(&store).await;
-    store.set("r", true, None);
+    ["r", "s"].into_iter().for_each(|room| store.set(room, true, None));
+    let records = here.publish(&[add("r")]);
+    store.read_later.store(2, Ordering::SeqCst);
     store.is_mute.store(true, Ordering::SeqCst);
-    there.hear(&store, &here.publish(&[add("r")])).await;
-    assert_eq!(shown(&outbox), [""; 0]);
-    there.hub.compare_rooms(&store, vec![ada()], there.now).await.unwrap_err();
+    there.hear(&store, &records).await;
+    there.hub.compare_rooms(&store, vec![ada()], there.now()).await.unwrap_err();
     store.is_mute.store(false, Ordering::SeqCst);
-    assert_eq!(there.compare(&store).await, 1);
-    assert_eq!(shown(&outbox), ["joined r at 7"]);
+    there.compare_again(&store).await;
+    assert_eq!(shown(&outbox), ["joined r at 7, read to 9"], "the mark is not lost");
+    // For long: it is compared.
+    let records = here.publish(&[add("s")]);
+    store.is_mute.store(true, Ordering::SeqCst);
+    there.hear(&store, &records).await;
+    for _ in 0..9 {
+        there.pass(SECOND * 5);
+        there.hub.recall_joins(there.now());
+        there.hub.look_up_hints(&store).await;
+    }
+    assert_eq!(shown(&outbox), [""; 0]);
+    store.is_mute.store(false, Ordering::SeqCst);
+    assert_eq!((there.compare(&store).await, there.compare_again(&store).await), (1, 1));
+    assert_eq!(shown(&outbox), ["joined s at 9"]);
+    assert!(!outbox.is_cut());
+}
+
+/// What the store lists shows the join first: the hint has the mark.
+#[tokio::test]
+async fn a_comparison_before_the_hint_leaves_its_mark() {
+    let (store, mut here, there) = (RoomsOfAda::default(), Node::new(1), Node::new(2));
+    let outbox = there.socket(&store).await;
+    ["r", "s"].into_iter().for_each(|room| store.set(room, true, None));
+    let records = here.publish(&[add("r")]);
+    let later = here.publish(&[add("s")]);
+    store.read_later.store(2, Ordering::SeqCst);
+    there.compare_ada(&store).await;
+    assert_eq!(shown(&outbox), [""; 0], "a hint may be under way");
+    there.hear(&store, &records).await;
+    assert_eq!(shown(&outbox), ["joined r at 7, read to 9"]);
+    // A hint that waits while the store is asked.
+    later.iter().for_each(|(partition, record)| there.hub.hear(*partition, record.as_bytes(), there.now()));
+    there.pass(SECOND);
+    there.compare_ada(&store).await;
+    assert_eq!(shown(&outbox), ["joined s at 7, read to 9"]);
+    there.hub.look_up_hints(&store).await;
+    assert_eq!(shown(&outbox), [""; 0]);
+}
+
+/// The socket has unsubscribed from what it was told of.
+#[tokio::test]
+async fn a_late_hint_tells_nothing_again() {
+    let (store, mut here, there) = (RoomsOfAda::default(), Node::new(1), Node::new(2));
+    store.set("page", true, None);
+    let outbox = there.socket(&store).await;
+    let page = RoomId::new("page").unwrap();
+    there.hub.expect_no_joins(&ada(), &outbox, [&page]);
+    store.set("listed", true, None);
+    there.compare_ada(&store).await;
+    there.compare_again(&store).await;
+    assert_eq!(shown(&outbox), ["joined listed at 7"]);
+    for room in ["page", "listed"] {
+        there.hear(&store, &here.publish(&[add(room)])).await;
+        assert_eq!(shown(&outbox), [""; 0]);
+    }
+    there.hub.forget_unread(&ada(), &outbox, [&page]);
+    there.hear(&store, &here.publish(&[add("page")])).await;
+    assert_eq!(shown(&outbox), ["joined page at 7"], "it was seen not to be one of ada's");
+}
+
+/// A known mark is not overwritten by a hint without one, and there is an end to hints.
+#[tokio::test]
+async fn the_mark_of_a_hint_stays_known() {
+    let (store, there) = (RoomsOfAda::default(), Node::new(2));
+    let outbox = there.socket(&store).await;
+    let room = RoomId::new("r").unwrap();
+    store.set("r", true, None);
+    for mark in [Some(2), Some(3), None] {
+        there.hub.hint_join(&room, "ada", mark);
+    }
+    there.hub.look_up_hints(&store).await;
+    assert_eq!(shown(&outbox), ["joined r at 3, read to 7"]);
 }
 
 /// Its rooms were not listed when it read them.
@@ -306,8 +416,18 @@ async fn a_socket_with_too_many_rooms_is_told_by_hints_only() {
     assert_eq!(shown(&outbox), ["joined r at 7"]);
     there.hub.may_have_missed_joins(|_| true);
     assert_eq!(there.compare(&store).await, 0);
-    there.hub.compare_rooms(&store, vec![ada()], there.now).await.unwrap();
+    there.compare_ada(&store).await;
     assert_eq!(shown(&outbox), [""; 0]);
+    // It would never hear of a join that cannot be looked up.
+    let listed = there.socket(&store).await;
+    store.is_mute.store(true, Ordering::SeqCst);
+    there.hub.hint_join(&RoomId::new("s").unwrap(), "ada", None);
+    for _ in 0..9 {
+        there.hub.look_up_hints(&store).await;
+        there.pass(SECOND * 5);
+        there.hub.recall_joins(there.now());
+    }
+    assert!(outbox.is_cut() && !listed.is_cut());
 }
 
 /// A partition of the bus is read from now on: what was told in it before is missing.
@@ -323,5 +443,6 @@ async fn what_was_told_before_the_bus_is_read_is_found() {
     there.hub.ask_about(&HashSet::from([0]));
     assert_eq!(there.compare(&store).await, 0, "ada's is another one");
     there.hub.ask_about(&HashSet::from([1]));
-    assert_eq!((there.compare(&store).await, shown(&outbox)), (1, vec!["joined r at 7".to_owned()]));
+    assert_eq!((there.compare(&store).await, there.compare_again(&store).await), (1, 1));
+    assert_eq!(shown(&outbox), ["joined r at 7"]);
 }

@@ -12,6 +12,7 @@ use super::super::relay::TICK;
 use super::presence::Records;
 use super::*;
 
+mod marks;
 mod rooms;
 
 use rooms::RoomsOfAda;
@@ -151,40 +152,6 @@ async fn whoever_makes_a_room_is_its_first_member_everywhere() {
 }
 
 #[tokio::test]
-async fn who_reads_or_speaks_before_another_server_hears_of_the_join_misses_nothing_there() {
-    let (store, mut here, there) = (RoomsOfAda::default(), Node::new(1), Node::new(2));
-    let outbox = there.socket(&store).await;
-    store.set("r", true, None);
-    let records = here.publish(&[add("r")]);
-    store.read_later.store(2, Ordering::SeqCst);
-    there.hear(&store, &records).await;
-    assert_eq!(shown(&outbox), ["joined r at 7, read to 9"]);
-}
-
-#[tokio::test]
-async fn a_slow_store_delays_few_answers_and_the_mark_is_left_out() {
-    let (store, mut here, there) = (RoomsOfAda::default(), Node::new(1), Node::new(2));
-    let outbox = there.socket(&store).await;
-    ["r", "s"].into_iter().for_each(|room| store.set(room, true, None));
-    let asked = Arc::new(std::sync::atomic::AtomicU64::new(0));
-    let counted = asked.clone();
-    let access = move |_: RoomId, _: UserId| -> Read<'static, Access> {
-        counted.fetch_add(1, Ordering::SeqCst);
-        Box::pin(std::future::pending())
-    };
-    store.read_later.store(2, Ordering::SeqCst);
-    for room in ["r", "s"] {
-        let (op, outcome) = change(add(room));
-        let mut ops = OpBatch::default();
-        ops.push(&op);
-        here.hub.publish(&ops, &[outcome], &access).await;
-        there.hear(&store, &here.tick()).await;
-        assert_eq!(shown(&outbox), [format!("joined {room} at 9")]);
-    }
-    assert_eq!(asked.load(Ordering::SeqCst), 1, "it is not asked again at once");
-}
-
-#[tokio::test]
 async fn who_was_removed_again_is_told_nothing() {
     let (store, mut here, there) = (RoomsOfAda::default(), Node::new(1), Node::new(2));
     let outbox = there.socket(&store).await;
@@ -318,57 +285,6 @@ async fn a_user_whose_rooms_cannot_be_read_is_in_the_way_of_no_other() {
     there.hub.compare_users(&store, &urgent, Vec::new(), there.now()).await.unwrap_err();
 }
 
-#[tokio::test]
-async fn a_store_that_cannot_be_asked_is_asked_again() {
-    let (store, mut here, there) = (RoomsOfAda::default(), Node::new(1), Node::new(2));
-    let outbox = there.socket(&store).await;
-    ["r", "s"].into_iter().for_each(|room| store.set(room, true, None));
-    let records = here.publish(&[add("r")]);
-    store.read_later.store(2, Ordering::SeqCst);
-    store.is_mute.store(true, Ordering::SeqCst);
-    there.hear(&store, &records).await;
-    there.hub.compare_rooms(&store, vec![ada()], there.now()).await.unwrap_err();
-    store.is_mute.store(false, Ordering::SeqCst);
-    there.compare_again(&store).await;
-    assert_eq!(shown(&outbox), ["joined r at 7, read to 9"], "the mark is not lost");
-    // For long: it is compared.
-    let records = here.publish(&[add("s")]);
-    store.is_mute.store(true, Ordering::SeqCst);
-    there.hear(&store, &records).await;
-    for _ in 0..9 {
-        there.pass(SECOND * 5);
-        there.hub.recall_joins(there.now());
-        there.hub.look_up_hints(&store).await;
-    }
-    assert_eq!(shown(&outbox), [""; 0]);
-    store.is_mute.store(false, Ordering::SeqCst);
-    assert_eq!((there.compare(&store).await, there.compare_again(&store).await), (1, 1));
-    assert_eq!(shown(&outbox), ["joined s at 9"]);
-    assert!(!outbox.is_cut());
-}
-
-/// What the store lists shows the join first: the hint has the mark.
-#[tokio::test]
-async fn a_comparison_before_the_hint_leaves_its_mark() {
-    let (store, mut here, there) = (RoomsOfAda::default(), Node::new(1), Node::new(2));
-    let outbox = there.socket(&store).await;
-    ["r", "s"].into_iter().for_each(|room| store.set(room, true, None));
-    let records = here.publish(&[add("r")]);
-    let later = here.publish(&[add("s")]);
-    store.read_later.store(2, Ordering::SeqCst);
-    there.compare_ada(&store).await;
-    assert_eq!(shown(&outbox), [""; 0], "a hint may be under way");
-    there.hear(&store, &records).await;
-    assert_eq!(shown(&outbox), ["joined r at 7, read to 9"]);
-    // A hint that waits while the store is asked.
-    later.iter().for_each(|(partition, record)| there.hub.hear(*partition, record.as_bytes(), there.now()));
-    there.pass(SECOND);
-    there.compare_ada(&store).await;
-    assert_eq!(shown(&outbox), ["joined s at 7, read to 9"]);
-    there.hub.look_up_hints(&store).await;
-    assert_eq!(shown(&outbox), [""; 0]);
-}
-
 /// The socket has unsubscribed from what it was told of.
 #[tokio::test]
 async fn a_late_hint_tells_nothing_again() {
@@ -388,20 +304,6 @@ async fn a_late_hint_tells_nothing_again() {
     there.hub.forget_unread(&ada(), &outbox, [&page]);
     there.hear(&store, &here.publish(&[add("page")])).await;
     assert_eq!(shown(&outbox), ["joined page at 7"], "it was seen not to be one of ada's");
-}
-
-/// A known mark is not overwritten by a hint without one, and there is an end to hints.
-#[tokio::test]
-async fn the_mark_of_a_hint_stays_known() {
-    let (store, there) = (RoomsOfAda::default(), Node::new(2));
-    let outbox = there.socket(&store).await;
-    let room = RoomId::new("r").unwrap();
-    store.set("r", true, None);
-    for mark in [Some(2), Some(3), None] {
-        there.hub.hint_join(&room, "ada", mark);
-    }
-    there.hub.look_up_hints(&store).await;
-    assert_eq!(shown(&outbox), ["joined r at 3, read to 7"]);
 }
 
 /// Its rooms were not listed when it read them.
@@ -445,4 +347,47 @@ async fn what_was_told_before_the_bus_is_read_is_found() {
     there.hub.ask_about(&HashSet::from([1]));
     assert_eq!((there.compare(&store).await, there.compare_again(&store).await), (1, 1));
     assert_eq!(shown(&outbox), ["joined r at 7"]);
+}
+
+/// A hint tells of it, if one can arrive, with the mark that may have moved. What this server waits for is told before its
+/// client is answered, who may speak at once.
+#[cfg(feature = "kafka")]
+#[tokio::test]
+async fn joins_that_other_servers_commit_are_told_before_they_are_answered() {
+    let (store, mut here, there) = (RoomsOfAda::default(), Node::new(1), Node::new(2));
+    ["r", "s", "t"].into_iter().for_each(|room| store.set(room, true, None));
+    let access = |room, user| store.access(room, user);
+    let added = |room| match change(add(room)) {
+        (Op::Change(change), outcome) => (change, outcome),
+        _ => panic!(),
+    };
+    let publish = async |room, is_awaited| {
+        let (change, outcome) = added(room);
+        there.hub.publish_remote_change(&change, &outcome, is_awaited, &access).await;
+    };
+    publish("r", true).await;
+    let (_outbox, outbox) = (there.socket(&RoomsOfAda::default()).await, outbox(99));
+    there.hub.follows_more().now_or_never().expect("its partition is read at once");
+    there.hub.open_socket(&ada(), &outbox);
+    there.hub.follow_all(&ada(), &outbox, true);
+    publish("r", false).await;
+    assert_eq!(shown(&outbox), [""; 0], "a hint comes");
+    publish("r", true).await;
+    assert_eq!(shown(&outbox), ["joined r at 7"]);
+    let what = RoomChange::PutRoom { room: "s", settings: RoomSettings::default() };
+    let put = Change { by: Some("ada"), what };
+    for is_created in [false, true] {
+        let outcome = Outcome::Room { created: is_created };
+        there.hub.publish_remote_change(&put, &outcome, true, &access).await;
+    }
+    assert_eq!(shown(&outbox), ["joined s at 7"]);
+    // The partition is not read yet.
+    there.records.hears_nothing.store(true, Ordering::SeqCst);
+    publish("t", false).await;
+    assert_eq!(shown(&outbox), ["joined t at 7"]);
+    there.hub.expect_joins(&ada(), &outbox, Vec::new());
+    publish("t", true).await;
+    assert_eq!(shown(&outbox), ["joined t at 7"]);
+    there.hear(&store, &here.publish(&[add("t")])).await;
+    assert_eq!(shown(&outbox), [""; 0], "it is told once");
 }

@@ -81,13 +81,13 @@ async fn a_removal_that_is_heard_of_late_ends_nothing_new() {
     let (removal, removed) = (Change { by: None, what }, Outcome::Changed { changed: true });
     let unasked = |_: RoomId, _: UserId| -> Read<'static, Access> { panic!("one after the other") };
     store.change(|_| {});
-    hub.publish_remote_change(&removal, &removed, &unasked).await;
+    hub.publish_remote_change(&removal, &removed, false, &unasked).await;
     publish(&hub, "r", store.store(1));
     assert_eq!(shown(&ada), [""; 0], "the store is asked first");
     hub.catch_up(&*store, hub.enable_remote().take()).await.unwrap();
     assert_eq!(shown(&ada), ["1"], "ada is a member");
     store.change(|room| room.is_mute = true);
-    hub.publish_remote_change(&removal, &removed, &unasked).await;
+    hub.publish_remote_change(&removal, &removed, false, &unasked).await;
     publish(&hub, "r", store.store(1));
     hub.catch_up(&*store, hub.enable_remote().take()).await.unwrap_err();
     assert_eq!(shown(&ada), [""; 0], "nobody knows");

@@ -15,12 +15,14 @@ use super::{Hub, Notice, QueryAccess};
 pub(super) const QUERIES_MAX: usize = 256;
 
 impl Hub {
-    /// Publishes a change that another server committed, where the bus brings it among the messages.
+    /// Publishes a change that another server committed, where the bus brings it among the messages. `is_awaited`: this server
+    /// waits for the outcome.
     #[cfg(feature = "kafka")]
     pub(crate) async fn publish_remote_change(
         &self,
         change: &Change<'_>,
         outcome: &Outcome,
+        is_awaited: bool,
         access: &QueryAccess<'_>,
     ) {
         match (change.what, outcome) {
@@ -32,12 +34,15 @@ impl Hub {
                     self.expect_comparison(Some(room));
                 }
             }
-            // Hints tell of it, with the mark that the user joined with. By now it may have moved.
             (RoomChange::AddMember { room, user }, Outcome::Changed { changed: true }) => {
                 self.add_member(room, user);
+                self.announce_remote(room, user, is_awaited, access).await;
             }
-            (RoomChange::PutRoom { room, settings }, Outcome::Room { .. }) => {
-                self.apply_settings(room, settings, access).await
+            (RoomChange::PutRoom { room, settings }, Outcome::Room { created }) => {
+                self.apply_settings(room, settings, access).await;
+                if *created && let Some(user) = change.by {
+                    self.announce_remote(room, user, is_awaited, access).await;
+                }
             }
             _ => self.publish_change(change, outcome, access).await,
         }
@@ -117,6 +122,16 @@ impl Hub {
                 }
             }
             left.iter().for_each(|room| self.end(room.as_str(), |subscriber| subscriber.is_of(user)));
+        }
+    }
+
+    /// Hints tell of a join that another server committed, with the mark that the user joined with, which may have moved by now.
+    /// It has not where this server waits for the outcome: a client that gets it may speak at once.
+    #[cfg(feature = "kafka")]
+    async fn announce_remote(&self, room: &str, user: &str, is_awaited: bool, access: &QueryAccess<'_>) {
+        let is_hinted = || self.relay.get().is_some_and(|relay| relay.hears(user));
+        if is_awaited || !is_hinted() {
+            self.announce(room, user, access).await;
         }
     }
 

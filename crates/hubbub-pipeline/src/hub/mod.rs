@@ -188,7 +188,7 @@ impl Hub {
             let relay = self.relay.get();
             relay.into_iter().for_each(|relay| relay.follow(room));
             // Whoever follows it asks the store for access after this, and the bus brings what changes from now on.
-            let is_compared = relay.is_none_or(|relay| relay.hears(room));
+            let is_compared = relay.is_none_or(|relay| relay.hears(room.as_str()));
             Channel { is_compared, missed: self.misses(), ..Channel::default() }
         });
         channel.attached += 1;

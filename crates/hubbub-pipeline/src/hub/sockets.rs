@@ -202,6 +202,10 @@ impl Hub {
     /// Sets whether `outbox` gets [`Delivery::Joined`] when `user` becomes a member of a room.
     pub fn follow_all(&self, user: &UserId, outbox: &Arc<Outbox>, follows_all: bool) {
         self.sockets.change(user, outbox, |socket| (socket.follows_all, socket.known) = (follows_all, None));
+        if follows_all && let Some(relay) = self.relay.get() {
+            // Hints are not heard yet.
+            relay.follow_more();
+        }
     }
 
     /// The rooms of `user` that `outbox`, which follows all, is about to read; listed before that. It gets

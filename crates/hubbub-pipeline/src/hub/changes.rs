@@ -27,12 +27,7 @@ impl Hub {
     ) {
         match (change.what, outcome) {
             (RoomChange::RemoveMember { room, user }, _) => {
-                // The user may have been added again, and have subscribed anew, before this server hears of the removal. Nothing
-                // more is delivered before the store was asked, for all who were removed at once.
-                let is_of = |channel: &mut Channel| channel.subscribers.iter().any(|one| one.is_of(user));
-                if self.with_channel(room, is_of) == Some(true) {
-                    self.expect_comparison(Some(room));
-                }
+                self.doubt(room, user);
             }
             (RoomChange::AddMember { room, user }, Outcome::Changed { changed: true }) => {
                 self.add_member(room, user);

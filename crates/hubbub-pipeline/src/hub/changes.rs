@@ -63,7 +63,13 @@ impl Hub {
                 self.announce(room, user, access).await;
             }
             (RoomChange::RemoveMember { room, user }, Outcome::Changed { changed: true }) => {
-                self.end(room, |subscriber| subscriber.is_of(user));
+                // Another server may have added the user again since, who may have subscribed here anew. Behind a bus it cannot:
+                // one server commits all changes of a room.
+                if self.is_written_by_others_at_once() {
+                    self.doubt(room, user);
+                } else {
+                    self.end(room, |subscriber| subscriber.is_of(user));
+                }
             }
             (RoomChange::RemoveMember { room, user }, Outcome::Changed { changed: false }) => {
                 self.end_former(room, user, access).await;

@@ -22,7 +22,7 @@ pub(super) struct Channel {
     pub(super) is_compared: bool,
     /// Number of the last miss that concerned the room, or that there was when it was followed.
     pub(super) missed: u64,
-    /// Users that another server may have removed, and what waits until that is known.
+    /// Users that may have been removed, and what waits until that is known.
     pub(super) doubts: Option<Box<Doubts>>,
     /// The head of the store that the bus has yet to bring, and the poll that found it.
     pub(super) awaited: Option<(u64, u64)>,

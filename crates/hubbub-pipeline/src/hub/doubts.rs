@@ -1,5 +1,5 @@
-//! Users whom another server removed from rooms, until the store was asked about them: a user may have been added again, and
-//! have subscribed anew, before this server hears of the removal.
+//! Users that were removed from rooms, until the store was asked about them: another server may have added a user again, who may
+//! have subscribed here anew, before this one hears of the removal, or publishes its own.
 //!
 //! Until then the messages of the room wait here, in their order, for all of its subscribers. So the store is asked only about
 //! those who were removed, and not about everybody in the room; all that were removed meanwhile are one query. They get no
@@ -80,7 +80,7 @@ impl Doubts {
 }
 
 impl Channel {
-    /// Whether another server may have removed the user from the room.
+    /// Whether the user may have been removed from the room.
     pub(super) fn is_doubted(&self, user: &UserId) -> bool {
         self.doubts.as_ref().is_some_and(|doubts| doubts.users.contains_key(user))
     }
@@ -118,7 +118,7 @@ impl Channel {
     }
 }
 
-/// Asks the store about users whom other servers removed, until the task is aborted.
+/// Asks the store about users that were removed, until the task is aborted.
 pub(crate) async fn settle_doubts(hub: Arc<Hub>, store: Arc<dyn RoomStore>) {
     // `None` = everything asked about is known.
     let mut pause: Option<Duration> = None;
@@ -138,7 +138,12 @@ pub(crate) async fn settle_doubts(hub: Arc<Hub>, store: Arc<dyn RoomStore>) {
 }
 
 impl Hub {
-    /// Another server removed a user from a room. Until the store was asked, nothing more of the room is delivered.
+    /// Whether other servers may change a room before this one has published what it changed itself.
+    pub(super) fn is_written_by_others_at_once(&self) -> bool {
+        self.behind.get().is_some_and(|behind| !behind.has_bus.load(Ordering::Relaxed))
+    }
+
+    /// A user was removed from a room. Until the store was asked, nothing more of the room is delivered.
     pub(super) fn doubt(&self, room: &str, user: &str) {
         let (Ok(id), Ok(user)) = (RoomId::new(room), UserId::new(user)) else { return };
         let removal = self.doubtful.removals.fetch_add(1, Ordering::SeqCst);

@@ -59,7 +59,7 @@ pub(crate) struct RoomsBehind {
     rooms: Mutex<HashSet<RoomId>>,
     signal: Notify,
     /// Whether a bus brings what other servers commit.
-    has_bus: AtomicBool,
+    pub(super) has_bus: AtomicBool,
     polls: AtomicU64,
     /// How often changes may have been missed.
     misses: AtomicU64,

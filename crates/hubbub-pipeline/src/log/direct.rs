@@ -69,7 +69,7 @@ impl DirectLog {
                 spawn("keys of other servers", keys.clone().poll_revision()),
                 spawn("queues of other servers", queues),
                 spawn("rooms of other servers", rooms),
-                spawn("removals by other servers", removed),
+                spawn("removals", removed),
                 spawn("joins through other servers", joins),
             ]);
         }

@@ -138,7 +138,7 @@ impl Hub {
         let room = attachment.room.as_str();
         let notice = Notice::Typing { room, user: user.as_str() };
         let is_told = self.with_channel(room, |channel| {
-            // Another server may have removed the user.
+            // The user may have been removed.
             let is_told = !channel.is_doubted(user);
             if is_told {
                 channel.notify(self, &notice, Some(outbox));

@@ -69,6 +69,28 @@ fn a_removal_that_was_executed_before_ends_the_subscription_too() {
         .for_each(|(attachment, outbox)| hub.detach(attachment, outbox));
 }
 
+/// Another server may have added ada again, who subscribed here anew, before this one publishes that it removed her.
+#[tokio::test]
+async fn a_removal_through_this_server_ends_nothing_newer() {
+    let (hub, store, ada) = (shared(), OneRoom::new(0), outbox(99));
+    let attachment = joined(&hub, Some("ada"), &ada, 0);
+    hub.poll_heads(&*store).await.unwrap();
+    for (is_over, expected) in [(false, "1"), (true, "ended r")] {
+        if is_over {
+            store.change(ada_is_removed);
+        }
+        let removal = change(RoomChange::RemoveMember { room: "r", user: "ada" });
+        let [first, last] = [store.store(1), store.store(1)].map(|seqs| message("r", *seqs.start()));
+        publish_all(&hub, [removal, first]);
+        publish_all(&hub, [last]);
+        assert_eq!(shown(&ada), [""; 0], "the store is asked first");
+        hub.settle_doubts(&*store).await.unwrap();
+        assert_eq!(shown(&ada)[0], expected);
+    }
+    assert_eq!(shown(&ada), [""; 0]);
+    hub.detach(attachment, &ada);
+}
+
 /// Without a bus, too: this server takes over from one that died before it told of a removal.
 #[tokio::test]
 async fn what_was_removed_before_a_takeover_gets_nothing_that_is_committed_after_it() {

@@ -40,8 +40,8 @@ impl JoinedAt {
         Self { start: mark.map_or(read_seq, |mark| mark.min(read_seq)), read_seq }
     }
 
-    fn delivery(self, room: &RoomId) -> Delivery {
-        Delivery::Joined { room: room.clone(), start: self.start, read_seq: self.read_seq }
+    fn push(self, room: &RoomId, start: u64, outbox: &Arc<Outbox>) {
+        outbox.push(Delivery::Joined { room: room.clone(), start, read_seq: self.read_seq });
     }
 }
 
@@ -95,13 +95,12 @@ impl Sockets {
     ) {
         let mut users = self.users.lock();
         for socket in users.get_mut(user).into_iter().flatten().filter(|socket| socket.follows_all) {
-            if let Some(known) = &mut socket.known {
-                if is_hint && known.has_heard(room, now) {
-                    continue;
-                }
-                known.notify(room, now);
-            }
-            socket.outbox.push(at.delivery(room));
+            let start = match &mut socket.known {
+                Some(known) if is_hint && known.has_heard(room, now) => continue,
+                Some(known) => known.notify(room, at.start, now),
+                None => at.start,
+            };
+            at.push(room, start, &socket.outbox);
         }
     }
 
@@ -146,10 +145,10 @@ impl Sockets {
         let mut users = self.users.lock();
         for socket in users.get_mut(user).into_iter().flatten() {
             let Some(known) = &mut socket.known else { continue };
-            let settled = known.settle(listed, at.is_some(), now);
+            let settled = known.settle(listed, at.map(|at| at.start), now);
             is_soon |= settled == Settled::Soon;
-            if let (Settled::Notify, Some(at)) = (settled, at) {
-                socket.outbox.push(at.delivery(&listed.room));
+            if let (Settled::Notify { start }, Some(at)) = (settled, at) {
+                at.push(&listed.room, start, &socket.outbox);
             }
         }
         is_soon

@@ -12,8 +12,9 @@ enum Known {
     Notified { at: Duration },
     /// There is nothing to notify of as long as the membership has this version. The socket was notified at `at`, if it was.
     AsOf { version: Option<u64>, at: Option<Duration> },
-    /// It is listed, and the user was seen to be a member at `since`. A hint may be under way, with the mark to start at.
-    Listed { since: Duration },
+    /// It is listed, and the user was seen to be a member at `since`, with this mark. A hint may be under way, with the mark that
+    /// the user joined with.
+    Listed { since: Duration, mark: u64 },
     /// The user was no member of what has this version when the store was asked first, at `since`. It is asked again at `next`.
     NotYet { version: u64, since: Duration, next: Duration },
 }
@@ -34,8 +35,10 @@ pub(in super::super) enum Settled {
     Nothing,
     /// The room is to be listed again, soon.
     Soon,
-    /// The socket is to be notified.
-    Notify,
+    /// The socket is to be notified, and starts here.
+    Notify {
+        start: u64,
+    },
 }
 
 /// A store may list a room before it shows the member. Pause between two looks at it, at least, and how long it is looked at:
@@ -63,14 +66,17 @@ impl KnownRooms {
         for room in rooms {
             match self.0.get_mut(room) {
                 Some(Known::AsOf { at, .. }) => *at = Some(now),
-                _ => self.notify(room, now),
+                _ => drop(self.0.insert(room.clone(), Known::Notified { at: now })),
             }
         }
     }
 
-    /// The socket is notified of a join.
-    pub(in super::super) fn notify(&mut self, room: &RoomId, now: Duration) {
-        self.0.insert(room.clone(), Known::Notified { at: now });
+    /// The socket is notified of a join. Returns where it starts: the mark may have moved since the user was seen there.
+    pub(in super::super) fn notify(&mut self, room: &RoomId, mark: u64, now: Duration) -> u64 {
+        match self.0.insert(room.clone(), Known::Notified { at: now }) {
+            Some(Known::Listed { mark: before, .. }) => before.min(mark),
+            _ => mark,
+        }
     }
 
     /// Whether the socket was notified of the join that a hint tells of.
@@ -96,7 +102,7 @@ impl KnownRooms {
         match self.0.get(&listed.room).copied() {
             None => Look::Now,
             Some(Known::NotYet { version, next, .. }) => when(listed.version != Some(version) || now >= next),
-            Some(Known::Listed { since }) if now.saturating_sub(since) < HINT_TIME => Look::Soon,
+            Some(Known::Listed { since, .. }) if now.saturating_sub(since) < HINT_TIME => Look::Soon,
             Some(Known::Listed { .. }) => Look::Now,
             Some(Known::AsOf { version, .. }) => when(version != listed.version),
             Some(Known::Notified { at }) if now > at => {
@@ -109,23 +115,25 @@ impl KnownRooms {
         }
     }
 
-    /// The store was asked whether the user is a member of a room in a listing that began `now`.
+    /// The store was asked whether the user is a member of a room in a listing that began `now`: it is one that has this `mark`,
+    /// or none.
     pub(in super::super) fn settle(
         &mut self,
         listed: &Membership,
-        is_member: bool,
+        mark: Option<u64>,
         now: Duration,
     ) -> Settled {
         if self.look(listed, now) != Look::Now {
             return Settled::Nothing;
         }
         let known = self.0.get(&listed.room).copied();
-        if is_member {
-            let is_due = matches!(known, Some(Known::Listed { .. }));
-            let (known, settled) = if is_due {
-                (Known::AsOf { version: listed.version, at: Some(now) }, Settled::Notify)
-            } else {
-                (Known::Listed { since: now }, Settled::Soon)
+        if let Some(mark) = mark {
+            let (known, settled) = match known {
+                Some(Known::Listed { mark: before, .. }) => {
+                    let start = before.min(mark);
+                    (Known::AsOf { version: listed.version, at: Some(now) }, Settled::Notify { start })
+                }
+                _ => (Known::Listed { since: now, mark }, Settled::Soon),
             };
             self.0.insert(listed.room.clone(), known);
             return settled;
@@ -174,24 +182,24 @@ mod tests {
             let mut known = KnownRooms::new(vec![old.clone()]);
             assert_eq!((known.look(&old, NOW), known.look(&new, NOW)), (Look::Never, Look::Now));
             // A hint may be under way.
-            assert_eq!(known.settle(&new, true, NOW), Settled::Soon);
+            assert_eq!(known.settle(&new, Some(7), NOW), Settled::Soon);
             assert_eq!(
-                (known.look(&new, NOW), known.settle(&new, true, NOW)),
+                (known.look(&new, NOW), known.settle(&new, Some(7), NOW)),
                 (Look::Soon, Settled::Nothing)
             );
             let later = NOW + HINT_TIME;
             assert!(!known.has_heard(&new.room, later));
             assert_eq!(
-                (known.look(&new, later), known.settle(&new, true, later)),
-                (Look::Now, Settled::Notify)
+                (known.look(&new, later), known.settle(&new, Some(9), later)),
+                (Look::Now, Settled::Notify { start: 7 })
             );
             assert_eq!(
-                (known.look(&new, later), known.settle(&new, true, later)),
+                (known.look(&new, later), known.settle(&new, Some(9), later)),
                 (Look::Never, Settled::Nothing)
             );
             // Removed, and seen to be so: the next listing is of another join.
             known.forget(&old.room);
-            assert_eq!((known.look(&old, NOW), known.settle(&old, true, NOW)), (Look::Now, Settled::Soon));
+            assert_eq!((known.look(&old, NOW), known.settle(&old, Some(7), NOW)), (Look::Now, Settled::Soon));
         }
     }
 
@@ -200,7 +208,7 @@ mod tests {
     fn only_a_listing_that_began_after_the_hint_shows_its_join() {
         let mut known = KnownRooms::default();
         let (before, told) = (listed("told", Some(1)), listed("told", Some(2)));
-        known.notify(&told.room, NOW);
+        assert_eq!(known.notify(&told.room, 7, NOW), 7);
         for listed in [&before, &before, &told] {
             assert_eq!(known.look(listed, NOW - SECOND), Look::Never);
         }
@@ -234,16 +242,16 @@ mod tests {
             let now = NOW + SECOND * second;
             if known.look(&joining, now) == Look::Now {
                 for _ in 0..2 {
-                    assert_eq!(known.settle(&joining, false, now), Settled::Nothing);
+                    assert_eq!(known.settle(&joining, None, now), Settled::Nothing);
                 }
                 looks.push(second);
             }
         }
         assert_eq!(looks, [0, 5, 20, 80], "the member may be shown later");
-        assert_eq!(known.settle(&listed("r", Some(3)), true, NOW), Settled::Soon);
-        assert_eq!(known.settle(&listed("r", Some(3)), true, NOW + SECOND), Settled::Notify);
+        assert_eq!(known.settle(&listed("r", Some(3)), Some(7), NOW), Settled::Soon);
+        assert_eq!(known.settle(&listed("r", Some(3)), Some(7), NOW + SECOND), Settled::Notify { start: 7 });
         let left = listed("s", None);
-        assert_eq!(known.settle(&left, false, NOW), Settled::Nothing);
+        assert_eq!(known.settle(&left, None, NOW), Settled::Nothing);
         assert_eq!(known.look(&left, NOW), Look::Now, "only members are listed there");
     }
 
@@ -251,11 +259,11 @@ mod tests {
     fn a_room_that_is_listed_no_more_is_forgotten() {
         let (left, stays, told) = (listed("left", None), listed("stays", None), listed("told", None));
         let (short, mut known) = (listed("short", None), KnownRooms::new(vec![left.clone(), stays.clone()]));
-        known.notify(&told.room, NOW);
-        assert_eq!(known.settle(&short, true, NOW), Settled::Soon);
+        assert_eq!(known.notify(&told.room, 7, NOW), 7);
+        assert_eq!(known.settle(&short, Some(7), NOW), Settled::Soon);
         known.keep_listed(&HashSet::from([&stays.room]));
         assert_eq!(known.look(&left, NOW), Look::Now, "it is another join");
-        assert_eq!(known.settle(&short, true, NOW + SECOND), Settled::Soon, "and this one");
+        assert_eq!(known.settle(&short, Some(7), NOW + SECOND), Settled::Soon, "and this one");
         for room in [&stays, &told] {
             assert_eq!(known.look(room, NOW), Look::Never);
         }

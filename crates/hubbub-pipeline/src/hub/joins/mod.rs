@@ -10,8 +10,8 @@
 //! - at once where a hint may be missing: records of another server are missing, or the server is silent; a partition of the
 //!   bus begins to be read; hints are too many; the store could not be asked
 //! - at once after a subscription of the user has ended: the user may have been added again before
-//! - again after [`HINT_TIME`], where a room was seen for the first time. Only then a socket is notified of it: a hint may be
-//!   under way, and has the mark to start at
+//! - again after [`HINT_TIME`], where a room was seen for the first time. Only then a socket is notified of it, and starts at the
+//!   mark that was seen first: a hint may be under way, with the mark that the user joined with
 //! - all users once in [`ROUND_INTERVAL`]. Comparing takes a small share of the time ([`COMPARE_SHARE`]), so with many users
 //!   a round takes longer.
 //!

@@ -112,17 +112,31 @@ async fn a_comparison_before_the_hint_leaves_its_mark() {
     let outbox = there.socket(&store).await;
     ["r", "s"].into_iter().for_each(|room| store.set(room, true, None));
     let records = here.publish(&[add("r")]);
-    let later = here.publish(&[add("s")]);
     store.read_later.store(2, Ordering::SeqCst);
     there.compare_ada(&store).await;
     assert_eq!(shown(&outbox), [""; 0], "a hint may be under way");
     there.hear(&store, &records).await;
     assert_eq!(shown(&outbox), ["joined r at 7, read to 9"]);
+    // The one that was seen first, if there is no hint.
+    store.set("t", true, None);
+    there.compare_ada(&store).await;
+    store.read_later.store(4, Ordering::SeqCst);
+    there.hub.hint_join(&RoomId::new("t").unwrap(), "ada", None);
+    there.hub.look_up_hints(&store).await;
+    assert_eq!(shown(&outbox), ["joined t at 9, read to 11"]);
+    store.set("u", true, None);
+    there.compare_ada(&store).await;
+    store.read_later.store(6, Ordering::SeqCst);
+    there.compare_again(&store).await;
+    assert_eq!(shown(&outbox), ["joined s at 9, read to 13", "joined u at 11, read to 13"]);
+    let later = here.publish(&[add("v")]);
+    store.set("v", true, None);
+    there.compare_ada(&store).await;
     // A hint that waits while the store is asked.
     later.iter().for_each(|(partition, record)| there.hub.hear(*partition, record.as_bytes(), there.now()));
     there.pass(SECOND);
     there.compare_ada(&store).await;
-    assert_eq!(shown(&outbox), ["joined s at 7, read to 9"]);
+    assert_eq!(shown(&outbox), ["joined v at 7, read to 13"]);
     there.hub.look_up_hints(&store).await;
     assert_eq!(shown(&outbox), [""; 0]);
 }

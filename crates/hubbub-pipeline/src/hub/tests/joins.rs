@@ -12,6 +12,7 @@ use super::super::relay::TICK;
 use super::presence::Records;
 use super::*;
 
+mod lists;
 mod marks;
 mod rooms;
 
@@ -304,32 +305,6 @@ async fn a_late_hint_tells_nothing_again() {
     there.hub.forget_unread(&ada(), &outbox, [&page]);
     there.hear(&store, &here.publish(&[add("page")])).await;
     assert_eq!(shown(&outbox), ["joined page at 7"], "it was seen not to be one of ada's");
-}
-
-/// Its rooms were not listed when it read them.
-#[tokio::test]
-async fn a_socket_with_too_many_rooms_is_told_by_hints_only() {
-    let (store, mut here, there) = (RoomsOfAda::default(), Node::new(1), Node::new(2));
-    let outbox = outbox(99);
-    there.hub.open_socket(&ada(), &outbox);
-    there.hub.follow_all(&ada(), &outbox, true);
-    ["r", "s"].into_iter().for_each(|room| store.set(room, true, None));
-    there.hear(&store, &here.publish(&[add("r")])).await;
-    assert_eq!(shown(&outbox), ["joined r at 7"]);
-    there.hub.may_have_missed_joins(|_| true);
-    assert_eq!(there.compare(&store).await, 0);
-    there.compare_ada(&store).await;
-    assert_eq!(shown(&outbox), [""; 0]);
-    // It would never hear of a join that cannot be looked up.
-    let listed = there.socket(&store).await;
-    store.is_mute.store(true, Ordering::SeqCst);
-    there.hub.hint_join(&RoomId::new("s").unwrap(), "ada", None);
-    for _ in 0..9 {
-        there.hub.look_up_hints(&store).await;
-        there.pass(SECOND * 5);
-        there.hub.recall_joins(there.now());
-    }
-    assert!(outbox.is_cut() && !listed.is_cut());
 }
 
 /// A partition of the bus is read from now on: what was told in it before is missing.

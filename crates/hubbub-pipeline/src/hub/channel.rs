@@ -180,25 +180,36 @@ impl Channel {
 
     /// Sends a notice to all live subscribers but the one that caused it, if it is here, and those that may have been removed. An
     /// outbox that it fills is cut with the next message.
-    pub(super) fn notify(&self, hub: &Hub, notice: &Notice<'_>, from: Option<&Arc<Outbox>>) {
+    pub(super) fn notify(&mut self, hub: &Hub, notice: &Notice<'_>, from: Option<&Arc<Outbox>>) {
         let mut frames = Vec::new();
         (hub.encoder.notice)(notice, &mut frames);
-        self.notify_frames(hub, frames, from);
+        let lacking = self.send_frames(hub, frames, from);
+        if matches!(notice, Notice::Presence { .. }) {
+            self.withhold(lacking);
+        }
     }
 
-    /// The same with the frames of many notices, or none.
-    pub(super) fn notify_frames(&self, hub: &Hub, frames: Vec<u8>, from: Option<&Arc<Outbox>>) {
-        if frames.is_empty() {
-            return;
+    /// The same with the frames of many notices of presence, or none.
+    pub(super) fn notify_frames(&mut self, hub: &Hub, frames: Vec<u8>, from: Option<&Arc<Outbox>>) {
+        if !frames.is_empty() {
+            let lacking = self.send_frames(hub, frames, from);
+            self.withhold(lacking);
         }
+    }
+
+    /// Returns those that get nothing because they may have been removed.
+    fn send_frames(&self, hub: &Hub, frames: Vec<u8>, from: Option<&Arc<Outbox>>) -> Vec<UserId> {
         let chunk = EncodedChunk::of_notice(frames, &hub.memory);
+        let is_live = |subscriber: &&Subscriber| matches!(subscriber.stage, Stage::Live { .. });
         let others = |subscriber: &&Subscriber| from.is_none_or(|from| !subscriber.owns(from));
-        for subscriber in self.subscribers.iter().filter(others) {
-            let is_doubted = subscriber.user.as_ref().is_some_and(|user| self.is_doubted(user));
-            if matches!(subscriber.stage, Stage::Live { .. }) && !is_doubted {
-                subscriber.outbox.push(Delivery::EncodedChunk(chunk.clone()));
+        let mut lacking = Vec::new();
+        for subscriber in self.subscribers.iter().filter(is_live).filter(others) {
+            match &subscriber.user {
+                Some(user) if self.is_doubted(user) => lacking.push(user.clone()),
+                _ => drop(subscriber.outbox.push(Delivery::EncodedChunk(chunk.clone()))),
             }
         }
+        lacking
     }
 }
 

@@ -3,7 +3,8 @@
 //!
 //! Until then the messages of the room wait here, in their order, for all of its subscribers. So the store is asked only about
 //! those who were removed, and not about everybody in the room; all that were removed meanwhile are one query. They get no
-//! notices of the room, are not present in it, and type to nobody.
+//! notices of the room, are not present in it, and type to nobody. Who turns out to be a member and has missed who came or left
+//! reconnects.
 //!
 //! What waits is bounded. Beyond that, and for what may have been erased meanwhile, messages are read from the store.
 
@@ -55,6 +56,8 @@ pub(super) struct HeldBack {
 pub(super) struct Doubts {
     /// With the number of the removal.
     users: HashMap<UserId, u64>,
+    /// Those of them that got no notice of who came or left.
+    lacking: HashSet<UserId>,
     waiting: Vec<HeldBack>,
     bytes: usize,
     /// Whether messages did not fit, or were dropped.
@@ -96,6 +99,11 @@ impl Channel {
         }
     }
 
+    /// These users get no notice of who came or left, as they may have been removed.
+    pub(super) fn withhold(&mut self, lacking: Vec<UserId>) {
+        self.doubts.iter_mut().for_each(|doubts| doubts.lacking.extend(lacking.iter().cloned()));
+    }
+
     /// Returns false if there are too many.
     fn doubt(&mut self, user: &UserId, removal: u64) -> bool {
         let doubts = self.doubts.get_or_insert_default();
@@ -114,6 +122,11 @@ impl Channel {
     fn trust(&mut self, asked: &HashMap<UserId, u64>) -> Option<Doubts> {
         let doubts = self.doubts.as_mut()?;
         doubts.users.retain(|user, removal| asked.get(user) != Some(removal));
+        let lacking: HashSet<UserId> =
+            doubts.lacking.extract_if(|user| !doubts.users.contains_key(user)).collect();
+        // They were added again, and read anew who is present.
+        let stay = self.subscribers.iter().filter(|subscriber| subscriber.is_any_of(&lacking));
+        stay.for_each(|subscriber| subscriber.outbox.cut());
         if doubts.users.is_empty() { self.doubts.take().map(|doubts| *doubts) } else { None }
     }
 }

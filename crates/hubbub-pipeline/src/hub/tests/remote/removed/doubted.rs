@@ -84,6 +84,23 @@ async fn whoever_may_be_removed_gets_and_sends_no_signs_of_presence() {
 }
 
 #[tokio::test]
+async fn whoever_stays_and_has_missed_who_came_reconnects() {
+    let (hub, store, [ada, bob]) = (shared(), OneRoom::new(0), [outbox(99), outbox(99)]);
+    let of_ada = joined(&hub, Some("ada"), &ada, 0);
+    hub.poll_heads(&*store).await.unwrap();
+    remove_ada(&hub).await;
+    hub.settle_doubts(&*store).await.unwrap();
+    assert!(!ada.is_cut(), "ada is a member, and lacks nothing");
+    remove_ada(&hub).await;
+    let of_bob = joined(&hub, Some("bob"), &bob, 0);
+    hub.typing(&of_bob, &UserId::new("bob").unwrap(), &bob);
+    hub.settle_doubts(&*store).await.unwrap();
+    assert!(ada.is_cut() && !bob.is_cut());
+    hub.detach(of_ada, &ada);
+    hub.detach(of_bob, &bob);
+}
+
+#[tokio::test]
 async fn what_waits_is_bounded_and_may_be_erased() {
     let (hub, store, [ada, bob]) = (shared(), OneRoom::new(0), [outbox(9_999), outbox(9_999)]);
     let of_ada = joined(&hub, Some("ada"), &ada, 0);

@@ -104,6 +104,20 @@ async fn creators_hear_themselves([here, there]: [&Server; 2]) {
     }
 }
 
+/// Whoever has just come makes a room and speaks in it through the same server, whichever one commits it.
+async fn newcomers_hear_themselves(server: &Server, name: &str) {
+    for number in 0..5 {
+        let (user, room) = (format!("{name}-{number}"), format!("of-{name}-{number}"));
+        let mut socket = follow_all(server, &user).await;
+        let path = format!("/v1/rooms/{room}");
+        let made = server.call(&user, Method::PUT, &path, json!({"membersOnly": true})).await;
+        assert_eq!(made.status, 201, "{}", made.text());
+        say(server, &room, &user, "first").await;
+        is_told(&mut socket, &room).await;
+        hears(&mut socket, &room, "first").await;
+    }
+}
+
 /// A chat that is made at each server reaches the sockets of its members at both.
 async fn chats_cross(servers: [&Server; 2]) {
     let mut sockets = Vec::new();
@@ -176,8 +190,11 @@ async fn joins_reach_all_servers_behind_kafka() {
     let servers = [start("a", "kafka.bus=true"), start("b", "server.role=gateway")];
     joins_cross(servers.each_ref()).await;
     creators_hear_themselves(servers.each_ref()).await;
+    newcomers_hear_themselves(&servers[0], "here").await;
+    newcomers_hear_themselves(&servers[1], "there").await;
     let deaf = start("c", "kafka.bus=false");
     joins_are_found([&servers[0], &deaf]).await;
+    newcomers_hear_themselves(&deaf, "deaf").await;
 }
 
 #[cfg(feature = "kafka")]

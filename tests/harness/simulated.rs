@@ -59,7 +59,7 @@ impl Simulated {
         let engine = Engine::open(options, disk, clock.clone(), &*random).unwrap();
         let store: Arc<dyn Store> = Arc::new(Embedded::in_line(engine));
         let metrics = Arc::new(Metrics::default());
-        let hub = Arc::new(Hub::new(ENCODE, 1 << 20, metrics.clone()));
+        let hub = Arc::new(Hub::new(ENCODE, 1 << 20, clock.clone(), metrics.clone()));
         let members =
             Arc::new(Members::new(store.clone(), clock.clone(), metrics.clone(), Duration::from_secs(10)));
         let cache = CacheLimits { bytes: 1 << 20, entries: 1_000, value_bytes: 1_000 };

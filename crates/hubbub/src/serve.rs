@@ -109,7 +109,8 @@ async fn open(config: &Config, name: String) -> anyhow::Result<Opened> {
         Some((tracer, traced)) => (timeline.with_tracer(tracer), Some(traced)),
         None => (timeline, None),
     };
-    let hub = Arc::new(Hub::new(ENCODE, config.live_memory.0, metrics.clone()).with_timeline(timeline));
+    let hub = Hub::new(ENCODE, config.live_memory.0, clock.clone(), metrics.clone());
+    let hub = Arc::new(hub.with_timeline(timeline));
     let on_new_history = {
         let hub = hub.clone();
         Arc::new(move || hub.reset())

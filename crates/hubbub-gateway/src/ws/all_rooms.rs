@@ -73,7 +73,7 @@ impl AllRooms {
             Stage::Listed => {
                 self.stage = Stage::Announced;
                 // The user was no member then, and may be one since: these are to be looked at like new ones.
-                gateway.hub.forget_rooms(user, outbox, &std::mem::take(&mut self.unread));
+                gateway.hub.forget_unread(user, outbox, &std::mem::take(&mut self.unread));
                 return Poll::Ready(Next::Announce);
             }
             Stage::Announced => return Poll::Pending,
@@ -100,6 +100,7 @@ impl AllRooms {
                 let rooms: Vec<_> =
                     page.rooms.into_iter().map(|room| (room.info.room, room.read_seq)).collect();
                 rooms.iter().for_each(|(room, _)| _ = self.unread.remove(room));
+                gateway.hub.expect_no_joins(user, outbox, rooms.iter().map(|(room, _)| room));
                 self.stage = match rooms.last() {
                     Some((last, _)) if rooms.len() == PAGE_ROOMS => {
                         Stage::Reading { after: Some(last.clone()) }
@@ -112,7 +113,7 @@ impl AllRooms {
         })
     }
 
-    pub(super) fn begin(&mut self, room: &RoomId, read_seq: u64) -> FollowRequest {
+    pub(super) fn begin(&mut self, room: &RoomId, start: u64) -> FollowRequest {
         let (on_reset, audience) = (self.request.on_reset, Audience::Members);
         match self.request.cursors.remove(room) {
             Some(after) => FollowRequest {
@@ -121,7 +122,7 @@ impl AllRooms {
                 on_reset,
                 audience,
             },
-            None => FollowRequest { start: Start::Mark(read_seq), epoch: None, on_reset, audience },
+            None => FollowRequest { start: Start::Mark(start), epoch: None, on_reset, audience },
         }
     }
 }

@@ -52,9 +52,9 @@ struct Subscription {
     announce: Announce,
     /// When the followers were last notified that the user is typing.
     typed_at: Option<Instant>,
-    /// Read mark of a user who became a member while the room was followed by name. When that subscription ends, the room
-    /// is followed as one of all.
-    joined: Option<u64>,
+    /// Start and read mark of a user who became a member while the room was followed by name. When that subscription ends, the
+    /// room is followed as one of all.
+    joined: Option<(u64, u64)>,
     /// The end of the outbox when the subscription began.
     begun_at: u64,
 }
@@ -150,8 +150,8 @@ impl Subscriptions {
     /// Ends a subscription; `false` when there is none.
     pub(super) fn unsubscribe(&mut self, room: &RoomId) -> bool {
         let Some(ended) = self.remove(room) else { return false };
-        if let Some(read_seq) = ended.joined {
-            self.follow_as_one_of_all(room.clone(), read_seq);
+        if let Some((start, read_seq)) = ended.joined {
+            self.follow_as_one_of_all(room.clone(), start, read_seq);
         }
         true
     }
@@ -220,8 +220,8 @@ impl Subscriptions {
                 let is_shown = !self.has_only_messages && self.may_read(&room);
                 is_shown.then(|| notice.frames())
             }
-            Delivery::Joined { room, read_seq } => {
-                self.follow_as_one_of_all(room, read_seq);
+            Delivery::Joined { room, start, read_seq } => {
+                self.follow_as_one_of_all(room, start, read_seq);
                 None
             }
         }

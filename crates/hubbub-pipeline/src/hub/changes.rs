@@ -15,29 +15,29 @@ use super::{Hub, Notice, QueryAccess};
 pub(super) const QUERIES_MAX: usize = 256;
 
 impl Hub {
-    /// Publishes a change that another server committed, where the bus brings it among the messages.
+    /// Publishes a change that another server committed, where the bus brings it among the messages. `is_awaited`: this server
+    /// waits for the outcome.
     #[cfg(feature = "kafka")]
     pub(crate) async fn publish_remote_change(
         &self,
         change: &Change<'_>,
         outcome: &Outcome,
+        is_awaited: bool,
         access: &QueryAccess<'_>,
     ) {
         match (change.what, outcome) {
             (RoomChange::RemoveMember { room, user }, _) => {
-                // The user may have been added again, and have subscribed anew, before this server hears of the removal. Nothing
-                // more is delivered before the store was asked, for all who were removed at once.
-                let is_of = |channel: &mut Channel| channel.subscribers.iter().any(|one| one.is_of(user));
-                if self.with_channel(room, is_of) == Some(true) {
-                    self.expect_comparison(Some(room));
-                }
+                self.doubt(room, user);
             }
-            // Hints tell of it, with the mark that the user joined with. By now it may have moved.
             (RoomChange::AddMember { room, user }, Outcome::Changed { changed: true }) => {
                 self.add_member(room, user);
+                self.announce_remote(room, user, is_awaited, access).await;
             }
-            (RoomChange::PutRoom { room, settings }, Outcome::Room { .. }) => {
-                self.apply_settings(room, settings, access).await
+            (RoomChange::PutRoom { room, settings }, Outcome::Room { created }) => {
+                self.apply_settings(room, settings, access).await;
+                if *created && let Some(user) = change.by {
+                    self.announce_remote(room, user, is_awaited, access).await;
+                }
             }
             _ => self.publish_change(change, outcome, access).await,
         }
@@ -63,7 +63,13 @@ impl Hub {
                 self.announce(room, user, access).await;
             }
             (RoomChange::RemoveMember { room, user }, Outcome::Changed { changed: true }) => {
-                self.end(room, |subscriber| subscriber.is_of(user));
+                // Another server may have added the user again since, who may have subscribed here anew. Behind a bus it cannot:
+                // one server commits all changes of a room.
+                if self.is_written_by_others_at_once() {
+                    self.doubt(room, user);
+                } else {
+                    self.end(room, |subscriber| subscriber.is_of(user));
+                }
             }
             (RoomChange::RemoveMember { room, user }, Outcome::Changed { changed: false }) => {
                 self.end_former(room, user, access).await;
@@ -120,6 +126,16 @@ impl Hub {
         }
     }
 
+    /// Hints tell of a join that another server committed, with the mark that the user joined with, which may have moved by now.
+    /// It has not where this server waits for the outcome: a client that gets it may speak at once.
+    #[cfg(feature = "kafka")]
+    async fn announce_remote(&self, room: &str, user: &str, is_awaited: bool, access: &QueryAccess<'_>) {
+        let is_hinted = || self.relay.get().is_some_and(|relay| relay.hears(user));
+        if is_awaited || !is_hinted() {
+            self.announce(room, user, access).await;
+        }
+    }
+
     /// Notifies the new member's sockets that follow all rooms.
     async fn announce(&self, room: &str, user: &str, access: &QueryAccess<'_>) {
         if self.sockets.follow_all(user)
@@ -127,7 +143,7 @@ impl Hub {
         {
             // The mark is read before the change is answered: a message from a client that knows of the membership has a
             // greater seq.
-            self.look_up_join(&room, &user, None, access).await;
+            self.announce_join(room, user, access).await;
         }
     }
 

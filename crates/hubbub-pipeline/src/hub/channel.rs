@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use hubbub_core::{RoomId, UserId};
 
+use super::doubts::Doubts;
 use super::encoded::{EncodedChunk, PublishProgress};
 use super::outbox::{Delivery, Outbox};
 use super::relay::Elsewhere;
@@ -21,6 +22,8 @@ pub(super) struct Channel {
     pub(super) is_compared: bool,
     /// Number of the last miss that concerned the room, or that there was when it was followed.
     pub(super) missed: u64,
+    /// Users that may have been removed, and what waits until that is known.
+    pub(super) doubts: Option<Box<Doubts>>,
     /// The head of the store that the bus has yet to bring, and the poll that found it.
     pub(super) awaited: Option<(u64, u64)>,
     /// Users that are live, with the number of their subscriptions.
@@ -89,8 +92,9 @@ impl Subscriber {
 }
 
 impl Channel {
-    /// Drops the room's held messages: those who catch up read from the store what is left of them.
+    /// Drops the room's held messages: what is left of them is read from the store.
     pub(super) fn drop_held(&mut self, room: &str) {
+        self.doubts.iter_mut().for_each(|doubts| doubts.drop_waiting());
         for subscriber in &mut self.subscribers {
             if let Stage::Joining { is_held, .. } = &mut subscriber.stage
                 && std::mem::take(is_held)
@@ -108,6 +112,7 @@ impl Channel {
     /// Forgets what was published: the room begins again.
     pub(super) fn reset(&mut self) {
         (self.published, self.changes) = (PublishProgress::default(), None);
+        self.doubts.iter_mut().for_each(|doubts| doubts.drop_waiting());
     }
 
     /// Retention removed messages before they were published. Subscribers that lack them must learn of the gap: live
@@ -173,26 +178,38 @@ impl Channel {
         members
     }
 
-    /// Sends a notice to all live subscribers but the one that caused it, if it is here. An outbox that it fills is cut with
-    /// the next message.
-    pub(super) fn notify(&self, hub: &Hub, notice: &Notice<'_>, from: Option<&Arc<Outbox>>) {
+    /// Sends a notice to all live subscribers but the one that caused it, if it is here, and those that may have been removed. An
+    /// outbox that it fills is cut with the next message.
+    pub(super) fn notify(&mut self, hub: &Hub, notice: &Notice<'_>, from: Option<&Arc<Outbox>>) {
         let mut frames = Vec::new();
         (hub.encoder.notice)(notice, &mut frames);
-        self.notify_frames(hub, frames, from);
+        let lacking = self.send_frames(hub, frames, from);
+        if matches!(notice, Notice::Presence { .. }) {
+            self.withhold(lacking);
+        }
     }
 
-    /// The same with the frames of many notices, or none.
-    pub(super) fn notify_frames(&self, hub: &Hub, frames: Vec<u8>, from: Option<&Arc<Outbox>>) {
-        if frames.is_empty() {
-            return;
+    /// The same with the frames of many notices of presence, or none.
+    pub(super) fn notify_frames(&mut self, hub: &Hub, frames: Vec<u8>, from: Option<&Arc<Outbox>>) {
+        if !frames.is_empty() {
+            let lacking = self.send_frames(hub, frames, from);
+            self.withhold(lacking);
         }
+    }
+
+    /// Returns those that get nothing because they may have been removed.
+    fn send_frames(&self, hub: &Hub, frames: Vec<u8>, from: Option<&Arc<Outbox>>) -> Vec<UserId> {
         let chunk = EncodedChunk::of_notice(frames, &hub.memory);
+        let is_live = |subscriber: &&Subscriber| matches!(subscriber.stage, Stage::Live { .. });
         let others = |subscriber: &&Subscriber| from.is_none_or(|from| !subscriber.owns(from));
-        for subscriber in self.subscribers.iter().filter(others) {
-            if matches!(subscriber.stage, Stage::Live { .. }) {
-                subscriber.outbox.push(Delivery::EncodedChunk(chunk.clone()));
+        let mut lacking = Vec::new();
+        for subscriber in self.subscribers.iter().filter(is_live).filter(others) {
+            match &subscriber.user {
+                Some(user) if self.is_doubted(user) => lacking.push(user.clone()),
+                _ => drop(subscriber.outbox.push(Delivery::EncodedChunk(chunk.clone()))),
             }
         }
+        lacking
     }
 }
 

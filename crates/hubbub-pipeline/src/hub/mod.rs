@@ -16,7 +16,7 @@
 //!
 //! Where other servers write to the same store, [`remote`] finds and publishes what they commit. A room's messages are
 //! then published only as a contiguous sequence: this server's messages behind a gap are read from the store, together
-//! with the missing ones. [`joins`] finds rooms that users join there.
+//! with the missing ones. [`joins`] finds rooms that users join there, and [`doubts`] asks about users that were removed there.
 //!
 //! Invariants
 //! - Within one room a subscriber sees seqs strictly increasing, without a gap.
@@ -28,6 +28,8 @@
 
 mod changes;
 mod channel;
+mod deliver;
+mod doubts;
 mod encoded;
 mod joins;
 mod memory;
@@ -43,6 +45,7 @@ use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
+use hubbub_core::clock::Clock;
 use hubbub_core::store::{Access, Read};
 use hubbub_core::{Message, Op, OpBatch, Outcome, RoomChange, RoomId, UserId};
 use parking_lot::{Mutex, MutexGuard};
@@ -51,6 +54,8 @@ use crate::batcher::Waiter;
 use crate::metrics::Metrics;
 use crate::timeline::{Source, Timeline};
 use channel::{Channel, Stage, Subscriber};
+use doubts::DoubtfulRooms;
+pub(crate) use doubts::settle_doubts;
 use encoded::ChunkEncoder;
 pub use encoded::EncodedChunk;
 pub(crate) use joins::follow_joins;
@@ -83,12 +88,15 @@ pub struct Hub {
     sockets: Sockets,
     /// What other servers may have added to the rooms of users.
     joins: Joins,
+    /// Rooms that other servers may have removed users from.
+    doubtful: DoubtfulRooms,
     /// Set where other servers write to the store: rooms with messages that are not published yet.
     behind: OnceLock<RoomsBehind>,
     /// Set where other servers are told who is in the rooms.
     relay: OnceLock<Relay>,
     encoder: FrameEncoder,
     memory: Arc<LiveMemory>,
+    clock: Arc<dyn Clock>,
     metrics: Arc<Metrics>,
     timeline: Timeline,
 }
@@ -113,7 +121,12 @@ pub enum Joined {
 
 impl Hub {
     /// A hub whose undelivered messages take about `bytes_max` bytes at most.
-    pub fn new(encoder: FrameEncoder, bytes_max: usize, metrics: Arc<Metrics>) -> Self {
+    pub fn new(
+        encoder: FrameEncoder,
+        bytes_max: usize,
+        clock: Arc<dyn Clock>,
+        metrics: Arc<Metrics>,
+    ) -> Self {
         Self {
             shards: std::array::from_fn(|_| Mutex::default()),
             hasher: RandomState::new(),
@@ -121,10 +134,12 @@ impl Hub {
             attached: AtomicU64::new(0),
             sockets: Sockets::default(),
             joins: Joins::default(),
+            doubtful: DoubtfulRooms::default(),
             behind: OnceLock::new(),
             relay: OnceLock::new(),
             encoder,
             memory: LiveMemory::new(bytes_max, metrics.clone()),
+            clock,
             metrics,
             timeline: Timeline::default(),
         }
@@ -180,7 +195,7 @@ impl Hub {
             let relay = self.relay.get();
             relay.into_iter().for_each(|relay| relay.follow(room));
             // Whoever follows it asks the store for access after this, and the bus brings what changes from now on.
-            let is_compared = relay.is_none_or(|relay| relay.hears(room));
+            let is_compared = relay.is_none_or(|relay| relay.hears(room.as_str()));
             Channel { is_compared, missed: self.misses(), ..Channel::default() }
         });
         channel.attached += 1;
@@ -340,52 +355,6 @@ impl Hub {
     /// Whether somebody on this server follows the room.
     pub(crate) fn is_followed(&self, room: &str) -> bool {
         self.channels(room).contains_key(room)
-    }
-
-    /// Delivers messages that this server or another one committed.
-    fn deliver(&self, room: &str, encoder: Option<ChunkEncoder>, source: Source) {
-        let Some(mut encoder) = encoder else { return };
-        let predecessors = encoder.take_predecessors();
-        let Some(batch) = self.finish(encoder) else { return };
-        let Some(behind) = self.behind.get() else {
-            self.with_channel(room, |channel| self.push(channel, room, &batch, source));
-            return;
-        };
-        let has_gap = self.with_channel(room, |channel| {
-            if !channel.is_compared {
-                channel.published.begin(predecessors.first);
-                return true;
-            }
-            let (next, has_gap) = channel.published.continuation(&batch, &predecessors);
-            self.push(channel, room, &next, source);
-            has_gap
-        });
-        if has_gap == Some(true) {
-            behind.insert(room);
-        }
-    }
-
-    fn finish(&self, encoder: ChunkEncoder) -> Option<EncodedChunk> {
-        encoder.finish(&self.memory, self.timeline.deliveries())
-    }
-
-    fn push(&self, channel: &mut Channel, room: &str, chunk: &EncodedChunk, source: Source) {
-        let Some(seqs) = chunk.seqs() else { return };
-        if let Some(deliveries) = chunk.deliveries() {
-            // Before anybody has them, so that nothing is delivered before it is published.
-            self.timeline.record_publication(room, seqs, source, deliveries);
-        }
-        let mut live = 0;
-        let is_full = |subscriber: &mut Subscriber| !subscriber.push(room, chunk, &mut live);
-        let cut: Vec<Subscriber> = channel.subscribers.extract_if(.., is_full).collect();
-        for gone in cut {
-            self.metrics.slow_subscribers.inc();
-            self.release(channel, room, &gone);
-        }
-        if let Some(deliveries) = chunk.deliveries() {
-            deliveries.add_subscribers(live);
-        }
-        channel.published.advance(chunk);
     }
 }
 

@@ -54,7 +54,9 @@ pub enum Delivery {
     Joined {
         /// The room.
         room: RoomId,
-        /// The initial read mark.
+        /// The socket gets what follows this message.
+        start: u64,
+        /// The read mark.
         read_seq: u64,
     },
 }

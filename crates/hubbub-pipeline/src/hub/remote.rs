@@ -59,7 +59,7 @@ pub(crate) struct RoomsBehind {
     rooms: Mutex<HashSet<RoomId>>,
     signal: Notify,
     /// Whether a bus brings what other servers commit.
-    has_bus: AtomicBool,
+    pub(super) has_bus: AtomicBool,
     polls: AtomicU64,
     /// How often changes may have been missed.
     misses: AtomicU64,
@@ -258,7 +258,7 @@ impl Hub {
     fn is_behind(&self, room: &RoomId, head: u64) -> bool {
         let Some(behind) = self.behind.get() else { return false };
         let polls = behind.polls.load(Relaxed);
-        let hears = self.relay.get().is_none_or(|relay| relay.hears(room));
+        let hears = self.relay.get().is_none_or(|relay| relay.hears(room.as_str()));
         let grace = if behind.has_bus.load(Relaxed) && hears { BUS_POLLS } else { 0 };
         let is_behind = |channel: &mut Channel| {
             let through = channel.published.through?;
@@ -292,8 +292,9 @@ impl Hub {
                 return;
             }
             // A comparison that began before the room's last miss counts for nothing.
-            let is_current =
-                || misses >= channel.missed && self.relay.get().is_none_or(|relay| relay.hears(room));
+            let is_current = || {
+                misses >= channel.missed && self.relay.get().is_none_or(|relay| relay.hears(room.as_str()))
+            };
             channel.is_compared = channel.changes == changes && is_current();
         });
     }

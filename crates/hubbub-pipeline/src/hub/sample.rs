@@ -65,7 +65,7 @@ mod tests {
         let before = metrics.delivery_time.read();
         let memory = LiveMemory::new(1 << 20, metrics.clone());
         let outbox = Outbox::new(OutboxLimits::default(), memory.clone(), Arc::default());
-        let delivery = || Delivery::Joined { room: RoomId::new("r").unwrap(), read_seq: 0 };
+        let delivery = || Delivery::Joined { room: RoomId::new("r").unwrap(), start: 0, read_seq: 0 };
         outbox.push(delivery());
         outbox.pop().unwrap();
         assert_eq!(metrics.delivery_time.read().count_since(&before), 0, "there is no clock yet");

@@ -1,15 +1,15 @@
 //! Registry of each user's sockets, for events that concern a user and not a room.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use hubbub_core::store::{Access, Membership};
+use hubbub_core::store::Membership;
 use hubbub_core::{RoomId, UserId};
 use parking_lot::Mutex;
 
 use super::Hub;
-use super::joins::KnownRooms;
+use super::joins::{KnownRooms, Look, Settled};
 use super::outbox::{Delivery, Outbox};
 
 /// The outboxes of each user's sockets.
@@ -26,6 +26,25 @@ struct UserSocket {
     known: Option<KnownRooms>,
 }
 
+/// Where a member starts in a room.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct JoinedAt {
+    start: u64,
+    read_seq: u64,
+}
+
+impl JoinedAt {
+    /// At the `mark` that the user joined with, or at the present one: a device that read or wrote meanwhile has moved it. The
+    /// room may be another one since.
+    pub(super) fn new(mark: Option<u64>, read_seq: u64) -> Self {
+        Self { start: mark.map_or(read_seq, |mark| mark.min(read_seq)), read_seq }
+    }
+
+    fn push(self, room: &RoomId, start: u64, outbox: &Arc<Outbox>) {
+        outbox.push(Delivery::Joined { room: room.clone(), start, read_seq: self.read_seq });
+    }
+}
+
 impl Sockets {
     pub(super) fn is_empty(&self) -> bool {
         self.users.lock().is_empty()
@@ -37,6 +56,14 @@ impl Sockets {
             let matching = sockets.iter().filter(|socket| socket.follows_all || !following_all);
             matching.for_each(|socket| f(&socket.outbox));
         }
+    }
+
+    /// Ends the sockets that follow all rooms and get no notifications of rooms listed later.
+    pub(super) fn cut_unlisted(&self, user: &UserId) {
+        let users = self.users.lock();
+        let sockets = users.get(user).into_iter().flatten();
+        let unlisted = sockets.filter(|socket| socket.follows_all && socket.known.is_none());
+        unlisted.for_each(|socket| socket.outbox.cut());
     }
 
     /// Passes each user of whom a socket follows all rooms.
@@ -56,39 +83,75 @@ impl Sockets {
         having.for_each(|(user, _)| each(user));
     }
 
-    /// Notifies the sockets that follow all rooms that the user is a member of this one.
-    pub(super) fn notify_joined(&self, user: &UserId, room: &RoomId, read_seq: u64) {
+    /// Notifies the sockets that follow all rooms that the user is a member of this one. `is_hint`: another server told of that,
+    /// and a socket may know it already.
+    pub(super) fn notify_joined(
+        &self,
+        user: &UserId,
+        room: &RoomId,
+        at: JoinedAt,
+        is_hint: bool,
+        now: Duration,
+    ) {
         let mut users = self.users.lock();
         for socket in users.get_mut(user).into_iter().flatten().filter(|socket| socket.follows_all) {
-            socket.known.iter_mut().for_each(|known| known.notify(room));
-            socket.outbox.push(Delivery::Joined { room: room.clone(), read_seq });
+            let start = match &mut socket.known {
+                Some(known) if is_hint && known.has_heard(room, now) => continue,
+                Some(known) => known.notify(room, at.start, now),
+                None => at.start,
+            };
+            at.push(room, start, &socket.outbox);
         }
     }
 
-    /// Those of the rooms listed for the user that a socket must be notified of, if the user is a member.
-    pub(super) fn lacking(&self, user: &UserId, listed: Vec<Membership>, now: Duration) -> Vec<Membership> {
+    /// Those of the rooms listed for the user of which the store must be asked, because a socket is to be notified if the user
+    /// is a member; and whether the rooms are to be listed again soon. The listing began `now`.
+    pub(super) fn lacking(
+        &self,
+        user: &UserId,
+        listed: Vec<Membership>,
+        now: Duration,
+    ) -> (Vec<Membership>, bool) {
+        let rooms: HashSet<&RoomId> = listed.iter().map(|listed| &listed.room).collect();
         let mut users = self.users.lock();
         let mut known: Vec<&mut KnownRooms> =
             users.get_mut(user).into_iter().flatten().filter_map(|socket| socket.known.as_mut()).collect();
-        known.iter_mut().for_each(|known| known.keep_listed(&listed));
-        let mut is_lacking = |listed: &Membership| {
+        known.iter_mut().for_each(|known| known.keep_listed(&rooms));
+        let (mut is_soon, mut lacking) = (false, Vec::new());
+        for listed in &listed {
             let mut is_lacking = false;
-            known.iter_mut().for_each(|known| is_lacking |= known.lacks(listed, now));
-            is_lacking
-        };
-        listed.into_iter().filter(|listed| is_lacking(listed)).collect()
+            for known in &mut known {
+                let look = known.look(listed, now);
+                is_lacking |= look == Look::Now;
+                is_soon |= look == Look::Soon;
+            }
+            if is_lacking {
+                lacking.push(listed.clone());
+            }
+        }
+        (lacking, is_soon)
     }
 
-    /// Notifies the sockets that lack a room listed for the user, of which the store was asked.
-    pub(super) fn settle(&self, user: &UserId, listed: &Membership, access: Access, now: Duration) {
+    /// Notifies the sockets that lack a room listed for the user, of which the store was asked: `at` is where a member starts.
+    /// Returns whether the rooms are to be listed again soon. The listing began `now`.
+    pub(super) fn settle(
+        &self,
+        user: &UserId,
+        listed: &Membership,
+        at: Option<JoinedAt>,
+        now: Duration,
+    ) -> bool {
+        let mut is_soon = false;
         let mut users = self.users.lock();
         for socket in users.get_mut(user).into_iter().flatten() {
             let Some(known) = &mut socket.known else { continue };
-            let is_member = matches!(access, Access::Member { .. });
-            if let (true, Access::Member { read_seq }) = (known.settle(listed, is_member, now), access) {
-                socket.outbox.push(Delivery::Joined { room: listed.room.clone(), read_seq });
+            let settled = known.settle(listed, at.map(|at| at.start), now);
+            is_soon |= settled == Settled::Soon;
+            if let (Settled::Notify { start }, Some(at)) = (settled, at) {
+                at.push(&listed.room, start, &socket.outbox);
             }
         }
+        is_soon
     }
 
     /// The socket must be notified of these rooms if the user is a member again. Returns whether there are any, and it is one
@@ -138,6 +201,10 @@ impl Hub {
     /// Sets whether `outbox` gets [`Delivery::Joined`] when `user` becomes a member of a room.
     pub fn follow_all(&self, user: &UserId, outbox: &Arc<Outbox>, follows_all: bool) {
         self.sockets.change(user, outbox, |socket| (socket.follows_all, socket.known) = (follows_all, None));
+        if follows_all && let Some(relay) = self.relay.get() {
+            // Hints are not heard yet.
+            relay.follow_more();
+        }
     }
 
     /// The rooms of `user` that `outbox`, which follows all, is about to read; listed before that. It gets
@@ -148,6 +215,21 @@ impl Hub {
                 socket.known = socket.follows_all.then(|| KnownRooms::new(listed));
             });
         }
+    }
+
+    /// The socket read these rooms, and follows them as some of all. Call it before it follows them.
+    pub fn expect_no_joins<'a>(
+        &self,
+        user: &UserId,
+        outbox: &Arc<Outbox>,
+        rooms: impl IntoIterator<Item = &'a RoomId>,
+    ) {
+        let now = self.clock.monotonic();
+        self.sockets.change(user, outbox, |socket| {
+            if let Some(known) = &mut socket.known {
+                known.read(rooms, now);
+            }
+        });
     }
 
     /// Ends the registration of [`Hub::open_socket`].

@@ -1,4 +1,5 @@
 use futures_util::FutureExt;
+use hubbub_core::clock::ManualClock;
 use hubbub_core::{Change, MessageType, ReadMark, Receipt, RoomChange, RoomSettings, Send, Timestamp};
 
 use super::*;
@@ -25,7 +26,8 @@ fn hub() -> Hub {
 
 /// A hub with a bound of live messages in bytes.
 fn hub_of(bytes_max: usize) -> Hub {
-    Hub::new(FrameEncoder { message: encode, notice: encode_notice }, bytes_max, Arc::new(Metrics::default()))
+    let encoder = FrameEncoder { message: encode, notice: encode_notice };
+    Hub::new(encoder, bytes_max, Arc::new(ManualClock::default()), Arc::new(Metrics::default()))
 }
 
 /// An outbox that is not charged to a hub.
@@ -104,7 +106,12 @@ fn shown(outbox: &Outbox) -> Vec<String> {
             Delivery::EncodedChunk(chunk) => vec![text(&chunk)],
             Delivery::Marked { notice, .. } => vec![text(&notice)],
             Delivery::Ended { room, .. } => vec![format!("ended {room}")],
-            Delivery::Joined { room, read_seq } => vec![format!("joined {room} at {read_seq}")],
+            Delivery::Joined { room, start, read_seq } if start == read_seq => {
+                vec![format!("joined {room} at {start}")]
+            }
+            Delivery::Joined { room, start, read_seq } => {
+                vec![format!("joined {room} at {start}, read to {read_seq}")]
+            }
         })
         .collect()
 }

@@ -62,12 +62,14 @@ impl DirectLog {
         if store.is_shared() {
             hub.enable_remote();
             let rooms = hub::follow_remote(hub.clone(), store.clone(), clock.clone());
+            let removed = hub::settle_doubts(hub.clone(), store.clone());
             let joins = hub::follow_joins(hub.clone(), store.clone(), clock.clone());
             let queues = consumers::poll_store(consumers.clone(), store.clone());
             background.extend([
                 spawn("keys of other servers", keys.clone().poll_revision()),
                 spawn("queues of other servers", queues),
                 spawn("rooms of other servers", rooms),
+                spawn("removals", removed),
                 spawn("joins through other servers", joins),
             ]);
         }

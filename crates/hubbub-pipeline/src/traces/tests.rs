@@ -25,7 +25,7 @@ fn scene_of(share: u32) -> Scene {
     let (tracer, receiver) = Tracer::new(share, clock.clone(), random, metrics.clone());
     let timeline = Timeline::new(1 << 20, clock.clone()).with_tracer(tracer);
     let encoder = FrameEncoder { message: |_, out| out.push(1), notice: |_, out| out.push(2) };
-    let hub = Arc::new(Hub::new(encoder, 1 << 20, metrics.clone()).with_timeline(timeline));
+    let hub = Arc::new(Hub::new(encoder, 1 << 20, clock.clone(), metrics.clone()).with_timeline(timeline));
     let queue = SpanQueue::new(metrics.clone());
     let collector = Collector::new(receiver, hub.clone(), queue.clone());
     Scene { clock, metrics, hub, collector, queue }

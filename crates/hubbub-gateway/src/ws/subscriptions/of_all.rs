@@ -39,16 +39,17 @@ impl Subscriptions {
         true
     }
 
-    /// Follows a room as one of all, unless it is followed by name already.
-    pub(super) fn follow_as_one_of_all(&mut self, room: RoomId, read_seq: u64) {
+    /// Follows a room as one of all, behind the message `start` if no cursor says otherwise, unless it is followed by name
+    /// already.
+    pub(super) fn follow_as_one_of_all(&mut self, room: RoomId, start: u64, read_seq: u64) {
         let may_read = self.may_read(&room);
         let Some(all) = self.all.as_mut().filter(|_| may_read) else { return };
         match self.rooms.get_mut(&room) {
             Some(known) if known.announce.is_one_of_all() => {}
-            Some(named) => named.joined = Some(read_seq),
+            Some(named) => named.joined = Some((start, read_seq)),
             None => {
                 let announce = Announce::AsOneOfAll(all.request.reference.clone(), read_seq);
-                let request = all.begin(&room, read_seq);
+                let request = all.begin(&room, start);
                 self.follow(room, request, announce);
             }
         }
@@ -76,7 +77,7 @@ impl Subscriptions {
         match ready!(all.poll_next(&self.gateway, (user, outbox), context)) {
             Next::Rooms(rooms) => {
                 for (room, read_seq) in rooms {
-                    self.follow_as_one_of_all(room, read_seq);
+                    self.follow_as_one_of_all(room, read_seq, read_seq);
                 }
             }
             Next::Announce if self.has_only_messages => {}

@@ -8,18 +8,47 @@ use hubbub_core::store::Membership;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Known {
-    /// The socket was notified of a join.
-    Notified,
-    /// There is nothing to notify of as long as the membership has this version.
-    AsOf(Option<u64>),
+    /// The socket was notified of a join at `at`. No listing that began later has shown it yet.
+    Notified { at: Duration },
+    /// There is nothing to notify of as long as the membership has this version. The socket was notified at `at`, if it was.
+    AsOf { version: Option<u64>, at: Option<Duration> },
+    /// It is listed, and the user was seen to be a member at `since`, with this mark. A hint may be under way, with the mark that
+    /// the user joined with.
+    Listed { since: Duration, mark: u64 },
     /// The user was no member of what has this version when the store was asked first, at `since`. It is asked again at `next`.
     NotYet { version: u64, since: Duration, next: Duration },
+}
+
+/// Whether the store is to be asked whether the user is a member of a listed room.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in super::super) enum Look {
+    /// There is nothing to notify of.
+    Never,
+    /// The room is to be listed again, soon.
+    Soon,
+    Now,
+}
+
+/// What comes of that the store was asked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in super::super) enum Settled {
+    Nothing,
+    /// The room is to be listed again, soon.
+    Soon,
+    /// The socket is to be notified, and starts here.
+    Notify {
+        start: u64,
+    },
 }
 
 /// A store may list a room before it shows the member. Pause between two looks at it, at least, and how long it is looked at:
 /// longer than another server needs to complete what one that died had begun.
 const LOOK_INTERVAL: Duration = Duration::from_secs(5);
 const LOOK_TIME: Duration = Duration::from_secs(60);
+/// A room that is listed is told of after this time, unless a hint comes first. Hints need a fraction of it.
+pub(super) const HINT_TIME: Duration = Duration::from_secs(1);
+/// A hint that comes so soon after the socket was notified is of the same join, unless the user was seen not to be a member.
+const HINT_LATE: Duration = Duration::from_secs(5);
 
 /// The rooms that one socket knows of.
 #[derive(Debug, Default)]
@@ -28,52 +57,94 @@ pub(in super::super) struct KnownRooms(HashMap<RoomId, Known>);
 impl KnownRooms {
     /// Those that were listed before the socket read the user's rooms.
     pub(in super::super) fn new(listed: Vec<Membership>) -> Self {
-        Self(listed.into_iter().map(|listed| (listed.room, Known::AsOf(listed.version))).collect())
+        let as_of = |version| Known::AsOf { version, at: None };
+        Self(listed.into_iter().map(|listed| (listed.room, as_of(listed.version))).collect())
     }
 
-    /// The socket is notified of a join.
-    pub(in super::super) fn notify(&mut self, room: &RoomId) {
-        self.0.insert(room.clone(), Known::Notified);
+    /// The socket read these rooms, in which the user is a member.
+    pub(in super::super) fn read<'a>(&mut self, rooms: impl IntoIterator<Item = &'a RoomId>, now: Duration) {
+        for room in rooms {
+            match self.0.get_mut(room) {
+                Some(Known::AsOf { at, .. }) => *at = Some(now),
+                _ => drop(self.0.insert(room.clone(), Known::Notified { at: now })),
+            }
+        }
+    }
+
+    /// The socket is notified of a join. Returns where it starts: the mark may have moved since the user was seen there.
+    pub(in super::super) fn notify(&mut self, room: &RoomId, mark: u64, now: Duration) -> u64 {
+        match self.0.insert(room.clone(), Known::Notified { at: now }) {
+            Some(Known::Listed { mark: before, .. }) => before.min(mark),
+            _ => mark,
+        }
+    }
+
+    /// Whether the socket was notified of the join that a hint tells of.
+    pub(in super::super) fn has_heard(&self, room: &RoomId, now: Duration) -> bool {
+        match self.0.get(room) {
+            Some(Known::Notified { at } | Known::AsOf { at: Some(at), .. }) => {
+                now.saturating_sub(*at) < HINT_LATE
+            }
+            _ => false,
+        }
     }
 
     /// Forgets rooms that were listed for a member and are no more: what is listed again is another join.
-    pub(in super::super) fn keep_listed(&mut self, listed: &[Membership]) {
-        let is_left = |known: &Known| *known == Known::AsOf(None);
-        if self.0.values().any(is_left) {
-            let listed: HashSet<&RoomId> = listed.iter().map(|listed| &listed.room).collect();
-            self.0.retain(|room, known| !is_left(known) || listed.contains(room));
-        }
+    pub(in super::super) fn keep_listed(&mut self, listed: &HashSet<&RoomId>) {
+        let is_left =
+            |known: &Known| matches!(known, Known::AsOf { version: None, .. } | Known::Listed { .. });
+        self.0.retain(|room, known| !is_left(known) || listed.contains(room));
     }
 
-    /// Whether the socket is to be notified, if the user is a member.
-    pub(in super::super) fn lacks(&mut self, listed: &Membership, now: Duration) -> bool {
-        match self.0.get_mut(&listed.room) {
-            None => true,
-            Some(Known::NotYet { version, next, .. }) => listed.version != Some(*version) || now >= *next,
-            Some(Known::AsOf(version)) => *version != listed.version,
-            Some(known @ Known::Notified) => {
+    /// What to do about a room in a listing that began `now`.
+    pub(in super::super) fn look(&mut self, listed: &Membership, now: Duration) -> Look {
+        let when = |is_now| if is_now { Look::Now } else { Look::Never };
+        match self.0.get(&listed.room).copied() {
+            None => Look::Now,
+            Some(Known::NotYet { version, next, .. }) => when(listed.version != Some(version) || now >= next),
+            Some(Known::Listed { since, .. }) if now.saturating_sub(since) < HINT_TIME => Look::Soon,
+            Some(Known::Listed { .. }) => Look::Now,
+            Some(Known::AsOf { version, .. }) => when(version != listed.version),
+            Some(Known::Notified { at }) if now > at => {
                 // From now on this join can be told from the next one.
-                *known = Known::AsOf(listed.version);
-                false
+                self.0.insert(listed.room.clone(), Known::AsOf { version: listed.version, at: Some(at) });
+                Look::Never
             }
+            // The listing may be of the time before the join.
+            Some(Known::Notified { .. }) => Look::Never,
         }
     }
 
-    /// The store was asked whether the user is a member of a room. Returns whether the socket is to be notified.
-    pub(in super::super) fn settle(&mut self, listed: &Membership, is_member: bool, now: Duration) -> bool {
-        if !self.lacks(listed, now) {
-            return false;
+    /// The store was asked whether the user is a member of a room in a listing that began `now`: it is one that has this `mark`,
+    /// or none.
+    pub(in super::super) fn settle(
+        &mut self,
+        listed: &Membership,
+        mark: Option<u64>,
+        now: Duration,
+    ) -> Settled {
+        if self.look(listed, now) != Look::Now {
+            return Settled::Nothing;
         }
-        let Some(version) = listed.version.filter(|_| !is_member) else {
+        let known = self.0.get(&listed.room).copied();
+        if let Some(mark) = mark {
+            let (known, settled) = match known {
+                Some(Known::Listed { mark: before, .. }) => {
+                    let start = before.min(mark);
+                    (Known::AsOf { version: listed.version, at: Some(now) }, Settled::Notify { start })
+                }
+                _ => (Known::Listed { since: now, mark }, Settled::Soon),
+            };
+            self.0.insert(listed.room.clone(), known);
+            return settled;
+        }
+        let Some(version) = listed.version else {
             // It was listed for a member. If there is none, then the next listing is of another join.
             self.forget(&listed.room);
-            if is_member {
-                self.0.insert(listed.room.clone(), Known::AsOf(listed.version));
-            }
-            return is_member;
+            return Settled::Nothing;
         };
-        let since = match self.0.get(&listed.room) {
-            Some(Known::NotYet { version: before, since, .. }) if *before == version => *since,
+        let since = match known {
+            Some(Known::NotYet { version: before, since, .. }) if before == version => since,
             _ => now,
         };
         let looked = now.saturating_sub(since);
@@ -81,10 +152,10 @@ impl KnownRooms {
         let known = if looked < LOOK_TIME {
             Known::NotYet { version, since, next }
         } else {
-            Known::AsOf(Some(version))
+            Known::AsOf { version: Some(version), at: None }
         };
         self.0.insert(listed.room.clone(), known);
-        false
+        Settled::Nothing
     }
 
     /// The user was seen not to be a member.
@@ -102,51 +173,99 @@ mod tests {
     }
 
     const NOW: Duration = Duration::from_secs(1_000);
+    const SECOND: Duration = Duration::from_secs(1);
 
     #[test]
     fn each_join_is_notified_of_once() {
         for version in [None, Some(7)] {
             let (old, new) = (listed("old", version), listed("new", version));
             let mut known = KnownRooms::new(vec![old.clone()]);
-            assert!(!known.lacks(&old, NOW) && known.lacks(&new, NOW));
-            assert!(
-                known.settle(&new, true, NOW) && !known.lacks(&new, NOW) && !known.settle(&new, true, NOW)
+            assert_eq!((known.look(&old, NOW), known.look(&new, NOW)), (Look::Never, Look::Now));
+            // A hint may be under way.
+            assert_eq!(known.settle(&new, Some(7), NOW), Settled::Soon);
+            assert_eq!(
+                (known.look(&new, NOW), known.settle(&new, Some(7), NOW)),
+                (Look::Soon, Settled::Nothing)
             );
-            // Somebody told of it before it was listed.
-            let told = listed("told", version);
-            known.notify(&told.room);
-            assert!(!known.lacks(&told, NOW) && !known.lacks(&told, NOW));
+            let later = NOW + HINT_TIME;
+            assert!(!known.has_heard(&new.room, later));
+            assert_eq!(
+                (known.look(&new, later), known.settle(&new, Some(9), later)),
+                (Look::Now, Settled::Notify { start: 7 })
+            );
+            assert_eq!(
+                (known.look(&new, later), known.settle(&new, Some(9), later)),
+                (Look::Never, Settled::Nothing)
+            );
             // Removed, and seen to be so: the next listing is of another join.
             known.forget(&old.room);
-            assert!(known.lacks(&old, NOW) && known.settle(&old, true, NOW));
+            assert_eq!((known.look(&old, NOW), known.settle(&old, Some(7), NOW)), (Look::Now, Settled::Soon));
         }
+    }
+
+    /// Where rooms are listed for others than members, a listing from before may have another version.
+    #[test]
+    fn only_a_listing_that_began_after_the_hint_shows_its_join() {
+        let mut known = KnownRooms::default();
+        let (before, told) = (listed("told", Some(1)), listed("told", Some(2)));
+        assert_eq!(known.notify(&told.room, 7, NOW), 7);
+        for listed in [&before, &before, &told] {
+            assert_eq!(known.look(listed, NOW - SECOND), Look::Never);
+        }
+        for _ in 0..2 {
+            assert_eq!(known.look(&told, NOW + SECOND), Look::Never);
+        }
+        assert_eq!(known.look(&listed("told", Some(3)), NOW + SECOND), Look::Now, "it is another join");
+    }
+
+    #[test]
+    fn a_late_hint_is_of_a_join_that_was_told_just_before() {
+        let (page, new) = (listed("page", Some(7)), listed("new", None));
+        let mut known = KnownRooms::new(vec![page.clone()]);
+        assert!(!known.has_heard(&page.room, NOW), "it is not certain that the user is a member");
+        known.read([&page.room, &new.room], NOW);
+        for room in [&page.room, &new.room] {
+            assert!(known.has_heard(room, NOW + SECOND) && !known.has_heard(room, NOW + HINT_LATE));
+        }
+        assert_eq!(known.look(&new, NOW + SECOND), Look::Never);
+        assert!(known.has_heard(&new.room, NOW + SECOND));
+        known.forget(&new.room);
+        assert!(!known.has_heard(&new.room, NOW + SECOND), "removed meanwhile");
     }
 
     #[test]
     fn a_room_listed_for_others_than_members_is_looked_at_for_a_minute() {
         let mut known = KnownRooms::new(vec![listed("r", Some(1))]);
-        assert!(!known.lacks(&listed("r", Some(1)), NOW));
+        assert_eq!(known.look(&listed("r", Some(1)), NOW), Look::Never);
         let (joining, mut looks) = (listed("r", Some(2)), Vec::new());
         for second in 0..1_000 {
-            let now = NOW + Duration::from_secs(second);
-            if known.lacks(&joining, now) {
-                assert!(!known.settle(&joining, false, now) && !known.settle(&joining, false, now));
+            let now = NOW + SECOND * second;
+            if known.look(&joining, now) == Look::Now {
+                for _ in 0..2 {
+                    assert_eq!(known.settle(&joining, None, now), Settled::Nothing);
+                }
                 looks.push(second);
             }
         }
         assert_eq!(looks, [0, 5, 20, 80], "the member may be shown later");
-        assert!(known.lacks(&listed("r", Some(3)), NOW) && known.settle(&listed("r", Some(3)), true, NOW));
+        assert_eq!(known.settle(&listed("r", Some(3)), Some(7), NOW), Settled::Soon);
+        assert_eq!(known.settle(&listed("r", Some(3)), Some(7), NOW + SECOND), Settled::Notify { start: 7 });
         let left = listed("s", None);
-        assert!(!known.settle(&left, false, NOW) && known.lacks(&left, NOW), "only members are listed there");
+        assert_eq!(known.settle(&left, None, NOW), Settled::Nothing);
+        assert_eq!(known.look(&left, NOW), Look::Now, "only members are listed there");
     }
 
     #[test]
     fn a_room_that_is_listed_no_more_is_forgotten() {
         let (left, stays, told) = (listed("left", None), listed("stays", None), listed("told", None));
-        let mut known = KnownRooms::new(vec![left.clone(), stays.clone()]);
-        known.notify(&told.room);
-        known.keep_listed(std::slice::from_ref(&stays));
-        assert!(known.lacks(&left, NOW), "it is another join");
-        assert!(!known.lacks(&stays, NOW) && !known.lacks(&told, NOW));
+        let (short, mut known) = (listed("short", None), KnownRooms::new(vec![left.clone(), stays.clone()]));
+        assert_eq!(known.notify(&told.room, 7, NOW), 7);
+        assert_eq!(known.settle(&short, Some(7), NOW), Settled::Soon);
+        known.keep_listed(&HashSet::from([&stays.room]));
+        assert_eq!(known.look(&left, NOW), Look::Now, "it is another join");
+        assert_eq!(known.settle(&short, Some(7), NOW + SECOND), Settled::Soon, "and this one");
+        for room in [&stays, &told] {
+            assert_eq!(known.look(room, NOW), Look::Never);
+        }
     }
 }

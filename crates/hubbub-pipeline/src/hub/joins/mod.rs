@@ -10,33 +10,38 @@
 //! - at once where a hint may be missing: records of another server are missing, or the server is silent; a partition of the
 //!   bus begins to be read; hints are too many; the store could not be asked
 //! - at once after a subscription of the user has ended: the user may have been added again before
+//! - again after [`HINT_TIME`], where a room was seen for the first time. Only then a socket is notified of it, and starts at the
+//!   mark that was seen first: a hint may be under way, with the mark that the user joined with
 //! - all users once in [`ROUND_INTERVAL`]. Comparing takes a small share of the time ([`COMPARE_SHARE`]), so with many users
 //!   a round takes longer.
 //!
 //! Nothing waits without bound: hints that do not fit are as good as lost, and there is one entry for each user.
 
+mod hints;
 mod known;
+mod marks;
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::future::ready;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use futures_util::future::join_all;
 use hubbub_core::clock::Clock;
 use hubbub_core::store::{Access, ReadError, RoomStore};
-use hubbub_core::{Change, Outcome, RoomChange, RoomId, UserId};
+use hubbub_core::{RoomId, UserId};
 use parking_lot::Mutex;
 use tokio::sync::Notify;
-use tokio::time::{MissedTickBehavior, timeout};
+use tokio::time::MissedTickBehavior;
 
 use super::changes::QUERIES_MAX;
-use super::{Hub, Outbox, QueryAccess};
-pub(super) use known::KnownRooms;
+use super::sockets::JoinedAt;
+use super::{Hub, Outbox};
+use hints::Hints;
+use known::HINT_TIME;
+pub(super) use known::{KnownRooms, Look, Settled};
+pub(super) use marks::Join;
 
-/// Hints that wait to be looked up.
-const HINTS_MAX: usize = 10_000;
 /// Users whose rooms are listed by one query, and how many of them because they are to be compared at once.
 const USERS_PER_QUERY: usize = 50;
 const URGENT_PER_QUERY: usize = 30;
@@ -50,11 +55,8 @@ const PAUSE_MAX: Duration = Duration::from_secs(5);
 /// Longest pause after a comparison.
 const SHARE_PAUSE_MAX: Duration = Duration::from_secs(60);
 
-/// Joins of one batch whose marks are read before it is answered, and how long that may delay the answer.
-const MARKS_MAX: usize = QUERIES_MAX;
-const MARKS_TIMEOUT: Duration = Duration::from_millis(250);
-/// Batches with joins whose marks are not read once that took too long, so that a slow store delays few answers.
-const BATCHES_SKIPPED: u32 = 50;
+/// How often it is looked for what is to be asked again.
+const RECALL_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Ranks of users that are compared at once.
 const FIRST: usize = 0;
@@ -63,14 +65,14 @@ const LATER: usize = 1;
 /// What other servers may have added to the rooms of users.
 #[derive(Debug, Default)]
 pub(super) struct Joins {
-    /// Users, and rooms that they may have joined: with which mark, if that is known.
-    hints: Mutex<HashMap<(UserId, RoomId), Option<u64>>>,
-    hinted: Notify,
-    /// Batches whose marks are not to be read.
-    skipped: AtomicU32,
+    hints: Hints,
+    /// Until then the marks of who joins through this server are not read.
+    marks_from: Mutex<Duration>,
     /// Those first of whom something is known to be missing, then those of whom something may be.
     urgent: Mutex<[Urgent; 2]>,
     wanted: Notify,
+    /// Users whose rooms are to be compared again, and when.
+    again: Mutex<HashMap<UserId, Duration>>,
 }
 
 /// Users whose rooms are to be compared at once, in the order in which that was wanted first.
@@ -80,41 +82,27 @@ struct Urgent {
     waiting: HashSet<UserId>,
 }
 
-/// Who became a member of which room, and with which read mark, if it is known.
-pub(super) struct Join {
-    room: RoomId,
-    user: UserId,
-    mark: Option<u64>,
-}
-
-impl Join {
-    /// The join that this change made.
-    pub(super) fn of(change: &Change<'_>, outcome: &Outcome) -> Option<Self> {
-        // What was executed before was so by a server that may not have come to tell.
-        let (room, user, mark) = match (change.what, outcome) {
-            (
-                RoomChange::AddMember { room, user },
-                Outcome::Changed { changed: true } | Outcome::Accepted,
-            ) => (room, user, None),
-            // The room is new, and has no messages.
-            (RoomChange::PutRoom { room, .. }, Outcome::Room { created: true }) => {
-                (room, change.by?, Some(0))
-            }
-            (RoomChange::PutRoom { room, .. }, Outcome::Accepted) => (room, change.by?, None),
-            _ => return None,
-        };
-        Some(Self { room: RoomId::new(room).ok()?, user: UserId::new(user).ok()?, mark })
-    }
-}
-
 /// Notifies sockets of joins through other servers, until the task is aborted.
 pub(crate) async fn follow_joins(hub: Arc<Hub>, store: Arc<dyn RoomStore>, clock: Arc<dyn Clock>) {
-    tokio::join!(look_up_hints(&hub, &*store), compare_all(&hub, &*store, &*clock));
+    tokio::join!(
+        look_up_hints(&hub, &*store),
+        compare_all(&hub, &*store, &*clock),
+        recall_all(&hub, &*clock)
+    );
+}
+
+async fn recall_all(hub: &Hub, clock: &dyn Clock) {
+    let mut interval = tokio::time::interval(RECALL_INTERVAL);
+    interval.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        interval.tick().await;
+        hub.recall_joins(clock.monotonic());
+    }
 }
 
 async fn look_up_hints(hub: &Hub, store: &dyn RoomStore) {
     loop {
-        hub.joins.hinted.notified().await;
+        hub.joins.hints.hinted.notified().await;
         hub.look_up_hints(store).await;
     }
 }
@@ -155,82 +143,6 @@ async fn compare_all(hub: &Hub, store: &dyn RoomStore, clock: &dyn Clock) {
 }
 
 impl Hub {
-    /// Gives other servers hints that users became members through this one. The marks are read before that is answered, as
-    /// whoever knows of the membership may move the mark. Those that the store does not tell in time are left out.
-    pub(super) async fn tell_joined(&self, mut joins: Vec<Join>, access: &QueryAccess<'_>) {
-        let Some(relay) = self.relay.get() else { return };
-        let lacking = joins.iter_mut().filter(|join| join.mark.is_none());
-        self.read_marks(lacking.take(MARKS_MAX).collect(), access).await;
-        for Join { room, user, mark } in &joins {
-            relay.joined(room, user, *mark);
-        }
-    }
-
-    async fn read_marks(&self, joins: Vec<&mut Join>, access: &QueryAccess<'_>) {
-        let skipped = &self.joins.skipped;
-        let skip = |rest: u32| rest.checked_sub(1);
-        if joins.is_empty() || skipped.fetch_update(Ordering::Relaxed, Ordering::Relaxed, skip).is_ok() {
-            return;
-        }
-        let reading = join_all(joins.iter().map(|join| access(join.room.clone(), join.user.clone())));
-        let Ok(read) = timeout(MARKS_TIMEOUT, reading).await else {
-            return skipped.store(BATCHES_SKIPPED, Ordering::Relaxed);
-        };
-        for (join, access) in joins.into_iter().zip(read) {
-            if let Ok(Access::Member { read_seq }) = access {
-                join.mark = Some(read_seq);
-            }
-        }
-    }
-
-    /// Another server says that a user became a member.
-    pub(super) fn hint_join(&self, room: &RoomId, user: &str, mark: Option<u64>) {
-        if self.behind.get().is_none() || !self.sockets.follow_all(user) {
-            return;
-        }
-        let Ok(user) = UserId::new(user) else { return };
-        let mut hints = self.joins.hints.lock();
-        if hints.len() < HINTS_MAX {
-            hints.insert((user, room.clone()), mark);
-            self.joins.hinted.notify_one();
-        } else {
-            self.compare_soon([user], LATER);
-        }
-    }
-
-    /// Looks up all hints that wait.
-    pub(super) async fn look_up_hints(&self, store: &dyn RoomStore) {
-        let access = |room, user| store.access(room, user);
-        let hints: Vec<_> = self.joins.hints.lock().drain().collect();
-        for hints in hints.chunks(QUERIES_MAX) {
-            let looked_up =
-                hints.iter().map(|((user, room), mark)| self.look_up_join(room, user, *mark, &access));
-            join_all(looked_up).await;
-        }
-    }
-
-    /// Notifies the sockets that follow all rooms of a user, if the user is a member of this one. They start at the `mark`,
-    /// which the user joined with, or at the present one: a device that read or wrote meanwhile has moved it.
-    pub(super) async fn look_up_join(
-        &self,
-        room: &RoomId,
-        user: &UserId,
-        mark: Option<u64>,
-        access: &QueryAccess<'_>,
-    ) {
-        match access(room.clone(), user.clone()).await {
-            Ok(Access::Member { read_seq }) => {
-                let read_seq = mark.map_or(read_seq, |mark| mark.min(read_seq));
-                self.sockets.notify_joined(user, room, read_seq);
-            }
-            // Removed again meanwhile.
-            Ok(_) => {}
-            Err(_) if self.behind.get().is_some() => self.compare_soon([user.clone()], FIRST),
-            // The starting position is unknown. The client reconnects and queries it again.
-            Err(_) => self.sockets.each(user.as_str(), true, |outbox| outbox.cut()),
-        }
-    }
-
     /// The socket found that its user is not a member of rooms that it was to follow as some of all. It is notified if the user
     /// is a member again.
     pub fn forget_rooms<'a>(
@@ -242,6 +154,29 @@ impl Hub {
         if self.sockets.forget(user, outbox, rooms) {
             // The user may have been added again before, when the socket still followed a room.
             self.compare_soon([user.clone()], FIRST);
+        }
+    }
+
+    /// The same for rooms that were listed before the socket read its rooms, but that no page had. A store may list also rooms
+    /// that the user has left: they let those wait of whom something is known to be missing.
+    pub fn forget_unread<'a>(
+        &self,
+        user: &UserId,
+        outbox: &Arc<Outbox>,
+        rooms: impl IntoIterator<Item = &'a RoomId>,
+    ) {
+        if self.sockets.forget(user, outbox, rooms) {
+            self.compare_soon([user.clone()], LATER);
+        }
+    }
+
+    /// Lets be asked again what is due.
+    pub(super) fn recall_joins(&self, now: Duration) {
+        self.joins.hints.recall(now);
+        let mut due = Vec::new();
+        due.extend(self.joins.again.lock().extract_if(|_, due| *due <= now).map(|(user, _)| user));
+        if !due.is_empty() {
+            self.compare_soon(due, FIRST);
         }
     }
 
@@ -322,17 +257,34 @@ impl Hub {
         let mut lacking = Vec::new();
         for (user, listed) in users.iter().zip(listed) {
             // Of who has too many rooms nothing is known.
-            let listed = listed.map(|listed| self.sockets.lacking(user, listed, now));
-            lacking.extend(listed.into_iter().flatten().map(|listed| (user, listed)));
+            let Some(listed) = listed else { continue };
+            let (listed, is_soon) = self.sockets.lacking(user, listed, now);
+            lacking.extend(listed.into_iter().map(|listed| (user, listed)));
+            self.compare_again(user, is_soon, now);
         }
         let mut done = Ok(());
         for lacking in lacking.chunks(QUERIES_MAX) {
             let queries =
                 lacking.iter().map(|(user, listed)| store.access(listed.room.clone(), (*user).clone()));
             for ((user, listed), access) in lacking.iter().zip(join_all(queries).await) {
-                done = done.and(access.map(|access| self.sockets.settle(user, listed, access, now)));
+                done = done.and(access.map(|access| {
+                    let mark = || self.joins.hints.mark(user, &listed.room);
+                    let at = match access {
+                        Access::Member { read_seq } => Some(JoinedAt::new(mark(), read_seq)),
+                        _ => None,
+                    };
+                    let is_soon = self.sockets.settle(user, listed, at, now);
+                    self.compare_again(user, is_soon, now);
+                }));
             }
         }
         done
+    }
+
+    /// A room of the user was seen first: it is told of soon, unless a hint comes before.
+    fn compare_again(&self, user: &UserId, is_soon: bool, now: Duration) {
+        if is_soon {
+            self.joins.again.lock().entry(user.clone()).or_insert(now + HINT_TIME);
+        }
     }
 }

@@ -9,6 +9,9 @@ use hubbub_core::{RoomId, UserId};
 use super::record::{Entry, JoinedUser};
 use super::{Relay, USERS_PER_ENTRY};
 
+/// Users in one entry, which fits into a notification of PostgreSQL with their marks.
+const JOINS_PER_ENTRY: usize = USERS_PER_ENTRY / 2;
+
 impl Relay {
     /// A user became a member of a room through this server, with this read mark, if it is known.
     pub(in super::super) fn joined(&self, room: &RoomId, user: &UserId, mark: Option<u64>) {
@@ -25,7 +28,7 @@ impl Relay {
                 partitions.entry(partition).or_default().push((Cow::Borrowed(user.as_str()), *mark));
             }
             for (partition, users) in partitions {
-                for users in users.chunks(USERS_PER_ENTRY) {
+                for users in users.chunks(JOINS_PER_ENTRY) {
                     let entry = Entry { joined: users.to_vec(), ..Entry::of(room.as_str()) };
                     outgoing.extend_joined(partition, entry.to_json());
                 }
@@ -48,4 +51,21 @@ impl Relay {
 /// The entry that says that more users became members than are told.
 pub(super) fn lost_joins() -> String {
     Entry { lost_joins: true, ..Entry::of("") }.to_json()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::hub::relay::ENVELOPE_BYTES;
+
+    /// Bytes of a notification of PostgreSQL.
+    const NOTIFICATION_BYTES: usize = 7_999;
+
+    #[test]
+    fn the_largest_entry_fits_into_a_notification() {
+        let (room, user) = ("r".repeat(64), "u".repeat(64));
+        let joined = vec![(Cow::Borrowed(user.as_str()), Some(u64::MAX)); JOINS_PER_ENTRY];
+        let entry = Entry { joined, ..Entry::of(&room) }.to_json();
+        assert!(entry.len() + ENVELOPE_BYTES <= NOTIFICATION_BYTES, "{}", entry.len());
+    }
 }

@@ -88,7 +88,7 @@ pub(super) struct Relay {
     heard: Mutex<Heard>,
     /// Watches of rooms by those who asked who is there.
     watches: Arc<tokio::sync::Semaphore>,
-    /// A room was followed that was not before.
+    /// A room was followed that was not before, or all rooms of a user.
     follows: Notify,
 }
 
@@ -99,15 +99,20 @@ impl Relay {
 
     /// A room is followed here. If the answers would not be heard yet, it is asked about later.
     pub(super) fn follow(&self, room: &RoomId) {
-        if self.hears(room) {
+        if self.hears(room.as_str()) {
             self.change(room, |changes| changes.asks = true);
         }
-        self.follows.notify_one();
+        self.follow_more();
     }
 
-    /// Whether records about the room arrive here.
-    pub(super) fn hears(&self, room: &RoomId) -> bool {
-        self.bus.hears(self.bus.partition_of(room.as_str()))
+    /// Whether records about this room, or hints about this user, arrive here.
+    pub(super) fn hears(&self, id: &str) -> bool {
+        self.bus.hears(self.bus.partition_of(id))
+    }
+
+    /// Something is followed here that was not before: a room, or all rooms of a user.
+    pub(super) fn follow_more(&self) {
+        self.follows.notify_one();
     }
 
     /// The user's first subscription of the room here began, or the last one ended.
@@ -151,7 +156,7 @@ impl Hub {
         let _ = self.relay.set(Relay { node, bus, outgoing, writing, heard, watches, follows });
     }
 
-    /// Waits until a room is followed that was not before.
+    /// Waits until a room is followed that was not before, or all rooms of a user.
     #[cfg(feature = "kafka")]
     pub(crate) async fn follows_more(&self) {
         match self.relay.get() {

@@ -118,12 +118,15 @@ impl Outgoing {
 
     /// A user became a member of a room.
     pub(super) fn add_joined(&mut self, room: &RoomId, user: &UserId, mark: Option<u64>) {
-        if self.joined_count >= JOINS_MAX {
+        if let Some(waiting) = self.joined.get_mut(room).and_then(|users| users.get_mut(user)) {
+            // Joined again; a mark that is known stays known.
+            *waiting = mark.or(*waiting);
+        } else if self.joined_count >= JOINS_MAX {
             self.has_lost_joins = true;
-            return;
+        } else {
+            self.joined.entry(room.clone()).or_default().insert(user.clone(), mark);
+            self.joined_count += 1;
         }
-        let is_new = self.joined.entry(room.clone()).or_default().insert(user.clone(), mark).is_none();
-        self.joined_count += usize::from(is_new);
     }
 
     /// Takes what users became members of, unless some of what was taken before still waits.
@@ -244,9 +247,15 @@ mod tests {
         let mut next = || outgoing.next_records(Duration::ZERO, 1, 8).pop().map(|record| record.entries);
         assert_eq!(next(), Some(vec!["present".to_owned()]));
         assert_eq!(next(), Some(vec!["joined".to_owned()]));
+        // Who joins again takes no more room.
+        let again = UserId::new("user-3").unwrap();
+        outgoing.add_joined(&room, &again, Some(9));
+        outgoing.add_joined(&room, &again, None);
         assert!(!outgoing.take_lost_joins(Duration::ZERO));
         outgoing.add_joined(&room, &users.next().unwrap(), None);
         assert!(outgoing.take_lost_joins(Duration::ZERO) && !outgoing.take_lost_joins(Duration::ZERO));
-        assert_eq!(outgoing.take_joined().values().map(HashMap::len).sum::<usize>(), JOINS_MAX);
+        let joined = outgoing.take_joined();
+        assert_eq!(joined.values().map(HashMap::len).sum::<usize>(), JOINS_MAX);
+        assert_eq!(joined[&room][&again], Some(9));
     }
 }

@@ -137,14 +137,24 @@ impl Hub {
     pub fn typing(&self, attachment: &Attachment, user: &UserId, outbox: &Arc<Outbox>) {
         let room = attachment.room.as_str();
         let notice = Notice::Typing { room, user: user.as_str() };
-        self.with_channel(room, |channel| channel.notify(self, &notice, Some(outbox)));
-        self.relay.get().into_iter().for_each(|relay| relay.typing(&attachment.room, user));
+        let is_told = self.with_channel(room, |channel| {
+            // The user may have been removed.
+            let is_told = !channel.is_doubted(user);
+            if is_told {
+                channel.notify(self, &notice, Some(outbox));
+            }
+            is_told
+        });
+        if let (Some(true), Some(relay)) = (is_told, self.relay.get()) {
+            relay.typing(&attachment.room, user);
+        }
     }
 
     /// The users that are live in the room, as far as it is followed on this server, in the order of their ids.
     pub fn present(&self, room: &str) -> Vec<UserId> {
         let present = |channel: &mut Channel| {
-            channel.present.keys().chain(channel.elsewhere.users()).cloned().collect()
+            let present = channel.present.keys().filter(|user| !channel.is_doubted(user));
+            present.chain(channel.elsewhere.users()).cloned().collect()
         };
         let mut users: Vec<UserId> = self.with_channel(room, present).unwrap_or_default();
         users.sort_unstable();

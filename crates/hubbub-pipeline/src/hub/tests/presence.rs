@@ -14,7 +14,7 @@ const PARTITIONS: u32 = 2;
 pub(super) struct Records {
     pub(super) sent: Mutex<VecDeque<(u32, String)>>,
     is_deaf: std::sync::atomic::AtomicBool,
-    hears_nothing: std::sync::atomic::AtomicBool,
+    pub(super) hears_nothing: std::sync::atomic::AtomicBool,
 }
 
 impl NodeBus for Records {

@@ -31,6 +31,8 @@ struct Room {
     /// Queries for members fail.
     is_mute: bool,
     erased: Vec<u64>,
+    /// Users that were asked about.
+    asked: Vec<UserId>,
     /// Retention removed everything up to here.
     removed: u64,
 }
@@ -106,7 +108,8 @@ impl RoomStore for OneRoom {
     }
 
     fn access(&self, _: RoomId, user: UserId) -> Read<'_, Access> {
-        let room = self.room.lock();
+        let mut room = self.room.lock();
+        room.asked.push(user.clone());
         let access = match user.as_str() {
             _ if room.is_mute => Err(ReadError::Unavailable { reason: "mute".into() }),
             "ada" if !room.has_lost_ada => Ok(Access::Member { read_seq: 0 }),

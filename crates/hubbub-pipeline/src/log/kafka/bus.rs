@@ -32,7 +32,9 @@ use tokio::sync::watch;
 
 use super::address::KafkaError;
 use super::presence::PRESENCE;
-use super::record::{self, CHANGE, CHANGES, ChangeOutcome, Committed, NODE, REPLY_KEY, TRACES};
+use super::record::{
+    self, CHANGE, CHANGES, ChangeOutcome, Committed, NODE, REPLY_KEY, REQUEST, Request, TRACES,
+};
 use super::{Core, KafkaOptions, partition, producer, topics};
 use crate::log::body::{self, Envelope};
 use crate::metrics::Metrics;
@@ -284,7 +286,9 @@ fn receive(core: &Core, runtime: &Handle, record: &BorrowedMessage<'_>) {
     let is_counted = outcome.is_some_and(|outcome| !matches!(outcome, Some(ChangeOutcome::Read { .. })));
     let mut is_missed = has_missed(core, record, is_counted);
     if let Some(outcome) = outcome {
-        is_missed |= receive_change(core, runtime, value, outcome).is_none();
+        let request = header(record, REQUEST).and_then(Request::parse);
+        let is_awaited = request.is_some_and(|request| request.node == core.node);
+        is_missed |= receive_change(core, runtime, value, outcome, is_awaited).is_none();
     }
     if is_missed {
         tracing::debug!(
@@ -333,8 +337,14 @@ fn has_missed(core: &Core, record: &BorrowedMessage<'_>, is_counted: bool) -> bo
     core.bus.numbers.has_missed(saturate(record.partition()), node, number, is_counted)
 }
 
-/// `None` = this server does not know such changes.
-fn receive_change(core: &Core, runtime: &Handle, value: &[u8], outcome: Option<ChangeOutcome>) -> Option<()> {
+/// `None` = this server does not know such changes. `is_awaited`: it waits for the outcome, which comes behind the change.
+fn receive_change(
+    core: &Core,
+    runtime: &Handle,
+    value: &[u8],
+    outcome: Option<ChangeOutcome>,
+    is_awaited: bool,
+) -> Option<()> {
     let outcomes = [outcome?.outcome()?];
     let mut ops = OpBatch::default();
     record::read_change(value, |change| ops.push(&Op::Change(*change))).ok()?;
@@ -342,7 +352,7 @@ fn receive_change(core: &Core, runtime: &Handle, value: &[u8], outcome: Option<C
     let access = |room, user| core.members.access(room, user);
     for (op, outcome) in ops.iter().zip(&outcomes) {
         if let Op::Change(change) = op {
-            runtime.block_on(core.hub.publish_remote_change(&change, outcome, &access));
+            runtime.block_on(core.hub.publish_remote_change(&change, outcome, is_awaited, &access));
         }
     }
     Some(())

@@ -15,6 +15,8 @@ use crate::log::body::Rejection;
 
 /// Header of a change. Its value names who waits for the outcome: `NODE/NUMBER`, or nothing.
 pub(super) const CHANGE: &str = "hubbub-change";
+/// Header of a change on the bus: who waits for the outcome, if it is another node, in the same way.
+pub(super) const REQUEST: &str = "hubbub-request";
 /// Header of committed messages on the bus: the node that committed them.
 pub(super) const NODE: &str = "hubbub-node";
 /// Header of records on the bus: how many changes the node had written to the partition, this record included.

@@ -8,7 +8,7 @@ use rdkafka::message::{Header, OwnedHeaders};
 use crate::log::kafka::Core;
 use crate::log::kafka::producer::OwnRecord;
 use crate::log::kafka::record::{
-    self, CHANGE, CHANGES, ChangeOutcome, NODE, REPLY_KEY, Reply, Request, TRACES,
+    self, CHANGE, CHANGES, ChangeOutcome, NODE, REPLY_KEY, REQUEST, Reply, Request, TRACES,
 };
 
 /// A record of committed messages is written when it has so many bytes.
@@ -51,8 +51,12 @@ pub(in crate::log::kafka) fn publish<'a>(
                     let mut value = Vec::new();
                     record::write_change(&change, &mut value);
                     let outcome = serde_json::to_vec(&ChangeOutcome::of(outcome)).unwrap_or_default();
-                    let headers =
+                    let mut headers =
                         headers(core, partition).insert(Header { key: CHANGE, value: Some(&outcome) });
+                    if let Some(request) = request.filter(|request| request.node != core.node) {
+                        let request = request.header();
+                        headers = headers.insert(Header { key: REQUEST, value: Some(&request) });
+                    }
                     write(core, partition, change.room().map(str::as_bytes), &value, Some(headers));
                 }
                 if let Some(request) = request {

@@ -82,11 +82,10 @@ impl AllRooms {
             let (gateway, user, outbox) = (gateway.clone(), user.clone(), outbox.clone());
             Box::pin(async move {
                 let mut unread = Vec::new();
-                if after.is_none()
-                    && let Some(listed) =
-                        gateway.store.memberships(vec![user.clone()]).await?.into_iter().flatten().next()
-                {
-                    unread.extend(listed.iter().map(|listed| listed.room.clone()));
+                if after.is_none() {
+                    let listed = gateway.store.memberships(vec![user.clone()]).await?.into_iter().next();
+                    let listed = listed.flatten();
+                    unread.extend(listed.iter().flatten().map(|listed| listed.room.clone()));
                     gateway.hub.expect_joins(&user, &outbox, listed);
                 }
                 Ok((unread, gateway.store.user_rooms(user, after, PAGE_ROOMS).await?))

@@ -92,8 +92,12 @@ impl Hub {
         }
     }
 
+    /// A user was added to a room. What was published before of a removal is over.
     fn add_member(&self, room: &str, user: &str) {
-        self.with_channel(room, |channel| channel.add_member(user));
+        self.with_channel(room, |channel| {
+            channel.add_member(user);
+            channel.believe(user);
+        });
     }
 
     async fn apply_settings(&self, room: &str, settings: RoomSettings<'_>, access: &QueryAccess<'_>) {
@@ -127,12 +131,16 @@ impl Hub {
     }
 
     /// Hints tell of a join that another server committed, with the mark that the user joined with, which may have moved by now.
-    /// It has not where this server waits for the outcome: a client that gets it may speak at once.
+    /// It has not where this server waits for the outcome: a client that gets it may speak at once. A slow store is asked later:
+    /// everything else on the bus waits meanwhile.
     #[cfg(feature = "kafka")]
     async fn announce_remote(&self, room: &str, user: &str, is_awaited: bool, access: &QueryAccess<'_>) {
         let is_hinted = || self.relay.get().is_some_and(|relay| relay.hears(user));
-        if is_awaited || !is_hinted() {
-            self.announce(room, user, access).await;
+        if (is_awaited || !is_hinted())
+            && self.if_quick(self.announce(room, user, access)).await.is_none()
+            && let Ok(room) = RoomId::new(room)
+        {
+            self.hint_join(&room, user, None);
         }
     }
 
@@ -199,11 +207,18 @@ impl Hub {
 
     /// Ends subscriptions: each gets a notice at this point of the order, and nothing later.
     pub(super) fn end(&self, room: &str, is_over: impl Fn(&Subscriber) -> bool) {
+        let take = |channel: &mut Channel| {
+            channel.subscribers.extract_if(.., |subscriber| is_over(subscriber)).collect()
+        };
+        self.end_taken(room, take);
+    }
+
+    /// Ends the subscriptions that `take` takes out of the channel.
+    pub(super) fn end_taken(&self, room: &str, take: impl FnOnce(&mut Channel) -> Vec<Subscriber>) {
         let mut channels = self.channels(room);
         let id = channels.get_key_value(room).map(|(id, _)| id.clone());
         let Some((id, channel)) = id.zip(channels.get_mut(room)) else { return };
-        let ended: Vec<Subscriber> =
-            channel.subscribers.extract_if(.., |subscriber| is_over(subscriber)).collect();
+        let ended = take(channel);
         if ended.is_empty() {
             return;
         }
@@ -220,7 +235,7 @@ impl Hub {
 }
 
 /// The access of many users to a room. Queries run concurrently; the store merges them.
-async fn query_access(
+pub(super) async fn query_access(
     room: &RoomId,
     users: HashSet<UserId>,
     access: &QueryAccess<'_>,

@@ -4,7 +4,7 @@
 //! Until then the messages of the room wait here, in their order, for all of its subscribers. So the store is asked only about
 //! those who were removed, and not about everybody in the room; all that were removed meanwhile are one query. They get no
 //! notices of the room, are not present in it, and type to nobody. Who turns out to be a member and has missed who came or left
-//! reconnects.
+//! reconnects. Each message waits only for the removals that were known before it came: others may follow without end.
 //!
 //! What waits is bounded. Beyond that, and for what may have been erased meanwhile, messages are read from the store.
 
@@ -13,14 +13,16 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use futures_util::stream::{self, StreamExt};
+use futures_util::FutureExt;
+use futures_util::stream::{FuturesUnordered, StreamExt};
 use hubbub_core::store::{Access, ReadError, RoomStore};
 use hubbub_core::{RoomId, UserId};
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
 use super::Hub;
-use super::channel::Channel;
+use super::changes::query_access;
+use super::channel::{Channel, Subscriber};
 use super::encoded::{EncodedChunk, Predecessors};
 use crate::timeline::Source;
 
@@ -49,13 +51,25 @@ pub(super) struct HeldBack {
     pub(super) batch: EncodedChunk,
     pub(super) predecessors: Predecessors,
     pub(super) source: Source,
+    /// The number of the last removal from the room that was known when it came.
+    pub(super) removal: u64,
+}
+
+/// What need not wait any longer.
+#[derive(Default)]
+pub(super) struct Released {
+    pub(super) waiting: Vec<HeldBack>,
+    /// Whether the rest lies behind a gap.
+    is_lossy: bool,
 }
 
 /// The users that may have been removed from one room, and what waits until that is known.
 #[derive(Default)]
 pub(super) struct Doubts {
-    /// With the number of the removal.
+    /// With the number of the removal, which the store is asked about.
     users: HashMap<UserId, u64>,
+    /// The number of the last removal.
+    removal: u64,
     /// Those of them that got no notice of who came or left.
     lacking: HashSet<UserId>,
     waiting: Vec<HeldBack>,
@@ -71,7 +85,7 @@ impl Doubts {
             self.is_lossy = true;
         } else {
             self.bytes = bytes;
-            self.waiting.push(held);
+            self.waiting.push(HeldBack { removal: self.removal, ..held });
         }
     }
 
@@ -110,42 +124,88 @@ impl Channel {
         let is_known = doubts.users.len() < USERS_MAX || doubts.users.contains_key(user);
         if is_known {
             doubts.users.insert(user.clone(), removal);
+            doubts.removal = removal;
         }
         is_known
     }
 
-    fn doubted(&self) -> HashMap<UserId, u64> {
-        self.doubts.as_ref().map(|doubts| doubts.users.clone()).unwrap_or_default()
+    /// A user was added after all removals that were published.
+    pub(super) fn believe(&mut self, user: &str) {
+        self.doubts.iter_mut().for_each(|doubts| doubts.users.retain(|known, _| known.as_str() != user));
     }
 
-    /// The store was asked about these removals. Returns the doubts, with what waits, if there are none about other ones.
-    fn trust(&mut self, asked: &HashMap<UserId, u64>) -> Option<Doubts> {
-        let doubts = self.doubts.as_mut()?;
+    /// Those of whom the store is to be asked, with their removals, and the number of the last removal. Nothing is delivered to
+    /// who is not here any more; later subscriptions ask for access themselves.
+    pub(super) fn doubted(&mut self) -> (HashMap<UserId, u64>, u64) {
+        let Some(doubts) = &mut self.doubts else { return Default::default() };
+        let here: HashSet<&UserId> =
+            self.subscribers.iter().filter_map(|subscriber| subscriber.user.as_ref()).collect();
+        doubts.users.retain(|user, _| here.contains(user));
+        (doubts.users.clone(), doubts.removal)
+    }
+
+    /// Takes out the subscriptions of users that may still have been removed, began before the `attached`th one, and are over
+    /// by what the store told.
+    pub(super) fn take_removed(&mut self, told: &HashMap<UserId, Access>, attached: u64) -> Vec<Subscriber> {
+        let Some(doubts) = &self.doubts else { return Vec::new() };
+        let is_over = |subscriber: &Subscriber| {
+            let user = subscriber.user.as_ref().filter(|user| doubts.users.contains_key(*user));
+            match user.and_then(|user| told.get(user)) {
+                None | Some(Access::Member { .. }) => false,
+                // As a guest anybody may follow an open room.
+                Some(Access::Open) => subscriber.is_member,
+                Some(_) => true,
+            }
+        };
+        let taken =
+            self.subscribers.extract_if(.., |subscriber| subscriber.number < attached && is_over(subscriber));
+        taken.collect()
+    }
+
+    /// The store was asked about these removals, which are all up to the number `last`. Returns what does not wait for others.
+    pub(super) fn trust(&mut self, asked: &HashMap<UserId, u64>, last: u64) -> Released {
+        let Some(doubts) = &mut self.doubts else { return Released::default() };
         doubts.users.retain(|user, removal| asked.get(user) != Some(removal));
         let lacking: HashSet<UserId> =
             doubts.lacking.extract_if(|user| !doubts.users.contains_key(user)).collect();
         // They were added again, and read anew who is present.
         let stay = self.subscribers.iter().filter(|subscriber| subscriber.is_any_of(&lacking));
         stay.for_each(|subscriber| subscriber.outbox.cut());
-        if doubts.users.is_empty() { self.doubts.take().map(|doubts| *doubts) } else { None }
+        if doubts.users.is_empty() {
+            let doubts = self.doubts.take().map(|doubts| *doubts).unwrap_or_default();
+            return Released { waiting: doubts.waiting, is_lossy: doubts.is_lossy };
+        }
+        let waiting: Vec<HeldBack> = doubts.waiting.extract_if(.., |held| held.removal <= last).collect();
+        doubts.bytes -= waiting.iter().map(|held| held.batch.bytes()).sum::<usize>();
+        Released { waiting, is_lossy: false }
     }
 }
 
 /// Asks the store about users that were removed, until the task is aborted.
 pub(crate) async fn settle_doubts(hub: Arc<Hub>, store: Arc<dyn RoomStore>) {
-    // `None` = everything asked about is known.
-    let mut pause: Option<Duration> = None;
-    loop {
-        // Those that are new do not wait for a room about which the store cannot be asked.
-        tokio::select! {
-            () = hub.doubtful.added.notified() => {}
-            () = tokio::time::sleep(pause.unwrap_or_default()), if pause.is_some() => {}
-        }
-        if hub.settle_doubts(&*store).await.is_ok() {
-            pause = None;
-        } else {
-            tokio::time::sleep(RETRY_PAUSE).await;
-            pause = Some((pause.unwrap_or(RETRY_PAUSE) * 2).min(RETRY_PAUSE_MAX));
+    let settle = |room: RoomId| {
+        let (hub, store) = (hub.clone(), store.clone());
+        async move { hub.settle_room(&*store, &room).await }
+    };
+    hub.doubtful.settle_each(settle).await;
+}
+
+impl DoubtfulRooms {
+    /// Settles each room that is added, one attempt at a time for each, so that none waits for another.
+    async fn settle_each<F: Future<Output = ()>>(&self, settle: impl Fn(RoomId) -> F) {
+        let (mut busy, mut settling) = (HashSet::new(), FuturesUnordered::new());
+        loop {
+            tokio::select! {
+                () = self.added.notified() => {}
+                Some(room) = settling.next() => drop(busy.remove(&room)),
+            }
+            let free = ROOMS_AT_ONCE.saturating_sub(busy.len());
+            let next: Vec<RoomId> =
+                self.rooms.lock().extract_if(|room| !busy.contains(room)).take(free).collect();
+            for room in next {
+                busy.insert(room.clone());
+                settling.push(settle(room.clone()).map(|()| room));
+            }
         }
     }
 }
@@ -174,29 +234,36 @@ impl Hub {
         }
     }
 
-    /// Asks about all who may have been removed, ends their subscriptions if they were, and delivers what waits. Fails if that
-    /// is not known of some of them: they are asked about again.
-    pub(super) async fn settle_doubts(&self, store: &dyn RoomStore) -> Result<(), ReadError> {
-        let rooms = std::mem::take(&mut *self.doubtful.rooms.lock());
-        let settling = stream::iter(rooms).map(async |room| {
-            let settled = self.settle_doubts_of(store, &room).await;
-            if settled.is_err() {
-                self.doubtful.rooms.lock().insert(room);
-            }
-            settled
-        });
-        settling.buffer_unordered(ROOMS_AT_ONCE).fold(Ok(()), async |done, settled| done.and(settled)).await
+    /// Asks about those who may have been removed from a room until that is known.
+    async fn settle_room(&self, store: &dyn RoomStore, room: &RoomId) {
+        let mut pause = RETRY_PAUSE;
+        while self.settle_doubts(store, room).await.is_err() {
+            tokio::time::sleep(pause).await;
+            pause = (pause * 2).min(RETRY_PAUSE_MAX);
+        }
     }
 
-    async fn settle_doubts_of(&self, store: &dyn RoomStore, room: &RoomId) -> Result<(), ReadError> {
-        let Some(doubted) = self.with_channel(room.as_str(), |channel| channel.doubted()) else {
+    /// Asks about those who may have been removed from a room, ends their subscriptions if they were, and delivers what waited
+    /// for that. Fails if it is not known of some of them.
+    pub(super) async fn settle_doubts(&self, store: &dyn RoomStore, room: &RoomId) -> Result<(), ReadError> {
+        let attached = self.attached.load(Ordering::SeqCst);
+        let Some((doubted, last)) = self.with_channel(room.as_str(), Channel::doubted) else {
             return Ok(());
         };
         let access = |room, user| store.access(room, user);
-        let is_over = |access: &Result<Access, _>| matches!(access, Ok(access) if !matches!(access, Access::Member { .. }));
-        self.end_removed(room, doubted.keys().cloned().collect(), &access, is_over).await?;
+        let (mut told, mut failed) = (HashMap::new(), None);
+        for (user, answer) in query_access(room, doubted.keys().cloned().collect(), &access).await {
+            match answer {
+                Ok(access) => drop(told.insert(user, access)),
+                Err(error) => failed = Some(error),
+            }
+        }
+        self.end_taken(room.as_str(), |channel| channel.take_removed(&told, attached));
+        if let Some(error) = failed {
+            return Err(error);
+        }
         let has_gap = self.with_channel(room.as_str(), |channel| {
-            let Some(Doubts { waiting, is_lossy, .. }) = channel.trust(&doubted) else { return false };
+            let Released { waiting, is_lossy } = channel.trust(&doubted, last);
             let deliver = |has_gap, held| self.deliver_held(channel, room.as_str(), held) || has_gap;
             waiting.into_iter().fold(is_lossy, deliver)
         });
@@ -205,5 +272,40 @@ impl Hub {
         }
         self.memory.enforce_bound();
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn no_room_waits_for_another() {
+        let doubtful = DoubtfulRooms::default();
+        let add = |room: &str| {
+            doubtful.rooms.lock().insert(RoomId::new(room).unwrap());
+            doubtful.added.notify_one();
+        };
+        let asked = Mutex::new(Vec::new());
+        let settling = doubtful.settle_each(|room| {
+            asked.lock().push(room.as_str().to_owned());
+            async move {
+                if room.as_str() == "stuck" {
+                    std::future::pending::<()>().await;
+                }
+            }
+        });
+        let adding = async {
+            for room in ["stuck", "a", "stuck", "a"] {
+                add(room);
+                tokio::task::yield_now().await;
+                tokio::task::yield_now().await;
+            }
+        };
+        tokio::select! {
+            () = settling => {}
+            () = adding => {}
+        }
+        assert_eq!(*asked.lock(), ["stuck", "a", "a"], "and one at a time in each");
     }
 }

@@ -64,6 +64,11 @@ impl LiveMemory {
         self.held() > self.bytes_max
     }
 
+    /// Whether so much is held that nothing is to be kept which cannot be dropped for others.
+    pub(super) fn is_half_full(&self) -> bool {
+        self.held() > self.bytes_max / 2
+    }
+
     /// Makes frames shareable, and charges them until the last reference is dropped.
     pub fn frames(self: &Arc<Self>, frames: Vec<u8>) -> Bytes {
         self.frames_with(frames, 0)

@@ -24,6 +24,8 @@ struct UserSocket {
     follows_all: bool,
     /// What it knows of the rooms of the user, if it follows all and other servers may add some.
     known: Option<KnownRooms>,
+    /// The rooms of the user are too many to be listed, so that it gets no notifications of what is listed later.
+    is_unlisted: bool,
 }
 
 /// Where a member starts in a room.
@@ -58,11 +60,12 @@ impl Sockets {
         }
     }
 
-    /// Ends the sockets that follow all rooms and get no notifications of rooms listed later.
-    pub(super) fn cut_unlisted(&self, user: &UserId) {
+    /// Ends the sockets that follow all rooms and get no notifications of rooms listed later; `is_listing`: others do, or are
+    /// about to read the list.
+    pub(super) fn cut_unlisted(&self, user: &UserId, is_listing: bool) {
         let users = self.users.lock();
-        let sockets = users.get(user).into_iter().flatten();
-        let unlisted = sockets.filter(|socket| socket.follows_all && socket.known.is_none());
+        let sockets = users.get(user).into_iter().flatten().filter(|socket| socket.follows_all);
+        let unlisted = sockets.filter(|socket| socket.is_unlisted || !is_listing);
         unlisted.for_each(|socket| socket.outbox.cut());
     }
 
@@ -194,25 +197,29 @@ impl Sockets {
 impl Hub {
     /// Delivers events of `user` to `outbox`, until [`Hub::close_socket`].
     pub fn open_socket(&self, user: &UserId, outbox: &Arc<Outbox>) {
-        let socket = UserSocket { outbox: outbox.clone(), follows_all: false, known: None };
+        let socket =
+            UserSocket { outbox: outbox.clone(), follows_all: false, known: None, is_unlisted: false };
         self.sockets.users.lock().entry(user.clone()).or_default().push(socket);
     }
 
     /// Sets whether `outbox` gets [`Delivery::Joined`] when `user` becomes a member of a room.
     pub fn follow_all(&self, user: &UserId, outbox: &Arc<Outbox>, follows_all: bool) {
-        self.sockets.change(user, outbox, |socket| (socket.follows_all, socket.known) = (follows_all, None));
+        self.sockets.change(user, outbox, |socket| {
+            (socket.follows_all, socket.known, socket.is_unlisted) = (follows_all, None, false);
+        });
         if follows_all && let Some(relay) = self.relay.get() {
             // Hints are not heard yet.
             relay.follow_more();
         }
     }
 
-    /// The rooms of `user` that `outbox`, which follows all, is about to read; listed before that. It gets
-    /// [`Delivery::Joined`] also for rooms that are listed later, where nobody told of the join.
-    pub fn expect_joins(&self, user: &UserId, outbox: &Arc<Outbox>, listed: Vec<Membership>) {
+    /// The rooms of `user` that `outbox`, which follows all, is about to read; listed before that, unless they are too many. It
+    /// gets [`Delivery::Joined`] also for rooms that are listed later, where nobody told of the join.
+    pub fn expect_joins(&self, user: &UserId, outbox: &Arc<Outbox>, listed: Option<Vec<Membership>>) {
         if self.behind.get().is_some() {
             self.sockets.change(user, outbox, |socket| {
-                socket.known = socket.follows_all.then(|| KnownRooms::new(listed));
+                socket.is_unlisted = listed.is_none();
+                socket.known = listed.filter(|_| socket.follows_all).map(KnownRooms::new);
             });
         }
     }

@@ -70,6 +70,7 @@ impl Hints {
         let is_kept = failed < RETRIES && (!waiting.is_full() || waiting.failed.contains_key(&key));
         if is_kept {
             let due = now + RETRY_PAUSE * (1 << failed);
+            let mark = mark.or_else(|| waiting.failed.get(&key).and_then(|(hint, _)| hint.mark));
             waiting.failed.insert(key, (Hint { mark, failed: failed + 1 }, due));
         }
         is_kept
@@ -150,8 +151,9 @@ impl Hub {
 
     /// A join of this user is not known. What the store lists shows it; who gets no notifications of that reconnects.
     fn miss_join(&self, user: UserId, rank: usize) {
-        self.sockets.cut_unlisted(&user);
-        if self.behind.get().is_some() {
+        let is_listing = self.behind.get().is_some();
+        self.sockets.cut_unlisted(&user, is_listing);
+        if is_listing {
             self.compare_soon([user], rank);
         }
     }

@@ -58,8 +58,7 @@ impl Hub {
     }
 
     async fn read_marks(&self, joins: Vec<&mut Join>, access: &QueryAccess<'_>) {
-        let began = self.clock.monotonic();
-        if joins.is_empty() || began < *self.joins.marks_from.lock() {
+        if joins.is_empty() {
             return;
         }
         let reading = joins.into_iter().map(async |join| {
@@ -68,11 +67,21 @@ impl Hub {
             }
         });
         let reading: FuturesUnordered<_> = reading.collect();
-        let is_late = timeout(MARKS_TIMEOUT, reading.for_each(async |()| {})).await.is_err();
+        self.if_quick(reading.for_each(async |()| {})).await;
+    }
+
+    /// Asks the store, while others wait, unless it was slow just before. `None` if it does not answer in time.
+    pub(in super::super) async fn if_quick<T>(&self, asking: impl Future<Output = T>) -> Option<T> {
+        let began = self.clock.monotonic();
+        if began < *self.joins.marks_from.lock() {
+            return None;
+        }
+        let answer = timeout(MARKS_TIMEOUT, asking).await.ok();
         let now = self.clock.monotonic();
-        let took = if is_late { MARKS_TIMEOUT } else { now.saturating_sub(began) };
+        let took = if answer.is_some() { now.saturating_sub(began) } else { MARKS_TIMEOUT };
         if took > MARKS_SLOW {
             *self.joins.marks_from.lock() = now + took * MARKS_SHARE;
         }
+        answer
     }
 }

@@ -84,7 +84,7 @@ async fn a_removal_through_this_server_ends_nothing_newer() {
         publish_all(&hub, [removal, first]);
         publish_all(&hub, [last]);
         assert_eq!(shown(&ada), [""; 0], "the store is asked first");
-        hub.settle_doubts(&*store).await.unwrap();
+        hub.settle_doubts(&*store, &RoomId::new("r").unwrap()).await.unwrap();
         assert_eq!(shown(&ada)[0], expected);
     }
     assert_eq!(shown(&ada), [""; 0]);

@@ -203,7 +203,9 @@ pub(crate) async fn measure<W: Workload>(args: &Loading<W>) -> anyhow::Result<Re
     (report.cpu, report.taken, report.generator) = (Some(main.cpu), main.taken, Some(main.timing));
     let mut asked = run.followed.asked_in_main();
     let accepted = load.accepted(&run);
-    let (settled, ()) = tokio::join!(settled(&setup, before.as_ref(), accepted), run.followed.ask_rest(&run));
+    // What is not stored yet is not to be told of yet.
+    let settled = run.followed.ask_during(&run, settled(&setup, before.as_ref(), accepted)).await;
+    run.followed.ask_rest(&run).await;
     tokio::time::sleep(idle_after).await;
     let span = sampler.span(main.begun, main.ended);
     report.samples = sampler.stop().await;
@@ -216,7 +218,7 @@ pub(crate) async fn measure<W: Workload>(args: &Loading<W>) -> anyhow::Result<Re
     let after = counts().await;
     // Without a broker, what was answered is stored.
     let stored = main.stages.stored_behind_broker().filter(|_| before.is_some());
-    report.settling = settled.filter(|_| stored.is_some()).map(|settled| {
+    report.settling = settled.filter(|_| main.stages.has_broker()).map(|settled| {
         let begun = setup.load_start.at().unwrap_or(main.begun);
         Settling::of(&settled, accepted[1], begun, main.load_ended)
     });

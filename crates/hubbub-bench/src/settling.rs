@@ -12,6 +12,8 @@ use crate::report::grouped;
 
 /// Servers that have stored nothing for so long store nothing more.
 const PATIENCE: Duration = Duration::from_secs(5);
+/// Servers that have not answered for so long do not count any more.
+const SILENCE: Duration = Duration::from_secs(30);
 /// Between two questions whether all is stored.
 const PAUSE: Duration = Duration::from_millis(20);
 /// A store that is behind by more than this time, and by more than this share of the load, did not keep up.
@@ -29,22 +31,25 @@ pub(crate) struct Settled {
 }
 
 impl Settled {
-    /// Waits until the servers have stored all that was `accepted` since `before`, or store nothing more. `None` where one of them
-    /// does not count.
+    /// Waits until the servers have stored all that was `accepted` since `before`, or store nothing more, or one of them does not
+    /// tell for long. `None` where it never did.
     pub(crate) async fn wait(targets: &Targets, before: &ServerCounts, accepted: u64) -> Option<Self> {
-        let mut settled = None;
-        loop {
-            let stored = ServerCounts::ask(targets).await?.since(before).stored;
-            let (left, at) = (accepted.saturating_sub(stored), Instant::now());
-            let settled = settled.get_or_insert(Self { at, unstored: left, left });
-            if left < settled.left {
-                (settled.left, settled.at) = (left, at);
-            }
-            if settled.left == 0 || settled.at.elapsed() > PATIENCE {
-                return Some(*settled);
+        let (mut settled, mut heard_at): (Option<Self>, _) = (None, Instant::now());
+        while heard_at.elapsed() <= SILENCE {
+            if let Some(counts) = ServerCounts::ask(targets).await {
+                let (left, now) = (accepted.saturating_sub(counts.since(before).stored), Instant::now());
+                heard_at = now;
+                let settled = settled.get_or_insert(Self { at: now, unstored: left, left });
+                if left < settled.left {
+                    (settled.left, settled.at) = (left, now);
+                }
+                if settled.left == 0 || settled.at.elapsed() > PATIENCE {
+                    break;
+                }
             }
             tokio::time::sleep(PAUSE).await;
         }
+        settled
     }
 }
 
@@ -52,10 +57,16 @@ impl Settled {
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Settling {
+    /// Seconds from the beginning of the load to its end, all phases.
+    pub(crate) load_s: f64,
     /// Seconds from the end of the load until all was stored, or nothing more was.
     pub(crate) lag_s: f64,
     /// Messages of all phases that were stored, for each second from the beginning of the load until then.
-    pub(crate) stored_per_second: f64,
+    #[serde(skip)]
+    rate: f64,
+    /// The same, where that of the answers is not the store's.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) stored_per_second: Option<f64>,
     /// Messages that were not stored when the load had ended.
     #[serde(rename = "unstoredAtEnd")]
     pub(crate) unstored: u64,
@@ -70,24 +81,24 @@ impl Settling {
         let load_s = ended.saturating_duration_since(begun).as_secs_f64();
         let lag_s = settled.at.saturating_duration_since(ended).as_secs_f64();
         let stored = accepted.saturating_sub(settled.left) as f64;
-        let stored_per_second = stored / (load_s + lag_s).max(1e-6);
+        let rate = stored / (load_s + lag_s).max(1e-6);
         // Where all was stored at the first question, only its answer came late.
         let is_behind = settled.unstored > 0 && lag_s > LAG_S_MAX && lag_s > LAG_SHARE_MAX * load_s;
         let said = || {
-            let rate = grouped(stored_per_second);
+            let rate = grouped(rate);
             format!(
                 "the store was {lag_s:.1} s behind at the end: the rate is the broker's, stored were {rate}/s"
             )
         };
-        let store_behind = is_behind.then(said);
-        Self { lag_s, stored_per_second, unstored: settled.unstored, store_behind }
+        let (stored_per_second, store_behind) = (is_behind.then_some(rate), is_behind.then(said));
+        Self { load_s, lag_s, rate, stored_per_second, unstored: settled.unstored, store_behind }
     }
 }
 
 /// A line of a summary.
 impl Display for Settling {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let [rate, unstored] = [self.stored_per_second, self.unstored as f64].map(grouped);
+        let [rate, unstored] = [self.rate, self.unstored as f64].map(grouped);
         let lag_s = self.lag_s;
         writeln!(
             out,
@@ -110,15 +121,19 @@ mod tests {
         };
         let settling = |load_s, lag_ms, left| of(load_s, lag_ms, [7_000, left]);
         let behind = settling(10, 2_000, 0);
-        assert_eq!((behind.lag_s, behind.stored_per_second, behind.unstored), (2.0, 1_000.0, 7_000));
+        let told = (behind.load_s, behind.lag_s, behind.stored_per_second, behind.unstored);
+        assert_eq!(told, (10.0, 2.0, Some(1_000.0), 7_000));
         let said =
             "the store was 2.0 s behind at the end: the rate is the broker's, stored were 1,000/s".to_owned();
         assert_eq!(behind.store_behind, Some(said));
         let line = "  stored       1,000/s; 7,000 were left at the end of the load, for 2.0 s\n";
         assert_eq!(behind.to_string(), line);
-        assert_eq!(settling(10, 2_000, 6_000).stored_per_second, 500.0, "what was lost was not stored");
+        let lossy = settling(10, 2_000, 6_000).stored_per_second;
+        assert_eq!(lossy, Some(500.0), "what was lost was not stored");
         for (load_s, lag_ms) in [(1, 900), (100, 4_900), (10, 0)] {
-            assert_eq!(settling(load_s, lag_ms, 0).store_behind, None, "{lag_ms} ms after {load_s} s");
+            let in_time = settling(load_s, lag_ms, 0);
+            assert_eq!(in_time.store_behind, None, "{lag_ms} ms after {load_s} s");
+            assert_eq!(in_time.stored_per_second, None, "the rate of the answers counts");
         }
         assert_eq!(of(10, 2_000, [0, 0]).store_behind, None, "nothing was left when it was asked");
     }

@@ -23,7 +23,7 @@ use parking_lot::Mutex;
 
 pub(crate) use seconds::Means;
 use seconds::Seconds;
-use timeline::{Asker, Delivered, Events, Told};
+use timeline::{Asker, Delivered, Events, Known, Told};
 
 use crate::client::Target;
 use crate::run::Run;
@@ -71,6 +71,8 @@ pub(crate) struct Followed {
 #[derive(Debug, Default)]
 struct State {
     waiting: Vec<Noted>,
+    /// What is known of those that are asked about again, by their numbers: a server may have forgotten it until then.
+    found: BTreeMap<u64, Known>,
     /// The one that was asked about last is the last.
     asked: VecDeque<Asked>,
     /// The servers that have subscribers of a room.
@@ -131,9 +133,13 @@ impl State {
     }
 
     /// Has a message asked about again.
-    fn put_back(&mut self, noted: Noted) {
+    fn put_back(&mut self, noted: Noted, found: Option<Known>) {
         if self.waiting.len() < WAITING_MAX {
             self.waiting.push(Noted { tries: noted.tries + 1, ..noted });
+            self.found.extend(found.map(|found| (noted.index, found)));
+        }
+        if self.found.len() > WAITING_MAX {
+            self.found.pop_first();
         }
     }
 
@@ -309,20 +315,30 @@ impl Followed {
         let is_comparable = run.targets.len() == 1 || is_one_clock;
         let subscribed = if is_comparable { subscribed } else { Vec::new() };
         let is_last = is_end || noted.tries >= AGAIN.len();
-        match asker.ask(&noted, &subscribed, is_last).await {
-            Told::Known(events, delivered) => {
-                // Where nobody keeps when messages were to be sent, their time until subscribers begins when they are.
-                let delivery_begun_us = if run.times.is_some() { noted.begun_us } else { noted.sent_us };
-                let asked = Asked { noted, events, delivered, delivery_begun_us, is_one_clock };
-                self.state.lock().keep(asked);
-            }
-            Told::Early => self.state.lock().put_back(noted),
-            // What is older is on record even less. Behind a broker it may be one that was never stored.
-            Told::Nothing if noted.seq > 0 => {
-                self.state.lock().waiting.retain(|other| other.answered_us > noted.answered_us);
-            }
-            Told::Nothing => {}
+        let told = asker.ask(&noted, &subscribed, is_last).await;
+        let mut state = self.state.lock();
+        let found = state.found.remove(&noted.index);
+        if found.is_some() {
+            asker.forgive();
         }
+        let known = match (told, found) {
+            (Told::Known(known), _) | (Told::Nothing, Some(known)) => known,
+            (Told::Early(newer), found) => {
+                state.put_back(noted, newer.or(found));
+                return true;
+            }
+            (Told::Nothing, None) => {
+                // What is older is on record even less. Behind a broker it may be one that was never stored.
+                if noted.seq > 0 {
+                    state.waiting.retain(|other| other.answered_us > noted.answered_us);
+                }
+                return true;
+            }
+        };
+        // Where nobody keeps when messages were to be sent, their time until subscribers begins when they are.
+        let delivery_begun_us = if run.times.is_some() { noted.begun_us } else { noted.sent_us };
+        let (events, delivered) = known;
+        state.keep(Asked { noted, events, delivered, delivery_begun_us, is_one_clock });
         true
     }
 

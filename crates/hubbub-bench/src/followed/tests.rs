@@ -129,13 +129,13 @@ fn messages_without_a_seq_are_known_by_their_number() {
 #[test]
 fn what_was_early_is_asked_about_again_and_later() {
     let mut state = State::default();
-    state.put_back(Noted { answered_us: 1_000, ..noted(1) });
+    state.put_back(Noted { answered_us: 1_000, ..noted(1) }, None);
     let waits = [DELIVERY].into_iter().chain(AGAIN).map(|wait| 1_000 + wait.as_micros() as u64);
     for (tries, due_us) in waits.enumerate().skip(1) {
         assert!(state.next(|noted| noted.is_due(due_us - 1)).is_none(), "{tries}");
         let noted = state.next(|noted| noted.is_due(due_us)).unwrap();
         assert_eq!(noted.tries, tries);
-        state.put_back(noted);
+        state.put_back(noted, None);
     }
     assert!(ARRIVAL_MAX > *AGAIN.last().unwrap(), "who is asked about last still has subscribers");
 }

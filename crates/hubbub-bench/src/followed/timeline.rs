@@ -18,13 +18,15 @@ const TIMEOUT: Duration = Duration::from_secs(2);
 /// So many questions in a row that led to nothing end it: the server has no timeline, or not of that time.
 const FAILURES_MAX: u32 = 20;
 
+/// When a message was stored, and delivered by each server.
+pub(super) type Known = (Events, BTreeMap<usize, Delivered>);
+
 /// What servers say of a message.
 #[derive(Debug)]
 pub(super) enum Told {
-    /// When it was stored, and delivered by each server.
-    Known(Events, BTreeMap<usize, Delivered>),
-    /// Some of it has not happened yet.
-    Early,
+    Known(Known),
+    /// Some of it has not happened yet; what did, unless it is not stored yet.
+    Early(Option<Known>),
     Nothing,
 }
 
@@ -49,6 +51,11 @@ impl<'a> Asker<'a> {
         Self { run, callers: BTreeMap::new(), storing: BTreeMap::new(), failures: 0 }
     }
 
+    /// The last question led to something after all.
+    pub(super) fn forgive(&mut self) {
+        self.failures = 0;
+    }
+
     pub(super) fn is_hopeless(&self) -> bool {
         self.failures >= FAILURES_MAX
     }
@@ -62,15 +69,16 @@ impl<'a> Asker<'a> {
                 self.storing.insert(noted.room, storing);
                 let delivered = self.delivered((storing, &events), noted, subscribed, parts).await;
                 let is_whole = is_last || delivered.len() == subscribed.len();
-                if is_whole { Told::Known(events, delivered) } else { Told::Early }
+                let known = (events, delivered);
+                if is_whole { Told::Known(known) } else { Told::Early(Some(known)) }
             }
             // The server answered when it had stored it: what is not on record is not any more.
             None if is_last || noted.seq > 0 => Told::Nothing,
-            None => Told::Early,
+            None => Told::Early(None),
         };
         self.failures = match told {
-            Told::Known(..) => 0,
-            Told::Early => self.failures,
+            Told::Known(_) | Told::Early(Some(_)) => 0,
+            Told::Early(None) => self.failures,
             Told::Nothing => self.failures + 1,
         };
         told

@@ -237,11 +237,11 @@ impl Report {
     }
 
     /// The figure that counts: messages stored where a workload waits for that, deliveries where there are subscribers, else
-    /// messages, behind a broker those that were stored, or operations.
+    /// messages, those that were stored where the store fell behind a broker, or operations.
     pub(crate) fn rate(&self) -> f64 {
         let stored = self.persisted.as_ref().map(|persisted| persisted.stored_per_second);
         let delivered = self.delivery.as_ref().map(|delivery| delivery.per_second);
-        let settled = self.settling.as_ref().map(|settling| settling.stored_per_second);
+        let settled = self.settling.as_ref().and_then(|settling| settling.stored_per_second);
         stored.or(delivered).or(settled).unwrap_or(self.per_second)
     }
 

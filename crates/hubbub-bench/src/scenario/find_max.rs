@@ -340,10 +340,10 @@ mod tests {
         let busy = json!({"perSecond": 99.0, "generatorLimit": "it was busy"});
         assert_eq!(verdict_of(&busy, true, &[], 200.0), Verdict::Generator("it was busy".to_owned()));
         assert_eq!(verdict_of(&busy, true, &[], 99.0), Verdict::Kept, "busy, but in time");
-        let broker = json!({"perSecond": 99.0, "storedPerSecond": 60.0, "lagS": 9.0, "storeBehind": "9 s behind",
+        let broker = json!({"perSecond": 99.0, "storedPerSecond": 60.0, "loadS": 9.0, "lagS": 9.0, "storeBehind": "9 s behind",
                             "generatorLimit": "it was busy"});
         assert_eq!(verdict_of(&broker, true, &[], 100.0), Verdict::Missed("9 s behind".to_owned()));
-        let short = json!({"perSecond": 99.0, "storedPerSecond": 90.0, "lagS": 0.1});
+        let short = json!({"perSecond": 99.0, "loadS": 1.0, "lagS": 0.1});
         assert_eq!(verdict_of(&short, true, &[], 100.0), Verdict::Kept, "a moment is no backlog");
         let persist = json!({"perSecond": 99.0, "storedPerSecond": 90.0, "lagS": 0.1, "storeS": 1.1});
         assert_eq!(verdict_of(&persist, true, &[], 100.0), Verdict::Missed("90/s were reached".to_owned()));

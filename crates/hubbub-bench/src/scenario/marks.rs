@@ -107,9 +107,9 @@ impl PointRun {
     pub(super) fn reached(&self) -> Option<f64> {
         let figure = |place: &str| self.summary.pointer(place)?.as_f64();
         let answered = figure("/verdict/figures/reached")?;
-        let rates = figure("/storedPerSecond").zip(figure("/perSecond"));
-        let share = rates.filter(|_| self.store_lag().is_some()).map(|(stored, answered)| stored / answered);
-        Some(share.map_or(answered, |share| answered * share.min(1.0)))
+        let times = figure("/loadS").zip(figure("/lagS")).filter(|_| self.store_lag().is_some());
+        // Of the time that it took, the load had so much.
+        Some(times.map_or(answered, |(load_s, lag_s)| answered * load_s / (load_s + lag_s)))
     }
 
     /// By how many seconds the store was behind in the end, and that in words, where it did not keep up.
@@ -167,7 +167,7 @@ mod tests {
     /// All answers of an open loop came in time. Where the store is `behind`, it stored four of five.
     fn run(repetition: usize, lag_s: f64, is_behind: bool) -> Value {
         let behind = is_behind.then(|| format!("the store was {lag_s:.1} s behind"));
-        let summary = json!({"perSecond": 100.0, "storedPerSecond": 80.0, "lagS": lag_s, "storeBehind": behind,
+        let summary = json!({"perSecond": 100.0, "loadS": 4.0 * lag_s, "lagS": lag_s, "storeBehind": behind,
                              "parameters": {"rate": "100"}, "verdict": {"figures": {"reached": 0.99}}});
         json!({"point": {}, "repetition": repetition, "isClean": true, "others": 0.0, "faults": [],
                "summary": summary})

@@ -62,10 +62,15 @@ impl ServerStages {
         }
     }
 
+    /// Answers are those of a broker.
+    pub(crate) fn has_broker(&self) -> bool {
+        self.confirm.count() > 0.0
+    }
+
     /// Messages that were stored, where answers are those of a broker and do not say it; `None` where a server began anew
     /// meanwhile, too.
     pub(crate) fn stored_behind_broker(&self) -> Option<f64> {
-        (self.confirm.count() > 0.0 && self.stored_messages >= 0.0).then_some(self.stored_messages)
+        (self.has_broker() && self.stored_messages >= 0.0).then_some(self.stored_messages)
     }
 
     /// Milliseconds that one of the requests that ended was in the server; `None` where it counted others, or not all of them.

@@ -95,7 +95,7 @@ async fn open(data: &TempDir) -> Gateway {
     let store: Arc<dyn Store> = Arc::new(store);
     let metrics = Arc::new(Metrics::default());
     let timeline = Timeline::new(1 << 20, clock.clone());
-    let hub = Arc::new(Hub::new(ENCODE, 16 << 20, metrics.clone()).with_timeline(timeline));
+    let hub = Arc::new(Hub::new(ENCODE, 16 << 20, clock.clone(), metrics.clone()).with_timeline(timeline));
     let ttl = Duration::from_secs(60);
     let members = Arc::new(Members::new(store.clone(), clock.clone(), metrics.clone(), ttl));
     let cache = CacheLimits { bytes: 1 << 20, entries: 1_000, value_bytes: 64 << 10 };

@@ -139,7 +139,12 @@ async fn stages_of_keys_and_queues_leave_nothing_out() {
     for workload in [keys.to_owned(), format!("{queues}via = 'http'\n"), over_line] {
         let dir = tempfile::tempdir().unwrap();
         let slow = SLOW_SYNC.replace("400ms", "50ms");
-        let way = measure(dir.path(), &format!("{workload}{slow}"), &[]).await["stages"]["confirmed"].take();
+        let mut summary = measure(dir.path(), &format!("{workload}{slow}"), &[]).await;
+        if is_disturbed(&summary) {
+            println!("others took the processors: the servers may have counted more than ended in time");
+            continue;
+        }
+        let way = summary["stages"]["confirmed"].take();
         let names: Vec<&str> =
             way["stages"].as_array().unwrap().iter().map(|stage| stage["name"].as_str().unwrap()).collect();
         assert_eq!(

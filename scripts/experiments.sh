@@ -72,7 +72,7 @@ done
 {
     echo "# Experiments"
     echo
-    echo "Runs of \`scenarios/\` on one machine with nothing else on it, written by \`scripts/experiments.sh\`. Each page has the"
+    echo "Runs of \`scenarios/\` on machines with nothing else on them, written by \`scripts/experiments.sh\`. Each page has the"
     echo "question, the answer, the bottleneck, and all measurements. Figures of another machine differ; repeat them there with"
     echo "\`hubbub bench run NAME\`. A result is marked where others, or the host of a virtual machine, took more than 5 % of it."
     echo

@@ -7,7 +7,7 @@ use hubbub_core::clock::{ManualClock, SeededRandom};
 use hubbub_core::store::{ApplyError, Cursor, HistoryQuery, StoreHealth};
 use hubbub_core::{Outcome, Refusal, Timestamp};
 use hubbub_store::embedded::sim::SimDisk;
-use hubbub_store::embedded::{Engine, EngineOptions, MergeOptions, OpenError};
+use hubbub_store::embedded::{Durability, Engine, EngineOptions, MergeOptions, OpenError};
 
 use crate::model::{Sent, batch};
 
@@ -319,4 +319,33 @@ fn received_at_does_not_go_back_with_the_clock() {
     bench.disk.kill();
     let Ok(Outcome::Stored(third)) = send(&bench.open(), 2) else { panic!() };
     assert_eq!(third.received_at, first.received_at);
+}
+
+/// Power took the middle of a journal and left the next one, as may happen where nobody waits for the disk. What is dropped then
+/// stays dropped, wherever the start that does so ends.
+#[test]
+fn a_start_that_fails_while_it_drops_a_torn_journal_drops_all_of_it() {
+    let mut failed = 0;
+    for sync in 1..30 {
+        let bench = Bench::new(EngineOptions { durability: Durability::Os, ..options() });
+        let engine = bench.open();
+        // Makes the slot for the next journal.
+        while engine.seal_step().unwrap() {}
+        for id in 0..60 {
+            send(&engine, id).unwrap();
+        }
+        drop(engine);
+        bench.disk.kill();
+        bench.disk.flip("journal/slot-1", SLOT_BYTES / 2);
+        bench.disk.fail_sync_in(sync);
+        failed += u32::from(bench.try_open().is_err());
+        bench.disk.kill();
+        let engine = bench.open();
+        let (left, room) = (stored(&engine), engine.rooms(None, 9).remove(0));
+        assert!((1..36).contains(&left.len()) && left == ids(0..left.len() as u64), "{sync}: {left:?}");
+        assert_eq!((room.messages, room.head >= left.len() as u64), (left.len() as u64, true), "{sync}");
+        let Outcome::Stored(receipt) = send(&engine, 100).unwrap() else { panic!("{sync}") };
+        assert_eq!(receipt.seq, room.head + 1, "{sync}");
+    }
+    assert!(failed > 2, "{failed} starts failed");
 }

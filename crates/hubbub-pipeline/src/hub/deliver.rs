@@ -17,7 +17,7 @@ impl Hub {
             return;
         };
         let has_gap = self.with_channel(room, |channel| {
-            let held = HeldBack { batch, predecessors, source, removal: 0 };
+            let held = HeldBack { batch, predecessors, source };
             let held = channel.hold_back(held, self.memory.is_half_full())?;
             Some(self.deliver_held(channel, room, held))
         });
@@ -28,7 +28,7 @@ impl Hub {
 
     /// Delivers what continues the room. Returns whether the rest lies behind a gap, or may not be delivered yet.
     pub(super) fn deliver_held(&self, channel: &mut Channel, room: &str, held: HeldBack) -> bool {
-        let HeldBack { batch, predecessors, source, .. } = held;
+        let HeldBack { batch, predecessors, source } = held;
         if !channel.is_compared {
             channel.published.begin(predecessors.first);
             return true;

@@ -51,8 +51,6 @@ pub(super) struct HeldBack {
     pub(super) batch: EncodedChunk,
     pub(super) predecessors: Predecessors,
     pub(super) source: Source,
-    /// The number of the last removal from the room that was known when it came.
-    pub(super) removal: u64,
 }
 
 /// What need not wait any longer.
@@ -72,7 +70,8 @@ pub(super) struct Doubts {
     removal: u64,
     /// Those of them that got no notice of who came or left.
     lacking: HashSet<UserId>,
-    waiting: Vec<HeldBack>,
+    /// Each with the number of the last removal that was known when it came.
+    waiting: Vec<(u64, HeldBack)>,
     bytes: usize,
     /// Whether messages did not fit, or were dropped.
     is_lossy: bool,
@@ -85,7 +84,7 @@ impl Doubts {
             self.is_lossy = true;
         } else {
             self.bytes = bytes;
-            self.waiting.push(HeldBack { removal: self.removal, ..held });
+            self.waiting.push((self.removal, held));
         }
     }
 
@@ -171,13 +170,15 @@ impl Channel {
         // They were added again, and read anew who is present.
         let stay = self.subscribers.iter().filter(|subscriber| subscriber.is_any_of(&lacking));
         stay.for_each(|subscriber| subscriber.outbox.cut());
-        if doubts.users.is_empty() {
-            let doubts = self.doubts.take().map(|doubts| *doubts).unwrap_or_default();
-            return Released { waiting: doubts.waiting, is_lossy: doubts.is_lossy };
-        }
-        let waiting: Vec<HeldBack> = doubts.waiting.extract_if(.., |held| held.removal <= last).collect();
+        let is_settled = doubts.users.is_empty();
+        let released = doubts.waiting.extract_if(.., |(removal, _)| is_settled || *removal <= last);
+        let waiting: Vec<HeldBack> = released.map(|(_, held)| held).collect();
         doubts.bytes -= waiting.iter().map(|held| held.batch.bytes()).sum::<usize>();
-        Released { waiting, is_lossy: false }
+        let is_lossy = is_settled && doubts.is_lossy;
+        if is_settled {
+            self.doubts = None;
+        }
+        Released { waiting, is_lossy }
     }
 }
 

@@ -66,7 +66,7 @@ const LATER: usize = 1;
 #[derive(Debug, Default)]
 pub(super) struct Joins {
     hints: Hints,
-    /// Until then the marks of who joins through this server are not read.
+    /// Until then nothing is asked of the store that others would wait for: it was slow.
     marks_from: Mutex<Duration>,
     /// Those first of whom something is known to be missing, then those of whom something may be.
     urgent: Mutex<[Urgent; 2]>,

@@ -81,7 +81,7 @@ impl Shared {
             !group.iter().any(|segment| self.is_damaged(segment))
                 && part.is_none_or(|part| age_span(group) <= part)
         };
-        let group = next_group(&view.segments, self.options.merge, Segment::bytes, may_merge)?;
+        let (_, group) = next_group(&view.segments, self.options.merge, Segment::bytes, may_merge)?;
         Some(group.to_vec())
     }
 
@@ -125,13 +125,13 @@ fn can_grow(bytes: u64, bytes_max: u64) -> bool {
     bytes <= bytes_max / 2
 }
 
-/// The neighbours to merge next for which `may_merge` holds, if there are too many files.
+/// The neighbours to merge next for which `may_merge` holds, and the place of the first one, if there are too many files.
 fn next_group<T>(
     files: &[T],
     options: MergeOptions,
     bytes: impl Fn(&T) -> u64,
     may_merge: impl Fn(&[T]) -> bool,
-) -> Option<&[T]> {
+) -> Option<(usize, &[T])> {
     let growing = files.iter().filter(|file| can_grow(bytes(file), options.bytes_max));
     if growing.count() <= options.segments_max {
         return None;
@@ -141,8 +141,7 @@ fn next_group<T>(
         let is_balanced = largest <= LARGEST_TO_OTHERS.saturating_mul(sum.saturating_sub(largest));
         is_balanced && sum <= options.bytes_max && may_merge(group)
     };
-    let (_, group) = smallest_neighbours(files, 2..=options.fan_in, &bytes, may_merge)?;
-    Some(group)
+    smallest_neighbours(files, 2..=options.fan_in, &bytes, may_merge)
 }
 
 fn age_span(group: &[Segment]) -> i64 {
@@ -166,12 +165,8 @@ mod tests {
             let sealed = (20 + number * 7 % 41) << 20;
             files.push(sealed);
             all += sealed;
-            while let Some(group) = next_group(&files, options, |bytes| *bytes, |_| true) {
-                let (first, count, sum) = (group[0], group.len(), group.iter().sum::<u64>());
-                let place = files
-                    .windows(count)
-                    .position(|window| window[0] == first && window.iter().sum::<u64>() == sum);
-                let place = place.unwrap();
+            while let Some((place, group)) = next_group(&files, options, |bytes| *bytes, |_| true) {
+                let (count, sum) = (group.len(), group.iter().sum::<u64>());
                 files.splice(place..place + count, [sum]);
                 rewritten += sum;
             }

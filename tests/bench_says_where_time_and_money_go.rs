@@ -75,11 +75,11 @@ async fn stages_add_up_to_the_latency() {
     assert!(!page.contains("Minute by minute"), "a run of seconds has no minutes: {page}");
 }
 
-/// Those that were followed are some of all, and their mean is not that of all.
+/// Those that were followed are some of all, and their mean is that of all but for chance.
 fn assert_followed_as_long(way: &Value) {
     let ms = |name: &str| way[name].as_f64().unwrap_or_else(|| panic!("no {name}: {way}"));
-    let ratio = ms("followedMs") / ms("wholeMs");
-    assert!((0.67..=1.5).contains(&ratio), "{ratio}: {way}");
+    let (off, whole) = ((ms("followedMs") - ms("wholeMs")).abs(), ms("wholeMs"));
+    assert!(off <= f64::max(whole / 3.0, 4.0 * ms("followedErrorMs")), "{off}: {way}");
 }
 
 /// Each room has subscribers at one server or at both, and messages come to either.
@@ -96,7 +96,7 @@ async fn stages_of_two_servers(own: &[&str], names: &[&str]) {
     assert_eq!(all, names, "{summary}");
     assert!(share_of(way, &["bus"]) > 0.0 && way["followed"].as_u64().unwrap() >= 30, "{way}");
     assert_eq!(way["wholeMs"], summary["delivery"]["latency"]["meanMs"], "{summary}");
-    println!("{way}");
+    println!("{way}\n{}", summary["stages"]["confirmed"]);
     if is_disturbed(&summary) {
         println!("others took the processors: few messages that were followed are not like all of them");
         return;
@@ -140,10 +140,6 @@ async fn stages_of_keys_and_queues_leave_nothing_out() {
         let dir = tempfile::tempdir().unwrap();
         let slow = SLOW_SYNC.replace("400ms", "50ms");
         let mut summary = measure(dir.path(), &format!("{workload}{slow}"), &[]).await;
-        if is_disturbed(&summary) {
-            println!("others took the processors: the servers may have counted more than ended in time");
-            continue;
-        }
         let way = summary["stages"]["confirmed"].take();
         let names: Vec<&str> =
             way["stages"].as_array().unwrap().iter().map(|stage| stage["name"].as_str().unwrap()).collect();

@@ -1,9 +1,10 @@
 //! The one engine of every workload that loads a server: make ready, measure, close the ledger, report.
 
+use std::ops::Range;
 use std::path::Path;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::bail;
 use clap::Args;
@@ -28,7 +29,7 @@ use crate::sample::series::summaries;
 use crate::sample::{Sampler, Source};
 use crate::settling::{Settled, Settling};
 use crate::stages::{Generated, Stages};
-use crate::verdict::{OpenLoop, Verdict, Watch};
+use crate::verdict::{Counted, OpenLoop, Verdict, Watch};
 
 /// A workload: its options, and the steps of a run.
 pub(crate) trait Workload: Args + Serialize {
@@ -197,7 +198,7 @@ pub(crate) async fn measure<W: Workload>(args: &Loading<W>) -> anyhow::Result<Re
     let empty_ms = Watch::probe(&setup).await;
     load.begin(&setup).await;
     let (timetable, pids) = (own.timetable(), load.pids());
-    let meter = || setup.others(own.log_url(), pids);
+    let meter = setup.others(own.log_url(), pids);
     let (run, main) = MainPhase::of(&setup, timetable, empty_ms, meter, load.drive(&setup)).await;
     let (run, mut seen) = (run?, main.seen);
     (report.cpu, report.taken, report.generator) = (Some(main.cpu), main.taken, Some(main.timing));
@@ -217,8 +218,9 @@ pub(crate) async fn measure<W: Workload>(args: &Loading<W>) -> anyhow::Result<Re
     let runs: Vec<&Run> = account.warm_up.as_deref().into_iter().chain([&*run]).collect();
     let after = counts().await;
     // Without a broker, what was answered is stored.
-    let stored = main.stages.stored_behind_broker().filter(|_| before.is_some());
-    report.settling = settled.filter(|_| main.stages.has_broker()).map(|settled| {
+    let Counted { stages, between } = main.counted;
+    let stored = stages.stored_behind_broker().filter(|_| before.is_some());
+    report.settling = settled.filter(|_| stages.has_broker()).map(|settled| {
         let begun = setup.load_start.at().unwrap_or(main.begun);
         Settling::of(&settled, accepted[1], begun, main.load_ended)
     });
@@ -237,8 +239,8 @@ pub(crate) async fn measure<W: Workload>(args: &Loading<W>) -> anyhow::Result<Re
         report.generator = None;
         report.agents = Some(agents);
     }
-    let known = Generated { asked, ..generated(&report, &run, seen.empty_ms, &setup.targets) };
-    report.analysis.stages = Stages::of(&main.stages, &known);
+    let known = Generated { asked, ..generated(&report, &run, seen.empty_ms, &setup.targets, &between) };
+    report.analysis.stages = Stages::of(&stages, &known);
     let samples = span.of(&report.samples);
     report.analysis.trends.add(samples);
     let answered = run.record.lock().answered_in_main as f64;
@@ -295,17 +297,29 @@ fn set_price(report: &mut Report, price: Price, rows_bytes: u64) {
 }
 
 /// What the generator knows of the time of a message.
-fn generated(report: &Report, run: &Run, empty_ms: Option<f64>, servers: &Targets) -> Generated {
+fn generated(
+    report: &Report,
+    run: &Run,
+    empty_ms: Option<f64>,
+    servers: &Targets,
+    counted: &Range<Instant>,
+) -> Generated {
     let record = run.record.lock();
-    let ended = record.all.len() + record.failed.iter().sum::<u64>();
+    let (ended, ended_off) = record.ended_between(run.us_at(counted.start)..run.us_at(counted.end));
     let send_delay = record.open.as_ref().map(|open| open.send_delay.stats());
+    let from_send = record.open.as_ref().map_or(&record.all, |open| &open.from_send).stats();
     drop(record);
-    let main_from_us = run.main_us().start;
-    let [followed, followed_to_subscribers] =
-        run.followed.means(|second| run.record.lock().answered_in(second, main_from_us));
     let delivered = report.delivery.as_ref().filter(|delivery| delivery.latency.count > 0);
+    // Who waits long before the send does not take less time from there on: the whole varies by both at least.
+    let waited = send_delay.as_ref().filter(|_| run.times.is_some()).map_or(0.0, |delay| delay.variance_ms2);
+    let until_read = delivered.map(|delivered| (delivered.latency.variance_ms2 - waited).max(0.0));
+    let main_from_us = run.main_us().start;
+    let answered = |second| run.record.lock().answered_in(second, main_from_us);
+    let [followed, followed_to_subscribers] =
+        run.followed.means(answered, [Some(from_send.variance_ms2), until_read]);
     Generated {
-        ended: ended as f64,
+        ended,
+        ended_off,
         confirmed_ms: report.latency.mean_ms,
         delivered_ms: delivered.map(|delivery| delivery.latency.mean_ms),
         has_several_servers: servers.len() > 1,

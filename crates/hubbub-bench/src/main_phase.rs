@@ -6,9 +6,8 @@ use crate::engine::Setup;
 use crate::machine::{CpuMark, CpuUse};
 use crate::others::{OthersMeter, Taken};
 use crate::phases::{Timetable, beside_main};
-use crate::stages::ServerStages;
 use crate::timing::GeneratorTiming;
-use crate::verdict::{Mark, Seen, Watch};
+use crate::verdict::{Counted, Mark, Seen, Watch};
 
 /// Marks at its beginning and its end, and what lies between them.
 pub(crate) struct MainPhase {
@@ -20,7 +19,7 @@ pub(crate) struct MainPhase {
     /// What others took of the machine, where that is known.
     pub(crate) taken: Option<Taken>,
     pub(crate) seen: Seen,
-    pub(crate) stages: ServerStages,
+    pub(crate) counted: Counted,
     pub(crate) timing: GeneratorTiming,
     /// All of this is of the warm-up, too.
     pub(crate) has_warmup: bool,
@@ -54,13 +53,13 @@ struct Marks {
 }
 
 impl MainPhase {
-    /// Does the load, and measures this beside it. `empty_ms` is how long a request took before it, `meter` begins to count what
-    /// others take.
+    /// Does the load, and measures this beside it. `empty_ms` is how long a request took before it, `meter` counts what others
+    /// take.
     pub(crate) async fn of<T>(
         setup: &Setup,
         timetable: Timetable,
         empty_ms: Option<f64>,
-        meter: impl FnOnce() -> OthersMeter,
+        mut meter: OthersMeter,
         load: impl Future<Output = T>,
     ) -> (T, Self) {
         let pids = &setup.common.server_pid;
@@ -72,7 +71,8 @@ impl MainPhase {
             // for the answer, and then they come last.
             let is_early = timetable.warmup.is_zero();
             let early = if is_early { Some(Watch::begin(setup, empty_ms).await) } else { None };
-            let (meter, begun, cpu) = (meter(), Instant::now(), CpuMark::now(pids));
+            meter.begin();
+            let (begun, cpu) = (Instant::now(), CpuMark::now(pids));
             let watch = match early {
                 Some(watch) => watch,
                 None => Watch::begin(setup, empty_ms).await,
@@ -88,12 +88,12 @@ impl MainPhase {
             let cpu = cpu.until(&early.map_or_else(|| CpuMark::now(pids), |early| early.cpu));
             let (taken, now) = (meter.taken(), Instant::now());
             let ended = early.map_or(now, |early| early.at);
-            let (seen, stages, timing) = watch.end(setup, early.map(|early| &early.mark)).await;
+            let (seen, counted, timing) = watch.end(setup, early.map(|early| &early.mark)).await;
             let length = timetable.main.filter(|_| timetable.main_end().is_some());
             let waited = early.map(|early| waiting_note(now.saturating_duration_since(early.at)));
             let note = waited.or_else(|| length_note(length, cpu.seconds));
             let note = if has_warmup { Some(said()) } else { note };
-            Self { begun, ended, load_ended: now, cpu, taken, seen, stages, timing, has_warmup, note }
+            Self { begun, ended, load_ended: now, cpu, taken, seen, counted, timing, has_warmup, note }
         };
         let load = async {
             let done = load.await;

@@ -17,10 +17,12 @@ const OTHERS_MAX: f64 = 0.05;
 /// What is said where there is no such share. That alone is no mark.
 pub(crate) const NOT_KNOWN: &str = "what others took of the machine is not known";
 
-/// Counts from when it is made.
+/// Counts from when it is made, or began anew.
 pub(crate) struct OthersMeter {
     /// Processes that belong to what is measured, with all that they started: this one, and those that URLs lead to.
     roots: Vec<u32>,
+    /// Whether all of these were found.
+    is_known: bool,
     begun: Instant,
     /// `None` where it cannot be known.
     before: Option<Used>,
@@ -41,7 +43,13 @@ impl OthersMeter {
         let is_known = engines.is_some();
         let roots: Vec<u32> = [&[std::process::id()], pids, &engines.unwrap_or_default().concat()].concat();
         let before = if is_known { Used::now(&roots) } else { None };
-        Self { roots, begun: Instant::now(), before }
+        Self { roots, is_known, begun: Instant::now(), before }
+    }
+
+    /// Counts from now on, without looking for processes again: on a busy machine that takes tenths of a second.
+    pub(crate) fn begin(&mut self) {
+        self.before = if self.is_known { Used::now(&self.roots) } else { None };
+        self.begun = Instant::now();
     }
 
     /// Share of the machine that others took until now; `None` where it is not known.

@@ -78,6 +78,8 @@ pub(crate) struct Record {
     pub(crate) by_span: Vec<StepRecord>,
     /// Messages that were accepted in all phases, by the number of the room.
     pub(crate) accepted_by_room: Vec<u64>,
+    /// What came to an end in all phases, however, in each step of the run.
+    pub(crate) ended: Vec<u64>,
 }
 
 /// The two parts of the latency of an accepted message, which counts from its intended send.
@@ -106,6 +108,7 @@ impl Record {
             answered_in_main: 0,
             by_span: Vec::new(),
             accepted_by_room: Vec::new(),
+            ended: Vec::new(),
         }
     }
 
@@ -123,8 +126,27 @@ impl Record {
         self.steps.iter().skip(first).take(end - first).sum()
     }
 
+    /// Messages that came to an end in this time of the run, whenever they began, and how many more or less it may be: of the
+    /// steps at both ends the share that lies in it, though all may lie on one side.
+    pub(crate) fn ended_between(&self, us: Range<u64>) -> (f64, f64) {
+        let (first, end) = (us.start / STEP_US, us.end.div_ceil(STEP_US));
+        let steps = (first..end).zip(self.ended.iter().skip(saturate(first)));
+        steps.fold((0.0, 0.0), |(count, off), (step, ended)| {
+            let (from, until) = (us.start.max(step * STEP_US), us.end.min((step + 1) * STEP_US));
+            let share = until.saturating_sub(from) as f64 / STEP_US as f64;
+            let unsure = if share < 1.0 { share.max(1.0 - share) } else { 0.0 };
+            let ended = *ended as f64;
+            (ended.mul_add(share, count), ended.mul_add(unsure, off))
+        })
+    }
+
     /// Counts what came to an end in any phase, by the clock of the run, of which this is the main phase.
     pub(crate) fn count(&mut self, samples: &[Sample], main_us: &Range<u64>) {
+        for sample in samples {
+            if let Some(ended) = at(&mut self.ended, step_of(sample.done_us)) {
+                *ended += 1;
+            }
+        }
         for sample in samples.iter().filter(|sample| sample.ending == Ending::Accepted) {
             self.answered_in_main += u64::from(main_us.contains(&sample.done_us));
             if let Some(accepted) = at(&mut self.accepted_by_room, sample.room.into()) {
@@ -154,8 +176,7 @@ impl Record {
             }
             self.last_us = self.last_us.max(sample.done_us);
             self.last_begun_us = self.last_begun_us.max(sample.begun_us());
-            let step = saturate::<_, usize>(sample.done_us / STEP_US).min(MAX_STEPS);
-            if let Some(messages) = at(&mut self.steps, step) {
+            if let Some(messages) = at(&mut self.steps, step_of(sample.done_us)) {
                 *messages += 1;
             }
             if let Some(room) = at(&mut self.by_room, sample.room.into()) {
@@ -164,6 +185,11 @@ impl Record {
             self.seconds.add(sample.done_us, latency_us as f64);
         }
     }
+}
+
+/// The step that this time lies in.
+fn step_of(us: u64) -> usize {
+    saturate::<_, usize>(us / STEP_US).min(MAX_STEPS)
 }
 
 /// What stands at `index`, which is made room for.

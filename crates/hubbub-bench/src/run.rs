@@ -217,7 +217,7 @@ impl Run {
     }
 
     pub(crate) fn now_us(&self) -> u64 {
-        micros(self.start.elapsed()).saturating_sub(self.begun_us.load(Ordering::Relaxed))
+        self.us_at(Instant::now())
     }
 
     /// That time of the main phase by the wall clock, in microseconds.
@@ -229,6 +229,12 @@ impl Run {
     pub(crate) fn wall_us(&self, us: u64) -> i64 {
         let after = us.saturating_add(self.begun_us.load(Ordering::Relaxed));
         self.started.as_micros().saturating_add_unsigned(after)
+    }
+
+    /// An instant in microseconds after the start; 0 where it was before.
+    pub(crate) fn us_at(&self, at: Instant) -> u64 {
+        let after = micros(at.saturating_duration_since(self.start));
+        after.saturating_sub(self.begun_us.load(Ordering::Relaxed))
     }
 
     pub(crate) fn instant(&self, us: u64) -> Instant {
@@ -343,6 +349,17 @@ mod tests {
             "counted from its beginning"
         );
         assert_eq!(record.accepted_by_room, [0, 4], "of all phases");
+        // At 1,000,005, 1,499,999, 1,500,005, 1,600,005, 2,000,005 and 2,999,999 µs.
+        for (us, wanted) in [
+            (0..9_000_000, (6.0, 0.0)),
+            (0..1_025_000, (0.25, 0.75)),
+            (1_450_000..1_500_000, (0.5, 0.5)),
+            (1_475_000..1_675_000, (2.0, 1.5)),
+            (8_000_000..9_000_000, (0.0, 0.0)),
+            (5..5, (0.0, 0.0)),
+        ] {
+            assert_eq!(record.ended_between(us.clone()), wanted, "{us:?}");
+        }
         assert_eq!(
             record.answered_in_main, 2,
             "one of them began in the warm-up, and one ended in the cool-down"

@@ -35,6 +35,7 @@ pub(super) struct Part {
     last_us: u64,
     last_begun_us: u64,
     steps: Vec<u64>,
+    ended: Vec<u64>,
     by_room: Vec<Moments>,
     seconds: Seconds,
     /// Refused, and without an answer.
@@ -192,6 +193,7 @@ impl Part {
             last_us: record.last_us,
             last_begun_us: record.last_begun_us,
             steps: record.steps.clone(),
+            ended: record.ended.clone(),
             by_room: record.by_room.clone(),
             seconds: record.seconds.clone(),
             failed: record.failed,
@@ -231,7 +233,7 @@ impl Part {
         self.counts.add_to(&run.counts)?;
         run.followed.add_main_asked(self.asked);
         let mut record = run.record.lock();
-        let Record { all, by_kind, open, last_us, last_begun_us, steps, by_room, .. } = &mut *record;
+        let Record { all, by_kind, open, last_us, last_begun_us, steps, ended, by_room, .. } = &mut *record;
         self.all.add_to(all)?;
         let is_same =
             self.by_kind.iter().map(|(kind, _)| kind.as_str()).eq(by_kind.iter().map(|(kind, _)| *kind));
@@ -246,9 +248,11 @@ impl Part {
         }
         *last_us = self.last_us.max(*last_us);
         *last_begun_us = self.last_begun_us.max(*last_begun_us);
-        for (index, count) in self.steps.iter().enumerate() {
-            if let Some(step) = at(steps, index) {
-                *step = step.saturating_add(*count);
+        for (own, whole) in [(&self.steps, steps), (&self.ended, ended)] {
+            for (index, count) in own.iter().enumerate() {
+                if let Some(step) = at(whole, index) {
+                    *step = step.saturating_add(*count);
+                }
             }
         }
         for (index, room) in self.by_room.iter().enumerate() {

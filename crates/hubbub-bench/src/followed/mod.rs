@@ -147,7 +147,7 @@ impl State {
     fn keep(&mut self, asked: Asked) {
         let Asked { noted, events, is_one_clock, .. } = &asked;
         let own = [noted.begun_us, noted.sent_us, noted.answered_us];
-        self.answered.add(noted, events.until_answered(own, *is_one_clock));
+        self.answered.add(noted, 1.0, events.until_answered(own, *is_one_clock));
         if self.asked.len() >= ASKED_MAX {
             self.asked.pop_front().iter().for_each(|first| self.evaluate(first));
         }
@@ -162,7 +162,7 @@ impl State {
         due.iter().for_each(|asked| self.evaluate(asked));
     }
 
-    /// Counts the mean of all who read it, if all of their servers told when they delivered it: one that is far behind would
+    /// Counts the mean of all who read it, for each of them, if all of their servers told when they delivered it: one that is far behind would
     /// be missing more often.
     fn evaluate(&mut self, Asked { noted, events, delivered, delivery_begun_us, is_one_clock }: &Asked) {
         let Some(arrivals) = self.arrivals.remove(&noted.index) else { return };
@@ -176,7 +176,7 @@ impl State {
             count += readers;
         }
         if count > 0.0 {
-            self.delivered.add(noted, sum.map(|sum| sum / count));
+            self.delivered.add(noted, count, sum.map(|sum| sum / count));
         }
     }
 }
@@ -344,10 +344,15 @@ impl Followed {
 
     /// Until the answer was read, and until subscribers had read the message, once they have what they are to have; see
     /// [`Seconds::means`].
-    pub(crate) fn means(&self, answered: impl Fn(u64) -> u64) -> [Option<Means>; 2] {
+    pub(crate) fn means(
+        &self,
+        answered: impl Fn(u64) -> u64,
+        [until_answered, until_read]: [Option<f64>; 2],
+    ) -> [Option<Means>; 2] {
         let mut state = self.state.lock();
         state.judge_before(u64::MAX);
-        [&state.answered, &state.delivered].map(|seconds| seconds.means(&answered))
+        [(&state.answered, until_answered), (&state.delivered, until_read)]
+            .map(|(seconds, variance)| seconds.means(&answered, variance))
     }
 }
 

@@ -76,7 +76,7 @@ fn what_subscribers_have_late_counts() {
     }
     followed.state.lock().judge_before(5_000);
     all.for_each(|index| followed.arrived(index, 0, 505_000));
-    let [answered, delivered] = followed.means(|_| 1).map(Option::unwrap);
+    let [answered, delivered] = followed.means(|_| 1, [None, None]).map(Option::unwrap);
     assert_eq!((answered.steps, answered.count), ([0.0, 1.0, 1.0, 0.0, 2.0, 1.0], LEAST));
     assert_eq!((delivered.steps, delivered.count), ([0.0, 1.0, 1.0, 0.0, 1.0, 502.0], LEAST));
 }
@@ -104,7 +104,7 @@ fn subscribers_of_several_servers_are_as_many_as_they_are() {
         let noted = Noted { index: LEAST + index, ..noted };
         followed.state.lock().keep(asked(noted, events, [(0, here)].into()));
     }
-    let [_, delivered] = followed.means(|_| 1).map(Option::unwrap);
+    let [_, delivered] = followed.means(|_| 1, [None, None]).map(Option::unwrap);
     assert_eq!((delivered.steps, delivered.count), ([0.0, 1.0, 1.0, 0.75, 1.0, 1.25], LEAST));
     assert!((delivered.rest - 5.0).abs() < 1e-9, "all of the mean until it was read: {delivered:?}");
 }

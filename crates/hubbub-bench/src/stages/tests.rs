@@ -25,6 +25,7 @@ const DIRECT: [(&str, f64, u32); 5] = [
 fn known() -> Generated {
     Generated {
         ended: 100.0,
+        ended_off: 0.0,
         confirmed_ms: 7.0,
         delivered_ms: Some(10.0),
         has_several_servers: false,
@@ -243,6 +244,11 @@ fn requests_that_servers_measured_leave_only_both_ways() {
     for count in [97, 103] {
         let others = way(&[("http_request", 0.62, count)]);
         assert_eq!(shown(&others)[4], ("network", 0.3), "{others:?}");
+        // Unless nobody knows how many of ours ended just then.
+        let text = metrics(&[&DIRECT[..], &[("http_request", 0.62, count)]].concat());
+        let known = Generated { ended_off: 1.0, ..known() };
+        let ours = Stages::of(&ServerStages::between("", &text), &known).confirmed.unwrap();
+        assert_eq!(shown(&ours)[5].0, BOTH_WAYS, "{ours:?}");
     }
     // Stages that overlap are not hidden.
     let overlapping = way(&[("http_request", 0.5, 100)]);

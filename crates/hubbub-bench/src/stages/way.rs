@@ -36,6 +36,9 @@ pub(crate) struct Way {
     /// How long these took themselves, with the mean time of all in the client: not in proportion to anything.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) followed_ms: Option<f64>,
+    /// Standard error of that, where the variance is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) followed_error_ms: Option<f64>,
     /// What is to be known where the stages do not add up to the whole within 5 %.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) mark: Option<String>,
@@ -109,7 +112,13 @@ impl Way {
         stages.push((told, until_told));
         stages.push(if known.is_one_clock { (read, until_read) } else { (BOTH_WAYS, outside) });
         let (count, followed_ms) = (Some(followed.count), Some(client + followed.rest));
-        Some(Self { followed: count, followed_ms, ..Self::with(whole_ms, stages.into_iter()) })
+        let followed_error_ms = followed.error;
+        Some(Self {
+            followed: count,
+            followed_ms,
+            followed_error_ms,
+            ..Self::with(whole_ms, stages.into_iter())
+        })
     }
 
     fn with<'a>(whole_ms: f64, stages: impl Iterator<Item = (&'a str, f64)>) -> Self {
@@ -119,8 +128,16 @@ impl Way {
         let unaccounted =
             1e-9 * (1e9 * (1.0 - stages.iter().map(|stage| stage.share).sum::<f64>())).round() + 0.0;
         let overlaps = unaccounted < -UNACCOUNTED_MAX;
-        let (followed, followed_ms) = (None, None);
-        Self { whole_ms, stages, unaccounted, overlaps, followed, followed_ms, mark: mark(unaccounted) }
+        Self {
+            whole_ms,
+            stages,
+            unaccounted,
+            overlaps,
+            followed: None,
+            followed_ms: None,
+            followed_error_ms: None,
+            mark: mark(unaccounted),
+        }
     }
 
     /// The stages, what is in none of them, and the whole, each with its mean and its share.

@@ -12,7 +12,7 @@ pub(crate) mod watch;
 use serde::{Serialize, Serializer};
 
 pub(crate) use seen::{REACHED, Seen, percent_missed};
-pub(crate) use watch::{Mark, OpenLoop, Watch};
+pub(crate) use watch::{Counted, Mark, OpenLoop, Watch};
 
 /// What limited a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,6 +1,7 @@
 //! Marks before and after the measured phase, and the figures of the time between them.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::time::{Duration, Instant};
 
 use super::seen::{Commit, Database, Disk, Hot, Pool, Processors, Seen, Subscribers};
@@ -35,18 +36,30 @@ pub(crate) struct Mark {
     own: BTreeMap<u32, ThreadTimes>,
     servers: Vec<BTreeMap<u32, ThreadTimes>>,
     metrics: String,
+    /// When the servers counted what they say: one after another, so this is the middle.
+    counted: Instant,
 }
 
 impl Mark {
     async fn take(server_pids: &[u32], targets: &Targets) -> Self {
-        Self::with(server_pids, targets.metrics().await.unwrap_or_default())
+        let asked = Instant::now();
+        let metrics = targets.metrics().await.unwrap_or_default();
+        let counted = asked + asked.elapsed() / 2;
+        Self { counted, ..Self::with(server_pids, metrics) }
     }
 
     /// The same with what the servers just said of themselves.
     pub(crate) fn with(server_pids: &[u32], metrics: String) -> Self {
         let servers = server_pids.iter().map(|pid| thread_times(*pid)).collect();
-        Self { at: Instant::now(), own: thread_times(std::process::id()), servers, metrics }
+        let at = Instant::now();
+        Self { at, own: thread_times(std::process::id()), servers, metrics, counted: at }
     }
+}
+
+/// What servers counted of stages, and between which two moments.
+pub(crate) struct Counted {
+    pub(crate) stages: ServerStages,
+    pub(crate) between: Range<Instant>,
 }
 
 impl Watch {
@@ -70,11 +83,7 @@ impl Watch {
 
     /// Just after it, or at a mark that stands for its end: what the report does not know, the stages that servers counted, and
     /// how punctual the generator was.
-    pub(crate) async fn end(
-        self,
-        setup: &Setup,
-        early: Option<&Mark>,
-    ) -> (Seen, ServerStages, GeneratorTiming) {
+    pub(crate) async fn end(self, setup: &Setup, early: Option<&Mark>) -> (Seen, Counted, GeneratorTiming) {
         let Lateness { stopped_share, delays } = self.stall.stop();
         let timing = GeneratorTiming {
             scheduling_delay: delays.stats(),
@@ -113,7 +122,8 @@ impl Watch {
             }),
             ..Seen::default()
         };
-        (seen, ServerStages::between(&self.before.metrics, &after.metrics), timing)
+        let stages = ServerStages::between(&self.before.metrics, &after.metrics);
+        (seen, Counted { stages, between: self.before.counted..after.counted }, timing)
     }
 }
 

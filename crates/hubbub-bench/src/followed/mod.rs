@@ -4,7 +4,8 @@
 //! At first all are, and each time too many wait to be asked about, half as many; which, a hash of room and `seq` decides: it has
 //! nothing to do with their place in a batch, and subscribers know it without a search. Behind a broker an answer has no `seq`:
 //! then the number of the message in the run decides, and only where there are subscribers, as its answer comes before its
-//! timeline begins. While the run goes on, a task asks about them, because a busy server keeps its records for a second or two;
+//! timeline begins. Where there are subscribers, only messages of their rooms are followed: of a thousand rooms of which ten
+//! are listened to, one message in a hundred would tell of its delivery. While the run goes on, a task asks about them, because a busy server keeps its records for a second or two;
 //! what is left is asked about at the end. Which is next, the same hash decides, and not their age: the newest of those that were
 //! held up together waited the least, so asking about the newest would make all messages look faster than they are.
 //!
@@ -62,10 +63,35 @@ pub(crate) struct Followed {
     halvings: AtomicU32,
     noting: AtomicU8,
     has_subscribers: AtomicBool,
+    /// A bit for each room that has subscribers.
+    heard: HeardRooms,
     questions: AtomicU64,
     /// Those of the main phase, and the microseconds that their answers took.
     main_asked: [AtomicU64; 2],
     state: Mutex<State>,
+}
+
+/// A bit for each room.
+#[derive(Debug)]
+struct HeardRooms([AtomicU64; 1 << 10]);
+
+impl Default for HeardRooms {
+    fn default() -> Self {
+        Self(std::array::from_fn(|_| AtomicU64::new(0)))
+    }
+}
+
+impl HeardRooms {
+    fn insert(&self, room: u16) {
+        if let Some(rooms) = self.0.get(usize::from(room >> 6)) {
+            rooms.fetch_or(1 << (room & 63), Ordering::Relaxed);
+        }
+    }
+
+    fn contains(&self, room: u16) -> bool {
+        let rooms = self.0.get(usize::from(room >> 6)).map_or(0, |rooms| rooms.load(Ordering::Relaxed));
+        rooms >> (room & 63) & 1 == 1
+    }
 }
 
 #[derive(Debug, Default)]
@@ -185,9 +211,11 @@ impl Followed {
     /// Whether a message that was answered is followed; `seq` is 0 where it was accepted, and not yet stored.
     pub(crate) fn takes(&self, room: u16, seq: u64, index: u64) -> bool {
         let halvings = self.halvings.load(Ordering::Relaxed);
+        let has_subscribers = self.has_subscribers.load(Ordering::Relaxed);
+        let is_heard = || !has_subscribers || self.heard.contains(room);
         match seq {
-            0 => self.has_subscribers.load(Ordering::Relaxed) && is_taken(index, halvings),
-            seq => is_taken(key(room, seq), halvings),
+            0 => has_subscribers && is_taken(index, halvings) && is_heard(),
+            seq => is_taken(key(room, seq), halvings) && is_heard(),
         }
     }
 
@@ -205,6 +233,7 @@ impl Followed {
     /// A room has subscribers at a server.
     pub(crate) fn subscribes(&self, room: u16, server: usize) {
         self.state.lock().subscribed.entry(room).or_default().insert(server);
+        self.heard.insert(room);
         self.has_subscribers.store(true, Ordering::Relaxed);
     }
 

@@ -41,6 +41,19 @@ fn they_are_of_all_rooms() {
 }
 
 #[test]
+fn where_there_are_subscribers_they_are_of_their_rooms() {
+    let followed = Followed::default();
+    assert!(followed.takes(2, 1, 0), "nobody subscribes to anything");
+    for room in [0, 63, 64, u16::MAX] {
+        followed.subscribes(room, 0);
+    }
+    for seq in [0, 1] {
+        let taken = (0..=u16::MAX).filter(|room| followed.takes(*room, seq, 0));
+        assert!(taken.eq([0, 63, 64, u16::MAX]), "{seq}");
+    }
+}
+
+#[test]
 fn nothing_is_kept_where_nothing_can_be_followed() {
     let followed = Followed::default();
     let awaits = |seq| followed.awaits(1, seq, || Some(2 * seq));

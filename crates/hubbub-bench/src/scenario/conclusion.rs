@@ -17,6 +17,8 @@ const KNEE: f64 = 0.9;
 const KNEE_POINTS_MIN: usize = 3;
 /// Less than so many times as much is not said to be more.
 const SAME: f64 = 1.05;
+/// What is said of a larger difference that may be chance.
+const UNSURE: &str = ", but repetitions differ as much: more of them would tell";
 
 /// The medians of the rate at each point, in their order, with that of each repetition.
 type Rates<'r> = [(&'r Point, f64, Vec<f64>)];
@@ -127,10 +129,15 @@ fn of_several(results: &Results, rates: &Rates<'_>, best: &(&Point, f64, Vec<f64
         return String::new();
     };
     let mark = marked(results, best.0);
-    if is_same(best, least) {
+    let both = || {
         let [best, least] =
             [best, least].map(|(point, rate, _)| format!("{} a second at {}", grouped(*rate), label(point)));
-        return format!("no difference beyond noise: {best}{mark}, {least}");
+        format!("{best}{mark}, {least}")
+    };
+    match Difference::between(best, least) {
+        Difference::None => return format!("no difference beyond noise: {}", both()),
+        Difference::Unsure => return format!("not decided: {}{UNSURE}", both()),
+        Difference::Sure => {}
     }
     if let Some((key, points)) = swept {
         return of_sweep(key, &points, best.1) + &mark;
@@ -139,11 +146,24 @@ fn of_several(results: &Results, rates: &Rates<'_>, best: &(&Point, f64, Vec<f64
     format!("{most}: {:.1} times as much as at {}", best.1 / least.1, label(least.0))
 }
 
-/// Whether two points may have the same mean, by what their repetitions tell; or else by what is too small to be said.
-fn is_same(most: &(&Point, f64, Vec<f64>), least: &(&Point, f64, Vec<f64>)) -> bool {
-    match bounds(&most.2).zip(bounds(&least.2)) {
-        Some(([low, _], [_, high])) => low <= high,
-        None => most.1 < SAME * least.1,
+/// What can be said of how two points differ.
+enum Difference {
+    Sure,
+    /// One is larger, and its repetitions do not tell whether that is chance.
+    Unsure,
+    None,
+}
+
+impl Difference {
+    /// By what their repetitions tell, and by what is too small to be said.
+    fn between(most: &(&Point, f64, Vec<f64>), least: &(&Point, f64, Vec<f64>)) -> Self {
+        let may_be_chance = bounds(&most.2).zip(bounds(&least.2)).map(|([low, _], [_, high])| low <= high);
+        match may_be_chance {
+            Some(false) => Self::Sure,
+            None | Some(true) if most.1 < SAME * least.1 => Self::None,
+            Some(true) => Self::Unsure,
+            None => Self::Sure,
+        }
     }
 }
 
@@ -166,7 +186,11 @@ fn of_latencies(results: &Results) -> Option<String> {
     let at = |(point, ms, _): &(&Point, f64, Vec<f64>)| {
         format!("99 % within {} ms at {}{}", figure(*ms), label(point), marked(results, point))
     };
-    let same = if is_same(longest, shortest) { ", no difference beyond noise" } else { "" };
+    let same = match Difference::between(longest, shortest) {
+        Difference::Sure => "",
+        Difference::Unsure => UNSURE,
+        Difference::None => ", no difference beyond noise",
+    };
     Some(format!("all had the rate of {}: {}, {}{same}", rate.trim_matches('"'), at(shortest), at(longest)))
 }
 

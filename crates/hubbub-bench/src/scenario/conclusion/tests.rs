@@ -86,6 +86,15 @@ fn what_is_no_difference_is_not_told_as_one() {
         text.starts_with("No difference beyond noise: 430 a second at kind b, 420 a second at kind a. "),
         "{text}"
     );
+    // A third more, but the intervals of so few are wide.
+    let few = [("a", 500.0), ("a", 600.0), ("a", 700.0), ("b", 600.0), ("b", 800.0), ("b", 1_000.0)];
+    let text = said("kind", &few);
+    assert!(
+        text.starts_with(
+            "Not decided: 800 a second at kind b, 600 a second at kind a, but repetitions differ as much: more of them would tell. "
+        ),
+        "{text}"
+    );
     let apart = said("kind", &[("a", 400.0), ("a", 400.0), ("b", 800.0), ("b", 800.0)]);
     assert!(apart.starts_with("Most at kind b, 800 a second: 2.0 times as much as at kind a. "), "{apart}");
 }

@@ -143,6 +143,14 @@ async fn a_bad_byte_of_the_journal_is_named() {
 }
 
 #[tokio::test]
+async fn a_journal_that_is_gone_is_named() {
+    let (setup, _) = stopped().await;
+    fs::remove_dir_all(setup.data().join("journal")).unwrap();
+    let ran = hubbub(&["verify", &setup.data().display().to_string()], "");
+    assert_eq!((ran.code, places(&ran.stdout, "journal/end")), (Some(3), vec![0]), "{ran:?}");
+}
+
+#[tokio::test]
 async fn a_directory_in_use_or_none_at_all_is_refused() {
     let server = Server::start();
     let data = server.data().display().to_string();

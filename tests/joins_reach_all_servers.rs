@@ -87,6 +87,30 @@ async fn joins_cross([here, there]: [&Server; 2]) {
     }
 }
 
+/// Who unsubscribed from a room alone gets nothing of it until joining again, through whichever server.
+async fn who_unsubscribed_joins_again([here, there]: [&Server; 2]) {
+    here.put_room("quiet", json!({"membersOnly": true})).await;
+    for user in ["eve", "gus"] {
+        here.add_member("quiet", user).await;
+    }
+    let mut sockets = [follow_all(here, "gus").await, follow_all(there, "gus").await];
+    for (round, by) in [here, there].into_iter().enumerate() {
+        for socket in &mut sockets {
+            socket.send(&json!({"type": "unsubscribe", "roomId": "quiet"})).await;
+            socket.receive_until("unsubscribed", "quiet").await;
+        }
+        say(by, "quiet", "eve", "not for these").await;
+        by.remove_member("quiet", "gus").await;
+        by.add_member("quiet", "gus").await;
+        let text = format!("again {round}");
+        say(by, "quiet", "eve", &text).await;
+        for socket in &mut sockets {
+            is_told(socket, "quiet").await;
+            hears(socket, "quiet", &text).await;
+        }
+    }
+}
+
 /// Whoever makes a room at one server and speaks in it at once through the other one misses nothing of that at either.
 async fn creators_hear_themselves([here, there]: [&Server; 2]) {
     let mut sockets = [follow_all(here, "finn").await, follow_all(there, "finn").await];
@@ -172,6 +196,7 @@ async fn joins_reach_all_servers_of_a_database() {
     let servers = [start(), start()];
     joins_cross(servers.each_ref()).await;
     creators_hear_themselves(servers.each_ref()).await;
+    who_unsubscribed_joins_again(servers.each_ref()).await;
     chats_cross(servers.each_ref()).await;
     // Behind a pooler nobody tells and hears.
     let pooler = Pooler::start(&postgres);
@@ -190,6 +215,7 @@ async fn joins_reach_all_servers_behind_kafka() {
     let servers = [start("a", "kafka.bus=true"), start("b", "server.role=gateway")];
     joins_cross(servers.each_ref()).await;
     creators_hear_themselves(servers.each_ref()).await;
+    who_unsubscribed_joins_again(servers.each_ref()).await;
     newcomers_hear_themselves(&servers[0], "here").await;
     newcomers_hear_themselves(&servers[1], "there").await;
     let deaf = start("c", "kafka.bus=false");
@@ -205,5 +231,6 @@ async fn joins_reach_all_servers_behind_kafka_with_a_database() {
     let servers = ["a", "b"].map(|name| Setup::on(setup.clone(), name).start());
     joins_cross(servers.each_ref()).await;
     creators_hear_themselves(servers.each_ref()).await;
+    who_unsubscribed_joins_again(servers.each_ref()).await;
     chats_cross(servers.each_ref()).await;
 }

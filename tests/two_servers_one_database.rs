@@ -313,3 +313,52 @@ async fn messages_come_without_a_gap_whether_anybody_tells_of_them_or_not() {
         sent += EACH;
     }
 }
+
+/// A server hears late of marks that another one moved: a device that knows a later one is not told of those.
+#[tokio::test]
+async fn marks_never_go_back_on_a_device() {
+    const ROUNDS: u64 = 12;
+    let Two { servers, _postgres } = &Two::start();
+    servers[0].put_room("r", json!({"membersOnly": true})).await;
+    for user in ["ada", "bob"] {
+        servers[0].add_member("r", user).await;
+    }
+    let mut sockets = Vec::new();
+    for server in servers {
+        let mut socket = server.ws("/v1/ws?user=ada").await;
+        socket.subscribe("r", json!({})).await;
+        sockets.push(socket);
+    }
+    for _ in 0..2 * ROUNDS {
+        let sent = servers[0].post("/v1/rooms/r/messages", &json!({"userId": "bob", "message": "x"})).await;
+        assert_eq!(sent.status, 201);
+    }
+    let mut frames = [Vec::new(), Vec::new()];
+    for seq in 1..=ROUNDS {
+        let at = (seq % 2) as usize;
+        sockets[at].send(&json!({"type": "read", "ref": seq, "roomId": "r", "seq": seq})).await;
+        loop {
+            let frame = sockets[at].receive().await;
+            let is_answer = frame["ref"] == seq;
+            frames[at].push(frame);
+            if is_answer {
+                break;
+            }
+        }
+    }
+    for (socket, frames) in sockets.iter_mut().zip(&mut frames) {
+        let told = |frames: &Vec<Value>| {
+            frames.iter().any(|frame| frame["seq"] == ROUNDS && frame["type"] == "read")
+        };
+        while !told(frames) {
+            frames.push(socket.receive().await);
+        }
+        frames.extend(socket.receive_pending().await);
+        let marks: Vec<u64> = frames
+            .iter()
+            .filter(|frame| frame["type"] == "read")
+            .map(|frame| frame["seq"].as_u64().unwrap())
+            .collect();
+        assert!(marks.is_sorted() && marks.last() == Some(&ROUNDS), "{marks:?}");
+    }
+}

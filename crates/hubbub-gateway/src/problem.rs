@@ -218,12 +218,19 @@ impl From<ReadError> for Problem {
     fn from(error: ReadError) -> Self {
         match &error {
             ReadError::UnknownRoom => Self::new(ErrorCode::UnknownRoom, error.to_string()),
-            // What the medium said is for the log; clients learn that it was not their fault.
-            ReadError::Unavailable { .. } | ReadError::Damaged { .. } => {
+            // What the medium said is for the log; clients learn that it was not their fault, and whether to ask again.
+            ReadError::Unavailable { .. } => {
                 tracing::error!(%error, "read failed");
                 Self::new(
                     ErrorCode::Unavailable,
                     "the store could not read; see /health and the server's log",
+                )
+            }
+            ReadError::Damaged { .. } => {
+                tracing::error!(%error, "read failed");
+                Self::new(
+                    ErrorCode::Unreadable,
+                    "what is stored of it cannot be read; /health names the damaged file",
                 )
             }
         }

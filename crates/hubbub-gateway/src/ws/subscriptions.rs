@@ -11,7 +11,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use hubbub_core::{ErrorCode, FieldError, RoomId};
 use hubbub_pipeline::Waiter;
-use hubbub_pipeline::hub::{Delivery, Outbox};
+use hubbub_pipeline::hub::{Delivery, EncodedChunk, Outbox};
 use tokio::time::Instant;
 
 use super::all_rooms::AllRooms;
@@ -57,6 +57,26 @@ struct Subscription {
     joined: Option<(u64, u64)>,
     /// The end of the outbox when the subscription began.
     begun_at: u64,
+    /// Whether the client was told that it began.
+    is_announced: bool,
+    /// The read mark that the client knows.
+    read_seq: u64,
+}
+
+impl Subscription {
+    /// The frame for a client whose subscription has ended. Who was not told that it began gets the answer to the request, and
+    /// nothing of a room that would have been one of all.
+    fn ending(&self, notice: EncodedChunk) -> Option<Bytes> {
+        match &self.announce {
+            Announce::AsOneOfAll(..) if !self.is_announced => None,
+            Announce::With(reference) if !self.is_announced && !reference.is_empty() => {
+                let mut frame = Vec::new();
+                write_error(reference, &Problem::removed(), &mut frame);
+                Some(frame.into())
+            }
+            _ => Some(notice.frames()),
+        }
+    }
 }
 
 pub(super) struct Subscriptions {
@@ -141,7 +161,10 @@ impl Subscriptions {
         let begun_at = outbox.end();
         let user = self.user().cloned();
         let follower = Follower::new(self.gateway.clone(), room.clone(), user, request, outbox);
-        let subscription = Subscription { follower, announce, typed_at: None, joined: None, begun_at };
+        let (is_announced, typed_at, joined) = (false, None, None);
+        let read_seq = if let Announce::AsOneOfAll(_, read_seq) = announce { read_seq } else { 0 };
+        let subscription =
+            Subscription { follower, announce, typed_at, joined, begun_at, is_announced, read_seq };
         self.rooms.insert(room.clone(), subscription);
         self.is_unlisted = true;
         self.catching_up.push_back(room);
@@ -213,11 +236,11 @@ impl Subscriptions {
             // about its new subscription.
             Delivery::Ended { room, notice } => {
                 let begun_at = self.rooms.get(&room)?.begun_at;
-                let ended = self.has_passed(begun_at + 1).then(|| self.remove(&room));
-                ended.filter(|_| !self.has_only_messages).map(|_| notice.frames())
+                let ended = if self.has_passed(begun_at + 1) { self.remove(&room)? } else { return None };
+                (!self.has_only_messages).then(|| ended.ending(notice)).flatten()
             }
-            Delivery::Marked { room, notice } => {
-                let is_shown = !self.has_only_messages && self.may_read(&room);
+            Delivery::Marked { room, seq, notice } => {
+                let is_shown = !self.has_only_messages && self.may_read(&room) && self.moves_mark(&room, seq);
                 is_shown.then(|| notice.frames())
             }
             Delivery::Joined { room, start, read_seq } => {
@@ -225,6 +248,17 @@ impl Subscriptions {
                 None
             }
         }
+    }
+
+    /// Whether a read mark is not behind the one that the client knows of a room that it follows: another server may tell of it
+    /// late.
+    fn moves_mark(&mut self, room: &RoomId, seq: u64) -> bool {
+        let Some(subscription) = self.rooms.get_mut(room) else { return true };
+        let is_news = seq >= subscription.read_seq;
+        if is_news {
+            subscription.read_seq = seq;
+        }
+        is_news
     }
 
     pub(super) fn is_cut(&self) -> bool {
@@ -263,11 +297,19 @@ impl Subscriptions {
         context: &mut Context<'_>,
         (socket, most): (&mut Socket, usize),
     ) -> Poll<()> {
-        let Some(Subscription { follower, announce, .. }) = self.rooms.get_mut(room) else {
+        let Some(subscription) = self.rooms.get_mut(room) else {
             self.catching_up.pop_front();
             return Poll::Ready(());
         };
-        match ready!(follower.poll_step(context)) {
+        let step = ready!(subscription.follower.poll_step(context));
+        match &step {
+            Step::Begun { .. } => subscription.is_announced = true,
+            // The room is another one, whose marks begin anew.
+            Step::Reset(_) => subscription.read_seq = 0,
+            _ => {}
+        }
+        let announce = &subscription.announce;
+        match step {
             Step::Begun { .. } | Step::Reset(_) if self.has_only_messages => {}
             Step::Begun { at, is_reset } => {
                 let (reference, read_seq) = match announce {

@@ -63,6 +63,9 @@ impl Hub {
                 self.announce(room, user, access).await;
             }
             (RoomChange::RemoveMember { room, user }, Outcome::Changed { changed: true }) => {
+                if let Ok(room) = RoomId::new(room) {
+                    self.sockets.forget_membership(user, &room);
+                }
                 // Another server may have added the user again since, who may have subscribed here anew. Behind a bus it cannot:
                 // one server commits all changes of a room.
                 if self.is_written_by_others_at_once() {
@@ -110,7 +113,7 @@ impl Hub {
     pub(super) fn notify_marked(&self, room: &RoomId, user: &str, mark: ReadMark) {
         let notice = self.encode_notice(&Notice::Read { room: room.as_str(), user, mark });
         self.sockets.each(user, false, |outbox| {
-            outbox.push(Delivery::Marked { room: room.clone(), notice: notice.clone() });
+            outbox.push(Delivery::Marked { room: room.clone(), seq: mark.seq, notice: notice.clone() });
         });
     }
 

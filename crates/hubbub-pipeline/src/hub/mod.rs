@@ -337,6 +337,7 @@ impl Hub {
                         self.expect_comparison(change.room());
                     }
                     self.publish_change(&change, outcome, access).await;
+                    self.tell_left(&change, outcome);
                     joins.extend(Join::of(&change, outcome).filter(|_| self.relay.get().is_some()));
                 }
             }

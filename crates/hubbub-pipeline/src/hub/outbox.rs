@@ -47,6 +47,8 @@ pub enum Delivery {
     Marked {
         /// The room.
         room: RoomId,
+        /// The read mark.
+        seq: u64,
         /// The frame for the peer.
         notice: EncodedChunk,
     },
@@ -66,7 +68,7 @@ impl Delivery {
     fn size(&self) -> (usize, usize) {
         match self {
             Self::EncodedChunk(chunk) => (chunk.messages(), chunk.bytes()),
-            Self::Ended { room, notice } | Self::Marked { room, notice } => {
+            Self::Ended { room, notice } | Self::Marked { room, notice, .. } => {
                 (0, room.as_str().len() + notice.bytes())
             }
             Self::Joined { room, .. } => (0, room.as_str().len() + size_of::<Self>()),

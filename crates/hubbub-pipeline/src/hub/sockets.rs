@@ -177,6 +177,14 @@ impl Sockets {
         is_any
     }
 
+    /// The user was removed from a room. A socket that had unsubscribed from it alone has no subscription that ends, and must be
+    /// notified, too, if the user joins again.
+    pub(super) fn forget_membership(&self, user: &str, room: &RoomId) {
+        let mut users = self.users.lock();
+        let sockets = users.get_mut(user).into_iter().flatten();
+        sockets.filter_map(|socket| socket.known.as_mut()).for_each(|known| known.forget(room));
+    }
+
     fn change<T>(
         &self,
         user: &UserId,

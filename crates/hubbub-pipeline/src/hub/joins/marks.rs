@@ -57,6 +57,16 @@ impl Hub {
         }
     }
 
+    /// Tells other servers of a removal through this one.
+    pub(in super::super) fn tell_left(&self, change: &Change<'_>, outcome: &Outcome) {
+        if let (Some(relay), RoomChange::RemoveMember { room, user }) = (self.relay.get(), change.what)
+            && matches!(outcome, Outcome::Changed { changed: true } | Outcome::Accepted)
+            && let (Ok(room), Ok(user)) = (RoomId::new(room), UserId::new(user))
+        {
+            relay.left(&room, &user);
+        }
+    }
+
     async fn read_marks(&self, joins: Vec<&mut Join>, access: &QueryAccess<'_>) {
         if joins.is_empty() {
             return;

@@ -1,4 +1,4 @@
-//! Hints about users that became members of rooms, in the partitions of the users.
+//! Hints about users that became members of rooms, or were removed, in the partitions of the users.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -18,17 +18,29 @@ impl Relay {
         self.outgoing.lock().add_joined(room, user, mark);
     }
 
-    /// Lets what is to be told of joins wait for the next records, behind all else, once the joins before are written.
+    /// A user was removed from a room through this server.
+    pub(in super::super) fn left(&self, room: &RoomId, user: &UserId) {
+        self.outgoing.lock().add_left(room, user);
+    }
+
+    /// Lets what is to be told of joins and removals wait for the next records, behind all else, once those before are written.
     pub(super) fn tell_joined(&self) {
         let mut outgoing = self.outgoing.lock();
-        for (room, joined) in outgoing.take_joined() {
-            let mut partitions: BTreeMap<u32, Vec<JoinedUser<'_>>> = BTreeMap::new();
-            for (user, mark) in &joined {
-                let partition = self.bus.partition_of(user.as_str());
-                partitions.entry(partition).or_default().push((Cow::Borrowed(user.as_str()), *mark));
+        for (room, passages) in outgoing.take_joined() {
+            let mut partitions: BTreeMap<u32, (Vec<Cow<'_, str>>, Vec<JoinedUser<'_>>)> = BTreeMap::new();
+            for (user, passage) in &passages {
+                let (left, joined) = partitions.entry(self.bus.partition_of(user.as_str())).or_default();
+                let user = Cow::Borrowed(user.as_str());
+                left.extend(passage.has_left.then(|| user.clone()));
+                joined.extend(passage.joined.map(|mark| (user, mark)));
             }
-            for (partition, users) in partitions {
-                for users in users.chunks(JOINS_PER_ENTRY) {
+            for (partition, (left, joined)) in partitions {
+                // Whoever was removed first is told of first: who joined again is a member.
+                for users in left.chunks(JOINS_PER_ENTRY) {
+                    let entry = Entry { left: users.to_vec(), ..Entry::of(room.as_str()) };
+                    outgoing.extend_joined(partition, entry.to_json());
+                }
+                for users in joined.chunks(JOINS_PER_ENTRY) {
                     let entry = Entry { joined: users.to_vec(), ..Entry::of(room.as_str()) };
                     outgoing.extend_joined(partition, entry.to_json());
                 }

@@ -55,6 +55,15 @@ impl Changes {
     }
 }
 
+/// How a user came into a room, or went.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Passage {
+    /// The user was removed, perhaps before joining again.
+    pub(super) has_left: bool,
+    /// The user became a member, with this read mark if it is known.
+    pub(super) joined: Option<Option<u64>>,
+}
+
 /// One partition of what carries the records.
 #[derive(Debug, Default)]
 pub(super) struct Lane {
@@ -88,8 +97,8 @@ pub(super) struct Outgoing {
     pub(super) lanes: Vec<Lane>,
     /// The lane that is written first; another one each time.
     first: usize,
-    /// Users that became members, by room, with the read mark if it is known.
-    joined: HashMap<RoomId, HashMap<UserId, Option<u64>>>,
+    /// Users that became members, or were removed, by room.
+    joined: HashMap<RoomId, HashMap<UserId, Passage>>,
     joined_count: usize,
     /// Whether users became members of rooms, and that will not be told.
     has_lost_joins: bool,
@@ -118,19 +127,28 @@ impl Outgoing {
 
     /// A user became a member of a room.
     pub(super) fn add_joined(&mut self, room: &RoomId, user: &UserId, mark: Option<u64>) {
+        // Joined again; a mark that is known stays known.
+        self.add_passage(room, user, |passage| passage.joined = Some(mark.or(passage.joined.flatten())));
+    }
+
+    /// A user was removed from a room.
+    pub(super) fn add_left(&mut self, room: &RoomId, user: &UserId) {
+        self.add_passage(room, user, |passage| passage.has_left = true);
+    }
+
+    fn add_passage(&mut self, room: &RoomId, user: &UserId, change: impl FnOnce(&mut Passage)) {
         if let Some(waiting) = self.joined.get_mut(room).and_then(|users| users.get_mut(user)) {
-            // Joined again; a mark that is known stays known.
-            *waiting = mark.or(*waiting);
+            change(waiting);
         } else if self.joined_count >= JOINS_MAX {
             self.has_lost_joins = true;
         } else {
-            self.joined.entry(room.clone()).or_default().insert(user.clone(), mark);
+            change(self.joined.entry(room.clone()).or_default().entry(user.clone()).or_default());
             self.joined_count += 1;
         }
     }
 
-    /// Takes what users became members of, unless some of what was taken before still waits.
-    pub(super) fn take_joined(&mut self) -> HashMap<RoomId, HashMap<UserId, Option<u64>>> {
+    /// Takes what users became members of, and were removed from, unless some of what was taken before still waits.
+    pub(super) fn take_joined(&mut self) -> HashMap<RoomId, HashMap<UserId, Passage>> {
         if self.lanes.iter().any(|lane| !lane.joined.is_empty()) {
             return HashMap::new();
         }
@@ -256,6 +274,6 @@ mod tests {
         assert!(outgoing.take_lost_joins(Duration::ZERO) && !outgoing.take_lost_joins(Duration::ZERO));
         let joined = outgoing.take_joined();
         assert_eq!(joined.values().map(HashMap::len).sum::<usize>(), JOINS_MAX);
-        assert_eq!(joined[&room][&again], Some(9));
+        assert_eq!(joined[&room][&again], Passage { has_left: false, joined: Some(Some(9)) });
     }
 }

@@ -39,6 +39,9 @@ pub(super) struct Entry<'a> {
     /// Read marks: user, number, messages behind it.
     #[serde(default, borrow, skip_serializing_if = "Vec::is_empty")]
     pub(super) marks: Vec<(Cow<'a, str>, u64, u64)>,
+    /// Users that were removed from the room, before some of them joined again.
+    #[serde(default, borrow, skip_serializing_if = "Vec::is_empty")]
+    pub(super) left: Vec<Cow<'a, str>>,
     /// Users that became members of the room.
     #[serde(default, borrow, skip_serializing_if = "Vec::is_empty")]
     pub(super) joined: Vec<JoinedUser<'a>>,

@@ -105,6 +105,10 @@ fn add(room: &'static str) -> RoomChange<'static> {
     RoomChange::AddMember { room, user: "ada" }
 }
 
+fn remove(room: &'static str) -> RoomChange<'static> {
+    RoomChange::RemoveMember { room, user: "ada" }
+}
+
 #[tokio::test]
 async fn a_join_at_one_server_is_told_to_sockets_at_another_once() {
     let (store, mut here, mut there) = (RoomsOfAda::default(), Node::new(1), Node::new(2));
@@ -305,6 +309,34 @@ async fn a_late_hint_tells_nothing_again() {
     there.hub.forget_unread(&ada(), &outbox, [&page]);
     there.hear(&store, &here.publish(&[add("page")])).await;
     assert_eq!(shown(&outbox), ["joined page at 7"], "it was seen not to be one of ada's");
+}
+
+/// A socket that unsubscribed from a room has no subscription of it that ends with the removal.
+#[tokio::test]
+async fn who_unsubscribed_is_told_of_the_next_join() {
+    let (store, mut here, mut there) = (RoomsOfAda::default(), Node::new(1), Node::new(2));
+    store.set("page", true, None);
+    let outbox = there.socket(&store).await;
+    there.hub.expect_no_joins(&ada(), &outbox, [&RoomId::new("page").unwrap()]);
+    // In one tick, in two, and removed at the server of the socket.
+    there.hear(&store, &here.publish(&[remove("page"), add("page")])).await;
+    assert_eq!(shown(&outbox), ["joined page at 7"]);
+    let removal = here.publish(&[remove("page")]);
+    there.hear(&store, &removal).await;
+    assert_eq!(shown(&outbox), [""; 0]);
+    there.hear(&store, &here.publish(&[add("page")])).await;
+    assert_eq!(shown(&outbox), ["joined page at 7"]);
+    there.publish(&[remove("page")]);
+    there.hear(&store, &here.publish(&[add("page")])).await;
+    assert_eq!(shown(&outbox), ["joined page at 7"]);
+    // The removal alone is known: the store lists the room, and no hint comes.
+    there.hear(&store, &here.publish(&[remove("page")])).await;
+    there.compare_ada(&store).await;
+    there.compare_again(&store).await;
+    assert_eq!(shown(&outbox), ["joined page at 7"]);
+    // What was told before is no news.
+    there.hear(&store, &here.publish(&[add("page")])).await;
+    assert_eq!(shown(&outbox), [""; 0]);
 }
 
 /// A partition of the bus is read from now on: what was told in it before is missing.

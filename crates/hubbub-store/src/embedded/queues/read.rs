@@ -28,7 +28,7 @@ const UNREADABLE_PAGES_MAX: usize = 16;
 
 fn too_many_unreadable() -> ReadError {
     let reason = "the texts of many messages cannot be read; `/health` names the files".to_owned();
-    ReadError::Unavailable { reason }
+    ReadError::Damaged { reason, resume_at: None }
 }
 
 /// A message without its payload, and where that stands.

@@ -75,10 +75,11 @@ pub fn verify(
     // Whether there is a directory at all is no question of damage.
     let unreadable = |source| OpenError::Unreadable { attempted: "reading", path: dir.to_owned(), source };
     std::fs::read_dir(dir).map_err(unreadable)?;
-    let _lock = DirLock::take_if_there(dir)?;
+    let lock = DirLock::take_if_there(dir)?;
     let disk = FileDisk::read_only(dir);
     let mut verifier = Verifier {
         disk: &disk,
+        is_used: lock.is_some(),
         fault,
         progress,
         spans: HashMap::new(),
@@ -93,6 +94,8 @@ pub fn verify(
 
 struct Verifier<'a> {
     disk: &'a FileDisk,
+    /// A server has opened the directory, so that it must have a journal. A backup has none.
+    is_used: bool,
     fault: &'a mut dyn FnMut(DataFault),
     progress: &'a dyn Fn(u64),
     /// The parts of each room in segments, in their order, with the number of the segment.
@@ -212,7 +215,7 @@ impl Verifier<'_> {
     /// Enters what stands in the journal. Says whether something is lost that need not have been kept.
     fn journal(&mut self, manifest: &Manifest, rooms: &mut Rooms) -> Result<bool, OpenError> {
         match self.disk.list(JOURNAL_DIR) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false), // as in every backup
+            Err(error) if error.kind() == io::ErrorKind::NotFound && !self.is_used => return Ok(false),
             _ => {}
         }
         let chain = EndFile::open(self.disk, manifest.block_seed)

@@ -157,9 +157,13 @@ impl Engine {
         Ok(self.prepare_step()? || self.shared.seal_one()? || self.retire_old_slot())
     }
 
-    /// Begins a new slot when messages of the present one would be kept too long if they waited for it to fill up. Goes by
-    /// the slot's age, not by the messages' times, which may lie ahead.
+    /// Begins a new slot when the seal of the present one, with its checkpoint of queues, must not wait for it to fill up. Or when
+    /// messages of it would be kept too long if they did: that goes by the slot's age, not by the messages' times, which may lie
+    /// ahead.
     fn retire_old_slot(&self) -> bool {
+        if self.shared.queues.lacks_checkpoint(&*self.shared.clock) {
+            return self.writer.lock().next_slot(&self.shared).is_ok();
+        }
         let Some(retention) = self.shared.retention_micros() else { return false };
         let part = Duration::from_micros(saturate(retention / RETENTION_PARTS));
         let mut writer = self.writer.lock();

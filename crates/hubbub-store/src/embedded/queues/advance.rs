@@ -74,7 +74,23 @@ impl Queues {
                 }
             });
         }
-        self.time_out = Some(TimeOut { micros, left }).filter(|time_out| !time_out.left.is_empty());
+        if left.is_empty() {
+            self.changes += 1;
+            self.counted_at = self.changes;
+        } else {
+            self.time_out = Some(TimeOut { micros, left });
+        }
+    }
+
+    /// Whether time out of service is to be counted that is proven by now.
+    pub(super) fn may_count_time_out(&self, clock: &dyn Clock) -> bool {
+        self.time_out.is_some() || self.times.is_proven_since(clock)
+    }
+
+    /// Whether time out of service was counted that the last checkpoint does not know of. Had it been written before that was
+    /// proven, the next start would find everything as far from its end as if that time had not passed.
+    pub(super) fn lacks_checkpoint(&self) -> bool {
+        self.counted_at > self.kept_changes
     }
 
     /// Brings everything to where it is by now. Changes nothing that a start would not come to by itself.

@@ -106,6 +106,25 @@ fn a_long_time_out_of_service_counts_once_it_is_proven() {
     assert_eq!(take(&engine), ["new"]);
 }
 
+/// The start writes a checkpoint before it is proven that the time has passed.
+#[test]
+fn a_time_out_of_service_that_was_counted_is_not_forgotten_by_the_next_start() {
+    let place = Place::new();
+    drop(filled(&place));
+    place.machine.advance_micros(48 * HOUR);
+    let engine = place.open();
+    while engine.seal_step().unwrap() {}
+    place.machine.advance_micros(61 * SECOND);
+    // Though nobody asks for anything.
+    while engine.seal_step().unwrap() {}
+    assert_eq!(engine.shared.queue("q").unwrap().delayed, 0);
+    send(&engine, "new", Due::In(DAY_MS), None);
+    drop(engine);
+    let engine = place.open();
+    assert_eq!(take(&engine), ["comes tomorrow"], "what lived for a day is gone, what is new is delayed");
+    assert!(!engine.seal_step().unwrap(), "nothing more is to be written for it");
+}
+
 /// What was given back after the start was not out of service.
 #[test]
 fn a_delay_that_began_after_the_start_is_not_shortened() {

@@ -197,6 +197,8 @@ pub(crate) struct Queues {
     /// Counts what changed, and how much of that the checkpoint has that the manifest names.
     changes: u64,
     kept_changes: u64,
+    /// What `changes` was when time out of service had been counted.
+    counted_at: u64,
     pub(crate) limits: QueueLimits,
 }
 

@@ -122,6 +122,19 @@ impl QueueShared {
         }
     }
 
+    /// Whether a checkpoint is to be written although no slot is full; see [`Queues::lacks_checkpoint`]. Counts the time out of
+    /// service, even if nobody asks for anything.
+    pub(crate) fn lacks_checkpoint(&self, clock: &dyn Clock) -> bool {
+        loop {
+            let mut guarded = self.guarded.lock();
+            if !guarded.queues.may_count_time_out(clock) {
+                return guarded.queues.lacks_checkpoint();
+            }
+            guarded.queues.time_has_come(clock);
+            self.note_due(&guarded.queues);
+        }
+    }
+
     /// Whether what was decided may or may not be durable will not be known before the next start.
     pub(crate) fn fail(&self) {
         self.guarded.lock().failed = true;

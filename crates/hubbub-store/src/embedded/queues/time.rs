@@ -71,9 +71,14 @@ impl Times {
         self.is_unproven
     }
 
+    /// Whether it was to be proven, and is.
+    pub(super) fn is_proven_since(&self, clock: &dyn Clock) -> bool {
+        self.is_unproven && clock.proven() >= clock.now()
+    }
+
     /// Once, when it is proven: how long the store was out of service, as far as that was left out so far, in microseconds.
     pub(super) fn time_out(&mut self, clock: &dyn Clock) -> Option<i64> {
-        if !self.is_unproven || clock.proven() < clock.now() {
+        if !self.is_proven_since(clock) {
             return None;
         }
         self.is_unproven = false;

@@ -233,6 +233,7 @@ pub fn apply_error_code(error: &ApplyError) -> ErrorCode {
     match error {
         ApplyError::Unavailable { .. } | ApplyError::Unattached { .. } => ErrorCode::Unavailable,
         ApplyError::DiskFull { .. } => ErrorCode::DiskFull,
+        ApplyError::TooLarge { .. } => ErrorCode::TooLarge,
         ApplyError::Overloaded => ErrorCode::Overloaded,
         ApplyError::Unconfirmed { .. } => ErrorCode::Unconfirmed,
     }

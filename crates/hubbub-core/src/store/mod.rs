@@ -133,6 +133,12 @@ pub enum ApplyError {
         /// What was attempted.
         reason: String,
     },
+    /// Nothing was stored, and never will be: more was to be stored at once than the store can take.
+    #[error("{reason}; nothing was stored")]
+    TooLarge {
+        /// How large it is, and how large it may be.
+        reason: String,
+    },
     /// Nothing was stored, because background work is behind. Retry after a moment.
     #[error("the store is behind with its background work; nothing was stored")]
     Overloaded,

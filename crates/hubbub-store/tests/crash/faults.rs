@@ -231,6 +231,7 @@ fn a_batch_larger_than_a_slot_is_refused_whole() {
     let mut large = message(1);
     large.text = "x".repeat(17_000);
     let error = engine.apply(&batch(&[message(0), large])).unwrap_err();
+    assert!(matches!(error, ApplyError::TooLarge { .. }), "{error}");
     assert!(error.to_string().contains("does not fit a journal slot of 16384 bytes"), "{error}");
     send(&engine, 0).unwrap();
     assert_eq!(stored(&engine), ids(0..1));

@@ -16,6 +16,9 @@ const ROOMS_MAX: usize = 50_000;
 const USERS_MAX: usize = 500;
 /// Joins that are collected; beyond that others are told that some are missing.
 const JOINS_MAX: usize = 1_000;
+/// Joins and removals that leave room for another removal. One that is not told matters only to a socket that has unsubscribed from
+/// the room alone, if the user joins again within seconds.
+const LEFT_MAX: usize = JOINS_MAX / 2;
 /// Users of one room that are said to be typing in one tick.
 const TYPING_MAX: usize = 50;
 
@@ -128,23 +131,37 @@ impl Outgoing {
     /// A user became a member of a room.
     pub(super) fn add_joined(&mut self, room: &RoomId, user: &UserId, mark: Option<u64>) {
         // Joined again; a mark that is known stays known.
-        self.add_passage(room, user, |passage| passage.joined = Some(mark.or(passage.joined.flatten())));
+        let is_kept = self.add_passage(room, user, JOINS_MAX, |passage| {
+            passage.joined = Some(mark.or(passage.joined.flatten()));
+        });
+        self.has_lost_joins |= !is_kept;
     }
 
     /// A user was removed from a room.
     pub(super) fn add_left(&mut self, room: &RoomId, user: &UserId) {
-        self.add_passage(room, user, |passage| passage.has_left = true);
+        self.add_passage(room, user, LEFT_MAX, |passage| passage.has_left = true);
     }
 
-    fn add_passage(&mut self, room: &RoomId, user: &UserId, change: impl FnOnce(&mut Passage)) {
-        if let Some(waiting) = self.joined.get_mut(room).and_then(|users| users.get_mut(user)) {
-            change(waiting);
-        } else if self.joined_count >= JOINS_MAX {
-            self.has_lost_joins = true;
-        } else {
-            change(self.joined.entry(room.clone()).or_default().entry(user.clone()).or_default());
-            self.joined_count += 1;
+    /// Returns false if there are `most` already.
+    fn add_passage(
+        &mut self,
+        room: &RoomId,
+        user: &UserId,
+        most: usize,
+        change: impl FnOnce(&mut Passage),
+    ) -> bool {
+        let waiting = self.joined.get_mut(room).and_then(|users| users.get_mut(user));
+        if waiting.is_none() && self.joined_count >= most {
+            return false;
         }
+        match waiting {
+            Some(waiting) => change(waiting),
+            None => {
+                change(self.joined.entry(room.clone()).or_default().entry(user.clone()).or_default());
+                self.joined_count += 1;
+            }
+        }
+        true
     }
 
     /// Takes what users became members of, and were removed from, unless some of what was taken before still waits.
@@ -269,6 +286,8 @@ mod tests {
         let again = UserId::new("user-3").unwrap();
         outgoing.add_joined(&room, &again, Some(9));
         outgoing.add_joined(&room, &again, None);
+        // Removals are not told then, and nobody misses them.
+        outgoing.add_left(&room, &UserId::new("gone").unwrap());
         assert!(!outgoing.take_lost_joins(Duration::ZERO));
         outgoing.add_joined(&room, &users.next().unwrap(), None);
         assert!(outgoing.take_lost_joins(Duration::ZERO) && !outgoing.take_lost_joins(Duration::ZERO));

@@ -211,7 +211,7 @@ impl Writer {
         }
         if bound > shared.options.slot_bytes {
             let slot = shared.options.slot_bytes;
-            return Err(ApplyError::Unavailable {
+            return Err(ApplyError::TooLarge {
                 reason: format!(
                     "a batch of up to {bound} bytes does not fit a journal slot of {slot} bytes; send less at once"
                 ),

@@ -5,8 +5,8 @@
 //! nothing to do with their place in a batch, and subscribers know it without a search. Behind a broker an answer has no `seq`:
 //! then the number of the message in the run decides, and only where there are subscribers, as its answer comes before its
 //! timeline begins. Where there are subscribers, only messages of their rooms are followed: of a thousand rooms of which ten
-//! are listened to, one message in a hundred would tell of its delivery. While the run goes on, a task asks about them, because a busy server keeps its records for a second or two;
-//! what is left is asked about at the end. Which is next, the same hash decides, and not their age: the newest of those that were
+//! are listened to, one message in a hundred would tell of its delivery. While the run goes on, a task asks about them, because
+//! a busy server keeps its records for a second or two; what is left is asked about at the end. Which is next, the same hash decides, and not their age: the newest of those that were
 //! held up together waited the least, so asking about the newest would make all messages look faster than they are.
 //!
 //! Of several servers, one stores a message, and each that has subscribers of its room delivers it. What is not on record yet is
@@ -188,8 +188,8 @@ impl State {
         due.iter().for_each(|asked| self.evaluate(asked));
     }
 
-    /// Counts the mean of all who read it, for each of them, if all of their servers told when they delivered it: one that is far behind would
-    /// be missing more often.
+    /// Counts the mean of all who read it, for each of them, if all of their servers told when they delivered it: one that is
+    /// far behind would be missing more often.
     fn evaluate(&mut self, Asked { noted, events, delivered, delivery_begun_us, is_one_clock }: &Asked) {
         let Some(arrivals) = self.arrivals.remove(&noted.index) else { return };
         let (mut sum, mut count) = ([0.0; STEPS], 0.0);

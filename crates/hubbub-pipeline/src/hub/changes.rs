@@ -63,9 +63,7 @@ impl Hub {
                 self.announce(room, user, access).await;
             }
             (RoomChange::RemoveMember { room, user }, Outcome::Changed { changed: true }) => {
-                if let Ok(room) = RoomId::new(room) {
-                    self.sockets.forget_membership(user, &room);
-                }
+                self.sockets.forget_membership(user, room);
                 // Another server may have added the user again since, who may have subscribed here anew. Behind a bus it cannot:
                 // one server commits all changes of a room.
                 if self.is_written_by_others_at_once() {

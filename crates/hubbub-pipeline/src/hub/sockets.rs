@@ -169,7 +169,7 @@ impl Sockets {
         self.change(user, outbox, |socket| {
             if let Some(known) = &mut socket.known {
                 rooms.into_iter().for_each(|room| {
-                    known.forget(room);
+                    known.forget(room.as_str());
                     is_any = true;
                 });
             }
@@ -179,7 +179,7 @@ impl Sockets {
 
     /// The user was removed from a room. A socket that had unsubscribed from it alone has no subscription that ends, and must be
     /// notified, too, if the user joins again.
-    pub(super) fn forget_membership(&self, user: &str, room: &RoomId) {
+    pub(super) fn forget_membership(&self, user: &str, room: &str) {
         let mut users = self.users.lock();
         let sockets = users.get_mut(user).into_iter().flatten();
         sockets.filter_map(|socket| socket.known.as_mut()).for_each(|known| known.forget(room));

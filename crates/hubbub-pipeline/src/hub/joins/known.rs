@@ -140,7 +140,7 @@ impl KnownRooms {
         }
         let Some(version) = listed.version else {
             // It was listed for a member. If there is none, then the next listing is of another join.
-            self.forget(&listed.room);
+            self.forget(listed.room.as_str());
             return Settled::Nothing;
         };
         let since = match known {
@@ -159,7 +159,7 @@ impl KnownRooms {
     }
 
     /// The user was seen not to be a member.
-    pub(in super::super) fn forget(&mut self, room: &RoomId) {
+    pub(in super::super) fn forget(&mut self, room: &str) {
         self.0.remove(room);
     }
 }
@@ -198,7 +198,7 @@ mod tests {
                 (Look::Never, Settled::Nothing)
             );
             // Removed, and seen to be so: the next listing is of another join.
-            known.forget(&old.room);
+            known.forget(old.room.as_str());
             assert_eq!((known.look(&old, NOW), known.settle(&old, Some(7), NOW)), (Look::Now, Settled::Soon));
         }
     }
@@ -229,7 +229,7 @@ mod tests {
         }
         assert_eq!(known.look(&new, NOW + SECOND), Look::Never);
         assert!(known.has_heard(&new.room, NOW + SECOND));
-        known.forget(&new.room);
+        known.forget(new.room.as_str());
         assert!(!known.has_heard(&new.room, NOW + SECOND), "removed meanwhile");
     }
 

@@ -102,7 +102,7 @@ impl Hub {
             self.may_have_missed_joins_of(relay, &HashSet::from([partition]));
         }
         let Ok(room) = RoomId::new(&entry.room) else { return };
-        entry.left.iter().for_each(|user| self.sockets.forget_membership(user, &room));
+        entry.left.iter().for_each(|user| self.sockets.forget_membership(user, room.as_str()));
         entry.joined.iter().for_each(|(user, mark)| self.hint_join(&room, user, *mark));
         for (user, seq, unread) in &entry.marks {
             let mark = ReadMark { seq: *seq, unread: *unread, moved: true };

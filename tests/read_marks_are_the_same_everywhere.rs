@@ -3,7 +3,7 @@
 use hyper::Method;
 use serde_json::{Value, json};
 
-use crate::harness::{Server, Ws};
+use crate::harness::{Server, UnreadCounter, Ws};
 
 async fn send(server: &Server, user: &str, count: u64) {
     for _ in 0..count {
@@ -18,7 +18,7 @@ async fn standing(server: &Server) -> (u64, u64) {
 }
 
 fn notice(seq: u64, unread: u64) -> Value {
-    json!({"type": "read", "roomId": "r", "userId": "ada", "seq": seq, "unread": unread})
+    json!({"type": "read", "roomId": "r", "userId": "ada", "seq": seq, "unread": unread, "head": 7})
 }
 
 #[tokio::test]
@@ -48,7 +48,7 @@ async fn marks_reach_every_socket_of_the_user() {
     }
     // Over HTTP it is the same; beyond the head means the head.
     let answer = server.call("ada", Method::PUT, "/v1/rooms/r/read", json!({"seq": 99})).await;
-    assert_eq!(answer.json(), json!({"roomId": "r", "readSeq": 7, "unread": 0}));
+    assert_eq!(answer.json(), json!({"roomId": "r", "readSeq": 7, "unread": 0, "head": 7}));
     for device in &mut devices {
         assert_eq!(device.receive().await, notice(7, 0));
     }
@@ -94,32 +94,6 @@ async fn marks_keep_their_place_among_sends() {
 /// Two devices that count for themselves, by the rule in docs/api.md, come to what the server says.
 #[tokio::test]
 async fn devices_count_as_the_server_does() {
-    struct Device {
-        socket: Ws,
-        head: u64,
-        read: u64,
-        unread: u64,
-    }
-    impl Device {
-        fn take(&mut self, frame: &Value) {
-            match frame["type"].as_str() {
-                Some("message") => {
-                    let seq = frame["seq"].as_u64().unwrap();
-                    if frame["userId"] == "ada" && self.read == self.head {
-                        self.read = seq;
-                    } else if seq > self.read {
-                        self.unread += 1;
-                    }
-                    self.head = seq;
-                }
-                Some("read") => {
-                    self.read = frame["seq"].as_u64().unwrap();
-                    self.unread = frame["unread"].as_u64().unwrap();
-                }
-                _ => {}
-            }
-        }
-    }
     let server = Server::start();
     server.put_room("r", json!({})).await;
     for user in ["ada", "bob"] {
@@ -130,7 +104,7 @@ async fn devices_count_as_the_server_does() {
         let mut socket = server.ws("/v1/ws?user=ada").await;
         socket.send(&json!({"type": "subscribe", "roomId": "*"})).await;
         socket.receive_until("subscribed", "*").await;
-        devices.push(Device { socket, head: 0, read: 0, unread: 0 });
+        devices.push((socket, UnreadCounter::new("ada")));
     }
     let mut bob = server.ws("/v1/ws?user=bob").await;
     let say = json!({"type": "send", "roomId": "r", "message": "x"});
@@ -140,24 +114,23 @@ async fn devices_count_as_the_server_does() {
             bob.send(&say).await;
         }
         let mark = json!({"type": "read", "roomId": "r", "seq": round * 3});
-        devices[0].socket.send_all(&[say.clone(), mark, say.clone()]).await;
-        devices[1].socket.send(&say).await;
+        devices[0].0.send_all(&[say.clone(), mark, say.clone()]).await;
+        devices[1].0.send(&say).await;
     }
     bob.send(&json!({"type": "send", "roomId": "r", "message": "end"})).await;
     let total = 30 * 3 + (1..=30).map(|round| round % 4).sum::<u64>() + 1;
-    for device in &mut devices {
-        while device.head < total {
-            let frame = device.socket.receive().await;
-            device.take(&frame);
+    for (socket, counter) in &mut devices {
+        while counter.newest() < total {
+            counter.take(&socket.receive().await);
         }
         // Notices that were committed behind the last message.
-        for frame in device.socket.receive_pending().await {
-            device.take(&frame);
+        for frame in socket.receive_pending().await {
+            counter.take(&frame);
         }
     }
     let expected = standing(&server).await;
-    for device in &devices {
-        assert_eq!((device.read, device.unread), expected);
+    for (_, counter) in &devices {
+        assert_eq!((counter.read, counter.unread), expected);
     }
 }
 

@@ -8,7 +8,7 @@ use hyper::Method;
 use serde_json::{Value, json};
 
 use crate::harness::{
-    Dialect, Follower, Http, Pooler, Postgres, Server, Setup, Watch, Writer, in_time, seqs, until,
+    Dialect, Follower, Http, Pooler, Postgres, Server, Setup, UnreadCounter, Watch, Writer, in_time, seqs, until,
 };
 
 struct Two {
@@ -360,5 +360,53 @@ async fn marks_never_go_back_on_a_device() {
             .map(|frame| frame["seq"].as_u64().unwrap())
             .collect();
         assert!(marks.is_sorted() && marks.last() == Some(&ROUNDS), "{marks:?}");
+    }
+}
+
+/// Messages and marks come to a device on different ways. Whatever overtook what, it counts as the servers do in the end.
+#[tokio::test]
+async fn devices_at_two_servers_count_as_they_do() {
+    const ROUNDS: u64 = 60;
+    let Two { servers, _postgres } = &Two::start();
+    servers[0].put_room("r", json!({})).await;
+    for user in ["ada", "bob"] {
+        servers[0].add_member("r", user).await;
+    }
+    let mut devices = Vec::new();
+    for server in servers {
+        let mut socket = server.ws("/v1/ws?user=ada").await;
+        socket.send(&json!({"type": "subscribe", "roomId": "*"})).await;
+        socket.receive_until("subscribed", "*").await;
+        devices.push((socket, UnreadCounter::new("ada")));
+    }
+    let mut bobs = [servers[0].ws("/v1/ws?user=bob").await, servers[1].ws("/v1/ws?user=bob").await];
+    let say = json!({"type": "send", "roomId": "r", "message": "x"});
+    let mut total = 0;
+    for round in 1..=ROUNDS {
+        let (at, other) = ((round % 2) as usize, (round / 2 % 2) as usize);
+        for _ in 0..round % 4 {
+            bobs[other].send(&say).await;
+        }
+        let mark = json!({"type": "read", "roomId": "r", "seq": if round % 3 == 0 { total + 9 } else { total }});
+        devices[at].0.send_all(&[mark, say.clone()]).await;
+        devices[other].0.send(&say).await;
+        total += round % 4 + 2;
+        // Now and then everything has come everywhere, so that marks move from the head and from behind it.
+        let target = if round % 5 == 0 { total } else { 0 };
+        for (socket, counter) in &mut devices {
+            while counter.newest() < target {
+                counter.take(&socket.receive().await);
+            }
+        }
+    }
+    let rooms = servers[0].rooms_of("ada").await;
+    let expected = (rooms["r"]["readSeq"].as_u64().unwrap(), rooms["r"]["unread"].as_u64().unwrap());
+    for (socket, counter) in &mut devices {
+        // Marks that moved before the last one came are not told again.
+        while (counter.read, counter.unread) != expected {
+            counter.take(&socket.receive().await);
+        }
+        socket.receive_pending().await.iter().for_each(|frame| counter.take(frame));
+        assert_eq!((counter.read, counter.unread), expected);
     }
 }

@@ -99,10 +99,7 @@ export class Model extends Emitter {
     Object.assign(room, { isMember: true, exists: true });
     room.title = entry.title || room.title;
     room.membersOnly = entry.membersOnly ?? room.membersOnly;
-    // Live messages may have overtaken the answer.
-    const overtaken = Math.max(0, room.head - entry.head);
-    room.readSeq = Math.max(room.readSeq, entry.readSeq ?? 0);
-    room.unread = room.readSeq >= Math.max(room.head, entry.head) ? 0 : (entry.unread ?? 0) + overtaken;
+    room.takeMark(entry.readSeq, entry.unread, entry.head);
     if (entry.head >= room.head) {
       room.head = entry.head;
       this.#noteLast(room, entry.lastMessage);
@@ -173,13 +170,7 @@ export class Model extends Emitter {
     const room = this.#room(message.roomId);
     const isOwn = message.userId === this.user;
     if (room.exists === false) this.#inform(room);
-    if (message.seq > room.head) {
-      // My own message moves the mark if it stood at the head, as on the server.
-      const isAtHead = room.readSeq >= room.head;
-      room.head = message.seq;
-      if (isOwn && isAtHead) room.readSeq = message.seq;
-      else if (message.seq > room.readSeq) room.unread += 1;
-    }
+    room.hear(message.seq, isOwn);
     if (isOwn) this.#dropPending(room, message.messageId);
     room.typing.delete(message.userId);
     this.people.note(room, message);
@@ -197,8 +188,7 @@ export class Model extends Emitter {
 
   #onReset(roomId, position) {
     const room = this.#room(roomId);
-    room.head = position.head;
-    room.readSeq = Math.min(room.readSeq, position.head);
+    room.reset(position.head);
     if (room === this.current) room.log?.reload();
     else room.log = null;
     this.#loadRooms().catch(() => {});
@@ -389,12 +379,10 @@ export class Model extends Emitter {
     this.emit("rooms");
   }
 
-  #onRead({ roomId, userId, seq, unread }) {
+  #onRead({ roomId, seq, unread, head }) {
     const room = this.rooms.get(roomId);
-    if (!room || (userId !== undefined && userId !== this.user) || seq < room.readSeq) return;
-    room.readSeq = seq;
-    if (seq >= room.head) room.unread = 0;
-    else if (unread !== undefined) room.unread = unread;
+    if (!room) return;
+    room.takeMark(seq, unread, head);
     this.emit("rooms");
   }
 }

@@ -2,6 +2,9 @@
 
 import { nameOfId } from "./ids.js";
 
+/** Live messages that are remembered to be counted again. */
+const HEARD_MAX = 1_000;
+
 export class Room {
   constructor(roomId) {
     this.roomId = roomId;
@@ -12,6 +15,10 @@ export class Room {
     this.head = 0;
     this.readSeq = 0;
     this.unread = 0;
+    /** Messages up to here are in `unread`. */
+    this.counted = 0;
+    /** Live messages, newest last: a mark that comes late counts those behind it once more. */
+    this.heard = [];
     this.lastMessage = null;
     this.isMember = false;
     /** Why a non-member cannot read it. */
@@ -32,6 +39,38 @@ export class Room {
     this.subscription = null;
     /** Where live messages began; the log must reach that far. */
     this.followedFrom = 0;
+  }
+
+  /** Counts a message as the server does: my own one moves the mark along if it stood at the head. */
+  count(seq, isOwn) {
+    if (seq <= this.counted) return;
+    const isAtHead = this.readSeq >= this.counted;
+    this.counted = seq;
+    if (isOwn && isAtHead) this.readSeq = seq;
+    else if (seq > this.readSeq) this.unread += 1;
+  }
+
+  /** A live message, in the order of the room. */
+  hear(seq, isOwn) {
+    if (seq <= (this.heard.at(-1)?.seq ?? 0)) return;
+    this.head = Math.max(this.head, seq);
+    this.heard.push({ seq, isOwn });
+    if (this.heard.length > HEARD_MAX) this.heard.shift();
+    this.count(seq, isOwn);
+  }
+
+  /** The server's mark and count when `head` was the newest message; it may come before messages that it counts, or behind others. */
+  takeMark(readSeq, unread, head) {
+    if (readSeq < this.readSeq) return;
+    this.readSeq = readSeq;
+    this.unread = unread;
+    this.counted = head;
+    for (const { seq, isOwn } of this.heard) this.count(seq, isOwn);
+  }
+
+  /** Numbers begin anew, or a part of them is missing. */
+  reset(head) {
+    Object.assign(this, { head, counted: head, readSeq: 0, unread: 0, heard: [] });
   }
 
   get name() { return this.title || nameOfId(this.roomId); }

@@ -274,7 +274,7 @@ impl Model {
                 let moved = seq.min(head) > *mark;
                 *mark = (*mark).max(seq.min(head));
                 let seq = *mark;
-                Outcome::Read(ReadMark { seq, unread: self.unread(&name, seq), moved })
+                Outcome::Read(ReadMark { seq, unread: self.unread(&name, seq), head, moved })
             }
             RoomChange::ExpireMessages { before, retention_s, is_own, .. }
                 if change.by.is_none() && state.retention_s == is_own.then_some(retention_s) =>

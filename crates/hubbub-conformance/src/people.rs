@@ -98,7 +98,7 @@ pub async fn a_batch_is_judged_in_its_order(fixture: &mut impl Fixture) {
     assert!([1, 3, 5].iter().all(|n| outcomes[*n] == changed), "{outcomes:?}");
     let seq = numbers[2].unwrap_or(1);
     assert!(matches!(outcomes[2], Outcome::Stored(receipt) if receipt.seq == seq), "{outcomes:?}");
-    let read = hubbub_core::ReadMark { seq, unread: 0, moved: false };
+    let read = hubbub_core::ReadMark { seq, unread: 0, head: seq, moved: false };
     assert_eq!(outcomes[4], Outcome::Read(read), "bob joined behind the message");
 }
 

@@ -95,8 +95,10 @@ pub struct RoomSettings<'a> {
 pub struct ReadMark {
     /// Everything up to here is read.
     pub seq: u64,
-    /// Number of kept messages behind the mark.
+    /// Number of kept messages behind the mark, up to `head`.
     pub unread: u64,
+    /// The room's newest message when this was so. Whoever hears of it beside messages knows by this which of them are counted.
+    pub head: u64,
     /// Whether this operation moved it.
     pub moved: bool,
 }

@@ -111,7 +111,7 @@ pub(super) fn without_numbers(outcome: Outcome) -> Outcome {
     match outcome {
         Outcome::Stored(receipt) => Outcome::Stored(unnumbered(receipt)),
         Outcome::Duplicate(receipt) => Outcome::Duplicate(unnumbered(receipt)),
-        Outcome::Read(mark) => Outcome::Read(hubbub_core::ReadMark { seq: 0, ..mark }),
+        Outcome::Read(mark) => Outcome::Read(hubbub_core::ReadMark { seq: 0, head: 0, ..mark }),
         Outcome::Refused(hubbub_core::Refusal::IdReused { .. }) => {
             Outcome::Refused(hubbub_core::Refusal::IdReused { seq: 0 })
         }

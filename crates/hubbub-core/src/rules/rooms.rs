@@ -207,15 +207,16 @@ fn join(room: &mut impl RoomMut, user: &str) -> Result<bool, BrokenInvariant> {
 
 /// Moves a read mark forward, to the head at most. It never goes back.
 fn mark_read(room: &mut impl RoomMut, user: &str, seq: u64) -> Result<ReadMark, BrokenInvariant> {
+    let head = room.state().head;
     let Some(before) = room.mark(user) else {
-        return Ok(ReadMark { seq: 0, unread: 0, moved: false });
+        return Ok(ReadMark { seq: 0, unread: 0, head, moved: false });
     };
-    let seq = before.max(seq.min(room.state().head));
+    let seq = before.max(seq.min(head));
     let moved = seq > before;
     if moved {
         room.set_mark(user, Some(seq))?;
     }
-    Ok(ReadMark { seq, unread: room.unread(seq), moved })
+    Ok(ReadMark { seq, unread: room.unread(seq), head, moved })
 }
 
 #[cfg(test)]

@@ -99,8 +99,10 @@ pub(super) struct ReadMark {
     room_id: Id<RoomId>,
     /// Everything up to here is read.
     read_seq: u64,
-    /// Messages that are kept and lie behind it.
+    /// Messages that are kept and lie behind it, up to `head`.
     unread: u64,
+    /// The room's newest message when this was so.
+    head: u64,
 }
 
 pub(super) async fn mark_read(mut call: Call) -> Answer {
@@ -115,7 +117,7 @@ pub(super) async fn mark_read(mut call: Call) -> Answer {
     let Outcome::Read(mark) = gateway.change(&caller, change.what).await? else {
         return Err(Problem::no_outcome());
     };
-    let mark = ReadMark { room_id: Id(room), read_seq: mark.seq, unread: mark.unread };
+    let mark = ReadMark { room_id: Id(room), read_seq: mark.seq, unread: mark.unread, head: mark.head };
     json_of(StatusCode::OK, &mark)
 }
 

@@ -89,6 +89,7 @@ fn encode_notice(notice: &Notice<'_>, out: &mut Vec<u8>) {
 fn write_mark(mark: &ReadMark, out: &mut Vec<u8>) {
     write_number(",\"seq\":", mark.seq, out);
     write_number(",\"unread\":", mark.unread, out);
+    write_number(",\"head\":", mark.head, out);
 }
 
 fn encode_live(message: &Message<'_>, out: &mut Vec<u8>) {

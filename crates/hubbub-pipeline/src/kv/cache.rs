@@ -8,8 +8,14 @@ use quick_cache::{DefaultHashBuilder, Lifecycle, Weighter, sync};
 
 use super::{CacheLimits, Value};
 
-/// The cached state of a key; `None` = there is no such key.
-pub(super) type Cached = Option<Value>;
+/// The cached state of a key.
+#[derive(Debug, Clone)]
+pub(super) enum Cached {
+    Value(Value),
+    /// It was not there, or had expired, at this time of the store's clock. Once that clock is set back to before it, an expired key
+    /// may be there again.
+    Absent(Timestamp),
+}
 
 /// Bytes of an entry besides key and value: its slot in the table, and the headers of two allocations.
 const ENTRY_BYTES: u64 = 160;
@@ -26,7 +32,10 @@ pub(super) struct Weight {
 
 impl Weighter<Vec<u8>, Cached> for Weight {
     fn weight(&self, key: &Vec<u8>, cached: &Cached) -> u64 {
-        let value = cached.as_ref().map_or(0, |value| value.bytes.len());
+        let value = match cached {
+            Cached::Value(value) => value.bytes.len(),
+            Cached::Absent(_) => 0,
+        };
         ((key.len() + value) as u64 + ENTRY_BYTES).max(self.least)
     }
 }
@@ -80,7 +89,7 @@ impl Cache {
             return;
         }
         let value = Value { bytes: Bytes::copy_from_slice(value), revision, expires_at };
-        self.inner.insert(key.to_vec(), Some(value));
+        self.inner.insert(key.to_vec(), Cached::Value(value));
     }
 
     pub(super) fn size(&self) -> (i64, i64) {

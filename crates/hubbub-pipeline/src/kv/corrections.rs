@@ -240,7 +240,7 @@ impl Corrections {
     /// Whether the cache has the value of this revision or a later one.
     fn has_since(&self, key: &[u8], revision: u64) -> bool {
         let cached: Option<Cached> = self.cache.inner.peek(key);
-        matches!(cached, Some(Some(value)) if value.revision >= revision)
+        matches!(cached, Some(Cached::Value(value)) if value.revision >= revision)
     }
 
     /// Enters what this server committed in the history `epoch`. Changes of other servers may precede it, which the next

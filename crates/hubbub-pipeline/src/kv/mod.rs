@@ -22,7 +22,7 @@
 //!
 //! An entry expires by its own time, before the sweep that deletes it is committed, by the clock and the rule of the
 //! store ([`hubbub_core::kv::has_expired`]), so that lists and conditions agree. The changes that the store reports for
-//! that sweep remove it. The absence of a key is cached like a value.
+//! that sweep remove it. The absence of a key is cached like a value, with the time at which it was found.
 //!
 //! **Where other servers write to the same store** ([`Keys::shared`]) clients of those servers know their changes before
 //! this server does. So a GET that the cache could answer first asks the store for the changes since the last question
@@ -182,7 +182,7 @@ impl Keys {
             }
             corrections.confirm(since).await?;
         }
-        if let Some(cached) = cache.inner.get(key) {
+        if let Some(cached) = cache.inner.get(key).filter(|cached| !self.forget_future(cache, key, cached)) {
             self.metrics.kv_hits.inc();
             return Ok(Found { value: self.unexpired(cached), is_hit: true });
         }
@@ -195,7 +195,9 @@ impl Keys {
 
     /// Reads a key from the store, for all who wait for it.
     async fn load(&self, key: &[u8], guard: Guard<'_>) -> Result<Found, ReadError> {
-        let cached = self.read(key).await?;
+        let before = self.now();
+        let read = self.read(key).await?;
+        let cached = read.map_or_else(|| Cached::Absent(before.max(self.now())), Cached::Value);
         if self.caught_up().await {
             // The cache refuses it when the key changed in between; see above.
             let _ = guard.insert(cached.clone());
@@ -203,13 +205,32 @@ impl Keys {
         Ok(Found { value: self.unexpired(cached), is_hit: false })
     }
 
-    /// Reads the clock only if the value can expire.
-    fn unexpired(&self, cached: Cached) -> Option<Value> {
-        let now = || self.store.kv_now().unwrap_or_else(|| self.clock.now());
-        cached.filter(|value| value.expires_at.is_none() || !has_expired(value.expires_at, now()))
+    /// The time by which keys expire.
+    fn now(&self) -> Timestamp {
+        self.store.kv_now().unwrap_or_else(|| self.clock.now())
     }
 
-    async fn read(&self, key: &[u8]) -> Result<Cached, ReadError> {
+    /// Reads the clock only if the value can expire.
+    fn unexpired(&self, cached: Cached) -> Option<Value> {
+        match cached {
+            Cached::Value(value) => {
+                let is_there = value.expires_at.is_none() || !has_expired(value.expires_at, self.now());
+                is_there.then_some(value)
+            }
+            Cached::Absent(_) => None,
+        }
+    }
+
+    /// Removes an absence that was found at a time which is in the future now. Whether it was one.
+    fn forget_future(&self, cache: &Cache, key: &[u8], cached: &Cached) -> bool {
+        let is_future = matches!(cached, Cached::Absent(at) if self.now() < *at);
+        if is_future {
+            cache.inner.remove(key);
+        }
+        is_future
+    }
+
+    async fn read(&self, key: &[u8]) -> Result<Option<Value>, ReadError> {
         let started = self.clock.monotonic();
         let entry = self.store.value(key).await?;
         let took = self.clock.monotonic().saturating_sub(started);

@@ -180,7 +180,16 @@ enum ApiFrame {
     /// Where a read mark is: the answer to `read`, and without `ref` to all sockets of the user when it moved
     #[serde(rename = "read")]
     #[schemars(title = "marked")]
-    Marked { room_id: Id, user_id: Id, seq: u64, unread: u64 },
+    Marked {
+        room_id: Id,
+        user_id: Id,
+        /// Everything up to here is read.
+        seq: u64,
+        /// Messages that are kept and lie behind it, up to `head`.
+        unread: u64,
+        /// The room's newest message when this was so.
+        head: u64,
+    },
     /// The cursor cannot be honoured; comes once, after `subscribed`
     Reset {
         room_id: Id,

@@ -104,8 +104,8 @@ impl Hub {
         let Ok(room) = RoomId::new(&entry.room) else { return };
         entry.left.iter().for_each(|user| self.sockets.forget_membership(user, room.as_str()));
         entry.joined.iter().for_each(|(user, mark)| self.hint_join(&room, user, *mark));
-        for (user, seq, unread) in &entry.marks {
-            let mark = ReadMark { seq: *seq, unread: *unread, moved: true };
+        for (user, seq, unread, head) in &entry.marks {
+            let mark = ReadMark { seq: *seq, unread: *unread, head: *head, moved: true };
             self.notify_marked(&room, user, mark);
         }
         let is_anybody_here = self.with_channel(room.as_str(), |channel| {

@@ -21,6 +21,9 @@ pub(super) struct Record<'a> {
 /// A user that became a member of the room, and the read mark with which, if it is known.
 pub(super) type JoinedUser<'a> = (Cow<'a, str>, Option<u64>);
 
+/// A read mark that moved: user, number, messages behind it, and the room's newest message then.
+pub(super) type MovedMark<'a> = (Cow<'a, str>, u64, u64, u64);
+
 /// What happened in a room on the server.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(super) struct Entry<'a> {
@@ -36,9 +39,9 @@ pub(super) struct Entry<'a> {
     pub(super) off: Vec<Cow<'a, str>>,
     #[serde(default, borrow, skip_serializing_if = "Vec::is_empty")]
     pub(super) typing: Vec<Cow<'a, str>>,
-    /// Read marks: user, number, messages behind it.
+    /// Read marks that moved.
     #[serde(default, borrow, skip_serializing_if = "Vec::is_empty")]
-    pub(super) marks: Vec<(Cow<'a, str>, u64, u64)>,
+    pub(super) marks: Vec<MovedMark<'a>>,
     /// Users that were removed from the room, before some of them joined again.
     #[serde(default, borrow, skip_serializing_if = "Vec::is_empty")]
     pub(super) left: Vec<Cow<'a, str>>,
@@ -63,8 +66,8 @@ impl<'a> Entry<'a> {
         serde_json::to_string(self).unwrap_or_default()
     }
 
-    pub(super) fn mark(user: &str, mark: ReadMark) -> (Cow<'_, str>, u64, u64) {
-        (Cow::Borrowed(user), mark.seq, mark.unread)
+    pub(super) fn mark(user: &str, mark: ReadMark) -> MovedMark<'_> {
+        (Cow::Borrowed(user), mark.seq, mark.unread, mark.head)
     }
 }
 

@@ -128,6 +128,21 @@ async fn what_ran_out_is_gone_at_once_and_leaves_with_the_sweep() {
     assert_eq!(it.get(b"c").await, (Some(b"stays".to_vec()), true));
 }
 
+/// A store that was opened with a clock that is ahead hides keys, and shows them again once the clock is right.
+#[tokio::test]
+async fn what_ran_out_too_early_is_there_again() {
+    let it = Fixture::new();
+    it.apply(&[KvOp::Put { key: b"a", value: b"x", ttl_ms: Some(1_000), condition: Condition::Always }]).await;
+    let (keys, _) = keys_of(&it.model, &it.clock, limits(1 << 20, 1_000));
+    let it = Fixture { keys, ..it };
+    it.clock.step_micros(7_200_000_000);
+    assert_eq!(it.get(b"a").await, (None, false));
+    assert_eq!(it.get(b"a").await, (None, true));
+    it.clock.step_micros(-7_200_000_000);
+    assert_eq!(it.get(b"a").await, (Some(b"x".to_vec()), false));
+    assert_eq!(it.get(b"a").await, (Some(b"x".to_vec()), true));
+}
+
 #[tokio::test]
 async fn one_load_serves_all_who_wait() {
     let it = Fixture::new();

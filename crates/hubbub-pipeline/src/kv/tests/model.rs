@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use hubbub_core::clock::{Clock, ManualClock, RandomSource, SeededRandom};
-use hubbub_core::kv::{KeyInfo, KvChange, KvChanged, KvChanges, KvEntry, KvHistory, KvOp, KvOutcome};
+use hubbub_core::kv::{KeyInfo, KvChange, KvChanged, KvChanges, KvEntry, KvHistory, KvOp, KvOutcome, has_expired};
 use hubbub_core::store::{KvStore, Read};
 use hubbub_core::{Op, OpBatch, Outcome, Refusal, Timestamp};
 use parking_lot::Mutex;
@@ -187,7 +187,8 @@ impl KvStore for Model {
             let found = {
                 let events = self.events.lock();
                 let last = events.iter().rev().find(|event| event.key == key);
-                last.and_then(|event| Some((event.revision, event.value.clone()?)))
+                let found = last.and_then(|event| Some((event.revision, event.value.clone()?)));
+                found.filter(|(_, (_, expires_at))| !has_expired(*expires_at, self.clock.now()))
             };
             self.reads.fetch_add(1, Ordering::SeqCst);
             let released = self.released.notified();

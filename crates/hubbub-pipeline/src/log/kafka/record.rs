@@ -191,6 +191,7 @@ pub(super) enum ChangeOutcome {
     Read {
         seq: u64,
         unread: u64,
+        head: u64,
         moved: bool,
     },
     Erased {
@@ -210,7 +211,7 @@ impl ChangeOutcome {
         match *outcome {
             Outcome::Room { created } => Self::Room { created },
             Outcome::Changed { changed } => Self::Changed { changed },
-            Outcome::Read(ReadMark { seq, unread, moved }) => Self::Read { seq, unread, moved },
+            Outcome::Read(ReadMark { seq, unread, head, moved }) => Self::Read { seq, unread, head, moved },
             Outcome::Erased { messages, more } => Self::Erased { messages, more },
             Outcome::Accepted => Self::Executed,
             Outcome::Refused(Refusal::UnknownRoom) => Self::UnknownRoom,
@@ -225,7 +226,7 @@ impl ChangeOutcome {
         Some(match self {
             Self::Room { created } => Outcome::Room { created },
             Self::Changed { changed } => Outcome::Changed { changed },
-            Self::Read { seq, unread, moved } => Outcome::Read(ReadMark { seq, unread, moved }),
+            Self::Read { seq, unread, head, moved } => Outcome::Read(ReadMark { seq, unread, head, moved }),
             Self::Erased { messages, more } => Outcome::Erased { messages, more },
             Self::UnknownRoom => Outcome::Refused(Refusal::UnknownRoom),
             Self::NotMember => Outcome::Refused(Refusal::NotMember),
@@ -351,7 +352,7 @@ mod tests {
 
     #[test]
     fn outcomes_survive_a_round_trip() {
-        let mark = ReadMark { seq: 1, unread: 2, moved: true };
+        let mark = ReadMark { seq: 1, unread: 2, head: 4, moved: true };
         for outcome in [
             Outcome::Room { created: true },
             Outcome::Changed { changed: false },

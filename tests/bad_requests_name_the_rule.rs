@@ -178,3 +178,26 @@ async fn pages_of_other_sites_are_refused() {
     let sent = http.request(hyper::Method::POST, "/v1/rooms/r/messages", &headers, body).await;
     assert_eq!(sent.status, 201);
 }
+
+/// A page whose own name points here for a moment is of this server by its origin, but not by its host.
+#[tokio::test]
+async fn names_of_other_sites_are_refused_where_nobody_needs_a_token() {
+    let server = Setup::new().set("server.allowed_origins=https://chat.example").start();
+    let body = r#"{"userId":"ada","message":"hello"}"#;
+    for (host, status) in [
+        ("evil.example:8080", 403),
+        ("chat.example", 201),
+        ("localhost:8080", 201),
+        ("127.0.0.1:8080", 201),
+        ("[::1]:8080", 201),
+    ] {
+        let origin = format!("http://{host}");
+        let mut http = server.http().await;
+        let headers = [("origin", origin.as_str()), ("host", host)];
+        let sent = http.request(hyper::Method::POST, "/v1/rooms/r/messages", &headers, body).await;
+        assert_eq!(sent.status, status, "{host}");
+        let mut http = server.http().await;
+        let read = http.request(hyper::Method::GET, "/v1/rooms/r/messages", &[("host", host)], "").await;
+        assert_eq!(read.status, if status == 403 { 403 } else { 200 }, "{host}");
+    }
+}

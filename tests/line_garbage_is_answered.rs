@@ -13,7 +13,6 @@ fn garbage() -> Vec<(Vec<u8>, usize)> {
         ("hello\r\nto:you\r\n", 1),
         ("hello\nthere\n", 2),
         ("hello\nto:you\nto:you\n", 2),
-        ("GET / HTTP/1.1\r\nHost: x\r\n\r\n", 2),
         ("REGISTER\nid:1\n", 1),
         (" register\nid:1\n", 1),
         ("register \nid:1\n", 1),
@@ -90,6 +89,19 @@ async fn line_garbage_is_answered() {
     assert_eq!(heard.iter().filter(|line| *line == "Bad Request").count(), count);
     assert_eq!(heard.iter().filter(|line| *line == "OK").count(), cases.len());
     bystander.request("ping\nnothing:noticed\n", &["OK"]).await;
+}
+
+/// A page of any site can have a browser send this, with commands in the body.
+#[tokio::test]
+async fn an_http_request_ends_the_connection() {
+    let server = Setup::new().line().start();
+    for first in ["POST / HTTP/1.1\r\n", "GET /x HTTP/1.0\n"] {
+        let mut client = server.line().await;
+        client.send(format!("{first}Host: x\r\n\r\nregister\nid:7\ncreate queue\n")).await;
+        assert_eq!(client.receive().await.as_deref(), Some("Bad Request"));
+        assert_eq!(client.receive().await, None);
+    }
+    server.line().await.request("list users\n", &["OK", "users:[]"]).await;
 }
 
 #[tokio::test]

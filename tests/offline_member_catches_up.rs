@@ -66,7 +66,7 @@ async fn offline_member_catches_up() {
     }
     send_as(&server, "d", "bob", "not for her").await;
     let marked = server.call("ada", Method::PUT, "/v1/rooms/a/read", json!({"seq": 11})).await.json();
-    assert_eq!(marked, json!({"roomId": "a", "readSeq": 11, "unread": 40}));
+    assert_eq!(marked, json!({"roomId": "a", "readSeq": 11, "unread": 40, "head": 51}));
     let list = server.rooms_of("ada").await;
     let unread: Vec<_> = list.values().map(|room| room["unread"].as_u64().unwrap()).collect();
     assert_eq!(unread, [40, 49, 0]);

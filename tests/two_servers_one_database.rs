@@ -410,3 +410,20 @@ async fn devices_at_two_servers_count_as_they_do() {
         assert_eq!((counter.read, counter.unread), expected);
     }
 }
+
+/// Whoever asked for a room before it was there has no standing in it that a server remembers.
+#[tokio::test]
+async fn a_room_made_for_members_is_closed_on_the_other_server() {
+    let Two { servers, _postgres } = &Two::start();
+    for round in 0..3 {
+        let room = format!("r{round}");
+        let path = format!("/v1/rooms/{room}/messages");
+        let before = servers[0].call("eve", Method::GET, &path, Value::Null).await;
+        assert_ne!(before.status, 403);
+        let body = json!({"membersOnly": true});
+        servers[1].call("ada", Method::PUT, &format!("/v1/rooms/{room}"), body).await;
+        let sent = servers[1].post(&path, &json!({"userId": "ada", "message": "secret"})).await;
+        assert_eq!(sent.status, 201);
+        servers[0].call("eve", Method::GET, &path, Value::Null).await.problem(403, "not_member");
+    }
+}

@@ -106,8 +106,10 @@ impl Http {
         headers: &[(&str, &str)],
         body: impl Into<Bytes>,
     ) -> Option<Answer> {
-        let mut request =
-            Request::builder().method(method).uri(path).header("host", self.address.to_string());
+        let mut request = Request::builder().method(method).uri(path);
+        if headers.iter().all(|(name, _)| *name != "host") {
+            request = request.header("host", self.address.to_string());
+        }
         for (name, value) in headers {
             request = request.header(*name, *value);
         }

@@ -72,6 +72,8 @@ pub struct Gateway {
     pub tls: Option<Arc<Tls>>,
     /// Sites whose pages may act here, besides the server's own: `https://chat.example`.
     pub allowed_origins: Vec<String>,
+    /// Whether no token is asked for and only programs of this machine are to call. Then requests to names of sites are refused.
+    pub is_for_this_machine: bool,
     /// The time.
     pub clock: Arc<dyn Clock>,
     /// For ids the server makes.

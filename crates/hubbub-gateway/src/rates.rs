@@ -245,11 +245,12 @@ impl Rates {
         if !self.is_trusted(peer) {
             return peer;
         }
-        let values = headers.get_all(FORWARDED_FOR).into_iter().filter_map(|value| value.to_str().ok());
-        let mut named: Vec<&str> = values.flat_map(|value| value.split(',')).map(str::trim).collect();
+        let values = headers.get_all(FORWARDED_FOR).into_iter().map(hyper::header::HeaderValue::as_bytes);
+        let mut named: Vec<&[u8]> = values.flat_map(|value| value.split(|byte| *byte == b',')).collect();
         // Each proxy appends whom it was reached by; what stands before an address that is not trusted is anybody's claim.
         let mut client = peer;
-        while let Some(address) = named.pop().and_then(|name| name.parse::<IpAddr>().ok()) {
+        let parse = |name: &[u8]| std::str::from_utf8(name.trim_ascii()).ok()?.parse::<IpAddr>().ok();
+        while let Some(address) = named.pop().and_then(parse) {
             client = address.to_canonical();
             if !self.is_trusted(client) {
                 break;

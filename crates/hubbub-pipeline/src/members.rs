@@ -79,7 +79,12 @@ impl Members {
         }
         self.metrics.members_misses.inc();
         let changes = self.changes.load(Ordering::SeqCst);
-        let level = self.access(room.clone(), user.clone()).await?.into();
+        let access = self.access(room.clone(), user.clone()).await?;
+        let level = access.into();
+        if access == Access::Unknown {
+            // Whoever makes the room, perhaps through another server, may make it one for members only.
+            return Ok(level);
+        }
         self.cache.insert(key.clone(), (level, now + self.ttl));
         if self.changes.load(Ordering::SeqCst) != changes {
             self.cache.remove(&key);

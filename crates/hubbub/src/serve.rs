@@ -117,6 +117,8 @@ async fn open(config: &Config, name: String) -> anyhow::Result<Opened> {
     };
     let store = stores::open(config, clock.clone(), random.clone(), on_new_history).await?;
     tokio::spawn(report_clock_doubts(clock.clone(), store.clone()));
+    // Before anything essential runs, whose end would be told instead of what is wrong.
+    let auth = open_auth(config, store.clone(), clock.clone()).await?;
     let members =
         Arc::new(Members::new(store.clone(), clock.clone(), metrics.clone(), *config.members_cache_ttl));
     let keys = Arc::new(keys(config, store.clone(), clock.clone(), metrics.clone()));
@@ -139,7 +141,6 @@ async fn open(config: &Config, name: String) -> anyhow::Result<Opened> {
         metrics: metrics.clone(),
     };
     let log = stores::open_log(config, parts).await?;
-    let auth = open_auth(config, store.clone(), clock.clone()).await?;
     #[cfg(feature = "otlp")]
     let exporting = match traced {
         Some(traced) => {
@@ -164,6 +165,7 @@ async fn open(config: &Config, name: String) -> anyhow::Result<Opened> {
         rates: Rates::new(rate_limits(config)),
         tls,
         allowed_origins: config.allowed_origins.0.clone(),
+        is_for_this_machine: !config.has_auth() && !*config.insecure,
         clock,
         random,
         statistics: Statistics::new(*config.metrics_default, started),

@@ -1,5 +1,7 @@
 //! Which pages a browser may use this server from.
 
+use std::net::Ipv4Addr;
+
 use hubbub_core::ErrorCode;
 use hyper::header::{HOST, ORIGIN};
 use hyper::{HeaderMap, Uri};
@@ -11,11 +13,7 @@ use crate::problem::Problem;
 pub(crate) fn check_origin(headers: &HeaderMap, uri: &Uri, allowed: &[String]) -> Result<(), Problem> {
     let Some(origin) = headers.get(ORIGIN) else { return Ok(()) };
     let origin = origin.to_str().unwrap_or_default();
-    // HTTP/2 names the host in `:authority`, which is a part of the URI here.
-    let host = match headers.get(HOST) {
-        Some(host) => host.to_str().unwrap_or_default(),
-        None => uri.authority().map_or("", |authority| authority.as_str()),
-    };
+    let host = host_of(headers, uri);
     let site = origin.split_once("://").map_or("", |(_, site)| site);
     let is_own = !site.is_empty() && site.eq_ignore_ascii_case(host);
     if is_own || allowed.iter().any(|other| other.eq_ignore_ascii_case(origin)) {
@@ -23,6 +21,34 @@ pub(crate) fn check_origin(headers: &HeaderMap, uri: &Uri, allowed: &[String]) -
     }
     let detail = format!("pages of {origin} may not act here; server.allowed_origins lists those that may");
     Err(Problem::new(ErrorCode::Forbidden, detail))
+}
+
+/// Refuses requests to a name that this server need not have. A site can let its own name point at this machine for a moment, so
+/// that its pages count as this server's (DNS rebinding). Where no token is asked for and only programs of this machine are let in,
+/// such a page would be one of them. A name of one label belongs to no site.
+pub(crate) fn check_host(headers: &HeaderMap, uri: &Uri, allowed: &[String]) -> Result<(), Problem> {
+    let host = host_of(headers, uri);
+    let name = host.rsplit_once(':').map_or(host, |(name, port)| if port.ends_with(']') { host } else { name });
+    let name = name.strip_suffix('.').unwrap_or(name);
+    let is_address = name.starts_with('[') || name.parse::<Ipv4Addr>().is_ok();
+    let is_local = !name.contains('.') || name.to_ascii_lowercase().ends_with(".localhost");
+    let site = |origin: &str| origin.split_once("://").is_some_and(|(_, site)| site.eq_ignore_ascii_case(host));
+    if is_address || is_local || allowed.iter().any(|origin| site(origin)) {
+        return Ok(());
+    }
+    let detail = format!(
+        "this server asks for no token and does not know the name {name:?}; call it by its address or as localhost, list the \
+         origin in server.allowed_origins, or ask for tokens (auth.secret)"
+    );
+    Err(Problem::new(ErrorCode::Forbidden, detail))
+}
+
+/// HTTP/2 names the host in `:authority`, which is a part of the URI here.
+fn host_of<'a>(headers: &'a HeaderMap, uri: &'a Uri) -> &'a str {
+    match headers.get(HOST) {
+        Some(host) => host.to_str().unwrap_or("not.text"),
+        None => uri.authority().map_or("", |authority| authority.as_str()),
+    }
 }
 
 #[cfg(test)]
@@ -52,6 +78,25 @@ mod tests {
             ["http://evil.example", "http://127.0.0.1:8081", "null", "", "https://chat.example.evil"]
         {
             assert!(!check(Some(origin), "127.0.0.1:8080"), "{origin}");
+        }
+    }
+
+    #[test]
+    fn names_that_a_site_may_have_are_refused() {
+        let check = |host: &str| {
+            let mut headers = HeaderMap::new();
+            headers.insert(HOST, host.parse().unwrap());
+            let allowed = ["https://chat.example".to_owned(), "http://chat.example:8080".to_owned()];
+            check_host(&headers, &Uri::from_static("/kv/a"), &allowed).is_ok()
+        };
+        for host in [
+            "127.0.0.1:8080", "127.0.0.1", "10.1.2.3:80", "[::1]:8080", "[::1]", "localhost", "LOCALHOST:8080", "localhost.", "",
+            "a.localhost:1", "hubbub:8080", "chat.example", "Chat.example:8080",
+        ] {
+            assert!(check(host), "{host}");
+        }
+        for host in ["evil.example:8080", "evil.example", "127.0.0.1.evil.example", "chat.example:81", "evil.example.", "a.b:c]"] {
+            assert!(!check(host), "{host}");
         }
     }
 }

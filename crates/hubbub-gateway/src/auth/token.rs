@@ -134,9 +134,10 @@ impl Verifier {
         Ok(())
     }
 
-    /// Longest time that a token can be valid from now on.
+    /// Longest time that a token can be valid from now on: issued ahead of this server's clock by the leeway, and good for two more
+    /// behind its end.
     pub(crate) fn lifetime_max(&self) -> Duration {
-        self.rules.max_lifetime.saturating_add(self.rules.leeway.saturating_mul(2))
+        self.rules.max_lifetime.saturating_add(self.rules.leeway.saturating_mul(3))
     }
 
     /// Why a token is refused, if it is.
@@ -236,9 +237,12 @@ impl Verifier {
         if iat.is_some_and(|iat| iat > latest) {
             return Err("it was issued in the future (iat)".into());
         }
-        if exp > later(latest, self.rules.max_lifetime) {
+        // By `iat` if there is one: what is refused for this is refused for good, and revocations end no sooner than tokens.
+        let from = iat.map_or(latest, |iat| later(iat, self.rules.leeway));
+        if exp > later(from, self.rules.max_lifetime) {
             let days = self.rules.max_lifetime.as_secs() / 86_400;
-            return Err(format!("it expires later than auth.max_lifetime ({days} days) from now").into());
+            let since = if iat.is_some() { "iat" } else { "now" };
+            return Err(format!("it expires later than auth.max_lifetime ({days} days) from {since}").into());
         }
         Ok(())
     }

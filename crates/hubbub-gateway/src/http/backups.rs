@@ -14,6 +14,7 @@ use super::streamed::{Writer, streamed};
 use super::types::{Epoch, Id};
 use super::{Answer, json_of, no_content, respond, stream_response};
 use crate::Gateway;
+use crate::auth::session::Session;
 use crate::problem::Problem;
 
 /// Read from the store at a time; with [`PIECES_MAX`] what one reader costs in memory.
@@ -65,8 +66,9 @@ pub(super) async fn file(call: Call) -> Answer {
     if first.len() < PIECE_BYTES {
         return Ok(respond(StatusCode::OK, OCTETS, first));
     }
+    let session = Session::open(&gateway.auth, &call.caller()?);
     let (writer, body) = streamed(PIECES_MAX);
-    tokio::spawn(stream(gateway.clone(), backup.to_owned(), name, first, writer));
+    tokio::spawn(stream(gateway.clone(), session, (backup.to_owned(), name), first, writer));
     Ok(stream_response(OCTETS, body))
 }
 
@@ -84,13 +86,25 @@ pub(super) async fn end(call: Call) -> Answer {
     Ok(no_content())
 }
 
-/// Sends what follows the first piece, at the reader's pace. An answer that ends early is an error at the other end.
-async fn stream(gateway: Arc<Gateway>, backup: String, name: String, first: Vec<u8>, writer: Writer) {
+/// Sends what follows the first piece, at the reader's pace, until the caller's token ends. An answer that ends early is an error
+/// at the other end.
+async fn stream(
+    gateway: Arc<Gateway>,
+    session: Session,
+    (backup, name): (String, String),
+    first: Vec<u8>,
+    writer: Writer,
+) {
     let mut offset = 0;
     let mut piece = first;
     while !piece.is_empty() {
         offset += piece.len() as u64;
-        if writer.write(piece).await.is_err() {
+        let is_written = tokio::select! {
+            biased;
+            _ = session.end() => return writer.abort(std::io::Error::other("the token has ended")),
+            written = writer.write(piece) => written.is_ok(),
+        };
+        if !is_written {
             return;
         }
         let Some(store) = gateway.store.backups() else { return };

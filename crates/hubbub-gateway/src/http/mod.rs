@@ -55,7 +55,7 @@ use hyper::{HeaderMap, Method, Request, Response, StatusCode};
 use serde::Serialize;
 
 use crate::auth::caller::Identity;
-use crate::auth::origin::check_origin;
+use crate::auth::origin::{check_host, check_origin};
 use crate::json::{write_number, write_plain};
 use crate::problem::Problem;
 use crate::rates::{Charged, UnderWay};
@@ -147,6 +147,9 @@ fn admit<'a>(peer: &'a Arc<Peer>, request: &Request<Incoming>) -> Result<Admitte
 
 fn find_endpoint(gateway: &Gateway, request: &Request<Incoming>) -> Result<&'static Endpoint, Problem> {
     let method = request.method();
+    if gateway.is_for_this_machine {
+        check_host(request.headers(), request.uri(), &gateway.allowed_origins)?;
+    }
     // Reading needs no check: browsers keep answers from pages of other sites, as none is allowed to see them.
     let is_reading =
         matches!(*method, Method::GET | Method::HEAD) && !request.headers().contains_key(UPGRADE);

@@ -32,6 +32,8 @@ pub(super) enum Command<'a> {
     Get(Selection),
     Read(Selection),
     Ping,
+    /// The first line of an HTTP request. What follows is not meant for this port.
+    Http,
     /// Something else, answered `Bad Request`.
     Bad,
 }
@@ -170,6 +172,8 @@ impl Parser {
             b"create queue" => return Some(Command::CreateQueue),
             b"list users" => return Some(Command::ListUsers),
             b"list all queues" => return Some(Command::ListQueues),
+            // A page of any site can have a browser send it, with commands in its body.
+            _ if [b" HTTP/1.1", b" HTTP/1.0"].iter().any(|end| line.ends_with(*end)) => return Some(Command::Http),
             _ => {
                 self.state = State::AfterRefusal;
                 return Some(Command::Bad);

@@ -51,6 +51,8 @@ pub(super) struct LineProtocol {
     charged: Charged,
     /// Commands refused since one was not.
     refused_in_a_row: u32,
+    /// An HTTP request came: nothing behind it is taken.
+    speaks_http: bool,
 }
 
 impl LineProtocol {
@@ -78,6 +80,7 @@ impl LineProtocol {
             holds_commands: false,
             charged,
             refused_in_a_row: 0,
+            speaks_http: false,
         }
     }
 
@@ -98,6 +101,9 @@ impl LineProtocol {
                 self.refuse_for_rate(&command, ops);
             } else {
                 self.on_command(command, ops);
+            }
+            if self.speaks_http {
+                break;
             }
         }
         self.answers.submit(&self.gateway, ops);
@@ -130,7 +136,7 @@ impl LineProtocol {
 
     fn on_command(&mut self, command: Command<'_>, ops: &mut OpBatch) {
         let allowed = match (&command, &self.caller) {
-            (Command::Auth { .. } | Command::Bad, _) => Ok(()),
+            (Command::Auth { .. } | Command::Http | Command::Bad, _) => Ok(()),
             (_, Some(caller)) => permission::authorize(caller, &command, self.client),
             (_, None) => Err(refused("a token is required")),
         };
@@ -170,6 +176,10 @@ impl LineProtocol {
             Command::ListQueues => self.query(Query::Queues, ops),
             Command::ListHolding { receiver } => self.query(Query::Holding { receiver }, ops),
             Command::Ping => self.answers.push_line(&self.gateway, ops, OK),
+            Command::Http => {
+                self.refuse(ops);
+                self.speaks_http = true;
+            }
             Command::Bad => self.refuse(ops),
         }
     }
@@ -313,6 +323,10 @@ impl Protocol for LineProtocol {
             io.timer.stop();
         } else if commands > 0 || !io.timer.is_set() {
             io.timer.set(context, self.gateway.server.terms_timeout);
+        }
+        if self.speaks_http {
+            self.drop_input(io);
+            return Flow::Drain;
         }
         if self.refused_in_a_row >= REFUSED_MAX {
             self.gateway.metrics.flooding_sockets.inc();

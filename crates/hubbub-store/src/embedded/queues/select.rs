@@ -164,11 +164,14 @@ fn next_in<K: Ord>(
     behind: Option<u64>,
     newest_first: bool,
 ) -> Option<&K> {
-    let (first, last) = (Bound::Included(key(0)), Bound::Included(key(u64::MAX)));
+    let (first, last) = (key(0), key(u64::MAX));
     let behind = behind.map(|id| Bound::Excluded(key(id)));
+    // Open at the other end: that one search among many messages is enough.
     if newest_first {
-        set.range((first, behind.unwrap_or(last))).next_back()
+        let range = (Bound::Unbounded, behind.unwrap_or(Bound::Included(last)));
+        set.range(range).next_back().filter(|found| **found >= first)
     } else {
-        set.range((behind.unwrap_or(first), last)).next()
+        let range = (behind.unwrap_or(Bound::Included(first)), Bound::Unbounded);
+        set.range(range).next().filter(|found| **found <= last)
     }
 }

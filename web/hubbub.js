@@ -163,8 +163,14 @@ class Subscription {
     this.roomId = roomId;
     this.options = options;
     this.ref = "";
-    /** Room → {epoch, seq}: where to continue. @type {Map<string, {epoch?: string, seq?: number}>} */
+    /**
+     * Room → {epoch, seq}: where to continue. `isAssumed`: the first message decides. `isLeft`: of an older history, and
+     * the room is none of mine.
+     * @type {Map<string, {epoch?: string, seq?: number, isAssumed?: boolean, isLeft?: boolean}>}
+     */
     this.cursors = new Map();
+    /** The newest one the server named. */
+    this.epoch = undefined;
     /** Rooms whose `subscribed` came on this connection. Frames of other rooms belong to an older subscription. */
     this.announced = new Set();
     /**
@@ -184,18 +190,26 @@ class Subscription {
 
   get isAll() { return this.roomId === "*"; }
 
+  /** Where the one room continues. */
+  get position() {
+    const cursor = this.cursors.get(this.roomId);
+    return cursor && { epoch: cursor.epoch, seq: cursor.seq ?? this.resume };
+  }
+
   /** The `subscribe` frame that continues from the cursors. */
   frame() {
     const { last, resetTo } = this.options;
     const frame = { type: "subscribe", ref: this.ref, roomId: this.roomId, onReset: resetTo };
     if (this.isAll) {
+      for (const cursor of this.cursors.values()) if (cursor.isLeft) cursor.seq = undefined;
       const known = [...this.cursors].filter(([, cursor]) => cursor.seq !== undefined);
       frame.cursors = Object.fromEntries(known.map(([room, cursor]) => [room, cursor.seq]));
-      frame.epoch = known.find(([, cursor]) => cursor.epoch)?.[1].epoch;
+      // One epoch goes out for all. While some cursors are older, an older one: rather too many resets than one too few.
+      const epochs = known.map(([, cursor]) => cursor.epoch).filter(Boolean);
+      frame.epoch = epochs.find((epoch) => epoch !== this.epoch) ?? epochs[0];
     } else {
-      const cursor = this.cursors.get(this.roomId);
-      const after = cursor?.seq ?? this.resume;
-      if (after !== undefined) Object.assign(frame, { after, epoch: cursor?.epoch });
+      const { epoch, seq: after } = this.position ?? {};
+      if (after !== undefined) Object.assign(frame, { after, epoch });
       else if (last) frame.last = last;
     }
     return frame;
@@ -204,10 +218,17 @@ class Subscription {
   /** Handles a `subscribed`. Without `last`, the first message is the next after the head. */
   onSubscribed(room, position) {
     this.announced.add(room);
+    this.epoch = position.epoch;
     const cursor = this.cursors.get(room) ?? {};
+    // No cursor went out for it, so that no `reset` comes.
+    const isReplaced = this.isAll && cursor.seq === undefined && (cursor.epoch ?? position.epoch) !== position.epoch;
+    if (isReplaced) Object.assign(cursor, { epoch: undefined, isLeft: false });
     const isLive = !this.isAll && !this.options.last;
     if (cursor.seq === undefined && (isLive || position.head === 0)) cursor.seq = position.head;
-    cursor.seq ??= position.readSeq;
+    if (cursor.seq === undefined && position.readSeq !== undefined) {
+      // The mark may have moved since the room was joined; messages come from where it stood then.
+      Object.assign(cursor, { seq: position.readSeq, isAssumed: true });
+    }
     // Asking for the newest ones again would leave out what came meanwhile.
     if (cursor.seq === undefined && !this.isAll) {
       this.resume ??= Math.max(position.head - this.options.last, position.oldest - 1, 0);
@@ -216,9 +237,19 @@ class Subscription {
     if (cursor.epoch === undefined || (cursor.seq ?? this.resume) === 0) cursor.epoch = position.epoch;
     this.cursors.set(room, cursor);
     this.options.onSubscribed?.(room, position);
+    if (isReplaced) this.options.onReset?.(room, { ...position, historyReplaced: true });
+  }
+
+  /** A cursor of an older history of a room that is not mine now would make all others begin anew at each connection. */
+  onLive(rooms) {
+    for (const [room, cursor] of this.cursors) {
+      cursor.isLeft = !this.announced.has(room) && cursor.epoch !== undefined && cursor.epoch !== this.epoch;
+    }
+    this.options.onLive?.(rooms);
   }
 
   onReset(room, position) {
+    this.epoch = position.epoch;
     const known = this.cursors.get(room)?.epoch;
     // 0 is never answered with another reset.
     const seq = this.options.resetTo === "live" ? position.head : 0;
@@ -229,7 +260,8 @@ class Subscription {
 
   onMessage(message) {
     const cursor = this.cursors.get(message.roomId);
-    if (!this.announced.has(message.roomId) || !cursor || message.seq <= cursor.seq) return;
+    if (!this.announced.has(message.roomId) || !cursor || (!cursor.isAssumed && message.seq <= cursor.seq)) return;
+    cursor.isAssumed = false;
     cursor.seq = message.seq;
     this.options.onMessage?.(message);
   }
@@ -260,7 +292,10 @@ export class Hubbub {
   #unanswered = new Map();
   /** A ping came, and may precede a refusal: what goes out behind its pong must wait for the next answer. */
   #isGated = false;
+  /** Read marks without an answer. */
   #marks = new Map();
+  #markTimer;
+  #markFailures = 0;
   #unsupported = new Set();
   #typedAt = new Map();
   #reconnectTimer;
@@ -379,13 +414,15 @@ export class Hubbub {
     const renewed = this.#options.token;
     if (renewed !== undefined && renewed !== token) this.#transmit({ type: "auth", ref: "auth", token: renewed });
     for (const subscription of this.#subscriptions.values()) this.#sendSubscribe(subscription);
-    for (const [roomId, seq] of this.#marks) this.#transmit({ type: "read", ref: "read", roomId, seq });
+    this.#sendMarks();
     for (const lane of this.#lanes.values()) this.#flush(lane);
   }
 
   /** Clears the state of the connection. Unanswered messages will be sent again. */
   #disconnected() {
     clearTimeout(this.#reconnectTimer);
+    clearTimeout(this.#markTimer);
+    this.#markTimer = undefined;
     clearInterval(this.#checkTimer);
     this.#unanswered.clear();
     this.#isGated = false;
@@ -455,6 +492,7 @@ export class Hubbub {
       case "ack": return this.#onAck(frame);
       case "error": return this.#onError(frame);
       case "read":
+        if (frame.ref === "read") this.#markFailures = 0;
         if ((this.#marks.get(frame.roomId) ?? Infinity) <= frame.seq) this.#marks.delete(frame.roomId);
         return this.#emit("read", frame);
       case "presence": case "typing": return this.#emit(frame.type, frame);
@@ -489,7 +527,7 @@ export class Hubbub {
     return {
       roomId,
       /** The current cursor. */
-      get cursor() { return subscription.cursors.get(roomId); },
+      get cursor() { return subscription.position; },
       unsubscribe: () => {
         if (subscription.isEnded) return;
         this.#end(subscription);
@@ -532,7 +570,10 @@ export class Hubbub {
   #onSubscribed(frame) {
     const own = this.#subscriptions.get(frame.roomId);
     const all = this.#subscriptions.get("*");
-    if (frame.roomId === "*") return all?.ref === frame.ref && all.options.onLive?.(frame.rooms);
+    if (frame.roomId === "*") {
+      if (all && all.ref === frame.ref) all.onLive(frame.rooms);
+      return;
+    }
     if (own && own.ref === frame.ref) return own.onSubscribed(frame.roomId, frame);
     // Another ref answers a subscription that was replaced since.
     if (frame.ref === undefined || frame.ref === all?.ref) all?.onSubscribed(frame.roomId, frame);
@@ -688,10 +729,12 @@ export class Hubbub {
       const all = this.#subscriptions.get("*");
       all?.cursors.delete(frame.roomId);
       all?.announced.delete(frame.roomId);
+      this.#marks.delete(frame.roomId);
       return this.#emit("removed", frame);
     }
-    // A refused read mark or typing sign needs no attention.
-    if (frame.ref !== "read" && frame.ref !== "typing") this.#emit("error", new HubbubError(frame));
+    if (frame.ref === "read") return this.#onMarkRefused(frame);
+    // A refused typing sign needs no attention.
+    if (frame.ref !== "typing") this.#emit("error", new HubbubError(frame));
   }
 
   #onSubscribeRefused(subscription, frame) {
@@ -707,11 +750,29 @@ export class Hubbub {
     else this.#emit("error", error);
   }
 
-  /** Marks everything up to `seq` as read. Sent again after a reconnect until the server has accepted it. */
+  /**
+   * Marks everything up to `seq` as read. Sent again until the server has accepted it: after a reconnect, and after a
+   * refusal that may get better. 0 moves nothing: the `read` that answers it tells the mark, and what is unread.
+   */
   markRead(roomId, seq) {
-    if (this.#unsupported.has("read") || seq <= (this.#marks.get(roomId) ?? 0)) return;
+    if (this.#unsupported.has("read") || seq <= (this.#marks.get(roomId) ?? -1)) return;
     this.#marks.set(roomId, seq);
     this.#transmit({ type: "read", ref: "read", roomId, seq });
+  }
+
+  #sendMarks() {
+    for (const [roomId, seq] of this.#marks) this.#transmit({ type: "read", ref: "read", roomId, seq });
+  }
+
+  /** One pause for all: what has no answer by then goes out again. */
+  #onMarkRefused(frame) {
+    if (!frame.retryable || this.#markTimer !== undefined) return;
+    this.#markFailures += 1;
+    this.#markTimer = setTimeout(() => {
+      this.#markTimer = undefined;
+      this.#sendMarks();
+    }, this.#backoff(this.#markFailures + 2));
+    this.#markTimer.unref?.();
   }
 
   /** Tells that the user is typing. Call it at every keystroke: it is sent every few seconds at most. */

@@ -113,7 +113,7 @@ func (k *Keys) Put(ctx context.Context, key string, value []byte, options ...Put
 }
 
 // asItIs changes a key whatever its revision is, but each attempt names the one it saw: an attempt that got no answer
-// must not take effect behind later changes.
+// must not take effect behind later changes. But the absence of a key is true again after a delete.
 func asItIs[T any](ctx context.Context, k *Keys, key string, change func(seen uint64) (T, error)) (T, error) {
 	for attempt := 1; ; attempt++ {
 		seen, err := k.revision(ctx, key)

@@ -78,7 +78,7 @@ export class Keys {
 
   /**
    * Changes a key whatever its revision is, but each attempt names the one it saw: an attempt that got no answer must
-   * not take effect behind later changes.
+   * not take effect behind later changes. Only the absence of a key can come back, after a delete.
    */
   async #asItIs(key, signal, change) {
     for (let attempt = 1; ; attempt++) {

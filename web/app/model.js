@@ -61,7 +61,7 @@ export class Model extends Emitter {
       .sort((a, b) => (time(a) < time(b) ? 1 : time(a) > time(b) ? -1 : a.roomId < b.roomId ? -1 : 1));
   }
 
-  get unread() { return this.list.reduce((sum, room) => sum + room.unread, 0); }
+  get unread() { return this.list.reduce((sum, room) => sum + room.unseen, 0); }
 
   // ---- Rooms ------------------------------------------------------------------------------------------------------
 
@@ -76,9 +76,12 @@ export class Model extends Emitter {
   /** Runs at every connection: changes by other devices meanwhile must be requested. */
   async #loadRooms() {
     let after;
+    let epoch;
     const seen = new Set();
     do {
       const page = await this.client.myRooms({ limit: ROOMS_PAGE, after });
+      // Of the first page: where a later one is of another history, following begins with resets.
+      epoch ??= page.epoch;
       for (const entry of page.rooms) {
         seen.add(entry.roomId);
         this.#takeEntry(entry);
@@ -88,7 +91,7 @@ export class Model extends Emitter {
     this.list.filter((room) => !seen.has(room.roomId)).forEach((room) => this.#forget(room.roomId));
     if (!this.isLoaded) {
       this.isLoaded = true;
-      this.#followMine();
+      this.#followMine(epoch);
       if (this.current) this.#follow(this.current);
     }
     for (const event of ["rooms", "room"]) this.emit(event);
@@ -111,7 +114,7 @@ export class Model extends Emitter {
     return this.rooms.get(roomId);
   }
 
-  #followMine() {
+  #followMine(epoch) {
     const cursors = {};
     for (const room of this.list) {
       cursors[room.roomId] = room.head;
@@ -119,18 +122,20 @@ export class Model extends Emitter {
     }
     this.client.subscribe("*", {
       cursors,
+      epoch,
       resetTo: "live",
       onMessage: (message) => this.#onMessage(message),
       onReset: (roomId, position) => this.#onReset(roomId, position),
-      onSubscribed: (roomId, position) => this.#onSubscribed(roomId, position),
+      onSubscribed: (roomId) => this.#onSubscribed(roomId),
       onError: (error) => console.warn("hubbub: my rooms cannot be followed:", error.message),
     });
   }
 
   /** From now on the server counts me as a member. If the room was not known, somebody added me. */
-  #onSubscribed(roomId, { readSeq }) {
+  #onSubscribed(roomId) {
     const room = this.#room(roomId);
-    room.readSeq = Math.max(room.readSeq, readSeq);
+    // The mark that is told here is newer than the messages that follow. The answer tells mark and count of one moment.
+    if (!room.isCounted) this.client.markRead(roomId, 0);
     if (room === this.current) this.people.load(room);
     if (room.isMember) return;
     Object.assign(room, { isMember: true, refusal: null });
@@ -158,7 +163,7 @@ export class Model extends Emitter {
     const room = this.rooms.get(roomId);
     if (!room) return;
     room.isMember = false;
-    room.unread = 0;
+    room.forgetMark();
     if (this.current === room) this.emit("room");
     else this.rooms.delete(roomId);
     this.emit("rooms");
@@ -248,7 +253,7 @@ export class Model extends Emitter {
     const room = this.#room(roomId);
     room.title ||= name;
     this.current = room;
-    room.newBehind = room.unread > 0 ? room.readSeq : Infinity;
+    room.newBehind = room.unseen > 0 ? Math.max(room.readSeq, room.asked) : Infinity;
     this.opened = [room, ...this.opened.filter((other) => other !== room)];
     for (const other of this.opened.splice(LOGS_MAX)) other.log = null;
     if (!room.log) {
@@ -259,7 +264,7 @@ export class Model extends Emitter {
         }
         if (room === this.current) this.emit("log");
       });
-      room.log.reload(Math.min(1_000, Math.max(100, room.unread + 30)));
+      room.log.reload(Math.min(1_000, Math.max(100, room.unseen + 30)));
     }
     if (this.isLoaded) this.#follow(room);
     if (!room.isMember) this.#inform(room);
@@ -372,9 +377,8 @@ export class Model extends Emitter {
   markRead() {
     const room = this.current;
     const seq = room?.log?.newest?.seq;
-    if (!room?.isMember || !room.log.atHead || !seq || seq <= room.readSeq) return;
-    room.readSeq = seq;
-    room.unread = 0;
+    if (!room?.isMember || !room.log.atHead || !seq || seq <= Math.max(room.readSeq, room.asked)) return;
+    room.asked = seq;
     this.client.markRead(room.roomId, seq);
     this.emit("rooms");
   }
@@ -384,5 +388,7 @@ export class Model extends Emitter {
     if (!room) return;
     room.takeMark(seq, unread, head);
     this.emit("rooms");
+    // What is on the screen may be behind this mark.
+    if (room === this.current) this.emit("log");
   }
 }

@@ -13,8 +13,13 @@ export class Room {
     /** @type {boolean|null} null = not known yet */
     this.exists = null;
     this.head = 0;
+    /** Mark and count as the server told them, and what follows from them; see "To count on a device yourself" in docs/api.md. */
     this.readSeq = 0;
     this.unread = 0;
+    /** Whether the server told them. */
+    this.isCounted = false;
+    /** The mark that was asked for. The server may not know of it yet. */
+    this.asked = 0;
     /** Messages up to here are in `unread`. */
     this.counted = 0;
     /** Live messages, newest last: a mark that comes late counts those behind it once more. */
@@ -61,7 +66,8 @@ export class Room {
 
   /** The server's mark and count when `head` was the newest message; it may come before messages that it counts, or behind others. */
   takeMark(readSeq, unread, head) {
-    if (readSeq < this.readSeq) return;
+    if (this.isCounted && readSeq < this.readSeq) return;
+    this.isCounted = true;
     this.readSeq = readSeq;
     this.unread = unread;
     this.counted = head;
@@ -70,7 +76,19 @@ export class Room {
 
   /** Numbers begin anew, or a part of them is missing. */
   reset(head) {
-    Object.assign(this, { head, counted: head, readSeq: 0, unread: 0, heard: [] });
+    Object.assign(this, { head, counted: head, heard: [] });
+    this.forgetMark();
+  }
+
+  /** Until the server tells them again. */
+  forgetMark() {
+    Object.assign(this, { readSeq: 0, unread: 0, isCounted: false, asked: 0 });
+  }
+
+  /** What to show as unread: what was asked for counts as read at once. */
+  get unseen() {
+    if (this.asked <= this.readSeq) return this.unread;
+    return Math.min(this.unread, this.heard.filter(({ seq, isOwn }) => seq > this.asked && !isOwn).length);
   }
 
   get name() { return this.title || nameOfId(this.roomId); }

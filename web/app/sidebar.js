@@ -137,10 +137,10 @@ export class Sidebar {
     setText(item.time, last ? briefly(new Date(last.receivedAt)) : "");
     setText(item.last, draft ? `Draft: ${draft}` : last ? this.#preview(last) : "Nothing said yet");
     item.last.classList.toggle("draft", Boolean(draft));
-    setText(item.unread, room.unread > 0 ? count(room.unread) : "");
-    item.unread.hidden = room.unread === 0;
-    item.element.classList.toggle("has-unread", room.unread > 0);
-    setText(item.remark, [room.membersOnly && "members only", room.unread > 0 && `${room.unread} unread`].filter(Boolean).join(", "));
+    setText(item.unread, room.unseen > 0 ? count(room.unseen) : "");
+    item.unread.hidden = room.unseen === 0;
+    item.element.classList.toggle("has-unread", room.unseen > 0);
+    setText(item.remark, [room.membersOnly && "members only", room.unseen > 0 && `${room.unseen} unread`].filter(Boolean).join(", "));
     if (room === this.#model.current) item.element.setAttribute("aria-current", "page");
     else item.element.removeAttribute("aria-current");
   }

@@ -294,7 +294,7 @@ export class Timeline {
     const isShown = !this.#isFollowing && log.isReady && (this.#distanceToEnd() > 120 || !log.atHead);
     if (this.#toBottom.hidden === isShown) this.#toBottom.hidden = !isShown;
     if (!isShown) return;
-    const label = room.unread > 0 ? `${room.unread} new` : "Latest";
+    const label = room.unseen > 0 ? `${room.unseen} new` : "Latest";
     if (this.#toBottom.textContent !== label) this.#toBottom.replaceChildren(icon("down"), label);
   }
 }

@@ -75,3 +75,110 @@ test("a token given during the handshake is sent behind it", (test) => {
   socket.onopen();
   assert.deepEqual(socket.frames, [{ type: "auth", ref: "auth", token: "second" }]);
 });
+
+/** Connects again, as after a cut. @returns the new socket, with its `subscribe` as first frame */
+async function again(hubbub, sockets) {
+  const connecting = new Promise((resolve) => {
+    const stop = hubbub.on("state", ({ state }) => { if (state === "connecting") resolve(stop()); });
+  });
+  sockets.at(-1).onclose({ code: 1006, reason: "" });
+  await connecting;
+  sockets.at(-1).onopen();
+  return sockets.at(-1);
+}
+
+const announce = (socket, roomId, epoch, more) =>
+  socket.say({ type: "subscribed", ref: socket.frames[0].ref, roomId, epoch, oldest: 1, head: 9, ...more });
+const live = (socket) => socket.say({ type: "subscribed", ref: socket.frames[0].ref, roomId: "*", rooms: 1 });
+
+test("no cursor of an older history goes out with the epoch of a newer one", async (test) => {
+  const { hubbub, sockets } = engine();
+  test.after(() => hubbub.close());
+  const resets = [];
+  hubbub.subscribe("*", {
+    cursors: { a: 5, b: 7 }, epoch: "old",
+    onReset: (room, { historyReplaced }) => resets.push([room, historyReplaced]),
+  });
+  sockets[0].onopen();
+  announce(sockets[0], "a", "new");
+  sockets[0].say({ type: "reset", roomId: "a", epoch: "new", oldest: 1, head: 9 });
+  sockets[0].say({ type: "message", roomId: "a", seq: 1 });
+  announce(sockets[0], "b", "new");
+  // Cut before the reset of b.
+  const second = await again(hubbub, sockets);
+  assert.deepEqual([second.frames[0].cursors, second.frames[0].epoch], [{ a: 1, b: 7 }, "old"]);
+  for (const roomId of ["a", "b"]) {
+    announce(second, roomId, "new");
+    second.say({ type: "reset", roomId, epoch: "new", oldest: 1, head: 9 });
+  }
+  live(second);
+  const third = await again(hubbub, sockets);
+  assert.deepEqual([third.frames[0].cursors, third.frames[0].epoch], [{ a: 0, b: 0 }, "new"]);
+  assert.deepEqual(resets, [["a", true], ["a", false], ["b", true]]);
+});
+
+test("a room that a restored history took away begins anew when it comes back", async (test) => {
+  const { hubbub, sockets } = engine();
+  test.after(() => hubbub.close());
+  const seen = [];
+  hubbub.subscribe("*", {
+    cursors: { a: 5, b: 7 }, epoch: "old",
+    onReset: (room, { historyReplaced }) => seen.push(`reset ${room} ${historyReplaced}`),
+    onMessage: ({ seq }) => seen.push(seq),
+  });
+  sockets[0].onopen();
+  announce(sockets[0], "a", "new");
+  sockets[0].say({ type: "reset", roomId: "a", epoch: "new", oldest: 1, head: 9 });
+  live(sockets[0]);
+  const second = await again(hubbub, sockets);
+  assert.deepEqual([second.frames[0].cursors, second.frames[0].epoch], [{ a: 0 }, "new"]);
+  announce(second, "b", "new", { readSeq: 4 });
+  second.say({ type: "message", roomId: "b", seq: 5 });
+  assert.deepEqual(seen, ["reset a true", "reset b true", 5]);
+});
+
+test("a room joined later begins with the first message that comes, wherever the read mark is by now", async (test) => {
+  const { hubbub, sockets: [socket] } = engine();
+  test.after(() => hubbub.close());
+  const heard = [];
+  hubbub.subscribe("*", { onMessage: ({ seq }) => heard.push(seq) });
+  socket.onopen();
+  live(socket);
+  announce(socket, "r", "e", { readSeq: 6 });
+  for (const seq of [4, 5, 5, 7]) socket.say({ type: "message", roomId: "r", seq });
+  assert.deepEqual(heard, [4, 5, 7]);
+});
+
+test("the newest ones have a position before the first of them came", (test) => {
+  const { hubbub, sockets: [socket] } = engine();
+  test.after(() => hubbub.close());
+  const subscription = hubbub.subscribe("r", { last: 3 });
+  socket.onopen();
+  announce(socket, "r", "e");
+  assert.deepEqual(subscription.cursor, { epoch: "e", seq: 6 });
+});
+
+test("a read mark that was refused goes out again, the newest of each room", async (test) => {
+  const { hubbub, sockets: [socket] } = engine();
+  test.after(() => hubbub.close());
+  socket.onopen();
+  const refuse = (more) => socket.say({ type: "error", ref: "read", code: "overloaded", retryable: true, ...more });
+  const marks = () => socket.frames.splice(0).map(({ roomId, seq }) => [roomId, seq]);
+  hubbub.markRead("r", 1);
+  hubbub.markRead("s", 7);
+  refuse();
+  refuse();
+  hubbub.markRead("r", 2);
+  assert.deepEqual(marks(), [["r", 1], ["s", 7], ["r", 2]]);
+  while (socket.frames.length < 2) await new Promise((resolve) => setTimeout(resolve, 1));
+  assert.deepEqual(marks(), [["r", 2], ["s", 7]]);
+  for (const [roomId, seq] of [["r", 2], ["s", 7]]) socket.say({ type: "read", ref: "read", roomId, seq });
+  hubbub.markRead("r", 3);
+  refuse({ code: "not_member", retryable: false });
+  hubbub.markRead("s", 8);
+  refuse();
+  hubbub.close();
+  socket.frames.length = 0;
+  await new Promise((resolve) => setTimeout(resolve, 5));
+  assert.deepEqual(marks(), []);
+});

@@ -136,7 +136,8 @@ class Keys:
     async def _as_it_is(self, key: str, change: Callable[[int], Awaitable[T]]) -> T:
         """Changes a key whatever its revision is, but each attempt names the one it saw.
 
-        An attempt that got no answer must not take effect behind later changes.
+        An attempt that got no answer must not take effect behind later changes; but the absence of
+        a key is true again after a delete.
         """
         conflicts = 0
         while True:

@@ -161,7 +161,7 @@ impl Keys {
             return self.put_if(key, value, revision, options.ttl).await;
         }
         // As it is, but each attempt names the revision it saw: an attempt that got no answer must not take effect behind
-        // later changes.
+        // later changes. But the absence of a key is true again after a delete.
         let mut conflicts = 0;
         loop {
             let seen = self.revision(key).await?;

@@ -1,0 +1,98 @@
+/** How the chat page counts: its model in Node, against frames and answers by hand. */
+
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { Model } from "../../web/app/model.js";
+import { Room } from "../../web/app/room.js";
+
+const states = ({ readSeq, unread, unseen }) => ({ readSeq, unread, unseen });
+
+test("what was asked for is shown as read, and counted when the server says so", () => {
+  const room = new Room("r");
+  room.takeMark(0, 0, 0);
+  room.hear(1, false);
+  room.asked = 1;
+  assert.deepEqual(states(room), { readSeq: 0, unread: 1, unseen: 0 });
+  // Stored before the mark came to the server: there it stays unread.
+  room.hear(2, true);
+  room.hear(3, false);
+  assert.deepEqual(states(room), { readSeq: 0, unread: 3, unseen: 1 });
+  room.takeMark(1, 1, 2);
+  assert.deepEqual(states(room), { readSeq: 1, unread: 2, unseen: 2 });
+});
+
+test("the first mark that the server tells is taken, later ones only forward", () => {
+  const room = new Room("r");
+  room.hear(5, true);
+  room.takeMark(4, 1, 5);
+  assert.deepEqual(states(room), { readSeq: 4, unread: 1, unseen: 1 });
+  room.takeMark(3, 2, 5);
+  assert.deepEqual(states(room), { readSeq: 4, unread: 1, unseen: 1 });
+});
+
+/** A model of ada, a member of `rooms`, and the socket that it opened. */
+async function started(test, rooms) {
+  let socket;
+  const given = { WebSocket: globalThis.WebSocket, fetch: globalThis.fetch };
+  globalThis.WebSocket = class {
+    frames = [];
+    constructor() { socket = this; }
+    send(text) { this.frames.push(JSON.parse(text)); }
+    close() {}
+    say(frame) { this.onmessage({ data: JSON.stringify(frame) }); }
+  };
+  globalThis.fetch = async (url) => {
+    const { pathname } = new URL(url);
+    const rest = pathname.endsWith("/messages") ? { messages: [] } : { rooms, members: [], users: [] };
+    return new Response(JSON.stringify({ next: null, epoch: "e", ...rest }));
+  };
+  const model = new Model({ user: "ada", name: "Ada", url: "http://h" });
+  test.after(() => {
+    model.client.close();
+    Object.assign(globalThis, given);
+  });
+  model.client.connect();
+  socket.onopen();
+  while (!model.isLoaded) await new Promise((resolve) => setTimeout(resolve, 1));
+  const { ref } = socket.frames.find(({ type }) => type === "subscribe");
+  const announce = (roomId, more) => socket.say({ type: "subscribed", ref, roomId, epoch: "e", oldest: 1, ...more });
+  const marks = () => socket.frames.filter(({ type }) => type === "read").map(({ roomId, seq }) => [roomId, seq]);
+  return { model, socket, announce, marks };
+}
+
+test("an announced mark is not taken: it is newer than the messages that follow", async (test) => {
+  const { model, socket, announce, marks } = await started(test, [{ roomId: "r", head: 0, readSeq: 0, unread: 0 }]);
+  announce("r", { readSeq: 1, head: 2 });
+  socket.say({ type: "message", roomId: "r", userId: "bob", seq: 1 });
+  socket.say({ type: "message", roomId: "r", userId: "ada", seq: 2 });
+  assert.deepEqual(states(model.rooms.get("r")), { readSeq: 0, unread: 2, unseen: 2 });
+  socket.say({ type: "read", roomId: "r", seq: 1, unread: 1, head: 2 });
+  assert.deepEqual(states(model.rooms.get("r")), { readSeq: 1, unread: 1, unseen: 1 });
+  assert.deepEqual(marks(), []);
+});
+
+test("of a room joined later, mark and count are asked for", async (test) => {
+  const { model, socket, announce, marks } = await started(test, []);
+  announce("r", { readSeq: 6, head: 7 });
+  socket.say({ type: "message", roomId: "r", userId: "bob", seq: 5 });
+  assert.deepEqual(marks(), [["r", 0]]);
+  socket.say({ type: "read", ref: "read", roomId: "r", seq: 6, unread: 1, head: 7 });
+  for (const seq of [6, 7, 8]) socket.say({ type: "message", roomId: "r", userId: "bob", seq });
+  assert.deepEqual(states(model.rooms.get("r")), { readSeq: 6, unread: 2, unseen: 2 });
+});
+
+test("a message of one's own that crossed the mark is marked as well", async (test) => {
+  const { model, socket, announce, marks } = await started(test, [{ roomId: "r", head: 0, readSeq: 0, unread: 0 }]);
+  model.open("r");
+  while (!model.current.log.isReady) await new Promise((resolve) => setTimeout(resolve, 1));
+  announce("r", { readSeq: 0, head: 0 });
+  const say = (userId, seq) => socket.say({ type: "message", roomId: "r", userId, seq, messageId: `m${seq}` });
+  say("bob", 1);
+  model.markRead();
+  say("ada", 2);
+  socket.say({ type: "read", ref: "read", roomId: "r", seq: 1, unread: 1, head: 2 });
+  model.markRead();
+  model.markRead();
+  assert.deepEqual(marks(), [["r", 1], ["r", 2]]);
+  assert.deepEqual(states(model.current), { readSeq: 1, unread: 1, unseen: 0 });
+});

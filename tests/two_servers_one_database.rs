@@ -8,7 +8,8 @@ use hyper::Method;
 use serde_json::{Value, json};
 
 use crate::harness::{
-    Dialect, Follower, Http, Pooler, Postgres, Server, Setup, UnreadCounter, Watch, Writer, in_time, seqs, until,
+    Dialect, Follower, Http, Pooler, Postgres, Server, Setup, UnreadCounter, Watch, Writer, in_time, seqs,
+    until,
 };
 
 struct Two {
@@ -387,7 +388,8 @@ async fn devices_at_two_servers_count_as_they_do() {
         for _ in 0..round % 4 {
             bobs[other].send(&say).await;
         }
-        let mark = json!({"type": "read", "roomId": "r", "seq": if round % 3 == 0 { total + 9 } else { total }});
+        let mark =
+            json!({"type": "read", "roomId": "r", "seq": if round % 3 == 0 { total + 9 } else { total }});
         devices[at].0.send_all(&[mark, say.clone()]).await;
         devices[other].0.send(&say).await;
         total += round % 4 + 2;

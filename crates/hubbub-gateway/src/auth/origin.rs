@@ -28,11 +28,13 @@ pub(crate) fn check_origin(headers: &HeaderMap, uri: &Uri, allowed: &[String]) -
 /// such a page would be one of them. A name of one label belongs to no site.
 pub(crate) fn check_host(headers: &HeaderMap, uri: &Uri, allowed: &[String]) -> Result<(), Problem> {
     let host = host_of(headers, uri);
-    let name = host.rsplit_once(':').map_or(host, |(name, port)| if port.ends_with(']') { host } else { name });
+    let name =
+        host.rsplit_once(':').map_or(host, |(name, port)| if port.ends_with(']') { host } else { name });
     let name = name.strip_suffix('.').unwrap_or(name);
     let is_address = name.starts_with('[') || name.parse::<Ipv4Addr>().is_ok();
     let is_local = !name.contains('.') || name.to_ascii_lowercase().ends_with(".localhost");
-    let site = |origin: &str| origin.split_once("://").is_some_and(|(_, site)| site.eq_ignore_ascii_case(host));
+    let site =
+        |origin: &str| origin.split_once("://").is_some_and(|(_, site)| site.eq_ignore_ascii_case(host));
     if is_address || is_local || allowed.iter().any(|origin| site(origin)) {
         return Ok(());
     }
@@ -90,12 +92,30 @@ mod tests {
             check_host(&headers, &Uri::from_static("/kv/a"), &allowed).is_ok()
         };
         for host in [
-            "127.0.0.1:8080", "127.0.0.1", "10.1.2.3:80", "[::1]:8080", "[::1]", "localhost", "LOCALHOST:8080", "localhost.", "",
-            "a.localhost:1", "hubbub:8080", "chat.example", "Chat.example:8080",
+            "127.0.0.1:8080",
+            "127.0.0.1",
+            "10.1.2.3:80",
+            "[::1]:8080",
+            "[::1]",
+            "localhost",
+            "LOCALHOST:8080",
+            "localhost.",
+            "",
+            "a.localhost:1",
+            "hubbub:8080",
+            "chat.example",
+            "Chat.example:8080",
         ] {
             assert!(check(host), "{host}");
         }
-        for host in ["evil.example:8080", "evil.example", "127.0.0.1.evil.example", "chat.example:81", "evil.example.", "a.b:c]"] {
+        for host in [
+            "evil.example:8080",
+            "evil.example",
+            "127.0.0.1.evil.example",
+            "chat.example:81",
+            "evil.example.",
+            "a.b:c]",
+        ] {
             assert!(!check(host), "{host}");
         }
     }

@@ -173,7 +173,9 @@ impl Parser {
             b"list users" => return Some(Command::ListUsers),
             b"list all queues" => return Some(Command::ListQueues),
             // A page of any site can have a browser send it, with commands in its body.
-            _ if [b" HTTP/1.1", b" HTTP/1.0"].iter().any(|end| line.ends_with(*end)) => return Some(Command::Http),
+            _ if [b" HTTP/1.1", b" HTTP/1.0"].iter().any(|end| line.ends_with(*end)) => {
+                return Some(Command::Http);
+            }
             _ => {
                 self.state = State::AfterRefusal;
                 return Some(Command::Bad);

@@ -331,7 +331,8 @@ fn sockets_of_a_user_hear_of_marks_in_order_and_of_new_rooms_if_they_want_all() 
             change(RoomChange::AddMember { room: "new", user: "bob" }),
         ],
     );
-    let mark = r#"Read { room: "r", user: "ada", mark: ReadMark { seq: 1, unread: 0, head: 1, moved: true } }"#;
+    let mark =
+        r#"Read { room: "r", user: "ada", mark: ReadMark { seq: 1, unread: 0, head: 1, moved: true } }"#;
     assert_eq!(shown(&some), ["1", mark, "2"]);
     assert_eq!(shown(&all), [mark, "joined new at 7"]);
     assert!(shown(&bob).is_empty());

@@ -132,7 +132,8 @@ async fn what_ran_out_is_gone_at_once_and_leaves_with_the_sweep() {
 #[tokio::test]
 async fn what_ran_out_too_early_is_there_again() {
     let it = Fixture::new();
-    it.apply(&[KvOp::Put { key: b"a", value: b"x", ttl_ms: Some(1_000), condition: Condition::Always }]).await;
+    it.apply(&[KvOp::Put { key: b"a", value: b"x", ttl_ms: Some(1_000), condition: Condition::Always }])
+        .await;
     let (keys, _) = keys_of(&it.model, &it.clock, limits(1 << 20, 1_000));
     let it = Fixture { keys, ..it };
     it.clock.step_micros(7_200_000_000);

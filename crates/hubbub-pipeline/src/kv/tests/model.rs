@@ -5,7 +5,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use hubbub_core::clock::{Clock, ManualClock, RandomSource, SeededRandom};
-use hubbub_core::kv::{KeyInfo, KvChange, KvChanged, KvChanges, KvEntry, KvHistory, KvOp, KvOutcome, has_expired};
+use hubbub_core::kv::{
+    KeyInfo, KvChange, KvChanged, KvChanges, KvEntry, KvHistory, KvOp, KvOutcome, has_expired,
+};
 use hubbub_core::store::{KvStore, Read};
 use hubbub_core::{Op, OpBatch, Outcome, Refusal, Timestamp};
 use parking_lot::Mutex;

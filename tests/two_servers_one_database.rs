@@ -367,6 +367,7 @@ async fn marks_never_go_back_on_a_device() {
 /// Messages and marks come to a device on different ways. Whatever overtook what, it counts as the servers do in the end.
 #[tokio::test]
 async fn devices_at_two_servers_count_as_they_do() {
+    // A multiple of 5: at the end, too, everything has come everywhere.
     const ROUNDS: u64 = 60;
     let Two { servers, _postgres } = &Two::start();
     servers[0].put_room("r", json!({})).await;

@@ -757,14 +757,16 @@ export class Hubbub {
   markRead(roomId, seq) {
     if (this.#unsupported.has("read") || seq <= (this.#marks.get(roomId) ?? -1)) return;
     this.#marks.set(roomId, seq);
-    this.#transmit({ type: "read", ref: "read", roomId, seq });
+    this.#sendMark(roomId, seq);
   }
+
+  #sendMark(roomId, seq) { this.#transmit({ type: "read", ref: "read", roomId, seq }); }
 
   #sendMarks() {
-    for (const [roomId, seq] of this.#marks) this.#transmit({ type: "read", ref: "read", roomId, seq });
+    for (const [roomId, seq] of this.#marks) this.#sendMark(roomId, seq);
   }
 
-  /** One pause for all: what has no answer by then goes out again. */
+  /** One pause for all, a longer one than for messages: what has no answer by then goes out again. */
   #onMarkRefused(frame) {
     if (!frame.retryable || this.#markTimer !== undefined) return;
     this.#markFailures += 1;

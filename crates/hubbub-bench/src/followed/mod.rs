@@ -6,8 +6,9 @@
 //! then the number of the message in the run decides, and only where there are subscribers, as its answer comes before its
 //! timeline begins. Where there are subscribers, only messages of their rooms are followed: of a thousand rooms of which ten
 //! are listened to, one message in a hundred would tell of its delivery. While the run goes on, a task asks about them, because
-//! a busy server keeps its records for a second or two; what is left is asked about at the end. Which is next, the same hash decides, and not their age: the newest of those that were
-//! held up together waited the least, so asking about the newest would make all messages look faster than they are.
+//! a busy server keeps its records for a second or two; what is left is asked about at the end. Which is next, the same hash
+//! decides, and not their age: the newest of those that were held up together waited the least, so asking about the newest would
+//! make all messages look faster than they are.
 //!
 //! Of several servers, one stores a message, and each that has subscribers of its room delivers it. What is not on record yet is
 //! asked for again later, for as long as a slow message may take: those given up early would all be slow ones.

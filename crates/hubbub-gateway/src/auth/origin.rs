@@ -14,8 +14,7 @@ pub(crate) fn check_origin(headers: &HeaderMap, uri: &Uri, allowed: &[String]) -
     let Some(origin) = headers.get(ORIGIN) else { return Ok(()) };
     let origin = origin.to_str().unwrap_or_default();
     let host = host_of(headers, uri);
-    let site = origin.split_once("://").map_or("", |(_, site)| site);
-    let is_own = !site.is_empty() && site.eq_ignore_ascii_case(host);
+    let is_own = host.is_some_and(|host| is_of_host(origin, host));
     if is_own || allowed.iter().any(|other| other.eq_ignore_ascii_case(origin)) {
         return Ok(());
     }
@@ -28,28 +27,39 @@ pub(crate) fn check_origin(headers: &HeaderMap, uri: &Uri, allowed: &[String]) -
 /// such a page would be one of them. A name of one label belongs to no site.
 pub(crate) fn check_host(headers: &HeaderMap, uri: &Uri, allowed: &[String]) -> Result<(), Problem> {
     let host = host_of(headers, uri);
-    let name =
-        host.rsplit_once(':').map_or(host, |(name, port)| if port.ends_with(']') { host } else { name });
-    let name = name.strip_suffix('.').unwrap_or(name);
-    let is_address = name.starts_with('[') || name.parse::<Ipv4Addr>().is_ok();
-    let is_local = !name.contains('.') || name.to_ascii_lowercase().ends_with(".localhost");
-    let site =
-        |origin: &str| origin.split_once("://").is_some_and(|(_, site)| site.eq_ignore_ascii_case(host));
-    if is_address || is_local || allowed.iter().any(|origin| site(origin)) {
+    if host.is_some_and(|host| is_known(host, allowed)) {
         return Ok(());
     }
     let detail = format!(
-        "this server asks for no token and does not know the name {name:?}; call it by its address or as localhost, list the \
-         origin in server.allowed_origins, or ask for tokens (auth.secret)"
+        "this server asks for no token and does not know the name {:?}; call it by its address or as localhost, list the \
+         origin in server.allowed_origins, or ask for tokens (auth.secret)",
+        host.unwrap_or_default()
     );
     Err(Problem::new(ErrorCode::Forbidden, detail))
 }
 
-/// HTTP/2 names the host in `:authority`, which is a part of the URI here.
-fn host_of<'a>(headers: &'a HeaderMap, uri: &'a Uri) -> &'a str {
+/// Asked for every request: what is usual comes first, and nothing is copied.
+fn is_known(host: &str, allowed: &[String]) -> bool {
+    let name =
+        host.rsplit_once(':').map_or(host, |(name, port)| if port.ends_with(']') { host } else { name });
+    let name = name.strip_suffix('.').unwrap_or(name);
+    name.parse::<Ipv4Addr>().is_ok()
+        || name.starts_with('[')
+        || !name.contains('.')
+        || name.rsplit('.').next().is_some_and(|label| label.eq_ignore_ascii_case("localhost"))
+        || allowed.iter().any(|origin| is_of_host(origin, host))
+}
+
+/// Whether an origin is that of a host, with the port unless it is the scheme's own.
+fn is_of_host(origin: &str, host: &str) -> bool {
+    origin.split_once("://").is_some_and(|(_, site)| !site.is_empty() && site.eq_ignore_ascii_case(host))
+}
+
+/// HTTP/2 names the host in `:authority`, which is a part of the URI here. Empty if there is none, `None` if it is no text.
+fn host_of<'a>(headers: &'a HeaderMap, uri: &'a Uri) -> Option<&'a str> {
     match headers.get(HOST) {
-        Some(host) => host.to_str().unwrap_or("not.text"),
-        None => uri.authority().map_or("", |authority| authority.as_str()),
+        Some(host) => host.to_str().ok(),
+        None => Some(uri.authority().map_or("", |authority| authority.as_str())),
     }
 }
 

@@ -39,6 +39,9 @@ pub(crate) const COMMITTED_MAX: usize = 8;
 /// A commit thread. It writes the store: after a panic, half of a batch may be applied.
 pub(crate) const COMMIT: Essential = Essential::writer("commit");
 
+/// A batch waits as long as this for more operations, and no longer than the last one took to commit.
+const GATHER_MAX: Duration = Duration::from_micros(200);
+
 /// How long a commit thread waits for the report of the dispatcher's death.
 const DISPATCHER_DEATH_TIMEOUT: Duration = Duration::from_secs(1);
 
@@ -55,7 +58,10 @@ pub(crate) fn commit(
 ) {
     let mut failed = FailedSends::default();
     let is_only_thread = store.batches_at_once() <= 1;
-    while let Some(chunk) = batcher.take() {
+    let mut patience = Duration::ZERO;
+    loop {
+        batcher.gather(patience);
+        let Some(chunk) = batcher.take() else { return };
         COMMIT.step();
         let taken_at = clock.monotonic();
         let operations: i64 = saturate(chunk.ops.len());
@@ -69,7 +75,11 @@ pub(crate) fn commit(
         }
         publish_outcomes(&chunk.batch, outcomes, is_only_thread);
         metrics.in_flight.dec_by(operations);
-        let done = Committed { chunk, taken_at, done_at: clock.monotonic(), epoch };
+        let done_at = clock.monotonic();
+        if is_only_thread {
+            patience = done_at.saturating_sub(taken_at).min(GATHER_MAX);
+        }
+        let done = Committed { chunk, taken_at, done_at, epoch };
         if committed.blocking_send(done).is_err() {
             // The dispatcher has died. Nobody can be answered any more, and its death ends the process.
             essential::wait_for_shutdown(DISPATCHER_DEATH_TIMEOUT);

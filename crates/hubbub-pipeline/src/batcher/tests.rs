@@ -100,6 +100,69 @@ fn an_exclusive_operation_gets_a_chunk_of_its_own() {
     assert_eq!(sizes, [2, 1, 1, 1, 1]);
 }
 
+/// A batcher from which chunks of these sizes were taken, with as many operations waiting as `waiting` tells.
+fn after_chunks(sizes: [usize; 2], waiting: usize) -> Arc<Batcher> {
+    let batcher = Arc::new(batcher(1_000, 100));
+    for size in sizes {
+        submit_to(&batcher, size);
+        assert_eq!(batcher.take().unwrap().ops.len(), size);
+    }
+    if waiting > 0 {
+        submit_to(&batcher, waiting);
+    }
+    batcher
+}
+
+fn submit_to(batcher: &Batcher, count: usize) {
+    batcher.submit(&ops("r", &names("m", count)), &Arc::new(Waiter::default()), Duration::ZERO).unwrap();
+}
+
+/// Longer than any test runs, so that only what ends the wait lets it end.
+const ENDLESS: Duration = Duration::from_secs(24 * 3600);
+
+#[test]
+fn nothing_is_gathered_where_few_send_or_enough_is_there() {
+    after_chunks([1, 14], 0).gather(ENDLESS);
+    after_chunks([10, 30], 20).gather(ENDLESS);
+    after_chunks([10, 30], 0).gather(Duration::ZERO);
+    let is_full = after_chunks([50, 90], 50);
+    submit_to(&is_full, 60);
+    is_full.gather(ENDLESS);
+    let is_closed = after_chunks([10, 30], 1);
+    is_closed.close();
+    is_closed.gather(ENDLESS);
+}
+
+#[test]
+fn patience_ends() {
+    let batcher = after_chunks([10, 30], 19);
+    batcher.gather(Duration::from_millis(1));
+    assert_eq!(batcher.take().unwrap().ops.len(), 19);
+}
+
+/// As many as lately, a chunk that is full, and the end each end the wait that has begun.
+#[test]
+fn what_is_gathered_is_taken_at_once() {
+    let more = |batcher: &Batcher| (0..3).for_each(|_| submit_to(batcher, 5));
+    let too_many = |batcher: &Batcher| submit_to(batcher, 100);
+    let ends: [(&dyn Fn(&Batcher), usize); 3] = [(&more, 20), (&too_many, 5), (&Batcher::close, 5)];
+    for (end, expected) in ends {
+        let batcher = after_chunks([10, 30], 5);
+        let gathering = std::thread::spawn({
+            let batcher = Arc::clone(&batcher);
+            move || {
+                batcher.gather(ENDLESS);
+                batcher.take().unwrap().ops.len()
+            }
+        });
+        while !batcher.state.lock().is_gathering {
+            std::thread::yield_now();
+        }
+        end(&batcher);
+        assert_eq!(gathering.join().unwrap(), expected);
+    }
+}
+
 proptest! {
     /// Whatever the sizes and the cap: every operation comes out once, in order, and each ticket gets its own outcomes.
     #[test]

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use hubbub_core::store::{ApplyError, BatchCap};
 use hubbub_core::{Lane, OpBatch, Outcome};
@@ -299,12 +299,11 @@ impl Batcher {
     /// others wait for that. Of 64 connections, batches of 1 and of 40 operations took turns.
     pub(crate) fn gather(&self, patience: Duration) {
         let mut state = self.state.lock();
-        if patience.is_zero() || state.taken_lately() < GATHERED_MIN {
+        if patience.is_zero() || state.taken_lately() < GATHERED_MIN || state.has_gathered() {
             return;
         }
         state.is_gathering = true;
-        let deadline = Instant::now() + patience;
-        while !state.has_gathered() && !self.lingering.wait_until(&mut state, deadline).timed_out() {}
+        self.lingering.wait_for(&mut state, patience);
         state.is_gathering = false;
     }
 

@@ -143,10 +143,9 @@ fn patience_ends() {
 /// As many as lately, a chunk that is full, and the end each end the wait that has begun.
 #[test]
 fn what_is_gathered_is_taken_at_once() {
-    let more = |batcher: &Batcher| (0..3).for_each(|_| submit_to(batcher, 5));
-    let too_many = |batcher: &Batcher| submit_to(batcher, 100);
-    let ends: [(&dyn Fn(&Batcher), usize); 3] = [(&more, 20), (&too_many, 5), (&Batcher::close, 5)];
-    for (end, expected) in ends {
+    let more: fn(&Batcher) = |batcher| (0..3).for_each(|_| submit_to(batcher, 5));
+    let too_many: fn(&Batcher) = |batcher| submit_to(batcher, 100);
+    for (end, expected) in [(more, 20), (too_many, 5), (Batcher::close, 5)] {
         let batcher = after_chunks([10, 30], 5);
         let gathering = std::thread::spawn({
             let batcher = Arc::clone(&batcher);

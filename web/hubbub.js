@@ -173,6 +173,8 @@ class Subscription {
     this.epoch = undefined;
     /** Rooms whose `subscribed` came on this connection. Frames of other rooms belong to an older subscription. */
     this.announced = new Set();
+    /** With `"*"`: whether all rooms are announced. */
+    this.isLive = false;
     /**
      * Before the first of the `last` messages, once it is known. Goes out until a message came; filters nothing, since
      * positions may have gaps.
@@ -189,6 +191,12 @@ class Subscription {
   }
 
   get isAll() { return this.roomId === "*"; }
+
+  /** Nothing is announced any more. */
+  forgetAnnounced() {
+    this.announced.clear();
+    this.isLive = false;
+  }
 
   /** Where the one room continues. */
   get position() {
@@ -242,6 +250,7 @@ class Subscription {
 
   /** A cursor of an older history of a room that is not mine now would make all others begin anew at each connection. */
   onLive(rooms) {
+    this.isLive = true;
     for (const [room, cursor] of this.cursors) {
       cursor.isLeft = !this.announced.has(room) && cursor.epoch !== undefined && cursor.epoch !== this.epoch;
     }
@@ -292,7 +301,7 @@ export class Hubbub {
   #unanswered = new Map();
   /** A ping came, and may precede a refusal: what goes out behind its pong must wait for the next answer. */
   #isGated = false;
-  /** Read marks without an answer. */
+  /** Read marks without an answer: room → {seq, epoch}. */
   #marks = new Map();
   #markTimer;
   #markFailures = 0;
@@ -427,7 +436,7 @@ export class Hubbub {
     this.#unanswered.clear();
     this.#isGated = false;
     this.#leaving.clear();
-    for (const subscription of this.#subscriptions.values()) subscription.announced.clear();
+    for (const subscription of this.#subscriptions.values()) subscription.forgetAnnounced();
     for (const lane of this.#lanes.values()) {
       for (const outgoing of lane.waiting.slice(0, lane.sent)) this.#setDelivery(outgoing, Delivery.QUEUED);
       Object.assign(lane, { sent: 0, isHeld: false });
@@ -488,12 +497,14 @@ export class Hubbub {
       case "message": return this.#subscriptionOf(frame.roomId)?.onMessage(frame);
       case "subscribed": return this.#onSubscribed(frame);
       case "unsubscribed": return this.#onLeft(frame.roomId);
-      case "reset": return this.#subscriptionOf(frame.roomId)?.onReset(frame.roomId, frame);
+      case "reset":
+        this.#dropMarkOfOther(frame.roomId, frame.epoch);
+        return this.#subscriptionOf(frame.roomId)?.onReset(frame.roomId, frame);
       case "ack": return this.#onAck(frame);
       case "error": return this.#onError(frame);
       case "read":
         if (frame.ref === "read") this.#markFailures = 0;
-        if ((this.#marks.get(frame.roomId) ?? Infinity) <= frame.seq) this.#marks.delete(frame.roomId);
+        if ((this.#marks.get(frame.roomId)?.seq ?? Infinity) <= frame.seq) this.#marks.delete(frame.roomId);
         return this.#emit("read", frame);
       case "presence": case "typing": return this.#emit(frame.type, frame);
     }
@@ -556,7 +567,7 @@ export class Hubbub {
   #sendSubscribe(subscription) {
     if (this.#leaving.has(subscription.roomId)) return;
     subscription.ref = `s${++this.#refs}`;
-    subscription.announced.clear();
+    subscription.forgetAnnounced();
     this.#transmit(subscription.frame());
   }
 
@@ -571,12 +582,18 @@ export class Hubbub {
     const own = this.#subscriptions.get(frame.roomId);
     const all = this.#subscriptions.get("*");
     if (frame.roomId === "*") {
-      if (all && all.ref === frame.ref) all.onLive(frame.rooms);
-      return;
+      if (!all || all.ref !== frame.ref) return;
+      all.onLive(frame.rooms);
+      // The rest are of rooms that are not mine.
+      return this.#sendMarks((roomId) => !all.announced.has(roomId));
     }
-    if (own && own.ref === frame.ref) return own.onSubscribed(frame.roomId, frame);
+    const isOwn = own && own.ref === frame.ref;
     // Another ref answers a subscription that was replaced since.
-    if (frame.ref === undefined || frame.ref === all?.ref) all?.onSubscribed(frame.roomId, frame);
+    if (!isOwn && frame.ref !== undefined && frame.ref !== all?.ref) return;
+    this.#dropMarkOfOther(frame.roomId, frame.epoch);
+    const mark = this.#marks.get(frame.roomId);
+    (isOwn ? own : all)?.onSubscribed(frame.roomId, frame);
+    this.#sendMarks((roomId) => roomId === frame.roomId && this.#marks.get(roomId) === mark);
   }
 
   // ---- Sending --------------------------------------------------------------------------------------------------
@@ -755,15 +772,27 @@ export class Hubbub {
    * refusal that may get better. 0 moves nothing: the `read` that answers it tells the mark, and what is unread.
    */
   markRead(roomId, seq) {
-    if (this.#unsupported.has("read") || seq <= (this.#marks.get(roomId) ?? -1)) return;
-    this.#marks.set(roomId, seq);
-    this.#sendMark(roomId, seq);
+    if (this.#unsupported.has("read") || seq <= (this.#marks.get(roomId)?.seq ?? -1)) return;
+    this.#marks.set(roomId, { seq, epoch: this.#subscriptionOf(roomId)?.cursors.get(roomId)?.epoch });
+    this.#sendMarks((marked) => marked === roomId);
   }
 
-  #sendMark(roomId, seq) { this.#transmit({ type: "read", ref: "read", roomId, seq }); }
+  /** Sends those marks of which it is known that they are of the history that the server has now. */
+  #sendMarks(isWanted = () => true) {
+    for (const [roomId, { seq }] of this.#marks) {
+      if (isWanted(roomId) && !this.#isToBeAnnounced(roomId)) this.#transmit({ type: "read", ref: "read", roomId, seq });
+    }
+  }
 
-  #sendMarks() {
-    for (const [roomId, seq] of this.#marks) this.#sendMark(roomId, seq);
+  /** Whether a `subscribed` of the room is to come, which tells its history. */
+  #isToBeAnnounced(roomId) {
+    const subscription = this.#subscriptionOf(roomId);
+    return subscription !== undefined && !subscription.isLive && !subscription.announced.has(roomId);
+  }
+
+  /** A seq of another history says nothing in this one. */
+  #dropMarkOfOther(roomId, epoch) {
+    if ((this.#marks.get(roomId)?.epoch ?? epoch) !== epoch) this.#marks.delete(roomId);
   }
 
   /** One pause for all, a longer one than for messages: what has no answer by then goes out again. */
@@ -806,7 +835,8 @@ export class Hubbub {
     }
     const answer = parse(text);
     if (response.ok) return answer;
-    throw new HubbubError({ code: "unexpected", ...answer, status: response.status });
+    // A proxy's answer does not say whether it may get better.
+    throw new HubbubError({ code: "unexpected", retryable: response.status >= 500, ...answer, status: response.status });
   }
 
   /** A page of history, newest last. @param {{after?: number, before?: number, limit?: number, epoch?: string}} [query] */

@@ -2,6 +2,7 @@
 
 import assert from "node:assert/strict";
 import { test } from "node:test";
+import { Hubbub } from "../../web/hubbub.js";
 import { Model } from "../../web/app/model.js";
 import { Room } from "../../web/app/room.js";
 
@@ -41,11 +42,15 @@ async function started(test, rooms) {
     close() {}
     say(frame) { this.onmessage({ data: JSON.stringify(frame) }); }
   };
-  globalThis.fetch = async (url) => {
-    const { pathname } = new URL(url);
-    const rest = pathname.endsWith("/messages") ? { messages: [] } : { rooms, members: [], users: [] };
-    return new Response(JSON.stringify({ next: null, epoch: "e", ...rest }));
+  const http = {
+    rooms,
+    answer(url) {
+      const { pathname } = new URL(url);
+      const rest = pathname.endsWith("/messages") ? { messages: [] } : { rooms: this.rooms, members: [], users: [] };
+      return new Response(JSON.stringify({ next: null, epoch: "e", ...rest }));
+    },
   };
+  globalThis.fetch = async (url) => http.answer(url);
   const model = new Model({ user: "ada", name: "Ada", url: "http://h" });
   test.after(() => {
     model.client.close();
@@ -57,7 +62,7 @@ async function started(test, rooms) {
   const { ref } = socket.frames.find(({ type }) => type === "subscribe");
   const announce = (roomId, more) => socket.say({ type: "subscribed", ref, roomId, epoch: "e", oldest: 1, ...more });
   const marks = () => socket.frames.filter(({ type }) => type === "read").map(({ roomId, seq }) => [roomId, seq]);
-  return { model, socket, announce, marks };
+  return { model, socket, announce, marks, http, newest: () => socket };
 }
 
 test("an announced mark is not taken: it is newer than the messages that follow", async (test) => {
@@ -95,4 +100,90 @@ test("a message of one's own that crossed the mark is marked as well", async (te
   model.markRead();
   assert.deepEqual(marks(), [["r", 1], ["r", 2]]);
   assert.deepEqual(states(model.current), { readSeq: 1, unread: 1, unseen: 0 });
+});
+
+/** A client on sockets by hand, connected. `again` replaces a connection that is lost. */
+async function connected(test, subscribed) {
+  const sockets = [];
+  class ByHand {
+    frames = [];
+    constructor() { sockets.push(this); }
+    send(text) { this.frames.push(JSON.parse(text)); }
+    close() {}
+    say(frame) { this.onmessage({ data: JSON.stringify(frame) }); }
+    get marks() { return this.frames.filter(({ type }) => type === "read").map(({ roomId, seq }) => [roomId, seq]); }
+    announce(roomId, epoch) {
+      const { ref } = this.frames.findLast(({ type }) => type === "subscribe");
+      this.say({ type: "subscribed", ref, roomId, epoch, oldest: 1, head: 9, readSeq: 0 });
+    }
+  }
+  const client = new Hubbub({ user: "ada", url: "http://h", WebSocket: ByHand, backoffFirst: 1 });
+  test.after(() => client.close());
+  const next = async () => {
+    const count = sockets.length;
+    while (sockets.length === count) await new Promise((resolve) => setTimeout(resolve, 1));
+    sockets.at(-1).onopen();
+    return sockets.at(-1);
+  };
+  client.subscribe(subscribed);
+  client.connect();
+  sockets[0].onopen();
+  const again = async () => {
+    const coming = next();
+    sockets.at(-1).onclose({ code: 1006, reason: "" });
+    return coming;
+  };
+  return { client, socket: sockets[0], again };
+}
+
+test("a mark without an answer goes out again once its room is announced, unless its history was replaced", async (test) => {
+  const { client, socket, again } = await connected(test, "*");
+  for (const room of ["same", "other"]) socket.announce(room, "e1");
+  client.markRead("same", 5);
+  client.markRead("other", 6);
+  assert.deepEqual(socket.marks, [["same", 5], ["other", 6]]);
+  const second = await again();
+  assert.deepEqual(second.marks, []);
+  second.announce("other", "e2");
+  client.markRead("late", 7);
+  assert.deepEqual(second.marks, []);
+  second.announce("same", "e1");
+  assert.deepEqual(second.marks, [["same", 5]]);
+  const [{ ref }] = second.frames.filter(({ type }) => type === "subscribe");
+  second.say({ type: "subscribed", ref, roomId: "*", rooms: 2 });
+  assert.deepEqual(second.marks, [["same", 5], ["late", 7]], "a room that is not announced is none of mine");
+  client.markRead("other", 1);
+  assert.deepEqual(second.marks.at(-1), ["other", 1]);
+  second.say({ type: "reset", roomId: "other", epoch: "e3", oldest: 1, head: 0 });
+  assert.deepEqual((await again()).marks, []);
+});
+
+test("marks of rooms that nothing follows wait for nobody", async (test) => {
+  const { client, socket, again } = await connected(test, "followed");
+  client.markRead("followed", 1);
+  client.markRead("elsewhere", 2);
+  assert.deepEqual(socket.marks, [["elsewhere", 2]]);
+  socket.announce("followed", "e1");
+  assert.deepEqual(socket.marks, [["elsewhere", 2], ["followed", 1]]);
+  assert.deepEqual((await again()).marks, [["elsewhere", 2]]);
+});
+
+test("the list of rooms is asked for again where it could not be had", async (test) => {
+  const { model, socket, http, newest } = await started(test, []);
+  test.mock.method(console, "warn", () => {});
+  let refused = 0;
+  const { answer } = http;
+  Object.assign(http, {
+    rooms: [{ roomId: "r", head: 0, readSeq: 0, unread: 0 }],
+    answer(url) {
+      if (refused > 0) return answer.call(http, url);
+      refused += 1;
+      return new Response("<html>Bad Gateway", { status: 502 });
+    },
+  });
+  socket.onclose({ code: 1006, reason: "" });
+  while (newest() === socket) await new Promise((resolve) => setTimeout(resolve, 5));
+  newest().onopen();
+  while (!model.rooms.has("r")) await new Promise((resolve) => setTimeout(resolve, 5));
+  assert.equal(refused, 1);
 });

@@ -17,6 +17,10 @@ import { Room } from "./room.js";
 /** Most rooms whose messages stay in memory after another one was opened. */
 const LOGS_MAX = 5;
 const ROOMS_PAGE = 500;
+/** The list of rooms is asked for again after this time if it could not be had, and after twice that next time, in ms. */
+const RELOAD_FIRST = 1_000;
+const RELOAD_MAX = 30_000;
+const RELOAD_AFTER_RESET = 50;
 
 export class Model extends Emitter {
   constructor({ user, name, url, token }) {
@@ -32,6 +36,7 @@ export class Model extends Emitter {
     /** The oldest position on the screen; messages on the screen are not dropped. */
     this.shownFrom = Infinity;
     this.opened = [];
+    this.loading = { number: 0, failures: 0, timer: undefined };
     this.client = new Hubbub({ user, username: name, url, token });
     this.names = new Names(user, name, () => this.emit("people"));
     this.client.on("state", () => this.#onConnection());
@@ -48,6 +53,7 @@ export class Model extends Emitter {
   }
 
   stop() {
+    clearTimeout(this.loading.timer);
     this.client.close();
     outbox.keep(this.user, []);
   }
@@ -67,19 +73,43 @@ export class Model extends Emitter {
 
   #onConnection() {
     if (this.client.connection.state === State.OPEN) {
-      this.#loadRooms().catch((error) => console.warn("hubbub: rooms:", error.code, error.message));
+      this.#loadRooms();
       if (this.current?.log?.error) this.current.log.reload();
     }
     this.emit("connection");
   }
 
-  /** Runs at every connection: changes by other devices meanwhile must be requested. */
+  #loadRoomsIn(wait) {
+    clearTimeout(this.loading.timer);
+    this.loading.timer = setTimeout(() => this.#loadRooms(), wait);
+  }
+
+  /**
+   * Runs at every connection: changes by other devices meanwhile must be requested. Where it fails it is tried again. A newer
+   * one takes the place of one under way.
+   */
   async #loadRooms() {
+    const { loading } = this;
+    clearTimeout(loading.timer);
+    const number = ++loading.number;
+    const isNewest = () => loading.number === number;
+    try {
+      await this.#loadList(isNewest);
+      if (isNewest()) loading.failures = 0;
+    } catch (error) {
+      console.warn("hubbub: rooms:", error.code, error.message);
+      if (!isNewest() || !error.retryable || this.client.connection.state !== State.OPEN) return;
+      this.#loadRoomsIn(Math.min(RELOAD_FIRST * 2 ** loading.failures++, RELOAD_MAX));
+    }
+  }
+
+  async #loadList(isNewest) {
     let after;
     let epoch;
     const seen = new Set();
     do {
       const page = await this.client.myRooms({ limit: ROOMS_PAGE, after });
+      if (!isNewest()) return;
       // Of the first page: where a later one is of another history, following begins with resets.
       epoch ??= page.epoch;
       for (const entry of page.rooms) {
@@ -196,7 +226,8 @@ export class Model extends Emitter {
     room.reset(position.head);
     if (room === this.current) room.log?.reload();
     else room.log = null;
-    this.#loadRooms().catch(() => {});
+    // After a restore all rooms are reset.
+    this.#loadRoomsIn(RELOAD_AFTER_RESET);
   }
 
   #onOutgoing(outgoing) {

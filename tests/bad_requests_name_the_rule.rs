@@ -201,3 +201,47 @@ async fn names_of_other_sites_are_refused_where_nobody_needs_a_token() {
         assert_eq!(read.status, if status == 403 { 403 } else { 200 }, "{host}");
     }
 }
+
+/// With `--insecure` whoever comes is let in, unless the sites are listed.
+#[tokio::test]
+async fn listed_sites_are_the_only_ones_without_tokens() {
+    for (origins, status) in [("", 200), ("https://chat.example", 403)] {
+        let origins = format!("server.allowed_origins={origins}");
+        let server = Setup::new().set("server.insecure=true").set(&origins).start();
+        let mut http = server.http().await;
+        let headers = [("host", "evil.example")];
+        let read = http.request(hyper::Method::GET, "/v1/rooms", &headers, "").await;
+        assert_eq!(read.status, status, "{origins:?}");
+    }
+}
+
+#[tokio::test]
+async fn pages_of_listed_sites_may_read_answers() {
+    let server = Setup::new().set("server.allowed_origins=https://chat.example").start();
+    let mut http = server.http().await;
+    for (path, status) in [("/v1/rooms", 200), ("/v1/rooms/none", 404), ("/v1/nothing", 404)] {
+        for (origin, allowed) in [("https://chat.example", true), ("https://evil.example", false)] {
+            let answer = http.request(hyper::Method::GET, path, &[("origin", origin)], "").await;
+            assert_eq!(answer.status, status, "{path}");
+            let told = answer.header("access-control-allow-origin");
+            assert_eq!(told, allowed.then_some(origin), "{path}");
+        }
+    }
+    let asks = |origin| {
+        [
+            ("origin", origin),
+            ("access-control-request-method", "PUT"),
+            ("access-control-request-headers", "authorization"),
+        ]
+    };
+    let page = asks("https://chat.example");
+    let allowed = http.request(hyper::Method::OPTIONS, "/kv/a", &page, "").await;
+    assert_eq!(allowed.status, 204);
+    assert_eq!(allowed.header("access-control-allow-methods"), Some("GET, PUT, DELETE"));
+    assert_eq!(allowed.header("access-control-allow-headers"), Some("authorization"));
+    assert_eq!(http.request(hyper::Method::OPTIONS, "/nothing", &page, "").await.status, 404);
+    let refused = http.request(hyper::Method::OPTIONS, "/kv/a", &asks("https://evil.example"), "").await;
+    assert_eq!(refused.status, 403);
+    let plain = http.request(hyper::Method::OPTIONS, "/kv/a", &[], "").await;
+    plain.problem(405, "method_not_allowed");
+}

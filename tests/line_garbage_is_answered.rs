@@ -91,11 +91,12 @@ async fn line_garbage_is_answered() {
     bystander.request("ping\nnothing:noticed\n", &["OK"]).await;
 }
 
-/// A page of any site can have a browser send this, with commands in the body.
+/// A page of any site can have a browser send this, with commands in the body, or in a session ticket that its server chose.
 #[tokio::test]
-async fn an_http_request_ends_the_connection() {
+async fn other_protocols_end_the_connection() {
     let server = Setup::new().line().start();
-    for first in ["POST / HTTP/1.1\r\n", "GET /x HTTP/1.0\n"] {
+    let long = format!("POST /{} HTTP/1.1\r\n", "a".repeat(66_000));
+    for first in ["POST / HTTP/1.1\r\n", "GET /x HTTP/1.0\n", &long, "\u{16}\u{3}\u{1}hello\n"] {
         let mut client = server.line().await;
         client.send(format!("{first}Host: x\r\n\r\nregister\nid:7\ncreate queue\n")).await;
         assert_eq!(client.receive().await.as_deref(), Some("Bad Request"));

@@ -89,6 +89,8 @@ const STABLE_AFTER = 3_000;
 const TYPING_EVERY = 2_500;
 const CHECK_EVERY = 2_000;
 
+/** What the ref of a read mark begins with. */
+const MARK = "m";
 const CANCELED = { code: "canceled", detail: "the message was given up; it may be stored", retryable: true };
 
 /** The wait that a server which shuts down gives each client, in ms, so that they do not return all at once. */
@@ -301,7 +303,7 @@ export class Hubbub {
   #unanswered = new Map();
   /** A ping came, and may precede a refusal: what goes out behind its pong must wait for the next answer. */
   #isGated = false;
-  /** Read marks without an answer: room → {seq, epoch}. */
+  /** Read marks without an answer: room → {seq, epoch, ref}. */
   #marks = new Map();
   #markTimer;
   #markFailures = 0;
@@ -503,8 +505,7 @@ export class Hubbub {
       case "ack": return this.#onAck(frame);
       case "error": return this.#onError(frame);
       case "read":
-        if (frame.ref === "read") this.#markFailures = 0;
-        if ((this.#marks.get(frame.roomId)?.seq ?? Infinity) <= frame.seq) this.#marks.delete(frame.roomId);
+        this.#onRead(frame);
         return this.#emit("read", frame);
       case "presence": case "typing": return this.#emit(frame.type, frame);
     }
@@ -739,6 +740,8 @@ export class Hubbub {
     if (subscription) return this.#onSubscribeRefused(subscription, frame);
     const [left] = [...this.#leaving].find(([, ref]) => ref === frame.ref) ?? [];
     if (left !== undefined) return this.#onLeaveRefused(left, frame);
+    const [marked] = [...this.#marks].find(([, { ref }]) => ref === frame.ref) ?? [];
+    if (marked !== undefined) return this.#onMarkRefused(marked, frame);
     if (frame.code === "unknown_type" && frame.ref) return void this.#unsupported.add(frame.ref);
     if (frame.code === "removed") {
       const own = this.#subscriptions.get(frame.roomId);
@@ -749,9 +752,8 @@ export class Hubbub {
       this.#marks.delete(frame.roomId);
       return this.#emit("removed", frame);
     }
-    if (frame.ref === "read") return this.#onMarkRefused(frame);
-    // A refused typing sign needs no attention.
-    if (frame.ref !== "typing") this.#emit("error", new HubbubError(frame));
+    // A refused typing sign needs no attention, nor does a mark that another has replaced.
+    if (frame.ref !== "typing" && !frame.ref?.startsWith(MARK)) this.#emit("error", new HubbubError(frame));
   }
 
   #onSubscribeRefused(subscription, frame) {
@@ -773,14 +775,15 @@ export class Hubbub {
    */
   markRead(roomId, seq) {
     if (this.#unsupported.has("read") || seq <= (this.#marks.get(roomId)?.seq ?? -1)) return;
-    this.#marks.set(roomId, { seq, epoch: this.#subscriptionOf(roomId)?.cursors.get(roomId)?.epoch });
+    const epoch = this.#subscriptionOf(roomId)?.cursors.get(roomId)?.epoch;
+    this.#marks.set(roomId, { seq, epoch, ref: `${MARK}${++this.#refs}` });
     this.#sendMarks((marked) => marked === roomId);
   }
 
   /** Sends those marks of which it is known that they are of the history that the server has now. */
   #sendMarks(isWanted = () => true) {
-    for (const [roomId, { seq }] of this.#marks) {
-      if (isWanted(roomId) && !this.#isToBeAnnounced(roomId)) this.#transmit({ type: "read", ref: "read", roomId, seq });
+    for (const [roomId, { seq, ref }] of this.#marks) {
+      if (isWanted(roomId) && !this.#isToBeAnnounced(roomId)) this.#transmit({ type: "read", ref, roomId, seq });
     }
   }
 
@@ -795,9 +798,18 @@ export class Hubbub {
     if ((this.#marks.get(roomId)?.epoch ?? epoch) !== epoch) this.#marks.delete(roomId);
   }
 
+  /** One beyond the head is answered with the head. */
+  #onRead({ roomId, ref, seq }) {
+    const mark = this.#marks.get(roomId);
+    if (ref !== undefined) this.#markFailures = 0;
+    if (mark && (mark.ref === ref || mark.seq <= seq)) this.#marks.delete(roomId);
+  }
+
   /** One pause for all, a longer one than for messages: what has no answer by then goes out again. */
-  #onMarkRefused(frame) {
-    if (!frame.retryable || this.#markTimer !== undefined) return;
+  #onMarkRefused(roomId, frame) {
+    if (frame.code === "unknown_type") this.#unsupported.add("read");
+    if (!frame.retryable) return void this.#marks.delete(roomId);
+    if (this.#markTimer !== undefined) return;
     this.#markFailures += 1;
     this.#markTimer = setTimeout(() => {
       this.#markTimer = undefined;

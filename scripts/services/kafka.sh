@@ -49,7 +49,7 @@ group.min.session.timeout.ms=1000
 ${KAFKA_CONF:-}
 C
   [ -s "$H/data/meta.properties" ] || java -Xmx128m -XX:+UseSerialGC -XX:TieredStopAtLevel=1 $LOG -cp "$CP" kafka.tools.StorageTool \
-    format -t "$(head -c16 /dev/urandom | base64 | tr '+/' '-_' | tr -d =)" -c "$H/server.properties" ${KAFKA_FORMAT:-} >"$H/format.out" 2>&1 || { tail -5 "$H/format.out" >&2; exit 1; }
+    format -t "$(head -c16 /dev/urandom | base64 | tr '+/' '-_' | tr -d = | sed 's/^-/A/')" -c "$H/server.properties" ${KAFKA_FORMAT:-} >"$H/format.out" 2>&1 || { tail -5 "$H/format.out" >&2; exit 1; }
   setsid java -Xms256m -Xmx512m -XX:+UseG1GC -XX:MaxGCPauseMillis=20 $LOG -cp "$CP" kafka.Kafka "$H/server.properties" >"$H/out" 2>&1 </dev/null &
   P=$!; echo $P >"$H/pid"
   for _ in $(seq 1800); do

@@ -62,7 +62,8 @@ async function started(test, rooms) {
   const { ref } = socket.frames.find(({ type }) => type === "subscribe");
   const announce = (roomId, more) => socket.say({ type: "subscribed", ref, roomId, epoch: "e", oldest: 1, ...more });
   const marks = () => socket.frames.filter(({ type }) => type === "read").map(({ roomId, seq }) => [roomId, seq]);
-  return { model, socket, announce, marks, http, newest: () => socket };
+  const answer = (frame) => socket.say({ type: "read", ref: socket.frames.at(-1).ref, ...frame });
+  return { model, socket, announce, marks, answer, http, newest: () => socket };
 }
 
 test("an announced mark is not taken: it is newer than the messages that follow", async (test) => {
@@ -77,17 +78,17 @@ test("an announced mark is not taken: it is newer than the messages that follow"
 });
 
 test("of a room joined later, mark and count are asked for", async (test) => {
-  const { model, socket, announce, marks } = await started(test, []);
+  const { model, socket, announce, marks, answer } = await started(test, []);
   announce("r", { readSeq: 6, head: 7 });
   socket.say({ type: "message", roomId: "r", userId: "bob", seq: 5 });
   assert.deepEqual(marks(), [["r", 0]]);
-  socket.say({ type: "read", ref: "read", roomId: "r", seq: 6, unread: 1, head: 7 });
+  answer({ roomId: "r", seq: 6, unread: 1, head: 7 });
   for (const seq of [6, 7, 8]) socket.say({ type: "message", roomId: "r", userId: "bob", seq });
   assert.deepEqual(states(model.rooms.get("r")), { readSeq: 6, unread: 2, unseen: 2 });
 });
 
 test("a message of one's own that crossed the mark is marked as well", async (test) => {
-  const { model, socket, announce, marks } = await started(test, [{ roomId: "r", head: 0, readSeq: 0, unread: 0 }]);
+  const { model, socket, announce, marks, answer } = await started(test, [{ roomId: "r", head: 0, readSeq: 0, unread: 0 }]);
   model.open("r");
   while (!model.current.log.isReady) await new Promise((resolve) => setTimeout(resolve, 1));
   announce("r", { readSeq: 0, head: 0 });
@@ -95,7 +96,7 @@ test("a message of one's own that crossed the mark is marked as well", async (te
   say("bob", 1);
   model.markRead();
   say("ada", 2);
-  socket.say({ type: "read", ref: "read", roomId: "r", seq: 1, unread: 1, head: 2 });
+  answer({ roomId: "r", seq: 1, unread: 1, head: 2 });
   model.markRead();
   model.markRead();
   assert.deepEqual(marks(), [["r", 1], ["r", 2]]);
@@ -166,6 +167,21 @@ test("marks of rooms that nothing follows wait for nobody", async (test) => {
   socket.announce("followed", "e1");
   assert.deepEqual(socket.marks, [["elsewhere", 2], ["followed", 1]]);
   assert.deepEqual((await again()).marks, [["elsewhere", 2]]);
+});
+
+test("a mark that is answered or refused for good keeps later ones from nothing", async (test) => {
+  const { client, socket } = await connected(test, "r");
+  socket.announce("r", "e1");
+  client.markRead("r", 500);
+  socket.say({ type: "read", ref: socket.frames.at(-1).ref, roomId: "r", seq: 9, unread: 0, head: 9 });
+  client.markRead("r", 11);
+  assert.deepEqual(socket.marks, [["r", 500], ["r", 11]]);
+  const errors = [];
+  client.on("error", (error) => errors.push(error));
+  socket.say({ type: "error", ref: socket.frames.at(-1).ref, code: "not_member", retryable: false });
+  client.markRead("r", 0);
+  assert.deepEqual(socket.marks.at(-1), ["r", 0]);
+  assert.deepEqual(errors, []);
 });
 
 test("the list of rooms is asked for again where it could not be had", async (test) => {

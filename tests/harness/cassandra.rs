@@ -113,11 +113,12 @@ impl Cassandra {
         let tables = "select table_name from system_schema.tables where keyspace_name = ?";
         let tables =
             session.query_unpaged(tables, (&self.keyspace,)).await.unwrap().into_rows_result().unwrap();
-        for row in tables.rows::<(String,)>().unwrap() {
-            let (table,) = row.unwrap();
-            if table != "properties" && table != "schema_versions" {
-                session.query_unpaged(format!("truncate {}.{table}", self.keyspace), ()).await.unwrap();
-            }
+        let mut tables: Vec<_> = tables.rows::<(String,)>().unwrap().map(|row| row.unwrap().0).collect();
+        tables.retain(|table| table != "properties" && table != "schema_versions");
+        // Servers notice by the positions, and begin to store everything again.
+        tables.sort_by_key(|table| table == "positions");
+        for table in tables {
+            session.query_unpaged(format!("truncate {}.{table}", self.keyspace), ()).await.unwrap();
         }
     }
 

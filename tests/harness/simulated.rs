@@ -90,7 +90,7 @@ impl Simulated {
             rates: hubbub_gateway::Rates::default(),
             tls: None,
             allowed_origins: Vec::new(),
-            is_for_this_machine: false,
+            checks_hosts: false,
             compat: None,
             serves_clients: true,
             statistics: Statistics::new(MetricsDefault::Prometheus, clock.monotonic()),

@@ -72,8 +72,8 @@ pub struct Gateway {
     pub tls: Option<Arc<Tls>>,
     /// Sites whose pages may act here, besides the server's own: `https://chat.example`.
     pub allowed_origins: Vec<String>,
-    /// Whether no token is asked for and only programs of this machine are to call. Then requests to names of sites are refused.
-    pub is_for_this_machine: bool,
+    /// Whether requests to names of sites that are not listed are refused: where no token is asked for, unless anybody may call.
+    pub checks_hosts: bool,
     /// The time.
     pub clock: Arc<dyn Clock>,
     /// For ids the server makes.

@@ -11,7 +11,7 @@
 //! - There are at most [`ACCOUNTS_MAX`] accounts. Those beyond share one.
 
 use std::collections::HashMap;
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
@@ -249,8 +249,7 @@ impl Rates {
         let mut named: Vec<&[u8]> = values.flat_map(|value| value.split(|byte| *byte == b',')).collect();
         // Each proxy appends whom it was reached by; what stands before an address that is not trusted is anybody's claim.
         let mut client = peer;
-        let parse = |name: &[u8]| std::str::from_utf8(name.trim_ascii()).ok()?.parse::<IpAddr>().ok();
-        while let Some(address) = named.pop().and_then(parse) {
+        while let Some(address) = named.pop().and_then(read_address) {
             client = address.to_canonical();
             if !self.is_trusted(client) {
                 break;
@@ -267,6 +266,14 @@ impl Rates {
     fn account(&self, holder: Holder, now: Duration) -> Arc<Account> {
         self.accounts.lock().get(holder, now)
     }
+}
+
+/// An address as proxies name it: some add the port, or write an IPv6 address in brackets.
+fn read_address(name: &[u8]) -> Option<IpAddr> {
+    let name = std::str::from_utf8(name.trim_ascii()).ok()?;
+    let bare = name.strip_prefix('[').and_then(|name| name.strip_suffix(']'));
+    let with_port = || name.parse::<SocketAddr>().ok().map(|address| address.ip());
+    bare.unwrap_or(name).parse().ok().or_else(with_port)
 }
 
 impl Accounts {

@@ -165,7 +165,7 @@ async fn open(config: &Config, name: String) -> anyhow::Result<Opened> {
         rates: Rates::new(rate_limits(config)),
         tls,
         allowed_origins: config.allowed_origins.0.clone(),
-        is_for_this_machine: !config.has_auth() && !*config.insecure,
+        checks_hosts: !config.has_auth() && (!*config.insecure || !config.allowed_origins.0.is_empty()),
         clock,
         random,
         statistics: Statistics::new(*config.metrics_default, started),

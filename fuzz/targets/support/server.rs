@@ -126,7 +126,7 @@ async fn open(data: &TempDir) -> Gateway {
         rates: Rates::default(),
         tls: None,
         allowed_origins: Vec::new(),
-        is_for_this_machine: false,
+        checks_hosts: false,
         statistics: Statistics::new(MetricsDefault::Prometheus, clock.monotonic()),
         clock,
         random,

@@ -3,7 +3,7 @@
 use std::net::Ipv4Addr;
 
 use hubbub_core::ErrorCode;
-use hyper::header::{HOST, ORIGIN};
+use hyper::header::{HOST, HeaderValue, ORIGIN};
 use hyper::{HeaderMap, Uri};
 
 use crate::problem::Problem;
@@ -12,14 +12,19 @@ use crate::problem::Problem;
 /// sends it by itself, being reachable from a browser must not be enough. Programs other than browsers send no `Origin`.
 pub(crate) fn check_origin(headers: &HeaderMap, uri: &Uri, allowed: &[String]) -> Result<(), Problem> {
     let Some(origin) = headers.get(ORIGIN) else { return Ok(()) };
-    let origin = origin.to_str().unwrap_or_default();
+    let named = origin.to_str().unwrap_or_default();
     let host = host_of(headers, uri);
-    let is_own = host.is_some_and(|host| is_of_host(origin, host));
-    if is_own || allowed.iter().any(|other| other.eq_ignore_ascii_case(origin)) {
+    if host.is_some_and(|host| is_of_host(named, host)) || is_listed(origin, allowed) {
         return Ok(());
     }
-    let detail = format!("pages of {origin} may not act here; server.allowed_origins lists those that may");
+    let detail = format!("pages of {named} may not act here; server.allowed_origins lists those that may");
     Err(Problem::new(ErrorCode::Forbidden, detail))
+}
+
+/// Whether an origin is one of those in `server.allowed_origins`.
+pub(crate) fn is_listed(origin: &HeaderValue, allowed: &[String]) -> bool {
+    let Ok(origin) = origin.to_str() else { return false };
+    allowed.iter().any(|listed| without_default_port(listed).eq_ignore_ascii_case(origin))
 }
 
 /// Refuses requests to a name that this server need not have. A site can let its own name point at this machine for a moment, so
@@ -50,9 +55,27 @@ fn is_known(host: &str, allowed: &[String]) -> bool {
         || allowed.iter().any(|origin| is_of_host(origin, host))
 }
 
-/// Whether an origin is that of a host, with the port unless it is the scheme's own.
+/// Whether an origin is that of a host. Either may have the port that is the scheme's own.
 fn is_of_host(origin: &str, host: &str) -> bool {
-    origin.split_once("://").is_some_and(|(_, site)| !site.is_empty() && site.eq_ignore_ascii_case(host))
+    let Some((scheme, site)) = without_default_port(origin).split_once("://") else { return false };
+    let is_own = |port: &str| Some(port) == default_port(scheme);
+    let host = host.rsplit_once(':').filter(|(_, port)| is_own(port)).map_or(host, |(name, _)| name);
+    !site.is_empty() && site.eq_ignore_ascii_case(host)
+}
+
+/// An origin as browsers send it.
+fn without_default_port(origin: &str) -> &str {
+    let own = origin.split_once("://").and_then(|(scheme, _)| default_port(scheme));
+    let short = own.and_then(|port| origin.strip_suffix(port)?.strip_suffix(':'));
+    short.unwrap_or(origin)
+}
+
+fn default_port(scheme: &str) -> Option<&'static str> {
+    match scheme {
+        "https" => Some("443"),
+        "http" => Some("80"),
+        _ => None,
+    }
 }
 
 /// HTTP/2 names the host in `:authority`, which is a part of the URI here. Empty if there is none, `None` if it is no text.
@@ -75,7 +98,7 @@ mod tests {
             if let Some(origin) = origin {
                 headers.insert(ORIGIN, origin.parse().unwrap());
             }
-            let allowed = ["https://chat.example".to_owned()];
+            let allowed = ["https://chat.example".to_owned(), "https://other.example:443".to_owned()];
             let is_allowed = check_origin(&headers, &Uri::from_static("/kv/a"), &allowed).is_ok();
             // The same over HTTP/2.
             headers.remove(HOST);
@@ -86,6 +109,8 @@ mod tests {
         assert!(check(None, "127.0.0.1:8080"));
         assert!(check(Some("http://127.0.0.1:8080"), "127.0.0.1:8080"));
         assert!(check(Some("https://chat.example"), "127.0.0.1:8080"));
+        assert!(check(Some("https://other.example"), "127.0.0.1:8080"));
+        assert!(check(Some("http://127.0.0.1"), "127.0.0.1:80"));
         for origin in
             ["http://evil.example", "http://127.0.0.1:8081", "null", "", "https://chat.example.evil"]
         {
@@ -114,6 +139,7 @@ mod tests {
             "a.localhost:1",
             "hubbub:8080",
             "chat.example",
+            "chat.example:443",
             "Chat.example:8080",
         ] {
             assert!(check(host), "{host}");
@@ -123,6 +149,7 @@ mod tests {
             "evil.example",
             "127.0.0.1.evil.example",
             "chat.example:81",
+            "chat.example:80",
             "evil.example.",
             "a.b:c]",
         ] {

@@ -240,9 +240,9 @@ impl Verifier {
         // By `iat` if there is one: what is refused for this is refused for good, and revocations end no sooner than tokens.
         let from = iat.map_or(latest, |iat| later(iat, self.rules.leeway));
         if exp > later(from, self.rules.max_lifetime) {
-            let days = self.rules.max_lifetime.as_secs() / 86_400;
+            let most = hubbub_core::duration::show(self.rules.max_lifetime);
             let since = if iat.is_some() { "iat" } else { "now" };
-            return Err(format!("it expires later than auth.max_lifetime ({days} days) from {since}").into());
+            return Err(format!("it expires later than auth.max_lifetime ({most}) from {since}").into());
         }
         Ok(())
     }

@@ -82,9 +82,9 @@ fn claims_are_required_and_checked() {
         (json!({"exp": 0}), "it has expired"),
         (json!({"exp": -1e300}), "exp is no time"),
         (json!({"exp": 1e300}), "exp is no time"),
-        (json!({"exp": NOW + 86_400 + 31}), "auth.max_lifetime (1 days) from now"),
+        (json!({"exp": NOW + 86_400 + 31}), "auth.max_lifetime (1d) from now"),
         // Not even once its end has come near.
-        (json!({"exp": NOW + 60, "iat": NOW - 86_400}), "auth.max_lifetime (1 days) from iat"),
+        (json!({"exp": NOW + 60, "iat": NOW - 86_400}), "auth.max_lifetime (1d) from iat"),
         (json!({"nbf": NOW + 31}), "nbf"),
         (json!({"iat": NOW + 31}), "iat"),
         (json!({"sub": null}), "sub is missing"),

@@ -8,6 +8,7 @@ mod bulk;
 mod chats;
 mod connections;
 mod consistency;
+mod cors;
 pub(crate) mod endpoint;
 mod endpoints;
 mod events;
@@ -61,6 +62,7 @@ use crate::problem::Problem;
 use crate::rates::{Charged, UnderWay};
 use crate::server::Peer;
 use crate::{Compat, Gateway};
+use cors::CrossOrigin;
 use endpoint::{Answering, Call, Endpoint};
 use streamed::Streamed;
 use traced::TracedRequest;
@@ -80,6 +82,7 @@ pub(crate) async fn route(peer: &Arc<Peer>, mut request: Request<Incoming>) -> R
     gateway.metrics.http_requests.inc();
     let begun = gateway.clock.monotonic();
     let (mut traced, mut is_timed) = (None, true);
+    let page = CrossOrigin::of(request.method(), request.headers(), &gateway.allowed_origins);
     let answer = match admit(peer, &request) {
         Ok(admitted) => {
             is_timed = !admitted.endpoint.is_for_monitoring();
@@ -93,10 +96,18 @@ pub(crate) async fn route(peer: &Arc<Peer>, mut request: Request<Incoming>) -> R
         }
         Err(problem) => Err(problem),
     };
-    let mut response = answer.unwrap_or_else(|problem| refuse(gateway, &problem));
+    let mut response = answer.unwrap_or_else(|problem| {
+        let is_of_method = problem.code == ErrorCode::MethodNotAllowed;
+        let preflight =
+            page.as_ref().filter(|_| is_of_method).and_then(|page| page.preflight(&problem.detail));
+        preflight.unwrap_or_else(|| refuse(gateway, &problem))
+    });
     // The beginning of a WebSocket is counted to the byte, and is nothing that a browser shows.
     if response.status() != StatusCode::SWITCHING_PROTOCOLS {
         security::add_headers(response.headers_mut(), gateway.tls.is_some());
+        if let Some(page) = page {
+            page.allow(response.headers_mut());
+        }
     }
     if let Some(traced) = traced {
         (*traced).end(response.status());
@@ -147,10 +158,10 @@ fn admit<'a>(peer: &'a Arc<Peer>, request: &Request<Incoming>) -> Result<Admitte
 
 fn find_endpoint(gateway: &Gateway, request: &Request<Incoming>) -> Result<&'static Endpoint, Problem> {
     let method = request.method();
-    if gateway.is_for_this_machine {
+    if gateway.checks_hosts {
         check_host(request.headers(), request.uri(), &gateway.allowed_origins)?;
     }
-    // Reading needs no check: browsers keep answers from pages of other sites, as none is allowed to see them.
+    // Reading needs no check: browsers keep answers from pages of sites that are not listed.
     let is_reading =
         matches!(*method, Method::GET | Method::HEAD) && !request.headers().contains_key(UPGRADE);
     if !is_reading {

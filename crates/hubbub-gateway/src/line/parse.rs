@@ -32,8 +32,8 @@ pub(super) enum Command<'a> {
     Get(Selection),
     Read(Selection),
     Ping,
-    /// The first line of an HTTP request. What follows is not meant for this port.
-    Http,
+    /// The beginning of another protocol, HTTP or TLS. What follows is not meant for this port.
+    Foreign,
     /// Something else, answered `Bad Request`.
     Bad,
 }
@@ -129,6 +129,7 @@ impl Parser {
         match self.state {
             State::Terms(_) => (Some(Command::Bad), false),
             State::AfterRefusal if looks_like_terms(line) => (None, false),
+            State::Command | State::AfterRefusal if is_foreign(line) => (Some(Command::Foreign), false),
             State::Command | State::AfterRefusal | State::Skipping { .. } => (Some(Command::Bad), true),
         }
     }
@@ -172,10 +173,7 @@ impl Parser {
             b"create queue" => return Some(Command::CreateQueue),
             b"list users" => return Some(Command::ListUsers),
             b"list all queues" => return Some(Command::ListQueues),
-            // A page of any site can have a browser send it, with commands in its body.
-            _ if [b" HTTP/1.1", b" HTTP/1.0"].iter().any(|end| line.ends_with(*end)) => {
-                return Some(Command::Http);
-            }
+            _ if is_foreign(line) => return Some(Command::Foreign),
             _ => {
                 self.state = State::AfterRefusal;
                 return Some(Command::Bad);
@@ -194,6 +192,17 @@ impl Parser {
     pub(super) fn give_up(&mut self) {
         self.state = State::AfterRefusal;
     }
+}
+
+/// Whether a line is what a browser begins with, which a page of any site can have it do: with commands in the body of a request, or
+/// in a session ticket of TLS, which the site chose. A target may be so long that the end of its line is not seen.
+fn is_foreign(line: &[u8]) -> bool {
+    const TLS_HANDSHAKE: u8 = 22;
+    const METHODS: [&[u8]; 9] =
+        [b"GET ", b"POST ", b"HEAD ", b"PUT ", b"OPTIONS ", b"PATCH ", b"DELETE ", b"CONNECT ", b"TRACE "];
+    line.first() == Some(&TLS_HANDSHAKE)
+        || [b" HTTP/1.1", b" HTTP/1.0"].iter().any(|end| line.ends_with(*end))
+        || line.len() > LINE_BYTES_MAX && METHODS.iter().any(|method| line.starts_with(method))
 }
 
 impl Verb {

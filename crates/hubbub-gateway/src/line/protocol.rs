@@ -51,8 +51,8 @@ pub(super) struct LineProtocol {
     charged: Charged,
     /// Commands refused since one was not.
     refused_in_a_row: u32,
-    /// An HTTP request came: nothing behind it is taken.
-    speaks_http: bool,
+    /// Another protocol began: nothing behind it is taken.
+    is_foreign: bool,
 }
 
 impl LineProtocol {
@@ -80,7 +80,7 @@ impl LineProtocol {
             holds_commands: false,
             charged,
             refused_in_a_row: 0,
-            speaks_http: false,
+            is_foreign: false,
         }
     }
 
@@ -102,7 +102,7 @@ impl LineProtocol {
             } else {
                 self.on_command(command, ops);
             }
-            if self.speaks_http {
+            if self.is_foreign {
                 break;
             }
         }
@@ -136,7 +136,7 @@ impl LineProtocol {
 
     fn on_command(&mut self, command: Command<'_>, ops: &mut OpBatch) {
         let allowed = match (&command, &self.caller) {
-            (Command::Auth { .. } | Command::Http | Command::Bad, _) => Ok(()),
+            (Command::Auth { .. } | Command::Foreign | Command::Bad, _) => Ok(()),
             (_, Some(caller)) => permission::authorize(caller, &command, self.client),
             (_, None) => Err(refused("a token is required")),
         };
@@ -176,9 +176,9 @@ impl LineProtocol {
             Command::ListQueues => self.query(Query::Queues, ops),
             Command::ListHolding { receiver } => self.query(Query::Holding { receiver }, ops),
             Command::Ping => self.answers.push_line(&self.gateway, ops, OK),
-            Command::Http => {
+            Command::Foreign => {
                 self.refuse(ops);
-                self.speaks_http = true;
+                self.is_foreign = true;
             }
             Command::Bad => self.refuse(ops),
         }
@@ -324,7 +324,7 @@ impl Protocol for LineProtocol {
         } else if commands > 0 || !io.timer.is_set() {
             io.timer.set(context, self.gateway.server.terms_timeout);
         }
-        if self.speaks_http {
+        if self.is_foreign {
             self.drop_input(io);
             return Flow::Drain;
         }

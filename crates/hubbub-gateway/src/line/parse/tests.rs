@@ -121,6 +121,19 @@ fn a_line_too_long_is_skipped_and_refused_once() {
     assert_eq!(parse(&[&long(LINE_BYTES_MAX + 1, "")]), ["Bad"]);
 }
 
+#[test]
+fn what_a_browser_begins_with_is_told_apart() {
+    let long = |begin: &str| format!("{begin}{}", "a".repeat(LINE_BYTES_MAX)).into_bytes();
+    for begin in ["GET /", "POST http://h/", "OPTIONS *"] {
+        assert_eq!(parse(&[&long(begin)]), ["Foreign"], "{begin}");
+        assert_eq!(parse(&[&long(begin), b"\ncreate queue\n"])[0], "Foreign", "{begin}");
+    }
+    assert_eq!(parse(&[b"POST / HTTP/1.1\r\n"]), ["Foreign"]);
+    assert_eq!(parse(&[b"\x16\x03\x01\n"]), ["Foreign"]);
+    assert_eq!(parse(&[&long("get /")]), ["Bad"]);
+    assert_eq!(parse(&[b"GET /\n"]), ["Bad"]);
+}
+
 fn lines() -> impl Strategy<Value = Vec<u8>> {
     let words = "(send msg|get msg|read msg|ping|register|create queue|list users|bogus|sender:1;queue:2;content:a|\
         id:7|queue:1;receiver:2|x:y|\\PC{0,9})(\n|\r\n|\r|)";

@@ -225,6 +225,7 @@ async fn pages_of_listed_sites_may_read_answers() {
             assert_eq!(answer.status, status, "{path}");
             let told = answer.header("access-control-allow-origin");
             assert_eq!(told, allowed.then_some(origin), "{path}");
+            assert_eq!(answer.header("vary"), Some("origin"), "{path}");
         }
     }
     let asks = |origin| {

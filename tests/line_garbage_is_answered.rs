@@ -105,6 +105,21 @@ async fn other_protocols_end_the_connection() {
     server.line().await.request("list users\n", &["OK", "users:[]"]).await;
 }
 
+/// Somebody whose address has used up its rate is refused commands, and no less what is none.
+#[tokio::test]
+async fn other_protocols_end_the_connection_also_beyond_a_rate() {
+    let server = Setup::new().line().set("limits.address_requests=2").start();
+    let mut busy = server.line().await;
+    busy.send("ping\nx:y\n".repeat(50)).await;
+    for _ in 0..50 {
+        busy.receive().await.unwrap();
+    }
+    let mut client = server.line().await;
+    client.send("POST / HTTP/1.1\r\nHost: x\r\n\r\ncreate queue\n").await;
+    assert_eq!(client.receive().await.as_deref(), Some("Bad Request"));
+    assert_eq!(client.receive().await, None);
+}
+
 #[tokio::test]
 async fn a_command_without_its_terms_is_refused_in_time() {
     let server = Setup::new().line().set("server.terms_timeout=300ms").start();

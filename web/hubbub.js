@@ -89,8 +89,8 @@ const STABLE_AFTER = 3_000;
 const TYPING_EVERY = 2_500;
 const CHECK_EVERY = 2_000;
 
-/** What the ref of a read mark begins with. */
-const MARK = "m";
+/** What the ref of a read mark begins with, and of nothing else. */
+const MARK = "r";
 const CANCELED = { code: "canceled", detail: "the message was given up; it may be stored", retryable: true };
 
 /** The wait that a server which shuts down gives each client, in ms, so that they do not return all at once. */
@@ -575,6 +575,8 @@ export class Hubbub {
   #end(subscription) {
     subscription.isEnded = true;
     if (this.#subscriptions.get(subscription.roomId) === subscription) this.#subscriptions.delete(subscription.roomId);
+    // Marks that waited for its announcement wait for nothing now.
+    this.#sendMarks((roomId) => subscription.isAll || roomId === subscription.roomId);
   }
 
   #subscriptionOf(room) { return this.#subscriptions.get(room) ?? this.#subscriptions.get("*"); }
@@ -744,12 +746,12 @@ export class Hubbub {
     if (marked !== undefined) return this.#onMarkRefused(marked, frame);
     if (frame.code === "unknown_type" && frame.ref) return void this.#unsupported.add(frame.ref);
     if (frame.code === "removed") {
+      this.#marks.delete(frame.roomId);
       const own = this.#subscriptions.get(frame.roomId);
       if (own) this.#end(own);
       const all = this.#subscriptions.get("*");
       all?.cursors.delete(frame.roomId);
       all?.announced.delete(frame.roomId);
-      this.#marks.delete(frame.roomId);
       return this.#emit("removed", frame);
     }
     // A refused typing sign needs no attention, nor does a mark that another has replaced.
@@ -775,7 +777,10 @@ export class Hubbub {
    */
   markRead(roomId, seq) {
     if (this.#unsupported.has("read") || seq <= (this.#marks.get(roomId)?.seq ?? -1)) return;
-    const epoch = this.#subscriptionOf(roomId)?.cursors.get(roomId)?.epoch;
+    const subscription = this.#subscriptionOf(roomId);
+    const epoch = subscription?.cursors.get(roomId)?.epoch;
+    // What was seen is of a history that the room has no longer; its reset is on the way.
+    if (subscription?.announced.has(roomId) && (epoch ?? subscription.epoch) !== subscription.epoch && seq > 0) return;
     this.#marks.set(roomId, { seq, epoch, ref: `${MARK}${++this.#refs}` });
     this.#sendMarks((marked) => marked === roomId);
   }

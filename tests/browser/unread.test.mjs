@@ -153,6 +153,7 @@ test("a mark without an answer goes out again once its room is announced, unless
   const [{ ref }] = second.frames.filter(({ type }) => type === "subscribe");
   second.say({ type: "subscribed", ref, roomId: "*", rooms: 2 });
   assert.deepEqual(second.marks, [["same", 5], ["late", 7]], "a room that is not announced is none of mine");
+  second.say({ type: "reset", roomId: "other", epoch: "e2", oldest: 1, head: 9 });
   client.markRead("other", 1);
   assert.deepEqual(second.marks.at(-1), ["other", 1]);
   second.say({ type: "reset", roomId: "other", epoch: "e3", oldest: 1, head: 0 });
@@ -167,6 +168,29 @@ test("marks of rooms that nothing follows wait for nobody", async (test) => {
   socket.announce("followed", "e1");
   assert.deepEqual(socket.marks, [["elsewhere", 2], ["followed", 1]]);
   assert.deepEqual((await again()).marks, [["elsewhere", 2]]);
+});
+
+test("a mark waits for no announcement that does not come, nor goes out between one and its reset", async (test) => {
+  const { client, socket } = await connected(test, "*");
+  client.markRead("left", 1);
+  const { unsubscribe } = client.subscribe("left");
+  client.markRead("refused", 2);
+  client.subscribe("refused");
+  unsubscribe();
+  assert.deepEqual(socket.marks, [], "with all rooms they may be announced yet");
+  const all = socket.frames.find(({ roomId }) => roomId === "*");
+  client.on("error", () => {});
+  socket.say({ type: "error", ref: all.ref, code: "too_many_subscriptions", retryable: false });
+  assert.deepEqual(socket.marks, [["left", 1]]);
+  const own = socket.frames.find(({ type, roomId }) => type === "subscribe" && roomId === "refused");
+  socket.say({ type: "error", ref: own.ref, code: "invalid", retryable: false });
+  assert.deepEqual(socket.marks, [["left", 1], ["refused", 2]]);
+  client.subscribe("r", { after: 5, epoch: "e1" });
+  socket.announce("r", "e2");
+  client.markRead("r", 5);
+  socket.say({ type: "reset", roomId: "r", epoch: "e2", oldest: 1, head: 9 });
+  client.markRead("r", 3);
+  assert.deepEqual(socket.marks.at(-1), ["r", 3]);
 });
 
 test("a mark that is answered or refused for good keeps later ones from nothing", async (test) => {

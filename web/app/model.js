@@ -380,7 +380,7 @@ export class Model extends Emitter {
     }
     Object.assign(room, { isMember: true, exists: true, refusal: null });
     this.client.send(roomId, "joined", { messageType: "JOIN" });
-    await this.#loadRooms().catch(() => {});
+    await this.#loadRooms();
     if (room === this.current) {
       room.log?.reload();
       this.people.load(room);

@@ -293,7 +293,7 @@ impl Batcher {
     }
 
     /// Waits until as many operations are there as the last two chunks had on average, but for `patience` at most. Only
-    /// where these were not small: one sender, or a few, wait for nobody. For the only thread that takes chunks.
+    /// where these were not small: a few senders of single messages wait for nobody. For the only thread that takes chunks.
     ///
     /// Senders that wait for their answers send again together, so that the first of them would be committed alone and the
     /// others wait for that. Of 64 connections, batches of 1 and of 40 operations took turns.

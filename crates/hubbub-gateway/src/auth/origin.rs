@@ -28,8 +28,8 @@ pub(crate) fn is_listed(origin: &HeaderValue, allowed: &[String]) -> bool {
 }
 
 /// Refuses requests to a name that this server need not have. A site can let its own name point at this machine for a moment, so
-/// that its pages count as this server's (DNS rebinding). Where no token is asked for and only programs of this machine are let in,
-/// such a page would be one of them. A name of one label belongs to no site.
+/// that its pages count as this server's (DNS rebinding). Where no token is asked for, such a page could do whatever a program of
+/// this machine can. A name of one label belongs to no site.
 pub(crate) fn check_host(headers: &HeaderMap, uri: &Uri, allowed: &[String]) -> Result<(), Problem> {
     let host = host_of(headers, uri);
     if host.is_some_and(|host| is_known(host, allowed)) {

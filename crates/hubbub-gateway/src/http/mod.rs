@@ -105,6 +105,7 @@ pub(crate) async fn route(peer: &Arc<Peer>, mut request: Request<Incoming>) -> R
     // The beginning of a WebSocket is counted to the byte, and is nothing that a browser shows.
     if response.status() != StatusCode::SWITCHING_PROTOCOLS {
         security::add_headers(response.headers_mut(), gateway.tls.is_some());
+        cors::mark_varying(response.headers_mut(), &gateway.allowed_origins);
         if let Some(page) = page {
             page.allow(response.headers_mut());
         }

@@ -97,7 +97,8 @@ impl LineProtocol {
             rest = rest.get(used..).unwrap_or_default();
             let Some(command) = command else { break };
             commands += 1;
-            if self.is_exceeded(used) {
+            // What is meant for another port ends the connection, whatever it may have had.
+            if command != Command::Foreign && self.is_exceeded(used) {
                 self.refuse_for_rate(&command, ops);
             } else {
                 self.on_command(command, ops);

@@ -29,7 +29,8 @@ settings! {
     /// server.insecure is set), or off.
     compat: Option<Compat> = None => "server.compat", "compat";
     /// Origins whose pages may use this server besides its own, such as https://chat.example, separated by commas. Set it
-    /// to the public origin behind a proxy that does not forward the Host header, or, without tokens, behind one that does.
+    /// to the public origin behind a proxy that does not forward the Host header, or, without tokens, behind one that does:
+    /// a server without tokens refuses requests to other names, with server.insecure only if an origin is listed here.
     allowed_origins: Origins = Origins(Vec::new()) => "server.allowed_origins";
     /// Addresses or networks of proxies whose X-Forwarded-For header says where a client comes from, such as
     /// 10.0.0.0/8, separated by commas. They are exempt from limits.address_connections.

@@ -58,6 +58,8 @@ pub(crate) fn commit(
 ) {
     let mut failed = FailedSends::default();
     let is_only_thread = store.batches_at_once() <= 1;
+    // A database takes longer than a sync, so that enough come meanwhile.
+    let gathers = is_only_thread && !store.is_shared();
     let mut patience = Duration::ZERO;
     loop {
         batcher.gather(patience);
@@ -76,7 +78,7 @@ pub(crate) fn commit(
         publish_outcomes(&chunk.batch, outcomes, is_only_thread);
         metrics.in_flight.dec_by(operations);
         let done_at = clock.monotonic();
-        if is_only_thread {
+        if gathers {
             patience = done_at.saturating_sub(taken_at).min(GATHER_MAX);
         }
         let done = Committed { chunk, taken_at, done_at, epoch };

@@ -2,7 +2,6 @@
 
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { Hubbub } from "../../web/hubbub.js";
 import { Model } from "../../web/app/model.js";
 import { Room } from "../../web/app/room.js";
 
@@ -101,111 +100,6 @@ test("a message of one's own that crossed the mark is marked as well", async (te
   model.markRead();
   assert.deepEqual(marks(), [["r", 1], ["r", 2]]);
   assert.deepEqual(states(model.current), { readSeq: 1, unread: 1, unseen: 0 });
-});
-
-/** A client on sockets by hand, connected. `again` replaces a connection that is lost. */
-async function connected(test, subscribed) {
-  const sockets = [];
-  class ByHand {
-    frames = [];
-    constructor() { sockets.push(this); }
-    send(text) { this.frames.push(JSON.parse(text)); }
-    close() {}
-    say(frame) { this.onmessage({ data: JSON.stringify(frame) }); }
-    get marks() { return this.frames.filter(({ type }) => type === "read").map(({ roomId, seq }) => [roomId, seq]); }
-    announce(roomId, epoch) {
-      const { ref } = this.frames.findLast(({ type }) => type === "subscribe");
-      this.say({ type: "subscribed", ref, roomId, epoch, oldest: 1, head: 9, readSeq: 0 });
-    }
-  }
-  const client = new Hubbub({ user: "ada", url: "http://h", WebSocket: ByHand, backoffFirst: 1 });
-  test.after(() => client.close());
-  const next = async () => {
-    const count = sockets.length;
-    while (sockets.length === count) await new Promise((resolve) => setTimeout(resolve, 1));
-    sockets.at(-1).onopen();
-    return sockets.at(-1);
-  };
-  client.subscribe(subscribed);
-  client.connect();
-  sockets[0].onopen();
-  const again = async () => {
-    const coming = next();
-    sockets.at(-1).onclose({ code: 1006, reason: "" });
-    return coming;
-  };
-  return { client, socket: sockets[0], again };
-}
-
-test("a mark without an answer goes out again once its room is announced, unless its history was replaced", async (test) => {
-  const { client, socket, again } = await connected(test, "*");
-  for (const room of ["same", "other"]) socket.announce(room, "e1");
-  client.markRead("same", 5);
-  client.markRead("other", 6);
-  assert.deepEqual(socket.marks, [["same", 5], ["other", 6]]);
-  const second = await again();
-  assert.deepEqual(second.marks, []);
-  second.announce("other", "e2");
-  client.markRead("late", 7);
-  assert.deepEqual(second.marks, []);
-  second.announce("same", "e1");
-  assert.deepEqual(second.marks, [["same", 5]]);
-  const [{ ref }] = second.frames.filter(({ type }) => type === "subscribe");
-  second.say({ type: "subscribed", ref, roomId: "*", rooms: 2 });
-  assert.deepEqual(second.marks, [["same", 5], ["late", 7]], "a room that is not announced is none of mine");
-  second.say({ type: "reset", roomId: "other", epoch: "e2", oldest: 1, head: 9 });
-  client.markRead("other", 1);
-  assert.deepEqual(second.marks.at(-1), ["other", 1]);
-  second.say({ type: "reset", roomId: "other", epoch: "e3", oldest: 1, head: 0 });
-  assert.deepEqual((await again()).marks, []);
-});
-
-test("marks of rooms that nothing follows wait for nobody", async (test) => {
-  const { client, socket, again } = await connected(test, "followed");
-  client.markRead("followed", 1);
-  client.markRead("elsewhere", 2);
-  assert.deepEqual(socket.marks, [["elsewhere", 2]]);
-  socket.announce("followed", "e1");
-  assert.deepEqual(socket.marks, [["elsewhere", 2], ["followed", 1]]);
-  assert.deepEqual((await again()).marks, [["elsewhere", 2]]);
-});
-
-test("a mark waits for no announcement that does not come, nor goes out between one and its reset", async (test) => {
-  const { client, socket } = await connected(test, "*");
-  client.markRead("left", 1);
-  const { unsubscribe } = client.subscribe("left");
-  client.markRead("refused", 2);
-  client.subscribe("refused");
-  unsubscribe();
-  assert.deepEqual(socket.marks, [], "with all rooms they may be announced yet");
-  const all = socket.frames.find(({ roomId }) => roomId === "*");
-  client.on("error", () => {});
-  socket.say({ type: "error", ref: all.ref, code: "too_many_subscriptions", retryable: false });
-  assert.deepEqual(socket.marks, [["left", 1]]);
-  const own = socket.frames.find(({ type, roomId }) => type === "subscribe" && roomId === "refused");
-  socket.say({ type: "error", ref: own.ref, code: "invalid", retryable: false });
-  assert.deepEqual(socket.marks, [["left", 1], ["refused", 2]]);
-  client.subscribe("r", { after: 5, epoch: "e1" });
-  socket.announce("r", "e2");
-  client.markRead("r", 5);
-  socket.say({ type: "reset", roomId: "r", epoch: "e2", oldest: 1, head: 9 });
-  client.markRead("r", 3);
-  assert.deepEqual(socket.marks.at(-1), ["r", 3]);
-});
-
-test("a mark that is answered or refused for good keeps later ones from nothing", async (test) => {
-  const { client, socket } = await connected(test, "r");
-  socket.announce("r", "e1");
-  client.markRead("r", 500);
-  socket.say({ type: "read", ref: socket.frames.at(-1).ref, roomId: "r", seq: 9, unread: 0, head: 9 });
-  client.markRead("r", 11);
-  assert.deepEqual(socket.marks, [["r", 500], ["r", 11]]);
-  const errors = [];
-  client.on("error", (error) => errors.push(error));
-  socket.say({ type: "error", ref: socket.frames.at(-1).ref, code: "not_member", retryable: false });
-  client.markRead("r", 0);
-  assert.deepEqual(socket.marks.at(-1), ["r", 0]);
-  assert.deepEqual(errors, []);
 });
 
 test("the list of rooms is asked for again where it could not be had", async (test) => {

@@ -182,3 +182,87 @@ test("a read mark that was refused goes out again, the newest of each room", asy
   await new Promise((resolve) => setTimeout(resolve, 5));
   assert.deepEqual(marks(), []);
 });
+
+const marksOf = (socket) =>
+  socket.frames.filter(({ type }) => type === "read").map(({ roomId, seq }) => [roomId, seq]);
+const reset = (socket, roomId, epoch) => socket.say({ type: "reset", roomId, epoch, oldest: 1, head: 9 });
+
+test("a mark without an answer goes out again once its room is announced, unless its history was replaced", async (test) => {
+  const { hubbub, sockets } = engine();
+  test.after(() => hubbub.close());
+  hubbub.subscribe("*");
+  sockets[0].onopen();
+  for (const room of ["same", "other"]) announce(sockets[0], room, "e1", { readSeq: 0 });
+  hubbub.markRead("same", 5);
+  hubbub.markRead("other", 6);
+  assert.deepEqual(marksOf(sockets[0]), [["same", 5], ["other", 6]]);
+  const second = await again(hubbub, sockets);
+  assert.deepEqual(marksOf(second), []);
+  announce(second, "other", "e2", { readSeq: 0 });
+  hubbub.markRead("late", 7);
+  assert.deepEqual(marksOf(second), []);
+  announce(second, "same", "e1", { readSeq: 0 });
+  assert.deepEqual(marksOf(second), [["same", 5]]);
+  live(second);
+  assert.deepEqual(marksOf(second), [["same", 5], ["late", 7]], "a room that is not announced is none of mine");
+  reset(second, "other", "e2");
+  hubbub.markRead("other", 1);
+  assert.deepEqual(marksOf(second).at(-1), ["other", 1]);
+  reset(second, "other", "e3");
+  assert.deepEqual(marksOf(await again(hubbub, sockets)), []);
+});
+
+test("marks of rooms that nothing follows wait for nobody", async (test) => {
+  const { hubbub, sockets } = engine();
+  test.after(() => hubbub.close());
+  hubbub.subscribe("followed");
+  sockets[0].onopen();
+  hubbub.markRead("followed", 1);
+  hubbub.markRead("elsewhere", 2);
+  assert.deepEqual(marksOf(sockets[0]), [["elsewhere", 2]]);
+  announce(sockets[0], "followed", "e1");
+  assert.deepEqual(marksOf(sockets[0]), [["elsewhere", 2], ["followed", 1]]);
+  assert.deepEqual(marksOf(await again(hubbub, sockets)), [["elsewhere", 2]]);
+});
+
+test("a mark waits for no announcement that does not come, nor goes out between one and its reset", (test) => {
+  const { hubbub, sockets: [socket] } = engine();
+  test.after(() => hubbub.close());
+  hubbub.subscribe("*");
+  socket.onopen();
+  hubbub.markRead("left", 1);
+  const { unsubscribe } = hubbub.subscribe("left");
+  hubbub.markRead("refused", 2);
+  hubbub.subscribe("refused");
+  unsubscribe();
+  assert.deepEqual(marksOf(socket), [], "with all rooms they may be announced yet");
+  const refOf = (room) => socket.frames.find(({ type, roomId }) => type === "subscribe" && roomId === room).ref;
+  socket.say({ type: "error", ref: refOf("*"), code: "too_many_subscriptions", retryable: false });
+  assert.deepEqual(marksOf(socket), [["left", 1]]);
+  socket.say({ type: "error", ref: refOf("refused"), code: "invalid", retryable: false });
+  assert.deepEqual(marksOf(socket), [["left", 1], ["refused", 2]]);
+  hubbub.subscribe("r", { after: 5, epoch: "e1" });
+  announce(socket, "r", "e2", { ref: refOf("r") });
+  hubbub.markRead("r", 5);
+  reset(socket, "r", "e2");
+  hubbub.markRead("r", 3);
+  assert.deepEqual(marksOf(socket), [["left", 1], ["refused", 2], ["r", 3]]);
+});
+
+test("a mark that is answered or refused for good keeps later ones from nothing", (test) => {
+  const { hubbub, sockets: [socket] } = engine();
+  test.after(() => hubbub.close());
+  hubbub.subscribe("r");
+  socket.onopen();
+  announce(socket, "r", "e1");
+  hubbub.markRead("r", 500);
+  socket.say({ type: "read", ref: socket.frames.at(-1).ref, roomId: "r", seq: 9, unread: 0, head: 9 });
+  hubbub.markRead("r", 11);
+  assert.deepEqual(marksOf(socket), [["r", 500], ["r", 11]]);
+  const errors = [];
+  hubbub.on("error", (error) => errors.push(error));
+  socket.say({ type: "error", ref: socket.frames.at(-1).ref, code: "not_member", retryable: false });
+  hubbub.markRead("r", 0);
+  assert.deepEqual(marksOf(socket).at(-1), ["r", 0]);
+  assert.deepEqual(errors, []);
+});

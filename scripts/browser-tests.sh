@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# The chat page in headless Chromium and the JavaScript client in Node, against the server in $HUBBUB_BIN.
-# Installs Chromium by apt where it is missing. Without a browser or Node: a failure under CI=true, else said aloud.
+# The pages in headless Chromium, what people do most also in Firefox, and the JavaScript client in Node, against the server in
+# $HUBBUB_BIN. Installs the browsers by apt where they are missing. Without them or Node: a failure under CI=true, else said aloud.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -20,21 +20,28 @@ as_root() {
     if [ "$(id -u)" = 0 ]; then "$@"; elif command -v sudo >/dev/null; then sudo "$@"; else return 1; fi
 }
 
-find_chromium() {
-    [ -n "${CHROMIUM_BIN:-}" ] && { echo "$CHROMIUM_BIN"; return; }
-    command -v chromium || command -v chromium-browser || command -v google-chrome
+# first_of NAME…: the first of these programs that is there.
+first_of() {
+    local name
+    for name in "$@"; do command -v "$name" && return; done
+    return 1
 }
 
-install_chromium() {
+# install PACKAGE…
+install() {
     command -v apt-get >/dev/null || return 1
-    echo "installing chromium" >&2
+    echo "installing $1" >&2
     { as_root apt-get update -qq &&
-      as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends chromium fonts-liberation; } >/dev/null
+      as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$@"; } >/dev/null
 }
+
+find_chromium() { first_of ${CHROMIUM_BIN:-chromium chromium-browser google-chrome}; }
+find_firefox() { first_of ${FIREFOX_BIN:-firefox-esr firefox}; }
 
 major="$(node --version 2>/dev/null | sed -nE 's/^v([0-9]+).*/\1/p')"
 [ "${major:-0}" -ge 20 ] && command -v npm >/dev/null || give_up "Node 20 or later with npm is needed"
-CHROMIUM_BIN="$(find_chromium)" || { install_chromium && CHROMIUM_BIN="$(find_chromium)"; } || give_up "there is no Chromium"
+CHROMIUM_BIN="$(find_chromium)" || { install chromium fonts-liberation && CHROMIUM_BIN="$(find_chromium)"; } || give_up "there is no Chromium"
+firefox="$(find_firefox)" || { install firefox-esr && firefox="$(find_firefox)"; } || give_up "there is no Firefox"
 export CHROMIUM_BIN HUBBUB_BIN="$binary"
 
 cd tests/browser
@@ -43,4 +50,7 @@ cmp -s package-lock.json node_modules/.hubbub-lock || {
     npm ci --no-audit --no-fund --loglevel=error
     cp package-lock.json node_modules/.hubbub-lock
 }
-exec npm test --silent
+unset FIREFOX_BIN
+npm test --silent
+
+FIREFOX_BIN="$firefox" npm test --silent -- page.test.mjs people.test.mjs unread.test.mjs other-sites.test.mjs

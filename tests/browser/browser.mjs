@@ -1,20 +1,27 @@
-/** Headless Chromium, and what a person does with the page. */
+/** Headless Chromium, or Firefox where FIREFOX_BIN names one, and what a person does with the page. */
 
 import axe from "axe-core";
 import { readFile } from "node:fs/promises";
-import { chromium } from "playwright-core";
+import { chromium, firefox } from "playwright-core";
 
 const EXECUTABLE = process.env.CHROMIUM_BIN ?? "/usr/bin/chromium";
+const FIREFOX = process.env.FIREFOX_BIN;
 /** Software rendering without a sandbox, and no word to anybody outside. */
 const FLAGS = [
   "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
   "--disable-component-update", "--disable-sync", "--disable-dev-shm-usage",
 ];
 
+/** What browsers themselves say of a server that is not there. */
+const FAILED_CONNECTION = /net::ERR|WebSocket connection|Failed to load resource|can’t establish a connection/;
+
 /** How long anything may take on a busy machine, in milliseconds; only for tests that would otherwise hang. */
 export const PATIENCE = 120_000;
 
+/** `flags`: more of Chromium's. */
 export function launch(flags = []) {
+  // As people have it: spoken to by WebDriver BiDi, not a build of its own.
+  if (FIREFOX) return firefox.launch({ channel: "moz-firefox", executablePath: FIREFOX });
   return chromium.launch({ executablePath: EXECUTABLE, args: [...FLAGS, ...flags] });
 }
 
@@ -41,7 +48,7 @@ export async function window(browser, server, name, options = {}) {
   page.on("pageerror", (error) => page.complaints.push(error.message));
   page.on("console", (entry) => {
     // Attempts to connect while the server is down are told of by the browser itself.
-    if (entry.type() === "error" && !/net::ERR|WebSocket connection|Failed to load resource/.test(entry.text())) page.complaints.push(entry.text());
+    if (entry.type() === "error" && !FAILED_CONNECTION.test(entry.text())) page.complaints.push(entry.text());
   });
   await page.goto(`${server.url}/#/${room}`);
   await page.fill("#name", name);

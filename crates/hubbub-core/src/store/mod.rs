@@ -198,6 +198,6 @@ pub enum StoreHealth {
     DiskFull(String),
     /// Reads only, until restarted.
     Failed(String),
-    /// The database does not answer or refuses; ends by itself when it answers again.
+    /// The database does not answer or refuses, or the disk does not finish a write; ends by itself when it answers again.
     Unreachable(String),
 }

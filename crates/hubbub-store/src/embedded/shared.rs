@@ -8,6 +8,7 @@
 //! writer only. Last come those of a tail's keys, and within it those in `keys`, each alone.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use hubbub_core::Clock;
 use hubbub_core::store::ReadError;
@@ -24,7 +25,7 @@ use crate::embedded::journal::slot::SlotPool;
 use crate::embedded::kv::Keys;
 use crate::embedded::manifest::Manifest;
 use crate::embedded::merge::segments::MergeState;
-use crate::embedded::options::EngineOptions;
+use crate::embedded::options::{EngineOptions, WAITING_SLOTS_MAX};
 use crate::embedded::queues::QueueShared;
 use crate::embedded::rooms::Rooms;
 use crate::embedded::segment::{BlockCache, IdHasher};
@@ -113,6 +114,16 @@ impl Shared {
         } else {
             ReadError::Unavailable { reason }
         }
+    }
+
+    /// Whether the writer found no slot to go on to, and would find none now.
+    pub(crate) fn lacks_slot(&self) -> bool {
+        self.status.lacks_slot.load(Ordering::Acquire) && (self.waits_for_seals() || !self.slots.has_free())
+    }
+
+    /// Whether so many slots wait for their seal that writers go on to no further one.
+    pub(crate) fn waits_for_seals(&self) -> bool {
+        self.waiting_slots() >= WAITING_SLOTS_MAX
     }
 
     /// Full slots that wait for their seal.

@@ -25,11 +25,18 @@ pub(crate) struct Status {
     pub(crate) filter_ids: AtomicU64,
     /// Bytes of journal a second of sealing takes; 0 = not known yet.
     pub(crate) seal_bytes_per_s: AtomicU64,
+    /// Whether the last write that needed a further slot found none.
+    pub(crate) lacks_slot: AtomicBool,
     /// Whether syncs are slow, so that larger batches pay.
     pub(crate) slow_syncs: AtomicBool,
     sync_us_last: AtomicU64,
     sync_us_max: AtomicU64,
+    /// When the write of the journal under way began, in microseconds of the monotonic clock; 0 = there is none.
+    write_began: AtomicU64,
 }
+
+/// From then on a write that the disk does not finish is told of.
+const HANGING: Duration = Duration::from_secs(5);
 
 impl Status {
     /// The status of an engine whose journals up to this one are in segments.
@@ -66,7 +73,21 @@ impl Status {
         }
     }
 
-    pub(crate) fn health(&self) -> StoreHealth {
+    /// How it is, also while the disk does not finish a write.
+    pub(crate) fn health_at(&self, now: Duration) -> StoreHealth {
+        let waited = self.writing_for(now);
+        match self.health() {
+            StoreHealth::Up | StoreHealth::Alarm(_) if waited >= HANGING => {
+                let waited = waited.as_secs();
+                StoreHealth::Unreachable(format!(
+                    "the disk has not finished a write of the journal for {waited} s"
+                ))
+            }
+            health => health,
+        }
+    }
+
+    fn health(&self) -> StoreHealth {
         let up = || self.damage.alarm().map_or(StoreHealth::Up, StoreHealth::Alarm);
         if !self.troubled.load(Ordering::Acquire) {
             return up();
@@ -77,15 +98,32 @@ impl Status {
         self.trouble.lock().clone().unwrap_or_else(up)
     }
 
+    pub(crate) fn begin_write(&self, now: Duration) {
+        self.write_began.store(saturate::<_, u64>(now.as_micros()).max(1), Ordering::Relaxed);
+    }
+
+    pub(crate) fn end_write(&self) {
+        self.write_began.store(0, Ordering::Relaxed);
+    }
+
+    /// How long the write of the journal under way has taken; zero if there is none.
+    fn writing_for(&self, now: Duration) -> Duration {
+        match self.write_began.load(Ordering::Relaxed) {
+            0 => Duration::ZERO,
+            began => now.saturating_sub(Duration::from_micros(began)),
+        }
+    }
+
     pub(crate) fn synced(&self, took: Duration) {
         let micros = saturate(took.as_micros());
         self.sync_us_last.store(micros, Ordering::Relaxed);
         self.sync_us_max.fetch_max(micros, Ordering::Relaxed);
     }
 
-    /// Time of the last and the longest sync, in microseconds.
-    pub(crate) fn sync_us(&self) -> (u64, u64) {
-        (self.sync_us_last.load(Ordering::Relaxed), self.sync_us_max.load(Ordering::Relaxed))
+    /// Time of the last and the longest sync in microseconds, for which one under way counts, too.
+    pub(crate) fn sync_us(&self, now: Duration) -> (u64, u64) {
+        let under_way = saturate(self.writing_for(now).as_micros());
+        (self.sync_us_last.load(Ordering::Relaxed), self.sync_us_max.load(Ordering::Relaxed).max(under_way))
     }
 }
 
@@ -137,6 +175,22 @@ mod tests {
         assert!(add(2_000, 15));
         assert!(add(400, 15), "it takes more than a little to go back");
         assert!(!add(300, 15));
+    }
+
+    #[test]
+    fn a_write_that_hangs_is_told_of_until_it_ends() {
+        let (status, second) = (Status::default(), Duration::from_secs(1));
+        status.begin_write(second);
+        assert_eq!(status.health_at(second * 5), StoreHealth::Up);
+        let hanging = status.health_at(second * 8);
+        assert!(
+            matches!(&hanging, StoreHealth::Unreachable(reason) if reason.ends_with("for 7 s")),
+            "{hanging:?}"
+        );
+        assert_eq!(status.sync_us(second * 8), (0, 7_000_000));
+        assert_eq!(status.refusal(), None, "what waits may still be stored");
+        status.end_write();
+        assert_eq!(status.health_at(second * 9), StoreHealth::Up);
     }
 
     #[test]

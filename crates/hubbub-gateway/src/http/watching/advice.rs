@@ -98,7 +98,7 @@ fn store(gateway: &Gateway, (latency_ms, read_fault): (f64, Option<String>)) -> 
             return ComponentState::down(NAME, reason, todo);
         }
         StoreHealth::Unreachable(reason) => {
-            let todo = "See whether the database runs, and can be reached from here. The server goes on by itself then.";
+            let todo = "See whether the database runs and can be reached from here, or whether the disk answers. The server goes on by itself then.";
             return ComponentState::down(NAME, reason, todo);
         }
     }

@@ -22,7 +22,7 @@ use crate::embedded::journal::end::JournalEnd;
 use crate::embedded::journal::slot_path;
 use crate::embedded::kv::KeyRun;
 use crate::embedded::merge::segments::RETENTION_PARTS;
-use crate::embedded::options::{Durability, EngineOptions, WAITING_SLOTS_MAX, WAITING_SLOTS_SLOW};
+use crate::embedded::options::{Durability, EngineOptions, WAITING_SLOTS_SLOW};
 use crate::embedded::recovery;
 use crate::embedded::shared::Shared;
 use crate::embedded::writer::Writer;
@@ -97,13 +97,13 @@ impl Engine {
 
     /// Whether it takes writes.
     pub fn health(&self) -> StoreHealth {
-        self.shared.status.health()
+        self.shared.status.health_at(self.shared.clock.monotonic())
     }
 
     /// What it holds and does.
     pub fn figures(&self) -> StoreFigures {
         let view = self.shared.view();
-        let (sync_us_last, sync_us_max) = self.shared.status.sync_us();
+        let (sync_us_last, sync_us_max) = self.shared.status.sync_us(self.shared.clock.monotonic());
         let runs: u64 =
             view.runs.iter().map(KeyRun::bytes).chain(view.key_log.iter().map(|log| log.bytes)).sum();
         let sealed: u64 = runs + view.segments.iter().map(|segment| segment.bytes()).sum::<u64>();
@@ -143,9 +143,8 @@ impl Engine {
         let result = self.journal_work();
         let trouble = match &result {
             Err(error) if error.is_disk_full() => Some(StoreHealth::DiskFull(error.to_string())),
-            Err(error) if self.shared.waiting_slots() >= WAITING_SLOTS_MAX => {
-                Some(StoreHealth::Failed(error.to_string()))
-            }
+            // Trying again may help, or a restart; until then every write would be told that too much is waiting.
+            Err(error) if self.shared.lacks_slot() => Some(StoreHealth::Failed(error.to_string())),
             _ => self.shared.reserve_is_touched().map(StoreHealth::DiskFull),
         };
         self.shared.status.set_trouble(trouble);
@@ -154,7 +153,11 @@ impl Engine {
 
     fn journal_work(&self) -> Result<bool, MaintainError> {
         self.shared.renew_manifest()?;
-        Ok(self.prepare_step()? || self.shared.seal_one()? || self.retire_old_slot())
+        match self.prepare_step() {
+            Ok(prepared) => Ok(prepared || self.shared.seal_one()? || self.retire_old_slot()),
+            // A slot that is sealed is free again, so that no further one is needed.
+            Err(error) => self.shared.seal_one()?.then_some(true).ok_or(error),
+        }
     }
 
     /// Begins a new slot when the seal of the present one, with its checkpoint of queues, must not wait for it to fill up. Or when

@@ -5,10 +5,11 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use hubbub_core::clock::{ManualClock, SeededRandom};
-use hubbub_core::store::{Cursor, HistoryQuery, ReadError};
+use hubbub_core::store::{ApplyError, Cursor, HistoryQuery, ReadError, StoreHealth};
 use hubbub_core::{MessageType, Op, OpBatch, Outcome, Refusal, Send, Timestamp};
 
 use crate::embedded::disk::FileDisk;
+use crate::embedded::sim::SimDisk;
 use crate::embedded::{Engine, EngineOptions};
 
 fn options() -> EngineOptions {
@@ -126,4 +127,54 @@ fn the_filter_forgets_what_was_dropped_and_nothing_else() {
         filter_ids_max < 2_500,
         "{filter_ids_max} ids in the filter, 4,000 were sent, about 450 are kept"
     );
+}
+
+fn simulated(disk: &SimDisk) -> Engine {
+    let clock = Arc::new(ManualClock::at(Timestamp::from_micros(1_800_000_000_000_000)));
+    Engine::open(options(), Arc::new(disk.clone()), clock, &SeededRandom::new(5)).unwrap()
+}
+
+/// Sends 300 bytes at a time until that is refused, with background work in between; at most `count` times.
+fn send_until_refused(engine: &Engine, count: u64, work: impl Fn()) -> (u64, Option<ApplyError>) {
+    for id in 0..count {
+        if let Err(refusal) = engine.apply(&batch("lobby", id..id + 1)) {
+            return (id, Some(refusal));
+        }
+        work();
+    }
+    (count, None)
+}
+
+/// Nothing that is sealed later depends on a slot that could not be made.
+#[test]
+fn two_slots_are_enough_when_no_further_one_can_be_made() {
+    let disk = SimDisk::new();
+    let engine = simulated(&disk);
+    while engine.seal_step().unwrap() {}
+    // The slot's name stays unknown to the disk, and is not tried again.
+    let failing = || {
+        if engine.shared.slots.wants_one() && disk.failed_syncs() == 0 {
+            disk.fail_sync_in(2);
+        }
+        while matches!(engine.seal_step(), Ok(true)) {}
+    };
+    assert_eq!(send_until_refused(&engine, 1_000, failing), (1_000, None));
+    assert_eq!(disk.failed_syncs(), 1);
+    assert!(engine.figures().segments > 2);
+    assert_eq!(engine.health(), StoreHealth::Up);
+}
+
+#[test]
+fn a_store_that_has_no_slot_to_go_on_to_says_so() {
+    let disk = SimDisk::new();
+    let engine = simulated(&disk);
+    disk.fail_sync_in(2);
+    engine.seal_step().unwrap_err();
+    assert_eq!(engine.health(), StoreHealth::Up, "the slot that is there takes writes");
+    let (sent, refusal) = send_until_refused(&engine, 1_000, || ());
+    assert!(sent > 10 && refusal == Some(ApplyError::Overloaded), "{sent}: {refusal:?}");
+    engine.seal_step().unwrap_err();
+    let StoreHealth::Failed(reason) = engine.health() else { panic!("it says it takes writes") };
+    assert!(reason.contains("journal") && reason.contains("restart"), "{reason}");
+    assert!(matches!(engine.apply(&batch("lobby", 0..1)), Err(ApplyError::Unavailable { .. })));
 }

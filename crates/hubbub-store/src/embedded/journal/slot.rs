@@ -100,6 +100,11 @@ impl SlotPool {
         Some(SlotLease { slot, pool: Arc::clone(self) })
     }
 
+    /// Whether a slot is ready.
+    pub(crate) fn has_free(&self) -> bool {
+        !self.state.lock().free.is_empty()
+    }
+
     /// Whether the next journal would find no slot, though there may be one more.
     pub(crate) fn wants_one(&self) -> bool {
         let state = self.state.lock();

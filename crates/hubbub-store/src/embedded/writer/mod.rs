@@ -30,7 +30,7 @@ use super::dedup::Dedup;
 use super::journal::block::{self, BlockHeader, HEADER_BYTES};
 use super::journal::end::JournalEnd;
 use super::journal::slot_path;
-use super::options::{Durability, WAITING_SLOTS_MAX};
+use super::options::Durability;
 
 use super::record;
 use super::rooms::{Position, Room, RoomNumber};
@@ -217,12 +217,14 @@ impl Writer {
                 ),
             });
         }
-        self.next_slot(shared)
+        let next = self.next_slot(shared);
+        shared.status.lacks_slot.store(next.is_err(), Ordering::Release);
+        next
     }
 
     /// Goes on to the next slot; the present one waits for its seal from now on.
     pub(crate) fn next_slot(&mut self, shared: &Shared) -> Result<(), ApplyError> {
-        if shared.waiting_slots() >= WAITING_SLOTS_MAX {
+        if shared.waits_for_seals() {
             return Err(ApplyError::Overloaded);
         }
         let slot = shared.slots.take().ok_or(ApplyError::Overloaded)?;
@@ -268,20 +270,26 @@ impl Writer {
             ApplyError::Unavailable { reason: broken.to_string() }
         })?;
         let file = &place.tail.slot.file;
-        let failed = |attempted: &str, error: std::io::Error| {
+        shared.status.begin_write(shared.clock.monotonic());
+        let written = file.write_all_at(&scratch.block, place.position).map_err(|error| ("writing", error));
+        let synced = written.and_then(|()| {
+            if shared.options.durability == Durability::Os {
+                return Ok(());
+            }
+            let before = shared.clock.monotonic();
+            file.sync_data().map_err(|error| ("syncing", error))?;
+            let took = shared.clock.monotonic().saturating_sub(before);
+            shared.status.synced(took);
+            shared.status.slow_syncs.store(self.sync_times.add(took), Ordering::Relaxed);
+            Ok(())
+        });
+        shared.status.end_write();
+        synced.map_err(|(attempted, error)| {
             let path = slot_path(place.tail.slot.number);
             let reason = format!("{attempted} {path} failed: {error}; see to the disk, then restart");
             shared.status.fail(reason.clone());
             ApplyError::Unconfirmed { reason }
-        };
-        file.write_all_at(&scratch.block, place.position).map_err(|error| failed("writing", error))?;
-        if shared.options.durability == Durability::Fsync {
-            let before = shared.clock.monotonic();
-            file.sync_data().map_err(|error| failed("syncing", error))?;
-            let took = shared.clock.monotonic().saturating_sub(before);
-            shared.status.synced(took);
-            shared.status.slow_syncs.store(self.sync_times.add(took), Ordering::Relaxed);
-        }
+        })?;
         self.end = JournalEnd {
             journal: place.tail.journal,
             batch: place.batch,

@@ -7,9 +7,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use hubbub_core::invariant::saturate;
 use hubbub_core::store::{ApplyError, BatchCap};
 use hubbub_core::{Lane, OpBatch, Outcome};
 use parking_lot::{Condvar, Mutex};
+use prometheus_client::metrics::gauge::Gauge;
 
 use crate::order::SenderOrder;
 use crate::timeline::BatchTimes;
@@ -205,6 +207,8 @@ pub(crate) struct Batcher {
     options: LogOptions,
     /// Whether a chunk holds operations of one partition of the log only.
     is_by_partition: bool,
+    /// Shows how many operations wait, also while no batch ends.
+    waiting: Gauge,
 }
 
 impl Batcher {
@@ -224,7 +228,13 @@ impl Batcher {
             is_closed: false,
         };
         let (filled, lingering) = (Condvar::new(), Condvar::new());
-        Self { state: Mutex::new(state), filled, lingering, options, is_by_partition: false }
+        let waiting = Gauge::default();
+        Self { state: Mutex::new(state), filled, lingering, options, is_by_partition: false, waiting }
+    }
+
+    /// Shows by `gauge` how many operations wait.
+    pub(crate) fn shown_by(self, gauge: Gauge) -> Self {
+        Self { waiting: gauge, ..self }
     }
 
     /// Whether each partition of the log has chunks of its own. They neither fail nor wait together then.
@@ -260,6 +270,7 @@ impl Batcher {
         }
         state.ops += ops.len();
         state.bytes += ops.bytes();
+        self.waiting.set(saturate(state.ops));
         for (bucket, more) in &loads {
             if let Some(count) = state.lane_ops.get_mut(*bucket) {
                 *count += more;
@@ -333,6 +344,7 @@ impl Batcher {
         state.taken = [last, chunk.ops.len()];
         state.ops -= chunk.ops.len();
         state.bytes -= chunk.ops.bytes();
+        self.waiting.set(saturate(state.ops));
         for (bucket, count) in &chunk.lane_loads {
             if let Some(waiting) = state.lane_ops.get_mut(*bucket) {
                 *waiting -= count;
@@ -360,10 +372,6 @@ impl Batcher {
     /// Number of the filling chunk: every submission so far is in it or in an earlier one.
     pub(crate) fn newest_chunk(&self) -> u64 {
         self.state.lock().filling.batch.number
-    }
-
-    pub(crate) fn waiting(&self) -> usize {
-        self.state.lock().ops
     }
 
     /// Refuses new submissions; waiting ones are still taken.

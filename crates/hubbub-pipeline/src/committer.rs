@@ -129,7 +129,6 @@ pub(crate) async fn dispatch(
         // Counted before any sender wakes, so that a client that has its answer finds it counted.
         metrics.batch_size.record(chunk.ops.len() as u64, 1);
         metrics.store_time.record(micros(done_at, taken_at), 1);
-        metrics.waiting.set(saturate(batcher.waiting()));
         let outcomes = chunk.batch.outcomes();
         if let Some(outcomes) = outcomes {
             count_outcomes(&chunk.ops, outcomes, &metrics);

@@ -117,6 +117,18 @@ fn submit_to(batcher: &Batcher, count: usize) {
     batcher.submit(&ops("r", &names("m", count)), &Arc::new(Waiter::default()), Duration::ZERO).unwrap();
 }
 
+#[test]
+fn what_waits_is_shown_while_no_batch_ends() {
+    let gauge = Gauge::default();
+    let batcher = batcher(1_000, 100).shown_by(gauge.clone());
+    submit_to(&batcher, 30);
+    batcher.take().unwrap();
+    assert_eq!(gauge.get(), 0);
+    submit_to(&batcher, 5);
+    submit_to(&batcher, 7);
+    assert_eq!(gauge.get(), 12);
+}
+
 /// Longer than any test runs, so that only what ends the wait lets it end.
 const ENDLESS: Duration = Duration::from_secs(24 * 3600);
 

@@ -50,7 +50,7 @@ impl DirectLog {
         clock: Arc<dyn Clock>,
         metrics: Arc<Metrics>,
     ) -> Result<Self, StartError> {
-        let batcher = Batcher::new(options, store.batch_cap());
+        let batcher = Batcher::new(options, store.batch_cap()).shown_by(metrics.waiting.clone());
         let batcher = Arc::new(batcher.by_partition(store.batches_at_once() > 1));
         let (sender, receiver) = mpsc::channel(COMMITTED_MAX);
         let consumers = Arc::new(WaitingConsumers::new(metrics.clone()));

@@ -56,3 +56,24 @@ async fn oversize_is_refused_cheaply() {
     }
     assert_eq!(server.history("r").await.len(), 1);
 }
+
+/// A client that writes all of its body first finds the answer, and goes on over the same connection.
+#[tokio::test]
+async fn who_reads_late_reads_the_refusal() {
+    let server = Setup::new().set("limits.body_bytes=64KiB").start();
+    let body = vec![b'x'; 8 << 20];
+    for (request, status) in
+        [("PUT /kv/a", 413), ("POST /v1/rooms/r/messages", 413), ("POST /v1/nothing", 404)]
+    {
+        let mut stream = TcpStream::connect(server.address()).await.unwrap();
+        let head = format!("{request} HTTP/1.1\r\nhost: x\r\ncontent-length: {}\r\n\r\n", body.len());
+        let next = "GET /health/live HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n";
+        for part in [head.as_bytes(), &body, next.as_bytes()] {
+            stream.write_all(part).await.unwrap();
+        }
+        let mut answers = String::new();
+        in_time("both answers", stream.read_to_string(&mut answers)).await.unwrap();
+        assert!(answers.starts_with(&format!("HTTP/1.1 {status}")), "{answers}");
+        assert!(answers.contains("HTTP/1.1 200"), "{answers}");
+    }
+}

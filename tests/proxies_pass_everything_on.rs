@@ -128,6 +128,21 @@ async fn requests_are_spread_over_connections_that_are_kept() {
     assert_eq!(connections, [1; 3]);
 }
 
+/// nginx makes a 502 of a connection that ends while it still sends.
+#[tokio::test]
+async fn what_is_too_large_is_refused_with_the_reason() {
+    if !has_nginx() {
+        return;
+    }
+    let server = Server::start();
+    let nginx = Nginx::balancing([server.address(); 3], &[]).await;
+    for _ in 0..10 {
+        let mut http = Http::connect(nginx.address()).await;
+        let answer = http.request(Method::PUT, "/kv/a", &[], "x".repeat(4 << 20)).await;
+        answer.problem(413, "too_large");
+    }
+}
+
 /// A message without an id would be stored twice.
 #[tokio::test]
 async fn a_post_is_never_sent_to_two_servers() {

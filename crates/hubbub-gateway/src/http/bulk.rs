@@ -7,12 +7,12 @@ use http_body_util::BodyExt;
 use hubbub_core::draft::{MessageDraft, Rules};
 use hubbub_core::{ErrorCode, Op, OpBatch, Outcome};
 use hubbub_pipeline::{Ticket, Waiter};
-use hyper::body::{Frame, Incoming};
+use hyper::body::Frame;
 
 use super::endpoint::Call;
 use super::send::write_receipt;
 use super::streamed::{Gone, Writer, streamed};
-use super::{Answer, stream_response};
+use super::{Answer, RequestBody, stream_response};
 use crate::Gateway;
 use crate::auth::caller::Caller;
 use crate::auth::session::Session;
@@ -68,7 +68,7 @@ struct Stream {
 impl Stream {
     /// While a piece of the stream is on its way to the store the next one is read, so that a slow store gets large
     /// batches from few clients.
-    async fn run(mut self, mut body: Incoming, writer: Writer) {
+    async fn run(mut self, mut body: RequestBody, writer: Writer) {
         let (mut rest, mut under_way, mut is_read) = (BytesMut::new(), None, false);
         let body_timeout = self.gateway.server.body_timeout;
         loop {

@@ -11,10 +11,10 @@ use http_body_util::{BodyExt, LengthLimitError, Limited};
 use hubbub_core::id::{ID_RULE, InvalidId, is_valid_id};
 use hubbub_core::invariant::saturate;
 use hubbub_core::{ClientId, ErrorCode, FieldError, MessageId, QueueId, RoomId, TraceContext, UserId};
-use hyper::body::{Body, Incoming};
+use hyper::body::Body;
 use hyper::{HeaderMap, Method, Request};
 
-use super::Answer;
+use super::{Answer, RequestBody};
 use super::operation::{Media, Operation, Text, UNDOCUMENTED};
 use super::permission::Permission;
 use super::query::{LIMIT_DEFAULT, LIMIT_MAX, Query, refuse_faults};
@@ -148,7 +148,7 @@ fn parameter_name(segment: &str) -> Option<&str> {
 pub(crate) struct Call {
     pub(crate) peer: Arc<Peer>,
     pub(super) endpoint: &'static Endpoint,
-    pub(crate) request: Request<Incoming>,
+    pub(crate) request: Request<RequestBody>,
     pub(crate) query: Query,
     /// Who calls; not always known where no token is needed.
     caller: Result<Caller, Problem>,
@@ -162,7 +162,7 @@ impl Call {
     pub(super) fn new(
         peer: Arc<Peer>,
         endpoint: &'static Endpoint,
-        request: Request<Incoming>,
+        request: Request<RequestBody>,
         (identity, by_address): (Result<Identity, Problem>, Charged),
     ) -> Self {
         let query = Query::parse(request.uri().query());
@@ -307,7 +307,12 @@ impl Call {
     /// The whole body of at most `limit` bytes, in the time the server allows. By then the token may have ended.
     pub(super) async fn body_up_to(&mut self, limit: usize) -> Result<Bytes, Problem> {
         let body_timeout = self.peer.gateway.server.body_timeout;
-        let is_announced = self.request.body().size_hint().exact().is_some();
+        let announced = self.request.body().size_hint().exact();
+        let too_large =
+            || Problem::new(ErrorCode::TooLarge, format!("the body may have at most {limit} bytes"));
+        if announced.is_some_and(|bytes| bytes > limit as u64) {
+            return Err(too_large());
+        }
         let (read, has_waited) = {
             let read = Limited::new(self.request.body_mut(), limit).collect();
             let mut read = pin!(tokio::time::timeout(body_timeout, read));
@@ -323,18 +328,17 @@ impl Call {
         match read {
             Ok(Ok(body)) => {
                 let body = body.to_bytes();
-                if !is_announced && !body.is_empty() {
+                if announced.is_none() && !body.is_empty() {
                     self.charge_bytes(body.len())?;
                 }
                 Ok(body)
             }
-            Ok(Err(error)) if error.is::<LengthLimitError>() => {
-                Err(Problem::new(ErrorCode::TooLarge, format!("the body may have at most {limit} bytes")))
-            }
+            Ok(Err(error)) if error.is::<LengthLimitError>() => Err(too_large()),
             Ok(Err(error)) => {
                 Err(Problem::new(ErrorCode::Malformed, format!("the body ended early: {error}")))
             }
             Err(_) => {
+                self.request.body_mut().give_up();
                 let seconds = body_timeout.as_secs();
                 Err(Problem::new(ErrorCode::RequestTimeout, format!("the body took longer than {seconds} s")))
             }

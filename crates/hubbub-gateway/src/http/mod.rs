@@ -21,6 +21,7 @@ mod operation;
 mod permission;
 pub(crate) mod query;
 mod queues;
+mod request_body;
 mod rooms;
 mod route;
 mod security;
@@ -64,6 +65,7 @@ use crate::server::Peer;
 use crate::{Compat, Gateway};
 use cors::CrossOrigin;
 use endpoint::{Answering, Call, Endpoint};
+pub(crate) use request_body::RequestBody;
 use streamed::Streamed;
 use traced::TracedRequest;
 
@@ -77,8 +79,11 @@ const ITEMS_MAX: usize = 1_000;
 pub(crate) type Answer = Result<Response<Body>, Problem>;
 
 /// Answers a request. A path that no endpoint has is `not_found`; a method it does not take, `method_not_allowed`.
-pub(crate) async fn route(peer: &Arc<Peer>, mut request: Request<Incoming>) -> Response<Body> {
+pub(crate) async fn route(peer: &Arc<Peer>, request: Request<Incoming>) -> Response<Body> {
     let gateway = &peer.gateway;
+    let (parts, body) = request.into_parts();
+    let body = RequestBody::new(body, parts.version, &parts.headers);
+    let mut request = Request::from_parts(parts, body);
     gateway.metrics.http_requests.inc();
     let begun = gateway.clock.monotonic();
     let (mut traced, mut is_timed) = (None, true);
@@ -133,7 +138,7 @@ struct Admitted<'a> {
 }
 
 /// Refuses what can be refused before a token is verified, which costs more than all of this.
-fn admit<'a>(peer: &'a Arc<Peer>, request: &Request<Incoming>) -> Result<Admitted<'a>, Problem> {
+fn admit<'a>(peer: &'a Arc<Peer>, request: &Request<RequestBody>) -> Result<Admitted<'a>, Problem> {
     let gateway = &peer.gateway;
     let found = find_endpoint(gateway, request);
     // Whoever watches the server must reach it while it is flooded.
@@ -157,7 +162,7 @@ fn admit<'a>(peer: &'a Arc<Peer>, request: &Request<Incoming>) -> Result<Admitte
     Ok(Admitted { endpoint: found?, charged, _under_way: under_way })
 }
 
-fn find_endpoint(gateway: &Gateway, request: &Request<Incoming>) -> Result<&'static Endpoint, Problem> {
+fn find_endpoint(gateway: &Gateway, request: &Request<RequestBody>) -> Result<&'static Endpoint, Problem> {
     let method = request.method();
     if gateway.checks_hosts {
         check_host(request.headers(), request.uri(), &gateway.allowed_origins)?;
@@ -195,7 +200,7 @@ fn find_endpoint(gateway: &Gateway, request: &Request<Incoming>) -> Result<&'sta
     Ok(endpoint)
 }
 
-async fn identify(peer: &Peer, request: &Request<Incoming>) -> Result<Identity, Problem> {
+async fn identify(peer: &Peer, request: &Request<RequestBody>) -> Result<Identity, Problem> {
     let auth = &peer.gateway.auth;
     let (method, headers) = (request.method(), request.headers());
     let identified = auth.identify(&peer.last_token, method, headers);
@@ -209,7 +214,7 @@ async fn identify(peer: &Peer, request: &Request<Incoming>) -> Result<Identity, 
 fn begin(
     peer: &Arc<Peer>,
     admitted: &Admitted<'_>,
-    request: Request<Incoming>,
+    request: Request<RequestBody>,
     identity: Result<Identity, Problem>,
 ) -> Result<Answering, Problem> {
     let Admitted { endpoint, charged, .. } = admitted;

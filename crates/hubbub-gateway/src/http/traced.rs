@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use hubbub_core::OpBatch;
 use hubbub_pipeline::traces::{BegunTrace, Span, SpanKind};
-use hyper::body::Incoming;
 use hyper::header::HeaderValue;
 use hyper::{Method, Request, StatusCode};
 
+use super::RequestBody;
 use super::endpoint::Endpoint;
 use crate::Gateway;
 
@@ -27,7 +27,7 @@ impl TracedRequest {
     pub(super) fn begin(
         gateway: &Arc<Gateway>,
         endpoint: &'static Endpoint,
-        request: &mut Request<Incoming>,
+        request: &mut Request<RequestBody>,
     ) -> Option<Box<Self>> {
         let tracer = gateway.hub.timeline().tracer()?;
         let begun = tracer.begin(request.headers().get("traceparent").map(HeaderValue::as_bytes))?;

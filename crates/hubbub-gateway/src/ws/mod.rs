@@ -29,7 +29,6 @@ use hubbub_core::{ErrorCode, Message, ReadMark};
 use hubbub_pipeline::Waiter;
 use hubbub_pipeline::hub::{FrameEncoder, Notice};
 use hubbub_ws::{handshake, write};
-use hyper::body::Incoming;
 use hyper::header::{
     CONNECTION, HeaderName, HeaderValue, SEC_WEBSOCKET_ACCEPT, SEC_WEBSOCKET_KEY, SEC_WEBSOCKET_PROTOCOL,
     SEC_WEBSOCKET_VERSION, UPGRADE,
@@ -43,7 +42,7 @@ use crate::connection::Connection;
 use crate::connection::socket::Socket;
 use crate::connection::stream::Stream;
 use crate::http::endpoint::Call;
-use crate::http::{Answer, Body};
+use crate::http::{Answer, Body, RequestBody};
 use crate::json::{write_flag, write_number, write_plain};
 use crate::problem::Problem;
 use crate::rates::Charged;
@@ -150,7 +149,7 @@ fn upgrade<D>(
     peer: &Arc<Peer>,
     dialect: D,
     opening: Opening,
-    mut request: Request<Incoming>,
+    mut request: Request<RequestBody>,
     charged: Charged,
 ) -> Answer
 where

@@ -1,0 +1,82 @@
+//! The body of a request, which is read on for a moment where its request was answered before that.
+//!
+//! Over HTTP/1 a body that nobody reads ends the connection. A client, or a proxy, that still sends finds it closed then, and
+//! often loses the answer: proxies make a 502 of it.
+
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http_body_util::BodyExt;
+use hyper::body::{Body, Frame, Incoming, SizeHint};
+use hyper::header::EXPECT;
+use hyper::{HeaderMap, Version};
+
+/// What is read and dropped of a body at most, and for how long. A client that sends more is better off with a closed connection.
+const DISCARDED_MAX: u64 = 16 * 1024 * 1024;
+const DISCARD_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// A body; what is left of it when it is dropped is read and forgotten.
+#[derive(Debug)]
+pub(crate) struct RequestBody {
+    /// `None` once nothing more is to be read.
+    body: Option<Incoming>,
+    is_discarded: bool,
+}
+
+impl RequestBody {
+    pub(super) fn new(body: Incoming, version: Version, headers: &HeaderMap) -> Self {
+        // HTTP/2 ends a stream without the connection. Whoever expects 100 has sent nothing yet, and sends nothing after a refusal.
+        let is_discarded = version < Version::HTTP_2 && !headers.contains_key(EXPECT);
+        Self { body: Some(body), is_discarded }
+    }
+
+    /// Reads no more of it: it was waited for long enough.
+    pub(super) fn give_up(&mut self) {
+        self.body = None;
+    }
+}
+
+impl Body for RequestBody {
+    type Data = Bytes;
+    type Error = hyper::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
+        let Some(body) = &mut self.body else { return Poll::Ready(None) };
+        let frame = Pin::new(body).poll_frame(context);
+        if matches!(frame, Poll::Ready(None | Some(Err(_)))) {
+            self.body = None;
+        }
+        frame
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.as_ref().is_none_or(Incoming::is_end_stream)
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.as_ref().map_or_else(|| SizeHint::with_exact(0), Incoming::size_hint)
+    }
+}
+
+impl Drop for RequestBody {
+    fn drop(&mut self) {
+        let rest = self.body.take().filter(|body| self.is_discarded && !body.is_end_stream());
+        if let Some(body) = rest.filter(|body| body.size_hint().lower() <= DISCARDED_MAX) {
+            tokio::spawn(tokio::time::timeout(DISCARD_TIMEOUT, discard(body)));
+        }
+    }
+}
+
+async fn discard(mut body: Incoming) {
+    let mut bytes = 0;
+    while bytes <= DISCARDED_MAX
+        && let Some(Ok(frame)) = body.frame().await
+    {
+        bytes += frame.data_ref().map_or(0, |data| data.len() as u64);
+    }
+}

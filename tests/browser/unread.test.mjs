@@ -30,6 +30,16 @@ test("the first mark that the server tells is taken, later ones only forward", (
   assert.deepEqual(states(room), { readSeq: 4, unread: 1, unseen: 1 });
 });
 
+test("what was told of an older head comes too late, and is not taken", () => {
+  const room = new Room("r");
+  room.takeMark(1, 5, 6);
+  room.takeMark(1, 0, 1);
+  assert.deepEqual(states(room), { readSeq: 1, unread: 5, unseen: 5 });
+  // Some of them were erased.
+  room.takeMark(1, 3, 6);
+  assert.deepEqual(states(room), { readSeq: 1, unread: 3, unseen: 3 });
+});
+
 /** A model of ada, a member of `rooms`, and the socket that it opened. */
 async function started(test, rooms) {
   let socket;

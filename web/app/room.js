@@ -22,6 +22,8 @@ export class Room {
     this.asked = 0;
     /** Messages up to here are in `unread`. */
     this.counted = 0;
+    /** The newest message when the server told them. */
+    this.told = 0;
     /** Live messages, newest last: a mark that comes late counts those behind it once more. */
     this.heard = [];
     this.lastMessage = null;
@@ -66,8 +68,10 @@ export class Room {
 
   /** The server's mark and count when `head` was the newest message; it may come before messages that it counts, or behind others. */
   takeMark(readSeq, unread, head) {
-    if (this.isCounted && readSeq < this.readSeq) return;
+    // Marks and heads only grow: what has less was told late.
+    if (this.isCounted && (readSeq < this.readSeq || (readSeq === this.readSeq && head < this.told))) return;
     this.isCounted = true;
+    this.told = head;
     this.readSeq = readSeq;
     this.unread = unread;
     this.counted = head;
@@ -82,7 +86,7 @@ export class Room {
 
   /** Until the server tells them again. */
   forgetMark() {
-    Object.assign(this, { readSeq: 0, unread: 0, isCounted: false, asked: 0 });
+    Object.assign(this, { readSeq: 0, unread: 0, isCounted: false, told: 0, asked: 0 });
   }
 
   /** What to show as unread: what was asked for counts as read at once. */

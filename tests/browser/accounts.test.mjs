@@ -101,6 +101,19 @@ test("page_login with name and password", async (test) => {
   assert.deepEqual(page.complaints, []);
 });
 
+test("who may write, but not manage rooms, makes the lobby of a new server", async (test) => {
+  const server = await Server.start(test, SETTINGS);
+  await add(server, "ada");
+  const page = await open(test, server, "/");
+  await logIn(page, "ada");
+  await isIn(page);
+  await page.click("#join-lobby");
+  await page.waitForSelector("#composer:not([hidden])");
+  await say(page, "first");
+  await waitForText(page, "first");
+  assert.deepEqual(page.complaints, []);
+});
+
 test("a login is of one tab", async (test) => {
   const server = await Server.start(test, SETTINGS);
   for (const [user, rights] of [["ada", {}], ["bob", {}], ["root", { admin: true }]]) await add(server, user, rights);

@@ -372,14 +372,15 @@ export class Model extends Emitter {
     const room = this.#room(roomId);
     // From now on it is followed as one of my rooms.
     this.#unfollow(room);
+    let hasSaidSo;
     try {
-      await this.#becomeMember(room);
+      hasSaidSo = await this.#becomeMember(room);
     } catch (error) {
       if (room === this.current) this.#follow(room);
       throw error;
     }
     Object.assign(room, { isMember: true, exists: true, refusal: null });
-    this.client.send(roomId, "joined", { messageType: "JOIN" });
+    if (!hasSaidSo) this.client.send(roomId, "joined", { messageType: "JOIN" });
     await this.#loadRooms();
     if (room === this.current) {
       room.log?.reload();
@@ -388,13 +389,24 @@ export class Model extends Emitter {
     }
   }
 
+  /** @returns whether the room has been told so by its first message */
   async #becomeMember({ roomId, title }) {
     try {
       await this.client.addMember(roomId);
+      return false;
     } catch (error) {
       if (error.code !== "unknown_room") throw error;
-      await this.client.putRoom(roomId, { title: title || undefined });
     }
+    try {
+      await this.client.putRoom(roomId, { title: title || undefined });
+      return false;
+    } catch (error) {
+      if (error.code !== "forbidden") throw error;
+    }
+    // Whoever may write makes a room by its first message.
+    await this.client.send(roomId, "joined", { messageType: "JOIN" }).done;
+    await this.client.addMember(roomId);
+    return true;
   }
 
   async leave(roomId) {

@@ -3,7 +3,7 @@
 use hyper::Method;
 use serde_json::{Value, json};
 
-use crate::harness::{Server, Setup, texts};
+use crate::harness::{Postgres, Server, Setup, texts};
 
 async fn club() -> Server {
     let server = Server::start();
@@ -141,6 +141,19 @@ async fn what_is_remembered_is_corrected_at_once() {
     }
     server.put_room("club", json!({"membersOnly": false})).await;
     assert_eq!(status("bob").await, 200);
+}
+
+/// Who was refused at one server and is let in through another one need not wait until the refusal is forgotten.
+#[tokio::test]
+async fn who_is_let_in_elsewhere_reads_at_once() {
+    let postgres = Postgres::start("");
+    let [here, there] = [(); 2]
+        .map(|()| Setup::new().store(&postgres.url("postgres")).set("members.cache_ttl=1h").start());
+    here.put_room("club", json!({"membersOnly": true})).await;
+    let status = async || there.call("ada", Method::GET, "/v1/rooms/club/members", Value::Null).await.status;
+    assert_eq!(status().await, 403);
+    here.add_member("club", "ada").await;
+    assert_eq!(status().await, 200);
 }
 
 /// Whoever followed an open room and is no member hears that it closed, and nothing of it afterwards.

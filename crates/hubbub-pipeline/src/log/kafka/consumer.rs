@@ -139,7 +139,9 @@ impl Context {
         begun.into_iter().for_each(|(number, buffer)| self.begin(number, buffer));
         self.count_partitions();
         self.tell_unreadable(&next);
-        tracing::info!(?partitions, "committing partitions of Kafka");
+        if !partitions.is_empty() {
+            tracing::info!(?partitions, "committing further partitions of Kafka");
+        }
         consumer.incremental_assign(list)?;
         consumer.resume(list)?;
         consumer.pause(&lost)?;

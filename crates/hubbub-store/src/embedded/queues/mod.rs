@@ -24,8 +24,9 @@
 //!   of queues and clients are not either.
 //! - A receipt has the epoch and counts all leases of a message, whatever queues it was in, so it names one delivery for
 //!   ever. What `deliveries_max` limits is counted anew in each queue.
-//! - Between a decision and the end of the journal's sync the state is ahead of the disk; what may not be seen before that
-//!   is hidden by [`Visible`], and no checkpoint is taken meanwhile ([`shared`]).
+//! - Between a decision and the end of the journal's sync the state is ahead of the disk. New messages and queues are hidden until
+//!   then by [`Visible`]; states and counts are not, so that readers need not wait for the disk. No checkpoint is taken meanwhile
+//!   ([`shared`]).
 
 mod advance;
 mod apply;

@@ -5,7 +5,8 @@
 //! tail's index, heads and changes to the rooms → outcomes.
 //!
 //! Invariants
-//! - Nothing is shown to readers before the sync returned; no lock that a reader needs is held until then.
+//! - Nothing is shown to readers before the sync returned, but for states and counts of queues; no lock that a reader needs is held
+//!   until then.
 //! - Evaluating a batch never fails as a whole: what cannot be read refuses the operations that need it. After a failed write or sync nobody knows what the disk
 //!   has, so nothing is written any more until a restart has looked.
 //! - Nothing here creates, renames, grows or removes a file.

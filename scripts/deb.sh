@@ -17,14 +17,21 @@ install -Dm644 "$tree/completions/hubbub.fish" "$root/usr/share/fish/vendor_comp
 install -Dm644 "$tree/LICENSE" "$root/usr/share/doc/hubbub/copyright"
 install -Dm644 "$tree/CHANGELOG.md" "$root/usr/share/doc/hubbub/CHANGELOG.md"
 cp -r "$tree/docs" "$root/usr/share/doc/hubbub/docs"
-for example in nginx.conf Caddyfile prometheus/alerts.yml postgresql.conf; do
-    install -Dm644 "$tree/deploy/$example" "$root/usr/share/doc/hubbub/examples/$(basename "$example")"
+for example in nginx.conf load-balancer.conf Caddyfile postgresql.conf prometheus/prometheus.yml prometheus/alerts.yml; do
+    install -Dm644 "$tree/deploy/$example" "$root/usr/share/doc/hubbub/examples/$example"
+done
+cp -r "$tree/deploy/grafana" "$root/usr/share/doc/hubbub/examples/grafana"
+# The documents link to ../deploy/… and ../web/….
+ln -s examples "$root/usr/share/doc/hubbub/deploy"
+for file in hubbub.js app/ids.js; do
+    install -Dm644 "$(dirname "$0")/../web/$file" "$root/usr/share/doc/hubbub/web/$file"
 done
 
-# Settings stand in a file of the administrator, which upgrades do not overwrite.
+# Settings stand in a file of the administrator, which upgrades do not overwrite. Secrets go there: postinst gives it to the group.
 install -d "$root/etc/hubbub"
 sed 's|^#data = .*|data = "/var/lib/hubbub/data"|' "$tree/hubbub.example.toml" >"$root/etc/hubbub/hubbub.toml"
 grep -qx 'data = "/var/lib/hubbub/data"' "$root/etc/hubbub/hubbub.toml"
+chmod 640 "$root/etc/hubbub/hubbub.toml"
 # A user of its own, so that administrators can act as that user on the data.
 install -d "$root/lib/systemd/system"
 for unit in "$tree"/deploy/*.service "$tree"/deploy/*.timer; do
@@ -58,6 +65,10 @@ set -e
 if [ "$1" = configure ] && [ -z "$DPKG_ROOT" ]; then
     getent passwd hubbub >/dev/null ||
         adduser --system --group --quiet --home /var/lib/hubbub --no-create-home hubbub
+    if [ -e /etc/hubbub/hubbub.toml ] && ! dpkg-statoverride --list /etc/hubbub/hubbub.toml >/dev/null; then
+        chown root:hubbub /etc/hubbub/hubbub.toml
+        chmod 640 /etc/hubbub/hubbub.toml
+    fi
     if [ -d /run/systemd/system ]; then
         systemctl daemon-reload
         if [ -z "$2" ]; then systemctl enable --quiet --now hubbub; else systemctl try-restart hubbub; fi

@@ -338,3 +338,29 @@ async fn documents_tell_this_server_s_limits() {
         document["components"]["schemas"]["Problem"]["properties"]["code"]["enum"].as_array().unwrap();
     assert!(codes.contains(&"overloaded".into()) && codes.len() > 10, "{codes:?}");
 }
+
+/// What the last table of docs/api.md lists, no more and no less.
+#[tokio::test]
+async fn the_page_of_the_api_lists_every_operation() {
+    let server = Server::start();
+    let document = server.http().await.get("/openapi.json").await.json();
+    let mut wanted = Vec::new();
+    for (path, methods) in document["paths"].as_object().unwrap() {
+        for (method, operation) in methods.as_object().unwrap() {
+            let summary = operation["summary"].as_str().unwrap();
+            wanted.push(format!("| `{} {path}` | {summary} |", method.to_uppercase()));
+        }
+    }
+    wanted.retain(|row| !row.starts_with("| `HEAD "));
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/api.md");
+    let page = std::fs::read_to_string(path).unwrap();
+    let (_, table) = page.split_once("\n## All operations\n").unwrap();
+    let mut listed: Vec<String> = table
+        .lines()
+        .filter(|line| line.starts_with("| `"))
+        .map(|line| line.splitn(4, '|').take(3).collect::<Vec<_>>().join("|") + "|")
+        .collect();
+    wanted.sort();
+    listed.sort();
+    assert_eq!(listed, wanted);
+}

@@ -107,9 +107,11 @@ touch "$root/var/lib/dpkg/status" "$root/var/lib/dpkg/available"
 install() { dpkg --root="$root" --force-not-root --force-script-chrootless --force-depends --log=/dev/null "$@"; }
 install --force-confold -i "$packages"/hubbub_*.deb >"$scratch/dpkg.log" 2>&1 || { cat "$scratch/dpkg.log" >&2; exit 1; }
 for file in usr/bin/hubbub usr/share/man/man1/hubbub.1.gz usr/share/bash-completion/completions/hubbub \
-    lib/systemd/system/hubbub.service etc/hubbub/hubbub.toml; do
+    lib/systemd/system/hubbub.service etc/hubbub/hubbub.toml usr/share/doc/hubbub/deploy/nginx.conf; do
     expect "$root/$file"
 done
+# Secrets are written there.
+[ "$(stat -c %a "$root/etc/hubbub/hubbub.toml")" = 640 ] || { echo "packages: everybody reads hubbub.toml" >&2; exit 1; }
 grep -q '^ExecStart=/usr/bin/hubbub serve$' "$root/lib/systemd/system/hubbub.service"
 grep -q '^User=hubbub$' "$root/lib/systemd/system/hubbub.service"
 HUBBUB_CONFIG="$root/etc/hubbub/hubbub.toml" "$root/usr/bin/hubbub" config print |

@@ -1,7 +1,7 @@
 //! What commands do for people and scripts beside their work: progress, notices, addresses, errors as JSON.
 
 use std::fs::File;
-use std::io::{BufRead, BufReader, Read};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{Command, Stdio};
 
 use serde_json::{Value, json};
@@ -11,6 +11,12 @@ use crate::harness::{MAKE_CERTIFICATES, Ran, Server, Setup, free_ports, hubbub, 
 /// Runs a command with a terminal as its standard error, and returns what was drawn on that.
 #[cfg(target_os = "linux")]
 fn on_a_terminal(arguments: Vec<String>) -> String {
+    typed_on_a_terminal(arguments, None)
+}
+
+/// The same; what is `typed` makes the terminal its standard input, too.
+#[cfg(target_os = "linux")]
+fn typed_on_a_terminal(arguments: Vec<String>, typed: Option<&str>) -> String {
     use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
     let terminal = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
     grantpt(&terminal).unwrap();
@@ -21,10 +27,15 @@ fn on_a_terminal(arguments: Vec<String>) -> String {
     let ours = open();
     let mut command = program::command();
     command.args(arguments).stdout(Stdio::null()).stderr(Stdio::from(open())).env("TERM", "xterm");
+    let mut terminal = File::from(terminal);
+    if let Some(typed) = typed {
+        command.stdin(Stdio::from(open()));
+        terminal.write_all(typed.as_bytes()).unwrap();
+    }
     let mut child = command.spawn().unwrap();
     drop(command);
     let reader = std::thread::spawn(move || {
-        let (mut terminal, mut drawn) = (File::from(terminal), Vec::new());
+        let mut drawn = Vec::new();
         // Ends with an error when the last one has closed it.
         let _ = terminal.read_to_end(&mut drawn);
         String::from_utf8_lossy(&drawn).into_owned()
@@ -64,6 +75,22 @@ async fn progress_is_shown_on_terminals_only() {
         let expected = if arguments[0] == "export" { "exported 100 messages of 1 rooms\n" } else { "" };
         assert_eq!((ran.code, ran.stderr.as_str()), (Some(0), expected), "{ran:?}");
     }
+}
+
+/// Without a word, a command that waits for somebody to type looks as if it hung.
+#[cfg(target_os = "linux")]
+#[tokio::test]
+async fn what_is_typed_is_sent_and_asked_for() {
+    let server = Server::start();
+    server.run(&["queue", "create", "jobs"], "").await.success();
+    for command in [&["send", "r"][..], &["queue", "send", "jobs"]] {
+        let url = server.url();
+        let arguments = command.iter().chain(&["--server", &url]).map(|word| (*word).to_owned()).collect();
+        let drawn = move || typed_on_a_terminal(arguments, Some("hello\n\u{4}"));
+        let drawn = tokio::task::spawn_blocking(drawn).await.unwrap();
+        assert!(drawn.contains("until Ctrl-D"), "{drawn:?}");
+    }
+    assert_eq!(server.history("r").await.len(), 1);
 }
 
 #[tokio::test]
@@ -291,6 +318,29 @@ async fn commands_speak_tls() {
     let encrypted = format!("https://{}", server.address());
     let said = hubbub_aside(["rooms", "--server", &encrypted].map(str::to_owned).into(), String::new()).await;
     assert!(said.refusal(1).contains("TLS with"));
+    // A file that is not there is named, and not passed over.
+    let said = String::from_utf8(run(&["rooms"], "/nowhere/ca.pem").await.stderr).unwrap();
+    assert!(said.contains("SSL_CERT_FILE: reading /nowhere/ca.pem"), "{said}");
+}
+
+#[tokio::test]
+async fn an_answer_of_something_else_is_described() {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    tokio::spawn(async move {
+        while let Ok((mut stream, _)) = listener.accept().await {
+            let _ = stream.read(&mut [0; 4_096]).await;
+            let answer =
+                "HTTP/1.1 404 Not Found\r\ncontent-type: text/html\r\ncontent-length: 4\r\n\r\n<p>\n";
+            let _ = stream.write_all(answer.as_bytes()).await;
+        }
+    });
+    for command in ["ping", "status", "rooms"] {
+        let arguments = [command, "--server", &url].map(str::to_owned);
+        let said = hubbub_aside(arguments.into(), String::new()).await.refusal(1);
+        assert!(said.contains("not answered with JSON (status 404, text/html)"), "{said}");
+    }
 }
 
 /// A line of the load tool's progress, if it showed one that begins so and has this part.

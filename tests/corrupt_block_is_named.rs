@@ -126,6 +126,45 @@ async fn corrupt_block_is_named() {
     assert!(ran.code == Some(3) && ran.stdout.contains(SEGMENT), "{ran:?}");
 }
 
+/// As `restore` takes it. What lost its first files is damaged all the same.
+#[tokio::test]
+async fn the_newest_of_a_directory_of_backups_is_verified() {
+    let server = Server::start();
+    let dir = server.setup().beside("backups").display().to_string();
+    let mut newest = String::new();
+    for text in ["first", "second"] {
+        server.send("r", text).await;
+        let made = server.run(&["backup", &dir, "--json"], "").await.success();
+        let made: Value = serde_json::from_str(&made).unwrap();
+        newest = made["backup"].as_str().unwrap().to_owned();
+    }
+    let said = hubbub(&["verify", &dir], "").success();
+    assert!(said.starts_with(&format!("{newest}: nothing is damaged; 2 messages")), "{said}");
+    let found: Value = serde_json::from_str(&hubbub(&["verify", &dir, "--json"], "").success()).unwrap();
+    assert_eq!(found["dir"], newest);
+    for file in ["FORMAT", "MANIFEST"] {
+        fs::remove_file(Path::new(&newest).join(file)).unwrap();
+        for dir in [&dir, &newest] {
+            let ran = hubbub(&["verify", dir], "");
+            assert_eq!((ran.code, places(&ran.stdout, file)), (Some(3), vec![0]), "{ran:?}");
+            assert!(ran.stderr.contains(&newest), "{ran:?}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn what_a_data_directory_lost_is_damage() {
+    let (setup, _) = stopped().await;
+    let data = setup.data().display().to_string();
+    for file in ["LOCK", "FORMAT", "MANIFEST"] {
+        fs::remove_file(setup.data().join(file)).unwrap();
+        let ran = hubbub(&["verify", &data], "");
+        let is_damaged = file != "LOCK";
+        assert_eq!(ran.code, Some(if is_damaged { 3 } else { 0 }), "{ran:?}");
+        assert_eq!(places(&ran.stdout, file).len(), usize::from(is_damaged), "{ran:?}");
+    }
+}
+
 #[tokio::test]
 async fn a_bad_byte_of_the_journal_is_named() {
     let (setup, _) = stopped().await;
@@ -162,6 +201,11 @@ async fn a_directory_in_use_or_none_at_all_is_refused() {
         let ran = hubbub(arguments, "");
         assert!(ran.code != Some(0) && ran.stderr.contains("nowhere"), "{ran:?}");
     }
+    let empty = server.setup().beside("empty");
+    fs::create_dir(&empty).unwrap();
+    fs::write(empty.join("letter.txt"), "dear ada").unwrap();
+    let line = hubbub(&["verify", &empty.display().to_string()], "").refusal(1);
+    assert!(line.contains("neither a data directory of Hubbub nor a backup"), "{line}");
     let ran = hubbub(&["restore", &nowhere], "");
     assert!(ran.code == Some(2) && ran.stderr.contains("--to"), "{ran:?}");
 }

@@ -147,8 +147,8 @@ async fn what_is_remembered_is_corrected_at_once() {
 #[tokio::test]
 async fn who_is_let_in_elsewhere_reads_at_once() {
     let postgres = Postgres::start("");
-    let [here, there] = [(); 2]
-        .map(|()| Setup::new().store(&postgres.url("postgres")).set("members.cache_ttl=1h").start());
+    let [here, there] =
+        [(); 2].map(|()| Setup::new().store(&postgres.url("postgres")).set("members.cache_ttl=1h").start());
     here.put_room("club", json!({"membersOnly": true})).await;
     let status = async || there.call("ada", Method::GET, "/v1/rooms/club/members", Value::Null).await.status;
     assert_eq!(status().await, 403);

@@ -6,7 +6,7 @@ use serde_json::json;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-use crate::harness::{Certificates, Server, Setup, TlsClient, hubbub, in_time, texts, until};
+use crate::harness::{Certificates, Server, Setup, TlsClient, hubbub, in_time, program, texts, until};
 
 fn encrypted() -> (Server, TlsClient, Certificates) {
     let setup = Setup::new().line().set("store.embedded.journal_slot=64MiB");
@@ -53,6 +53,31 @@ async fn everything_is_spoken_over_tls() {
     let mut answer = Vec::new();
     let _ = in_time("the end of a plain connection", plain.read_to_end(&mut answer)).await;
     assert!(!answer.starts_with(b"HTTP"), "{answer:?}");
+}
+
+/// Mistakes with TLS that a client notices are told in words of people.
+#[cfg(feature = "https")]
+#[tokio::test]
+async fn mistakes_with_tls_are_told() {
+    let setup = Setup::new();
+    let certificates = Certificates::make(&setup, "tls");
+    let authority = certificates.path("ca.pem");
+    let setup = setup.set(&format!("tls.cert={authority}"));
+    let server = setup.set(&format!("tls.key={}", certificates.path("ca.key"))).start();
+    let said = async |scheme: &str, arguments: &[&str]| {
+        let mut command = program::command();
+        command.args(arguments).args(["--server", &format!("{scheme}://{}", server.address())]);
+        command.env("SSL_CERT_FILE", &authority).env_remove("SSL_CERT_DIR");
+        let ran = tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap();
+        assert_eq!(ran.status.code(), Some(1), "{ran:?}");
+        String::from_utf8(ran.stderr).unwrap()
+    };
+    for arguments in [&["rooms"][..], &["tail", "r"]] {
+        let plain = said("http", arguments).await;
+        assert!(plain.contains("speak") && plain.contains("TLS") && plain.contains("https://"), "{plain}");
+        let wrong = said("https", arguments).await;
+        assert!(wrong.contains("basicConstraints=CA:FALSE") && !wrong.contains("OtherError"), "{wrong}");
+    }
 }
 
 fn s_client(server: &Server, arguments: &[&str]) -> Command {

@@ -4,7 +4,7 @@ use std::io::Write;
 
 use serde_json::{Value, json};
 
-use crate::harness::tokens::{SECRET, get};
+use crate::harness::tokens::{SECRET, get, token};
 use crate::harness::{Ran, Setup, hubbub, program};
 
 fn with_secret(arguments: &[&str], input: &str) -> Ran {
@@ -43,7 +43,34 @@ async fn tokens_are_minted_and_inspected() {
         assert!(refused.code == Some(1) && refused.stdout.is_empty(), "{refused:?}");
     }
     let refused = hubbub(&["token", "mint", "--user", "ada"], "").refusal(2);
-    assert!(refused.contains("HUBBUB_AUTH_SECRET"), "{refused}");
+    for part in ["HUBBUB_AUTH_SECRET", "none was read", "--config"] {
+        assert!(refused.contains(part), "{refused}");
+    }
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let path = file.path().to_str().unwrap();
+    let refused = hubbub(&["token", "mint", "--user", "ada", "--config", path], "").refusal(2);
+    assert!(refused.contains(&format!("{path} was read; --config names another")), "{refused}");
+}
+
+/// Everybody may see whether a server takes writes, and nothing else.
+#[tokio::test]
+async fn status_without_a_token_shows_the_state() {
+    let server = Setup::new().with_tokens().start();
+    let ran = server.run(&["status"], "").await;
+    assert_eq!((ran.code, ran.stdout), (Some(0), format!("UP  {}\n", server.url())));
+    assert!(ran.stderr.contains("a token with the scope health (--token-file)"), "{}", ran.stderr);
+    let ran = server.run(&["status", "--json"], "").await;
+    let status: Value = serde_json::from_str(&ran.stdout).unwrap();
+    assert_eq!((&status["status"], &status["components"]), (&json!("UP"), &Value::Null));
+    let notice: Value = serde_json::from_str(&ran.stderr).unwrap();
+    assert!(notice["notice"].is_string(), "{notice}");
+    // With the scope there is nothing to add.
+    let mut command = program::command();
+    let token = token(json!({"sub": "ada", "scopes": ["health"]}));
+    command.args(["status", "--server", &server.url()]).env("HUBBUB_TOKEN", token);
+    let ran = tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap();
+    let text = String::from_utf8(ran.stdout).unwrap();
+    assert!(ran.stderr.is_empty() && text.contains("hubbub ") && text.contains("\nstore "), "{text}");
 }
 
 #[tokio::test]

@@ -33,6 +33,7 @@ fn wrong_usage_is_told() {
         (&["export", "--room", "a b"], &["'a b'", "--room"]),
         (&["rooms", "--server", "nonsense"], &["--server", "nonsense", "http://127.0.0.1:8080"]),
         (&["rooms", "--server", "ftp://x"], &["--server", "ftp://x"]),
+        (&["rooms", "--server", "8080"], &["'8080'", "http://127.0.0.1:8080", "or HOST:PORT"]),
         (&["serve", "--listen", "nonsense"], &["server.listen", "'nonsense'", "PORT alone"]),
     ] {
         let ran = hubbub(arguments, "");
@@ -96,7 +97,44 @@ fn unknown_settings_are_refused_with_a_suggestion() {
     let line = hubbub(&["config", "check", "--config", "/nowhere/hubbub.toml"], "").refusal(2);
     must_contain(&line, &["/nowhere/hubbub.toml", "cannot read"]);
     file.as_file().set_len(0).unwrap();
-    must_contain(&hubbub(&["config", "check", "--config", &path], "").success(), &["valid"]);
+    let nothing = hubbub(&["config", "check", "--config", &path], "").success();
+    assert_eq!(nothing, format!("valid: {path}, no variables\n"));
+    // At the top, people leave out the section; what is near nothing is not guessed.
+    std::fs::write(&path, "listen = '127.0.0.1:1'\nx = 1\n").unwrap();
+    let ran = hubbub(&["config", "check", "--config", &path], "");
+    must_contain(
+        &ran.stderr,
+        &[
+            "no setting 'listen'; did you mean 'server.listen'?\n",
+            "no setting 'x'; hubbub config example shows",
+        ],
+    );
+}
+
+/// A file that was not found, or a variable that did not arrive, is noticed.
+#[test]
+fn config_check_names_what_it_checked() {
+    let dir = tempfile::tempdir().unwrap();
+    let check = |arguments: &[&str], variables: &[(&str, &str)]| {
+        let mut command = program::command();
+        command.current_dir(&dir).args(["config", "check"]).args(arguments).envs(variables.iter().copied());
+        let ran = command.output().unwrap();
+        assert!(ran.status.success() && ran.stderr.is_empty(), "{ran:?}");
+        String::from_utf8(ran.stdout).unwrap()
+    };
+    let two = [("HUBBUB_LISTEN", "127.0.0.1:1"), ("HUBBUB_LIMITS_MESSAGE_BYTES", "32KiB")];
+    let nothing =
+        "valid, but there is no configuration file and no HUBBUB_ variable: these are the defaults\n";
+    assert_eq!(check(&[], &[]), nothing);
+    assert_eq!(check(&[], &two), "valid: no configuration file, 2 variables\n");
+    std::fs::write(dir.path().join("hubbub.toml"), "[server]\nthreads = 2\n").unwrap();
+    let file = dir.path().canonicalize().unwrap().join("hubbub.toml").display().to_string();
+    assert_eq!(check(&[], &two[..1]), format!("valid: {file}, 1 variable\n"));
+    // A flag overrides the variable.
+    let flags = ["--listen", "127.0.0.1:2"];
+    assert_eq!(check(&flags, &two), format!("valid: {file}, 1 variable, and flags\n"));
+    let named = [("HUBBUB_CONFIG", file.as_str())];
+    assert_eq!(check(&[], &named), format!("valid: {file}, no variables\n"));
 }
 
 /// Neither a typo in the environment nor the long form of a short name is passed over in silence.

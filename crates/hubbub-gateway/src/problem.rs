@@ -10,6 +10,7 @@ use hubbub_core::{ErrorCode, FieldError, Outcome, Receipt, Refusal};
 use hubbub_pipeline::SubmitError;
 use hubbub_pipeline::committer::{apply_error_code, refusal_code};
 
+use crate::http::AllowedMethods;
 use crate::json::{write_flag, write_items, write_number, write_plain, write_text};
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -25,6 +26,8 @@ pub(crate) struct Problem {
     pub(crate) revision: Option<NonZeroU64>,
     /// Seconds after which to try again, for `Retry-After`.
     pub(crate) retry_after_s: u32,
+    /// The methods that the path takes, for `Allow`, where it does not take this one.
+    pub(crate) methods: AllowedMethods,
     /// Whether the dispatcher counted it when the batch was committed.
     pub(crate) is_counted: bool,
 }
@@ -68,8 +71,15 @@ impl Problem {
             message_id: None,
             revision: None,
             retry_after_s: 1,
+            methods: AllowedMethods::default(),
             is_counted: false,
         }
+    }
+
+    /// The path takes other methods only.
+    pub(crate) fn method_not_allowed(methods: AllowedMethods) -> Self {
+        let detail = format!("the path takes {} only", methods.text().unwrap_or_default());
+        Self { methods, ..Self::new(ErrorCode::MethodNotAllowed, detail) }
     }
 
     pub(crate) fn invalid(faults: Vec<FieldError>) -> Self {

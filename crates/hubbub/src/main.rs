@@ -10,6 +10,7 @@ mod memory;
 #[cfg(feature = "otlp")]
 mod otlp;
 mod output;
+mod ownership;
 mod process;
 mod progress;
 mod serve;

@@ -9,6 +9,7 @@ use std::time::Duration;
 use anyhow::Context;
 use hubbub_core::clock::SteadyClock;
 use hubbub_core::essential::{self, supervise};
+use hubbub_core::invariant::saturate;
 use hubbub_core::limits::Limits;
 use hubbub_core::{Clock, Essential, RandomSource, Store};
 use hubbub_gateway::auth::Auth;
@@ -69,7 +70,7 @@ async fn serve(config: &Config) -> anyhow::Result<()> {
     }
     let (data, durability) = config.data_and_durability();
     tracing::info!(data, durability, "hubbub {} on {scheme}://{address}", build::VERSION_AND_COMMIT);
-    announce(&format!("{scheme}://{address}"))?;
+    announce(&format!("{scheme}://{address}"), config.has_auth())?;
     let listeners = Listeners { http, line: line.map(|(listener, _)| listener) };
     let serving = server::serve(Arc::new(gateway), listeners, stop);
     let key_set = config.auth_key_set().map_err(|error| ConfigError(vec![error]))?;
@@ -308,7 +309,7 @@ fn rate_limits(config: &Config) -> RateLimits {
 
 fn server_limits(config: &Config) -> ServerLimits {
     ServerLimits {
-        connections: *config.connections,
+        connections: connections(config),
         header_timeout: *config.header_timeout,
         body_timeout: *config.body_timeout,
         ping_interval: *config.ping_interval,
@@ -319,10 +320,13 @@ fn server_limits(config: &Config) -> ServerLimits {
     }
 }
 
-/// Prints the ready line on standard output, for scripts that wait for it, and an example on standard error.
-fn announce(url: &str) -> anyhow::Result<()> {
+/// Prints the ready line on standard output, for scripts that wait for it, and an example on standard error, if it needs no token.
+fn announce(url: &str, has_auth: bool) -> anyhow::Result<()> {
     let mut stdout = std::io::stdout().lock();
     writeln!(stdout, "ready {url}").and_then(|()| stdout.flush()).context("printing the ready line")?;
+    if has_auth {
+        return Ok(());
+    }
     eprintln!("try:  curl -d '{{\"userId\":\"ada\",\"message\":\"hello\"}}' {url}/v1/rooms/lobby/messages");
     Ok(())
 }
@@ -351,5 +355,41 @@ fn raise_file_limit() {
     limit.current = limit.maximum;
     if let Err(error) = setrlimit(Resource::Nofile, limit) {
         tracing::warn!(%error, "cannot raise the limit of open files; fewer connections will be possible");
+    }
+}
+
+/// File descriptors that connections leave for files of the store, databases and brokers: a store that cannot open a file takes
+/// no writes.
+const FILES_KEPT: usize = 1_000;
+
+/// Connections possible within a limit of open files.
+fn connections_within(files: usize, wanted: usize) -> usize {
+    wanted.min(files - FILES_KEPT.min(files / 2))
+}
+
+/// The most connections: as configured, or as many as the limit of open files has space for.
+fn connections(config: &Config) -> usize {
+    let files = process::figures().max_fds.map_or(usize::MAX, saturate);
+    let possible = connections_within(files, *config.connections);
+    if possible < *config.connections {
+        tracing::info!(
+            "at most {possible} connections, not {}: {files} files may be open (ulimit -Hn, or LimitNOFILE= of systemd)",
+            *config.connections
+        );
+    }
+    possible
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn connections_leave_files_for_the_store() {
+        assert_eq!(connections_within(1_048_576, 50_000), 50_000);
+        assert_eq!(connections_within(20_000, 50_000), 19_000);
+        assert_eq!(connections_within(1_024, 50_000), 512);
+        assert_eq!(connections_within(1_024, 100), 100);
+        assert_eq!(connections_within(1, 50_000), 1);
     }
 }

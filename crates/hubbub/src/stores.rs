@@ -13,7 +13,7 @@ use crate::config::Config;
 
 /// The data directory cannot be used.
 #[derive(Debug, thiserror::Error)]
-#[error(transparent)]
+#[error("{0}{advice}", advice = crate::ownership::advice(.0))]
 pub(crate) struct DataError(#[from] OpenError);
 
 /// Called when the store's history was replaced, before any of its data can be read.

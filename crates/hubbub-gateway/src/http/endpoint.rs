@@ -14,11 +14,11 @@ use hubbub_core::{ClientId, ErrorCode, FieldError, MessageId, QueueId, RoomId, T
 use hyper::body::Body;
 use hyper::{HeaderMap, Method, Request};
 
-use super::{Answer, RequestBody};
 use super::operation::{Media, Operation, Text, UNDOCUMENTED};
 use super::permission::Permission;
 use super::query::{LIMIT_DEFAULT, LIMIT_MAX, Query, refuse_faults};
 use super::template;
+use super::{Answer, RequestBody};
 use crate::Gateway;
 use crate::auth::Scope;
 use crate::auth::caller::{Caller, Identity};

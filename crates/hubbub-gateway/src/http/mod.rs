@@ -66,6 +66,7 @@ use crate::{Compat, Gateway};
 use cors::CrossOrigin;
 use endpoint::{Answering, Call, Endpoint};
 pub(crate) use request_body::RequestBody;
+pub(crate) use route::AllowedMethods;
 use streamed::Streamed;
 use traced::TracedRequest;
 
@@ -102,9 +103,7 @@ pub(crate) async fn route(peer: &Arc<Peer>, request: Request<Incoming>) -> Respo
         Err(problem) => Err(problem),
     };
     let mut response = answer.unwrap_or_else(|problem| {
-        let is_of_method = problem.code == ErrorCode::MethodNotAllowed;
-        let preflight =
-            page.as_ref().filter(|_| is_of_method).and_then(|page| page.preflight(&problem.detail));
+        let preflight = page.as_ref().and_then(|page| page.preflight(&problem.methods.text()?));
         preflight.unwrap_or_else(|| refuse(gateway, &problem))
     });
     // The beginning of a WebSocket is counted to the byte, and is nothing that a browser shows.
@@ -191,7 +190,7 @@ fn find_endpoint(gateway: &Gateway, request: &Request<RequestBody>) -> Result<&'
         return Err(Problem::new(ErrorCode::NotFound, format!("nothing is served at {path}")));
     }
     let Some(&endpoint) = found.iter().find(|endpoint| endpoint.accepts(method)) else {
-        return Err(Problem::new(ErrorCode::MethodNotAllowed, route::allowed(&found)));
+        return Err(Problem::method_not_allowed(AllowedMethods::of(&found)));
     };
     if !gateway.store.has_queues_and_keys() && endpoints::is_optional(endpoint) {
         let reason = "this server's store (Cassandra or ScyllaDB) has rooms only, no queues and no keys";
@@ -254,9 +253,7 @@ fn problem_response(problem: &Problem) -> Response<Body> {
     if problem.code == ErrorCode::Unauthorized {
         headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer realm=\"hubbub\""));
     }
-    if problem.code == ErrorCode::MethodNotAllowed
-        && let Ok(methods) = HeaderValue::from_str(&problem.detail)
-    {
+    if let Some(methods) = problem.methods.text().and_then(|methods| HeaderValue::from_str(&methods).ok()) {
         headers.insert(ALLOW, methods);
     }
     response

@@ -40,11 +40,25 @@ pub(super) fn find_in(endpoints: &'static [Endpoint], path: &str) -> Methods {
     endpoints.iter().filter(|endpoint| endpoint.covers(path)).collect()
 }
 
-/// The methods of a path as the header `Allow` lists them. `HEAD` goes without saying.
-pub(super) fn allowed(endpoints: &[&Endpoint]) -> String {
-    let order = [Method::GET, Method::POST, Method::PUT, Method::DELETE];
-    let methods = order.iter().filter(|method| endpoints.iter().any(|one| one.method == **method));
-    methods.map(Method::as_str).collect::<Vec<_>>().join(", ")
+/// Those that endpoints have, in the order of the header `Allow`. `HEAD` goes without saying.
+const METHODS: [Method; 4] = [Method::GET, Method::POST, Method::PUT, Method::DELETE];
+
+/// The methods of a path: a bit for each of [`METHODS`], so that every problem can carry them.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct AllowedMethods(u8);
+
+impl AllowedMethods {
+    pub(super) fn of(endpoints: &[&Endpoint]) -> Self {
+        let is_there = |method: &Method| endpoints.iter().any(|endpoint| endpoint.method == *method);
+        Self(METHODS.iter().rev().fold(0, |bits, method| bits << 1 | u8::from(is_there(method))))
+    }
+
+    /// As `Allow` lists them; `None` if there are none.
+    pub(crate) fn text(self) -> Option<String> {
+        let is_there = |place: &usize| self.0 >> place & 1 == 1;
+        let methods = (0..METHODS.len()).filter(is_there).filter_map(|place| METHODS.get(place));
+        (self.0 != 0).then(|| methods.map(Method::as_str).collect::<Vec<_>>().join(", "))
+    }
 }
 
 #[cfg(test)]
@@ -57,7 +71,10 @@ mod tests {
     /// The template a path leads to, and its methods.
     fn route(path: &str) -> (&'static str, String) {
         let found = find(path);
-        (found.first().map_or("", |endpoint| endpoint.template), allowed(&found))
+        (
+            found.first().map_or("", |endpoint| endpoint.template),
+            AllowedMethods::of(&found).text().unwrap_or_default(),
+        )
     }
 
     #[test]

@@ -78,6 +78,11 @@ pub(super) fn complete(dir: &Path) -> anyhow::Result<Vec<PathBuf>> {
     Ok(found)
 }
 
+/// The newest complete backup in a directory.
+pub(super) fn newest(dir: &Path) -> anyhow::Result<Option<PathBuf>> {
+    Ok(complete(dir)?.pop())
+}
+
 /// Removes the remains of failed backups.
 pub(super) fn remove_partial(dir: &Path) -> anyhow::Result<()> {
     for name in names(dir)? {

@@ -7,7 +7,7 @@ use anyhow::{Context, bail};
 use hubbub_store::embedded::{self, RestoreError};
 use serde_json::json;
 
-use super::catalog::{Listing, complete};
+use super::catalog::{Listing, newest};
 use super::verify::{read_all, report};
 use super::{DamagedError, lock_directory, refuse_database};
 use crate::cli::RestoreArgs;
@@ -49,8 +49,7 @@ fn find(dir: &Path) -> anyhow::Result<(PathBuf, Listing)> {
     if let Some(listing) = Listing::read(dir)? {
         return Ok((dir.to_owned(), listing));
     }
-    let newest = complete(dir)?.pop();
-    let newest = newest.with_context(|| format!("{} is not a backup and holds none", dir.display()))?;
+    let newest = newest(dir)?.with_context(|| format!("{} is not a backup and holds none", dir.display()))?;
     let listing = Listing::read(&newest)?;
     Ok((newest.clone(), listing.with_context(|| format!("{} is gone", newest.display()))?))
 }

@@ -22,6 +22,18 @@ pub(crate) fn run(action: &TokenAction) -> anyhow::Result<()> {
     }
 }
 
+/// Says where the secret may be set, and where it was looked for.
+fn no_secret(config: Option<&Path>) -> anyhow::Error {
+    let read = Environment::of_process().map(|environment| config::file_text(config, &environment));
+    let read = match read {
+        Err(error) => return error.into(),
+        Ok(Some(file)) => format!("{file} was read; --config names another one"),
+        Ok(None) => "none was read, as there is no hubbub.toml here; --config names one".to_owned(),
+    };
+    let text = "auth.secret is not set: set HUBBUB_AUTH_SECRET, or write it into the configuration file";
+    ConfigError(vec![format!("{text} ({read})")]).into()
+}
+
 fn load(config: Option<&Path>) -> anyhow::Result<Config> {
     let args = ServeArgs { config: config.map(Into::into), ..ServeArgs::default() };
     Ok(config::load(&args, &Environment::of_process()?)?)
@@ -29,11 +41,7 @@ fn load(config: Option<&Path>) -> anyhow::Result<Config> {
 
 fn mint_token(args: &MintArgs) -> anyhow::Result<String> {
     let config = load(args.config.as_deref())?;
-    let secret = config.auth_secret.as_ref().ok_or_else(|| {
-        ConfigError(vec![
-            "auth.secret is not set: set HUBBUB_AUTH_SECRET, or write it into hubbub.toml".into(),
-        ])
-    })?;
+    let secret = config.auth_secret.as_ref().ok_or_else(|| no_secret(args.config.as_deref()))?;
     let now = seconds(SystemClock::new().now().as_micros());
     let claims = Claims {
         sub: Some(args.user.clone()),

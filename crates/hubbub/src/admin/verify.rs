@@ -1,13 +1,13 @@
 //! `hubbub verify`: reads all data and reports damage.
 
 use std::collections::BTreeSet;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use hubbub_store::embedded::{self, DataFault, Verified, file_crc32c};
 use serde_json::json;
 
-use super::catalog::{LIST, Listing};
+use super::catalog::{LIST, Listing, newest};
 use super::{DamagedError, refuse_database, size};
 use crate::cli::VerifyArgs;
 use crate::client::show;
@@ -16,9 +16,24 @@ use crate::stores::DataError;
 
 pub(crate) fn verify(args: &VerifyArgs) -> anyhow::Result<()> {
     refuse_database(&args.data)?;
+    let dir = find(&args.data)?;
     let mut faults = Vec::new();
-    let found = read_all(&args.data, &mut faults)?;
-    report(&args.data, &found, &faults, args.json)
+    let found = read_all(&dir, &mut faults)?;
+    report(&dir, &found, &faults, args.json)
+}
+
+/// What data directories and backups hold. One that lost some of it is damaged.
+const OURS: [&str; 8] = ["LOCK", "FORMAT", "MANIFEST", "journal", "segments", "queues", "kv", LIST];
+
+/// The data directory or backup itself, or the newest backup in a directory of them.
+fn find(dir: &Path) -> anyhow::Result<PathBuf> {
+    // Why a directory cannot be read is told by whoever reads it.
+    if std::fs::read_dir(dir).is_err() || OURS.iter().any(|name| dir.join(name).exists()) {
+        return Ok(dir.to_owned());
+    }
+    newest(dir)?.with_context(|| {
+        format!("{} is neither a data directory of Hubbub nor a backup, and holds no backup", dir.display())
+    })
 }
 
 /// Prints the result. Returns an error if anything is damaged.
@@ -35,8 +50,8 @@ pub(super) fn report(
     }
     let Verified { epoch, messages, unsealed, rooms, keys, segments, bytes } = found;
     let shown = json!({
-        "epoch": epoch, "messages": messages, "unsealedMessages": unsealed, "rooms": rooms,
-        "keys": keys, "segments": segments, "segmentBytes": bytes, "faults": faults.len(),
+        "dir": dir.display().to_string(), "epoch": epoch, "messages": messages, "unsealedMessages": unsealed,
+        "rooms": rooms, "keys": keys, "segments": segments, "segmentBytes": bytes, "faults": faults.len(),
     });
     if is_json || faults.is_empty() {
         show(is_json, &shown, |_| {

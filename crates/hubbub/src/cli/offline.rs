@@ -42,7 +42,7 @@ pub(crate) struct RestoreArgs {
 
 #[derive(Debug, Clone, Args)]
 pub(crate) struct VerifyArgs {
-    /// A backup, or a data directory that no server uses. It is not changed.
+    /// A data directory that no server uses, a backup, or a directory of backups: then the newest one. Nothing is changed.
     #[arg(value_name = "DATA")]
     pub(crate) data: PathBuf,
     /// Print JSON lines, for scripts.

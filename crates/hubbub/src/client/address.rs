@@ -1,5 +1,6 @@
 //! The address of a server, and the token it is called with.
 
+use std::fs::File;
 use std::path::Path;
 use std::str::FromStr;
 use std::time::Duration;
@@ -11,6 +12,8 @@ use crate::output::notice;
 
 /// The variable with a token.
 const TOKEN: &str = "HUBBUB_TOKEN";
+/// The variable with a file of certificates to trust.
+const AUTHORITIES: &str = "SSL_CERT_FILE";
 
 /// Pauses between attempts, and how long and how often a request is repeated that may be.
 const PAUSES: [Duration; 2] = [Duration::from_millis(50), Duration::from_secs(1)];
@@ -40,7 +43,8 @@ impl FromStr for Server {
             answer_max: TIMEOUT,
             ..Options::default()
         };
-        let address = text.parse().map_err(|error: hubbub_client::Error| error.detail.clone())?;
+        let refused = |error: hubbub_client::Error| format!("{}, or HOST:PORT", error.detail);
+        let address = text.parse().map_err(refused)?;
         Ok(Self { address, options })
     }
 }
@@ -48,6 +52,7 @@ impl FromStr for Server {
 impl Server {
     /// Calls the server with the token of a file, else of the environment, if there is one.
     pub(crate) fn with_token(mut self, file: Option<&Path>) -> anyhow::Result<Self> {
+        self.check_authorities()?;
         self.options.token = token(file)?;
         if self.has_token() && self.address.shows_secrets() {
             notice(&format!(
@@ -56,6 +61,16 @@ impl Server {
             ));
         }
         Ok(self)
+    }
+
+    /// Otherwise a file that cannot be read would trust nobody, and look like a bad certificate.
+    fn check_authorities(&self) -> anyhow::Result<()> {
+        let Some(file) = std::env::var_os(AUTHORITIES).filter(|_| self.url().starts_with("https://")) else {
+            return Ok(());
+        };
+        let opened = File::open(&file);
+        opened.with_context(|| format!("{AUTHORITIES}: reading {}", Path::new(&file).display()))?;
+        Ok(())
     }
 
     /// Calls the server as this user, where it asks for no tokens.

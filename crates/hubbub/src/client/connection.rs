@@ -42,9 +42,24 @@ where
     Ok(tokio::time::timeout(timeout, work).await.context("no answer in time")??)
 }
 
-/// With what to do about an address where nobody listens.
+/// What is said of some causes in the place of their own words.
+const ADVICE: [(&str, &str); 4] = [
+    ("is it running?", "is it running? (hubbub serve, --server)"),
+    ("invalid HTTP version parsed", "the answer is no HTTP; this port may speak TLS: try https://"),
+    // What the same server does to a WebSocket.
+    (
+        "closed the connection during the handshake",
+        "closed the connection during the handshake; if this port speaks TLS, use https://",
+    ),
+    (
+        "Other(OtherError(CaUsedAsEndEntity))",
+        "it says that it is an authority's; make one for the server with basicConstraints=CA:FALSE",
+    ),
+];
+
+/// The reason with what to do about it.
 pub(super) fn advised(reason: &str) -> String {
-    reason.replacen("is it running?", "is it running? (hubbub serve, --server)", 1)
+    ADVICE.iter().fold(reason.to_owned(), |text, (cause, advice)| text.replacen(cause, advice, 1))
 }
 
 /// A refusal by the server as this program reports it; any other error as it is.
@@ -144,7 +159,14 @@ fn request(
 fn json(path: &str, answer: hubbub_client::Answer) -> anyhow::Result<Answer> {
     let body = match answer.body.as_ref() {
         b"" => Value::Null,
-        body => serde_json::from_slice(body).with_context(|| format!("{path} did not answer with JSON"))?,
+        body => serde_json::from_slice(body).map_err(|_| no_json(path, &answer))?,
     };
     Ok(Answer { status: answer.status, body })
+}
+
+/// Names what tells a wrong address from a proxy's error.
+fn no_json(path: &str, answer: &hubbub_client::Answer) -> anyhow::Error {
+    let kind = answer.headers.get(hyper::header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
+    let (status, kind) = (answer.status.as_u16(), kind.unwrap_or("no content type"));
+    anyhow!("{path} was not answered with JSON (status {status}, {kind}); is it a Hubbub server? (--server)")
 }

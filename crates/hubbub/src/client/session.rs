@@ -1,5 +1,6 @@
 //! A client command's server, and its requests, lists and retries.
 
+use std::io::IsTerminal;
 use std::time::Duration;
 
 use anyhow::Context;
@@ -14,7 +15,7 @@ use super::connection::{Answer, Connection, TIMEOUT};
 use super::table::Table;
 use super::{entries, print_json, show, text};
 use crate::cli::ClientArgs;
-use crate::output::print;
+use crate::output::{notice, print};
 use crate::system::{KeyedRandom, SystemClock};
 
 /// Entries of a list in one request.
@@ -163,7 +164,12 @@ impl Texts {
     pub(super) fn new(text: Option<String>, id: Option<String>) -> Self {
         match text.filter(|text| text != "-") {
             Some(text) => Self::Given(Some((text, id))),
-            None => Self::Lines(BufReader::new(tokio::io::stdin()).lines()),
+            None => {
+                if std::io::stdin().is_terminal() {
+                    notice("each line typed here is sent as a message, until Ctrl-D");
+                }
+                Self::Lines(BufReader::new(tokio::io::stdin()).lines())
+            }
         }
     }
 

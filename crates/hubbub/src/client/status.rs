@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, bail};
+use anyhow::{Context, bail, ensure};
 use hubbub_core::Clock;
 use hyper::Method;
 use serde_json::{Map, Value, json};
@@ -13,6 +13,7 @@ use super::metrics::Metrics;
 use super::session::Backoff;
 use super::{show, text};
 use crate::cli::{ClientArgs, PingArgs};
+use crate::output::notice;
 use crate::system::SystemClock;
 
 /// Pauses between attempts to reach a server that starts.
@@ -71,8 +72,9 @@ pub(crate) async fn status(args: ClientArgs) -> anyhow::Result<()> {
     let mut connection = args.server()?.connection();
     // 503 comes with the same body.
     let health = connection.request(TIMEOUT, Method::GET, "/health", "").await?.body;
+    let status = text(&health, "status");
+    ensure!(matches!(status, "UP" | "DOWN"), "{url} is no Hubbub server");
     let components = health.get("components").and_then(Value::as_object);
-    let components = components.with_context(|| format!("{url} is no Hubbub server"))?;
     // They may be nobody's business; then health alone is shown.
     let metrics = Metrics::of(&mut connection).await.ok();
     let figure = |name: &str| metrics.as_ref().and_then(|metrics| metrics.value(name));
@@ -83,11 +85,14 @@ pub(crate) async fn status(args: ClientArgs) -> anyhow::Result<()> {
         .iter()
         .filter_map(|(_, name, metric)| Some(((*name).to_owned(), Value::from(figure(metric)? as u64))));
     let shown = json!({
-        "url": url, "status": health.get("status"), "version": health.get("version"), "revision": revision,
+        "url": url, "status": status, "version": health.get("version"), "revision": revision,
         "uptimeSeconds": uptime, "components": components, "figures": Map::from_iter(figures),
     });
     show(args.json, &shown, lines)?;
-    if text(&health, "status") != "UP" {
+    if components.is_none() {
+        notice("the version and the components need a token with the scope health (--token-file)");
+    }
+    if status != "UP" {
         bail!("the server is DOWN: it takes no writes");
     }
     Ok(())
@@ -100,10 +105,13 @@ fn uptime_seconds(started: f64) -> u64 {
 }
 
 fn lines(status: &Value) -> String {
-    let revision = text(status, "revision");
-    let revision = if revision.is_empty() { String::new() } else { format!(" ({revision})") };
-    let (state, url, version) = (text(status, "status"), text(status, "url"), text(status, "version"));
-    let mut out = format!("{state}  {url}  hubbub {version}{revision}\n");
+    let (state, url) = (text(status, "status"), text(status, "url"));
+    let part = |before: &str, name: &str, after: &str| match text(status, name) {
+        "" => String::new(),
+        part => format!("{before}{part}{after}"),
+    };
+    let (version, revision) = (part("  hubbub ", "version", ""), part(" (", "revision", ")"));
+    let mut out = format!("{state}  {url}{version}{revision}\n");
     if let Some(seconds) = status.get("uptimeSeconds").and_then(Value::as_u64) {
         let (hours, minutes) = (seconds / 3_600, seconds / 60 % 60);
         out.push_str(&format!("{:<14}{hours} h {minutes} min {} s\n", "up for", seconds % 60));

@@ -2,19 +2,42 @@
 
 use std::fmt::Write;
 
-use super::{Config, Environment, SETTINGS, Source, load};
+use super::{Config, Environment, SETTINGS, Source, file_text, load};
 use crate::cli::ConfigAction;
 
 pub(crate) fn run(action: &ConfigAction) -> anyhow::Result<()> {
     let text = match action {
         ConfigAction::Print(serve) => print(&load(serve, &Environment::of_process()?)?),
         ConfigAction::Check(serve) => {
-            load(serve, &Environment::of_process()?)?;
-            "the configuration is valid\n".to_owned()
+            let environment = Environment::of_process()?;
+            let config = load(serve, &environment)?;
+            verdict(&config, file_text(serve.config.as_deref(), &environment))
         }
         ConfigAction::Example => example(),
     };
     crate::output::print(&text)
+}
+
+/// Says of a valid configuration where it comes from, so that a file that was not found is noticed.
+fn verdict(config: &Config, file: Option<String>) -> String {
+    let count = |is_one: fn(&Source) -> bool| {
+        SETTINGS.iter().filter(|setting| is_one((setting.source)(config))).count()
+    };
+    let variables = count(|source| matches!(source, Source::Environment(_)));
+    let flags = count(|source| matches!(source, Source::Flag(_)));
+    if file.is_none() && variables + flags == 0 {
+        let text =
+            "valid, but there is no configuration file and no HUBBUB_ variable: these are the defaults\n";
+        return text.to_owned();
+    }
+    let file = file.unwrap_or_else(|| "no configuration file".to_owned());
+    let variables = match variables {
+        0 => "no variables".to_owned(),
+        1 => "1 variable".to_owned(),
+        _ => format!("{variables} variables"),
+    };
+    let flags = if flags > 0 { ", and flags" } else { "" };
+    format!("valid: {file}, {variables}{flags}\n")
 }
 
 /// All settings as lines of TOML, with their sources as comments.

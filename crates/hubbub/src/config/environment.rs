@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 
+use super::setting::{Setting, variable_of};
+use super::suggestion::{endings, suggestion};
 use super::{ConfigError, SETTINGS, Source, Written, WrittenSettings};
 
 /// Prefix of this program's variables.
@@ -55,28 +57,36 @@ impl Environment {
 
     /// Adds settings to `written`, and errors of unknown variables to `faults`.
     pub(super) fn read(&self, written: &mut WrittenSettings, faults: &mut Vec<String>) {
-        let names: Vec<String> = SETTINGS.iter().map(super::setting::Setting::environment_name).collect();
-        let long: Vec<String> =
-            SETTINGS.iter().map(|setting| super::setting::variable_of(setting.key)).collect();
+        let names: Vec<String> = SETTINGS.iter().map(Setting::environment_name).collect();
         for (name, value) in &self.0 {
             let known = SETTINGS.iter().zip(&names).find(|(_, known)| *known == name);
             if let Some((setting, _)) = known {
                 let source = Source::Environment(name.clone());
                 written.insert(setting.key, Written { value: value.clone(), source });
             } else if !is_foreign(name, value) {
-                let others = [CONFIG].into_iter().chain(CLIENT.iter().copied()).map(|known| (known, known));
-                // The long form of a setting that has a short one leads to that.
-                let all = long
-                    .iter()
-                    .chain(&names)
-                    .map(String::as_str)
-                    .zip(names.iter().cycle().map(String::as_str));
-                let nearest = all.chain(others).min_by_key(|(known, _)| super::distance(name, known));
-                let nearest = nearest.map_or(CONFIG, |(_, meant)| meant);
-                faults.push(format!("environment: there is no setting {name}; did you mean {nearest}?"));
+                let suggestion = suggestion(bare(name), known_names());
+                faults.push(format!("environment: there is no setting {name}{suggestion}"));
             }
         }
     }
+}
+
+/// A variable's name without what all of them begin with.
+fn bare(name: &str) -> &str {
+    name.strip_prefix(PREFIX).unwrap_or(name)
+}
+
+/// Names that may be meant, [`bare`], and the variables they lead to: the long form of a setting that has a short one, or a
+/// part of it, leads to that.
+fn known_names() -> impl Iterator<Item = (String, String)> {
+    let settings = SETTINGS.iter().flat_map(|setting| {
+        let meant = setting.environment_name();
+        let names = [meant.clone()].into_iter().chain(endings(setting.key).map(variable_of));
+        names.map(move |name| (name, meant.clone()))
+    });
+    let others = [CONFIG].into_iter().chain(CLIENT.iter().copied());
+    let all = settings.chain(others.map(|name| (name.to_owned(), name.to_owned())));
+    all.map(|(name, meant)| (bare(&name).to_owned(), meant))
 }
 
 /// Whether a variable that is no setting belongs to another program.
@@ -123,13 +133,15 @@ mod tests {
             ("HUBBUB_SERVR", "HUBBUB_SERVER"),
             // The long form of a setting that has a short one.
             ("HUBBUB_SERVER_LISTEN", "HUBBUB_LISTEN"),
-            ("HUBBUB_PORT", "HUBBUB_"),
+            ("HUBBUB_MESSAGE_BYTES", "HUBBUB_LIMITS_MESSAGE_BYTES"),
         ] {
             let faults = faults_of(&[(name, "9000")]);
             assert_eq!(faults.len(), 1, "{name}");
-            let start = format!("environment: there is no setting {name}; did you mean {meant}");
-            assert!(faults[0].starts_with(&start), "{faults:?}");
+            let text = format!("environment: there is no setting {name}; did you mean {meant}?");
+            assert_eq!(faults[0], text);
         }
+        let faults = faults_of(&[("HUBBUB_PORT", "9000")]);
+        assert!(!faults[0].contains("did you mean"), "nothing is near: {faults:?}");
     }
 
     #[test]

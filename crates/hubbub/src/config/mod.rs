@@ -6,13 +6,12 @@ pub(crate) mod command;
 mod environment;
 mod setting;
 mod settings;
+mod suggestion;
 mod values;
 
 use std::collections::BTreeMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
-
-use strsim::levenshtein;
 
 use crate::cli::ServeArgs;
 pub(crate) use check::is_postgres;
@@ -68,9 +67,7 @@ pub(crate) type WrittenSettings = BTreeMap<&'static str, Written>;
 pub(crate) fn load(args: &ServeArgs, environment: &Environment) -> Result<Config, ConfigError> {
     let mut faults = Vec::new();
     let mut written = WrittenSettings::new();
-    let named = args.config.clone().or_else(|| environment.get(environment::CONFIG).map(PathBuf::from));
-    let file = named.clone().unwrap_or_else(|| PathBuf::from(FILE_DEFAULT));
-    if named.is_some() || file.exists() {
+    if let Some(file) = file(args.config.as_deref(), environment) {
         read_file(&file, &mut written, &mut faults);
     }
     environment.read(&mut written, &mut faults);
@@ -80,6 +77,19 @@ pub(crate) fn load(args: &ServeArgs, environment: &Environment) -> Result<Config
         config.check(&mut faults);
     }
     if faults.is_empty() { Ok(config) } else { Err(ConfigError(faults)) }
+}
+
+/// The file that is read: the one that is named, else the default one if it is there.
+fn file(named: Option<&Path>, environment: &Environment) -> Option<PathBuf> {
+    let variable = || environment.get(environment::CONFIG).map(PathBuf::from);
+    let default = || Some(PathBuf::from(FILE_DEFAULT)).filter(|file| file.exists());
+    named.map(Path::to_owned).or_else(variable).or_else(default)
+}
+
+/// The whole path of the same file, for people.
+pub(crate) fn file_text(named: Option<&Path>, environment: &Environment) -> Option<String> {
+    let file = file(named, environment)?;
+    Some(std::path::absolute(&file).unwrap_or(file).display().to_string())
 }
 
 fn read_file(path: &Path, written: &mut WrittenSettings, faults: &mut Vec<String>) {
@@ -130,18 +140,15 @@ fn flatten(prefix: &str, value: &toml::Value, out: &mut Vec<(String, Option<Stri
     out.push((prefix.to_owned(), text));
 }
 
-/// How far what was written is from a known name; half of a name leads to the whole one, however long that is.
-fn distance(written: &str, known: &str) -> (bool, usize) {
-    (!known.starts_with(written), levenshtein(written, known))
-}
-
 /// The key of the setting, or an error with the most similar key.
 fn find_key(key: &str, place: &str, faults: &mut Vec<String>) -> Option<&'static str> {
     if let Some(setting) = SETTINGS.iter().find(|setting| setting.key == key) {
         return Some(setting.key);
     }
-    let nearest = SETTINGS.iter().min_by_key(|setting| distance(key, setting.key)).map_or("", |s| s.key);
-    faults.push(format!("{place}: there is no setting '{key}'; did you mean '{nearest}'?"));
+    let known = SETTINGS.iter().flat_map(|setting| {
+        suggestion::endings(setting.key).map(|name| (name.to_owned(), format!("'{}'", setting.key)))
+    });
+    faults.push(format!("{place}: there is no setting '{key}'{}", suggestion::suggestion(key, known)));
     None
 }
 

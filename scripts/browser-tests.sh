@@ -53,4 +53,4 @@ cmp -s package-lock.json node_modules/.hubbub-lock || {
 unset FIREFOX_BIN
 npm test --silent
 
-FIREFOX_BIN="$firefox" npm test --silent -- page.test.mjs people.test.mjs unread.test.mjs other-sites.test.mjs
+FIREFOX_BIN="$firefox" npm test --silent -- page.test.mjs people.test.mjs login.test.mjs other-sites.test.mjs

@@ -30,6 +30,8 @@ talk() {
 # Starts the program $1 with the rest as the environment, talks to it, and stops it.
 try() {
     local program="$1"; shift
+    # The one before it may be read until the server has begun.
+    rm -f "$scratch/ready"
     env "$@" "$program" serve --listen 0 --data "$scratch/data" >"$scratch/ready" 2>"$scratch/log" &
     server=$!
     talk "$program"

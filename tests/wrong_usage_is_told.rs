@@ -137,6 +137,16 @@ fn config_check_names_what_it_checked() {
     assert_eq!(check(&[], &named), format!("valid: {file}, no variables\n"));
 }
 
+/// With the defaults the server might ask for no token.
+#[test]
+fn a_configuration_that_leads_nowhere_is_not_passed_over() {
+    let dir = tempfile::tempdir().unwrap();
+    std::os::unix::fs::symlink("nowhere.toml", dir.path().join("hubbub.toml")).unwrap();
+    let ran = program::command().current_dir(&dir).args(["config", "check"]).output().unwrap();
+    let told = String::from_utf8(ran.stderr).unwrap();
+    assert!(!ran.status.success() && told.contains("hubbub.toml"), "{told}");
+}
+
 /// Neither a typo in the environment nor the long form of a short name is passed over in silence.
 #[test]
 fn unknown_variables_are_refused_with_a_suggestion() {

@@ -18,6 +18,9 @@ const FAILED_CONNECTION = /net::ERR|WebSocket connection|Failed to load resource
 /** How long anything may take on a busy machine, in milliseconds; only for tests that would otherwise hang. */
 export const PATIENCE = 120_000;
 
+/** For tests of what is not to be had there. */
+export const isFirefox = FIREFOX !== undefined;
+
 /** `flags`: more of Chromium's. */
 export function launch(flags = []) {
   // As people have it: spoken to by WebDriver BiDi, not a build of its own.
@@ -45,11 +48,10 @@ export async function window(browser, server, name, options = {}) {
   const page = await context.newPage();
   await opened?.(page);
   page.complaints = [];
-  page.on("pageerror", (error) => page.complaints.push(error.message));
-  page.on("console", (entry) => {
-    // Attempts to connect while the server is down are told of by the browser itself.
-    if (entry.type() === "error" && !FAILED_CONNECTION.test(entry.text())) page.complaints.push(entry.text());
-  });
+  // Attempts to connect while the server is down are told of by the browser itself.
+  const complain = (text) => { if (!FAILED_CONNECTION.test(text)) page.complaints.push(text); };
+  page.on("pageerror", (error) => complain(error.message));
+  page.on("console", (entry) => { if (entry.type() === "error") complain(entry.text()); });
   await page.goto(`${server.url}/#/${room}`);
   await page.fill("#name", name);
   await page.press("#name", "Enter");

@@ -5,7 +5,7 @@ import { readFile, readdir } from "node:fs/promises";
 import { join as path } from "node:path";
 import { after, before, test } from "node:test";
 import { fileURLToPath } from "node:url";
-import { connectNow, join, launch, say, scrollToTop, texts, waitForText, window } from "./browser.mjs";
+import { connectNow, isFirefox, join, launch, say, scrollToTop, texts, waitForText, window } from "./browser.mjs";
 import { Server } from "./server.mjs";
 
 let browser;
@@ -109,7 +109,7 @@ test("a refused message says why, and can be tried again or given up", async (te
   assert.deepEqual(spoken(await server.history("lobby")), ["short enough", long]);
 });
 
-test("history read before the live messages begin leaves no gap", async (test) => {
+test("history read before the live messages begin leaves no gap", { skip: isFirefox && "frames are not shown there" }, async (test) => {
   const server = await Server.start(test);
   const page = await enter(test, server, "ada");
   await say(page, "first");
@@ -269,7 +269,7 @@ test("a window that was hidden shows the newest when it is seen again", async (t
   assert.deepEqual(page.complaints, []);
 });
 
-test("rooms are found, made and left; unread is counted until it is read", async (test) => {
+test("rooms are found, made and left; unread is counted until it is read", { skip: isFirefox && "one window has the focus there" }, async (test) => {
   const server = await Server.start(test);
   const ada = await enter(test, server, "ada");
   await ada.keyboard.press("Control+k");
@@ -317,7 +317,7 @@ test("the page is cached by name, and asked about otherwise", async (test) => {
   assert.equal((await fetch(`${server.url}/`, { method: "POST" })).status, 405);
 });
 
-test("the page on a phone, and its picture for the README", async (test) => {
+test("the page on a phone, and its picture for the README", { skip: isFirefox && "nothing is tapped there" }, async (test) => {
   const server = await Server.start(test);
   await furnish(server);
   const ada = await enter(test, server, "Ada Lovelace");

@@ -13,9 +13,11 @@ use hyper::body::{Body, Frame, Incoming, SizeHint};
 use hyper::header::EXPECT;
 use hyper::{HeaderMap, Version};
 
-/// What is read and dropped of a body at most, and for how long. A client that sends more is better off with a closed connection.
+/// What is read and dropped of a body at most, for how long, and how long nothing may come. A client that sends more is better off
+/// with a closed connection, and one that sends nothing may wait for its end.
 const DISCARDED_MAX: u64 = 16 * 1024 * 1024;
 const DISCARD_TIMEOUT: Duration = Duration::from_secs(5);
+const FRAME_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// A body; what is left of it when it is dropped is read and forgotten.
 #[derive(Debug)]
@@ -75,7 +77,7 @@ impl Drop for RequestBody {
 async fn discard(mut body: Incoming) {
     let mut bytes = 0;
     while bytes <= DISCARDED_MAX
-        && let Some(Ok(frame)) = body.frame().await
+        && let Ok(Some(Ok(frame))) = tokio::time::timeout(FRAME_TIMEOUT, body.frame()).await
     {
         bytes += frame.data_ref().map_or(0, |data| data.len() as u64);
     }

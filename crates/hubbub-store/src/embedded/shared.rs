@@ -8,7 +8,7 @@
 //! writer only. Last come those of a tail's keys, and within it those in `keys`, each alone.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use hubbub_core::Clock;
 use hubbub_core::store::ReadError;
@@ -116,9 +116,10 @@ impl Shared {
         }
     }
 
-    /// Whether the writer found no slot to go on to, and would find none now.
-    pub(crate) fn lacks_slot(&self) -> bool {
-        self.status.lacks_slot.load(Ordering::Acquire) && (self.waits_for_seals() || !self.slots.has_free())
+    /// How long the writer has found no slot to go on to; `None` if it would find one now.
+    pub(crate) fn without_slot_for(&self) -> Option<Duration> {
+        let waited = self.status.without_slot_for(self.clock.monotonic())?;
+        (self.waits_for_seals() || !self.slots.has_free()).then_some(waited)
     }
 
     /// Whether so many slots wait for their seal that writers go on to no further one.

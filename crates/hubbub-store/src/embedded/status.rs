@@ -25,8 +25,8 @@ pub(crate) struct Status {
     pub(crate) filter_ids: AtomicU64,
     /// Bytes of journal a second of sealing takes; 0 = not known yet.
     pub(crate) seal_bytes_per_s: AtomicU64,
-    /// Whether the last write that needed a further slot found none.
-    pub(crate) lacks_slot: AtomicBool,
+    /// Since when writes that needed a further slot have found none, in microseconds of the monotonic clock; 0 = they found one.
+    no_slot_since: AtomicU64,
     /// Whether syncs are slow, so that larger batches pay.
     pub(crate) slow_syncs: AtomicBool,
     sync_us_last: AtomicU64,
@@ -35,8 +35,8 @@ pub(crate) struct Status {
     write_began: AtomicU64,
 }
 
-/// From then on a write that the disk does not finish is told of.
-const HANGING: Duration = Duration::from_secs(5);
+/// From then on it is told that the disk does not finish a write, or that there is no slot.
+pub(crate) const HANGING: Duration = Duration::from_secs(5);
 
 impl Status {
     /// The status of an engine whose journals up to this one are in segments.
@@ -98,8 +98,22 @@ impl Status {
         self.trouble.lock().clone().unwrap_or_else(up)
     }
 
+    /// Says whether a write found a slot to go on to.
+    pub(crate) fn found_slot(&self, found: bool, now: Duration) {
+        if found {
+            self.no_slot_since.store(0, Ordering::Release);
+        } else {
+            let _ = self.no_slot_since.compare_exchange(0, micros(now), Ordering::AcqRel, Ordering::Relaxed);
+        }
+    }
+
+    /// How long writes have found no slot; `None` if the last one that needed one found it.
+    pub(crate) fn without_slot_for(&self, now: Duration) -> Option<Duration> {
+        since(&self.no_slot_since, now)
+    }
+
     pub(crate) fn begin_write(&self, now: Duration) {
-        self.write_began.store(saturate::<_, u64>(now.as_micros()).max(1), Ordering::Relaxed);
+        self.write_began.store(micros(now), Ordering::Relaxed);
     }
 
     pub(crate) fn end_write(&self) {
@@ -108,10 +122,7 @@ impl Status {
 
     /// How long the write of the journal under way has taken; zero if there is none.
     fn writing_for(&self, now: Duration) -> Duration {
-        match self.write_began.load(Ordering::Relaxed) {
-            0 => Duration::ZERO,
-            began => now.saturating_sub(Duration::from_micros(began)),
-        }
+        since(&self.write_began, now).unwrap_or_default()
     }
 
     pub(crate) fn synced(&self, took: Duration) {
@@ -125,6 +136,17 @@ impl Status {
         let under_way = saturate(self.writing_for(now).as_micros());
         (self.sync_us_last.load(Ordering::Relaxed), self.sync_us_max.load(Ordering::Relaxed).max(under_way))
     }
+}
+
+/// A time for [`since`].
+fn micros(now: Duration) -> u64 {
+    saturate::<_, u64>(now.as_micros()).max(1)
+}
+
+/// How long ago a time was noted; `None` for 0.
+fn since(noted: &AtomicU64, now: Duration) -> Option<Duration> {
+    let noted = noted.load(Ordering::Acquire);
+    (noted != 0).then(|| now.saturating_sub(Duration::from_micros(noted)))
 }
 
 /// Syncs remembered to tell slow disks from single slow syncs.

@@ -82,7 +82,8 @@ pub(crate) fn load(args: &ServeArgs, environment: &Environment) -> Result<Config
 /// The file that is read: the one that is named, else the default one if it is there.
 fn file(named: Option<&Path>, environment: &Environment) -> Option<PathBuf> {
     let variable = || environment.get(environment::CONFIG).map(PathBuf::from);
-    let default = || Some(PathBuf::from(FILE_DEFAULT)).filter(|file| file.exists());
+    // A link that leads nowhere is there, too: without what it should say, the server might ask for no token.
+    let default = || Some(PathBuf::from(FILE_DEFAULT)).filter(|file| file.symlink_metadata().is_ok());
     named.map(Path::to_owned).or_else(variable).or_else(default)
 }
 

@@ -25,6 +25,7 @@ use crate::embedded::merge::segments::RETENTION_PARTS;
 use crate::embedded::options::{Durability, EngineOptions, WAITING_SLOTS_SLOW};
 use crate::embedded::recovery;
 use crate::embedded::shared::Shared;
+use crate::embedded::status::HANGING;
 use crate::embedded::writer::Writer;
 
 /// Batches while syncs are fast, and while they are slow.
@@ -97,7 +98,16 @@ impl Engine {
 
     /// Whether it takes writes.
     pub fn health(&self) -> StoreHealth {
-        self.shared.status.health_at(self.shared.clock.monotonic())
+        let health = self.shared.status.health_at(self.shared.clock.monotonic());
+        // Sealing, or making a slot, may hang as well as fail.
+        let waited = self.shared.without_slot_for().filter(|waited| *waited >= HANGING);
+        match (health, waited) {
+            (StoreHealth::Up | StoreHealth::Alarm(_), Some(waited)) => StoreHealth::Unreachable(format!(
+                "no slot of the journal has become free for {} s: the disk does not finish a seal, or is too slow",
+                waited.as_secs()
+            )),
+            (health, _) => health,
+        }
     }
 
     /// What it holds and does.
@@ -144,7 +154,9 @@ impl Engine {
         let trouble = match &result {
             Err(error) if error.is_disk_full() => Some(StoreHealth::DiskFull(error.to_string())),
             // Trying again may help, or a restart; until then every write would be told that too much is waiting.
-            Err(error) if self.shared.lacks_slot() => Some(StoreHealth::Failed(error.to_string())),
+            Err(error) if self.shared.without_slot_for().is_some() => {
+                Some(StoreHealth::Failed(error.to_string()))
+            }
             _ => self.shared.reserve_is_touched().map(StoreHealth::DiskFull),
         };
         self.shared.status.set_trouble(trouble);

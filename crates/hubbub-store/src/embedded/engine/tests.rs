@@ -129,9 +129,10 @@ fn the_filter_forgets_what_was_dropped_and_nothing_else() {
     );
 }
 
-fn simulated(disk: &SimDisk) -> Engine {
+fn simulated(disk: &SimDisk) -> (Engine, Arc<ManualClock>) {
     let clock = Arc::new(ManualClock::at(Timestamp::from_micros(1_800_000_000_000_000)));
-    Engine::open(options(), Arc::new(disk.clone()), clock, &SeededRandom::new(5)).unwrap()
+    let engine = Engine::open(options(), Arc::new(disk.clone()), clock.clone(), &SeededRandom::new(5));
+    (engine.unwrap(), clock)
 }
 
 /// Sends 300 bytes at a time until that is refused, with background work in between; at most `count` times.
@@ -149,7 +150,7 @@ fn send_until_refused(engine: &Engine, count: u64, work: impl Fn()) -> (u64, Opt
 #[test]
 fn two_slots_are_enough_when_no_further_one_can_be_made() {
     let disk = SimDisk::new();
-    let engine = simulated(&disk);
+    let (engine, _) = simulated(&disk);
     while engine.seal_step().unwrap() {}
     // The slot's name stays unknown to the disk, and is not tried again.
     let failing = || {
@@ -167,7 +168,7 @@ fn two_slots_are_enough_when_no_further_one_can_be_made() {
 #[test]
 fn a_store_that_has_no_slot_to_go_on_to_says_so() {
     let disk = SimDisk::new();
-    let engine = simulated(&disk);
+    let (engine, _) = simulated(&disk);
     disk.fail_sync_in(2);
     engine.seal_step().unwrap_err();
     assert_eq!(engine.health(), StoreHealth::Up, "the slot that is there takes writes");
@@ -177,4 +178,21 @@ fn a_store_that_has_no_slot_to_go_on_to_says_so() {
     let StoreHealth::Failed(reason) = engine.health() else { panic!("it says it takes writes") };
     assert!(reason.contains("journal") && reason.contains("restart"), "{reason}");
     assert!(matches!(engine.apply(&batch("lobby", 0..1)), Err(ApplyError::Unavailable { .. })));
+}
+
+/// Nobody does background work here, as if the disk did not finish it.
+#[test]
+fn a_seal_that_hangs_is_told_of() {
+    let disk = SimDisk::new();
+    let (engine, clock) = simulated(&disk);
+    let (_, refusal) = send_until_refused(&engine, 1_000, || ());
+    assert_eq!(refusal, Some(ApplyError::Overloaded));
+    clock.advance_micros(4_000_000);
+    assert_eq!(engine.health(), StoreHealth::Up, "it may only be slow");
+    clock.advance_micros(1_000_000);
+    engine.apply(&batch("lobby", 0..1)).unwrap_err();
+    let StoreHealth::Unreachable(reason) = engine.health() else { panic!("it says it takes writes") };
+    assert!(reason.contains("for 5 s"), "{reason}");
+    while engine.seal_step().unwrap() {}
+    assert_eq!(engine.health(), StoreHealth::Up);
 }

@@ -219,7 +219,9 @@ impl Writer {
             });
         }
         let next = self.next_slot(shared);
-        shared.status.lacks_slot.store(next.is_err(), Ordering::Release);
+        if next.is_err() {
+            shared.status.found_slot(false, shared.clock.monotonic());
+        }
         next
     }
 
@@ -239,6 +241,7 @@ impl Writer {
         shared.change_view(|view| view.tails.push(Arc::clone(&tail)));
         self.dedup.begin_slot(Arc::clone(&tail));
         let begun = shared.clock.monotonic();
+        shared.status.found_slot(true, begun);
         self.place = WritePlace { tail, position: 0, batch: 1, prior, messages: 0, begun };
         self.proven = None;
         shared.wakeup.notify();

@@ -20,10 +20,11 @@ as_root() {
     if [ "$(id -u)" = 0 ]; then "$@"; elif command -v sudo >/dev/null; then sudo "$@"; else return 1; fi
 }
 
-# first_of NAME…: the first of these programs that is there.
+# first_of GIVEN NAME…: the program that is given, else the first of the others that is there.
 first_of() {
+    [ -n "$1" ] && { echo "$1"; return; }
     local name
-    for name in "$@"; do command -v "$name" && return; done
+    for name in "${@:2}"; do command -v "$name" && return; done
     return 1
 }
 
@@ -35,8 +36,8 @@ install() {
       as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$@"; } >/dev/null
 }
 
-find_chromium() { first_of ${CHROMIUM_BIN:-chromium chromium-browser google-chrome}; }
-find_firefox() { first_of ${FIREFOX_BIN:-firefox-esr firefox}; }
+find_chromium() { first_of "${CHROMIUM_BIN:-}" chromium chromium-browser google-chrome; }
+find_firefox() { first_of "${FIREFOX_BIN:-}" firefox-esr firefox; }
 
 major="$(node --version 2>/dev/null | sed -nE 's/^v([0-9]+).*/\1/p')"
 [ "${major:-0}" -ge 20 ] && command -v npm >/dev/null || give_up "Node 20 or later with npm is needed"

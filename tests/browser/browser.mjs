@@ -12,9 +12,6 @@ const FLAGS = [
   "--disable-component-update", "--disable-sync", "--disable-dev-shm-usage",
 ];
 
-/** What browsers themselves say of a server that is not there. */
-const FAILED_CONNECTION = /net::ERR|WebSocket connection|Failed to load resource|can’t establish a connection/;
-
 /** How long anything may take on a busy machine, in milliseconds; only for tests that would otherwise hang. */
 export const PATIENCE = 120_000;
 
@@ -48,10 +45,14 @@ export async function window(browser, server, name, options = {}) {
   const page = await context.newPage();
   await opened?.(page);
   page.complaints = [];
-  // Attempts to connect while the server is down are told of by the browser itself.
-  const complain = (text) => { if (!FAILED_CONNECTION.test(text)) page.complaints.push(text); };
-  page.on("pageerror", (error) => complain(error.message));
-  page.on("console", (entry) => { if (entry.type() === "error") complain(entry.text()); });
+  page.on("pageerror", (error) => {
+    // Firefox tells of sockets like this that the page could not open, not on the console.
+    if (!(isFirefox && error.message.includes("can’t establish a connection"))) page.complaints.push(error.message);
+  });
+  page.on("console", (entry) => {
+    // Attempts to connect while the server is down are told of by the browser itself.
+    if (entry.type() === "error" && !/net::ERR|WebSocket connection|Failed to load resource/.test(entry.text())) page.complaints.push(entry.text());
+  });
   await page.goto(`${server.url}/#/${room}`);
   await page.fill("#name", name);
   await page.press("#name", "Enter");

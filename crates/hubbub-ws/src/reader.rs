@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use crate::error::ProtocolError;
-use crate::frame::{HEADER_BYTES_MAX, Header, Opcode, Role};
+use crate::frame::{CONTROL_BYTES_MAX, HEADER_BYTES_MAX, Header, Opcode, Role};
 use crate::mask::apply_mask;
 
 /// What arrived.
@@ -84,7 +84,7 @@ impl Reader {
         Frames { reader: self, input, at: 0, used_held: None }
     }
 
-    /// Heap memory held for an unfinished message, in bytes.
+    /// Heap memory held for an unfinished message, in bytes; at most the longest message and a control frame.
     pub fn held_bytes(&self) -> usize {
         self.held.capacity()
     }
@@ -209,7 +209,7 @@ impl Frames<'_> {
         if whole && fin && untouched && opcode != Opcode::Continuation {
             return Progress::Ready(opcode, PayloadRange::Input(range));
         }
-        reader.held.extend_from_slice(part);
+        hold(&mut reader.held, part, reader.max_message_bytes);
         if !whole {
             reader.frame = Some(frame);
             return Progress::Wait;
@@ -249,6 +249,18 @@ impl Frames<'_> {
             Opcode::Close => close_event(payload),
         }
     }
+}
+
+/// Appends to what is held. Its memory doubles as it grows, as that of every vector, but never beyond a whole message with
+/// a control frame behind it.
+fn hold(held: &mut Vec<u8>, part: &[u8], max_message_bytes: usize) {
+    let needed = held.len() + part.len();
+    if needed > held.capacity() {
+        let most = max_message_bytes.saturating_add(CONTROL_BYTES_MAX);
+        let capacity = held.capacity().saturating_mul(2).min(most).max(needed);
+        held.reserve_exact(capacity - held.len());
+    }
+    held.extend_from_slice(part);
 }
 
 enum Progress {

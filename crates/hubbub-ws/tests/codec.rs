@@ -243,3 +243,35 @@ fn a_reader_of_texts_refuses_binary_messages_by_their_header() {
         assert_eq!(reader.held_bytes(), 0);
     }
 }
+
+/// However a message comes, the memory for it ends where the limit of messages does; a control frame may come within it.
+#[test]
+fn what_is_held_stays_within_the_limit() {
+    const LIMIT: usize = 4_096;
+    let mut within = Vec::new();
+    write::write_masked(&mut within, Opcode::Ping, &[7; 125], [9, 8, 7, 6]);
+    let mut whole = Vec::new();
+    write::write_masked(&mut whole, Opcode::Text, &[b'a'; LIMIT], [1, 2, 3, 4]);
+    // As two fragments with a control frame between them.
+    let mut fragments = Vec::new();
+    write::write_masked(&mut fragments, Opcode::Text, &[b'a'; LIMIT - 1], [1, 2, 3, 4]);
+    fragments[0] &= 0x7f;
+    fragments.extend_from_slice(&within);
+    write::write_masked(&mut fragments, Opcode::Continuation, b"a", [1, 2, 3, 4]);
+    for bytes in [&whole, &fragments] {
+        for step in [1, 7, 100, 250, 1_000, LIMIT / 2 + 1, LIMIT - 1] {
+            let mut reader = Reader::new(Role::Server, LIMIT);
+            let mut events = Vec::new();
+            for part in bytes.chunks(step) {
+                let mut part = part.to_vec();
+                let mut frames = reader.feed(&mut part);
+                while let Some(event) = frames.next().unwrap() {
+                    events.push(own(event));
+                }
+                assert!(reader.held_bytes() <= LIMIT + 125, "{} at steps of {step}", reader.held_bytes());
+            }
+            assert_eq!(events.last(), Some(&Owned::Text("a".repeat(LIMIT))), "{step}");
+            assert_eq!(reader.held_bytes(), 0);
+        }
+    }
+}

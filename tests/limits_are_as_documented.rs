@@ -50,6 +50,7 @@ limits! {
     message: "limits.message_bytes" = "10B", INVALID, long_message;
     frame: "limits.message_bytes" = "11B", "websocket_bad_frames_total", large_frame;
     queue_message: "limits.queue_message_bytes" = "10B", INVALID, long_queue_message;
+    unfinished: "limits.unfinished_bytes" = "0B", "unfinished_refused_total", unfinished_body;
     value: "limits.value_bytes" = "10B", TOO_LARGE, long_value;
     page: "limits.page_messages" = "5", INVALID, long_page;
     subscriptions: "limits.subscriptions" = "1", TOO_MANY_SUBSCRIPTIONS, two_rooms;
@@ -178,6 +179,12 @@ async fn second_handshake(at: &At) {
     let first = at.stream("\x16\x03\x01").await;
     until("the first is given up", async || at.metric("tls_handshakes_failed_total").await > Some(0)).await;
     let _ = read_all(first).await;
+}
+
+async fn unfinished_body(at: &At) {
+    let head = "POST /v1/rooms/r/messages HTTP/1.1\r\nhost: x\r\ncontent-length: 100000\r\n\r\n";
+    let answer = read_all(at.stream(&format!("{head}{}", "x".repeat(90_000))).await).await;
+    assert!(answer.starts_with("HTTP/1.1 503 ") && answer.contains("overloaded"), "{answer}");
 }
 
 async fn large_body(at: &At) {

@@ -185,6 +185,7 @@ mod traces_are_exported;
 #[cfg(feature = "amqp")]
 mod two_servers_one_broker;
 mod two_servers_one_database;
+mod unfinished_requests_share_one_budget;
 mod units_take_their_environment;
 mod unread_and_statistics_agree;
 mod unsubscribing_keeps_the_order;

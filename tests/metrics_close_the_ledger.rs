@@ -88,6 +88,8 @@ const DECLARED: &[(&str, &str)] = &[
     ("store_queue_messages", "gauge"),
     ("store_queue_bytes", "gauge"),
     ("store_clients", "gauge"),
+    ("unfinished_bytes", "gauge"),
+    ("unfinished_refused_total", "counter"),
     ("live_bytes", "gauge"),
     ("live_evictions_total", "counter"),
     ("log_batch_messages", "histogram"),

@@ -82,6 +82,7 @@ impl Simulated {
             hub,
             members,
             keys,
+            unfinished: hubbub_gateway::Unfinished::new(usize::MAX, metrics.clone()),
             metrics,
             program: Program { version: "", revision: "", figures: ProcessFigures::default },
             limits: Limits::default(),

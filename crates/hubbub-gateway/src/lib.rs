@@ -23,6 +23,7 @@ pub mod server;
 mod submit;
 mod tls;
 mod trends;
+mod unfinished;
 mod ws;
 
 use std::sync::Arc;
@@ -38,6 +39,7 @@ use auth::Auth;
 pub use http::{Documents, MetricsDefault, Statistics};
 pub use rates::{Rate, RateLimits, Rates};
 pub use tls::{Tls, TlsOptions};
+pub use unfinished::Unfinished;
 pub use ws::ENCODE;
 
 /// What one server process is made of; shared by all its connections.
@@ -66,6 +68,8 @@ pub struct Gateway {
     pub outbox: OutboxLimits,
     /// Time-outs and numbers of connections.
     pub server: ServerLimits,
+    /// What all connections hold of what has not arrived whole.
+    pub unfinished: Arc<Unfinished>,
     /// How much each user and address may ask for.
     pub rates: Rates,
     /// What encrypts connections, if anything does.
@@ -102,7 +106,7 @@ pub struct ServerLimits {
     pub connections: usize,
     /// Time for a request's header to arrive, and for an idle keep-alive connection's next one.
     pub header_timeout: Duration,
-    /// Time for a request's body to arrive.
+    /// Time for a request's body to arrive, and for a message of a WebSocket.
     pub body_timeout: Duration,
     /// Time between pings on a WebSocket.
     pub ping_interval: Duration,

@@ -99,6 +99,10 @@ metrics! {
         "Connections closed because a request's header did not come in time, idle ones included.";
     websocket_bad_frames: Counter::default, "websocket_bad_frames",
         "WebSockets closed because of a frame that was too large, binary or invalid (1009, 4400, 1002, 1007).";
+    unfinished_bytes: Gauge::default, "unfinished_bytes",
+        "Bytes of requests, frames and commands that have not arrived whole, beyond 16 KiB of each.";
+    unfinished_refused: Counter::default, "unfinished_refused",
+        "Requests and sockets refused because too much had not arrived whole.";
     flooding_sockets: Counter::default, "flooding_sockets",
         "Sockets closed because too many requests in a row were beyond a rate (close code 4429).";
     tls_handshakes: Counter::default, "tls_handshakes", "TLS handshakes completed.";

@@ -14,7 +14,9 @@ use hubbub_core::limits::Limits;
 use hubbub_core::{Clock, Essential, RandomSource, Store};
 use hubbub_gateway::auth::Auth;
 use hubbub_gateway::server::{self, Listeners};
-use hubbub_gateway::{Documents, ENCODE, Gateway, Rate, RateLimits, Rates, ServerLimits, Statistics};
+use hubbub_gateway::{
+    Documents, ENCODE, Gateway, Rate, RateLimits, Rates, ServerLimits, Statistics, Unfinished,
+};
 use hubbub_pipeline::batcher::QueueLimits;
 use hubbub_pipeline::hub::OutboxLimits;
 use hubbub_pipeline::kv::CacheLimits;
@@ -154,6 +156,7 @@ async fn open(config: &Config, name: String) -> anyhow::Result<Opened> {
         name,
         auth,
         log: Arc::new(log),
+        unfinished: Unfinished::new(config.unfinished_bytes.0, metrics.clone()),
         store,
         hub,
         members,

@@ -12,7 +12,7 @@ use hubbub_core::limits::Limits;
 use hubbub_core::{Store, Timestamp};
 use hubbub_gateway::auth::Auth;
 use hubbub_gateway::server::{Listeners, serve};
-use hubbub_gateway::{Documents, ENCODE, Gateway, MetricsDefault, Rates, ServerLimits, Statistics};
+use hubbub_gateway::{Documents, ENCODE, Gateway, MetricsDefault, Rates, ServerLimits, Statistics, Unfinished};
 use hubbub_pipeline::hub::OutboxLimits;
 use hubbub_pipeline::kv::CacheLimits;
 use hubbub_pipeline::log::{DirectLog, LogOptions};
@@ -118,6 +118,7 @@ async fn open(data: &TempDir) -> Gateway {
         hub,
         members,
         keys,
+        unfinished: Unfinished::new(1 << 20, metrics.clone()),
         metrics,
         program: Program { version: "0", revision: "0", figures: ProcessFigures::default },
         limits: Limits::default(),

@@ -20,11 +20,14 @@ use crate::json;
 use crate::problem::{Problem, Sent, sent};
 use crate::rates::{Charged, REFUSED_MAX};
 use crate::submit::Ingest;
+use crate::unfinished::{Full, Share};
 
 /// Answers that may wait for a slow reader, in chunks.
 const ANSWERS_MAX: usize = 4;
 /// Most messages submitted at once: a share of the queue that leaves room for others.
 const SUBMIT_MAX: usize = 1_000;
+/// Bytes of messages that are taken before they are submitted.
+const SUBMIT_BYTES_MAX: usize = 4 * 1024 * 1024;
 
 pub(super) async fn send_bulk(call: Call) -> Answer {
     let gateway = call.gateway();
@@ -36,6 +39,8 @@ pub(super) async fn send_bulk(call: Call) -> Answer {
         session: Session::open(&gateway.auth, &caller),
         caller,
         charged,
+        share: Share::new(&gateway.unfinished),
+        must_submit: false,
         waiter: Arc::new(Waiter::default()),
         ops: OpBatch::default(),
         lines: Vec::new(),
@@ -51,6 +56,10 @@ struct Stream {
     gateway: Arc<Gateway>,
     caller: Caller,
     charged: Charged,
+    /// What was read and is not submitted.
+    share: Share,
+    /// All connections hold too much for this one to read on before it has submitted.
+    must_submit: bool,
     /// Ends with the caller's token, which a long stream may outlive.
     session: Session,
     waiter: Arc<Waiter>,
@@ -74,8 +83,12 @@ impl Stream {
         loop {
             if under_way.is_none() {
                 under_way = self.submit();
+                self.must_submit = false;
+                // It is less than before. If that did not fit either, the next frame finds it out.
+                let _ = self.share.set(rest.len());
             }
-            let is_full = self.lines.len() >= SUBMIT_MAX;
+            let is_full =
+                self.must_submit || self.lines.len() >= SUBMIT_MAX || self.ops.bytes() >= SUBMIT_BYTES_MAX;
             tokio::select! {
                 biased;
                 () = arrival(&self.waiter, under_way.as_ref()), if under_way.is_some() => {
@@ -105,7 +118,7 @@ impl Stream {
         let is_read = match frame {
             Some(Some(Ok(frame))) => {
                 rest.extend_from_slice(frame.data_ref().map_or(&[][..], |data| data));
-                !self.take_lines(rest)
+                !self.take_lines(rest) || !self.may_hold(rest)
             }
             Some(None) => true,
             Some(Some(Err(_))) | None => return Err(Gone),
@@ -114,6 +127,21 @@ impl Stream {
             self.take_line(&std::mem::take(rest));
         }
         Ok(is_read)
+    }
+
+    /// Counts what is held. If all connections hold too much, what is whole is submitted first; a line that alone is too much
+    /// is refused, and with it the rest of the stream (`false`).
+    fn may_hold(&mut self, rest: &mut BytesMut) -> bool {
+        if self.share.set(rest.len() + self.ops.bytes()).is_ok() {
+            return true;
+        }
+        self.must_submit = !self.lines.is_empty();
+        if !self.must_submit {
+            self.share.count_refusal();
+            self.lines.push(Err(Full.into()));
+            rest.clear();
+        }
+        self.must_submit
     }
 
     /// Takes the whole lines out of what was read; `false` when the rest is of no use: the line that goes on is too long

@@ -7,7 +7,6 @@ use std::sync::Arc;
 use std::task::Poll;
 
 use bytes::Bytes;
-use http_body_util::{BodyExt, LengthLimitError, Limited};
 use hubbub_core::id::{ID_RULE, InvalidId, is_valid_id};
 use hubbub_core::invariant::saturate;
 use hubbub_core::{ClientId, ErrorCode, FieldError, MessageId, QueueId, RoomId, TraceContext, UserId};
@@ -17,6 +16,7 @@ use hyper::{HeaderMap, Method, Request};
 use super::operation::{Media, Operation, Text, UNDOCUMENTED};
 use super::permission::Permission;
 use super::query::{LIMIT_DEFAULT, LIMIT_MAX, Query, refuse_faults};
+use super::request_body::too_large;
 use super::template;
 use super::{Answer, RequestBody};
 use crate::Gateway;
@@ -26,6 +26,7 @@ use crate::auth::listed::{ConnectionKind, Listed};
 use crate::problem::Problem;
 use crate::rates::Charged;
 use crate::server::Peer;
+use crate::unfinished::Share;
 
 /// An answer under way. It is boxed, so that an idle connection does not reserve room for the largest of them.
 pub(super) type Answering = Pin<Box<dyn Future<Output = Answer> + Send>>;
@@ -308,13 +309,12 @@ impl Call {
     pub(super) async fn body_up_to(&mut self, limit: usize) -> Result<Bytes, Problem> {
         let body_timeout = self.peer.gateway.server.body_timeout;
         let announced = self.request.body().size_hint().exact();
-        let too_large =
-            || Problem::new(ErrorCode::TooLarge, format!("the body may have at most {limit} bytes"));
         if announced.is_some_and(|bytes| bytes > limit as u64) {
-            return Err(too_large());
+            return Err(too_large(limit));
         }
+        let mut share = Share::new(&self.peer.gateway.unfinished);
         let (read, has_waited) = {
-            let read = Limited::new(self.request.body_mut(), limit).collect();
+            let read = self.request.body_mut().read_all(limit, &mut share);
             let mut read = pin!(tokio::time::timeout(body_timeout, read));
             // Most bodies came with their heads.
             match poll_fn(|context| Poll::Ready(read.as_mut().poll(context))).await {
@@ -327,16 +327,12 @@ impl Call {
         }
         match read {
             Ok(Ok(body)) => {
-                let body = body.to_bytes();
                 if announced.is_none() && !body.is_empty() {
                     self.charge_bytes(body.len())?;
                 }
                 Ok(body)
             }
-            Ok(Err(error)) if error.is::<LengthLimitError>() => Err(too_large()),
-            Ok(Err(error)) => {
-                Err(Problem::new(ErrorCode::Malformed, format!("the body ended early: {error}")))
-            }
+            Ok(Err(problem)) => Err(problem),
             Err(_) => {
                 self.request.body_mut().give_up();
                 let seconds = body_timeout.as_secs();

@@ -9,9 +9,13 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http_body_util::BodyExt;
+use hubbub_core::ErrorCode;
 use hyper::body::{Body, Frame, Incoming, SizeHint};
 use hyper::header::EXPECT;
 use hyper::{HeaderMap, Version};
+
+use crate::problem::Problem;
+use crate::unfinished::Share;
 
 /// What is read and dropped of a body at most, for how long, and how long nothing may come. A client that sends more is better off
 /// with a closed connection, and one that sends nothing may wait for its end.
@@ -32,6 +36,26 @@ impl RequestBody {
         // HTTP/2 ends a stream without the connection. Whoever expects 100 has sent nothing yet, and sends nothing after a refusal.
         let is_discarded = version < Version::HTTP_2 && !headers.contains_key(EXPECT);
         Self { body: Some(body), is_discarded }
+    }
+
+    /// The whole of it, of at most `limit` bytes. While it comes, `share` counts it.
+    pub(super) async fn read_all(&mut self, limit: usize, share: &mut Share) -> Result<Bytes, Problem> {
+        let mut whole = Pieces::None;
+        while let Some(frame) = self.frame().await {
+            let frame = frame.map_err(|error| {
+                Problem::new(ErrorCode::Malformed, format!("the body ended early: {error}"))
+            })?;
+            // Trailers say nothing here.
+            let Ok(piece) = frame.into_data() else { continue };
+            if piece.len() > limit.saturating_sub(whole.len()) {
+                return Err(too_large(limit));
+            }
+            whole.push(piece);
+            if !self.is_end_stream() {
+                share.set_or_refuse(whole.held_bytes())?;
+            }
+        }
+        Ok(whole.into_bytes())
     }
 
     /// Reads no more of it: it was waited for long enough.
@@ -70,6 +94,52 @@ impl Drop for RequestBody {
         let rest = self.body.take().filter(|body| self.is_discarded && !body.is_end_stream());
         if let Some(body) = rest.filter(|body| body.size_hint().lower() <= DISCARDED_MAX) {
             tokio::spawn(tokio::time::timeout(DISCARD_TIMEOUT, discard(body)));
+        }
+    }
+}
+
+/// The refusal of a body that is longer than it may be.
+pub(super) fn too_large(limit: usize) -> Problem {
+    Problem::new(ErrorCode::TooLarge, format!("the body may have at most {limit} bytes"))
+}
+
+/// A body that most often comes in one piece, which is not copied. Many small ones are put together at once: each would hold
+/// more than its bytes.
+enum Pieces {
+    None,
+    One(Bytes),
+    Many(Vec<u8>),
+}
+
+impl Pieces {
+    fn len(&self) -> usize {
+        match self {
+            Self::None => 0,
+            Self::One(piece) => piece.len(),
+            Self::Many(bytes) => bytes.len(),
+        }
+    }
+
+    fn held_bytes(&self) -> usize {
+        match self {
+            Self::Many(bytes) => bytes.capacity(),
+            other => other.len(),
+        }
+    }
+
+    fn push(&mut self, piece: Bytes) {
+        match self {
+            Self::None => *self = Self::One(piece),
+            Self::One(first) => *self = Self::Many([&first[..], &piece].concat()),
+            Self::Many(bytes) => bytes.extend_from_slice(&piece),
+        }
+    }
+
+    fn into_bytes(self) -> Bytes {
+        match self {
+            Self::None => Bytes::new(),
+            Self::One(piece) => piece,
+            Self::Many(bytes) => bytes.into(),
         }
     }
 }

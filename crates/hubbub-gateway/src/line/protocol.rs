@@ -25,6 +25,7 @@ use crate::connection::socket::Socket;
 use crate::connection::{Flow, Io, Protocol};
 use crate::problem::Problem;
 use crate::rates::{Charged, REFUSED_MAX};
+use crate::unfinished::{FREE_BYTES, Share};
 
 /// Characters of a message.
 const CONTENT_CHARS_MAX: usize = 3_000;
@@ -46,6 +47,8 @@ pub(super) struct LineProtocol {
     registering: u64,
     /// What was read and is no whole command, or waits for what is before it.
     input: Vec<u8>,
+    /// What is kept of a command that has not arrived whole.
+    share: Share,
     /// Whether `input` may hold whole commands.
     holds_commands: bool,
     charged: Charged,
@@ -70,6 +73,7 @@ impl LineProtocol {
             listed,
             is_new: session.is_some(),
             session,
+            share: Share::new(&gateway.unfinished),
             gateway,
             parser: Parser::default(),
             answers: Answers::new(waiter),
@@ -275,6 +279,11 @@ impl LineProtocol {
         }
     }
 
+    /// How much of a command is kept that has not arrived whole.
+    fn unfinished_bytes(&self) -> usize {
+        if self.holds_commands { 0 } else { self.input.len() }
+    }
+
     fn drop_input(&mut self, io: &mut Io) {
         (self.input, self.holds_commands) = (Vec::new(), false);
         io.timer.stop();
@@ -320,12 +329,17 @@ impl Protocol for LineProtocol {
         self.gateway.metrics.line_commands.inc_by(commands);
         if self.caller.is_none() {
             // The time for the token goes on.
-        } else if !self.parser.waits_for_arguments() {
+        } else if !self.parser.waits_for_arguments() && self.unfinished_bytes() <= FREE_BYTES {
             io.timer.stop();
         } else if commands > 0 || !io.timer.is_set() {
             io.timer.set(context, self.gateway.server.terms_timeout);
         }
         if self.is_foreign {
+            self.drop_input(io);
+            return Flow::Drain;
+        }
+        if self.share.set_or_refuse(self.unfinished_bytes()).is_err() {
+            self.answers.push_line(&self.gateway, ops, ERROR);
             self.drop_input(io);
             return Flow::Drain;
         }
@@ -376,8 +390,8 @@ impl Protocol for LineProtocol {
         self.answers.on_quiet();
     }
 
-    /// Refuses a command whose arguments did not come, and ends a connection whose token did not.
-    fn on_timer(&mut self, _context: &mut Context<'_>, _io: &mut Io) -> Flow {
+    /// Refuses a command whose arguments did not come, and ends a connection whose token or long line did not.
+    fn on_timer(&mut self, _context: &mut Context<'_>, io: &mut Io) -> Flow {
         if self.caller.is_none() {
             return Flow::Cut;
         }
@@ -385,6 +399,10 @@ impl Protocol for LineProtocol {
         self.durations.begin(self.gateway.clock.monotonic());
         self.refuse(&mut OpBatch::default());
         self.durations.came(1);
+        if self.unfinished_bytes() > FREE_BYTES {
+            self.drop_input(io);
+            return Flow::Drain;
+        }
         Flow::Continue
     }
 

@@ -7,14 +7,15 @@ use crate::auth::session::Ended;
 pub(super) const NORMAL: u16 = 1000;
 /// The server shuts down. The reason says after how many milliseconds to reconnect, another number for each client.
 pub(super) const GOING_AWAY: u16 = 1001;
-/// The server cannot verify tokens now (RFC 6455's registry: try again later).
+/// The server cannot verify tokens now, or holds too much that has not arrived whole (RFC 6455's registry: try again later).
 pub(super) const TRY_LATER: u16 = 1013;
 pub(super) const BINARY: u16 = 4400;
 /// There is no valid token, or it has ended.
 pub(super) const UNAUTHORIZED: u16 = 4401;
 /// The token is for somebody else.
 pub(super) const FORBIDDEN: u16 = 4403;
-pub(super) const NO_PONG: u16 = 4408;
+/// No pong, or not the rest of a message, came in time.
+pub(super) const TIMEOUT: u16 = 4408;
 /// The administrator closed the connection.
 const CLOSED: u16 = 4410;
 /// The peer goes on sending although it is refused for its rate.
@@ -57,7 +58,11 @@ pub(crate) const CLOSE_CODES: &[CloseCode] = &[
     CloseCode { code: 1002, meaning: "not WebSocket", reconnect: "after mending the client" },
     CloseCode { code: 1007, meaning: "a text that is not UTF-8", reconnect: "after mending the client" },
     CloseCode { code: 1009, meaning: "a frame too big", reconnect: "with smaller ones" },
-    CloseCode { code: TRY_LATER, meaning: "the server cannot verify tokens yet", reconnect: "later" },
+    CloseCode {
+        code: TRY_LATER,
+        meaning: "the server cannot verify tokens yet, or too much is arriving at it",
+        reconnect: "later",
+    },
     CloseCode { code: BINARY, meaning: "a binary frame", reconnect: "after mending the client" },
     CloseCode {
         code: UNAUTHORIZED,
@@ -69,7 +74,11 @@ pub(crate) const CLOSE_CODES: &[CloseCode] = &[
         meaning: "a token for somebody else",
         reconnect: "with the caller's own token",
     },
-    CloseCode { code: NO_PONG, meaning: "no pong came in time", reconnect: "yes, from the last `seq`" },
+    CloseCode {
+        code: TIMEOUT,
+        meaning: "no pong, or not the rest of a frame, came in time",
+        reconnect: "yes, from the last `seq`",
+    },
     CloseCode {
         code: TOO_SLOW,
         meaning: "read too slowly, the backlog was full",

@@ -3,6 +3,7 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::task::Context;
+use std::time::Duration;
 
 use hubbub_core::{OpBatch, Timestamp};
 use hubbub_pipeline::Waiter;
@@ -18,9 +19,11 @@ use crate::auth::{FIRST_TOKEN_TIMEOUT, TOKEN_BYTES_MAX};
 use crate::connection::socket::Socket;
 use crate::connection::{Flow, Io, Protocol};
 use crate::rates::{Charged, Exceeded, REFUSED_MAX};
+use crate::unfinished::{Full, Share};
 
 /// Bytes a frame may have beyond the longest text: field names, ids, and the text's JSON escapes.
 const FRAME_OVERHEAD: usize = 4 * 1024;
+const OVERDUE: &str = "the rest of a frame did not come in time";
 /// Bytes of a first frame with a token.
 const FIRST_FRAME_BYTES: usize = TOKEN_BYTES_MAX + FRAME_OVERHEAD;
 
@@ -98,6 +101,9 @@ pub(super) struct WebSocket<D> {
     charged: Charged,
     /// Frames refused since one was not.
     refused_in_a_row: u32,
+    /// What is held of a message that goes on, and since when it does.
+    share: Share,
+    unfinished_since: Option<Duration>,
     /// Code and reason of the close frame, once the connection is to end.
     end: Option<(u16, String)>,
 }
@@ -127,6 +133,8 @@ impl<D: Dialect> WebSocket<D> {
             heartbeat: Heartbeat::Quiet,
             charged,
             refused_in_a_row: 0,
+            share: Share::new(&gateway.unfinished),
+            unfinished_since: None,
             end: None,
             gateway,
         }
@@ -147,6 +155,28 @@ impl<D: Dialect> WebSocket<D> {
         self.subscriptions.stop();
         self.end.get_or_insert_with(|| (close::of_session(ended), ended.reason().to_owned()));
         Flow::Drain
+    }
+
+    /// Counts what is held of a message that goes on; `has_come`: after another one. What ends the connection, if all
+    /// connections hold too much, or the message takes too long.
+    fn hold_unfinished(&mut self, has_come: bool) -> Option<(u16, String)> {
+        if self.share.set_or_refuse(self.reader.held_bytes()).is_err() {
+            return Some((close::TRY_LATER, Full::REASON.to_owned()));
+        }
+        if self.reader.is_idle() {
+            self.unfinished_since = None;
+        } else if has_come || self.unfinished_since.is_none() || self.unanswered() > 0 {
+            self.unfinished_since = Some(self.gateway.clock.monotonic());
+        }
+        self.is_overdue().then(|| (close::TIMEOUT, OVERDUE.to_owned()))
+    }
+
+    /// Whether the rest of a message takes longer than a body may. While the client waits for answers, it may be the server that
+    /// does not read.
+    fn is_overdue(&self) -> bool {
+        let Gateway { clock, server, .. } = &*self.gateway;
+        let is_over = |since| clock.monotonic().saturating_sub(since) > server.body_timeout;
+        self.unanswered() == 0 && self.unfinished_since.is_some_and(is_over)
     }
 
     fn cut(&mut self, code: u16, reason: &str) -> Flow {
@@ -181,10 +211,12 @@ impl<D: Dialect> Protocol for WebSocket<D> {
         let Self { gateway, dialect, peer, reader, answers, subscriptions, heartbeat, charged, .. } = self;
         let (gateway, refused): (&Gateway, _) = (gateway, &mut self.refused_in_a_row);
         let started = gateway.rates.is_limited().then(|| gateway.clock.monotonic());
+        let mut has_come = false;
         let mut frames = reader.feed(input);
         let end = loop {
             match frames.next() {
                 Ok(Some(Event::Text(text))) => {
+                    has_come = true;
                     let charge = |started| gateway.rates.charge(charged, text.len(), started).err();
                     let exceeded = started.and_then(charge);
                     let was_known = peer.caller().is_some();
@@ -227,8 +259,10 @@ impl<D: Dialect> Protocol for WebSocket<D> {
         };
         answers.submit(gateway, ops);
         peer.register_anew(context);
-        if end.is_some() {
-            self.end = end;
+        if let Some(end) = end.or_else(|| self.hold_unfinished(has_come)) {
+            self.end = Some(end);
+            // Nothing is read any more.
+            self.reader = Reader::new(Role::Server, 0);
         }
         if self.end.is_some() { Flow::Drain } else { Flow::Continue }
     }
@@ -272,6 +306,9 @@ impl<D: Dialect> Protocol for WebSocket<D> {
         if self.peer.caller().is_none() {
             return self.cut(close::UNAUTHORIZED, "no token came in time");
         }
+        if self.is_overdue() {
+            return self.cut(close::TIMEOUT, OVERDUE);
+        }
         let limits = &self.gateway.server;
         let next = match self.heartbeat {
             Heartbeat::Quiet => {
@@ -287,7 +324,7 @@ impl<D: Dialect> Protocol for WebSocket<D> {
                 io.socket.release();
                 limits.ping_interval.saturating_sub(limits.pong_timeout)
             }
-            Heartbeat::Pinged => return self.cut(close::NO_PONG, "no pong"),
+            Heartbeat::Pinged => return self.cut(close::TIMEOUT, "no pong"),
         };
         io.timer.set(context, next);
         Flow::Continue

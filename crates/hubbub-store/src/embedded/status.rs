@@ -36,7 +36,7 @@ pub(crate) struct Status {
 }
 
 /// From then on it is told that the disk does not finish a write, or that there is no slot.
-pub(crate) const HANGING: Duration = Duration::from_secs(5);
+const HANGING: Duration = Duration::from_secs(5);
 
 impl Status {
     /// The status of an engine whose journals up to this one are in segments.
@@ -73,18 +73,25 @@ impl Status {
         }
     }
 
-    /// How it is, also while the disk does not finish a write.
-    pub(crate) fn health_at(&self, now: Duration) -> StoreHealth {
-        let waited = self.writing_for(now);
-        match self.health() {
-            StoreHealth::Up | StoreHealth::Alarm(_) if waited >= HANGING => {
-                let waited = waited.as_secs();
-                StoreHealth::Unreachable(format!(
-                    "the disk has not finished a write of the journal for {waited} s"
-                ))
-            }
-            health => health,
+    /// How it is, also while the disk finishes nothing: a write, or what would give writers a slot, which they have been
+    /// `without_slot` for.
+    pub(crate) fn health_at(&self, now: Duration, without_slot: Option<Duration>) -> StoreHealth {
+        let health = self.health();
+        if !matches!(health, StoreHealth::Up | StoreHealth::Alarm(_)) {
+            return health;
         }
+        let writing = self.writing_for(now);
+        let reason = match without_slot {
+            _ if writing >= HANGING => {
+                format!("the disk has not finished a write of the journal for {} s", writing.as_secs())
+            }
+            Some(waited) if waited >= HANGING => format!(
+                "no slot of the journal has become free for {} s: the disk does not finish a seal, or is too slow",
+                waited.as_secs()
+            ),
+            _ => return health,
+        };
+        StoreHealth::Unreachable(reason)
     }
 
     fn health(&self) -> StoreHealth {
@@ -203,8 +210,8 @@ mod tests {
     fn a_write_that_hangs_is_told_of_until_it_ends() {
         let (status, second) = (Status::default(), Duration::from_secs(1));
         status.begin_write(second);
-        assert_eq!(status.health_at(second * 5), StoreHealth::Up);
-        let hanging = status.health_at(second * 8);
+        assert_eq!(status.health_at(second * 5, None), StoreHealth::Up);
+        let hanging = status.health_at(second * 8, None);
         assert!(
             matches!(&hanging, StoreHealth::Unreachable(reason) if reason.ends_with("for 7 s")),
             "{hanging:?}"
@@ -212,7 +219,12 @@ mod tests {
         assert_eq!(status.sync_us(second * 8), (0, 7_000_000));
         assert_eq!(status.refusal(), None, "what waits may still be stored");
         status.end_write();
-        assert_eq!(status.health_at(second * 9), StoreHealth::Up);
+        assert_eq!(status.health_at(second * 9, Some(second * 4)), StoreHealth::Up);
+        let hanging = status.health_at(second * 9, Some(second * 5));
+        assert!(
+            matches!(&hanging, StoreHealth::Unreachable(reason) if reason.contains("free for 5 s")),
+            "{hanging:?}"
+        );
     }
 
     #[test]

@@ -22,13 +22,10 @@ pub(crate) fn verify(args: &VerifyArgs) -> anyhow::Result<()> {
     report(&dir, &found, &faults, args.json)
 }
 
-/// What data directories and backups hold. One that lost some of it is damaged.
-const OURS: [&str; 8] = ["LOCK", "FORMAT", "MANIFEST", "journal", "segments", "queues", "kv", LIST];
-
 /// The data directory or backup itself, or the newest backup in a directory of them.
 fn find(dir: &Path) -> anyhow::Result<PathBuf> {
     // Why a directory cannot be read is told by whoever reads it.
-    if std::fs::read_dir(dir).is_err() || OURS.iter().any(|name| dir.join(name).exists()) {
+    if std::fs::read_dir(dir).is_err() || embedded::is_ours(dir) || dir.join(LIST).exists() {
         return Ok(dir.to_owned());
     }
     newest(dir)?.with_context(|| {

@@ -265,6 +265,9 @@ settings! {
     value_bytes: Bytes = Bytes(1 << 20), from 1 to UNLIMITED => "limits.value_bytes";
     /// Largest request body, and longest line of a streamed one.
     body_bytes: Bytes = Bytes(1 << 20) => "limits.body_bytes";
+    /// Memory of request bodies, frames and commands that have not arrived whole, of all connections together; the first
+    /// 16KiB of each do not count. What exceeds it is refused as overloaded (a WebSocket: 1013).
+    unfinished_bytes: Bytes = Bytes(256 << 20) => "limits.unfinished_bytes";
     /// Maximum number of rooms that one socket may follow.
     subscriptions: usize = 1_000, from 1 to UNLIMITED => "limits.subscriptions";
     /// Maximum number of rooms that one socket may follow with "*", all rooms of its user; for a user with more, "*" is

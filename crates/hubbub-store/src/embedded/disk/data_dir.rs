@@ -6,10 +6,21 @@ use std::path::Path;
 
 use crate::embedded::disk::format_file::FORMAT;
 use crate::embedded::error::OpenError;
+use crate::embedded::journal::JOURNAL_DIR;
+use crate::embedded::kv::KV_DIR;
 use crate::embedded::manifest::MANIFEST;
+use crate::embedded::queues::QUEUES_DIR;
+use crate::embedded::segment::SEGMENTS_DIR;
 
 /// The file that is locked while a server runs.
 const LOCK: &str = "LOCK";
+
+/// Whether a directory holds something of a data directory or backup; one that lost the rest of it is damaged.
+pub fn is_ours(dir: &Path) -> bool {
+    [LOCK, FORMAT, MANIFEST, JOURNAL_DIR, SEGMENTS_DIR, QUEUES_DIR, KV_DIR]
+        .iter()
+        .any(|name| dir.join(name).exists())
+}
 
 /// Holds the lock on a data directory until dropped, or until the process ends however it ends.
 #[derive(Debug)]

@@ -25,7 +25,6 @@ use crate::embedded::merge::segments::RETENTION_PARTS;
 use crate::embedded::options::{Durability, EngineOptions, WAITING_SLOTS_SLOW};
 use crate::embedded::recovery;
 use crate::embedded::shared::Shared;
-use crate::embedded::status::HANGING;
 use crate::embedded::writer::Writer;
 
 /// Batches while syncs are fast, and while they are slow.
@@ -98,16 +97,8 @@ impl Engine {
 
     /// Whether it takes writes.
     pub fn health(&self) -> StoreHealth {
-        let health = self.shared.status.health_at(self.shared.clock.monotonic());
-        // Sealing, or making a slot, may hang as well as fail.
-        let waited = self.shared.without_slot_for().filter(|waited| *waited >= HANGING);
-        match (health, waited) {
-            (StoreHealth::Up | StoreHealth::Alarm(_), Some(waited)) => StoreHealth::Unreachable(format!(
-                "no slot of the journal has become free for {} s: the disk does not finish a seal, or is too slow",
-                waited.as_secs()
-            )),
-            (health, _) => health,
-        }
+        let Shared { status, clock, .. } = &self.shared;
+        status.health_at(clock.monotonic(), self.shared.without_slot_for())
     }
 
     /// What it holds and does.

@@ -23,7 +23,7 @@ pub struct Unfinished {
 }
 
 impl Unfinished {
-    /// At most `max_bytes` are held, besides [`FREE_BYTES`] of each.
+    /// At most `max_bytes` are held, besides [`FREE_BYTES`] of each. What they take may be twice as much: buffers grow by doubling.
     pub fn new(max_bytes: usize, metrics: Arc<Metrics>) -> Arc<Self> {
         Arc::new(Self { max_bytes, bytes: AtomicUsize::new(0), metrics })
     }

@@ -89,6 +89,11 @@ impl Reader {
         self.held.capacity()
     }
 
+    /// What has come of the unfinished message, in bytes.
+    pub fn unfinished_bytes(&self) -> usize {
+        self.held.len()
+    }
+
     /// Whether the stream stands between two messages.
     pub fn is_idle(&self) -> bool {
         self.frame.is_none() && self.message.is_none() && self.head_bytes == 0

@@ -28,6 +28,8 @@ const ANSWERS_MAX: usize = 4;
 const SUBMIT_MAX: usize = 1_000;
 /// Bytes of messages that are taken before they are submitted.
 const SUBMIT_BYTES_MAX: usize = 4 * 1024 * 1024;
+/// A buffer of messages that is larger is not kept for the next ones: who sends nothing more may stay for long.
+const OPS_KEPT_BYTES: usize = 64 * 1024;
 
 pub(super) async fn send_bulk(call: Call) -> Answer {
     let gateway = call.gateway();
@@ -40,6 +42,7 @@ pub(super) async fn send_bulk(call: Call) -> Answer {
         caller,
         charged,
         share: Share::new(&gateway.unfinished),
+        searched: 0,
         must_submit: false,
         waiter: Arc::new(Waiter::default()),
         ops: OpBatch::default(),
@@ -58,6 +61,8 @@ struct Stream {
     charged: Charged,
     /// What was read and is not submitted.
     share: Share,
+    /// Bytes of the line that goes on in which its end was looked for.
+    searched: usize,
     /// All connections hold too much for this one to read on before it has submitted.
     must_submit: bool,
     /// Ends with the caller's token, which a long stream may outlive.
@@ -147,8 +152,9 @@ impl Stream {
     /// Takes the whole lines out of what was read; `false` when the rest is of no use: the line that goes on is too long
     /// already, or so many were refused that the client does not seem to read the answers.
     fn take_lines(&mut self, rest: &mut BytesMut) -> bool {
-        while let Some(end) = rest.iter().position(|byte| *byte == b'\n') {
-            let line = rest.split_to(end);
+        while let Some(end) = memchr::memchr(b'\n', rest.get(self.searched..).unwrap_or_default()) {
+            let line = rest.split_to(self.searched + end);
+            self.searched = 0;
             rest.advance(1);
             self.take_line(&line);
             if self.refused >= REFUSED_MAX {
@@ -156,6 +162,7 @@ impl Stream {
                 return false;
             }
         }
+        self.searched = rest.len();
         rest.len() <= self.gateway.limits.body_bytes
     }
 
@@ -209,7 +216,11 @@ impl Stream {
         }
         let submitted = self.gateway.log.submit(&self.ops, &self.waiter);
         let count = self.ops.len() as u64;
-        self.ops.clear();
+        if self.ops.bytes() > OPS_KEPT_BYTES {
+            self.ops = OpBatch::default();
+        } else {
+            self.ops.clear();
+        }
         let ticket = submitted.map(Some).map_err(|error| {
             let problem = Problem::from(error);
             self.gateway.metrics.reject(problem.code, count);
@@ -253,7 +264,9 @@ impl Stream {
             }
             self.out.extend_from_slice(b"}\n");
         }
-        writer.write(std::mem::take(&mut self.out)).await
+        // Who does not read gives up what it holds, as who does not send.
+        let written = writer.write(std::mem::take(&mut self.out));
+        tokio::time::timeout(self.gateway.server.body_timeout, written).await.unwrap_or(Err(Gone))
     }
 }
 

@@ -13,7 +13,7 @@ use hyper::HeaderMap;
 use super::Answer;
 use super::endpoint::Call;
 use super::query::{Query, refuse_faults, require};
-use super::sse::{COMMENT, HEARTBEAT, event_stream, last_event, write_error, write_id};
+use super::sse::{COMMENT, HEARTBEAT, event_stream, last_event, write_error, write_events, write_id};
 use super::streamed::Writer;
 use crate::auth::caller::Caller;
 use crate::auth::listed::ConnectionKind;
@@ -111,13 +111,13 @@ async fn stream(
                 None if outbox.is_cut() => return,
                 Some(Step::Gone) | None => return end(&Problem::removed(), &writer).await,
             }
-            if writer.write(memory.frames(out)).await.is_err() {
+            if write_events(&writer, memory.frames(out)).await.is_err() {
                 return;
             }
         }
         loop {
             let Gathered { events, is_ended } = gather(&peer, &epoch, &outbox, &waiter).await;
-            if !events.is_empty() && writer.write(memory.frames(events)).await.is_err() {
+            if !events.is_empty() && write_events(&writer, memory.frames(events)).await.is_err() {
                 return;
             }
             if is_ended {

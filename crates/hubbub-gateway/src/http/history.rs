@@ -1,5 +1,7 @@
 //! `GET /v1/rooms/{room}/messages` and `/v1/users/{user}/messages`: history by seq or by time, newest last.
 
+use std::ops::Range;
+
 use hubbub_core::number::parse_digits;
 use hubbub_core::stats::{UserHistoryCursor, UserHistoryPage, UserHistoryQuery};
 use hubbub_core::store::{Cursor, HistoryPage, HistoryQuery, ReadError};
@@ -16,7 +18,7 @@ use crate::json::{write_items, write_number, write_text, write_text_or_null};
 use crate::problem::{Problem, Reset};
 
 pub(super) const LIMIT_DEFAULT: usize = 50;
-/// A page ends before its texts exceed this: 4 MiB.
+/// A page ends before its texts exceed this, as they are and as they are written: 4 MiB.
 const PAGE_BYTES_MAX: usize = 4 * 1024 * 1024;
 
 pub(super) async fn history(call: Call) -> Answer {
@@ -64,20 +66,53 @@ fn parse(query: &Query, limit_max: usize) -> Result<HistoryQuery, Problem> {
 fn write_page(page: &HistoryPage, page_query: &HistoryQuery, epoch: &str) -> Vec<u8> {
     let mut out = Vec::with_capacity(page.messages.bytes() + page.messages.len() * 256 + 128);
     out.extend_from_slice(b"{\"messages\":[");
-    write_items(page.messages.iter(), &mut out, |message, out| message.write_json(out));
+    let is_from_newest = matches!(page_query.cursor, Cursor::Before(_));
+    let kept = write_messages(page.messages.iter(), is_from_newest, &mut out);
     write_text("],\"epoch\":", epoch, &mut out);
     write_number(",\"oldest\":", page.oldest, &mut out);
     write_number(",\"head\":", page.head, &mut out);
-    let edge = match page_query.cursor {
-        Cursor::After(_) => page.messages.len().checked_sub(1).and_then(|last| page.messages.get(last)),
-        Cursor::Before(_) => page.messages.get(0),
-    };
-    match edge.filter(|_| page.more) {
+    let has_more = page.more || kept.len() < page.messages.len();
+    let edge = if is_from_newest { Some(kept.start) } else { kept.end.checked_sub(1) };
+    match edge.filter(|_| has_more).and_then(|edge| page.messages.get(edge)) {
         Some(edge) => write_number(",\"next\":", edge.seq, &mut out),
         None => out.extend_from_slice(b",\"next\":null"),
     }
     out.push(b'}');
     out
+}
+
+/// Writes as many of the messages as a page may have, and says which: JSON may take six bytes for one of a text. One at least.
+fn write_messages<'a>(
+    messages: impl Iterator<Item = Message<'a>>,
+    is_from_newest: bool,
+    out: &mut Vec<u8>,
+) -> Range<usize> {
+    let begin = out.len();
+    // Where each of them ends.
+    let mut ends = Vec::new();
+    write_items(messages, out, |message, out| {
+        message.write_json(out);
+        ends.push(out.len());
+    });
+    let (Some(last), count) = (ends.len().checked_sub(1), ends.len()) else { return 0..0 };
+    if out.len() - begin <= PAGE_BYTES_MAX {
+        return 0..count;
+    }
+    let range = if is_from_newest {
+        let from = out.len() - PAGE_BYTES_MAX;
+        // The one behind the first end that is far enough back begins behind a comma.
+        let first = ends.partition_point(|end| *end + 1 < from).saturating_add(1).min(last);
+        let cut = first.checked_sub(1).and_then(|before| ends.get(before)).map_or(begin, |end| end + 1);
+        out.drain(begin..cut);
+        first..count
+    } else {
+        let fitting = ends.partition_point(|end| *end - begin <= PAGE_BYTES_MAX).max(1);
+        out.truncate(ends.get(fitting - 1).copied().unwrap_or(begin));
+        0..fitting
+    };
+    // What was too much is not kept while the page is sent.
+    out.shrink_to_fit();
+    range
 }
 
 const CURSOR_RULE: &str = "must be the next of another page";
@@ -121,12 +156,12 @@ fn parse_user(query: &Query, limit_max: usize) -> Result<UserHistoryQuery, Probl
 fn write_user_page(page: &UserHistoryPage, may_read: impl Fn(&Message<'_>) -> bool, epoch: &str) -> Vec<u8> {
     let mut out = Vec::with_capacity(page.messages.bytes() + page.messages.len() * 256 + 128);
     out.extend_from_slice(b"{\"messages\":[");
-    let mut shown = page.messages.iter().filter(may_read).peekable();
-    let next = shown.peek().filter(|_| page.more).map(|oldest| {
+    let kept = write_messages(page.messages.iter().filter(&may_read), true, &mut out);
+    let has_more = page.more || kept.start > 0;
+    let next = page.messages.iter().filter(may_read).nth(kept.start).filter(|_| has_more).map(|oldest| {
         let (micros, seq) = (oldest.received_at.as_micros(), oldest.seq);
         format!("{micros}-{seq}-{}", oldest.sent.room)
     });
-    write_items(shown, &mut out, |message, out| message.write_json(out));
     write_text("],\"epoch\":", epoch, &mut out);
     write_text_or_null(",\"next\":", next.as_deref(), &mut out);
     out.push(b'}');

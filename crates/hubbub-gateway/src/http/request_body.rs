@@ -52,7 +52,7 @@ impl RequestBody {
             }
             whole.push(piece);
             if !self.is_end_stream() {
-                share.set_or_refuse(whole.held_bytes())?;
+                share.set_or_refuse(whole.len())?;
             }
         }
         Ok(whole.into_bytes())
@@ -117,13 +117,6 @@ impl Pieces {
             Self::None => 0,
             Self::One(piece) => piece.len(),
             Self::Many(bytes) => bytes.len(),
-        }
-    }
-
-    fn held_bytes(&self) -> usize {
-        match self {
-            Self::Many(bytes) => bytes.capacity(),
-            other => other.len(),
         }
     }
 

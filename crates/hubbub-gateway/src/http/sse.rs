@@ -2,12 +2,13 @@
 
 use std::time::Duration;
 
+use bytes::Bytes;
 use hubbub_core::FieldError;
 use hubbub_core::number::parse_digits;
 use hyper::header::{CACHE_CONTROL, HeaderName, HeaderValue};
 use hyper::{HeaderMap, Response};
 
-use super::streamed::{Writer, streamed};
+use super::streamed::{Gone, Writer, streamed};
 use super::{Body, stream_response};
 use crate::json::write_number;
 use crate::problem::Problem;
@@ -15,8 +16,10 @@ use crate::problem::Problem;
 /// A comment this often keeps proxies from closing an idle stream.
 pub(super) const HEARTBEAT: Duration = Duration::from_secs(15);
 pub(super) const COMMENT: &[u8] = b": \n\n";
-/// Chunks that may wait for a slow reader.
-const CHUNKS_MAX: usize = 4;
+/// Chunks that may wait for a slow reader: each may be a page of messages.
+const CHUNKS_MAX: usize = 1;
+/// A reader that takes no chunk for this long is disconnected; it resumes from its last event.
+const STALLED_MAX: Duration = Duration::from_secs(30);
 
 pub(super) fn event_stream() -> (Writer, Response<Body>) {
     let (writer, body) = streamed(CHUNKS_MAX);
@@ -26,6 +29,11 @@ pub(super) fn event_stream() -> (Writer, Response<Body>) {
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache, no-transform"));
     headers.insert(HeaderName::from_static("x-accel-buffering"), HeaderValue::from_static("no"));
     (writer, response)
+}
+
+/// Appends events; fails when nobody reads them.
+pub(super) async fn write_events(writer: &Writer, events: impl Into<Bytes>) -> Result<(), Gone> {
+    tokio::time::timeout(STALLED_MAX, writer.write(events)).await.unwrap_or(Err(Gone))
 }
 
 /// Epoch and number of the last event the client has. `rule` says what an id must be.

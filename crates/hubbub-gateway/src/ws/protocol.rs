@@ -160,7 +160,7 @@ impl<D: Dialect> WebSocket<D> {
     /// Counts what is held of a message that goes on; `has_come`: after another one. What ends the connection, if all
     /// connections hold too much, or the message takes too long.
     fn hold_unfinished(&mut self, has_come: bool) -> Option<(u16, String)> {
-        if self.share.set_or_refuse(self.reader.held_bytes()).is_err() {
+        if self.share.set_or_refuse(self.reader.unfinished_bytes()).is_err() {
             return Some((close::TRY_LATER, Full::REASON.to_owned()));
         }
         if self.reader.is_idle() {

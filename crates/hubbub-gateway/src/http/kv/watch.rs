@@ -1,7 +1,6 @@
 //! `GET /v1/kv/watch`: Server-Sent Events, one for each change of a key, resumed by `Last-Event-ID` (`epoch:revision`).
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use hubbub_core::ErrorCode;
 use hubbub_core::kv::{KvChange, KvChanged, KvChanges, KvHistory};
@@ -14,15 +13,13 @@ use crate::auth::session::Session;
 use crate::http::Answer;
 use crate::http::endpoint::Call;
 use crate::http::query::refuse_faults;
-use crate::http::sse::{COMMENT, HEARTBEAT, event_stream, last_event, write_error, write_id};
+use crate::http::sse::{COMMENT, HEARTBEAT, event_stream, last_event, write_error, write_events, write_id};
 use crate::http::streamed::{Gone, Writer};
 use crate::json::{write_number, write_text};
 use crate::problem::{Problem, Reset};
 use crate::server::Peer;
 
 const PAGE: usize = 1_000;
-/// A reader that takes no chunk for this long is disconnected; it resumes from its last event.
-const STALLED_MAX: Duration = Duration::from_secs(30);
 
 pub(in crate::http) async fn watch(call: Call) -> Answer {
     let peer = &call.peer;
@@ -163,11 +160,7 @@ impl Watcher {
         if out.is_empty() {
             return Ok(());
         }
-        let sending = self.writer.write(std::mem::take(out));
-        match tokio::time::timeout(STALLED_MAX, sending).await {
-            Ok(Ok(())) => Ok(()),
-            Ok(Err(_)) | Err(_) => Err(Gone),
-        }
+        write_events(&self.writer, std::mem::take(out)).await
     }
 
     fn begun(&self, after: u64) -> Vec<u8> {

@@ -120,8 +120,8 @@ mod nodes_die_in_turn;
 mod offline_member_catches_up;
 mod overload_is_answered;
 mod oversize_is_refused_cheaply;
-#[cfg(feature = "postgres")]
 mod pages_are_bounded_as_written;
+#[cfg(feature = "postgres")]
 mod paused_server_frees_its_locks;
 mod people_log_in;
 mod pitr_restores_to_a_moment;

@@ -8,7 +8,7 @@ use tokio::net::TcpStream;
 
 use crate::harness::{RawWs, Server, Setup, in_time, masked, until};
 
-/// A fragment of a text, one byte short.
+/// A frame of a text, one byte short.
 fn cut_frame(payload_bytes: usize) -> Vec<u8> {
     let mut frame = masked(0x81, &vec![b'a'; payload_bytes]);
     frame.pop();
@@ -53,7 +53,7 @@ async fn unfinished_requests_share_one_budget() {
     let server = Setup::new().line().set("limits.unfinished_bytes=300KiB").start();
     let value = "v".repeat(100_000);
     let held = hold(&server, 200_000).await;
-    // Another one of that size has no space: over a WebSocket, as a body, as a line of many, as a command.
+    // Another one of that size has no space: over a WebSocket, as a body, as a line of many.
     let mut second = RawWs::open(server.address(), "/v1/ws?user=bob").await;
     let frames = second.exchange(&[cut_frame(380_000)], 1).await;
     assert_eq!(close_code(&frames[0]), 1013, "{frames:?}");

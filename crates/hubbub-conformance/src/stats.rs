@@ -55,8 +55,7 @@ pub async fn what_was_acknowledged_is_counted_at_once(fixture: &mut impl Fixture
     for n in 1..=50_u64 {
         let post = Post::new("lobby", &format!("m{n}")).user(&format!("user-{}", n % 5));
         apply_to_both(fixture, &mut model, &[post]).await;
-        let store = fixture.store();
-        let totals = value(fixture, || store.totals()).await;
+        let totals = value(fixture, fixture.store().totals()).await;
         assert_eq!(totals.messages.total(), n);
         let user = UserId::new(&format!("user-{}", n % 5)).unwrap();
         let page = fixture.store().user_history(user, newest(1)).await.unwrap();
@@ -126,8 +125,7 @@ pub async fn active_users_are_exact_at_the_edges(fixture: &mut impl Fixture) {
                 after: None,
                 limit: 1_000,
             };
-            let store = fixture.store();
-            let active = value(fixture, || store.active_users(query.clone())).await;
+            let active = value(fixture, fixture.store().active_users(query.clone())).await;
             assert_eq!(active, recount.active_users(&query), "{query:?}");
         }
     }
@@ -142,7 +140,7 @@ pub async fn lists_come_in_pages(fixture: &mut impl Fixture) {
         let mut after = None;
         loop {
             let query = ActiveUsersQuery { from: None, to: None, after: after.clone(), limit };
-            let page = value(fixture, || store.active_users(query.clone())).await;
+            let page = value(fixture, store.active_users(query.clone())).await;
             assert_eq!(page, recount.active_users(&query));
             after = page.users.last().cloned();
             if !page.more || limit == 0 {
@@ -151,10 +149,10 @@ pub async fn lists_come_in_pages(fixture: &mut impl Fixture) {
         }
         for user in recount.user_names() {
             let id = UserId::new(user).unwrap();
-            let first = value(fixture, || store.participation(id.clone(), None, limit)).await;
+            let first = value(fixture, store.participation(id.clone(), None, limit)).await;
             assert_eq!(first, recount.participation(user, None, limit));
             let after = Some(room_id("room-3"));
-            let rest = value(fixture, || store.participation(id.clone(), after.clone(), limit)).await;
+            let rest = value(fixture, store.participation(id, after, limit)).await;
             assert_eq!(rest, recount.participation(user, Some("room-3"), limit));
         }
     }
@@ -163,7 +161,7 @@ pub async fn lists_come_in_pages(fixture: &mut impl Fixture) {
         let at = |minutes: i64| Some(Timestamp::from_micros(start + minutes * 17 * MINUTE));
         for limit in [1, 3, 1_000] {
             let query = HoursQuery { from: at(from), to: at(to), limit };
-            assert_eq!(value(fixture, || store.hours(query)).await, recount.hours(&query), "{query:?}");
+            assert_eq!(value(fixture, store.hours(query)).await, recount.hours(&query), "{query:?}");
         }
     }
 }
@@ -249,9 +247,9 @@ async fn check_user_page(
     Some(UserHistoryCursor { received_at, room, seq })
 }
 
-/// An answer that is of now. Some may be of before: what was deleted is counted still, or the store counts anew after
+/// The same where messages were deleted. The first answers may be of before: what was deleted is counted still, or the store counts anew after
 /// background work.
-async fn value<'a, T>(fixture: &impl Fixture, read: impl Fn() -> Read<'a, Counted<T>>) -> T {
+async fn settled<'a, T>(fixture: &impl Fixture, read: impl Fn() -> Read<'a, Counted<T>>) -> T {
     for _ in 0..1_000 {
         let now = fixture.clock().now();
         let counted = read().await.unwrap_or_else(|error| panic!("counting failed: {error}"));
@@ -263,35 +261,43 @@ async fn value<'a, T>(fixture: &impl Fixture, read: impl Fn() -> Read<'a, Counte
     panic!("what was deleted is counted still");
 }
 
+/// An answer, and that it is of now.
+async fn value<T>(fixture: &impl Fixture, read: Read<'_, Counted<T>>) -> T {
+    let now = fixture.clock().now();
+    let counted = read.await.unwrap_or_else(|error| panic!("counting failed: {error}"));
+    assert_eq!(counted.as_of, now, "nothing was deleted, so the answer is of now");
+    counted.value
+}
+
 /// Compares everything that is counted with a recount, and lets the store audit itself.
 pub(super) async fn check(fixture: &impl Fixture, model: &Model) {
     let (recount, store) = (Recount::of(model), fixture.store());
-    assert_eq!(value(fixture, || store.totals()).await, recount.totals());
+    assert_eq!(settled(fixture, || store.totals()).await, recount.totals());
     let (rooms, users, pairs) = (recount.rooms(), recount.users(), recount.pairs());
     for limit in [0, 1, 3, usize::MAX] {
         let some = limit.min(rooms.len());
-        assert_eq!(value(fixture, || store.top_rooms(limit)).await, rooms[..some]);
+        assert_eq!(settled(fixture, || store.top_rooms(limit)).await, rooms[..some]);
         let some = limit.min(users.len());
-        assert_eq!(value(fixture, || store.top_users(limit)).await, users[..some]);
+        assert_eq!(settled(fixture, || store.top_users(limit)).await, users[..some]);
         let some = limit.min(pairs.len());
-        assert_eq!(value(fixture, || store.top_pairs(limit)).await, pairs[..some]);
+        assert_eq!(settled(fixture, || store.top_pairs(limit)).await, pairs[..some]);
     }
     for room in &rooms {
-        assert_eq!(value(fixture, || store.room_stats(room.room.clone())).await.as_ref(), Some(room));
+        assert_eq!(settled(fixture, || store.room_stats(room.room.clone())).await.as_ref(), Some(room));
     }
     for user in &users {
         let id = user.user.clone();
-        assert_eq!(value(fixture, || store.user_stats(id.clone())).await.as_ref(), Some(user));
-        let rooms = value(fixture, || store.participation(id.clone(), None, usize::MAX)).await;
+        assert_eq!(settled(fixture, || store.user_stats(id.clone())).await.as_ref(), Some(user));
+        let rooms = settled(fixture, || store.participation(id.clone(), None, usize::MAX)).await;
         assert_eq!(rooms, recount.participation(id.as_str(), None, usize::MAX));
         check_user_page(fixture, &recount, id.as_str(), &newest(1_000_000)).await;
     }
-    assert_eq!(value(fixture, || store.room_stats(room_id("nowhere"))).await, None);
-    assert_eq!(value(fixture, || store.user_stats(UserId::new("nobody").unwrap())).await, None);
+    assert_eq!(settled(fixture, || store.room_stats(room_id("nowhere"))).await, None);
+    assert_eq!(settled(fixture, || store.user_stats(UserId::new("nobody").unwrap())).await, None);
     let all = HoursQuery { from: None, to: None, limit: usize::MAX };
-    assert_eq!(value(fixture, || store.hours(all)).await, recount.hours(&all));
+    assert_eq!(settled(fixture, || store.hours(all)).await, recount.hours(&all));
     let all = ActiveUsersQuery { from: None, to: None, after: None, limit: 3 };
-    assert_eq!(value(fixture, || store.active_users(all.clone())).await, recount.active_users(&all));
-    let audit = value(fixture, || store.audit()).await;
+    assert_eq!(settled(fixture, || store.active_users(all.clone())).await, recount.active_users(&all));
+    let audit = settled(fixture, || store.audit()).await;
     assert_eq!((audit.messages, audit.differences), (recount.totals().messages.total(), Vec::new()));
 }

@@ -247,8 +247,8 @@ async fn check_user_page(
     Some(UserHistoryCursor { received_at, room, seq })
 }
 
-/// The same where messages were deleted. The first answers may be of before: what was deleted is counted still, or the store counts anew after
-/// background work.
+/// An answer that is of now, where messages were deleted. The first ones may be of before: what was deleted is counted still,
+/// or the store counts anew after background work.
 async fn settled<'a, T>(fixture: &impl Fixture, read: impl Fn() -> Read<'a, Counted<T>>) -> T {
     for _ in 0..1_000 {
         let now = fixture.clock().now();

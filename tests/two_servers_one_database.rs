@@ -165,6 +165,8 @@ async fn a_member_removed_from_an_open_room_is_sent_away_from_the_other() {
         let end = in_time("the end of what was followed", socket.receive_error()).await;
         assert_eq!((&end["code"], &end["roomId"]), (&json!("removed"), &json!("open")), "{end}");
     }
+    // Only what is sent after this is promised to it.
+    behind.receive_until("subscribed", "other").await;
     here.send("other", "for who was behind").await;
     assert_eq!(behind.receive_until("message", "other").await["message"], "for who was behind");
     here.send("open", "not for bob").await;

@@ -54,6 +54,11 @@ impl Status {
         self.failed.lock().is_some()
     }
 
+    /// Why nothing is written before a restart.
+    pub(crate) fn failure(&self) -> Option<String> {
+        self.failed.lock().clone()
+    }
+
     /// Says what stands in the way of writes for now, or with `None` that nothing does any more.
     pub(crate) fn set_trouble(&self, trouble: Option<StoreHealth>) {
         // Held throughout, so that a failure that happens meanwhile is not taken for none.

@@ -53,10 +53,10 @@ impl Engine {
         clock: Arc<dyn Clock>,
         random: &dyn RandomSource,
     ) -> Result<Self, OpenError> {
-        let (shared, writer) = recovery::open(options, disk, clock, random)?;
+        let (shared, mut writer) = recovery::open(options, disk, clock, random)?;
         shared.status.set_trouble(shared.reserve_is_touched().map(StoreHealth::DiskFull));
-        // What was too old before is not in sight again, whether or not a manifest says so yet: its ids may be used anew.
-        if let Err(error) = shared.hide_expired() {
+        // What became too old meanwhile is not in sight for a moment either.
+        if let Err(error) = shared.hide_expired(|expired| writer.hide(&shared, expired)) {
             tracing::warn!("hiding what is too old failed and is tried again: {error}");
         }
         Ok(Self { shared, writer: Mutex::new(writer), backups: Backups::default() })
@@ -182,7 +182,7 @@ impl Engine {
     pub fn merge_step(&self) -> Result<bool, MaintainError> {
         let shared = &self.shared;
         self.backups.forget_unused(shared.clock.monotonic());
-        Ok(shared.expire()?
+        Ok(shared.expire(|expired| self.writer.lock().hide(shared, expired))?
             || shared.scrub_one()?
             || shared.merge_one()?
             || shared.merge_keys()?

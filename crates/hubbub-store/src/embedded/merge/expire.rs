@@ -1,5 +1,9 @@
 //! Retention: drops segments that are too old as a whole, and hides older messages in the others until a rewrite.
 //!
+//! What is too old is found by the clock and the settings of the moment, then written into the journal, and only then hidden
+//! ([`Writer::hide`](crate::embedded::writer::Writer::hide)): its ids may be used anew from then on, so no later start, whatever its
+//! clock and settings say, may show it again.
+//!
 //! What is hidden, here or because somebody deleted or erased it, is out of sight at once and is gone from the
 //! segments after [`EngineOptions::scrub_interval`](super::EngineOptions::scrub_interval) and the time a rewrite takes.
 
@@ -7,12 +11,12 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use hubbub_core::invariant::saturate;
-use hubbub_core::store::{Cursor, HistoryQuery};
+use hubbub_core::store::{ApplyError, Cursor, HistoryQuery};
 use hubbub_core::{MessageRun, Timestamp};
 
 use crate::embedded::error::MaintainError;
 use crate::embedded::merge::segments::RETENTION_PARTS;
-use crate::embedded::rooms::{Room, RoomNumber};
+use crate::embedded::rooms::{Expired, Room, RoomNumber};
 use crate::embedded::segment::Segment;
 use crate::embedded::shared::Shared;
 use crate::embedded::view::View;
@@ -20,6 +24,11 @@ use crate::embedded::view::View;
 /// How often at most, and at least, old messages are looked for.
 const LOOK_MIN: Duration = Duration::from_millis(100);
 const LOOK_MAX: Duration = Duration::from_secs(10);
+
+/// Hides messages once that is durable, and says whether all of them.
+pub(crate) trait Hide: FnOnce(&[Expired]) -> Result<bool, ApplyError> {}
+
+impl<F: FnOnce(&[Expired]) -> Result<bool, ApplyError>> Hide for F {}
 
 impl Shared {
     /// How long messages of a room are kept, in microseconds; `None` = for ever.
@@ -30,8 +39,9 @@ impl Shared {
         Some(saturate::<_, i64>(room.retention_s).saturating_mul(1_000_000))
     }
 
-    /// Hides what is too old and drops segments that hold nothing else. Says whether it dropped any.
-    pub(crate) fn expire(&self) -> Result<bool, MaintainError> {
+    /// Hides what is too old and drops segments that hold nothing else. Says whether it dropped any. What cannot be hidden now
+    /// is tried again with the next look; the store's health says why.
+    pub(crate) fn expire(&self, hide: impl Hide) -> Result<bool, MaintainError> {
         let mut merging = self.merging.lock();
         let monotonic = self.clock.monotonic();
         if monotonic < merging.expire_at {
@@ -43,7 +53,7 @@ impl Shared {
         };
         let look = Duration::from_micros(saturate(shortest / RETENTION_PARTS));
         merging.expire_at = monotonic.saturating_add(look.clamp(LOOK_MIN, LOOK_MAX));
-        let old = self.hide_expired()?;
+        let old = self.hide_expired(hide)?;
         if old.is_empty() {
             return Ok(false);
         }
@@ -52,13 +62,15 @@ impl Shared {
     }
 
     /// Hides what is too old, and says which segments hold nothing else.
-    pub(crate) fn hide_expired(&self) -> Result<Vec<Segment>, MaintainError> {
+    pub(crate) fn hide_expired(&self, hide: impl Hide) -> Result<Vec<Segment>, MaintainError> {
         // What is dropped is gone for good.
         let now = self.clock.proven().as_micros();
         let (shortest, own) = self.retentions();
         let Some(shortest) = shortest else { return Ok(Vec::new()) };
+        let mut expired = BTreeMap::new();
         for (number, kept) in own {
-            self.trim(number, now.saturating_sub(kept))?;
+            let found = self.newest_before(number, now.saturating_sub(kept))?;
+            expired.extend(found.map(|found| (number, found)));
         }
         // Of most segments one look tells that nothing in them is old.
         let view = self.view();
@@ -71,8 +83,16 @@ impl Shared {
             .segments
             .iter()
             .filter(|segment| newest(segment) < now.saturating_sub(shortest))
-            .filter(|segment| self.hide_old(segment, bound(segment), now));
-        Ok(old.cloned().collect())
+            .filter(|segment| self.is_old(segment, bound(segment), now, &mut expired))
+            .cloned()
+            .collect();
+        let expired: Vec<Expired> = expired.into_values().collect();
+        let are_hidden = expired.is_empty()
+            || hide(&expired).unwrap_or_else(|error| {
+                tracing::debug!("hiding what is too old failed: {error}");
+                false
+            });
+        Ok(if are_hidden { old } else { Vec::new() })
     }
 
     /// For segments with messages whose times have not come yet, when they were first seen here; those messages are no
@@ -100,20 +120,28 @@ impl Shared {
         (shortest, own)
     }
 
-    /// Hides what a segment has of rooms of which all is too old. Says whether nothing else is in it.
-    fn hide_old(&self, segment: &Segment, there_by: i64, now: i64) -> bool {
-        let mut rooms = self.rooms.write();
+    /// Notes what a segment has of rooms of which all is too old. Says whether nothing else is in it.
+    fn is_old(
+        &self,
+        segment: &Segment,
+        there_by: i64,
+        now: i64,
+        expired: &mut BTreeMap<RoomNumber, Expired>,
+    ) -> bool {
+        let rooms = self.rooms.read();
         let mut all = true;
         for (name, span) in segment.rooms() {
             let Some(number) = rooms.number(name) else { continue };
             let Some(room) = rooms.get(number) else { continue };
             let newest = span.last_received.min(there_by);
             let is_old = |kept: i64| newest < now.saturating_sub(kept);
-            if span.last_seq <= room.low_watermark {
+            let through = expired.get(&number).map_or(0, |found| found.through).max(room.low_watermark);
+            if span.last_seq <= through {
                 continue;
             }
             if self.kept_micros(room).is_some_and(is_old) {
-                rooms.raise_low_watermark(number, span.last_seq);
+                let (through, retention_s) = (span.last_seq, room.retention_s);
+                expired.insert(number, Expired { room: number, through, retention_s });
             } else {
                 all = false;
             }
@@ -121,22 +149,17 @@ impl Shared {
         all
     }
 
-    /// Hides what a room received before `cutoff`.
-    fn trim(&self, number: RoomNumber, cutoff: i64) -> Result<(), MaintainError> {
-        let Some((name, hidden)) =
-            self.rooms.read().get(number).map(|room| (room.name.clone(), room.hidden()))
-        else {
-            return Ok(());
-        };
+    /// What a room received before `cutoff`, if there is something that is not hidden yet.
+    fn newest_before(&self, room: RoomNumber, cutoff: i64) -> Result<Option<Expired>, MaintainError> {
+        let found =
+            self.rooms.read().get(room).map(|room| (room.name.clone(), room.hidden(), room.retention_s));
+        let Some((name, hidden, retention_s)) = found else { return Ok(None) };
         let to = Some(Timestamp::from_micros(cutoff));
         let cursor = Cursor::Before(u64::MAX);
         let query = HistoryQuery { cursor, from: None, to, limit: 1, bytes_max: usize::MAX };
         let mut run = MessageRun::default();
-        self.view().read((&name, number), &query, &hidden, &mut run)?;
-        if let Some(newest) = run.get(0) {
-            self.rooms.write().raise_low_watermark(number, newest.seq);
-        }
-        Ok(())
+        self.view().read((&name, room), &query, &hidden, &mut run)?;
+        Ok(run.get(0).map(|newest| Expired { room, through: newest.seq, retention_s }))
     }
 
     /// Rewrites a segment that holds something hidden. Says whether there was one to look at now.

@@ -21,8 +21,11 @@ struct Place {
 
 impl Place {
     fn new(retention: Option<Duration>) -> Self {
-        let dir = tempfile::tempdir().unwrap();
         let clock = Arc::new(ManualClock::at(Timestamp::from_micros(1_800_000_000_000_000)));
+        Self::opened(tempfile::tempdir().unwrap(), clock, retention)
+    }
+
+    fn opened(dir: tempfile::TempDir, clock: Arc<ManualClock>, retention: Option<Duration>) -> Self {
         let options = EngineOptions {
             slot_bytes: 16 * 1024,
             retention,
@@ -57,11 +60,15 @@ impl Place {
     }
 
     fn send(&self, room: &str, user: &str, id: u64) {
+        assert!(matches!(self.try_send(room, user, id), Outcome::Stored(_)));
+    }
+
+    fn try_send(&self, room: &str, user: &str, id: u64) -> Outcome {
         let (id, timestamp) = (format!("{room}-{user}-{id}"), Timestamp::from_micros(7));
         let text = format!("text of {id} {}", "x".repeat(60));
         let kind = MessageType::Text;
         let send = Send { room, user, id: &id, username: None, text: &text, kind, timestamp };
-        assert!(matches!(self.apply(&Op::Send(send)), Outcome::Stored(_)));
+        self.apply(&Op::Send(send))
     }
 
     /// Sends so much elsewhere that every slot is written anew.
@@ -179,6 +186,58 @@ fn messages_of_a_wrong_clock_grow_old_too() {
     place.clock.advance_micros(150 * SECOND);
     place.work();
     assert_eq!((place.count("usual"), place.in_segments("usual")), (0, 0));
+}
+
+/// Whatever the settings and the clock of a later start say: its id may have been used anew.
+#[test]
+fn what_was_hidden_is_not_seen_again() {
+    for (retention_after, step) in [(0, 0), (1_000_000, 0), (10, -3_600 * SECOND)] {
+        for is_sealed in [false, true] {
+            let place = Place::new(None);
+            place.keep_for("short", 10);
+            place.send("short", "ada", 0);
+            place.send("short", "ada", 1);
+            if is_sealed {
+                place.fill(0..300);
+            }
+            place.clock.advance_micros(20 * SECOND);
+            place.work();
+            assert_eq!(place.count("short"), 0);
+            place.send("short", "ada", 0);
+            place.keep_for("short", retention_after);
+            let Place { dir, clock, engine } = place;
+            drop(engine);
+            clock.step_micros(step);
+            let place = Place::opened(dir, clock, None);
+            let room = place.engine.room("short").unwrap();
+            assert_eq!(
+                (room.head, room.oldest, room.messages),
+                (3, 3, 1),
+                "{retention_after} {step} {is_sealed}"
+            );
+            assert_eq!(place.count("short"), 1);
+            let again = place.try_send("short", "ada", 0);
+            assert!(matches!(again, Outcome::Duplicate(receipt) if receipt.seq == 3), "{again:?}");
+        }
+    }
+}
+
+/// A setting that was changed counts at once, also for what was found too old just before.
+#[test]
+fn a_room_that_is_to_keep_its_messages_after_all_keeps_them() {
+    let place = Place::new(None);
+    place.keep_for("short", 10);
+    place.send("short", "ada", 0);
+    place.fill(0..300);
+    place.clock.advance_micros(20 * SECOND);
+    let Engine { shared, writer, .. } = &place.engine;
+    let old = shared.hide_expired(|expired| {
+        assert_eq!(expired.len(), 1);
+        place.keep_for("short", 1_000);
+        writer.lock().hide(shared, expired)
+    });
+    assert!(old.unwrap().is_empty());
+    assert_eq!(place.count("short"), 1);
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! A change of rooms, as it was decided.
+//! A change of rooms, as it was decided: by an operation, or by age.
 //!
 //! ```text
 //! kind u8 = 2 | what u8 | its parts in order: texts as length varint and bytes, numbers as varints, what may be
@@ -18,9 +18,10 @@ const ADD_MEMBER: u8 = 3;
 const REMOVE_MEMBER: u8 = 4;
 const MARK_READ: u8 = 5;
 const ERASE: u8 = 6;
+const EXPIRE: u8 = 7;
 
-/// Bytes that one number of an erasure takes at most, a room of its own included.
-pub(crate) const ERASED_BYTES_MAX: usize = 64 + 3 * varint::VARINT_BYTES_MAX;
+/// Bytes that one number of an erasure or expiry takes at most, a room of its own included.
+pub(crate) const SEQ_BYTES_MAX: usize = 64 + 3 * varint::VARINT_BYTES_MAX;
 
 /// A change of rooms in the journal. It was decided and is to be applied as it stands.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -33,6 +34,9 @@ pub(crate) enum ChangeRecord<'a> {
         /// Rooms and, ascending, numbers of messages in them.
         seqs: Vec<(&'a str, Vec<u64>)>,
     },
+    /// Rooms, and up to which number their messages are too old. By the clock and the settings of that time: a later start
+    /// may have others, and shows nothing again whose id may be used anew.
+    Expiry(Vec<(&'a str, u64)>),
 }
 
 impl<'a> ChangeRecord<'a> {
@@ -44,6 +48,14 @@ impl<'a> ChangeRecord<'a> {
                 write_text(user, out);
                 varint::write((*is_last).into(), out);
                 write_seqs(seqs, out);
+            }
+            Self::Expiry(rooms) => {
+                out.extend_from_slice(&[KIND_CHANGE, EXPIRE]);
+                varint::write(rooms.len() as u64, out);
+                for (room, through) in rooms {
+                    write_text(room, out);
+                    varint::write(*through, out);
+                }
             }
         }
     }
@@ -60,6 +72,7 @@ impl<'a> ChangeRecord<'a> {
                 is_last: varint::read(&mut rest)? != 0,
                 seqs: read_seqs(&mut rest)?,
             },
+            EXPIRE => Self::Expiry(read_expiry(&mut rest)?),
             what => Self::Room(read_room_change(what, &mut rest)?),
         };
         *input = rest;
@@ -80,7 +93,7 @@ fn write_room_change(change: &Change<'_>, out: &mut Vec<u8>) {
             return;
         }
         RoomChange::ExpireMessages { .. } => {
-            broken("messages expire here without an operation");
+            broken("an expiry has a record of its own");
             return;
         }
     };
@@ -149,6 +162,14 @@ fn read_seqs<'a>(from: &mut &'a [u8]) -> Option<Vec<(&'a str, Vec<u64>)>> {
     Some(rooms)
 }
 
+fn read_expiry<'a>(from: &mut &'a [u8]) -> Option<Vec<(&'a str, u64)>> {
+    let mut rooms = Vec::new();
+    for _ in 0..varint::read(from)? {
+        rooms.push((read_text(from)?, varint::read(from)?));
+    }
+    Some(rooms)
+}
+
 fn write_optional_text(text: Option<&str>, out: &mut Vec<u8>) {
     varint::write(text.map_or(0, |text| text.len() as u64 + 1), out);
     out.extend_from_slice(text.unwrap_or_default().as_bytes());
@@ -192,7 +213,7 @@ mod tests {
             let settings = RoomSettings { title: title.as_deref(), members_only: flag, retention_s: number.map(u64::from) };
             let seqs = seqs.into_iter().map(|seqs| (room, seqs.into_iter().collect())).collect::<Vec<_>>();
             let numbers: usize = seqs.iter().map(|(_, seqs): &(_, Vec<u64>)| seqs.len()).sum();
-            let erase_bytes_max = (numbers + seqs.len()) * ERASED_BYTES_MAX + 100;
+            let erase_bytes_max = (numbers + seqs.len()) * SEQ_BYTES_MAX + 100;
             for record in [
                 of_room(flag.map(|_| "founder"), RoomChange::PutRoom { room, settings }),
                 of_room(None, RoomChange::DeleteRoom { room }),
@@ -200,11 +221,12 @@ mod tests {
                 of_room(None, RoomChange::RemoveMember { room, user }),
                 of_room(None, RoomChange::MarkRead { room, user, seq: u64::MAX }),
                 ChangeRecord::Erasure { user, is_last: flag.is_some(), seqs: seqs.clone() },
+                ChangeRecord::Expiry(seqs.iter().map(|(room, seqs)| (*room, seqs.len() as u64)).collect()),
             ] {
                 let mut bytes = Vec::new();
                 record.write(&mut bytes);
-                let is_erasure = matches!(record, ChangeRecord::Erasure { .. });
-                prop_assert!(!is_erasure || bytes.len() <= erase_bytes_max);
+                let has_seqs = !matches!(record, ChangeRecord::Room(_));
+                prop_assert!(!has_seqs || bytes.len() <= erase_bytes_max);
                 bytes.push(9);
                 let mut input = bytes.as_slice();
                 prop_assert_eq!(super::super::read(&mut input), Some(super::super::Record::Change(record)));

@@ -22,7 +22,7 @@ use crate::embedded::journal::block::{BlockHeader, HEADER_BYTES};
 use kv::KIND_KEY;
 pub(crate) use kv::{KEY_GONE_BYTES_MAX, KeyChange, code_of, from_code, read_key_change, write_key_change};
 use logged::KIND_CHANGE;
-pub(crate) use logged::{ChangeRecord, ERASED_BYTES_MAX};
+pub(crate) use logged::{ChangeRecord, SEQ_BYTES_MAX};
 use queue::KIND_QUEUE;
 pub(crate) use queue::*;
 use time::KIND_TIME;

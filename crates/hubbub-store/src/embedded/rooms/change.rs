@@ -67,7 +67,18 @@ impl Rooms {
         match record {
             ChangeRecord::Room(change) => self.apply_to_room(change),
             ChangeRecord::Erasure { user, is_last, seqs } => self.apply_erasure(user, *is_last, seqs),
+            ChangeRecord::Expiry(rooms) => self.apply_expiry(rooms),
         }
+    }
+
+    /// Hides messages that were too old. Nobody waits for the outcome.
+    fn apply_expiry(&mut self, rooms: &[(&str, u64)]) -> Outcome {
+        for (room, through) in rooms {
+            if let Some(number) = self.number(room) {
+                self.raise_low_watermark(number, *through);
+            }
+        }
+        Outcome::Changed { changed: true }
     }
 
     fn apply_to_room(&mut self, change: &Change<'_>) -> Outcome {

@@ -43,6 +43,23 @@ pub(crate) struct Position {
     pub(crate) batch: u32,
 }
 
+/// Messages of a room that are too old.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Expired {
+    pub(crate) room: RoomNumber,
+    /// All up to this number.
+    pub(crate) through: u64,
+    /// How long the room was to keep its messages when they were found to be ([`Room::retention_s`]).
+    pub(crate) retention_s: u64,
+}
+
+impl Expired {
+    /// Whether the room still keeps its messages for no longer.
+    pub(crate) fn is_of(&self, room: Option<&Room>) -> bool {
+        room.is_some_and(|room| room.retention_s == self.retention_s)
+    }
+}
+
 #[derive(Debug, Default)]
 pub(crate) struct Rooms {
     numbers: HashMap<Arc<str>, RoomNumber>,

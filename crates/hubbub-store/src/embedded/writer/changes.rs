@@ -3,13 +3,15 @@
 use std::sync::Arc;
 
 use hubbub_core::rules::rooms::decide_change;
+use hubbub_core::store::ApplyError;
 use hubbub_core::{Change, Op, OpBatch, Outcome, Refusal, RoomChange};
 
 use super::evaluate::RoomView;
-use super::{RoomHead, Scratch, Writer, erasure_max};
+use super::{RoomHead, Scratch, Writer, erasure_bytes_max, erasure_max};
 use crate::embedded::error::MaintainError;
+use crate::embedded::journal::block::HEADER_BYTES;
 use crate::embedded::record::{self, ChangeRecord, Record};
-use crate::embedded::rooms::{RoomNumber, Rooms};
+use crate::embedded::rooms::{Expired, RoomNumber, Rooms};
 use crate::embedded::shared::Shared;
 
 /// The outcome of a change that is not applied yet.
@@ -40,6 +42,43 @@ impl Writer {
         scratch.records += 1;
         scratch.changes.push((index, begin));
         NOT_APPLIED
+    }
+
+    /// Hides messages that are too old. Not before that is durable: then their ids may be used anew. Says whether it hid all: not
+    /// where a room has come to keep its messages for another time. May fail behind a part of it. Works also while writes are
+    /// refused because the disk is full.
+    pub(crate) fn hide(&mut self, shared: &Shared, expired: &[Expired]) -> Result<bool, ApplyError> {
+        if let Some(reason) = shared.status.failure() {
+            return Err(ApplyError::Unavailable { reason });
+        }
+        let still: Vec<Expired> = {
+            let rooms = shared.rooms.read();
+            let is_still = |expired: &&Expired| expired.is_of(rooms.get(expired.room));
+            expired.iter().filter(is_still).copied().collect()
+        };
+        let mut scratch = std::mem::take(&mut self.scratch);
+        let parts = still.chunks(erasure_max(shared.options.slot_bytes));
+        let hidden: Result<(), _> = parts.map(|part| self.hide_some(shared, part, &mut scratch)).collect();
+        self.scratch = scratch;
+        hidden.map(|()| still.len() == expired.len())
+    }
+
+    fn hide_some(
+        &mut self,
+        shared: &Shared,
+        expired: &[Expired],
+        scratch: &mut Scratch,
+    ) -> Result<(), ApplyError> {
+        let record = record::RECORD_OVERHEAD_MAX + erasure_bytes_max(shared.options.slot_bytes);
+        self.fit(shared, (HEADER_BYTES + record::TIME_BYTES + record) as u64, 0)?;
+        self.begin_block(shared, scratch);
+        write_expiry(&shared.rooms.read(), expired, &mut scratch.block);
+        scratch.records = 1;
+        self.commit(shared, scratch)?;
+        let mut rooms = shared.rooms.write();
+        expired.iter().for_each(|expired| rooms.raise_low_watermark(expired.room, expired.through));
+        rooms.at = self.committed_at();
+        Ok(())
     }
 
     /// Applies what is durable operation by operation, where the order decides who has read what.
@@ -92,6 +131,11 @@ fn write_change(change: &Change<'_>, room: Option<RoomNumber>, scratch: &mut Scr
         _ => {}
     }
     ChangeRecord::Room(*change).write(&mut scratch.block);
+}
+
+fn write_expiry(rooms: &Rooms, expired: &[Expired], block: &mut Vec<u8>) {
+    let named = expired.iter().filter_map(|expired| Some((&*rooms.get(expired.room)?.name, expired.through)));
+    ChangeRecord::Expiry(named.collect()).write(block);
 }
 
 fn write_erasure(shared: &Shared, user: &str, block: &mut Vec<u8>) -> Result<(), MaintainError> {

@@ -7,7 +7,6 @@ use hubbub_core::{Message, Op, Outcome, Receipt, Refusal, RoomChange, Send, Time
 use super::keys::{DueKeys, KeyWorkingSet};
 use super::{BlockSpan, RoomHead, Scratch, WritePlace, Writer};
 use crate::embedded::error::MaintainError;
-use crate::embedded::journal::block;
 use crate::embedded::queues::{PAYLOADS_MAX, QueueBatch};
 use crate::embedded::record;
 use crate::embedded::rooms::RoomNumber;
@@ -28,17 +27,7 @@ impl Writer {
         ops: &[Op<'_>],
         scratch: &mut Scratch,
     ) -> Vec<Outcome> {
-        block::begin(&mut scratch.block);
-        self.begin_time(shared, scratch);
-        scratch.places.clear();
-        scratch.ids.clear();
-        scratch.touched.clear();
-        scratch.stored.clear();
-        scratch.changes.clear();
-        scratch.joined.clear();
-        scratch.records = 0;
-        scratch.has_queues = false;
-        self.batches += 1;
+        self.begin_block(shared, scratch);
         self.find_rooms(shared, ops, &mut scratch.rooms);
         self.dedup.begin_batch(ops, &mut scratch.hashes, &mut scratch.maybe_known);
         let now = shared.clock.now();

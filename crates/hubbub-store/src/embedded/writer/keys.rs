@@ -32,6 +32,13 @@ pub(super) struct KeyScratch {
     swept: Vec<Due>,
 }
 
+impl KeyScratch {
+    pub(super) fn clear(&mut self) {
+        self.written.clear();
+        self.swept.clear();
+    }
+}
+
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Unreadable;
 
@@ -167,8 +174,6 @@ impl Writer {
 
     /// Begins a batch that sweeps what is due.
     pub(super) fn begin_keys(scratch: &mut KeyScratch, due: &DueKeys) {
-        scratch.written.clear();
-        scratch.swept.clear();
         scratch.swept.extend(due.keys.iter().map(|(due, _)| *due));
     }
 

@@ -202,12 +202,15 @@ impl Writer {
             Some(missing as u64).filter(|missing| bound.saturating_add(*missing) <= slot).unwrap_or(0);
         let lists = (lists as u64).min(slot / LISTS_PART).saturating_add(missing);
         let bound = bound.saturating_add(lists).min(bound.max(slot));
-        let fits = |place: &WritePlace| {
-            let room = place.tail.slot.bytes.saturating_sub(place.position);
-            let messages = place.messages + batch.len();
-            bound <= room && (place.messages == 0 || messages <= shared.options.slot_messages_max())
-        };
-        if fits(&self.place) {
+        self.fit(shared, bound, batch.len())
+    }
+
+    /// Goes on to the next slot if a block of up to `bound` bytes, with so many messages, does not fit this one.
+    fn fit(&mut self, shared: &Shared, bound: u64, messages: usize) -> Result<(), ApplyError> {
+        let room = self.place.tail.slot.bytes.saturating_sub(self.place.position);
+        let messages_max = shared.options.slot_messages_max();
+        let is_within = self.place.messages == 0 || self.place.messages + messages <= messages_max;
+        if bound <= room && is_within {
             return Ok(());
         }
         if bound > shared.options.slot_bytes {
@@ -246,6 +249,22 @@ impl Writer {
         self.proven = None;
         shared.wakeup.notify();
         Ok(())
+    }
+
+    /// Begins an empty block.
+    fn begin_block(&mut self, shared: &Shared, scratch: &mut Scratch) {
+        block::begin(&mut scratch.block);
+        self.begin_time(shared, scratch);
+        scratch.places.clear();
+        scratch.ids.clear();
+        scratch.touched.clear();
+        scratch.stored.clear();
+        scratch.changes.clear();
+        scratch.joined.clear();
+        scratch.keys.clear();
+        scratch.records = 0;
+        scratch.has_queues = false;
+        self.batches += 1;
     }
 
     /// Begins a block with the proven time, unless the journal has one from just before. On its own it is not written.
@@ -309,7 +328,7 @@ impl Writer {
 
     /// Shows readers what is durable now, and fills in the outcomes of changes.
     fn publish(&mut self, shared: &Shared, batch: &OpBatch, scratch: &Scratch, outcomes: &mut [Outcome]) {
-        let at = Position { journal: self.place.tail.journal, batch: self.place.batch - 1 };
+        let at = self.committed_at();
         self.place.tail.publish(&scratch.places);
         self.publish_keys(shared, &scratch.keys);
         self.dedup.insert(&scratch.ids);
@@ -328,6 +347,11 @@ impl Writer {
         if scratch.has_queues {
             shared.queues.settle(&*shared.clock, at);
         }
+    }
+
+    /// The batch that was committed last.
+    fn committed_at(&self) -> Position {
+        Position { journal: self.place.tail.journal, batch: self.place.batch - 1 }
     }
 
     fn head(&self, room: RoomNumber) -> Option<&RoomHead> {
@@ -364,5 +388,5 @@ fn erasure_max(slot_bytes: u64) -> usize {
 }
 
 fn erasure_bytes_max(slot_bytes: u64) -> usize {
-    erasure_max(slot_bytes) * record::ERASED_BYTES_MAX
+    erasure_max(slot_bytes) * record::SEQ_BYTES_MAX
 }

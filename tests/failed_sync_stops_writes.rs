@@ -60,6 +60,7 @@ async fn fails(failure: Failure) {
     }
     let health = http.get("/health").await;
     assert_eq!((health.status, &health.json()["components"]["store"]["status"]), (503, &json!("DOWN")));
+    assert_eq!(health.header("retry-after"), Some("1"));
     assert!(
         health.json()["components"]["store"]["reason"].as_str().unwrap().contains("restart"),
         "{health:?}"

@@ -11,10 +11,11 @@ use tokio::net::TcpStream;
 use crate::harness::{Answer, Certificates, Follower, Http, Server, Setup, TlsClient, Ws, in_time, until};
 
 /// Limits whose settings stand in another section than `limits`.
-const ELSEWHERE: [&str; 6] = [
+const ELSEWHERE: [&str; 7] = [
     "server.connections",
     "server.header_timeout",
     "server.body_timeout",
+    "server.write_timeout",
     "tls.handshake_timeout",
     "tls.handshakes",
     "queues.clients_max",
@@ -44,6 +45,7 @@ limits! {
     connections_of_an_address: "limits.address_connections" = "2", "connections_refused_by_address_total", third_connection;
     time_of_a_header: "server.header_timeout" = "300ms", "connections_timed_out_total", slow_header;
     time_of_a_body: "server.body_timeout" = "300ms", "messages_rejected_total{reason=\"request_timeout\"}", slow_body;
+    time_of_an_answer: "server.write_timeout" = "300ms", "connections_timed_out_total", unread_answers;
     time_of_a_handshake: "tls.handshake_timeout" = "300ms", "tls_handshakes_failed_total", no_handshake;
     handshakes: "tls.handshakes" = "1", "tls_handshakes_failed_total", second_handshake;
     body: "limits.body_bytes" = "64KiB", TOO_LARGE, large_body;
@@ -168,6 +170,16 @@ async fn slow_body(at: &At) {
     let head = "POST /v1/rooms/r/messages HTTP/1.1\r\nhost: x\r\ncontent-length: 1000\r\n\r\n{";
     let answer = read_all(at.stream(head).await).await;
     assert!(answer.starts_with("HTTP/1.1 408 ") && answer.contains("request_timeout"), "{answer}");
+}
+
+/// More than the sockets in between hold.
+async fn unread_answers(at: &At) {
+    let value = "v".repeat(50_000);
+    assert_eq!(at.server.http().await.request(Method::PUT, "/kv/k", &[], value).await.status, 201);
+    let stream = at.stream(&"GET /kv/k HTTP/1.1\r\nhost: x\r\n\r\n".repeat(1_000)).await;
+    until("it is given up", async || at.metric("connections_timed_out_total").await > Some(0)).await;
+    let read = read_all(stream).await;
+    assert!(read.starts_with("HTTP/1.1 200 ") && read.len() < 50_000_000, "{} bytes", read.len());
 }
 
 async fn no_handshake(at: &At) {

@@ -108,6 +108,8 @@ pub struct ServerLimits {
     pub header_timeout: Duration,
     /// Time for a request's body to arrive, and for a message of a WebSocket.
     pub body_timeout: Duration,
+    /// Time until a client takes more of an answer over HTTP/1.1.
+    pub write_timeout: Duration,
     /// Time between pings on a WebSocket.
     pub ping_interval: Duration,
     /// Time for the pong.
@@ -126,6 +128,7 @@ impl Default for ServerLimits {
             connections: 50_000,
             header_timeout: Duration::from_secs(60),
             body_timeout: Duration::from_secs(30),
+            write_timeout: Duration::from_secs(30),
             ping_interval: Duration::from_secs(25),
             pong_timeout: Duration::from_secs(10),
             terms_timeout: Duration::from_secs(30),

@@ -1,6 +1,7 @@
 //! Accepting connections, and letting them finish at shutdown.
 
 use std::convert::Infallible;
+use std::error::Error as _;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -14,6 +15,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, watch};
 use tokio::time::MissedTickBehavior;
 
 use crate::auth::LastToken;
+use crate::connection::patient::PatientStream;
 use crate::connection::stream::Stream;
 use crate::http::SAMPLE_INTERVAL;
 use crate::rates::OpenConnection;
@@ -204,9 +206,15 @@ async fn serve_http(peer: Arc<Peer>, stream: TcpStream) {
         serve_http1(peer, stream).await
     };
     if let Err(error) = result {
-        gateway.metrics.connections_timed_out.inc_by(u64::from(error.is_timeout()));
+        gateway.metrics.connections_timed_out.inc_by(u64::from(is_timeout(&error)));
         tracing::debug!(%error, "connection ended");
     }
+}
+
+/// Whether the client took too long: to send a header, or to take its answer.
+fn is_timeout(error: &hyper::Error) -> bool {
+    let source = error.source().and_then(|source| source.downcast_ref::<io::Error>());
+    error.is_timeout() || source.is_some_and(|source| source.kind() == io::ErrorKind::TimedOut)
 }
 
 async fn serve_http1(peer: Arc<Peer>, stream: Stream) -> hyper::Result<()> {
@@ -220,7 +228,7 @@ async fn serve_http1(peer: Arc<Peer>, stream: Stream) -> hyper::Result<()> {
         .timer(TokioTimer::new())
         .header_read_timeout(gateway.server.header_timeout)
         .max_buf_size(HEADER_BYTES_MAX)
-        .serve_connection(TokioIo::new(stream), service)
+        .serve_connection(TokioIo::new(PatientStream::new(stream, gateway.server.write_timeout)), service)
         .with_upgrades();
     tokio::pin!(serving);
     tokio::select! {

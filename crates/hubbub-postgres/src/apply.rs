@@ -172,10 +172,15 @@ fn log_refusal(reason: &str, operations: usize) {
 
 /// For a batch of which something was stored.
 fn unconfirmed(error: ApplyError) -> ApplyError {
-    match error {
-        ApplyError::Unconfirmed { .. } => error,
-        error => ApplyError::Unconfirmed { reason: error.to_string() },
-    }
+    let reason = match error {
+        ApplyError::Unconfirmed { reason }
+        | ApplyError::Unavailable { reason }
+        | ApplyError::DiskFull { reason }
+        | ApplyError::TooLarge { reason }
+        | ApplyError::Unattached { reason } => reason,
+        ApplyError::Overloaded => "it is behind with its background work".to_owned(),
+    };
+    ApplyError::Unconfirmed { reason }
 }
 
 fn lane(room: Option<&str>, lanes: usize) -> usize {

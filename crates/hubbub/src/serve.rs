@@ -315,6 +315,7 @@ fn server_limits(config: &Config) -> ServerLimits {
         connections: connections(config),
         header_timeout: *config.header_timeout,
         body_timeout: *config.body_timeout,
+        write_timeout: *config.write_timeout,
         ping_interval: *config.ping_interval,
         pong_timeout: *config.pong_timeout,
         terms_timeout: *config.terms_timeout,

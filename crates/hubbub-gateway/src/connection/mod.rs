@@ -10,6 +10,7 @@
 //! - What is sent before a close is a prefix of what the peer was to get.
 //! - A connection on which nothing is unsent keeps no output buffer.
 
+pub(crate) mod patient;
 pub(crate) mod pending;
 pub(crate) mod socket;
 pub(crate) mod stream;

@@ -266,7 +266,7 @@ impl Stream {
         }
         // Who does not read gives up what it holds, as who does not send.
         let written = writer.write(std::mem::take(&mut self.out));
-        tokio::time::timeout(self.gateway.server.body_timeout, written).await.unwrap_or(Err(Gone))
+        tokio::time::timeout(self.gateway.server.write_timeout, written).await.unwrap_or(Err(Gone))
     }
 }
 

@@ -9,6 +9,7 @@ use hubbub_core::store::StoreHealth;
 use hubbub_pipeline::LogHealth;
 use hubbub_pipeline::metrics::MEDIA_TYPE;
 use hyper::StatusCode;
+use hyper::header::{HeaderValue, RETRY_AFTER};
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -26,7 +27,12 @@ pub(super) async fn ready(call: Call) -> Answer {
     let may_see = call.caller_ref().is_ok_and(|caller| caller.is_allowed(Need::Scope(Scope::Health)));
     let version = may_see.then_some(env!("CARGO_PKG_VERSION"));
     let health = Health { status: Status::when(is_up), version, components: may_see.then_some(components) };
-    json_of(if is_up { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE }, &health)
+    if is_up {
+        return json_of(StatusCode::OK, &health);
+    }
+    let mut answer = json_of(StatusCode::SERVICE_UNAVAILABLE, &health)?;
+    answer.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("1"));
+    Ok(answer)
 }
 
 /// A real read, so that its latency in milliseconds says something about the store and not about this function; and why

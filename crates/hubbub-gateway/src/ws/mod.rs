@@ -39,8 +39,8 @@ use hyper_util::rt::TokioIo;
 use crate::auth::caller::{Caller, Identity, name_of};
 use crate::auth::credentials::{chosen_protocol, is_offered};
 use crate::connection::Connection;
+use crate::connection::patient::PatientStream;
 use crate::connection::socket::Socket;
-use crate::connection::stream::Stream;
 use crate::http::endpoint::Call;
 use crate::http::{Answer, Body, RequestBody};
 use crate::json::{write_flag, write_number, write_plain};
@@ -166,9 +166,9 @@ where
     let sent = response_bytes(&response);
     tokio::spawn(async move {
         let gateway = &peer.gateway;
-        match upgrade.await.map(|upgraded| upgraded.downcast::<TokioIo<Stream>>()) {
+        match upgrade.await.map(|upgraded| upgraded.downcast::<TokioIo<PatientStream>>()) {
             Ok(Ok(parts)) => {
-                let stream = parts.io.into_inner();
+                let stream = parts.io.into_inner().into_stream();
                 gateway.metrics.websockets.inc();
                 let socket = Socket::upgraded(stream, parts.read_buf, sent);
                 let waiter = Arc::new(Waiter::ordered());

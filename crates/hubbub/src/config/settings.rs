@@ -43,6 +43,8 @@ settings! {
     header_timeout: Duration = Duration::from_secs(60), from 1 to UNLIMITED => "server.header_timeout";
     /// Time-out for a request's body.
     body_timeout: Duration = Duration::from_secs(30), from 1 to UNLIMITED => "server.body_timeout";
+    /// Time-out until a client takes more of an answer over HTTP/1.1.
+    write_timeout: Duration = Duration::from_secs(30), from 1 to UNLIMITED => "server.write_timeout";
     /// Interval between pings on a WebSocket.
     ping_interval: Duration = Duration::from_secs(25), from 1 to UNLIMITED => "server.ping_interval";
     /// Time-out for the pong; then the socket is closed (4408).

@@ -57,8 +57,8 @@ impl Writer {
             expired.iter().filter(is_still).copied().collect()
         };
         let mut scratch = std::mem::take(&mut self.scratch);
-        let parts = still.chunks(erasure_max(shared.options.slot_bytes));
-        let hidden: Result<(), _> = parts.map(|part| self.hide_some(shared, part, &mut scratch)).collect();
+        let mut parts = still.chunks(erasure_max(shared.options.slot_bytes));
+        let hidden = parts.try_for_each(|part| self.hide_some(shared, part, &mut scratch));
         self.scratch = scratch;
         hidden.map(|()| still.len() == expired.len())
     }

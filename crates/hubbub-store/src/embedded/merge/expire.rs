@@ -25,6 +25,21 @@ use crate::embedded::view::View;
 const LOOK_MIN: Duration = Duration::from_millis(100);
 const LOOK_MAX: Duration = Duration::from_secs(10);
 
+/// A room with a retention of its own.
+pub(super) struct Own {
+    room: RoomNumber,
+    /// What it says now. With [`Self::kept`], which came of it: by the time that something is found, it may say something else.
+    retention_s: u64,
+    /// The same in microseconds.
+    kept: i64,
+}
+
+/// How often old messages are looked for where this is the shortest retention, in microseconds; `None` = there is none.
+fn look_interval(shortest: Option<i64>) -> Duration {
+    let part = |shortest: i64| Duration::from_micros(saturate(shortest / RETENTION_PARTS));
+    shortest.map_or(LOOK_MAX, |shortest| part(shortest).clamp(LOOK_MIN, LOOK_MAX))
+}
+
 /// Hides messages once that is durable, and says whether all of them.
 pub(crate) trait Hide: FnOnce(&[Expired]) -> Result<bool, ApplyError> {}
 
@@ -44,15 +59,15 @@ impl Shared {
     pub(crate) fn expire(&self, hide: impl Hide) -> Result<bool, MaintainError> {
         let mut merging = self.merging.lock();
         let monotonic = self.clock.monotonic();
+        let next = || monotonic.saturating_add(look_interval(self.retentions().0));
+        let changes = self.rooms.read().retention_changes;
+        if std::mem::replace(&mut merging.retention_changes, changes) != changes {
+            merging.expire_at = merging.expire_at.min(next());
+        }
         if monotonic < merging.expire_at {
             return Ok(false);
         }
-        let Some(shortest) = self.retentions().0 else {
-            merging.expire_at = monotonic.saturating_add(LOOK_MAX);
-            return Ok(false);
-        };
-        let look = Duration::from_micros(saturate(shortest / RETENTION_PARTS));
-        merging.expire_at = monotonic.saturating_add(look.clamp(LOOK_MIN, LOOK_MAX));
+        merging.expire_at = next();
         let old = self.hide_expired(hide)?;
         if old.is_empty() {
             return Ok(false);
@@ -63,14 +78,27 @@ impl Shared {
 
     /// Hides what is too old, and says which segments hold nothing else.
     pub(crate) fn hide_expired(&self, hide: impl Hide) -> Result<Vec<Segment>, MaintainError> {
+        let (expired, old) = self.find_expired(self.retentions())?;
+        let are_hidden = expired.is_empty()
+            || hide(&expired).unwrap_or_else(|error| {
+                tracing::debug!("hiding what is too old failed: {error}");
+                false
+            });
+        Ok(if are_hidden { old } else { Vec::new() })
+    }
+
+    /// What is too old, and which segments hold nothing else.
+    pub(super) fn find_expired(
+        &self,
+        (shortest, own): (Option<i64>, Vec<Own>),
+    ) -> Result<(Vec<Expired>, Vec<Segment>), MaintainError> {
+        let Some(shortest) = shortest else { return Ok((Vec::new(), Vec::new())) };
         // What is dropped is gone for good.
         let now = self.clock.proven().as_micros();
-        let (shortest, own) = self.retentions();
-        let Some(shortest) = shortest else { return Ok(Vec::new()) };
         let mut expired = BTreeMap::new();
-        for (number, kept) in own {
-            let found = self.newest_before(number, now.saturating_sub(kept))?;
-            expired.extend(found.map(|found| (number, found)));
+        for Own { room, retention_s, kept } in own {
+            let through = self.newest_before(room, now.saturating_sub(kept))?;
+            expired.extend(through.map(|through| (room, Expired { room, through, retention_s })));
         }
         // Of most segments one look tells that nothing in them is old.
         let view = self.view();
@@ -86,13 +114,7 @@ impl Shared {
             .filter(|segment| self.is_old(segment, bound(segment), now, &mut expired))
             .cloned()
             .collect();
-        let expired: Vec<Expired> = expired.into_values().collect();
-        let are_hidden = expired.is_empty()
-            || hide(&expired).unwrap_or_else(|error| {
-                tracing::debug!("hiding what is too old failed: {error}");
-                false
-            });
-        Ok(if are_hidden { old } else { Vec::new() })
+        Ok((expired.into_values().collect(), old))
     }
 
     /// For segments with messages whose times have not come yet, when they were first seen here; those messages are no
@@ -112,11 +134,14 @@ impl Shared {
     }
 
     /// The shortest retention there is, and the rooms that have one of their own.
-    fn retentions(&self) -> (Option<i64>, Vec<(RoomNumber, i64)>) {
+    pub(super) fn retentions(&self) -> (Option<i64>, Vec<Own>) {
         let rooms = self.rooms.read();
-        let own = (0..).zip(rooms.all()).filter(|(_, room)| room.retention_s > 0);
-        let own: Vec<_> = own.filter_map(|(number, room)| Some((number, self.kept_micros(room)?))).collect();
-        let shortest = own.iter().map(|(_, kept)| *kept).chain(self.retention_micros()).min();
+        let own = |(number, room): (RoomNumber, &Room)| {
+            let retention_s = Some(room.retention_s).filter(|seconds| *seconds > 0)?;
+            Some(Own { room: number, retention_s, kept: self.kept_micros(room)? })
+        };
+        let own: Vec<Own> = (0..).zip(rooms.all()).filter_map(own).collect();
+        let shortest = own.iter().map(|own| own.kept).chain(self.retention_micros()).min();
         (shortest, own)
     }
 
@@ -149,17 +174,18 @@ impl Shared {
         all
     }
 
-    /// What a room received before `cutoff`, if there is something that is not hidden yet.
-    fn newest_before(&self, room: RoomNumber, cutoff: i64) -> Result<Option<Expired>, MaintainError> {
-        let found =
-            self.rooms.read().get(room).map(|room| (room.name.clone(), room.hidden(), room.retention_s));
-        let Some((name, hidden, retention_s)) = found else { return Ok(None) };
+    /// The newest message that a room received before `cutoff` and that is not hidden yet.
+    fn newest_before(&self, room: RoomNumber, cutoff: i64) -> Result<Option<u64>, MaintainError> {
+        let Some((name, hidden)) = self.rooms.read().get(room).map(|room| (room.name.clone(), room.hidden()))
+        else {
+            return Ok(None);
+        };
         let to = Some(Timestamp::from_micros(cutoff));
         let cursor = Cursor::Before(u64::MAX);
         let query = HistoryQuery { cursor, from: None, to, limit: 1, bytes_max: usize::MAX };
         let mut run = MessageRun::default();
         self.view().read((&name, room), &query, &hidden, &mut run)?;
-        Ok(run.get(0).map(|newest| Expired { room, through: newest.seq, retention_s }))
+        Ok(run.get(0).map(|newest| newest.seq))
     }
 
     /// Rewrites a segment that holds something hidden. Says whether there was one to look at now.

@@ -231,13 +231,31 @@ fn a_room_that_is_to_keep_its_messages_after_all_keeps_them() {
     place.fill(0..300);
     place.clock.advance_micros(20 * SECOND);
     let Engine { shared, writer, .. } = &place.engine;
-    let old = shared.hide_expired(|expired| {
-        assert_eq!(expired.len(), 1);
-        place.keep_for("short", 1_000);
-        writer.lock().hide(shared, expired)
-    });
-    assert!(old.unwrap().is_empty());
+    // Before it was looked for old messages, and after.
+    let retentions = shared.retentions();
+    place.keep_for("short", 1_000);
+    let (expired, _) = shared.find_expired(retentions).unwrap();
+    assert_eq!(expired.len(), 1);
+    assert_eq!(writer.lock().hide(shared, &expired), Ok(false));
     assert_eq!(place.count("short"), 1);
+    place.keep_for("short", 10);
+    let (expired, _) = shared.find_expired(shared.retentions()).unwrap();
+    assert_eq!(expired.len(), 1);
+    place.keep_for("short", 1_000);
+    assert_eq!(writer.lock().hide(shared, &expired), Ok(false));
+    assert_eq!(place.count("short"), 1);
+}
+
+/// However long it took until the next look before.
+#[test]
+fn a_retention_that_is_set_counts_soon() {
+    let place = Place::new(None);
+    place.send("short", "ada", 0);
+    place.clock.advance_micros(2 * SECOND);
+    place.keep_for("short", 1);
+    place.clock.advance_micros(SECOND / 8);
+    place.work();
+    assert_eq!(place.count("short"), 0);
 }
 
 #[test]

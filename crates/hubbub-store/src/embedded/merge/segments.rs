@@ -22,7 +22,9 @@ use crate::embedded::shared::Shared;
 pub(crate) struct MergeState {
     /// The number reserved for the segment that is being written, kept until a manifest may name it.
     pub(super) reserved: Option<u64>,
+    /// When it is looked for old messages again, or sooner if a room is to keep its messages for another time.
     pub(super) expire_at: Duration,
+    pub(super) retention_changes: u64,
     /// What was hidden when segments were last found to hold nothing hidden; `None` = never looked.
     pub(super) scrubbed: Option<u64>,
     pub(super) scrub_at: Duration,

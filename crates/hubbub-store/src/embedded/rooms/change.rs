@@ -39,7 +39,9 @@ impl RoomMut for RoomEntry<'_> {
             room.title = (!title.is_empty()).then(|| title.into());
         }
         room.members_only = settings.members_only.unwrap_or(room.members_only);
-        room.retention_s = settings.retention_s.unwrap_or(room.retention_s);
+        let retention_s = settings.retention_s.unwrap_or(room.retention_s);
+        self.rooms.retention_changes += u64::from(retention_s != room.retention_s);
+        room.retention_s = retention_s;
         self.rooms.known += u64::from(!room.exists);
         room.exists = true;
     }

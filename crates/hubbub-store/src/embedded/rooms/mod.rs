@@ -71,6 +71,8 @@ pub(crate) struct Rooms {
     pub(crate) memberships: u64,
     /// Counts the times something was hidden that was not.
     pub(crate) hidings: u64,
+    /// Counts the times a room was told to keep its messages for another time.
+    pub(crate) retention_changes: u64,
     /// Everything up to here is applied.
     pub(crate) at: Position,
 }

@@ -15,7 +15,7 @@ use hubbub_core::{
     Timestamp,
 };
 use hubbub_postgres::{Postgres, PostgresOptions};
-use support::{Database, connect};
+use support::{Database, connect, eventually};
 
 const HOUR: i64 = 3_600_000_000;
 const DAY: i64 = 24 * HOUR;
@@ -131,6 +131,35 @@ async fn whole_partitions_are_dropped() {
     opened.holds(0).await;
     assert_eq!(opened.seqs("room-1").await, [0; 0]);
     opened.store.close();
+}
+
+/// A change that comes between finding old messages and hiding them counts.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_room_that_is_to_keep_its_messages_after_all_keeps_them() {
+    for has_own in [true, false] {
+        let opened = opened().await;
+        if has_own {
+            opened.keep("room", 3_600);
+        }
+        opened.send("room", "user", "m");
+        let mut other = connect(&opened.database.url).await;
+        let change = other.transaction().await.unwrap();
+        change
+            .execute("update rooms set retention_s = 99 * 86400, changes = changes + 1", &[])
+            .await
+            .unwrap();
+        opened.clock.advance_micros(10 * DAY);
+        // The messages are found, and the room is to be locked.
+        let waits = "select count(*) from pg_stat_activity \
+                     where datname = current_database() and wait_event_type = 'Lock'";
+        eventually("hiding waits", async || opened.number(waits).await > 0).await;
+        change.commit().await.unwrap();
+        opened.holds(1).await;
+        assert_eq!(opened.seqs("room").await, [1], "{has_own}");
+        opened.clock.advance_micros(90 * DAY);
+        opened.holds(0).await;
+        opened.store.close();
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -6,6 +6,9 @@
 //! deleted. If rooms that keep messages longer have some in it, the partition stays, and the others' messages are deleted
 //! one by one.
 //!
+//! Messages are found first and hidden later. In between a room may be told to keep them after all, so what is found carries the
+//! retention that it was found by, and is hidden only while the room still has it.
+//!
 //! Each step is bounded. A partition is detached and dropped in one transaction that gives up if it must wait longer than a
 //! moment. `detach … concurrently` blocks nobody either, but it may wait for minutes, and leaves a half-detached table if
 //! the server dies meanwhile.
@@ -33,7 +36,7 @@ statements! {
         "select r.no, (select max(m.seq) from ( \
                  select m.seq, m.received_at from messages m where m.room = r.no and m.seq >= r.oldest \
                  order by m.seq limit $3) m \
-             where m.received_at < $1 - r.retention_s * interval '1 second') \
+             where m.received_at < $1 - r.retention_s * interval '1 second'), r.retention_s \
          from (select no, oldest, retention_s from rooms \
              where retention_s is not null and not deleted and no > $2 order by no limit $4) r \
          order by r.no";
@@ -41,22 +44,22 @@ statements! {
     EXPIRED("finding expired partitions") =
         "select begins, ends, name, cleaned_pages from partitions where ends <= $1 order by begins limit $2";
 
-    /// Whether rooms that keep messages longer have some in a partition.
-    IS_KEPT("finding messages that are kept longer") =
+    /// The last visible message in a partition, of rooms that do not keep messages longer; and whether others have some in it. As
+    /// of one moment: what neither of the two finds is nobody's.
+    VISIBLE("finding expired messages") =
         "select exists (select from rooms r where r.retention_s > $3 and not r.deleted and exists ( \
              select from messages m where m.room = r.no and m.seq >= r.oldest \
-                 and m.received_at >= $1 and m.received_at < $2))";
-
-    /// The last visible message in a partition, of the other rooms.
-    VISIBLE("finding expired messages") =
-        "select r.no, m.last from rooms r cross join lateral ( \
-             select max(m.seq) as last from messages m where m.room = r.no and m.seq >= r.oldest \
-                 and m.received_at >= $1 and m.received_at < $2) m \
-         where m.last is not null and (r.retention_s is null or r.retention_s <= $3) limit $4";
+                 and m.received_at >= $1 and m.received_at < $2)), v.no, v.last, v.retention_s \
+         from (values (1)) one left join lateral ( \
+             select r.no, m.last, r.retention_s from rooms r cross join lateral ( \
+                 select max(m.seq) as last from messages m where m.room = r.no and m.seq >= r.oldest \
+                     and m.received_at >= $1 and m.received_at < $2) m \
+             where m.last is not null and (r.retention_s is null or r.retention_s <= $3) limit $4) v on true";
 
     LOCK_ROOMS("locking rooms") = "select from rooms where no = any($1) order by no for update";
 
-    /// Hides messages up to a number. `oldest` becomes the next number that is not erased.
+    /// Hides messages up to a number, unless the room has another retention by now. `oldest` becomes the next number that is not
+    /// erased.
     HIDE("hiding expired messages") =
         concat!("with moved as materialized ( \
              select r.no, r.oldest as low, case \
@@ -65,7 +68,8 @@ statements! {
                           select from erased next where next.room = e.room and next.seq = e.seq + 1) \
                       order by e.seq limit 1) \
                  else w.last + 1 end as high \
-             from unnest($1, $2) as w (room, last) join rooms r on r.no = w.room \
+             from unnest($1, $2, $4) as w (room, last, retention_s) join rooms r on r.no = w.room \
+                 and r.retention_s is not distinct from w.retention_s \
              where w.last >= r.oldest and w.last <= r.head), \
          gone as materialized ( \
              select m.no, m.low, m.high, (select count(*) from erased e \
@@ -95,6 +99,13 @@ struct ExpiredPartition {
     cleaned_pages: i64,
 }
 
+/// Messages of a room that are too old, up to a number, and the room's retention that says so; `None` = it has none of its own.
+struct ExpiredMessages {
+    room: i32,
+    last: i64,
+    retention_s: Option<i64>,
+}
+
 /// Where the next search of rooms with a retention of their own continues.
 #[derive(Debug, Default)]
 pub(crate) struct TrimProgress {
@@ -122,20 +133,34 @@ async fn trim_own(db: &Db, now: Timestamp, progress: &mut TrimProgress) -> Resul
     let rows = db.read(&OWN, &[&PgTime(now), &progress.after, &MESSAGES, &ROOMS]).await?;
     let is_last = saturate::<usize, i64>(rows.len()) < ROOMS;
     progress.after = if is_last { 0 } else { rows.last().map_or(0, |row| row.get(0)) };
-    let found: Vec<(i32, i64)> =
-        rows.iter().filter_map(|row| Some((row.get(0), row.get::<_, Option<i64>>(1)?))).collect();
+    let found = rows.iter().filter_map(|row| {
+        Some(ExpiredMessages {
+            room: row.get(0),
+            last: row.get::<_, Option<i64>>(1)?,
+            retention_s: row.get(2),
+        })
+    });
     Ok(hide(db, found, None).await? || !is_last)
 }
 
-/// Hides messages of rooms, each up to a number. They are deleted one by one, or with their partition.
-async fn hide(db: &Db, found: Vec<(i32, i64)>, partition: Option<PgTime>) -> Result<bool> {
-    if found.is_empty() {
+/// Hides messages of rooms. They are deleted one by one, or with their partition.
+async fn hide(
+    db: &Db,
+    found: impl Iterator<Item = ExpiredMessages>,
+    partition: Option<PgTime>,
+) -> Result<bool> {
+    let (mut rooms, mut lasts, mut retentions) = (Vec::new(), Vec::new(), Vec::new());
+    for ExpiredMessages { room, last, retention_s } in found {
+        rooms.push(room);
+        lasts.push(last);
+        retentions.push(retention_s);
+    }
+    if rooms.is_empty() {
         return Ok(false);
     }
-    let (rooms, lasts): (Vec<i32>, Vec<i64>) = found.into_iter().unzip();
     let hiding = db.run(HIDE.what, async |tx| {
         tx.execute(&LOCK_ROOMS, &[&rooms]).await?;
-        tx.query_one(&HIDE, &[&rooms, &lasts, &partition]).await
+        tx.query_one(&HIDE, &[&rooms, &lasts, &partition, &retentions]).await
     });
     Ok(hiding.await?.get::<_, i64>(0) > 0)
 }
@@ -149,13 +174,20 @@ async fn drop_expired(db: &Db, now: Timestamp, kept_s: i64) -> Result<bool> {
             name: row.get(2),
             cleaned_pages: row.get(3),
         };
-        let is_kept: bool = db.read_one(&IS_KEPT, &[&old.begins, &old.ends, &kept_s]).await?.get(0);
-        let seen = db.read(&VISIBLE, &[&old.begins, &old.ends, &kept_s, &ROOMS]).await?;
-        let seen: Vec<(i32, i64)> = seen.iter().map(|row| (row.get(0), row.get(1))).collect();
-        if hide(db, seen, (!is_kept).then_some(old.begins)).await? {
+        let rows = db.read(&VISIBLE, &[&old.begins, &old.ends, &kept_s, &ROOMS]).await?;
+        let is_kept = rows.iter().any(|row| row.get(0));
+        let seen: Vec<ExpiredMessages> = rows
+            .iter()
+            .filter_map(|row| {
+                let room = row.get::<_, Option<i32>>(1)?;
+                Some(ExpiredMessages { room, last: row.get(2), retention_s: row.get(3) })
+            })
+            .collect();
+        let is_empty = seen.is_empty() && !is_kept;
+        if hide(db, seen.into_iter(), (!is_kept).then_some(old.begins)).await? {
             return Ok(true);
         }
-        if !is_kept && remove_partition_step(db, &old).await? {
+        if is_empty && remove_partition_step(db, &old).await? {
             return Ok(true);
         }
     }

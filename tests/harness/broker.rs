@@ -6,8 +6,8 @@ use lapin::message::BasicGetMessage;
 use lapin::options::{BasicAckOptions, BasicGetOptions, BasicPublishOptions, ConfirmSelectOptions};
 use lapin::{BasicProperties, Channel, Connection, ConnectionProperties};
 
-use super::in_time;
 use super::service::{Script, Service, unique};
+use super::{in_time, until};
 
 /// Where the server for all tests is, unless `HUBBUB_TEST_AMQP` says otherwise.
 const SHARED: &str = "amqp://guest:guest@127.0.0.1:5673/";
@@ -185,5 +185,16 @@ impl Client {
         let got = self.channel.basic_get(queue.into(), BasicGetOptions::default()).await.unwrap()?;
         got.ack(BasicAckOptions::default()).await.unwrap();
         Some(got)
+    }
+
+    /// Takes one message out of a queue, once there is one.
+    pub(crate) async fn take_next(&self, queue: &str) -> BasicGetMessage {
+        let mut next = None;
+        until(queue, async || {
+            next = self.take(queue).await;
+            next.is_some()
+        })
+        .await;
+        next.unwrap()
     }
 }

@@ -71,13 +71,14 @@ pub(crate) fn commit(
         let epoch = store.is_shared().then(|| store.epoch());
         keys.begin_changes(&chunk.ops);
         let outcomes = failed.apply(store, batcher, &chunk);
+        // Before anybody sees the outcomes: an answer is not older than what it is of.
+        let done_at = clock.monotonic();
         let epoch = epoch.filter(|epoch| *epoch == store.epoch());
         if let Err(error) = &outcomes {
             tracing::warn!(operations = chunk.ops.len(), %error, "committing a batch failed; its senders are told");
         }
         publish_outcomes(&chunk.batch, outcomes, is_only_thread);
         metrics.in_flight.dec_by(operations);
-        let done_at = clock.monotonic();
         if gathers {
             patience = done_at.saturating_sub(taken_at).min(GATHER_MAX);
         }

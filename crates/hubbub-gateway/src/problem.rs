@@ -61,6 +61,9 @@ pub(crate) fn sent(outcome: &Outcome) -> Result<Sent<'_>, Problem> {
     }
 }
 
+/// After so many seconds it is worth asking again, where nothing says more.
+pub(crate) const RETRY_AFTER_S: u32 = 1;
+
 impl Problem {
     pub(crate) fn new(code: ErrorCode, detail: impl Into<Cow<'static, str>>) -> Self {
         Self {
@@ -70,7 +73,7 @@ impl Problem {
             reset: None,
             message_id: None,
             revision: None,
-            retry_after_s: 1,
+            retry_after_s: RETRY_AFTER_S,
             methods: AllowedMethods::default(),
             is_counted: false,
         }

@@ -265,8 +265,7 @@ impl Stream {
             self.out.extend_from_slice(b"}\n");
         }
         // Who does not read gives up what it holds, as who does not send.
-        let written = writer.write(std::mem::take(&mut self.out));
-        tokio::time::timeout(self.gateway.server.write_timeout, written).await.unwrap_or(Err(Gone))
+        writer.write_within(self.gateway.server.write_timeout, std::mem::take(&mut self.out)).await
     }
 }
 

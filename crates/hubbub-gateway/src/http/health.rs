@@ -9,7 +9,7 @@ use hubbub_core::store::StoreHealth;
 use hubbub_pipeline::LogHealth;
 use hubbub_pipeline::metrics::MEDIA_TYPE;
 use hyper::StatusCode;
-use hyper::header::{HeaderValue, RETRY_AFTER};
+use hyper::header::RETRY_AFTER;
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -18,6 +18,7 @@ use super::{Answer, json_of, respond};
 use crate::Gateway;
 use crate::auth::Scope;
 use crate::auth::caller::Need;
+use crate::problem::RETRY_AFTER_S;
 
 const PATIENCE: Duration = Duration::from_secs(3);
 
@@ -31,7 +32,7 @@ pub(super) async fn ready(call: Call) -> Answer {
         return json_of(StatusCode::OK, &health);
     }
     let mut answer = json_of(StatusCode::SERVICE_UNAVAILABLE, &health)?;
-    answer.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("1"));
+    answer.headers_mut().insert(RETRY_AFTER, RETRY_AFTER_S.into());
     Ok(answer)
 }
 

@@ -33,7 +33,7 @@ pub(super) fn event_stream() -> (Writer, Response<Body>) {
 
 /// Appends events; fails when nobody reads them.
 pub(super) async fn write_events(writer: &Writer, events: impl Into<Bytes>) -> Result<(), Gone> {
-    tokio::time::timeout(STALLED_MAX, writer.write(events)).await.unwrap_or(Err(Gone))
+    writer.write_within(STALLED_MAX, events).await
 }
 
 /// Epoch and number of the last event the client has. `rule` says what an id must be.

@@ -6,6 +6,7 @@
 use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
 use bytes::Bytes;
 use hyper::body::{Body, Frame};
@@ -39,6 +40,11 @@ impl Writer {
     /// Appends a piece; waits while too many are to be sent.
     pub(crate) async fn write(&self, piece: impl Into<Bytes>) -> Result<(), Gone> {
         self.pieces.send(piece.into()).await.map_err(|_| Gone)
+    }
+
+    /// The same; a reader that takes nothing for `patience` is as good as gone.
+    pub(crate) async fn write_within(&self, patience: Duration, piece: impl Into<Bytes>) -> Result<(), Gone> {
+        tokio::time::timeout(patience, self.write(piece)).await.unwrap_or(Err(Gone))
     }
 
     /// Resolves when nobody reads the body any more: the client gave it up, over HTTP/2 perhaps on a connection that stays.

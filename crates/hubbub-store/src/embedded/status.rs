@@ -51,7 +51,7 @@ impl Status {
     }
 
     pub(crate) fn is_failed(&self) -> bool {
-        self.failed.lock().is_some()
+        self.failure().is_some()
     }
 
     /// Why nothing is written before a restart.

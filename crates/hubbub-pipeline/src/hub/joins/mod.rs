@@ -15,6 +15,9 @@
 //! - all users once in [`ROUND_INTERVAL`]. Comparing takes a small share of the time ([`COMPARE_SHARE`]), so with many users
 //!   a round takes longer.
 //!
+//! A hint says nothing of which join it is of. One that comes behind a removal, and behind the next join, is taken for that one's:
+//! then a socket starts at the mark of the join before, with messages that it could read, too.
+//!
 //! Nothing waits without bound: hints that do not fit are as good as lost, and there is one entry for each user.
 
 mod hints;

@@ -56,7 +56,8 @@ impl Engine {
         let (shared, mut writer) = recovery::open(options, disk, clock, random)?;
         shared.status.set_trouble(shared.reserve_is_touched().map(StoreHealth::DiskFull));
         // What became too old meanwhile is not in sight for a moment either.
-        if let Err(error) = shared.hide_expired(|expired| writer.hide(&shared, expired)) {
+        if let Err(error) = shared.hide_expired(shared.retentions(), |expired| writer.hide(&shared, expired))
+        {
             tracing::warn!("hiding what is too old failed and is tried again: {error}");
         }
         Ok(Self { shared, writer: Mutex::new(writer), backups: Backups::default() })

@@ -26,13 +26,16 @@ const LOOK_MIN: Duration = Duration::from_millis(100);
 const LOOK_MAX: Duration = Duration::from_secs(10);
 
 /// A room with a retention of its own.
-pub(super) struct Own {
+pub(crate) struct Own {
     room: RoomNumber,
     /// What it says now. With [`Self::kept`], which came of it: by the time that something is found, it may say something else.
     retention_s: u64,
     /// The same in microseconds.
     kept: i64,
 }
+
+/// The shortest retention there is, in microseconds, and the rooms that have one of their own.
+pub(crate) type Retentions = (Option<i64>, Vec<Own>);
 
 /// How often old messages are looked for where this is the shortest retention, in microseconds; `None` = there is none.
 fn look_interval(shortest: Option<i64>) -> Duration {
@@ -59,16 +62,20 @@ impl Shared {
     pub(crate) fn expire(&self, hide: impl Hide) -> Result<bool, MaintainError> {
         let mut merging = self.merging.lock();
         let monotonic = self.clock.monotonic();
-        let next = || monotonic.saturating_add(look_interval(self.retentions().0));
         let changes = self.rooms.read().retention_changes;
-        if std::mem::replace(&mut merging.retention_changes, changes) != changes {
-            merging.expire_at = merging.expire_at.min(next());
-        }
-        if monotonic < merging.expire_at {
+        let has_changed = std::mem::replace(&mut merging.retention_changes, changes) != changes;
+        let is_due = monotonic >= merging.expire_at;
+        if !is_due && !has_changed {
             return Ok(false);
         }
-        merging.expire_at = next();
-        let old = self.hide_expired(hide)?;
+        let retentions = self.retentions();
+        let next = monotonic.saturating_add(look_interval(retentions.0));
+        if !is_due {
+            merging.expire_at = merging.expire_at.min(next);
+            return Ok(false);
+        }
+        merging.expire_at = next;
+        let old = self.hide_expired(retentions, hide)?;
         if old.is_empty() {
             return Ok(false);
         }
@@ -77,8 +84,12 @@ impl Shared {
     }
 
     /// Hides what is too old, and says which segments hold nothing else.
-    pub(crate) fn hide_expired(&self, hide: impl Hide) -> Result<Vec<Segment>, MaintainError> {
-        let (expired, old) = self.find_expired(self.retentions())?;
+    pub(crate) fn hide_expired(
+        &self,
+        retentions: Retentions,
+        hide: impl Hide,
+    ) -> Result<Vec<Segment>, MaintainError> {
+        let (expired, old) = self.find_expired(retentions)?;
         let are_hidden = expired.is_empty()
             || hide(&expired).unwrap_or_else(|error| {
                 tracing::debug!("hiding what is too old failed: {error}");
@@ -90,7 +101,7 @@ impl Shared {
     /// What is too old, and which segments hold nothing else.
     pub(super) fn find_expired(
         &self,
-        (shortest, own): (Option<i64>, Vec<Own>),
+        (shortest, own): Retentions,
     ) -> Result<(Vec<Expired>, Vec<Segment>), MaintainError> {
         let Some(shortest) = shortest else { return Ok((Vec::new(), Vec::new())) };
         // What is dropped is gone for good.
@@ -134,7 +145,7 @@ impl Shared {
     }
 
     /// The shortest retention there is, and the rooms that have one of their own.
-    pub(super) fn retentions(&self) -> (Option<i64>, Vec<Own>) {
+    pub(crate) fn retentions(&self) -> Retentions {
         let rooms = self.rooms.read();
         let own = |(number, room): (RoomNumber, &Room)| {
             let retention_s = Some(room.retention_s).filter(|seconds| *seconds > 0)?;

@@ -54,9 +54,9 @@ pub(crate) struct Expired {
 }
 
 impl Expired {
-    /// Whether the room still keeps its messages for no longer.
-    pub(crate) fn is_of(&self, room: Option<&Room>) -> bool {
-        room.is_some_and(|room| room.retention_s == self.retention_s)
+    /// Whether the room still has that retention.
+    pub(crate) fn is_of(&self, room: &Room) -> bool {
+        room.retention_s == self.retention_s
     }
 }
 

@@ -7,7 +7,7 @@ use hubbub_core::store::ApplyError;
 use hubbub_core::{Change, Op, OpBatch, Outcome, Refusal, RoomChange};
 
 use super::evaluate::RoomView;
-use super::{RoomHead, Scratch, Writer, erasure_bytes_max, erasure_max};
+use super::{RoomHead, Scratch, Writer, erasure_max};
 use crate::embedded::error::MaintainError;
 use crate::embedded::journal::block::HEADER_BYTES;
 use crate::embedded::record::{self, ChangeRecord, Record};
@@ -51,10 +51,13 @@ impl Writer {
         if let Some(reason) = shared.status.failure() {
             return Err(ApplyError::Unavailable { reason });
         }
-        let still: Vec<Expired> = {
+        let still: Vec<(Arc<str>, u64)> = {
             let rooms = shared.rooms.read();
-            let is_still = |expired: &&Expired| expired.is_of(rooms.get(expired.room));
-            expired.iter().filter(is_still).copied().collect()
+            let name = |expired: &Expired| {
+                let room = rooms.get(expired.room).filter(|room| expired.is_of(room))?;
+                Some((Arc::clone(&room.name), expired.through))
+            };
+            expired.iter().filter_map(name).collect()
         };
         let mut scratch = std::mem::take(&mut self.scratch);
         let mut parts = still.chunks(erasure_max(shared.options.slot_bytes));
@@ -66,17 +69,20 @@ impl Writer {
     fn hide_some(
         &mut self,
         shared: &Shared,
-        expired: &[Expired],
+        expired: &[(Arc<str>, u64)],
         scratch: &mut Scratch,
     ) -> Result<(), ApplyError> {
-        let record = record::RECORD_OVERHEAD_MAX + erasure_bytes_max(shared.options.slot_bytes);
-        self.fit(shared, (HEADER_BYTES + record::TIME_BYTES + record) as u64, 0)?;
+        let seqs = expired.len() * record::SEQ_BYTES_MAX;
+        let bound = HEADER_BYTES + record::TIME_BYTES + record::RECORD_OVERHEAD_MAX + seqs;
+        self.fit(shared, bound as u64, 0)?;
         self.begin_block(shared, scratch);
-        write_expiry(&shared.rooms.read(), expired, &mut scratch.block);
+        let record =
+            ChangeRecord::Expiry(expired.iter().map(|(room, through)| (&**room, *through)).collect());
+        record.write(&mut scratch.block);
         scratch.records = 1;
         self.commit(shared, scratch)?;
         let mut rooms = shared.rooms.write();
-        expired.iter().for_each(|expired| rooms.raise_low_watermark(expired.room, expired.through));
+        rooms.apply(&record);
         rooms.at = self.committed_at();
         Ok(())
     }
@@ -131,11 +137,6 @@ fn write_change(change: &Change<'_>, room: Option<RoomNumber>, scratch: &mut Scr
         _ => {}
     }
     ChangeRecord::Room(*change).write(&mut scratch.block);
-}
-
-fn write_expiry(rooms: &Rooms, expired: &[Expired], block: &mut Vec<u8>) {
-    let named = expired.iter().filter_map(|expired| Some((&*rooms.get(expired.room)?.name, expired.through)));
-    ChangeRecord::Expiry(named.collect()).write(block);
 }
 
 fn write_erasure(shared: &Shared, user: &str, block: &mut Vec<u8>) -> Result<(), MaintainError> {

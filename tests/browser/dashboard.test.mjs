@@ -32,6 +32,9 @@ async function open(test, server, options = {}) {
   page.on("console", (entry) => {
     if (entry.type() === "error" && !/net::ERR|Failed to load resource/.test(entry.text())) page.complaints.push(entry.text());
   });
+  page.on("response", (response) => {
+    if (response.status() === 501) page.complaints.push(`${response.url()} is not there`);
+  });
   await page.goto(`${server.url}/dashboard`);
   return page;
 }

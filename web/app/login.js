@@ -5,7 +5,7 @@ import { ask, sentenceOf } from "./request.js";
 import { setToken, token, whoCalls } from "./token.js";
 
 /** Whether people have accounts here. Whoever cannot find out is asked for a token. */
-async function hasAccounts() {
+export async function hasAccounts() {
   try {
     return (await ask("GET", "auth/login")).accounts;
   } catch {

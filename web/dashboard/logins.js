@@ -2,6 +2,7 @@
 
 import { $, make, setStatus, setText } from "../app/dom.js";
 import { briefly, browserName, exact } from "../app/format.js";
+import { hasAccounts } from "../app/login.js";
 import { ask, remove, sentenceOf } from "../app/request.js";
 import { boardRow, boardTable } from "../app/table.js";
 
@@ -13,12 +14,15 @@ export class Logins {
   #body = make("tbody");
   #status = make("p", { class: "board-status", role: "status" });
   #empty = make("p", { class: "empty", hidden: true }, "Nobody is logged in.");
+  #hasAccounts = false;
 
   constructor() {
     $("logins").replaceChildren(this.#status, boardTable(COLUMNS, this.#body), this.#empty);
   }
 
   async look() {
+    this.#hasAccounts ||= await hasAccounts();
+    if (!this.#hasAccounts) return;
     try {
       const { logins, next } = await ask("GET", `auth/logins?limit=${ROWS_MAX}`);
       $("logins").parentElement.hidden = false;
@@ -27,7 +31,7 @@ export class Logins {
       logins.sort((a, b) => a.user.localeCompare(b.user) || a.createdAt.localeCompare(b.createdAt));
       this.#body.replaceChildren(...logins.map((login) => this.#row(login)));
     } catch (error) {
-      $("logins").parentElement.hidden = error.code === "not_supported";
+      $("logins").parentElement.hidden = false;
       setStatus(this.#status, sentenceOf(error), true);
     }
   }

@@ -5,6 +5,7 @@
 //! returns one [`op::Outcome`] for each operation. [`store::RoomStore`] returns stored messages as a
 //! [`message::MessageRun`]; [`message::Message`] writes them in the one JSON shape.
 
+mod apply_error;
 pub mod backup;
 pub mod cache;
 pub mod change;

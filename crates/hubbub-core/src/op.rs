@@ -1,5 +1,6 @@
 //! Operations that change a store, batches of them, and their outcomes.
 
+use crate::apply_error::ApplyError;
 use crate::change::{Change, EncodedChange, ReadMark};
 use crate::kv::{KvOp, KvOutcome};
 use crate::kv_encoded::EncodedKvOp;
@@ -256,6 +257,8 @@ pub enum Outcome {
     Kv(KvOutcome),
     /// Nothing changed. A retry cannot succeed, unless the refusal says otherwise.
     Refused(Refusal),
+    /// The part of the batch that it was in failed; others were executed.
+    Failed(Box<ApplyError>),
 }
 
 impl Outcome {
@@ -264,6 +267,31 @@ impl Outcome {
         match self {
             Self::Stored(receipt) => Some((receipt, false)),
             Self::Duplicate(receipt) => Some((receipt, true)),
+            _ => None,
+        }
+    }
+
+    /// Why the part of the batch that it was in failed.
+    pub fn failure(&self) -> Option<&ApplyError> {
+        match self {
+            Self::Failed(error) => Some(error),
+            _ => None,
+        }
+    }
+
+    /// Whether anything of the operation is or may be stored.
+    pub fn may_be_stored(&self) -> bool {
+        match self {
+            Self::Refused(_) => false,
+            Self::Failed(error) => matches!(**error, ApplyError::Unconfirmed { .. }),
+            _ => true,
+        }
+    }
+
+    /// [`Self::failure`], to be changed.
+    pub fn failure_mut(&mut self) -> Option<&mut ApplyError> {
+        match self {
+            Self::Failed(error) => Some(error),
             _ => None,
         }
     }

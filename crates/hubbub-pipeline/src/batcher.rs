@@ -71,6 +71,8 @@ pub type Outcomes = Result<Vec<Outcome>, ApplyError>;
 pub struct Batch {
     pub(crate) number: u64,
     outcomes: OnceLock<Outcomes>,
+    /// Whether a part of it failed.
+    has_failures: AtomicBool,
     /// Whether tickets return them.
     is_visible: AtomicBool,
 }
@@ -93,6 +95,11 @@ impl Batch {
     pub(crate) fn outcomes(&self) -> Option<&Outcomes> {
         self.outcomes.get()
     }
+
+    /// Whether a part of the batch failed, and others did not.
+    pub(crate) fn has_failures(&self) -> bool {
+        self.has_failures.load(Ordering::Acquire)
+    }
 }
 
 /// A submission's share of a batch: `count` operations from `first` on.
@@ -114,8 +121,16 @@ impl Ticket {
         if !self.batch.is_visible.load(Ordering::Acquire) {
             return None;
         }
-        let outcomes = self.batch.outcomes.get()?;
-        Some(outcomes.as_ref().map(|all| all.get(self.first..self.first + self.count).unwrap_or_default()))
+        let outcomes = match self.batch.outcomes.get()? {
+            Ok(all) => all.get(self.first..self.first + self.count).unwrap_or_default(),
+            Err(error) => return Some(Err(error)),
+        };
+        if self.batch.has_failures()
+            && let Some(error) = outcomes.iter().find_map(Outcome::failure)
+        {
+            return Some(Err(error));
+        }
+        Some(Ok(outcomes))
     }
 
     /// Number of operations of the submission.
@@ -148,6 +163,23 @@ impl Chunk {
     /// Numbers of consecutive operations of one lane, in order.
     pub(crate) fn runs(&self) -> impl Iterator<Item = usize> {
         self.lane_loads.iter().map(|(_, count)| *count)
+    }
+
+    /// For a batch of which a part failed, before its outcomes are set. A submission has one answer: where a part of it failed and
+    /// another may be stored, the answer says so.
+    pub(crate) fn mark_failures(&self, outcomes: &mut [Outcome]) {
+        self.batch.has_failures.store(true, Ordering::Release);
+        let mut left = outcomes;
+        for group in &self.groups {
+            let Some((of_group, others)) = std::mem::take(&mut left).split_at_mut_checked(group.count) else {
+                return;
+            };
+            left = others;
+            if of_group.iter().any(Outcome::may_be_stored) {
+                let failed = of_group.iter_mut().filter_map(Outcome::failure_mut);
+                failed.for_each(|error| *error = error.clone().into_unconfirmed());
+            }
+        }
     }
 
     /// When its operations were queued, and the later times of the batch.

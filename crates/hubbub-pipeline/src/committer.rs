@@ -74,9 +74,7 @@ pub(crate) fn commit(
         // Before anybody sees the outcomes: an answer is not older than what it is of.
         let done_at = clock.monotonic();
         let epoch = epoch.filter(|epoch| *epoch == store.epoch());
-        if let Err(error) = &outcomes {
-            tracing::warn!(operations = chunk.ops.len(), %error, "committing a batch failed; its senders are told");
-        }
+        log_failure(&outcomes, chunk.ops.len(), chunk.batch.has_failures());
         publish_outcomes(&chunk.batch, outcomes, is_only_thread);
         metrics.in_flight.dec_by(operations);
         if gathers {
@@ -89,6 +87,20 @@ pub(crate) fn commit(
             return;
         }
         batcher.set_cap(store.batch_cap());
+    }
+}
+
+fn log_failure(outcomes: &Outcomes, operations: usize, is_partial: bool) {
+    match outcomes {
+        Err(error) => tracing::warn!(operations, %error, "committing a batch failed; its senders are told"),
+        Ok(outcomes) if is_partial => {
+            let mut failures = outcomes.iter().filter_map(Outcome::failure);
+            if let Some(error) = failures.next() {
+                let failed = 1 + failures.count();
+                tracing::warn!(operations, failed, %error, "committing a part of a batch failed; its senders are told");
+            }
+        }
+        Ok(_) => {}
     }
 }
 
@@ -144,7 +156,15 @@ pub(crate) async fn dispatch(
                     sweep_signal.notify_one();
                 }
             }
-            Some(Err(_)) => keys.invalidate(&chunk.ops),
+            _ => {}
+        }
+        match outcomes {
+            Some(Err(_)) => keys.invalidate(chunk.ops.iter()),
+            Some(Ok(outcomes)) if chunk.batch.has_failures() => {
+                let failed =
+                    chunk.ops.iter().zip(outcomes).filter(|(_, outcome)| outcome.failure().is_some());
+                keys.invalidate(failed.map(|(op, _)| op));
+            }
             _ => {}
         }
         keys.end_changes(&chunk.ops);
@@ -196,11 +216,7 @@ fn is_of_queues_or_keys(outcome: &Outcome) -> bool {
 fn count_outcomes(ops: &OpBatch, outcomes: &Outcomes, metrics: &Metrics) {
     let outcomes = match outcomes {
         Ok(outcomes) => outcomes,
-        Err(ApplyError::Unconfirmed { .. }) => {
-            metrics.unconfirmed.inc_by(ops.len() as u64);
-            return;
-        }
-        Err(error) => return metrics.reject(apply_error_code(error), ops.len() as u64),
+        Err(error) => return count_failures(error, ops.len() as u64, metrics),
     };
     let (mut stored, mut duplicate, mut changes, mut keys) = (0, 0, 0, 0);
     for (index, outcome) in outcomes.iter().enumerate() {
@@ -208,6 +224,7 @@ fn count_outcomes(ops: &OpBatch, outcomes: &Outcomes, metrics: &Metrics) {
             Outcome::Stored(_) => stored += 1,
             Outcome::Duplicate(_) => duplicate += 1,
             Outcome::Refused(refusal) => metrics.reject(refusal_code(*refusal), 1),
+            Outcome::Failed(error) => count_failures(error, 1, metrics),
             Outcome::Room { .. } | Outcome::Changed { .. } | Outcome::Read(_) | Outcome::Erased { .. } => {
                 changes += 1;
             }
@@ -221,6 +238,13 @@ fn count_outcomes(ops: &OpBatch, outcomes: &Outcomes, metrics: &Metrics) {
     metrics.accepted.inc_by(stored + duplicate);
     metrics.stored.inc_by(stored);
     metrics.duplicate.inc_by(duplicate);
+}
+
+fn count_failures(error: &ApplyError, operations: u64, metrics: &Metrics) {
+    match error {
+        ApplyError::Unconfirmed { .. } => drop(metrics.unconfirmed.inc_by(operations)),
+        error => metrics.reject(apply_error_code(error), operations),
+    }
 }
 
 fn count_queue(op: Option<Op<'_>>, outcome: &QueueOutcome, metrics: &Metrics) {

@@ -118,15 +118,25 @@ pub(crate) struct FailedSends {
 impl FailedSends {
     /// Applies the operations of a chunk that keep their order, and refuses the rest.
     pub(crate) fn apply(&mut self, store: &dyn Store, batcher: &Batcher, chunk: &Chunk) -> Outcomes {
-        let outcomes = match self.out_of_order(chunk) {
+        let mut outcomes = match self.out_of_order(chunk) {
             None => store.apply(&chunk.ops),
             Some(refused) => apply_remaining(store, &chunk.ops, &refused),
         };
-        if outcomes.is_err() {
-            self.insert(chunk);
-        }
+        self.record(chunk, &mut outcomes);
         self.prune(chunk.batch.number, batcher);
         outcomes
+    }
+
+    /// Records what failed, all of the chunk or a part of it.
+    fn record(&mut self, chunk: &Chunk, outcomes: &mut Outcomes) {
+        match outcomes {
+            Err(_) => self.insert(chunk, |_| true),
+            Ok(outcomes) if outcomes.iter().any(has_failed) => {
+                chunk.mark_failures(outcomes);
+                self.insert(chunk, |index| outcomes.get(index).is_some_and(has_failed));
+            }
+            Ok(_) => {}
+        }
     }
 
     /// For each operation, whether it must be refused; `None` when none must.
@@ -142,10 +152,11 @@ impl FailedSends {
         refused.contains(&true).then_some(refused)
     }
 
-    fn insert(&mut self, chunk: &Chunk) {
+    /// Records the operations that failed, by their indexes.
+    fn insert(&mut self, chunk: &Chunk, has_failed: impl Fn(usize) -> bool) {
         let batch = chunk.batch.number;
-        for (sender, _, op) in groups(chunk) {
-            let Some(order) = sender.order() else { continue };
+        for (index, (sender, _, op)) in groups(chunk).enumerate() {
+            let Some(order) = sender.order().filter(|_| has_failed(index)) else { continue };
             let failed = self
                 .senders
                 .entry(address(sender))
@@ -183,6 +194,10 @@ impl FailedSends {
             !lanes.is_empty() && Arc::strong_count(sender) > 1
         });
     }
+}
+
+fn has_failed(outcome: &Outcome) -> bool {
+    outcome.failure().is_some()
 }
 
 fn address(sender: &Arc<Waiter>) -> usize {

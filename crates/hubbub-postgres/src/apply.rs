@@ -75,7 +75,8 @@ impl<T> Part<T> {
 const OPS_PER_LANE: usize = 128;
 
 /// Applies a batch: each part in a transaction of its own, all at the same time. Operations of one room, of one partition
-/// of the log, of queues, and of keys keep their order. Where one part fails nobody knows what became of the others, unless none was committed.
+/// of the log, of queues, and of keys keep their order. Where a part fails the others have their outcomes; a batch from the log
+/// fails as a whole, so that all of it is read again.
 pub(crate) async fn apply(store: &Postgres, batch: &OpBatch) -> Result<Vec<Outcome>, ApplyError> {
     let lanes = (batch.len() / OPS_PER_LANE).clamp(1, store.context.options.lanes.max(1));
     let mut rooms: Vec<Part<PlacedOp<'_>>> = (0..lanes).map(|_| Part::empty()).collect();
@@ -106,43 +107,49 @@ pub(crate) async fn apply(store: &Postgres, batch: &OpBatch) -> Result<Vec<Outco
     let (mut done, queues_done, keys_done) = join3(rooms, queues_done, keys_done).await;
     done.push((&queues.indexes, queues_done));
     done.push((&keys.indexes, keys_done));
-    gather(batch.len(), done)
+    let outcomes = gather(batch.len(), done);
+    if batch.is_from_log() { whole(outcomes) } else { unless_all_failed(outcomes) }
 }
 
-async fn apply_rooms(store: &Postgres, ops: &[PlacedOp<'_>]) -> Result<Vec<Outcome>, ApplyError> {
+async fn apply_rooms(store: &Postgres, ops: &[PlacedOp<'_>]) -> Vec<Outcome> {
     let apply = async |ops: &[PlacedOp<'_>]| rooms::apply(&store.rooms, ops).await;
-    let outcomes = divided(ops, PlacedOp::ordered_by, apply).await?;
+    let outcomes = divided(ops, PlacedOp::ordered_by, apply).await;
     // What was refused without a transaction has not moved the offset.
     let is_refused = |outcome: &Outcome| *outcome == Outcome::Refused(Refusal::Unreadable);
     let positions: Vec<LogPosition> = ops.iter().filter_map(|op| op.position).collect();
-    if !positions.is_empty() && outcomes.iter().any(is_refused) {
-        log::pass_over(&store.context.db, &positions).await.map_err(unconfirmed)?;
+    if !positions.is_empty()
+        && outcomes.iter().any(is_refused)
+        && !outcomes.iter().any(|outcome| outcome.failure().is_some())
+        && let Err(error) = log::pass_over(&store.context.db, &positions).await
+    {
+        return all_failed(ops.len(), error.into_unconfirmed());
     }
-    Ok(outcomes)
+    outcomes
 }
 
 /// Does operations in their order, in one transaction if possible. Where one fails for its content, those before it may be
 /// stored and those behind it not, so the first half is done before the second. `room` names the room of an operation
-/// where only operations of one room have an order; then all of them have a room.
+/// where only operations of one room have an order; then all of them have a room. Once the database does not answer, nothing more
+/// is tried.
 async fn divided<'a, T: Copy>(
     ops: &[T],
     room: impl Fn(&T) -> Option<&'a str>,
     apply: impl AsyncFn(&[T]) -> Result<Vec<Outcome>, Failure>,
-) -> Result<Vec<Outcome>, ApplyError> {
+) -> Vec<Outcome> {
     if ops.is_empty() {
-        return Ok(Vec::new());
+        return Vec::new();
     }
     // On the heap: this is polled on threads with small stacks.
     let reason = match Box::pin(apply(ops)).await {
         Err(Failure::Content(reason)) => reason,
-        Err(Failure::Other(error)) => return Err(error),
-        Ok(done) => return Ok(done),
+        Err(Failure::Other(error)) => return all_failed(ops.len(), error),
+        Ok(done) => return done,
     };
     let rooms: Vec<_> = ops.iter().map(&room).collect();
     let rooms = if rooms.contains(&None) { vec![None; ops.len()] } else { rooms };
     let mut division = Division::new(rooms);
     let mut outcomes = vec![Outcome::Refused(Refusal::Unreadable); ops.len()];
-    let (mut is_any_stored, mut failed) = (false, Some(((0..ops.len()).collect::<Vec<_>>(), reason)));
+    let mut failed = Some(((0..ops.len()).collect::<Vec<_>>(), reason));
     // What is to be done next stands last.
     let mut left: Vec<Vec<usize>> = Vec::new();
     loop {
@@ -152,16 +159,18 @@ async fn divided<'a, T: Copy>(
                 None => log_refusal(&reason, indexes.len()),
             }
         }
-        let Some(indexes) = left.pop() else { return Ok(outcomes) };
+        let Some(indexes) = left.pop() else { return outcomes };
         let some: Vec<T> = indexes.iter().filter_map(|index| ops.get(*index).copied()).collect();
         match Box::pin(apply(&some)).await {
-            Ok(done) => {
-                is_any_stored = true;
-                scatter(&mut outcomes, &indexes, done.into_iter());
-            }
+            Ok(done) => scatter(&mut outcomes, &indexes, done.into_iter()),
             Err(Failure::Content(reason)) => failed = Some((indexes, reason)),
-            Err(Failure::Other(error)) if is_any_stored => return Err(unconfirmed(error)),
-            Err(Failure::Other(error)) => return Err(error),
+            Err(Failure::Other(error)) => {
+                left.push(indexes);
+                for indexes in &left {
+                    scatter(&mut outcomes, indexes, all_failed(indexes.len(), error.clone()).into_iter());
+                }
+                return outcomes;
+            }
         }
     }
 }
@@ -170,17 +179,8 @@ fn log_refusal(reason: &str, operations: usize) {
     tracing::error!(reason, operations, "operations are refused for what they meet in the database");
 }
 
-/// For a batch of which something was stored.
-fn unconfirmed(error: ApplyError) -> ApplyError {
-    let reason = match error {
-        ApplyError::Unconfirmed { reason }
-        | ApplyError::Unavailable { reason }
-        | ApplyError::DiskFull { reason }
-        | ApplyError::TooLarge { reason }
-        | ApplyError::Unattached { reason } => reason,
-        ApplyError::Overloaded => "it is behind with its background work".to_owned(),
-    };
-    ApplyError::Unconfirmed { reason }
+fn all_failed(operations: usize, error: ApplyError) -> Vec<Outcome> {
+    vec![Outcome::Failed(Box::new(error)); operations]
 }
 
 fn lane(room: Option<&str>, lanes: usize) -> usize {
@@ -190,27 +190,38 @@ fn lane(room: Option<&str>, lanes: usize) -> usize {
     saturate(hasher.finish() % lanes as u64)
 }
 
-/// The indexes of a part's operations in the batch, and their outcomes.
-type Done<'a> = (&'a Vec<usize>, Result<Vec<Outcome>, ApplyError>);
-
-fn gather(count: usize, parts: Vec<Done<'_>>) -> Result<Vec<Outcome>, ApplyError> {
-    let parts = parts.into_iter().filter(|(indexes, _)| !indexes.is_empty());
-    let (mut outcomes, mut failed, mut is_any_stored) = (vec![None; count], None, false);
-    for (indexes, result) in parts {
-        match result {
-            Ok(part) => {
-                is_any_stored = true;
-                scatter(&mut outcomes, indexes, part.into_iter().map(Some));
-            }
-            Err(error) if matches!(failed, Some(ApplyError::Unconfirmed { .. })) => drop(error),
-            Err(error) => failed = Some(error),
-        }
-    }
-    match failed {
-        None => Ok(outcomes.into_iter().map(|outcome| outcome.unwrap_or_else(unanswered)).collect()),
-        Some(error) if is_any_stored => Err(unconfirmed(error)),
+/// Outcomes of a batch where all of it is done or none.
+fn whole(outcomes: Vec<Outcome>) -> Result<Vec<Outcome>, ApplyError> {
+    let mixed = unless_all_failed(outcomes)?;
+    match mixed.iter().find_map(Outcome::failure).cloned() {
+        Some(error) if mixed.iter().any(Outcome::may_be_stored) => Err(error.into_unconfirmed()),
         Some(error) => Err(error),
+        None => Ok(mixed),
     }
+}
+
+/// Where all of a batch failed, it has one error, by which it may be stored if any of it may be.
+fn unless_all_failed(outcomes: Vec<Outcome>) -> Result<Vec<Outcome>, ApplyError> {
+    let failures: Vec<&ApplyError> = outcomes.iter().filter_map(Outcome::failure).collect();
+    if failures.is_empty() || failures.len() < outcomes.len() {
+        return Ok(outcomes);
+    }
+    let is_unconfirmed = |error: &&&ApplyError| matches!(error, ApplyError::Unconfirmed { .. });
+    match failures.iter().find(is_unconfirmed).or(failures.last()) {
+        Some(error) => Err((*error).clone()),
+        None => Ok(outcomes),
+    }
+}
+
+/// The indexes of a part's operations in the batch, and their outcomes.
+type Done<'a> = (&'a Vec<usize>, Vec<Outcome>);
+
+fn gather(count: usize, parts: Vec<Done<'_>>) -> Vec<Outcome> {
+    let mut outcomes = vec![None; count];
+    for (indexes, part) in parts {
+        scatter(&mut outcomes, indexes, part.into_iter().map(Some));
+    }
+    outcomes.into_iter().map(|outcome| outcome.unwrap_or_else(unanswered)).collect()
 }
 
 /// Puts the outcomes of a part where its operations stand in the batch.
@@ -236,12 +247,16 @@ mod tests {
 
     type Answered = Result<Vec<Outcome>, ApplyError>;
 
-    fn part(places: &[usize], result: Answered) -> (Vec<usize>, Answered) {
-        (places.to_vec(), result)
+    fn away() -> ApplyError {
+        ApplyError::Unavailable { reason: "away".into() }
     }
 
-    fn gathered(parts: &[(Vec<usize>, Answered)]) -> Answered {
-        gather(3, parts.iter().map(|(places, result)| (places, result.clone())).collect())
+    fn lost() -> ApplyError {
+        ApplyError::Unconfirmed { reason: "lost".into() }
+    }
+
+    fn failed(error: ApplyError) -> Outcome {
+        Outcome::Failed(Box::new(error))
     }
 
     const UNKNOWN: Outcome = Outcome::Refused(Refusal::UnknownRoom);
@@ -255,7 +270,7 @@ mod tests {
         async move |ops| {
             asked.set(asked.get() + 1);
             if ops.iter().any(|op| *op >= lost) {
-                return Err(ApplyError::Unavailable { reason: "away".into() }.into());
+                return Err(away().into());
             }
             match ops.iter().find(|op| refused.contains(op)) {
                 Some(op) => Err(Failure::Content(format!("{op} is not liked"))),
@@ -264,7 +279,7 @@ mod tests {
         }
     }
 
-    fn divide(count: u32, refused: &[u32], lost: u32) -> (Answered, usize) {
+    fn divide(count: u32, refused: &[u32], lost: u32) -> (Vec<Outcome>, usize) {
         let (ops, asked) = ((0..count).collect::<Vec<_>>(), Cell::new(0));
         let done = divided(&ops, |_| None, numbers(refused, lost, &asked)).now_or_never();
         (done.expect("nothing waits"), asked.get())
@@ -274,7 +289,6 @@ mod tests {
     fn who_cannot_be_stored_is_refused_and_the_others_are_stored() {
         for refused in [&[][..], &[0], &[99], &[17, 18, 70]] {
             let (done, asked) = divide(100, refused, u32::MAX);
-            let done = done.expect("all are answered");
             for (op, outcome) in (0..).zip(&done) {
                 let expected = match refused.contains(&op) {
                     true => Outcome::Refused(Refusal::Unreadable),
@@ -284,14 +298,14 @@ mod tests {
             }
             assert!(done.len() == 100 && asked <= 1 + 14 * refused.len(), "{asked} transactions");
         }
-        assert_eq!(divide(0, &[], u32::MAX), (Ok(Vec::new()), 0));
+        assert_eq!(divide(0, &[], u32::MAX), (Vec::new(), 0));
     }
 
     #[test]
     fn where_everything_is_refused_it_is_not_tried_one_by_one() {
         let all: Vec<u32> = (0..5_000).collect();
         let (done, asked) = divide(5_000, &all, u32::MAX);
-        assert_eq!(done, Ok(vec![Outcome::Refused(Refusal::Unreadable); 5_000]));
+        assert_eq!(done, vec![Outcome::Refused(Refusal::Unreadable); 5_000]);
         assert!(asked < 60, "{asked} transactions");
     }
 
@@ -311,7 +325,7 @@ mod tests {
             Ok(vec![Outcome::Accepted; ops.len()])
         };
         let done = divided(&ops, room, apply).now_or_never().expect("nothing waits");
-        for (op, outcome) in ops.iter().zip(done.expect("all are answered")) {
+        for (op, outcome) in ops.iter().zip(done) {
             assert_eq!(outcome == Outcome::Accepted, !is_bad(op), "{op}");
         }
         assert!(asked.get() < 150, "{} transactions", asked.get());
@@ -323,47 +337,70 @@ mod tests {
     }
 
     #[test]
-    fn what_is_lost_behind_something_stored_is_unconfirmed() {
-        assert!(matches!(divide(8, &[], 7).0, Err(ApplyError::Unavailable { .. })));
-        assert!(divide(8, &[1], u32::MAX).0.is_ok());
+    fn what_is_lost_behind_something_stored_fails_alone() {
+        assert_eq!(divide(8, &[], 7).0, vec![failed(away()); 8]);
         // Asked together first: nothing was stored.
-        assert!(matches!(divide(8, &[1], 7).0, Err(ApplyError::Unavailable { .. })));
+        assert_eq!(divide(8, &[1], 7).0, vec![failed(away()); 8]);
         let asked = Cell::new(0);
         let first_refuses = async |ops: &[u32]| {
             asked.set(asked.get() + 1);
             match (asked.get(), ops.len()) {
                 (1, _) => Err(Failure::Content("something of it".into())),
                 (2, _) => Ok(vec![Outcome::Accepted; ops.len()]),
-                _ => Err(ApplyError::Unavailable { reason: "away".into() }.into()),
+                _ => Err(away().into()),
             }
         };
         let done = divided(&[1, 2, 3, 4], |_| None, first_refuses).now_or_never().expect("nothing waits");
-        assert!(matches!(done, Err(ApplyError::Unconfirmed { .. })));
+        let [stored, lost] = [Outcome::Accepted, failed(away())];
+        assert_eq!(done, [stored.clone(), stored, lost.clone(), lost]);
+    }
+
+    #[test]
+    fn what_was_refused_before_all_is_lost_stays_refused() {
+        let asked = Cell::new(0);
+        let all_refused_then_lost = async |ops: &[u32]| {
+            asked.set(asked.get() + 1);
+            match (asked.get(), ops.len()) {
+                (1..=3, _) => Err(Failure::Content("something of it".into())),
+                _ => Err(away().into()),
+            }
+        };
+        let done = divided(&[1, 2, 3, 4], |_| None, all_refused_then_lost).now_or_never();
+        let lost = failed(away());
+        let refused = Outcome::Refused(Refusal::Unreadable);
+        assert_eq!(done, Some(vec![refused, lost.clone(), lost.clone(), lost]));
     }
 
     #[test]
     fn outcomes_stand_where_their_operations_stood() {
-        let parts = [
-            part(&[0, 2], Ok(vec![Outcome::Accepted, UNKNOWN])),
-            part(&[1], Ok(vec![Outcome::Changed { changed: true }])),
+        let (first, second) = (vec![0, 2], vec![1]);
+        let parts = vec![
+            (&first, vec![Outcome::Accepted, UNKNOWN]),
+            (&second, vec![Outcome::Changed { changed: true }]),
         ];
-        assert_eq!(
-            gathered(&parts),
-            Ok(vec![Outcome::Accepted, Outcome::Changed { changed: true }, UNKNOWN])
-        );
+        assert_eq!(gather(3, parts), [Outcome::Accepted, Outcome::Changed { changed: true }, UNKNOWN]);
     }
 
     #[test]
-    fn nobody_is_told_that_nothing_was_stored_where_something_was() {
-        let away = || Err(ApplyError::Unavailable { reason: "away".into() });
-        let stored = || Ok(vec![Outcome::Accepted]);
-        assert_eq!(gathered(&[part(&[0, 1], away()), part(&[2], away())]), away());
-        for parts in
-            [[part(&[2], stored()), part(&[0, 1], away())], [part(&[0, 1], away()), part(&[2], stored())]]
-        {
-            assert!(matches!(gathered(&parts), Err(ApplyError::Unconfirmed { .. })));
+    fn a_failure_of_all_is_one_error_and_one_of_a_part_leaves_the_others_alone() {
+        let cases: [(Vec<Outcome>, Answered, Answered); 5] = [
+            (
+                vec![UNKNOWN, Outcome::Accepted],
+                Ok(vec![UNKNOWN, Outcome::Accepted]),
+                Ok(vec![UNKNOWN, Outcome::Accepted]),
+            ),
+            (vec![failed(away()), failed(away())], Err(away()), Err(away())),
+            (vec![failed(lost()), failed(away())], Err(lost()), Err(lost())),
+            (
+                vec![failed(away()), Outcome::Accepted],
+                Ok(vec![failed(away()), Outcome::Accepted]),
+                Err(away().into_unconfirmed()),
+            ),
+            (vec![failed(away()), UNKNOWN], Ok(vec![failed(away()), UNKNOWN]), Err(away())),
+        ];
+        for (outcomes, of_clients, of_log) in cases {
+            assert_eq!(unless_all_failed(outcomes.clone()), of_clients, "{outcomes:?}");
+            assert_eq!(whole(outcomes.clone()), of_log, "{outcomes:?}");
         }
-        // Parts without operations were not asked.
-        assert_eq!(gathered(&[part(&[0, 1, 2], away()), part(&[], Ok(Vec::new()))]), away());
     }
 }

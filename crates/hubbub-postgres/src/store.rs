@@ -7,6 +7,7 @@ use hubbub_core::clock::{Clock, ClockDoubt, RandomSource};
 use hubbub_core::replica::ReplicaStore;
 use hubbub_core::store::{ApplyError, BatchCap, PeerMessages, ReadError, Store, StoreFigures, StoreHealth};
 use hubbub_core::{LogStore, OpBatch, Outcome};
+use parking_lot::Mutex;
 use tokio::runtime::Handle;
 
 use crate::db::Db;
@@ -28,6 +29,9 @@ use crate::{apply, migrate};
 
 /// How long a server that stops waits at most to let others change keys.
 const LEAVE_MAX: Duration = Duration::from_secs(2);
+
+/// A batch that takes as long as this is told of. The same as for a write of the embedded store.
+const HANGING: Duration = Duration::from_secs(5);
 
 /// Largest batch.
 const BATCH_CAP: BatchCap = BatchCap { ops: 5_000, bytes: 4 * 1024 * 1024 };
@@ -58,6 +62,8 @@ pub struct Postgres {
     pub(crate) counts: CountReader,
     replicated_reads: Option<ReplicatedReads>,
     maintenance: Maintenance,
+    /// When the batch under way began, by the monotonic clock.
+    applying_since: Mutex<Option<Duration>>,
 }
 
 impl Postgres {
@@ -120,7 +126,8 @@ impl Postgres {
         let counts = CountReader::new(&stats, Reader::new(&context.db, None));
         let replicated_reads =
             replicas.map(|replicas| ReplicatedReads::new(&rooms, &stats, &context.db, replicas));
-        Ok(Self { context, rooms, queues, kv, stats, counts, replicated_reads, maintenance })
+        let applying_since = Mutex::default();
+        Ok(Self { context, rooms, queues, kv, stats, counts, replicated_reads, maintenance, applying_since })
     }
 
     /// Runs all pending maintenance at once: counts everything stored, and removes everything deleted.
@@ -132,8 +139,11 @@ impl Postgres {
 
 impl Store for Postgres {
     fn apply(&self, batch: &OpBatch) -> Result<Vec<Outcome>, ApplyError> {
+        *self.applying_since.lock() = Some(self.context.clock.monotonic());
         // Other tasks of this thread continue if it belongs to the runtime.
-        tokio::task::block_in_place(|| self.context.runtime.block_on(apply::apply(self, batch)))
+        let done = tokio::task::block_in_place(|| self.context.runtime.block_on(apply::apply(self, batch)));
+        *self.applying_since.lock() = None;
+        done
     }
 
     fn batch_cap(&self) -> BatchCap {
@@ -141,7 +151,16 @@ impl Store for Postgres {
     }
 
     fn health(&self) -> StoreHealth {
-        self.context.status.health()
+        let health = self.context.status.health();
+        let since = *self.applying_since.lock();
+        let applying = since.map(|since| self.context.clock.monotonic().saturating_sub(since));
+        match (health, applying.filter(|applying| *applying >= HANGING)) {
+            (StoreHealth::Up | StoreHealth::Alarm(_), Some(applying)) => StoreHealth::Unreachable(format!(
+                "the database has not finished a batch for {} s; it may wait for a lock of somebody else",
+                applying.as_secs()
+            )),
+            (health, _) => health,
+        }
     }
 
     fn figures(&self) -> StoreFigures {

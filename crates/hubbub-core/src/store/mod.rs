@@ -9,6 +9,7 @@ mod rooms;
 use std::pin::Pin;
 use std::sync::Arc;
 
+pub use crate::apply_error::ApplyError;
 use crate::backup::BackupStore;
 use crate::clock::ClockDoubt;
 use crate::log_position::LogStore;
@@ -31,12 +32,14 @@ pub trait Store: RoomStore + QueueStore + KvStore + StatsStore {
     /// - **Ok means durable:** what is `Stored` or `Duplicate` is readable after a crash, at the durability the store was
     ///   opened with. Every read that begins after `apply` returned sees it.
     /// - **Err is classified:** see [`ApplyError`]; the caller may repeat the whole batch.
+    /// - **Parts:** where a store commits parts of a batch apart and some of them fail, their operations are
+    ///   [`Outcome::Failed`] and the others have their outcomes. Never in a batch from a log, which fails as a whole.
     /// - **Order:** the messages of one room get increasing numbers in batch order; `received_at` is the clock's
     ///   time or the room's last one, whichever is later.
     /// - **Idempotence:** by `(room, id)` for as long as the message is kept. A repeated id is a `Duplicate` with the
     ///   first one's receipt if user, text and type agree, else `IdReused`; of two equal ids in one batch the second
     ///   is the repeated one. Neither uses a number.
-    /// - **Atomicity:** after a crash during `apply`, either the whole batch is stored or none of it.
+    /// - **Atomicity:** after a crash during `apply`, either the whole batch (or part, see above) is stored or none of it.
     /// - **Exclusive operations** ([`crate::Op::is_exclusive`]) are alone in their batch.
     /// - **Changes** ([`crate::Change`]) are decided by the state after all earlier operations, including those of the same
     ///   batch. A member's message moves the member's read mark if that was at the head.
@@ -116,45 +119,6 @@ pub struct BatchCap {
     pub ops: usize,
     /// Bytes of texts and ids. A batch may contain one operation of any size.
     pub bytes: usize,
-}
-
-/// Why a batch was not confirmed, by what the caller may do.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum ApplyError {
-    /// Nothing was stored; retry later.
-    #[error("the store accepts no writes: {reason}; nothing was stored")]
-    Unavailable {
-        /// The cause.
-        reason: String,
-    },
-    /// Nothing was stored; ends by itself when space is freed.
-    #[error("the disk is full ({reason}); nothing was stored")]
-    DiskFull {
-        /// What was attempted.
-        reason: String,
-    },
-    /// Nothing was stored, and never will be: more was to be stored at once than the store can take.
-    #[error("{reason}; nothing was stored")]
-    TooLarge {
-        /// How large it is, and how large it may be.
-        reason: String,
-    },
-    /// Nothing was stored, because background work is behind. Retry after a moment.
-    #[error("the store is behind with its background work; nothing was stored")]
-    Overloaded,
-    /// Nothing was stored: the operations come from a log that was not attached since the store was opened, or since it went
-    /// back. Attach it, and continue where the store says ([`LogStore`]).
-    #[error("the log is not attached ({reason}); nothing was stored")]
-    Unattached {
-        /// Since when.
-        reason: String,
-    },
-    /// It may be stored. Retry with the same ids only.
-    #[error("the write was not confirmed ({reason}); it may be stored")]
-    Unconfirmed {
-        /// What was attempted and how it failed.
-        reason: String,
-    },
 }
 
 /// Why a server changes nothing any more when another one has brought the schema to a version that it does not know.

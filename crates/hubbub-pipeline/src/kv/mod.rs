@@ -289,7 +289,7 @@ impl Keys {
             match (&self.corrections, epoch) {
                 (Some(corrections), Some(epoch)) => corrections.enter_own(epoch, ops, outcomes),
                 // It may be of the history that the cache is of.
-                _ => self.invalidate(ops),
+                _ => self.invalidate(ops.iter()),
             }
             return self.publish(outcomes.iter().filter_map(revision_of).max().unwrap_or(0));
         }
@@ -339,10 +339,10 @@ impl Keys {
         }
     }
 
-    /// Removes the keys of a batch that may or may not be committed.
-    pub(crate) fn invalidate(&self, ops: &OpBatch) {
+    /// Removes the keys of operations that may or may not be committed.
+    pub(crate) fn invalidate<'a>(&self, ops: impl Iterator<Item = Op<'a>>) {
         let Some(cache) = &self.cache else { return };
-        for op in ops.iter() {
+        for op in ops {
             if let Op::Kv(op) = op {
                 match op.key() {
                     Some(key) => drop(cache.inner.remove(key)),

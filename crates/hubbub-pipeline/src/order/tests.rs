@@ -14,6 +14,10 @@ fn batch(room: &str, id: &str) -> OpBatch {
     ops
 }
 
+fn stored() -> Outcome {
+    Outcome::Stored(Receipt { seq: 1, received_at: Timestamp::default(), gap: 0 })
+}
+
 /// A batcher whose chunks hold one operation each, and the commit thread's failures.
 struct Pipeline {
     batcher: Batcher,
@@ -38,18 +42,13 @@ impl Pipeline {
     fn commit(&mut self, fails: bool) -> (Option<bool>, Ticket) {
         let chunk = self.batcher.take().unwrap();
         let refused = self.failed.out_of_order(&chunk);
-        let outcomes = match &refused {
+        let mut outcomes = match &refused {
             Some(_) => Ok(vec![Outcome::Refused(Refusal::OutOfOrder)]),
             None if fails => Err(ApplyError::Overloaded),
-            None => {
-                let receipt = Receipt { seq: 1, received_at: Timestamp::default(), gap: 0 };
-                Ok(vec![Outcome::Stored(receipt)])
-            }
+            None => Ok(vec![stored()]),
         };
         let is_stored = outcomes.as_ref().ok().map(|outcomes| matches!(outcomes[0], Outcome::Stored(_)));
-        if outcomes.is_err() {
-            self.failed.insert(&chunk);
-        }
+        self.failed.record(&chunk, &mut outcomes);
         self.failed.prune(chunk.batch.number, &self.batcher);
         chunk.batch.set(outcomes);
         chunk.batch.make_visible();
@@ -80,6 +79,47 @@ fn what_was_queued_behind_a_failure_is_refused_until_the_sender_knows() {
     pipeline.submit(&other, "r", "id").unwrap();
     pipeline.commit(false);
     assert!(pipeline.failed.senders.is_empty(), "all is known");
+}
+
+#[test]
+fn where_a_part_fails_others_have_their_outcomes_and_what_follows_it_is_refused() {
+    let (limits, cap) = (QueueLimits::default(), BatchCap { ops: 4, bytes: usize::MAX });
+    let batcher = Batcher::new(LogOptions { queue: limits, ..LogOptions::default() }, cap);
+    let mut failed = FailedSends::default();
+    let senders: Vec<_> = (0..3).map(|_| Arc::new(Waiter::ordered())).collect();
+    let mut of_two_rooms = batch("bad", "1");
+    of_two_rooms.append(&batch("good", "1"));
+    let submissions = [of_two_rooms, batch("bad", "2"), batch("good", "2")];
+    let submit = |ops: &OpBatch, sender| batcher.submit(ops, sender, Duration::ZERO).unwrap();
+    let tickets: Vec<_> = submissions.iter().zip(&senders).map(|(ops, sender)| submit(ops, sender)).collect();
+    let chunk = batcher.take().unwrap();
+    let away = || ApplyError::Unavailable { reason: "away".to_owned() };
+    let lost = || Outcome::Failed(Box::new(away()));
+    let mut outcomes = Ok(vec![lost(), stored(), lost(), stored()]);
+    failed.record(&chunk, &mut outcomes);
+    chunk.batch.set(outcomes);
+    chunk.batch.make_visible();
+
+    let answers: Vec<_> = tickets.iter().map(|ticket| ticket.outcomes().unwrap()).collect();
+    // Of the first something is stored.
+    assert_eq!(answers[0], Err(&away().into_unconfirmed()));
+    assert_eq!(answers[1], Err(&away()));
+    assert_eq!(answers[2], Ok(&[stored()][..]));
+    for room in ["bad", "good"] {
+        senders.iter().for_each(|sender| drop(submit(&batch(room, "3"), sender)));
+    }
+    let refused: Vec<_> = std::iter::from_fn(|| {
+        let chunk = batcher.take()?;
+        batcher.close();
+        Some(failed.out_of_order(&chunk).unwrap_or_else(|| vec![false; chunk.ops.len()]))
+    })
+    .flatten()
+    .collect();
+    assert_eq!(refused, [true, true, false, false, false, false]);
+    for (sender, ticket) in senders.iter().zip(&tickets).take(2) {
+        assert_eq!(sender.acknowledge_failure(ticket), [SendLane::Room("bad".to_owned())]);
+    }
+    assert_eq!(senders[2].acknowledge_failure(&tickets[2]), []);
 }
 
 #[test]

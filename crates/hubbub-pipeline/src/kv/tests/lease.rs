@@ -168,7 +168,7 @@ async fn what_a_sweep_removed_is_asked_for() {
             it.server.enter(&ops, &outcomes).await;
         } else {
             // Another part of the batch failed.
-            it.server.keys.invalidate(&ops);
+            it.server.keys.invalidate(ops.iter());
             it.server.keys.end_changes(&ops);
         }
         assert_eq!(it.get(b"a").await, (some(b"1"), 1));

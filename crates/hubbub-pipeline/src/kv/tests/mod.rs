@@ -189,7 +189,7 @@ async fn a_load_that_was_overtaken_is_not_remembered() {
 async fn nothing_is_shown_before_it_is_published() {
     let it = Fixture::new();
     it.apply(&[put(b"a", b"old")]).await;
-    it.keys.invalidate(&batch(&[put(b"a", b"")]));
+    it.keys.invalidate(batch(&[put(b"a", b"")]).iter());
     // Durable, but not processed by the dispatcher yet.
     let ops = batch(&[put(b"a", b"new")]);
     let outcomes = it.model.apply(&ops);
@@ -201,7 +201,7 @@ async fn nothing_is_shown_before_it_is_published() {
     it.keys.apply_committed(&ops, &outcomes, None).await;
     assert_eq!(get.await.unwrap().value.unwrap().revision, 2);
     // Nothing of an unconfirmed commit is cached, but reads return it.
-    it.keys.invalidate(&batch(&[put(b"a", b"")]));
+    it.keys.invalidate(batch(&[put(b"a", b"")]).iter());
     it.model.apply(&batch(&[put(b"a", b"unconfirmed")]));
     assert_eq!(it.get(b"a").await, (Some(b"unconfirmed".to_vec()), false));
     assert_eq!(it.get(b"a").await, (Some(b"unconfirmed".to_vec()), false));

@@ -264,3 +264,38 @@ async fn event_streams_end_with_their_readers() {
     };
     until("the end of all streams", async || listed().await == 0).await;
 }
+
+/// Where others need the memory, a connection ends with all the answers that wait on it.
+#[tokio::test]
+async fn a_connection_whose_answers_nobody_takes_makes_way() {
+    const VALUE_BYTES: usize = 900_000;
+    let (server, client) = encrypted(Setup::new().set("limits.unread_bytes=12MiB"));
+    let (http, _connection) = Http2::connect(&client.with_http2(), &server).await;
+    assert_eq!(http.answer(Method::PUT, "/kv/k", &[], "v".repeat(VALUE_BYTES)).await.0, 201);
+    let metric = async |name: &str| {
+        let answer = http.send(Method::GET, "/metrics", &[], "").await.unwrap();
+        let text = in_time("metrics", answer.into_body().collect()).await.unwrap().to_bytes();
+        let text = String::from_utf8(text.to_vec()).unwrap();
+        let line = text.lines().find_map(|line| line.strip_prefix(name)?.trim().parse::<u64>().ok());
+        line.unwrap()
+    };
+    // More than the client's windows let through, and less than the budget.
+    let ask = async || {
+        let (http, connection) = Http2::connect(&client.with_http2(), &server).await;
+        let mut answers = Vec::new();
+        for _ in 0..12 {
+            answers.push(http.send(Method::GET, "/kv/k", &[], "").await.unwrap());
+        }
+        (http, answers, connection)
+    };
+    let (_first, _unread, ended) = ask().await;
+    until("answers wait", async || metric("hubbub_unread_bytes").await > 0).await;
+    let (_second, answers, _connection) = ask().await;
+    in_time("the end of the first", ended).await.unwrap();
+    assert_eq!(metric("hubbub_unread_given_up_total").await, 1);
+    for answer in answers {
+        let body = in_time("an answer", answer.into_body().collect()).await.unwrap().to_bytes();
+        assert_eq!(body.len(), VALUE_BYTES);
+    }
+    until("all is free", async || metric("hubbub_unread_bytes").await == 0).await;
+}

@@ -53,6 +53,7 @@ limits! {
     frame: "limits.message_bytes" = "11B", "websocket_bad_frames_total", large_frame;
     queue_message: "limits.queue_message_bytes" = "10B", INVALID, long_queue_message;
     unfinished: "limits.unfinished_bytes" = "0B", "unfinished_refused_total", unfinished_body;
+    unread: "limits.unread_bytes" = "0B", "unread_given_up_total", two_unread_answers;
     value: "limits.value_bytes" = "10B", TOO_LARGE, long_value;
     page: "limits.page_messages" = "5", INVALID, long_page;
     subscriptions: "limits.subscriptions" = "1", TOO_MANY_SUBSCRIPTIONS, two_rooms;
@@ -179,6 +180,19 @@ async fn unread_answers(at: &At) {
     let stream = at.stream(&"GET /kv/k HTTP/1.1\r\nhost: x\r\n\r\n".repeat(1_000)).await;
     until("it is given up", async || at.metric("connections_timed_out_total").await > Some(0)).await;
     let read = read_all(stream).await;
+    assert!(read.starts_with("HTTP/1.1 200 ") && read.len() < 50_000_000, "{} bytes", read.len());
+}
+
+/// For the answers to another one, who has taken nothing for longest is cut off.
+async fn two_unread_answers(at: &At) {
+    let value = "v".repeat(50_000);
+    assert_eq!(at.server.http().await.request(Method::PUT, "/kv/k", &[], value).await.status, 201);
+    let requests = "GET /kv/k HTTP/1.1\r\nhost: x\r\n\r\n".repeat(1_000);
+    let first = at.stream(&requests).await;
+    until("answers wait", async || at.metric("unread_bytes").await > Some(0)).await;
+    let _second = at.stream(&requests).await;
+    until("it is given up", async || at.metric("unread_given_up_total").await > Some(0)).await;
+    let read = read_all(first).await;
     assert!(read.starts_with("HTTP/1.1 200 ") && read.len() < 50_000_000, "{} bytes", read.len());
 }
 

@@ -189,6 +189,7 @@ mod two_servers_one_database;
 mod unfinished_requests_share_one_budget;
 mod units_take_their_environment;
 mod unread_and_statistics_agree;
+mod unread_answers_share_one_budget;
 mod unsubscribing_keeps_the_order;
 mod user_messages_page;
 mod websocket_conformance;

@@ -90,6 +90,8 @@ const DECLARED: &[(&str, &str)] = &[
     ("store_clients", "gauge"),
     ("unfinished_bytes", "gauge"),
     ("unfinished_refused_total", "counter"),
+    ("unread_bytes", "gauge"),
+    ("unread_given_up_total", "counter"),
     ("live_bytes", "gauge"),
     ("live_evictions_total", "counter"),
     ("log_batch_messages", "histogram"),

@@ -83,6 +83,7 @@ impl Simulated {
             members,
             keys,
             unfinished: hubbub_gateway::Unfinished::new(usize::MAX, metrics.clone()),
+            unread: hubbub_gateway::Unread::new(usize::MAX, metrics.clone()),
             metrics,
             program: Program { version: "", revision: "", figures: ProcessFigures::default },
             limits: Limits::default(),

@@ -28,6 +28,7 @@ use tokio::time::Instant;
 use crate::connection::stream::Stream;
 use crate::http;
 use crate::server::Peer;
+use crate::unread::Reader;
 
 /// Requests of one connection that are under way at once. The next ones wait at the client.
 const STREAMS_MAX: u32 = 64;
@@ -96,6 +97,7 @@ struct Counted {
     body: http::Body,
     /// What is still to be handed over of a piece of the endpoint.
     rest: Bytes,
+    reader: Arc<Reader>,
     _under_way: UnderWay,
 }
 
@@ -116,6 +118,8 @@ impl HttpBody for Counted {
                 other => return Poll::Ready(other),
             }
         }
+        // Asked for when the client has taken what was before.
+        self.reader.touch();
         let length = self.rest.len().min(PIECE_BYTES);
         Poll::Ready(Some(Ok(Frame::data(self.rest.split_to(length)))))
     }
@@ -142,6 +146,7 @@ fn without_body(answer: Response<http::Body>) -> Response<http::Body> {
 /// Serves a connection until it ends, is idle for too long, or the server shuts down and its answers are written.
 pub(crate) async fn serve(peer: Arc<Peer>, stream: Stream) -> hyper::Result<()> {
     let (mut shutdown, limits) = (peer.shutdown.clone(), peer.gateway.server);
+    let reader = peer.reader.clone();
     let streams = Arc::new(Streams::new());
     let counted = streams.clone();
     let service = service_fn(move |request: Request<Incoming>| {
@@ -149,9 +154,11 @@ pub(crate) async fn serve(peer: Arc<Peer>, stream: Stream) -> hyper::Result<()> 
         async move {
             let answer = http::route(&peer, request).await;
             let answer = if is_head { without_body(answer) } else { answer };
+            let reader = peer.reader.clone();
             Ok::<_, Infallible>(answer.map(|body| Counted {
                 body,
                 rest: Bytes::new(),
+                reader,
                 _under_way: under_way,
             }))
         }
@@ -169,6 +176,7 @@ pub(crate) async fn serve(peer: Arc<Peer>, stream: Stream) -> hyper::Result<()> 
     tokio::pin!(serving);
     tokio::select! {
         result = serving.as_mut() => return result,
+        () = reader.given_up() => return Ok(()),
         () = shutdown.requested() => {}
         () = streams.idle(limits.header_timeout) => {}
     }
@@ -180,6 +188,7 @@ pub(crate) async fn serve(peer: Arc<Peer>, stream: Stream) -> hyper::Result<()> 
     };
     tokio::select! {
         result = serving.as_mut() => result,
+        () = reader.given_up() => Ok(()),
         () = gave_up => Ok(()),
     }
 }

@@ -24,6 +24,7 @@ mod submit;
 mod tls;
 mod trends;
 mod unfinished;
+mod unread;
 mod ws;
 
 use std::sync::Arc;
@@ -40,6 +41,7 @@ pub use http::{Documents, MetricsDefault, Statistics};
 pub use rates::{Rate, RateLimits, Rates};
 pub use tls::{Tls, TlsOptions};
 pub use unfinished::Unfinished;
+pub use unread::Unread;
 pub use ws::ENCODE;
 
 /// What one server process is made of; shared by all its connections.
@@ -70,6 +72,8 @@ pub struct Gateway {
     pub server: ServerLimits,
     /// What all connections hold of what has not arrived whole.
     pub unfinished: Arc<Unfinished>,
+    /// What clients have not taken, of all connections.
+    pub unread: Arc<Unread>,
     /// How much each user and address may ask for.
     pub rates: Rates,
     /// What encrypts connections, if anything does.

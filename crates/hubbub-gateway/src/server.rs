@@ -20,6 +20,7 @@ use crate::connection::stream::Stream;
 use crate::http::SAMPLE_INTERVAL;
 use crate::rates::OpenConnection;
 use crate::tls::Spoken;
+use crate::unread::Reader;
 use crate::{Gateway, http, http2, line};
 
 /// Pause after a failed accept, as when file descriptors run out.
@@ -76,6 +77,8 @@ pub(crate) struct Peer {
     /// Where it comes from: the client, or a proxy before it.
     pub(crate) address: IpAddr,
     pub(crate) last_token: LastToken,
+    /// The client, as the one who takes what it is sent.
+    pub(crate) reader: Arc<Reader>,
     /// One of the connections of its address.
     _open: OpenConnection,
     /// One of the connections that may be open at once.
@@ -152,7 +155,8 @@ pub async fn serve(gateway: Arc<Gateway>, listeners: Listeners, stop: impl Futur
         gateway.metrics.connections.inc();
         let (gateway, shutdown) = (gateway.clone(), shutdown.clone());
         let last_token = LastToken::default();
-        let peer = Peer { gateway, shutdown, address, last_token, _open: open, _permit: permit };
+        let reader = Reader::new(&gateway.unread);
+        let peer = Peer { gateway, shutdown, address, last_token, reader, _open: open, _permit: permit };
         match spoken {
             Spoken::Http => tokio::spawn(serve_http(Arc::new(peer), stream)),
             Spoken::Line => tokio::spawn(serve_line(peer, stream)),
@@ -220,6 +224,7 @@ fn is_timeout(error: &hyper::Error) -> bool {
 async fn serve_http1(peer: Arc<Peer>, stream: Stream) -> hyper::Result<()> {
     let mut shutdown = peer.shutdown.clone();
     let gateway = peer.gateway.clone();
+    let stream = PatientStream::new(stream, gateway.server.write_timeout, peer.reader.clone());
     let service = service_fn(move |request| {
         let peer = peer.clone();
         async move { Ok::<_, Infallible>(http::route(&peer, request).await) }
@@ -228,7 +233,7 @@ async fn serve_http1(peer: Arc<Peer>, stream: Stream) -> hyper::Result<()> {
         .timer(TokioTimer::new())
         .header_read_timeout(gateway.server.header_timeout)
         .max_buf_size(HEADER_BYTES_MAX)
-        .serve_connection(TokioIo::new(PatientStream::new(stream, gateway.server.write_timeout)), service)
+        .serve_connection(TokioIo::new(stream), service)
         .with_upgrades();
     tokio::pin!(serving);
     tokio::select! {

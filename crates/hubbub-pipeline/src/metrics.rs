@@ -103,6 +103,10 @@ metrics! {
         "Bytes of requests, frames and commands that have not arrived whole, beyond 16 KiB of each.";
     unfinished_refused: Counter::default, "unfinished_refused",
         "Requests and sockets refused because too much had not arrived whole.";
+    unread_bytes: Gauge::default, "unread_bytes",
+        "Bytes of answers that clients have not taken, beyond 16 KiB of each.";
+    unread_given_up: Counter::default, "unread_given_up",
+        "Connections closed because their clients took nothing of their answers, and others needed the memory.";
     flooding_sockets: Counter::default, "flooding_sockets",
         "Sockets closed because too many requests in a row were beyond a rate (close code 4429).";
     tls_handshakes: Counter::default, "tls_handshakes", "TLS handshakes completed.";

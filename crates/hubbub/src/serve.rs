@@ -15,7 +15,7 @@ use hubbub_core::{Clock, Essential, RandomSource, Store};
 use hubbub_gateway::auth::Auth;
 use hubbub_gateway::server::{self, Listeners};
 use hubbub_gateway::{
-    Documents, ENCODE, Gateway, Rate, RateLimits, Rates, ServerLimits, Statistics, Unfinished,
+    Documents, ENCODE, Gateway, Rate, RateLimits, Rates, ServerLimits, Statistics, Unfinished, Unread,
 };
 use hubbub_pipeline::batcher::QueueLimits;
 use hubbub_pipeline::hub::OutboxLimits;
@@ -157,6 +157,7 @@ async fn open(config: &Config, name: String) -> anyhow::Result<Opened> {
         auth,
         log: Arc::new(log),
         unfinished: Unfinished::new(config.unfinished_bytes.0, metrics.clone()),
+        unread: Unread::new(config.unread_bytes.0, metrics.clone()),
         store,
         hub,
         members,

@@ -26,6 +26,7 @@ use hubbub_core::OpBatch;
 use hubbub_pipeline::Waiter;
 
 use crate::server::Shutdown;
+use crate::unread::{Reader, Share};
 use socket::{BACKLOG_BYTES_MAX, Socket};
 use timer::Timer;
 
@@ -134,13 +135,17 @@ pub(crate) struct Connection<P> {
     waiter: Arc<Waiter>,
     state: State,
     is_shutting_down: bool,
+    reader: Arc<Reader>,
+    /// What waits in the socket.
+    share: Share,
 }
 
 impl<P: Protocol> Connection<P> {
-    /// `waiter` is what the protocol submits its operations with.
-    pub(crate) fn new(socket: Socket, waiter: Arc<Waiter>, protocol: P) -> Self {
+    /// `waiter` is what the protocol submits its operations with, `reader` who takes its answers.
+    pub(crate) fn new(socket: Socket, waiter: Arc<Waiter>, reader: Arc<Reader>, protocol: P) -> Self {
         let io = Io { socket, timer: Timer::default() };
-        Self { protocol, io, waiter, state: State::Open, is_shutting_down: false }
+        let share = Share::new(&reader);
+        Self { protocol, io, waiter, state: State::Open, is_shutting_down: false, reader, share }
     }
 
     /// Serves the connection until it is closed, at the latest at shutdown.
@@ -156,13 +161,15 @@ impl<P: Protocol> Connection<P> {
                 has_started = true;
                 // A task's waker stays the same, so being polled once is enough to be woken by the shutdown.
                 let _ = requested.as_mut().poll(context);
+                self.reader.register(context);
                 self.protocol.on_start(context, &mut self.io);
             }
             SCRATCH.with_borrow_mut(|scratch| {
                 self.io.socket.lend(&mut scratch.output);
                 let polled = self.poll(context, scratch, shutdown.is_requested());
                 self.io.socket.reclaim(&mut scratch.output);
-                polled
+                self.share.set(self.io.socket.own_backlog_bytes());
+                if self.reader.is_given_up() { Poll::Ready(()) } else { polled }
             })
         })
         .await;

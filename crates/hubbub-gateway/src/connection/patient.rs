@@ -1,10 +1,11 @@
-//! A stream of HTTP/1, given up once its client takes nothing of what is written for too long.
+//! A stream of HTTP/1, given up once its client takes nothing of what is written for too long, or others need the memory.
 //!
 //! An answer is whole in memory until it is written, so a client that does not read keeps it. Sockets have pings and bounded
 //! queues instead, HTTP/2 has pings; so a stream that is upgraded is taken out of here.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -12,18 +13,20 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::Sleep;
 
 use super::stream::Stream;
+use crate::unread::Reader;
 
 pub(crate) struct PatientStream {
     stream: Stream,
     patience: Duration,
     /// Ends when a write has waited for too long; `None` = none waits.
     waiting: Option<Pin<Box<Sleep>>>,
+    reader: Arc<Reader>,
 }
 
 impl PatientStream {
     /// A stream on which a write may wait for `patience` until the client takes some of it.
-    pub(crate) fn new(stream: Stream, patience: Duration) -> Self {
-        Self { stream, patience, waiting: None }
+    pub(crate) fn new(stream: Stream, patience: Duration, reader: Arc<Reader>) -> Self {
+        Self { stream, patience, waiting: None, reader }
     }
 
     pub(crate) fn into_stream(self) -> Stream {
@@ -36,8 +39,15 @@ impl PatientStream {
         written: Poll<io::Result<T>>,
     ) -> Poll<io::Result<T>> {
         if written.is_ready() {
-            self.waiting = None;
+            if self.waiting.take().is_some() {
+                self.reader.touch();
+            }
             return written;
+        }
+        self.reader.register(context);
+        if self.reader.is_given_up() {
+            let reason = "the client takes nothing of what is written, and others need the memory";
+            return Poll::Ready(Err(io::Error::new(io::ErrorKind::ConnectionAborted, reason)));
         }
         let waiting = self.waiting.get_or_insert_with(|| Box::pin(tokio::time::sleep(self.patience)));
         waiting.as_mut().poll(context).map(|()| {

@@ -16,16 +16,25 @@ const SLICES_MAX: usize = 64;
 /// A lent buffer that grew beyond this is freed rather than given back.
 const SPARE_BYTES_MAX: usize = 4 * BACKLOG_BYTES_MAX;
 
+/// A buffer that waits for the peer.
+struct Queued {
+    bytes: Bytes,
+    /// Whether no other connection has it.
+    is_own: bool,
+}
+
 pub(crate) struct Socket {
     stream: Stream,
     /// What the peer sent together with its handshake.
     early: Bytes,
     /// Shared buffers, and own ones that must go before them.
-    queue: VecDeque<Bytes>,
+    queue: VecDeque<Queued>,
     /// Own bytes that go after the queue.
     tail: Vec<u8>,
     written: usize,
     queued_bytes: usize,
+    /// Those of them that are not shared.
+    own_queued_bytes: usize,
     /// Bytes of the connection's stream before `tail`.
     before_tail: u64,
     /// Whether `tail` is a buffer that other connections use, too.
@@ -47,6 +56,7 @@ impl Socket {
             tail: Vec::new(),
             written: 0,
             queued_bytes: 0,
+            own_queued_bytes: 0,
             before_tail: sent_bytes,
             is_lent: false,
             is_held_back: false,
@@ -91,7 +101,7 @@ impl Socket {
         self.seal_tail();
         self.before_tail += shared.len() as u64;
         self.queued_bytes += shared.len();
-        self.queue.push_back(shared);
+        self.queue.push_back(Queued { bytes: shared, is_own: false });
     }
 
     fn seal_tail(&mut self) {
@@ -99,7 +109,8 @@ impl Socket {
         if self.tail.len() > self.written {
             let own = Bytes::copy_from_slice(self.tail.get(self.written..).unwrap_or_default());
             self.queued_bytes += own.len();
-            self.queue.push_back(own);
+            self.own_queued_bytes += own.len();
+            self.queue.push_back(Queued { bytes: own, is_own: true });
         }
         self.tail.clear();
         self.written = 0;
@@ -107,6 +118,11 @@ impl Socket {
 
     pub(crate) fn backlog_bytes(&self) -> usize {
         self.queued_bytes + self.tail.len() - self.written
+    }
+
+    /// The bytes that wait and no other connection has.
+    pub(crate) fn own_backlog_bytes(&self) -> usize {
+        self.own_queued_bytes + self.tail.len() - self.written
     }
 
     /// Whether the system has everything that was appended.
@@ -128,7 +144,8 @@ impl Socket {
     /// the peer gets is then a prefix of what it was to get: it resumes behind it.
     pub(crate) fn drop_backlog(&mut self) {
         let Some(first) = self.queue.front() else { return };
-        self.queued_bytes = first.len();
+        self.queued_bytes = first.bytes.len();
+        self.own_queued_bytes = if first.is_own { self.queued_bytes } else { 0 };
         self.queue.truncate(1);
         self.tail.clear();
         self.written = 0;
@@ -156,7 +173,7 @@ impl Socket {
         }
         let mut slices = [IoSlice::new(&[]); SLICES_MAX];
         let mut used = 0;
-        let buffers = self.queue.iter().map(|frames| &frames[..]).chain([tail]);
+        let buffers = self.queue.iter().map(|queued| &queued.bytes[..]).chain([tail]);
         for (slice, buffer) in slices.iter_mut().zip(buffers) {
             *slice = IoSlice::new(buffer);
             used += 1;
@@ -166,13 +183,14 @@ impl Socket {
 
     fn advance(&mut self, mut count: usize) {
         while let Some(front) = self.queue.front_mut() {
-            if count < front.len() {
-                front.advance(count);
-                self.queued_bytes -= count;
+            let taken = count.min(front.bytes.len());
+            front.bytes.advance(taken);
+            self.queued_bytes -= taken;
+            self.own_queued_bytes -= if front.is_own { taken } else { 0 };
+            if !front.bytes.is_empty() {
                 return;
             }
-            count -= front.len();
-            self.queued_bytes -= front.len();
+            count -= taken;
             self.queue.pop_front();
         }
         self.written += count;

@@ -86,6 +86,10 @@ struct Served {
 }
 
 async fn serve(answer_bytes: usize) -> Served {
+    serve_among(&crate::Unread::new(usize::MAX, Arc::default()), answer_bytes).await
+}
+
+async fn serve_among(all: &Arc<crate::Unread>, answer_bytes: usize) -> Served {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
     let stream = listener.accept().await.unwrap().0;
@@ -94,7 +98,7 @@ async fn serve(answer_bytes: usize) -> Served {
     let waiter = Arc::new(Waiter::ordered());
     let pending = Pending::new(waiter.clone());
     let protocol = Echo { pending, answer_bytes, backlog_max: backlog_max.clone() };
-    let connection = Connection::new(Socket::new(stream), waiter, protocol);
+    let connection = Connection::new(Socket::new(stream), waiter, Reader::new(all), protocol);
     let task = tokio::spawn(async move { connection.run(&shutdown).await });
     Served { client, task, stopper, backlog_max }
 }
@@ -185,4 +189,28 @@ async fn an_idle_connection_keeps_no_buffer() {
     let mut heard = vec![0; 15_011];
     client.read_exact(&mut heard).await.unwrap();
     assert!(heard.ends_with(b"firstsecond"));
+}
+
+/// Of two clients that take nothing, the one that has taken nothing for longer is cut off when there is too much for both.
+#[tokio::test]
+async fn who_takes_nothing_for_longest_is_cut_off() {
+    const ANSWER_BYTES: usize = 100_000;
+    let metrics = Arc::new(hubbub_pipeline::Metrics::default());
+    // What one of them holds is more than half of it.
+    let all = crate::Unread::new(BACKLOG_BYTES_MAX + BACKLOG_BYTES_MAX / 2, metrics.clone());
+    // More than the system takes for a client.
+    let requests = vec![b'a'; 200];
+    let (mut first, mut second) =
+        (serve_among(&all, ANSWER_BYTES).await, serve_among(&all, ANSWER_BYTES).await);
+    for served in [&mut first, &mut second] {
+        served.client.write_all(&requests).await.unwrap();
+        while metrics.unread_bytes.get() < 100_000 {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    }
+    first.task.await.unwrap();
+    assert_eq!(metrics.unread_given_up.get(), 1);
+    let mut heard = vec![0; requests.len() * ANSWER_BYTES];
+    second.client.read_exact(&mut heard).await.unwrap();
+    assert!(!second.task.is_finished() && metrics.unread_bytes.get() == 0);
 }

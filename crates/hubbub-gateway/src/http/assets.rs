@@ -12,7 +12,7 @@ use hyper::header::{CACHE_CONTROL, CONTENT_SECURITY_POLICY, ETAG, HeaderName, He
 use hyper::{HeaderMap, Response, StatusCode};
 
 use super::endpoint::Call;
-use super::{Answer, Body, respond};
+use super::{Answer, Body, IsKept, respond};
 use crate::problem::Problem;
 
 const HTML: &str = "text/html; charset=utf-8";
@@ -156,6 +156,7 @@ fn answer(headers: &HeaderMap, kind: &'static str, content: Bytes, caching: Head
     } else {
         respond(StatusCode::OK, kind, content)
     };
+    response.extensions_mut().insert(IsKept);
     let answered = response.headers_mut();
     answered.insert(CACHE_CONTROL, caching);
     if let Ok(tag) = HeaderValue::from_str(&tag()) {

@@ -16,6 +16,7 @@ use super::{Answer, json_of, no_content, respond, stream_response};
 use crate::Gateway;
 use crate::auth::session::Session;
 use crate::problem::Problem;
+use crate::unread::{self, Reader};
 
 /// Read from the store at a time; with [`PIECES_MAX`] what one reader costs in memory.
 const PIECE_BYTES: usize = 256 * 1024;
@@ -68,7 +69,8 @@ pub(super) async fn file(call: Call) -> Answer {
     }
     let session = Session::open(&gateway.auth, &call.caller()?);
     let (writer, body) = streamed(PIECES_MAX);
-    tokio::spawn(stream(gateway.clone(), session, (backup.to_owned(), name), first, writer));
+    let reader = call.peer.reader.clone();
+    tokio::spawn(stream((gateway.clone(), reader), session, (backup.to_owned(), name), first, writer));
     Ok(stream_response(OCTETS, body))
 }
 
@@ -89,7 +91,7 @@ pub(super) async fn end(call: Call) -> Answer {
 /// Sends what follows the first piece, at the reader's pace, until the caller's token ends. An answer that ends early is an error
 /// at the other end.
 async fn stream(
-    gateway: Arc<Gateway>,
+    (gateway, reader): (Arc<Gateway>, Arc<Reader>),
     session: Session,
     (backup, name): (String, String),
     first: Vec<u8>,
@@ -102,7 +104,7 @@ async fn stream(
         let is_written = tokio::select! {
             biased;
             _ = session.end() => return writer.abort(std::io::Error::other("the token has ended")),
-            written = writer.write(piece) => written.is_ok(),
+            written = writer.write(unread::counted(&reader, piece.into())) => written.is_ok(),
         };
         if !is_written {
             return;

@@ -21,6 +21,7 @@ use crate::problem::{Problem, Sent, sent};
 use crate::rates::{Charged, REFUSED_MAX};
 use crate::submit::Ingest;
 use crate::unfinished::{Full, Share};
+use crate::unread::{self, Reader};
 
 /// Answers that may wait for a slow reader, in chunks.
 const ANSWERS_MAX: usize = 4;
@@ -38,6 +39,7 @@ pub(super) async fn send_bulk(call: Call) -> Answer {
     let (writer, body) = streamed(ANSWERS_MAX);
     let stream = Stream {
         gateway: gateway.clone(),
+        reader: call.peer.reader.clone(),
         session: Session::open(&gateway.auth, &caller),
         caller,
         charged,
@@ -57,6 +59,8 @@ pub(super) async fn send_bulk(call: Call) -> Answer {
 
 struct Stream {
     gateway: Arc<Gateway>,
+    /// Who takes the answers.
+    reader: Arc<Reader>,
     caller: Caller,
     charged: Charged,
     /// What was read and is not submitted.
@@ -265,7 +269,8 @@ impl Stream {
             self.out.extend_from_slice(b"}\n");
         }
         // Who does not read gives up what it holds, as who does not send.
-        writer.write_within(self.gateway.server.write_timeout, std::mem::take(&mut self.out)).await
+        let answers = unread::counted(&self.reader, std::mem::take(&mut self.out).into());
+        writer.write_within(self.gateway.server.write_timeout, answers).await
     }
 }
 

@@ -47,10 +47,11 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use http_body_util::{Either, Full};
+use futures_util::FutureExt;
+use http_body_util::{BodyExt, Either, Full};
 use hubbub_core::ErrorCode;
 use hubbub_core::invariant::saturate;
-use hyper::body::Incoming;
+use hyper::body::{Body as _, Incoming};
 use hyper::header::{ALLOW, CONTENT_TYPE, ETAG, HeaderValue, RETRY_AFTER, UPGRADE, WWW_AUTHENTICATE};
 use hyper::{HeaderMap, Method, Request, Response, StatusCode};
 
@@ -62,6 +63,7 @@ use crate::json::{write_number, write_plain};
 use crate::problem::Problem;
 use crate::rates::{Charged, UnderWay};
 use crate::server::Peer;
+use crate::unread::{self, Reader};
 use crate::{Compat, Gateway};
 use cors::CrossOrigin;
 use endpoint::{Answering, Call, Endpoint};
@@ -117,11 +119,33 @@ pub(crate) async fn route(peer: &Arc<Peer>, request: Request<Incoming>) -> Respo
     if let Some(traced) = traced {
         (*traced).end(response.status());
     }
+    response = count_unread(&peer.reader, response);
     if is_timed && response.extensions_mut().remove::<MayWait>().is_none() {
         let took = gateway.clock.monotonic().saturating_sub(begun);
         gateway.metrics.http_time.record(saturate(took.as_micros()), 1);
     }
     response
+}
+
+/// Marks the answer whose body the server keeps in memory anyway.
+#[derive(Debug, Clone, Copy)]
+struct IsKept;
+
+/// Counts the body as unread until the client has all of it. What is written while it is sent, its writer bounds.
+fn count_unread(reader: &Arc<Reader>, mut response: Response<Body>) -> Response<Body> {
+    if response.body().size_hint().lower() <= unread::FREE_BYTES as u64
+        || response.extensions_mut().remove::<IsKept>().is_some()
+    {
+        return response;
+    }
+    response.map(|body| match body {
+        // It is there, so collecting it neither waits nor copies.
+        Either::Left(whole) => match whole.collect().now_or_never() {
+            Some(Ok(whole)) => Either::Left(Full::new(unread::counted(reader, whole.to_bytes()))),
+            None => Either::Left(Full::default()),
+        },
+        streamed @ Either::Right(_) => streamed,
+    })
 }
 
 /// Marks the answer to a request that may have waited for something to happen: how long, says nothing about the server.

@@ -37,6 +37,6 @@ pub(crate) async fn serve(peer: &Peer, stream: Stream) {
     let charged = gateway.rates.charged(None, peer.address, gateway.clock.monotonic());
     let from = (peer.address, charged);
     let protocol = protocol::LineProtocol::new(peer.gateway.clone(), waiter.clone(), from);
-    Connection::new(Socket::new(stream), waiter, protocol).run(&peer.shutdown).await;
+    Connection::new(Socket::new(stream), waiter, peer.reader.clone(), protocol).run(&peer.shutdown).await;
     metrics.line_connections.dec();
 }

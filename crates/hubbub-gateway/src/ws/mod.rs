@@ -174,7 +174,7 @@ where
                 let waiter = Arc::new(Waiter::ordered());
                 let from = (address, charged);
                 let protocol = WebSocket::new(gateway.clone(), waiter.clone(), dialect, opening, from);
-                Connection::new(socket, waiter, protocol).run(&peer.shutdown).await;
+                Connection::new(socket, waiter, peer.reader.clone(), protocol).run(&peer.shutdown).await;
                 gateway.metrics.websockets.dec();
             }
             Ok(Err(_)) => tracing::error!(

@@ -270,6 +270,9 @@ settings! {
     /// Memory of request bodies, frames and commands that have not arrived whole, of all connections together; the first
     /// 16KiB of each do not count. What exceeds it is refused as overloaded (a WebSocket: 1013).
     unfinished_bytes: Bytes = Bytes(256 << 20) => "limits.unfinished_bytes";
+    /// Memory of answers that clients have not taken, of all connections together; the first 16KiB of each do not count. Beyond
+    /// it, connections on which nothing was taken for longest are closed.
+    unread_bytes: Bytes = Bytes(256 << 20) => "limits.unread_bytes";
     /// Maximum number of rooms that one socket may follow.
     subscriptions: usize = 1_000, from 1 to UNLIMITED => "limits.subscriptions";
     /// Maximum number of rooms that one socket may follow with "*", all rooms of its user; for a user with more, "*" is

@@ -19,7 +19,7 @@ use hyper::header::{CACHE_CONTROL, HeaderValue};
 use serde_json::Value;
 
 use super::endpoint::Call;
-use super::{Answer, respond};
+use super::{Answer, IsKept, respond};
 
 /// The documents of one server, each built when it is first asked for.
 #[derive(Debug, Default)]
@@ -42,6 +42,7 @@ pub(super) async fn asyncapi(call: Call) -> Answer {
 
 fn document(content: &Bytes) -> hyper::Response<super::Body> {
     let mut response = respond(StatusCode::OK, "application/json", content.clone());
+    response.extensions_mut().insert(IsKept);
     // It changes with the server's version and settings.
     response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-cache"));
     response

@@ -1,0 +1,291 @@
+//! Memory of what clients have not taken yet: answers, and what waits in sockets, of all connections together.
+//!
+//! Each is bounded by its own limit. Many clients that take nothing would still take the memory of the server, so they share one
+//! budget. When it is exceeded, the connections on which nothing was taken for longest are given up until it is kept: refusing
+//! further answers instead would let a few such clients keep everybody from reading. Live messages and pages of missed ones,
+//! which are shared between connections, have a budget of their own ([`hubbub_pipeline::hub`]).
+//!
+//! Invariants
+//! - No more is held than the budget and what one connection holds, once those that were given up have noticed.
+//! - A connection on which little waits is never given up, and costs nothing here.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::task::Context;
+
+use bytes::Bytes;
+use futures_util::task::AtomicWaker;
+use hubbub_core::invariant::saturate;
+use hubbub_pipeline::Metrics;
+use parking_lot::Mutex;
+
+/// Bytes of each answer, or of what waits in a socket, that do not count.
+pub(crate) const FREE_BYTES: usize = 16 * 1024;
+
+/// What clients have not taken, of all connections.
+#[derive(Debug)]
+pub struct Unread {
+    max_bytes: usize,
+    state: Mutex<State>,
+    metrics: Arc<Metrics>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    bytes: usize,
+    last_number: u64,
+    /// In the order in which something was taken last.
+    held: BTreeMap<u64, Held>,
+}
+
+#[derive(Debug)]
+struct Held {
+    bytes: usize,
+    reader: Arc<Reader>,
+}
+
+impl Unread {
+    /// Gives connections up when more than `max_bytes` are held, besides [`FREE_BYTES`] of each answer.
+    pub fn new(max_bytes: usize, metrics: Arc<Metrics>) -> Arc<Self> {
+        Arc::new(Self { max_bytes, state: Mutex::default(), metrics })
+    }
+
+    /// Gives up who has taken nothing for longest. Whoever is alone may hold more than all may. Their tasks are to be woken once
+    /// nothing is locked: a task that is dropped frees what it holds.
+    #[must_use]
+    fn enforce_bound(&self, state: &mut State) -> Vec<Arc<Reader>> {
+        let mut given_up = Vec::new();
+        while state.bytes > self.max_bytes
+            && state.held.len() > 1
+            && let Some((_, Held { bytes, reader })) = state.held.pop_first()
+        {
+            state.bytes -= bytes;
+            reader.number.store(NONE, Ordering::Relaxed);
+            reader.is_given_up.store(true, Ordering::Release);
+            self.metrics.unread_given_up.inc();
+            given_up.push(reader);
+        }
+        given_up
+    }
+
+    fn show(&self, state: &State) {
+        self.metrics.unread_bytes.set(saturate(state.bytes));
+    }
+}
+
+/// Nothing of the reader is held; numbers begin with 1.
+const NONE: u64 = 0;
+
+/// The client of one connection, who reads what it is sent.
+#[derive(Debug)]
+pub(crate) struct Reader {
+    all: Arc<Unread>,
+    /// Its number in [`State::held`], or [`NONE`]. Changed under the lock of that only.
+    number: AtomicU64,
+    is_given_up: AtomicBool,
+    waker: AtomicWaker,
+}
+
+impl Reader {
+    pub(crate) fn new(all: &Arc<Unread>) -> Arc<Self> {
+        let (number, is_given_up, waker) = (AtomicU64::new(NONE), AtomicBool::new(false), AtomicWaker::new());
+        Arc::new(Self { all: all.clone(), number, is_given_up, waker })
+    }
+
+    /// Whether the connection is to end.
+    pub(crate) fn is_given_up(&self) -> bool {
+        self.is_given_up.load(Ordering::Acquire)
+    }
+
+    /// Wakes the task when the connection is given up. Call before [`Self::is_given_up`].
+    pub(crate) fn register(&self, context: &Context<'_>) {
+        self.waker.register(context.waker());
+    }
+
+    /// Resolves when the connection is given up.
+    pub(crate) async fn given_up(&self) {
+        std::future::poll_fn(|context| {
+            self.register(context);
+            if self.is_given_up() { std::task::Poll::Ready(()) } else { std::task::Poll::Pending }
+        })
+        .await;
+    }
+
+    /// The client has taken something.
+    pub(crate) fn touch(&self) {
+        if self.number.load(Ordering::Relaxed) != NONE {
+            self.change(|bytes| bytes);
+        }
+    }
+
+    fn add(self: &Arc<Self>, bytes: usize) {
+        let mut state = self.all.state.lock();
+        // Only what is counted is freed: nothing is once the connection was given up.
+        if self.is_given_up() {
+            return;
+        }
+        let number = self.number.load(Ordering::Relaxed);
+        match state.held.get_mut(&number) {
+            Some(held) => held.bytes += bytes,
+            None => self.list(&mut state, Held { bytes, reader: self.clone() }),
+        }
+        state.bytes += bytes;
+        let given_up = self.all.enforce_bound(&mut state);
+        self.all.show(&state);
+        drop(state);
+        given_up.iter().for_each(|reader| reader.waker.wake());
+    }
+
+    /// Behind all others.
+    fn list(&self, state: &mut State, held: Held) {
+        state.last_number += 1;
+        self.number.store(state.last_number, Ordering::Relaxed);
+        state.held.insert(state.last_number, held);
+    }
+
+    fn free(&self, bytes: usize) {
+        self.change(|held| held.saturating_sub(bytes));
+    }
+
+    fn change(&self, change: impl FnOnce(usize) -> usize) {
+        let mut state = self.all.state.lock();
+        let number = self.number.swap(NONE, Ordering::Relaxed);
+        let Some(mut held) = state.held.remove(&number) else { return };
+        state.bytes -= held.bytes;
+        held.bytes = change(held.bytes);
+        state.bytes += held.bytes;
+        if held.bytes > 0 {
+            self.list(&mut state, held);
+        }
+        self.all.show(&state);
+    }
+}
+
+/// A part of what one client has not taken. It is free again when dropped.
+#[derive(Debug)]
+pub(crate) struct Share {
+    reader: Arc<Reader>,
+    counted: usize,
+}
+
+impl Share {
+    pub(crate) fn new(reader: &Arc<Reader>) -> Self {
+        Self { reader: reader.clone(), counted: 0 }
+    }
+
+    /// Says how many bytes wait now.
+    pub(crate) fn set(&mut self, unread_bytes: usize) {
+        let counted = unread_bytes.saturating_sub(FREE_BYTES);
+        if counted > self.counted {
+            self.reader.add(counted - self.counted);
+        } else if counted < self.counted {
+            self.reader.free(self.counted - counted);
+        }
+        self.counted = counted;
+    }
+}
+
+impl Drop for Share {
+    fn drop(&mut self) {
+        self.set(0);
+    }
+}
+
+/// Bytes that count as long as anybody has them.
+struct Counted {
+    bytes: Bytes,
+    _share: Share,
+}
+
+impl AsRef<[u8]> for Counted {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+/// Counts bytes as unread until they are dropped.
+pub(crate) fn counted(reader: &Arc<Reader>, bytes: Bytes) -> Bytes {
+    if bytes.len() <= FREE_BYTES {
+        return bytes;
+    }
+    let mut share = Share::new(reader);
+    share.set(bytes.len());
+    Bytes::from_owner(Counted { bytes, _share: share })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(max_bytes: usize) -> (Arc<Unread>, Arc<Metrics>) {
+        let metrics = Arc::new(Metrics::default());
+        (Unread::new(max_bytes, metrics.clone()), metrics)
+    }
+
+    fn answer(reader: &Arc<Reader>, counted_bytes: usize) -> Bytes {
+        counted(reader, vec![b'a'; FREE_BYTES + counted_bytes].into())
+    }
+
+    #[test]
+    fn whoever_has_taken_nothing_for_longest_is_given_up() {
+        let (all, metrics) = of(100);
+        let [first, second, third, fourth] = [(); 4].map(|()| Reader::new(&all));
+        let _little = counted(&first, vec![b'a'; FREE_BYTES].into());
+        assert_eq!(metrics.unread_bytes.get(), 0, "a little is free");
+        let of_first = answer(&first, 40);
+        let (of_second, other_of_second) = (answer(&second, 20), answer(&second, 10));
+        let of_third = answer(&third, 30);
+        assert_eq!(metrics.unread_bytes.get(), 100);
+        first.touch();
+        let of_fourth = answer(&fourth, 1);
+        assert!(second.is_given_up(), "it has waited for longest");
+        assert!(![&first, &third, &fourth].iter().any(|reader| reader.is_given_up()));
+        assert_eq!((metrics.unread_bytes.get(), metrics.unread_given_up.get()), (71, 1));
+        drop((of_second, other_of_second));
+        let more_of_second = answer(&second, 50);
+        assert_eq!(metrics.unread_bytes.get(), 71, "what was given up does not count");
+        drop(of_third);
+        assert_eq!(metrics.unread_bytes.get(), 41);
+        drop((of_first, of_fourth, more_of_second));
+        assert_eq!(metrics.unread_bytes.get(), 0);
+        assert!(all.state.lock().held.is_empty());
+    }
+
+    #[test]
+    fn whoever_is_alone_may_hold_more() {
+        let (all, metrics) = of(100);
+        let (first, second) = (Reader::new(&all), Reader::new(&all));
+        let held = answer(&first, 1_000);
+        assert!(!first.is_given_up());
+        let _other = answer(&second, 1);
+        assert!(first.is_given_up() && !second.is_given_up());
+        assert_eq!(metrics.unread_bytes.get(), 1);
+        drop(held);
+        assert_eq!(metrics.unread_bytes.get(), 1);
+    }
+
+    #[test]
+    fn taking_a_part_counts_as_taking() {
+        let (all, _) = of(100);
+        let (first, second) = (Reader::new(&all), Reader::new(&all));
+        let (mut of_first, mut of_second) = (Share::new(&first), Share::new(&second));
+        of_first.set(FREE_BYTES + 60);
+        of_second.set(FREE_BYTES + 40);
+        of_first.set(FREE_BYTES + 50);
+        of_second.set(FREE_BYTES + 51);
+        assert!(second.is_given_up() && !first.is_given_up());
+    }
+
+    #[tokio::test]
+    async fn a_task_hears_that_its_connection_is_given_up() {
+        let (all, _) = of(100);
+        let (first, second) = (Reader::new(&all), Reader::new(&all));
+        let waiting = tokio::spawn({
+            let first = first.clone();
+            async move { first.given_up().await }
+        });
+        let _held = [answer(&first, 90), answer(&second, 90)];
+        waiting.await.unwrap();
+    }
+}

@@ -40,16 +40,27 @@ pub enum ApplyError {
 }
 
 impl ApplyError {
-    /// The same for operations of which something else may be stored.
-    pub fn into_unconfirmed(self) -> Self {
-        let reason = match self {
+    fn into_reason(self) -> String {
+        match self {
             Self::Unconfirmed { reason }
             | Self::Unavailable { reason }
             | Self::DiskFull { reason }
             | Self::TooLarge { reason }
             | Self::Unattached { reason } => reason,
             Self::Overloaded => "the store is behind with its background work".to_owned(),
-        };
-        Self::Unconfirmed { reason }
+        }
+    }
+
+    /// The same where it is not known whether something is stored.
+    pub fn into_unconfirmed(self) -> Self {
+        Self::Unconfirmed { reason: self.into_reason() }
+    }
+
+    /// The same for all of several operations, others of which may be stored.
+    pub fn into_partial(self) -> Self {
+        match self {
+            Self::Unconfirmed { .. } => self,
+            other => Self::Unconfirmed { reason: format!("a part of it failed: {}", other.into_reason()) },
+        }
     }
 }

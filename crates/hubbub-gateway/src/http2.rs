@@ -97,6 +97,8 @@ struct Counted {
     body: http::Body,
     /// What is still to be handed over of a piece of the endpoint.
     rest: Bytes,
+    /// Bytes that were handed over.
+    handed: usize,
     reader: Arc<Reader>,
     _under_way: UnderWay,
 }
@@ -118,9 +120,12 @@ impl HttpBody for Counted {
                 other => return Poll::Ready(other),
             }
         }
-        // Asked for when the client has taken what was before.
-        self.reader.touch();
         let length = self.rest.len().min(PIECE_BYTES);
+        // The first ones are asked for before the client has taken anything.
+        if self.handed > SEND_BUFFER + PIECE_BYTES {
+            self.reader.touch();
+        }
+        self.handed += length;
         Poll::Ready(Some(Ok(Frame::data(self.rest.split_to(length)))))
     }
 
@@ -158,6 +163,7 @@ pub(crate) async fn serve(peer: Arc<Peer>, stream: Stream) -> hyper::Result<()> 
             Ok::<_, Infallible>(answer.map(|body| Counted {
                 body,
                 rest: Bytes::new(),
+                handed: 0,
                 reader,
                 _under_way: under_way,
             }))

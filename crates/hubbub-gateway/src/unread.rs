@@ -5,29 +5,48 @@
 //! further answers instead would let a few such clients keep everybody from reading. Live messages and pages of missed ones,
 //! which are shared between connections, have a budget of their own ([`hubbub_pipeline::hub`]).
 //!
+//! A connection that was given up frees what it holds when its task runs. Requests wait meanwhile, if that is much
+//! ([`Unread::space`]), and few large answers are made at once ([`Unread::begin_large`]): otherwise hundreds that are asked for
+//! together would all be in memory before the first one is given up.
+//!
 //! Invariants
-//! - No more is held than the budget and what one connection holds, once those that were given up have noticed.
+//! - No more is held than the budget and what one connection holds; as much again by those that were given up; and
+//!   [`LARGE_AT_ONCE`] answers that are being made.
 //! - A connection on which little waits is never given up, and costs nothing here.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::task::Context;
+use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::task::AtomicWaker;
+use hubbub_core::ErrorCode;
 use hubbub_core::invariant::saturate;
 use hubbub_pipeline::Metrics;
 use parking_lot::Mutex;
+use tokio::sync::{Notify, Semaphore, SemaphorePermit};
+
+use crate::problem::Problem;
 
 /// Bytes of each answer, or of what waits in a socket, that do not count.
 pub(crate) const FREE_BYTES: usize = 16 * 1024;
+
+/// Answers of several MiB that are made at once.
+const LARGE_AT_ONCE: usize = 32;
+/// How long a request waits for space, or for its turn to make a large answer.
+const PATIENCE: Duration = Duration::from_secs(5);
 
 /// What clients have not taken, of all connections.
 #[derive(Debug)]
 pub struct Unread {
     max_bytes: usize,
     state: Mutex<State>,
+    /// Bytes of connections that were given up. Changed under the lock of `state` only.
+    given_up: AtomicUsize,
+    freed: Notify,
+    large: Semaphore,
     metrics: Arc<Metrics>,
 }
 
@@ -48,7 +67,38 @@ struct Held {
 impl Unread {
     /// Gives connections up when more than `max_bytes` are held, besides [`FREE_BYTES`] of each answer.
     pub fn new(max_bytes: usize, metrics: Arc<Metrics>) -> Arc<Self> {
-        Arc::new(Self { max_bytes, state: Mutex::default(), metrics })
+        let (given_up, freed, large) = (AtomicUsize::new(0), Notify::new(), Semaphore::new(LARGE_AT_ONCE));
+        Arc::new(Self { max_bytes, state: Mutex::default(), given_up, freed, large, metrics })
+    }
+
+    /// Waits while connections that were given up hold as much as all others may.
+    pub(crate) async fn space(&self) -> Result<(), Problem> {
+        if !self.is_short() {
+            return Ok(());
+        }
+        let waiting = async {
+            loop {
+                let mut freed = std::pin::pin!(self.freed.notified());
+                freed.as_mut().enable();
+                if !self.is_short() {
+                    return;
+                }
+                freed.await;
+            }
+        };
+        tokio::time::timeout(PATIENCE, waiting).await.map_err(|_| overloaded())
+    }
+
+    fn is_short(&self) -> bool {
+        self.given_up.load(Ordering::Relaxed) > self.max_bytes
+    }
+
+    /// Waits until an answer of several MiB may be made. It is to be held until that is made, and everything that is needed for it.
+    pub(crate) async fn begin_large(&self) -> Result<SemaphorePermit<'_>, Problem> {
+        let turn = tokio::time::timeout(PATIENCE, self.large.acquire()).await;
+        let turn = turn.ok().and_then(Result::ok).ok_or_else(overloaded)?;
+        self.space().await?;
+        Ok(turn)
     }
 
     /// Gives up who has taken nothing for longest. Whoever is alone may hold more than all may. Their tasks are to be woken once
@@ -61,6 +111,7 @@ impl Unread {
             && let Some((_, Held { bytes, reader })) = state.held.pop_first()
         {
             state.bytes -= bytes;
+            self.given_up.fetch_add(bytes, Ordering::Relaxed);
             reader.number.store(NONE, Ordering::Relaxed);
             reader.is_given_up.store(true, Ordering::Release);
             self.metrics.unread_given_up.inc();
@@ -72,6 +123,10 @@ impl Unread {
     fn show(&self, state: &State) {
         self.metrics.unread_bytes.set(saturate(state.bytes));
     }
+}
+
+fn overloaded() -> Problem {
+    Problem::new(ErrorCode::Overloaded, "too many answers wait for their readers at this moment")
 }
 
 /// Nothing of the reader is held; numbers begin with 1.
@@ -121,8 +176,8 @@ impl Reader {
 
     fn add(self: &Arc<Self>, bytes: usize) {
         let mut state = self.all.state.lock();
-        // Only what is counted is freed: nothing is once the connection was given up.
         if self.is_given_up() {
+            self.all.given_up.fetch_add(bytes, Ordering::Relaxed);
             return;
         }
         let number = self.number.load(Ordering::Relaxed);
@@ -146,6 +201,12 @@ impl Reader {
 
     fn free(&self, bytes: usize) {
         self.change(|held| held.saturating_sub(bytes));
+        // Whoever was given up meanwhile has nothing listed any more.
+        let _unchanging = self.all.state.lock();
+        if self.is_given_up() {
+            self.all.given_up.fetch_sub(bytes, Ordering::Relaxed);
+            self.all.freed.notify_waiters();
+        }
     }
 
     fn change(&self, change: impl FnOnce(usize) -> usize) {

@@ -177,7 +177,7 @@ impl Chunk {
             left = others;
             if of_group.iter().any(Outcome::may_be_stored) {
                 let failed = of_group.iter_mut().filter_map(Outcome::failure_mut);
-                failed.for_each(|error| *error = error.clone().into_unconfirmed());
+                failed.for_each(|error| *error = error.clone().into_partial());
             }
         }
     }

@@ -120,7 +120,7 @@ impl FailedSends {
     pub(crate) fn apply(&mut self, store: &dyn Store, batcher: &Batcher, chunk: &Chunk) -> Outcomes {
         let mut outcomes = match self.out_of_order(chunk) {
             None => store.apply(&chunk.ops),
-            Some(refused) => apply_remaining(store, &chunk.ops, &refused),
+            Some(refused) => Ok(apply_remaining(store, &chunk.ops, &refused)),
         };
         self.record(chunk, &mut outcomes);
         self.prune(chunk.batch.number, batcher);
@@ -212,21 +212,22 @@ fn groups(chunk: &Chunk) -> impl Iterator<Item = (&Arc<Waiter>, &Group, Op<'_>)>
 }
 
 /// Applies the operations that are not refused. Returns the outcomes of all.
-fn apply_remaining(store: &dyn Store, ops: &OpBatch, refused: &[bool]) -> Outcomes {
+fn apply_remaining(store: &dyn Store, ops: &OpBatch, refused: &[bool]) -> Vec<Outcome> {
     let mut remaining = OpBatch::default();
     for (op, _) in ops.iter().zip(refused).filter(|(_, refused)| !**refused) {
         remaining.push(&op);
     }
-    let stored = if remaining.is_empty() { Vec::new() } else { store.apply(&remaining)? };
-    let mut stored = stored.into_iter();
+    let stored = if remaining.is_empty() { Ok(Vec::new()) } else { store.apply(&remaining) };
+    let failed = |error| vec![Outcome::Failed(Box::new(error)); remaining.len()];
+    let mut stored = stored.unwrap_or_else(failed).into_iter();
     let out_of_order = Outcome::Refused(Refusal::OutOfOrder);
-    Ok(refused
+    refused
         .iter()
         .map(|refused| if *refused { Some(out_of_order.clone()) } else { stored.next() })
         .map(|outcome| {
             outcome.unwrap_or_else(|| Outcome::Refused(broken("a store answers every operation").into()))
         })
-        .collect())
+        .collect()
 }
 
 #[cfg(test)]

@@ -108,7 +108,7 @@ pub(crate) async fn apply(store: &Postgres, batch: &OpBatch) -> Result<Vec<Outco
     done.push((&queues.indexes, queues_done));
     done.push((&keys.indexes, keys_done));
     let outcomes = gather(batch.len(), done);
-    if batch.is_from_log() { whole(outcomes) } else { unless_all_failed(outcomes) }
+    if batch.is_from_log() { whole(outcomes) } else { unless_all_failed_alike(outcomes) }
 }
 
 async fn apply_rooms(store: &Postgres, ops: &[PlacedOp<'_>]) -> Vec<Outcome> {
@@ -190,25 +190,21 @@ fn lane(room: Option<&str>, lanes: usize) -> usize {
     saturate(hasher.finish() % lanes as u64)
 }
 
-/// Outcomes of a batch where all of it is done or none.
+/// Outcomes of a batch where all of it is done or none. It may be stored if any of it may be.
 fn whole(outcomes: Vec<Outcome>) -> Result<Vec<Outcome>, ApplyError> {
-    let mixed = unless_all_failed(outcomes)?;
-    match mixed.iter().find_map(Outcome::failure).cloned() {
-        Some(error) if mixed.iter().any(Outcome::may_be_stored) => Err(error.into_unconfirmed()),
+    let mut failures = outcomes.iter().filter_map(Outcome::failure);
+    match failures.next_back().cloned() {
+        Some(error) if outcomes.iter().any(Outcome::may_be_stored) => Err(error.into_unconfirmed()),
         Some(error) => Err(error),
-        None => Ok(mixed),
+        None => Ok(outcomes),
     }
 }
 
-/// Where all of a batch failed, it has one error, by which it may be stored if any of it may be.
-fn unless_all_failed(outcomes: Vec<Outcome>) -> Result<Vec<Outcome>, ApplyError> {
-    let failures: Vec<&ApplyError> = outcomes.iter().filter_map(Outcome::failure).collect();
-    if failures.is_empty() || failures.len() < outcomes.len() {
-        return Ok(outcomes);
-    }
-    let is_unconfirmed = |error: &&&ApplyError| matches!(error, ApplyError::Unconfirmed { .. });
-    match failures.iter().find(is_unconfirmed).or(failures.last()) {
-        Some(error) => Err((*error).clone()),
+/// Where all of a batch failed for one reason, the batch did.
+fn unless_all_failed_alike(outcomes: Vec<Outcome>) -> Result<Vec<Outcome>, ApplyError> {
+    let first = outcomes.first().and_then(Outcome::failure);
+    match first.filter(|first| outcomes.iter().all(|outcome| outcome.failure() == Some(first))) {
+        Some(error) => Err(error.clone()),
         None => Ok(outcomes),
     }
 }
@@ -382,25 +378,20 @@ mod tests {
     }
 
     #[test]
-    fn a_failure_of_all_is_one_error_and_one_of_a_part_leaves_the_others_alone() {
-        let cases: [(Vec<Outcome>, Answered, Answered); 5] = [
-            (
-                vec![UNKNOWN, Outcome::Accepted],
-                Ok(vec![UNKNOWN, Outcome::Accepted]),
-                Ok(vec![UNKNOWN, Outcome::Accepted]),
-            ),
-            (vec![failed(away()), failed(away())], Err(away()), Err(away())),
-            (vec![failed(lost()), failed(away())], Err(lost()), Err(lost())),
-            (
-                vec![failed(away()), Outcome::Accepted],
-                Ok(vec![failed(away()), Outcome::Accepted]),
-                Err(away().into_unconfirmed()),
-            ),
-            (vec![failed(away()), UNKNOWN], Ok(vec![failed(away()), UNKNOWN]), Err(away())),
+    fn a_batch_fails_alike_or_in_parts() {
+        let (both, none) = (vec![failed(lost()), failed(away())], vec![failed(away()), failed(away())]);
+        let (some, refused) = (vec![failed(away()), Outcome::Accepted], vec![failed(away()), UNKNOWN]);
+        let done = vec![UNKNOWN, Outcome::Accepted];
+        let cases: [(&[Outcome], Answered, Answered); 5] = [
+            (&done, Ok(done.clone()), Ok(done.clone())),
+            (&none, Err(away()), Err(away())),
+            (&both, Ok(both.clone()), Err(away().into_unconfirmed())),
+            (&some, Ok(some.clone()), Err(away().into_unconfirmed())),
+            (&refused, Ok(refused.clone()), Err(away())),
         ];
         for (outcomes, of_clients, of_log) in cases {
-            assert_eq!(unless_all_failed(outcomes.clone()), of_clients, "{outcomes:?}");
-            assert_eq!(whole(outcomes.clone()), of_log, "{outcomes:?}");
+            assert_eq!(unless_all_failed_alike(outcomes.to_vec()), of_clients, "{outcomes:?}");
+            assert_eq!(whole(outcomes.to_vec()), of_log, "{outcomes:?}");
         }
     }
 }

@@ -169,6 +169,9 @@ impl<P: Protocol> Connection<P> {
                 let polled = self.poll(context, scratch, shutdown.is_requested());
                 self.io.socket.reclaim(&mut scratch.output);
                 self.share.set(self.io.socket.own_backlog_bytes());
+                if self.io.socket.take_progress() {
+                    self.reader.touch();
+                }
                 if self.reader.is_given_up() { Poll::Ready(()) } else { polled }
             })
         })

@@ -40,6 +40,8 @@ pub(crate) struct Socket {
     /// Whether `tail` is a buffer that other connections use, too.
     is_lent: bool,
     is_held_back: bool,
+    /// Whether the peer took something since that was asked last.
+    has_taken: bool,
 }
 
 impl Socket {
@@ -60,6 +62,7 @@ impl Socket {
             before_tail: sent_bytes,
             is_lent: false,
             is_held_back: false,
+            has_taken: false,
         }
     }
 
@@ -84,6 +87,11 @@ impl Socket {
             }
         } else if self.tail.is_empty() {
             self.tail = Vec::new();
+        } else if self.written > BACKLOG_BYTES_MAX {
+            // A peer that always takes something, and never all of it, would have everything kept that it was ever sent.
+            self.tail.drain(..self.written);
+            self.before_tail += self.written as u64;
+            self.written = 0;
         }
     }
 
@@ -181,7 +189,13 @@ impl Socket {
         stream.poll_write_vectored(context, slices.get(..used).unwrap_or_default())
     }
 
+    /// Whether the peer has taken something; said once.
+    pub(crate) fn take_progress(&mut self) -> bool {
+        std::mem::take(&mut self.has_taken)
+    }
+
     fn advance(&mut self, mut count: usize) {
+        self.has_taken = true;
         while let Some(front) = self.queue.front_mut() {
             let taken = count.min(front.bytes.len());
             front.bytes.advance(taken);
@@ -234,6 +248,38 @@ mod tests {
     use tokio::net::{TcpListener, TcpStream};
 
     use super::*;
+
+    #[tokio::test]
+    async fn what_was_taken_is_not_kept_while_something_waits() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let mut peer = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+        let mut socket = Socket::new(listener.accept().await.unwrap().0);
+        let (mut sent, mut heard, mut spare) = (Vec::new(), Vec::new(), Vec::new());
+        let mut buffer = vec![0; 100_000];
+        for number in 0..20_000_u32 {
+            socket.lend(&mut spare);
+            // Always more than the system takes.
+            while socket.backlog_bytes() < BACKLOG_BYTES_MAX {
+                assert_eq!(socket.out_begins_at() + socket.out().len() as u64, sent.len() as u64);
+                let frame = number.to_be_bytes().repeat(1_000);
+                socket.out().extend_from_slice(&frame);
+                sent.extend_from_slice(&frame);
+            }
+            let flush = |context: &mut Context<'_>| Poll::Ready(socket.poll_flush(context).is_pending());
+            std::future::poll_fn(flush).await;
+            socket.reclaim(&mut spare);
+            assert!(socket.tail.len() <= 3 * BACKLOG_BYTES_MAX, "{} bytes", socket.tail.len());
+            // What is there; the socket is flushed again only then.
+            let reading = tokio::time::timeout(std::time::Duration::from_millis(5), peer.read(&mut buffer));
+            if let Ok(count) = reading.await {
+                heard.extend_from_slice(&buffer[..count.unwrap()]);
+            }
+            if heard.len() > 40_000_000 {
+                break;
+            }
+        }
+        assert!(heard.len() > 40_000_000 && sent.starts_with(&heard));
+    }
 
     #[tokio::test]
     async fn what_is_left_after_dropping_the_backlog_is_a_prefix() {

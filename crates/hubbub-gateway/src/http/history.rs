@@ -27,6 +27,7 @@ pub(super) async fn history(call: Call) -> Answer {
     let page_query = parse(&call.query, gateway.limits.page_messages)?;
     let reads = Reads::of(gateway, call.headers())?;
     let caller = call.caller()?;
+    let _turn = gateway.unread.begin_large().await?;
     let page = gateway.read_as(&room, &caller, reads.history(room.clone(), page_query)).await?;
     let epoch = gateway.store.epoch();
     // From the oldest on is what every history can honour.
@@ -125,6 +126,7 @@ pub(super) async fn user_messages(call: Call) -> Answer {
     let reads = Reads::of(gateway, call.headers())?;
     let epoch = gateway.store.epoch();
     let caller = call.caller()?;
+    let _turn = gateway.unread.begin_large().await?;
     let may_read = |message: &Message<'_>| caller.is_allowed(Need::Room(Right::Read, message.sent.room));
     loop {
         let page = reads.stats().user_history(user.clone(), page_query.clone()).await?;

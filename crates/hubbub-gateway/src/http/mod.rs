@@ -96,8 +96,9 @@ pub(crate) async fn route(peer: &Arc<Peer>, request: Request<Incoming>) -> Respo
             is_timed = !admitted.endpoint.is_for_monitoring();
             // What is refused for its rate leaves no span: others want theirs.
             traced = TracedRequest::begin(gateway, admitted.endpoint, &mut request);
+            let space = if is_timed { gateway.unread.space().await } else { Ok(()) };
             let identity = identify(peer, &request).await;
-            match begin(peer, &admitted, request, identity) {
+            match space.and_then(|()| begin(peer, &admitted, request, identity)) {
                 Ok(answer) => answer.await,
                 Err(problem) => Err(problem),
             }

@@ -79,9 +79,11 @@ impl Answers {
         if self.pending.staged() == 0 {
             self.staged_room.clear();
             self.staged_room.push_str(room);
+            self.requests.push_first(room, request);
+        } else {
+            self.requests.push(request);
         }
         self.pending.stage(ops, op);
-        self.requests.push(request);
     }
 
     fn refuse(
@@ -167,11 +169,19 @@ impl<R: Responses, F: Fn(u64) -> bool> FrameEncoder<'_, R, F> {
         self.responses.finish(start, out);
     }
 
-    fn refuse(&mut self, problem: &Problem, count: usize, out: &mut Vec<u8>) {
+    /// Appends the refusals of requests of one room, with its ping right before the first of a message. Whoever has read what is
+    /// before the ping may send to this room without knowing of it.
+    fn refuse(&mut self, problem: &Problem, count: usize, room: Option<&RoomId>, out: &mut Vec<u8>) {
+        let Self { responses, requests, refusing, .. } = self;
         for _ in 0..count {
-            let start = out.len();
-            self.requests.pop(|request| self.responses.failure(request, problem, out));
-            self.responses.finish(start, out);
+            requests.pop(|request| {
+                if matches!(request.subject, Subject::Message(_)) {
+                    room.iter().for_each(|room| refusing.write_ping(room, out));
+                }
+                let start = out.len();
+                responses.failure(request, problem, out);
+                responses.finish(start, out);
+            });
         }
     }
 }
@@ -191,10 +201,7 @@ impl<R: Responses, F: Fn(u64) -> bool> Encoder<Answer> for FrameEncoder<'_, R, F
                 *self.behind_outbox -= 1;
                 self.frame(&frame, out);
             }
-            Answer::Refused { problem, count, room } => {
-                room.iter().for_each(|room| self.refusing.write_ping(room, out));
-                self.refuse(&problem, count, out);
-            }
+            Answer::Refused { problem, count, room } => self.refuse(&problem, count, room.as_ref(), out),
         }
     }
 
@@ -210,10 +217,10 @@ impl<R: Responses, F: Fn(u64) -> bool> Encoder<Answer> for FrameEncoder<'_, R, F
                 && let Ok(room) = RoomId::new(&room)
             {
                 self.refusing.insert(&room);
-                self.refusing.write_ping(&room, out);
             }
         }
-        self.refuse(problem, count, out);
+        let room = RoomId::new(self.requests.room()).ok();
+        self.refuse(problem, count, room.as_ref(), out);
     }
 }
 
@@ -228,5 +235,61 @@ fn encode_outcome(responses: &impl Responses, request: Request<'_>, outcome: &Ou
             responses.failure(request, &Problem::refusal(*refusal), out);
         }
         (Subject::Mark(_), _) => responses.failure(request, &Problem::no_outcome(), out),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use hubbub_core::{ErrorCode, Timestamp};
+
+    use super::*;
+
+    /// Each answer is the id of its message.
+    struct Ids;
+
+    impl Responses for Ids {
+        fn success(&self, _: &str, _: Request<'_>, _: Sent<'_>, _: &mut Vec<u8>) {
+            unreachable!("nothing succeeds");
+        }
+
+        fn marked(&self, _: &str, _: Request<'_>, _: &ReadMark, _: &mut Vec<u8>) {
+            unreachable!("nothing succeeds");
+        }
+
+        fn failure(&self, request: Request<'_>, _: &Problem, out: &mut Vec<u8>) {
+            let (Subject::Message(text) | Subject::Mark(text)) = request.subject;
+            out.extend_from_slice(text.as_bytes());
+        }
+
+        fn finish(&self, _: usize, _: &mut Vec<u8>) {}
+    }
+
+    /// Several rooms of a batch fail. Whoever has read the refusal in one of them does not know of those in the others.
+    #[test]
+    fn the_ping_of_a_room_is_right_before_its_first_refusal() {
+        let (mut requests, mut behind_outbox) = (RequestQueue::default(), 0);
+        let mut refusing = RefusingRooms::default();
+        let request = |subject| Request { subject, extra: "", received_at: Timestamp::default() };
+        requests.push_first("a", request(Subject::Message("a1")));
+        requests.push(request(Subject::Message("a2")));
+        requests.push_first("b", request(Subject::Mark("b")));
+        requests.push(request(Subject::Message("b1")));
+        let lanes = ["a", "b"].map(|room| SendLane::Room(room.to_owned())).to_vec();
+        let problem = Problem::new(ErrorCode::Unavailable, "away");
+        let mut encode = |lanes, refusing: &mut RefusingRooms| {
+            let (requests, behind_outbox) = (&mut requests, &mut behind_outbox);
+            let mut encoder =
+                FrameEncoder { responses: Ids, has_passed: |_| true, requests, behind_outbox, refusing };
+            let mut out = Vec::new();
+            encoder.failure(&problem, 2, lanes, &mut out);
+            out
+        };
+        let ping = |number: u8| [0x89, 8, 0, 0, 0, 0, 0, 0, 0, number];
+        assert_eq!(encode(lanes, &mut refusing), [&ping(1)[..], b"a1a2"].concat());
+        refusing.on_pong(&1_u64.to_be_bytes());
+        assert!(!refusing.contains("a") && refusing.contains("b"));
+        assert_eq!(encode(Vec::new(), &mut refusing), [b"b", &ping(2)[..], b"b1"].concat());
+        refusing.on_pong(&2_u64.to_be_bytes());
+        assert!(!refusing.contains("b"));
     }
 }

@@ -28,6 +28,8 @@ pub(super) struct Request<'a> {
 
 #[derive(Debug, Clone, Copy)]
 struct Entry {
+    /// Of the room's name, where it is the first of a submission.
+    room_bytes: usize,
     is_message: bool,
     subject_bytes: usize,
     extra_bytes: usize,
@@ -43,6 +45,21 @@ pub(super) struct RequestQueue {
 }
 
 impl RequestQueue {
+    /// Adds the first request of a submission to a room.
+    pub(super) fn push_first(&mut self, room: &str, request: Request<'_>) {
+        self.text.push_str(room);
+        self.push(request);
+        if let Some(entry) = self.entries.back_mut() {
+            entry.room_bytes = room.len();
+        }
+    }
+
+    /// The room of the submission whose first request is the oldest.
+    pub(super) fn room(&self) -> &str {
+        let rest = self.text.get(self.used..).unwrap_or_default();
+        self.entries.front().and_then(|entry| rest.get(..entry.room_bytes)).unwrap_or_default()
+    }
+
     pub(super) fn push(&mut self, request: Request<'_>) {
         let (is_message, subject) = match request.subject {
             Subject::Message(id) => (true, id),
@@ -51,6 +68,7 @@ impl RequestQueue {
         self.text.push_str(subject);
         self.text.push_str(request.extra);
         self.entries.push_back(Entry {
+            room_bytes: 0,
             is_message,
             subject_bytes: subject.len(),
             extra_bytes: request.extra.len(),
@@ -67,7 +85,7 @@ impl RequestQueue {
         let (subject, extra) = self.texts(&entry);
         let subject = if entry.is_message { Subject::Message(subject) } else { Subject::Mark(subject) };
         show(Request { subject, extra, received_at: entry.received_at });
-        self.used += entry.subject_bytes + entry.extra_bytes;
+        self.used += entry.room_bytes + entry.subject_bytes + entry.extra_bytes;
         if self.entries.is_empty() {
             self.text.clear();
             self.used = 0;
@@ -78,7 +96,7 @@ impl RequestQueue {
     }
 
     fn texts(&self, entry: &Entry) -> (&str, &str) {
-        let rest = self.text.get(self.used..).unwrap_or_default();
+        let rest = self.text.get(self.used + entry.room_bytes..).unwrap_or_default();
         let (subject, rest) = rest.split_at_checked(entry.subject_bytes).unwrap_or_default();
         (subject, rest.get(..entry.extra_bytes).unwrap_or_default())
     }

@@ -102,7 +102,7 @@ fn where_a_part_fails_others_have_their_outcomes_and_what_follows_it_is_refused(
 
     let answers: Vec<_> = tickets.iter().map(|ticket| ticket.outcomes().unwrap()).collect();
     // Of the first something is stored.
-    assert_eq!(answers[0], Err(&away().into_unconfirmed()));
+    assert_eq!(answers[0], Err(&away().into_partial()));
     assert_eq!(answers[1], Err(&away()));
     assert_eq!(answers[2], Ok(&[stored()][..]));
     for room in ["bad", "good"] {

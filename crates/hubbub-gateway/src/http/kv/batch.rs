@@ -103,6 +103,8 @@ pub(in crate::http) async fn batch(mut call: Call) -> Answer {
     let gateway = call.gateway();
     let body: BatchBody = object_of_bytes(&bytes)?;
     let (ops, gets) = check(&body, gateway.limits.value_bytes, call.caller_ref()?)?;
+    // Before anything is changed: then a refusal says so.
+    let _turn = if gets.is_empty() { None } else { Some(gateway.unread.begin_large().await?) };
     let applied = if ops.is_empty() { None } else { Some(gateway.apply(&ops).await?) };
     let mut outcomes = applied.iter().flat_map(|applied| applied.outcomes());
     let mut out = b"{\"put\":[".to_vec();
@@ -132,9 +134,17 @@ pub(in crate::http) async fn batch(mut call: Call) -> Answer {
     out.extend_from_slice(b"],\"get\":[");
     // One question to a shared store is enough for all of them.
     let as_of = gateway.clock.monotonic();
+    let mut failed: Option<Problem> = None;
     for (index, (text, key)) in body.get.iter().zip(&gets).enumerate() {
         write_text(if index == 0 { "{\"key\":" } else { ",{\"key\":" }, text, &mut out);
-        write_found(gateway, (key, as_of), &mut out).await?;
+        if failed.is_none() {
+            failed = write_found(gateway, (key, as_of), &mut out).await.err();
+            // What was changed is told all the same, and the store asked no more.
+            if let Some(problem) = failed.take_if(|_| applied.is_none()) {
+                return Err(problem);
+            }
+        }
+        failed.iter().for_each(|problem| write_problem(problem, &mut out));
         out.push(b'}');
     }
     out.extend_from_slice(b"]}");

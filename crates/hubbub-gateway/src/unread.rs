@@ -170,7 +170,7 @@ impl Reader {
     /// The client has taken something.
     pub(crate) fn touch(&self) {
         if self.number.load(Ordering::Relaxed) != NONE {
-            self.change(|bytes| bytes);
+            self.relist(&mut self.all.state.lock(), |bytes| bytes);
         }
     }
 
@@ -200,26 +200,27 @@ impl Reader {
     }
 
     fn free(&self, bytes: usize) {
-        self.change(|held| held.saturating_sub(bytes));
-        // Whoever was given up meanwhile has nothing listed any more.
-        let _unchanging = self.all.state.lock();
+        let mut state = self.all.state.lock();
         if self.is_given_up() {
-            self.all.given_up.fetch_sub(bytes, Ordering::Relaxed);
+            let left = self.all.given_up.load(Ordering::Relaxed).saturating_sub(bytes);
+            self.all.given_up.store(left, Ordering::Relaxed);
             self.all.freed.notify_waiters();
+        } else {
+            self.relist(&mut state, |held| held.saturating_sub(bytes));
         }
     }
 
-    fn change(&self, change: impl FnOnce(usize) -> usize) {
-        let mut state = self.all.state.lock();
+    /// Changes what is held, and puts it behind all others.
+    fn relist(&self, state: &mut State, change: impl FnOnce(usize) -> usize) {
         let number = self.number.swap(NONE, Ordering::Relaxed);
         let Some(mut held) = state.held.remove(&number) else { return };
         state.bytes -= held.bytes;
         held.bytes = change(held.bytes);
         state.bytes += held.bytes;
         if held.bytes > 0 {
-            self.list(&mut state, held);
+            self.list(state, held);
         }
-        self.all.show(&state);
+        self.all.show(state);
     }
 }
 
@@ -306,11 +307,13 @@ mod tests {
         drop((of_second, other_of_second));
         let more_of_second = answer(&second, 50);
         assert_eq!(metrics.unread_bytes.get(), 71, "what was given up does not count");
+        assert_eq!(all.given_up.load(Ordering::Relaxed), 50);
         drop(of_third);
         assert_eq!(metrics.unread_bytes.get(), 41);
         drop((of_first, of_fourth, more_of_second));
         assert_eq!(metrics.unread_bytes.get(), 0);
         assert!(all.state.lock().held.is_empty());
+        assert_eq!(all.given_up.load(Ordering::Relaxed), 0);
     }
 
     #[test]
@@ -336,6 +339,21 @@ mod tests {
         of_first.set(FREE_BYTES + 50);
         of_second.set(FREE_BYTES + 51);
         assert!(second.is_given_up() && !first.is_given_up());
+    }
+
+    #[tokio::test]
+    async fn requests_wait_while_what_was_given_up_is_there() {
+        let (all, _) = of(100);
+        let (first, second) = (Reader::new(&all), Reader::new(&all));
+        let (held, _other) = (answer(&first, 300), answer(&second, 1));
+        let waiting = tokio::spawn({
+            let all = all.clone();
+            async move { all.begin_large().await.map(drop).is_ok() }
+        });
+        tokio::task::yield_now().await;
+        assert!(!waiting.is_finished());
+        drop(held);
+        assert!(waiting.await.unwrap());
     }
 
     #[tokio::test]

@@ -12,7 +12,9 @@ use hubbub_core::limits::Limits;
 use hubbub_core::{Store, Timestamp};
 use hubbub_gateway::auth::Auth;
 use hubbub_gateway::server::{Listeners, serve};
-use hubbub_gateway::{Documents, ENCODE, Gateway, MetricsDefault, Rates, ServerLimits, Statistics, Unfinished};
+use hubbub_gateway::{
+    Documents, ENCODE, Gateway, MetricsDefault, Rates, ServerLimits, Statistics, Unfinished, Unread,
+};
 use hubbub_pipeline::hub::OutboxLimits;
 use hubbub_pipeline::kv::CacheLimits;
 use hubbub_pipeline::log::{DirectLog, LogOptions};
@@ -119,6 +121,7 @@ async fn open(data: &TempDir) -> Gateway {
         members,
         keys,
         unfinished: Unfinished::new(1 << 20, metrics.clone()),
+        unread: Unread::new(1 << 20, metrics.clone()),
         metrics,
         program: Program { version: "0", revision: "0", figures: ProcessFigures::default },
         limits: Limits::default(),

@@ -279,6 +279,11 @@ impl Outcome {
         }
     }
 
+    /// Whether the part of the batch that it was in failed.
+    pub fn is_failed(&self) -> bool {
+        self.failure().is_some()
+    }
+
     /// Whether anything of the operation is or may be stored.
     pub fn may_be_stored(&self) -> bool {
         match self {

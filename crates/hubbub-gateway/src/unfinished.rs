@@ -11,7 +11,8 @@ use hubbub_pipeline::Metrics;
 
 use crate::problem::Problem;
 
-/// Bytes of each body, frame or command that do not count: who fills the budget is in nobody's way who sends little.
+/// Bytes of each body, frame, command or answer that do not count: who fills a budget is in nobody's way who sends little, and is
+/// sent little.
 pub(crate) const FREE_BYTES: usize = 16 * 1024;
 
 /// What is held of all that has not arrived whole.

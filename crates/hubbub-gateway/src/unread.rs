@@ -29,9 +29,7 @@ use parking_lot::Mutex;
 use tokio::sync::{Notify, Semaphore, SemaphorePermit};
 
 use crate::problem::Problem;
-
-/// Bytes of each answer, or of what waits in a socket, that do not count.
-pub(crate) const FREE_BYTES: usize = 16 * 1024;
+use crate::unfinished::FREE_BYTES;
 
 /// Answers of several MiB that are made at once.
 const LARGE_AT_ONCE: usize = 32;

@@ -148,21 +148,17 @@ pub(crate) async fn dispatch(
         }
         let committed = outcomes.and_then(|outcomes| outcomes.as_ref().ok());
         let is_change = committed.is_some_and(|outcomes| outcomes.iter().any(changes_membership));
-        match outcomes {
-            Some(Ok(outcomes)) if outcomes.iter().any(is_of_queues_or_keys) => {
-                keys.apply_committed(&chunk.ops, outcomes, epoch.as_ref()).await;
-                consumers.notify(&chunk.ops, outcomes);
-                if chunk.ops.iter().any(|op| has_deadline(&op)) {
-                    sweep_signal.notify_one();
-                }
+        if let Some(outcomes) = committed.filter(|outcomes| outcomes.iter().any(is_of_queues_or_keys)) {
+            keys.apply_committed(&chunk.ops, outcomes, epoch.as_ref()).await;
+            consumers.notify(&chunk.ops, outcomes);
+            if chunk.ops.iter().any(|op| has_deadline(&op)) {
+                sweep_signal.notify_one();
             }
-            _ => {}
         }
         match outcomes {
             Some(Err(_)) => keys.invalidate(chunk.ops.iter()),
             Some(Ok(outcomes)) if chunk.batch.has_failures() => {
-                let failed =
-                    chunk.ops.iter().zip(outcomes).filter(|(_, outcome)| outcome.failure().is_some());
+                let failed = chunk.ops.iter().zip(outcomes).filter(|(_, outcome)| outcome.is_failed());
                 keys.invalidate(failed.map(|(op, _)| op));
             }
             _ => {}

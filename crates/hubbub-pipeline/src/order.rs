@@ -131,9 +131,9 @@ impl FailedSends {
     fn record(&mut self, chunk: &Chunk, outcomes: &mut Outcomes) {
         match outcomes {
             Err(_) => self.insert(chunk, |_| true),
-            Ok(outcomes) if outcomes.iter().any(has_failed) => {
+            Ok(outcomes) if outcomes.iter().any(Outcome::is_failed) => {
                 chunk.mark_failures(outcomes);
-                self.insert(chunk, |index| outcomes.get(index).is_some_and(has_failed));
+                self.insert(chunk, |index| outcomes.get(index).is_some_and(Outcome::is_failed));
             }
             Ok(_) => {}
         }
@@ -194,10 +194,6 @@ impl FailedSends {
             !lanes.is_empty() && Arc::strong_count(sender) > 1
         });
     }
-}
-
-fn has_failed(outcome: &Outcome) -> bool {
-    outcome.failure().is_some()
 }
 
 fn address(sender: &Arc<Waiter>) -> usize {

@@ -119,7 +119,7 @@ async fn apply_rooms(store: &Postgres, ops: &[PlacedOp<'_>]) -> Vec<Outcome> {
     let positions: Vec<LogPosition> = ops.iter().filter_map(|op| op.position).collect();
     if !positions.is_empty()
         && outcomes.iter().any(is_refused)
-        && !outcomes.iter().any(|outcome| outcome.failure().is_some())
+        && !outcomes.iter().any(Outcome::is_failed)
         && let Err(error) = log::pass_over(&store.context.db, &positions).await
     {
         return all_failed(ops.len(), error.into_unconfirmed());

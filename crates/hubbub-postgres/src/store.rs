@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use hubbub_core::clock::{Clock, ClockDoubt, RandomSource};
 use hubbub_core::replica::ReplicaStore;
-use hubbub_core::store::{ApplyError, BatchCap, PeerMessages, ReadError, Store, StoreFigures, StoreHealth};
+use hubbub_core::store::{
+    ApplyError, BatchCap, HANGING, PeerMessages, ReadError, Store, StoreFigures, StoreHealth,
+};
 use hubbub_core::{LogStore, OpBatch, Outcome};
 use parking_lot::Mutex;
 use tokio::runtime::Handle;
@@ -29,9 +31,6 @@ use crate::{apply, migrate};
 
 /// How long a server that stops waits at most to let others change keys.
 const LEAVE_MAX: Duration = Duration::from_secs(2);
-
-/// A batch that takes as long as this is told of. The same as for a write of the embedded store.
-const HANGING: Duration = Duration::from_secs(5);
 
 /// Largest batch.
 const BATCH_CAP: BatchCap = BatchCap { ops: 5_000, bytes: 4 * 1024 * 1024 };

@@ -8,6 +8,7 @@ mod rooms;
 
 use std::pin::Pin;
 use std::sync::Arc;
+use std::time::Duration;
 
 pub use crate::apply_error::ApplyError;
 use crate::backup::BackupStore;
@@ -150,6 +151,9 @@ pub enum ReadError {
         resume_at: Option<Arc<[u8]>>,
     },
 }
+
+/// [`Store::health`] tells of a write that is not finished after this time.
+pub const HANGING: Duration = Duration::from_secs(5);
 
 /// Health of a store.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -63,6 +63,7 @@ use crate::json::{write_number, write_plain};
 use crate::problem::Problem;
 use crate::rates::{Charged, UnderWay};
 use crate::server::Peer;
+use crate::unfinished::FREE_BYTES;
 use crate::unread::{self, Reader};
 use crate::{Compat, Gateway};
 use cors::CrossOrigin;
@@ -134,7 +135,7 @@ struct IsKept;
 
 /// Counts the body as unread until the client has all of it. What is written while it is sent, its writer bounds.
 fn count_unread(reader: &Arc<Reader>, mut response: Response<Body>) -> Response<Body> {
-    if response.body().size_hint().lower() <= unread::FREE_BYTES as u64
+    if response.body().size_hint().lower() <= FREE_BYTES as u64
         || response.extensions_mut().remove::<IsKept>().is_some()
     {
         return response;

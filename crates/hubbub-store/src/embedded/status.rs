@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use hubbub_core::invariant::saturate;
-use hubbub_core::store::{ApplyError, StoreHealth};
+use hubbub_core::store::{ApplyError, HANGING, StoreHealth};
 use parking_lot::Mutex;
 
 use crate::embedded::damage::Damage;
@@ -34,9 +34,6 @@ pub(crate) struct Status {
     /// When the write of the journal under way began, in microseconds of the monotonic clock; 0 = there is none.
     write_began: AtomicU64,
 }
-
-/// From then on it is told that the disk does not finish a write, or that there is no slot.
-const HANGING: Duration = Duration::from_secs(5);
 
 impl Status {
     /// The status of an engine whose journals up to this one are in segments.

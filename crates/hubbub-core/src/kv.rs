@@ -122,6 +122,16 @@ pub struct KeyInfo {
     pub expires_at: Option<Timestamp>,
 }
 
+/// Keys as listed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct KeyPage {
+    /// In the order of their bytes.
+    pub keys: Vec<KeyInfo>,
+    /// Changes up to this one are in the list, later ones may be. Not less than any that was acknowledged before the list was asked
+    /// for, by whichever server.
+    pub revision: u64,
+}
+
 /// One change, as watchers see it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KvChange {

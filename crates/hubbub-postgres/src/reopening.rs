@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use hubbub_core::clock::{Clock, ClockDoubt, RandomSource};
 use hubbub_core::essential::supervise;
-use hubbub_core::kv::{KeyInfo, KvEntry, KvHistory};
+use hubbub_core::kv::{KeyPage, KvEntry, KvHistory};
 use hubbub_core::queue::{Delivery, QueueInfo, TakeFilter, WaitFilter, Waiting};
 use hubbub_core::replica::ReplicaStore;
 use hubbub_core::store::{
@@ -194,7 +194,7 @@ impl QueueStore for ReopeningStore {
 impl KvStore for ReopeningStore {
     delegate! {
         value(key: &[u8]) -> Read<'_, Option<KvEntry>>;
-        keys(prefix: &[u8], after: Option<&[u8]>, limit: usize) -> Read<'_, Vec<KeyInfo>>;
+        keys(prefix: &[u8], after: Option<&[u8]>, limit: usize) -> Read<'_, KeyPage>;
         changes(prefix: &[u8], after: u64, limit: usize) -> Read<'_, KvHistory>;
         revision() -> u64;
         kv_due_in() -> Option<Duration>;

@@ -53,6 +53,19 @@ async fn a_put_that_fails_leaves_nothing_and_the_next_is_committed() {
     assert_eq!(keys, [(b"a".to_vec(), 1), (b"c".to_vec(), 2)]);
 }
 
+/// Whoever was told of a change is told no older revision by another server: neither with a key in the list, nor without.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_list_is_as_new_as_what_another_server_acknowledged() {
+    let database = Database::fresh().await;
+    let (store, other) = (open(&database, 1).await, open(&database, 2).await);
+    for round in 0..20 {
+        let revision = put(&*store, &[&format!("a{round}")]).unwrap()[0];
+        let prefix = if round % 2 == 0 { &b"a"[..] } else { b"b" };
+        let page = other.keys(prefix, None, 99).await.unwrap();
+        assert_eq!((page.revision, page.keys.len()), (revision, if round % 2 == 0 { round + 1 } else { 0 }));
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn servers_that_put_at_the_same_time_share_one_row_of_revisions() {
     const SERVERS: u64 = 3;

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use hubbub_core::kv::{KeyInfo, KvEntry, KvHistory};
+use hubbub_core::kv::{KeyPage, KvEntry, KvHistory};
 use hubbub_core::queue::{Delivery, QueueInfo, TakeFilter, Waiting};
 use hubbub_core::store::{ApplyError, KvStore, QueueStore, Read, ReadError};
 use hubbub_core::{ClientId, QueueId};
@@ -61,7 +61,7 @@ impl KvStore for Scylla {
         refused()
     }
 
-    fn keys(&self, _: &[u8], _: Option<&[u8]>, _: usize) -> Read<'_, Vec<KeyInfo>> {
+    fn keys(&self, _: &[u8], _: Option<&[u8]>, _: usize) -> Read<'_, KeyPage> {
         refused()
     }
 

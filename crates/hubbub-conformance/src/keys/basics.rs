@@ -46,11 +46,11 @@ pub async fn any_bytes_are_a_key(fixture: &mut impl Fixture) {
         for key in odd {
             assert_eq!(&*entry(fixture, key).await.unwrap().value, key, "{stage:?}");
         }
-        let listed = fixture.store().keys(b"", None, 99).await.unwrap();
+        let listed = fixture.store().keys(b"", None, 99).await.unwrap().keys;
         let mut sorted = odd;
         sorted.sort_unstable();
         assert!(listed.iter().map(|info| &*info.key).eq(sorted), "{stage:?}: {listed:?}");
-        let last = fixture.store().keys(&longest, None, 9).await.unwrap();
+        let last = fixture.store().keys(&longest, None, 9).await.unwrap().keys;
         assert_eq!(last.len(), 1, "{stage:?}");
     }
 }

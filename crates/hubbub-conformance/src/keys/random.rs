@@ -51,7 +51,7 @@ pub async fn run(fixture: &mut impl Fixture, seed: u64, steps: u64) {
 /// Everything a store shows of keys, as text.
 pub async fn seen(store: &dyn Store) -> Vec<String> {
     let mut all = Vec::new();
-    for info in store.keys(b"", None, 9_999).await.unwrap() {
+    for info in store.keys(b"", None, 9_999).await.unwrap().keys {
         let got = store.value(&info.key).await.unwrap();
         let value = got.filter(|got| got.revision == info.revision).map(|got| got.value);
         all.push(line(&info.key, info.revision, info.expires_at.map(Timestamp::as_micros), value.as_deref()));
@@ -81,14 +81,14 @@ async fn check(fixture: &impl Fixture, model: &Model, dice: &Dice, step: u64) {
         assert_eq!(seen, expected, "step {step}");
     }
     assert_eq!(seen.len(), expected.len(), "step {step}: {seen:#?}\n{expected:#?}");
-    for info in fixture.store().keys(b"", None, 9_999).await.unwrap() {
+    for info in fixture.store().keys(b"", None, 9_999).await.unwrap().keys {
         let bytes = model.get(&info.key, now).map(|kept| kept.value.len() as u64);
         assert_eq!(Some(info.bytes), bytes, "step {step}: {:?}", info.key);
     }
     for _ in 0..5 {
         let (prefix, after) = (dice.key(), dice.key());
         let prefix = &prefix[..usize::try_from(dice.below(3)).unwrap().min(prefix.len())];
-        let page = fixture.store().keys(prefix.as_bytes(), Some(after.as_bytes()), 5).await.unwrap();
+        let page = fixture.store().keys(prefix.as_bytes(), Some(after.as_bytes()), 5).await.unwrap().keys;
         let fits = |key: &&Vec<u8>| key.starts_with(prefix.as_bytes()) && key.as_slice() > after.as_bytes();
         let expected: Vec<_> = model.at(now).map(|(key, _)| key).filter(fits).take(5).collect();
         assert!(page.iter().map(|info| &*info.key).eq(expected), "step {step}: {prefix} behind {after}");

@@ -84,7 +84,10 @@ pub(super) async fn keys(
     after: Option<&str>,
     limit: usize,
 ) -> Vec<KeyInfo> {
-    fixture.store().keys(prefix.as_bytes(), after.map(str::as_bytes), limit).await.unwrap()
+    let store = fixture.store();
+    let page = store.keys(prefix.as_bytes(), after.map(str::as_bytes), limit).await.unwrap();
+    assert_eq!(page.revision, store.revision(), "nobody changes keys meanwhile");
+    page.keys
 }
 
 pub(super) fn names(keys: &[KeyInfo]) -> Vec<&str> {

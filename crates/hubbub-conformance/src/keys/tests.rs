@@ -4,7 +4,7 @@ use std::future::ready;
 use std::sync::Arc;
 use std::time::Duration;
 
-use hubbub_core::kv::{CHANGES_KEPT, Condition, KeyInfo, KvChange, KvChanges, KvEntry, KvHistory};
+use hubbub_core::kv::{CHANGES_KEPT, Condition, KeyInfo, KeyPage, KvChange, KvChanges, KvEntry, KvHistory};
 use hubbub_core::store::Read;
 use hubbub_core::{Clock, KvOp, KvStore, Outcome, Timestamp};
 
@@ -91,7 +91,7 @@ impl KvStore for InMemory {
         Box::pin(ready(Ok(found)))
     }
 
-    fn keys(&self, prefix: &[u8], after: Option<&[u8]>, limit: usize) -> Read<'_, Vec<KeyInfo>> {
+    fn keys(&self, prefix: &[u8], after: Option<&[u8]>, limit: usize) -> Read<'_, KeyPage> {
         let model = self.keys.lock();
         let now = if self.flaw == Flaw::KeyListsTheExpired { 0 } else { self.time_for_keys() };
         let is_behind = |key: &[u8]| {
@@ -100,7 +100,7 @@ impl KvStore for InMemory {
         let is_meant = |key: &[u8]| self.flaw == Flaw::KeyPrefixIsIgnored || key.starts_with(prefix);
         let fits = |(key, _): &(&Vec<u8>, &Kept)| is_meant(key) && is_behind(key);
         let keys = model.at(now).filter(fits).take(limit).map(Self::key_info).collect();
-        Box::pin(ready(Ok(keys)))
+        Box::pin(ready(Ok(KeyPage { keys, revision: model.revision })))
     }
 
     fn changes(&self, prefix: &[u8], after: u64, limit: usize) -> Read<'_, KvHistory> {

@@ -4,7 +4,7 @@ use std::num::NonZeroU64;
 use std::time::Duration;
 
 use super::Read;
-use crate::kv::{KeyInfo, KvEntry, KvHistory};
+use crate::kv::{KeyPage, KvEntry, KvHistory};
 use crate::time::Timestamp;
 
 /// Reads of keys. They never wait for writes, see everything acknowledged before they began, and no expired key.
@@ -14,7 +14,7 @@ pub trait KvStore: Send + Sync + 'static {
 
     /// Up to `limit` keys that begin with `prefix`, in the order of their bytes, starting behind `after`. Damage is an error
     /// ([`super::ReadError::Damaged`]) only if one of these keys may be there: what is before it can be listed with a smaller limit.
-    fn keys(&self, prefix: &[u8], after: Option<&[u8]>, limit: usize) -> Read<'_, Vec<KeyInfo>>;
+    fn keys(&self, prefix: &[u8], after: Option<&[u8]>, limit: usize) -> Read<'_, KeyPage>;
 
     /// Up to `limit` changes behind the revision `after` of keys that begin with `prefix`, oldest first. The last
     /// [`crate::kv::CHANGES_KEPT`] changes of the store are kept, over restarts too.

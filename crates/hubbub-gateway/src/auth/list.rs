@@ -56,8 +56,8 @@ impl AccessList {
             let (keys, has_more): (Vec<Arc<[u8]>>, bool) =
                 match store.keys(RESERVED, after.as_deref(), limit).await {
                     Ok(page) => {
-                        let has_more = page.len() == limit;
-                        (page.into_iter().map(|info| info.key).collect(), has_more)
+                        let has_more = page.keys.len() == limit;
+                        (page.keys.into_iter().map(|info| info.key).collect(), has_more)
                     }
                     // What is before the damage is in a smaller page.
                     Err(ReadError::Damaged { .. }) if limit > 1 => {

@@ -9,7 +9,8 @@ use std::time::Duration;
 use hubbub_core::Timestamp;
 use hubbub_core::invariant::saturate;
 use hubbub_core::kv::{
-    CHANGES_KEPT, KEY_BYTES_MAX, KeyInfo, KvChange, KvChanged, KvChanges, KvEntry, KvHistory, has_expired,
+    CHANGES_KEPT, KEY_BYTES_MAX, KeyInfo, KeyPage, KvChange, KvChanged, KvChanges, KvEntry, KvHistory,
+    has_expired,
 };
 use hubbub_core::store::{KvStore, Read, ReadError};
 use tokio_postgres::Row;
@@ -108,21 +109,21 @@ impl KvStore for Postgres {
         self.kv.value(key.to_vec())
     }
 
-    fn keys(&self, prefix: &[u8], after: Option<&[u8]>, limit: usize) -> Read<'_, Vec<KeyInfo>> {
+    fn keys(&self, prefix: &[u8], after: Option<&[u8]>, limit: usize) -> Read<'_, KeyPage> {
         let (first, end) = range(prefix, after);
         Box::pin(async move {
             let (now, limit) = (PgTime(self.context.clock.now()), number(limit as u64));
             let rows = self.context.db.read(&KEYS, &[&first, &end, &now, &limit]).await?;
-            self.kv.observe(&rows);
+            let revision = self.kv.observe(&rows);
             let infos = rows.iter().filter_map(|row| {
                 Some(KeyInfo {
                     key: row.get::<_, Option<&[u8]>>(1)?.into(),
-                    revision: revision(row.get(2)),
+                    revision: self::revision(row.get(2)),
                     bytes: saturate(row.get::<_, i32>(3)),
                     expires_at: row.get::<_, Option<PgTime>>(4).map(|at| at.0),
                 })
             });
-            Ok(infos.collect())
+            Ok(KeyPage { keys: infos.collect(), revision })
         })
     }
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use hubbub_core::FieldError;
-use hubbub_core::kv::KeyInfo;
+use hubbub_core::kv::{KeyInfo, KeyPage};
 use hyper::StatusCode;
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -58,11 +58,9 @@ pub(in crate::http) async fn list(call: Call) -> Answer {
     let after =
         query.get("after").and_then(|after| require(key::parse(after), "after", KEY_RULE, &mut faults));
     refuse_faults(faults)?;
-    // Read first, so that a watcher that begins behind it misses nothing that the list does not show, also where another
-    // history of the store begins meanwhile.
+    // Read first: a watcher is told if another history of the store begins meanwhile.
     let epoch = gateway.store.epoch();
-    let revision = gateway.keys.revision();
-    let keys = visible(gateway, &prefix, after.map(Into::into), limit + 1).await?;
+    let KeyPage { keys, revision } = visible(gateway, &prefix, after.map(Into::into), limit + 1).await?;
     gateway.keys.caught_up().await;
     let (keys, next) = cut(keys, limit, |last| key::text(&last.key));
     let keys = keys.iter().map(KeyItem::from).collect();
@@ -76,22 +74,24 @@ pub(in crate::http) fn prefix_of_query(query: &Query) -> Result<Vec<u8>, Problem
     refuse_faults(faults).map(|()| prefix)
 }
 
-/// Keys behind `after`, without those of the server itself.
+/// Keys behind `after`, without those of the server itself, and a revision behind which a watcher misses nothing that they do
+/// not show.
 async fn visible(
     gateway: &Gateway,
     prefix: &[u8],
     mut after: Option<Arc<[u8]>>,
     limit: usize,
-) -> Result<Vec<KeyInfo>, Problem> {
-    let mut keys = Vec::new();
+) -> Result<KeyPage, Problem> {
+    let (mut keys, mut revision) = (Vec::new(), None);
     loop {
         let wanted = limit - keys.len();
         let page = gateway.store.keys(prefix, after.as_deref(), wanted).await?;
-        let is_last = page.len() < wanted;
-        let last = page.last().map(|info| info.key.clone());
-        keys.extend(page.into_iter().filter(|info| !key::is_reserved(&info.key)));
+        let revision = *revision.get_or_insert(page.revision);
+        let is_last = page.keys.len() < wanted;
+        let last = page.keys.last().map(|info| info.key.clone());
+        keys.extend(page.keys.into_iter().filter(|info| !key::is_reserved(&info.key)));
         if is_last || keys.len() >= limit {
-            return Ok(keys);
+            return Ok(KeyPage { keys, revision });
         }
         // Behind all of its own, which are ASCII, and never back to a key that it has.
         after = last.max(Some([RESERVED, &[0xff]].concat().into()));

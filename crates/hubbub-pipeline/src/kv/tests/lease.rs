@@ -3,7 +3,7 @@
 use std::num::NonZeroU64;
 
 use hubbub_core::Timestamp;
-use hubbub_core::kv::{KeyInfo, KvEntry, KvHistory};
+use hubbub_core::kv::{KeyPage, KvEntry, KvHistory};
 use hubbub_core::store::Read;
 
 use super::*;
@@ -19,7 +19,7 @@ impl KvStore for View {
         self.model.value(key)
     }
 
-    fn keys(&self, prefix: &[u8], after: Option<&[u8]>, limit: usize) -> Read<'_, Vec<KeyInfo>> {
+    fn keys(&self, prefix: &[u8], after: Option<&[u8]>, limit: usize) -> Read<'_, KeyPage> {
         self.model.keys(prefix, after, limit)
     }
 

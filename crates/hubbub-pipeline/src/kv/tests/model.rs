@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use hubbub_core::clock::{Clock, ManualClock, RandomSource, SeededRandom};
 use hubbub_core::kv::{
-    KeyInfo, KvChange, KvChanged, KvChanges, KvEntry, KvHistory, KvOp, KvOutcome, has_expired,
+    KeyPage, KvChange, KvChanged, KvChanges, KvEntry, KvHistory, KvOp, KvOutcome, has_expired,
 };
 use hubbub_core::store::{KvStore, Read};
 use hubbub_core::{Op, OpBatch, Outcome, Refusal, Timestamp};
@@ -203,8 +203,8 @@ impl KvStore for Model {
         })
     }
 
-    fn keys(&self, _: &[u8], _: Option<&[u8]>, _: usize) -> Read<'_, Vec<KeyInfo>> {
-        Box::pin(async { Ok(Vec::new()) })
+    fn keys(&self, _: &[u8], _: Option<&[u8]>, _: usize) -> Read<'_, KeyPage> {
+        Box::pin(async { Ok(KeyPage { keys: Vec::new(), revision: self.revision() }) })
     }
 
     fn changes(&self, prefix: &[u8], after: u64, limit: usize) -> Read<'_, KvHistory> {

@@ -4,7 +4,7 @@ use std::future::ready;
 use std::time::Duration;
 
 use hubbub_core::KvStore;
-use hubbub_core::kv::{KeyInfo, KvEntry, KvHistory};
+use hubbub_core::kv::{KeyInfo, KeyPage, KvEntry, KvHistory};
 use hubbub_core::store::{Read, ReadError};
 
 use super::Patience;
@@ -49,9 +49,13 @@ impl KvStore for Embedded {
         }
     }
 
-    fn keys(&self, prefix: &[u8], after: Option<&[u8]>, limit: usize) -> Read<'_, Vec<KeyInfo>> {
+    fn keys(&self, prefix: &[u8], after: Option<&[u8]>, limit: usize) -> Read<'_, KeyPage> {
         let (prefix, after) = (prefix.to_vec(), after.map(<[u8]>::to_vec));
-        self.blocking(move |engine| engine.keys(&prefix, after.as_deref(), limit))
+        self.blocking(move |engine| {
+            // Read first: what changes meanwhile may be in the list or not.
+            let revision = engine.shared.keys.revision();
+            Ok(KeyPage { keys: engine.keys(&prefix, after.as_deref(), limit)?, revision })
+        })
     }
 
     fn changes(&self, prefix: &[u8], after: u64, limit: usize) -> Read<'_, KvHistory> {

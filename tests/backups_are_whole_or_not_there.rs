@@ -81,6 +81,30 @@ async fn a_restore_takes_an_empty_place_only() {
     let empty = server.setup().beside("empty");
     fs::create_dir(&empty).unwrap();
     restore(&empty.display().to_string()).await.success();
+    // What a restore that was killed left is told apart from what somebody needs.
+    let left = server.setup().beside("left");
+    fs::create_dir(&left).unwrap();
+    fs::write(left.join("LOCK"), "1\n").unwrap();
+    let line = restore(&left.display().to_string()).await.refusal(1);
+    assert!(line.contains("an interrupted restore left"), "{line}");
+}
+
+/// A backup is restored, not served: a server that is started on it by mistake changes nothing.
+#[tokio::test]
+async fn a_backup_stays_as_it_is() {
+    let server = Server::start();
+    server.send("r", "one").await;
+    let dir = server.setup().beside("backups");
+    let made = backup(&server, &dir, &[]).await;
+    let made = made["backup"].as_str().unwrap();
+    let before = names(Path::new(made));
+    let serve = ["serve", "--listen", "127.0.0.1:0", "--data", made].map(str::to_owned).to_vec();
+    let line = hubbub_aside(serve, String::new()).await.refusal(3);
+    assert!(line.contains("is a backup; restore it") && line.contains("hubbub restore"), "{line}");
+    assert_eq!(names(Path::new(made)), before);
+    // Earlier versions left a lock there.
+    fs::write(Path::new(made).join("LOCK"), "1\n").unwrap();
+    hubbub(&["verify", made], "").success();
 }
 
 /// Asks with a header that names the caller, unless it is empty.

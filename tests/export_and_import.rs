@@ -95,6 +95,34 @@ async fn what_is_exported_is_imported() {
     assert_eq!(lines, server.history("room-0").await, "a line is the message as the server shows it");
 }
 
+/// What stands at the place is not replaced by something else: a link, a pipe, or a file that few may read.
+#[cfg(unix)]
+#[tokio::test]
+async fn an_export_goes_where_its_name_leads() {
+    use std::os::unix::fs::{PermissionsExt, symlink};
+    let server = Server::start();
+    put(&server, &difficult()).await;
+    let printed = server.run(&["export"], "").await.success();
+    let at = |name: &str| server.setup().beside(name);
+    let export = async |name: &str| {
+        let path = at(name).display().to_string();
+        server.run(&["export", "--out", &path], "").await.success();
+    };
+    fs::write(at("private"), "old").unwrap();
+    fs::set_permissions(at("private"), fs::Permissions::from_mode(0o600)).unwrap();
+    symlink("private", at("link")).unwrap();
+    export("link").await;
+    assert!(at("link").is_symlink());
+    assert_eq!(fs::read_to_string(at("private")).unwrap(), printed);
+    assert_eq!(fs::metadata(at("private")).unwrap().permissions().mode() & 0o777, 0o600);
+
+    let pipe = at("pipe");
+    assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    let reading = tokio::task::spawn_blocking(move || fs::read_to_string(pipe).unwrap());
+    export("pipe").await;
+    assert_eq!(crate::harness::in_time("what went through the pipe", reading).await.unwrap(), printed);
+}
+
 fn printed_file(path: &str) -> String {
     fs::read_to_string(path).unwrap()
 }

@@ -28,6 +28,15 @@ pub enum OpenError {
         /// One of the files.
         file: String,
     },
+    /// It is a backup, which stays as it is.
+    #[error(
+        "{path} is a backup; restore it into another directory: hubbub restore {path} --to DIR",
+        path = path.display()
+    )]
+    Backup {
+        /// The directory.
+        path: PathBuf,
+    },
     /// Written by a newer version.
     #[error(
         "data directory has format {found}, this version reads up to {known}; start the version that wrote it"

@@ -40,7 +40,7 @@ mod view;
 mod writer;
 
 pub use backup::{RestoreError, file_crc32c, restore};
-pub use disk::data_dir::is_ours;
+pub use disk::data_dir::{BACKUP_LIST, is_ours};
 pub use engine::Engine;
 pub use error::{MaintainError, OpenError};
 pub use file::FileError;

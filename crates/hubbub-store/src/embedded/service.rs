@@ -91,6 +91,9 @@ impl Embedded {
     ) -> Result<Self, OpenError> {
         let unreadable =
             |attempted, source| OpenError::Unreadable { attempted, path: path.to_owned(), source };
+        if data_dir::is_backup(path) {
+            return Err(OpenError::Backup { path: path.to_owned() });
+        }
         data_dir::make(path).map_err(|error| unreadable("making the directory", error))?;
         data_dir::refuse_foreign(path)?;
         let lock = DirLock::take(path)?;

@@ -22,7 +22,7 @@ use serde::{Deserialize, Serialize};
 use super::DamagedError;
 
 /// The list of a backup's files.
-pub(super) const LIST: &str = "backup.json";
+pub(super) const LIST: &str = hubbub_store::embedded::BACKUP_LIST;
 const PARTIAL: &str = ".partial";
 
 /// Format version of the list; no other is read.

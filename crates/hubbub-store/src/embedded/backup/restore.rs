@@ -34,6 +34,12 @@ pub enum RestoreError {
         /// The directory.
         path: PathBuf,
     },
+    /// The rest of a restore, or of a first start, that did not end.
+    #[error("{} holds what an interrupted restore left; delete it, or name another directory", path.display())]
+    Unfinished {
+        /// The directory.
+        path: PathBuf,
+    },
     /// A file of the backup is not what was backed up.
     #[error("{file} of the backup is damaged: {what}; use another backup")]
     Damaged {
@@ -70,7 +76,13 @@ pub fn restore(
     let was_there = to.exists();
     data_dir::make(to).map_err(failed("making", to))?;
     if fs::read_dir(to).map_err(failed("reading", to))?.next().is_some() {
-        return Err(RestoreError::NotEmpty { path: to.to_owned() });
+        let path = to.to_owned();
+        let is_unfinished = data_dir::is_unfinished(to);
+        return Err(if is_unfinished {
+            RestoreError::Unfinished { path }
+        } else {
+            RestoreError::NotEmpty { path }
+        });
     }
     let lock = DirLock::take(to)?;
     let result = fill(from, to, files, random, progress);

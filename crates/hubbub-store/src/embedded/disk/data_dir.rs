@@ -15,6 +15,19 @@ use crate::embedded::segment::SEGMENTS_DIR;
 /// The file that is locked while a server runs.
 const LOCK: &str = "LOCK";
 
+/// The list of the files of a backup. Only backups have it.
+pub const BACKUP_LIST: &str = "backup.json";
+
+/// Whether a directory is a backup, which is restored and not opened.
+pub(crate) fn is_backup(dir: &Path) -> bool {
+    dir.join(BACKUP_LIST).exists()
+}
+
+/// Whether a restore, or the very first start, was interrupted there: `FORMAT` comes last.
+pub(crate) fn is_unfinished(dir: &Path) -> bool {
+    dir.join(LOCK).exists() && !dir.join(FORMAT).exists()
+}
+
 /// Whether a directory holds something of a data directory or backup; one that lost the rest of it is damaged.
 pub fn is_ours(dir: &Path) -> bool {
     [LOCK, FORMAT, MANIFEST, JOURNAL_DIR, SEGMENTS_DIR, QUEUES_DIR, KV_DIR]
@@ -23,9 +36,12 @@ pub fn is_ours(dir: &Path) -> bool {
 }
 
 /// Holds the lock on a data directory until dropped, or until the process ends however it ends.
+///
+/// The file `LOCK` says who holds it. Somebody may remove that, so the directory itself is locked, too, where the system can.
 #[derive(Debug)]
 pub(crate) struct DirLock {
     file: File,
+    _dir: Option<File>,
 }
 
 impl DirLock {
@@ -38,10 +54,10 @@ impl DirLock {
         Ok(lock)
     }
 
-    /// The same without changing anything; `None` where there is no file `LOCK`, so that no server can have it.
+    /// The same without changing anything; `None` where there is no file `LOCK`, and so no server.
     pub(crate) fn take_if_there(dir: &Path) -> Result<Option<Self>, OpenError> {
         match File::open(dir.join(LOCK)) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => lock_itself(dir).map(|_| None),
             opened => Self::hold(dir, opened).map(Some),
         }
     }
@@ -52,19 +68,33 @@ impl DirLock {
             |attempted| move |source| OpenError::Unreadable { attempted, path: dir.join(LOCK), source };
         let mut file = opened.map_err(failed("opening"))?;
         match file.try_lock() {
-            Ok(()) => Ok(Self { file }),
+            Ok(()) => Ok(Self { file, _dir: lock_itself(dir)? }),
             Err(TryLockError::WouldBlock) => {
                 let mut holder = String::new();
                 // The number is only for the message.
                 let _ = file.read_to_string(&mut holder);
                 let owner = match holder.trim() {
-                    "" => "another process".to_owned(),
+                    "" => SOMEBODY.to_owned(),
                     pid => format!("process {pid}"),
                 };
                 Err(OpenError::Locked { path: dir.to_owned(), owner })
             }
             Err(TryLockError::Error(error)) => Err(failed("locking")(error)),
         }
+    }
+}
+
+const SOMEBODY: &str = "another process";
+
+/// Locks the directory itself. Not every file system can, so only a lock of somebody else is an error.
+fn lock_itself(dir: &Path) -> Result<Option<File>, OpenError> {
+    let Ok(opened) = File::open(dir) else { return Ok(None) };
+    match opened.try_lock() {
+        Ok(()) => Ok(Some(opened)),
+        Err(TryLockError::WouldBlock) => {
+            Err(OpenError::Locked { path: dir.to_owned(), owner: SOMEBODY.to_owned() })
+        }
+        Err(TryLockError::Error(_)) => Ok(None),
     }
 }
 

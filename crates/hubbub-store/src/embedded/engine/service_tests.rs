@@ -38,6 +38,12 @@ fn a_directory_is_for_one_process() {
     let store = open(&dir).unwrap();
     let Err(OpenError::Locked { owner, .. }) = open(&dir) else { panic!("opened twice") };
     assert_eq!(owner, format!("process {}", std::process::id()));
+    // Also when the file that says so is removed.
+    std::fs::remove_file(dir.join("LOCK")).unwrap();
+    let Err(OpenError::Locked { owner, .. }) = open(&dir) else { panic!("opened twice") };
+    assert_eq!(owner, "another process");
+    let verified = crate::embedded::verify(&dir, &mut |fault| panic!("{fault:?}"), &|_| ());
+    assert!(matches!(verified, Err(OpenError::Locked { .. })), "{verified:?}");
     store.close();
     open(&dir).unwrap();
 }

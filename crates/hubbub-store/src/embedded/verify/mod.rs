@@ -14,7 +14,7 @@ use hubbub_core::Message;
 use hubbub_core::clock::ManualClock;
 use hubbub_core::invariant::saturate;
 
-use crate::embedded::disk::data_dir::DirLock;
+use crate::embedded::disk::data_dir::{self, DirLock};
 use crate::embedded::disk::format_file::{self, FORMAT};
 use crate::embedded::disk::{Disk, FileDisk};
 use crate::embedded::error::OpenError;
@@ -79,7 +79,7 @@ pub fn verify(
     let disk = FileDisk::read_only(dir);
     let mut verifier = Verifier {
         disk: &disk,
-        is_used: lock.is_some(),
+        is_used: lock.is_some() && !data_dir::is_backup(dir),
         fault,
         progress,
         spans: HashMap::new(),

@@ -1,8 +1,8 @@
 //! Writes messages in one of the file formats.
 
-use std::fs::{self, File};
+use std::fs::{self, File, OpenOptions};
 use std::io::{BufWriter, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use serde_json::Value;
@@ -20,8 +20,31 @@ type Output = BufWriter<Box<dyn Write + Send>>;
 /// A writer of messages, to standard output or to a file that gets its name only when it is complete.
 pub(super) struct Sink {
     format: Format,
-    /// The file, its name until it is complete, and its name.
-    file: Option<(File, PathBuf, PathBuf)>,
+    file: Option<Target>,
+}
+
+/// A file, its name until it is complete, and its name.
+type Target = (File, PathBuf, PathBuf);
+
+/// Opens what `path` names, or the file it is to become. What is there and is no file, such as a pipe, is written to; the name of
+/// a link is that of what it leads to; and a file that is replaced may be read by whom it could be read by before.
+fn open(path: &Path) -> anyhow::Result<(Box<dyn Write + Send>, Option<Target>)> {
+    let before = fs::metadata(path).ok();
+    if before.as_ref().is_some_and(|before| !before.is_file()) {
+        let opened = OpenOptions::new().write(true).open(path);
+        return Ok((Box::new(opened.with_context(|| format!("opening {}", path.display()))?), None));
+    }
+    let path = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+    let mut partial = path.clone().into_os_string();
+    partial.push(".partial");
+    let partial = PathBuf::from(partial);
+    let file = File::create(&partial).with_context(|| format!("creating {}", partial.display()))?;
+    if let Some(before) = before {
+        let kept = file.set_permissions(before.permissions());
+        kept.with_context(|| format!("setting the permissions of {}", partial.display()))?;
+    }
+    let output = Box::new(file.try_clone().context("opening the file twice")?);
+    Ok((output, Some((file, partial, path))))
 }
 
 enum Format {
@@ -35,16 +58,10 @@ impl Sink {
     pub(super) fn create(format: FileFormat, path: Option<PathBuf>) -> anyhow::Result<Self> {
         #[cfg(not(feature = "parquet"))]
         anyhow::ensure!(format != FileFormat::Parquet, crate::client::NO_PARQUET);
-        let mut output: Box<dyn Write + Send> = Box::new(Stdout);
-        let mut target = None;
-        if let Some(path) = path {
-            let mut partial = path.clone().into_os_string();
-            partial.push(".partial");
-            let partial = PathBuf::from(partial);
-            let file = File::create(&partial).with_context(|| format!("creating {}", partial.display()))?;
-            output = Box::new(file.try_clone().context("opening the file twice")?);
-            target = Some((file, partial, path));
-        }
+        let (output, target) = match path {
+            None => (Box::new(Stdout) as Box<dyn Write + Send>, None),
+            Some(path) => open(&path)?,
+        };
         let mut output = BufWriter::new(output);
         let format = match format {
             FileFormat::Jsonl => Format::Jsonl(output),

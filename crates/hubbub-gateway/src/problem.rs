@@ -3,12 +3,14 @@
 use std::borrow::Cow;
 use std::num::NonZeroU64;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use hubbub_core::invariant::broken;
 use hubbub_core::store::{ApplyError, ReadError};
 use hubbub_core::{ErrorCode, FieldError, Outcome, Receipt, Refusal};
 use hubbub_pipeline::SubmitError;
 use hubbub_pipeline::committer::{apply_error_code, refusal_code};
+use parking_lot::Mutex;
 
 use crate::http::AllowedMethods;
 use crate::json::{write_flag, write_items, write_number, write_plain, write_text};
@@ -227,25 +229,81 @@ impl From<&ApplyError> for Problem {
     }
 }
 
+/// Failed reads that are logged within a second. Clients that try again while the store is away would fill the log.
+const LOGGED_MAX: u32 = 10;
+
+/// The second in which failed reads were logged last.
+struct Logged {
+    begun: Option<Instant>,
+    lines: u32,
+    left_out: u64,
+}
+
+impl Logged {
+    /// How many were left out before this one; `None` = this one is left out, too.
+    fn next(&mut self, now: Instant) -> Option<u64> {
+        if self.begun.is_none_or(|begun| now.duration_since(begun) >= Duration::from_secs(1)) {
+            (self.begun, self.lines) = (Some(now), 0);
+        }
+        if self.lines == LOGGED_MAX {
+            self.left_out += 1;
+            return None;
+        }
+        self.lines += 1;
+        Some(std::mem::take(&mut self.left_out))
+    }
+}
+
+fn log_failed_read(error: &ReadError) {
+    static LOGGED: Mutex<Logged> = Mutex::new(Logged { begun: None, lines: 0, left_out: 0 });
+    let next = LOGGED.lock().next(Instant::now());
+    match next {
+        None => {}
+        Some(0) => tracing::error!(%error, "read failed"),
+        Some(left_out) => tracing::error!(%error, left_out, "read failed, and others before it"),
+    }
+}
+
 impl From<ReadError> for Problem {
     fn from(error: ReadError) -> Self {
         match &error {
             ReadError::UnknownRoom => Self::new(ErrorCode::UnknownRoom, error.to_string()),
             // What the medium said is for the log; clients learn that it was not their fault, and whether to ask again.
             ReadError::Unavailable { .. } => {
-                tracing::error!(%error, "read failed");
+                log_failed_read(&error);
                 Self::new(
                     ErrorCode::Unavailable,
                     "the store could not read; see /health and the server's log",
                 )
             }
             ReadError::Damaged { .. } => {
-                tracing::error!(%error, "read failed");
+                log_failed_read(&error);
                 Self::new(
                     ErrorCode::Unreadable,
                     "what is stored of it cannot be read; /health names the damaged file",
                 )
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn failed_reads_do_not_fill_the_log() {
+        let mut logged = Logged { begun: None, lines: 0, left_out: 0 };
+        let begin = Instant::now();
+        let later = begin + Duration::from_secs(1);
+        for number in 0..100 {
+            assert_eq!(logged.next(begin), (number < LOGGED_MAX).then_some(0), "{number}");
+        }
+        assert_eq!(
+            logged.next(later),
+            Some(100 - u64::from(LOGGED_MAX)),
+            "the next says how many there were"
+        );
+        assert_eq!(logged.next(later), Some(0));
     }
 }

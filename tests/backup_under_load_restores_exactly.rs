@@ -27,6 +27,8 @@ async fn backup_under_load_restores_exactly() {
     }
     let turns = tokio::spawn(take_turns(server.clone(), is_over.clone()));
 
+    let turned = format!("/v1/rooms/{}", TURNS[2]);
+    until("all rooms are there", async || server.get(&turned).await.status == 200).await;
     let dir = server.setup().beside("backups").display().to_string();
     let mut cuts: Vec<(Value, BTreeMap<&str, u64>)> = Vec::new();
     for stored in [15_000, 30_000] {

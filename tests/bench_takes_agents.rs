@@ -90,7 +90,7 @@ async fn the_ledger_of_two_agents_balances() {
     );
 
     // What one agent puts, no other replaces: every read is checked.
-    let kv = ["kv", "-d", "1s", "--keys=100", "-c", "4", "--get=0.5", "--put=0.4"];
+    let kv = ["kv", "-d", "2s", "--keys=100", "-c", "4", "--get=0.5", "--put=0.4"];
     let said = summary(bench(&server, &[&one, &other], &kv).await);
     let keys = &said["ledger"]["keys"];
     assert!(keys["found"].as_u64().unwrap() > 0, "{said}");

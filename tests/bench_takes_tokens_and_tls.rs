@@ -42,11 +42,11 @@ const CHAT: [&str; 6] = ["chat", "-n", "300", "--warmup-messages", "3", "--in-fl
 async fn every_workload_shows_its_tokens() {
     let (server, options, url) = guarded().await;
     let line = format!("https://{}:3456", server.address().ip());
-    let http = ["http", "--closed", "-d", "300ms", "-c", "4", "--listeners", "3", "--rooms", "3"];
-    let queue = ["queue", "-d", "300ms", "--clients", "5", "--queues", "3", "--depth", "20"];
+    let http = ["http", "--closed", "-d", "1s", "-c", "4", "--listeners", "3", "--rooms", "3"];
+    let queue = ["queue", "-d", "1s", "--clients", "5", "--queues", "3", "--depth", "20"];
     let by_line = [&queue[..], &["--via", "line", "--line", &line]].concat();
-    let kv = ["kv", "-d", "300ms", "--keys", "200", "-c", "4"];
-    let fanout = ["fanout", "-d", "300ms", "--subscribers", "5"];
+    let kv = ["kv", "-d", "1s", "--keys", "200", "-c", "4"];
+    let fanout = ["fanout", "-d", "1s", "--subscribers", "5"];
     for workload in [&CHAT[..], &http, &queue, &by_line, &kv, &fanout] {
         let said: Value = serde_json::from_str(&bench(&url, workload, &options).await.success()).unwrap();
         let ledger = &said["ledger"];
@@ -102,7 +102,7 @@ async fn the_suite_has_rows_with_both_and_failed_rows_say_why() {
     let dir = tempfile::tempdir().unwrap();
     let place = dir.path().display().to_string();
     let suite = async |line: &[&str]| {
-        let all = [&["bench", "suite", "--rounds", "1", "--time", "300ms", "--dir", &place], line].concat();
+        let all = [&["bench", "suite", "--rounds", "1", "--time", "1s", "--dir", &place], line].concat();
         hubbub_at_length(all.into_iter().map(str::to_owned).collect()).await.stdout
     };
     let table = suite(&["--only", "http-secured"]).await;

@@ -54,7 +54,7 @@ async fn broker_restart_is_ridden_out(store: SharedStore) {
         answer.status == 503
     })
     .await;
-    assert_eq!((log().await["status"].as_str(), server.metric("log_up").await), (Some("DOWN"), 0));
+    until("it is down", async || log().await["status"] == "DOWN" && server.metric("log_up").await == 0).await;
     let change = server.call("", hyper::Method::PUT, "/v1/rooms/r", json!({})).await;
     change.problem(503, "unavailable");
     // Queues have nothing to do with it.
@@ -63,6 +63,9 @@ async fn broker_restart_is_ridden_out(store: SharedStore) {
     kafka.restart();
     until("it is taken", async || server.send_as("r", "m-1", "one").await.status == 202).await;
     until("it is stored, once", async || server.history("r").await.len() == 1).await;
-    assert_eq!((server.metric("log_up").await, server.metric("log_partitions_committed").await), (1, 3));
+    until("it is up", async || {
+        (server.metric("log_up").await, server.metric("log_partitions_committed").await) == (1, 3)
+    })
+    .await;
     server.put_room("r", json!({"title": "R"})).await;
 }

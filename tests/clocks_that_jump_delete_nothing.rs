@@ -204,7 +204,11 @@ async fn servers_behind_kafka_go_by_its_clock() {
         until("the clock is believed", async || clock_health(&server).await["status"] == "UP").await;
         let room = &format!("brief-{round}");
         server.put_room(room, json!({"retention": "1s"})).await;
-        send(&server, room, "soon gone").await;
+        // It may be gone before anybody has read it.
+        let stored = async || server.metric("messages_stored_total").await;
+        let before = stored().await;
+        assert_eq!(server.send_as(room, "m", "soon gone").await.status, 202);
+        until("it is stored", async || stored().await > before).await;
         // By a clock that is behind nothing is old.
         if ahead_s >= 0 {
             until("it is too old", async || server.history(room).await.is_empty()).await;

@@ -72,6 +72,8 @@ async fn several_queues_keep_each_room_in_order() {
         let expected: Vec<_> = (0..10).map(|step| (step * 6 + room).to_string()).collect();
         assert_eq!(texts(&spread.history(&room.to_string()).await), expected);
     }
+    // What it has not acknowledged would come to the next one again.
+    until("all acknowledged", async || spread.metric("log_unacked").await == 0).await;
     let url = spread.url();
     drop(spread);
     // Back to one: what is published now is stored once, too.

@@ -63,7 +63,7 @@ async fn the_highest_rate_is_found_and_its_report_made_anew() {
     let said = bench(&["report", &out]).await.success();
     assert!(!said.contains("fault:"), "{said}");
     let page = std::fs::read_to_string(path("found/report.html")).unwrap();
-    for part in ["class=\"fill\"", "rate 100", "9999"] {
+    for part in ["class=\"fill\"", &format!("rate {second}"), "9999"] {
         assert!(page.contains(part), "{part} is not in {page}");
     }
     bench(&["report", &path("nowhere")]).await.refusal(1);

@@ -179,7 +179,7 @@ async fn requests_are_checked_as_ever() {
 
 #[tokio::test]
 async fn idle_connections_end() {
-    let (server, client) = encrypted(Setup::new().set("server.header_timeout=300ms"));
+    let (server, client) = encrypted(Setup::new().set("server.header_timeout=1500ms"));
     let http2 = client.with_http2();
     // Nothing at all, half of what is said first, all of it, and a header that does not end.
     let endless = [PREFACE, NO_SETTINGS, &[0, 0, 1, 1, 0, 0, 0, 0, 1, 0x82]].concat();
@@ -230,14 +230,15 @@ async fn an_answer_to_head_has_no_body() {
 #[tokio::test]
 async fn a_page_that_is_read_slowly_arrives() {
     // One slot takes all of it: a store that waits for seals refuses messages for a moment, as it should.
-    let setup = Setup::new().set("server.header_timeout=300ms").set("store.embedded.journal_slot=8MiB");
-    let (server, client) = encrypted(setup);
+    let (mut server, client) = encrypted(Setup::new().set("store.embedded.journal_slot=8MiB"));
     let (http, _connection) = Http2::connect(&client.with_http2(), &server).await;
     let text = "x".repeat(60_000);
     for number in 0..40 {
         let message = json!({"userId": "ada", "message": format!("{number} {text}")}).to_string();
         assert_eq!(http.answer(Method::POST, "/v1/rooms/r/messages", &[], message).await.0, 201);
     }
+    server.restart_with(&["server.header_timeout=1500ms"]);
+    let (http, _connection) = Http2::connect(&client.with_http2(), &server).await;
     let page = http.send(Method::GET, "/v1/rooms/r/messages?after=0&limit=40", &[], "").await.unwrap();
     // Nothing is read until another connection that did nothing more was ended.
     let (other, connection) = Http2::connect(&client.with_http2(), &server).await;

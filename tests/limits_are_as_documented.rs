@@ -130,7 +130,8 @@ impl At {
 
 /// Starts a server with the limit, exceeds it, and waits until that is counted.
 async fn exceeded(setting: &str, metric: &str, exceed: impl AsyncFnOnce(&At)) {
-    let mut setup = Setup::new().set(setting);
+    // With small slots, a store whose seals are late on a busy disk refuses messages.
+    let mut setup = Setup::new().set("store.embedded.journal_slot=16MiB").set(setting);
     let mut tls = None;
     if setting.starts_with("tls.") {
         let certificates = Certificates::make(&setup, "tls");
@@ -138,9 +139,16 @@ async fn exceeded(setting: &str, metric: &str, exceed: impl AsyncFnOnce(&At)) {
         setup = certificates.serve(setup);
     }
     let at = At { server: setup.start(), tls };
-    assert_eq!(at.metric(metric).await, Some(0));
+    // Where time is limited, a machine that stands still has its own question cut off, and counted.
+    let mut before = None;
+    until("the server answers", async || {
+        before = at.metric(metric).await;
+        before.is_some()
+    })
+    .await;
+    assert!(before == Some(0) || setting.contains("timeout"), "{before:?}");
     exceed(&at).await;
-    until(&format!("{metric} of {setting}"), async || at.metric(metric).await > Some(0)).await;
+    until(&format!("{metric} of {setting}"), async || at.metric(metric).await > before).await;
 }
 
 /// What is read of a connection until its end.

@@ -104,14 +104,13 @@ async fn limits_hold_while_it_is_measured_and_no_longer() {
     let has_disk = std::fs::metadata(dir.path()).unwrap().dev() >> 8 != 0;
     let iops = if has_disk { "server.iops = 70000" } else { "" };
     let limits = format!("server.cpus = 0.2\nserver.memory = '256MiB'\n{iops}");
-    let run = start(&line(dir.path(), &scenario(3, &limits), &[]));
-    let mut server = None;
-    until("a server is started", async || {
-        server = server_of(&run);
-        server.is_some()
+    let run = start(&line(dir.path(), &scenario(8, &limits), &[]));
+    let mut made = Vec::new();
+    until("a server is limited", async || {
+        made = server_of(&run).map(groups).unwrap_or_default();
+        !made.is_empty()
     })
     .await;
-    let made = groups(server.unwrap());
     let quota = limit(&made, "cpu.cfs_quota_us", "cpu.max");
     assert!(["20000", "20000 100000"].contains(&quota.as_str()), "{quota}: {made:?}");
     assert_eq!(limit(&made, "memory.limit_in_bytes", "memory.max"), "268435456", "{made:?}");
@@ -152,8 +151,8 @@ async fn what_a_killed_run_left_goes_with_the_next() {
     let limits = "server.cpus = 1\nserver.memory = '256MiB'";
     let mut killed = start(&line(dir.path(), &scenario(60, limits), &[]));
     let mut server = None;
-    until("a server is started", async || {
-        server = server_of(&killed);
+    until("a server is limited", async || {
+        server = server_of(&killed).filter(|server| !groups(*server).is_empty());
         server.is_some()
     })
     .await;
@@ -177,7 +176,7 @@ async fn a_database_is_limited_and_let_go() {
     let postgres = Postgres::start("");
     let dir = tempfile::tempdir().unwrap();
     let url = postgres.url("postgres");
-    let run = start(&line(dir.path(), &scenario(2, "database.cpus = 1.5"), &["--postgres", &url]));
+    let run = start(&line(dir.path(), &scenario(6, "database.cpus = 1.5"), &["--postgres", &url]));
     let own = format!("hubbub-bench-{}-database", run.id());
     let mut limited = Vec::new();
     until("the database is limited", async || {

@@ -183,7 +183,10 @@ async fn metrics_close_the_ledger() {
     let mut text = String::new();
     until("earlier connections are gone", async || {
         text = server.get("/metrics").await.text();
-        text.contains("\nhubbub_connections 3\n")
+        // And what is counted after the answer: 101 stored, 10 that were there, 2 refused by the store.
+        ["connections 3", "pipeline_total_seconds_count 113", "messages_delivered_total 101"]
+            .iter()
+            .all(|line| text.contains(&format!("\nhubbub_{line}\n")))
     })
     .await;
     let value = |name: &str| {

@@ -2,6 +2,7 @@
 //! later come by themselves.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use hyper::Method;
 use serde_json::{Value, json};
@@ -113,13 +114,23 @@ async fn all_rooms_go_on_where_they_were() {
         let (mut is_live, mut count) = (false, 0);
         // Cut off somewhere; the last time only when everything is live, which is then all there is.
         while if was_complete { !is_live } else { count < 700 } {
-            let frame = socket.receive().await;
+            let are_over = || writers.iter().all(tokio::task::JoinHandle::is_finished);
+            let frame = tokio::select! {
+                frame = socket.receive() => frame,
+                // Nothing more may come of writers that have ended.
+                () = tokio::time::sleep(Duration::from_millis(100)), if !was_complete => {
+                    if is_live && are_over() {
+                        break;
+                    }
+                    continue;
+                }
+            };
             assert_ne!(frame["type"], "error", "{frame}");
             is_live |= frame["type"] == "subscribed" && frame["roomId"] == ALL;
             if frame["type"] == "message" {
                 count += 1;
                 seen.get_mut(frame["roomId"].as_str().unwrap()).unwrap().push(frame["seq"].as_u64().unwrap());
-            } else if is_live && writers.iter().all(tokio::task::JoinHandle::is_finished) {
+            } else if is_live && are_over() {
                 break;
             }
         }

@@ -24,7 +24,10 @@ async fn a_server_paused_in_a_transaction_frees_its_locks() {
     let postgres = Postgres::start("");
     let servers = [(); 2].map(|()| {
         let setup = Setup::new().store(&postgres.url("postgres"));
-        setup.set("store.postgres.apply_timeout=8s").set("store.postgres.idle_transaction_timeout=1s").start()
+        setup
+            .set("store.postgres.apply_timeout=30s")
+            .set("store.postgres.idle_transaction_timeout=4s")
+            .start()
     });
     let [paused, other] = &servers;
     assert_eq!(paused.send("r", "1").await["seq"], 1);

@@ -50,9 +50,7 @@ async fn typing_reaches_the_others_once_a_second() {
     let mut bob = server.ws("/v1/ws?user=bob").await;
     assert_eq!(bob.request(&subscribe("r")).await["type"], "subscribed");
     assert_eq!(ada.receive().await["type"], "presence");
-    for _ in 0..5 {
-        bob.send(&typing).await;
-    }
+    bob.send_all(&vec![typing; 5]).await;
     // The pong comes after whatever the five were answered with, which is nothing.
     assert_eq!(bob.request(&json!({"type": "ping"})).await["type"], "pong");
     server.send("r", "after").await;

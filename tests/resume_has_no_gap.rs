@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use serde_json::json;
 
-use crate::harness::{Dialect, Follower, Server, Writer, in_time, until};
+use crate::harness::{Dialect, Follower, Server, Setup, Writer, in_time, until};
 
 const KILLS: u64 = 4;
 /// Acknowledged between two kills.
@@ -91,7 +91,7 @@ async fn joining_under_load_has_no_gap() {
 /// happen on the socket. The next ping is an hour away.
 #[tokio::test]
 async fn a_long_history_comes_without_a_pause() {
-    let server = Server::start();
+    let server = Setup::new().set("store.embedded.journal_slot=16MiB").start();
     let line = json!({"roomId": "r", "userId": "ada", "message": "x".repeat(400)}).to_string() + "\n";
     for _ in 0..4 {
         server.http().await.post("/v1/messages", line.repeat(2_500)).await;

@@ -18,7 +18,7 @@ async fn roles_divide_the_work() {
         assert_eq!(follower.next().await.unwrap()["message"], text);
     }
     assert_eq!(gateway.metric("log_messages_consumed_total").await, 0);
-    assert!(committer.metric("messages_stored_total").await == 3);
+    until("it is counted", async || committer.metric("messages_stored_total").await == 3).await;
     // What is for clients is refused, whatever it is.
     for path in ["/health", "/health/ready", "/health/live", "/metrics"] {
         assert_eq!(committer.get(path).await.status, 200, "{path}");

@@ -67,7 +67,7 @@ const UPGRADE: &str = "GET /v1/ws HTTP/1.1\r\nhost: x\r\nconnection: Upgrade\r\n
 
 #[tokio::test]
 async fn a_half_open_socket_is_closed_with_4408() {
-    let server = Setup::new().set("server.ping_interval=300ms").set("server.pong_timeout=200ms").start();
+    let server = Setup::new().set("server.ping_interval=300ms").set("server.pong_timeout=3s").start();
     // It reads, but never answers a ping.
     let mut stream = TcpStream::connect(server.address()).await.unwrap();
     stream.write_all(UPGRADE.as_bytes()).await.unwrap();

@@ -43,12 +43,21 @@ async fn tls_reload_keeps_connections() {
     // What cannot be used is told, and changes nothing.
     let health = async || client.get(&server, "/health").await.json();
     let crt = first.path("server.crt");
-    for broken in ["-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n", "nothing", ""] {
+    for broken in ["-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n", "nothing"] {
+        let failed = async || {
+            let metrics = client.get(&server, "/metrics").await.text();
+            let mut lines = metrics.lines();
+            let failed = lines.find_map(|line| line.strip_prefix("hubbub_tls_reloads_failed_total "));
+            failed.unwrap().parse::<u64>().unwrap()
+        };
+        let before = failed().await;
         std::fs::write(&crt, broken).unwrap();
         server.hang_up();
         until("a bad certificate is told", async || {
             let tls = health().await["components"]["tls"].clone();
-            tls["status"] == "DEGRADED" && tls["reason"].as_str().is_some_and(|reason| reason.contains(&crt))
+            failed().await > before
+                && tls["status"] == "DEGRADED"
+                && tls["reason"].as_str().is_some_and(|reason| reason.contains(&crt))
         })
         .await;
         assert_eq!(client.certificate(&server).await, third_der);

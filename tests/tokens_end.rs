@@ -24,7 +24,7 @@ fn ada(more: Value) -> Value {
 
 /// Long enough to open everything on a busy machine, short enough to wait for.
 fn soon() -> Value {
-    json!({"exp": now() + 6.0})
+    json!({"exp": now() + 10.0})
 }
 
 async fn subscribed(server: &Server, token: &str, room: &str) -> Ws {

@@ -105,7 +105,9 @@ async fn a_long_command_takes_its_part() {
 /// A message in fragments, each in time, with everything that keeps a socket alive, is ended all the same.
 #[tokio::test]
 async fn nobody_holds_a_part_for_ever() {
-    let server =
+    /// Messages that each come in two parts, which all together take longer than one may.
+    const PARTS: usize = 6;
+    let mut server =
         Setup::new().line().set("server.body_timeout=400ms").set("server.terms_timeout=400ms").start();
     let mut socket = RawWs::open(server.address(), "/v1/ws?user=ada").await;
     let begun = masked(0x01, &[b'a'; 30_000]);
@@ -124,19 +126,20 @@ async fn nobody_holds_a_part_for_ever() {
     .await;
     assert_eq!(close_code(&frames[0]), 4408, "{frames:?}");
     // Messages that follow each other may take as long as they like together.
+    server.restart_with(&["server.body_timeout=3s"]);
     let mut socket = RawWs::open(server.address(), "/v1/ws?user=ada").await;
     let mut rest = Vec::new();
-    for _ in 0..30 {
+    for _ in 0..PARTS {
         // The end of one, and the beginning of the next.
         let text = masked(0x81, br#"{"type":"ping"}"#);
         rest.extend_from_slice(&text[..10]);
         let frames = socket.exchange(&[std::mem::take(&mut rest)], 0).await;
         assert!(frames.is_empty());
-        tokio::time::sleep(std::time::Duration::from_millis(30)).await;
+        tokio::time::sleep(std::time::Duration::from_millis(700)).await;
         rest = text[10..].to_vec();
     }
-    let frames = socket.exchange(&[rest], 30).await;
-    assert_eq!(frames.len(), 30);
+    let frames = socket.exchange(&[rest], PARTS).await;
+    assert_eq!(frames.len(), PARTS);
     assert!(frames.iter().all(|(first, _)| *first == 0x81), "{frames:?}");
     let mut client = server.line().await;
     client.send("x".repeat(50_000)).await;

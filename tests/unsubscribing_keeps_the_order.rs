@@ -14,7 +14,7 @@ const EVERY: u64 = 500;
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn unsubscribing_keeps_the_order() {
     // Answers to messages are on their way for long, and much waits for a reader.
-    let setup = Setup::new().set("store.embedded.sync_delay=20ms");
+    let setup = Setup::new().set("store.embedded.sync_delay=20ms").set("store.embedded.journal_slot=16MiB");
     let server = setup.set("limits.outbox_messages=100000").set("limits.outbox_bytes=64MiB").start();
     server.send("b", "first").await;
     let mut reader = server.subscriber("a", json!({"after": 0})).await;

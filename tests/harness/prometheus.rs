@@ -34,7 +34,7 @@ impl Prometheus {
         let dir = tempfile::Builder::new().prefix("hubbub-prometheus-").tempdir().unwrap();
         let config = dir.path().join("prometheus.yml");
         let text = format!(
-            "global: {{scrape_interval: 1s, scrape_timeout: 1s}}\n\
+            "global: {{scrape_interval: 1s, scrape_timeout: 1s, evaluation_interval: 2s}}\n\
              rule_files: {rules:?}\n\
              scrape_configs: [{{job_name: hubbub, static_configs: [{{targets: {targets:?}}}]}}]\n",
             rules = Vec::from_iter(rules),

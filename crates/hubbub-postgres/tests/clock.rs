@@ -184,7 +184,7 @@ async fn fake(database: &Database) -> Client {
 async fn of_database(database: &Database) -> Arc<Postgres> {
     let options = PostgresOptions {
         clock_trust_after: Some(TRUST_AFTER),
-        apply_timeout: Duration::from_secs(1),
+        apply_timeout: Duration::from_secs(4),
         ..PostgresOptions::new(&database.url)
     };
     let clock = Arc::new(Machine(Instant::now()));

@@ -192,6 +192,7 @@ macro_rules! queue_conformance_tests {
             basics::numbered_queues_never_share_a_number,
             basics::queues_say_whom_they_hold_something_for,
             delivery::a_group_keeps_its_order,
+            delivery::a_redriven_message_waits_for_its_group,
             delivery::a_look_takes_nothing,
             delivery::a_message_to_everybody_comes_once_to_each,
             broadcasts::a_full_queue_counts_copies,

@@ -128,6 +128,49 @@ pub async fn a_group_keeps_its_order(fixture: &mut impl Fixture) {
     assert_eq!(texts(&get(fixture, wanted("q", "bob"), 3).await), ["4"], "removed is gone too");
 }
 
+/// One that a redrive brings back before another that is on lease waits for the end of that lease: a group is one at a time.
+pub async fn a_redriven_message_waits_for_its_group(fixture: &mut impl Fixture) {
+    make(fixture, "q", QueueSettings { deliveries_max: Some(1), ..QueueSettings::default() }).await;
+    let nack = Settle::Nack { delay_ms: None };
+    for (round, stage) in Stage::ALL.into_iter().enumerate() {
+        for text in ["1", "2", "3"] {
+            send(fixture, QueueSend { group: Some("g"), ..message("q", text) }).await;
+        }
+        let died = lease_one(fixture, wanted("q", "bob"), 60_000).await;
+        done(fixture, settle(&died, nack)).await;
+        let held = lease_one(fixture, wanted("q", "bob"), 60_000).await;
+        assert_eq!((&*died.text, &*held.text), ("1", "2"), "{stage:?}");
+        done(fixture, QueueOp::Redrive { queue: "q.dead", id: None }).await;
+        assert_eq!(look(fixture, wanted("q", "eve"), 9).await, [], "{stage:?}");
+        stage.reach(fixture).await;
+        assert_eq!(look(fixture, wanted("q", "eve"), 9).await, [], "{stage:?}");
+        match round % 3 {
+            0 => drop(done(fixture, settle(&held, Settle::Ack)).await),
+            1 => drop(done(fixture, settle(&held, nack)).await),
+            _ => advance_ms(fixture, 60_000),
+        }
+        assert_eq!(texts(&look(fixture, wanted("q", "eve"), 1).await), ["1"], "{stage:?}");
+        stage.reach(fixture).await;
+        assert_eq!(texts(&get(fixture, wanted("q", "eve"), 1).await), ["1"], "{stage:?}");
+        sweep(fixture).await;
+        assert_eq!(texts(&get(fixture, wanted("q", "eve"), 9).await), ["3"], "{stage:?}");
+        get(fixture, wanted("q.dead", "eve"), 9).await;
+    }
+    // One that is given back goes behind those that came back before it.
+    for (text, max) in [("1", 1), ("2", 0), ("3", 0)] {
+        make(fixture, "q", QueueSettings { deliveries_max: Some(max), ..QueueSettings::default() }).await;
+        send(fixture, QueueSend { group: Some("g"), ..message("q", text) }).await;
+        if max > 0 {
+            let died = lease_one(fixture, wanted("q", "bob"), 60_000).await;
+            done(fixture, settle(&died, nack)).await;
+        }
+    }
+    let held = lease_one(fixture, wanted("q", "bob"), 60_000).await;
+    done(fixture, QueueOp::Redrive { queue: "q.dead", id: None }).await;
+    done(fixture, settle(&held, Settle::Nack { delay_ms: Some(0) })).await;
+    assert_eq!(texts(&get(fixture, wanted("q", "eve"), 9).await), ["1", "2", "3"]);
+}
+
 /// A message to everybody comes once to each who was registered when it was sent, its sender excepted.
 pub async fn a_message_to_everybody_comes_once_to_each(fixture: &mut impl Fixture) {
     make_plain(fixture, "q").await;

@@ -226,7 +226,8 @@ impl Model {
         };
         message.group.is_none()
             || !self.messages.iter().any(|other| {
-                other.id < message.id
+                // A redrive may have brought it back before one that is on lease.
+                (other.id < message.id || matches!(other.state, State::Leased(_)) && other.id != message.id)
                     && lives(other)
                     && (&other.queue, &other.receiver, &other.group)
                         == (&message.queue, &message.receiver, &message.group)

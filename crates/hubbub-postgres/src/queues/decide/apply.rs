@@ -52,7 +52,7 @@ impl WorkingSet {
 
     fn can_return(&self, id: i64) -> Result<(), Need> {
         let is_expired = self.messages.get(&id).is_some_and(|message| message.is_expired(self.proven));
-        if is_expired { self.can_leave(id) } else { Ok(()) }
+        if is_expired { self.can_leave(id) } else { self.can_come_back(id) }
     }
 
     fn can_move(&self, id: i64, to: i32) -> Result<(), Need> {
@@ -201,6 +201,8 @@ impl WorkingSet {
         });
         if is_expired {
             self.expire(id);
+        } else {
+            self.come_back(id);
         }
     }
 

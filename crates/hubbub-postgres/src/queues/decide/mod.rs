@@ -82,8 +82,11 @@ impl WorkingSet {
             let (is_expired, timed) = (message.is_expired(proven), is_due(message.due_at));
             let queue = self.queues.get(&message.queue);
             let is_exhausted = queue.is_some_and(|queue| queue.settings.exhausts(message.deliveries));
+            let was_leased = message.state == State::Leased;
             if is_expired {
                 self.can_leave(id)?;
+            } else if was_leased {
+                self.can_come_back(id)?;
             }
             if timed {
                 self.change(id, |message| {
@@ -93,6 +96,8 @@ impl WorkingSet {
             }
             if is_expired {
                 self.expire(id);
+            } else if was_leased {
+                self.come_back(id);
             }
         }
         Ok(())

@@ -99,18 +99,31 @@ impl WorkingSet {
         }
     }
 
-    /// A message leaves its group; the next one follows. See [`WorkingSet::can_leave`].
+    /// A message leaves its group; the first of the others follows. See [`WorkingSet::can_leave`].
     fn leave_group(&mut self, id: i64) {
         let Some(message) = self.messages.get(&id) else { return };
         let was_first = message.is_alive() && !message.behind;
         let Some(key) = message.group_key() else { return };
         let next = self.groups.get_mut(&key).and_then(|group| {
             group.alive.remove(&id);
-            group.alive.range(id..).next().copied()
+            group.alive.first().copied()
         });
         if let Some(next) = next.filter(|_| was_first) {
             self.change(next, |next| next.behind = false);
         }
+    }
+
+    /// A message has come back from its lease: it is behind those that a redrive brought back meanwhile. See
+    /// [`WorkingSet::can_come_back`].
+    pub(crate) fn come_back(&mut self, id: i64) {
+        let key = self.messages.get(&id).filter(|message| !message.behind).and_then(Message::group_key);
+        let group = key.and_then(|key| self.groups.get(&key));
+        let Some(first) = group.and_then(|group| group.alive.first().copied()).filter(|first| *first < id)
+        else {
+            return;
+        };
+        self.change(id, |message| message.behind = true);
+        self.change(first, |first| first.behind = false);
     }
 
     pub(crate) fn remove(&mut self, id: i64) {
@@ -143,7 +156,12 @@ impl WorkingSet {
         let alive = &mut self.groups.entry(key).or_default().alive;
         let first = alive.first().copied();
         alive.insert(id);
-        if first.is_none_or(|first| id < first) {
+        let is_behind = first.is_some_and(|first| {
+            // As long as one is on lease, none passes it: it is the first, or has the first behind it.
+            first < id
+                || self.messages.get(&first).is_some_and(|first| first.behind || first.state == State::Leased)
+        });
+        if !is_behind {
             if let Some(first) = first {
                 self.change(first, |first| first.behind = true);
             }

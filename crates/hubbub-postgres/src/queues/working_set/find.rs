@@ -124,9 +124,16 @@ impl WorkingSet {
     pub(crate) fn can_leave(&self, id: i64) -> Result<(), Need> {
         let Some(message) = self.messages.get(&id) else { return Ok(()) };
         match message.group_key() {
+            // With the next one all before it are loaded, too.
             Some(key) if message.is_alive() => self.next_in_group(&key, id).map(drop),
             _ => Ok(()),
         }
+    }
+
+    /// Makes sure that a message can come back from its lease.
+    pub(crate) fn can_come_back(&self, id: i64) -> Result<(), Need> {
+        let key = self.messages.get(&id).filter(|message| !message.behind).and_then(Message::group_key);
+        key.map_or(Ok(()), |key| self.next_in_group(&key, 0).map(drop))
     }
 
     /// Makes sure that a message can come into the same group of another queue.

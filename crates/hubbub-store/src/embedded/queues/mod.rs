@@ -141,8 +141,8 @@ pub(crate) struct Queues {
     ready: BTreeSet<InQueue>,
     /// The same by sender.
     by_sender: BTreeSet<FromSender>,
-    /// Waiting messages of groups: queue, receiver, group, id.
-    groups: BTreeSet<(u32, u32, u64, u64)>,
+    /// Messages of groups, in the order in which they may be taken; see [`order::in_group`].
+    groups: BTreeSet<order::InGroup>,
     /// Ends of delays and leases.
     timed: BTreeSet<(i64, u64)>,
     /// Ends of lives.

@@ -1,6 +1,7 @@
 //! The order messages are taken in, and what else finds them: every change of a message goes through here.
 
 use std::collections::BTreeSet;
+use std::ops::Bound;
 use std::sync::Arc;
 
 use hubbub_core::invariant::saturate;
@@ -11,6 +12,14 @@ use super::{FromSender, InQueue, Queues, WakeTarget, mix};
 
 pub(super) fn in_queue(entry: &Entry) -> InQueue {
     (entry.queue, entry.receiver, entry.id)
+}
+
+/// Queue, receiver, group, whether it waits, id.
+pub(super) type InGroup = (u32, u32, u64, bool, u64);
+
+/// Where a message stands in its group: one on lease is the first, as it holds up even those that a redrive brings back before it.
+fn in_group(entry: &Entry) -> InGroup {
+    (entry.queue, entry.receiver, entry.group, entry.state != State::Leased, entry.id)
 }
 
 pub(super) fn from_sender(entry: &Entry) -> FromSender {
@@ -84,6 +93,10 @@ impl Queues {
         let mut entry = before;
         change(&mut entry);
         let keeps_group = before.queue == entry.queue && before.is_in_group() && entry.is_in_group();
+        if keeps_group && in_group(&before) != in_group(&entry) {
+            self.groups.remove(&in_group(&before));
+            self.groups.insert(in_group(&entry));
+        }
         self.detach(number, &before, keeps_group);
         self.slab.edit(number, |place| *place = entry);
         if before.queue != entry.queue {
@@ -95,6 +108,15 @@ impl Queues {
             }
         }
         self.attach(number, &entry, keeps_group);
+        // It may have come back from its lease behind one that a redrive brought meanwhile.
+        if keeps_group
+            && before.state == State::Leased
+            && let Some((first, other)) = self.first_of_group(&entry)
+            && first != number
+            && other.state == State::Ready
+        {
+            self.offer(first, &other);
+        }
     }
 
     /// A message waits no more. Its sender's id is remembered until then; `None` = not at all.
@@ -173,10 +195,10 @@ impl Queues {
             return;
         }
         if !kept_group {
-            self.groups.insert((entry.queue, entry.receiver, entry.group, entry.id));
+            self.groups.insert(in_group(entry));
         }
-        if self.first_of_group(entry, 0).is_some_and(|(first, _)| first == number) {
-            if !kept_group && let Some((_, next)) = self.first_of_group(entry, entry.id.saturating_add(1)) {
+        if self.first_of_group(entry).is_some_and(|(first, _)| first == number) {
+            if !kept_group && let Some((_, next)) = self.next_of_group(entry) {
                 self.withdraw(&next);
             }
             if entry.state == State::Ready {
@@ -189,10 +211,10 @@ impl Queues {
     fn detach(&mut self, number: u32, entry: &Entry, keeps_group: bool) {
         self.index(number, entry, false);
         if entry.is_in_group() && !keeps_group {
-            let was_first = self.first_of_group(entry, 0).is_some_and(|(first, _)| first == number);
-            self.groups.remove(&(entry.queue, entry.receiver, entry.group, entry.id));
+            let was_first = self.first_of_group(entry).is_some_and(|(first, _)| first == number);
+            self.groups.remove(&in_group(entry));
             if was_first
-                && let Some((next, other)) = self.first_of_group(entry, 0)
+                && let Some((next, other)) = self.first_of_group(entry)
                 && other.state == State::Ready
             {
                 self.offer(next, &other);
@@ -218,10 +240,20 @@ impl Queues {
         }
     }
 
-    /// The first waiting message of the group that an entry is of, with an id of at least `from`.
-    pub(super) fn first_of_group(&self, entry: &Entry, from: u64) -> Option<(u32, Entry)> {
-        let place = |id| (entry.queue, entry.receiver, entry.group, id);
-        let (.., id) = self.groups.range(place(from)..=place(u64::MAX)).next()?;
+    /// The message of the group that an entry is of that holds up all others.
+    fn first_of_group(&self, entry: &Entry) -> Option<(u32, Entry)> {
+        let begin = (entry.queue, entry.receiver, entry.group, false, 0);
+        self.in_groups(entry, Bound::Included(begin))
+    }
+
+    /// The message behind an entry in its group.
+    pub(super) fn next_of_group(&self, entry: &Entry) -> Option<(u32, Entry)> {
+        self.in_groups(entry, Bound::Excluded(in_group(entry)))
+    }
+
+    fn in_groups(&self, entry: &Entry, begin: Bound<InGroup>) -> Option<(u32, Entry)> {
+        let end = (entry.queue, entry.receiver, entry.group, true, u64::MAX);
+        let (.., id) = self.groups.range((begin, Bound::Included(end))).next()?;
         self.find(*id)
     }
 

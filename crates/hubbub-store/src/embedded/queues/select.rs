@@ -152,7 +152,7 @@ impl Order for Available<'_> {
         if entry.group == 0 {
             return Ok(None);
         }
-        let next = self.queues.first_of_group(entry, entry.id.saturating_add(1)).map(|(_, next)| next);
+        let next = self.queues.next_of_group(entry).map(|(_, next)| next);
         Ok(next.filter(|next| next.state == State::Ready).map(candidate))
     }
 }

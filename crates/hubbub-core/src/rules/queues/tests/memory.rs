@@ -103,15 +103,18 @@ impl Memory {
         message.state == State::Ready && message.expires <= self.now
     }
 
-    /// Those of the message's group in front of it that hold it up.
+    /// Those of the message's group that hold it up: in front of it, or on lease.
     pub(super) fn in_front(&self, id: u64) -> impl Iterator<Item = u64> {
         let message = &self.messages[&id];
         let key = |message: &Msg| (message.queue, message.receiver, message.group.clone());
         let key_of = key(message);
-        let is_front = move |(_, other): &(&u64, &Msg)| {
-            other.group.is_some() && key(other) == key_of && !self.is_over(other)
+        let is_front = move |(at, other): &(&u64, &Msg)| {
+            (**at < id || **at > id && other.state != State::Ready)
+                && other.group.is_some()
+                && key(other) == key_of
+                && !self.is_over(other)
         };
-        self.messages.range(..id).filter(is_front).map(|(id, _)| *id)
+        self.messages.iter().filter(is_front).map(|(id, _)| *id)
     }
 
     fn is_open(&self, id: u64, message: &Msg) -> bool {

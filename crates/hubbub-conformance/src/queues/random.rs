@@ -268,12 +268,12 @@ impl Dice {
     /// An operation that makes some sense after what the model has.
     pub fn choice(&self, model: &Model) -> Choice {
         let queue = self.pick(&QUEUES);
-        match self.below(40) {
+        match self.below(44) {
             0 | 1 => Choice::Put(queue, self.settings(queue)),
             2 => Choice::Delete(queue, self.below(3) == 0),
             3 => Choice::Register(self.pick(&CLIENTS)),
             4 => Choice::Unregister(self.pick(&CLIENTS)),
-            5 => Choice::Redrive(format!("{}{DEAD_LETTER_SUFFIX}", self.pick(&["a", "b"]))),
+            5 | 40.. => Choice::Redrive(format!("{}{DEAD_LETTER_SUFFIX}", self.pick(&["a", "b"]))),
             6..21 => Choice::Send {
                 queue,
                 sender: self.pick(&CLIENTS),
@@ -283,7 +283,8 @@ impl Dice {
                     0 => Due::In(self.below(3_000)),
                     _ => Due::Now,
                 },
-                group: self.maybe(3, || self.pick(&GROUPS)),
+                // Where there are dead letters, more of them, so that they come back before others.
+                group: self.maybe(if matches!(queue, "a" | "b") { 1 } else { 3 }, || self.pick(&GROUPS)),
                 ttl_ms: (queue == "c").then(|| self.maybe(3, || 1 + self.below(3_000))).flatten(),
                 // Not where there are dead letters: when the ids of those are forgotten is promised for no moment.
                 message_id: matches!(queue, "c" | "d")

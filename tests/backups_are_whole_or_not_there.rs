@@ -86,7 +86,7 @@ async fn a_restore_takes_an_empty_place_only() {
     fs::create_dir(&left).unwrap();
     fs::write(left.join("LOCK"), "1\n").unwrap();
     let line = restore(&left.display().to_string()).await.refusal(1);
-    assert!(line.contains("an interrupted restore left"), "{line}");
+    assert!(line.contains("as an interrupted restore leaves it"), "{line}");
 }
 
 /// A backup is restored, not served: a server that is started on it by mistake changes nothing.

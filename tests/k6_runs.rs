@@ -26,7 +26,7 @@ async fn run(setup: Setup) {
     let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../../deploy/k6/chat.js");
     k6.args(["run", "--quiet", "--no-usage-report", "--summary-export"]).arg(&summary);
     let room = "ROOM=load".to_owned();
-    for variable in [format!("SERVER={}", server.url()), room, "SCALE=0.002".into(), "STAGE=1s".into()] {
+    for variable in [format!("SERVER={}", server.url()), room, "SCALE=0.002".into(), "STAGE=2s".into()] {
         k6.args(["--env", &variable]);
     }
     let ran = tokio::task::spawn_blocking(move || k6.arg(script).output().unwrap()).await.unwrap();

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use crate::harness::{Server, hubbub_at_length};
 
 async fn send(url: &str, prefix: &str) -> Value {
-    let line = ["bench", "http", "--closed", "-d", "1s", "-c", "4", "--json", "--quiet", "--beside-others"];
+    let line = ["bench", "http", "--closed", "-d", "2s", "-c", "4", "--json", "--quiet", "--beside-others"];
     let line = [&line[..], &["--room-prefix", prefix, "--server", url]].concat();
     let ran = hubbub_at_length(line.into_iter().map(str::to_owned).collect()).await;
     serde_json::from_str(&ran.success()).unwrap()

@@ -57,7 +57,7 @@ fn the_page_shows_what_the_model_says() {
 
 /// Points that tell every cost of one server apart, in seconds.
 const COSTS: &str = "title = 'Costs'\nworkload = 'persist'\n\
-    [options]\nduration = '700ms'\naround = '100ms'\nrooms = 3\nlisten = 0\npublishers = 4\n\
+    [options]\nduration = '1500ms'\naround = '100ms'\nrooms = 3\nlisten = 0\npublishers = 4\n\
     [[point]]\nwindow = 1\nrate = 400\n[[point]]\nwindow = 1\npublishers = 16\nrate = 2000\n[[point]]\nwindow = 50\nrate = 2000\n\
     [[point]]\nwindow = 50\nrate = 2000\ntext-bytes = 2000\n[[point]]\nwindow = 50\nrate = 2000\nlisten = 3\n\
     [[point]]\nwindow = 50\nrate = 1000\nlisten = 3\nlisteners = 4\n\

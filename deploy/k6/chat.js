@@ -20,7 +20,7 @@ const LISTENERS = 10;
 // The text of the last message, behind all others.
 const END = 'end';
 // Sends that are under way when the last stage ends take a moment.
-const ENDING_MS = 1_000;
+const ENDING_MS = 5_000;
 // How long listeners may take to get what is left when the last message was sent.
 const CATCH_UP_MS = 30_000;
 

@@ -34,8 +34,12 @@ pub enum RestoreError {
         /// The directory.
         path: PathBuf,
     },
-    /// The rest of a restore, or of a first start, that did not end.
-    #[error("{} holds what an interrupted restore left; delete it, or name another directory", path.display())]
+    /// Perhaps the rest of a restore, or of a first start, that did not end.
+    #[error(
+        "{} is not empty: it has files, but neither FORMAT nor MANIFEST, as an interrupted restore leaves it; if that is what it \
+         is, delete it, or name another directory",
+        path.display()
+    )]
     Unfinished {
         /// The directory.
         path: PathBuf,

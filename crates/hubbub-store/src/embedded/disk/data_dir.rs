@@ -23,9 +23,9 @@ pub(crate) fn is_backup(dir: &Path) -> bool {
     dir.join(BACKUP_LIST).exists()
 }
 
-/// Whether a restore, or the very first start, was interrupted there: `FORMAT` comes last.
+/// Whether a restore, or the very first start, may have been interrupted there: these two come last.
 pub(crate) fn is_unfinished(dir: &Path) -> bool {
-    dir.join(LOCK).exists() && !dir.join(FORMAT).exists()
+    dir.join(LOCK).exists() && ![MANIFEST, FORMAT].iter().any(|name| dir.join(name).exists())
 }
 
 /// Whether a directory holds something of a data directory or backup; one that lost the rest of it is damaged.

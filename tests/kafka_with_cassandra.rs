@@ -157,7 +157,7 @@ async fn rooms_with_sparse_numbers_come_over_the_bus() {
     let read = read_backs().await;
     let pages: u64 = read.iter().zip(read_before).map(|(now, before)| now - before).sum();
     // A busy machine may keep the bus waiting now and then.
-    assert!(pages <= (MESSAGES * rooms.len()) as u64 / 10, "{pages} pages were read from the store");
+    assert!(pages <= (MESSAGES * rooms.len()) as u64 / 50, "{pages} pages were read from the store");
     let numbers = seqs(&other.history("r").await);
     assert!(numbers.windows(2).any(|pair| pair[0] + 1 < pair[1]), "the numbers have holes: {numbers:?}");
 }

@@ -43,13 +43,14 @@ async fn tls_reload_keeps_connections() {
     // What cannot be used is told, and changes nothing.
     let health = async || client.get(&server, "/health").await.json();
     let crt = first.path("server.crt");
-    for broken in ["-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n", "nothing"] {
-        let failed = async || {
-            let metrics = client.get(&server, "/metrics").await.text();
-            let mut lines = metrics.lines();
-            let failed = lines.find_map(|line| line.strip_prefix("hubbub_tls_reloads_failed_total "));
-            failed.unwrap().parse::<u64>().unwrap()
-        };
+    let failed = async || {
+        let metrics = client.get(&server, "/metrics").await.text();
+        let mut lines = metrics.lines();
+        let failed = lines.find_map(|line| line.strip_prefix("hubbub_tls_reloads_failed_total "));
+        failed.unwrap().parse::<u64>().unwrap()
+    };
+    // Each fails for another reason than the one before: the same reason is told and counted once.
+    for broken in ["nothing", "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n", ""] {
         let before = failed().await;
         std::fs::write(&crt, broken).unwrap();
         server.hang_up();
@@ -76,8 +77,6 @@ async fn tls_reload_keeps_connections() {
     std::fs::copy(second.path("server.key"), first.path("server.key")).unwrap();
     until("the certificate and its key", async || client.certificate(&server).await == second_der).await;
     until("health is good again", async || health().await["components"]["tls"]["status"] == "UP").await;
-    let metrics = client.get(&server, "/metrics").await.text();
-    let failed = metrics.lines().find_map(|line| line.strip_prefix("hubbub_tls_reloads_failed_total "));
-    assert!(failed.is_some_and(|count| count != "0"), "{metrics}");
+    assert_ne!(failed().await, 0);
     all_goes_on().await;
 }

@@ -284,7 +284,7 @@ impl Dice {
                     _ => Due::Now,
                 },
                 // Where there are dead letters, more of them, so that they come back before others.
-                group: self.maybe(if matches!(queue, "a" | "b") { 1 } else { 3 }, || self.pick(&GROUPS)),
+                group: self.maybe(if matches!(queue, "a" | "b") { 2 } else { 3 }, || self.pick(&GROUPS)),
                 ttl_ms: (queue == "c").then(|| self.maybe(3, || 1 + self.below(3_000))).flatten(),
                 // Not where there are dead letters: when the ids of those are forgotten is promised for no moment.
                 message_id: matches!(queue, "c" | "d")

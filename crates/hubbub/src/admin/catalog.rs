@@ -20,9 +20,8 @@ use hubbub_core::backup::BackupFile;
 use serde::{Deserialize, Serialize};
 
 use super::DamagedError;
+pub(super) use hubbub_store::embedded::BACKUP_LIST as LIST;
 
-/// The list of a backup's files.
-pub(super) const LIST: &str = hubbub_store::embedded::BACKUP_LIST;
 const PARTIAL: &str = ".partial";
 
 /// Format version of the list; no other is read.

@@ -25,7 +25,7 @@ pub(crate) fn verify(args: &VerifyArgs) -> anyhow::Result<()> {
 /// The data directory or backup itself, or the newest backup in a directory of them.
 fn find(dir: &Path) -> anyhow::Result<PathBuf> {
     // Why a directory cannot be read is told by whoever reads it.
-    if std::fs::read_dir(dir).is_err() || embedded::is_ours(dir) || dir.join(LIST).exists() {
+    if std::fs::read_dir(dir).is_err() || embedded::is_ours(dir) {
         return Ok(dir.to_owned());
     }
     newest(dir)?.with_context(|| {

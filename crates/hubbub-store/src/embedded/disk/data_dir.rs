@@ -30,7 +30,7 @@ pub(crate) fn is_unfinished(dir: &Path) -> bool {
 
 /// Whether a directory holds something of a data directory or backup; one that lost the rest of it is damaged.
 pub fn is_ours(dir: &Path) -> bool {
-    [LOCK, FORMAT, MANIFEST, JOURNAL_DIR, SEGMENTS_DIR, QUEUES_DIR, KV_DIR]
+    [BACKUP_LIST, LOCK, FORMAT, MANIFEST, JOURNAL_DIR, SEGMENTS_DIR, QUEUES_DIR, KV_DIR]
         .iter()
         .any(|name| dir.join(name).exists())
 }

@@ -69,6 +69,7 @@ async fn an_unreadable_text_is_passed_over() {
     let reason = health["components"]["store"]["reason"].as_str().unwrap_or_default().to_owned();
     assert!(reason.contains(".text is damaged at byte 0"), "{health}");
     assert_eq!(health["status"], "UP", "{health}");
+    assert_eq!(health["components"]["store"]["status"], "DEGRADED", "{health}");
 
     // Little of the file is waited for any more, so seals would like to write it anew.
     for _ in 0..60 {

@@ -3,6 +3,7 @@
 # centre datacenter1, no login. It also takes the ports 2,000 and 1,999 below (other nodes; CQL_STORE_PORT and the one behind
 # it) and 1,000 below (JMX; CQL_JMX_PORT). CASS_SYNC=batch writes to the disk before it answers; CASS_AUTHENTICATOR says who
 # may log in, CASS_CONF adds lines to its configuration.
+# CASS_LAZY_SCHEMA=1 does not flush changes of the schema: tests make their keyspaces faster, but a kill loses them.
 # CASS_HEAP is its heap (512m). CASS_FAST=1 compiles less: half the work of a start, for tests; not for measurements.
 set -euo pipefail; HERE=$(cd "$(dirname "$0")" && pwd); . "$HERE/common.sh"
 PORT=${CQL_PORT:-19042}; STORE=${CQL_STORE_PORT:-$((PORT-2000))}; JMX=${CQL_JMX_PORT:-$((PORT-1000))}; H=$SVC_HOME/cassandra-$PORT
@@ -75,7 +76,7 @@ C
 C
   rm -f "$H/logs/system.log"
   # shellcheck disable=SC2086
-  setsid java ${CASS_FAST:+-XX:TieredStopAtLevel=1} -Xms$HEAP -Xmx$HEAP -Xss512k -XX:+UseG1GC -XX:MaxDirectMemorySize=512m \
+  setsid java ${CASS_FAST:+-XX:TieredStopAtLevel=1} ${CASS_LAZY_SCHEMA:+-Dcassandra.test.flush_local_schema_changes=false} -Xms$HEAP -Xmx$HEAP -Xss512k -XX:+UseG1GC -XX:MaxDirectMemorySize=512m \
     -XX:+ExitOnOutOfMemoryError -javaagent:"$(ls "$DIST"/lib/jamm-*.jar)" $O -Djdk.attach.allowAttachSelf=true $CONF \
     -Dcassandra.storagedir="$H" -Dcassandra-foreground=yes -Dcassandra.jmx.local.port=$JMX -Dcassandra.ring_delay_ms=100 \
     -Dcassandra.skip_wait_for_gossip_to_settle=0 -Dcassandra.superuser_setup_delay_ms=0 -Djava.io.tmpdir="$H" \

@@ -62,7 +62,7 @@ fn examine(gateway: &Gateway, (latency_ms, read_fault): (f64, Option<String>)) -
     let is_up = store.is_none() && disk.is_none() && log.fault.is_none();
     let bus = Component { kind: Some(log.bus), ..Component::default() };
     let store = StoreComponent {
-        status: Status::of(store.as_ref()),
+        status: Soundness::of(store.as_ref(), alarm.as_ref()),
         reason: store.or(alarm),
         latency_ms,
         replicas: gateway.store.replicas().map(|r| r.replicas().into_iter().map(Replica::from).collect()),
@@ -136,8 +136,7 @@ struct WeakenedComponent {
 
 impl From<Option<String>> for WeakenedComponent {
     fn from(reason: Option<String>) -> Self {
-        let status = if reason.is_none() { Soundness::Up } else { Soundness::Degraded };
-        Self { status, reason }
+        Self { status: Soundness::of(None, reason.as_ref()), reason }
     }
 }
 
@@ -145,7 +144,7 @@ impl From<Option<String>> for WeakenedComponent {
 #[serde(rename_all = "camelCase")]
 #[schemars(inline)]
 struct StoreComponent {
-    status: Status,
+    status: Soundness,
     reason: Option<String>,
     /// What a small read took.
     latency_ms: f64,
@@ -184,11 +183,7 @@ struct LogComponent {
 impl From<LogHealth> for LogComponent {
     fn from(log: LogHealth) -> Self {
         let LogHealth { kind, fault, alarm, depth, lag_us, .. } = log;
-        let status = match (&fault, &alarm) {
-            (Some(_), _) => Soundness::Down,
-            (None, Some(_)) => Soundness::Degraded,
-            (None, None) => Soundness::Up,
-        };
+        let status = Soundness::of(fault.as_ref(), alarm.as_ref());
         Self { status, kind, reason: fault.or(alarm), depth, lag_ms: lag_us.map(|lag_us| lag_us / 1_000) }
     }
 }
@@ -220,6 +215,16 @@ enum Soundness {
     Up,
     Degraded,
     Down,
+}
+
+impl Soundness {
+    fn of(fault: Option<&String>, alarm: Option<&String>) -> Self {
+        match (fault, alarm) {
+            (Some(_), _) => Self::Down,
+            (None, Some(_)) => Self::Degraded,
+            (None, None) => Self::Up,
+        }
+    }
 }
 
 // A wall clock that is not believed stops nothing.

@@ -189,11 +189,6 @@ impl Conn {
         committed.map(|()| rows)
     }
 
-    /// Whether it must not be used again: it broke, or an answer is outstanding that nobody waits for.
-    pub(crate) fn is_spoiled(&self) -> bool {
-        self.link.in_flight.is_spoiled()
-    }
-
     /// Statements outside of transactions, for callers that check the history themselves.
     pub(crate) fn unchecked(&self) -> &Link {
         &self.link

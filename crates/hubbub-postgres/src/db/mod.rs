@@ -69,12 +69,6 @@ impl Db {
         Self { pool, pooler, timeout, max_lifetime, pool_metrics, round_trips, history }
     }
 
-    /// Whether a connection stays with the session that was checked when it was opened, so that several statements may be in
-    /// flight on it without transactions.
-    pub(crate) fn is_session_kept(&self) -> bool {
-        self.pooler == Pooler::Session
-    }
-
     /// A connection. Waits for one for at most the pool's timeout.
     pub(crate) async fn get(&self) -> Result<Conn> {
         let mut getting = pin!(self.pool.get());

@@ -40,12 +40,6 @@ impl PoolMetrics {
 }
 
 impl Db {
-    /// Whether callers wait for a connection that others use, and none may be opened.
-    pub(crate) fn is_exhausted(&self) -> bool {
-        let status = self.pool.status();
-        status.waiting > 0 && status.size >= status.max_size
-    }
-
     /// Closes connections that are too old or idle for too long. Opens connections up to the minimum.
     pub(crate) async fn reap(&self, options: &PoolOptions) -> Result<()> {
         let mut spare = self.pool.status().size.saturating_sub(options.min);

@@ -80,7 +80,7 @@ impl Kv {
         let trimmed = lists::trimmed(&context.db).await.map_err(broken)?.into();
         let values = Values { context: context.clone(), position: position.clone() };
         let values = QueryBatcher::new(values, context.runtime.clone());
-        let singles = Singles::new(context.db.clone(), &context.options.pool);
+        let singles = Singles::new(&context.options.pool);
         let lease = Arc::new(Lease::new(context.clock.clone(), own.cast_signed()));
         let refreshing = {
             let (context, position, lease) = (context.clone(), position.clone(), lease.clone());

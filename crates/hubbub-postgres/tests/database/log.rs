@@ -1,13 +1,10 @@
 //! Operations from a log, beyond what every store must do: several transactions of a batch, damaged data, and servers that
 //! know nothing of the log.
 
-#![allow(clippy::unwrap_used, clippy::panic, missing_docs, unreachable_pub)]
-
-mod support;
-
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+use crate::support::{Database, connect};
 use hubbub_conformance::model::Post;
 use hubbub_core::clock::{ManualClock, SeededRandom};
 use hubbub_core::kv::{Condition, KvOp};
@@ -17,7 +14,6 @@ use hubbub_core::{
     LogIdentity, LogPosition, LogStore, Op, OpBatch, Outcome, Refusal, RoomId, RoomStore, Store, Timestamp,
 };
 use hubbub_postgres::{Postgres, PostgresOptions};
-use support::{Database, connect};
 
 const PARTITIONS: u32 = 8;
 

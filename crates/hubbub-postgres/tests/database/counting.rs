@@ -1,18 +1,14 @@
 //! When messages are counted without a query: counting costs rows, and many messages of a room share most of them.
 
-#![allow(clippy::unwrap_used, clippy::panic, missing_docs, unreachable_pub)]
-
-mod support;
-
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::support::{Database, connect};
 use hubbub_conformance::model::Post;
 use hubbub_core::clock::{ManualClock, SeededRandom};
 use hubbub_core::stats::StatsStore;
 use hubbub_core::{Change, Op, OpBatch, RoomChange, Store, Timestamp};
 use hubbub_postgres::{Postgres, PostgresOptions};
-use support::{Database, connect};
 
 struct Opened {
     database: Database,

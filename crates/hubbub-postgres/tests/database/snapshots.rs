@@ -1,20 +1,16 @@
 //! Queues and rooms beside a session that holds a snapshot open: neither taken messages nor replaced versions of rooms can
 //! be cleared away, and no statement may walk over them.
 
-#![allow(clippy::unwrap_used, clippy::panic, missing_docs, unreachable_pub)]
-
-mod support;
-
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::support::Database;
+use crate::support::queues::{START, apply, done, make, settle, taken};
 use hubbub_conformance::queues::message;
 use hubbub_core::clock::{ManualClock, SeededRandom};
 use hubbub_core::queue::{Delivery, Settle, Take, TakeFilter, TakeHow};
 use hubbub_core::{MessageType, Op, OpBatch, Outcome, QueueOp, Send, Store, Timestamp};
 use hubbub_postgres::{Postgres, PostgresOptions};
-use support::Database;
-use support::queues::{START, apply, done, make, settle, taken};
 use tokio_postgres::Client;
 
 const BATCH: usize = 200;
@@ -99,10 +95,10 @@ async fn each_batch_walks_over_as_much(shape: Shape) {
     }
     store.close();
     drop(store);
-    let other = support::connect(&database.url).await;
+    let other = crate::support::connect(&database.url).await;
     other.batch_execute("begin isolation level repeatable read").await.unwrap();
     other.query("select count(*) from queue_messages", &[]).await.unwrap();
-    let client = support::connect(&database.url).await;
+    let client = crate::support::connect(&database.url).await;
 
     let before = work(&client).await;
     rounds(&database, &clock, shape, MEASURED).await;
@@ -166,7 +162,8 @@ async fn batches_of_messages_do_not_walk_over_versions_of_rooms() {
     let database = Database::fresh().await;
     let clock = Arc::new(ManualClock::at(Timestamp::from_micros(START)));
     write_to_rooms(&database, &clock, 0..1).await;
-    let (other, client) = (support::connect(&database.url).await, support::connect(&database.url).await);
+    let (other, client) =
+        (crate::support::connect(&database.url).await, crate::support::connect(&database.url).await);
     let open_snapshot = async || {
         other.batch_execute("begin isolation level repeatable read").await.unwrap();
         other.query("select count(*) from rooms", &[]).await.unwrap();

@@ -1,19 +1,15 @@
 //! The right to be the only one that changes keys, among servers on one database.
 
-#![allow(clippy::unwrap_used, clippy::panic, missing_docs, unreachable_pub)]
-
-mod support;
-
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use crate::support::{Database, connect};
 use hubbub_core::clock::{ManualClock, SeededRandom};
 use hubbub_core::kv::Condition;
 use hubbub_core::store::{ApplyError, KvStore};
 use hubbub_core::{KvOp, KvOutcome, Op, OpBatch, Outcome, Store, Timestamp};
 use hubbub_postgres::{Exclusive, Pooler, Postgres, PostgresOptions};
-use support::{Database, connect};
 use tokio_postgres::Client;
 
 /// A server that the tests play, and a lock of theirs.

@@ -1,17 +1,13 @@
 //! Partitions are created before they are needed.
 
-#![allow(clippy::unwrap_used, clippy::panic, missing_docs, unreachable_pub)]
-
-mod support;
-
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::support::{Database, connect, eventually};
 use hubbub_core::clock::{ManualClock, SeededRandom};
 use hubbub_core::store::StoreHealth;
 use hubbub_core::{Store, Timestamp};
 use hubbub_postgres::{Postgres, PostgresOptions};
-use support::{Database, connect, eventually};
 
 const DAY: i64 = 86_400_000_000;
 

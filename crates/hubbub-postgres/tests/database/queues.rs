@@ -1,21 +1,19 @@
 //! Queues that several servers share.
 
-#![allow(clippy::unwrap_used, clippy::panic, missing_docs, unreachable_pub)]
-
-mod support;
-
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
 
+use crate::support::queues::{
+    START, Servers, apply, done, info, make, send, servers, settle, take, taken, texts,
+};
 use hubbub_conformance::queues::message;
 use hubbub_core::queue::{
     Audience, Delivery, Due, QueueSend, QueueSettings, Settle, Take, TakeFilter, TakeHow, WaitFilter,
 };
 use hubbub_core::{ClientId, Outcome, QueueId, QueueOp, QueueStore, Refusal, Timestamp};
-use support::queues::{START, Servers, apply, done, info, make, send, servers, settle, take, taken, texts};
 
 /// Several servers send, get, lease, nack and ack at the same time. Each message reaches exactly one consumer, groups keep
 /// their order, and nothing is lost.
@@ -226,7 +224,7 @@ async fn what_comes_back_is_found_however_old() {
         let gone = taken(done(store, take("q", "bob", 1_000, None)));
         assert_eq!(gone.len(), 1_000);
     }
-    let client = support::connect(&database.url).await;
+    let client = crate::support::connect(&database.url).await;
     let low: i64 = client.query_one("select low from queue_lines", &[]).await.unwrap().get(0);
     assert!(low > i64::try_from(delayed).unwrap(), "the line must begin later, or this shows nothing: {low}");
     send(store, message("q", "new"));

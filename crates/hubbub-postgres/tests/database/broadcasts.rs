@@ -1,18 +1,14 @@
 //! Messages to everybody whose copies several servers create in slices.
 
-#![allow(clippy::unwrap_used, clippy::panic, missing_docs, unreachable_pub)]
-
-mod support;
-
 use std::collections::BTreeSet;
 use std::thread;
 use std::time::Duration;
 
+use crate::support::queues::{apply, done, info, make, send, servers_with, settle, take, taken, texts};
 use hubbub_conformance::queues::message;
 use hubbub_core::queue::{Audience, QueueSend, Settle, Take, TakeFilter, TakeHow, WaitFilter};
 use hubbub_core::{ClientId, Outcome, QueueId, QueueOp, QueueStore};
 use hubbub_postgres::BroadcastOptions;
-use support::queues::{apply, done, info, make, send, servers_with, settle, take, taken, texts};
 
 fn slices(per_slice: usize, pause: Duration) -> BroadcastOptions {
     BroadcastOptions { at_once: 0, per_slice, pause, ..BroadcastOptions::default() }

@@ -1,16 +1,12 @@
 //! Refused or damaged data of one room fails that room only. Other operations of the batch succeed.
 
-#![allow(clippy::unwrap_used, clippy::panic, missing_docs, unreachable_pub)]
-
-mod support;
-
 use std::sync::Arc;
 
+use crate::support::{Database, connect};
 use hubbub_conformance::model::Post;
 use hubbub_core::clock::{ManualClock, SeededRandom};
 use hubbub_core::{Op, OpBatch, Outcome, Refusal, Store, Timestamp};
 use hubbub_postgres::{Postgres, PostgresOptions};
-use support::{Database, connect};
 
 async fn send(store: &Arc<Postgres>, posts: &[Post]) -> Vec<Outcome> {
     let mut batch = OpBatch::default();

@@ -1,19 +1,15 @@
 //! The store when the database's clock jumps, stops answering, or is not proven.
 
-#![allow(clippy::unwrap_used, clippy::panic, missing_docs, unreachable_pub)]
-
-mod support;
-
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use crate::support::queues::{START, apply, done, info, make, send, take, taken, texts};
+use crate::support::{Database, connect};
 use hubbub_core::clock::{ManualClock, SeededRandom, SteadyClock, TRUST_AFTER};
 use hubbub_core::queue::{Audience, Due, QueueOutcome, QueueSend};
 use hubbub_core::store::StoreHealth;
 use hubbub_core::{Clock, QueueOp, QueueStore, Store, Timestamp};
 use hubbub_postgres::{Postgres, PostgresOptions};
-use support::queues::{START, apply, done, info, make, send, take, taken, texts};
-use support::{Database, connect};
 use tokio_postgres::Client;
 
 const SECOND: i64 = 1_000_000;

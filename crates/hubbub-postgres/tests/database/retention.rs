@@ -1,12 +1,9 @@
 //! Expired messages are deleted with their counts and ids, and nothing else is.
 
-#![allow(clippy::unwrap_used, clippy::panic, missing_docs, unreachable_pub)]
-
-mod support;
-
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::support::{Database, connect, eventually};
 use hubbub_core::clock::{ManualClock, SeededRandom};
 use hubbub_core::stats::StatsStore;
 use hubbub_core::store::{Cursor, HistoryQuery};
@@ -15,7 +12,6 @@ use hubbub_core::{
     Timestamp,
 };
 use hubbub_postgres::{Postgres, PostgresOptions};
-use support::{Database, connect, eventually};
 
 const HOUR: i64 = 3_600_000_000;
 const DAY: i64 = 24 * HOUR;

@@ -1,11 +1,8 @@
 //! The cache of rooms, with several servers on one database.
 
-#![allow(clippy::unwrap_used, clippy::panic, missing_docs, unreachable_pub)]
-
-mod support;
-
 use std::sync::Arc;
 
+use crate::support::Database;
 use hubbub_conformance::model::{Kept, Post};
 use hubbub_core::clock::{ManualClock, SeededRandom};
 use hubbub_core::store::{Cursor, HistoryQuery};
@@ -13,7 +10,6 @@ use hubbub_core::{
     Change, Op, OpBatch, RandomSource, RoomChange, RoomId, RoomSettings, RoomStore, Store, Timestamp, UserId,
 };
 use hubbub_postgres::{Postgres, PostgresOptions};
-use support::Database;
 
 const ROOMS: [&str; 2] = ["r0", "r1"];
 const USERS: [&str; 3] = ["u0", "u1", "u2"];

@@ -1,19 +1,15 @@
 //! Rooms with several servers on one database, and over partitions.
 
-#![allow(clippy::unwrap_used, clippy::panic, missing_docs, unreachable_pub)]
-
-mod support;
-
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::support::{Database, connect};
 use hubbub_conformance::model::Post;
 use hubbub_core::clock::{ManualClock, SeededRandom};
 use hubbub_core::store::{Cursor, HistoryQuery};
 use hubbub_core::{Op, OpBatch, Outcome, Refusal, RoomId, RoomStore, Store, Timestamp};
 use hubbub_postgres::{Postgres, PostgresOptions};
-use support::{Database, connect};
 use tokio_postgres::Client;
 
 const DAY: i64 = 86_400_000_000;

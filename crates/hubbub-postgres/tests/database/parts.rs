@@ -1,11 +1,9 @@
 //! Where the database refuses one part of a batch, the others have their outcomes. Where it does not answer, health says so.
 
-#![allow(clippy::unwrap_used, clippy::panic, missing_docs, unreachable_pub)]
-
-mod support;
-
 use std::sync::Arc;
 
+use crate::support::queues::{make, take, taken};
+use crate::support::{Database, connect};
 use hubbub_conformance::model::Post;
 use hubbub_conformance::queues::message;
 use hubbub_core::clock::{ManualClock, SeededRandom};
@@ -13,8 +11,6 @@ use hubbub_core::kv::{Condition, KvOp, KvOutcome};
 use hubbub_core::store::{ApplyError, StoreHealth};
 use hubbub_core::{Op, OpBatch, Outcome, QueueOp, Store, Timestamp};
 use hubbub_postgres::{Postgres, PostgresOptions};
-use support::queues::{make, take, taken};
-use support::{Database, connect};
 
 async fn apply(store: &Arc<Postgres>, ops: &[Op<'_>]) -> Result<Vec<Outcome>, ApplyError> {
     let mut batch = OpBatch::default();

@@ -1,19 +1,15 @@
 //! Migrations of a schema with data, beside servers that still work with the old one.
 
-#![allow(clippy::unwrap_used, clippy::panic, missing_docs, unreachable_pub)]
-
-mod support;
-
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::support::{Database, connect};
 use hubbub_conformance::model::Post;
 use hubbub_core::clock::{ManualClock, SeededRandom};
 use hubbub_core::{Op, OpBatch, Outcome, Store, Timestamp};
 use hubbub_postgres::{Postgres, PostgresOptions};
 use refinery_core::{Migration, Runner};
-use support::{Database, connect};
 use tokio_postgres::Client;
 
 /// The version before the one that counts messages, and gives them an index.

@@ -1,17 +1,13 @@
 //! Connections that break or are abandoned.
 
-#![allow(clippy::unwrap_used, clippy::panic, missing_docs, unreachable_pub)]
-
-mod support;
-
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::support::{Database, connect};
 use futures_util::FutureExt;
 use hubbub_core::clock::{ManualClock, SeededRandom};
 use hubbub_core::{QueueId, QueueStore, RoomId, RoomStore, Timestamp};
 use hubbub_postgres::{Postgres, PostgresOptions};
-use support::{Database, connect};
 use tokio_postgres::Client;
 
 /// Sessions of this database that wait for a lock in a statement with this text.

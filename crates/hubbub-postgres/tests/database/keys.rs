@@ -1,11 +1,8 @@
 //! Batches of puts keep their semantics with a single round trip.
 
-#![allow(clippy::unwrap_used, clippy::panic, missing_docs, unreachable_pub)]
-
-mod support;
-
 use std::sync::Arc;
 
+use crate::support::{Database, connect, eventually};
 use futures_util::FutureExt;
 use futures_util::future::join_all;
 use hubbub_core::clock::{ManualClock, SeededRandom};
@@ -13,7 +10,6 @@ use hubbub_core::kv::Condition;
 use hubbub_core::store::{ApplyError, ReadError};
 use hubbub_core::{KvOp, KvOutcome, KvStore, Op, OpBatch, Outcome, Store, Timestamp};
 use hubbub_postgres::{PoolOptions, Postgres, PostgresOptions};
-use support::{Database, connect, eventually};
 
 /// A server with few connections, so that an unusable one is noticed.
 async fn open(database: &Database, seed: u64) -> Arc<Postgres> {

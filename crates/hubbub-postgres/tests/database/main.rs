@@ -1,0 +1,23 @@
+//! What only PostgreSQL has: what is promised beyond the conformance suite, and what the database itself must show.
+
+#![allow(clippy::unwrap_used, clippy::panic, missing_docs, unreachable_pub)]
+
+mod broadcasts;
+mod clock;
+mod connections;
+mod counting;
+mod keys;
+mod lease;
+mod log;
+mod migrations;
+mod partitions;
+mod parts;
+mod queues;
+mod recent;
+mod retention;
+mod rooms;
+mod snapshots;
+#[path = "../support/mod.rs"]
+mod support;
+mod unreadable;
+mod values;

@@ -2,7 +2,8 @@
 //!
 //! Numbers are assigned under the lock of a room's row. So everything up to a visible head is committed, and counting from the
 //! last counted number to the head misses nothing, however late a writer commits. A step counts a bounded number of
-//! messages of any rooms, in one statement, under a lock.
+//! messages of any rooms, under a lock: it reads heads, and counts up to them in another statement. In the same one, messages
+//! of a partition made meanwhile could be missing, since the snapshot of a statement is newer than its plan.
 //!
 //! Most of the cost is rows of counts. Messages of one room share many of them, those of different rooms few: 200 messages
 //! of each of 25 rooms take a tenth of the time of five messages of each of 1,000. So, unless a query needs it, a room is
@@ -28,10 +29,9 @@ const DUE_AFTER: Duration = Duration::from_secs(30);
 /// seconds if few are of the same room and user.
 const WAITING_MAX: i64 = 30_000;
 
-/// Chooses ranges of numbers by the heads of `$rooms`, those first that waited longest. `offset 0` makes the planner look up
-/// the messages range by range, whatever it estimates. Rooms with pending deletes do not wait: messages stay on disk until
-/// they are counted.
-macro_rules! count_messages {
+/// Chooses ranges of numbers by the heads of `$rooms`, those first that waited longest. Rooms with pending deletes do not wait:
+/// messages stay on disk until they are counted.
+macro_rules! choose_messages {
     ($with:literal, $rooms:literal) => {
         concat!(
             $with,
@@ -47,9 +47,41 @@ macro_rules! count_messages {
       select room, low, head, since, (sum(head - low) over (order by since, room))::int8 as total \
       from waiting where head - low >= $2 or since < $3 or no_longer > $4 \
           or room in (select room from takeouts where not counted_out)), \
-  span as materialized ( \
+  span as ( \
       select room, low, least(head, low + $1 - (total - (head - low))) as high, since from behind \
-      where total - (head - low) < $1), \
+      where total - (head - low) < $1) \
+  select (select coalesce(max(total), 0) from behind), coalesce(array_agg(room), '{}'), coalesce(array_agg(low), '{}'), \
+      coalesce(array_agg(high), '{}'), coalesce(array_agg(nullif(since, '-infinity')), '{}') from span"
+        )
+    };
+}
+
+statements! {
+    /// Everybody who changes counts holds this lock until the end of the transaction. The number is arbitrary.
+    LOCK("waiting for others who count") = "select pg_advisory_xact_lock(7161616176)";
+
+    TRY_LOCK("counting") = "select pg_try_advisory_xact_lock(7161616176)";
+
+    /// Whether going from room to room takes less than reading the table, which beside an open snapshot is full of replaced
+    /// versions: it has more pages than rooms, whose numbers are consecutive.
+    IS_CROWDED("looking at the size of the table of rooms") = "select pg_relation_size('rooms') / 8192 \
+        > 64 + coalesce((select no from rooms order by no desc limit 1), 0)";
+
+    CHOOSE("choosing messages to count") = choose_messages!("with", "rooms");
+
+    /// The same where the table is crowded. The newest version of a room is its last one in the index.
+    CHOOSE_OF_CROWDED("choosing messages to count") = choose_messages!(
+        "with recursive newest (no, head) as ( \
+      (select v.no, v.head from rooms v order by v.no desc, v.turn desc limit 1) \
+      union all select v.no, v.head from newest n cross join lateral ( \
+          select v.no, v.head from rooms v where v.no < n.no order by v.no desc, v.turn desc limit 1) v),",
+        "newest"
+    );
+
+    /// `offset 0` makes the planner look up the messages range by range, whatever it estimates.
+    COUNT_NEW("counting messages") = "with span as materialized ( \
+      select room, low, high, coalesce(since, '-infinity') as since \
+      from unnest($1, $2, $3, $4) as chosen (room, low, high, since)), \
   new as materialized ( \
       select m.room, m.sender, m.kind, m.received_at, m.hour from span s cross join lateral ( \
           select m.room, m.sender, m.kind::int4 as kind, m.received_at, \
@@ -102,32 +134,7 @@ macro_rules! count_messages {
       select s.room, s.high, coalesce(n.last, s.since) from span s \
       left join (select room, max(received_at) as last from new group by room) n using (room) \
       on conflict (room) do update set seq = excluded.seq, received_at = excluded.received_at) \
-  select (select coalesce(max(total), 0) from behind), (select coalesce(sum(high - low), 0)::int8 from span)"
-        )
-    };
-}
-
-statements! {
-    /// Everybody who changes counts holds this lock until the end of the transaction. The number is arbitrary.
-    LOCK("waiting for others who count") = "select pg_advisory_xact_lock(7161616176)";
-
-    TRY_LOCK("counting") = "select pg_try_advisory_xact_lock(7161616176)";
-
-    /// Whether going from room to room takes less than reading the table, which beside an open snapshot is full of replaced
-    /// versions: it has more pages than rooms, whose numbers are consecutive.
-    IS_CROWDED("looking at the size of the table of rooms") = "select pg_relation_size('rooms') / 8192 \
-        > 64 + coalesce((select no from rooms order by no desc limit 1), 0)";
-
-    COUNT_NEW("counting messages") = count_messages!("with", "rooms");
-
-    /// The same where the table is crowded. The newest version of a room is its last one in the index.
-    COUNT_NEW_OF_CROWDED("counting messages") = count_messages!(
-        "with recursive newest (no, head) as ( \
-      (select v.no, v.head from rooms v order by v.no desc, v.turn desc limit 1) \
-      union all select v.no, v.head from newest n cross join lateral ( \
-          select v.no, v.head from rooms v where v.no < n.no order by v.no desc, v.turn desc limit 1) v),",
-        "newest"
-    );
+  select from span limit 0";
 }
 
 /// Which messages a step counts.
@@ -171,14 +178,18 @@ pub(super) async fn step(db: &Db, scope: RollupScope, waits_for_lock: bool) -> R
         if !lock(tx, waits_for_lock).await? {
             return Ok(RollupStep::Busy);
         }
-        let counting = if tx.query_one(&IS_CROWDED, &[]).await?.get(0) {
-            tx.batch(COUNT_NEW_OF_CROWDED.what, WALKING).await?;
-            &COUNT_NEW_OF_CROWDED
+        let choosing = if tx.query_one(&IS_CROWDED, &[]).await?.get(0) {
+            tx.batch(CHOOSE_OF_CROWDED.what, WALKING).await?;
+            &CHOOSE_OF_CROWDED
         } else {
-            &COUNT_NEW
+            &CHOOSE
         };
-        let row = tx.query_one(counting, &[&STEP, &room_due, &PgTime(due_since), &WAITING_MAX]).await?;
-        let (due, counted): (i64, i64) = (row.get(0), row.get(1));
+        let row = tx.query_one(choosing, &[&STEP, &room_due, &PgTime(due_since), &WAITING_MAX]).await?;
+        let due: i64 = row.get(0);
+        let (rooms, lows, highs): (Vec<i32>, Vec<i64>, Vec<i64>) = (row.get(1), row.get(2), row.get(3));
+        let sinces: Vec<Option<PgTime>> = row.get(4);
+        tx.execute_for(&COUNT_NEW, &[&rooms, &lows, &highs, &sinces]).await?;
+        let counted: i64 = lows.iter().zip(&highs).map(|(low, high)| high.saturating_sub(*low)).sum();
         Ok(if counted < due { RollupStep::More } else { RollupStep::Done })
     });
     counting.await

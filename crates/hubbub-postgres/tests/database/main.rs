@@ -12,6 +12,7 @@ mod log;
 mod migrations;
 mod partitions;
 mod parts;
+mod planning;
 mod queues;
 mod recent;
 mod retention;

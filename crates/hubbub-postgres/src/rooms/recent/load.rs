@@ -18,16 +18,19 @@ const FETCHED_MIN: usize = 100;
 /// Before every message.
 const BEGIN: Timestamp = Timestamp::from_micros(i64::MIN);
 
-/// The newest messages after a number, newest first, and the state of the room in the same snapshot.
+/// The newest messages between two numbers, newest first, and what the room hides in the same snapshot.
+///
+/// The head of that snapshot would be no bound: the plan, which is older, may lack a partition made since. What was committed
+/// before the statement was sent is in partitions that its plan has.
 const TAIL: Sql = Sql {
     what: "reading the newest messages",
     text: concat! {
         "select ", message_columns!("m"),
-        ", m.found, r.head, r.oldest, r.erased from (", newest_version!("*", "no", "$1"), ") r left join lateral ( \
+        ", m.found, r.oldest, r.erased from (", newest_version!("*", "no", "$1"), ") r left join lateral ( \
              select *, row_number() over page as place, sum(octet_length(body)) over page as bytes, \
                  count(*) over () as found \
              from (select * from messages m \
-                 where m.room = $1 and m.seq > $2 and m.seq >= r.oldest and m.received_at >= $3 \
+                 where m.room = $1 and m.seq > $2 and m.seq <= $6 and m.seq >= r.oldest and m.received_at >= $3 \
                      and (r.erased = 0 or not exists ( \
                          select from erased e where e.room = $1 and e.seq = m.seq)) \
                  order by m.seq desc limit $4) one \
@@ -38,6 +41,7 @@ const TAIL: Sql = Sql {
 
 /// Fetched messages, with the state of their room.
 struct Fetched {
+    /// Up to which number.
     head: u64,
     oldest: u64,
     erased: i64,
@@ -59,7 +63,7 @@ pub(super) async fn load(
         let from = before.last_received_at().unwrap_or(BEGIN);
         let fetched = fetch(context, users, state, (before.head(), from), MESSAGES_MAX).await?;
         if fetched.is_whole && (fetched.oldest, fetched.erased) == before.version() {
-            return Ok(before.with(fetched.head, &fetched.run));
+            return Ok(before.with(fetched.head.max(before.head()), &fetched.run));
         }
     }
     let count = wanted.saturating_add(1).clamp(FETCHED_MIN, MESSAGES_MAX);
@@ -94,11 +98,13 @@ async fn fetch(
     limit: usize,
 ) -> Result<Fetched> {
     let (after, limit, bytes_max): (i64, i64, i64) = (saturate(after), saturate(limit), saturate(BYTES_MAX));
-    let rows = context.db.read(&TAIL, &[&state.no, &after, &PgTime(from), &limit, &bytes_max]).await?;
+    let head = state.info.head;
+    let (to, from) = (saturate::<u64, i64>(head), PgTime(from));
+    let rows = context.db.read(&TAIL, &[&state.no, &after, &from, &limit, &bytes_max, &to]).await?;
     let unexpected =
         || DbError::UnexpectedRow { what: TAIL.what, found: format!("no room {}", state.info.room) };
     let first_row = rows.first().ok_or_else(unexpected)?;
-    let [found, head, oldest, erased] = [0, 1, 2, 3].map(|column| MESSAGE_COLUMNS + column);
+    let [found, oldest, erased] = [0, 1, 2].map(|column| MESSAGE_COLUMNS + column);
     let has_message = |row: &&Row| row.get::<_, Option<i64>>(0).is_some();
     let messages: Vec<&Row> = rows.iter().filter(has_message).collect();
     let senders = users.names(&context.db, messages.iter().map(|row| row.get(2))).await?;
@@ -108,11 +114,5 @@ async fn fetch(
     }
     let found = first_row.get::<_, Option<i64>>(found).unwrap_or(0);
     let is_whole = found < limit && usize::try_from(found).is_ok_and(|found| found == run.len());
-    Ok(Fetched {
-        head: count(first_row, head)?,
-        oldest: count(first_row, oldest)?,
-        erased: first_row.get(erased),
-        run,
-        is_whole,
-    })
+    Ok(Fetched { head, oldest: count(first_row, oldest)?, erased: first_row.get(erased), run, is_whole })
 }

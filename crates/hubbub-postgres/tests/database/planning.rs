@@ -19,7 +19,8 @@ struct Opened {
     clock: Arc<ManualClock>,
     /// One that reads, and another one that writes.
     servers: [Arc<Postgres>; 2],
-    others: Client,
+    /// Holds the lock, and sees what waits for it: a transaction would see that as of its first look.
+    others: [Client; 2],
     _database: Database,
 }
 
@@ -35,7 +36,7 @@ impl Opened {
             Arc::new(Postgres::open(options, clock.clone(), &SeededRandom::new(seed)).await.unwrap())
         };
         let servers = [open(1).await, open(2).await];
-        let others = connect(&database.url).await;
+        let others = [connect(&database.url).await, connect(&database.url).await];
         Self { clock, servers, others, _database: database }
     }
 
@@ -58,17 +59,18 @@ impl Opened {
     ) -> T {
         // A plan looks at all partitions.
         let hold = "begin; lock table messages_20260131 in access exclusive mode";
-        self.others.batch_execute(hold).await.unwrap();
+        let [holder, watcher] = &self.others;
+        holder.batch_execute(hold).await.unwrap();
         let reading = tokio::spawn(reading);
         let waits = "select count(*) from pg_stat_activity where datname = current_database() \
                      and wait_event_type = 'Lock' and position($1 in query) > 0";
         eventually("it is being planned", async || {
-            self.others.query_one(waits, &[&text]).await.unwrap().get::<_, i64>(0) > 0
+            watcher.query_one(waits, &[&text]).await.unwrap().get::<_, i64>(0) > 0
         })
         .await;
         self.clock.advance_micros(40 * DAY);
         self.send(id).await;
-        self.others.batch_execute("commit").await.unwrap();
+        holder.batch_execute("commit").await.unwrap();
         reading.await.unwrap()
     }
 

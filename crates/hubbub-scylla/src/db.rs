@@ -73,6 +73,14 @@ impl<'a> Writes<'a> {
     ) {
         self.statements.push((statement, Box::new(values), bytes + ROW_BYTES));
     }
+
+    pub(crate) fn len(&self) -> usize {
+        self.statements.len()
+    }
+
+    pub(crate) fn append(&mut self, mut more: Self) {
+        self.statements.append(&mut more.statements);
+    }
 }
 
 /// Bytes of a row besides its texts, roughly.

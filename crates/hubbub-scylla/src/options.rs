@@ -33,7 +33,7 @@ pub struct ScyllaOptions {
     pub bucket: BucketLimits,
 }
 
-/// When a bucket of a room is full, at the first of both, and its first shard of ids.
+/// When a bucket of a room is full, at the first of both, and its first shard of ids; and how much changes at once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BucketLimits {
     /// Messages.
@@ -42,11 +42,14 @@ pub struct BucketLimits {
     pub bytes: i64,
     /// Ids in the room's first shard, of which there are no more than this ever after.
     pub first_ids: i64,
+    /// Members whose unread counts change together with their room when a user is erased. More change before it. Servers
+    /// need not agree.
+    pub ranks: usize,
 }
 
 impl Default for BucketLimits {
     fn default() -> Self {
-        Self { messages: 10_000, bytes: 32 << 20, first_ids: 100_000 }
+        Self { messages: 10_000, bytes: 32 << 20, first_ids: 100_000, ranks: 10_000 }
     }
 }
 

@@ -47,6 +47,8 @@ statements! {
     member = "select state, seq, kept from rooms where room = ? and kind = 1 and number = 0 and name = ?";
     members_of = "select name, seq, kept from rooms where room = ? and kind = 1 and number = 0 and name in ?";
     members = "select name, seq, kept from rooms where room = ? and kind = 1 and number = 0 and name > ? limit ?";
+    /// With the numbers of the records that wrote the ranks.
+    ranks = "select name, seq, kept, writetime(kept) from rooms where room = ? and kind = 1 and number = 0";
     set_member = "insert into rooms (room, kind, number, name, seq, kept) values (?, 1, 0, ?, ?, ?) using timestamp ?";
     remove_member = "delete from rooms using timestamp ? where room = ? and kind = 1 and number = 0 and name = ?";
     senders_of = "select name, counts, texts, joins, leaves, first_at, last_at from rooms \

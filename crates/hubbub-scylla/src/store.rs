@@ -222,8 +222,8 @@ async fn work_in_background(context: Arc<Context>) {
             Ok(parts) => clean_up(&context, &parts).await,
             Err(error) => Err(error),
         };
-        if is_round && done.is_ok() {
-            done = end_round(&context).await;
+        if is_round {
+            done = end_round(&context).await.and(done);
         }
         if let Err(error) = &done {
             let pause = ROUND_AFTER_FAILURE;
@@ -243,11 +243,13 @@ async fn end_round(context: &Context) -> Result<(), DbError> {
     count(context).await.map(drop)
 }
 
+/// Cleans up all partitions. One that fails holds up no other; the last failure is returned.
 async fn clean_up(context: &Context, parts: &[i32]) -> Result<(), DbError> {
+    let mut done = Ok(());
     for part in parts {
-        remove_leftovers(&context.db, *part).await?;
+        done = remove_leftovers(&context.db, *part).await.and(done);
     }
-    Ok(())
+    done
 }
 
 /// Counts rooms and their messages by the rooms' states. Returns when the newest message was received.

@@ -269,6 +269,31 @@ async fn an_erasure_that_empties_a_room_leaves_no_rows() {
     assert_eq!((audit.messages, audit.differences), (1, Vec::new()));
 }
 
+/// What is read of a user afterwards passes as many marks as rows were there: Cassandra refuses to read past 100,000.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_was_not_listed_leaves_no_mark() {
+    let opened = Opened::behind(1).await;
+    let at = |n: i64| Timestamp::from_micros(START + n * 1_000_000);
+    let mut records: Vec<Record> = (0..120)
+        .map(|n| Record {
+            content: Content::Send(Post::new("r0", &format!("m{n}")).user("u0")),
+            appended_at: at(n),
+        })
+        .collect();
+    let delete = Change { by: None, what: RoomChange::DeleteRoom { room: "r0" } };
+    records.push(Record { content: Content::Change(delete), appended_at: at(120) });
+    apply(&opened.store, &records, 0, 120).await.unwrap();
+    let firsts = opened.keyspace.count("user_firsts where user = 'u0'").await;
+    assert!((1..20).contains(&firsts), "{firsts}");
+    apply(&opened.store, &records, 120, 121).await.unwrap();
+    opened.store.finish_cleanup().await.unwrap();
+    for rows in ["messages", "user_firsts where user = 'u0'"] {
+        assert_eq!(opened.keyspace.count(rows).await, 0, "{rows}");
+    }
+    let marks = opened.keyspace.tombstones("select seq from user_firsts where user = 'u0'").await;
+    assert_eq!(i64::try_from(marks).unwrap(), firsts);
+}
+
 /// The places of erased messages go as a whole. What older servers left of them leads nowhere, and hinders nobody.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nothing_is_left_of_places_that_expired() {

@@ -183,8 +183,9 @@ impl Corrections {
         let mut position = self.position.lock();
         let epoch = (self.epoch)();
         if position.epoch != epoch {
-            self.cache.inner.clear();
+            // In this order: what is read while this forgets may be older than a revision that is known afterwards.
             let (revision, sweeps) = (self.store.revision(), position.sweeps);
+            self.cache.inner.clear();
             *position = Position { epoch: epoch.clone(), revision, asked_at: None, sweeps };
         }
         Asked { at, epoch, lease, sweeps: position.sweeps }
@@ -215,9 +216,9 @@ impl Corrections {
                 }
             };
             if !is_over && page == PAGES_MAX {
-                self.cache.inner.clear();
-                // Durable, and not less than any revision that was read.
+                // Durable, and not less than any revision that was read. Known before this forgets, as above.
                 position.revision = position.revision.max(self.store.revision());
+                self.cache.inner.clear();
             }
             if is_over || page == PAGES_MAX {
                 position.asked_at = position.asked_at.max(Some(asked.at));

@@ -91,6 +91,14 @@ impl Link {
         self.send(sql.what, rows).await
     }
 
+    /// Prepares a statement, so that it is sent when it is first polled. Costs nothing where it is prepared, or need not be.
+    pub(crate) async fn prepared(&self, sql: &Sql, params: &[Param<'_>]) -> Result<()> {
+        match self.pooler {
+            Pooler::Session => self.send(sql.what, async { self.prepare(sql, params).await.map(drop) }).await,
+            Pooler::Transaction => Ok(()),
+        }
+    }
+
     /// [`Self::query`] for the elements of the first parameter. Sends nothing if there are none.
     pub(crate) async fn query_for(&self, sql: &Sql, params: &[Param<'_>]) -> Result<Vec<Row>> {
         if has_elements(params) { self.query(sql, params).await } else { Ok(Vec::new()) }

@@ -4,7 +4,7 @@ use std::error::Error;
 
 use hubbub_core::store::{ApplyError, ReadError};
 use tokio_postgres::Config;
-use tokio_postgres::error::SqlState;
+use tokio_postgres::error::{Severity, SqlState};
 
 use super::connect::{OpenError, address};
 
@@ -123,7 +123,14 @@ impl DbError {
     /// the statement.
     fn is_end(&self) -> bool {
         let ends = |code: &str| code.starts_with("08") || code.starts_with("57P0") || code == "40003";
-        self.state().is_some_and(|state| ends(state.code()))
+        self.state().is_some_and(|state| ends(state.code())) || self.is_crash()
+    }
+
+    /// Whether the server goes down with this answer. A commit may be on its disk already, whatever the code says: a full disk of
+    /// the write-ahead log crashes it behind the commit that filled the disk.
+    fn is_crash(&self) -> bool {
+        let Self::Statement { error, .. } = self else { return false };
+        error.as_db_error().is_some_and(|error| error.parsed_severity() == Some(Severity::Panic))
     }
 
     /// Whether the database ended the session for standing still in a transaction. The transaction is rolled back.

@@ -7,7 +7,7 @@ use futures_util::future::{try_join, try_join3};
 use hubbub_core::kv::KvChanged;
 use hubbub_core::rules::keys::{ExpiredKeys, KeyChange, KeyVersion, View, decide};
 use hubbub_core::store::ApplyError;
-use hubbub_core::{KvOp, Outcome, Timestamp};
+use hubbub_core::{Clock, KvOp, Outcome, Timestamp};
 use tokio_postgres::Row;
 
 use super::Kv;
@@ -95,18 +95,12 @@ impl Kv {
         if let Some(puts) = Puts::of(ops, now) {
             return puts.apply(db, generation).await;
         }
-        let times = (now, clock.proven());
-        db.transact("changing keys", async |tx: &Tx<'_>| work(tx, generation, ops, times).await).await
+        db.transact("changing keys", async |tx: &Tx<'_>| work(tx, generation, ops, clock).await).await
     }
 }
 
-/// Sweeps what has expired by `proven`; what is deleted is gone for good.
-async fn work(
-    tx: &Tx<'_>,
-    generation: i64,
-    ops: &[KvOp<'_>],
-    (now, proven): (Timestamp, Timestamp),
-) -> Result<Option<Done>> {
+/// Sweeps what has expired by proven time; what is deleted is gone for good.
+async fn work(tx: &Tx<'_>, generation: i64, ops: &[KvOp<'_>], clock: &dyn Clock) -> Result<Option<Done>> {
     let mut keys: Vec<&[u8]> = ops.iter().filter_map(KvOp::key).collect();
     keys.sort_unstable();
     keys.dedup();
@@ -117,6 +111,8 @@ async fn work(
     if rows.first().is_none_or(|row| row.get::<_, i64>(4) != generation) {
         return Ok(None);
     }
+    // Behind the lock: whoever had it may have had it for long.
+    let (now, proven) = (clock.now(), clock.proven());
     let expired = match is_sweeping {
         true => tx.query(&READ_EXPIRED, &[&PgTime(proven), &number(SWEPT_MAX as u64 + 1)]).await?,
         false => Vec::new(),

@@ -42,7 +42,7 @@ statements! {
          order by r.no";
 
     EXPIRED("finding expired partitions") =
-        "select begins, ends, name, cleaned_pages from partitions where ends <= $1 order by begins limit $2";
+        "select begins, ends, name from partitions where ends <= $1 order by begins limit $2";
 
     /// The last visible message in a partition, of rooms that do not keep messages longer; and whether others have some in it. As
     /// of one moment: what neither of the two finds is nobody's.
@@ -84,10 +84,18 @@ statements! {
              from gone g where r.no = g.no) \
          select count(*) from gone");
 
-    /// Whether any hidden message is still counted, and the pages of a partition.
-    TO_COUNT("checking whether expired messages are counted") =
+    /// Whether any hidden message is still counted, the pages of a partition, and those whose ids are deleted. Behind the lock, so
+    /// a partition that is recorded is there.
+    TO_REMOVE("looking at an expired partition") =
         "select exists (select from takeouts where not counted_out), \
-             pg_relation_size($1::text::regclass) / current_setting('block_size')::int8";
+             pg_relation_size(name::regclass) / current_setting('block_size')::int8, cleaned_pages \
+         from partitions where begins = $1 and name = $2";
+
+    /// Whether a partition has a visible message, or any hidden message is still counted.
+    IN_USE("looking at an expired partition") =
+        "select exists (select from takeouts where not counted_out) or exists (select from rooms r where exists ( \
+             select from messages m where m.room = r.no and m.seq >= r.oldest \
+                 and m.received_at >= $1 and m.received_at < $2))";
 
     DELETE_ENTRY("removing the record of a partition") = "delete from partitions where begins = $1";
 }
@@ -96,7 +104,6 @@ struct ExpiredPartition {
     begins: PgTime,
     ends: PgTime,
     name: String,
-    cleaned_pages: i64,
 }
 
 /// Messages of a room that are too old, up to a number, and the room's retention that says so; `None` = it has none of its own.
@@ -168,12 +175,7 @@ async fn hide(
 async fn drop_expired(db: &Db, now: Timestamp, kept_s: i64) -> Result<bool> {
     let cutoff = Timestamp::from_micros(now.as_micros().saturating_sub(kept_s.saturating_mul(1_000_000)));
     for row in db.read(&EXPIRED, &[&PgTime(cutoff), &PARTITIONS]).await? {
-        let old = ExpiredPartition {
-            begins: row.get(0),
-            ends: row.get(1),
-            name: row.get(2),
-            cleaned_pages: row.get(3),
-        };
+        let old = ExpiredPartition { begins: row.get(0), ends: row.get(1), name: row.get(2) };
         let rows = db.read(&VISIBLE, &[&old.begins, &old.ends, &kept_s, &ROOMS]).await?;
         let is_kept = rows.iter().any(|row| row.get(0));
         let seen: Vec<ExpiredMessages> = rows
@@ -196,29 +198,31 @@ async fn drop_expired(db: &Db, now: Timestamp, kept_s: i64) -> Result<bool> {
 
 /// Deletes some ids of a partition without visible messages, or drops the partition if all are deleted.
 async fn remove_partition_step(db: &Db, old: &ExpiredPartition) -> Result<bool> {
-    let row = db.read_one(&TO_COUNT, &[&old.name]).await?;
-    let (is_counted, pages): (bool, i64) = (row.get(0), row.get(1));
-    if is_counted {
-        return Ok(false);
-    }
     let removing = db.run("removing an expired partition", async |tx| {
         tx.execute(&LOCK, &[]).await?;
-        if old.cleaned_pages >= pages {
+        // Another server may have dropped it.
+        let Some(row) = tx.query_opt(&TO_REMOVE, &[&old.begins, &old.name]).await? else { return Ok(true) };
+        let (is_counted, pages, cleaned): (bool, i64, i64) = (row.get(0), row.get(1), row.get(2));
+        if is_counted {
+            return Ok(false);
+        }
+        if cleaned >= pages {
             return drop_partition(tx, old).await;
         }
-        remove_ids(tx, old).await?;
+        remove_ids(tx, old, cleaned).await?;
         Ok(true)
     });
     removing.await
 }
 
-async fn remove_ids(tx: &Tx<'_>, old: &ExpiredPartition) -> Result<()> {
-    let (name, from) = (&old.name, old.cleaned_pages);
+async fn remove_ids(tx: &Tx<'_>, old: &ExpiredPartition, from: i64) -> Result<()> {
+    let name = &old.name;
     let to = from.saturating_add(PAGES);
-    // Keeps an id that belongs to another message by now.
+    // Keeps an id that belongs to another message by now, and those of messages that came meanwhile.
     let text = format!(
-        "delete from message_ids i using (select room, seq, message_id from {name} \
-             where ctid >= '({from},0)' and ctid < '({to},0)') gone \
+        "delete from message_ids i using (select m.room, m.seq, m.message_id from {name} m \
+             join rooms r on r.no = m.room and r.oldest > m.seq \
+             where m.ctid >= '({from},0)' and m.ctid < '({to},0)') gone \
          where i.room = gone.room and i.seq = gone.seq \
              and i.id_hash = encode(substring(sha256(convert_to(gone.message_id, 'UTF8')) for 16), 'hex')::uuid; \
          update partitions set cleaned_pages = {to} where name = '{name}'"
@@ -226,12 +230,21 @@ async fn remove_ids(tx: &Tx<'_>, old: &ExpiredPartition) -> Result<()> {
     tx.batch("deleting ids of expired messages", &text).await
 }
 
+/// Drops a partition, unless somebody is using it, or has written to it since it was looked at: what a log brings may be older
+/// than what is kept.
 async fn drop_partition(tx: &Tx<'_>, old: &ExpiredPartition) -> Result<bool> {
-    let name = &old.name;
-    let text = format!(
-        "set local lock_timeout = '100ms'; alter table messages detach partition {name}; drop table {name}"
-    );
-    match tx.batch("dropping an expired partition", &text).await {
+    let (what, name) = ("dropping an expired partition", &old.name);
+    // Whoever writes to it has committed then, and others wait.
+    let lock = format!("set local lock_timeout = '100ms'; lock table {name} in share mode");
+    match tx.batch(what, &lock).await {
+        Err(fault) if fault.is_lock_timeout() => return Ok(false),
+        locked => locked?,
+    }
+    if tx.query_one(&IN_USE, &[&old.begins, &old.ends]).await?.get(0) {
+        return Ok(false);
+    }
+    let text = format!("alter table messages detach partition {name}; drop table {name}");
+    match tx.batch(what, &text).await {
         Err(fault) if fault.is_lock_timeout() => return Ok(false),
         dropped => dropped?,
     }

@@ -95,6 +95,10 @@ impl Queues {
         let due = write::due_of(set).into_iter().chain(leftover).min();
         // What a sweep has found out already holds what it wrote.
         let upto = next_due.map_or(i64::MIN, |found| found.upto);
+        // Committed so late that others have looked past it.
+        if let Some(due) = due.filter(|due| (1..self.due_from()).contains(due)) {
+            self.queried_to.fetch_min(due, Ordering::Relaxed);
+        }
         if let Some(due) = due.filter(|due| *due > upto || next_due.is_none()) {
             self.memory.record_due(due);
         }

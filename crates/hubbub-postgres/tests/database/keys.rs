@@ -151,3 +151,33 @@ async fn a_read_whose_caller_goes_away_costs_no_connection() {
     let after = connections("true").await;
     assert!(before.is_subset(&after), "{before:?} {after:?}");
 }
+
+/// Whoever has the lock may have had it for long.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_condition_is_decided_as_of_the_time_behind_the_lock() {
+    let database = Database::fresh().await;
+    let clock = Arc::new(ManualClock::at(Timestamp::parse("2026-01-31T00:00:00Z").unwrap()));
+    let options = PostgresOptions::new(&database.url);
+    let store = Arc::new(Postgres::open(options, clock.clone(), &SeededRandom::new(1)).await.unwrap());
+    let holder = connect(&database.url).await;
+    let put = |ttl_ms, condition| {
+        let store = store.clone();
+        tokio::task::spawn_blocking(move || {
+            let mut batch = OpBatch::default();
+            batch.push(&Op::Kv(KvOp::Put { key: b"a", value: b"value", ttl_ms, condition }));
+            store.apply(&batch).unwrap().remove(0)
+        })
+    };
+    let put_now = put(Some(1_000), Condition::Always).await.unwrap();
+    let Outcome::Kv(KvOutcome::Put { revision, .. }) = put_now else { panic!("{put_now:?}") };
+    holder.batch_execute("select pg_advisory_lock(716161617, 3)").await.unwrap();
+    let putting = put(None, Condition::Is(revision));
+    let waits = "select count(*) from pg_locks where locktype = 'advisory' and not granted and classid = 716161617 \
+                 and objid = 3 and database = (select oid from pg_database where datname = current_database())";
+    eventually("it waits", async || holder.query_one(waits, &[]).await.unwrap().get::<_, i64>(0) > 0).await;
+    clock.advance_micros(2_000_000);
+    assert_eq!(store.value(b"a").await.unwrap(), None, "it has expired");
+    holder.batch_execute("select pg_advisory_unlock(716161617, 3)").await.unwrap();
+    let outcome = putting.await.unwrap();
+    assert!(matches!(outcome, Outcome::Refused(_)), "{outcome:?}");
+}

@@ -9,9 +9,11 @@ use std::time::Duration;
 use crate::support::queues::{
     START, Servers, apply, done, info, make, send, servers, settle, take, taken, texts,
 };
+use crate::support::{connect, eventually};
 use hubbub_conformance::queues::message;
 use hubbub_core::queue::{
-    Audience, Delivery, Due, QueueSend, QueueSettings, Settle, Take, TakeFilter, TakeHow, WaitFilter,
+    Audience, Delivery, Due, QueueOutcome, QueueSend, QueueSettings, Settle, Take, TakeFilter, TakeHow,
+    WaitFilter,
 };
 use hubbub_core::{ClientId, Outcome, QueueId, QueueOp, QueueStore, Refusal, Timestamp};
 
@@ -224,7 +226,7 @@ async fn what_comes_back_is_found_however_old() {
         let gone = taken(done(store, take("q", "bob", 1_000, None)));
         assert_eq!(gone.len(), 1_000);
     }
-    let client = crate::support::connect(&database.url).await;
+    let client = connect(&database.url).await;
     let low: i64 = client.query_one("select low from queue_lines", &[]).await.unwrap().get(0);
     assert!(low > i64::try_from(delayed).unwrap(), "the line must begin later, or this shows nothing: {low}");
     send(store, message("q", "new"));
@@ -270,4 +272,39 @@ async fn those_who_wait_elsewhere_are_found_something() {
     let wanted = TakeFilter { queue: Some("p"), receiver: None, sender: None, newest_first: false };
     done(&stores[0], QueueOp::Take(Take { wanted, max: 1, how, registers: true }));
     assert_eq!(stores[1].matching_filters(all()).await.unwrap(), [5], "it is on lease");
+}
+
+/// What another server made while a lock was waited for is not used with what was read before.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_queue_that_another_server_makes_meanwhile_is_read_anew() {
+    let Servers { stores, database, .. } = servers(2).await;
+    make(&stores[0], "a");
+    let holder = connect(&database.url).await;
+    let hold = "begin; select from queues where id = 'a' for no key update";
+    holder.batch_execute(hold).await.unwrap();
+    let named = |queue, message_id| QueueSend { message_id, ..message(queue, "text") };
+    let waiting = tokio::task::spawn_blocking({
+        let store = stores[1].clone();
+        move || {
+            let settings = QueueSettings::default();
+            let put = QueueOp::Put { queue: "q", settings: &settings };
+            let sends = [named("a", None), named("q", Some("m"))].map(QueueOp::Send);
+            apply(&store, &[sends[0], put, sends[1]])
+        }
+    });
+    eventually("it waits", async || {
+        let waits = "select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'";
+        let watcher = connect(&database.url).await;
+        watcher.query_one(waits, &[]).await.unwrap().get::<_, i64>(0) > 0
+    })
+    .await;
+    make(&stores[0], "q");
+    let first = send(&stores[0], named("q", Some("m")));
+    holder.batch_execute("commit").await.unwrap();
+    let outcomes = waiting.await.unwrap();
+    let Outcome::Queue(QueueOutcome::Sent { id, duplicate, .. }) = outcomes[2] else {
+        panic!("{outcomes:?}")
+    };
+    assert_eq!((id, duplicate), (first, true));
+    assert_eq!(taken(done(&stores[0], take("q", "bob", 10, None))).len(), 1);
 }

@@ -3,7 +3,7 @@
 //!
 //! Everything here may be repeated, by any server, and be cut at any point: the entry in `deleted_rooms` goes last.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use futures_util::{StreamExt, TryStreamExt, stream};
 
@@ -55,7 +55,9 @@ async fn remove(db: &Db, room: &str, through: i64, applied: i64) -> Result<()> {
     Ok(())
 }
 
-/// Removes the messages of a bucket from those of their users.
+/// Removes the messages of a bucket from those of their users. What is not there is not removed: each removal leaves a mark, and
+/// all messages of a user that are the first ones of a room share a partition, which could not be read any more beyond 100,000
+/// marks.
 async fn remove_places(db: &Db, room: &str, bucket: i64) -> Result<()> {
     let statements = &db.statements;
     let owners =
@@ -64,18 +66,54 @@ async fn remove_places(db: &Db, room: &str, bucket: i64) -> Result<()> {
     while let Some(some) = owners.next().await {
         let some = some.map_err(|error| error.1)?;
         // Each is in one of the two tables.
+        let mut users: BTreeMap<&str, BTreeMap<(i64, i64), i64>> = BTreeMap::new();
+        for (seq, user, at) in &some {
+            users.entry(user).or_default().insert((*at, *seq), slot_of(*at));
+        }
         let mut slots: BTreeMap<(&str, i64), Writes<'_>> = BTreeMap::new();
         let mut firsts: BTreeMap<&str, Writes<'_>> = BTreeMap::new();
-        for (seq, user, at) in &some {
-            let (user, slot) = (user.as_str(), slot_of(*at));
-            let values = (*seq, user, slot, *at, room, *seq);
-            slots.entry((user, slot)).or_default().add(&statements.remove_user_message, values, 80);
-            let values = (*seq, user, *at, room, *seq);
-            firsts.entry(user).or_default().add(&statements.remove_user_first, values, 80);
+        let reading: Vec<_> =
+            users.iter().map(|(user, places)| listed_firsts(db, room, user, places)).collect();
+        let mut reading = stream::iter(reading).buffer_unordered(AT_ONCE);
+        while let Some((user, first)) = reading.try_next().await? {
+            let Some(places) = users.get(user) else { continue };
+            for (place, slot) in places {
+                let (at, seq) = *place;
+                if first.contains(place) {
+                    let values = (seq, user, at, room, seq);
+                    firsts.entry(user).or_default().add(&statements.remove_user_first, values, 80);
+                } else {
+                    let values = (seq, user, *slot, at, room, seq);
+                    slots.entry((user, *slot)).or_default().add(&statements.remove_user_message, values, 80);
+                }
+            }
         }
+        drop(reading);
         let removing = slots.into_values().chain(firsts.into_values());
         let removing: Vec<_> = removing.map(|rows| db.write_all(WHAT, rows)).collect();
         stream::iter(removing).buffer_unordered(AT_ONCE).try_collect::<Vec<()>>().await?;
     }
     Ok(())
+}
+
+/// Times and numbers of those messages of a user that are listed among the user's first ones of the room.
+async fn listed_firsts<'a>(
+    db: &Db,
+    room: &str,
+    user: &'a str,
+    places: &BTreeMap<(i64, i64), i64>,
+) -> Result<(&'a str, BTreeSet<(i64, i64)>)> {
+    type Row = (i64, String, i64, Option<i64>, Option<i64>);
+    let mut found = BTreeSet::new();
+    if let (Some(((begin, _), _)), Some(((end, _), _))) = (places.first_key_value(), places.last_key_value())
+    {
+        let values = (user, *begin, *end);
+        let mut rows = db.stream::<Row>(WHAT, &db.statements.user_firsts, values, PAGE_ROWS).await?;
+        while let Some((at, of, seq, ..)) = rows.try_next().await? {
+            if of == room && places.contains_key(&(at, seq)) {
+                found.insert((at, seq));
+            }
+        }
+    }
+    Ok((user, found))
 }

@@ -200,6 +200,35 @@ async fn remove_messages(
     Ok(())
 }
 
+/// Lowers the ranks of members that have read some of a user's messages. A batch takes no more than 65,535 rows, so where they are
+/// many, most are written at once, and only the rest is returned. Until the room is changed, their unread counts are too high.
+///
+/// What this record has written already, before it was cut, is left as it is. Whoever is ahead has written later numbers, which
+/// win.
+async fn change_ranks<'a>(
+    context: &'a Context,
+    room: &'a str,
+    user: &str,
+    seqs: &[i64],
+    seq: i64,
+) -> Result<Writes<'a>> {
+    let (db, statements) = (&context.db, &context.db.statements);
+    let mut ranks = Writes::default();
+    let mut members =
+        db.stream::<(String, i64, i64, Option<i64>)>(WHAT, &statements.ranks, (room,), PAGE_ROWS).await?;
+    while let Some((name, mark, rank, written)) = members.next().await.transpose()? {
+        let read = seqs.partition_point(|of| *of <= mark) as i64;
+        if name == user || read == 0 || written == Some(seq) {
+            continue;
+        }
+        if ranks.len() >= context.options.bucket.ranks {
+            db.write_all(WHAT, std::mem::take(&mut ranks)).await?;
+        }
+        ranks.add(&statements.set_member, (room, name, mark, rank - read, seq), 100);
+    }
+    Ok(ranks)
+}
+
 /// Changes the room in one step. Returns the number of messages that it held of the user.
 async fn change(
     context: &Context,
@@ -222,15 +251,7 @@ async fn change(
     if gone > 0 {
         rows.add(&statements.remove_sender, (seq, room, user), 80);
         change_buckets(db, room, (places, state.removed), seq, &mut rows).await?;
-        let members =
-            db.stream::<(String, i64, i64)>(WHAT, &statements.members, (room, "", i32::MAX), PAGE_ROWS);
-        let mut members = members.await?;
-        while let Some((name, mark, rank)) = members.next().await.transpose()? {
-            let read = seqs.partition_point(|of| *of <= mark) as i64;
-            if name != user && read > 0 {
-                rows.add(&statements.set_member, (room, name, mark, rank - read, seq), 100);
-            }
-        }
+        rows.append(change_ranks(context, room, user, &seqs, seq).await?);
         state.kept -= gone;
         state.senders -= 1;
         let first = oldest(db, room, &state).await?;

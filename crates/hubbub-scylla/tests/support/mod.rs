@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use hubbub_conformance::Fixture;
 use hubbub_conformance::log::LogFixture;
@@ -14,6 +15,7 @@ use hubbub_core::{
 use hubbub_scylla::{BucketLimits, Scylla, ScyllaOptions};
 use parking_lot::Mutex;
 use scylla::client::session_builder::SessionBuilder;
+use scylla::statement::unprepared::Statement;
 
 /// The server; `HUBBUB_TEST_CQL` names another one.
 const HOST: &str = "127.0.0.1:19042";
@@ -37,7 +39,7 @@ impl Keyspace {
     pub fn options(&self) -> ScyllaOptions {
         ScyllaOptions {
             replication: "{'class': 'NetworkTopologyStrategy', 'datacenter1': 1}".into(),
-            bucket: BucketLimits { messages: 50, bytes: 64 << 10, first_ids: 30 },
+            bucket: BucketLimits { messages: 50, bytes: 64 << 10, first_ids: 30, ranks: 2 },
             ..ScyllaOptions::new(format!("scylla://{}/{}", host(), self.0))
         }
     }
@@ -68,6 +70,26 @@ impl Keyspace {
         let session = SessionBuilder::new().known_node(host()).use_keyspace(&self.0, false).build().await;
         let found = session.unwrap().query_unpaged(select, &[]).await.unwrap().into_rows_result().unwrap();
         found.rows::<(String,)>().unwrap().map(|row| row.unwrap().0).collect()
+    }
+
+    /// How many marks of removed rows a statement reads past, as the server traces it.
+    pub async fn tombstones(&self, select: &str) -> u64 {
+        let session =
+            SessionBuilder::new().known_node(host()).use_keyspace(&self.0, false).build().await.unwrap();
+        let mut statement = Statement::new(select);
+        statement.set_tracing(true);
+        let id = session.query_unpaged(statement, &[]).await.unwrap().tracing_id().unwrap();
+        // Traces are written after the answer.
+        for _ in 0..100 {
+            let events = session.get_tracing_info(&id).await.unwrap().events;
+            let read = events.iter().filter_map(|event| event.activity.as_deref()?.strip_prefix("Read "));
+            let marks = read.filter_map(|read| read.split(' ').nth(4)?.parse::<u64>().ok());
+            if let Some(most) = marks.max() {
+                return most;
+            }
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+        panic!("{select} is not traced");
     }
 
     pub async fn open(&self, autocreate: bool, clock: &Arc<ManualClock>) -> Arc<Scylla> {

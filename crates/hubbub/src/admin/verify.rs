@@ -54,8 +54,8 @@ pub(super) fn report(
         show(is_json, &shown, |_| {
             let (dir, bytes) = (dir.display(), size(*bytes));
             format!(
-                "{dir}: nothing is damaged; {messages} messages ({unsealed} not sealed yet) of {rooms} rooms, \
-                 {keys} keys, {segments} segments of {bytes}, epoch {epoch}\n",
+                "{dir}: nothing is damaged; {messages} messages ({unsealed} in the journal, deleted ones too) of \
+                 {rooms} rooms, {keys} keys, {segments} segments of {bytes}, epoch {epoch}\n",
             )
         })?;
     }

@@ -10,7 +10,7 @@ use super::insert::{insert_held, insert_messages, insert_queue};
 use super::names::insert_queues;
 use super::places::insert_places;
 use super::{Loader, MORE};
-use crate::db::{Param, Result, Sql};
+use crate::db::{DbError, Param, Result, Sql};
 
 use crate::queues::sql::{self, time};
 use crate::queues::working_set::{Need, WorkingSet, signed};
@@ -52,7 +52,12 @@ impl Loader<'_> {
             Need::Copies(client) => {
                 self.hold_clients().await?;
                 // A queue may have been made, and got copies, while the lock was waited for.
-                insert_queues(set, &self.queues(&[], &[], true).await?);
+                let queues = self.queues(&[], &[], true).await?;
+                let is_new = |row: &Row| !set.queues.contains_key(&row.get("no"));
+                if set.has_all_queues && queues.0.iter().any(is_new) {
+                    return Err(DbError::Again { what: "reading queues" });
+                }
+                insert_queues(set, &queues);
                 self.copies_for(set, *client).await?;
                 self.messages(set, &sql::COPIES, &[client]).await?;
             }
@@ -85,9 +90,9 @@ impl Loader<'_> {
         let QueueRules { lease_ms, backoff_max_ms, .. } = QueueRules::default();
         let params: [Param<'_>; 4] = [&name, &signed(lease_ms), &signed(backoff_max_ms), &time(set.now)];
         let Some(row) = self.tx.query_opt(&CREATE_QUEUE, &params).await? else {
-            // Somebody else was faster.
-            insert_queues(set, &self.queues(&[name], &[], false).await?);
-            return Ok(());
+            // Somebody else was faster. What this batch has read of the queue, and the numbers it took for messages, are older
+            // than a lock of it would be.
+            return Err(DbError::Again { what: CREATE_QUEUE.what });
         };
         insert_queue(set, &row, set.now);
         if let Some(queue) = set.queues.get_mut(&row.get("no")) {

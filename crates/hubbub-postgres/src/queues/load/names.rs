@@ -73,6 +73,12 @@ impl Loader<'_> {
             let (_, rows) = try_join!(biased; planning(), self.tx.query(&sql::QUEUES_DUE, &params))?;
             due.extend(rows.iter().map(|row| row.get::<_, i32>(0)));
         }
+        if self.locks && (all || !(queues.is_empty() && due.is_empty())) {
+            // A statement that is not prepared is sent later than those that are, which would then read before the lock.
+            let (queues, due) = (queues.as_slice(), due.as_slice());
+            let (lock, _, params) = statements(all, true, (&queues, &due));
+            self.tx.prepared(lock, &params).await?;
+        }
         let known: [Param<'_>; 1] = [&clients];
         let (_, locked, known) = try_join!(
             biased;
@@ -91,15 +97,26 @@ impl Loader<'_> {
     /// Queues by name and number, or all; locked if they are to be changed. Up to when they were seen to is read afterwards:
     /// it stands in another row than the lock.
     pub(super) async fn queues(&self, names: &[&str], numbers: &[i32], all: bool) -> Result<QueueRows> {
-        let named: [Param<'_>; 3] = [&names, &numbers, &DEAD_LETTER_SUFFIX];
-        let (queues, seen_to, params): (&Sql, &Sql, &[Param<'_>]) = match (all, self.locks) {
-            (false, _) if names.is_empty() && numbers.is_empty() => return Ok(QueueRows::default()),
-            (true, true) => (&sql::LOCK_ALL, &sql::SEEN_ALL, &[]),
-            (true, false) => (&sql::READ_ALL, &sql::SEEN_ALL, &[]),
-            (false, true) => (&sql::LOCK_QUEUES, &sql::SEEN_NAMED, &named),
-            (false, false) => (&sql::READ_QUEUES, &sql::SEEN_NAMED, &named),
-        };
-        try_join!(biased; self.tx.query(queues, params), self.tx.query(seen_to, params))
+        if !all && names.is_empty() && numbers.is_empty() {
+            return Ok(QueueRows::default());
+        }
+        let (queues, seen_to, params) = statements(all, self.locks, (&names, &numbers));
+        try_join!(biased; self.tx.query(queues, &params), self.tx.query(seen_to, &params))
+    }
+}
+
+/// What reads or locks queues, what reads up to when they were seen to, and the parameters of both.
+fn statements<'a>(
+    all: bool,
+    locks: bool,
+    (names, numbers): (&'a &[&str], &'a &[i32]),
+) -> (&'static Sql, &'static Sql, Vec<Param<'a>>) {
+    let named = || -> Vec<Param<'a>> { vec![names, numbers, &DEAD_LETTER_SUFFIX] };
+    match (all, locks) {
+        (true, true) => (&sql::LOCK_ALL, &sql::SEEN_ALL, Vec::new()),
+        (true, false) => (&sql::READ_ALL, &sql::SEEN_ALL, Vec::new()),
+        (false, true) => (&sql::LOCK_QUEUES, &sql::SEEN_NAMED, named()),
+        (false, false) => (&sql::READ_QUEUES, &sql::SEEN_NAMED, named()),
     }
 }
 

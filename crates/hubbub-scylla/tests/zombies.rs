@@ -212,6 +212,38 @@ async fn a_cut_at_any_write_changes_nothing() {
     }
 }
 
+/// What members have read of an erased user is taken off their counts in several batches, and once, wherever it is cut.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_erasure_that_is_cut_between_members_lowers_each_count_once() {
+    let mut opened = Opened::behind(1).await;
+    let record = |content| Record { content, appended_at: Timestamp::from_micros(START) };
+    let change = |what| record(Content::Change(Change { by: None, what }));
+    let mut records = vec![
+        record(Content::Send(Post::new("r0", "m1").user("u0"))),
+        record(Content::Send(Post::new("r0", "m2").user("u0"))),
+        record(Content::Send(Post::new("r0", "m3").user("u1"))),
+    ];
+    // Whoever joins has read what is there.
+    records.extend(["u1", "u2", "u3"].map(|user| change(RoomChange::AddMember { room: "r0", user })));
+    records.push(change(RoomChange::EraseUser { user: "u0" }));
+    let (model, expected) = execute(&records);
+    let last = records.len() - 1;
+    check(&apply(&opened.store, &records, 0, last).await.unwrap(), &expected, 0);
+    let mut cuts = 0;
+    loop {
+        opened.store.fail_after(Some(cuts));
+        let applied = apply(&opened.store, &records, last, last + 1).await;
+        opened.store.fail_after(None);
+        match applied {
+            Ok(outcomes) => break check(&outcomes, &expected, last),
+            Err(_) => cuts += 1,
+        }
+        opened.restart(true).await;
+    }
+    assert!(cuts > 4, "{cuts} cuts");
+    people::agrees(&opened, &model, &ROOMS, &USERS).await;
+}
+
 /// A database that lost writes it had confirmed is noticed, and nothing is applied past the hole. Reading the log again from
 /// where the database stands heals it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -132,44 +132,48 @@ async fn whole_partitions_are_dropped() {
 /// As when a log brings what is older than what is kept: a server that found a partition empty meets it with a message in it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_partition_that_is_written_to_meanwhile_stays() {
-    let opened = opened().await;
-    opened.keep("long", 200 * 86_400);
-    let late = PostgresOptions {
-        partition: Duration::from_secs(86_400),
-        ..PostgresOptions::new(&opened.database.url)
-    };
-    let then = Arc::new(ManualClock::at(hubbub_core::Clock::now(&*opened.clock)));
-    let late = Arc::new(Postgres::open(late, then, &SeededRandom::new(4)).await.unwrap());
-    let holder = connect(&opened.database.url).await;
-    holder.batch_execute("select pg_advisory_lock(7161616175)").await.unwrap();
-    // Whoever creates partitions waits, and so does who drops one that it found empty.
-    opened.clock.advance_micros(100 * DAY);
-    let dropping = tokio::spawn({
-        let store = opened.store.clone();
-        async move { store.finish_maintenance().await }
-    });
-    let waits = "select count(*) from pg_locks where locktype = 'advisory' and not granted and classid = 1 \
-                 and objid = 2866648879 and database = (select oid from pg_database where datname = current_database())";
-    eventually("both wait", async || opened.number(waits).await == 2).await;
-    let sending = tokio::task::spawn_blocking({
-        let late = late.clone();
-        move || {
-            let mut batch = OpBatch::default();
-            let (room, user, id, text, kind) = ("long", "user", "m-1", "text", MessageType::Text);
-            let timestamp = Timestamp::from_micros(0);
-            batch.push(&Op::Send(Send { room, user, id, username: None, text, kind, timestamp }));
-            late.apply(&batch)
-        }
-    });
-    assert!(matches!(sending.await.unwrap().unwrap()[..], [Outcome::Stored(_)]));
-    holder.batch_execute("select pg_advisory_unlock(7161616175)").await.unwrap();
-    dropping.await.unwrap().unwrap();
-    assert_eq!(opened.seqs("long").await, [1]);
-    opened.holds(1).await;
-    // Its id is kept, too.
-    assert!(matches!(opened.send("long", "user", "m-1"), Outcome::Duplicate(_)));
-    late.close();
-    opened.store.close();
+    for cleaned_pages in [0_i64, 1_000] {
+        let opened = opened().await;
+        opened.keep("long", 200 * 86_400);
+        let late = PostgresOptions {
+            partition: Duration::from_secs(86_400),
+            ..PostgresOptions::new(&opened.database.url)
+        };
+        let then = Arc::new(ManualClock::at(hubbub_core::Clock::now(&*opened.clock)));
+        let late = Arc::new(Postgres::open(late, then, &SeededRandom::new(4)).await.unwrap());
+        let holder = connect(&opened.database.url).await;
+        // Its ids are to be deleted, or were, and it is to be dropped.
+        holder.execute("update partitions set cleaned_pages = $1", &[&cleaned_pages]).await.unwrap();
+        holder.batch_execute("select pg_advisory_lock(7161616175)").await.unwrap();
+        // Whoever creates partitions waits, and so does who drops one that it found empty.
+        opened.clock.advance_micros(100 * DAY);
+        let dropping = tokio::spawn({
+            let store = opened.store.clone();
+            async move { store.finish_maintenance().await }
+        });
+        let waits = "select count(*) from pg_locks where locktype = 'advisory' and not granted and classid = 1 \
+                     and objid = 2866648879 and database = (select oid from pg_database where datname = current_database())";
+        eventually("both wait", async || opened.number(waits).await == 2).await;
+        let sending = tokio::task::spawn_blocking({
+            let late = late.clone();
+            move || {
+                let mut batch = OpBatch::default();
+                let (room, user, id, text, kind) = ("long", "user", "m-1", "text", MessageType::Text);
+                let timestamp = Timestamp::from_micros(0);
+                batch.push(&Op::Send(Send { room, user, id, username: None, text, kind, timestamp }));
+                late.apply(&batch)
+            }
+        });
+        assert!(matches!(sending.await.unwrap().unwrap()[..], [Outcome::Stored(_)]));
+        holder.batch_execute("select pg_advisory_unlock(7161616175)").await.unwrap();
+        dropping.await.unwrap().unwrap();
+        assert_eq!(opened.seqs("long").await, [1]);
+        opened.holds(1).await;
+        // Its id is kept, too.
+        assert!(matches!(opened.send("long", "user", "m-1"), Outcome::Duplicate(_)));
+        late.close();
+        opened.store.close();
+    }
 }
 
 /// Of two servers that want to drop a partition, the second finds that it is gone.

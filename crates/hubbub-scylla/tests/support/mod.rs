@@ -39,7 +39,7 @@ impl Keyspace {
     pub fn options(&self) -> ScyllaOptions {
         ScyllaOptions {
             replication: "{'class': 'NetworkTopologyStrategy', 'datacenter1': 1}".into(),
-            bucket: BucketLimits { messages: 50, bytes: 64 << 10, first_ids: 30, ranks: 2 },
+            bucket: BucketLimits { messages: 50, bytes: 64 << 10, first_ids: 30, ranks: 1 },
             ..ScyllaOptions::new(format!("scylla://{}/{}", host(), self.0))
         }
     }

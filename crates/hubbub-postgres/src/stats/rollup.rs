@@ -186,10 +186,11 @@ pub(super) async fn step(db: &Db, scope: RollupScope, waits_for_lock: bool) -> R
         };
         let row = tx.query_one(choosing, &[&STEP, &room_due, &PgTime(due_since), &WAITING_MAX]).await?;
         let due: i64 = row.get(0);
-        let (rooms, lows, highs): (Vec<i32>, Vec<i64>, Vec<i64>) = (row.get(1), row.get(2), row.get(3));
+        let (rooms, after, through): (Vec<i32>, Vec<i64>, Vec<i64>) = (row.get(1), row.get(2), row.get(3));
         let sinces: Vec<Option<PgTime>> = row.get(4);
-        tx.execute_for(&COUNT_NEW, &[&rooms, &lows, &highs, &sinces]).await?;
-        let counted: i64 = lows.iter().zip(&highs).map(|(low, high)| high.saturating_sub(*low)).sum();
+        tx.execute_for(&COUNT_NEW, &[&rooms, &after, &through, &sinces]).await?;
+        let counted: i64 =
+            through.iter().zip(&after).map(|(through, after)| through.saturating_sub(*after)).sum();
         Ok(if counted < due { RollupStep::More } else { RollupStep::Done })
     });
     counting.await

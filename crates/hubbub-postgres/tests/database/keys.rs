@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::support::{Database, connect, eventually};
+use crate::support::{Database, connect, eventually, wait_for_waiters};
 use futures_util::FutureExt;
 use futures_util::future::join_all;
 use hubbub_core::clock::{ManualClock, SeededRandom};
@@ -172,9 +172,7 @@ async fn a_condition_is_decided_as_of_the_time_behind_the_lock() {
     let Outcome::Kv(KvOutcome::Put { revision, .. }) = put_now else { panic!("{put_now:?}") };
     holder.batch_execute("select pg_advisory_lock(716161617, 3)").await.unwrap();
     let putting = put(None, Condition::Is(revision));
-    let waits = "select count(*) from pg_locks where locktype = 'advisory' and not granted and classid = 716161617 \
-                 and objid = 3 and database = (select oid from pg_database where datname = current_database())";
-    eventually("it waits", async || holder.query_one(waits, &[]).await.unwrap().get::<_, i64>(0) > 0).await;
+    wait_for_waiters(&holder, (716_161_617, 3), 1).await;
     clock.advance_micros(2_000_000);
     assert_eq!(store.value(b"a").await.unwrap(), None, "it has expired");
     holder.batch_execute("select pg_advisory_unlock(716161617, 3)").await.unwrap();

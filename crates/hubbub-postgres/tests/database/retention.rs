@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::support::{Database, connect, eventually};
+use crate::support::{Database, connect, eventually, wait_for_waiters};
 use hubbub_core::clock::{ManualClock, SeededRandom};
 use hubbub_core::stats::StatsStore;
 use hubbub_core::store::{Cursor, HistoryQuery};
@@ -15,6 +15,8 @@ use hubbub_postgres::{Postgres, PostgresOptions};
 
 const HOUR: i64 = 3_600_000_000;
 const DAY: i64 = 24 * HOUR;
+/// What whoever makes or drops partitions holds, 7161616175.
+const PARTITIONS_LOCK: (i64, i64) = (1, 2_866_648_879);
 
 struct Opened {
     database: Database,
@@ -26,13 +28,23 @@ struct Opened {
 async fn opened() -> Opened {
     let database = Database::fresh().await;
     let clock = Arc::new(ManualClock::at(Timestamp::parse("2026-01-31T00:00:00Z").unwrap()));
+    let store = open(&database, &clock, Some(3), 3).await;
+    Opened { database, clock, store }
+}
+
+/// A server that keeps messages for so many days, or all, in partitions of a day.
+async fn open(
+    database: &Database,
+    clock: &Arc<ManualClock>,
+    kept_days: Option<u64>,
+    seed: u64,
+) -> Arc<Postgres> {
     let options = PostgresOptions {
         partition: Duration::from_secs(86_400),
-        retention: Some(Duration::from_secs(3 * 86_400)),
+        retention: kept_days.map(|days| Duration::from_secs(days * 86_400)),
         ..PostgresOptions::new(&database.url)
     };
-    let store = Postgres::open(options, clock.clone(), &SeededRandom::new(3)).await.unwrap();
-    Opened { database, clock, store: Arc::new(store) }
+    Arc::new(Postgres::open(options, clock.clone(), &SeededRandom::new(seed)).await.unwrap())
 }
 
 impl Opened {
@@ -135,12 +147,8 @@ async fn a_partition_that_is_written_to_meanwhile_stays() {
     for cleaned_pages in [0_i64, 1_000] {
         let opened = opened().await;
         opened.keep("long", 200 * 86_400);
-        let late = PostgresOptions {
-            partition: Duration::from_secs(86_400),
-            ..PostgresOptions::new(&opened.database.url)
-        };
         let then = Arc::new(ManualClock::at(hubbub_core::Clock::now(&*opened.clock)));
-        let late = Arc::new(Postgres::open(late, then, &SeededRandom::new(4)).await.unwrap());
+        let late = open(&opened.database, &then, None, 4).await;
         let holder = connect(&opened.database.url).await;
         // Its ids are to be deleted, or were, and it is to be dropped.
         holder.execute("update partitions set cleaned_pages = $1", &[&cleaned_pages]).await.unwrap();
@@ -151,9 +159,7 @@ async fn a_partition_that_is_written_to_meanwhile_stays() {
             let store = opened.store.clone();
             async move { store.finish_maintenance().await }
         });
-        let waits = "select count(*) from pg_locks where locktype = 'advisory' and not granted and classid = 1 \
-                     and objid = 2866648879 and database = (select oid from pg_database where datname = current_database())";
-        eventually("both wait", async || opened.number(waits).await == 2).await;
+        wait_for_waiters(&holder, PARTITIONS_LOCK, 2).await;
         let sending = tokio::task::spawn_blocking({
             let late = late.clone();
             move || {
@@ -180,21 +186,13 @@ async fn a_partition_that_is_written_to_meanwhile_stays() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn two_servers_drop_a_partition_once() {
     let opened = opened().await;
-    let options = PostgresOptions {
-        partition: Duration::from_secs(86_400),
-        retention: Some(Duration::from_secs(3 * 86_400)),
-        ..PostgresOptions::new(&opened.database.url)
-    };
-    let second = Postgres::open(options, opened.clock.clone(), &SeededRandom::new(4)).await.unwrap();
-    let second = Arc::new(second);
+    let second = open(&opened.database, &opened.clock, Some(3), 4).await;
     let holder = connect(&opened.database.url).await;
     holder.batch_execute("select pg_advisory_lock(7161616175)").await.unwrap();
     opened.clock.advance_micros(100 * DAY);
     let dropping = [opened.store.clone(), second.clone()]
         .map(|store| tokio::spawn(async move { store.finish_maintenance().await }));
-    let waits = "select count(*) from pg_locks where locktype = 'advisory' and not granted and classid = 1 \
-                 and objid = 2866648879 and database = (select oid from pg_database where datname = current_database())";
-    eventually("all wait", async || opened.number(waits).await == 4).await;
+    wait_for_waiters(&holder, PARTITIONS_LOCK, 4).await;
     holder.batch_execute("select pg_advisory_unlock(7161616175)").await.unwrap();
     for dropped in dropping {
         dropped.await.unwrap().unwrap();

@@ -70,6 +70,16 @@ impl Drop for Database {
     }
 }
 
+/// Waits until so many sessions of the client's database wait for an advisory lock, by the two halves of its key.
+#[allow(dead_code)]
+pub async fn wait_for_waiters(client: &Client, (high, low): (i64, i64), wanted: i64) {
+    let text = "select count(*) from pg_locks where locktype = 'advisory' and not granted \
+                and classid::int8 = $1 and objid::int8 = $2 \
+                and database = (select oid from pg_database where datname = current_database())";
+    let waiters = async || client.query_one(text, &[&high, &low]).await.unwrap().get::<_, i64>(0);
+    eventually("sessions wait for the lock", async || waiters().await >= wanted).await;
+}
+
 /// Waits until `is_so`, or fails.
 #[allow(dead_code)]
 pub async fn eventually(what: &str, mut is_so: impl AsyncFnMut() -> bool) {

@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use futures_util::{StreamExt, TryStreamExt, stream};
 
+use super::expire::ListedRow;
 use crate::db::{Db, PAGE_ROWS, Result, Writes};
 use crate::state::{self, FIRST_SHARD, ID_SHARDS, slot_of};
 
@@ -59,61 +60,56 @@ async fn remove(db: &Db, room: &str, through: i64, applied: i64) -> Result<()> {
 /// all messages of a user that are the first ones of a room share a partition, which could not be read any more beyond 100,000
 /// marks.
 async fn remove_places(db: &Db, room: &str, bucket: i64) -> Result<()> {
-    let statements = &db.statements;
-    let owners =
-        db.stream::<(i64, String, i64)>(WHAT, &statements.message_owners, (room, bucket), PAGE_ROWS).await?;
+    let values = (room, bucket);
+    let owners = db.stream::<(i64, String, i64)>(WHAT, &db.statements.message_owners, values, PAGE_ROWS);
+    let owners = owners.await?;
     let mut owners = owners.try_chunks(PAGE_ROWS.unsigned_abs() as usize);
     while let Some(some) = owners.next().await {
         let some = some.map_err(|error| error.1)?;
-        // Each is in one of the two tables.
-        let mut users: BTreeMap<&str, BTreeMap<(i64, i64), i64>> = BTreeMap::new();
+        let mut users: BTreeMap<&str, BTreeSet<(i64, i64)>> = BTreeMap::new();
         for (seq, user, at) in &some {
-            users.entry(user).or_default().insert((*at, *seq), slot_of(*at));
+            users.entry(user).or_default().insert((*at, *seq));
         }
-        let mut slots: BTreeMap<(&str, i64), Writes<'_>> = BTreeMap::new();
-        let mut firsts: BTreeMap<&str, Writes<'_>> = BTreeMap::new();
-        let reading: Vec<_> =
-            users.iter().map(|(user, places)| listed_firsts(db, room, user, places)).collect();
-        let mut reading = stream::iter(reading).buffer_unordered(AT_ONCE);
-        while let Some((user, first)) = reading.try_next().await? {
-            let Some(places) = users.get(user) else { continue };
-            for (place, slot) in places {
-                let (at, seq) = *place;
-                if first.contains(place) {
-                    let values = (seq, user, at, room, seq);
-                    firsts.entry(user).or_default().add(&statements.remove_user_first, values, 80);
-                } else {
-                    let values = (seq, user, *slot, at, room, seq);
-                    slots.entry((user, *slot)).or_default().add(&statements.remove_user_message, values, 80);
-                }
-            }
-        }
-        drop(reading);
-        let removing = slots.into_values().chain(firsts.into_values());
-        let removing: Vec<_> = removing.map(|rows| db.write_all(WHAT, rows)).collect();
+        let remove = |(user, places)| remove_user_places(db, room, user, places);
+        let removing: Vec<_> = users.iter().map(|(user, places)| (*user, places)).map(remove).collect();
         stream::iter(removing).buffer_unordered(AT_ONCE).try_collect::<Vec<()>>().await?;
     }
     Ok(())
 }
 
-/// Times and numbers of those messages of a user that are listed among the user's first ones of the room.
-async fn listed_firsts<'a>(
-    db: &Db,
-    room: &str,
-    user: &'a str,
-    places: &BTreeMap<(i64, i64), i64>,
-) -> Result<(&'a str, BTreeSet<(i64, i64)>)> {
-    type Row = (i64, String, i64, Option<i64>, Option<i64>);
-    let mut found = BTreeSet::new();
-    if let (Some(((begin, _), _)), Some(((end, _), _))) = (places.first_key_value(), places.last_key_value())
-    {
-        let values = (user, *begin, *end);
-        let mut rows = db.stream::<Row>(WHAT, &db.statements.user_firsts, values, PAGE_ROWS).await?;
-        while let Some((at, of, seq, ..)) = rows.try_next().await? {
-            if of == room && places.contains_key(&(at, seq)) {
-                found.insert((at, seq));
-            }
+/// The same for messages of one user, by their times and numbers. Each is in one of two tables.
+async fn remove_user_places(db: &Db, room: &str, user: &str, places: &BTreeSet<(i64, i64)>) -> Result<()> {
+    let statements = &db.statements;
+    let listed = listed_firsts(db, room, user, places).await?;
+    let (mut firsts, mut slots) = (Writes::default(), BTreeMap::<i64, Writes<'_>>::new());
+    for place in places {
+        let (at, seq) = *place;
+        if listed.contains(place) {
+            firsts.add(&statements.remove_user_first, (seq, user, at, room, seq), 80);
+        } else {
+            let slot = slot_of(at);
+            let values = (seq, user, slot, at, room, seq);
+            slots.entry(slot).or_default().add(&statements.remove_user_message, values, 80);
         }
     }
-    Ok((user, found))
+    let removing: Vec<_> = slots.into_values().chain([firsts]).map(|rows| db.write_all(WHAT, rows)).collect();
+    stream::iter(removing).buffer_unordered(AT_ONCE).try_collect().await
+}
+
+/// Those of them that are listed among the user's first ones of the room.
+async fn listed_firsts(
+    db: &Db,
+    room: &str,
+    user: &str,
+    places: &BTreeSet<(i64, i64)>,
+) -> Result<BTreeSet<(i64, i64)>> {
+    let (Some((begin, _)), Some((end, _))) = (places.first(), places.last()) else {
+        return Ok(BTreeSet::new());
+    };
+    let values = (user, *begin, *end);
+    let rows = db.stream::<ListedRow>(WHAT, &db.statements.user_firsts, values, PAGE_ROWS).await?;
+    let found = rows.try_filter_map(async |(at, of, seq, ..)| {
+        Ok(Some((at, seq)).filter(|place| of == room && places.contains(place)))
+    });
+    found.try_collect().await
 }

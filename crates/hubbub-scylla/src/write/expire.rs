@@ -33,7 +33,7 @@ const WHAT: &str = "removing expired messages";
 
 /// Time, room, number and bucket of a message as a user's list has them, and what erased it. Without a bucket it is what is
 /// left of a place that expired.
-type ListedRow = (i64, String, i64, Option<i64>, Option<i64>);
+pub(super) type ListedRow = (i64, String, i64, Option<i64>, Option<i64>);
 
 /// What is to go.
 #[derive(Debug, Clone, Copy)]

@@ -73,7 +73,7 @@ impl Loader<'_> {
             let (_, rows) = try_join!(biased; planning(), self.tx.query(&sql::QUEUES_DUE, &params))?;
             due.extend(rows.iter().map(|row| row.get::<_, i32>(0)));
         }
-        if self.locks && (all || !(queues.is_empty() && due.is_empty())) {
+        if self.locks {
             // A statement that is not prepared is sent later than those that are, which would then read before the lock.
             let (queues, due) = (queues.as_slice(), due.as_slice());
             let (lock, _, params) = statements(all, true, (&queues, &due));

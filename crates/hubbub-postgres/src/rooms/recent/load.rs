@@ -39,10 +39,8 @@ const TAIL: Sql = Sql {
     },
 };
 
-/// Fetched messages, with the state of their room.
+/// Messages up to the head that was known when they were fetched, and what their room hides.
 struct Fetched {
-    /// Up to which number.
-    head: u64,
     oldest: u64,
     erased: i64,
     run: MessageRun,
@@ -63,7 +61,7 @@ pub(super) async fn load(
         let from = before.last_received_at().unwrap_or(BEGIN);
         let fetched = fetch(context, users, state, (before.head(), from), MESSAGES_MAX).await?;
         if fetched.is_whole && (fetched.oldest, fetched.erased) == before.version() {
-            return Ok(before.with(fetched.head.max(before.head()), &fetched.run));
+            return Ok(before.with(state.info.head.max(before.head()), &fetched.run));
         }
     }
     let count = wanted.saturating_add(1).clamp(FETCHED_MIN, MESSAGES_MAX);
@@ -74,20 +72,20 @@ pub(super) async fn load(
         let fetched = fetch(context, users, state, (0, recent_from), count).await?;
         let first = fetched.run.get(0).map(|message| message.seq);
         if !fetched.is_whole || first.is_some_and(|first| first <= fetched.oldest) {
-            return Ok(whole(fetched));
+            return Ok(whole(state, fetched));
         }
     }
-    Ok(whole(fetch(context, users, state, (0, BEGIN), count).await?))
+    Ok(whole(state, fetch(context, users, state, (0, BEGIN), count).await?))
 }
 
 /// Newest messages made of what was fetched alone.
-fn whole(fetched: Fetched) -> NewestMessages {
+fn whole(state: &RoomState, fetched: Fetched) -> NewestMessages {
     let first = fetched.run.get(0).map(|message| message.seq);
     let low = match first {
         Some(first) if !fetched.is_whole => first,
         _ => fetched.oldest,
     };
-    NewestMessages::new(fetched.head, (fetched.oldest, fetched.erased), low, fetched.run)
+    NewestMessages::new(state.info.head, (fetched.oldest, fetched.erased), low, fetched.run)
 }
 
 async fn fetch(
@@ -98,8 +96,7 @@ async fn fetch(
     limit: usize,
 ) -> Result<Fetched> {
     let (after, limit, bytes_max): (i64, i64, i64) = (saturate(after), saturate(limit), saturate(BYTES_MAX));
-    let head = state.info.head;
-    let (to, from) = (saturate::<u64, i64>(head), PgTime(from));
+    let (to, from) = (saturate::<u64, i64>(state.info.head), PgTime(from));
     let rows = context.db.read(&TAIL, &[&state.no, &after, &from, &limit, &bytes_max, &to]).await?;
     let unexpected =
         || DbError::UnexpectedRow { what: TAIL.what, found: format!("no room {}", state.info.room) };
@@ -114,5 +111,5 @@ async fn fetch(
     }
     let found = first_row.get::<_, Option<i64>>(found).unwrap_or(0);
     let is_whole = found < limit && usize::try_from(found).is_ok_and(|found| found == run.len());
-    Ok(Fetched { head, oldest: count(first_row, oldest)?, erased: first_row.get(erased), run, is_whole })
+    Ok(Fetched { oldest: count(first_row, oldest)?, erased: first_row.get(erased), run, is_whole })
 }

@@ -46,8 +46,9 @@ export async function window(browser, server, name, options = {}) {
   await opened?.(page);
   page.complaints = [];
   page.on("pageerror", (error) => {
-    // Firefox tells of sockets like this that the page could not open, not on the console.
-    if (!(isFirefox && error.message.includes("can’t establish a connection"))) page.complaints.push(error.message);
+    // Firefox tells of the page's sockets like this, not on the console: of one that it could not open, and of one that was
+    // being opened when the server went away.
+    if (!(isFirefox && /can’t establish a connection|The connection to wss?:/.test(error.message))) page.complaints.push(error.message);
   });
   page.on("console", (entry) => {
     // Attempts to connect while the server is down are told of by the browser itself.

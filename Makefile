@@ -19,6 +19,9 @@ endif
 # Tests of whole processes wait more than they compute.
 TEST_THREADS := RUST_TEST_THREADS=$${RUST_TEST_THREADS:-$$(($$(nproc) + 1))}
 
+# Tests of what a measurement says, which says nothing while others use the machine.
+ALONE := bottlenecks_are_named
+
 .PHONY: help install run check test fuzz bench dist services services-stop setup lint deny
 
 help: ## This list
@@ -38,9 +41,10 @@ test: setup ## Everything: what is missing is set up, then every test of every c
 	$(TEST_SERVICES) scripts/services/stop.sh wipe
 	trap '$(TEST_SERVICES) scripts/services/stop.sh wipe' EXIT; \
 		$(TEST_SERVICES) CASS_LAZY_SCHEMA=1 scripts/services/start.sh; export $(TEST_SERVICES) $(TEST_URLS) $(TEST_THREADS); \
-		cargo test --no-fail-fast $(ALL); \
+		scripts/beside.sh 'cargo test --no-fail-fast $(ALL) -- --skip $(ALONE)' 'nice -n 19 fuzz/run.sh 0'; \
+		cargo test $(ALL) --test process $(ALONE) -- --test-threads 1; \
 		export HUBBUB_BIN="$${CARGO_TARGET_DIR:-target}/debug/hubbub"; scripts/beside.sh scripts/browser-tests.sh \
-		'scripts/validators.sh; scripts/clients-test.sh; scripts/dist-test.sh' 'nice -n 19 fuzz/run.sh 0'
+		'scripts/validators.sh; scripts/clients-test.sh; scripts/dist-test.sh'
 	fuzz/run.sh 20
 	$(MAKE) --no-print-directory deny
 

@@ -2,12 +2,13 @@
 
 use std::fmt::Display;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::time::Duration;
 
 use futures_util::stream::{self, BoxStream};
 use futures_util::{StreamExt, TryStreamExt};
 use hubbub_core::store::ReadError;
+use parking_lot::Mutex;
 use scylla::client::execution_profile::{ExecutionProfile, ExecutionProfileHandle};
 use scylla::client::session::Session;
 use scylla::client::session_builder::SessionBuilder;
@@ -17,6 +18,8 @@ use scylla::policies::speculative_execution::SimpleSpeculativeExecutionPolicy;
 use scylla::serialize::row::SerializeRow;
 use scylla::statement::batch::{Batch, BatchType};
 use scylla::statement::prepared::PreparedStatement;
+use scylla::value::Row;
+use tokio::time::Instant;
 
 use crate::options::{Address, Consistency, ScyllaOptions};
 use crate::requests::Requests;
@@ -81,6 +84,17 @@ impl<'a> Writes<'a> {
     pub(crate) fn append(&mut self, mut more: Self) {
         self.statements.append(&mut more.statements);
     }
+
+    fn into_batch(self) -> (Batch, Vec<Values<'a>>) {
+        let mut batch = Batch::new(BatchType::Unlogged);
+        batch.set_is_idempotent(true);
+        let mut values = Vec::with_capacity(self.statements.len());
+        for (statement, row, _) in self.statements {
+            batch.append_statement(statement.clone());
+            values.push(row);
+        }
+        (batch, values)
+    }
 }
 
 /// Bytes of a row besides its texts, roughly.
@@ -97,6 +111,12 @@ const SPECULATE_AFTER: Duration = Duration::from_millis(250);
 const AGREEMENT_INTERVAL: Duration = Duration::from_millis(20);
 /// Rows fetched at once by reads that may be long.
 pub(crate) const PAGE_ROWS: i32 = 500;
+/// How long a commit that the cluster does not confirm is repeated, and the pauses between.
+const CONFIRM_WITHIN: Duration = Duration::from_secs(30);
+const CONFIRM_PAUSE: Duration = Duration::from_millis(50);
+const CONFIRM_PAUSE_MAX: Duration = Duration::from_secs(2);
+/// Time in which only as many replicas are asked as the consistency says, after not all have answered.
+const NOT_ALL_FOR: Duration = Duration::from_secs(10);
 
 /// A session with a cluster.
 pub(crate) struct Db {
@@ -106,8 +126,12 @@ pub(crate) struct Db {
     pub(crate) requests: Requests,
     /// Statements under way at the same time.
     pub(crate) statements_max: usize,
+    /// Until when not all replicas are asked, after one did not answer.
+    not_all_until: Mutex<Option<Instant>>,
     /// For tests: writes until all fail; negative = none fails.
-    pub(crate) fails_after: Arc<AtomicI64>,
+    pub(crate) fails_after: AtomicI64,
+    /// For tests: commits whose confirmation is still to be lost.
+    pub(crate) unconfirmed: AtomicU64,
 }
 
 /// Connects, without a keyspace.
@@ -185,7 +209,9 @@ impl Db {
             reading: reading.build().into_handle(),
             requests: Requests::new(options.statements_max.max(1)),
             statements_max: options.statements_max.max(1),
-            fails_after: Arc::new(AtomicI64::new(-1)),
+            not_all_until: Mutex::new(None),
+            fails_after: AtomicI64::new(-1),
+            unconfirmed: AtomicU64::new(0),
         })
     }
 
@@ -199,10 +225,22 @@ impl Db {
     where
         R: for<'frame, 'metadata> DeserializeRow<'frame, 'metadata>,
     {
-        let request = self.requests.begin(1).await;
         let mut statement = statement.clone();
         statement.set_execution_profile_handle(Some(self.reading.clone()));
-        let result = self.session.execute_unpaged(&statement, values).await;
+        self.execute(what, &statement, values).await
+    }
+
+    async fn execute<R>(
+        &self,
+        what: &'static str,
+        statement: &PreparedStatement,
+        values: impl SerializeRow,
+    ) -> Result<Vec<R>>
+    where
+        R: for<'frame, 'metadata> DeserializeRow<'frame, 'metadata>,
+    {
+        let request = self.requests.begin(1).await;
+        let result = self.session.execute_unpaged(statement, values).await;
         request.end(&result);
         let rows = result.map_err(|error| DbError::new(what, error))?;
         let rows = rows.into_rows_result().map_err(|error| DbError::new(what, error))?;
@@ -223,6 +261,54 @@ impl Db {
         Ok(self.rows(what, statement, values).await?.into_iter().next())
     }
 
+    /// The first row, as all replicas together have it. What only one of them has, of a write that was never confirmed, is found
+    /// and brought to the others. Where one does not answer, as many are asked as the consistency says, for a while.
+    pub(crate) async fn row_of_all<R>(
+        &self,
+        what: &'static str,
+        statement: &PreparedStatement,
+        values: impl SerializeRow + Clone,
+    ) -> Result<Option<R>>
+    where
+        R: for<'frame, 'metadata> DeserializeRow<'frame, 'metadata>,
+    {
+        if self.all_answer() {
+            match self.execute(what, &of_all(statement), values.clone()).await {
+                Ok(rows) => return Ok(rows.into_iter().next()),
+                Err(error) => self.not_all(&error),
+            }
+        }
+        self.row(what, statement, values).await
+    }
+
+    /// Reads rows from all replicas, while all answer: that brings to each what others have.
+    pub(crate) async fn repair(
+        &self,
+        what: &'static str,
+        statement: &PreparedStatement,
+        values: impl SerializeRow,
+    ) {
+        let repairing = async {
+            let mut rows = self.stream_of::<Row>(what, of_all(statement), values, PAGE_ROWS).await?;
+            while rows.try_next().await?.is_some() {}
+            Ok(())
+        };
+        if self.all_answer()
+            && let Err(error) = repairing.await
+        {
+            self.not_all(&error);
+        }
+    }
+
+    fn all_answer(&self) -> bool {
+        self.not_all_until.lock().is_none_or(|until| until <= Instant::now())
+    }
+
+    fn not_all(&self, error: &DbError) {
+        *self.not_all_until.lock() = Some(Instant::now() + NOT_ALL_FOR);
+        tracing::warn!("not all replicas answer: {error}; going on with those that do");
+    }
+
     /// The rows of a read that may be long, page by page.
     pub(crate) async fn stream<R>(
         &self,
@@ -236,6 +322,19 @@ impl Db {
     {
         let mut statement = statement.clone();
         statement.set_execution_profile_handle(Some(self.reading.clone()));
+        self.stream_of(what, statement, values, page_rows).await
+    }
+
+    async fn stream_of<R>(
+        &self,
+        what: &'static str,
+        mut statement: PreparedStatement,
+        values: impl SerializeRow,
+        page_rows: i32,
+    ) -> Result<BoxStream<'static, Result<R>>>
+    where
+        R: for<'frame, 'metadata> DeserializeRow<'frame, 'metadata> + Send + 'static,
+    {
         statement.set_page_size(page_rows);
         let pager = self.session.execute_iter(statement, values).await;
         let pager = pager.map_err(|error| DbError::new(what, error))?;
@@ -286,19 +385,48 @@ impl Db {
         if let [(statement, values, _)] = writes.statements.as_slice() {
             return self.write(what, statement, values).await;
         }
-        let request = self.requests.begin(writes.statements.len()).await;
-        self.fail_in_tests(what)?;
-        let mut batch = Batch::new(BatchType::Unlogged);
-        batch.set_is_idempotent(true);
-        let mut values = Vec::with_capacity(writes.statements.len());
-        for (statement, row, _) in writes.statements {
-            batch.append_statement(statement.clone());
-            values.push(row);
+        let (batch, values) = writes.into_batch();
+        self.send(what, &batch, &values).await
+    }
+
+    /// Writes rows of one partition that decisions follow from, all or none of them. One that is not confirmed may have reached
+    /// a single replica, which shows it, or not, to whoever reads next. So the same write is repeated until it is confirmed, for
+    /// a while; `failed` is told of each attempt that was not.
+    pub(crate) async fn commit(
+        &self,
+        what: &'static str,
+        writes: Writes<'_>,
+        failed: impl Fn(&DbError),
+    ) -> Result<()> {
+        let (batch, values) = writes.into_batch();
+        let (began, mut pause) = (Instant::now(), CONFIRM_PAUSE);
+        loop {
+            let mut sent = self.send(what, &batch, &values).await;
+            if sent.is_ok() && self.is_to_be_lost() {
+                sent = Err(DbError::new(what, "its confirmation was lost by a test"));
+            }
+            let Err(error) = sent else { return Ok(()) };
+            if began.elapsed() >= CONFIRM_WITHIN || self.fails_after.load(Ordering::Relaxed) == 0 {
+                return Err(error);
+            }
+            failed(&error);
+            tokio::time::sleep(pause).await;
+            pause = (pause * 2).min(CONFIRM_PAUSE_MAX);
         }
-        let result = self.session.batch(&batch, values).await;
+    }
+
+    async fn send(&self, what: &'static str, batch: &Batch, values: &[Values<'_>]) -> Result<()> {
+        let request = self.requests.begin(values.len()).await;
+        self.fail_in_tests(what)?;
+        let result = self.session.batch(batch, values).await;
         request.end(&result);
         result.map_err(|error| DbError::new(what, error))?;
         Ok(())
+    }
+
+    fn is_to_be_lost(&self) -> bool {
+        let left = |count: u64| count.checked_sub(1);
+        self.unconfirmed.fetch_update(Ordering::Relaxed, Ordering::Relaxed, left).is_ok()
     }
 
     fn fail_in_tests(&self, what: &'static str) -> Result<()> {
@@ -311,6 +439,12 @@ impl Db {
             _ => Ok(()),
         }
     }
+}
+
+fn of_all(statement: &PreparedStatement) -> PreparedStatement {
+    let mut statement = statement.clone();
+    statement.set_consistency(Level::All);
+    statement
 }
 
 #[cfg(test)]

@@ -43,6 +43,9 @@ statements! {
     set_position = "insert into positions (part, next_offset, version) values (?, ?, ?) using timestamp ?";
 
     room = "select distinct state from rooms where room = ?";
+    /// All columns: what is not read is not brought to other replicas.
+    whole_room = "select kind, number, name, state, seq, kept, texts, joins, leaves, first_at, last_at, counts from rooms \
+        where room = ?";
     set_room = "update rooms using timestamp ? set state = ? where room = ?";
     member = "select state, seq, kept from rooms where room = ? and kind = 1 and number = 0 and name = ?";
     members_of = "select name, seq, kept from rooms where room = ? and kind = 1 and number = 0 and name in ?";
@@ -135,6 +138,7 @@ statements! {
         order by slot desc, part desc";
     user_slots_from = "select slot, part from user_slots where user = ? and slot >= ?";
     set_user_room = "insert into user_rooms (user, room, part) values (?, ?, ?) using timestamp ?";
+    expire_user_room = "insert into user_rooms (user, room, part) values (?, ?, ?) using timestamp ? and ttl 600";
     user_rooms = "select room, part from user_rooms where user = ? and room > ?";
     memberships = "select room, writetime(part) from user_rooms where user = ?";
 

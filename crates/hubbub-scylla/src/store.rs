@@ -16,7 +16,7 @@ use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
-use crate::db::{self, Db, DbError, OpenError, PAGE_ROWS, wrong};
+use crate::db::{self, Db, DbError, OpenError, PAGE_ROWS, Writes, wrong};
 use crate::log::Attachment;
 use crate::options::{Address, ScyllaOptions};
 use crate::properties::{EPOCH, look_again, set_once};
@@ -148,6 +148,12 @@ impl Scylla {
         self.context.db.fails_after.store(writes.map_or(-1, i64::from), Ordering::Relaxed);
     }
 
+    /// For tests of a cluster under stress: the confirmations of so many changes of rooms are lost, though they are written.
+    #[doc(hidden)]
+    pub fn lose_confirmations(&self, count: u64) {
+        self.context.db.unconfirmed.store(count, Ordering::Relaxed);
+    }
+
     /// For tests of servers that lost their partitions: never again looks whether others went on with them.
     #[doc(hidden)]
     pub fn become_zombie(&self) {
@@ -171,6 +177,16 @@ impl Context {
     pub(crate) fn parts(&self) -> Vec<i32> {
         let parts = self.log.get().map_or(0, |log| log.identity.partitions);
         (0..saturate::<_, i32>(parts)).collect()
+    }
+
+    /// Changes a room of a partition of the log: [`Db::commit`]. `/health` tells while it is not confirmed.
+    pub(crate) async fn commit(
+        &self,
+        what: &'static str,
+        part: i32,
+        rows: Writes<'_>,
+    ) -> crate::db::Result<()> {
+        self.db.commit(what, rows, |error| self.status.report(Some(part), Err(error.to_string()))).await
     }
 
     pub(crate) fn epoch(&self) -> Arc<str> {

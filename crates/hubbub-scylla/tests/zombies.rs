@@ -14,7 +14,7 @@ use hubbub_conformance::people;
 use hubbub_core::clock::SeededRandom;
 use hubbub_core::log_position::Attached;
 use hubbub_core::stats::{ActiveUsersQuery, UserHistoryQuery};
-use hubbub_core::store::ApplyError;
+use hubbub_core::store::{ApplyError, StoreHealth};
 use hubbub_core::{
     Change, LogIdentity, LogPosition, LogStore, MessageType, Op, OpBatch, Outcome, RandomSource, RoomChange,
     RoomSettings, StatsStore, Store, Timestamp,
@@ -212,6 +212,28 @@ async fn a_cut_at_any_write_changes_nothing() {
     }
 }
 
+/// A change of a room may be written and not confirmed. It is repeated then, and not read back: another replica might not have it,
+/// or only its first part.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_not_confirmed_is_written_again() {
+    let opened = Opened::behind(1).await;
+    let records = script(&SeededRandom::new(31), 60);
+    let (model, expected) = execute(&records);
+    for (number, record) in records.iter().enumerate() {
+        opened.store.lose_confirmations(u64::from(number % 3 == 0) * 2);
+        let outcomes = apply(&opened.store, &records, number, number + 1).await.unwrap();
+        let [outcome] = outcomes.as_slice() else { panic!("{outcomes:?}") };
+        assert_eq!(
+            without_gap(outcome.clone()),
+            expected[number],
+            "record {number}, {:?}",
+            record.appended_at
+        );
+    }
+    assert_eq!(opened.store.health(), StoreHealth::Up);
+    people::agrees(&opened, &model, &ROOMS, &USERS).await;
+}
+
 /// What members have read of an erased user is taken off their counts in several batches, and once, wherever it is cut.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_erasure_that_is_cut_between_members_lowers_each_count_once() {
@@ -372,6 +394,28 @@ async fn nothing_is_left_of_places_that_expired() {
     assert!(matches!(outcomes[0], Outcome::Erased { messages: 2, .. }), "{outcomes:?}");
     assert!(history(user).await.unwrap().messages.is_empty());
     assert!(opened.store.audit().await.unwrap().value.differences.is_empty());
+}
+
+/// Where an erased user was is not listed for good, also where nothing was written; where the user came later, it is.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_rooms_of_an_erased_user_are_forgotten() {
+    let opened = Opened::behind(1).await;
+    let record = |content| Record { content, appended_at: Timestamp::from_micros(START) };
+    let change = |what| record(Content::Change(Change { by: None, what }));
+    let join = |room| change(RoomChange::AddMember { room, user: "u0" });
+    let records = [
+        record(Content::Send(Post::new("r0", "m1").user("u1"))),
+        record(Content::Send(Post::new("r1", "m2").user("u1"))),
+        join("r0"),
+        join("r1"),
+        change(RoomChange::EraseUser { user: "u0" }),
+        join("r1"),
+    ];
+    apply(&opened.store, &records, 0, records.len()).await.unwrap();
+    let lives = "select ttl(part) from user_rooms where user = 'u0' and room = ";
+    let life = async |room| opened.keyspace.numbers(&format!("{lives}'{room}'")).await;
+    assert!(matches!(life("r0").await[..], [Some(1..=600)]), "seconds to live");
+    assert_eq!(life("r1").await, [None], "for good");
 }
 
 /// What a server takes for expired is removed once it has expired by the log's clock, too, and only by the retention that the

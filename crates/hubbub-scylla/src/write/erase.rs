@@ -10,7 +10,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use futures_util::stream::BoxStream;
 use futures_util::{StreamExt, TryStreamExt, stream};
 
-use super::Failure;
+use super::load::read_state;
+use super::{Failure, Part};
 use crate::db::{Db, PAGE_ROWS, Result, Writes};
 use crate::read::{newest, oldest};
 use crate::state::{self, RoomState, hour_of, slot_of};
@@ -36,23 +37,29 @@ struct Place {
 /// Erases a user's messages and memberships. Returns how many messages there were.
 pub(super) async fn erase(
     context: &Context,
-    part: i32,
+    at: Part,
     user: &str,
     seq: i64,
 ) -> std::result::Result<u64, Failure> {
-    let db = &context.db;
+    let (db, part) = (&context.db, at.number);
     let (mut places, slots, mut rooms) = places(db, part, user, seq).await?;
     let listed = db.stream::<(String, i32)>(WHAT, &db.statements.user_rooms, (user, ""), PAGE_ROWS).await?;
-    let listed: Vec<(String, i32)> = listed.try_collect().await?;
-    rooms.extend(listed.into_iter().filter(|(_, of)| *of == part).map(|(room, _)| room));
+    let listed = listed.try_filter_map(async |(room, of)| Ok((of == part).then_some(room)));
+    let listed: Vec<String> = listed.try_collect().await?;
+    rooms.extend(listed.iter().cloned());
     let mut erased = 0;
     for room in rooms {
         let places = places.remove(&room).unwrap_or_default();
-        erased += erase_from(context, user, &room, places, seq).await?;
+        erased += erase_from(context, at, user, &room, places, seq).await?;
     }
+    let mut lists = Writes::default();
     for slot in slots {
-        db.write(WHAT, &db.statements.expire_user_slot, (user, slot, part, seq)).await?;
+        lists.add(&db.statements.expire_user_slot, (user, slot, part, seq), 80);
     }
+    for room in listed {
+        lists.add(&db.statements.expire_user_room, (user, room, part, seq), 80);
+    }
+    db.write_all(WHAT, lists).await?;
     Ok(erased)
 }
 
@@ -110,6 +117,7 @@ async fn listed(db: &Db, user: &str, slot: Option<i64>) -> Result<BoxStream<'sta
 
 async fn erase_from(
     context: &Context,
+    at: Part,
     user: &str,
     room: &str,
     mut places: BTreeSet<Place>,
@@ -118,7 +126,7 @@ async fn erase_from(
     let db = &context.db;
     let (mut erased, mut tries) = (0, 0);
     let (ids, part) = loop {
-        let Some(state) = state::read(db, room).await? else { return Ok(0) };
+        let Some(state) = read_state(db, at, room).await? else { return Ok(0) };
         let part = state.part;
         places.retain(|place| place.seq > state.floor && place.seq <= state.head);
         let shards = |id| state.shards_of(id, context.options.bucket.first_ids);
@@ -203,7 +211,7 @@ async fn remove_messages(
 /// Lowers the ranks of members that have read some of a user's messages. A batch takes no more than 65,535 rows, so where they are
 /// many, most are written at once, and only the rest is returned. Until the room is changed, their unread counts are too high.
 ///
-/// What this record has written already, before it was cut, is left as it is. Whoever is ahead has written later numbers, which
+/// What this record has written already, before it was cut, stays as it is. Whoever is ahead has written later numbers, which
 /// win.
 async fn change_ranks<'a>(
     context: &'a Context,
@@ -218,13 +226,15 @@ async fn change_ranks<'a>(
         db.stream::<(String, i64, i64, Option<i64>)>(WHAT, &statements.ranks, (room,), PAGE_ROWS).await?;
     while let Some((name, mark, rank, written)) = members.next().await.transpose()? {
         let read = seqs.partition_point(|of| *of <= mark) as i64;
-        if name == user || read == 0 || written == Some(seq) {
+        if name == user || read == 0 {
             continue;
         }
+        // Written again: it may be on one replica only.
+        let rank = if written == Some(seq) { rank } else { rank - read };
         if ranks.len() >= context.options.bucket.ranks {
             db.write_all(WHAT, std::mem::take(&mut ranks)).await?;
         }
-        ranks.add(&statements.set_member, (room, name, mark, rank - read, seq), 100);
+        ranks.add(&statements.set_member, (room, name, mark, rank, seq), 100);
     }
     Ok(ranks)
 }
@@ -280,7 +290,7 @@ async fn change(
         db.write(WHAT, &statements.set_deleted_room, (state.part, room, state.head, seq)).await?;
     }
     rows.add(&statements.set_room, (seq, &state, room), 300);
-    db.write_atomically(WHAT, rows).await?;
+    context.commit(WHAT, state.part, rows).await?;
     context.totals.add(-gone, 0);
     if is_emptied {
         context.cleanup.notify_one();

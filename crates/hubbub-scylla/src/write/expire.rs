@@ -12,9 +12,9 @@ use futures_util::{StreamExt, TryStreamExt, stream};
 use hubbub_core::invariant::broken;
 use hubbub_core::{MessageType, Outcome, Refusal, Timestamp};
 
-use super::Failure;
-use super::load::{read_hour_users, read_senders};
+use super::load::{read_hour_users, read_senders, read_state};
 use super::room::HourUser;
+use super::{Failure, Part};
 use crate::counts;
 use crate::db::{Db, DbError, PAGE_ROWS, Result, Writes};
 use crate::read::before_bucket_of;
@@ -61,14 +61,14 @@ struct Gone {
 /// Removes what has expired, a bounded number.
 pub(super) async fn expire(
     context: &Context,
-    part: i32,
+    part: Part,
     room: &str,
     Expiry { before, own_retention_s }: Expiry,
     seq: i64,
 ) -> std::result::Result<Outcome, Failure> {
     let db = &context.db;
     for _ in 0..TRIES {
-        let state = state::read(db, room).await?;
+        let state = read_state(db, part, room).await?;
         let Some(state) = state.filter(|state| state.present) else {
             return Ok(Outcome::Refused(Refusal::UnknownRoom));
         };
@@ -80,7 +80,7 @@ pub(super) async fn expire(
             return Ok(Outcome::Changed { changed: false });
         }
         let gone = collect(db, room, &state, before.as_micros()).await?;
-        let counts = Remaining::read(db, part, room, &state, &gone, seq).await?;
+        let counts = Remaining::read(db, part.number, room, &state, &gone, seq).await?;
         // Everything was read as of one record: whoever is ahead may have removed some of it.
         if state::read(db, room).await?.is_none_or(|now| now.applied != state.applied) {
             continue;
@@ -88,7 +88,7 @@ pub(super) async fn expire(
         if counts.is_unlisted {
             broken("a sender's messages are listed by user");
         }
-        write(context, part, room, state, &gone, counts, seq).await?;
+        write(context, part.number, room, state, &gone, counts, seq).await?;
         return Ok(Outcome::Changed { changed: true });
     }
     Err(Failure::Overtaken)
@@ -300,7 +300,7 @@ async fn write(
     state.changes += 1;
     state.applied = seq;
     rows.add(&statements.set_room, (seq, &state, room), 300);
-    db.write_atomically(WHAT, rows).await?;
+    context.commit(WHAT, part, rows).await?;
     context.totals.add(-gone.messages, 0);
     if has_leftovers {
         context.cleanup.notify_one();

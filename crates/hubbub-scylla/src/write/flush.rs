@@ -43,7 +43,7 @@ pub(super) async fn flush(context: &Context, part: i32, works: &[Work<'_>]) -> R
     by_user(db, part, changed(), &mut writes);
     by_hour(db, part, changed(), &mut writes);
     at_once(writes, db.statements_max).await?;
-    at_once(changed().map(|work| commit(db, work).boxed()).collect(), ROOMS_AT_ONCE).await?;
+    at_once(changed().map(|work| commit(context, part, work).boxed()).collect(), ROOMS_AT_ONCE).await?;
     if changed().any(|work| work.is_cleared) {
         context.cleanup.notify_one();
     }
@@ -202,7 +202,8 @@ async fn clear_hours(db: &Db, part: i32, work: &Work<'_>) -> Result<()> {
 const CLEARED_KINDS: [i8; 3] = [1, 2, 3];
 
 /// Makes everything visible at once, in one atomic batch to the room's partition.
-async fn commit(db: &Db, work: &Work<'_>) -> Result<()> {
+async fn commit(context: &Context, part: i32, work: &Work<'_>) -> Result<()> {
+    let db = &context.db;
     let (statements, room, state) = (&db.statements, work.room, &work.entry.state);
     let at = state.applied;
     let mut rows = Writes::default();
@@ -210,7 +211,7 @@ async fn commit(db: &Db, work: &Work<'_>) -> Result<()> {
     if work.is_cleared {
         // Only such a batch has deletions of whole kinds: they would win over rows with the same timestamp.
         CLEARED_KINDS.iter().for_each(|kind| rows.add(&statements.remove_kind, (at, room, *kind), 0));
-        return db.write_atomically("writing a room", rows).await;
+        return context.commit("writing a room", part, rows).await;
     }
     for (user, mark) in &work.changed_members {
         match mark {
@@ -232,5 +233,5 @@ async fn commit(db: &Db, work: &Work<'_>) -> Result<()> {
     for hour in &work.new_hours {
         rows.add(&statements.set_room_hour, (room, *hour, at), 60);
     }
-    db.write_atomically("writing a room", rows).await
+    context.commit("writing a room", part, rows).await
 }

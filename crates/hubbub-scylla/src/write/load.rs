@@ -8,7 +8,7 @@ use hubbub_core::invariant::saturate;
 
 use super::ids::{self, KnownIds, UsedIds};
 use super::room::{Bucket, HourUser, RoomEntry, Work};
-use super::{Failure, Record, RoomOp};
+use super::{Failure, Part, Record, RoomOp};
 use crate::counts::{self, HourSenderRow, SenderRow};
 use crate::db::{Db, Result};
 use crate::state::{self, Counts, Mark, RoomState, hour_of};
@@ -22,7 +22,7 @@ const TRIES: usize = 5;
 /// A room, and everything its records may touch. Those that are in it already are left to be skipped.
 pub(super) async fn load<'a>(
     context: &Context,
-    part: i32,
+    part: Part,
     room: &'a str,
     records: &[&Record<'a>],
     mut cached: Option<RoomEntry>,
@@ -31,9 +31,9 @@ pub(super) async fn load<'a>(
     for _ in 0..TRIES {
         let mut entry = match cached.take() {
             Some(entry) => entry,
-            None => match state::read(db, room).await? {
+            None => match read_state(db, part, room).await? {
                 Some(state) => RoomEntry::new(state),
-                None => RoomEntry::empty(RoomState::unknown(part)),
+                None => RoomEntry::empty(RoomState::unknown(part.number)),
             },
         };
         let applied = entry.state.applied;
@@ -63,6 +63,17 @@ pub(super) async fn load<'a>(
         }
     }
     Err(Failure::Overtaken)
+}
+
+/// The state of a room that is to be changed, and is not in memory. A change that was not confirmed is found if a replica has it
+/// that answers; then all rows of the room are brought to all replicas, before anything follows from some of them.
+pub(super) async fn read_state(db: &Db, part: Part, room: &str) -> Result<Option<RoomState>> {
+    let row = db.row_of_all::<(Option<RoomState>,)>("reading a room", &db.statements.room, (room,)).await?;
+    let state = row.and_then(|(state,)| state);
+    if state.as_ref().is_some_and(|state| state.applied > part.confirmed) {
+        db.repair("repairing a room", &db.statements.whole_room, (room,)).await;
+    }
+    Ok(state)
 }
 
 /// All ids of a room, if they are known or few, and which of those of new messages are used: `None` = nothing was read.

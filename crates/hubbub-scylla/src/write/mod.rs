@@ -98,6 +98,15 @@ impl<'a> Record<'a> {
     }
 }
 
+/// A partition of the log, for whoever reads a room.
+#[derive(Debug, Clone, Copy)]
+struct Part {
+    number: i32,
+    /// The last record up to which all changes of rooms are confirmed. Later ones, which another server wrote and perhaps did not
+    /// end, may be on one replica.
+    confirmed: i64,
+}
+
 /// What is known of a partition.
 #[derive(Default)]
 struct Partition {
@@ -253,6 +262,8 @@ impl Partition {
     ) -> Result<Done, Failure> {
         let mut done = Done::with_capacity(records.len());
         pass_over_known(self.next.unwrap_or_default(), &mut records, &mut done);
+        let confirmed = log.seq(self.next.unwrap_or_default())?.saturating_sub(1);
+        let mut part = Part { number: part, confirmed };
         for run in records.chunk_by(|a, b| a.erased_user().is_none() && b.erased_user().is_none()) {
             match run {
                 [record] if let Some(user) = record.erased_user() => {
@@ -263,13 +274,14 @@ impl Partition {
                 }
                 run => done.extend(self.apply_rooms(context, part, run).await?),
             }
+            part.confirmed = run.last().map_or(part.confirmed, |last| last.seq);
         }
         if let Some(last) = records.last() {
             let next = last.position.offset.saturating_add(1);
-            log.set_next_offset(&context.db, part, next, last.seq).await?;
+            log.set_next_offset(&context.db, part.number, next, last.seq).await?;
             self.next = Some(next);
         }
-        context.status.report(Some(part), Ok(()));
+        context.status.report(Some(part.number), Ok(()));
         Ok(done)
     }
 
@@ -277,7 +289,7 @@ impl Partition {
     async fn apply_rooms(
         &mut self,
         context: &Context,
-        part: i32,
+        part: Part,
         run: &[Record<'_>],
     ) -> Result<Done, Failure> {
         let mut by_room: HashMap<&str, Vec<&Record<'_>>> = HashMap::new();
@@ -316,7 +328,7 @@ impl Partition {
     async fn apply_parts<'a>(
         &mut self,
         context: &Context,
-        part: i32,
+        part: Part,
         parts: Vec<(&'a str, &[&Record<'a>], Option<RoomEntry>)>,
         done: &mut Done,
     ) -> Result<(), Failure> {
@@ -329,7 +341,7 @@ impl Partition {
             works.push(work);
             done.extend(outcomes);
         }
-        flush::flush(context, part, &works).await?;
+        flush::flush(context, part.number, &works).await?;
         for work in works {
             let room = work.room;
             self.keep(room, work.finish(context));

@@ -12,7 +12,7 @@ use hubbub_core::{Outcome, Receipt, RoomSettings, Send, Timestamp};
 
 pub(super) use super::entry::{Bucket, HourUser, NewMessage, Place, RoomEntry};
 use super::ids::{Digest, UsedIds, digest};
-use super::{Done, Failure, Record, RoomOp, load};
+use super::{Done, Failure, Part, Record, RoomOp, load};
 use crate::state::{Counts, FIRST_MESSAGES, Mark, RoomState, hour_of, slot_of};
 use crate::store::Context;
 
@@ -44,7 +44,7 @@ pub(super) struct Work<'a> {
 /// Decides about records of a room, and writes nothing.
 pub(super) async fn decide<'a>(
     context: &Context,
-    part: i32,
+    part: Part,
     room: &'a str,
     records: &[&Record<'a>],
     entry: Option<RoomEntry>,
@@ -210,8 +210,9 @@ impl<'a> Work<'a> {
         if self.seq > of_hour.seq {
             of_hour.counts.add(send.kind, at);
             of_hour.seq = self.seq;
-            self.changed_hour_users.insert(key, *of_hour);
         }
+        // Also what is there already: a write that was not confirmed may be on one replica.
+        self.changed_hour_users.insert(key, *of_hour);
         Ok(place)
     }
 

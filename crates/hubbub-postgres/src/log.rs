@@ -79,6 +79,11 @@ struct Next {
 }
 
 impl Fence {
+    /// Makes [`Self::lock`] send its statement when it is first polled, before any that is joined behind it.
+    pub(crate) async fn prepare(tx: &Tx<'_>) -> Result<()> {
+        tx.prepared(&LOCK, &[&Vec::<i32>::new()]).await
+    }
+
     /// Locks the partitions to the end of the transaction, in the order of their numbers. Sends nothing without positions.
     pub(crate) async fn lock(tx: &Tx<'_>, positions: impl Iterator<Item = LogPosition>) -> Result<Self> {
         let wanted = ends(positions);

@@ -202,6 +202,17 @@ impl Conn {
         &self.link
     }
 
+    /// Begins a transaction around statements of [`Self::unchecked`] that one server must answer, where each alone may reach
+    /// another one. It ends with the value.
+    pub(crate) async fn pinned(&self) -> Result<Option<Tx<'_>>> {
+        if self.link.pooler == Pooler::Session {
+            return Ok(None);
+        }
+        let tx = Tx { link: &self.link, is_over: false };
+        tx.batch("beginning a transaction", BEGIN_READ).await?;
+        Ok(Some(tx))
+    }
+
     /// A transaction that begins when [`Tx::begin`] is sent.
     pub(super) fn open(&mut self) -> Tx<'_> {
         Tx { link: &self.link, is_over: false }

@@ -150,10 +150,11 @@ impl Replica {
         work: &impl AsyncFn(ReadSource) -> Result<T>,
     ) -> Result<Option<T>> {
         let conn = Arc::new(self.db.get().await?);
+        let _pinned = self.db.within("beginning a transaction", conn.pinned()).await?;
         // Everything up to `position` may need a moment to be replayed.
         for poll in 1..=POLLS_MAX {
             if self.replayed_position(&conn).await? >= position {
-                return work(ReadSource::Replica(conn)).await.map(Some);
+                return work(ReadSource::Replica(conn.clone())).await.map(Some);
             }
             if poll < POLLS_MAX {
                 tokio::time::sleep(POLL_AFTER).await;
@@ -182,6 +183,7 @@ impl Replica {
         let probed = self.db.within("probing a replica", async {
             self.db.reap(&self.pool).await?;
             let conn = self.db.get().await?;
+            let _pinned = conn.pinned().await?;
             let (replayed, at) = (self.replayed_position(&conn).await?, Instant::now());
             let row = conn.unchecked().query_one(&IDENTITY, &[]).await?;
             if !self.history.is_replicated_by(row.get(0), row.get(1)) {

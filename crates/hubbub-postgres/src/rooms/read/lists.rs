@@ -214,14 +214,18 @@ async fn user_rooms(
             push(&mut answer.last, (row, MESSAGE_AT), info.room.as_str(), &senders)?;
         } else if info.messages > 0 {
             let newest = HistoryQuery {
-                cursor: Cursor::Before(u64::MAX),
+                cursor: Cursor::Before(info.head.saturating_add(1)),
                 from: None,
                 to: None,
                 limit: 1,
                 bytes_max: usize::MAX,
             };
-            let page = history::read(rooms, &rooms.primary, &info.room, &newest).await?;
-            page.messages.iter().for_each(|message| answer.last.push(&message));
+            match history::read(rooms, &rooms.primary, &info.room, &newest).await {
+                Ok(page) => page.messages.iter().for_each(|message| answer.last.push(&message)),
+                // It was deleted since it was listed.
+                Err(ReadError::UnknownRoom) => {}
+                Err(error) => return Err(error),
+            }
         }
         answer.rooms.push(UserRoom { info, read_seq, unread });
     }

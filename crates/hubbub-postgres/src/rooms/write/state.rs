@@ -83,6 +83,7 @@ pub(super) async fn lock(
 ) -> Result<State> {
     let wanted: Vec<i32> = rooms.collect::<BTreeSet<_>>().into_iter().collect();
     let params: [Param<'_>; 1] = [&wanted];
+    Fence::prepare(tx).await?;
     let (fence, rows) = tokio::try_join!(biased; Fence::lock(tx, positions), tx.query_for(&LOCK, &params))?;
     if fence.is_empty() && rows.first().is_some_and(|row| row.get(9)) {
         return Err(DbError::Refused(past_the_log()));

@@ -58,6 +58,19 @@ async fn foreign_kafka_producer_is_ingested(store: SharedStore) {
     // At least four of the five partitions are not the room's.
     assert!(server.metric("log_messages_forwarded_total").await >= 4);
     assert_eq!(server.metric("log_messages_dead_total").await, 0);
+    // A change is taken where the room is, and nowhere else: another server may decide about the room at the same time.
+    for partition in 0..5 {
+        let change = r#"{"change":"addMember","roomId":"7","userId":"x"}"#;
+        kafka.produce(Some("7"), Some(partition), change, Some(("hubbub-change", "")));
+    }
+    until("the others are dead", async || server.metric("log_messages_dead_total").await == 4).await;
+    until("one is taken", async || {
+        server.get("/v1/rooms/7/members").await.json()["members"][0]["userId"] == "x"
+    })
+    .await;
+    let reasons: Vec<_> =
+        kafka.dead_letters().iter().map(|letter| letter.header("hubbub-reason").to_owned()).collect();
+    assert!(reasons.iter().all(|reason| reason.contains("belongs to partition")), "{reasons:?}");
     // The group's offsets follow, for Kafka's tools.
     let consumed = server.metric("log_messages_consumed_total").await;
     until("offsets are committed", async || u64::try_from(kafka.committed(5)).unwrap() == consumed).await;

@@ -1,6 +1,8 @@
 //! What cannot be stored goes to the dead-letter queue with the reason, and is in nobody's way.
 
-use lapin::types::AMQPValue;
+use lapin::BasicProperties;
+use lapin::options::BasicPublishOptions;
+use lapin::types::{AMQPValue, FieldTable};
 use serde_json::json;
 
 use crate::harness::{Broker, Setup, texts, until};
@@ -55,4 +57,45 @@ async fn poison_message_goes_to_dead_letter() {
     assert!(client.take("hubbub.dead").await.is_none());
     until("all acknowledged", async || server.metric("log_unacked").await == 0).await;
     assert!(server.history("club").await.is_empty());
+}
+
+/// The broker refuses what one user publishes under another's name. So whose message it was, and how long it was to live, are words
+/// of a dead letter, and no properties.
+#[tokio::test]
+async fn a_dead_letter_is_the_servers_own() {
+    let broker = Broker::shared();
+    let name = format!("{}-server", broker.vhost());
+    broker.add_user(&name, "s3cret");
+    broker.grant(&name, [".*", ".*", ".*"]);
+    let url = broker.url_of(&name, "s3cret", broker.vhost());
+    let server = Setup::new().set(&format!("log.url={url}")).start();
+    let client = broker.client().await;
+    let mut headers = FieldTable::default();
+    headers
+        .insert("CC".into(), AMQPValue::FieldArray(vec![AMQPValue::LongString("room.copy".into())].into()));
+    headers.insert("trace".into(), AMQPValue::LongString("t-1".into()));
+    let properties = BasicProperties::default()
+        .with_user_id("guest".into())
+        .with_expiration("3600000".into())
+        .with_message_id("m-1".into())
+        .with_headers(headers);
+    let (exchange, options) = ("chat.exchange", BasicPublishOptions::default());
+    let published =
+        client.channel.basic_publish(exchange.into(), "room.r".into(), options, b"not json", properties);
+    assert!(published.await.unwrap().await.unwrap().is_ack());
+    let good = json!({"userId": "u", "message": "behind it", "messageId": "m-2"}).to_string();
+    client.publish("room.r", &good, None).await;
+    until("what follows is stored", async || server.history("r").await.len() == 1).await;
+    let letter = client.take_next("hubbub.dead").await;
+    let (properties, headers) = (&letter.properties, letter.properties.headers().as_ref().unwrap().inner());
+    assert_eq!((properties.user_id(), properties.expiration()), (&None, &None));
+    assert_eq!(properties.message_id().as_ref().unwrap().as_str(), "m-1");
+    for (name, value) in [("hubbub-user-id", "guest"), ("hubbub-expiration", "3600000"), ("trace", "t-1")] {
+        assert_eq!(headers.get(name), Some(&AMQPValue::LongString(value.into())), "{name}");
+    }
+    assert!(!headers.contains_key("CC"));
+    until("all are acknowledged", async || server.metric("log_unacked").await == 0).await;
+    assert!(client.take("hubbub.dead").await.is_none());
+    drop(server);
+    broker.remove_user(&name);
 }

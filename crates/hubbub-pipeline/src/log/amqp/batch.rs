@@ -3,8 +3,9 @@
 use std::sync::Arc;
 
 use hubbub_core::{Op, OpBatch, Outcome};
+use lapin::BasicProperties;
 use lapin::message::Delivery;
-use lapin::types::{AMQPValue, FieldTable};
+use lapin::types::{AMQPValue, FieldTable, ShortString};
 use tokio::sync::watch;
 
 use super::Core;
@@ -49,6 +50,7 @@ impl Batch {
     pub(super) fn take(&mut self, core: &Core, delivery: Delivery) {
         core.metrics.log_consumed.inc();
         core.metrics.log_redelivered.inc_by(u64::from(delivery.redelivered));
+        warn_of_limit(&delivery);
         self.published_at = published_at(&delivery).or(self.published_at);
         let now = core.clock.now();
         let message_id = delivery.properties.message_id().as_ref().map(|id| id.as_str());
@@ -106,10 +108,7 @@ impl Batch {
         let mut publication = Publication::default();
         for (delivery, rejection) in &self.deliveries {
             if let Some(rejection) = rejection {
-                let properties = delivery.properties.clone();
-                let mut headers = properties.headers().clone().unwrap_or_default();
-                describe(delivery, rejection, core, &mut headers);
-                let properties = properties.with_headers(headers);
+                let properties = letter_properties(delivery, rejection, core);
                 let write = |out: &mut Vec<u8>| out.extend_from_slice(&delivery.data);
                 publication.push(None, DEAD_QUEUE.into(), properties, write);
             }
@@ -131,14 +130,59 @@ impl Batch {
     }
 }
 
-fn describe(delivery: &Delivery, rejection: &Rejection, core: &Core, headers: &mut FieldTable) {
+/// From which delivery on the log warns: RabbitMQ 4 drops what a quorum queue has delivered 20 times, unless it is told not to.
+const DELIVERIES_MANY: i64 = 10;
+
+fn warn_of_limit(delivery: &Delivery) {
+    let headers = delivery.properties.headers().as_ref();
+    let count = headers.and_then(|headers| headers.inner().get("x-delivery-count"));
+    if let Some(AMQPValue::LongLongInt(count)) = count
+        && *count >= DELIVERIES_MANY
+    {
+        tracing::warn!(count, "a message was delivered many times; give its queue the delivery limit -1");
+    }
+}
+
+/// Properties of a dead letter: those of the message that say what it is, and headers that say why it is dead. Whose message it was,
+/// and when it would have expired, are headers, too: a broker refuses what is published under another user's name and closes the
+/// channel, and it would remove the letter. Nor is it copied to where the message was.
+fn letter_properties(delivery: &Delivery, rejection: &Rejection, core: &Core) -> BasicProperties {
+    let from = &delivery.properties;
+    let mut headers = FieldTable::default();
+    for (name, value) in from.headers().iter().flat_map(|headers| headers.inner()) {
+        if !matches!(name.as_str(), "CC" | "BCC") {
+            headers.insert(name.clone(), value.clone());
+        }
+    }
+    let text = |property: &Option<ShortString>| property.as_ref().map(|text| text.as_str().to_owned());
     for (name, value) in [
-        ("hubbub-code", rejection.code.as_str()),
-        ("hubbub-reason", rejection.reason.as_str()),
-        ("hubbub-exchange", delivery.exchange.as_str()),
-        ("hubbub-routing-key", delivery.routing_key.as_str()),
-        ("hubbub-rejected-at", &core.clock.now().to_string()),
+        ("hubbub-code", Some(rejection.code.as_str().to_owned())),
+        ("hubbub-reason", Some(rejection.reason.clone())),
+        ("hubbub-exchange", Some(delivery.exchange.as_str().to_owned())),
+        ("hubbub-routing-key", Some(delivery.routing_key.as_str().to_owned())),
+        ("hubbub-rejected-at", Some(core.clock.now().to_string())),
+        ("hubbub-user-id", text(from.user_id())),
+        ("hubbub-expiration", text(from.expiration())),
     ] {
-        headers.insert(name.into(), AMQPValue::LongString(value.into()));
+        if let Some(value) = value {
+            headers.insert(name.into(), AMQPValue::LongString(value.into()));
+        }
+    }
+    let mut letter = BasicProperties::default().with_headers(headers);
+    for (value, set) in [
+        (from.content_type(), BasicProperties::with_content_type as fn(_, _) -> _),
+        (from.content_encoding(), BasicProperties::with_content_encoding),
+        (from.correlation_id(), BasicProperties::with_correlation_id),
+        (from.message_id(), BasicProperties::with_message_id),
+        (from.kind(), BasicProperties::with_type),
+        (from.app_id(), BasicProperties::with_app_id),
+    ] {
+        if let Some(value) = value {
+            letter = set(letter, value.clone());
+        }
+    }
+    match from.timestamp() {
+        Some(timestamp) => letter.with_timestamp(*timestamp),
+        None => letter,
     }
 }

@@ -9,7 +9,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use hubbub_core::clock::SeededRandom;
-use hubbub_core::{LogPosition, Op, OpBatch, Outcome, Timestamp, TraceContext};
+use hubbub_core::{Change, ErrorCode, LogPosition, Op, OpBatch, Outcome, Timestamp, TraceContext};
 use rdkafka::message::{BorrowedMessage, Header, Headers as _, Message as _, OwnedHeaders};
 use tokio::sync::watch;
 
@@ -84,13 +84,14 @@ impl Batch {
         let fate = match header(message, CHANGE) {
             Some(request) => {
                 let taken = record::read_change(value, |change| {
+                    is_in_place(core, position, change)?;
                     let is_taken = is_empty || !change.is_exclusive();
                     if is_taken {
                         ops.push_at(&Op::Change(*change), position);
                     }
-                    is_taken
+                    Ok(is_taken)
                 });
-                match taken {
+                match taken.and_then(std::convert::identity) {
                     Ok(false) => return false,
                     Ok(true) => Fate::Change(Request::parse(request)),
                     Err(rejection) => Fate::Rejected(rejection),
@@ -259,6 +260,18 @@ pub(super) async fn pause(
 fn header<'a>(message: &'a BorrowedMessage<'_>, name: &str) -> Option<&'a [u8]> {
     let header = message.headers()?.iter().find(|header| header.key == name)?;
     Some(header.value.unwrap_or_default())
+}
+
+/// Whoever has a room's partition decides about it alone. A change elsewhere is not moved, as messages of other programs are: it
+/// would come behind what followed it.
+fn is_in_place(core: &Core, position: LogPosition, change: &Change<'_>) -> Result<(), Rejection> {
+    let Some(room) = change.room() else { return Ok(()) };
+    let partition = partition::of_room(room, core.topics.partitions);
+    if partition == position.partition {
+        return Ok(());
+    }
+    let reason = format!("a change of this room belongs to partition {partition} of the topic");
+    Err(Rejection { code: ErrorCode::Invalid, reason })
 }
 
 /// Reads a message into `ops`, unless it is rejected or misplaced.

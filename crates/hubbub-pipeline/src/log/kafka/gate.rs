@@ -216,9 +216,18 @@ impl Submission {
         if let Some(Failure { reason, is_late }) = failure {
             self.gate.must_purge.fetch_or(is_late, Ordering::AcqRel);
             self.failure.lock().get_or_insert(reason);
+            // At once: what the sender submits before the last record is confirmed would overtake this one.
+            self.keep_order();
         }
         if self.unconfirmed.fetch_sub(count, Ordering::AcqRel) == count {
             self.answer();
+        }
+    }
+
+    /// Refuses what the sender submits to these rooms until it has seen the failure.
+    fn keep_order(&self) {
+        if let Some(order) = self.waiter.order() {
+            self.rooms.iter().for_each(|room| order.insert_broker_failure(room));
         }
     }
 
@@ -235,8 +244,9 @@ impl Submission {
             let took = clock.monotonic().saturating_sub(self.submitted_at).as_micros();
             metrics.log_confirm_time.record(saturate(took), self.records as u64);
         }
-        if let (Some(_), Some(order)) = (&failure, self.waiter.order()) {
-            self.rooms.iter().for_each(|room| order.insert_broker_failure(room));
+        if failure.is_some() {
+            // Again: the sender may have acknowledged another failure meanwhile.
+            self.keep_order();
         }
         self.batch.set(match failure {
             None => Ok(vec![Outcome::Accepted; self.records]),
@@ -282,6 +292,7 @@ mod tests {
         let (gate, waiter) = (gate(9), Arc::new(Waiter::ordered()));
         let (submission, ticket) = admit(&gate, 2, &waiter).unwrap();
         submission.confirm((1, 0), Some(Failure { reason: "late".into(), is_late: true }));
+        assert_eq!(admit(&gate, 1, &waiter).map(drop), Err(SubmitError::Overloaded), "it would overtake");
         submission.confirm((1, 0), None);
         assert!(matches!(ticket.outcomes(), Some(Err(ApplyError::Unconfirmed { .. }))));
         assert!(gate.take_purge() && gate.is_idle());

@@ -310,7 +310,7 @@ impl Follower {
 impl Drop for Follower {
     fn drop(&mut self) {
         if let Some(attachment) = self.attachment.take() {
-            self.gateway.hub.detach(attachment, &self.outbox);
+            self.gateway.hub.detach(attachment);
         }
     }
 }

@@ -286,7 +286,7 @@ fn authenticate(turn: &mut Turn<'_>, frame: &Frame<'_>, reference: &str) -> Resu
     write_authenticated(reference, &caller, &mut frames);
     for room in lost {
         if let Err(problem) = caller.may(Need::Room(Right::Read, room.as_str())) {
-            write_room_error(&room, &problem, &mut frames);
+            write_room_error("", &room, &problem, &mut frames);
         }
     }
     // Nothing of the rooms follows the errors.

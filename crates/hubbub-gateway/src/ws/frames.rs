@@ -25,10 +25,12 @@ pub(super) fn write_error(reference: &str, problem: &Problem, out: &mut Vec<u8>)
     write::end_text(out, start);
 }
 
-/// Appends the error that ended a subscription.
-pub(super) fn write_room_error(room: &RoomId, problem: &Problem, out: &mut Vec<u8>) {
+/// Appends the error that ended a subscription, or the request for one.
+pub(super) fn write_room_error(reference: &str, room: &RoomId, problem: &Problem, out: &mut Vec<u8>) {
     let start = write::begin_text(out);
-    write_plain("{\"type\":\"error\",\"roomId\":\"", room.as_str(), out);
+    out.extend_from_slice(b"{\"type\":\"error\",");
+    write_ref(reference, out);
+    write_plain("\"roomId\":\"", room.as_str(), out);
     out.push(b',');
     problem.write_members(out);
     out.push(b'}');

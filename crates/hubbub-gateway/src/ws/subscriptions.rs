@@ -16,7 +16,7 @@ use tokio::time::Instant;
 
 use super::all_rooms::AllRooms;
 use super::encode_live;
-use super::frames::{write_error, write_room_frame};
+use super::frames::{write_error, write_room_error, write_room_frame};
 use crate::Gateway;
 use crate::auth::caller::Caller;
 use crate::auth::listed::Listed;
@@ -66,12 +66,12 @@ struct Subscription {
 impl Subscription {
     /// The frame for a client whose subscription has ended. Who was not told that it began gets the answer to the request, and
     /// nothing of a room that would have been one of all.
-    fn ending(&self, notice: EncodedChunk) -> Option<Bytes> {
+    fn ending(&self, room: &RoomId, notice: EncodedChunk) -> Option<Bytes> {
         match &self.announce {
             Announce::AsOneOfAll(..) if !self.is_announced => None,
             Announce::With(reference) if !self.is_announced && !reference.is_empty() => {
                 let mut frame = Vec::new();
-                write_error(reference, &Problem::removed(), &mut frame);
+                write_room_error(reference, room, &Problem::removed(), &mut frame);
                 Some(frame.into())
             }
             _ => Some(notice.frames()),
@@ -173,7 +173,10 @@ impl Subscriptions {
     /// Ends a subscription; `false` when there is none.
     pub(super) fn unsubscribe(&mut self, room: &RoomId) -> bool {
         let Some(ended) = self.remove(room) else { return false };
-        if let Some((start, read_seq)) = ended.joined {
+        let joined = ended.joined;
+        // It leaves the room before the next one comes.
+        drop(ended);
+        if let Some((start, read_seq)) = joined {
             self.follow_as_one_of_all(room.clone(), start, read_seq);
         }
         true
@@ -237,7 +240,7 @@ impl Subscriptions {
             Delivery::Ended { room, notice } => {
                 let begun_at = self.rooms.get(&room)?.begun_at;
                 let ended = if self.has_passed(begun_at + 1) { self.remove(&room)? } else { return None };
-                (!self.has_only_messages).then(|| ended.ending(notice)).flatten()
+                (!self.has_only_messages).then(|| ended.ending(&room, notice)).flatten()
             }
             Delivery::Marked { room, seq, notice } => {
                 let is_shown = !self.has_only_messages && self.may_read(&room) && self.moves_mark(&room, seq);

@@ -29,6 +29,16 @@ impl Hub {
             (RoomChange::RemoveMember { room, user }, _) => {
                 self.doubt(room, user);
             }
+            // It may come late: whoever has come since is in another room of that name, which only the store tells.
+            (RoomChange::DeleteRoom { room }, Outcome::Changed { changed: true }) => {
+                self.with_channel(room, Channel::distrust);
+                self.expect_comparison(Some(room));
+            }
+            // Or is there again.
+            (RoomChange::EraseUser { user }, Outcome::Erased { messages, more }) => {
+                let left = self.drop_held_of(user, *messages > 0);
+                left.iter().filter(|_| !more).for_each(|room| self.doubt(room.as_str(), user));
+            }
             (RoomChange::AddMember { room, user }, Outcome::Changed { changed: true }) => {
                 self.add_member(room, user);
                 self.announce_remote(room, user, is_awaited, access).await;
@@ -64,9 +74,8 @@ impl Hub {
             }
             (RoomChange::RemoveMember { room, user }, Outcome::Changed { changed: true }) => {
                 self.sockets.forget_membership(user, room);
-                // Another server may have added the user again since, who may have subscribed here anew. Behind a bus it cannot:
-                // one server commits all changes of a room.
-                if self.is_written_by_others_at_once() {
+                // Another server may have added the user again since, who may have subscribed here anew.
+                if self.behind.get().is_some() {
                     self.doubt(room, user);
                 } else {
                     self.end(room, |subscriber| subscriber.is_of(user));
@@ -86,8 +95,12 @@ impl Hub {
                     self.announce(room, user, access).await;
                 }
             }
+            // Held messages may be the erased user's.
             (RoomChange::EraseUser { user }, Outcome::Erased { messages, more }) => {
-                self.erase(user, *messages > 0, !more);
+                let left = self.drop_held_of(user, *messages > 0);
+                for room in left.iter().filter(|_| !more) {
+                    self.end(room.as_str(), |subscriber| subscriber.is_of(user));
+                }
             }
             _ => {}
         }
@@ -115,20 +128,20 @@ impl Hub {
         });
     }
 
-    /// Drops held messages, which may be the erased user's, and at the end the user's subscriptions.
-    fn erase(&self, user: &str, has_messages: bool, has_left: bool) {
+    /// Drops all held messages, if the user `has_messages`, and says which rooms the user follows.
+    fn drop_held_of(&self, user: &str, has_messages: bool) -> Vec<RoomId> {
+        let mut followed = Vec::new();
         for shard in &self.shards {
-            let mut left = Vec::new();
             for (room, channel) in shard.lock().iter_mut() {
                 if has_messages {
                     channel.drop_held(room.as_str());
                 }
-                if has_left && channel.subscribers.iter().any(|subscriber| subscriber.is_of(user)) {
-                    left.push(room.clone());
+                if channel.subscribers.iter().any(|subscriber| subscriber.is_of(user)) {
+                    followed.push(room.clone());
                 }
             }
-            left.iter().for_each(|room| self.end(room.as_str(), |subscriber| subscriber.is_of(user)));
         }
+        followed
     }
 
     /// Hints tell of a join that another server committed, with the mark that the user joined with, which may have moved by now.
@@ -162,13 +175,7 @@ impl Hub {
         let is_concerned = |subscriber: &Subscriber| subscriber.is_of(user) && subscriber.is_member;
         let is_followed = self.with_channel(room, |channel| channel.subscribers.iter().any(is_concerned));
         if let (Some(true), Ok(id), Ok(member)) = (is_followed, RoomId::new(room), UserId::new(user)) {
-            let is_over = |access: &Result<Access, _>| {
-                access.as_ref().is_ok_and(|access| !matches!(access, Access::Member { .. }))
-            };
-            if self.end_removed(&id, HashSet::from([member]), access, is_over).await.is_err() {
-                // It is not known. The room is compared before anything more of it is delivered.
-                self.expect_comparison(Some(room));
-            }
+            self.end_strangers(&id, HashSet::from([member]), access).await;
         }
     }
 
@@ -176,9 +183,20 @@ impl Hub {
     async fn end_outsiders(&self, room: &str, access: &QueryAccess<'_>) {
         let Ok(id) = RoomId::new(room) else { return };
         let users = self.with_channel(room, |channel| channel.users()).unwrap_or_default();
-        // Whoever is not known to be a member ends, too.
-        let _ =
-            self.end_removed(&id, users, access, |access| !matches!(access, Ok(Access::Member { .. }))).await;
+        self.end_strangers(&id, users, access).await;
+    }
+
+    /// Ends the subscriptions of those of `users` who are not members. If it is not known of some, the room is compared before
+    /// anything more of it is delivered: an end is final for a client. Where nothing is compared, they end.
+    async fn end_strangers(&self, room: &RoomId, users: HashSet<UserId>, access: &QueryAccess<'_>) {
+        let is_compared = self.behind.get().is_some();
+        let is_over = |access: &Result<Access, _>| match access {
+            Ok(access) => !matches!(access, Access::Member { .. }),
+            Err(_) => !is_compared,
+        };
+        if self.end_removed(room, users, access, is_over).await.is_err() {
+            self.expect_comparison(Some(room.as_str()));
+        }
     }
 
     /// Ends the subscriptions of those of `users` whose access `is_over`, as far as they began before this. Later ones ask for

@@ -91,6 +91,10 @@ impl Subscriber {
     }
 }
 
+/// A number of changes that no room has.
+#[cfg(feature = "kafka")]
+const NO_CHANGES: u64 = u64::MAX;
+
 impl Channel {
     /// Drops the room's held messages: what is left of them is read from the store.
     pub(super) fn drop_held(&mut self, room: &str) {
@@ -107,6 +111,12 @@ impl Channel {
     /// Changes of the room may have been missed; `miss` is the number of that.
     pub(super) fn expect_comparison(&mut self, miss: u64) {
         (self.is_compared, self.missed) = (false, miss);
+    }
+
+    /// The room may be another one of the same name, or gone: the next comparison asks about everybody.
+    #[cfg(feature = "kafka")]
+    pub(super) fn distrust(&mut self) {
+        self.changes = Some(NO_CHANGES);
     }
 
     /// Forgets what was published: the room begins again.

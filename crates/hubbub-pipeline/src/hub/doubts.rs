@@ -212,11 +212,6 @@ impl DoubtfulRooms {
 }
 
 impl Hub {
-    /// Whether other servers may change a room before this one has published what it changed itself.
-    pub(super) fn is_written_by_others_at_once(&self) -> bool {
-        self.behind.get().is_some_and(|behind| !behind.has_bus.load(Ordering::Relaxed))
-    }
-
     /// A user was removed from a room. Until the store was asked, nothing more of the room is delivered.
     pub(super) fn doubt(&self, room: &str, user: &str) {
         let (Ok(id), Ok(user)) = (RoomId::new(room), UserId::new(user)) else { return };

@@ -106,6 +106,8 @@ pub struct Hub {
 #[must_use = "an attachment that is not detached keeps its room in the hub forever"]
 pub struct Attachment {
     room: RoomId,
+    /// That of its subscriber.
+    number: u64,
 }
 
 /// Result of an attempt to go live.
@@ -184,7 +186,7 @@ impl Hub {
         let number = self.attached.fetch_add(1, Ordering::SeqCst);
         let subscriber = Subscriber { number, outbox: outbox.clone(), user, is_member: false, stage };
         self.follow_room(&room, |channel| channel.subscribers.push(subscriber));
-        Attachment { room }
+        Attachment { room, number }
     }
 
     /// Makes `room` followed, until [`Hub::unfollow`].
@@ -267,10 +269,12 @@ impl Hub {
     }
 
     /// Ends a subscription, unless it has ended already, and releases the attachment.
-    pub fn detach(&self, attachment: Attachment, outbox: &Arc<Outbox>) {
+    pub fn detach(&self, attachment: Attachment) {
         let room = attachment.room.as_str();
+        // The same outbox may have subscribed anew.
+        let is_own = |subscriber: &Subscriber| subscriber.number == attachment.number;
         self.unfollow(room, |channel| {
-            if let Some(index) = channel.subscribers.iter().position(|subscriber| subscriber.owns(outbox)) {
+            if let Some(index) = channel.subscribers.iter().position(is_own) {
                 let gone = channel.subscribers.swap_remove(index);
                 self.release(channel, room, &gone);
             }

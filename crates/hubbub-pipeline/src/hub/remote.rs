@@ -49,6 +49,12 @@ const CHANGES_MAX: usize = 256;
 const READS_MAX: usize = 4;
 /// Where a bus brings what others commit, the store is read once a room has been behind for more polls than this.
 const BUS_POLLS: u64 = 3;
+/// Pages of missing messages that are read of a room at a time: others wait meanwhile, and heads are not compared.
+const PAGES_MAX: usize = 8;
+/// Rooms that are asked about one by one at the same time, where asking about many failed; and after how many failures, and
+/// nothing else, the store is taken to be away.
+const SINGLES_AT_ONCE: usize = 16;
+const FAILURES_MAX: usize = 8;
 /// Bounds of one page of missing messages.
 const PAGE_MESSAGES: usize = 500;
 const PAGE_BYTES: usize = 256 * 1024;
@@ -134,6 +140,42 @@ pub(crate) async fn follow_remote(hub: Arc<Hub>, store: Arc<dyn RoomStore>, cloc
     }
 }
 
+/// Heads of rooms, those that are there.
+struct Heads {
+    /// The rooms that were asked about, each with whether it is known to have had messages.
+    known: Vec<(RoomId, bool)>,
+    heads: Vec<RoomHead>,
+    /// Why others could not be asked about.
+    unread: Option<ReadError>,
+}
+
+/// Asks for the heads of rooms. One that cannot be read does not hide the others; fails if the store seems to be away.
+async fn heads_of(store: &dyn RoomStore, rooms: Vec<(RoomId, bool)>) -> Result<Heads, ReadError> {
+    let error = match store.heads(rooms.iter().map(|(room, _)| room.clone()).collect()).await {
+        Ok(heads) => return Ok(Heads { known: rooms, heads, unread: None }),
+        Err(error) if rooms.len() == 1 => return Err(error),
+        Err(error) => error,
+    };
+    let (mut found, mut failures) = (Heads { known: Vec::new(), heads: Vec::new(), unread: Some(error) }, 0);
+    let asking = stream::iter(rooms).map(async |room| (store.heads(vec![room.0.clone()]).await, room));
+    let mut asking = std::pin::pin!(asking.buffer_unordered(SINGLES_AT_ONCE));
+    while let Some((heads, room)) = asking.next().await {
+        match heads {
+            Ok(heads) => {
+                found.heads.extend(heads);
+                found.known.push(room);
+            }
+            Err(error) => {
+                failures += 1;
+                if failures >= FAILURES_MAX && found.known.is_empty() {
+                    return Err(error);
+                }
+            }
+        }
+    }
+    Ok(found)
+}
+
 impl Hub {
     /// A bus brings what other servers commit: the store is read only behind gaps, and for what the bus has lost.
     #[cfg(feature = "kafka")]
@@ -211,15 +253,18 @@ impl Hub {
     ) -> Result<(), ReadError> {
         let mut done = Ok(());
         for rooms in rooms.chunks(HEADS_MAX) {
-            let misses = self.misses();
-            let heads = store.heads(rooms.iter().map(|(room, _)| room.clone()).collect()).await?;
+            let (misses, attached) = (self.misses(), self.attached.load(SeqCst));
+            let Heads { known: rooms, heads, unread } = heads_of(store, rooms.to_vec()).await?;
+            done = done.and(unread.map_or(Ok(()), Err));
             let heads: HashMap<&RoomId, &RoomHead> = heads.iter().map(|head| (&head.room, head)).collect();
             // Before new messages: a removed user gets none of them.
             let changed = rooms.iter().filter_map(|(room, was_there)| {
                 let head = heads.get(room).copied();
                 (self.has_changed(room, head) || *was_there && head.is_none()).then_some((room, head))
             });
-            let taking = changed.map(|(room, head)| self.apply_change(room, head, store)).collect::<Vec<_>>();
+            let taking = changed
+                .map(|(room, head)| self.apply_change(room, head, store, attached))
+                .collect::<Vec<_>>();
             let taken = stream::iter(taking).buffer_unordered(CHANGES_MAX);
             done = done.and(taken.fold(Ok(()), |done, taken| ready(done.and(taken))).await);
             rooms.iter().for_each(|(room, _)| self.set_compared(room, heads.get(room).copied(), misses));
@@ -301,26 +346,28 @@ impl Hub {
 
     /// Applies what changed until now in a room that was there just before. Fails if that is not known.
     pub(super) async fn compare(&self, store: &dyn RoomStore, room: &RoomId) -> Result<(), ReadError> {
-        let misses = self.misses();
+        let (misses, attached) = (self.misses(), self.attached.load(SeqCst));
         let heads = store.heads(vec![room.clone()]).await?;
         let head = heads.first();
         if head.is_none() || self.has_changed(room, head) {
-            self.apply_change(room, head, store).await?;
+            self.apply_change(room, head, store, attached).await?;
         }
         self.set_compared(room, head, misses);
         Ok(())
     }
 
-    /// Applies a change of the room or its members. After an error the next poll does so.
+    /// Applies a change of the room or its members. After an error the next poll does so. `attached` had subscribed when the head
+    /// was asked for: where the room is gone, later ones are in another of the same name.
     async fn apply_change(
         &self,
         room: &RoomId,
         head: Option<&RoomHead>,
         store: &dyn RoomStore,
+        attached: u64,
     ) -> Result<(), ReadError> {
         let Some(head) = head else {
             self.with_channel(room.as_str(), Channel::reset);
-            self.end(room.as_str(), |_| true);
+            self.end(room.as_str(), |subscriber| subscriber.number < attached);
             return Ok(());
         };
         let users = self.with_channel(room.as_str(), |channel| {
@@ -342,7 +389,8 @@ impl Hub {
     }
 
     async fn read_missing(&self, store: &dyn RoomStore, room: RoomId) -> Result<(), ReadError> {
-        while let Some(after) = self.through(&room) {
+        for _ in 0..PAGES_MAX {
+            let Some(after) = self.through(&room) else { return Ok(()) };
             let cursor = Cursor::After(after);
             let query =
                 HistoryQuery { cursor, from: None, to: None, limit: PAGE_MESSAGES, bytes_max: PAGE_BYTES };
@@ -364,9 +412,11 @@ impl Hub {
             let through = if page.more { last } else { last.max(page.head) };
             self.deliver_read(&room, (after, page.oldest), self.finish(encoder), through);
             if !page.more {
-                break;
+                return Ok(());
             }
         }
+        // It goes on behind the others.
+        self.behind.get().iter().for_each(|behind| behind.insert(room.as_str()));
         Ok(())
     }
 

@@ -137,7 +137,7 @@ fn a_joined_subscriber_gets_what_was_held_then_what_follows() {
     assert_eq!(hub.join(&attachment, &outbox, 7), Joined::Live);
     publish(&hub, "r", 10..=10);
     assert_eq!(drain(&outbox), [8, 9, 10]);
-    hub.detach(attachment, &outbox);
+    hub.detach(attachment);
     publish(&hub, "r", 11..=11);
     assert_eq!(drain(&outbox), [0; 0]);
     assert_eq!(hub.followed.load(Ordering::SeqCst), 0);
@@ -157,7 +157,7 @@ fn what_is_held_is_bounded_and_read_again() {
     assert_eq!(hub.join(&attachment, &outbox, 1_010), Joined::Live);
     assert_eq!(drain(&outbox), [1_011, 1_012]);
     assert!(!outbox.is_cut());
-    hub.detach(attachment, &outbox);
+    hub.detach(attachment);
 }
 
 /// Held messages belong to one room; the subscriber of another one does not get them.
@@ -178,8 +178,8 @@ fn one_outbox_holds_for_one_room_at_a_time() {
     assert_eq!(hub.join(&b, &outbox, 4), Joined::Live);
     publish(&hub, "b", 5..=5);
     assert_eq!(drain(&outbox), [5]);
-    hub.detach(a, &outbox);
-    hub.detach(b, &outbox);
+    hub.detach(a);
+    hub.detach(b);
 }
 
 #[test]
@@ -194,8 +194,8 @@ fn a_full_outbox_is_cut_and_the_others_go_on() {
     assert!(slow.is_cut() && !quick.is_cut());
     assert!(hub.present("r").is_empty(), "whoever is cut off is no longer there");
     assert_eq!(drain(&slow), [0; 0]);
-    for (attachment, outbox) in attachments.into_iter().zip([slow, quick]) {
-        hub.detach(attachment, &outbox);
+    for attachment in attachments {
+        hub.detach(attachment);
     }
 }
 
@@ -211,12 +211,12 @@ fn presence_counts_users_not_sockets() {
     assert_eq!(shown(&outboxes[0]).len(), 1, "bob came once, with two sockets");
     hub.typing(attachments[1].as_ref().unwrap(), &UserId::new("bob").unwrap(), &outboxes[1]);
     assert!(shown(&outboxes[0])[0].starts_with("Typing") && shown(&outboxes[1]).is_empty());
-    hub.detach(attachments[1].take().unwrap(), &outboxes[1]);
+    hub.detach(attachments[1].take().unwrap());
     assert!(shown(&outboxes[0]).is_empty() && present().len() == 2);
-    hub.detach(attachments[2].take().unwrap(), &outboxes[2]);
+    hub.detach(attachments[2].take().unwrap());
     assert!(shown(&outboxes[0])[0].contains("is_online: false"));
     assert_eq!(present(), users[..1]);
-    hub.detach(attachments[0].take().unwrap(), &outboxes[0]);
+    hub.detach(attachments[0].take().unwrap());
     assert!(present().is_empty());
 }
 
@@ -250,8 +250,8 @@ fn a_removed_user_gets_what_came_before_and_nothing_after() {
         shown(&nobody),
         [r#"Presence { room: "r", user: "bob", is_online: true }"#, "1", offline, "2", "3"][1..]
     );
-    for (attachment, outbox) in attachments {
-        hub.detach(attachment, outbox);
+    for (attachment, _) in attachments {
+        hub.detach(attachment);
     }
     assert_eq!(hub.followed.load(Ordering::SeqCst), 0);
 }
@@ -271,8 +271,8 @@ fn a_deleted_room_ends_for_all_and_its_messages_are_gone() {
     publish(&hub, "r", 4..=4);
     assert_eq!(hub.join(&attachment, &new, 3), Joined::Live);
     assert_eq!(shown(&new), ["4"]);
-    hub.detach(held, &old);
-    hub.detach(attachment, &new);
+    hub.detach(held);
+    hub.detach(attachment);
 }
 
 #[test]
@@ -292,8 +292,8 @@ fn who_is_no_member_leaves_when_a_room_closes() {
     publish(&hub, "r", 1..=1);
     assert_eq!(shown(&bob), ["ended r"]);
     assert!(shown(&ada).ends_with(&["1".to_owned()]) && shown(&admin).ends_with(&["1".to_owned()]));
-    for (attachment, outbox) in attachments {
-        hub.detach(attachment, outbox);
+    for (attachment, _) in attachments {
+        hub.detach(attachment);
     }
 }
 
@@ -309,7 +309,7 @@ fn erased_messages_are_read_from_the_store_again() {
     assert_eq!(hub.join(&attachment, &outbox, 6), Joined::Live);
     publish(&hub, "r", 7..=7);
     assert_eq!(shown(&outbox), ["7"]);
-    hub.detach(attachment, &outbox);
+    hub.detach(attachment);
 }
 
 #[test]
@@ -336,7 +336,7 @@ fn sockets_of_a_user_hear_of_marks_in_order_and_of_new_rooms_if_they_want_all() 
     assert_eq!(shown(&some), ["1", mark, "2"]);
     assert_eq!(shown(&all), [mark, "joined new at 7"]);
     assert!(shown(&bob).is_empty());
-    hub.detach(attachment, &some);
+    hub.detach(attachment);
     hub.close_socket(&user, &all);
     publish_all(&hub, [change(RoomChange::MarkRead { room: "r", user: "ada", seq: 2 })]);
     assert!(shown(&all).is_empty() && shown(&some).len() == 1);

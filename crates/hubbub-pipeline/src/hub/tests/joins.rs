@@ -200,7 +200,7 @@ async fn who_is_added_again_while_the_old_subscription_ends_is_told() {
     // Removed and added again. The removal is noticed here, and the subscription ends only behind the hint.
     there.hear(&store, &here.publish(&[add("r")])).await;
     there.hub.end("r", |_| true);
-    there.hub.detach(attachment, &outbox);
+    there.hub.detach(attachment);
     assert_eq!(shown(&outbox), ["joined r at 7", "ended r"], "the socket still follows the room at first");
     assert_eq!((there.compare(&store).await, there.compare_again(&store).await), (1, 1));
     assert_eq!(shown(&outbox), ["joined r at 7"]);

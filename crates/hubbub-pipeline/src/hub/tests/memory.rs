@@ -30,7 +30,7 @@ fn what_is_charged_is_released_whichever_way_it_goes() {
     drain(&late);
     shown(&quick);
     assert!(held(&hub) > 199 * 8, "what is held for the one who comes is still there");
-    hub.detach(joining, &late);
+    hub.detach(joining);
     assert_eq!(held(&hub), 0);
     let frames = hub.memory().frames(vec![0; 1_000]);
     let part = frames.slice(1..2);
@@ -38,8 +38,8 @@ fn what_is_charged_is_released_whichever_way_it_goes() {
     assert!(held(&hub) >= 1_000, "a part keeps all of it");
     drop(part);
     publish(&hub, "r", 201..=300);
-    for (attachment, outbox) in attachments.into_iter().zip([&quick, &slow]) {
-        hub.detach(attachment, outbox);
+    for attachment in attachments {
+        hub.detach(attachment);
     }
     assert!(held(&hub) > 0);
     drop(quick);
@@ -57,7 +57,7 @@ fn rooms_that_nobody_catches_up_with_keep_nothing() {
         assert_eq!(drain(&quick).len(), 100);
     }
     assert_eq!(held(&hub), 0);
-    attachments.into_iter().for_each(|attachment| hub.detach(attachment, &quick));
+    attachments.into_iter().for_each(|attachment| hub.detach(attachment));
 }
 
 #[test]
@@ -84,8 +84,8 @@ fn whoever_lags_most_is_cut_off_first_and_nobody_who_keeps_pace() {
     }
     assert!(hub.metrics.live_evictions.get() >= 10);
     assert!(!outboxes[18].is_cut() && !outboxes[19].is_cut());
-    for (attachment, outbox) in attachments.into_iter().zip(&outboxes) {
-        hub.detach(attachment, outbox);
+    for attachment in attachments {
+        hub.detach(attachment);
     }
 }
 
@@ -105,7 +105,7 @@ fn what_is_held_is_given_up_before_anybody_is_cut_off() {
     assert_eq!(hub.join(&attachment, &outbox, head), Joined::Live);
     publish(&hub, "r", head + 1..=head + 1);
     assert_eq!(drain(&outbox), [head + 1]);
-    hub.detach(attachment, &outbox);
+    hub.detach(attachment);
     assert_eq!(held(&hub), 0);
 }
 
@@ -170,7 +170,7 @@ proptest! {
         seen.extend(drain(&outbox));
         let expected = if outbox.is_cut() { seen.len() as u64 } else { head };
         prop_assert_eq!(seen, (1..=expected).collect::<Vec<_>>());
-        hub.detach(attachment, &outbox);
+        hub.detach(attachment);
         prop_assert_eq!(held(&hub), 0);
     }
 }

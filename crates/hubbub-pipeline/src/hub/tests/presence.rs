@@ -125,15 +125,15 @@ fn users_are_seen_on_every_node_once() {
     // Bob is also on the third one: no news, neither when he comes nor when he goes.
     let at_third = live(&cluster.nodes[2].hub, "r", Some("bob"), &second);
     cluster.steps(20);
-    cluster.nodes[1].hub.detach(at_second, &bob);
+    cluster.nodes[1].hub.detach(at_second);
     cluster.steps(2);
     assert_eq!((shown(&ada), cluster.present(0, "r").len()), (vec![], 2));
     cluster.nodes[2].hub.typing(&at_third, &UserId::new("bob").unwrap(), &second);
-    cluster.nodes[2].hub.detach(at_third, &second);
+    cluster.nodes[2].hub.detach(at_third);
     cluster.steps(2);
     assert_eq!(shown(&ada), [presence("bob", false), r#"Typing { room: "r", user: "bob" }"#.to_owned()]);
     assert_eq!(cluster.present(0, "r"), ["ada"]);
-    cluster.nodes[0].hub.detach(at_first, &ada);
+    cluster.nodes[0].hub.detach(at_first);
     assert_eq!([0, 1, 2].map(|node| cluster.remote(node)), [0, 0, 0], "nothing is kept");
 }
 
@@ -150,8 +150,8 @@ fn what_the_bus_loses_is_asked_for() {
         let user = format!("user-{number:02}");
         there.push((live(&cluster.nodes[1].hub, "r", Some(&user), outbox), outbox));
         if number % 2 == 0 {
-            let (attachment, outbox) = there.remove(0);
-            cluster.nodes[1].hub.detach(attachment, outbox);
+            let (attachment, _) = there.remove(0);
+            cluster.nodes[1].hub.detach(attachment);
         }
         cluster.step();
     }
@@ -162,10 +162,10 @@ fn what_the_bus_loses_is_asked_for() {
     assert_eq!(cluster.present(0, "r").len(), there.len());
     // The last ones go, and nobody hears of it.
     cluster.nodes[1].records.is_deaf.store(true, Ordering::SeqCst);
-    there.into_iter().for_each(|(attachment, outbox)| cluster.nodes[1].hub.detach(attachment, outbox));
+    there.into_iter().for_each(|(attachment, _)| cluster.nodes[1].hub.detach(attachment));
     cluster.steps(80);
     assert!(cluster.present(0, "r").is_empty());
-    cluster.nodes[0].hub.detach(watching, &outboxes[0]);
+    cluster.nodes[0].hub.detach(watching);
 }
 
 #[test]
@@ -190,8 +190,8 @@ fn users_of_a_node_that_died_are_gone_after_a_while() {
     cluster.nodes[1].records.is_deaf.store(false, Ordering::SeqCst);
     cluster.steps(40);
     assert_eq!(cluster.present(0, "r"), ["ada", "bob"]);
-    cluster.nodes[0].hub.detach(at_first, &ada);
-    cluster.nodes[1].hub.detach(at_second, &bob);
+    cluster.nodes[0].hub.detach(at_first);
+    cluster.nodes[1].hub.detach(at_second);
 }
 
 #[test]
@@ -223,8 +223,8 @@ fn many_rooms_and_users_are_told_in_few_records() {
     cluster.steps(100);
     cluster.step();
     assert!(cluster.written <= 4, "silence is a sign of life in each partition");
-    for (node, attachment, outbox) in attachments {
-        cluster.nodes[node].hub.detach(attachment, &outbox);
+    for (node, attachment, _) in attachments {
+        cluster.nodes[node].hub.detach(attachment);
     }
     cluster.steps(60);
     assert_eq!([0, 1].map(|node| cluster.remote(node)), [0, 0]);
@@ -249,7 +249,7 @@ fn what_is_malformed_or_not_followed_changes_nothing() {
         hub.hear(0, text.as_bytes(), cluster.now);
     }
     assert_eq!((cluster.present(0, "r"), shown(&ada)), (vec!["ada".to_owned()], vec![]));
-    hub.detach(attachment, &ada);
+    hub.detach(attachment);
 }
 
 /// Whoever begins to follow a room, and whose question is lost, hears of those who are there nevertheless.
@@ -270,8 +270,8 @@ fn a_lost_question_is_made_up_for() {
         (cluster.present(1, "r"), shown(&watcher)),
         (vec!["ada".to_owned()], vec![presence("ada", true)])
     );
-    cluster.nodes[0].hub.detach(there, &ada);
-    cluster.nodes[1].hub.detach(watching, &watcher);
+    cluster.nodes[0].hub.detach(there);
+    cluster.nodes[1].hub.detach(watching);
 }
 
 /// A server on which nobody is for a while misses nothing, and others do not ask for all their rooms when it speaks again.
@@ -285,19 +285,19 @@ fn a_server_that_was_empty_is_not_asked_about() {
     let asked = |cluster: &mut Cluster| {
         let attachment = live(&cluster.nodes[1].hub, "r-0", Some("bob"), &bob);
         cluster.steps(2);
-        cluster.nodes[1].hub.detach(attachment, &bob);
+        cluster.nodes[1].hub.detach(attachment);
         cluster.texts.clear();
         // It is as good as gone, but for the number of its last record.
         cluster.steps(120);
         let attachment = live(&cluster.nodes[1].hub, "r-0", Some("bob"), &bob);
         cluster.texts.clear();
         cluster.steps(10);
-        cluster.nodes[1].hub.detach(attachment, &bob);
+        cluster.nodes[1].hub.detach(attachment);
         cluster.texts.iter().map(|text| text.matches("ask").count()).sum::<usize>()
     };
     assert_eq!(asked(&mut cluster), 1, "only who comes asks");
     assert_eq!(asked(&mut cluster), 1);
-    there.into_iter().for_each(|attachment| cluster.nodes[0].hub.detach(attachment, &ada));
+    there.into_iter().for_each(|attachment| cluster.nodes[0].hub.detach(attachment));
 }
 
 /// All who come or go at once are one delivery for each subscriber.
@@ -325,8 +325,8 @@ fn a_crowd_that_comes_and_goes_cuts_nobody() {
     cluster.nodes[1].records.is_deaf.store(true, Ordering::SeqCst);
     notices(&mut cluster, 3_000);
     assert_eq!((cluster.present(0, "r").len(), cluster.remote(0)), (1, 0));
-    there.into_iter().for_each(|attachment| hub.detach(attachment, &crowd));
-    cluster.nodes[0].hub.detach(at_first, &ada);
+    there.into_iter().for_each(|attachment| hub.detach(attachment));
+    cluster.nodes[0].hub.detach(at_first);
 }
 
 /// What would be answered before it is heard is asked once it is.
@@ -351,6 +351,6 @@ fn nothing_is_asked_that_would_not_be_heard() {
         ["ada", "bob"],
         "at once: nobody has told everything a moment before"
     );
-    cluster.nodes[0].hub.detach(at_first, &ada);
-    cluster.nodes[1].hub.detach(at_second, &bob);
+    cluster.nodes[0].hub.detach(at_first);
+    cluster.nodes[1].hub.detach(at_second);
 }

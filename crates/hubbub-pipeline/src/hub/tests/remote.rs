@@ -3,6 +3,7 @@
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
+use futures_util::FutureExt as _;
 use hubbub_core::Clock;
 use hubbub_core::MessageId;
 use hubbub_core::clock::{ManualClock, RandomSource, SeededRandom};
@@ -37,6 +38,9 @@ struct Room {
     removed: u64,
 }
 
+/// A room that cannot be read.
+const DAMAGED: &str = "damaged";
+
 impl OneRoom {
     fn new(head: u64) -> Arc<Self> {
         let room = Room { head, ..Room::default() };
@@ -57,7 +61,7 @@ impl OneRoom {
     }
 
     async fn wait(&self) {
-        for _ in 0..self.random.next_u64() % 8 {
+        for _ in 0..=self.random.next_u64() % 8 {
             tokio::task::yield_now().await;
         }
     }
@@ -98,6 +102,9 @@ impl RoomStore for OneRoom {
         Box::pin(async move {
             let heads = {
                 let there = self.room.lock();
+                if rooms.iter().any(|room| room.as_str() == DAMAGED) {
+                    return Err(ReadError::Unavailable { reason: "damaged".into() });
+                }
                 let (head, changes) = (there.head, there.changes);
                 let rooms = rooms.into_iter().filter(|room| room.as_str() == "r" && !there.is_deleted);
                 rooms.map(|room| RoomHead { room, head, members_only: there.is_closed, changes }).collect()
@@ -180,7 +187,7 @@ async fn what_others_commit_is_delivered_in_its_place() {
     publish(&hub, "r", store.store(1));
     assert_eq!(drain(&outbox), [108, 109, 110, 111]);
     assert!(hub.enable_remote().take().is_empty());
-    hub.detach(attachment, &outbox);
+    hub.detach(attachment);
 }
 
 #[tokio::test]
@@ -199,8 +206,8 @@ async fn numbers_of_erased_messages_are_passed_over() {
     publish(&hub, "r", store.store(1));
     assert_eq!(hub.join(&late, &second, 7), Joined::Live);
     assert_eq!(drain(&second), [8]);
-    hub.detach(attachment, &first);
-    hub.detach(late, &second);
+    hub.detach(attachment);
+    hub.detach(late);
 }
 
 #[tokio::test]
@@ -223,8 +230,8 @@ async fn whoever_another_server_sends_away_gets_nothing_more() {
     store.change(|room| room.is_deleted = true);
     hub.poll_heads(&*store).await.unwrap();
     assert!(ended(&ada));
-    for (attachment, outbox) in attachments {
-        hub.detach(attachment, outbox);
+    for (attachment, _) in attachments {
+        hub.detach(attachment);
     }
 }
 
@@ -264,9 +271,9 @@ async fn a_member_removed_elsewhere_leaves_a_room_that_all_may_read() {
     hub.end_joining(&late, &outbox);
     assert_eq!((ended(&outbox), ended(guest)), (1, 0));
     assert_eq!(hub.join(&late, &outbox, 0), Joined::Ended);
-    hub.detach(late, &outbox);
-    for (attachment, outbox) in attachments {
-        hub.detach(attachment, outbox);
+    hub.detach(late);
+    for (attachment, _) in attachments {
+        hub.detach(attachment);
     }
 }
 
@@ -277,11 +284,11 @@ async fn a_room_deleted_before_it_was_looked_at_is_left() {
     store.change(|room| room.is_deleted = true);
     hub.poll_heads(&*store).await.unwrap();
     assert_eq!(shown(&late), ["ended r"]);
-    hub.detach(attachment, &late);
+    hub.detach(attachment);
     let attachment = joined(&hub, None, &early, 0);
     hub.poll_heads(&*store).await.unwrap();
     assert!(shown(&early).is_empty(), "there is no such room yet");
-    hub.detach(attachment, &early);
+    hub.detach(attachment);
 }
 
 /// Reads the store and goes live, as a connection does. Returns where it began and the seqs it saw.
@@ -310,7 +317,7 @@ async fn read_and_follow(hub: &Hub, store: &OneRoom, is_over: &AtomicBool) -> (u
         }
         tokio::task::yield_now().await;
     }
-    hub.detach(attachment, &outbox);
+    hub.detach(attachment);
     (began, seen)
 }
 
@@ -377,3 +384,93 @@ async fn everybody_gets_everything_once_and_in_order() {
 mod gaps;
 mod removed;
 mod sparse;
+
+fn removed(outbox: &Outbox) -> bool {
+    shown(outbox).contains(&"ended r".to_owned())
+}
+
+#[tokio::test]
+async fn nobody_is_sent_away_because_the_store_does_not_answer() {
+    let (hub, store, [ada, bob]) = (shared(), OneRoom::new(0), [outbox(99), outbox(99)]);
+    let attachments =
+        [(joined(&hub, Some("ada"), &ada, 0), &ada), (joined(&hub, Some("bob"), &bob, 0), &bob)];
+    hub.poll_heads(&*store).await.unwrap();
+    store.change(|room| (room.is_closed, room.is_mute) = (true, true));
+    let settings = RoomSettings { members_only: Some(true), ..RoomSettings::default() };
+    let change = Change { by: None, what: RoomChange::PutRoom { room: "r", settings } };
+    let access = |room, user| store.access(room, user);
+    hub.publish_change(&change, &Outcome::Room { created: false }, &access).await;
+    publish(&hub, "r", store.store(1));
+    let is_told = |said: &String| said.starts_with("ended") || said == "1";
+    for outbox in [&ada, &bob] {
+        assert!(!shown(outbox).iter().any(is_told), "it is not known who is a member");
+    }
+    store.room.lock().is_mute = false;
+    hub.poll_heads(&*store).await.unwrap();
+    assert!(removed(&bob) && shown(&ada).contains(&"1".to_owned()));
+    for (attachment, _) in attachments {
+        hub.detach(attachment);
+    }
+}
+
+/// By then the room may be there again, with others in it.
+#[cfg(feature = "kafka")]
+#[tokio::test]
+async fn a_deletion_that_is_heard_late_ends_nobody_in_the_next_room() {
+    let (hub, store, [ada, bob]) = (shared(), OneRoom::new(0), [outbox(99), outbox(99)]);
+    let attachment = joined(&hub, Some("ada"), &ada, 0);
+    let deletion = Change { by: None, what: RoomChange::DeleteRoom { room: "r" } };
+    let access = |room, user| store.access(room, user);
+    let hear = async || {
+        hub.publish_remote_change(&deletion, &Outcome::Changed { changed: true }, false, &access).await;
+        hub.poll_heads(&*store).await.unwrap();
+    };
+    // Deleted and made again before this is heard.
+    store.change(|_| {});
+    hear().await;
+    assert!(!removed(&ada), "the room is there");
+    publish(&hub, "r", store.store(1));
+    assert_eq!(drain(&ada), [1]);
+    // Whoever comes while the store is asked comes to the room that was made since.
+    store.change(|room| room.is_deleted = true);
+    hub.publish_remote_change(&deletion, &Outcome::Changed { changed: true }, false, &access).await;
+    let mut polling = Box::pin(hub.poll_heads(&*store));
+    assert!((&mut polling).now_or_never().is_none(), "the store takes a while");
+    store.change(|room| room.is_deleted = false);
+    let late = hub.attach(RoomId::new("r").unwrap(), Some(UserId::new("bob").unwrap()), &bob);
+    polling.await.unwrap();
+    assert!(removed(&ada) && !removed(&bob));
+    hub.detach(attachment);
+    hub.detach(late);
+    // Also a room that nobody has written to or looked at.
+    let (hub, store, ada) = (shared(), OneRoom::new(0), outbox(99));
+    let attachment = joined(&hub, Some("ada"), &ada, 0);
+    store.change(|room| room.is_deleted = true);
+    let access = |room, user| store.access(room, user);
+    hub.publish_remote_change(&deletion, &Outcome::Changed { changed: true }, false, &access).await;
+    hub.poll_heads(&*store).await.unwrap();
+    assert!(removed(&ada));
+    hub.detach(attachment);
+}
+
+#[tokio::test]
+async fn a_room_that_cannot_be_read_hides_no_other() {
+    let (hub, store, outbox) = (shared(), OneRoom::new(0), outbox(99));
+    let attachment = joined(&hub, None, &outbox, 0);
+    let damaged = hub.attach(RoomId::new(DAMAGED).unwrap(), None, &outbox);
+    store.store(2);
+    hub.poll_heads(&*store).await.unwrap_err();
+    assert_eq!(drain(&outbox), [1, 2]);
+    hub.detach(attachment);
+    hub.detach(damaged);
+}
+
+#[tokio::test]
+async fn who_subscribes_anew_is_not_the_one_who_leaves() {
+    let (hub, outbox) = (shared(), outbox(99));
+    let room = RoomId::new("r").unwrap();
+    let [first, second] = [(); 2].map(|()| hub.attach(room.clone(), None, &outbox));
+    hub.detach(first);
+    assert_eq!(hub.join(&second, &outbox, 0), Joined::Live);
+    hub.detach(second);
+}

@@ -20,7 +20,7 @@ async fn a_batch_that_the_store_divided_has_no_gap() {
     publish_all(&hub, first.chain(second).map(|seq| message("r", seq)));
     assert_eq!((drain(&outbox), *between.start()), (vec![11, 12, 13], 12));
     assert!(hub.enable_remote().take().is_empty());
-    hub.detach(attachment, &outbox);
+    hub.detach(attachment);
 }
 
 #[tokio::test]
@@ -45,8 +45,8 @@ async fn whoever_goes_live_while_retention_leaves_a_gap_reads_it_from_the_store(
             assert_eq!(hub.join(attachment, outbox, cursor + 3), Joined::Live);
             assert!(drain(outbox).is_empty());
         }
-        for (attachment, outbox) in [(attachment, &live), (behind, &late), (other, &idle)] {
-            hub.detach(attachment, outbox);
+        for attachment in [attachment, behind, other] {
+            hub.detach(attachment);
         }
     }
 }

@@ -16,7 +16,7 @@ async fn a_page_read_from_the_store_is_not_for_those_who_were_removed_before_it(
     publish(&hub, "r", store.store(1));
     hub.catch_up(&*store, hub.enable_remote().take()).await.unwrap();
     assert_eq!(shown(&ada), ["ended r"]);
-    hub.detach(attachment, &ada);
+    hub.detach(attachment);
 }
 
 #[tokio::test]
@@ -32,7 +32,7 @@ async fn nothing_is_delivered_while_it_is_not_known_who_was_removed() {
     store.room.lock().is_mute = false;
     hub.poll_heads(&*store).await.unwrap();
     assert_eq!(shown(&ada), ["ended r"]);
-    hub.detach(attachment, &ada);
+    hub.detach(attachment);
 }
 
 #[tokio::test]
@@ -44,7 +44,7 @@ async fn a_page_of_a_room_that_is_gone_ends_everybody() {
     store.change(|room| room.is_deleted = true);
     hub.compare(&*store, &RoomId::new("r").unwrap()).await.unwrap();
     assert_eq!(shown(&bob), ["ended r"]);
-    hub.detach(attachment, &bob);
+    hub.detach(attachment);
 }
 
 #[test]
@@ -63,10 +63,7 @@ fn a_removal_that_was_executed_before_ends_the_subscription_too() {
     }
     let ended = |outbox: &Arc<Outbox>| shown(outbox).into_iter().filter(|text| text == "ended r").count();
     assert_eq!([&ada, &bob, &eve].map(ended), [0, 0, 1], "guests stay, and who was added again");
-    attachments
-        .into_iter()
-        .zip([&ada, &bob, &eve])
-        .for_each(|(attachment, outbox)| hub.detach(attachment, outbox));
+    attachments.into_iter().zip([&ada, &bob, &eve]).for_each(|(attachment, _)| hub.detach(attachment));
 }
 
 /// Another server may have added ada again, who subscribed here anew, before this one publishes that it removed her.
@@ -88,7 +85,7 @@ async fn a_removal_through_this_server_ends_nothing_newer() {
         assert_eq!(shown(&ada)[0], expected);
     }
     assert_eq!(shown(&ada), [""; 0]);
-    hub.detach(attachment, &ada);
+    hub.detach(attachment);
 }
 
 /// Without a bus, too: this server takes over from one that died before it told of a removal.
@@ -103,7 +100,7 @@ async fn what_was_removed_before_a_takeover_gets_nothing_that_is_committed_after
     assert_eq!(shown(&ada), [""; 0]);
     hub.catch_up(&*store, hub.enable_remote().take()).await.unwrap();
     assert_eq!(shown(&ada), ["ended r"]);
-    hub.detach(attachment, &ada);
+    hub.detach(attachment);
 }
 
 #[cfg(feature = "kafka")]
@@ -176,7 +173,7 @@ mod bus {
         assert_eq!(shown(&ada), [""; 0], "its predecessor is known, but not what changed");
         hub.catch_up(&*store, hub.enable_remote().take()).await.unwrap();
         assert_eq!(shown(&ada), ["ended r"]);
-        hub.detach(attachment, &ada);
+        hub.detach(attachment);
     }
 
     #[tokio::test]
@@ -195,12 +192,12 @@ mod bus {
         publish_remote(&hub, *store.store(1).start());
         publish(&hub, "r", store.store(1));
         assert_eq!((drain(&ada), hub.metrics.live_read_backs.get()), (vec![2, 3, 4], pages));
-        hub.detach(attachment, &ada);
+        hub.detach(attachment);
         // A room that is followed while the bus is read.
         let attachment = joined(&hub, None, &bob, 4);
         publish_remote(&hub, *store.store(1).start());
         assert_eq!((drain(&bob), hub.metrics.live_read_backs.get()), (vec![5], pages));
-        hub.detach(attachment, &bob);
+        hub.detach(attachment);
     }
 
     #[tokio::test]
@@ -222,7 +219,7 @@ mod bus {
         hub.catch_up(&*store, hub.enable_remote().take()).await.unwrap();
         publish(&hub, "r", store.store(1));
         assert_eq!(drain(&ada), [2, 3]);
-        hub.detach(attachment, &ada);
+        hub.detach(attachment);
     }
 
     #[tokio::test]
@@ -238,6 +235,6 @@ mod bus {
         assert_eq!(shown(&ada), [""; 0]);
         hub.catch_up(&*store, hub.enable_remote().take()).await.unwrap();
         assert_eq!(shown(&ada), ["ended r"]);
-        hub.detach(attachment, &ada);
+        hub.detach(attachment);
     }
 }

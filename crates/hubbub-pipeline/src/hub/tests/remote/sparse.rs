@@ -33,7 +33,7 @@ async fn numbers_with_gaps_are_published_without_the_store() {
     assert_eq!((drain(&outbox), is_behind()), (vec![40], true));
     publish_sparse(&hub, &[(31, 40), (40, 44), (44, 50), (50, 60)]);
     assert_eq!((drain(&outbox), is_behind()), (vec![44, 50, 60], false));
-    hub.detach(attachment, &outbox);
+    hub.detach(attachment);
 }
 
 #[cfg(feature = "kafka")]
@@ -56,5 +56,5 @@ async fn a_bus_has_its_time_before_the_store_is_read() {
         polls += 1;
     }
     assert_eq!((polls, pages()), (4, 1), "what the bus lost comes from the store");
-    hub.detach(attachment, &outbox);
+    hub.detach(attachment);
 }

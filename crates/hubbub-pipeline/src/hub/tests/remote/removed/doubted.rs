@@ -49,8 +49,8 @@ async fn a_removal_that_is_heard_of_late_ends_nothing_new() {
     let is_over = |access: &Result<Access, _>| matches!(access, Ok(Access::Closed));
     hub.end_removed(&room, users, &access, is_over).await.unwrap();
     assert_eq!((shown(&ada), shown(&late)), (vec!["ended r".to_owned()], vec![]));
-    hub.detach(attachment, &ada);
-    hub.detach(attached.into_inner().unwrap(), &late);
+    hub.detach(attachment);
+    hub.detach(attached.into_inner().unwrap());
 }
 
 #[tokio::test]
@@ -81,9 +81,9 @@ async fn whoever_may_be_removed_gets_and_sends_no_signs_of_presence() {
     assert!(hub.enable_remote().take().is_empty(), "nothing is read from the store");
     publish(&hub, "r", store.store(1));
     assert_eq!(shown(&bob), ["4"]);
-    hub.detach(of_ada, &ada);
-    hub.detach(of_bob, &bob);
-    hub.detach(of_eve, &eve);
+    hub.detach(of_ada);
+    hub.detach(of_bob);
+    hub.detach(of_eve);
 }
 
 #[tokio::test]
@@ -99,8 +99,8 @@ async fn whoever_stays_and_has_missed_who_came_reconnects() {
     hub.typing(&of_bob, &UserId::new("bob").unwrap(), &bob);
     hub.settle_doubts(&*store, &RoomId::new("r").unwrap()).await.unwrap();
     assert!(ada.is_cut() && !bob.is_cut());
-    hub.detach(of_ada, &ada);
-    hub.detach(of_bob, &bob);
+    hub.detach(of_ada);
+    hub.detach(of_bob);
 }
 
 #[tokio::test]
@@ -138,9 +138,9 @@ async fn what_waits_is_bounded_and_may_be_erased() {
         hub.doubt("r", user);
     }
     assert_eq!(hub.with_channel("r", |channel| channel.is_compared), Some(false));
-    attached.into_iter().for_each(|(attachment, _)| hub.detach(attachment, &ada));
-    hub.detach(of_ada, &ada);
-    hub.detach(of_bob, &bob);
+    attached.into_iter().for_each(|(attachment, _)| hub.detach(attachment));
+    hub.detach(of_ada);
+    hub.detach(of_bob);
 }
 
 fn settled(of: Option<(HashMap<UserId, u64>, u64)>, hub: &Hub) -> Vec<u64> {
@@ -167,8 +167,8 @@ async fn messages_do_not_wait_for_removals_that_came_behind_them() {
     assert_eq!(settled(first, &hub), [1]);
     assert_eq!(settled(second, &hub), [2]);
     assert_eq!(settled(hub.with_channel("r", Channel::doubted), &hub), [3]);
-    hub.detach(of_ada, &ada);
-    hub.detach(of_bob, &bob);
+    hub.detach(of_ada);
+    hub.detach(of_bob);
 }
 
 /// The store was asked before that, and its answer comes later.
@@ -191,7 +191,7 @@ async fn who_was_added_again_is_not_removed_by_an_old_answer() {
     // Removed once more, by a change that came while the store was asked.
     remove_ada(&hub).await;
     assert_eq!(taken(&hub).len(), 1);
-    hub.detach(of_ada, &ada);
+    hub.detach(of_ada);
 }
 
 #[tokio::test]
@@ -209,8 +209,8 @@ async fn who_is_gone_holds_up_nobody_and_guests_stay() {
     assert!(taken.unwrap().is_empty(), "a guest");
     store.change(|room| room.is_mute = true);
     publish(&hub, "r", store.store(1));
-    hub.detach(of_ada, &ada);
+    hub.detach(of_ada);
     hub.settle_doubts(&*store, &RoomId::new("r").unwrap()).await.unwrap();
     assert!(shown(&bob).contains(&"1".to_owned()));
-    hub.detach(of_bob, &bob);
+    hub.detach(of_bob);
 }

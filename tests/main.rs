@@ -144,6 +144,7 @@ mod queues_and_keys_killed_at_any_moment;
 mod queues_survive_a_kill;
 mod read_marks_are_the_same_everywhere;
 mod readme_commands_run;
+mod receipts_cannot_be_guessed;
 mod receipts_never_come_back;
 mod refused_frames_keep_their_order;
 mod removed_member_stops_receiving;

@@ -54,3 +54,37 @@ async fn pages_are_bounded_as_written() {
     }
     assert_eq!(seqs, all);
 }
+
+/// A list of rooms, each with its last message, also where it is read in several parts.
+#[tokio::test]
+async fn lists_of_rooms_are_bounded_as_written() {
+    let server = Server::start();
+    let mut http = server.http().await;
+    let names: Vec<String> = (100..330).map(|number| format!("r{number}")).collect();
+    for (number, name) in names.iter().enumerate() {
+        let text = "\u{1}".repeat(if number % 8 == 0 { 60_000 } else { 1 });
+        let body = json!({"userId": "ada", "message": text}).to_string();
+        let sent = http.request(Method::POST, &format!("/v1/rooms/{name}/messages"), &[], body).await;
+        assert_eq!(sent.status, 201);
+        let joined = http.request(Method::PUT, &format!("/v1/rooms/{name}/members/ada"), &[], "").await;
+        assert!(joined.status < 300, "{}", joined.text());
+    }
+    let mut listed = Vec::new();
+    let mut after = String::new();
+    let mut pages = 0;
+    loop {
+        let text = http.get(&format!("/v1/users/ada/rooms?limit=200{after}")).await.text();
+        assert!(text.len() < PAGE_BYTES_MAX, "{} bytes", text.len());
+        let page: Value = serde_json::from_str(&text).unwrap();
+        for room in page["rooms"].as_array().unwrap() {
+            assert_eq!(room["lastMessage"]["seq"], 1);
+            listed.push(room["roomId"].as_str().unwrap().to_owned());
+        }
+        pages += 1;
+        let Some(next) = page["next"].as_str() else { break };
+        assert_eq!(listed.last().unwrap(), next);
+        after = format!("&after={next}");
+    }
+    assert_eq!(listed, names);
+    assert!(pages > 2, "{pages} pages");
+}

@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 use super::accounts::Accounts;
 use super::caller::{Access, Source};
 use super::grants::GrantsText;
+use super::receipts::{self, ReceiptFormat};
 use super::secrets::hash;
 
 const KEYS: &[u8] = b"\0hubbub/key/";
@@ -102,6 +103,8 @@ pub(super) struct Entries {
     /// The names in [`Self::revoked`], by the key of the entry. Thousands may expire together.
     revoked_keys: HashMap<Box<[u8]>, String>,
     pub(super) accounts: Accounts,
+    /// With the key that the store has for it.
+    pub(super) receipt_format: Option<ReceiptFormat>,
     /// Keys of entries that cannot be read. Those of revocations have the hash of what is revoked.
     unreadable: HashSet<Box<[u8]>>,
     /// Where any entry may be.
@@ -130,6 +133,10 @@ impl Entries {
         }
         if let Some(id) = key.strip_prefix(KEYS) {
             return self.apply_key(key, String::from_utf8_lossy(id).into_owned(), value);
+        }
+        if key == receipts::KEY {
+            self.receipt_format = value.and_then(ReceiptFormat::with_key);
+            return false;
         }
         let of = match (key.strip_prefix(TOKENS), key.strip_prefix(USERS)) {
             (Some(_), _) => Revoked::Token,

@@ -1,5 +1,5 @@
-//! API keys, revoked tokens, accounts and logins: entries of the store's keys below a reserved prefix, kept in memory by every
-//! server.
+//! API keys, revoked tokens, accounts, logins and the key of receipts: entries of the store's keys below a reserved prefix, kept
+//! in memory by every server.
 //!
 //! Whoever changes one applies it here before answering. Where other servers share the store, each of them reads the
 //! changes several times a second, and before it accepts an API key or a login: a revoked one is refused by every server from
@@ -18,6 +18,7 @@ use super::accounts::{self, StoredAccount, StoredLogin};
 use super::caller::Access;
 use super::catching_up::CatchingUp;
 use super::entries::{Entries, Gap, Revoked, StoredKey, StoredRevocation};
+use super::receipts::ReceiptFormat;
 use super::secrets::{are_same, hash};
 
 /// Where they are in the store. No client reads or writes keys that begin so.
@@ -215,6 +216,11 @@ impl AccessList {
     /// What in the list cannot be read, and what follows from that; `None` = nothing.
     pub(crate) fn fault(&self) -> Option<String> {
         self.read_entries(Entries::fault)
+    }
+
+    /// How receipts are written and read, if there is a key for it.
+    pub(crate) fn receipt_format(&self) -> Option<ReceiptFormat> {
+        self.read_entries(|entries| entries.receipt_format.clone())
     }
 
     /// What is known of a revocation.

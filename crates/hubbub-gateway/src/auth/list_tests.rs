@@ -1,8 +1,10 @@
+use hubbub_core::queue::LeaseReceipt;
 use hubbub_core::{Timestamp, UserId};
 
 use super::super::caller::Source;
 use super::super::entries::key_of_key;
 use super::super::grants::GrantsText;
+use super::super::receipts;
 use super::super::secrets::make_secret;
 use super::*;
 
@@ -124,4 +126,22 @@ fn logins_take_no_room_from_other_entries() {
     assert_eq!([1, 2].map(|most| list.has_room(false, most)), [false, true]);
     apply(&list, &Revoked::Token.key("t-1"), Some("{\"subject\":\"t-1\"}"));
     assert!(!list.has_room(true, 5) && !list.has_room(false, 2) && list.has_room(false, 3));
+}
+
+#[test]
+fn the_key_of_receipts_is_what_the_store_says() {
+    let list = list();
+    let receipt = LeaseReceipt { id: 7, delivery: 2, epoch: 5 };
+    let text = || Some(list.receipt_format()?.write(receipt));
+    assert_eq!(text(), None);
+    apply(&list, receipts::KEY, Some(&"a".repeat(32)));
+    let first = text();
+    apply(&list, receipts::KEY, Some(&"b".repeat(32)));
+    assert!(first.is_some() && text().is_some() && text() != first);
+    // Nobody has lost a right, and it is none of the entries that somebody has made.
+    assert!(list.has_room(true, 1) && list.fault().is_none());
+    for none in [Some(""), None] {
+        apply(&list, receipts::KEY, none);
+        assert_eq!(text(), None);
+    }
 }

@@ -5,7 +5,7 @@
 //! identity provider), or looked up in [`list`] for an API key or a login ([`entries`], [`accounts`]) →
 //! [`caller::Caller::may`] answers for every endpoint, frame and command whether it is allowed; what each of them needs stands
 //! in the tables of endpoints, frames and commands.
-//! [`session`] ends what stays open when the right to it ends.
+//! [`session`] ends what stays open when the right to it ends. [`receipts`] keeps people from ending the leases of others.
 //!
 //! Invariants
 //! - Where authentication is on, nobody is an administrator without a token that says so.
@@ -26,6 +26,7 @@ pub(crate) mod list;
 pub(crate) mod listed;
 pub(crate) mod origin;
 pub(crate) mod passwords;
+pub(crate) mod receipts;
 pub(crate) mod secrets;
 pub(crate) mod session;
 mod token;
@@ -52,6 +53,7 @@ use credentials::{only_header, refused, token_of};
 pub use grants::{GrantsText, Right, Scope};
 pub use key_set::KeySetSource;
 use list::AccessList;
+use receipts::ReceiptFormat;
 use session::{Ended, Sessions};
 use token::Refused;
 pub(crate) use token::TOKEN_BYTES_MAX;
@@ -159,6 +161,11 @@ impl Auth {
     /// Why some tokens or API keys may be refused that should not be; `None` = there is no reason.
     pub(crate) fn fault(&self) -> Option<String> {
         self.list.fault()
+    }
+
+    /// How receipts of leases are written and read; `None` = the store has no key for them yet.
+    pub(crate) fn receipt_format(&self) -> Option<ReceiptFormat> {
+        if self.is_on() { self.list.receipt_format() } else { Some(ReceiptFormat::default()) }
     }
 
     fn now(&self) -> Timestamp {

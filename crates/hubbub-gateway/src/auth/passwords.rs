@@ -10,10 +10,10 @@ use std::sync::Arc;
 use argon2::password_hash::phc::{Output, PasswordHash, Salt};
 use argon2::password_hash::{PasswordHasher, PasswordVerifier};
 use argon2::{Algorithm, Argon2, Params, Version};
-use aws_lc_rs::rand;
 use hubbub_core::ErrorCode;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
+use super::secrets::random;
 use crate::problem::Problem;
 
 /// The least that OWASP's Password Storage Cheat Sheet recommends for Argon2id: 19 MiB, two passes, one lane.
@@ -43,12 +43,6 @@ pub(crate) struct Passwords {
 fn hasher() -> Option<Argon2<'static>> {
     let params = Params::new(MEMORY_KIB, PASSES, LANES, Some(HASH_BYTES)).ok()?;
     Some(Argon2::new(Algorithm::Argon2id, Version::V0x13, params))
-}
-
-fn random<const N: usize>() -> Option<[u8; N]> {
-    let mut bytes = [0; N];
-    rand::fill(&mut bytes).ok()?;
-    Some(bytes)
 }
 
 fn hash(password: &str) -> Option<String> {

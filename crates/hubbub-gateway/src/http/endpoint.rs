@@ -156,6 +156,8 @@ pub(crate) struct Call {
     is_without_token: bool,
     /// The account of the caller's address, if addresses are limited.
     by_address: Charged,
+    /// What the body takes until the request is answered.
+    held: Option<Share>,
 }
 
 impl Call {
@@ -169,7 +171,7 @@ impl Call {
         let query = Query::parse(request.uri().query());
         let is_without_token = matches!(identity, Ok(Identity::Nobody));
         let caller = identity.and_then(|identity| endpoint.caller(identity, request.headers(), &query));
-        Self { peer, endpoint, request, query, caller, is_without_token, by_address }
+        Self { peer, endpoint, request, query, caller, is_without_token, by_address, held: None }
     }
 
     pub(super) fn gateway(&self) -> &Arc<Gateway> {
@@ -330,6 +332,7 @@ impl Call {
                 if announced.is_none() && !body.is_empty() {
                     self.charge_bytes(body.len())?;
                 }
+                self.held = Some(share);
                 Ok(body)
             }
             Ok(Err(problem)) => Err(problem),

@@ -19,7 +19,7 @@ use crate::problem::{Problem, Reset};
 
 pub(super) const LIMIT_DEFAULT: usize = 50;
 /// A page ends before its texts exceed this, as they are and as they are written: 4 MiB.
-const PAGE_BYTES_MAX: usize = 4 * 1024 * 1024;
+pub(super) const PAGE_BYTES_MAX: usize = 4 * 1024 * 1024;
 
 pub(super) async fn history(call: Call) -> Answer {
     let gateway = call.gateway();
@@ -126,9 +126,10 @@ pub(super) async fn user_messages(call: Call) -> Answer {
     let reads = Reads::of(gateway, call.headers())?;
     let epoch = gateway.store.epoch();
     let caller = call.caller()?;
-    let _turn = gateway.unread.begin_large().await?;
     let may_read = |message: &Message<'_>| caller.is_allowed(Need::Room(Right::Read, message.sent.room));
     loop {
+        // For each page: who wrote much, and may read nothing of it, is in nobody's way.
+        let _turn = gateway.unread.begin_large().await?;
         let page = reads.stats().user_history(user.clone(), page_query.clone()).await?;
         let oldest = page.messages.get(0).filter(|_| page.more);
         let Some(oldest) = oldest.filter(|_| !page.messages.iter().any(|message| may_read(&message))) else {

@@ -2,20 +2,19 @@
 
 use hubbub_core::draft::Loose;
 use hubbub_core::store::{ReadError, UserRoom};
-use hubbub_core::{Outcome, RoomChange, RoomId, UserId};
+use hubbub_core::{Message, Outcome, RoomChange, RoomId, UserId};
 use hyper::StatusCode;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::endpoint::Call;
+use super::history::PAGE_BYTES_MAX;
 use super::query::cut;
 use super::types::Id;
 use super::{Answer, json, json_of, no_content};
 use crate::auth::Right;
 use crate::auth::caller::Need;
-use crate::json::{
-    object_of_bytes, write_flag, write_items, write_number, write_plain, write_text, write_text_or_null,
-};
+use crate::json::{object_of_bytes, write_flag, write_number, write_plain, write_text, write_text_or_null};
 use crate::problem::Problem;
 use crate::submit::mark_read as check_mark;
 
@@ -121,11 +120,12 @@ pub(super) async fn mark_read(mut call: Call) -> Answer {
     json_of(StatusCode::OK, &mark)
 }
 
-/// Estimated bytes of a room in the list, without the text of its last message.
-const ROOM_BYTES: usize = 512;
+/// Rooms that are read at once: each brings its last message.
+const ROOMS_AT_ONCE: usize = 128;
 
 /// `GET /v1/users/{user}/rooms`: the rooms the user is a member of, with what is unread. Written by hand, because there
-/// may be a thousand and the list is the first thing a chat page asks for.
+/// may be a thousand and the list is the first thing a chat page asks for. It ends early where it is long: a last message may be
+/// 64 KiB, and JSON may take six bytes for one of them.
 pub(super) async fn user_rooms(call: Call) -> Answer {
     let gateway = call.gateway();
     let user = call.user()?;
@@ -133,43 +133,66 @@ pub(super) async fn user_rooms(call: Call) -> Answer {
     let (mut after, limit) = call.page(RoomId::new)?;
     let epoch = gateway.store.epoch();
     let may_read = |room: &&UserRoom| caller.is_allowed(Need::Room(Right::Read, room.info.room.as_str()));
-    let page = loop {
-        let page = gateway.store.user_rooms(user.clone(), after, limit + 1).await?;
+    let mut out = b"{\"rooms\":[".to_vec();
+    let (mut count, mut last) = (0, None);
+    let mut turn = gateway.unread.begin_large().await?;
+    let next = 'pages: loop {
+        let wanted = ROOMS_AT_ONCE.min(limit - count);
+        let page = gateway.store.user_rooms(user.clone(), after, wanted + 1).await?;
+        let mut messages = page.last.iter().peekable();
+        for room in page.rooms.iter().take(wanted).filter(may_read) {
+            let begin = out.len();
+            out.extend_from_slice(if count > 0 { b"," } else { b"" });
+            // Those before it are of rooms that are not shown.
+            while messages.next_if(|message| message.sent.room < room.info.room.as_str()).is_some() {}
+            let message = messages.next_if(|message| message.sent.room == room.info.room.as_str());
+            write_room(room, message.as_ref(), &mut out);
+            if count > 0 && out.len() > PAGE_BYTES_MAX {
+                out.truncate(begin);
+                break 'pages last;
+            }
+            count += 1;
+            last = Some(room.info.room.clone());
+        }
+        if page.rooms.len() <= wanted {
+            break None;
+        }
+        if count >= limit {
+            break last;
+        }
         // A page of which nothing may be shown could only say where to go on, which names a room.
-        if page.rooms.len() <= limit || page.rooms.iter().take(limit).any(|room| may_read(&room)) {
-            break page;
+        after = page.rooms.into_iter().nth(wanted - 1).map(|room| room.info.room);
+        if count == 0 {
+            drop(turn);
+            tokio::task::yield_now().await;
+            turn = gateway.unread.begin_large().await?;
         }
-        after = page.rooms.into_iter().nth(limit.saturating_sub(1)).map(|room| room.info.room);
-        tokio::task::yield_now().await;
     };
-    let mut out = Vec::with_capacity(page.last.bytes() + page.rooms.len() * ROOM_BYTES + 64);
-    out.extend_from_slice(b"{\"rooms\":[");
-    let mut messages = page.last.iter().peekable();
-    let shown = page.rooms.iter().take(limit).filter(may_read);
-    write_items(shown, &mut out, |UserRoom { info, read_seq, unread }, out| {
-        write_plain("{\"roomId\":\"", info.room.as_str(), out);
-        write_text_or_null(",\"title\":", info.title.as_deref(), out);
-        write_flag(",\"membersOnly\":", info.members_only, out);
-        write_number(",\"head\":", info.head, out);
-        write_number(",\"oldest\":", info.oldest, out);
-        write_number(",\"messages\":", info.messages, out);
-        write_number(",\"readSeq\":", *read_seq, out);
-        write_number(",\"unread\":", *unread, out);
-        out.extend_from_slice(b",\"lastMessage\":");
-        // Of rooms that are not shown.
-        while messages.next_if(|message| message.sent.room < info.room.as_str()).is_some() {}
-        match messages.next_if(|message| message.sent.room == info.room.as_str()) {
-            Some(message) => message.write_json(out),
-            None => out.extend_from_slice(b"null"),
-        }
-        out.push(b'}');
-    });
     write_text("],\"epoch\":", &epoch, &mut out);
-    let last = page.rooms.iter().take(limit).rfind(may_read);
-    let next = last.filter(|_| page.rooms.len() > limit).map(|last| last.info.room.as_str());
-    write_text_or_null(",\"next\":", next, &mut out);
+    write_text_or_null(",\"next\":", next.as_ref().map(RoomId::as_str), &mut out);
     out.push(b'}');
     Ok(json(StatusCode::OK, out))
+}
+
+fn write_room(
+    UserRoom { info, read_seq, unread }: &UserRoom,
+    message: Option<&Message<'_>>,
+    out: &mut Vec<u8>,
+) {
+    write_plain("{\"roomId\":\"", info.room.as_str(), out);
+    write_text_or_null(",\"title\":", info.title.as_deref(), out);
+    write_flag(",\"membersOnly\":", info.members_only, out);
+    write_number(",\"head\":", info.head, out);
+    write_number(",\"oldest\":", info.oldest, out);
+    write_number(",\"messages\":", info.messages, out);
+    write_number(",\"readSeq\":", *read_seq, out);
+    write_number(",\"unread\":", *unread, out);
+    out.extend_from_slice(b",\"lastMessage\":");
+    match message {
+        Some(message) => message.write_json(out),
+        None => out.extend_from_slice(b"null"),
+    }
+    out.push(b'}');
 }
 
 #[derive(Debug, Serialize, JsonSchema)]

@@ -144,6 +144,11 @@ impl Answers {
         pending.encode(&mut FrameEncoder { responses, has_passed, requests, behind_outbox, refusing }, socket)
     }
 
+    /// Bytes that are held of requests until they are answered.
+    pub(super) fn held_bytes(&self) -> usize {
+        self.requests.bytes()
+    }
+
     pub(super) fn release(&mut self) {
         self.pending.release();
         self.requests.release();

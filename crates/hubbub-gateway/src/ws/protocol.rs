@@ -142,12 +142,15 @@ impl<D: Dialect> WebSocket<D> {
 
     /// Appends the answers that are ready; `false` when there are none.
     fn answer(&mut self, socket: &mut Socket) -> bool {
-        let Self { gateway, dialect, peer, answers, subscriptions, .. } = self;
+        let Self { gateway, dialect, peer, answers, subscriptions, reader, share, .. } = self;
         if !answers.pending.may_be_ready() {
             return false;
         }
         let responses = dialect.responses(gateway, peer, socket.out_begins_at());
-        answers.encode(responses, |end| subscriptions.has_passed(end), socket)
+        let is_any = answers.encode(responses, |end| subscriptions.has_passed(end), socket);
+        // It is less than before, which is always taken.
+        let _ = share.set(reader.unfinished_bytes() + answers.held_bytes());
+        is_any
     }
 
     /// Ends the connection behind the answers to what was read: nothing else is sent or read any more.
@@ -157,10 +160,11 @@ impl<D: Dialect> WebSocket<D> {
         Flow::Drain
     }
 
-    /// Counts what is held of a message that goes on; `has_come`: after another one. What ends the connection, if all
-    /// connections hold too much, or the message takes too long.
+    /// Counts what is held of a message that goes on, and of requests that wait for their answers; `has_come`: after another one.
+    /// What ends the connection, if all connections hold too much, or the message takes too long.
     fn hold_unfinished(&mut self, has_come: bool) -> Option<(u16, String)> {
-        if self.share.set_or_refuse(self.reader.unfinished_bytes()).is_err() {
+        let held_bytes = self.reader.unfinished_bytes() + self.answers.held_bytes();
+        if self.share.set_or_refuse(held_bytes).is_err() {
             return Some((close::TRY_LATER, Full::REASON.to_owned()));
         }
         if self.reader.is_idle() {
@@ -324,6 +328,8 @@ impl<D: Dialect> Protocol for WebSocket<D> {
                 io.socket.release();
                 limits.ping_interval.saturating_sub(limits.pong_timeout)
             }
+            // The pong may be among what is not read before there are answers.
+            Heartbeat::Pinged if self.unanswered() >= Self::UNANSWERED_MAX => limits.pong_timeout,
             Heartbeat::Pinged => return self.cut(close::TIMEOUT, "no pong"),
         };
         io.timer.set(context, next);

@@ -101,6 +101,11 @@ impl RequestQueue {
         (subject, rest.get(..entry.extra_bytes).unwrap_or_default())
     }
 
+    /// Bytes of the texts that wait.
+    pub(super) fn bytes(&self) -> usize {
+        self.text.len() - self.used
+    }
+
     /// Gives the memory back; for connections that fall idle.
     pub(super) fn release(&mut self) {
         if self.entries.is_empty() {

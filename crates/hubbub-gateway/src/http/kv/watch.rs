@@ -18,6 +18,7 @@ use crate::http::streamed::{Gone, Writer};
 use crate::json::{write_number, write_text};
 use crate::problem::{Problem, Reset};
 use crate::server::Peer;
+use crate::unread;
 
 const PAGE: usize = 1_000;
 
@@ -160,7 +161,8 @@ impl Watcher {
         if out.is_empty() {
             return Ok(());
         }
-        write_events(&self.writer, std::mem::take(out)).await
+        let events = unread::counted(&self.peer.reader, std::mem::take(out).into());
+        write_events(&self.writer, events).await
     }
 
     fn begun(&self, after: u64) -> Vec<u8> {

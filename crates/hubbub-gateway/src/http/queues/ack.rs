@@ -13,6 +13,7 @@ use super::super::query::refuse_faults;
 use super::super::types::{MessageNumber, Time};
 use super::super::{Answer, ITEMS_MAX, json, json_of, no_content};
 use super::message_of;
+use super::receipts::receipt_format;
 use super::send::Results;
 use crate::Gateway;
 use crate::json::{object_of_bytes, write_plain};
@@ -85,13 +86,12 @@ async fn read<T>(
 ) -> Result<(Lease, T), Problem> {
     let (queue, id) = (call.queue()?, message_of(call.parameter("id"))?);
     let body = call.body().await?;
+    let format = receipt_format(call.gateway()).await?;
     let body: LeaseBody<'_> = object_of_bytes(&body)?;
     let mut faults = Vec::new();
     let receipt = match &body.receipt {
         None => Err("is required"),
-        Some(Loose::Text(text)) => {
-            text.parse().ok().filter(|receipt: &LeaseReceipt| receipt.id == id).ok_or(RECEIPT_RULE)
-        }
+        Some(Loose::Text(text)) => format.read(text).filter(|receipt| receipt.id == id).ok_or(RECEIPT_RULE),
         Some(_) => Err(RECEIPT_RULE),
     };
     let receipt = receipt.map_err(|rule| faults.push(FieldError::new("receipt", rule))).ok();
@@ -123,13 +123,14 @@ pub(in super::super) async fn ack_many(mut call: Call) -> Answer {
     let queue = call.queue()?;
     let body = call.body().await?;
     let gateway = call.gateway();
+    let format = receipt_format(gateway).await?;
     let body: AckManyBody<'_> = object_of_bytes(&body)?;
     if body.receipts.len() > ITEMS_MAX {
         refuse_faults(vec![FieldError::new("receipts", format!("must be at most {ITEMS_MAX}"))])?;
     }
     let mut ops = OpBatch::default();
     let receipts = body.receipts.iter().map(|text| {
-        let receipt = text.as_id()?.parse().ok()?;
+        let receipt = format.read(text.as_id()?)?;
         let op = QueueOp::Settle { queue: queue.as_str(), receipt, how: Settle::Ack };
         ops.push(&Op::Queue(op));
         text.as_id()

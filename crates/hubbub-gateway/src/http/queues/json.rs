@@ -9,17 +9,18 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::super::types::{Id, OR_NULL, Time};
+use crate::auth::receipts::ReceiptFormat;
 use crate::json::{write_items, write_number, write_plain, write_text, write_time};
 
 /// Bytes of a message's object besides its text: about.
 pub(super) const MESSAGE_BYTES: usize = 256;
 
-pub(super) fn write_deliveries(deliveries: &[Delivery]) -> Vec<u8> {
+pub(super) fn write_deliveries(deliveries: &[Delivery], format: &ReceiptFormat) -> Vec<u8> {
     let texts: usize = deliveries.iter().map(|delivery| delivery.text.len()).sum();
     let mut out = Vec::with_capacity(texts + deliveries.len() * MESSAGE_BYTES + 16);
     out.extend_from_slice(b"{\"messages\":[");
     write_items(deliveries, &mut out, |delivery, out| {
-        write_delivery(delivery, out);
+        write_delivery(delivery, format, out);
         out.push(b'}');
     });
     out.extend_from_slice(b"]}");
@@ -27,7 +28,7 @@ pub(super) fn write_deliveries(deliveries: &[Delivery]) -> Vec<u8> {
 }
 
 /// Appends a message, its closing brace left out.
-fn write_delivery(delivery: &Delivery, out: &mut Vec<u8>) {
+fn write_delivery(delivery: &Delivery, format: &ReceiptFormat, out: &mut Vec<u8>) {
     write_number("{\"id\":\"", delivery.id, out);
     write_plain("\",\"queue\":\"", &delivery.queue, out);
     write_plain(",\"sender\":\"", &delivery.sender, out);
@@ -41,7 +42,7 @@ fn write_delivery(delivery: &Delivery, out: &mut Vec<u8>) {
     write_time(",\"sentAt\":\"", delivery.sent_at, out);
     write_number(",\"deliveries\":", delivery.deliveries.into(), out);
     if let Some(receipt) = delivery.receipt {
-        write_plain(",\"receipt\":\"", &receipt.to_string(), out);
+        write_plain(",\"receipt\":\"", &format.write(receipt), out);
         match delivery.leased_until {
             Some(until) => write_time(",\"leasedUntil\":\"", until, out),
             None => out.extend_from_slice(b",\"leasedUntil\":null"),
@@ -56,7 +57,8 @@ fn write_delivery(delivery: &Delivery, out: &mut Vec<u8>) {
 }
 
 pub(super) fn write_waiting(waiting: &Waiting, out: &mut Vec<u8>) {
-    write_delivery(&waiting.delivery, out);
+    // It has no receipt.
+    write_delivery(&waiting.delivery, &ReceiptFormat::default(), out);
     let (state, until) = match waiting.state {
         MessageState::Ready => ("ready", None),
         MessageState::Delayed(until) => ("delayed", Some(until)),
@@ -208,8 +210,10 @@ mod tests {
 
     #[test]
     fn messages_say_what_is_known_of_them() {
+        let format = ReceiptFormat::default();
         let written = |delivery: Delivery| -> Value {
-            serde_json::from_slice::<Value>(&write_deliveries(&[delivery])).unwrap()["messages"][0].clone()
+            let answer: Value = serde_json::from_slice(&write_deliveries(&[delivery], &format)).unwrap();
+            answer["messages"][0].clone()
         };
         let plain = json!({
             "id": "7", "queue": "jobs", "sender": "ann", "message": "say \"hi\"",

@@ -1,5 +1,5 @@
 //! Queues over HTTP: create and list queues and register clients ([`queue`]), send ([`send`]), take, peek and wait
-//! ([`take`]), end leases ([`ack`]), and browse ([`browse`]).
+//! ([`take`]), end leases ([`ack`]), and browse ([`browse`]). [`receipts`] says how receipts are written.
 //!
 //! The drafts of `hubbub_core::queue_draft` check each body; it becomes operations of one batch. [`json`] writes answers.
 //!
@@ -10,6 +10,7 @@ mod ack;
 mod browse;
 mod json;
 mod queue;
+mod receipts;
 mod send;
 mod take;
 

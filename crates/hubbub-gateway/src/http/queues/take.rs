@@ -16,8 +16,10 @@ use super::super::query::refuse_faults;
 use super::super::{Answer, MayWait, json, refuse};
 use super::json::write_deliveries;
 use super::no_queue;
+use super::receipts::receipt_format;
 use crate::Gateway;
 use crate::auth::caller::Need;
+use crate::auth::receipts::ReceiptFormat;
 use crate::auth::session::Session;
 use crate::json::object_or_default;
 use crate::problem::Problem;
@@ -65,12 +67,17 @@ async fn answer(
     if let Some(receiver) = take.receiver {
         caller.may(Need::Client(receiver))?;
     }
+    // Before anything is taken. Others have no receipts.
+    let format = match kind {
+        TakeKind::Lease => receipt_format(call.gateway()).await?,
+        TakeKind::Get | TakeKind::Read => ReceiptFormat::default(),
+    };
     let queue = queue.as_ref().map(QueueId::as_str);
     let session = Session::open(&call.gateway().auth, &caller);
     let may_wait = take.wait_ms > 0;
     let attempt = Taking { gateway: call.gateway(), queue, take, kind, session }.run(&call.peer).await;
-    let answer =
-        attempt.and_then(|attempt| Ok(json(StatusCode::OK, write_deliveries(attempt.deliveries()?))));
+    let answer = attempt
+        .and_then(|attempt| Ok(json(StatusCode::OK, write_deliveries(attempt.deliveries()?, &format))));
     if !may_wait {
         return answer;
     }

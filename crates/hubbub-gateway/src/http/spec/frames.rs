@@ -219,7 +219,7 @@ enum ApiFrame {
     SomebodyTypes { room_id: Id, user_id: Id },
     /// The answer to `ping`
     Pong {},
-    /// What was wrong; the socket stays open. With `removed`, of a subscription that ended
+    /// What was wrong; the socket stays open. With `roomId` and without `ref`, of a subscription that ended
     Error {
         #[serde(flatten)]
         problem: LineProblem,

@@ -260,6 +260,7 @@ class Subscription {
   }
 
   onReset(room, position) {
+    if (!this.announced.has(room)) return;
     this.epoch = position.epoch;
     const known = this.cursors.get(room)?.epoch;
     // 0 is never answered with another reset.
@@ -286,6 +287,7 @@ class Lane {
   sent = 0;
   /** Set after a refusal: nothing is sent until all answers have come and the pause is over. */
   isHeld = false;
+  holdTimer;
   failures = 0;
   /** Most messages in flight: one after a refusal, doubled by each receipt, so that a busy server is asked gently. */
   window = Infinity;
@@ -294,6 +296,8 @@ class Lane {
 export class Hubbub {
   #options;
   #socket = null;
+  /** What the handshake of the socket said. */
+  #socketToken;
   #state = { state: State.IDLE, attempt: 0 };
   #listeners = new Map();
   #subscriptions = new Map();
@@ -347,7 +351,8 @@ export class Hubbub {
 
   /**
    * Adds a listener. Events: `state` (see {@link connection}), `outgoing` (a message's delivery changed), `read`,
-   * `presence`, `typing` (as the server sends them), `removed` (`{roomId}`: no longer a member), `error` (a
+   * `presence`, `typing` (as the server sends them), `removed` (`{roomId, code}`: the room is followed no more, because
+   * the user is no longer a member, or because a newer token may not read it: `forbidden`), `error` (a
    * {@link HubbubError} that no promise or callback reports).
    * @returns {() => void} stops listening
    */
@@ -377,12 +382,14 @@ export class Hubbub {
       ? new this.#options.WebSocket(url)
       : new this.#options.WebSocket(url, ["hubbub", `hubbub.bearer.${token}`]);
     this.#socket = socket;
+    this.#socketToken = token;
     const ifCurrent = (action) => (event) => { if (this.#socket === socket) action(event); };
-    socket.onopen = ifCurrent(() => this.#onOpened(token));
+    socket.onopen = ifCurrent(() => this.#onOpened());
     socket.onmessage = ifCurrent((event) => this.#receive(event.data));
     // Only a WebSocket that is none of the platform's tells of pings.
     socket.onping = ifCurrent(() => { this.#isGated = this.#unanswered.size > 0; });
-    socket.onclose = ifCurrent((event) => this.#onClosed(event.code, event.reason));
+    // Nor do others tell of `Retry-After` (in seconds).
+    socket.onclose = ifCurrent((event) => this.#onClosed(event.code, event.reason, event.retryAfter));
     // A close event follows, and tells more.
     socket.onerror = () => {};
     this.#probedAt = 0;
@@ -394,8 +401,8 @@ export class Hubbub {
   }
 
   /**
-   * Goes on with another token of the same user, on the open socket if there is one. Connects again if the server had
-   * closed it for the last one (state `closed`, code 4401).
+   * Goes on with another token of the same user, on the open socket if there is one. Connects again if the server closes
+   * it for the last one before it has taken this one, or had closed it (state `closed`, code 4401).
    */
   setToken(token) {
     this.#options.token = token;
@@ -418,12 +425,11 @@ export class Hubbub {
     this.#emit("state", this.#state);
   }
 
-  /** `token` is what the handshake said. */
-  #onOpened(token) {
+  #onOpened() {
     this.#openedAt = this.#heardAt = Date.now();
     this.#setState({ state: State.OPEN });
-    const renewed = this.#options.token;
-    if (renewed !== undefined && renewed !== token) this.#transmit({ type: "auth", ref: "auth", token: renewed });
+    const { token } = this.#options;
+    if (token !== undefined && token !== this.#socketToken) this.#transmit({ type: "auth", ref: "auth", token });
     for (const subscription of this.#subscriptions.values()) this.#sendSubscribe(subscription);
     this.#sendMarks();
     for (const lane of this.#lanes.values()) this.#flush(lane);
@@ -441,21 +447,25 @@ export class Hubbub {
     for (const subscription of this.#subscriptions.values()) subscription.forgetAnnounced();
     for (const lane of this.#lanes.values()) {
       for (const outgoing of lane.waiting.slice(0, lane.sent)) this.#setDelivery(outgoing, Delivery.QUEUED);
+      clearTimeout(lane.holdTimer);
       Object.assign(lane, { sent: 0, isHeld: false });
     }
   }
 
-  #onClosed(code, reason) {
+  #onClosed(code, reason, retryAfter = 0) {
     this.#socket = null;
     const largest = code === CLOSE_TOO_BIG && [...this.#unanswered.values()].sort((a, b) => size(b) - size(a))[0];
     this.#disconnected();
     if (largest && !largest.isGivenUp) this.#fail(largest, { code: "too_large", detail: "the server takes no frame as big as this" });
-    if (FINAL_CLOSE_CODES.has(code)) return this.#setState({ state: State.CLOSED, code, reason });
+    // A newer token than the handshake's came too late for this socket, or was refused on it: it gets one of its own.
+    const isRenewed = code === CLOSE_UNAUTHORIZED && this.#options.token !== this.#socketToken;
+    if (FINAL_CLOSE_CODES.has(code) && !isRenewed) return this.#setState({ state: State.CLOSED, code, reason });
     if (this.#openedAt && Date.now() - this.#openedAt > STABLE_AFTER) this.#failures = 0;
     this.#openedAt = 0;
     this.#failures += 1;
     if (OVERLOAD_CLOSE_CODES.has(code)) this.#failures = Math.max(this.#failures, OVERLOAD_FAILURES);
-    const wait = reconnectAfter(code, reason) ?? this.#backoff(this.#failures);
+    const asked = Math.min(retryAfter * 1_000, RECONNECT_AFTER_MAX);
+    const wait = reconnectAfter(code, reason) ?? asked + this.#backoff(this.#failures);
     this.#reconnectTimer = setTimeout(() => this.connect(), wait);
     this.#setState({ state: State.WAITING, retryAt: Date.now() + wait, code, reason });
   }
@@ -725,11 +735,11 @@ export class Hubbub {
       for (const outgoing of lane.waiting.slice(0, lane.sent)) this.#setDelivery(outgoing, Delivery.QUEUED);
       lane.sent = 0;
       lane.failures += 1;
-      const timer = setTimeout(() => {
+      lane.holdTimer = setTimeout(() => {
         lane.isHeld = false;
         this.#flush(lane);
       }, this.#backoff(lane.failures));
-      timer.unref?.();
+      lane.holdTimer.unref?.();
     }
     // A slot became free: rooms that the common limit or a ping's gate blocked may use it.
     for (const other of this.#lanes.values()) this.#flush(other);
@@ -745,7 +755,8 @@ export class Hubbub {
     const [marked] = [...this.#marks].find(([, { ref }]) => ref === frame.ref) ?? [];
     if (marked !== undefined) return this.#onMarkRefused(marked, frame);
     if (frame.code === "unknown_type" && frame.ref) return void this.#unsupported.add(frame.ref);
-    if (frame.code === "removed") {
+    // What answers no frame has ended a subscription.
+    if (frame.ref === undefined && frame.roomId !== undefined) {
       this.#marks.delete(frame.roomId);
       const own = this.#subscriptions.get(frame.roomId);
       if (own) this.#end(own);

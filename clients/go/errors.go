@@ -55,13 +55,16 @@ func CodeOf(err error) string {
 	return ""
 }
 
+func errClosed() *Error { return &Error{Code: "closed", Detail: "the client was closed"} }
+
 func unreachable(err error) *Error {
 	return &Error{Code: "unreachable", Detail: err.Error(), Retryable: true}
 }
 
 // leavesOpen says that nobody knows whether the request took effect.
 func (e *Error) leavesOpen() bool {
-	return e.Code == "unconfirmed" || e.Code == "internal" || e.Code == "unreachable"
+	// unexpected: a proxy's 502 or 504 says nothing of what the server did.
+	return e.Code == "unconfirmed" || e.Code == "internal" || e.Code == "unreachable" || e.Code == "unexpected"
 }
 
 // problemBytesMax is the longest error that is read.
@@ -75,10 +78,15 @@ func problemOf(response *http.Response) *Error {
 		problem.Detail = string(body[:min(len(body), 200)])
 	}
 	problem.Status = response.StatusCode
+	problem.retryAfter = retryAfterOf(response)
+	return problem
+}
+
+// retryAfterOf a refusal is how long the server asks to wait.
+func retryAfterOf(response *http.Response) time.Duration {
 	seconds, err := strconv.ParseFloat(response.Header.Get("Retry-After"), 64)
 	if isOverload := response.StatusCode == 429 || response.StatusCode == 503; err != nil && isOverload {
 		seconds = 1
 	}
-	problem.retryAfter = time.Duration(seconds * float64(time.Second))
-	return problem
+	return time.Duration(seconds * float64(time.Second))
 }

@@ -147,7 +147,8 @@ func (s *socket) onFrame(text []byte) {
 			follower.onSubscribed(members[position](frame))
 		}
 	case "reset":
-		if follower != nil {
+		// Before, it is an older subscription's.
+		if follower != nil && follower.isAnnounced {
 			follower.onReset(members[position](frame))
 		}
 	case "message":
@@ -166,14 +167,17 @@ func (s *socket) onMessage(follower *Subscription, message *Message) {
 }
 
 func (s *socket) onError(frame *serverFrame, problem *Error) {
-	if s.lanes.onRefused(frame.ref(), problem) {
-		return
-	}
-	if problem.Code == "removed" {
-		s.drop(s.followers[frame.RoomID], problem)
-		return
-	}
 	ref := frame.ref()
+	if s.lanes.onRefused(ref, problem) {
+		return
+	}
+	if ref == "" {
+		// The subscription is over. Who has asked for none yet waits for an older one to end, which this concerns.
+		if follower := s.followers[frame.RoomID]; follower != nil && follower.ref != "" {
+			s.drop(follower, problem)
+		}
+		return
+	}
 	for _, follower := range s.followers {
 		if follower.ref != ref {
 			continue
@@ -216,8 +220,6 @@ func (s *socket) later(work func()) {
 }
 
 func (s *socket) drop(follower *Subscription, problem *Error) {
-	if follower != nil {
-		delete(s.followers, follower.room)
-		follower.end(problem)
-	}
+	delete(s.followers, follower.room)
+	follower.end(problem)
 }

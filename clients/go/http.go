@@ -18,7 +18,19 @@ type httpClient struct {
 	url     string
 	options Options
 	token   atomic.Pointer[string]
+	// Ends with the client.
+	ctx   context.Context
+	close context.CancelFunc
 }
+
+func newHTTPClient(url string, options Options) *httpClient {
+	h := &httpClient{url: url, options: options}
+	h.token.Store(&options.Token)
+	h.ctx, h.close = context.WithCancel(context.Background())
+	return h
+}
+
+func (h *httpClient) currentToken() string { return *h.token.Load() }
 
 type request struct {
 	method, path string
@@ -43,8 +55,35 @@ func (h *httpClient) setCaller(header http.Header, token string) {
 	}
 }
 
+// until is a context that ends with the client, too.
+func (h *httpClient) until(ctx context.Context) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancel(ctx)
+	stop := context.AfterFunc(h.ctx, cancel)
+	return ctx, func() {
+		stop()
+		cancel()
+	}
+}
+
+// ended is why a context of until is over, nil before.
+func (h *httpClient) ended(ctx context.Context) error {
+	if h.ctx.Err() != nil {
+		return errClosed()
+	}
+	return ctx.Err()
+}
+
+// judge lets what was refused for a token be repeated if there is another one by now.
+func (h *httpClient) judge(refused *Error, token string) *Error {
+	isUnauthorized := refused.Status == http.StatusUnauthorized || refused.Code == "unauthorized"
+	if isUnauthorized && h.currentToken() != token {
+		refused.Retryable = true
+	}
+	return refused
+}
+
 // begin returns the response of a success, whose body the caller closes.
-func (h *httpClient) begin(ctx context.Context, r request) (*http.Response, error) {
+func (h *httpClient) begin(ctx context.Context, r request, token string) (*http.Response, error) {
 	asked, err := http.NewRequestWithContext(ctx, r.method, h.url+r.path, bytes.NewReader(r.body))
 	if err != nil {
 		return nil, &Error{Code: "invalid", Detail: err.Error()}
@@ -52,14 +91,14 @@ func (h *httpClient) begin(ctx context.Context, r request) (*http.Response, erro
 	for name, values := range r.header {
 		asked.Header[name] = values
 	}
-	h.setCaller(asked.Header, *h.token.Load())
+	h.setCaller(asked.Header, token)
 	response, err := h.options.HTTPClient.Do(asked)
 	if err != nil {
 		return nil, unreachable(err)
 	}
 	if response.StatusCode >= 300 {
 		defer response.Body.Close()
-		return nil, problemOf(response)
+		return nil, h.judge(problemOf(response), token)
 	}
 	return response, nil
 }
@@ -68,7 +107,7 @@ func (h *httpClient) begin(ctx context.Context, r request) (*http.Response, erro
 func (h *httpClient) once(ctx context.Context, r request) (*answer, error) {
 	ctx, cancel := context.WithTimeout(ctx, h.options.AnswerMax+r.wait)
 	defer cancel()
-	response, err := h.begin(ctx, r)
+	response, err := h.begin(ctx, r, h.currentToken())
 	if err != nil {
 		return nil, err
 	}
@@ -80,8 +119,10 @@ func (h *httpClient) once(ctx context.Context, r request) (*answer, error) {
 	return &answer{response.StatusCode, response.Header, body}, nil
 }
 
-// call repeats a request until there is a final answer, the patience ends, or ctx does.
+// call repeats a request until there is a final answer, or the patience, ctx or the client ends.
 func (h *httpClient) call(ctx context.Context, r request) (*answer, error) {
+	ctx, cancel := h.until(ctx)
+	defer cancel()
 	end := time.Now().Add(h.options.Patience)
 	isOpen := false
 	for attempt := 0; ; attempt++ {
@@ -89,8 +130,8 @@ func (h *httpClient) call(ctx context.Context, r request) (*answer, error) {
 		if err == nil {
 			return found, nil
 		}
-		if ctx.Err() != nil {
-			return nil, ctx.Err()
+		if ended := h.ended(ctx); ended != nil {
+			return nil, ended
 		}
 		var refused *Error
 		if !errors.As(err, &refused) {
@@ -102,8 +143,8 @@ func (h *httpClient) call(ctx context.Context, r request) (*answer, error) {
 			return nil, refused
 		}
 		isOpen = isOpen || refused.leavesOpen()
-		if err := sleep(ctx, pause); err != nil {
-			return nil, err
+		if sleep(ctx, pause) != nil {
+			return nil, h.ended(ctx)
 		}
 	}
 }

@@ -3,7 +3,9 @@ package hubbub
 import (
 	"context"
 	"errors"
+	"io"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -76,12 +78,28 @@ func TestTheContextEndsTheRepetition(t *testing.T) {
 
 func TestWhatAnAttemptWithoutAnAnswerMayHaveDoneIsTold(t *testing.T) {
 	failed := &reply{412, `{"code":"condition_failed","retryable":false}`, nil}
-	for code, answers := range map[string][]*reply{"condition_failed": {failed}, "unconfirmed": {nil, failed}} {
-		client, requests := answering(t, answers...)
+	// A proxy says nothing of what the server did.
+	ofAProxy := &reply{502, "bad gateway", nil}
+	for _, unanswered := range [][]*reply{{}, {nil}, {ofAProxy}} {
+		code := "unconfirmed"
+		if len(unanswered) == 0 {
+			code = "condition_failed"
+		}
+		client, requests := answering(t, append(unanswered, failed)...)
 		_, err := client.Keys.Put(within(t), "k", []byte("v"), PutOptions{Revision: OnlyIf(3)})
 		if CodeOf(err) != code || requests()[0].header.Get("If-Match") != `"3"` {
 			t.Error(code, err, requests())
 		}
+	}
+	taken := &reply{200, `{"messages":[{"id":"1"}]}`, nil}
+	client, _ := answering(t, taken, ofAProxy, &reply{409, `{"code":"stale_receipt"}`, nil})
+	deliveries, err := client.Queue("q").Take(within(t), TakeOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var stale *Error
+	if err := deliveries[0].Ack(within(t)); !errors.As(err, &stale) || !stale.IsOpen {
+		t.Error(err)
 	}
 	gone := &reply{404, `{"code":"unknown_key"}`, nil}
 	seen := &reply{200, "", http.Header{"Etag": {`"4"`}}}
@@ -160,6 +178,121 @@ func TestAHandlerThatFailsGivesItsMessageBack(t *testing.T) {
 	}
 	if strings.Join(last, ",") != "lease,nack,lease,ack" {
 		t.Error(last)
+	}
+}
+
+func TestWhatIsDoneIsAcknowledgedAfterItsContextEnded(t *testing.T) {
+	lease := &reply{200, `{"messages":[{"id":"1","receipt":"r"}]}`, nil}
+	for last, failed := range map[string]error{"ack": nil, "nack": errors.New("not now")} {
+		client, requests := answering(t, lease, &reply{204, "", nil})
+		ctx, cancel := context.WithCancel(within(t))
+		err := client.Queue("q").Poll(ctx, func(context.Context, *Delivery) error {
+			cancel()
+			return failed
+		}, PollOptions{})
+		got := requests()
+		if !errors.Is(err, context.Canceled) || !strings.HasSuffix(got[len(got)-1].uri, "/"+last) {
+			t.Error(err, got)
+		}
+	}
+}
+
+func TestALeaseIsExtendedAfterItsContextEnded(t *testing.T) {
+	client, requests := answering(t, &reply{200, `{"messages":[{"id":"1","receipt":"r"}]}`, nil}, &reply{204, "", nil})
+	ctx, cancel := context.WithCancel(within(t))
+	_ = client.Queue("q").Poll(ctx, func(context.Context, *Delivery) error {
+		cancel()
+		time.Sleep(100 * time.Millisecond)
+		return nil
+	}, PollOptions{Lease: 30 * time.Millisecond})
+	if got := requests(); len(got) < 2 || !strings.HasSuffix(got[1].uri, "/extend") {
+		t.Error(got)
+	}
+}
+
+func TestPollWaitsAsLongAsTheServerAsksFor(t *testing.T) {
+	client, requests := answering(t,
+		&reply{429, `{"code":"too_many_requests","retryable":true}`, http.Header{"Retry-After": {"3600"}}})
+	time.AfterFunc(200*time.Millisecond, client.Close)
+	err := client.Queue("q").Poll(within(t), nil, PollOptions{})
+	if CodeOf(err) != "closed" || len(requests()) != 1 {
+		t.Error(err, len(requests()))
+	}
+}
+
+func TestCloseEndsWhatIsUnderWay(t *testing.T) {
+	arrived, ended := make(chan struct{}, 9), make(chan string, 3)
+	client := clientOf(t, quick(), func(_ http.ResponseWriter, r *http.Request) {
+		// Only then the server sees that the client is gone.
+		_, _ = io.Copy(io.Discard, r.Body)
+		arrived <- struct{}{}
+		<-r.Context().Done()
+	})
+	ctx := within(t)
+	go func() {
+		_, err := client.Queue("q").Send(ctx, "text")
+		ended <- "send " + CodeOf(err)
+	}()
+	go func() { ended <- "poll " + CodeOf(client.Queue("q").Poll(ctx, nil, PollOptions{})) }()
+	go func() {
+		code := ""
+		for _, err := range client.Keys.Watch(ctx, "", FromNow()) {
+			code = CodeOf(err)
+		}
+		ended <- "watch " + code
+	}()
+	for range 3 {
+		<-arrived
+	}
+	client.Close()
+	var found []string
+	for range 3 {
+		select {
+		case one := <-ended:
+			found = append(found, one)
+		case <-time.After(10 * time.Second):
+			t.Fatal("it goes on", found)
+		}
+	}
+	slices.Sort(found)
+	if strings.Join(found, ", ") != "poll closed, send closed, watch " {
+		t.Error(found)
+	}
+}
+
+func TestWhatWasBegunWithAnOldTokenGoesOnWithTheNewOne(t *testing.T) {
+	for _, code := range []string{"", "unauthorized"} {
+		var client *Client
+		client = clientOf(t, withToken("old"), func(w http.ResponseWriter, r *http.Request) {
+			isOld := r.Header.Get("Authorization") == "Bearer old"
+			if isOld && code == "" {
+				client.SetToken("new")
+			}
+			refusal := `{"code":"unauthorized","retryable":false}`
+			isWatch := r.URL.Path == "/v1/kv/watch"
+			if isOld && !isWatch {
+				w.WriteHeader(http.StatusUnauthorized)
+				_, _ = io.WriteString(w, refusal)
+			} else if isOld {
+				_, _ = io.WriteString(w, "event: error\ndata: "+refusal+"\n\n")
+			} else if isWatch {
+				_, _ = io.WriteString(w, "event: put\ndata: {\"key\":\"a\",\"revision\":5}\n\n")
+			} else {
+				_, _ = io.WriteString(w, `{"messages":[{"id":"1"}]}`)
+			}
+		})
+		for _, err := range client.Keys.Watch(within(t), "", FromNow()) {
+			if CodeOf(err) != code {
+				t.Error(code, err)
+			}
+			break
+		}
+		if code == "" {
+			client.SetToken("old")
+		}
+		if _, err := client.Queue("q").Take(within(t), TakeOptions{}); CodeOf(err) != code {
+			t.Error(code, err)
+		}
 	}
 }
 

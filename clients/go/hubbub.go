@@ -73,16 +73,14 @@ type Client struct {
 	// Keys with values.
 	Keys *Keys
 
-	http     *httpClient
-	mu       sync.Mutex
-	socket   *socket
-	isClosed bool
+	http   *httpClient
+	mu     sync.Mutex
+	socket *socket
 }
 
 // New makes a client of the server at url, such as http://127.0.0.1:8080. It connects at the first use.
 func New(url string, options Options) *Client {
-	h := &httpClient{url: strings.TrimRight(url, "/"), options: options.withDefaults()}
-	h.token.Store(&options.Token)
+	h := newHTTPClient(strings.TrimRight(url, "/"), options.withDefaults())
 	return &Client{Keys: &Keys{h}, http: h}
 }
 
@@ -92,7 +90,8 @@ func (c *Client) Room(name string) *Room { return &Room{name: name, client: c} }
 // Queue of this name. Nothing is asked of the server yet.
 func (c *Client) Queue(name string) *Queue { return newQueue(name, c.http) }
 
-// SetToken goes on with another token of the same user, on the open socket, too.
+// SetToken goes on with another token of the same user, on the open socket, too. What the server ends or refuses because
+// the old one has expired is begun again with this one.
 func (c *Client) SetToken(token string) {
 	c.http.token.Store(&token)
 	c.mu.Lock()
@@ -102,14 +101,15 @@ func (c *Client) SetToken(token string) {
 	}
 }
 
-// Close ends everything. Messages without a receipt are refused with code closed.
+// Close ends everything. Messages without a receipt, requests and Poll are refused with code closed; subscriptions and
+// Watch end without an error.
 func (c *Client) Close() {
 	c.mu.Lock()
 	s := c.socket
-	c.isClosed = true
+	c.http.close()
 	c.mu.Unlock()
 	if s != nil {
-		s.close()
+		s.end(errClosed())
 	}
 	c.http.options.HTTPClient.CloseIdleConnections()
 }
@@ -118,8 +118,8 @@ func (c *Client) Close() {
 func (c *Client) connected() (*socket, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.isClosed {
-		return nil, errOver()
+	if c.http.ctx.Err() != nil {
+		return nil, errClosed()
 	}
 	if c.socket == nil || c.socket.hasEnded() {
 		c.socket = newSocket(c.http)

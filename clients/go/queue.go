@@ -130,8 +130,9 @@ type PollOptions struct {
 	OnError func(error)
 }
 
-// Poll works through the queue until ctx ends, or the server refuses. It calls handler with each delivery, extends its
-// lease meanwhile, and acknowledges it when the handler returns nil. Otherwise the message goes back to the queue.
+// Poll works through the queue until ctx ends, the client is closed, or the server refuses. It calls handler with each
+// delivery, extends its lease meanwhile, and acknowledges it when the handler returns nil. Otherwise the message goes back
+// to the queue. Both also after ctx ended while the handler worked.
 func (q *Queue) Poll(
 	ctx context.Context, handler func(context.Context, *Delivery) error, options PollOptions,
 ) error {
@@ -139,6 +140,8 @@ func (q *Queue) Poll(
 	if options.OnError == nil {
 		options.OnError = func(error) {}
 	}
+	ctx, cancel := q.http.until(ctx)
+	defer cancel()
 	for ctx.Err() == nil {
 		taken, err := q.Take(ctx, TakeOptions{Lease: options.Lease, Wait: waitMax, Receiver: options.Receiver})
 		for _, delivery := range taken {
@@ -147,11 +150,16 @@ func (q *Queue) Poll(
 			}
 		}
 		var refused *Error
-		if err != nil && errors.As(err, &refused) && !refused.Retryable {
+		if !errors.As(err, &refused) {
+			continue
+		}
+		if !refused.Retryable {
 			return err
 		}
+		// Whatever the patience was. The loop looks at ctx.
+		_ = sleep(ctx, q.http.options.pause(overloadAttempt, refused.retryAfter, random()))
 	}
-	return ctx.Err()
+	return q.http.ended(ctx)
 }
 
 // Delivery is a message on lease.
@@ -203,7 +211,9 @@ func (d *Delivery) Extend(ctx context.Context, lease time.Duration) error {
 func (d *Delivery) work(
 	ctx context.Context, handler func(context.Context, *Delivery) error, options PollOptions,
 ) error {
-	extending, stop := context.WithCancel(ctx)
+	// Else what is done would not be acknowledged, and be done again. The patience bounds it.
+	settling := context.WithoutCancel(ctx)
+	extending, stop := context.WithCancel(settling)
 	defer stop()
 	go func() {
 		for sleep(extending, options.Lease/3) == nil {
@@ -215,11 +225,11 @@ func (d *Delivery) work(
 	stop()
 	if failed != nil {
 		// If it fails, the lease ends by itself.
-		_ = d.Nack(ctx)
+		_ = d.Nack(settling)
 		options.OnError(failed)
 		return nil
 	}
-	err := d.Ack(ctx)
+	err := d.Ack(settling)
 	if CodeOf(err) == "stale_receipt" {
 		// The message comes again.
 		options.OnError(err)

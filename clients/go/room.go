@@ -253,7 +253,8 @@ func (s *Subscription) Events(ctx context.Context) iter.Seq2[Event, error] {
 	}
 }
 
-// Position is behind the last event that was taken: keep it to continue there with another client.
+// Position is behind the last event that was taken: keep it to continue there with another client. Until an event was
+// taken it is where the subscription began, and zero if that is FromNow or FromLast: After would then begin with the oldest.
 func (s *Subscription) Position() Position {
 	s.socket.mu.Lock()
 	defer s.socket.mu.Unlock()

@@ -27,6 +27,22 @@ func within(t *testing.T) context.Context {
 	return ctx
 }
 
+// withToken is who has a token instead of a name.
+func withToken(token string) Options {
+	options := quick()
+	options.User, options.Token = "", token
+	return options
+}
+
+// clientOf makes a client of a server that answers with handler.
+func clientOf(t *testing.T, options Options, handler http.HandlerFunc) *Client {
+	server := httptest.NewServer(handler)
+	t.Cleanup(server.Close)
+	client := New(server.URL+"/", options)
+	t.Cleanup(client.Close)
+	return client
+}
+
 // reply of a scripted server; nil breaks the connection.
 type reply struct {
 	status int
@@ -44,7 +60,7 @@ type asked struct {
 func answering(t *testing.T, answers ...*reply) (*Client, func() []asked) {
 	var mu sync.Mutex
 	var requests []asked
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	client := clientOf(t, quick(), func(w http.ResponseWriter, r *http.Request) {
 		text, _ := io.ReadAll(r.Body)
 		var body object
 		_ = json.Unmarshal(text, &body)
@@ -60,10 +76,7 @@ func answering(t *testing.T, answers ...*reply) (*Client, func() []asked) {
 		}
 		w.WriteHeader(given.status)
 		_, _ = io.WriteString(w, given.body)
-	}))
-	t.Cleanup(server.Close)
-	client := New(server.URL+"/", quick())
-	t.Cleanup(client.Close)
+	})
 	return client, func() []asked {
 		mu.Lock()
 		defer mu.Unlock()
@@ -76,6 +89,8 @@ type peer struct {
 	t      *testing.T
 	conn   *websocket.Conn
 	number int
+	// What the handshake said.
+	token string
 }
 
 func (p *peer) answer(frame object) {
@@ -105,13 +120,14 @@ func (p *peer) message(room string, seq int) {
 // serving makes a client of a server whose socket answers each frame with onFrame.
 func serving(t *testing.T, options Options, onFrame func(frame object, p *peer)) *Client {
 	var connections atomic.Int32
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	return clientOf(t, options, func(w http.ResponseWriter, r *http.Request) {
 		conn, err := websocket.Accept(w, r, nil)
 		if err != nil {
 			return
 		}
 		defer conn.CloseNow()
-		p := &peer{t, conn, int(connections.Add(1))}
+		conn.SetReadLimit(frameBytesMax)
+		p := &peer{t, conn, int(connections.Add(1)), r.Header.Get("Authorization")}
 		for {
 			_, text, err := conn.Read(r.Context())
 			if err != nil {
@@ -123,9 +139,5 @@ func serving(t *testing.T, options Options, onFrame func(frame object, p *peer))
 			}
 			onFrame(frame, p)
 		}
-	}))
-	t.Cleanup(server.Close)
-	client := New(server.URL, options)
-	t.Cleanup(client.Close)
-	return client
+	})
 }

@@ -1,7 +1,6 @@
 package hubbub
 
 import (
-	"encoding/json"
 	"fmt"
 	"slices"
 	"time"
@@ -236,9 +235,7 @@ func (l *lanes) flush(room *lane) {
 		l.unanswered = append(l.unanswered, o)
 		frame := o.frame
 		frame.Ref = o.ref
-		// A struct of strings has no error.
-		text, _ := json.Marshal(frame)
-		l.socket.transmit(text)
+		l.socket.transmitJSON(frame)
 	}
 }
 

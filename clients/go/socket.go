@@ -2,9 +2,11 @@ package hubbub
 
 import (
 	"context"
+	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"net/url"
 	"regexp"
@@ -39,12 +41,23 @@ var refusals = map[int]int{401: 4401, 403: 4403, 429: 4429, 503: 1013}
 // givenWait is the wait that a server which shuts down gives each client.
 var givenWait = regexp.MustCompile(`reconnect after (\d+) ms`)
 
+// ending of a connection, or of a handshake.
+type ending struct {
+	code       int
+	reason     string
+	retryAfter time.Duration
+}
+
+// queued frame: a text, or a whole pong as it goes out.
+type queued struct {
+	content []byte
+	isPong  bool
+}
+
 // socket is one connection after another for any number of rooms: it subscribes again and sends again what has no
 // receipt yet. Nothing in it grows without bound: messages that wait, frames to write, events nobody has taken.
 type socket struct {
-	http   *httpClient
-	cancel context.CancelFunc
-	ctx    context.Context
+	http *httpClient
 
 	mu        sync.Mutex
 	followers map[string]*Subscription
@@ -58,15 +71,13 @@ type socket struct {
 	probedAt time.Time
 	isOpen   bool
 	isOver   bool
-	// Frames to write; bounded by the unanswered ones and the subscriptions.
-	frames  [][]byte
-	writing bool
+	// Frames to write; bounded by the unanswered ones, the subscriptions and the server's pings.
+	frames  []queued
 	changed *sync.Cond
 }
 
 func newSocket(h *httpClient) *socket {
 	s := &socket{http: h, followers: map[string]*Subscription{}, leaving: map[string]string{}}
-	s.ctx, s.cancel = context.WithCancel(context.Background())
 	s.lanes = lanes{socket: s, rooms: map[string]*lane{}}
 	s.changed = sync.NewCond(&s.mu)
 	go s.run()
@@ -76,11 +87,6 @@ func newSocket(h *httpClient) *socket {
 func (s *socket) options() *Options { return &s.http.options }
 
 func (s *socket) backoff(attempt int) time.Duration { return s.options().pause(attempt, 0, random()) }
-
-func (s *socket) close() {
-	s.cancel()
-	s.end(&Error{Code: "closed", Detail: "the client was closed"})
-}
 
 // end fails everything. A client that was closed ends its subscriptions without an error.
 func (s *socket) end(err *Error) {
@@ -107,7 +113,7 @@ func (s *socket) hasEnded() bool {
 func (s *socket) renew() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.transmitToken(*s.http.token.Load())
+	s.transmitToken(s.http.currentToken())
 }
 
 func (s *socket) transmitToken(token string) {
@@ -117,33 +123,38 @@ func (s *socket) transmitToken(token string) {
 // ---- The connection ---------------------------------------------------------------------------------------------------
 
 func (s *socket) run() {
-	for s.ctx.Err() == nil {
-		code, reason := s.connection()
-		if s.ctx.Err() != nil {
+	for s.http.ctx.Err() == nil {
+		token := s.http.currentToken()
+		end := s.connection(token)
+		if s.http.ctx.Err() != nil {
 			return
 		}
-		if final, isFinal := finalCodes[code]; isFinal {
-			if reason == "" {
-				reason = fmt.Sprintf("the connection was closed with %d", code)
+		if code, isFinal := finalCodes[end.code]; isFinal {
+			if end.reason == "" {
+				end.reason = fmt.Sprintf("the connection was closed with %d", end.code)
 			}
-			s.end(&Error{Code: final, Detail: reason})
-			return
+			// An `auth` with another token may have come too late, or was refused: a new handshake tells.
+			refused := s.http.judge(&Error{Code: code, Detail: end.reason}, token)
+			if !refused.Retryable {
+				s.end(refused)
+				return
+			}
 		}
-		if sleep(s.ctx, s.pauseAfter(code, reason)) != nil {
+		if sleep(s.http.ctx, s.pauseAfter(end)) != nil {
 			return
 		}
 	}
 }
 
-func (s *socket) pauseAfter(code int, reason string) time.Duration {
+func (s *socket) pauseAfter(end ending) time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if code == 1013 || code == 4429 {
+	if end.code == 1013 || end.code == 4429 {
 		s.attempt = max(s.attempt, overloadAttempt)
 	}
-	pause := s.backoff(s.attempt)
+	pause := s.options().pause(s.attempt, min(end.retryAfter, givenWaitMax), random())
 	s.attempt++
-	if found := givenWait.FindStringSubmatch(reason); code == closeGoingAway && found != nil {
+	if found := givenWait.FindStringSubmatch(end.reason); end.code == closeGoingAway && found != nil {
 		// What a server that shuts down says to each client, so that they do not return all at once.
 		if ms, err := strconv.Atoi(found[1]); err == nil {
 			pause = min(time.Duration(ms)*time.Millisecond, givenWaitMax)
@@ -152,48 +163,46 @@ func (s *socket) pauseAfter(code int, reason string) time.Duration {
 	return pause
 }
 
-// connection is one from its handshake to its end: the close code and its reason.
-func (s *socket) connection() (int, string) {
-	ctx, cancel := context.WithCancel(s.ctx)
+// connection is one from its handshake, with this token, to its end.
+func (s *socket) connection(token string) ending {
+	ctx, cancel := context.WithCancel(s.http.ctx)
 	defer cancel()
-	token := *s.http.token.Load()
-	conn, response, err := s.dial(ctx, token)
+	under := &upgrade{transport: s.options().HTTPClient.Transport}
+	conn, response, err := s.dial(ctx, token, under)
 	if err != nil {
 		if response == nil || refusals[response.StatusCode] == 0 {
-			return 1006, ""
+			return ending{code: 1006}
 		}
-		if response.StatusCode == http.StatusUnauthorized && *s.http.token.Load() != token {
-			return 1006, "" // Another token was given meanwhile.
-		}
-		return refusals[response.StatusCode], "the server answered " + response.Status
+		reason := "the server answered " + response.Status
+		return ending{refusals[response.StatusCode], reason, retryAfterOf(response)}
 	}
 	defer conn.CloseNow()
 	conn.SetReadLimit(frameBytesMax)
 	s.onOpen(token)
-	go s.write(ctx, cancel, conn)
+	go s.write(ctx, cancel, conn, under.stream)
 	go s.watch(ctx, cancel)
 	// Wakes the writer at the end.
-	defer context.AfterFunc(ctx, func() {
+	context.AfterFunc(ctx, func() {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		s.changed.Broadcast()
-	})()
+	})
 	for {
 		_, text, err := conn.Read(ctx)
 		if err != nil {
-			code, reason := 1006, ""
+			end := ending{code: 1006}
 			var closed websocket.CloseError
 			if errors.As(err, &closed) {
-				code, reason = int(closed.Code), closed.Reason
+				end = ending{code: int(closed.Code), reason: closed.Reason}
 			}
-			s.onLost(code)
-			return code, reason
+			s.onLost(end.code)
+			return end
 		}
 		s.onFrame(text)
 	}
 }
 
-func (s *socket) dial(ctx context.Context, token string) (*websocket.Conn, *http.Response, error) {
+func (s *socket) dial(ctx context.Context, token string, under *upgrade) (*websocket.Conn, *http.Response, error) {
 	ctx, cancel := context.WithTimeout(ctx, s.options().AnswerMax)
 	defer cancel()
 	header := http.Header{}
@@ -202,22 +211,54 @@ func (s *socket) dial(ctx context.Context, token string) (*websocket.Conn, *http
 	if user := s.options().User; user != "" {
 		address += "?user=" + url.QueryEscape(user)
 	}
+	client := *s.options().HTTPClient
+	client.Transport = under
 	return websocket.Dial(ctx, address, &websocket.DialOptions{
-		HTTPClient: s.options().HTTPClient, HTTPHeader: header, OnPingReceived: s.onPing,
+		HTTPClient: &client, HTTPHeader: header, OnPingReceived: s.onPing,
 	})
 }
 
-// onPing runs before the pong is written. Frames from before the ping must go out before it: the order after a refusal
-// depends on that (docs/protocol.md).
-func (s *socket) onPing(ctx context.Context, _ []byte) bool {
+// upgrade keeps the stream under the WebSocket: its library would write a pong at once, ahead of what is queued, or read
+// nothing until that is written.
+type upgrade struct {
+	transport http.RoundTripper
+	stream    io.Writer
+}
+
+func (u *upgrade) RoundTrip(r *http.Request) (*http.Response, error) {
+	transport := u.transport
+	if transport == nil {
+		transport = http.DefaultTransport
+	}
+	response, err := transport.RoundTrip(r)
+	if err == nil {
+		// It can be written to once the protocol was switched.
+		u.stream, _ = response.Body.(io.Writer)
+	}
+	return response, err
+}
+
+// pongTo a ping, masked as all that a client writes.
+func pongTo(payload []byte) []byte {
+	pong := []byte{0x8a, 0x80 | byte(len(payload)), 0, 0, 0, 0}
+	mask := pong[2:6]
+	// It never fails: see crypto/rand.
+	_, _ = rand.Read(mask)
+	for i, b := range payload {
+		pong = append(pong, b^mask[i%4])
+	}
+	return pong
+}
+
+// onPing queues the pong. Frames from before the ping must go out before it: the order after a refusal depends on that
+// (docs/protocol.md). Its result says that the library writes none.
+func (s *socket) onPing(_ context.Context, payload []byte) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.heardAt = time.Now()
 	s.lanes.onPing()
-	for s.isOpen && ctx.Err() == nil && (len(s.frames) > 0 || s.writing) {
-		s.changed.Wait()
-	}
-	return true
+	s.transmit(queued{pongTo(payload), true})
+	return false
 }
 
 // onOpen begins a connection; token is what the handshake said.
@@ -226,9 +267,9 @@ func (s *socket) onOpen(token string) {
 	defer s.mu.Unlock()
 	s.isOpen = !s.isOver
 	s.heardAt, s.probedAt = time.Now(), time.Time{}
-	s.frames, s.writing = nil, false
+	s.frames = nil
 	// Read behind isOpen: whoever renews it from now on finds an open connection.
-	if renewed := *s.http.token.Load(); renewed != "" && renewed != token {
+	if renewed := s.http.currentToken(); renewed != "" && renewed != token {
 		s.transmitToken(renewed)
 	}
 	for _, follower := range s.followers {
@@ -251,25 +292,24 @@ func (s *socket) onLost(code int) {
 }
 
 // transmit appends a frame to those to be written.
-func (s *socket) transmit(text []byte) {
+func (s *socket) transmit(f queued) {
 	if s.isOpen {
-		s.frames = append(s.frames, text)
+		s.frames = append(s.frames, f)
 		s.changed.Broadcast()
 	}
 }
 
-func (s *socket) transmitJSON(frame map[string]any) {
-	// Maps of strings and numbers have no error.
-	text, _ := json.Marshal(frame)
-	s.transmit(text)
+func (s *socket) transmitJSON(value any) {
+	// Structs and maps of strings and numbers have no error.
+	text, _ := json.Marshal(value)
+	s.transmit(queued{content: text})
 }
 
-func (s *socket) write(ctx context.Context, cancel context.CancelFunc, conn *websocket.Conn) {
+// write what is queued. The library has written a whole text when it returns, so that pongs go between them.
+func (s *socket) write(ctx context.Context, cancel context.CancelFunc, conn *websocket.Conn, stream io.Writer) {
 	defer cancel()
 	for {
 		s.mu.Lock()
-		s.writing = false
-		s.changed.Broadcast()
 		for len(s.frames) == 0 && ctx.Err() == nil {
 			s.changed.Wait()
 		}
@@ -277,11 +317,16 @@ func (s *socket) write(ctx context.Context, cancel context.CancelFunc, conn *web
 			s.mu.Unlock()
 			return
 		}
-		text := s.frames[0]
+		next := s.frames[0]
 		s.frames = s.frames[1:]
-		s.writing = true
 		s.mu.Unlock()
-		if conn.Write(ctx, websocket.MessageText, text) != nil {
+		var err error
+		if next.isPong {
+			_, err = stream.Write(next.content)
+		} else {
+			err = conn.Write(ctx, websocket.MessageText, next.content)
+		}
+		if err != nil {
 			return
 		}
 	}

@@ -5,10 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"net/http/httptest"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -114,6 +115,53 @@ func TestNothingOvertakesARefusalBehindItsPong(t *testing.T) {
 	}
 	if !slices.Equal(texts, []string{"one", "one", "two"}) {
 		t.Error(texts)
+	}
+}
+
+func TestAPongGoesOutBehindWhatIsQueuedWhileFramesAreRead(t *testing.T) {
+	const count = 256
+	queued, goOn, ponged := make(chan struct{}), make(chan struct{}), make(chan int, 1)
+	var read atomic.Int32
+	options := quick()
+	options.InFlightMax = count
+	client := serving(t, options, func(frame object, p *peer) {
+		if frame["type"] == "subscribe" {
+			p.subscribed(frame, 0, "e")
+			return
+		}
+		if read.Add(1) > 1 {
+			return
+		}
+		<-queued
+		go func() {
+			_ = p.conn.Ping(within(t))
+			ponged <- int(read.Load())
+		}()
+		// A slow way up: nothing is read while a message goes down, behind the ping.
+		time.Sleep(100 * time.Millisecond)
+		p.message("r", 1)
+		<-goOn
+	})
+	s, err := client.Room("r").Subscribe(After(0, ""))
+	if err != nil {
+		t.Fatal(err)
+	}
+	take(t, s, 1)
+	text := strings.Repeat("x", 64<<10)
+	for range count {
+		if _, err := client.Room("r").SendLater(text); err != nil {
+			t.Fatal(err)
+		}
+	}
+	close(queued)
+	soon, cancel := context.WithTimeout(context.Background(), 3*time.Second)
+	defer cancel()
+	if _, err := s.Next(soon); err != nil {
+		t.Error(err)
+	}
+	close(goOn)
+	if before := <-ponged; before != count {
+		t.Error(before)
 	}
 }
 
@@ -308,18 +356,158 @@ func TestWhatTheServerEndsIsAnErrorBehindWhatCameBefore(t *testing.T) {
 	}
 }
 
+func TestASubscriptionThatIsRefusedOrEndedIsAnError(t *testing.T) {
+	for code, hasRef := range map[string]bool{"removed": true, "forbidden": false} {
+		client := serving(t, quick(), func(frame object, p *peer) {
+			if frame["roomId"] == "other" {
+				p.subscribed(frame, 1, "e")
+				p.message("other", 2)
+				return
+			}
+			if hasRef {
+				p.refuse(frame, code, false)
+				return
+			}
+			p.subscribed(frame, 1, "e")
+			p.answer(object{"type": "error", "code": code, "roomId": "r", "retryable": false})
+		})
+		ended, err := client.Room("r").Subscribe(FromNow())
+		if err != nil {
+			t.Fatal(err)
+		}
+		other, err := client.Room("other").Subscribe(FromNow())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if found := take(t, other, 2); found != "ready 2" {
+			t.Error(found)
+		}
+		// What came before the other room's message is here by now.
+		soon, cancel := context.WithTimeout(context.Background(), time.Second)
+		defer cancel()
+		for err = nil; err == nil; {
+			_, err = ended.Next(soon)
+		}
+		if CodeOf(err) != code {
+			t.Error(code, err)
+		}
+	}
+}
+
+func TestWhatConcernsAnOldSubscriptionIsNotTakenByANewOne(t *testing.T) {
+	again, asked := make(chan struct{}), make(chan object, 9)
+	client := serving(t, quick(), func(frame object, p *peer) {
+		if frame["type"] == "subscribe" {
+			p.subscribed(frame, 9, "e")
+			asked <- frame
+			return
+		}
+		<-again
+		p.answer(object{"type": "reset", "roomId": "r", "epoch": "e", "oldest": 8, "head": 9})
+		p.answer(object{"type": "error", "code": "forbidden", "roomId": "r", "retryable": false})
+		p.answer(object{"type": "unsubscribed", "roomId": "r"})
+	})
+	old, err := client.Room("r").Subscribe(After(5, "e"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	take(t, old, 1)
+	<-asked
+	old.Close()
+	next, err := client.Room("r").Subscribe(After(7, "e"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	close(again)
+	if found := take(t, next, 1); found != "ready" {
+		t.Error(found)
+	}
+	if frame := <-asked; frame["after"] != 7.0 {
+		t.Error(frame)
+	}
+}
+
 func TestAHandshakeRefusedForItsTokenIsFinal(t *testing.T) {
 	for status, code := range map[int]string{401: "unauthorized", 403: "forbidden"} {
-		client, requests := answering(t, &reply{503, "", nil}, &reply{status, "", nil})
+		client, requests := answering(t, &reply{503, "", http.Header{"Retry-After": {"0"}}}, &reply{status, "", nil})
 		if _, err := client.Room("r").Send(within(t), "text"); CodeOf(err) != code || len(requests()) != 2 {
 			t.Error(err, requests())
 		}
 	}
 }
 
+func TestARefusedHandshakeIsRepeatedWhenTheServerAsksFor(t *testing.T) {
+	client, _ := answering(t, &reply{503, "", http.Header{"Retry-After": {"0.3"}}}, &reply{401, "", nil})
+	begun := time.Now()
+	_, _ = client.Room("r").Send(within(t), "text")
+	if waited := time.Since(begun); waited < 300*time.Millisecond {
+		t.Error(waited)
+	}
+}
+
+func TestAConnectionThatAnOldTokenEndsIsFollowedByOneWithTheNew(t *testing.T) {
+	var client *Client
+	client = serving(t, withToken("old"), func(frame object, p *peer) {
+		switch {
+		case frame["type"] == "auth":
+			p.refuse(frame, "unauthorized", false)
+			_ = p.conn.Close(4401, "expired")
+		case p.token == "Bearer old":
+			client.SetToken("new")
+		default:
+			p.ack(frame, 1)
+		}
+	})
+	if failures := sendAll(t, client.Room("r"), "text"); failures[0] != nil {
+		t.Error(failures)
+	}
+}
+
+func TestANewTokenThatIsRefusedIsFinal(t *testing.T) {
+	var client *Client
+	var handshakes atomic.Int32
+	client = clientOf(t, withToken("old"), func(w http.ResponseWriter, r *http.Request) {
+		if handshakes.Add(1) > 1 {
+			w.WriteHeader(http.StatusUnauthorized)
+			return
+		}
+		conn, err := websocket.Accept(w, r, nil)
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		client.SetToken("new")
+		_ = conn.Close(4401, "expired")
+	})
+	failures := sendAll(t, client.Room("r"), "text")
+	if CodeOf(failures[0]) != "unauthorized" || handshakes.Load() != 2 {
+		t.Error(failures, handshakes.Load())
+	}
+}
+
+func TestNothingIsLeftRunningOfAConnectionThatTheServerEnds(t *testing.T) {
+	client := serving(t, quick(), func(_ object, p *peer) { _ = p.conn.Close(4401, "expired") })
+	// It depends on who is faster.
+	for range 300 {
+		if failures := sendAll(t, client.Room("r"), "text"); CodeOf(failures[0]) != "unauthorized" {
+			t.Error(failures)
+		}
+	}
+	stacks := make([]byte, 1<<20)
+	for end := time.Now().Add(5 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+		found := string(stacks[:runtime.Stack(stacks, true)])
+		if !strings.Contains(found, "(*socket).") {
+			return
+		}
+		if time.Now().After(end) {
+			t.Fatal(found)
+		}
+	}
+}
+
 func TestATokenGivenDuringTheHandshakeIsSentBehindIt(t *testing.T) {
 	arrived, goOn, frames := make(chan string, 9), make(chan struct{}), make(chan object, 9)
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	client := clientOf(t, withToken("first"), func(w http.ResponseWriter, r *http.Request) {
 		arrived <- r.Header.Get("Authorization")
 		<-goOn
 		conn, err := websocket.Accept(w, r, nil)
@@ -334,12 +522,7 @@ func TestATokenGivenDuringTheHandshakeIsSentBehindIt(t *testing.T) {
 			}
 			frames <- frame
 		}
-	}))
-	t.Cleanup(server.Close)
-	options := quick()
-	options.User, options.Token = "", "first"
-	client := New(server.URL, options)
-	t.Cleanup(client.Close)
+	})
 	if _, err := client.Room("r").SendLater("text"); err != nil {
 		t.Fatal(err)
 	}

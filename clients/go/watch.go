@@ -39,10 +39,12 @@ func (KeyReady) isKeyEvent()  {}
 func (KeyChange) isKeyEvent() {}
 func (Reset) isKeyEvent()     {}
 
-// Watch follows changes of keys with this prefix until ctx ends; an error is the last one. It begins as start says
-// (After a revision, or FromNow). Events are read when they are asked for.
+// Watch follows changes of keys with this prefix until ctx ends or the client is closed; an error is the last one. It
+// begins as start says (After a revision, or FromNow). Events are read when they are asked for.
 func (k *Keys) Watch(ctx context.Context, prefix string, start Start) iter.Seq2[KeyEvent, error] {
 	return func(yield func(KeyEvent, error) bool) {
+		ctx, cancel := k.http.until(ctx)
+		defer cancel()
 		w := &watch{http: k.http, prefix: prefix, cursor: cursor{start.epoch, start.after}, yield: yield}
 		w.run(ctx)
 	}
@@ -52,7 +54,9 @@ type watch struct {
 	http   *httpClient
 	prefix string
 	cursor cursor
-	yield  func(KeyEvent, error) bool
+	// With which the connection began.
+	token string
+	yield func(KeyEvent, error) bool
 	// The caller wants no more.
 	isOver  bool
 	attempt int
@@ -112,9 +116,10 @@ func (w *watch) connection(ctx context.Context) error {
 	options := &w.http.options
 	silent := time.AfterFunc(options.AnswerMax, cancel)
 	defer silent.Stop()
+	w.token = w.http.currentToken()
 	response, err := w.http.begin(ctx, request{
 		method: "GET", path: w.path(), header: http.Header{"Accept": {"text/event-stream"}},
-	})
+	}, w.token)
 	if err != nil {
 		return err
 	}
@@ -174,7 +179,7 @@ func (w *watch) onEvent(fields map[string]string) error {
 		if err := json.Unmarshal(text, problem); err != nil {
 			return unreachable(err)
 		}
-		return problem
+		return w.http.judge(problem, w.token)
 	case "put", "delete", "expire":
 		w.give(KeyChange{kind, unescape(data.Key), data.Revision}, nil)
 	}

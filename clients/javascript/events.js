@@ -24,9 +24,9 @@ export async function* readEvents(http, path, signal) {
     clearTimeout(timer);
     timer = setTimeout(() => silent.abort(), silenceMax);
   };
-  const both = AbortSignal.any([signal, silent.signal]);
+  signal.addEventListener("abort", () => silent.abort(), { signal: silent.signal });
   try {
-    const response = await http.once("GET", path, { headers: { accept: "text/event-stream" }, signal: both });
+    const response = await http.once("GET", path, { headers: { accept: "text/event-stream" }, signal: silent.signal });
     const decoder = new TextDecoder();
     let text = "";
     const reader = response.body.getReader();

@@ -3,16 +3,45 @@
 import { HubbubError } from "./hubbub.js";
 
 /** Codes after which nobody knows whether the request took effect. */
-const OPEN_CODES = new Set(["unconfirmed", "internal", "unreachable"]);
+const OPEN_CODES = new Set(["unconfirmed", "internal", "unreachable", "unexpected"]);
 
-export const sleep = (ms, signal) => new Promise((resolve, reject) => {
-  if (signal?.aborted) return reject(canceled());
-  const stop = () => { clearTimeout(timer); reject(canceled()); };
-  const timer = setTimeout(() => { signal?.removeEventListener("abort", stop); resolve(); }, ms);
-  signal?.addEventListener("abort", stop, { once: true });
-});
+/** Signal → the controllers to abort with it. It has one listener for all: Node warns of more than ten. */
+const followers = new WeakMap();
 
-export const canceled = () =>
+function followersOf(signal) {
+  if (!followers.has(signal)) {
+    const controllers = new Set();
+    followers.set(signal, controllers);
+    signal.addEventListener("abort", () => { for (const controller of controllers) controller.abort(); });
+  }
+  return followers.get(signal);
+}
+
+/**
+ * Runs `action` with a signal that is aborted after `ms`, or with one of `signals`, and leaves nothing of it behind at
+ * these. Some versions of Node keep what `AbortSignal.any` makes for as long as its sources live.
+ */
+async function within(ms, signals, action) {
+  const controller = new AbortController();
+  const timer = setTimeout(() => controller.abort(), ms);
+  const given = signals.filter((signal) => signal !== undefined);
+  if (given.some(({ aborted }) => aborted)) controller.abort();
+  for (const signal of given) followersOf(signal).add(controller);
+  try {
+    return await action(controller.signal);
+  } finally {
+    clearTimeout(timer);
+    for (const signal of given) followersOf(signal).delete(controller);
+  }
+}
+
+/** Resolves after `ms`, or with the first of `signals` that is aborted. */
+export const sleep = (ms, signals) => within(ms, signals, (over) => new Promise((resolve) => {
+  if (over.aborted) resolve();
+  over.addEventListener("abort", resolve);
+}));
+
+const canceled = () =>
   new HubbubError({ code: "canceled", detail: "given up by the caller; it may have taken effect" });
 
 export const closed = () => new HubbubError({ code: "closed", detail: "the client was closed" });
@@ -61,8 +90,14 @@ export class Http {
     };
   }
 
+  /** `problem` of an attempt with `token`: retryable if a newer token has replaced that one since. */
+  unlessRenewed(problem, token) {
+    return problem.status === 401 && token !== this.options.token ? { ...problem, retryable: true } : problem;
+  }
+
   /** One attempt: the response of a success. Rejects with a {@link HubbubError}. */
   async once(method, path, { body, headers, signal } = {}) {
+    const { token } = this.options;
     let response;
     let problem;
     try {
@@ -72,7 +107,7 @@ export class Http {
     } catch (error) {
       throw new HubbubError({ code: "unreachable", detail: error.cause?.message ?? error.message, retryable: true });
     }
-    if (problem) throw new HubbubError(problem);
+    if (problem) throw new HubbubError(this.unlessRenewed(problem, token));
     return response;
   }
 
@@ -84,23 +119,29 @@ export class Http {
    */
   async call(method, path, { waitMs = 0, signal, ...request } = {}) {
     const { patience, answerMax } = this.options;
-    const given = signal ? AbortSignal.any([signal, this.closing]) : this.closing;
+    const signals = [signal, this.closing];
     const end = Date.now() + patience;
     let isOpen = false;
     for (let attempt = 0; ; attempt++) {
-      const limit = AbortSignal.timeout(answerMax + waitMs);
       try {
-        const response = await this.once(method, path, { ...request, signal: AbortSignal.any([given, limit]) });
-        return { response, body: await readBody(response), isOpen };
+        return await within(answerMax + waitMs, signals, async (limited) => {
+          const response = await this.once(method, path, { ...request, signal: limited });
+          return { response, body: await readBody(response), isOpen };
+        });
       } catch (error) {
-        if (this.closing.aborted) throw closed();
-        if (signal?.aborted) throw canceled();
+        this.#throwIfOver(signal);
         const pause = pauseOf(attempt, error.problem.retryAfter, this.options);
         if (!error.retryable || Date.now() + pause > end) throw Object.assign(error, { isOpen });
         isOpen ||= OPEN_CODES.has(error.code);
-        await sleep(pause, given);
+        await sleep(pause, signals);
+        this.#throwIfOver(signal);
       }
     }
+  }
+
+  #throwIfOver(signal) {
+    if (this.closing.aborted) throw closed();
+    if (signal?.aborted) throw canceled();
   }
 
   /** A request with JSON, and the JSON of its answer. */

@@ -1,7 +1,7 @@
 /** Keys with values, and their changes. */
 
 import { HubbubError } from "./hubbub.js";
-import { canceled, pauseOf, query, sleep } from "./http.js";
+import { pauseOf, query, sleep } from "./http.js";
 import { readEvents } from "./events.js";
 
 /** Bytes of a key in a path: percent-encoded, with slashes as they are. */
@@ -209,7 +209,7 @@ export class Watch {
   async #pause(attempt, retryAfter) {
     const { signal } = this.#abort;
     const pause = pauseOf(Math.max(attempt, 0), retryAfter, this.#http.options);
-    await sleep(pause, signal).catch((error) => { if (error.code !== canceled().code) throw error; });
+    await sleep(pause, [signal]);
   }
 
   #reset({ epoch, oldest, head }) {
@@ -219,6 +219,7 @@ export class Watch {
   }
 
   async *#connection() {
+    const { token } = this.#http.options;
     const { epoch, revision } = this.#position;
     const cursor = revision === undefined ? {} : { after: revision, epoch };
     const path = `/v1/kv/watch${query({ prefix: this.#prefix, ...cursor })}`;
@@ -229,7 +230,7 @@ export class Watch {
         this.#position = { epoch: data.epoch, revision: data.after };
         yield { type: "ready", epoch: data.epoch, revision: data.after };
       } else if (event === "error") {
-        throw new HubbubError(data);
+        throw new HubbubError(this.#http.unlessRenewed(data, token));
       } else if (event === "put" || event === "delete" || event === "expire") {
         yield { type: event, key: textOf(data.key), revision: data.revision };
       } else {

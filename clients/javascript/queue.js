@@ -1,9 +1,12 @@
 /** Queues: sending, taking on lease, and working through them. */
 
+import { pauseOf, sleep } from "./http.js";
 import { makeId } from "./hubbub.js";
 
 /** Longest time the server waits for a message, in ms. */
 const WAIT_MAX = 20_000;
+/** The pause of `poll` after a refusal is that of an attempt with this number. */
+const REFUSED_ATTEMPT = 3;
 
 export class Queue {
   #http;
@@ -49,6 +52,9 @@ export class Queue {
       } catch (error) {
         if (signal?.aborted) return;
         if (!error.retryable) throw error;
+        // Whatever the patience was.
+        const pause = pauseOf(REFUSED_ATTEMPT, error.problem?.retryAfter, this.#http.options);
+        await sleep(pause, [signal, this.#http.closing]);
       }
     }
   }

@@ -99,8 +99,13 @@ export class Subscription {
     const { event, position } = this.#events.shift();
     this.#position = position;
     const rest = this.#events.at(-1)?.position ?? position;
-    if (!this.#handle && !this.#isOver && this.#events.length <= this.#options.bufferMax / 2) this.#start(rest);
+    if (!this.#handle && !this.#isOver && this.#events.length <= this.#options.bufferMax / 2) this.#continue(rest);
     return event;
+  }
+
+  /** Goes on after a pause. Somebody else may follow the room by now: what is buffered can be taken nevertheless. */
+  #continue(position) {
+    try { this.#start(position); } catch (error) { this.#end(error); }
   }
 
   #end(error) {

@@ -1,7 +1,7 @@
 /**
  * A WebSocket client (RFC 6455) for Node: text frames, no compression. Node before 22 has none that is stable, and
  * later ones do not tell of pings, which the order after a refusal depends on (docs/protocol.md). It has the members of
- * a browser's WebSocket that `hubbub.js` uses, and `onping`.
+ * a browser's WebSocket that `hubbub.js` uses, `onping`, and `retryAfter` of a close, in seconds.
  */
 
 import { createHash, randomBytes } from "node:crypto";
@@ -120,7 +120,8 @@ class NodeWebSocket {
     this.#request.on("upgrade", (response, socket, head) => this.#onUpgrade(response, socket, head, key));
     this.#request.on("response", (response) => {
       response.resume();
-      this.#end(REFUSALS.get(response.statusCode) ?? LOST, `the server answered ${response.statusCode}`);
+      const retryAfter = Number(response.headers["retry-after"]) || 0;
+      this.#end(REFUSALS.get(response.statusCode) ?? LOST, `the server answered ${response.statusCode}`, retryAfter);
       this.#request.destroy();
     });
     this.#request.on("error", (error) => this.#end(LOST, error.message));
@@ -184,11 +185,11 @@ class NodeWebSocket {
     setTimeout(() => this.#socket.destroy(), CLOSE_MAX).unref();
   }
 
-  #end(code, reason) {
+  #end(code, reason, retryAfter) {
     if (this.#isOver) return;
     this.#isOver = true;
     // Never inside the constructor or `close`: the caller has set no listener yet, or is in the middle of something.
-    queueMicrotask(() => this.onclose?.({ code, reason }));
+    queueMicrotask(() => this.onclose?.({ code, reason, retryAfter }));
   }
 }
 

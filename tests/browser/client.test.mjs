@@ -1,11 +1,12 @@
 /** `web/hubbub.js` in Node, against the real server. */
 
 import assert from "node:assert/strict";
+import { execFileSync } from "node:child_process";
 import { test } from "node:test";
 import WebSocket, { WebSocketServer } from "ws";
 import { WebSocket as NodeWebSocket } from "../../clients/javascript/websocket.js";
 import { Delivery, Hubbub, HubbubError, State, makeId } from "../../web/hubbub.js";
-import { Server } from "./server.mjs";
+import { BINARY, Server } from "./server.mjs";
 
 function client(test, url, options = {}) {
   const hubbub = new Hubbub({ url, user: "ada", WebSocket, backoffFirst: 50, backoffMax: 200, ...options });
@@ -35,6 +36,10 @@ function reaching(hubbub, state) {
     });
   });
 }
+
+/** A token for the user, with these rights in rooms. */
+const mint = (secret, user, rooms) =>
+  execFileSync(BINARY, ["token", "mint", "--user", user, "--rooms", rooms], { env: { HUBBUB_AUTH_SECRET: secret } }).toString().trim();
 
 const range = (count) => Array.from({ length: count }, (_, index) => index + 1);
 
@@ -160,6 +165,21 @@ test("history and rooms over HTTP, and errors with their code", async (test) => 
   assert.deepEqual(page.messages.map((message) => message.seq), [2]);
   assert.deepEqual((await hubbub.rooms()).rooms.map((room) => room.roomId), ["lobby"]);
   await assert.rejects(hubbub.history("nowhere"), { code: "unknown_room", status: 404 });
+});
+
+test("a token that may not read a room ends its subscription, and not the others", async (test) => {
+  const secret = "a secret of the tests, which is long enough";
+  const server = await Server.start(test, { HUBBUB_AUTH_SECRET: secret });
+  const hubbub = client(test, server.url, { user: undefined, token: mint(secret, "ada", "*=rwm") });
+  const removed = new Promise((resolve) => hubbub.on("removed", resolve));
+  const { complete } = collect(hubbub, "mine", 1, { after: 0 });
+  hubbub.connect();
+  await new Promise((resolve) => hubbub.subscribe("theirs", { after: 0, onSubscribed: resolve }));
+  hubbub.setToken(mint(secret, "ada", "mine=rwm"));
+  const { roomId, code } = await removed;
+  assert.deepEqual([roomId, code], ["theirs", "forbidden"]);
+  await hubbub.send("mine", "hello").done;
+  assert.equal((await complete)[0].message, "hello");
 });
 
 // What a healthy server does not do on demand is done by one made for it.

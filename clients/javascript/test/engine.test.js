@@ -76,6 +76,98 @@ test("a token given during the handshake is sent behind it", (test) => {
   assert.deepEqual(socket.frames, [{ type: "auth", ref: "auth", token: "second" }]);
 });
 
+const protocolsOf = (sockets) => sockets.map(({ protocols }) => protocols[1]);
+const reaching = (hubbub, wanted) => new Promise((resolve) => {
+  const stop = hubbub.on("state", ({ state }) => { if (state === wanted) resolve(stop()); });
+});
+
+test("a socket that ends for its first token is followed by one with the newer token", async (test) => {
+  const { hubbub, sockets } = engine({ token: "first" });
+  test.after(() => hubbub.close());
+  sockets[0].onopen();
+  hubbub.setToken("second");
+  const connecting = reaching(hubbub, "connecting");
+  sockets[0].onclose({ code: 4401, reason: "the token has expired" });
+  assert.equal(hubbub.connection.state, "waiting");
+  await connecting;
+  assert.deepEqual(protocolsOf(sockets), ["hubbub.bearer.first", "hubbub.bearer.second"]);
+  sockets[1].onclose({ code: 4401, reason: "the token has expired" });
+  assert.equal(hubbub.connection.state, "closed");
+});
+
+test("a handshake refused for a token that was replaced meanwhile is tried again", async (test) => {
+  const { hubbub, sockets } = engine({ token: "first" });
+  test.after(() => hubbub.close());
+  hubbub.setToken("second");
+  const connecting = reaching(hubbub, "connecting");
+  sockets[0].onclose({ code: 4401, reason: "the server answered 401" });
+  assert.equal(hubbub.connection.state, "waiting");
+  await connecting;
+  assert.deepEqual(protocolsOf(sockets), ["hubbub.bearer.first", "hubbub.bearer.second"]);
+});
+
+test("a refused handshake is not repeated before the server asks for it, nor much later than a minute", (test) => {
+  for (const [retryAfter, asked] of [[5, 5_000], [3_600, 60_000]]) {
+    const { hubbub, sockets: [socket] } = engine();
+    test.after(() => hubbub.close());
+    const before = Date.now();
+    socket.onclose({ code: 1013, reason: "the server answered 503", retryAfter });
+    const wait = hubbub.connection.retryAt - before;
+    assert.ok(wait >= asked && wait < asked + 1_000, `${wait} ms`);
+  }
+});
+
+test("what answers no frame ends the subscription of its room, whatever its code", (test) => {
+  const { hubbub, sockets: [socket] } = engine();
+  test.after(() => hubbub.close());
+  const [removed, heard] = [[], []];
+  hubbub.on("removed", ({ roomId, code }) => removed.push([roomId, code]));
+  hubbub.subscribe("r", { after: 0 });
+  socket.onopen();
+  announce(socket, "r", "e");
+  socket.say({ type: "error", roomId: "r", code: "forbidden", retryable: false });
+  assert.deepEqual(removed, [["r", "forbidden"]]);
+  hubbub.subscribe("r", { after: 0, onSubscribed: (room) => heard.push(room) });
+  socket.say({ type: "error", ref: socket.frames[0].ref, roomId: "r", code: "removed", retryable: false });
+  assert.equal(removed.length, 1, "an answer to the one before ends no other");
+  socket.say({ type: "subscribed", ref: socket.frames.at(-1).ref, roomId: "r", epoch: "e", oldest: 1, head: 9 });
+  assert.deepEqual(heard, ["r"]);
+});
+
+test("a reset of the subscription before is not that of the next one", (test) => {
+  const { hubbub, sockets: [socket] } = engine();
+  test.after(() => hubbub.close());
+  const resets = [];
+  const { unsubscribe } = hubbub.subscribe("r", { after: 2 });
+  socket.onopen();
+  announce(socket, "r", "e");
+  unsubscribe();
+  const next = hubbub.subscribe("r", { after: 7, epoch: "e", onReset: (room) => resets.push(room) });
+  reset(socket, "r", "e");
+  socket.say({ type: "unsubscribed", roomId: "r" });
+  assert.deepEqual([next.cursor, socket.frames.at(-1).after, resets], [{ epoch: "e", seq: 7 }, 7, []]);
+});
+
+test("the pause after a refusal ends with its connection", (test) => {
+  const { hubbub, sockets } = engine({ backoffFirst: 100, backoffMax: 10_000 });
+  test.after(() => hubbub.close());
+  test.mock.timers.enable({ apis: ["setTimeout"] });
+  const refuse = (socket) =>
+    socket.say({ type: "error", ref: socket.frames[0].ref, code: "overloaded", retryable: true });
+  sockets[0].onopen();
+  hubbub.send("r", "text");
+  refuse(sockets[0]);
+  sockets[0].onclose({ code: 1006, reason: "" });
+  hubbub.connect();
+  sockets[1].onopen();
+  refuse(sockets[1]);
+  // The first pause would be over, the second takes 100 to 200 ms.
+  test.mock.timers.tick(99);
+  assert.equal(sockets[1].frames.length, 1);
+  test.mock.timers.tick(101);
+  assert.equal(sockets[1].frames.length, 2);
+});
+
 /** Connects again, as after a cut. @returns the new socket, with its `subscribe` as first frame */
 async function again(hubbub, sockets) {
   const connecting = new Promise((resolve) => {

@@ -1,6 +1,7 @@
 /** Pauses, repetition and what an answer says after an attempt without one. */
 
 import assert from "node:assert/strict";
+import { getEventListeners } from "node:events";
 import { createServer } from "node:http";
 import { test } from "node:test";
 import { Client } from "../index.js";
@@ -66,6 +67,8 @@ test("a condition that fails after an attempt without an answer says nothing", a
   await assert.rejects(new Client(open.url, OPTIONS).keys.put("k", "v", { revision: 3 }), { code: "unconfirmed" });
   assert.equal(open.requests[1].headers["if-match"], '"3"');
   const seen = [200, undefined, { etag: '"4"' }];
+  const proxy = await answering(test, [[502], failed]);
+  await assert.rejects(new Client(proxy.url, OPTIONS).keys.put("k", "v", { revision: 3 }), { code: "unconfirmed" });
   const gone = await answering(test, [seen, null, [404, { code: "unknown_key" }]]);
   assert.equal(await new Client(gone.url, OPTIONS).keys.delete("k"), true);
   const never = await answering(test, [seen, [404, { code: "unknown_key" }]]);
@@ -79,6 +82,23 @@ test("a change names the revision it saw, so that a late attempt undoes nothing"
   assert.deepEqual(await new Client(url, OPTIONS).keys.put("k", "v"), { revision: 7, created: false });
   assert.deepEqual(requests.map(({ method, headers }) => [method, headers["if-match"]]),
     [["HEAD", undefined], ["PUT", '"4"'], ["HEAD", undefined], ["PUT", '"6"']]);
+});
+
+test("a request refused for a token that was replaced meanwhile is repeated with the newer one", async (test) => {
+  const unauthorized = [401, { code: "unauthorized", status: 401, retryable: false }];
+  const { url, requests } = await answering(test, [unauthorized, [200, { messages: [] }], unauthorized]);
+  const client = new Client(url, {
+    ...OPTIONS, token: "first",
+    fetch: async (...request) => {
+      const response = await fetch(...request);
+      client.setToken("second");
+      return response;
+    },
+  });
+  assert.deepEqual(await client.queue("q").take({ waitMs: 1_000 }), []);
+  assert.deepEqual(requests.map(({ headers }) => headers.authorization), ["Bearer first", "Bearer second"]);
+  await assert.rejects(client.queue("q").take(), { code: "unauthorized" });
+  assert.equal(requests.length, 3);
 });
 
 test("a handshake refused for its token is final", async (test) => {
@@ -101,6 +121,45 @@ test("a client that is closed ends what waits, and takes nothing more", async (t
   assert.deepEqual([took.reason.code, sent.reason.code, watched.value], ["closed", "closed", { value: undefined, done: true }]);
   await assert.rejects(client.keys.get("k"), { code: "closed" });
   await assert.rejects(client.room("r").send("text"), { code: "closed" });
+});
+
+/** Resolves once so many requests have come, and the client has their answers. */
+async function answered(requests, count) {
+  while (requests.length < count) await new Promise((resolve) => setTimeout(resolve, 1));
+  await new Promise((resolve) => setTimeout(resolve, 50));
+}
+
+const busy = [503, { code: "overloaded", retryable: true }, { "retry-after": "5" }];
+
+test("a client that is closed during a pause says so", async (test) => {
+  const { url, requests } = await answering(test, [busy]);
+  const client = new Client(url, OPTIONS);
+  const taking = assert.rejects(client.queue("q").take(), { code: "closed" });
+  await answered(requests, 1);
+  client.close();
+  await taking;
+});
+
+test("work that is refused is asked for again after a pause, whatever the patience", async (test) => {
+  const { url, requests } = await answering(test, [busy]);
+  const abort = new AbortController();
+  const working = new Client(url, { ...OPTIONS, patience: 0 }).queue("q").poll(() => {}, { signal: abort.signal });
+  await answered(requests, 1);
+  abort.abort();
+  await working;
+  assert.equal(requests.length, 1);
+});
+
+test("calls leave nothing behind at a signal that outlives them", async (test) => {
+  const { url } = await answering(test, [[503], [200, { messages: [] }]]);
+  const any = test.mock.method(AbortSignal, "any");
+  const warnings = [];
+  const warn = (warning) => warnings.push(warning.message);
+  process.on("warning", warn);
+  test.after(() => process.off("warning", warn));
+  const [client, { signal }] = [new Client(url, OPTIONS), new AbortController()];
+  await Promise.all(Array.from({ length: 20 }, () => client.queue("q").take({ signal })));
+  assert.deepEqual([any.mock.callCount(), getEventListeners(signal, "abort").length, warnings], [0, 1, []]);
 });
 
 test("a key of any text is one path", async (test) => {

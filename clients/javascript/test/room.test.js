@@ -59,6 +59,16 @@ test("a reader that takes nothing pauses the subscription, and goes on behind wh
   assert.deepEqual(rest, [3, 4, 5]);
 });
 
+test("what is buffered can be taken when somebody else follows the room after a pause", async () => {
+  const { engine, subscription } = follow({ after: 0, bufferMax: 4 });
+  for (let seq = 1; engine.current; seq++) engine.message(seq);
+  engine.subscribe = () => { throw new TypeError("lobby is subscribed already"); };
+  const taken = [];
+  for (let i = 0; i < 4; i++) taken.push(kindOf(await subscription.next()));
+  assert.deepEqual(taken, [1, 2, 3, 4]);
+  await assert.rejects(subscription.next(), TypeError);
+});
+
 test("what the server ends is an error behind what came before, once", async () => {
   const { engine, subscription } = follow({ after: 0 });
   engine.message(1);

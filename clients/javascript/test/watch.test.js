@@ -8,9 +8,10 @@ import { Client } from "../index.js";
 
 /** A server whose streams are the given texts, one for each connection; a number is the status of a refusal. */
 async function streaming(test, streams) {
-  const asked = [];
+  const [asked, tokens] = [[], []];
   const server = createServer((request, response) => {
     asked.push(request.url);
+    tokens.push(request.headers.authorization);
     const stream = streams[asked.length - 1];
     if (Array.isArray(stream)) return response.writeHead(stream[0]).end(JSON.stringify(stream[1]));
     response.writeHead(200, { "content-type": "text/event-stream" });
@@ -19,7 +20,8 @@ async function streaming(test, streams) {
   });
   await new Promise((resolve) => server.listen(0, "127.0.0.1", resolve));
   test.after(() => { server.closeAllConnections(); server.close(); });
-  return { client: new Client(`http://127.0.0.1:${server.address().port}`, { backoffFirst: 1, backoffMax: 2 }), asked };
+  const options = { backoffFirst: 1, backoffMax: 2, token: "first" };
+  return { client: new Client(`http://127.0.0.1:${server.address().port}`, options), asked, tokens };
 }
 
 const watching = (epoch, after) => `event: watching\ndata: {"epoch":"${epoch}","after":${after}}\n\n`;
@@ -61,6 +63,18 @@ test("another history is one reset, and the watch goes on behind its head", asyn
 test("a refusal that cannot get better ends the watch", async (test) => {
   const { client } = await streaming(test, [[403, { code: "forbidden", retryable: false }]]);
   await assert.rejects(take(client.keys.watch(), 1), { code: "forbidden" });
+});
+
+const expired = 'event: error\ndata: {"code":"unauthorized","status":401,"retryable":false}\n\n';
+
+test("a watch outlives its first token with a newer one", async (test) => {
+  const { client, tokens } = await streaming(test, [watching("e", 4) + expired, watching("e", 4) + expired, ""]);
+  const watch = client.keys.watch();
+  assert.equal((await watch.next()).value.type, "ready");
+  client.setToken("second");
+  assert.equal((await watch.next()).value.type, "ready");
+  assert.deepEqual(tokens, ["Bearer first", "Bearer second"]);
+  await assert.rejects(watch.next(), { code: "unauthorized" });
 });
 
 test("closing ends a watch that waits", async (test) => {

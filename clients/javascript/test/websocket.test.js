@@ -98,6 +98,8 @@ test("what does not accept the handshake is no connection", async (test) => {
     const refusing = await upgrading(test, (socket) => socket.end(`HTTP/1.1 ${status} No\r\nContent-Length: 0\r\n\r\n`));
     assert.equal((await closed(new WebSocket(refusing))).code, code);
   }
+  const busy = await upgrading(test, (socket) => socket.end("HTTP/1.1 503 No\r\nRetry-After: 7\r\nContent-Length: 0\r\n\r\n"));
+  assert.equal((await closed(new WebSocket(busy))).retryAfter, 7);
   const other = new WebSocket(wrong.replace("ws:", "http:").replace("/v1/ws", "/x"));
   assert.equal((await closed(other)).code, 1006);
   assert.equal((await closed(new WebSocket("ws://127.0.0.1:1/"))).code, 1006);

@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import Any, Generic, Protocol, TypeVar
 
 from ._client import Client
-from ._errors import HubbubError
+from ._errors import closed
 from ._keys import KeyEvent, Keys, KeyValue, Put
 from ._options import Options
 from ._queues import Delivery, Queue, QueueReceipt
@@ -26,15 +26,21 @@ class _Loop:
 
     def __init__(self) -> None:
         self.loop = asyncio.new_event_loop()
+        self._lock = threading.Lock()
+        self._is_stopped = False
         self.thread = threading.Thread(target=self.loop.run_forever, name="hubbub", daemon=True)
         self.thread.start()
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
-        future = asyncio.run_coroutine_threadsafe(work, self.loop)
+        with self._lock:
+            if self._is_stopped:
+                work.close()
+                raise closed()
+            future = asyncio.run_coroutine_threadsafe(work, self.loop)
         try:
             return future.result()
         except CancelledError:
-            raise HubbubError({"code": "closed", "detail": "the client was closed"}) from None
+            raise closed() from None
         except BaseException:
             # An interrupted call is given up.
             future.cancel()
@@ -47,7 +53,7 @@ class _Loop:
         return self.run(work())
 
     def stop(self) -> None:
-        """Ends the thread. Calls that still wait are cancelled."""
+        """Ends the thread. Calls that still wait are cancelled, later ones refused."""
 
         async def cancel_all() -> None:
             others = asyncio.all_tasks() - {asyncio.current_task()}
@@ -55,7 +61,11 @@ class _Loop:
                 task.cancel()
             await asyncio.gather(*others, return_exceptions=True)
 
-        self.run(cancel_all())
+        with self._lock:
+            # Behind this, nobody would cancel a call.
+            self._is_stopped = True
+            cancelling = asyncio.run_coroutine_threadsafe(cancel_all(), self.loop)
+        cancelling.result()
         self.loop.call_soon_threadsafe(self.loop.stop)
         self.thread.join()
         self.loop.close()
@@ -186,7 +196,10 @@ class BlockingQueue:
         return [BlockingDelivery(delivery, self._loop) for delivery in self._loop.run(self._queue.take(**options))]
 
     def poll(self, handler: Callable[[BlockingDelivery], None], **options: Any) -> None:
-        """As `Queue.poll`. The handler runs in a thread of its own; it may block and use this client."""
+        """As `Queue.poll`. The handler runs in a thread of its own; it may block and use this client.
+
+        An interrupt does not end the handler.
+        """
 
         async def in_thread(delivery: Delivery) -> None:
             await asyncio.to_thread(handler, BlockingDelivery(delivery, self._loop))

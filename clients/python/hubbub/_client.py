@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from types import TracebackType
 
-from ._errors import HubbubError
+from ._errors import closed
 from ._http import Http
 from ._keys import Keys
 from ._options import Options
@@ -44,13 +44,21 @@ class Client:
         return Queue(name, self._http)
 
     def set_token(self, token: str) -> None:
-        """Goes on with another token of the same user, on the open socket, too."""
+        """Goes on with another token of the same user, on the open socket, too.
+
+        What was begun with the old one and ends with it begins again. Subscriptions of rooms that the new one may not
+        read end with `forbidden`.
+        """
         self._http.token = token
         if self._socket:
             self._socket.renew(token)
 
     async def close(self) -> None:
-        """Ends everything. Messages without a receipt are refused with code `closed`."""
+        """Ends everything. Messages without a receipt are refused with code `closed`.
+
+        Subscriptions and watches end without an error.
+        """
+        self.keys.end_watches()
         await self._http.close()
         if self._socket:
             await self._socket.close()
@@ -58,7 +66,7 @@ class Client:
     def _connected(self) -> Socket:
         """The socket; the first use makes it."""
         if self._http.is_closed:
-            raise HubbubError({"code": "closed", "detail": "the client was closed"})
+            raise closed()
         if self._socket is None:
             self._socket = Socket(self._http)
         return self._socket

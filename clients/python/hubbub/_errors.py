@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 #: Codes after which nobody knows whether a request took effect.
-OPEN_CODES = frozenset({"unconfirmed", "internal", "unreachable"})
+OPEN_CODES = frozenset({"unconfirmed", "internal", "unreachable", "unexpected"})
 
 
 class HubbubError(Exception):
@@ -21,10 +21,14 @@ class HubbubError(Exception):
         self.status: int | None = problem.get("status")
         #: The whole answer, for members that only some codes have.
         self.problem = dict(problem)
-        #: An earlier attempt of the same call went unanswered, and may have taken effect.
+        #: The server did not answer an earlier attempt of the same call, which may have taken effect.
         self.is_open = False
         #: Seconds the server asks to wait.
         self.retry_after: float = problem.get("retryAfter", 0.0)
+
+
+def closed() -> HubbubError:
+    return HubbubError({"code": "closed", "detail": "the client was closed"})
 
 
 def unreachable(error: BaseException) -> HubbubError:

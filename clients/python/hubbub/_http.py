@@ -12,7 +12,7 @@ from typing import Any
 import aiohttp
 from yarl import URL
 
-from ._errors import OPEN_CODES, HubbubError, unreachable
+from ._errors import OPEN_CODES, HubbubError, closed, unreachable
 from ._options import Options
 
 #: Answers of overload, which say when to come back.
@@ -29,6 +29,14 @@ class Answer:
         return json.loads(self.body) if self.body else None
 
 
+def retry_after_of(status: int, headers: Mapping[str, str]) -> float:
+    """Seconds that a refusal asks to wait."""
+    try:
+        return float(headers.get("retry-after", "1" if status in OVERLOAD else "0"))
+    except ValueError:
+        return 1.0
+
+
 def problem_of(status: int, headers: Mapping[str, str], body: bytes) -> HubbubError:
     """The error of a refusal, also of a proxy's."""
     try:
@@ -37,12 +45,8 @@ def problem_of(status: int, headers: Mapping[str, str], body: bytes) -> HubbubEr
         problem = None
     if not isinstance(problem, dict):
         problem = {"detail": body[:200].decode("utf-8", "replace")}
-    try:
-        retry_after = float(headers.get("retry-after", "1" if status in OVERLOAD else "0"))
-    except ValueError:
-        retry_after = 1.0
     base = {"code": "unexpected", "retryable": status >= 500}
-    return HubbubError({**base, **problem, "status": status, "retryAfter": retry_after})
+    return HubbubError({**base, **problem, "status": status, "retryAfter": retry_after_of(status, headers)})
 
 
 async def _count(session: object, context: SimpleNamespace, params: object) -> None:
@@ -57,13 +61,17 @@ class Http:
         self.token = token
         self.options = options
         self._session: aiohttp.ClientSession | None = None
-        self.is_closed = False
+        self._closing = asyncio.Event()
+
+    @property
+    def is_closed(self) -> bool:
+        return self._closing.is_set()
 
     @property
     def session(self) -> aiohttp.ClientSession:
         """Opened by its first use, in the loop that uses it."""
         if self.is_closed:
-            raise HubbubError({"code": "closed", "detail": "the client was closed"})
+            raise closed()
         if self._session is None:
             trace = aiohttp.TraceConfig()
             trace.on_request_headers_sent.append(_count)
@@ -72,9 +80,16 @@ class Http:
         return self._session
 
     async def close(self) -> None:
-        self.is_closed = True
+        self._closing.set()
         if self._session:
             await self._session.close()
+
+    async def sleep(self, seconds: float) -> None:
+        """Waits between two attempts; not longer than until the client is closed."""
+        try:
+            await asyncio.wait_for(self._closing.wait(), seconds)
+        except asyncio.TimeoutError:
+            pass
 
     def headers(self) -> dict[str, str]:
         headers = {}
@@ -83,6 +98,12 @@ class Http:
         if self.token is not None:
             headers["Authorization"] = f"Bearer {self.token}"
         return headers
+
+    def heed_renewal(self, error: HubbubError, token: str | None) -> None:
+        """Makes the refusal of an attempt's token retryable if another one was given since."""
+        # By the status: the answer to HEAD has no code.
+        if error.status == 401 and token != self.token:
+            error.retryable = True
 
     async def once(
         self, method: str, path: str, body: bytes | None, headers: Mapping[str, str], limit: float,
@@ -115,16 +136,18 @@ class Http:
         attempt = 0
         while True:
             sent: list[None] = []
+            token = self.token
             try:
                 return await self.once(method, path, body, headers or {}, self.options.answer_max + wait, sent)
             except HubbubError as error:
+                self.heed_renewal(error, token)
                 is_open = is_open or len(sent) > 1
                 pause = self.options.pause(attempt, error.retry_after)
                 if not error.retryable or loop.time() + pause > end:
                     error.is_open = is_open
                     raise
                 is_open = is_open or error.code in OPEN_CODES
-            await asyncio.sleep(pause)
+            await self.sleep(pause)
             attempt += 1
 
     async def json(self, method: str, path: str, value: Mapping[str, Any] | None = None, wait: float = 0.0) -> Any:

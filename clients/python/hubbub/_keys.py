@@ -9,6 +9,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar, TypeVar, Union
 from urllib.parse import quote, unquote_to_bytes, urlencode
+from weakref import WeakSet
 
 import aiohttp
 from yarl import URL
@@ -99,6 +100,7 @@ def _open_if_repeated(error: HubbubError) -> HubbubError:
 class Keys:
     def __init__(self, http: Http) -> None:
         self._http = http
+        self._watches: WeakSet[Watch] = WeakSet()
 
     async def get(self, key: str) -> KeyValue | None:
         try:
@@ -206,7 +208,14 @@ class Keys:
 
     def watch(self, *, prefix: str | None = None, after: int | None = None, epoch: str | None = None) -> Watch:
         """Follows changes: iterate over what it returns."""
-        return Watch(self._http, prefix, Position(epoch, after))
+        watch = Watch(self._http, prefix, Position(epoch, after))
+        self._watches.add(watch)
+        return watch
+
+    def end_watches(self) -> None:
+        """Closes them, as `Client.close` does: a stream does not end with its session."""
+        for watch in list(self._watches):
+            watch.close()
 
 
 class Watch(AsyncIterator[KeyEvent]):
@@ -255,6 +264,7 @@ class Watch(AsyncIterator[KeyEvent]):
         attempt = 0
         while True:
             retry_after = 0.0
+            token = self._http.token
             try:
                 async for event in self._connection():
                     attempt = 0
@@ -264,9 +274,13 @@ class Watch(AsyncIterator[KeyEvent]):
                 if error.code in ("reset", "compacted"):
                     yield self._reset(error.problem)
                     continue
+                self._http.heed_renewal(error, token)
                 if not error.retryable:
                     raise
                 retry_after = error.retry_after
+            # `wait_for` may lose a cancellation that comes together with its result (before Python 3.12).
+            if self._is_over:
+                return
             await asyncio.sleep(self._http.options.pause(attempt, retry_after))
             attempt += 1
 

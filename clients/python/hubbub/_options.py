@@ -6,6 +6,9 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass
 
+#: The attempt from which on the backoff counts for a server that has too much to do.
+OVERLOAD_ATTEMPT = 3
+
 
 @dataclass(frozen=True, kw_only=True)
 class Options:

@@ -12,6 +12,7 @@ from urllib.parse import quote
 from ._errors import HubbubError
 from ._http import Http
 from ._ids import make_id
+from ._options import OVERLOAD_ATTEMPT
 
 #: Longest time the server waits for a message, in seconds.
 WAIT_MAX = 20.0
@@ -76,7 +77,8 @@ class Queue:
 
         Calls `handler` with each delivery, extends its lease meanwhile, and acknowledges it when the handler is done.
         When the handler raises, the message goes back to the queue, and `on_error` gets the error; so it does if a
-        lease had ended before the acknowledgement.
+        lease had ended before the acknowledgement. Cancelling ends the handler, too: its message comes again when the
+        lease ends.
         """
         while True:
             try:
@@ -86,6 +88,8 @@ class Queue:
             except HubbubError as error:
                 if not error.retryable:
                     raise
+                # Whatever the patience was.
+                await self._http.sleep(self._http.options.pause(OVERLOAD_ATTEMPT, error.retry_after))
 
 
 class Delivery:

@@ -62,6 +62,9 @@ class Subscription(AsyncIterator[RoomEvent]):
 
     Events that nobody has taken yet are bounded: at `buffer_max` the subscription pauses, and it continues behind the
     last one when half of them are taken.
+
+    What the server ends is an error behind them: `removed` if the user is no member any more or the room is gone,
+    `forbidden` if a newer token may not read the room.
     """
 
     def __init__(
@@ -143,6 +146,8 @@ class Subscription(AsyncIterator[RoomEvent]):
         self._push(Ready(frame["epoch"], frame["oldest"], frame["head"]))
 
     def on_reset(self, frame: dict[str, Any]) -> None:
+        if not self._is_announced:
+            return
         was_replaced = self._cursor.epoch is not None and self._cursor.epoch != frame["epoch"]
         # 0 is never answered with another reset.
         self._cursor = Position(frame["epoch"], frame["head"] if self._on_reset == "live" else 0)

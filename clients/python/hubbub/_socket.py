@@ -11,40 +11,51 @@ import asyncio
 import json
 import re
 import time
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 from urllib.parse import quote
 
 import aiohttp
 
 from ._errors import HubbubError
-from ._http import Http
+from ._http import Http, retry_after_of
+from ._options import OVERLOAD_ATTEMPT
 from ._sending import Lanes
 from ._types import Receipt
 
+UNAUTHORIZED = 4401
 #: Close codes after which reconnecting is pointless; see docs/protocol.md.
 FINAL_CODES = {1002: "protocol", 1003: "protocol", 1007: "protocol", 1008: "protocol", 4400: "protocol",
-               4401: "unauthorized", 4403: "forbidden"}
+               UNAUTHORIZED: "unauthorized", 4403: "forbidden"}
 GOING_AWAY = 1001
 #: Answers to the handshake, and the close codes that mean the same.
-REFUSALS = {401: 4401, 403: 4403, 429: 4429, 503: 1013}
+REFUSALS = {401: UNAUTHORIZED, 403: 4403, 429: 4429, 503: 1013}
 #: Longest wait in seconds that a server may ask for.
 GIVEN_WAIT_MAX = 60.0
 TOO_BIG = 1009
-#: A server that has too much to do, and the attempt from which on the backoff counts then.
+#: A server that has too much to do.
 OVERLOAD_CODES = (1013, 4429)
-OVERLOAD_ATTEMPT = 3
 #: Longest frame, in bytes; the server's are smaller.
 FRAME_BYTES_MAX = 32 * 1024 * 1024
-#: What a connection ended with that was lost on the way.
-LOST = (1006, "")
 #: Longest time for a close to be answered, in seconds.
 GOODBYE_MAX = 0.5
 
 
-def given_wait(code: int, reason: str) -> float | None:
-    """The wait that a server which shuts down gives each client, in seconds, so that they do not return all at once."""
-    found = re.search(r"reconnect after (\d+) ms", reason) if code == GOING_AWAY else None
-    return min(int(found[1]) / 1000, GIVEN_WAIT_MAX) if found else None
+class Ended(NamedTuple):
+    """How a connection ended: the close code, also of a handshake that failed, and its reason."""
+
+    code: int
+    reason: str
+    #: Seconds that a refused handshake asks to wait.
+    retry_after: float = 0.0
+
+    def given_wait(self) -> float | None:
+        """The wait that a server which shuts down gives each client, in seconds, so that they do not return all at once."""
+        found = re.search(r"reconnect after (\d+) ms", self.reason) if self.code == GOING_AWAY else None
+        return min(int(found[1]) / 1000, GIVEN_WAIT_MAX) if found else None
+
+
+#: How a connection ended that was lost on the way.
+LOST = Ended(1006, "")
 
 
 class Follower(Protocol):
@@ -105,20 +116,25 @@ class Socket:
 
     async def _run(self) -> None:
         while not self._is_closed:
-            code, reason = await self._connection()
-            if code in FINAL_CODES:
-                detail = reason or f"the connection was closed with {code}"
+            token = self._http.token
+            ended = await self._connection(token)
+            code = ended.code
+            # Another token was given since. On this connection it came too late, or was refused.
+            is_outdated = code == UNAUTHORIZED and self._http.token != token
+            if code in FINAL_CODES and not is_outdated:
+                detail = ended.reason or f"the connection was closed with {code}"
                 return self._end({"code": FINAL_CODES[code], "detail": detail})
             if code in OVERLOAD_CODES:
                 self._attempt = max(self._attempt, OVERLOAD_ATTEMPT)
-            given = given_wait(code, reason)
-            pause = self.backoff(self._attempt) if given is None else given
+            given = ended.given_wait()
+            retry_after = min(GIVEN_WAIT_MAX, ended.retry_after)
+            pause = self._options.pause(self._attempt, retry_after) if given is None else given
             self._attempt += 1
             await asyncio.sleep(pause)
 
-    async def _connection(self) -> tuple[int, str]:
-        """One connection, from its handshake to its end: the close code and its reason."""
-        http, token = self._http, self._http.token
+    async def _connection(self, token: str | None) -> Ended:
+        """One connection, from its handshake with this token to its end."""
+        http = self._http
         url = re.sub("^http", "ws", http.url) + "/v1/ws"
         if http.user is not None:
             url += f"?user={quote(http.user, safe='')}"
@@ -129,9 +145,8 @@ class Socket:
             )
             socket = await asyncio.wait_for(connecting, self._options.answer_max)
         except aiohttp.WSServerHandshakeError as error:
-            if error.status == 401 and http.token != token:
-                return LOST  # Another token was given meanwhile.
-            return REFUSALS.get(error.status, 1006), f"the server answered {error.status}"
+            code, reason = REFUSALS.get(error.status, LOST.code), f"the server answered {error.status}"
+            return Ended(code, reason, retry_after_of(error.status, error.headers or {}))
         except (aiohttp.ClientError, asyncio.TimeoutError, OSError, HubbubError):
             return LOST
         self._on_open(token)
@@ -170,12 +185,12 @@ class Socket:
             self._subscribe(follower)
         self._lanes.on_open()
 
-    def _on_lost(self, reading: asyncio.Task[tuple[int, str]]) -> None:
+    def _on_lost(self, reading: asyncio.Task[Ended]) -> None:
         self._is_open = False
         self._leaving.clear()
         for follower in self._followers.values():
             follower.on_disconnected()
-        code = reading.result()[0] if reading.done() and not reading.cancelled() and not reading.exception() else 0
+        code = reading.result().code if reading.done() and not reading.cancelled() and not reading.exception() else 0
         self._lanes.on_lost(was_too_big=code == TOO_BIG)
 
     def _end(self, problem: dict[str, Any]) -> None:
@@ -186,7 +201,7 @@ class Socket:
             follower.end(None if error.code == "closed" else error)
         self._lanes.fail_all(error)
 
-    async def _read(self, socket: aiohttp.ClientWebSocketResponse) -> tuple[int, str]:
+    async def _read(self, socket: aiohttp.ClientWebSocketResponse) -> Ended:
         while True:
             message = await socket.receive()
             self._heard_at = time.monotonic()
@@ -196,7 +211,7 @@ class Socket:
                 self._lanes.on_ping()
                 self._frames.put_nowait(bytes(message.data))
             elif message.type == aiohttp.WSMsgType.CLOSE:
-                return int(message.data or LOST[0]), message.extra or ""
+                return Ended(int(message.data or LOST.code), message.extra or "")
             elif message.type != aiohttp.WSMsgType.PONG:
                 return LOST
 
@@ -312,10 +327,9 @@ class Socket:
         if self._lanes.on_refused(frame):
             return
         ref = frame.get("ref")
-        if frame.get("code") == "removed":
+        if ref is None:
+            # It answers no frame: a subscription has ended.
             self._drop(self._followers.get(frame.get("roomId", "")), frame)
-            return
-        if not isinstance(ref, str):
             return
         again = asyncio.get_running_loop().call_later
         for follower in list(self._followers.values()):

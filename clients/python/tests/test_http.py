@@ -3,8 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
+import threading
 import unittest
+from collections.abc import Awaitable
+from concurrent.futures import Future
+from unittest.mock import patch
+
+from aiohttp import web
 
 from hubbub import BlockingClient, Client, Delivery, HubbubError, Options
 
@@ -62,6 +69,43 @@ class Requests(Scripted):
             url, _ = await self.answering(*answers)
             self.assertIs(await (await self.client(url)).keys.delete("k"), was_there)
 
+    async def test_a_proxys_error_does_not_hide_that_the_server_did_it(self) -> None:
+        value, revision = b"old", 1
+        puts = 0
+
+        async def answer(request: web.Request) -> web.StreamResponse:
+            nonlocal value, revision, puts
+            if request.method == "HEAD":
+                return web.Response(headers={"etag": f'"{revision}"'})
+            if request.method == "GET":
+                return web.Response(body=value, headers={"etag": f'"{revision}"'})
+            if request.headers["If-Match"] != f'"{revision}"':
+                return web.json_response({"code": "condition_failed", "retryable": False}, status=412)
+            value, revision, puts = await request.read(), revision + 1, puts + 1
+            if puts == 1:
+                # Stored; and somebody else is faster than the next attempt.
+                value, revision = b"theirs", revision + 1
+                return web.Response(status=502, text="bad gateway")
+            return web.Response(status=204, headers={"etag": f'"{revision}"'})
+
+        app = web.Application()
+        app.router.add_route("*", "/kv/k", answer)
+        keys = (await self.client(await self.serve(app))).keys
+        for condition in (None, 1):
+            value, revision, puts = b"old", 1, 0
+            with self.assertRaises(HubbubError) as raised:
+                await keys.put("k", "mine", revision=condition)
+            self.assertEqual((raised.exception.code, value), ("unconfirmed", b"theirs"))
+
+    async def test_an_acknowledgement_behind_a_proxys_error_may_have_been_its_own(self) -> None:
+        message = {"id": "7", "message": "job", "sentAt": "t", "deliveries": 1, "receipt": "r", "leasedUntil": "t"}
+        stale = (409, {"code": "stale_receipt", "retryable": False}, {})
+        url, _ = await self.answering((200, {"messages": [message]}, {}), (504, "gateway timeout", {}), stale)
+        [delivery] = await (await self.client(url)).queue("q").take()
+        with self.assertRaises(HubbubError) as raised:
+            await delivery.ack()
+        self.assertEqual((raised.exception.code, raised.exception.is_open), ("stale_receipt", True))
+
     async def test_a_change_names_the_revision_it_saw(self) -> None:
         faster = (412, {"code": "condition_failed", "retryable": False}, {})
         url, requests = await self.answering(
@@ -102,6 +146,19 @@ class Requests(Scripted):
         self.assertEqual((seen, errors), (["job 1", "job 2"], ["not now"]))
         self.assertEqual([request.path.split("/")[-1] for request, _ in requests][:4], ["lease", "nack", "lease", "ack"])
 
+    async def test_working_through_a_queue_pauses_whatever_the_patience_is(self) -> None:
+        overloaded = (503, {"code": "overloaded", "retryable": True}, {"retry-after": "3600"})
+        url, requests = await self.answering(overloaded, (403, {"code": "forbidden"}, {}))
+        client = await self.client(url)
+        slept: list[float] = []
+
+        async def no_sleep(seconds: float) -> None:
+            slept.append(seconds)
+
+        with patch.object(client._http, "sleep", no_sleep), self.assertRaises(HubbubError):
+            await client.queue("q").poll(lambda _: None)
+        self.assertEqual(([seconds >= 3600 for seconds in slept], len(requests)), ([True], 2))
+
 
 class Closing(Scripted):
     async def test_it_ends_what_waits_and_takes_nothing_more(self) -> None:
@@ -125,6 +182,50 @@ class Closing(Scripted):
         with self.assertRaises(HubbubError) as raised:
             await taking
         self.assertEqual(raised.exception.code, "closed")
+
+    async def test_it_ends_a_pause(self) -> None:
+        url, _ = await self.answering((503, None, {"retry-after": "3600"}))
+        client = await self.client(url, Options(patience=7200.0))
+        paused = asyncio.Event()
+        sleep = client._http.sleep
+
+        async def note(seconds: float) -> None:
+            paused.set()
+            await sleep(seconds)
+
+        with patch.object(client._http, "sleep", note):
+            taking = asyncio.create_task(client.queue("q").take())
+            await paused.wait()
+            await client.close()
+            with self.assertRaises(HubbubError) as raised:
+                await asyncio.wait_for(taking, 20)
+        self.assertEqual(raised.exception.code, "closed")
+
+    async def test_a_call_that_comes_when_nothing_runs_any_more_is_refused(self) -> None:
+        url, _ = await self.answering((404, {"code": "unknown_key"}, {}))
+
+        def close() -> str:
+            client = BlockingClient(url)
+            called: Future[str] = Future()
+
+            def call() -> None:
+                try:
+                    client.keys.get("k")
+                except HubbubError as error:
+                    called.set_result(error.code)
+
+            join = client._loop.thread.join
+
+            def join_and_call() -> None:
+                join()
+                threading.Thread(target=call, daemon=True).start()
+                called.exception(20)
+
+            with patch.object(client._loop.thread, "join", join_and_call):
+                client.close()
+            return called.result()
+
+        self.assertEqual(await asyncio.to_thread(close), "closed")
 
 
 class Watching(Scripted):
@@ -163,6 +264,31 @@ class Watching(Scripted):
         with self.assertRaises(StopAsyncIteration):
             await watch.__anext__()
 
+    async def test_closing_the_client_ends_a_watch_quietly_and_takes_no_other(self) -> None:
+        async def answer(request: web.Request) -> web.StreamResponse:
+            stream = web.StreamResponse(headers={"content-type": "text/event-stream"})
+            await stream.prepare(request)
+            await stream.write(b'event: watching\ndata: {"epoch":"e","after":4}\n\n')
+            await asyncio.Event().wait()
+            return stream
+
+        app = web.Application()
+        app.router.add_get("/v1/kv/watch", answer)
+        client = await self.client(await self.serve(app))
+        watches = client.keys.watch(), client.keys.watch()
+        for watch in watches:
+            self.assertEqual((await watch.__anext__()).type, "ready")
+        waiting = asyncio.ensure_future(watches[0].__anext__())
+        for _ in range(20):
+            await asyncio.sleep(0)
+        await client.close()
+        for work in (waiting, watches[1].__anext__()):
+            with self.assertRaises(StopAsyncIteration):
+                await asyncio.wait_for(work, 20)
+        with self.assertRaises(HubbubError) as raised:
+            await client.keys.watch().__anext__()
+        self.assertEqual(raised.exception.code, "closed")
+
     async def test_closing_ends_a_watch_that_waits(self) -> None:
         url, _ = await self.answering(None)
         client = Client(url, options=Options(backoff_first=60.0))
@@ -173,6 +299,24 @@ class Watching(Scripted):
         watch.close()
         with self.assertRaises(StopAsyncIteration):
             await waiting
+
+    async def test_closing_ends_a_watch_whose_cancellation_was_lost(self) -> None:
+        url, _ = await self.answering((503, None, {"retry-after": "3600"}))
+        watch = (await self.client(url)).keys.watch()
+
+        async def losing(work: Awaitable[object], seconds: float) -> object:
+            result = await work
+            watch.close()
+            with contextlib.suppress(asyncio.CancelledError):
+                await asyncio.sleep(0)
+            return result
+
+        with patch("asyncio.wait_for", losing):
+            waiting = asyncio.ensure_future(watch.__anext__())
+            done, _ = await asyncio.wait([waiting], timeout=20)
+        self.assertEqual(len(done), 1)
+        with self.assertRaises(StopAsyncIteration):
+            waiting.result()
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from typing import Any
+from unittest.mock import patch
 
 from aiohttp import web
 
@@ -222,10 +223,25 @@ class Sending(Scripted):
 
     async def test_a_handshake_refused_for_its_token_is_final(self) -> None:
         for status, code in ((401, "unauthorized"), (403, "forbidden")):
-            url, requests = await self.answering((503, None, {}), (status, None, {}))
+            url, requests = await self.answering((503, None, {"retry-after": "0"}), (status, None, {}))
             with self.assertRaises(HubbubError) as raised:
                 await (await self.client(url)).room("r").send("text")
             self.assertEqual((raised.exception.code, len(requests)), (code, 2))
+
+    async def test_a_refused_handshake_is_not_repeated_before_its_time(self) -> None:
+        slept: list[float] = []
+        sleep = asyncio.sleep
+
+        async def no_sleep(seconds: float) -> None:
+            slept.append(seconds)
+            await sleep(0)
+
+        for asked, least in (("7", 7.0), ("3600", 60.0)):
+            slept.clear()
+            url, _ = await self.answering((503, None, {"retry-after": asked}), (401, None, {}))
+            with patch("asyncio.sleep", no_sleep), self.assertRaises(HubbubError):
+                await (await self.client(url)).room("r").send("text")
+            self.assertEqual([least <= seconds < least + 1 for seconds in slept], [True])
 
 
 class Following(Scripted):
@@ -289,18 +305,53 @@ class Following(Scripted):
         self.assertEqual([after for kind, after in frames if kind == "subscribe"][:2], [0, 3])
 
     async def test_what_the_server_ends_is_an_error_behind_what_came_before(self) -> None:
-        async def on_frame(frame: dict[str, Any], peer: Peer) -> None:
-            await peer.subscribed(frame)
-            await peer.message("r", 1)
-            await peer.answer(type="error", code="removed", roomId="r", retryable=False)
+        # `forbidden`: by a newer token that may not read the room.
+        for code in ("removed", "forbidden"):
+            async def on_frame(frame: dict[str, Any], peer: Peer) -> None:
+                await peer.subscribed(frame)
+                await peer.message(frame["roomId"], 1)
+                await peer.answer(type="error", code=code, roomId=frame["roomId"], retryable=False)
 
-        subscription = (await self.socket(on_frame)).room("r").subscribe(after=0)
-        self.assertEqual(await take(subscription, 2), ["ready", 1])
-        with self.assertRaises(HubbubError) as raised:
-            await subscription.__anext__()
-        self.assertEqual(raised.exception.code, "removed")
-        with self.assertRaises(StopAsyncIteration):
-            await subscription.__anext__()
+            client = await self.socket(on_frame)
+            subscription = client.room("r").subscribe(after=0)
+            self.assertEqual(await take(subscription, 2), ["ready", 1])
+            with self.assertRaises(HubbubError) as raised:
+                await asyncio.wait_for(subscription.__anext__(), 20)
+            self.assertEqual(raised.exception.code, code)
+            with self.assertRaises(StopAsyncIteration):
+                await subscription.__anext__()
+            # The room can be followed again.
+            self.assertEqual(await take(client.room("r").subscribe(after=0), 2), ["ready", 1])
+
+    async def test_a_subscription_that_ends_before_it_began_is_an_error(self) -> None:
+        # Older servers do not name the room.
+        for room in ({}, {"roomId": "r"}):
+            async def on_frame(frame: dict[str, Any], peer: Peer) -> None:
+                await peer.answer(type="error", ref=frame["ref"], code="removed", retryable=False, **room)
+
+            subscription = (await self.socket(on_frame)).room("r").subscribe(after=0)
+            with self.assertRaises(HubbubError) as raised:
+                await asyncio.wait_for(subscription.__anext__(), 20)
+            self.assertEqual(raised.exception.code, "removed")
+
+    async def test_a_reset_of_an_older_subscription_is_not_taken_by_the_next(self) -> None:
+        asked: list[Any] = []
+
+        async def on_frame(frame: dict[str, Any], peer: Peer) -> None:
+            if frame["type"] == "unsubscribe":
+                await peer.answer(type="reset", roomId="r", epoch="e", oldest=3, head=9)
+                await peer.answer(type="unsubscribed", roomId="r")
+                return
+            asked.append(frame["after"])
+            await peer.subscribed(frame)
+            await peer.message("r", frame["after"] + 1)
+
+        room = (await self.socket(on_frame)).room("r")
+        older = room.subscribe(after=1)
+        self.assertEqual(await take(older, 2), ["ready", 2])
+        older.close()
+        self.assertEqual(await take(room.subscribe(after=5, epoch="e"), 2), ["ready", 6])
+        self.assertEqual(asked, [1, 5])
 
     async def test_a_token_for_somebody_else_ends_everything(self) -> None:
         async def on_frame(frame: dict[str, Any], peer: Peer) -> None:

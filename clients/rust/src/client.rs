@@ -75,7 +75,8 @@ impl Client {
         Keys::new(Arc::clone(&self.0.http))
     }
 
-    /// Goes on with another token of the same user, on the open socket, too.
+    /// Goes on with another token of the same user, on the open socket, too. What is refused for the last token is tried
+    /// again with this one. Subscriptions of rooms that it may not read end with `forbidden`.
     pub fn set_token(&self, token: &str) {
         self.0.http.set_token(Some(token.to_owned()));
         if let Some(socket) = &self.0.socket.lock().socket {
@@ -112,7 +113,7 @@ impl Client {
     /// # Errors
     /// `unreachable` if there is no answer, `invalid` if there can be none.
     pub async fn attempt(&self, request: &Request) -> Result<Answer, Error> {
-        self.0.http.attempt(request).await
+        self.0.http.attempt(request, self.0.http.token().as_deref()).await
     }
 
     /// Makes one attempt, and returns a success before its body is read.
@@ -120,7 +121,7 @@ impl Client {
     /// # Errors
     /// As [`Client::attempt`], and the refusal of any other status.
     pub async fn begin(&self, request: &Request) -> Result<Response<Incoming>, Error> {
-        self.0.http.begin(request).await
+        self.0.http.begin(request, self.0.http.token().as_deref()).await
     }
 
     /// Repeats a request until there is a final answer, for as long as [`Options::patience`] says. Only what may be done

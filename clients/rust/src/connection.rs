@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use hubbub_ws::{Event, HandshakeError, Reader, Role, handshake};
+use hyper::header::RETRY_AFTER;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, WriteHalf};
 use tokio::time::MissedTickBehavior;
 
@@ -16,6 +17,7 @@ use crate::socket::Socket;
 
 const LOST: u16 = 1006;
 const GOING_AWAY: u16 = 1001;
+const UNAUTHORIZED: u16 = 4401;
 /// Close codes of a server that has too much to do.
 const OVERLOAD: [u16; 2] = [1013, 4429];
 /// Longest wait that a server may ask for.
@@ -54,18 +56,24 @@ pub(crate) struct Ended {
     pub(crate) reason: String,
     /// Of the answer to the handshake; 0 if there was none.
     status: u16,
+    /// How long that asked to wait.
+    pub(crate) retry_after: Duration,
 }
 
 impl Ended {
     fn lost(reason: impl Into<String>) -> Self {
-        Self { code: LOST, reason: reason.into(), status: 0 }
+        Self::closed(LOST, reason)
+    }
+
+    fn closed(code: u16, reason: impl Into<String>) -> Self {
+        Self { code, reason: reason.into(), status: 0, retry_after: Duration::ZERO }
     }
 
     /// The code of the error after which reconnecting is pointless; see docs/protocol.md.
     fn final_code(&self) -> Option<&'static str> {
         match self.code {
             1002 | 1003 | 1007 | 1008 | 4400 => Some("protocol"),
-            4401 => Some("unauthorized"),
+            UNAUTHORIZED => Some("unauthorized"),
             4403 => Some("forbidden"),
             _ => None,
         }
@@ -92,22 +100,26 @@ impl From<Error> for Ended {
     /// Answers to the handshake mean the same as some close codes. What is invalid here stays so.
     fn from(error: Error) -> Self {
         let code = match error.status {
-            401 => 4401,
+            401 => UNAUTHORIZED,
             403 => 4403,
             429 => 4429,
             503 => 1013,
             _ if error.is("invalid") => 1008,
             _ => LOST,
         };
-        Self { code, reason: error.detail.clone(), status: error.status }
+        let retry_after = error.retry_after.min(GIVEN_WAIT_MAX);
+        Self { code, reason: error.detail.clone(), status: error.status, retry_after }
     }
 }
 
 /// One connection after another, until the server refuses for good. The socket ends the task otherwise.
 pub(crate) async fn run(socket: Arc<Socket>) {
     loop {
-        let ended = connection(&socket).await;
-        if let Some(code) = ended.final_code() {
+        let token = socket.http.token();
+        let ended = connection(&socket, token.as_deref()).await;
+        // What is said of the handshake's token says nothing about a newer one.
+        let is_outdated = ended.code == UNAUTHORIZED && socket.http.token() != token;
+        if let Some(code) = ended.final_code().filter(|_| !is_outdated) {
             socket.connection.send_replace(ended.state());
             return socket.end(&Error::new(code, ended.reason).with(|problem| problem.status = ended.status));
         }
@@ -116,12 +128,13 @@ pub(crate) async fn run(socket: Arc<Socket>) {
     }
 }
 
-async fn connection(socket: &Socket) -> Ended {
-    let (stream, mut input, token) = match in_time(socket.options().answer_max, open(socket)).await {
+/// The handshake names the token.
+async fn connection(socket: &Socket, token: Option<&str>) -> Ended {
+    let (stream, mut input) = match in_time(socket.options().answer_max, open(socket, token)).await {
         Ok(opened) => opened,
         Err(error) => return error.into(),
     };
-    socket.on_open(token.as_deref());
+    socket.on_open(token);
     let (mut reading, mut writing) = tokio::io::split(stream);
     let mut reader = Reader::new(Role::Client, FRAME_BYTES_MAX);
     let (mut out, mut written, mut is_flushed) = (Vec::new(), 0, true);
@@ -186,7 +199,7 @@ fn read_frames(socket: &Socket, reader: &mut Reader, input: &mut [u8]) -> Option
             Ok(Some(Event::Close { code, reason })) => {
                 let code = code.unwrap_or(LOST);
                 let reason = format!("the server closed the connection: {code} {reason}");
-                return Some(Ended { code, reason: reason.trim_end().to_owned(), status: 0 });
+                return Some(Ended::closed(code, reason.trim_end()));
             }
             Ok(Some(Event::Pong(_) | Event::Binary(_))) => {}
             Ok(None) => return None,
@@ -195,17 +208,16 @@ fn read_frames(socket: &Socket, reader: &mut Reader, input: &mut [u8]) -> Option
     }
 }
 
-/// Opens a connection that speaks WebSocket; what came behind the handshake, and the token that it named.
-async fn open(socket: &Socket) -> Result<(Stream, Vec<u8>, Option<String>), Error> {
+/// Opens a connection that speaks WebSocket; what came behind the handshake.
+async fn open(socket: &Socket, token: Option<&str>) -> Result<(Stream, Vec<u8>), Error> {
     let address = &socket.http.address;
-    let token = socket.http.token();
-    let caller = socket.http.caller_with(token.as_deref())?;
+    let caller = socket.http.caller(token)?;
     let headers: String = caller.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect();
     let mut stream = address.connect().await?;
     let query = socket.options().user.as_ref().map(|user| format!("?user={}", escape(user)));
     let path = format!("{}/v1/ws{}", address.prefix(), query.unwrap_or_default());
     let rest = upgrade(&mut stream, &address.host_header(), &path, &headers, random::bits_128()).await?;
-    Ok((stream, rest, token))
+    Ok((stream, rest))
 }
 
 /// Asks the server at `host` to speak WebSocket at `path`, with further lines of `headers`, each with its end of line. What
@@ -235,7 +247,10 @@ pub async fn upgrade(
             Err(error) => {
                 let status = if let HandshakeError::Status(status) = error { status } else { 0 };
                 let refused = Error::unreachable(format!("upgrading to WebSocket: {error}"));
-                return Err(refused.with(|problem| problem.status = status));
+                return Err(refused.with(|problem| {
+                    problem.status = status;
+                    problem.retry_after = retry_after(&response);
+                }));
             }
         }
         if stream.read_buf(&mut response).await.map_err(lost)? == 0 {
@@ -244,13 +259,24 @@ pub async fn upgrade(
     }
 }
 
+/// How long a refusal of the handshake asks to wait.
+fn retry_after(response: &[u8]) -> Duration {
+    let text = String::from_utf8_lossy(response);
+    let head = text.lines().take_while(|line| !line.is_empty());
+    let asked = head
+        .filter_map(|line| line.split_once(':'))
+        .find(|(name, _)| name.eq_ignore_ascii_case(RETRY_AFTER.as_str()))
+        .and_then(|(_, seconds)| seconds.trim().parse().ok());
+    Duration::try_from_secs_f64(asked.unwrap_or_default()).unwrap_or_default()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn the_wait_that_a_server_gives_is_taken() {
-        let wait = |code, reason: &str| Ended { code, reason: reason.to_owned(), status: 0 }.given_wait();
+        let wait = |code, reason: &str| Ended::closed(code, reason).given_wait();
         let reason = "the server closed the connection: 1001 shutting down; reconnect after 2317 ms";
         assert_eq!(wait(1001, reason), Some(Duration::from_millis(2_317)));
         assert_eq!(wait(1001, "reconnect after 999999999 ms"), Some(GIVEN_WAIT_MAX));

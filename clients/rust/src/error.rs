@@ -101,9 +101,14 @@ impl Error {
         self.code == code
     }
 
-    /// Nobody knows whether the request took effect.
+    /// The token was refused, by the server or by a proxy.
+    pub(crate) fn is_unauthorized(&self) -> bool {
+        self.is("unauthorized") || self.status == 401
+    }
+
+    /// Nobody knows whether the request took effect. A proxy's error (`unexpected`) says nothing of what the server did.
     pub(crate) fn leaves_open(&self) -> bool {
-        ["unconfirmed", "internal", UNREACHABLE].contains(&self.code.as_str())
+        ["unconfirmed", "internal", "unexpected", UNREACHABLE].contains(&self.code.as_str())
     }
 
     pub(crate) fn with(mut self, change: impl FnOnce(&mut Problem)) -> Self {

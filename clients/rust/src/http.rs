@@ -156,16 +156,17 @@ impl Http {
         self.idle.lock().clear();
     }
 
-    /// Headers that say who calls.
+    /// The error of an attempt with this token. If there is another token by now, the refusal of the old one is not final.
+    pub(crate) fn judge(&self, error: Error, token: Option<&str>) -> Error {
+        let is_outdated = error.is_unauthorized() && self.token().as_deref() != token;
+        error.with(|problem| problem.retryable |= is_outdated)
+    }
+
+    /// Headers that say who calls, with this token.
     ///
     /// # Errors
     /// `invalid` if they could not stand on a line.
-    fn caller(&self) -> Result<Vec<(HeaderName, String)>, Error> {
-        self.caller_with(self.token().as_deref())
-    }
-
-    /// The same with this token.
-    pub(crate) fn caller_with(&self, token: Option<&str>) -> Result<Vec<(HeaderName, String)>, Error> {
+    pub(crate) fn caller(&self, token: Option<&str>) -> Result<Vec<(HeaderName, String)>, Error> {
         let user = self.options.user.clone().map(|user| (HeaderName::from_static("hubbub-user"), user));
         let token = token.map(|token| (AUTHORIZATION, format!("Bearer {token}")));
         let headers: Vec<_> = user.into_iter().chain(token).collect();
@@ -207,12 +208,16 @@ impl Http {
         Ok(sender)
     }
 
-    async fn start(&self, request: &Request) -> Result<(Sender, Response<Incoming>), Error> {
+    async fn start(
+        &self,
+        request: &Request,
+        token: Option<&str>,
+    ) -> Result<(Sender, Response<Incoming>), Error> {
         let mut made = hyper::Request::builder()
             .method(&request.method)
             .uri(format!("{}{}", self.address.prefix(), request.path))
             .header(HOST, self.address.host_header());
-        for (name, value) in self.caller()?.into_iter().chain(request.headers.iter().cloned()) {
+        for (name, value) in self.caller(token)?.into_iter().chain(request.headers.iter().cloned()) {
             let mut value = HeaderValue::try_from(value).map_err(|_| {
                 Error::new("invalid", format!("{name} has characters that no header may have"))
             })?;
@@ -232,9 +237,13 @@ impl Http {
     }
 
     /// Makes one attempt, and returns before the body of a success is read.
-    pub(crate) async fn begin(&self, request: &Request) -> Result<Response<Incoming>, Error> {
+    pub(crate) async fn begin(
+        &self,
+        request: &Request,
+        token: Option<&str>,
+    ) -> Result<Response<Incoming>, Error> {
         in_time(self.limit_of(request), async {
-            let (_, response) = self.start(request).await?;
+            let (_, response) = self.start(request, token).await?;
             if response.status().is_success() {
                 return Ok(response);
             }
@@ -245,9 +254,9 @@ impl Http {
     }
 
     /// Makes one attempt, and reads the whole answer, whatever its status.
-    pub(crate) async fn attempt(&self, request: &Request) -> Result<Answer, Error> {
+    pub(crate) async fn attempt(&self, request: &Request, token: Option<&str>) -> Result<Answer, Error> {
         in_time(self.limit_of(request), async {
-            let (sender, response) = self.start(request).await?;
+            let (sender, response) = self.start(request, token).await?;
             let answer = whole(response).await?;
             let mut idle = self.idle.lock();
             if idle.len() < IDLE_MAX {
@@ -263,9 +272,10 @@ impl Http {
         let end = Instant::now().checked_add(self.options.patience);
         let (mut is_open, mut attempt) = (false, 0);
         loop {
-            let refused = match self.attempt(request).await.and_then(Answer::success) {
+            let token = self.token();
+            let refused = match self.attempt(request, token.as_deref()).await.and_then(Answer::success) {
                 Ok(answer) => return Ok(answer),
-                Err(refused) => refused,
+                Err(refused) => self.judge(refused, token.as_deref()),
             };
             let pause = self.options.pause(attempt, refused.retry_after, random::fraction());
             attempt = attempt.saturating_add(1);

@@ -215,7 +215,8 @@ impl Queue {
     /// Works through the queue until the server refuses, or the future is dropped. Calls `handler` with each delivery,
     /// extends its lease meanwhile, and acknowledges it when the handler returns `Ok`. Otherwise the message goes back to
     /// the queue. `lease` is 30 s at best. `on_error` gets what the handler returns, and `stale_receipt` if a lease had
-    /// ended before the acknowledgement.
+    /// ended before the acknowledgement. If the future is dropped, the message it worked on is not given back: it comes
+    /// again when its lease ends.
     ///
     /// # Errors
     /// The server's final refusal.

@@ -294,7 +294,8 @@ impl Subscription {
     /// and called again.
     ///
     /// # Errors
-    /// With which the server ended it; it is the last event.
+    /// With which the server ended it; it is the last event. `removed` if its user is no member any more or the room is gone,
+    /// `forbidden` if the token of [`Client::set_token`] may not read it.
     pub async fn next(&mut self) -> Option<Result<Event, Error>> {
         loop {
             // Made before looking, so that nothing in between is missed.
@@ -312,7 +313,9 @@ impl Subscription {
         }
     }
 
-    /// Behind the last event that was taken: keep it to continue there with another client.
+    /// Behind the last event that was taken: keep it to continue there with another client. Before the first event of one
+    /// that began with [`Start::Now`] or [`Start::Last`] its `seq` is 0, and [`Start::After`] would begin with the oldest
+    /// message: do not keep that.
     pub fn position(&self) -> &Position {
         &self.position
     }

@@ -228,7 +228,7 @@ impl Socket {
         if ended.is_overload() {
             state.attempt = state.attempt.max(OVERLOAD_ATTEMPT);
         }
-        let pause = self.options().pause(state.attempt, Duration::ZERO, random::fraction());
+        let pause = self.options().pause(state.attempt, ended.retry_after, random::fraction());
         state.attempt = state.attempt.saturating_add(1);
         ended.given_wait().unwrap_or(pause)
     }
@@ -358,7 +358,8 @@ impl State {
     }
 
     fn on_error(&mut self, room: &str, reference: &str, error: Error, options: &Options) {
-        if error.is("removed") {
+        if reference.is_empty() {
+            // No answer: the server ended what follows the room.
             if let Some(id) = self.active.get(room).copied() {
                 self.drop_follower(id, error);
             }

@@ -1,6 +1,7 @@
 //! Changes of keys, from one event stream after another.
 
 use std::borrow::Cow;
+use std::fmt;
 use std::sync::Arc;
 
 use http_body_util::BodyExt;
@@ -60,11 +61,12 @@ impl KeyChange {
 }
 
 /// Changes of keys with a prefix. They are read when they are asked for. Dropping it ends it.
-#[derive(Debug)]
 pub struct Watch {
     http: Arc<Http>,
     prefix: String,
     cursor: Cursor,
+    /// Of the last connection.
+    token: Option<String>,
     /// The connection that is being opened.
     opening: JoinSet<Result<Response<Incoming>, Error>>,
     body: Option<Incoming>,
@@ -76,6 +78,15 @@ pub struct Watch {
     heard_at: Instant,
     is_over: bool,
     connection: watch::Sender<ConnectionState>,
+}
+
+/// Without the token.
+impl fmt::Debug for Watch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { http, prefix, cursor, .. } = self;
+        let mut shown = f.debug_struct("Watch");
+        shown.field("http", http).field("prefix", prefix).field("cursor", cursor).finish_non_exhaustive()
+    }
 }
 
 #[derive(Default, Deserialize)]
@@ -93,6 +104,7 @@ impl Watch {
             http,
             prefix,
             cursor: Cursor::of(start),
+            token: None,
             opening: JoinSet::new(),
             body: None,
             text: Vec::new(),
@@ -118,7 +130,7 @@ impl Watch {
             let error = match self.progress().await {
                 Ok(Some(event)) => return Some(Ok(event)),
                 Ok(None) => continue,
-                Err(error) => error,
+                Err(error) => self.http.judge(error, self.token.as_deref()),
             };
             self.body = None;
             self.text.clear();
@@ -159,8 +171,9 @@ impl Watch {
             let request = Request::new(Method::GET, self.path()).header(ACCEPT, "text/event-stream");
             // One connection is opened however often this is dropped meanwhile.
             if self.opening.is_empty() {
-                let http = Arc::clone(&self.http);
-                self.opening.spawn(async move { http.begin(&request).await });
+                let (http, token) = (Arc::clone(&self.http), self.http.token());
+                self.token.clone_from(&token);
+                self.opening.spawn(async move { http.begin(&request, token.as_deref()).await });
             }
             let Some(Ok(opened)) = self.opening.join_next().await else {
                 return Err(Error::unreachable("the runtime that the connection was opened in has ended"));

@@ -6,3 +6,4 @@ mod moments;
 mod requests;
 mod scripted;
 mod socket;
+mod tokens;

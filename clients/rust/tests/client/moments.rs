@@ -1,6 +1,7 @@
 //! What is given up, renewed or lost at a bad moment.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use hubbub_client::{Client, Options, SendOptions, Start, SubscribeOptions};
 use serde_json::{Value, json};
@@ -136,7 +137,10 @@ async fn nothing_shows_the_token() {
     client.set_token("verysecret2");
     let pending = client.room("r").send_later("text", SendOptions::default()).unwrap();
     let subscription = client.room("r").subscribe(Start::Now, SubscribeOptions::default()).unwrap();
-    let watch = client.keys().watch("", Start::Now);
+    let mut watch = client.keys().watch("", Start::Now);
+    // It keeps the token that it began with.
+    let begun = tokio::time::timeout(Duration::from_millis(1), watch.next()).await;
+    assert!(begun.is_err());
     shown.extend([
         format!("{client:?}"),
         format!("{:?}", client.room("r")),

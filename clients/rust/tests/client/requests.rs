@@ -76,7 +76,13 @@ async fn no_wait_is_too_long_to_be_refused() {
 #[tokio::test]
 async fn what_an_attempt_without_an_answer_may_have_done_is_told() {
     let failed = Some((412, "", r#"{"code":"condition_failed","retryable":false}"#));
-    for (code, replies) in [("condition_failed", vec![failed]), ("unconfirmed", vec![None, failed])] {
+    // A proxy that lost the server after the request.
+    let bad_gateway = Some((502, "", "bad gateway"));
+    for (code, replies) in [
+        ("condition_failed", vec![failed]),
+        ("unconfirmed", vec![None, failed]),
+        ("unconfirmed", vec![bad_gateway, failed]),
+    ] {
         let (client, requests) = answering(quick(), replies).await;
         let only_if = PutOptions { revision: Some(3), ..PutOptions::default() };
         let error = within(client.keys().put("k", "v", only_if)).await.unwrap_err();
@@ -84,7 +90,11 @@ async fn what_an_attempt_without_an_answer_may_have_done_is_told() {
     }
     let gone = Some((404, "", r#"{"code":"unknown_key"}"#));
     let seen = Some((200, "ETag: \"4\"\r\n", ""));
-    for (was_there, replies) in [(false, vec![seen, gone, gone]), (true, vec![seen, None, gone])] {
+    for (was_there, replies) in [
+        (false, vec![seen, gone, gone]),
+        (true, vec![seen, None, gone]),
+        (true, vec![seen, bad_gateway, gone]),
+    ] {
         let (client, _) = answering(quick(), replies).await;
         assert_eq!(within(client.keys().delete("k", None)).await.unwrap(), was_there);
     }

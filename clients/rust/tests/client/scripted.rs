@@ -51,19 +51,27 @@ pub(crate) type Requests = Arc<Mutex<Vec<Asked>>>;
 
 /// A client of a server with these answers, one after another, the last one again and again.
 pub(crate) async fn answering(options: Options, replies: Vec<Reply>) -> (Client, Requests) {
-    let (listener, url) = listen().await;
-    let (requests, replies) = (Requests::default(), Arc::new(replies));
-    let seen = Arc::clone(&requests);
-    tokio::spawn(async move {
-        while let Ok((stream, _)) = listener.accept().await {
-            let (seen, replies) = (Arc::clone(&seen), Arc::clone(&replies));
-            tokio::spawn(async move { answer(stream, &seen, &replies).await });
-        }
-    });
-    (Client::new(&url, options).unwrap(), requests)
+    answering_by(options, move |number, _| replies[number.min(replies.len()) - 1]).await
 }
 
-async fn answer(stream: TcpStream, seen: &Requests, replies: &[Reply]) -> Option<()> {
+/// A client of a server whose answers `on` makes, from the number of the request, from 1; it may do something to the client.
+pub(crate) async fn answering_by(
+    options: Options,
+    on: impl Fn(usize, &Client) -> Reply + Send + Sync + 'static,
+) -> (Client, Requests) {
+    let (listener, url) = listen().await;
+    let (client, requests) = (Client::new(&url, options).unwrap(), Requests::default());
+    let (seen, asking, on) = (Arc::clone(&requests), client.clone(), Arc::new(on));
+    tokio::spawn(async move {
+        while let Ok((stream, _)) = listener.accept().await {
+            let (seen, asking, on) = (Arc::clone(&seen), asking.clone(), Arc::clone(&on));
+            tokio::spawn(async move { answer(stream, &seen, |number| on(number, &asking)).await });
+        }
+    });
+    (client, requests)
+}
+
+async fn answer(stream: TcpStream, seen: &Requests, on: impl Fn(usize) -> Reply) -> Option<()> {
     let mut stream = BufReader::new(stream);
     loop {
         let mut head = String::new();
@@ -79,12 +87,12 @@ async fn answer(stream: TcpStream, seen: &Requests, replies: &[Reply]) -> Option
         stream.read_exact(&mut body).await.ok()?;
         let line = head.split(" http/1.1").next().unwrap().to_owned();
         let body = serde_json::from_slice(&body).unwrap_or_default();
-        let reply = {
+        let number = {
             let mut seen = seen.lock();
             seen.push(Asked { line, head, body });
-            replies[seen.len().min(replies.len()) - 1]
+            seen.len()
         };
-        let (status, headers, body) = reply?;
+        let (status, headers, body) = on(number)?;
         let length = body.len();
         let response = format!("HTTP/1.1 {status} x\r\nContent-Length: {length}\r\n{headers}\r\n{body}");
         stream.write_all(response.as_bytes()).await.ok()?;

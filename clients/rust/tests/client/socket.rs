@@ -1,7 +1,7 @@
 //! Sending and following.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use hubbub_client::{
     Client, Error, Event, Options, Pending, Position, Room, SendOptions, Start, SubscribeOptions,
@@ -244,16 +244,27 @@ async fn a_reader_that_takes_nothing_pauses_and_an_unsubscribing_is_repeated() {
 
 #[tokio::test]
 async fn what_the_server_ends_is_an_error_behind_what_came_before() {
+    for ending in ["removed", "forbidden"] {
+        let client = serving(quick(), move |came, peer| {
+            let Came::Frame(frame) = came else { return };
+            peer.subscribed(&frame, 1, "e");
+            peer.message("r", 1);
+            peer.answer(&json!({"type": "error", "code": ending, "roomId": "r", "retryable": false}));
+        });
+        let mut subscription = follow(&client.await, Start::after(0));
+        assert_eq!(take(&mut subscription, 2).await, "ready 1");
+        assert_eq!(code(&mut subscription).await, ending);
+        assert!(within(subscription.next()).await.is_none());
+    }
+}
+
+#[tokio::test]
+async fn what_the_server_ends_before_it_began_is_an_error() {
     let client = serving(quick(), |came, peer| {
         let Came::Frame(frame) = came else { return };
-        peer.subscribed(&frame, 1, "e");
-        peer.message("r", 1);
-        peer.answer(&json!({"type": "error", "code": "removed", "roomId": "r", "retryable": false}));
+        peer.refuse(&frame, "removed", false);
     });
-    let mut subscription = follow(&client.await, Start::after(0));
-    assert_eq!(take(&mut subscription, 2).await, "ready 1");
-    assert_eq!(code(&mut subscription).await, "removed");
-    assert!(within(subscription.next()).await.is_none());
+    assert_eq!(code(&mut follow(&client.await, Start::Now)).await, "removed");
 }
 
 #[tokio::test]
@@ -263,6 +274,15 @@ async fn a_handshake_refused_for_its_token_is_final() {
         let error: Error = within(client.room("r").send("text")).await.unwrap_err();
         assert_eq!((error.code.as_str(), requests.lock().len()), (expected, 2));
     }
+}
+
+#[tokio::test]
+async fn a_refused_handshake_is_repeated_no_sooner_than_it_says() {
+    let busy = Some((503, "Retry-After: 0.2\r\n", ""));
+    let (client, requests) = answering(quick(), vec![busy, Some((401, "", ""))]).await;
+    let begun = Instant::now();
+    within(client.room("r").send("text")).await.unwrap_err();
+    assert_eq!((begun.elapsed() >= Duration::from_millis(200), requests.lock().len()), (true, 2));
 }
 
 #[tokio::test]

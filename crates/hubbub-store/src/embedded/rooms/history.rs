@@ -40,9 +40,6 @@ impl Engine {
         if matches!(query.cursor, Cursor::Before(_)) {
             messages.reverse();
         }
-        let newest =
-            messages.len().checked_sub(1).and_then(|last| messages.get(last)).map_or(0, |last| last.seq);
-        let head = head.max(newest);
         Ok(HistoryPage { messages, head, oldest: hidden.low_watermark + 1, more })
     }
 
@@ -112,11 +109,12 @@ pub(crate) struct HistoryWindow {
 }
 
 impl HistoryWindow {
-    /// The window of a query, without what is hidden up to the low watermark.
+    /// The window of a query, without what is hidden up to the low watermark, and behind the head.
     pub(crate) fn of(query: &HistoryQuery, hidden: &Hidden) -> Self {
+        let end = hidden.head.saturating_add(1);
         let (after, before) = match query.cursor {
-            Cursor::After(seq) => (seq.max(hidden.low_watermark), u64::MAX),
-            Cursor::Before(seq) => (hidden.low_watermark, seq),
+            Cursor::After(seq) => (seq.max(hidden.low_watermark), end),
+            Cursor::Before(seq) => (hidden.low_watermark, seq.min(end)),
         };
         let (from, to) = (query.from.map_or(i64::MIN, Timestamp::as_micros), query.to);
         let is_backward = matches!(query.cursor, Cursor::Before(_));

@@ -99,6 +99,11 @@ impl Rooms {
         self.hidings += u64::from(self.hidings != hidings);
     }
 
+    /// Whether a message is neither hidden nor behind the room's head.
+    pub(crate) fn is_shown(&self, number: RoomNumber, seq: u64) -> bool {
+        self.get(number).is_some_and(|room| seq <= room.head && !room.hidden().hides(seq))
+    }
+
     /// Whether a message is deleted or erased, though it may still stand somewhere.
     pub(crate) fn is_hidden(&self, number: RoomNumber, seq: u64) -> bool {
         self.get(number).is_some_and(|room| room.hidden().hides(seq))

@@ -38,6 +38,8 @@ pub(crate) struct Room {
 #[derive(Debug, Clone, Default)]
 pub struct Hidden {
     pub(crate) low_watermark: u64,
+    /// Later messages are durable, and the room does not say so yet. Whoever saw one could not go on from there.
+    pub(crate) head: u64,
     pub(crate) erased: Option<Arc<RoaringTreemap>>,
 }
 
@@ -99,7 +101,7 @@ impl Room {
     }
 
     pub(crate) fn hidden(&self) -> Hidden {
-        Hidden { low_watermark: self.low_watermark, erased: self.erased.clone() }
+        Hidden { low_watermark: self.low_watermark, head: self.head, erased: self.erased.clone() }
     }
 
     pub(crate) fn messages(&self) -> u64 {

@@ -4,7 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use hubbub_core::clock::{ManualClock, SeededRandom};
-use hubbub_core::{Change, MessageType, Op, OpBatch, Outcome, RoomChange, Send, Timestamp};
+use hubbub_core::stats::UserHistoryQuery;
+use hubbub_core::store::{Cursor, HistoryQuery};
+use hubbub_core::{Change, MessageRun, MessageType, Op, OpBatch, Outcome, RoomChange, Send, Timestamp};
 use proptest::prelude::*;
 
 use super::{Position, Rooms};
@@ -238,4 +240,31 @@ fn the_newest_message_of_a_room_is_read_alone() {
 
     while send(&engine, "elsewhere", &ids.next().unwrap()) < 4 {}
     assert_eq!(newest(), "in a slot", "which is a segment now");
+}
+
+/// What is durable is in the slots a moment before its room says so. Who reads then must not see it: a subscription from there would
+/// be told to begin again.
+#[test]
+fn nothing_is_read_behind_the_head_of_its_room() {
+    let disk: Arc<dyn Disk> = Arc::new(SimDisk::new());
+    let clock = Arc::new(ManualClock::at(Timestamp::from_micros(1_800_000_000_000_000)));
+    let engine = Engine::open(EngineOptions::default(), disk, clock, &SeededRandom::new(5)).unwrap();
+    for id in ["m1", "m2", "m3"] {
+        send(&engine, "r", id);
+    }
+    let behind_by_one = |rooms: &mut Rooms| {
+        let number = rooms.find("r").unwrap().0;
+        rooms.entries.get_mut(number).unwrap().head = 2;
+    };
+    behind_by_one(&mut engine.shared.rooms.write());
+    let seqs = |messages: &MessageRun| messages.iter().map(|message| message.seq).collect::<Vec<_>>();
+    for (cursor, wanted) in
+        [(Cursor::After(0), vec![1, 2]), (Cursor::After(2), vec![]), (Cursor::Before(u64::MAX), vec![1, 2])]
+    {
+        let query = HistoryQuery { cursor, from: None, to: None, limit: 9, bytes_max: usize::MAX };
+        let page = engine.history("r", &query).unwrap();
+        assert_eq!((seqs(&page.messages), page.head, page.more), (wanted, 2, false), "{query:?}");
+    }
+    let query = UserHistoryQuery { before: None, from: None, to: None, limit: 9, bytes_max: usize::MAX };
+    assert_eq!(seqs(&engine.user_history("ada", &query).unwrap().messages), [1, 2]);
 }

@@ -128,7 +128,7 @@ impl Shared {
         query: &UserHistoryQuery,
         page: &mut MessageRun,
     ) -> bool {
-        !is_hidden(self, room, message.seq)
+        self.rooms.read().is_shown(room, message.seq)
             && stands_before(message, query.before.as_ref())
             && !add_to_page(message, query.limit.max(1), query.bytes_max, page)
     }

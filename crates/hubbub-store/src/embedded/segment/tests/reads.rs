@@ -18,7 +18,8 @@ fn query(cursor: Cursor) -> HistoryQuery {
 
 fn read(segment: &Segment, room: &str, query: &HistoryQuery) -> (Vec<Owned>, ReadEnd) {
     let mut run = MessageRun::default();
-    let end = segment.read_room(room, query, &Hidden::default(), &mut run).unwrap();
+    let end =
+        segment.read_room(room, query, &Hidden { head: u64::MAX, ..Hidden::default() }, &mut run).unwrap();
     (run.iter().map(|message| Owned::of(&message)).collect(), end)
 }
 
@@ -182,11 +183,19 @@ fn a_page_is_filled_from_one_segment_after_another() {
     let limited = HistoryQuery { limit: 150, ..query(Cursor::After(0)) };
     let mut run = MessageRun::default();
     assert_eq!(
-        place.open(1).unwrap().read_room("room-0", &limited, &Hidden::default(), &mut run).unwrap(),
+        place
+            .open(1)
+            .unwrap()
+            .read_room("room-0", &limited, &Hidden { head: u64::MAX, ..Hidden::default() }, &mut run)
+            .unwrap(),
         ReadEnd::Exhausted
     );
     assert_eq!(
-        place.open(2).unwrap().read_room("room-0", &limited, &Hidden::default(), &mut run).unwrap(),
+        place
+            .open(2)
+            .unwrap()
+            .read_room("room-0", &limited, &Hidden { head: u64::MAX, ..Hidden::default() }, &mut run)
+            .unwrap(),
         ReadEnd::Full
     );
     let seqs: Vec<u64> = run.iter().map(|message| message.seq).collect();

@@ -85,13 +85,23 @@ impl Shared {
 
     /// Says so when so little space is free that the rest is kept for seals, deletion and the next start.
     pub(crate) fn reserve_is_touched(&self) -> Option<String> {
-        if self.dirs.keeps_all() {
-            return Some("the manifest could not be written anew at the start".into());
+        if let Some(reason) = self.keeps_all() {
+            return Some(reason);
         }
         let reserve = self.options.reserve_bytes;
         // A disk that cannot say how much is free is found full when a write fails.
         let free = self.disk.free_bytes().ok()?;
         (free < reserve).then(|| format!("{free} bytes are free, {reserve} are kept in reserve"))
+    }
+
+    /// Bytes that a merge may write: the reserve is for seals and deletion.
+    pub(crate) fn bytes_for_merges(&self) -> u64 {
+        self.disk.free_bytes().map_or(u64::MAX, |free| free.saturating_sub(self.options.reserve_bytes))
+    }
+
+    /// Says so while nothing may be removed or overwritten, not even in a slot that is free by the manifest that was read.
+    pub(crate) fn keeps_all(&self) -> Option<String> {
+        self.dirs.keeps_all().then(|| "the manifest could not be written anew at the start".into())
     }
 
     /// Writes the manifest anew if there was no space for that at the start: only then may anything that another one may

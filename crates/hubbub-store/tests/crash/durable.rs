@@ -71,6 +71,27 @@ fn what_a_start_shows_after_a_failed_sync_is_durable() {
     }
 }
 
+/// A start reads a slot more than once, and writes what it read. What one of the reads got wrong is not written.
+#[test]
+fn what_a_start_reads_wrong_is_not_written() {
+    let mut refused = 0;
+    for read in 2..10 {
+        let bench = Bench::new(options());
+        let engine = bench.open();
+        (0..5).for_each(|id| drop(send(&engine, id).unwrap()));
+        drop(engine);
+        bench.disk.kill();
+        bench.disk.damage_read_in("journal/slot-1", read);
+        if let Err(error) = bench.try_open() {
+            assert!(matches!(&error, OpenError::Damaged { file, .. } if file == "journal/slot-1"), "{error}");
+            refused += 1;
+        }
+        bench.disk.kill();
+        assert_eq!(stored(&bench.open()), ids(0..5), "read {read}");
+    }
+    assert_eq!(refused, 1);
+}
+
 /// Whatever was said to be durable is missed, even if the last block is the only one.
 #[test]
 fn damage_of_the_last_block_is_named() {

@@ -3,9 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use hubbub_core::backup::BackupError;
 use hubbub_core::clock::{ManualClock, SeededRandom};
+use hubbub_core::kv::Condition;
 use hubbub_core::store::{ApplyError, Cursor, HistoryQuery, StoreHealth};
-use hubbub_core::{Outcome, Refusal, Timestamp};
+use hubbub_core::{KvOp, Op, OpBatch, Outcome, Refusal, Timestamp};
+use hubbub_store::embedded::disk::Disk;
 use hubbub_store::embedded::sim::SimDisk;
 use hubbub_store::embedded::{Durability, Engine, EngineOptions, MergeOptions, OpenError};
 
@@ -20,7 +23,7 @@ pub(crate) fn options() -> EngineOptions {
 pub(crate) struct Bench {
     pub(crate) disk: SimDisk,
     pub(crate) clock: Arc<ManualClock>,
-    options: EngineOptions,
+    pub(crate) options: EngineOptions,
 }
 
 impl Bench {
@@ -128,6 +131,134 @@ fn a_start_on_a_full_disk_reads_and_recovers() {
     assert_eq!(stored(&engine), ids(0..41));
 }
 
+/// The manifest that a start on a full disk finds need not be on the disk. Until one is, not even retention writes to a slot that it
+/// says is free.
+#[test]
+fn a_start_on_a_full_disk_keeps_what_an_older_manifest_needs() {
+    let mut failed = 0;
+    // The fourth sync of a seal is that of the manifest's name.
+    for (sync, seed) in (4..6).flat_map(|sync| (0..8).map(move |seed| (sync, seed))) {
+        let mut bench = Bench::new(options());
+        let engine = bench.open();
+        engine.seal_step().unwrap();
+        let (sent, _) = fill(&engine, 0);
+        (0..seed).for_each(|_| engine.record_end().unwrap());
+        // Too little for a further slot.
+        bench.disk.set_bytes_max(Some(bench.disk.bytes() + SLOT_BYTES / 2));
+        bench.disk.fail_sync_in(sync);
+        failed += u32::from(engine.seal_step().is_err());
+        drop(engine);
+        bench.disk.kill();
+        bench.disk.set_bytes_max(Some(bench.disk.bytes()));
+        bench.clock.advance_micros(100_000_000);
+        bench.options.retention = Some(Duration::from_secs(10));
+        let engine = bench.open();
+        assert!(matches!(engine.health(), StoreHealth::DiskFull(_)), "{:?}", engine.health());
+        let _ = engine.merge_step();
+        drop(engine);
+        bench.disk.crash(seed);
+        bench.disk.set_bytes_max(None);
+        let engine = bench.open();
+        while engine.seal_step().unwrap() || engine.merge_step().unwrap() {}
+        let room = engine.room("lobby").unwrap();
+        assert!(room.head == sent && room.oldest > 1, "{room:?} after sync {sync}, seed {seed}");
+    }
+    assert_eq!(failed, 8);
+}
+
+/// What was being written when the process ended gives its space back first.
+#[test]
+fn a_start_on_a_full_disk_removes_what_is_unfinished() {
+    let bench = Bench::new(options());
+    drop(bench.open());
+    bench.disk.kill();
+    let left = ["segments/00000009.tmp", "kv/00000009.tmp", "queues/0000000009.tmp"];
+    for path in left {
+        bench.disk.create(path).unwrap().write_all_at(&[1; 10_000], 0).unwrap();
+    }
+    bench.disk.set_bytes_max(Some(bench.disk.bytes()));
+    let engine = bench.open();
+    assert_eq!(engine.health(), StoreHealth::Up);
+    for path in left {
+        assert!(bench.disk.open(path).is_err(), "{path}");
+    }
+    send(&engine, 0).unwrap();
+}
+
+/// A merge that has no space for what it writes is not begun, and begun when there is.
+#[test]
+fn merges_leave_the_reserve_alone() {
+    let merge = MergeOptions { segments_max: 2, fan_in: 2, ..MergeOptions::default() };
+    let reserve = 1_000_000;
+    let bench = Bench::new(EngineOptions { merge, reserve_bytes: reserve, ..options() });
+    let engine = bench.open();
+    for sealed in 0..4 {
+        (sealed * 8..sealed * 8 + 8).for_each(|id| drop(send(&engine, id).unwrap()));
+        let key = sealed.to_string();
+        let mut put = OpBatch::default();
+        for round in 0..3 {
+            let (key, value) = (format!("{key}{round}"), vec![7; 900]);
+            let (key, value) = (key.as_bytes(), &*value);
+            put.push(&Op::Kv(KvOp::Put { key, value, ttl_ms: None, condition: Condition::Always }));
+            engine.apply(&put).unwrap();
+            engine.begin_backup("seal").unwrap();
+            engine.end_backup("seal");
+        }
+    }
+    let files = |dir: &str| {
+        let mut names = bench.disk.list(dir).unwrap();
+        names.sort_unstable();
+        names
+    };
+    let before = (files("segments"), files("kv"));
+    bench.disk.set_bytes_max(Some(bench.disk.bytes() + reserve + 300));
+    while engine.merge_step().unwrap() {}
+    assert_eq!((files("segments"), files("kv")), before);
+    bench.disk.set_bytes_max(Some(bench.disk.bytes() + reserve + 100_000));
+    while engine.merge_step().unwrap() {}
+    assert!(files("segments").len() < before.0.len() && files("kv").len() < before.1.len());
+}
+
+/// What cannot be named any more is not written, again and again, until the disk is full.
+#[test]
+fn a_directory_that_cannot_be_synced_is_told_and_left_alone() {
+    let merge = MergeOptions { segments_max: 2, fan_in: 2, ..MergeOptions::default() };
+    let mut failed = 0;
+    for sync in 1..12 {
+        let bench = Bench::new(EngineOptions { merge, ..options() });
+        let engine = bench.open();
+        let mut sent = 0;
+        for _ in 0..3 {
+            while engine.seal_step().unwrap() {}
+            sent = fill(&engine, sent).0;
+        }
+        bench.disk.fail_sync_in(sync);
+        while engine.seal_step().is_ok_and(|sealed| sealed) {}
+        // A file that could not be synced is written again, and one slot is enough to go on.
+        let StoreHealth::Failed(reason) = engine.health() else { continue };
+        if reason.contains("journal") {
+            continue;
+        }
+        failed += 1;
+        assert!(reason.contains("restart"), "{reason}");
+        assert!(matches!(send(&engine, sent), Err(ApplyError::Unavailable { .. })));
+        // There is a slot to go on to, which is made in another directory.
+        let _ = engine.seal_step();
+        let before = bench.disk.operations();
+        for _ in 0..20 {
+            assert!(engine.seal_step().is_err(), "sync {sync}");
+            let _ = engine.merge_step();
+        }
+        assert_eq!(bench.disk.operations(), before, "sync {sync}");
+        drop(engine);
+        bench.disk.crash(sync);
+        let engine = bench.open();
+        while engine.seal_step().unwrap() {}
+        assert_eq!((engine.health(), stored(&engine)), (StoreHealth::Up, ids(0..sent)));
+    }
+    assert!(failed >= 2, "{failed}");
+}
+
 #[test]
 fn disk_full_refuses_and_recovers() {
     let bench = Bench::new(options());
@@ -193,6 +324,8 @@ fn the_reserve_is_not_for_messages() {
     bench.disk.set_bytes_max(Some(110_000));
     engine.seal_step().unwrap();
     assert!(matches!(send(&engine, 1), Err(ApplyError::DiskFull { .. })));
+    let backup = engine.begin_backup("one");
+    assert!(matches!(backup, Err(BackupError::Unavailable { .. })), "nor for backups: {backup:?}");
     drop(engine);
     bench.disk.kill();
     let engine = bench.open();

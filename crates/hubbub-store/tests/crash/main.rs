@@ -187,6 +187,8 @@ const SUBSYSTEM_SYNCS: &[(&str, Rule)] = &[
     ("ids of queues at a seal, content", |sync| {
         sync.phase == "seal" && sync.path.starts_with("queues/") && sync.path.ends_with(".tmp")
     }),
+    ("queues at a start after a loss, content", |sync| sync.phase == "open" && sync.path.ends_with(".snap")),
+    ("queues at a start after a loss, name", |sync| sync.phase == "open" && sync.path == "queues"),
     ("keys at a seal, content", |sync| sync.phase == "seal" && sync.path.starts_with("kv/")),
     ("keys at a seal, names", |sync| sync.phase == "seal" && sync.path == "kv"),
     ("merged keys, content", |sync| sync.phase == "merge" && sync.path.starts_with("kv/")),

@@ -16,7 +16,7 @@ use hubbub_store::embedded::file_crc32c;
 use hyper::Method;
 use serde::Deserialize;
 use serde_json::json;
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout_at};
 
 use super::catalog::{self, LIST, Listing};
 use super::{lock_directory, size, sync_dir};
@@ -30,12 +30,24 @@ use crate::system::SystemClock;
 /// The server may have to wait for a merge before it begins.
 const BEGIN_MAX: Duration = Duration::from_secs(600);
 
+/// The server lets go of a backup that nobody asks for in an hour, and reading a large file of the previous one may take as
+/// long.
+const ASK_EVERY: Duration = Duration::from_secs(300);
+
 /// The server's answer to the begin of a backup.
 #[derive(Debug, Deserialize)]
 struct Begun {
     epoch: String,
     messages: u64,
     files: Vec<BackupFile>,
+}
+
+impl Begun {
+    /// Begins the backup of this path, or asks for it again.
+    async fn ask(connection: &mut Connection, path: &str) -> anyhow::Result<Self> {
+        let begun = connection.request(BEGIN_MAX, Method::PUT, path, "").await?;
+        serde_json::from_value(begun.success()?).context("the server's answer is not a backup")
+    }
 }
 
 /// Numbers of files and bytes by source.
@@ -53,9 +65,7 @@ pub(crate) async fn backup(args: BackupArgs) -> anyhow::Result<()> {
 
     let now = SystemClock::new().now();
     let path = format!("/v1/backups/{}", make_id());
-    let begun = connection.request(BEGIN_MAX, Method::PUT, &path, "").await?;
-    let begun: Begun =
-        serde_json::from_value(begun.success()?).context("the server's answer is not a backup")?;
+    let begun = Begun::ask(&mut connection, &path).await?;
     let listing = Listing::new(now, begun.epoch, begun.messages, begun.files);
     let previous = catalog::complete(&args.dir)?.pop();
     let target = catalog::new_name(&args.dir, now, previous.as_deref());
@@ -63,7 +73,8 @@ pub(crate) async fn backup(args: BackupArgs) -> anyhow::Result<()> {
     let mut job = Job {
         connection,
         progress,
-        files: format!("{path}/files"),
+        path,
+        asked: Instant::now(),
         partial: catalog::partial_of(&target),
         previous,
         copied: Copied::default(),
@@ -76,7 +87,7 @@ pub(crate) async fn backup(args: BackupArgs) -> anyhow::Result<()> {
     }
     job.progress.finish();
     // If this fails, the server ends the backup by itself.
-    let _ = job.connection.request(TIMEOUT, Method::DELETE, &path, "").await;
+    let _ = job.connection.request(TIMEOUT, Method::DELETE, &job.path, "").await;
     made?;
     fs::rename(&job.partial, &target).with_context(|| format!("naming {}", target.display()))?;
     sync_dir(&args.dir)?;
@@ -90,8 +101,9 @@ pub(crate) async fn backup(args: BackupArgs) -> anyhow::Result<()> {
 struct Job {
     connection: Connection,
     progress: Progress,
-    /// Path of its files on the server.
-    files: String,
+    /// Its path on the server, and when it was asked for last.
+    path: String,
+    asked: Instant,
     partial: PathBuf,
     previous: Option<PathBuf>,
     copied: Copied,
@@ -127,7 +139,7 @@ impl Job {
                 fs::create_dir_all(dir).with_context(|| format!("creating {}", dir.display()))?;
                 dirs.insert(dir.to_owned());
             }
-            self.copy(file, &target).await?;
+            self.copy(file, target, listing).await?;
         }
         let path = self.partial.join(LIST);
         let text = serde_json::to_vec_pretty(listing).context("writing the list of files")?;
@@ -148,23 +160,45 @@ impl Job {
         Ok(target)
     }
 
-    async fn copy(&mut self, file: &BackupFile, target: &Path) -> anyhow::Result<()> {
+    async fn copy(&mut self, file: &BackupFile, target: PathBuf, listing: &Listing) -> anyhow::Result<()> {
         if let Some(old) = self.previous.as_ref().map(|previous| previous.join(&file.name))
-            && link(&old, target, file)?
+            && self.link(old, target.clone(), file, listing).await?
         {
             self.copied.linked.0 += 1;
             self.copied.linked.1 += file.bytes;
             self.progress.add(file.bytes);
             return Ok(());
         }
-        self.fetch(file, target).await.with_context(|| format!("fetching {}", file.name))?;
+        self.fetch(file, &target).await.with_context(|| format!("fetching {}", file.name))?;
         self.copied.fetched.0 += 1;
         self.copied.fetched.1 += file.bytes;
         Ok(())
     }
 
+    /// Does what [`link`] does, and asks for the backup again now and then, so that the server keeps it meanwhile.
+    async fn link(
+        &mut self,
+        old: PathBuf,
+        target: PathBuf,
+        file: &BackupFile,
+        listing: &Listing,
+    ) -> anyhow::Result<bool> {
+        let file = file.clone();
+        let mut linking = tokio::task::spawn_blocking(move || link(&old, &target, &file));
+        loop {
+            if let Ok(linked) = timeout_at(self.asked + ASK_EVERY, &mut linking).await {
+                return linked.context("linking ended early")?;
+            }
+            let begun = Begun::ask(&mut self.connection, &self.path).await?;
+            if begun.files != listing.files {
+                bail!("the server has let go of the backup; begin it again");
+            }
+            self.asked = Instant::now();
+        }
+    }
+
     async fn fetch(&mut self, file: &BackupFile, target: &Path) -> anyhow::Result<()> {
-        let path = format!("{}/{}", self.files, file.name.replace('/', "%2F"));
+        let path = format!("{}/files/{}", self.path, file.name.replace('/', "%2F"));
         let response = self.connection.begin(Method::GET, &path).await.context("begin the backup again")?;
         let mut body = response.into_body();
         let mut writer = File::create(target).with_context(|| format!("creating {}", target.display()))?;
@@ -241,4 +275,66 @@ fn report(
              linked {linked} ({linked_bytes}) from the previous backup, removed {removed} older backups\n"
         )
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::TcpListener;
+
+    use super::*;
+    use crate::client::address::Server;
+
+    /// Answers every request as a server that has a backup of these files. Also says how many requests there were.
+    async fn server(files: &[BackupFile]) -> (Connection, Arc<AtomicUsize>) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let server: Server = format!("http://{}", listener.local_addr().unwrap()).parse().unwrap();
+        let body = json!({"epoch": "e", "messages": 1, "files": files}).to_string();
+        let answer = format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n{body}", body.len());
+        let asked = Arc::new(AtomicUsize::new(0));
+        let counted = Arc::clone(&asked);
+        tokio::spawn(async move {
+            while let Ok((mut stream, _)) = listener.accept().await {
+                let mut request = Vec::new();
+                while stream.read_buf(&mut request).await.unwrap_or(0) > 0 {
+                    if request.ends_with(b"\r\n\r\n") {
+                        counted.fetch_add(1, Ordering::Relaxed);
+                        request.clear();
+                        stream.write_all(answer.as_bytes()).await.unwrap();
+                    }
+                }
+            }
+        });
+        (server.connection(), asked)
+    }
+
+    #[tokio::test]
+    async fn a_backup_is_asked_for_while_old_files_are_read() {
+        let dir = tempfile::tempdir().unwrap();
+        let bytes = vec![7; 4 << 20];
+        let file = BackupFile { name: "a".into(), bytes: 4 << 20, crc32c: crc32c::crc32c(&bytes) };
+        fs::write(dir.path().join("a"), bytes).unwrap();
+        let listing = Listing::new(SystemClock::new().now(), "e".into(), 1, vec![file.clone()]);
+        // Another list is that of another backup, which the server began for want of this one.
+        for (is_kept, waited) in [(true, Duration::ZERO), (true, 2 * ASK_EVERY), (false, 2 * ASK_EVERY)] {
+            let (connection, asked) = server(if is_kept { &listing.files } else { &[] }).await;
+            let mut job = Job {
+                connection,
+                progress: Progress::of_bytes("backing up", 0),
+                path: "/v1/backups/b".into(),
+                asked: Instant::now().checked_sub(waited).unwrap(),
+                partial: PathBuf::new(),
+                previous: None,
+                copied: Copied::default(),
+                pace: Pace { begun: Instant::now(), bytes: 0, bytes_per_second: 0 },
+            };
+            let target = dir.path().join(format!("{is_kept} {waited:?}"));
+            let linked = job.link(dir.path().join("a"), target, &file, &listing).await;
+            assert_eq!(linked.is_ok_and(|linked| linked), is_kept);
+            assert_eq!(asked.load(Ordering::Relaxed), usize::from(!waited.is_zero()));
+        }
+    }
 }

@@ -98,9 +98,11 @@ impl Backups {
         kept.push(backup);
     }
 
-    fn find(&self, id: &str) -> Option<BackupInfo> {
-        let kept = self.kept.lock();
-        let known = kept.iter().find(|backup| backup.info.id == id)?;
+    /// One that is asked for again is not forgotten: whoever has most of its files already may be looking at them for long.
+    fn find(&self, id: &str, now: Duration) -> Option<BackupInfo> {
+        let mut kept = self.kept.lock();
+        let known = kept.iter_mut().find(|backup| backup.info.id == id)?;
+        known.used = now;
         Some(BackupInfo { is_new: false, ..known.info.clone() })
     }
 
@@ -118,9 +120,14 @@ impl Engine {
     pub fn begin_backup(&self, id: &str) -> Result<BackupInfo, BackupError> {
         // Held, so that the segments are what the rooms of the barrier say, and that one backup is made at a time.
         let _merging = self.shared.merging.lock();
-        self.backups.forget_unused(self.shared.clock.monotonic());
-        if let Some(info) = self.backups.find(id) {
+        let now = self.shared.clock.monotonic();
+        self.backups.forget_unused(now);
+        if let Some(info) = self.backups.find(id, now) {
             return Ok(info);
+        }
+        // What it writes would take the space that seals need.
+        if let Some(reason) = self.shared.reserve_is_touched() {
+            return Err(BackupError::Unavailable { reason });
         }
         let mut sealing = self.shared.sealing.lock();
         let Barrier { journal, rooms, messages, queues, .. } = self.sealed_barrier(&mut sealing)?;

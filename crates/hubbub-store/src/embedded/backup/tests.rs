@@ -331,6 +331,20 @@ fn snapshots_end() {
     assert_eq!(read(&all[4], "FORMAT"), None, "nobody read it for long");
 }
 
+/// Whoever has most of its files reads for long what is there, and nothing here.
+#[test]
+fn a_snapshot_that_is_asked_for_is_kept() {
+    let place = Place::new();
+    let engine = place.open("data");
+    send(&engine, "a", 0..3);
+    engine.begin_backup("one").unwrap();
+    for _ in 0..3 {
+        place.clock.advance_micros(i64::try_from(BACKUP_UNUSED_MAX.as_micros()).unwrap() * 2 / 3);
+        engine.merge_step().unwrap();
+        assert!(!engine.begin_backup("one").unwrap().is_new);
+    }
+}
+
 #[test]
 fn nothing_is_left_of_a_restore_that_fails() {
     let place = Place::new();

@@ -14,6 +14,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use parking_lot::Mutex;
 
 use crate::embedded::disk::{Disk, DiskFile};
+use crate::embedded::error::{DoingOn, MaintainError};
 
 /// A disk that remembers which directories could not be synced.
 pub(crate) struct CheckedDirs {
@@ -35,6 +36,18 @@ impl CheckedDirs {
     pub(crate) fn keeps_all(&self) -> bool {
         self.keeps_all.load(Ordering::Acquire)
     }
+
+    /// Refuses if one of these could not be synced: for who would write files that no name there will ever stand for.
+    pub(crate) fn check(&self, dirs: &[&str]) -> Result<(), MaintainError> {
+        let failed = self.failed.lock();
+        let Some(dir) = dirs.iter().find(|dir| failed.contains(**dir)) else { return Ok(()) };
+        let path = if dir.is_empty() { "the data directory" } else { *dir };
+        Err(failed_before()).doing("syncing", path)
+    }
+}
+
+fn failed_before() -> io::Error {
+    io::Error::other("an earlier sync of it failed; see to the disk, then restart")
 }
 
 impl Disk for CheckedDirs {
@@ -66,7 +79,7 @@ impl Disk for CheckedDirs {
         // Held meanwhile: what fails under one caller must not succeed under another one beside it.
         let mut failed = self.failed.lock();
         if failed.contains(dir) {
-            return Err(io::Error::other("an earlier sync of it failed; see to the disk, then restart"));
+            return Err(failed_before());
         }
         let synced = self.disk.sync_dir(dir);
         if synced.is_err() {
@@ -96,5 +109,7 @@ mod tests {
         assert!(disk.sync_dir("a").is_err());
         disk.create("b/two").unwrap();
         disk.sync_dir("b").unwrap();
+        disk.check(&["", "b"]).unwrap();
+        assert!(disk.check(&["b", "a"]).unwrap_err().to_string().starts_with("syncing a failed"));
     }
 }

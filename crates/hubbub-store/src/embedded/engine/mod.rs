@@ -24,6 +24,7 @@ use crate::embedded::kv::KeyRun;
 use crate::embedded::merge::segments::RETENTION_PARTS;
 use crate::embedded::options::{Durability, EngineOptions, WAITING_SLOTS_SLOW};
 use crate::embedded::recovery;
+use crate::embedded::seal::NAMED_IN;
 use crate::embedded::shared::Shared;
 use crate::embedded::writer::Writer;
 
@@ -140,10 +141,13 @@ impl Engine {
 
     /// Does the most urgent piece of journal work: prepare the next slot, else seal the oldest full one, else begin a
     /// new slot because what stands in this one grows too old. Says whether there was any. Also sees whether the
-    /// disk is full, or not any more.
+    /// disk is full, or not any more, and whether a directory cannot be synced.
     pub fn seal_step(&self) -> Result<bool, MaintainError> {
         let result = self.journal_work();
+        let unsyncable = self.shared.dirs.check(&NAMED_IN).err();
         let trouble = match &result {
+            // Nothing is sealed any more, so what is written would only wait.
+            _ if unsyncable.is_some() => unsyncable.map(|error| StoreHealth::Failed(error.to_string())),
             Err(error) if error.is_disk_full() => Some(StoreHealth::DiskFull(error.to_string())),
             // Trying again may help, or a restart; until then every write would be told that too much is waiting.
             Err(error) if self.shared.without_slot_for().is_some() => {

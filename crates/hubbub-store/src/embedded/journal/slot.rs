@@ -8,6 +8,7 @@ use hubbub_core::invariant::saturate;
 use parking_lot::Mutex;
 
 use super::{JOURNAL_DIR, slot_path};
+use crate::embedded::disk::checked_dirs::CheckedDirs;
 use crate::embedded::disk::{Disk, DiskFile};
 use crate::embedded::error::{DoingOn, MaintainError, READING};
 use crate::embedded::file::Patience;
@@ -67,7 +68,7 @@ struct State {
 }
 
 pub(crate) struct SlotPool {
-    disk: Arc<dyn Disk>,
+    disk: Arc<CheckedDirs>,
     slot_bytes: u64,
     slots_max: usize,
     preparing: Mutex<()>,
@@ -81,7 +82,7 @@ impl fmt::Debug for SlotPool {
 }
 
 impl SlotPool {
-    pub(crate) fn new(disk: Arc<dyn Disk>, slot_bytes: u64, slots_max: usize) -> Self {
+    pub(crate) fn new(disk: Arc<CheckedDirs>, slot_bytes: u64, slots_max: usize) -> Self {
         let state = Mutex::new(State { next_number: 1, ..State::default() });
         Self { disk, slot_bytes, slots_max, preparing: Mutex::default(), state }
     }
@@ -133,6 +134,7 @@ impl SlotPool {
         if full {
             return Ok(());
         }
+        self.disk.check(&[JOURNAL_DIR])?;
         let path = slot_path(number);
         let file = match self.write_zeros(&path) {
             Ok(file) => file,

@@ -79,6 +79,7 @@ impl Shared {
         if old.is_empty() {
             return Ok(false);
         }
+        self.dirs.check(&[""])?;
         self.replace(&old, None)?;
         Ok(true)
     }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::{replace_neighbours, smallest_neighbours};
 use crate::embedded::error::MaintainError;
 use crate::embedded::kv::run::{KeyRun, RunWriter, merge};
-use crate::embedded::kv::run_path;
+use crate::embedded::kv::{KV_DIR, run_path};
 use crate::embedded::manifest::may_be_named;
 use crate::embedded::shared::Shared;
 
@@ -28,6 +28,7 @@ impl Shared {
         // So that no backup is begun meanwhile, and one merge is done at a time.
         let _merging = self.merging.lock();
         let Some((runs, is_oldest)) = self.run_candidates() else { return Ok(false) };
+        self.dirs.check(&["", KV_DIR])?;
         let number = {
             let mut reserved = self.keys.reserved.lock();
             *reserved.merge.get_or_insert_with(|| self.reserve_run())
@@ -57,9 +58,9 @@ impl Shared {
         }
         // Merging a run that cannot be read would fail again each time.
         let is_damaged = |run: &KeyRun| self.status.damage.has(&run_path(run.number()));
-        let (place, group) = smallest_neighbours(&view.runs, FAN_IN..=FAN_IN, KeyRun::bytes, |group, _| {
-            !group.iter().any(is_damaged)
-        })?;
+        let free = self.bytes_for_merges();
+        let may_merge = |group: &[KeyRun], bytes| bytes <= free && !group.iter().any(is_damaged);
+        let (place, group) = smallest_neighbours(&view.runs, FAN_IN..=FAN_IN, KeyRun::bytes, may_merge)?;
         Some((group.to_vec(), place == 0))
     }
 

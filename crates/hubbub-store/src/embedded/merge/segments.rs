@@ -14,7 +14,7 @@ use super::{replace_neighbours, smallest_neighbours};
 use crate::embedded::error::MaintainError;
 use crate::embedded::manifest::may_be_named;
 use crate::embedded::options::MergeOptions;
-use crate::embedded::segment::{Codec, Segment, SegmentWriter, merge, segment_path};
+use crate::embedded::segment::{Codec, SEGMENTS_DIR, Segment, SegmentWriter, merge, segment_path};
 use crate::embedded::shared::Shared;
 
 /// What the work on segments remembers from step to step.
@@ -54,6 +54,7 @@ impl Shared {
         sources: &[Segment],
         merging: &mut MergeState,
     ) -> Result<bool, MaintainError> {
+        self.dirs.check(&["", SEGMENTS_DIR])?;
         let number = *merging.reserved.get_or_insert_with(|| self.reserve_segment());
         let path = segment_path(number);
         let writer = SegmentWriter::create(Arc::clone(&self.disk), number, Codec::Zstd, self.hasher);
@@ -79,8 +80,10 @@ impl Shared {
     fn merge_candidates(&self) -> Option<Vec<Segment>> {
         let view = self.view();
         let part = self.retention_micros().map(|retention| retention / RETENTION_PARTS);
+        let free = self.bytes_for_merges();
         let may_merge = |group: &[Segment]| {
-            !group.iter().any(|segment| self.is_damaged(segment))
+            group.iter().map(Segment::bytes).sum::<u64>() <= free
+                && !group.iter().any(|segment| self.is_damaged(segment))
                 && part.is_none_or(|part| age_span(group) <= part)
         };
         let (_, group) = next_group(&view.segments, self.options.merge, Segment::bytes, may_merge)?;

@@ -1,15 +1,17 @@
 //! Writes a checkpoint of queues when a slot of the journal is given up: first payloads of waiting messages move to a file
 //! ([`super::payload_files`]), then the whole state is written; the manifest that frees the slot names both.
 //!
-//! Files of which little is waited for any more are written anew with it, so that what is on the disk stays in proportion
-//! to what waits. A crash anywhere leaves either the old manifest with the old files and the slot, or the new one; what no
-//! manifest names is removed at the next start.
+//! Files of which little is waited for any more are written anew with it, so that what is on the disk stays in proportion to what
+//! waits. A start behind which something may be lost writes one, too. A crash anywhere leaves either the old manifest with the old
+//! files and the slot, or the new one; what no manifest names is removed at the next start.
 
 use std::collections::HashSet;
 use std::sync::Arc;
 
+use hubbub_core::Clock;
 use hubbub_core::backup::BackupFile;
 
+use super::Queues;
 use super::checkpoint::{Copied, Files};
 use super::payload_files::{Moving, leaving};
 use super::settled::{IdRun, id_run_path};
@@ -82,7 +84,7 @@ impl Shared {
         }
         let mut copied = self.queues.copied(&*self.clock)?;
         self.keep_ids(&mut copied)?;
-        let (files, ..) = self.write_copied(&copied)?;
+        let (files, ..) = copied.write_to(self.reserve_segment(), &*self.disk)?;
         Ok(Some(Kept { files, changes: copied.changes }))
     }
 
@@ -104,40 +106,65 @@ impl Shared {
         paths.iter().for_each(|path| self.discard(path));
     }
 
-    /// Writes a copy of everything to a checkpoint. Says what a manifest that names it must name.
-    fn write_copied(&self, copied: &Copied) -> Result<(Files, BackupFile, Arc<dyn DiskFile>), MaintainError> {
-        let snapshot = self.reserve_segment();
-        let name = snapshot_path(snapshot);
-        let ((bytes, crc32c), file) =
-            self.write_file(&name, |file| copied.write(file).doing("writing", &name))?;
-        let files = Files { snapshot, texts: copied.texts(), ids: copied.id_runs() };
-        Ok((files, BackupFile { name, bytes, crc32c }, file))
-    }
-
-    /// Makes a file with what `write` writes and syncs, under its name or not at all.
-    pub(super) fn write_file<T>(
-        &self,
-        path: &str,
-        write: impl FnOnce(&Arc<dyn DiskFile>) -> Result<T, MaintainError>,
-    ) -> Result<(T, Arc<dyn DiskFile>), MaintainError> {
-        let file = self.disk.create(path).doing("making", path)?;
-        let written = write(&file).and_then(|written| {
-            self.disk.sync_dir(QUEUES_DIR).doing("syncing the directory", QUEUES_DIR)?;
-            Ok((written, file))
-        });
-        written.inspect_err(|_| self.discard(path))
-    }
-
     /// Gives back the space of a checkpoint that no manifest names, for the next attempt writes another.
     pub(crate) fn discard_snapshot(&self, kept: &Kept) {
         self.discard(&snapshot_path(kept.files.snapshot));
     }
 
-    /// Removes a file that is not needed. What cannot be removed now is removed by the next start.
-    pub(super) fn discard(&self, path: &str) {
-        if let Err(error) = self.disk.remove(path) {
-            tracing::warn!("removing {path} failed: {error}");
-        }
+    fn discard(&self, path: &str) {
+        discard(&*self.disk, path);
+    }
+}
+
+impl Queues {
+    /// Writes a checkpoint of what a start has found, under this number. Says what a manifest that names it must name.
+    pub(crate) fn write_checkpoint(
+        &mut self,
+        number: u64,
+        disk: &dyn Disk,
+        clock: &dyn Clock,
+    ) -> Result<Files, MaintainError> {
+        self.sources.remove(|source| source.messages == 0);
+        let now = self.times.for_loading(clock);
+        let (files, ..) = self.copied(now).write_to(number, disk)?;
+        self.kept_changes = self.changes;
+        Ok(files)
+    }
+}
+
+impl Copied {
+    /// Writes everything to the checkpoint of a number. Says what a manifest that names it must name.
+    fn write_to(
+        &self,
+        snapshot: u64,
+        disk: &dyn Disk,
+    ) -> Result<(Files, BackupFile, Arc<dyn DiskFile>), MaintainError> {
+        let name = snapshot_path(snapshot);
+        let ((bytes, crc32c), file) =
+            write_file(disk, &name, |file| self.write(file).doing("writing", &name))?;
+        let files = Files { snapshot, texts: self.texts(), ids: self.id_runs() };
+        Ok((files, BackupFile { name, bytes, crc32c }, file))
+    }
+}
+
+/// Makes a file with what `write` writes and syncs, under its name or not at all.
+pub(super) fn write_file<T>(
+    disk: &dyn Disk,
+    path: &str,
+    write: impl FnOnce(&Arc<dyn DiskFile>) -> Result<T, MaintainError>,
+) -> Result<(T, Arc<dyn DiskFile>), MaintainError> {
+    let file = disk.create(path).doing("making", path)?;
+    let written = write(&file).and_then(|written| {
+        disk.sync_dir(QUEUES_DIR).doing("syncing the directory", QUEUES_DIR)?;
+        Ok((written, file))
+    });
+    written.inspect_err(|_| discard(disk, path))
+}
+
+/// Removes a file that is not needed. What cannot be removed now is removed by the next start.
+fn discard(disk: &dyn Disk, path: &str) {
+    if let Err(error) = disk.remove(path) {
+        tracing::warn!("removing {path} failed: {error}");
     }
 }
 
@@ -155,22 +182,21 @@ impl Shared {
         if copied.is_blank() {
             return Ok(BackedUp { named: Files::default(), files: Vec::new() });
         }
-        let known = copied.texts();
-        self.move_out_of_slots(&mut copied)?;
-        let (named, snapshot, file) = self.write_copied(&copied)?;
-        let mut written = vec![snapshot.name.clone()];
+        let known: HashSet<u64> = copied.sources.files().map(|file| file.number).collect();
+        let written = self
+            .move_out_of_slots(&mut copied)
+            .and_then(|()| copied.write_to(self.reserve_segment(), &*self.disk));
+        // Those that were made before something failed, too.
+        let texts = copied.sources.files().map(|file| file.number);
+        texts.filter(|number| !known.contains(number)).for_each(|number| self.discard(&payload_path(number)));
+        let (named, snapshot, file) = written?;
+        self.discard(&snapshot.name);
         let mut files = vec![(snapshot, file)];
         files.extend(copied.ids.runs.iter().map(IdRun::backup_file));
         for text in copied.sources.used().filter_map(|(_, source)| source.medium.file()) {
             let name = payload_path(text.number);
-            if !known.contains(&text.number) {
-                written.push(name.clone());
-            }
             let file = BackupFile { name, bytes: text.bytes, crc32c: text.crc32c };
             files.push((file, Arc::clone(&text.file)));
-        }
-        for path in written {
-            self.disk.remove(&path).doing("removing", &path)?;
         }
         Ok(BackedUp { named, files })
     }

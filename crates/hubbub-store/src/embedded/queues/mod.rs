@@ -64,6 +64,7 @@ use hubbub_core::queue::LeaseReceipt;
 use siphasher::sip128::SipHasher13;
 
 use super::error::MaintainError;
+use super::options::EngineOptions;
 use super::rooms::Position;
 use super::tail::hash::MixState;
 use advance::TimeOut;
@@ -200,7 +201,7 @@ pub(crate) struct Queues {
     kept_changes: u64,
     /// What `changes` was when time out of service had been counted.
     counted_at: u64,
-    pub(crate) limits: QueueLimits,
+    limits: QueueLimits,
 }
 
 impl Queues {
@@ -214,6 +215,11 @@ impl Queues {
             next_queue: 1,
             ..Self::default()
         }
+    }
+
+    pub(crate) fn set_options(&mut self, options: &EngineOptions) {
+        self.limits = options.queue_limits();
+        self.settled.memory_max = options.queue_ids_in_memory;
     }
 
     fn find(&self, id: u64) -> Option<(u32, Entry)> {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use hubbub_core::invariant::{cast, saturate};
 
 use super::checkpoint::Copied;
-use super::checkpoint_files::payload_path;
+use super::checkpoint_files::{payload_path, write_file};
 use super::entry::{Entry, Slab};
 use super::pending::PendingBroadcast;
 use super::settled::IdRun;
@@ -102,7 +102,7 @@ impl Shared {
         while !moving.is_empty() {
             let number = self.reserve_segment();
             let path = payload_path(number);
-            let ((count, bytes, crc32c), file) = self.write_file(&path, |file| {
+            let ((count, bytes, crc32c), file) = write_file(&*self.disk, &path, |file| {
                 let mut output = Output::new(Arc::clone(file));
                 let count = write_payloads(&mut output, &path, moving, sources)?;
                 output.sync().doing("syncing", &path)?;

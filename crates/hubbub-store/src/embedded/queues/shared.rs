@@ -51,8 +51,7 @@ pub(crate) struct QueueShared {
 
 impl QueueShared {
     /// As the journal left them, in the history that `epoch` names.
-    pub(crate) fn new(mut queues: Queues, epoch: &str, ids_in_memory: usize, clock: &dyn Clock) -> Self {
-        queues.settled.memory_max = ids_in_memory;
+    pub(crate) fn new(mut queues: Queues, epoch: &str, clock: &dyn Clock) -> Self {
         queues.epoch = epoch_number(epoch);
         queues.woken.clear();
         let now = queues.times.now(clock);

@@ -12,9 +12,10 @@ use hubbub_core::queue::{
 use hubbub_core::{Op, OpBatch, Outcome, QueueOp, QueueOutcome, Refusal, Timestamp};
 
 use super::{PAYLOADS_MAX, QUEUES_DIR, QueueBatch};
-use crate::embedded::disk::FileDisk;
+use crate::embedded::disk::{Disk, FileDisk};
 use crate::embedded::rooms::Position;
-use crate::embedded::{Engine, EngineOptions, restore, verify};
+use crate::embedded::sim::SimDisk;
+use crate::embedded::{Durability, Engine, EngineOptions, restore, verify};
 
 pub(super) struct Place {
     dir: tempfile::TempDir,
@@ -410,4 +411,80 @@ fn a_copy_waits_until_what_was_decided_is_durable() {
     decide();
     shared.queues.fail();
     assert!(shared.queues.copied(clock).is_err());
+}
+
+/// Nothing that the next start would have to remove.
+#[test]
+fn a_backup_that_fails_leaves_no_files() {
+    let mut failed = 0;
+    for write in 1..30 {
+        let (place, disk) = (Place::new(16 << 10), SimDisk::new());
+        let open = || {
+            let clock = Arc::clone(&place.clock);
+            Engine::open(place.options(), Arc::new(disk.clone()), clock, &SeededRandom::new(5)).unwrap()
+        };
+        let files = || {
+            let mut names = disk.list(QUEUES_DIR).unwrap();
+            names.sort_unstable();
+            names
+        };
+        let engine = open();
+        make(&engine, "q");
+        (0..3).for_each(|_| drop(one(&engine, QueueOp::Send(message("q", "text")))));
+        disk.fail_write_in(write);
+        if engine.begin_backup("fails").is_ok() {
+            break;
+        }
+        failed += 1;
+        // What a seal has left is of use to the next one.
+        one(&engine, QueueOp::Send(message("q", "text")));
+        engine.begin_backup("two").unwrap();
+        let before = files();
+        drop(engine);
+        disk.kill();
+        drop(open());
+        assert_eq!(before, files(), "write {write}");
+    }
+    assert!(failed > 5, "{failed} backups failed");
+}
+
+/// Power took what a checkpoint knew of, as may happen where nobody waits for the disk. What comes then is not taken for that.
+#[test]
+fn a_checkpoint_that_knows_of_more_than_is_left_is_replaced() {
+    let mut lost = 0;
+    for (seed, more) in (0..40).flat_map(|seed| [(seed, 0), (seed, 3)]) {
+        let (place, disk) = (Place::new(16 << 10), SimDisk::new());
+        let options = EngineOptions { durability: Durability::Os, ..place.options() };
+        let open = || {
+            let (disk, clock) = (Arc::new(disk.clone()), Arc::clone(&place.clock));
+            let engine = Engine::open(options.clone(), disk, clock, &SeededRandom::new(5)).unwrap();
+            while engine.seal_step().unwrap() {}
+            engine
+        };
+        let text = "x".repeat(1_000);
+        let engine = open();
+        make(&engine, "q");
+        // The first slot is sealed when the second one has something already.
+        let mut sent = 0;
+        while engine.shared.catalog.lock().applied == 0 || sent % 10 > 0 {
+            one(&engine, QueueOp::Send(message("q", &text)));
+            sent += 1;
+        }
+        drop(engine);
+        disk.crash(seed);
+        let engine = open();
+        let mut waiting = texts_of_waiting(&engine, "q");
+        lost += sent - waiting.len();
+        for number in 0..more {
+            waiting.push(format!("more {number}"));
+            one(&engine, QueueOp::Send(message("q", &format!("more {number}"))));
+        }
+        if seed % 2 == 0 {
+            engine.close().unwrap();
+        }
+        drop(engine);
+        disk.kill();
+        assert_eq!(texts_of_waiting(&open(), "q"), waiting, "seed {seed}");
+    }
+    assert!(lost > 20, "{lost} messages");
 }

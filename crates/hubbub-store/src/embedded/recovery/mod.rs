@@ -1,9 +1,10 @@
 //! Opens a data directory: reads what is there, replays the journal, and continues in a fresh slot.
 //!
-//! Order: `FORMAT` and manifest are read, or made in an empty directory, and written again → files that no manifest names
-//! are removed → segments are opened → slots are read and the chain of unsealed journals is found ([`scan`]), which must
-//! reach the recorded end ([`end`](crate::embedded::journal::end)) → what stands behind that is written again and synced → records
-//! fill tails, heads and ids again ([`replay`]) → the new end is recorded → writing goes on in a fresh slot with a new journal number.
+//! Order: `FORMAT` and manifest are read, or made in an empty directory → unfinished files are removed → both are written again →
+//! files that no manifest names are removed → segments are opened → slots are read and the chain of unsealed journals is found
+//! ([`scan`]), which must reach the recorded end ([`end`](crate::embedded::journal::end)) → what stands behind that is written
+//! again and synced → records fill tails, heads and ids again ([`replay`]) → the new end is recorded → writing goes on in a fresh
+//! slot with a new journal number.
 //!
 //! What the process before wrote last may be visible and yet not on the disk, if a sync failed. Nobody can see that, and a
 //! sync of what is there already does not help: so whatever a start relies on and nothing proves durable is written
@@ -92,16 +93,18 @@ fn recover(
     let mut chain = read_slots(&*disk, &manifest, &recorded)?;
     name_anew(&*disk, &mut chain)?;
 
-    let slots = Arc::new(SlotPool::new(Arc::clone(&disk), options.slot_bytes, SLOTS_MAX));
+    let slots = Arc::new(SlotPool::new(Arc::clone(&dirs), options.slot_bytes, SLOTS_MAX));
     let mut dedup = Dedup::new(hasher, options.slot_messages_max());
     segments.iter().try_for_each(|segment| dedup.insert_segment(segment))?;
     let rooms = Rooms::decode(&std::mem::take(&mut manifest.rooms));
     let mut rooms = rooms.ok_or_else(|| OpenError::damaged(MANIFEST, 0, "its rooms do not fit together"))?;
-    manifest.queues.remove_others(&*disk)?;
     clock.begin_at(last_proven(&chain, &manifest)?);
     let mut queues = read_checkpoint(&*disk, &manifest.queues, manifest.id_key, &*clock)?;
-    queues.limits = options.queue_limits();
+    queues.set_options(&options);
     let Chain { unsealed, free, newest, lost } = chain;
+    // Checkpoints may be further than any journal that is left. Its number is not used again: they would take what gets it for
+    // applied.
+    let newest = newest.max(rooms.at.journal).max(queues.at.journal);
     free.into_iter().for_each(|slot| drop(slots.adopt(slot)));
     let mut prior = (manifest.applied, 0);
     let mut last = JournalEnd::sealed(manifest.applied);
@@ -112,15 +115,22 @@ fn recover(
         last = journal.last().unwrap_or(last);
         view.tails.push(replay(journal, &recorded, &manifest, &slots, &*clock, &mut state)?);
     }
-    accept_loss(lost || manifest.unsynced, newest, &view, &mut manifest, &mut state)?;
+    let may_be_lost = lost || manifest.unsynced;
+    accept_loss(may_be_lost, newest, &view, &mut manifest, &mut state)?;
+    if may_be_lost {
+        // The one that is named may know of what is lost. The new epoch and this come with one manifest.
+        manifest.queues = queues.write_checkpoint(manifest.next_segment, &*disk, &*clock)?;
+        manifest.next_segment += 1;
+    }
     manifest.rooms = rooms.encode();
-    renew_epoch(&mut manifest, &options, lost, &*disk, random)?;
+    renew_epoch(&mut manifest, &options, may_be_lost, &*disk, random)?;
     manifest.rooms = Vec::new();
+    manifest.queues.remove_others(&*disk)?;
 
     let heads: Vec<RoomHead> = rooms.all().iter().map(RoomHead::of).collect();
     let epoch: Arc<str> = Arc::from(manifest.epoch());
     let block_seed = manifest.block_seed;
-    let queues = QueueShared::new(queues, &epoch, options.queue_ids_in_memory, &*clock);
+    let queues = QueueShared::new(queues, &epoch, &*clock);
     let shared = Shared {
         options,
         disk,
@@ -194,6 +204,10 @@ fn load_and_renew(
     random: &dyn RandomSource,
 ) -> Result<Manifest, OpenError> {
     let (manifest, is_there) = load_or_create(disk, random)?;
+    // No manifest ever names these, so that on a full disk, too, their space comes back.
+    for dir in [SEGMENTS_DIR, KV_DIR, QUEUES_DIR] {
+        remove_unnamed(disk, dir, &[], &HashSet::new())?;
+    }
     if let Err(error) = format_file::create(disk).and_then(|()| manifest.store(disk)) {
         if !error.is_disk_full() || !is_there {
             return Err(error.into());
@@ -330,7 +344,7 @@ fn accept_loss(
         return Err(OpenError::damaged(JOURNAL_DIR, 0, what));
     }
     forget_lost(view, rooms);
-    // They may have been further than any journal that is left, whose numbers are used again.
+    // What is left of these journals is in them, and nothing more comes.
     let position = Position { journal: newest, batch: u32::MAX };
     queues.at = position;
     rooms.at = position;
@@ -369,12 +383,11 @@ fn forget_lost(view: &View, rooms: &mut Rooms) {
 fn renew_epoch(
     manifest: &mut Manifest,
     options: &EngineOptions,
-    lost: bool,
+    may_be_lost: bool,
     disk: &dyn Disk,
     random: &dyn RandomSource,
 ) -> Result<(), OpenError> {
     let unsynced = options.durability == Durability::Os;
-    let may_be_lost = lost || manifest.unsynced;
     if may_be_lost {
         manifest.epoch = random.next_u64();
     }

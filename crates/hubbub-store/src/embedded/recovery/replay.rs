@@ -47,14 +47,19 @@ pub(super) fn replay(
     let path = slot_path(journal.slot.number);
     let mut bytes = Vec::new();
     read_slot(&journal.slot, journal.end, &mut bytes)?;
+    // The slot was read before, and may say something else now. That must not be written over what it said.
+    let block = |start: &u64| {
+        let rest = bytes.get(saturate(*start)..);
+        let block = rest.and_then(|rest| block::read(rest, manifest.block_seed));
+        block.ok_or_else(|| damaged(&path, *start))
+    };
+    let blocks = journal.blocks.iter().map(block).collect::<Result<Vec<_>, _>>()?;
     rewrite(&journal, recorded, &bytes)?;
     let tail = Arc::new(Tail::new(journal.number(), slots.adopt(journal.slot)));
     state.dedup.begin_slot(Arc::clone(&tail));
     state.queues.adopt(&tail);
     let mut changes = BlockChanges::default();
-    for start in journal.blocks {
-        let block = bytes.get(saturate(start)..).and_then(|rest| block::read(rest, manifest.block_seed));
-        let (header, records) = block.ok_or_else(|| damaged(&path, start))?;
+    for (start, (header, records)) in journal.blocks.into_iter().zip(blocks) {
         state
             .apply_block(&tail, header, records, start, clock, &mut changes)
             .map_err(|at| damaged(&path, at))?;

@@ -14,13 +14,17 @@ use hubbub_core::invariant::saturate;
 use crate::embedded::error::{DoingOn, MaintainError};
 use crate::embedded::file::cursor::index;
 use crate::embedded::file::{Patience, write_sorted};
+use crate::embedded::kv::KV_DIR;
 use crate::embedded::manifest::{MANIFEST, Manifest, may_be_named};
-use crate::embedded::queues::Files;
+use crate::embedded::queues::{Files, QUEUES_DIR};
 use crate::embedded::record;
 use crate::embedded::rooms::RoomsCopy;
-use crate::embedded::segment::{Codec, Segment, SegmentWriter, segment_path};
+use crate::embedded::segment::{Codec, SEGMENTS_DIR, Segment, SegmentWriter, segment_path};
 use crate::embedded::shared::Shared;
 use crate::embedded::tail::{RecordLocation, Tail};
+
+/// Where a seal makes names: without one of them it cannot be done.
+pub(crate) const NAMED_IN: [&str; 4] = ["", SEGMENTS_DIR, KV_DIR, QUEUES_DIR];
 
 impl Shared {
     /// Seals the oldest slot that waits for it. Says whether there was one.
@@ -56,6 +60,7 @@ impl Shared {
     /// before a manifest may name it, so that the next attempt replaces what this one left.
     fn seal_through(&self, newest: u64, reserved: &mut Option<u64>) -> Result<bool, MaintainError> {
         let Some(tail) = self.view().tails.first().map(Arc::clone) else { return Ok(false) };
+        self.dirs.check(&NAMED_IN)?;
         let begin = self.clock.monotonic();
         let number = *reserved.get_or_insert_with(|| self.reserve_segment());
         let hidings = self.rooms.read().hidings;

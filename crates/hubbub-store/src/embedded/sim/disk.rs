@@ -101,8 +101,14 @@ impl DiskFile for SimFile {
     fn read_exact_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<()> {
         self.with(|state, inode| {
             state.alive()?;
+            let is_damaged = state.damages_read(&self.path);
             let file = state.inodes.get(&inode).ok_or_else(gone)?;
-            file.read(buffer, offset).ok_or_else(|| io::Error::from(io::ErrorKind::UnexpectedEof))
+            file.read(buffer, offset).ok_or_else(|| io::Error::from(io::ErrorKind::UnexpectedEof))?;
+            let middle = buffer.len() / 2;
+            if let Some(byte) = buffer.get_mut(middle).filter(|_| is_damaged) {
+                *byte = !*byte;
+            }
+            Ok(())
         })
     }
 

@@ -97,6 +97,11 @@ impl SimDisk {
         self.state.lock().fail_write_in = Some(writes);
     }
 
+    /// The `reads`-th read of a file from now gives a byte that is not there, once.
+    pub fn damage_read_in(&self, path: &str, reads: u64) {
+        self.state.lock().damage_read_in = Some((path.to_owned(), reads));
+    }
+
     /// How many syncs failed so far.
     pub fn failed_syncs(&self) -> u64 {
         self.state.lock().failed_syncs

@@ -36,6 +36,7 @@ pub(super) struct State {
     pub(super) crash_at: Option<u64>,
     pub(super) fail_write_in: Option<u64>,
     pub(super) fail_sync_in: Option<u64>,
+    pub(super) damage_read_in: Option<(String, u64)>,
     /// How many syncs failed so far.
     pub(super) failed_syncs: u64,
     pub(super) bytes_max: Option<u64>,
@@ -49,7 +50,7 @@ impl State {
         self.life += 1;
         self.dead = false;
         self.crash_at = None;
-        (self.fail_write_in, self.fail_sync_in) = (None, None);
+        (self.fail_write_in, self.fail_sync_in, self.damage_read_in) = (None, None, None);
         let named: BTreeSet<u64> = self.names.inodes().collect();
         self.inodes.retain(|inode, _| named.contains(inode));
     }
@@ -84,6 +85,15 @@ impl State {
         *count += 1;
         let is_ignored = self.ignore.as_ref().is_some_and(|rule| rule(call));
         Ok(if is_ignored { Sync::Ignored } else { Sync::Done })
+    }
+
+    /// Whether the read that is due is damaged.
+    pub(super) fn damages_read(&mut self, path: &str) -> bool {
+        let Some((_, reads)) = self.damage_read_in.as_mut().filter(|(damaged, _)| damaged == path) else {
+            return false;
+        };
+        *reads = reads.saturating_sub(1);
+        *reads == 0 && self.damage_read_in.take().is_some()
     }
 
     pub(super) fn find(&self, path: &str) -> io::Result<u64> {

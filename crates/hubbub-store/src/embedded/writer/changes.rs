@@ -46,10 +46,13 @@ impl Writer {
 
     /// Hides messages that are too old. Not before that is durable: then their ids may be used anew. Says whether it hid all: not
     /// where a room has come to keep its messages for another time. May fail behind a part of it. Works also while writes are
-    /// refused because the disk is full.
+    /// refused because the disk is full, unless it was so at the start.
     pub(crate) fn hide(&mut self, shared: &Shared, expired: &[Expired]) -> Result<bool, ApplyError> {
         if let Some(reason) = shared.status.failure() {
             return Err(ApplyError::Unavailable { reason });
+        }
+        if let Some(reason) = shared.keeps_all() {
+            return Err(ApplyError::DiskFull { reason });
         }
         let still: Vec<(Arc<str>, u64)> = {
             let rooms = shared.rooms.read();

@@ -759,6 +759,8 @@ export class Hubbub {
     if (frame.ref === undefined && frame.roomId !== undefined) {
       this.#marks.delete(frame.roomId);
       const own = this.#subscriptions.get(frame.roomId);
+      // One that has not asked yet waits for the end of the one before, which this concerns.
+      if (own?.ref === "") return;
       if (own) this.#end(own);
       const all = this.#subscriptions.get("*");
       all?.cursors.delete(frame.roomId);

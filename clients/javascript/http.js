@@ -23,8 +23,8 @@ function followersOf(signal) {
  */
 async function within(ms, signals, action) {
   const controller = new AbortController();
+  const given = signals.filter((signal) => signal);
   const timer = setTimeout(() => controller.abort(), ms);
-  const given = signals.filter((signal) => signal !== undefined);
   if (given.some(({ aborted }) => aborted)) controller.abort();
   for (const signal of given) followersOf(signal).add(controller);
   try {

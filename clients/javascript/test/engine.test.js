@@ -134,7 +134,7 @@ test("what answers no frame ends the subscription of its room, whatever its code
   assert.deepEqual(heard, ["r"]);
 });
 
-test("a reset of the subscription before is not that of the next one", (test) => {
+test("what concerns the subscription before is not taken by the next one", (test) => {
   const { hubbub, sockets: [socket] } = engine();
   test.after(() => hubbub.close());
   const resets = [];
@@ -144,6 +144,7 @@ test("a reset of the subscription before is not that of the next one", (test) =>
   unsubscribe();
   const next = hubbub.subscribe("r", { after: 7, epoch: "e", onReset: (room) => resets.push(room) });
   reset(socket, "r", "e");
+  socket.say({ type: "error", roomId: "r", code: "forbidden", retryable: false });
   socket.say({ type: "unsubscribed", roomId: "r" });
   assert.deepEqual([next.cursor, socket.frames.at(-1).after, resets], [{ epoch: "e", seq: 7 }, 7, []]);
 });

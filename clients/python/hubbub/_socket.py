@@ -328,8 +328,10 @@ class Socket:
             return
         ref = frame.get("ref")
         if ref is None:
-            # It answers no frame: a subscription has ended.
-            self._drop(self._followers.get(frame.get("roomId", "")), frame)
+            # It answers no frame: a subscription has ended. One that has not asked yet waits for the end of the one before.
+            ended = self._followers.get(frame.get("roomId", ""))
+            if ended is not None and ended.ref:
+                self._drop(ended, frame)
             return
         again = asyncio.get_running_loop().call_later
         for follower in list(self._followers.values()):

@@ -334,12 +334,13 @@ class Following(Scripted):
                 await asyncio.wait_for(subscription.__anext__(), 20)
             self.assertEqual(raised.exception.code, "removed")
 
-    async def test_a_reset_of_an_older_subscription_is_not_taken_by_the_next(self) -> None:
+    async def test_what_concerns_an_older_subscription_is_not_taken_by_the_next(self) -> None:
         asked: list[Any] = []
 
         async def on_frame(frame: dict[str, Any], peer: Peer) -> None:
             if frame["type"] == "unsubscribe":
                 await peer.answer(type="reset", roomId="r", epoch="e", oldest=3, head=9)
+                await peer.answer(type="error", roomId="r", code="forbidden", retryable=False)
                 await peer.answer(type="unsubscribed", roomId="r")
                 return
             asked.append(frame["after"])

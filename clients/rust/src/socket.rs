@@ -359,8 +359,9 @@ impl State {
 
     fn on_error(&mut self, room: &str, reference: &str, error: Error, options: &Options) {
         if reference.is_empty() {
-            // No answer: the server ended what follows the room.
-            if let Some(id) = self.active.get(room).copied() {
+            // No answer: the server ended what follows the room. One that has not asked yet waits for the end of the one before.
+            let has_asked = |id: &u64| self.followers.get(id).is_some_and(|it| !it.reference.is_empty());
+            if let Some(id) = self.active.get(room).copied().filter(has_asked) {
                 self.drop_follower(id, error);
             }
             return;

@@ -33,8 +33,6 @@ use crate::unfinished::FREE_BYTES;
 
 /// Answers of several MiB that are made at once.
 const LARGE_AT_ONCE: usize = 32;
-/// Lists of rooms that are read at once for sockets: each room brings its last message.
-const LISTS_AT_ONCE: usize = 32;
 /// How long a request waits for space, or for its turn to make a large answer.
 const PATIENCE: Duration = Duration::from_secs(5);
 
@@ -47,7 +45,6 @@ pub struct Unread {
     given_up: AtomicUsize,
     freed: Notify,
     large: Semaphore,
-    lists: Semaphore,
     metrics: Arc<Metrics>,
 }
 
@@ -68,9 +65,8 @@ struct Held {
 impl Unread {
     /// Gives connections up when more than `max_bytes` are held, besides [`FREE_BYTES`] of each answer.
     pub fn new(max_bytes: usize, metrics: Arc<Metrics>) -> Arc<Self> {
-        let (given_up, freed) = (AtomicUsize::new(0), Notify::new());
-        let (large, lists) = (Semaphore::new(LARGE_AT_ONCE), Semaphore::new(LISTS_AT_ONCE));
-        Arc::new(Self { max_bytes, state: Mutex::default(), given_up, freed, large, lists, metrics })
+        let (given_up, freed, large) = (AtomicUsize::new(0), Notify::new(), Semaphore::new(LARGE_AT_ONCE));
+        Arc::new(Self { max_bytes, state: Mutex::default(), given_up, freed, large, metrics })
     }
 
     /// Waits while connections that were given up hold as much as all others may.
@@ -101,12 +97,6 @@ impl Unread {
         let turn = turn.ok().and_then(Result::ok).ok_or_else(overloaded)?;
         self.space().await?;
         Ok(turn)
-    }
-
-    /// Waits until rooms may be listed for a socket, however long that takes: to be held until they are.
-    pub(crate) async fn begin_list(&self) -> Option<SemaphorePermit<'_>> {
-        // It is never closed.
-        self.lists.acquire().await.ok()
     }
 
     /// Gives up who has taken nothing for longest. Whoever is alone may hold more than all may. Their tasks are to be woken once

@@ -112,7 +112,7 @@ const AGREEMENT_INTERVAL: Duration = Duration::from_millis(20);
 /// Rows fetched at once by reads that may be long.
 pub(crate) const PAGE_ROWS: i32 = 500;
 /// How long a commit that the cluster does not confirm is repeated, and the pauses between.
-const CONFIRM_WITHIN: Duration = Duration::from_secs(30);
+const CONFIRM_WITHIN: Duration = Duration::from_secs(10);
 const CONFIRM_PAUSE: Duration = Duration::from_millis(50);
 const CONFIRM_PAUSE_MAX: Duration = Duration::from_secs(2);
 /// Time in which only as many replicas are asked as the consistency says, after not all have answered.

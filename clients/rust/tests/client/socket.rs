@@ -268,6 +268,26 @@ async fn what_the_server_ends_before_it_began_is_an_error() {
 }
 
 #[tokio::test]
+async fn the_end_of_an_older_subscription_is_not_taken_by_the_next() {
+    let client = serving(quick(), |came, peer| {
+        let Came::Frame(frame) = came else { return };
+        if frame["type"] == "unsubscribe" {
+            peer.answer(&json!({"type": "error", "roomId": "r", "code": "forbidden", "retryable": false}));
+            return peer.answer(&json!({"type": "unsubscribed", "roomId": "r"}));
+        }
+        peer.subscribed(&frame, 9, "e");
+        peer.message("r", frame["after"].as_u64().unwrap() + 1);
+    });
+    let client = client.await;
+    let after = |seq| Start::After(Position { epoch: "e".into(), seq });
+    let mut older = follow(&client, after(1));
+    assert_eq!(take(&mut older, 2).await, "ready 2");
+    drop(older);
+    let mut next = follow(&client, after(5));
+    assert_eq!(take(&mut next, 2).await, "ready 6");
+}
+
+#[tokio::test]
 async fn a_handshake_refused_for_its_token_is_final() {
     for (status, expected) in [(401, "unauthorized"), (403, "forbidden")] {
         let (client, requests) = answering(quick(), vec![Some((503, "", "")), Some((status, "", ""))]).await;

@@ -134,10 +134,11 @@ pub(super) async fn user_rooms(call: Call) -> Answer {
     let epoch = gateway.store.epoch();
     let may_read = |room: &&UserRoom| caller.is_allowed(Need::Room(Right::Read, room.info.room.as_str()));
     let mut out = b"{\"rooms\":[".to_vec();
-    let (mut count, mut last) = (0, None);
+    // Rooms that were looked at, of which the caller may read some.
+    let (mut looked_at, mut count, mut last) = (0, 0, None);
     let mut turn = gateway.unread.begin_large().await?;
     let next = 'pages: loop {
-        let wanted = ROOMS_AT_ONCE.min(limit - count);
+        let wanted = ROOMS_AT_ONCE.min(limit - looked_at);
         let page = gateway.store.user_rooms(user.clone(), after, wanted + 1).await?;
         let mut messages = page.last.iter().peekable();
         for room in page.rooms.iter().take(wanted).filter(may_read) {
@@ -157,16 +158,19 @@ pub(super) async fn user_rooms(call: Call) -> Answer {
         if page.rooms.len() <= wanted {
             break None;
         }
-        if count >= limit {
+        looked_at += wanted;
+        after = page.rooms.into_iter().nth(wanted - 1).map(|room| room.info.room);
+        if looked_at < limit {
+            continue;
+        }
+        if count > 0 {
             break last;
         }
         // A page of which nothing may be shown could only say where to go on, which names a room.
-        after = page.rooms.into_iter().nth(wanted - 1).map(|room| room.info.room);
-        if count == 0 {
-            drop(turn);
-            tokio::task::yield_now().await;
-            turn = gateway.unread.begin_large().await?;
-        }
+        looked_at = 0;
+        drop(turn);
+        tokio::task::yield_now().await;
+        turn = gateway.unread.begin_large().await?;
     };
     write_text("],\"epoch\":", &epoch, &mut out);
     write_text_or_null(",\"next\":", next.as_ref().map(RoomId::as_str), &mut out);

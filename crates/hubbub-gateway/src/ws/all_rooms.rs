@@ -81,7 +81,6 @@ impl AllRooms {
         let fetch = self.fetch.get_or_insert_with(|| {
             let (gateway, user, outbox) = (gateway.clone(), user.clone(), outbox.clone());
             Box::pin(async move {
-                let _turn = gateway.unread.begin_list().await;
                 let mut unread = Vec::new();
                 if after.is_none() {
                     let listed = gateway.store.memberships(vec![user.clone()]).await?.into_iter().next();

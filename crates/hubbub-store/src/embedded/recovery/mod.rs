@@ -118,6 +118,8 @@ fn recover(
     let may_be_lost = lost || manifest.unsynced;
     accept_loss(may_be_lost, newest, &view, &mut manifest, &mut state)?;
     if may_be_lost {
+        // What an earlier start or seal did not end is in the way on a disk that is nearly full.
+        manifest.queues.remove_others(&*disk)?;
         // The one that is named may know of what is lost. The new epoch and this come with one manifest.
         manifest.queues = queues.write_checkpoint(manifest.next_segment, &*disk, &*clock)?;
         manifest.next_segment += 1;

@@ -73,8 +73,8 @@ func (h *httpClient) ended(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// judge lets what was refused for a token be repeated if there is another one by now.
-func (h *httpClient) judge(refused *Error, token string) *Error {
+// heedRenewal lets what was refused for a token be repeated if there is another one by now.
+func (h *httpClient) heedRenewal(refused *Error, token string) *Error {
 	isUnauthorized := refused.Status == http.StatusUnauthorized || refused.Code == "unauthorized"
 	if isUnauthorized && h.currentToken() != token {
 		refused.Retryable = true
@@ -98,7 +98,7 @@ func (h *httpClient) begin(ctx context.Context, r request, token string) (*http.
 	}
 	if response.StatusCode >= 300 {
 		defer response.Body.Close()
-		return nil, h.judge(problemOf(response), token)
+		return nil, h.heedRenewal(problemOf(response), token)
 	}
 	return response, nil
 }

@@ -134,7 +134,7 @@ func (s *socket) run() {
 				end.reason = fmt.Sprintf("the connection was closed with %d", end.code)
 			}
 			// An `auth` with another token may have come too late, or was refused: a new handshake tells.
-			refused := s.http.judge(&Error{Code: code, Detail: end.reason}, token)
+			refused := s.http.heedRenewal(&Error{Code: code, Detail: end.reason}, token)
 			if !refused.Retryable {
 				s.end(refused)
 				return

@@ -179,7 +179,7 @@ func (w *watch) onEvent(fields map[string]string) error {
 		if err := json.Unmarshal(text, problem); err != nil {
 			return unreachable(err)
 		}
-		return w.http.judge(problem, w.token)
+		return w.http.heedRenewal(problem, w.token)
 	case "put", "delete", "expire":
 		w.give(KeyChange{kind, unescape(data.Key), data.Revision}, nil)
 	}

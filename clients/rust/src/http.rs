@@ -157,7 +157,7 @@ impl Http {
     }
 
     /// The error of an attempt with this token. If there is another token by now, the refusal of the old one is not final.
-    pub(crate) fn judge(&self, error: Error, token: Option<&str>) -> Error {
+    pub(crate) fn heed_renewal(&self, error: Error, token: Option<&str>) -> Error {
         let is_outdated = error.is_unauthorized() && self.token().as_deref() != token;
         error.with(|problem| problem.retryable |= is_outdated)
     }
@@ -275,7 +275,7 @@ impl Http {
             let token = self.token();
             let refused = match self.attempt(request, token.as_deref()).await.and_then(Answer::success) {
                 Ok(answer) => return Ok(answer),
-                Err(refused) => self.judge(refused, token.as_deref()),
+                Err(refused) => self.heed_renewal(refused, token.as_deref()),
             };
             let pause = self.options.pause(attempt, refused.retry_after, random::fraction());
             attempt = attempt.saturating_add(1);

@@ -130,7 +130,7 @@ impl Watch {
             let error = match self.progress().await {
                 Ok(Some(event)) => return Some(Ok(event)),
                 Ok(None) => continue,
-                Err(error) => self.http.judge(error, self.token.as_deref()),
+                Err(error) => self.http.heed_renewal(error, self.token.as_deref()),
             };
             self.body = None;
             self.text.clear();

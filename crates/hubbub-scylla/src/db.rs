@@ -225,9 +225,14 @@ impl Db {
     where
         R: for<'frame, 'metadata> DeserializeRow<'frame, 'metadata>,
     {
+        self.execute(what, &self.for_reading(statement), values).await
+    }
+
+    /// Sent to a second replica when the first does not answer soon.
+    fn for_reading(&self, statement: &PreparedStatement) -> PreparedStatement {
         let mut statement = statement.clone();
         statement.set_execution_profile_handle(Some(self.reading.clone()));
-        self.execute(what, &statement, values).await
+        statement
     }
 
     async fn execute<R>(
@@ -320,9 +325,7 @@ impl Db {
     where
         R: for<'frame, 'metadata> DeserializeRow<'frame, 'metadata> + Send + 'static,
     {
-        let mut statement = statement.clone();
-        statement.set_execution_profile_handle(Some(self.reading.clone()));
-        self.stream_of(what, statement, values, page_rows).await
+        self.stream_of(what, self.for_reading(statement), values, page_rows).await
     }
 
     async fn stream_of<R>(

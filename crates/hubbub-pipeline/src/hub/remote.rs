@@ -141,23 +141,24 @@ pub(crate) async fn follow_remote(hub: Arc<Hub>, store: Arc<dyn RoomStore>, cloc
 }
 
 /// Heads of rooms, those that are there.
-struct Heads {
+struct Heads<'a> {
     /// The rooms that were asked about, each with whether it is known to have had messages.
-    known: Vec<(RoomId, bool)>,
+    known: Vec<&'a (RoomId, bool)>,
     heads: Vec<RoomHead>,
     /// Why others could not be asked about.
     unread: Option<ReadError>,
 }
 
 /// Asks for the heads of rooms. One that cannot be read does not hide the others; fails if the store seems to be away.
-async fn heads_of(store: &dyn RoomStore, rooms: Vec<(RoomId, bool)>) -> Result<Heads, ReadError> {
+async fn heads_of<'a>(store: &dyn RoomStore, rooms: &'a [(RoomId, bool)]) -> Result<Heads<'a>, ReadError> {
     let error = match store.heads(rooms.iter().map(|(room, _)| room.clone()).collect()).await {
-        Ok(heads) => return Ok(Heads { known: rooms, heads, unread: None }),
+        Ok(heads) => return Ok(Heads { known: rooms.iter().collect(), heads, unread: None }),
         Err(error) if rooms.len() == 1 => return Err(error),
         Err(error) => error,
     };
     let (mut found, mut failures) = (Heads { known: Vec::new(), heads: Vec::new(), unread: Some(error) }, 0);
-    let asking = stream::iter(rooms).map(async |room| (store.heads(vec![room.0.clone()]).await, room));
+    let asking = rooms.iter().map(async |room| (store.heads(vec![room.0.clone()]).await, room));
+    let asking = stream::iter(asking.collect::<Vec<_>>());
     let mut asking = std::pin::pin!(asking.buffer_unordered(SINGLES_AT_ONCE));
     while let Some((heads, room)) = asking.next().await {
         match heads {
@@ -254,7 +255,7 @@ impl Hub {
         let mut done = Ok(());
         for rooms in rooms.chunks(HEADS_MAX) {
             let (misses, attached) = (self.misses(), self.attached.load(SeqCst));
-            let Heads { known: rooms, heads, unread } = heads_of(store, rooms.to_vec()).await?;
+            let Heads { known: rooms, heads, unread } = heads_of(store, rooms).await?;
             done = done.and(unread.map_or(Ok(()), Err));
             let heads: HashMap<&RoomId, &RoomHead> = heads.iter().map(|head| (&head.room, head)).collect();
             // Before new messages: a removed user gets none of them.

@@ -1,6 +1,6 @@
 //! What cases are made of.
 
-use hubbub_core::store::{Cursor, HistoryPage, HistoryQuery, Membership, ReadError, RoomInfo};
+use hubbub_core::store::{Cursor, HistoryPage, HistoryQuery, LastMessages, Membership, ReadError, RoomInfo};
 use hubbub_core::{Change, Op, OpBatch, Outcome, Receipt, RoomId, UserId};
 
 use super::Fixture;
@@ -100,7 +100,9 @@ pub(super) async fn check_people(fixture: &impl Fixture, model: &Model, rooms: &
     }
     for user in users {
         let (rooms, last) = model.user_rooms(user);
-        let got = store.user_rooms(user_id(user), None, 99).await.unwrap();
+        let got = store.user_rooms(user_id(user), None, 99, LastMessages::Read).await.unwrap();
+        let without = store.user_rooms(user_id(user), None, 99, LastMessages::Leave).await.unwrap();
+        assert_eq!((&without.rooms, without.last.len()), (&got.rooms, 0), "rooms of {user} alone");
         assert_eq!(got.rooms, rooms, "rooms of {user}");
         for most in [1, 99] {
             let count = store.user_room_count(user_id(user), most).await.unwrap();

@@ -12,8 +12,8 @@ use hubbub_core::stats::{
     RoomStats, Totals, UserHistoryPage, UserHistoryQuery, UserStats,
 };
 use hubbub_core::store::{
-    Access, ApplyError, BatchCap, Cursor, HistoryPage, HistoryQuery, Member, Read, ReadError, RoomInfo,
-    StoreFigures, StoreHealth, UserRooms,
+    Access, ApplyError, BatchCap, Cursor, HistoryPage, HistoryQuery, LastMessages, Member, Read, ReadError,
+    RoomInfo, StoreFigures, StoreHealth, UserRooms,
 };
 use hubbub_core::{
     Change, Clock, LogStore, MessageId, Op, OpBatch, Outcome, Refusal, RoomChange, RoomId, RoomStore,
@@ -340,13 +340,21 @@ impl RoomStore for InMemory {
         Box::pin(ready(Ok(behind.take(limit).collect())))
     }
 
-    fn user_rooms(&self, user: UserId, after: Option<RoomId>, limit: usize) -> Read<'_, UserRooms> {
+    fn user_rooms(
+        &self,
+        user: UserId,
+        after: Option<RoomId>,
+        limit: usize,
+        wanted: LastMessages,
+    ) -> Read<'_, UserRooms> {
         let (mut rooms, kept) = self.model.lock().user_rooms(user.as_str());
         rooms.retain(|room| after.as_ref().is_none_or(|after| room.info.room > *after));
         rooms.truncate(limit);
         let mut last = hubbub_core::MessageRun::default();
-        let wanted = |kept: &&Kept| rooms.iter().any(|room| room.info.room.as_str() == kept.post.room);
-        kept.iter().filter(wanted).for_each(|kept| last.push(&kept.as_message()));
+        let is_of = |kept: &&Kept| {
+            wanted == LastMessages::Read && rooms.iter().any(|room| room.info.room.as_str() == kept.post.room)
+        };
+        kept.iter().filter(is_of).for_each(|kept| last.push(&kept.as_message()));
         Box::pin(ready(Ok(UserRooms { rooms, last })))
     }
 

@@ -73,7 +73,7 @@ error_codes! {
     QueueNotEmpty = "queue_not_empty", 409, false;
     /// The queue is full; nothing was stored.
     QueueFull = "queue_full", 429, true;
-    /// The sender or consumer is not registered.
+    /// The sender is not registered.
     UnknownClient = "unknown_client", 422, false;
     /// The receiver is not registered.
     UnknownReceiver = "unknown_receiver", 422, false;

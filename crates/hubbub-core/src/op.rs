@@ -323,7 +323,9 @@ pub enum Refusal {
     },
     /// The queue is full. A retry can succeed later.
     QueueFull,
-    /// The sender or consumer is not registered, and this operation does not register it.
+    /// No number is left for a queue that is to be named by the next one: the highest is, or was, a queue's.
+    NoQueueNumber,
+    /// The sender is not registered, and this operation does not register it.
     UnknownClient,
     /// The receiver is not registered.
     UnknownReceiver,

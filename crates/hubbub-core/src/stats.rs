@@ -181,7 +181,7 @@ pub struct ParticipationPage {
     pub more: bool,
 }
 
-/// Selects hours. An hour is in the window if it starts in it.
+/// Selects hours.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HoursQuery {
     /// Only hours from the hour of this time on.

@@ -12,9 +12,9 @@ use hubbub_core::kv::{KeyPage, KvEntry, KvHistory};
 use hubbub_core::queue::{Delivery, QueueInfo, TakeFilter, WaitFilter, Waiting};
 use hubbub_core::replica::ReplicaStore;
 use hubbub_core::store::{
-    Access, ApplyError, BatchCap, HistoryPage, HistoryQuery, KvStore, Member, Membership, PeerMessages,
-    QueueStore, Read, RemoteChanges, RoomHead, RoomInfo, RoomStore, Store, StoreFigures, StoreHealth,
-    UserRooms,
+    Access, ApplyError, BatchCap, HistoryPage, HistoryQuery, KvStore, LastMessages, Member, Membership,
+    PeerMessages, QueueStore, Read, RemoteChanges, RoomHead, RoomInfo, RoomStore, Store, StoreFigures,
+    StoreHealth, UserRooms,
 };
 use hubbub_core::{
     ClientId, Essential, LogStore, MessageId, OpBatch, Outcome, QueueId, RoomId, Timestamp, UserId,
@@ -161,7 +161,7 @@ impl RoomStore for ReopeningStore {
         rooms(after: Option<RoomId>, limit: usize) -> Read<'_, Vec<RoomInfo>>;
         access(room: RoomId, user: UserId) -> Read<'_, Access>;
         members(room: RoomId, after: Option<UserId>, limit: usize) -> Read<'_, Vec<Member>>;
-        user_rooms(user: UserId, after: Option<RoomId>, limit: usize) -> Read<'_, UserRooms>;
+        user_rooms(user: UserId, after: Option<RoomId>, limit: usize, last: LastMessages) -> Read<'_, UserRooms>;
         user_room_count(user: UserId, most: usize) -> Read<'_, usize>;
         memberships(users: Vec<UserId>) -> Read<'_, Vec<Option<Vec<Membership>>>>;
     }

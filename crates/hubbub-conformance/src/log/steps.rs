@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use hubbub_core::log_position::Attached;
-use hubbub_core::store::{ApplyError, Cursor, RoomInfo};
+use hubbub_core::store::{ApplyError, Cursor, LastMessages, RoomInfo};
 use hubbub_core::{
     Change, LogIdentity, LogPosition, Op, OpBatch, Outcome, Receipt, Store, Timestamp, UserId,
 };
@@ -146,7 +146,9 @@ pub(super) async fn observe(store: &Arc<dyn Store>) -> (Vec<Seen>, Numbers) {
     let (mut seen, mut numbers) = (Vec::new(), Vec::new());
     let mut users = Vec::new();
     for user in USERS {
-        users.push(store.user_rooms(UserId::new(user).unwrap(), None, 99).await.unwrap().rooms);
+        users.push(
+            store.user_rooms(UserId::new(user).unwrap(), None, 99, LastMessages::Leave).await.unwrap().rooms,
+        );
     }
     for room in ROOMS {
         let info = store.room(room_id(room)).await.unwrap();

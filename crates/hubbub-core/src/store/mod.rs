@@ -22,8 +22,8 @@ pub use kv::KvStore;
 pub use peers::PeerMessages;
 pub use queues::QueueStore;
 pub use rooms::{
-    Access, Cursor, HistoryPage, HistoryQuery, MEMBERSHIPS_MAX, Member, Membership, RemoteChanges, RoomHead,
-    RoomInfo, RoomStore, UserRoom, UserRooms,
+    Access, Cursor, HistoryPage, HistoryQuery, LastMessages, MEMBERSHIPS_MAX, Member, Membership,
+    RemoteChanges, RoomHead, RoomInfo, RoomStore, UserRoom, UserRooms,
 };
 
 /// A store. All changes go through [`Store::apply`].

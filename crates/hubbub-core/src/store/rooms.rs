@@ -70,7 +70,13 @@ pub trait RoomStore: Send + Sync + 'static {
     }
 
     /// Up to `limit` rooms that the user is a member of, in the order of their ids, starting behind `after`.
-    fn user_rooms(&self, user: UserId, after: Option<RoomId>, limit: usize) -> Read<'_, UserRooms>;
+    fn user_rooms(
+        &self,
+        user: UserId,
+        after: Option<RoomId>,
+        limit: usize,
+        last: LastMessages,
+    ) -> Read<'_, UserRooms>;
 
     /// How many rooms the user is a member of, counted up to `most`.
     fn user_room_count(&self, user: UserId, most: usize) -> Read<'_, usize>;
@@ -143,12 +149,21 @@ pub struct Member {
     pub read_seq: u64,
 }
 
+/// Whether the newest messages are read with a user's rooms. They take up to 64 KiB a room.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LastMessages {
+    /// They are.
+    Read,
+    /// Nobody wants them, so that one that cannot be read is in nobody's way.
+    Leave,
+}
+
 /// Rooms of a user.
 #[derive(Debug, Clone, Default)]
 pub struct UserRooms {
     /// The rooms, in the order of their ids.
     pub rooms: Vec<UserRoom>,
-    /// The newest message of each room that has any, in the same order.
+    /// The newest message of each room that has any, in the same order; none with [`LastMessages::Leave`].
     pub last: MessageRun,
 }
 

@@ -112,8 +112,9 @@ async fn create(mut call: Call) -> Answer {
     let founder = caller(&call)?;
     let members: Result<Vec<UserId>, _> = form.all("members").map(UserId::new).collect();
     let mut members = members.map_err(|_| fault("members", ID_RULE))?;
+    let is_within = members.len() <= ITEMS_MAX;
     members.extend(founder);
-    if members.is_empty() || members.len() > ITEMS_MAX {
+    if members.is_empty() || !is_within {
         return Err(fault("members", format!("must be given 1 to {ITEMS_MAX} times")));
     }
     let gateway = call.gateway();

@@ -1,7 +1,7 @@
 //! Who belongs to a room, who follows it now, how far they read; and the rooms and messages that belong to one user.
 
 use hubbub_core::draft::Loose;
-use hubbub_core::store::{ReadError, UserRoom};
+use hubbub_core::store::{LastMessages, ReadError, UserRoom};
 use hubbub_core::{Message, Outcome, RoomChange, RoomId, UserId};
 use hyper::StatusCode;
 use schemars::JsonSchema;
@@ -139,7 +139,7 @@ pub(super) async fn user_rooms(call: Call) -> Answer {
     let mut turn = gateway.unread.begin_large().await?;
     let next = 'pages: loop {
         let wanted = ROOMS_AT_ONCE.min(limit - looked_at);
-        let page = gateway.store.user_rooms(user.clone(), after, wanted + 1).await?;
+        let page = gateway.store.user_rooms(user.clone(), after, wanted + 1, LastMessages::Read).await?;
         let mut messages = page.last.iter().peekable();
         for room in page.rooms.iter().take(wanted).filter(may_read) {
             let begin = out.len();

@@ -7,7 +7,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
-use hubbub_core::store::{ReadError, UserRooms};
+use hubbub_core::store::{LastMessages, ReadError, UserRooms};
 use hubbub_core::{RoomId, UserId};
 use hubbub_pipeline::hub::Outbox;
 
@@ -88,7 +88,8 @@ impl AllRooms {
                     unread.extend(listed.iter().flatten().map(|listed| listed.room.clone()));
                     gateway.hub.expect_joins(&user, &outbox, listed);
                 }
-                Ok((unread, gateway.store.user_rooms(user, after, PAGE_ROOMS).await?))
+                let page = gateway.store.user_rooms(user, after, PAGE_ROOMS, LastMessages::Leave).await?;
+                Ok((unread, page))
             })
         });
         let page = ready!(fetch.as_mut().poll(context));

@@ -15,7 +15,7 @@ use serde_json::value::RawValue;
 use super::all_rooms::AllRoomsRequest;
 use super::answers::Responses;
 use super::close;
-use super::frames::{write_authenticated, write_error, write_ref, write_room_error, write_simple};
+use super::frames::{write_authenticated, write_error, write_ref, write_simple};
 use super::peer::SocketPeer;
 use super::permission::{self, FramePermission};
 use super::protocol::{Dialect, Turn};
@@ -90,9 +90,9 @@ impl Responses for ApiResponses<'_> {
         match request.subject {
             Subject::Message(id) => {
                 let problem = Problem { message_id: Some(id.to_owned()), ..problem.clone() };
-                write_error(request.extra, &problem, out);
+                write_error(request.extra, None, &problem, out);
             }
-            Subject::Mark(_) => write_error(request.extra, problem, out),
+            Subject::Mark(_) => write_error(request.extra, None, problem, out),
         }
     }
 
@@ -286,7 +286,7 @@ fn authenticate(turn: &mut Turn<'_>, frame: &Frame<'_>, reference: &str) -> Resu
     write_authenticated(reference, &caller, &mut frames);
     for room in lost {
         if let Err(problem) = caller.may(Need::Room(Right::Read, room.as_str())) {
-            write_room_error("", &room, &problem, &mut frames);
+            write_error("", Some(&room), &problem, &mut frames);
         }
     }
     // Nothing of the rooms follows the errors.
@@ -297,7 +297,7 @@ fn authenticate(turn: &mut Turn<'_>, frame: &Frame<'_>, reference: &str) -> Resu
 
 fn refuse(turn: &mut Turn<'_>, reference: &str, problem: &Problem) {
     turn.gateway.metrics.reject(problem.code, 1);
-    turn.answer(|out| write_error(reference, problem, out));
+    turn.answer(|out| write_error(reference, None, problem, out));
 }
 
 fn subscribe(turn: &mut Turn<'_>, frame: &Frame<'_>, reference: &str) -> Result<(), Problem> {

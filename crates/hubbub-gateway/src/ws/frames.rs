@@ -16,22 +16,15 @@ pub(super) fn write_ref(reference: &str, out: &mut Vec<u8>) {
     }
 }
 
-pub(super) fn write_error(reference: &str, problem: &Problem, out: &mut Vec<u8>) {
+/// Appends an error; one that ended a subscription, or the request for one, names the room.
+pub(super) fn write_error(reference: &str, room: Option<&RoomId>, problem: &Problem, out: &mut Vec<u8>) {
     let start = write::begin_text(out);
     out.extend_from_slice(b"{\"type\":\"error\",");
     write_ref(reference, out);
-    problem.write_members(out);
-    out.push(b'}');
-    write::end_text(out, start);
-}
-
-/// Appends the error that ended a subscription, or the request for one.
-pub(super) fn write_room_error(reference: &str, room: &RoomId, problem: &Problem, out: &mut Vec<u8>) {
-    let start = write::begin_text(out);
-    out.extend_from_slice(b"{\"type\":\"error\",");
-    write_ref(reference, out);
-    write_plain("\"roomId\":\"", room.as_str(), out);
-    out.push(b',');
+    if let Some(room) = room {
+        write_plain("\"roomId\":\"", room.as_str(), out);
+        out.push(b',');
+    }
     problem.write_members(out);
     out.push(b'}');
     write::end_text(out, start);

@@ -16,7 +16,7 @@ use tokio::time::Instant;
 
 use super::all_rooms::AllRooms;
 use super::encode_live;
-use super::frames::{write_error, write_room_error, write_room_frame};
+use super::frames::{write_error, write_room_frame};
 use crate::Gateway;
 use crate::auth::caller::Caller;
 use crate::auth::listed::Listed;
@@ -71,7 +71,7 @@ impl Subscription {
             Announce::AsOneOfAll(..) if !self.is_announced => None,
             Announce::With(reference) if !self.is_announced && !reference.is_empty() => {
                 let mut frame = Vec::new();
-                write_room_error(reference, room, &Problem::removed(), &mut frame);
+                write_error(reference, Some(room), &Problem::removed(), &mut frame);
                 Some(frame.into())
             }
             _ => Some(notice.frames()),
@@ -351,7 +351,7 @@ impl Subscriptions {
 
     fn fail(&mut self, room: &RoomId, reference: &str, problem: &Problem, socket: &mut Socket) {
         self.gateway.metrics.reject(problem.code, 1);
-        write_error(reference, problem, socket.out());
+        write_error(reference, None, problem, socket.out());
         self.unsubscribe(room);
     }
 

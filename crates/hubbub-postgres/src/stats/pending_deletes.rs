@@ -20,9 +20,9 @@ statements! {
     SPLIT("splitting pending deletes") =
         "with large as (update takeouts set first_seq = first_seq + $1 \
              where not counted_out and last_seq - first_seq >= $1 \
-             returning room, first_seq, sender) \
-         insert into takeouts (room, first_seq, last_seq, sender) \
-         select room, first_seq - $1, first_seq - 1, sender from large";
+             returning room, first_seq, sender, partition) \
+         insert into takeouts (room, first_seq, last_seq, sender, partition) \
+         select room, first_seq - $1, first_seq - 1, sender, partition from large";
 
     /// Skips ranges that are not counted yet.
     CHOOSE("finding messages to uncount") =

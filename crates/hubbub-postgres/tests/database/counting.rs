@@ -121,3 +121,15 @@ async fn a_question_counts_everything() {
     assert_eq!(opened.store.totals().await.unwrap().value.messages.total(), 60 * 199);
     assert!(opened.store.audit().await.unwrap().value.differences.is_empty());
 }
+
+/// So that each part is deleted with the partition, and not row by row.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_large_deletion_keeps_its_partition_when_it_is_split() {
+    let opened = Opened::fresh().await;
+    opened.send("lobby", 1..=1).await;
+    let large = "insert into takeouts (room, first_seq, last_seq, partition) select no, 1, 500000, '2020-01-01' from rooms";
+    connect(&opened.database.url).await.execute(large, &[]).await.unwrap();
+    opened.store.totals().await.unwrap();
+    assert!(opened.number("select count(*) from takeouts").await > 1);
+    assert_eq!(opened.number("select count(*) from takeouts where partition is null").await, 0);
+}

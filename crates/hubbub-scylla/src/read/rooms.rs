@@ -6,8 +6,8 @@ use futures_util::future::try_join_all;
 use futures_util::{StreamExt, TryStreamExt, stream};
 use hubbub_core::invariant::saturate;
 use hubbub_core::store::{
-    Access, Cursor, HistoryPage, HistoryQuery, MEMBERSHIPS_MAX, Member, Membership, Read, ReadError,
-    RoomHead, RoomInfo, RoomStore, UserRoom, UserRooms,
+    Access, Cursor, HistoryPage, HistoryQuery, LastMessages, MEMBERSHIPS_MAX, Member, Membership, Read,
+    ReadError, RoomHead, RoomInfo, RoomStore, UserRoom, UserRooms,
 };
 use hubbub_core::{MessageId, RoomId, UserId};
 
@@ -90,6 +90,7 @@ impl Scylla {
         user: UserId,
         after: Option<RoomId>,
         limit: usize,
+        last: LastMessages,
     ) -> std::result::Result<UserRooms, ReadError> {
         let db = &self.context.db;
         let after = after.map(|room| room.to_string()).unwrap_or_default();
@@ -106,7 +107,8 @@ impl Scylla {
                 let (name, _) = row?;
                 let Some((state, mark)) = membership(db, &name, user).await? else { return Ok(None) };
                 let info = state.info(room_id(&name)?);
-                let last = (state.kept > 0).then(|| newest_page(db, info.room.clone()));
+                let last = (last == LastMessages::Read && state.kept > 0)
+                    .then(|| newest_page(db, info.room.clone()));
                 let last = match last {
                     Some(last) => Some(last.await?),
                     None => None,
@@ -227,8 +229,14 @@ impl RoomStore for Scylla {
         })
     }
 
-    fn user_rooms(&self, user: UserId, after: Option<RoomId>, limit: usize) -> Read<'_, UserRooms> {
-        Box::pin(self.rooms_of(user, after, limit))
+    fn user_rooms(
+        &self,
+        user: UserId,
+        after: Option<RoomId>,
+        limit: usize,
+        last: LastMessages,
+    ) -> Read<'_, UserRooms> {
+        Box::pin(self.rooms_of(user, after, limit, last))
     }
 
     fn user_room_count(&self, user: UserId, most: usize) -> Read<'_, usize> {

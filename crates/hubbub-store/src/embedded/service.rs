@@ -12,8 +12,8 @@ use hubbub_core::stats::{
     RoomStats, Totals, UserHistoryPage, UserHistoryQuery, UserStats,
 };
 use hubbub_core::store::{
-    Access, ApplyError, BatchCap, HistoryPage, HistoryQuery, Member, Read, ReadError, RoomInfo, StoreFigures,
-    StoreHealth, UserRooms,
+    Access, ApplyError, BatchCap, HistoryPage, HistoryQuery, LastMessages, Member, Read, ReadError, RoomInfo,
+    StoreFigures, StoreHealth, UserRooms,
 };
 use hubbub_core::{
     Clock, MessageId, OpBatch, Outcome, RandomSource, RoomId, RoomStore, StatsStore, Store, UserId,
@@ -260,9 +260,15 @@ impl RoomStore for Embedded {
         })
     }
 
-    fn user_rooms(&self, user: UserId, after: Option<RoomId>, limit: usize) -> Read<'_, UserRooms> {
+    fn user_rooms(
+        &self,
+        user: UserId,
+        after: Option<RoomId>,
+        limit: usize,
+        last: LastMessages,
+    ) -> Read<'_, UserRooms> {
         self.blocking(move |engine| {
-            engine.user_rooms(user.as_str(), after.as_ref().map(RoomId::as_str), limit)
+            engine.user_rooms(user.as_str(), after.as_ref().map(RoomId::as_str), limit, last)
         })
     }
 

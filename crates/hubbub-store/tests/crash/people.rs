@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use hubbub_conformance::model::{Kept, Model, Post};
 use hubbub_core::clock::{ManualClock, SeededRandom};
-use hubbub_core::store::{Cursor, HistoryQuery};
+use hubbub_core::store::{Cursor, HistoryQuery, LastMessages};
 use hubbub_core::{Change, Clock, Op, OpBatch, Outcome, RandomSource, RoomChange, RoomSettings, Timestamp};
 use hubbub_store::embedded::sim::SimDisk;
 use hubbub_store::embedded::{Engine, EngineOptions, MergeOptions};
@@ -298,7 +298,7 @@ fn seen(engine: &Engine) -> String {
         all += &format!("{room} {:?} {kept:?} {:?}\n", engine.room(room), engine.members(room, None, 99));
     }
     for user in USERS {
-        let rooms = engine.user_rooms(user, None, 99).unwrap();
+        let rooms = engine.user_rooms(user, None, 99, LastMessages::Read).unwrap();
         let last: Vec<Kept> = rooms.last.iter().map(|message| Kept::of(&message)).collect();
         all += &format!("{user} {:?} {last:?}\n", rooms.rooms);
     }

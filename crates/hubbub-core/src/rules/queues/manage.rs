@@ -85,7 +85,14 @@ pub(super) fn dead_letter_queue<V: View>(
 
 pub(super) fn put_numbered<V: View>(view: &V, effects: &mut EffectsOf<'_, V>) -> Decided<V> {
     let name = view.highest_named()?.saturating_add(1).to_string();
-    put(view, &name, &QueueSettings::default(), effects)
+    // Behind the highest number there is, a name is none, and would be given again and again.
+    if number_named(&name).is_none() {
+        return Err(Refusal::NoQueueNumber.into());
+    }
+    match put(view, &name, &QueueSettings::default(), effects)? {
+        QueueOutcome::Queue { created: false, .. } => Err(Refusal::NoQueueNumber.into()),
+        made => Ok(made),
+    }
 }
 
 pub(super) fn delete<V: View>(

@@ -118,6 +118,7 @@ fn oldest_to_drop<V: View>(
         is_enough = fits(held) || dropped.len() >= most;
         if is_enough { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     })?;
-    // The rest is on lease.
-    if is_enough { Ok(dropped) } else { Err(Refusal::QueueFull.into()) }
+    // The rest is on lease. And a queue over its limit never grows, however many copies come at once.
+    let grows = !fits(held) && new > dropped.len() as u64;
+    if is_enough && !grows { Ok(dropped) } else { Err(Refusal::QueueFull.into()) }
 }

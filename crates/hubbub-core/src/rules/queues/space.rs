@@ -1,7 +1,7 @@
 //! How much space effects take where they are encoded one after another, as in a journal.
 
 use super::effect::Effect;
-use crate::queue::{QueueOp, Settle, TAKE_MAX};
+use crate::queue::{Audience, QueueOp, Settle, TAKE_MAX};
 
 /// More than the parts of an effect take that are neither names nor payloads nor lists.
 pub(super) const EFFECT_BYTES: usize = 160;
@@ -29,6 +29,10 @@ impl Space {
             QueueOp::PutNumbered => (PUT_BYTES, 0),
             QueueOp::Delete { .. } | QueueOp::Register { .. } => (EFFECT_BYTES, 0),
             QueueOp::Unregister { .. } => (EFFECT_BYTES, TAKE_MAX * LISTED_BYTES),
+            // As many may have to go as copies come, and the queue is full if they cannot be listed.
+            QueueOp::Send(send) if send.audience == Audience::All => {
+                (2 * EFFECT_BYTES, TAKE_MAX * LISTED_BYTES)
+            }
             QueueOp::Send(_) | QueueOp::Remove { .. } => (2 * EFFECT_BYTES, 0),
             QueueOp::Take(take) => (2 * EFFECT_BYTES, take.max.min(TAKE_MAX) * LISTED_BYTES),
             QueueOp::Settle { how: Settle::Nack { .. }, .. } => (EFFECT_BYTES + PUT_BYTES, 0),

@@ -90,7 +90,7 @@ impl Subscriptions {
     pub(super) fn fail_all(&mut self, problem: &Problem, socket: &mut Socket) {
         let reference = self.all.as_ref().map(|all| all.request.reference.clone());
         self.gateway.metrics.reject(problem.code, 1);
-        write_error(reference.as_deref().unwrap_or_default(), problem, socket.out());
+        write_error(reference.as_deref().unwrap_or_default(), None, problem, socket.out());
         self.unsubscribe_all();
     }
 }

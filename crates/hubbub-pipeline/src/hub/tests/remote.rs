@@ -8,7 +8,8 @@ use hubbub_core::Clock;
 use hubbub_core::MessageId;
 use hubbub_core::clock::{ManualClock, RandomSource, SeededRandom};
 use hubbub_core::store::{
-    Cursor, HistoryPage, HistoryQuery, Member, ReadError, RoomHead, RoomInfo, RoomStore, UserRooms,
+    Cursor, HistoryPage, HistoryQuery, LastMessages, Member, ReadError, RoomHead, RoomInfo, RoomStore,
+    UserRooms,
 };
 use tokio::sync::mpsc;
 
@@ -142,7 +143,7 @@ impl RoomStore for OneRoom {
         panic!("the hub does not ask for it")
     }
 
-    fn user_rooms(&self, _: UserId, _: Option<RoomId>, _: usize) -> Read<'_, UserRooms> {
+    fn user_rooms(&self, _: UserId, _: Option<RoomId>, _: usize, _: LastMessages) -> Read<'_, UserRooms> {
         panic!("the hub does not ask for it")
     }
 

@@ -6,18 +6,33 @@ use std::sync::Arc;
 
 use hubbub_core::invariant::saturate;
 use hubbub_core::store::{
-    Access, Cursor, HistoryPage, HistoryQuery, MEMBERSHIPS_MAX, Member, Membership, Read, ReadError,
-    RemoteChanges, RoomHead, RoomInfo, RoomStore, UserRoom, UserRooms,
+    Access, Cursor, HistoryPage, HistoryQuery, LastMessages, MEMBERSHIPS_MAX, Member, Membership, Read,
+    ReadError, RemoteChanges, RoomHead, RoomInfo, RoomStore, UserRoom, UserRooms,
 };
 use hubbub_core::{MessageId, RoomId, UserId};
 use tokio_postgres::Row;
 
 use super::columns::{ROOM_COLUMNS, access_of, count, message_columns, push, room_columns, room_info};
 use super::{history, limit_of};
-use crate::db::{DbError, Result, column, statements};
+use crate::db::{DbError, Result, Sql, column, statements};
 use crate::rooms::versions::newest_version;
 use crate::rooms::{Rooms, seq_of};
 use crate::store::Postgres;
+
+/// The rooms of a user, with what else is wanted of each.
+macro_rules! rooms_of_user {
+    ($columns:expr, $from:expr) => {
+        concat!(
+            "select ", room_columns!(),
+            ", mine.read_seq, case when r.erased = 0 then 0 else (select count(*) from erased e \
+                   where e.room = r.no and e.seq > greatest(mine.read_seq, r.oldest - 1)) end",
+            $columns,
+            " from members mine join users u on u.no = mine.member join rooms r on r.no = mine.room and not r.deleted ",
+            $from,
+            " where u.id = $1 and r.id > $2 order by r.id limit $3"
+        )
+    };
+}
 
 statements! {
     ROOM("reading a room") =
@@ -56,21 +71,18 @@ statements! {
          (select room from members where member = u.no limit $2) as mine) from users u where u.id = any($1)";
 
     /// The newest message of a room is nearly always the one at its head, and its partition follows from the room.
-    USER_ROOMS("listing a user's rooms") = concat!(
-        "select ", room_columns!(),
-        ", mine.read_seq, case when r.erased = 0 then 0 else (select count(*) from erased e \
-               where e.room = r.no and e.seq > greatest(mine.read_seq, r.oldest - 1)) end, ",
-        message_columns!("last"),
-        " from members mine join users u on u.no = mine.member join rooms r on r.no = mine.room and not r.deleted \
-          left join lateral (select * from messages m where m.room = r.no and m.seq = r.head \
-              and m.received_at = r.last_received_at and r.oldest <= r.head \
-              and (r.erased = 0 or not exists (select from erased e where e.room = r.no and e.seq = r.head)) \
-              limit 1) last on true \
-          where u.id = $1 and r.id > $2 order by r.id limit $3"
+    USER_ROOMS_AND_LAST("listing a user's rooms with their last messages") = rooms_of_user!(
+        concat!(", ", message_columns!("last")),
+        "left join lateral (select * from messages m where m.room = r.no and m.seq = r.head \
+             and m.received_at = r.last_received_at and r.oldest <= r.head \
+             and (r.erased = 0 or not exists (select from erased e where e.room = r.no and e.seq = r.head)) \
+             limit 1) last on true"
     );
+
+    USER_ROOMS("listing a user's rooms") = rooms_of_user!("", "");
 }
 
-/// Columns of [`USER_ROOMS`] before those of the message.
+/// Columns of [`USER_ROOMS_AND_LAST`] before those of the message.
 const MESSAGE_AT: usize = ROOM_COLUMNS + 2;
 
 impl RoomStore for Postgres {
@@ -144,8 +156,23 @@ impl RoomStore for Postgres {
         })
     }
 
-    fn user_rooms(&self, user: UserId, after: Option<RoomId>, limit: usize) -> Read<'_, UserRooms> {
-        Box::pin(async move { user_rooms(&self.rooms, &user, after.as_ref(), limit).await })
+    fn user_rooms(
+        &self,
+        user: UserId,
+        after: Option<RoomId>,
+        limit: usize,
+        last: LastMessages,
+    ) -> Read<'_, UserRooms> {
+        Box::pin(async move {
+            match last {
+                LastMessages::Read => user_rooms_and_last(&self.rooms, &user, after.as_ref(), limit).await,
+                LastMessages::Leave => {
+                    let rows = rows_of_user(&self.rooms, &USER_ROOMS, &user, after.as_ref(), limit).await?;
+                    let rooms = rows.iter().map(user_room).collect::<Result<_, _>>()?;
+                    Ok(UserRooms { rooms, ..UserRooms::default() })
+                }
+            }
+        })
     }
 
     fn user_room_count(&self, user: UserId, most: usize) -> Read<'_, usize> {
@@ -192,24 +219,38 @@ fn member(row: &Row) -> Result<Member> {
     Ok(Member { user: UserId::new(name).map_err(unexpected)?, read_seq: count(row, 1)? })
 }
 
-async fn user_rooms(
+async fn rows_of_user(
+    rooms: &Rooms,
+    statement: &Sql,
+    user: &UserId,
+    after: Option<&RoomId>,
+    limit: usize,
+) -> Result<Vec<Row>> {
+    let after = after.map_or("", RoomId::as_str);
+    rooms.context.db.read(statement, &[&user.as_str(), &after, &limit_of(limit)]).await
+}
+
+fn user_room(row: &Row) -> Result<UserRoom> {
+    let info = room_info(row)?;
+    let read_seq = count(row, ROOM_COLUMNS)?;
+    let unread =
+        info.head.saturating_sub(read_seq.max(info.oldest - 1)).saturating_sub(count(row, ROOM_COLUMNS + 1)?);
+    Ok(UserRoom { info, read_seq, unread })
+}
+
+async fn user_rooms_and_last(
     rooms: &Rooms,
     user: &UserId,
     after: Option<&RoomId>,
     limit: usize,
 ) -> Result<UserRooms, ReadError> {
-    let after = after.map_or("", RoomId::as_str);
-    let rows = rooms.context.db.read(&USER_ROOMS, &[&user.as_str(), &after, &limit_of(limit)]).await?;
+    let rows = rows_of_user(rooms, &USER_ROOMS_AND_LAST, user, after, limit).await?;
     let senders = rows.iter().filter_map(|row| row.get::<_, Option<i32>>(MESSAGE_AT + 2));
     let senders = rooms.user_names.names(&rooms.context.db, senders).await?;
     let mut answer = UserRooms::default();
     for row in &rows {
-        let info = room_info(row)?;
-        let read_seq = count(row, ROOM_COLUMNS)?;
-        let unread = info
-            .head
-            .saturating_sub(read_seq.max(info.oldest - 1))
-            .saturating_sub(count(row, ROOM_COLUMNS + 1)?);
+        let room = user_room(row)?;
+        let info = &room.info;
         if row.get::<_, Option<i64>>(MESSAGE_AT).is_some() {
             push(&mut answer.last, (row, MESSAGE_AT), info.room.as_str(), &senders)?;
         } else if info.messages > 0 {
@@ -227,7 +268,7 @@ async fn user_rooms(
                 Err(error) => return Err(error),
             }
         }
-        answer.rooms.push(UserRoom { info, read_seq, unread });
+        answer.rooms.push(room);
     }
     Ok(answer)
 }

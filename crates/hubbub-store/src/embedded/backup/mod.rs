@@ -118,11 +118,13 @@ impl Backups {
 impl Engine {
     /// The store as it is at a moment during this call; see [`BackupStore::begin_backup`].
     pub fn begin_backup(&self, id: &str) -> Result<BackupInfo, BackupError> {
+        // A client that only says it is still there waits for no merge.
+        if let Some(info) = self.known_backup(id) {
+            return Ok(info);
+        }
         // Held, so that the segments are what the rooms of the barrier say, and that one backup is made at a time.
         let _merging = self.shared.merging.lock();
-        let now = self.shared.clock.monotonic();
-        self.backups.forget_unused(now);
-        if let Some(info) = self.backups.find(id, now) {
+        if let Some(info) = self.known_backup(id) {
             return Ok(info);
         }
         // What it writes would take the space that seals need.
@@ -167,6 +169,12 @@ impl Engine {
         let used = self.shared.clock.monotonic();
         self.backups.keep(Backup { info: info.clone(), contents, used });
         Ok(info)
+    }
+
+    fn known_backup(&self, id: &str) -> Option<BackupInfo> {
+        let now = self.shared.clock.monotonic();
+        self.backups.forget_unused(now);
+        self.backups.find(id, now)
     }
 
     /// A barrier up to which everything is sealed, with no more left out than is hidden at the barrier.

@@ -29,6 +29,10 @@ impl Shared {
         let slack = self.options.slot_messages_max() as u64 * 4;
         let wanted =
             self.status.filter_ids.load(Ordering::Relaxed) > kept.saturating_mul(2).saturating_add(slack);
+        if self.view().segments.iter().any(|segment| self.is_damaged(segment)) {
+            // It could not be read to its end at the next attempt either. The old one holds all ids.
+            return Ok(false);
+        }
         let offered = self.fresh_filter.lock().take();
         if !wanted && offered.is_none() {
             return Ok(false);

@@ -146,6 +146,35 @@ fn send_until_refused(engine: &Engine, count: u64, work: impl Fn()) -> (u64, Opt
     (count, None)
 }
 
+/// A seal must not give a byte that the disk changed a new checksum.
+#[test]
+fn what_a_disk_changed_is_not_sealed() {
+    let dir = tempfile::tempdir().unwrap();
+    let engine = open(dir.path(), options());
+    while engine.seal_step().unwrap() {}
+    let (sent, _) = send_until_refused(&engine, 1_000, || ());
+    while engine.prepare_step().unwrap() {}
+    let slot = dir.path().join("journal/slot-1");
+    let written = std::fs::read(&slot).unwrap();
+    let last = written.windows(8).rposition(|bytes| bytes == b"xxxxxxxx").unwrap();
+    let change = |at: usize| {
+        let mut changed = written.clone();
+        changed[at] ^= 1;
+        std::fs::write(&slot, changed).unwrap();
+    };
+    // A text, and a number that says which batch stands there.
+    for at in [last, 32] {
+        change(at);
+        let error = engine.seal_step().unwrap_err();
+        assert!(error.is_damage() && error.to_string().contains("journal/slot-1"), "byte {at}: {error}");
+        assert_eq!(engine.figures().segments, 0);
+    }
+    std::fs::write(&slot, &written).unwrap();
+    while engine.seal_step().unwrap() {}
+    assert!(engine.figures().segments > 0);
+    assert_eq!(ids(&engine, "lobby", Cursor::After(0)).len() as u64, sent);
+}
+
 /// Nothing that is sealed later depends on a slot that could not be made.
 #[test]
 fn two_slots_are_enough_when_no_further_one_can_be_made() {

@@ -6,9 +6,11 @@
 //! grows, renames or removes a file or syncs a directory; the next slot is prepared in the background.
 //!
 //! Every use of a slot is a journal of its own, with a number that never comes again. [`scan`] reads slots back after
-//! a start and decides what of them counts. [`end`] records which batch is the last one that must be there.
+//! a start and decides what of them counts, [`check`] does before a seal. [`end`] records which batch is the last one that must be
+//! there.
 
 pub(crate) mod block;
+pub(crate) mod check;
 pub(crate) mod end;
 pub(crate) mod scan;
 pub(crate) mod slot;

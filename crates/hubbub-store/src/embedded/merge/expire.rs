@@ -109,8 +109,13 @@ impl Shared {
         let now = self.clock.proven().as_micros();
         let mut expired = BTreeMap::new();
         for Own { room, retention_s, kept } in own {
-            let through = self.newest_before(room, now.saturating_sub(kept))?;
-            expired.extend(through.map(|through| (room, Expired { room, through, retention_s })));
+            match self.newest_before(room, now.saturating_sub(kept)) {
+                Ok(through) => {
+                    expired.extend(through.map(|through| (room, Expired { room, through, retention_s })));
+                }
+                // Other rooms shall not keep their messages because this one cannot be read.
+                Err(error) => self.status.damage.note(&error),
+            }
         }
         // Of most segments one look tells that nothing in them is old.
         let view = self.view();

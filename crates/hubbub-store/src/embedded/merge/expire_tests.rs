@@ -9,6 +9,7 @@ use hubbub_core::store::{Cursor, HistoryQuery};
 use hubbub_core::{Change, MessageType, Op, OpBatch, Outcome, RoomChange, RoomSettings, Send, Timestamp};
 
 use crate::embedded::disk::FileDisk;
+use crate::embedded::segment::segment_path;
 use crate::embedded::{Engine, EngineOptions};
 
 const SECOND: i64 = 1_000_000;
@@ -291,4 +292,26 @@ fn a_clock_that_proves_nothing_deletes_nothing() {
     clock.advance_micros(61 * SECOND);
     while engine.seal_step().unwrap() || engine.merge_step().unwrap() {}
     assert_eq!(engine.room("usual").unwrap().messages, 0, "a year has passed");
+}
+
+/// Its messages may stay a little longer, those of others may not.
+#[test]
+fn a_room_that_cannot_be_read_holds_up_no_other() {
+    let place = Place::new(None);
+    place.keep_for("broken", 10);
+    place.keep_for("short", 10);
+    place.send("broken", "ada", 0);
+    place.send("short", "ada", 0);
+    place.fill(0..300);
+    let segments = place.engine.shared.view().segments.clone();
+    let number = segments.iter().find(|segment| segment.room("broken").is_some()).unwrap().number();
+    let path = place.dir.path().join(segment_path(number));
+    let mut bytes = std::fs::read(&path).unwrap();
+    // In the first block, which has the first room.
+    bytes[40] ^= 1;
+    std::fs::write(path, bytes).unwrap();
+    place.clock.advance_micros(20 * SECOND);
+    place.work();
+    assert_eq!(place.count("short"), 0);
+    assert!(place.engine.shared.status.damage.has(&segment_path(number)));
 }

@@ -56,6 +56,7 @@ pub(super) fn replay(
     let blocks = journal.blocks.iter().map(block).collect::<Result<Vec<_>, _>>()?;
     rewrite(&journal, recorded, &bytes)?;
     let tail = Arc::new(Tail::new(journal.number(), slots.adopt(journal.slot)));
+    tail.set_batches(journal.batches);
     state.dedup.begin_slot(Arc::clone(&tail));
     state.queues.adopt(&tail);
     let mut changes = BlockChanges::default();

@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use hubbub_core::store::{
-    Access, Cursor, HistoryPage, HistoryQuery, Member, ReadError, RoomInfo, UserRoom, UserRooms,
+    Access, Cursor, HistoryPage, HistoryQuery, LastMessages, Member, ReadError, RoomInfo, UserRoom, UserRooms,
 };
 use hubbub_core::{Message, MessageRun, RoomId, Timestamp, UserId};
 
@@ -79,12 +79,18 @@ impl Engine {
         self.shared.rooms.read().count_of(user)
     }
 
-    /// The rooms of a user with their newest messages.
-    pub fn user_rooms(&self, user: &str, after: Option<&str>, limit: usize) -> Result<UserRooms, ReadError> {
+    /// The rooms of a user, with their newest messages where they are wanted.
+    pub fn user_rooms(
+        &self,
+        user: &str,
+        after: Option<&str>,
+        limit: usize,
+        last: LastMessages,
+    ) -> Result<UserRooms, ReadError> {
         let (mut rooms, mut newest) = (Vec::new(), Vec::new());
         for (number, room, mark) in self.shared.rooms.read().rooms_of(user, after, limit) {
             let Some(info) = room_info(room) else { continue };
-            if info.messages > 0 {
+            if last == LastMessages::Read && info.messages > 0 {
                 newest.push((info.room.clone(), number, room.hidden()));
             }
             rooms.push(UserRoom { info, read_seq: mark, unread: room.unread(mark) });

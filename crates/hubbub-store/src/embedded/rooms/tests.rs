@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use hubbub_core::clock::{ManualClock, SeededRandom};
 use hubbub_core::stats::UserHistoryQuery;
-use hubbub_core::store::{Cursor, HistoryQuery};
+use hubbub_core::store::{Cursor, HistoryQuery, LastMessages};
 use hubbub_core::{Change, MessageRun, MessageType, Op, OpBatch, Outcome, RoomChange, Send, Timestamp};
 use proptest::prelude::*;
 
@@ -224,7 +224,7 @@ fn the_newest_message_of_a_room_is_read_alone() {
     let mut ids = (0..).map(|number| format!("m{number}"));
     let damage = |number| sim.flip(&segment_path(number), 40);
     let newest = || {
-        let rooms = engine.user_rooms("ada", None, 9).unwrap();
+        let rooms = engine.user_rooms("ada", None, 9, LastMessages::Read).unwrap();
         assert_eq!(rooms.last.len(), 1);
         rooms.last.iter().next().unwrap().sent.id.to_owned()
     };

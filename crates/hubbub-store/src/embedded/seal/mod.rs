@@ -9,11 +9,13 @@ mod keys;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use hubbub_core::Message;
 use hubbub_core::invariant::saturate;
 
 use crate::embedded::error::{DoingOn, MaintainError};
 use crate::embedded::file::cursor::index;
 use crate::embedded::file::{Patience, write_sorted};
+use crate::embedded::journal::check::check_blocks;
 use crate::embedded::kv::KV_DIR;
 use crate::embedded::manifest::{MANIFEST, Manifest, may_be_named};
 use crate::embedded::queues::{Files, QUEUES_DIR};
@@ -62,6 +64,7 @@ impl Shared {
         let Some(tail) = self.view().tails.first().map(Arc::clone) else { return Ok(false) };
         self.dirs.check(&NAMED_IN)?;
         let begin = self.clock.monotonic();
+        check_blocks(&tail.slot, tail.journal, tail.batches(), self.catalog.lock().block_seed)?;
         let number = *reserved.get_or_insert_with(|| self.reserve_segment());
         let hidings = self.rooms.read().hidings;
         let segment = if tail.messages() > 0 { self.write_segment(&tail, number)? } else { None };
@@ -170,7 +173,7 @@ impl Shared {
         };
         rooms.sort_unstable_by(|a, b| a.0.cmp(&b.0));
         let mut bytes = Vec::new();
-        for (_, room, hidden) in rooms {
+        for (name, room, hidden) in rooms {
             let mut places = tail.places(room);
             places.retain(|place| !hidden.hides(place.seq));
             let mut rest = places.as_slice();
@@ -181,8 +184,12 @@ impl Shared {
                 tail.slot.read(&mut bytes, first.offset.into(), Patience::Wait)?;
                 for place in near {
                     let mut record = bytes.get(index(place.offset - first.offset)..).unwrap_or_default();
-                    let message =
-                        record::read_message(&mut record).ok_or_else(|| tail.slot.damaged(place.offset))?;
+                    let is_expected = |message: &Message<'_>| {
+                        (message.seq, message.received_at.as_micros()) == (place.seq, place.received)
+                            && message.sent.room == &*name
+                    };
+                    let message = record::read_message(&mut record).filter(is_expected);
+                    let message = message.ok_or_else(|| tail.slot.damaged(place.offset))?;
                     writer.push(&message).doing("writing", path)?;
                 }
                 rest = others;

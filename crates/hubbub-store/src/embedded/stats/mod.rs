@@ -80,6 +80,11 @@ impl Stats {
     pub(crate) fn exchange(&self) -> RwLockWriteGuard<'_, State> {
         self.state.write()
     }
+
+    /// Nothing that was gone before this time is counted. In the same microsecond something may be deleted still.
+    fn were_right_at(&self, time: Timestamp) {
+        self.right_at.fetch_max(time.as_micros().saturating_sub(1), Ordering::Relaxed);
+    }
 }
 
 impl Shared {
@@ -109,8 +114,7 @@ impl Shared {
         if state.is_outdated(hidden_changes(self)) {
             return Timestamp::from_micros(self.stats.right_at.load(Ordering::Relaxed));
         }
-        // In the same microsecond something may be deleted still.
-        self.stats.right_at.fetch_max(now.as_micros().saturating_sub(1), Ordering::Relaxed);
+        self.stats.were_right_at(now);
         now
     }
 }

@@ -27,7 +27,7 @@ impl Shared {
 
     /// Counts all segments beside the present counts, then takes the place of those.
     fn rebuild(&self, next: &mut Duration) -> Result<(), MaintainError> {
-        let begin = self.clock.monotonic();
+        let (begin, now) = (self.clock.monotonic(), self.clock.now());
         // Before looking, so that what is hidden meanwhile makes another count necessary.
         let hidden = hidden_changes(self);
         let view = {
@@ -49,6 +49,7 @@ impl Shared {
         };
         // Behind the lock: it may take a while.
         drop(old);
+        self.stats.were_right_at(now);
         let end = self.clock.monotonic();
         *next = end + end.saturating_sub(begin) * (REBUILD_SHARE - 1);
         Ok(())
@@ -93,6 +94,7 @@ impl Shared {
     pub(crate) fn finish_tail(&self, tail: &Tail) {
         if let Err(error) = self.stats.exchange().finish_tail(self, tail) {
             // What was counted is forgotten, and will be counted anew.
+            self.status.damage.note(&error);
             tracing::warn!("counting a full slot failed: {error}");
         }
     }

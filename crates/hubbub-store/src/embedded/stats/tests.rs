@@ -4,8 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use hubbub_core::clock::{ManualClock, SeededRandom};
+use hubbub_core::stats::ActiveUsersQuery;
 use hubbub_core::store::{Cursor, HistoryQuery, ReadError};
-use hubbub_core::{Clock, MessageType, Op, OpBatch, Send, Timestamp};
+use hubbub_core::{Change, Clock, MessageType, Op, OpBatch, RoomChange, Send, Timestamp};
 use proptest::prelude::*;
 
 use crate::embedded::disk::{Disk, FileDisk};
@@ -163,6 +164,51 @@ fn what_was_dropped_leaves_the_counts_and_as_of_says_when() {
     let new = place.engine.totals().unwrap();
     assert_eq!((new.value.messages.total(), new.as_of), (10, place.now()));
     place.check();
+}
+
+/// Something is hidden while everything is counted for the first time.
+#[test]
+fn counts_that_are_outdated_from_the_start_say_when_they_were_right() {
+    let mut place = Place::new();
+    place.send(100);
+    place.engine.shared.load().unwrap();
+    let counted = place.now();
+    place.engine.shared.rooms.write().hidings += 1;
+    place.clock.advance_micros(5);
+    let totals = place.engine.totals().unwrap();
+    assert_eq!(totals.as_of.as_micros(), counted.as_micros() - 1);
+}
+
+/// A segment holds messages of a deleted room until it is rewritten, also behind a restart.
+#[test]
+fn who_wrote_only_what_is_hidden_was_not_active() {
+    let mut place = Place::new();
+    let write = |place: &Place, room: &str, id: &str| {
+        let mut batch = OpBatch::default();
+        let (kind, timestamp) = (MessageType::Text, Timestamp::from_micros(7));
+        let send = Send { room, user: "ada", id, username: None, text: "hello", kind, timestamp };
+        batch.push(&Op::Send(send));
+        place.engine.apply(&batch).unwrap();
+    };
+    let begin = place.now();
+    write(&place, "gone", "first");
+    place.clock.advance_micros(2_000_000_000);
+    let between = place.now();
+    write(&place, "kept", "second");
+    let seal = |place: &mut Place| {
+        place.send(100);
+        while place.engine.seal_step().unwrap() {}
+    };
+    seal(&mut place);
+    let mut deletion = OpBatch::default();
+    deletion.push(&Op::Change(Change { by: None, what: RoomChange::DeleteRoom { room: "gone" } }));
+    place.engine.apply(&deletion).unwrap();
+    seal(&mut place);
+    place.engine.close().unwrap();
+    place.engine = Place::open(place.dir.path(), &place.clock);
+    let query = ActiveUsersQuery { from: Some(begin), to: Some(between), after: None, limit: 100 };
+    let active = place.engine.active_users(&query).unwrap().value;
+    assert_eq!((active.count, active.users), (0, vec![]));
 }
 
 #[test]

@@ -7,6 +7,7 @@ pub(crate) mod hash;
 mod read;
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use parking_lot::RwLock;
 
@@ -30,6 +31,8 @@ pub(crate) struct Tail {
     /// The slot, not to be overwritten while anybody may read it.
     pub(crate) slot: SlotLease,
     pub(crate) keys: KeyIndex,
+    /// How many blocks of the slot count.
+    batches: AtomicU32,
     index: RwLock<Index>,
 }
 
@@ -42,7 +45,13 @@ struct Index {
 
 impl Tail {
     pub(crate) fn new(journal: u64, slot: SlotLease) -> Self {
-        Self { journal, slot, keys: KeyIndex::default(), index: RwLock::default() }
+        Self {
+            journal,
+            slot,
+            keys: KeyIndex::default(),
+            batches: AtomicU32::new(0),
+            index: RwLock::default(),
+        }
     }
 
     /// Shows messages to readers. They are durable and follow, room by room, those shown before.
@@ -55,6 +64,15 @@ impl Tail {
         if let Some((_, last)) = places.last() {
             index.end = u64::from(last.offset) + u64::from(last.bytes);
         }
+    }
+
+    /// Says how many blocks of the slot count by now.
+    pub(crate) fn set_batches(&self, batches: u32) {
+        self.batches.store(batches, Ordering::Release);
+    }
+
+    pub(crate) fn batches(&self) -> u32 {
+        self.batches.load(Ordering::Acquire)
     }
 
     pub(crate) fn messages(&self) -> u64 {

@@ -320,6 +320,7 @@ impl Writer {
             offset: place.position,
         };
         place.position += scratch.block.len() as u64;
+        place.tail.set_batches(place.batch);
         place.batch += 1;
         self.proven = scratch.proven.or(self.proven);
         place.messages += scratch.places.len() + scratch.keys.written.len();

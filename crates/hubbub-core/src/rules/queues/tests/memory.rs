@@ -100,7 +100,7 @@ impl Memory {
     }
 
     fn is_over(&self, message: &Msg) -> bool {
-        message.state == State::Ready && message.expires <= self.now
+        message.state == State::Ready && message.expires <= self.now && !self.is_exhausted(message)
     }
 
     /// Those of the message's group that hold it up: in front of it, or on lease.
@@ -470,8 +470,7 @@ impl View for Memory {
     }
 
     fn exhausted(&mut self, max: usize) -> Vec<(u64, u32)> {
-        let exhausted =
-            self.messages.iter().filter(|(_, message)| self.is_exhausted(message) && !self.is_over(message));
+        let exhausted = self.messages.iter().filter(|(_, message)| self.is_exhausted(message));
         exhausted.map(|(id, message)| (*id, message.queue)).take(max).collect()
     }
 }

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64};
 
 use hubbub_core::MessageId;
 use hubbub_core::store::{
-    HistoryPage, HistoryQuery, Member, Membership, ReadError, RoomInfo, RoomStore, UserRooms,
+    HistoryPage, HistoryQuery, LastMessages, Member, Membership, ReadError, RoomInfo, RoomStore, UserRooms,
 };
 
 use super::*;
@@ -76,7 +76,7 @@ impl RoomStore for RoomsOfAda {
         panic!("the hub does not ask for it")
     }
 
-    fn user_rooms(&self, _: UserId, _: Option<RoomId>, _: usize) -> Read<'_, UserRooms> {
+    fn user_rooms(&self, _: UserId, _: Option<RoomId>, _: usize, _: LastMessages) -> Read<'_, UserRooms> {
         panic!("the hub does not ask for it")
     }
 

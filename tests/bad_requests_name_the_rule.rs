@@ -47,6 +47,14 @@ async fn bad_requests_name_the_rule() {
     }
     http.request(Method::POST, MESSAGES, &[("hubbub-user", "a b")], body.clone()).await.faults(&["user"]);
     http.request(Method::POST, MESSAGES, &[("idempotency-key", "a b")], body).await.faults(&["messageId"]);
+    // Two ids that differ: a repeat by one of them would not find what the other stored.
+    let key = [("idempotency-key", "one")];
+    let body = json!({"userId": "bob", "message": "x", "messageId": "two"}).to_string();
+    http.request(Method::POST, MESSAGES, &key, body).await.faults(&["messageId"]);
+    let queue = "/v1/queues/q/messages";
+    let body = json!({"sender": "bob", "message": "x", "messageId": "two"});
+    http.request(Method::POST, queue, &key, body.to_string()).await.faults(&["messageId"]);
+    http.request(Method::POST, queue, &key, json!([body]).to_string()).await.faults(&["Idempotency-Key"]);
 
     assert_eq!(http.get("/v1/rooms").await.json()["rooms"], json!([]), "none of it made the room");
     // Exactly at the limit, and an integer as an id.

@@ -110,6 +110,24 @@ async fn what_is_wrong_is_named() {
     assert!(server.history(&chat).await.is_empty());
 }
 
+/// Whoever makes a chat counts for none of the members that are named.
+#[tokio::test]
+async fn a_thousand_members_may_be_named() {
+    let server = start();
+    let mut http = server.http().await;
+    let named = |count: usize| {
+        let members = (0..count).map(|number| format!("&members=u{number}"));
+        format!("name=x{}", members.collect::<String>())
+    };
+    let whole = chat(&mut http, Some("ada"), &named(1_000)).await;
+    for member in ["ada", "u0", "u999"] {
+        assert_eq!(send(&mut http, &whole, member, "content=here").await.status, 200, "{member}");
+    }
+    for user in [Some("ada"), Some("u0"), None] {
+        post(&mut http, "/chats", user, &named(1_001)).await.faults(&["members"]);
+    }
+}
+
 #[tokio::test]
 async fn it_is_served_only_where_it_is_wanted() {
     let server = Server::start();

@@ -283,3 +283,31 @@ async fn requests_under_way_are_bounded() {
         until("others are answered", async || server.get("/v1/rooms").await.status == 200).await;
     }
 }
+
+/// Status of the answer to a message in a body that does not say how long it is.
+async fn post_chunked(server: &Server, address: &str) -> u16 {
+    let mut stream = in_time("connecting", TcpStream::connect(server.address())).await.unwrap();
+    let body = json!({"userId": "ada", "message": "hello"}).to_string();
+    let head = "POST /v1/rooms/r/messages HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n";
+    let headers = format!("x-forwarded-for: {address}\r\ntransfer-encoding: chunked\r\n\r\n");
+    let chunks = format!("{:x}\r\n{body}\r\n0\r\n\r\n", body.len());
+    stream.write_all(format!("{head}{headers}{chunks}").as_bytes()).await.unwrap();
+    let mut answer = String::new();
+    in_time("the answer", stream.read_to_string(&mut answer)).await.unwrap();
+    answer.split(' ').nth(1).unwrap().parse().unwrap()
+}
+
+/// Its bytes are paid for when they are there; the request was before, and is no second one.
+#[tokio::test]
+async fn a_body_of_unknown_length_is_charged_once() {
+    let behind_proxy = || Setup::new().set("server.trusted_proxies=127.0.0.0/8");
+    let server = behind_proxy().set("limits.address_requests=1").start();
+    for address in ["192.0.2.1", "192.0.2.2", "192.0.2.3"] {
+        for nth in ["a second's worth", "and one"] {
+            assert_eq!(post_chunked(&server, address).await, 201, "{nth}");
+        }
+    }
+    let server = behind_proxy().set("limits.address_bytes=1B").start();
+    assert_eq!(post_chunked(&server, "192.0.2.1").await, 201);
+    assert_eq!(post_chunked(&server, "192.0.2.1").await, 429);
+}

@@ -9,6 +9,7 @@ use serde_json::json;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
+use crate::harness::tokens::{begin, read_until};
 use crate::harness::{Dialect, Follower, Http, Setup, Writer, in_time, until};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -130,4 +131,21 @@ async fn an_event_stream_says_when_to_reconnect() {
     let (after, _) = after.split_once("\n\n").unwrap();
     assert!(after.parse::<u64>().unwrap() <= 5_000, "{text}");
     assert_eq!(server.exit().await.code(), Some(0));
+}
+
+/// Those that are of no room, too.
+#[tokio::test]
+async fn watches_say_when_to_reconnect() {
+    for (path, begun) in [("/v1/kv/watch", "event: watching"), ("/v1/stats/live", "event: begun")] {
+        let mut server = Setup::new().start();
+        let close = [("connection", "close")];
+        let (mut stream, _) = begin(server.address(), &format!("GET {path}"), &close, "").await;
+        let mut text = read_until(&mut stream, begun).await;
+        server.terminate();
+        in_time("the end of the stream", stream.read_to_string(&mut text)).await.unwrap();
+        let (_, after) = text.rsplit_once("\nretry: ").unwrap_or_else(|| panic!("{path}: {text}"));
+        let (after, _) = after.split_once("\n\n").unwrap();
+        assert!(after.parse::<u64>().unwrap() <= 5_000, "{path}: {text}");
+        assert_eq!(server.exit().await.code(), Some(0));
+    }
 }

@@ -305,3 +305,41 @@ async fn a_token_comes_from_one_place() {
     // Never from the address.
     assert_eq!(status(address, &format!("GET /v1/rooms?token={token}"), &[], "").await, 401);
 }
+
+/// Texts of the sample room and of the sample user.
+async fn samples(server: &Server, claims: Value, query: &str) -> [Vec<String>; 2] {
+    let report = get(server.address(), &token(claims), &format!("/v1/stats/report{query}")).await.json();
+    assert!(report["coreQueries"]["totalMessages"].as_u64().unwrap() >= 4, "{report}");
+    ["sampleRoomMessages", "sampleUserHistory"].map(|list| names(&report["coreQueries"], list, "content"))
+}
+
+/// The scope `stats` tells how many messages there are, and no text that the token may not read as history.
+#[tokio::test]
+async fn a_report_has_texts_for_those_who_may_read_them() {
+    const NOTHING: [&[&str]; 2] = [&[], &[]];
+    let server = start().await;
+    let counting = json!({"sub": "ops", "scopes": ["stats"]});
+    let reading = json!({"sub": "ops", "rooms": {"team-*": "r", "club": "r"}, "scopes": ["stats"]});
+    let admin = json!({"sub": "root", "admin": true});
+    do_as_admin(&server, Method::PUT, "/v1/rooms/club", json!({"membersOnly": true})).await;
+    do_as_admin(&server, Method::PUT, "/v1/rooms/club/members/ada", Value::Null).await;
+    for (room, user, text) in [("club", "ada", "secret"), ("team-1", "ops", "mine"), ("zoo", "ops", "theirs")]
+    {
+        let message = json!({"userId": user, "message": text});
+        do_as_admin(&server, Method::POST, &format!("/v1/rooms/{room}/messages"), message).await;
+    }
+    for query in ["", "?room=club&user=ada", "?room=team-1&user=root", "?room=lobby"] {
+        assert_eq!(samples(&server, counting.clone(), query).await, NOTHING, "{query}");
+    }
+    for (claims, query, expected) in [
+        (&reading, "?room=team-1&user=root", [&["mine", "to team-1"][..], &[]]),
+        (&reading, "?room=lobby&user=ops", [&[], &["mine"]]),
+        (&reading, "?room=club&user=ada", NOTHING),
+        (&admin, "?room=club&user=ops", [&["secret"], &["theirs", "mine"]]),
+    ] {
+        assert_eq!(samples(&server, claims.clone(), query).await, expected, "{claims} {query}");
+    }
+    do_as_admin(&server, Method::PUT, "/v1/rooms/club/members/ops", Value::Null).await;
+    let of_member = samples(&server, reading, "?room=club&user=ada").await;
+    assert_eq!(of_member, [&["secret"][..], &[]], "what ada wrote is for ada");
+}

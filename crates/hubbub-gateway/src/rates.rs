@@ -186,13 +186,34 @@ impl Rates {
 
     /// Charges one request of `bytes`, or refuses it.
     pub(crate) fn charge(&self, charged: &Charged, bytes: usize, now: Duration) -> Result<(), Exceeded> {
+        self.charge_units(charged, (1, bytes), now)
+    }
+
+    /// Charges bytes of a request that was charged before it was known how many it has, or refuses them.
+    pub(crate) fn charge_bytes(
+        &self,
+        charged: &Charged,
+        bytes: usize,
+        now: Duration,
+    ) -> Result<(), Exceeded> {
+        self.charge_units(charged, (0, bytes), now)
+    }
+
+    /// Without a request, what requests are ahead by refuses nothing.
+    fn charge_units(
+        &self,
+        charged: &Charged,
+        (requests, bytes): (usize, usize),
+        now: Duration,
+    ) -> Result<(), Exceeded> {
         let now = nanos(now);
         let sides = [(&charged.user, self.limits.user), (&charged.address, self.limits.address)];
         let meters = || {
             sides.iter().filter_map(|(account, rate)| Some((account.as_ref()?, rate))).flat_map(
                 |(account, rate)| {
-                    let requests = rate.requests.map(|rate| (&account.requests_until, cost(1, rate)));
-                    requests
+                    let limit = rate.requests.filter(|_| requests > 0);
+                    limit
+                        .map(|rate| (&account.requests_until, cost(requests, rate)))
                         .into_iter()
                         .chain(rate.bytes.map(|rate| (&account.bytes_until, cost(bytes, rate))))
                 },

@@ -5,6 +5,7 @@ use std::future::poll_fn;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::Poll;
+use std::time::Duration;
 
 use bytes::Bytes;
 use hubbub_core::id::{ID_RULE, InvalidId, is_valid_id};
@@ -24,7 +25,7 @@ use crate::auth::Scope;
 use crate::auth::caller::{Caller, Identity};
 use crate::auth::listed::{ConnectionKind, Listed};
 use crate::problem::Problem;
-use crate::rates::Charged;
+use crate::rates::{Charged, Exceeded, Rates};
 use crate::server::Peer;
 use crate::unfinished::Share;
 
@@ -32,6 +33,9 @@ use crate::unfinished::Share;
 pub(super) type Answering = Pin<Box<dyn Future<Output = Answer> + Send>>;
 
 pub(super) type Handler = fn(Call) -> Answering;
+
+/// Charges a request, or more of one.
+type Charge = fn(&Rates, &Charged, usize, Duration) -> Result<(), Exceeded>;
 
 pub(super) struct Endpoint {
     pub(super) method: Method,
@@ -225,16 +229,16 @@ impl Call {
         // The lines of a streamed body are charged one by one.
         let is_streamed = matches!(self.endpoint.document.body, Some(Media::Lines(_)));
         let announced = if is_streamed { 0 } else { self.request.body().size_hint().lower() };
-        self.charge_bytes(saturate(announced))
+        self.charge_with(Rates::charge, saturate(announced))
     }
 
-    fn charge_bytes(&self, bytes: usize) -> Result<(), Problem> {
+    fn charge_with(&self, charge: Charge, bytes: usize) -> Result<(), Problem> {
         let charged = self.charged();
         if charged.is_nobody() {
             return Ok(());
         }
         let gateway = self.gateway();
-        Ok(gateway.rates.charge(&charged, bytes, gateway.clock.monotonic())?)
+        Ok(charge(&gateway.rates, &charged, bytes, gateway.clock.monotonic())?)
     }
 
     /// `after` and `limit` of a list.
@@ -330,7 +334,7 @@ impl Call {
         match read {
             Ok(Ok(body)) => {
                 if announced.is_none() && !body.is_empty() {
-                    self.charge_bytes(body.len())?;
+                    self.charge_with(Rates::charge_bytes, body.len())?;
                 }
                 self.held = Some(share);
                 Ok(body)

@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 use std::task::Poll;
-use std::time::Duration;
 
 use hubbub_core::invariant::saturate;
 use hubbub_core::{FieldError, Message, RoomId};
@@ -13,7 +12,7 @@ use hyper::HeaderMap;
 use super::Answer;
 use super::endpoint::Call;
 use super::query::{Query, refuse_faults, require};
-use super::sse::{COMMENT, HEARTBEAT, event_stream, last_event, write_error, write_events, write_id};
+use super::sse::{COMMENT, HEARTBEAT, end, event_stream, last_event, send_away, write_events, write_id};
 use super::streamed::Writer;
 use crate::auth::caller::Caller;
 use crate::auth::listed::ConnectionKind;
@@ -25,9 +24,6 @@ use crate::ws::live_members;
 
 /// Live messages gathered into one chunk until it is so large.
 const CHUNK_BYTES: usize = 64 * 1024;
-
-/// Time for a slow reader to take the last event.
-const LAST_EVENT_TIMEOUT: Duration = Duration::from_secs(5);
 
 pub(super) async fn events(call: Call) -> Answer {
     let peer = &call.peer;
@@ -131,10 +127,7 @@ async fn stream(
     tokio::select! {
         () = following => {}
         () = writer.gone() => {}
-        () = shutdown.requested() => {
-            let retry = format!("retry: {}\n\n", peer.gateway.reconnect_after_ms());
-            write_last(retry.into_bytes(), &writer).await;
-        }
+        () = shutdown.requested() => send_away(&peer.gateway, &writer).await,
         ended = session.end() => end(&ended.problem(), &writer).await,
     }
 }
@@ -183,17 +176,6 @@ async fn gather(peer: &Peer, epoch: &str, outbox: &Outbox, waiter: &Waiter) -> G
         gathered.events.extend_from_slice(COMMENT);
     }
     gathered
-}
-
-async fn end(problem: &Problem, writer: &Writer) {
-    let mut out = Vec::new();
-    write_error(problem, &mut out);
-    write_last(out, writer).await;
-}
-
-/// Whether or not it is read: the stream ends here.
-async fn write_last(out: Vec<u8>, writer: &Writer) {
-    let _ = tokio::time::timeout(LAST_EVENT_TIMEOUT, writer.write(out)).await;
 }
 
 fn write_begun(at: &Reset, is_reset: bool, out: &mut Vec<u8>) {

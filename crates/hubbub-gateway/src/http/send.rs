@@ -1,7 +1,7 @@
 //! `POST /v1/rooms/{room}/messages`: one message in, its receipt out, once durable.
 
 use hubbub_core::draft::{MessageDraft, Rules};
-use hubbub_core::{Op, OpBatch};
+use hubbub_core::{FieldError, Op, OpBatch};
 use hyper::StatusCode;
 
 use super::endpoint::Call;
@@ -15,10 +15,10 @@ pub(super) async fn send(mut call: Call) -> Answer {
     let caller = call.caller()?;
     let now = call.gateway().now();
     let body = call.body().await?;
-    let key = call.headers().get("idempotency-key").map(|key| key.to_str().unwrap_or_default());
     let gateway = call.gateway();
     let mut ops = OpBatch::default();
     let draft: MessageDraft<'_> = object_of_bytes(&body)?;
+    let key = idempotency_key(&call, draft.given_id())?;
     let ingest = Ingest { rules: Rules::Api, room: Some(room.as_str()), caller: &caller, key, now };
     let id = gateway.check(&draft, &ingest, |sent| {
         ops.push(&Op::Send(*sent));
@@ -41,6 +41,19 @@ pub(super) async fn send(mut call: Call) -> Answer {
     write_receipt(&id, sent, &gateway.store.epoch(), &mut out);
     out.push(b'}');
     Ok(json(status, out))
+}
+
+/// The header that stands in for a message's id. An id that was given, too, must be the same: whoever repeats the request by
+/// one of them would not find what is stored under the other.
+pub(super) fn idempotency_key<'a>(call: &'a Call, given_id: Option<&str>) -> Result<Option<&'a str>, Problem> {
+    let key = call.headers().get("idempotency-key").map(|key| key.to_str().unwrap_or_default());
+    match (key, given_id) {
+        (Some(key), Some(id)) if key != id => {
+            let rule = "must be the same as the header Idempotency-Key, if both are given";
+            Err(Problem::invalid(vec![FieldError::new("messageId", rule)]))
+        }
+        _ => Ok(key),
+    }
 }
 
 pub(crate) fn write_receipt(id: &str, sent: Sent<'_>, epoch: &str, out: &mut Vec<u8>) {

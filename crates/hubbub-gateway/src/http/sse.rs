@@ -10,6 +10,7 @@ use hyper::{HeaderMap, Response};
 
 use super::streamed::{Gone, Writer, streamed};
 use super::{Body, stream_response};
+use crate::Gateway;
 use crate::json::write_number;
 use crate::problem::Problem;
 
@@ -20,6 +21,8 @@ pub(super) const COMMENT: &[u8] = b": \n\n";
 const CHUNKS_MAX: usize = 1;
 /// A reader that takes no chunk for this long is disconnected; it resumes from its last event.
 const STALLED_MAX: Duration = Duration::from_secs(30);
+/// Time for a slow reader to take the last event.
+const LAST_EVENT_TIMEOUT: Duration = Duration::from_secs(5);
 
 pub(super) fn event_stream() -> (Writer, Response<Body>) {
     let (writer, body) = streamed(CHUNKS_MAX);
@@ -34,6 +37,24 @@ pub(super) fn event_stream() -> (Writer, Response<Body>) {
 /// Appends events; fails when nobody reads them.
 pub(super) async fn write_events(writer: &Writer, events: impl Into<Bytes>) -> Result<(), Gone> {
     writer.write_within(STALLED_MAX, events).await
+}
+
+/// Ends a stream with the reason.
+pub(super) async fn end(problem: &Problem, writer: &Writer) {
+    let mut out = Vec::new();
+    write_error(problem, &mut out);
+    write_last(out, writer).await;
+}
+
+/// Ends a stream because the server stops, and says when to reconnect.
+pub(super) async fn send_away(gateway: &Gateway, writer: &Writer) {
+    let retry = format!("retry: {}\n\n", gateway.reconnect_after_ms());
+    write_last(retry.into_bytes(), writer).await;
+}
+
+/// Whether or not it is read: the stream ends here.
+async fn write_last(out: Vec<u8>, writer: &Writer) {
+    let _ = writer.write_within(LAST_EVENT_TIMEOUT, out).await;
 }
 
 /// Epoch and number of the last event the client has. `rule` says what an id must be.

@@ -54,6 +54,20 @@ fn what_is_larger_than_the_rate_passes_and_is_paid_for() {
 }
 
 #[test]
+fn bytes_that_are_known_later_are_no_other_request() {
+    let rates = rates(of_address(Some(1), Some(1_000)));
+    let charged = rates.charged(None, at("10.0.0.1"), ms(0));
+    for _ in 0..2 {
+        assert!(rates.charge(&charged, 0, ms(0)).is_ok(), "a second's worth, and one");
+        assert!(rates.charge_bytes(&charged, 500, ms(0)).is_ok());
+    }
+    assert_eq!(rates.charge(&charged, 0, ms(0)).unwrap_err().retry_after, ms(1_000), "two were charged");
+    // The bytes were, too.
+    assert!(rates.charge_bytes(&charged, 500, ms(0)).is_ok());
+    assert_eq!(rates.charge_bytes(&charged, 1, ms(0)).unwrap_err().retry_after, ms(500));
+}
+
+#[test]
 fn users_and_networks_have_accounts() {
     let rate = Rate { requests: Some(1), bytes: None };
     let rates = rates(RateLimits { user: rate, ..RateLimits::default() });

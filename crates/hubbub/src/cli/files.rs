@@ -6,7 +6,7 @@ use clap::{Args, ValueEnum};
 use hubbub_core::RoomId;
 
 use super::ClientArgs;
-use super::values::moment;
+use super::values::{id_prefix, moment};
 use crate::client::address::Server;
 
 /// Format of a file of messages.
@@ -53,6 +53,9 @@ pub(crate) struct ImportArgs {
     /// Format of the file [default: by its name: csv, parquet, else jsonl].
     #[arg(long, value_enum)]
     pub(crate) format: Option<FileFormat>,
+    /// The beginning of the ids that messages without one get. Give each of several files its own.
+    #[arg(long, value_name = "PREFIX", default_value = "import", value_parser = id_prefix)]
+    pub(crate) id_prefix: String,
     #[command(flatten)]
     pub(crate) client: ClientArgs,
 }

@@ -2,12 +2,23 @@
 
 use std::time::Duration;
 
+use hubbub_core::id::{ID_BYTES_MAX, is_valid_id};
 use hubbub_core::{Timestamp, duration};
+
+/// Longest beginning of an id that goes on with two dashes, the number of a line, of up to 20 digits, and a checksum of 8.
+const ID_PREFIX_BYTES_MAX: usize = ID_BYTES_MAX - 30;
 
 /// A moment, as the server reads it.
 pub(super) fn moment(text: &str) -> Result<String, &'static str> {
     let is_moment = Timestamp::parse(text).is_some();
     is_moment.then(|| text.to_owned()).ok_or("must be like 2026-01-31T12:00:00Z, or seconds since 1970")
+}
+
+/// The beginning of the ids that an import makes.
+pub(super) fn id_prefix(text: &str) -> Result<String, String> {
+    let is_fine = text.len() <= ID_PREFIX_BYTES_MAX && is_valid_id(text);
+    let rule = || format!("must be 1 to {ID_PREFIX_BYTES_MAX} characters out of A-Z a-z 0-9 _ . : @ -");
+    is_fine.then(|| text.to_owned()).ok_or_else(rule)
 }
 
 pub(super) fn time(text: &str) -> Result<Duration, &'static str> {

@@ -57,25 +57,25 @@ impl<R: BufRead> Records<R> {
     /// The next record that is not empty and the number of its first line; `None` at the end.
     pub(super) fn next(&mut self) -> io::Result<Option<(u64, String)>> {
         loop {
-            let mut record = Vec::new();
+            let mut record = Record::default();
             let first = self.lines + 1;
             loop {
-                let left = RECORD_BYTES_MAX.saturating_sub(record.len()) as u64;
-                let count = (&mut self.reader).take(left).read_until(b'\n', &mut record)?;
+                let left = RECORD_BYTES_MAX.saturating_sub(record.bytes.len()) as u64;
+                let count = (&mut self.reader).take(left).read_until(b'\n', &mut record.bytes)?;
                 self.lines += 1;
-                if count > 0 && !record.ends_with(b"\n") && record.len() >= RECORD_BYTES_MAX {
+                let is_cut = !record.bytes.ends_with(b"\n") && record.bytes.len() >= RECORD_BYTES_MAX;
+                if count > 0 && is_cut {
                     let what = format!("line {first} is longer than {RECORD_BYTES_MAX} bytes");
                     return Err(io::Error::new(io::ErrorKind::InvalidData, what));
                 }
-                let is_open = self.is_quoted && record.iter().filter(|byte| **byte == b'"').count() % 2 == 1;
-                if count == 0 || !is_open {
+                if count == 0 || !self.is_quoted || !record.is_open() {
                     break;
                 }
             }
-            if record.is_empty() {
+            if record.bytes.is_empty() {
                 return Ok(None);
             }
-            let record = String::from_utf8(record).map_err(|_| {
+            let record = String::from_utf8(record.bytes).map_err(|_| {
                 io::Error::new(io::ErrorKind::InvalidData, format!("line {first} is not UTF-8"))
             })?;
             let record = record.strip_suffix('\n').unwrap_or(&record);
@@ -89,9 +89,43 @@ impl<R: BufRead> Records<R> {
     }
 }
 
+/// A record of which more and more is read.
+#[derive(Default)]
+struct Record {
+    bytes: Vec<u8>,
+    /// So many bytes were looked at for quotes. A record may have millions of lines, so none is looked at twice.
+    counted: usize,
+    /// Whether they hold an odd number of quotes.
+    is_odd: bool,
+}
+
+impl Record {
+    /// Whether the record goes on behind what was read of it, within quotes.
+    fn is_open(&mut self) -> bool {
+        let new = self.bytes.get(self.counted..).unwrap_or_default();
+        self.is_odd ^= new.iter().filter(|byte| **byte == b'"').count() % 2 == 1;
+        self.counted = self.bytes.len();
+        self.is_odd
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_what_is_new_of_a_record_is_looked_at() {
+        let mut record = Record::default();
+        record.bytes.extend_from_slice(b"a,\"ones\n");
+        assert!(record.is_open());
+        // Looked at again, these would close it.
+        record.bytes.fill(b'"');
+        record.bytes.extend_from_slice(b"two\n");
+        assert!(record.is_open() && record.is_open());
+        record.bytes.extend_from_slice(b"\"\"three\"\n");
+        assert!(!record.is_open());
+        assert_eq!(record.counted, record.bytes.len());
+    }
 
     #[test]
     fn what_is_written_is_read() {

@@ -105,7 +105,7 @@ pub(super) static ENDPOINTS: &[Endpoint] = &[
         .named("getReport", "All statistics in one")
         .about(
             "Numbers and flat rows, for tools; what the other paths answer has more. `GET /metrics` answers the same to \
-             those who take JSON.",
+             those who take JSON. The samples have texts only where the caller may read them.",
         )
         .parameters(&[
             REPLICATED,

@@ -1,12 +1,13 @@
 //! `POST /v1/queues/{queue}/messages`: one message, or an array of them, each with its result.
 
 use hubbub_core::queue_draft::QueueSendDraft;
-use hubbub_core::{ErrorCode, Op, OpBatch, Outcome, QueueOp, QueueOutcome, Timestamp};
+use hubbub_core::{ErrorCode, FieldError, Op, OpBatch, Outcome, QueueOp, QueueOutcome, Timestamp};
 use hyper::StatusCode;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::super::endpoint::Call;
+use super::super::send::idempotency_key;
 use super::super::{Answer, ITEMS_MAX, json};
 use crate::Gateway;
 use crate::auth::caller::{Caller, Need};
@@ -17,14 +18,18 @@ pub(in super::super) async fn send(mut call: Call) -> Answer {
     let queue = call.queue()?;
     let caller = call.caller()?;
     let body = call.body().await?;
-    let key = call.headers().get("idempotency-key").map(|key| key.to_str().unwrap_or_default());
     let gateway = call.gateway();
     let ingest = Ingest { gateway, queue: queue.as_str(), caller: &caller };
     if body.trim_ascii_start().starts_with(b"[") {
+        if idempotency_key(&call, None)?.is_some() {
+            let rule = "must not be given with an array: give each message its messageId";
+            return Err(Problem::invalid(vec![FieldError::new("Idempotency-Key", rule)]));
+        }
         return ingest.send_many(&body).await;
     }
     let mut ops = OpBatch::default();
     let draft: QueueSendDraft<'_> = object_of_bytes(&body)?;
+    let key = idempotency_key(&call, draft.given_id())?;
     let id = ingest.add(&draft, key, &mut ops)?;
     let about = |problem: Problem| Problem { message_id: id.clone(), ..problem };
     let applied = gateway.apply(&ops).await.map_err(about)?;

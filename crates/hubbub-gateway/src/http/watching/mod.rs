@@ -16,13 +16,13 @@ use tokio::sync::watch;
 use tokio::time::MissedTickBehavior;
 
 use super::endpoint::Call;
-use super::sse::{event_stream, write_error};
+use super::sse::{end, event_stream, send_away, write_error};
 use super::streamed::{Gone, Writer};
 use super::types::Id;
 use super::{Answer, health};
 use crate::Gateway;
 use crate::auth::listed::ConnectionKind;
-use crate::auth::session::{Ended, Session};
+use crate::auth::session::Session;
 use crate::problem::Problem;
 use crate::server::Peer;
 use crate::trends::Remembered;
@@ -34,8 +34,6 @@ const TOP_INTERVAL: Duration = Duration::from_secs(10);
 const TOP_INTERVAL_SHARED: Duration = Duration::from_secs(60);
 const TOP_TIMEOUT: Duration = Duration::from_secs(10);
 const TOP: usize = 10;
-/// Time for a slow reader to take the last event.
-const LAST_EVENT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The beginning: what the server is, and its last hour.
 #[derive(Debug, Serialize, JsonSchema)]
@@ -100,18 +98,12 @@ pub(super) async fn watch(call: Call) -> Answer {
 
 async fn stream(peer: Arc<Peer>, session: Session, writer: Writer) {
     let mut shutdown = peer.shutdown.clone();
-    let ended: Option<Ended> = tokio::select! {
+    tokio::select! {
         // A reader that is gone gets no last event.
-        _ = follow(&peer.gateway, &writer) => None,
-        () = writer.gone() => None,
-        () = shutdown.requested() => None,
-        ended = session.end() => Some(ended),
-    };
-    if let Some(ended) = ended {
-        let mut out = Vec::new();
-        write_error(&ended.problem(), &mut out);
-        // Whether or not it is read: the stream ends here.
-        let _ = tokio::time::timeout(LAST_EVENT_TIMEOUT, writer.write(out)).await;
+        _ = follow(&peer.gateway, &writer) => {}
+        () = writer.gone() => {}
+        () = shutdown.requested() => send_away(&peer.gateway, &writer).await,
+        ended = session.end() => end(&ended.problem(), &writer).await,
     }
 }
 

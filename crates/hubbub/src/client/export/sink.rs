@@ -1,10 +1,11 @@
 //! Writes messages in one of the file formats.
 
-use std::fs::{self, File, OpenOptions};
-use std::io::{BufWriter, Write};
+use std::fs::{self, File, Metadata, OpenOptions, TryLockError};
+use std::io::{self, BufWriter, Write};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 use serde_json::Value;
 use serde_json::value::RawValue;
 
@@ -38,13 +39,43 @@ fn open(path: &Path) -> anyhow::Result<(Box<dyn Write + Send>, Option<Target>)> 
     let mut partial = path.clone().into_os_string();
     partial.push(".partial");
     let partial = PathBuf::from(partial);
-    let file = File::create(&partial).with_context(|| format!("creating {}", partial.display()))?;
+    let file = open_partial(&partial, &path)?;
     if let Some(before) = before {
         let kept = file.set_permissions(before.permissions());
         kept.with_context(|| format!("setting the permissions of {}", partial.display()))?;
     }
     let output = Box::new(file.try_clone().context("opening the file twice")?);
     Ok((output, Some((file, partial, path))))
+}
+
+/// The empty file `partial` that is to become `path`, locked until the last handle of it is dropped: another export would
+/// write into what is named once this one is complete.
+fn open_partial(partial: &Path, path: &Path) -> anyhow::Result<File> {
+    let locking = || format!("locking {}", partial.display());
+    loop {
+        let file = OpenOptions::new().write(true).create(true).truncate(false).open(partial);
+        let file = file.with_context(|| format!("creating {}", partial.display()))?;
+        match file.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => bail!("another export to {} is running", path.display()),
+            Err(TryLockError::Error(error)) => return Err(error).with_context(locking),
+        }
+        // An export that ended in between has given the file its name.
+        if is_at(&file, partial).with_context(locking)? {
+            file.set_len(0).with_context(|| format!("emptying {}", partial.display()))?;
+            return Ok(file);
+        }
+    }
+}
+
+/// Whether this is the file of that name.
+fn is_at(file: &File, path: &Path) -> io::Result<bool> {
+    let id = |metadata: &Metadata| (metadata.dev(), metadata.ino());
+    match fs::metadata(path) {
+        Ok(there) => Ok(id(&there) == id(&file.metadata()?)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+        Err(error) => Err(error),
+    }
 }
 
 enum Format {
@@ -116,4 +147,55 @@ fn write_record(output: &mut Output, fields: &[impl AsRef<str>]) -> anyhow::Resu
     let mut record = Vec::new();
     csv::write(fields, &mut record);
     output.write_all(&record).context("writing the export")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn export_to(path: &Path) -> anyhow::Result<Sink> {
+        Sink::create(FileFormat::Jsonl, Some(path.to_owned()))
+    }
+
+    fn write(sink: &mut Sink, message: &str) {
+        sink.write(&RawValue::from_string(message.to_owned()).unwrap()).unwrap();
+    }
+
+    #[test]
+    fn one_export_at_a_time_goes_to_a_file() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("all.jsonl");
+        let mut first = export_to(&path).unwrap();
+        write(&mut first, "1");
+        let refused = export_to(&path).err().unwrap().to_string();
+        assert!(refused.starts_with("another export to ") && refused.contains("all.jsonl"), "{refused}");
+        let mut beside = export_to(&dir.path().join("other.jsonl")).unwrap();
+        write(&mut first, "2");
+        first.finish().unwrap();
+        assert_eq!(fs::read_to_string(&path).unwrap(), "1\n2\n");
+        // One that was given up is in nobody's way, and nothing of it is left.
+        let mut given_up = export_to(&path).unwrap();
+        write(&mut given_up, "\"a long line that nobody gets\"");
+        drop(given_up);
+        let mut second = export_to(&path).unwrap();
+        write(&mut second, "3");
+        assert_eq!(fs::read_to_string(&path).unwrap(), "1\n2\n");
+        second.finish().unwrap();
+        assert_eq!(fs::read_to_string(&path).unwrap(), "3\n");
+        write(&mut beside, "4");
+        beside.finish().unwrap();
+    }
+
+    /// Whoever opened the file before it was named must not write to it.
+    #[test]
+    fn a_file_that_was_named_is_no_partial_one() {
+        let dir = tempfile::tempdir().unwrap();
+        let (partial, path) = (dir.path().join("x.partial"), dir.path().join("x"));
+        let file = open_partial(&partial, &path).unwrap();
+        assert!(is_at(&file, &partial).unwrap());
+        fs::rename(&partial, &path).unwrap();
+        assert!(!is_at(&file, &partial).unwrap(), "there is none");
+        let next = open_partial(&partial, &path).unwrap();
+        assert!(!is_at(&file, &partial).unwrap() && is_at(&next, &partial).unwrap());
+    }
 }

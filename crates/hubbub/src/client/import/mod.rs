@@ -44,7 +44,9 @@ pub(crate) async fn import(args: ImportArgs) -> anyhow::Result<()> {
     };
     let failure = loop {
         match source.next() {
-            Ok(Some((line, Some(message)))) => import.add(line, with_id(message, line)).await?,
+            Ok(Some((line, Some(message)))) => {
+                import.add(line, with_id(message, &args.id_prefix, line)).await?;
+            }
             Ok(Some((line, None))) => {
                 import.refuse(line, "malformed", "quotes or the number of fields are wrong")?;
             }
@@ -70,13 +72,13 @@ struct Id {
     message_id: Option<IgnoredAny>,
 }
 
-/// Adds an id to a message that has none: the same one whenever the file is imported. The server refuses what is not a
-/// message.
-fn with_id(message: String, line: u64) -> String {
+/// Adds an id to a message that has none: the same one whenever the file is imported with this prefix. The server refuses
+/// what is not a message.
+fn with_id(message: String, prefix: &str, line: u64) -> String {
     if !serde_json::from_str::<Id>(&message).is_ok_and(|id| id.message_id.is_none()) {
         return message;
     }
-    let id = format!("import-{line}-{:08x}", crc32c::crc32c(message.as_bytes()));
+    let id = format!("{prefix}-{line}-{:08x}", crc32c::crc32c(message.as_bytes()));
     match serde_json::from_str(&message) {
         Ok(Value::Object(mut object)) => {
             object.insert("messageId".to_owned(), id.into());
@@ -196,5 +198,47 @@ impl Import {
             bail!("{} {}s were refused; nothing of them was stored", self.refused, self.unit);
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+    use hubbub_core::id::is_valid_id;
+
+    use super::*;
+    use crate::cli::{Cli, Command};
+
+    fn id(message: &str, prefix: &str, line: u64) -> String {
+        let message: Value = serde_json::from_str(&with_id(message.to_owned(), prefix, line)).unwrap();
+        text(&message, "messageId").to_owned()
+    }
+
+    #[test]
+    fn equal_lines_of_two_files_have_ids_of_their_own() {
+        const LINE: &str = r#"{"roomId":"r","userId":"ada","message":"hello"}"#;
+        assert_eq!(id(LINE, "import", 7), id(LINE, "import", 7), "an import can be repeated");
+        assert!(id(LINE, "import", 7).starts_with("import-7-"));
+        assert_ne!(id(LINE, "monday", 7), id(LINE, "tuesday", 7));
+        assert_eq!(id(r#"{"messageId":"own"}"#, "monday", 7), "own");
+    }
+
+    #[test]
+    fn a_prefix_makes_valid_ids() {
+        let parse = |prefix: &str| {
+            let parsed = Cli::try_parse_from(["hubbub", "import", "-", "--id-prefix", prefix])?;
+            let Command::Import(args) = parsed.command else { unreachable!("it is an import") };
+            Ok::<_, clap::Error>(args.id_prefix)
+        };
+        for prefix in ["a", "2026-11_logs.1:x@y", &"x".repeat(34)] {
+            let id = id("{}", &parse(prefix).unwrap(), u64::MAX);
+            assert!(is_valid_id(&id), "{id}");
+        }
+        for prefix in ["", "a b", "ä", "a/b", &"x".repeat(35)] {
+            let refused = parse(prefix).unwrap_err().to_string();
+            assert!(refused.contains("1 to 34 characters"), "{refused}");
+        }
+        let parsed = Cli::try_parse_from(["hubbub", "import", "-"]).unwrap();
+        assert!(matches!(parsed.command, Command::Import(args) if args.id_prefix == "import"));
     }
 }

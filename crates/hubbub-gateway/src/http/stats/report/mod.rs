@@ -5,11 +5,10 @@
 
 mod metadata;
 mod rows;
+mod samples;
 
 use hubbub_core::invariant::saturate;
-use hubbub_core::message::MessageRun;
-use hubbub_core::stats::{ActiveUsersQuery, Counted, HoursQuery, UserHistoryQuery, hour_of};
-use hubbub_core::store::{Cursor, HistoryQuery, ReadError};
+use hubbub_core::stats::{ActiveUsersQuery, Counted, HoursQuery, hour_of};
 use hubbub_core::{RoomId, Timestamp, UserId};
 use hyper::StatusCode;
 use hyper::header::{ACCEPT, HeaderValue, VARY};
@@ -27,16 +26,12 @@ use crate::http::query::refuse_faults;
 use crate::http::{Answer, health, json_of};
 use crate::problem::Problem;
 use metadata::{Metadata, Timing};
-use rows::{Hour, PairCount, RoomCount, RoomMessage, TopRoom, TopUser, UserMessage, UserRoom, newest_first};
+use rows::{Hour, PairCount, RoomCount, RoomMessage, TopRoom, TopUser, UserMessage, UserRoom};
+use samples::Samples;
 
 /// Most rows of `messagesPerRoom` and of `userParticipation`; their comments name the number, too.
 const ROWS_MAX: usize = 10_000;
 const TOP: usize = 10;
-/// Messages shown of the sample room and of the sample user.
-const SAMPLE: usize = 10;
-/// Their texts at most: 256 KiB.
-const SAMPLE_BYTES_MAX: usize = 256 * 1024;
-const SAMPLE_ROOMS: usize = 1_000;
 /// Hours of the distribution, the one under way included.
 const HOURS: usize = 24;
 
@@ -58,9 +53,11 @@ struct CoreQueries {
     messages_per_room: Vec<RoomCount>,
     /// Who wrote where: most messages first, at most 10,000 pairs of a room and a user.
     user_participation: Vec<PairCount>,
-    /// The newest ten messages of a room, newest first, with the time they were received.
+    /// The newest ten messages of a room, newest first, with the time they were received. Empty where the caller may not
+    /// read the room.
     sample_room_messages: Vec<RoomMessage>,
-    /// The newest ten messages of a user, likewise.
+    /// The newest ten messages of a user, likewise: for the user and for administrators, without those of rooms that the
+    /// caller may not read.
     sample_user_history: Vec<UserMessage>,
     #[serde(rename = "activeUsersLast24h")]
     active_users_last_24h: u64,
@@ -93,14 +90,17 @@ pub(in crate::http) async fn metrics(call: Call) -> Answer {
 
 pub(in crate::http) async fn report(call: Call) -> Answer {
     let gateway = call.gateway();
+    let caller = call.caller()?;
     // Also where `/metrics` answers with it.
-    call.caller()?.may(Need::Scope(Scope::Stats))?;
+    caller.may(Need::Scope(Scope::Stats))?;
     let mut faults = Vec::new();
     let room = call.query.id("room", RoomId::new, &mut faults);
     let user = call.query.id("user", UserId::new, &mut faults);
     refuse_faults(faults)?;
     let reads = Reads::of(gateway, call.headers())?;
-    let mut queries = Queries { gateway, reads, now: gateway.now(), timings: Vec::new() };
+    let now = gateway.now();
+    let samples = Samples { gateway, reads, caller: &caller, as_of: now };
+    let mut queries = Queries { gateway, reads, samples, now, timings: Vec::new() };
     let core_queries = queries.core(room, user).await?;
     let analytics_queries = queries.analytics().await?;
     let metadata = Metadata::of(gateway, queries.now, queries.timings);
@@ -111,6 +111,7 @@ pub(in crate::http) async fn report(call: Call) -> Answer {
 struct Queries<'a> {
     gateway: &'a Gateway,
     reads: Reads<'a>,
+    samples: Samples<'a>,
     now: Timestamp,
     timings: Vec<Timing>,
 }
@@ -128,7 +129,7 @@ impl Queries<'_> {
     }
 
     async fn core(&mut self, room: Option<RoomId>, user: Option<UserId>) -> Result<CoreQueries, Problem> {
-        let store = self.reads.stats();
+        let (store, samples) = (self.reads.stats(), self.samples);
         let total_messages = self.timed("totalMessages", store.totals()).await?.messages.total();
         let rooms = self.timed("messagesPerRoom", store.top_rooms(ROWS_MAX)).await?;
         let user_participation = self.timed("userParticipation", store.top_pairs(ROWS_MAX)).await?;
@@ -136,15 +137,15 @@ impl Queries<'_> {
         let is_named = room.is_some();
         let room = room.or_else(|| rooms.first().map(|stats| stats.room.clone()));
         let user = user.or(busiest_user);
-        let in_room = room_messages(self.reads, room, is_named, self.now);
-        let sample_room_messages = newest_first(&self.timed("sampleRoomMessages", in_room).await?);
-        let of_user = user_messages(self.reads, user.clone(), self.now);
-        let sample_user_history = newest_first(&self.timed("sampleUserHistory", of_user).await?);
+        let in_room = samples.room_messages(room, is_named);
+        let sample_room_messages = self.timed("sampleRoomMessages", in_room).await?;
+        let of_user = samples.user_messages(user.clone());
+        let sample_user_history = self.timed("sampleUserHistory", of_user).await?;
         let day = self.now.as_micros().saturating_sub(24 * HOUR_MICROS);
         let from = Some(Timestamp::from_micros(day));
         let active = store.active_users(ActiveUsersQuery { from, to: None, after: None, limit: 0 });
         let active_users_last_24h = self.timed("activeUsersLast24h", active).await?.count;
-        let sample_user_rooms = self.timed("sampleUserRooms", user_rooms(self.reads, user, self.now)).await?;
+        let sample_user_rooms = self.timed("sampleUserRooms", samples.user_rooms(user)).await?;
         Ok(CoreQueries {
             total_messages,
             messages_per_room: rooms.iter().map(RoomCount::from).collect(),
@@ -171,49 +172,4 @@ impl Queries<'_> {
             hourly_message_distribution: hours.into_iter().rev().take(HOURS).map(Hour::from).collect(),
         })
     }
-}
-
-/// The newest messages of a room; none where there is no room. A room the request does not name may have been deleted
-/// since it was counted.
-async fn room_messages(
-    reads: Reads<'_>,
-    room: Option<RoomId>,
-    is_named: bool,
-    as_of: Timestamp,
-) -> Result<Counted<MessageRun>, ReadError> {
-    let Some(room) = room else { return Ok(Counted { value: MessageRun::default(), as_of }) };
-    let cursor = Cursor::Before(u64::MAX);
-    let query = HistoryQuery { cursor, from: None, to: None, limit: SAMPLE, bytes_max: SAMPLE_BYTES_MAX };
-    let value = match reads.history(room, query).await {
-        Ok(page) => page.messages,
-        Err(ReadError::UnknownRoom) if !is_named => MessageRun::default(),
-        Err(error) => return Err(error),
-    };
-    Ok(Counted { value, as_of })
-}
-
-/// The newest messages of a user; none where there is no user.
-async fn user_messages(
-    reads: Reads<'_>,
-    user: Option<UserId>,
-    as_of: Timestamp,
-) -> Result<Counted<MessageRun>, ReadError> {
-    let Some(user) = user else { return Ok(Counted { value: MessageRun::default(), as_of }) };
-    let (limit, bytes_max) = (SAMPLE, SAMPLE_BYTES_MAX);
-    let query = UserHistoryQuery { before: None, from: None, to: None, limit, bytes_max };
-    let value = reads.stats().user_history(user, query).await?.messages;
-    Ok(Counted { value, as_of })
-}
-
-/// Where the user wrote, the newest activity first; nowhere where there is no user.
-async fn user_rooms(
-    reads: Reads<'_>,
-    user: Option<UserId>,
-    as_of: Timestamp,
-) -> Result<Counted<Vec<UserRoom>>, ReadError> {
-    let Some(user) = user else { return Ok(Counted { value: Vec::new(), as_of }) };
-    let Counted { value, as_of } = reads.stats().participation(user, None, SAMPLE_ROOMS).await?;
-    let mut rooms: Vec<UserRoom> = value.rooms.into_iter().map(UserRoom::from).collect();
-    rooms.sort_by_key(|room| std::cmp::Reverse(room.last_activity));
-    Ok(Counted { value: rooms, as_of })
 }

@@ -1,7 +1,7 @@
 //! The rows of the report, flat, for tools that read a table of numbers.
 
 use hubbub_core::Timestamp;
-use hubbub_core::message::{Message, MessageRun};
+use hubbub_core::message::Message;
 use hubbub_core::number::parse_canonical;
 use hubbub_core::stats::{HourStats, PairStats, Participation, RoomStats, UserStats};
 use schemars::JsonSchema;
@@ -110,11 +110,9 @@ impl From<Message<'_>> for UserMessage {
     }
 }
 
-pub(super) fn newest_first<R>(messages: &MessageRun) -> Vec<R>
-where
-    R: for<'a> From<Message<'a>>,
-{
-    let mut rows: Vec<R> = messages.iter().map(R::from).collect();
+/// The rows of messages that come oldest first.
+pub(super) fn newest_first<'a, R: From<Message<'a>>>(messages: impl Iterator<Item = Message<'a>>) -> Vec<R> {
+    let mut rows: Vec<R> = messages.map(R::from).collect();
     rows.reverse();
     rows
 }

@@ -133,7 +133,7 @@ async fn a_promotion_behind_a_pooler_is_seen_by_who_only_reads() {
     assert_ne!(receipt["epoch"], epoch);
 
     assert_eq!(in_time("the end of what was followed", follower.closed()).await.0, 4409);
-    // The first of these has the revision of the lost one.
+    // Both come behind the lost one, and far.
     for key in ["/kv/one", "/kv/two"] {
         until("a key is put again", async || put(key).await < 300).await;
     }

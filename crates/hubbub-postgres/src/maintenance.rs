@@ -53,7 +53,7 @@ impl Status {
     }
 }
 
-/// The tasks of the loop.
+/// The tasks of the loop. They end when this is dropped, and with them what keeps the store's connections.
 pub(crate) struct Maintenance {
     task: JoinHandle<()>,
     copy_task: JoinHandle<()>,
@@ -136,5 +136,11 @@ impl Maintenance {
     pub(crate) fn stop(&self) {
         self.task.abort();
         self.copy_task.abort();
+    }
+}
+
+impl Drop for Maintenance {
+    fn drop(&mut self) {
+        self.stop();
     }
 }

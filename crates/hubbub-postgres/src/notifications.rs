@@ -8,8 +8,8 @@
 //! away is found by the regular comparison. Behind a transaction pooler nobody can listen, so nothing is told either.
 
 use std::collections::HashSet;
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicI32, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use futures_util::StreamExt;
@@ -100,26 +100,32 @@ impl Mailbox {
     }
 }
 
-/// The notifications of one server.
+/// The notifications of one server. They end when this is dropped.
 #[derive(Debug, Default)]
 pub(crate) struct Notifications {
+    mailboxes: Arc<Mailboxes>,
+    task: OnceLock<JoinHandle<()>>,
+}
+
+/// What the task has of the notifications, which it must not keep alive.
+#[derive(Debug, Default)]
+struct Mailboxes {
     told: Mailbox,
     heard: Mailbox,
-    pub(crate) peers: PeerQueues,
-    task: OnceLock<JoinHandle<()>>,
+    peers: PeerQueues,
     /// The process of the database that tells what this server changed.
     own: AtomicI32,
 }
 
 impl Notifications {
     /// Connects, and tells and hears from then on.
-    pub(crate) fn start(self: &std::sync::Arc<Self>, mut config: Config, tls: MakeRustlsConnect) {
+    pub(crate) fn start(&self, mut config: Config, tls: MakeRustlsConnect) {
         config.application_name("hubbub notifications");
-        let notifications = self.clone();
+        let mailboxes = self.mailboxes.clone();
         let running = async move {
             let mut pause = RETRY_MIN;
             loop {
-                match notifications.serve(&config, &tls, &mut pause).await {
+                match mailboxes.serve(&config, &tls, &mut pause).await {
                     Ok(()) => tracing::warn!("the connection for notifications was closed; connecting again"),
                     Err(error) => tracing::warn!(%error, "notifications failed; connecting again"),
                 }
@@ -134,13 +140,17 @@ impl Notifications {
     /// Tells others soon that these rooms have changed.
     pub(crate) fn tell(&self, rooms: impl Iterator<Item = i32>) {
         if self.task.get().is_some() {
-            self.told.add(rooms, ROOMS_MAX);
+            self.mailboxes.told.add(rooms, ROOMS_MAX);
         }
     }
 
     /// Waits until others have changed rooms.
     pub(crate) async fn heard(&self) -> ChangedRooms {
-        self.heard.next().await
+        self.mailboxes.heard.next().await
+    }
+
+    pub(crate) fn peers(&self) -> &PeerQueues {
+        &self.mailboxes.peers
     }
 
     /// Whether it tells and hears; not behind a transaction pooler.
@@ -151,7 +161,15 @@ impl Notifications {
     pub(crate) fn close(&self) {
         self.task.get().into_iter().for_each(JoinHandle::abort);
     }
+}
 
+impl Drop for Notifications {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
+impl Mailboxes {
     /// Tells and hears until the connection breaks. Sets the next pause back once it works.
     async fn serve(&self, config: &Config, tls: &MakeRustlsConnect, pause: &mut Duration) -> Result<()> {
         let what = "connecting for notifications";
@@ -222,12 +240,6 @@ impl Notifications {
             Some(rooms) => self.heard.add(rooms.into_iter(), HEARD_MAX),
             None => self.heard.add_any(),
         }
-    }
-}
-
-impl Drop for Notifications {
-    fn drop(&mut self) {
-        self.close();
     }
 }
 

@@ -66,11 +66,11 @@ impl PeerMessages for Notifications {
     }
 
     fn tell(&self, text: String) {
-        self.peers.outgoing.push(text, OUTGOING_MAX);
+        self.peers().outgoing.push(text, OUTGOING_MAX);
     }
 
     fn hear(&self) -> Pin<Box<dyn Future<Output = String> + Send + '_>> {
-        Box::pin(self.peers.incoming.next())
+        Box::pin(self.peers().incoming.next())
     }
 }
 

@@ -47,7 +47,7 @@ pub(crate) struct Context {
     pub(crate) partitions: Partitions,
     pub(crate) history: Arc<History>,
     pub(crate) log: LogState,
-    pub(crate) notifications: Arc<Notifications>,
+    pub(crate) notifications: Notifications,
 }
 
 /// A PostgreSQL database as a store.
@@ -79,7 +79,7 @@ impl Postgres {
         let history = history.map_err(|error| open_error(&config, "naming the history of", &error))?;
         let history = Arc::new(history);
         drop(client);
-        let notifications = Arc::new(Notifications::default());
+        let notifications = Notifications::default();
         if options.pooler == Pooler::Session {
             notifications.start(config.clone(), connect::tls(options.ca.as_deref())?);
         }
@@ -181,7 +181,7 @@ impl Store for Postgres {
     }
 
     fn peers(&self) -> Option<&dyn PeerMessages> {
-        let notifications = &*self.context.notifications;
+        let notifications = &self.context.notifications;
         notifications.is_running().then_some(notifications)
     }
 

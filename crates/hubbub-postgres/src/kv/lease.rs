@@ -18,7 +18,8 @@
 //!    generation fences that change off. What gives the lease back may itself be committed later: once that was sent, no
 //!    beat of this generation counts.
 //! 7. Another history of the database may have lost that somebody took the lease. Nobody writes there before it was open
-//!    for [`super::leasing::STILL_FOR`]; the holder of before does not find its own history any more, and cannot renew.
+//!    for [`super::leasing::STILL_FOR`]; the holder of before does not find its own history any more, and cannot renew. Its
+//!    revisions begin far behind those of before, of which some may be lost: none is given twice.
 //! 8. Other servers may read from the database meanwhile, and see a change of the holder before its cache has it. The cache
 //!    knows which of its keys are being changed, and asks for them.
 //! 9. A database that lost its last transactions, but begins no other history, is further back than what this server knows

@@ -28,6 +28,19 @@ const FIRST_STEPS: usize = 4;
 /// How long a server that stops tries to say so.
 const GOODBYE_MAX: Duration = Duration::from_secs(1);
 
+/// Revisions that a history may have lost were given, to clients who may come with them. So those of the next one begin this
+/// far behind, at a deletion of the empty key, which no key is. The head, wherever it is read, is then this one's; nobody has to
+/// know of the jump. Needs the writers' lock.
+macro_rules! jump {
+    ($from:literal) => {
+        concat!(
+            "insert into kv_changes (revision, key, what, knows_lease) \
+             select (select coalesce(max(revision), 0) from kv_changes) + (1::bigint << 32), '', 'D', true from ",
+            $from
+        )
+    };
+}
+
 statements! {
     LOOK("looking who may change keys") =
         "select generation, holder, epoch, id, beat from kv_lease left join kv_servers on true";
@@ -57,14 +70,24 @@ statements! {
          update kv_lease set generation = generation + 1, holder = null where generation = $1 and holder = $2 \
          and (exists (select from gone) or not exists (select from kv_servers where id = $2)) returning generation";
 
-    BEGIN_HISTORY("beginning a new history of keys") =
-        "update kv_lease set generation = generation + 1, holder = null, epoch = $2 where generation = $1 \
-         returning generation";
+    // All parts see the row as it was before. The first history of a database follows none.
+    BEGIN_HISTORY("beginning a new history of keys") = concat!(
+        "with begun as (update kv_lease set generation = generation + 1, holder = null, epoch = $2 where generation = $1 \
+             returning generation), \
+         jumped as (",
+        jump!("begun, kv_lease before where before.epoch <> ''"),
+        ") select generation from begun"
+    );
 
-    // No generation of before comes again: those count from 1.
-    RESTORE("putting back the row of the lease of keys") =
-        "insert into kv_lease (generation, epoch) \
-         values ((extract(epoch from clock_timestamp()) * 1000000)::bigint, $1) on conflict do nothing returning generation";
+    // No generation of before comes again: those count from 1. Which history the row was of, nobody knows.
+    RESTORE("putting back the row of the lease of keys") = concat!(
+        "with restored as (insert into kv_lease (generation, epoch) \
+             values ((extract(epoch from clock_timestamp()) * 1000000)::bigint, $1) on conflict do nothing \
+             returning generation), \
+         jumped as (",
+        jump!("restored"),
+        ") select generation from restored"
+    );
 
     GOODBYE("telling that this server goes") =
         "with gone as (delete from kv_servers where id = $1) \

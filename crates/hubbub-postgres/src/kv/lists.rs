@@ -18,13 +18,15 @@ use tokio_postgres::Row;
 use super::single::Finished;
 use super::{KeyPosition, Kv};
 use crate::db::query_batcher::BatchQuery;
-use crate::db::{Db, DbError, Param, PgTime, Result, statements};
+use crate::db::{Db, DbError, Param, PgTime, Result, Tx, statements};
 use crate::store::{Context, Postgres};
 
 /// Changes that one page scans at most, whatever its limit.
 const SCANNED_MAX: u64 = 10_000;
 /// Fewer than [`NEXT_CHANGES`] returns.
 const NEXT_MAX: usize = 31;
+/// No key is before this one. The log has an empty one where a history begins, which is a change of none.
+const FIRST_KEY: [u8; 1] = [0];
 /// Changes forgotten with one statement, and statements in one tick.
 const TRIMMED: u64 = 5_000;
 const TRIMS: usize = 10;
@@ -53,6 +55,7 @@ statements! {
 
     OLDEST("reading the oldest change of keys") = "select coalesce(min(revision), 1) from kv_changes";
     TRIM("forgetting old changes of keys") = "delete from kv_changes where revision > $1 and revision <= $2";
+    NEXT("finding the next change of keys") = "select min(revision) from kv_changes where revision > $1";
 }
 
 /// A number for the database, which has none beyond `i64`.
@@ -88,7 +91,7 @@ fn what(letter: i8) -> Result<KvChanged> {
 fn range(prefix: &[u8], after: Option<&[u8]>) -> (Vec<u8>, Vec<u8>) {
     // The next key behind one has a zero more.
     let behind = after.map(|after| [after, &[0]].concat());
-    let first = behind.unwrap_or_default().max(prefix.to_vec());
+    let first = behind.unwrap_or_default().max(prefix.to_vec()).max(FIRST_KEY.to_vec());
     let mut end = prefix.to_vec();
     while end.pop_if(|byte| *byte == u8::MAX).is_some() {}
     match end.last_mut() {
@@ -204,6 +207,10 @@ impl Kv {
             return Ok(None);
         }
         let through = changes.last().map_or(after, |last| last.revision);
+        // Behind a gap another history begins, of which the caller knows nothing.
+        if through - after >= changes.len() as u64 {
+            return Ok(None);
+        }
         changes.remove(0);
         self.position.observe(through);
         Ok(Some(KvChanges { changes, through, more: false }))
@@ -220,10 +227,19 @@ impl Kv {
             }
             let through = after + TRIMMED;
             let (from, to) = (number(after), number(through));
-            self.context.db.run(TRIM.what, async |tx| tx.execute(&TRIM, &[&from, &to]).await).await?;
+            let trim = async |tx: &Tx<'_>| tx.execute(&TRIM, &[&from, &to]).await;
+            let is_gap = self.context.db.run(TRIM.what, trim).await? == 0;
+            let through = if is_gap { self.before_next(through).await?.min(oldest) } else { through };
             self.trimmed.store(through, Ordering::Relaxed);
         }
         Ok(())
+    }
+
+    /// The last revision behind `through` before that of the next change: where a history begins, those between are of no
+    /// change. `through` itself if there is no change behind it.
+    async fn before_next(&self, through: u64) -> Result<u64> {
+        let next: Option<i64> = self.context.db.read_one(&NEXT, &[&number(through)]).await?.get(0);
+        Ok(next.map_or(through, |next| revision(next).saturating_sub(1)))
     }
 }
 

@@ -7,8 +7,8 @@
 //! Reads of values that come together share a query ([`lists`], with lists and the log); few have one each ([`single`]).
 //!
 //! The log's newest row is the store's revision. Whoever writes holds the lock until the commit, so revisions are seen in
-//! their order and without gaps, by all servers. The revision that this server knows ([`KeyPosition`]) follows own writes and
-//! reads at once, and those of other servers within [`REFRESH_EVERY`].
+//! their order, by all servers, and without gaps but where a history begins ([`leasing`]). The revision that this server knows
+//! ([`KeyPosition`]) follows own writes and reads at once, and those of other servers within [`REFRESH_EVERY`].
 
 mod apply;
 mod lease;
@@ -82,6 +82,9 @@ impl Kv {
         let values = QueryBatcher::new(values, context.runtime.clone());
         let singles = Singles::new(&context.options.pool);
         let lease = Arc::new(Lease::new(context.clock.clone(), own.cast_signed()));
+        let mut leasing = Leasing::new(context.clone(), lease.clone());
+        leasing.begin().await.map_err(broken)?;
+        // Nothing fails from here on: a task would go on without the store, for ever and with all of its connections.
         let refreshing = {
             let (context, position, lease) = (context.clone(), position.clone(), lease.clone());
             async move {
@@ -95,8 +98,6 @@ impl Kv {
             }
         };
         let refreshing = tokio::spawn(supervise(Essential::new("database keys"), refreshing));
-        let mut leasing = Leasing::new(context.clone(), lease.clone());
-        leasing.begin().await.map_err(broken)?;
         let leasing = tokio::spawn(supervise(Essential::new("database lease of keys"), leasing.run()));
         Ok(Self { context, position, values, singles, trimmed, refreshing, lease, leasing })
     }
@@ -137,7 +138,7 @@ impl Drop for Kv {
     }
 }
 
-/// The last revision and the next expiry that this server knows. Neither goes back.
+/// The last revision and the next expiry that this server knows. Neither goes back, unless the database does.
 #[derive(Debug, Default)]
 pub(super) struct KeyPosition {
     state: Mutex<State>,
@@ -194,7 +195,55 @@ impl KeyPosition {
         let row = context.db.read_one(&POSITION, &[]).await?;
         let due: Option<PgTime> = row.get(1);
         let revision = lists::revision(row.get(0));
-        self.observe_due(revision, due.map(|due| due.0));
-        Ok(revision < known)
+        Ok(self.record_refresh(known, revision, due.map(|due| due.0)))
+    }
+
+    /// Records what was read while this was at `known` or further. Returns whether the database has lost what was known to be
+    /// durable. Then this begins anew with what it has, or nothing that is read would count until it is as far again.
+    fn record_refresh(&self, known: u64, revision: u64, due: Option<Timestamp>) -> bool {
+        let is_lost = revision < known;
+        if is_lost {
+            let mut state = self.state.lock();
+            // Otherwise something was committed or read meanwhile; the next refresh tells.
+            if state.revision == known {
+                *state = State { revision, due, due_as_of: revision };
+            }
+        } else {
+            self.observe_due(revision, due);
+        }
+        is_lost
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const DUE: Timestamp = Timestamp::from_micros(5);
+
+    fn known(position: &KeyPosition) -> (u64, Option<Timestamp>, u64) {
+        let state = position.state.lock();
+        (state.revision, state.due, state.due_as_of)
+    }
+
+    #[test]
+    fn a_database_that_went_back_is_followed() {
+        let position = KeyPosition::default();
+        position.record_commit(1_000, Some(DUE));
+        assert!(position.record_refresh(1_000, 900, None));
+        assert_eq!(known(&position), (900, None, 900));
+        assert!(!position.record_refresh(900, 901, Some(DUE)));
+        assert_eq!(known(&position), (901, Some(DUE), 901));
+    }
+
+    #[test]
+    fn a_refresh_that_something_overtook_changes_nothing() {
+        let position = KeyPosition::default();
+        position.observe(1_000);
+        position.record_commit(1_001, Some(DUE));
+        assert!(!position.record_refresh(1_000, 1_000, None));
+        assert_eq!(known(&position), (1_001, Some(DUE), 1_001));
+        assert!(position.record_refresh(1_000, 900, None), "the next one is to find the same");
+        assert_eq!(known(&position), (1_001, Some(DUE), 1_001));
     }
 }

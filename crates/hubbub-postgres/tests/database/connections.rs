@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::support::{Database, connect};
+use crate::support::{Database, connect, eventually};
 use futures_util::FutureExt;
 use hubbub_core::clock::{ManualClock, SeededRandom};
 use hubbub_core::{QueueId, QueueStore, RoomId, RoomStore, Timestamp};
@@ -69,4 +69,31 @@ async fn a_transaction_nobody_waits_for_ends_its_connection() {
         store.waiting(QueueId::new("queue").unwrap(), 0, 10).await.unwrap();
     })
     .await;
+}
+
+/// Waits until nobody else is connected to the client's database.
+async fn until_nobody_is_connected(client: &Client, why: &str) {
+    let others = "select count(*) from pg_stat_activity where datname = current_database() \
+                  and backend_type = 'client backend' and pid <> pg_backend_pid()";
+    eventually(why, async || client.query_one(others, &[]).await.unwrap().get::<_, i64>(0) == 0).await;
+}
+
+/// A new history is opened again and again until that succeeds.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_store_that_cannot_be_opened_or_is_dropped_keeps_no_connection() {
+    let database = Database::fresh().await;
+    let client = connect(&database.url).await;
+    let open = async || {
+        let clock = Arc::new(ManualClock::at(Timestamp::from_micros(1_700_000_000_000_000)));
+        Postgres::open(PostgresOptions::new(&database.url), clock, &SeededRandom::new(3)).await
+    };
+    drop(open().await.unwrap());
+    until_nobody_is_connected(&client, "a store that was dropped is not connected").await;
+    // What different steps of an opening read.
+    for table in ["attached_log", "kv_changes", "kv_servers"] {
+        client.batch_execute(&format!("alter table {table} rename to away")).await.unwrap();
+        assert!(open().await.is_err(), "{table} is not there");
+        client.batch_execute(&format!("alter table away rename to {table}")).await.unwrap();
+        until_nobody_is_connected(&client, table).await;
+    }
 }

@@ -6,6 +6,7 @@ mod broadcasts;
 mod clock;
 mod connections;
 mod counting;
+mod histories;
 mod keys;
 mod lease;
 mod log;
@@ -20,5 +21,6 @@ mod rooms;
 mod snapshots;
 #[path = "../support/mod.rs"]
 mod support;
+mod takes;
 mod unreadable;
 mod values;

@@ -1,0 +1,107 @@
+//! Revisions of keys where a history begins that may have lost changes of the one before.
+
+use std::sync::Arc;
+
+use crate::support::{Database, connect, eventually};
+use hubbub_core::clock::{ManualClock, SeededRandom};
+use hubbub_core::kv::{Condition, KvHistory};
+use hubbub_core::{KvOp, KvOutcome, KvStore, Op, OpBatch, Outcome, Store, Timestamp};
+use hubbub_postgres::{Postgres, PostgresOptions};
+
+/// How far behind the last one the revisions of the next history begin.
+const JUMP: u64 = 1 << 32;
+
+async fn open(database: &Database, seed: u64) -> Arc<Postgres> {
+    let clock = Arc::new(ManualClock::at(Timestamp::parse("2026-01-31T00:00:00Z").unwrap()));
+    let options = PostgresOptions::new(&database.url);
+    Arc::new(Postgres::open(options, clock, &SeededRandom::new(seed)).await.unwrap())
+}
+
+/// Puts `k`. Returns its revision; `None` if the condition does not hold.
+fn put(store: &dyn Store, condition: Condition) -> Option<u64> {
+    let mut batch = OpBatch::default();
+    batch.push(&Op::Kv(KvOp::Put { key: b"k", value: b"value", ttl_ms: None, condition }));
+    match store.apply(&batch).unwrap().remove(0) {
+        Outcome::Kv(KvOutcome::Put { revision, .. }) => Some(revision),
+        Outcome::Refused(_) => None,
+        other => panic!("no put: {other:?}"),
+    }
+}
+
+/// A database that was restored to before its third change, and given a new history as the manual says.
+async fn restored() -> Database {
+    let database = Database::fresh().await;
+    let store = open(&database, 1).await;
+    let given = [(); 3].map(|()| put(&*store, Condition::Always));
+    assert_eq!(given, [Some(1), Some(2), Some(3)], "the first history of a database follows none");
+    store.close();
+    let client = connect(&database.url).await;
+    client
+        .batch_execute(
+            "delete from kv_changes where revision = 3; update kv set revision = 2; \
+             update history set epoch = 'restored'",
+        )
+        .await
+        .unwrap();
+    database
+}
+
+/// The revisions of all changes behind `after`; the oldest that may be asked for, if that is a later one.
+async fn changes(store: &Postgres, prefix: &[u8], mut after: u64) -> Result<Vec<u64>, u64> {
+    let mut found = Vec::new();
+    loop {
+        match store.changes(prefix, after, 10).await.unwrap() {
+            KvHistory::Changes(page) => {
+                assert!(page.changes.iter().all(|change| *change.key == *b"k"), "{page:?}");
+                found.extend(page.changes.iter().map(|change| change.revision));
+                after = page.through;
+                if !page.more {
+                    return Ok(found);
+                }
+            }
+            KvHistory::Compacted { oldest, .. } => return Err(oldest),
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_revision_that_was_lost_is_not_given_again() {
+    let database = restored().await;
+    // Both find the new history. One begins it.
+    let (one, other) = tokio::join!(open(&database, 2), open(&database, 3));
+    let begin = 2 + JUMP;
+    assert_eq!(put(&*one, Condition::Always), Some(begin + 1));
+    assert_eq!(put(&*other, Condition::Is(3)), None, "the change that was lost");
+    assert_eq!(put(&*other, Condition::Is(begin + 1)), Some(begin + 2));
+    for prefix in [&b""[..], b"k"] {
+        for lost in [2, 3] {
+            let oldest = changes(&one, prefix, lost).await.unwrap_err();
+            assert_eq!(changes(&one, prefix, oldest).await, Ok(vec![begin + 1, begin + 2]));
+        }
+        assert_eq!(changes(&one, prefix, begin).await, Ok(vec![begin + 1, begin + 2]));
+    }
+    let page = one.keys(b"", None, 10).await.unwrap();
+    assert_eq!((page.keys.len(), page.revision), (1, begin + 2));
+    one.close();
+    other.close();
+    let later = open(&database, 4).await;
+    assert_eq!(put(&*later, Condition::Always), Some(begin + 3), "the same history");
+}
+
+/// There is nothing to forget in the 2^32 revisions between, and that takes no time.
+#[tokio::test(flavor = "multi_thread")]
+async fn changes_of_a_new_history_are_forgotten_as_before() {
+    let database = restored().await;
+    let (store, client) = (open(&database, 2).await, connect(&database.url).await);
+    assert_eq!(put(&*store, Condition::Always), Some(3 + JUMP));
+    let many = "insert into kv_changes select head + n, 'k', 'P', true \
+                from (select max(revision) as head from kv_changes) h, generate_series(1, 106000) n";
+    client.batch_execute(many).await.unwrap();
+    let (oldest, first) = ("select min(revision) from kv_changes", i64::try_from(3 + JUMP).unwrap());
+    eventually("the first changes of the history are forgotten", async || {
+        client.query_one(oldest, &[]).await.unwrap().get::<_, i64>(0) > first
+    })
+    .await;
+    let kept = "select count(*) from kv_changes";
+    assert!(client.query_one(kept, &[]).await.unwrap().get::<_, i64>(0) >= 100_000);
+}

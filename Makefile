@@ -45,7 +45,7 @@ test: setup ## Everything: what is missing is set up, then every test of every c
 		cargo test $(ALL) --test process $(ALONE) -- --test-threads 1; \
 		export HUBBUB_BIN="$${CARGO_TARGET_DIR:-target}/debug/hubbub"; scripts/beside.sh scripts/browser-tests.sh \
 		'scripts/validators.sh; scripts/clients-test.sh; scripts/dist-test.sh'
-	fuzz/run.sh 20
+	fuzz/run.sh 12
 	$(MAKE) --no-print-directory deny
 
 fuzz: ## A minute of fuzzing for each decoder; FUZZ_SECONDS=600 for longer

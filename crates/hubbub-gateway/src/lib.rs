@@ -11,6 +11,8 @@
 pub mod auth;
 mod connection;
 pub mod fetch;
+#[cfg(test)]
+mod fixture;
 mod follow;
 mod http;
 mod http2;

@@ -21,6 +21,29 @@ const FILE_INTERVAL: Duration = Duration::from_secs(2);
 /// Pause after a failed read, or one that an unknown key asked for; doubles with each that brings nothing new.
 const PAUSES: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(60)];
 
+/// How long the next read waits that follows a failed one, or that an unknown key asks for.
+struct Pause {
+    next: Duration,
+}
+
+impl Pause {
+    fn new() -> Self {
+        Self { next: PAUSES[0] }
+    }
+
+    /// The pause after a read that took something new, or nothing, or failed.
+    fn after<T, E>(&mut self, taken: &Result<Option<T>, E>, is_asked_for: bool) -> Duration {
+        let is_in_vain = match taken {
+            Ok(Some(_)) => false,
+            Ok(None) => is_asked_for,
+            Err(_) => true,
+        };
+        let pause = if is_in_vain { self.next } else { PAUSES[0] };
+        self.next = if is_in_vain { (pause * 2).min(PAUSES[1]) } else { pause };
+        pause
+    }
+}
+
 /// Where the set is.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum KeySetSource {
@@ -70,8 +93,8 @@ pub(super) async fn keep(
     on_change: impl Fn(),
 ) {
     let mut known: Option<Vec<u8>> = None;
-    let mut pause = PAUSES[0];
-    let mut has_failed = false;
+    let mut pause = Pause::new();
+    let (mut has_failed, mut is_asked_for) = (false, false);
     loop {
         let read = source.read().await;
         let is_new = read.as_ref().is_ok_and(|text| known.as_ref() != Some(text));
@@ -81,13 +104,13 @@ pub(super) async fn keep(
             Err(error) => Err(error),
         };
         let read_at = Instant::now();
+        let again = read_at + pause.after(&taken, is_asked_for);
         let next = match taken {
             Ok(text) => {
                 if let Some(text) = text {
                     tracing::info!("the keys of tokens were read (auth.jwks)");
                     known = Some(text);
                     on_change();
-                    pause = PAUSES[0];
                 }
                 has_failed = false;
                 read_at + source.interval()
@@ -97,13 +120,34 @@ pub(super) async fn keep(
                     tracing::warn!(%error, "reading the keys of tokens (auth.jwks) failed; trying again until it succeeds");
                 }
                 has_failed = true;
-                read_at + pause
+                again
             }
         };
-        tokio::select! {
-            () = tokio::time::sleep_until(next) => {}
-            () = unknown_key.notified() => tokio::time::sleep_until(next.min(read_at + pause)).await,
+        is_asked_for = tokio::select! {
+            () = tokio::time::sleep_until(next) => false,
+            () = unknown_key.notified() => {
+                tokio::time::sleep_until(next.min(again)).await;
+                again < next
+            }
+        };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Reads without news are what most reads are, and a set may be broken for a moment at any time.
+    #[test]
+    fn only_reads_in_vain_make_the_next_one_wait_longer() {
+        let (is_new, is_same, has_failed) = (Ok(Some(())), Ok(None), Err(()));
+        let mut pause = Pause::new();
+        for (in_vain, is_asked_for) in [(&has_failed, false), (&is_same, true), (&has_failed, true)] {
+            for (taken, is_asked_for) in [(&is_same, false), (&is_new, false), (&is_new, true)] {
+                assert_eq!([(); 20].map(|()| pause.after(taken, is_asked_for)), [PAUSES[0]; 20]);
+            }
+            let pauses = [(); 8].map(|()| pause.after(in_vain, is_asked_for).as_secs());
+            assert_eq!(pauses, [1, 2, 4, 8, 16, 32, 60, 60]);
         }
-        pause = (pause * 2).min(PAUSES[1]);
     }
 }

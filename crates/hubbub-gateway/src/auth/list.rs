@@ -6,11 +6,18 @@
 //! the moment its revocation is answered. Open sockets, and revoked tokens on other servers, end within a second.
 //!
 //! An entry that is damaged in the store holds up no other: it counts as one that cannot be read ([`super::entries`]).
+//!
+//! Entries that have expired are not seen. A server that starts with a clock that is ahead takes some for expired that are not, and
+//! the store tells of no change when the clock is set right. So everything is read again when time was set back.
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Instant;
 
+use hubbub_core::Clock;
+use hubbub_core::clock::STEP_MAX;
+use hubbub_core::invariant::saturate;
 use hubbub_core::kv::{KvChanged, KvHistory};
 use hubbub_core::store::{ReadError, Store};
 
@@ -38,17 +45,38 @@ pub(crate) struct AccessList {
     store: Option<Arc<dyn Store>>,
     entries: RwLock<Entries>,
     catching_up: CatchingUp,
+    clock: Arc<dyn Clock>,
+    /// The most that the time by which entries expire was ahead of the monotonic clock since all of them were read, in
+    /// microseconds.
+    ahead_max: AtomicI64,
 }
 
 impl AccessList {
-    pub(crate) fn new(store: Arc<dyn Store>) -> Self {
+    pub(crate) fn new(store: Arc<dyn Store>, clock: Arc<dyn Clock>) -> Self {
         let store = store.has_queues_and_keys().then_some(store);
-        Self { store, entries: RwLock::default(), catching_up: CatchingUp::new() }
+        let (entries, catching_up) = (RwLock::default(), CatchingUp::new());
+        Self { store, entries, catching_up, clock, ahead_max: AtomicI64::new(i64::MIN) }
+    }
+
+    /// Whether time was set back since all entries were read, so that some may be valid again that had expired before. Call it
+    /// regularly: it compares with the times that it saw.
+    pub(crate) fn was_set_back(&self) -> bool {
+        let Some(store) = &self.store else { return false };
+        let ahead = self.ahead(&**store);
+        let most = self.ahead_max.fetch_max(ahead, Ordering::SeqCst);
+        most.saturating_sub(ahead) > saturate(STEP_MAX.as_micros())
+    }
+
+    /// How far the time by which entries expire is ahead of the monotonic clock, in microseconds.
+    fn ahead(&self, store: &dyn Store) -> i64 {
+        let now = store.kv_now().unwrap_or_else(|| self.clock.now());
+        now.as_micros().saturating_sub(saturate(self.clock.monotonic().as_micros()))
     }
 
     /// Reads all entries.
     pub(crate) async fn load(&self) -> Result<(), ReadError> {
         let Some(store) = &self.store else { return Ok(()) };
+        let ahead = self.ahead(&**store);
         // In this order: a history that begins in between is noticed by the next refresh.
         let (epoch, through) = (store.epoch(), store.revision());
         let mut loaded = Entries::of(epoch, through);
@@ -89,6 +117,7 @@ impl AccessList {
             after = keys.into_iter().next_back();
         }
         *self.entries.write().unwrap_or_else(PoisonError::into_inner) = loaded;
+        self.ahead_max.store(ahead, Ordering::SeqCst);
         Ok(())
     }
 
@@ -105,6 +134,11 @@ impl AccessList {
     }
 
     async fn read_changes(&self, store: &dyn Store, on_change: impl Fn()) -> Result<(), ReadError> {
+        if self.was_set_back() {
+            self.load().await?;
+            on_change();
+            return Ok(());
+        }
         loop {
             let (epoch, through) = self.read_entries(|entries| (entries.epoch.clone(), entries.through));
             let page = match store.changes(RESERVED, through, PAGE).await {

@@ -1,3 +1,4 @@
+use hubbub_core::clock::ManualClock;
 use hubbub_core::queue::LeaseReceipt;
 use hubbub_core::{Timestamp, UserId};
 
@@ -9,7 +10,9 @@ use super::super::secrets::make_secret;
 use super::*;
 
 fn list() -> AccessList {
-    AccessList { store: None, entries: RwLock::default(), catching_up: CatchingUp::new() }
+    let clock = Arc::new(ManualClock::default());
+    let (entries, catching_up) = (RwLock::default(), CatchingUp::new());
+    AccessList { store: None, entries, catching_up, clock, ahead_max: AtomicI64::new(0) }
 }
 
 fn apply(list: &AccessList, key: &[u8], value: Option<&str>) {

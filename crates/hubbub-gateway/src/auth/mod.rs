@@ -59,7 +59,7 @@ use token::Refused;
 pub(crate) use token::TOKEN_BYTES_MAX;
 pub use token::{Claims, OneOrMany, TokenRules, Verifier, mint, unverified};
 
-/// Interval in which open sockets are checked, and on a shared store the changes that other servers made.
+/// Interval in which open sockets are checked, the clock, and on a shared store the changes that other servers made.
 const CHECK_INTERVAL: Duration = Duration::from_millis(250);
 /// On a shared store, how old what is known of API keys and logins may be where nobody can wait for newer.
 const AGE_MAX: Duration = Duration::from_secs(1);
@@ -142,7 +142,7 @@ impl Auth {
             tokens: Cache::with_options(options, ByLength, Default::default(), Default::default()),
             generation: AtomicU64::new(0),
             is_shared: store.is_shared(),
-            list: AccessList::new(store),
+            list: AccessList::new(store, clock.clone()),
             logging_in: accounts.and_then(LoggingIn::new),
             sessions: Sessions::new(clock.now()),
             changed: Notify::new(),
@@ -295,8 +295,8 @@ impl Auth {
         self.verifier.as_ref().map_or(Duration::from_secs(366 * 86_400), Verifier::lifetime_max)
     }
 
-    /// Ends what is open when its right ends, follows the changes that other servers make, and keeps the key set up to date.
-    /// Does not return.
+    /// Ends what is open when its right ends, follows the changes that other servers make and a clock that is set back, and keeps the
+    /// key set up to date. Does not return.
     pub async fn run(self: Arc<Self>, key_set: Option<KeySetSource>) {
         if !self.is_on() {
             return std::future::pending().await;
@@ -325,8 +325,8 @@ impl Auth {
         let mut has_failed = false;
         loop {
             tokio::time::sleep(CHECK_INTERVAL).await;
-            if !self.is_shared {
-                return std::future::pending().await;
+            if !self.is_shared && !self.list.was_set_back() {
+                continue;
             }
             let refreshed = self.refresh().await;
             if let (Err(error), false) = (&refreshed, has_failed) {
@@ -346,3 +346,6 @@ impl std::fmt::Debug for Auth {
         f.debug_struct("Auth").field("is_on", &self.is_on()).finish_non_exhaustive()
     }
 }
+
+#[cfg(test)]
+mod tests;

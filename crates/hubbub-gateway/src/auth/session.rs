@@ -121,7 +121,9 @@ impl Sessions {
 
     /// Ends one that is listed; `false` = there is none with this number.
     pub(super) fn close(&self, number: u64) -> bool {
-        let watched = self.lock().get(&number).filter(|watched| watched.listed.is_some()).cloned();
+        let open = self.lock();
+        let watched = open.get(&number).filter(|watched| watched.listed.is_some());
+        // Under the lock: the session that takes this one's place must see it.
         watched.inspect(|watched| watched.end(Ended::Closed)).is_some()
     }
 }
@@ -140,7 +142,8 @@ impl Session {
         Self::begin(auth, caller, None)
     }
 
-    /// The same, and shows it to the administrator. What is listed has one session at a time.
+    /// The same, and shows it to the administrator. What is listed has one session at a time: another one, with a newer token,
+    /// takes the place of the one before, and is closed if that was.
     pub(crate) fn listed(auth: &Arc<Auth>, caller: &Caller, listed: &Arc<Listed>) -> Self {
         Self::begin(auth, caller, Some(listed.clone()))
     }
@@ -155,7 +158,10 @@ impl Session {
         let user = caller.default_sender_id().cloned();
         let (ended, waker) = (AtomicU8::new(0), AtomicWaker::new());
         let watched = Arc::new(Watched { access, user, listed, ended, waker });
-        auth.sessions.lock().insert(number, watched.clone());
+        let replaced = auth.sessions.lock().insert(number, watched.clone());
+        if replaced.is_some_and(|replaced| replaced.ended() == Some(Ended::Closed)) {
+            watched.end(Ended::Closed);
+        }
         // Whatever was revoked between the check and here was looked for without this one.
         if let Some(ended) = watched.access.as_deref().and_then(|access| auth.verdict(access)) {
             watched.end(ended);
@@ -194,8 +200,11 @@ impl Session {
 
 impl Drop for Session {
     fn drop(&mut self) {
-        if self.watched.is_some() {
-            self.auth.sessions.lock().remove(&self.number);
+        let Some(watched) = &self.watched else { return };
+        let mut open = self.auth.sessions.lock();
+        // The one that took its place stays.
+        if open.get(&self.number).is_some_and(|current| Arc::ptr_eq(current, watched)) {
+            open.remove(&self.number);
         }
     }
 }

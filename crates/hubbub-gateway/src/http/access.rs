@@ -1,4 +1,5 @@
-//! `/v1/auth`: what a caller may, the cookie of pages, API keys, and revoked tokens. Accounts are in [`super::accounts`].
+//! `/v1/auth`: what a caller may, the cookie of pages, and API keys. Accounts are in [`super::accounts`], revoked tokens in
+//! [`super::revocations`].
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -19,7 +20,7 @@ use crate::Gateway;
 use crate::auth::accounts::{key_of_login, login_of};
 use crate::auth::caller::Source;
 use crate::auth::credentials::{COOKIE_NAME, token_of};
-use crate::auth::entries::{Revoked, StoredKey, StoredRevocation, key_of_key};
+use crate::auth::entries::{StoredKey, key_of_key};
 use crate::auth::list::{self, ENTRIES_MAX};
 use crate::auth::secrets::make_secret;
 use crate::auth::{GrantsText, Scope};
@@ -29,7 +30,6 @@ use crate::problem::Problem;
 /// Longest life of the cookie, in seconds; a page renews it.
 const COOKIE_SECONDS_MAX: i64 = 15 * 60;
 const NAME_CHARS_MAX: usize = 100;
-const JTI_BYTES_MAX: usize = 256;
 /// Longest life of an API key that has one: ten years, in seconds.
 const TTL_MAX: u64 = 10 * 366 * 86_400;
 
@@ -260,98 +260,6 @@ pub(super) async fn revoke_key(call: Call) -> Answer {
         }
         _ => Err(unknown()),
     }
-}
-
-/// Which tokens are not valid any more: one, or all of a user that were issued before a time.
-#[derive(Debug, Deserialize, JsonSchema)]
-#[serde(expecting = "an object", deny_unknown_fields)]
-pub(super) struct RevocationDraft {
-    /// The token's `jti`.
-    jti: Option<String>,
-    /// Instead: the user (`sub`).
-    #[schemars(with = "Option<Id>")]
-    user: Option<String>,
-    /// With `user`: tokens issued before this; without it, until now.
-    #[schemars(with = "Option<Time>")]
-    before: Option<String>,
-}
-
-#[derive(Debug, Serialize, JsonSchema)]
-pub(super) struct Revocation {
-    #[serde(skip_serializing_if = "Option::is_none")]
-    jti: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    user: Option<String>,
-    /// Tokens of the user issued before this are revoked.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    before: Option<Time>,
-}
-
-impl From<(Revoked, StoredRevocation)> for Revocation {
-    fn from((of, stored): (Revoked, StoredRevocation)) -> Self {
-        let StoredRevocation { subject, before } = stored;
-        match of {
-            Revoked::Token => Self { jti: Some(subject), user: None, before: None },
-            Revoked::User => {
-                let before = Some(Time::from_micros(before));
-                Self { jti: None, user: Some(subject), before }
-            }
-        }
-    }
-}
-
-#[derive(Debug, Serialize, JsonSchema)]
-pub(super) struct RevocationList {
-    revocations: Vec<Revocation>,
-}
-
-pub(super) async fn revoke_tokens(mut call: Call) -> Answer {
-    let body = call.body().await?;
-    let draft: RevocationDraft = object_of_bytes(&body)?;
-    let gateway = call.gateway();
-    let now = gateway.now();
-    let mut faults = Vec::new();
-    let before = draft.before.as_deref().map(|text| {
-        require(Timestamp::parse(text), "before", hubbub_core::time::TIMESTAMP_RULE, &mut faults)
-    });
-    let (of, subject) = match (draft.jti, draft.user) {
-        (Some(jti), None) if draft.before.is_none() && (1..=JTI_BYTES_MAX).contains(&jti.len()) => {
-            (Revoked::Token, jti)
-        }
-        (None, Some(user)) => {
-            require(UserId::new(&user).ok(), "user", hubbub_core::id::ID_RULE, &mut faults);
-            (Revoked::User, user)
-        }
-        _ => {
-            let rule = format!("either a jti of 1 to {JTI_BYTES_MAX} bytes, or a user and perhaps before");
-            return Err(Problem::invalid(vec![FieldError::new("jti", rule)]));
-        }
-    };
-    refuse_faults(faults)?;
-    check_room(gateway, false).await?;
-    // What is revoked stays revoked, also where nobody can read until when.
-    let list = &gateway.auth.list;
-    let least = if list.is_unreadable(of, &subject) { now.as_micros() } else { i64::MIN };
-    let known = list.revocation(of, &subject).map_or(least, |stored| stored.before.max(least));
-    let before = match of {
-        Revoked::Token => 0,
-        Revoked::User => before.flatten().unwrap_or(now).as_micros().max(known),
-    };
-    let stored = StoredRevocation { subject, before };
-    let value = json_value(&stored)?;
-    let ttl_ms = Some(saturate(gateway.auth.lifetime_max().as_millis()));
-    let key = of.key(&stored.subject);
-    let op = KvOp::Put { key: &key, value: &value, ttl_ms, condition: Condition::Always };
-    change(gateway, op).await?;
-    tracing::info!(subject = stored.subject, "tokens were revoked");
-    json_of(StatusCode::CREATED, &Revocation::from((of, stored)))
-}
-
-pub(super) async fn list_revocations(call: Call) -> Answer {
-    let gateway = call.gateway();
-    gateway.auth.refresh().await?;
-    let revocations = gateway.auth.list.revocations().into_iter().map(Revocation::from).collect();
-    json_of(StatusCode::OK, &RevocationList { revocations })
 }
 
 /// Makes a change durable, and has this server go by it before it is answered.

@@ -22,6 +22,7 @@ mod permission;
 pub(crate) mod query;
 mod queues;
 mod request_body;
+mod revocations;
 mod rooms;
 mod route;
 mod security;

@@ -202,8 +202,6 @@ impl LineProtocol {
                 Problem::new(ErrorCode::Forbidden, "the token is for somebody else; open another connection")
             })?,
         };
-        // The one before ends first: both have the same number in the list.
-        self.session = None;
         self.session = Some(Session::listed(auth, &caller, &self.listed));
         self.is_new = true;
         let rates = &self.gateway.rates;

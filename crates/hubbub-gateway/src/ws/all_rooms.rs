@@ -33,7 +33,7 @@ enum Stage {
     },
     /// All rooms are followed. The client is notified once they are live.
     Listed,
-    Announced,
+    Complete,
 }
 
 type Fetch = Pin<Box<dyn Future<Output = Result<Page, ReadError>> + Send>>;
@@ -54,14 +54,25 @@ pub(super) struct AllRooms {
     fetch: Option<Fetch>,
     /// Rooms that were listed before the first page, and that no page has brought yet.
     unread: HashSet<RoomId>,
+    /// Whether the client was notified that all are live.
+    is_announced: bool,
+    /// Whether rooms are missing that the caller's token may not read.
+    pub(super) has_left_out: bool,
 }
 
 impl AllRooms {
     pub(super) fn new(request: AllRoomsRequest) -> Self {
-        Self { request, stage: Stage::Reading { after: None }, fetch: None, unread: HashSet::new() }
+        let (stage, fetch, unread) = (Stage::Reading { after: None }, None, HashSet::new());
+        Self { request, stage, fetch, unread, is_announced: false, has_left_out: false }
     }
 
-    /// The next step once all rooms listed so far are live. Pending for good after [`Next::Announce`].
+    /// Reads all rooms once more, for those that were left out. The client is notified of each as of one that is joined later.
+    pub(super) fn read_again(&mut self) {
+        (self.stage, self.fetch, self.has_left_out) = (Stage::Reading { after: None }, None, false);
+        self.unread.clear();
+    }
+
+    /// The next step once all rooms listed so far are live. Pending when all rooms were read, until [`Self::read_again`].
     pub(super) fn poll_next(
         &mut self,
         gateway: &Arc<Gateway>,
@@ -71,12 +82,15 @@ impl AllRooms {
         let after = match &self.stage {
             Stage::Reading { after } => after.clone(),
             Stage::Listed => {
-                self.stage = Stage::Announced;
+                self.stage = Stage::Complete;
                 // The user was no member then, and may be one since: these are to be looked at like new ones.
                 gateway.hub.forget_unread(user, outbox, &std::mem::take(&mut self.unread));
+                if std::mem::replace(&mut self.is_announced, true) {
+                    return Poll::Pending;
+                }
                 return Poll::Ready(Next::Announce);
             }
-            Stage::Announced => return Poll::Pending,
+            Stage::Complete => return Poll::Pending,
         };
         let fetch = self.fetch.get_or_insert_with(|| {
             let (gateway, user, outbox) = (gateway.clone(), user.clone(), outbox.clone());

@@ -41,8 +41,6 @@ impl SocketPeer {
 
     fn watch(&mut self) {
         if let Opening::Known(caller) = &self.opening {
-            // The one before ends first: both have the same number in the list.
-            self.session = None;
             self.session = Some(Session::listed(&self.gateway.auth, caller, &self.listed));
             self.is_new = true;
         }
@@ -104,5 +102,34 @@ impl SocketPeer {
         self.opening = Opening::Known(caller);
         self.watch();
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::Ipv4Addr;
+
+    use hubbub_core::clock::ManualClock;
+    use serde_json::json;
+
+    use super::*;
+    use crate::fixture::{self, caller, token};
+
+    /// Whoever closes a socket does not know of the token that comes at the same moment.
+    #[tokio::test]
+    async fn a_newer_token_does_not_reopen_a_socket_that_was_closed() {
+        let gateway = fixture::gateway(Arc::new(ManualClock::at(fixture::now()))).await;
+        let claims = |id: &str| json!({"sub": "ada", "jti": id, "rooms": {"*": "r"}});
+        let opening = Opening::Known(caller(&gateway, claims("t-1")));
+        let mut peer = SocketPeer::new(gateway.clone(), opening, Ipv4Addr::LOCALHOST.into());
+        peer.authenticate(&token(claims("t-2"))).unwrap();
+        let listed: Vec<u64> =
+            gateway.auth.connections(None, 10).iter().map(|connection| connection.number).collect();
+        assert_eq!((peer.ended(), listed.len()), (None, 1), "one session takes the place of the other");
+        assert!(gateway.auth.close_connection(listed[0]));
+        peer.authenticate(&token(claims("t-3"))).unwrap();
+        assert_eq!(peer.ended(), Some(Ended::Closed));
+        drop(peer);
+        assert!(gateway.auth.connections(None, 10).is_empty());
     }
 }

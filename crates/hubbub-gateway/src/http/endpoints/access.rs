@@ -6,6 +6,7 @@ use super::super::access;
 use super::super::endpoint::{Endpoint, delete, get, post};
 use super::super::operation::Media::*;
 use super::super::permission::Permission;
+use super::super::revocations;
 
 pub(super) static ENDPOINTS: &[Endpoint] = &[
     get("/v1/auth/me", |call| Box::pin(access::me(call)))
@@ -39,7 +40,7 @@ pub(super) static ENDPOINTS: &[Endpoint] = &[
         .named("listApiKeys", "List API keys")
         .gives(&[(200, Json("ApiKeyList"), "")])
         .refuses(&[Invalid, Forbidden]),
-    post("/v1/auth/revocations", |call| Box::pin(access::revoke_tokens(call)))
+    post("/v1/auth/revocations", |call| Box::pin(revocations::revoke_tokens(call)))
         .needs(Permission::Admin)
         .named("revokeTokens", "Revoke tokens")
         .about(
@@ -50,7 +51,7 @@ pub(super) static ENDPOINTS: &[Endpoint] = &[
         .takes(Json("RevocationDraft"))
         .gives(&[(201, Json("Revocation"), "")])
         .refuses(&[Malformed, Invalid]),
-    get("/v1/auth/revocations", |call| Box::pin(access::list_revocations(call)))
+    get("/v1/auth/revocations", |call| Box::pin(revocations::list_revocations(call)))
         .needs(Permission::Admin)
         .named("listRevocations", "List what is revoked")
         .gives(&[(200, Json("RevocationList"), "")])

@@ -40,10 +40,14 @@ impl Subscriptions {
     }
 
     /// Follows a room as one of all, behind the message `start` if no cursor says otherwise, unless it is followed by name
-    /// already.
+    /// already. One that the token may not read waits for a token that may.
     pub(super) fn follow_as_one_of_all(&mut self, room: RoomId, start: u64, read_seq: u64) {
         let may_read = self.may_read(&room);
-        let Some(all) = self.all.as_mut().filter(|_| may_read) else { return };
+        let Some(all) = self.all.as_mut() else { return };
+        if !may_read {
+            all.has_left_out = true;
+            return;
+        }
         match self.rooms.get_mut(&room) {
             Some(known) if known.announce.is_one_of_all() => {}
             Some(named) => named.joined = Some((start, read_seq)),
@@ -94,3 +98,7 @@ impl Subscriptions {
         self.unsubscribe_all();
     }
 }
+
+#[cfg(test)]
+#[path = "of_all_tests.rs"]
+mod tests;

@@ -8,13 +8,21 @@ use crate::auth::caller::{Caller, Need};
 
 impl Subscriptions {
     /// From now on with this caller's rights; the caller's name stays the same. Gives the rooms whose subscriptions end
-    /// with it.
+    /// with it. Who follows all rooms gets those that were left out for lack of rights, if other rights allow it.
     pub(in crate::ws) fn set_caller(&mut self, caller: &Caller) -> Vec<RoomId> {
-        self.caller = Some(caller.clone());
+        let before = self.caller.replace(caller.clone());
         let lost = |room: &RoomId| !caller.is_allowed(Need::Room(Right::Read, room.as_str()));
         let ended: Vec<RoomId> = self.rooms.keys().filter(|room| lost(room)).cloned().collect();
         for room in &ended {
             self.remove(room);
+        }
+        if let Some(all) = &mut self.all {
+            let has_other_rights =
+                before.is_none_or(|before| before.access().grants != caller.access().grants);
+            if has_other_rights && all.has_left_out {
+                all.read_again();
+            }
+            all.has_left_out |= !ended.is_empty();
         }
         ended
     }

@@ -1,0 +1,132 @@
+//! A server for tests, without sockets: its store is in memory.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use hubbub_core::clock::{Clock, SeededRandom};
+use hubbub_core::kv::Condition;
+use hubbub_core::limits::Limits;
+use hubbub_core::{KvOp, Op, OpBatch, Store, Timestamp};
+use hubbub_pipeline::hub::OutboxLimits;
+use hubbub_pipeline::kv::CacheLimits;
+use hubbub_pipeline::log::LogOptions;
+use hubbub_pipeline::metrics::{ProcessFigures, Program};
+use hubbub_pipeline::{DirectLog, Hub, Keys, Log, Members, Metrics};
+use hubbub_store::embedded::sim::SimDisk;
+use hubbub_store::embedded::{Embedded, Engine, EngineOptions};
+use serde_json::Value;
+
+use crate::auth::caller::{Caller, Identity};
+use crate::auth::{Auth, Claims, TokenRules, Verifier, mint};
+use crate::{
+    Documents, ENCODE, Gateway, MetricsDefault, Rates, ServerLimits, Statistics, Unfinished, Unread,
+};
+
+const SECRET: &str = "a secret of the tests, which is long enough";
+
+/// Longest lifetime of tokens, in days.
+pub(crate) const LIFETIME_DAYS: i64 = 30;
+
+/// A day in microseconds.
+pub(crate) const DAY: i64 = 86_400_000_000;
+
+/// When tests begin.
+pub(crate) fn now() -> Timestamp {
+    Timestamp::from_micros(20_000 * DAY)
+}
+
+/// What takes the tokens of [`token`].
+pub(crate) fn verifier() -> Verifier {
+    let max_lifetime = Duration::from_micros(LIFETIME_DAYS.unsigned_abs() * DAY.unsigned_abs());
+    let rules = TokenRules { audience: None, issuer: None, leeway: Duration::ZERO, max_lifetime };
+    Verifier::new(rules, Some(SECRET), None, false).unwrap()
+}
+
+/// A token with these claims, issued at the beginning for a day, unless they say otherwise.
+pub(crate) fn token(mut claims: Value) -> String {
+    for (claim, days) in [("iat", 0), ("exp", 1)] {
+        if claims.get(claim).is_none() {
+            claims[claim] = ((now().as_micros() + days * DAY) / 1_000_000).into();
+        }
+    }
+    let claims: Claims = serde_json::from_value(claims).unwrap();
+    mint(&claims, SECRET).unwrap()
+}
+
+/// Whoever calls with such a token.
+pub(crate) fn caller(gateway: &Gateway, claims: Value) -> Caller {
+    Caller::unnamed(Identity::Somebody(gateway.auth.verify(&token(claims)).unwrap())).unwrap()
+}
+
+/// A store on this disk.
+pub(crate) fn store(disk: &SimDisk, clock: &Arc<dyn Clock>) -> Arc<dyn Store> {
+    let options = EngineOptions { slot_bytes: 4 << 20, reserve_bytes: 0, ..EngineOptions::default() };
+    let engine = Engine::open(options, Arc::new(disk.clone()), clock.clone(), &SeededRandom::new(1));
+    Arc::new(Embedded::in_line(engine.unwrap()))
+}
+
+/// Sets a key past everything that is above the store.
+pub(crate) fn put(store: &dyn Store, key: &[u8], value: &str, ttl_ms: u64) {
+    let mut ops = OpBatch::default();
+    let (value, ttl_ms, condition) = (value.as_bytes(), Some(ttl_ms), Condition::Always);
+    ops.push(&Op::Kv(KvOp::Put { key, value, ttl_ms, condition }));
+    store.apply(&ops).unwrap();
+}
+
+/// Waits until it is so.
+pub(crate) async fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+    for _ in 0..2_000 {
+        if is_so() {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    panic!("waited in vain for {what}");
+}
+
+/// A server that asks for tokens, on a new disk.
+pub(crate) async fn gateway(clock: Arc<dyn Clock>) -> Arc<Gateway> {
+    let store = store(&SimDisk::new(), &clock);
+    let metrics = Arc::new(Metrics::default());
+    let hub = Arc::new(Hub::new(ENCODE, 1 << 20, clock.clone(), metrics.clone()));
+    let cached_for = Duration::from_secs(10);
+    let members = Arc::new(Members::new(store.clone(), clock.clone(), metrics.clone(), cached_for));
+    let cache = CacheLimits { bytes: 1 << 20, entries: 1_000, value_bytes: 1_000 };
+    let keys = Arc::new(Keys::new(store.clone(), clock.clone(), metrics.clone(), cache));
+    let log = DirectLog::start(
+        LogOptions::default(),
+        store.clone(),
+        hub.clone(),
+        members.clone(),
+        keys.clone(),
+        clock.clone(),
+        metrics.clone(),
+    );
+    let auth = Auth::open(Some(verifier()), None, store.clone(), clock.clone()).await.unwrap();
+    Arc::new(Gateway {
+        name: "fixture".to_owned(),
+        auth: Arc::new(auth),
+        log: Arc::new(Log::direct(Arc::new(log.unwrap()))),
+        store,
+        hub,
+        members,
+        keys,
+        unfinished: Unfinished::new(usize::MAX, metrics.clone()),
+        unread: Unread::new(usize::MAX, metrics.clone()),
+        metrics,
+        program: Program { version: "", revision: "", figures: ProcessFigures::default },
+        limits: Limits::default(),
+        outbox: OutboxLimits::default(),
+        server: ServerLimits::default(),
+        rates: Rates::default(),
+        tls: None,
+        allowed_origins: Vec::new(),
+        checks_hosts: false,
+        compat: None,
+        serves_clients: true,
+        statistics: Statistics::new(MetricsDefault::Prometheus, clock.monotonic()),
+        clock,
+        random: Arc::new(SeededRandom::new(1)),
+        documents: Documents::default(),
+    })
+}

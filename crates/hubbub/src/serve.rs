@@ -199,7 +199,7 @@ fn keys(config: &Config, store: Arc<dyn Store>, clock: Arc<dyn Clock>, metrics: 
     };
     if store.is_shared() {
         let history_of = store.clone();
-        let epoch = Box::new(move || history_of.epoch());
+        let epoch = Arc::new(move || history_of.epoch());
         return Keys::shared(store, epoch, clock, metrics, cache);
     }
     Keys::new(store, clock, metrics, cache)

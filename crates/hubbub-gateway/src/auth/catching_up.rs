@@ -3,9 +3,10 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
+use hubbub_core::store::ReadError;
 use parking_lot::Mutex;
 
-pub(super) struct CatchingUp {
+pub(super) struct CatchingUp<E = ReadError> {
     /// Held while changes are read.
     reading: tokio::sync::Mutex<()>,
     /// The number of the last read that began. It may have failed since, or been given up.
@@ -14,13 +15,16 @@ pub(super) struct CatchingUp {
     done: AtomicU64,
     /// When that read began.
     up_to: Mutex<Instant>,
+    /// The number of the last read that failed, and how.
+    failed: Mutex<Option<(u64, E)>>,
 }
 
-impl CatchingUp {
+impl<E: Clone> CatchingUp<E> {
     /// To be made before everything is read for the first time.
     pub(super) fn new() -> Self {
         let (begun, done) = (AtomicU64::new(0), AtomicU64::new(0));
-        Self { reading: tokio::sync::Mutex::default(), begun, done, up_to: Mutex::new(Instant::now()) }
+        let (up_to, failed) = (Mutex::new(Instant::now()), Mutex::new(None));
+        Self { reading: tokio::sync::Mutex::default(), begun, done, up_to, failed }
     }
 
     /// All changes before this were read.
@@ -28,19 +32,27 @@ impl CatchingUp {
         *self.up_to.lock()
     }
 
-    /// Returns after a successful read that began after this was called: that of somebody else, or `read`.
-    pub(super) async fn run<E>(&self, read: impl Future<Output = Result<(), E>>) -> Result<(), E> {
+    /// Returns what became of a read that began after this was called: that of somebody else, or `read`. While the store is
+    /// silent, nobody waits for more than two reads.
+    pub(super) async fn run(&self, read: impl Future<Output = Result<(), E>>) -> Result<(), E> {
         let begun_before = self.begun.load(Ordering::SeqCst);
         let _reading = self.reading.lock().await;
         if self.done.load(Ordering::SeqCst) > begun_before {
             return Ok(());
         }
+        if let Some(error) = self.failed_since(begun_before) {
+            return Err(error);
+        }
         let number = self.begun.fetch_add(1, Ordering::SeqCst) + 1;
         let began = Instant::now();
-        read.await?;
+        read.await.inspect_err(|error| *self.failed.lock() = Some((number, error.clone())))?;
         self.done.store(number, Ordering::SeqCst);
         *self.up_to.lock() = began;
         Ok(())
+    }
+
+    fn failed_since(&self, number: u64) -> Option<E> {
+        self.failed.lock().as_ref().filter(|(failed, _)| *failed > number).map(|(_, error)| error.clone())
     }
 }
 
@@ -59,9 +71,9 @@ mod tests {
         assert!(poll_fn(|context| Poll::Ready(read.as_mut().poll(context))).await.is_pending());
     }
 
-    /// What others read is good enough only if they succeeded, and began later.
+    /// What others read is good enough only if they began later. Then it counts as well if it failed.
     #[tokio::test]
-    async fn a_read_of_somebody_else_counts_only_if_it_succeeded() {
+    async fn a_read_of_somebody_else_counts_only_if_it_began_later() {
         let catching_up = CatchingUp::new();
         let with = |result: Result<(), &'static str>| -> Read<'_> {
             Box::pin(catching_up.run(async move {
@@ -79,16 +91,18 @@ mod tests {
             begin(&mut third).await;
             assert_eq!(reader.await, Ok(()));
             assert_eq!(second.await, outcome);
-            assert_eq!(third.await, outcome.map_err(|_| "it was read again"));
+            assert_eq!(third.await, outcome);
         }
-        // The first fails before the others get their turn, and the second, too.
+        // The first began before the others came.
         let mut first = with(Err("the store is away"));
         begin(&mut first).await;
-        let (mut second, mut third) = (with(Err("the store is away")), with(Err("still away")));
+        let (mut second, mut third) = (with(Err("still away")), not_needed());
         begin(&mut second).await;
         begin(&mut third).await;
-        assert!(first.await.is_err() && second.await.is_err());
-        assert_eq!(third.await, Err("still away"));
+        assert_eq!(first.await, Err("the store is away"));
+        assert_eq!((second.await, third.await), (Err("still away"), Err("still away")));
+        // A failure from before is nobody's.
+        assert_eq!(with(Ok(())).await, Ok(()));
     }
 
     #[tokio::test]
@@ -115,7 +129,7 @@ mod tests {
         let mut read = None;
         let reading = async {
             read = Some(Instant::now());
-            Ok::<(), ()>(())
+            Ok(())
         };
         assert!(catching_up.run(reading).await.is_ok());
         assert!((made..=read.unwrap()).contains(&catching_up.up_to()) && catching_up.up_to() > made);

@@ -10,6 +10,7 @@
 //! - A lease is confirmed by a question that began while the server had it. Own changes, but sweeps, enter anyway.
 //! - What was said or stored in another history never enters: the store's epoch is the same before and after. The epoch of
 //!   the position never goes back, because it is looked up under its lock.
+//! - Nobody waits for the answer of an old history: once another one began, the question is asked anew.
 
 use std::num::NonZeroU64;
 use std::sync::Arc;
@@ -38,8 +39,11 @@ const QUESTIONS_MAX: usize = 2;
 /// Reads that may wait for a question.
 const WAITING_MAX: usize = 10_000;
 
+/// Time between two looks whether the store's history is still the one that was asked.
+const LOOK_EVERY: Duration = Duration::from_millis(50);
+
 /// The name of the store's history.
-pub type EpochOf = Box<dyn Fn() -> Arc<str> + Send + Sync>;
+pub type EpochOf = Arc<dyn Fn() -> Arc<str> + Send + Sync>;
 
 type Answer = Result<(), ReadError>;
 
@@ -195,7 +199,7 @@ impl Corrections {
     async fn catch_up(&self, asked: &Asked) -> Result<bool, ReadError> {
         for page in 1..=PAGES_MAX {
             let after = self.position.lock().revision;
-            let history = self.store.changes(&[], after, PAGE).await?;
+            let Some(history) = self.changes(after, &asked.epoch).await? else { return Ok(false) };
             let mut position = self.position.lock();
             if position.epoch != asked.epoch || (self.epoch)() != asked.epoch {
                 return Ok(false);
@@ -229,6 +233,21 @@ impl Corrections {
             }
         }
         Ok(true)
+    }
+
+    /// A page of the changes behind a revision; `None` = another history than `epoch` has begun. The database of before may
+    /// be gone without a word.
+    async fn changes(&self, after: u64, epoch: &Arc<str>) -> Result<Option<KvHistory>, ReadError> {
+        let mut reading = self.store.changes(&[], after, PAGE);
+        loop {
+            let answer = tokio::time::timeout(LOOK_EVERY, &mut reading).await;
+            if (self.epoch)() != *epoch {
+                return Ok(None);
+            }
+            if let Ok(history) = answer {
+                return history.map(Some);
+            }
+        }
     }
 
     /// Removes what is older than a change, and the right of running loads to insert their value.

@@ -39,11 +39,14 @@
 //!
 //! A GET of a key that is not cached reads it after it came, and asks nothing. Nothing is held back. The published
 //! revision follows the store's ([`Keys::poll_revision`]): it only wakes watchers, and promises nothing about later
-//! revisions.
+//! revisions. It goes back with the store's history. What a store has is asked of the store ([`Keys::kept`]): it may have
+//! less than what is published, for a moment after another history began, or once it lost its last changes.
 
 mod cache;
 mod changing;
 mod corrections;
+mod failures;
+mod following;
 #[cfg(test)]
 mod tests;
 
@@ -63,6 +66,9 @@ use crate::metrics::Metrics;
 use cache::{Cache, Cached, Guard};
 use corrections::Corrections;
 pub use corrections::EpochOf;
+use failures::Failures;
+pub use following::Following;
+use following::Published;
 
 /// Bounds of the cache.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -95,6 +101,17 @@ pub struct Found {
     pub is_hit: bool,
 }
 
+/// Which changes a store keeps.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Kept {
+    /// The history that the revisions are of.
+    pub epoch: Arc<str>,
+    /// The revision behind which all changes are kept.
+    pub oldest: u64,
+    /// Revision of the last change.
+    pub head: u64,
+}
+
 /// Longest wait for the dispatcher. The store is ahead of it for longer only after unconfirmed commits.
 const CATCH_UP_MAX: Duration = Duration::from_secs(1);
 /// Changes in one read, to find the keys that expired.
@@ -105,6 +122,10 @@ const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 fn cache_of(limits: CacheLimits, metrics: &Metrics) -> Option<Arc<Cache>> {
     (limits.bytes > 0).then(|| Arc::new(Cache::new(limits, metrics.kv_evictions.clone())))
+}
+
+fn published_by(store: &dyn KvStore) -> watch::Sender<Published> {
+    watch::Sender::new(Published { revision: store.revision(), histories: 0 })
 }
 
 /// The last revision that an operation used.
@@ -125,10 +146,11 @@ pub struct Keys {
     cache: Option<Arc<Cache>>,
     /// Of the cache, where other servers write to the store.
     corrections: Option<Arc<Corrections>>,
-    /// Whether other servers write to the store.
-    is_shared: bool,
+    failures: Failures,
+    /// Names the history of a store that other servers write to; `None` = none does.
+    epoch: Option<EpochOf>,
     /// The last revision that the cache contains, or that was seen in a shared store.
-    published: watch::Sender<u64>,
+    published: watch::Sender<Published>,
 }
 
 impl Keys {
@@ -140,8 +162,9 @@ impl Keys {
         limits: CacheLimits,
     ) -> Self {
         let cache = cache_of(limits, &metrics);
-        let published = watch::Sender::new(store.revision());
-        Self { store, clock, metrics, cache, corrections: None, is_shared: false, published }
+        let published = published_by(&*store);
+        let failures = Failures::default();
+        Self { store, clock, metrics, cache, corrections: None, failures, epoch: None, published }
     }
 
     /// The keys of a store that other servers write to, too. `epoch` names its history.
@@ -153,11 +176,12 @@ impl Keys {
         limits: CacheLimits,
     ) -> Self {
         let cache = cache_of(limits, &metrics);
-        let corrections = cache
-            .clone()
-            .map(|cache| Corrections::new(store.clone(), epoch, cache, clock.clone(), metrics.clone()));
-        let published = watch::Sender::new(store.revision());
-        Self { store, clock, metrics, cache, corrections, is_shared: true, published }
+        let corrections = cache.clone().map(|cache| {
+            Corrections::new(store.clone(), epoch.clone(), cache, clock.clone(), metrics.clone())
+        });
+        let (failures, epoch) = (Failures::default(), Some(epoch));
+        let published = published_by(&*store);
+        Self { store, clock, metrics, cache, corrections, failures, epoch, published }
     }
 
     /// The value of a key, not older than what any client knew when this was called.
@@ -187,16 +211,32 @@ impl Keys {
             return Ok(Found { value: self.unexpired(cached), is_hit: true });
         }
         self.metrics.kv_misses.inc();
-        match cache.inner.get_value_or_guard_async(key).await {
-            Ok(cached) => Ok(Found { value: self.unexpired(cached), is_hit: false }),
-            Err(guard) => self.load(key, guard).await,
-        }
+        self.load_or_wait(cache, key).await
+    }
+
+    /// Loads a key, or waits for the load that is on its way, and shares its failure.
+    async fn load_or_wait(&self, cache: &Cache, key: &[u8]) -> Result<Found, ReadError> {
+        let cached = match cache.inner.get_value_or_guard(key, Some(Duration::ZERO)) {
+            GuardResult::Value(cached) => cached,
+            GuardResult::Guard(guard) => return self.load(key, guard).await,
+            GuardResult::Timeout => {
+                let waiting = self.failures.wait(key);
+                match (cache.inner.get_value_or_guard_async(key).await, waiting.error()) {
+                    (Ok(cached), _) => cached,
+                    // The guard goes to the next who waits.
+                    (Err(_), Some(error)) => return Err(error),
+                    // It was given up.
+                    (Err(guard), None) => return self.load(key, guard).await,
+                }
+            }
+        };
+        Ok(Found { value: self.unexpired(cached), is_hit: false })
     }
 
     /// Reads a key from the store, for all who wait for it.
     async fn load(&self, key: &[u8], guard: Guard<'_>) -> Result<Found, ReadError> {
         let before = self.now();
-        let read = self.read(key).await?;
+        let read = self.read(key).await.inspect_err(|error| self.failures.tell(key, error))?;
         let cached = read.map_or_else(|| Cached::Absent(before.max(self.now())), Cached::Value);
         if self.caught_up().await {
             // The cache refuses it when the key changed in between; see above.
@@ -208,6 +248,12 @@ impl Keys {
     /// The time by which keys expire.
     fn now(&self) -> Timestamp {
         self.store.kv_now().unwrap_or_else(|| self.clock.now())
+    }
+
+    /// How long a value stays, by the time by which keys expire; `None` = it does not expire.
+    pub fn time_left(&self, value: &Value) -> Option<Duration> {
+        let left = value.expires_at?.as_micros().saturating_sub(self.now().as_micros());
+        Some(Duration::from_micros(saturate(left)))
     }
 
     /// Reads the clock only if the value can expire.
@@ -242,28 +288,48 @@ impl Keys {
         }))
     }
 
-    /// The last published revision.
-    pub fn revision(&self) -> u64 {
-        *self.published.borrow()
+    /// Which changes the store keeps, none before it is published. `epoch` names the store's history.
+    pub async fn kept(&self, epoch: impl Fn() -> Arc<str>) -> Result<Kept, ReadError> {
+        loop {
+            let asked_in = epoch();
+            // No store has a change behind it, so this says what there is.
+            let (oldest, head) = match self.store.changes(&[], u64::MAX, 1).await? {
+                KvHistory::Compacted { oldest, head } => (oldest, head),
+                KvHistory::Changes(_) => (0, self.store.revision()),
+            };
+            self.caught_up().await;
+            if epoch() == asked_in {
+                return Ok(Kept { epoch: asked_in, oldest, head });
+            }
+        }
     }
 
-    /// The same as a channel. A receiver that it wakes finds the changes in the store.
-    pub fn published(&self) -> watch::Receiver<u64> {
-        self.published.subscribe()
+    /// The last published revision.
+    fn revision(&self) -> u64 {
+        self.published.borrow().revision
+    }
+
+    /// For a reader of changes whose first read begins after this. Woken, it finds the changes in the store.
+    pub fn following(&self) -> Following {
+        Following::new(self.published.subscribe())
+    }
+
+    const fn is_shared(&self) -> bool {
+        self.epoch.is_some()
     }
 
     /// Waits until everything is published that an earlier read of the store may have seen. Returns false when that takes
     /// too long: then what was read is correct, but must not be cached.
     pub async fn caught_up(&self) -> bool {
         let seen = self.store.revision();
-        if self.is_shared {
+        if self.is_shared() {
             self.publish(seen);
         }
         if self.revision() >= seen {
             return true;
         }
         let mut published = self.published.subscribe();
-        let waiting = published.wait_for(|published| *published >= seen);
+        let waiting = published.wait_for(|published| published.revision >= seen);
         matches!(tokio::time::timeout(CATCH_UP_MAX, waiting).await, Ok(Ok(_)))
     }
 
@@ -285,7 +351,7 @@ impl Keys {
         outcomes: &[Outcome],
         epoch: Option<&Arc<str>>,
     ) {
-        if self.is_shared {
+        if self.is_shared() {
             match (&self.corrections, epoch) {
                 (Some(corrections), Some(epoch)) => corrections.enter_own(epoch, ops, outcomes),
                 // It may be of the history that the cache is of.
@@ -318,14 +384,16 @@ impl Keys {
     /// Publishes `revision`, unless a later one is published. Wakes those who watch keys.
     fn publish(&self, revision: u64) {
         self.published.send_if_modified(|published| {
-            let is_newer = revision > *published;
-            *published = revision.max(*published);
+            let is_newer = revision > published.revision;
+            published.revision = revision.max(published.revision);
             is_newer
         });
     }
 
     /// Publishes other servers' revisions until the task is aborted.
     pub(crate) async fn poll_revision(self: Arc<Self>) {
+        let epoch = || self.epoch.as_ref().map(|epoch| epoch());
+        let mut known_epoch = epoch();
         loop {
             tokio::time::sleep(POLL_INTERVAL).await;
             if let Some(corrections) = self.corrections.as_ref().filter(|corrections| corrections.is_behind())
@@ -333,9 +401,16 @@ impl Keys {
                 // So that the next GET finds little to correct. A failure is met again by those who read.
                 let _ = corrections.confirm(self.clock.monotonic()).await;
             }
-            let seen = self.store.revision();
-            // Less only when the store's history was replaced: then later revisions must wake watchers again.
-            self.published.send_if_modified(|published| std::mem::replace(published, seen) != seen);
+            // In this order: of a history that begins in between, the next round tells.
+            let (epoch, seen) = (epoch(), self.store.revision());
+            // Those who follow changes must begin anew there, whatever its revision is.
+            let has_begun = u64::from(known_epoch != epoch);
+            known_epoch = epoch;
+            self.published.send_if_modified(|published| {
+                // Less in another history only.
+                let now = Published { revision: seen, histories: published.histories + has_begun };
+                std::mem::replace(published, now) != now
+            });
         }
     }
 

@@ -34,6 +34,7 @@ pub(in crate::http) async fn get(call: Call) -> Answer {
         return Err(Problem::refusal(Refusal::Condition { revision }).uncounted());
     }
     let value = value.ok_or_else(unknown_key)?;
+    let left = gateway.keys.time_left(&value);
     let mut response = if preconditions.is_known(revision) {
         empty(StatusCode::NOT_MODIFIED)
     } else {
@@ -43,10 +44,10 @@ pub(in crate::http) async fn get(call: Call) -> Answer {
     headers.insert(ETAG, revision_tag(value.revision));
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache"));
     headers.insert(CACHE, HeaderValue::from_static(if is_hit { "hit" } else { "miss" }));
-    if let Some(expires_at) = value.expires_at {
-        let left = expires_at.as_micros().saturating_sub(gateway.now().as_micros());
+    if let Some(left) = left {
         // Rounded up: a value that is still there has time left.
-        headers.insert(TTL, HeaderValue::from(saturate::<i64, u64>(left).div_ceil(1_000_000).max(1)));
+        let seconds = saturate::<u128, u64>(left.as_micros().div_ceil(1_000_000)).max(1);
+        headers.insert(TTL, HeaderValue::from(seconds));
     }
     Ok(response)
 }

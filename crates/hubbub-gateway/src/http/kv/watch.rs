@@ -4,6 +4,8 @@ use std::sync::Arc;
 
 use hubbub_core::ErrorCode;
 use hubbub_core::kv::{KvChange, KvChanged, KvChanges, KvHistory};
+use hubbub_pipeline::kv::{Following, Kept};
+use tokio::time::{Instant, timeout_at};
 
 use super::key;
 use super::list::prefix_of;
@@ -13,7 +15,9 @@ use crate::auth::session::Session;
 use crate::http::Answer;
 use crate::http::endpoint::Call;
 use crate::http::query::refuse_faults;
-use crate::http::sse::{COMMENT, HEARTBEAT, event_stream, last_event, write_error, write_events, write_id};
+use crate::http::sse::{
+    COMMENT, HEARTBEAT, end, event_stream, last_event, send_away, write_error, write_events, write_id,
+};
 use crate::http::streamed::{Gone, Writer};
 use crate::json::{write_number, write_text};
 use crate::problem::{Problem, Reset};
@@ -31,46 +35,57 @@ pub(in crate::http) async fn watch(call: Call) -> Answer {
     let after = query.number("after", &mut faults);
     refuse_faults(faults)?;
     let resumed = last_event(call.headers(), "must be the id of an event, epoch:revision")?;
+    let following = gateway.keys.following();
     let epoch = gateway.store.epoch();
     let cursor_epoch = resumed.as_ref().map(|(epoch, _)| epoch.as_str()).or(query.get("epoch"));
-    let after = match resumed.as_ref().map(|(_, after)| *after).or(after) {
+    // Read before the answer begins, so that a cursor that cannot be honoured gets a status.
+    let (epoch, after, first) = match resumed.as_ref().map(|(_, after)| *after).or(after) {
         Some(after) if cursor_epoch.is_some_and(|given| *given != *epoch) => {
             return Err(of_another_epoch(gateway, after).await?);
         }
-        Some(after) => after,
-        None => gateway.keys.revision(),
+        Some(after) => {
+            let first = page(gateway, &epoch, &prefix, after).await?;
+            (epoch, after, first)
+        }
+        None => {
+            let Kept { epoch, head, .. } = kept(gateway).await?;
+            (epoch, head, KvChanges { through: head, ..KvChanges::default() })
+        }
     };
-    // Read before the answer begins, so that a cursor that cannot be honoured gets a status.
-    let first = page(gateway, &prefix, after).await?;
     let (writer, response) = event_stream();
     let listed = call.listed(ConnectionKind::KeyEvents);
     let session = Session::listed(&gateway.auth, &call.caller()?, &listed);
     let watcher = Watcher { peer: peer.clone(), epoch, prefix, writer, session };
-    tokio::spawn(watcher.run(after, first));
+    tokio::spawn(watcher.run(after, first, following));
     Ok(response)
 }
 
-async fn of_another_epoch(gateway: &Gateway, after: u64) -> Result<Problem, Problem> {
-    let head = gateway.keys.revision();
-    let oldest = match gateway.store.changes(&[], 0, 1).await? {
-        KvHistory::Compacted { oldest, .. } => oldest,
-        KvHistory::Changes(_) => 0,
-    };
-    let detail = format!("revision {after} is of another history of this store; list the keys anew");
-    let reset = Some(Reset { epoch: gateway.store.epoch(), oldest, head });
-    Ok(Problem { reset, ..Problem::new(ErrorCode::Reset, detail) })
+async fn kept(gateway: &Gateway) -> Result<Kept, Problem> {
+    Ok(gateway.keys.kept(|| gateway.store.epoch()).await?)
 }
 
-/// The changes behind `after`, none before it is published.
-async fn page(gateway: &Gateway, prefix: &[u8], after: u64) -> Result<KvChanges, Problem> {
+async fn reset(gateway: &Gateway) -> Result<Option<Reset>, Problem> {
+    let Kept { epoch, oldest, head } = kept(gateway).await?;
+    Ok(Some(Reset { epoch, oldest, head }))
+}
+
+async fn of_another_epoch(gateway: &Gateway, after: u64) -> Result<Problem, Problem> {
+    let detail = format!("revision {after} is of another history of this store; list the keys anew");
+    Ok(Problem { reset: reset(gateway).await?, ..Problem::new(ErrorCode::Reset, detail) })
+}
+
+/// The changes behind `after` in the history `epoch`, none before it is published.
+async fn page(gateway: &Gateway, epoch: &str, prefix: &[u8], after: u64) -> Result<KvChanges, Problem> {
     match gateway.store.changes(prefix, after, PAGE).await? {
+        // Revisions count anew where another history of the store began, or go on far behind.
+        _ if *gateway.store.epoch() != *epoch => of_another_epoch(gateway, after).await.and_then(Err),
         KvHistory::Changes(page) => {
             gateway.keys.caught_up().await;
             Ok(page)
         }
-        KvHistory::Compacted { oldest, head } => {
+        KvHistory::Compacted { .. } => {
             let detail = format!("changes behind revision {after} are not kept any more; list the keys anew");
-            let reset = Some(Reset { epoch: gateway.store.epoch(), oldest, head });
+            let reset = reset(gateway).await?;
             Err(Problem { reset, ..Problem::new(ErrorCode::Compacted, detail) })
         }
     }
@@ -85,65 +100,45 @@ struct Watcher {
 }
 
 impl Watcher {
-    async fn run(self, after: u64, first: KvChanges) {
+    async fn run(self, after: u64, first: KvChanges, following: Following) {
         let mut shutdown = self.peer.shutdown.clone();
-        let ended = {
-            let session = &self.session;
-            tokio::select! {
-                // A reader that is gone gets no last event.
-                _ = self.follow(after, first) => None,
-                () = self.writer.gone() => None,
-                () = shutdown.requested() => None,
-                ended = session.end() => Some(ended),
-            }
-        };
-        if let Some(ended) = ended {
-            let mut out = Vec::new();
-            write_error(&ended.problem(), &mut out);
-            // Whether or not it is read: the stream ends here.
-            let _ = self.send(&mut out).await;
+        tokio::select! {
+            // A reader that is gone gets no last event.
+            _ = self.follow(after, first, following) => {}
+            () = self.writer.gone() => {}
+            () = shutdown.requested() => send_away(&self.peer.gateway, &self.writer).await,
+            ended = self.session.end() => end(&ended.problem(), &self.writer).await,
         }
     }
 
-    async fn follow(&self, after: u64, first: KvChanges) -> Result<(), Gone> {
-        let peer = self.peer.clone();
-        let gateway = &peer.gateway;
-        let mut published = gateway.keys.published();
+    async fn follow(&self, after: u64, first: KvChanges, mut following: Following) -> Result<(), Gone> {
         let mut out = self.begun(after);
         let mut page = first;
         // The revision of the last event id sent.
         let mut sent = after;
+        let mut beat_at = Instant::now() + HEARTBEAT;
         loop {
             for change in page.changes.iter().filter(|change| !key::is_reserved(&change.key)) {
                 self.write_change(change, &mut out);
                 sent = change.revision;
             }
-            self.send(&mut out).await?;
-            if !page.more {
-                let through = page.through;
-                while tokio::time::timeout(HEARTBEAT, published.wait_for(|now| *now > through)).await.is_err()
-                {
-                    if self.is_of_another_epoch() {
-                        break;
-                    }
-                    // Moves the cursor of a reader without changes of its own, or changes behind it would expire.
-                    if through > sent {
-                        sent = through;
-                        write_id(&self.epoch, through, &mut out);
-                        out.push(b'\n');
-                    } else {
-                        out.extend_from_slice(COMMENT);
-                    }
+            let through = page.through;
+            loop {
+                // Also where others change keys all the time.
+                if out.is_empty() && Instant::now() >= beat_at {
+                    self.write_heartbeat(through, &mut sent, &mut out);
+                }
+                if !out.is_empty() {
                     self.send(&mut out).await?;
+                    beat_at = Instant::now() + HEARTBEAT;
+                }
+                let is_read_again = page.more || timeout_at(beat_at, following.more(through)).await.is_ok();
+                if is_read_again || self.is_of_another_epoch() {
+                    break;
                 }
             }
-            let through = page.through;
-            let next = match self::page(gateway, &self.prefix, through).await {
-                // Revisions count anew where another history of the store began.
-                Ok(_) if self.is_of_another_epoch() => of_another_epoch(gateway, through).await.and_then(Err),
-                next => next,
-            };
-            page = match next {
+            following.begin_read();
+            page = match self::page(&self.peer.gateway, &self.epoch, &self.prefix, through).await {
                 Ok(page) => page,
                 Err(problem) => {
                     write_error(&problem, &mut out);
@@ -158,9 +153,6 @@ impl Watcher {
     }
 
     async fn send(&self, out: &mut Vec<u8>) -> Result<(), Gone> {
-        if out.is_empty() {
-            return Ok(());
-        }
         let events = unread::counted(&self.peer.reader, std::mem::take(out).into());
         write_events(&self.writer, events).await
     }
@@ -173,6 +165,17 @@ impl Watcher {
         out
     }
 
+    /// Moves the cursor of a reader without changes of its own, or changes behind it would expire.
+    fn write_heartbeat(&self, through: u64, sent: &mut u64, out: &mut Vec<u8>) {
+        if through > *sent {
+            *sent = through;
+            write_id(&self.epoch, through, out);
+            out.push(b'\n');
+        } else {
+            out.extend_from_slice(COMMENT);
+        }
+    }
+
     fn write_change(&self, change: &KvChange, out: &mut Vec<u8>) {
         write_id(&self.epoch, change.revision, out);
         out.extend_from_slice(match change.what {
@@ -183,5 +186,30 @@ impl Watcher {
         key::write(&change.key, out);
         write_number("\",\"revision\":", change.revision, out);
         out.extend_from_slice(b"}\n\n");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use hubbub_core::clock::ManualClock;
+
+    use super::*;
+    use crate::fixture::{self, now, put};
+
+    /// What is published may be of another history, or late.
+    #[tokio::test]
+    async fn who_must_begin_anew_is_told_what_the_store_has() {
+        let gateway = fixture::gateway(Arc::new(ManualClock::at(now()))).await;
+        put(&*gateway.store, b"a", "x", 60_000);
+        let (epoch, head) = (gateway.store.epoch(), gateway.store.revision());
+        assert!(head > 0);
+        let found = page(&gateway, &epoch, b"a", 0).await.unwrap();
+        assert_eq!((found.changes.len(), found.through), (1, head));
+        let reset = Some(Reset { epoch: epoch.clone(), oldest: 0, head });
+        for (of, after, code) in [("another", 0, ErrorCode::Reset), (&*epoch, head + 1, ErrorCode::Compacted)]
+        {
+            let problem = page(&gateway, of, b"a", after).await.unwrap_err();
+            assert_eq!((problem.code, &problem.reset), (code, &reset));
+        }
     }
 }

@@ -55,7 +55,7 @@ impl Server {
     fn new(model: &Arc<Model>, clock: &Arc<ManualClock>, limits: CacheLimits) -> Self {
         let view = Arc::new(View { model: model.clone(), lease: AtomicU64::new(0) });
         let metrics = Arc::new(Metrics::default());
-        let keys = Keys::shared(view.clone(), Box::new(epoch), clock.clone(), metrics.clone(), limits);
+        let keys = Keys::shared(view.clone(), Arc::new(epoch), clock.clone(), metrics.clone(), limits);
         Self { view, keys: Arc::new(keys), metrics }
     }
 

@@ -92,7 +92,7 @@ async fn values_are_found_as_they_were_put() {
     it.apply(&[put(b"a", &large)]).await;
     assert_eq!(it.get(b"a").await, (Some(large.clone()), false), "too large to be copied when it is put");
     assert_eq!(it.get(b"a").await, (Some(large), true));
-    assert_eq!(*it.keys.published().borrow(), 5);
+    assert_eq!(it.keys.revision(), 5);
     it.keys.measure();
     assert_eq!(it.metrics.kv_entries.get(), 2);
     assert!(it.metrics.kv_bytes.get() > 100_000);
@@ -108,7 +108,7 @@ async fn refused_changes_change_nothing() {
     ];
     it.apply(&refused).await;
     assert_eq!(it.get(b"a").await, (Some(b"1".to_vec()), true));
-    assert_eq!(*it.keys.published().borrow(), 1);
+    assert_eq!(it.keys.revision(), 1);
 }
 
 #[tokio::test]
@@ -122,7 +122,7 @@ async fn what_ran_out_is_gone_at_once_and_leaves_with_the_sweep() {
     assert_eq!(it.get(b"a").await, (None, true));
     // One of them comes back in the same batch, behind the sweep.
     it.apply(&[KvOp::Sweep, put(b"b", b"new")]).await;
-    assert_eq!(*it.keys.published().borrow(), 6);
+    assert_eq!(it.keys.revision(), 6);
     assert_eq!(it.get(b"b").await, (Some(b"new".to_vec()), true));
     assert_eq!(it.get(b"a").await, (None, false));
     assert_eq!(it.get(b"c").await, (Some(b"stays".to_vec()), true));
@@ -148,7 +148,7 @@ async fn what_ran_out_too_early_is_there_again() {
 async fn one_load_serves_all_who_wait() {
     let it = Fixture::new();
     it.model.apply(&batch(&[put(b"a", b"1")]));
-    it.keys.published.send_replace(1);
+    it.keys.publish(1);
     it.model.hold_reads();
     let gets: Vec<_> = (0..20)
         .map(|_| {
@@ -162,6 +162,47 @@ async fn one_load_serves_all_who_wait() {
         assert_eq!(get.await.unwrap().value.unwrap().revision, 1);
     }
     assert_eq!(it.model.reads(), 1);
+}
+
+#[tokio::test]
+async fn a_load_that_fails_fails_for_all_who_waited_for_it() {
+    let it = Fixture::new();
+    it.model.hold_reads();
+    it.model.fail_reads(true);
+    let get = || {
+        let keys = it.keys.clone();
+        tokio::spawn(async move { keys.get(b"a").await })
+    };
+    let gets: Vec<_> = (0..20).map(|_| get()).collect();
+    eventually(|| it.metrics.kv_misses.get() == 20).await;
+    it.model.release_reads();
+    for get in gets {
+        assert!(get.await.unwrap().is_err());
+    }
+    assert_eq!(it.model.reads(), 1);
+    // Who comes afterwards reads again. A load that was given up has not failed.
+    it.model.hold_reads();
+    it.model.fail_reads(false);
+    let (given_up, waiting) = (get(), get());
+    eventually(|| it.metrics.kv_misses.get() == 22).await;
+    it.model.release_next_reads();
+    given_up.abort();
+    assert!(waiting.await.unwrap().is_ok());
+    assert_eq!(it.model.reads(), 3);
+}
+
+/// The clock of the store is not the one of this machine.
+#[tokio::test]
+async fn the_time_that_is_left_is_by_the_clock_of_the_store() {
+    let it = Fixture::new();
+    let ten_seconds =
+        KvOp::Put { key: b"a", value: b"x", ttl_ms: Some(10_000), condition: Condition::Always };
+    it.apply(&[ten_seconds, put(b"b", b"stays")]).await;
+    let value = async |key: &[u8]| it.keys.get(key).await.unwrap().value.unwrap();
+    assert_eq!(it.keys.time_left(&value(b"a").await), Some(Duration::from_secs(10)));
+    it.model.set_time(it.clock.now().as_micros() + 4_000_000);
+    assert_eq!(it.keys.time_left(&value(b"a").await), Some(Duration::from_secs(6)));
+    assert_eq!(it.keys.time_left(&value(b"b").await), None);
 }
 
 #[tokio::test]

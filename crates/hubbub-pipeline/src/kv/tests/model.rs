@@ -1,14 +1,14 @@
 //! A model store of keys: the list of all changes, with reads of adjustable speed.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use hubbub_core::clock::{Clock, ManualClock, RandomSource, SeededRandom};
 use hubbub_core::kv::{
     KeyPage, KvChange, KvChanged, KvChanges, KvEntry, KvHistory, KvOp, KvOutcome, has_expired,
 };
-use hubbub_core::store::{KvStore, Read};
+use hubbub_core::store::{KvStore, Read, ReadError};
 use hubbub_core::{Op, OpBatch, Outcome, Refusal, Timestamp};
 use parking_lot::Mutex;
 use tokio::sync::Notify;
@@ -28,11 +28,16 @@ pub(super) struct Model {
     random: SeededRandom,
     is_slow: AtomicBool,
     is_held: AtomicBool,
+    is_away: AtomicBool,
     reading: AtomicUsize,
     reads: AtomicU64,
     asked: AtomicU64,
     /// How many changes are kept.
     kept: AtomicU64,
+    /// Questions that get no answer.
+    lost: AtomicU64,
+    /// Its own time, in microseconds; 0 = that of the clock.
+    time: AtomicI64,
     released: Notify,
 }
 
@@ -53,10 +58,13 @@ impl Model {
             random: SeededRandom::new(9),
             is_slow: AtomicBool::new(false),
             is_held: AtomicBool::new(false),
+            is_away: AtomicBool::new(false),
             reading: AtomicUsize::new(0),
             reads: AtomicU64::new(0),
             asked: AtomicU64::new(0),
             kept: AtomicU64::new(u64::MAX),
+            lost: AtomicU64::new(0),
+            time: AtomicI64::new(0),
             released: Notify::new(),
         }
     }
@@ -77,8 +85,27 @@ impl Model {
     }
 
     pub(super) fn release_reads(&self) {
-        self.is_held.store(false, Ordering::SeqCst);
+        self.release_next_reads();
         self.released.notify_waiters();
+    }
+
+    /// Those that wait go on waiting.
+    pub(super) fn release_next_reads(&self) {
+        self.is_held.store(false, Ordering::SeqCst);
+    }
+
+    /// Whether reads fail once they are not held any more.
+    pub(super) fn fail_reads(&self, is_away: bool) {
+        self.is_away.store(is_away, Ordering::SeqCst);
+    }
+
+    /// The next questions for changes get no answer.
+    pub(super) fn lose_questions(&self, questions: u64) {
+        self.lost.store(questions, Ordering::SeqCst);
+    }
+
+    pub(super) fn set_time(&self, micros: i64) {
+        self.time.store(micros, Ordering::SeqCst);
     }
 
     /// Whether a read has accessed the data and waits.
@@ -199,6 +226,9 @@ impl KvStore for Model {
                 released.await;
             }
             self.dawdle().await;
+            if self.is_away.load(Ordering::SeqCst) {
+                return Err(ReadError::Unavailable { reason: "the store is away".into() });
+            }
             Ok(found.map(|(revision, (value, expires_at))| KvEntry { value, revision, expires_at }))
         })
     }
@@ -222,6 +252,10 @@ impl KvStore for Model {
                 (behind.collect::<Vec<_>>(), events.len() as u64)
             };
             self.asked.fetch_add(1, Ordering::SeqCst);
+            let next = |lost: u64| lost.checked_sub(1);
+            if self.lost.fetch_update(Ordering::SeqCst, Ordering::SeqCst, next).is_ok() {
+                std::future::pending().await
+            }
             self.dawdle().await;
             let oldest = head.saturating_sub(self.kept.load(Ordering::SeqCst));
             if after < oldest || after > head {
@@ -236,6 +270,11 @@ impl KvStore for Model {
 
     fn revision(&self) -> u64 {
         self.events.lock().len() as u64
+    }
+
+    fn kv_now(&self) -> Option<Timestamp> {
+        let time = self.time.load(Ordering::SeqCst);
+        (time != 0).then(|| Timestamp::from_micros(time))
     }
 
     fn kv_due_in(&self) -> Option<Duration> {

@@ -1,5 +1,6 @@
 //! The cache in front of a store that other servers write to.
 
+use futures_util::FutureExt;
 use parking_lot::Mutex;
 
 use super::*;
@@ -18,7 +19,7 @@ impl Peer {
         let (metrics, epoch) = (Arc::new(Metrics::default()), Arc::new(Mutex::new(Arc::from("one"))));
         let epoch_of = {
             let epoch: Epoch = epoch.clone();
-            Box::new(move || epoch.lock().clone())
+            Arc::new(move || epoch.lock().clone())
         };
         let keys = Keys::shared(model.clone(), epoch_of, clock.clone(), metrics.clone(), limits);
         Self { keys: Arc::new(keys), metrics, epoch }
@@ -184,11 +185,12 @@ async fn nothing_of_another_history_is_left() {
 async fn the_revision_follows_other_servers() {
     let it = Shared::new();
     let following = tokio::spawn(it.here.keys.clone().poll_revision());
-    let mut published = it.here.keys.published();
+    let mut published = it.here.keys.published.subscribe();
     it.apply(&it.here, &[put(b"a", b"1")]).await;
     assert_eq!(it.here.keys.revision(), 1);
     it.apply(&it.there, &[put(b"a", b"2"), put(b"b", b"3")]).await;
-    let is_published = tokio::time::timeout(Duration::from_secs(10), published.wait_for(|now| *now == 3));
+    let is_published =
+        tokio::time::timeout(Duration::from_secs(10), published.wait_for(|now| now.revision == 3));
     assert!(is_published.await.is_ok());
     following.abort();
     let mine = batch(&[put(b"a", b"4")]);
@@ -199,6 +201,95 @@ async fn the_revision_follows_other_servers() {
     let late = [Outcome::Kv(KvOutcome::Put { revision: 2, expires_at: None, created: false })];
     it.here.committed(&mine, &late).await;
     assert_eq!(it.here.keys.revision(), 4);
+}
+
+/// The database of before may be gone without a word.
+#[tokio::test]
+async fn a_question_to_an_old_history_is_asked_anew() {
+    let it = Shared::new();
+    it.apply(&it.here, &[put(b"a", b"kept")]).await;
+    it.apply(&it.here, &[put(b"a", b"lost")]).await;
+    it.clock.advance_micros(1);
+    it.model.lose_questions(2);
+    let mut gets = Vec::new();
+    for asked in [1, 2, 2] {
+        let keys = it.here.keys.clone();
+        gets.push(tokio::spawn(async move { keys.get(b"a").await }));
+        eventually(|| it.model.asked() == asked).await;
+    }
+    it.model.restore(1);
+    *it.here.epoch.lock() = "two".into();
+    for get in gets {
+        let found = tokio::time::timeout(Duration::from_secs(20), get).await.expect("it waits for an answer");
+        assert_eq!(&*found.unwrap().unwrap().value.unwrap().bytes, b"kept");
+    }
+}
+
+/// A store that lost its last changes was known to be further.
+#[tokio::test]
+async fn who_follows_a_store_that_has_less_does_not_read_again_at_once() {
+    let it = Shared::new();
+    it.apply(&it.there, &[put(b"a", b"1")]).await;
+    let keys = &it.here.keys;
+    keys.publish(1_000);
+    let mut following = keys.following();
+    assert!(following.more(1).now_or_never().is_none());
+    following.begin_read();
+    assert!(following.more(1).now_or_never().is_none());
+    // It looks again at times, and at once for what is published after a read began.
+    assert!(tokio::time::timeout(Duration::from_secs(20), following.more(1)).await.is_ok());
+    following.begin_read();
+    keys.publish(1_001);
+    assert!(following.more(1).now_or_never().is_some());
+    following.begin_read();
+    assert!(following.more(1_001).now_or_never().is_none(), "it has read everything");
+}
+
+/// What a read has seen is published by it, and is no reason for another one.
+#[tokio::test]
+async fn who_follows_changes_reads_each_once() {
+    let it = Shared::new();
+    let keys = &it.here.keys;
+    let mut following = keys.following();
+    following.begin_read();
+    it.apply(&it.there, &[put(b"a", b"1")]).await;
+    assert!(keys.caught_up().await);
+    assert!(following.more(1).now_or_never().is_none());
+    assert!(following.more(0).now_or_never().is_some());
+}
+
+#[tokio::test]
+async fn another_history_wakes_those_who_follow_the_last_one() {
+    let it = Shared::new();
+    let polling = tokio::spawn(it.here.keys.clone().poll_revision());
+    let mut following = it.here.keys.following();
+    it.apply(&it.there, &[put(b"a", b"1")]).await;
+    for (epoch, through) in [("one", 0), ("two", 1), ("three", 1)] {
+        *it.here.epoch.lock() = epoch.into();
+        let woken = tokio::time::timeout(Duration::from_secs(20), following.more(through));
+        assert!(woken.await.is_ok(), "{epoch}");
+        following.begin_read();
+    }
+    assert!(following.more(1).now_or_never().is_none());
+    polling.abort();
+}
+
+#[tokio::test]
+async fn what_is_kept_is_told_of_the_history_that_has_it() {
+    let it = Shared::new();
+    it.apply(&it.there, &[put(b"a", b"1"), put(b"b", b"1"), put(b"c", b"1")]).await;
+    // Of a history that was longer.
+    it.here.keys.publish(1_000);
+    let kept = |oldest, epoch: &str| Kept { epoch: epoch.into(), oldest, head: 3 };
+    let epoch = || it.here.epoch.lock().clone();
+    assert_eq!(it.here.keys.kept(epoch).await.unwrap(), kept(0, "one"));
+    it.model.keep(1);
+    assert_eq!(it.here.keys.kept(epoch).await.unwrap(), kept(2, "one"));
+    // Another one begins during the read.
+    let (asked, before) = (AtomicU64::new(0), it.model.asked());
+    let epoch = || if asked.fetch_add(1, Ordering::SeqCst) == 0 { "one".into() } else { "two".into() };
+    assert_eq!(it.here.keys.kept(epoch).await.unwrap(), kept(2, "two"));
+    assert_eq!(it.model.asked() - before, 2);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]

@@ -218,6 +218,11 @@ macro_rules! queue_conformance_tests {
             limits::many_messages_come_back,
             limits::only_ids_make_repeats,
             limits::an_id_is_remembered_however_many_there_are,
+            many::letters_that_stay_are_in_nobodys_way,
+            many::pages_skip_nothing,
+            over::numbers_of_queues_end,
+            over::the_last_lease_outlives_a_life,
+            over::what_waits_behind_expired_messages_is_found,
             random::any_operations_agree_with_the_model,
         }
     };

@@ -108,7 +108,8 @@ impl Problem {
                 format!("the queue holds {messages} messages; force=true deletes them with it").into()
             }
             Refusal::QueueFull => "the queue holds as many messages or bytes as it may".into(),
-            Refusal::UnknownClient => "the sender or taker was never registered".into(),
+            Refusal::NoQueueNumber => "a queue has the highest number there is; name the next one yourself".into(),
+            Refusal::UnknownClient => "the sender was never registered".into(),
             Refusal::UnknownReceiver => "the receiver was never registered".into(),
             Refusal::TooManyClients => {
                 "queues.clients_max clients are registered; unregister some, or have it raised".into()

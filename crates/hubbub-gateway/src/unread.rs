@@ -11,7 +11,7 @@
 //!
 //! Invariants
 //! - No more is held than the budget and what one connection holds; as much again by those that were given up; and
-//!   [`LARGE_AT_ONCE`] answers that are being made.
+//!   [`LARGE_AT_ONCE`] answers that are being made, and the messages of [`TAKES_AT_ONCE`] large takes.
 //! - A connection on which little waits is never given up, and costs nothing here.
 
 use std::collections::BTreeMap;
@@ -33,6 +33,8 @@ use crate::unfinished::FREE_BYTES;
 
 /// Answers of several MiB that are made at once.
 const LARGE_AT_ONCE: usize = 32;
+/// Takes of many messages of queues that are on their way at the same time. They wait for the disk, which reads must not.
+const TAKES_AT_ONCE: usize = 64;
 /// How long a request waits for space, or for its turn to make a large answer.
 const PATIENCE: Duration = Duration::from_secs(5);
 
@@ -45,6 +47,7 @@ pub struct Unread {
     given_up: AtomicUsize,
     freed: Notify,
     large: Semaphore,
+    takes: Semaphore,
     metrics: Arc<Metrics>,
 }
 
@@ -65,8 +68,9 @@ struct Held {
 impl Unread {
     /// Gives connections up when more than `max_bytes` are held, besides [`FREE_BYTES`] of each answer.
     pub fn new(max_bytes: usize, metrics: Arc<Metrics>) -> Arc<Self> {
-        let (given_up, freed, large) = (AtomicUsize::new(0), Notify::new(), Semaphore::new(LARGE_AT_ONCE));
-        Arc::new(Self { max_bytes, state: Mutex::default(), given_up, freed, large, metrics })
+        let (given_up, freed) = (AtomicUsize::new(0), Notify::new());
+        let (large, takes) = (Semaphore::new(LARGE_AT_ONCE), Semaphore::new(TAKES_AT_ONCE));
+        Arc::new(Self { max_bytes, state: Mutex::default(), given_up, freed, large, takes, metrics })
     }
 
     /// Waits while connections that were given up hold as much as all others may.
@@ -93,7 +97,16 @@ impl Unread {
 
     /// Waits until an answer of several MiB may be made. It is to be held until that is made, and everything that is needed for it.
     pub(crate) async fn begin_large(&self) -> Result<SemaphorePermit<'_>, Problem> {
-        let turn = tokio::time::timeout(PATIENCE, self.large.acquire()).await;
+        self.begin(&self.large).await
+    }
+
+    /// Waits until many messages of queues may be taken. It is to be held until the answer is made.
+    pub(crate) async fn begin_take(&self) -> Result<SemaphorePermit<'_>, Problem> {
+        self.begin(&self.takes).await
+    }
+
+    async fn begin<'a>(&'a self, turns: &'a Semaphore) -> Result<SemaphorePermit<'a>, Problem> {
+        let turn = tokio::time::timeout(PATIENCE, turns.acquire()).await;
         let turn = turn.ok().and_then(Result::ok).ok_or_else(overloaded)?;
         self.space().await?;
         Ok(turn)

@@ -20,7 +20,7 @@ use crate::kv::Keys;
 use crate::members::Members;
 use crate::metrics::Metrics;
 use crate::order::FailedSends;
-use crate::sweeper::{WakeupSignal, has_deadline};
+use crate::sweeper::{self, WakeupSignal};
 use crate::timeline::BatchSpans;
 
 /// A chunk with its outcomes, and the times for the histograms.
@@ -122,6 +122,8 @@ pub(crate) struct CommitListeners {
     pub(crate) keys: Arc<Keys>,
     pub(crate) consumers: Arc<WaitingConsumers>,
     pub(crate) sweep_signal: WakeupSignal,
+    /// Says when its queues are to be swept.
+    pub(crate) store: Arc<dyn Store>,
 }
 
 /// Answers the senders of each chunk and publishes it, until the commit threads end.
@@ -135,7 +137,7 @@ pub(crate) async fn dispatch(
     clock: Arc<dyn Clock>,
     metrics: Arc<Metrics>,
 ) {
-    let CommitListeners { hub, members, keys, consumers, sweep_signal } = &listeners;
+    let CommitListeners { hub, members, keys, consumers, sweep_signal, store } = &listeners;
     let access = |room: RoomId, user: UserId| members.access(room, user);
     let mut spans = BatchSpans::default();
     while let Some(Committed { mut chunk, taken_at, done_at, epoch }) = receiver.recv().await {
@@ -151,7 +153,7 @@ pub(crate) async fn dispatch(
         if let Some(outcomes) = committed.filter(|outcomes| outcomes.iter().any(is_of_queues_or_keys)) {
             keys.apply_committed(&chunk.ops, outcomes, epoch.as_ref()).await;
             consumers.notify(&chunk.ops, outcomes);
-            if chunk.ops.iter().any(|op| has_deadline(&op)) {
+            if sweeper::is_wanted(&chunk.ops, || store.queue_due_in()) {
                 sweep_signal.notify_one();
             }
         }
@@ -280,6 +282,7 @@ pub fn refusal_code(refusal: Refusal) -> ErrorCode {
         Refusal::UnknownQueue => ErrorCode::UnknownQueue,
         Refusal::QueueNotEmpty { .. } => ErrorCode::QueueNotEmpty,
         Refusal::QueueFull => ErrorCode::QueueFull,
+        Refusal::NoQueueNumber => ErrorCode::Invalid,
         Refusal::UnknownClient => ErrorCode::UnknownClient,
         Refusal::UnknownReceiver => ErrorCode::UnknownReceiver,
         Refusal::TooManyClients => ErrorCode::TooManyClients,

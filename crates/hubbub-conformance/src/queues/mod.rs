@@ -6,7 +6,9 @@ pub mod delivery;
 mod known;
 pub mod leases;
 pub mod limits;
+pub mod many;
 pub mod model;
+pub mod over;
 pub mod random;
 mod steps;
 #[cfg(test)]

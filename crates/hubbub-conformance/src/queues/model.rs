@@ -211,24 +211,31 @@ impl Model {
         Ok(QueueOutcome::Sent { id, copies, sent_at, duplicate: false })
     }
 
+    /// Whether a message was delivered as often as it may be.
+    fn is_exhausted(&self, message: &Msg) -> bool {
+        let max = self.queues[&message.queue].deliveries_max.unwrap_or(0);
+        max > 0 && message.deliveries >= max
+    }
+
+    /// Whether a message has outlived its time. On lease none does, nor without deliveries left: that is a dead letter.
+    fn is_over(&self, message: &Msg, now: i64) -> bool {
+        message.expires.is_some_and(|expires| expires <= now)
+            && !matches!(message.state, State::Leased(_))
+            && !self.is_exhausted(message)
+    }
+
     /// Whether a message could be delivered at all, whatever its group does.
     fn is_ready(&self, message: &Msg, now: i64) -> bool {
-        let max = self.queues[&message.queue].deliveries_max.unwrap_or(0);
-        message.state == State::Ready
-            && message.expires.is_none_or(|expires| expires > now)
-            && (max == 0 || message.deliveries < max)
+        message.state == State::Ready && !self.is_over(message, now) && !self.is_exhausted(message)
     }
 
     /// What outlived its time holds up nobody, whether it was cleared away or not.
     fn is_first_of_group(&self, message: &Msg, now: i64) -> bool {
-        let lives = |other: &Msg| {
-            other.expires.is_none_or(|expires| expires > now) || matches!(other.state, State::Leased(_))
-        };
         message.group.is_none()
             || !self.messages.iter().any(|other| {
                 // A redrive may have brought it back before one that is on lease.
                 (other.id < message.id || matches!(other.state, State::Leased(_)) && other.id != message.id)
-                    && lives(other)
+                    && !self.is_over(other, now)
                     && (&other.queue, &other.receiver, &other.group)
                         == (&message.queue, &message.receiver, &message.group)
             })
@@ -394,14 +401,14 @@ impl Model {
     /// What sweeps come to, repeated until there is no more.
     pub fn sweep(&mut self, now: i64) {
         self.advance(now);
-        self.messages.retain(|message| {
-            message.expires.is_none_or(|expires| expires > now) || matches!(message.state, State::Leased(_))
-        });
+        let messages = std::mem::take(&mut self.messages);
+        self.messages = messages.into_iter().filter(|message| !self.is_over(message, now)).collect();
         self.known.note_gone(&self.messages, now);
-        while let Some(index) = self.messages.iter().position(|message| {
-            let max = self.queues[&message.queue].deliveries_max.unwrap_or(0);
-            message.state == State::Ready && max > 0 && message.deliveries >= max
-        }) {
+        while let Some(index) = self
+            .messages
+            .iter()
+            .position(|message| message.state == State::Ready && self.is_exhausted(message))
+        {
             self.dead_letter(index, DeadReason::LeaseExpired);
         }
     }

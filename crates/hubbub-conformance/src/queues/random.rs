@@ -253,7 +253,8 @@ impl Dice {
         (self.below(one_in) == 0).then(what)
     }
 
-    /// Limited deliveries in `a` and `b`, times to live in `c` alone: how the two meet is nobody's promise.
+    /// Limited deliveries in `a` and `b`, times to live in `c` alone: what a change of the limit does to what has outlived its time
+    /// already is nobody's promise.
     fn settings(&self, queue: &str) -> QueueSettings {
         let deliveries_max = matches!(queue, "a" | "b").then(|| u32::try_from(self.below(3)).unwrap());
         QueueSettings {

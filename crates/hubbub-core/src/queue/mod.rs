@@ -35,6 +35,9 @@ pub const TAKE_MAX: usize = 1_000;
 /// Most bytes of texts in one take, which contains at least one message.
 pub const TAKE_BYTES_MAX: usize = 4 * 1024 * 1024;
 
+/// Most bytes of payloads that the takes of one batch hold in memory; behind it, each gets one message.
+pub const PAYLOADS_MAX: u64 = 64 << 20;
+
 /// Default suffix of a dead-letter queue's name, behind the name of its queue.
 pub const DEAD_LETTER_SUFFIX: &str = ".dead";
 

@@ -5,10 +5,12 @@ use std::sync::Arc;
 use hubbub_core::queue::TakeFilter;
 use hubbub_core::store::ReadError;
 use hubbub_core::{ClientId, QueueId};
+use tokio::sync::SemaphorePermit;
 
-use super::responses::{self, Name};
+use super::responses::{self, Name, number_of};
 use crate::Gateway;
 use crate::auth::caller::{Caller, Need};
+use crate::problem::Problem;
 
 const PAGE: usize = 1_000;
 
@@ -20,7 +22,21 @@ pub(super) enum Query {
     Message { queue: Option<u64>, sender: Option<u64>, receiver: u64, newest_first: bool },
 }
 
+impl Query {
+    /// Whether the answer may be a list of everything there is.
+    const fn is_list(self) -> bool {
+        !matches!(self, Self::Message { .. })
+    }
+}
+
 pub(super) async fn answer(gateway: Arc<Gateway>, query: Query, caller: Option<Caller>) -> Vec<u8> {
+    let _turn = match begin(&gateway, query).await {
+        Ok(turn) => turn,
+        Err(problem) => {
+            gateway.metrics.reject(problem.code, 1);
+            return responses::ERROR.to_vec();
+        }
+    };
     let mut out = Vec::new();
     if let Err(error) = write(&gateway, query, caller.as_ref(), &mut out).await {
         tracing::error!(%error, ?query, "reading for a command of the line protocol failed; answered Error");
@@ -30,6 +46,12 @@ pub(super) async fn answer(gateway: Arc<Gateway>, query: Query, caller: Option<C
     out
 }
 
+/// The turn of an answer that may be large. An answer is begun once little of those before it waits for the peer, and goes on
+/// whatever the peer does: who takes nothing keeps no turn.
+async fn begin(gateway: &Gateway, query: Query) -> Result<Option<SemaphorePermit<'_>>, Problem> {
+    if query.is_list() { gateway.unread.begin_large().await.map(Some) } else { Ok(None) }
+}
+
 async fn write(
     gateway: &Gateway,
     query: Query,
@@ -37,30 +59,33 @@ async fn write(
     out: &mut Vec<u8>,
 ) -> Result<(), ReadError> {
     let store = &gateway.store;
-    let may_know = |queue: &&str| caller.is_some_and(|caller| caller.is_allowed(Need::KnowQueue(queue)));
+    let may_know = |queue: &str| caller.is_some_and(|caller| caller.is_allowed(Need::KnowQueue(queue)));
+    let queue_number = |queue: &Arc<str>| if may_know(queue) { number_of(queue) } else { 0 };
     match query {
         Query::Users => {
-            let all = read_all(|last| store.clients(last.cloned(), PAGE)).await?;
-            responses::write_list("users", all.iter().map(ClientId::as_str), out);
+            let page = |last| store.clients(last, PAGE);
+            let numbers = read_numbers(page, |client: &ClientId| number_of(client.as_str())).await?;
+            responses::write_list("users", numbers, out);
         }
         Query::Queues => {
-            let all = read_all(|last| {
-                let page = store.queues(last.and_then(queue_id), PAGE);
+            let page = |last: Option<Arc<str>>| {
+                let page = store.queues(last.as_ref().and_then(queue_id), PAGE);
                 async { Ok(page.await?.into_iter().map(|info| info.queue).collect()) }
-            });
-            responses::write_list(
-                "queues",
-                all.await?.iter().map(|queue: &Arc<str>| &**queue).filter(may_know),
-                out,
-            );
+            };
+            responses::write_list("queues", read_numbers(page, queue_number).await?, out);
         }
         Query::Holding { receiver } => {
-            let all = match ClientId::new(Name::of(receiver).as_str()) {
-                Ok(client) => holding(gateway, client).await?,
+            let numbers = match ClientId::new(Name::of(receiver).as_str()) {
+                Ok(client) => {
+                    let page = |last: Option<Arc<str>>| {
+                        store.queues_holding(client.clone(), last.as_ref().and_then(queue_id), PAGE)
+                    };
+                    read_numbers(page, queue_number).await?
+                }
                 // Digits are an identifier.
                 Err(_) => Vec::new(),
             };
-            responses::write_list("queues", all.iter().map(|queue| &**queue).filter(may_know), out);
+            responses::write_list("queues", numbers, out);
         }
         Query::Message { queue, sender, receiver, newest_first } => {
             let (queue, sender, receiver) = (queue.map(Name::of), sender.map(Name::of), Name::of(receiver));
@@ -77,28 +102,47 @@ async fn write(
     Ok(())
 }
 
-async fn holding(gateway: &Gateway, client: ClientId) -> Result<Vec<Arc<str>>, ReadError> {
-    let page =
-        |last: Option<&Arc<str>>| gateway.store.queues_holding(client.clone(), last.and_then(queue_id), PAGE);
-    read_all(page).await
-}
-
 fn queue_id(queue: &Arc<str>) -> Option<QueueId> {
     QueueId::new(queue).ok()
 }
 
-/// Reads a list to its end; `page` reads what follows an entry.
-async fn read_all<T, F>(page: impl Fn(Option<&T>) -> F) -> Result<Vec<T>, ReadError>
+/// The numbers of a list that is read to its end, without those that are 0; `page` reads what follows an entry. The names, which
+/// may be a million, are not held.
+async fn read_numbers<T, F>(
+    page: impl Fn(Option<T>) -> F,
+    number: impl Fn(&T) -> u64,
+) -> Result<Vec<u64>, ReadError>
 where
     F: Future<Output = Result<Vec<T>, ReadError>>,
 {
-    let mut all = Vec::new();
+    let (mut numbers, mut last) = (Vec::new(), None);
     loop {
-        let next = page(all.last()).await?;
-        let is_last = next.len() < PAGE;
-        all.extend(next);
-        if is_last {
-            return Ok(all);
+        let mut next = page(last.take()).await?;
+        numbers.extend(next.iter().map(&number).filter(|number| *number > 0));
+        if next.len() < PAGE {
+            return Ok(numbers);
+        }
+        last = next.pop();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::ready;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn lists_are_read_to_their_end() {
+        for total in [0, 1, PAGE, PAGE + 1, 3 * PAGE] {
+            let page = |last: Option<usize>| {
+                let from = last.map_or(0, |last| last + 1);
+                ready(Ok((from..total.min(from + PAGE)).collect()))
+            };
+            let numbers = read_numbers(page, |entry| *entry as u64 % 7).await.unwrap();
+            let expected: Vec<u64> =
+                (0..total as u64).map(|entry| entry % 7).filter(|number| *number > 0).collect();
+            assert!(numbers == expected, "{total}");
         }
     }
 }

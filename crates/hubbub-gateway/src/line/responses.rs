@@ -94,9 +94,8 @@ fn write_delivery(delivery: &Delivery, out: &mut Vec<u8>) {
     out.push(b'\n');
 }
 
-/// Appends a list of numbers, in their order; names that are none are left out.
-pub(super) fn write_list<'a>(what: &str, names: impl Iterator<Item = &'a str>, out: &mut Vec<u8>) {
-    let mut numbers: Vec<u64> = names.map(number_of).filter(|number| *number > 0).collect();
+/// Appends a list of numbers, in their order.
+pub(super) fn write_list(what: &str, mut numbers: Vec<u64>, out: &mut Vec<u8>) {
     numbers.sort_unstable();
     out.extend_from_slice(b"OK\n");
     out.extend_from_slice(what.as_bytes());
@@ -161,9 +160,8 @@ mod tests {
 
     #[test]
     fn lists_are_in_the_order_of_their_numbers() {
-        let names = ["1", "10", "2", "ada", "0"];
-        assert_eq!(text_of(|out| write_list("users", names.into_iter(), out)), "OK\nusers:[1, 2, 10]\n");
-        assert_eq!(text_of(|out| write_list("queues", [].into_iter(), out)), "OK\nqueues:[]\n");
+        assert_eq!(text_of(|out| write_list("users", vec![1, 10, 2], out)), "OK\nusers:[1, 2, 10]\n");
+        assert_eq!(text_of(|out| write_list("queues", Vec::new(), out)), "OK\nqueues:[]\n");
     }
 
     #[test]
@@ -179,6 +177,7 @@ mod tests {
             (Outcome::Refused(Refusal::UnknownClient), "Error\n"),
             (Outcome::Refused(Refusal::UnknownReceiver), "Error\n"),
             (Outcome::Refused(Refusal::QueueFull), "Error\n"),
+            (Outcome::Refused(Refusal::NoQueueNumber), "Error\n"),
         ] {
             assert_eq!(text_of(|out| write_outcome(&outcome, 7, out)), answer);
         }

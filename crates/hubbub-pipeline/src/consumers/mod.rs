@@ -184,7 +184,7 @@ impl State {
             let filter = self.waiting.get(&number).map(|consumer| &consumer.filter);
             filter.is_some_and(|filter| accepts_sender(filter, &message.sender))
         };
-        if let Some(number) = self.idle.first(&message.queue, message.receiver.as_deref(), accepts) {
+        if let Some(number) = self.idle.first(&message, accepts) {
             self.wake(number, Wakeup::Message(message));
         }
     }

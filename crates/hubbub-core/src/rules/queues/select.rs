@@ -33,8 +33,8 @@ pub trait Order {
     /// What must be loaded first.
     type Need;
 
-    /// One query passes over so many expired messages at most. Behind more of them it finds nothing, until they are
-    /// cleared away.
+    /// One query passes over so many expired messages at most. Behind more of them it finds nothing; the store sees to it that
+    /// whoever waits looks again.
     const EXPIRED_MAX: usize;
 
     /// The first message of a source, or the first behind `behind`.

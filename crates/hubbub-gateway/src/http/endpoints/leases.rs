@@ -11,7 +11,7 @@ use crate::auth::Right;
 /// What a request with a receipt can be answered with.
 const OF_RECEIPT: &[ErrorCode] = &[Malformed, Invalid, UnknownQueue, StaleReceipt];
 /// What taking by sender can be answered with.
-const OF_SENDER: &[ErrorCode] = &[Malformed, Invalid, UnknownClient, TooManyClients];
+const OF_SENDER: &[ErrorCode] = &[Malformed, Invalid, TooManyClients];
 
 pub(super) static ENDPOINTS: &[Endpoint] = &[
     post("/v1/queues/{queue}/lease", |call| Box::pin(queues::take(call, TakeKind::Lease)))
@@ -24,7 +24,7 @@ pub(super) static ENDPOINTS: &[Endpoint] = &[
         )
         .takes(Json("TakeOnLease"))
         .gives(&[(200, Json("QueueMessages"), "")])
-        .refuses(&[Malformed, Invalid, UnknownQueue, UnknownClient, TooManyClients]),
+        .refuses(&[Malformed, Invalid, UnknownQueue, TooManyClients]),
     post("/v1/queues/{queue}/messages/{id}/extend", |call| Box::pin(queues::extend(call)))
         .needs(Permission::Queue(Right::Read))
         .named("extendLease", "Keep a message longer")

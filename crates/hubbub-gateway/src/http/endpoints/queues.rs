@@ -81,11 +81,12 @@ pub(super) static ENDPOINTS: &[Endpoint] = &[
         .about(
             "They are gone once answered: a message is delivered once at most, and lost if the answer is. Use `lease` \
              where that matters. With `waitMs` the request waits until there is something; waiting consumers are served \
-             in the order of their requests. No messages is an empty list.",
+             in the order of their requests. No messages is an empty list. A receiver who is not registered, and is not by \
+             this, gets what waits for anybody.",
         )
         .takes(Json("Take"))
         .gives(&[(200, Json("QueueMessages"), "")])
-        .refuses(&[Malformed, Invalid, UnknownQueue, UnknownClient, TooManyClients]),
+        .refuses(&[Malformed, Invalid, UnknownQueue, TooManyClients]),
     get("/v1/queues", |call| Box::pin(queues::list(call)))
         .needs(Permission::Caller)
         .named("listQueues", "List queues")

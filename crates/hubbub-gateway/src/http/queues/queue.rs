@@ -118,6 +118,9 @@ pub(in super::super) async fn list(call: Call) -> Answer {
     json_of(StatusCode::OK, &QueueList { queues, next })
 }
 
+/// Queues that are read at once at least, where some are not shown: who may know of few asks for no page of each two.
+const READ_AT_ONCE: usize = 100;
+
 /// Up to `limit` queues behind `after` that the caller may know of. `page` reads some of all.
 async fn known<T, F>(
     caller: &Caller,
@@ -130,12 +133,14 @@ where
     F: Future<Output = Result<Vec<T>, ReadError>>,
 {
     let mut known = Vec::new();
+    let mut wanted = limit;
     loop {
-        let wanted = limit - known.len();
         let read = page(after.take(), wanted).await?;
         let is_last = read.len() < wanted;
         after = read.last().and_then(|last| QueueId::new(name(last)).ok());
-        known.extend(read.into_iter().filter(|queue| caller.is_allowed(Need::KnowQueue(name(queue)))));
+        let may_know = |queue: &T| caller.is_allowed(Need::KnowQueue(name(queue)));
+        known.extend(read.into_iter().filter(may_know).take(limit - known.len()));
+        wanted = READ_AT_ONCE.max(limit - known.len());
         if is_last || known.len() >= limit || after.is_none() {
             return Ok(known);
         }
@@ -180,4 +185,52 @@ pub(in super::super) async fn clients(call: Call) -> Answer {
     let (clients, next) = cut(clients, limit, ToString::to_string);
     let clients = clients.into_iter().map(|client| Client { client: Id(client) }).collect();
     json_of(StatusCode::OK, &ClientList { clients, next })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+    use std::future::ready;
+    use std::sync::Arc;
+
+    use serde_json::json;
+
+    use super::*;
+    use crate::auth::caller::{Access, Identity, Source};
+    use crate::auth::grants::GrantsText;
+
+    fn caller(queues: serde_json::Value) -> Caller {
+        let grants =
+            serde_json::from_value::<GrantsText>(json!({ "queues": queues })).unwrap().parse().unwrap();
+        let source = Source::Token { id: None, issued_at: None };
+        let access =
+            Access { subject: hubbub_core::UserId::new("ann").ok(), grants, expires_at: None, source };
+        Caller::unnamed(Identity::Somebody(Arc::new(access))).unwrap()
+    }
+
+    #[tokio::test]
+    async fn who_may_know_of_few_queues_is_answered_after_few_reads() {
+        let all: Vec<String> = (0..1_000).map(|number| format!("queue{number:04}")).collect();
+        let reads = Cell::new(0);
+        let page = |after: Option<QueueId>, limit: usize| {
+            reads.set(reads.get() + 1);
+            let behind =
+                all.iter().filter(|name| after.as_ref().is_none_or(|after| name.as_str() > after.as_str()));
+            ready(Ok(behind.take(limit).cloned().collect::<Vec<String>>()))
+        };
+        let known = async |queues, after: Option<&str>, limit| {
+            reads.set(0);
+            let after = after.and_then(|after| QueueId::new(after).ok());
+            known(&caller(queues), after, limit, page, |name| name).await.unwrap()
+        };
+        let some = json!({"queue02*": "r", "queue0999": "w"});
+        assert_eq!(known(some.clone(), None, 2).await, ["queue0200", "queue0201"]);
+        assert!(reads.get() <= 4, "{} reads", reads.get());
+        assert_eq!(known(some.clone(), Some("queue0298"), 3).await, ["queue0299", "queue0999"]);
+        assert!(reads.get() <= 10, "{} reads", reads.get());
+        // Whoever may know of all has one read of no more than is shown.
+        assert_eq!(known(json!({"*": "r"}), None, 2).await, ["queue0000", "queue0001"]);
+        assert_eq!(reads.get(), 1);
+        assert_eq!(known(json!({"other": "r"}), None, 2).await, [""; 0]);
+    }
 }

@@ -9,6 +9,7 @@ use hubbub_core::queue_draft::{CheckedTake, TakeDraft};
 use hubbub_core::{ClientId, FieldError, Op, OpBatch, Outcome, QueueId, QueueOp, QueueOutcome};
 use hubbub_pipeline::consumers::WaitFilter;
 use hyper::StatusCode;
+use tokio::sync::SemaphorePermit;
 use tokio::time::Instant;
 
 use super::super::endpoint::Call;
@@ -25,6 +26,9 @@ use crate::json::object_or_default;
 use crate::problem::Problem;
 use crate::server::Peer;
 use crate::submit::Applied;
+
+/// Of requests for more messages than this, few are on their way at a time.
+const FEW: usize = 4;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in super::super) enum TakeKind {
@@ -76,8 +80,10 @@ async fn answer(
     let session = Session::open(&call.gateway().auth, &caller);
     let may_wait = take.wait_ms > 0;
     let attempt = Taking { gateway: call.gateway(), queue, take, kind, session }.run(&call.peer).await;
-    let answer = attempt
-        .and_then(|attempt| Ok(json(StatusCode::OK, write_deliveries(attempt.deliveries()?, &format))));
+    let answer = attempt.and_then(|attempt| {
+        let deliveries = attempt.result.deliveries()?;
+        Ok(json(StatusCode::OK, write_deliveries(deliveries, &format)))
+    });
     if !may_wait {
         return answer;
     }
@@ -87,13 +93,19 @@ async fn answer(
     Ok(response)
 }
 
+struct Attempt<'a> {
+    result: Found,
+    /// Held until the answer is made, if that may be large.
+    turn: Option<SemaphorePermit<'a>>,
+}
+
 /// The result of one attempt: taken in a batch, or read.
-enum Attempt {
+enum Found {
     Taken(Applied),
     Seen(Vec<Delivery>),
 }
 
-impl Attempt {
+impl Found {
     fn deliveries(&self) -> Result<&[Delivery], Problem> {
         match self {
             Self::Seen(deliveries) => Ok(deliveries),
@@ -114,8 +126,8 @@ struct Taking<'a> {
     session: Session,
 }
 
-impl Taking<'_> {
-    async fn run(&self, peer: &Peer) -> Result<Attempt, Problem> {
+impl<'a> Taking<'a> {
+    async fn run(&self, peer: &Peer) -> Result<Attempt<'a>, Problem> {
         if self.take.wait_ms == 0 {
             return self.once().await;
         }
@@ -130,20 +142,22 @@ impl Taking<'_> {
                 return Err(ended.problem());
             }
             handle.begin_attempt();
-            let found = self.once().await?;
-            let deliveries = found.deliveries()?;
+            let mut attempt = self.once().await?;
+            let deliveries = attempt.result.deliveries()?;
             if !deliveries.is_empty() {
                 // A peek leaves the messages to the next waiter.
                 if self.kind != TakeKind::Read {
                     handle.complete(deliveries.iter().map(|delivery| delivery.id));
                 }
-                return Ok(found);
+                return Ok(attempt);
             }
+            // While this one waits, others make their answers.
+            attempt.turn = None;
             handle.end_empty_attempt();
             tokio::select! {
                 () = handle.woken() => {}
-                () = tokio::time::sleep_until(deadline) => return Ok(found),
-                () = shutdown.requested() => return Ok(found),
+                () = tokio::time::sleep_until(deadline) => return Ok(attempt),
+                () = shutdown.requested() => return Ok(attempt),
                 ended = self.session.end() => return Err(ended.problem()),
             }
         }
@@ -159,7 +173,13 @@ impl Taking<'_> {
         }
     }
 
-    async fn once(&self) -> Result<Attempt, Problem> {
+    /// Waits for its turn first, if the answer may be large: what is taken away must not wait in memory, nor be refused.
+    async fn once(&self) -> Result<Attempt<'a>, Problem> {
+        let turn = if self.take.max > FEW { Some(self.gateway.unread.begin_take().await?) } else { None };
+        Ok(Attempt { result: self.found().await?, turn })
+    }
+
+    async fn found(&self) -> Result<Found, Problem> {
         let CheckedTake { receiver, sender, max, newest_first, lease_ms, .. } = self.take;
         let wanted = TakeFilter { queue: self.queue, receiver, sender, newest_first };
         let how = match self.kind {
@@ -167,11 +187,75 @@ impl Taking<'_> {
             TakeKind::Lease => TakeHow::Lease { lease_ms },
             TakeKind::Read => {
                 let seen = self.gateway.store.look(wanted, max).await?;
-                return seen.map(Attempt::Seen).ok_or_else(no_queue);
+                return seen.map(Found::Seen).ok_or_else(no_queue);
             }
         };
         let mut ops = OpBatch::default();
         ops.push(&Op::Queue(QueueOp::Take(Take { wanted, max, how, registers: true })));
-        Ok(Attempt::Taken(self.gateway.apply(&ops).await?))
+        Ok(Found::Taken(self.gateway.apply(&ops).await?))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use futures_util::FutureExt;
+    use hubbub_core::clock::ManualClock;
+    use hubbub_core::queue::{Audience, Due, QueueSend, QueueSettings};
+    use serde_json::json;
+
+    use super::*;
+    use crate::fixture::{self, now};
+
+    async fn send(gateway: &Gateway, text: &str) {
+        let (queue, sender, audience, due) = ("jobs", "ada", Audience::Anyone, Due::Now);
+        let (message_id, group, ttl_ms, registers) = (None, None, None, true);
+        let sent = QueueSend { queue, sender, audience, text, message_id, due, group, ttl_ms, registers };
+        gateway.apply_queue(QueueOp::Send(sent)).await.unwrap();
+    }
+
+    fn texts(attempt: &Attempt<'_>) -> Vec<String> {
+        attempt.result.deliveries().unwrap().iter().map(|delivery| delivery.text.clone()).collect()
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn nothing_is_taken_for_a_large_answer_before_its_turn() {
+        let gateway = fixture::gateway(Arc::new(ManualClock::at(now()))).await;
+        let settings = QueueSettings::default();
+        gateway.apply_queue(QueueOp::Put { queue: "jobs", settings: &settings }).await.unwrap();
+        let caller = fixture::caller(&gateway, json!({"sub": "ann", "queues": {"*": "r"}}));
+        let taking = |max| Taking {
+            gateway: &gateway,
+            queue: Some("jobs"),
+            take: CheckedTake {
+                receiver: Some("ann"),
+                sender: None,
+                max,
+                newest_first: false,
+                wait_ms: 0,
+                lease_ms: None,
+            },
+            kind: TakeKind::Get,
+            session: Session::open(&gateway.auth, &caller),
+        };
+        send(&gateway, "first").await;
+        let mut turns = Vec::new();
+        while let Some(turn) = gateway.unread.begin_take().now_or_never() {
+            turns.push(turn.unwrap());
+        }
+        let (large, small) = (taking(FEW + 1), taking(FEW));
+        let mut large = std::pin::pin!(large.once());
+        assert!(large.as_mut().now_or_never().is_none());
+        let taken = small.once().await.unwrap();
+        assert_eq!(texts(&taken), ["first"], "the large one takes nothing yet, and is in nobody's way");
+        assert!(taken.turn.is_none());
+        send(&gateway, "second").await;
+        turns.pop();
+        let taken = large.await.unwrap();
+        assert_eq!(texts(&taken), ["second"]);
+        assert!(gateway.unread.begin_take().now_or_never().is_none(), "its turn ends with the answer");
+        drop(taken);
+        assert!(gateway.unread.begin_take().now_or_never().is_some());
     }
 }

@@ -123,7 +123,13 @@ impl Queues {
                 Some((number, entry))
                     if entry.state != State::Leased && self.queues.contains_key(&entry.queue) =>
                 {
-                    self.change(number, |entry| entry.state = State::Expired);
+                    let state = self.state_by(&entry, now);
+                    self.change(number, |entry| {
+                        entry.state = state;
+                        if state == State::Exhausted {
+                            entry.at = NEVER;
+                        }
+                    });
                 }
                 _ => {
                     self.expiring.pop_first();
@@ -135,13 +141,14 @@ impl Queues {
         self.wake_target = wake_target;
     }
 
-    /// How a message stands whose delay or lease is over.
+    /// How a message stands whose delay, lease or life is over. Without deliveries left it is a dead letter, however old it
+    /// is by now: so the order in which these ended does not count, which a start does not know.
     fn state_by(&self, entry: &Entry, now: Now) -> State {
         let queue = self.queues.get(&entry.queue);
-        if entry.expires <= now.at {
-            State::Expired
-        } else if queue.is_some_and(|queue| queue.settings.exhausts(entry.deliveries)) {
+        if queue.is_some_and(|queue| queue.settings.exhausts(entry.deliveries)) {
             State::Exhausted
+        } else if entry.expires <= now.at {
+            State::Expired
         } else {
             State::Ready
         }

@@ -250,13 +250,14 @@ impl Queues {
         let changed = queue.all.iter().filter_map(|id| {
             let (number, entry) = self.find(id)?;
             match (entry.state, queue.settings.exhausts(entry.deliveries)) {
-                (State::Ready, true) => Some((number, State::Exhausted)),
+                (State::Ready | State::Expired, true) => Some((number, State::Exhausted)),
+                // If it has outlived its time, it expires with the next step of time.
                 (State::Exhausted, false) => Some((number, State::Ready)),
                 _ => None,
             }
         });
         for (number, state) in changed.collect::<Vec<_>>() {
-            self.change(number, |entry| entry.state = state);
+            self.change(number, |entry| (entry.state, entry.at) = (state, NEVER));
         }
     }
 }

@@ -34,7 +34,7 @@ pub(super) enum State {
     Delayed = 2,
     /// On lease until `at`.
     Leased = 3,
-    /// Delivered too often; waits to be moved to the dead-letter queue.
+    /// Delivered too often; waits to be moved to the dead-letter queue, and does not expire any more.
     Exhausted = 4,
     /// Outlived its time; waits to be cleared away. Until then it is told of as it was, delayed until `at` or ready.
     Expired = 5,

@@ -49,6 +49,8 @@ mod time;
 #[cfg(test)]
 mod clock_tests;
 #[cfg(test)]
+mod over_tests;
+#[cfg(test)]
 mod pending_tests;
 #[cfg(test)]
 mod tests;

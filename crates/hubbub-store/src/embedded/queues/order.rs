@@ -231,7 +231,8 @@ impl Queues {
             State::Ready if entry.group == 0 => self.offer(number, entry),
             State::Ready => {}
             State::Delayed | State::Leased => set(&mut self.timed, (entry.at, entry.id), comes),
-            State::Exhausted => set(&mut self.exhausted, entry.id, comes),
+            // Its life is over for sure, one way or the other.
+            State::Exhausted => return set(&mut self.exhausted, entry.id, comes),
             State::Expired => return set(&mut self.expired, entry.id, comes),
             State::Gone | State::Free => return,
         }

@@ -263,9 +263,8 @@ impl Shared {
             let bounds = (max.min(TAKE_MAX), TAKE_BYTES_MAX as u64);
             let selection = queues.selection(wanted, queue, bounds, true);
             let Some(selection) = selection else { return Some(Vec::new()) };
-            let selected = queues.select(&selection, queues.visible.id, now.at);
-            queues.expire(&selected.expired);
-            Some(selected.chosen.iter().map(|message| queues.found(&message.handle, now)).collect::<Vec<_>>())
+            let chosen = queues.choose(&selection, queues.visible.id, now.at);
+            Some(chosen.iter().map(|message| queues.found(&message.handle, now)).collect::<Vec<_>>())
         })
     }
 

@@ -11,6 +11,12 @@ use super::Queues;
 use super::entry::{Entry, State};
 use super::order::sender_key;
 
+/// Expired messages that one call passes over without finding anything, before it looks on behind them.
+const EXPIRED_MAX: usize = 2_000;
+
+/// How often it looks on at most, so that no batch waits long.
+const ROUNDS_MAX: usize = 4;
+
 /// What is wanted, in numbers.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Selection {
@@ -52,8 +58,32 @@ impl Queues {
         })
     }
 
-    /// What is wanted of the messages with ids up to `visible` that are available now.
-    pub(super) fn select(&self, selection: &Selection, visible: u64, now: i64) -> Selected<u32, Entry> {
+    /// What is wanted of the messages with ids up to `visible` that are available now. Ends the expired ones that are in front
+    /// of them. Behind very many of these it finds nothing; then the next sweep has whoever waits look again.
+    pub(super) fn choose(
+        &mut self,
+        selection: &Selection,
+        visible: u64,
+        now: i64,
+    ) -> Vec<Candidate<u32, Entry>> {
+        let mut rounds = 0;
+        loop {
+            let Selected { chosen, expired } = self.select(selection, visible, now);
+            self.expire(&expired);
+            if !chosen.is_empty() || expired.len() < EXPIRED_MAX {
+                return chosen;
+            }
+            rounds += 1;
+            if rounds == ROUNDS_MAX {
+                let queues = expired.iter().filter_map(|id| Some(self.find(*id)?.1.queue));
+                let queues: Vec<u32> = queues.collect();
+                self.woken.extend(queues);
+                return chosen;
+            }
+        }
+    }
+
+    fn select(&self, selection: &Selection, visible: u64, now: i64) -> Selected<u32, Entry> {
         let order = Available { queues: self, newest_first: selection.query.newest_first, visible, now };
         let Ok(selected) = select(&order, &self.sources_of(selection), &selection.query);
         selected
@@ -119,7 +149,7 @@ impl Order for Available<'_> {
     type Source = Source;
     type Need = Infallible;
 
-    const EXPIRED_MAX: usize = 2_000;
+    const EXPIRED_MAX: usize = EXPIRED_MAX;
 
     fn next(&self, source: &Source, behind: Option<u64>) -> Result<Option<u64>, Infallible> {
         let Source { queue, receiver, sender } = *source;

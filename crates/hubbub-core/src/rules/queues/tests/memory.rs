@@ -89,6 +89,12 @@ impl Memory {
         }
     }
 
+    /// Number and settings of a queue that is there.
+    pub(super) fn queue_named(&self, name: &str) -> (u32, &QueueRules) {
+        let (number, queue) = self.queues.iter().find(|(_, queue)| *queue.name == *name).unwrap();
+        (*number, &queue.rules)
+    }
+
     fn candidate(&self, id: u64) -> Option<Candidate<u32, ()>> {
         let message = self.messages.get(&id)?;
         let Msg { queue, sender, deliveries, .. } = *message;

@@ -165,6 +165,10 @@ fn check(before: &Memory, op: &QueueOp<'_>, outcome: &QueueOutcome, after: &Memo
             assert!(!duplicate || before.messages == after.messages);
             let is_leased = |id: &u64| before.messages[id].state != State::Ready;
             assert!(!gone.iter().any(is_leased), "{send:?}: nothing on lease is dropped");
+            let (queue, rules) = before.queue_named(send.queue);
+            let held = |memory: &Memory| memory.messages.values().filter(|one| one.queue == queue).count();
+            let most = if rules.messages_max == 0 { usize::MAX } else { rules.messages_max as usize };
+            assert!(held(after) <= most.max(held(before)), "{send:?}: a queue grows over its limit");
         }
         (QueueOp::Sweep | QueueOp::Delete { .. } | QueueOp::Remove { .. }, _) => {}
         (QueueOp::Settle { receipt, how: Settle::Ack, .. }, _) => assert_eq!(gone, [receipt.id]),
@@ -346,4 +350,63 @@ fn a_full_queue_drops_its_oldest_but_those_on_lease() {
     done(&mut memory, &lease("bob", 9));
     let mut effects = Effects::new(usize::MAX);
     assert_eq!(decide(&mut memory, &send("ada", 0), &mut effects), Err(Stop::Refused(Refusal::QueueFull)));
+}
+
+#[test]
+fn a_full_queue_takes_no_more_copies_than_it_drops() {
+    let mut memory = Memory::new();
+    let limited = |messages_max| QueueSettings {
+        messages_max: Some(messages_max),
+        when_full: Some(WhenFull::DropOldest),
+        ..QueueSettings::default()
+    };
+    put(&mut memory, "q", &limited(5));
+    for client in ["ada", "bob", "carl"] {
+        done(&mut memory, &QueueOp::Register { client });
+    }
+    for _ in 0..5 {
+        done(&mut memory, &send("ada", 0));
+    }
+    // There is space to list one alone.
+    let mut effects = Effects::new(0);
+    let decided = decide(&mut memory, &send("ada", 2), &mut effects);
+    assert_eq!(decided, Err(Stop::Refused(Refusal::QueueFull)));
+    assert!(effects.is_empty(), "nothing is dropped for what does not come");
+    done(&mut memory, &send("ada", 2));
+    assert_eq!(memory.messages.keys().copied().collect::<Vec<_>>(), [3, 4, 5, 6, 7]);
+    // A limit that was lowered is come to bit by bit.
+    put(&mut memory, "q", &limited(2));
+    let mut effects = Effects::new(0);
+    decide(&mut memory, &send("ada", 0), &mut effects).unwrap();
+    assert!(
+        matches!(&effects.drain().collect::<Vec<_>>()[..], [Effect::Gone { ids, .. }, Effect::Send(_)] if ids == &[3])
+    );
+}
+
+#[test]
+fn there_is_no_queue_behind_the_last_number() {
+    let mut memory = Memory::new();
+    put(&mut memory, "999999999999999998", &QueueSettings::default());
+    let made = done(&mut memory, &QueueOp::PutNumbered).0;
+    assert_eq!(made, QueueOutcome::Queue { queue: "999999999999999999".into(), created: true });
+    for _ in 0..2 {
+        let mut effects = Effects::new(usize::MAX);
+        let decided = decide(&mut memory, &QueueOp::PutNumbered, &mut effects);
+        assert_eq!(decided, Err(Stop::Refused(Refusal::NoQueueNumber)));
+        assert!(effects.is_empty());
+    }
+}
+
+#[test]
+fn who_is_not_registered_gets_what_waits_for_anybody() {
+    let mut memory = Memory::new();
+    put(&mut memory, "q", &QueueSettings::default());
+    done(&mut memory, &QueueOp::Register { client: "bob" });
+    done(&mut memory, &send("ada", 0));
+    done(&mut memory, &send("ada", 1));
+    let QueueOp::Take(take) = lease("stranger", 9) else { panic!() };
+    let (outcome, _) = done(&mut memory, &QueueOp::Take(Take { registers: false, ..take }));
+    let QueueOutcome::Taken(taken) = outcome else { panic!("{outcome:?}") };
+    assert_eq!(taken.iter().map(|one| (one.id, one.receiver.is_some())).collect::<Vec<_>>(), [(1, false)]);
+    assert_eq!(memory.clients.iter().filter(|(name, _)| name == "stranger").count(), 0);
 }

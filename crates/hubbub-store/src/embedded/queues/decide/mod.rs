@@ -7,6 +7,7 @@ mod view;
 use std::sync::Arc;
 
 use hubbub_core::invariant::{BrokenInvariant, cast};
+pub(crate) use hubbub_core::queue::PAYLOADS_MAX;
 use hubbub_core::rules::queues::{self as rules, Effects, Stop};
 use hubbub_core::{Outcome, QueueOp, QueueOutcome};
 
@@ -18,9 +19,6 @@ use crate::embedded::damage::Damage;
 use crate::embedded::record::{Effect, Fingerprint, QueueRecord, write_queue};
 use crate::embedded::tail::Tail;
 use view::BatchView;
-
-/// Bytes of payloads that the takes of one batch hold at most in memory; behind it, each gets one message.
-pub(crate) const PAYLOADS_MAX: u64 = 64 << 20;
 
 /// Effects that become records.
 pub(super) type QueueEffects<'a> = Effects<'a, u32, Fingerprint>;

@@ -141,9 +141,7 @@ impl View for BatchView<'_, '_> {
         let bounds = (max, self.batch.payloads.min(TAKE_BYTES_MAX as u64));
         let selection = self.queues.selection(wanted, queue, bounds, through_groups);
         let Some(selection) = selection else { return Ok(Vec::new()) };
-        let selected = self.queues.select(&selection, u64::MAX, self.now.at);
-        self.queues.expire(&selected.expired);
-        Ok(selected.chosen)
+        Ok(self.queues.choose(&selection, u64::MAX, self.now.at))
     }
 
     fn read(

@@ -12,7 +12,7 @@ use tokio_postgres::Row;
 
 use super::load::{insert_pending, pending_chunk};
 use super::read::{truncate_to_page, waiting_message};
-use super::working_set::{Message, WorkingSet};
+use super::working_set::{Message, WorkingSet, unsigned};
 use super::{Queues, sql, write};
 use crate::db::{Result, Tx, statements};
 
@@ -71,13 +71,13 @@ impl Queues {
 }
 
 /// Copies of a queue that are not made, behind an id, in the order of ids and without their texts; as many as one page
-/// may have.
+/// may have. And the last id among them, if there may be more behind it.
 pub(super) async fn read(
     tx: &Tx<'_>,
     queue: i32,
     after: i64,
     limit: usize,
-) -> Result<Vec<(Message, Arc<str>)>> {
+) -> Result<(Vec<(Message, Arc<str>)>, Option<u64>)> {
     // Of the first piece all may be before the page.
     let pieces = saturate::<_, i64>(limit).saturating_add(1);
     let rows = tx.query(&sql::PENDING_WAITING, &[&queue, &after, &pieces]).await?;
@@ -88,8 +88,11 @@ pub(super) async fn read(
             break;
         }
     }
+    let count = found.len();
     truncate_to_page(&mut found, |(copy, _)| copy.bytes);
-    Ok(found)
+    let is_cut = |_: &&(Message, Arc<str>)| count >= limit || found.len() < count;
+    let upto = found.last().filter(is_cut).map(|(copy, _)| unsigned(copy.id));
+    Ok((found, upto))
 }
 
 fn copies(row: &Row) -> impl Iterator<Item = (Message, Arc<str>)> {

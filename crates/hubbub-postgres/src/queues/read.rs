@@ -13,7 +13,7 @@ use tokio_postgres::Row;
 
 use super::load::{Loader, rules_of};
 use super::sql::time;
-use super::working_set::{ANYBODY, Message, State, Stop, WorkingSet};
+use super::working_set::{ANYBODY, Message, State, Stop, WorkingSet, unsigned};
 use super::{Queues, pending_copies, sql};
 use crate::db::{Param, PgTime, Result, Sql, Tx, column, statements};
 use crate::store::Postgres;
@@ -182,14 +182,18 @@ impl Queues {
     async fn list(&self, tx: &Tx<'_>, queue: &str, after: i64, limit: usize) -> Result<Option<Vec<Waiting>>> {
         let Some(row) = tx.query_opt(&QUEUE_NUMBER, &[&queue]).await? else { return Ok(None) };
         let (no, bytes_max): (i32, _) = (row.get(0), signed(TAKE_BYTES_MAX));
-        let pending = pending_copies::read(tx, no, after, limit).await?;
+        let (pending, pending_to) = pending_copies::read(tx, no, after, limit).await?;
         let rows = tx.query(&sql::WAITING, &[&no, &after, &signed(limit), &bytes_max]).await?;
+        let is_cut = |last: &&Row| rows.len() >= limit || signed(rows.len()) < last.get::<_, i64>("found");
+        let rows_to = rows.last().filter(is_cut).map(|last| unsigned(last.get("id")));
         let (queue, now) = (Arc::from(queue), self.now());
         let mut listed: Vec<(Waiting, i64)> =
             rows.iter().map(|row| (waiting(row, &queue, now), row.get("bytes"))).collect();
         if !pending.is_empty() {
-            // Where rows end because of their bytes, copies behind them are for the next page.
             listed.extend(pending_copies::complete(tx, pending, &queue, now).await?);
+            // Where either ends because there is too much of it, what is behind in the other is for the next page.
+            let upto = rows_to.into_iter().chain(pending_to).min().unwrap_or(u64::MAX);
+            listed.retain(|(one, _)| one.delivery.id <= upto);
             listed.sort_by_key(|(one, _)| one.delivery.id);
             listed.dedup_by_key(|(one, _)| one.delivery.id);
             listed.truncate(limit);

@@ -98,7 +98,7 @@ statements! {
            (select m.queue from queue_messages m where m.state in (1, 2) and m.due_at > $1 and m.due_at <= $2 \
             and not (select deleted from queues where no = m.queue) order by m.due_at limit 1000) \
            union all \
-           (select m.queue from queue_messages m where m.expires_at is not null and m.state in (0, 1, 3) \
+           (select m.queue from queue_messages m where m.expires_at is not null and m.state in (0, 1) \
             and m.expires_at > $1 and m.expires_at <= $3 \
             and not (select deleted from queues where no = m.queue) order by m.expires_at limit 1000) \
            union all \
@@ -114,7 +114,7 @@ statements! {
            (select m.due_at from queue_messages m where m.state in (1, 2) and m.due_at > $1 and m.due_at <= $2 \
             and not (select deleted from queues where no = m.queue) order by m.due_at limit 1) as due, \
            (select m.expires_at from queue_messages m where m.expires_at is not null and m.state <> 4 \
-            and m.state in (0, 1, 3) and m.expires_at > $1 and m.expires_at <= $2 \
+            and m.state in (0, 1) and m.expires_at > $1 and m.expires_at <= $2 \
             and not (select deleted from queues where no = m.queue) order by m.expires_at limit 1) as expires, \
            exists (select from queue_messages m where m.state in (3, 4) \
             and not (select deleted from queues where no = m.queue)) \
@@ -130,7 +130,7 @@ statements! {
         "from ((select * from queue_messages where state in (1, 2) and due_at > $2 and due_at <= $3 \
                 and queue = any($1) order by due_at limit $4) \
                union all \
-               (select * from queue_messages where expires_at is not null and state <> 4 and state in (0, 1, 3) \
+               (select * from queue_messages where expires_at is not null and state <> 4 and state in (0, 1) \
                 and expires_at >= $5 and expires_at <= $6 and queue = any($1) order by expires_at limit $4)) m"
     );
 
@@ -150,28 +150,25 @@ statements! {
          cross join lateral (select id, body from queue_messages where queue = k.queue and id = k.id offset 0) m";
 }
 
-/// Bytes of texts that are read of a place at once, in about.
-pub(super) const PLACE_BYTES: i64 = 8 * 1024 * 1024;
-
-/// The cast of `queue` names the indexes of what may be taken, and no other.
+/// The cast of `queue` names the indexes of what may be taken, and no other. What has expired by `$6` is left out: there may
+/// be any number of it. `$7` is how many bytes of texts are read of a place; others are read once it is known which are taken.
 macro_rules! places {
     ($wanted:literal, $order:literal) => {
         message_of!(
-            "m.body",
+            "case when m.upto <= $7 then m.body end",
             "from (select a.*, coalesce((select l.low from queue_lines l \
                  where l.queue = a.queue and l.receiver = a.receiver), 0) as low \
                from unnest($1, $2, $3, $4, $5) as a (queue, receiver, sender, behind, most) offset 0) k \
              cross join lateral ( \
-               select * from ( \
-                 select f.*, sum(octet_length(f.body)) over (order by ",
+               select f.*, sum(octet_length(f.body)) over (order by ",
             $order,
-            " rows unbounded preceding) - octet_length(f.body) as before from ( \
-                   select * from queue_messages where queue::bigint = k.queue and receiver = k.receiver \
-                   and state = 0 and not behind and ",
+            " rows unbounded preceding) as upto from ( \
+                 select * from queue_messages where queue::bigint = k.queue and receiver = k.receiver \
+                 and state = 0 and not behind and (expires_at is null or expires_at > $6) and ",
             $wanted,
             " order by ",
             $order,
-            " limit k.most) f) g where g.before < 8388608) m"
+            " limit k.most) f) m"
         )
     };
 }
@@ -195,7 +192,7 @@ statements! {
 
     /// Messages of groups that are not over.
     pub(super) GROUPS("reading groups of messages") = message_of!(
-        "m.body",
+        "null::text",
         "from unnest($1, $2, $3, $4, $5) as k (queue, receiver, group_id, behind, most) cross join lateral ( \
            select * from queue_messages where queue = k.queue and receiver = k.receiver \
            and group_id is not null and group_id = k.group_id and state <> 4 and id > k.behind \
@@ -218,12 +215,14 @@ statements! {
     pub(super) RETURNED("reading messages that were delivered before") = message_of!(
         "null::text",
         "from ((select * from queue_messages where queue = $1 and state = 0 and deliveries > 0) \
-         union all (select * from queue_messages where queue = $1 and state in (3, 4) and state = 3)) m"
+         union all (select * from queue_messages where queue = $1 and state in (3, 4) and deliveries > 0)) m"
     );
 
+    /// Dead letters with ids from `$2` to `$3` whose queues are there; the one of an id in any case.
     pub(super) DEAD_LETTERS("reading dead letters") = message_of!(
         "null::text", "from (select * from queue_messages where queue = $1 and dead_origin is not null \
-         and state not in (2, 4) and ($2::int8 is null or id = $2) order by id limit $3) m"
+         and state not in (2, 4) and id >= $2 and id <= $3 \
+         and ($2 = $3 or (select true from queues where id = dead_origin and not deleted)) order by id limit $4) m"
     );
 
     /// Ids of senders that are not forgotten.
@@ -240,10 +239,10 @@ statements! {
            select coalesce(sum(messages), 0) as messages, coalesce(sum(bytes), 0) as bytes \
            from queue_counts where queue = t.queue and no > t.counted) c where t.queue = any($1)";
 
-    /// Everything of a queue, in the order of ids.
+    /// Everything of a queue, in the order of ids. `found` are those that there were, before they were cut at `$4` bytes.
     pub(super) WAITING("reading messages of a queue") = concat!(
         message_of!(
-            "m.body", "from (select * from (select f.*, \
+            "m.found, m.body", "from (select * from (select f.*, count(*) over () as found, \
                sum(octet_length(f.body)) over (order by id rows unbounded preceding) as upto, \
                row_number() over (order by id) as place \
                from (select * from queue_messages where queue = $1 and id > $2 order by id limit $3) f) g \

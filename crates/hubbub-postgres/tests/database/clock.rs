@@ -105,6 +105,52 @@ async fn what_runs_out_by_a_clock_that_nothing_proves_is_not_lost() {
     store.close();
 }
 
+/// Takes look for the first message where they last found one, but never behind one that is hidden for the time being.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn what_runs_out_by_a_clock_that_nothing_proves_is_found_again() {
+    let database = Database::fresh().await;
+    let start = Timestamp::from_micros(START);
+    let machine = Arc::new(ManualClock::at(start));
+    let store = open(&database, &machine, start).await;
+    make(&store, "q");
+    // So many that it is noted where the queue begins.
+    for _ in 0..5 {
+        apply(&store, &[QueueOp::Send(message("lives for a day", None, Some(DAY_MS))); 900]);
+    }
+    send(&store, message("stays", None, None));
+    store.close();
+
+    machine.step_micros(2 * DAY);
+    let store = open(&database, &machine, start).await;
+    assert_eq!(swept(&store), ["stays"]);
+    assert!(swept(&store).is_empty());
+    store.close();
+
+    machine.step_micros(-2 * DAY);
+    let store = open(&database, &machine, start).await;
+    assert_eq!(swept(&store), ["lives for a day"; 10]);
+    store.close();
+}
+
+/// Queues go by the database's clock from the start on.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn what_became_due_while_nobody_was_there_comes_at_once() {
+    let database = Database::fresh().await;
+    let start = Timestamp::from_micros(START);
+    let machine = Arc::new(ManualClock::at(start));
+    let store = open(&database, &machine, start).await;
+    make(&store, "q");
+    send(&store, QueueSend { due: Due::In(DAY_MS), ..message("tomorrow", None, None) });
+    send(&store, message("now", None, None));
+    assert_eq!(texts(&taken(done(&store, take("q", "bob", 9, Some(DAY_MS))))), ["now"]);
+    store.close();
+
+    machine.step_micros(2 * DAY);
+    let store = open(&database, &machine, start).await;
+    assert_eq!(swept(&store), ["tomorrow", "now"]);
+    store.close();
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn what_ran_out_is_removed_once_that_is_proven() {
     let database = Database::fresh().await;

@@ -99,9 +99,15 @@ impl WorkingSet {
             PgEffect::Client { name, registered: true, .. } => drop(self.register_client(name)),
             PgEffect::Client { number, name, kept, .. } => self.unregister(number, name, &kept),
             PgEffect::Send(sent) => self.apply_sent(&sent),
-            PgEffect::Taken { ids, .. } => ids.into_iter().for_each(|id| self.end(signed(id), None)),
+            PgEffect::Taken { ids, .. } => {
+                for id in ids {
+                    self.hand_over(signed(id));
+                    self.end(signed(id), None);
+                }
+            }
             PgEffect::Leased { leases, .. } => {
                 for lease in leases {
+                    self.hand_over(signed(lease.id));
                     self.lease(signed(lease.id), Some(lease.delivery), lease.lease);
                 }
             }
@@ -139,12 +145,15 @@ impl WorkingSet {
         let held = self.messages.values().filter(|message| message.queue == no && !message.is_gone);
         let changed =
             held.filter_map(|message| match (message.state, settings.exhausts(message.deliveries)) {
-                (State::Ready, true) => Some((message.id, State::Exhausted)),
+                (State::Ready | State::Expired, true) => Some((message.id, State::Exhausted)),
+                // If it has outlived its time, it expires with the next batch.
                 (State::Exhausted, false) => Some((message.id, State::Ready)),
                 _ => None,
             });
         for (id, state) in changed.collect::<Vec<_>>() {
-            self.change(id, |message| message.state = state);
+            self.change(id, |message| {
+                (message.state, message.due_at, message.begun_at) = (state, None, None);
+            });
         }
     }
 
@@ -164,6 +173,15 @@ impl WorkingSet {
             client.is_changed |= client.is_registered;
             self.clients_added -= i64::from(client.is_registered);
             client.is_registered = false;
+        }
+    }
+
+    /// Whoever takes a message has its text from here on. It is not kept here, unless it is still to be written.
+    fn hand_over(&mut self, id: i64) {
+        let Some(message) = self.messages.get_mut(&id) else { return };
+        self.taken_bytes = self.taken_bytes.saturating_add(saturate(message.bytes));
+        if message.stored_in.is_some() {
+            message.text = None;
         }
     }
 

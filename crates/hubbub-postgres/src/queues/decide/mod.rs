@@ -69,6 +69,7 @@ impl WorkingSet {
                 State::Delayed => is_due(message.due_at) || message.is_expired(proven),
                 // A lease goes on to its end.
                 State::Leased => is_due(message.due_at),
+                State::Exhausted => false,
                 _ => message.is_expired(proven),
             };
             if is_over {
@@ -79,16 +80,17 @@ impl WorkingSet {
         due.sort_unstable();
         for id in due {
             let Some(message) = self.messages.get(&id) else { continue };
-            let (is_expired, timed) = (message.is_expired(proven), is_due(message.due_at));
             let queue = self.queues.get(&message.queue);
+            // Without deliveries left it is a dead letter, however old it is by now.
             let is_exhausted = queue.is_some_and(|queue| queue.settings.exhausts(message.deliveries));
+            let is_expired = !is_exhausted && message.is_expired(proven);
             let was_leased = message.state == State::Leased;
             if is_expired {
                 self.can_leave(id)?;
             } else if was_leased {
                 self.can_come_back(id)?;
             }
-            if timed {
+            if is_exhausted || is_due(message.due_at) {
                 self.change(id, |message| {
                     message.state = if is_exhausted { State::Exhausted } else { State::Ready };
                     (message.due_at, message.begun_at) = (None, None);

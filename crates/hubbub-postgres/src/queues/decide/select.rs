@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use hubbub_core::invariant::saturate;
-use hubbub_core::queue::{Delivery, TAKE_BYTES_MAX, TAKE_MAX, TakeFilter};
+use hubbub_core::queue::{Delivery, PAYLOADS_MAX, TAKE_BYTES_MAX, TAKE_MAX, TakeFilter};
 use hubbub_core::rules::queues::{Availability, Candidate, Order, Query, select};
 
 use crate::queues::working_set::{Message, Need, Place, State, Stop, WorkingSet, signed, unsigned};
@@ -25,7 +25,7 @@ impl Order for WorkingSet {
     type Source = Place;
     type Need = Need;
 
-    /// What is loaded bounds it.
+    /// What is loaded bounds it: of what may be taken, nothing that has expired is.
     const EXPIRED_MAX: usize = usize::MAX;
 
     fn next(&self, source: &Place, behind: Option<u64>) -> Result<Option<u64>, Need> {
@@ -71,7 +71,7 @@ impl WorkingSet {
             sender: wanted.sender.and_then(|sender| self.client(sender)),
             newest_first: wanted.newest_first,
             max,
-            bytes_max: TAKE_BYTES_MAX as u64,
+            bytes_max: PAYLOADS_MAX.saturating_sub(self.taken_bytes).min(TAKE_BYTES_MAX as u64),
             through_groups,
         };
         Ok(select(self, &self.places_of(wanted, queue), &query)?.chosen)

@@ -116,6 +116,52 @@ fn a_take_needs_as_much_of_a_line_as_it_takes() {
 }
 
 #[test]
+fn a_take_needs_the_texts_of_what_it_takes() {
+    let mut set = set(QueueRules::default(), &[3, 5, 9]);
+    set.frontiers.insert(OLDEST, Frontier { to: 9, is_complete: true });
+    set.messages.values_mut().filter(|message| message.id > 3).for_each(|message| message.text = None);
+    assert_eq!(need(&mut set, &take(2)), Some(Need::Texts(vec![5])));
+    assert_eq!(need(&mut set, &take(1)), None);
+    assert_eq!(set.messages[&3].text, None, "whoever took it has it");
+}
+
+#[test]
+fn takes_of_one_batch_hold_so_many_bytes() {
+    let ids: Vec<i64> = (1..=80).collect();
+    let mut set = set(QueueRules::default(), &ids);
+    set.messages.values_mut().for_each(|message| message.bytes = 1 << 20);
+    set.frontiers.insert(OLDEST, Frontier { to: 80, is_complete: true });
+    let taken = (0..18).map(|_| match decide(&mut set, &take(9)) {
+        Ok(QueueOutcome::Taken(taken)) => taken.len(),
+        other => panic!("{other:?}"),
+    });
+    let taken: Vec<usize> = taken.collect();
+    assert_eq!(taken, [[4; 16].as_slice(), &[1; 2]].concat(), "64 MiB, and then one message each");
+}
+
+#[test]
+fn what_has_no_deliveries_left_does_not_expire() {
+    let rules = QueueRules { deliveries_max: 2, ..QueueRules::default() };
+    for (state, deliveries, expected) in [
+        (State::Leased, 2, State::Exhausted),
+        (State::Delayed, 2, State::Exhausted),
+        (State::Ready, 2, State::Exhausted),
+        (State::Exhausted, 2, State::Exhausted),
+        (State::Leased, 1, State::Expired),
+        (State::Delayed, 0, State::Expired),
+        (State::Ready, 1, State::Expired),
+    ] {
+        let mut set = set(rules.clone(), &[]);
+        let due_at = matches!(state, State::Leased | State::Delayed).then_some(NOW);
+        set.insert(Message { state, deliveries, due_at, expires_at: Some(NOW), ..message(3) });
+        for _ in 0..2 {
+            set.advance().unwrap();
+            assert_eq!(set.messages[&3].state, expected, "{state:?} after {deliveries} deliveries");
+        }
+    }
+}
+
+#[test]
 fn a_full_queue_drops_no_more_than_is_known_to_be_oldest() {
     let rules = QueueRules { messages_max: 3, when_full: WhenFull::DropOldest, ..QueueRules::default() };
     for (frontier, leased, needed) in [

@@ -11,7 +11,7 @@ use sha2::{Digest, Sha256};
 
 use super::Fingerprint;
 use super::apply::duration;
-use crate::queues::working_set::{Message, Need, Queue, State, WorkingSet, signed, unsigned};
+use crate::queues::working_set::{Frontier, Message, Need, Queue, State, WorkingSet, signed, unsigned};
 
 /// Bytes of copies that one batch makes at most of messages to everybody: each is held and written with its payload.
 const COPIED_BYTES_MAX: i64 = 256 << 20;
@@ -206,22 +206,27 @@ impl View for WorkingSet {
     ) -> Found<(), Self> {
         // An id beyond those of the database is nobody's.
         let need = Need::DeadLetters(queue, id.map(signed));
-        if !self.loaded.contains(&need) {
-            return Err(need.into());
-        }
+        let frontier = match id {
+            Some(id) => self.loaded.contains(&need).then_some(Frontier { to: signed(id), is_complete: true }),
+            None => self.dead_letters.get(&queue).copied(),
+        };
+        let Some(Frontier { to, is_complete }) = frontier else { return Err(need.into()) };
         let letters = self.held_by(|message| {
             let is_meant = message.queue == queue && id.is_none_or(|id| id == unsigned(message.id));
             is_meant && !matches!(message.state, State::Leased | State::Expired)
         });
         for letter in letters {
+            if !is_complete && letter.id > to {
+                break;
+            }
             if let Some(dead) = &letter.dead
                 && let Some(origin) = self.find_queue(&dead.origin)?
                 && visit(unsigned(letter.id), origin).is_break()
             {
-                break;
+                return Ok(());
             }
         }
-        Ok(())
+        if is_complete { Ok(()) } else { Err(need.into()) }
     }
 
     fn expired(&mut self, max: usize) -> Vec<u64> {

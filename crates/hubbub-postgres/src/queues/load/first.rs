@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use hubbub_core::QueueOp;
 use hubbub_core::invariant::saturate;
-use hubbub_core::queue::{Audience, LeaseReceipt, TAKE_MAX};
+use hubbub_core::queue::{Audience, LeaseReceipt, PAYLOADS_MAX, TAKE_BYTES_MAX, TAKE_MAX};
 use tokio::try_join;
 use tokio_postgres::Row;
 
@@ -30,6 +30,7 @@ const PLACE_FIRST_MAX: i64 = 5_000;
 #[derive(Debug, Default)]
 struct Touched<'a> {
     sends: i64,
+    takes: i64,
     settled: (Vec<i32>, Vec<i64>),
     known: (Vec<i32>, Vec<&'a str>),
     /// Places, and how much may be taken from each.
@@ -68,6 +69,7 @@ impl<'a> Touched<'a> {
                     }
                 }
                 QueueOp::Take(take) => {
+                    touched.takes += 1;
                     let most: i64 = saturate(take.max.min(TAKE_MAX));
                     for place in set.places_of(&take.wanted, queue) {
                         let wanted = touched.places.entry(place).or_default();
@@ -80,6 +82,13 @@ impl<'a> Touched<'a> {
             }
         }
         touched
+    }
+
+    /// Bytes of texts to be read of each place: as much as is taken may be in the one for anybody or in the receiver's, and
+    /// there may be those of many queues. Texts beyond that are read once it is known which are taken.
+    fn text_bytes(&self) -> i64 {
+        let wanted = self.takes.saturating_mul(2 * saturate::<_, i64>(TAKE_BYTES_MAX));
+        wanted.min(saturate(PAYLOADS_MAX)) / saturate::<_, i64>(self.places.len().max(1))
     }
 }
 
@@ -98,7 +107,9 @@ impl Loader<'_> {
         // Queues are seen to by a time that may not be proven yet, but lives end by proven time: a sweep looks further back.
         let lived_from = time(due_from.unwrap_or(i64::MAX).min(seen_to).max(0));
         let (seen_to, now, proven) = (time(seen_to.max(0)), time(set.now), time(set.proven));
-        let Touched { sends, settled, known, places, limited, copies } = Touched::of(set, ops);
+        let touched = Touched::of(set, ops);
+        let text_bytes = touched.text_bytes();
+        let Touched { sends, takes: _, settled, known, places, limited, copies } = touched;
         set.sends_left = sends;
         let (limited, none): (Vec<i32>, Vec<i32>) = (limited.into_iter().collect(), Vec::new());
         let due: [Param<'_>; 6] = [&locked, &seen_to, &now, &DUE_MAX, &lived_from, &proven];
@@ -117,7 +128,7 @@ impl Loader<'_> {
             self.tx.query_for(&sql::HELD, &held),
             self.tx.query_for(&sql::PENDING_DUE, &pending),
             Box::pin(self.read_copies(&copies)),
-            self.read_places(&*set, &places)
+            self.read_places(&*set, &places, text_bytes)
         )?;
         let is_full = |rows: &[Row], most: i64| saturate::<_, i64>(rows.len()) >= most;
         set.has_more_due = is_full(&due, DUE_MAX) || is_full(&over, MORE);

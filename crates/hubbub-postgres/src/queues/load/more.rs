@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use hubbub_core::QueueRules;
+use hubbub_core::invariant::saturate;
 use tokio_postgres::Row;
 
 use super::insert::{insert_held, insert_messages, insert_queue};
@@ -13,7 +14,7 @@ use super::{Loader, MORE};
 use crate::db::{DbError, Param, Result, Sql};
 
 use crate::queues::sql::{self, time};
-use crate::queues::working_set::{Need, WorkingSet, signed};
+use crate::queues::working_set::{Frontier, Need, WorkingSet, signed};
 use crate::queues::write::delete_queues;
 
 const CREATE_QUEUE: Sql = Sql {
@@ -40,7 +41,7 @@ impl Loader<'_> {
             }
             Need::Place(place) => {
                 let places = BTreeMap::from([(*place, MORE)]);
-                let read = self.read_places(set, &places).await?;
+                let read = self.read_places(set, &places, 0).await?;
                 insert_places(set, &places, read);
             }
             Need::Group(key) => self.read_groups(set, std::slice::from_ref(key), MORE).await?,
@@ -62,9 +63,7 @@ impl Loader<'_> {
                 self.messages(set, &sql::COPIES, &[client]).await?;
             }
             Need::Returned(queue) => self.messages(set, &sql::RETURNED, &[queue]).await?,
-            Need::DeadLetters(queue, id) => {
-                self.messages(set, &sql::DEAD_LETTERS, &[queue, id, &(MORE + 1)]).await?;
-            }
+            Need::DeadLetters(queue, id) => self.dead_letters(set, *queue, *id).await?,
             Need::HighestNamed => {
                 set.highest_named = Some(self.tx.query_one(&sql::HIGHEST_NAMED, &[]).await?.get(0));
             }
@@ -82,6 +81,23 @@ impl Loader<'_> {
         Ok(())
     }
 
+    /// The dead letter of an id, or more of those that may go back, of which one operation moves fewer.
+    async fn dead_letters(&self, set: &mut WorkingSet, queue: i32, id: Option<i64>) -> Result<()> {
+        // Nothing goes back to a queue that this batch deleted.
+        delete_queues(self.tx, set).await?;
+        let behind = set.dead_letters.get(&queue).map_or(0, |frontier| frontier.to);
+        let (from, to) = id.map_or((behind.saturating_add(1), i64::MAX), |id| (id, id));
+        let most = MORE + 1;
+        let rows = self.tx.query(&sql::DEAD_LETTERS, &[&queue, &from, &to, &most]).await?;
+        insert_messages(set, &rows);
+        if id.is_none() {
+            let to = rows.iter().map(|row| row.get("id")).max().unwrap_or(behind);
+            let is_complete = saturate::<_, i64>(rows.len()) < most;
+            set.dead_letters.insert(queue, Frontier { to, is_complete });
+        }
+        Ok(())
+    }
+
     /// Creates a queue in the middle of a batch if there is none of that name, and locks it: what follows refers to its
     /// number.
     async fn create_queue(&self, set: &mut WorkingSet, name: &str) -> Result<()> {
@@ -95,6 +111,8 @@ impl Loader<'_> {
             return Err(DbError::Again { what: CREATE_QUEUE.what });
         };
         insert_queue(set, &row, set.now);
+        // Those of another one of its name may go back now.
+        set.dead_letters.clear();
         if let Some(queue) = set.queues.get_mut(&row.get("no")) {
             (queue.is_new, queue.is_current, queue.held) = (true, true, Some((0, 0)));
         }

@@ -9,18 +9,21 @@ use tokio_postgres::Row;
 use super::Loader;
 use super::insert::insert_messages;
 use crate::db::{Param, Result, column};
-use crate::queues::sql;
+use crate::queues::sql::{self, time};
 use crate::queues::working_set::{Frontier, GroupKey, Place, ReceiverQueue, WorkingSet};
 
 /// Low-water marks, and messages by kinds of places.
 type PlaceRows = (Vec<Row>, Vec<Vec<Row>>);
 
 impl Loader<'_> {
+    /// Reads as many further messages of each place, with up to `text_bytes` of their texts.
     pub(super) async fn read_places(
         &self,
         set: &WorkingSet,
         places: &BTreeMap<Place, i64>,
+        text_bytes: i64,
     ) -> Result<PlaceRows> {
+        let now = time(set.now);
         let lines: BTreeSet<ReceiverQueue> =
             places.keys().map(|place| (place.queue, place.receiver)).collect();
         let (queues, receivers): (Vec<i32>, Vec<i32>) = lines.into_iter().unzip();
@@ -29,12 +32,14 @@ impl Loader<'_> {
             let is_it =
                 |place: &Place| place.sender.is_some() == *by_sender && place.newest_first == *newest_first;
             let some: Vec<(&Place, &i64)> = places.iter().filter(|(place, _)| is_it(place)).collect();
-            let params: [Param<'_>; 5] = [
+            let params: [Param<'_>; 7] = [
                 &column(&some, |(place, _)| place.queue),
                 &column(&some, |(place, _)| place.receiver),
                 &column(&some, |(place, _)| place.sender.unwrap_or(0)),
                 &column(&some, |(place, _)| set.loaded_to(place)),
                 &column(&some, |(_, most)| **most),
+                &now,
+                &text_bytes,
             ];
             self.tx.query_for(statement, &params).await
         });
@@ -80,24 +85,22 @@ pub(super) fn insert_places(set: &mut WorkingSet, places: &BTreeMap<Place, i64>,
     for place in places.keys().filter(|place| place.sender.is_none()) {
         set.low_water_marks.entry((place.queue, place.receiver)).or_insert(0);
     }
-    // How many rows and bytes each place gave, and the last id.
-    let mut found: HashMap<Place, (i64, i64, i64)> = HashMap::new();
+    // How many rows each place gave, and the last id.
+    let mut found: HashMap<Place, (i64, i64)> = HashMap::new();
     for (rows, (by_sender, newest_first, _)) in kinds.iter().zip(&sql::PLACES) {
         for row in rows {
             let sender = by_sender.then(|| row.get("sender"));
             let (queue, receiver) = (row.get("queue"), row.get("receiver"));
             let place = Place { queue, receiver, sender, newest_first: *newest_first };
             let id: i64 = row.get("id");
-            let (count, bytes, last) = found.entry(place).or_insert((0, 0, id));
+            let (count, last) = found.entry(place).or_insert((0, id));
             *count += 1;
-            *bytes += row.get::<_, i64>("bytes");
             *last = if *newest_first { (*last).min(id) } else { (*last).max(id) };
         }
         insert_messages(set, rows);
     }
     for (place, most) in places {
-        let (count, bytes, to) = found.get(place).copied().unwrap_or((0, 0, set.loaded_to(place)));
-        let is_complete = count < *most && bytes < sql::PLACE_BYTES;
-        set.frontiers.insert(*place, Frontier { to, is_complete });
+        let (count, to) = found.get(place).copied().unwrap_or((0, set.loaded_to(place)));
+        set.frontiers.insert(*place, Frontier { to, is_complete: count < *most });
     }
 }

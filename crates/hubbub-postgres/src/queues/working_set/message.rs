@@ -19,7 +19,7 @@ pub(crate) enum State {
     Delayed = 1,
     /// On lease until it is due.
     Leased = 2,
-    /// Delivered too often; waits to be moved to the dead-letter queue.
+    /// Delivered too often; waits to be moved to the dead-letter queue, and does not expire any more.
     Exhausted = 3,
     /// Outlived its time; waits to be cleared away. Until then it is listed as it was.
     Expired = 4,

@@ -5,7 +5,8 @@
 //!
 //! Invariants
 //! - What is in the working set is newer than the database, and is never replaced by it.
-//! - Of each [`Place`] it holds everything up to the frontier that says so, and of each group too.
+//! - Of each [`Place`] it holds everything up to the frontier that says so, but for what has expired by now; and everything of
+//!   each group.
 
 mod change;
 mod find;
@@ -86,7 +87,7 @@ pub(crate) enum Need {
     Copies(i32),
     /// Messages of a queue that were delivered before.
     Returned(i32),
-    /// Dead letters of a queue; one alone, or some of the oldest.
+    /// Dead letters of a queue; one alone, or more of the oldest that may go back.
     DeadLetters(i32, Option<i64>),
     /// The highest number that named a queue.
     HighestNamed,
@@ -219,6 +220,8 @@ pub(crate) struct WorkingSet {
     pub(crate) groups: HashMap<GroupKey, Group>,
     pub(crate) frontiers: HashMap<Place, Frontier>,
     pub(crate) oldest: HashMap<i32, Frontier>,
+    /// Of dead letters that may go back.
+    pub(crate) dead_letters: HashMap<i32, Frontier>,
     /// Low-water marks of the per-receiver queues that were loaded.
     pub(crate) low_water_marks: HashMap<ReceiverQueue, i64>,
     /// Messages that may be taken now and could not before, the oldest of each per-receiver queue.
@@ -229,6 +232,8 @@ pub(crate) struct WorkingSet {
     pub(crate) ids: Range<i64>,
     /// Bytes of copies that the batch has made.
     pub(crate) copied_bytes: i64,
+    /// Bytes of payloads that takes of the batch hold.
+    pub(crate) taken_bytes: u64,
     /// Sends that are still to be decided.
     pub(crate) sends_left: i64,
     pub(crate) highest_named: Option<i64>,

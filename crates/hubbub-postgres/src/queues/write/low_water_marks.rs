@@ -13,9 +13,16 @@ use crate::queues::working_set::{ANYBODY, ReceiverQueue, WorkingSet};
 const LOW_STEP: i64 = 4_000;
 
 statements! {
+    /// Not past what was left out because it has expired: a clock that is set back brings it back.
     RAISE("noting where queues begin") =
-        "insert into queue_lines (queue, receiver, low) select * from unnest($1, $2, $3) \
-         on conflict (queue, receiver) do update set low = excluded.low";
+        "insert into queue_lines (queue, receiver, low) select k.queue, k.receiver, coalesce(m.id, k.low) \
+         from (select a.*, coalesce((select l.low from queue_lines l \
+             where l.queue = a.queue and l.receiver = a.receiver), 0) as noted \
+           from unnest($1, $2, $3) as a (queue, receiver, low) offset 0) k \
+         left join lateral (select id from queue_messages where queue::bigint = k.queue and receiver = k.receiver \
+           and state = 0 and not behind and id >= k.noted and id < k.low order by id limit 1) m on true \
+         on conflict (queue, receiver) do update set low = excluded.low \
+         where excluded.low >= queue_lines.low + $4";
 
     LOWER("noting that queues begin earlier") =
         "update queue_lines l set low = k.low from unnest($1, $2, $3) as k (queue, receiver, low) \
@@ -26,16 +33,21 @@ pub(super) async fn write(tx: &Tx<'_>, set: &WorkingSet) -> Result<()> {
     let lowered = set.lowered.iter().map(|(line, low)| (*line, *low));
     let lowered: Vec<_> = lowered.filter(|((_, receiver), _)| *receiver >= ANYBODY).collect();
     let raised = raised(set);
-    try_join!(biased; write_marks(tx, &RAISE, &raised), write_marks(tx, &LOWER, &lowered)).map(drop)
+    try_join!(biased; write_marks(tx, &RAISE, &raised, &[&LOW_STEP]), write_marks(tx, &LOWER, &lowered, &[]))
+        .map(drop)
 }
 
-async fn write_marks(tx: &Tx<'_>, statement: &Sql, marks: &[(ReceiverQueue, i64)]) -> Result<u64> {
-    let params: [Param<'_>; 3] = [
-        &column(marks, |((queue, _), _)| *queue),
-        &column(marks, |((_, receiver), _)| *receiver),
-        &column(marks, |(_, low)| *low),
-    ];
-    tx.execute_for(statement, &params).await
+async fn write_marks(
+    tx: &Tx<'_>,
+    statement: &Sql,
+    marks: &[(ReceiverQueue, i64)],
+    more: &[Param<'_>],
+) -> Result<u64> {
+    let queues = column(marks, |((queue, _), _)| *queue);
+    let receivers = column(marks, |((_, receiver), _)| *receiver);
+    let lows = column(marks, |(_, low)| *low);
+    let params: [Param<'_>; 3] = [&queues, &receivers, &lows];
+    tx.execute_for(statement, &[params.as_slice(), more].concat()).await
 }
 
 fn raised(set: &WorkingSet) -> Vec<(ReceiverQueue, i64)> {

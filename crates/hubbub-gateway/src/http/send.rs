@@ -45,7 +45,10 @@ pub(super) async fn send(mut call: Call) -> Answer {
 
 /// The header that stands in for a message's id. An id that was given, too, must be the same: whoever repeats the request by
 /// one of them would not find what is stored under the other.
-pub(super) fn idempotency_key<'a>(call: &'a Call, given_id: Option<&str>) -> Result<Option<&'a str>, Problem> {
+pub(super) fn idempotency_key<'a>(
+    call: &'a Call,
+    given_id: Option<&str>,
+) -> Result<Option<&'a str>, Problem> {
     let key = call.headers().get("idempotency-key").map(|key| key.to_str().unwrap_or_default());
     match (key, given_id) {
         (Some(key), Some(id)) if key != id => {

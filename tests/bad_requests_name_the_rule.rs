@@ -55,6 +55,7 @@ async fn bad_requests_name_the_rule() {
     let body = json!({"sender": "bob", "message": "x", "messageId": "two"});
     http.request(Method::POST, queue, &key, body.to_string()).await.faults(&["messageId"]);
     http.request(Method::POST, queue, &key, json!([body]).to_string()).await.faults(&["Idempotency-Key"]);
+    http.request(Method::POST, "/v1/messages", &key, body.to_string()).await.faults(&["Idempotency-Key"]);
 
     assert_eq!(http.get("/v1/rooms").await.json()["rooms"], json!([]), "none of it made the room");
     // Exactly at the limit, and an integer as an id.

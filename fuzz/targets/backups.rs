@@ -12,7 +12,8 @@ use std::sync::LazyLock;
 
 use hubbub_core::Store;
 use hubbub_core::backup::BackupFile;
-use hubbub_core::clock::SeededRandom;
+use hubbub_core::Timestamp;
+use hubbub_core::clock::{ManualClock, SeededRandom};
 use hubbub_store::embedded::{restore, verify};
 use libfuzzer_sys::fuzz_target;
 
@@ -64,7 +65,7 @@ static GOOD: LazyLock<Backup> = LazyLock::new(|| {
 /// Restores the backup `from` by a list; what was restored is opened.
 fn restore_by(from: &Path, list: &[BackupFile]) {
     let to = tempfile::tempdir_in("/dev/shm").expect("a directory in memory");
-    if restore(from, &to.path().join("data"), list, &SeededRandom::new(5), &|_| {}).is_ok() {
+    if restore(from, &to.path().join("data"), list, (&ManualClock::at(Timestamp::from_micros(7)), &SeededRandom::new(5)), &|_| {}).is_ok() {
         let data = to.path().join("data");
         let _ = verify(&data, &mut |_| {}, &|_| {});
         if let Some(store) = open(&data) {

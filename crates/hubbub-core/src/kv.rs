@@ -13,6 +13,15 @@ pub const TTL_MS_MAX: u64 = 100 * 365 * 24 * 3_600 * 1_000;
 /// Number of changes kept for watchers.
 pub const CHANGES_KEPT: usize = 100_000;
 
+/// Behind which revisions begin where a store goes on without changes that may have been made: nobody knows which revisions were
+/// given, and none may come again. Two such histories may begin at the same change, as of a backup that is restored twice. They
+/// differ by their time: no store makes a million changes a second. For a clock that is behind, `last` is left far behind, too; one
+/// that is ahead cannot use up the numbers below 2^53, which clients take as they are.
+pub fn first_revision(last: u64, now: Timestamp) -> u64 {
+    let time = u64::try_from(now.as_micros()).unwrap_or(0).min(1 << 52);
+    time.max(last.saturating_add(1 << 32))
+}
+
 /// A change of one key, or a sweep of expired keys.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum KvOp<'a> {

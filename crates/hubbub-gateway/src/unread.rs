@@ -97,17 +97,18 @@ impl Unread {
 
     /// Waits until an answer of several MiB may be made. It is to be held until that is made, and everything that is needed for it.
     pub(crate) async fn begin_large(&self) -> Result<SemaphorePermit<'_>, Problem> {
-        self.begin(&self.large).await
-    }
-
-    /// Waits until many messages of queues may be taken. It is to be held until the answer is made.
-    pub(crate) async fn begin_take(&self) -> Result<SemaphorePermit<'_>, Problem> {
-        self.begin(&self.takes).await
-    }
-
-    async fn begin<'a>(&'a self, turns: &'a Semaphore) -> Result<SemaphorePermit<'a>, Problem> {
-        let turn = tokio::time::timeout(PATIENCE, turns.acquire()).await;
+        let turn = tokio::time::timeout(PATIENCE, self.large.acquire()).await;
         let turn = turn.ok().and_then(Result::ok).ok_or_else(overloaded)?;
+        self.space().await?;
+        Ok(turn)
+    }
+
+    /// Waits until many messages of queues may be taken, for so long or a moment. It is to be held until the answer is made.
+    pub(crate) async fn begin_take(&self, patience: Duration) -> Result<SemaphorePermit<'_>, Problem> {
+        let turn = tokio::time::timeout(patience.max(PATIENCE), self.takes.acquire()).await;
+        let detail = "too many messages of queues are being taken at this moment";
+        let turn = turn.ok().and_then(Result::ok);
+        let turn = turn.ok_or_else(|| Problem::new(ErrorCode::Overloaded, detail))?;
         self.space().await?;
         Ok(turn)
     }

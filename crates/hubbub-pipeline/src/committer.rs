@@ -20,7 +20,7 @@ use crate::kv::Keys;
 use crate::members::Members;
 use crate::metrics::Metrics;
 use crate::order::FailedSends;
-use crate::sweeper::{self, WakeupSignal};
+use crate::sweeper::{WakeupSignal, has_deadline};
 use crate::timeline::BatchSpans;
 
 /// A chunk with its outcomes, and the times for the histograms.
@@ -122,8 +122,6 @@ pub(crate) struct CommitListeners {
     pub(crate) keys: Arc<Keys>,
     pub(crate) consumers: Arc<WaitingConsumers>,
     pub(crate) sweep_signal: WakeupSignal,
-    /// Says when its queues are to be swept.
-    pub(crate) store: Arc<dyn Store>,
 }
 
 /// Answers the senders of each chunk and publishes it, until the commit threads end.
@@ -137,7 +135,7 @@ pub(crate) async fn dispatch(
     clock: Arc<dyn Clock>,
     metrics: Arc<Metrics>,
 ) {
-    let CommitListeners { hub, members, keys, consumers, sweep_signal, store } = &listeners;
+    let CommitListeners { hub, members, keys, consumers, sweep_signal } = &listeners;
     let access = |room: RoomId, user: UserId| members.access(room, user);
     let mut spans = BatchSpans::default();
     while let Some(Committed { mut chunk, taken_at, done_at, epoch }) = receiver.recv().await {
@@ -153,7 +151,7 @@ pub(crate) async fn dispatch(
         if let Some(outcomes) = committed.filter(|outcomes| outcomes.iter().any(is_of_queues_or_keys)) {
             keys.apply_committed(&chunk.ops, outcomes, epoch.as_ref()).await;
             consumers.notify(&chunk.ops, outcomes);
-            if sweeper::is_wanted(&chunk.ops, || store.queue_due_in()) {
+            if chunk.ops.iter().any(|op| has_deadline(&op)) {
                 sweep_signal.notify_one();
             }
         }

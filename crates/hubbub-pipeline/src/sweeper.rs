@@ -22,14 +22,8 @@ const SWEEP_PAUSE: Duration = Duration::from_millis(10);
 const RETRY_FIRST: Duration = Duration::from_millis(100);
 const RETRY_MAX: Duration = Duration::from_secs(10);
 
-/// Whether the sweeper is to look at its deadlines again after a batch: an operation may have set one, or something is due at
-/// once, as what came behind a message that was taken out of its group. `due_in` is asked only where the operations do not tell.
-pub(crate) fn is_wanted(ops: &OpBatch, due_in: impl FnOnce() -> Option<Duration>) -> bool {
-    ops.iter().any(|op| has_deadline(&op)) || due_in() == Some(Duration::ZERO)
-}
-
 /// Whether the operation may set a deadline.
-fn has_deadline(op: &Op<'_>) -> bool {
+pub(crate) fn has_deadline(op: &Op<'_>) -> bool {
     match op {
         Op::Queue(QueueOp::Send(send)) => {
             send.due != Due::Now || send.ttl_ms.is_some() || send.audience == Audience::All
@@ -98,27 +92,4 @@ async fn sweep_once(batcher: &Batcher, store: &dyn Store, clock: &dyn Clock) -> 
         }
         _ => Err(SubmitError::Unavailable),
     })
-}
-
-#[cfg(test)]
-mod tests {
-    use hubbub_core::queue::{Take, TakeFilter};
-
-    use super::*;
-
-    fn take(how: TakeHow) -> OpBatch {
-        let wanted = TakeFilter { queue: Some("jobs"), receiver: None, sender: None, newest_first: false };
-        let mut ops = OpBatch::default();
-        ops.push(&Op::Queue(QueueOp::Take(Take { wanted, max: 1, how, registers: true })));
-        ops
-    }
-
-    #[test]
-    fn what_is_due_at_once_wants_a_sweep_whatever_made_it_so() {
-        let away = take(TakeHow::Away);
-        assert!(is_wanted(&away, || Some(Duration::ZERO)), "the next of its group may be taken now");
-        assert!(!is_wanted(&away, || Some(Duration::from_micros(1))), "the sweeper waits for that already");
-        assert!(!is_wanted(&away, || None));
-        assert!(is_wanted(&take(TakeHow::Lease { lease_ms: None }), || None));
-    }
 }

@@ -136,7 +136,7 @@ async fn zombie_committer_is_harmless() {
         eprintln!("seed {seed}");
         let random = SeededRandom::new(seed);
         let below = |end: usize| usize::try_from(random.next_u64() % end as u64).unwrap();
-        let opened = Opened::behind(1).await;
+        let opened = Opened::alone_behind(1).await;
         let owner = opened.store.clone();
         let zombie = opened.keyspace.open(true, &opened.clock).await;
         assert_eq!(attach(&zombie).await, Attached::Same);
@@ -182,7 +182,7 @@ async fn a_cut_at_any_write_changes_nothing() {
         eprintln!("seed {seed}");
         let random = SeededRandom::new(seed);
         let below = |end: usize| usize::try_from(random.next_u64() % end as u64).unwrap();
-        let mut opened = Opened::behind(1).await;
+        let mut opened = Opened::alone_behind(1).await;
         let records = script(&random, 200);
         let (model, expected) = execute(&records);
         let (mut done, mut cuts) = (0, 0);
@@ -216,7 +216,7 @@ async fn a_cut_at_any_write_changes_nothing() {
 /// or only its first part.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_is_not_confirmed_is_written_again() {
-    let opened = Opened::behind(1).await;
+    let opened = Opened::alone_behind(1).await;
     let records = script(&SeededRandom::new(31), 60);
     let (model, expected) = execute(&records);
     for (number, record) in records.iter().enumerate() {
@@ -237,7 +237,7 @@ async fn what_is_not_confirmed_is_written_again() {
 /// What members have read of an erased user is taken off their counts in several batches, and once, wherever it is cut.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_erasure_that_is_cut_between_members_lowers_each_count_once() {
-    let mut opened = Opened::behind(1).await;
+    let mut opened = Opened::alone_behind(1).await;
     let record = |content| Record { content, appended_at: Timestamp::from_micros(START) };
     let change = |what| record(Content::Change(Change { by: None, what }));
     let mut records = vec![
@@ -270,7 +270,7 @@ async fn an_erasure_that_is_cut_between_members_lowers_each_count_once() {
 /// where the database stands heals it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_database_that_forgot_is_not_written_past() {
-    let opened = Opened::behind(1).await;
+    let opened = Opened::alone_behind(1).await;
     let records = script(&SeededRandom::new(5), 60);
     let (model, _) = execute(&records);
     apply(&opened.store, &records, 0, 40).await.unwrap();
@@ -292,7 +292,7 @@ async fn a_database_that_forgot_is_not_written_past() {
 /// along.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_erasure_that_empties_a_room_leaves_no_rows() {
-    let opened = Opened::behind(1).await;
+    let opened = Opened::alone_behind(1).await;
     let record = |seconds: i64, content| Record {
         content,
         appended_at: Timestamp::from_micros(START + seconds * 1_000_000),
@@ -326,7 +326,7 @@ async fn an_erasure_that_empties_a_room_leaves_no_rows() {
 /// What is read of a user afterwards passes as many marks as rows were there: Cassandra refuses to read past 100,000.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_was_not_listed_leaves_no_mark() {
-    let opened = Opened::behind(1).await;
+    let opened = Opened::alone_behind(1).await;
     let at = |n: i64| Timestamp::from_micros(START + n * 1_000_000);
     let mut records: Vec<Record> = (0..120)
         .map(|n| Record {
@@ -351,7 +351,7 @@ async fn what_was_not_listed_leaves_no_mark() {
 /// The places of erased messages go as a whole. What older servers left of them leads nowhere, and hinders nobody.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nothing_is_left_of_places_that_expired() {
-    let opened = Opened::behind(1).await;
+    let opened = Opened::alone_behind(1).await;
     let at = |seconds: i64| Timestamp::from_micros(START + seconds * 1_000_000);
     let send = |seconds, id, user| Record {
         content: Content::Send(Post::new("r0", id).user(user)),
@@ -399,7 +399,7 @@ async fn nothing_is_left_of_places_that_expired() {
 /// Where an erased user was is not listed for good, also where nothing was written; where the user came later, it is.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_rooms_of_an_erased_user_are_forgotten() {
-    let opened = Opened::behind(1).await;
+    let opened = Opened::alone_behind(1).await;
     let record = |content| Record { content, appended_at: Timestamp::from_micros(START) };
     let change = |what| record(Content::Change(Change { by: None, what }));
     let join = |room| change(RoomChange::AddMember { room, user: "u0" });
@@ -422,7 +422,7 @@ async fn the_rooms_of_an_erased_user_are_forgotten() {
 /// room still has.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn messages_expire_by_the_logs_clock() {
-    let opened = Opened::behind(1).await;
+    let opened = Opened::alone_behind(1).await;
     let at = |seconds: i64| Timestamp::from_micros(START + seconds * 1_000_000);
     let change = |seconds, what| Record {
         content: Content::Change(Change { by: None, what }),

@@ -10,7 +10,7 @@ use hubbub_pipeline::{Ticket, Waiter};
 use hyper::body::Frame;
 
 use super::endpoint::Call;
-use super::send::write_receipt;
+use super::send::{refuse_idempotency_key, write_receipt};
 use super::streamed::{Gone, Writer, streamed};
 use super::{Answer, RequestBody, stream_response};
 use crate::Gateway;
@@ -33,6 +33,7 @@ const SUBMIT_BYTES_MAX: usize = 4 * 1024 * 1024;
 const OPS_KEPT_BYTES: usize = 64 * 1024;
 
 pub(super) async fn send_bulk(call: Call) -> Answer {
+    refuse_idempotency_key(&call)?;
     let gateway = call.gateway();
     let caller = call.caller()?;
     let charged = call.charged();

@@ -22,6 +22,7 @@ use super::endpoint::{Call, Endpoint, get, post};
 use super::permission::Permission;
 use super::query::Query;
 use super::rooms::title_of_text;
+use super::send::idempotency_key;
 use super::{Answer, ITEMS_MAX, empty, json, respond};
 use crate::auth::caller::{Caller, Identity};
 use crate::json::write_plain;
@@ -149,7 +150,8 @@ async fn send(mut call: Call) -> Answer {
     let message = form.get("content").map(|content| Loose::Text(Cow::Borrowed(content)));
     let draft = MessageDraft { message, ..MessageDraft::default() };
     let (caller, now) = (Caller::named(Identity::Anyone, Some(user))?, gateway.now());
-    let ingest = Ingest { rules: Rules::Api, room: Some(room.as_str()), caller: &caller, key: None, now };
+    let key = idempotency_key(&call, None)?;
+    let ingest = Ingest { rules: Rules::Api, room: Some(room.as_str()), caller: &caller, key, now };
     let mut ops = OpBatch::default();
     gateway.check(&draft, &ingest, |message| ops.push(&Op::Send(*message)))?;
     let applied = gateway.apply(&ops).await?;

@@ -59,6 +59,15 @@ pub(super) fn idempotency_key<'a>(
     }
 }
 
+/// Of many messages it would be the id of none.
+pub(super) fn refuse_idempotency_key(call: &Call) -> Result<(), Problem> {
+    if idempotency_key(call, None)?.is_none() {
+        return Ok(());
+    }
+    let rule = "must not be given with many messages: give each its messageId";
+    Err(Problem::invalid(vec![FieldError::new("Idempotency-Key", rule)]))
+}
+
 pub(crate) fn write_receipt(id: &str, sent: Sent<'_>, epoch: &str, out: &mut Vec<u8>) {
     write_plain("\"messageId\":\"", id, out);
     let Sent::Stored(receipt, is_duplicate) = sent else { return };

@@ -58,12 +58,29 @@ pub(super) struct AllRooms {
     is_announced: bool,
     /// Whether rooms are missing that the caller's token may not read.
     pub(super) has_left_out: bool,
+    /// Rooms that the client has unsubscribed. They come again only when they are joined again.
+    unsubscribed: HashSet<RoomId>,
 }
 
 impl AllRooms {
     pub(super) fn new(request: AllRoomsRequest) -> Self {
         let (stage, fetch, unread) = (Stage::Reading { after: None }, None, HashSet::new());
-        Self { request, stage, fetch, unread, is_announced: false, has_left_out: false }
+        let unsubscribed = HashSet::new();
+        Self { request, stage, fetch, unread, is_announced: false, has_left_out: false, unsubscribed }
+    }
+
+    #[cfg(test)]
+    pub(super) const fn is_complete(&self) -> bool {
+        matches!(self.stage, Stage::Complete)
+    }
+
+    pub(super) fn unsubscribe(&mut self, room: &RoomId) {
+        self.unsubscribed.insert(room.clone());
+    }
+
+    /// The user joins a room, perhaps again.
+    pub(super) fn join(&mut self, room: &RoomId) {
+        self.unsubscribed.remove(room);
     }
 
     /// Reads all rooms once more, for those that were left out. The client is notified of each as of one that is joined later.
@@ -121,7 +138,8 @@ impl AllRooms {
                     }
                     _ => Stage::Listed,
                 };
-                Next::Rooms(rooms)
+                let wanted = rooms.into_iter().filter(|(room, _)| !self.unsubscribed.contains(room));
+                Next::Rooms(wanted.collect())
             }
             Err(error) => Next::Failed(error),
         })

@@ -174,6 +174,9 @@ impl Subscriptions {
     pub(super) fn unsubscribe(&mut self, room: &RoomId) -> bool {
         let Some(ended) = self.remove(room) else { return false };
         let joined = ended.joined;
+        if let Some(all) = self.all.as_mut().filter(|_| ended.announce.is_one_of_all()) {
+            all.unsubscribe(room);
+        }
         // It leaves the room before the next one comes.
         drop(ended);
         if let Some((start, read_seq)) = joined {
@@ -247,6 +250,9 @@ impl Subscriptions {
                 is_shown.then(|| notice.frames())
             }
             Delivery::Joined { room, start, read_seq } => {
+                if let Some(all) = &mut self.all {
+                    all.join(&room);
+                }
                 self.follow_as_one_of_all(room, start, read_seq);
                 None
             }

@@ -51,7 +51,7 @@ impl Following {
             }
         };
         if before.revision > through {
-            // A store that lost its last changes publishes nothing while it makes as many anew.
+            // A store that lost its last changes may tell nothing while it makes as many anew.
             let _ = tokio::time::timeout(LOOK_AGAIN, news).await;
         } else {
             news.await;

@@ -407,7 +407,7 @@ impl Keys {
             let has_begun = u64::from(known_epoch != epoch);
             known_epoch = epoch;
             self.published.send_if_modified(|published| {
-                // Less in another history only.
+                // Less in another history, or once the store has lost its last changes.
                 let now = Published { revision: seen, histories: published.histories + has_begun };
                 std::mem::replace(published, now) != now
             });

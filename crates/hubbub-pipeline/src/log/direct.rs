@@ -74,8 +74,7 @@ impl DirectLog {
             ]);
         }
         let changed_keys = keys.clone();
-        let (told, swept) = (consumers.clone(), store.clone());
-        let listeners = CommitListeners { hub, members, keys, consumers: told, sweep_signal, store: swept };
+        let listeners = CommitListeners { hub, members, keys, consumers: consumers.clone(), sweep_signal };
         let dispatching = dispatch(receiver, batcher.clone(), listeners, clock.clone(), metrics.clone());
         let dispatcher = spawn("dispatcher", dispatching);
         let mut committers = Vec::new();

@@ -28,14 +28,15 @@ const FIRST_STEPS: usize = 4;
 /// How long a server that stops tries to say so.
 const GOODBYE_MAX: Duration = Duration::from_secs(1);
 
-/// Revisions that a history may have lost were given, to clients who may come with them. So those of the next one begin this
-/// far behind, at a deletion of the empty key, which no key is. The head, wherever it is read, is then this one's; nobody has to
+/// Revisions that a history may have lost were given, to clients who may come with them. So those of the next one begin far
+/// behind, as [`hubbub_core::kv::first_revision`] says, at a deletion of the empty key, which no key is. The head, wherever it is read, is then this one's; nobody has to
 /// know of the jump. Needs the writers' lock.
 macro_rules! jump {
     ($from:literal) => {
         concat!(
             "insert into kv_changes (revision, key, what, knows_lease) \
-             select (select coalesce(max(revision), 0) from kv_changes) + (1::bigint << 32), '', 'D', true from ",
+             select greatest((select coalesce(max(revision), 0) from kv_changes) + (1::bigint << 32), \
+                 least((extract(epoch from clock_timestamp()) * 1000000)::bigint, 1::bigint << 52)), '', 'D', true from ",
             $from
         )
     };

@@ -155,10 +155,10 @@ statements! {
 macro_rules! places {
     ($wanted:literal, $order:literal) => {
         message_of!(
-            "case when m.upto <= $7 then m.body end",
+            "case when m.upto <= k.texts then m.body end",
             "from (select a.*, coalesce((select l.low from queue_lines l \
                  where l.queue = a.queue and l.receiver = a.receiver), 0) as low \
-               from unnest($1, $2, $3, $4, $5) as a (queue, receiver, sender, behind, most) offset 0) k \
+               from unnest($1, $2, $3, $4, $5, $7) as a (queue, receiver, sender, behind, most, texts) offset 0) k \
              cross join lateral ( \
                select f.*, sum(octet_length(f.body)) over (order by ",
             $order,
@@ -215,7 +215,7 @@ statements! {
     pub(super) RETURNED("reading messages that were delivered before") = message_of!(
         "null::text",
         "from ((select * from queue_messages where queue = $1 and state = 0 and deliveries > 0) \
-         union all (select * from queue_messages where queue = $1 and state in (3, 4) and deliveries > 0)) m"
+         union all (select * from queue_messages where queue = $1 and state in (3, 4) and state = 3)) m"
     );
 
     /// Dead letters with ids from `$2` to `$3` whose queues are there; the one of an id in any case.

@@ -301,7 +301,7 @@ async fn a_lost_row_of_the_lease_is_put_back() {
     until_alone(&store).await;
     let lease = store.kv_lease();
     client.batch_execute("delete from kv_lease").await.unwrap();
-    assert_eq!(put(&*store), (1 << 32) + 1, "the row may have been of a history that lost changes");
+    assert!(put(&*store) > 1 << 32, "the row may have been of a history that lost changes");
     until("it has another one", async || store.kv_lease() > lease).await;
     assert_eq!(number(&client, "select count(*) from kv_servers").await, 1);
 }

@@ -1,9 +1,10 @@
 //! A keyspace for each test, in a real CQL server started by `scripts/services/cassandra.sh start`, and a log that gives
 //! operations their positions.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use hubbub_conformance::Fixture;
 use hubbub_conformance::log::LogFixture;
@@ -23,16 +24,55 @@ pub const START: i64 = 1_700_000_000_000_000;
 
 static NEXT: AtomicU64 = AtomicU64::new(0);
 
+/// Keyspaces of tests that have ended, and since when. Making tables and dropping them takes the server seconds, emptying them
+/// a part of one.
+static USED: Mutex<VecDeque<(Instant, String)>> = Mutex::new(VecDeque::new());
+/// Time after which nothing of a test that has ended writes any more.
+const ENDED_FOR: Duration = Duration::from_secs(2);
+
 pub fn host() -> String {
     std::env::var("HUBBUB_TEST_CQL").unwrap_or_else(|_| HOST.into())
 }
 
-/// A keyspace, dropped with this value.
-pub struct Keyspace(pub String);
+/// A keyspace, dropped with this value, or left to another test.
+pub struct Keyspace(pub String, OnDrop);
+
+#[derive(PartialEq)]
+enum OnDrop {
+    Remove,
+    Leave,
+}
 
 impl Keyspace {
+    /// One that is not there yet.
     pub fn fresh() -> Self {
-        Self(format!("test_{}_{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed)))
+        Self(Self::unused_name(), OnDrop::Remove)
+    }
+
+    fn take_used() -> Option<String> {
+        let mut used = USED.lock();
+        let (since, _) = used.front()?;
+        (since.elapsed() >= ENDED_FOR).then(|| used.pop_front())?.map(|(_, name)| name)
+    }
+
+    fn unused_name() -> String {
+        format!("test_{}_{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed))
+    }
+
+    /// One that is not there yet, or the tables of an earlier test without any rows.
+    pub async fn empty() -> Self {
+        let Some(name) = Self::take_used() else { return Self(Self::unused_name(), OnDrop::Leave) };
+        let keyspace = Self(name, OnDrop::Leave);
+        let select = "select table_name from system_schema.tables where keyspace_name = ";
+        let tables = keyspace.texts(&format!("{select}'{}'", keyspace.0)).await;
+        // The schema stays, and what is known of it.
+        let emptied = tables.iter().filter(|table| *table != "schema_versions");
+        let session = SessionBuilder::new().known_node(host()).use_keyspace(&keyspace.0, false).build().await;
+        let session = &session.unwrap();
+        let emptying =
+            emptied.map(async |table| session.query_unpaged(format!("truncate {table}"), &[]).await);
+        futures_util::future::try_join_all(emptying).await.unwrap();
+        keyspace
     }
 
     /// Options with small buckets, so that tests fill many.
@@ -102,6 +142,10 @@ impl Keyspace {
 impl Drop for Keyspace {
     fn drop(&mut self) {
         let name = std::mem::take(&mut self.0);
+        if self.1 == OnDrop::Leave {
+            USED.lock().push_back((Instant::now(), name));
+            return;
+        }
         // A runtime of its own: the test's may be shutting down.
         let dropping = std::thread::spawn(move || {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
@@ -154,13 +198,26 @@ pub struct Opened {
 impl Opened {
     /// Behind a log with so many partitions.
     pub async fn behind(partitions: u32) -> Self {
-        let opened = Self { attaches: true, ..Self::unattached(partitions).await };
-        assert_eq!(opened.attach().await, Attached::New);
-        opened
+        Self::unattached(partitions).await.attached().await
+    }
+
+    /// The same, where others may write even when the test has ended.
+    pub async fn alone_behind(partitions: u32) -> Self {
+        Self::within(Keyspace::fresh(), partitions).await.attached().await
+    }
+
+    async fn attached(mut self) -> Self {
+        self.attaches = true;
+        assert_eq!(self.attach().await, Attached::New);
+        self
     }
 
     pub async fn unattached(partitions: u32) -> Self {
-        let (keyspace, clock) = (Keyspace::fresh(), Arc::new(ManualClock::at(Timestamp::from_micros(START))));
+        Self::within(Keyspace::empty().await, partitions).await
+    }
+
+    async fn within(keyspace: Keyspace, partitions: u32) -> Self {
+        let clock = Arc::new(ManualClock::at(Timestamp::from_micros(START)));
         let store = keyspace.open(true, &clock).await;
         let positions = Mutex::new(Positions::of(partitions));
         Self { store, clock, keyspace, positions, attaches: false }

@@ -8,6 +8,7 @@
 //! writer only. Last come those of a tail's keys, and within it those in `keys`, each alone.
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use hubbub_core::Clock;
@@ -52,6 +53,8 @@ pub(crate) struct Shared {
     pub(crate) keys: Keys,
     pub(crate) stats: Stats,
     pub(crate) fresh_filter: Mutex<Option<FreshFilter>>,
+    /// Number of a segment whose ids could not be read for a filter; 0 = none.
+    pub(crate) unreadable_ids: AtomicU64,
     pub(crate) wakeup: WakeupSignal,
     /// One seal at a time; the number reserved for its segment.
     pub(crate) sealing: Mutex<Option<u64>>,

@@ -10,7 +10,7 @@ use std::time::Duration;
 use hubbub_conformance::model::Post;
 use hubbub_conformance::{keys, queues};
 use hubbub_core::clock::{ManualClock, SeededRandom};
-use hubbub_core::kv::Condition;
+use hubbub_core::kv::{Condition, first_revision};
 use hubbub_core::queue::epoch_number;
 use hubbub_core::store::ApplyError;
 use hubbub_core::{
@@ -21,9 +21,6 @@ use hubbub_store::embedded::sim::SimDisk;
 use hubbub_store::embedded::{
     BroadcastOptions, Durability, Embedded, Engine, EngineOptions, MergeOptions, OpenError,
 };
-
-/// A start behind which something may be lost leaves out so many revisions.
-const REVISION_JUMP: u64 = 1 << 32;
 
 /// Everybody in the random runs.
 const CLIENTS: [&str; 4] = ["ada", "bob", "carl", "dora"];
@@ -86,6 +83,8 @@ pub(crate) struct SubsystemRun {
     unsynced: bool,
     /// Whether something of that may be lost.
     torn: bool,
+    /// Whether a start has left out revisions that may have been given. How many of them were, the models need not know.
+    has_jumped: bool,
 }
 
 impl SubsystemRun {
@@ -123,6 +122,7 @@ impl SubsystemRun {
             failed_before: 0,
             unsynced: false,
             torn: false,
+            has_jumped: false,
         }
     }
 
@@ -158,8 +158,8 @@ impl SubsystemRun {
             // A start has made durable what is there, and leaves out revisions that may have been given.
             self.unsynced = false;
             for models in [Some(&mut self.models), self.or.as_mut()].into_iter().flatten() {
-                let revision = models.keys.revision % REVISION_JUMP;
-                models.keys.revision = store.revision() / REVISION_JUMP * REVISION_JUMP + revision;
+                assert!(store.revision() >= models.keys.revision || self.torn, "a revision may come again");
+                self.has_jumped |= store.revision() >= first_revision(models.keys.revision, self.clock.now());
             }
         }
         Ok(store)
@@ -353,6 +353,11 @@ impl SubsystemRun {
         }
         for models in [Some(&mut self.models), self.or.as_mut()].into_iter().flatten() {
             SWEEPS.iter().for_each(|op| drop(models.apply(op, now, None)));
+        }
+        if std::mem::take(&mut self.has_jumped) {
+            for models in [Some(&mut self.models), self.or.as_mut()].into_iter().flatten() {
+                models.keys.revision = store.revision();
+            }
         }
         let seen = self.seen(store);
         let mut instead = None;

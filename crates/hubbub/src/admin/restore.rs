@@ -14,7 +14,7 @@ use crate::cli::RestoreArgs;
 use crate::client::show;
 use crate::progress::Progress;
 use crate::stores::DataError;
-use crate::system::KeyedRandom;
+use crate::system::{KeyedRandom, SystemClock};
 
 /// Names in the scratch directory.
 const SCRATCH: &str = ".restore-check";
@@ -57,7 +57,8 @@ fn find(dir: &Path) -> anyhow::Result<(PathBuf, Listing)> {
 fn copy(backup: &Path, listing: &Listing, data: &Path) -> anyhow::Result<String> {
     let progress = Progress::of_bytes("restoring", listing.files.iter().map(|file| file.bytes).sum());
     let add = |bytes| progress.add(bytes);
-    let restored = embedded::restore(backup, data, &listing.files, &KeyedRandom::new(), &add);
+    let restored =
+        embedded::restore(backup, data, &listing.files, (&SystemClock::new(), &KeyedRandom::new()), &add);
     progress.finish();
     let error = match restored {
         Ok(epoch) => return Ok(epoch),

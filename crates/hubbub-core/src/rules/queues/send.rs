@@ -83,6 +83,9 @@ fn ttl_ms(send: &QueueSend<'_>, of_queue: u64) -> Option<u64> {
     send.ttl_ms.or((of_queue > 0).then_some(of_queue)).or(is_broadcast.then_some(BROADCAST_TTL_MS))
 }
 
+/// How many times its `maxBytes` a queue may hold until enough small messages went for large ones.
+const BYTES_EXCESS: u64 = 2;
+
 /// Which messages must go for new ones, if the queue is full. Many go bit by bit.
 fn oldest_to_drop<V: View>(
     view: &V,
@@ -118,7 +121,10 @@ fn oldest_to_drop<V: View>(
         is_enough = fits(held) || dropped.len() >= most;
         if is_enough { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     })?;
-    // The rest is on lease. And a queue over its limit never grows, however many copies come at once.
-    let grows = !fits(held) && new > dropped.len() as u64;
-    if is_enough && !grows { Ok(dropped) } else { Err(Refusal::QueueFull.into()) }
+    // The rest is on lease. And a queue over its limit gets no more messages than go, and never twice its bytes: large ones may
+    // come for small ones, of which not enough can go at once.
+    let is_too_much = !fits(held)
+        && (new > dropped.len() as u64
+            || held.bytes.saturating_add(new_bytes) > bytes_max.saturating_mul(BYTES_EXCESS));
+    if is_enough && !is_too_much { Ok(dropped) } else { Err(Refusal::QueueFull.into()) }
 }

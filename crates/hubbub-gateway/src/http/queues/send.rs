@@ -1,13 +1,13 @@
 //! `POST /v1/queues/{queue}/messages`: one message, or an array of them, each with its result.
 
 use hubbub_core::queue_draft::QueueSendDraft;
-use hubbub_core::{ErrorCode, FieldError, Op, OpBatch, Outcome, QueueOp, QueueOutcome, Timestamp};
+use hubbub_core::{ErrorCode, Op, OpBatch, Outcome, QueueOp, QueueOutcome, Timestamp};
 use hyper::StatusCode;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::super::endpoint::Call;
-use super::super::send::idempotency_key;
+use super::super::send::{idempotency_key, refuse_idempotency_key};
 use super::super::{Answer, ITEMS_MAX, json};
 use crate::Gateway;
 use crate::auth::caller::{Caller, Need};
@@ -21,10 +21,7 @@ pub(in super::super) async fn send(mut call: Call) -> Answer {
     let gateway = call.gateway();
     let ingest = Ingest { gateway, queue: queue.as_str(), caller: &caller };
     if body.trim_ascii_start().starts_with(b"[") {
-        if idempotency_key(&call, None)?.is_some() {
-            let rule = "must not be given with an array: give each message its messageId";
-            return Err(Problem::invalid(vec![FieldError::new("Idempotency-Key", rule)]));
-        }
+        refuse_idempotency_key(&call)?;
         return ingest.send_many(&body).await;
     }
     let mut ops = OpBatch::default();

@@ -96,7 +96,7 @@ async fn answer(
 struct Attempt<'a> {
     result: Found,
     /// Held until the answer is made, if that may be large.
-    turn: Option<SemaphorePermit<'a>>,
+    _turn: Option<SemaphorePermit<'a>>,
 }
 
 /// The result of one attempt: taken in a batch, or read.
@@ -128,36 +128,43 @@ struct Taking<'a> {
 
 impl<'a> Taking<'a> {
     async fn run(&self, peer: &Peer) -> Result<Attempt<'a>, Problem> {
-        if self.take.wait_ms == 0 {
+        let patience = Duration::from_millis(self.take.wait_ms);
+        if patience.is_zero() {
             return self.once().await;
         }
         self.gateway.rates.check_waiting(self.gateway.metrics.queue_waiting_takers.get())?;
-        let deadline = Instant::now() + Duration::from_millis(self.take.wait_ms);
+        let deadline = Instant::now() + patience;
         let mut shutdown = peer.shutdown.clone();
         // Registered before the first try, so that no message sent in between is missed. Closing the connection drops it.
         let handle = self.gateway.log.consumers().register(self.filter()?);
+        let nothing = || Attempt { result: Found::Seen(Vec::new()), _turn: None };
         loop {
-            // Woken after the token had expired, nothing is taken any more.
-            if let Some(ended) = self.session.ended_at(|| self.gateway.now()) {
-                return Err(ended.problem());
-            }
+            // Before the attempt begins: what waits for its turn is nobody's to be woken for.
+            let turn = tokio::select! {
+                biased;
+                turn = self.turn(patience) => turn?,
+                () = tokio::time::sleep_until(deadline) => return Ok(nothing()),
+                () = shutdown.requested() => return Ok(nothing()),
+                ended = self.session.end() => return Err(ended.problem()),
+            };
+            self.check_session()?;
             handle.begin_attempt();
-            let mut attempt = self.once().await?;
-            let deliveries = attempt.result.deliveries()?;
+            let result = self.found().await?;
+            let deliveries = result.deliveries()?;
             if !deliveries.is_empty() {
                 // A peek leaves the messages to the next waiter.
                 if self.kind != TakeKind::Read {
                     handle.complete(deliveries.iter().map(|delivery| delivery.id));
                 }
-                return Ok(attempt);
+                return Ok(Attempt { result, _turn: turn });
             }
             // While this one waits, others make their answers.
-            attempt.turn = None;
+            drop(turn);
             handle.end_empty_attempt();
             tokio::select! {
                 () = handle.woken() => {}
-                () = tokio::time::sleep_until(deadline) => return Ok(attempt),
-                () = shutdown.requested() => return Ok(attempt),
+                () = tokio::time::sleep_until(deadline) => return Ok(nothing()),
+                () = shutdown.requested() => return Ok(nothing()),
                 ended = self.session.end() => return Err(ended.problem()),
             }
         }
@@ -173,10 +180,24 @@ impl<'a> Taking<'a> {
         }
     }
 
-    /// Waits for its turn first, if the answer may be large: what is taken away must not wait in memory, nor be refused.
     async fn once(&self) -> Result<Attempt<'a>, Problem> {
-        let turn = if self.take.max > FEW { Some(self.gateway.unread.begin_take().await?) } else { None };
-        Ok(Attempt { result: self.found().await?, turn })
+        let turn = self.turn(Duration::ZERO).await?;
+        self.check_session()?;
+        Ok(Attempt { result: self.found().await?, _turn: turn })
+    }
+
+    /// Waits for its turn, if the answer may be large: what is taken away must not wait in memory, nor be refused.
+    async fn turn(&self, patience: Duration) -> Result<Option<SemaphorePermit<'a>>, Problem> {
+        if self.take.max <= FEW {
+            return Ok(None);
+        }
+        self.gateway.unread.begin_take(patience).await.map(Some)
+    }
+
+    /// Once the token has expired or was revoked, nothing is taken any more.
+    fn check_session(&self) -> Result<(), Problem> {
+        let ended = self.session.ended_at(|| self.gateway.now());
+        ended.map_or(Ok(()), |ended| Err(ended.problem()))
     }
 
     async fn found(&self) -> Result<Found, Problem> {
@@ -241,7 +262,7 @@ mod tests {
         };
         send(&gateway, "first").await;
         let mut turns = Vec::new();
-        while let Some(turn) = gateway.unread.begin_take().now_or_never() {
+        while let Some(turn) = gateway.unread.begin_take(Duration::ZERO).now_or_never() {
             turns.push(turn.unwrap());
         }
         let (large, small) = (taking(FEW + 1), taking(FEW));
@@ -249,13 +270,53 @@ mod tests {
         assert!(large.as_mut().now_or_never().is_none());
         let taken = small.once().await.unwrap();
         assert_eq!(texts(&taken), ["first"], "the large one takes nothing yet, and is in nobody's way");
-        assert!(taken.turn.is_none());
         send(&gateway, "second").await;
         turns.pop();
         let taken = large.await.unwrap();
         assert_eq!(texts(&taken), ["second"]);
-        assert!(gateway.unread.begin_take().now_or_never().is_none(), "its turn ends with the answer");
+        assert!(
+            gateway.unread.begin_take(Duration::ZERO).now_or_never().is_none(),
+            "its turn ends with the answer"
+        );
         drop(taken);
-        assert!(gateway.unread.begin_take().now_or_never().is_some());
+        assert!(gateway.unread.begin_take(Duration::ZERO).now_or_never().is_some());
+    }
+
+    /// Whoever waits for its turn may be revoked meanwhile.
+    #[tokio::test(flavor = "multi_thread")]
+    async fn who_has_ended_by_its_turn_takes_nothing() {
+        let clock = Arc::new(ManualClock::at(now()));
+        let gateway = fixture::gateway(clock.clone()).await;
+        let settings = QueueSettings::default();
+        gateway.apply_queue(QueueOp::Put { queue: "jobs", settings: &settings }).await.unwrap();
+        send(&gateway, "text").await;
+        let expires = now().as_micros() / 1_000_000 + 5;
+        let caller = fixture::caller(&gateway, json!({"sub": "ann", "queues": {"*": "r"}, "exp": expires}));
+        let taking = |caller| Taking {
+            gateway: &gateway,
+            queue: Some("jobs"),
+            take: CheckedTake {
+                receiver: Some("ann"),
+                sender: None,
+                max: FEW + 1,
+                newest_first: false,
+                wait_ms: 0,
+                lease_ms: None,
+            },
+            kind: TakeKind::Get,
+            session: Session::open(&gateway.auth, caller),
+        };
+        let mut turns = Vec::new();
+        while let Some(turn) = gateway.unread.begin_take(Duration::ZERO).now_or_never() {
+            turns.push(turn.unwrap());
+        }
+        let ended = taking(&caller);
+        let mut ended = std::pin::pin!(ended.once());
+        assert!(ended.as_mut().now_or_never().is_none());
+        clock.advance_micros(200_000_000);
+        turns.clear();
+        assert!(ended.await.is_err());
+        let other = fixture::caller(&gateway, json!({"sub": "ann", "queues": {"*": "r"}}));
+        assert_eq!(texts(&taking(&other).once().await.unwrap()), ["text"]);
     }
 }

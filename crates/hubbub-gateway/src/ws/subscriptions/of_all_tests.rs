@@ -58,6 +58,17 @@ impl Follower {
         panic!("waited in vain for {rooms:?}: {:?}", self.subscriptions.rooms.keys());
     }
 
+    async fn until_all_are_read(&mut self) {
+        while !self.subscriptions.all.as_ref().unwrap().is_complete() {
+            poll_fn(|context| {
+                self.subscriptions.poll(context, &mut self.socket, true);
+                Poll::Ready(())
+            })
+            .await;
+            tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+        }
+    }
+
     /// How often it was told that all rooms are live.
     fn announced(&mut self) -> usize {
         String::from_utf8_lossy(self.socket.out()).matches("\"roomId\":\"*\",\"rooms\":").count()
@@ -97,6 +108,22 @@ async fn a_wider_token_brings_the_rooms_that_a_narrow_one_left_out() {
     follower.may_read("*");
     follower.until_it_follows(&["garden", "later", "lobby", "lobby-2", "tea"]).await;
     assert_eq!(follower.announced(), 1);
+}
+
+/// Reading all rooms again is no joining again.
+#[tokio::test]
+async fn a_room_that_was_unsubscribed_does_not_come_back_with_a_wider_token() {
+    let gateway = fixture::gateway(Arc::new(ManualClock::at(fixture::now()))).await;
+    for room in ["lobby", "lobby-2", "tea"] {
+        join(&gateway, room).await;
+    }
+    let mut follower = Follower::start(&gateway, "lobby*").await;
+    follower.until_it_follows(&["lobby", "lobby-2"]).await;
+    assert!(follower.subscriptions.unsubscribe(&RoomId::new("lobby").unwrap()));
+    follower.may_read("*");
+    follower.until_it_follows(&["lobby-2", "tea"]).await;
+    follower.until_all_are_read().await;
+    follower.until_it_follows(&["lobby-2", "tea"]).await;
 }
 
 /// Reading all rooms costs something; a token is renewed again and again.

@@ -145,7 +145,8 @@ impl WorkingSet {
         let held = self.messages.values().filter(|message| message.queue == no && !message.is_gone);
         let changed =
             held.filter_map(|message| match (message.state, settings.exhausts(message.deliveries)) {
-                (State::Ready | State::Expired, true) => Some((message.id, State::Exhausted)),
+                // One that has expired had ended before, and left its group.
+                (State::Ready, true) => Some((message.id, State::Exhausted)),
                 // If it has outlived its time, it expires with the next batch.
                 (State::Exhausted, false) => Some((message.id, State::Ready)),
                 _ => None,

@@ -5,13 +5,13 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use hubbub_core::QueueOp;
 use hubbub_core::invariant::saturate;
-use hubbub_core::queue::{Audience, LeaseReceipt, PAYLOADS_MAX, TAKE_BYTES_MAX, TAKE_MAX};
+use hubbub_core::queue::{Audience, LeaseReceipt, TAKE_MAX};
 use tokio::try_join;
 use tokio_postgres::Row;
 
 use super::insert::{insert_held, insert_known, insert_messages, insert_pending};
 use super::pending::CopyFilter;
-use super::places::insert_places;
+use super::places::{PLACE_TEXTS, insert_places};
 use super::{Loader, MORE};
 use crate::db::{Param, Result};
 use crate::queues::sql::{self, time};
@@ -84,11 +84,10 @@ impl<'a> Touched<'a> {
         touched
     }
 
-    /// Bytes of texts to be read of each place: as much as is taken may be in the one for anybody or in the receiver's, and
-    /// there may be those of many queues. Texts beyond that are read once it is known which are taken.
-    fn text_bytes(&self) -> i64 {
-        let wanted = self.takes.saturating_mul(2 * saturate::<_, i64>(TAKE_BYTES_MAX));
-        wanted.min(saturate(PAYLOADS_MAX)) / saturate::<_, i64>(self.places.len().max(1))
+    /// Bytes of texts that takes may want: as much as one takes may be in the place for anybody or in the receiver's, and there may
+    /// be those of many queues. Texts beyond what is read are read once it is known which are taken.
+    fn text_bytes(&self) -> u64 {
+        self.takes.unsigned_abs().saturating_mul(PLACE_TEXTS)
     }
 }
 
@@ -108,7 +107,7 @@ impl Loader<'_> {
         let lived_from = time(due_from.unwrap_or(i64::MAX).min(seen_to).max(0));
         let (seen_to, now, proven) = (time(seen_to.max(0)), time(set.now), time(set.proven));
         let touched = Touched::of(set, ops);
-        let text_bytes = touched.text_bytes();
+        let text_bytes = set.begin_texts(touched.text_bytes());
         let Touched { sends, takes: _, settled, known, places, limited, copies } = touched;
         set.sends_left = sends;
         let (limited, none): (Vec<i32>, Vec<i32>) = (limited.into_iter().collect(), Vec::new());

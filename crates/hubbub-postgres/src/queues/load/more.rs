@@ -9,7 +9,7 @@ use tokio_postgres::Row;
 
 use super::insert::{insert_held, insert_messages, insert_queue};
 use super::names::insert_queues;
-use super::places::insert_places;
+use super::places::{PLACE_TEXTS, insert_places};
 use super::{Loader, MORE};
 use crate::db::{DbError, Param, Result, Sql};
 
@@ -41,7 +41,8 @@ impl Loader<'_> {
             }
             Need::Place(place) => {
                 let places = BTreeMap::from([(*place, MORE)]);
-                let read = self.read_places(set, &places, 0).await?;
+                let text_bytes = set.begin_texts(PLACE_TEXTS);
+                let read = self.read_places(set, &places, text_bytes).await?;
                 insert_places(set, &places, read);
             }
             Need::Group(key) => self.read_groups(set, std::slice::from_ref(key), MORE).await?,

@@ -3,6 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use futures_util::future::try_join_all;
+use hubbub_core::invariant::saturate;
+use hubbub_core::queue::{PAYLOADS_MAX, TAKE_BYTES_MAX};
 use tokio::try_join;
 use tokio_postgres::Row;
 
@@ -12,11 +14,15 @@ use crate::db::{Param, Result, column};
 use crate::queues::sql::{self, time};
 use crate::queues::working_set::{Frontier, GroupKey, Place, ReceiverQueue, WorkingSet};
 
+/// Bytes of texts read with a place: twice what one take gives.
+pub(super) const PLACE_TEXTS: u64 = 2 * TAKE_BYTES_MAX as u64;
+
 /// Low-water marks, and messages by kinds of places.
 type PlaceRows = (Vec<Row>, Vec<Vec<Row>>);
 
 impl Loader<'_> {
-    /// Reads as many further messages of each place, with up to `text_bytes` of their texts.
+    /// Reads as many further messages of each place, with up to `text_bytes` of their texts: of each place in proportion to how
+    /// many may be taken from it.
     pub(super) async fn read_places(
         &self,
         set: &WorkingSet,
@@ -24,6 +30,8 @@ impl Loader<'_> {
         text_bytes: i64,
     ) -> Result<PlaceRows> {
         let now = time(set.now);
+        let all_most = places.values().sum::<i64>().max(1);
+        let share = |most: i64| text_bytes.saturating_mul(most) / all_most;
         let lines: BTreeSet<ReceiverQueue> =
             places.keys().map(|place| (place.queue, place.receiver)).collect();
         let (queues, receivers): (Vec<i32>, Vec<i32>) = lines.into_iter().unzip();
@@ -39,7 +47,7 @@ impl Loader<'_> {
                 &column(&some, |(place, _)| set.loaded_to(place)),
                 &column(&some, |(_, most)| **most),
                 &now,
-                &text_bytes,
+                &column(&some, |(_, most)| share(**most)),
             ];
             self.tx.query_for(statement, &params).await
         });
@@ -75,6 +83,15 @@ impl Loader<'_> {
             set.groups.entry(key.clone()).or_default().frontier = Some(frontier);
         }
         Ok(())
+    }
+}
+
+impl WorkingSet {
+    /// How many bytes of texts may be read with places, of those that are wanted: a batch has one budget for all.
+    pub(super) fn begin_texts(&mut self, wanted: u64) -> i64 {
+        let granted = wanted.min(PAYLOADS_MAX.saturating_sub(self.texts_read));
+        self.texts_read += granted;
+        saturate(granted)
     }
 }
 

@@ -234,6 +234,8 @@ pub(crate) struct WorkingSet {
     pub(crate) copied_bytes: i64,
     /// Bytes of payloads that takes of the batch hold.
     pub(crate) taken_bytes: u64,
+    /// Bytes of texts that messages of places were read with, at most.
+    pub(crate) texts_read: u64,
     /// Sends that are still to be decided.
     pub(crate) sends_left: i64,
     pub(crate) highest_named: Option<i64>,

@@ -8,8 +8,9 @@ use std::io::{self, Read, Write};
 use std::path::{Component, Path, PathBuf};
 
 use crc32c::crc32c_append;
-use hubbub_core::RandomSource;
 use hubbub_core::backup::BackupFile;
+use hubbub_core::kv::first_revision;
+use hubbub_core::{Clock, RandomSource};
 
 use crate::embedded::disk::data_dir::{self, DirLock};
 use crate::embedded::disk::format_file::{self, FORMAT};
@@ -17,7 +18,7 @@ use crate::embedded::disk::{Disk, FileDisk};
 use crate::embedded::error::OpenError;
 use crate::embedded::journal::JOURNAL_DIR;
 use crate::embedded::journal::end::{EndFile, JournalEnd};
-use crate::embedded::kv::{KV_DIR, REVISION_JUMP};
+use crate::embedded::kv::KV_DIR;
 use crate::embedded::manifest::{MANIFEST, Manifest};
 use crate::embedded::queues::QUEUES_DIR;
 use crate::embedded::segment::{SEGMENTS_DIR, segment_path};
@@ -74,7 +75,7 @@ pub fn restore(
     from: &Path,
     to: &Path,
     files: &[BackupFile],
-    random: &dyn RandomSource,
+    (clock, random): (&dyn Clock, &dyn RandomSource),
     progress: &dyn Fn(u64),
 ) -> Result<String, RestoreError> {
     let was_there = to.exists();
@@ -89,7 +90,7 @@ pub fn restore(
         });
     }
     let lock = DirLock::take(to)?;
-    let result = fill(from, to, files, random, progress);
+    let result = fill(from, to, files, (clock, random), progress);
     if result.is_err() {
         drop(lock);
         clear(to, was_there);
@@ -101,7 +102,7 @@ fn fill(
     from: &Path,
     to: &Path,
     files: &[BackupFile],
-    random: &dyn RandomSource,
+    (clock, random): (&dyn Clock, &dyn RandomSource),
     progress: &dyn Fn(u64),
 ) -> Result<String, RestoreError> {
     let target = FileDisk::new(to);
@@ -136,7 +137,7 @@ fn fill(
         target.sync_dir(dir).map_err(failed("syncing", &to.join(dir)))?;
     }
     // Revisions that were given after the backup must not come again for other values.
-    manifest.keys.revision = manifest.keys.revision.saturating_add(REVISION_JUMP);
+    manifest.keys.revision = first_revision(manifest.keys.revision, clock.now());
     manifest.epoch = random.next_u64();
     manifest.store(&target).map_err(OpenError::from)?;
     format_file::create(&target).map_err(OpenError::from)?;

@@ -59,7 +59,13 @@ impl Place {
     }
 
     fn restore(&self, info: &BackupInfo, from: &str, to: &str) -> Result<String, RestoreError> {
-        restore(&self.path(from), &self.path(to), &info.files, &SeededRandom::new(77), &|_| ())
+        restore(
+            &self.path(from),
+            &self.path(to),
+            &info.files,
+            (&*self.clock, &SeededRandom::new(77)),
+            &|_| (),
+        )
     }
 }
 

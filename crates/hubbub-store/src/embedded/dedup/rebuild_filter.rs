@@ -29,7 +29,8 @@ impl Shared {
         let slack = self.options.slot_messages_max() as u64 * 4;
         let wanted =
             self.status.filter_ids.load(Ordering::Relaxed) > kept.saturating_mul(2).saturating_add(slack);
-        if self.view().segments.iter().any(|segment| self.is_damaged(segment)) {
+        let unreadable = self.unreadable_ids.load(Ordering::Relaxed);
+        if self.view().segments.iter().any(|segment| segment.number() == unreadable) {
             // It could not be read to its end at the next attempt either. The old one holds all ids.
             return Ok(false);
         }
@@ -47,7 +48,9 @@ impl Shared {
         let is_new = fresh.through != through;
         for segment in &self.view().segments {
             if fresh.included.insert(segment.number()) {
-                segment.id_hashes(|hashes| hashes.iter().for_each(|hash| fresh.filter.insert(*hash)))?;
+                segment
+                    .id_hashes(|hashes| hashes.iter().for_each(|hash| fresh.filter.insert(*hash)))
+                    .inspect_err(|_| self.unreadable_ids.store(segment.number(), Ordering::Relaxed))?;
             }
         }
         fresh.through = through;

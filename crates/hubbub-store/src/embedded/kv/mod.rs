@@ -102,6 +102,3 @@ impl KeyCatalog {
         })
     }
 }
-
-/// By how much revisions go on when it is not known which ones were given before.
-pub(crate) const REVISION_JUMP: u64 = 1 << 32;

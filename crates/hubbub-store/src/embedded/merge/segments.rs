@@ -91,7 +91,7 @@ impl Shared {
     }
 
     /// Whether a read of a segment has failed. Rewriting it would fail again each time, and give nothing back.
-    pub(crate) fn is_damaged(&self, segment: &Segment) -> bool {
+    pub(super) fn is_damaged(&self, segment: &Segment) -> bool {
         self.status.damage.has(&segment_path(segment.number()))
     }
 

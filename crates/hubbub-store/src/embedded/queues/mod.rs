@@ -78,6 +78,7 @@ use entry::{Entry, NEVER, Slab};
 use pending::PendingBroadcast;
 pub(crate) use pending::QueueLimits;
 use roaring::RoaringBitmap;
+pub(crate) use select::ROUNDS_MAX;
 use settled::{SettledId, SettledIds};
 pub(crate) use shared::QueueShared;
 use source::Sources;

@@ -41,14 +41,14 @@ fn behind_expired(place: &Place, many: usize) -> Engine {
 #[test]
 fn who_waits_behind_very_many_expired_messages_is_woken() {
     let place = Place::new(SLOT_BYTES);
-    let engine = behind_expired(&place, 9_000);
+    let engine = behind_expired(&place, 12_000);
     assert_eq!(get(&engine, "q", "bob", 1), [""; 0]);
     assert_eq!(sweep(&engine), [Arc::from("q")]);
     assert_eq!(get(&engine, "q", "bob", 1), ["live"]);
     drop(engine);
 
     let place = Place::new(SLOT_BYTES);
-    let engine = behind_expired(&place, 9_000);
+    let engine = behind_expired(&place, 12_000);
     let bobs = wanted("q", "bob");
     assert_eq!(engine.shared.look(&bobs, 1).unwrap(), Some(Vec::new()));
     assert_eq!(sweep(&engine), [Arc::from("q")]);

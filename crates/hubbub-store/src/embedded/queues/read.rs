@@ -15,7 +15,7 @@ use super::settled::IdRun;
 use super::source::{Medium, split_payload};
 use super::table::Queue;
 use super::time::Now;
-use super::{QueueShared, Queues};
+use super::{QueueShared, Queues, ROUNDS_MAX};
 use crate::embedded::error::MaintainError;
 use crate::embedded::service::Embedded;
 use crate::embedded::shared::Shared;
@@ -263,7 +263,7 @@ impl Shared {
             let bounds = (max.min(TAKE_MAX), TAKE_BYTES_MAX as u64);
             let selection = queues.selection(wanted, queue, bounds, true);
             let Some(selection) = selection else { return Some(Vec::new()) };
-            let chosen = queues.choose(&selection, queues.visible.id, now.at);
+            let chosen = queues.choose(&selection, (queues.visible.id, now.at), &mut { ROUNDS_MAX });
             Some(chosen.iter().map(|message| queues.found(&message.handle, now)).collect::<Vec<_>>())
         })
     }

@@ -14,8 +14,8 @@ use super::order::sender_key;
 /// Expired messages that one call passes over without finding anything, before it looks on behind them.
 const EXPIRED_MAX: usize = 2_000;
 
-/// How often it looks on at most, so that no batch waits long.
-const ROUNDS_MAX: usize = 4;
+/// How often the takes of one batch look on at most, so that none waits long.
+pub(crate) const ROUNDS_MAX: usize = 4;
 
 /// What is wanted, in numbers.
 #[derive(Debug, Clone, Copy)]
@@ -59,27 +59,28 @@ impl Queues {
     }
 
     /// What is wanted of the messages with ids up to `visible` that are available now. Ends the expired ones that are in front
-    /// of them. Behind very many of these it finds nothing; then the next sweep has whoever waits look again.
+    /// of them. Behind very many of these it looks on in `rounds` left; then it finds nothing, and the next sweep has whoever
+    /// waits look again.
     pub(super) fn choose(
         &mut self,
         selection: &Selection,
-        visible: u64,
-        now: i64,
+        (visible, now): (u64, i64),
+        rounds: &mut usize,
     ) -> Vec<Candidate<u32, Entry>> {
-        let mut rounds = 0;
         loop {
             let Selected { chosen, expired } = self.select(selection, visible, now);
-            self.expire(&expired);
-            if !chosen.is_empty() || expired.len() < EXPIRED_MAX {
-                return chosen;
-            }
-            rounds += 1;
-            if rounds == ROUNDS_MAX {
+            let is_cut = chosen.is_empty() && expired.len() >= EXPIRED_MAX;
+            if is_cut && *rounds == 0 {
                 let queues = expired.iter().filter_map(|id| Some(self.find(*id)?.1.queue));
                 let queues: Vec<u32> = queues.collect();
                 self.woken.extend(queues);
                 return chosen;
             }
+            self.expire(&expired);
+            if !is_cut {
+                return chosen;
+            }
+            *rounds -= 1;
         }
     }
 

@@ -11,7 +11,7 @@ use hubbub_core::queue::{
 };
 use hubbub_core::{Op, OpBatch, Outcome, QueueOp, QueueOutcome, Refusal, Timestamp};
 
-use super::{PAYLOADS_MAX, QUEUES_DIR, QueueBatch};
+use super::{PAYLOADS_MAX, QUEUES_DIR, QueueBatch, ROUNDS_MAX};
 use crate::embedded::disk::{Disk, FileDisk};
 use crate::embedded::rooms::Position;
 use crate::embedded::sim::SimDisk;
@@ -163,7 +163,14 @@ fn restored_from(engine: &Engine, info: &BackupInfo) -> tempfile::TempDir {
         std::fs::write(path, bytes).unwrap();
     }
     assert!(engine.end_backup(&info.id));
-    restore(backup.path(), &to.path().join("data"), &info.files, &SeededRandom::new(7), &|_| ()).unwrap();
+    restore(
+        backup.path(),
+        &to.path().join("data"),
+        &info.files,
+        (&*engine.shared.clock, &SeededRandom::new(7)),
+        &|_| (),
+    )
+    .unwrap();
     to
 }
 
@@ -389,6 +396,7 @@ fn a_copy_waits_until_what_was_decided_is_durable() {
             spare,
             missing: 0,
             payloads,
+            rounds: ROUNDS_MAX,
             autoregister: true,
             damage: &damage,
         };

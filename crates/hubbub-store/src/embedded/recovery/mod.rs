@@ -15,8 +15,9 @@ mod replay;
 
 use std::collections::HashSet;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 
+use hubbub_core::kv::first_revision;
 use hubbub_core::{Clock, RandomSource, Timestamp};
 use parking_lot::{Mutex, RwLock};
 
@@ -33,7 +34,7 @@ use crate::embedded::journal::end::{EndFile, JournalEnd, end_path};
 use crate::embedded::journal::scan::{self, Chain};
 use crate::embedded::journal::slot::{Slot, SlotLease, SlotPool};
 use crate::embedded::journal::{JOURNAL_DIR, slot_number, slot_path};
-use crate::embedded::kv::{KV_DIR, Keys, OpenedKeys, REVISION_JUMP};
+use crate::embedded::kv::{KV_DIR, Keys, OpenedKeys};
 use crate::embedded::manifest::{MANIFEST, Manifest};
 use crate::embedded::options::{Durability, EngineOptions, SLOTS_MAX};
 use crate::embedded::queues::{QUEUES_DIR, QueueShared, read_checkpoint};
@@ -116,7 +117,7 @@ fn recover(
         view.tails.push(replay(journal, &recorded, &manifest, &slots, &*clock, &mut state)?);
     }
     let may_be_lost = lost || manifest.unsynced;
-    accept_loss(may_be_lost, newest, &view, &mut manifest, &mut state)?;
+    accept_loss(may_be_lost.then(|| clock.now()), newest, &view, &mut manifest, &mut state)?;
     if may_be_lost {
         // What an earlier start or seal did not end is in the way on a disk that is nearly full.
         manifest.queues.remove_others(&*disk)?;
@@ -151,6 +152,7 @@ fn recover(
         keys,
         stats: Stats::new(block_seed),
         fresh_filter: Mutex::default(),
+        unreadable_ids: AtomicU64::new(0),
         wakeup: WakeupSignal::default(),
         sealing: Mutex::default(),
         merging: Mutex::default(),
@@ -328,29 +330,29 @@ fn last_proven(chain: &Chain, manifest: &Manifest) -> Result<Option<Timestamp>, 
 }
 
 /// Where messages of queues are missing, and what the rooms know of but neither segments nor journals hold, that is
-/// damage, unless something written without waiting for the disk may be lost. Then it is taken for erased, and numbers
-/// go on where none was given before.
+/// damage, unless something written without waiting for the disk may be lost, which is found out at `lost_at`. Then it is taken
+/// for erased, and numbers go on where none was given before.
 fn accept_loss(
-    may_be_lost: bool,
+    lost_at: Option<Timestamp>,
     newest: u64,
     view: &View,
     manifest: &mut Manifest,
     ReplayState { rooms, keys, queues, .. }: &mut ReplayState<'_>,
 ) -> Result<(), OpenError> {
-    let missing = queues.forget_missing(may_be_lost);
-    if !may_be_lost {
+    let missing = queues.forget_missing(lost_at.is_some());
+    let Some(lost_at) = lost_at else {
         if missing == 0 {
             return Ok(());
         }
         let what = format!("payloads of {missing} messages of queues stand in journals that are in no slot");
         return Err(OpenError::damaged(JOURNAL_DIR, 0, what));
-    }
+    };
     forget_lost(view, rooms);
     // What is left of these journals is in them, and nothing more comes.
     let position = Position { journal: newest, batch: u32::MAX };
     queues.at = position;
     rooms.at = position;
-    manifest.keys.revision = keys.revision().saturating_add(REVISION_JUMP);
+    manifest.keys.revision = first_revision(keys.revision(), lost_at);
     keys.jump_to(manifest.keys.revision);
     Ok(())
 }

@@ -64,7 +64,8 @@ impl Shared {
         let Some(tail) = self.view().tails.first().map(Arc::clone) else { return Ok(false) };
         self.dirs.check(&NAMED_IN)?;
         let begin = self.clock.monotonic();
-        check_blocks(&tail.slot, tail.journal, tail.batches(), self.catalog.lock().block_seed)?;
+        let seed = self.catalog.lock().block_seed;
+        check_blocks(&tail.slot, tail.journal, tail.batches(), seed)?;
         let number = *reserved.get_or_insert_with(|| self.reserve_segment());
         let hidings = self.rooms.read().hidings;
         let segment = if tail.messages() > 0 { self.write_segment(&tail, number)? } else { None };

@@ -7,7 +7,7 @@ use hubbub_core::{Message, Op, Outcome, Receipt, Refusal, RoomChange, Send, Time
 use super::keys::{DueKeys, KeyWorkingSet};
 use super::{BlockSpan, RoomHead, Scratch, WritePlace, Writer};
 use crate::embedded::error::MaintainError;
-use crate::embedded::queues::{PAYLOADS_MAX, QueueBatch};
+use crate::embedded::queues::{PAYLOADS_MAX, QueueBatch, ROUNDS_MAX};
 use crate::embedded::record;
 use crate::embedded::rooms::RoomNumber;
 use crate::embedded::segment::Segment;
@@ -72,6 +72,7 @@ impl Writer {
             spare,
             missing: 0,
             payloads: PAYLOADS_MAX,
+            rounds: ROUNDS_MAX,
             autoregister: shared.options.queues_autoregister,
             damage: &shared.status.damage,
         };

@@ -58,6 +58,8 @@ fn open_partial(partial: &Path, path: &Path) -> anyhow::Result<File> {
         match file.try_lock() {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => bail!("another export to {} is running", path.display()),
+            // Not every file system has locks.
+            Err(TryLockError::Error(error)) if error.kind() == io::ErrorKind::Unsupported => {}
             Err(TryLockError::Error(error)) => return Err(error).with_context(locking),
         }
         // An export that ended in between has given the file its name.

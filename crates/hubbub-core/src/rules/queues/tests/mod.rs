@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 
 use proptest::prelude::*;
 
-use super::{Effect, Effects, Removal, Space, Stop, decide};
+use super::{Effect, Effects, Removal, Space, Stop, View, decide};
 use crate::queue::{
     Delivery, Due, LeaseReceipt, QueueOp, QueueOutcome, QueueSend, QueueSettings, Settle, Take, TakeFilter,
     TakeHow, WhenFull,
@@ -169,6 +169,9 @@ fn check(before: &Memory, op: &QueueOp<'_>, outcome: &QueueOutcome, after: &Memo
             let held = |memory: &Memory| memory.messages.values().filter(|one| one.queue == queue).count();
             let most = if rules.messages_max == 0 { usize::MAX } else { rules.messages_max as usize };
             assert!(held(after) <= most.max(held(before)), "{send:?}: a queue grows over its limit");
+            let bytes = |memory: &Memory| memory.held(queue).unwrap().bytes;
+            let most = if rules.bytes_max == 0 { u64::MAX } else { rules.bytes_max * 2 };
+            assert!(bytes(after) <= most.max(bytes(before)), "{send:?}: a queue holds too many bytes");
         }
         (QueueOp::Sweep | QueueOp::Delete { .. } | QueueOp::Remove { .. }, _) => {}
         (QueueOp::Settle { receipt, how: Settle::Ack, .. }, _) => assert_eq!(gone, [receipt.id]),
@@ -381,6 +384,35 @@ fn a_full_queue_takes_no_more_copies_than_it_drops() {
     assert!(
         matches!(&effects.drain().collect::<Vec<_>>()[..], [Effect::Gone { ids, .. }, Effect::Send(_)] if ids == &[3])
     );
+}
+
+#[test]
+fn a_full_queue_holds_twice_its_bytes_at_most() {
+    let mut memory = Memory::new();
+    let settings = QueueSettings {
+        bytes_max: Some(4_000),
+        when_full: Some(WhenFull::DropOldest),
+        ..QueueSettings::default()
+    };
+    put(&mut memory, "q", &settings);
+    done(&mut memory, &QueueOp::Register { client: "ada" });
+    let QueueOp::Send(small) = send("ada", 0) else { panic!() };
+    for _ in 0..2_000 {
+        done(&mut memory, &QueueOp::Send(QueueSend { text: "ab", ..small }));
+    }
+    let large = "x".repeat(3_000);
+    let mut decided = Vec::new();
+    for _ in 0..3 {
+        let mut effects = Effects::new(usize::MAX);
+        let sent = decide(&mut memory, &QueueOp::Send(QueueSend { text: &large, ..small }), &mut effects);
+        decided.push(sent.is_ok());
+        if sent.is_ok() {
+            done(&mut memory, &QueueOp::Send(QueueSend { text: &large, ..small }));
+        }
+    }
+    assert_eq!(decided, [true, true, true], "those that went first made space");
+    let held = memory.held(memory.queue_named("q").0).unwrap();
+    assert!(held.bytes <= 8_000, "{held:?}");
 }
 
 #[test]

@@ -37,6 +37,8 @@ pub(crate) struct QueueBatch<'a> {
     pub(crate) missing: usize,
     /// Bytes of payloads that may still be held: [`PAYLOADS_MAX`] at the beginning.
     pub(crate) payloads: u64,
+    /// How often takes may still look on behind expired messages: [`ROUNDS_MAX`](super::ROUNDS_MAX) at the beginning.
+    pub(crate) rounds: usize,
     pub(crate) autoregister: bool,
     /// Where unreadable payloads are noted.
     pub(crate) damage: &'a Damage,
@@ -114,7 +116,9 @@ impl Queues {
                 QueueOutcome::Deleted { messages, ready: self.take_freed() }
             }
             QueueOutcome::Swept { .. } => {
-                let woken = std::mem::take(&mut self.woken);
+                let mut woken = std::mem::take(&mut self.woken);
+                // What came free may have been taken since.
+                woken.retain(|queue| self.has_ready(*queue));
                 let named =
                     woken.iter().filter_map(|number| Some(Arc::clone(&self.queues.get(number)?.name)));
                 let more = self.due_at().is_some_and(|due| due <= now.at);
@@ -122,6 +126,10 @@ impl Queues {
             }
             outcome => outcome,
         }
+    }
+
+    fn has_ready(&self, queue: u32) -> bool {
+        self.ready.range((queue, 0, 0)..=(queue, u32::MAX, u64::MAX)).next().is_some()
     }
 
     /// Group and payload of a message, which may stand in the block that is not written yet.

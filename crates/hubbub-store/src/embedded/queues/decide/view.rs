@@ -141,7 +141,7 @@ impl View for BatchView<'_, '_> {
         let bounds = (max, self.batch.payloads.min(TAKE_BYTES_MAX as u64));
         let selection = self.queues.selection(wanted, queue, bounds, through_groups);
         let Some(selection) = selection else { return Ok(Vec::new()) };
-        Ok(self.queues.choose(&selection, u64::MAX, self.now.at))
+        Ok(self.queues.choose(&selection, (u64::MAX, self.now.at), &mut self.batch.rounds))
     }
 
     fn read(

@@ -174,6 +174,7 @@ mod stale_epoch_is_reset;
 mod stale_receipt_is_refused;
 mod stats_commands_show_them;
 mod stats_over_http_are_exact;
+mod stops_while_it_opens;
 #[cfg(all(feature = "kafka", feature = "scylla"))]
 mod store_restart_is_ridden_out;
 mod tail_survives_a_restart;

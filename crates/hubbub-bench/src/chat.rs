@@ -12,7 +12,7 @@ use serde::Serialize;
 use crate::agents::{Divided, Share, divided, split};
 use crate::client::chat::Chat;
 use crate::engine::{Account, Setup, Workload};
-use crate::options::{Sending, Traffic};
+use crate::options::{CONNECTIONS_MAX, Sending, Traffic, sizes};
 use crate::phase::RoomLoad;
 use crate::phases::{Pacing, Phases, Timetable};
 use crate::report::MESSAGES;
@@ -29,7 +29,7 @@ pub(crate) struct ChatArgs {
     #[arg(long, short = 'n', default_value_t = 500_000, value_name = "N")]
     pub(crate) messages: u64,
     /// Connections that send --warmup-messages each, and are closed before the load begins
-    #[arg(long, default_value_t = 32, value_name = "N")]
+    #[arg(long, default_value_t = 32, value_parser = sizes(CONNECTIONS_MAX), value_name = "N")]
     pub(crate) warmup_connections: usize,
     /// Messages that each of --warmup-connections sends
     #[arg(long, default_value_t = 1_000, value_name = "N")]

@@ -16,6 +16,7 @@ use crate::agents::{Agents, Divided, Load};
 use crate::client::{Target, Targets};
 use crate::kv::KeyLedger;
 use crate::ledger::{Ledger, ServerCounts};
+use crate::machine::CpuUse;
 use crate::main_phase::{EarlyEnd, MainPhase};
 use crate::options::Common;
 use crate::others::OthersMeter;
@@ -27,7 +28,7 @@ use crate::report::{Delivery, Headroom, MESSAGES, Report, cpu_us};
 use crate::run::Run;
 use crate::sample::series::summaries;
 use crate::sample::{Sampler, Source};
-use crate::settling::{Settled, Settling};
+use crate::settling::{REPEATS, Settled, Settling};
 use crate::stages::{Generated, Stages};
 use crate::verdict::{Counted, OpenLoop, Verdict, Watch};
 
@@ -139,7 +140,7 @@ impl Setup {
     /// The URLs of what is measured. A broker whose process is given is not looked for.
     fn engines<'s>(&'s self, broker: Option<&'s str>) -> impl Iterator<Item = &'s str> {
         let Common { servers, database, broker_pid, .. } = &self.common;
-        let broker = broker.filter(|_| broker_pid.is_none());
+        let broker = broker.filter(|_| broker_pid.is_empty());
         servers.iter().chain(database).map(String::as_str).chain(broker)
     }
 }
@@ -192,7 +193,9 @@ pub(crate) async fn measure<W: Workload>(args: &Loading<W>) -> anyhow::Result<Re
 
     let before = counts().await;
     let mut load = Load::ready(args, &setup).await?;
-    let sampler = Sampler::start(load.source(&setup).await?);
+    let source = load.source(&setup).await?;
+    report.notes.extend(source.notes());
+    let sampler = Sampler::start(source);
     let [idle_before, idle_after] = own.around();
     tokio::time::sleep(idle_before).await;
     let empty_ms = Watch::probe(&setup).await;
@@ -201,11 +204,14 @@ pub(crate) async fn measure<W: Workload>(args: &Loading<W>) -> anyhow::Result<Re
     let meter = setup.others(own.log_url(), pids);
     let (run, main) = MainPhase::of(&setup, timetable, empty_ms, meter, load.drive(&setup)).await;
     let (run, mut seen) = (run?, main.seen);
+    report.notes.extend(ended_note(common, &main.cpu));
     (report.cpu, report.taken, report.generator) = (Some(main.cpu), main.taken, Some(main.timing));
     let mut asked = run.followed.asked_in_main();
     let accepted = load.accepted(&run);
     // What is not stored yet is not to be told of yet.
-    let settled = run.followed.ask_during(&run, settled(&setup, before.as_ref(), accepted)).await;
+    let repeats = if main.counted.stages.has_broker() { REPEATS } else { Duration::ZERO };
+    let settling = settled(&setup, before.as_ref(), accepted, repeats);
+    let settled = run.followed.ask_during(&run, settling).await;
     run.followed.ask_rest(&run).await;
     tokio::time::sleep(idle_after).await;
     let span = sampler.span(main.begun, main.ended);
@@ -264,9 +270,22 @@ pub(crate) async fn measure<W: Workload>(args: &Loading<W>) -> anyhow::Result<Re
     Ok(report)
 }
 
-/// Waits until the servers have stored what was `accepted`; `None` where they do not count.
-async fn settled(setup: &Setup, before: Option<&ServerCounts>, accepted: [u64; 2]) -> Option<Settled> {
-    Settled::wait(&setup.targets, before?, accepted.iter().sum()).await
+/// Waits until the servers have stored what was `accepted`, and what they store again; `None` where they do not count.
+async fn settled(
+    setup: &Setup,
+    before: Option<&ServerCounts>,
+    accepted: [u64; 2],
+    repeats: Duration,
+) -> Option<Settled> {
+    Settled::wait(&setup.targets, before?, accepted.iter().sum(), repeats).await
+}
+
+/// What is to be known where the processes of the servers were given, and not all were there from the beginning to the end.
+fn ended_note(common: &Common, cpu: &CpuUse) -> Option<String> {
+    let is_missing = !common.server_pid.is_empty() && cpu.server.is_none();
+    let said =
+        "a process of --server-pid is not there, or ended meanwhile: what the servers used is not known";
+    is_missing.then(|| said.to_owned())
 }
 
 /// Messages or operations that were done in the time that the processors are looked at, whenever they began, and their rate.

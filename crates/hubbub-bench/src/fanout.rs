@@ -16,7 +16,7 @@ use crate::feed::Feed;
 use crate::job::Shape;
 use crate::listener::{Audience, Listeners};
 use crate::live::Live;
-use crate::options::{Rules, arguments, duration, seconds};
+use crate::options::{Rules, TEXT_BYTES_MAX, arguments, duration, seconds, sizes};
 use crate::pace::supply;
 use crate::phase;
 use crate::phases::{Phases, Timetable};
@@ -48,7 +48,7 @@ pub(crate) struct FanoutArgs {
     #[serde(skip)]
     pub(crate) room_prefix: String,
     /// Random texts of exactly this length in place of the 50 phrases
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_parser = sizes(TEXT_BYTES_MAX), value_name = "N")]
     pub(crate) text_bytes: Option<usize>,
 }
 

@@ -53,8 +53,14 @@ pub(crate) struct Shape {
 }
 
 /// How many different texts there are when their length is prescribed.
-/// Many, so that equal ones stand far apart in what the server compresses.
+/// Many, so that equal ones stand far apart in what the server compresses; but long ones take no more memory than this.
 const LONG_TEXTS: usize = 60_000;
+const LONG_TEXTS_BYTES: usize = 256 << 20;
+
+/// How many texts of this length there are: one at least.
+fn long_texts(bytes: usize) -> usize {
+    (LONG_TEXTS_BYTES / bytes.max(1)).clamp(1, LONG_TEXTS)
+}
 
 /// Who write in a room, and how far the next room's people are from them.
 const ROOM_USERS: u64 = 50;
@@ -68,7 +74,7 @@ impl Shape {
             None => PHRASES.lines().map(str::to_owned).collect(),
             Some(bytes) => {
                 let random = SeededRandom::new(run);
-                (0..LONG_TEXTS).map(|_| random_words(&random, bytes)).collect()
+                (0..long_texts(bytes)).map(|_| random_words(&random, bytes)).collect()
             }
         };
         let (run, room_prefix) = (format!("{run:010x}-"), room_prefix.to_owned());
@@ -297,6 +303,16 @@ mod tests {
             assert!(kinds[0] > 1_700 && kinds[1] > 60 && kinds[2] > 60, "{kinds:?}");
             assert_eq!(shape.room_name(3), "room-3");
         }
+    }
+
+    #[test]
+    fn long_texts_are_fewer() {
+        let counts = [0, 1, 120, 4_473, 10_000, 1_000_000, usize::MAX].map(long_texts);
+        assert_eq!(counts, [60_000, 60_000, 60_000, 60_000, 26_843, 268, 1]);
+        let shape = Shape::new(7, 10, Some(100_000), "");
+        let random = SeededRandom::new(1);
+        assert_eq!(shape.texts.len(), 2_684);
+        assert!((0..5_000).all(|index| shape.text(&shape.draw(&random, index, 1)).len() == 100_000));
     }
 
     #[test]

@@ -32,6 +32,8 @@ pub(crate) struct Audience {
     latency: Mutex<Dist>,
     misordered: AtomicU64,
     lost: AtomicU64,
+    /// Messages to be timed that came when it was not known any more when they were sent.
+    untimed: AtomicU64,
     last_arrival_us: AtomicU64,
     /// Of how many messages one is timed.
     stride: u64,
@@ -83,6 +85,7 @@ impl Listeners {
             latency: Mutex::default(),
             misordered: AtomicU64::new(0),
             lost: AtomicU64::new(0),
+            untimed: AtomicU64::new(0),
             last_arrival_us: AtomicU64::new(0),
             stride: if subscribers > 16 { 16 } else { 1 },
             subscribed: Semaphore::new(0),
@@ -141,6 +144,7 @@ impl Listeners {
             misordered: audience.misordered.load(Ordering::Relaxed),
             lost_connections: audience.lost.load(Ordering::Relaxed),
             latency: audience.latency.lock().stats(),
+            untimed: audience.untimed.load(Ordering::Relaxed),
             slowest_behind: audience.slowest_behind(),
             window: None,
         }
@@ -290,7 +294,10 @@ impl Subscriber {
         // Only messages of the main phase are noted: others would take the places of theirs.
         if now_us >= run.main_us().start
             && let Some(index) = run.followed.awaits(self.room, seq, || self.index(text))
-            && run.times.as_ref().is_none_or(|times| run.main_us().contains(&times.get(index)))
+            && run
+                .times
+                .as_ref()
+                .is_none_or(|times| times.get(index).is_some_and(|sent_us| run.main_us().contains(&sent_us)))
         {
             run.followed.arrived(index, self.who % run.targets.len(), now_us);
         }
@@ -309,14 +316,17 @@ impl Subscriber {
     }
 
     /// Since it was sent, as this process knows; or else since the time that it carries. `None` where that was not in the main
-    /// phase.
+    /// phase, or is so long ago that it is not known any more, which is counted.
     fn latency_us(&self, text: &str) -> Option<u64> {
         let run = &self.audience.run;
         let Some(times) = &run.times else {
             let sent = Timestamp::parse(member(text, "\"timestamp\":\"")?)?;
             return Some(saturate(crate::machine::now().as_micros().saturating_sub(sent.as_micros())));
         };
-        let sent_us = times.get(self.index(text)?);
+        let Some(sent_us) = times.get(self.index(text)?) else {
+            self.audience.untimed.fetch_add(1, Ordering::Relaxed);
+            return None;
+        };
         run.main_us().contains(&sent_us).then(|| run.now_us().saturating_sub(sent_us))
     }
 
@@ -346,6 +356,7 @@ mod tests {
     use crate::client::Target;
     use crate::job::Shape;
     use crate::options::{Rules, arguments};
+    use crate::run::TIMES;
 
     /// Its server sends these messages to whoever subscribes first, and then closes.
     async fn cut_off_after(listener: TcpListener, seqs: &[u64]) {
@@ -386,5 +397,38 @@ mod tests {
         assert_eq!(audience.missing(&accepted, 1).collect::<Vec<_>>(), [2], "four of six came");
         assert_eq!((delivery.delivered, delivery.misordered, delivery.lost_connections), (4, 1, 1));
         assert_eq!(delivery.latency.count, 4, "by the times that messages carry");
+    }
+
+    #[tokio::test]
+    async fn what_comes_too_late_to_be_timed_is_counted() {
+        let target = Target::parse("127.0.0.1:1").unwrap();
+        let rules: Rules = arguments("rules", &[]).unwrap();
+        let run = Arc::new(Run::new(target, Shape::new(1, 10, None, ""), rules).with_listeners());
+        let audience = Arc::clone(&Listeners::gather(&run, 0, 1, 7).await.unwrap().audience);
+        let mut subscriber = Subscriber {
+            audience: Arc::clone(&audience),
+            who: 0,
+            room: 1,
+            is_subscribed: true,
+            last_seq: None,
+            heard: 0,
+            unreported: 0,
+            latencies: Vec::new(),
+        };
+        let times = run.times.as_ref().unwrap();
+        // The slot of the first one was given to a later one.
+        for index in [1, 2, 1 + TIMES] {
+            times.set(index, 0);
+        }
+        for (seq, index) in [(1, 1), (2, 2)] {
+            let mut id = Vec::new();
+            run.shape.write_id(index, &mut id);
+            let id = String::from_utf8(id).unwrap();
+            let text = format!("{{\"type\":\"message\",\"messageId\":\"{id}\",\"seq\":{seq}}}");
+            subscriber.hear(&text).unwrap();
+        }
+        drop(subscriber);
+        let timed = audience.latency.lock().len();
+        assert_eq!((timed, audience.untimed.load(Ordering::Relaxed)), (1, 1));
     }
 }

@@ -129,11 +129,12 @@ pub(crate) fn status(pid: u32) -> Option<String> {
 const TICKS_PER_SECOND: f64 = 100.0;
 
 /// Processor time used by this process, a server and the whole machine, since some moment.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub(crate) struct CpuMark {
     at: Instant,
     own_s: f64,
-    server_s: Option<f64>,
+    /// By each server, by its process; `None` where that is gone.
+    servers_s: BTreeMap<u32, Option<f64>>,
     busy_s: f64,
     stolen_s: f64,
 }
@@ -144,8 +145,7 @@ impl CpuMark {
         Self {
             at: Instant::now(),
             own_s: process_seconds(std::process::id()).unwrap_or(0.0),
-            server_s: (!server_pids.is_empty())
-                .then(|| server_pids.iter().filter_map(|pid| process_seconds(*pid)).sum()),
+            servers_s: server_pids.iter().map(|pid| (*pid, process_seconds(*pid))).collect(),
             busy_s,
             stolen_s,
         }
@@ -158,10 +158,17 @@ impl CpuMark {
             seconds: elapsed,
             cores: all_cores(),
             generator: (later.own_s - self.own_s) / elapsed,
-            server: self.server_s.zip(later.server_s).map(|(from, to)| (to - from) / elapsed),
+            server: self.used_by_servers(later).map(|seconds| seconds / elapsed),
             machine: (later.busy_s - self.busy_s) / elapsed,
             stolen: (later.stolen_s - self.stolen_s) / elapsed,
         }
+    }
+
+    /// In seconds; `None` where no server is known, or one has ended: what it used is not known.
+    fn used_by_servers(&self, later: &Self) -> Option<f64> {
+        let used = |(pid, before): (&u32, &Option<f64>)| Some((*later.servers_s.get(pid)?)? - (*before)?);
+        let all = self.servers_s.iter().map(used).sum::<Option<f64>>()?;
+        (!self.servers_s.is_empty()).then_some(all)
     }
 }
 
@@ -354,6 +361,23 @@ mod tests {
         }
         let own = thread_times(std::process::id());
         assert!(own.values().any(|thread| thread.run_s > 0.0), "{own:?}");
+    }
+
+    #[test]
+    fn the_time_of_a_server_that_has_ended_is_not_known() {
+        let mark = |servers: &[(u32, Option<f64>)]| CpuMark {
+            servers_s: servers.iter().copied().collect(),
+            ..CpuMark::now(&[])
+        };
+        let before = mark(&[(1, Some(50.0)), (2, Some(7.0))]);
+        let used = |later: &[(u32, Option<f64>)]| before.used_by_servers(&mark(later));
+        assert_eq!(used(&[(1, Some(52.0)), (2, Some(8.0))]), Some(3.0));
+        assert_eq!(used(&[(1, None), (2, Some(8.0))]), None);
+        assert_eq!(used(&[(2, Some(8.0))]), None);
+        assert_eq!(mark(&[(1, None)]).used_by_servers(&mark(&[(1, Some(2.0))])), None, "it came later");
+        assert_eq!(mark(&[]).used_by_servers(&mark(&[])), None, "none is known");
+        let own = std::process::id();
+        assert!(CpuMark::now(&[own]).until(&CpuMark::now(&[own])).server.is_some_and(|used| used >= 0.0));
     }
 
     #[test]

@@ -85,7 +85,7 @@ impl MainPhase {
         };
         let end = async |Marks { watch, meter, begun, cpu }| {
             let early = setup.early_end.get();
-            let cpu = cpu.until(&early.map_or_else(|| CpuMark::now(pids), |early| early.cpu));
+            let cpu = cpu.until(&early.map_or_else(|| CpuMark::now(pids), |early| early.cpu.clone()));
             let (taken, now) = (meter.taken(), Instant::now());
             let ended = early.map_or(now, |early| early.at);
             let (seen, counted, timing) = watch.end(setup, early.map(|early| &early.mark)).await;

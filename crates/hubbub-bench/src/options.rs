@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
+use clap::builder::RangedU64ValueParser;
 use serde::{Serialize, Serializer};
 
 use crate::access::AccessArgs;
@@ -59,13 +60,13 @@ pub(crate) struct Common {
     /// PostgreSQL of the server, postgres://…: it is looked at meanwhile
     #[arg(long, env = "HUBBUB_STORE", value_name = "URL")]
     pub database: Option<String>,
-    /// Names, or ids, of processes whose processor time and memory are shown; of those called postgres only the ones that
-    /// serve --database, if it runs here
-    #[arg(long, default_value = "postgres,beam", value_delimiter = ',', value_name = "NAME")]
+    /// Names, or ids, of processes whose processor time and memory are shown, besides those of a PostgreSQL and a RabbitMQ that are
+    /// measured: postgres and beam; of those called postgres only the ones that serve --database, if it runs here
+    #[arg(long, value_delimiter = ',', value_name = "NAME")]
     pub watch: Vec<String>,
-    /// Process id of the broker, if it runs on this machine: its processor time is shown
-    #[arg(long, value_name = "PID")]
-    pub broker_pid: Option<u32>,
+    /// Process ids of the brokers that run on this machine: their processor time is shown
+    #[arg(long, value_delimiter = ',', value_name = "PID")]
+    pub broker_pid: Vec<u32>,
     #[command(flatten)]
     pub price: PriceArgs,
     #[command(flatten)]
@@ -73,6 +74,18 @@ pub(crate) struct Common {
     /// No live progress
     #[arg(long, short)]
     pub quiet: bool,
+}
+
+/// Connections, or clients, of a workload, at most: what is kept for each is made before the load.
+pub(crate) const CONNECTIONS_MAX: u64 = 1_000_000;
+/// Messages of a connection that are under way, at most.
+const IN_FLIGHT_MAX: u64 = 1_000_000;
+/// The longest text, or value: 64 MiB.
+pub(crate) const TEXT_BYTES_MAX: u64 = 64 << 20;
+
+/// What reads a number up to this.
+pub(crate) fn sizes(most: u64) -> RangedU64ValueParser<usize> {
+    RangedU64ValueParser::new().range(..=most)
 }
 
 impl Common {
@@ -100,14 +113,14 @@ pub(crate) struct Traffic {
     #[arg(long)]
     pub own_users: bool,
     /// Random texts of exactly this length in place of the 50 phrases
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_parser = sizes(TEXT_BYTES_MAX), value_name = "N")]
     pub text_bytes: Option<usize>,
 }
 
 #[derive(Debug, Clone, Args, Serialize)]
 pub(crate) struct Sending {
     /// Connections at a time
-    #[arg(long, short, default_value_t = 128, value_name = "N")]
+    #[arg(long, short, default_value_t = 128, value_parser = sizes(CONNECTIONS_MAX), value_name = "N")]
     pub connections: usize,
     #[command(flatten)]
     #[serde(flatten)]
@@ -117,13 +130,16 @@ pub(crate) struct Sending {
     pub queue: usize,
 }
 
+/// One less than the failures of a message that can be counted: after that many it is given up.
+const RETRIES_MAX: i64 = u8::MAX as i64 - 1;
+
 #[derive(Debug, Clone, Args, Serialize)]
 pub(crate) struct Rules {
     /// Messages without an answer that one connection may have
-    #[arg(long, default_value_t = 1, value_name = "K")]
+    #[arg(long, default_value_t = 1, value_parser = sizes(IN_FLIGHT_MAX), value_name = "K")]
     pub in_flight: usize,
     /// Send a message at most this often again, with the same id
-    #[arg(long, default_value_t = 5, value_name = "N")]
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u8).range(..=RETRIES_MAX), value_name = "N")]
     pub retries: u8,
     #[command(flatten)]
     #[serde(flatten)]
@@ -214,6 +230,25 @@ mod tests {
             assert_eq!(duration(text), Ok(Duration::from_millis(ms)));
         }
         assert!(duration("ten").is_err() && duration("1d").is_err() && duration("").is_err());
+    }
+
+    #[test]
+    fn what_no_memory_could_hold_is_refused() {
+        let endless = u64::MAX.to_string();
+        for option in ["--connections", "--in-flight"] {
+            assert!(arguments::<Sending>("sending", &[option, &endless]).is_err(), "{option}");
+            assert!(arguments::<Sending>("sending", &[option, "1000000"]).is_ok(), "{option}");
+        }
+        assert!(arguments::<Traffic>("traffic", &["--text-bytes", &endless]).is_err());
+        assert!(arguments::<Traffic>("traffic", &["--text-bytes", "1000000"]).is_ok());
+    }
+
+    #[test]
+    fn a_message_fails_more_often_than_it_is_sent_again() {
+        let retries =
+            |count: &str| arguments::<Rules>("rules", &["--retries", count]).map(|rules| rules.retries);
+        assert!(retries("254").is_ok_and(|most| most < u8::MAX));
+        assert!(retries("255").is_err(), "failures could not be counted any further");
     }
 
     #[test]

@@ -125,6 +125,14 @@ pub(crate) fn process_at(url: &str) -> Option<u32> {
     processes_at(url)?.first().copied()
 }
 
+/// The processes that a URL leads to, each once, as far as they run on this machine and can be seen.
+pub(crate) fn each_at(url: &str) -> Vec<u32> {
+    let mut pids = processes_at(url).unwrap_or_default();
+    pids.sort_unstable();
+    pids.dedup();
+    pids
+}
+
 /// Hosts and ports of a URL, which may have several. A port that it leaves out is that of its scheme.
 fn addresses(url: &str) -> impl Iterator<Item = (&str, Option<u16>)> {
     let (scheme, address) = url.split_once("://").unwrap_or(("http", url));

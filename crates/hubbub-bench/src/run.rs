@@ -13,7 +13,7 @@ use crate::client::{Cause, Target, Targets};
 use crate::followed::Followed;
 use crate::job::Shape;
 use crate::options::{Common, Patience, Rules};
-use crate::pace::RateSpan;
+use crate::pace::{RateSpan, Schedule};
 use crate::phases::{Pacing, Phases, ThinkTime, Timetable};
 use crate::record::{Ending, Record, Sample};
 use crate::rows::{RowNames, RowWriter, RowsWritten};
@@ -38,6 +38,8 @@ pub(crate) struct Run {
     main_us: [AtomicU64; 2],
     /// How long connections wait between an answer and what they send next, in a closed loop.
     pub(crate) think_time: ThinkTime,
+    /// The longest time between two messages of an open loop.
+    longest_gap: Duration,
     is_over: AtomicBool,
     /// The server stores before it answers: an answer had a `seq`.
     has_seqs: AtomicBool,
@@ -125,6 +127,7 @@ impl Run {
             begun_us: AtomicU64::new(0),
             main_us: [AtomicU64::new(0), AtomicU64::new(u64::MAX)],
             think_time: ThinkTime::default(),
+            longest_gap: Duration::ZERO,
             is_over: AtomicBool::new(false),
             has_seqs: AtomicBool::new(false),
             last_answer_us: AtomicU64::new(0),
@@ -159,7 +162,12 @@ impl Run {
         let schedule = pacing.schedule(phases);
         let asked = |span: &RateSpan| schedule.map_or(0, |it| it.due_in_main(span.from_us..span.until_us));
         self.record.lock().tell_apart(&pacing.spans(phases), asked);
-        Self { think_time: pacing.think_time(), ..self }
+        Self { think_time: pacing.think_time(), ..self.scheduled(schedule.as_ref()) }
+    }
+
+    /// The same of an open loop that sends by this schedule.
+    pub(crate) fn scheduled(self, schedule: Option<&Schedule>) -> Self {
+        Self { longest_gap: schedule.map_or(Duration::ZERO, Schedule::longest_gap), ..self }
     }
 
     /// Counts from now on as the start, for what is got ready before.
@@ -266,11 +274,11 @@ impl Run {
         Ok(tokio::task::spawn_blocking(|| rows.finish()).await?)
     }
 
-    /// Whether the server has been silent for too long.
+    /// Whether the server has been silent for too long, although it was asked.
     pub(crate) fn is_hopeless(&self) -> bool {
         let silent_us = self.now_us().saturating_sub(self.last_answer_us.load(Ordering::Relaxed));
-        let patience = self.rules.patience.give_up.saturating_add(self.think_time.longest());
-        Duration::from_micros(silent_us) > patience
+        let unasked = self.think_time.longest().saturating_add(self.longest_gap);
+        Duration::from_micros(silent_us) > self.rules.patience.give_up.saturating_add(unasked)
     }
 }
 
@@ -278,24 +286,41 @@ fn micros(duration: Duration) -> u64 {
     saturate(duration.as_micros())
 }
 
-/// When a message was (to be) sent, by its index.
+/// When each of the last [`TIMES`] messages was (to be) sent, by its index. A slot has the time in its lower bits, and whose it is
+/// in those above: both in one number, so that a reader never sees the time of another message.
 #[derive(Debug)]
 pub(crate) struct SendTimes(Vec<AtomicU64>);
 
+/// Messages whose times are remembered, 26 s at 10,000/s.
+pub(crate) const TIMES: u64 = 1 << 18;
+/// Bits of a time in microseconds: nine years.
+const TIME_BITS: u32 = 48;
+const TIME_MAX_US: u64 = (1 << TIME_BITS) - 1;
+
 impl SendTimes {
-    /// Remembers the last 2¹⁸ messages, 26 s at 10,000/s.
     fn new() -> Self {
-        Self((0..1 << 18).map(|_| AtomicU64::new(0)).collect())
+        Self((0..TIMES).map(|_| AtomicU64::new(0)).collect())
+    }
+
+    fn slot(&self, index: u64) -> Option<&AtomicU64> {
+        self.0.get((index % TIMES) as usize)
+    }
+
+    /// Which of the messages of its slot it is; never 0, which stands for none.
+    fn owner(index: u64) -> u64 {
+        1 + index / TIMES % u64::from(u16::MAX)
     }
 
     pub(crate) fn set(&self, index: u64, us: u64) {
-        if let Some(slot) = self.0.get(index as usize % self.0.len()) {
-            slot.store(us, Ordering::Relaxed);
+        if let Some(slot) = self.slot(index) {
+            slot.store(Self::owner(index) << TIME_BITS | us.min(TIME_MAX_US), Ordering::Relaxed);
         }
     }
 
-    pub(crate) fn get(&self, index: u64) -> u64 {
-        self.0.get(index as usize % self.0.len()).map_or(0, |slot| slot.load(Ordering::Relaxed))
+    /// `None` where a later message has taken its place.
+    pub(crate) fn get(&self, index: u64) -> Option<u64> {
+        let kept = self.slot(index)?.load(Ordering::Relaxed);
+        (kept >> TIME_BITS == Self::owner(index)).then_some(kept & TIME_MAX_US)
     }
 }
 
@@ -372,6 +397,39 @@ mod tests {
         run.thought(900_000, 1_900_000);
         run.thought(1_900_000, 2_100_000);
         assert_eq!(run.counts.thought_us.load(Ordering::Relaxed), 200_000);
+    }
+
+    #[test]
+    fn a_time_is_that_of_its_own_message() {
+        let times = SendTimes::new();
+        assert_eq!((times.get(0), times.get(5)), (None, None), "nothing was sent");
+        times.set(5, 0);
+        times.set(6, 77);
+        assert_eq!((times.get(5), times.get(6)), (Some(0), Some(77)));
+        assert_eq!(times.get(5 + TIMES), None, "it is yet to be sent");
+        times.set(5 + TIMES, 99);
+        assert_eq!((times.get(5), times.get(5 + TIMES)), (None, Some(99)));
+        let last = TIMES * u64::from(u16::MAX) - 1;
+        times.set(last, u64::MAX);
+        assert_eq!(times.get(last), Some(TIME_MAX_US), "it takes no bits of whose it is");
+    }
+
+    #[test]
+    fn a_server_that_is_seldom_asked_may_be_silent() {
+        let patient = |rate: Option<&str>| {
+            let rate: Vec<&str> = rate.into_iter().flat_map(|rate| ["--rate", rate]).collect();
+            let pacing: Pacing = arguments("pacing", &rate).unwrap();
+            let phases: Phases = arguments("phases", &["--duration", "10m"]).unwrap();
+            let rules: Rules = arguments("rules", &["--give-up", "0s"]).unwrap();
+            let target = Target::parse("127.0.0.1:1").unwrap();
+            let run = Run::new(target, Shape::new(1, 10, None, ""), rules).paced(&pacing, &phases);
+            while run.now_us() == 0 {
+                std::hint::spin_loop();
+            }
+            !run.is_hopeless()
+        };
+        assert!(patient(Some("0.02")), "a message every 50 s");
+        assert!(!patient(None), "it is asked all the time");
     }
 
     #[test]

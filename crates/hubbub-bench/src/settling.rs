@@ -14,6 +14,8 @@ use crate::report::grouped;
 const PATIENCE: Duration = Duration::from_secs(5);
 /// Servers that have not answered for so long do not count any more.
 const SILENCE: Duration = Duration::from_secs(30);
+/// Behind a broker, a message may be stored again after all were: by then it is, as a rule.
+pub(crate) const REPEATS: Duration = Duration::from_secs(1);
 /// Between two questions whether all is stored.
 const PAUSE: Duration = Duration::from_millis(20);
 /// A store that is behind by more than this time, and by more than this share of the load, did not keep up.
@@ -31,19 +33,30 @@ pub(crate) struct Settled {
 }
 
 impl Settled {
-    /// Waits until the servers have stored all that was `accepted` since `before`, or store nothing more, or one of them does not
-    /// tell for long. `None` where it never did.
-    pub(crate) async fn wait(targets: &Targets, before: &ServerCounts, accepted: u64) -> Option<Self> {
+    /// Waits until the servers have stored all that was `accepted` since `before`, and nothing more for the time of `repeats`; or
+    /// store nothing more, or one of them does not tell for long. `None` where it never did.
+    pub(crate) async fn wait(
+        targets: &Targets,
+        before: &ServerCounts,
+        accepted: u64,
+        repeats: Duration,
+    ) -> Option<Self> {
         let (mut settled, mut heard_at): (Option<Self>, _) = (None, Instant::now());
+        let (mut seen, mut moved_at) = (None, heard_at);
         while heard_at.elapsed() <= SILENCE {
             if let Some(counts) = ServerCounts::ask(targets).await {
-                let (left, now) = (accepted.saturating_sub(counts.since(before).stored), Instant::now());
+                let (stored, now) = (counts.since(before).stored, Instant::now());
+                let left = accepted.saturating_sub(stored);
                 heard_at = now;
+                if seen.replace(stored) != Some(stored) {
+                    moved_at = now;
+                }
                 let settled = settled.get_or_insert(Self { at: now, unstored: left, left });
                 if left < settled.left {
                     (settled.left, settled.at) = (left, now);
                 }
-                if settled.left == 0 || settled.at.elapsed() > PATIENCE {
+                let is_done = settled.left == 0 && moved_at.elapsed() >= repeats;
+                if is_done || settled.at.elapsed() > PATIENCE {
                     break;
                 }
             }
@@ -108,8 +121,53 @@ impl Display for Settling {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicU64, Ordering};
+
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::TcpListener;
+
     use super::*;
+
+    /// A server that has accepted 5 messages and stored them, and from its second answer on one of them again; and how often it
+    /// was asked.
+    pub(crate) async fn repeating() -> (Targets, Arc<AtomicU64>) {
+        let server = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let targets = crate::client::Target::parse(&server.local_addr().unwrap().to_string()).unwrap().into();
+        let asked = Arc::new(AtomicU64::new(0));
+        let count = Arc::clone(&asked);
+        tokio::spawn(async move {
+            loop {
+                let (mut wire, _) = server.accept().await.unwrap();
+                let count = Arc::clone(&count);
+                tokio::spawn(async move {
+                    let mut read = [0; 1 << 12];
+                    while wire.read(&mut read).await.is_ok_and(|bytes| bytes > 0) {
+                        let stored = if count.fetch_add(1, Ordering::SeqCst) < 1 { 5 } else { 6 };
+                        let body = format!(
+                            "hubbub_messages_accepted_total 5\nhubbub_messages_stored_total {stored}\n"
+                        );
+                        let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", body.len());
+                        wire.write_all((head + &body).as_bytes()).await.unwrap();
+                    }
+                });
+            }
+        });
+        (targets, asked)
+    }
+
+    #[tokio::test]
+    async fn what_is_stored_again_a_moment_later_is_waited_for() {
+        let asked_by = async |repeats| {
+            let (targets, asked) = repeating().await;
+            let settled = Settled::wait(&targets, &ServerCounts::default(), 5, repeats).await.unwrap();
+            assert_eq!(settled.left, 0);
+            asked.load(Ordering::SeqCst)
+        };
+        assert_eq!(asked_by(Duration::ZERO).await, 1, "without a broker, answers come after the store");
+        assert!(asked_by(REPEATS).await > 2, "the counter is read again after it has moved");
+    }
 
     #[test]
     fn a_store_that_falls_behind_is_told() {

@@ -1,7 +1,7 @@
 //! `hubbub serve`: wires all parts. Opens the store, starts the message log, listens, and stops everything in reverse
 //! order.
 
-use std::io::Write;
+use std::io::{self, Write};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,7 +23,7 @@ use hubbub_pipeline::kv::CacheLimits;
 use hubbub_pipeline::log::LogOptions;
 use hubbub_pipeline::metrics::Program;
 use hubbub_pipeline::{DirectLog, Hub, Keys, Members, Metrics, Timeline};
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpSocket};
 
 use crate::cli::ServeArgs;
 use crate::config::{self, Bytes, Config, ConfigError, Environment};
@@ -56,17 +56,24 @@ pub(crate) fn run(args: &ServeArgs) -> anyhow::Result<()> {
 }
 
 async fn serve(config: &Config) -> anyhow::Result<()> {
-    let stop = stop(*config.drain_timeout)?;
+    let mut stop = Box::pin(stop(*config.drain_timeout)?);
     // Bind before opening the store, so that a second server on the port fails before a long recovery.
-    let (http, address) = listen(config, "server.listen", &config.listen).await?;
+    let (http, address) = bind(config, "server.listen", &config.listen).await?;
     let line = match config.line.as_deref() {
-        Some(line) => Some(listen(config, "server.line", line).await?),
+        Some(line) => Some(bind(config, "server.line", line).await?),
         None => None,
     };
-    let opened = open(config, server_name(config, address)).await?;
+    // Both may take long, on a database that does not answer, or has much to migrate.
+    let opened = tokio::select! {
+        opened = open(config, server_name(config, address)) => opened?,
+        _ = &mut stop => return supervision::result(),
+    };
     let gateway = opened.gateway;
     let (auth, store) = (gateway.auth.clone(), gateway.store.clone());
     let scheme = if gateway.tls.is_some() { "https" } else { "http" };
+    // Only now: whoever connected before would wait for an answer instead of asking another server.
+    let http = listen(http)?;
+    let line = line.map(|(line, address)| Ok::<_, anyhow::Error>((listen(line)?, address))).transpose()?;
     if let Some((_, address)) = &line {
         tracing::info!(%address, "listening for the line protocol");
     }
@@ -226,20 +233,35 @@ async fn report_clock_doubts(clock: Arc<dyn Clock>, store: Arc<dyn Store>) {
 
 /// Length of the accept queue, for thousands of clients that reconnect at once. The system may limit it
 /// (net.core.somaxconn).
-const PENDING_CONNECTIONS: i32 = 65_535;
+const PENDING_CONNECTIONS: u32 = 65_535;
 
-/// Binds the address `wanted` of the setting `key`. Returns the listener and its actual address.
-async fn listen(config: &Config, key: &str, wanted: &str) -> anyhow::Result<(TcpListener, SocketAddr)> {
-    let listener = TcpListener::bind(wanted).await;
-    // Listen again with a longer queue: a client that finds the queue full waits seconds for an answer.
-    let listener = listener.and_then(|listener| {
-        rustix::net::listen(&listener, PENDING_CONNECTIONS)?;
-        Ok(listener)
-    });
-    let listener = listener.with_context(|| format!("listening on {wanted} ({key})"))?;
-    let address = listener.local_addr().context("asking for the address listened on")?;
+/// Binds the address `wanted` of the setting `key`. Returns the socket and its actual address.
+async fn bind(config: &Config, key: &str, wanted: &str) -> anyhow::Result<(TcpSocket, SocketAddr)> {
+    let binding = || format!("listening on {wanted} ({key})");
+    let mut bound = Err(io::Error::new(io::ErrorKind::InvalidInput, "the name has no address"));
+    for address in tokio::net::lookup_host(wanted).await.with_context(binding)? {
+        bound = bind_to(address);
+        if bound.is_ok() {
+            break;
+        }
+    }
+    let socket = bound.with_context(binding)?;
+    let address = socket.local_addr().context("asking for the address listened on")?;
     refuse_unauthenticated(config, key, address.ip())?;
-    Ok((listener, address))
+    Ok((socket, address))
+}
+
+fn bind_to(address: SocketAddr) -> io::Result<TcpSocket> {
+    let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
+    // A server that was stopped leaves connections behind, which are in nobody's way.
+    socket.set_reuseaddr(true)?;
+    socket.bind(address)?;
+    Ok(socket)
+}
+
+fn listen(socket: TcpSocket) -> anyhow::Result<TcpListener> {
+    let address = socket.local_addr().context("asking for the address listened on")?;
+    socket.listen(PENDING_CONNECTIONS).with_context(|| format!("listening on {address}"))
 }
 
 /// Decides who calls, and says at each start what the choice means.

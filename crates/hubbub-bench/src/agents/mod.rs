@@ -6,7 +6,7 @@
 //! ledger is closed as that of any run. An agent ([`serve`]) waits for coordinators and hands each run to a process of its own
 //! ([`perform`]), which ends with the coordinator's connection: whatever ran in it is gone then.
 //!
-//! Protocol 2: one TCP connection for each run; each line is a JSON object of [`message`], at most [`lines`] long.
+//! The protocol, of the version [`PROTOCOL`]: one TCP connection for each run; each line is a JSON object of [`message`], at most [`lines`] long.
 //!
 //! ```text
 //! agent                                    coordinator

@@ -11,7 +11,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use anyhow::{Context, ensure};
-use clap::{Args, ValueEnum};
+use clap::{Args, ValueEnum, value_parser};
 use hubbub_core::clock::SeededRandom;
 use serde::{Serialize, Serializer};
 use tokio::task::JoinSet;
@@ -22,7 +22,7 @@ use keys::{Keys, Popularity};
 use crate::agents::{Divided, Share, divided, split};
 use crate::engine::{Account, Setup, Workload};
 use crate::live::Live;
-use crate::options::Patience;
+use crate::options::{CONNECTIONS_MAX, Patience, TEXT_BYTES_MAX, sizes};
 use crate::pace::Due;
 use crate::phases::{Pacing, Phases, Timetable};
 use crate::run::Run;
@@ -43,6 +43,9 @@ enum Kind {
     Mixed,
 }
 
+/// Keys of a run, at most: what is known of each takes 12 bytes.
+const KEYS_MAX: u64 = 1_000_000_000;
+
 #[derive(Debug, Clone, Args, Serialize)]
 #[serde(rename_all = "camelCase")]
 #[command(mut_arg("warmup", |arg| arg.default_value("500ms")))]
@@ -52,16 +55,16 @@ pub(crate) struct KvArgs {
     #[arg(value_enum, default_value = "mixed")]
     kind: Kind,
     /// Connections
-    #[arg(long, short, default_value_t = 50, value_name = "N")]
+    #[arg(long, short, default_value_t = 50, value_parser = value_parser!(u64).range(..=CONNECTIONS_MAX), value_name = "N")]
     connections: u64,
     /// Keys
-    #[arg(long, default_value_t = 100_000, value_name = "N")]
+    #[arg(long, default_value_t = 100_000, value_parser = value_parser!(u64).range(..=KEYS_MAX), value_name = "N")]
     keys: u64,
     /// Put before the number of each key
     #[arg(long, default_value = "bench-", value_name = "TEXT")]
     key_prefix: String,
     /// Bytes of a value
-    #[arg(long, default_value_t = 100, value_name = "N")]
+    #[arg(long, default_value_t = 100, value_parser = sizes(TEXT_BYTES_MAX), value_name = "N")]
     value_bytes: usize,
     /// Popular are so many keys, nine times out of ten; without it the k-th most popular one is asked for in proportion
     /// to 1/k (Zipf)
@@ -236,6 +239,20 @@ impl KvArgs {
             connections: self.connections.max(1),
             // With several stores a key read from one may have been written to another.
             is_unchecked: self.unchecked || setup.targets.len() > 1 && !setup.common.shared,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::options::arguments;
+
+    #[test]
+    fn more_keys_than_memory_holds_are_refused() {
+        for (option, most) in [("--keys", KEYS_MAX), ("--connections", CONNECTIONS_MAX)] {
+            let is_taken = |count: u64| arguments::<KvArgs>("kv", &[option, &count.to_string()]).is_ok();
+            assert_eq!([1, most, most + 1, u64::MAX].map(is_taken), [true, true, false, false], "{option}");
         }
     }
 }

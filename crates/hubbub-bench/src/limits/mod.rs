@@ -66,6 +66,7 @@ struct Limit {
     /// The median of `rounds`.
     per_second: f64,
     rounds: Vec<f64>,
+    /// Of the round that this is the rate of, or is next to it.
     latency: Stats,
     /// Share of the machine that others took meanwhile, where it is known.
     others: Option<f64>,
@@ -196,15 +197,19 @@ async fn limit(
     count: usize,
     round: impl AsyncFn() -> anyhow::Result<Round>,
 ) -> anyhow::Result<Limit> {
-    let (mut rounds, mut latency, mut faults) = (Vec::new(), Stats::default(), Vec::new());
+    let (mut rounds, mut latencies, mut faults) = (Vec::new(), Vec::new(), Vec::new());
     let meter = OthersMeter::start([]);
     for _ in 0..count.max(1) {
         let found = round().await?;
         rounds.push(found.per_second);
         faults.extend(found.faults);
-        latency = found.latency;
+        latencies.push(found.latency);
     }
-    Ok(Limit { name, unit, per_second: median(&rounds), rounds, latency, others: meter.share(), faults })
+    let per_second = median(&rounds);
+    let distance = |(rate, _): &(&f64, Stats)| (**rate - per_second).abs();
+    let middle = rounds.iter().zip(latencies).min_by(|a, b| distance(a).total_cmp(&distance(b)));
+    let latency = middle.map(|(_, latency)| latency).unwrap_or_default();
+    Ok(Limit { name, unit, per_second, rounds, latency, others: meter.share(), faults })
 }
 
 impl Findings for Limits {
@@ -236,5 +241,24 @@ impl Findings for Limits {
 
     fn is_clean(&self) -> bool {
         self.limits.iter().all(|limit| limit.faults.is_empty())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn rate_and_latency_are_of_the_same_round() {
+        let turn = AtomicUsize::new(0);
+        let round = async || {
+            let turn = turn.fetch_add(1, Ordering::Relaxed);
+            let (per_second, median_ms) = [(30.0, 3.0), (20.0, 2.0), (10.0, 1.0)][turn];
+            Ok(Round { per_second, latency: Stats { median_ms, ..Stats::default() }, faults: Vec::new() })
+        };
+        let found = limit("x", "messages/s", 3, round).await.unwrap();
+        assert_eq!((found.per_second, found.latency.median_ms), (20.0, 2.0), "not of the last one");
     }
 }

@@ -6,7 +6,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::costs::{BatchTime, Costs, Part, Per, SERVER, Share};
+use super::costs::{BatchTime, Costs, EMBEDDED, Part, Per, SERVER, Share};
 
 /// What is to be carried.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -92,6 +92,10 @@ const PARTITIONS_EACH: u32 = 4;
 /// What a topic has when nothing is said (`kafka.partitions`).
 const PARTITIONS_USUAL: u32 = 12;
 
+/// What is said of costs without those of their database.
+const NO_DATABASE: &str = "the measurements do not have the processors of the database, which ran elsewhere or was not seen: here it \
+                           costs nothing";
+
 pub(crate) struct Capacity<'c> {
     pub(crate) costs: &'c Costs,
     pub(crate) demand: &'c Demand,
@@ -100,7 +104,7 @@ pub(crate) struct Capacity<'c> {
 
 impl Capacity<'_> {
     pub(crate) fn is_embedded(&self) -> bool {
-        self.costs.origin.store == "embedded"
+        self.costs.origin.store == EMBEDDED
     }
 
     fn batch_max(&self) -> f64 {
@@ -193,6 +197,9 @@ impl Capacity<'_> {
                 "one room alone keeps a node's commits busy for {:.0} % of the time: more nodes do not help it",
                 100.0 * of_room
             ));
+        }
+        if self.costs.lacks_database() {
+            notes.push(NO_DATABASE.to_owned());
         }
         let missing = |per: &Per, is_asked: bool| is_asked && !self.costs.told_apart.contains(per);
         for (per, is_asked, what) in [
@@ -324,5 +331,22 @@ mod tests {
         let hot = Demand { rate: 1e6, rooms: 1.0, ..demand.clone() };
         let capacity = Capacity { costs: &costs, demand: &hot, hardware: &hardware };
         assert_eq!(capacity.nodes(), None, "an embedded store is one node's");
+    }
+
+    #[test]
+    fn a_database_that_nobody_saw_is_said() {
+        let unseen = |mut run: Seen| {
+            run.cpu_us.remove(&Part::Database.name());
+            run
+        };
+        let unseen: Vec<_> = runs().into_iter().map(unseen).collect();
+        let (demand, hardware) = (demand(1e3), hardware());
+        for (store, runs, is_said) in
+            [("scylla", &unseen, true), ("scylla", &runs(), false), ("embedded", &unseen, false)]
+        {
+            let costs = Costs::fit(origin(store, "kafka"), runs).unwrap();
+            let notes = Capacity { costs: &costs, demand: &demand, hardware: &hardware }.notes(1);
+            assert_eq!(notes.iter().any(|note| note == NO_DATABASE), is_said, "{store}: {notes:?}");
+        }
     }
 }

@@ -16,6 +16,8 @@ pub(super) struct Compared {
     pub(super) points: Vec<ComparedPoint>,
     /// The mean of the sizes of all errors in the sum of servers, database and broker.
     pub(super) mean_error: f64,
+    /// They do not have the processors of their database.
+    pub(super) lacks_database: bool,
 }
 
 /// Medians of the repetitions of a point.
@@ -49,7 +51,10 @@ impl Pair {
 impl Compared {
     /// The load of each run is what the run says of itself, the size of its batches included.
     pub(super) fn with(dir: &Path, costs: &Costs) -> anyhow::Result<Self> {
-        let (_, runs) = measured::read(dir)?;
+        let (origin, runs) = measured::read(dir)?;
+        let database = Part::Database.name();
+        let lacks_database =
+            origin.has_database() && runs.iter().any(|run| !run.seen.cpu_us.contains_key(&database));
         let mut points: Vec<(String, Vec<MeasuredRun>)> = Vec::new();
         for run in runs {
             let name = label(&run.point);
@@ -61,7 +66,7 @@ impl Compared {
         let points: Vec<ComparedPoint> =
             points.into_iter().map(|(name, runs)| ComparedPoint::of(name, &runs, costs)).collect();
         let errors: f64 = points.iter().map(|point| point.all.error().abs()).sum();
-        Ok(Self { mean_error: errors / points.len().max(1) as f64, points })
+        Ok(Self { mean_error: errors / points.len().max(1) as f64, points, lacks_database })
     }
 }
 

@@ -12,10 +12,12 @@ use serde::{Deserialize, Serialize};
 use super::nonnegative::{fit, rounded};
 use crate::models::least_squares::Observation;
 use crate::models::usl::Estimate;
-use crate::sample::{COMMIT, LOG, WORKERS};
+use crate::sample::{COMMIT, LOG, POSTGRES, WORKERS};
 
 /// Of the format of files with costs.
 const VERSION: u32 = 1;
+/// The store of a server that has no database.
+pub(super) const EMBEDDED: &str = "embedded";
 
 /// Who uses processor time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -79,13 +81,13 @@ impl Part {
     pub(crate) const ALL: [Self; 6] =
         [Self::Workers, Self::Log, Self::Commit, Self::Database, Self::Broker, Self::Generator];
 
-    /// What its processor time is called in summaries.
+    /// What its processor time is called in summaries; that of another database than PostgreSQL is read under the same name.
     pub(crate) fn name(self) -> String {
         match self {
             Self::Workers => format!("server {WORKERS}"),
             Self::Log => format!("server {LOG}"),
             Self::Commit => format!("server {COMMIT}"),
-            Self::Database => "postgres".to_owned(),
+            Self::Database => POSTGRES.to_owned(),
             Self::Broker => "broker".to_owned(),
             Self::Generator => "generator".to_owned(),
         }
@@ -148,6 +150,13 @@ pub(crate) struct CostsOrigin {
     pub(crate) log: String,
 }
 
+impl CostsOrigin {
+    /// Whether the store is one; results of older programs do not say what it is.
+    pub(crate) fn has_database(&self) -> bool {
+        !["", EMBEDDED].contains(&self.store.as_str())
+    }
+}
+
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Costs {
@@ -192,6 +201,11 @@ impl Costs {
         let told_apart = Per::ALL.into_iter().filter(|per| is_varied(&shares, *per)).collect();
         let (runs, batch_time) = (runs.len(), batch_time(runs)?);
         Ok(Self { version: VERSION, origin, runs, told_apart, parts, batch_time, fit_error })
+    }
+
+    /// Whether the store is a database whose processor time no run has.
+    pub(crate) fn lacks_database(&self) -> bool {
+        self.origin.has_database() && !self.parts.contains_key(&Part::Database)
     }
 
     pub(crate) fn check(self) -> anyhow::Result<Self> {

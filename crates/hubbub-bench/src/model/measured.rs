@@ -1,12 +1,17 @@
 //! What runs of the workload `persist` saw, from the results of a scenario.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use anyhow::{Context, ensure};
 use serde_json::Value;
 
-use super::costs::{CostsOrigin, Part, Seen, Share};
+use super::costs::{CostsOrigin, EMBEDDED, Part, Seen, Share};
+use crate::sample::DATABASE;
 use crate::scenario::{Point, Results};
+
+/// The store that samples know by its address only.
+const SCYLLA: &str = "scylla";
 
 /// One run.
 pub(super) struct MeasuredRun {
@@ -32,14 +37,25 @@ pub(super) fn read(dir: &Path) -> anyhow::Result<(CostsOrigin, Vec<MeasuredRun>)
     let mut runs = Vec::new();
     for run in results.runs.iter().filter(|run| run.is_clean) {
         let mut read = read_run(&run.summary).with_context(|| format!("{shown}: a run tells no costs"))?;
-        if origin.store == "embedded" {
-            // Somebody else's database.
-            read.seen.cpu_us.remove(&Part::Database.name());
-        }
+        name_database(&origin.store, &mut read.seen.cpu_us);
         runs.push(MeasuredRun { point: run.point.clone(), ..read });
     }
     ensure!(!runs.is_empty(), "{shown} has no run whose ledger balances");
     Ok((origin, runs))
+}
+
+/// Leaves what the database of this store used, under the name that it has as a part.
+fn name_database(store: &str, cpu_us: &mut BTreeMap<String, f64>) {
+    let (name, by_address) = (Part::Database.name(), cpu_us.remove(DATABASE));
+    match store {
+        // Somebody else's.
+        EMBEDDED => drop(cpu_us.remove(&name)),
+        SCYLLA => {
+            cpu_us.remove(&name);
+            cpu_us.extend(by_address.map(|us| (name, us)));
+        }
+        _ => {}
+    }
 }
 
 fn read_run(summary: &Value) -> anyhow::Result<MeasuredRun> {
@@ -96,6 +112,21 @@ mod tests {
         assert_eq!(bus_copies(2, 20, 2), 0.5, "an even number of rooms has both at the same node");
         assert!((bus_copies(3, 20, 1) - 2.0 / 3.0).abs() < 1e-9);
         assert_eq!(bus_copies(2, 0, 1), 0.0);
+    }
+
+    #[test]
+    fn a_database_is_found_by_either_name() {
+        let found = |store: &str, seen: &[(&str, f64)]| {
+            let mut cpu_us = seen.iter().map(|(name, us)| ((*name).to_owned(), *us)).collect();
+            name_database(store, &mut cpu_us);
+            assert_eq!(cpu_us.get("server"), Some(&9.0), "the rest stays");
+            cpu_us.get(&Part::Database.name()).copied()
+        };
+        let both = [("server", 9.0), ("postgres", 5.0), ("database", 7.0)];
+        assert_eq!(found("scylla", &both), Some(7.0), "not that of others");
+        assert_eq!(found("scylla", &both[..2]), None, "it was not seen");
+        assert_eq!((found("postgres", &both), found("", &both)), (Some(5.0), Some(5.0)));
+        assert_eq!(found("embedded", &both), None, "it has none");
     }
 
     #[test]

@@ -117,6 +117,12 @@ impl Prediction {
             }
             writeln!(out)?;
         }
+        if compared.lacks_database {
+            writeln!(
+                out,
+                "  note: not all of them have the processors of the database: there it seems to cost nothing"
+            )?;
+        }
         writeln!(out, "  mean error of all together {:.0} %", 100.0 * compared.mean_error)
     }
 }

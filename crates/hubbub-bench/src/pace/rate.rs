@@ -55,9 +55,13 @@ impl FromStr for Step {
         if time.is_some_and(|time| time.is_zero()) {
             return Err(format!("a step must take longer than 0: {RULE}"));
         }
+        // Of three dots, nobody knows whether the last one begins a number.
+        if text.contains("...") {
+            return Err(RULE.to_owned());
+        }
         let (from, rest) = text.split_once("..").unwrap_or((text, text));
         let (middle, to) = rest.split_once("..").map_or((None, rest), |(middle, to)| (Some(middle), to));
-        let number = |text: &str| match text.trim_start_matches('.').trim().parse::<f64>() {
+        let number = |text: &str| match text.trim().parse::<f64>() {
             Ok(rate) if rate > 0.0 && rate <= 1e8 => Ok(rate),
             _ => Err(RULE.to_owned()),
         };
@@ -311,6 +315,24 @@ impl Schedule {
     /// How long sending may take.
     pub(crate) fn patience(&self) -> Duration {
         super::patience(self.time())
+    }
+
+    /// The longest time between two messages: for so long a server that answers all of them is silent.
+    pub(crate) fn longest_gap(&self) -> Duration {
+        // Along a straight line gaps only grow, or only shrink: the longest of all is beside one of its ends, the last of which no
+        // message is due at.
+        let (mut sent, mut longest_us, last) = (0.0, 0, self.messages().saturating_sub(1));
+        for messages in std::iter::once(0.0).chain(self.lines().map(|line| line.messages())) {
+            sent += messages;
+            let end = sent as u64;
+            for index in end.saturating_sub(2)..=end + 1 {
+                if index < last {
+                    let gap_us = self.intended_us(index + 1).saturating_sub(self.intended_us(index));
+                    longest_us = longest_us.max(gap_us);
+                }
+            }
+        }
+        Duration::from_micros(longest_us)
     }
 
     /// When it starts, in microseconds after the start of the run.

@@ -32,12 +32,13 @@ use crate::ledger::sum;
 use crate::listener::Listeners;
 use crate::live::Live;
 use crate::main_phase::EarlyEnd;
-use crate::options::{Common, Patience, Rules, arguments, duration};
+use crate::options::{Common, Patience, Rules, TEXT_BYTES_MAX, arguments, duration, sizes};
 use crate::pace::{SLEEP_MIN, feed_paced, supply};
 use crate::phase;
 use crate::report::MESSAGES;
 use crate::run::Run;
 use crate::sample::Source;
+use crate::settling::REPEATS;
 use persisted::{Persisted, Stored};
 use preset::{Plan, Preset};
 
@@ -82,7 +83,7 @@ pub(crate) struct PersistArgs {
     #[arg(long, default_value_t = 10_000, value_name = "N")]
     pub(crate) users: u32,
     /// Bytes of a text
-    #[arg(long, default_value_t = 120, value_name = "N")]
+    #[arg(long, default_value_t = 120, value_parser = sizes(TEXT_BYTES_MAX), value_name = "N")]
     pub(crate) text_bytes: usize,
     /// Rooms that are followed over a WebSocket, to measure from publishing to hearing
     #[arg(long, default_value_t = 10, value_name = "N")]
@@ -120,7 +121,16 @@ pub(crate) struct Stage {
     /// Messages per second that were stored just before, of which a share is to be kept up.
     maximum: Option<f64>,
     /// Once all is stored; nothing where the server is not asked.
-    persisted: Option<Persisted>,
+    outcome: Option<Outcome>,
+}
+
+/// What came of waiting until all was stored.
+struct Outcome {
+    persisted: Persisted,
+    /// Messages that the servers had stored before, and that are none of this run.
+    uncounted: u64,
+    /// When the wait ended.
+    at: Instant,
 }
 
 impl Workload for PersistArgs {
@@ -160,11 +170,12 @@ impl Workload for PersistArgs {
         let plan = maximum.map_or_else(|| Plan::of(self), |maximum| Plan::endurance(self, maximum));
         let shape = Shape::of_residents(crate::machine::seed(), self.users, self.text_bytes);
         let shape = shape.of_rooms(self.rooms);
-        let run = Arc::new(Run::new(setup.targets.clone(), shape, self.rules()?));
+        let run = Run::new(setup.targets.clone(), shape, self.rules()?);
+        let run = Arc::new(run.scheduled(plan.schedule(0)?.as_ref()));
         let followed = self.followed();
         let listeners =
             Listeners::gather(&run, usize::from(followed) * self.listeners, followed, setup.seed).await?;
-        Ok(Stage { run, listeners, plan, maximum, persisted: None })
+        Ok(Stage { run, listeners, plan, maximum, outcome: None })
     }
 
     async fn drive(&self, setup: &Setup, stage: &mut Stage) -> anyhow::Result<Arc<Run>> {
@@ -181,13 +192,19 @@ impl Workload for PersistArgs {
         } else {
             self.publish(setup, stage).await?;
         }
-        stage.persisted = Some(self.wait_stored(setup, stage, before).await?.of_maximum(stage.maximum));
+        let uncounted = if self.drain { 0 } else { before.0 };
+        let persisted = self.wait_stored(setup, stage, before).await?.of_maximum(stage.maximum);
+        stage.outcome = Some(Outcome { persisted, uncounted, at: Instant::now() });
         Ok(run)
     }
 
-    async fn close(&self, _: &Setup, stage: Stage, run: &Run) -> anyhow::Result<Account> {
-        let Stage { listeners, plan, persisted, .. } = stage;
+    async fn close(&self, setup: &Setup, stage: Stage, run: &Run) -> anyhow::Result<Account> {
+        let Stage { listeners, plan, outcome, .. } = stage;
         let delivery = if listeners.is_empty() { None } else { Some(listeners.finish().await) };
+        let persisted = match outcome {
+            Some(outcome) => Some(self.in_the_end(&setup.targets, outcome).await?),
+            None => None,
+        };
         let stored = persisted.as_ref().filter(|_| !self.drain).map(|persisted| persisted.stored);
         Ok(Account {
             delivery,
@@ -327,7 +344,26 @@ impl PersistArgs {
             confirmed_after: Duration::from_micros(run.record.lock().last_us),
         };
         let (_, after) = stored_by(&run.targets).await?;
-        let persisted = Persisted::new(stored, &[before, after], run.followed.questions());
+        Ok(Persisted::new(stored, &[before, after], run.followed.questions()))
+    }
+
+    /// The same with all that is stored by now, once nothing has been for some time: a message that is stored twice may be so after
+    /// the last one that was waited for.
+    async fn in_the_end(&self, targets: &Targets, outcome: Outcome) -> anyhow::Result<Persisted> {
+        let Outcome { persisted, uncounted, at } = outcome;
+        let (mut stored, mut moved_at, begun) = (persisted.stored, at, Instant::now());
+        loop {
+            let now = stored_by(targets).await?.0.saturating_sub(uncounted);
+            if now != stored {
+                (stored, moved_at) = (now, Instant::now());
+            }
+            // Where others store, too, it never rests.
+            if moved_at.elapsed() >= REPEATS || begun.elapsed() > self.give_up {
+                break;
+            }
+            tokio::time::sleep(LOOK_EVERY).await;
+        }
+        let persisted = persisted.with_stored(stored);
         Ok(if self.drain { persisted.drained() } else { persisted })
     }
 }
@@ -352,4 +388,28 @@ async fn stored_by(targets: &Targets) -> anyhow::Result<(u64, String)> {
     let host = &targets.first().host;
     let stored = sum(&metrics, "hubbub_messages_stored_total");
     Ok((stored.with_context(|| format!("no hubbub server answers at {host}"))?, metrics))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::settling::tests::repeating;
+
+    #[tokio::test]
+    async fn what_is_stored_again_after_the_wait_is_counted() {
+        let (targets, _) = repeating().await;
+        let outcome = || {
+            let (after, confirmed_after) = (Duration::from_secs(2), Duration::from_secs(1));
+            let stored = Stored { wanted: 5, stored: 5, early: 0, after, confirmed_after };
+            let persisted = Persisted::new(stored, &Default::default(), 0);
+            Outcome { persisted, uncounted: 0, at: Instant::now() }
+        };
+        let persist = arguments::<PersistArgs>("persist", &[]).unwrap();
+        let persisted = persist.in_the_end(&targets, outcome()).await.unwrap();
+        let seen = (persisted.stored, persisted.stored_per_second, persisted.fault);
+        assert_eq!(seen, (6, 2.5, None), "the rate is that until all were stored");
+        let drain = arguments::<PersistArgs>("persist", &["--drain"]).unwrap();
+        let drained = drain.in_the_end(&targets, outcome()).await.unwrap();
+        assert_eq!(drained.fault.unwrap(), "5 were to be drained, but 6 stored");
+    }
 }

@@ -153,6 +153,11 @@ impl Persisted {
         Self { maximum_per_second, ..self }
     }
 
+    /// The same with all that is stored in the end. Time and rate stay those until what was waited for was there.
+    pub(super) fn with_stored(self, stored: u64) -> Self {
+        Self { stored, ..self }
+    }
+
     /// The same where all of them were to be drained.
     pub(super) fn drained(self) -> Self {
         let Self { messages, stored, .. } = self;

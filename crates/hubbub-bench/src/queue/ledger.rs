@@ -89,7 +89,7 @@ pub(crate) struct QueueLedger {
     pub taken_twice: u64,
     /// Takes without an answer; each may have taken a message.
     pub lost_takes: u64,
-    /// Messages taken that another run had sent.
+    /// Messages taken that are none of this run: another one had sent them, or they are damaged.
     pub strangers: u64,
     pub depth_before: Option<u64>,
     pub depth_after: Option<u64>,
@@ -101,6 +101,13 @@ impl QueueLedger {
         let mut faults = Vec::new();
         if self.taken_twice > 0 {
             faults.push(format!("{} messages were taken twice", self.taken_twice));
+        }
+        // Nothing of another run was left, so that whatever was taken must be of this one.
+        if self.strangers > 0 && self.depth_before == Some(0) {
+            faults.push(format!(
+                "{} messages were taken that nobody sent: the queues were empty before",
+                self.strangers
+            ));
         }
         if let (Some(before), Some(after)) = (self.depth_before, self.depth_after) {
             let most = (before + self.sent + self.unconfirmed).saturating_sub(self.taken);
@@ -168,7 +175,18 @@ mod tests {
         assert_eq!(closed.faults().len(), 1);
         ledger.taken(b"something else");
         ledger.taken(MessageLedger::new(8, 20).filler.mark.as_bytes());
-        assert_eq!(ledger.close(None).strangers, 2);
+        let closed = ledger.close(None);
+        assert_eq!((closed.strangers, closed.faults().len()), (2, 1), "nobody knows what was there before");
+        let of = |before| QueueLedger {
+            strangers: 1,
+            taken: 1,
+            depth_before: Some(before),
+            depth_after: Some(before),
+            sent: 1,
+            ..QueueLedger::default()
+        };
+        assert!(of(1).faults().is_empty(), "one of another run");
+        assert_eq!(of(0).faults(), ["1 messages were taken that nobody sent: the queues were empty before"]);
     }
 
     #[test]

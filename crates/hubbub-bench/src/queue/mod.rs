@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, ensure};
-use clap::{Args, ValueEnum};
+use clap::{Args, ValueEnum, value_parser};
 use hubbub_core::clock::SeededRandom;
 use serde::Serialize;
 use tokio::task::JoinSet;
@@ -28,7 +28,7 @@ use setup::{Bulk, Place, bulk};
 use crate::client::{Target, Targets};
 use crate::engine::{Account, Setup, Workload};
 use crate::live::Live;
-use crate::options::{Patience, duration, seconds};
+use crate::options::{CONNECTIONS_MAX, Patience, TEXT_BYTES_MAX, duration, seconds, sizes};
 use crate::pace::{Due, Schedule};
 use crate::phases::{Pacing, Phases, Timetable};
 use crate::run::Run;
@@ -66,7 +66,7 @@ pub(crate) struct QueueArgs {
     #[serde(skip)]
     line: Vec<String>,
     /// Clients, each with a connection
-    #[arg(long, short, default_value_t = 80, value_name = "N")]
+    #[arg(long, short, default_value_t = 80, value_parser = value_parser!(u64).range(..=CONNECTIONS_MAX), value_name = "N")]
     clients: u64,
     /// Number of the first client
     #[arg(long, default_value_t = 1, value_name = "N")]
@@ -75,7 +75,7 @@ pub(crate) struct QueueArgs {
     #[arg(long, default_value_t = 20, value_name = "N")]
     queues: u64,
     /// Bytes of a message
-    #[arg(long, default_value_t = 200, value_name = "N")]
+    #[arg(long, default_value_t = 200, value_parser = sizes(TEXT_BYTES_MAX), value_name = "N")]
     bytes: usize,
     /// Messages that wait before the clients begin
     #[arg(long, default_value_t = 0, value_name = "N")]
@@ -274,6 +274,13 @@ const TAKEN_AT_ONCE: u64 = 1_000_000;
 mod tests {
     use super::*;
     use crate::options::arguments;
+
+    #[test]
+    fn more_clients_than_memory_holds_are_refused() {
+        let is_taken =
+            |count: u64| arguments::<QueueArgs>("queue", &["--clients", &count.to_string()]).is_ok();
+        assert_eq!([1, CONNECTIONS_MAX, u64::MAX].map(is_taken), [true, true, false]);
+    }
 
     #[test]
     fn what_only_normal_clients_heed_is_refused_for_others() {

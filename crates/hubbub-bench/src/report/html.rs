@@ -105,11 +105,13 @@ fn notes(report: &Report) -> String {
 fn rates(steps: &[u64]) -> Vec<(f64, f64)> {
     let merged = (steps.len() / POINTS).max(1);
     let whole = steps.get(..steps.len().saturating_sub(1)).unwrap_or_default();
-    let width_s = merged as f64 * STEP_US as f64 / 1e6;
-    let rate = |(index, steps): (usize, &[u64])| {
-        ((index + 1) as f64 * width_s, steps.iter().sum::<u64>() as f64 / width_s)
+    let seconds = |steps: usize| steps as f64 * STEP_US as f64 / 1e6;
+    // The last part may be shorter than the others.
+    let rate = |(index, part): (usize, &[u64])| {
+        let until = index * merged + part.len();
+        (seconds(until), part.iter().sum::<u64>() as f64 / seconds(part.len()))
     };
-    whole.chunks_exact(merged).enumerate().map(rate).collect()
+    whole.chunks(merged).enumerate().map(rate).collect()
 }
 
 fn charts(run: &Run) -> String {
@@ -192,6 +194,17 @@ mod tests {
         assert!(page.contains("<pre tabindex=\"0\">x &lt; y</pre>"), "{page}");
         assert!(page.contains("<h2>c &amp; d</h2><div class=\"scroll\" tabindex=\"0\"><svg>"), "{page}");
         assert!(STYLE.contains("@media print") && STYLE.contains("prefers-color-scheme: dark"));
+    }
+
+    #[test]
+    fn a_chart_goes_on_to_the_end() {
+        // Steps are merged by five; four are left, and the last one is not whole.
+        let rates = rates(&[&[3; 5 * POINTS + 4][..], &[1]].concat());
+        let step_s = STEP_US as f64 / 1e6;
+        assert_eq!(rates.len(), POINTS + 1);
+        assert!(rates.iter().all(|(_, rate)| (rate * step_s - 3.0).abs() < 1e-9), "{rates:?}");
+        let (until_s, _) = rates[POINTS];
+        assert!((until_s - (5 * POINTS + 4) as f64 * step_s).abs() < 1e-9, "{until_s}");
     }
 
     #[test]

@@ -41,7 +41,7 @@ use crate::models::little::Little;
 use crate::others::Taken;
 use crate::persist::persisted::Persisted;
 use crate::record::{Bucket, Stats, buckets};
-use crate::run::Run;
+use crate::run::{Run, TIMES};
 use crate::sample::series::SeriesSummary;
 use crate::sample::{CPU, SystemSample, samples_csv};
 use crate::settling::Settling;
@@ -148,6 +148,8 @@ pub(crate) struct Delivery {
     /// Connections of subscribers that broke.
     pub lost_connections: u64,
     pub latency: Stats,
+    /// Of those to be timed the ones that came when it was not known any more when they were sent.
+    pub untimed: u64,
     /// Messages that the slowest subscriber had less than half of all, on average; where all follow one room.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub slowest_behind: Option<f64>,
@@ -212,6 +214,13 @@ impl Report {
             }
         }
         self.notes.extend(self.settling.iter().filter_map(|settling| settling.store_behind.clone()));
+        if let Some(untimed) = self.delivery.as_ref().map(|it| it.untimed).filter(|count| *count > 0) {
+            let untimed = grouped(untimed as f64);
+            self.notes.push(format!(
+                "{untimed} deliveries came too late to be timed, more than {} messages behind: delivery took longer than it says",
+                grouped(TIMES as f64)
+            ));
+        }
         if self.order_faults > 0 {
             self.notes.push(format!("{} answers came with a seq that did not grow", self.order_faults));
         }

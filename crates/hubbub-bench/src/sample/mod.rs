@@ -23,7 +23,7 @@ use std::time::{Duration, Instant};
 
 pub(crate) use disks::{DISK, DISK_BUSY, DISK_FLUSH};
 pub(crate) use measured::SystemSample;
-pub(crate) use processes::{COMMIT, CPU, DATABASE_CPU, GENERATOR, LOG, SERVER, USUAL, WORKERS};
+pub(crate) use processes::{COMMIT, CPU, DATABASE, DATABASE_CPU, GENERATOR, LOG, POSTGRES, SERVER, WORKERS};
 pub(crate) use server::BATCH_MS;
 pub(crate) use source::Source;
 #[cfg(feature = "postgres")]

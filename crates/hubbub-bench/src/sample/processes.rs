@@ -27,14 +27,14 @@ fn thread_group(name: &str) -> &'static str {
 }
 
 /// What samples call the processes of a database that is known by its address only.
-const DATABASE: &str = "database";
+pub(crate) const DATABASE: &str = "database";
 /// The processors that it used.
 pub(crate) const DATABASE_CPU: &str = "database CPU";
 
 /// What the processes of PostgreSQL are called.
-pub(super) const POSTGRES: &str = "postgres";
-/// Processes of databases and brokers that are looked at when nothing is said.
-pub(crate) const USUAL: [&str; 2] = [POSTGRES, "beam"];
+pub(crate) const POSTGRES: &str = "postgres";
+/// What the process of RabbitMQ is called.
+pub(super) const BEAM: &str = "beam";
 
 /// The processes that are looked at.
 #[derive(Debug, Clone, Default)]
@@ -42,21 +42,23 @@ pub(super) struct Watched {
     /// What sends the load: this process, or agents and their runs.
     pub(super) generator_pids: Vec<u32>,
     pub(super) server_pids: Vec<u32>,
-    /// The broker's process, if it runs here.
-    pub(super) broker_pid: Option<u32>,
+    /// Those of the brokers that run here.
+    pub(super) broker_pids: Vec<u32>,
     /// Names of processes to sample besides the server and this one.
     pub(super) names: Vec<String>,
     /// The process that started those of the database, if it runs here.
     pub(super) database_pid: Option<u32>,
     /// Processes of a database that is known by its address only, if they run here.
     pub(super) database_pids: Vec<u32>,
+    /// Processes that count otherwise: they are left out of those that have a name, so that nothing counts twice.
+    pub(super) known_pids: Vec<u32>,
 }
 
 impl Watched {
-    /// All servers together, all that send, the broker, and all processes whose names begin as `names` say.
+    /// All servers together, all that send, all brokers, and all processes whose names begin as `names` say.
     pub(super) fn sample(&self, raw: &mut Raw) {
         add_processes(GENERATOR, &self.generator_pids, raw);
-        add_processes("broker", self.broker_pid.as_slice(), raw);
+        add_processes("broker", &self.broker_pids, raw);
         add_processes(DATABASE, &self.database_pids, raw);
         let may_use = self.database_pids.iter().map(|pid| may_use(*pid)).reduce(f64::max);
         raw.figures.extend(may_use.map(|cores| (DATABASE_CORES.to_owned(), cores)));
@@ -66,7 +68,8 @@ impl Watched {
         }
         for name in &self.names {
             let own = self.database_pid.filter(|_| name == POSTGRES);
-            let is_counted = |pid: &u32| own.is_none_or(|main| is_of(*pid, main));
+            let is_counted =
+                |pid: &u32| !self.known_pids.contains(pid) && own.is_none_or(|main| is_of(*pid, main));
             let pids: Vec<u32> = pids_named(name).into_iter().filter(is_counted).collect();
             add_processes(name, &pids, raw);
             if !pids.is_empty() {

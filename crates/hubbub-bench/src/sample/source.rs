@@ -10,8 +10,8 @@ use anyhow::Context as _;
 use super::disks::disks;
 use super::network::network;
 #[cfg(feature = "postgres")]
-use super::processes::{POSTGRES, is_of};
-use super::processes::{USUAL, Watched, cores, pids_named};
+use super::processes::is_of;
+use super::processes::{BEAM, POSTGRES, Watched, cores, pids_named};
 use super::raw::Raw;
 #[cfg(feature = "postgres")]
 use super::{DATABASE_CORES, LOCK_WAITS};
@@ -26,6 +26,8 @@ use crate::run::Run;
 pub(crate) struct Source {
     targets: Option<Targets>,
     watched: Arc<Watched>,
+    /// What was given of it and is not there.
+    unseen: Vec<String>,
     /// Whose messages are counted as published.
     run: Option<Arc<Run>>,
     /// A channel, and the queues whose messages are counted.
@@ -63,13 +65,24 @@ fn cql_pids(common: &Common) -> Vec<u32> {
     url.and_then(processes_at).unwrap_or_default()
 }
 
-/// What the processes that are watched are called, without those that are known as servers, broker or database: nothing counts
-/// twice.
-fn watched_names(common: &Common, database_pids: &[u32]) -> Vec<String> {
-    let known = common.server_pid.iter().copied().chain(common.broker_pid);
-    let known: Vec<u32> = known.chain(database_pids.iter().copied()).collect();
-    let is_known = |name: &str| !known.is_empty() && pids_named(name).iter().any(|pid| known.contains(pid));
-    common.watch.iter().filter(|name| !is_known(name)).cloned().collect()
+/// What the processes that are watched are called: those that are given, and those of a PostgreSQL, and of a RabbitMQ, that are
+/// measured. To search for others among all processes would take time from what is measured, and they would count for its price.
+fn watched_names(common: &Common, has_rabbitmq: bool) -> Vec<String> {
+    let has_postgres = common.database.as_ref().is_some_and(|url| url.starts_with("postgres"));
+    let usual = [(POSTGRES, has_postgres), (BEAM, has_postgres || has_rabbitmq)];
+    let usual = usual.into_iter().filter(|(_, is_measured)| *is_measured).map(|(name, _)| name);
+    let mut names: Vec<String> = Vec::new();
+    for name in common.watch.iter().map(String::as_str).chain(usual) {
+        if !names.iter().any(|other| other == name) {
+            names.push(name.to_owned());
+        }
+    }
+    names
+}
+
+/// Whether a process of this name, or id, is there.
+fn is_there(name: &str) -> bool {
+    pids_named(name).into_iter().any(|pid| crate::machine::status(pid).is_some())
 }
 
 impl Source {
@@ -85,14 +98,8 @@ impl Source {
             None => None,
         };
         let database_pids = cql_pids(common);
-        let names = match common.database.as_deref() {
-            Some(url) if url.starts_with("postgres") => watched_names(common, &database_pids),
-            // To search for them among all processes takes time from what is measured.
-            _ => {
-                let names = watched_names(common, &database_pids).into_iter();
-                names.filter(|name| !USUAL.contains(&name.as_str())).collect()
-            }
-        };
+        let names = watched_names(common, false);
+        let unseen = common.watch.iter().filter(|name| !is_there(name)).cloned().collect();
         #[cfg(feature = "postgres")]
         let database_pid = match &database {
             Some(client) => main_process(client).await?,
@@ -100,11 +107,21 @@ impl Source {
         };
         #[cfg(not(feature = "postgres"))]
         let database_pid = None;
-        let (server_pids, broker_pid) = (common.server_pid.clone(), common.broker_pid);
-        let watched = Watched { generator_pids, server_pids, broker_pid, names, database_pid, database_pids };
+        let (server_pids, broker_pids) = (common.server_pid.clone(), common.broker_pid.clone());
+        let known_pids = [&generator_pids[..], &server_pids, &broker_pids, &database_pids].concat();
+        let watched = Watched {
+            generator_pids,
+            server_pids,
+            broker_pids,
+            names,
+            database_pid,
+            database_pids,
+            known_pids,
+        };
         Ok(Self {
             targets: Some(setup.targets.clone()),
             watched: Arc::new(watched),
+            unseen,
             run: None,
             #[cfg(feature = "amqp")]
             broker: None,
@@ -121,9 +138,8 @@ impl Source {
     ) -> anyhow::Result<Self> {
         let mut source = Self::open(setup, vec![std::process::id()]).await?;
         source.targets = source.targets.filter(|_| !args.fill);
-        let watched = Watched::clone(&source.watched);
-        source.watched =
-            Arc::new(Watched { names: watched_names(&setup.common, &watched.database_pids), ..watched });
+        let names = watched_names(&setup.common, args.broker().is_some());
+        source.watched = Arc::new(Watched { names, ..Watched::clone(&source.watched) });
         source.run = Some(run);
         #[cfg(feature = "amqp")]
         if let Some(url) = args.broker() {
@@ -131,6 +147,14 @@ impl Source {
             source.broker = Some((channel, args.queues.clone()));
         }
         Ok(source)
+    }
+
+    /// What is to be known of processes that were given and are not there.
+    pub(crate) fn notes(&self) -> impl Iterator<Item = String> {
+        let note = |name: &String| {
+            format!("--watch: there is no process called {name} on this machine, or none that is seen")
+        };
+        self.unseen.iter().map(note)
     }
 
     /// Everything now; `begun` is when samples count from.
@@ -207,6 +231,7 @@ mod tests {
                 names,
                 ..Watched::default()
             }),
+            unseen: Vec::new(),
             run: None,
             #[cfg(feature = "amqp")]
             broker: None,
@@ -244,13 +269,51 @@ mod tests {
         assert!(columns.len() == 2 && columns[0] == columns[1] && columns[0] > 10, "{csv}");
     }
 
+    fn common(line: &[&str]) -> Common {
+        crate::options::arguments("common", line).unwrap()
+    }
+
+    #[test]
+    fn what_is_given_is_watched_and_the_usual_only_where_it_is_measured() {
+        let names = |line: &[&str], has_rabbitmq| watched_names(&common(line), has_rabbitmq).join(" ");
+        let (none, postgres) = (["--database", "none"], ["--database", "postgres://localhost/x"]);
+        assert_eq!((names(&none, false), names(&none, true)), (String::new(), "beam".to_owned()));
+        assert_eq!(names(&postgres, false), "postgres beam");
+        let given = ["--watch", "nginx,postgres"];
+        assert_eq!(names(&[none, given].concat(), false), "nginx postgres", "somebody wants to see it");
+        assert_eq!(names(&[postgres, given].concat(), true), "nginx postgres beam");
+    }
+
+    #[tokio::test]
+    async fn known_processes_are_left_out_of_a_name_and_others_are_not() {
+        let other = std::process::Command::new("sleep").arg("60").spawn();
+        let mut other = other.unwrap();
+        let names = vec![std::process::id().to_string(), other.id().to_string()];
+        let watched = Watched { known_pids: vec![std::process::id()], names, ..Watched::default() };
+        let mut raw = Raw::default();
+        watched.sample(&mut raw);
+        let is_seen = |pid: u32| raw.figures.contains_key(&format!("{pid} processes"));
+        assert_eq!((is_seen(std::process::id()), is_seen(other.id())), (false, true));
+
+        let given = format!("{},no such thing,{}", other.id(), u32::MAX);
+        let target = crate::client::Target::parse("127.0.0.1:1").unwrap();
+        let setup = Setup::new(common(&["--database", "none", "--watch", &given]), target.into());
+        let notes: Vec<String> = Source::open(&setup, Vec::new()).await.unwrap().notes().collect();
+        let said = |name: &str| {
+            format!("--watch: there is no process called {name} on this machine, or none that is seen")
+        };
+        assert_eq!(notes, [said("no such thing"), said(&u32::MAX.to_string())]);
+        other.kill().unwrap();
+        other.wait().unwrap();
+    }
+
     #[test]
     fn a_database_that_is_known_by_its_address_is_watched() {
         let database = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let address = database.local_addr().unwrap();
         let pids = |url: &str| {
             let line = ["--database", url];
-            cql_pids(&crate::options::arguments::<Common>("common", &line).unwrap())
+            cql_pids(&common(&line))
         };
         assert_eq!(pids(&format!("scylla://{address}/keyspace")), [std::process::id()]);
         for url in ["none", "scylla://192.0.2.1/keyspace", &format!("postgres://{address}/name")] {

@@ -13,7 +13,7 @@ use super::workload::Measured;
 use crate::lab::cgroup::Group;
 use crate::lab::cores::Pinned;
 use crate::machine::scratch;
-use crate::others::{process_at, processes_at};
+use crate::others::{each_at, processes_at};
 use crate::spawn::{Engines, Server};
 
 /// Where servers are started, and on what.
@@ -158,9 +158,9 @@ impl BackendArgs {
         (!is_seen).then(|| note.to_owned())
     }
 
-    /// The process of the broker, where it runs on this machine.
-    pub(super) fn broker_pid(&self) -> Option<u32> {
-        process_at(self.kafka().or(self.rabbitmq())?)
+    /// The processes of the brokers that run on this machine.
+    pub(super) fn broker_pids(&self) -> Vec<u32> {
+        self.kafka().or(self.rabbitmq()).map(each_at).unwrap_or_default()
     }
 
     #[cfg(feature = "postgres")]
@@ -288,9 +288,36 @@ fn directory_of(pids: &[u32]) -> anyhow::Result<PathBuf> {
 
 #[cfg(test)]
 mod tests {
+    use std::net::TcpListener;
+    use std::os::fd::OwnedFd;
+    use std::process::{Command, Stdio};
+
     use serde_json::json;
 
+    use super::super::RunArgs;
     use super::*;
+    use crate::options::arguments;
+
+    #[test]
+    fn all_brokers_of_a_cluster_are_known_and_each_once() {
+        let pids = |line: &[&str]| {
+            let args = arguments::<RunArgs>("run", &[&["x"], line].concat()).unwrap();
+            args.backends.broker_pids()
+        };
+        let [own, other] = [(); 2].map(|()| TcpListener::bind("127.0.0.1:0").unwrap());
+        let [at, other_at] = [&own, &other].map(|listener| listener.local_addr().unwrap());
+        // Another process listens in place of this one.
+        let other = Stdio::from(OwnedFd::from(other));
+        let mut other = Command::new("sleep").arg("60").stdin(other).spawn().unwrap();
+        let found = pids(&["--kafka", &format!("kafka://{at},192.0.2.1:1,{other_at},{at}")]);
+        let single = pids(&["--rabbitmq", &format!("amqp://{other_at}")]);
+        let mut both = [std::process::id(), other.id()];
+        both.sort_unstable();
+        other.kill().unwrap();
+        other.wait().unwrap();
+        assert_eq!((found, single), (both.to_vec(), vec![other.id()]));
+        assert!(pids(&[]).is_empty(), "there is none");
+    }
 
     #[test]
     fn memory_is_named_as_the_reason_whether_the_workload_failed_or_not() {

@@ -104,7 +104,7 @@ pub(crate) fn compare(args: &CompareArgs) -> anyhow::Result<Comparison> {
         }
     }
     ensure!(!rows.is_empty(), "the two have no point in common: {} and {}", base.scenario, other.scenario);
-    let mut notes = Vec::new();
+    let mut notes = differences(&base, &other);
     if base.machine != other.machine {
         notes.push("they ran on different machines");
     }
@@ -122,6 +122,17 @@ pub(crate) fn compare(args: &CompareArgs) -> anyhow::Result<Comparison> {
     }
     let shown = |path: &PathBuf| path.display().to_string();
     Ok(Comparison { base: shown(&args.base), other: shown(&args.other), notes, rows })
+}
+
+/// What else differs between them than what is compared, as a rule.
+fn differences(base: &Results, other: &Results) -> Vec<&'static str> {
+    let differs = [
+        (base.text != other.text, "their scenarios differ"),
+        (base.store != other.store, "their servers stored in different stores, or one does not say in what"),
+        (base.log != other.log, "their servers were behind different logs, or one does not say which"),
+        (base.limits != other.limits, "their servers and databases had different limits"),
+    ];
+    differs.into_iter().filter(|(is_so, _)| *is_so).map(|(_, said)| said).collect()
 }
 
 impl Findings for Comparison {
@@ -163,6 +174,37 @@ mod tests {
         );
         assert_eq!(Ratio::of(&[2.0], &[3.0, 4.0]).interval, None);
         assert!((Ratio::of(&[2.0], &[3.0]).ratio - 1.5).abs() < 1e-9);
+    }
+
+    #[test]
+    fn what_makes_two_runs_unlike_is_noted() {
+        let notes = |member: &str, value: &str| {
+            let results = |member: &str, value: &str| {
+                let dir = tempfile::tempdir().unwrap();
+                let mut results = serde_json::json!({
+                    "version": 1, "scenario": "x.toml", "title": "x", "about": "", "isQuick": false, "machine": "m",
+                    "started": "2026-01-01T00:00:00Z", "text": "title = 'x'\n", "store": "embedded", "log": "direct",
+                    "limits": "", "runs": [{"point": {}, "repetition": 1, "isClean": true, "others": 0.0,
+                    "faults": [], "summary": {"perSecond": 5.0}}],
+                });
+                results[member] = value.into();
+                std::fs::write(dir.path().join("results.json"), results.to_string()).unwrap();
+                dir
+            };
+            let (base, other) = (results("title", "x"), results(member, value));
+            let [base, other] = [&base, &other].map(|dir| dir.path().to_owned());
+            compare(&CompareArgs { base, other, out: None, json: false }).unwrap().notes.join("; ")
+        };
+        assert_eq!(notes("title", "x"), "", "they are alike");
+        for (member, value, said) in [
+            ("text", "title = 'y'\n", "scenarios"),
+            ("store", "postgres", "stores"),
+            ("log", "kafka", "logs"),
+            ("limits", "server: 1 processor", "limits"),
+        ] {
+            let noted = notes(member, value);
+            assert!(noted.contains(said) && !noted.contains(';'), "{member}: {noted}");
+        }
     }
 
     #[test]

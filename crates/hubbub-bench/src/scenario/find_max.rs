@@ -51,7 +51,7 @@ enum Verdict {
     Kept,
     /// With the reason.
     Missed(String),
-    /// Missed, and the load generator could do no more: with what it said.
+    /// Nothing was lost, but the rate was missed, and the load generator could do no more: with what it said.
     Generator(String),
 }
 
@@ -170,7 +170,7 @@ impl Tried<'_> {
             let run = measure_once(&self.args.run, self.scenario, at, repetition, &place).await?;
             match verdict_of(&run.summary, run.is_clean, &run.faults, rate) {
                 Verdict::Kept => kept += 1,
-                other => missed.push(other),
+                other => missed.push((other, run.is_clean)),
             }
             results.add(run);
             if let Some(dir) = &self.args.run.out {
@@ -183,10 +183,17 @@ impl Tried<'_> {
                 break;
             }
         }
-        // Where the generator was the limit in one of them, the server did not fail.
-        let generator = missed.iter().find(|verdict| matches!(verdict, Verdict::Generator(_)));
-        Ok(generator.or(missed.first()).cloned().unwrap_or(Verdict::Kept))
+        Ok(verdict_on(&missed))
     }
+}
+
+/// What is said of a rate that these repetitions missed, each clean or not.
+fn verdict_on(missed: &[(Verdict, bool)]) -> Verdict {
+    // Where the generator was the limit in one of them, the server did not fail, unless it lost something in another.
+    let unclean = missed.iter().find(|(_, is_clean)| !is_clean);
+    let generator = || missed.iter().find(|(verdict, _)| matches!(verdict, Verdict::Generator(_)));
+    let said = unclean.or_else(generator).or(missed.first());
+    said.map_or(Verdict::Kept, |(verdict, _)| verdict.clone())
 }
 
 /// The rate that is to be reached: of what was stored where the workload waits for that, else of answers. Behind a broker, how
@@ -198,7 +205,8 @@ fn reached(summary: &Value) -> f64 {
 
 fn verdict_of(summary: &Value, is_clean: bool, faults: &[String], rate: f64) -> Verdict {
     let reached = reached(summary);
-    let behind = (reached < REACHED * rate).then(|| format!("{}/s were reached", grouped(reached)));
+    let is_behind = reached < REACHED * rate;
+    let behind = is_behind.then(|| format!("{}/s were reached", grouped(reached)));
     let store_behind = store_behind(summary);
     let behind = behind.into_iter().chain(store_behind.map(str::to_owned));
     let unclean = (!is_clean).then(|| "the ledger does not balance".to_owned());
@@ -206,8 +214,9 @@ fn verdict_of(summary: &Value, is_clean: bool, faults: &[String], rate: f64) -> 
     if reasons.is_empty() {
         return Verdict::Kept;
     }
-    // A store that is behind can do no more, whatever the generator could.
-    let limit = summary.get("generatorLimit").filter(|_| store_behind.is_none());
+    // A store that is behind can do no more, whatever the generator could. And a busy generator sends less, but it loses nothing.
+    let may_be_generator = is_clean && is_behind && store_behind.is_none();
+    let limit = summary.get("generatorLimit").filter(|_| may_be_generator);
     match limit.and_then(Value::as_str) {
         Some(limit) => Verdict::Generator(limit.to_owned()),
         None => Verdict::Missed(reasons.join("; ")),
@@ -340,6 +349,15 @@ mod tests {
         let busy = json!({"perSecond": 99.0, "generatorLimit": "it was busy"});
         assert_eq!(verdict_of(&busy, true, &[], 200.0), Verdict::Generator("it was busy".to_owned()));
         assert_eq!(verdict_of(&busy, true, &[], 99.0), Verdict::Kept, "busy, but in time");
+        let slow = verdict_of(&busy, true, &["p99 is 9".to_owned()], 99.0);
+        assert_eq!(slow, Verdict::Missed("p99 is 9".to_owned()), "busy, but in time");
+        let lossy = Verdict::Missed("99/s were reached; the ledger does not balance; 5 lost".to_owned());
+        assert_eq!(verdict_of(&busy, false, &["5 lost".to_owned()], 200.0), lossy, "busy or not");
+        let generator = Verdict::Generator("it was busy".to_owned());
+        let slow = (Verdict::Missed("p99 is 9".to_owned()), true);
+        let limited = (generator.clone(), true);
+        assert_eq!(verdict_on(&[slow.clone(), limited.clone()]), generator);
+        assert_eq!(verdict_on(&[slow, limited, (lossy.clone(), false)]), lossy);
         let broker = json!({"perSecond": 99.0, "storedPerSecond": 60.0, "loadS": 9.0, "lagS": 9.0, "storeBehind": "9 s behind",
                             "generatorLimit": "it was busy"});
         assert_eq!(verdict_of(&broker, true, &[], 100.0), Verdict::Missed("9 s behind".to_owned()));

@@ -55,7 +55,6 @@ use crate::lab::cgroup::{self, ResourceLimit};
 use crate::live::Overall;
 use crate::others::OthersMeter;
 use crate::price::PriceArgs;
-use crate::sample::USUAL;
 use crate::spawn::Server;
 
 /// In place of a server's URL: a bare one, that stores nothing.
@@ -241,7 +240,7 @@ impl Attempt<'_> {
         let watched = self.args.watch.iter().chain(&self.scenario.watch);
         let watched: Vec<&str> = watched.map(String::as_str).collect();
         if !watched.is_empty() {
-            given.push(format!("--watch={}", [&watched[..], &USUAL].concat().join(",")));
+            given.push(format!("--watch={}", watched.join(",")));
         }
         if self.scenario.workload == WorkloadKind::Store {
             given.push(format!("--dir={}", self.args.backends.dir().display()));
@@ -264,7 +263,7 @@ impl Attempt<'_> {
             given.extend(servers.iter().map(|server| format!("--server-pid={}", server.pid)));
             given.extend((servers.len() > 1).then(|| "--shared".to_owned()));
             given.push(format!("--database={}", database.unwrap_or("none")));
-            given.extend(self.args.backends.broker_pid().map(|pid| format!("--broker-pid={pid}")));
+            given.extend(self.args.backends.broker_pids().iter().map(|pid| format!("--broker-pid={pid}")));
             let urls: Vec<&str> = servers.iter().map(|server| server.url.as_str()).collect();
             self.measure(&urls, given).await
         };

@@ -39,6 +39,38 @@ fn a_constant_rate_has_equal_distances() {
 }
 
 #[test]
+fn a_dot_belongs_to_its_number() {
+    let shown = |text: &str| text.parse::<Rate>().unwrap().to_string();
+    assert_eq!([".5", ".5..2", "1.. .5", "2.5..4"].map(shown), ["0.5", "0.5..2", "1..0.5", "2.5..4"]);
+    for wrong in ["1...5", "...5", "1...", "..5", "1..2...3", "1..2..3..4"] {
+        assert!(wrong.parse::<Rate>().is_err(), "{wrong}");
+    }
+}
+
+#[test]
+fn the_longest_gap_is_found_wherever_it_is() {
+    let gap = |rate, seconds| schedule(rate, seconds, 7).longest_gap().as_micros();
+    assert_eq!(gap("0.02", 600), 50_000_000);
+    assert_eq!((gap("0.02", 60), gap("0.02", 10)), (0, 0), "one message, and none");
+    // Each against all gaps one by one.
+    for (rate, seconds) in [
+        ("0.1..10", 100),
+        ("10..0.1", 100),
+        ("5..0.05..5", 200),
+        ("0.5..3..0.5", 50),
+        ("10,0.2,10", 30),
+        ("0.3@1s,0.2@1s,0.1@60s,4@1s", 1),
+        ("0.01@50s,50@2s", 1),
+    ] {
+        let schedule = schedule(rate, seconds, 7);
+        let gaps = (1..schedule.messages()).map(|n| schedule.intended_us(n) - schedule.intended_us(n - 1));
+        assert_eq!(gap(rate, seconds), u128::from(gaps.max().unwrap()), "{rate}");
+    }
+    let warm = schedule("5", 1, 0).between(Duration::from_secs(2), Duration::ZERO);
+    assert_eq!(warm.longest_gap(), Duration::from_millis(200));
+}
+
+#[test]
 fn steps_follow_each_other() {
     let rate: Rate = "100, 500@2s,1000..2000".parse().unwrap();
     assert_eq!(rate.to_string(), "100,500@2s,1000..2000");

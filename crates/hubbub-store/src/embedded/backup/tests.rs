@@ -189,8 +189,15 @@ fn keys_are_as_they_were_and_no_revision_comes_twice() {
         let history = restored.shared.keys.changes(b"", after, 10);
         assert!(matches!(history, KvHistory::Compacted { .. }), "{history:?}");
     }
-    put(&restored, 0..1, "fourth");
-    assert!(restored.shared.keys.revision() > last);
+    put(&restored, 0..3, "fourth");
+    let given = restored.shared.keys.revision();
+    assert!(given > last);
+    // Restored once more, it begins at the same change.
+    place.clock.advance_micros(1_000_000);
+    place.restore(&info, "backup", "again").unwrap();
+    let again = place.open("again");
+    put(&again, 0..1, "fifth");
+    assert!(again.shared.keys.revision() > given);
     // A run that the manifest does not name any more is missed.
     let backup = FileDisk::new(place.path("backup"));
     let mut manifest = Manifest::load(&backup).unwrap().unwrap();

@@ -5,7 +5,7 @@ use std::process::Stdio;
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::harness::ports::free_ports;
+use crate::harness::free_ports;
 use crate::harness::program::command;
 
 #[test]

@@ -246,9 +246,9 @@ fn count_failures(error: &ApplyError, operations: u64, metrics: &Metrics) {
 fn count_queue(op: Option<Op<'_>>, outcome: &QueueOutcome, metrics: &Metrics) {
     let (counter, count) = match (outcome, op) {
         (QueueOutcome::Sent { copies, duplicate: false, .. }, _) => (&metrics.queue_sent, (*copies).into()),
-        (QueueOutcome::Taken(deliveries), Some(Op::Queue(QueueOp::Take(take)))) => match take.how {
-            TakeHow::Away => (&metrics.queue_taken, deliveries.len() as u64),
-            TakeHow::Lease { .. } => (&metrics.queue_leased, deliveries.len() as u64),
+        (QueueOutcome::Taken { messages, .. }, Some(Op::Queue(QueueOp::Take(take)))) => match take.how {
+            TakeHow::Away => (&metrics.queue_taken, messages.len() as u64),
+            TakeHow::Lease { .. } => (&metrics.queue_leased, messages.len() as u64),
         },
         (QueueOutcome::Settled { .. }, Some(Op::Queue(QueueOp::Settle { how, .. }))) => match how {
             Settle::Ack => (&metrics.queue_acked, 1),

@@ -170,7 +170,8 @@ async fn store_restart_is_ridden_out() {
         let page = store.history(RoomId::new(&format!("r{room}")).unwrap(), everything()).await.unwrap();
         let ids: Vec<String> = page.messages.iter().map(|message| message.sent.id.to_owned()).collect();
         let wanted: Vec<String> = (room..sent).step_by(5).map(|n| format!("m{n}")).collect();
-        assert!(ids == wanted, "r{room}: {} messages, not {}", ids.len(), wanted.len());
+        let missing: Vec<_> = wanted.iter().filter(|id| !ids.contains(id)).collect();
+        assert!(ids == wanted, "r{room}: {} messages, not {}: {missing:?}", ids.len(), wanted.len());
     }
     let audit = store.audit().await.unwrap().value;
     assert_eq!((audit.messages, audit.differences), (sent, Vec::new()));

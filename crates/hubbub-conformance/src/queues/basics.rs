@@ -315,7 +315,7 @@ pub async fn a_batch_is_done_in_its_order(fixture: &mut impl Fixture) {
     let taken: Vec<Vec<&str>> = outcomes
         .iter()
         .filter_map(|outcome| match outcome {
-            hubbub_core::Outcome::Queue(QueueOutcome::Taken(messages)) => Some(texts(messages)),
+            hubbub_core::Outcome::Queue(QueueOutcome::Taken { messages, .. }) => Some(texts(messages)),
             _ => None,
         })
         .collect();

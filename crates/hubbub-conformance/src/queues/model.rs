@@ -268,8 +268,8 @@ impl Model {
     fn take(&mut self, take: &Take<'_>, now: i64, told: Option<&Outcome>) -> QueueOutcome {
         let taken = self.take_ids(take, now);
         let deliveries = match told {
-            None => return QueueOutcome::Taken(Box::default()),
-            Some(Outcome::Queue(QueueOutcome::Taken(deliveries))) => deliveries,
+            None => return QueueOutcome::Taken { messages: Box::default(), ready: Box::default() },
+            Some(Outcome::Queue(QueueOutcome::Taken { messages, .. })) => messages,
             Some(told) => panic!("a take was answered {told:?}"),
         };
         let ids: Vec<u64> = deliveries.iter().map(|delivery| delivery.id).collect();
@@ -279,7 +279,7 @@ impl Model {
             let message = on_lease.and_then(|id| self.messages.iter().find(|message| message.id == id));
             assert_eq!(delivery.receipt, message.map(|message| self.receipt(message)), "{delivery:?}");
         }
-        QueueOutcome::Taken(deliveries.clone())
+        QueueOutcome::Taken { messages: deliveries.clone(), ready: Box::default() }
     }
 
     /// That of a message's newest delivery on lease.

@@ -45,7 +45,10 @@ pub(super) async fn done(fixture: &impl Fixture, op: QueueOp<'_>) -> QueueOutcom
 
 /// The same without what may be taken by others now, of which takes tell more.
 pub(super) fn without_freed(mut outcome: QueueOutcome) -> QueueOutcome {
-    if let QueueOutcome::Deleted { ready, .. } | QueueOutcome::Settled { ready, .. } = &mut outcome {
+    if let QueueOutcome::Deleted { ready, .. }
+    | QueueOutcome::Settled { ready, .. }
+    | QueueOutcome::Taken { ready, .. } = &mut outcome
+    {
         *ready = Box::default();
     }
     outcome
@@ -116,7 +119,7 @@ pub(super) fn wanted<'a>(queue: &'a str, receiver: &'a str) -> TakeFilter<'a> {
 
 async fn take(fixture: &impl Fixture, wanted: TakeFilter<'_>, max: usize, how: TakeHow) -> Vec<Delivery> {
     match done(fixture, QueueOp::Take(Take { wanted, max, how, registers: true })).await {
-        QueueOutcome::Taken(messages) => messages.into_vec(),
+        QueueOutcome::Taken { messages, .. } => messages.into_vec(),
         other => panic!("a take was answered {other:?}"),
     }
 }

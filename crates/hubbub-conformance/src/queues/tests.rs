@@ -69,9 +69,10 @@ pub(crate) fn apply(store: &InMemory, op: QueueOp<'_>) -> Outcome {
         op => model.apply(&op, now, None),
     };
     match outcome {
-        Outcome::Queue(QueueOutcome::Taken(_)) => {
+        Outcome::Queue(QueueOutcome::Taken { .. }) => {
             let QueueOp::Take(take) = op else { unreachable!("only takes take") };
-            Outcome::Queue(QueueOutcome::Taken(taken(store, &before, &mut model, &take, now)))
+            let messages = taken(store, &before, &mut model, &take, now);
+            Outcome::Queue(QueueOutcome::Taken { messages, ready: Box::default() })
         }
         outcome => outcome,
     }

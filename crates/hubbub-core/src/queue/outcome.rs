@@ -38,8 +38,13 @@ pub enum QueueOutcome {
         /// Whether it was stored before; then nothing changed.
         duplicate: bool,
     },
-    /// The messages taken, in the requested order; may be empty.
-    Taken(Box<[Delivery]>),
+    /// Messages are taken away or on lease.
+    Taken {
+        /// Those, in the requested order; may be empty.
+        messages: Box<[Delivery]>,
+        /// Messages that become available: the next ones of the groups of messages that were taken away.
+        ready: Box<[Freed]>,
+    },
     /// The lease was ended or extended.
     Settled {
         /// When the lease ends, or the message becomes available again; `None` if it is gone.

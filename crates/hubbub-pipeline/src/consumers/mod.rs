@@ -133,7 +133,9 @@ impl WaitingConsumers {
                         all_are_woken = state.wake_for_sent(&send, *id);
                     }
                 }
-                QueueOutcome::Settled { ready, .. } => state.wake_for_freed(ready),
+                QueueOutcome::Settled { ready, .. } | QueueOutcome::Taken { ready, .. } => {
+                    state.wake_for_freed(ready);
+                }
                 QueueOutcome::Deleted { ready, .. } => {
                     state.wake_for_freed(ready);
                     // Consumers of a deleted queue try again and learn that it is gone.

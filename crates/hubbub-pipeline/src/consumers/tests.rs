@@ -3,7 +3,7 @@ use std::task::Context;
 
 use futures_util::FutureExt;
 use futures_util::task::noop_waker_ref;
-use hubbub_core::queue::{LeaseReceipt, QueueSend, Settle};
+use hubbub_core::queue::{LeaseReceipt, QueueSend, Settle, Take, TakeFilter, TakeHow};
 use proptest::prelude::*;
 
 use super::*;
@@ -114,6 +114,11 @@ fn a_freed_message_wakes_its_receiver() {
     let ready: Box<[Freed]> = [freed("jobs", Some("b")), freed("jobs.dead", None)].into();
     notify(&consumers, nack, QueueOutcome::Settled { until: None, ready });
     assert_eq!(woken(&handles), [1, 2]);
+    let filter = TakeFilter { queue: Some("jobs"), receiver: Some("b"), sender: None, newest_first: false };
+    let take = QueueOp::Take(Take { wanted: filter, max: 1, how: TakeHow::Away, registers: false });
+    let ready: Box<[Freed]> = [freed("jobs", None)].into();
+    notify(&consumers, take, QueueOutcome::Taken { messages: Box::default(), ready });
+    assert_eq!(woken(&handles), [0, 1, 2]);
 }
 
 #[test]

@@ -69,7 +69,7 @@ pub fn take<'a>(queue: &'a str, receiver: &'a str, max: usize, lease_ms: Option<
 
 pub fn taken(outcome: QueueOutcome) -> Vec<Delivery> {
     match outcome {
-        QueueOutcome::Taken(deliveries) => deliveries.into_vec(),
+        QueueOutcome::Taken { messages, .. } => messages.into_vec(),
         other => panic!("{other:?}"),
     }
 }

@@ -13,6 +13,7 @@ use hubbub_core::store::ReadError;
 use parking_lot::Mutex;
 use scylla::client::execution_profile::{ExecutionProfile, ExecutionProfileBuilder, ExecutionProfileHandle};
 use scylla::client::session::Session;
+use scylla::errors::{ExecutionError, RequestAttemptError};
 use scylla::frame::types::Consistency as Level;
 use scylla::policies::speculative_execution::SimpleSpeculativeExecutionPolicy;
 use tokio::time::Instant;
@@ -40,11 +41,21 @@ pub(crate) fn wrong<E: Display>(what: &'static str) -> impl Fn(E) -> OpenError {
 pub(crate) struct DbError {
     pub(crate) what: &'static str,
     pub(crate) error: String,
+    /// Whether the cluster is there: it refused, or did not answer in time. Else it may have been started again since, without
+    /// what it had confirmed last.
+    pub(crate) is_cluster_there: bool,
 }
 
 impl DbError {
     pub(crate) fn new(what: &'static str, error: impl Display) -> Self {
-        Self { what, error: error.to_string() }
+        Self { what, error: error.to_string(), is_cluster_there: false }
+    }
+
+    fn of_request(what: &'static str, error: &ExecutionError) -> Self {
+        use ExecutionError::{LastAttemptError, RequestTimeout};
+        use RequestAttemptError::DbError as Refused;
+        let is_cluster_there = matches!(error, RequestTimeout(_) | LastAttemptError(Refused(..)));
+        Self { is_cluster_there, ..Self::new(what, error) }
     }
 }
 
@@ -104,5 +115,20 @@ impl Db {
             fails_after: AtomicI64::new(-1),
             unconfirmed: AtomicU64::new(0),
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cluster_that_was_away_is_told_from_one_that_refuses() {
+        let overloaded = scylla::errors::DbError::Overloaded;
+        let refused = RequestAttemptError::DbError(overloaded, "later".into());
+        let there = [ExecutionError::RequestTimeout(SPECULATE_AFTER), refused.into()];
+        let away = [RequestAttemptError::UnableToAllocStreamId.into(), ExecutionError::EmptyPlan];
+        let is_there = |error: &ExecutionError| DbError::of_request("writing", error).is_cluster_there;
+        assert!(there.iter().all(is_there) && !away.iter().any(is_there));
     }
 }

@@ -23,7 +23,8 @@ const BATCH_STATEMENTS: usize = 250;
 /// How long a commit that the cluster does not confirm is repeated, and the pauses between.
 const CONFIRM_WITHIN: Duration = Duration::from_secs(10);
 const CONFIRM_PAUSE: Duration = Duration::from_millis(50);
-const CONFIRM_PAUSE_MAX: Duration = Duration::from_secs(2);
+/// Shorter than any server takes to start: one that was away in between is noticed by the request that follows.
+const CONFIRM_PAUSE_MAX: Duration = Duration::from_millis(500);
 
 /// The values of one statement.
 pub(crate) type Values<'a> = Box<dyn SerializeRow + Send + Sync + 'a>;
@@ -115,7 +116,8 @@ impl Db {
 
     /// Writes rows of one partition that decisions follow from, all or none of them. One that is not confirmed may have reached
     /// a single replica, which shows it, or not, to whoever reads next. So the same write is repeated until it is confirmed, for
-    /// a while; `failed` is told of each attempt that was not.
+    /// a while; `failed` is told of each attempt that was not. It is not repeated to a cluster that was away: that may have lost
+    /// what it had confirmed, and what this write names would be missing for ever.
     pub(crate) async fn commit(
         &self,
         what: &'static str,
@@ -127,10 +129,11 @@ impl Db {
         loop {
             let mut sent = self.send(what, &batch, &values).await;
             if sent.is_ok() && self.is_to_be_lost() {
-                sent = Err(DbError::new(what, "its confirmation was lost by a test"));
+                let lost = DbError::new(what, "its confirmation was lost by a test");
+                sent = Err(DbError { is_cluster_there: true, ..lost });
             }
             let Err(error) = sent else { return Ok(()) };
-            if began.elapsed() >= CONFIRM_WITHIN || self.fails_after.load(Ordering::Relaxed) == 0 {
+            if !error.is_cluster_there || began.elapsed() >= CONFIRM_WITHIN {
                 return Err(error);
             }
             failed(&error);
@@ -144,7 +147,7 @@ impl Db {
         self.fail_in_tests(what)?;
         let result = self.session.batch(batch, values).await;
         request.end(&result);
-        result.map_err(|error| DbError::new(what, error))?;
+        result.map_err(|error| DbError::of_request(what, &error))?;
         Ok(())
     }
 

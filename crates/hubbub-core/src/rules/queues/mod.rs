@@ -31,7 +31,7 @@ pub use view::{
 
 use crate::Refusal;
 use crate::invariant::BrokenInvariant;
-use crate::queue::{QueueOp, QueueOutcome};
+use crate::queue::{QueueOp, QueueOutcome, TakeHow};
 
 /// Why an operation is not done.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -90,7 +90,11 @@ pub fn decide<'a, V: View>(view: &mut V, op: &QueueOp<'a>, effects: &mut Effects
 
 /// Whether an operation answers who may take now; otherwise the next sweep tells.
 pub fn names_freed(op: &QueueOp<'_>) -> bool {
-    matches!(op, QueueOp::Settle { .. } | QueueOp::Remove { .. })
+    match op {
+        QueueOp::Settle { .. } | QueueOp::Remove { .. } => true,
+        QueueOp::Take(take) => take.how == TakeHow::Away,
+        _ => false,
+    }
 }
 
 /// Milliseconds as microseconds.

@@ -36,7 +36,8 @@ pub(super) fn take<'a, V: View>(view: &mut V, take: &Take<'a>, effects: &mut Eff
     } else if !taken.is_empty() {
         effects.push(Effect::Taken { at, ids: taken.iter().map(|(message, _)| message.id).collect() });
     }
-    Ok(QueueOutcome::Taken(taken.into_iter().map(|(_, delivery)| delivery).collect()))
+    let messages = taken.into_iter().map(|(_, delivery)| delivery).collect();
+    Ok(QueueOutcome::Taken { messages, ready: Box::default() })
 }
 
 /// The messages that are taken. Those that cannot be read are in nobody's way.

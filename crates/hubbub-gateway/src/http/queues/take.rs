@@ -110,7 +110,7 @@ impl Found {
         match self {
             Self::Seen(deliveries) => Ok(deliveries),
             Self::Taken(applied) => match applied.outcomes() {
-                [Outcome::Queue(QueueOutcome::Taken(deliveries))] => Ok(deliveries),
+                [Outcome::Queue(QueueOutcome::Taken { messages, .. })] => Ok(messages),
                 [Outcome::Refused(refusal)] => Err(Problem::refusal(*refusal)),
                 _ => Err(Problem::no_outcome()),
             },

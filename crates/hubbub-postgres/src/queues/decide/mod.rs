@@ -109,6 +109,9 @@ impl WorkingSet {
     fn completed(&mut self, outcome: QueueOutcome) -> QueueOutcome {
         match outcome {
             QueueOutcome::Settled { until, .. } => QueueOutcome::Settled { until, ready: self.take_freed() },
+            QueueOutcome::Taken { messages, .. } => {
+                QueueOutcome::Taken { messages, ready: self.take_freed() }
+            }
             QueueOutcome::Deleted { messages, .. } => {
                 QueueOutcome::Deleted { messages, ready: self.take_freed() }
             }

@@ -1,5 +1,7 @@
 //! What a batch must have loaded before it is decided: stores do not show what they ask for, nor in which order.
 
+use std::sync::Arc;
+
 use hubbub_core::queue::{
     Audience, Due, LeaseReceipt, QueueSend, Settle, Take, TakeFilter, TakeHow, WhenFull,
 };
@@ -126,13 +128,31 @@ fn a_take_needs_the_texts_of_what_it_takes() {
 }
 
 #[test]
+fn what_is_taken_away_frees_the_next_of_its_group() {
+    let mut set = set(QueueRules::default(), &[]);
+    let group: Arc<str> = "g".into();
+    for id in [3, 5, 9] {
+        set.insert(Message { group: Some(Arc::clone(&group)), behind: id > 3, ..message(id) });
+    }
+    let whole = Some(Frontier { to: 9, is_complete: true });
+    set.groups.get_mut(&GroupKey { queue: QUEUE, receiver: ANYBODY, group }).unwrap().frontier = whole;
+    set.frontiers.extend(whole.map(|frontier| (OLDEST, frontier)));
+    for (max, messages, freed) in [(2, 2, [9].as_slice()), (1, 1, &[])] {
+        let Ok(QueueOutcome::Taken { messages: taken, ready }) = decide(&mut set, &take(max)) else { panic!() };
+        let ready: Vec<u64> = ready.iter().map(|freed| freed.id).collect();
+        assert_eq!((taken.len(), ready.as_slice()), (messages, freed));
+    }
+    assert!(set.woken.is_empty(), "nobody else is told");
+}
+
+#[test]
 fn takes_of_one_batch_hold_so_many_bytes() {
     let ids: Vec<i64> = (1..=80).collect();
     let mut set = set(QueueRules::default(), &ids);
     set.messages.values_mut().for_each(|message| message.bytes = 1 << 20);
     set.frontiers.insert(OLDEST, Frontier { to: 80, is_complete: true });
     let taken = (0..18).map(|_| match decide(&mut set, &take(9)) {
-        Ok(QueueOutcome::Taken(taken)) => taken.len(),
+        Ok(QueueOutcome::Taken { messages, .. }) => messages.len(),
         other => panic!("{other:?}"),
     });
     let taken: Vec<usize> = taken.collect();

@@ -129,7 +129,7 @@ pub(super) fn wanted<'a>(queue: &'a str, receiver: &'a str) -> TakeFilter<'a> {
 
 pub(super) fn take(engine: &Engine, wanted: TakeFilter<'_>, max: usize, how: TakeHow) -> Vec<Delivery> {
     match one(engine, QueueOp::Take(Take { wanted, max, how, registers: true })) {
-        Outcome::Queue(QueueOutcome::Taken(taken)) => taken.into_vec(),
+        Outcome::Queue(QueueOutcome::Taken { messages, .. }) => messages.into_vec(),
         other => panic!("{other:?}"),
     }
 }
@@ -176,6 +176,30 @@ fn restored_from(engine: &Engine, info: &BackupInfo) -> tempfile::TempDir {
 
 pub(super) fn entries(engine: &Engine) -> usize {
     engine.shared.queues.with(&*engine.shared.clock, |queues, _| queues.slab.iter().count())
+}
+
+/// Whoever waits for the next one of a group is told by the take itself, and nobody else is.
+#[test]
+fn what_is_taken_away_frees_the_next_of_its_group() {
+    let place = Place::new(64 << 10);
+    let engine = place.open();
+    make(&engine, "q");
+    for text in ["1", "2", "3", "4"] {
+        one(&engine, QueueOp::Send(QueueSend { group: Some("g"), ..message("q", text) }));
+    }
+    let freed = |max, how| {
+        let take = Take { wanted: wanted("q", "bob"), max, how, registers: true };
+        let Outcome::Queue(QueueOutcome::Taken { messages, ready }) = one(&engine, QueueOp::Take(take)) else {
+            panic!("nothing was taken")
+        };
+        (messages.len(), ready.iter().map(|freed| freed.id).collect::<Vec<_>>())
+    };
+    let ids: Vec<u64> = waiting(&engine, "q").iter().map(|one| one.delivery.id).collect();
+    assert_eq!(freed(2, TakeHow::Away), (2, vec![ids[2]]));
+    assert_eq!(freed(1, TakeHow::Lease { lease_ms: None }), (1, vec![]), "it holds up its group");
+    assert_eq!(one(&engine, QueueOp::Sweep), {
+        Outcome::Queue(QueueOutcome::Swept { more: false, ready: Box::default() })
+    });
 }
 
 #[test]

@@ -135,7 +135,7 @@ fn check(before: &Memory, op: &QueueOp<'_>, outcome: &QueueOutcome, after: &Memo
     let ids = |memory: &Memory| memory.messages.keys().copied().collect::<BTreeSet<u64>>();
     let gone: Vec<u64> = ids(before).difference(&ids(after)).copied().collect();
     match (op, outcome) {
-        (QueueOp::Take(take), QueueOutcome::Taken(taken)) => {
+        (QueueOp::Take(take), QueueOutcome::Taken { messages: taken, .. }) => {
             let mut taken: Vec<u64> = taken.iter().map(|delivery| delivery.id).collect();
             assert!(taken.len() <= take.max);
             if take.how != TakeHow::Away {
@@ -212,7 +212,7 @@ proptest! {
                     prop_assert!(lists_more || list_bytes(&effects) <= useful, "{:?}", op);
                     effects.drain().collect::<Vec<_>>().into_iter().for_each(|effect| memory.apply(effect));
                     check(&before, &op, &outcome, &memory);
-                    if let QueueOutcome::Taken(taken) = outcome {
+                    if let QueueOutcome::Taken { messages: taken, .. } = outcome {
                         held.extend(taken.into_iter().filter(|delivery| delivery.receipt.is_some()));
                     }
                 }
@@ -272,7 +272,7 @@ fn a_queue_with_a_limit_of_deliveries_has_a_dead_letter_queue() {
             done(&mut memory, &QueueOp::Delete { queue: expected, force: true });
         }
         done(&mut memory, &send("ada", 0));
-        let QueueOutcome::Taken(taken) = done(&mut memory, &lease("bob", 1)).0 else { panic!() };
+        let QueueOutcome::Taken { messages: taken, .. } = done(&mut memory, &lease("bob", 1)).0 else { panic!() };
         let (queue, receipt) = ("q", taken[0].receipt.unwrap());
         done(&mut memory, &QueueOp::Settle { queue, receipt, how: Settle::Nack { delay_ms: None } });
         let message = &memory.messages[&receipt.id];
@@ -438,7 +438,7 @@ fn who_is_not_registered_gets_what_waits_for_anybody() {
     done(&mut memory, &send("ada", 1));
     let QueueOp::Take(take) = lease("stranger", 9) else { panic!() };
     let (outcome, _) = done(&mut memory, &QueueOp::Take(Take { registers: false, ..take }));
-    let QueueOutcome::Taken(taken) = outcome else { panic!("{outcome:?}") };
+    let QueueOutcome::Taken { messages: taken, .. } = outcome else { panic!("{outcome:?}") };
     assert_eq!(taken.iter().map(|one| (one.id, one.receiver.is_some())).collect::<Vec<_>>(), [(1, false)]);
     assert_eq!(memory.clients.iter().filter(|(name, _)| name == "stranger").count(), 0);
 }

@@ -112,6 +112,9 @@ impl Queues {
     fn completed(&mut self, outcome: QueueOutcome, now: Now) -> QueueOutcome {
         match outcome {
             QueueOutcome::Settled { until, .. } => QueueOutcome::Settled { until, ready: self.take_freed() },
+            QueueOutcome::Taken { messages, .. } => {
+                QueueOutcome::Taken { messages, ready: self.take_freed() }
+            }
             QueueOutcome::Deleted { messages, .. } => {
                 QueueOutcome::Deleted { messages, ready: self.take_freed() }
             }
@@ -151,10 +154,10 @@ impl Queues {
 /// Who is told that messages may be taken once an effect is applied.
 fn wake_target(op: &QueueOp<'_>, effect: &QueueRecord<'_>) -> WakeTarget {
     match effect {
-        _ if rules::names_freed(op) => WakeTarget::Outcome,
         Effect::Send(_) | Effect::Delete { .. } | Effect::Client { registered: true, .. } => {
             WakeTarget::Nobody
         }
+        _ if rules::names_freed(op) => WakeTarget::Outcome,
         _ => WakeTarget::Sweep,
     }
 }

@@ -94,7 +94,9 @@ pub async fn leases_outlive_a_registration(fixture: &mut impl Fixture) {
             how: TakeHow::Lease { lease_ms: Some(60_000) },
             registers: false,
         };
-        let QueueOutcome::Taken { messages: held, .. } = done(fixture, QueueOp::Take(take)).await else { panic!("{stage:?}") };
+        let QueueOutcome::Taken { messages: held, .. } = done(fixture, QueueOp::Take(take)).await else {
+            panic!("{stage:?}")
+        };
         assert_eq!(held.len(), LEASED, "{stage:?}");
         stage.reach(fixture).await;
         let gone = done(fixture, QueueOp::Unregister { client: "bob" }).await;

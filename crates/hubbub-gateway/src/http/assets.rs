@@ -50,7 +50,6 @@ const FILES: &[(&str, &str, &[u8])] = &[
     file!(SCRIPT, "app/model.js"),
     file!(SCRIPT, "app/name-use.js"),
     file!(SCRIPT, "app/names.js"),
-    file!(SCRIPT, "app/outbox.js"),
     file!(SCRIPT, "app/pending.js"),
     file!(SCRIPT, "app/people-panel.js"),
     file!(SCRIPT, "app/people.js"),

@@ -138,7 +138,9 @@ fn what_is_taken_away_frees_the_next_of_its_group() {
     set.groups.get_mut(&GroupKey { queue: QUEUE, receiver: ANYBODY, group }).unwrap().frontier = whole;
     set.frontiers.extend(whole.map(|frontier| (OLDEST, frontier)));
     for (max, messages, freed) in [(2, 2, [9].as_slice()), (1, 1, &[])] {
-        let Ok(QueueOutcome::Taken { messages: taken, ready }) = decide(&mut set, &take(max)) else { panic!() };
+        let Ok(QueueOutcome::Taken { messages: taken, ready }) = decide(&mut set, &take(max)) else {
+            panic!()
+        };
         let ready: Vec<u64> = ready.iter().map(|freed| freed.id).collect();
         assert_eq!((taken.len(), ready.as_slice()), (messages, freed));
     }

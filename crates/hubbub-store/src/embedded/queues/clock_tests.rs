@@ -65,7 +65,9 @@ fn take(engine: &Engine) -> Vec<String> {
     one(engine, QueueOp::Sweep);
     let wanted = TakeFilter { queue: Some("q"), receiver: Some("bob"), sender: None, newest_first: false };
     match one(engine, QueueOp::Take(Take { wanted, max: 10, how: TakeHow::Away, registers: true })) {
-        QueueOutcome::Taken { messages, .. } => messages.iter().map(|delivery| delivery.text.to_string()).collect(),
+        QueueOutcome::Taken { messages, .. } => {
+            messages.iter().map(|delivery| delivery.text.to_string()).collect()
+        }
         other => panic!("{other:?}"),
     }
 }
@@ -139,7 +141,9 @@ fn a_delay_that_began_after_the_start_is_not_shortened() {
     let engine = place.open();
     let wanted = TakeFilter { queue: Some("q"), receiver: Some("bob"), sender: None, newest_first: false };
     let lease = Take { wanted, max: 1, how: TakeHow::Lease { lease_ms: None }, registers: true };
-    let QueueOutcome::Taken { messages: leased, .. } = one(&engine, QueueOp::Take(lease)) else { panic!("nothing was taken") };
+    let QueueOutcome::Taken { messages: leased, .. } = one(&engine, QueueOp::Take(lease)) else {
+        panic!("nothing was taken")
+    };
     let receipt = leased[0].receipt.unwrap();
     let nack = Settle::Nack { delay_ms: Some(DAY_MS) };
     one(&engine, QueueOp::Settle { queue: "q", receipt, how: nack });

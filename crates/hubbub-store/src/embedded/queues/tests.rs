@@ -189,7 +189,8 @@ fn what_is_taken_away_frees_the_next_of_its_group() {
     }
     let freed = |max, how| {
         let take = Take { wanted: wanted("q", "bob"), max, how, registers: true };
-        let Outcome::Queue(QueueOutcome::Taken { messages, ready }) = one(&engine, QueueOp::Take(take)) else {
+        let Outcome::Queue(QueueOutcome::Taken { messages, ready }) = one(&engine, QueueOp::Take(take))
+        else {
             panic!("nothing was taken")
         };
         (messages.len(), ready.iter().map(|freed| freed.id).collect::<Vec<_>>())

@@ -272,7 +272,9 @@ fn a_queue_with_a_limit_of_deliveries_has_a_dead_letter_queue() {
             done(&mut memory, &QueueOp::Delete { queue: expected, force: true });
         }
         done(&mut memory, &send("ada", 0));
-        let QueueOutcome::Taken { messages: taken, .. } = done(&mut memory, &lease("bob", 1)).0 else { panic!() };
+        let QueueOutcome::Taken { messages: taken, .. } = done(&mut memory, &lease("bob", 1)).0 else {
+            panic!()
+        };
         let (queue, receipt) = ("q", taken[0].receipt.unwrap());
         done(&mut memory, &QueueOp::Settle { queue, receipt, how: Settle::Nack { delay_ms: None } });
         let message = &memory.messages[&receipt.id];

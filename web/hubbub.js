@@ -864,9 +864,9 @@ export class Hubbub {
       throw new HubbubError({ code: "unreachable", detail: error.message, retryable: true });
     }
     const answer = parse(text);
-    if (response.ok) return answer;
+    if (response.ok && !answer?.isStrange) return answer;
     // A proxy's answer does not say whether it may get better.
-    throw new HubbubError({ code: "unexpected", retryable: response.status >= 500, ...answer, status: response.status });
+    throw new HubbubError({ code: "unexpected", retryable: response.ok || response.status >= 500, ...answer, status: response.status });
   }
 
   /** A page of history, newest last. @param {{after?: number, before?: number, limit?: number, epoch?: string}} [query] */
@@ -901,6 +901,6 @@ function parse(text) {
   try {
     return text === "" ? undefined : JSON.parse(text);
   } catch {
-    return { detail: text.slice(0, 200) };
+    return { detail: text.slice(0, 200), isStrange: true };
   }
 }

@@ -64,7 +64,7 @@ export class Composer {
     const isTooLong = this.#isTooLong();
     $("send").disabled = this.#text.value.trim() === "" || isTooLong;
     this.#text.toggleAttribute("aria-invalid", isTooLong);
-    if (isTooLong) setText($("typing"), "This text is too long to be sent as one message.");
+    setText($("too-long"), isTooLong ? "This text is too long to be sent as one message." : "");
   }
 
   #isTooLong() {

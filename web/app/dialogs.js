@@ -1,11 +1,14 @@
 /** Dialogs: finding and creating rooms, keyboard shortcuts. */
 
 import { $, icon, make, setStatus } from "./dom.js";
-import { avatar } from "./format.js";
+import { amount, avatar } from "./format.js";
 import { idMeant, nameFrom, nameOfId } from "./ids.js";
 import { sentenceOf } from "./request.js";
 
-const ROOMS_MAX = 200;
+/** Most rooms shown, and most among which is looked. */
+const SHOWN_MAX = 200;
+const ROOMS_MAX = 20_000;
+const PAGE = 1_000;
 
 export function dialogHead(title, id, dialog) {
   return make("header", { class: "dialog-head" }, make("h2", { id }, title),
@@ -27,16 +30,18 @@ export function showRooms(model, actions, wanted = "") {
   const onlyMembers = make("input", { type: "checkbox", id: "members-only" });
   const create = make("button", { class: "primary", type: "submit" }, "Create");
   const hint = make("p", { class: "hint", role: "status" });
-  let all = [];
-  /** What the list says while it is empty. */
-  let none = "Loading…";
+  const all = [];
+  /** What the list says of the rest: that it comes, or why not. */
+  let rest = "Loading…";
 
   const draw = () => {
     const text = nameFrom(input.value);
     const id = idMeant(text);
     const shown = all.filter((room) => `${room.title ?? ""} ${nameOfId(room.roomId)} ${room.roomId}`.toLowerCase().includes(text.toLowerCase()));
-    list.replaceChildren(...shown.slice(0, ROOMS_MAX).map((room) => item(model, room, go)));
-    if (shown.length === 0) list.append(make("li", { class: "empty" }, none || (text ? "There is no room of that name yet." : "There is no room yet.")));
+    list.replaceChildren(...shown.slice(0, SHOWN_MAX).map((room) => item(model, room, go)));
+    const more = shown.length > SHOWN_MAX && `${amount(shown.length - SHOWN_MAX)} more: write a part of the name.`;
+    const none = shown.length === 0 && (text ? "There is no room of that name yet." : "There is no room yet.");
+    if (more || rest || none) list.append(make("li", { class: "empty" }, [more, rest].filter(Boolean).join(" ") || none));
     const same = existing(all, text);
     create.disabled = !id || Boolean(same);
     create.replaceChildren("Create", ...(id && !same ? [" “", make("bdi", {}, text), "”"] : []));
@@ -61,6 +66,21 @@ export function showRooms(model, actions, wanted = "") {
       setStatus(hint, sentenceOf(error), true);
     }
   };
+  /** All rooms, page by page, while the dialog is open. */
+  const load = async () => {
+    try {
+      for (let after; after !== null && all.length < ROOMS_MAX && list.isConnected && dialog.open;) {
+        const page = await model.client.rooms({ limit: PAGE, after });
+        all.push(...page.rooms);
+        after = page.next ?? null;
+        rest = after === null ? "" : all.length < ROOMS_MAX ? "Loading…" : `Only the first ${amount(ROOMS_MAX)} rooms are looked through.`;
+        draw();
+      }
+    } catch (error) {
+      rest = sentenceOf(error);
+      draw();
+    }
+  };
   input.addEventListener("input", draw);
   showDialog(dialog, dialogHead("Rooms", "rooms-dialog-title", dialog),
     make("form", { class: "rooms-form", submit },
@@ -70,13 +90,7 @@ export function showRooms(model, actions, wanted = "") {
       make("footer", {}, make("label", { for: "members-only" }, onlyMembers, icon("lock"), "Members only"), create)));
   draw();
   input.focus();
-  model.client.rooms({ limit: 1_000 }).then((page) => {
-    [all, none] = [page.rooms, ""];
-    draw();
-  }, (error) => {
-    none = sentenceOf(error);
-    draw();
-  });
+  return load();
 }
 
 /** The room with that id or that title. */

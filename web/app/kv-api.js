@@ -18,11 +18,13 @@ export const listKeys = (prefix, after) =>
 // One request for all of these: a path would lose segments that are . or ..
 /** @returns `{key, value or base64, revision, expiresAt?}`, with `code` if there is no such key */
 export const getKey = async (key) => checked((await ask("POST", "kv", { get: [key] })).get[0]);
+/** The revision to watch a key from, to miss nothing that is not read yet. */
+export const revisionNow = async (key) => (await ask("GET", `kv?limit=1&prefix=${encodeURIComponent(key)}`)).revision;
 export const putKey = async (put) => checked((await ask("POST", "kv", { put: [put] })).put[0]);
 export const deleteKey = async (key) => checked((await ask("POST", "kv", { delete: [key] })).delete[0]);
 
 /**
- * Calls `changed(kind, key)` for each change after a revision, until the returned function is called. Reconnects by
+ * Calls `changed(key, revision)` for each change after a revision, until the returned function is called. Reconnects by
  * itself. Calls `lost()` if the server no longer keeps the changes, or is another one.
  */
 export function watchKeys(prefix, after, changed, lost) {
@@ -32,7 +34,10 @@ export function watchKeys(prefix, after, changed, lost) {
     if (isOver) return;
     events = new EventSource(`/v1/kv/watch?after=${after}&prefix=${encodeURIComponent(prefix)}`);
     for (const kind of ["put", "delete", "expire"]) {
-      events.addEventListener(kind, (event) => changed(kind, JSON.parse(event.data).key));
+      events.addEventListener(kind, (event) => {
+        const { key, revision } = JSON.parse(event.data);
+        changed(key, revision);
+      });
     }
     events.addEventListener("error", () => {
       if (events.readyState === EventSource.CLOSED) lost();

@@ -2,10 +2,12 @@
 
 import { icon, make, setStatus, setText } from "./dom.js";
 import { sentenceOf } from "./request.js";
-import { deleteKey, getKey, putKey, readable, watchKeys } from "./kv-api.js";
+import { deleteKey, getKey, putKey, readable, revisionNow, watchKeys } from "./kv-api.js";
 
 /** Most bytes shown of a binary value. */
 const HEX_MAX = 4_096;
+/** Pause before the key is read and watched again after that failed, in ms. */
+const AGAIN_AFTER = 2_000;
 
 /** A hex dump of Base64: address, sixteen bytes, and their printable characters. */
 function hexOf(base64) {
@@ -23,9 +25,11 @@ function hexOf(base64) {
 
 export class KeyView {
   #key = null;
-  /** The last answer; `revision` is 0 if there is no such key. */
-  #found = { revision: 0, text: "" };
+  /** The last answer; `revision` is 0 if there is no such key, `undefined` before the first. */
+  #found = { text: "" };
+  #isSaving = false;
   #unwatch = () => {};
+  #again;
   #subtitle = make("p");
   #status = make("p", { class: "board-status", role: "status" });
   #value = make("textarea", { id: "kv-value", dir: "auto", spellcheck: "false" });
@@ -41,7 +45,8 @@ export class KeyView {
   /** @returns the elements, filled when answers come */
   open(key) {
     this.#key = key;
-    this.#found = { revision: 0, text: "" };
+    this.#found = { text: "" };
+    this.#isSaving = false;
     this.#value.value = this.#ttl.value = "";
     this.#hex.hidden = this.#delete.hidden = true;
     this.#form.hidden = false;
@@ -54,12 +59,17 @@ export class KeyView {
         make("div", { class: "room-title" }, make("h1", {}, readable(key)), this.#subtitle),
         this.#delete),
       make("div", { class: "board-body" }, this.#hex, this.#form, this.#status));
-    this.#act(() => this.#read());
+    this.#keepUp();
     return fragment;
   }
 
   close() {
     this.#key = null;
+    this.#stop();
+  }
+
+  #stop() {
+    clearTimeout(this.#again);
     this.#unwatch();
   }
 
@@ -78,14 +88,49 @@ export class KeyView {
     return this.#value.value !== this.#found.text;
   }
 
+  /** Shows the key and its changes by others from now on. Where that fails, or the changes are lost, it is tried again. */
+  async #keepUp() {
+    const key = this.#key;
+    this.#stop();
+    try {
+      await this.#read();
+    } catch (error) {
+      if (this.#key !== key) return;
+      setStatus(this.#status, sentenceOf(error), true);
+      if (error.retryable) this.#keepUpLater(key);
+    }
+  }
+
+  #keepUpLater(key) {
+    if (this.#key !== key) return;
+    clearTimeout(this.#again);
+    this.#again = setTimeout(() => this.#keepUp(), AGAIN_AFTER);
+  }
+
   async #read() {
     const key = this.#key;
+    // Watching from before it was read misses nothing.
+    const after = await revisionNow(key);
     const found = await getKey(key);
     if (this.#key !== key) return;
+    const revision = found.revision && !found.code ? found.revision : 0;
+    const known = this.#found.revision;
+    if (this.#isChanged && known !== undefined && known !== revision) this.#tellChanged();
+    else this.#show(found, revision);
+    this.#follow(key, after);
+  }
+
+  #tellChanged() {
+    setStatus(this.#status, "It has changed meanwhile. Open it again before you save.", true);
+  }
+
+  #show(found, revision) {
+    setStatus(this.#status, "");
+    const edited = this.#isChanged && this.#found.revision === revision ? this.#value.value : null;
     const hex = found.base64 === undefined ? null : hexOf(found.base64);
     const bytes = hex?.bytes ?? new TextEncoder().encode(found.value ?? "").length;
-    this.#found = { revision: found.revision && !found.code ? found.revision : 0, text: found.value ?? "" };
-    this.#value.value = this.#found.text;
+    this.#found = { revision, text: found.value ?? "" };
+    this.#value.value = edited ?? this.#found.text;
     setText(this.#hex, hex?.text ?? "");
     // Binary values are not saved as text.
     this.#form.hidden = Boolean(hex);
@@ -93,38 +138,37 @@ export class KeyView {
     this.#delete.hidden = this.#found.revision === 0;
     const until = found.expiresAt ? `, expires ${new Date(found.expiresAt).toLocaleString()}` : "";
     setText(this.#subtitle, this.#found.revision ? `${bytes.toLocaleString()} bytes, revision ${found.revision}${until}` : "Not there yet");
-    this.#follow(key);
   }
 
   /** Shows changes by others, unless the user is editing. */
-  #follow(key) {
-    this.#unwatch();
-    const shown = this.#found.revision;
-    const changed = (_, which) => {
-      if (this.#key !== key || which !== key) return;
-      if (this.#isChanged) setStatus(this.#status, "It has changed meanwhile. Open it again before you save.", true);
-      else this.#act(() => this.#read());
+  #follow(key, after) {
+    this.#stop();
+    const changed = (which, revision) => {
+      // What is saved is read again anyway.
+      if (this.#key !== key || which !== key || revision <= this.#found.revision || this.#isSaving) return;
+      if (this.#isChanged) this.#tellChanged();
+      else this.#keepUp();
     };
-    // Watching from the shown revision misses nothing.
-    this.#unwatch = shown === 0 ? () => {} : watchKeys(key, shown, changed, () => {});
+    this.#unwatch = watchKeys(key, after, changed, () => this.#keepUpLater(key));
   }
 
   async #submit(event) {
     event.preventDefault();
     const { key, ttl } = { key: this.#key, ttl: Number(this.#ttl.value) };
     await this.#act(async () => {
-      this.#unwatch();
-      const put = { key, value: this.#value.value, ifRevision: this.#found.revision, ...(ttl > 0 ? { ttl } : {}) };
-      await putKey(put);
+      this.#isSaving = true;
+      const put = { key, value: this.#value.value, ifRevision: this.#found.revision ?? 0, ...(ttl > 0 ? { ttl } : {}) };
+      const { revision } = await putKey(put).finally(() => { if (this.#key === key) this.#isSaving = false; });
+      if (this.#key !== key) return;
+      this.#found = { revision, text: put.value };
       this.#ttl.value = "";
-      await this.#read();
+      await this.#keepUp();
       if (this.#key === key) setStatus(this.#status, "Saved.");
     });
   }
 
   async #remove() {
     if (!window.confirm(`Delete ${readable(this.#key)}?`)) return;
-    this.#unwatch();
     await deleteKey(this.#key);
     location.hash = "#kv";
   }

@@ -12,6 +12,9 @@ const SLACK = 500;
 const PAGE = 100;
 /** Most live messages kept while a page is loading. */
 const ARRIVED_MAX = 5_000;
+/** Pause before a page that could not be had may be asked for again, in ms; twice that after the next failure, and so on. */
+const PAUSE_FIRST = 1_000;
+const PAUSE_MAX = 30_000;
 
 export class Log {
   #history;
@@ -20,8 +23,16 @@ export class Log {
   #arrived = [];
   #run = 0;
   #loading = null;
+  #limit = PAGE;
+  #failures = 0;
+  #isPausing = false;
+  #timer;
 
-  /** @param history `(query) => Promise<page>`  @param changed called after each change with its kind */
+  /**
+   * @param history `(query) => Promise<page>`
+   * @param changed called after each change with its kind; `pause over` after a failure: whoever still wants the page calls
+   *   {@link retry}
+   */
   constructor(history, changed) {
     this.#history = history;
     this.#changed = changed;
@@ -59,6 +70,7 @@ export class Log {
 
   /** Restarts with the newest messages. */
   async reload(limit = PAGE) {
+    this.#limit = limit;
     this.#run += 1;
     this.#loading = null;
     this.#arrived = [];
@@ -73,8 +85,16 @@ export class Log {
     });
   }
 
+  /** After a failure: what could not be had may be asked for again at once. */
+  retry() {
+    if (!this.isReady) return this.isLoading ? undefined : this.reload(this.#limit);
+    this.#endPause();
+    this.error = null;
+    this.#changed("page");
+  }
+
   older() {
-    if (!this.isReady || this.atOldest || this.isLoading) return;
+    if (!this.isReady || this.atOldest || this.isLoading || this.#isPausing) return;
     return this.#page({ before: this.oldest?.seq, limit: PAGE }, (page) => {
       this.#messages = [...page.messages, ...this.#messages];
       this.start -= page.messages.length;
@@ -87,7 +107,7 @@ export class Log {
   }
 
   newer() {
-    if (!this.isReady || this.atHead || this.isLoading) return;
+    if (!this.isReady || this.atHead || this.isLoading || this.#isPausing) return;
     return this.#page({ after: this.newest?.seq ?? 0, limit: PAGE }, (page) => {
       this.#messages.push(...page.messages);
       this.#dropOldest(Infinity);
@@ -127,17 +147,36 @@ export class Log {
     if (this.atHead) this.#messages.push(...this.#arrived.filter((message) => message.seq > newest));
   }
 
+  #endPause() {
+    clearTimeout(this.#timer);
+    this.#isPausing = false;
+  }
+
+  /** What is refused for good is not asked for again before a {@link retry} or {@link reload}. */
+  #pause(error) {
+    this.error = error;
+    this.#isPausing = true;
+    if (!error.retryable) return;
+    const wait = Math.min(PAUSE_FIRST * 2 ** this.#failures++, PAUSE_MAX);
+    this.#timer = setTimeout(() => this.#changed("pause over"), wait);
+  }
+
   #page(query, take) {
     const run = this.#run;
+    this.#endPause();
     this.#arrived = [];
     this.error = null;
     const loading = this.#history(query).then(
-      (page) => { if (run === this.#run) take(page); },
+      (page) => {
+        if (run !== this.#run) return;
+        this.#failures = 0;
+        take(page);
+      },
       (error) => {
         if (run !== this.#run) return;
         // A room without a message has no history yet.
         if (error.code === "unknown_room") take({ messages: [], next: null });
-        else this.error = error;
+        else this.#pause(error);
       },
     ).finally(() => {
       if (run !== this.#run) return;

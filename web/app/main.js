@@ -3,6 +3,7 @@
  * in its place.
  */
 
+import { HubbubError } from "../hubbub.js";
 import { $, make, setText } from "./dom.js";
 import { idOf, isId, nameFrom } from "./ids.js";
 import { Model } from "./model.js";
@@ -16,11 +17,12 @@ import { QueuesView } from "./queues.js";
 import { KeysView } from "./kv.js";
 import { sentenceOf } from "./request.js";
 import { startTheme } from "./theme.js";
-import { showAccount } from "./account.js";
 import { askWhoCalls, logOut } from "./login.js";
-import { token, whoCalls } from "./token.js";
+import { token, whoCallsAtLast } from "./token.js";
 
 const NAME_KEY = "hubbub.name";
+/** How often it is looked whether a day has begun, in ms. */
+const DAY_LOOK_EVERY = 30_000;
 
 const remembered = (key) => {
   try { return localStorage.getItem(key); } catch { return null; }
@@ -67,9 +69,9 @@ function askForName() {
 /** Begins as whoever the token says; where it says nobody, the user does. */
 function enter(caller) {
   if (caller === null) return askWhoCalls(enter);
-  $("dashboard").hidden = !caller?.admin;
+  $("dashboard").hidden = !caller.admin;
   const own = ownName(caller);
-  if (caller?.authentication && own) return begin(own, own, caller);
+  if (caller.authentication && own) return begin(own, own, caller);
   const name = nameFrom(remembered(NAME_KEY) ?? "");
   if (name) begin(name);
   else askForName();
@@ -132,7 +134,7 @@ function begin(name, user = idOf(name), caller = {}) {
     }),
     browse: (wanted) => showRooms(model, actions, wanted),
     keys: showKeys,
-    account: caller.loginId ? () => showAccount(caller) : null,
+    account: caller.loginId ? complain(async () => (await seldomNeeded("./account.js")).showAccount(caller)) : null,
     async leave() {
       try {
         await logOut();
@@ -173,12 +175,30 @@ function begin(name, user = idOf(name), caller = {}) {
   };
   window.addEventListener("hashchange", go);
   window.addEventListener("online", () => model.client.connect());
+  window.addEventListener("beforeunload", (event) => { if (!model.pending.isKept) event.preventDefault(); });
   document.addEventListener("visibilitychange", () => {
     if (document.visibilityState === "visible" && model.client.connection.state === "waiting") model.client.connect();
   });
   document.addEventListener("keydown", (event) => onKey(event, { model, actions, sidebar, roomView, composer, timeline }));
+  watchDay(() => model.emit("day"));
   model.start();
   go();
+}
+
+/** Loads a module that few readers need. */
+const seldomNeeded = (path) => import(path).catch(({ message }) => {
+  throw new HubbubError({ code: "unreachable", detail: message, retryable: true });
+});
+
+/** Calls `changed` when a day has begun. A machine that slept through midnight is late. */
+function watchDay(changed) {
+  let day = new Date().toDateString();
+  setInterval(() => {
+    const today = new Date().toDateString();
+    if (today === day) return;
+    day = today;
+    changed();
+  }, DAY_LOOK_EVERY);
 }
 
 function onKey(event, { model, actions, sidebar, roomView, composer, timeline }) {
@@ -210,4 +230,6 @@ function onKey(event, { model, actions, sidebar, roomView, composer, timeline })
 }
 
 startTheme();
-enter(await whoCalls());
+const caller = await whoCallsAtLast(() => { $("unreachable").hidden = false; });
+$("unreachable").hidden = true;
+enter(caller);

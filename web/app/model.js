@@ -3,23 +3,22 @@
  * on the screen.
  *
  * Events: `rooms` (the list or a number in it), `room` (another room was opened), `log` (its messages),
- * `pending` (my messages without a receipt), `people` (its members, who is here), `typing`, `connection`.
+ * `pending` (my messages without a receipt), `people` (its members, who is here), `typing`, `connection`, `day`
+ * (another one has begun).
  */
 
-import { Hubbub, State, Delivery } from "../hubbub.js";
+import { Hubbub, State } from "../hubbub.js";
 import { Emitter } from "./dom.js";
 import { Log } from "./log.js";
 import { Names } from "./names.js";
-import * as outbox from "./outbox.js";
+import { Pending } from "./pending.js";
 import { People } from "./people.js";
 import { Room } from "./room.js";
+import { RoomList } from "./room-list.js";
 
 /** Most rooms whose messages stay in memory after another one was opened. */
 const LOGS_MAX = 5;
-const ROOMS_PAGE = 500;
-/** The list of rooms is asked for again after this time if it could not be had, and after twice that next time, in ms. */
-const RELOAD_FIRST = 1_000;
-const RELOAD_MAX = 30_000;
+/** Pause before the list of rooms is asked for after a reset, in ms: others may follow. */
 const RELOAD_AFTER_RESET = 50;
 
 export class Model extends Emitter {
@@ -36,26 +35,26 @@ export class Model extends Emitter {
     /** The oldest position on the screen; messages on the screen are not dropped. */
     this.shownFrom = Infinity;
     this.opened = [];
-    this.loading = { number: 0, failures: 0, timer: undefined };
     this.client = new Hubbub({ user, username: name, url, token });
+    this.roomList = new RoomList(this.client, (list) => this.#takeList(list));
     this.names = new Names(user, name, () => this.emit("people"));
     this.client.on("state", () => this.#onConnection());
-    this.client.on("outgoing", (outgoing) => this.#onOutgoing(outgoing));
+    this.pending = new Pending(this);
     this.client.on("read", (frame) => this.#onRead(frame));
-    this.client.on("removed", ({ roomId }) => this.#forget(roomId));
+    this.client.on("removed", (frame) => this.#onRemoved(frame));
     this.people = new People(this);
     this.client.on("error", (error) => console.warn("hubbub:", error.code, error.message));
   }
 
   start() {
     this.client.connect();
-    for (const message of outbox.kept(this.user)) this.client.send(message.roomId, message.message, message);
+    this.pending.start();
   }
 
   stop() {
-    clearTimeout(this.loading.timer);
+    this.roomList.stop();
     this.client.close();
-    outbox.keep(this.user, []);
+    this.pending.stop();
   }
 
   nameOf(userId) { return this.names.of(userId); }
@@ -73,52 +72,17 @@ export class Model extends Emitter {
 
   #onConnection() {
     if (this.client.connection.state === State.OPEN) {
-      this.#loadRooms();
-      if (this.current?.log?.error) this.current.log.reload();
+      // Changes by other devices meanwhile must be requested.
+      this.roomList.load();
+      if (this.current?.log?.error) this.current.log.retry();
     }
     this.emit("connection");
   }
 
-  #loadRoomsIn(wait) {
-    clearTimeout(this.loading.timer);
-    this.loading.timer = setTimeout(() => this.#loadRooms(), wait);
-  }
-
-  /**
-   * Runs at every connection: changes by other devices meanwhile must be requested. Where it fails it is tried again. A newer
-   * one takes the place of one under way.
-   */
-  async #loadRooms() {
-    const { loading } = this;
-    clearTimeout(loading.timer);
-    const number = ++loading.number;
-    const isNewest = () => loading.number === number;
-    try {
-      await this.#loadList(isNewest);
-      if (isNewest()) loading.failures = 0;
-    } catch (error) {
-      console.warn("hubbub: rooms:", error.code, error.message);
-      if (!isNewest() || !error.retryable || this.client.connection.state !== State.OPEN) return;
-      this.#loadRoomsIn(Math.min(RELOAD_FIRST * 2 ** loading.failures++, RELOAD_MAX));
-    }
-  }
-
-  async #loadList(isNewest) {
-    let after;
-    let epoch;
-    const seen = new Set();
-    do {
-      const page = await this.client.myRooms({ limit: ROOMS_PAGE, after });
-      if (!isNewest()) return;
-      // Of the first page: where a later one is of another history, following begins with resets.
-      epoch ??= page.epoch;
-      for (const entry of page.rooms) {
-        seen.add(entry.roomId);
-        this.#takeEntry(entry);
-      }
-      after = page.next;
-    } while (after);
-    this.list.filter((room) => !seen.has(room.roomId)).forEach((room) => this.#forget(room.roomId));
+  #takeList({ entries, epoch, news }) {
+    const listed = new Set(entries.map((entry) => entry.roomId));
+    for (const entry of entries) if (news.get(entry.roomId) !== false) this.#takeEntry(entry);
+    for (const { roomId } of this.list) if (!listed.has(roomId) && !news.get(roomId)) this.#forget(roomId);
     if (!this.isLoaded) {
       this.isLoaded = true;
       this.#followMine(epoch);
@@ -128,9 +92,9 @@ export class Model extends Emitter {
   }
 
   #takeEntry(entry) {
-    const room = this.#room(entry.roomId);
+    const room = this.room(entry.roomId);
     Object.assign(room, { isMember: true, exists: true });
-    room.title = entry.title || room.title;
+    room.title = entry.title ?? "";
     room.membersOnly = entry.membersOnly ?? room.membersOnly;
     room.takeMark(entry.readSeq, entry.unread, entry.head);
     if (entry.head >= room.head) {
@@ -139,7 +103,8 @@ export class Model extends Emitter {
     }
   }
 
-  #room(roomId) {
+  /** The room of that id, known or not. */
+  room(roomId) {
     if (!this.rooms.has(roomId)) this.rooms.set(roomId, new Room(roomId));
     return this.rooms.get(roomId);
   }
@@ -156,31 +121,34 @@ export class Model extends Emitter {
       resetTo: "live",
       onMessage: (message) => this.#onMessage(message),
       onReset: (roomId, position) => this.#onReset(roomId, position),
-      onSubscribed: (roomId) => this.#onSubscribed(roomId),
+      onSubscribed: (roomId, { head }) => this.#onSubscribed(roomId, head),
       onError: (error) => console.warn("hubbub: my rooms cannot be followed:", error.message),
     });
   }
 
   /** From now on the server counts me as a member. If the room was not known, somebody added me. */
-  #onSubscribed(roomId) {
-    const room = this.#room(roomId);
+  #onSubscribed(roomId, head) {
+    const room = this.room(roomId);
+    this.roomList.note(roomId, true);
     // The mark that is told here is newer than the messages that follow. The answer tells mark and count of one moment.
     if (!room.isCounted) this.client.markRead(roomId, 0);
     if (room === this.current) this.people.load(room);
     if (room.isMember) return;
     Object.assign(room, { isMember: true, refusal: null });
-    if (room.log?.error) room.log.reload();
+    if (room.log?.error) room.log.retry();
+    // What was said since I was a member last has not come.
+    else this.#followedFrom(room, head);
     this.#inform(room);
     this.emit("rooms");
     if (room === this.current) this.emit("room");
   }
 
-  /** Asks about a room that is not in the list of mine. A room without a title keeps the name from the address. */
+  /** Asks about a room that is not in the list of mine. */
   async #inform(room) {
     try {
       const info = await this.client.room(room.roomId);
       room.exists = true;
-      room.title = info.title || room.title;
+      room.title = info.title ?? "";
       room.membersOnly = info.membersOnly === true;
     } catch (error) {
       if (error.code === "unknown_room") room.exists = false;
@@ -189,24 +157,46 @@ export class Model extends Emitter {
     if (room === this.current) this.emit("room");
   }
 
+  /** The server has ended following: I am no member any more, or the room is deleted or closed to guests. */
+  #onRemoved(frame) {
+    const room = this.rooms.get(frame.roomId);
+    const isGuest = room?.isMember === false;
+    if (room) room.subscription = null;
+    this.#forget(frame.roomId);
+    if (room !== this.current || !room) return;
+    // A guest may go on if the room is still there and open. Otherwise the answers say why not.
+    if (isGuest) {
+      this.#follow(room);
+      room.log?.reload();
+    }
+    this.#inform(room);
+  }
+
   #forget(roomId) {
+    this.roomList.note(roomId, false);
     const room = this.rooms.get(roomId);
     if (!room) return;
     room.isMember = false;
     room.forgetMark();
     if (this.current === room) this.emit("room");
-    else this.rooms.delete(roomId);
+    else this.#drop(room);
     this.emit("rooms");
+  }
+
+  /** Not one of mine, and not on the screen. What I wrote there and could not send is shown when it is opened again. */
+  #drop(room) {
+    room.log = null;
+    if (room.pending.length === 0) this.rooms.delete(room.roomId);
   }
 
   // ---- Messages ---------------------------------------------------------------------------------------------------
 
   #onMessage(message) {
-    const room = this.#room(message.roomId);
+    const room = this.room(message.roomId);
     const isOwn = message.userId === this.user;
     if (room.exists === false) this.#inform(room);
     room.hear(message.seq, isOwn);
-    if (isOwn) this.#dropPending(room, message.messageId);
+    if (isOwn) this.pending.drop(room, message.messageId);
     room.typing.delete(message.userId);
     this.people.note(room, message);
     this.#noteLast(room, message);
@@ -222,44 +212,12 @@ export class Model extends Emitter {
   }
 
   #onReset(roomId, position) {
-    const room = this.#room(roomId);
+    const room = this.room(roomId);
     room.reset(position.head);
     if (room === this.current) room.log?.reload();
     else room.log = null;
     // After a restore all rooms are reset.
-    this.#loadRoomsIn(RELOAD_AFTER_RESET);
-  }
-
-  #onOutgoing(outgoing) {
-    // Joining and leaving are not messages of mine.
-    if (outgoing.messageType !== "TEXT") return;
-    const room = this.#room(outgoing.roomId);
-    const known = room.pending.includes(outgoing);
-    const isArrived = outgoing.state === Delivery.DURABLE && this.#isInLog(room, outgoing);
-    if (isArrived) this.#dropPending(room, outgoing.messageId);
-    else if (!known && outgoing.state !== Delivery.DURABLE) room.pending.push(outgoing);
-    outbox.keep(this.user, this.client.outgoing);
-    if (room === this.current) this.emit("pending");
-  }
-
-  /** A broker's receipt has no seq: then only the message itself tells it. */
-  #isInLog(room, { receipt, messageId }) {
-    if (!room.log) return true;
-    return receipt.seq === undefined ? room.log.holds(messageId) : (room.log.newest?.seq ?? 0) >= receipt.seq;
-  }
-
-  #dropPending(room, messageId) {
-    const index = room.pending.findIndex((outgoing) => outgoing.messageId === messageId);
-    if (index < 0) return;
-    room.pending.splice(index, 1);
-    if (room === this.current) this.emit("pending");
-  }
-
-  /** Durable ones whose own message is now among those held. */
-  #dropArrived(room) {
-    for (const outgoing of [...room.pending]) {
-      if (outgoing.receipt && this.#isInLog(room, outgoing)) this.#dropPending(room, outgoing.messageId);
-    }
+    this.roomList.loadIn(RELOAD_AFTER_RESET);
   }
 
   /** Sends what is written in the room on the screen. */
@@ -270,31 +228,21 @@ export class Model extends Emitter {
     this.client.send(room.roomId, text);
   }
 
-  /** Discards a failed message. */
-  discard(outgoing) {
-    this.#dropPending(this.#room(outgoing.roomId), outgoing.messageId);
-  }
-
   // ---- The open room ----------------------------------------------------------------------------------------------
 
   /** `name` = the room's, where the address has it rather than the id. */
   open(roomId, name = "") {
     if (this.current?.roomId === roomId) return;
     this.close();
-    const room = this.#room(roomId);
-    room.title ||= name;
+    const room = this.room(roomId);
+    room.givenName ||= name;
     this.current = room;
     room.newBehind = room.unseen > 0 ? Math.max(room.readSeq, room.asked) : Infinity;
     this.opened = [room, ...this.opened.filter((other) => other !== room)];
     for (const other of this.opened.splice(LOGS_MAX)) other.log = null;
+    if (room.log?.error) room.log.retry();
     if (!room.log) {
-      room.log = new Log((query) => this.#history(room, query), (change) => {
-        if (change === "page") {
-          this.#dropArrived(room);
-          this.#mend(room);
-        }
-        if (room === this.current) this.emit("log");
-      });
+      room.log = this.#makeLog(room);
       room.log.reload(Math.min(1_000, Math.max(100, room.unseen + 30)));
     }
     if (this.isLoaded) this.#follow(room);
@@ -304,14 +252,26 @@ export class Model extends Emitter {
     this.emit("rooms");
   }
 
+  #makeLog(room) {
+    const log = new Log((query) => this.#history(room, query), (change) => {
+      if (change === "page") {
+        this.pending.dropArrived(room);
+        this.#mend(room);
+      }
+      if (room !== this.current || room.log !== log) return;
+      if (change === "pause over") log.retry();
+      else this.emit("log");
+    });
+    return log;
+  }
+
   close() {
     const room = this.current;
     if (!room) return;
     this.current = null;
     if (!room.isMember) {
       this.#unfollow(room);
-      room.log = null;
-      if (room.pending.length === 0) this.rooms.delete(room.roomId);
+      this.#drop(room);
     }
     this.emit("room");
   }
@@ -363,13 +323,13 @@ export class Model extends Emitter {
   /** The creator of a room is its first member. */
   async create({ roomId, title, membersOnly }) {
     await this.client.putRoom(roomId, { title: title || undefined, membersOnly: membersOnly || undefined });
-    Object.assign(this.#room(roomId), { title, membersOnly });
+    Object.assign(this.room(roomId), { title: title || "", membersOnly });
     await this.join(roomId);
     this.emit("rooms");
   }
 
   async join(roomId) {
-    const room = this.#room(roomId);
+    const room = this.room(roomId);
     // From now on it is followed as one of my rooms.
     this.#unfollow(room);
     let hasSaidSo;
@@ -381,7 +341,7 @@ export class Model extends Emitter {
     }
     Object.assign(room, { isMember: true, exists: true, refusal: null });
     if (!hasSaidSo) this.client.send(roomId, "joined", { messageType: "JOIN" });
-    await this.#loadRooms();
+    await this.roomList.load();
     if (room === this.current) {
       room.log?.reload();
       this.people.load(room);
@@ -390,7 +350,7 @@ export class Model extends Emitter {
   }
 
   /** @returns whether the room has been told so by its first message */
-  async #becomeMember({ roomId, title }) {
+  async #becomeMember({ roomId, title, givenName }) {
     try {
       await this.client.addMember(roomId);
       return false;
@@ -398,7 +358,7 @@ export class Model extends Emitter {
       if (error.code !== "unknown_room") throw error;
     }
     try {
-      await this.client.putRoom(roomId, { title: title || undefined });
+      await this.client.putRoom(roomId, { title: title || givenName || undefined });
       return false;
     } catch (error) {
       if (error.code !== "forbidden") throw error;
@@ -412,7 +372,7 @@ export class Model extends Emitter {
   async leave(roomId) {
     await this.client.send(roomId, "left", { messageType: "LEAVE" }).done.catch(() => {});
     await this.client.removeMember(roomId);
-    this.#unfollow(this.#room(roomId));
+    this.#unfollow(this.room(roomId));
     this.#forget(roomId);
   }
 

@@ -1,7 +1,7 @@
 /** The panel beside a room: who is here, who else is a member, adding somebody, leaving. */
 
 import { $, icon, make, setText } from "./dom.js";
-import { avatar } from "./format.js";
+import { amount, avatar } from "./format.js";
 import { idMeant, idOf, nameFrom, saysNoMore } from "./ids.js";
 import { useOf } from "./name-use.js";
 import { sentenceOf } from "./request.js";
@@ -39,12 +39,13 @@ export class PeoplePanel {
     const members = room.members ?? [];
     this.#form.hidden = !room.isMember || !room.members;
     this.#leave.hidden = !room.isMember;
-    const key = JSON.stringify([here, members, [...here, ...members].map((user) => this.#model.nameOf(user))]);
+    const key = JSON.stringify([here, members, room.membersBeyond, [...here, ...members].map((user) => this.#model.nameOf(user))]);
     if (this.#groups.dataset.key === key) return;
     this.#groups.dataset.key = key;
     const away = members.filter((user) => !here.includes(user)).sort();
-    this.#groups.replaceChildren(this.#group(`Here now · ${here.length}`, here, "here"),
-      away.length ? this.#group(`Away · ${away.length}`, away, "away") : "");
+    this.#groups.replaceChildren(this.#group(`Here now · ${amount(here.length)}`, here, "here"),
+      away.length ? this.#group(`Away · ${amount(away.length)}`, away, "away") : "",
+      room.membersBeyond > 0 ? make("p", { class: "beyond" }, `and ${amount(room.membersBeyond)} more members`) : "");
   }
 
   #begin(room) {
@@ -60,7 +61,7 @@ export class PeoplePanel {
         make("span", { class: "person" }, make("b", {}, name), saysNoMore(user, name) ? "" : make("small", {}, user)),
         user === this.#model.user ? make("em", {}, "you") : "");
     });
-    const others = users.length > NAMED_MAX && make("li", {}, `and ${users.length - NAMED_MAX} others`);
+    const others = users.length > NAMED_MAX && make("li", {}, `and ${amount(users.length - NAMED_MAX)} others`);
     return make("section", {}, make("h3", {}, title), make("ul", {}, ...items, others || ""));
   }
 

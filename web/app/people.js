@@ -3,6 +3,8 @@
 import { State } from "../hubbub.js";
 
 const TYPING_SHOWN = 4_000;
+/** Most members of a room that are known by name. Of the rest only the number is known. */
+const MEMBERS_MAX = 500;
 
 export class People {
   #model;
@@ -20,14 +22,21 @@ export class People {
     const load = { room, changes: new Map() };
     this.#loads.add(load);
     const [presence, members] = await Promise.allSettled([
-      client.presence(room.roomId), client.members(room.roomId, { limit: 500 }),
+      client.presence(room.roomId), client.members(room.roomId, { limit: MEMBERS_MAX }),
     ]);
+    const known = members.value?.members.map((member) => member.userId);
+    const count = members.value?.next ? await this.#count(room) : known?.length;
     this.#loads.delete(load);
     if (presence.value) room.present = new Set(presence.value.users);
     for (const [user, online] of load.changes) setPresent(room, user, online);
-    if (members.value) room.members = members.value.members.map((member) => member.userId);
+    if (known) Object.assign(room, { members: known, membersBeyond: count - known.length });
     this.#changed(room, "people");
     this.#model.names.lookUp([...(room.present ?? []), ...(room.members ?? [])]);
+  }
+
+  async #count({ roomId }) {
+    const { members } = await this.#model.client.room(roomId).catch(() => ({}));
+    return Math.max(members ?? 0, MEMBERS_MAX);
   }
 
   /** Who follows the room now, including the reader. */
@@ -55,6 +64,7 @@ export class People {
   /** A JOIN or LEAVE message. */
   note(room, { userId, messageType }) {
     if (messageType === "TEXT" || !room.members) return;
+    if (messageType === "LEAVE" && !room.members.includes(userId)) room.membersBeyond = Math.max(0, room.membersBeyond - 1);
     room.members = room.members.filter((member) => member !== userId);
     if (messageType === "JOIN") room.members.push(userId);
     this.#changed(room, "people");

@@ -22,9 +22,21 @@ export async function ask(method, path, body) {
   } catch (error) {
     throw new HubbubError({ code: "unreachable", detail: error.message, retryable: true });
   }
-  const answer = text === "" ? null : JSON.parse(text);
-  if (!response.ok) throw new HubbubError(answer ?? { code: "internal", status: response.status });
+  const answer = parse(text);
+  // A proxy's page, for instance.
+  const isStrange = answer === undefined || (!response.ok && typeof answer?.code !== "string");
+  if (isStrange) throw new HubbubError({ code: "unexpected", status: response.status, retryable: response.ok || response.status >= 500 });
+  if (!response.ok) throw new HubbubError(answer);
   return answer;
+}
+
+/** @returns null for nothing, `undefined` for what is no JSON */
+function parse(text) {
+  try {
+    return text === "" ? null : JSON.parse(text);
+  } catch {
+    return undefined;
+  }
 }
 
 /** Deletes something under `/v1` that may be gone already. Rejects like {@link ask}. */
@@ -39,7 +51,8 @@ export async function remove(path) {
 /** Whether the server did not answer. */
 export const isUnreachable = (error) => error.code === "unreachable";
 
-/** An error as a sentence for the reader. A browser's own words ("Failed to fetch") are not one. */
+/** An error as a sentence for the reader. A browser's own words ("Failed to fetch") are not one, nor is a proxy's page. */
 export function sentenceOf(error) {
+  if (error.code === "unexpected") return `Something that is not the server answered (status ${error.status}). Try again in a moment.`;
   return isUnreachable(error) ? "The server cannot be reached. Try again in a moment." : error.message;
 }

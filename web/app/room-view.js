@@ -2,7 +2,7 @@
 
 import { State } from "../hubbub.js";
 import { $, icon, make, setText, throttled } from "./dom.js";
-import { avatar, count } from "./format.js";
+import { amount, avatar, count } from "./format.js";
 import { saysNoMore } from "./ids.js";
 import { PeoplePanel } from "./people-panel.js";
 import { sentenceOf } from "./request.js";
@@ -151,6 +151,6 @@ function subtitle(room) {
   const parts = [];
   if (room.title && !saysNoMore(room.roomId, room.title)) parts.push(room.roomId);
   if (room.membersOnly || room.isClosed) parts.push("members only");
-  if (room.members?.length) parts.push(`${room.members.length} ${room.members.length === 1 ? "member" : "members"}`);
+  if (room.memberCount > 0) parts.push(room.memberCount === 1 ? "1 member" : `${amount(room.memberCount)} members`);
   return parts.join(" · ") || (room.exists ? "everybody may come in" : "");
 }

@@ -8,7 +8,10 @@ const HEARD_MAX = 1_000;
 export class Room {
   constructor(roomId) {
     this.roomId = roomId;
+    /** As the server has it. */
     this.title = "";
+    /** As the address has it, of a room without a title. */
+    this.givenName = "";
     this.membersOnly = false;
     /** @type {boolean|null} null = not known yet */
     this.exists = null;
@@ -39,6 +42,8 @@ export class Room {
     this.present = null;
     /** @type {string[]|null} */
     this.members = null;
+    /** Number of members that are not among those. */
+    this.membersBeyond = 0;
     /** User → when the typing sign ends. */
     this.typing = new Map();
     /** Where the line "new" is drawn; fixed while the room is open. */
@@ -95,7 +100,8 @@ export class Room {
     return Math.min(this.unread, this.heard.filter(({ seq, isOwn }) => seq > this.asked && !isOwn).length);
   }
 
-  get name() { return this.title || nameOfId(this.roomId); }
+  get memberCount() { return (this.members?.length ?? 0) + this.membersBeyond; }
+  get name() { return this.title || this.givenName || nameOfId(this.roomId); }
   /** Whether one must be added by a member. */
   get isClosed() { return !this.isMember && (this.membersOnly || this.refusal?.code === "not_member"); }
 }

@@ -22,6 +22,7 @@ export class Sidebar {
     const draw = throttled(DRAW_EVERY, () => this.#draw());
     model.on("rooms", draw);
     model.on("room", draw);
+    model.on("day", draw);
     model.on("connection", () => this.#drawMe());
     this.#filter.addEventListener("input", () => this.#draw());
     this.#filter.addEventListener("keydown", (event) => this.#onKey(event));

@@ -8,8 +8,8 @@
  */
 
 import { $, setText, icon } from "./dom.js";
-import { exact } from "./format.js";
-import { isUnreachable } from "./request.js";
+import { dayName, exact } from "./format.js";
+import { isUnreachable, sentenceOf } from "./request.js";
 import { messageRow, pendingRow } from "./rows.js";
 
 /** Elements added per step while scrolling. */
@@ -54,6 +54,7 @@ export class Timeline {
     this.#list.addEventListener("mouseover", ({ target }) => {
       if (target.tagName === "TIME" && !target.title) target.title = exact(new Date(target.dateTime));
     });
+    model.on("day", () => this.#nameDays());
     document.addEventListener("visibilitychange", () => this.schedule());
     window.addEventListener("focus", () => this.schedule());
   }
@@ -97,6 +98,13 @@ export class Timeline {
     this.#model.shownFrom = this.#isFollowing ? Infinity : this.#start;
     if (this.#isFollowing && log.isReady && !log.atHead && !log.isLoading) log.reload();
     if (this.#isFollowing && document.visibilityState === "visible" && document.hasFocus()) this.#model.markRead();
+  }
+
+  /** What was today is yesterday now. */
+  #nameDays() {
+    for (const name of this.#list.querySelectorAll(".day span")) {
+      setText(name, dayName(new Date(name.closest(".row").querySelector("time").dateTime)));
+    }
   }
 
   /** Most elements: the visible ones, those near them, and a step at each end. */
@@ -265,7 +273,7 @@ export class Timeline {
       shown[index].dataset.id === outgoing.messageId && shown[index].dataset.state === outgoing.state);
     if (isSame) return;
     const context = this.#context();
-    const actions = { retry: (outgoing) => this.#retry(outgoing), discard: (outgoing) => this.#model.discard(outgoing) };
+    const actions = { retry: (outgoing) => this.#retry(outgoing), discard: (outgoing) => this.#model.pending.discard(outgoing) };
     this.#pending.replaceChildren(...wanted.map((outgoing, index) => {
       const previous = index === 0 ? this.#log.newest : { ...wanted[index - 1].frame, userId: context.user };
       return pendingRow(outgoing, previous, context, actions);
@@ -303,5 +311,5 @@ export class Timeline {
 function whyEmpty(error) {
   if (error.code === "not_member") return "What is said here is for members.";
   if (error.code === "unknown_room") return "Nothing has been said here yet.";
-  return isUnreachable(error) ? "The messages come when the connection is back." : `The messages cannot be loaded: ${error.message}`;
+  return isUnreachable(error) ? "The messages come when the connection is back." : `The messages cannot be loaded: ${sentenceOf(error)}`;
 }

@@ -396,6 +396,41 @@ async fn nothing_is_left_of_places_that_expired() {
     assert!(opened.store.audit().await.unwrap().value.differences.is_empty());
 }
 
+/// Wherever it is cut off, the repeat tells how many messages went: that they did not is what others go on by.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_erasure_that_is_repeated_tells_of_all_it_erased() {
+    let opened = Opened::alone_behind(1).await;
+    let send = |room, id| Record {
+        content: Content::Send(Post::new(room, id).user("u0")),
+        appended_at: Timestamp::from_micros(START),
+    };
+    let mut records: Vec<Record> = Vec::new();
+    for writes in 1.. {
+        let first = records.len();
+        records.extend([send("r0", format!("a{writes}").leak()), send("r0", format!("b{writes}").leak())]);
+        records.push(send("r1", format!("c{writes}").leak()));
+        let what = RoomChange::EraseUser { user: "u0" };
+        records.push(Record {
+            content: Content::Change(Change { by: None, what }),
+            appended_at: Timestamp::from_micros(START),
+        });
+        let to = records.len();
+        apply(&opened.store, &records, first, to - 1).await.unwrap();
+        opened.store.fail_after(Some(writes));
+        let cut = apply(&opened.store, &records, to - 1, to).await;
+        opened.store.fail_after(None);
+        let outcomes = match cut {
+            Ok(outcomes) => outcomes,
+            Err(_) => apply(&opened.store, &records, to - 1, to).await.unwrap(),
+        };
+        assert!(matches!(outcomes[0], Outcome::Erased { messages: 3, .. }), "{outcomes:?} after {writes}");
+        if writes > 40 {
+            break;
+        }
+    }
+    assert!(opened.store.audit().await.unwrap().value.differences.is_empty());
+}
+
 /// Where an erased user was is not listed for good, also where nothing was written; where the user came later, it is.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_rooms_of_an_erased_user_are_forgotten() {

@@ -38,6 +38,8 @@ use crate::{build, logging, memory, process, stores, supervision, tls};
 const READING_THREADS: usize = 32;
 /// Idle time after which such a thread ends, and its memory can be returned.
 const READING_THREAD_IDLE_TIME: Duration = Duration::from_secs(2);
+/// Time that work in the background has at the end, when all that was accepted is stored.
+const CUT_OFF_AFTER: Duration = Duration::from_secs(1);
 
 pub(crate) fn run(args: &ServeArgs) -> anyhow::Result<()> {
     let config = config::load(args, &Environment::of_process()?)?;
@@ -52,12 +54,15 @@ pub(crate) fn run(args: &ServeArgs) -> anyhow::Result<()> {
     }
     builder.max_blocking_threads(READING_THREADS).thread_keep_alive(READING_THREAD_IDLE_TIME);
     let runtime = builder.enable_all().build().context("starting the runtime")?;
-    runtime.block_on(serve(&config))
+    let served = runtime.block_on(serve(&config));
+    // A recovery, or a look-up of a name, that was under way when the server was stopped bears to be cut off.
+    runtime.shutdown_timeout(CUT_OFF_AFTER);
+    served
 }
 
 async fn serve(config: &Config) -> anyhow::Result<()> {
     let mut stop = Box::pin(stop(*config.drain_timeout)?);
-    // Bind before opening the store, so that a second server on the port fails before a long recovery.
+    // Before the store is opened: where somebody listens on the port already, that is told before a long recovery.
     let (http, address) = bind(config, "server.listen", &config.listen).await?;
     let line = match config.line.as_deref() {
         Some(line) => Some(bind(config, "server.line", line).await?),
@@ -72,15 +77,24 @@ async fn serve(config: &Config) -> anyhow::Result<()> {
     let (auth, store) = (gateway.auth.clone(), gateway.store.clone());
     let scheme = if gateway.tls.is_some() { "https" } else { "http" };
     // Only now: whoever connected before would wait for an answer instead of asking another server.
-    let http = listen(http)?;
-    let line = line.map(|(line, address)| Ok::<_, anyhow::Error>((listen(line)?, address))).transpose()?;
-    if let Some((_, address)) = &line {
-        tracing::info!(%address, "listening for the line protocol");
+    let listeners = listen(http, "server.listen").and_then(|http| {
+        let line = line.map(|(line, _)| listen(line, "server.line")).transpose()?;
+        Ok(Listeners { http, line })
+    });
+    let listeners = match listeners {
+        Ok(listeners) => listeners,
+        Err(error) => {
+            gateway.log.close().await;
+            tokio::task::spawn_blocking(move || store.close()).await.context("closing the store")?;
+            return Err(error);
+        }
+    };
+    if let Some(line) = &listeners.line {
+        tracing::info!(address = %line.local_addr()?, "listening for the line protocol");
     }
     let (data, durability) = config.data_and_durability();
     tracing::info!(data, durability, "hubbub {} on {scheme}://{address}", build::VERSION_AND_COMMIT);
     announce(&format!("{scheme}://{address}"), config.has_auth())?;
-    let listeners = Listeners { http, line: line.map(|(listener, _)| listener) };
     let serving = server::serve(Arc::new(gateway), listeners, stop);
     let key_set = config.auth_key_set().map_err(|error| ConfigError(vec![error]))?;
     tokio::spawn(supervise(Essential::new("authentication"), auth.run(key_set)));
@@ -259,9 +273,9 @@ fn bind_to(address: SocketAddr) -> io::Result<TcpSocket> {
     Ok(socket)
 }
 
-fn listen(socket: TcpSocket) -> anyhow::Result<TcpListener> {
+fn listen(socket: TcpSocket, key: &str) -> anyhow::Result<TcpListener> {
     let address = socket.local_addr().context("asking for the address listened on")?;
-    socket.listen(PENDING_CONNECTIONS).with_context(|| format!("listening on {address}"))
+    socket.listen(PENDING_CONNECTIONS).with_context(|| format!("listening on {address} ({key})"))
 }
 
 /// Decides who calls, and says at each start what the choice means.

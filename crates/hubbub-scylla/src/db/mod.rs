@@ -13,7 +13,7 @@ use hubbub_core::store::ReadError;
 use parking_lot::Mutex;
 use scylla::client::execution_profile::{ExecutionProfile, ExecutionProfileBuilder, ExecutionProfileHandle};
 use scylla::client::session::Session;
-use scylla::errors::{ExecutionError, RequestAttemptError};
+use scylla::errors::{DbError as ServerError, ExecutionError, RequestAttemptError};
 use scylla::frame::types::Consistency as Level;
 use scylla::policies::speculative_execution::SimpleSpeculativeExecutionPolicy;
 use tokio::time::Instant;
@@ -41,8 +41,8 @@ pub(crate) fn wrong<E: Display>(what: &'static str) -> impl Fn(E) -> OpenError {
 pub(crate) struct DbError {
     pub(crate) what: &'static str,
     pub(crate) error: String,
-    /// Whether the cluster is there: it refused, or did not answer in time. Else it may have been started again since, without
-    /// what it had confirmed last.
+    /// Whether the cluster is there: it refused, did not answer in time, or a replica wrote and others did not. Else the replicas
+    /// may have been started again since, without what they had confirmed last.
     pub(crate) is_cluster_there: bool,
 }
 
@@ -52,9 +52,16 @@ impl DbError {
     }
 
     fn of_request(what: &'static str, error: &ExecutionError) -> Self {
-        use ExecutionError::{LastAttemptError, RequestTimeout};
-        use RequestAttemptError::DbError as Refused;
-        let is_cluster_there = matches!(error, RequestTimeout(_) | LastAttemptError(Refused(..)));
+        use ServerError::{IsBootstrapping, Unavailable, WriteFailure, WriteTimeout};
+        let is_cluster_there = match error {
+            ExecutionError::RequestTimeout(_) => true,
+            ExecutionError::LastAttemptError(RequestAttemptError::DbError(answered, _)) => match answered {
+                Unavailable { .. } | IsBootstrapping => false,
+                WriteTimeout { received, .. } | WriteFailure { received, .. } => *received > 0,
+                _ => true,
+            },
+            _ => false,
+        };
         Self { is_cluster_there, ..Self::new(what, error) }
     }
 }
@@ -120,14 +127,21 @@ impl Db {
 
 #[cfg(test)]
 mod tests {
+    use scylla::errors::WriteType;
+
     use super::*;
 
     #[test]
     fn a_cluster_that_was_away_is_told_from_one_that_refuses() {
-        let overloaded = scylla::errors::DbError::Overloaded;
-        let refused = RequestAttemptError::DbError(overloaded, "later".into());
-        let there = [ExecutionError::RequestTimeout(SPECULATE_AFTER), refused.into()];
-        let away = [RequestAttemptError::UnableToAllocStreamId.into(), ExecutionError::EmptyPlan];
+        let answered = |error| ExecutionError::from(RequestAttemptError::DbError(error, "later".into()));
+        let written_by = |received| {
+            let (required, consistency, write_type) = (2, Level::Quorum, WriteType::Simple);
+            answered(ServerError::WriteTimeout { received, required, consistency, write_type })
+        };
+        let timeout = ExecutionError::RequestTimeout(SPECULATE_AFTER);
+        let there = [timeout, answered(ServerError::Overloaded), written_by(1)];
+        let broken = RequestAttemptError::UnableToAllocStreamId.into();
+        let away = [broken, ExecutionError::EmptyPlan, answered(ServerError::IsBootstrapping), written_by(0)];
         let is_there = |error: &ExecutionError| DbError::of_request("writing", error).is_cluster_there;
         assert!(there.iter().all(is_there) && !away.iter().any(is_there));
     }

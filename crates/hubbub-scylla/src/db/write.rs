@@ -20,7 +20,7 @@ const BATCH_BYTES: usize = 48 << 10;
 const BATCHES_AT_ONCE: usize = 4;
 /// Most statements of a batch.
 const BATCH_STATEMENTS: usize = 250;
-/// How long a commit that the cluster does not confirm is repeated, and the pauses between.
+/// How long a commit is repeated after the cluster did not confirm it, and the pauses between.
 const CONFIRM_WITHIN: Duration = Duration::from_secs(10);
 const CONFIRM_PAUSE: Duration = Duration::from_millis(50);
 /// Shorter than any server takes to start: one that was away in between is noticed by the request that follows.
@@ -125,7 +125,7 @@ impl Db {
         failed: impl Fn(&DbError),
     ) -> Result<()> {
         let (batch, values) = writes.into_batch();
-        let (began, mut pause) = (Instant::now(), CONFIRM_PAUSE);
+        let (mut give_up, mut pause) = (None, CONFIRM_PAUSE);
         loop {
             let mut sent = self.send(what, &batch, &values).await;
             if sent.is_ok() && self.is_to_be_lost() {
@@ -133,7 +133,8 @@ impl Db {
                 sent = Err(DbError { is_cluster_there: true, ..lost });
             }
             let Err(error) = sent else { return Ok(()) };
-            if !error.is_cluster_there || began.elapsed() >= CONFIRM_WITHIN {
+            let give_up = *give_up.get_or_insert_with(|| Instant::now() + CONFIRM_WITHIN);
+            if !error.is_cluster_there || Instant::now() >= give_up {
                 return Err(error);
             }
             failed(&error);

@@ -124,8 +124,8 @@ async fn erase_from(
     seq: i64,
 ) -> std::result::Result<u64, Failure> {
     let db = &context.db;
-    let (mut erased, mut tries) = (0, 0);
-    let (ids, part) = loop {
+    let mut tries = 0;
+    let (ids, part, erased) = loop {
         let Some(state) = read_state(db, at, room).await? else { return Ok(0) };
         let part = state.part;
         places.retain(|place| place.seq > state.floor && place.seq <= state.head);
@@ -135,17 +135,15 @@ async fn erase_from(
             .flat_map(|place| shards(&place.id).map(|shard| (shard, place.id.clone(), place.seq)))
             .collect();
         if state.applied >= seq {
-            break (ids, part);
+            // It was cut off behind the room. What led to the messages is there for a while, and also what led to expired ones.
+            break (ids, part, places.len() as u64);
         }
         remove_messages(db, room, user, &places, (part, seq)).await?;
         tries += 1;
         match change(context, user, room, &places, state, seq).await {
             // Somebody else has just done it.
             Err(Failure::Overtaken) if tries < TRIES => {}
-            done => {
-                erased = done?;
-                break (ids, part);
-            }
+            done => break (ids, part, done?),
         }
     };
     // With the message's own number: where it had expired, its id may be that of a later message by now.

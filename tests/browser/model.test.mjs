@@ -85,6 +85,58 @@ test("what was said between being removed and added again is loaded", async (tes
   assert.deepEqual([1, 2, 3].map((seq) => model.current.log.holds(`m${seq}`)), [true, true, true]);
 });
 
+test("who is removed from the open room looks on as a guest, and misses nothing when added again", async (test) => {
+  const { model, socket, announce, http } = await started(test, [mine]);
+  const { answer } = http;
+  let said = { messages: [message(1)], next: null };
+  let status = 200;
+  http.answer = (url) => (url.includes("/rooms/r/messages") ? new Response(JSON.stringify(said), { status }) : answer.call(http, url));
+  model.open("r");
+  await until(() => model.current.log.isReady);
+  [said, status] = [{ code: "not_member", status: 403, detail: "" }, 403];
+  socket.say({ type: "error", code: "removed", roomId: "r" });
+  const named = socket.frames.filter(({ type, roomId }) => type === "subscribe" && roomId === "r");
+  assert.equal(named.length, 1);
+  socket.say({ type: "error", code: "not_member", roomId: "r", ref: named[0].ref });
+  await until(() => model.current.log.error);
+  [said, status] = [{ messages: [1, 2, 3].map(message), next: null }, 200];
+  announce("r", { head: 3, readSeq: 3 });
+  socket.say({ type: "message", ...message(4) });
+  await until(() => model.current.log.isReady && !model.current.log.isLoading);
+  assert.deepEqual([1, 2, 3].map((seq) => model.current.log.holds(`m${seq}`)), [true, true, true]);
+});
+
+test("a membership that the list told first leaves no gap", async (test) => {
+  const { model, socket, announce, http } = await started(test, [mine]);
+  const { answer } = http;
+  let said = [message(1)];
+  http.answer = (url) => (url.includes("/rooms/r/messages") ? new Response(JSON.stringify({ messages: said, next: null })) : answer.call(http, url));
+  model.open("r");
+  await until(() => model.current.log.isReady);
+  socket.say({ type: "error", code: "removed", roomId: "r" });
+  await until(() => model.current.log.isReady);
+  said = [1, 2, 3].map(message);
+  await model.roomList.load();
+  assert.equal(model.current.isMember, true);
+  announce("r", { head: 3, readSeq: 3 });
+  socket.say({ type: "message", ...message(4) });
+  await until(() => model.current.log.length >= 3 && !model.current.log.isLoading);
+  assert.deepEqual([1, 2, 3].map((seq) => model.current.log.holds(`m${seq}`)), [true, true, true]);
+});
+
+test("of what is on the way only texts are kept, for their user", async (test) => {
+  const kept = new Map();
+  globalThis.sessionStorage = {
+    getItem: (key) => kept.get(key) ?? null, setItem: (key, text) => kept.set(key, text), removeItem: (key) => kept.delete(key),
+  };
+  test.after(() => { delete globalThis.sessionStorage; });
+  const { model } = await started(test, [mine]);
+  model.client.send("r", "left", { messageType: "LEAVE" }).done.catch(() => {});
+  model.client.send("r", "text").done.catch(() => {});
+  assert.deepEqual([...kept.keys()], ["hubbub.outbox.ada"]);
+  assert.deepEqual(JSON.parse(kept.get("hubbub.outbox.ada")).map(({ message }) => message), ["text"]);
+});
+
 test("a guest whose following was ended follows again, and is told if that is refused", async (test) => {
   const { model, socket } = await started(test, []);
   model.open("r");

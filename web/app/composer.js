@@ -63,7 +63,7 @@ export class Composer {
     }
     const isTooLong = this.#isTooLong();
     $("send").disabled = this.#text.value.trim() === "" || isTooLong;
-    this.#text.toggleAttribute("aria-invalid", isTooLong);
+    this.#text.setAttribute("aria-invalid", String(isTooLong));
     setText($("too-long"), isTooLong ? "This text is too long to be sent as one message." : "");
   }
 

@@ -115,7 +115,7 @@ export class KeyView {
     if (this.#key !== key) return;
     const revision = found.revision && !found.code ? found.revision : 0;
     const known = this.#found.revision;
-    if (this.#isChanged && known !== undefined && known !== revision) this.#tellChanged();
+    if (this.#isChanged && (known ?? 0) !== revision) this.#tellChanged();
     else this.#show(found, revision);
     this.#follow(key, after);
   }
@@ -126,11 +126,13 @@ export class KeyView {
 
   #show(found, revision) {
     setStatus(this.#status, "");
-    const edited = this.#isChanged && this.#found.revision === revision ? this.#value.value : null;
+    const edited = this.#isChanged ? this.#value.value : null;
     const hex = found.base64 === undefined ? null : hexOf(found.base64);
     const bytes = hex?.bytes ?? new TextEncoder().encode(found.value ?? "").length;
-    this.#found = { revision, text: found.value ?? "" };
-    this.#value.value = edited ?? this.#found.text;
+    this.#value.value = found.value ?? "";
+    // As the field has it: with its own line ends.
+    this.#found = { revision, text: this.#value.value };
+    if (edited !== null) this.#value.value = edited;
     setText(this.#hex, hex?.text ?? "");
     // Binary values are not saved as text.
     this.#form.hidden = Boolean(hex);
@@ -163,7 +165,7 @@ export class KeyView {
       this.#found = { revision, text: put.value };
       this.#ttl.value = "";
       await this.#keepUp();
-      if (this.#key === key) setStatus(this.#status, "Saved.");
+      if (this.#key === key && !this.#status.textContent) setStatus(this.#status, "Saved.");
     });
   }
 

@@ -230,6 +230,9 @@ function onKey(event, { model, actions, sidebar, roomView, composer, timeline })
 }
 
 startTheme();
-const caller = await whoCallsAtLast(() => { $("unreachable").hidden = false; });
+const caller = await whoCallsAtLast(() => {
+  $("unreachable").hidden = false;
+  setText($("unreachable").firstElementChild, "The server cannot be reached. The page goes on when it is back.");
+});
 $("unreachable").hidden = true;
 enter(caller);

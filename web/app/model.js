@@ -82,7 +82,7 @@ export class Model extends Emitter {
   #takeList({ entries, epoch, news }) {
     const listed = new Set(entries.map((entry) => entry.roomId));
     for (const entry of entries) if (news.get(entry.roomId) !== false) this.#takeEntry(entry);
-    for (const { roomId } of this.list) if (!listed.has(roomId) && !news.get(roomId)) this.#forget(roomId);
+    for (const room of this.list) if (!listed.has(room.roomId) && !news.get(room.roomId)) this.#lose(room);
     if (!this.isLoaded) {
       this.isLoaded = true;
       this.#followMine(epoch);
@@ -114,6 +114,7 @@ export class Model extends Emitter {
     for (const room of this.list) {
       cursors[room.roomId] = room.head;
       this.#followedFrom(room, room.head);
+      room.isFollowed = true;
     }
     this.client.subscribe("*", {
       cursors,
@@ -133,11 +134,12 @@ export class Model extends Emitter {
     // The mark that is told here is newer than the messages that follow. The answer tells mark and count of one moment.
     if (!room.isCounted) this.client.markRead(roomId, 0);
     if (room === this.current) this.people.load(room);
+    // What was said since it was followed last has not come.
+    if (!room.isFollowed) this.#followedFrom(room, head);
+    room.isFollowed = true;
     if (room.isMember) return;
     Object.assign(room, { isMember: true, refusal: null });
     if (room.log?.error) room.log.retry();
-    // What was said since I was a member last has not come.
-    else this.#followedFrom(room, head);
     this.#inform(room);
     this.emit("rooms");
     if (room === this.current) this.emit("room");
@@ -159,16 +161,17 @@ export class Model extends Emitter {
 
   /** The server has ended following: I am no member any more, or the room is deleted or closed to guests. */
   #onRemoved(frame) {
-    const room = this.rooms.get(frame.roomId);
-    const isGuest = room?.isMember === false;
-    if (room) room.subscription = null;
-    this.#forget(frame.roomId);
-    if (room !== this.current || !room) return;
-    // A guest may go on if the room is still there and open. Otherwise the answers say why not.
-    if (isGuest) {
-      this.#follow(room);
-      room.log?.reload();
-    }
+    const room = this.room(frame.roomId);
+    room.subscription = null;
+    this.#lose(room);
+  }
+
+  /** Not one of mine any more. If the room is still there and open, I may look on. Otherwise the answers say why not. */
+  #lose(room) {
+    this.#forget(room.roomId);
+    if (room !== this.current) return;
+    this.#follow(room);
+    room.log?.reload();
     this.#inform(room);
   }
 
@@ -176,7 +179,7 @@ export class Model extends Emitter {
     this.roomList.note(roomId, false);
     const room = this.rooms.get(roomId);
     if (!room) return;
-    room.isMember = false;
+    room.isMember = room.isFollowed = false;
     room.forgetMark();
     if (this.current === room) this.emit("room");
     else this.#drop(room);
@@ -332,6 +335,7 @@ export class Model extends Emitter {
     const room = this.room(roomId);
     // From now on it is followed as one of my rooms.
     this.#unfollow(room);
+    room.isFollowed = false;
     let hasSaidSo;
     try {
       hasSaidSo = await this.#becomeMember(room);

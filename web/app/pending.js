@@ -6,7 +6,6 @@
 
 import { Delivery } from "../hubbub.js";
 
-const KEY = "hubbub.outbox";
 const KEPT_MAX = 200;
 
 export class Pending {
@@ -35,8 +34,7 @@ export class Pending {
   }
 
   #onOutgoing(outgoing) {
-    // Joining and leaving are not messages of mine.
-    if (outgoing.messageType !== "TEXT") return;
+    if (!isMine(outgoing)) return;
     const room = this.#model.room(outgoing.roomId);
     const known = room.pending.includes(outgoing);
     const isArrived = outgoing.state === Delivery.DURABLE && isInLog(room, outgoing);
@@ -50,7 +48,7 @@ export class Pending {
 
   #keep() {
     const { client, user } = this.#model;
-    this.isKept = keep(user, [...this.#failed.values(), ...client.outgoing]);
+    this.isKept = keep(user, [...this.#failed.values(), ...client.outgoing.filter(isMine)]);
   }
 
   #changed(room) {
@@ -58,6 +56,7 @@ export class Pending {
   }
 
   drop(room, messageId) {
+    if (this.#failed.delete(messageId)) this.#keep();
     const index = room.pending.findIndex((outgoing) => outgoing.messageId === messageId);
     if (index < 0) return;
     room.pending.splice(index, 1);
@@ -73,11 +72,15 @@ export class Pending {
 
   /** Discards a failed message. */
   discard({ roomId, messageId }) {
-    this.#failed.delete(messageId);
     this.drop(this.#model.room(roomId), messageId);
-    this.#keep();
   }
 }
+
+/** Joining and leaving are not messages of mine. */
+const isMine = ({ messageType }) => messageType === "TEXT";
+
+/** Whoever logs in next in this window leaves it alone. */
+const keyOf = (user) => `hubbub.outbox.${user}`;
 
 /** A broker's receipt has no seq: then only the message itself tells it. */
 function isInLog(room, { receipt, messageId }) {
@@ -90,8 +93,8 @@ function keep(user, outgoing) {
   const kept = outgoing.slice(0, KEPT_MAX).map(({ roomId, messageId, message, messageType, timestamp }) =>
     ({ roomId, messageId, message, messageType, timestamp }));
   try {
-    if (kept.length > 0) sessionStorage.setItem(KEY, JSON.stringify({ user, kept }));
-    else sessionStorage.removeItem(KEY);
+    if (kept.length > 0) sessionStorage.setItem(keyOf(user), JSON.stringify(kept));
+    else sessionStorage.removeItem(keyOf(user));
     return kept.length === outgoing.length;
   } catch {
     // The storage is full or forbidden. The messages are still in memory.
@@ -101,8 +104,7 @@ function keep(user, outgoing) {
 
 function kept(user) {
   try {
-    const stored = JSON.parse(sessionStorage.getItem(KEY) ?? "{}");
-    return stored.user === user ? stored.kept : [];
+    return JSON.parse(sessionStorage.getItem(keyOf(user)) ?? "[]");
   } catch {
     return [];
   }

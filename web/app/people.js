@@ -34,9 +34,9 @@ export class People {
     this.#model.names.lookUp([...(room.present ?? []), ...(room.members ?? [])]);
   }
 
-  async #count({ roomId }) {
-    const { members } = await this.#model.client.room(roomId).catch(() => ({}));
-    return Math.max(members ?? 0, MEMBERS_MAX);
+  async #count(room) {
+    const { members } = await this.#model.client.room(room.roomId).catch(() => ({}));
+    return Math.max(members ?? room.memberCount, MEMBERS_MAX);
   }
 
   /** Who follows the room now, including the reader. */

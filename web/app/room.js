@@ -8,6 +8,8 @@ const HEARD_MAX = 1_000;
 export class Room {
   constructor(roomId) {
     this.roomId = roomId;
+    /** Whether it is followed as one of mine. */
+    this.isFollowed = false;
     /** As the server has it. */
     this.title = "";
     /** As the address has it, of a room without a title. */

@@ -29,6 +29,7 @@ mod backup_under_load_restores_exactly;
 mod backups_are_whole_or_not_there;
 mod bad_frames_keep_the_socket;
 mod bad_requests_name_the_rule;
+mod bench_leaves_nothing_behind;
 mod bench_says_where_time_and_money_go;
 mod bench_takes_agents;
 mod bench_takes_tokens_and_tls;

@@ -24,6 +24,7 @@ use crate::persist::PersistArgs;
 use crate::query::{self, QueryArgs};
 use crate::queue::QueueArgs;
 use crate::scenario::{self, CompareArgs, FindMaxArgs, PublishArgs, ReportArgs, RunArgs};
+use crate::stop::{Stopped, unless_stopped};
 use crate::suite::{self, SuiteArgs};
 
 /// Options of `hubbub bench`.
@@ -106,9 +107,21 @@ enum Command {
     },
 }
 
+/// How long what measures on a thread of its own may take to end, once it is told to stop.
+const STOP_MAX: Duration = Duration::from_secs(5);
+
 /// Runs a measurement; fails (exit code 1) when messages were lost or the ledger does not balance.
 pub fn run(args: BenchArgs) -> anyhow::Result<ExitCode> {
-    match args.command {
+    let ran = command(args.command);
+    let stopped = ran.as_ref().err().and_then(|error| error.downcast_ref::<Stopped>().copied());
+    let Some(stopped) = stopped else { return ran };
+    // Nobody can be told that the terminal is gone.
+    let _ = writeln!(std::io::stderr(), "hubbub: {stopped}");
+    Ok(ExitCode::from(stopped.code))
+}
+
+fn command(command: Command) -> anyhow::Result<ExitCode> {
+    match command {
         Command::Chat(args) => load(args),
         Command::Http(args) => load(args),
         Command::Fanout(args) => load(args),
@@ -119,9 +132,9 @@ pub fn run(args: BenchArgs) -> anyhow::Result<ExitCode> {
             let args = with_environment(args);
             show(&args.common, query::measure(&args))
         }
-        Command::Run(args) => print(&runtime(args.threads)?.block_on(scenario::measure(&args))?, args.json),
+        Command::Run(args) => print(&wait_for(args.threads, scenario::measure(&args))?, args.json),
         Command::FindMax(args) => {
-            print(&runtime(args.run.threads)?.block_on(scenario::find_max(&args))?, args.run.json)
+            print(&wait_for(args.run.threads, scenario::find_max(&args))?, args.run.json)
         }
         Command::Report(args) => print(&scenario::report(&args)?, args.json),
         Command::Publish(args) => print(&scenario::publish(&args)?, args.json),
@@ -135,9 +148,9 @@ pub fn run(args: BenchArgs) -> anyhow::Result<ExitCode> {
             print(&comparison, args.json)
         }
         Command::Model(args) => print(&model::predict(&args)?, args.json),
-        Command::Limits(args) => print(&runtime(args.threads)?.block_on(limits::measure(&args))?, args.json),
+        Command::Limits(args) => print(&wait_for(args.threads, limits::measure(&args))?, args.json),
         Command::Suite(args) => {
-            let table = runtime(args.threads)?.block_on(suite::measure(&args))?;
+            let table = wait_for(args.threads, suite::measure(&args))?;
             if let Some(dir) = &args.out {
                 table.write_files(dir)?;
             }
@@ -167,6 +180,17 @@ fn runtime(threads: usize) -> anyhow::Result<tokio::runtime::Runtime> {
     builder.worker_threads(threads.max(1)).enable_all().build().context("cannot start threads")
 }
 
+/// Does `work` on threads of its own, unless the process is told to stop.
+fn wait_for<T>(threads: usize, work: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
+    // The future of a whole experiment is large: it is not to be on the stack more than once.
+    let (work, runtime) = (Box::pin(work), runtime(threads)?);
+    let done = runtime.block_on(unless_stopped(work));
+    if done.as_ref().is_err_and(|error| error.is::<Stopped>()) {
+        runtime.shutdown_timeout(STOP_MAX);
+    }
+    done
+}
+
 /// A run that the user asks for: what the environment says concerns no run within others.
 fn with_environment<W: clap::Args>(mut args: Loading<W>) -> Loading<W> {
     args.common.access = args.common.access.or_environment();
@@ -182,7 +206,7 @@ fn show<F: Findings>(
     common: &Common,
     measuring: impl Future<Output = anyhow::Result<F>>,
 ) -> anyhow::Result<ExitCode> {
-    let found = runtime(common.threads)?.block_on(measuring)?;
+    let found = wait_for(common.threads, measuring)?;
     if let Some(dir) = &common.out {
         found.write_files(dir)?;
     }

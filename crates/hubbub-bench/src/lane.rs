@@ -215,6 +215,7 @@ impl Lane {
         let latency_us = saturate(self.read_us.saturating_sub(job.begun_us()));
         self.samples.push(Sample {
             done_us: self.read_us,
+            index: job.index,
             latency_us,
             waited_us: job.waited_us().map(saturate),
             room: job.room,

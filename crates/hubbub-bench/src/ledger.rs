@@ -17,6 +17,9 @@ pub(crate) struct ServerCounts {
     pub rejected: u64,
     /// Messages the store holds; unlike the counters this outlives a restart.
     pub held: u64,
+    /// It counts what it holds at once, as a server with files of its own does. Databases are asked now and then.
+    #[serde(skip)]
+    pub is_exact: bool,
     /// The counters began anew in the meantime.
     pub restarted: bool,
 }
@@ -26,7 +29,7 @@ impl ServerCounts {
     pub(crate) async fn ask(targets: &Targets) -> Option<Self> {
         let counts = Self::parse(&targets.metrics().await.ok()?)?;
         // Whether several servers hold the same messages is not known.
-        Some(if targets.len() > 1 { Self { held: 0, ..counts } } else { counts })
+        Some(if targets.len() > 1 { Self { held: 0, is_exact: false, ..counts } } else { counts })
     }
 
     fn parse(metrics: &str) -> Option<Self> {
@@ -37,6 +40,7 @@ impl ServerCounts {
             delivered: sum(metrics, "hubbub_messages_delivered_total").unwrap_or(0),
             rejected: sum(metrics, "hubbub_messages_rejected_total").unwrap_or(0),
             held: sum(metrics, "hubbub_store_messages").unwrap_or(0),
+            is_exact: sum(metrics, "hubbub_store_disk_bytes").is_some_and(|bytes| bytes > 0),
             restarted: false,
         })
     }
@@ -53,6 +57,7 @@ impl ServerCounts {
             delivered: self.delivered.saturating_sub(earlier.delivered),
             rejected: self.rejected.saturating_sub(earlier.rejected),
             held,
+            is_exact: self.is_exact && earlier.is_exact,
             restarted,
         }
     }
@@ -135,6 +140,10 @@ impl Ledger {
             if let Some(received) = self.received.filter(uncounted) {
                 self.faults.push(format!("{received} received, but {} delivered", server.delivered));
             }
+            let held = server.held;
+            if server.is_exact && !server.restarted && held < stored {
+                self.faults.push(format!("{stored} stored, but the store holds only {held} more"));
+            }
             if !server.restarted && server.accepted != stored + duplicate {
                 let accepted = server.accepted;
                 self.faults.push(format!(
@@ -178,5 +187,23 @@ mod tests {
         assert_eq!(received.close(None).faults, ["1 received, but 0 delivered"]);
         assert_eq!(Ledger { sent: 11, ..ledger.clone() }.close(None).faults.len(), 1);
         assert_eq!(ledger.close(Some(7)).faults.len(), 1, "stored, as somebody else counted it");
+    }
+
+    #[test]
+    fn a_store_holds_what_it_said_it_stored() {
+        let text = |messages: u64, held: u64, disk_bytes: u64| {
+            ServerCounts::parse(&format!(
+                "hubbub_messages_accepted_total {messages}\nhubbub_messages_stored_total {messages}\n\
+                 hubbub_store_messages {held}\nhubbub_store_disk_bytes {disk_bytes}\n"
+            ))
+            .unwrap()
+        };
+        let faults = |after: ServerCounts, before: ServerCounts| {
+            let server = Some(after.since(&before));
+            Ledger { sent: 8, accepted: 8, server, ..Ledger::default() }.close(None).faults
+        };
+        assert_eq!(faults(text(13, 28, 1), text(5, 20, 1)), [""; 0]);
+        assert_eq!(faults(text(13, 27, 1), text(5, 20, 1)), ["8 stored, but the store holds only 7 more"]);
+        assert_eq!(faults(text(13, 20, 0), text(5, 20, 0)), [""; 0], "a database counts later");
     }
 }

@@ -25,6 +25,8 @@
 //!
 //! Invariants
 //! - A message has one id however often it is sent; each ends as accepted, rejected or unconfirmed.
+//! - What a measurement starts ([`children`]) and makes ([`machine::scratch`], `temporary`) is gone when it ends, also where it fails or
+//!   is told to [`stop`].
 //! - In an open loop latency counts from the intended send, so a stalled server cannot hide behind a stalled client.
 //! - The same client code measures the real server and the bare ones ([`bare`]).
 
@@ -34,6 +36,7 @@ mod asks;
 mod bare;
 mod caller;
 mod chat;
+mod children;
 pub mod cli;
 mod client;
 mod engine;
@@ -76,9 +79,13 @@ mod spawn;
 mod stages;
 mod statistics;
 mod steps;
+mod stop;
 mod store_alone;
 mod stream;
 mod suite;
+mod tally;
+#[cfg(any(feature = "postgres", feature = "amqp", feature = "kafka"))]
+mod temporary;
 mod timing;
 mod verdict;
 mod wire;

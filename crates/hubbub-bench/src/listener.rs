@@ -18,6 +18,7 @@ use crate::record::Dist;
 use crate::report::Delivery;
 use crate::run::Run;
 use crate::statistics::median;
+use crate::tally::Tally;
 
 #[derive(Debug)]
 pub(crate) struct Audience {
@@ -48,7 +49,11 @@ pub(crate) struct Audience {
 /// On a cache line of its own: each is written by another thread.
 #[derive(Debug, Default)]
 #[repr(align(128))]
-struct Received(AtomicU64);
+struct Received {
+    count: AtomicU64,
+    /// The messages of this run, by the first subscriber of a room: what is wrong in the room is so for all.
+    own: Mutex<Tally>,
+}
 
 /// An audience that listens, until this is dropped.
 pub(crate) struct Listeners {
@@ -76,23 +81,7 @@ impl Listeners {
         seed: u64,
         slow_by: Duration,
     ) -> anyhow::Result<Self> {
-        let audience = Arc::new(Audience {
-            run: Arc::clone(run),
-            counts: (0..subscribers).map(|_| Received::default()).collect(),
-            in_main: AtomicU64::new(0),
-            floor: AtomicU64::new(0),
-            waiting: Mutex::new(None),
-            latency: Mutex::default(),
-            misordered: AtomicU64::new(0),
-            lost: AtomicU64::new(0),
-            untimed: AtomicU64::new(0),
-            last_arrival_us: AtomicU64::new(0),
-            stride: if subscribers > 16 { 16 } else { 1 },
-            subscribed: Semaphore::new(0),
-            stop: AtomicBool::new(false),
-            slow_by,
-            behind: Mutex::default(),
-        });
+        let audience = Arc::new(Audience::new(run, subscribers, slow_by));
         let mut tasks = JoinSet::new();
         for who in 0..subscribers {
             let room = (who % usize::from(rooms.max(1))) as u16 + 1;
@@ -125,8 +114,9 @@ impl Listeners {
         let audience = &self.audience;
         let accepted = audience.run.record.lock().accepted_by_room.clone();
         let missing = || audience.missing(&accepted, self.rooms).sum::<u64>();
+        let unlike = || audience.unlike(&accepted, self.rooms);
         let mut last = (audience.each().sum::<u64>(), 0);
-        while missing() > 0 && last.1 < 100 {
+        while (missing() > 0 || unlike() > 0) && last.1 < 100 {
             tokio::time::sleep(Duration::from_millis(50)).await;
             let total = audience.each().sum();
             last = if total == last.0 { (total, last.1 + 1) } else { (total, 0) };
@@ -141,6 +131,7 @@ impl Listeners {
             delivered,
             per_second: audience.in_main.load(Ordering::Relaxed) as f64 / seconds.max(1e-6),
             missing: missing(),
+            unlike: unlike(),
             misordered: audience.misordered.load(Ordering::Relaxed),
             lost_connections: audience.lost.load(Ordering::Relaxed),
             latency: audience.latency.lock().stats(),
@@ -152,6 +143,26 @@ impl Listeners {
 }
 
 impl Audience {
+    fn new(run: &Arc<Run>, subscribers: usize, slow_by: Duration) -> Self {
+        Self {
+            run: Arc::clone(run),
+            counts: (0..subscribers).map(|_| Received::default()).collect(),
+            in_main: AtomicU64::new(0),
+            floor: AtomicU64::new(0),
+            waiting: Mutex::new(None),
+            latency: Mutex::default(),
+            misordered: AtomicU64::new(0),
+            lost: AtomicU64::new(0),
+            untimed: AtomicU64::new(0),
+            last_arrival_us: AtomicU64::new(0),
+            stride: if subscribers > 16 { 16 } else { 1 },
+            subscribed: Semaphore::new(0),
+            stop: AtomicBool::new(false),
+            slow_by,
+            behind: Mutex::default(),
+        }
+    }
+
     /// Messages that every subscriber has received.
     pub(crate) fn floor(&self) -> u64 {
         self.floor.load(Ordering::SeqCst)
@@ -164,14 +175,26 @@ impl Audience {
 
     /// Messages received, by subscriber.
     fn each(&self) -> impl Iterator<Item = u64> {
-        self.counts.iter().map(|count| count.0.load(Ordering::SeqCst))
+        self.counts.iter().map(|received| received.count.load(Ordering::SeqCst))
     }
 
     /// Messages that each subscriber has less than were accepted by its room.
-    fn missing(&self, accepted: &[u64], rooms: u16) -> impl Iterator<Item = u64> {
-        let expected =
-            move |who: usize| accepted.get(who % usize::from(rooms.max(1)) + 1).copied().unwrap_or(0);
+    fn missing(&self, accepted: &[Tally], rooms: u16) -> impl Iterator<Item = u64> {
+        let expected = move |who: usize| accepted_by(accepted, who % usize::from(rooms.max(1))).count;
         self.each().enumerate().map(move |(who, count)| expected(who).saturating_sub(count))
+    }
+
+    /// Rooms in which others arrived than were accepted, though not fewer: some came twice, and as many may be lost.
+    fn unlike(&self, accepted: &[Tally], rooms: u16) -> usize {
+        let [.., unconfirmed] = self.run.counts.totals();
+        // What had no answer may have arrived.
+        let rooms = if unconfirmed > 0 { 0 } else { rooms };
+        let firsts = self.counts.iter().enumerate().take(rooms.into());
+        let is_unlike = |(room, received): &(usize, &Received)| {
+            let (own, accepted) = (*received.own.lock(), accepted_by(accepted, *room));
+            own.count >= accepted.count && own != accepted
+        };
+        firsts.filter(is_unlike).count()
     }
 
     /// Sees, ten times a second of the main phase, how far the slowest is behind half of all; never ends.
@@ -196,14 +219,17 @@ impl Audience {
         (count > 0).then(|| sum / count as f64)
     }
 
-    fn received(&self, who: usize, n: u64) {
+    fn received(&self, who: usize, n: u64, own: Tally) {
         let now_us = self.run.now_us();
         if self.run.main_us().contains(&now_us) {
             self.last_arrival_us.fetch_max(now_us, Ordering::Relaxed);
             self.in_main.fetch_add(n, Ordering::Relaxed);
         }
         let Some(count) = self.counts.get(who) else { return };
-        let before = count.0.fetch_add(n, Ordering::SeqCst);
+        if own.count > 0 {
+            count.own.lock().merge(own);
+        }
+        let before = count.count.fetch_add(n, Ordering::SeqCst);
         if before > self.floor() {
             return;
         }
@@ -220,21 +246,17 @@ impl Audience {
     }
 }
 
+/// The messages that a room accepted, by its place among them.
+fn accepted_by(accepted: &[Tally], place: usize) -> Tally {
+    accepted.get(place + 1).copied().unwrap_or_default()
+}
+
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
 /// Follows a room; after a broken connection it resumes after the last message.
 async fn attend(audience: Arc<Audience>, who: usize, room: u16, seed: u64) {
     let run = Arc::clone(&audience.run);
-    let mut subscriber = Subscriber {
-        audience,
-        who,
-        room,
-        is_subscribed: false,
-        last_seq: None,
-        heard: 0,
-        unreported: 0,
-        latencies: Vec::new(),
-    };
+    let mut subscriber = Subscriber::new(audience, who, room);
     while !subscriber.audience.stop.load(Ordering::SeqCst) {
         let from =
             subscriber.last_seq.map_or_else(|| "\"last\":0".to_owned(), |seq| format!("\"after\":{seq}"));
@@ -256,6 +278,7 @@ struct Subscriber {
     heard: u64,
     /// Messages of the read under way.
     unreported: u64,
+    unreported_own: Tally,
     latencies: Vec<u64>,
 }
 
@@ -278,18 +301,38 @@ impl Listener for Subscriber {
     fn pause(&mut self) {
         let n = std::mem::take(&mut self.unreported);
         if n > 0 {
-            self.audience.received(self.who, n);
+            self.audience.received(self.who, n, std::mem::take(&mut self.unreported_own));
         }
     }
 }
 
 impl Subscriber {
+    fn new(audience: Arc<Audience>, who: usize, room: u16) -> Self {
+        Self {
+            audience,
+            who,
+            room,
+            is_subscribed: false,
+            last_seq: None,
+            heard: 0,
+            unreported: 0,
+            unreported_own: Tally::default(),
+            latencies: Vec::new(),
+        }
+    }
+
     fn message(&mut self, text: &str) -> Result<(), Cause> {
         let seq = seq_of(text).ok_or(Cause::Protocol)?;
         if self.last_seq.replace(seq).is_some_and(|last| seq <= last) {
             self.audience.misordered.fetch_add(1, Ordering::Relaxed);
         }
         self.heard += 1;
+        // The first of its room.
+        if self.who + 1 == usize::from(self.room)
+            && let Some(index) = self.index(text)
+        {
+            self.unreported_own.add(index);
+        }
         let (run, now_us) = (&self.audience.run, self.audience.run.now_us());
         // Only messages of the main phase are noted: others would take the places of theirs.
         if now_us >= run.main_us().start
@@ -345,90 +388,4 @@ impl Drop for Subscriber {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::future::poll_fn;
-
-    use hubbub_ws::write;
-    use tokio::io::AsyncReadExt;
-    use tokio::net::TcpListener;
-
-    use super::*;
-    use crate::client::Target;
-    use crate::job::Shape;
-    use crate::options::{Rules, arguments};
-    use crate::run::TIMES;
-
-    /// Its server sends these messages to whoever subscribes first, and then closes.
-    async fn cut_off_after(listener: TcpListener, seqs: &[u64]) {
-        for connection in 0.. {
-            let (mut wire, _) = crate::bare::upgrade(listener.accept().await.unwrap().0).await.unwrap();
-            assert!(wire.stream().read_buf(&mut Vec::new()).await.unwrap() > 0, "it subscribes");
-            write::write_text(&mut wire.out, b"{\"type\":\"subscribed\",\"roomId\":\"1\"}");
-            if connection == 0 {
-                for seq in seqs {
-                    let text = format!(
-                        "{{\"type\":\"message\",\"timestamp\":\"2026-01-01T00:00:00Z\",\"seq\":{seq}}}"
-                    );
-                    write::write_text(&mut wire.out, text.as_bytes());
-                }
-                write::write_close(&mut wire.out, 1001, "");
-            }
-            poll_fn(|cx| wire.poll_flush(cx)).await.unwrap();
-            if connection > 0 {
-                std::future::pending::<()>().await;
-            }
-        }
-    }
-
-    #[tokio::test]
-    async fn what_comes_again_and_a_lost_connection_are_noticed() {
-        let server = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let target = Target::parse(&server.local_addr().unwrap().to_string()).unwrap();
-        tokio::spawn(cut_off_after(server, &[1, 2, 2, 3]));
-        let rules: Rules = arguments("rules", &["--backoff", "1ms"]).unwrap();
-        let run = Arc::new(Run::new(target, Shape::new(1, 10, None, ""), rules));
-        let listeners = Listeners::gather(&run, 1, 1, 7).await.unwrap();
-        while listeners.audience.lost.load(Ordering::Relaxed) == 0 {
-            tokio::time::sleep(Duration::from_millis(1)).await;
-        }
-        let audience = Arc::clone(&listeners.audience);
-        let delivery = listeners.finish().await;
-        let accepted = [0, 6];
-        assert_eq!(audience.missing(&accepted, 1).collect::<Vec<_>>(), [2], "four of six came");
-        assert_eq!((delivery.delivered, delivery.misordered, delivery.lost_connections), (4, 1, 1));
-        assert_eq!(delivery.latency.count, 4, "by the times that messages carry");
-    }
-
-    #[tokio::test]
-    async fn what_comes_too_late_to_be_timed_is_counted() {
-        let target = Target::parse("127.0.0.1:1").unwrap();
-        let rules: Rules = arguments("rules", &[]).unwrap();
-        let run = Arc::new(Run::new(target, Shape::new(1, 10, None, ""), rules).with_listeners());
-        let audience = Arc::clone(&Listeners::gather(&run, 0, 1, 7).await.unwrap().audience);
-        let mut subscriber = Subscriber {
-            audience: Arc::clone(&audience),
-            who: 0,
-            room: 1,
-            is_subscribed: true,
-            last_seq: None,
-            heard: 0,
-            unreported: 0,
-            latencies: Vec::new(),
-        };
-        let times = run.times.as_ref().unwrap();
-        // The slot of the first one was given to a later one.
-        for index in [1, 2, 1 + TIMES] {
-            times.set(index, 0);
-        }
-        for (seq, index) in [(1, 1), (2, 2)] {
-            let mut id = Vec::new();
-            run.shape.write_id(index, &mut id);
-            let id = String::from_utf8(id).unwrap();
-            let text = format!("{{\"type\":\"message\",\"messageId\":\"{id}\",\"seq\":{seq}}}");
-            subscriber.hear(&text).unwrap();
-        }
-        drop(subscriber);
-        let timed = audience.latency.lock().len();
-        assert_eq!((timed, audience.untimed.load(Ordering::Relaxed)), (1, 1));
-    }
-}
+mod tests;

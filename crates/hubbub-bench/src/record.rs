@@ -11,6 +11,7 @@ use crate::minutes::Seconds;
 use crate::pace::RateSpan;
 use crate::statistics::Moments;
 use crate::steps::StepRecord;
+use crate::tally::Tally;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
@@ -35,6 +36,8 @@ impl Ending {
 pub(crate) struct Sample {
     /// Microseconds from the start of the phase to the answer.
     pub(crate) done_us: u64,
+    /// The number of the message in the run; of an operation 0.
+    pub(crate) index: u64,
     pub(crate) latency_us: u32,
     /// The part of it from the intended send until the first; `None` in a closed loop.
     pub(crate) waited_us: Option<u32>,
@@ -77,7 +80,7 @@ pub(crate) struct Record {
     /// What was asked for in each span of a rate that changes, and what came of it.
     pub(crate) by_span: Vec<StepRecord>,
     /// Messages that were accepted in all phases, by the number of the room.
-    pub(crate) accepted_by_room: Vec<u64>,
+    pub(crate) accepted_by_room: Vec<Tally>,
     /// What came to an end in all phases, however, in each step of the run.
     pub(crate) ended: Vec<u64>,
 }
@@ -150,7 +153,7 @@ impl Record {
         for sample in samples.iter().filter(|sample| sample.ending == Ending::Accepted) {
             self.answered_in_main += u64::from(main_us.contains(&sample.done_us));
             if let Some(accepted) = at(&mut self.accepted_by_room, sample.room.into()) {
-                *accepted += 1;
+                accepted.add(sample.index);
             }
         }
     }
@@ -351,7 +354,7 @@ mod tests {
     }
 
     fn sample(done_us: u64, latency_us: u32, waited_us: Option<u32>, ending: Ending) -> Sample {
-        Sample { done_us, latency_us, waited_us, room: 1, kind: 0, ending }
+        Sample { done_us, index: 0, latency_us, waited_us, room: 1, kind: 0, ending }
     }
 
     #[test]

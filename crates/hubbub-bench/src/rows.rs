@@ -157,7 +157,7 @@ mod tests {
     }
 
     fn sample(done_us: u64, ending: Ending) -> Sample {
-        Sample { done_us, latency_us: 12_034, waited_us: None, room: 7, kind: 1, ending }
+        Sample { done_us, index: 0, latency_us: 12_034, waited_us: None, room: 7, kind: 1, ending }
     }
 
     fn wall_us(us: u64) -> i64 {

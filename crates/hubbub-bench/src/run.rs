@@ -352,6 +352,7 @@ mod tests {
         let sample = |begun_us: u64, latency_us: u32, ending| Sample {
             done_us: begun_us + u64::from(latency_us),
             latency_us,
+            index: 0,
             waited_us: None,
             room: 1,
             kind: 0,
@@ -373,7 +374,8 @@ mod tests {
             (999_999, 1_999_999),
             "counted from its beginning"
         );
-        assert_eq!(record.accepted_by_room, [0, 4], "of all phases");
+        let accepted: Vec<u64> = record.accepted_by_room.iter().map(|accepted| accepted.count).collect();
+        assert_eq!(accepted, [0, 4], "of all phases");
         // At 1,000,005, 1,499,999, 1,500,005, 1,600,005, 2,000,005 and 2,999,999 µs.
         for (us, wanted) in [
             (0..9_000_000, (6.0, 0.0)),
@@ -456,7 +458,8 @@ mod tests {
         std::thread::sleep(warm_up);
         run.begin();
         let ending = Ending::Accepted;
-        let sample = Sample { done_us: 1_000, latency_us: 500, waited_us: None, room: 1, kind: 0, ending };
+        let sample =
+            Sample { done_us: 1_000, index: 0, latency_us: 500, waited_us: None, room: 1, kind: 0, ending };
         let mut samples = vec![sample];
         run.record(&mut samples, 1_000);
         assert!(samples.is_empty(), "they are recorded once");

@@ -13,6 +13,7 @@ use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::{Child, Command};
 
 use crate::bare::Kind;
+use crate::children::tied;
 use crate::client::Target;
 use crate::engine::{self, Loading, Workload};
 use crate::lab::cgroup::Group;
@@ -20,6 +21,9 @@ use crate::options::arguments;
 use crate::report::Report;
 
 const READY: Duration = Duration::from_secs(120);
+/// How long one that was killed may take to end, and between two looks.
+const END_MAX: Duration = Duration::from_secs(5);
+const PAUSE: Duration = Duration::from_millis(1);
 
 /// Lines of a server's log that are shown when it does not start.
 const LOG_LINES: usize = 5;
@@ -114,14 +118,12 @@ impl Server {
 
     async fn start(mut command: Command, log: Stdio) -> anyhow::Result<Self> {
         let begun = Instant::now();
-        let mut child = command
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .stderr(log)
-            .kill_on_drop(true)
-            .spawn()
-            .context("cannot start a server")?;
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(log);
+        let mut child = tied(&mut command).spawn().context("cannot start a server")?;
         let out = child.stdout.take().context("no output")?;
+        let pid = child.id().context("the server ended")?;
+        // It is ended with this from now on, whatever becomes of it.
+        let mut server = Self { child, url: String::new(), pid, ready_after: Duration::ZERO, data: None };
         let mut lines = BufReader::new(out).lines();
         let line = tokio::time::timeout(READY, lines.next_line())
             .await
@@ -129,8 +131,9 @@ impl Server {
         let Some(url) = line.as_deref().and_then(|line| line.strip_prefix("ready ")) else {
             bail!("the server did not get ready");
         };
-        let pid = child.id().context("the server ended")?;
-        Ok(Self { child, url: url.to_owned(), pid, ready_after: begun.elapsed(), data: None })
+        url.clone_into(&mut server.url);
+        server.ready_after = begun.elapsed();
+        Ok(server)
     }
 
     /// Loads it with a workload, for `time` where the workload's own options do not say when it ends.
@@ -161,5 +164,17 @@ impl Server {
 
     pub(crate) async fn kill(mut self) -> anyhow::Result<()> {
         Ok(self.child.kill().await?)
+    }
+}
+
+impl Drop for Server {
+    /// Waits for its end: until then it may write into a directory that is to go.
+    fn drop(&mut self) {
+        // One that has ended cannot be killed.
+        let _ = self.child.start_kill();
+        let begun = Instant::now();
+        while matches!(self.child.try_wait(), Ok(None)) && begun.elapsed() < END_MAX {
+            std::thread::sleep(PAUSE);
+        }
     }
 }

@@ -241,6 +241,7 @@ mod tests {
             [StepRecord::new(span(0, 2.0), 2), StepRecord::new(span(1, 3.0), 5)].into();
         let sample = |done_us, latency_us, waited_us, ending| Sample {
             done_us,
+            index: 0,
             latency_us,
             waited_us: Some(waited_us),
             room: 1,

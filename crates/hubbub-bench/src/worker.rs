@@ -88,7 +88,15 @@ impl Worker {
         let now_us = self.run.now_us();
         let latency_us = saturate(now_us.saturating_sub(begun.us));
         let waited_us = begun.waited_us.map(saturate);
-        self.samples.push(Sample { done_us: now_us, latency_us, waited_us, room: place, kind, ending });
+        self.samples.push(Sample {
+            done_us: now_us,
+            index: 0,
+            latency_us,
+            waited_us,
+            room: place,
+            kind,
+            ending,
+        });
         if self.samples.len() >= SAMPLES_MAX || now_us > self.handed_over_us + SAMPLES_AGE_US {
             self.hand_over();
         }

@@ -330,6 +330,7 @@ fn merged_parts_are_the_joint_data() {
             let waited_us = Some(latency_us / 3);
             Sample {
                 done_us: index * 1_500 + 300_000,
+                index,
                 latency_us,
                 waited_us,
                 room,

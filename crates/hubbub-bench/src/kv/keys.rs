@@ -139,8 +139,7 @@ impl Popularity {
             Self::Zipf => {
                 // The inverse of the distribution's continuous relative, ln(k + 1) / ln(count + 1).
                 let rank = ((share_of(bits) * ((count + 1) as f64).ln()).exp() - 1.0) as u64;
-                // Scattered, so that popular keys are not neighbours.
-                rank.min(count - 1).wrapping_mul(0x9E37_79B9_7F4A_7C15) % count
+                scattered(rank.min(count - 1), count)
             }
             Self::Hot(hot) => {
                 let among = if bits.is_multiple_of(10) { count } else { hot.clamp(1, count) };
@@ -148,6 +147,15 @@ impl Popularity {
             }
         }
     }
+}
+
+/// The key of a rank, and no other's: popular keys are not neighbours.
+///
+/// Multiplied by what has no common divisor with `count`, each number below it comes out once; a prime has none with whatever is
+/// smaller, as all counts of keys are.
+fn scattered(rank: u64, count: u64) -> u64 {
+    const PRIME: u64 = 2_654_435_761;
+    rank.wrapping_mul(PRIME) % count
 }
 
 #[cfg(test)]
@@ -204,5 +212,18 @@ mod tests {
         assert!(first < 0.002, "{first}");
         let (_, tenth) = top(Popularity::Hot(10), 1_009);
         assert!(tenth > 0.08, "{tenth}");
+    }
+
+    #[test]
+    fn each_rank_has_a_key_of_its_own() {
+        for count in [1, 2, 10, 1_000, 1_009, 1_024, 100_000] {
+            let mut keys: Vec<u64> = (0..count).map(|rank| scattered(rank, count)).collect();
+            keys.sort_unstable();
+            assert!(keys.into_iter().eq(0..count), "{count}");
+        }
+        // No product is cut off, either.
+        let most = super::super::KEYS_MAX;
+        let [one, other] = [most - 2, most - 1].map(|rank| scattered(rank, most));
+        assert_eq!((other + most - one) % most, 2_654_435_761 % most);
     }
 }

@@ -19,6 +19,7 @@ use tokio::task::JoinSet;
 use crate::job::{Shape, below};
 use crate::machine::seed;
 use crate::phase::join;
+use crate::temporary::{Remove, Temporary};
 
 /// Replication of keyspaces that are measured with.
 pub(crate) const REPLICATION: &str = "{'class': 'SimpleStrategy', 'replication_factor': 1}";
@@ -48,7 +49,7 @@ const ID: &str = "insert into message_ids (room, shard, id, seq, received_at, di
 const PLACE: &str = "insert into user_messages (user, slot, received_at, room, seq, bucket, id) \
      values (?, ?, ?, ?, ?, ?, ?) using timestamp ?";
 
-/// A keyspace of its own, dropped with [`Keyspace::drop`].
+/// A keyspace of its own.
 pub(crate) struct Keyspace {
     session: Arc<Session>,
     name: String,
@@ -58,7 +59,7 @@ pub(crate) struct Keyspace {
 impl Keyspace {
     /// Names one; whoever uses it makes it. `cluster` is `scylla://USER:PASSWORD@HOST:PORT,HOST2:PORT`, as a server takes it; a
     /// keyspace behind that does not matter.
-    pub(crate) async fn fresh(cluster: &str) -> anyhow::Result<Self> {
+    pub(crate) async fn fresh(cluster: &str) -> anyhow::Result<Temporary<Self>> {
         let form = "the URL of Cassandra must be like scylla://HOST:PORT";
         let (scheme, rest) = cluster.split_once("://").context(form)?;
         let (hosts, _) = rest.split_once('/').unwrap_or((rest, ""));
@@ -66,7 +67,7 @@ impl Keyspace {
         let url = format!("{scheme}://{hosts}/{name}");
         let options = ScyllaOptions { statement_timeout: PATIENCE, ..ScyllaOptions::new(&url) };
         let session = session(&options).await?;
-        Ok(Self { session: Arc::new(session), url, name })
+        Ok(Temporary::new(Self { session: Arc::new(session), url, name }))
     }
 
     /// Replication over as many nodes as there are, three at most.
@@ -75,11 +76,13 @@ impl Keyspace {
         let factor = nodes.clamp(1, COPIES_MAX);
         format!("{{'class': 'NetworkTopologyStrategy', 'replication_factor': {factor}}}")
     }
+}
 
-    pub(crate) async fn drop(self) -> anyhow::Result<()> {
+impl Remove for Keyspace {
+    async fn remove(&self) -> anyhow::Result<()> {
         let drop = format!("drop keyspace if exists {}", self.name);
-        self.session.query_unpaged(drop, &[]).await.context("dropping a keyspace")?;
-        Ok(())
+        let dropped = self.session.query_unpaged(drop, &[]).await;
+        dropped.with_context(|| format!("the keyspace {} could not be removed", self.name)).map(|_| ())
     }
 }
 
@@ -117,7 +120,7 @@ pub(crate) async fn rows_rate(cluster: &str, time: Duration) -> anyhow::Result<(
     join(tasks).await?;
     let rows = rows.load(Ordering::Relaxed);
     let rate = rows as f64 / begun.elapsed().as_secs_f64();
-    keyspace.drop().await?;
+    keyspace.remove().await?;
     Ok((rate, rows))
 }
 

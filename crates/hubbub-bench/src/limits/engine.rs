@@ -15,6 +15,7 @@ use hubbub_core::store::{ApplyError, BatchCap, Store};
 use hubbub_core::{Send, Timestamp};
 use hubbub_store::embedded::{Embedded, EngineOptions};
 use tempfile::TempDir;
+use tokio_util::sync::CancellationToken;
 
 use super::Alone;
 use crate::job::{Job, Shape, below};
@@ -30,10 +31,18 @@ const PAUSE: Duration = Duration::from_millis(1);
 /// Stores messages for some time, at most `batch` at once, in a new directory below `dir`.
 pub(crate) async fn store(dir: &Path, time: Duration, batch: Option<NonZeroUsize>) -> anyhow::Result<Alone> {
     let dir = scratch("hubbub-engine-", dir)?;
-    tokio::task::spawn_blocking(move || store_in(&dir, time, batch)).await?
+    let given_up = CancellationToken::new();
+    // It ends early where nobody waits for it any more.
+    let _waiting = given_up.clone().drop_guard();
+    tokio::task::spawn_blocking(move || store_in(&dir, time, batch, &given_up)).await?
 }
 
-fn store_in(dir: &TempDir, time: Duration, batch: Option<NonZeroUsize>) -> anyhow::Result<Alone> {
+fn store_in(
+    dir: &TempDir,
+    time: Duration,
+    batch: Option<NonZeroUsize>,
+    given_up: &CancellationToken,
+) -> anyhow::Result<Alone> {
     let random = SeededRandom::new(seed());
     let store = Embedded::open(dir.path(), EngineOptions::default(), Arc::new(SystemClock::new()), &random)?;
     let (batches, ready) = sync_channel(AHEAD);
@@ -41,7 +50,7 @@ fn store_in(dir: &TempDir, time: Duration, batch: Option<NonZeroUsize>) -> anyho
     let cap = BatchCap { ops: batch.map_or(cap.ops, |batch| cap.ops.min(batch.get())), ..cap };
     let maker = std::thread::spawn(move || make(&batches, cap, &random));
     let (begun, mut stored, mut latency) = (Instant::now(), 0_usize, Dist::default());
-    while begun.elapsed() < time {
+    while begun.elapsed() < time && !given_up.is_cancelled() {
         let batch = ready.recv().context("no batches")?;
         let applied = Instant::now();
         let Some(outcomes) = patiently(begun + time, || store.apply(&batch))? else { break };

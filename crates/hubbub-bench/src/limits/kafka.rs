@@ -15,6 +15,7 @@ use rdkafka::producer::{BaseRecord, DeliveryResult, Producer as _, ProducerConte
 
 use crate::job::{Shape, below};
 use crate::machine::seed;
+use crate::temporary::{Remove, Temporary};
 
 /// How long the broker may take for anything.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -49,19 +50,20 @@ impl Brokers {
     }
 
     /// Makes a topic of one partition, as the server makes those of rooms.
-    pub(crate) async fn create(&self, topic: &str) -> anyhow::Result<()> {
+    pub(crate) async fn create(&self, topic: &str) -> anyhow::Result<Temporary<Topics>> {
+        let made = self.topics([topic.to_owned()]);
         let topic = NewTopic::new(topic, 1, TopicReplication::Fixed(1));
         let topic = topic.set("message.timestamp.type", "LogAppendTime");
-        let made = self.admin()?.create_topics([&topic], &patient()).await.context("creating a topic")?;
-        match made.into_iter().next() {
+        let created = self.admin()?.create_topics([&topic], &patient()).await.context("creating a topic")?;
+        match created.into_iter().next() {
             Some(Err((topic, code))) => bail!("creating the topic {topic}: {code}"),
-            _ => Ok(()),
+            _ => Ok(made),
         }
     }
 
-    /// Removes topics; those that are not there are gone, too.
-    pub(crate) async fn remove(&self, topics: &[&str]) -> anyhow::Result<()> {
-        self.admin()?.delete_topics(topics, &patient()).await.context("removing topics").map(drop)
+    /// Topics of these names, whoever makes them.
+    pub(crate) fn topics<const N: usize>(&self, names: [String; N]) -> Temporary<Topics> {
+        Temporary::new(Topics { brokers: self.clone(), names: names.into() })
     }
 
     /// Writes messages of some rooms to a topic, as many at a time as the library takes; returns how many a second were
@@ -112,6 +114,21 @@ impl Brokers {
             [&confirmed.taken, &confirmed.failed].map(|count| count.load(Ordering::Acquire));
         ensure!(failed == 0 && taken == load.messages, "Kafka confirmed {taken}, and refused {failed}");
         Ok(taken as f64 / seconds)
+    }
+}
+
+/// Topics of a measurement.
+pub(crate) struct Topics {
+    brokers: Brokers,
+    names: Vec<String>,
+}
+
+impl Remove for Topics {
+    /// Those that are not there are gone, too.
+    async fn remove(&self) -> anyhow::Result<()> {
+        let names: Vec<&str> = self.names.iter().map(String::as_str).collect();
+        let removing = self.brokers.admin()?;
+        removing.delete_topics(&names, &patient()).await.context("removing topics").map(drop)
     }
 }
 

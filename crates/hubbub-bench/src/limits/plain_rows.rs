@@ -74,7 +74,7 @@ pub(crate) async fn rows(server: &str, time: Duration, batch: Option<NonZeroUsiz
     }
     join(tasks).await?;
     let elapsed = begun.elapsed();
-    database.drop().await?;
+    database.remove().await?;
     let (rows, latency) = &*stored.lock();
     Ok(Alone { per_second: *rows as f64 / elapsed.as_secs_f64(), latency: latency.stats() })
 }
@@ -174,7 +174,7 @@ pub(crate) async fn puts_rate(
     }
     join(tasks).await?;
     let rate = puts.load(Ordering::Relaxed) as f64 / begun.elapsed().as_secs_f64();
-    database.drop().await?;
+    database.remove().await?;
     Ok(rate)
 }
 

@@ -7,8 +7,9 @@ use tokio_postgres::types::ToSql;
 use tokio_postgres::{Client, NoTls, Row, Statement};
 
 use crate::machine::seed;
+use crate::temporary::{Remove, Temporary};
 
-/// A database of its own on a server, dropped with [`Database::drop`].
+/// A database of its own on a server.
 pub(crate) struct Database {
     server: String,
     name: String,
@@ -16,17 +17,24 @@ pub(crate) struct Database {
 }
 
 impl Database {
-    pub(crate) async fn fresh(server: &str) -> anyhow::Result<Self> {
+    pub(crate) async fn fresh(server: &str) -> anyhow::Result<Temporary<Self>> {
         let name = format!("hubbub_bench_{:012x}", seed() & 0xffff_ffff_ffff);
         let (base, _) = server.rsplit_once('/').context("the URL names no database")?;
-        connect(server).await?.batch_execute(&format!("create database {name}")).await?;
-        Ok(Self { server: server.to_owned(), url: format!("{base}/{name}"), name })
+        let url = format!("{base}/{name}");
+        let client = connect(server).await?;
+        // It may be there although nobody has heard so.
+        let database = Temporary::new(Self { server: server.to_owned(), url, name });
+        client.batch_execute(&format!("create database {}", database.name)).await?;
+        Ok(database)
     }
+}
 
-    /// Removes it, with whoever is still connected.
-    pub(crate) async fn drop(self) -> anyhow::Result<()> {
-        let drop = format!("drop database {} with (force)", self.name);
-        Ok(connect(&self.server).await?.batch_execute(&drop).await?)
+impl Remove for Database {
+    /// With whoever is still connected.
+    async fn remove(&self) -> anyhow::Result<()> {
+        let drop = format!("drop database if exists {} with (force)", self.name);
+        let dropped = connect(&self.server).await?.batch_execute(&drop).await;
+        dropped.with_context(|| format!("the database {} could not be removed", self.name))
     }
 }
 

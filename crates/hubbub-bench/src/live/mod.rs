@@ -270,8 +270,15 @@ mod tests {
 
     /// So many more are accepted, each after so long.
     fn accept(run: &Run, count: u64, latency_us: u32) {
-        let sample =
-            Sample { done_us: 1, latency_us, waited_us: None, room: 1, kind: 0, ending: Ending::Accepted };
+        let sample = Sample {
+            done_us: 1,
+            index: 0,
+            latency_us,
+            waited_us: None,
+            room: 1,
+            kind: 0,
+            ending: Ending::Accepted,
+        };
         run.record(&mut vec![sample; usize::try_from(count).unwrap()], 1);
         Counts::add(&run.counts.accepted, count);
     }

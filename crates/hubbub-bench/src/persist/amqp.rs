@@ -17,6 +17,7 @@ use crate::job::Job;
 use crate::lane::{Answer, Lane};
 use crate::options::arguments;
 use crate::run::Counts;
+use crate::temporary::{Remove, Temporary};
 
 /// How long the broker may take for anything.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -96,9 +97,11 @@ const EXCHANGE: &str = "hubbub.bench";
 
 /// What RabbitMQ does alone, in messages per second: everything published before it is consumed (`drain`), or both at
 /// the same time. Consumed means acknowledged, many at once.
+#[cfg_attr(not(feature = "postgres"), expect(dead_code, reason = "only rows about databases measure it"))]
 pub(crate) async fn bare(url: &str, messages: u64, is_drain: bool) -> anyhow::Result<f64> {
     let connection = connect(url).await?;
     let channel = connection.create_channel().await?;
+    let made = Temporary::new(BareQueue { url: url.to_owned() });
     let durable = QueueDeclareOptions { durable: true, ..QueueDeclareOptions::default() };
     channel.queue_declare(BARE.into(), durable, FieldTable::default()).await?;
     channel.queue_purge(BARE.into(), QueuePurgeOptions::default()).await?;
@@ -126,10 +129,26 @@ pub(crate) async fn bare(url: &str, messages: u64, is_drain: bool) -> anyhow::Re
         tokio::try_join!(publish_all(), consumed)?;
     }
     let rate = messages as f64 / begun.elapsed().as_secs_f64();
-    channel.queue_delete(BARE.into(), QueueDeleteOptions::default()).await?;
-    channel.exchange_delete(EXCHANGE.into(), ExchangeDeleteOptions::default()).await?;
     connection.close(200, "done".into()).await.context("closing the connection to RabbitMQ")?;
+    made.remove().await?;
     Ok(rate)
+}
+
+/// The queue of [`bare`], and its exchange.
+struct BareQueue {
+    url: String,
+}
+
+impl Remove for BareQueue {
+    async fn remove(&self) -> anyhow::Result<()> {
+        let connection = connect(&self.url).await?;
+        let channel = connection.create_channel().await?;
+        channel.queue_delete(BARE.into(), QueueDeleteOptions::default()).await?;
+        channel.exchange_delete(EXCHANGE.into(), ExchangeDeleteOptions::default()).await?;
+        // Nothing is left to be lost with it.
+        let _ = connection.close(200, "done".into()).await;
+        Ok(())
+    }
 }
 
 async fn consume(channel: &Channel, messages: u64) -> anyhow::Result<()> {

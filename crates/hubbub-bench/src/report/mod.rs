@@ -143,6 +143,8 @@ pub(crate) struct Delivery {
     pub per_second: f64,
     /// Messages that did not arrive, over all subscribers.
     pub missing: u64,
+    /// Rooms in which other messages arrived than were accepted, though not fewer.
+    pub unlike: usize,
     /// Messages that came again or out of order.
     pub misordered: u64,
     /// Connections of subscribers that broke.
@@ -274,6 +276,7 @@ impl Report {
         if let Some(delivery) = &self.delivery {
             count(delivery.missing, "not delivered");
             count(delivery.misordered, "delivered out of order");
+            count(delivery.unlike as u64, "rooms in which other messages were delivered than were accepted");
         }
         count(self.order_faults, "answered with a seq that did not grow");
         faults.extend(self.ledger.iter().flat_map(|ledger| ledger.faults.iter().cloned()));

@@ -8,6 +8,7 @@ use lapin::options::{ExchangeDeleteOptions, QueueDeleteOptions};
 use super::file::Measurement;
 use super::shared::{Settings, new_name};
 use crate::persist::amqp::connect;
+use crate::temporary::Remove;
 
 /// The setting of how many queues there are.
 const SHARDS: &str = "amqp.shards";
@@ -34,8 +35,23 @@ impl Exchange {
         vec![("amqp.exchange", self.name.clone()), ("amqp.queue_prefix", self.prefix())]
     }
 
+    async fn remove_through(&self, channel: &Channel) -> anyhow::Result<()> {
+        let prefix = self.prefix();
+        for shard in 0..self.shards {
+            let queue = format!("{prefix}{shard}");
+            channel.queue_delete(queue.into(), QueueDeleteOptions::default()).await?;
+        }
+        // One that distributes rooms over several queues, and the one that all is published to.
+        for exchange in [format!("{prefix}hash"), self.name.clone()] {
+            channel.exchange_delete(exchange.into(), ExchangeDeleteOptions::default()).await?;
+        }
+        Ok(())
+    }
+}
+
+impl Remove for Exchange {
     /// Servers that did not start may have made nothing: the broker takes what is not there for removed.
-    pub(super) async fn remove(self) -> anyhow::Result<()> {
+    async fn remove(&self) -> anyhow::Result<()> {
         let removing = async {
             let connection = connect(&self.url).await?;
             // Kept until the connection is closed: a channel that is just being closed is in the way of that.
@@ -48,18 +64,5 @@ impl Exchange {
         removing
             .await
             .with_context(|| format!("the exchange {} and its queues could not be removed", self.name))
-    }
-
-    async fn remove_through(&self, channel: &Channel) -> anyhow::Result<()> {
-        let prefix = self.prefix();
-        for shard in 0..self.shards {
-            let queue = format!("{prefix}{shard}");
-            channel.queue_delete(queue.into(), QueueDeleteOptions::default()).await?;
-        }
-        // One that distributes rooms over several queues, and the one that all is published to.
-        for exchange in [format!("{prefix}hash"), self.name.clone()] {
-            channel.exchange_delete(exchange.into(), ExchangeDeleteOptions::default()).await?;
-        }
-        Ok(())
     }
 }

@@ -185,8 +185,8 @@ async fn measure_once(
     let given_servers = given_servers.into_iter().flat_map(|servers| servers.split(','));
     let engines = args.backends.urls().chain(given_servers).chain(measurement.urls());
     let meter = OthersMeter::start(engines.chain(measurement.agents()));
-    let measured = attempt
-        .run(given)
+    // All that a workload does is in this future: on the heap, those around it stay small enough for a stack.
+    let measured = Box::pin(attempt.run(given))
         .await
         .with_context(|| format!("{}: {}", args.scenario, results::shown(measurement)))?;
     let others = meter.share();

@@ -11,6 +11,8 @@ use super::topics::Topics;
 use crate::limits::cassandra::Keyspace;
 #[cfg(feature = "postgres")]
 use crate::limits::postgres::{Database, check_durable};
+#[cfg(any(feature = "postgres", feature = "amqp", feature = "kafka"))]
+use crate::temporary::Temporary;
 
 /// Settings of servers.
 pub(super) type Settings = Vec<(&'static str, String)>;
@@ -20,9 +22,9 @@ pub(super) enum SharedStore {
     /// Each server has its own.
     Embedded,
     #[cfg(feature = "postgres")]
-    Database(Database),
+    Database(Temporary<Database>),
     #[cfg(all(feature = "kafka", feature = "scylla"))]
-    Keyspace(Keyspace),
+    Keyspace(Temporary<Keyspace>),
 }
 
 impl SharedStore {
@@ -67,9 +69,9 @@ impl SharedStore {
         match self {
             Self::Embedded => Ok(()),
             #[cfg(feature = "postgres")]
-            Self::Database(database) => database.drop().await,
+            Self::Database(database) => database.remove().await,
             #[cfg(all(feature = "kafka", feature = "scylla"))]
-            Self::Keyspace(keyspace) => keyspace.drop().await,
+            Self::Keyspace(keyspace) => keyspace.remove().await,
         }
     }
 }
@@ -79,20 +81,20 @@ pub(super) enum SharedLog {
     /// There is no broker.
     Direct,
     #[cfg(feature = "kafka")]
-    Kafka(Topics),
+    Kafka(Temporary<Topics>),
     #[cfg(feature = "amqp")]
-    Rabbitmq(Exchange),
+    Rabbitmq(Temporary<Exchange>),
 }
 
 impl SharedLog {
     pub(super) fn of(args: &BackendArgs, measurement: &Measurement) -> Self {
         #[cfg(feature = "kafka")]
         if let Some(url) = args.kafka() {
-            return Self::Kafka(Topics::new(url));
+            return Self::Kafka(Temporary::new(Topics::new(url)));
         }
         #[cfg(feature = "amqp")]
         if let Some(url) = args.rabbitmq() {
-            return Self::Rabbitmq(Exchange::new(url, measurement));
+            return Self::Rabbitmq(Temporary::new(Exchange::new(url, measurement)));
         }
         let _ = (args, measurement);
         Self::Direct

@@ -11,6 +11,7 @@ use rdkafka::client::DefaultClientContext;
 use rdkafka::error::RDKafkaErrorCode;
 
 use super::shared::{Settings, new_name};
+use crate::temporary::Remove;
 
 const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -27,9 +28,11 @@ impl Topics {
     pub(super) fn settings(&self) -> Settings {
         vec![("kafka.topic_prefix", self.prefix.clone())]
     }
+}
 
+impl Remove for Topics {
     /// Servers that did not start may have made none.
-    pub(super) async fn remove(self) -> anyhow::Result<()> {
+    async fn remove(&self) -> anyhow::Result<()> {
         let names = ["messages", "live", "dead"].map(|name| format!("{}{name}", self.prefix));
         let brokers = self.url.strip_prefix("kafka://").unwrap_or(&self.url);
         let mut config = ClientConfig::new();

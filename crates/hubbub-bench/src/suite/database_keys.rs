@@ -46,7 +46,7 @@ impl Bench {
                 of_two.bare.add_beside_database(&report);
             }
             embedded.kill().await?;
-            let (server, database) = self.on_postgres(None).await?;
+            let (database, server) = self.on_postgres(None).await?;
             self.put_all(&server).await?;
             wait_exclusive(&server, true).await?;
             for (connections, Popular { only, .. }) in &mut found {
@@ -59,7 +59,7 @@ impl Bench {
             }
             second.kill().await?;
             server.kill().await?;
-            database.drop().await?;
+            database.remove().await?;
         }
         let rows = found.iter().flat_map(|(connections, Popular { only, of_two })| {
             let what = |who| {
@@ -98,11 +98,11 @@ impl Bench {
                 Server::bare(Kind::Upsert, self.dir.path(), &[(upsert::DATABASE, &database.url)]).await?;
             pair.bare.add_beside_database(&self.puts(&server, &["--unchecked"]).await?);
             server.kill().await?;
-            database.drop().await?;
-            let (server, database) = self.on_postgres(None).await?;
+            database.remove().await?;
+            let (database, server) = self.on_postgres(None).await?;
             pair.real.add_beside_database(&self.puts(&server, &[]).await?);
             server.kill().await?;
-            database.drop().await?;
+            database.remove().await?;
         }
         let what = "`PUT /kv/{key}` into PostgreSQL, 50 connections";
         let row = pair.row(what, "puts/s", 4.0, "≥ 4 × one upsert per request");
@@ -130,7 +130,7 @@ impl Bench {
             pair.real.add_beside_database(&self.load::<KvArgs>(&server, &load).await?);
         }
         server.kill().await?;
-        database.drop().await?;
+        database.remove().await?;
         let what = format!("`GET /kv/{{key}}` from PostgreSQL, none in memory, connections: {connections}");
         let row = pair.row(&what, "gets/s", 0.9, "≥ 90 % of one prepared select per request");
         let alone = median(&alone);

@@ -12,6 +12,7 @@ use crate::persist::{PersistArgs, amqp};
 use crate::report::{Report, grouped};
 use crate::spawn::Server;
 use crate::statistics::median;
+use crate::temporary::Temporary;
 
 /// The server's own queue, emptied before each round.
 const QUEUE: &str = "hubbub.room.0";
@@ -37,12 +38,16 @@ impl Bench {
         self.args.rabbitmq.as_deref().context("--rabbitmq URL is missing")
     }
 
-    /// A server on an empty database.
-    pub(super) async fn on_postgres(&self, log: Option<&str>) -> anyhow::Result<(Server, Database)> {
+    /// A server on an empty database, which goes after it.
+    pub(super) async fn on_postgres(
+        &self,
+        log: Option<&str>,
+    ) -> anyhow::Result<(Temporary<Database>, Server)> {
         let database = Database::fresh(self.postgres()?).await?;
         let mut env = vec![("HUBBUB_STORE", database.url.as_str())];
         env.extend(log.map(|url| ("HUBBUB_LOG", url)));
-        Ok((self.fresh(&env).await?, database))
+        let server = self.fresh(&env).await?;
+        Ok((database, server))
     }
 
     async fn persist(&self, server: &Server, database: &Database, own: &[&str]) -> anyhow::Result<Report> {
@@ -65,14 +70,14 @@ impl Bench {
         let (mut pair, mut cpu, mut bytes) = (Pair::default(), Vec::new(), 0.0);
         for _ in 0..self.args.rounds {
             pair.bare.add_rate(rows(self.postgres()?, self.args.time, None).await?.per_second);
-            let (server, database) = self.on_postgres(None).await?;
+            let (database, server) = self.on_postgres(None).await?;
             let report = self.persist(&server, &database, &["--listen", "0", "--publishers", "8"]).await?;
             pair.real.add_beside_database(&report);
             cpu.push(processor_time(&report));
             server.kill().await?;
             let (size, count) = database.message_bytes().await?;
             bytes = size as f64 / count.max(1) as f64;
-            database.drop().await?;
+            database.remove().await?;
         }
         let what = "rows into PostgreSQL, direct log, ids and statistics included";
         let row = pair.row(what, "rows/s", 0.60, "≥ 60 % of plain batches");
@@ -91,7 +96,7 @@ impl Bench {
         for _ in 0..self.args.rounds {
             pair.bare.add_rate(amqp::bare(url, self.args.persisted, is_drain).await?);
             self.empty_broker().await?;
-            let (server, database) = self.on_postgres(Some(url)).await?;
+            let (database, server) = self.on_postgres(Some(url)).await?;
             let (server, own) = if is_drain {
                 server.kill().await?;
                 let fill = ["--fill", "--log", url, "-n", &self.args.persisted.to_string()];
@@ -107,7 +112,7 @@ impl Bench {
             rates.push(report.rate());
             pair.real.add_beside_database(&report);
             cpu.push(processor_time(&report));
-            database.drop().await?;
+            database.remove().await?;
         }
         let (what, least, target) = if is_drain {
             ("RabbitMQ to PostgreSQL, filled before", 0.60, "≥ 60 % of RabbitMQ's consume and ack")
@@ -126,14 +131,14 @@ impl Bench {
         let (mut p99, mut faults) = (Vec::new(), Vec::new());
         for _ in 0..self.args.rounds {
             self.empty_broker().await?;
-            let (server, database) = self.on_postgres(Some(url)).await?;
+            let (database, server) = self.on_postgres(Some(url)).await?;
             let (rate, time) = (rate.to_string(), format!("{}s", self.args.time.as_secs_f64().max(10.0)));
             let own = ["--log", url, "--rate", &rate, "--duration", &time];
             let report = self.persist(&server, &database, &own).await?;
             faults.extend(report.faults());
             p99.push(report.delivery.context("nobody listened")?.latency.p99_ms);
             server.kill().await?;
-            database.drop().await?;
+            database.remove().await?;
         }
         let middle = median(&p99);
         let what = format!("from publishing to a subscriber at {}/s, p99", grouped(rate));

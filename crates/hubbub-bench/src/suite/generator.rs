@@ -11,6 +11,7 @@ use super::paired::Watched;
 use super::rooms::{IDLE, files_max};
 use super::{Bench, Row, rounds};
 use crate::bare::Kind;
+use crate::children::tied;
 use crate::limits::ENDLESS;
 use crate::report::grouped;
 use crate::spawn::Server;
@@ -70,17 +71,16 @@ impl Bench {
         echo.during(async |echo: &Server| {
             let (pid, time) = (echo.pid.to_string(), format!("{}s", self.args.time.as_secs_f64()));
             let threads = self.args.threads.to_string();
-            let child = Command::new(std::env::current_exe()?)
+            let mut command = Command::new(std::env::current_exe()?);
+            command
                 .args(["bench", "chat", "--echo", "--quiet", "--json", "--database", "none"])
                 .args(["--server", &echo.url, "--server-pid", &pid, "--threads", &threads])
                 .args(["-n", ENDLESS, "--duration", &time])
                 .args(own)
                 .stdin(Stdio::null())
                 .stdout(Stdio::piped())
-                .stderr(Stdio::piped())
-                .kill_on_drop(true)
-                .spawn()
-                .context("cannot start a load generator")?;
+                .stderr(Stdio::piped());
+            let child = tied(&mut command).spawn().context("cannot start a load generator")?;
             let watched = child.id().map(Watched::start);
             let ended = child.wait_with_output().await;
             let memory_kib = watched.map_or(0, Watched::stop);

@@ -14,6 +14,7 @@ use super::{Bench, Row};
 use crate::asks::{Question, about_history, ask};
 use crate::caller::get;
 use crate::chat::ChatArgs;
+use crate::children::tied;
 use crate::client::Target;
 use crate::http::HttpArgs;
 use crate::machine::scratch;
@@ -108,7 +109,7 @@ impl Bench {
     }
 
     async fn run(&self, arguments: &[&OsStr]) -> anyhow::Result<()> {
-        let output = Command::new(&self.program).args(arguments).output().await;
+        let output = tied(Command::new(&self.program).args(arguments)).output().await;
         let output = output.context("cannot start the program")?;
         let error = String::from_utf8_lossy(&output.stderr);
         anyhow::ensure!(output.status.success(), "{arguments:?} failed: {error}");

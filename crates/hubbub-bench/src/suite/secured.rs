@@ -10,6 +10,7 @@ use super::paired::{Side, paired};
 use super::{Bench, Row, SECRET, rounds};
 use crate::access::AccessArgs;
 use crate::chat::ChatArgs;
+use crate::children::tied;
 use crate::client::Target;
 use crate::http::HttpArgs;
 use crate::kv::KvArgs;
@@ -48,13 +49,15 @@ impl Files {
         let files = Self { dir: scratch("secured-", dir)? };
         std::fs::write(files.path("secret"), SECRET)?;
         let names = "subjectAltName=IP:127.0.0.1,DNS:localhost";
-        let made = Command::new("openssl")
+        let mut making = Command::new("openssl");
+        making
             .args(["req", "-x509", "-nodes", "-days", "2", "-subj", "/CN=localhost", "-addext", names])
             .args(["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256"])
             .args(["-addext", "basicConstraints=critical,CA:FALSE", "-keyout"])
             .arg(files.path("key.pem"))
             .arg("-out")
-            .arg(files.path("cert.pem"))
+            .arg(files.path("cert.pem"));
+        let made = tied(&mut making)
             .output()
             .await
             .context("openssl, which makes the certificate, cannot be started")?;

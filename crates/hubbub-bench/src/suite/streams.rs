@@ -12,7 +12,7 @@ use crate::client::Target;
 use crate::http::HttpArgs;
 use crate::job::Shape;
 use crate::limits::cassandra::{Keyspace, REPLICATION, ROOMS, TEXT_BYTES, rows_rate};
-use crate::limits::kafka::{Brokers, Load};
+use crate::limits::kafka::{Brokers, Load, Topics};
 use crate::listener::Listeners;
 use crate::machine::{process_seconds, seed};
 use crate::options::{Rules, arguments};
@@ -21,6 +21,7 @@ use crate::report::{Report, grouped};
 use crate::run::Run;
 use crate::spawn::Server;
 use crate::statistics::median;
+use crate::temporary::Temporary;
 
 /// Messages a second, as k6 would send them to one room with ten listeners: slow, as a usual day has it, then a rush.
 const RAMP: &str = "1000..10000..26000";
@@ -41,7 +42,8 @@ const BOTH: &str = "gateway,committer";
 struct Stream {
     kafka: String,
     prefix: String,
-    keyspace: Keyspace,
+    topics: Temporary<Topics>,
+    keyspace: Temporary<Keyspace>,
 }
 
 impl Stream {
@@ -55,14 +57,14 @@ impl Stream {
         ]
     }
 
-    fn topic(&self, name: &str) -> String {
-        format!("{}{name}", self.prefix)
+    /// That of the messages.
+    fn topic(&self) -> String {
+        format!("{}messages", self.prefix)
     }
 
-    async fn drop(self) -> anyhow::Result<()> {
-        let topics = ["messages", "live", "dead"].map(|name| self.topic(name));
-        Brokers::of(&self.kafka)?.remove(&topics.each_ref().map(String::as_str)).await?;
-        self.keyspace.drop().await
+    async fn remove(self) -> anyhow::Result<()> {
+        self.topics.remove().await?;
+        self.keyspace.remove().await
     }
 }
 
@@ -79,17 +81,19 @@ impl Bench {
         let kafka = self.args.kafka.clone().context("--kafka URL is missing")?;
         let cassandra = self.args.cassandra.as_deref().context("--cassandra URL is missing")?;
         let prefix = format!("hubbub-bench-{:012x}.", seed() & 0xffff_ffff_ffff);
-        Ok(Stream { kafka, prefix, keyspace: Keyspace::fresh(cassandra).await? })
+        let names = ["messages", "live", "dead"].map(|name| format!("{prefix}{name}"));
+        let topics = Brokers::of(&kafka)?.topics(names);
+        Ok(Stream { kafka, prefix, topics, keyspace: Keyspace::fresh(cassandra).await? })
     }
 
     /// What the producer alone reaches with messages of so many bytes in one partition.
     async fn producer_rate(&self, text_bytes: usize) -> anyhow::Result<f64> {
         let brokers = Brokers::of(self.args.kafka.as_deref().context("--kafka URL is missing")?)?;
         let topic = format!("hubbub-bench-{:012x}", seed() & 0xffff_ffff_ffff);
-        brokers.create(&topic).await?;
+        let made = brokers.create(&topic).await?;
         let load = Load { messages: self.args.persisted, rooms: 1, text_bytes };
         let rate = brokers.write(&topic, load).await?;
-        brokers.remove(&[&topic]).await?;
+        made.remove().await?;
         Ok(rate)
     }
 
@@ -107,7 +111,7 @@ impl Bench {
         let server = self.fresh(&stream.env(BOTH)).await?;
         let report = self.chatting(&server, rate, &["--rooms", "1", "--listeners", LISTENERS]).await?;
         server.kill().await?;
-        stream.drop().await?;
+        stream.remove().await?;
         Ok(report)
     }
 
@@ -184,7 +188,7 @@ impl Bench {
             // It makes the topics.
             self.fresh(&stream.env(BOTH)).await?.kill().await?;
             let load = Load { messages: self.args.persisted, rooms: ROOMS, text_bytes: TEXT_BYTES };
-            Brokers::of(&stream.kafka)?.write(&stream.topic("messages"), load).await?;
+            Brokers::of(&stream.kafka)?.write(&stream.topic(), load).await?;
             let messages = self.args.persisted.to_string();
             let server = self.fresh(&stream.env(BOTH)).await?;
             let before = process_seconds(server.pid).unwrap_or_default();
@@ -194,7 +198,7 @@ impl Bench {
             let used = process_seconds(server.pid).unwrap_or_default() - before;
             stored.push(1e6 * (database_seconds() - database_before) / self.args.persisted as f64);
             server.kill().await?;
-            stream.drop().await?;
+            stream.remove().await?;
             pair.real.add_beside_database(&report);
             cpu.push(1e6 * used / self.args.persisted as f64);
             batches.push(report.persisted.context("nothing was stored")?.batches.operations_mean);
@@ -242,7 +246,7 @@ impl Bench {
             for server in [committer, busy, quiet] {
                 server.kill().await?;
             }
-            stream.drop().await?;
+            stream.remove().await?;
             anyhow::ensure!(report.delivery.is_some(), "nobody listened");
             faults.extend(report.faults());
             let messages = report.ledger.context("no ledger")?.accepted.max(1) as f64;

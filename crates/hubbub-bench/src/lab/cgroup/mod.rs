@@ -116,6 +116,7 @@ impl Group {
     ///
     /// # Errors
     /// One that is there cannot be moved.
+    #[cfg_attr(not(feature = "postgres"), expect(dead_code, reason = "only those of PostgreSQL are moved"))]
     pub(crate) fn take(&mut self, pids: &[u32]) -> anyhow::Result<()> {
         for Place { hierarchy, path, home } in &mut self.places {
             for pid in pids {

@@ -16,7 +16,7 @@ use hubbub_store::embedded::file_crc32c;
 use hyper::Method;
 use serde::Deserialize;
 use serde_json::json;
-use tokio::time::{Instant, timeout_at};
+use tokio::time::{Instant, sleep_until};
 
 use super::catalog::{self, LIST, Listing};
 use super::{lock_directory, size, sync_dir};
@@ -186,8 +186,10 @@ impl Job {
         let file = file.clone();
         let mut linking = tokio::task::spawn_blocking(move || link(&old, &target, &file));
         loop {
-            if let Ok(linked) = timeout_at(self.asked + ASK_EVERY, &mut linking).await {
-                return linked.context("linking ended early")?;
+            tokio::select! {
+                biased;
+                () = sleep_until(self.asked + ASK_EVERY) => {}
+                linked = &mut linking => return linked.context("linking ended early")?,
             }
             // One question without an answer does no harm: there are several in the time that the server waits.
             if let Ok(begun) = Begun::ask(&mut self.connection, &self.path).await

@@ -76,17 +76,31 @@ test("who is here and who types", async (test) => {
   await faces(ada, "1 here");
 });
 
-test("a removed member receives nothing more, and may come back", async (test) => {
+test("a removed member of an open room looks on as a guest, and may come back", async (test) => {
   const server = await Server.start(test);
   const ada = await enter(test, server, "ada");
   const bob = await enter(test, server, "bob");
   await asAdministrator(server, "DELETE", "/rooms/lobby/members/ada");
   await ada.waitForSelector("#join-bar:not([hidden])");
-  await say(bob, "behind her back");
-  await waitForText(bob, "behind her back");
-  assert.deepEqual(await ada.$$eval("#messages .text", (elements) => elements.length), 0);
+  await say(bob, "for all who look");
+  await waitForText(ada, "for all who look");
+  assert.equal(await ada.locator("#composer").isVisible(), false);
   await ada.click("#join-bar button");
-  await waitForText(ada, "behind her back");
+  await ada.waitForSelector("#composer:not([hidden])");
+  await say(ada, "here again");
+  await waitForText(bob, "here again");
+});
+
+test("a removed member of a room for members receives nothing more", async (test) => {
+  const server = await Server.start(test);
+  const ada = await enter(test, server, "ada");
+  await enter(test, server, "bob");
+  await asAdministrator(server, "PUT", "/rooms/lobby", { membersOnly: true });
+  await asAdministrator(server, "DELETE", "/rooms/lobby/members/ada");
+  await ada.waitForFunction(() => document.getElementById("join-bar")?.textContent.endsWith("your id: ada"));
+  await asAdministrator(server, "POST", "/rooms/lobby/messages", { userId: "bob", message: "behind her back" });
+  await ada.waitForFunction(() => document.querySelector("#messages .text") === null);
+  assert.equal(await ada.getByText("behind her back").count(), 0);
 });
 
 test("a room for members only lets nobody else look, until somebody adds them", async (test) => {

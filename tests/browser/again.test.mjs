@@ -2,19 +2,14 @@
 
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
-import { connectNow, join, launch, newContext, say, waitForText, window } from "./browser.mjs";
+import { connectNow, enter as enterWith, launch, newContext, say, waitForText } from "./browser.mjs";
 import { Server } from "./server.mjs";
 
 let browser;
 before(async () => { browser = await launch(); });
 after(() => browser?.close());
 
-async function enter(test, server, name, options) {
-  const page = await window(browser, server, name, options);
-  test.after(() => page.context().close());
-  await join(page);
-  return page;
-}
+const enter = (...who) => enterWith(browser, ...who);
 
 const unavailable = (route) => route.fulfill({ status: 503, contentType: "text/html", body: "<html>not now" });
 const textIs = (page, selector, text) => page.waitForFunction(

@@ -64,6 +64,14 @@ export async function window(browser, server, name, options = {}) {
   return page;
 }
 
+/** Somebody's window with the lobby open, and the composer ready, until the test ends. */
+export async function enter(browser, test, server, name, options) {
+  const page = await window(browser, server, name, options);
+  test.after(() => page.context().close());
+  await join(page);
+  return page;
+}
+
 /** Connects at once rather than after a pause. */
 export function connectNow(page) {
   return page.evaluate(() => globalThis.dispatchEvent(new Event("online")));

@@ -3,19 +3,14 @@
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
 import { idOf } from "../../web/app/ids.js";
-import { FONTS, join, launch, newContext, say, tooWide, waitForText, window } from "./browser.mjs";
+import { FONTS, enter as enterWith, join, launch, newContext, say, tooWide, waitForText, window } from "./browser.mjs";
 import { Server } from "./server.mjs";
 
 let browser;
 before(async () => { browser = await launch(); });
 after(() => browser?.close());
 
-async function enter(test, server, name, options) {
-  const page = await window(browser, server, name, options);
-  test.after(() => page.context().close());
-  await join(page);
-  return page;
-}
+const enter = (...who) => enterWith(browser, ...who);
 
 /** The page at its door. */
 async function door(test, server) {

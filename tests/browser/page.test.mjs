@@ -5,20 +5,14 @@ import { readFile, readdir } from "node:fs/promises";
 import { join as path } from "node:path";
 import { after, before, test } from "node:test";
 import { fileURLToPath } from "node:url";
-import { connectNow, isFirefox, join, launch, say, scrollToTop, texts, waitForText, window } from "./browser.mjs";
+import { connectNow, enter as enterWith, isFirefox, join, launch, say, scrollToTop, texts, waitForText, window } from "./browser.mjs";
 import { Server } from "./server.mjs";
 
 let browser;
 before(async () => { browser = await launch(); });
 after(() => browser?.close());
 
-/** Somebody's window with the lobby open, and the composer ready. */
-async function enter(test, server, name, options) {
-  const page = await window(browser, server, name, options);
-  test.after(() => page.context().close());
-  await join(page);
-  return page;
-}
+const enter = (...who) => enterWith(browser, ...who);
 
 const spoken = (messages) => messages.filter((message) => message.messageType === "TEXT").map((message) => message.message);
 const range = (count) => Array.from({ length: count }, (_, index) => index + 1);
@@ -146,6 +140,9 @@ test("script in a message stays text", async (test) => {
     `javascript:window.pwned=1`, `https://example.org/"onmouseover="window.pwned=1`, `\u202e<b>bold</b>`,
   ];
   for (const text of evil) await say(page, text);
+  // Before another connection sends anything.
+  await page.waitForFunction((count) => document.querySelectorAll("#messages .text").length === count
+    && document.getElementById("pending").childElementCount === 0, evil.length);
   const everywhere = { userId: "mallory", username: `<img src=x onerror="window.pwned=1">`, message: evil[1], messageId: "m1" };
   await fetch(`${server.url}/v1/rooms/lobby/messages`, { method: "POST", body: JSON.stringify(everywhere) });
   await page.waitForFunction((count) => document.querySelectorAll("#messages .text").length === count, evil.length + 1);

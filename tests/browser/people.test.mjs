@@ -2,19 +2,14 @@
 
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
-import { join, launch, say, waitForText, window } from "./browser.mjs";
+import { enter as enterWith, join, launch, say, waitForText, window } from "./browser.mjs";
 import { Server } from "./server.mjs";
 
 let browser;
 before(async () => { browser = await launch(); });
 after(() => browser?.close());
 
-async function enter(test, server, name, options) {
-  const page = await window(browser, server, name, options);
-  test.after(() => page.context().close());
-  await join(page);
-  return page;
-}
+const enter = (...who) => enterWith(browser, ...who);
 
 function asAdministrator(server, method, path, body) {
   return fetch(`${server.url}/v1${path}`, { method, body: body && JSON.stringify(body) });

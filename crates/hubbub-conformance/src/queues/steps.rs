@@ -45,11 +45,8 @@ pub(super) async fn done(fixture: &impl Fixture, op: QueueOp<'_>) -> QueueOutcom
 
 /// The same without what may be taken by others now, of which takes tell more.
 pub(super) fn without_freed(mut outcome: QueueOutcome) -> QueueOutcome {
-    if let QueueOutcome::Deleted { ready, .. }
-    | QueueOutcome::Settled { ready, .. }
-    | QueueOutcome::Taken { ready, .. } = &mut outcome
-    {
-        *ready = Box::default();
+    if let Some(freed) = outcome.freed_mut() {
+        *freed = Box::default();
     }
     outcome
 }

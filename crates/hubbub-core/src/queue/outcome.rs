@@ -71,6 +71,19 @@ pub enum QueueOutcome {
     },
 }
 
+impl QueueOutcome {
+    /// The messages that become available, of an outcome that names them. The store says which, once the effects of the operation
+    /// are applied.
+    pub fn freed_mut(&mut self) -> Option<&mut Box<[Freed]>> {
+        match self {
+            Self::Deleted { ready, .. } | Self::Taken { ready, .. } | Self::Settled { ready, .. } => {
+                Some(ready)
+            }
+            _ => None,
+        }
+    }
+}
+
 /// A message that becomes available.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Freed {

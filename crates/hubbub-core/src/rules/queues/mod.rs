@@ -62,8 +62,8 @@ type Decided<V> = Result<QueueOutcome, Stop<<V as View>::Need>>;
 
 /// Decides one operation by what `view` shows. `effects` holds what it changes, in the order to apply.
 ///
-/// The store completes the outcome once the effects are applied: `ready` of [`QueueOutcome::Settled`],
-/// [`QueueOutcome::Taken`] and [`QueueOutcome::Deleted`], all of [`QueueOutcome::Swept`].
+/// The store completes the outcome once the effects are applied: [`QueueOutcome::freed_mut`], and all of
+/// [`QueueOutcome::Swept`].
 ///
 /// # Errors
 /// The operation is refused, or the store must load something first.

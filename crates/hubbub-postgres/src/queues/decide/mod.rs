@@ -106,15 +106,11 @@ impl WorkingSet {
     }
 
     /// The outcome with what only the applied effects show.
-    fn completed(&mut self, outcome: QueueOutcome) -> QueueOutcome {
+    fn completed(&mut self, mut outcome: QueueOutcome) -> QueueOutcome {
+        if let Some(freed) = outcome.freed_mut() {
+            *freed = self.take_freed();
+        }
         match outcome {
-            QueueOutcome::Settled { until, .. } => QueueOutcome::Settled { until, ready: self.take_freed() },
-            QueueOutcome::Taken { messages, .. } => {
-                QueueOutcome::Taken { messages, ready: self.take_freed() }
-            }
-            QueueOutcome::Deleted { messages, .. } => {
-                QueueOutcome::Deleted { messages, ready: self.take_freed() }
-            }
             QueueOutcome::Swept { .. } => self.swept(),
             outcome => outcome,
         }

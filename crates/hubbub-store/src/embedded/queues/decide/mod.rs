@@ -109,15 +109,11 @@ impl Queues {
     }
 
     /// The outcome with what only the applied effects tell.
-    fn completed(&mut self, outcome: QueueOutcome, now: Now) -> QueueOutcome {
+    fn completed(&mut self, mut outcome: QueueOutcome, now: Now) -> QueueOutcome {
+        if let Some(freed) = outcome.freed_mut() {
+            *freed = self.take_freed();
+        }
         match outcome {
-            QueueOutcome::Settled { until, .. } => QueueOutcome::Settled { until, ready: self.take_freed() },
-            QueueOutcome::Taken { messages, .. } => {
-                QueueOutcome::Taken { messages, ready: self.take_freed() }
-            }
-            QueueOutcome::Deleted { messages, .. } => {
-                QueueOutcome::Deleted { messages, ready: self.take_freed() }
-            }
             QueueOutcome::Swept { .. } => {
                 let mut woken = std::mem::take(&mut self.woken);
                 // What came free may have been taken since.

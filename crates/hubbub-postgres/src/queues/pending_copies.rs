@@ -14,7 +14,7 @@ use super::load::{insert_pending, pending_chunk};
 use super::read::{truncate_to_page, waiting_message};
 use super::working_set::{Message, WorkingSet, unsigned};
 use super::{Queues, sql, write};
-use crate::db::{Result, Tx, statements};
+use crate::db::{DbError, Result, Tx, statements};
 
 /// How often it is looked for messages that other servers left behind.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
@@ -60,7 +60,7 @@ impl Queues {
             {
                 let mut set = WorkingSet::default();
                 let (first, chunk) = (row.get("id"), row.get("chunk"));
-                insert_pending(&mut set, &[row]);
+                insert_pending(&mut set, &[row])?;
                 set.make_some(first, chunk, most.max(1));
                 Box::pin(write::write(tx, &mut set)).await?;
             }
@@ -83,7 +83,8 @@ pub(super) async fn read(
     let rows = tx.query(&sql::PENDING_WAITING, &[&queue, &after, &pieces]).await?;
     let mut found: Vec<(Message, Arc<str>)> = Vec::new();
     for row in &rows {
-        found.extend(copies(row).filter(|(copy, _)| copy.id > after).take(limit.saturating_sub(found.len())));
+        found
+            .extend(copies(row)?.filter(|(copy, _)| copy.id > after).take(limit.saturating_sub(found.len())));
         if found.len() >= limit {
             break;
         }
@@ -95,15 +96,15 @@ pub(super) async fn read(
     Ok((found, upto))
 }
 
-fn copies(row: &Row) -> impl Iterator<Item = (Message, Arc<str>)> {
-    let template = Message { stored_in: None, ..Message::of_row(row) };
+fn copies(row: &Row) -> Result<impl Iterator<Item = (Message, Arc<str>)>> {
+    let template = Message { stored_in: None, ..Message::of_row(row)? };
     let sender: Arc<str> = row.get::<_, &str>("sender_name").into();
     let (part, first) = (pending_chunk(row), template.id);
     let copies: Vec<(i64, i32)> = part.copies(row.get("chunk")).collect();
-    copies.into_iter().map(move |(id, receiver)| {
+    Ok(copies.into_iter().map(move |(id, receiver)| {
         let copy = Message { id, receiver, copy_of: Some(first), ..template.clone() };
         (copy, Arc::clone(&sender))
-    })
+    }))
 }
 
 /// The same with texts and names, and how many bytes each takes.
@@ -121,11 +122,15 @@ pub(super) async fn complete(
     let texts: HashMap<i64, &str> = texts.iter().map(|row| (row.get(0), row.get(1))).collect();
     let names: HashMap<i32, Arc<str>> =
         names.iter().map(|row| (row.get(0), row.get::<_, &str>(1).into())).collect();
+    let missing = |found| DbError::UnexpectedRow { what: "listing copies of messages to everybody", found };
     let completed = copies.into_iter().map(|(copy, sender)| {
-        let text = copy.copy_of.and_then(|first| texts.get(&first)).map(|text| (*text).to_owned());
-        let receiver = names.get(&copy.receiver).map_or_else(|| Arc::from(""), Arc::clone);
+        let text = copy.copy_of.and_then(|first| texts.get(&first));
+        let text = text.ok_or_else(|| missing(format!("no text of the message {}", copy.id)))?;
+        let receiver = names.get(&copy.receiver).map(Arc::clone);
+        let receiver = receiver.ok_or_else(|| missing(format!("no client {}", copy.receiver)))?;
         let bytes = copy.bytes;
-        (waiting_message(Message { text, ..copy }, sender, receiver, queue, now), bytes)
+        let copy = Message { text: Some((*text).to_owned()), ..copy };
+        Ok((waiting_message(copy, sender, receiver, queue, now), bytes))
     });
-    Ok(completed.collect())
+    completed.collect()
 }

@@ -12,7 +12,7 @@ use hubbub_core::{ClientId, QueueId, QueueOp, Refusal, Timestamp};
 use tokio_postgres::Row;
 
 use super::load::{Loader, rules_of};
-use super::sql::time;
+use super::sql::{time, unexpired};
 use super::working_set::{ANYBODY, Message, State, Stop, WorkingSet, unsigned};
 use super::{Queues, pending_copies, sql};
 use crate::db::{Param, PgTime, Result, Sql, Tx, column, statements};
@@ -48,6 +48,13 @@ statements! {
     QUEUES("reading queues") = info!("q.id > $2 order by q.id limit $3");
 }
 
+/// Whether the message `m` of the queue `q` has not outlived its time by `$1`, and may be delivered once more.
+macro_rules! deliverable {
+    () => {
+        concat!(unexpired!("m", "$1"), " and (q.deliveries_max = 0 or m.deliveries < q.deliveries_max)")
+    };
+}
+
 macro_rules! open_for {
     ($receiver:literal) => {
         concat!(
@@ -56,8 +63,9 @@ macro_rules! open_for {
             " and m.state = 0 and not m.behind and m.id >= coalesce((select low from queue_lines l \
                 where l.queue = q.no and l.receiver = ",
             $receiver,
-            "), 0) and (m.expires_at is null or m.expires_at > $1) \
-              and (q.deliveries_max = 0 or m.deliveries < q.deliveries_max))"
+            "), 0) and ",
+            deliverable!(),
+            ")"
         )
     };
 }
@@ -67,9 +75,9 @@ macro_rules! unmade_for {
     ($receiver:literal, $wanted:literal) => {
         concat! {
             "exists (select from queue_pending p join queue_pending_chunks s on s.first = p.first \
-              and s.chunk = ", $receiver, " / 1024 and get_bit(s.unmade, ", $receiver,
+      and s.chunk = ", $receiver, " / 1024 and get_bit(s.unmade, ", $receiver,
             " % 1024) = 1 where p.queue = q.no and ", $wanted,
-            " and (p.state = 0 or p.state = 1 and p.due_at <= $1) and (p.expires_at is null or p.expires_at > $1))"
+            " and (p.state = 0 or p.state = 1 and p.due_at <= $1) and ", unexpired!("p", "$1"), ")"
         }
     };
 }
@@ -81,9 +89,7 @@ const HOLDING: Sql = Sql {
         open_for!("(select no from clients where id = $3)"),
         " or exists (select from queue_messages m where m.state in (1, 2) \
             and m.due_at > (select seen_to from queue_totals where queue = q.no) and m.due_at <= $1 and m.queue = q.no and not m.behind \
-            and (m.receiver = 0 or m.receiver = (select no from clients where id = $3)) \
-            and (m.expires_at is null or m.expires_at > $1) \
-            and (q.deliveries_max = 0 or m.deliveries < q.deliveries_max)) or ",
+            and (m.receiver = 0 or m.receiver = (select no from clients where id = $3)) and ", deliverable!(), ") or ",
         unmade_for!("(select no from clients where id = $3)", "true"), ") \
          order by q.id limit $4"
     },
@@ -94,8 +100,7 @@ macro_rules! one_open {
         concat! {
             "(select 1 from queue_messages m where m.queue::bigint = q.no and m.receiver = v.receiver and m.state = 0 \
               and not m.behind and m.id >= coalesce(l.low, 0) and ", $wanted,
-            " and (m.expires_at is null or m.expires_at > $1) \
-              and (q.deliveries_max = 0 or m.deliveries < q.deliveries_max) limit 1)"
+            " and ", deliverable!(), " limit 1)"
         }
     };
 }
@@ -148,9 +153,10 @@ fn info(row: &Row) -> QueueInfo {
     }
 }
 
-fn waiting(row: &Row, queue: &Arc<str>, now: i64) -> Waiting {
+fn waiting(row: &Row, queue: &Arc<str>, now: i64) -> Result<Waiting> {
     let name = |column: &str| Arc::from(row.get::<_, &str>(column));
-    waiting_message(Message::of_row(row), name("sender_name"), name("receiver_name"), queue, now)
+    let message = Message::of_row(row)?;
+    Ok(waiting_message(message, name("sender_name"), name("receiver_name"), queue, now))
 }
 
 /// A message as it is listed.
@@ -187,8 +193,8 @@ impl Queues {
         let is_cut = |last: &&Row| rows.len() >= limit || signed(rows.len()) < last.get::<_, i64>("found");
         let rows_to = rows.last().filter(is_cut).map(|last| unsigned(last.get("id")));
         let (queue, now) = (Arc::from(queue), self.now());
-        let mut listed: Vec<(Waiting, i64)> =
-            rows.iter().map(|row| (waiting(row, &queue, now), row.get("bytes"))).collect();
+        let listed = rows.iter().map(|row| Ok((waiting(row, &queue, now)?, row.get("bytes"))));
+        let mut listed: Vec<(Waiting, i64)> = listed.collect::<Result<_>>()?;
         if !pending.is_empty() {
             listed.extend(pending_copies::complete(tx, pending, &queue, now).await?);
             // Where either ends because there is too much of it, what is behind in the other is for the next page.

@@ -24,9 +24,18 @@ pub(super) const PLANNING: &str = concat!(
      set local jit = off; set local plan_cache_mode = force_generic_plan"
 );
 
+/// Whether what `$alias` names has not outlived its time by `$now`.
+macro_rules! unexpired {
+    ($alias:literal, $now:literal) => {
+        concat!("(", $alias, ".expires_at is null or ", $alias, ".expires_at > ", $now, ")")
+    };
+}
+
+pub(super) use unexpired;
+
 /// A message with the names of sender and receiver; `$text` is its text or null.
 macro_rules! message_of {
-    ($text:literal, $($from:literal),+) => {
+    ($text:literal, $($from:expr),+) => {
         concat! {
             "select m.queue, m.id, m.sender, m.receiver, m.state, m.behind, m.is_copy, m.deliveries, \
              m.earlier_deliveries, m.sent_at, m.due_at, m.begun_at, m.expires_at, m.known_as, m.group_id, octet_length(m.body)::int8 as bytes, ",
@@ -164,7 +173,7 @@ macro_rules! places {
             $order,
             " rows unbounded preceding) as upto from ( \
                  select * from queue_messages where queue::bigint = k.queue and receiver = k.receiver \
-                 and state = 0 and not behind and (expires_at is null or expires_at > $6) and ",
+                 and state = 0 and not behind and ", unexpired!("queue_messages", "$6"), " and ",
             $wanted,
             " order by ",
             $order,

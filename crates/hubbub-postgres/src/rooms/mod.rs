@@ -22,7 +22,7 @@ use crate::replicas::Reader;
 use crate::store::Context;
 use names::Names;
 pub(crate) use read::history::read as history;
-pub(crate) use read::{message_columns, push_of};
+pub(crate) use read::{message_columns, not_erased, push_of};
 use recent::RecentCache;
 pub(crate) use versions::next_version;
 use write::Totals;

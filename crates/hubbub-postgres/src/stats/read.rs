@@ -17,7 +17,7 @@ use super::{Stats, audit};
 use crate::db::sql::unsigned;
 use crate::db::{DbError, Param, PgTime, ReadSource, Result, Sql, statements};
 use crate::replicas::Reader;
-use crate::rooms::{message_columns, push_of};
+use crate::rooms::{message_columns, not_erased, push_of};
 
 const TOTALS: Sql = Sql {
     what: "reading totals",
@@ -97,8 +97,7 @@ const USER_HISTORY: Sql = Sql {
                    where m.sender = (select no from users where id = $1) \
                        and m.received_at >= $2 and m.received_at < $3 and m.received_at <= $4 \
                        and (m.received_at < $4 or r.id < $5 or r.id = $5 and m.seq < $6) \
-                       and (r.erased = 0 or not exists ( \
-                           select from erased e where e.room = m.room and e.seq = m.seq)) \
+                       and ", not_erased!("m.room", "m.seq"), " \
                    order by m.received_at desc, r.id desc, m.seq desc limit $7) one \
                window page as (order by received_at desc, id desc, seq desc)) m \
            where place = 1 or place < $7 and bytes <= $8 order by place"

@@ -131,14 +131,13 @@ impl Loader<'_> {
         )?;
         let is_full = |rows: &[Row], most: i64| saturate::<_, i64>(rows.len()) >= most;
         set.has_more_due = is_full(&due, DUE_MAX) || is_full(&over, MORE);
-        [due, over, settled].iter().for_each(|rows| insert_messages(set, rows));
-        insert_pending(set, &pending);
-        copies.create(set, &copied);
+        [due, over, settled].iter().try_for_each(|rows| insert_messages(set, rows))?;
+        insert_pending(set, &pending)?;
+        copies.create(set, &copied)?;
         known.iter().for_each(|row| insert_known(set, row));
         set.ids = ids;
         insert_held(set, &held);
-        insert_places(set, &places, read);
-        Ok(())
+        insert_places(set, &places, read)
     }
 
     /// Reads groups that the batch touches for sure.

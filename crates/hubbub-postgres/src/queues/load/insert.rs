@@ -7,7 +7,7 @@ use hubbub_core::invariant::saturate;
 use hubbub_core::queue::WhenFull;
 use tokio_postgres::Row;
 
-use crate::db::PgTime;
+use crate::db::{PgTime, Result};
 use crate::queues::working_set::{Client, Counts, Known, Members, Message, PendingChunk, Queue, WorkingSet};
 
 fn name(row: &Row, column: &str) -> Arc<str> {
@@ -53,13 +53,14 @@ pub(super) fn insert_queue(set: &mut WorkingSet, row: &Row, seen_to: i64) {
     set.queues.insert(no, queue);
 }
 
-pub(super) fn insert_messages(set: &mut WorkingSet, rows: &[Row]) {
+pub(super) fn insert_messages(set: &mut WorkingSet, rows: &[Row]) -> Result<()> {
     for row in rows {
         for (number, column) in [("sender", "sender_name"), ("receiver", "receiver_name")] {
             set.client_names.entry(row.get(number)).or_insert_with(|| name(row, column));
         }
-        set.insert(Message::of_row(row));
+        set.insert(Message::of_row(row)?);
     }
+    Ok(())
 }
 
 pub(super) fn insert_client(set: &mut WorkingSet, row: &Row) {
@@ -93,9 +94,9 @@ pub(super) fn insert_held(set: &mut WorkingSet, rows: &[Row]) {
     }
 }
 
-pub(in crate::queues) fn insert_pending(set: &mut WorkingSet, rows: &[Row]) {
+pub(in crate::queues) fn insert_pending(set: &mut WorkingSet, rows: &[Row]) -> Result<()> {
     for row in rows {
-        let template = Message { stored_in: None, ..Message::of_row(row) };
+        let template = Message { stored_in: None, ..Message::of_row(row)? };
         let first = template.id;
         set.client_names.entry(template.sender).or_insert_with(|| name(row, "sender_name"));
         set.insert_pending(template, row.get("unmade_copies"));
@@ -103,6 +104,7 @@ pub(in crate::queues) fn insert_pending(set: &mut WorkingSet, rows: &[Row]) {
             set.insert_pending_chunk(first, chunk, pending_chunk(row));
         }
     }
+    Ok(())
 }
 
 /// Some of those a message to everybody is for.

@@ -43,7 +43,7 @@ impl Loader<'_> {
                 let places = BTreeMap::from([(*place, MORE)]);
                 let text_bytes = set.begin_texts(PLACE_TEXTS);
                 let read = self.read_places(set, &places, text_bytes).await?;
-                insert_places(set, &places, read);
+                insert_places(set, &places, read)?;
             }
             Need::Group(key) => self.read_groups(set, std::slice::from_ref(key), MORE).await?,
             Need::Oldest(queue) => self.oldest(set, *queue).await?,
@@ -78,8 +78,7 @@ impl Loader<'_> {
     }
 
     async fn messages(&self, set: &mut WorkingSet, statement: &Sql, params: &[Param<'_>]) -> Result<()> {
-        insert_messages(set, &self.tx.query(statement, params).await?);
-        Ok(())
+        insert_messages(set, &self.tx.query(statement, params).await?)
     }
 
     /// The dead letter of an id, or more of those that may go back, of which one operation moves fewer.
@@ -90,7 +89,7 @@ impl Loader<'_> {
         let (from, to) = id.map_or((behind.saturating_add(1), i64::MAX), |id| (id, id));
         let most = MORE + 1;
         let rows = self.tx.query(&sql::DEAD_LETTERS, &[&queue, &from, &to, &most]).await?;
-        insert_messages(set, &rows);
+        insert_messages(set, &rows)?;
         if id.is_none() {
             let to = rows.iter().map(|row| row.get("id")).max().unwrap_or(behind);
             let is_complete = saturate::<_, i64>(rows.len()) < most;

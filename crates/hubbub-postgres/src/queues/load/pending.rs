@@ -23,14 +23,15 @@ pub(super) struct CopyFilter {
 
 impl CopyFilter {
     /// Makes these copies, of the messages in `rows`.
-    pub(super) fn create(&self, set: &mut WorkingSet, rows: &[Row]) {
-        insert_pending(set, rows);
+    pub(super) fn create(&self, set: &mut WorkingSet, rows: &[Row]) -> Result<()> {
+        insert_pending(set, rows)?;
         for client in &self.clients {
             set.make_copies_for(&self.queues, *client);
         }
         for id in &self.removed.1 {
             set.make_copy_of_id(*id);
         }
+        Ok(())
     }
 }
 
@@ -57,7 +58,7 @@ impl Loader<'_> {
             clients: BTreeSet::from([client]),
             ..CopyFilter::default()
         };
-        copies.create(set, &self.read_copies(&copies).await?);
+        copies.create(set, &self.read_copies(&copies).await?)?;
         Ok(())
     }
 
@@ -94,7 +95,7 @@ impl Loader<'_> {
         let made_to = set.pending_oldest.get(&queue).copied().unwrap_or(0);
         set.make_new_of(queue);
         let rows = self.tx.query(&sql::PENDING_OLDEST, &[&queue, &made_to]).await?;
-        insert_pending(set, &rows);
+        insert_pending(set, &rows)?;
         let mut upto = i64::MAX;
         if let Some(row) = rows.first() {
             let (first, chunk) = (row.get("id"), row.get("chunk"));
@@ -107,7 +108,7 @@ impl Loader<'_> {
         let last = rows.iter().map(|row| row.get::<_, i64>("id")).max().unwrap_or(behind);
         let is_complete = !is_full && upto == i64::MAX;
         let to = if is_full || is_complete { last } else { upto };
-        insert_messages(set, &rows);
+        insert_messages(set, &rows)?;
         set.oldest.insert(queue, Frontier { to, is_complete });
         Ok(())
     }

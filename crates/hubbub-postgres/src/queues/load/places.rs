@@ -76,7 +76,7 @@ impl Loader<'_> {
             let (count, last) = read.entry(key).or_default();
             (*count, *last) = (*count + 1, (*last).max(row.get("id")));
         }
-        insert_messages(set, &rows);
+        insert_messages(set, &rows)?;
         for (key, behind) in keys.iter().zip(behinds) {
             let (count, last) = read.get(key).copied().unwrap_or_default();
             let frontier = Frontier { to: last.max(behind), is_complete: count < most };
@@ -95,7 +95,11 @@ impl WorkingSet {
     }
 }
 
-pub(super) fn insert_places(set: &mut WorkingSet, places: &BTreeMap<Place, i64>, (marks, kinds): PlaceRows) {
+pub(super) fn insert_places(
+    set: &mut WorkingSet,
+    places: &BTreeMap<Place, i64>,
+    (marks, kinds): PlaceRows,
+) -> Result<()> {
     for row in &marks {
         set.low_water_marks.insert((row.get("queue"), row.get("receiver")), row.get("low"));
     }
@@ -114,10 +118,11 @@ pub(super) fn insert_places(set: &mut WorkingSet, places: &BTreeMap<Place, i64>,
             *count += 1;
             *last = if *newest_first { (*last).min(id) } else { (*last).max(id) };
         }
-        insert_messages(set, rows);
+        insert_messages(set, rows)?;
     }
     for (place, most) in places {
         let (count, to) = found.get(place).copied().unwrap_or((0, set.loaded_to(place)));
         set.frontiers.insert(*place, Frontier { to, is_complete: count < *most });
     }
+    Ok(())
 }

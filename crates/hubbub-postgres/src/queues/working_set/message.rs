@@ -1,4 +1,4 @@
-//! One message.
+//! A message of a queue in the working set, and its states.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use hubbub_core::queue::{DeadLetter, DeadReason, Delivery, LeaseReceipt};
 use tokio_postgres::Row;
 
 use super::{GroupKey, ReceiverQueue, unsigned};
-use crate::db::PgTime;
+use crate::db::{DbError, PgTime, Result};
 
 /// The state of a message, with its number in the database.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -30,9 +30,10 @@ impl State {
         self as i16
     }
 
-    pub(crate) fn of_number(number: i16) -> Self {
-        let states = [Self::Ready, Self::Delayed, Self::Leased, Self::Exhausted];
-        states.into_iter().find(|state| state.number() == number).unwrap_or(Self::Expired)
+    fn of_number(number: i16) -> Result<Self> {
+        let states = [Self::Ready, Self::Delayed, Self::Leased, Self::Exhausted, Self::Expired];
+        let found = states.into_iter().find(|state| state.number() == number);
+        found.ok_or_else(|| unexpected(format!("the state {number}")))
     }
 }
 
@@ -68,28 +69,44 @@ pub(crate) struct Message {
     pub(crate) is_gone: bool,
 }
 
+fn unexpected(found: String) -> DbError {
+    DbError::UnexpectedRow { what: "reading a message of a queue", found }
+}
+
+/// Why a message is a dead letter, by its number in the database.
+fn reason_of(number: Option<i16>) -> Result<DeadReason> {
+    match number {
+        Some(0) => Ok(DeadReason::Rejected),
+        Some(1) => Ok(DeadReason::LeaseExpired),
+        _ => Err(unexpected(format!("the reason {number:?} of a dead letter"))),
+    }
+}
+
 fn micros(time: Option<PgTime>) -> Option<i64> {
     time.map(|time| time.0.as_micros())
 }
 
 impl Message {
     /// That of a row of `queue_messages`, with or without its text.
-    pub(crate) fn of_row(row: &Row) -> Self {
+    ///
+    /// # Errors
+    /// Where a column has a value that the store never writes.
+    pub(crate) fn of_row(row: &Row) -> Result<Self> {
         let queue = row.get("queue");
-        let dead = row.get::<_, Option<&str>>("dead_origin").map(|origin| DeadLetter {
-            origin: origin.into(),
-            reason: match row.get("dead_reason") {
-                Some(0_i16) => DeadReason::Rejected,
-                _ => DeadReason::LeaseExpired,
-            },
-            deliveries: saturate(row.get::<_, Option<i64>>("dead_deliveries").unwrap_or(0)),
-        });
-        Self {
+        let dead = match row.get::<_, Option<&str>>("dead_origin") {
+            None => None,
+            Some(origin) => Some(DeadLetter {
+                origin: origin.into(),
+                reason: reason_of(row.get("dead_reason"))?,
+                deliveries: saturate(row.get::<_, Option<i64>>("dead_deliveries").unwrap_or(0)),
+            }),
+        };
+        Ok(Self {
             id: row.get("id"),
             queue,
             sender: row.get("sender"),
             receiver: row.get("receiver"),
-            state: State::of_number(row.get("state")),
+            state: State::of_number(row.get("state"))?,
             behind: row.get("behind"),
             is_copy: row.get("is_copy"),
             deliveries: saturate(row.get::<_, i64>("deliveries")),
@@ -107,7 +124,7 @@ impl Message {
             stored_in: Some(queue),
             is_changed: false,
             is_gone: false,
-        }
+        })
     }
 
     /// The receipt of its newest delivery, in the history that `epoch` names.

@@ -29,8 +29,21 @@ macro_rules! message_columns {
     };
 }
 
-pub(crate) use message_columns;
+/// Whether a message of the room `r` is not erased. `$room` is the room's number.
+macro_rules! not_erased {
+    ($room:literal, $seq:literal) => {
+        concat!(
+            "(r.erased = 0 or not exists (select from erased e where e.room = ",
+            $room,
+            " and e.seq = ",
+            $seq,
+            "))"
+        )
+    };
+}
+
 pub(in crate::rooms) use room_columns;
+pub(crate) use {message_columns, not_erased};
 
 /// Columns of a room.
 pub(in crate::rooms) const ROOM_COLUMNS: usize = 9;

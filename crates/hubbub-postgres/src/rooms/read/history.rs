@@ -10,7 +10,7 @@ use hubbub_core::store::{Cursor, HistoryPage, HistoryQuery, ReadError};
 use hubbub_core::{MessageRun, RoomId, Timestamp};
 use tokio_postgres::Row;
 
-use super::columns::{MESSAGE_COLUMNS, count, message_columns, push};
+use super::columns::{MESSAGE_COLUMNS, count, message_columns, not_erased, push};
 use super::limit_of;
 use crate::db::sql::non_negative;
 use crate::db::{PgTime, ReadSource, Result, Sql};
@@ -49,8 +49,7 @@ macro_rules! page {
                      from (select * from messages m \
                          where m.room = $1 and m.seq >= greatest($2, r.oldest) and m.seq <= $3 \
                              and m.received_at >= $4 and m.received_at < $5 \
-                             and (r.erased = 0 or not exists ( \
-                                 select from erased e where e.room = $1 and e.seq = m.seq)) \
+                             and ", not_erased!("$1", "m.seq"), " \
                          order by m.seq ", $order, " limit $6) one \
                      window page as (order by seq ", $order, ")) m \
                  where r.no = $1 and (m.place = 1 or m.place < $6 and m.bytes <= $7) order by m.place"

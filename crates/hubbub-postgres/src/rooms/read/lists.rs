@@ -12,7 +12,9 @@ use hubbub_core::store::{
 use hubbub_core::{MessageId, RoomId, UserId};
 use tokio_postgres::Row;
 
-use super::columns::{ROOM_COLUMNS, access_of, count, message_columns, push, room_columns, room_info};
+use super::columns::{
+    ROOM_COLUMNS, access_of, count, message_columns, not_erased, push, room_columns, room_info,
+};
 use super::{history, limit_of};
 use crate::db::{DbError, Result, Sql, column, statements};
 use crate::rooms::versions::newest_version;
@@ -73,10 +75,9 @@ statements! {
     /// The newest message of a room is nearly always the one at its head, and its partition follows from the room.
     USER_ROOMS_AND_LAST("listing a user's rooms with their last messages") = rooms_of_user!(
         concat!(", ", message_columns!("last")),
-        "left join lateral (select * from messages m where m.room = r.no and m.seq = r.head \
+        concat!("left join lateral (select * from messages m where m.room = r.no and m.seq = r.head \
              and m.received_at = r.last_received_at and r.oldest <= r.head \
-             and (r.erased = 0 or not exists (select from erased e where e.room = r.no and e.seq = r.head)) \
-             limit 1) last on true"
+             and ", not_erased!("r.no", "r.head"), " limit 1) last on true")
     );
 
     USER_ROOMS("listing a user's rooms") = rooms_of_user!("", "");

@@ -8,7 +8,7 @@ use super::newest::{BYTES_MAX, MESSAGES_MAX, NewestMessages};
 use super::room_state::RoomState;
 use crate::db::{DbError, PgTime, Result, Sql};
 use crate::rooms::names::Names;
-use crate::rooms::read::{MESSAGE_COLUMNS, count, message_columns, push};
+use crate::rooms::read::{MESSAGE_COLUMNS, count, message_columns, not_erased, push};
 use crate::rooms::versions::newest_version;
 use crate::store::Context;
 
@@ -31,8 +31,7 @@ const TAIL: Sql = Sql {
                  count(*) over () as found \
              from (select * from messages m \
                  where m.room = $1 and m.seq > $2 and m.seq <= $6 and m.seq >= r.oldest and m.received_at >= $3 \
-                     and (r.erased = 0 or not exists ( \
-                         select from erased e where e.room = $1 and e.seq = m.seq)) \
+                     and ", not_erased!("$1", "m.seq"), " \
                  order by m.seq desc limit $4) one \
              window page as (order by seq desc)) m on m.place = 1 or m.bytes <= $5 \
          where r.no = $1 order by m.place"

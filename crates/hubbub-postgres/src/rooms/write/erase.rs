@@ -11,6 +11,7 @@ use hubbub_core::{LogPosition, Outcome};
 use super::Totals;
 use super::state::{self, State};
 use crate::db::{Param, Result, Tx, column, statements};
+use crate::rooms::not_erased;
 use crate::rooms::versions::next_version;
 
 /// Messages erased by one operation.
@@ -18,10 +19,9 @@ const ERASED_MAX: usize = 5_000;
 
 statements! {
     MESSAGES("looking for a user's messages") =
-        "select m.room, m.seq from messages m join rooms r on r.no = m.room and r.oldest <= m.seq \
-         where m.sender = $1 and (r.erased = 0 or not exists \
-             (select from erased e where e.room = m.room and e.seq = m.seq)) \
-         order by m.received_at, m.room, m.seq limit $2";
+        concat!("select m.room, m.seq from messages m join rooms r on r.no = m.room and r.oldest <= m.seq \
+         where m.sender = $1 and ", not_erased!("m.room", "m.seq"), " \
+         order by m.received_at, m.room, m.seq limit $2");
 
     MEMBERSHIPS("looking for a user's rooms") = "select room from members where member = $1";
 

@@ -10,6 +10,7 @@ use super::Numbered;
 use super::differences::NewMessage;
 use crate::apply::RoomOp;
 use crate::db::{Db, Param, PgTime, Result, Tx, column, statements};
+use crate::rooms::not_erased;
 use crate::rooms::versions::newest_version;
 
 /// The kept messages that use ids of a batch, by room and hash.
@@ -35,7 +36,7 @@ statements! {
          join lateral (select sender, kind, sha256(convert_to(body, 'UTF8')) as digest from messages \
              where room = i.room and seq = i.seq and received_at = i.received_at limit 1) m on true \
          where r.no = i.room and r.oldest <= i.seq \
-             and (r.erased = 0 or not exists (select from erased e where e.room = i.room and e.seq = i.seq))");
+             and ", not_erased!("i.room", "i.seq"));
 
     SEQ_OF("looking up an id") =
         concat!("select i.seq from (", newest_version!("*", "id", "$1"),

@@ -24,6 +24,25 @@ pub enum Op<'a> {
     Kv(KvOp<'a>),
 }
 
+/// An operation on rooms.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RoomOp<'a> {
+    /// Store a message.
+    Send(Send<'a>),
+    /// Change a room, its members or their read marks.
+    Change(Change<'a>),
+}
+
+impl<'a> RoomOp<'a> {
+    /// The room, if the operation concerns a single one.
+    pub fn room(&self) -> Option<&'a str> {
+        match self {
+            Self::Send(send) => Some(send.room),
+            Self::Change(change) => change.room(),
+        }
+    }
+}
+
 /// The room, queue or key of an operation. Operations of one lane keep their order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Lane<'a> {

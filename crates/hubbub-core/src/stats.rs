@@ -9,7 +9,7 @@ use crate::store::Read;
 use crate::time::Timestamp;
 
 /// Microseconds of an hour.
-const HOUR_MICROS: i64 = 3_600_000_000;
+pub const HOUR_MICROS: i64 = 3_600_000_000;
 
 /// Counts and histories. Reads never wait for writes, and do not slow them down.
 ///

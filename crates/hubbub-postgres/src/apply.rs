@@ -6,30 +6,12 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use futures_util::future::{join_all, join3};
 use hubbub_core::invariant::{broken, saturate};
 use hubbub_core::store::ApplyError;
-use hubbub_core::{Change, KvOp, LogPosition, Op, OpBatch, Outcome, QueueOp, Refusal, Send};
+use hubbub_core::{KvOp, LogPosition, Op, OpBatch, Outcome, QueueOp, Refusal, RoomOp};
 
 use crate::db::Failure;
 use crate::division::Division;
 use crate::store::Postgres;
 use crate::{log, rooms};
-
-/// An operation on rooms.
-#[derive(Debug, Clone, Copy)]
-pub(crate) enum RoomOp<'a> {
-    /// A message.
-    Send(Send<'a>),
-    /// A change.
-    Change(Change<'a>),
-}
-
-impl<'a> RoomOp<'a> {
-    fn room(&self) -> Option<&'a str> {
-        match self {
-            Self::Send(send) => Some(send.room),
-            Self::Change(change) => change.room(),
-        }
-    }
-}
 
 /// An operation on rooms, and where it stands in the log that it comes from.
 #[derive(Debug, Clone, Copy)]

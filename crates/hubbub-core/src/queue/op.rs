@@ -27,6 +27,19 @@ pub struct QueueSend<'a> {
     pub registers: bool,
 }
 
+impl<'a> QueueSend<'a> {
+    /// What makes two messages with one id the same: the kind of audience, the sender, the receiver, the group, and the text.
+    /// A delay or a time to live does not.
+    pub fn identity(&self) -> [&'a str; 5] {
+        let (audience, receiver) = match self.audience {
+            Audience::Anyone => ("anyone", ""),
+            Audience::One(receiver) => ("one", receiver),
+            Audience::All => ("all", ""),
+        };
+        [audience, self.sender, receiver, self.group.unwrap_or_default(), self.text]
+    }
+}
+
 /// The receivers of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Audience<'a> {

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use hubbub_core::invariant::saturate;
 use hubbub_core::stats::{
-    ActiveUsers, ActiveUsersQuery, Audit, Counted, FirstLast, HourStats, HoursPage, HoursQuery, PairStats,
-    Participation, ParticipationPage, RoomStats, StatsStore, Totals, TypeCounts, UserHistoryPage,
+    ActiveUsers, ActiveUsersQuery, Audit, Counted, FirstLast, HOUR_MICROS, HourStats, HoursPage, HoursQuery,
+    PairStats, Participation, ParticipationPage, RoomStats, StatsStore, Totals, TypeCounts, UserHistoryPage,
     UserHistoryQuery, UserStats, hour_of,
 };
 use hubbub_core::store::{Read, ReadError};
@@ -107,8 +107,6 @@ const USER_HISTORY: Sql = Sql {
 /// Before and after every message.
 const BEGIN: Timestamp = Timestamp::from_micros(i64::MIN);
 const END: Timestamp = Timestamp::from_micros(i64::MAX);
-
-const HOUR_MICROS: i64 = 3_600_000_000;
 
 fn count(row: &Row, column: usize) -> Result<u64> {
     unsigned(row, column, "reading counts")

@@ -3,12 +3,12 @@
 use std::collections::{BTreeSet, HashMap};
 
 use futures_util::future::{try_join, try_join_all};
-use hubbub_core::RoomChange;
 use hubbub_core::invariant::saturate;
+use hubbub_core::{RoomChange, RoomOp};
 
 use super::ids::{self, KnownIds, UsedIds};
 use super::room::{Bucket, HourUser, RoomEntry, Work};
-use super::{Failure, Part, Record, RoomOp};
+use super::{Failure, Part, Record};
 use crate::counts::{self, HourSenderRow, SenderRow};
 use crate::db::{Db, Result};
 use crate::state::{self, Counts, Mark, RoomState, hour_of};

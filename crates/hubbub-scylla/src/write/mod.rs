@@ -23,7 +23,7 @@ use futures_util::stream::{self, StreamExt, TryStreamExt};
 use hubbub_core::invariant::{BrokenInvariant, cast, saturate};
 use hubbub_core::log_position::{not_attached, past_the_log};
 use hubbub_core::store::ApplyError;
-use hubbub_core::{Change, LogPosition, Op, OpBatch, Outcome, Refusal, RoomChange, Send};
+use hubbub_core::{Change, LogPosition, Op, OpBatch, Outcome, Refusal, RoomChange, RoomOp};
 use parking_lot::Mutex;
 
 use crate::db::DbError;
@@ -54,13 +54,6 @@ pub(crate) enum Failure {
     Overtaken,
 }
 
-/// An operation on rooms.
-#[derive(Debug, Clone, Copy)]
-enum RoomOp<'a> {
-    Send(Send<'a>),
-    Change(Change<'a>),
-}
-
 /// A record of the log.
 #[derive(Debug, Clone, Copy)]
 struct Record<'a> {
@@ -74,10 +67,7 @@ struct Record<'a> {
 
 impl<'a> Record<'a> {
     fn room(&self) -> &'a str {
-        match &self.op {
-            RoomOp::Send(send) => send.room,
-            RoomOp::Change(change) => change.room().unwrap_or_default(),
-        }
+        self.op.room().unwrap_or_default()
     }
 
     /// What has expired, if it is to be removed.

@@ -8,11 +8,11 @@ use hubbub_core::rules::rooms;
 use hubbub_core::rules::rooms::{
     IdHolder, RoomMut, SendDecision, SendView, View, apply_change, decide_change, decide_send, is_caught_up,
 };
-use hubbub_core::{Outcome, Receipt, RoomSettings, Send, Timestamp};
+use hubbub_core::{Outcome, Receipt, RoomOp, RoomSettings, Send, Timestamp};
 
 pub(super) use super::entry::{Bucket, HourUser, NewMessage, Place, RoomEntry};
 use super::ids::{Digest, UsedIds, digest};
-use super::{Done, Failure, Part, Record, RoomOp, load};
+use super::{Done, Failure, Part, Record, load};
 use crate::state::{Counts, FIRST_MESSAGES, Mark, RoomState, hour_of, slot_of};
 use crate::store::Context;
 

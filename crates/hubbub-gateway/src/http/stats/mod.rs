@@ -17,7 +17,7 @@ pub use state::{MetricsDefault, Statistics};
 
 use std::time::Duration;
 
-use hubbub_core::stats::{ActiveUsersQuery, Counted, HoursQuery};
+use hubbub_core::stats::{ActiveUsersQuery, Counted, HOUR_MICROS, HoursQuery};
 use hubbub_core::{ErrorCode, RoomId, StatsStore, Timestamp, UserId};
 use hyper::StatusCode;
 use schemars::JsonSchema;
@@ -37,7 +37,6 @@ use json::as_json;
 /// Rooms and users of a list of those with most messages, unless said.
 pub(super) const TOP_DEFAULT: usize = 10;
 /// Microseconds of an hour.
-const HOUR_MICROS: i64 = 3_600_000_000;
 
 pub(super) async fn totals(call: Call) -> Answer {
     answer(reads(&call)?.totals().await?, Totals::from)

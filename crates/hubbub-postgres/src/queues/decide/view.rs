@@ -3,7 +3,7 @@
 use std::ops::ControlFlow;
 
 use hubbub_core::invariant::{cast, saturate};
-use hubbub_core::queue::{Audience, LeaseReceipt, QueueSend, TakeFilter};
+use hubbub_core::queue::{LeaseReceipt, QueueSend, TakeFilter};
 use hubbub_core::rules::queues::{
     Candidate, ClientRef, Found, Held, Lease, QueueRef, ReadMessages, Remembered, View,
 };
@@ -271,13 +271,8 @@ impl WorkingSet {
 
 /// A hash of all that makes two messages the same.
 fn content(send: &QueueSend<'_>) -> i64 {
-    let (audience, receiver) = match send.audience {
-        Audience::Anyone => ("anyone", ""),
-        Audience::One(receiver) => ("one", receiver),
-        Audience::All => ("all", ""),
-    };
     let mut hasher = Sha256::new();
-    for part in [audience, send.sender, receiver, send.group.unwrap_or_default(), send.text] {
+    for part in send.identity() {
         hasher.update((part.len() as u64).to_le_bytes());
         hasher.update(part);
     }

@@ -8,14 +8,13 @@ use hubbub_core::rules::rooms::{
     IdHolder, RoomMut, RoomState, SendDecision, SendView, View, apply_change, decide_change, decide_send,
     is_caught_up,
 };
-use hubbub_core::{Change, Message, Outcome, Receipt, Refusal, RoomSettings, Send, Timestamp};
+use hubbub_core::{Change, Message, Outcome, Receipt, Refusal, RoomOp, RoomSettings, Send, Timestamp};
 use uuid::Uuid;
 
 use super::differences::NewMessage;
 use super::ids::UsedIds;
 use super::state::{Membership, Room, State};
 use super::{Numbered, Totals};
-use crate::apply::RoomOp;
 use crate::log::Fence;
 use crate::rooms::recent::VisibilityVersion;
 

@@ -1,12 +1,11 @@
 //! Exclusive changes: making, changing and deleting a room, and erasing a user.
 
 use hubbub_core::invariant::saturate;
-use hubbub_core::{Change, LogPosition, Outcome, Refusal, RoomChange, Timestamp};
+use hubbub_core::{Change, LogPosition, Outcome, Refusal, RoomChange, RoomOp, Timestamp};
 
 use super::decide::WorkingSet;
 use super::state;
 use super::{Numbered, Totals, differences, erase, ids};
-use crate::apply::RoomOp;
 use crate::db::{DbError, Failure, Param, Result, Tx, statements};
 use crate::log::Fence;
 use crate::rooms::Rooms;

@@ -2,13 +2,12 @@
 
 use std::collections::HashMap;
 
-use hubbub_core::{MessageType, Receipt, Send};
+use hubbub_core::{MessageType, Receipt, RoomOp, Send};
 use sha2::{Digest, Sha256};
 use uuid::Uuid;
 
 use super::Numbered;
 use super::differences::NewMessage;
-use crate::apply::RoomOp;
 use crate::db::{Db, Param, PgTime, Result, Tx, column, statements};
 use crate::rooms::not_erased;
 use crate::rooms::versions::newest_version;

@@ -18,11 +18,11 @@ mod state;
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use hubbub_core::{Change, LogPosition, Op, Outcome, RoomChange, Timestamp};
+use hubbub_core::{Change, LogPosition, Op, Outcome, RoomChange, RoomOp, Timestamp};
 
 use super::Rooms;
 use super::names::NameRequest;
-use crate::apply::{PlacedOp, RoomOp};
+use crate::apply::PlacedOp;
 use crate::db::{DbError, Failure, Result, Tx};
 use crate::partitions;
 use decide::{WorkingSet, Written};

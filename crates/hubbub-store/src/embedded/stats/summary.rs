@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use hashbrown::HashMap;
 use hubbub_core::invariant::saturate;
-use hubbub_core::stats::TypeCounts;
+use hubbub_core::stats::{HOUR_MICROS, TypeCounts};
 use hubbub_core::{Message, MessageType};
 use roaring::RoaringBitmap;
 
@@ -16,8 +16,6 @@ use crate::embedded::tail::hash::MixState;
 
 /// Number of a user in one summary, from 0, in the order of appearance.
 pub(super) type UserNumber = u32;
-
-const HOUR_MICROS: i64 = 3_600_000_000;
 
 pub(super) const fn hour_of(received: i64) -> i64 {
     received.div_euclid(HOUR_MICROS)

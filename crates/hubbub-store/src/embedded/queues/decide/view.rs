@@ -6,7 +6,7 @@ use std::ops::ControlFlow;
 
 use hubbub_core::Refusal;
 use hubbub_core::invariant::{broken, cast};
-use hubbub_core::queue::{Audience, LeaseReceipt, QueueSend, TAKE_BYTES_MAX, TakeFilter};
+use hubbub_core::queue::{LeaseReceipt, QueueSend, TAKE_BYTES_MAX, TakeFilter};
 use hubbub_core::rules::queues::{
     Candidate, ClientRef, Found, Held, Lease, QueueRef, ReadMessages, Remembered, View,
 };
@@ -253,14 +253,6 @@ impl Queues {
     /// A hash of all that makes two messages the same.
     #[allow(clippy::cast_possible_truncation, reason = "a part of the hash is meant")]
     fn content(&self, send: &QueueSend<'_>) -> u32 {
-        let (audience, receiver): (&[u8], &str) = match send.audience {
-            Audience::Anyone => (b"anyone", ""),
-            Audience::One(receiver) => (b"one", receiver),
-            Audience::All => (b"all", ""),
-        };
-        let group = send.group.unwrap_or_default();
-        let parts = [send.sender, receiver, group, send.text].map(str::as_bytes);
-        let [sender, receiver, group, text] = parts;
-        self.hash(&[audience, sender, receiver, group, text])[0] as u32
+        self.hash(&send.identity().map(str::as_bytes))[0] as u32
     }
 }

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::process::Command;
 
+use crate::harness::Server;
 use crate::harness::prometheus::has_prometheus;
 
 const RULES: &str = include_str!("../deploy/prometheus/alerts.yml");
@@ -19,6 +20,31 @@ fn promtool(arguments: &[&str]) {
 
 fn names<'a>(text: &'a str, before: &str) -> Vec<&'a str> {
     text.lines().filter_map(|line| line.trim().strip_prefix(before)).collect()
+}
+
+/// The buckets of histograms that a text names: metric and bound.
+fn buckets(text: &str) -> Vec<(&str, &str)> {
+    let named = text.split("hubbub_").filter_map(|rest| {
+        let (name, rest) = rest.split_once("_bucket{")?;
+        let (labels, _) = rest.split_once('}')?;
+        let (_, bound) = labels.split_once("le=\"")?;
+        Some((name, bound.split('"').next()?))
+    });
+    named.filter(|(name, _)| name.chars().all(|c| c.is_ascii_lowercase() || c == '_')).collect()
+}
+
+/// A rule about a bound that no histogram has would never raise anything.
+#[tokio::test]
+async fn the_bounds_of_the_rules_are_exported() {
+    let exported = Server::start().get("/metrics").await.text();
+    for text in [RULES, CASES] {
+        let named = buckets(text);
+        assert!(named.len() > 2 && named.len() == text.matches("_bucket").count(), "{named:?}");
+        for (name, bound) in named {
+            let sample = format!("\nhubbub_{name}_bucket{{le=\"{bound}\"}} ");
+            assert!(exported.contains(&sample), "{sample}");
+        }
+    }
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! Making, keeping and losing backups: whatever breaks off, no half looks like a whole.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
@@ -39,6 +40,10 @@ async fn only_as_many_are_kept_as_wanted() {
     }
     let kept: Vec<_> = made[2..].iter().map(|path| path.file_name().unwrap().to_str().unwrap()).collect();
     assert_eq!(names(&dir), kept);
+    // Messages are in them, and in the data directory.
+    for made in [&dir, &made[3], server.data()] {
+        assert_eq!(fs::metadata(made).unwrap().permissions().mode() & 0o777, 0o700, "{}", made.display());
+    }
     // The older one is whole although files of it are in the newer one too.
     for (path, messages) in made[2..].iter().zip([3, 4]) {
         let printed = hubbub(&["restore", &path.display().to_string(), "--check", "--json"], "").success();

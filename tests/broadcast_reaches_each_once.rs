@@ -20,7 +20,7 @@ async fn broadcast_reaches_each_once() {
         })
     };
     let waiting = [waits("ann"), waits("bob")];
-    until("two wait", async || server.metric("queue_waiting_takers").await == 2).await;
+    until("two wait", async || server.metric("queue_waiting_consumers").await == 2).await;
     let sent = json!({"sender": "boss", "message": "a party", "audience": "all", "messageId": "n-1"});
     let answer = server.post("/v1/queues/news/messages", &sent).await;
     assert_eq!((answer.status, &answer.json()["copies"]), (201, &json!(3)));

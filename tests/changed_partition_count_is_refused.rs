@@ -88,3 +88,31 @@ async fn records_that_kafka_lost_are_told() {
     assert_eq!(server.send_as("r", "m-2", "two").await.status, 202);
     until("it goes on", async || server.history("r").await.len() == 2).await;
 }
+
+/// Servers of a copy would take a share of the partitions, and store it elsewhere.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_copy_of_the_database_needs_a_topic_of_its_own() {
+    let (kafka, postgres) = (Kafka::shared(), Postgres::start(""));
+    let [setup, of_copy] = ["postgres", "copy"].map(|name| kafka.setup(&postgres.url(name), 2));
+    store_one(&setup).await;
+    postgres.run("create database copy template postgres").await;
+    // Nobody else is there yet. It only accepts.
+    let stranger = of_copy.clone().on("a").set("server.role=gateway").start();
+    let server = setup.clone().on("b").start();
+    let beside = setup.on("c").start();
+    let said = refused(&of_copy.on("d"));
+    assert!(
+        said.contains("servers of another store, 2 members") && said.contains("kafka.topic_prefix"),
+        "{said}"
+    );
+    let log = async || stranger.get("/health").await.json()["components"]["log"].clone();
+    until("it is told", async || log().await["status"] == "DOWN").await;
+    assert!(log().await["reason"].as_str().unwrap().contains("servers of another store"));
+    assert_eq!(stranger.send_as("r", "m-2", "lost").await.status, 503);
+    for server in [&server, &beside] {
+        assert_eq!(server.get("/health").await.json()["components"]["log"]["status"], "UP");
+        let id = format!("m-{}", server.address().port());
+        assert_eq!(server.send_as("r", &id, "two").await.status, 202);
+    }
+    until("all is stored", async || server.history("r").await.len() == 3).await;
+}

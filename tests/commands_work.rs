@@ -1,8 +1,10 @@
 //! The client commands, for people and with `--json` for scripts.
 
+use std::process::Stdio;
+
 use serde_json::{Value, json};
 
-use crate::harness::{Ran, Server, hubbub, seqs, texts};
+use crate::harness::{Ran, Server, hubbub, hubbub_aside, seqs, texts};
 
 /// Runs a client command against `server` without blocking the test's other tasks.
 async fn client(server: &Server, arguments: &[&str], input: &str) -> Ran {
@@ -119,6 +121,31 @@ async fn tail_begins_where_it_is_told() {
     assert_eq!(seqs(&json_lines(&beyond.success())), (1..=20).collect::<Vec<u64>>());
     let text = client(&server, &["tail", "r", "--last", "1", "--count", "1"], "").await.success();
     assert!(text.ends_with("20  ada: 20\n"), "{text}");
+}
+
+/// Whoever started the server may be gone, and with it what reads its standard error.
+#[tokio::test]
+async fn a_closed_standard_error_stops_nothing() {
+    use std::io::{BufRead, BufReader};
+    let dir = tempfile::tempdir().unwrap();
+    let mut command = crate::harness::program::command();
+    command.args([
+        "serve",
+        "--listen",
+        "127.0.0.1:0",
+        "--data",
+        &dir.path().join("data").display().to_string(),
+    ]);
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    drop(child.stderr.take());
+    let mut line = String::new();
+    BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    let url = line.trim().strip_prefix("ready ").unwrap();
+    let ping = ["ping", "--count", "3", "--server", url].map(str::to_owned).to_vec();
+    hubbub_aside(ping, String::new()).await.success();
+    assert!(child.try_wait().unwrap().is_none());
+    child.kill().unwrap();
+    child.wait().unwrap();
 }
 
 #[tokio::test]

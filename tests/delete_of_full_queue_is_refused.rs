@@ -43,7 +43,7 @@ async fn who_waits_at_a_deleted_queue_is_told() {
         let mut http = Http::connect(address).await;
         http.post("/v1/queues/jobs/get", r#"{"waitMs":20000}"#).await
     });
-    until("somebody waits", async || server.metric("queue_waiting_takers").await == 1).await;
+    until("somebody waits", async || server.metric("queue_waiting_consumers").await == 1).await;
     server.call("", Method::DELETE, "/v1/queues/jobs", Value::Null).await;
     in_time("the answer", waiting).await.unwrap().problem(404, "unknown_queue");
 }

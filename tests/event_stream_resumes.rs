@@ -22,6 +22,8 @@ pub(crate) struct Event {
 pub(crate) struct Events {
     body: Incoming,
     text: String,
+    /// What an `EventSource` sends when it comes back.
+    last_id: Option<String>,
 }
 
 impl Events {
@@ -47,37 +49,51 @@ impl Events {
             (response.status().as_u16(), &response.headers()["content-type"]),
             (200, &"text/event-stream".parse().unwrap())
         );
-        Self { body: response.into_body(), text: String::new() }
+        Self { body: response.into_body(), text: String::new(), last_id: last_id.map(Into::into) }
     }
 
     /// The next event; `None` when the stream ended.
     pub(crate) async fn next(&mut self) -> Option<Event> {
         loop {
-            if let Some((event, rest)) = self.text.split_once("\n\n") {
-                let field =
-                    |name: &str| event.lines().find_map(|line| line.strip_prefix(name)).map(str::to_owned);
-                let (id, kind, data) = (field("id: "), field("event: "), field("data: "));
-                self.text = rest.to_owned();
-                // A comment has no data.
-                if let Some(data) = data {
-                    let kind = kind.unwrap_or_else(|| "message".into());
-                    return Some(Event {
-                        id: id.unwrap_or_default(),
-                        kind,
-                        data: serde_json::from_str(&data).unwrap(),
-                    });
-                }
-                continue;
+            if let Some(event) = self.take() {
+                return Some(event);
             }
-            let frame = in_time("an event", self.body.frame()).await?.ok()?;
-            self.text.push_str(std::str::from_utf8(frame.data_ref().unwrap()).unwrap());
+            self.read().await?;
         }
+    }
+
+    /// The next event of what was read.
+    fn take(&mut self) -> Option<Event> {
+        while let Some((event, rest)) = self.text.split_once("\n\n") {
+            let field =
+                |name: &str| event.lines().find_map(|line| line.strip_prefix(name)).map(str::to_owned);
+            let (id, kind, data) = (field("id: "), field("event: "), field("data: "));
+            self.text = rest.to_owned();
+            self.last_id = id.clone().or(self.last_id.take());
+            // A comment has no data.
+            let Some(data) = data else { continue };
+            let kind = kind.unwrap_or_else(|| "message".into());
+            let data = serde_json::from_str(&data).unwrap();
+            return Some(Event { id: id.unwrap_or_default(), kind, data });
+        }
+        None
+    }
+
+    async fn read(&mut self) -> Option<()> {
+        let frame = in_time("an event", self.body.frame()).await?.ok()?;
+        self.text.push_str(std::str::from_utf8(frame.data_ref().unwrap()).unwrap());
+        Some(())
     }
 
     pub(crate) async fn receive(&mut self, kind: &str) -> Event {
         let event = self.next().await.expect("the stream ended");
         assert_eq!(event.kind, kind, "{event:?}");
         event
+    }
+
+    /// The seq of the last id.
+    fn last_seq(&self) -> Option<u64> {
+        self.last_id.as_ref()?.rsplit_once(':')?.1.parse().ok()
     }
 
     /// Messages up to this seq, beginning behind `seq`; the id of the last one.
@@ -125,6 +141,69 @@ async fn event_stream_resumes() {
     assert_eq!(live.receive("message").await.data, server.history("r").await[8]);
 }
 
+/// A reader that is cut off before the first message comes back to where it began.
+#[tokio::test]
+async fn a_stream_without_a_message_resumes_where_it_began() {
+    let server = Server::start();
+    // There is no room yet.
+    for query in ["", "?last=5"] {
+        let mut events = Events::open(&server, query, None).await;
+        events.receive("subscribed").await;
+        assert_eq!(events.last_seq(), Some(0), "{query}");
+    }
+    for n in 1..=3 {
+        server.send("r", &n.to_string()).await;
+    }
+    let mut begun = Vec::new();
+    for (query, began_at) in [("", 3), ("?after=3", 3), ("?after=1", 1), ("?after=0", 0)] {
+        let mut events = Events::open(&server, query, None).await;
+        events.receive("subscribed").await;
+        assert_eq!(events.last_seq(), Some(began_at), "{query}");
+        begun.push((query, began_at, events.last_id.unwrap()));
+    }
+    // The last messages come again.
+    let mut last = Events::open(&server, "?last=2", None).await;
+    last.receive("subscribed").await;
+    assert_eq!(last.last_id, None);
+    for n in 4..=5 {
+        server.send("r", &n.to_string()).await;
+    }
+    for (query, began_at, id) in begun {
+        let mut events = Events::open(&server, query, Some(&id)).await;
+        events.receive("subscribed").await;
+        events.messages(began_at, 5).await;
+    }
+}
+
+/// Of the last messages none may be left.
+#[tokio::test]
+async fn a_stream_of_erased_messages_resumes_behind_them() {
+    let server = Server::start();
+    for n in 1..=3 {
+        server.send("r", &n.to_string()).await;
+    }
+    let sender = server.history("r").await[0]["userId"].as_str().unwrap().to_owned();
+    let path = format!("/v1/users/{sender}");
+    let erased = server.call("", hyper::Method::DELETE, &path, Value::Null).await;
+    assert_eq!((erased.status, &erased.json()["messages"]), (200, &json!(3)));
+    let mut events = Events::open(&server, "?last=1", None).await;
+    events.receive("subscribed").await;
+    in_time("the cursor", async {
+        while events.last_id.is_none() {
+            events.read().await;
+            events.take();
+        }
+    })
+    .await;
+    let last = events.last_id.unwrap();
+    for n in 4..=5 {
+        server.send("r", &n.to_string()).await;
+    }
+    let mut events = Events::open(&server, "?last=1", Some(&last)).await;
+    events.receive("subscribed").await;
+    events.messages(3, 5).await;
+}
+
 #[tokio::test]
 async fn a_stale_event_id_is_reset() {
     let server = Server::start();
@@ -138,7 +217,11 @@ async fn a_stale_event_id_is_reset() {
             }
         };
         assert_eq!((reset.kind.as_str(), &reset.data["head"]), ("reset", &json!(1)), "{reset:?}");
+        assert_eq!(events.last_seq(), Some(0));
         events.messages(0, 1).await;
+        let mut live = Events::open(&server, "?onReset=live", Some(id)).await;
+        live.receive("reset").await;
+        assert_eq!(live.last_seq(), Some(1));
     }
     let mut http = server.http().await;
     let headers = [("last-event-id", "nonsense")];

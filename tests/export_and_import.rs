@@ -123,6 +123,84 @@ async fn an_export_goes_where_its_name_leads() {
     assert_eq!(crate::harness::in_time("what went through the pipe", reading).await.unwrap(), printed);
 }
 
+/// Limits that are lower than what commands ask for make them slower, and end nothing.
+#[tokio::test]
+async fn limits_of_the_server_are_kept_to() {
+    let mut server = Server::start();
+    let many: Vec<Value> = (0..45)
+        .map(|n| json!({"roomId": "many", "userId": "ada", "message": n.to_string(), "messageId": n}))
+        .collect();
+    put(&server, &many).await;
+    let expected = server.history("many").await;
+    server.restart_with(&["limits.page_messages=10", "limits.address_requests=3"]);
+    let file = server.setup().beside("many.jsonl").display().to_string();
+    server.run(&["export", "--out", &file], "").await.success();
+    let lines: Vec<Value> =
+        printed_file(&file).lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(lines, expected);
+    let shown = server.run(&["history", "many", "--limit", "45", "--json"], "").await.success();
+    let shown: Vec<Value> = shown.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(shown, expected);
+    for _ in 0..5 {
+        assert!(server.run(&["rooms"], "").await.success().contains("many"));
+    }
+}
+
+/// A server that asks for a pause gets it, and not eight attempts in less time than that.
+#[tokio::test]
+async fn an_import_waits_as_long_as_it_is_asked_to() {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    let serving = tokio::spawn(async move {
+        let (mut stream, _) = listener.accept().await.unwrap();
+        let (mut asked, mut times) = (Vec::new(), Vec::new());
+        while stream.read_buf(&mut asked).await.unwrap() > 0 {
+            if !asked.ends_with(b"}\n") {
+                continue;
+            }
+            times.push(std::time::Instant::now());
+            let (head, body) = match times.len() {
+                1 => (
+                    "429 Too Many Requests\r\nretry-after: 2",
+                    r#"{"code":"too_many_requests","retryable":true}"#,
+                ),
+                _ => ("200 OK", "{\"seq\":1}\n"),
+            };
+            let answer = format!("HTTP/1.1 {head}\r\ncontent-length: {}\r\n\r\n{body}", body.len());
+            stream.write_all(answer.as_bytes()).await.unwrap();
+            asked.clear();
+        }
+        times
+    });
+    let import = ["import", "-", "--server", &url].map(String::from).to_vec();
+    let line = "{\"roomId\":\"r\",\"userId\":\"ada\",\"message\":\"one\"}\n";
+    hubbub_aside(import, line.to_owned()).await.success();
+    let times = serving.await.unwrap();
+    assert_eq!(times.len(), 2);
+    assert!(times[1] - times[0] >= std::time::Duration::from_secs(2), "{:?}", times[1] - times[0]);
+}
+
+/// Ctrl-C leaves nothing behind that fills the disk.
+#[tokio::test]
+async fn an_interrupted_export_leaves_nothing() {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("all.jsonl");
+    let mut command = crate::harness::program::command();
+    command.args(["export", "--out", &file.display().to_string(), "--server", &url]);
+    let mut child = command.stderr(std::process::Stdio::piped()).spawn().unwrap();
+    // Connected, and asked for the rooms.
+    let (mut stream, _) = listener.accept().await.unwrap();
+    tokio::io::AsyncReadExt::read_u8(&mut stream).await.unwrap();
+    assert!(dir.path().join("all.jsonl.partial").exists());
+    let id = rustix::process::Pid::from_child(&child);
+    rustix::process::kill_process(id, rustix::process::Signal::INT).unwrap();
+    let status = tokio::task::spawn_blocking(move || child.wait().unwrap()).await.unwrap();
+    assert_eq!((status.code(), fs::read_dir(&dir).unwrap().count()), (Some(1), 0));
+}
+
 fn printed_file(path: &str) -> String {
     fs::read_to_string(path).unwrap()
 }

@@ -271,7 +271,7 @@ async fn requests_under_way_are_bounded() {
             tokio::select! {
                 biased;
                 answer = &mut waiting => panic!("{answer:?}"),
-                count = server.metric("queue_waiting_takers") => count == 1,
+                count = server.metric("queue_waiting_consumers") => count == 1,
             }
         })
         .await;
@@ -279,7 +279,7 @@ async fn requests_under_way_are_bounded() {
         // Whoever watches the server still can.
         assert_eq!(server.get("/health").await.status, 200);
         drop(waiting);
-        until("the place is free", async || server.metric("queue_waiting_takers").await == 0).await;
+        until("the place is free", async || server.metric("queue_waiting_consumers").await == 0).await;
         until("others are answered", async || server.get("/v1/rooms").await.status == 200).await;
     }
 }

@@ -18,6 +18,7 @@ async fn filled() -> Server {
 async fn page(server: &Server, query: &str) -> (Vec<u64>, Value) {
     let answer = server.get(&format!("/v1/rooms/r/messages?{query}")).await;
     assert_eq!(answer.status, 200, "{query}: {}", answer.text());
+    assert_eq!(answer.header("cache-control"), Some("no-store"));
     let page = answer.json();
     assert_eq!((&page["head"], &page["oldest"]), (&json!(COUNT), &json!(1)), "{query}");
     assert!(page["epoch"].is_string());

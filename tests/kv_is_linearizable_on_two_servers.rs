@@ -265,7 +265,7 @@ fn check_finds_a_planted_fault(events: &Events) {
 
 async fn both_answered_from_memory(servers: &[Server; 2]) {
     for server in servers {
-        for metric in ["kv_cache_hits_total", "kv_cache_questions_total", "kv_cache_misses_total"] {
+        for metric in ["kv_cache_hits_total", "kv_cache_validations_total", "kv_cache_misses_total"] {
             assert!(server.metric(metric).await > 50, "{metric}");
         }
     }

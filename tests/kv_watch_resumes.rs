@@ -46,6 +46,17 @@ async fn kv_watch_resumes() {
     while again.next().await.is_some() {}
 }
 
+/// A reader that is cut off before the first change comes back to where it began.
+#[tokio::test]
+async fn a_watch_without_a_change_resumes_where_it_began() {
+    let server = Server::start();
+    change(&server, Method::PUT, "a", &[]).await;
+    let begun = Watch::open(&server, "", None).await.begun;
+    change(&server, Method::PUT, "b", &[]).await;
+    let mut again = Watch::open(&server, "", Some(&begun)).await;
+    again.receive(&[("put", "b", 2)]).await;
+}
+
 #[tokio::test]
 async fn cursors_that_cannot_be_honoured_are_told() {
     let server = Server::start();

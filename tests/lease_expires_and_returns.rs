@@ -46,9 +46,9 @@ async fn who_stops_waiting_takes_nothing() {
         let mut http = Http::connect(address).await;
         http.take("get", "jobs", json!({"receiver": "ann", "waitMs": 20_000})).await
     });
-    crate::harness::until("ann waits", async || server.metric("queue_waiting_takers").await == 1).await;
+    crate::harness::until("ann waits", async || server.metric("queue_waiting_consumers").await == 1).await;
     gone.abort();
-    crate::harness::until("ann is gone", async || server.metric("queue_waiting_takers").await == 0).await;
+    crate::harness::until("ann is gone", async || server.metric("queue_waiting_consumers").await == 0).await;
     server.enqueue("jobs", "work").await;
     assert_eq!(texts(&server.take("get", "jobs", json!({"receiver": "bob"})).await), ["work"]);
 }

@@ -323,7 +323,7 @@ async fn beside_a_poll(at: &At, ask: impl AsyncFn() -> Answer) {
         tokio::select! {
             biased;
             answer = &mut waiting => panic!("{answer:?}"),
-            count = at.metric("queue_waiting_takers") => count == Some(1),
+            count = at.metric("queue_waiting_consumers") => count == Some(1),
         }
     })
     .await;

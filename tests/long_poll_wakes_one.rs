@@ -14,7 +14,7 @@ async fn waits(server: &Server, path: &str, body: Value, before: u64) -> JoinHan
         assert_eq!(answer.status, 200, "{}", answer.text());
         answer.json()["messages"].as_array().unwrap().clone()
     });
-    until("it waits", async || server.metric("queue_waiting_takers").await == before + 1).await;
+    until("it waits", async || server.metric("queue_waiting_consumers").await == before + 1).await;
     waiting
 }
 
@@ -36,7 +36,7 @@ async fn long_poll_wakes_one() {
     assert_eq!(texts(&in_time("cyd", line.remove(2)).await.unwrap()), ["for cyd"]);
     server.enqueue("jobs", "first").await;
     assert_eq!(texts(&in_time("ann", line.remove(0)).await.unwrap()), ["first"]);
-    assert_eq!(server.metric("queue_waiting_takers").await, 1);
+    assert_eq!(server.metric("queue_waiting_consumers").await, 1);
     server.enqueue("jobs", "second").await;
     assert_eq!(texts(&in_time("bob", line.remove(0)).await.unwrap()), ["second"]);
     // Three sends and three takes: nobody else was woken for nothing.

@@ -11,6 +11,8 @@
 
 mod harness;
 
+#[cfg(any(feature = "amqp", feature = "kafka"))]
+mod a_broker_closes_the_ledger;
 mod a_damaged_revocation_counts;
 mod a_dead_essential_task_ends_the_process;
 #[cfg(feature = "kafka")]
@@ -84,6 +86,8 @@ mod jwks_rotation;
 mod k6_runs;
 #[cfg(feature = "kafka")]
 mod kafka_poison_goes_to_dead_topic;
+#[cfg(feature = "kafka")]
+mod kafka_that_lost_records_is_refused;
 #[cfg(all(feature = "kafka", feature = "scylla"))]
 mod kafka_with_cassandra;
 #[cfg(feature = "kafka")]
@@ -96,6 +100,8 @@ mod kv_is_linearizable_on_two_servers;
 mod kv_no_stale_read;
 mod kv_over_http;
 mod kv_watch_resumes;
+#[cfg(feature = "amqp")]
+mod lag_grows_while_the_store_is_away;
 mod last_block_is_missed;
 mod lease_expires_and_returns;
 mod limits_are_as_documented;

@@ -50,7 +50,7 @@ const DECLARED: &[(&str, &str)] = &[
     ("kv_changes_total", "counter"),
     ("kv_cache_hits_total", "counter"),
     ("kv_cache_misses_total", "counter"),
-    ("kv_cache_questions_total", "counter"),
+    ("kv_cache_validations_total", "counter"),
     ("kv_exclusive", "gauge"),
     ("kv_exclusive_lost_total", "counter"),
     ("kv_exclusive_waits_total", "counter"),
@@ -68,7 +68,7 @@ const DECLARED: &[(&str, &str)] = &[
     ("store_partitions_missing", "gauge"),
     ("store_cache_hits_total", "counter"),
     ("store_cache_misses_total", "counter"),
-    ("store_cache_questions_total", "counter"),
+    ("store_cache_validations_total", "counter"),
     ("store_cache_bytes", "gauge"),
     ("store_sync_last_seconds", "gauge"),
     ("store_sync_max_seconds", "gauge"),
@@ -83,7 +83,7 @@ const DECLARED: &[(&str, &str)] = &[
     ("queue_messages_nacked_total", "counter"),
     ("queue_messages_dead_total", "counter"),
     ("queue_messages_dropped_total", "counter"),
-    ("queue_waiting_takers", "gauge"),
+    ("queue_waiting_consumers", "gauge"),
     ("store_queues", "gauge"),
     ("store_queue_messages", "gauge"),
     ("store_queue_bytes", "gauge"),
@@ -120,7 +120,7 @@ const DECLARED: &[(&str, &str)] = &[
     ("log_partitions_unreadable", "gauge"),
     ("log_unacked", "gauge"),
     ("log_up", "gauge"),
-    ("log_way_seconds", "histogram"),
+    ("log_end_to_end_seconds", "histogram"),
     ("store_pool_acquire_max_seconds", "gauge"),
     ("store_pool_acquire_seconds_total", "counter"),
     ("broken_invariants_total", "counter"),
@@ -249,7 +249,7 @@ async fn answers_are_timed() {
     let waiting = tokio::spawn(async move {
         Http::connect(address).await.post("/v1/queues/jobs/get", r#"{"waitMs":20000}"#).await
     });
-    until("it waits", async || server.metric("queue_waiting_takers").await == 1).await;
+    until("it waits", async || server.metric("queue_waiting_consumers").await == 1).await;
     server.call("", Method::DELETE, "/v1/queues/jobs", Value::Null).await;
     in_time("the answer", waiting).await.unwrap().problem(404, "unknown_queue");
     server.get("/v1/nothing").await;

@@ -4,7 +4,8 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-use crate::harness::{Server, in_time, texts};
+use crate::harness::tokens::read_until;
+use crate::harness::{Server, Setup, in_time, texts};
 
 #[tokio::test]
 async fn ndjson_answers_line_by_line() {
@@ -63,6 +64,30 @@ async fn a_long_stream_is_stored_in_order() {
 async fn answers_are_streamed() {
     let server = Server::start();
     wait_for_each_answer(TcpStream::connect(server.address()).await.unwrap()).await;
+}
+
+/// Who waits to be asked for the body is, and then gets each answer at once.
+#[tokio::test]
+async fn a_body_is_asked_for() {
+    let server = Setup::new().set("server.body_timeout=500ms").start();
+    let head =
+        "POST /v1/messages HTTP/1.1\r\nhost: x\r\nexpect: 100-continue\r\ntransfer-encoding: chunked\r\n\r\n";
+    let mut stream = TcpStream::connect(server.address()).await.unwrap();
+    stream.write_all(head.as_bytes()).await.unwrap();
+    let asked = read_until(&mut stream, "\r\n\r\n").await;
+    assert!(asked.starts_with("HTTP/1.1 100"), "{asked}");
+    for seq in 1..=2 {
+        let line = json!({"roomId": "lines", "userId": "ada", "message": "x"}).to_string() + "\n";
+        stream.write_all(format!("{:x}\r\n{line}\r\n", line.len()).as_bytes()).await.unwrap();
+        let answer = read_until(&mut stream, "\"duplicate\":false}").await;
+        assert_eq!(answer.starts_with("HTTP/1.1 200"), seq == 1, "{answer}");
+        assert!(answer.contains(&format!("\"seq\":{seq},")), "{answer}");
+    }
+    // Nobody waits for it for ever.
+    let mut silent = TcpStream::connect(server.address()).await.unwrap();
+    silent.write_all(head.as_bytes()).await.unwrap();
+    let answer = read_until(&mut silent, "request_timeout").await;
+    assert!(answer.contains("HTTP/1.1 408"), "{answer}");
 }
 
 /// Answers come while the request is still being written: a client may wait for one before it sends the next.

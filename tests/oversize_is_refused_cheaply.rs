@@ -3,6 +3,7 @@
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
+use crate::harness::tokens::read_until;
 use crate::harness::{Server, Setup, in_time};
 
 /// Sends `head`, then filling without end, until the server answers or ends the connection: its answer, and how many bytes
@@ -76,4 +77,23 @@ async fn who_reads_late_reads_the_refusal() {
         assert!(answers.starts_with(&format!("HTTP/1.1 {status}")), "{answers}");
         assert!(answers.contains("HTTP/1.1 200"), "{answers}");
     }
+}
+
+/// The same, where the server asked for the body, and then finds it too long.
+#[tokio::test]
+async fn who_was_asked_for_a_body_reads_its_refusal() {
+    let server = Setup::new().set("limits.body_bytes=64KiB").start();
+    let mut stream = TcpStream::connect(server.address()).await.unwrap();
+    let head = "POST /v1/rooms/r/messages HTTP/1.1\r\nhost: x\r\nexpect: 100-continue\r\ntransfer-encoding: chunked\r\n\r\n";
+    stream.write_all(head.as_bytes()).await.unwrap();
+    let asked = read_until(&mut stream, "\r\n\r\n").await;
+    assert!(asked.starts_with("HTTP/1.1 100"), "{asked}");
+    let chunk = [b"10000\r\n", &[b'x'; 64 * 1024][..], b"\r\n"].concat();
+    let next = b"0\r\n\r\nGET /health/live HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n";
+    for part in std::iter::repeat_n(&chunk[..], 128).chain([&next[..]]) {
+        stream.write_all(part).await.unwrap();
+    }
+    let mut answers = String::new();
+    in_time("both answers", stream.read_to_string(&mut answers)).await.unwrap();
+    assert!(answers.starts_with("HTTP/1.1 413") && answers.contains("HTTP/1.1 200"), "{answers}");
 }

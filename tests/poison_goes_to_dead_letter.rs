@@ -63,7 +63,7 @@ async fn a_dead_letter_wakes_who_waits_for_it() {
         http.take("get", "bad", json!({"receiver": "undertaker", "waitMs": 20_000})).await
     };
     let dies = async {
-        crate::harness::until("somebody waits", async || server.metric("queue_waiting_takers").await == 1)
+        crate::harness::until("somebody waits", async || server.metric("queue_waiting_consumers").await == 1)
             .await;
         let taken = lease(&server, "jobs", LONG_MS).await;
         server.settle("nack", "jobs", receipt(&taken[0]), json!({})).await

@@ -23,7 +23,8 @@ async fn scyllas_is_checked() {
         (&right, &format!("{ca}cert = \"x\"\n"), &["store.scylla.cert and store.scylla.key"]),
         (&right.replace("scyllas", "scylla"), &ca, &["store.url", "scyllas://"]),
     ] {
-        let line = refusal(Setup::new(), &format!("{settings}{log}[store]\nurl = {url:?}\n")).await;
+        let line =
+            refusal(Setup::new().elsewhere(), &format!("{settings}{log}[store]\nurl = {url:?}\n")).await;
         for part in parts {
             assert!(line.contains(part), "'{part}' is not in: {line}");
         }
@@ -40,7 +41,7 @@ async fn certificates_of_clients_are_shown() {
     let ca = format!("[store.scylla]\nca = {:?}\n", cassandra.file("ca.pem"));
     let log = format!("[log]\nurl = {:?}\n", kafka.url());
     let right = url(&cassandra, "cassandra:cassandra@");
-    let line = refusal(Setup::new(), &format!("{ca}{log}[store]\nurl = {right:?}\n")).await;
+    let line = refusal(Setup::new().elsewhere(), &format!("{ca}{log}[store]\nurl = {right:?}\n")).await;
     assert!(line.contains("store.scylla.cert"), "{line}");
     let own =
         format!("cert = {:?}\nkey = {:?}\n", cassandra.file("server.crt"), cassandra.file("server.key"));
@@ -48,7 +49,9 @@ async fn certificates_of_clients_are_shown() {
 }
 
 async fn works(kafka: &Kafka, cassandra: &Cassandra, settings: &str) {
-    let setup = kafka.log_of(Setup::new(), 1).env("HUBBUB_STORE", &url(cassandra, "cassandra:cassandra@"));
+    let setup = kafka
+        .log_of(Setup::new().elsewhere(), 1)
+        .env("HUBBUB_STORE", &url(cassandra, "cassandra:cassandra@"));
     let setup = Cassandra::replicated(setup);
     let file = setup.beside("hubbub.toml");
     let ca = format!("[store.scylla]\nca = {:?}\n{settings}", cassandra.file("ca.pem"));

@@ -117,6 +117,14 @@ async fn an_idle_server_ends_at_once_on_sigint_too() {
     assert!(Http::try_connect(server.address()).await.is_none());
 }
 
+/// Whether a stream ended with a pause that lets the next server come up, and began with one that replaces it: an `EventSource` keeps
+/// the last one.
+fn is_sent_away(text: &str) -> bool {
+    let (_, stream) = text.split_once("\nretry: 3000\n").unwrap_or_default();
+    let after = stream.rsplit_once("\nretry: ").and_then(|(_, after)| after.split_once("\n\n"));
+    after.is_some_and(|(after, _)| (1_000..=6_000).contains(&after.parse::<u64>().unwrap()))
+}
+
 #[tokio::test]
 async fn an_event_stream_says_when_to_reconnect() {
     let mut server = Setup::new().start();
@@ -127,9 +135,7 @@ async fn an_event_stream_says_when_to_reconnect() {
     server.terminate();
     let mut text = String::new();
     in_time("the end of the stream", stream.read_to_string(&mut text)).await.unwrap();
-    let (_, after) = text.rsplit_once("\nretry: ").unwrap_or_else(|| panic!("{text}"));
-    let (after, _) = after.split_once("\n\n").unwrap();
-    assert!(after.parse::<u64>().unwrap() <= 5_000, "{text}");
+    assert!(is_sent_away(&text), "{text}");
     assert_eq!(server.exit().await.code(), Some(0));
 }
 
@@ -143,9 +149,7 @@ async fn watches_say_when_to_reconnect() {
         let mut text = read_until(&mut stream, begun).await;
         server.terminate();
         in_time("the end of the stream", stream.read_to_string(&mut text)).await.unwrap();
-        let (_, after) = text.rsplit_once("\nretry: ").unwrap_or_else(|| panic!("{path}: {text}"));
-        let (after, _) = after.split_once("\n\n").unwrap();
-        assert!(after.parse::<u64>().unwrap() <= 5_000, "{path}: {text}");
+        assert!(is_sent_away(&text), "{path}: {text}");
         assert_eq!(server.exit().await.code(), Some(0));
     }
 }

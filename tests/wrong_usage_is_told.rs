@@ -23,6 +23,11 @@ fn wrong_usage_is_told() {
         (&["send", "a b", "x"], &["'a b'", "<ROOM>", "A-Z a-z 0-9"]),
         (&["send", "r", "x", "--user", "a b"], &["'a b'", "--user"]),
         (&["send", "r", "x", "--type", "SHOUT"], &["SHOUT", "TEXT, JOIN, LEAVE"]),
+        (&["send", "r", "--id", "x"], &["--id", "standard input"]),
+        (
+            &["queue", "send", "q", "-", "--from", "ada", "--to", "bob", "--id", "x"],
+            &["--id", "standard input"],
+        ),
         (&["tail", "a/b"], &["'a/b'", "<ROOM>"]),
         (&["room", "add", "tea", "a b"], &["'a b'", "<USER>"]),
         (&["room", "set", "tea", "--retention", "soon"], &["--retention", "30d, or off"]),
@@ -58,6 +63,19 @@ fn an_open_door_must_be_asked_for() {
         must_contain(&line, &["server.listen", "127.0.0.1", "--insecure"]);
     }
     assert!(!directory.path().join("data").exists(), "nothing was made");
+}
+
+/// What checks a configuration finds what the server would be refused for.
+#[test]
+fn a_check_refuses_what_the_server_refuses() {
+    for (arguments, parts) in [
+        (&["--listen", "0.0.0.0:0"][..], &["server.listen", "--insecure"][..]),
+        (&["--set", "tls.cert=/no/such.pem", "--set", "tls.key=/no/such.pem"], &["tls.cert", "/no/such.pem"]),
+        (&["--set", "tls.client_auth=required"], &["tls.client_ca"]),
+    ] {
+        let line = hubbub(&[&["config", "check"], arguments].concat(), "").refusal(2);
+        must_contain(&line, parts);
+    }
 }
 
 #[tokio::test]

@@ -141,11 +141,14 @@ export class Queue {
   } & Canceling): Promise<void>;
 }
 
+/** A key: text, or percent-encoded if its bytes are no UTF-8. Lists and watches give `{encoded}` only for the latter. */
+export type Key = string | { encoded: string };
+
 export interface KeyValue { readonly value: Uint8Array; readonly text: string; readonly revision: number }
 
 export type KeyEvent =
   | { type: "ready"; epoch: string; revision: number }
-  | { type: "put" | "delete" | "expire"; key: string; revision: number }
+  | { type: "put" | "delete" | "expire"; key: Key; revision: number }
   /** List the keys anew. Changes after `head` follow. */
   | { type: "reset"; epoch: string; oldest: number; head: number; historyReplaced: boolean };
 
@@ -156,15 +159,15 @@ export interface Watch extends AsyncIterableIterator<KeyEvent> {
 
 export class Keys {
   private constructor();
-  get(key: string, options?: Canceling): Promise<KeyValue | undefined>;
-  put(key: string, value: string | Uint8Array, options?: { revision?: number; ttl?: number } & Canceling):
+  get(key: Key, options?: Canceling): Promise<KeyValue | undefined>;
+  put(key: Key, value: string | Uint8Array, options?: { revision?: number; ttl?: number } & Canceling):
     Promise<{ revision: number; created: boolean }>;
-  delete(key: string, options?: { revision?: number } & Canceling): Promise<boolean>;
-  list(options?: { prefix?: string; after?: string; limit?: number } & Canceling): Promise<{
-    keys: { key: string; revision: number; bytes: number; expiresAt?: string }[];
-    revision: number; epoch: string; next: string | null;
+  delete(key: Key, options?: { revision?: number } & Canceling): Promise<boolean>;
+  list(options?: { prefix?: Key; after?: Key; limit?: number } & Canceling): Promise<{
+    keys: { key: Key; revision: number; bytes: number; expiresAt?: string }[];
+    revision: number; epoch: string; next: Key | null;
   }>;
-  watch(options?: { prefix?: string; after?: number; epoch?: string }): Watch;
+  watch(options?: { prefix?: Key; after?: number; epoch?: string }): Watch;
 }
 
 export class Client {

@@ -1,22 +1,26 @@
-/** Keys with values, and their changes. */
+/** Keys with values, and their changes. A key is text, or `{encoded}`: percent-encoded, for bytes that are no text. */
 
 import { HubbubError } from "./hubbub.js";
 import { pauseOf, query, sleep } from "./http.js";
 import { readEvents } from "./events.js";
 
-/** Bytes of a key in a path: percent-encoded, with slashes as they are. */
+/** A key as the server writes it: its bytes, percent-encoded. */
+const encodedOf = (key) => typeof key === "string" ? encodeURIComponent(key) : key?.encoded;
+
+/** The path of a key, with slashes as they are. */
 function pathOf(key) {
-  if (key.split("/").some((segment) => segment === "." || segment === "..")) {
+  const encoded = encodedOf(key).replaceAll("%2F", "/").replace(/[?#]/g, encodeURIComponent);
+  if (encoded.split("/").some((segment) => /^(\.|%2e){1,2}$/i.test(segment))) {
     const detail = "a path loses segments that are . or ..; use POST /v1/kv";
     const fault = { field: "key", rule: "must have no segment . or .." };
     throw new HubbubError({ code: "invalid", detail, errors: [fault] });
   }
-  return `/kv/${encodeURIComponent(key).replaceAll("%2F", "/")}`;
+  return `/kv/${encoded}`;
 }
 
-/** The key as text. One that is no text stays as the server writes it. */
-function textOf(encoded) {
-  try { return decodeURIComponent(encoded); } catch { return encoded; }
+/** The key that the server writes so: text, or `{encoded}` if it is none. */
+function keyOf(encoded) {
+  try { return decodeURIComponent(encoded); } catch { return { encoded }; }
 }
 
 /** Most attempts to change a key that others change all the time. */
@@ -137,11 +141,10 @@ export class Keys {
 
   /** A page of keys in order. Its `revision` is where to watch from. */
   async list({ prefix, after, limit, signal } = {}) {
-    const encode = (key) => key === undefined ? undefined : encodeURIComponent(key);
-    const path = `/v1/kv${query({ prefix: encode(prefix), after: encode(after), limit })}`;
+    const path = `/v1/kv${query({ prefix: encodedOf(prefix), after: encodedOf(after), limit })}`;
     const page = await this.#http.json("GET", path, undefined, { signal });
-    const keys = page.keys.map((entry) => ({ ...entry, key: textOf(entry.key) }));
-    return { ...page, keys, next: page.next === null ? null : textOf(page.next) };
+    const keys = page.keys.map((entry) => ({ ...entry, key: keyOf(entry.key) }));
+    return { ...page, keys, next: page.next === null ? null : keyOf(page.next) };
   }
 
   /** Follows changes; iterate over what it returns. */
@@ -168,7 +171,7 @@ export class Watch {
   constructor(http, { prefix, after, epoch }) {
     this.#http = http;
     http.closing.addEventListener("abort", () => this.close(), { once: true, signal: this.#abort.signal });
-    this.#prefix = prefix === undefined ? undefined : encodeURIComponent(prefix);
+    this.#prefix = encodedOf(prefix);
     this.#position = { epoch, revision: after };
     this.#events = this.#follow();
   }
@@ -232,7 +235,7 @@ export class Watch {
       } else if (event === "error") {
         throw new HubbubError(this.#http.unlessRenewed(data, token));
       } else if (event === "put" || event === "delete" || event === "expire") {
-        yield { type: event, key: textOf(data.key), revision: data.revision };
+        yield { type: event, key: keyOf(data.key), revision: data.revision };
       } else {
         yield null;
       }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use rdkafka::ClientConfig;
-use rdkafka::admin::{AdminClient, AdminOptions, NewPartitions};
+use rdkafka::admin::{AdminClient, AdminOptions, NewPartitions, NewTopic, TopicReplication};
 use rdkafka::client::DefaultClientContext;
 use rdkafka::consumer::{BaseConsumer, Consumer as _};
 use rdkafka::message::{Headers as _, Message as _, OwnedHeaders};
@@ -214,6 +214,14 @@ impl Kafka {
         let topic = self.topic(name);
         let options = AdminOptions::new().operation_timeout(Some(PATIENCE));
         self.admin().delete_topics(&[&topic], &options).await.unwrap().remove(0).unwrap();
+    }
+
+    /// Returns false if there still is one of that name.
+    pub(crate) async fn create_topic(&self, name: &str, partitions: i32) -> bool {
+        let topic = self.topic(name);
+        let topic = NewTopic::new(&topic, partitions, TopicReplication::Fixed(1));
+        let topic = topic.set("message.timestamp.type", "LogAppendTime");
+        self.admin().create_topics(&[topic], &AdminOptions::new()).await.unwrap().remove(0).is_ok()
     }
 
     /// Removes the records of a partition before `offset`, as retention does.

@@ -23,6 +23,8 @@ pub(crate) struct Setup {
     settings: Vec<String>,
     environment: Vec<(String, String)>,
     has_line: bool,
+    /// Whether its data is in the directory.
+    has_data: bool,
     data: PathBuf,
     /// Removes the directory with the last one that refers to it.
     dir: Arc<TempDir>,
@@ -39,6 +41,7 @@ impl Setup {
             settings,
             environment: Vec::new(),
             has_line: false,
+            has_data: true,
             data: dir.path().join("data"),
             dir: Arc::new(dir),
         }
@@ -58,6 +61,12 @@ impl Setup {
     /// With the line protocol.
     pub(crate) fn line(mut self) -> Self {
         self.has_line = true;
+        self
+    }
+
+    /// With a store that is named by its environment or file: a directory on the command line is refused beside that.
+    pub(crate) fn elsewhere(mut self) -> Self {
+        self.has_data = false;
         self
     }
 
@@ -97,8 +106,10 @@ impl Setup {
 
     /// The arguments of `hubbub serve` on `listen`.
     pub(crate) fn arguments(&self, listen: &str) -> Vec<String> {
-        let mut arguments: Vec<String> = ["serve", "--listen", listen, "--data"].map(Into::into).into();
-        arguments.push(self.data.display().to_string());
+        let mut arguments: Vec<String> = ["serve", "--listen", listen].map(Into::into).into();
+        if self.has_data {
+            arguments.extend(["--data".to_owned(), self.data.display().to_string()]);
+        }
         if self.has_line {
             let (host, _) = listen.rsplit_once(':').unwrap();
             arguments.extend(["--line".to_owned(), format!("{host}:{LINE_PORT}")]);

@@ -16,6 +16,8 @@ use super::{Server, in_time};
 pub(crate) struct Watch {
     body: Incoming,
     text: String,
+    /// The id of `watching`.
+    pub(crate) begun: String,
 }
 
 impl Watch {
@@ -40,8 +42,11 @@ impl Watch {
             return None;
         }
         assert_eq!(status, 200);
-        let mut watch = Self { body: response.into_body(), text: String::new() };
-        assert_eq!(watch.next().await?.1, "watching");
+        let mut watch = Self { body: response.into_body(), text: String::new(), begun: String::new() };
+        let (begun, kind, data) = watch.next().await?;
+        assert_eq!(kind, "watching");
+        assert!(begun.ends_with(&format!(":{}", data["after"])), "{begun}: {data}");
+        watch.begun = begun;
         Some(watch)
     }
 

@@ -193,3 +193,17 @@ test("a handler that fails gives its message back, and the work goes on", async 
   assert.deepEqual([seen, errors], [["job 1", "job 2"], ["not now"]]);
   assert.deepEqual(requests.slice(0, 4).map((request) => request.url.split("/").at(-1)), ["lease", "nack", "lease", "ack"]);
 });
+
+test("a listed key is of use, whatever its bytes are", async (test) => {
+  const pages = [{ keys: ["a b", "%FF/%2F", "100%25"].map((key) => ({ key, revision: 1, bytes: 1 })), next: "k%FF" }, { keys: [], next: null }];
+  const { url, requests } = await answering(test, [[200, pages[0]], [200, pages[1]], [200, undefined, { etag: '"1"' }]]);
+  const { keys } = new Client(url, OPTIONS);
+  const page = await keys.list();
+  assert.deepEqual(page.keys.map((entry) => entry.key), ["a b", { encoded: "%FF/%2F" }, "100%"]);
+  assert.equal((await keys.list({ prefix: page.next, after: page.next })).next, null);
+  const { searchParams } = new URL(requests[1].url, url);
+  assert.deepEqual([searchParams.get("prefix"), searchParams.get("after")], ["k%FF", "k%FF"]);
+  for (const { key } of page.keys) await keys.get(key);
+  assert.deepEqual(requests.slice(2).map((request) => request.url), ["/kv/a%20b", "/kv/%FF//", "/kv/100%25"]);
+  for (const encoded of ["%FF/..", "%FF/%2e%2E/a"]) await assert.rejects(keys.get({ encoded }), { code: "invalid" });
+});

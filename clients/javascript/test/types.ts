@@ -20,5 +20,10 @@ export async function all(): Promise<void> {
   // @ts-expect-error: there may be no such key
   console.log(found.revision);
   await hubbub.keys.put("k", new Uint8Array(1), { revision: found?.revision ?? 0, ttl: 5 });
+  const { keys, next } = await hubbub.keys.list({ prefix: "k", after: { encoded: "k%FF" } });
+  for (const { key } of keys) await hubbub.keys.delete(key);
+  // @ts-expect-error: a key may be no text
+  for (const { key } of keys) console.log(key.length);
+  if (next !== null) await hubbub.keys.list({ after: next });
   for await (const change of hubbub.keys.watch({ prefix: "k" })) console.log((change satisfies KeyEvent).type);
 }

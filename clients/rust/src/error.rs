@@ -41,6 +41,9 @@ pub struct Problem {
     /// How long the server asks to wait.
     #[serde(skip)]
     pub retry_after: Duration,
+    /// Content type of an answer that is not of a Hubbub server (`unexpected`).
+    #[serde(skip)]
+    pub content_type: String,
 }
 
 /// A rule that a field breaks.

@@ -107,15 +107,16 @@ impl Answer {
 /// The error of a refusal, also of a proxy's.
 fn problem_of(status: StatusCode, headers: &HeaderMap, body: &[u8]) -> Error {
     let mut problem = serde_json::from_slice::<Problem>(body).ok().filter(|problem| !problem.code.is_empty());
+    let header = |name| headers.get(name).and_then(|value| value.to_str().ok());
     let problem = problem.get_or_insert_with(|| Problem {
         code: "unexpected".into(),
         detail: String::from_utf8_lossy(body).chars().take(STRANGE_MAX).collect(),
         retryable: status.is_server_error(),
+        content_type: header(CONTENT_TYPE).unwrap_or_default().to_owned(),
         ..Problem::default()
     });
     problem.status = status.as_u16();
-    let asked =
-        headers.get(RETRY_AFTER).and_then(|value| value.to_str().ok()).and_then(|text| text.parse().ok());
+    let asked = header(RETRY_AFTER).and_then(|text| text.parse().ok());
     let is_overload = [StatusCode::TOO_MANY_REQUESTS, StatusCode::SERVICE_UNAVAILABLE].contains(&status);
     let seconds = asked.unwrap_or(if is_overload { 1.0 } else { 0.0 });
     problem.retry_after = Duration::try_from_secs_f64(seconds).unwrap_or_default();

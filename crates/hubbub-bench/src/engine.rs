@@ -224,7 +224,8 @@ pub(crate) async fn measure<W: Workload>(args: &Loading<W>) -> anyhow::Result<Re
     let runs: Vec<&Run> = account.warm_up.as_deref().into_iter().chain([&*run]).collect();
     let after = counts().await;
     // Without a broker, what was answered is stored.
-    let Counted { stages, between } = main.counted;
+    let Counted { stages, between, note } = main.counted;
+    report.notes.extend(note.map(str::to_owned));
     let stored = stages.stored_behind_broker().filter(|_| before.is_some());
     report.settling = settled.filter(|_| stages.has_broker()).map(|settled| {
         let begun = setup.load_start.at().unwrap_or(main.begun);
@@ -255,10 +256,11 @@ pub(crate) async fn measure<W: Workload>(args: &Loading<W>) -> anyhow::Result<Re
     report.analysis.usage = cpu.filter(|_| !main.has_warmup).and_then(|cpu| Usage::of(done, cpu, samples));
     let open = OpenLoop {
         asked_per_second: account.asked_per_second,
+        sending_s: timetable.sending_s(&run, account.asked_per_second),
         window: account.window,
         waited_ms: known.waited_ms,
     };
-    let seen = seen.with(&report, samples, open);
+    let seen = seen.with(&run.record.lock(), &report, samples, open);
     report.analysis.capacity = Headroom::of(&seen, report.cpu.as_ref(), samples, rate);
     report.cpu_us = cpu_us(&report.series, rate);
     report.verdict = Some(Verdict::of(seen));

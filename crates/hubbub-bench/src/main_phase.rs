@@ -41,7 +41,7 @@ impl EarlyEnd {
     /// Takes the marks, for a load that moved last at this time; `metrics` is what the servers just said.
     pub(crate) fn take(setup: &Setup, metrics: String, at: Instant) -> Self {
         let pids = &setup.common.server_pid;
-        Self { at, cpu: CpuMark::now(pids), mark: Mark::with(pids, metrics) }
+        Self { at, cpu: CpuMark::now(pids), mark: Mark::with(pids, Some(metrics)) }
     }
 }
 

@@ -16,6 +16,7 @@ use crate::agents::Share;
 use crate::job::share_of;
 use crate::options::{duration, seconds};
 use crate::pace::{Rate, RateSpan, Schedule};
+use crate::run::Run;
 
 /// How long the load runs.
 #[derive(Debug, Clone, Copy, Args, Serialize)]
@@ -79,6 +80,13 @@ impl Timetable {
     pub(crate) fn main_end(&self) -> Option<Duration> {
         let main = self.main.filter(|_| !self.cooldown.is_zero())?;
         Some(self.warmup.saturating_add(main))
+    }
+
+    /// How long an open loop is to send what is measured, in seconds: its main phase, or as long as its messages take at this rate.
+    pub(crate) fn sending_s(&self, run: &Run, asked_per_second: Option<f64>) -> f64 {
+        let [sent, ..] = run.counts.totals();
+        let of_messages = asked_per_second.map_or(0.0, |asked| sent as f64 / asked);
+        self.main.map_or(of_messages, |main| main.as_secs_f64())
     }
 
     /// The time of all three.

@@ -129,6 +129,18 @@ impl Record {
         self.steps.iter().skip(first).take(end - first).sum()
     }
 
+    /// Messages of the main phase that were accepted in so many seconds from its beginning; of the step in which these end, a
+    /// share.
+    pub(crate) fn answered_by(&self, seconds: f64) -> f64 {
+        if seconds * 1e6 >= self.last_us as f64 {
+            return self.all.len() as f64;
+        }
+        let steps = (seconds * 1e6 / STEP_US as f64).max(0.0);
+        let (whole, share) = (steps as usize, steps.fract());
+        let before: u64 = self.steps.iter().take(whole).sum();
+        share.mul_add(self.steps.get(whole).map_or(0.0, |last| *last as f64), before as f64)
+    }
+
     /// Messages that came to an end in this time of the run, whenever they began, and how many more or less it may be: of the
     /// steps at both ends the share that lies in it, though all may lie on one side.
     pub(crate) fn ended_between(&self, us: Range<u64>) -> (f64, f64) {

@@ -1,6 +1,5 @@
 //! Servers as child processes: a bare one, or the real one with a data directory.
 
-use std::ffi::OsStr;
 use std::fs::File;
 use std::path::Path;
 use std::process::Stdio;
@@ -98,7 +97,8 @@ impl Server {
     }
 
     async fn serve(mut command: Command, data: &Path) -> anyhow::Result<Self> {
-        command.args(["--listen", "127.0.0.1:0", "--data"].map(OsStr::new)).arg(data);
+        // No flag: where the store is a database, that would be refused as passed over.
+        command.args(["--listen", "127.0.0.1:0"]).env("HUBBUB_DATA", data);
         let log = data.with_extension("log");
         let file =
             File::options().create(true).append(true).open(&log).context("cannot write the server's log")?;

@@ -127,6 +127,8 @@ async fn what_begins_in_the_main_phase_is_measured_and_the_ledger_has_all() {
         report.terminal()
     );
     assert_eq!(report.throughput.iter().map(|bucket| bucket.messages).sum::<u64>(), 300);
+    // Answers that come in the cool-down make the main phase no longer.
+    assert_eq!((report.elapsed_s, report.per_second), (0.3, 1_000.0));
     let rows = std::fs::read_to_string(dir.path().join("metrics.csv")).expect("rows");
     assert_eq!(rows.lines().count(), 301, "with its header");
     // A closed loop has as many as there is time for.

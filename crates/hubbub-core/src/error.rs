@@ -34,6 +34,11 @@ macro_rules! error_codes {
                 match self { $(Self::$name => $code,)* }
             }
 
+            /// The code that is written so on the wire; `None` where this version does not have it.
+            pub fn parse(code: &str) -> Option<Self> {
+                Self::ALL.iter().copied().find(|known| known.as_str() == code)
+            }
+
             /// What it means, in a sentence.
             pub fn about(self) -> &'static str {
                 match self { $(Self::$name => concat!($($doc),*).trim_ascii(),)* }
@@ -138,5 +143,13 @@ mod tests {
         codes.sort_unstable();
         codes.dedup();
         assert_eq!(codes.len(), ErrorCode::ALL.len());
+    }
+
+    #[test]
+    fn codes_are_read_as_they_are_written() {
+        for code in ErrorCode::ALL {
+            assert_eq!(ErrorCode::parse(code.as_str()), Some(*code));
+        }
+        assert_eq!(ErrorCode::parse("Overloaded"), None);
     }
 }

@@ -1,5 +1,7 @@
 //! Positions in an ordered log outside the process, and what a store must do to take operations from one exactly once.
 
+use std::sync::Arc;
+
 use crate::id::RoomId;
 use crate::store::{ApplyError, Read, ReadError};
 use crate::time::Timestamp;
@@ -57,6 +59,12 @@ pub trait LogStore: Send + Sync {
     /// The same of one partition.
     fn next_offset(&self, partition: u32) -> Read<'_, u64> {
         Box::pin(async move { self.next_offsets().await?.get(partition as usize).cloned().unwrap_or(Ok(0)) })
+    }
+
+    /// Where the store is, in letters, digits and `-`: the same for all its servers, and another one for a copy in another
+    /// place. It changes only where the store is moved. Empty if that is not known.
+    fn place(&self) -> Arc<str> {
+        Arc::default()
     }
 
     /// Rooms of these partitions with messages that have outlived their retention by proven time; a bounded number. The

@@ -290,6 +290,21 @@ impl Outcome {
         }
     }
 
+    /// Whether a room's settings, its members or what they may read changed, or may have changed before where the operation
+    /// is a repetition. What is cached of these is invalid then.
+    pub const fn may_change_access(&self) -> bool {
+        match self {
+            Self::Accepted | Self::Room { .. } | Self::Changed { .. } | Self::Erased { .. } => true,
+            Self::Stored(_) | Self::Duplicate(_) | Self::Read(_) => false,
+            Self::Queue(_) | Self::Kv(_) | Self::Refused(_) | Self::Failed(_) => false,
+        }
+    }
+
+    /// The same, or whether a read mark moved.
+    pub const fn may_change_rooms(&self) -> bool {
+        matches!(self, Self::Read(_)) || self.may_change_access()
+    }
+
     /// Why the part of the batch that it was in failed.
     pub fn failure(&self) -> Option<&ApplyError> {
         match self {

@@ -37,8 +37,13 @@ pub(crate) fn now() -> Timestamp {
 
 /// What takes the tokens of [`token`].
 pub(crate) fn verifier() -> Verifier {
+    verifier_with(Duration::ZERO)
+}
+
+/// The same by clocks that differ.
+pub(crate) fn verifier_with(leeway: Duration) -> Verifier {
     let max_lifetime = Duration::from_micros(LIFETIME_DAYS.unsigned_abs() * DAY.unsigned_abs());
-    let rules = TokenRules { audience: None, issuer: None, leeway: Duration::ZERO, max_lifetime };
+    let rules = TokenRules { audience: None, issuer: None, leeway, max_lifetime };
     Verifier::new(rules, Some(SECRET), None, false).unwrap()
 }
 
@@ -86,6 +91,11 @@ pub(crate) async fn until(what: &str, mut is_so: impl FnMut() -> bool) {
 
 /// A server that asks for tokens, on a new disk.
 pub(crate) async fn gateway(clock: Arc<dyn Clock>) -> Arc<Gateway> {
+    gateway_with(clock, verifier()).await
+}
+
+/// The same with other rules for tokens.
+pub(crate) async fn gateway_with(clock: Arc<dyn Clock>, verifier: Verifier) -> Arc<Gateway> {
     let store = store(&SimDisk::new(), &clock);
     let metrics = Arc::new(Metrics::default());
     let hub = Arc::new(Hub::new(ENCODE, 1 << 20, clock.clone(), metrics.clone()));
@@ -102,7 +112,7 @@ pub(crate) async fn gateway(clock: Arc<dyn Clock>) -> Arc<Gateway> {
         clock.clone(),
         metrics.clone(),
     );
-    let auth = Auth::open(Some(verifier()), None, store.clone(), clock.clone()).await.unwrap();
+    let auth = Auth::open(Some(verifier), None, store.clone(), clock.clone()).await.unwrap();
     Arc::new(Gateway {
         name: "fixture".to_owned(),
         auth: Arc::new(auth),

@@ -1,5 +1,7 @@
 //! Follows one room: reads what was missed page by page, then joins live delivery without a gap.
 
+mod request;
+
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
@@ -12,6 +14,7 @@ use hubbub_pipeline::hub::{Attachment, Joined, Outbox};
 
 use crate::Gateway;
 use crate::problem::{Problem, Reset};
+pub(crate) use request::{Audience, FollowRequest, OnReset, Start};
 
 /// A page of what was missed: few enough to keep memory small, many enough to be quick.
 const PAGE_MESSAGES: usize = 500;
@@ -26,60 +29,21 @@ const AGAIN_AFTER: Duration = Duration::from_millis(50);
 /// Bytes of the page with the last messages, which is read at once. Larger texts make it shorter than requested.
 const LAST_BYTES: usize = 4 * 1024 * 1024;
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Start {
-    Live,
-    /// Behind a seq; 0 = with the oldest.
-    After(u64),
-    Last(usize),
-    /// Behind a read mark, or with the oldest message if the next one is no longer kept.
-    Mark(u64),
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Audience {
-    Readers,
-    /// Only whoever is a member of it now.
-    Members,
-}
-
-/// Where to go on when the cursor cannot be honoured.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum OnReset {
-    Replay,
-    Live,
-}
-
-impl OnReset {
-    pub(crate) const RULE: &str = "must be replay or live";
-
-    pub(crate) fn parse(text: &str) -> Option<Self> {
-        match text {
-            "replay" => Some(Self::Replay),
-            "live" => Some(Self::Live),
-            _ => None,
-        }
-    }
-}
-
-#[derive(Debug, Clone)]
-pub(crate) struct FollowRequest {
-    pub(crate) start: Start,
-    pub(crate) epoch: Option<String>,
-    pub(crate) on_reset: OnReset,
-    pub(crate) audience: Audience,
-}
-
 #[derive(Debug)]
 pub(crate) enum Step {
-    /// The first step: the room's position, and whether the cursor could not be honoured.
+    /// The first step: the room's position, and whether the cursor could not be honoured. What is published behind `cursor`
+    /// follows; `None` where earlier messages do, too ([`Start::Last`]).
     Begun {
         at: Reset,
         is_reset: bool,
+        cursor: Option<u64>,
     },
     /// A gap, because retention removed the next messages meanwhile, and the room's position. The oldest message follows, or
-    /// with [`OnReset::Live`] the next one that is published.
-    Reset(Reset),
+    /// with [`OnReset::Live`] the next one that is published: what is behind `cursor`.
+    Reset {
+        at: Reset,
+        cursor: u64,
+    },
     Missed(MessageRun),
     /// More was published than could be held while joining. It is read from the store, and other rooms may go first.
     Outrun,
@@ -241,8 +205,15 @@ impl Follower {
                 let at = Reset { epoch, oldest, head };
                 let is_reset = request.is_reset(&at);
                 self.has_cursor = request.has_cursor(is_reset);
-                self.stage = request.first_stage(&at, is_reset);
-                Some(Step::Begun { at, is_reset })
+                let cursor = request.cursor(&at, is_reset);
+                self.stage = match (cursor, request.start) {
+                    (None, Start::Last(count)) => Stage::Last { count, head: at.head },
+                    _ => {
+                        let cursor = cursor.unwrap_or(at.head).max(at.oldest.saturating_sub(1));
+                        Stage::Behind { cursor, is_at_end: cursor >= at.head }
+                    }
+                };
+                Some(Step::Begun { at, is_reset, cursor })
             }
             // Another epoch may have begun, and the page may be of that one. The owner of the outbox ends the connection.
             Fetched::Page(_) if self.outbox.is_cut() => {
@@ -295,8 +266,8 @@ impl Follower {
             return missed.map(Step::Missed);
         }
         self.page = missed.filter(|_| self.on_reset == OnReset::Replay);
-        let epoch = self.gateway.store.epoch();
-        Some(Step::Reset(Reset { epoch, oldest: page.oldest, head: page.head }))
+        let at = Reset { epoch: self.gateway.store.epoch(), oldest: page.oldest, head: page.head };
+        Some(Step::Reset { cursor: self.on_reset.cursor(&at), at })
     }
 
     /// Notifies the other followers of the room that the user is typing.
@@ -312,40 +283,6 @@ impl Drop for Follower {
         if let Some(attachment) = self.attachment.take() {
             self.gateway.hub.detach(attachment);
         }
-    }
-}
-
-impl FollowRequest {
-    /// Whether the cursor cannot be honoured at the room's position.
-    fn is_reset(&self, at: &Reset) -> bool {
-        let is_foreign = self.epoch.as_ref().is_some_and(|given| **given != *at.epoch);
-        match self.start {
-            // "From the oldest" has a meaning in every epoch.
-            Start::After(0) | Start::Mark(_) => false,
-            Start::After(after) => is_foreign || after > at.head || after + 1 < at.oldest,
-            Start::Live | Start::Last(_) => is_foreign,
-        }
-    }
-
-    /// Whether the client has everything before its start. One that begins with the oldest message has nothing.
-    fn has_cursor(&self, is_reset: bool) -> bool {
-        match (is_reset, self.on_reset, self.start) {
-            (true, on_reset, _) => on_reset == OnReset::Live,
-            (false, _, Start::After(after)) => after > 0,
-            (false, _, Start::Live | Start::Last(_)) => true,
-            (false, _, Start::Mark(_)) => false,
-        }
-    }
-
-    fn first_stage(&self, at: &Reset, is_reset: bool) -> Stage {
-        let before_oldest = at.oldest.saturating_sub(1);
-        let cursor = match (is_reset, self.on_reset, self.start) {
-            (true, OnReset::Replay, _) => before_oldest,
-            (true, OnReset::Live, _) | (false, _, Start::Live) => at.head,
-            (false, _, Start::After(after) | Start::Mark(after)) => after.max(before_oldest),
-            (false, _, Start::Last(last)) => return Stage::Last { count: last, head: at.head },
-        };
-        Stage::Behind { cursor, is_at_end: cursor >= at.head }
     }
 }
 

@@ -39,8 +39,8 @@ const SEND_BUFFER: usize = 64 * 1024;
 /// Bytes of a body that are handed over at once.
 const PIECE_BYTES: usize = 16 * 1024;
 /// Bytes of one request's body, and of all of a connection together, that wait for an endpoint to take them. One that takes
-/// nothing leaves room for others.
-const RECEIVED_MAX: (u32, u32) = (256 * 1024, 2 * 1024 * 1024);
+/// nothing leaves room for others. No budget of all connections counts them.
+const RECEIVED_MAX: (u32, u32) = (256 * 1024, 512 * 1024);
 /// Time for a connection on which nothing is under way to agree that it ends; and for what is on its way to the client then.
 const GOODBYE_TIMEOUT: Duration = Duration::from_secs(3);
 

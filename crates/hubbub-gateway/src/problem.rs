@@ -2,15 +2,14 @@
 
 use std::borrow::Cow;
 use std::num::NonZeroU64;
-use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::sync::{Arc, LazyLock};
+use std::time::Instant;
 
 use hubbub_core::invariant::broken;
 use hubbub_core::store::{ApplyError, ReadError};
-use hubbub_core::{ErrorCode, FieldError, Outcome, Receipt, Refusal};
+use hubbub_core::{ErrorCode, FieldError, LogLimit, Outcome, Receipt, Refusal};
 use hubbub_pipeline::SubmitError;
 use hubbub_pipeline::committer::{apply_error_code, refusal_code};
-use parking_lot::Mutex;
 
 use crate::http::AllowedMethods;
 use crate::json::{write_flag, write_items, write_number, write_plain, write_text};
@@ -30,7 +29,7 @@ pub(crate) struct Problem {
     pub(crate) retry_after_s: u32,
     /// The methods that the path takes, for `Allow`, where it does not take this one.
     pub(crate) methods: AllowedMethods,
-    /// Whether the dispatcher counted it when the batch was committed.
+    /// Whether it was counted already, where the outcome was set: when the batch was committed, or by the log's broker.
     pub(crate) is_counted: bool,
 }
 
@@ -230,35 +229,10 @@ impl From<&ApplyError> for Problem {
     }
 }
 
-/// Failed reads that are logged within a second. Clients that try again while the store is away would fill the log.
-const LOGGED_MAX: u32 = 10;
-
-/// The second in which failed reads were logged last.
-struct Logged {
-    begun: Option<Instant>,
-    lines: u32,
-    left_out: u64,
-}
-
-impl Logged {
-    /// How many were left out before this one; `None` = this one is left out, too.
-    fn next(&mut self, now: Instant) -> Option<u64> {
-        if self.begun.is_none_or(|begun| now.duration_since(begun) >= Duration::from_secs(1)) {
-            (self.begun, self.lines) = (Some(now), 0);
-        }
-        if self.lines == LOGGED_MAX {
-            self.left_out += 1;
-            return None;
-        }
-        self.lines += 1;
-        Some(std::mem::take(&mut self.left_out))
-    }
-}
-
 fn log_failed_read(error: &ReadError) {
-    static LOGGED: Mutex<Logged> = Mutex::new(Logged { begun: None, lines: 0, left_out: 0 });
-    let next = LOGGED.lock().next(Instant::now());
-    match next {
+    static LINES: LogLimit = LogLimit::new();
+    static BEGUN: LazyLock<Instant> = LazyLock::new(Instant::now);
+    match LINES.next(BEGUN.elapsed()) {
         None => {}
         Some(0) => tracing::error!(%error, "read failed"),
         Some(left_out) => tracing::error!(%error, left_out, "read failed, and others before it"),
@@ -285,26 +259,5 @@ impl From<ReadError> for Problem {
                 )
             }
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn failed_reads_do_not_fill_the_log() {
-        let mut logged = Logged { begun: None, lines: 0, left_out: 0 };
-        let begin = Instant::now();
-        let later = begin + Duration::from_secs(1);
-        for number in 0..100 {
-            assert_eq!(logged.next(begin), (number < LOGGED_MAX).then_some(0), "{number}");
-        }
-        assert_eq!(
-            logged.next(later),
-            Some(100 - u64::from(LOGGED_MAX)),
-            "the next says how many there were"
-        );
-        assert_eq!(logged.next(later), Some(0));
     }
 }

@@ -72,6 +72,11 @@ impl Gateway {
         }
     }
 
+    /// The history of the store that what was submitted is in. Another one may have begun before the receipt is written.
+    pub(crate) fn epoch_of(&self, ticket: Option<&Ticket>) -> Arc<str> {
+        ticket.and_then(Ticket::epoch).cloned().unwrap_or_else(|| self.store.epoch())
+    }
+
     async fn apply_one(&self, op: &Op<'_>) -> Result<Outcome, Problem> {
         let mut ops = OpBatch::default();
         ops.push(op);
@@ -140,6 +145,11 @@ impl Gateway {
 pub(crate) struct Applied(Ticket);
 
 impl Applied {
+    /// The history of the store that the operations are in.
+    pub(crate) fn epoch(&self, gateway: &Gateway) -> Arc<str> {
+        gateway.epoch_of(Some(&self.0))
+    }
+
     pub(crate) fn outcomes(&self) -> &[Outcome] {
         match self.0.outcomes() {
             Some(Ok(outcomes)) => outcomes,

@@ -66,11 +66,20 @@ pub enum SubmitError {
 /// Results of a chunk: one outcome for each operation, or why the batch failed.
 pub type Outcomes = Result<Vec<Outcome>, ApplyError>;
 
+/// A batch was committed while, or right before, the store began another history.
+pub(crate) fn another_history() -> ApplyError {
+    ApplyError::Unconfirmed { reason: "the database was promoted or restored meanwhile".into() }
+}
+
 /// The outcomes of one chunk, shared by the tickets of its submissions.
 #[derive(Debug, Default)]
 pub struct Batch {
     pub(crate) number: u64,
     outcomes: OnceLock<Outcomes>,
+    /// What senders are told instead: another history of the store has begun before they were told anything.
+    lost: OnceLock<Outcomes>,
+    /// The history of a shared store that it was committed in.
+    epoch: OnceLock<Arc<str>>,
     /// Whether a part of it failed.
     has_failures: AtomicBool,
     /// Whether tickets return them.
@@ -87,13 +96,25 @@ impl Batch {
         let _ = self.outcomes.set(outcomes);
     }
 
+    /// Call before the outcomes are visible.
+    pub(crate) fn set_epoch(&self, epoch: Arc<str>) {
+        let _ = self.epoch.set(epoch);
+    }
+
+    /// The store has begun another history, which may lack the batch. Senders that have not been told of it are told so.
+    pub(crate) fn lose(&self) {
+        if !self.is_visible.load(Ordering::Acquire) {
+            let _ = self.lost.set(Err(another_history()));
+        }
+    }
+
     /// Makes the outcomes visible to senders, including those that poll before they are woken.
     pub(crate) fn make_visible(&self) {
         self.is_visible.store(true, Ordering::Release);
     }
 
     pub(crate) fn outcomes(&self) -> Option<&Outcomes> {
-        self.outcomes.get()
+        self.lost.get().or_else(|| self.outcomes.get())
     }
 
     /// Whether a part of the batch failed, and others did not.
@@ -121,7 +142,7 @@ impl Ticket {
         if !self.batch.is_visible.load(Ordering::Acquire) {
             return None;
         }
-        let outcomes = match self.batch.outcomes.get()? {
+        let outcomes = match self.batch.outcomes()? {
             Ok(all) => all.get(self.first..self.first + self.count).unwrap_or_default(),
             Err(error) => return Some(Err(error)),
         };
@@ -131,6 +152,11 @@ impl Ticket {
             return Some(Err(error));
         }
         Some(Ok(outcomes))
+    }
+
+    /// The history that a shared store committed it in; `None` without outcomes, or where there is but one history.
+    pub fn epoch(&self) -> Option<&Arc<str>> {
+        self.batch.epoch.get()
     }
 
     /// Number of operations of the submission.
@@ -148,6 +174,8 @@ pub(crate) struct Group {
     pub(crate) sender: usize,
     /// Number of the last failed batch that the sender had acknowledged.
     pub(crate) acknowledged_failure: u64,
+    /// Whether a broker's consumer submitted it, and no sender hears of it.
+    is_of_log: bool,
 }
 
 #[derive(Debug, Default)]
@@ -180,6 +208,23 @@ impl Chunk {
                 failed.for_each(|error| *error = error.clone().into_partial());
             }
         }
+    }
+
+    /// What failed and is told to senders, each error with the number of its operations.
+    pub(crate) fn told_failures<'a>(
+        &'a self,
+        outcomes: &'a Outcomes,
+    ) -> impl Iterator<Item = (&'a ApplyError, usize)> {
+        let told = self.groups.iter().map(|group| if group.is_of_log { 0 } else { group.count });
+        let (whole, parts) = match outcomes {
+            Err(error) => (Some((error, told.sum())), None),
+            Ok(outcomes) => (None, self.batch.has_failures().then_some(outcomes)),
+        };
+        let are_told =
+            self.groups.iter().flat_map(|group| std::iter::repeat_n(!group.is_of_log, group.count));
+        let parts = parts.into_iter().flatten().zip(are_told);
+        let parts = parts.filter_map(|(outcome, is_told)| Some((outcome.failure().filter(|_| is_told)?, 1)));
+        whole.into_iter().filter(|(_, operations)| *operations > 0).chain(parts)
     }
 
     /// When its operations were queued, and the later times of the batch.
@@ -314,7 +359,8 @@ impl Batcher {
         chunk.lane_loads.extend(loads);
         let sender = waiter.list(chunk.batch.number, &mut chunk.wakes);
         let acknowledged_failure = waiter.order().map_or(0, SenderOrder::acknowledged);
-        chunk.groups.push(Group { count: ops.len(), submitted_at: now, sender, acknowledged_failure });
+        let (count, is_of_log) = (ops.len(), waiter.is_of_log());
+        chunk.groups.push(Group { count, submitted_at: now, sender, acknowledged_failure, is_of_log });
         if state.is_gathering && state.has_gathered() {
             self.lingering.notify_one();
         }

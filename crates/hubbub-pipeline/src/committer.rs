@@ -9,7 +9,7 @@ use hubbub_core::invariant::saturate;
 use hubbub_core::queue::{Settle, TakeHow};
 use hubbub_core::store::{ApplyError, Store};
 use hubbub_core::{
-    ErrorCode, Essential, KvOutcome, Op, OpBatch, Outcome, QueueOp, QueueOutcome, Refusal, RoomId, UserId,
+    ErrorCode, Essential, KvOutcome, LogLimit, Op, Outcome, QueueOp, QueueOutcome, Refusal, RoomId, UserId,
 };
 use tokio::sync::mpsc;
 
@@ -28,7 +28,7 @@ pub(crate) struct Committed {
     chunk: Chunk,
     taken_at: Duration,
     done_at: Duration,
-    /// The history of a shared store that it was committed in; `None` = it may be one or another.
+    /// The history of a shared store that it was committed in.
     epoch: Option<Arc<str>>,
 }
 
@@ -70,11 +70,11 @@ pub(crate) fn commit(
         metrics.in_flight.inc_by(operations);
         let epoch = store.is_shared().then(|| store.epoch());
         keys.begin_changes(&chunk.ops);
-        let outcomes = failed.apply(store, batcher, &chunk);
+        let outcomes = failed.apply(store, batcher, &chunk, epoch.as_ref());
         // Before anybody sees the outcomes: an answer is not older than what it is of.
         let done_at = clock.monotonic();
-        let epoch = epoch.filter(|epoch| *epoch == store.epoch());
-        log_failure(&outcomes, chunk.ops.len(), chunk.batch.has_failures());
+        epoch.iter().for_each(|epoch| chunk.batch.set_epoch(epoch.clone()));
+        log_failure(&chunk, &outcomes, done_at);
         publish_outcomes(&chunk.batch, outcomes, is_only_thread);
         metrics.in_flight.dec_by(operations);
         if gathers {
@@ -90,18 +90,15 @@ pub(crate) fn commit(
     }
 }
 
-fn log_failure(outcomes: &Outcomes, operations: usize, is_partial: bool) {
-    match outcomes {
-        Err(error) => tracing::warn!(operations, %error, "committing a batch failed; its senders are told"),
-        Ok(outcomes) if is_partial => {
-            let mut failures = outcomes.iter().filter_map(Outcome::failure);
-            if let Some(error) = failures.next() {
-                let failed = 1 + failures.count();
-                tracing::warn!(operations, failed, %error, "committing a part of a batch failed; its senders are told");
-            }
-        }
-        Ok(_) => {}
-    }
+/// Says why senders are told of failures. A broker's consumer writes lines of its own.
+fn log_failure(chunk: &Chunk, outcomes: &Outcomes, now: Duration) {
+    static LINES: LogLimit = LogLimit::new();
+    let mut failures = chunk.told_failures(outcomes);
+    let Some((error, first)) = failures.next() else { return };
+    let Some(left_out) = LINES.next(now) else { return };
+    let operations = chunk.ops.len();
+    let failed = first + failures.map(|(_, failed)| failed).sum::<usize>();
+    tracing::warn!(operations, failed, %error, left_out, "committing a batch failed; the senders are told");
 }
 
 /// Sets the outcomes of a batch. Senders that poll see them at once, unless a cache must be updated first; or another thread
@@ -117,6 +114,7 @@ fn publish_outcomes(batch: &Batch, outcomes: Outcomes, is_only_thread: bool) {
 
 /// The parts of the server that each committed batch is passed to.
 pub(crate) struct CommitListeners {
+    pub(crate) store: Arc<dyn Store>,
     pub(crate) hub: Arc<Hub>,
     pub(crate) members: Arc<Members>,
     pub(crate) keys: Arc<Keys>,
@@ -128,6 +126,8 @@ pub(crate) struct CommitListeners {
 ///
 /// The key cache is updated before any sender wakes. A chunk that changes rooms or members is published before its
 /// senders wake: once a client knows of a removal, the removed user must get nothing more.
+///
+/// Of a chunk that was committed in another history of the store than there is now, nothing is told or published.
 pub(crate) async fn dispatch(
     mut receiver: mpsc::Receiver<Committed>,
     batcher: Arc<Batcher>,
@@ -135,19 +135,22 @@ pub(crate) async fn dispatch(
     clock: Arc<dyn Clock>,
     metrics: Arc<Metrics>,
 ) {
-    let CommitListeners { hub, members, keys, consumers, sweep_signal } = &listeners;
+    let CommitListeners { store, hub, members, keys, consumers, sweep_signal } = &listeners;
     let access = |room: RoomId, user: UserId| members.access(room, user);
     let mut spans = BatchSpans::default();
     while let Some(Committed { mut chunk, taken_at, done_at, epoch }) = receiver.recv().await {
-        // Counted before any sender wakes, so that a client that has its answer finds it counted.
         metrics.batch_size.record(chunk.ops.len() as u64, 1);
         metrics.store_time.record(micros(done_at, taken_at), 1);
-        let outcomes = chunk.batch.outcomes();
-        if let Some(outcomes) = outcomes {
-            count_outcomes(&chunk.ops, outcomes, &metrics);
+        // Before the epoch is compared: what is published later in this history is published in its own one.
+        let history = hub.history();
+        let is_lost = || epoch.as_ref().is_some_and(|epoch| *epoch != store.epoch());
+        let was_lost = is_lost();
+        if was_lost {
+            chunk.batch.lose();
         }
-        let committed = outcomes.and_then(|outcomes| outcomes.as_ref().ok());
-        let is_change = committed.is_some_and(|outcomes| outcomes.iter().any(changes_membership));
+        let outcomes = chunk.batch.outcomes();
+        let committed = outcomes.and_then(|outcomes| outcomes.as_ref().ok()).filter(|_| !was_lost);
+        let is_change = committed.is_some_and(|outcomes| outcomes.iter().any(Outcome::may_change_access));
         if let Some(outcomes) = committed.filter(|outcomes| outcomes.iter().any(is_of_queues_or_keys)) {
             keys.apply_committed(&chunk.ops, outcomes, epoch.as_ref()).await;
             consumers.notify(&chunk.ops, outcomes);
@@ -157,6 +160,7 @@ pub(crate) async fn dispatch(
         }
         match outcomes {
             Some(Err(_)) => keys.invalidate(chunk.ops.iter()),
+            _ if was_lost => keys.invalidate(chunk.ops.iter()),
             Some(Ok(outcomes)) if chunk.batch.has_failures() => {
                 let failed = chunk.ops.iter().zip(outcomes).filter(|(_, outcome)| outcome.is_failed());
                 keys.invalidate(failed.map(|(op, _)| op));
@@ -166,7 +170,15 @@ pub(crate) async fn dispatch(
         keys.end_changes(&chunk.ops);
         if let Some(outcomes) = committed.filter(|_| is_change) {
             members.apply_committed(&chunk.ops, outcomes);
-            hub.publish(&chunk.ops, outcomes, &access).await;
+            hub.publish(&chunk.ops, outcomes, &access, history).await;
+        }
+        // That may have taken as long as it took to begin another one.
+        if is_lost() {
+            chunk.batch.lose();
+        }
+        // Before any sender wakes, so that a client that has its answer finds it counted.
+        if let Some(told) = chunk.batch.outcomes() {
+            count_outcomes(&chunk, told, &metrics);
         }
         chunk.batch.make_visible();
         let notified_at = clock.monotonic();
@@ -187,7 +199,7 @@ pub(crate) async fn dispatch(
             tracer.committed(&chunk.ops, committed.map(Vec::as_slice), &times);
         }
         if let Some(outcomes) = committed.filter(|_| !is_change) {
-            hub.publish(&chunk.ops, outcomes, &access).await;
+            hub.publish(&chunk.ops, outcomes, &access, history).await;
         }
         if committed.is_some() {
             metrics.fan_out_time.record(micros(clock.monotonic(), done_at), 1);
@@ -196,37 +208,33 @@ pub(crate) async fn dispatch(
     }
 }
 
-fn changes_membership(outcome: &Outcome) -> bool {
-    matches!(outcome, Outcome::Room { .. } | Outcome::Changed { .. } | Outcome::Erased { .. })
-}
-
 /// Whether the outcome makes a cache entry stale. Then the cache is updated before anybody sees the outcome.
 fn invalidates_cache(outcome: &Outcome) -> bool {
-    changes_membership(outcome) || matches!(outcome, Outcome::Kv(_))
+    outcome.may_change_access() || matches!(outcome, Outcome::Kv(_))
 }
 
 fn is_of_queues_or_keys(outcome: &Outcome) -> bool {
     matches!(outcome, Outcome::Queue(_) | Outcome::Kv(_))
 }
 
-fn count_outcomes(ops: &OpBatch, outcomes: &Outcomes, metrics: &Metrics) {
-    let outcomes = match outcomes {
-        Ok(outcomes) => outcomes,
-        Err(error) => return count_failures(error, ops.len() as u64, metrics),
-    };
+/// Failures of what comes from a log are not counted: their senders were answered before, and they are repeated.
+fn count_outcomes(chunk: &Chunk, outcomes: &Outcomes, metrics: &Metrics) {
+    for (error, operations) in chunk.told_failures(outcomes) {
+        count_failures(error, operations as u64, metrics);
+    }
+    let Ok(outcomes) = outcomes else { return };
     let (mut stored, mut duplicate, mut changes, mut keys) = (0, 0, 0, 0);
     for (index, outcome) in outcomes.iter().enumerate() {
         match outcome {
             Outcome::Stored(_) => stored += 1,
             Outcome::Duplicate(_) => duplicate += 1,
             Outcome::Refused(refusal) => metrics.reject(refusal_code(*refusal), 1),
-            Outcome::Failed(error) => count_failures(error, 1, metrics),
             Outcome::Room { .. } | Outcome::Changed { .. } | Outcome::Read(_) | Outcome::Erased { .. } => {
                 changes += 1;
             }
             Outcome::Kv(KvOutcome::Put { .. } | KvOutcome::Deleted { revision: Some(_) }) => keys += 1,
-            Outcome::Queue(outcome) => count_queue(ops.get(index), outcome, metrics),
-            Outcome::Accepted | Outcome::Kv(_) => {}
+            Outcome::Queue(outcome) => count_queue(chunk.ops.get(index), outcome, metrics),
+            Outcome::Accepted | Outcome::Kv(_) | Outcome::Failed(_) => {}
         }
     }
     metrics.changes.inc_by(changes);
@@ -236,7 +244,8 @@ fn count_outcomes(ops: &OpBatch, outcomes: &Outcomes, metrics: &Metrics) {
     metrics.duplicate.inc_by(duplicate);
 }
 
-fn count_failures(error: &ApplyError, operations: u64, metrics: &Metrics) {
+/// Counts operations whose senders are told that they failed, before they are told.
+pub(crate) fn count_failures(error: &ApplyError, operations: u64, metrics: &Metrics) {
     match error {
         ApplyError::Unconfirmed { .. } => drop(metrics.unconfirmed.inc_by(operations)),
         error => metrics.reject(apply_error_code(error), operations),
@@ -333,4 +342,37 @@ mod tests {
             assert!(ticket.outcomes().is_some());
         }
     }
+
+    /// A batch with operations of a sender and of a broker's consumer: only the former hears of a failure.
+    #[test]
+    fn what_comes_from_a_log_is_no_failure_of_a_sender() {
+        let away = ApplyError::Unavailable { reason: "away".to_owned() };
+        let open = ApplyError::Unconfirmed { reason: "no answer".to_owned() };
+        let failed = |error: &ApplyError| Outcome::Failed(Box::new(error.clone()));
+        let done = Outcome::Changed { changed: true };
+        let parts = Ok(vec![failed(&open), done.clone(), failed(&away)]);
+        for (outcomes, told) in [
+            (Err(away.clone()), vec![(away.clone(), 2)]),
+            (parts, vec![(open, 1)]),
+            (Ok(vec![done.clone(), done, failed(&away)]), vec![]),
+        ] {
+            let batcher = Batcher::new(LogOptions::default(), BatchCap { ops: 9, bytes: 99 });
+            for (operations, waiter) in [(2, Waiter::default()), (1, Waiter::of_log())] {
+                let mut ops = OpBatch::default();
+                (0..operations).for_each(|_| ops.push(&Op::Kv(KvOp::Sweep)));
+                batcher.submit(&ops, &Arc::new(waiter), Duration::ZERO).unwrap();
+            }
+            let (chunk, mut outcomes) = (batcher.take().unwrap(), outcomes);
+            outcomes.iter_mut().for_each(|outcomes| chunk.mark_failures(outcomes));
+            let failures = chunk.told_failures(&outcomes).map(|(error, count)| (error.clone(), count));
+            assert_eq!(failures.collect::<Vec<_>>(), told);
+            let metrics = Metrics::default();
+            count_outcomes(&chunk, &outcomes, &metrics);
+            let counted = metrics.unconfirmed.get() + metrics.read().rejected.iter().sum::<u64>();
+            assert_eq!(counted, told.iter().map(|(_, count)| *count as u64).sum::<u64>());
+        }
+    }
 }
+
+#[cfg(test)]
+mod another_history;

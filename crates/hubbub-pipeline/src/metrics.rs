@@ -141,18 +141,20 @@ metrics! {
     queue_leased: Counter::default, "queue_messages_leased", "Queue messages delivered on lease.";
     queue_acked: Counter::default, "queue_messages_acked", "Queue messages acknowledged.";
     queue_nacked: Counter::default, "queue_messages_nacked", "Queue messages given back.";
-    queue_waiting_takers: Gauge::default, "queue_waiting_takers", "Requests that wait for queue messages.";
+    queue_waiting_consumers: Gauge::default, "queue_waiting_consumers", "Requests that wait for queue messages.";
     kv_changes: Counter::default, "kv_changes", "Changes of keys made durable.";
     kv_hits: Counter::default, "kv_cache_hits", "Reads of values that the cache answered.";
     kv_misses: Counter::default, "kv_cache_misses", "Reads of values that the store answered.";
-    kv_questions: Counter::default, "kv_cache_questions", "Questions to the database whether cached keys changed; one serves all waiting reads.";
+    kv_validations: Counter::default, "kv_cache_validations", "Queries that validate cached keys; one serves all waiting reads.";
     kv_exclusive: Gauge::default, "kv_exclusive", "1 while this server is the only one that changes the keys of a database, and answers reads of them without a question.";
     kv_evictions: Counter::default, "kv_cache_evictions", "Values evicted from the cache.";
     kv_load_time: Histogram::of_micros, "kv_cache_load_seconds", "Time the store took to read one value.";
     kv_entries: Gauge::default, "kv_cache_entries", "Keys in the cache.";
     kv_bytes: Gauge::default, "kv_cache_bytes", "Bytes of the cached keys and values.";
-    log_published: Counter::default, "log_messages_published", "Messages published to the broker.";
-    log_confirmed: Counter::default, "log_messages_confirmed", "Messages the broker confirmed.";
+    log_published: Counter::default, "log_messages_published",
+        "Messages published to the broker; with Kafka, changes of rooms, too.";
+    log_confirmed: Counter::default, "log_messages_confirmed",
+        "Messages the broker confirmed; with Kafka, changes of rooms, too.";
     log_returned: Counter::default, "log_messages_returned",
         "Messages the broker returned because it has no queue for them.";
     log_unconfirmed: Counter::default, "log_messages_unconfirmed",
@@ -183,7 +185,7 @@ metrics! {
         "Attempts to store a batch from the broker that failed and were repeated.";
     log_went_back: Counter::default, "log_rewinds",
         "Partitions of Kafka that were read again from an earlier record, because the store had gone back.";
-    log_broker_time: Histogram::of_micros, "log_way_seconds",
+    log_broker_time: Histogram::of_micros, "log_end_to_end_seconds",
         "Time from publishing to a stored and acknowledged message, of messages published by Hubbub.";
     log_depth: Gauge::default, "log_depth", "Messages that wait in the broker.";
     log_partitions: Gauge::default, "log_partitions", "Partitions of Kafka's topic of messages.";
@@ -194,7 +196,7 @@ metrics! {
     log_unacked: Gauge::default, "log_unacked",
         "Messages consumed from the broker that are not acknowledged yet.";
     log_lag: MicrosGauge::default, "log_lag_seconds",
-        "Time from publishing to storing of the last stored message; with Kafka, of the partition that is furthest behind.";
+        "Time from publishing to storing of the last stored message, or until now of the one that is being stored for longest.";
     http_requests: Counter::default, "http_requests", "HTTP requests, also those whose client was gone before the answer began.";
     http_time: Histogram::of_micros, "http_request_seconds",
         "Time from the header of an HTTP request until its answer began; without requests that may wait for a message, those whose client was gone before, and /health and /metrics.";
@@ -313,9 +315,9 @@ fn counters(figures: &StoreFigures) -> impl IntoIterator<Item = Figure> {
         ("store_cache_hits", "Reads of rooms that the cache answered", cache.hits),
         ("store_cache_misses", "Reads of rooms that queried the database", cache.misses),
         (
-            "store_cache_questions",
+            "store_cache_validations",
             "Queries that validate the cache; one serves all waiting reads",
-            cache.questions,
+            cache.validations,
         ),
         (
             "kv_exclusive_lost",

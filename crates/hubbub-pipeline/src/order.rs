@@ -16,7 +16,7 @@ use hubbub_core::store::Store;
 use hubbub_core::{Op, OpBatch, Outcome, QueueOp, Refusal};
 use parking_lot::Mutex;
 
-use crate::batcher::{Batcher, Chunk, Group, Outcomes, Waiter};
+use crate::batcher::{Batcher, Chunk, Group, Outcomes, Waiter, another_history};
 
 /// The room or queue of a message.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -117,11 +117,21 @@ pub(crate) struct FailedSends {
 
 impl FailedSends {
     /// Applies the operations of a chunk that keep their order, and refuses the rest.
-    pub(crate) fn apply(&mut self, store: &dyn Store, batcher: &Batcher, chunk: &Chunk) -> Outcomes {
+    /// With an `epoch` they are not confirmed if the store has another one afterwards.
+    pub(crate) fn apply(
+        &mut self,
+        store: &dyn Store,
+        batcher: &Batcher,
+        chunk: &Chunk,
+        epoch: Option<&Arc<str>>,
+    ) -> Outcomes {
         let mut outcomes = match self.out_of_order(chunk) {
             None => store.apply(&chunk.ops),
             Some(refused) => Ok(apply_remaining(store, &chunk.ops, &refused)),
         };
+        if outcomes.is_ok() && epoch.is_some_and(|epoch| *epoch != store.epoch()) {
+            outcomes = Err(another_history());
+        }
         self.record(chunk, &mut outcomes);
         self.prune(chunk.batch.number, batcher);
         outcomes

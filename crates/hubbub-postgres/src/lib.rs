@@ -11,10 +11,12 @@
 //! - Memory holds nothing that another server may have changed, unless the same read compares it with the database.
 //! - The work of a statement does not grow with the data: it touches what the batch or the page names.
 //! - A read from a replica is as new as one from the primary.
+//! - What is confirmed is on the database's disk ([`durability`]).
 
 mod apply;
 mod db;
 mod division;
+mod durability;
 mod history;
 mod kv;
 mod log;

@@ -8,6 +8,7 @@
 //! rooms, so it waits for transactions that did not see it, and those that wait for it do see it.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 
 use hubbub_core::invariant::saturate;
@@ -171,6 +172,10 @@ impl LogStore for Postgres {
             });
             Ok(next.collect())
         })
+    }
+
+    fn place(&self) -> Arc<str> {
+        self.context.history.place()
     }
 }
 

@@ -9,7 +9,7 @@ use hubbub_core::store::{StoreFigures, StoreHealth};
 use parking_lot::Mutex;
 use tokio::task::JoinHandle;
 
-use crate::db::Result;
+use crate::db::{Result, clock};
 use crate::kv::Kv;
 use crate::partitions;
 use crate::queues::Queues;
@@ -22,17 +22,27 @@ const TICK_EVERY: Duration = Duration::from_millis(500);
 /// The state of the database as of the last tick.
 #[derive(Debug, Default)]
 pub(crate) struct Status {
-    state: Mutex<(Option<String>, StoreFigures)>,
+    /// Why the database does not answer.
+    unreachable: Mutex<Option<String>>,
+    figures: Mutex<StoreFigures>,
+    /// What an operator must fix before it stops the store: partitions that could not be made.
     alarm: Mutex<Option<String>>,
+    /// Background work that failed, though the database answers. Batches are applied without it.
+    failed: Mutex<Vec<String>>,
 }
 
 impl Status {
     /// Up, unless the last tick failed or raised an alarm.
     pub(crate) fn health(&self) -> StoreHealth {
-        if let Some(reason) = &self.state.lock().0 {
+        if let Some(reason) = &*self.unreachable.lock() {
             return StoreHealth::Unreachable(reason.clone());
         }
-        self.alarm.lock().clone().map_or(StoreHealth::Up, StoreHealth::Alarm)
+        let alarm = self.alarm.lock().clone();
+        let failed = self.failed.lock();
+        let failed = (!failed.is_empty())
+            .then(|| format!("messages are stored, but work in the background fails: {}", failed.join("; ")));
+        let reasons: Vec<String> = alarm.into_iter().chain(failed).collect();
+        if reasons.is_empty() { StoreHealth::Up } else { StoreHealth::Alarm(reasons.join("; ")) }
     }
 
     /// Sets or clears what an operator must fix before it stops the store.
@@ -41,14 +51,24 @@ impl Status {
     }
 
     pub(crate) fn figures(&self) -> StoreFigures {
-        self.state.lock().1
+        *self.figures.lock()
     }
 
-    fn record(&self, ticked: Result<StoreFigures>) {
-        let mut state = self.state.lock();
-        match ticked {
-            Ok(figures) => *state = (None, figures),
-            Err(fault) => state.0 = Some(fault.to_string()),
+    /// Records whether the database answers, and what work failed.
+    fn record(&self, answered: Result<()>, failed: Vec<String>) {
+        let reason = answered.err().map(|fault| fault.to_string());
+        let mut unreachable = self.unreachable.lock();
+        if let (Some(fault), None) = (&reason, &*unreachable) {
+            tracing::warn!(%fault, "the database does not answer; retrying in 0.5 s");
+        }
+        let is_reached = reason.is_none();
+        *unreachable = reason;
+        if is_reached {
+            let mut before = self.failed.lock();
+            if let (Some(fault), true) = (failed.first(), before.is_empty()) {
+                tracing::warn!(%fault, "maintenance of the database failed; retrying in 0.5 s");
+            }
+            *before = failed;
         }
     }
 }
@@ -68,18 +88,32 @@ pub(crate) struct Subsystems {
 }
 
 impl Subsystems {
-    async fn tick(&self) -> Result<StoreFigures> {
-        let mut figures = StoreFigures::default();
-        self.context.db.reap(&self.context.options.pool).await?;
-        if let Some(clock) = &self.context.database_clock {
-            clock.measure(&self.context.db).await?;
+    /// Records whether the database answers, and what failed: of all work that is due, and of counting before it.
+    async fn tick(&self, counted: Result<()>) {
+        let mut failed = vec![counted];
+        let answered = self.work(&mut failed).await;
+        let failed = failed.into_iter().filter_map(Result::err).map(|fault| fault.to_string());
+        self.context.status.record(answered, failed.collect());
+    }
+
+    /// Runs all work that is due, if the database answers.
+    async fn work(&self, done: &mut Vec<Result<()>>) -> Result<()> {
+        let Context { db, options, database_clock, status, .. } = &*self.context;
+        db.reap(&options.pool).await?;
+        match database_clock {
+            Some(clock) => clock.measure(db).await?,
+            None => clock::ask(db).await?,
         }
+        // What cannot be read now stays as it was.
+        let mut figures = StoreFigures { partitions_missing: 0, ..status.figures() };
         partitions::tick(&self.context, &mut figures).await;
-        self.rooms.tick().await?;
-        self.queues.tick(&mut figures).await?;
-        self.kv.tick(&mut figures).await?;
-        self.stats.tick().await?;
-        Ok(figures)
+        // None waits for another one to succeed.
+        done.push(self.rooms.tick().await);
+        done.push(self.queues.tick(&mut figures).await);
+        done.push(self.kv.tick(&mut figures).await);
+        done.push(self.stats.tick().await);
+        *status.figures.lock() = figures;
+        Ok(())
     }
 
     /// Updates the counts until the next tick. `next` is when the next step may start; each step moves it by its rest.
@@ -100,30 +134,14 @@ impl Subsystems {
 impl Maintenance {
     /// Runs one tick, then starts the loop.
     pub(crate) async fn start(subsystems: Subsystems) -> Self {
-        let (context, queues) = (subsystems.context.clone(), subsystems.queues.clone());
+        let queues = subsystems.queues.clone();
         let copying = Box::pin(async move { queues.make_copies().await });
-        context.status.record(subsystems.tick().await);
+        subsystems.tick(Ok(())).await;
         let ticking = async move {
-            let record = |ticked: Result<StoreFigures>| {
-                if let Err(fault) = &ticked
-                    && !matches!(context.status.health(), StoreHealth::Unreachable(_))
-                {
-                    tracing::warn!(%fault, "maintenance of the database failed; retrying in 0.5 s");
-                }
-                context.status.record(ticked);
-            };
             let mut next = Instant::now();
             loop {
                 let counted = subsystems.count(&mut next).await;
-                let is_counting = counted.is_ok();
-                if let Err(fault) = counted {
-                    record(Err(fault));
-                }
-                // Also if counting fails: partitions must be created.
-                let ticked = subsystems.tick().await;
-                if is_counting || ticked.is_err() {
-                    record(ticked);
-                }
+                subsystems.tick(counted).await;
             }
         };
         Self {

@@ -10,7 +10,7 @@ use refinery_core::{Migration, Runner};
 use tokio_postgres::error::SqlState;
 use tokio_postgres::{Client, Config};
 
-use crate::db::connect::{OpenError, address, config, idle_limit, tls};
+use crate::db::connect::{OpenError, address, config, session_settings, tls};
 use crate::db::error::open_error;
 use crate::options::{Pooler, PostgresOptions};
 
@@ -21,7 +21,7 @@ macro_rules! versions {
 }
 
 /// The schema's versions from 1 on: the name of each file, and the SQL it holds.
-const VERSIONS: [(&str, &str); 8] = versions![
+const VERSIONS: [(&str, &str); 9] = versions![
     "V1__rooms",
     "V2__queues",
     "V3__keys",
@@ -29,7 +29,8 @@ const VERSIONS: [(&str, &str); 8] = versions![
     "V5__log",
     "V6__heads",
     "V7__lease",
-    "V8__turns"
+    "V8__turns",
+    "V9__places"
 ];
 
 /// The version this program knows.
@@ -134,7 +135,7 @@ pub async fn migrate(options: &PostgresOptions, is_run: bool) -> Result<Vec<Pend
 async fn run(options: &PostgresOptions) -> Result<(), OpenError> {
     let config = direct(options)?;
     let mut client = connect(&config, options).await?;
-    let lock = format!("{}; {LOCK}", idle_limit(options));
+    let lock = format!("{}; {LOCK}", session_settings(options));
     let waited = async |text: &str, client: &Client| {
         client.batch_execute(text).await.map_err(|error| open_error(&config, "waiting to migrate", &error))
     };
@@ -272,6 +273,6 @@ mod tests {
         files.sort();
         assert_eq!(files, VERSIONS.map(|(name, _)| format!("{name}.sql")));
         let versions: Vec<_> = runner().unwrap().get_migrations().iter().map(Migration::version).collect();
-        assert_eq!(versions, [1, 2, 3, 4, 5, 6, 7, 8]);
+        assert_eq!(versions, [1, 2, 3, 4, 5, 6, 7, 8, 9]);
     }
 }

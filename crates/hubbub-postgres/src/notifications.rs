@@ -23,7 +23,7 @@ use tokio_postgres::{AsyncMessage, Client, Config, Notification};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
 use crate::db::{DbError, Result};
-use crate::peers::{self, PeerQueues};
+use crate::peers::PeerQueues;
 
 /// Shortest time between two notifications of a server.
 const INTERVAL: Duration = Duration::from_millis(5);
@@ -41,10 +41,18 @@ const RETRY_MAX: Duration = Duration::from_secs(5);
 const ANY: &str = "*";
 
 /// Nobody waits for a notification to be on disk.
-const LISTEN: &str = "set synchronous_commit = off; listen hubbub_rooms; listen hubbub_peers";
-const TELL: &str = "select pg_notify('hubbub_rooms', $1)";
-const TELL_PEERS: &str = "select pg_notify('hubbub_peers', $1)";
-const OWN: &str = "select pg_backend_pid()";
+const SETTINGS: &str = "set synchronous_commit = off";
+/// The database keeps all notifications for a listener that takes none: one that is stopped, but whose machine still answers,
+/// is given up. Where the database does not have the setting, it does without.
+const PATIENCE_OF_DATABASE: &str = "set tcp_user_timeout = '30s'";
+const TELL: &str = "select pg_notify($1, $2)";
+/// The session, and what tells the channels from those of other clusters: a channel belongs to all schemas of a database.
+const OWN: &str = "select pg_backend_pid(), \
+     case current_schema() when 'public' then '' else '_' || left(md5(coalesce(current_schema(), '')), 16) end";
+
+/// What the names of the channels begin with.
+const TO_ROOMS: &str = "hubbub_rooms";
+const TO_PEERS: &str = "hubbub_peers";
 
 /// Rooms that changed.
 #[derive(Debug, Default)]
@@ -197,13 +205,19 @@ impl Mailboxes {
 
     async fn tell_all(&self, client: &Client, pause: &mut Duration) -> Result<()> {
         let what = "listening for notifications";
-        in_time(what, client.batch_execute(LISTEN)).await?;
+        in_time(what, client.batch_execute(SETTINGS)).await?;
+        if let Err(fault) = in_time(what, client.batch_execute(PATIENCE_OF_DATABASE)).await {
+            // If the connection is gone, the next statement says so.
+            tracing::debug!(%fault, "the database keeps notifications for a server that takes none");
+        }
         let own = in_time(what, client.query_one(OWN, &[])).await?;
         self.own.store(own.get(0), Ordering::Relaxed);
+        let channel = |name: &str| format!("{name}{}", own.get::<_, &str>(1));
+        let (to_rooms, to_peers) = (channel(TO_ROOMS), channel(TO_PEERS));
+        in_time(what, client.batch_execute(&format!("listen {to_rooms}; listen {to_peers}"))).await?;
         // Whatever was told before is unknown.
         self.heard.add_any();
         let statement = in_time(what, client.prepare(TELL)).await?;
-        let to_peers = in_time(what, client.prepare(TELL_PEERS)).await?;
         *pause = RETRY_MIN;
         let telling_rooms = async {
             loop {
@@ -211,14 +225,15 @@ impl Mailboxes {
                     None => ANY.to_owned(),
                     Some(rooms) => rooms.iter().map(i32::to_string).collect::<Vec<_>>().join(","),
                 };
-                in_time("telling which rooms changed", client.execute(&statement, &[&text])).await?;
+                in_time("telling which rooms changed", client.execute(&statement, &[&to_rooms, &text]))
+                    .await?;
                 tokio::time::sleep(INTERVAL).await;
             }
         };
         let telling_peers = async {
             loop {
                 let text = self.peers.outgoing.next().await;
-                in_time("telling other servers", client.execute(&to_peers, &[&text])).await?;
+                in_time("telling other servers", client.execute(&statement, &[&to_peers, &text])).await?;
             }
         };
         tokio::select! {
@@ -231,7 +246,7 @@ impl Mailboxes {
         if notification.process_id() == self.own.load(Ordering::Relaxed) {
             return;
         }
-        if notification.channel() == peers::CHANNEL {
+        if notification.channel().starts_with(TO_PEERS) {
             return self.peers.push_heard(notification.payload());
         }
         let rooms: Option<Vec<i32>> =

@@ -11,8 +11,6 @@ use tokio::sync::Notify;
 
 use crate::notifications::Notifications;
 
-/// The channel's name.
-pub(crate) const CHANNEL: &str = "hubbub_peers";
 /// A notification may have 7,999 bytes.
 const TEXT_BYTES: usize = 7_900;
 /// Texts that wait to be told: some seconds' worth.

@@ -31,7 +31,8 @@ use crate::store::Postgres;
 const RETRY_MIN: Duration = Duration::from_millis(100);
 const RETRY_MAX: Duration = Duration::from_secs(5);
 
-/// Called when a new history begins, before anything of it can be read.
+/// Called when a new history begins, before anything of it can be read, and again once it is the one that is read and
+/// written: what was committed in the old one may have been published in between.
 pub type OnNewHistory = Arc<dyn Fn() + Send + Sync>;
 
 /// A PostgreSQL database as a store that survives promotions and restores.
@@ -89,6 +90,7 @@ impl ReopeningStore {
                 current.postgres.close();
                 // Nobody else sets it.
                 let _ = current.next.set(Box::new(Link::new(postgres)));
+                on_new_history();
                 current.replaced.notify_waiters();
             }
         };
@@ -184,7 +186,7 @@ impl QueueStore for ReopeningStore {
         queues_holding(receiver: ClientId, after: Option<QueueId>, limit: usize) -> Read<'_, Vec<Arc<str>>>;
         clients(after: Option<ClientId>, limit: usize) -> Read<'_, Vec<ClientId>>;
         is_client(client: &str) -> bool;
-        look(wanted: TakeFilter<'_>, max: usize) -> Read<'_, Option<Vec<Delivery>>>;
+        peek(wanted: TakeFilter<'_>, max: usize) -> Read<'_, Option<Vec<Delivery>>>;
         matching_filters(wants: Vec<WaitFilter>) -> Read<'_, Vec<usize>>;
         waiting(queue: QueueId, after: u64, limit: usize) -> Read<'_, Option<Vec<Waiting>>>;
         queue_due_in() -> Option<Duration>;

@@ -27,7 +27,7 @@ use crate::queues::Queues;
 use crate::replicas::{Reader, Replicas, ReplicatedReads};
 use crate::rooms::Rooms;
 use crate::stats::{CountReader, Stats};
-use crate::{apply, migrate};
+use crate::{apply, durability, migrate};
 
 /// How long a server that stops waits at most to let others change keys.
 const LEAVE_MAX: Duration = Duration::from_secs(2);
@@ -75,6 +75,8 @@ impl Postgres {
     ) -> Result<Self, OpenError> {
         let config = connect::config(&options.url, true)?;
         let client = migrate::prepare(&config, &options).await?;
+        let warned = durability::warn_of_risks(&client).await;
+        warned.map_err(|error| open_error(&config, "reading the settings of", &error))?;
         let history = History::open(&client, random).await;
         let history = history.map_err(|error| open_error(&config, "naming the history of", &error))?;
         let history = Arc::new(history);
@@ -84,7 +86,7 @@ impl Postgres {
             notifications.start(config.clone(), connect::tls(options.ca.as_deref())?);
         }
         // Behind a transaction pooler it would reach the sessions of others.
-        let setup = (options.pooler == Pooler::Session).then(|| connect::idle_limit(&options));
+        let setup = (options.pooler == Pooler::Session).then(|| connect::session_settings(&options));
         let pool = connect::pool(config, &options, Some(history.connection_check(setup)))?;
         let times = (options.apply_timeout, options.pool.max_lifetime);
         let db = Db::new(pool, options.pooler, times, Some(history.clone()));

@@ -1,6 +1,7 @@
 //! The attached log, and how far each of its partitions is applied.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -115,6 +116,10 @@ impl LogStore for Scylla {
             let next = log.next_offset(&self.context, part).await;
             Ok(next.inspect_err(|error| self.context.status.report(Some(part), Err(error.to_string())))?)
         })
+    }
+
+    fn place(&self) -> Arc<str> {
+        self.context.place()
     }
 
     fn expired(&self, partitions: &[u32]) -> Read<'_, Vec<ExpiredRoom>> {

@@ -53,6 +53,7 @@ pub(crate) async fn look_again(context: &Context) -> Result<()> {
     if let Some(epoch) = property(&context.db, EPOCH).await? {
         context.set_epoch(&epoch);
     }
+    context.look_where_it_is().await;
     let (Some(known), Some(found)) = (context.log.get(), Attachment::read(&context.db).await?) else {
         return Ok(());
     };

@@ -43,7 +43,7 @@ impl QueueStore for Scylla {
         false
     }
 
-    fn look(&self, _: TakeFilter<'_>, _: usize) -> Read<'_, Option<Vec<Delivery>>> {
+    fn peek(&self, _: TakeFilter<'_>, _: usize) -> Read<'_, Option<Vec<Delivery>>> {
         refused()
     }
 

@@ -39,6 +39,9 @@ statements! {
     property = "select value from properties where name = ?";
     set_property = "insert into properties (name, value) values (?, ?)";
 
+    /// A table that is created again, elsewhere or from a copy, has another id.
+    place = "select id from system_schema.tables where keyspace_name = ? and table_name = 'properties'";
+
     position = "select next_offset, version from positions where part = ?";
     set_position = "insert into positions (part, next_offset, version) values (?, ?, ?) using timestamp ?";
 

@@ -11,6 +11,7 @@ use hubbub_core::store::{ApplyError, BatchCap, Store, StoreFigures, StoreHealth}
 use hubbub_core::{LogStore, OpBatch, Outcome, Timestamp};
 use parking_lot::RwLock;
 use scylla::client::session::Session;
+use scylla::value::CqlValue;
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
@@ -52,6 +53,8 @@ pub(crate) struct Context {
     /// For tests: positions in the store are read only once, as if this server never learned that it lost a partition.
     pub(crate) is_zombie: AtomicBool,
     epoch: RwLock<Arc<str>>,
+    keyspace: String,
+    place: RwLock<Arc<str>>,
 }
 
 /// Messages and rooms, as far as this server knows: counted now and then, and kept up with its own writes.
@@ -126,7 +129,10 @@ impl Scylla {
             cleanup: Notify::new(),
             is_zombie: AtomicBool::new(false),
             epoch: RwLock::new(epoch.into()),
+            keyspace: address.keyspace,
+            place: RwLock::default(),
         });
+        context.look_where_it_is().await;
         let newest = count(&context).await.map_err(wrong("counting"))?;
         // The log's clock may be ahead of this machine's, which is no step of it.
         let now = context.clock.now();
@@ -191,6 +197,21 @@ impl Context {
 
     pub(crate) fn epoch(&self) -> Arc<str> {
         self.epoch.read().clone()
+    }
+
+    /// Where the store is; empty if that cannot be read.
+    pub(crate) fn place(&self) -> Arc<str> {
+        self.place.read().clone()
+    }
+
+    /// Servers that create the schema at the same time may see another id of the table at first.
+    pub(crate) async fn look_where_it_is(&self) {
+        let (what, statement) = ("reading where the store is", &self.db.statements.place);
+        match self.db.row::<(CqlValue,)>(what, statement, (self.keyspace.as_str(),)).await {
+            Ok(Some((CqlValue::Uuid(id),))) => *self.place.write() = id.to_string().into(),
+            Ok(_) => tracing::debug!("the schema does not say where the store is"),
+            Err(error) => tracing::debug!(%error, "where the store is cannot be read"),
+        }
     }
 
     pub(crate) fn set_epoch(&self, epoch: &str) {

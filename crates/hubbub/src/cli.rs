@@ -198,7 +198,7 @@ pub(crate) struct SendArgs {
     /// The sender.
     #[arg(long, env = "HUBBUB_USER", default_value = USER_DEFAULT, value_parser = UserId::new)]
     pub(crate) user: UserId,
-    /// The message's id, for sends that can be repeated safely [default: generated].
+    /// The message's id, for sends that can be repeated safely; only with TEXT [default: generated].
     #[arg(long, value_name = "ID")]
     pub(crate) id: Option<String>,
     /// TEXT, JOIN or LEAVE.

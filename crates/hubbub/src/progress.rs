@@ -33,6 +33,11 @@ impl Progress {
         self.0.inc(count);
     }
 
+    /// What was added is to be done once more.
+    pub(crate) fn take_back(&self, count: u64) {
+        self.0.dec(count);
+    }
+
     /// Counts the bytes that are read.
     pub(crate) fn reading(&self, reader: impl Read + 'static) -> impl Read + 'static {
         self.0.wrap_read(reader)

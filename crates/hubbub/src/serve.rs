@@ -296,7 +296,7 @@ async fn open_auth(
 }
 
 /// Refuses non-loopback addresses without authentication, unless `server.insecure` allows them.
-fn refuse_unauthenticated(config: &Config, key: &str, address: IpAddr) -> Result<(), ConfigError> {
+pub(crate) fn refuse_unauthenticated(config: &Config, key: &str, address: IpAddr) -> Result<(), ConfigError> {
     let has_auth = config.has_auth();
     if has_auth && !address.is_loopback() && config.tls_cert.is_none() {
         tracing::warn!(
@@ -368,7 +368,11 @@ fn announce(url: &str, has_auth: bool) -> anyhow::Result<()> {
     if has_auth {
         return Ok(());
     }
-    eprintln!("try:  curl -d '{{\"userId\":\"ada\",\"message\":\"hello\"}}' {url}/v1/rooms/lobby/messages");
+    // A closed standard error is no reason to stop.
+    let _ = writeln!(
+        io::stderr(),
+        "try:  curl -d '{{\"userId\":\"ada\",\"message\":\"hello\"}}' {url}/v1/rooms/lobby/messages"
+    );
     Ok(())
 }
 

@@ -51,6 +51,11 @@ pub(crate) async fn start(config: &Config, metrics: &Arc<Metrics>) -> anyhow::Re
     Ok(Some(tls))
 }
 
+/// Whether the files can be used, if there are any.
+pub(crate) fn check(config: &Config) -> anyhow::Result<()> {
+    TlsFiles::of(config).map_or(Ok(()), |files| files.load().map(drop))
+}
+
 async fn keep_current(
     files: TlsFiles,
     mut stamps: Vec<Stamp>,

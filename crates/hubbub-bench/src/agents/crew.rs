@@ -61,6 +61,10 @@ impl Crew {
         let Divided { shares, whole } = own.divide(setup, addresses.len())?;
         // Single messages stay with the agents.
         let whole = whole.with_rows(&Common { rows_max: 0, ..common.clone() })?;
+        let timetable = own.timetable();
+        if let Some(main) = timetable.main.filter(|_| timetable.main_end().is_some()) {
+            whole.main_lasts(main);
+        }
         let read = |path| Secret::read("--agents-secret-file", path);
         let secret = common.agents.agents_secret_file.as_deref().map(read).transpose()?;
         let (tokens, mut line_of) = (common.access.credentials()?.kind(), Vec::new());
@@ -120,7 +124,7 @@ impl Crew {
         let now_us = crate::machine::now().as_micros();
         if let Some(whole) = Arc::get_mut(&mut self.whole) {
             let after_us = saturate(START_AFTER.as_micros());
-            whole.started = Timestamp::from_micros(now_us.saturating_add(after_us));
+            whole.starts(at, Timestamp::from_micros(now_us.saturating_add(after_us)));
         }
         setup.load_start.set(at);
         // Who is gone shows when they are waited for.

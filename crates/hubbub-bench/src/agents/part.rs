@@ -17,7 +17,7 @@ use crate::engine::Account;
 use crate::kv::KeyLedger;
 use crate::machine::{CpuMark, may_use, thread_times};
 use crate::minutes::Seconds;
-use crate::record::{Dist, Record, at};
+use crate::record::{Dist, Record, STEP_US, at};
 use crate::run::{Causes, Counts, Run};
 use crate::statistics::Moments;
 use crate::steps::StepRecord;
@@ -35,6 +35,7 @@ pub(super) struct Part {
     last_us: u64,
     last_begun_us: u64,
     steps: Vec<u64>,
+    /// From the main phase on, whose beginning is that of a step here.
     ended: Vec<u64>,
     by_room: Vec<Moments>,
     seconds: Seconds,
@@ -182,6 +183,8 @@ impl Part {
             delivery.is_none() && queues.is_none() && stored.is_none() && persisted.is_none(),
             "what this workload knows of its run cannot be merged"
         );
+        // The whole counts from the main phase on.
+        let before_main = saturate::<_, usize>((run.main_us().start + STEP_US / 2) / STEP_US);
         let record = run.record.lock();
         let by_kind = record.by_kind.iter().map(|(kind, dist)| ((*kind).to_owned(), DistPart::of(dist)));
         Ok(Self {
@@ -193,7 +196,7 @@ impl Part {
             last_us: record.last_us,
             last_begun_us: record.last_begun_us,
             steps: record.steps.clone(),
-            ended: record.ended.clone(),
+            ended: record.ended.iter().skip(before_main).copied().collect(),
             by_room: record.by_room.clone(),
             seconds: record.seconds.clone(),
             failed: record.failed,

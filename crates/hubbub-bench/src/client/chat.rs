@@ -8,6 +8,7 @@ use hubbub_ws::{Event, HandshakeError, Opcode, Reader, Role, handshake, write};
 use serde::Deserialize;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
+use super::refusal::may_pass;
 use super::{Cause, Codec, Target};
 use crate::job::{Job, Shape};
 use crate::lane::{Answer, Lane};
@@ -133,12 +134,8 @@ pub(crate) fn read_answer(text: &str) -> Answer<'_> {
             Answer::Accepted { id: id.as_bytes(), seq: seq.unwrap_or_default(), duplicate: false }
         }
         ("error", ..) => {
-            let retryable = reply.retryable.unwrap_or_else(|| {
-                let worth = |word: &str| {
-                    ["overloaded", "unavailable", "unconfirmed"].iter().any(|w| word.contains(w))
-                };
-                reply.code.is_some_and(worth) || reply.errors.iter().any(|error| worth(error))
-            });
+            let said = || reply.code.into_iter().chain(reply.errors.iter().map(|error| &**error));
+            let retryable = reply.retryable.unwrap_or_else(|| may_pass(said()));
             Answer::Refused { retryable }
         }
         _ => Answer::Unreadable,
@@ -182,6 +179,13 @@ mod tests {
             read_answer(r#"{"status":"error","errors":["overloaded"]}"#),
             Answer::Refused { retryable: true }
         );
+        for (refused, retryable) in [
+            (r#"{"status":"error","errors":["later"],"code":"disk_full"}"#, true),
+            (r#"{"status":"error","errors":["the disk"],"code":"unreadable"}"#, false),
+            (r#"{"status":"error","errors":["shutting_down"],"code":"internal","retryable":false}"#, false),
+        ] {
+            assert_eq!(read_answer(refused), Answer::Refused { retryable }, "{refused}");
+        }
         assert_eq!(read_answer("{}"), Answer::Unreadable);
     }
 }

@@ -3,6 +3,7 @@
 pub(crate) mod chat;
 pub(crate) mod follow;
 pub(crate) mod post;
+pub(crate) mod refusal;
 mod target;
 
 use std::io;

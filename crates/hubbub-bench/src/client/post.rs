@@ -3,6 +3,7 @@
 use hubbub_core::message::write_u64;
 use serde::Deserialize;
 
+use super::refusal::is_retryable;
 use super::{Cause, Codec, Target};
 use crate::client::chat::leading_number;
 use crate::job::{Job, Shape};
@@ -165,8 +166,7 @@ pub(crate) fn read_answer(status: u16, body: &[u8]) -> Answer<'_> {
             },
             Err(_) => Answer::Unreadable,
         },
-        408 | 429 | 500.. => Answer::Refused { retryable: true },
-        _ => Answer::Refused { retryable: false },
+        _ => Answer::Refused { retryable: is_retryable(status, body) },
     }
 }
 
@@ -204,5 +204,7 @@ mod tests {
         assert_eq!(read_answer(200, body), Answer::Accepted { id: b"a-1", seq: 7, duplicate: true });
         assert_eq!(read_answer(503, b""), Answer::Refused { retryable: true });
         assert_eq!(read_answer(422, b""), Answer::Refused { retryable: false });
+        let full = br#"{"code":"too_many_rooms","status":429,"retryable":false}"#;
+        assert_eq!(read_answer(429, full), Answer::Refused { retryable: false });
     }
 }

@@ -187,7 +187,9 @@ impl Events {
     /// `None` if the batch of the message is not on record.
     fn of(timeline: &Value, start: i64) -> Option<Self> {
         let at = |stage| time(timeline, start, stage, "at");
-        Some(Self { taken: at("committing")?, stored: at("stored")?, answered: at("answered")? })
+        let stored = at("stored")?;
+        // With a broker, senders were told before: there is no such stage.
+        Some(Self { taken: at("committing")?, stored, answered: at("answered").unwrap_or(stored) })
     }
 
     /// Of a message that was to be sent, was sent, and whose answer was read at these times by the clock of this machine, which

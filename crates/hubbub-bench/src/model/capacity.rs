@@ -86,7 +86,11 @@ const FRAME_BYTES: f64 = 216.0;
 const BATCH_EMBEDDED: f64 = 2_000.0;
 const BATCH_DATABASE: f64 = 5_000.0;
 /// More nodes are not looked at.
-pub(crate) const NODES_MAX: u32 = 256;
+const NODES_MAX: u32 = 256;
+/// Between which rates a highest one is looked for, and by which factor they grow.
+const RATE_MIN: f64 = 1e-3;
+const RATE_MAX: f64 = 1e12;
+const RATE_STEP: f64 = 1.02;
 /// Partitions for each node, at least: with 4, a node that has one more than the others has a quarter more to do.
 const PARTITIONS_EACH: u32 = 4;
 /// What a topic has when nothing is said (`kafka.partitions`).
@@ -156,17 +160,34 @@ impl Capacity<'_> {
         self.used(nodes, rate).iter().all(|one| one.share <= self.hardware.use_max)
     }
 
+    /// As many nodes as are looked at.
+    pub(crate) fn nodes_max(&self) -> u32 {
+        if self.is_embedded() { 1 } else { NODES_MAX }
+    }
+
     /// Fewest nodes for the demand; `None` where no number of them is enough.
     pub(crate) fn nodes(&self) -> Option<u32> {
-        let most = if self.is_embedded() { 1 } else { NODES_MAX };
-        (1..=most).find(|nodes| self.is_enough(*nodes, self.demand.rate))
+        (1..=self.nodes_max()).find(|nodes| self.is_enough(*nodes, self.demand.rate))
+    }
+
+    /// Of how many nodes the figures are, where so many are needed.
+    pub(crate) fn shown(&self, nodes: Option<u32>) -> u32 {
+        nodes.unwrap_or_else(|| self.nodes_max())
     }
 
     /// The highest rate of so many nodes, and what is full then.
+    ///
+    /// It is looked for from above: at low rates a batch holds one message, so that there more can be used than at a higher rate,
+    /// at which many share it.
     pub(crate) fn most(&self, nodes: u32) -> (f64, Option<Resource>) {
-        let (mut low, mut high) = (0.0, 1.0);
-        while self.is_enough(nodes, high) && high < 1e12 {
-            (low, high) = (high, 2.0 * high);
+        let BatchTime { fixed, operation } = self.costs.batch_time;
+        let us = operation.value + fixed.value / self.batch_max();
+        let of_commits = f64::from(nodes) * self.hardware.use_max * 1e6 / us;
+        let mut low = of_commits.min(RATE_MAX);
+        let mut high = low;
+        while low > 0.0 && !self.is_enough(nodes, low) {
+            high = low;
+            low = if low < RATE_MIN { 0.0 } else { low / RATE_STEP };
         }
         for _ in 0..60 {
             let middle = f64::midpoint(low, high);
@@ -305,6 +326,27 @@ mod tests {
             first_full.iter().all(|full| [Resource::Broker, Resource::Database].contains(full)),
             "{first_full:?}"
         );
+    }
+
+    /// At low rates a batch holds one message, whose costs many share at higher ones.
+    #[test]
+    fn the_highest_rate_is_found_behind_lower_ones_that_are_too_much() {
+        // Of each run, the broker takes 2,000 µs for a batch more.
+        let dear = |mut run: Seen| {
+            *run.cpu_us.get_mut("broker").unwrap() += 2_000.0 * run.share.batches;
+            run
+        };
+        let dear: Vec<_> = runs().into_iter().map(dear).collect();
+        let costs = Costs::fit(origin("postgres", "kafka"), &dear).unwrap();
+        let (demand, hardware) = (Demand { listeners: 0.0, ..demand(150_000.0) }, hardware());
+        let capacity = Capacity { costs: &costs, demand: &demand, hardware: &hardware };
+        assert!(!capacity.is_enough(3, 5_000.0) && capacity.is_enough(3, 150_000.0), "what this is about");
+        let (most, full) = capacity.most(3);
+        assert!(most > 150_000.0 && capacity.is_enough(3, most), "{most}");
+        assert!(full.is_some() && !capacity.is_enough(3, 1.001 * most), "{most}");
+        let idle = Hardware { database_cores: 1e-3, ..hardware };
+        let capacity = Capacity { costs: &costs, demand: &demand, hardware: &idle };
+        assert_eq!(capacity.most(3), (0.0, Some(Resource::Database)), "polls fill it");
     }
 
     #[test]

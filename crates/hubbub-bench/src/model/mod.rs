@@ -145,9 +145,8 @@ pub(crate) fn predict(args: &ModelArgs) -> anyhow::Result<Prediction> {
     };
     let capacity = Capacity { costs: &costs, demand: &demand, hardware: &hardware };
     let nodes = capacity.nodes();
-    let most_nodes = if capacity.is_embedded() { 1 } else { capacity::NODES_MAX };
-    let shown = nodes.unwrap_or(most_nodes);
-    let growth = NODES.into_iter().filter(|nodes| *nodes <= most_nodes).map(|nodes| {
+    let shown = capacity.shown(nodes);
+    let growth = NODES.into_iter().filter(|nodes| *nodes <= capacity.nodes_max()).map(|nodes| {
         let (most_per_second, first_full) = capacity.most(nodes);
         Growth { nodes, most_per_second, first_full }
     });
@@ -267,6 +266,29 @@ mod tests {
             assert!(needed.is_sorted(), "{option}: {needed:?}");
         }
         assert!(nodes(&["--rate", "20000", "--use", "30"]) >= nodes(&["--rate", "20000", "--use", "90"]));
+    }
+
+    /// At lower rates than the last of these, batches of few messages keep the broker busier.
+    #[test]
+    fn what_is_enough_is_not_more_than_the_most() {
+        for rate in ["300", "3000", "30000"] {
+            let line = ["--rate", rate, "--listeners", "0", "--broker-cores", "1"];
+            let Prediction { nodes, growth, .. } = prediction(&line).unwrap();
+            let enough = growth.iter().filter(|one| Some(one.nodes) == nodes);
+            assert!(
+                enough.clone().all(|one| one.most_per_second >= rate.parse().unwrap()),
+                "{rate}: {nodes:?} {growth:?}"
+            );
+        }
+    }
+
+    /// At one node batches are full at this rate; at 256 they would hold one message.
+    #[test]
+    fn stages_are_of_as_many_nodes_as_there_can_be() {
+        let predicted = prediction(&["--store", "embedded", "--rate", "10000000"]).unwrap();
+        assert_eq!(predicted.nodes, None, "no number is enough");
+        let said = predicted.terminal();
+        assert!(said.contains("in batches of 2000:"), "{said}");
     }
 
     #[test]

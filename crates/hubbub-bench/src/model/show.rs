@@ -52,8 +52,8 @@ impl Prediction {
             grouped(demand.rate * demand.listeners)
         )?;
         self.write_need(out)?;
-        let nodes = self.nodes.unwrap_or(super::capacity::NODES_MAX);
-        self.write_stages(&capacity.share(nodes, demand.rate), out)?;
+        let shown = capacity.shown(self.nodes);
+        self.write_stages(&capacity.share(shown, demand.rate), out)?;
         writeln!(out, "  {:<8}{:>16}   first full", "nodes", "most/s")?;
         for growth in &self.growth {
             let full = growth.first_full.map_or("nothing", |resource| resource.name());

@@ -21,7 +21,8 @@ const RULE: &str = "write a rate per second such as 5000, a ramp such as 1000..1
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Step {
     from: f64,
-    middle: f64,
+    /// Where it was given: the rate between the two lines. Else both are one line, however often the step is divided.
+    middle: Option<f64>,
     to: f64,
     /// How long it takes; `None` where it is as long as any other.
     time: Option<Duration>,
@@ -29,16 +30,17 @@ struct Step {
 
 impl Step {
     const fn constant(per_second: f64) -> Self {
-        Self { from: per_second, middle: per_second, to: per_second, time: None }
+        Self { from: per_second, middle: None, to: per_second, time: None }
     }
 
     fn is_constant(&self) -> bool {
-        self.from == self.middle && self.middle == self.to
+        self.from == self.to && self.middle.is_none_or(|middle| middle == self.to)
     }
 
     /// Its straight lines, where it takes `seconds`.
     fn lines(&self, seconds: f64) -> [Line; 2] {
-        let Self { from, middle, to, .. } = *self;
+        let Self { from, to, .. } = *self;
+        let middle = self.middle.unwrap_or(f64::midpoint(from, to));
         let half = |from, to| Line { from, to, seconds: seconds / 2.0 };
         [half(from, middle), half(middle, to)]
     }
@@ -66,7 +68,7 @@ impl FromStr for Step {
             _ => Err(RULE.to_owned()),
         };
         let (from, to) = (number(from)?, number(to)?);
-        Ok(Self { from, middle: middle.map_or(Ok(f64::midpoint(from, to)), number)?, to, time })
+        Ok(Self { from, middle: middle.map(number).transpose()?, to, time })
     }
 }
 
@@ -75,10 +77,10 @@ impl std::fmt::Display for Step {
         let Self { from, middle, to, time } = self;
         if self.is_constant() {
             write!(f, "{from}")?;
-        } else if *middle == f64::midpoint(*from, *to) {
-            write!(f, "{from}..{to}")?;
-        } else {
+        } else if let Some(middle) = middle {
             write!(f, "{from}..{middle}..{to}")?;
+        } else {
+            write!(f, "{from}..{to}")?;
         }
         time.map_or(Ok(()), |time| write!(f, "@{}s", time.as_secs_f64()))
     }
@@ -135,7 +137,7 @@ impl Rate {
     pub(crate) fn times(self, share: f64) -> Self {
         let scaled = |step: Step| Step {
             from: step.from * share,
-            middle: step.middle * share,
+            middle: step.middle.map(|middle| middle * share),
             to: step.to * share,
             ..step
         };
@@ -177,10 +179,9 @@ impl Rate {
                 add(step.from, step.to, seconds);
                 continue;
             }
-            let is_bent = step.middle != f64::midpoint(step.from, step.to);
             let whole = [Line { from: step.from, to: step.to, seconds }];
             let halves = step.lines(seconds);
-            for line in if is_bent { &halves[..] } else { &whole[..] } {
+            for line in if step.middle.is_some() { &halves[..] } else { &whole[..] } {
                 for part in 0..RAMP_PARTS {
                     let at = |part: u32| {
                         line.from + (line.to - line.from) * f64::from(part) / f64::from(RAMP_PARTS)

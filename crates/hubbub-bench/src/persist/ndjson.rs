@@ -7,6 +7,7 @@ use anyhow::{Context, bail, ensure};
 
 use crate::caller::Caller;
 use crate::client::post::read_answer;
+use crate::client::refusal::is_retryable;
 use crate::client::{Cause, Target};
 use crate::lane::{Answer, Lane};
 use crate::run::{Counts, Run};
@@ -45,7 +46,7 @@ pub(super) async fn publish(target: Target, mut lane: Lane) -> anyhow::Result<()
         let answered = match heard.await {
             Ok((200, answered)) => answered,
             // What the server could not take now, it may take later.
-            Ok((429 | 500.., _)) => {
+            Ok((status, answered)) if is_retryable(status, answered.as_bytes()) => {
                 give_up(&mut lane, Cause::Refused).await;
                 continue;
             }
@@ -83,7 +84,7 @@ async fn give_up(lane: &mut Lane, cause: Cause) {
 
 fn read_line(line: &str) -> Answer<'_> {
     if line.contains("\"code\":") {
-        return Answer::Refused { retryable: line.contains("\"retryable\":true") };
+        return Answer::Refused { retryable: is_retryable(200, line.as_bytes()) };
     }
     read_answer(200, line.as_bytes())
 }

@@ -46,7 +46,7 @@ impl Headroom {
         let others = seen.others.unwrap_or(0.0);
         let parts = [
             (Resource::NodeProcessors, Some(server.run / server.may_use)),
-            (Resource::Commits, seen.commit.as_ref().map(|commit| commit.busy)),
+            (Resource::Commits, seen.commit.as_ref().and_then(|commit| commit.busy)),
             (Resource::Database, database.map(|database| database.processors / database.may_use)),
             (Resource::Pool, pool.and_then(|pool| Some(average(samples, POOL_ACTIVE)? / pool.connections))),
             (Resource::Disk, average(samples, DISK_BUSY).map(|percent| percent / 100.0)),
@@ -144,9 +144,8 @@ mod tests {
             server: Some(Processors { run: 1.6, waited: 0.0, may_use: 4.0, hottest: None }),
             commit: Some(Commit {
                 syncs: true,
-                busy: 0.5,
-                run: 0.3,
-                waited: 0.0,
+                busy: Some(0.5),
+                on_processor: None,
                 batch_ms: 1.0,
                 operations: 9.0,
                 wait_ms: 1.0,

@@ -63,7 +63,7 @@ pub(crate) struct Report {
     #[serde(flatten)]
     pub origin: Origin,
     pub parameters: Value,
-    /// Length of the main phase in seconds, until the last answer to what began in it.
+    /// Length of the main phase in seconds: until the last answer to what began in it, or where its cool-down began.
     pub elapsed_s: f64,
     pub per_second: f64,
     /// Coefficient of variation of the rates of single seconds.
@@ -165,12 +165,12 @@ impl Report {
         Self { workload, unit, origin: Origin::here(), parameters, ..Self::default() }
     }
 
-    /// Takes over what a phase recorded. It ends with its last answer.
+    /// Takes over what a phase recorded. It ends with its last answer, or where its cool-down begins.
     pub(crate) fn add_run(&mut self, run: &Arc<Run>, bucket: Duration) {
         self.run = Some(Arc::clone(run));
         let record = run.record.lock();
         let elapsed = Duration::from_micros(record.last_us.max(1));
-        self.elapsed_s = elapsed.as_secs_f64();
+        self.elapsed_s = run.main_time(&record).unwrap_or(elapsed).as_secs_f64();
         self.latency = record.all.stats();
         self.per_second = self.latency.count as f64 / self.elapsed_s;
         self.latency_by_type = record.by_kind.iter().map(|(kind, dist)| (*kind, dist.stats())).collect();

@@ -22,7 +22,7 @@ const FIGURES: [(&str, &str); 6] = [
     ("pool waiting", "hubbub_store_pool_waiting"),
     ("waiting for the store", "hubbub_pipeline_waiting_operations"),
     ("in the store", "hubbub_pipeline_in_flight_operations"),
-    ("waiting for queue messages", "hubbub_queue_waiting_takers"),
+    ("waiting for queue messages", "hubbub_queue_waiting_consumers"),
 ];
 
 /// Figures of which the highest counts, and by how much it is multiplied: servers may share what they are about.

@@ -49,27 +49,20 @@ pub(super) fn conclusion(results: &Results) -> Option<String> {
 
 /// What is said of runs that do not count.
 fn not_clean(results: &Results) -> Option<String> {
-    let count = results.runs.iter().filter(|run| !is_clean(run)).count();
+    let count = results.runs.iter().filter(|run| !run.is_sound()).count();
     (count > 0)
         .then(|| format!("Nothing follows from {count} of {} measurements: not clean", results.runs.len()))
 }
 
-/// A run that is not clean says nothing of what it measured.
-fn is_clean(run: &PointRun) -> bool {
-    run.is_clean && run.mishaps.is_empty()
-}
-
 fn clean_runs<'r>(results: &'r Results, point: &'r Point) -> impl Iterator<Item = &'r PointRun> {
-    results.runs.iter().filter(move |run| run.point == *point && is_clean(run))
+    results.runs.iter().filter(move |run| run.point == *point && run.is_sound())
 }
 
 /// What clean runs have of a figure, by points in their order.
 fn rates<'r>(results: &'r Results, figure: &Figure) -> Vec<(&'r Point, f64, Vec<f64>)> {
-    let points = results.by_point(figure).into_iter().filter_map(|(point, _)| {
-        let values: Vec<f64> = clean_runs(results, point).filter_map(|run| figure.of(&run.summary)).collect();
-        (!values.is_empty()).then(|| (point, median(&values), values))
-    });
-    points.collect()
+    let points = results.by_point_of(figure, PointRun::is_sound).into_iter();
+    let points = points.filter(|(_, values)| !values.is_empty());
+    points.map(|(point, values)| (point, median(&values), values)).collect()
 }
 
 /// Of the runs of a point, the last of those with the limit that most of them had.
@@ -172,13 +165,13 @@ fn of_latencies(results: &Results) -> Option<String> {
     let asked = |run: &PointRun| {
         run.summary.pointer("/parameters/rate").filter(|rate| !rate.is_null()).map(Value::to_string)
     };
-    let mut clean = results.runs.iter().filter(|run| is_clean(run));
+    let mut clean = results.runs.iter().filter(|run| run.is_sound());
     let rate = asked(clean.next()?)?;
     let is_kept = |run: &PointRun| run.reached().is_some_and(|share| share >= REACHED);
     let is_one = results
         .runs
         .iter()
-        .filter(|run| is_clean(run))
+        .filter(|run| run.is_sound())
         .all(|run| asked(run).as_ref() == Some(&rate) && is_kept(run));
     let times = if is_one { rates(results, FIGURES.get(2)?) } else { return None };
     let shortest = times.iter().min_by(|one, other| one.1.total_cmp(&other.1))?;

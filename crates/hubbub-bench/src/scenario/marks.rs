@@ -79,6 +79,12 @@ impl PointRun {
         marks(self.is_clean, self.others).is_empty() && self.faults.is_empty()
     }
 
+    /// Whether anything follows from it: a run that is not clean, or whose servers something befell, says nothing of what it
+    /// measured. Missed thresholds do not count.
+    pub(super) fn is_sound(&self) -> bool {
+        self.is_clean && self.mishaps.is_empty()
+    }
+
     /// What is wrong with it: why its workload calls it not clean, and its faults.
     pub(super) fn all_faults(&self) -> Vec<String> {
         let reasons = self.summary.get("faults").and_then(Value::as_array).filter(|_| !self.is_clean);

@@ -1,7 +1,7 @@
 //! `hubbub bench publish`: a directory for readers, made of the results of a run: the scenario, a row for each measurement,
 //! a chart, and a page of a few lines that says what was asked, what came out, what the bottleneck was, and what to do.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::path::PathBuf;
 
@@ -95,7 +95,10 @@ fn csv(results: &Results) -> Table {
 
 /// What the points are told apart by.
 fn keys(results: &Results) -> Vec<&str> {
-    results.runs.first().map_or_else(Vec::new, |run| run.point.keys().map(String::as_str).collect())
+    // A point has only those that are its own.
+    let keys: BTreeSet<&str> =
+        results.runs.iter().flat_map(|run| run.point.keys().map(String::as_str)).collect();
+    keys.into_iter().collect()
 }
 
 /// The cells that say which run it is.

@@ -161,8 +161,11 @@ impl Results {
     }
 
     fn fit(&mut self) {
-        let rates = FIGURES.first().map(|rate| self.by_point(rate)).unwrap_or_default();
-        self.scaling = Scaling::of(&rates);
+        let rates =
+            FIGURES.first().map(|rate| self.by_point_of(rate, PointRun::is_sound)).unwrap_or_default();
+        let scaling = Scaling::of(&rates);
+        let sound = self.runs.iter().filter(|run| run.is_sound()).count();
+        self.scaling = scaling.map(|law| law.of_runs(sound, self.runs.len()));
     }
 
     /// Writes what is made of the results.
@@ -237,6 +240,15 @@ impl Results {
 
     /// The figure of each repetition, by points in their order.
     pub(super) fn by_point(&self, figure: &Figure) -> Vec<(&Point, Vec<f64>)> {
+        self.by_point_of(figure, |_| true)
+    }
+
+    /// The same of some runs; points of which none is meant have no figures.
+    pub(super) fn by_point_of(
+        &self,
+        figure: &Figure,
+        is_meant: fn(&PointRun) -> bool,
+    ) -> Vec<(&Point, Vec<f64>)> {
         let mut points: Vec<(&Point, Vec<f64>)> = Vec::new();
         let mut places = BTreeMap::new();
         for run in &self.runs {
@@ -245,7 +257,7 @@ impl Results {
                 points.len() - 1
             });
             if let Some((_, values)) = points.get_mut(place) {
-                values.extend(figure.of(&run.summary));
+                values.extend(figure.of(&run.summary).filter(|_| is_meant(run)));
             }
         }
         points
@@ -339,62 +351,4 @@ impl Findings for Results {
 }
 
 #[cfg(test)]
-mod tests {
-    use serde_json::json;
-
-    use super::super::sections::sections;
-    use super::super::{ReportArgs, report};
-    use super::*;
-
-    #[test]
-    fn a_point_whose_stages_leave_time_out_is_marked() {
-        let run = |connections: &str, repetition: usize, unaccounted: f64| {
-            let way = json!({"wholeMs": 10.0, "stages": [], "unaccounted": unaccounted, "overlaps": false});
-            json!({
-                "point": {"connections": connections}, "repetition": repetition, "isClean": true, "faults": [],
-                "summary": {"perSecond": 5.0, "stages": {"confirmed": way}},
-            })
-        };
-        let results: Results = serde_json::from_value(json!({
-            "version": VERSION, "scenario": "x.toml", "title": "x", "about": "", "isQuick": false, "machine": "m",
-            "started": "2026-01-01T00:00:00Z", "text": "",
-            "runs": [run("1", 1, 0.05), run("2", 1, 0.08), run("2", 2, 0.12)],
-        }))
-        .unwrap();
-        let table = results.median_table().markdown();
-        assert!(table.contains("\n| connections 1 | 5.000 |"), "{table}");
-        let marked = "\n| connections 2; until the answer, 12 % not accounted for | 5.000 |";
-        assert!(table.contains(marked), "{table}");
-        assert!(results.terminal().contains("connections 2; until the answer, 12 % not accounted for"));
-    }
-
-    /// Connections, mean ms, messages/s, as tables show them: the first keeps Little's law, in the others time is missing, or
-    /// there is more of it than connections had.
-    #[test]
-    fn a_table_that_breaks_littles_law_is_flagged_in_text_and_page() {
-        for (connections, mean_ms, per_second, is_flagged) in
-            [(32, 16.0, 2_000.0, false), (32, 16.0, 1_300.0, true), (64, 20.0, 4_100.0, true)]
-        {
-            // What an older program said of it does not count.
-            let little = json!({"concurrency": connections, "observed": connections, "predictedPerSecond": per_second,
-                                "efficiency": 1.0, "unaccounted": 0.0, "marked": false});
-            let summary = json!({"perSecond": per_second, "latency": {"meanMs": mean_ms}, "little": little});
-            let results = json!({
-                "version": VERSION, "scenario": "x.toml", "title": "x", "about": "", "isQuick": false, "machine": "m",
-                "started": "2026-01-01T00:00:00Z", "text": "",
-                "runs": [{"point": {"connections": connections.to_string()}, "repetition": 1, "isClean": true,
-                          "others": 0.0, "faults": [], "summary": summary}],
-            });
-            let dir = tempfile::tempdir().unwrap();
-            std::fs::write(dir.path().join(FILE), results.to_string()).unwrap();
-            let (path, price) = (dir.path().to_owned(), PriceArgs { price: None });
-            let found = report(&ReportArgs { dir: path.clone(), price, json: false }).unwrap();
-            let written = |name: &str| std::fs::read_to_string(path.join(name)).unwrap();
-            let said = "should be under way, ";
-            for text in [found.terminal(), written("results.txt"), written("report.html"), sections(&found)] {
-                assert!(text.contains(said) || text.contains("| should be under way |"), "{text}");
-                assert_eq!(text.contains("more than 5 % apart"), is_flagged, "{connections}: {text}");
-            }
-        }
-    }
-}
+mod tests;

@@ -35,6 +35,8 @@ pub(super) struct Scaling {
     #[serde(flatten)]
     law: Usl,
     points: Vec<Prediction>,
+    /// Measurements that it is fitted to, and all of them: those that are not clean are left out.
+    measurements: [usize; 2],
 }
 
 /// A point that was measured; rates are medians of the repetitions, in each second.
@@ -68,7 +70,14 @@ impl Scaling {
             per_second: median(values),
             predicted_per_second: law.rate(*at),
         };
-        Some(Self { over: over.clone(), points: measured.iter().map(prediction).collect(), law })
+        let count = measured.iter().map(|(_, values)| values.len()).sum();
+        let points = measured.iter().map(prediction).collect();
+        Some(Self { over: over.clone(), points, law, measurements: [count; 2] })
+    }
+
+    /// The same where so many of all measurements were taken for it.
+    pub(super) fn of_runs(self, taken: usize, all: usize) -> Self {
+        Self { measurements: [taken, all], ..self }
     }
 
     /// Share by which the worst point differs from the law.
@@ -80,7 +89,7 @@ impl Scaling {
 
 impl Display for Scaling {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { over, law, points } = self;
+        let Self { over, law, points, measurements: [taken, all] } = self;
         let percent = |estimate| shown(estimate, |value| format!("{:.3} %", 100.0 * value));
         let number = |estimate| shown(estimate, |value| format!("{value:.1}"));
         let rate = |estimate| shown(estimate, |value| format!("{}/s", grouped(value)));
@@ -108,7 +117,11 @@ impl Display for Scaling {
             writeln!(out, "    the maximum lies beyond what was measured: a guess")?;
         }
         let off = 100.0 * self.off_by();
-        writeln!(out, "    {} points, the worst {off:.1} % off the law", points.len())
+        write!(out, "    {} points, the worst {off:.1} % off the law", points.len())?;
+        if taken < all {
+            write!(out, "; {} of {all} measurements left out: not clean", all - taken)?;
+        }
+        writeln!(out)
     }
 }
 

@@ -53,7 +53,7 @@ impl ServerStages {
             answer: added("hubbub_pipeline_answer_seconds"),
             total: added("hubbub_pipeline_total_seconds"),
             confirm: added("hubbub_log_confirm_seconds"),
-            way: added("hubbub_log_way_seconds"),
+            way: added("hubbub_log_end_to_end_seconds"),
             fan_out: added("hubbub_pipeline_fan_out_seconds"),
             delivery: added("hubbub_delivery_seconds"),
             requests: ["hubbub_http_request_seconds", "hubbub_line_command_seconds"].map(added),

@@ -133,8 +133,8 @@ fn what_was_followed_leaves_nothing_out() {
 /// Twelve milliseconds until subscribers of another server had a message: five in the broker, two on the bus.
 #[test]
 fn on_several_servers_only_followed_messages_tell_how_long_the_bus_took() {
-    let log_way = ("log_way", 1.1, 100);
-    let server = ServerStages::between("", &metrics(&[&DIRECT[..], &[log_way]].concat()));
+    let log_end_to_end = ("log_end_to_end", 1.1, 100);
+    let server = ServerStages::between("", &metrics(&[&DIRECT[..], &[log_end_to_end]].concat()));
     let several = Generated { delivered_ms: Some(12.5), has_several_servers: true, ..known() };
     assert_eq!(Stages::of(&server, &several).delivered, None);
     let steps = [0.5, 7.5, 1.0, 2.0, 0.5, 1.0];
@@ -156,8 +156,8 @@ fn on_several_servers_only_followed_messages_tell_how_long_the_bus_took() {
     let delivered = stages.delivered.as_ref().unwrap();
     assert_eq!((shown(delivered), delivered.followed_ms), (wanted.to_vec(), Some(12.5)));
     // Eight in the broker, with the two in the queue, are not in the 7.5 until a server took it.
-    let log_way = ("log_way", 1.4, 100);
-    let server = ServerStages::between("", &metrics(&[&DIRECT[..], &[log_way]].concat()));
+    let log_end_to_end = ("log_end_to_end", 1.4, 100);
+    let server = ServerStages::between("", &metrics(&[&DIRECT[..], &[log_end_to_end]].concat()));
     let delivered = Stages::of(&server, &with).delivered.unwrap();
     assert_eq!(shown(&delivered)[1..3], [(TO_SERVER, 0.0), ("log", 8.0)]);
     assert_eq!(delivered.mark().as_deref(), Some("the stages add up to 120 % of the whole: they overlap"));
@@ -201,7 +201,7 @@ fn stages_that_leave_time_out_are_marked() {
 
 #[test]
 fn behind_a_broker_its_answer_counts() {
-    let broker = [("log_confirm", 0.4, 100), ("log_way", 0.9, 100)];
+    let broker = [("log_confirm", 0.4, 100), ("log_end_to_end", 0.9, 100)];
     let counted = "hubbub_log_messages_consumed_total 100\nhubbub_messages_stored_total 60\n";
     let text = metrics(&[&DIRECT[..], &broker[..]].concat()) + counted;
     let server = ServerStages::between("hubbub_messages_stored_total 20\n", &text);

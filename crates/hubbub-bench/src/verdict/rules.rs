@@ -176,20 +176,26 @@ fn commit_thread(seen: &Seen) -> Option<Finding> {
         let is_worker = name.starts_with(WORKERS);
         return found(if is_worker { Bottleneck::ServerCpu } else { Bottleneck::HotThread }, evidence);
     }
-    let commit = seen.commit.as_ref().filter(|commit| commit.busy >= MOST)?;
-    let (busy, on_processor) = (percent(commit.busy), percent((commit.run + commit.waited) / commit.busy));
-    if (commit.run + commit.waited) > 0.6 * commit.busy {
+    let commit = seen.commit.as_ref()?;
+    let busy = commit.busy.filter(|busy| *busy >= MOST)?;
+    let on_processor = commit.on_processor.map(|it| (it.run + it.waited) / busy);
+    if on_processor.is_some_and(|share| share > 0.6) {
         return None;
     }
+    let whose = on_processor.map_or_else(
+        || "how much of that was the processor's is not known (give --server-pid)".to_owned(),
+        |share| format!("only {} of that was the processor's", percent(share)),
+    );
     let is_disk = commit.syncs && seen.database.is_none();
     let disk = seen
         .disk
         .filter(|_| is_disk && seen.server.is_some())
         .map_or_else(String::new, |disk| disk.to_string());
     let evidence = format!(
-        "batches were in the store for {busy} of the time, {:.2} ms each with {:.0} operations, and only {on_processor} of \
-         that was the processor's{disk}",
-        commit.batch_ms, commit.operations
+        "batches were in the store for {} of the time, {:.2} ms each with {:.0} operations, and {whose}{disk}",
+        percent(busy),
+        commit.batch_ms,
+        commit.operations
     );
     found(if is_disk { Bottleneck::DiskFlush } else { Bottleneck::Database }, evidence)
 }
@@ -242,12 +248,15 @@ fn commit_wait(seen: &Seen) -> Option<Finding> {
 }
 
 pub(super) fn not_found(seen: &Seen) -> Finding {
+    let server = seen.server.as_ref().map_or_else(
+        || "what the server used is not known (give --server-pid)".to_owned(),
+        |server| format!("the server used {:.2}", server.run),
+    );
     Finding {
         bottleneck: Bottleneck::NotFound,
         evidence: format!(
-            "the server used {:.2}, the generator {:.2} of {} processors, and nothing waited for longer than half of the \
-             {:.2} ms from the send to the answer",
-            seen.server.as_ref().map_or(0.0, |server| server.run),
+            "{server}, the generator {:.2} of {} processors, and nothing waited for longer than half of the {:.2} ms from the \
+             send to the answer",
             generators(seen),
             seen.cores,
             seen.service_ms()

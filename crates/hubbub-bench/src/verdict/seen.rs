@@ -113,15 +113,23 @@ pub(crate) struct Hot {
 pub(crate) struct Commit {
     /// Whether the servers write to disks of their own: else the store is a database.
     pub(crate) syncs: bool,
-    /// Share of the time in which a thread that commits had a batch in the store: the mean of all such threads.
-    pub(crate) busy: f64,
-    /// Processor time of such a thread, as a share of the time, and how long it waited for a processor.
-    pub(crate) run: f64,
-    pub(crate) waited: f64,
+    /// Share of the time in which a thread that commits had a batch in the store: the mean of all such threads. `None` where it is
+    /// not known how many there are.
+    pub(crate) busy: Option<f64>,
+    /// Of such a thread; `None` where the servers' processes are not known.
+    #[serde(flatten)]
+    pub(crate) on_processor: Option<OnProcessor>,
     pub(crate) batch_ms: f64,
     pub(crate) operations: f64,
     /// From submission until the batch began.
     pub(crate) wait_ms: f64,
+}
+
+/// Processor time of a thread, as a share of the time, and how long it waited for a processor.
+#[derive(Debug, Clone, Copy, Serialize)]
+pub(crate) struct OnProcessor {
+    pub(crate) run: f64,
+    pub(crate) waited: f64,
 }
 
 /// Connections to the database.

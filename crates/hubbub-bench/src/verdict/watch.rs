@@ -4,13 +4,14 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
-use super::seen::{Commit, Database, Disk, Hot, Pool, Processors, Seen, Subscribers};
+use super::seen::{Commit, Database, Disk, Hot, OnProcessor, Pool, Processors, Seen, Subscribers};
 use super::stall::{Lateness, Stall};
 use crate::caller::Caller;
 use crate::client::Targets;
 use crate::engine::Setup;
-use crate::ledger::exact_sum;
+use crate::ledger::{exact_sum, values_of};
 use crate::machine::{ThreadTimes, all_cores, may_use, thread_times};
+use crate::record::Record;
 use crate::report::Report;
 use crate::sample::buckets::Buckets;
 use crate::sample::series::average;
@@ -22,6 +23,8 @@ use crate::timing::{ClockMark, GeneratorTiming};
 const PROBES: usize = 5;
 const PROBE: &str = "/health/live";
 const PROBE_TIMEOUT: Duration = Duration::from_secs(5);
+/// The name of the server's threads that commit.
+const COMMIT_THREAD: &str = "commit";
 
 pub(crate) struct Watch {
     empty_ms: Option<f64>,
@@ -35,7 +38,8 @@ pub(crate) struct Mark {
     at: Instant,
     own: BTreeMap<u32, ThreadTimes>,
     servers: Vec<BTreeMap<u32, ThreadTimes>>,
-    metrics: String,
+    /// What the servers said of themselves; `None` where one of them did not answer.
+    metrics: Option<String>,
     /// When the servers counted what they say: one after another, so this is the middle.
     counted: Instant,
 }
@@ -43,13 +47,13 @@ pub(crate) struct Mark {
 impl Mark {
     async fn take(server_pids: &[u32], targets: &Targets) -> Self {
         let asked = Instant::now();
-        let metrics = targets.metrics().await.unwrap_or_default();
+        let metrics = targets.metrics().await.ok();
         let counted = asked + asked.elapsed() / 2;
         Self { counted, ..Self::with(server_pids, metrics) }
     }
 
     /// The same with what the servers just said of themselves.
-    pub(crate) fn with(server_pids: &[u32], metrics: String) -> Self {
+    pub(crate) fn with(server_pids: &[u32], metrics: Option<String>) -> Self {
         let servers = server_pids.iter().map(|pid| thread_times(*pid)).collect();
         let at = Instant::now();
         Self { at, own: thread_times(std::process::id()), servers, metrics, counted: at }
@@ -60,7 +64,13 @@ impl Mark {
 pub(crate) struct Counted {
     pub(crate) stages: ServerStages,
     pub(crate) between: Range<Instant>,
+    /// What is to be known where servers answered at one of them only.
+    pub(crate) note: Option<&'static str>,
 }
+
+/// What one reading says alone is what was counted since the servers began.
+const ONE_READING: &str = "the servers' figures could be read only once, before or after the measured phase: what they counted in \
+                           it is not known";
 
 impl Watch {
     /// Milliseconds of the shortest round trip before there is any load; `None` where nobody answers HTTP.
@@ -102,6 +112,8 @@ impl Watch {
         };
         let between = Between { before: &self.before, after };
         let servers = pids.iter().zip(&self.before.servers).zip(&after.servers);
+        // A process that is not there, or ended meanwhile, did not do nothing.
+        let servers = servers.filter(|((_, before), after)| !before.is_empty() && !after.is_empty());
         let servers = servers.map(|((pid, before), after)| between.processors(*pid, before, after));
         let wanted = |one: &Processors| (one.run + one.waited) / one.may_use.max(0.01);
         let seen = Seen {
@@ -122,14 +134,15 @@ impl Watch {
             }),
             ..Seen::default()
         };
-        let stages = ServerStages::between(&self.before.metrics, &after.metrics);
-        (seen, Counted { stages, between: self.before.counted..after.counted }, timing)
+        (seen, between.counted(), timing)
     }
 }
 
 /// What the verdict must know of an open loop; of a closed one it is without meaning.
 pub(crate) struct OpenLoop {
     pub(crate) asked_per_second: Option<f64>,
+    /// How long it was to send, in seconds.
+    pub(crate) sending_s: f64,
     /// Messages that may be under way at most.
     pub(crate) window: Option<f64>,
     /// From the intended send until messages were sent, the mean.
@@ -137,17 +150,25 @@ pub(crate) struct OpenLoop {
 }
 
 impl Seen {
-    /// Adds what the report and the samples have.
-    pub(crate) fn with(mut self, report: &Report, samples: &[SystemSample], open: OpenLoop) -> Self {
+    /// Adds what the record, the report and the samples have.
+    pub(crate) fn with(
+        mut self,
+        record: &Record,
+        report: &Report,
+        samples: &[SystemSample],
+        open: OpenLoop,
+    ) -> Self {
         self.latency_ms = report.latency.mean_ms;
         self.per_second = report.per_second;
         self.others = report.taken.map(|taken| taken.processes * all_cores() as f64);
         self.under_way = report.little.as_ref().map(|little| little.efficiency);
         self.waited_ms = open.waited_ms;
-        // The last answer comes as long after the last message as an answer takes: a short run is not late for that.
-        let sending_s = (report.elapsed_s - self.service_ms() / 1e3).max(1e-6);
-        let per_second = report.latency.count as f64 / sending_s;
-        self.reached = open.asked_per_second.filter(|asked| *asked > 0.0).map(|asked| per_second / asked);
+        // Answers come as long after their messages as they take: a short run is not late for that. Those that come later do not
+        // count, so that one of them takes nothing from all others. More than the mean would count a backlog that grows in the
+        // server for as answered in time.
+        let in_time = record.answered_by(open.sending_s + self.service_ms() / 1e3);
+        let due = open.asked_per_second.map(|asked| asked * open.sending_s);
+        self.reached = due.filter(|due| *due > 0.0).map(|due| in_time / due);
         self.window = open.window.filter(|_| self.reached.is_some());
         let behind = report.settling.as_ref().filter(|settling| settling.store_behind.is_some());
         self.store_lag_s = behind.map(|settling| settling.lag_s);
@@ -203,14 +224,35 @@ impl Between<'_> {
         }
     }
 
+    /// What the servers said before and after; without one of both nothing is known of the time between them.
+    fn metrics(&self) -> Option<(&str, &str)> {
+        self.before.metrics.as_deref().zip(self.after.metrics.as_deref())
+    }
+
+    fn counted(&self) -> Counted {
+        let metrics = self.metrics();
+        let is_one = self.before.metrics.is_some() || self.after.metrics.is_some();
+        Counted {
+            stages: metrics.map(|(before, after)| ServerStages::between(before, after)).unwrap_or_default(),
+            between: self.before.counted..self.after.counted,
+            note: (metrics.is_none() && is_one).then_some(ONE_READING),
+        }
+    }
+
     fn grown(&self, name: &str) -> Option<f64> {
-        Some(exact_sum(&self.after.metrics, name)? - exact_sum(&self.before.metrics, name).unwrap_or(0.0))
+        let (before, after) = self.metrics()?;
+        Some(exact_sum(after, name)? - exact_sum(before, name).unwrap_or(0.0))
     }
 
     fn added(&self, name: &str) -> Option<Buckets> {
-        let added =
-            Buckets::parse(&self.after.metrics, name).since(&Buckets::parse(&self.before.metrics, name));
+        let (before, after) = self.metrics()?;
+        let added = Buckets::parse(after, name).since(&Buckets::parse(before, name));
         (added.count() > 0.0).then_some(added)
+    }
+
+    /// What the servers said in the end.
+    fn last(&self, name: &str) -> Option<f64> {
+        exact_sum(self.after.metrics.as_deref()?, name)
     }
 
     fn mean_ms(&self, name: &str) -> Option<f64> {
@@ -219,25 +261,42 @@ impl Between<'_> {
 
     fn commit(&self) -> Option<Commit> {
         let store = self.added("hubbub_pipeline_store_seconds")?;
-        let (mut run, mut waited, mut threads) = (0.0, 0.0, 0_u32);
-        for (before, after) in self.before.servers.iter().zip(&self.after.servers) {
-            for (id, now) in after.iter().filter(|(_, now)| now.name == "commit") {
-                let Hot { run: ran, waited: delayed, .. } = now.since(before.get(id), self.seconds());
-                (run, waited, threads) = (run + ran, waited + delayed, threads + 1);
-            }
-        }
-        // Servers on other machines show no threads.
-        let threads = f64::from(threads.max(1));
+        let threads = self.commit_threads();
+        let on_processor = (!threads.is_empty()).then(|| {
+            let mean = |of: fn(&Hot) -> f64| threads.iter().map(of).sum::<f64>() / threads.len() as f64;
+            OnProcessor { run: mean(|one| one.run), waited: mean(|one| one.waited) }
+        });
         Some(Commit {
-            syncs: exact_sum(&self.after.metrics, "hubbub_store_sync_max_seconds")
-                .is_some_and(|max| max > 0.0),
-            busy: store.sum / self.seconds() / threads,
-            run: run / threads,
-            waited: waited / threads,
+            syncs: self.last("hubbub_store_sync_max_seconds").is_some_and(|max| max > 0.0),
+            busy: self.threads_of_all(&threads).map(|count| store.sum / self.seconds() / count),
+            on_processor,
             batch_ms: 1e3 * store.mean(),
             operations: self.added("hubbub_pipeline_batch_operations").map_or(0.0, |added| added.mean()),
             wait_ms: self.mean_ms("hubbub_pipeline_wait_seconds").unwrap_or(0.0),
         })
+    }
+
+    /// The threads that commit, of servers whose processes are known.
+    fn commit_threads(&self) -> Vec<Hot> {
+        let servers = self.before.servers.iter().zip(&self.after.servers);
+        let of_server = |(before, after): (&BTreeMap<u32, ThreadTimes>, &BTreeMap<u32, ThreadTimes>)| {
+            let commit = after.iter().filter(|(_, now)| now.name == COMMIT_THREAD);
+            commit.map(|(id, now)| now.since(before.get(id), self.seconds())).collect::<Vec<_>>()
+        };
+        servers.flat_map(of_server).collect()
+    }
+
+    /// How many threads commit in all servers that told their figures: each has as many as those that are `seen`. Where none is
+    /// seen, each has one, unless its requests to a database go many at a time: then it is not known.
+    fn threads_of_all(&self, seen: &[Hot]) -> Option<f64> {
+        let metrics = self.after.metrics.as_deref()?;
+        let servers = values_of(metrics, "hubbub_pipeline_store_seconds_sum").count().max(1) as f64;
+        let is_commit =
+            |threads: &&BTreeMap<u32, ThreadTimes>| threads.values().any(|it| it.name == COMMIT_THREAD);
+        match self.after.servers.iter().filter(is_commit).count() {
+            0 => self.last("hubbub_store_requests_total").is_none().then_some(servers),
+            shown => Some(servers * seen.len() as f64 / shown as f64),
+        }
     }
 
     fn pool(&self) -> Option<Pool> {
@@ -245,7 +304,7 @@ impl Between<'_> {
         let waited = self.grown("hubbub_store_pool_acquire_seconds_total")?;
         Some(Pool {
             waiting: waited / self.seconds(),
-            connections: exact_sum(&self.after.metrics, "hubbub_store_pool_connections").unwrap_or(0.0),
+            connections: self.last("hubbub_store_pool_connections").unwrap_or(0.0),
             wait_ms: 1e3 * waited / acquired,
         })
     }
@@ -264,40 +323,4 @@ impl ThreadTimes {
 }
 
 #[cfg(test)]
-mod tests {
-    use serde_json::Value;
-
-    use super::*;
-    use crate::record::Stats;
-    use crate::report::MESSAGES;
-
-    /// 200 messages in 2 s, whose answers take 200 ms.
-    #[test]
-    fn a_short_run_is_not_late_because_of_its_last_answer() {
-        let mut report = Report::new("http", MESSAGES, Value::Null);
-        report.elapsed_s = 2.2;
-        report.per_second = 200.0 / 2.2;
-        report.latency = Stats { count: 200, mean_ms: 200.0, ..Stats::default() };
-        let seen = |asked_per_second, waited_ms| {
-            let open = OpenLoop { asked_per_second, window: Some(50.0), waited_ms };
-            Seen::default().with(&report, &[], open)
-        };
-        let on_time = seen(Some(100.0), 0.0);
-        assert!(on_time.missed().is_none() && on_time.window == Some(50.0), "{on_time:?}");
-        let late = seen(Some(100.0), 199.0);
-        assert!(late.missed().is_some_and(|share| (0.90..0.92).contains(&share)), "{late:?}");
-        let closed = seen(None, 0.0);
-        assert_eq!((closed.reached, closed.window), (None, None));
-    }
-
-    #[test]
-    fn a_database_of_which_only_the_processes_are_seen_counts() {
-        let values = [(DATABASE_CPU, 3.6), (DATABASE_CORES, 4.0)];
-        let values = values.map(|(name, value)| (name.to_owned(), value.into())).into_iter().collect();
-        let samples = [SystemSample { at_s: 1.0, values, ..SystemSample::default() }];
-        let report = Report::new("http", MESSAGES, Value::Null);
-        let open = OpenLoop { asked_per_second: None, window: None, waited_ms: 0.0 };
-        let database = Seen::default().with(&report, &samples, open).database.unwrap();
-        assert_eq!((database.processors, database.may_use, database.lock_waiting), (3.6, 4.0, None));
-    }
-}
+mod tests;

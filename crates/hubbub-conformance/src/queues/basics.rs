@@ -69,7 +69,7 @@ pub async fn numbered_queues_never_share_a_number(fixture: &mut impl Fixture) {
 pub async fn an_unknown_queue_is_told_from_an_empty_one(fixture: &mut impl Fixture) {
     make_plain(fixture, "empty").await;
     assert_eq!(texts(&get(fixture, wanted("empty", "bob"), 9).await), [""; 0]);
-    assert_eq!(look(fixture, wanted("empty", "bob"), 9).await, []);
+    assert_eq!(peek(fixture, wanted("empty", "bob"), 9).await, []);
     for op in [
         QueueOp::Send(message("none", "x")),
         QueueOp::Delete { queue: "none", force: true },
@@ -84,7 +84,7 @@ pub async fn an_unknown_queue_is_told_from_an_empty_one(fixture: &mut impl Fixtu
     ] {
         assert_eq!(refused(fixture, op).await, Refusal::UnknownQueue, "{op:?}");
     }
-    assert_eq!(fixture.store().look(wanted("none", "bob"), 1).await.unwrap(), None);
+    assert_eq!(fixture.store().peek(wanted("none", "bob"), 1).await.unwrap(), None);
     assert_eq!(fixture.store().waiting(queue_id("none"), 0, 1).await.unwrap(), None);
     assert_eq!(fixture.store().queue(queue_id("none")).await.unwrap(), None);
     assert_eq!(refused(fixture, QueueOp::Remove { queue: "empty", id: 1 }).await, Refusal::UnknownMessage);
@@ -136,12 +136,12 @@ pub async fn everybody_gets_what_is_theirs(fixture: &mut impl Fixture) {
             send(fixture, QueueSend { audience, ..message("q", text) }).await;
         }
         stage.reach(fixture).await;
-        assert_eq!(texts(&look(fixture, wanted("q", "bob"), 9).await), ["1", "2", "4", "5"], "{stage:?}");
-        assert_eq!(texts(&look(fixture, wanted("q", "eve"), 2).await), ["2", "3"], "{stage:?}");
+        assert_eq!(texts(&peek(fixture, wanted("q", "bob"), 9).await), ["1", "2", "4", "5"], "{stage:?}");
+        assert_eq!(texts(&peek(fixture, wanted("q", "eve"), 2).await), ["2", "3"], "{stage:?}");
         let newest = TakeFilter { newest_first: true, ..wanted("q", "bob") };
-        assert_eq!(texts(&look(fixture, newest, 3).await), ["5", "4", "2"], "{stage:?}");
+        assert_eq!(texts(&peek(fixture, newest, 3).await), ["5", "4", "2"], "{stage:?}");
         let nobody = TakeFilter { receiver: None, ..wanted("q", "bob") };
-        assert_eq!(texts(&look(fixture, nobody, 9).await), ["2", "5"], "{stage:?}");
+        assert_eq!(texts(&peek(fixture, nobody, 9).await), ["2", "5"], "{stage:?}");
         let taken = get(fixture, newest, 1).await;
         assert_eq!((texts(&taken), taken[0].receiver.as_deref()), (vec!["5"], None), "{stage:?}");
         let taken = get(fixture, wanted("q", "eve"), 9).await;
@@ -149,7 +149,7 @@ pub async fn everybody_gets_what_is_theirs(fixture: &mut impl Fixture) {
         assert_eq!(taken[1].receiver.as_deref(), Some("eve"), "{stage:?}");
         assert_eq!(taken[0].sender.as_ref(), "ada", "{stage:?}");
         let stranger = TakeFilter { receiver: Some("stranger"), ..wanted("q", "bob") };
-        assert_eq!(look(fixture, stranger, 9).await, [], "{stage:?}");
+        assert_eq!(peek(fixture, stranger, 9).await, [], "{stage:?}");
         assert_eq!(texts(&get(fixture, wanted("q", "bob"), 9).await), ["1", "4"], "{stage:?}");
         assert_eq!(info(fixture, "q").await.messages(), 0, "{stage:?}");
     }
@@ -176,12 +176,12 @@ pub async fn messages_are_found_by_their_sender(fixture: &mut impl Fixture) {
         |sender| TakeFilter { queue: None, receiver: Some("bob"), sender: Some(sender), newest_first: false };
     for stage in Stage::ALL {
         stage.reach(fixture).await;
-        assert_eq!(texts(&look(fixture, by("ada"), 9).await), ["1", "3", "4"], "{stage:?}");
-        assert_eq!(look(fixture, by("nobody"), 9).await, [], "{stage:?}");
+        assert_eq!(texts(&peek(fixture, by("ada"), 9).await), ["1", "3", "4"], "{stage:?}");
+        assert_eq!(peek(fixture, by("nobody"), 9).await, [], "{stage:?}");
         let in_one = TakeFilter { queue: Some("q"), ..by("ada") };
-        assert_eq!(texts(&look(fixture, in_one, 9).await), ["3"], "{stage:?}");
+        assert_eq!(texts(&peek(fixture, in_one, 9).await), ["3"], "{stage:?}");
         let newest = TakeFilter { newest_first: true, ..by("eve") };
-        assert_eq!(texts(&look(fixture, newest, 9).await), ["5", "2"], "{stage:?}");
+        assert_eq!(texts(&peek(fixture, newest, 9).await), ["5", "2"], "{stage:?}");
     }
     assert_eq!(texts(&get(fixture, by("ada"), 2).await), ["1", "3"]);
     assert_eq!(texts(&get(fixture, by("ada"), 2).await), ["4"]);

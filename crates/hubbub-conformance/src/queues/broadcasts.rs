@@ -45,7 +45,7 @@ pub async fn copies_are_there_at_once(fixture: &mut impl Fixture) {
         let mut expected: Vec<_> = ids.iter().copied().zip(NAMES.map(Some)).collect();
         expected.push((after, Some("fred")));
         assert_eq!(listed, expected, "{stage:?}");
-        assert_eq!(texts(&look(fixture, wanted("q", "fred"), 9).await), ["news", "after"], "{stage:?}");
+        assert_eq!(texts(&peek(fixture, wanted("q", "fred"), 9).await), ["news", "after"], "{stage:?}");
         sweep_once(fixture).await;
         stage.reach(fixture).await;
         assert_eq!((info(fixture, "q").await.ready, info(fixture, "q").await.bytes), (8, 33), "{stage:?}");
@@ -62,7 +62,7 @@ pub async fn copies_are_there_at_once(fixture: &mut impl Fixture) {
         done(fixture, settle(&held, Settle::Ack)).await;
         register(fixture, &["gil", "hans"]).await;
         for gone in ["carl", "gil", "hans"] {
-            assert_eq!(look(fixture, wanted("q", gone), 9).await, [], "{stage:?}: {gone}");
+            assert_eq!(peek(fixture, wanted("q", gone), 9).await, [], "{stage:?}: {gone}");
         }
         if message_id.is_some() {
             let again = done(fixture, QueueOp::Send(named)).await;
@@ -130,7 +130,7 @@ pub async fn copies_keep_their_place(fixture: &mut impl Fixture) {
             let held = lease_one(fixture, wanted("q", "carl"), 60_000).await;
             assert_eq!(held.text, text, "{stage:?}");
             assert_eq!(
-                look(fixture, wanted("q", "carl"), 9).await,
+                peek(fixture, wanted("q", "carl"), 9).await,
                 [],
                 "{stage:?}: one of a group at a time"
             );
@@ -141,7 +141,7 @@ pub async fn copies_keep_their_place(fixture: &mut impl Fixture) {
         send(fixture, message_for("q", "bob", "of ada")).await;
         stage.reach(fixture).await;
         let of_carl = hubbub_core::queue::TakeFilter { sender: Some("carl"), ..wanted("q", "bob") };
-        assert_eq!(texts(&look(fixture, of_carl, 9).await), ["of carl"], "{stage:?}");
+        assert_eq!(texts(&peek(fixture, of_carl, 9).await), ["of carl"], "{stage:?}");
         assert_eq!(
             texts(&get(fixture, wanted("q", "bob"), 9).await),
             ["2", "of carl", "of ada"],
@@ -175,11 +175,11 @@ pub async fn copies_are_due_and_over_together(fixture: &mut impl Fixture) {
         stage.reach(fixture).await;
         let counts = info(fixture, "q").await;
         assert_eq!((counts.ready, counts.delayed), (0, 7), "{stage:?}");
-        assert_eq!(look(fixture, wanted("q", "dora"), 9).await, [], "{stage:?}");
+        assert_eq!(peek(fixture, wanted("q", "dora"), 9).await, [], "{stage:?}");
         let states = waiting(fixture, "q").await;
         assert!(states.iter().all(|one| matches!(one.state, MessageState::Delayed(_))), "{stage:?}");
         advance_ms(fixture, 1_000);
-        assert_eq!(texts(&look(fixture, wanted("q", "dora"), 9).await), ["later"], "{stage:?}");
+        assert_eq!(texts(&peek(fixture, wanted("q", "dora"), 9).await), ["later"], "{stage:?}");
         let told = sweep(fixture).await;
         assert!(told.iter().any(|queue| &**queue == "q"), "{stage:?}: whoever waits is to be told");
         let counts = info(fixture, "q").await;
@@ -187,7 +187,7 @@ pub async fn copies_are_due_and_over_together(fixture: &mut impl Fixture) {
         send_to_all(fixture, QueueSend { ttl_ms: Some(4_000), ..to_all("q", "short") }, 7).await;
         advance_ms(fixture, 4_000);
         stage.reach(fixture).await;
-        assert_eq!(look(fixture, wanted("q", "fred"), 9).await, [], "{stage:?}");
+        assert_eq!(peek(fixture, wanted("q", "fred"), 9).await, [], "{stage:?}");
         sweep(fixture).await;
         let counts = info(fixture, "q").await;
         assert_eq!((counts.messages(), counts.dropped - before), (0, 14), "{stage:?}");

@@ -22,7 +22,7 @@ pub async fn nothing_comes_early(fixture: &mut impl Fixture) {
         {
             advance_ms(fixture, wait);
             assert_eq!(
-                texts(&look(fixture, wanted("q", "bob"), 9).await),
+                texts(&peek(fixture, wanted("q", "bob"), 9).await),
                 expected,
                 "{stage:?} after {wait}"
             );
@@ -62,13 +62,13 @@ pub async fn what_outlived_its_time_is_gone(fixture: &mut impl Fixture) {
         send(fixture, QueueSend { ttl_ms: Some(9_000), due: Due::In(3_000), ..message("q", "nine") }).await;
         stage.reach(fixture).await;
         advance_ms(fixture, 1_999);
-        assert_eq!(texts(&look(fixture, wanted("q", "bob"), 9).await), ["four", "two"], "{stage:?}");
+        assert_eq!(texts(&peek(fixture, wanted("q", "bob"), 9).await), ["four", "two"], "{stage:?}");
         advance_ms(fixture, 1);
-        assert_eq!(texts(&look(fixture, wanted("q", "bob"), 9).await), ["four"], "{stage:?}");
+        assert_eq!(texts(&peek(fixture, wanted("q", "bob"), 9).await), ["four"], "{stage:?}");
         assert_eq!(texts(&lease(fixture, wanted("q", "bob"), 9, 1_000).await), ["four"], "{stage:?}");
         advance_ms(fixture, 2_000);
         stage.reach(fixture).await;
-        assert_eq!(texts(&look(fixture, wanted("q", "bob"), 9).await), ["nine"], "{stage:?}");
+        assert_eq!(texts(&peek(fixture, wanted("q", "bob"), 9).await), ["nine"], "{stage:?}");
         sweep(fixture).await;
         assert_eq!(waiting(fixture, "q").await.len(), 1, "{stage:?}");
         assert_eq!(texts(&get(fixture, wanted("q", "bob"), 9).await), ["nine"], "{stage:?}");
@@ -95,7 +95,7 @@ pub async fn a_group_keeps_its_order(fixture: &mut impl Fixture) {
         let held = lease(fixture, wanted("q", "bob"), 9, 60_000).await;
         assert_eq!(texts(&held), ["a1", "b1", "-"], "{stage:?}");
         stage.reach(fixture).await;
-        assert_eq!(look(fixture, wanted("q", "eve"), 9).await, [], "{stage:?}");
+        assert_eq!(peek(fixture, wanted("q", "eve"), 9).await, [], "{stage:?}");
         done(fixture, settle(&held[1], Settle::Ack)).await;
         done(fixture, settle(&held[2], Settle::Ack)).await;
         stage.reach(fixture).await;
@@ -103,13 +103,13 @@ pub async fn a_group_keeps_its_order(fixture: &mut impl Fixture) {
         // One given back holds up its group while it waits, and goes first.
         done(fixture, settle(&held[0], nack)).await;
         stage.reach(fixture).await;
-        assert_eq!(look(fixture, wanted("q", "eve"), 9).await, [], "{stage:?}");
+        assert_eq!(peek(fixture, wanted("q", "eve"), 9).await, [], "{stage:?}");
         advance_ms(fixture, 5_000);
         let again = lease_one(fixture, wanted("q", "eve"), 60_000).await;
         assert_eq!(again.text, "a1", "{stage:?}");
         // Given up, it lets the next one pass.
         done(fixture, settle(&again, nack)).await;
-        assert_eq!(texts(&look(fixture, wanted("q", "eve"), 9).await), ["a2"], "{stage:?}");
+        assert_eq!(texts(&peek(fixture, wanted("q", "eve"), 9).await), ["a2"], "{stage:?}");
         stage.reach(fixture).await;
         assert_eq!(texts(&get(fixture, wanted("q", "eve"), 9).await), ["a2"], "{stage:?}");
         let left = waiting(fixture, "q").await;
@@ -141,15 +141,15 @@ pub async fn a_redriven_message_waits_for_its_group(fixture: &mut impl Fixture) 
         let held = lease_one(fixture, wanted("q", "bob"), 60_000).await;
         assert_eq!((&*died.text, &*held.text), ("1", "2"), "{stage:?}");
         done(fixture, QueueOp::Redrive { queue: "q.dead", id: None }).await;
-        assert_eq!(look(fixture, wanted("q", "eve"), 9).await, [], "{stage:?}");
+        assert_eq!(peek(fixture, wanted("q", "eve"), 9).await, [], "{stage:?}");
         stage.reach(fixture).await;
-        assert_eq!(look(fixture, wanted("q", "eve"), 9).await, [], "{stage:?}");
+        assert_eq!(peek(fixture, wanted("q", "eve"), 9).await, [], "{stage:?}");
         match round % 3 {
             0 => drop(done(fixture, settle(&held, Settle::Ack)).await),
             1 => drop(done(fixture, settle(&held, nack)).await),
             _ => advance_ms(fixture, 60_000),
         }
-        assert_eq!(texts(&look(fixture, wanted("q", "eve"), 1).await), ["1"], "{stage:?}");
+        assert_eq!(texts(&peek(fixture, wanted("q", "eve"), 1).await), ["1"], "{stage:?}");
         stage.reach(fixture).await;
         assert_eq!(texts(&get(fixture, wanted("q", "eve"), 1).await), ["1"], "{stage:?}");
         sweep(fixture).await;
@@ -195,12 +195,12 @@ pub async fn a_message_to_everybody_comes_once_to_each(fixture: &mut impl Fixtur
         stage.reach(fixture).await;
         done(fixture, settle(&held, Settle::Ack)).await;
         stage.reach(fixture).await;
-        assert_eq!(texts(&look(fixture, wanted("q", "dora"), 9).await), ["news"], "{stage:?}");
+        assert_eq!(texts(&peek(fixture, wanted("q", "dora"), 9).await), ["news"], "{stage:?}");
         // The last one to wait for goes away, and the message with it.
         done(fixture, QueueOp::Unregister { client: "dora" }).await;
         stage.reach(fixture).await;
         register(fixture, &["dora"]).await;
-        assert_eq!(look(fixture, wanted("q", "dora"), 9).await, [], "{stage:?}");
+        assert_eq!(peek(fixture, wanted("q", "dora"), 9).await, [], "{stage:?}");
         assert_eq!(info(fixture, "q").await.messages(), 0, "{stage:?}");
         done(fixture, QueueOp::Unregister { client: "late" }).await;
     }
@@ -214,11 +214,11 @@ pub async fn a_message_to_everybody_ends(fixture: &mut impl Fixture) {
     send(fixture, QueueSend { audience: Audience::All, ttl_ms: Some(1_000), ..message("q", "short") }).await;
     let week = i64::try_from(BROADCAST_TTL_MS).unwrap();
     advance_ms(fixture, 1_000);
-    assert_eq!(texts(&look(fixture, wanted("q", "bob"), 9).await), ["news"]);
+    assert_eq!(texts(&peek(fixture, wanted("q", "bob"), 9).await), ["news"]);
     advance_ms(fixture, week - 1_001);
-    assert_eq!(look(fixture, wanted("q", "bob"), 9).await.len(), 1);
+    assert_eq!(peek(fixture, wanted("q", "bob"), 9).await.len(), 1);
     advance_ms(fixture, 1);
-    assert_eq!(look(fixture, wanted("q", "bob"), 9).await, []);
+    assert_eq!(peek(fixture, wanted("q", "bob"), 9).await, []);
     sweep(fixture).await;
     assert_eq!(info(fixture, "q").await.messages(), 0);
     let nobody = QueueSend { sender: "bob", audience: Audience::All, ..message("q", "x") };
@@ -227,7 +227,7 @@ pub async fn a_message_to_everybody_ends(fixture: &mut impl Fixture) {
     assert!(matches!(sent, QueueOutcome::Sent { copies: 0, .. }), "{sent:?}");
 }
 
-/// A look shows what a take would give, and takes nothing.
+/// A peek shows what a take would give, and takes nothing.
 pub async fn a_look_takes_nothing(fixture: &mut impl Fixture) {
     make_plain(fixture, "q").await;
     register(fixture, &["bob"]).await;
@@ -241,12 +241,12 @@ pub async fn a_look_takes_nothing(fixture: &mut impl Fixture) {
         stage.reach(fixture).await;
         for newest_first in [false, true] {
             let wanted = TakeFilter { newest_first, ..wanted("q", "bob") };
-            let seen = look(fixture, wanted, 7).await;
+            let seen = peek(fixture, wanted, 7).await;
             assert_eq!(seen.len(), 7, "{stage:?}");
             assert!(seen.iter().all(|one| one.deliveries == 0 && one.leased_until.is_none()), "{stage:?}");
-            assert_eq!(look(fixture, wanted, 7).await, seen, "{stage:?}");
+            assert_eq!(peek(fixture, wanted, 7).await, seen, "{stage:?}");
         }
     }
-    let seen = look(fixture, wanted("q", "bob"), 9).await;
+    let seen = peek(fixture, wanted("q", "bob"), 9).await;
     assert_eq!(texts(&get(fixture, wanted("q", "bob"), 9).await), texts(&seen));
 }

@@ -22,7 +22,7 @@ pub async fn a_lease_is_one_takers(fixture: &mut impl Fixture) {
         assert_eq!((held.text.as_str(), held.deliveries), ("1", 1), "{stage:?}");
         assert_eq!(held.leased_until, Some(later(start, 10_000)), "{stage:?}");
         stage.reach(fixture).await;
-        assert_eq!(texts(&look(fixture, wanted("q", "eve"), 9).await), ["2"], "{stage:?}");
+        assert_eq!(texts(&peek(fixture, wanted("q", "eve"), 9).await), ["2"], "{stage:?}");
         assert_eq!(texts(&get(fixture, wanted("q", "bob"), 9).await), ["2"], "{stage:?}");
         let acked = done(fixture, settle(&held, ACK)).await;
         assert_eq!(acked, settled(None), "{stage:?}");
@@ -45,11 +45,11 @@ pub async fn a_lease_that_ran_out_returns_the_message(fixture: &mut impl Fixture
         advance_ms(fixture, 4_000);
         stage.reach(fixture).await;
         advance_ms(fixture, 5_999);
-        assert_eq!(texts(&look(fixture, wanted("q", "eve"), 9).await), ["2"], "{stage:?}");
+        assert_eq!(texts(&peek(fixture, wanted("q", "eve"), 9).await), ["2"], "{stage:?}");
         let due = fixture.store().queue_due_in().unwrap();
         assert!(due.as_micros() <= 1_000, "{stage:?}: {due:?}");
         advance_ms(fixture, 1);
-        assert_eq!(texts(&look(fixture, wanted("q", "eve"), 9).await), ["1", "2"], "{stage:?}");
+        assert_eq!(texts(&peek(fixture, wanted("q", "eve"), 9).await), ["1", "2"], "{stage:?}");
         assert!(sweep(fixture).await.iter().any(|queue| &**queue == "q"), "{stage:?}");
         for how in [ACK, Settle::Nack { delay_ms: None }, Settle::Extend { lease_ms: None }] {
             assert_eq!(
@@ -81,7 +81,7 @@ pub async fn a_lease_is_extended(fixture: &mut impl Fixture) {
         assert_eq!(longer, settled(Some(later(start, 20_000))), "{stage:?}");
         stage.reach(fixture).await;
         advance_ms(fixture, 19_999);
-        assert_eq!(look(fixture, wanted("q", "bob"), 9).await, [], "{stage:?}");
+        assert_eq!(peek(fixture, wanted("q", "bob"), 9).await, [], "{stage:?}");
         let start = now(fixture);
         let default = done(fixture, settle(&held, Settle::Extend { lease_ms: None })).await;
         assert_eq!(default, settled(Some(later(start, 3_000))), "{stage:?}");
@@ -111,7 +111,7 @@ pub async fn what_is_given_back_waits_again(fixture: &mut impl Fixture) {
         assert_eq!(told, settled(Some(later(start, 5_000))), "{stage:?}");
         stage.reach(fixture).await;
         advance_ms(fixture, 4_999);
-        assert_eq!(look(fixture, wanted("plain", "bob"), 9).await, [], "{stage:?}");
+        assert_eq!(peek(fixture, wanted("plain", "bob"), 9).await, [], "{stage:?}");
         advance_ms(fixture, 1);
         assert_eq!(get(fixture, wanted("plain", "bob"), 9).await.len(), 1, "{stage:?}");
 
@@ -120,7 +120,7 @@ pub async fn what_is_given_back_waits_again(fixture: &mut impl Fixture) {
             let held = lease_one(fixture, wanted("slow", "bob"), 10_000).await;
             done(fixture, settle(&held, nack(None))).await;
             advance_ms(fixture, wait - 1);
-            assert_eq!(look(fixture, wanted("slow", "bob"), 9).await, [], "{stage:?}: {wait}");
+            assert_eq!(peek(fixture, wanted("slow", "bob"), 9).await, [], "{stage:?}: {wait}");
             advance_ms(fixture, 1);
         }
         assert_eq!(get(fixture, wanted("slow", "bob"), 9).await.len(), 1, "{stage:?}");
@@ -151,7 +151,7 @@ pub async fn poison_goes_to_the_dead_letter_queue(fixture: &mut impl Fixture) {
         stage.reach(fixture).await;
         sweep(fixture).await;
         stage.reach(fixture).await;
-        let dead = look(fixture, wanted("q.dead", "doctor"), 9).await;
+        let dead = peek(fixture, wanted("q.dead", "doctor"), 9).await;
         assert_eq!(texts(&dead), ["poison", "lost"], "{stage:?}");
         let why: Vec<_> = dead.iter().map(|one| one.dead.clone().unwrap()).collect();
         assert!(why.iter().all(|why| &*why.origin == "q" && why.deliveries == 2), "{stage:?}: {why:?}");
@@ -248,13 +248,13 @@ pub async fn dead_letters_can_share_a_queue(fixture: &mut impl Fixture) {
         let origins: Vec<_> =
             all.iter().map(|one| one.delivery.dead.as_ref().unwrap().origin.to_string()).collect();
         assert_eq!(origins, ["a", "b"], "{stage:?}");
-        assert_eq!(texts(&look(fixture, wanted("morgue", "eve"), 9).await), ["b"], "{stage:?}: still eve's");
+        assert_eq!(texts(&peek(fixture, wanted("morgue", "eve"), 9).await), ["b"], "{stage:?}: still eve's");
         let anybody = TakeFilter { receiver: None, ..wanted("morgue", "eve") };
-        assert_eq!(look(fixture, anybody, 9).await, [], "{stage:?}");
+        assert_eq!(peek(fixture, anybody, 9).await, [], "{stage:?}");
     }
     let moved = done(fixture, QueueOp::Redrive { queue: "morgue", id: None }).await;
     assert!(matches!(moved, QueueOutcome::Redriven { messages: 1, more: false, .. }), "{moved:?}");
-    assert_eq!(texts(&look(fixture, wanted("b", "eve"), 9).await), ["b"]);
+    assert_eq!(texts(&peek(fixture, wanted("b", "eve"), 9).await), ["b"]);
     assert_eq!(waiting(fixture, "morgue").await.len(), 1);
 }
 
@@ -267,7 +267,7 @@ pub async fn a_restart_does_not_prolong_a_lease(fixture: &mut impl Fixture) {
     fixture.clock().advance_micros(-3_600 * SECOND);
     fixture.restart(true).await;
     advance_ms(fixture, 9_999);
-    assert_eq!(look(fixture, wanted("q", "bob"), 9).await, []);
+    assert_eq!(peek(fixture, wanted("q", "bob"), 9).await, []);
     advance_ms(fixture, 1);
-    assert_eq!(look(fixture, wanted("q", "bob"), 9).await.len(), 1);
+    assert_eq!(peek(fixture, wanted("q", "bob"), 9).await.len(), 1);
 }

@@ -141,7 +141,7 @@ pub async fn a_full_queue_does_as_it_was_told(fixture: &mut impl Fixture) {
         let held = lease_one(fixture, wanted("roll", "bob"), 60_000).await;
         send(fixture, message("roll", "x")).await;
         assert_eq!(
-            texts(&look(fixture, wanted("roll", "bob"), 9).await),
+            texts(&peek(fixture, wanted("roll", "bob"), 9).await),
             ["x"],
             "{stage:?}: leases are kept"
         );

@@ -31,7 +31,7 @@ pub async fn the_last_lease_outlives_a_life(fixture: &mut impl Fixture) {
         advance_ms(fixture, 10_000);
         stage.reach(fixture).await;
         for queue in ["once", "twice"] {
-            assert_eq!(look(fixture, wanted(queue, "bob"), 9).await, [], "{stage:?}");
+            assert_eq!(peek(fixture, wanted(queue, "bob"), 9).await, [], "{stage:?}");
         }
         sweep(fixture).await;
         let dead = get(fixture, wanted("once.dead", "bob"), 9).await;
@@ -59,7 +59,7 @@ pub async fn what_waits_behind_expired_messages_is_found(fixture: &mut impl Fixt
     }
     advance_ms(fixture, 1_000);
     assert_eq!(texts(&get(fixture, wanted("got", "bob"), 9).await), ["live"]);
-    assert_eq!(texts(&look(fixture, wanted("seen", "bob"), 9).await), ["live"]);
+    assert_eq!(texts(&peek(fixture, wanted("seen", "bob"), 9).await), ["live"]);
     sweep(fixture).await;
     for (queue, left) in [("got", 0), ("seen", 1)] {
         let told = info(fixture, queue).await;

@@ -102,7 +102,7 @@ pub async fn seen(store: &dyn Store, now: i64) -> Vec<String> {
         for client in CLIENTS {
             for newest_first in [false, true] {
                 let wanted = TakeFilter { newest_first, ..wanted(queue, client) };
-                let first = store.look(wanted, 1).await.unwrap().unwrap_or_default();
+                let first = store.peek(wanted, 1).await.unwrap().unwrap_or_default();
                 all.push(format!("{queue} {client} {newest_first} {:?}", first.first().map(|one| one.id)));
             }
         }

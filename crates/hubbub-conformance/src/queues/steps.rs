@@ -155,8 +155,8 @@ pub(super) fn texts(deliveries: &[Delivery]) -> Vec<&str> {
     deliveries.iter().map(|delivery| delivery.text.as_str()).collect()
 }
 
-pub(super) async fn look(fixture: &impl Fixture, wanted: TakeFilter<'_>, max: usize) -> Vec<Delivery> {
-    fixture.store().look(wanted, max).await.unwrap().unwrap()
+pub(super) async fn peek(fixture: &impl Fixture, wanted: TakeFilter<'_>, max: usize) -> Vec<Delivery> {
+    fixture.store().peek(wanted, max).await.unwrap().unwrap()
 }
 
 pub(super) async fn info(fixture: &impl Fixture, queue: &str) -> QueueInfo {

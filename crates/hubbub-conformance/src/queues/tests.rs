@@ -213,7 +213,7 @@ impl QueueStore for InMemory {
         self.queues.lock().clients.contains(client)
     }
 
-    fn look(&self, wanted: TakeFilter<'_>, max: usize) -> Read<'_, Option<Vec<Delivery>>> {
+    fn peek(&self, wanted: TakeFilter<'_>, max: usize) -> Read<'_, Option<Vec<Delivery>>> {
         let (model, now) = self.queues_now();
         let ids = model.takeable(&wanted, now).into_iter().take(max);
         let found = ids.filter_map(|id| model.messages.iter().find(|message| message.id == id).map(delivery));

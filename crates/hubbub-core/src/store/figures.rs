@@ -79,7 +79,7 @@ pub struct CacheFigures {
     /// Reads that queried the database.
     pub misses: u64,
     /// Queries that validate the cache; one serves all waiting reads.
-    pub questions: u64,
+    pub validations: u64,
     /// Bytes it uses.
     pub bytes: u64,
 }

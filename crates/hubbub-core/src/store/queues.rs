@@ -32,7 +32,7 @@ pub trait QueueStore: Send + Sync + 'static {
     fn is_client(&self, client: &str) -> bool;
 
     /// What a take of up to `max` messages would return now; `None` if there is no such queue.
-    fn look(&self, wanted: TakeFilter<'_>, max: usize) -> Read<'_, Option<Vec<Delivery>>>;
+    fn peek(&self, wanted: TakeFilter<'_>, max: usize) -> Read<'_, Option<Vec<Delivery>>>;
 
     /// Indexes of the filters that match at least one available message, or whose queue is gone. For waiting consumers of a
     /// shared store. Messages that have just become due may be missing until a sweep has processed them.
@@ -40,7 +40,7 @@ pub trait QueueStore: Send + Sync + 'static {
         Box::pin(async move {
             let mut found = Vec::new();
             for (index, wants) in wants.iter().enumerate() {
-                if self.look(wants.wanted(), 1).await?.is_none_or(|seen| !seen.is_empty()) {
+                if self.peek(wants.wanted(), 1).await?.is_none_or(|seen| !seen.is_empty()) {
                     found.push(index);
                 }
             }

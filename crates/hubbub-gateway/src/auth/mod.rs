@@ -290,6 +290,11 @@ impl Auth {
         }
     }
 
+    /// Behind the time at which any token was issued that may be accepted now.
+    pub(crate) fn latest_issue(&self, now: Timestamp) -> Timestamp {
+        self.verifier.as_ref().map_or(now, |verifier| verifier.latest_issue(now))
+    }
+
     /// Longest time that a token can be valid from now on; so long must a revocation be kept.
     pub(crate) fn lifetime_max(&self) -> Duration {
         self.verifier.as_ref().map_or(Duration::from_secs(366 * 86_400), Verifier::lifetime_max)

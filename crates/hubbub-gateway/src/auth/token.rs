@@ -134,6 +134,11 @@ impl Verifier {
         Ok(())
     }
 
+    /// The latest time at which a token may have been issued by whoever has a clock ahead of this server's.
+    pub(crate) fn latest_issue(&self, now: Timestamp) -> Timestamp {
+        later(now, self.rules.leeway)
+    }
+
     /// Longest time that a token can be valid from now on: issued ahead of this server's clock by the leeway, and good for two more
     /// behind its end.
     pub(crate) fn lifetime_max(&self) -> Duration {
@@ -230,7 +235,7 @@ impl Verifier {
         if now >= later(exp, self.rules.leeway) {
             return Err("it has expired".into());
         }
-        let latest = later(now, self.rules.leeway);
+        let latest = self.latest_issue(now);
         if nbf.is_some_and(|nbf| nbf > latest) {
             return Err("it is not valid yet (nbf)".into());
         }

@@ -27,7 +27,7 @@ use hubbub_pipeline::Waiter;
 
 use crate::server::Shutdown;
 use crate::unread::{Reader, Share};
-use socket::{BACKLOG_BYTES_MAX, Socket};
+use socket::Socket;
 use timer::Timer;
 
 /// Bytes one read takes. Larger ones halve the rate of connections that send one message at a time.
@@ -253,7 +253,7 @@ impl<P: Protocol> Connection<P> {
     fn must_wait(&self) -> bool {
         self.protocol.is_barred()
             || self.protocol.unanswered() >= P::UNANSWERED_MAX
-            || self.io.socket.backlog_bytes() >= BACKLOG_BYTES_MAX
+            || self.io.socket.is_full()
     }
 
     fn decode(&mut self, context: &mut Context<'_>, input: &mut [u8], ops: &mut OpBatch) {

@@ -26,6 +26,8 @@ pub(crate) trait Encoder<A> {
     fn is_ready(&mut self, answer: &mut A) -> bool;
     /// Appends an answer that needed no operation.
     fn answer(&mut self, answer: A, out: &mut Vec<u8>);
+    /// The next outcomes are of this history of a shared store.
+    fn committed_in(&mut self, _epoch: &Arc<str>) {}
     /// Appends the answer of the oldest operation.
     fn outcome(&mut self, outcome: &Outcome, out: &mut Vec<u8>);
     /// Appends the answers of the `count` oldest operations, which were not stored. The log refuses whatever this
@@ -140,6 +142,7 @@ impl<A> Pending<A> {
 fn encode_ticket<A>(ticket: &Ticket, waiter: &Waiter, encoder: &mut impl Encoder<A>, out: &mut Vec<u8>) {
     match ticket.outcomes() {
         Some(Ok(outcomes)) if outcomes.len() == ticket.count() => {
+            ticket.epoch().iter().for_each(|epoch| encoder.committed_in(epoch));
             outcomes.iter().for_each(|outcome| encoder.outcome(outcome, out));
         }
         Some(Err(error)) => {

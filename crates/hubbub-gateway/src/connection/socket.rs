@@ -128,6 +128,21 @@ impl Socket {
         self.queued_bytes + self.tail.len() - self.written
     }
 
+    /// The position in the connection's stream up to which the system has taken it for the peer.
+    pub(crate) fn taken_to(&self) -> u64 {
+        self.ends_at().saturating_sub(self.backlog_bytes() as u64)
+    }
+
+    /// The position in the connection's stream behind what was appended.
+    pub(crate) fn ends_at(&self) -> u64 {
+        self.before_tail + self.tail.len() as u64
+    }
+
+    /// Whether so much waits that nothing is read before the peer has taken some of it.
+    pub(crate) fn is_full(&self) -> bool {
+        self.backlog_bytes() >= BACKLOG_BYTES_MAX
+    }
+
     /// The bytes that wait and no other connection has.
     pub(crate) fn own_backlog_bytes(&self) -> usize {
         self.own_queued_bytes + self.tail.len() - self.written
@@ -265,13 +280,14 @@ mod tests {
         while heard.len() < ALL {
             socket.lend(&mut spare);
             while socket.backlog_bytes() < BACKLOG_BYTES_MAX {
-                assert_eq!(socket.out_begins_at() + socket.out().len() as u64, sent.len() as u64);
+                assert_eq!(socket.ends_at(), sent.len() as u64);
                 let frame = (sent.len() as u32).to_be_bytes().repeat(1_000);
                 socket.out().extend_from_slice(&frame);
                 sent.extend_from_slice(&frame);
             }
             let flush = |context: &mut Context<'_>| Poll::Ready(socket.poll_flush(context).is_pending());
             assert!(std::future::poll_fn(flush).await, "something waits");
+            assert_eq!(socket.taken_to() + socket.backlog_bytes() as u64, sent.len() as u64);
             socket.reclaim(&mut spare);
             assert!(socket.tail.len() <= 3 * BACKLOG_BYTES_MAX, "{} bytes", socket.tail.len());
             // What has come; for more the socket is to be flushed again.

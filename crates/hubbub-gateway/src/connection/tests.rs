@@ -5,6 +5,7 @@ use hubbub_core::Outcome;
 use hubbub_pipeline::SendLane;
 
 use super::pending::{Encoder, Pending};
+use super::socket::BACKLOG_BYTES_MAX;
 use super::*;
 use crate::problem::Problem;
 use crate::server::Shutdown;

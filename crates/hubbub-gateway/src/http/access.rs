@@ -7,7 +7,7 @@ use std::sync::Arc;
 use hubbub_core::invariant::saturate;
 use hubbub_core::kv::Condition;
 use hubbub_core::{ErrorCode, FieldError, KvOp, KvOutcome, Op, OpBatch, Outcome, Timestamp, UserId};
-use hyper::header::{CACHE_CONTROL, HeaderValue, ORIGIN, SET_COOKIE};
+use hyper::header::{HeaderValue, ORIGIN, SET_COOKIE};
 use hyper::{Method, Response, StatusCode};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -61,7 +61,7 @@ struct OwnLogin {
 pub(super) async fn me(call: Call) -> Answer {
     let caller = call.caller()?;
     let access = caller.access();
-    let mut response = json_of(
+    json_of(
         StatusCode::OK,
         &Me {
             user_id: caller.user.clone().map(Id),
@@ -73,9 +73,7 @@ pub(super) async fn me(call: Call) -> Answer {
                 .zip(access.subject.clone())
                 .map(|(id, account)| OwnLogin { account: Id(account), login_id: id.to_owned() }),
         },
-    )?;
-    response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
-    Ok(response)
+    )
 }
 
 /// `POST /v1/auth/session`: the token of the header as a cookie, for event streams, which a page cannot set headers for.
@@ -118,7 +116,6 @@ fn write_cookie(call: &Call, token: &str, seconds: i64, response: &mut Response<
         cookie.set_sensitive(true);
         response.headers_mut().insert(SET_COOKIE, cookie);
     }
-    response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
 }
 
 /// What the new API key is for.
@@ -202,10 +199,7 @@ pub(super) async fn create_key(mut call: Call) -> Answer {
     let op = KvOp::Put { key: &key_of_key(&id), value: &value, ttl_ms, condition: Condition::Absent };
     change(gateway, op).await?;
     tracing::info!(id, name = stored.name, user = stored.user, "an API key was created");
-    let mut response =
-        json_of(StatusCode::CREATED, &NewApiKey { api_key: key, about: ApiKey::of(id, stored) })?;
-    response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
-    Ok(response)
+    json_of(StatusCode::CREATED, &NewApiKey { api_key: key, about: ApiKey::of(id, stored) })
 }
 
 /// An entry as it is stored.

@@ -1,6 +1,7 @@
 //! `POST /v1/messages`: many messages as NDJSON in, their receipts as NDJSON out, in the same order, streamed.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::{Buf, Bytes, BytesMut};
 use http_body_util::BodyExt;
@@ -10,6 +11,7 @@ use hubbub_pipeline::{Ticket, Waiter};
 use hyper::body::Frame;
 
 use super::endpoint::Call;
+use super::request_body::too_slow;
 use super::send::{refuse_idempotency_key, write_receipt};
 use super::streamed::{Gone, Writer, streamed};
 use super::{Answer, RequestBody, stream_response};
@@ -37,7 +39,7 @@ pub(super) async fn send_bulk(call: Call) -> Answer {
     let gateway = call.gateway();
     let caller = call.caller()?;
     let charged = call.charged();
-    let (writer, body) = streamed(ANSWERS_MAX);
+    let (writer, answers) = streamed(ANSWERS_MAX);
     let stream = Stream {
         gateway: gateway.clone(),
         reader: call.peer.reader.clone(),
@@ -54,8 +56,33 @@ pub(super) async fn send_bulk(call: Call) -> Answer {
         refused_by: None,
         refused: 0,
     };
-    tokio::spawn(stream.run(call.request.into_body(), writer));
-    Ok(stream_response("application/x-ndjson", body))
+    let mut body = call.request.into_body();
+    let (body_timeout, mut ahead) = (stream.gateway.server.body_timeout, None);
+    if body.is_to_be_asked_for() {
+        // Once the answer begins, it is not asked for any more.
+        ahead = next_frame(&mut None, &mut body, body_timeout).await;
+        if ahead.is_none() {
+            body.give_up();
+            return Err(too_slow(body_timeout));
+        }
+    }
+    tokio::spawn(stream.run(body, ahead, writer));
+    Ok(stream_response("application/x-ndjson", answers))
+}
+
+/// What reading on in a body gave; `None` is its end.
+type Read = Option<Result<Frame<Bytes>, hyper::Error>>;
+
+/// The frame that was read `ahead`, or the next one; `None` if that does not come in time.
+async fn next_frame(
+    ahead: &mut Option<Read>,
+    body: &mut RequestBody,
+    body_timeout: Duration,
+) -> Option<Read> {
+    if ahead.is_some() {
+        return ahead.take();
+    }
+    tokio::time::timeout(body_timeout, body.frame()).await.ok()
 }
 
 struct Stream {
@@ -87,7 +114,7 @@ struct Stream {
 impl Stream {
     /// While a piece of the stream is on its way to the store the next one is read, so that a slow store gets large
     /// batches from few clients.
-    async fn run(mut self, mut body: RequestBody, writer: Writer) {
+    async fn run(mut self, mut body: RequestBody, mut ahead: Option<Read>, writer: Writer) {
         let (mut rest, mut under_way, mut is_read) = (BytesMut::new(), None, false);
         let body_timeout = self.gateway.server.body_timeout;
         loop {
@@ -104,12 +131,13 @@ impl Stream {
                 () = arrival(&self.waiter, under_way.as_ref()), if under_way.is_some() => {
                     let Some(piece) = under_way.take() else { continue };
                     if self.answer(piece, &writer).await.is_err() {
-                        return;
+                        // It may still read what waits, and must not take that for all of it.
+                        return writer.abort(std::io::ErrorKind::TimedOut.into());
                     }
                 }
-                frame = tokio::time::timeout(body_timeout, body.frame()), if !is_read && !is_full => {
+                frame = next_frame(&mut ahead, &mut body, body_timeout), if !is_read && !is_full => {
                     // A client that went away or stalled. What was accepted is durable; a retry finds it by its id.
-                    let Ok(taken) = self.take_frame(frame.ok(), &mut rest) else {
+                    let Ok(taken) = self.take_frame(frame, &mut rest) else {
                         return writer.abort(std::io::ErrorKind::TimedOut.into());
                     };
                     is_read = taken;
@@ -120,11 +148,7 @@ impl Stream {
     }
 
     /// Takes the lines of the next frame, or of the end of the body: whether it is read as far as it is of use.
-    fn take_frame(
-        &mut self,
-        frame: Option<Option<Result<Frame<Bytes>, hyper::Error>>>,
-        rest: &mut BytesMut,
-    ) -> Result<bool, Gone> {
+    fn take_frame(&mut self, frame: Option<Read>, rest: &mut BytesMut) -> Result<bool, Gone> {
         let is_read = match frame {
             Some(Some(Ok(frame))) => {
                 rest.extend_from_slice(frame.data_ref().map_or(&[][..], |data| data));
@@ -247,6 +271,7 @@ impl Stream {
 
     async fn answer(&mut self, piece: Piece, writer: &Writer) -> Result<(), Gone> {
         let Piece { lines, ticket } = piece;
+        let epoch = self.gateway.epoch_of(ticket.as_ref().ok().and_then(Option::as_ref));
         let result = ticket.and_then(|ticket| match ticket.as_ref().map(Ticket::outcomes) {
             None => Ok(Vec::new()),
             Some(Some(Ok(outcomes))) => Ok(outcomes.to_vec()),
@@ -256,7 +281,6 @@ impl Stream {
         if let Err(problem) = &result {
             self.refuse_rest(problem);
         }
-        let epoch = self.gateway.store.epoch();
         let mut outcomes = result.as_ref().map(|outcomes| outcomes.iter()).map_err(Clone::clone);
         for line in lines {
             if let Err(problem) = &line {

@@ -10,14 +10,14 @@ use std::time::Duration;
 use bytes::Bytes;
 use hubbub_core::id::{ID_RULE, InvalidId, is_valid_id};
 use hubbub_core::invariant::saturate;
-use hubbub_core::{ClientId, ErrorCode, FieldError, MessageId, QueueId, RoomId, TraceContext, UserId};
+use hubbub_core::{ClientId, FieldError, MessageId, QueueId, RoomId, TraceContext, UserId};
 use hyper::body::Body;
 use hyper::{HeaderMap, Method, Request};
 
 use super::operation::{Media, Operation, Text, UNDOCUMENTED};
 use super::permission::Permission;
 use super::query::{LIMIT_DEFAULT, LIMIT_MAX, Query, refuse_faults};
-use super::request_body::too_large;
+use super::request_body::{too_large, too_slow};
 use super::template;
 use super::{Answer, RequestBody};
 use crate::Gateway;
@@ -342,8 +342,7 @@ impl Call {
             Ok(Err(problem)) => Err(problem),
             Err(_) => {
                 self.request.body_mut().give_up();
-                let seconds = body_timeout.as_secs();
-                Err(Problem::new(ErrorCode::RequestTimeout, format!("the body took longer than {seconds} s")))
+                Err(too_slow(body_timeout))
             }
         }
     }

@@ -12,7 +12,9 @@ use hyper::HeaderMap;
 use super::Answer;
 use super::endpoint::Call;
 use super::query::{Query, refuse_faults, require};
-use super::sse::{COMMENT, HEARTBEAT, end, event_stream, last_event, send_away, write_events, write_id};
+use super::sse::{
+    COMMENT, HEARTBEAT, end, event_stream, last_event, send_away, write_cursor, write_events, write_id,
+};
 use super::streamed::Writer;
 use crate::auth::caller::Caller;
 use crate::auth::listed::ConnectionKind;
@@ -82,7 +84,9 @@ async fn stream(
     let following = async {
         let mut follower =
             Follower::new(peer.gateway.clone(), room, caller.user, subscription, outbox.clone());
-        loop {
+        // Where a reader that has no event with an id yet is to go on, once it has the last messages.
+        let (mut cursor_due, mut is_live) = (None, false);
+        while !is_live {
             let mut out = Vec::new();
             let step = std::future::poll_fn(|context| {
                 waiter.register(context);
@@ -94,20 +98,30 @@ async fn stream(
                 }
             });
             match step.await {
-                Some(Step::Begun { at, is_reset }) => write_begun(&at, is_reset, &mut out),
-                Some(Step::Reset(at)) => write_begun(&at, true, &mut out),
+                Some(Step::Begun { at, is_reset, cursor }) => {
+                    write_begun(&at, is_reset, cursor, &mut out);
+                    cursor_due = cursor.is_none().then_some(at.head);
+                }
+                Some(Step::Reset { at, cursor }) => {
+                    write_begun(&at, true, Some(cursor), &mut out);
+                    cursor_due = None;
+                }
                 Some(Step::Missed(messages)) => {
+                    cursor_due = None;
                     messages.iter().for_each(|message| write_message(&epoch, &message, &mut out));
                     peer.gateway.metrics.delivered.inc_by(messages.len() as u64);
                 }
-                Some(Step::Outrun) => continue,
-                Some(Step::Live) => break,
+                Some(Step::Outrun) => {}
+                Some(Step::Live) => {
+                    is_live = true;
+                    cursor_due.into_iter().for_each(|cursor| write_cursor(&epoch, cursor, &mut out));
+                }
                 Some(Step::Failed(problem)) => return end(&problem, &writer).await,
                 // Another history began: it asks anew.
                 None if outbox.is_cut() => return,
                 Some(Step::Gone) | None => return end(&Problem::removed(), &writer).await,
             }
-            if write_events(&writer, memory.frames(out)).await.is_err() {
+            if !out.is_empty() && write_events(&writer, memory.frames(out)).await.is_err() {
                 return;
             }
         }
@@ -178,7 +192,9 @@ async fn gather(peer: &Peer, epoch: &str, outbox: &Outbox, waiter: &Waiter) -> G
     gathered
 }
 
-fn write_begun(at: &Reset, is_reset: bool, out: &mut Vec<u8>) {
+/// With an id, so that a reader that is cut off before the first message comes back to where it began.
+fn write_begun(at: &Reset, is_reset: bool, cursor: Option<u64>, out: &mut Vec<u8>) {
+    cursor.into_iter().for_each(|cursor| write_id(&at.epoch, cursor, out));
     out.extend_from_slice(if is_reset { b"event: reset\ndata: {" } else { b"event: subscribed\ndata: {" });
     at.write_members(out);
     out.extend_from_slice(b"}\n\n");

@@ -24,11 +24,11 @@ const PATIENCE: Duration = Duration::from_secs(3);
 
 pub(super) async fn ready(call: Call) -> Answer {
     let latency = read_something(call.gateway()).await;
-    let (is_up, components) = examine(call.gateway(), latency);
+    let (status, components) = examine(call.gateway(), latency);
     let may_see = call.caller_ref().is_ok_and(|caller| caller.is_allowed(Need::Scope(Scope::Health)));
     let version = may_see.then_some(env!("CARGO_PKG_VERSION"));
-    let health = Health { status: Status::when(is_up), version, components: may_see.then_some(components) };
-    if is_up {
+    let health = Health { status, version, components: may_see.then_some(components) };
+    if status != Soundness::Down {
         return json_of(StatusCode::OK, &health);
     }
     let mut answer = json_of(StatusCode::SERVICE_UNAVAILABLE, &health)?;
@@ -50,16 +50,26 @@ pub(super) async fn read_something(gateway: &Gateway) -> (f64, Option<String>) {
 }
 
 /// Whether writes are accepted, and how each component is.
-fn examine(gateway: &Gateway, (latency_ms, read_fault): (f64, Option<String>)) -> (bool, Components) {
-    let (store, disk, alarm) = match gateway.store.health() {
-        StoreHealth::Up => (None, None, None),
-        StoreHealth::Alarm(reason) => (None, None, Some(reason)),
-        StoreHealth::DiskFull(reason) => (None, Some(reason), None),
-        StoreHealth::Failed(reason) | StoreHealth::Unreachable(reason) => (Some(reason), None, None),
+fn examine(gateway: &Gateway, (latency_ms, read_fault): (f64, Option<String>)) -> (Soundness, Components) {
+    let (failed, away, disk, alarm) = match gateway.store.health() {
+        StoreHealth::Up => (None, None, None, None),
+        StoreHealth::Alarm(reason) => (None, None, None, Some(reason)),
+        StoreHealth::DiskFull(reason) => (None, None, Some(reason), None),
+        StoreHealth::Failed(reason) => (Some(reason), None, None, None),
+        StoreHealth::Unreachable(reason) => (None, Some(reason), None, None),
     };
-    let store = store.or(read_fault);
+    let is_failed = failed.is_some();
+    let away = away.or(read_fault.filter(|_| !is_failed));
     let log = gateway.log.health();
-    let is_up = store.is_none() && disk.is_none() && log.fault.is_none();
+    let is_store_away = away.is_some() || disk.is_some();
+    let status = match log.fault.is_some() || is_failed {
+        true => Soundness::Down,
+        false if !is_store_away => Soundness::Up,
+        false if gateway.log.parts_messages() => Soundness::Degraded,
+        false => Soundness::Down,
+    };
+    let [away, disk] = [away, disk].map(|reason| reason.map(|reason| explain(gateway, reason)));
+    let store = failed.or(away);
     let bus = Component { kind: Some(log.bus), ..Component::default() };
     let store = StoreComponent {
         status: Soundness::of(store.as_ref(), alarm.as_ref()),
@@ -76,7 +86,17 @@ fn examine(gateway: &Gateway, (latency_ms, read_fault): (f64, Option<String>)) -
         auth: gateway.auth.is_on().then(|| WeakenedComponent::from(gateway.auth.fault())),
         clock: gateway.clock.doubt().or_else(|| gateway.store.clock_doubt()).into(),
     };
-    (is_up, components)
+    (status, components)
+}
+
+/// Why the store takes nothing for now; and what works all the same, where a broker keeps messages until it does.
+pub(super) fn explain(gateway: &Gateway, reason: String) -> String {
+    if !gateway.log.parts_messages() || gateway.log.health().fault.is_some() {
+        return reason;
+    }
+    format!(
+        "{reason}; messages are taken, and wait in the broker until it is mended, but reads and changes of rooms may fail"
+    )
 }
 
 #[derive(Debug, Clone, Copy, Default, Serialize, JsonSchema)]
@@ -100,7 +120,8 @@ impl Status {
 
 #[derive(Debug, Serialize, JsonSchema)]
 pub(super) struct Health {
-    status: Status,
+    /// `DEGRADED`: messages are taken and wait in the broker, because the store is away.
+    status: Soundness,
     /// Missing, like `components`, where a token is needed and has not the scope `health`.
     #[serde(skip_serializing_if = "Option::is_none")]
     version: Option<&'static str>,
@@ -208,7 +229,7 @@ impl From<ReplicaFigures> for Replica {
     }
 }
 
-#[derive(Debug, Clone, Copy, Serialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "UPPERCASE")]
 #[schemars(inline)]
 enum Soundness {

@@ -8,7 +8,7 @@ use std::net::IpAddr;
 use hubbub_core::kv::Condition;
 use hubbub_core::{ErrorCode, FieldError, KvOp, UserId};
 use hyper::StatusCode;
-use hyper::header::{CACHE_CONTROL, HeaderValue, USER_AGENT};
+use hyper::header::USER_AGENT;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -90,9 +90,7 @@ pub(super) async fn log_in(mut call: Call) -> Answer {
         admin: access.grants.is_admin,
         expires_at: Time(access.expires_at.unwrap_or_else(|| gateway.now())),
     };
-    let mut response = json_of(StatusCode::OK, &login)?;
-    response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
-    Ok(response)
+    json_of(StatusCode::OK, &login)
 }
 
 /// The account of this name, if the password is right. Counts the attempt first.

@@ -28,14 +28,34 @@ const FRAME_TIMEOUT: Duration = Duration::from_millis(500);
 pub(crate) struct RequestBody {
     /// `None` once nothing more is to be read.
     body: Option<Incoming>,
-    is_discarded: bool,
+    rest: Rest,
+}
+
+/// What becomes of the rest of a body.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Rest {
+    /// Nothing: HTTP/2 ends a stream without the connection.
+    Ended,
+    /// The client waits to be asked for the body with 100, and sends nothing of it after a refusal. hyper asks when it is read.
+    Unasked,
+    Discarded,
 }
 
 impl RequestBody {
     pub(super) fn new(body: Incoming, version: Version, headers: &HeaderMap) -> Self {
-        // HTTP/2 ends a stream without the connection. Whoever expects 100 has sent nothing yet, and sends nothing after a refusal.
-        let is_discarded = version < Version::HTTP_2 && !headers.contains_key(EXPECT);
-        Self { body: Some(body), is_discarded }
+        let rest = if version >= Version::HTTP_2 {
+            Rest::Ended
+        } else if headers.contains_key(EXPECT) {
+            Rest::Unasked
+        } else {
+            Rest::Discarded
+        };
+        Self { body: Some(body), rest }
+    }
+
+    /// Whether the client waits to be asked for it, and was not yet.
+    pub(super) fn is_to_be_asked_for(&self) -> bool {
+        self.rest == Rest::Unasked
     }
 
     /// The whole of it, of at most `limit` bytes. While it comes, `share` counts it.
@@ -72,6 +92,9 @@ impl Body for RequestBody {
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
+        if self.rest == Rest::Unasked {
+            self.rest = Rest::Discarded;
+        }
         let Some(body) = &mut self.body else { return Poll::Ready(None) };
         let frame = Pin::new(body).poll_frame(context);
         if matches!(frame, Poll::Ready(None | Some(Err(_)))) {
@@ -91,7 +114,7 @@ impl Body for RequestBody {
 
 impl Drop for RequestBody {
     fn drop(&mut self) {
-        let rest = self.body.take().filter(|body| self.is_discarded && !body.is_end_stream());
+        let rest = self.body.take().filter(|body| self.rest == Rest::Discarded && !body.is_end_stream());
         if let Some(body) = rest.filter(|body| body.size_hint().lower() <= DISCARDED_MAX) {
             tokio::spawn(tokio::time::timeout(DISCARD_TIMEOUT, discard(body)));
         }
@@ -101,6 +124,11 @@ impl Drop for RequestBody {
 /// The refusal of a body that is longer than it may be.
 pub(super) fn too_large(limit: usize) -> Problem {
     Problem::new(ErrorCode::TooLarge, format!("the body may have at most {limit} bytes"))
+}
+
+/// The refusal of a body that does not come in time.
+pub(super) fn too_slow(limit: Duration) -> Problem {
+    Problem::new(ErrorCode::RequestTimeout, format!("the body took longer than {} s", limit.as_secs()))
 }
 
 /// A body that most often comes in one piece, which is not copied. Many small ones are put together at once: each would hold

@@ -34,7 +34,7 @@ pub(super) struct RevocationDraft {
     /// Instead: the user (`sub`).
     #[schemars(with = "Option<Id>")]
     user: Option<String>,
-    /// With `user`: tokens issued before this, which may be in the future; without it, until now.
+    /// With `user`: tokens issued before this, which may be in the future; without it, until now, and `auth.leeway` longer.
     #[schemars(with = "Option<Time>")]
     before: Option<String>,
 }
@@ -72,7 +72,6 @@ pub(super) async fn revoke_tokens(mut call: Call) -> Answer {
     let body = call.body().await?;
     let draft: RevocationDraft = object_of_bytes(&body)?;
     let gateway = call.gateway();
-    let now = gateway.now();
     let mut faults = Vec::new();
     let before = draft.before.as_deref().map(|text| {
         require(Timestamp::parse(text), "before", hubbub_core::time::TIMESTAMP_RULE, &mut faults)
@@ -94,11 +93,18 @@ pub(super) async fn revoke_tokens(mut call: Call) -> Answer {
     check_room(gateway, false).await?;
     let before = match of {
         Revoked::Token => 0,
-        Revoked::User => before.flatten().unwrap_or(now).as_micros(),
+        Revoked::User => before.flatten().unwrap_or_else(|| until_now(gateway)).as_micros(),
     };
     let stored = revoke(gateway, of, StoredRevocation { subject, before }).await?;
     tracing::info!(subject = stored.subject, "tokens were revoked");
     json_of(StatusCode::CREATED, &Revocation::from((of, stored)))
+}
+
+/// After every time at which a token may have been issued that there is now, by clocks that are ahead of this server's by as much
+/// as tokens may be.
+fn until_now(gateway: &Gateway) -> Timestamp {
+    let now = gateway.store.kv_now().map_or(gateway.now(), |database| database.max(gateway.now()));
+    gateway.auth.latest_issue(now)
 }
 
 /// Makes a revocation durable. What is revoked stays revoked: of several revocations of a user the latest time counts, also if
@@ -130,7 +136,7 @@ async fn revoke(
 
 /// Up to when tokens of the subject are revoked already, in microseconds since 1970, and the condition under which that is so.
 async fn known_before(gateway: &Gateway, of: Revoked, subject: &str) -> Result<(i64, Condition), Problem> {
-    let (list, now) = (&gateway.auth.list, gateway.now().as_micros());
+    let (list, now) = (&gateway.auth.list, until_now(gateway).as_micros());
     let (stored, condition) = match gateway.store.value(&of.key(subject)).await {
         Ok(None) => (None, Condition::Absent),
         Ok(Some(entry)) => {

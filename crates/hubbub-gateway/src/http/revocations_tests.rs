@@ -1,3 +1,5 @@
+use std::time::Duration;
+
 use hubbub_core::clock::ManualClock;
 use serde_json::json;
 
@@ -65,4 +67,21 @@ async fn a_revocation_that_cannot_be_read_is_added_again() {
     gateway.auth.refresh().await.unwrap();
     let kept = revoke(&gateway, Revoked::User, of_user("ada", 5)).await.unwrap();
     assert_eq!((kept.before, gateway.auth.list.fault()), (now().as_micros(), None));
+}
+
+/// Whoever issues tokens may have a clock that is ahead.
+#[tokio::test]
+async fn what_was_issued_by_a_clock_that_is_ahead_is_revoked() {
+    let (clock, leeway) = (Arc::new(ManualClock::at(now())), 30_i64);
+    let verifier = fixture::verifier_with(Duration::from_secs(leeway.unsigned_abs()));
+    let gateway = fixture::gateway_with(clock.clone(), verifier).await;
+    let issued_in =
+        |seconds: i64| token(json!({"sub": "ada", "iat": now().as_micros() / 1_000_000 + seconds}));
+    let before = issued_in(leeway - 1);
+    assert!(gateway.auth.verify(&before).is_ok());
+    let until = until_now(&gateway).as_micros();
+    assert_eq!(until, now().as_micros() + leeway * 1_000_000);
+    revoke(&gateway, Revoked::User, of_user("ada", until)).await.unwrap();
+    assert!(gateway.auth.verify(&before).is_err());
+    assert!(gateway.auth.verify(&issued_in(leeway)).is_ok(), "the next one");
 }

@@ -38,7 +38,7 @@ pub(super) async fn send(mut call: Call) -> Answer {
     };
     let mut out = Vec::with_capacity(192);
     out.push(b'{');
-    write_receipt(&id, sent, &gateway.store.epoch(), &mut out);
+    write_receipt(&id, sent, &applied.epoch(gateway), &mut out);
     out.push(b'}');
     Ok(json(status, out))
 }

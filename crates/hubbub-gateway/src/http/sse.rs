@@ -17,6 +17,11 @@ use crate::problem::Problem;
 /// A comment this often keeps proxies from closing an idle stream.
 pub(super) const HEARTBEAT: Duration = Duration::from_secs(15);
 pub(super) const COMMENT: &[u8] = b": \n\n";
+/// What every stream begins with, in front of its first event: after how many milliseconds to come back. `EventSource` keeps the
+/// last number it was told, also that of a server that stopped.
+const RETRY: &[u8] = b"retry: 3000\n";
+/// Shortest pause of a reader that is sent away, in milliseconds: nobody answers yet.
+const AWAY_MIN_MS: u64 = 1_000;
 /// Chunks that may wait for a slow reader: each may be a page of messages.
 const CHUNKS_MAX: usize = 1;
 /// A reader that takes no chunk for this long is disconnected; it resumes from its last event.
@@ -26,6 +31,7 @@ const LAST_EVENT_TIMEOUT: Duration = Duration::from_secs(5);
 
 pub(super) fn event_stream() -> (Writer, Response<Body>) {
     let (writer, body) = streamed(CHUNKS_MAX);
+    writer.begin(RETRY);
     let mut response = stream_response("text/event-stream", body);
     let headers = response.headers_mut();
     // Neither stored nor recompressed nor buffered on the way: each would hold events back.
@@ -48,7 +54,7 @@ pub(super) async fn end(problem: &Problem, writer: &Writer) {
 
 /// Ends a stream because the server stops, and says when to reconnect.
 pub(super) async fn send_away(gateway: &Gateway, writer: &Writer) {
-    let retry = format!("retry: {}\n\n", gateway.reconnect_after_ms());
+    let retry = format!("retry: {}\n\n", gateway.reconnect_after_ms().saturating_add(AWAY_MIN_MS));
     write_last(retry.into_bytes(), writer).await;
 }
 
@@ -69,6 +75,12 @@ pub(super) fn write_id(epoch: &str, number: u64, out: &mut Vec<u8>) {
     out.extend_from_slice(b"id: ");
     out.extend_from_slice(epoch.as_bytes());
     write_number(":", number, out);
+    out.push(b'\n');
+}
+
+/// Appends an event without data, which only moves the cursor of its reader.
+pub(super) fn write_cursor(epoch: &str, number: u64, out: &mut Vec<u8>) {
+    write_id(epoch, number, out);
     out.push(b'\n');
 }
 

@@ -37,6 +37,11 @@ pub(crate) fn streamed(pieces_max: usize) -> (Writer, Streamed) {
 }
 
 impl Writer {
+    /// Appends the first piece, for which there is room.
+    pub(crate) fn begin(&self, piece: &'static [u8]) {
+        let _ = self.pieces.try_send(Bytes::from_static(piece));
+    }
+
     /// Appends a piece; waits while too many are to be sent.
     pub(crate) async fn write(&self, piece: impl Into<Bytes>) -> Result<(), Gone> {
         self.pieces.send(piece.into()).await.map_err(|_| Gone)

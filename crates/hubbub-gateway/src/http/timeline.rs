@@ -56,7 +56,7 @@ pub(super) struct Event {
 }
 
 /// `received`: it got its number and its time. `queued`: its batch waited for the store. `committing`: the store was given the
-/// batch. `stored`: it was on disk. `answered`: senders were told. `bus`: it was sent to other servers. `published`: it was queued
+/// batch. `stored`: it was on disk. `answered`: senders were told; not with a broker, which told them before. `bus`: it was sent to other servers. `published`: it was queued
 /// for the live subscribers of this server. `delivered`: their connections took it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
@@ -125,7 +125,8 @@ pub(super) async fn timeline(call: Call) -> Answer {
         seq: receipt.seq,
         epoch: Epoch(gateway.store.epoch()),
         missing: missing(trace.as_ref(), since.map(|since| receipt.received_at < times.time(since).0)),
-        events: events(&receipt, trace.unwrap_or_default(), &times),
+        // With a broker, its consumer is the batch's sender.
+        events: events(&receipt, trace.unwrap_or_default(), !gateway.log.parts_messages(), &times),
         recorded_since: since.map(|since| times.time(since)),
     };
     json_of(StatusCode::OK, &timeline)
@@ -148,7 +149,7 @@ impl Times {
     }
 }
 
-fn events(receipt: &Receipt, trace: MessageTrace, times: &Times) -> Vec<Event> {
+fn events(receipt: &Receipt, trace: MessageTrace, tells_senders: bool, times: &Times) -> Vec<Event> {
     let event = |stage, at| Event { stage, at: times.time(at), until: None, count: None, from: None };
     let mut events = vec![Event { at: Time(receipt.received_at), ..event(Stage::Received, Duration::ZERO) }];
     if let Some(CommittedBatch { times: batch, operations }) = trace.batch {
@@ -157,8 +158,8 @@ fn events(receipt: &Receipt, trace: MessageTrace, times: &Times) -> Vec<Event> {
             Event { until, count: Some(operations), ..event(Stage::Queued, batch.queued) },
             event(Stage::Committing, batch.taken),
             event(Stage::Stored, batch.stored),
-            event(Stage::Answered, batch.answered),
         ]);
+        events.extend(tells_senders.then(|| event(Stage::Answered, batch.answered)));
     }
     events.extend(trace.bus.map(|at| event(Stage::Bus, at)));
     for Publication { at, source, subscribers, delivered, delivered_at } in trace.publications {

@@ -1,10 +1,11 @@
 //! Commands that change nothing, answered by the store.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use hubbub_core::queue::TakeFilter;
 use hubbub_core::store::ReadError;
-use hubbub_core::{ClientId, QueueId};
+use hubbub_core::{ClientId, LogLimit, QueueId};
 use tokio::sync::SemaphorePermit;
 
 use super::responses::{self, Name, number_of};
@@ -39,11 +40,20 @@ pub(super) async fn answer(gateway: Arc<Gateway>, query: Query, caller: Option<C
     };
     let mut out = Vec::new();
     if let Err(error) = write(&gateway, query, caller.as_ref(), &mut out).await {
-        tracing::error!(%error, ?query, "reading for a command of the line protocol failed; answered Error");
+        log_failure(&error, query, gateway.clock.monotonic());
         out.clear();
         out.extend_from_slice(responses::ERROR);
     }
     out
+}
+
+fn log_failure(error: &ReadError, query: Query, now: Duration) {
+    static LINES: LogLimit = LogLimit::new();
+    if let Some(left_out) = LINES.next(now) {
+        tracing::error!(
+            %error, ?query, left_out, "reading for a command of the line protocol failed; answered Error"
+        );
+    }
 }
 
 /// The turn of an answer that may be large. An answer is begun once little of those before it waits for the peer, and goes on
@@ -95,7 +105,7 @@ async fn write(
                 receiver: Some(receiver.as_str()),
                 newest_first,
             };
-            let found = store.look(wanted, 1).await?;
+            let found = store.peek(wanted, 1).await?;
             responses::write_found(found.as_deref(), out);
         }
     }

@@ -14,6 +14,8 @@ use crate::problem::{Problem, Sent, sent};
 use crate::rates::Exceeded;
 
 pub(super) trait Responses {
+    /// The next messages are durable in this history of a shared store.
+    fn committed_in(&mut self, _epoch: &Arc<str>) {}
     /// Appends the frame that says a message is durable.
     fn success(&self, id: &str, request: Request<'_>, sent: Sent<'_>, out: &mut Vec<u8>);
     /// Appends the frame, if one is wanted, that gives a room's read mark.
@@ -208,6 +210,10 @@ impl<R: Responses, F: Fn(u64) -> bool> Encoder<Answer> for FrameEncoder<'_, R, F
             }
             Answer::Refused { problem, count, room } => self.refuse(&problem, count, room.as_ref(), out),
         }
+    }
+
+    fn committed_in(&mut self, epoch: &Arc<str>) {
+        self.responses.committed_in(epoch);
     }
 
     fn outcome(&mut self, outcome: &Outcome, out: &mut Vec<u8>) {

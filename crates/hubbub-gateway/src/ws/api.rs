@@ -62,6 +62,10 @@ pub(super) struct ApiResponses<'a> {
 }
 
 impl Responses for ApiResponses<'_> {
+    fn committed_in(&mut self, epoch: &Arc<str>) {
+        self.epoch.clone_from(epoch);
+    }
+
     fn success(&self, id: &str, request: Request<'_>, sent: Sent<'_>, out: &mut Vec<u8>) {
         let start = write::begin_text(out);
         out.extend_from_slice(b"{\"type\":\"ack\",");

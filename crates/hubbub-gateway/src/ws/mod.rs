@@ -14,6 +14,7 @@ mod chat;
 mod chats;
 mod close;
 mod frames;
+mod heartbeat;
 mod peer;
 pub(crate) mod permission;
 mod protocol;

@@ -11,6 +11,7 @@ use hubbub_ws::{Event, ProtocolError, Reader, Role, write};
 
 use super::answers::{Answers, Responses};
 use super::close;
+use super::heartbeat::Heartbeat;
 use super::peer::{Opening, SocketPeer};
 use super::subscriptions::Subscriptions;
 use crate::Gateway;
@@ -68,25 +69,6 @@ impl Turn<'_> {
         let mut frame = Vec::new();
         write(&mut frame);
         self.answers.push_frame(self.gateway, self.ops, frame);
-    }
-}
-
-/// Where the connection stands between two pings.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Heartbeat {
-    /// The timer ends the time until the next ping.
-    Quiet,
-    /// The timer ends the time for the pong.
-    Pinged,
-    /// The pong came before the timer.
-    Answered,
-}
-
-impl Heartbeat {
-    fn on_pong(&mut self) {
-        if *self == Self::Pinged {
-            *self = Self::Answered;
-        }
     }
 }
 
@@ -314,11 +296,13 @@ impl<D: Dialect> Protocol for WebSocket<D> {
             return self.cut(close::TIMEOUT, OVERDUE);
         }
         let limits = &self.gateway.server;
-        let next = match self.heartbeat {
+        // Nothing is read before there are answers.
+        let is_unread = self.unanswered() >= Self::UNANSWERED_MAX;
+        let next = match &mut self.heartbeat {
             Heartbeat::Quiet => {
-                self.heartbeat = Heartbeat::Pinged;
                 let payload = self.answers.refusing.ping_payload();
-                write::write_ping(io.socket.out(), payload.as_ref().map_or(&[][..], |number| number));
+                let payload = payload.as_ref().map_or(&[][..], |number| number);
+                self.heartbeat = Heartbeat::ping(&mut io.socket, payload);
                 // A connection that is pinged has often been idle for long: let it cost nothing.
                 self.answers.release();
                 limits.pong_timeout
@@ -328,9 +312,12 @@ impl<D: Dialect> Protocol for WebSocket<D> {
                 io.socket.release();
                 limits.ping_interval.saturating_sub(limits.pong_timeout)
             }
-            // The pong may be among what is not read before there are answers.
-            Heartbeat::Pinged if self.unanswered() >= Self::UNANSWERED_MAX => limits.pong_timeout,
-            Heartbeat::Pinged => return self.cut(close::TIMEOUT, "no pong"),
+            Heartbeat::Pinged(ping) => {
+                if !ping.may_wait(&io.socket) && !is_unread {
+                    return self.cut(close::TIMEOUT, "no pong");
+                }
+                limits.pong_timeout
+            }
         };
         io.timer.set(context, next);
         Flow::Continue

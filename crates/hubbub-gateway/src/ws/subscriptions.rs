@@ -314,13 +314,13 @@ impl Subscriptions {
         match &step {
             Step::Begun { .. } => subscription.is_announced = true,
             // The room is another one, whose marks begin anew.
-            Step::Reset(_) => subscription.read_seq = 0,
+            Step::Reset { .. } => subscription.read_seq = 0,
             _ => {}
         }
         let announce = &subscription.announce;
         match step {
-            Step::Begun { .. } | Step::Reset(_) if self.has_only_messages => {}
-            Step::Begun { at, is_reset } => {
+            Step::Begun { .. } | Step::Reset { .. } if self.has_only_messages => {}
+            Step::Begun { at, is_reset, .. } => {
                 let (reference, read_seq) = match announce {
                     Announce::With(reference) => (&**reference, None),
                     Announce::AsOneOfAll(reference, read_seq) => (&**reference, Some(*read_seq)),
@@ -331,8 +331,8 @@ impl Subscriptions {
                     write_room_frame("reset", "", room, (&at, None), socket.out());
                 }
             }
-            Step::Reset(_) if *announce == Announce::Nothing => {}
-            Step::Reset(at) => write_room_frame("reset", "", room, (&at, None), socket.out()),
+            Step::Reset { .. } if *announce == Announce::Nothing => {}
+            Step::Reset { at, .. } => write_room_frame("reset", "", room, (&at, None), socket.out()),
             Step::Missed(messages) => {
                 let mut page = Vec::new();
                 messages.iter().for_each(|message| encode_live(&message, &mut page));

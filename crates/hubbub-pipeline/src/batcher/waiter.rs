@@ -18,6 +18,7 @@ pub struct Waiter {
     listed_at: AtomicUsize,
     /// Only for a sender with several unanswered submissions, whose order must survive a failure.
     order: Option<SenderOrder>,
+    is_of_log: bool,
 }
 
 impl Waiter {
@@ -25,6 +26,16 @@ impl Waiter {
     /// same rooms and queues fail, too, until it calls [`Self::acknowledge_failure`].
     pub fn ordered() -> Self {
         Self { order: Some(SenderOrder::default()), ..Self::default() }
+    }
+
+    /// For a consumer of the broker: the senders of what it submits were answered before. What fails it submits again.
+    #[cfg(any(feature = "amqp", feature = "kafka", test))]
+    pub(crate) fn of_log() -> Self {
+        Self { is_of_log: true, ..Self::default() }
+    }
+
+    pub(super) fn is_of_log(&self) -> bool {
+        self.is_of_log
     }
 
     /// Adds it to a chunk's wake list, unless it is there already. Returns its index. Called under the batcher's lock.

@@ -102,7 +102,7 @@ impl WaitingConsumers {
 
     fn set_count(&self, count: usize) {
         self.count.store(count, Ordering::SeqCst);
-        self.metrics.queue_waiting_takers.set(saturate(count));
+        self.metrics.queue_waiting_consumers.set(saturate(count));
     }
 
     /// Number of registered consumers.

@@ -44,12 +44,20 @@ impl Hub {
                 self.announce_remote(room, user, is_awaited, access).await;
             }
             (RoomChange::PutRoom { room, settings }, Outcome::Room { created }) => {
-                self.apply_settings(room, settings, access).await;
+                // Asking about everybody here would hold up all else on the bus.
+                if settings.members_only == Some(true) {
+                    self.with_channel(room, Channel::distrust);
+                    self.expect_comparison(Some(room));
+                }
                 if *created && let Some(user) = change.by {
                     self.announce_remote(room, user, is_awaited, access).await;
                 }
             }
-            _ => self.publish_change(change, outcome, access).await,
+            // The server that committed it tells those that do not read the bus.
+            (RoomChange::MarkRead { room, user, .. }, Outcome::Read(mark)) if mark.moved => {
+                RoomId::new(room).iter().for_each(|room| self.notify_marked(room, user, *mark));
+            }
+            _ => {}
         }
         self.memory.enforce_bound();
     }
@@ -250,6 +258,7 @@ impl Hub {
         for Subscriber { user, outbox, .. } in &ended {
             user.iter().for_each(|user| self.forget_rooms(user, outbox, [&id]));
         }
+        self.memory.enforce_bound();
     }
 }
 

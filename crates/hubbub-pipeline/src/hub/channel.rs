@@ -121,7 +121,22 @@ impl Channel {
 
     /// Forgets what was published: the room begins again.
     pub(super) fn reset(&mut self) {
-        (self.published, self.changes) = (PublishProgress::default(), None);
+        self.published = PublishProgress::default();
+        self.forget_changes();
+    }
+
+    /// The room is gone, and whoever followed it was ended. Who is live all the same came to another one of the same name, and
+    /// gets what follows there: what was published is no more than that subscriber has, or it would not be live.
+    pub(super) fn begin_again(&mut self) {
+        if self.subscribers.iter().any(|subscriber| matches!(subscriber.stage, Stage::Live { .. })) {
+            self.forget_changes();
+        } else {
+            self.reset();
+        }
+    }
+
+    fn forget_changes(&mut self) {
+        self.changes = None;
         self.doubts.iter_mut().for_each(|doubts| doubts.drop_waiting());
     }
 

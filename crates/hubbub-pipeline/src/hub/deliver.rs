@@ -7,8 +7,8 @@ use super::encoded::{ChunkEncoder, EncodedChunk};
 use crate::timeline::Source;
 
 impl Hub {
-    /// Delivers messages that this server or another one committed.
-    pub(super) fn deliver(&self, room: &str, encoder: Option<ChunkEncoder>, source: Source) {
+    /// Delivers messages that this server or another one committed in the store's `history`.
+    pub(super) fn deliver(&self, room: &str, encoder: Option<ChunkEncoder>, source: Source, history: u64) {
         let Some(mut encoder) = encoder else { return };
         let predecessors = encoder.take_predecessors();
         let Some(batch) = self.finish(encoder) else { return };
@@ -17,6 +17,9 @@ impl Hub {
             return;
         };
         let has_gap = self.with_channel(room, |channel| {
+            if self.history() != history {
+                return None;
+            }
             let held = HeldBack { batch, predecessors, source };
             let held = channel.hold_back(held, self.memory.is_half_full())?;
             Some(self.deliver_held(channel, room, held))

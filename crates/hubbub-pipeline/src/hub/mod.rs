@@ -90,6 +90,8 @@ pub struct Hub {
     joins: Joins,
     /// Rooms that other servers may have removed users from.
     doubtful: DoubtfulRooms,
+    /// How many histories of the store have begun.
+    histories: AtomicU64,
     /// Set where other servers write to the store: rooms with messages that are not published yet.
     behind: OnceLock<RoomsBehind>,
     /// Set where other servers are told who is in the rooms.
@@ -137,6 +139,7 @@ impl Hub {
             sockets: Sockets::default(),
             joins: Joins::default(),
             doubtful: DoubtfulRooms::default(),
+            histories: AtomicU64::new(0),
             behind: OnceLock::new(),
             relay: OnceLock::new(),
             encoder,
@@ -259,7 +262,9 @@ impl Hub {
         subscriber.stage = Stage::Live { after };
         let user = subscriber.user.clone();
         channel.count_presence(self, room.as_str(), &user, outbox, true);
+        drop(channels);
         self.metrics.subscriptions.inc();
+        self.memory.enforce_bound();
         Joined::Live
     }
 
@@ -279,6 +284,7 @@ impl Hub {
                 self.release(channel, room, &gone);
             }
         });
+        self.memory.enforce_bound();
     }
 
     /// Releases what a removed subscriber held or counted.
@@ -292,8 +298,10 @@ impl Hub {
         }
     }
 
-    /// Clears all published positions and cuts all subscribers, who reconnect: the store's history was replaced.
+    /// Clears all published positions and cuts all subscribers, who reconnect: the store's history was replaced. What is
+    /// being published of the one before reaches nobody any more.
     pub fn reset(&self) {
+        self.histories.fetch_add(1, Ordering::SeqCst);
         self.timeline.clear();
         for shard in &self.shards {
             for channel in shard.lock().values_mut() {
@@ -303,15 +311,24 @@ impl Hub {
         }
     }
 
-    /// Publishes a committed batch. Called in the order of commits, by one task. Queries the store only for changes of
-    /// rooms and members.
-    pub async fn publish(&self, ops: &OpBatch, outcomes: &[Outcome], access: &QueryAccess<'_>) {
-        let is_change = |outcome: &Outcome| {
-            use Outcome::{Accepted, Changed, Erased, Read, Room};
-            matches!(outcome, Room { .. } | Changed { .. } | Read(_) | Erased { .. } | Accepted)
-        };
+    /// The number of the store's history.
+    pub(crate) fn history(&self) -> u64 {
+        self.histories.load(Ordering::SeqCst)
+    }
+
+    /// Publishes a batch that was committed in the store's `history`. Called in the order of commits, by one task. Queries the
+    /// store only for changes of rooms and members.
+    pub(crate) async fn publish(
+        &self,
+        ops: &OpBatch,
+        outcomes: &[Outcome],
+        access: &QueryAccess<'_>,
+        history: u64,
+    ) {
         let has_listeners = || !self.sockets.is_empty() || self.relay.get().is_some();
-        if self.followed.load(Ordering::SeqCst) == 0 && !(outcomes.iter().any(is_change) && has_listeners()) {
+        if self.followed.load(Ordering::SeqCst) == 0
+            && !(outcomes.iter().any(Outcome::may_change_rooms) && has_listeners())
+        {
             return;
         }
         let mut joins = Vec::new();
@@ -332,7 +349,7 @@ impl Hub {
                 (Op::Change(change), outcome) => {
                     // The room's earlier messages of the batch go out before the change.
                     if let Some(room) = change.room() {
-                        self.deliver(room, rooms.remove(room).flatten(), Source::Commit);
+                        self.deliver(room, rooms.remove(room).flatten(), Source::Commit, history);
                     }
                     if matches!(outcome, Outcome::Accepted)
                         && !matches!(change.what, RoomChange::MarkRead { .. })
@@ -347,7 +364,7 @@ impl Hub {
             }
         }
         for (room, encoder) in rooms {
-            self.deliver(room, encoder, Source::Commit);
+            self.deliver(room, encoder, Source::Commit, history);
         }
         self.tell_joined(joins, access).await;
         self.memory.enforce_bound();

@@ -192,7 +192,7 @@ impl Hub {
         produce(&mut |prev, message| {
             encoder.push_behind(prev, message.seq, |out| (self.encoder.message)(message, out));
         });
-        self.deliver(room, Some(encoder), Source::Bus);
+        self.deliver(room, Some(encoder), Source::Bus, self.history());
         self.memory.enforce_bound();
     }
 
@@ -367,8 +367,8 @@ impl Hub {
         attached: u64,
     ) -> Result<(), ReadError> {
         let Some(head) = head else {
-            self.with_channel(room.as_str(), Channel::reset);
             self.end(room.as_str(), |subscriber| subscriber.number < attached);
+            self.with_channel(room.as_str(), Channel::begin_again);
             return Ok(());
         };
         let users = self.with_channel(room.as_str(), |channel| {
@@ -391,6 +391,7 @@ impl Hub {
 
     async fn read_missing(&self, store: &dyn RoomStore, room: RoomId) -> Result<(), ReadError> {
         for _ in 0..PAGES_MAX {
+            let history = self.history();
             let Some(after) = self.through(&room) else { return Ok(()) };
             let cursor = Cursor::After(after);
             let query =
@@ -411,7 +412,7 @@ impl Hub {
             }
             // Numbers behind the last message may belong to erased ones.
             let through = if page.more { last } else { last.max(page.head) };
-            self.deliver_read(&room, (after, page.oldest), self.finish(encoder), through);
+            self.deliver_read(&room, (after, page.oldest), self.finish(encoder), through, history);
             if !page.more {
                 return Ok(());
             }
@@ -421,16 +422,20 @@ impl Hub {
         Ok(())
     }
 
-    /// Delivers the messages behind `after` and up to `through` that were not published meanwhile. Messages before
-    /// `oldest` are not kept any more.
+    /// Delivers the messages behind `after` and up to `through` that were not published meanwhile, if they are still of this
+    /// `history` of the store. Messages before `oldest` are not kept any more.
     fn deliver_read(
         &self,
         room: &RoomId,
         (after, oldest): (u64, u64),
         chunk: Option<EncodedChunk>,
         through: u64,
+        history: u64,
     ) {
         self.with_channel(room.as_str(), |channel| {
+            if self.history() != history {
+                return;
+            }
             // Less than `after`: the room is followed anew, and read from there.
             let Some(published) = channel.published.through.filter(|published| *published >= after) else {
                 return;

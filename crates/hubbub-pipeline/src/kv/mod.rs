@@ -25,30 +25,30 @@
 //! that sweep remove it. The absence of a key is cached like a value, with the time at which it was found.
 //!
 //! **Where other servers write to the same store** ([`Keys::shared`]) clients of those servers know their changes before
-//! this server does. So a GET that the cache could answer first asks the store for the changes since the last question
-//! ([`corrections`]); one question, asked after the GETs came, serves all that wait. It sees everything durable, hence
-//! everything any client knew, and its changes are in the cache before a GET looks there. What a GET finds then:
-//! - An entry is the state of its key at the revision that the question saw, or a later one. A change removes what is
-//!   older, and the placeholder of a load that may have read what is older. Own changes enter at once, unless the
-//!   corrections have passed them already.
+//! this server does. So before the cache answers a GET, it is validated ([`validator`]): the changes since the last
+//! validation are read from the store and applied. One validation, started after the GETs came, serves all that wait. It
+//! sees everything durable, hence everything any client knew. What a GET finds then:
+//! - An entry is the state of its key at the revision that the validation saw, or a later one. A change removes what is
+//!   older, and the placeholder of a load that may have read what is older. Own changes are applied at once, unless a
+//!   validation has passed them already.
 //! - A running load has the same right: no change up to that revision has removed its placeholder.
 //!
-//! **With the lease** ([`KvStore::kv_lease`]) nobody else changes keys. Once a question that was asked with it is answered,
-//! a GET asks nothing as long as the lease is the same: own changes enter the cache. But others may read them before that,
-//! so a GET of a key that is being changed ([`changing`]) asks as if there were no lease.
+//! **With the lease** ([`KvStore::kv_lease`]) nobody else changes keys. Once a validation that started under it
+//! succeeded, GETs need none as long as the lease is the same: own changes are applied to the cache. But other clients may
+//! read them before that, so a GET of a key that is being changed ([`changing`]) validates as if there were no lease.
 //!
-//! A GET of a key that is not cached reads it after it came, and asks nothing. Nothing is held back. The published
+//! A GET of a key that is not cached reads it after it came, without a validation. Nothing is held back. The published
 //! revision follows the store's ([`Keys::poll_revision`]): it only wakes watchers, and promises nothing about later
-//! revisions. It goes back with the store's history. What a store has is asked of the store ([`Keys::kept`]): it may have
-//! less than what is published, for a moment after another history began, or once it lost its last changes.
+//! revisions. It goes back with the store's epoch. What a store has is read from the store ([`Keys::kept`]): it may have
+//! less than what is published, for a moment after another epoch began, or once it lost its last changes.
 
 mod cache;
 mod changing;
-mod corrections;
 mod failures;
 mod following;
 #[cfg(test)]
 mod tests;
+mod validator;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -64,11 +64,11 @@ use tokio::sync::watch;
 
 use crate::metrics::Metrics;
 use cache::{Cache, Cached, Guard};
-use corrections::Corrections;
-pub use corrections::EpochOf;
 use failures::Failures;
 pub use following::Following;
 use following::Published;
+use validator::CacheValidator;
+pub use validator::EpochOf;
 
 /// Bounds of the cache.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -104,7 +104,7 @@ pub struct Found {
 /// Which changes a store keeps.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Kept {
-    /// The history that the revisions are of.
+    /// The epoch that the revisions belong to.
     pub epoch: Arc<str>,
     /// The revision behind which all changes are kept.
     pub oldest: u64,
@@ -145,7 +145,7 @@ pub struct Keys {
     /// `None` = caching is switched off.
     cache: Option<Arc<Cache>>,
     /// Of the cache, where other servers write to the store.
-    corrections: Option<Arc<Corrections>>,
+    validator: Option<Arc<CacheValidator>>,
     failures: Failures,
     /// Names the history of a store that other servers write to; `None` = none does.
     epoch: Option<EpochOf>,
@@ -164,7 +164,7 @@ impl Keys {
         let cache = cache_of(limits, &metrics);
         let published = published_by(&*store);
         let failures = Failures::default();
-        Self { store, clock, metrics, cache, corrections: None, failures, epoch: None, published }
+        Self { store, clock, metrics, cache, validator: None, failures, epoch: None, published }
     }
 
     /// The keys of a store that other servers write to, too. `epoch` names its history.
@@ -176,12 +176,12 @@ impl Keys {
         limits: CacheLimits,
     ) -> Self {
         let cache = cache_of(limits, &metrics);
-        let corrections = cache.clone().map(|cache| {
-            Corrections::new(store.clone(), epoch.clone(), cache, clock.clone(), metrics.clone())
+        let validator = cache.clone().map(|cache| {
+            CacheValidator::new(store.clone(), epoch.clone(), cache, clock.clone(), metrics.clone())
         });
         let (failures, epoch) = (Failures::default(), Some(epoch));
         let published = published_by(&*store);
-        Self { store, clock, metrics, cache, corrections, failures, epoch, published }
+        Self { store, clock, metrics, cache, validator, failures, epoch, published }
     }
 
     /// The value of a key, not older than what any client knew when this was called.
@@ -195,16 +195,14 @@ impl Keys {
             // The store has left out expired keys by its own clock, which for a shared store is not this server's.
             return Ok(Found { value: self.read(key).await?, is_hit: false });
         };
-        if let Some(corrections) =
-            self.corrections.as_ref().filter(|corrections| !corrections.is_current(key))
-        {
+        if let Some(validator) = self.validator.as_ref().filter(|validator| !validator.is_current(key)) {
             if !cache.inner.contains_key(key)
                 && let GuardResult::Guard(guard) = cache.inner.get_value_or_guard(key, Some(Duration::ZERO))
             {
                 self.metrics.kv_misses.inc();
                 return self.load(key, guard).await;
             }
-            corrections.confirm(since).await?;
+            validator.validate_since(since).await?;
         }
         if let Some(cached) = cache.inner.get(key).filter(|cached| !self.forget_future(cache, key, cached)) {
             self.metrics.kv_hits.inc();
@@ -335,12 +333,12 @@ impl Keys {
 
     /// Called before the store gets a batch. [`Self::end_changes`] follows once the cache has what became of it.
     pub(crate) fn begin_changes(&self, ops: &OpBatch) {
-        self.corrections.iter().for_each(|corrections| corrections.changing().begin(ops));
+        self.validator.iter().for_each(|validator| validator.changing().begin(ops));
     }
 
     /// Called after [`Self::apply_committed`] or [`Self::invalidate`], for every batch.
     pub(crate) fn end_changes(&self, ops: &OpBatch) {
-        self.corrections.iter().for_each(|corrections| corrections.changing().end(ops));
+        self.validator.iter().for_each(|validator| validator.changing().end(ops));
     }
 
     /// Updates the cache by a committed batch, and publishes its last revision. Called for every batch, in order. `epoch`
@@ -352,8 +350,8 @@ impl Keys {
         epoch: Option<&Arc<str>>,
     ) {
         if self.is_shared() {
-            match (&self.corrections, epoch) {
-                (Some(corrections), Some(epoch)) => corrections.enter_own(epoch, ops, outcomes),
+            match (&self.validator, epoch) {
+                (Some(validator), Some(epoch)) => validator.apply_own(epoch, ops, outcomes),
                 // It may be of the history that the cache is of.
                 _ => self.invalidate(ops.iter()),
             }
@@ -396,10 +394,9 @@ impl Keys {
         let mut known_epoch = epoch();
         loop {
             tokio::time::sleep(POLL_INTERVAL).await;
-            if let Some(corrections) = self.corrections.as_ref().filter(|corrections| corrections.is_behind())
-            {
+            if let Some(validator) = self.validator.as_ref().filter(|validator| validator.is_behind()) {
                 // So that the next GET finds little to correct. A failure is met again by those who read.
-                let _ = corrections.confirm(self.clock.monotonic()).await;
+                let _ = validator.validate_since(self.clock.monotonic()).await;
             }
             // In this order: of a history that begins in between, the next round tells.
             let (epoch, seen) = (epoch(), self.store.revision());
@@ -421,7 +418,7 @@ impl Keys {
             if let Op::Kv(op) = op {
                 match op.key() {
                     Some(key) => drop(cache.inner.remove(key)),
-                    None => self.corrections.iter().for_each(|corrections| corrections.forget_lease()),
+                    None => self.validator.iter().for_each(|validator| validator.invalidate_lease()),
                 }
             }
         }

@@ -74,7 +74,9 @@ impl DirectLog {
             ]);
         }
         let changed_keys = keys.clone();
-        let listeners = CommitListeners { hub, members, keys, consumers: consumers.clone(), sweep_signal };
+        let (consumers_of, store_of) = (consumers.clone(), store.clone());
+        let listeners =
+            CommitListeners { store: store_of, hub, members, keys, consumers: consumers_of, sweep_signal };
         let dispatching = dispatch(receiver, batcher.clone(), listeners, clock.clone(), metrics.clone());
         let dispatcher = spawn("dispatcher", dispatching);
         let mut committers = Vec::new();

@@ -22,6 +22,8 @@ mod direct;
 pub mod fuzzing;
 #[cfg(feature = "kafka")]
 pub mod kafka;
+#[cfg(any(feature = "amqp", feature = "kafka"))]
+mod lag;
 
 use std::sync::Arc;
 
@@ -60,8 +62,8 @@ pub struct LogHealth {
     pub alarm: Option<String>,
     /// Messages in the broker that are not stored yet. `None` without a broker.
     pub depth: Option<u64>,
-    /// Time from publishing to storing of the last stored message, in microseconds; with Kafka, of the partition that is
-    /// furthest behind. `None` without a broker.
+    /// Time from publishing to storing of the last stored message, or until now of the one that is being stored for longest, in
+    /// microseconds. `None` without a broker.
     pub lag_us: Option<u64>,
 }
 
@@ -103,7 +105,8 @@ impl Log {
         }
     }
 
-    /// Whether messages of rooms must be submitted separately from other operations: they go through the broker.
+    /// Whether messages of rooms must be submitted separately from other operations: they go through the broker, which keeps
+    /// them while the store is away.
     pub fn parts_messages(&self) -> bool {
         !matches!(self.broker, Broker::None)
     }

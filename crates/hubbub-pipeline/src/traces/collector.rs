@@ -118,14 +118,14 @@ impl Collector {
         let sequels = self.hub.timeline().sequels(messages, since);
         for (message, sequel) in ripe.into_iter().zip(sequels) {
             if age(&message) >= max || sequel.publications.iter().all(Publication::is_delivered) {
-                self.complete(&message, &sequel);
+                self.complete(&message, &sequel, now);
             } else {
                 self.followed.push(message);
             }
         }
     }
 
-    fn complete(&self, message: &Followed, sequel: &Sequel) {
+    fn complete(&self, message: &Followed, sequel: &Sequel, now: Duration) {
         let Some(tracer) = self.hub.timeline().tracer() else { return };
         let span = |name, kind, context, parent: TraceContext, (began, ended)| Span {
             context,
@@ -157,13 +157,18 @@ impl Collector {
             ];
             let published = span("publish", SpanKind::Internal, publish, context, times);
             self.queue.push(Span { attributes, ..published });
-            if let Some((_, last)) = publication.delivered_at {
-                let times = (publication.at, last.max(publication.at));
-                let attributes = vec![("hubbub.delivered", publication.delivered.into())];
-                let is_failed = !publication.is_delivered();
-                let delivered = span("deliver", SpanKind::Producer, tracer.child(publish), publish, times);
-                self.queue.push(Span { attributes, is_failed, ..delivered });
-            }
+            let is_failed = !publication.is_delivered();
+            let ended = match publication.delivered_at {
+                Some((_, last)) => last,
+                // Nobody took it until now.
+                None if is_failed => now,
+                // There was nobody.
+                None => continue,
+            };
+            let times = (publication.at, ended.max(publication.at));
+            let attributes = vec![("hubbub.delivered", publication.delivered.into())];
+            let delivered = span("deliver", SpanKind::Producer, tracer.child(publish), publish, times);
+            self.queue.push(Span { attributes, is_failed, ..delivered });
         }
     }
 }

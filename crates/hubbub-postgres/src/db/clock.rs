@@ -30,6 +30,11 @@ statements! {
         "select max(last_received_at) from rooms where last_received_at is not null";
 }
 
+/// Whether the database answers.
+pub(crate) async fn ask(db: &Db) -> Result<()> {
+    db.read_one(&NOW, &[]).await.map(drop)
+}
+
 pub(crate) struct DatabaseClock {
     machine: Arc<dyn Clock>,
     /// The database's time minus the machine's monotonic one, in microseconds.

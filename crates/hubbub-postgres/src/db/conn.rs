@@ -16,7 +16,7 @@ use tokio_postgres::{Error, Row, Statement};
 
 use super::round_trips::InFlight;
 use super::{DbError, Param, Result, Sql};
-use crate::history::{History, IDENTITY};
+use crate::history::{History, IDENTITY_BRIEF};
 use crate::options::Pooler;
 
 /// Overrides the defaults of database and user: a statement must take its snapshot after it has its locks.
@@ -224,7 +224,7 @@ impl Tx<'_> {
     pub(super) async fn begin(&self, how: &str) -> Result<()> {
         let what = "beginning a transaction";
         let Some(history) = &self.link.history else { return self.batch(what, how).await };
-        let text = format!("{how}; {IDENTITY}");
+        let text = format!("{how}; {IDENTITY_BRIEF}");
         // On the heap, so that it does not enlarge transactions that check nothing.
         history.check(&Box::pin(self.send(what, self.client.simple_query(&text))).await?)
     }

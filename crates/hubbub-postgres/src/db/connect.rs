@@ -9,6 +9,7 @@ use tokio_postgres::Config;
 use tokio_postgres::config::{Host, TargetSessionAttrs};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
+use crate::durability::SYNCHRONOUS;
 use crate::options::{PoolOptions, PostgresOptions};
 
 /// The database cannot be used. The text says what to do, and never a password.
@@ -95,11 +96,11 @@ pub(crate) fn tls(ca: Option<&Path>) -> Result<MakeRustlsConnect, OpenError> {
     Ok(MakeRustlsConnect::new(config))
 }
 
-/// Has the database end this session if it stands still for longer in a transaction. A server that is frozen or cut off
-/// would otherwise keep its locks, and all others would wait for ever.
-pub(crate) fn idle_limit(options: &PostgresOptions) -> String {
+/// Settings of a session that is this server's alone. The database ends it if it stands still for longer in a transaction: a
+/// server that is frozen or cut off would otherwise keep its locks, and all others would wait for ever.
+pub(crate) fn session_settings(options: &PostgresOptions) -> String {
     let millis = options.idle_transaction_timeout.as_millis().clamp(1, i32::MAX as u128);
-    format!("set idle_in_transaction_session_timeout = {millis}")
+    format!("set idle_in_transaction_session_timeout = {millis}; {SYNCHRONOUS}")
 }
 
 /// A pool that connects on demand. `created` checks each new connection.

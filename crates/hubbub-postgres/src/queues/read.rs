@@ -75,7 +75,7 @@ macro_rules! unmade_for {
     ($receiver:literal, $wanted:literal) => {
         concat! {
             "exists (select from queue_pending p join queue_pending_chunks s on s.first = p.first \
-      and s.chunk = ", $receiver, " / 1024 and get_bit(s.unmade, ", $receiver,
+and s.chunk = ", $receiver, " / 1024 and get_bit(s.unmade, ", $receiver,
             " % 1024) = 1 where p.queue = q.no and ", $wanted,
             " and (p.state = 0 or p.state = 1 and p.due_at <= $1) and ", unexpired!("p", "$1"), ")"
         }
@@ -283,7 +283,7 @@ impl QueueStore for Postgres {
         self.queues.memory.is_registered(client)
     }
 
-    fn look(&self, wanted: TakeFilter<'_>, max: usize) -> Read<'_, Option<Vec<Delivery>>> {
+    fn peek(&self, wanted: TakeFilter<'_>, max: usize) -> Read<'_, Option<Vec<Delivery>>> {
         let [queue, receiver, sender] =
             [wanted.queue, wanted.receiver, wanted.sender].map(|name| name.map(str::to_owned));
         let (queues, newest_first) = (&self.queues, wanted.newest_first);

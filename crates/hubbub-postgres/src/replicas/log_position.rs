@@ -13,12 +13,9 @@ use crate::db::{Db, Sql};
 /// position was queried.
 pub(super) type LogPosition = PgLsn;
 
-/// A transaction is visible once its record is flushed; with `synchronous_commit = off`, once it is in memory.
-const POSITION: Sql = Sql {
-    what: "reading the log position of the primary",
-    text: "select case current_setting('synchronous_commit') when 'off' then pg_current_wal_insert_lsn() \
-               else pg_current_wal_flush_lsn() end",
-};
+/// A transaction is visible once its record is flushed ([`crate::durability`]).
+const POSITION: Sql =
+    Sql { what: "reading the log position of the primary", text: "select pg_current_wal_flush_lsn()" };
 
 /// Most positions kept: some eight minutes of writes.
 const POSITIONS_MAX: usize = 1_000;

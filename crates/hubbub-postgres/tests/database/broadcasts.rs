@@ -112,8 +112,8 @@ async fn a_copy_that_is_not_made_is_found() {
     assert_eq!(holding("dora").await, ["q".into()]);
     assert_eq!(holding("bob").await, []);
     let wanted = TakeFilter { queue: None, receiver: Some("dora"), sender: Some("bob"), newest_first: true };
-    let looked = right.look(wanted, 9).await.unwrap().unwrap();
-    assert_eq!(texts(&looked), ["two", "one"]);
+    let peeked = right.peek(wanted, 9).await.unwrap().unwrap();
+    assert_eq!(texts(&peeked), ["two", "one"]);
     let page = async |after| {
         let page = right.waiting(QueueId::new("q").unwrap(), after, 2).await.unwrap().unwrap();
         page.into_iter().map(|one| (one.delivery.id, one.delivery.text)).collect::<Vec<_>>()

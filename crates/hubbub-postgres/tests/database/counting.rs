@@ -3,10 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::support::{Database, connect};
+use crate::support::{Database, connect, eventually};
 use hubbub_conformance::model::Post;
 use hubbub_core::clock::{ManualClock, SeededRandom};
 use hubbub_core::stats::StatsStore;
+use hubbub_core::store::StoreHealth;
 use hubbub_core::{Change, Op, OpBatch, RoomChange, Store, Timestamp};
 use hubbub_postgres::{Postgres, PostgresOptions};
 
@@ -20,7 +21,8 @@ impl Opened {
     async fn fresh() -> Self {
         let database = Database::fresh().await;
         let clock = Arc::new(ManualClock::at(Timestamp::from_micros(1_700_000_000_000_000)));
-        let options = PostgresOptions::new(&database.url);
+        let options =
+            PostgresOptions { partition: Duration::from_secs(86_400), ..PostgresOptions::new(&database.url) };
         let store = Postgres::open(options, clock.clone(), &SeededRandom::new(3)).await.unwrap();
         Self { database, clock, store: Arc::new(store) }
     }
@@ -132,4 +134,35 @@ async fn a_large_deletion_keeps_its_partition_when_it_is_split() {
     opened.store.totals().await.unwrap();
     assert!(opened.number("select count(*) from takeouts").await > 1);
     assert_eq!(opened.number("select count(*) from takeouts where partition is null").await, 0);
+}
+
+/// Writes go on, so servers stay in use; and the other figures go on, too.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_cannot_be_counted_stops_nothing() {
+    let opened = Opened::fresh().await;
+    opened.send("busy", 1..=1).await;
+    opened.is_counted("busy", 1).await;
+    assert_eq!((opened.store.health(), opened.store.figures().partitions_missing), (StoreHealth::Up, 0));
+
+    let client = connect(&opened.database.url).await;
+    client.batch_execute("alter table pair_counts rename to elsewhere").await.unwrap();
+    opened.send("busy", 2..=501).await;
+    eventually("no alarm", async || matches!(opened.store.health(), StoreHealth::Alarm(_))).await;
+    let StoreHealth::Alarm(reason) = opened.store.health() else { panic!("{:?}", opened.store.health()) };
+    assert!(reason.contains("counting messages") && reason.contains("pair_counts"), "{reason}");
+    opened.send("busy", 502..=502).await;
+
+    // Today, tomorrow and the day after have a partition. None can be made for the one behind.
+    client.batch_execute("create table messages_20231117 (taken int)").await.unwrap();
+    opened.clock.advance_micros(86_400_000_000);
+    eventually("no figure", async || opened.store.figures().partitions_missing > 0).await;
+    assert!(matches!(opened.store.health(), StoreHealth::Alarm(_)), "{:?}", opened.store.health());
+
+    client
+        .batch_execute("alter table elsewhere rename to pair_counts; drop table messages_20231117")
+        .await
+        .unwrap();
+    eventually("the alarm stays", async || opened.store.health() == StoreHealth::Up).await;
+    assert_eq!(opened.store.figures().partitions_missing, 0);
+    opened.is_counted("busy", 502).await;
 }

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use crate::support::{Database, connect, eventually};
 use hubbub_core::clock::{ManualClock, SeededRandom};
 use hubbub_core::kv::{Condition, KvHistory};
-use hubbub_core::{KvOp, KvOutcome, KvStore, Op, OpBatch, Outcome, Store, Timestamp};
-use hubbub_postgres::{Postgres, PostgresOptions};
+use hubbub_core::{KvOp, KvOutcome, KvStore, Op, OpBatch, Outcome, RoomStore, Store, Timestamp};
+use hubbub_postgres::{Postgres, PostgresOptions, ReopeningStore};
 
 /// How far behind the last one the revisions of the next history begin at least.
 const JUMP: u64 = 1 << 32;
@@ -122,4 +122,63 @@ async fn changes_of_a_new_history_are_forgotten_as_before() {
     .await;
     let kept = "select count(*) from kv_changes";
     assert!(client.query_one(kept, &[]).await.unwrap().get::<_, i64>(0) >= 100_000);
+}
+
+/// Opens what follows each new history.
+async fn open_for_ever(database: &Database) -> ReopeningStore {
+    let clock = Arc::new(ManualClock::at(Timestamp::parse("2026-01-31T00:00:00Z").unwrap()));
+    let (options, random) = (PostgresOptions::new(&database.url), Arc::new(SeededRandom::new(5)));
+    ReopeningStore::open(options, clock, random, Arc::new(|| {})).await.unwrap()
+}
+
+/// As where the same timeline begins twice, and another server found that first.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_history_that_another_server_named_is_another_one() {
+    let database = Database::fresh().await;
+    let (store, client) = (open_for_ever(&database).await, connect(&database.url).await);
+    put(&store, Condition::Always).unwrap();
+    // The connections of before go with the server that had them.
+    client
+        .batch_execute(
+            "update history set epoch = 'restored'; \
+             select pg_terminate_backend(pid) from pg_stat_activity \
+             where datname = current_database() and pid <> pg_backend_pid()",
+        )
+        .await
+        .unwrap();
+    eventually("the new history is found", async || *store.epoch() == *"restored").await;
+}
+
+/// Nobody is told of such a restore, and nothing else of the database differs.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_dump_that_is_restored_begins_a_new_history() {
+    let database = Database::fresh().await;
+    let store = open(&database, 1).await;
+    let first = store.epoch();
+    store.close();
+    drop(store);
+    let again = open(&database, 2).await;
+    assert_eq!(again.epoch(), first, "nothing happened");
+    again.close();
+    drop(again);
+    let client = connect(&database.url).await;
+    // Into the same database.
+    client
+        .batch_execute(
+            "alter table history rename to dumped; create table history (like dumped including all); \
+             insert into history select * from dumped; drop table dumped",
+        )
+        .await
+        .unwrap();
+    let restored = open(&database, 3).await;
+    let second = restored.epoch();
+    assert_ne!(second, first);
+    restored.close();
+    drop(restored);
+    // Copied to another one.
+    drop(client);
+    let copy = database.copy().await;
+    let copied = open(&copy, 4).await;
+    assert_ne!(copied.epoch(), second);
+    copied.close();
 }

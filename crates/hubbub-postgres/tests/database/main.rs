@@ -4,8 +4,10 @@
 
 mod broadcasts;
 mod clock;
+mod clusters;
 mod connections;
 mod counting;
+mod durability;
 mod histories;
 mod keys;
 mod lease;

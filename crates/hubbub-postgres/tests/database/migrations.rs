@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::support::{Database, connect};
 use hubbub_conformance::model::Post;
 use hubbub_core::clock::{ManualClock, SeededRandom};
-use hubbub_core::{Op, OpBatch, Outcome, Store, Timestamp};
+use hubbub_core::{Op, OpBatch, Outcome, RoomStore, Store, Timestamp};
 use hubbub_postgres::{Postgres, PostgresOptions};
 use refinery_core::{Migration, Runner};
 use tokio_postgres::Client;
@@ -16,6 +16,8 @@ use tokio_postgres::Client;
 const BEFORE_COUNTS: i32 = 3;
 /// The version before the one that gives rooms a table of names.
 const BEFORE_ROOM_NAMES: i32 = 5;
+/// The version before the one that knows the place of a history.
+const BEFORE_PLACES: i32 = 8;
 
 /// Makes the schema of an older program.
 async fn migrate_to(client: &mut Client, version: i32) {
@@ -137,4 +139,15 @@ async fn a_migration_has_its_locks_before_it_makes_an_index() {
     assert_eq!(client.query_one(held, &[]).await.unwrap().get::<_, i64>(0), 0);
     backup.batch_execute("commit").await.unwrap();
     assert_eq!(send(&opening.await.unwrap(), "a", &["r"]).await, [1]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_migrated_history_is_the_same() {
+    let database = Database::fresh().await;
+    let mut client = connect(&database.url).await;
+    migrate_to(&mut client, BEFORE_PLACES).await;
+    let named = "insert into history (epoch, system_identifier, timeline) select 'kept', system_identifier::text, \
+         timeline_id from pg_control_system(), pg_control_checkpoint()";
+    client.batch_execute(named).await.unwrap();
+    assert_eq!(&*open(database.url.clone()).await.epoch(), "kept");
 }

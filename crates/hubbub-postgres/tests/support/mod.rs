@@ -39,10 +39,26 @@ pub async fn connect(url: &str) -> Client {
 impl Database {
     /// An empty database.
     pub async fn fresh() -> Self {
+        Self::of("template1").await
+    }
+
+    /// A copy of the database. Waits until nobody is connected to it.
+    #[allow(dead_code)]
+    pub async fn copy(&self) -> Self {
+        let client = connect(&server()).await;
+        let connected = "select count(*) from pg_stat_activity where datname = $1";
+        eventually("nobody is connected", async || {
+            client.query_one(connected, &[&self.name]).await.unwrap().get::<_, i64>(0) == 0
+        })
+        .await;
+        Self::of(&self.name).await
+    }
+
+    async fn of(template: &str) -> Self {
         let name = format!("test_{}_{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
         let client = connect(&server()).await;
         client.batch_execute(&format!("drop database if exists {name} with (force)")).await.unwrap();
-        client.batch_execute(&format!("create database {name}")).await.unwrap();
+        client.batch_execute(&format!("create database {name} template {template}")).await.unwrap();
         let (before, _) = server().rsplit_once('/').map(|(a, b)| (a.to_owned(), b.to_owned())).unwrap();
         Self { url: format!("{before}/{name}"), name }
     }

@@ -1,13 +1,14 @@
 //! `hubbub backup`: an incremental backup of a running server. Files that the previous backup has are linked.
 
+mod writing;
+
 use std::collections::BTreeSet;
 use std::fs::{self, File};
-use std::io::Write;
+use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use anyhow::{Context, bail};
-use crc32c::crc32c_append;
+use anyhow::{Context, anyhow, bail};
 use http_body_util::BodyExt;
 use hubbub_core::Clock;
 use hubbub_core::backup::BackupFile;
@@ -19,13 +20,14 @@ use serde_json::json;
 use tokio::time::{Instant, sleep_until};
 
 use super::catalog::{self, LIST, Listing};
-use super::{lock_directory, size, sync_dir};
+use super::{lock_directory, make_private, size, sync_dir};
 use crate::cli::BackupArgs;
-use crate::client::connection::{Connection, TIMEOUT};
-use crate::client::session::make_id;
+use crate::client::connection::{Connection, TIMEOUT, failed};
+use crate::client::session::{Backoff, make_id};
 use crate::client::show;
 use crate::progress::Progress;
 use crate::system::SystemClock;
+use writing::{Pace, Writing};
 
 /// The server may have to wait for a merge before it begins.
 const BEGIN_MAX: Duration = Duration::from_secs(600);
@@ -33,6 +35,13 @@ const BEGIN_MAX: Duration = Duration::from_secs(600);
 /// The server lets go of a backup that nobody asks for in an hour, and reading a large file of the previous one may take as
 /// long.
 const ASK_EVERY: Duration = Duration::from_secs(300);
+
+/// Attempts to fetch one file, and the pauses between them.
+const ATTEMPTS: u32 = 6;
+const PAUSES: [Duration; 2] = [Duration::from_millis(100), Duration::from_secs(2)];
+
+/// Bytes that are read at once of a file of the previous backup.
+const STEP_BYTES: usize = 256 << 10;
 
 /// The server's answer to the begin of a backup.
 #[derive(Debug, Deserialize)]
@@ -59,7 +68,7 @@ struct Copied {
 
 pub(crate) async fn backup(args: BackupArgs) -> anyhow::Result<()> {
     let mut connection = args.client.server()?.connect().await?;
-    fs::create_dir_all(&args.dir).with_context(|| format!("creating {}", args.dir.display()))?;
+    make_private(&args.dir)?;
     let _lock = lock_directory(&args.dir, ".lock", "backup")?;
     catalog::remove_partial(&args.dir)?;
 
@@ -78,7 +87,7 @@ pub(crate) async fn backup(args: BackupArgs) -> anyhow::Result<()> {
         partial: catalog::partial_of(&target),
         previous,
         copied: Copied::default(),
-        pace: Pace { begun: Instant::now(), bytes: 0, bytes_per_second: u64::from(args.rate) * 1_000_000 },
+        pace: Pace::new(u64::from(args.rate) * 1_000_000),
     };
     let made = job.make(&listing).await;
     if made.is_err() {
@@ -110,33 +119,13 @@ struct Job {
     pace: Pace,
 }
 
-/// Limits the rate of writing.
-struct Pace {
-    begun: Instant,
-    bytes: u64,
-    /// 0 = unlimited.
-    bytes_per_second: u64,
-}
-
-impl Pace {
-    async fn wait(&mut self, bytes: usize) {
-        self.bytes += bytes as u64;
-        if let Some(micros) = self.bytes.saturating_mul(1_000_000).checked_div(self.bytes_per_second) {
-            tokio::time::sleep_until(self.begun + Duration::from_micros(micros)).await;
-        }
-    }
-}
-
-/// Bytes between two syncs. Small, so that syncs of the server's journal do not wait for a large one.
-const SYNC_BYTES: u64 = 1_000_000;
-
 impl Job {
     async fn make(&mut self, listing: &Listing) -> anyhow::Result<()> {
         let mut dirs = BTreeSet::new();
         for file in &listing.files {
             let target = self.target(file)?;
             if let Some(dir) = target.parent().filter(|dir| !dirs.contains(*dir)) {
-                fs::create_dir_all(dir).with_context(|| format!("creating {}", dir.display()))?;
+                make_private(dir)?;
                 dirs.insert(dir.to_owned());
             }
             self.copy(file, target, listing).await?;
@@ -161,90 +150,164 @@ impl Job {
     }
 
     async fn copy(&mut self, file: &BackupFile, target: PathBuf, listing: &Listing) -> anyhow::Result<()> {
-        if let Some(old) = self.previous.as_ref().map(|previous| previous.join(&file.name))
-            && self.link(old, target.clone(), file, listing).await?
-        {
-            self.copied.linked.0 += 1;
-            self.copied.linked.1 += file.bytes;
-            self.progress.add(file.bytes);
-            return Ok(());
+        let old = self.previous.as_ref().map(|previous| previous.join(&file.name));
+        let linked = match &old {
+            Some(old) => self.link(old.clone(), target.clone(), file, listing).await?,
+            None => Old::Differs,
+        };
+        match (linked, &old) {
+            (Old::Linked, _) => self.progress.add(file.bytes),
+            (Old::CannotLink, Some(old)) => {
+                let copied = self.copy_old(old, file, &target, listing).await;
+                copied.with_context(|| format!("copying {}", old.display()))?;
+            }
+            (Old::Differs | Old::CannotLink, _) => {
+                self.fetch(file, &target).await.with_context(|| format!("fetching {}", file.name))?;
+                self.copied.fetched.0 += 1;
+                self.copied.fetched.1 += file.bytes;
+                return Ok(());
+            }
         }
-        self.fetch(file, &target).await.with_context(|| format!("fetching {}", file.name))?;
-        self.copied.fetched.0 += 1;
-        self.copied.fetched.1 += file.bytes;
+        self.copied.linked.0 += 1;
+        self.copied.linked.1 += file.bytes;
         Ok(())
     }
 
-    /// Does what [`link`] does, and asks for the backup again now and then, so that the server keeps it meanwhile.
+    /// Does what [`link`] does, and asks for the backup again now and then.
     async fn link(
         &mut self,
         old: PathBuf,
         target: PathBuf,
         file: &BackupFile,
         listing: &Listing,
-    ) -> anyhow::Result<bool> {
+    ) -> anyhow::Result<Old> {
         let file = file.clone();
         let mut linking = tokio::task::spawn_blocking(move || link(&old, &target, &file));
         loop {
             tokio::select! {
                 biased;
-                () = sleep_until(self.asked + ASK_EVERY) => {}
-                linked = &mut linking => return linked.context("linking ended early")?,
+                () = sleep_until(self.asked + ASK_EVERY) => self.ask_again(listing).await?,
+                linked = &mut linking => return linked.context("linking ended early"),
             }
-            // One question without an answer does no harm: there are several in the time that the server waits.
-            if let Ok(begun) = Begun::ask(&mut self.connection, &self.path).await
-                && begun.files != listing.files
-            {
-                bail!("the server has let go of the backup; begin it again");
-            }
-            self.asked = Instant::now();
         }
     }
 
-    async fn fetch(&mut self, file: &BackupFile, target: &Path) -> anyhow::Result<()> {
-        let path = format!("{}/files/{}", self.path, file.name.replace('/', "%2F"));
-        let response = self.connection.begin(Method::GET, &path).await.context("begin the backup again")?;
-        let mut body = response.into_body();
-        let mut writer = File::create(target).with_context(|| format!("creating {}", target.display()))?;
-        let (mut bytes, mut synced, mut crc) = (0, 0, 0);
-        while let Some(frame) =
-            tokio::time::timeout(TIMEOUT, body.frame()).await.context("no answer in time")?
+    /// Asks for the backup once more, so that the server keeps it.
+    async fn ask_again(&mut self, listing: &Listing) -> anyhow::Result<()> {
+        // One question without an answer does no harm: there are several in the time that the server waits.
+        if let Ok(begun) = Begun::ask(&mut self.connection, &self.path).await
+            && begun.files != listing.files
         {
-            let frame = frame.context("the answer ended early")?;
-            let piece = frame.data_ref().map_or(&[][..], |piece| piece);
-            (bytes, crc) = (bytes + piece.len() as u64, crc32c_append(crc, piece));
-            writer.write_all(piece).with_context(|| format!("writing {}", target.display()))?;
-            if bytes - synced >= SYNC_BYTES {
-                synced = bytes;
-                writer.sync_data().with_context(|| format!("syncing {}", target.display()))?;
-            }
-            self.progress.add(piece.len() as u64);
-            self.pace.wait(piece.len()).await;
+            bail!("the server has let go of the backup; begin it again");
         }
-        if (bytes, crc) != (file.bytes, file.crc32c) {
+        self.asked = Instant::now();
+        Ok(())
+    }
+
+    /// Copies a file of the previous backup, as some file systems do not support hard links.
+    async fn copy_old(
+        &mut self,
+        old: &Path,
+        file: &BackupFile,
+        target: &Path,
+        listing: &Listing,
+    ) -> anyhow::Result<()> {
+        let (mut reader, mut writing) = (File::open(old)?, Writing::create(target)?);
+        let mut buffer = vec![0; STEP_BYTES];
+        loop {
+            let count = reader.read(&mut buffer)?;
+            let piece = buffer.get(..count).unwrap_or_default();
+            if piece.is_empty() {
+                break;
+            }
+            writing.add(piece, &mut self.pace).await?;
+            self.progress.add(piece.len() as u64);
+            if self.asked.elapsed() >= ASK_EVERY {
+                self.ask_again(listing).await?;
+            }
+        }
+        if writing.finish()? != (file.bytes, file.crc32c) {
+            bail!("it has changed meanwhile");
+        }
+        Ok(())
+    }
+
+    /// Fetches a file, in several attempts if need be.
+    async fn fetch(&mut self, file: &BackupFile, target: &Path) -> anyhow::Result<()> {
+        let (mut backoff, mut attempts) = (Backoff::new(PAUSES), 0);
+        loop {
+            let Err(broken) = self.try_to_fetch(file, target).await? else { return Ok(()) };
+            attempts += 1;
+            if attempts == ATTEMPTS {
+                return Err(broken.error);
+            }
+            backoff.pause_for(broken.asked).await;
+        }
+    }
+
+    /// Makes one attempt, from the beginning of the file.
+    async fn try_to_fetch(&mut self, file: &BackupFile, target: &Path) -> anyhow::Result<Result<(), Broken>> {
+        let path = format!("{}/files/{}", self.path, file.name.replace('/', "%2F"));
+        let mut body = match self.connection.begin(Method::GET, &path).await {
+            Ok(response) => response.into_body(),
+            Err(refused) => {
+                let (is_final, asked) = (!refused.retryable, refused.retry_after);
+                let error = failed(refused).context("begin the backup again");
+                return if is_final { Err(error) } else { Ok(Err(Broken { error, asked })) };
+            }
+        };
+        let mut writing = Writing::create(target)?;
+        loop {
+            let frame = match tokio::time::timeout(TIMEOUT, body.frame()).await {
+                Ok(None) => break,
+                Ok(Some(Ok(frame))) => Ok(frame),
+                Ok(Some(Err(error))) => Err(anyhow::Error::new(error).context("the answer ended early")),
+                Err(_) => Err(anyhow!("no answer in time")),
+            };
+            let frame = match frame {
+                Ok(frame) => frame,
+                Err(error) => {
+                    self.progress.take_back(writing.bytes());
+                    return Ok(Err(Broken { error, asked: Duration::ZERO }));
+                }
+            };
+            if let Some(piece) = frame.data_ref() {
+                writing.add(piece, &mut self.pace).await?;
+                self.progress.add(piece.len() as u64);
+            }
+        }
+        if writing.finish()? != (file.bytes, file.crc32c) {
             bail!("length or checksum differ from the server's; run 'hubbub verify' on its data");
         }
-        writer.sync_all().with_context(|| format!("syncing {}", target.display()))
+        Ok(Ok(()))
     }
 }
 
-/// Links a file of the previous backup, if it is unchanged and undamaged. Returns whether it did.
-fn link(old: &Path, target: &Path, file: &BackupFile) -> anyhow::Result<bool> {
+/// Why a file did not come whole, which another attempt may mend, and how long the server asks to wait.
+struct Broken {
+    error: anyhow::Error,
+    asked: Duration,
+}
+
+/// What became of the file of the previous backup.
+#[derive(Debug, PartialEq, Eq)]
+enum Old {
+    Linked,
+    /// It is the same, but the file system has no hard links.
+    CannotLink,
+    /// It is not there, another one, or damaged.
+    Differs,
+}
+
+/// Links a file of the previous backup, if it is unchanged and undamaged.
+fn link(old: &Path, target: &Path, file: &BackupFile) -> Old {
     // The whole file is read: links must not spread damage of an older backup.
     if !fs::metadata(old).is_ok_and(|found| found.len() == file.bytes)
         || !file_crc32c(old).is_ok_and(|found| found == (file.bytes, file.crc32c))
     {
-        return Ok(false);
+        return Old::Differs;
     }
-    if fs::hard_link(old, target).is_ok() {
-        return Ok(true);
-    }
-    // Some file systems do not support hard links.
-    fs::copy(old, target).with_context(|| format!("copying {}", old.display()))?;
-    File::open(target)
-        .and_then(|file| file.sync_all())
-        .with_context(|| format!("syncing {}", target.display()))?;
-    Ok(true)
+    if fs::hard_link(old, target).is_ok() { Old::Linked } else { Old::CannotLink }
 }
 
 /// Removes all but the newest `keep` backups. Returns their number.
@@ -282,63 +345,4 @@ fn report(
 }
 
 #[cfg(test)]
-mod tests {
-    use std::sync::Arc;
-    use std::sync::atomic::{AtomicUsize, Ordering};
-
-    use tokio::io::{AsyncReadExt, AsyncWriteExt};
-    use tokio::net::TcpListener;
-
-    use super::*;
-    use crate::client::address::Server;
-
-    /// Answers every request as a server that has a backup of these files. Also says how many requests there were.
-    async fn server(files: &[BackupFile]) -> (Connection, Arc<AtomicUsize>) {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let server: Server = format!("http://{}", listener.local_addr().unwrap()).parse().unwrap();
-        let body = json!({"epoch": "e", "messages": 1, "files": files}).to_string();
-        let answer = format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n{body}", body.len());
-        let asked = Arc::new(AtomicUsize::new(0));
-        let counted = Arc::clone(&asked);
-        tokio::spawn(async move {
-            while let Ok((mut stream, _)) = listener.accept().await {
-                let mut request = Vec::new();
-                while stream.read_buf(&mut request).await.unwrap_or(0) > 0 {
-                    if request.ends_with(b"\r\n\r\n") {
-                        counted.fetch_add(1, Ordering::Relaxed);
-                        request.clear();
-                        stream.write_all(answer.as_bytes()).await.unwrap();
-                    }
-                }
-            }
-        });
-        (server.connection(), asked)
-    }
-
-    #[tokio::test]
-    async fn a_backup_is_asked_for_while_old_files_are_read() {
-        let dir = tempfile::tempdir().unwrap();
-        let bytes = vec![7; 4 << 20];
-        let file = BackupFile { name: "a".into(), bytes: 4 << 20, crc32c: crc32c::crc32c(&bytes) };
-        fs::write(dir.path().join("a"), bytes).unwrap();
-        let listing = Listing::new(SystemClock::new().now(), "e".into(), 1, vec![file.clone()]);
-        // Another list is that of another backup, which the server began for want of this one.
-        for (is_kept, waited) in [(true, Duration::ZERO), (true, 2 * ASK_EVERY), (false, 2 * ASK_EVERY)] {
-            let (connection, asked) = server(if is_kept { &listing.files } else { &[] }).await;
-            let mut job = Job {
-                connection,
-                progress: Progress::of_bytes("backing up", 0),
-                path: "/v1/backups/b".into(),
-                asked: Instant::now().checked_sub(waited).unwrap(),
-                partial: PathBuf::new(),
-                previous: None,
-                copied: Copied::default(),
-                pace: Pace { begun: Instant::now(), bytes: 0, bytes_per_second: 0 },
-            };
-            let target = dir.path().join(format!("{is_kept} {waited:?}"));
-            let linked = job.link(dir.path().join("a"), target, &file, &listing).await;
-            assert_eq!(linked.is_ok_and(|linked| linked), is_kept);
-            assert_eq!(asked.load(Ordering::Relaxed), usize::from(!waited.is_zero()));
-        }
-    }
-}
+mod tests;

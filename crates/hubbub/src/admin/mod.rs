@@ -11,7 +11,8 @@ pub(crate) mod restore;
 pub(crate) mod token;
 pub(crate) mod verify;
 
-use std::fs::{File, OpenOptions, TryLockError};
+use std::fs::{DirBuilder, File, OpenOptions, TryLockError};
+use std::os::unix::fs::DirBuilderExt;
 use std::path::Path;
 
 use anyhow::{Context, bail};
@@ -34,6 +35,13 @@ fn lock_directory(dir: &Path, name: &str, what: &str) -> anyhow::Result<File> {
         Err(TryLockError::WouldBlock) => bail!("another {what} is running in {}", dir.display()),
         Err(TryLockError::Error(error)) => Err(error).with_context(|| format!("locking {}", path.display())),
     }
+}
+
+/// Makes a directory, and whatever leads to it, that only the owner may look into: messages are in it. One that is there stays as
+/// it is.
+fn make_private(dir: &Path) -> anyhow::Result<()> {
+    let made = DirBuilder::new().recursive(true).mode(0o700).create(dir);
+    made.with_context(|| format!("creating {}", dir.display()))
 }
 
 /// Refuses a database URL where a directory is expected.

@@ -181,7 +181,7 @@ pub(crate) struct QueueSendArgs {
     /// Group: its messages are delivered one by one.
     #[arg(long, value_name = "GROUP")]
     pub(crate) group: Option<String>,
-    /// The message's id, for sends that can be repeated safely [default: generated].
+    /// The message's id, for sends that can be repeated safely; only with TEXT [default: generated].
     #[arg(long, value_name = "ID")]
     pub(crate) id: Option<String>,
 }

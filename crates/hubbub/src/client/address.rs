@@ -18,6 +18,8 @@ const AUTHORITIES: &str = "SSL_CERT_FILE";
 /// Pauses between attempts, and how long and how often a request is repeated that may be.
 const PAUSES: [Duration; 2] = [Duration::from_millis(50), Duration::from_secs(1)];
 const PATIENCE: Duration = Duration::from_secs(3);
+/// The same for work that may take hours.
+const PATIENCE_LONG: Duration = Duration::from_secs(30);
 const ATTEMPTS_MIN: u32 = 6;
 
 /// Longest time for an answer.
@@ -76,6 +78,12 @@ impl Server {
     /// Calls the server as this user, where it asks for no tokens.
     pub(crate) fn with_user(mut self, user: String) -> Self {
         self.options.user = Some(user);
+        self
+    }
+
+    /// Bears that the server restarts meanwhile.
+    pub(crate) fn with_long_patience(mut self) -> Self {
+        self.options.patience = PATIENCE_LONG;
         self
     }
 

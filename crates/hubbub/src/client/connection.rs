@@ -20,13 +20,13 @@ pub(crate) const JSON: &[(HeaderName, &str)] = &[(hyper::header::CONTENT_TYPE, "
 impl Server {
     /// A connection that the first request opens.
     pub(crate) fn connection(self) -> Connection {
-        Connection(self.client())
+        Connection { client: self.client(), is_proven: false }
     }
 
     /// An open connection.
     pub(crate) async fn connect(self) -> anyhow::Result<Connection> {
-        let connection = self.connection();
-        connection.0.connect().await.map_err(failed)?;
+        let mut connection = self.connection();
+        connection.prove().await.map_err(failed)?;
         Ok(connection)
     }
 }
@@ -70,6 +70,15 @@ pub(crate) fn failed(error: Error) -> anyhow::Error {
     refused(&error)
 }
 
+/// The same of an answer to `path`, which need not be a Hubbub server's.
+pub(super) fn failed_at(path: &str, error: &Error) -> anyhow::Error {
+    match error.status {
+        0 => anyhow!(advised(&error.to_string())),
+        status if error.is("unexpected") => no_json(path, status, &error.content_type),
+        _ => refused(error),
+    }
+}
+
 /// What a server ended as this program reports it.
 pub(super) fn refused(error: &Error) -> anyhow::Error {
     let (status, code, detail) = (error.status, error.code.clone(), error.detail.clone());
@@ -98,9 +107,35 @@ impl Answer {
 }
 
 /// A connection that is opened again by the first request after it was lost.
-pub(crate) struct Connection(Client);
+pub(crate) struct Connection {
+    client: Client,
+    /// Somebody listens at the address, so it is not a wrong one.
+    is_proven: bool,
+}
 
 impl Connection {
+    /// Connects, if it has not done so before.
+    async fn prove(&mut self) -> Result<(), Error> {
+        if !self.is_proven {
+            self.client.connect().await?;
+            self.is_proven = true;
+        }
+        Ok(())
+    }
+
+    /// Reads what is at `path`; repeats that until the answer is final. Where nobody listens from the beginning, it says so
+    /// at once.
+    pub(crate) async fn read(&mut self, path: &str) -> Result<hubbub_client::Answer, Error> {
+        self.prove().await?;
+        self.client.request(&request(TIMEOUT, Method::GET, path, &[], "")).await
+    }
+
+    /// The same as JSON.
+    pub(crate) async fn get(&mut self, path: &str) -> anyhow::Result<Value> {
+        let answer = self.read(path).await.map_err(|error| failed_at(path, &error))?;
+        Ok(json(path, answer)?.body)
+    }
+
     /// Sends a request with JSON.
     pub(crate) async fn request(
         &mut self,
@@ -109,13 +144,14 @@ impl Connection {
         path: &str,
         body: impl Into<Bytes>,
     ) -> anyhow::Result<Answer> {
-        let answer = self.0.attempt(&request(timeout, method, path, JSON, body)).await.map_err(failed)?;
+        let answer = self.whole(timeout, method, path, JSON, body).await?;
         json(path, answer)
     }
 
     /// The same; repeats it until the answer is final.
     pub(crate) async fn retry(&mut self, method: Method, path: &str, body: String) -> anyhow::Result<Answer> {
-        json(path, self.0.request(&request(TIMEOUT, method, path, JSON, body)).await.map_err(failed)?)
+        let answer = self.client.request(&request(TIMEOUT, method, path, JSON, body)).await;
+        json(path, answer.map_err(|error| failed_at(path, &error))?)
     }
 
     /// Sends a request and reads the whole answer, whatever its status.
@@ -127,21 +163,17 @@ impl Connection {
         headers: &[(HeaderName, &str)],
         body: impl Into<Bytes>,
     ) -> anyhow::Result<hubbub_client::Answer> {
-        self.0.attempt(&request(timeout, method, path, headers, body)).await.map_err(failed)
+        self.client.attempt(&request(timeout, method, path, headers, body)).await.map_err(failed)
     }
 
     /// Sends a request, and returns before the body of its success is read.
-    pub(crate) async fn begin(&mut self, method: Method, path: &str) -> anyhow::Result<Response<Incoming>> {
-        self.0.begin(&request(TIMEOUT, method, path, &[], "")).await.map_err(failed)
-    }
-
-    pub(crate) async fn get(&mut self, path: &str) -> anyhow::Result<Value> {
-        self.request(TIMEOUT, Method::GET, path, "").await?.success()
+    pub(crate) async fn begin(&mut self, method: Method, path: &str) -> Result<Response<Incoming>, Error> {
+        self.client.begin(&request(TIMEOUT, method, path, &[], "")).await
     }
 
     /// The client, for what it has methods for.
     pub(crate) fn client(&self) -> &Client {
-        &self.0
+        &self.client
     }
 }
 
@@ -156,17 +188,19 @@ fn request(
     headers.iter().fold(request, |request, (name, value)| request.header(name.clone(), *value))
 }
 
-fn json(path: &str, answer: hubbub_client::Answer) -> anyhow::Result<Answer> {
+pub(super) fn json(path: &str, answer: hubbub_client::Answer) -> anyhow::Result<Answer> {
     let body = match answer.body.as_ref() {
         b"" => Value::Null,
-        body => serde_json::from_slice(body).map_err(|_| no_json(path, &answer))?,
+        body => serde_json::from_slice(body).map_err(|_| {
+            let kind = answer.headers.get(hyper::header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
+            no_json(path, answer.status.as_u16(), kind.unwrap_or_default())
+        })?,
     };
     Ok(Answer { status: answer.status, body })
 }
 
 /// Names what tells a wrong address from a proxy's error.
-fn no_json(path: &str, answer: &hubbub_client::Answer) -> anyhow::Error {
-    let kind = answer.headers.get(hyper::header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
-    let (status, kind) = (answer.status.as_u16(), kind.unwrap_or("no content type"));
+fn no_json(path: &str, status: u16, kind: &str) -> anyhow::Error {
+    let kind = if kind.is_empty() { "no content type" } else { kind };
     anyhow!("{path} was not answered with JSON (status {status}, {kind}); is it a Hubbub server? (--server)")
 }

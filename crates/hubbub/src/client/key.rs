@@ -7,6 +7,7 @@ use super::session::{Session, escape};
 use super::{entries, print, print_json, show, text};
 use crate::admin::token::grant_members;
 use crate::cli::{ActionArgs, KeyAction, KeyCreateArgs};
+use crate::output::remark;
 
 pub(crate) async fn run(args: ActionArgs<KeyAction>) -> anyhow::Result<()> {
     let mut session = Session::new(&args.client)?;
@@ -34,7 +35,7 @@ async fn create(session: &mut Session, args: KeyCreateArgs) -> anyhow::Result<()
     if session.is_json {
         return print_json(&made);
     }
-    eprintln!("API key {}; it is not shown again:", text(&made, "keyId"));
+    remark(&format!("API key {}; it is not shown again:", text(&made, "keyId")));
     print(format!("{}\n", text(&made, "apiKey")))
 }
 

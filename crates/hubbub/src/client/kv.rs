@@ -8,8 +8,9 @@ use hyper::header::{ETAG, HeaderName, IF_MATCH, IF_NONE_MATCH};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::{Value, json};
 
-use super::connection::{Answer, TIMEOUT};
-use super::session::{Pages, Session, with_query};
+use super::connection::{Answer, TIMEOUT, failed_at};
+use super::pages::Pages;
+use super::session::{Session, with_query};
 use super::{kv_watch, number, print_json, text};
 use crate::cli::{ActionArgs, KvAction};
 use crate::output::print;
@@ -23,8 +24,9 @@ pub(crate) async fn run(args: ActionArgs<KvAction>) -> anyhow::Result<()> {
         KvAction::Watch { prefix, after, count } => kv_watch::watch(session, prefix, after, count).await,
         KvAction::Get { key } if args.client.json => get_json(&mut session, &key).await,
         KvAction::Get { key } => {
-            let answer = request(&mut session, Method::GET, &key, &[], Vec::new()).await?;
-            print(answer.body)
+            let path = path_of(&key);
+            let answer = session.connection.read(&path).await;
+            print(answer.map_err(|error| failed_at(&path, &error))?.body)
         }
         KvAction::Put { key, value, ttl, if_revision, if_absent } => {
             let value = match value.as_deref() {
@@ -69,6 +71,10 @@ fn read_input() -> anyhow::Result<Vec<u8>> {
     Ok(value)
 }
 
+fn path_of(key: &str) -> String {
+    format!("/kv/{}", utf8_percent_encode(key, ESCAPED))
+}
+
 fn condition(if_revision: Option<u64>) -> Option<String> {
     if_revision.map(|revision| format!("\"{revision}\""))
 }
@@ -81,7 +87,7 @@ async fn request(
     headers: &[(HeaderName, Option<String>)],
     value: Vec<u8>,
 ) -> anyhow::Result<hubbub_client::Answer> {
-    let path = format!("/kv/{}", utf8_percent_encode(key, ESCAPED));
+    let path = path_of(key);
     let headers = headers.iter().filter_map(|(name, value)| Some((name.clone(), value.as_deref()?)));
     let headers: Vec<_> = headers.collect();
     let answer = session.connection.whole(TIMEOUT, method, &path, &headers, value).await?;

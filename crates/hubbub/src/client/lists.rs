@@ -2,7 +2,9 @@
 
 use serde_json::Value;
 
-use super::session::{PAGE, Pages, Session, with_query};
+use super::connection::{failed_at, json};
+use super::pages::{PageSize, Pages};
+use super::session::{Session, with_query};
 use super::table::Table;
 use super::{entries, message_line, number, show};
 use crate::cli::{ClientArgs, HistoryArgs};
@@ -15,15 +17,19 @@ pub(crate) async fn history(args: HistoryArgs) -> anyhow::Result<()> {
     let direction = if is_forward { "after" } else { "before" };
     let mut cursor = args.after.or(args.before);
     let mut pages = Vec::new();
-    let mut left = args.limit;
+    let (mut size, mut left) = (PageSize::new(), args.limit);
     while left > 0 {
-        let pairs = [
-            ("limit", Some(left.min(PAGE).to_string())),
-            (direction, cursor.map(|cursor| cursor.to_string())),
-            ("from", args.from.clone()),
-            ("to", args.to.clone()),
-        ];
-        let page = session.connection.get(&with_query(&path, pairs)).await?;
+        let page_path = |limit: usize| {
+            let pairs = [
+                ("limit", Some(limit.to_string())),
+                (direction, cursor.map(|cursor| cursor.to_string())),
+                ("from", args.from.clone()),
+                ("to", args.to.clone()),
+            ];
+            with_query(&path, pairs)
+        };
+        let answer = size.read(&mut session.connection, left, page_path).await;
+        let page = json(&path, answer.map_err(|error| failed_at(&path, &error))?)?.body;
         let messages = entries(&page, "messages")?.to_vec();
         left = left.saturating_sub(messages.len());
         pages.push(messages);

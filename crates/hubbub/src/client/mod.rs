@@ -11,6 +11,7 @@ pub(crate) mod kv;
 mod kv_watch;
 pub(crate) mod lists;
 mod metrics;
+mod pages;
 #[cfg(feature = "parquet")]
 mod parquet;
 pub(crate) mod queue;

@@ -4,7 +4,8 @@ use hubbub_core::{RoomId, UserId};
 use hyper::Method;
 use serde_json::Value;
 
-use super::session::{Pages, Session, object};
+use super::pages::Pages;
+use super::session::{Session, object};
 use super::table::Table;
 use super::{number, text};
 use crate::cli::{ActionArgs, RoomAction};

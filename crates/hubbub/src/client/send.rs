@@ -12,7 +12,7 @@ pub(crate) async fn send(args: SendArgs) -> anyhow::Result<()> {
     let SendArgs { room, text, user, id, kind, client } = args;
     let path = format!("/v1/rooms/{}/messages", room);
     let mut session = Session::new(&client)?;
-    let mut texts = Texts::new(text, id);
+    let mut texts = Texts::new(text, id)?;
     while let Some((text, id)) = texts.next().await? {
         // A token has a name of its own.
         let is_named = !session.has_token || user.as_str() != USER_DEFAULT;

@@ -1,4 +1,4 @@
-//! A client command's server, and its requests, lists and retries.
+//! A client command's server, its requests and retries.
 
 use std::io::IsTerminal;
 use std::time::Duration;
@@ -12,14 +12,12 @@ use serde_json::{Map, Value};
 use tokio::io::{AsyncBufReadExt, BufReader, Lines, Stdin};
 
 use super::connection::{Answer, Connection, TIMEOUT};
+use super::pages::Pages;
 use super::table::Table;
-use super::{entries, print_json, show, text};
+use super::{print_json, show, text};
 use crate::cli::ClientArgs;
-use crate::output::{notice, print};
+use crate::output::{UsageError, notice, print};
 use crate::system::{KeyedRandom, SystemClock};
-
-/// Entries of a list in one request.
-pub(super) const PAGE: usize = 500;
 
 /// The connection of a command, and how it prints.
 pub(super) struct Session {
@@ -98,36 +96,6 @@ impl Session {
     }
 }
 
-/// A list of the server, page by page.
-pub(super) struct Pages {
-    path: String,
-    name: &'static str,
-    after: Option<String>,
-    /// Number of entries to read at most.
-    left: usize,
-}
-
-impl Pages {
-    /// The list `name` of the answers to `path`, which may have a query.
-    pub(super) fn new(path: String, name: &'static str, limit: usize) -> Self {
-        Self { path, name, after: None, left: limit }
-    }
-
-    /// The next page; `None` at the end.
-    pub(super) async fn next(&mut self, connection: &mut Connection) -> anyhow::Result<Option<Vec<Value>>> {
-        if self.left == 0 {
-            return Ok(None);
-        }
-        let limit = Some(self.left.min(PAGE).to_string());
-        let path = with_query(&self.path, [("limit", limit), ("after", self.after.take())]);
-        let page = connection.get(&path).await?;
-        let found = entries(&page, self.name)?.to_vec();
-        self.after = page.get("next").and_then(Value::as_str).map(str::to_owned);
-        self.left = if self.after.is_some() { self.left.saturating_sub(found.len()) } else { 0 };
-        Ok(Some(found))
-    }
-}
-
 /// The path with the given parameters; it may have others.
 pub(super) fn with_query<const N: usize>(path: &str, pairs: [(&str, Option<String>); N]) -> String {
     let pairs = pairs.into_iter().filter_map(|(name, value)| Some((name, value?)));
@@ -161,14 +129,21 @@ pub(super) enum Texts {
 }
 
 impl Texts {
-    pub(super) fn new(text: Option<String>, id: Option<String>) -> Self {
-        match text.filter(|text| text != "-") {
-            Some(text) => Self::Given(Some((text, id))),
-            None => {
+    /// # Errors
+    /// One id for all lines of standard input.
+    pub(super) fn new(text: Option<String>, id: Option<String>) -> Result<Self, UsageError> {
+        match (text.filter(|text| text != "-"), id) {
+            (Some(text), id) => Ok(Self::Given(Some((text, id)))),
+            (None, Some(_)) => {
+                let text = "--id is that of one message, whose text is an argument; each line of standard input gets an \
+                            id of its own";
+                Err(UsageError(text.to_owned()))
+            }
+            (None, None) => {
                 if std::io::stdin().is_terminal() {
                     notice("each line typed here is sent as a message, until Ctrl-D");
                 }
-                Self::Lines(BufReader::new(tokio::io::stdin()).lines())
+                Ok(Self::Lines(BufReader::new(tokio::io::stdin()).lines()))
             }
         }
     }
@@ -187,20 +162,28 @@ impl Texts {
     }
 }
 
+/// Longest pause that a server is granted.
+const ASKED_MAX: Duration = Duration::from_secs(60);
+
 /// Pauses between attempts, doubling from the first to the longest.
-pub(super) struct Backoff {
+pub(crate) struct Backoff {
     first: Duration,
     longest: Duration,
     next: Duration,
 }
 
 impl Backoff {
-    pub(super) fn new([first, longest]: [Duration; 2]) -> Self {
+    pub(crate) fn new([first, longest]: [Duration; 2]) -> Self {
         Self { first, longest, next: first }
     }
 
-    pub(super) async fn pause(&mut self) {
-        tokio::time::sleep(self.next).await;
+    pub(crate) async fn pause(&mut self) {
+        self.pause_for(Duration::ZERO).await;
+    }
+
+    /// A pause that is no shorter than what the server asks for.
+    pub(crate) async fn pause_for(&mut self, asked: Duration) {
+        tokio::time::sleep(self.next.max(asked.min(ASKED_MAX))).await;
         self.next = (self.next * 2).min(self.longest);
     }
 

@@ -7,8 +7,9 @@ use hubbub_core::{MessageId, Timestamp};
 use hyper::{Method, StatusCode};
 use serde_json::{Map, Value, json};
 
-use super::connection::{Connection, TIMEOUT};
-use super::session::{Pages, Session};
+use super::connection::{Connection, TIMEOUT, failed_at};
+use super::pages::Pages;
+use super::session::Session;
 use super::{entries, number, show, text};
 use crate::cli::TraceArgs;
 use crate::output::UsageError;
@@ -30,7 +31,10 @@ pub(crate) async fn trace(args: TraceArgs) -> anyhow::Result<()> {
         .into_iter()
         .map(|(url, mut session)| {
             let path = path(&room, message);
-            (url, tokio::spawn(async move { session.connection.get(&path).await }))
+            // One attempt: the others have told by then.
+            let asking =
+                async move { session.connection.request(TIMEOUT, Method::GET, &path, "").await?.success() };
+            (url, tokio::spawn(asking))
         })
         .collect();
     let (mut told, mut failed) = (Vec::new(), Vec::new());
@@ -72,10 +76,11 @@ async fn find(connection: &mut Connection, message: &MessageId) -> anyhow::Resul
     }
     let mut found = Vec::new();
     for room in &rooms {
-        let answer = connection.request(TIMEOUT, Method::GET, &path(room, message), "").await?;
-        if answer.status != StatusCode::NOT_FOUND {
-            answer.success()?;
-            found.push(room.as_str());
+        let path = path(room, message);
+        match connection.read(&path).await {
+            Ok(_) => found.push(room.as_str()),
+            Err(error) if error.status == StatusCode::NOT_FOUND => {}
+            Err(error) => return Err(failed_at(&path, &error)),
         }
     }
     match found.as_slice() {

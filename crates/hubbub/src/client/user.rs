@@ -6,7 +6,8 @@ use anyhow::{Context, ensure};
 use hyper::Method;
 use serde_json::{Value, json};
 
-use super::session::{Pages, Session, escape, with_query};
+use super::pages::Pages;
+use super::session::{Session, escape, with_query};
 use super::{show, text};
 use crate::admin::token::grant_members;
 use crate::cli::{AccountAction, AccountArgs, ActionArgs, RightsArgs};

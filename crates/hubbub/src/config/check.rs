@@ -81,6 +81,8 @@ impl Config {
             self.tls_client_ca.is_none() || self.tls_cert.is_some(),
             "tls.client_ca needs tls.cert and tls.key",
         );
+        self.check_protecting(&mut require);
+        self.check_data(&mut require);
         self.check_auth(&mut require);
         self.check_traces(&mut require);
         let message_max = hubbub_core::limits::MESSAGE_BYTES_MAX;

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use super::{Config, Environment, SETTINGS, Source, file_text, load};
+use super::{Config, Environment, SETTINGS, Source, file_text, load, serving};
 use crate::cli::ConfigAction;
 
 pub(crate) fn run(action: &ConfigAction) -> anyhow::Result<()> {
@@ -11,6 +11,7 @@ pub(crate) fn run(action: &ConfigAction) -> anyhow::Result<()> {
         ConfigAction::Check(serve) => {
             let environment = Environment::of_process()?;
             let config = load(serve, &environment)?;
+            serving::check(&config)?;
             verdict(&config, file_text(serve.config.as_deref(), &environment))
         }
         ConfigAction::Example => example(),

@@ -4,6 +4,8 @@
 mod check;
 pub(crate) mod command;
 mod environment;
+mod protecting;
+mod serving;
 mod setting;
 mod settings;
 mod suggestion;

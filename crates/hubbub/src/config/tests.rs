@@ -78,6 +78,100 @@ fn contradictions_are_refused() {
     );
 }
 
+fn settings(pairs: &[&str]) -> ServeArgs {
+    ServeArgs { set: pairs.iter().map(|pair| (*pair).to_owned()).collect(), ..ServeArgs::default() }
+}
+
+/// What protects nothing is not accepted as if it did.
+#[cfg(all(feature = "kafka", feature = "amqp", feature = "scylla", feature = "postgres"))]
+#[test]
+fn settings_that_would_protect_nothing_are_refused() {
+    let scylla = "store.url=scylla://db/hubbub";
+    let (kafka, postgres) = ("log.url=kafka://b:1", "store.url=postgres://db/hubbub");
+    let cases = [
+        (&["tls.client_auth=required"][..], "tls.client_auth = required needs tls.client_ca"),
+        (&[kafka, "kafka.ca=x"], "kafka.ca needs log.url = kafkas://"),
+        (&[kafka, "kafka.cert=x", "kafka.key=y"], "kafka.cert needs log.url = kafkas://"),
+        (&["log.url=amqp://b:1/", "amqp.ca=x"], "amqp.ca needs log.url = amqps://"),
+        (&[scylla, kafka, "store.scylla.ca=x"], "store.scylla.ca needs store.url = scyllas://"),
+        (&[postgres, "store.embedded.retention=1d"], "store.embedded.retention is for the embedded store"),
+        (&["store.postgres.retention=1d"], "store.postgres.retention is for PostgreSQL"),
+        (&[postgres, "store.scylla.retention=1d"], "store.scylla.retention is for Cassandra"),
+    ];
+    for (pairs, rule) in cases {
+        let faults = load_with("", &[], settings(pairs)).unwrap_err().0;
+        assert!(faults.iter().any(|fault| fault.contains(rule)), "{pairs:?}: {faults:?}");
+    }
+    for pairs in [
+        &["tls.client_auth=required", "tls.client_ca=off"][..],
+        &["log.url=kafkas://b:1", "kafka.ca=x"],
+        // It is not in use, and so is nothing that it would protect.
+        &["kafka.ca=x"],
+        &[postgres, "store.postgres.retention=1d", "store.embedded.retention=off"],
+        &["store.embedded.retention=1d"],
+    ] {
+        load_with("", &[], settings(pairs)).unwrap();
+    }
+}
+
+#[cfg(feature = "postgres")]
+#[test]
+fn a_directory_on_the_command_line_is_not_passed_over() {
+    let load = |store: &str, flags: ServeArgs| load_with("", &[("HUBBUB_STORE", store)], flags);
+    let data = || ServeArgs { data: Some("new".into()), ..ServeArgs::default() };
+    for (store, shown) in
+        [("embedded:old", "embedded:old"), ("postgres://a:s3cret@db/hubbub", "postgres://a:***@db/hubbub")]
+    {
+        let faults = load(store, data()).unwrap_err().0;
+        let told = format!("--data new is not used: store.url is {shown} (environment HUBBUB_STORE)");
+        assert!(faults.len() == 1 && faults[0].starts_with(&told), "{faults:?}");
+        // A variable or a file beside it is what units and images have.
+        load_with(
+            "[store]\ndata = 'new'",
+            &[("HUBBUB_STORE", store), ("HUBBUB_DATA", "x")],
+            ServeArgs::default(),
+        )
+        .unwrap();
+    }
+    for store in ["embedded", "embedded:new", "embedded:"] {
+        assert_eq!(load(store, data()).unwrap().data_dir(), "new");
+    }
+    let flag = ServeArgs { store: Some("embedded".into()), ..data() };
+    assert_eq!(load("postgres://db/hubbub", flag).unwrap().data_dir(), "new");
+}
+
+/// `config check` says of nothing that it is valid which `serve` refuses.
+#[cfg(all(feature = "kafka", feature = "scylla"))]
+#[test]
+fn what_a_server_would_be_refused_for_is_found_before() {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let empty = file.path().display().to_string();
+    let (cert, key) = (format!("tls.cert={empty}"), format!("tls.key={empty}"));
+    let jwks = format!("auth.jwks={empty}");
+    for (pairs, parts) in [
+        (&["server.listen=0.0.0.0:8080"][..], &["server.listen 0.0.0.0 can be reached"][..]),
+        (&["server.line=[::]:1"], &["server.line :: can be reached"]),
+        (&["store.url=scylla://db/hubbub"], &["requires --log kafka://"]),
+        (&[&cert, &key], &["tls.cert", "no certificate in PEM"]),
+        (&["tls.cert=/no/such.pem", "tls.key=/no/such.pem"], &["tls.cert: cannot read /no/such.pem"]),
+        (&["auth.jwks=/no/such.json", "auth.audience=x"], &["auth.jwks: /no/such.json"]),
+        (&[&jwks, "auth.audience=x"], &["auth.jwks"]),
+    ] {
+        let config = load_with("", &[], settings(pairs)).unwrap();
+        let faults = serving::check(&config).unwrap_err().0;
+        assert_eq!(faults.len(), 1, "{faults:?}");
+        assert!(parts.iter().all(|part| faults[0].contains(part)), "{pairs:?}: {faults:?}");
+    }
+    for pairs in [
+        &["server.listen=0.0.0.0:8080", "server.insecure=true"][..],
+        &["server.listen=127.0.0.1:8080"],
+        // Only the machine that serves knows what it stands for.
+        &["server.listen=chat.example:8080"],
+    ] {
+        serving::check(&load_with("", &[], settings(pairs)).unwrap()).unwrap();
+    }
+}
+
 /// What the example shows is what the program has, and reading it back changes nothing.
 #[test]
 fn the_example_file_is_current() {

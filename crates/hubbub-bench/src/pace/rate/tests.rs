@@ -93,6 +93,20 @@ fn steps_follow_each_other() {
     assert_eq!(bent.spans(Duration::from_secs(1)).len(), 10);
 }
 
+/// Each agent reads the rate that it is given, and the parts of all are added up.
+#[test]
+fn a_share_of_a_rate_has_the_same_parts() {
+    let second = Duration::from_secs(1);
+    for (rate, count) in [("1000..5000", 5), ("0.1..0.7", 5), ("1..5..100", 10), ("10..20..30", 10)] {
+        let whole: Rate = rate.parse().unwrap();
+        assert_eq!(whole.spans(second).len(), count, "{rate}");
+        for share in (1..100).map(|weight| f64::from(weight) / 300.0) {
+            let part = whole.times(share).to_string();
+            assert_eq!(part.parse::<Rate>().unwrap().spans(second).len(), count, "{rate} × {share}: {part}");
+        }
+    }
+}
+
 #[test]
 fn a_load_runs_before_and_after_its_main_phase() {
     let schedule = schedule("100,500", 1, 0).between(Duration::from_secs(2), Duration::from_secs(3));

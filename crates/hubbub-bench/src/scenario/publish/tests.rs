@@ -205,3 +205,21 @@ fn what_is_not_known_is_a_note_and_no_mark() {
     let rows = csv(&results).csv();
     assert!(rows.lines().nth(1).unwrap().ends_with("not known"), "{rows}");
 }
+
+/// Points that are written one by one need not have the same keys.
+#[test]
+fn rows_have_all_that_tells_points_apart() {
+    let mut results = results_of(&[
+        (1, 5.0, true, Some(0.0), &[]),
+        (2, 6.0, true, Some(0.0), &[]),
+        (3, 7.0, true, Some(0.0), &[]),
+    ]);
+    for (run, (key, value)) in results.runs.iter_mut().zip([("bytes", "10"), ("users", "7"), ("users", "8")])
+    {
+        run.point = [(key.to_owned(), value.to_owned())].into();
+    }
+    let rows = csv(&results).csv();
+    assert!(rows.starts_with("bytes,users,repetition,"), "{rows}");
+    assert!(rows.contains("\n10,,1,5") && rows.contains("\n,7,1,6") && rows.contains("\n,8,1,7"), "{rows}");
+    assert!(minutes_csv(&results).csv().starts_with("bytes,users,repetition,"), "of minutes, too");
+}

@@ -1,7 +1,7 @@
 //! Figures, and the name that they must get.
 
 use super::super::Verdict;
-use super::super::seen::{Commit, Database, Disk, Hot, Pool, Subscribers};
+use super::super::seen::{Commit, Database, Disk, Hot, OnProcessor, Pool, Subscribers};
 use super::*;
 
 /// A run in which nothing is remarkable.
@@ -29,7 +29,8 @@ fn name(change: impl FnOnce(&mut Seen)) -> &'static str {
 }
 
 fn commit(busy: f64, run: f64, wait_ms: f64) -> Commit {
-    Commit { syncs: true, busy, run, waited: 0.0, batch_ms: 2.0, operations: 10.0, wait_ms }
+    let on_processor = Some(OnProcessor { run, waited: 0.0 });
+    Commit { syncs: true, busy: Some(busy), on_processor, batch_ms: 2.0, operations: 10.0, wait_ms }
 }
 
 #[test]
@@ -184,15 +185,7 @@ fn what_is_outside_of_the_server_comes_first_and_the_rest_is_said_too() {
 
 #[test]
 fn what_the_disk_did_is_evidence_of_a_slow_flush() {
-    let commit = Commit {
-        syncs: true,
-        busy: 0.9,
-        run: 0.1,
-        waited: 0.0,
-        batch_ms: 2.0,
-        operations: 10.0,
-        wait_ms: 1.0,
-    };
+    let commit = commit(0.9, 0.1, 1.0);
     let said = |flush_ms| {
         let disk = Some(Disk { busy: 0.394, flush_ms });
         Verdict::of(Seen { commit: Some(commit.clone()), disk, ..quiet() }).finding.evidence
@@ -208,4 +201,21 @@ fn what_the_disk_did_is_evidence_of_a_slow_flush() {
     let disk = Some(Disk { busy: 0.394, flush_ms: None });
     let said = Verdict::of(Seen { commit: Some(elsewhere), disk, ..quiet() }).finding.evidence;
     assert!(!said.contains("disk"), "{said}");
+}
+
+/// A server elsewhere, or one whose process was not given.
+#[test]
+fn processor_time_that_nobody_saw_is_no_evidence() {
+    let unseen = |syncs| Commit { syncs, on_processor: None, ..commit(0.95, 0.0, 1.0) };
+    for (syncs, name) in [(true, Bottleneck::DiskFlush), (false, Bottleneck::Database)] {
+        let seen = Seen { server: None, commit: Some(unseen(syncs)), ..quiet() };
+        let Finding { bottleneck, evidence } = Verdict::of(seen).finding;
+        assert_eq!(bottleneck, name);
+        let said = "how much of that was the processor's is not known (give --server-pid)";
+        assert!(evidence.ends_with(said), "{evidence}");
+    }
+    let commit = Some(Commit { busy: None, ..unseen(false) });
+    let finding = Verdict::of(Seen { server: None, commit, ..quiet() }).finding;
+    assert_eq!(finding.bottleneck, Bottleneck::NotFound, "nobody knows how many threads share the work");
+    assert!(finding.evidence.starts_with("what the server used is not known"), "{}", finding.evidence);
 }

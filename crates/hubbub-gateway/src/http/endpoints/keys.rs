@@ -91,10 +91,10 @@ pub(super) static ENDPOINTS: &[Endpoint] = &[
         .named("watchKeys", "Follow changes of keys (Server-Sent Events)")
         .about(
             "First `watching`, then `put`, `delete` and `expire`, each once its change is on disk. An event's id is \
-             `epoch:revision`, so that a browser's `EventSource` resumes by itself. The last {changes_kept} changes of \
-             the store are kept; a cursor behind older ones is answered `compacted`, which also ends a stream whose \
-             reader falls behind them. At least every {heartbeat_seconds} s there is an event without data or a \
-             comment.",
+             `epoch:revision`, so that a browser's `EventSource` resumes by itself; that of `watching` is where it \
+             begins. The last {changes_kept} changes of the store are kept; a cursor behind older ones is answered \
+             `compacted`, which also ends a stream whose reader falls behind them. At least every {heartbeat_seconds} s \
+             there is an event without data or a comment.",
         )
         .parameters(&[&[
             header("Last-Event-ID", text, "Continue behind this event; counts before `after`."),

@@ -76,9 +76,10 @@ pub(super) static ENDPOINTS: &[Endpoint] = &[
         .named("followRoom", "Follow a room (Server-Sent Events)")
         .about(
             "First `subscribed`, or `reset` where the cursor could not be honoured; then what was missed, then live \
-             messages. A message's id is `epoch:seq`, so that a browser's `EventSource` resumes by itself. A comment \
-             every {heartbeat_seconds} s keeps proxies from closing an idle stream; a reader that lags too far behind \
-             is cut off and resumes.",
+             messages. A message's id is `epoch:seq`, so that a browser's `EventSource` resumes by itself. The first \
+             event has the id of where the stream begins, unless the last messages follow. A comment every \
+             {heartbeat_seconds} s keeps proxies from closing an idle stream; a reader that lags too far behind is cut \
+             off and resumes.",
         )
         .parameters(&[
             &[

@@ -48,7 +48,11 @@ const fn readiness(template: &'static str, id: &'static str) -> Endpoint {
         .named(id, "Whether writes are accepted")
         .about("Any path prefix may stand before `/health`.")
         .gives(&[
-            (200, Json("Health"), "Ready."),
+            (
+                200,
+                Json("Health"),
+                "Ready. `DEGRADED`: the store is away, and a broker keeps messages until it is back.",
+            ),
             (503, Json("Health"), "Writes are not accepted; reads may be."),
         ])
 }

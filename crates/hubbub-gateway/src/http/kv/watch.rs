@@ -16,7 +16,8 @@ use crate::http::Answer;
 use crate::http::endpoint::Call;
 use crate::http::query::refuse_faults;
 use crate::http::sse::{
-    COMMENT, HEARTBEAT, end, event_stream, last_event, send_away, write_error, write_events, write_id,
+    COMMENT, HEARTBEAT, end, event_stream, last_event, send_away, write_cursor, write_error, write_events,
+    write_id,
 };
 use crate::http::streamed::{Gone, Writer};
 use crate::json::{write_number, write_text};
@@ -159,6 +160,8 @@ impl Watcher {
 
     fn begun(&self, after: u64) -> Vec<u8> {
         let mut out = Vec::new();
+        // A reader that is cut off before the first change comes back to where it began.
+        write_id(&self.epoch, after, &mut out);
         write_text("event: watching\ndata: {\"epoch\":", &self.epoch, &mut out);
         write_number(",\"after\":", after, &mut out);
         out.extend_from_slice(b"}\n\n");
@@ -169,8 +172,7 @@ impl Watcher {
     fn write_heartbeat(&self, through: u64, sent: &mut u64, out: &mut Vec<u8>) {
         if through > *sent {
             *sent = through;
-            write_id(&self.epoch, through, out);
-            out.push(b'\n');
+            write_cursor(&self.epoch, through, out);
         } else {
             out.extend_from_slice(COMMENT);
         }

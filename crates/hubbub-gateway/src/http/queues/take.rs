@@ -132,7 +132,7 @@ impl<'a> Taking<'a> {
         if patience.is_zero() {
             return self.once().await;
         }
-        self.gateway.rates.check_waiting(self.gateway.metrics.queue_waiting_takers.get())?;
+        self.gateway.rates.check_waiting(self.gateway.metrics.queue_waiting_consumers.get())?;
         let deadline = Instant::now() + patience;
         let mut shutdown = peer.shutdown.clone();
         // Registered before the first try, so that no message sent in between is missed. Closing the connection drops it.
@@ -207,7 +207,7 @@ impl<'a> Taking<'a> {
             TakeKind::Get => TakeHow::Away,
             TakeKind::Lease => TakeHow::Lease { lease_ms },
             TakeKind::Read => {
-                let seen = self.gateway.store.look(wanted, max).await?;
+                let seen = self.gateway.store.peek(wanted, max).await?;
                 return seen.map(Found::Seen).ok_or_else(no_queue);
             }
         };

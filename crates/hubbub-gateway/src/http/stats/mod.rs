@@ -36,7 +36,6 @@ use json::as_json;
 
 /// Rooms and users of a list of those with most messages, unless said.
 pub(super) const TOP_DEFAULT: usize = 10;
-/// Microseconds of an hour.
 
 pub(super) async fn totals(call: Call) -> Answer {
     answer(reads(&call)?.totals().await?, Totals::from)

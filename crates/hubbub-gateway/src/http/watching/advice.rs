@@ -2,10 +2,12 @@
 
 use hubbub_core::invariant::broken_invariants;
 use hubbub_core::store::StoreHealth;
+use hubbub_pipeline::LogHealth;
 use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::Gateway;
+use crate::http::health::explain;
 
 /// Full journal slots from which on the disk falls behind; with a fourth, writes are refused.
 const UNSEALED_MAX: u64 = 3;
@@ -51,7 +53,7 @@ impl ComponentState {
 
 /// All components. `read`: how long a small read took, in milliseconds, and why it failed.
 pub(super) fn of(gateway: &Gateway, read: (f64, Option<String>)) -> Vec<ComponentState> {
-    let mut all = vec![store(gateway, read), log(gateway), writing(gateway), delivery(gateway)];
+    let mut all = vec![store(gateway, read), log(gateway.log.health()), writing(gateway), delivery(gateway)];
     if gateway.store.has_queues_and_keys() {
         all.push(queues(gateway));
     }
@@ -88,7 +90,7 @@ fn store(gateway: &Gateway, (latency_ms, read_fault): (f64, Option<String>)) -> 
         StoreHealth::DiskFull(reason) => {
             return ComponentState::down(
                 NAME,
-                reason,
+                explain(gateway, reason),
                 "Free space on the disk. Writes go on by themselves then.",
             );
         }
@@ -99,13 +101,13 @@ fn store(gateway: &Gateway, (latency_ms, read_fault): (f64, Option<String>)) -> 
         }
         StoreHealth::Unreachable(reason) => {
             let todo = "See whether the database runs and can be reached from here, or whether the disk answers. The server goes on by itself then.";
-            return ComponentState::down(NAME, reason, todo);
+            return ComponentState::down(NAME, explain(gateway, reason), todo);
         }
     }
     if let Some(fault) = read_fault {
         return ComponentState::down(
             NAME,
-            format!("A small read failed: {fault}"),
+            explain(gateway, format!("A small read failed: {fault}")),
             "Look at the server's log.",
         );
     }
@@ -130,13 +132,17 @@ fn store(gateway: &Gateway, (latency_ms, read_fault): (f64, Option<String>)) -> 
     ComponentState::up(NAME, format!("Reads and writes. A small read took {latency_ms} ms."))
 }
 
-fn log(gateway: &Gateway) -> ComponentState {
+fn log(log: LogHealth) -> ComponentState {
     const NAME: &str = "Log";
-    let log = gateway.log.health();
     if let Some(fault) = log.fault {
         let todo =
             "See whether the broker runs, and can be reached from here. The server connects again by itself.";
         return ComponentState::down(NAME, fault, todo);
+    }
+    if let Some(alarm) = log.alarm {
+        let todo = "Messages are accepted, and wait in the broker. Look at the server's log, and at the alerts in \
+                    docs/operations.md: HubbubNoCommitter and HubbubPartitionsWithoutCommitter.";
+        return ComponentState::degraded(NAME, alarm, todo);
     }
     let Some(depth) = log.depth else {
         return ComponentState::up(NAME, "Messages go straight to the store; there is no broker.");
@@ -248,5 +254,25 @@ fn software() -> ComponentState {
             format!("{count} broken invariants since the start: bugs of Hubbub."),
             "Nothing wrong was stored. Please report it with the server's log, which names each.",
         ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_nobody_stores_is_not_fine() {
+        let level = |fault: Option<&str>, alarm: Option<&str>, depth| {
+            let [fault, alarm] = [fault, alarm].map(|reason| reason.map(str::to_owned));
+            let said = log(LogHealth { kind: "kafka", bus: "kafka", fault, alarm, depth, lag_us: None });
+            (said.status, said.says)
+        };
+        let nobody = "no server stores what Kafka has";
+        assert_eq!(level(None, Some(nobody), Some(0)), (Level::Degraded, nobody.to_owned()));
+        assert_eq!(level(Some("away"), Some(nobody), Some(0)), (Level::Down, "away".to_owned()));
+        assert_eq!(level(None, None, Some(3)).0, Level::Up);
+        assert_eq!(level(None, None, Some(10_001)).0, Level::Degraded);
+        assert_eq!(level(None, None, None).0, Level::Up);
     }
 }

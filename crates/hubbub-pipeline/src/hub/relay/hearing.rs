@@ -94,6 +94,7 @@ impl Hub {
         }
         for entry in &record.rooms {
             self.hear_entry(relay, (record.node, partition), entry);
+            self.memory.enforce_bound();
         }
     }
 
@@ -191,6 +192,7 @@ impl Hub {
                 channel.forget(self, room.as_str(), &gone);
                 forgotten.extend(gone.into_iter().map(|node| (node, partition)));
             }
+            self.memory.enforce_bound();
         }
         forgotten
     }

@@ -148,6 +148,7 @@ impl Hub {
         if let (Some(true), Some(relay)) = (is_told, self.relay.get()) {
             relay.typing(&attachment.room, user);
         }
+        self.memory.enforce_bound();
     }
 
     /// The users that are live in the room, as far as it is followed on this server, in the order of their ids.

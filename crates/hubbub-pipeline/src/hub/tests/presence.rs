@@ -7,6 +7,8 @@ use hubbub_core::clock::SeededRandom;
 use super::super::relay::{NodeBus, TICK};
 use super::*;
 
+mod bounded;
+
 const PARTITIONS: u32 = 2;
 
 /// Records of one server that wait to be heard by the others.
@@ -65,8 +67,13 @@ struct Cluster {
 
 impl Cluster {
     fn new(count: u64) -> Self {
+        Self::bounded(count, usize::MAX)
+    }
+
+    /// Hubs with a bound of live messages in bytes.
+    fn bounded(count: u64, bytes_max: usize) -> Self {
         let node = |number| {
-            let (hub, records) = (Arc::new(hub()), Arc::new(Records::default()));
+            let (hub, records) = (Arc::new(hub_of(bytes_max)), Arc::new(Records::default()));
             hub.enable_relay(records.clone(), &SeededRandom::new(number));
             Node { hub, records }
         };
@@ -250,6 +257,29 @@ fn what_is_malformed_or_not_followed_changes_nothing() {
     }
     assert_eq!((cluster.present(0, "r"), shown(&ada)), (vec!["ada".to_owned()], vec![]));
     hub.detach(attachment);
+}
+
+/// Whoever reads of a mark on the bus notifies its own sockets, and nobody else.
+#[cfg(feature = "kafka")]
+#[test]
+fn only_the_server_that_moved_a_mark_tells_the_others() {
+    use futures_util::FutureExt as _;
+
+    let (mut cluster, ada) = (Cluster::new(2), outbox(99));
+    let (hub, user) = (cluster.nodes[0].hub.clone(), UserId::new("ada").unwrap());
+    hub.open_socket(&user, &ada);
+    hub.follow_all(&user, &ada, true);
+    cluster.steps(2);
+    cluster.texts.clear();
+    let (Op::Change(moved), outcome) = change(RoomChange::MarkRead { room: "r", user: "ada", seq: 1 }) else {
+        panic!()
+    };
+    let access = |_, _| -> Read<'static, Access> { panic!("nobody is asked") };
+    hub.publish_remote_change(&moved, &outcome, false, &access).now_or_never().unwrap();
+    assert_eq!(shown(&ada).len(), 1);
+    cluster.steps(3);
+    assert!(!cluster.texts.iter().any(|text| text.contains("ada")), "{:?}", cluster.texts);
+    hub.close_socket(&user, &ada);
 }
 
 /// Whoever begins to follow a room, and whose question is lost, hears of those who are there nevertheless.

@@ -382,6 +382,7 @@ async fn everybody_gets_everything_once_and_in_order() {
     following.abort();
 }
 
+mod again;
 mod gaps;
 mod removed;
 mod sparse;
@@ -452,6 +453,31 @@ async fn a_deletion_that_is_heard_late_ends_nobody_in_the_next_room() {
     hub.poll_heads(&*store).await.unwrap();
     assert!(removed(&ada));
     hub.detach(attachment);
+}
+
+/// A slow store holds up nothing else that the bus brings.
+#[cfg(feature = "kafka")]
+#[tokio::test]
+async fn a_room_that_another_server_closed_is_compared_before_it_goes_on() {
+    let (hub, store, [ada, bob]) = (shared(), OneRoom::new(0), [outbox(99), outbox(99)]);
+    let attachments = [joined(&hub, Some("ada"), &ada, 0), joined(&hub, Some("bob"), &bob, 0)];
+    hub.poll_heads(&*store).await.unwrap();
+    store.change(|room| room.is_closed = true);
+    let settings = RoomSettings { members_only: Some(true), ..RoomSettings::default() };
+    let closing = Change { by: None, what: RoomChange::PutRoom { room: "r", settings } };
+    let access = |_, _| -> Read<'static, Access> { Box::pin(std::future::pending()) };
+    let hearing = hub.publish_remote_change(&closing, &Outcome::Room { created: false }, false, &access);
+    assert!(hearing.now_or_never().is_some(), "nobody is asked about here");
+    publish(&hub, "r", store.store(1));
+    let is_told = |said: &String| said.starts_with("ended") || said == "1";
+    for outbox in [&ada, &bob] {
+        assert!(!shown(outbox).iter().any(is_told), "it is not known who is a member");
+    }
+    hub.poll_heads(&*store).await.unwrap();
+    assert!(shown(&ada).contains(&"1".to_owned()));
+    let said = shown(&bob);
+    assert!(said.contains(&"ended r".to_owned()) && !said.contains(&"1".to_owned()), "{said:?}");
+    attachments.into_iter().for_each(|attachment| hub.detach(attachment));
 }
 
 #[tokio::test]

@@ -59,9 +59,20 @@ fn a_message_is_followed_until_everybody_has_it() {
         delivered[1].is_failed
             && delivered[1].attributes.contains(&("hubbub.delivered", Attribute::Number(1)))
     );
+    // Nor is it if nobody takes it, and that is told, too.
+    commit(3);
+    clock.advance_micros(saturate(FOLLOW_MAX.as_micros()));
+    collector.follow(FOLLOW_MIN, FOLLOW_MAX);
+    let delivered = spans("deliver");
+    assert_eq!(delivered.len(), 3);
+    assert_eq!((delivered[2].ended - delivered[2].began, delivered[2].is_failed), (FOLLOW_MAX, true));
+    assert!(delivered[2].attributes.contains(&("hubbub.delivered", Attribute::Number(0))));
     // Nothing is followed any more.
     let before = queue.oldest(usize::MAX).len();
     collector.finish();
     assert_eq!(queue.oldest(usize::MAX).len(), before);
     attached.into_iter().for_each(|attached| hub.detach(attached));
+    commit(4);
+    collector.finish();
+    assert_eq!(spans("deliver").len(), 3, "where nobody follows, nobody lacks it");
 }

@@ -96,9 +96,9 @@ impl Alone {
     /// The value, and how many questions it took.
     async fn get(&self, key: &[u8]) -> (Option<Vec<u8>>, u64) {
         self.clock.advance_micros(1);
-        let before = self.server.metrics.kv_questions.get();
+        let before = self.server.metrics.kv_validations.get();
         let found = self.server.keys.get(key).await.unwrap();
-        let asked = self.server.metrics.kv_questions.get() - before;
+        let asked = self.server.metrics.kv_validations.get() - before;
         (found.value.map(|value| value.bytes.to_vec()), asked)
     }
 }
@@ -242,7 +242,7 @@ async fn race(seed: u64, limits: CacheLimits) {
     }
     for Server { metrics, .. } in servers {
         let (hits, misses, questions) =
-            (metrics.kv_hits.get(), metrics.kv_misses.get(), metrics.kv_questions.get());
+            (metrics.kv_hits.get(), metrics.kv_misses.get(), metrics.kv_validations.get());
         assert!(hits > 100 && misses > 100, "{hits} hits, {misses} misses, {questions} questions");
     }
 }

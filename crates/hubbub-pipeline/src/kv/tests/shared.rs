@@ -123,7 +123,7 @@ async fn one_question_serves_all_who_wait() {
     let found = futures_util::future::join_all(gets).await;
     assert!(found.into_iter().all(|found| found.unwrap().is_hit));
     assert!((1..=2).contains(&it.model.asked()), "{} questions", it.model.asked());
-    assert_eq!(it.here.metrics.kv_questions.get(), it.model.asked());
+    assert_eq!(it.here.metrics.kv_validations.get(), it.model.asked());
 }
 
 #[tokio::test]

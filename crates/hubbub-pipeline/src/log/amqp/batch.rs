@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use hubbub_core::{Op, OpBatch, Outcome};
+use hubbub_core::{Op, OpBatch, Outcome, Timestamp};
 use lapin::BasicProperties;
 use lapin::message::Delivery;
 use lapin::types::{AMQPValue, FieldTable, ShortString};
@@ -25,8 +25,9 @@ pub(super) struct Batch {
     /// The operations of the deliveries that are not rejected. They keep their generated ids when the batch is submitted
     /// again.
     ops: OpBatch,
-    /// When the newest message was published, in microseconds since 1970.
-    pub(super) published_at: Option<i64>,
+    /// Messages that a Hubbub server published, and when the newest of them was.
+    pub(super) published: u64,
+    pub(super) published_at: Option<Timestamp>,
 }
 
 impl Batch {
@@ -51,7 +52,10 @@ impl Batch {
         core.metrics.log_consumed.inc();
         core.metrics.log_redelivered.inc_by(u64::from(delivery.redelivered));
         warn_of_limit(&delivery);
-        self.published_at = published_at(&delivery).or(self.published_at);
+        if let Some(published_at) = published_at(&delivery) {
+            self.published += 1;
+            self.published_at = Some(published_at);
+        }
         let now = core.clock.now();
         let message_id = delivery.properties.message_id().as_ref().map(|id| id.as_str());
         let room = delivery.routing_key.as_str().strip_prefix(KEY_PREFIX);
@@ -69,7 +73,13 @@ impl Batch {
 
     /// Stores the batch, with retries until it succeeds, then publishes rejected messages to the dead-letter queue.
     /// `None` when the server stops before that.
-    pub(super) async fn commit(mut self, core: &Core, stop: watch::Receiver<bool>) -> Option<Self> {
+    pub(super) async fn commit(
+        mut self,
+        core: &Core,
+        shard: u32,
+        stop: watch::Receiver<bool>,
+    ) -> Option<Self> {
+        let _in_hand = self.published_at.map(|published_at| core.storing.begin(shard, published_at));
         core.metrics.log_batch_size.record(self.deliveries.len() as u64, 1);
         let mut backoff = Backoff::new(core.random.clone());
         while let Err(reason) = self.store(core).await {
@@ -82,6 +92,7 @@ impl Batch {
             tracing::warn!(%reason, "publishing to the dead-letter queue failed; retrying");
             backoff.pause_unless(&stop).await?;
         }
+        core.measure_lag();
         Some(self)
     }
 
@@ -90,7 +101,7 @@ impl Batch {
         if self.ops.is_empty() {
             return Ok(());
         }
-        let waiter = Arc::new(Waiter::default());
+        let waiter = Arc::new(Waiter::of_log());
         let ticket = core.direct.submit(&self.ops, &waiter).map_err(|error| error.to_string())?;
         waiter.wait(&ticket).await;
         let outcomes = answer(&ticket)?;

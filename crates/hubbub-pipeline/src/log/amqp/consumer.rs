@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use futures_util::future::{BoxFuture, Fuse, FusedFuture};
 use futures_util::{FutureExt, StreamExt};
+use hubbub_core::Timestamp;
 use hubbub_core::invariant::saturate;
 use lapin::message::Delivery;
 use lapin::options::{BasicAckOptions, BasicConsumeOptions, BasicQosOptions};
@@ -53,9 +54,9 @@ pub(super) async fn run(
     consumers: Vec<QueueConsumer>,
     stop: &watch::Receiver<bool>,
 ) -> Option<String> {
-    let shards = consumers.into_iter().map(|consumer| async move {
+    let shards = (0..).zip(consumers).map(|(number, consumer)| async move {
         let (stop, filling) = (stop.clone(), Batch::default());
-        let mut shard = Shard { core, consumer, stop, filling, unacked: 0 };
+        let mut shard = Shard { core, number, consumer, stop, filling, unacked: 0 };
         shard.run().await
     });
     let lost = tokio::select! {
@@ -65,7 +66,7 @@ pub(super) async fn run(
     lost.map(|error| error.to_string())
 }
 
-/// Measures the queues' lengths until a query fails.
+/// Measures the queues' lengths, and how far what is being stored lags, until a query fails.
 async fn measure(core: &Core, connection: &Connection) -> lapin::Result<Infallible> {
     let channel = connection.create_channel().await?;
     let mut interval = tokio::time::interval(MEASURE_INTERVAL);
@@ -76,14 +77,17 @@ async fn measure(core: &Core, connection: &Connection) -> lapin::Result<Infallib
             depth += i64::from(inspect_queue(&channel, &core.options.queue(shard)).await?.message_count());
         }
         core.metrics.log_depth.set(depth);
-        if depth == 0 && core.metrics.log_unacked.get() == 0 {
+        if core.metrics.log_unacked.get() == 0 {
+            // What waits, if anything does, is stored by others, who tell how far it lags.
             core.metrics.log_lag.set(0);
         }
+        core.measure_lag();
     }
 }
 
 struct Shard<'a> {
     core: &'a Core,
+    number: u32,
     consumer: QueueConsumer,
     stop: watch::Receiver<bool>,
     filling: Batch,
@@ -97,7 +101,7 @@ impl<'a> Shard<'a> {
         loop {
             if committing.is_terminated() && !self.filling.is_empty() {
                 let batch = std::mem::take(&mut self.filling);
-                committing = batch.commit(self.core, self.stop.clone()).boxed().fuse();
+                committing = batch.commit(self.core, self.number, self.stop.clone()).boxed().fuse();
             }
             if is_stopping && committing.is_terminated() {
                 return Ok(());
@@ -139,9 +143,8 @@ impl<'a> Shard<'a> {
         self.unacked -= count;
         self.core.metrics.log_unacked.dec_by(count);
         if let Some(published_at) = batch.published_at {
-            let lag = self.core.clock.now().as_micros().saturating_sub(published_at).max(0);
-            self.core.metrics.log_lag.set(lag);
-            self.core.metrics.log_broker_time.record(lag.unsigned_abs(), 1);
+            let took = self.core.clock.now().as_micros().saturating_sub(published_at.as_micros()).max(0);
+            self.core.metrics.log_broker_time.record(took.unsigned_abs(), batch.published);
         }
         Ok(())
     }
@@ -155,9 +158,9 @@ impl Drop for Shard<'_> {
 }
 
 /// When a Hubbub server published the message, if one did.
-pub(super) fn published_at(delivery: &Delivery) -> Option<i64> {
+pub(super) fn published_at(delivery: &Delivery) -> Option<Timestamp> {
     match delivery.properties.headers().as_ref()?.inner().get(PUBLISHED_AT)? {
-        AMQPValue::LongLongInt(micros) => Some(*micros),
+        AMQPValue::LongLongInt(micros) => Some(Timestamp::from_micros(*micros)),
         _ => None,
     }
 }

@@ -34,6 +34,7 @@ use parking_lot::Mutex;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
+use super::lag::Storing;
 use super::{DirectLog, LogHealth};
 use crate::batcher::{QueueLimits, SubmitError, Ticket, Waiter};
 use crate::metrics::Metrics;
@@ -73,11 +74,19 @@ struct Core {
     limits: Limits,
     direct: Arc<DirectLog>,
     publisher: Publisher,
+    storing: Storing,
     /// Why nothing is consumed; `None` = consumers run.
     consumer_fault: Mutex<Option<String>>,
     clock: Arc<dyn Clock>,
     random: Arc<dyn RandomSource>,
     metrics: Arc<Metrics>,
+}
+
+impl Core {
+    /// Leaves the lag as it is when nothing is being stored.
+    fn measure_lag(&self) {
+        self.storing.measure(self.clock.now(), &self.metrics.log_lag);
+    }
 }
 
 /// A broker in front of the direct log.
@@ -102,7 +111,7 @@ impl Amqp {
         let tls = connect::tls(options.ca.as_deref())?;
         let publisher = Publisher::new(options.queue, clock.clone(), metrics.clone());
         let exchange = options.exchange.as_str().into();
-        let consumer_fault = Mutex::default();
+        let (storing, consumer_fault) = Default::default();
         let core = Core {
             options,
             tls,
@@ -110,6 +119,7 @@ impl Amqp {
             limits,
             direct,
             publisher,
+            storing,
             consumer_fault,
             clock,
             random,

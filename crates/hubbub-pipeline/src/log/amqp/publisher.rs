@@ -81,7 +81,9 @@ impl Publisher {
         state.bytes += bytes;
         let batch = Batch::new(BROKER_BATCH);
         let ticket = Ticket::new(batch.clone(), messages);
-        state.queue.push_back(Submission::new(publication, batch, waiter.clone(), self.clock.monotonic()));
+        let metrics = (origin == Origin::Client).then(|| self.metrics.clone());
+        let (waiter, submitted_at) = (waiter.clone(), self.clock.monotonic());
+        state.queue.push_back(Submission::new(publication, batch, waiter, submitted_at, metrics));
         drop(state);
         self.work.notify_one();
         Ok(ticket)

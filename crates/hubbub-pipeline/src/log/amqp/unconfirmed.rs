@@ -12,6 +12,8 @@ use lapin::Confirmation;
 
 use super::publication::Publication;
 use crate::batcher::{Batch, Waiter};
+use crate::committer::count_failures;
+use crate::metrics::Metrics;
 
 /// A submission that waits for its answer. If it is dropped unanswered, it may or may not be in the broker.
 #[derive(Debug)]
@@ -20,6 +22,8 @@ pub(super) struct Submission {
     pub(super) submitted_at: Duration,
     batch: Arc<Batch>,
     waiter: Arc<Waiter>,
+    /// Of a client: where it is counted that its messages failed.
+    metrics: Option<Arc<Metrics>>,
     published_at: Duration,
     /// Messages that are confirmed, and of these the ones that the broker returned, or could not keep.
     confirmed: usize,
@@ -33,10 +37,21 @@ impl Submission {
         batch: Arc<Batch>,
         waiter: Arc<Waiter>,
         submitted_at: Duration,
+        metrics: Option<Arc<Metrics>>,
     ) -> Self {
         let (publication, published_at) = (Arc::new(publication), Duration::ZERO);
         let (confirmed, returned, rejected) = (0, 0, 0);
-        Self { publication, submitted_at, batch, waiter, published_at, confirmed, returned, rejected }
+        Self {
+            publication,
+            submitted_at,
+            batch,
+            waiter,
+            metrics,
+            published_at,
+            confirmed,
+            returned,
+            rejected,
+        }
     }
 
     pub(super) fn messages(&self) -> usize {
@@ -48,6 +63,9 @@ impl Submission {
         if self.batch.outcomes().is_none() {
             if let (Err(_), Some(order)) = (&result, self.waiter.order()) {
                 self.publication.rooms().for_each(|room| order.insert_broker_failure(room));
+            }
+            if let (Err(error), Some(metrics)) = (&result, &self.metrics) {
+                count_failures(error, self.messages() as u64, metrics);
             }
             self.batch.set(result.map(|()| vec![Outcome::Accepted; self.messages()]));
             self.batch.make_visible();
@@ -225,7 +243,7 @@ mod tests {
     /// Confirmations by number of message, as they come in.
     type Answers = Arc<Mutex<Vec<Option<Confirmation>>>>;
 
-    fn submission(ids: std::ops::Range<usize>) -> (Submission, Ticket) {
+    fn submission(ids: std::ops::Range<usize>, metrics: &Arc<Metrics>) -> (Submission, Ticket) {
         let mut ops = OpBatch::default();
         for id in ids.clone() {
             let (id, timestamp) = (id.to_string(), Timestamp::default());
@@ -235,14 +253,20 @@ mod tests {
         let batch = Batch::new(0);
         let publication = Publication::of_messages(&ops, &"x".into(), Timestamp::default());
         let waiter = Arc::new(Waiter::default());
-        (Submission::new(publication, batch.clone(), waiter, Duration::ZERO), Ticket::new(batch, ids.len()))
+        let metrics = Some(metrics.clone());
+        let submission = Submission::new(publication, batch.clone(), waiter, Duration::ZERO, metrics);
+        (submission, Ticket::new(batch, ids.len()))
     }
 
     fn published(sizes: &[usize]) -> (UnconfirmedPublications, Vec<Ticket>, Answers) {
+        counted(sizes, &Arc::default())
+    }
+
+    fn counted(sizes: &[usize], metrics: &Arc<Metrics>) -> (UnconfirmedPublications, Vec<Ticket>, Answers) {
         let answers: Answers = Arc::new(Mutex::new((0..sizes.iter().sum()).map(|_| None).collect()));
         let (mut unconfirmed, mut tickets, mut next) = (UnconfirmedPublications::default(), Vec::new(), 0);
         for size in sizes {
-            let (submission, ticket) = submission(next..next + size);
+            let (submission, ticket) = submission(next..next + size, metrics);
             unconfirmed.publish(submission, Duration::ZERO, |_, index| {
                 let (answers, number) = (answers.clone(), next + index);
                 Box::pin(std::future::poll_fn(move |_| match answers.lock()[number].take() {
@@ -313,16 +337,21 @@ mod tests {
 
     #[test]
     fn what_is_dropped_or_rejected_is_unconfirmed() {
-        let (mut unconfirmed, tickets, answers) = published(&[1, 2, 1]);
+        let metrics: Arc<Metrics> = Arc::default();
+        let (mut unconfirmed, tickets, answers) = counted(&[1, 2, 1], &metrics);
         answers.lock()[0] = Some(Confirmation::Nack(None));
         answers.lock()[1] = Some(Confirmation::Ack(None));
         assert_eq!(
             take_confirmed(&mut unconfirmed),
             ConfirmCounts { unconfirmed: 1, ..ConfirmCounts::default() }
         );
+        assert_eq!(metrics.unconfirmed.get(), 1);
+        unconfirmed.give_up("blocked");
+        assert_eq!(metrics.unconfirmed.get(), 4);
         drop(unconfirmed);
         for ticket in tickets {
             assert!(matches!(ticket.outcomes().unwrap(), Err(ApplyError::Unconfirmed { .. })));
         }
+        assert_eq!(metrics.unconfirmed.get(), 4, "each was answered once");
     }
 }

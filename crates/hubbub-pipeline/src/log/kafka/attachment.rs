@@ -11,7 +11,6 @@
 //! A batch holds the attachment while it is compared and stored, and attaching waits for all that do. So no batch that was
 //! compared before reaches the store after it, and none is stored between the attaching and the comparison.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -165,7 +164,7 @@ impl Core {
 }
 
 /// Looks whether the store went back, or cannot say of some partitions where it is, until the server stops.
-pub(super) async fn watch(context: Arc<Context>, mut stop: watch::Receiver<bool>) {
+pub(super) async fn watch(context: Context, mut stop: watch::Receiver<bool>) {
     let core = &context.core;
     let stopped = stop.wait_for(|is_stopping| *is_stopping);
     let watching = async {

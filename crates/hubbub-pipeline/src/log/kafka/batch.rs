@@ -188,7 +188,7 @@ impl Batch {
     /// Submits the batch once, and waits until it is stored. What is stored already is passed over.
     async fn store(&self, core: &Core, partition: u32, progress: &Progress) -> Result<Ticket, Obstacle> {
         let attached = core.hold(partition, progress).await?;
-        let waiter = Arc::new(Waiter::default());
+        let waiter = Arc::new(Waiter::of_log());
         let submitted = core.direct.submit(&self.ops, &waiter);
         let ticket = submitted.map_err(|error| Obstacle::Failed(error.to_string()))?;
         waiter.wait(&ticket).await;
@@ -218,6 +218,9 @@ impl Batch {
                     });
                 }
                 Fate::Misplaced(partition, room, body) => {
+                    if let Some(reason) = core.faults.refusal(std::iter::once(*partition)) {
+                        return Err(reason);
+                    }
                     forwarded += 1;
                     let header = Header { key: FORWARDED, value: Some(place.as_str()) };
                     let (topic, key) = (core.topics.messages.as_str(), Some(room.as_bytes()));

@@ -21,6 +21,8 @@ pub(super) enum Work {
     Batch(Batch),
     /// The store may have gone back.
     Compare,
+    /// It is not known from where to read the partition.
+    Locate,
 }
 
 #[derive(Default)]
@@ -81,6 +83,9 @@ impl Buffer {
                 if buffered.is_over {
                     return None;
                 }
+                if buffered.is_lost {
+                    return Some(Work::Locate);
+                }
                 if std::mem::take(&mut buffered.must_compare) {
                     return Some(Work::Compare);
                 }
@@ -138,6 +143,21 @@ impl Buffer {
     pub(super) fn compare(&self) {
         self.buffered.lock().must_compare = true;
         self.filled.notify_one();
+    }
+
+    /// From where to read the partition is not known any more: drops what waits, and takes nothing until it is. Returns
+    /// whether that is new; then the partition must be paused.
+    pub(super) fn lose(&self) -> bool {
+        let mut buffered = self.buffered.lock();
+        if buffered.is_lost {
+            return false;
+        }
+        let dropped: usize = buffered.batches.drain(..).map(|batch| batch.len()).sum();
+        self.unstored.fetch_sub(dropped as u64, Ordering::Relaxed);
+        (buffered.is_lost, buffered.seek_to, buffered.resume_at) = (true, None, Some(0));
+        self.drained.notify_one();
+        self.filled.notify_one();
+        true
     }
 
     /// Drops everything, and takes nothing until the partition is read from `offset`.
@@ -206,5 +226,20 @@ mod tests {
         assert!(!buffer.is_lost() && buffer.resumes());
         assert_eq!(buffer.seek_to(), Some(0));
         assert!(!buffer.resumes(), "once");
+    }
+
+    #[tokio::test]
+    async fn what_waits_is_dropped_when_the_place_is_lost() {
+        let buffer = Buffer::new(Progress::new(20, 0));
+        buffer.buffered.lock().batches.push_back(Batch::default());
+        buffer.compare();
+        assert!(buffer.lose() && !buffer.lose());
+        assert!(buffer.is_lost() && !buffer.resumes());
+        assert!(matches!(buffer.next().await, Some(Work::Locate)));
+        buffer.go_back(20);
+        assert!(matches!(buffer.next().await, Some(Work::Compare)), "and no batch of before");
+        assert_eq!(buffer.seek_to(), Some(20));
+        buffer.end();
+        assert!(!buffer.lose() || buffer.next().await.is_none());
     }
 }

@@ -152,6 +152,11 @@ impl Bus {
         Ok(missing)
     }
 
+    /// For questions about any topic.
+    pub(super) fn client(&self) -> Arc<BaseConsumer<Context>> {
+        self.consumer.clone()
+    }
+
     /// Whether the partition is read.
     pub(super) fn reads(&self, partition: u32) -> bool {
         self.reading.lock().contains_key(&partition)

@@ -108,6 +108,9 @@ pub(super) async fn execute(core: &Core, ops: &OpBatch) -> Outcomes {
 async fn write(core: &Core, planned: &[PlannedChange]) -> Result<(), ApplyError> {
     let partitions: Vec<u32> =
         planned.iter().flat_map(|change| &change.records).map(|(partition, _)| *partition).collect();
+    if let Some(reason) = core.faults.refusal(partitions.iter().copied()) {
+        return Err(ApplyError::Unavailable { reason });
+    }
     core.read_bus(&partitions).await.map_err(|reason| ApplyError::Unavailable { reason })?;
     let mut records = Vec::new();
     for PlannedChange { room, value, records: of_change } in planned {
@@ -120,7 +123,7 @@ async fn write(core: &Core, planned: &[PlannedChange]) -> Result<(), ApplyError>
         }
     }
     let waiter = Arc::new(Waiter::default());
-    let submitted = core.producer.submit_own(records, &waiter, Origin::Client);
+    let submitted = core.producer.submit_own(records, &waiter, Origin::Change);
     let ticket = submitted.map_err(|error| match error {
         SubmitError::Overloaded => ApplyError::Overloaded,
         other => ApplyError::Unavailable { reason: other.to_string() },

@@ -1,8 +1,8 @@
-//! Reads the log as one of a consumer group, and stores it.
+//! The partitions that this server reads and stores, as one of a consumer group ([`super::group`]).
 //!
 //! One thread polls, and parses records into the buffer of their partition. A task for each partition stores its batches, one
 //! after the other: that keeps the order of its rooms, and partitions go on in parallel. A partition starts where the store
-//! says; the group's offsets follow the store, for tools.
+//! says, if Kafka has that; the group's offsets follow the store, for tools.
 //!
 //! A buffer that is full holds up the thread, and pauses its partition if the store takes nothing. A partition that was taken
 //! away is dropped with its buffer; its batch in flight goes on until it fails, and changes nothing if another node, or
@@ -10,12 +10,10 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use hubbub_core::essential::{self, Essential};
 use hubbub_core::invariant::saturate;
-use hubbub_core::store::StoreHealth;
 use hubbub_core::{LogPosition, Timestamp};
 use parking_lot::Mutex;
 use rdkafka::config::RDKafkaLogLevel;
@@ -28,15 +26,13 @@ use rdkafka::{ClientContext, Statistics};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-use super::address::KafkaError;
 use super::attachment::{Obstacle, Progress};
 use super::buffer::{Buffer, Work};
+use super::faults::Cause;
 use super::{Core, producer};
 
-const CONSUMER: Essential = Essential::new("Kafka consumer");
-const POLL_INTERVAL: Duration = Duration::from_millis(100);
-/// How often buffers are looked at that have become empty.
-const TEND_INTERVAL: Duration = Duration::from_millis(20);
+/// How long a server that takes over partitions waits for Kafka to say where they end.
+const END_TIMEOUT: Duration = Duration::from_secs(2);
 /// How long going back in a partition may hold up all of them.
 const SEEK_TIMEOUT: Duration = Duration::from_secs(1);
 /// Batches in all buffers together, about; and in one of them. A partition whose buffer has its share is paused.
@@ -49,10 +45,20 @@ struct Assigned {
 }
 
 /// Of the consumer: its partitions.
+#[derive(Clone)]
 pub(super) struct Context {
     pub(super) core: Arc<Core>,
     stop: watch::Receiver<bool>,
-    assigned: Mutex<HashMap<u32, Assigned>>,
+    assigned: Arc<Mutex<HashMap<u32, Assigned>>>,
+}
+
+/// What was found when the partitions were looked at.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Tended {
+    /// A task has died.
+    pub(super) has_died: bool,
+    /// The library has given up a partition, which cannot be read from another place then.
+    pub(super) is_stuck: bool,
 }
 
 impl ClientContext for Context {
@@ -93,41 +99,61 @@ impl ConsumerContext for Context {
         } else {
             self.revoke(consumer, list)
         };
-        if let Err(error) = done {
-            self.core.set_fault(Some(format!("taking over partitions failed: {error}")));
+        if let Err(error) = &done {
+            tracing::warn!(%error, "taking over partitions, or giving them back, failed");
+        }
+        for element in list.elements() {
+            let cause = Cause::TakingOver(saturate(element.partition()));
+            match &done {
+                Ok(()) => self.core.faults.clear(cause),
+                Err(error) => self.core.faults.set(cause, format!("taking over partitions failed: {error}")),
+            }
         }
     }
 }
 
 impl Context {
+    pub(super) fn new(core: Arc<Core>, stop: watch::Receiver<bool>) -> Self {
+        Self { core, stop, assigned: Arc::default() }
+    }
+
     fn assign(
         &self,
         consumer: &BaseConsumer<Self>,
         list: &mut TopicPartitionList,
     ) -> Result<(), LibraryError> {
         let core = &self.core;
+        core.faults.clear(Cause::Joining);
         // Blocks the poll thread, which has nothing to do before. A store that goes back after the answer is compared.
         let attachment = core.runtime.block_on(core.attachment.number());
         let next = core.runtime.block_on(core.next_offsets()).unwrap_or_default();
         let partitions: Vec<i32> = list.elements().iter().map(|element| element.partition()).collect();
-        let (topic, mut lost, mut is_known) = (&core.topics.messages, TopicPartitionList::new(), true);
+        let known = partitions.iter().map(|partition| saturate(*partition));
+        let known: Vec<u32> = known.filter(|number| *number < core.topics.partitions).collect();
+        let ends = core.runtime.block_on(core.ends_in_kafka(&known, END_TIMEOUT)).unwrap_or_default();
+        let (topic, mut lost) = (&core.topics.messages, TopicPartitionList::new());
         let mut begun = Vec::new();
         for partition in &partitions {
             let number: u32 = saturate(*partition);
             if number >= core.topics.partitions {
-                is_known = false;
-                core.set_fault(Some(format!(
+                let reason = format!(
                     "the topic {topic} has more partitions than the {} that the store knows: rooms would move to others; \
                      stop all servers, and see docs/kafka.md",
                     core.topics.partitions
-                )));
+                );
+                core.faults.set(Cause::MorePartitions, reason);
                 continue;
             }
+            let is_there = |next: u64| ends.get(&number).is_some_and(|end| next <= *end);
             let next = next.get(number as usize).filter(|_| !core.uncompared.lock().contains(&number));
-            let buffer = if let Some(Ok(next)) = next {
+            let buffer = if let Some(Ok(next)) = next
+                && is_there(*next)
+                && core.faults.stop_of(number).is_none()
+            {
                 list.set_partition_offset(topic, *partition, Offset::Offset(saturate(*next)))?;
                 Buffer::new(Progress::new(*next, attachment))
             } else {
+                core.must_compare(number);
                 // Any place will do. It is paused, and read from the right one later.
                 list.set_partition_offset(topic, *partition, Offset::End)?;
                 lost.add_partition(topic, *partition);
@@ -144,11 +170,7 @@ impl Context {
         }
         consumer.incremental_assign(list)?;
         consumer.resume(list)?;
-        consumer.pause(&lost)?;
-        if is_known {
-            self.core.set_fault(None);
-        }
-        Ok(())
+        consumer.pause(&lost)
     }
 
     /// Begins to store a partition.
@@ -169,6 +191,8 @@ impl Context {
                 report(consumer, &self.core.topics.messages, saturate(*partition), &revoked.buffer);
                 revoked.buffer.end();
             }
+            // Whoever has it now tells.
+            self.core.faults.clear(Cause::Removed(saturate(*partition)));
         }
         drop(assigned);
         self.core.forget_lag(partitions.iter().map(|partition| saturate(*partition)));
@@ -177,11 +201,14 @@ impl Context {
         consumer.incremental_unassign(list)
     }
 
-    /// Reports stored offsets, and lets partitions go on whose buffers have room. Returns false when a task has died.
-    fn tend(&self, consumer: &BaseConsumer<Self>) -> bool {
-        let assigned = self.assigned.lock();
+    /// Reports stored offsets, and lets partitions go on whose buffers have room.
+    pub(super) fn tend(&self, consumer: &BaseConsumer<Self>) -> Tended {
+        let (assigned, mut tended) = (self.assigned.lock(), Tended::default());
         for (partition, Assigned { buffer, task }) in &*assigned {
             report(consumer, &self.core.topics.messages, *partition, buffer);
+            if self.core.faults.stop_of(*partition).is_some() && buffer.lose() {
+                let _ = consumer.pause(&self.partition(*partition));
+            }
             // Asked first: a partition that goes back has an empty buffer, and is resumed before.
             let seek_to = buffer.seek_to();
             if buffer.resumes() {
@@ -190,14 +217,52 @@ impl Context {
             if let Some(offset) = seek_to {
                 match self.seek(consumer, *partition, offset) {
                     Ok(()) => buffer.sought(offset),
-                    Err(error) => tracing::debug!(partition, %error, "going back in Kafka failed; retrying"),
+                    Err(error) => {
+                        tended.is_stuck |= error.rdkafka_error_code() == Some(RDKafkaErrorCode::State);
+                        tracing::debug!(partition, %error, "going back in Kafka failed; retrying");
+                    }
                 }
             }
-            if task.is_finished() && !*self.stop.borrow() {
-                return false;
-            }
+            tended.has_died |= task.is_finished() && !*self.stop.borrow();
         }
-        true
+        tended
+    }
+
+    /// Notes an error of the consumer that an operator must know of.
+    pub(super) fn note(&self, consumer: &BaseConsumer<Self>, error: &LibraryError) {
+        match error.rdkafka_error_code() {
+            Some(RDKafkaErrorCode::InvalidSessionTimeout) => {
+                let reason = format!(
+                    "Kafka refuses kafka.session_timeout = {} ms: raise it, or lower group.min.session.timeout.ms of the \
+                     brokers",
+                    self.core.options.session_timeout.as_millis()
+                );
+                self.core.faults.set(Cause::Joining, reason);
+            }
+            // Kafka does not have what the store needs next of some partition; the library does not say which.
+            Some(RDKafkaErrorCode::OffsetOutOfRange | RDKafkaErrorCode::AutoOffsetReset) => {
+                tracing::warn!(%error, "records that the store needs are not in Kafka; comparing the partitions");
+                for (partition, assigned) in &*self.assigned.lock() {
+                    self.core.must_compare(*partition);
+                    if assigned.buffer.lose() {
+                        let _ = consumer.pause(&self.partition(*partition));
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Gives back all partitions, once their batches in flight are stored, or have failed.
+    pub(super) fn give_back(&self, consumer: &BaseConsumer<Self>) {
+        let assigned: Vec<(u32, Assigned)> = self.assigned.lock().drain().collect();
+        self.count_partitions();
+        assigned.iter().for_each(|(_, assigned)| assigned.buffer.end());
+        for (partition, Assigned { buffer, task }) in assigned {
+            // It stores its batch in flight, or gives up at once if the store fails.
+            let _ = self.core.runtime.block_on(task);
+            report(consumer, &self.core.topics.messages, partition, &buffer);
+        }
     }
 
     /// Reads the partition from `offset` again. What was fetched is dropped.
@@ -234,7 +299,7 @@ impl Context {
         list
     }
 
-    fn take(&self, consumer: &BaseConsumer<Self>, message: &BorrowedMessage<'_>) {
+    pub(super) fn take(&self, consumer: &BaseConsumer<Self>, message: &BorrowedMessage<'_>) {
         let partition: u32 = saturate(message.partition());
         let assigned = self.assigned.lock();
         let batches_max = (BATCHES_MAX / assigned.len().max(1)).clamp(2, BUFFER_BATCHES_MAX);
@@ -265,11 +330,12 @@ fn report(consumer: &BaseConsumer<Context>, topic: &str, partition: u32, buffer:
 /// Stores the batches of a partition until it is taken away, or the server stops.
 async fn store_partition(core: Arc<Core>, partition: u32, buffer: Arc<Buffer>, stop: watch::Receiver<bool>) {
     let progress = &buffer.progress;
-    if buffer.is_lost() && core.locate(partition, &buffer, &stop).await.is_none() {
-        return;
-    }
     while let Some(work) = buffer.next().await {
         let wanted = match work {
+            Work::Locate => match core.locate(partition, &buffer, &stop).await {
+                Some(()) => continue,
+                None => return,
+            },
             Work::Compare => match core.hold(partition, progress).await {
                 Err(Obstacle::WentBack(offset)) => offset,
                 _ => continue,
@@ -294,97 +360,5 @@ async fn store_partition(core: Arc<Core>, partition: u32, buffer: Arc<Buffer>, s
             "the store went back: it lost what it had confirmed, or is an older copy; reading Kafka again from there"
         );
         buffer.go_back(wanted);
-    }
-}
-
-/// Joins the group.
-pub(super) fn open(
-    core: &Arc<Core>,
-    stop: watch::Receiver<bool>,
-) -> Result<BaseConsumer<Context>, KafkaError> {
-    let (mut config, session_timeout) = (core.options.client(), core.options.session_timeout);
-    config
-        .set("group.id", core.options.group())
-        .set("partition.assignment.strategy", "cooperative-sticky")
-        .set("enable.auto.commit", "true")
-        .set("auto.commit.interval.ms", "1000")
-        .set("enable.auto.offset.store", "false")
-        .set("auto.offset.reset", "error")
-        .set("session.timeout.ms", session_timeout.as_millis().to_string())
-        .set("heartbeat.interval.ms", (session_timeout / 4).as_millis().to_string())
-        .set("max.poll.interval.ms", "600000")
-        .set("isolation.level", "read_committed")
-        .set("fetch.wait.max.ms", "500")
-        .set("queued.min.messages", "5000")
-        .set("queued.max.messages.kbytes", "16384")
-        .set("statistics.interval.ms", "1000");
-    let context = Context { core: core.clone(), stop, assigned: Mutex::default() };
-    let explain = |error: LibraryError| core.options.explain("joining the committers", &error);
-    let consumer: BaseConsumer<Context> = config.create_with_context(context).map_err(explain)?;
-    consumer.subscribe(&[&core.topics.messages]).map_err(explain)?;
-    Ok(consumer)
-}
-
-/// Consumes until the server stops. Blocks its thread.
-pub(super) fn run(consumer: &BaseConsumer<Context>, is_stopping: &AtomicBool) {
-    essential::run(CONSUMER, || {
-        let context = consumer.context();
-        let (mut tended_at, mut has_left) = (Duration::ZERO, false);
-        while !is_stopping.load(Ordering::Acquire) {
-            CONSUMER.step();
-            match consumer.poll(POLL_INTERVAL) {
-                Some(Ok(message)) => context.take(consumer, &message),
-                Some(Err(error)) => context.core.note(&error),
-                None => {}
-            }
-            let now = context.core.clock.monotonic();
-            if now.saturating_sub(tended_at) < TEND_INTERVAL {
-                continue;
-            }
-            tended_at = now;
-            if !context.tend(consumer) {
-                tracing::error!("a task that stores records of Kafka has died");
-                return;
-            }
-            if !has_left && context.core.has_failed() {
-                tracing::error!(
-                    "the store takes nothing more from this server; its partitions go to the others"
-                );
-                consumer.unsubscribe();
-                has_left = true;
-            }
-        }
-        let assigned: Vec<(u32, Assigned)> = context.assigned.lock().drain().collect();
-        context.count_partitions();
-        assigned.iter().for_each(|(_, assigned)| assigned.buffer.end());
-        for (partition, Assigned { buffer, task }) in assigned {
-            // It stores its batch in flight, or gives up at once if the store fails.
-            let _ = context.core.runtime.block_on(task);
-            report(consumer, &context.core.topics.messages, partition, &buffer);
-        }
-    });
-}
-
-impl Core {
-    /// Whether the store takes nothing more from this server.
-    pub(super) fn has_failed(&self) -> bool {
-        matches!(self.store.health(), StoreHealth::Failed(_))
-    }
-
-    /// Notes an error of the consumer that an operator must know of.
-    fn note(&self, error: &LibraryError) {
-        if error.rdkafka_error_code() == Some(RDKafkaErrorCode::InvalidSessionTimeout) {
-            self.set_fault(Some(format!(
-                "Kafka refuses kafka.session_timeout = {} ms: raise it, or lower group.min.session.timeout.ms of the brokers",
-                self.options.session_timeout.as_millis()
-            )));
-        }
-        let lost = [RDKafkaErrorCode::OffsetOutOfRange, RDKafkaErrorCode::AutoOffsetReset];
-        if error.rdkafka_error_code().is_some_and(|code| lost.contains(&code)) {
-            self.set_fault(Some(format!(
-                "records of {} that the store needs are gone ({error}); stop all servers, and see docs/kafka.md",
-                self.topics.messages
-            )));
-        }
     }
 }

@@ -1,7 +1,6 @@
 //! Writes down what has outlived its retention, for a store that removes nothing past its log: a change for each such room of
 //! the partitions that this node commits. Two nodes that both do so for a while do no harm.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use hubbub_core::log_position::ExpiredRoom;
@@ -18,7 +17,7 @@ const PAUSE_MIN: Duration = Duration::from_secs(1);
 const PAUSE_PARTS: u32 = 50;
 
 /// Looks for expired messages until the server stops.
-pub(super) async fn watch(context: Arc<Context>, stop: watch::Receiver<bool>) {
+pub(super) async fn watch(context: Context, stop: watch::Receiver<bool>) {
     let mut backoff = Backoff::new(context.core.random.clone());
     loop {
         let began = context.core.clock.monotonic();
@@ -48,7 +47,10 @@ pub(super) async fn watch(context: Arc<Context>, stop: watch::Receiver<bool>) {
 /// longer pause: then this machine's clock is ahead of the log's.
 async fn expire(context: &Context) -> Result<bool, String> {
     let core = &context.core;
-    let partitions: Vec<u32> = context.stored().into_iter().map(|(partition, _)| partition).collect();
+    let partitions = context.stored().into_iter().map(|(partition, _)| partition);
+    // Nothing is written where it would not be stored.
+    let partitions: Vec<u32> =
+        partitions.filter(|partition| core.faults.stop_of(*partition).is_none()).collect();
     if partitions.is_empty() {
         return Ok(false);
     }

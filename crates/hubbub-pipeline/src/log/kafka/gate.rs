@@ -12,6 +12,7 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 
 use crate::batcher::{Batch, QueueLimits, SubmitError, Ticket, Waiter};
+use crate::committer::count_failures;
 use crate::log::admission::Admission;
 use crate::metrics::Metrics;
 use crate::order::BROKER_BATCH;
@@ -19,12 +20,20 @@ use crate::order::BROKER_BATCH;
 /// Who submits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Origin {
-    /// A client: bounded, counted, and refused while the server closes.
+    /// A client, whose messages these are: bounded, counted, and refused while the server closes.
     Client,
+    /// The same for changes of rooms. Whoever waits for their outcome counts what failed.
+    Change,
     /// The server, which waits for it.
     Server,
     /// The server, which does not.
     Nobody,
+}
+
+impl Origin {
+    fn is_client(self) -> bool {
+        matches!(self, Self::Client | Self::Change)
+    }
 }
 
 /// Why a record is not confirmed.
@@ -82,12 +91,12 @@ impl Gate {
         origin: Origin,
     ) -> Result<(Arc<Submission>, Ticket), SubmitError> {
         let mut state = self.state.lock();
-        state.admission.check(origin != Origin::Client)?;
+        state.admission.check(!origin.is_client())?;
         // A message that Kafka did not confirm is sent again, and must not come after these.
         if waiter.order().is_some_and(|order| order.has_broker_failure(rooms.clone())) {
             return Err(SubmitError::Overloaded);
         }
-        if origin == Origin::Client {
+        if origin.is_client() {
             let fits = |has: usize, more: usize, limit: usize| has == 0 || has + more <= limit;
             if !fits(state.records, records, self.limits.ops) || !fits(state.bytes, bytes, self.limits.bytes)
             {
@@ -95,6 +104,7 @@ impl Gate {
             }
             state.records += records;
             state.bytes += bytes;
+            self.metrics.log_published.inc_by(records as u64);
         }
         drop(state);
         let mut ordered_rooms: Vec<String> = Vec::new();
@@ -204,6 +214,11 @@ pub(super) struct Submission {
 }
 
 impl Submission {
+    /// Whether its records are messages and changes, and in no other topic than theirs.
+    pub(super) fn is_of_client(&self) -> bool {
+        self.origin.is_client()
+    }
+
     /// Counts `count` records, of `bytes`, as confirmed or failed.
     pub(super) fn confirm(&self, (count, bytes): (usize, usize), failure: Option<Failure>) {
         if failure.is_some() {
@@ -234,7 +249,7 @@ impl Submission {
     fn answer(&self) {
         let Gate { state, metrics, clock, .. } = &*self.gate;
         let failure = self.failure.lock().take();
-        if self.origin == Origin::Client {
+        if self.origin.is_client() {
             let mut state = state.lock();
             state.records -= self.records;
             state.bytes -= self.bytes;
@@ -248,10 +263,11 @@ impl Submission {
             // Again: the sender may have acknowledged another failure meanwhile.
             self.keep_order();
         }
-        self.batch.set(match failure {
-            None => Ok(vec![Outcome::Accepted; self.records]),
-            Some(reason) => Err(ApplyError::Unconfirmed { reason }),
-        });
+        let failure = failure.map(|reason| ApplyError::Unconfirmed { reason });
+        if let Some(error) = failure.as_ref().filter(|_| self.origin == Origin::Client) {
+            count_failures(error, self.records as u64, metrics);
+        }
+        self.batch.set(failure.map_or_else(|| Ok(vec![Outcome::Accepted; self.records]), Err));
         self.batch.make_visible();
         self.waiter.wake();
     }
@@ -261,6 +277,7 @@ impl Submission {
 mod tests {
     use super::*;
     use hubbub_core::clock::ManualClock;
+    use prometheus_client::metrics::counter::Counter;
 
     fn gate(ops: usize) -> Arc<Gate> {
         let clock = Arc::new(ManualClock::default());
@@ -287,6 +304,27 @@ mod tests {
         assert!(gate.is_idle() && !gate.take_purge());
     }
 
+    /// Messages and changes alike; what the server writes itself is in neither figure.
+    #[test]
+    fn what_is_published_is_confirmed_or_not() {
+        let (gate, waiter) = (gate(9), Arc::new(Waiter::default()));
+        let counts = || {
+            let metrics = &gate.metrics;
+            [&metrics.log_published, &metrics.log_confirmed, &metrics.log_unconfirmed].map(Counter::get)
+        };
+        let own = gate.admit((4, 1), std::iter::empty(), &waiter, Origin::Server).unwrap().0;
+        own.confirm((4, 1), None);
+        assert_eq!(counts(), [0, 0, 0]);
+        let [taken, late] = [2, 3].map(|records| admit(&gate, records, &waiter).unwrap().0);
+        assert_eq!(counts(), [5, 0, 0]);
+        taken.confirm((2, 1), None);
+        late.confirm((3, 1), Some(Failure { reason: "late".into(), is_late: true }));
+        assert_eq!(counts(), [5, 2, 3]);
+        assert!(admit(&gate, 10, &waiter).is_ok_and(|_| counts()[0] == 15), "one submission always fits");
+        assert_eq!(admit(&gate, 1, &waiter).map(drop), Err(SubmitError::Overloaded));
+        assert_eq!(counts()[0], 15, "what is refused is not published");
+    }
+
     #[test]
     fn a_failure_keeps_the_order_of_its_sender() {
         let (gate, waiter) = (gate(9), Arc::new(Waiter::ordered()));
@@ -296,6 +334,7 @@ mod tests {
         submission.confirm((1, 0), None);
         assert!(matches!(ticket.outcomes(), Some(Err(ApplyError::Unconfirmed { .. }))));
         assert!(gate.take_purge() && gate.is_idle());
+        assert_eq!(gate.metrics.unconfirmed.get(), 2, "all of it is told to be unconfirmed");
         assert_eq!(admit(&gate, 1, &waiter).map(drop), Err(SubmitError::Overloaded));
         waiter.acknowledge_failure(&ticket);
         assert!(admit(&gate, 1, &waiter).is_ok());

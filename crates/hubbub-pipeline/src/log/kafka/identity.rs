@@ -40,6 +40,12 @@ impl TopicIdentity {
         }
     }
 
+    /// Whether it is certain that the topic is another one than this. Brokers that give no id tell nothing.
+    pub(super) fn differs_from(&self, known: &Self) -> bool {
+        let has_id = |identity: &Self| Certainty::of_id(&identity.id) == Certainty::Id;
+        has_id(self) && has_id(known) && self.id != known.id
+    }
+
     /// Whether a store that knows `id` means this topic.
     pub(super) fn is_known_as(&self, id: &str) -> bool {
         self.id == id || self.earlier.iter().any(|earlier| earlier == id)
@@ -49,7 +55,11 @@ impl TopicIdentity {
 impl Certainty {
     /// How well a store knows the topic that has this identity there.
     pub(super) fn of(stored: &LogIdentity) -> Self {
-        match stored.id.split_once('/') {
+        Self::of_id(&stored.id)
+    }
+
+    fn of_id(id: &str) -> Self {
+        match id.split_once('/') {
             Some((_, topic_id::NONE)) => Self::Cluster,
             Some((_, topic)) if topic.starts_with("topic:") => Self::Name,
             _ => Self::Id,
@@ -91,6 +101,13 @@ mod tests {
         assert!(!topic.is_known_as("d/bzx1-Yq_Rn6TQmC0pWkLxA"));
         assert_eq!(certainty(&topic.id), Certainty::Id);
         assert_eq!(certainty(&topic.id).warning("t"), None);
+    }
+
+    #[test]
+    fn a_topic_that_was_created_again_differs() {
+        let [first, again, without] = ["a", "b", ZERO].map(|id| TopicIdentity::new("c", "t", id));
+        assert!(again.differs_from(&first) && !first.differs_from(&first));
+        assert!(!without.differs_from(&first) && !first.differs_from(&without), "the brokers were upgraded");
     }
 
     #[test]

@@ -13,6 +13,8 @@
 //! - All of a room is in the partition that its name's hash says ([`partition`]); other numbers of partitions are refused.
 //!   So is a log that misses records which the store has not, or has.
 //! - A store that goes back while the server runs is given again what it misses ([`attachment`]).
+//! - Nothing is accepted for a partition that Kafka has lost the end of ([`ends`]), or beside servers of another store
+//!   ([`committers`]).
 //! - A batch that fails holds up its partition only, and so does a position of the store that cannot be read ([`positions`]).
 //! - A store that removes nothing past its log is told by changes what has expired ([`expiry`]).
 //! - A change is answered with its outcome or as `unconfirmed`. When the committer dies between the two, nobody knows the
@@ -26,8 +28,11 @@ mod bus;
 mod changes;
 mod committers;
 mod consumer;
+mod ends;
 mod expiry;
+mod faults;
 mod gate;
+mod group;
 mod identity;
 mod lag;
 mod partition;
@@ -58,8 +63,10 @@ use rdkafka::config::RDKafkaLogLevel;
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 
+use super::lag::Storing;
 use super::{DirectLog, LogHealth};
 use crate::batcher::{Batch, QueueLimits, SubmitError, Ticket, Waiter};
+use crate::committer::count_failures;
 use crate::hub::Hub;
 use crate::members::Members;
 use crate::metrics::Metrics;
@@ -67,7 +74,8 @@ use crate::order::BROKER_BATCH;
 use attachment::Attachment;
 use bus::Bus;
 use changes::WaitingChanges;
-use lag::Storing;
+use ends::Ends;
+use faults::Faults;
 use producer::Producer;
 use topics::Topics;
 
@@ -155,7 +163,7 @@ struct Core {
     direct: Arc<DirectLog>,
     store: Arc<dyn Store>,
     attachment: Attachment,
-    /// Partitions that the start could not compare with the store.
+    /// Partitions that are compared with Kafka before more of them is read.
     uncompared: Mutex<BTreeSet<u32>>,
     storing: Storing,
     hub: Arc<Hub>,
@@ -167,23 +175,15 @@ struct Core {
     node: String,
     /// Makes the ids of messages without one differ from those of other logs.
     id_seed: u64,
-    /// Why records are not committed; only a restart helps.
-    fault: Mutex<Option<String>>,
+    /// What Kafka confirmed.
+    ends: Arc<Ends>,
+    faults: Faults,
     /// Why records are accepted, but not stored by anybody.
     alarm: Mutex<Option<String>>,
     runtime: Handle,
     clock: Arc<dyn Clock>,
     random: Arc<dyn RandomSource>,
     metrics: Arc<Metrics>,
-}
-
-impl Core {
-    fn set_fault(&self, fault: Option<String>) {
-        if let Some(reason) = &fault {
-            tracing::error!("{reason}");
-        }
-        *self.fault.lock() = fault;
-    }
 }
 
 /// Kafka in front of the direct log.
@@ -204,9 +204,13 @@ struct Threads {
 impl Kafka {
     pub(super) fn submit(&self, ops: &OpBatch, waiter: &Arc<Waiter>) -> Result<Ticket, SubmitError> {
         if matches!(ops.get(0), Some(Op::Send(_))) {
-            let ticket = self.core.producer.submit(ops, waiter)?;
-            self.core.metrics.log_published.inc_by(ops.len() as u64);
-            return Ok(ticket);
+            let rooms = ops.iter().filter_map(|op| op.room());
+            let mut partitions = rooms.map(|room| partition::of_room(room, self.core.topics.partitions));
+            if self.core.faults.refusal(&mut partitions).is_some() {
+                return Err(SubmitError::Unavailable);
+            }
+            drop(partitions);
+            return self.core.producer.submit(ops, waiter);
         }
         self.core.producer.gate.check()?;
         self.core.changes.admit()?;
@@ -214,7 +218,11 @@ impl Kafka {
         let ticket = Ticket::new(batch.clone(), ops.len());
         let (core, ops, waiter) = (self.core.clone(), ops.clone(), waiter.clone());
         self.core.runtime.spawn(async move {
-            batch.set(changes::execute(&core, &ops).await);
+            let outcomes = changes::execute(&core, &ops).await;
+            if let Err(error) = &outcomes {
+                count_failures(error, ops.len() as u64, &core.metrics);
+            }
+            batch.set(outcomes);
             batch.make_visible();
             waiter.wake();
         });
@@ -223,7 +231,7 @@ impl Kafka {
 
     pub(super) fn health(&self) -> LogHealth {
         let metrics = &self.core.metrics;
-        let fault = self.core.fault.lock().clone().or_else(|| self.core.producer.gate.fault());
+        let fault = self.core.faults.fault().or_else(|| self.core.producer.gate.fault());
         let depth = metrics.log_depth.get().saturating_add(metrics.log_unacked.get());
         let figure = |value: i64| Some(saturate(value));
         let bus = if self.core.options.bus { "kafka" } else { "local" };

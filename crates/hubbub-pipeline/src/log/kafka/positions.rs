@@ -2,7 +2,7 @@
 //!
 //! A partition whose position cannot be read waits, and the others go on: a row may be damaged, or the replicas of one row
 //! away. Such a partition is not read from Kafka; its task asks again and again, and then has it read from where the store is.
-//! What was not compared with Kafka at the start for this reason is compared then.
+//! What was not compared with Kafka yet, or gave cause to doubt, is compared then.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
@@ -14,6 +14,7 @@ use super::Core;
 use super::batch::pause;
 use super::buffer::Buffer;
 use super::consumer::Context;
+use super::ends::SETTLING;
 use crate::log::backoff::Backoff;
 
 /// The next offset that the store wants of each partition, or why it cannot be read.
@@ -37,18 +38,29 @@ impl Core {
 
     /// Where a partition is to be read from. Fails, too, if Kafka does not have that.
     async fn start_of(&self, partition: u32) -> Result<u64, String> {
+        // Also when the end has passed the store's position meanwhile.
+        if let Some(reason) = self.faults.stop_of(partition) {
+            return Err(reason);
+        }
         let mut next = self.next_offset(partition).await?;
         if self.uncompared.lock().contains(&partition) {
-            let in_kafka = self.offsets_in_kafka(partition..partition.saturating_add(1)).await;
-            for range in in_kafka.map_err(|error| error.0)? {
-                let compared = self.compare(partition, next, range, false).await;
-                next = compared.map_err(|error| error.0).inspect_err(|reason| {
-                    self.set_fault(Some(reason.clone()));
-                })?;
+            let of_this = partition..partition.saturating_add(1);
+            let mut in_kafka = self.offsets_in_kafka(of_this.clone()).await.map_err(|error| error.0)?;
+            if in_kafka.iter().any(|range| range.end < next) {
+                tokio::time::sleep(SETTLING).await;
+                in_kafka = self.offsets_in_kafka(of_this).await.map_err(|error| error.0)?;
+            }
+            for range in in_kafka {
+                next = self.compare(partition, next, range, false).await.map_err(|error| error.0)?;
             }
             self.uncompared.lock().remove(&partition);
         }
         Ok(next)
+    }
+
+    /// These partitions are compared with Kafka before more of them is read.
+    pub(super) fn must_compare(&self, partition: u32) {
+        self.uncompared.lock().insert(partition);
     }
 
     /// Has a partition read from where the store is, once that can be read. `None` when the server stops before, or the
@@ -63,8 +75,10 @@ impl Core {
         let next = loop {
             match self.start_of(partition).await {
                 Ok(next) => break next,
+                // It was told.
+                Err(_) if self.faults.stop_of(partition).is_some() => {}
                 Err(reason) => tracing::warn!(
-                    partition, %reason, "asking the store how far it has a partition of Kafka failed; retrying"
+                    partition, %reason, "finding out from where to read a partition of Kafka failed; retrying"
                 ),
             }
             pause(&mut backoff, buffer, stop).await?;

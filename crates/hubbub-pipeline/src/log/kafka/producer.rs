@@ -13,13 +13,14 @@ use parking_lot::Mutex;
 use rdkafka::ClientContext;
 use rdkafka::config::RDKafkaLogLevel;
 use rdkafka::error::{KafkaError as LibraryError, RDKafkaErrorCode};
-use rdkafka::message::{Header, OwnedHeaders};
+use rdkafka::message::{Header, Message as _, OwnedHeaders};
 use rdkafka::producer::{
     BaseProducer, BaseRecord, DeliveryResult, Producer as _, ProducerContext, PurgeConfig,
 };
 use tokio::sync::watch;
 
 use super::address::KafkaError;
+use super::ends::Ends;
 use super::gate::{Failure, Gate, Origin, Submission};
 use super::record::TRACEPARENT;
 use super::{KafkaOptions, partition};
@@ -33,6 +34,8 @@ const CHECK_TIMEOUT: Duration = Duration::from_secs(3);
 /// Records of the server itself that fit in besides those of clients.
 const OWN_RECORDS: usize = 100_000;
 const PRODUCER: Essential = Essential::new("Kafka producer");
+/// Of a confirmation that is not believed.
+const AGAIN: &str = "Kafka gave it the offset of an earlier record; it may have lost that one";
 
 /// Passes the library's log lines on.
 pub(super) fn log(level: RDKafkaLogLevel, facility: &str, text: &str) {
@@ -49,6 +52,7 @@ pub(super) fn log(level: RDKafkaLogLevel, facility: &str, text: &str) {
 
 pub(super) struct Context {
     gate: Arc<Gate>,
+    ends: Arc<Ends>,
 }
 
 impl ClientContext for Context {
@@ -67,7 +71,14 @@ impl ProducerContext for Context {
 
     fn delivery(&self, result: &DeliveryResult<'_>, submission: Self::DeliveryOpaque) {
         let (Ok(message) | Err((_, message))) = result;
-        let failure = result.as_ref().err().map(|(error, _)| explain(error));
+        let failure = match result {
+            Err((error, _)) => Some(explain(error)),
+            Ok(message) => {
+                let is_new =
+                    !submission.is_of_client() || self.ends.confirm(message.partition(), message.offset());
+                (!is_new).then(|| Failure { reason: AGAIN.to_owned(), is_late: false })
+            }
+        };
         submission.confirm((1, message.payload_len()), failure);
     }
 }
@@ -110,6 +121,7 @@ impl Producer {
         topic: &str,
         partitions: u32,
         gate: Arc<Gate>,
+        ends: Arc<Ends>,
     ) -> Result<Self, KafkaError> {
         let records_max = options.queue.ops.saturating_add(OWN_RECORDS).min(10_000_000);
         let mut config = options.client();
@@ -124,7 +136,7 @@ impl Producer {
             .set("queue.buffering.max.messages", records_max.to_string())
             // The gate bounds the bytes.
             .set("queue.buffering.max.kbytes", "2097151");
-        let context = Context { gate: gate.clone() };
+        let context = Context { gate: gate.clone(), ends };
         let client: BaseProducer<Context> = config
             .create_with_context(context)
             .map_err(|error| options.explain("starting the producer", &error))?;
@@ -213,8 +225,13 @@ impl Producer {
         self.client.send(record).map_err(|(error, _)| error)
     }
 
-    /// Asks for the cluster whenever something failed, and refuses submissions while it does not answer.
-    pub(super) async fn watch(&self, mut stop: watch::Receiver<bool>) {
+    /// Asks for the cluster whenever something failed, and refuses submissions while it does not answer, and until it was
+    /// compared then.
+    pub(super) async fn watch<Comparison: Future<Output = ()> + Send>(
+        &self,
+        mut stop: watch::Receiver<bool>,
+        compare: impl Fn() -> Comparison + Send + Sync,
+    ) {
         loop {
             tokio::select! {
                 () = self.gate.suspicion.notified() => {}
@@ -226,7 +243,12 @@ impl Producer {
                 client.client().fetch_metadata(None, CHECK_TIMEOUT).map(drop)
             });
             match asked.await {
-                Ok(Ok(())) => self.gate.resume(),
+                Ok(Ok(())) => {
+                    if self.gate.fault().is_some() {
+                        compare().await;
+                    }
+                    self.gate.resume();
+                }
                 Ok(Err(error)) => self.gate.suspend(&format!("Kafka does not answer: {error}")),
                 Err(error) => self.gate.suspend(&error.to_string()),
             }
@@ -235,11 +257,11 @@ impl Producer {
         }
     }
 
-    /// The number of members that a group of consumers has. Blocks.
-    pub(super) fn members_of(&self, group: &str, patience: Duration) -> Result<usize, LibraryError> {
+    /// The client ids of the members of a group of consumers. Blocks.
+    pub(super) fn members_of(&self, group: &str, patience: Duration) -> Result<Vec<String>, LibraryError> {
         let groups = self.client.client().fetch_group_list(Some(group), patience)?;
-        let members = groups.groups().iter().filter(|found| found.name() == group);
-        Ok(members.map(|found| found.members().len()).sum())
+        let found = groups.groups().iter().filter(|found| found.name() == group);
+        Ok(found.flat_map(|found| found.members()).map(|member| member.client_id().to_owned()).collect())
     }
 
     /// Ends the thread. What is unconfirmed fails.

@@ -9,19 +9,21 @@ use hubbub_core::essential::{Essential, supervise};
 use hubbub_core::limits::Limits;
 use hubbub_core::log_position::Attached;
 use hubbub_core::{LogIdentity, LogPosition, LogStore, Op, OpBatch};
-use rdkafka::consumer::{BaseConsumer, Consumer as _};
+use rdkafka::consumer::BaseConsumer;
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 
 use super::address::KafkaError;
 use super::bus::{self, Bus};
+use super::ends::{self, Ends};
+use super::faults::Cause;
 use super::gate::Gate;
 use super::identity::Certainty;
 use super::producer::Producer;
 use super::record::NOTHING;
 use super::topics::Topics;
 use super::{Core, Kafka, KafkaOptions, KafkaParts, Threads};
-use super::{attachment, committers, consumer, expiry, partition, presence, topics};
+use super::{attachment, committers, consumer, expiry, group, partition, presence, topics};
 use crate::batcher::Waiter;
 use crate::log::body::answer;
 
@@ -38,14 +40,15 @@ impl Kafka {
         let topics = topics::prepare(&options).await?;
         let (identity, is_new) = attach(&options, log_store, &topics).await?;
         let gate = Arc::new(Gate::new(options.queue, clock.clone(), metrics.clone()));
-        let producer = Producer::new(&options, &topics.messages, topics.partitions, gate)?;
+        let ends = Arc::new(Ends::new(topics.partitions));
+        let producer = Producer::new(&options, &topics.messages, topics.partitions, gate, ends.clone())?;
         metrics.log_partitions.set(i64::from(topics.partitions));
         let node = format!("{:016x}", random.next_u64());
         let bus = Bus::new(&options, &topics.live, &node, clock.clone(), metrics.clone())?;
         // By what the store knows, so that all servers on it make the same ids, whatever their brokers say.
         let id_seed = u64::from(partition::murmur2(identity.id.as_bytes())) << 16;
         let (changes, runtime) = (Default::default(), Handle::current());
-        let (fault, alarm) = Default::default();
+        let (faults, alarm) = Default::default();
         if options.bus {
             hub.expect_bus();
         }
@@ -66,7 +69,8 @@ impl Kafka {
             changes,
             node,
             id_seed,
-            fault,
+            ends,
+            faults,
             alarm,
             runtime,
             clock,
@@ -75,6 +79,7 @@ impl Kafka {
         };
         let core = Arc::new(core);
         core.compare_all(is_new).await?;
+        committers::expect_no_strangers(&core).await?;
         if core.options.bus {
             presence::enable(&core);
         }
@@ -93,21 +98,29 @@ fn run(core: Arc<Core>) -> Result<Kafka, KafkaError> {
         std::thread::Builder::new().name("kafka-bus".into()).spawn(run).map_err(failed)?
     };
     let consumer = if core.options.commits {
-        let (consumer, is_over) = (consumer::open(&core, stopped.clone())?, is_consuming_over.clone());
-        let watching = attachment::watch(consumer.context().clone(), stopped.clone());
+        let (context, is_over) =
+            (consumer::Context::new(core.clone(), stopped.clone()), is_consuming_over.clone());
+        let membership = group::join(&context)?;
+        let watching = attachment::watch(context.clone(), stopped.clone());
         core.runtime.spawn(supervise(Essential::new("Kafka attachment"), watching));
-        let expiring = expiry::watch(consumer.context().clone(), stopped.clone());
+        let expiring = expiry::watch(context.clone(), stopped.clone());
         core.runtime.spawn(supervise(Essential::new("Kafka expiry"), expiring));
-        let run = move || consumer::run(&consumer, &is_over);
+        let run = move || group::run(&context, membership, &is_over);
         Some(std::thread::Builder::new().name("kafka-consumer".into()).spawn(run).map_err(failed)?)
     } else {
-        let watching = committers::watch(core.clone(), stopped.clone());
-        core.runtime.spawn(supervise(Essential::new("Kafka committers"), watching));
         None
     };
+    let watching = committers::watch(core.clone(), stopped.clone());
+    core.runtime.spawn(supervise(Essential::new("Kafka committers"), watching));
+    let comparing = ends::watch(core.clone(), stopped.clone());
+    core.runtime.spawn(supervise(Essential::new("Kafka ends"), comparing));
     let watching = {
         let (core, stopped) = (core.clone(), stopped.clone());
-        async move { core.producer.watch(stopped).await }
+        let compare = {
+            let core = core.clone();
+            move || core.clone().compare_after_outage()
+        };
+        async move { core.producer.watch(stopped, compare).await }
     };
     core.runtime.spawn(supervise(Essential::new("Kafka watch"), watching));
     let telling = presence::tell(core.clone(), stopped.clone());
@@ -176,7 +189,10 @@ impl Core {
         let next = self.next_offsets().await.map_err(KafkaError)?;
         for (partition, in_kafka) in (0_u32..).zip(self.offsets_in_kafka(0..*partitions).await?) {
             match next.get(partition as usize).cloned().unwrap_or(Ok(0)) {
-                Ok(next) => drop(self.compare(partition, next, in_kafka, is_new).await?),
+                Ok(next) => {
+                    self.ends.begin(partition, next);
+                    self.compare(partition, next, in_kafka, is_new).await?;
+                }
                 Err(reason) if self.has_failed() => return Err(KafkaError(reason)),
                 // It is compared before more of it is stored.
                 Err(_) => drop(self.uncompared.lock().insert(partition)),
@@ -214,24 +230,24 @@ impl Core {
     ) -> Result<u64, KafkaError> {
         let topic = &self.topics.messages;
         if kafka.end < next {
-            return Err(KafkaError(format!(
-                "partition {partition} of the topic {topic} ends at {}, but the store has its records up to {next}: Kafka \
-                 lost records that it had confirmed (an unclean leader election, or a restored disk), and new ones would \
-                 be taken for old ones; see docs/kafka.md",
-                kafka.end
-            )));
+            let reason = self.lost_end(partition, kafka.end, next);
+            self.faults.set(Cause::LostEnd(partition), reason.clone());
+            return Err(KafkaError(reason));
         }
         if kafka.start <= next {
+            self.faults.clear(Cause::Removed(partition));
             return Ok(next);
         }
         let lost = kafka.start - next;
         if !is_new && !self.options.skip_lost {
-            return Err(KafkaError(format!(
+            let reason = format!(
                 "partition {partition} of the topic {topic} begins at {}, but the store has its records only up to {next}: \
                  {lost} were removed by retention before they were stored; accept the loss with --set \
                  kafka.skip_lost=true, or restore a newer backup of the store",
                 kafka.start
-            )));
+            );
+            self.faults.set(Cause::Removed(partition), reason.clone());
+            return Err(KafkaError(reason));
         }
         tracing::warn!(partition, lost, "records that Kafka does not have any more are passed over");
         self.skip_to(partition, kafka.start).await?;
@@ -244,7 +260,7 @@ impl Core {
         let appended_at = self.clock.now();
         let position = LogPosition { partition, offset: offset.saturating_sub(1), appended_at };
         ops.push_at(&Op::Change(NOTHING), position);
-        let waiter = Arc::new(Waiter::default());
+        let waiter = Arc::new(Waiter::of_log());
         let failed = |reason: String| KafkaError(format!("passing over lost records: {reason}"));
         let ticket = self.direct.submit(&ops, &waiter).map_err(|error| failed(error.to_string()))?;
         waiter.wait(&ticket).await;
@@ -260,9 +276,10 @@ impl Core {
                     "the store takes its rooms from another log now ({}): it was replaced; restart the server",
                     other.id
                 );
-                self.set_fault(Some(reason.clone()));
+                self.faults.set(Cause::OtherLog, reason.clone());
                 return Err(reason);
             }
+            self.faults.clear(Cause::OtherLog);
             Ok(())
         };
         if let Err(reason) = self.attachment.renew(seen, attach).await {

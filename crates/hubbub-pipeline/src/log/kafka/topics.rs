@@ -35,9 +35,10 @@ pub(super) struct Topics {
     pub(super) partitions: u32,
     pub(super) live_partitions: u32,
     pub(super) identity: TopicIdentity,
+    pub(super) admin: Arc<Admin>,
 }
 
-type Admin = AdminClient<DefaultClientContext>;
+pub(super) type Admin = AdminClient<DefaultClientContext>;
 /// Asks for topics; learns why it cannot.
 type Asking = BaseConsumer<LastFault>;
 
@@ -70,7 +71,7 @@ pub(super) async fn prepare(options: &KafkaOptions) -> Result<Topics, KafkaError
     }
     let [found, live_partitions, _] = found;
     let identity = identify(options, &admin, &messages).await?;
-    Ok(Topics { messages, live, dead, partitions: found, live_partitions, identity })
+    Ok(Topics { messages, live, dead, partitions: found, live_partitions, identity, admin })
 }
 
 impl KafkaOptions {
@@ -267,7 +268,8 @@ async fn check_settings(options: &KafkaOptions, admin: &Admin, topic: Topic<'_>)
     Ok(())
 }
 
-async fn identify(
+/// What the topic is known by.
+pub(super) async fn identify(
     options: &KafkaOptions,
     admin: &Arc<Admin>,
     topic: &str,

@@ -167,7 +167,7 @@ impl RecentCache {
         CacheFigures {
             hits: self.hits.load(Relaxed),
             misses: self.misses.load(Relaxed),
-            questions: self.room_states.batch_query().count.load(Relaxed),
+            validations: self.room_states.batch_query().count.load(Relaxed),
             bytes: self.newest.weight(),
         }
     }

@@ -68,7 +68,7 @@ pub enum RestoreError {
     Open(#[from] OpenError),
 }
 
-/// Makes the data directory `to`, which must be empty or missing, from a backup's files below `from`, and gives it a
+/// Makes the data directory `to`, which must be missing or as empty as a new file system, from a backup's files below `from`, and gives it a
 /// new epoch, which is the answer: cursors of clients that saw what came after the backup must not be honoured.
 /// Every file is checked on the way; `progress` is told how many bytes were copied. Durable when it returns.
 pub fn restore(
@@ -80,7 +80,7 @@ pub fn restore(
 ) -> Result<String, RestoreError> {
     let was_there = to.exists();
     data_dir::make(to).map_err(failed("making", to))?;
-    if fs::read_dir(to).map_err(failed("reading", to))?.next().is_some() {
+    if data_dir::first_entry(to).map_err(failed("reading", to))?.is_some() {
         let path = to.to_owned();
         let is_unfinished = data_dir::is_unfinished(to);
         return Err(if is_unfinished {
@@ -203,10 +203,11 @@ fn damaged(file: &str, what: impl Into<String>) -> RestoreError {
     RestoreError::Damaged { file: file.to_owned(), what: what.into() }
 }
 
-/// Removes what an attempt left in a directory that was empty. What cannot be removed stays; no server starts on it.
+/// Removes what an attempt left in a directory that was as a new one is. What cannot be removed stays; no server starts on it.
 fn clear(dir: &Path, keep_dir: bool) {
     if keep_dir {
-        for entry in fs::read_dir(dir).into_iter().flatten().flatten() {
+        let entries = fs::read_dir(dir).into_iter().flatten().flatten();
+        for entry in entries.filter(|entry| !data_dir::is_of_new(&entry.file_name())) {
             let path = entry.path();
             let _ = if path.is_dir() { fs::remove_dir_all(&path) } else { fs::remove_file(&path) };
         }

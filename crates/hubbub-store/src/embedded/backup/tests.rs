@@ -384,9 +384,33 @@ fn nothing_is_left_of_a_restore_that_fails() {
     let mut outside = info.clone();
     outside.files[0].name = "../secret".into();
     assert!(matches!(place.restore(&outside, "backup", "restored"), Err(RestoreError::Damaged { .. })));
-    std::fs::create_dir(place.path("restored")).unwrap();
+    // A new volume has these, and keeps them.
+    let (found, hidden) = (place.path("restored").join("lost+found"), place.path("restored").join(".marker"));
+    std::fs::create_dir_all(&found).unwrap();
+    std::fs::write(&hidden, "").unwrap();
+    assert!(matches!(place.restore(&cut, "backup", "restored"), Err(RestoreError::Damaged { .. })));
+    assert_eq!(std::fs::read_dir(place.path("restored")).unwrap().count(), 2);
+    assert!(found.exists() && hidden.exists());
     place.restore(&info, "backup", "restored").unwrap();
     assert!(matches!(place.restore(&info, "backup", "restored"), Err(RestoreError::NotEmpty { .. })));
+}
+
+/// Other people of the machine have no business with the messages.
+#[test]
+fn only_the_owner_looks_into_a_directory_that_is_made() {
+    use std::os::unix::fs::PermissionsExt;
+    let place = Place::new();
+    let engine = place.open("data");
+    let info = engine.begin_backup("one").unwrap();
+    place.fetch(&engine, &info, "backup");
+    let mode = |name: &str| std::fs::metadata(place.path(name)).unwrap().permissions().mode() & 0o777;
+    place.restore(&info, "backup", "new/restored").unwrap();
+    assert_eq!((mode("new"), mode("new/restored")), (0o700, 0o700));
+    // What is there is left as it is.
+    std::fs::create_dir(place.path("there")).unwrap();
+    std::fs::set_permissions(place.path("there"), std::fs::Permissions::from_mode(0o755)).unwrap();
+    place.restore(&info, "backup", "there").unwrap();
+    assert_eq!(mode("there"), 0o755);
 }
 
 #[test]

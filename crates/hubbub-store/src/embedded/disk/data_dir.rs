@@ -1,7 +1,9 @@
 //! The directory itself: made durably, and for one process at a time by the file `LOCK`.
 
-use std::fs::{self, File, OpenOptions, TryLockError};
+use std::ffi::OsStr;
+use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
 use std::io::{self, Read, Write};
+use std::os::unix::fs::DirBuilderExt;
 use std::path::Path;
 
 use crate::embedded::disk::format_file::FORMAT;
@@ -99,25 +101,39 @@ fn lock_itself(dir: &Path) -> Result<Option<File>, OpenError> {
 }
 
 /// Refuses a directory in which only others have written. Ours has its lock, or its manifest and format where it was
-/// copied; a new one may hold hidden files, and the one that a file system makes itself.
+/// copied.
 pub(crate) fn refuse_foreign(dir: &Path) -> Result<(), OpenError> {
     if [LOCK, FORMAT, MANIFEST].iter().any(|name| dir.join(name).exists()) {
         return Ok(());
     }
     let unreadable = |source| OpenError::Unreadable { attempted: "reading", path: dir.to_owned(), source };
-    for entry in fs::read_dir(dir).map_err(unreadable)? {
-        let file = entry.map_err(unreadable)?.file_name().to_string_lossy().into_owned();
-        if !file.starts_with('.') && file != "lost+found" {
-            return Err(OpenError::Foreign { path: dir.to_owned(), file });
-        }
+    match first_entry(dir).map_err(unreadable)? {
+        Some(file) => Err(OpenError::Foreign { path: dir.to_owned(), file }),
+        None => Ok(()),
     }
-    Ok(())
 }
 
-/// Makes a directory and whatever leads to it, so that a power cut does not take them back.
+/// The first entry of a directory that a new one would not have; `None` in a new one.
+pub(crate) fn first_entry(dir: &Path) -> io::Result<Option<String>> {
+    for entry in fs::read_dir(dir)? {
+        let name = entry?.file_name();
+        if !is_of_new(&name) {
+            return Ok(Some(name.to_string_lossy().into_owned()));
+        }
+    }
+    Ok(None)
+}
+
+/// Whether a new directory may have an entry of this name: a hidden one, or the one that a file system makes itself.
+pub(crate) fn is_of_new(name: &OsStr) -> bool {
+    name.as_encoded_bytes().starts_with(b".") || name == "lost+found"
+}
+
+/// Makes a directory and whatever leads to it, so that a power cut does not take them back. Only the owner may look into what is
+/// made: messages and keys are in it.
 pub(crate) fn make(dir: &Path) -> io::Result<()> {
     let missing: Vec<&Path> = dir.ancestors().take_while(|path| !path.exists()).collect();
-    fs::create_dir_all(dir)?;
+    DirBuilder::new().recursive(true).mode(0o700).create(dir)?;
     for path in missing.into_iter().rev() {
         // A directory's name stands in the one above; above a plain name that is the current one.
         let above = path.parent().filter(|above| !above.as_os_str().is_empty()).unwrap_or(Path::new("."));

@@ -164,14 +164,14 @@ impl QueueStore for Embedded {
         self.engine().shared.queues.is_client(client)
     }
 
-    fn look(&self, wanted: TakeFilter<'_>, max: usize) -> Read<'_, Option<Vec<Delivery>>> {
+    fn peek(&self, wanted: TakeFilter<'_>, max: usize) -> Read<'_, Option<Vec<Delivery>>> {
         let owned = |name: Option<&str>| name.map(str::to_owned);
         let (queue, receiver) = (owned(wanted.queue), owned(wanted.receiver));
         let (sender, newest_first) = (owned(wanted.sender), wanted.newest_first);
         self.blocking(move |engine| {
             let (queue, receiver) = (queue.as_deref(), receiver.as_deref());
             let wanted = TakeFilter { queue, receiver, sender: sender.as_deref(), newest_first };
-            engine.shared.look(&wanted, max)
+            engine.shared.peek(&wanted, max)
         })
     }
 
@@ -221,7 +221,7 @@ impl Shared {
         page
     }
 
-    pub(super) fn look(
+    pub(super) fn peek(
         &self,
         wanted: &TakeFilter<'_>,
         max: usize,

@@ -430,7 +430,7 @@ fn a_copy_waits_until_what_was_decided_is_durable() {
         assert!(matches!(outcomes[0], Outcome::Queue(_)), "{outcomes:?}");
     };
     decide();
-    assert_eq!(shared.look(&wanted("q", "bob"), 9).unwrap(), Some(vec![]), "not durable, not to be seen");
+    assert_eq!(shared.peek(&wanted("q", "bob"), 9).unwrap(), Some(vec![]), "not durable, not to be seen");
     assert_eq!(waiting(&engine, "q"), []);
     let at = Position { journal: 77, batch: 5 };
     std::thread::scope(|scope| {

@@ -36,8 +36,8 @@ fn a_text_that_cannot_be_read_is_passed_over_and_found() {
     let place = Place::new(64 << 10);
     let engine = damaged(&place, &["first", "second", "third"].map(|text| message("q", text)));
     let bobs = wanted("q", "bob");
-    let look = |max| engine.shared.look(&bobs, max).unwrap().unwrap();
-    assert_eq!(texts(&look(1)), ["second"]);
+    let peek = |max| engine.shared.peek(&bobs, max).unwrap().unwrap();
+    assert_eq!(texts(&peek(1)), ["second"]);
     assert_eq!(texts_of_waiting(&engine, "q"), ["second", "third"]);
     assert_eq!(engine.shared.waiting("q", 0, 1).unwrap().unwrap().len(), 1, "a page is no end");
     let leased = take(&engine, bobs, 1, TakeHow::Lease { lease_ms: None });
@@ -68,7 +68,7 @@ fn a_text_that_cannot_be_read_holds_up_its_group_until_it_is_removed() {
     let grouped = |text| QueueSend { group: Some("g"), ..message("q", text) };
     let engine = damaged(&place, &[grouped("first"), grouped("second"), message("q", "third")]);
     for _ in 0..2 {
-        let seen = engine.shared.look(&wanted("q", "bob"), 9).unwrap().unwrap();
+        let seen = engine.shared.peek(&wanted("q", "bob"), 9).unwrap().unwrap();
         assert_eq!(texts(&seen), ["third"]);
     }
     assert_eq!(get(&engine, "q", "bob", 9), ["third"]);

@@ -4,14 +4,15 @@ pub(super) mod row;
 mod sink;
 
 use anyhow::{Context, bail};
-use hyper::{Method, StatusCode};
+use hubbub_client::Error;
+use hyper::StatusCode;
 use serde::Deserialize;
-use serde_json::Value;
 use serde_json::value::RawValue;
 
-use super::connection::{Answer, Connection, TIMEOUT};
-use super::session::{PAGE, Pages, with_query};
-use super::{number, text};
+use super::connection::{Connection, failed_at};
+use super::pages::{PageSize, Pages};
+use super::session::with_query;
+use super::text;
 use crate::cli::ExportArgs;
 use crate::progress::Progress;
 use sink::Sink;
@@ -26,11 +27,20 @@ struct Page<'a> {
 }
 
 pub(crate) async fn export(args: ExportArgs) -> anyhow::Result<()> {
-    let connection = args.server.clone().with_token(args.token_file.as_deref())?.connect().await?;
+    let server = args.server.clone().with_long_patience();
+    let connection = server.with_token(args.token_file.as_deref())?.connect().await?;
     let sink = Sink::create(args.format, args.out.clone())?;
     let progress = Progress::of_messages("exported");
-    let mut export = Export { connection, sink, epoch: None, messages: 0, rooms: 0, progress, args };
-    export.run().await?;
+    let (size, is_file) = (PageSize::new(), sink.is_file());
+    let mut export = Export { connection, sink, size, epoch: None, messages: 0, rooms: 0, progress, args };
+    tokio::select! {
+        done = export.run() => done?,
+        // What there is of the file goes with it. Writing to anything else may block, which would keep this from being heard.
+        interrupted = tokio::signal::ctrl_c(), if is_file => {
+            interrupted.context("waiting for SIGINT")?;
+            bail!("interrupted; nothing was exported");
+        }
+    }
     let Export { sink, messages, rooms, progress, .. } = export;
     sink.finish()?;
     // Standard output may be the export itself.
@@ -42,6 +52,7 @@ struct Export {
     args: ExportArgs,
     connection: Connection,
     sink: Sink,
+    size: PageSize,
     /// Epoch of the first page; its cursors are meaningless in another epoch.
     epoch: Option<String>,
     messages: u64,
@@ -74,22 +85,21 @@ impl Export {
     async fn room(&mut self, room: &str) -> anyhow::Result<bool> {
         let (mut after, mut end) = (0, None);
         loop {
-            let path = self.page_path(room, after);
-            let answer = self.connection.whole(TIMEOUT, Method::GET, &path, &[], "").await?;
-            let body = &answer.body;
-            match answer.status {
-                StatusCode::OK => {}
-                StatusCode::NOT_FOUND => return Ok(false),
-                StatusCode::GONE => {
-                    after = self.cursor_after_reset(room, after, body)?;
+            let (args, epoch) = (&self.args, &self.epoch);
+            let path = |limit: usize| page_path(args, room, after, epoch.as_deref(), limit);
+            let answer = match self.size.read(&mut self.connection, usize::MAX, path).await {
+                Ok(answer) => answer,
+                // Not what something else that answers has not found.
+                Err(refused) if refused.is("unknown_room") => return Ok(false),
+                Err(refused) if refused.status == StatusCode::GONE => {
+                    after = self.cursor_after_reset(room, after, &refused)?;
                     continue;
                 }
-                status => {
-                    let answer = Answer::lenient(status, body);
-                    bail!("room {room}: the server answered {status}: {}", text(&answer.body, "detail"));
+                Err(error) => {
+                    return Err(failed_at(&path_of(room), &error)).with_context(|| format!("room {room}"));
                 }
-            }
-            let page: Page<'_> = serde_json::from_slice(body)
+            };
+            let page: Page<'_> = serde_json::from_slice(&answer.body)
                 .with_context(|| format!("room {room}: the answer is not a page of messages"))?;
             for message in &page.messages {
                 self.sink.write(message)?;
@@ -107,25 +117,27 @@ impl Export {
         Ok(true)
     }
 
-    fn page_path(&self, room: &str, after: u64) -> String {
-        let pairs = [
-            ("limit", Some(PAGE.to_string())),
-            ("after", Some(after.to_string())),
-            ("from", self.args.from.clone()),
-            ("to", self.args.to.clone()),
-            ("epoch", self.epoch.clone()),
-        ];
-        with_query(&format!("/v1/rooms/{room}/messages"), pairs)
-    }
-
     /// The cursor to continue from after a reset: the next messages are not kept any more.
-    fn cursor_after_reset(&self, room: &str, after: u64, body: &[u8]) -> anyhow::Result<u64> {
-        let reset: Value = serde_json::from_slice(body).unwrap_or_default();
-        let is_same = reset.get("epoch").and_then(Value::as_str) == self.epoch.as_deref();
-        let oldest = number(&reset, "oldest");
-        if !is_same || oldest <= after + 1 {
+    fn cursor_after_reset(&self, room: &str, after: u64, reset: &Error) -> anyhow::Result<u64> {
+        let is_same = Some(reset.epoch.as_str()) == self.epoch.as_deref();
+        if !is_same || reset.oldest <= after + 1 {
             bail!("room {room}: the server's history was replaced meanwhile; start the export again");
         }
-        Ok(oldest - 1)
+        Ok(reset.oldest - 1)
     }
+}
+
+fn path_of(room: &str) -> String {
+    format!("/v1/rooms/{room}/messages")
+}
+
+fn page_path(args: &ExportArgs, room: &str, after: u64, epoch: Option<&str>, limit: usize) -> String {
+    let pairs = [
+        ("limit", Some(limit.to_string())),
+        ("after", Some(after.to_string())),
+        ("from", args.from.clone()),
+        ("to", args.to.clone()),
+        ("epoch", epoch.map(str::to_owned)),
+    ];
+    with_query(&path_of(room), pairs)
 }

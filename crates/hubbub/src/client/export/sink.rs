@@ -2,7 +2,7 @@
 
 use std::fs::{self, File, Metadata, OpenOptions, TryLockError};
 use std::io::{self, BufWriter, Write};
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
@@ -24,8 +24,40 @@ pub(super) struct Sink {
     file: Option<Target>,
 }
 
-/// A file, its name until it is complete, and its name.
-type Target = (File, PathBuf, PathBuf);
+/// A file that is to have a name. What there is of it is removed if it does not get that, so that it fills no disk.
+struct Target {
+    file: File,
+    /// Its name until it is complete.
+    partial: PathBuf,
+    path: PathBuf,
+    is_named: bool,
+}
+
+impl Target {
+    /// Gives it its name.
+    fn finish(mut self) -> anyhow::Result<()> {
+        let Self { file, partial, path, .. } = &self;
+        let naming = || format!("naming {}", path.display());
+        file.sync_all().with_context(|| format!("syncing {}", partial.display()))?;
+        // Where the file system has no locks.
+        if !is_at(file, partial).with_context(naming)? {
+            bail!("another export to {} took the place of this one", path.display());
+        }
+        fs::rename(partial, path).with_context(naming)?;
+        self.is_named = true;
+        Ok(())
+    }
+}
+
+impl Drop for Target {
+    /// The file is locked until after this.
+    fn drop(&mut self) {
+        if !self.is_named && is_at(&self.file, &self.partial).is_ok_and(|is_at| is_at) {
+            // If this fails, the next export to the place removes it.
+            let _ = fs::remove_file(&self.partial);
+        }
+    }
+}
 
 /// Opens what `path` names, or the file it is to become. What is there and is no file, such as a pipe, is written to; the name of
 /// a link is that of what it leads to; and a file that is replaced may be read by whom it could be read by before.
@@ -40,21 +72,40 @@ fn open(path: &Path) -> anyhow::Result<(Box<dyn Write + Send>, Option<Target>)> 
     partial.push(".partial");
     let partial = PathBuf::from(partial);
     let file = open_partial(&partial, &path)?;
+    let target = Target { file, partial, path, is_named: false };
     if let Some(before) = before {
-        let kept = file.set_permissions(before.permissions());
-        kept.with_context(|| format!("setting the permissions of {}", partial.display()))?;
+        let kept = target.file.set_permissions(before.permissions());
+        kept.with_context(|| format!("setting the permissions of {}", target.partial.display()))?;
     }
-    let output = Box::new(file.try_clone().context("opening the file twice")?);
-    Ok((output, Some((file, partial, path))))
+    let output = Box::new(target.file.try_clone().context("opening the file twice")?);
+    Ok((output, Some(target)))
 }
 
-/// The empty file `partial` that is to become `path`, locked until the last handle of it is dropped: another export would
-/// write into what is named once this one is complete.
+/// Only the owner reads what others wrote in their rooms.
+const MODE: u32 = 0o600;
+
+/// The new file `partial` that is to become `path`, locked until the last handle of it is dropped: another export would
+/// write into what is named once this one is complete. What an export left there that was killed is removed, as it may be
+/// anybody's and readable by everybody.
 fn open_partial(partial: &Path, path: &Path) -> anyhow::Result<File> {
     let locking = || format!("locking {}", partial.display());
+    let creating = || format!("creating {}", partial.display());
     loop {
-        let file = OpenOptions::new().write(true).create(true).truncate(false).open(partial);
-        let file = file.with_context(|| format!("creating {}", partial.display()))?;
+        let new = OpenOptions::new().write(true).create_new(true).mode(MODE).open(partial);
+        let (file, is_new) = match new {
+            Ok(file) => (file, true),
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+                match OpenOptions::new().write(true).open(partial) {
+                    Ok(file) => (file, false),
+                    // But for a link that leads nowhere, it was removed in between.
+                    Err(error) if error.kind() == io::ErrorKind::NotFound && !partial.is_symlink() => {
+                        continue;
+                    }
+                    Err(error) => return Err(error).with_context(creating),
+                }
+            }
+            Err(error) => return Err(error).with_context(creating),
+        };
         match file.try_lock() {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => bail!("another export to {} is running", path.display()),
@@ -62,11 +113,14 @@ fn open_partial(partial: &Path, path: &Path) -> anyhow::Result<File> {
             Err(TryLockError::Error(error)) if error.kind() == io::ErrorKind::Unsupported => {}
             Err(TryLockError::Error(error)) => return Err(error).with_context(locking),
         }
-        // An export that ended in between has given the file its name.
-        if is_at(&file, partial).with_context(locking)? {
-            file.set_len(0).with_context(|| format!("emptying {}", partial.display()))?;
+        // An export that ended in between has given the file its name, or removed it.
+        if !is_at(&file, partial).with_context(locking)? {
+            continue;
+        }
+        if is_new {
             return Ok(file);
         }
+        fs::remove_file(partial).with_context(|| format!("removing {}", partial.display()))?;
     }
 }
 
@@ -110,6 +164,11 @@ impl Sink {
         Ok(Self { format, file: target })
     }
 
+    /// Whether it writes a file, which takes it at once.
+    pub(super) fn is_file(&self) -> bool {
+        self.file.is_some()
+    }
+
     pub(super) fn write(&mut self, message: &RawValue) -> anyhow::Result<()> {
         let row = || serde_json::from_str(message.get()).context("a message is not an object");
         match &mut self.format {
@@ -137,11 +196,7 @@ impl Sink {
             Format::Parquet(writer) => writer.finish()?,
         };
         output.flush().context("writing the export")?;
-        if let Some((file, partial, path)) = self.file {
-            file.sync_all().with_context(|| format!("syncing {}", partial.display()))?;
-            fs::rename(&partial, &path).with_context(|| format!("naming {}", path.display()))?;
-        }
-        Ok(())
+        self.file.map_or(Ok(()), Target::finish)
     }
 }
 
@@ -153,6 +208,9 @@ fn write_record(output: &mut Output, fields: &[impl AsRef<str>]) -> anyhow::Resu
 
 #[cfg(test)]
 mod tests {
+    use std::fs::Permissions;
+    use std::os::unix::fs::PermissionsExt;
+
     use super::*;
 
     fn export_to(path: &Path) -> anyhow::Result<Sink> {
@@ -179,6 +237,7 @@ mod tests {
         let mut given_up = export_to(&path).unwrap();
         write(&mut given_up, "\"a long line that nobody gets\"");
         drop(given_up);
+        assert!(!dir.path().join("all.jsonl.partial").exists());
         let mut second = export_to(&path).unwrap();
         write(&mut second, "3");
         assert_eq!(fs::read_to_string(&path).unwrap(), "1\n2\n");
@@ -186,6 +245,28 @@ mod tests {
         assert_eq!(fs::read_to_string(&path).unwrap(), "3\n");
         write(&mut beside, "4");
         beside.finish().unwrap();
+    }
+
+    /// A full disk does not stay full, and nobody else reads what is exported.
+    #[test]
+    fn what_is_left_of_another_export_is_not_reused() {
+        let dir = tempfile::tempdir().unwrap();
+        let (path, partial) = (dir.path().join("x"), dir.path().join("x.partial"));
+        fs::write(&partial, "left over").unwrap();
+        fs::set_permissions(&partial, Permissions::from_mode(0o644)).unwrap();
+        let (left, mode) = (File::open(&partial).unwrap(), |path| fs::metadata(path).unwrap().mode() & 0o777);
+        let mut sink = export_to(&path).unwrap();
+        assert!(
+            mode(&partial) == 0o600 && !is_at(&left, &partial).unwrap(),
+            "whoever opened it reads no more"
+        );
+        write(&mut sink, "1");
+        sink.finish().unwrap();
+        assert_eq!((mode(&path), fs::read_to_string(&path).unwrap().as_str()), (0o600, "1\n"));
+        // Who may read what is replaced, may read what replaces it.
+        fs::set_permissions(&path, Permissions::from_mode(0o640)).unwrap();
+        export_to(&path).unwrap().finish().unwrap();
+        assert_eq!(mode(&path), 0o640);
     }
 
     /// Whoever opened the file before it was named must not write to it.

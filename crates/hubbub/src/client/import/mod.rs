@@ -120,10 +120,10 @@ impl Import {
         let (mut backoff, mut attempts) = (Backoff::new(PAUSES), 0);
         while let Some((line, _)) = self.waiting.first() {
             let (line, before) = (*line, self.waiting.len());
-            let trouble = match self.attempt().await {
+            let (trouble, asked) = match self.attempt().await {
                 Ok(None) => continue,
-                Ok(Some(detail)) => detail,
-                Err(error) => format!("{error:#}"),
+                Ok(Some(trouble)) => trouble,
+                Err(error) => (format!("{error:#}"), Duration::ZERO),
             };
             self.is_repeated = true;
             self.progress.remark(&format!("{} {line}: {trouble}; trying again", self.unit));
@@ -138,18 +138,20 @@ impl Import {
                     self.unit
                 );
             }
-            backoff.pause().await;
+            backoff.pause_for(asked).await;
         }
         self.bytes = 0;
         self.is_repeated = false;
         Ok(())
     }
 
-    /// Sends all waiting messages in one request. Those to be repeated keep waiting; returns why.
-    async fn attempt(&mut self) -> anyhow::Result<Option<String>> {
+    /// Sends all waiting messages in one request. Those to be repeated keep waiting; returns why, and how long the server asks
+    /// to wait.
+    async fn attempt(&mut self) -> anyhow::Result<Option<(String, Duration)>> {
         let body: String = self.waiting.iter().flat_map(|(_, message)| [message, "\n"]).collect();
         let answer = self.connection.whole(BATCH_MAX, Method::POST, "/v1/messages", JSON, body).await?;
         let status = answer.status;
+        let asked = answer.clone().success().map_or_else(|refused| refused.retry_after, |_| Duration::ZERO);
         let mut answers = answer.body.split(|byte| *byte == b'\n').filter(|answer| !answer.is_empty());
         let (mut again, mut trouble) = (Vec::new(), None);
         for (line, message) in std::mem::take(&mut self.waiting) {
@@ -170,7 +172,7 @@ impl Import {
             }
         }
         self.waiting = again;
-        Ok(trouble)
+        Ok(trouble.map(|trouble| (trouble, asked)))
     }
 
     /// Reports a refused line and the reason.

@@ -10,7 +10,8 @@ use hubbub_core::{ClientId, QueueId};
 use hyper::Method;
 use serde_json::{Value, json};
 
-use super::session::{Pages, Session, Texts, object, with_query};
+use super::pages::Pages;
+use super::session::{Session, Texts, object, with_query};
 use super::table::Table;
 use super::{is_true, number, text};
 use crate::cli::{ActionArgs, OnFull, QueueAction, QueueSendArgs, QueueSettingsArgs};
@@ -99,7 +100,7 @@ fn settings_of(settings: QueueSettingsArgs) -> String {
 /// Sends a message, or each line of standard input.
 async fn send(session: &mut Session, args: QueueSendArgs) -> anyhow::Result<()> {
     let path = format!("{}/messages", path_of(&args.queue));
-    let mut texts = Texts::new(args.text, args.id);
+    let mut texts = Texts::new(args.text, args.id)?;
     while let Some((message, id)) = texts.next().await? {
         let body = object([
             ("sender", Some(Value::from(args.from.as_str()))),

@@ -1,0 +1,315 @@
+//! A shared store begins another history, which may lack what was just committed, while a batch is on its way.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use futures_util::FutureExt;
+use hubbub_core::clock::ManualClock;
+use hubbub_core::kv::{KeyPage, KvEntry, KvHistory};
+use hubbub_core::queue::{Delivery, QueueInfo, TakeFilter, WaitFilter, Waiting};
+use hubbub_core::stats::*;
+use hubbub_core::store::*;
+use hubbub_core::{
+    Change, ClientId, MessageId, MessageType, OpBatch, QueueId, Receipt, RoomChange, Send, Timestamp,
+};
+use parking_lot::Mutex;
+use tokio::sync::Semaphore;
+
+use super::*;
+use crate::batcher::{LogOptions, Ticket, Waiter};
+use crate::hub::{FrameEncoder, Joined, OutboxLimits};
+use crate::kv::CacheLimits;
+
+/// A store in which every operation succeeds. It answers who may read once it is told to.
+struct Shared {
+    histories: AtomicUsize,
+    /// Whether operations were executed before.
+    repeats: bool,
+    /// Whether another one begins while a batch is applied.
+    is_promoted_meanwhile: bool,
+    next_seq: Mutex<u64>,
+    answers: Semaphore,
+}
+
+impl Store for Shared {
+    fn apply(&self, batch: &OpBatch) -> Result<Vec<Outcome>, ApplyError> {
+        let outcome = |op: Op<'_>| match op {
+            Op::Send(_) => {
+                let mut seq = self.next_seq.lock();
+                *seq += 1;
+                Outcome::Stored(Receipt { seq: *seq, received_at: Timestamp::default(), gap: 0 })
+            }
+            _ if self.repeats => Outcome::Accepted,
+            _ => Outcome::Changed { changed: true },
+        };
+        let outcomes = batch.iter().map(outcome).collect();
+        self.histories.fetch_add(usize::from(self.is_promoted_meanwhile), Ordering::SeqCst);
+        Ok(outcomes)
+    }
+
+    fn batch_cap(&self) -> BatchCap {
+        BatchCap { ops: 100, bytes: 1 << 20 }
+    }
+
+    fn is_shared(&self) -> bool {
+        true
+    }
+
+    fn health(&self) -> StoreHealth {
+        StoreHealth::Up
+    }
+
+    fn figures(&self) -> StoreFigures {
+        StoreFigures::default()
+    }
+
+    fn close(&self) {}
+}
+
+/// A trait of the store, with the methods that are called, and those that nobody calls.
+macro_rules! part {
+    ($kind:ident { $($called:item)* } $($name:ident($($argument:ty),*) -> $answer:ty;)*) => {
+        impl $kind for Shared {
+            $($called)*
+            $(fn $name(&self $(, _: $argument)*) -> $answer { unreachable!(stringify!($name)) })*
+        }
+    };
+}
+
+part! { RoomStore {
+        fn epoch(&self) -> Arc<str> {
+            self.histories.load(Ordering::SeqCst).to_string().into()
+        }
+
+        fn access(&self, _: RoomId, _: UserId) -> Read<'_, Access> {
+            Box::pin(async {
+                self.answers.acquire().await.unwrap().forget();
+                Ok(Access::Member { read_seq: 0 })
+            })
+        }
+    }
+
+    history(RoomId, HistoryQuery) -> Read<'_, HistoryPage>;
+    seq_of(RoomId, MessageId) -> Read<'_, Option<u64>>;
+    room(RoomId) -> Read<'_, Option<RoomInfo>>;
+    heads(Vec<RoomId>) -> Read<'_, Vec<RoomHead>>;
+    rooms(Option<RoomId>, usize) -> Read<'_, Vec<RoomInfo>>;
+    members(RoomId, Option<UserId>, usize) -> Read<'_, Vec<Member>>;
+    user_rooms(UserId, Option<RoomId>, usize, LastMessages) -> Read<'_, UserRooms>;
+    user_room_count(UserId, usize) -> Read<'_, usize>;
+    memberships(Vec<UserId>) -> Read<'_, Vec<Option<Vec<Membership>>>>;
+}
+
+part! { QueueStore {}
+    queue(QueueId) -> Read<'_, Option<QueueInfo>>;
+    queues(Option<QueueId>, usize) -> Read<'_, Vec<QueueInfo>>;
+    queues_holding(ClientId, Option<QueueId>, usize) -> Read<'_, Vec<Arc<str>>>;
+    clients(Option<ClientId>, usize) -> Read<'_, Vec<ClientId>>;
+    is_client(&str) -> bool;
+    peek(TakeFilter<'_>, usize) -> Read<'_, Option<Vec<Delivery>>>;
+    matching_filters(Vec<WaitFilter>) -> Read<'_, Vec<usize>>;
+    waiting(QueueId, u64, usize) -> Read<'_, Option<Vec<Waiting>>>;
+    queue_due_in() -> Option<Duration>;
+}
+
+part! { KvStore {
+        fn revision(&self) -> u64 {
+            0
+        }
+    }
+
+    value(&[u8]) -> Read<'_, Option<KvEntry>>;
+    keys(&[u8], Option<&[u8]>, usize) -> Read<'_, KeyPage>;
+    changes(&[u8], u64, usize) -> Read<'_, KvHistory>;
+    kv_due_in() -> Option<Duration>;
+}
+
+part! { StatsStore {}
+    totals() -> Read<'_, Counted<Totals>>;
+    room_stats(RoomId) -> Read<'_, Counted<Option<RoomStats>>>;
+    top_rooms(usize) -> Read<'_, Counted<Vec<RoomStats>>>;
+    user_stats(UserId) -> Read<'_, Counted<Option<UserStats>>>;
+    top_users(usize) -> Read<'_, Counted<Vec<UserStats>>>;
+    top_pairs(usize) -> Read<'_, Counted<Vec<PairStats>>>;
+    hours(HoursQuery) -> Read<'_, Counted<HoursPage>>;
+    active_users(ActiveUsersQuery) -> Read<'_, Counted<ActiveUsers>>;
+    participation(UserId, Option<RoomId>, usize) -> Read<'_, Counted<ParticipationPage>>;
+    user_history(UserId, UserHistoryQuery) -> Read<'_, UserHistoryPage>;
+    audit() -> Read<'_, Counted<Audit>>;
+}
+
+struct Server {
+    store: Arc<Shared>,
+    hub: Arc<Hub>,
+    keys: Arc<Keys>,
+    metrics: Arc<Metrics>,
+    batcher: Arc<Batcher>,
+    clock: Arc<ManualClock>,
+}
+
+impl Server {
+    fn new(is_promoted_meanwhile: bool) -> Self {
+        Self::with(is_promoted_meanwhile, false)
+    }
+
+    fn with(is_promoted_meanwhile: bool, repeats: bool) -> Self {
+        let answers = Semaphore::new(0);
+        let store = Shared {
+            histories: AtomicUsize::new(0),
+            repeats,
+            is_promoted_meanwhile,
+            next_seq: Mutex::new(0),
+            answers,
+        };
+        let (store, clock) = (Arc::new(store), Arc::new(ManualClock::default()));
+        let (metrics, encoder) =
+            (Arc::new(Metrics::default()), FrameEncoder { message: |_, _| {}, notice: |_, _| {} });
+        let hub = Arc::new(Hub::new(encoder, usize::MAX, clock.clone(), metrics.clone()));
+        hub.enable_remote();
+        let limits = CacheLimits { bytes: 1 << 20, entries: 100, value_bytes: 1 << 10 };
+        let keys = Keys::new(store.clone(), clock.clone(), metrics.clone(), limits);
+        let batcher = Batcher::new(LogOptions::default(), store.batch_cap());
+        Self { store, hub, keys: Arc::new(keys), metrics, batcher: Arc::new(batcher), clock }
+    }
+
+    /// Somebody who was added to the room, if so, and a message there.
+    fn submit(&self, is_change: bool) -> Ticket {
+        let mut ops = OpBatch::default();
+        if is_change {
+            ops.push(&Op::Change(Change {
+                by: None,
+                what: RoomChange::AddMember { room: "r", user: "ada" },
+            }));
+        }
+        let (kind, timestamp) = (MessageType::Text, Timestamp::default());
+        ops.push(&Op::Send(Send {
+            room: "r",
+            user: "u",
+            id: "i",
+            username: None,
+            text: "t",
+            kind,
+            timestamp,
+        }));
+        self.batcher.submit(&ops, &Arc::new(Waiter::default()), Duration::ZERO).unwrap()
+    }
+
+    /// Commits what was submitted, and nothing more.
+    async fn commit(&self) -> mpsc::Receiver<Committed> {
+        self.batcher.close();
+        let (sender, receiver) = mpsc::channel(COMMITTED_MAX);
+        let (batcher, store, clock) = (self.batcher.clone(), self.store.clone(), self.clock.clone());
+        let (metrics, keys) = (self.metrics.clone(), self.keys.clone());
+        let committing = move || commit(&batcher, &*store, &*clock, &metrics, &keys, &sender);
+        tokio::task::spawn_blocking(committing).await.unwrap();
+        receiver
+    }
+
+    fn members(&self, ttl: Duration) -> Arc<Members> {
+        Arc::new(Members::new(self.store.clone(), self.clock.clone(), self.metrics.clone(), ttl))
+    }
+
+    async fn dispatch(&self, committed: mpsc::Receiver<Committed>) {
+        self.dispatch_to(self.members(Duration::ZERO), committed).await;
+    }
+
+    async fn dispatch_to(&self, members: Arc<Members>, committed: mpsc::Receiver<Committed>) {
+        let listeners = CommitListeners {
+            store: self.store.clone(),
+            hub: self.hub.clone(),
+            members,
+            keys: self.keys.clone(),
+            consumers: Arc::new(WaitingConsumers::new(self.metrics.clone())),
+            sweep_signal: WakeupSignal::default(),
+        };
+        dispatch(committed, self.batcher.clone(), listeners, self.clock.clone(), self.metrics.clone()).await;
+    }
+
+    /// As the store does.
+    fn promote(&self) {
+        self.hub.reset();
+        self.store.histories.fetch_add(1, Ordering::SeqCst);
+        self.hub.reset();
+    }
+
+    /// Somebody who follows the room from its head on, and whether there is anything in the outbox afterwards.
+    async fn hears_something(&self, meanwhile: impl Future<Output = ()>) -> bool {
+        let outbox = self.hub.outbox(OutboxLimits::default(), Arc::new(Waiter::default()));
+        let attachment = self.hub.attach(RoomId::new("r").unwrap(), None, &outbox);
+        assert_eq!(self.hub.join(&attachment, &outbox, 0), Joined::Live);
+        meanwhile.await;
+        self.hub.detach(attachment);
+        outbox.pop().is_some()
+    }
+}
+
+fn is_unconfirmed(ticket: &Ticket) -> bool {
+    matches!(ticket.outcomes(), Some(Err(ApplyError::Unconfirmed { .. })))
+}
+
+#[tokio::test]
+async fn what_is_committed_meanwhile_is_not_confirmed() {
+    let server = Server::new(true);
+    let ticket = server.submit(false);
+    let committed = server.commit().await;
+    assert!(is_unconfirmed(&ticket));
+    assert!(!server.hears_something(server.dispatch(committed)).await);
+}
+
+#[tokio::test]
+async fn what_was_committed_before_is_not_published_after() {
+    for is_change in [false, true] {
+        let server = Server::new(false);
+        let ticket = server.submit(is_change);
+        let committed = server.commit().await;
+        server.promote();
+        server.store.answers.add_permits(10);
+        assert!(!server.hears_something(server.dispatch(committed)).await);
+        if is_change {
+            assert!(is_unconfirmed(&ticket));
+        } else {
+            // It was told at once. The receipt says of which history.
+            assert!(matches!(ticket.outcomes(), Some(Ok(_))));
+            assert_eq!(ticket.epoch().map(|epoch| &**epoch), Some("0"));
+        }
+    }
+}
+
+/// Who may read is asked between the change and the message.
+#[tokio::test]
+async fn what_is_being_published_is_published_no_further() {
+    let ada = UserId::new("ada").unwrap();
+    for is_promoted in [false, true] {
+        let server = Server::new(false);
+        let socket = server.hub.outbox(OutboxLimits::default(), Arc::new(Waiter::default()));
+        server.hub.open_socket(&ada, &socket);
+        server.hub.follow_all(&ada, &socket, true);
+        let ticket = server.submit(true);
+        let mut dispatching = Box::pin(server.dispatch(server.commit().await));
+        assert!((&mut dispatching).now_or_never().is_none(), "it waits for an answer");
+        if is_promoted {
+            server.promote();
+        }
+        server.store.answers.add_permits(10);
+        assert_eq!(server.hears_something(dispatching).await, !is_promoted);
+        assert_eq!(is_unconfirmed(&ticket), is_promoted);
+    }
+}
+
+/// Its first execution may have been confirmed to nobody, so no server knows of it yet.
+#[tokio::test]
+async fn a_repeated_change_ends_what_is_cached_of_access() {
+    let server = Server::with(false, true);
+    let members = server.members(Duration::from_secs(3600));
+    server.store.answers.add_permits(10);
+    let (room, user) = (RoomId::new("r").unwrap(), UserId::new("ada").unwrap());
+    let misses = || server.metrics.members_misses.get();
+    for expected in [1, 1] {
+        members.standing(&room, &user).await.unwrap();
+        assert_eq!(misses(), expected);
+    }
+    server.submit(true);
+    let committed = server.commit().await;
+    server.dispatch_to(members.clone(), committed).await;
+    members.standing(&room, &user).await.unwrap();
+    assert_eq!(misses(), 2);
+}

@@ -1,0 +1,40 @@
+//! What `serve` would refuse before it opens anything, for `hubbub config check`.
+
+use std::net::SocketAddr;
+
+use hubbub_gateway::auth::KeySetSource;
+
+use super::{Config, ConfigError};
+use crate::{serve, tls};
+
+/// All that a server would be refused for, as far as files and settings tell.
+pub(super) fn check(config: &Config) -> Result<(), ConfigError> {
+    let mut faults = Vec::new();
+    let mut note = |checked: Result<(), ConfigError>| {
+        if let Err(ConfigError(found)) = checked {
+            faults.extend(found);
+        }
+    };
+    note(config.check_server());
+    for (key, address) in [("server.listen", Some(&**config.listen)), ("server.line", config.line.as_deref())]
+    {
+        // What a name stands for, only the machine that serves knows.
+        if let Some(Ok(address)) = address.map(str::parse::<SocketAddr>) {
+            note(serve::refuse_unauthenticated(config, key, address.ip()));
+        }
+    }
+    note(tls::check(config).map_err(|error| ConfigError(vec![format!("{error:#}")])));
+    note(key_set(config).map_err(|fault| ConfigError(vec![fault])));
+    if faults.is_empty() { Ok(()) } else { Err(ConfigError(faults)) }
+}
+
+/// Reads the file of keys. A server would start without them, and refuse every token until it is there.
+fn key_set(config: &Config) -> Result<(), String> {
+    let (Some(KeySetSource::File(path)), Some(verifier)) = (config.auth_key_set()?, config.verifier()?)
+    else {
+        return Ok(());
+    };
+    let named = |error: String| format!("auth.jwks: {}: {error}", path.display());
+    let text = std::fs::read(&path).map_err(|error| named(error.to_string()))?;
+    verifier.replace_set(&text).map_err(named)
+}

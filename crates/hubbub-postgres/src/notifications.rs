@@ -1,11 +1,11 @@
-//! Tells other servers which rooms changed, and hears from them, by `NOTIFY`.
+//! Notifies other servers of changed rooms, and receives their notifications, by `NOTIFY` and `LISTEN`.
 //!
-//! One connection of each server does both. What its batches changed is collected for [`INTERVAL`], and told by one
+//! One connection of each server does both. What its batches changed is collected for [`INTERVAL`], and sent as one
 //! notification in a transaction of its own, behind the commits: inside them it would make all commits of the database
-//! wait for each other. Rooms are told by their numbers.
+//! wait for each other. It has the numbers of the rooms.
 //!
-//! A notification is a hint. Whoever hears it compares the rooms with the database. What is lost while the connection is
-//! away is found by the regular comparison. Behind a transaction pooler nobody can listen, so nothing is told either.
+//! A notification is a hint. Whoever receives it compares the rooms with the database. What is lost while the connection is
+//! away is found by the regular comparison. Behind a transaction pooler nobody can listen, so nothing is sent either.
 
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicI32, Ordering};
@@ -29,8 +29,8 @@ use crate::peers::PeerQueues;
 const INTERVAL: Duration = Duration::from_millis(5);
 /// Rooms in a notification. What concerns more concerns any room.
 const ROOMS_MAX: usize = 600;
-/// Rooms heard of that wait to be compared.
-const HEARD_MAX: usize = 10_000;
+/// Rooms of notifications that wait to be compared.
+const INCOMING_MAX: usize = 10_000;
 /// Longest wait for the database's answer; it has none to wait for.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// Shortest and longest time between two attempts to connect.
@@ -45,7 +45,7 @@ const SETTINGS: &str = "set synchronous_commit = off";
 /// The database keeps all notifications for a listener that takes none: one that is stopped, but whose machine still answers,
 /// is given up. Where the database does not have the setting, it does without.
 const PATIENCE_OF_DATABASE: &str = "set tcp_user_timeout = '30s'";
-const TELL: &str = "select pg_notify($1, $2)";
+const NOTIFY: &str = "select pg_notify($1, $2)";
 /// The session, and what tells the channels from those of other clusters: a channel belongs to all schemas of a database.
 const OWN: &str = "select pg_backend_pid(), \
      case current_schema() when 'public' then '' else '_' || left(md5(coalesce(current_schema(), '')), 16) end";
@@ -118,15 +118,15 @@ pub(crate) struct Notifications {
 /// What the task has of the notifications, which it must not keep alive.
 #[derive(Debug, Default)]
 struct Mailboxes {
-    told: Mailbox,
-    heard: Mailbox,
+    outgoing: Mailbox,
+    incoming: Mailbox,
     peers: PeerQueues,
-    /// The process of the database that tells what this server changed.
+    /// The process of the database that sends the notifications of this server.
     own: AtomicI32,
 }
 
 impl Notifications {
-    /// Connects, and tells and hears from then on.
+    /// Connects, and sends and receives from then on.
     pub(crate) fn start(&self, mut config: Config, tls: MakeRustlsConnect) {
         config.application_name("hubbub notifications");
         let mailboxes = self.mailboxes.clone();
@@ -145,23 +145,23 @@ impl Notifications {
         let _ = self.task.set(tokio::spawn(supervise(Essential::new("database notifications"), running)));
     }
 
-    /// Tells others soon that these rooms have changed.
-    pub(crate) fn tell(&self, rooms: impl Iterator<Item = i32>) {
+    /// Notifies the other servers soon that these rooms have changed.
+    pub(crate) fn notify_changed(&self, rooms: impl Iterator<Item = i32>) {
         if self.task.get().is_some() {
-            self.mailboxes.told.add(rooms, ROOMS_MAX);
+            self.mailboxes.outgoing.add(rooms, ROOMS_MAX);
         }
     }
 
     /// Waits until others have changed rooms.
-    pub(crate) async fn heard(&self) -> ChangedRooms {
-        self.mailboxes.heard.next().await
+    pub(crate) async fn changed(&self) -> ChangedRooms {
+        self.mailboxes.incoming.next().await
     }
 
     pub(crate) fn peers(&self) -> &PeerQueues {
         &self.mailboxes.peers
     }
 
-    /// Whether it tells and hears; not behind a transaction pooler.
+    /// Whether it sends and receives; not behind a transaction pooler.
     pub(crate) fn is_running(&self) -> bool {
         self.task.get().is_some()
     }
@@ -178,32 +178,32 @@ impl Drop for Notifications {
 }
 
 impl Mailboxes {
-    /// Tells and hears until the connection breaks. Sets the next pause back once it works.
+    /// Sends and receives until the connection breaks. Sets the next pause back once it works.
     async fn serve(&self, config: &Config, tls: &MakeRustlsConnect, pause: &mut Duration) -> Result<()> {
         let what = "connecting for notifications";
         let connecting = tokio::time::timeout(PATIENCE, config.connect(tls.clone()));
         let connected = connecting.await.map_err(|_| DbError::Timeout { what })?;
         let (client, mut connection) = connected.map_err(|error| DbError::Statement { what, error })?;
         let mut messages = poll_fn(move |context| connection.poll_message(context));
-        let hearing = async {
+        let receiving = async {
             while let Some(message) = messages.next().await {
                 let message = message
                     .map_err(|error| DbError::Statement { what: "waiting for notifications", error })?;
                 // Others are notices of the server.
                 if let AsyncMessage::Notification(notification) = message {
-                    self.hear(&notification);
+                    self.receive(&notification);
                 }
             }
             Ok(())
         };
         // Its own task polls the connection as long as it waits for the database.
         tokio::select! {
-            ended = hearing => ended,
-            failed = self.tell_all(&client, pause) => failed,
+            ended = receiving => ended,
+            failed = self.send_all(&client, pause) => failed,
         }
     }
 
-    async fn tell_all(&self, client: &Client, pause: &mut Duration) -> Result<()> {
+    async fn send_all(&self, client: &Client, pause: &mut Duration) -> Result<()> {
         let what = "listening for notifications";
         in_time(what, client.batch_execute(SETTINGS)).await?;
         if let Err(fault) = in_time(what, client.batch_execute(PATIENCE_OF_DATABASE)).await {
@@ -215,45 +215,45 @@ impl Mailboxes {
         let channel = |name: &str| format!("{name}{}", own.get::<_, &str>(1));
         let (to_rooms, to_peers) = (channel(TO_ROOMS), channel(TO_PEERS));
         in_time(what, client.batch_execute(&format!("listen {to_rooms}; listen {to_peers}"))).await?;
-        // Whatever was told before is unknown.
-        self.heard.add_any();
-        let statement = in_time(what, client.prepare(TELL)).await?;
+        // Notifications before this are lost.
+        self.incoming.add_any();
+        let statement = in_time(what, client.prepare(NOTIFY)).await?;
         *pause = RETRY_MIN;
-        let telling_rooms = async {
+        let sending_rooms = async {
             loop {
-                let text = match self.told.next().await {
+                let text = match self.outgoing.next().await {
                     None => ANY.to_owned(),
                     Some(rooms) => rooms.iter().map(i32::to_string).collect::<Vec<_>>().join(","),
                 };
-                in_time("telling which rooms changed", client.execute(&statement, &[&to_rooms, &text]))
+                in_time("notifying of changed rooms", client.execute(&statement, &[&to_rooms, &text]))
                     .await?;
                 tokio::time::sleep(INTERVAL).await;
             }
         };
-        let telling_peers = async {
+        let sending_texts = async {
             loop {
                 let text = self.peers.outgoing.next().await;
-                in_time("telling other servers", client.execute(&statement, &[&to_peers, &text])).await?;
+                in_time("sending to other servers", client.execute(&statement, &[&to_peers, &text])).await?;
             }
         };
         tokio::select! {
-            failed = telling_rooms => failed,
-            failed = telling_peers => failed,
+            failed = sending_rooms => failed,
+            failed = sending_texts => failed,
         }
     }
 
-    fn hear(&self, notification: &Notification) {
+    fn receive(&self, notification: &Notification) {
         if notification.process_id() == self.own.load(Ordering::Relaxed) {
             return;
         }
         if notification.channel().starts_with(TO_PEERS) {
-            return self.peers.push_heard(notification.payload());
+            return self.peers.push_incoming(notification.payload());
         }
         let rooms: Option<Vec<i32>> =
             notification.payload().split(',').map(|number| number.parse().ok()).collect();
         match rooms {
-            Some(rooms) => self.heard.add(rooms.into_iter(), HEARD_MAX),
-            None => self.heard.add_any(),
+            Some(rooms) => self.incoming.add(rooms.into_iter(), INCOMING_MAX),
+            None => self.incoming.add_any(),
         }
     }
 }

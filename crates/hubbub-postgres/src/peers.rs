@@ -13,7 +13,7 @@ use crate::notifications::Notifications;
 
 /// A notification may have 7,999 bytes.
 const TEXT_BYTES: usize = 7_900;
-/// Texts that wait to be told: some seconds' worth.
+/// Texts that wait to be sent: some seconds' worth.
 const OUTGOING_MAX: usize = 100;
 /// Texts of all other servers that wait to be taken.
 const INCOMING_MAX: usize = 2_000;
@@ -53,7 +53,7 @@ pub(crate) struct PeerQueues {
 }
 
 impl PeerQueues {
-    pub(crate) fn push_heard(&self, text: &str) {
+    pub(crate) fn push_incoming(&self, text: &str) {
         self.incoming.push(text.to_owned(), INCOMING_MAX);
     }
 }
@@ -63,11 +63,11 @@ impl PeerMessages for Notifications {
         TEXT_BYTES
     }
 
-    fn tell(&self, text: String) {
+    fn broadcast(&self, text: String) {
         self.peers().outgoing.push(text, OUTGOING_MAX);
     }
 
-    fn hear(&self) -> Pin<Box<dyn Future<Output = String> + Send + '_>> {
+    fn receive(&self) -> Pin<Box<dyn Future<Output = String> + Send + '_>> {
         Box::pin(self.peers().incoming.next())
     }
 }

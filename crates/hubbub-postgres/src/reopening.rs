@@ -6,7 +6,7 @@ use std::pin::Pin;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use hubbub_core::clock::{Clock, ClockDoubt, RandomSource};
+use hubbub_core::clock::{Clock, ClockAnomaly, RandomSource};
 use hubbub_core::essential::supervise;
 use hubbub_core::kv::{KeyPage, KvEntry, KvHistory};
 use hubbub_core::queue::{Delivery, QueueInfo, TakeFilter, WaitFilter, Waiting};
@@ -141,7 +141,7 @@ impl Store for ReopeningStore {
         health() -> StoreHealth;
         figures() -> StoreFigures;
         is_shared() -> bool;
-        clock_doubt() -> Option<ClockDoubt>;
+        clock_anomaly() -> Option<ClockAnomaly>;
         replicas() -> Option<&dyn ReplicaStore>;
         log() -> Option<&dyn LogStore>;
         peers() -> Option<&dyn PeerMessages>;

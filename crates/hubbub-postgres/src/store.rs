@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use hubbub_core::clock::{Clock, ClockDoubt, RandomSource};
+use hubbub_core::clock::{Clock, ClockAnomaly, RandomSource};
 use hubbub_core::replica::ReplicaStore;
 use hubbub_core::store::{
     ApplyError, BatchCap, HANGING, PeerMessages, ReadError, Store, StoreFigures, StoreHealth,
@@ -191,8 +191,8 @@ impl Store for Postgres {
         true
     }
 
-    fn clock_doubt(&self) -> Option<ClockDoubt> {
-        self.context.database_clock.as_ref().and_then(|_| self.context.clock.doubt())
+    fn clock_anomaly(&self) -> Option<ClockAnomaly> {
+        self.context.database_clock.as_ref().and_then(|_| self.context.clock.anomaly())
     }
 
     fn close(&self) {

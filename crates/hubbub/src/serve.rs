@@ -140,7 +140,7 @@ async fn open(config: &Config, name: String) -> anyhow::Result<Opened> {
         Arc::new(move || hub.reset())
     };
     let store = stores::open(config, clock.clone(), random.clone(), on_new_history).await?;
-    tokio::spawn(report_clock_doubts(clock.clone(), store.clone()));
+    tokio::spawn(report_clock_anomalies(clock.clone(), store.clone()));
     // Before anything essential runs, whose end would be told instead of what is wrong.
     let auth = open_auth(config, store.clone(), clock.clone()).await?;
     let members =
@@ -230,16 +230,16 @@ fn keys(config: &Config, store: Arc<dyn Store>, clock: Arc<dyn Clock>, metrics: 
 const CLOCK_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Logs when the wall clock is not trusted, and when it is trusted again.
-async fn report_clock_doubts(clock: Arc<dyn Clock>, store: Arc<dyn Store>) {
+async fn report_clock_anomalies(clock: Arc<dyn Clock>, store: Arc<dyn Store>) {
     let mut before = None;
     loop {
-        let doubt = clock.doubt().or_else(|| store.clock_doubt());
-        if doubt.as_ref().map(std::mem::discriminant) != before.as_ref().map(std::mem::discriminant) {
-            match &doubt {
-                Some(doubt) => tracing::warn!("{doubt}"),
+        let anomaly = clock.anomaly().or_else(|| store.clock_anomaly());
+        if anomaly.as_ref().map(std::mem::discriminant) != before.as_ref().map(std::mem::discriminant) {
+            match &anomaly {
+                Some(anomaly) => tracing::warn!("{anomaly}"),
                 None => tracing::info!("the wall clock is trusted again"),
             }
-            before = doubt;
+            before = anomaly;
         }
         tokio::time::sleep(CLOCK_CHECK_INTERVAL).await;
     }

@@ -35,14 +35,14 @@ pub trait Clock: std::marker::Send + Sync + 'static {
     }
 
     /// Why the wall clock is not trusted; `None` = it is.
-    fn doubt(&self) -> Option<ClockDoubt> {
+    fn anomaly(&self) -> Option<ClockAnomaly> {
         None
     }
 }
 
 /// Why a wall clock is not trusted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ClockDoubt {
+pub enum ClockAnomaly {
     /// It stepped against the monotonic clock, and is not followed yet.
     Stepped {
         /// Size of the step; positive = ahead.
@@ -56,7 +56,7 @@ pub enum ClockDoubt {
     },
 }
 
-impl std::fmt::Display for ClockDoubt {
+impl std::fmt::Display for ClockAnomaly {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let (Self::Stepped { micros } | Self::Unproven { micros }) = self;
         let seconds = micros.unsigned_abs() / 1_000_000;

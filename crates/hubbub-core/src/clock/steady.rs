@@ -30,7 +30,7 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use super::{Clock, ClockDoubt};
+use super::{Clock, ClockAnomaly};
 use crate::invariant::saturate;
 use crate::time::Timestamp;
 
@@ -176,15 +176,15 @@ impl Clock for SteadyClock {
         });
     }
 
-    fn doubt(&self) -> Option<ClockDoubt> {
+    fn anomaly(&self) -> Option<ClockAnomaly> {
         let reading = self.read();
         self.change(|state| {
             state.apply(reading, self.trust_after);
             let stepped = state.stepped.map(|_| reading.offset().saturating_sub(state.offset));
             let unproven = state.unproven.map(|unproven| reading.offset().saturating_sub(unproven.offset));
             stepped
-                .map(|micros| ClockDoubt::Stepped { micros })
-                .or(unproven.map(|micros| ClockDoubt::Unproven { micros }))
+                .map(|micros| ClockAnomaly::Stepped { micros })
+                .or(unproven.map(|micros| ClockAnomaly::Unproven { micros }))
         })
     }
 }

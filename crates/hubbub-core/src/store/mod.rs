@@ -12,7 +12,7 @@ use std::time::Duration;
 
 pub use crate::apply_error::ApplyError;
 use crate::backup::BackupStore;
-use crate::clock::ClockDoubt;
+use crate::clock::ClockAnomaly;
 use crate::log_position::LogStore;
 use crate::op::{OpBatch, Outcome};
 use crate::replica::ReplicaStore;
@@ -102,7 +102,7 @@ pub trait Store: RoomStore + QueueStore + KvStore + StatsStore {
     }
 
     /// What is wrong with the store's own wall clock, if it has one.
-    fn clock_doubt(&self) -> Option<ClockDoubt> {
+    fn clock_anomaly(&self) -> Option<ClockAnomaly> {
         None
     }
 

@@ -9,8 +9,8 @@ pub trait PeerMessages: Send + Sync {
     fn text_bytes(&self) -> usize;
 
     /// Queues a text for all others. It is dropped when too many wait.
-    fn tell(&self, text: String);
+    fn broadcast(&self, text: String);
 
     /// Waits for a text of another server. Nothing is lost when the wait is given up.
-    fn hear(&self) -> Pin<Box<dyn Future<Output = String> + Send + '_>>;
+    fn receive(&self) -> Pin<Box<dyn Future<Output = String> + Send + '_>>;
 }

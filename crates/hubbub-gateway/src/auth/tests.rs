@@ -32,7 +32,7 @@ async fn a_start_with_a_clock_that_is_ahead_forgets_nothing() {
     let store = fixture::store(&disk, &clock);
     let auth = Auth::open(Some(fixture::verifier()), None, store, clock.clone()).await.unwrap();
     let auth = Arc::new(auth);
-    assert!(clock.doubt().is_some() && auth.verify(&key).is_err(), "it has expired by this clock");
+    assert!(clock.anomaly().is_some() && auth.verify(&key).is_err(), "it has expired by this clock");
     let running = tokio::spawn(auth.clone().run(None));
     machine.step_micros(-40 * DAY);
     let reason = || auth.verify(&revoked).err().map(|problem| problem.detail().into_owned());

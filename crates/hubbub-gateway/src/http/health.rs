@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use hubbub_core::clock::ClockDoubt;
+use hubbub_core::clock::ClockAnomaly;
 use hubbub_core::replica::ReplicaFigures;
 use hubbub_core::store::StoreHealth;
 use hubbub_pipeline::LogHealth;
@@ -84,7 +84,7 @@ fn examine(gateway: &Gateway, (latency_ms, read_fault): (f64, Option<String>)) -
         bus,
         tls: gateway.tls.as_ref().map(|tls| WeakenedComponent::from(tls.fault())),
         auth: gateway.auth.is_on().then(|| WeakenedComponent::from(gateway.auth.fault())),
-        clock: gateway.clock.doubt().or_else(|| gateway.store.clock_doubt()).into(),
+        clock: gateway.clock.anomaly().or_else(|| gateway.store.clock_anomaly()).into(),
     };
     (status, components)
 }
@@ -261,13 +261,13 @@ struct ClockComponent {
     step_ms: Option<i64>,
 }
 
-impl From<Option<ClockDoubt>> for ClockComponent {
-    fn from(doubt: Option<ClockDoubt>) -> Self {
-        let Some(doubt) = doubt else {
+impl From<Option<ClockAnomaly>> for ClockComponent {
+    fn from(anomaly: Option<ClockAnomaly>) -> Self {
+        let Some(anomaly) = anomaly else {
             return Self { status: Soundness::Up, reason: None, step_ms: None };
         };
-        let (ClockDoubt::Stepped { micros } | ClockDoubt::Unproven { micros }) = doubt;
-        let reason = Some(doubt.to_string());
+        let (ClockAnomaly::Stepped { micros } | ClockAnomaly::Unproven { micros }) = anomaly;
+        let reason = Some(anomaly.to_string());
         Self { status: Soundness::Degraded, reason, step_ms: Some(micros / 1_000) }
     }
 }

@@ -27,17 +27,17 @@ impl Hub {
     ) {
         match (change.what, outcome) {
             (RoomChange::RemoveMember { room, user }, _) => {
-                self.doubt(room, user);
+                self.require_check(room, user);
             }
             // It may come late: whoever has come since is in another room of that name, which only the store tells.
             (RoomChange::DeleteRoom { room }, Outcome::Changed { changed: true }) => {
-                self.with_channel(room, Channel::distrust);
+                self.with_channel(room, Channel::invalidate_changes);
                 self.expect_comparison(Some(room));
             }
             // Or is there again.
             (RoomChange::EraseUser { user }, Outcome::Erased { messages, more }) => {
                 let left = self.drop_held_of(user, *messages > 0);
-                left.iter().filter(|_| !more).for_each(|room| self.doubt(room.as_str(), user));
+                left.iter().filter(|_| !more).for_each(|room| self.require_check(room.as_str(), user));
             }
             (RoomChange::AddMember { room, user }, Outcome::Changed { changed: true }) => {
                 self.add_member(room, user);
@@ -46,7 +46,7 @@ impl Hub {
             (RoomChange::PutRoom { room, settings }, Outcome::Room { created }) => {
                 // Asking about everybody here would hold up all else on the bus.
                 if settings.members_only == Some(true) {
-                    self.with_channel(room, Channel::distrust);
+                    self.with_channel(room, Channel::invalidate_changes);
                     self.expect_comparison(Some(room));
                 }
                 if *created && let Some(user) = change.by {
@@ -84,7 +84,7 @@ impl Hub {
                 self.sockets.forget_membership(user, room);
                 // Another server may have added the user again since, who may have subscribed here anew.
                 if self.behind.get().is_some() {
-                    self.doubt(room, user);
+                    self.require_check(room, user);
                 } else {
                     self.end(room, |subscriber| subscriber.is_of(user));
                 }
@@ -118,7 +118,7 @@ impl Hub {
     fn add_member(&self, room: &str, user: &str) {
         self.with_channel(room, |channel| {
             channel.add_member(user);
-            channel.believe(user);
+            channel.cancel_check(user);
         });
     }
 
@@ -157,7 +157,7 @@ impl Hub {
     /// everything else on the bus waits meanwhile.
     #[cfg(feature = "kafka")]
     async fn announce_remote(&self, room: &str, user: &str, is_awaited: bool, access: &QueryAccess<'_>) {
-        let is_hinted = || self.relay.get().is_some_and(|relay| relay.hears(user));
+        let is_hinted = || self.relay.get().is_some_and(|relay| relay.is_subscribed(user));
         if (is_awaited || !is_hinted())
             && self.if_quick(self.announce(room, user, access)).await.is_none()
             && let Ok(room) = RoomId::new(room)

@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use hubbub_core::{RoomId, UserId};
 
-use super::doubts::Doubts;
 use super::encoded::{EncodedChunk, PublishProgress};
+use super::membership_checks::PendingChecks;
 use super::outbox::{Delivery, Outbox};
-use super::relay::Elsewhere;
+use super::relay::RemotePresence;
 use super::{Hub, Notice};
 
 #[derive(Default)]
@@ -23,13 +23,13 @@ pub(super) struct Channel {
     /// Number of the last miss that concerned the room, or that there was when it was followed.
     pub(super) missed: u64,
     /// Users that may have been removed, and what waits until that is known.
-    pub(super) doubts: Option<Box<Doubts>>,
+    pub(super) pending_checks: Option<Box<PendingChecks>>,
     /// The head of the store that the bus has yet to bring, and the poll that found it.
     pub(super) awaited: Option<(u64, u64)>,
     /// Users that are live, with the number of their subscriptions.
     pub(super) present: HashMap<UserId, usize>,
     /// Users on other servers.
-    pub(super) elsewhere: Elsewhere,
+    pub(super) remote: RemotePresence,
 }
 
 pub(super) struct Subscriber {
@@ -98,7 +98,7 @@ const NO_CHANGES: u64 = u64::MAX;
 impl Channel {
     /// Drops the room's held messages: what is left of them is read from the store.
     pub(super) fn drop_held(&mut self, room: &str) {
-        self.doubts.iter_mut().for_each(|doubts| doubts.drop_waiting());
+        self.pending_checks.iter_mut().for_each(|checks| checks.drop_waiting());
         for subscriber in &mut self.subscribers {
             if let Stage::Joining { is_held, .. } = &mut subscriber.stage
                 && std::mem::take(is_held)
@@ -115,7 +115,7 @@ impl Channel {
 
     /// The room may be another one of the same name, or gone: the next comparison asks about everybody.
     #[cfg(feature = "kafka")]
-    pub(super) fn distrust(&mut self) {
+    pub(super) fn invalidate_changes(&mut self) {
         self.changes = Some(NO_CHANGES);
     }
 
@@ -137,7 +137,7 @@ impl Channel {
 
     fn forget_changes(&mut self) {
         self.changes = None;
-        self.doubts.iter_mut().for_each(|doubts| doubts.drop_waiting());
+        self.pending_checks.iter_mut().for_each(|checks| checks.drop_waiting());
     }
 
     /// Retention removed messages before they were published. Subscribers that lack them must learn of the gap: live
@@ -175,7 +175,7 @@ impl Channel {
         if let (Some(relay), Ok(room)) = (hub.relay.get(), RoomId::new(room)) {
             relay.set_present(&room, user, is_online);
         }
-        if !self.elsewhere.has(user) {
+        if !self.remote.has(user) {
             self.notify(hub, &Notice::Presence { room, user: user.as_str(), is_online }, Some(outbox));
         }
     }
@@ -210,7 +210,7 @@ impl Channel {
         (hub.encoder.notice)(notice, &mut frames);
         let lacking = self.send_frames(hub, frames, from);
         if matches!(notice, Notice::Presence { .. }) {
-            self.withhold(lacking);
+            self.record_missed_notices(lacking);
         }
     }
 
@@ -218,7 +218,7 @@ impl Channel {
     pub(super) fn notify_frames(&mut self, hub: &Hub, frames: Vec<u8>, from: Option<&Arc<Outbox>>) {
         if !frames.is_empty() {
             let lacking = self.send_frames(hub, frames, from);
-            self.withhold(lacking);
+            self.record_missed_notices(lacking);
         }
     }
 
@@ -230,7 +230,7 @@ impl Channel {
         let mut lacking = Vec::new();
         for subscriber in self.subscribers.iter().filter(is_live).filter(others) {
             match &subscriber.user {
-                Some(user) if self.is_doubted(user) => lacking.push(user.clone()),
+                Some(user) if self.is_to_be_checked(user) => lacking.push(user.clone()),
                 _ => drop(subscriber.outbox.push(Delivery::EncodedChunk(chunk.clone()))),
             }
         }

@@ -2,8 +2,8 @@
 
 use super::Hub;
 use super::channel::{Channel, Subscriber};
-use super::doubts::HeldBack;
 use super::encoded::{ChunkEncoder, EncodedChunk};
+use super::membership_checks::PausedBatch;
 use crate::timeline::Source;
 
 impl Hub {
@@ -20,7 +20,7 @@ impl Hub {
             if self.history() != history {
                 return None;
             }
-            let held = HeldBack { batch, predecessors, source };
+            let held = PausedBatch { batch, predecessors, source };
             let held = channel.hold_back(held, self.memory.is_half_full())?;
             Some(self.deliver_held(channel, room, held))
         });
@@ -30,8 +30,8 @@ impl Hub {
     }
 
     /// Delivers what continues the room. Returns whether the rest lies behind a gap, or may not be delivered yet.
-    pub(super) fn deliver_held(&self, channel: &mut Channel, room: &str, held: HeldBack) -> bool {
-        let HeldBack { batch, predecessors, source } = held;
+    pub(super) fn deliver_held(&self, channel: &mut Channel, room: &str, held: PausedBatch) -> bool {
+        let PausedBatch { batch, predecessors, source } = held;
         if !channel.is_compared {
             channel.published.begin(predecessors.first);
             return true;

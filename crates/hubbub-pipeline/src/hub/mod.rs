@@ -16,7 +16,7 @@
 //!
 //! Where other servers write to the same store, [`remote`] finds and publishes what they commit. A room's messages are
 //! then published only as a contiguous sequence: this server's messages behind a gap are read from the store, together
-//! with the missing ones. [`joins`] finds rooms that users join there, and [`doubts`] asks about users that were removed there.
+//! with the missing ones. [`joins`] finds rooms that users join there, and [`membership_checks`] checks users that were removed there.
 //!
 //! Invariants
 //! - Within one room a subscriber sees seqs strictly increasing, without a gap.
@@ -29,9 +29,9 @@
 mod changes;
 mod channel;
 mod deliver;
-mod doubts;
 mod encoded;
 mod joins;
+mod membership_checks;
 mod memory;
 mod notice;
 mod outbox;
@@ -54,12 +54,12 @@ use crate::batcher::Waiter;
 use crate::metrics::Metrics;
 use crate::timeline::{Source, Timeline};
 use channel::{Channel, Stage, Subscriber};
-use doubts::DoubtfulRooms;
-pub(crate) use doubts::settle_doubts;
 use encoded::ChunkEncoder;
 pub use encoded::EncodedChunk;
 pub(crate) use joins::follow_joins;
 use joins::{Join, Joins};
+use membership_checks::RoomsToCheck;
+pub(crate) use membership_checks::run_checks;
 pub use memory::LiveMemory;
 pub use notice::{FrameEncoder, Notice};
 pub use outbox::{Delivery, Outbox, OutboxLimits};
@@ -89,7 +89,7 @@ pub struct Hub {
     /// What other servers may have added to the rooms of users.
     joins: Joins,
     /// Rooms that other servers may have removed users from.
-    doubtful: DoubtfulRooms,
+    to_check: RoomsToCheck,
     /// How many histories of the store have begun.
     histories: AtomicU64,
     /// Set where other servers write to the store: rooms with messages that are not published yet.
@@ -138,7 +138,7 @@ impl Hub {
             attached: AtomicU64::new(0),
             sockets: Sockets::default(),
             joins: Joins::default(),
-            doubtful: DoubtfulRooms::default(),
+            to_check: RoomsToCheck::default(),
             histories: AtomicU64::new(0),
             behind: OnceLock::new(),
             relay: OnceLock::new(),
@@ -200,7 +200,7 @@ impl Hub {
             let relay = self.relay.get();
             relay.into_iter().for_each(|relay| relay.follow(room));
             // Whoever follows it asks the store for access after this, and the bus brings what changes from now on.
-            let is_compared = relay.is_none_or(|relay| relay.hears(room.as_str()));
+            let is_compared = relay.is_none_or(|relay| relay.is_subscribed(room.as_str()));
             Channel { is_compared, missed: self.misses(), ..Channel::default() }
         });
         channel.attached += 1;
@@ -214,7 +214,7 @@ impl Hub {
         end(channel);
         channel.attached -= 1;
         if channel.attached == 0 {
-            self.metrics.presence_remote.dec_by(channel.elsewhere.len());
+            self.metrics.presence_remote.dec_by(channel.remote.len());
             channels.remove(room);
             self.followed.fetch_sub(1, Ordering::SeqCst);
         }
@@ -358,7 +358,7 @@ impl Hub {
                         self.expect_comparison(change.room());
                     }
                     self.publish_change(&change, outcome, access).await;
-                    self.tell_left(&change, outcome);
+                    self.broadcast_left(&change, outcome);
                     joins.extend(Join::of(&change, outcome).filter(|_| self.relay.get().is_some()));
                 }
             }
@@ -366,7 +366,7 @@ impl Hub {
         for (room, encoder) in rooms {
             self.deliver(room, encoder, Source::Commit, history);
         }
-        self.tell_joined(joins, access).await;
+        self.broadcast_joined(joins, access).await;
         self.memory.enforce_bound();
     }
 

@@ -90,16 +90,16 @@ pub(crate) async fn follow_remote(hub: Arc<Hub>, store: Arc<dyn RoomStore>, cloc
     let behind = hub.enable_remote();
     let mut pause = POLL_INTERVAL;
     let mut next = tokio::time::interval(pause);
-    let hear = async |rest: Duration| {
+    let next_changes = async |rest: Duration| {
         tokio::time::sleep(rest).await;
         store.remote_changes().await
     };
-    let mut hearing = Box::pin(hear(Duration::ZERO));
-    let miss = async |rest: Duration| {
+    let mut changes = Box::pin(next_changes(Duration::ZERO));
+    let next_miss = async |rest: Duration| {
         tokio::time::sleep(rest).await;
         behind.missed.notified().await;
     };
-    let mut missing = Box::pin(miss(Duration::ZERO));
+    let mut missing = Box::pin(next_miss(Duration::ZERO));
     loop {
         tokio::select! {
             biased;
@@ -121,20 +121,20 @@ pub(crate) async fn follow_remote(hub: Arc<Hub>, store: Arc<dyn RoomStore>, cloc
                 let began = clock.monotonic();
                 drop(hub.compare_heads(&*store, hub.followed_where(|channel| !channel.is_compared)).await);
                 let took = clock.monotonic().saturating_sub(began);
-                missing.set(miss((took * HINT_SHARE).min(POLL_INTERVAL_MAX)));
+                missing.set(next_miss((took * HINT_SHARE).min(POLL_INTERVAL_MAX)));
                 drop(hub.catch_up(&*store, behind.take()).await);
             }
             // Rooms that cannot be read now are found again by the next poll.
             () = behind.signal.notified() => drop(hub.catch_up(&*store, behind.take()).await),
-            heard = &mut hearing => {
+            changed = &mut changes => {
                 let began = clock.monotonic();
                 // Rooms that cannot be read now are found again by the next poll.
-                let _ = match heard {
+                let _ = match changed {
                     RemoteChanges::Rooms(rooms) => hub.compare_heads(&*store, hub.followed_of(rooms)).await,
                     RemoteChanges::Any => hub.poll_heads(&*store).await,
                 };
                 let took = clock.monotonic().saturating_sub(began);
-                hearing.set(hear((took * HINT_SHARE).min(POLL_INTERVAL_MAX)));
+                changes.set(next_changes((took * HINT_SHARE).min(POLL_INTERVAL_MAX)));
             }
         }
     }
@@ -304,8 +304,8 @@ impl Hub {
     fn is_behind(&self, room: &RoomId, head: u64) -> bool {
         let Some(behind) = self.behind.get() else { return false };
         let polls = behind.polls.load(Relaxed);
-        let hears = self.relay.get().is_none_or(|relay| relay.hears(room.as_str()));
-        let grace = if behind.has_bus.load(Relaxed) && hears { BUS_POLLS } else { 0 };
+        let is_subscribed = self.relay.get().is_none_or(|relay| relay.is_subscribed(room.as_str()));
+        let grace = if behind.has_bus.load(Relaxed) && is_subscribed { BUS_POLLS } else { 0 };
         let is_behind = |channel: &mut Channel| {
             let through = channel.published.through?;
             if through >= head {
@@ -339,7 +339,8 @@ impl Hub {
             }
             // A comparison that began before the room's last miss counts for nothing.
             let is_current = || {
-                misses >= channel.missed && self.relay.get().is_none_or(|relay| relay.hears(room.as_str()))
+                misses >= channel.missed
+                    && self.relay.get().is_none_or(|relay| relay.is_subscribed(room.as_str()))
             };
             channel.is_compared = channel.changes == changes && is_current();
         });

@@ -9,7 +9,7 @@ use hubbub_core::{RoomId, UserId};
 use parking_lot::Mutex;
 
 use super::Hub;
-use super::joins::{KnownRooms, Look, Settled};
+use super::joins::{CheckResult, KnownRooms, NextCheck};
 use super::outbox::{Delivery, Outbox};
 
 /// The outboxes of each user's sockets.
@@ -124,9 +124,9 @@ impl Sockets {
         for listed in &listed {
             let mut is_lacking = false;
             for known in &mut known {
-                let look = known.look(listed, now);
-                is_lacking |= look == Look::Now;
-                is_soon |= look == Look::Soon;
+                let check = known.next_check(listed, now);
+                is_lacking |= check == NextCheck::Now;
+                is_soon |= check == NextCheck::Soon;
             }
             if is_lacking {
                 lacking.push(listed.clone());
@@ -137,7 +137,7 @@ impl Sockets {
 
     /// Notifies the sockets that lack a room listed for the user, of which the store was asked: `at` is where a member starts.
     /// Returns whether the rooms are to be listed again soon. The listing began `now`.
-    pub(super) fn settle(
+    pub(super) fn complete_check(
         &self,
         user: &UserId,
         listed: &Membership,
@@ -148,9 +148,9 @@ impl Sockets {
         let mut users = self.users.lock();
         for socket in users.get_mut(user).into_iter().flatten() {
             let Some(known) = &mut socket.known else { continue };
-            let settled = known.settle(listed, at.map(|at| at.start), now);
-            is_soon |= settled == Settled::Soon;
-            if let (Settled::Notify { start }, Some(at)) = (settled, at) {
+            let result = known.complete_check(listed, at.map(|at| at.start), now);
+            is_soon |= result == CheckResult::Soon;
+            if let (CheckResult::Notify { start }, Some(at)) = (result, at) {
                 at.push(&listed.room, start, &socket.outbox);
             }
         }

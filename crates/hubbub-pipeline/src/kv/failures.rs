@@ -37,7 +37,7 @@ impl Failures {
     }
 
     /// To be called before another load of the key can begin.
-    pub(super) fn tell(&self, key: &[u8], error: &ReadError) {
+    pub(super) fn notify(&self, key: &[u8], error: &ReadError) {
         if let Some(failed) = self.of_keys.lock().get_mut(key) {
             failed.loads += 1;
             failed.last = Some(error.clone());
@@ -73,14 +73,14 @@ mod tests {
     fn a_failure_is_told_to_those_who_waited_before_it() {
         let failures = Failures::default();
         let error = |reason: &str| ReadError::Unavailable { reason: reason.into() };
-        failures.tell(b"a", &error("nobody waits"));
+        failures.notify(b"a", &error("nobody waits"));
         let (first, other) = (failures.wait(b"a"), failures.wait(b"b"));
         assert_eq!(first.error(), None);
-        failures.tell(b"a", &error("one"));
+        failures.notify(b"a", &error("one"));
         let second = failures.wait(b"a");
         assert_eq!((first.error(), second.error(), other.error()), (Some(error("one")), None, None));
         drop(first);
-        failures.tell(b"a", &error("two"));
+        failures.notify(b"a", &error("two"));
         assert_eq!(second.error(), Some(error("two")));
         drop((second, other));
         assert!(failures.of_keys.lock().is_empty());

@@ -234,7 +234,7 @@ impl Keys {
     /// Reads a key from the store, for all who wait for it.
     async fn load(&self, key: &[u8], guard: Guard<'_>) -> Result<Found, ReadError> {
         let before = self.now();
-        let read = self.read(key).await.inspect_err(|error| self.failures.tell(key, error))?;
+        let read = self.read(key).await.inspect_err(|error| self.failures.notify(key, error))?;
         let cached = read.map_or_else(|| Cached::Absent(before.max(self.now())), Cached::Value);
         if self.caught_up().await {
             // The cache refuses it when the key changed in between; see above.

@@ -62,7 +62,7 @@ impl DirectLog {
         if store.is_shared() {
             hub.enable_remote();
             let rooms = hub::follow_remote(hub.clone(), store.clone(), clock.clone());
-            let removed = hub::settle_doubts(hub.clone(), store.clone());
+            let removed = hub::run_checks(hub.clone(), store.clone());
             let joins = hub::follow_joins(hub.clone(), store.clone(), clock.clone());
             let queues = consumers::poll_store(consumers.clone(), store.clone());
             background.extend([

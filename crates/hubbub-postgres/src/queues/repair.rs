@@ -4,7 +4,7 @@
 //! of its machine: it repairs nothing, or it would end the leases that the others have given.
 
 use hubbub_core::Clock;
-use hubbub_core::clock::ClockDoubt;
+use hubbub_core::clock::ClockAnomaly;
 
 use super::sql::time;
 use super::working_set::WorkingSet;
@@ -43,7 +43,7 @@ fn latest(now: i64) -> PgTime {
 }
 
 fn is_doubtful(clock: &dyn Clock) -> bool {
-    matches!(clock.doubt(), Some(ClockDoubt::Stepped { .. }))
+    matches!(clock.anomaly(), Some(ClockAnomaly::Stepped { .. }))
 }
 
 async fn repair(tx: &Tx<'_>, queues: &[i32], now: i64) -> Result<()> {

@@ -259,14 +259,15 @@ async fn a_clock_of_the_database_that_jumps_removes_nothing() {
     make(&old, "q");
     send(&old, message("lives for a day", None, Some(DAY_MS)));
     client.batch_execute("update fake_clock set ahead = '2 days'").await.unwrap();
-    until("the clock is doubted", async || old.clock_doubt().is_some()).await;
+    until("the clock is unproven", async || old.clock_anomaly().is_some()).await;
     // Another server starts. It uses the time it sees, but deletes nothing by it.
     let new = of_database(&database).await;
-    assert!(new.clock_doubt().is_some());
+    assert!(new.clock_anomaly().is_some());
     assert!(swept(&new).is_empty());
     tokio::time::sleep(Duration::from_millis(700)).await;
     client.batch_execute("update fake_clock set ahead = '0'").await.unwrap();
-    until("nothing is doubted", async || old.clock_doubt().is_none() && new.clock_doubt().is_none()).await;
+    until("the clock is proven", async || old.clock_anomaly().is_none() && new.clock_anomaly().is_none())
+        .await;
     assert_eq!(swept(&old), ["lives for a day"]);
     old.close();
     new.close();

@@ -18,7 +18,7 @@ async fn open(database: &Database, schema: &str, seed: u64) -> Arc<Postgres> {
 
 /// What a server hears from others within this time.
 async fn hears(store: &Postgres, patience: Duration) -> Option<String> {
-    timeout(patience, store.peers().unwrap().hear()).await.ok()
+    timeout(patience, store.peers().unwrap().receive()).await.ok()
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -32,7 +32,7 @@ async fn clusters_do_not_hear_each_other() {
         let mut heard = None;
         // It may not listen yet.
         for _ in 0..100 {
-            teller.peers().unwrap().tell("hello".into());
+            teller.peers().unwrap().broadcast("hello".into());
             heard = hears(peer, Duration::from_millis(100)).await;
             if heard.is_some() {
                 break;
@@ -40,7 +40,7 @@ async fn clusters_do_not_hear_each_other() {
         }
         assert_eq!(heard.as_deref(), Some("hello"), "{here}");
         // What it says itself comes after all that was told before.
-        stranger.peers().unwrap().tell("from elsewhere".into());
+        stranger.peers().unwrap().broadcast("from elsewhere".into());
         assert_eq!(hears(stranger, Duration::from_millis(500)).await, None, "{here} and {there}");
         while hears(peer, Duration::from_millis(200))
             .await

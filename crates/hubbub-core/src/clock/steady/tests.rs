@@ -60,9 +60,9 @@ fn a_short_step_has_no_effect() {
         machine.clocks.step_micros(step);
         machine.pass(59 * SECOND);
         assert_eq!((machine.now(), machine.proven()), (START + 69 * SECOND, START + 69 * SECOND), "{step}");
-        assert_eq!(machine.steady.doubt(), Some(ClockDoubt::Stepped { micros: step }));
+        assert_eq!(machine.steady.anomaly(), Some(ClockAnomaly::Stepped { micros: step }));
         machine.clocks.step_micros(-step);
-        assert_eq!((machine.now(), machine.steady.doubt()), (machine.wall(), None));
+        assert_eq!((machine.now(), machine.steady.anomaly()), (machine.wall(), None));
         machine.clocks.step_micros(step);
         machine.pass(59 * SECOND);
         assert_eq!(machine.now(), START + 128 * SECOND, "the time it was held before does not count");
@@ -76,7 +76,7 @@ fn a_step_that_is_held_is_followed() {
         machine.clocks.step_micros(step);
         machine.pass(61 * SECOND);
         assert_eq!((machine.now(), machine.proven()), (machine.wall(), machine.wall()), "{step}");
-        assert_eq!(machine.steady.doubt(), None);
+        assert_eq!(machine.steady.anomaly(), None);
     }
 }
 
@@ -93,14 +93,14 @@ fn drift_is_followed_at_once_and_no_faster_than_clocks_drift() {
         machine.clocks.step_micros(100_000);
         machine.pass(SECOND);
     }
-    assert!(machine.steady.doubt().is_some());
+    assert!(machine.steady.anomaly().is_some());
 }
 
 #[test]
 fn a_start_behind_what_the_store_knows_goes_on_from_there() {
     let machine = Machine::new().restarted(START + HOUR);
     assert_eq!((machine.now(), machine.proven()), (START + HOUR, START + HOUR));
-    assert_eq!(machine.steady.doubt(), Some(ClockDoubt::Stepped { micros: -HOUR }));
+    assert_eq!(machine.steady.anomaly(), Some(ClockAnomaly::Stepped { micros: -HOUR }));
     machine.pass(61 * SECOND);
     assert_eq!(machine.now(), machine.wall(), "the store may have been written by a clock that was ahead");
 }
@@ -108,14 +108,14 @@ fn a_start_behind_what_the_store_knows_goes_on_from_there() {
 #[test]
 fn a_start_after_a_short_time_out_of_service_is_proven() {
     let machine = Machine::new().restarted(START - HOUR);
-    assert_eq!((machine.now(), machine.proven(), machine.steady.doubt()), (START, START, None));
+    assert_eq!((machine.now(), machine.proven(), machine.steady.anomaly()), (START, START, None));
 }
 
 #[test]
 fn a_start_far_ahead_of_the_store_proves_itself() {
     let machine = Machine::new().restarted(START - YEAR);
     assert_eq!((machine.now(), machine.proven()), (START, START - YEAR));
-    assert_eq!(machine.steady.doubt(), Some(ClockDoubt::Unproven { micros: YEAR }));
+    assert_eq!(machine.steady.anomaly(), Some(ClockAnomaly::Unproven { micros: YEAR }));
     machine.pass(59 * SECOND);
     assert_eq!((machine.now(), machine.proven()), (machine.wall(), machine.wall() - YEAR));
     machine.pass(2 * SECOND);
@@ -132,7 +132,7 @@ fn a_wrong_clock_that_is_corrected_after_the_start_proves_nothing() {
         (machine.wall(), machine.wall()),
         "near what the store knows"
     );
-    assert_eq!(machine.steady.doubt(), None);
+    assert_eq!(machine.steady.anomaly(), None);
 }
 
 #[test]

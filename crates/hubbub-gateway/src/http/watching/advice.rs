@@ -235,11 +235,11 @@ fn connections(gateway: &Gateway) -> ComponentState {
 
 fn clock(gateway: &Gateway) -> ComponentState {
     const NAME: &str = "Clock";
-    match gateway.clock.doubt().or_else(|| gateway.store.clock_doubt()) {
+    match gateway.clock.anomaly().or_else(|| gateway.store.clock_anomaly()) {
         None => ComponentState::up(NAME, "The wall clock is believed."),
-        Some(doubt) => ComponentState::degraded(
+        Some(anomaly) => ComponentState::degraded(
             NAME,
-            doubt.to_string(),
+            anomaly.to_string(),
             "Look at the machine's clock and at NTP. Messages go on; nothing is deleted for its age meanwhile.",
         ),
     }

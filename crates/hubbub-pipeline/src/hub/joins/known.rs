@@ -1,4 +1,4 @@
-//! What a socket that follows all rooms of a user knows of these rooms, so that it is notified once of each join.
+//! The rooms that a socket knows which follows all rooms of a user, so that it is notified once of each join.
 
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
@@ -19,9 +19,9 @@ enum Known {
     NotYet { version: u64, since: Duration, next: Duration },
 }
 
-/// Whether the store is to be asked whether the user is a member of a listed room.
+/// When to query whether the user is a member of a listed room.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in super::super) enum Look {
+pub(in super::super) enum NextCheck {
     /// There is nothing to notify of.
     Never,
     /// The room is to be listed again, soon.
@@ -29,9 +29,9 @@ pub(in super::super) enum Look {
     Now,
 }
 
-/// What comes of that the store was asked.
+/// Result of a query whether the user is a member.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in super::super) enum Settled {
+pub(in super::super) enum CheckResult {
     Nothing,
     /// The room is to be listed again, soon.
     Soon,
@@ -41,10 +41,10 @@ pub(in super::super) enum Settled {
     },
 }
 
-/// A store may list a room before it shows the member. Pause between two looks at it, at least, and how long it is looked at:
+/// A store may list a room before it shows the member. Shortest pause between two checks, and how long it is checked:
 /// longer than another server needs to complete what one that died had begun.
-const LOOK_INTERVAL: Duration = Duration::from_secs(5);
-const LOOK_TIME: Duration = Duration::from_secs(60);
+const CHECK_INTERVAL: Duration = Duration::from_secs(5);
+const CHECK_TIME: Duration = Duration::from_secs(60);
 /// A room that is listed is told of after this time, unless a hint comes first. Hints need a fraction of it.
 pub(super) const HINT_TIME: Duration = Duration::from_secs(1);
 /// A hint that comes so soon after the socket was notified is of the same join, unless the user was seen not to be a member.
@@ -79,7 +79,7 @@ impl KnownRooms {
         }
     }
 
-    /// Whether the socket was notified of the join that a hint tells of.
+    /// Whether the socket was notified of the join that a hint is about.
     pub(in super::super) fn has_heard(&self, room: &RoomId, now: Duration) -> bool {
         match self.0.get(room) {
             Some(Known::Notified { at } | Known::AsOf { at: Some(at), .. }) => {
@@ -97,65 +97,64 @@ impl KnownRooms {
     }
 
     /// What to do about a room in a listing that began `now`.
-    pub(in super::super) fn look(&mut self, listed: &Membership, now: Duration) -> Look {
-        let when = |is_now| if is_now { Look::Now } else { Look::Never };
+    pub(in super::super) fn next_check(&mut self, listed: &Membership, now: Duration) -> NextCheck {
+        let when = |is_now| if is_now { NextCheck::Now } else { NextCheck::Never };
         match self.0.get(&listed.room).copied() {
-            None => Look::Now,
+            None => NextCheck::Now,
             Some(Known::NotYet { version, next, .. }) => when(listed.version != Some(version) || now >= next),
-            Some(Known::Listed { since, .. }) if now.saturating_sub(since) < HINT_TIME => Look::Soon,
-            Some(Known::Listed { .. }) => Look::Now,
+            Some(Known::Listed { since, .. }) if now.saturating_sub(since) < HINT_TIME => NextCheck::Soon,
+            Some(Known::Listed { .. }) => NextCheck::Now,
             Some(Known::AsOf { version, .. }) => when(version != listed.version),
             Some(Known::Notified { at }) if now > at => {
                 // From now on this join can be told from the next one.
                 self.0.insert(listed.room.clone(), Known::AsOf { version: listed.version, at: Some(at) });
-                Look::Never
+                NextCheck::Never
             }
             // The listing may be of the time before the join.
-            Some(Known::Notified { .. }) => Look::Never,
+            Some(Known::Notified { .. }) => NextCheck::Never,
         }
     }
 
-    /// The store was asked whether the user is a member of a room in a listing that began `now`: it is one that has this `mark`,
-    /// or none.
-    pub(in super::super) fn settle(
+    /// The store has answered for a room in a listing that began `now`: the user is a member with this `mark`, or none.
+    pub(in super::super) fn complete_check(
         &mut self,
         listed: &Membership,
         mark: Option<u64>,
         now: Duration,
-    ) -> Settled {
-        if self.look(listed, now) != Look::Now {
-            return Settled::Nothing;
+    ) -> CheckResult {
+        if self.next_check(listed, now) != NextCheck::Now {
+            return CheckResult::Nothing;
         }
         let known = self.0.get(&listed.room).copied();
         if let Some(mark) = mark {
-            let (known, settled) = match known {
+            let (known, result) = match known {
                 Some(Known::Listed { mark: before, .. }) => {
                     let start = before.min(mark);
-                    (Known::AsOf { version: listed.version, at: Some(now) }, Settled::Notify { start })
+                    (Known::AsOf { version: listed.version, at: Some(now) }, CheckResult::Notify { start })
                 }
-                _ => (Known::Listed { since: now, mark }, Settled::Soon),
+                _ => (Known::Listed { since: now, mark }, CheckResult::Soon),
             };
             self.0.insert(listed.room.clone(), known);
-            return settled;
+            return result;
         }
         let Some(version) = listed.version else {
             // It was listed for a member. If there is none, then the next listing is of another join.
             self.forget(listed.room.as_str());
-            return Settled::Nothing;
+            return CheckResult::Nothing;
         };
         let since = match known {
             Some(Known::NotYet { version: before, since, .. }) if before == version => since,
             _ => now,
         };
         let looked = now.saturating_sub(since);
-        let next = now + (looked * 3).max(LOOK_INTERVAL);
-        let known = if looked < LOOK_TIME {
+        let next = now + (looked * 3).max(CHECK_INTERVAL);
+        let known = if looked < CHECK_TIME {
             Known::NotYet { version, since, next }
         } else {
             Known::AsOf { version: Some(version), at: None }
         };
         self.0.insert(listed.room.clone(), known);
-        Settled::Nothing
+        CheckResult::Nothing
     }
 
     /// The user was seen not to be a member.
@@ -180,26 +179,32 @@ mod tests {
         for version in [None, Some(7)] {
             let (old, new) = (listed("old", version), listed("new", version));
             let mut known = KnownRooms::new(vec![old.clone()]);
-            assert_eq!((known.look(&old, NOW), known.look(&new, NOW)), (Look::Never, Look::Now));
-            // A hint may be under way.
-            assert_eq!(known.settle(&new, Some(7), NOW), Settled::Soon);
             assert_eq!(
-                (known.look(&new, NOW), known.settle(&new, Some(7), NOW)),
-                (Look::Soon, Settled::Nothing)
+                (known.next_check(&old, NOW), known.next_check(&new, NOW)),
+                (NextCheck::Never, NextCheck::Now)
+            );
+            // A hint may be under way.
+            assert_eq!(known.complete_check(&new, Some(7), NOW), CheckResult::Soon);
+            assert_eq!(
+                (known.next_check(&new, NOW), known.complete_check(&new, Some(7), NOW)),
+                (NextCheck::Soon, CheckResult::Nothing)
             );
             let later = NOW + HINT_TIME;
             assert!(!known.has_heard(&new.room, later));
             assert_eq!(
-                (known.look(&new, later), known.settle(&new, Some(9), later)),
-                (Look::Now, Settled::Notify { start: 7 })
+                (known.next_check(&new, later), known.complete_check(&new, Some(9), later)),
+                (NextCheck::Now, CheckResult::Notify { start: 7 })
             );
             assert_eq!(
-                (known.look(&new, later), known.settle(&new, Some(9), later)),
-                (Look::Never, Settled::Nothing)
+                (known.next_check(&new, later), known.complete_check(&new, Some(9), later)),
+                (NextCheck::Never, CheckResult::Nothing)
             );
             // Removed, and seen to be so: the next listing is of another join.
             known.forget(old.room.as_str());
-            assert_eq!((known.look(&old, NOW), known.settle(&old, Some(7), NOW)), (Look::Now, Settled::Soon));
+            assert_eq!(
+                (known.next_check(&old, NOW), known.complete_check(&old, Some(7), NOW)),
+                (NextCheck::Now, CheckResult::Soon)
+            );
         }
     }
 
@@ -210,12 +215,16 @@ mod tests {
         let (before, told) = (listed("told", Some(1)), listed("told", Some(2)));
         assert_eq!(known.notify(&told.room, 7, NOW), 7);
         for listed in [&before, &before, &told] {
-            assert_eq!(known.look(listed, NOW - SECOND), Look::Never);
+            assert_eq!(known.next_check(listed, NOW - SECOND), NextCheck::Never);
         }
         for _ in 0..2 {
-            assert_eq!(known.look(&told, NOW + SECOND), Look::Never);
+            assert_eq!(known.next_check(&told, NOW + SECOND), NextCheck::Never);
         }
-        assert_eq!(known.look(&listed("told", Some(3)), NOW + SECOND), Look::Now, "it is another join");
+        assert_eq!(
+            known.next_check(&listed("told", Some(3)), NOW + SECOND),
+            NextCheck::Now,
+            "it is another join"
+        );
     }
 
     #[test]
@@ -227,7 +236,7 @@ mod tests {
         for room in [&page.room, &new.room] {
             assert!(known.has_heard(room, NOW + SECOND) && !known.has_heard(room, NOW + HINT_LATE));
         }
-        assert_eq!(known.look(&new, NOW + SECOND), Look::Never);
+        assert_eq!(known.next_check(&new, NOW + SECOND), NextCheck::Never);
         assert!(known.has_heard(&new.room, NOW + SECOND));
         known.forget(new.room.as_str());
         assert!(!known.has_heard(&new.room, NOW + SECOND), "removed meanwhile");
@@ -236,23 +245,26 @@ mod tests {
     #[test]
     fn a_room_listed_for_others_than_members_is_looked_at_for_a_minute() {
         let mut known = KnownRooms::new(vec![listed("r", Some(1))]);
-        assert_eq!(known.look(&listed("r", Some(1)), NOW), Look::Never);
+        assert_eq!(known.next_check(&listed("r", Some(1)), NOW), NextCheck::Never);
         let (joining, mut looks) = (listed("r", Some(2)), Vec::new());
         for second in 0..1_000 {
             let now = NOW + SECOND * second;
-            if known.look(&joining, now) == Look::Now {
+            if known.next_check(&joining, now) == NextCheck::Now {
                 for _ in 0..2 {
-                    assert_eq!(known.settle(&joining, None, now), Settled::Nothing);
+                    assert_eq!(known.complete_check(&joining, None, now), CheckResult::Nothing);
                 }
                 looks.push(second);
             }
         }
         assert_eq!(looks, [0, 5, 20, 80], "the member may be shown later");
-        assert_eq!(known.settle(&listed("r", Some(3)), Some(7), NOW), Settled::Soon);
-        assert_eq!(known.settle(&listed("r", Some(3)), Some(7), NOW + SECOND), Settled::Notify { start: 7 });
+        assert_eq!(known.complete_check(&listed("r", Some(3)), Some(7), NOW), CheckResult::Soon);
+        assert_eq!(
+            known.complete_check(&listed("r", Some(3)), Some(7), NOW + SECOND),
+            CheckResult::Notify { start: 7 }
+        );
         let left = listed("s", None);
-        assert_eq!(known.settle(&left, None, NOW), Settled::Nothing);
-        assert_eq!(known.look(&left, NOW), Look::Now, "only members are listed there");
+        assert_eq!(known.complete_check(&left, None, NOW), CheckResult::Nothing);
+        assert_eq!(known.next_check(&left, NOW), NextCheck::Now, "only members are listed there");
     }
 
     #[test]
@@ -260,12 +272,12 @@ mod tests {
         let (left, stays, told) = (listed("left", None), listed("stays", None), listed("told", None));
         let (short, mut known) = (listed("short", None), KnownRooms::new(vec![left.clone(), stays.clone()]));
         assert_eq!(known.notify(&told.room, 7, NOW), 7);
-        assert_eq!(known.settle(&short, Some(7), NOW), Settled::Soon);
+        assert_eq!(known.complete_check(&short, Some(7), NOW), CheckResult::Soon);
         known.keep_listed(&HashSet::from([&stays.room]));
-        assert_eq!(known.look(&left, NOW), Look::Now, "it is another join");
-        assert_eq!(known.settle(&short, Some(7), NOW + SECOND), Settled::Soon, "and this one");
+        assert_eq!(known.next_check(&left, NOW), NextCheck::Now, "it is another join");
+        assert_eq!(known.complete_check(&short, Some(7), NOW + SECOND), CheckResult::Soon, "and this one");
         for room in [&stays, &told] {
-            assert_eq!(known.look(room, NOW), Look::Never);
+            assert_eq!(known.next_check(room, NOW), NextCheck::Never);
         }
     }
 }

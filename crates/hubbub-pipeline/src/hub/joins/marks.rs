@@ -48,7 +48,7 @@ impl Join {
 impl Hub {
     /// Gives other servers hints that users became members through this one. The marks are read before that is answered, as
     /// whoever knows of the membership may move the mark. Those that the store does not tell in time are left out.
-    pub(in super::super) async fn tell_joined(&self, mut joins: Vec<Join>, access: &QueryAccess<'_>) {
+    pub(in super::super) async fn broadcast_joined(&self, mut joins: Vec<Join>, access: &QueryAccess<'_>) {
         let Some(relay) = self.relay.get() else { return };
         let lacking = joins.iter_mut().filter(|join| join.mark.is_none());
         self.read_marks(lacking.take(MARKS_MAX).collect(), access).await;
@@ -58,7 +58,7 @@ impl Hub {
     }
 
     /// Tells other servers of a removal through this one.
-    pub(in super::super) fn tell_left(&self, change: &Change<'_>, outcome: &Outcome) {
+    pub(in super::super) fn broadcast_left(&self, change: &Change<'_>, outcome: &Outcome) {
         if let (Some(relay), RoomChange::RemoveMember { room, user }) = (self.relay.get(), change.what)
             && matches!(outcome, Outcome::Changed { changed: true } | Outcome::Accepted)
             && let (Ok(room), Ok(user)) = (RoomId::new(room), UserId::new(user))

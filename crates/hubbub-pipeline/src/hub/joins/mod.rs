@@ -42,7 +42,7 @@ use super::sockets::JoinedAt;
 use super::{Hub, Outbox};
 use hints::Hints;
 use known::HINT_TIME;
-pub(super) use known::{KnownRooms, Look, Settled};
+pub(super) use known::{CheckResult, KnownRooms, NextCheck};
 pub(super) use marks::Join;
 
 /// Users whose rooms are listed by one query, and how many of them because they are to be compared at once.
@@ -276,7 +276,7 @@ impl Hub {
                         Access::Member { read_seq } => Some(JoinedAt::new(mark(), read_seq)),
                         _ => None,
                     };
-                    let is_soon = self.sockets.settle(user, listed, at, now);
+                    let is_soon = self.sockets.complete_check(user, listed, at, now);
                     self.compare_again(user, is_soon, now);
                 }));
             }

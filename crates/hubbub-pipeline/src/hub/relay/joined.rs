@@ -23,19 +23,19 @@ impl Relay {
         self.outgoing.lock().add_left(room, user);
     }
 
-    /// Lets what is to be told of joins and removals wait for the next records, behind all else, once those before are written.
-    pub(super) fn tell_joined(&self) {
+    /// Queues hints about joins and removals for the next records, behind all else, once those before are written.
+    pub(super) fn queue_membership_hints(&self) {
         let mut outgoing = self.outgoing.lock();
-        for (room, passages) in outgoing.take_joined() {
+        for (room, changes) in outgoing.take_joined() {
             let mut partitions: BTreeMap<u32, (Vec<Cow<'_, str>>, Vec<JoinedUser<'_>>)> = BTreeMap::new();
-            for (user, passage) in &passages {
+            for (user, change) in &changes {
                 let (left, joined) = partitions.entry(self.bus.partition_of(user.as_str())).or_default();
                 let user = Cow::Borrowed(user.as_str());
-                left.extend(passage.has_left.then(|| user.clone()));
-                joined.extend(passage.joined.map(|mark| (user, mark)));
+                left.extend(change.has_left.then(|| user.clone()));
+                joined.extend(change.joined.map(|mark| (user, mark)));
             }
             for (partition, (left, joined)) in partitions {
-                // Whoever was removed first is told of first: who joined again is a member.
+                // Removals first: who joined again is a member.
                 for users in left.chunks(JOINS_PER_ENTRY) {
                     let entry = Entry { left: users.to_vec(), ..Entry::of(room.as_str()) };
                     outgoing.extend_joined(partition, entry.to_json());
@@ -48,8 +48,8 @@ impl Relay {
         }
     }
 
-    /// Tells everybody that more users became members than are told, if so.
-    pub(super) fn tell_lost_joins(&self, now: Duration) {
+    /// Queues a notice of dropped joins for all servers, if it is due.
+    pub(super) fn queue_lost_joins(&self, now: Duration) {
         let mut outgoing = self.outgoing.lock();
         if outgoing.take_lost_joins(now) {
             let entry = lost_joins();
@@ -60,7 +60,7 @@ impl Relay {
     }
 }
 
-/// The entry that says that more users became members than are told.
+/// The notice that joins were dropped.
 pub(super) fn lost_joins() -> String {
     Entry { lost_joins: true, ..Entry::of("") }.to_json()
 }

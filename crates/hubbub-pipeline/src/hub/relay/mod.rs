@@ -1,27 +1,25 @@
-//! Presence, typing, read marks and hints about joins between servers.
+//! Gossip between servers: presence, typing, read marks and hints about memberships.
 //!
-//! Soft state: each server tells the others who came to and left the rooms of its subscribers, and holds what others told
-//! it of the rooms that are followed here. Changes are collected for a tick, so a room is told at most ten times a second,
-//! however many come and go. What others hold is as good as the last word of the server it came from:
+//! All of it is soft state. Each server broadcasts who came to and left the rooms of its subscribers, and keeps the presence
+//! that other servers broadcast for the rooms followed here. Changes are collected for a tick, so a room is broadcast at most
+//! ten times a second, however many users come and go.
 //!
-//! - A server that is not heard of for [`NODE_TTL`] is gone, and its users with it. One that has users says so at least
+//! - A server without a record for [`NODE_TTL`] is gone, and its users with it. One that has users sends a record at least
 //!   each [`HEARTBEAT`].
-//! - Each record has a number. When one is missing, whoever misses it asks about the rooms it follows, and tells who is there:
-//!   what is missing may have been a question. The last record of many is followed by a sign of life, so its loss is noticed.
-//! - When a room is first followed here, the others are asked who is there. Each tells everybody it has, at most once a
-//!   second for each room.
+//! - Records are numbered. A server that misses one requests a snapshot of the rooms it follows, and sends its own: the missing
+//!   record may have been a request. The last of many records is followed by a heartbeat, so its loss is noticed.
+//! - When a room is first followed here, a snapshot is requested. Each server sends its users, at most once a second for each
+//!   room.
+//! - Members added through a server are broadcast in the partition of the user, as hints ([`super::joins`]). Where hints may be
+//!   missing, the rooms of users are compared with the store.
 //!
-//! - Who became a member of a room through a server is told in the partition of the user, as a hint ([`super::joins`]). Where
-//!   such hints may be missing, the rooms of users are compared with the store.
-//!
-//! Records of all rooms share what [`NodeBus`] carries in a tick; what does not fit waits, and is told as it is then. So a
-//! server that starts, or a thousand rooms that move, cost time and not more records.
+//! Records of all rooms share what [`NodeBus`] carries in a tick. What does not fit waits, and is sent with its state by then.
 
-mod hearing;
 mod joined;
 mod outgoing;
 mod over_store;
 mod presence;
+mod receive;
 mod record;
 
 use std::borrow::Cow;
@@ -34,41 +32,41 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 
 use super::Hub;
-use hearing::Heard;
 use outgoing::{Changes, Outgoing, OutgoingRecord};
 pub use over_store::relay_over_store;
-pub(super) use presence::Elsewhere;
+pub(super) use presence::RemotePresence;
+use receive::PeerCursors;
 use record::{ENVELOPE_BYTES, Entry};
 
 /// Pause between two writes of what changed.
 pub(crate) const TICK: Duration = Duration::from_millis(100);
-/// A server that has users says so this often.
+/// A server that has users sends a record this often.
 const HEARTBEAT: Duration = Duration::from_secs(2);
 /// A server that is silent for this long is gone.
 const NODE_TTL: Duration = Duration::from_secs(6);
-/// Shortest time between two tellings of everybody in a room, and of that joins are not told.
+/// Shortest time between two snapshots of a room, and between two notices of lost joins.
 const FULL_INTERVAL: Duration = Duration::from_secs(1);
 /// Rooms that are looked at in a tick, unless as many entries wait.
 const ROOMS_PER_TICK: usize = 1_000;
 /// Users in one entry.
 const USERS_PER_ENTRY: usize = 100;
-/// What was asked about a room has been answered after this time, if by anybody.
+/// Answers to a request for a snapshot have arrived after this time, if any do.
 const ANSWER_TIME: Duration = Duration::from_millis(500);
-/// Whoever wants to know who is there waits so long at most, until it was asked and answered.
+/// Longest wait of a request for the users of a room.
 const ANSWER_TIME_MAX: Duration = Duration::from_secs(2);
-/// How long a room stays followed for whoever asked who is there, and how many rooms at once.
+/// How long a room stays followed after a request for its users, and how many rooms at once.
 const WATCH_TIME: Duration = Duration::from_secs(10);
 const WATCHES_MAX: usize = 1_000;
 
 /// Carries records between servers. It may lose and repeat them.
 pub(crate) trait NodeBus: Send + Sync {
-    /// Number of partitions. A server hears those of the rooms that are followed on it, and of the users of whom a socket
-    /// there follows all rooms.
+    /// Number of partitions. A server receives those of the rooms followed on it, and of the users of whom a socket there
+    /// follows all rooms.
     fn partitions(&self) -> u32;
     /// The partition of a room or a user.
     fn partition_of(&self, id: &str) -> u32;
-    /// Whether records of the partition arrive. Once they do, [`Hub::ask_about`] is called.
-    fn hears(&self, partition: u32) -> bool;
+    /// Whether records of the partition arrive. Once they do, [`Hub::begin_partitions`] is called.
+    fn is_subscribed(&self, partition: u32) -> bool;
     /// Largest record in bytes.
     fn record_bytes(&self) -> usize;
     /// Most records in a tick.
@@ -85,8 +83,8 @@ pub(super) struct Relay {
     outgoing: Mutex<Outgoing>,
     /// Held while records are written: they go out in the order of their numbers.
     writing: Mutex<()>,
-    heard: Mutex<Heard>,
-    /// Watches of rooms by those who asked who is there.
+    cursors: Mutex<PeerCursors>,
+    /// Rooms that are followed for requests of their users.
     watches: Arc<tokio::sync::Semaphore>,
     /// A room was followed that was not before, or all rooms of a user.
     follows: Notify,
@@ -97,17 +95,17 @@ impl Relay {
         self.outgoing.lock().change(room, self.bus.partition_of(room.as_str()), change);
     }
 
-    /// A room is followed here. If the answers would not be heard yet, it is asked about later.
+    /// A room is followed here. If answers would not arrive yet, the snapshot is requested later.
     pub(super) fn follow(&self, room: &RoomId) {
-        if self.hears(room.as_str()) {
+        if self.is_subscribed(room.as_str()) {
             self.change(room, |changes| changes.asks = true);
         }
         self.follow_more();
     }
 
     /// Whether records about this room, or hints about this user, arrive here.
-    pub(super) fn hears(&self, id: &str) -> bool {
-        self.bus.hears(self.bus.partition_of(id))
+    pub(super) fn is_subscribed(&self, id: &str) -> bool {
+        self.bus.is_subscribed(self.bus.partition_of(id))
     }
 
     /// Something is followed here that was not before: a room, or all rooms of a user.
@@ -135,7 +133,7 @@ impl Relay {
         }
     }
 
-    /// Writes what fits into a tick, and signs of life that are due.
+    /// Writes the records that fit into a tick, and heartbeats that are due.
     fn write(&self, now: Duration) {
         let _writing = self.writing.lock();
         let bytes = self.bus.record_bytes().saturating_sub(ENVELOPE_BYTES);
@@ -147,13 +145,13 @@ impl Relay {
 }
 
 impl Hub {
-    /// Tells other servers who is in the rooms here, and hears from them. Call before any room is followed.
+    /// Starts the exchange with other servers. Call before any room is followed.
     pub(crate) fn enable_relay(&self, bus: Arc<dyn NodeBus>, random: &dyn RandomSource) {
         let outgoing = Mutex::new(Outgoing::new(bus.partitions()));
-        let (writing, heard, follows) = Default::default();
+        let (writing, cursors, follows) = Default::default();
         let watches = Arc::new(tokio::sync::Semaphore::new(WATCHES_MAX));
         let node = random.next_u64();
-        let _ = self.relay.set(Relay { node, bus, outgoing, writing, heard, watches, follows });
+        let _ = self.relay.set(Relay { node, bus, outgoing, writing, cursors, watches, follows });
     }
 
     /// Waits until a room is followed that was not before, or all rooms of a user.
@@ -178,29 +176,29 @@ impl Hub {
             let entries = self.entries(relay, &room, changes, now);
             relay.outgoing.lock().extend(relay.bus.partition_of(room.as_str()), entries);
         }
-        relay.tell_joined();
-        relay.tell_lost_joins(now);
+        relay.queue_membership_hints();
+        relay.queue_lost_joins(now);
         relay.write(now);
     }
 
-    /// What is to be told about a room, as it is now.
+    /// The entries of a room's changes, with its present state.
     fn entries(&self, relay: &Relay, room: &RoomId, changes: Changes, now: Duration) -> Vec<String> {
         let Changes { users, mut is_full, asks, typing, marks } = changes;
         let name = room.as_str();
         let (mut on, mut off, mut everybody, mut nodes) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
         let mut is_early = false;
         self.with_channel(name, |channel| {
-            nodes = channel.elsewhere.nodes();
+            nodes = channel.remote.nodes();
             if asks {
-                channel.elsewhere.asked_at.get_or_insert(now);
+                channel.remote.requested_at.get_or_insert(now);
             }
             let is_present = |user: &UserId| channel.present.contains_key(user);
             (on, off) = users.iter().cloned().partition(is_present);
-            let told_at = channel.elsewhere.told_at;
-            is_early = is_full && told_at.is_some_and(|at| now.saturating_sub(at) < FULL_INTERVAL);
+            let sent_at = channel.remote.sent_at;
+            is_early = is_full && sent_at.is_some_and(|at| now.saturating_sub(at) < FULL_INTERVAL);
             if is_full && !is_early {
                 everybody = channel.present.keys().cloned().collect();
-                channel.elsewhere.told_at = Some(now);
+                channel.remote.sent_at = Some(now);
             }
         })
         .unwrap_or_else(|| off = users.into_iter().collect());
@@ -236,9 +234,9 @@ impl Hub {
         entries
     }
 
-    /// Tells the others that nobody is here any more.
+    /// Announces that this server stops, and its users are gone.
     #[cfg(feature = "kafka")]
-    pub(crate) fn say_goodbye(&self) {
+    pub(crate) fn announce_shutdown(&self) {
         let Some(relay) = self.relay.get() else { return };
         let _writing = relay.writing.lock();
         for OutgoingRecord { partition, n, entries } in relay.outgoing.lock().last_records() {
@@ -246,7 +244,7 @@ impl Hub {
         }
     }
 
-    /// The users that are live in the room on any server. If nobody follows the room here, the others are asked first.
+    /// The users that are live in the room on any server. If nobody follows the room here, a snapshot is requested first.
     pub async fn present_everywhere(self: &Arc<Self>, room: &RoomId, clock: &dyn Clock) -> Vec<UserId> {
         let Some(relay) = self.relay.get() else { return self.present(room.as_str()) };
         let deadline = clock.monotonic() + ANSWER_TIME_MAX;
@@ -261,8 +259,9 @@ impl Hub {
                 drop(permit);
             });
         }
-        while let Some(asked_at) = self.with_channel(room.as_str(), |channel| channel.elsewhere.asked_at) {
-            let answered_at = asked_at.map_or(deadline, |at| deadline.min(at + ANSWER_TIME));
+        while let Some(requested_at) = self.with_channel(room.as_str(), |channel| channel.remote.requested_at)
+        {
+            let answered_at = requested_at.map_or(deadline, |at| deadline.min(at + ANSWER_TIME));
             let rest = answered_at.saturating_sub(clock.monotonic());
             if rest.is_zero() {
                 break;

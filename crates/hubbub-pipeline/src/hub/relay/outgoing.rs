@@ -1,5 +1,4 @@
-//! What is to be told to other servers: changes of rooms, collected until the next tick, and the entries that wait to be
-//! written.
+//! Changes of rooms that are collected until the next tick, and entries that wait to be written.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::time::Duration;
@@ -10,16 +9,16 @@ use hubbub_core::{ReadMark, RoomId, UserId};
 use super::joined::lost_joins;
 use super::{FULL_INTERVAL, HEARTBEAT};
 
-/// Rooms whose changes are collected; beyond that they are as good as lost, and asked for.
+/// Rooms whose changes are collected; others are dropped, and requested again.
 const ROOMS_MAX: usize = 50_000;
-/// Users of one room whose changes are collected; beyond that everybody who is there is told.
+/// Users of one room whose changes are collected; beyond that a snapshot is sent.
 const USERS_MAX: usize = 500;
-/// Joins that are collected; beyond that others are told that some are missing.
+/// Joins that are collected; beyond that a notice says that some are missing.
 const JOINS_MAX: usize = 1_000;
-/// Joins and removals that leave room for another removal. One that is not told matters only to a socket that has unsubscribed from
+/// Joins and removals that leave room for another removal. One that is dropped matters only to a socket that has unsubscribed from
 /// the room alone, if the user joins again within seconds.
 const LEFT_MAX: usize = JOINS_MAX / 2;
-/// Users of one room that are said to be typing in one tick.
+/// Typing users of one room in one tick.
 const TYPING_MAX: usize = 50;
 
 /// What changed in a room since the last tick.
@@ -27,9 +26,9 @@ const TYPING_MAX: usize = 50;
 pub(super) struct Changes {
     /// Users that came or left.
     pub(super) users: HashSet<UserId>,
-    /// Everybody who is there is to be told.
+    /// A snapshot is to be sent.
     pub(super) is_full: bool,
-    /// Others are to say who is there.
+    /// A snapshot is to be requested.
     pub(super) asks: bool,
     pub(super) typing: HashSet<UserId>,
     pub(super) marks: HashMap<UserId, ReadMark>,
@@ -58,16 +57,16 @@ impl Changes {
     }
 }
 
-/// How a user came into a room, or went.
+/// How the membership of a user changed.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) struct Passage {
+pub(super) struct MembershipChange {
     /// The user was removed, perhaps before joining again.
     pub(super) has_left: bool,
     /// The user became a member, with this read mark if it is known.
     pub(super) joined: Option<Option<u64>>,
 }
 
-/// One partition of what carries the records.
+/// One partition of the bus.
 #[derive(Debug, Default)]
 pub(super) struct Lane {
     /// Entries of the next records.
@@ -80,8 +79,8 @@ pub(super) struct Lane {
     written_at: Option<Duration>,
     /// Users in rooms of the partition, each counted for each room.
     pub(super) present: usize,
-    /// Whether the last record said something. If it is lost, the next one shows that.
-    owes_sign: bool,
+    /// Whether the last record had entries, so that a heartbeat must follow by which its loss is noticed.
+    owes_heartbeat: bool,
 }
 
 /// The entries of one record, and its number.
@@ -101,11 +100,11 @@ pub(super) struct Outgoing {
     /// The lane that is written first; another one each time.
     first: usize,
     /// Users that became members, or were removed, by room.
-    joined: HashMap<RoomId, HashMap<UserId, Passage>>,
+    joined: HashMap<RoomId, HashMap<UserId, MembershipChange>>,
     joined_count: usize,
-    /// Whether users became members of rooms, and that will not be told.
+    /// Whether joins were dropped.
     has_lost_joins: bool,
-    /// When others were last told that.
+    /// When the last notice of that was sent.
     lost_joins_at: Option<Duration>,
 }
 
@@ -116,7 +115,7 @@ impl Outgoing {
 
     pub(super) fn change(&mut self, room: &RoomId, lane: u32, change: impl FnOnce(&mut Changes)) {
         if self.rooms.len() >= ROOMS_MAX && !self.rooms.contains_key(room) {
-            // Others notice that a number is missing, and ask.
+            // Others notice that a number is missing, and request a snapshot.
             if let Some(lane) = self.lanes.get_mut(lane as usize) {
                 lane.n += 1;
             }
@@ -131,24 +130,24 @@ impl Outgoing {
     /// A user became a member of a room.
     pub(super) fn add_joined(&mut self, room: &RoomId, user: &UserId, mark: Option<u64>) {
         // Joined again; a mark that is known stays known.
-        let is_kept = self.add_passage(room, user, JOINS_MAX, |passage| {
-            passage.joined = Some(mark.or(passage.joined.flatten()));
+        let is_kept = self.add_membership_change(room, user, JOINS_MAX, |change| {
+            change.joined = Some(mark.or(change.joined.flatten()));
         });
         self.has_lost_joins |= !is_kept;
     }
 
     /// A user was removed from a room.
     pub(super) fn add_left(&mut self, room: &RoomId, user: &UserId) {
-        self.add_passage(room, user, LEFT_MAX, |passage| passage.has_left = true);
+        self.add_membership_change(room, user, LEFT_MAX, |change| change.has_left = true);
     }
 
     /// Returns false if there are `most` already.
-    fn add_passage(
+    fn add_membership_change(
         &mut self,
         room: &RoomId,
         user: &UserId,
         most: usize,
-        change: impl FnOnce(&mut Passage),
+        change: impl FnOnce(&mut MembershipChange),
     ) -> bool {
         let waiting = self.joined.get_mut(room).and_then(|users| users.get_mut(user));
         if waiting.is_none() && self.joined_count >= most {
@@ -165,7 +164,7 @@ impl Outgoing {
     }
 
     /// Takes what users became members of, and were removed from, unless some of what was taken before still waits.
-    pub(super) fn take_joined(&mut self) -> HashMap<RoomId, HashMap<UserId, Passage>> {
+    pub(super) fn take_joined(&mut self) -> HashMap<RoomId, HashMap<UserId, MembershipChange>> {
         if self.lanes.iter().any(|lane| !lane.joined.is_empty()) {
             return HashMap::new();
         }
@@ -179,7 +178,7 @@ impl Outgoing {
         }
     }
 
-    /// Whether others must be told now that they were not told of all who became members.
+    /// Whether a notice of lost joins is due.
     pub(super) fn take_lost_joins(&mut self, now: Duration) -> bool {
         let is_early = self.lost_joins_at.is_some_and(|at| now.saturating_sub(at) < FULL_INTERVAL);
         let is_due = self.has_lost_joins && !is_early;
@@ -211,7 +210,7 @@ impl Outgoing {
             let mut is_due = lane.is_due(now);
             while is_due || rest > 0 && lane.has_entries() {
                 let entries = lane.next_entries(bytes);
-                (lane.written_at, lane.owes_sign) = (Some(now), !entries.is_empty());
+                (lane.written_at, lane.owes_heartbeat) = (Some(now), !entries.is_empty());
                 records.push(lane.numbered(number, entries));
                 rest = rest.saturating_sub(1);
                 is_due = false;
@@ -220,7 +219,7 @@ impl Outgoing {
         records
     }
 
-    /// A last record for each lane that was written; for all of them, if joins are not told.
+    /// A last record for each lane that was written; for all of them, if joins were dropped.
     #[cfg(feature = "kafka")]
     pub(super) fn last_records(&mut self) -> Vec<OutgoingRecord> {
         let is_waiting = !self.joined.is_empty() || self.lanes.iter().any(|lane| !lane.joined.is_empty());
@@ -232,10 +231,10 @@ impl Outgoing {
 }
 
 impl Lane {
-    /// Whether a record is due, even if there is nothing to say.
+    /// Whether a record is due, even without entries.
     fn is_due(&self, now: Duration) -> bool {
         let is_silent = self.written_at.is_none_or(|at| now.saturating_sub(at) >= HEARTBEAT);
-        is_silent && (self.present > 0 || self.owes_sign)
+        is_silent && (self.present > 0 || self.owes_heartbeat)
     }
 
     /// Entries as the next record of the lane with this number.
@@ -293,6 +292,6 @@ mod tests {
         assert!(outgoing.take_lost_joins(Duration::ZERO) && !outgoing.take_lost_joins(Duration::ZERO));
         let joined = outgoing.take_joined();
         assert_eq!(joined.values().map(HashMap::len).sum::<usize>(), JOINS_MAX);
-        assert_eq!(joined[&room][&again], Passage { has_left: false, joined: Some(Some(9)) });
+        assert_eq!(joined[&room][&again], MembershipChange { has_left: false, joined: Some(Some(9)) });
     }
 }

@@ -22,7 +22,7 @@ impl NodeBus for StoreBus {
         0
     }
 
-    fn hears(&self, _: u32) -> bool {
+    fn is_subscribed(&self, _: u32) -> bool {
         true
     }
 
@@ -39,11 +39,11 @@ impl NodeBus for StoreBus {
     }
 
     fn send(&self, _: u32, record: String) {
-        self.0.peers().into_iter().for_each(|peers| peers.tell(record.clone()));
+        self.0.peers().into_iter().for_each(|peers| peers.broadcast(record.clone()));
     }
 }
 
-/// Lets the servers of a shared store tell each other who is in the rooms, if the store carries that.
+/// Starts the exchange over a shared store, if it carries texts between its servers.
 pub fn relay_over_store(
     hub: &Arc<Hub>,
     store: &Arc<dyn Store>,
@@ -56,17 +56,17 @@ pub fn relay_over_store(
     hub.enable_relay(Arc::new(StoreBus(store.clone())), random);
     let ticking = run_relay(hub.clone(), clock.clone());
     tokio::spawn(supervise(Essential::new("presence"), ticking));
-    let hearing = hear(hub.clone(), store.clone(), clock.clone());
-    tokio::spawn(supervise(Essential::new("presence of other servers"), hearing));
+    let receiving = receive(hub.clone(), store.clone(), clock.clone());
+    tokio::spawn(supervise(Essential::new("presence of other servers"), receiving));
 }
 
-async fn hear(hub: Arc<Hub>, store: Arc<dyn Store>, clock: Arc<dyn Clock>) {
+async fn receive(hub: Arc<Hub>, store: Arc<dyn Store>, clock: Arc<dyn Clock>) {
     loop {
-        // The store may be opened again; then somebody else hears.
+        // The store may be opened again; then another one receives.
         match store.peers() {
             Some(peers) => {
-                if let Ok(text) = tokio::time::timeout(TICK, peers.hear()).await {
-                    hub.hear(0, text.as_bytes(), clock.monotonic());
+                if let Ok(text) = tokio::time::timeout(TICK, peers.receive()).await {
+                    hub.apply_record(0, text.as_bytes(), clock.monotonic());
                 }
             }
             None => tokio::time::sleep(TICK).await,

@@ -1,4 +1,4 @@
-//! Who is in a room on other servers, as they said.
+//! Presence on other servers, as they broadcast it.
 
 use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
@@ -18,12 +18,12 @@ const PARTS_USERS_MAX: usize = 500_000;
 
 /// The users of a room on other servers.
 #[derive(Debug, Default)]
-pub(in super::super) struct Elsewhere {
+pub(in super::super) struct RemotePresence {
     nodes: HashMap<u64, NodeUsers>,
-    /// When everybody who is there was last told to other servers.
-    pub(super) told_at: Option<Duration>,
-    /// When other servers were first asked who is there.
-    pub(super) asked_at: Option<Duration>,
+    /// When the last snapshot was sent to other servers.
+    pub(super) sent_at: Option<Duration>,
+    /// When the first snapshot was requested from other servers.
+    pub(super) requested_at: Option<Duration>,
 }
 
 #[derive(Debug, Default)]
@@ -52,7 +52,7 @@ impl NodeUsers {
     }
 }
 
-impl Elsewhere {
+impl RemotePresence {
     pub(in super::super) fn has(&self, user: &UserId) -> bool {
         self.nodes.values().any(|node| node.users.contains(user))
     }
@@ -72,17 +72,17 @@ impl Elsewhere {
 
 impl Channel {
     pub(in super::super) fn is_present(&self, user: &UserId) -> bool {
-        self.present.contains_key(user) || self.elsewhere.has(user)
+        self.present.contains_key(user) || self.remote.has(user)
     }
 
-    /// Applies what a server said about its users, and announces who came and who left.
-    pub(super) fn hear(&mut self, hub: &Hub, node: u64, entry: &Entry<'_>) {
+    /// Applies an entry of a server, and notifies subscribers of who came and who left.
+    pub(super) fn apply_presence(&mut self, hub: &Hub, node: u64, entry: &Entry<'_>) {
         let ids = |users: &[Cow<'_, str>]| -> Vec<UserId> {
             users.iter().filter_map(|user| UserId::new(user).ok()).collect()
         };
         let (mut came, mut left) = (ids(&entry.on), ids(&entry.off));
         if let Some(part) = entry.full {
-            let known = self.elsewhere.nodes.entry(node).or_default();
+            let known = self.remote.nodes.entry(node).or_default();
             let all = known.take_all(part, came);
             left = all.iter().flat_map(|all| known.users.difference(all)).cloned().collect();
             came = all.into_iter().flatten().collect();
@@ -90,21 +90,21 @@ impl Channel {
         let mut frames = Vec::new();
         for (users, is_online) in [(came, true), (left, false)] {
             for user in users {
-                if self.set_elsewhere(hub, node, &user, is_online) {
+                if self.set_remote(hub, node, &user, is_online) {
                     let notice = Notice::Presence { room: &entry.room, user: user.as_str(), is_online };
                     (hub.encoder.notice)(&notice, &mut frames);
                 }
             }
         }
-        self.elsewhere.nodes.retain(|_, node| !node.users.is_empty() || node.parts.0 > 0);
+        self.remote.nodes.retain(|_, node| !node.users.is_empty() || node.parts.0 > 0);
         self.notify_frames(hub, frames, None);
     }
 
     /// Returns whether the user is now present, or not, who was not so before.
-    fn set_elsewhere(&mut self, hub: &Hub, node: u64, user: &UserId, is_online: bool) -> bool {
+    fn set_remote(&mut self, hub: &Hub, node: u64, user: &UserId, is_online: bool) -> bool {
         let total = &hub.metrics.presence_remote;
         let was_present = self.is_present(user);
-        let users = &mut self.elsewhere.nodes.entry(node).or_default().users;
+        let users = &mut self.remote.nodes.entry(node).or_default().users;
         if is_online && total.get() < REMOTE_USERS_MAX && users.insert(user.clone()) {
             total.inc();
         } else if !is_online && users.remove(user) {
@@ -115,7 +115,7 @@ impl Channel {
 
     /// These servers are gone, and their users with them.
     pub(super) fn forget(&mut self, hub: &Hub, room: &str, gone: &HashSet<u64>) {
-        let gone: Vec<NodeUsers> = gone.iter().filter_map(|node| self.elsewhere.nodes.remove(node)).collect();
+        let gone: Vec<NodeUsers> = gone.iter().filter_map(|node| self.remote.nodes.remove(node)).collect();
         let users: HashSet<UserId> = gone
             .into_iter()
             .flat_map(|node| {
@@ -139,7 +139,7 @@ impl Hub {
         let notice = Notice::Typing { room, user: user.as_str() };
         let is_told = self.with_channel(room, |channel| {
             // The user may have been removed.
-            let is_told = !channel.is_doubted(user);
+            let is_told = !channel.is_to_be_checked(user);
             if is_told {
                 channel.notify(self, &notice, Some(outbox));
             }
@@ -154,8 +154,8 @@ impl Hub {
     /// The users that are live in the room, as far as it is followed on this server, in the order of their ids.
     pub fn present(&self, room: &str) -> Vec<UserId> {
         let present = |channel: &mut Channel| {
-            let present = channel.present.keys().filter(|user| !channel.is_doubted(user));
-            present.chain(channel.elsewhere.users()).cloned().collect()
+            let present = channel.present.keys().filter(|user| !channel.is_to_be_checked(user));
+            present.chain(channel.remote.users()).cloned().collect()
         };
         let mut users: Vec<UserId> = self.with_channel(room, present).unwrap_or_default();
         users.sort_unstable();

@@ -1,17 +1,17 @@
-//! What servers tell each other about the people in rooms, as JSON.
+//! Format of the records between servers, as JSON.
 
 use std::borrow::Cow;
 
 use hubbub_core::ReadMark;
 use serde::{Deserialize, Serialize};
 
-/// A record of one server in one partition. Without rooms it says that the server is there.
+/// A record of one server in one partition. Without rooms it is a heartbeat.
 #[derive(Debug, Deserialize)]
 pub(super) struct Record<'a> {
     pub(super) node: u64,
     /// One more than in the server's record before it in this partition; otherwise something was lost.
     pub(super) n: u64,
-    /// The server ends, and nobody is there any more.
+    /// The server stops, and its users are gone.
     #[serde(default)]
     pub(super) bye: bool,
     #[serde(default, borrow)]
@@ -48,10 +48,10 @@ pub(super) struct Entry<'a> {
     /// Users that became members of the room.
     #[serde(default, borrow, skip_serializing_if = "Vec::is_empty")]
     pub(super) joined: Vec<JoinedUser<'a>>,
-    /// More users became members than are told. There is no room.
+    /// Joins were dropped. There is no room.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(super) lost_joins: bool,
-    /// Asks all servers that have somebody in the room who is there. These must answer, whether they have or not.
+    /// Requests a snapshot from all servers with users in the room. These must answer even if they have none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) ask: Option<Vec<u64>>,
 }

@@ -75,7 +75,7 @@ impl Node {
     async fn hear(&self, store: &RoomsOfAda, records: &[(u32, String)]) {
         records
             .iter()
-            .for_each(|(partition, record)| self.hub.hear(*partition, record.as_bytes(), self.now()));
+            .for_each(|(partition, record)| self.hub.apply_record(*partition, record.as_bytes(), self.now()));
         self.hub.look_up_hints(store).await;
     }
 
@@ -269,7 +269,7 @@ async fn what_a_server_that_stops_has_not_told_is_found() {
             // And lost.
             here.tick();
         }
-        here.hub.say_goodbye();
+        here.hub.announce_shutdown();
         let records: Vec<_> = std::mem::take(&mut *here.records.sent.lock()).into();
         there.hear(&store, &records).await;
         there.tick();
@@ -349,9 +349,9 @@ async fn what_was_told_before_the_bus_is_read_is_found() {
     there.hub.each_followed(|id| followed.push(id.to_owned()));
     assert_eq!(followed, ["ada"]);
     store.set("r", true, None);
-    there.hub.ask_about(&HashSet::from([0]));
+    there.hub.begin_partitions(&HashSet::from([0]));
     assert_eq!(there.compare(&store).await, 0, "ada's is another one");
-    there.hub.ask_about(&HashSet::from([1]));
+    there.hub.begin_partitions(&HashSet::from([1]));
     assert_eq!((there.compare(&store).await, there.compare_again(&store).await), (1, 1));
     assert_eq!(shown(&outbox), ["joined r at 7"]);
 }

@@ -28,7 +28,7 @@ impl NodeBus for Records {
         u32::from(room.as_bytes()[0]) % PARTITIONS
     }
 
-    fn hears(&self, _: u32) -> bool {
+    fn is_subscribed(&self, _: u32) -> bool {
         !self.hears_nothing.load(Ordering::SeqCst)
     }
 
@@ -91,11 +91,11 @@ impl Cluster {
                 self.written += 1;
                 self.texts.push(record.clone());
                 for (_, other) in self.nodes.iter().enumerate().filter(|(to, _)| *to != from) {
-                    if !other.records.hears(partition) {
+                    if !other.records.is_subscribed(partition) {
                         continue;
                     }
-                    other.hub.hear(partition, record.as_bytes(), self.now);
-                    other.hub.hear(partition, record.as_bytes(), self.now);
+                    other.hub.apply_record(partition, record.as_bytes(), self.now);
+                    other.hub.apply_record(partition, record.as_bytes(), self.now);
                 }
             }
         }
@@ -253,7 +253,7 @@ fn what_is_malformed_or_not_followed_changes_nothing() {
         r#"{"node":7,"n":4,"rooms":[{"room":"r","typing":["\",\"x\":\""]}]}"#,
         r#"{"node":7,"n":5,"rooms":[{"room":"r","full":[1,2],"on":["bob"]}]}"#,
     ] {
-        hub.hear(0, text.as_bytes(), cluster.now);
+        hub.apply_record(0, text.as_bytes(), cluster.now);
     }
     assert_eq!((cluster.present(0, "r"), shown(&ada)), (vec!["ada".to_owned()], vec![]));
     hub.detach(attachment);
@@ -374,7 +374,7 @@ fn nothing_is_asked_that_would_not_be_heard() {
         (vec!["ada".into(), "bob".into()], vec!["bob".into()])
     );
     cluster.nodes[1].records.hears_nothing.store(false, Ordering::SeqCst);
-    cluster.nodes[1].hub.ask_about(&(0..PARTITIONS).collect());
+    cluster.nodes[1].hub.begin_partitions(&(0..PARTITIONS).collect());
     cluster.steps(2);
     assert_eq!(
         cluster.present(1, "r"),

@@ -242,7 +242,7 @@ impl Core {
         let begin = |new: &HashSet<u32>| self.may_have_missed(|partition| new.contains(&partition));
         let new = self.bus.read(partitions, begin).await?;
         if self.options.bus {
-            self.hub.ask_about(&new);
+            self.hub.begin_partitions(&new);
         }
         Ok(())
     }
@@ -280,7 +280,7 @@ fn receive(core: &Core, runtime: &Handle, record: &BorrowedMessage<'_>) {
     }
     let here: u32 = saturate(record.partition());
     if header(record, PRESENCE).is_some() {
-        return core.hub.hear(here, value, core.clock.monotonic());
+        return core.hub.apply_record(here, value, core.clock.monotonic());
     }
     if header(record, NODE) == Some(core.node.as_bytes()) {
         // Published when it was committed. Whoever commits next may have changed something before that.

@@ -252,7 +252,7 @@ impl Kafka {
         let _ = self.stop.send(true);
         let Threads { consumer, bus } = std::mem::take(&mut *self.threads.lock());
         join(consumer).await;
-        self.core.hub.say_goodbye();
+        self.core.hub.announce_shutdown();
         let confirming = async {
             while !self.core.producer.gate.is_idle() {
                 tokio::time::sleep(IDLE_CHECK_INTERVAL).await;

@@ -27,7 +27,7 @@ impl NodeBus for PresenceBus {
         partition::of_room(id, self.partitions)
     }
 
-    fn hears(&self, partition: u32) -> bool {
+    fn is_subscribed(&self, partition: u32) -> bool {
         self.core.upgrade().is_some_and(|core| core.bus.reads(partition))
     }
 
@@ -56,8 +56,8 @@ pub(super) fn enable(core: &Arc<Core>) {
     core.hub.enable_relay(Arc::new(bus), &*core.random);
 }
 
-/// Tells other servers who is in the rooms, until this one stops.
-pub(super) async fn tell(core: Arc<Core>, mut stop: watch::Receiver<bool>) {
+/// Sends the presence of this server to the others until it stops.
+pub(super) async fn run(core: Arc<Core>, mut stop: watch::Receiver<bool>) {
     tokio::select! {
         () = run_relay(core.hub.clone(), core.clock.clone()) => {}
         _ = stop.wait_for(|is_stopping| *is_stopping) => {}

@@ -123,7 +123,7 @@ fn run(core: Arc<Core>) -> Result<Kafka, KafkaError> {
         async move { core.producer.watch(stopped, compare).await }
     };
     core.runtime.spawn(supervise(Essential::new("Kafka watch"), watching));
-    let telling = presence::tell(core.clone(), stopped.clone());
+    let telling = presence::run(core.clone(), stopped.clone());
     core.runtime.spawn(supervise(Essential::new("presence"), telling));
     core.runtime.spawn(supervise(Essential::new("Kafka follower"), Bus::follow(core.clone(), stopped)));
     let threads = Threads { consumer, bus: Some(bus) };

@@ -120,7 +120,7 @@ impl RoomStore for Postgres {
 
     fn remote_changes(&self) -> Pin<Box<dyn Future<Output = RemoteChanges> + Send + '_>> {
         Box::pin(async move {
-            let Some(numbers) = self.context.notifications.heard().await else { return RemoteChanges::Any };
+            let Some(numbers) = self.context.notifications.changed().await else { return RemoteChanges::Any };
             match self.rooms.room_names.names(&self.context.db, numbers.into_iter()).await {
                 Ok(names) => {
                     RemoteChanges::Rooms(names.values().filter_map(|name| RoomId::new(name).ok()).collect())

@@ -108,7 +108,7 @@ pub(crate) async fn apply(rooms: &Rooms, ops: &[PlacedOp<'_>]) -> Result<Vec<Out
             rooms.expects_repeats.store(repeats, Ordering::Relaxed);
         }
         rooms.totals.add(written.totals);
-        rooms.context.notifications.tell(written.rooms.iter().map(|(no, _)| *no));
+        rooms.context.notifications.notify_changed(written.rooms.iter().map(|(no, _)| *no));
         if let Some(recent) = &rooms.recent {
             recent.stored(written.messages());
         }

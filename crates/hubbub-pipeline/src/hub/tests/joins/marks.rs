@@ -133,7 +133,9 @@ async fn a_comparison_before_the_hint_leaves_its_mark() {
     store.set("v", true, None);
     there.compare_ada(&store).await;
     // A hint that waits while the store is asked.
-    later.iter().for_each(|(partition, record)| there.hub.hear(*partition, record.as_bytes(), there.now()));
+    later
+        .iter()
+        .for_each(|(partition, record)| there.hub.apply_record(*partition, record.as_bytes(), there.now()));
     there.pass(SECOND);
     there.compare_ada(&store).await;
     assert_eq!(shown(&outbox), ["joined v at 7, read to 13"]);

@@ -81,7 +81,7 @@ async fn a_removal_through_this_server_ends_nothing_newer() {
         publish_all(&hub, [removal, first]);
         publish_all(&hub, [last]);
         assert_eq!(shown(&ada), [""; 0], "the store is asked first");
-        hub.settle_doubts(&*store, &RoomId::new("r").unwrap()).await.unwrap();
+        hub.run_checks(&*store, &RoomId::new("r").unwrap()).await.unwrap();
         assert_eq!(shown(&ada)[0], expected);
     }
     assert_eq!(shown(&ada), [""; 0]);
@@ -104,7 +104,7 @@ async fn what_was_removed_before_a_takeover_gets_nothing_that_is_committed_after
 }
 
 #[cfg(feature = "kafka")]
-mod doubted;
+mod checked;
 
 #[cfg(feature = "kafka")]
 mod bus {
@@ -124,7 +124,7 @@ mod bus {
             0
         }
 
-        fn hears(&self, _: u32) -> bool {
+        fn is_subscribed(&self, _: u32) -> bool {
             self.0.load(Ordering::SeqCst)
         }
 

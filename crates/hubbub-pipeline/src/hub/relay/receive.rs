@@ -1,4 +1,4 @@
-//! What other servers say, and what of it is missing.
+//! Applies records of other servers, and requests what is missing.
 
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
@@ -12,7 +12,7 @@ use super::{NODE_TTL, Relay};
 
 /// Servers that are known, counted for each partition.
 const SERVERS_MAX: usize = 100_000;
-/// How long the number of a server's last record is known. Whoever has nobody to tell of is silent and misses nothing.
+/// How long the number of a server's last record is kept. A server without users is silent, and nothing of it is missing.
 const NUMBER_TTL: Duration = Duration::from_secs(600);
 
 /// A server in one partition.
@@ -21,7 +21,7 @@ type Origin = (u64, u32);
 struct LastRecord {
     n: u64,
     at: Duration,
-    /// Whether it said something. Otherwise it had nothing more to say, and nothing is missing if it is silent.
+    /// Whether it had entries. If it had none, nothing is missing while the server is silent.
     has_entries: bool,
     /// Whether its users are forgotten.
     is_silent: bool,
@@ -29,23 +29,23 @@ struct LastRecord {
 
 /// The last record of each server.
 #[derive(Default)]
-pub(super) struct Heard {
+pub(super) struct PeerCursors {
     servers: HashMap<Origin, LastRecord>,
     /// Partitions in which records are missing.
-    lacking: HashSet<u32>,
+    gaps: HashSet<u32>,
 }
 
-impl Heard {
-    /// Notes that a record came. Returns whether it is news, and not a repetition.
-    fn note(&mut self, partition: u32, record: &Record<'_>, now: Duration) -> bool {
+impl PeerCursors {
+    /// Advances to this record. Returns false if it is a repetition.
+    fn advance(&mut self, partition: u32, record: &Record<'_>, now: Duration) -> bool {
         let origin = (record.node, partition);
         let before = self.servers.get(&origin).map_or(0, |last| last.n);
         if record.n <= before || before == 0 && self.servers.len() >= SERVERS_MAX {
             return false;
         }
-        // Of whoever ends and was never heard of, nothing is missing.
+        // Nothing is missing of an unknown server that stops.
         if record.n != before + 1 && (before > 0 || !record.bye) {
-            self.lacking.insert(partition);
+            self.gaps.insert(partition);
         }
         if record.bye {
             self.servers.remove(&origin);
@@ -56,7 +56,7 @@ impl Heard {
         true
     }
 
-    /// Servers that have become silent, and whether each said something in its last record.
+    /// Servers that have become silent, and whether the last record of each had entries.
     fn take_silent(&mut self, now: Duration) -> HashMap<Origin, bool> {
         self.servers.retain(|_, last| now.saturating_sub(last.at) <= NUMBER_TTL);
         let silent = self
@@ -73,15 +73,15 @@ impl Heard {
 }
 
 impl Hub {
-    /// Applies a record of another server. What is malformed is passed over.
-    pub(crate) fn hear(&self, partition: u32, text: &[u8], now: Duration) {
+    /// Applies a record of another server. Malformed ones are ignored.
+    pub(crate) fn apply_record(&self, partition: u32, text: &[u8], now: Duration) {
         let Some(relay) = self.relay.get() else { return };
         let record = match serde_json::from_slice::<Record<'_>>(text) {
             Ok(record) if record.node != relay.node => record,
             Ok(_) => return,
             Err(error) => return tracing::debug!(%error, "a record about presence is malformed"),
         };
-        if !relay.heard.lock().note(partition, &record, now) {
+        if !relay.cursors.lock().advance(partition, &record, now) {
             return;
         }
         self.metrics.presence_records.inc();
@@ -93,12 +93,12 @@ impl Hub {
             return;
         }
         for entry in &record.rooms {
-            self.hear_entry(relay, (record.node, partition), entry);
+            self.apply_entry(relay, (record.node, partition), entry);
             self.memory.enforce_bound();
         }
     }
 
-    fn hear_entry(&self, relay: &Relay, (node, partition): Origin, entry: &Entry<'_>) {
+    fn apply_entry(&self, relay: &Relay, (node, partition): Origin, entry: &Entry<'_>) {
         if entry.lost_joins {
             self.may_have_missed_joins_of(relay, &HashSet::from([partition]));
         }
@@ -110,7 +110,7 @@ impl Hub {
             self.notify_marked(&room, user, mark);
         }
         let is_anybody_here = self.with_channel(room.as_str(), |channel| {
-            channel.hear(self, node, entry);
+            channel.apply_presence(self, node, entry);
             for user in entry.typing.iter().filter(|user| is_valid_id(user)) {
                 channel.notify(self, &Notice::Typing { room: room.as_str(), user }, None);
             }
@@ -125,18 +125,18 @@ impl Hub {
 
     /// Forgets servers that are gone, and makes up for records that are missing.
     pub(super) fn repair(&self, relay: &Relay, now: Duration) {
-        let mut silent = relay.heard.lock().take_silent(now);
+        let mut silent = relay.cursors.lock().take_silent(now);
         if !silent.is_empty() {
-            // If one of these comes again, what it said is missing here.
+            // If one of these comes back, its earlier records are missing here.
             let forgotten = self.forget(relay, &silent.keys().copied().collect());
-            relay.heard.lock().servers.retain(|origin, _| !forgotten.contains(origin));
+            relay.cursors.lock().servers.retain(|origin, _| !forgotten.contains(origin));
             silent.retain(|origin, has_entries| *has_entries || forgotten.contains(origin));
         }
-        let mut doubtful: HashSet<u32> = silent.keys().map(|(_, partition)| *partition).collect();
-        let lacking = std::mem::take(&mut relay.heard.lock().lacking);
-        self.ask(relay, &lacking, true);
-        doubtful.extend(lacking);
-        self.may_have_missed_joins_of(relay, &doubtful);
+        let mut affected: HashSet<u32> = silent.keys().map(|(_, partition)| *partition).collect();
+        let gaps = std::mem::take(&mut relay.cursors.lock().gaps);
+        self.request_snapshots(relay, &gaps, true);
+        affected.extend(gaps);
+        self.may_have_missed_joins_of(relay, &affected);
     }
 
     /// Hints in these partitions may be missing.
@@ -146,18 +146,17 @@ impl Hub {
         }
     }
 
-    /// Asks the others who is in the followed rooms of these partitions, which have not been heard before. What was told in
-    /// them before is missing.
+    /// Requests snapshots of the followed rooms of these partitions, whose records arrive from now on. Earlier ones are missing.
     #[cfg(feature = "kafka")]
-    pub(crate) fn ask_about(&self, partitions: &HashSet<u32>) {
+    pub(crate) fn begin_partitions(&self, partitions: &HashSet<u32>) {
         if let Some(relay) = self.relay.get() {
-            self.ask(relay, partitions, false);
+            self.request_snapshots(relay, partitions, false);
             self.may_have_missed_joins_of(relay, partitions);
         }
     }
 
-    /// Asks about the followed rooms of these partitions. If it `tells`, too, everybody hears who is there.
-    fn ask(&self, relay: &Relay, partitions: &HashSet<u32>, tells: bool) {
+    /// Requests snapshots of the followed rooms of these partitions, and sends those of this server, if it `answers`, too.
+    fn request_snapshots(&self, relay: &Relay, partitions: &HashSet<u32>, answers: bool) {
         if partitions.is_empty() {
             return;
         }
@@ -165,13 +164,13 @@ impl Hub {
             let mut rooms: Vec<(RoomId, bool)> = Vec::new();
             for (room, channel) in &*shard.lock() {
                 if partitions.contains(&relay.bus.partition_of(room.as_str())) {
-                    rooms.push((room.clone(), tells && !channel.present.is_empty()));
+                    rooms.push((room.clone(), answers && !channel.present.is_empty()));
                 }
             }
-            for (room, tells) in rooms {
+            for (room, answers) in rooms {
                 relay.change(&room, |changes| {
                     changes.asks = true;
-                    changes.is_full |= tells;
+                    changes.is_full |= answers;
                 });
             }
         }
@@ -182,7 +181,7 @@ impl Hub {
         let mut forgotten = HashSet::new();
         for shard in &self.shards {
             for (room, channel) in shard.lock().iter_mut() {
-                let nodes = channel.elsewhere.nodes();
+                let nodes = channel.remote.nodes();
                 if nodes.is_empty() {
                     continue;
                 }

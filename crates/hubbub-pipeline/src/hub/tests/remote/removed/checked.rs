@@ -23,17 +23,17 @@ async fn a_removal_that_is_heard_of_late_ends_nothing_new() {
     remove_ada(&hub).await;
     publish(&hub, "r", store.store(1));
     assert_eq!(shown(&ada), [""; 0], "the store is asked first");
-    hub.settle_doubts(&*store, &RoomId::new("r").unwrap()).await.unwrap();
+    hub.run_checks(&*store, &RoomId::new("r").unwrap()).await.unwrap();
     assert_eq!(shown(&ada), ["1"], "ada is a member");
     store.change(|room| room.is_mute = true);
     remove_ada(&hub).await;
     publish(&hub, "r", store.store(1));
-    hub.settle_doubts(&*store, &RoomId::new("r").unwrap()).await.unwrap_err();
+    hub.run_checks(&*store, &RoomId::new("r").unwrap()).await.unwrap_err();
     hub.catch_up(&*store, hub.enable_remote().take()).await.unwrap();
     hub.poll_heads(&*store).await.unwrap_err();
     assert_eq!(shown(&ada), [""; 0], "nobody knows");
     store.room.lock().is_mute = false;
-    hub.settle_doubts(&*store, &RoomId::new("r").unwrap()).await.unwrap();
+    hub.run_checks(&*store, &RoomId::new("r").unwrap()).await.unwrap();
     hub.catch_up(&*store, hub.enable_remote().take()).await.unwrap();
     assert_eq!(shown(&ada), ["2"]);
     // Removed once more, and added while the store is asked.
@@ -73,7 +73,7 @@ async fn whoever_may_be_removed_gets_and_sends_no_signs_of_presence() {
     publish(&hub, "r", store.store(1));
     publish(&hub, "r", store.store(2));
     assert_eq!(shown(&bob), [""; 0]);
-    hub.settle_doubts(&*store, &RoomId::new("r").unwrap()).await.unwrap();
+    hub.run_checks(&*store, &RoomId::new("r").unwrap()).await.unwrap();
     assert_eq!(store.room.lock().asked, [user_of_ada]);
     assert_eq!(shown(&ada), ["ended r"]);
     let texts = shown(&bob);
@@ -92,12 +92,12 @@ async fn whoever_stays_and_has_missed_who_came_reconnects() {
     let of_ada = joined(&hub, Some("ada"), &ada, 0);
     hub.poll_heads(&*store).await.unwrap();
     remove_ada(&hub).await;
-    hub.settle_doubts(&*store, &RoomId::new("r").unwrap()).await.unwrap();
+    hub.run_checks(&*store, &RoomId::new("r").unwrap()).await.unwrap();
     assert!(!ada.is_cut(), "ada is a member, and lacks nothing");
     remove_ada(&hub).await;
     let of_bob = joined(&hub, Some("bob"), &bob, 0);
     hub.typing(&of_bob, &UserId::new("bob").unwrap(), &bob);
-    hub.settle_doubts(&*store, &RoomId::new("r").unwrap()).await.unwrap();
+    hub.run_checks(&*store, &RoomId::new("r").unwrap()).await.unwrap();
     assert!(ada.is_cut() && !bob.is_cut());
     hub.detach(of_ada);
     hub.detach(of_bob);
@@ -115,7 +115,7 @@ async fn what_waits_is_bounded_and_may_be_erased() {
     publish(&hub, "r", store.store(2));
     store.change(|room| room.erased.push(1));
     hub.with_channel("r", |channel| channel.drop_held("r"));
-    hub.settle_doubts(&*store, &RoomId::new("r").unwrap()).await.unwrap();
+    hub.run_checks(&*store, &RoomId::new("r").unwrap()).await.unwrap();
     assert_eq!(shown(&bob), [""; 0]);
     hub.catch_up(&*store, hub.enable_remote().take()).await.unwrap();
     assert_eq!((shown(&ada), shown(&bob)), (vec!["2".to_owned()], vec!["2".to_owned()]));
@@ -125,7 +125,7 @@ async fn what_waits_is_bounded_and_may_be_erased() {
         publish(&hub, "r", store.store(1));
     }
     store.change(ada_is_removed);
-    hub.settle_doubts(&*store, &RoomId::new("r").unwrap()).await.unwrap();
+    hub.run_checks(&*store, &RoomId::new("r").unwrap()).await.unwrap();
     hub.catch_up(&*store, hub.enable_remote().take()).await.unwrap();
     let got = shown(&bob).iter().filter(|text| text.parse::<u64>().is_ok()).count();
     assert_eq!((shown(&ada), got), (vec!["ended r".to_owned()], 1_100));
@@ -135,7 +135,7 @@ async fn what_waits_is_bounded_and_may_be_erased() {
     let attached: Vec<_> = attached.collect();
     drop((shown(&ada), shown(&bob)));
     for (_, user) in &attached {
-        hub.doubt("r", user);
+        hub.require_check("r", user);
     }
     assert_eq!(hub.with_channel("r", |channel| channel.is_compared), Some(false));
     attached.into_iter().for_each(|(attachment, _)| hub.detach(attachment));
@@ -145,7 +145,7 @@ async fn what_waits_is_bounded_and_may_be_erased() {
 
 fn settled(of: Option<(HashMap<UserId, u64>, u64)>, hub: &Hub) -> Vec<u64> {
     let (asked, last) = of.unwrap();
-    let released = hub.with_channel("r", |channel| channel.trust(&asked, last)).unwrap();
+    let released = hub.with_channel("r", |channel| channel.complete_checks(&asked, last)).unwrap();
     released.waiting.iter().map(|held| held.batch.last_seq()).collect()
 }
 
@@ -156,17 +156,17 @@ async fn messages_do_not_wait_for_removals_that_came_behind_them() {
     let of_ada = joined(&hub, Some("ada"), &ada, 0);
     let of_bob = joined(&hub, Some("bob"), &bob, 0);
     hub.poll_heads(&*store).await.unwrap();
-    hub.doubt("r", "ada");
+    hub.require_check("r", "ada");
     publish(&hub, "r", store.store(1));
-    let first = hub.with_channel("r", Channel::doubted);
-    hub.doubt("r", "bob");
+    let first = hub.with_channel("r", Channel::users_to_check);
+    hub.require_check("r", "bob");
     publish(&hub, "r", store.store(1));
-    let second = hub.with_channel("r", Channel::doubted);
-    hub.doubt("r", "ada");
+    let second = hub.with_channel("r", Channel::users_to_check);
+    hub.require_check("r", "ada");
     publish(&hub, "r", store.store(1));
     assert_eq!(settled(first, &hub), [1]);
     assert_eq!(settled(second, &hub), [2]);
-    assert_eq!(settled(hub.with_channel("r", Channel::doubted), &hub), [3]);
+    assert_eq!(settled(hub.with_channel("r", Channel::users_to_check), &hub), [3]);
     hub.detach(of_ada);
     hub.detach(of_bob);
 }
@@ -186,7 +186,7 @@ async fn who_was_added_again_is_not_removed_by_an_old_answer() {
     publish(&hub, "r", store.store(1));
     assert!(taken(&hub).is_empty());
     store.room.lock().is_mute = true;
-    hub.settle_doubts(&*store, &RoomId::new("r").unwrap()).await.unwrap();
+    hub.run_checks(&*store, &RoomId::new("r").unwrap()).await.unwrap();
     assert_eq!(shown(&ada), ["1"], "nobody is left to ask about");
     // Removed once more, by a change that came while the store was asked.
     remove_ada(&hub).await;
@@ -210,7 +210,7 @@ async fn who_is_gone_holds_up_nobody_and_guests_stay() {
     store.change(|room| room.is_mute = true);
     publish(&hub, "r", store.store(1));
     hub.detach(of_ada);
-    hub.settle_doubts(&*store, &RoomId::new("r").unwrap()).await.unwrap();
+    hub.run_checks(&*store, &RoomId::new("r").unwrap()).await.unwrap();
     assert!(shown(&bob).contains(&"1".to_owned()));
     hub.detach(of_bob);
 }

@@ -1,4 +1,4 @@
-//! The form face (`--compat chats`): users, chats and messages as forms, and every message of a user's chats over a socket.
+//! The form interface (`--compat chats`): users, chats and messages as forms, and every message of a user's chats over a socket.
 
 use hyper::Method;
 use serde_json::Value;

@@ -1,4 +1,4 @@
-//! Who follows all rooms (`"*"`, or the form face) at one server hears of rooms that are joined through another one.
+//! Who follows all rooms (`"*"`, or the form interface) at one server hears of rooms that are joined through another one.
 
 use std::collections::BTreeSet;
 use std::time::Duration;

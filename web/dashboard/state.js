@@ -17,10 +17,10 @@ export class Health {
     const now = JSON.stringify(components);
     if (now === this.#shown) return;
     this.#shown = now;
-    $("health").replaceChildren(...components.map(({ component, status, says, todo }) => make("li", { class: status.toLowerCase(), "data-component": component },
+    $("health").replaceChildren(...components.map(({ component, status, summary, remedy }) => make("li", { class: status.toLowerCase(), "data-component": component },
       make("p", {}, make("b", {}, component), " ", make("span", { class: "word" }, WORDS[status])),
-      make("p", { class: "says" }, says),
-      todo && make("p", { class: "todo" }, make("b", {}, "What to do: "), todo))));
+      make("p", { class: "summary" }, summary),
+      remedy && make("p", { class: "remedy" }, make("b", {}, "What to do: "), remedy))));
   }
 }
 

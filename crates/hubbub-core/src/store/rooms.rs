@@ -104,9 +104,9 @@ pub struct Membership {
 /// Rooms that other servers have changed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RemoteChanges {
-    /// These.
+    /// The rooms that changed.
     Rooms(Vec<RoomId>),
-    /// Any.
+    /// Any room may have changed.
     Any,
 }
 
@@ -152,9 +152,9 @@ pub struct Member {
 /// Whether the newest messages are read with a user's rooms. They take up to 64 KiB a room.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LastMessages {
-    /// They are.
+    /// The newest message of each room is read.
     Read,
-    /// Nobody wants them, so that one that cannot be read is in nobody's way.
+    /// They are not read, so one that is unreadable fails nothing.
     Leave,
 }
 

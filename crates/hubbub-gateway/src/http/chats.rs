@@ -1,7 +1,7 @@
-//! The form face (`--compat chats`): users, chats and messages as HTML forms, for clients of an older kind.
+//! The form interface (`--compat chats`): users, chats and messages as HTML forms, for clients of an older kind.
 //!
 //! A chat is a room for members only, whose title is the chat's name. A user's name is the user's id; that it is taken is a
-//! key. The cookie `user_id` names the caller and proves nothing, so the face is off by default and served on loopback
+//! key. The cookie `user_id` names the caller and proves nothing, so the interface is off by default and served on loopback
 //! addresses, unless `--insecure` is given. It translates; every rule is the rooms'.
 
 use std::borrow::Cow;
@@ -30,7 +30,7 @@ use crate::problem::{Problem, sent};
 use crate::submit::Ingest;
 use crate::ws;
 
-/// The paths of the face. None of them is part of the API, and none is served where callers have to prove who they are.
+/// The paths of the interface. None of them is part of the API, and none is served where callers have to prove who they are.
 pub(super) static ENDPOINTS: &[Endpoint] = &[
     post("/users", |call| Box::pin(register(call))).needs(Permission::Open),
     post("/login", |call| Box::pin(log_in(call))).needs(Permission::Open),

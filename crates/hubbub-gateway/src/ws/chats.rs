@@ -1,4 +1,4 @@
-//! The dialect of `/ws/connect/{user}` ([`crate::http`], the form face): all messages of the user's rooms and nothing
+//! The dialect of `/ws/connect/{user}` ([`crate::http`], the form interface): all messages of the user's rooms and nothing
 //! else. What the client says is dropped.
 
 use std::collections::HashMap;

@@ -140,7 +140,7 @@ pub(crate) async fn upgrade_chat(call: Call) -> Answer {
 }
 
 pub(crate) async fn upgrade_chats(call: Call) -> Answer {
-    // The form face is not served where callers have to prove who they are.
+    // The form interface is not served where callers have to prove who they are.
     let caller = Caller::named(Identity::Anyone, Some(call.user()?))?;
     let charged = call.charged();
     upgrade(&call.peer, Chats, Opening::Known(caller), call.request, charged)

@@ -1,4 +1,4 @@
-//! Keys.
+//! The key-value store on PostgreSQL.
 //!
 //! A batch is one transaction ([`apply`]): it takes the lock that all writers of keys take, loads the batch's keys,
 //! decides in memory ([`hubbub_core::rules::keys`]), and writes the last state of each key and a row of

@@ -11,11 +11,11 @@ use super::view::Candidate;
 /// Whether a message of a source may be taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Availability {
-    /// It may.
+    /// It may be taken.
     Available,
     /// It has expired, and is not cleared away yet.
     Expired,
-    /// Not by this query.
+    /// This query may not take it.
     Hidden,
 }
 

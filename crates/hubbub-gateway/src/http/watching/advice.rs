@@ -31,23 +31,23 @@ enum Level {
 pub(super) struct ComponentState {
     component: &'static str,
     status: Level,
-    says: String,
+    summary: String,
     /// What to do; missing where there is nothing to do.
     #[serde(skip_serializing_if = "Option::is_none")]
-    todo: Option<&'static str>,
+    remedy: Option<&'static str>,
 }
 
 impl ComponentState {
-    fn up(component: &'static str, says: impl Into<String>) -> Self {
-        Self { component, status: Level::Up, says: says.into(), todo: None }
+    fn up(component: &'static str, summary: impl Into<String>) -> Self {
+        Self { component, status: Level::Up, summary: summary.into(), remedy: None }
     }
 
-    fn degraded(component: &'static str, says: impl Into<String>, todo: &'static str) -> Self {
-        Self { component, status: Level::Degraded, says: says.into(), todo: Some(todo) }
+    fn degraded(component: &'static str, summary: impl Into<String>, remedy: &'static str) -> Self {
+        Self { component, status: Level::Degraded, summary: summary.into(), remedy: Some(remedy) }
     }
 
-    fn down(component: &'static str, says: impl Into<String>, todo: &'static str) -> Self {
-        Self { component, status: Level::Down, says: says.into(), todo: Some(todo) }
+    fn down(component: &'static str, summary: impl Into<String>, remedy: &'static str) -> Self {
+        Self { component, status: Level::Down, summary: summary.into(), remedy: Some(remedy) }
     }
 }
 
@@ -70,9 +70,9 @@ pub(super) fn of(gateway: &Gateway, read: (f64, Option<String>)) -> Vec<Componen
         });
     }
     if let Some(fault) = gateway.auth.fault() {
-        let todo =
+        let remedy =
             "Revoke again what was revoked, and make the API keys anew; or restore the store from a backup.";
-        all.push(ComponentState::degraded("Authentication", fault, todo));
+        all.push(ComponentState::degraded("Authentication", fault, remedy));
     }
     all.push(software());
     all
@@ -83,9 +83,9 @@ fn store(gateway: &Gateway, (latency_ms, read_fault): (f64, Option<String>)) -> 
     match gateway.store.health() {
         StoreHealth::Up => {}
         StoreHealth::Alarm(reason) => {
-            let todo =
+            let remedy =
                 "Reads and writes go on. Look at the server's log, and at the alerts in docs/operations.md.";
-            return ComponentState::degraded(NAME, reason, todo);
+            return ComponentState::degraded(NAME, reason, remedy);
         }
         StoreHealth::DiskFull(reason) => {
             return ComponentState::down(
@@ -95,13 +95,13 @@ fn store(gateway: &Gateway, (latency_ms, read_fault): (f64, Option<String>)) -> 
             );
         }
         StoreHealth::Failed(reason) => {
-            let todo = "Check the disk, then restart the server; if a newer program goes on with the database, replace this one by it. What was \
+            let remedy = "Check the disk, then restart the server; if a newer program goes on with the database, replace this one by it. What was \
                  acknowledged is stored; reads go on.";
-            return ComponentState::down(NAME, reason, todo);
+            return ComponentState::down(NAME, reason, remedy);
         }
         StoreHealth::Unreachable(reason) => {
-            let todo = "See whether the database runs and can be reached from here, or whether the disk answers. The server goes on by itself then.";
-            return ComponentState::down(NAME, explain(gateway, reason), todo);
+            let remedy = "See whether the database runs and can be reached from here, or whether the disk answers. The server goes on by itself then.";
+            return ComponentState::down(NAME, explain(gateway, reason), remedy);
         }
     }
     if let Some(fault) = read_fault {
@@ -116,16 +116,16 @@ fn store(gateway: &Gateway, (latency_ms, read_fault): (f64, Option<String>)) -> 
         figures.into_iter().find_map(|one| Some((one.place, one.fault?)))
     };
     if figures.unsealed_slots >= UNSEALED_MAX {
-        let says = format!("{} full journal slots are not sealed.", figures.unsealed_slots);
-        let todo = "Messages arrive faster than the disk takes them. See what else uses it, such as a backup; use a faster \
+        let summary = format!("{} full journal slots are not sealed.", figures.unsealed_slots);
+        let remedy = "Messages arrive faster than the disk takes them. See what else uses it, such as a backup; use a faster \
                     disk, or send less.";
-        return ComponentState::degraded(NAME, says, todo);
+        return ComponentState::degraded(NAME, summary, remedy);
     }
     if let Some((place, fault)) = gateway.store.replicas().and_then(|replicas| away(replicas.replicas())) {
-        let says = format!("The replica {place} is not used: {fault}");
+        let summary = format!("The replica {place} is not used: {fault}");
         return ComponentState::degraded(
             NAME,
-            says,
+            summary,
             "Look at the replica. Until then the primary answers its reads.",
         );
     }
@@ -135,25 +135,25 @@ fn store(gateway: &Gateway, (latency_ms, read_fault): (f64, Option<String>)) -> 
 fn log(log: LogHealth) -> ComponentState {
     const NAME: &str = "Log";
     if let Some(fault) = log.fault {
-        let todo =
+        let remedy =
             "See whether the broker runs, and can be reached from here. The server connects again by itself.";
-        return ComponentState::down(NAME, fault, todo);
+        return ComponentState::down(NAME, fault, remedy);
     }
     if let Some(alarm) = log.alarm {
-        let todo = "Messages are accepted, and wait in the broker. Look at the server's log, and at the alerts in \
+        let remedy = "Messages are accepted, and wait in the broker. Look at the server's log, and at the alerts in \
                     docs/operations.md: HubbubNoCommitter and HubbubPartitionsWithoutCommitter.";
-        return ComponentState::degraded(NAME, alarm, todo);
+        return ComponentState::degraded(NAME, alarm, remedy);
     }
     let Some(depth) = log.depth else {
         return ComponentState::up(NAME, "Messages go straight to the store; there is no broker.");
     };
-    let says = format!("{depth} messages wait in the broker ({}).", log.kind);
+    let summary = format!("{depth} messages wait in the broker ({}).", log.kind);
     if i64::try_from(depth).is_ok_and(|depth| depth <= WAITING_MAX) {
-        return ComponentState::up(NAME, says);
+        return ComponentState::up(NAME, summary);
     }
-    let todo = "If the store refuses writes, mend that first. Else the store is slower than the senders: see \u{201c}Time \
+    let remedy = "If the store refuses writes, mend that first. Else the store is slower than the senders: see \u{201c}Time \
                 per stage\u{201d}. The backlog shrinks by itself when less arrives.";
-    ComponentState::degraded(NAME, says, todo)
+    ComponentState::degraded(NAME, summary, remedy)
 }
 
 fn writing(gateway: &Gateway) -> ComponentState {
@@ -166,22 +166,22 @@ fn writing(gateway: &Gateway) -> ComponentState {
         .sum();
     let unconfirmed = last_minute("unconfirmed");
     if refused >= 1.0 {
-        let says =
+        let summary =
             format!("{refused:.0} operations were refused in the last minute for a cause on this side.");
-        let todo = "\u{201c}Refusals\u{201d} has the reasons. Overloaded: more arrives than the store commits; see who sends \
+        let remedy = "\u{201c}Refusals\u{201d} has the reasons. Overloaded: more arrives than the store commits; see who sends \
                     more than before, use a faster disk, or several servers on PostgreSQL.";
-        return ComponentState::degraded(NAME, says, todo);
+        return ComponentState::degraded(NAME, summary, remedy);
     }
     if unconfirmed >= 1.0 {
-        let says = format!("{unconfirmed:.0} messages of the last minute may or may not be stored.");
-        let todo = "Nothing is lost if senders repeat them with the same ids. The log names the cause, mostly a database \
+        let summary = format!("{unconfirmed:.0} messages of the last minute may or may not be stored.");
+        let remedy = "Nothing is lost if senders repeat them with the same ids. The log names the cause, mostly a database \
                     or broker that was restarted.";
-        return ComponentState::degraded(NAME, says, todo);
+        return ComponentState::degraded(NAME, summary, remedy);
     }
     if waiting > WAITING_MAX {
-        let todo =
+        let remedy =
             "More arrives than the store commits. Beyond pipeline.queue_operations, operations are refused.";
-        return ComponentState::degraded(NAME, format!("{waiting} operations wait for their batch."), todo);
+        return ComponentState::degraded(NAME, format!("{waiting} operations wait for their batch."), remedy);
     }
     ComponentState::up(NAME, format!("{} operations wait for their batch.", waiting.max(0)))
 }
@@ -191,18 +191,19 @@ fn delivery(gateway: &Gateway) -> ComponentState {
     let last_minute = |name: &str| gateway.statistics.trends.in_last_minute(name);
     let (slow, evicted) = (last_minute("slowReaders"), last_minute("liveEvictions"));
     if evicted >= 1.0 {
-        let says = format!(
+        let summary = format!(
             "{evicted:.0} backlogs of subscribers were given up in the last minute: live messages took too much memory."
         );
-        let todo =
+        let remedy =
             "Those subscribers read from the store instead. Raise live.memory, or lower limits.outbox_bytes.";
-        return ComponentState::degraded(NAME, says, todo);
+        return ComponentState::degraded(NAME, summary, remedy);
     }
     if slow >= 1.0 {
-        let says = format!("{slow:.0} subscribers were cut in the last minute because they read too slowly.");
-        let todo = "They resume where they were, so nothing is lost. If it goes on, look at the network to them; if it is \
+        let summary =
+            format!("{slow:.0} subscribers were cut in the last minute because they read too slowly.");
+        let remedy = "They resume where they were, so nothing is lost. If it goes on, look at the network to them; if it is \
                     one client, let it follow fewer rooms.";
-        return ComponentState::degraded(NAME, says, todo);
+        return ComponentState::degraded(NAME, summary, remedy);
     }
     let subscriptions = gateway.metrics.subscriptions.get();
     ComponentState::up(NAME, format!("{subscriptions} live subscriptions, all of them in time."))
@@ -212,9 +213,9 @@ fn queues(gateway: &Gateway) -> ComponentState {
     const NAME: &str = "Queues";
     let dead = gateway.statistics.trends.in_last_minute("queueDead");
     if dead >= 1.0 {
-        let says = format!("{dead:.0} messages went to dead-letter queues in the last minute.");
-        let todo = "Consumers gave them up. `hubbub queue` shows them, and sends them again once the cause is mended.";
-        return ComponentState::degraded(NAME, says, todo);
+        let summary = format!("{dead:.0} messages went to dead-letter queues in the last minute.");
+        let remedy = "Consumers gave them up. `hubbub queue` shows them, and sends them again once the cause is mended.";
+        return ComponentState::degraded(NAME, summary, remedy);
     }
     let waiting = gateway.store.figures().queue_messages;
     ComponentState::up(NAME, format!("{waiting} messages are in queues."))
@@ -224,10 +225,10 @@ fn connections(gateway: &Gateway) -> ComponentState {
     const NAME: &str = "Connections";
     let refused = gateway.statistics.trends.in_last_minute("connectionsRefused");
     if refused >= 1.0 {
-        let says = format!("{refused:.0} connections were refused in the last minute.");
-        let todo = "Find the client that does not close its connections, or raise server.connections and the limit of \
+        let summary = format!("{refused:.0} connections were refused in the last minute.");
+        let remedy = "Find the client that does not close its connections, or raise server.connections and the limit of \
                     open files.";
-        return ComponentState::degraded(NAME, says, todo);
+        return ComponentState::degraded(NAME, summary, remedy);
     }
     let (open, most) = (gateway.metrics.connections.get(), gateway.server.connections);
     ComponentState::up(NAME, format!("{open} of at most {most} are open."))
@@ -266,7 +267,7 @@ mod tests {
         let level = |fault: Option<&str>, alarm: Option<&str>, depth| {
             let [fault, alarm] = [fault, alarm].map(|reason| reason.map(str::to_owned));
             let said = log(LogHealth { kind: "kafka", bus: "kafka", fault, alarm, depth, lag_us: None });
-            (said.status, said.says)
+            (said.status, said.summary)
         };
         let nobody = "no server stores what Kafka has";
         assert_eq!(level(None, Some(nobody), Some(0)), (Level::Degraded, nobody.to_owned()));

@@ -181,9 +181,16 @@ async fn an_import_waits_as_long_as_it_is_asked_to() {
     assert!(times[1] - times[0] >= std::time::Duration::from_secs(2), "{:?}", times[1] - times[0]);
 }
 
-/// Ctrl-C leaves nothing behind that fills the disk.
+/// Neither Ctrl-C nor SIGTERM leaves anything behind that fills the disk.
 #[tokio::test]
 async fn an_interrupted_export_leaves_nothing() {
+    use rustix::process::Signal;
+    for signal in [Signal::INT, Signal::TERM] {
+        interrupt_an_export(signal).await;
+    }
+}
+
+async fn interrupt_an_export(signal: rustix::process::Signal) {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
     let dir = tempfile::tempdir().unwrap();
@@ -196,9 +203,9 @@ async fn an_interrupted_export_leaves_nothing() {
     tokio::io::AsyncReadExt::read_u8(&mut stream).await.unwrap();
     assert!(dir.path().join("all.jsonl.partial").exists());
     let id = rustix::process::Pid::from_child(&child);
-    rustix::process::kill_process(id, rustix::process::Signal::INT).unwrap();
+    rustix::process::kill_process(id, signal).unwrap();
     let status = tokio::task::spawn_blocking(move || child.wait().unwrap()).await.unwrap();
-    assert_eq!((status.code(), fs::read_dir(&dir).unwrap().count()), (Some(1), 0));
+    assert_eq!((status.code(), fs::read_dir(&dir).unwrap().count()), (Some(1), 0), "{signal:?}");
 }
 
 fn printed_file(path: &str) -> String {

@@ -27,9 +27,13 @@ async fn rooms_apart(server: &Server, postgres: &Postgres) -> [String; 2] {
     unreachable!()
 }
 
-async fn is_down(server: &Server, reason: &str) -> bool {
-    let log = server.get("/health").await.json()["components"]["log"].clone();
-    log["status"] == "DOWN" && log["reason"].as_str().unwrap().contains(reason)
+/// Whether `log` has this status, for this reason. Load balancers send no more to a server that is down.
+async fn is_told(server: &Server, status: &str, reason: &str) -> bool {
+    let health = server.get("/health").await;
+    let log = health.json()["components"]["log"].clone();
+    let is_told = log["status"] == status && log["reason"].as_str().unwrap_or_default().contains(reason);
+    assert!(!is_told || health.status == if status == "DOWN" { 503 } else { 200 }, "{status}");
+    is_told
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -42,14 +46,22 @@ async fn a_partition_that_lost_its_end_takes_nothing() {
     // As if Kafka had lost its last three records.
     postgres.run("update log_offsets set next_offset = next_offset + 3 where partition = 0").await;
     for server in servers.iter().chain([&gateway]) {
-        until("it is told", async || is_down(server, "partition 0 of the topic").await).await;
-        assert!(is_down(server, "see docs/kafka.md").await);
+        until("it is told", async || is_told(server, "DEGRADED", "partition 0 of the topic").await).await;
+        assert!(is_told(server, "DEGRADED", "see docs/kafka.md").await);
+        assert_eq!((server.metric("log_partition_faults").await, server.metric("log_up").await), (1, 1));
         assert_eq!(server.send_as(&lost, "two", "two").await.status, 503);
         let change = server.call("", Method::PUT, &format!("/v1/rooms/{lost}"), json!({"title": "A"})).await;
         assert_eq!(change.status, 503, "nor a change");
     }
     assert_eq!(gateway.send_as(&whole, "two", "two").await.status, 202);
     until("the other one goes on", async || servers[0].history(&whole).await.len() == 2).await;
+    // What another program puts into the wrong partition has nowhere to go, and holds up nothing.
+    let body = r#"{"userId":"ada","message":"two","messageId":"m-two"}"#;
+    kafka.produce(Some(&lost), Some(1), body, None);
+    until("it is set aside", async || !kafka.dead_letters().is_empty()).await;
+    let dead = kafka.dead_letters();
+    assert_eq!((dead.len(), dead[0].body.as_str(), dead[0].header("hubbub-code")), (1, body, "unavailable"));
+    assert!(dead[0].header("hubbub-reason").starts_with("partition 0 of the topic"));
     // Another program writes on, until the partition is as long as the store thinks, and longer.
     for number in 0..6 {
         let body = format!(r#"{{"userId":"ada","message":"{number}","messageId":"m-{number}"}}"#);
@@ -60,7 +72,7 @@ async fn a_partition_that_lost_its_end_takes_nothing() {
     until("they have moved", async || servers[0].metric("log_partitions_committed").await == 2).await;
     tokio::time::sleep(Duration::from_secs(3)).await;
     for server in [&servers[0], &gateway] {
-        assert!(is_down(server, "partition 0 of the topic").await);
+        assert!(is_told(server, "DEGRADED", "partition 0 of the topic").await);
         assert_eq!(server.send_as(&lost, "two", "two").await.status, 503);
     }
     assert_eq!(gateway.send_as(&whole, "three", "three").await.status, 202);
@@ -78,7 +90,7 @@ async fn a_topic_that_is_created_again_takes_nothing() {
     kafka.delete_topic("messages").await;
     until("it is there again", async || kafka.create_topic("messages", 1).await).await;
     for server in [&server, &gateway] {
-        until("it is told", async || is_down(server, "was deleted and created again").await).await;
+        until("it is told", async || is_told(server, "DOWN", "was deleted and created again").await).await;
         assert_eq!(server.send_as("r", "one", "one").await.status, 503);
     }
 }
@@ -95,10 +107,11 @@ async fn what_retention_removed_is_told_until_the_store_has_it() {
     kafka.remove_before(0, 3).await;
     // An older copy of the database.
     postgres.run("update log_offsets set next_offset = 1").await;
-    until("it is told", async || is_down(&server, "2 were removed by retention").await).await;
+    let is_alarmed = async || is_told(&server, "DEGRADED", "2 were removed by retention").await;
+    until("it is told", is_alarmed).await;
     assert_eq!(server.send_as("r", "five", "five").await.status, 202);
     tokio::time::sleep(Duration::from_secs(3)).await;
-    assert!(is_down(&server, "2 were removed by retention").await);
+    assert!(is_alarmed().await);
     assert_eq!(server.history("r").await.len(), 4);
     // A newer copy. The library has given up the partition.
     postgres.run("update log_offsets set next_offset = 3").await;

@@ -1,7 +1,7 @@
 //! Requests over kept-alive HTTP/1.1 connections, repeated until there is a final answer.
 
 use std::fmt;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
@@ -13,6 +13,7 @@ use hyper_util::rt::TokioIo;
 use parking_lot::Mutex;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use tokio::time::Instant;
 
 use crate::address::Address;
 use crate::error::{Error, Problem};
@@ -270,7 +271,8 @@ impl Http {
 
     /// Repeats a request until there is a final answer, or the patience ends.
     pub(crate) async fn call(&self, request: &Request) -> Result<Answer, Error> {
-        let end = Instant::now().checked_add(self.options.patience);
+        let begun = Instant::now();
+        let end = begun.checked_add(self.options.patience);
         let (mut is_open, mut attempt) = (false, 0);
         loop {
             let token = self.token();
@@ -280,7 +282,8 @@ impl Http {
             };
             let pause = self.options.pause(attempt, refused.retry_after, random::fraction());
             attempt = attempt.saturating_add(1);
-            let is_due = attempt < self.options.attempts_min && pause <= self.options.answer_max;
+            let is_in_time = begun.elapsed() + pause <= self.limit_of(request);
+            let is_due = attempt < self.options.attempts_min && is_in_time;
             if !refused.retryable || (!is_due && end.is_some_and(|end| Instant::now() + pause > end)) {
                 return Err(refused.with(|problem| problem.is_open = is_open));
             }

@@ -25,8 +25,8 @@ pub struct Options {
     pub silence_max: Duration,
     /// How long a request of queues and keys is repeated.
     pub patience: Duration,
-    /// Attempts of such a request even if the patience ends before, unless the server asks for a pause beyond
-    /// [`Options::answer_max`].
+    /// Attempts of such a request even if the patience ends before, but none that begins later than one answer may come
+    /// ([`Options::answer_max`]).
     pub attempts_min: u32,
     /// Most messages that wait for their receipt; further ones are refused with `queue_full`.
     pub waiting_max: usize,

@@ -110,7 +110,7 @@ impl Gateway {
 
     pub(crate) async fn check_reader(&self, room: &RoomId, caller: &Caller) -> Result<(), Problem> {
         let Some(user) = &caller.user else { return Ok(()) };
-        match self.members.standing(room, user).await? {
+        match self.members.cached_access(room, user).await? {
             AccessLevel::Member | AccessLevel::Guest => Ok(()),
             AccessLevel::Outsider => Err(Problem::not_member()),
         }

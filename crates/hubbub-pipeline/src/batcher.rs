@@ -108,6 +108,11 @@ impl Batch {
         }
     }
 
+    /// Whether its senders are told that another history began.
+    pub(crate) fn is_lost(&self) -> bool {
+        self.lost.get().is_some()
+    }
+
     /// Makes the outcomes visible to senders, including those that poll before they are woken.
     pub(crate) fn make_visible(&self) {
         self.is_visible.store(true, Ordering::Release);
@@ -175,7 +180,7 @@ pub(crate) struct Group {
     /// Number of the last failed batch that the sender had acknowledged.
     pub(crate) acknowledged_failure: u64,
     /// Whether a broker's consumer submitted it, and no sender hears of it.
-    is_of_log: bool,
+    pub(crate) is_of_log: bool,
 }
 
 #[derive(Debug, Default)]

@@ -159,13 +159,17 @@ pub(crate) async fn dispatch(
             }
         }
         match outcomes {
-            Some(Err(_)) => keys.invalidate(chunk.ops.iter()),
-            _ if was_lost => keys.invalidate(chunk.ops.iter()),
-            Some(Ok(outcomes)) if chunk.batch.has_failures() => {
+            Some(Ok(outcomes)) if !was_lost && chunk.batch.has_failures() => {
                 let failed = chunk.ops.iter().zip(outcomes).filter(|(_, outcome)| outcome.is_failed());
                 keys.invalidate(failed.map(|(op, _)| op));
             }
-            _ => {}
+            Some(Ok(_)) if !was_lost => {}
+            _ => keys.invalidate(chunk.ops.iter()),
+        }
+        // They may be stored all the same.
+        let has_failures = committed.is_none() || chunk.batch.has_failures();
+        if has_failures && chunk.ops.iter().any(|op| matches!(op, Op::Change(_))) {
+            members.clear();
         }
         keys.end_changes(&chunk.ops);
         if let Some(outcomes) = committed.filter(|_| is_change) {
@@ -176,17 +180,19 @@ pub(crate) async fn dispatch(
         if is_lost() {
             chunk.batch.lose();
         }
+        let outcomes = chunk.batch.outcomes();
         // Before any sender wakes, so that a client that has its answer finds it counted.
-        if let Some(told) = chunk.batch.outcomes() {
-            count_outcomes(&chunk, told, &metrics);
+        if let Some(outcomes) = outcomes {
+            count_outcomes(&chunk, outcomes, &metrics);
+            if chunk.batch.is_lost() {
+                log_failure(&chunk, outcomes, clock.monotonic());
+            }
         }
+        let committed = committed.filter(|_| !chunk.batch.is_lost());
         chunk.batch.make_visible();
         let notified_at = clock.monotonic();
         metrics.answer_time.record(micros(notified_at, done_at), chunk.ops.len() as u64);
-        for group in &chunk.groups {
-            metrics.wait_time.record(micros(taken_at, group.submitted_at), group.count as u64);
-            metrics.total_time.record(micros(notified_at, group.submitted_at), group.count as u64);
-        }
+        record_times(&chunk, taken_at, notified_at, &metrics);
         for waiter in chunk.wakes.drain(..) {
             waiter.wake();
         }
@@ -304,75 +310,23 @@ pub fn refusal_code(refusal: Refusal) -> ErrorCode {
     }
 }
 
+fn record_times(chunk: &Chunk, taken_at: Duration, notified_at: Duration, metrics: &Metrics) {
+    for group in &chunk.groups {
+        let (total, count) = (micros(notified_at, group.submitted_at), group.count as u64);
+        metrics.wait_time.record(micros(taken_at, group.submitted_at), count);
+        metrics.total_time.record(total, count);
+        if !group.is_of_log {
+            metrics.client_time.record(total, count);
+        }
+    }
+}
+
 fn micros(later: Duration, earlier: Duration) -> u64 {
     saturate(later.saturating_sub(earlier).as_micros())
 }
 
 #[cfg(test)]
-mod tests {
-    use hubbub_core::store::BatchCap;
-    use hubbub_core::{KvOp, Op, OpBatch, Receipt, Timestamp};
-
-    use super::*;
-    use crate::batcher::{LogOptions, QueueLimits, Waiter};
-
-    #[test]
-    fn no_outcome_is_visible_before_the_caches_are_updated() {
-        let receipt = Receipt { seq: 1, received_at: Timestamp::from_micros(1), gap: 0 };
-        let put = KvOutcome::Put { revision: 1, expires_at: None, created: true };
-        let cases = [
-            (Ok(vec![Outcome::Stored(receipt)]), true),
-            (Ok(vec![Outcome::Kv(put)]), false),
-            (Ok(vec![Outcome::Stored(receipt), Outcome::Changed { changed: true }]), false),
-            (Err(ApplyError::Overloaded), true),
-        ];
-        // By the only commit thread, and by one of several, which never shows an outcome early.
-        for ((outcomes, is_visible), is_only_thread) in
-            cases.iter().flat_map(|case| [(case, true), (case, false)])
-        {
-            let (limits, cap) = (QueueLimits::default(), BatchCap { ops: 9, bytes: 99 });
-            let batcher = Batcher::new(LogOptions { queue: limits, ..LogOptions::default() }, cap);
-            let mut ops = OpBatch::default();
-            ops.push(&Op::Kv(KvOp::Sweep));
-            let ticket = batcher.submit(&ops, &Arc::new(Waiter::default()), Duration::ZERO).unwrap();
-            let chunk = batcher.take().unwrap();
-            publish_outcomes(&chunk.batch, outcomes.clone(), is_only_thread);
-            assert_eq!(ticket.outcomes().is_some(), *is_visible && is_only_thread, "{outcomes:?}");
-            chunk.batch.make_visible();
-            assert!(ticket.outcomes().is_some());
-        }
-    }
-
-    /// A batch with operations of a sender and of a broker's consumer: only the former hears of a failure.
-    #[test]
-    fn what_comes_from_a_log_is_no_failure_of_a_sender() {
-        let away = ApplyError::Unavailable { reason: "away".to_owned() };
-        let open = ApplyError::Unconfirmed { reason: "no answer".to_owned() };
-        let failed = |error: &ApplyError| Outcome::Failed(Box::new(error.clone()));
-        let done = Outcome::Changed { changed: true };
-        let parts = Ok(vec![failed(&open), done.clone(), failed(&away)]);
-        for (outcomes, told) in [
-            (Err(away.clone()), vec![(away.clone(), 2)]),
-            (parts, vec![(open, 1)]),
-            (Ok(vec![done.clone(), done, failed(&away)]), vec![]),
-        ] {
-            let batcher = Batcher::new(LogOptions::default(), BatchCap { ops: 9, bytes: 99 });
-            for (operations, waiter) in [(2, Waiter::default()), (1, Waiter::of_log())] {
-                let mut ops = OpBatch::default();
-                (0..operations).for_each(|_| ops.push(&Op::Kv(KvOp::Sweep)));
-                batcher.submit(&ops, &Arc::new(waiter), Duration::ZERO).unwrap();
-            }
-            let (chunk, mut outcomes) = (batcher.take().unwrap(), outcomes);
-            outcomes.iter_mut().for_each(|outcomes| chunk.mark_failures(outcomes));
-            let failures = chunk.told_failures(&outcomes).map(|(error, count)| (error.clone(), count));
-            assert_eq!(failures.collect::<Vec<_>>(), told);
-            let metrics = Metrics::default();
-            count_outcomes(&chunk, &outcomes, &metrics);
-            let counted = metrics.unconfirmed.get() + metrics.read().rejected.iter().sum::<u64>();
-            assert_eq!(counted, told.iter().map(|(_, count)| *count as u64).sum::<u64>());
-        }
-    }
-}
+mod tests;
 
 #[cfg(test)]
 mod another_history;

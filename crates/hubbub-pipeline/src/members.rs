@@ -40,6 +40,14 @@ impl From<Access> for AccessLevel {
     }
 }
 
+#[derive(Debug, Clone)]
+struct Entry {
+    level: AccessLevel,
+    expires_at: Duration,
+    /// The epoch of a shared store that it was read in.
+    epoch: Option<Arc<str>>,
+}
+
 /// Users' access to rooms.
 pub struct Members {
     store: Arc<dyn Store>,
@@ -47,8 +55,7 @@ pub struct Members {
     metrics: Arc<Metrics>,
     /// How long an entry is valid; zero = nothing is cached.
     ttl: Duration,
-    /// Access, and when the entry expires.
-    cache: Cache<(RoomId, UserId), (AccessLevel, Duration)>,
+    cache: Cache<(RoomId, UserId), Entry>,
     /// Incremented before entries are removed, so that what was read from the store before is not cached after.
     changes: AtomicU64,
 }
@@ -67,15 +74,17 @@ impl Members {
     }
 
     /// The same from the cache: at most as old as the time to live, and as the last change by this server.
-    pub async fn standing(&self, room: &RoomId, user: &UserId) -> Result<AccessLevel, ReadError> {
+    pub async fn cached_access(&self, room: &RoomId, user: &UserId) -> Result<AccessLevel, ReadError> {
         if self.ttl.is_zero() {
             return Ok(self.access(room.clone(), user.clone()).await?.into());
         }
         let key = (room.clone(), user.clone());
-        let now = self.clock.monotonic();
-        if let Some((level, _)) = self.cache.get(&key).filter(|(_, expires_at)| now < *expires_at) {
+        let (now, epoch) = (self.clock.monotonic(), self.epoch());
+        if let Some(entry) =
+            self.cache.get(&key).filter(|entry| now < entry.expires_at && entry.epoch == epoch)
+        {
             self.metrics.members_hits.inc();
-            return Ok(level);
+            return Ok(entry.level);
         }
         self.metrics.members_misses.inc();
         let changes = self.changes.load(Ordering::SeqCst);
@@ -88,15 +97,19 @@ impl Members {
         if is_unknown || may_come_in {
             return Ok(level);
         }
-        self.cache.insert(key.clone(), (level, now + self.ttl));
+        self.cache.insert(key.clone(), Entry { level, expires_at: now + self.ttl, epoch });
         if self.changes.load(Ordering::SeqCst) != changes {
             self.cache.remove(&key);
         }
         Ok(level)
     }
 
-    /// Changes may have been missed: everything is read anew.
-    #[cfg(feature = "kafka")]
+    /// Another epoch may lack the changes of this one.
+    fn epoch(&self) -> Option<Arc<str>> {
+        self.store.is_shared().then(|| self.store.epoch())
+    }
+
+    /// Changes may have been missed, or may be stored although they failed: everything is read anew.
     pub(crate) fn clear(&self) {
         self.changes.fetch_add(1, Ordering::SeqCst);
         self.cache.clear();

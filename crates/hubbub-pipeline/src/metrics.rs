@@ -89,6 +89,8 @@ metrics! {
         "Time from durable until a batch was in the outboxes of all its subscribers.";
     total_time: Histogram::of_micros, "pipeline_total_seconds",
         "Time from submission until the sender's connection was notified.";
+    client_time: Histogram::of_micros, "pipeline_client_seconds",
+        "Time from submission until the sender's connection was notified, without what comes from a broker.";
     websockets: Gauge::default, "websocket_connections", "Open WebSocket connections.";
     connections: Gauge::default, "connections", "Open connections of all kinds.";
     connections_refused: Counter::default, "connections_refused",
@@ -193,6 +195,8 @@ metrics! {
         "Partitions of Kafka's topic of messages that this server stores.";
     log_unreadable: Gauge::default, "log_partitions_unreadable",
         "Partitions of Kafka's topic of messages that wait on this server: how far the store has them cannot be read.";
+    log_partition_faults: Gauge::default, "log_partition_faults",
+        "Faults of single partitions of Kafka's topic of messages, which refuse messages of their rooms, or do not store them.";
     log_unacked: Gauge::default, "log_unacked",
         "Messages consumed from the broker that are not acknowledged yet.";
     log_lag: MicrosGauge::default, "log_lag_seconds",

@@ -6,15 +6,22 @@
 
 use tokio_postgres::Client;
 
-/// An expression that makes commits wait for the disk if they would not: that of this transaction, or those of this session,
-/// whatever is set elsewhere later. Any user may.
+/// An expression that makes commits wait for the disk if they would not: that of this transaction, or those of this session.
+/// Any user may. Another value is left alone, so that the session follows when the operator changes it: also to
+/// `off`, until it ends.
 macro_rules! synchronous {
     (transaction) => {
-        "case current_setting('synchronous_commit') when 'off' then set_config('synchronous_commit', 'on', true) end"
+        $crate::durability::synchronous!(@ "true")
     };
     (session) => {
-        "set_config('synchronous_commit', case current_setting('synchronous_commit') when 'off' then 'on' \
-         else current_setting('synchronous_commit') end, false)"
+        $crate::durability::synchronous!(@ "false")
+    };
+    (@ $is_local:literal) => {
+        concat!(
+            "case current_setting('synchronous_commit') when 'off' then set_config('synchronous_commit', 'on', ",
+            $is_local,
+            ") end"
+        )
     };
 }
 pub(crate) use synchronous;

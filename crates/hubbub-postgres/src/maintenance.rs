@@ -5,11 +5,11 @@ use std::time::{Duration, Instant};
 
 use hubbub_core::Essential;
 use hubbub_core::essential::supervise;
-use hubbub_core::store::{StoreFigures, StoreHealth};
+use hubbub_core::store::{ApplyError, HANGING, StoreFigures, StoreHealth};
 use parking_lot::Mutex;
 use tokio::task::JoinHandle;
 
-use crate::db::{Result, clock};
+use crate::db::{DbError, Result, clock};
 use crate::kv::Kv;
 use crate::partitions;
 use crate::queues::Queues;
@@ -25,29 +25,31 @@ pub(crate) struct Status {
     /// Why the database does not answer.
     unreachable: Mutex<Option<String>>,
     figures: Mutex<StoreFigures>,
-    /// What an operator must fix before it stops the store: partitions that could not be made.
-    alarm: Mutex<Option<String>>,
-    /// Background work that failed, though the database answers. Batches are applied without it.
-    failed: Mutex<Vec<String>>,
+    /// Background work that failed, though the database answers.
+    failed: Mutex<Vec<FailedWork>>,
+}
+
+#[derive(Debug)]
+struct FailedWork {
+    reason: String,
+    /// Batches are refused for the same.
+    is_disk_full: bool,
 }
 
 impl Status {
-    /// Up, unless the last tick failed or raised an alarm.
+    /// Up, unless the database did not answer the last tick, or work of it failed.
     pub(crate) fn health(&self) -> StoreHealth {
         if let Some(reason) = &*self.unreachable.lock() {
             return StoreHealth::Unreachable(reason.clone());
         }
-        let alarm = self.alarm.lock().clone();
         let failed = self.failed.lock();
-        let failed = (!failed.is_empty())
-            .then(|| format!("messages are stored, but work in the background fails: {}", failed.join("; ")));
-        let reasons: Vec<String> = alarm.into_iter().chain(failed).collect();
-        if reasons.is_empty() { StoreHealth::Up } else { StoreHealth::Alarm(reasons.join("; ")) }
-    }
-
-    /// Sets or clears what an operator must fix before it stops the store.
-    pub(crate) fn set_alarm(&self, reason: Option<String>) {
-        *self.alarm.lock() = reason;
+        let reasons: Vec<&str> = failed.iter().map(|work| &*work.reason).collect();
+        let reason = format!("work in the background fails: {}", reasons.join("; "));
+        match &**failed {
+            [] => StoreHealth::Up,
+            failed if failed.iter().any(|work| work.is_disk_full) => StoreHealth::DiskFull(reason),
+            _ => StoreHealth::Alarm(reason),
+        }
     }
 
     pub(crate) fn figures(&self) -> StoreFigures {
@@ -55,7 +57,7 @@ impl Status {
     }
 
     /// Records whether the database answers, and what work failed.
-    fn record(&self, answered: Result<()>, failed: Vec<String>) {
+    fn record(&self, answered: Result<()>, failed: Vec<FailedWork>) {
         let reason = answered.err().map(|fault| fault.to_string());
         let mut unreachable = self.unreachable.lock();
         if let (Some(fault), None) = (&reason, &*unreachable) {
@@ -65,10 +67,50 @@ impl Status {
         *unreachable = reason;
         if is_reached {
             let mut before = self.failed.lock();
-            if let (Some(fault), true) = (failed.first(), before.is_empty()) {
-                tracing::warn!(%fault, "maintenance of the database failed; retrying in 0.5 s");
+            if let (Some(FailedWork { reason, .. }), true) = (failed.first(), before.is_empty()) {
+                tracing::warn!(reason, "maintenance of the database failed; retrying in 0.5 s");
             }
             *before = failed;
+        }
+    }
+}
+
+/// A tick under way.
+pub(crate) struct Tick<'a> {
+    context: &'a Context,
+    failed: Vec<FailedWork>,
+}
+
+impl<'a> Tick<'a> {
+    fn new(context: &'a Context) -> Self {
+        Self { context, failed: Vec::new() }
+    }
+
+    /// Notes a part of the work that failed. Fails if the database does not answer any more: each other part would wait as long
+    /// for it. One that waited in vain for a lock of somebody else stops no other.
+    pub(crate) async fn note(&mut self, fault: &DbError, reason: String) -> Result<()> {
+        let is_disk_full = matches!(fault.before_commit(), ApplyError::DiskFull { .. });
+        self.failed.push(FailedWork { reason, is_disk_full });
+        if !fault.may_be_outage() {
+            return Ok(());
+        }
+        let asked = tokio::time::timeout(HANGING, self.ask()).await;
+        asked.unwrap_or(Err(DbError::Timeout { what: "asking whether the database answers" }))
+    }
+
+    async fn done(&mut self, done: Result<()>) -> Result<()> {
+        match done {
+            Ok(()) => Ok(()),
+            Err(fault) => self.note(&fault, fault.to_string()).await,
+        }
+    }
+
+    /// Whether the database answers. If its clock is followed, it is asked for the time.
+    async fn ask(&self) -> Result<()> {
+        let Context { db, database_clock, .. } = self.context;
+        match database_clock {
+            Some(clock) => clock.measure(db).await,
+            None => clock::ask(db).await,
         }
     }
 }
@@ -90,28 +132,27 @@ pub(crate) struct Subsystems {
 impl Subsystems {
     /// Records whether the database answers, and what failed: of all work that is due, and of counting before it.
     async fn tick(&self, counted: Result<()>) {
-        let mut failed = vec![counted];
-        let answered = self.work(&mut failed).await;
-        let failed = failed.into_iter().filter_map(Result::err).map(|fault| fault.to_string());
-        self.context.status.record(answered, failed.collect());
+        let mut tick = Tick::new(&self.context);
+        let answered = match tick.done(counted).await {
+            Ok(()) => self.work(&mut tick).await,
+            Err(fault) => Err(fault),
+        };
+        self.context.status.record(answered, tick.failed);
     }
 
-    /// Runs all work that is due, if the database answers.
-    async fn work(&self, done: &mut Vec<Result<()>>) -> Result<()> {
-        let Context { db, options, database_clock, status, .. } = &*self.context;
+    /// Runs all work that is due, as long as the database answers.
+    async fn work(&self, tick: &mut Tick<'_>) -> Result<()> {
+        let Context { db, options, status, .. } = &*self.context;
         db.reap(&options.pool).await?;
-        match database_clock {
-            Some(clock) => clock.measure(db).await?,
-            None => clock::ask(db).await?,
-        }
+        tick.ask().await?;
         // What cannot be read now stays as it was.
         let mut figures = StoreFigures { partitions_missing: 0, ..status.figures() };
-        partitions::tick(&self.context, &mut figures).await;
         // None waits for another one to succeed.
-        done.push(self.rooms.tick().await);
-        done.push(self.queues.tick(&mut figures).await);
-        done.push(self.kv.tick(&mut figures).await);
-        done.push(self.stats.tick().await);
+        partitions::tick(&self.context, &mut figures, tick).await?;
+        tick.done(self.rooms.tick().await).await?;
+        tick.done(self.queues.tick(&mut figures).await).await?;
+        tick.done(self.kv.tick(&mut figures).await).await?;
+        tick.done(self.stats.tick().await).await?;
         *status.figures.lock() = figures;
         Ok(())
     }

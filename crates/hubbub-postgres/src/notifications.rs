@@ -46,9 +46,11 @@ const SETTINGS: &str = "set synchronous_commit = off";
 /// is given up. Where the database does not have the setting, it does without.
 const PATIENCE_OF_DATABASE: &str = "set tcp_user_timeout = '30s'";
 const NOTIFY: &str = "select pg_notify($1, $2)";
-/// The session, and what tells the channels from those of other clusters: a channel belongs to all schemas of a database.
-const OWN: &str = "select pg_backend_pid(), \
-     case current_schema() when 'public' then '' else '_' || left(md5(coalesce(current_schema(), '')), 16) end";
+/// The session, and what tells the channels from those of other clusters, whose tables are in other schemas: a channel belongs
+/// to all schemas of a database.
+const OWN: &str = "select pg_backend_pid(), case namespace.nspname when 'public' then '' else '_' || namespace.oid::text end \
+     from pg_class rooms join pg_namespace namespace on namespace.oid = rooms.relnamespace \
+     where rooms.oid = 'rooms'::regclass";
 
 /// What the names of the channels begin with.
 const TO_ROOMS: &str = "hubbub_rooms";

@@ -61,6 +61,20 @@ async fn so_many_attempts_are_made_whatever_the_patience() {
     assert_eq!((error.code.as_str(), requests.lock().len()), ("overloaded", 3));
 }
 
+/// A server that hangs is not asked six times for as long as one answer may take.
+#[tokio::test]
+async fn attempts_end_when_one_answer_is_late() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let answer_max = Duration::from_millis(200);
+    let options = Options { attempts_min: 6, patience: Duration::ZERO, answer_max, ..quick() };
+    let client = Client::new(&format!("http://{}", listener.local_addr().unwrap()), options).unwrap();
+    let error = within(client.queue("q").send("text", QueueSendOptions::default())).await.unwrap_err();
+    assert!(error.is("unreachable"), "{error:?}");
+    listener.accept().await.unwrap();
+    let another = tokio::time::timeout(Duration::from_millis(50), listener.accept()).await;
+    assert!(another.is_err(), "one attempt");
+}
+
 /// What a server asks for may be anything.
 #[tokio::test]
 async fn no_wait_is_too_long_to_be_refused() {

@@ -65,6 +65,8 @@ pub(crate) struct Report {
     pub parameters: Value,
     /// Length of the main phase in seconds: until the last answer to what began in it, or where its cool-down began.
     pub elapsed_s: f64,
+    /// What began in the main phase, or was answered in it where a cool-down came after it: a load that the server cannot follow
+    /// is answered in the cool-down still.
     pub per_second: f64,
     /// Coefficient of variation of the rates of single seconds.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -170,9 +172,13 @@ impl Report {
         self.run = Some(Arc::clone(run));
         let record = run.record.lock();
         let elapsed = Duration::from_micros(record.last_us.max(1));
-        self.elapsed_s = run.main_time(&record).unwrap_or(elapsed).as_secs_f64();
         self.latency = record.all.stats();
-        self.per_second = self.latency.count as f64 / self.elapsed_s;
+        let (time, count) = match run.main_time(&record) {
+            Some(main) => (main, record.answered_in_main),
+            None => (elapsed, self.latency.count),
+        };
+        self.elapsed_s = time.as_secs_f64();
+        self.per_second = count as f64 / self.elapsed_s;
         self.latency_by_type = record.by_kind.iter().map(|(kind, dist)| (*kind, dist.stats())).collect();
         self.throughput = buckets(&record.steps, elapsed, bucket);
         self.analysis.minutes = record.seconds.minutes(record.last_begun_us);
@@ -350,28 +356,4 @@ pub(crate) fn write_files<const N: usize>(dir: &Path, files: [(&str, String); N]
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_summary_names_its_format() {
-        let report = Report::new("chat", MESSAGES, Value::Null);
-        let summary = serde_json::to_value(&report).unwrap();
-        assert_eq!(summary["schemaVersion"], 2, "a new version is described in docs/scenarios.md");
-        assert_eq!(summary["version"], env!("CARGO_PKG_VERSION"), "that is the program's");
-    }
-    #[test]
-    fn processor_time_is_that_of_a_message_at_any_rate() {
-        let series = [SeriesSummary {
-            name: format!("server {CPU}"),
-            before: 0.0,
-            average: 0.5,
-            peak: 1.0,
-            after: 0.0,
-        }];
-        for (per_second, us) in [(0.5, 1e6), (1_000.0, 500.0)] {
-            assert_eq!(cpu_us(&series, per_second), [("server".to_owned(), us)].into());
-        }
-        assert!(cpu_us(&series, 0.0).is_empty(), "nothing was done");
-    }
-}
+mod tests;

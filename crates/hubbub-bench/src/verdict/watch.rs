@@ -164,9 +164,10 @@ impl Seen {
         self.under_way = report.little.as_ref().map(|little| little.efficiency);
         self.waited_ms = open.waited_ms;
         // Answers come as long after their messages as they take: a short run is not late for that. Those that come later do not
-        // count, so that one of them takes nothing from all others. More than the mean would count a backlog that grows in the
-        // server for as answered in time.
-        let in_time = record.answered_by(open.sending_s + self.service_ms() / 1e3);
+        // count, so that one of them takes nothing from all others. How long they take, the quickest tenth says: of a backlog that
+        // grows in the server, these are the first, and the mean would count half of it as answered in time.
+        let quick_ms = record.open.as_ref().map_or(0.0, |open| open.from_send.percentile_ms(10.0));
+        let in_time = record.answered_by(open.sending_s + quick_ms / 1e3);
         let due = open.asked_per_second.map(|asked| asked * open.sending_s);
         self.reached = due.filter(|due| *due > 0.0).map(|due| in_time / due);
         self.window = open.window.filter(|_| self.reached.is_some());

@@ -162,7 +162,7 @@ async fn send(mut call: Call) -> Answer {
 /// Chats are not created by messages, so the sender must be a member of one.
 async fn check_member(call: &Call, room: &RoomId, user: &UserId) -> Result<(), Problem> {
     let gateway = call.gateway();
-    match gateway.members.standing(room, user).await? {
+    match gateway.members.cached_access(room, user).await? {
         AccessLevel::Member => Ok(()),
         _ if gateway.store.room(room.clone()).await?.is_none() => Err(ReadError::UnknownRoom.into()),
         _ => Err(Problem::not_member()),

@@ -94,9 +94,11 @@ pub(super) fn explain(gateway: &Gateway, reason: String) -> String {
     if !gateway.log.parts_messages() || gateway.log.health().fault.is_some() {
         return reason;
     }
-    format!(
-        "{reason}; messages are taken, and wait in the broker until it is mended, but reads and changes of rooms may fail"
-    )
+    let what = match gateway.store.has_queues_and_keys() {
+        true => "reads, changes of rooms, queues and keys",
+        false => "reads and changes of rooms",
+    };
+    format!("{reason}; messages are taken, and wait in the broker until it is mended, but {what} may fail")
 }
 
 #[derive(Debug, Clone, Copy, Default, Serialize, JsonSchema)]

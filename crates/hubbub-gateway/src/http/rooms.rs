@@ -92,7 +92,7 @@ async fn shown(
             let is_shown = match &caller.user {
                 _ if !caller.is_allowed(Need::Room(Right::Read, room.room.as_str())) => false,
                 Some(user) if room.members_only => {
-                    gateway.members.standing(&room.room, user).await? == AccessLevel::Member
+                    gateway.members.cached_access(&room.room, user).await? == AccessLevel::Member
                 }
                 _ => true,
             };

@@ -304,12 +304,35 @@ async fn a_repeated_change_ends_what_is_cached_of_access() {
     let (room, user) = (RoomId::new("r").unwrap(), UserId::new("ada").unwrap());
     let misses = || server.metrics.members_misses.get();
     for expected in [1, 1] {
-        members.standing(&room, &user).await.unwrap();
+        members.cached_access(&room, &user).await.unwrap();
         assert_eq!(misses(), expected);
     }
     server.submit(true);
     let committed = server.commit().await;
     server.dispatch_to(members.clone(), committed).await;
-    members.standing(&room, &user).await.unwrap();
+    members.cached_access(&room, &user).await.unwrap();
     assert_eq!(misses(), 2);
+}
+
+/// It may be committed all the same.
+#[tokio::test]
+async fn a_change_that_was_not_confirmed_ends_what_is_cached_of_access() {
+    let server = Server::new(true);
+    let members = server.members(Duration::from_secs(3600));
+    server.store.answers.add_permits(10);
+    let (room, user) = (RoomId::new("r").unwrap(), UserId::new("ada").unwrap());
+    let ticket = server.submit(true);
+    let committed = server.commit().await;
+    let misses = || server.metrics.members_misses.get();
+    for expected in [1, 1] {
+        members.cached_access(&room, &user).await.unwrap();
+        assert_eq!(misses(), expected);
+    }
+    server.dispatch_to(members.clone(), committed).await;
+    assert!(is_unconfirmed(&ticket));
+    members.cached_access(&room, &user).await.unwrap();
+    assert_eq!(misses(), 2);
+    server.promote();
+    members.cached_access(&room, &user).await.unwrap();
+    assert_eq!(misses(), 3, "another history may have another answer");
 }

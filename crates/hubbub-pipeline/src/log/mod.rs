@@ -58,7 +58,7 @@ pub struct LogHealth {
     pub bus: &'static str,
     /// Why it accepts none; `None` = it does.
     pub fault: Option<String>,
-    /// Why what it accepts is not stored for now.
+    /// Why some of what it is sent is refused, or what it accepts is not stored for now.
     pub alarm: Option<String>,
     /// Messages in the broker that are not stored yet. `None` without a broker.
     pub depth: Option<u64>,

@@ -163,6 +163,11 @@ impl DbError {
         self.spoils_connection() && !matches!(self, Self::Timeout { .. })
     }
 
+    /// Whether the database may be away, or out of reach; or one statement waited for too long.
+    pub(crate) fn may_be_outage(&self) -> bool {
+        matches!(self, Self::Connection(_) | Self::Exhausted) || self.spoils_connection()
+    }
+
     /// For a batch of which nothing was committed.
     pub(crate) fn before_commit(&self) -> ApplyError {
         if let Self::Refused(error) = self {

@@ -19,6 +19,7 @@ use hubbub_core::store::StoreFigures;
 use parking_lot::RwLock;
 
 use crate::db::{PgTime, Result, Tx, statements};
+use crate::maintenance::Tick;
 use crate::store::Context;
 use span::Span;
 
@@ -115,20 +116,18 @@ async fn create_in(tx: &Tx<'_>, time: Timestamp, length: Duration) -> Result<(Sp
     Ok((span, true))
 }
 
-/// Creates partitions ahead of the store's clock. A failure raises an alarm only: the store works as long as there is a
-/// partition for now.
-pub(crate) async fn tick(context: &Context, figures: &mut StoreFigures) {
+/// Creates partitions ahead of the store's clock. One that cannot be made is only told of: the store works as long as there is
+/// a partition for now. Fails if the database does not answer.
+pub(crate) async fn tick(context: &Context, figures: &mut StoreFigures, tick: &mut Tick<'_>) -> Result<()> {
     let (now, length) = (context.clock.now(), span::micros(context.options.partition));
-    let mut alarm = None;
     for lengths in 0..=AHEAD {
         let time = Timestamp::from_micros(now.as_micros().saturating_add(length.saturating_mul(lengths)));
         if let Err(error) = ensure(context, time).await {
             tracing::error!(%time, %error, "creating a partition of messages ahead of time failed; retrying in 0.5 s");
             figures.partitions_missing += 1;
-            alarm.get_or_insert_with(|| {
-                format!("no partition for messages received from {time} on could be made: {error}")
-            });
+            let reason = format!("no partition for messages received from {time} on could be made: {error}");
+            tick.note(&error, reason).await?;
         }
     }
-    context.status.set_alarm(alarm);
+    Ok(())
 }

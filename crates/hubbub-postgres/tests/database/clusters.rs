@@ -21,6 +21,18 @@ async fn hears(store: &Postgres, patience: Duration) -> Option<String> {
     timeout(patience, store.peers().unwrap().receive()).await.ok()
 }
 
+/// Whether the second server hears the first one, which says hello; it may not listen yet.
+async fn is_heard(teller: &Postgres, peer: &Postgres) -> bool {
+    for _ in 0..100 {
+        teller.peers().unwrap().broadcast("hello".into());
+        if let Some(text) = hears(peer, Duration::from_millis(100)).await {
+            assert_eq!(text, "hello");
+            return true;
+        }
+    }
+    false
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn clusters_do_not_hear_each_other() {
     let database = Database::fresh().await;
@@ -29,16 +41,7 @@ async fn clusters_do_not_hear_each_other() {
         let stores =
             [open(&database, here, 1).await, open(&database, here, 2).await, open(&database, there, 3).await];
         let [teller, peer, stranger] = &stores;
-        let mut heard = None;
-        // It may not listen yet.
-        for _ in 0..100 {
-            teller.peers().unwrap().broadcast("hello".into());
-            heard = hears(peer, Duration::from_millis(100)).await;
-            if heard.is_some() {
-                break;
-            }
-        }
-        assert_eq!(heard.as_deref(), Some("hello"), "{here}");
+        assert!(is_heard(teller, peer).await, "{here}");
         // What it says itself comes after all that was told before.
         stranger.peers().unwrap().broadcast("from elsewhere".into());
         assert_eq!(hears(stranger, Duration::from_millis(500)).await, None, "{here} and {there}");
@@ -57,4 +60,16 @@ async fn clusters_do_not_hear_each_other() {
         assert!(timeout(Duration::from_millis(500), stranger.remote_changes()).await.is_err(), "{there}");
         stores.iter().for_each(|store| store.close());
     }
+}
+
+/// The first schema that exists is then another one for the servers that start later.
+#[tokio::test(flavor = "multi_thread")]
+async fn servers_of_the_same_tables_hear_each_other() {
+    let database = Database::fresh().await;
+    let path = "later,public";
+    let before = open(&database, path, 1).await;
+    connect(&database.url).await.batch_execute("create schema later").await.unwrap();
+    let behind = open(&database, path, 2).await;
+    assert!(is_heard(&before, &behind).await && is_heard(&behind, &before).await);
+    [before, behind].iter().for_each(|store| store.close());
 }

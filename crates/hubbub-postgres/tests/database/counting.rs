@@ -166,3 +166,25 @@ async fn what_cannot_be_counted_stops_nothing() {
     assert_eq!(opened.store.figures().partitions_missing, 0);
     opened.is_counted("busy", 502).await;
 }
+
+/// Sends are refused for the same; so servers must not pass for working.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_full_disk_is_no_mere_alarm() {
+    let opened = Opened::fresh().await;
+    opened.send("busy", 1..=1).await;
+    opened.is_counted("busy", 1).await;
+    let full = "create function full_disk() returns trigger language plpgsql as \
+            $$ begin raise 'could not extend file' using errcode = 'disk_full'; end $$; \
+        create trigger full_disk before insert or update on pair_counts \
+            for each statement execute function full_disk()";
+    let client = connect(&opened.database.url).await;
+    client.batch_execute(full).await.unwrap();
+    opened.send("busy", 2..=501).await;
+    eventually("nothing", async || opened.store.health() != StoreHealth::Up).await;
+    let StoreHealth::DiskFull(reason) = opened.store.health() else { panic!("{:?}", opened.store.health()) };
+    assert!(reason.contains("could not extend file (SQLSTATE 53100)"), "{reason}");
+
+    client.batch_execute("drop trigger full_disk on pair_counts").await.unwrap();
+    eventually("it stays full", async || opened.store.health() == StoreHealth::Up).await;
+    opened.is_counted("busy", 501).await;
+}

@@ -9,10 +9,12 @@ use hubbub_core::kv::Condition;
 use hubbub_core::{KvOp, Op, OpBatch, Store, Timestamp};
 use hubbub_postgres::{Pooler, Postgres, PostgresOptions};
 
-/// Notes with which setting each table is written. The notes of a transaction that is rolled back are lost with it.
+/// Notes with which setting each table is written, and who gave it. The notes of a transaction that is rolled back are lost with it.
 const SPY: &str = "create table written (name text, setting text); \
      create function spy() returns trigger language plpgsql as $$ begin \
-         insert into written values (tg_table_name, current_setting('synchronous_commit')); return null; end $$; \
+         insert into written select tg_table_name, setting || ' of the ' || source from pg_settings \
+             where name = 'synchronous_commit'; \
+         return null; end $$; \
      do $$ declare name text; begin \
          foreach name in array array['history', 'rooms', 'users', 'messages', 'kv', 'kv_servers'] loop \
              execute format('create trigger spy after insert or update on %I for each statement \
@@ -59,7 +61,12 @@ async fn settings(database: &Database, options: PostgresOptions, given: &str) ->
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_confirmed_is_on_disk() {
-    for (given, found) in [("off", "on"), ("local", "local"), ("remote_apply", "remote_apply")] {
+    // What is left as it is follows when it is changed.
+    for (given, found) in [
+        ("off", "on of the session"),
+        ("local", "local of the database"),
+        ("remote_apply", "remote_apply of the database"),
+    ] {
         let database = Database::fresh().await;
         let direct = PostgresOptions::new(&database.url);
         assert_eq!(settings(&database, direct, given).await, [found], "{given}");
@@ -71,5 +78,9 @@ async fn what_is_confirmed_is_on_disk() {
         migrate_url: Some(database.url.clone()),
         ..PostgresOptions::new(&database.url)
     };
-    assert_eq!(settings(&database, pooled, "off").await, ["on"], "behind a transaction pooler");
+    assert_eq!(
+        settings(&database, pooled, "off").await,
+        ["on of the session"],
+        "behind a transaction pooler"
+    );
 }

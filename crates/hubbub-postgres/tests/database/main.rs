@@ -13,6 +13,7 @@ mod keys;
 mod lease;
 mod log;
 mod migrations;
+mod outages;
 mod partitions;
 mod parts;
 mod planning;

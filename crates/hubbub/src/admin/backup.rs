@@ -20,7 +20,7 @@ use serde_json::json;
 use tokio::time::{Instant, sleep_until};
 
 use super::catalog::{self, LIST, Listing};
-use super::{lock_directory, make_private, size, sync_dir};
+use super::{lock_directory, make_private, make_within, size, sync_dir};
 use crate::cli::BackupArgs;
 use crate::client::connection::{Connection, TIMEOUT, failed};
 use crate::client::session::{Backoff, make_id};
@@ -71,12 +71,12 @@ pub(crate) async fn backup(args: BackupArgs) -> anyhow::Result<()> {
     make_private(&args.dir)?;
     let _lock = lock_directory(&args.dir, ".lock", "backup")?;
     catalog::remove_partial(&args.dir)?;
+    let previous = catalog::complete(&args.dir)?.pop();
 
     let now = SystemClock::new().now();
     let path = format!("/v1/backups/{}", make_id());
     let begun = Begun::ask(&mut connection, &path).await?;
     let listing = Listing::new(now, begun.epoch, begun.messages, begun.files);
-    let previous = catalog::complete(&args.dir)?.pop();
     let target = catalog::new_name(&args.dir, now, previous.as_deref());
     let progress = Progress::of_bytes("backing up", listing.files.iter().map(|file| file.bytes).sum());
     let mut job = Job {
@@ -84,6 +84,7 @@ pub(crate) async fn backup(args: BackupArgs) -> anyhow::Result<()> {
         progress,
         path,
         asked: Instant::now(),
+        dir: args.dir.clone(),
         partial: catalog::partial_of(&target),
         previous,
         copied: Copied::default(),
@@ -113,6 +114,8 @@ struct Job {
     /// Its path on the server, and when it was asked for last.
     path: String,
     asked: Instant,
+    /// The directory of backups.
+    dir: PathBuf,
     partial: PathBuf,
     previous: Option<PathBuf>,
     copied: Copied,
@@ -125,7 +128,7 @@ impl Job {
         for file in &listing.files {
             let target = self.target(file)?;
             if let Some(dir) = target.parent().filter(|dir| !dirs.contains(*dir)) {
-                make_private(dir)?;
+                make_within(&self.dir, dir)?;
                 dirs.insert(dir.to_owned());
             }
             self.copy(file, target, listing).await?;

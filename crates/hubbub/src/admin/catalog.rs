@@ -66,15 +66,29 @@ impl Listing {
 }
 
 /// Complete backups in a directory, oldest first.
+///
+/// # Errors
+/// One that cannot be looked into: without it an older one would seem to be the newest.
 pub(super) fn complete(dir: &Path) -> anyhow::Result<Vec<PathBuf>> {
-    let mut found: Vec<PathBuf> = names(dir)?
-        .into_iter()
-        .filter(|name| is_backup_name(name))
-        .map(|name| dir.join(name))
-        .filter(|path| path.join(LIST).is_file())
-        .collect();
+    let mut found = Vec::new();
+    for name in names(dir)?.iter().filter(|name| is_backup_name(name)) {
+        let path = dir.join(name);
+        if has_list(&path)? {
+            found.push(path);
+        }
+    }
     found.sort_unstable();
     Ok(found)
+}
+
+fn has_list(backup: &Path) -> anyhow::Result<bool> {
+    match fs::metadata(backup.join(LIST)) {
+        Ok(list) => Ok(list.is_file()),
+        Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
+            Ok(false)
+        }
+        Err(error) => Err(error).with_context(|| format!("looking into the backup {}", backup.display())),
+    }
 }
 
 /// The newest complete backup in a directory.
@@ -161,5 +175,21 @@ mod tests {
         for other in ["20261122T011500Z.partial", "lost+found", "2026-11-22", "20261122T011500"] {
             assert!(!is_backup_name(other), "{other}");
         }
+    }
+
+    #[test]
+    fn a_backup_that_cannot_be_looked_into_is_not_passed_over() {
+        let dir = tempfile::tempdir().unwrap();
+        let at = |name: &str| dir.path().join(name);
+        fs::create_dir(at("20261122T011500Z")).unwrap();
+        fs::write(at("20261122T011500Z").join(LIST), "{}").unwrap();
+        // No backups: one without a list, and a file.
+        fs::create_dir(at("20261123T011500Z")).unwrap();
+        fs::write(at("20261124T011500Z"), "").unwrap();
+        assert_eq!(newest(dir.path()).unwrap(), Some(at("20261122T011500Z")));
+        // It stands for what only another user may look into: to root nothing is closed.
+        std::os::unix::fs::symlink("20261125T011500Z", at("20261125T011500Z")).unwrap();
+        let error = newest(dir.path()).unwrap_err().to_string();
+        assert!(error.contains("looking into the backup") && error.contains("20261125T011500Z"), "{error}");
     }
 }

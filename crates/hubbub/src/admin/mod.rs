@@ -11,8 +11,8 @@ pub(crate) mod restore;
 pub(crate) mod token;
 pub(crate) mod verify;
 
-use std::fs::{DirBuilder, File, OpenOptions, TryLockError};
-use std::os::unix::fs::DirBuilderExt;
+use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::Path;
 
 use anyhow::{Context, bail};
@@ -40,7 +40,15 @@ fn lock_directory(dir: &Path, name: &str, what: &str) -> anyhow::Result<File> {
 /// Makes a directory, and whatever leads to it, that only the owner may look into: messages are in it. One that is there stays as
 /// it is.
 fn make_private(dir: &Path) -> anyhow::Result<()> {
-    let made = DirBuilder::new().recursive(true).mode(0o700).create(dir);
+    let above = dir.parent().map_or(Ok(()), fs::create_dir_all);
+    let made = above.and_then(|()| DirBuilder::new().recursive(true).mode(0o700).create(dir));
+    made.with_context(|| format!("creating {}", dir.display()))
+}
+
+/// Makes a directory `within` another, and what leads to it from there, which those may look into who may look into that.
+fn make_within(within: &Path, dir: &Path) -> anyhow::Result<()> {
+    let mode = fs::metadata(within).map(|within| within.permissions().mode() & 0o777);
+    let made = mode.and_then(|mode| DirBuilder::new().recursive(true).mode(mode).create(dir));
     made.with_context(|| format!("creating {}", dir.display()))
 }
 
@@ -75,12 +83,34 @@ fn size(bytes: u64) -> String {
 
 #[cfg(test)]
 mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_owner_looks_into_a_directory_that_is_made() {
+        let place = tempfile::tempdir().unwrap();
+        let at = |name: &str| place.path().join(name);
+        let mode = |name: &str| fs::metadata(at(name)).unwrap().permissions().mode() & 0o777;
+        fs::create_dir(at("plain")).unwrap();
+        make_private(&at("above/backups")).unwrap();
+        make_within(&at("above/backups"), &at("above/backups/one/segments")).unwrap();
+        let made = ["above", "above/backups", "above/backups/one", "above/backups/one/segments"].map(mode);
+        assert_eq!(made, [mode("plain"), 0o700, 0o700, 0o700]);
+        // Whoever may look into a directory may look into what is made in it, and it stays as it is.
+        fs::set_permissions(at("above/backups"), fs::Permissions::from_mode(0o750)).unwrap();
+        make_private(&at("above/backups")).unwrap();
+        make_within(&at("above/backups"), &at("above/backups/two/segments")).unwrap();
+        assert_eq!(
+            ["above/backups", "above/backups/two", "above/backups/two/segments"].map(mode),
+            [0o750; 3]
+        );
+    }
+
     #[test]
     fn sizes_are_short() {
         let cases = [(0, "0 bytes"), (999, "999 bytes"), (1_500, "1.5 kB"), (734_000_000, "734 MB")];
         for (bytes, text) in cases {
-            assert_eq!(super::size(bytes), text);
+            assert_eq!(size(bytes), text);
         }
-        assert_eq!(super::size(12_345_678_901_234), "12.3 TB");
+        assert_eq!(size(12_345_678_901_234), "12.3 TB");
     }
 }

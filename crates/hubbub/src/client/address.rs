@@ -19,7 +19,7 @@ const AUTHORITIES: &str = "SSL_CERT_FILE";
 const PAUSES: [Duration; 2] = [Duration::from_millis(50), Duration::from_secs(1)];
 const PATIENCE: Duration = Duration::from_secs(3);
 /// The same for work that may take hours.
-const PATIENCE_LONG: Duration = Duration::from_secs(30);
+const PATIENCE_LONG: Duration = Duration::from_secs(180);
 const ATTEMPTS_MIN: u32 = 6;
 
 /// Longest time for an answer.

@@ -1,18 +1,21 @@
 //! Requests to a server, with error messages for people.
 
+use std::pin::pin;
 use std::time::Duration;
 
 use anyhow::{Context, anyhow};
 use bytes::Bytes;
-use hubbub_client::{Client, Error, Request};
+use hubbub_client::{Client, Error, Problem, Request};
 use hyper::body::Incoming;
 use hyper::header::HeaderName;
 use hyper::{Method, Response, StatusCode};
 use serde_json::Value;
+use tokio::time::timeout;
 
 use super::address::Server;
 pub(crate) use super::address::TIMEOUT;
-use crate::output::Refusal;
+use crate::output::{Refusal, notice};
+use crate::progress::Progress;
 
 /// Headers of a request with JSON.
 pub(crate) const JSON: &[(HeaderName, &str)] = &[(hyper::header::CONTENT_TYPE, "application/json")];
@@ -20,7 +23,7 @@ pub(crate) const JSON: &[(HeaderName, &str)] = &[(hyper::header::CONTENT_TYPE, "
 impl Server {
     /// A connection that the first request opens.
     pub(crate) fn connection(self) -> Connection {
-        Connection { client: self.client(), is_proven: false }
+        Connection { client: self.client(), is_proven: false, progress: None }
     }
 
     /// An open connection.
@@ -31,6 +34,31 @@ impl Server {
     }
 }
 
+/// Time without a final answer after which a command says that it waits.
+const SILENCE: Duration = Duration::from_secs(10);
+const WAITING: &str = "the server has not answered for good yet; waiting for it";
+
+const LATE: &str = "no answer in time";
+
+/// The error of a request whose time is over.
+fn late() -> Error {
+    Problem { code: "unreachable".into(), detail: LATE.into(), retryable: true, ..Problem::default() }.into()
+}
+
+/// The answer, or an error after the longest time; after the silence that comes before, `say` is called.
+async fn patient<T>(
+    answer: impl Future<Output = Result<T, Error>>,
+    [silence, longest]: [Duration; 2],
+    say: impl Fn(),
+) -> Result<T, Error> {
+    let mut answer = pin!(answer);
+    if let Ok(answer) = timeout(silence, &mut answer).await {
+        return answer;
+    }
+    say();
+    timeout(longest.saturating_sub(silence), answer).await.unwrap_or_else(|_| Err(late()))
+}
+
 /// The result of `work`, or an error after `timeout`.
 pub(crate) async fn in_time<T, E>(
     timeout: Duration,
@@ -39,7 +67,7 @@ pub(crate) async fn in_time<T, E>(
 where
     anyhow::Error: From<E>,
 {
-    Ok(tokio::time::timeout(timeout, work).await.context("no answer in time")??)
+    Ok(tokio::time::timeout(timeout, work).await.context(LATE)??)
 }
 
 /// What is said of some causes in the place of their own words.
@@ -74,9 +102,18 @@ pub(crate) fn failed(error: Error) -> anyhow::Error {
 pub(super) fn failed_at(path: &str, error: &Error) -> anyhow::Error {
     match error.status {
         0 => anyhow!(advised(&error.to_string())),
-        status if error.is("unexpected") => no_json(path, status, &error.content_type),
+        // A proxy's error in JSON says more than that it is none of Hubbub's.
+        status if error.is("unexpected") && (status < 400 || !is_json(&error.content_type)) => {
+            no_json(path, status, &error.content_type)
+        }
         _ => refused(error),
     }
+}
+
+/// Whether a content type is that of JSON, such as `application/problem+json`.
+fn is_json(kind: &str) -> bool {
+    let kind = kind.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
+    kind.ends_with("/json") || kind.ends_with("+json")
 }
 
 /// What a server ended as this program reports it.
@@ -111,9 +148,16 @@ pub(crate) struct Connection {
     client: Client,
     /// Somebody listens at the address, so it is not a wrong one.
     is_proven: bool,
+    /// Of work that may take hours.
+    progress: Option<Progress>,
 }
 
 impl Connection {
+    /// The same for work that may take hours: it waits as long as the server's patience says, and speaks beside its progress.
+    pub(crate) fn with_progress(self, progress: Progress) -> Self {
+        Self { progress: Some(progress), ..self }
+    }
+
     /// Connects, if it has not done so before.
     async fn prove(&mut self) -> Result<(), Error> {
         if !self.is_proven {
@@ -127,7 +171,18 @@ impl Connection {
     /// at once.
     pub(crate) async fn read(&mut self, path: &str) -> Result<hubbub_client::Answer, Error> {
         self.prove().await?;
-        self.client.request(&request(TIMEOUT, Method::GET, path, &[], "")).await
+        self.repeat(&request(TIMEOUT, Method::GET, path, &[], "")).await
+    }
+
+    /// Repeats a request until the answer is final, and says so where that takes long. Unless it is part of long work, it ends
+    /// when one answer would be late.
+    async fn repeat(&self, request: &Request) -> Result<hubbub_client::Answer, Error> {
+        let longest = if self.progress.is_some() { Duration::MAX } else { TIMEOUT };
+        let say = || match &self.progress {
+            Some(progress) => progress.remark(WAITING),
+            None => notice(WAITING),
+        };
+        patient(self.client.request(request), [SILENCE, longest], say).await
     }
 
     /// The same as JSON.
@@ -150,7 +205,7 @@ impl Connection {
 
     /// The same; repeats it until the answer is final.
     pub(crate) async fn retry(&mut self, method: Method, path: &str, body: String) -> anyhow::Result<Answer> {
-        let answer = self.client.request(&request(TIMEOUT, method, path, JSON, body)).await;
+        let answer = self.repeat(&request(TIMEOUT, method, path, JSON, body)).await;
         json(path, answer.map_err(|error| failed_at(path, &error))?)
     }
 
@@ -203,4 +258,53 @@ pub(super) fn json(path: &str, answer: hubbub_client::Answer) -> anyhow::Result<
 fn no_json(path: &str, status: u16, kind: &str) -> anyhow::Error {
     let kind = if kind.is_empty() { "no content type" } else { kind };
     anyhow!("{path} was not answered with JSON (status {status}, {kind}); is it a Hubbub server? (--server)")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use tokio::time::sleep;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_command_says_that_it_waits_and_ends_in_time() {
+        let ms = Duration::from_millis;
+        let waits = [ms(50), ms(200)];
+        for (takes, is_said, is_answered) in
+            [(ms(0), false, true), (ms(100), true, true), (ms(5_000), true, false)]
+        {
+            let said = Cell::new(0);
+            let answer = async {
+                sleep(takes).await;
+                Ok(())
+            };
+            let answered = patient(answer, waits, || said.set(said.get() + 1)).await;
+            assert_eq!((said.get(), answered.is_ok()), (i32::from(is_said), is_answered), "{takes:?}");
+        }
+    }
+
+    #[test]
+    fn an_error_of_a_proxy_is_told_in_its_words() {
+        let told = |status, content_type: &str| {
+            let (code, content_type) = ("unexpected".into(), content_type.into());
+            let detail = r#"{"message":"the quota is used up"}"#.into();
+            failed_at(
+                "/v1/rooms",
+                &Problem { code, status, detail, content_type, ..Problem::default() }.into(),
+            )
+        };
+        for kind in ["application/json", "application/problem+json; charset=utf-8", "Application/JSON"] {
+            let error = told(429, kind);
+            let refusal = error.downcast_ref::<Refusal>().unwrap();
+            assert_eq!((refusal.status, refusal.code.as_str()), (429, "unexpected"));
+            assert!(error.to_string().contains("the quota is used up"), "{error}");
+        }
+        for (status, kind) in [(404, "text/html"), (502, ""), (301, "application/json"), (502, "text/x-json")]
+        {
+            let said = told(status, kind).to_string();
+            assert!(said.contains("not answered with JSON") && said.contains(&status.to_string()), "{said}");
+        }
+    }
 }

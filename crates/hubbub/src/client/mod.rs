@@ -37,7 +37,11 @@ const NO_PARQUET: &str = "this hubbub was built without Parquet: build it with t
 
 pub(crate) fn run(command: impl Future<Output = anyhow::Result<()>>) -> anyhow::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    runtime.context("starting the runtime")?.block_on(command)
+    let runtime = runtime.context("starting the runtime")?;
+    let ran = runtime.block_on(command);
+    // What still writes or reads then, such as the rest of an export that was interrupted, is not waited for.
+    runtime.shutdown_background();
+    ran
 }
 
 pub(crate) fn print_json(value: &Value) -> anyhow::Result<()> {

@@ -96,8 +96,8 @@ pub(crate) async fn status(args: ClientArgs) -> anyhow::Result<()> {
     match status {
         "DOWN" => bail!("the server is DOWN: it takes no writes"),
         "DEGRADED" => notice(
-            "the server is DEGRADED: its store is away; messages are taken, and wait in the broker, but reads and changes of \
-             rooms may fail",
+            "the server is DEGRADED: its store takes nothing now; messages are taken, and wait in the broker, but reads and \
+             changes of rooms may fail",
         ),
         _ => {}
     }

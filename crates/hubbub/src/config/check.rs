@@ -81,8 +81,6 @@ impl Config {
             self.tls_client_ca.is_none() || self.tls_cert.is_some(),
             "tls.client_ca needs tls.cert and tls.key",
         );
-        self.check_protecting(&mut require);
-        self.check_data(&mut require);
         self.check_auth(&mut require);
         self.check_traces(&mut require);
         let message_max = hubbub_core::limits::MESSAGE_BYTES_MAX;
@@ -194,18 +192,23 @@ impl Config {
     /// What a server needs, and other commands do not.
     pub(crate) fn check_server(&self) -> Result<(), ConfigError> {
         let mut faults = Vec::new();
+        let mut require = |fine: bool, text: &str| {
+            if !fine {
+                faults.push(text.to_owned());
+            }
+        };
+        self.check_protecting(&mut require);
+        self.check_data(&mut require);
         if self.uses_scylla() {
-            if !self.uses_kafka() {
-                faults.push("--store scylla:// requires --log kafka://".to_owned());
-            }
-            if self.line.is_some() {
-                faults.push("server.line is for queues, which a store on scylla:// does not have".to_owned());
-            }
-            if self.compat.is_some() {
-                let fault =
-                    "server.compat = \"chats\" keeps names as keys, which a store on scylla:// does not have";
-                faults.push(fault.to_owned());
-            }
+            require(self.uses_kafka(), "--store scylla:// requires --log kafka://");
+            require(
+                self.line.is_none(),
+                "server.line is for queues, which a store on scylla:// does not have",
+            );
+            require(
+                self.compat.is_none(),
+                "server.compat = \"chats\" keeps names as keys, which a store on scylla:// does not have",
+            );
         }
         if faults.is_empty() { Ok(()) } else { Err(ConfigError(faults)) }
     }

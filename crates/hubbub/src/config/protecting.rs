@@ -1,4 +1,5 @@
-//! Settings that are to protect something, but concern what is not in use: whoever sets one believes that it does.
+//! Settings that are to protect something, but concern what is not in use: whoever sets one believes that it does. A server refuses
+//! them; commands that serve nothing read them, too, and leave them alone.
 
 use super::setting::Sourced;
 use super::{Config, Source};

@@ -1,4 +1,5 @@
-//! What `serve` would refuse before it opens anything, for `hubbub config check`.
+//! What `hubbub config check` refuses besides: what `serve` would be refused for before it opens anything, and a file of keys
+//! (auth.jwks) without which it would start, but refuse every token.
 
 use std::net::SocketAddr;
 
@@ -7,7 +8,7 @@ use hubbub_gateway::auth::KeySetSource;
 use super::{Config, ConfigError};
 use crate::{serve, tls};
 
-/// All that a server would be refused for, as far as files and settings tell.
+/// All that a server would be refused for or miss, as far as files and settings tell.
 pub(super) fn check(config: &Config) -> Result<(), ConfigError> {
     let mut faults = Vec::new();
     let mut note = |checked: Result<(), ConfigError>| {

@@ -82,6 +82,11 @@ fn settings(pairs: &[&str]) -> ServeArgs {
     ServeArgs { set: pairs.iter().map(|pair| (*pair).to_owned()).collect(), ..ServeArgs::default() }
 }
 
+/// What a server is refused for, and commands that serve nothing are not.
+fn refused_to_serve(loaded: Result<Config, ConfigError>) -> Vec<String> {
+    loaded.unwrap().check_server().unwrap_err().0
+}
+
 /// What protects nothing is not accepted as if it did.
 #[cfg(all(feature = "kafka", feature = "amqp", feature = "scylla", feature = "postgres"))]
 #[test]
@@ -99,7 +104,7 @@ fn settings_that_would_protect_nothing_are_refused() {
         (&[postgres, "store.scylla.retention=1d"], "store.scylla.retention is for Cassandra"),
     ];
     for (pairs, rule) in cases {
-        let faults = load_with("", &[], settings(pairs)).unwrap_err().0;
+        let faults = refused_to_serve(load_with("", &[], settings(pairs)));
         assert!(faults.iter().any(|fault| fault.contains(rule)), "{pairs:?}: {faults:?}");
     }
     for pairs in [
@@ -110,7 +115,7 @@ fn settings_that_would_protect_nothing_are_refused() {
         &[postgres, "store.postgres.retention=1d", "store.embedded.retention=off"],
         &["store.embedded.retention=1d"],
     ] {
-        load_with("", &[], settings(pairs)).unwrap();
+        load_with("", &[], settings(pairs)).unwrap().check_server().unwrap();
     }
 }
 
@@ -122,7 +127,7 @@ fn a_directory_on_the_command_line_is_not_passed_over() {
     for (store, shown) in
         [("embedded:old", "embedded:old"), ("postgres://a:s3cret@db/hubbub", "postgres://a:***@db/hubbub")]
     {
-        let faults = load(store, data()).unwrap_err().0;
+        let faults = refused_to_serve(load(store, data()));
         let told = format!("--data new is not used: store.url is {shown} (environment HUBBUB_STORE)");
         assert!(faults.len() == 1 && faults[0].starts_with(&told), "{faults:?}");
         // A variable or a file beside it is what units and images have.
@@ -131,13 +136,19 @@ fn a_directory_on_the_command_line_is_not_passed_over() {
             &[("HUBBUB_STORE", store), ("HUBBUB_DATA", "x")],
             ServeArgs::default(),
         )
+        .unwrap()
+        .check_server()
         .unwrap();
     }
+    let served_from = |config: Config| {
+        config.check_server().unwrap();
+        config.data_dir().to_owned()
+    };
     for store in ["embedded", "embedded:new", "embedded:"] {
-        assert_eq!(load(store, data()).unwrap().data_dir(), "new");
+        assert_eq!(served_from(load(store, data()).unwrap()), "new");
     }
     let flag = ServeArgs { store: Some("embedded".into()), ..data() };
-    assert_eq!(load("postgres://db/hubbub", flag).unwrap().data_dir(), "new");
+    assert_eq!(served_from(load("postgres://db/hubbub", flag).unwrap()), "new");
 }
 
 /// `config check` says of nothing that it is valid which `serve` refuses.
@@ -152,6 +163,7 @@ fn what_a_server_would_be_refused_for_is_found_before() {
         (&["server.listen=0.0.0.0:8080"][..], &["server.listen 0.0.0.0 can be reached"][..]),
         (&["server.line=[::]:1"], &["server.line :: can be reached"]),
         (&["store.url=scylla://db/hubbub"], &["requires --log kafka://"]),
+        (&["store.scylla.retention=1d"], &["store.scylla.retention is for Cassandra"]),
         (&[&cert, &key], &["tls.cert", "no certificate in PEM"]),
         (&["tls.cert=/no/such.pem", "tls.key=/no/such.pem"], &["tls.cert: cannot read /no/such.pem"]),
         (&["auth.jwks=/no/such.json", "auth.audience=x"], &["auth.jwks: /no/such.json"]),

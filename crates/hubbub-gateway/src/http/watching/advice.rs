@@ -140,8 +140,8 @@ fn log(log: LogHealth) -> ComponentState {
         return ComponentState::down(NAME, fault, remedy);
     }
     if let Some(alarm) = log.alarm {
-        let remedy = "Messages are accepted, and wait in the broker. Look at the server's log, and at the alerts in \
-                    docs/operations.md: HubbubNoCommitter and HubbubPartitionsWithoutCommitter.";
+        let remedy = "What is accepted waits in the broker. Look at the server's log, and at the alerts in docs/operations.md: \
+                    HubbubNoCommitter, HubbubPartitionsWithoutCommitter and HubbubPartitionFaults.";
         return ComponentState::degraded(NAME, alarm, remedy);
     }
     let Some(depth) = log.depth else {

@@ -3,7 +3,7 @@
 //!
 //! Those go to the topic of dead letters with the reason: unreadable ones before the batch is stored, so that none is lost;
 //! those that the store refuses after it. A message of another program that is in another partition than its room's is
-//! written again, to the right one.
+//! written again, to the right one, unless nothing is stored from there any more.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -203,29 +203,37 @@ impl Batch {
     async fn set_aside(&self, core: &Core, partition: u32) -> Result<(), String> {
         let mut records = Vec::new();
         let (mut dead, mut forwarded) = (0, 0);
+        let dead_letter = |record: &Record, rejection: &Rejection, place: &str| OwnRecord {
+            topic: &core.topics.dead,
+            partition: 0,
+            key: record.key.clone().and_then(|key| self.bytes.get(key)),
+            value: self.bytes.get(record.value.clone()).unwrap_or_default(),
+            headers: Some(describe(core, record.headers.clone(), rejection, place)),
+        };
         for record in &self.records {
             let place = format!("{partition}/{}", record.offset);
             match &record.fate {
                 Fate::Message | Fate::Change(_) => {}
                 Fate::Rejected(rejection) => {
                     dead += 1;
-                    records.push(OwnRecord {
-                        topic: &core.topics.dead,
-                        partition: 0,
-                        key: record.key.clone().and_then(|key| self.bytes.get(key)),
-                        value: self.bytes.get(record.value.clone()).unwrap_or_default(),
-                        headers: Some(describe(core, record.headers.clone(), rejection, &place)),
-                    });
+                    records.push(dead_letter(record, rejection, &place));
                 }
-                Fate::Misplaced(partition, room, body) => {
-                    if let Some(reason) = core.faults.refusal(std::iter::once(*partition)) {
+                Fate::Misplaced(target, room, body) => {
+                    // Its own partition goes on, so it cannot wait for a restart.
+                    if let Some(reason) = core.faults.stop_of(*target) {
+                        dead += 1;
+                        let rejection = Rejection { code: ErrorCode::Unavailable, reason };
+                        records.push(dead_letter(record, &rejection, &place));
+                        continue;
+                    }
+                    if let Some(reason) = core.faults.refusal(std::iter::once(*target)) {
                         return Err(reason);
                     }
                     forwarded += 1;
                     let header = Header { key: FORWARDED, value: Some(place.as_str()) };
                     let (topic, key) = (core.topics.messages.as_str(), Some(room.as_bytes()));
                     let headers = Some(OwnedHeaders::new().insert(header));
-                    records.push(OwnRecord { topic, partition: *partition, key, value: body, headers });
+                    records.push(OwnRecord { topic, partition: *target, key, value: body, headers });
                 }
             }
         }

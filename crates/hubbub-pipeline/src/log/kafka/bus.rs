@@ -135,6 +135,8 @@ impl Bus {
         }
         let (consumer, topic, wanted) = (self.consumer.clone(), self.topic.clone(), missing.clone());
         let located = tokio::task::spawn_blocking(move || {
+            // Else a leader that died is asked.
+            consumer.fetch_metadata(Some(&topic), OFFSET_TIMEOUT)?;
             let mut offsets = TopicPartitionList::new();
             for partition in wanted {
                 let (_, end) = topics::offsets(&consumer, &topic, partition, OFFSET_TIMEOUT)?;

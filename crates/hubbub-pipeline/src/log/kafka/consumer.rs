@@ -253,14 +253,17 @@ impl Context {
         }
     }
 
-    /// Gives back all partitions, once their batches in flight are stored, or have failed.
-    pub(super) fn give_back(&self, consumer: &BaseConsumer<Self>) {
+    /// Gives back all partitions. At a shutdown, once their batches in flight are stored, or have failed; these go on otherwise,
+    /// as where another server gets a partition.
+    pub(super) fn give_back(&self, consumer: &BaseConsumer<Self>, is_stopping: bool) {
         let assigned: Vec<(u32, Assigned)> = self.assigned.lock().drain().collect();
         self.count_partitions();
         assigned.iter().for_each(|(_, assigned)| assigned.buffer.end());
         for (partition, Assigned { buffer, task }) in assigned {
-            // It stores its batch in flight, or gives up at once if the store fails.
-            let _ = self.core.runtime.block_on(task);
+            if is_stopping {
+                // It stores its batch in flight, or gives up at once if the store fails.
+                let _ = self.core.runtime.block_on(task);
+            }
             report(consumer, &self.core.topics.messages, partition, &buffer);
         }
     }

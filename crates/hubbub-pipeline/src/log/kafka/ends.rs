@@ -2,10 +2,13 @@
 //!
 //! A broker that lost power or its disk, or an unclean election, may end a partition before what the store has. What is written
 //! then gets offsets that the store has passed, and is never stored. So every server compares each partition's end with the
-//! store, and the topic's id with that of its start: every two seconds, before it accepts anything after Kafka was away, and
-//! when a confirmation has an offset that was given before. What belongs to a partition that is too short is refused from then
-//! on, until the server is started anew: when the end has passed the store's position again, nothing tells any more what is
-//! missing.
+//! store: every two seconds, before it accepts anything after Kafka was away, and when a confirmation has an offset that was
+//! given before. The topic's id it compares with that of its start, every two seconds. What belongs to a partition that is too
+//! short is refused from then on, until the server is started anew: when the end has passed the store's position again, nothing
+//! tells any more what is missing.
+//!
+//! A partition without a leader has no end to compare. It is compared once it has one, with the end of the new leader; after
+//! Kafka was away, everything waits for that for a while.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,7 +16,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use hubbub_core::invariant::saturate;
-use rdkafka::consumer::Consumer as _;
+use rdkafka::consumer::{BaseConsumer, Consumer as _, ConsumerContext};
+use rdkafka::error::KafkaError as LibraryError;
 use rdkafka::topic_partition_list::{Offset, TopicPartitionList};
 use tokio::sync::{Notify, watch};
 
@@ -29,9 +33,9 @@ const PAUSE: Duration = Duration::from_millis(200);
 pub(super) const SETTLING: Duration = Duration::from_millis(100);
 const END_TIMEOUT: Duration = Duration::from_secs(5);
 const STORE_TIMEOUT: Duration = Duration::from_secs(3);
-/// How often ends are asked for before anything is accepted after Kafka was away. Other partitions do not wait for one without
-/// a leader for ever.
-const ATTEMPTS: usize = 2;
+/// How long ends are asked for before anything is accepted after Kafka was away. Other partitions do not wait for one without a
+/// leader for ever.
+const OUTAGE_PATIENCE: Duration = Duration::from_secs(10);
 
 /// What is known of each partition.
 pub(super) struct Ends {
@@ -89,13 +93,24 @@ pub(super) async fn watch(core: Arc<Core>, mut stop: watch::Receiver<bool>) {
             () = core.ends.suspicion.notified() => {}
             _ = stop.wait_for(|is_stopping| *is_stopping) => return,
         }
-        for compared in [core.compare_ends().await, core.compare_topic().await] {
-            // That Kafka is away is noticed elsewhere.
-            if let Err(reason) = compared {
-                tracing::debug!(reason, "comparing Kafka with the store failed; retrying");
-            }
+        // That Kafka is away is noticed elsewhere.
+        if let Err(reason) = core.compare_ends().await {
+            tracing::debug!(reason, "comparing Kafka with the store failed; retrying");
         }
         tokio::time::sleep(PAUSE).await;
+    }
+}
+
+/// Compares the topic's id until the server stops. Apart from the ends, which do not wait for its answers.
+pub(super) async fn watch_topic(core: Arc<Core>, mut stop: watch::Receiver<bool>) {
+    loop {
+        tokio::select! {
+            () = tokio::time::sleep(INTERVAL) => {}
+            _ = stop.wait_for(|is_stopping| *is_stopping) => return,
+        }
+        if let Err(reason) = core.compare_topic().await {
+            tracing::debug!(reason, "asking Kafka for the id of the topic failed; retrying");
+        }
     }
 }
 
@@ -110,27 +125,32 @@ impl Core {
             Ok(Err(reason)) => tracing::debug!(reason, "the store does not say how far it has Kafka"),
             Err(_) => tracing::debug!("the store does not say in time how far it has Kafka"),
         }
-        let all: Vec<u32> = (0..self.topics.partitions).collect();
-        let mut short = self.ends.short(&self.ends_in_kafka(&all, END_TIMEOUT).await?);
-        short.retain(|(partition, ..)| self.faults.stop_of(*partition).is_none());
-        if short.is_empty() {
-            return Ok(());
+        let is_of_interest = |partition: &u32| self.faults.stop_of(*partition).is_none();
+        let all: Vec<u32> = (0..self.topics.partitions).filter(is_of_interest).collect();
+        let ends = self.ends_in_kafka(&all, END_TIMEOUT).await?;
+        let mut missing = without_end(&all, &ends);
+        let again: Vec<u32> = self.ends.short(&ends).into_iter().map(|(partition, ..)| partition).collect();
+        if !again.is_empty() {
+            tokio::time::sleep(SETTLING).await;
+            let ends = self.ends_in_kafka(&again, END_TIMEOUT).await?;
+            for (partition, end, stored) in self.ends.short(&ends) {
+                self.faults.set(Cause::LostEnd(partition), self.lost_end(partition, end, stored));
+            }
+            missing.extend(without_end(&again, &ends));
         }
-        tokio::time::sleep(SETTLING).await;
-        let again: Vec<u32> = short.into_iter().map(|(partition, ..)| partition).collect();
-        for (partition, end, stored) in self.ends.short(&self.ends_in_kafka(&again, END_TIMEOUT).await?) {
-            self.faults.set(Cause::LostEnd(partition), self.lost_end(partition, end, stored));
-        }
-        Ok(())
+        if missing.is_empty() { Ok(()) } else { Err(format!("partitions {missing:?} have no leader")) }
     }
 
     /// The same, once Kafka is back: nothing is accepted before.
     pub(super) async fn compare_after_outage(self: Arc<Self>) {
-        for _ in 0..ATTEMPTS {
-            match self.compare_ends().await {
-                Ok(()) => return,
-                Err(reason) => tracing::debug!(reason, "comparing Kafka with the store failed; retrying"),
+        let began = self.clock.monotonic();
+        while let Err(reason) = self.compare_ends().await {
+            if self.clock.monotonic().saturating_sub(began) >= OUTAGE_PATIENCE {
+                tracing::warn!(reason, "accepting messages before all of Kafka was compared with the store");
+                return;
             }
+            tracing::debug!(reason, "comparing Kafka with the store failed; retrying");
+            tokio::time::sleep(PAUSE).await;
         }
     }
 
@@ -159,7 +179,7 @@ impl Core {
         )
     }
 
-    /// Where these partitions end.
+    /// Where these partitions end. Those without a leader are missing.
     pub(super) async fn ends_in_kafka(
         &self,
         partitions: &[u32],
@@ -167,28 +187,69 @@ impl Core {
     ) -> Result<BTreeMap<u32, u64>, String> {
         let (consumer, topic, partitions) =
             (self.bus.client(), self.topics.messages.clone(), partitions.to_vec());
-        let asking = tokio::task::spawn_blocking(move || {
-            let mut list = TopicPartitionList::new();
-            for partition in partitions {
-                // The library asks for the end where a time is expected.
-                list.add_partition_offset(&topic, saturate(partition), Offset::End)?;
-            }
-            if list.count() == 0 { Ok(list) } else { consumer.offsets_for_times(list, timeout) }
-        });
-        let list = asking.await.map_err(|error| error.to_string())?;
-        let list = list.map_err(|error: rdkafka::error::KafkaError| error.to_string())?;
-        let known = list.elements().into_iter().filter(|element| element.error().is_ok());
-        let ends = known.filter_map(|element| match element.offset() {
-            Offset::Offset(end) => Some((saturate(element.partition()), saturate(end))),
-            _ => None,
-        });
-        Ok(ends.collect())
+        let asking = tokio::task::spawn_blocking(move || fetch_ends(&consumer, &topic, &partitions, timeout));
+        let ends = asking.await.map_err(|error| error.to_string())?;
+        ends.map_err(|error| error.to_string())
     }
+}
+
+/// Where these partitions end, as their present leaders say. Those without one are missing. Blocks.
+fn fetch_ends<C: ConsumerContext>(
+    consumer: &BaseConsumer<C>,
+    topic: &str,
+    partitions: &[u32],
+    timeout: Duration,
+) -> Result<BTreeMap<u32, u64>, LibraryError> {
+    if partitions.is_empty() {
+        return Ok(BTreeMap::new());
+    }
+    let mut list = TopicPartitionList::new();
+    for partition in partitions {
+        // The library asks for the end where a time is expected.
+        list.add_partition_offset(topic, saturate(*partition), Offset::End)?;
+    }
+    // Else the library asks the leaders that it has heard of up to 15 minutes ago, and none where there was none.
+    consumer.fetch_metadata(Some(topic), timeout / 2)?;
+    let list = consumer.offsets_for_times(list, timeout / 2)?;
+    let known = list.elements().into_iter().filter(|element| element.error().is_ok());
+    let ends = known.filter_map(|element| match element.offset() {
+        Offset::Offset(end) => Some((saturate(element.partition()), saturate(end))),
+        _ => None,
+    });
+    Ok(ends.collect())
+}
+
+/// Those that were asked for and have no end.
+fn without_end(asked: &[u32], ends: &BTreeMap<u32, u64>) -> Vec<u32> {
+    asked.iter().filter(|partition| !ends.contains_key(*partition)).copied().collect()
 }
 
 #[cfg(test)]
 mod tests {
+    use rdkafka::ClientConfig;
+    use rdkafka::mocking::MockCluster;
+
     use super::*;
+
+    /// Its broker dies, and another one leads then. The library keeps what it knows of leaders for minutes.
+    #[test]
+    fn a_partition_has_its_end_as_soon_as_somebody_leads_it() {
+        let cluster = MockCluster::new(2).unwrap();
+        cluster.create_topic("messages", 2, 2).unwrap();
+        let lead = |broker| cluster.partition_leader("messages", 1, broker).unwrap();
+        let mut config = ClientConfig::new();
+        config.set("bootstrap.servers", cluster.bootstrap_servers()).set("group.id", "test");
+        let consumer: BaseConsumer = config.create().unwrap();
+        let fetch = || fetch_ends(&consumer, "messages", &[0, 1], END_TIMEOUT).unwrap();
+        for broker in [1, 2] {
+            lead(None);
+            assert_eq!(fetch(), BTreeMap::from([(0, 0)]), "the other one has its own");
+            assert_eq!(without_end(&[0, 1], &fetch()), [1]);
+            lead(Some(broker));
+            assert_eq!(fetch(), BTreeMap::from([(0, 0), (1, 0)]), "{broker}");
+        }
+        assert!(fetch_ends(&consumer, "messages", &[], END_TIMEOUT).unwrap().is_empty());
+    }
 
     #[tokio::test]
     async fn an_offset_that_was_given_before_is_suspicious() {

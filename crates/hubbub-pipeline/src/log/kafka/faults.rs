@@ -1,9 +1,13 @@
 //! What is wrong: each cause has its own fault, so that one that is over hides no other. Some also refuse what clients send.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use hubbub_core::invariant::saturate;
 use parking_lot::Mutex;
+
+use crate::metrics::Metrics;
 
 /// What a fault comes from. The first one is told.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -36,20 +40,31 @@ impl Cause {
         }
     }
 
+    /// Whether it concerns all rooms, and not those of some partitions.
+    fn is_of_all(self) -> bool {
+        matches!(self, Self::OtherTopic | Self::OtherLog | Self::OtherStore | Self::Joining)
+    }
+
     /// Whether the partition may not be read.
     fn stops(self, partition: u32) -> bool {
         self != Self::OtherStore && self.refuses(partition)
     }
 }
 
-#[derive(Debug, Default)]
 pub(super) struct Faults {
     reasons: Mutex<BTreeMap<Cause, String>>,
     /// Whether anything is refused.
     refuses: AtomicBool,
+    /// Of the topic.
+    partitions: u32,
+    metrics: Arc<Metrics>,
 }
 
 impl Faults {
+    pub(super) fn new(partitions: u32, metrics: Arc<Metrics>) -> Self {
+        Self { reasons: Mutex::default(), refuses: AtomicBool::new(false), partitions, metrics }
+    }
+
     pub(super) fn set(&self, cause: Cause, reason: String) {
         let mut reasons = self.reasons.lock();
         if !reasons.contains_key(&cause) {
@@ -70,11 +85,20 @@ impl Faults {
     fn update(&self, reasons: &BTreeMap<Cause, String>) {
         let refuses = |cause: &Cause| matches!(cause, Cause::LostEnd(_)) || cause.refuses(0);
         self.refuses.store(reasons.keys().any(refuses), Ordering::Release);
+        let of_some = reasons.keys().filter(|cause| !cause.is_of_all()).count();
+        self.metrics.log_partition_faults.set(saturate(of_some));
     }
 
-    /// Why something does not work.
+    /// Why nothing works: then no client is to be sent here.
     pub(super) fn fault(&self) -> Option<String> {
-        self.first(|_| true)
+        let is_refused = |partition| self.refusal(std::iter::once(partition)).is_some();
+        self.first(Cause::is_of_all)
+            .or_else(|| (0..self.partitions).all(is_refused).then(|| self.alarm()).flatten())
+    }
+
+    /// Why something of some partitions does not work. The others go on.
+    pub(super) fn alarm(&self) -> Option<String> {
+        self.first(|cause| !cause.is_of_all())
     }
 
     /// Why what belongs to one of these partitions is refused. Cheap while nothing is.
@@ -103,22 +127,44 @@ mod tests {
 
     #[test]
     fn what_is_over_hides_nothing_else() {
-        let faults = Faults::default();
-        assert_eq!(faults.fault(), None);
+        let faults = Faults::new(4, Arc::default());
+        let count = || faults.metrics.log_partition_faults.get();
+        assert_eq!((faults.alarm(), count()), (None, 0));
         for (cause, reason) in [(Cause::Removed(2), "two"), (Cause::Removed(1), "one")] {
             faults.set(cause, reason.to_owned());
         }
-        assert_eq!(faults.fault().as_deref(), Some("one"));
+        assert_eq!((faults.alarm().as_deref(), count()), (Some("one"), 2));
         faults.clear(Cause::Removed(1));
         faults.clear(Cause::Joining);
-        assert_eq!(faults.fault().as_deref(), Some("two"));
+        assert_eq!((faults.alarm().as_deref(), count()), (Some("two"), 1));
         faults.clear(Cause::Removed(2));
-        assert_eq!(faults.fault(), None);
+        assert_eq!((faults.alarm(), count()), (None, 0));
+    }
+
+    #[test]
+    fn a_server_is_down_only_if_no_partition_goes_on() {
+        let faults = Faults::new(2, Arc::default());
+        let told = || (faults.fault(), faults.alarm());
+        let of_some = [Cause::LostEnd(0), Cause::Removed(1), Cause::MorePartitions, Cause::TakingOver(1)];
+        for cause in of_some {
+            faults.set(cause, "some".to_owned());
+            assert_eq!(told(), (None, Some("some".to_owned())), "{cause:?}");
+        }
+        faults.set(Cause::LostEnd(1), "some".to_owned());
+        assert_eq!(told().0.as_deref(), Some("some"), "nothing is taken any more");
+        for cause in of_some.into_iter().chain([Cause::LostEnd(1)]) {
+            faults.clear(cause);
+        }
+        for cause in [Cause::OtherTopic, Cause::OtherLog, Cause::OtherStore, Cause::Joining] {
+            faults.set(cause, "all".to_owned());
+            assert_eq!(told(), (Some("all".to_owned()), None), "{cause:?}");
+            faults.clear(cause);
+        }
     }
 
     #[test]
     fn only_what_would_be_lost_is_refused() {
-        let faults = Faults::default();
+        let faults = Faults::new(9, Arc::default());
         faults.set(Cause::Removed(1), "removed".to_owned());
         assert_eq!(faults.refusal(0..9), None, "it waits in Kafka");
         faults.set(Cause::LostEnd(1), "lost".to_owned());

@@ -68,7 +68,8 @@ pub(super) fn run(context: &Context, membership: Membership, is_stopping: &Atomi
         let mut membership = membership;
         loop {
             let end = membership.poll(context, is_stopping);
-            context.give_back(&membership.consumer);
+            // Only a shutdown ends tasks that wait for something else than the store.
+            context.give_back(&membership.consumer, is_stopping.load(Ordering::Acquire));
             if end == End::ForGood {
                 return;
             }

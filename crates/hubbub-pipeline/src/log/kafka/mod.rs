@@ -235,7 +235,8 @@ impl Kafka {
         let depth = metrics.log_depth.get().saturating_add(metrics.log_unacked.get());
         let figure = |value: i64| Some(saturate(value));
         let bus = if self.core.options.bus { "kafka" } else { "local" };
-        let (alarm, lag_us) = (self.core.alarm.lock().clone(), figure(metrics.log_lag.get()));
+        let alarm = self.core.faults.alarm().or_else(|| self.core.alarm.lock().clone());
+        let lag_us = figure(metrics.log_lag.get());
         LogHealth { kind: "kafka", bus, fault, alarm, depth: figure(depth), lag_us }
     }
 

@@ -16,7 +16,7 @@ use tokio::sync::watch;
 use super::address::KafkaError;
 use super::bus::{self, Bus};
 use super::ends::{self, Ends};
-use super::faults::Cause;
+use super::faults::{Cause, Faults};
 use super::gate::Gate;
 use super::identity::Certainty;
 use super::producer::Producer;
@@ -48,7 +48,7 @@ impl Kafka {
         // By what the store knows, so that all servers on it make the same ids, whatever their brokers say.
         let id_seed = u64::from(partition::murmur2(identity.id.as_bytes())) << 16;
         let (changes, runtime) = (Default::default(), Handle::current());
-        let (faults, alarm) = Default::default();
+        let (faults, alarm) = (Faults::new(topics.partitions, metrics.clone()), Default::default());
         if options.bus {
             hub.expect_bus();
         }
@@ -114,6 +114,8 @@ fn run(core: Arc<Core>) -> Result<Kafka, KafkaError> {
     core.runtime.spawn(supervise(Essential::new("Kafka committers"), watching));
     let comparing = ends::watch(core.clone(), stopped.clone());
     core.runtime.spawn(supervise(Essential::new("Kafka ends"), comparing));
+    let comparing = ends::watch_topic(core.clone(), stopped.clone());
+    core.runtime.spawn(supervise(Essential::new("Kafka topic"), comparing));
     let watching = {
         let (core, stopped) = (core.clone(), stopped.clone());
         let compare = {

@@ -238,6 +238,8 @@ pub(super) fn offsets<C: ConsumerContext>(
             return Err(error);
         }
         std::thread::sleep(LEADER_INTERVAL);
+        // Else the library goes on with what it knows of leaders, for minutes.
+        let _ = consumer.fetch_metadata(Some(topic), timeout);
     }
 }
 

@@ -405,9 +405,13 @@ fn only_the_owner_looks_into_a_directory_that_is_made() {
     place.fetch(&engine, &info, "backup");
     let mode = |name: &str| std::fs::metadata(place.path(name)).unwrap().permissions().mode() & 0o777;
     place.restore(&info, "backup", "new/restored").unwrap();
-    assert_eq!((mode("new"), mode("new/restored")), (0o700, 0o700));
-    // What is there is left as it is.
     std::fs::create_dir(place.path("there")).unwrap();
+    assert_eq!(
+        (mode("new"), mode("new/restored")),
+        (mode("there"), 0o700),
+        "what leads to it is like others"
+    );
+    // What is there is left as it is.
     std::fs::set_permissions(place.path("there"), std::fs::Permissions::from_mode(0o755)).unwrap();
     place.restore(&info, "backup", "there").unwrap();
     assert_eq!(mode("there"), 0o755);

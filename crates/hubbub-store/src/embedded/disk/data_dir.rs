@@ -129,10 +129,11 @@ pub(crate) fn is_of_new(name: &OsStr) -> bool {
     name.as_encoded_bytes().starts_with(b".") || name == "lost+found"
 }
 
-/// Makes a directory and whatever leads to it, so that a power cut does not take them back. Only the owner may look into what is
-/// made: messages and keys are in it.
+/// Makes a directory and whatever leads to it, so that a power cut does not take them back. Only the owner may look into the
+/// directory: messages and keys are in it.
 pub(crate) fn make(dir: &Path) -> io::Result<()> {
     let missing: Vec<&Path> = dir.ancestors().take_while(|path| !path.exists()).collect();
+    dir.parent().map_or(Ok(()), fs::create_dir_all)?;
     DirBuilder::new().recursive(true).mode(0o700).create(dir)?;
     for path in missing.into_iter().rev() {
         // A directory's name stands in the one above; above a plain name that is the current one.

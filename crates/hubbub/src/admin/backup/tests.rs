@@ -46,6 +46,7 @@ fn job(connection: Connection, bytes_per_second: u64) -> Job {
         progress: Progress::of_bytes("backing up", 0),
         path: "/v1/backups/b".into(),
         asked: Instant::now(),
+        dir: PathBuf::new(),
         partial: PathBuf::new(),
         previous: None,
         copied: Copied::default(),

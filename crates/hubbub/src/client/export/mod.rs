@@ -8,6 +8,7 @@ use hubbub_client::Error;
 use hyper::StatusCode;
 use serde::Deserialize;
 use serde_json::value::RawValue;
+use tokio::signal::unix::{SignalKind, signal};
 
 use super::connection::{Connection, failed_at};
 use super::pages::{PageSize, Pages};
@@ -31,20 +32,28 @@ pub(crate) async fn export(args: ExportArgs) -> anyhow::Result<()> {
     let connection = server.with_token(args.token_file.as_deref())?.connect().await?;
     let sink = Sink::create(args.format, args.out.clone())?;
     let progress = Progress::of_messages("exported");
+    let connection = connection.with_progress(progress.clone());
     let (size, is_file) = (PageSize::new(), sink.is_file());
-    let mut export = Export { connection, sink, size, epoch: None, messages: 0, rooms: 0, progress, args };
+    let export = Export { connection, sink, size, epoch: None, messages: 0, rooms: 0, progress, args };
     tokio::select! {
-        done = export.run() => done?,
+        done = export.whole() => done,
         // What there is of the file goes with it. Writing to anything else may block, which would keep this from being heard.
-        interrupted = tokio::signal::ctrl_c(), if is_file => {
-            interrupted.context("waiting for SIGINT")?;
+        stopped = stopped(), if is_file => {
+            stopped?;
             bail!("interrupted; nothing was exported");
         }
     }
-    let Export { sink, messages, rooms, progress, .. } = export;
-    sink.finish()?;
-    // Standard output may be the export itself.
-    progress.remark(&format!("exported {messages} messages of {rooms} rooms"));
+}
+
+/// Completes at SIGINT, which is Ctrl-C, or at SIGTERM.
+async fn stopped() -> anyhow::Result<()> {
+    let listening = |kind, name| signal(kind).with_context(|| format!("listening for {name}"));
+    let mut interrupt = listening(SignalKind::interrupt(), "SIGINT")?;
+    let mut terminate = listening(SignalKind::terminate(), "SIGTERM")?;
+    tokio::select! {
+        _ = interrupt.recv() => {}
+        _ = terminate.recv() => {}
+    }
     Ok(())
 }
 
@@ -61,6 +70,15 @@ struct Export {
 }
 
 impl Export {
+    async fn whole(mut self) -> anyhow::Result<()> {
+        self.run().await?;
+        let Self { sink, messages, rooms, progress, .. } = self;
+        sink.finish().await?;
+        // Standard output may be the export itself.
+        progress.remark(&format!("exported {messages} messages of {rooms} rooms"));
+        Ok(())
+    }
+
     async fn run(&mut self) -> anyhow::Result<()> {
         for room in self.args.rooms.clone() {
             if !self.room(room.as_str()).await? {

@@ -34,11 +34,15 @@ struct Target {
 }
 
 impl Target {
-    /// Gives it its name.
-    fn finish(mut self) -> anyhow::Result<()> {
+    /// Another handle of the file.
+    fn handle(&self) -> anyhow::Result<File> {
+        self.file.try_clone().context("opening the file twice")
+    }
+
+    /// Gives it its name, once it is synced.
+    fn name(mut self) -> anyhow::Result<()> {
         let Self { file, partial, path, .. } = &self;
         let naming = || format!("naming {}", path.display());
-        file.sync_all().with_context(|| format!("syncing {}", partial.display()))?;
         // Where the file system has no locks.
         if !is_at(file, partial).with_context(naming)? {
             bail!("another export to {} took the place of this one", path.display());
@@ -77,7 +81,7 @@ fn open(path: &Path) -> anyhow::Result<(Box<dyn Write + Send>, Option<Target>)> 
         let kept = target.file.set_permissions(before.permissions());
         kept.with_context(|| format!("setting the permissions of {}", target.partial.display()))?;
     }
-    let output = Box::new(target.file.try_clone().context("opening the file twice")?);
+    let output = Box::new(target.handle()?);
     Ok((output, Some(target)))
 }
 
@@ -188,15 +192,29 @@ impl Sink {
         }
     }
 
-    /// Writes the rest, and gives the file its name.
-    pub(super) fn finish(self) -> anyhow::Result<()> {
-        let mut output = match self.format {
-            Format::Jsonl(output) | Format::Csv(output) => output,
+    /// Writes the rest, and gives the file its name. To sync a large file takes long: until it has its name, it is removed if
+    /// this is dropped.
+    pub(super) async fn finish(self) -> anyhow::Result<()> {
+        let Self { format, file } = self;
+        let synced = file.as_ref().map(Target::handle).transpose()?;
+        let writing = tokio::task::spawn_blocking(move || {
+            format.finish()?;
+            synced.map_or(Ok(()), |file| file.sync_all()).context("syncing the export")
+        });
+        writing.await.context("writing the export ended early")??;
+        file.map_or(Ok(()), Target::name)
+    }
+}
+
+impl Format {
+    /// Writes the rest.
+    fn finish(self) -> anyhow::Result<()> {
+        let mut output = match self {
+            Self::Jsonl(output) | Self::Csv(output) => output,
             #[cfg(feature = "parquet")]
-            Format::Parquet(writer) => writer.finish()?,
+            Self::Parquet(writer) => writer.finish()?,
         };
-        output.flush().context("writing the export")?;
-        self.file.map_or(Ok(()), Target::finish)
+        output.flush().context("writing the export")
     }
 }
 
@@ -221,8 +239,8 @@ mod tests {
         sink.write(&RawValue::from_string(message.to_owned()).unwrap()).unwrap();
     }
 
-    #[test]
-    fn one_export_at_a_time_goes_to_a_file() {
+    #[tokio::test]
+    async fn one_export_at_a_time_goes_to_a_file() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("all.jsonl");
         let mut first = export_to(&path).unwrap();
@@ -231,7 +249,7 @@ mod tests {
         assert!(refused.starts_with("another export to ") && refused.contains("all.jsonl"), "{refused}");
         let mut beside = export_to(&dir.path().join("other.jsonl")).unwrap();
         write(&mut first, "2");
-        first.finish().unwrap();
+        first.finish().await.unwrap();
         assert_eq!(fs::read_to_string(&path).unwrap(), "1\n2\n");
         // One that was given up is in nobody's way, and nothing of it is left.
         let mut given_up = export_to(&path).unwrap();
@@ -241,15 +259,37 @@ mod tests {
         let mut second = export_to(&path).unwrap();
         write(&mut second, "3");
         assert_eq!(fs::read_to_string(&path).unwrap(), "1\n2\n");
-        second.finish().unwrap();
+        second.finish().await.unwrap();
         assert_eq!(fs::read_to_string(&path).unwrap(), "3\n");
         write(&mut beside, "4");
-        beside.finish().unwrap();
+        beside.finish().await.unwrap();
+    }
+
+    #[test]
+    fn an_export_is_given_up_while_its_end_is_written() {
+        let dir = tempfile::tempdir().unwrap();
+        let (path, partial) = (dir.path().join("x"), dir.path().join("x.partial"));
+        let mut threads = tokio::runtime::Builder::new_current_thread();
+        let runtime = threads.max_blocking_threads(1).build().unwrap();
+        // The one thread that could write has something else to do.
+        let (until, waits) = std::sync::mpsc::channel::<()>();
+        runtime.spawn_blocking(move || waits.recv());
+        let mut sink = export_to(&path).unwrap();
+        write(&mut sink, "1");
+        runtime.block_on(async {
+            tokio::select! {
+                biased;
+                finished = sink.finish() => panic!("{finished:?}"),
+                () = std::future::ready(()) => {}
+            }
+        });
+        assert!(!partial.exists() && !path.exists());
+        drop(until);
     }
 
     /// A full disk does not stay full, and nobody else reads what is exported.
-    #[test]
-    fn what_is_left_of_another_export_is_not_reused() {
+    #[tokio::test]
+    async fn what_is_left_of_another_export_is_not_reused() {
         let dir = tempfile::tempdir().unwrap();
         let (path, partial) = (dir.path().join("x"), dir.path().join("x.partial"));
         fs::write(&partial, "left over").unwrap();
@@ -261,11 +301,11 @@ mod tests {
             "whoever opened it reads no more"
         );
         write(&mut sink, "1");
-        sink.finish().unwrap();
+        sink.finish().await.unwrap();
         assert_eq!((mode(&path), fs::read_to_string(&path).unwrap().as_str()), (0o600, "1\n"));
         // Who may read what is replaced, may read what replaces it.
         fs::set_permissions(&path, Permissions::from_mode(0o640)).unwrap();
-        export_to(&path).unwrap().finish().unwrap();
+        export_to(&path).unwrap().finish().await.unwrap();
         assert_eq!(mode(&path), 0o640);
     }
 

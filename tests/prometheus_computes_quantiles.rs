@@ -16,11 +16,13 @@ async fn histograms(server: &Server) -> Vec<String> {
     declared.map(str::to_owned).collect()
 }
 
-/// Does what each histogram measures: messages through the broker, to a subscriber, a value read from the disk, a line.
+/// Does what each histogram measures: messages through the broker, to a subscriber, a change of a key, a value read from the disk, a
+/// line.
 async fn use_everything(server: &mut Server) {
     server.call("", Method::PUT, "/kv/greeting", json!("hello")).await;
     server.restart();
     assert_eq!(server.get("/kv/greeting").await.status, 200);
+    server.call("", Method::PUT, "/kv/farewell", json!("goodbye")).await;
     let mut follower = server.subscriber("lobby", json!({})).await;
     let sent = server.post("/v1/rooms/lobby/messages", &json!({"userId": "ada", "message": "hello"})).await;
     assert_eq!(sent.status, 202);
@@ -37,7 +39,7 @@ async fn every_histogram_has_quantiles() {
     let mut server = Setup::new().set(&broker.setting()).line().start();
     use_everything(&mut server).await;
     let mut histograms = histograms(&server).await;
-    assert_eq!(histograms.len(), 14, "{histograms:?}");
+    assert_eq!(histograms.len(), 15, "{histograms:?}");
     // Has values where another server stores; `dashboards_have_data` looks there.
     histograms.retain(|name| name != "hubbub_bus_seconds");
     let prometheus = Prometheus::start(server.address()).await;

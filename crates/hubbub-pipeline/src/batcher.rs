@@ -3,8 +3,7 @@
 
 use std::collections::VecDeque;
 use std::hash::{DefaultHasher, Hash, Hasher};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::time::Duration;
 
 use hubbub_core::invariant::saturate;
@@ -15,6 +14,8 @@ use prometheus_client::metrics::gauge::Gauge;
 
 use crate::order::SenderOrder;
 use crate::timeline::BatchTimes;
+pub(crate) use batch::another_history;
+pub use batch::{Batch, Outcomes, Ticket};
 pub use waiter::Waiter;
 
 /// Bound of the operations that wait for the store. One room, queue or key may hold half of it.
@@ -63,113 +64,6 @@ pub enum SubmitError {
     Unavailable,
 }
 
-/// Results of a chunk: one outcome for each operation, or why the batch failed.
-pub type Outcomes = Result<Vec<Outcome>, ApplyError>;
-
-/// A batch was committed while, or right before, the store began another history.
-pub(crate) fn another_history() -> ApplyError {
-    ApplyError::Unconfirmed { reason: "the database was promoted or restored meanwhile".into() }
-}
-
-/// The outcomes of one chunk, shared by the tickets of its submissions.
-#[derive(Debug, Default)]
-pub struct Batch {
-    pub(crate) number: u64,
-    outcomes: OnceLock<Outcomes>,
-    /// What senders are told instead: another history of the store has begun before they were told anything.
-    lost: OnceLock<Outcomes>,
-    /// The history of a shared store that it was committed in.
-    epoch: OnceLock<Arc<str>>,
-    /// Whether a part of it failed.
-    has_failures: AtomicBool,
-    /// Whether tickets return them.
-    is_visible: AtomicBool,
-}
-
-impl Batch {
-    pub(crate) fn new(number: u64) -> Arc<Self> {
-        Arc::new(Self { number, ..Self::default() })
-    }
-
-    pub(crate) fn set(&self, outcomes: Outcomes) {
-        // Set once, by the commit thread that took the chunk.
-        let _ = self.outcomes.set(outcomes);
-    }
-
-    /// Call before the outcomes are visible.
-    pub(crate) fn set_epoch(&self, epoch: Arc<str>) {
-        let _ = self.epoch.set(epoch);
-    }
-
-    /// The store has begun another history, which may lack the batch. Senders that have not been told of it are told so.
-    pub(crate) fn lose(&self) {
-        if !self.is_visible.load(Ordering::Acquire) {
-            let _ = self.lost.set(Err(another_history()));
-        }
-    }
-
-    /// Whether its senders are told that another history began.
-    pub(crate) fn is_lost(&self) -> bool {
-        self.lost.get().is_some()
-    }
-
-    /// Makes the outcomes visible to senders, including those that poll before they are woken.
-    pub(crate) fn make_visible(&self) {
-        self.is_visible.store(true, Ordering::Release);
-    }
-
-    pub(crate) fn outcomes(&self) -> Option<&Outcomes> {
-        self.lost.get().or_else(|| self.outcomes.get())
-    }
-
-    /// Whether a part of the batch failed, and others did not.
-    pub(crate) fn has_failures(&self) -> bool {
-        self.has_failures.load(Ordering::Acquire)
-    }
-}
-
-/// A submission's share of a batch: `count` operations from `first` on.
-#[derive(Debug, Clone)]
-pub struct Ticket {
-    batch: Arc<Batch>,
-    first: usize,
-    count: usize,
-}
-
-impl Ticket {
-    #[cfg(any(feature = "amqp", feature = "kafka"))]
-    pub(crate) fn new(batch: Arc<Batch>, count: usize) -> Self {
-        Self { batch, first: 0, count }
-    }
-
-    /// The outcomes of the submission in its order, or `None` while they are not known.
-    pub fn outcomes(&self) -> Option<Result<&[Outcome], &ApplyError>> {
-        if !self.batch.is_visible.load(Ordering::Acquire) {
-            return None;
-        }
-        let outcomes = match self.batch.outcomes()? {
-            Ok(all) => all.get(self.first..self.first + self.count).unwrap_or_default(),
-            Err(error) => return Some(Err(error)),
-        };
-        if self.batch.has_failures()
-            && let Some(error) = outcomes.iter().find_map(Outcome::failure)
-        {
-            return Some(Err(error));
-        }
-        Some(Ok(outcomes))
-    }
-
-    /// The history that a shared store committed it in; `None` without outcomes, or where there is but one history.
-    pub fn epoch(&self) -> Option<&Arc<str>> {
-        self.batch.epoch.get()
-    }
-
-    /// Number of operations of the submission.
-    pub fn count(&self) -> usize {
-        self.count
-    }
-}
-
 /// One submission inside a chunk.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Group {
@@ -201,7 +95,7 @@ impl Chunk {
     /// For a batch of which a part failed, before its outcomes are set. A submission has one answer: where a part of it failed and
     /// another may be stored, the answer says so.
     pub(crate) fn mark_failures(&self, outcomes: &mut [Outcome]) {
-        self.batch.has_failures.store(true, Ordering::Release);
+        self.batch.mark_failures();
         let mut left = outcomes;
         for group in &self.groups {
             let Some((of_group, others)) = std::mem::take(&mut left).split_at_mut_checked(group.count) else {
@@ -359,7 +253,7 @@ impl Batcher {
             }
         }
         let chunk = &mut state.filling;
-        let ticket = Ticket { batch: chunk.batch.clone(), first: chunk.ops.len(), count: ops.len() };
+        let ticket = Ticket::new(chunk.batch.clone(), chunk.ops.len(), ops.len());
         chunk.ops.append(ops);
         chunk.lane_loads.extend(loads);
         let sender = waiter.list(chunk.batch.number, &mut chunk.wakes);
@@ -512,6 +406,7 @@ fn lane_bucket(lane: Lane<'_>) -> usize {
     usize::from(u16::from_le_bytes([low, high])) % LANE_BUCKETS
 }
 
+mod batch;
 mod waiter;
 
 #[cfg(test)]

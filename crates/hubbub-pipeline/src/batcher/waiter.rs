@@ -54,7 +54,7 @@ impl Waiter {
     /// Call when the sender sees that a ticket failed: later submissions may be stored again. Returns the lanes in which
     /// messages failed since the last call, so that the sender can refuse messages that it received but did not submit.
     pub fn acknowledge_failure(&self, failed: &Ticket) -> Vec<SendLane> {
-        self.order.as_ref().map(|order| order.acknowledge(failed.batch.number)).unwrap_or_default()
+        self.order.as_ref().map(|order| order.acknowledge(failed.batch_number())).unwrap_or_default()
     }
 
     /// Registers the current task to be woken. Call before polling tickets.

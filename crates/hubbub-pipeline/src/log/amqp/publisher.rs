@@ -80,7 +80,7 @@ impl Publisher {
         state.messages += messages;
         state.bytes += bytes;
         let batch = Batch::new(BROKER_BATCH);
-        let ticket = Ticket::new(batch.clone(), messages);
+        let ticket = Ticket::new(batch.clone(), 0, messages);
         let metrics = (origin == Origin::Client).then(|| self.metrics.clone());
         let (waiter, submitted_at) = (waiter.clone(), self.clock.monotonic());
         state.queue.push_back(Submission::new(publication, batch, waiter, submitted_at, metrics));

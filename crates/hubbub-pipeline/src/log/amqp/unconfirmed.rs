@@ -255,7 +255,7 @@ mod tests {
         let waiter = Arc::new(Waiter::default());
         let metrics = Some(metrics.clone());
         let submission = Submission::new(publication, batch.clone(), waiter, Duration::ZERO, metrics);
-        (submission, Ticket::new(batch, ids.len()))
+        (submission, Ticket::new(batch, 0, ids.len()))
     }
 
     fn published(sizes: &[usize]) -> (UnconfirmedPublications, Vec<Ticket>, Answers) {

@@ -2,7 +2,7 @@
 //!
 //! A copy of a database remembers the topic, too. Its servers would be in the same group, and take a share of the partitions:
 //! what is accepted here would be stored there. So each member's client id says where its store is, which a promotion does not
-//! change. Older versions say nothing, and are not judged.
+//! change. Older versions say nothing, and are let pass.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -117,7 +117,7 @@ impl Gate {
         }
         let mut submission = self.submission(records, bytes, waiter.clone(), origin);
         submission.rooms = ordered_rooms;
-        let ticket = Ticket::new(submission.batch.clone(), records);
+        let ticket = Ticket::new(submission.batch.clone(), 0, records);
         Ok((Arc::new(submission), ticket))
     }
 

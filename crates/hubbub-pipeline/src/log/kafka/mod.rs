@@ -215,7 +215,7 @@ impl Kafka {
         self.core.producer.gate.check()?;
         self.core.changes.admit()?;
         let batch = Batch::new(BROKER_BATCH);
-        let ticket = Ticket::new(batch.clone(), ops.len());
+        let ticket = Ticket::new(batch.clone(), 0, ops.len());
         let (core, ops, waiter) = (self.core.clone(), ops.clone(), waiter.clone());
         self.core.runtime.spawn(async move {
             let outcomes = changes::execute(&core, &ops).await;

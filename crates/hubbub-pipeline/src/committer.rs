@@ -11,7 +11,8 @@ use hubbub_core::store::{ApplyError, Store};
 use hubbub_core::{
     ErrorCode, Essential, KvOutcome, LogLimit, Op, Outcome, QueueOp, QueueOutcome, Refusal, RoomId, UserId,
 };
-use tokio::sync::mpsc;
+use parking_lot::Mutex;
+use tokio::sync::{mpsc, oneshot};
 
 use crate::batcher::{Batch, Batcher, Chunk, Outcomes};
 use crate::consumers::WaitingConsumers;
@@ -19,9 +20,16 @@ use crate::hub::Hub;
 use crate::kv::Keys;
 use crate::members::Members;
 use crate::metrics::Metrics;
-use crate::order::FailedSends;
+use crate::order::{self, FailedSends};
 use crate::sweeper::{WakeupSignal, has_deadline};
 use crate::timeline::BatchSpans;
+
+/// What a commit thread passes to the dispatcher.
+pub(crate) enum ToDispatch {
+    Chunk(Committed),
+    /// Answered once everything before it has been dispatched.
+    Flush(oneshot::Sender<()>),
+}
 
 /// A chunk with its outcomes, and the times for the histograms.
 pub(crate) struct Committed {
@@ -45,7 +53,11 @@ const GATHER_MAX: Duration = Duration::from_micros(200);
 /// How long a commit thread waits for the report of the dispatcher's death.
 const DISPATCHER_DEATH_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Applies chunks until the batcher is closed and empty. Blocks its thread. There are as many as the store takes batches at
+/// Applies chunks until the batcher is closed and empty. Blocks its thread. Nothing is committed in another history of the
+/// store before the dispatcher has said which chunks of the last one are lost: what a sender submitted behind them must fail,
+/// too.
+///
+/// There are as many as the store takes batches at
 /// once: a sender of the log submits no more of a partition before the last is answered. Where a partition was lost and came
 /// back, two chunks may hold records of it; the store takes care of that.
 pub(crate) fn commit(
@@ -54,13 +66,14 @@ pub(crate) fn commit(
     clock: &dyn Clock,
     metrics: &Metrics,
     keys: &Keys,
-    committed: &mpsc::Sender<Committed>,
+    failed: &Mutex<FailedSends>,
+    committed: &mpsc::Sender<ToDispatch>,
 ) {
-    let mut failed = FailedSends::default();
     let is_only_thread = store.batches_at_once() <= 1;
     // A database takes longer than a sync, so that enough come meanwhile.
     let gathers = is_only_thread && !store.is_shared();
     let mut patience = Duration::ZERO;
+    let mut last_epoch = store.is_shared().then(|| store.epoch());
     loop {
         batcher.gather(patience);
         let Some(chunk) = batcher.take() else { return };
@@ -69,8 +82,14 @@ pub(crate) fn commit(
         let operations: i64 = saturate(chunk.ops.len());
         metrics.in_flight.inc_by(operations);
         let epoch = store.is_shared().then(|| store.epoch());
+        if epoch != last_epoch {
+            if !flush(committed) {
+                return;
+            }
+            last_epoch.clone_from(&epoch);
+        }
         keys.begin_changes(&chunk.ops);
-        let outcomes = failed.apply(store, batcher, &chunk, epoch.as_ref());
+        let outcomes = order::apply(failed, store, batcher, &chunk, epoch.as_ref());
         // Before anybody sees the outcomes: an answer is not older than what it is of.
         let done_at = clock.monotonic();
         epoch.iter().for_each(|epoch| chunk.batch.set_epoch(epoch.clone()));
@@ -81,13 +100,26 @@ pub(crate) fn commit(
             patience = done_at.saturating_sub(taken_at).min(GATHER_MAX);
         }
         let done = Committed { chunk, taken_at, done_at, epoch };
-        if committed.blocking_send(done).is_err() {
-            // The dispatcher has died. Nobody can be answered any more, and its death ends the process.
-            essential::wait_for_shutdown(DISPATCHER_DEATH_TIMEOUT);
+        if !pass_on(committed, ToDispatch::Chunk(done)) {
             return;
         }
         batcher.set_cap(store.batch_cap());
     }
+}
+
+/// Whether there is a dispatcher to take it. If it has died nobody can be answered any more, and its death ends the process.
+fn pass_on(committed: &mpsc::Sender<ToDispatch>, what: ToDispatch) -> bool {
+    let is_sent = committed.blocking_send(what).is_ok();
+    if !is_sent {
+        essential::wait_for_shutdown(DISPATCHER_DEATH_TIMEOUT);
+    }
+    is_sent
+}
+
+/// Waits until the dispatcher has done all that it was passed. As [`pass_on`].
+fn flush(committed: &mpsc::Sender<ToDispatch>) -> bool {
+    let (sender, done) = oneshot::channel();
+    pass_on(committed, ToDispatch::Flush(sender)) && done.blocking_recv().is_ok()
 }
 
 /// Says why senders are told of failures. A broker's consumer writes lines of its own.
@@ -129,8 +161,9 @@ pub(crate) struct CommitListeners {
 ///
 /// Of a chunk that was committed in another history of the store than there is now, nothing is told or published.
 pub(crate) async fn dispatch(
-    mut receiver: mpsc::Receiver<Committed>,
+    mut receiver: mpsc::Receiver<ToDispatch>,
     batcher: Arc<Batcher>,
+    failed: Arc<Mutex<FailedSends>>,
     listeners: CommitListeners,
     clock: Arc<dyn Clock>,
     metrics: Arc<Metrics>,
@@ -138,7 +171,15 @@ pub(crate) async fn dispatch(
     let CommitListeners { store, hub, members, keys, consumers, sweep_signal } = &listeners;
     let access = |room: RoomId, user: UserId| members.access(room, user);
     let mut spans = BatchSpans::default();
-    while let Some(Committed { mut chunk, taken_at, done_at, epoch }) = receiver.recv().await {
+    while let Some(what) = receiver.recv().await {
+        let Committed { mut chunk, taken_at, done_at, epoch } = match what {
+            ToDispatch::Chunk(committed) => committed,
+            ToDispatch::Flush(done) => {
+                // The thread that waits has ended if nobody receives it.
+                let _ = done.send(());
+                continue;
+            }
+        };
         metrics.batch_size.record(chunk.ops.len() as u64, 1);
         metrics.store_time.record(micros(done_at, taken_at), 1);
         // Before the epoch is compared: what is published later in this history is published in its own one.
@@ -179,6 +220,9 @@ pub(crate) async fn dispatch(
         // That may have taken as long as it took to begin another one.
         if is_lost() {
             chunk.batch.lose();
+        }
+        if chunk.batch.is_lost() {
+            failed.lock().insert_all(&chunk);
         }
         let outcomes = chunk.batch.outcomes();
         // Before any sender wakes, so that a client that has its answer finds it counted.

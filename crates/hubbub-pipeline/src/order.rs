@@ -109,38 +109,51 @@ struct FailedSender {
     lanes: Vec<FailedLane>,
 }
 
-/// Connections with failures that are not acknowledged. Each commit thread has its own; empty unless a batch failed.
+/// Connections with failures that are not acknowledged; empty unless a batch failed. Where there are several commit threads
+/// everything comes from a log, and no sender is in it.
 #[derive(Default)]
 pub(crate) struct FailedSends {
     senders: HashMap<usize, FailedSender>,
 }
 
+/// Applies the operations of a chunk that keep their order, and refuses the rest.
+/// With an `epoch` they are applied in that history only, and not confirmed if the store has another one afterwards.
+pub(crate) fn apply(
+    failed: &Mutex<FailedSends>,
+    store: &dyn Store,
+    batcher: &Batcher,
+    chunk: &Chunk,
+    epoch: Option<&Arc<str>>,
+) -> Outcomes {
+    let apply = |ops: &OpBatch| match epoch {
+        Some(epoch) => store.apply_in(epoch, ops),
+        None => store.apply(ops),
+    };
+    let refused = failed.lock().out_of_order(chunk);
+    // Not under the lock, which the dispatcher takes, too.
+    let mut outcomes = match refused {
+        None => apply(&chunk.ops),
+        Some(refused) => Ok(apply_remaining(apply, &chunk.ops, &refused)),
+    };
+    if outcomes.is_ok() && epoch.is_some_and(|epoch| *epoch != store.epoch()) {
+        outcomes = Err(another_history());
+    }
+    let mut failed = failed.lock();
+    failed.record(chunk, &mut outcomes);
+    failed.prune(chunk.batch.number, batcher);
+    outcomes
+}
+
 impl FailedSends {
-    /// Applies the operations of a chunk that keep their order, and refuses the rest.
-    /// With an `epoch` they are not confirmed if the store has another one afterwards.
-    pub(crate) fn apply(
-        &mut self,
-        store: &dyn Store,
-        batcher: &Batcher,
-        chunk: &Chunk,
-        epoch: Option<&Arc<str>>,
-    ) -> Outcomes {
-        let mut outcomes = match self.out_of_order(chunk) {
-            None => store.apply(&chunk.ops),
-            Some(refused) => Ok(apply_remaining(store, &chunk.ops, &refused)),
-        };
-        if outcomes.is_ok() && epoch.is_some_and(|epoch| *epoch != store.epoch()) {
-            outcomes = Err(another_history());
-        }
-        self.record(chunk, &mut outcomes);
-        self.prune(chunk.batch.number, batcher);
-        outcomes
+    /// Records all messages of a chunk. Call before its senders see its outcomes.
+    pub(crate) fn insert_all(&mut self, chunk: &Chunk) {
+        self.insert(chunk, |_| true);
     }
 
     /// Records what failed, all of the chunk or a part of it.
     fn record(&mut self, chunk: &Chunk, outcomes: &mut Outcomes) {
         match outcomes {
-            Err(_) => self.insert(chunk, |_| true),
+            Err(_) => self.insert_all(chunk),
             Ok(outcomes) if outcomes.iter().any(Outcome::is_failed) => {
                 chunk.mark_failures(outcomes);
                 self.insert(chunk, |index| outcomes.get(index).is_some_and(Outcome::is_failed));
@@ -174,7 +187,8 @@ impl FailedSends {
             let lane = match failed.lanes.iter_mut().find(|lane| lane.lane.is_of(&op)) {
                 Some(failed) if failed.batch == batch => continue,
                 Some(failed) => {
-                    (failed.batch, failed.last_chunk) = (batch, None);
+                    // The dispatcher may record an earlier chunk after a commit thread has recorded a later one.
+                    (failed.batch, failed.last_chunk) = (failed.batch.max(batch), None);
                     failed.lane.clone()
                 }
                 None => {
@@ -218,12 +232,12 @@ fn groups(chunk: &Chunk) -> impl Iterator<Item = (&Arc<Waiter>, &Group, Op<'_>)>
 }
 
 /// Applies the operations that are not refused. Returns the outcomes of all.
-fn apply_remaining(store: &dyn Store, ops: &OpBatch, refused: &[bool]) -> Vec<Outcome> {
+fn apply_remaining(apply: impl Fn(&OpBatch) -> Outcomes, ops: &OpBatch, refused: &[bool]) -> Vec<Outcome> {
     let mut remaining = OpBatch::default();
     for (op, _) in ops.iter().zip(refused).filter(|(_, refused)| !**refused) {
         remaining.push(&op);
     }
-    let stored = if remaining.is_empty() { Ok(Vec::new()) } else { store.apply(&remaining) };
+    let stored = if remaining.is_empty() { Ok(Vec::new()) } else { apply(&remaining) };
     let failed = |error| vec![Outcome::Failed(Box::new(error)); remaining.len()];
     let mut stored = stored.unwrap_or_else(failed).into_iter();
     let out_of_order = Outcome::Refused(Refusal::OutOfOrder);

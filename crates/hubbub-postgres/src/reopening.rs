@@ -147,6 +147,15 @@ impl Store for ReopeningStore {
         peers() -> Option<&dyn PeerMessages>;
     }
 
+    fn apply_in(&self, epoch: &str, batch: &OpBatch) -> Result<Vec<Outcome>, ApplyError> {
+        let postgres = self.now();
+        if *postgres.epoch() != *epoch {
+            let reason = "the database has just been promoted or restored".to_owned();
+            return Err(ApplyError::Unavailable { reason });
+        }
+        postgres.apply(batch)
+    }
+
     fn close(&self) {
         self.follower.abort();
         self.now().close();

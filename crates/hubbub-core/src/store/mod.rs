@@ -53,6 +53,13 @@ pub trait Store: RoomStore + QueueStore + KvStore + StatsStore {
     /// - **Blocking:** blocks the calling thread until the batch is durable. `embedded` has one caller at a time.
     fn apply(&self, batch: &OpBatch) -> Result<Vec<Outcome>, ApplyError>;
 
+    /// As [`Self::apply`], in the history that `epoch` names. Where the store has begun another one, nothing is stored
+    /// ([`ApplyError::Unavailable`]). A store that can begin one while it is open overrides this.
+    fn apply_in(&self, epoch: &str, batch: &OpBatch) -> Result<Vec<Outcome>, ApplyError> {
+        let _ = epoch;
+        self.apply(batch)
+    }
+
     /// The current size limit of batches; depends on the duration of syncs.
     fn batch_cap(&self) -> BatchCap;
 

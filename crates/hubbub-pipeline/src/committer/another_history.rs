@@ -18,6 +18,7 @@ use super::*;
 use crate::batcher::{LogOptions, Ticket, Waiter};
 use crate::hub::{FrameEncoder, Joined, OutboxLimits};
 use crate::kv::CacheLimits;
+use crate::order::SendLane;
 
 /// A store in which every operation succeeds. It answers who may read once it is told to.
 struct Shared {
@@ -143,6 +144,7 @@ struct Server {
     keys: Arc<Keys>,
     metrics: Arc<Metrics>,
     batcher: Arc<Batcher>,
+    failed: Arc<Mutex<FailedSends>>,
     clock: Arc<ManualClock>,
 }
 
@@ -168,11 +170,16 @@ impl Server {
         let limits = CacheLimits { bytes: 1 << 20, entries: 100, value_bytes: 1 << 10 };
         let keys = Keys::new(store.clone(), clock.clone(), metrics.clone(), limits);
         let batcher = Batcher::new(LogOptions::default(), store.batch_cap());
-        Self { store, hub, keys: Arc::new(keys), metrics, batcher: Arc::new(batcher), clock }
+        let failed = Arc::default();
+        Self { store, hub, keys: Arc::new(keys), metrics, batcher: Arc::new(batcher), failed, clock }
     }
 
     /// Somebody who was added to the room, if so, and a message there.
     fn submit(&self, is_change: bool) -> Ticket {
+        self.submit_by(&Arc::new(Waiter::default()), is_change)
+    }
+
+    fn submit_by(&self, sender: &Arc<Waiter>, is_change: bool) -> Ticket {
         let mut ops = OpBatch::default();
         if is_change {
             ops.push(&Op::Change(Change {
@@ -190,29 +197,34 @@ impl Server {
             kind,
             timestamp,
         }));
-        self.batcher.submit(&ops, &Arc::new(Waiter::default()), Duration::ZERO).unwrap()
+        self.batcher.submit(&ops, sender, Duration::ZERO).unwrap()
     }
 
     /// Commits what was submitted, and nothing more.
-    async fn commit(&self) -> mpsc::Receiver<Committed> {
+    async fn commit(&self) -> mpsc::Receiver<ToDispatch> {
         self.batcher.close();
+        let (committing, receiver) = self.start_commit_thread();
+        committing.await.unwrap();
+        receiver
+    }
+
+    fn start_commit_thread(&self) -> (tokio::task::JoinHandle<()>, mpsc::Receiver<ToDispatch>) {
         let (sender, receiver) = mpsc::channel(COMMITTED_MAX);
         let (batcher, store, clock) = (self.batcher.clone(), self.store.clone(), self.clock.clone());
-        let (metrics, keys) = (self.metrics.clone(), self.keys.clone());
-        let committing = move || commit(&batcher, &*store, &*clock, &metrics, &keys, &sender);
-        tokio::task::spawn_blocking(committing).await.unwrap();
-        receiver
+        let (metrics, keys, failed) = (self.metrics.clone(), self.keys.clone(), self.failed.clone());
+        let committing = move || commit(&batcher, &*store, &*clock, &metrics, &keys, &failed, &sender);
+        (tokio::task::spawn_blocking(committing), receiver)
     }
 
     fn members(&self, ttl: Duration) -> Arc<Members> {
         Arc::new(Members::new(self.store.clone(), self.clock.clone(), self.metrics.clone(), ttl))
     }
 
-    async fn dispatch(&self, committed: mpsc::Receiver<Committed>) {
+    async fn dispatch(&self, committed: mpsc::Receiver<ToDispatch>) {
         self.dispatch_to(self.members(Duration::ZERO), committed).await;
     }
 
-    async fn dispatch_to(&self, members: Arc<Members>, committed: mpsc::Receiver<Committed>) {
+    async fn dispatch_to(&self, members: Arc<Members>, committed: mpsc::Receiver<ToDispatch>) {
         let listeners = CommitListeners {
             store: self.store.clone(),
             hub: self.hub.clone(),
@@ -221,7 +233,8 @@ impl Server {
             consumers: Arc::new(WaitingConsumers::new(self.metrics.clone())),
             sweep_signal: WakeupSignal::default(),
         };
-        dispatch(committed, self.batcher.clone(), listeners, self.clock.clone(), self.metrics.clone()).await;
+        let (batcher, failed) = (self.batcher.clone(), self.failed.clone());
+        dispatch(committed, batcher, failed, listeners, self.clock.clone(), self.metrics.clone()).await;
     }
 
     /// As the store does.
@@ -293,6 +306,28 @@ async fn what_is_being_published_is_published_no_further() {
         assert_eq!(server.hears_something(dispatching).await, !is_promoted);
         assert_eq!(is_unconfirmed(&ticket), is_promoted);
     }
+}
+
+/// The first is repeated after the failure. The second, committed in the new history, would stand before it.
+#[tokio::test]
+async fn what_was_submitted_behind_a_lost_message_is_refused() {
+    let server = Server::new(false);
+    let sender = Arc::new(Waiter::ordered());
+    let (committing, committed) = server.start_commit_thread();
+    let first = server.submit_by(&sender, true);
+    while *server.store.next_seq.lock() == 0 {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    server.promote();
+    let (second, of_another) = (server.submit_by(&sender, false), server.submit(false));
+    server.batcher.close();
+    server.store.answers.add_permits(10);
+    server.dispatch(committed).await;
+    committing.await.unwrap();
+    assert!(is_unconfirmed(&first));
+    assert_eq!(second.outcomes(), Some(Ok(&[Outcome::Refused(Refusal::OutOfOrder)][..])));
+    assert!(matches!(of_another.outcomes(), Some(Ok([Outcome::Stored(_)]))));
+    assert_eq!(sender.acknowledge_failure(&first), [SendLane::Room("r".to_owned())]);
 }
 
 /// Its first execution may have been confirmed to nobody, so no server knows of it yet.

@@ -17,6 +17,7 @@ use crate::hub::{self, Hub};
 use crate::kv::Keys;
 use crate::members::Members;
 use crate::metrics::Metrics;
+use crate::order::FailedSends;
 use crate::sweeper::{self, WakeupSignal};
 
 /// A commit thread could not be started.
@@ -54,7 +55,7 @@ impl DirectLog {
         let batcher = Arc::new(batcher.by_partition(store.batches_at_once() > 1));
         let (sender, receiver) = mpsc::channel(COMMITTED_MAX);
         let consumers = Arc::new(WaitingConsumers::new(metrics.clone()));
-        let sweep_signal = WakeupSignal::default();
+        let (sweep_signal, failed) = (WakeupSignal::default(), Arc::new(Mutex::new(FailedSends::default())));
         let sweeping = sweeper::sweep(batcher.clone(), store.clone(), clock.clone(), sweep_signal.clone());
         let waking = consumers::wake_remaining(consumers.clone());
         let mut background = vec![spawn("waking of consumers", waking), spawn("sweeper", sweeping)];
@@ -77,14 +78,19 @@ impl DirectLog {
         let (consumers_of, store_of) = (consumers.clone(), store.clone());
         let listeners =
             CommitListeners { store: store_of, hub, members, keys, consumers: consumers_of, sweep_signal };
-        let dispatching = dispatch(receiver, batcher.clone(), listeners, clock.clone(), metrics.clone());
+        let (clock_of, metrics_of) = (clock.clone(), metrics.clone());
+        let dispatching =
+            dispatch(receiver, batcher.clone(), failed.clone(), listeners, clock_of, metrics_of);
         let dispatcher = spawn("dispatcher", dispatching);
         let mut committers = Vec::new();
         for _ in 0..store.batches_at_once().max(1) {
-            let (batcher, clock, store) = (batcher.clone(), clock.clone(), store.clone());
+            let (batcher, clock, store, failed) =
+                (batcher.clone(), clock.clone(), store.clone(), failed.clone());
             let (metrics, keys, sender) = (metrics.clone(), changed_keys.clone(), sender.clone());
             committers.push(std::thread::Builder::new().name(COMMIT.name.into()).spawn(move || {
-                essential::run(COMMIT, || commit(&batcher, &*store, &*clock, &metrics, &keys, &sender));
+                essential::run(COMMIT, || {
+                    commit(&batcher, &*store, &*clock, &metrics, &keys, &failed, &sender)
+                });
             })?);
         }
         // The dispatcher ends when the last commit thread does.

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use crate::support::{Database, connect, eventually};
 use hubbub_core::clock::{ManualClock, SeededRandom};
 use hubbub_core::kv::{Condition, KvHistory};
+use hubbub_core::store::ApplyError;
 use hubbub_core::{KvOp, KvOutcome, KvStore, Op, OpBatch, Outcome, RoomStore, Store, Timestamp};
 use hubbub_postgres::{Postgres, PostgresOptions, ReopeningStore};
 
@@ -131,12 +132,14 @@ async fn open_for_ever(database: &Database) -> ReopeningStore {
     ReopeningStore::open(options, clock, random, Arc::new(|| {})).await.unwrap()
 }
 
-/// As where the same timeline begins twice, and another server found that first.
+/// As where the same timeline begins twice, and another server found that first. What was to be committed in the old history
+/// is committed in none.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_history_that_another_server_named_is_another_one() {
     let database = Database::fresh().await;
     let (store, client) = (open_for_ever(&database).await, connect(&database.url).await);
     put(&store, Condition::Always).unwrap();
+    let old = store.epoch();
     // The connections of before go with the server that had them.
     client
         .batch_execute(
@@ -147,6 +150,17 @@ async fn a_history_that_another_server_named_is_another_one() {
         .await
         .unwrap();
     eventually("the new history is found", async || *store.epoch() == *"restored").await;
+    let mut late = OpBatch::default();
+    late.push(&Op::Kv(KvOp::Put {
+        key: b"late",
+        value: b"value",
+        ttl_ms: None,
+        condition: Condition::Always,
+    }));
+    let refused = store.apply_in(&old, &late);
+    assert!(matches!(refused, Err(ApplyError::Unavailable { .. })), "{refused:?}");
+    assert_eq!(store.value(b"late").await.unwrap(), None);
+    assert!(store.apply_in("restored", &late).is_ok());
 }
 
 /// Nobody is told of such a restore, and nothing else of the database differs.

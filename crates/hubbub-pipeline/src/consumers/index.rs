@@ -25,42 +25,77 @@ impl ByName {
     }
 }
 
-/// The consumers of one queue, or of all queues: all of them, by receiver, and by the sender that is all they accept.
+/// Consumers by the sender that is all they accept.
+#[derive(Debug, Default)]
+struct BySender {
+    of_any: BTreeSet<u64>,
+    of_one: ByName,
+}
+
+impl BySender {
+    fn insert(&mut self, number: u64, filter: &WaitFilter) {
+        match &filter.sender {
+            Some(sender) => self.of_one.insert(sender.as_str(), number),
+            None => drop(self.of_any.insert(number)),
+        }
+    }
+
+    fn remove(&mut self, number: u64, filter: &WaitFilter) {
+        match &filter.sender {
+            Some(sender) => self.of_one.remove(sender.as_str(), number),
+            None => drop(self.of_any.remove(&number)),
+        }
+    }
+
+    /// The first that accepts messages from `sender`.
+    fn first(&self, sender: &str) -> Option<u64> {
+        let of_sender = self.of_one.0.get(sender).and_then(BTreeSet::first);
+        of_sender.into_iter().chain(self.of_any.first()).min().copied()
+    }
+
+    fn is_empty(&self) -> bool {
+        self.of_any.is_empty() && self.of_one.0.is_empty()
+    }
+}
+
+/// The consumers of one queue, or of all queues. Of all together and of one receiver there may be very many, so both are found
+/// by the sender.
 #[derive(Debug, Default)]
 struct QueueConsumers {
     all: BTreeSet<u64>,
-    by_receiver: ByName,
-    of_any_sender: BTreeSet<u64>,
-    by_sender: ByName,
+    by_receiver: HashMap<Arc<str>, BySender>,
+    by_sender: BySender,
 }
 
 impl QueueConsumers {
     fn insert(&mut self, number: u64, filter: &WaitFilter) {
         self.all.insert(number);
         if let Some(receiver) = &filter.receiver {
-            self.by_receiver.insert(receiver.as_str(), number);
+            self.by_receiver.entry(receiver.as_str().into()).or_default().insert(number, filter);
         }
-        match &filter.sender {
-            Some(sender) => self.by_sender.insert(sender.as_str(), number),
-            None => drop(self.of_any_sender.insert(number)),
-        }
+        self.by_sender.insert(number, filter);
     }
 
     fn remove(&mut self, number: u64, filter: &WaitFilter) {
         self.all.remove(&number);
-        if let Some(receiver) = &filter.receiver {
-            self.by_receiver.remove(receiver.as_str(), number);
+        if let Some(receiver) = filter.receiver.as_ref().map(|receiver| receiver.as_str())
+            && let Some(consumers) = self.by_receiver.get_mut(receiver)
+        {
+            consumers.remove(number, filter);
+            if consumers.is_empty() {
+                self.by_receiver.remove(receiver);
+            }
         }
-        match &filter.sender {
-            Some(sender) => self.by_sender.remove(sender.as_str(), number),
-            None => drop(self.of_any_sender.remove(&number)),
-        }
+        self.by_sender.remove(number, filter);
     }
 
-    /// The first that may have a message for anybody from `sender`.
-    fn first_of_sender(&self, sender: &str) -> Option<u64> {
-        let of_sender = self.by_sender.0.get(sender).and_then(BTreeSet::first);
-        of_sender.into_iter().chain(self.of_any_sender.first()).min().copied()
+    /// The first that may have the message.
+    fn first(&self, message: &Freed) -> Option<u64> {
+        let consumers = match &message.receiver {
+            Some(receiver) => self.by_receiver.get(receiver)?,
+            None => &self.by_sender,
+        };
+        consumers.first(&message.sender)
     }
 }
 
@@ -93,17 +128,9 @@ impl ConsumerIndex {
         }
     }
 
-    /// The first consumer that may have a message. `accepts` says whether one with the right receiver accepts its sender: of
-    /// one receiver there are few, of all together there may be very many, who are found by the sender.
-    pub(super) fn first(&self, message: &Freed, accepts: impl Fn(u64) -> bool) -> Option<u64> {
-        let firsts = self.consumers_of(&message.queue).filter_map(|consumers| match &message.receiver {
-            Some(receiver) => {
-                let numbers = consumers.by_receiver.0.get(receiver)?;
-                numbers.iter().copied().find(|number| accepts(*number))
-            }
-            None => consumers.first_of_sender(&message.sender),
-        });
-        firsts.min()
+    /// The first consumer that may have a message.
+    pub(super) fn first(&self, message: &Freed) -> Option<u64> {
+        self.consumers_of(&message.queue).filter_map(|consumers| consumers.first(message)).min()
     }
 
     /// The first `limit` consumers numbered `after + 1 ..= upto` that may have a message of `queue`.
@@ -123,10 +150,8 @@ impl ConsumerIndex {
 
     #[cfg(test)]
     pub(super) fn is_empty(&self) -> bool {
-        let QueueConsumers { all, by_receiver, of_any_sender, by_sender } = &self.any_queue;
-        self.by_queue.is_empty()
-            && (all.is_empty() && of_any_sender.is_empty())
-            && (by_receiver.0.is_empty() && by_sender.0.is_empty())
+        let QueueConsumers { all, by_receiver, by_sender } = &self.any_queue;
+        self.by_queue.is_empty() && all.is_empty() && by_receiver.is_empty() && by_sender.is_empty()
     }
 }
 
@@ -145,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_for_anybody_tries_nobody_who_waits_for_another_sender() {
+    fn the_first_is_found_by_queue_receiver_and_sender() {
         let mut index = ConsumerIndex::default();
         let filters = [
             filter("", "ann", "eve"),
@@ -153,6 +178,7 @@ mod tests {
             filter("jobs", "bob", "boss"),
             filter("", "cyd", "boss"),
             filter("jobs", "dan", ""),
+            filter("", "bob", ""),
         ];
         (0..).zip(&filters).for_each(|(number, filter)| index.insert(number, filter));
         let message = |receiver: Option<&str>| Freed {
@@ -161,12 +187,13 @@ mod tests {
             sender: "boss".into(),
             receiver: receiver.map(Into::into),
         };
-        for expected in [Some(2), Some(3), Some(4), None] {
-            let found = index.first(&message(None), |number| panic!("{number} is tried"));
-            assert_eq!(found, expected);
-            found.into_iter().for_each(|number| index.remove(number, &filters[number as usize]));
+        assert_eq!(index.first(&message(Some("bob"))), Some(2), "1 waits for another sender");
+        assert_eq!(index.first(&message(Some("ann"))), None);
+        for expected in [Some(2), Some(3), Some(4), Some(5), None] {
+            assert_eq!(index.first(&message(None)), expected);
+            expected.into_iter().for_each(|number| index.remove(number, &filters[number as usize]));
         }
-        assert_eq!(index.first(&message(Some("bob")), |number| number != 1), None);
+        assert_eq!(index.first(&message(Some("bob"))), None);
         (0..2).for_each(|number| index.remove(number, &filters[number as usize]));
         assert!(index.is_empty());
     }

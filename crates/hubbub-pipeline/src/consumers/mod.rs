@@ -182,11 +182,7 @@ impl State {
 
     /// Wakes the first idle consumer that matches the message. Those woken already will try anyway.
     fn wake_first(&mut self, message: Freed) {
-        let accepts = |number| {
-            let filter = self.waiting.get(&number).map(|consumer| &consumer.filter);
-            filter.is_some_and(|filter| accepts_sender(filter, &message.sender))
-        };
-        if let Some(number) = self.idle.first(&message, accepts) {
+        if let Some(number) = self.idle.first(&message) {
             self.wake(number, Wakeup::Message(message));
         }
     }

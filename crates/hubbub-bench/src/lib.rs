@@ -32,7 +32,6 @@
 
 mod access;
 mod agents;
-mod asks;
 mod bare;
 mod caller;
 mod chat;
@@ -66,6 +65,7 @@ mod phases;
 mod price;
 mod process_tree;
 mod query;
+mod query_load;
 mod queue;
 mod record;
 mod report;

@@ -2,14 +2,14 @@
 
 use std::sync::Arc;
 
-use super::crew::Crew;
+use super::pool::AgentPool;
 use crate::engine::{Account, Loading, Setup, Workload};
 use crate::run::Run;
 use crate::sample::Source;
 
 pub(crate) enum Load<'a, W: Workload> {
     Here { own: &'a W, stage: W::Stage },
-    There(Crew),
+    There(AgentPool),
 }
 
 impl<'a, W: Workload> Load<'a, W> {
@@ -19,14 +19,14 @@ impl<'a, W: Workload> Load<'a, W> {
         if setup.common.agents.agents.is_empty() {
             return Ok(Self::Here { own, stage: own.prepare(setup).await? });
         }
-        Ok(Self::There(Crew::gather(args, setup).await?))
+        Ok(Self::There(AgentPool::gather(args, setup).await?))
     }
 
     /// What is looked at while it goes on.
     pub(crate) async fn source(&self, setup: &Setup) -> anyhow::Result<Source> {
         match self {
             Self::Here { own, stage } => own.source(setup, stage).await,
-            Self::There(crew) => Source::open(setup, crew.generators()).await,
+            Self::There(pool) => Source::open(setup, pool.generators()).await,
         }
     }
 
@@ -34,7 +34,7 @@ impl<'a, W: Workload> Load<'a, W> {
     pub(crate) fn pids(&self) -> Vec<u32> {
         match self {
             Self::Here { .. } => Vec::new(),
-            Self::There(crew) => crew.pids(),
+            Self::There(pool) => pool.pids(),
         }
     }
 
@@ -42,7 +42,7 @@ impl<'a, W: Workload> Load<'a, W> {
     pub(crate) async fn begin(&mut self, setup: &Setup) {
         match self {
             Self::Here { .. } => {}
-            Self::There(crew) => crew.begin(setup).await,
+            Self::There(pool) => pool.begin(setup).await,
         }
     }
 
@@ -50,7 +50,7 @@ impl<'a, W: Workload> Load<'a, W> {
     pub(crate) async fn drive(&mut self, setup: &Setup) -> anyhow::Result<Arc<Run>> {
         match self {
             Self::Here { own, stage } => own.drive(setup, stage).await,
-            Self::There(crew) => crew.drive().await,
+            Self::There(pool) => pool.drive().await,
         }
     }
 
@@ -61,7 +61,7 @@ impl<'a, W: Workload> Load<'a, W> {
                 let [_, accepted, ..] = run.counts.totals();
                 [W::accepted_before(stage), accepted]
             }
-            Self::There(crew) => crew.accepted(),
+            Self::There(pool) => pool.accepted(),
         }
     }
 
@@ -69,7 +69,7 @@ impl<'a, W: Workload> Load<'a, W> {
     pub(crate) async fn close(self, setup: &Setup, run: &Run) -> anyhow::Result<Account> {
         match self {
             Self::Here { own, stage } => own.close(setup, stage, run).await,
-            Self::There(crew) => crew.close(),
+            Self::There(pool) => pool.close(),
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Several load generators at once: agents on this or other machines, and a coordinator that starts them together and makes
 //! one report of what they measured.
 //!
-//! The coordinator divides the options of a workload ([`divide`]), connects to each agent ([`crew`]), waits until all are
+//! The coordinator divides the options of a workload ([`divide`]), connects to each agent ([`pool`]), waits until all are
 //! prepared, says when to start, and merges what comes back ([`part`]). It asks the servers for their counters itself, so the
 //! ledger is closed as that of any run. An agent ([`serve`]) waits for coordinators and hands each run to a process of its own
 //! ([`perform`]), which ends with the coordinator's connection: whatever ran in it is gone then.
@@ -30,7 +30,6 @@
 //! - An agent that fails or is silent fails the run; there is no report of what is left.
 //! - No token of the servers, and no secret, passes between them. What passes is not encrypted.
 
-mod crew;
 mod divide;
 mod figures;
 mod given;
@@ -39,6 +38,7 @@ mod load;
 mod message;
 mod part;
 mod perform;
+mod pool;
 mod secret;
 mod serve;
 #[cfg(test)]

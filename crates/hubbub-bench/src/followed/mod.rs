@@ -25,7 +25,7 @@ use parking_lot::Mutex;
 
 pub(crate) use seconds::Means;
 use seconds::Seconds;
-use timeline::{Asker, Delivered, Events, Known, Told};
+use timeline::{Asker, Delivered, Events, MessageTimeline, TimelineAnswer};
 
 use crate::client::Target;
 use crate::run::Run;
@@ -99,9 +99,9 @@ impl HeardRooms {
 struct State {
     waiting: Vec<Noted>,
     /// What is known of those that are asked about again, by their numbers: a server may have forgotten it until then.
-    found: BTreeMap<u64, Known>,
+    found: BTreeMap<u64, MessageTimeline>,
     /// The one that was asked about last is the last.
-    asked: VecDeque<Asked>,
+    asked: VecDeque<FollowedMessage>,
     /// The servers that have subscribers of a room.
     subscribed: BTreeMap<u16, BTreeSet<usize>>,
     /// When subscribers of each server read messages, by their numbers; in microseconds after the start of the run.
@@ -141,7 +141,7 @@ impl Noted {
 
 /// A message that a server told of, until all of its subscribers should have it.
 #[derive(Debug)]
-struct Asked {
+struct FollowedMessage {
     noted: Noted,
     events: Events,
     delivered: BTreeMap<usize, Delivered>,
@@ -160,7 +160,7 @@ impl State {
     }
 
     /// Has a message asked about again.
-    fn put_back(&mut self, noted: Noted, found: Option<Known>) {
+    fn put_back(&mut self, noted: Noted, found: Option<MessageTimeline>) {
         if self.waiting.len() < WAITING_MAX {
             self.waiting.push(Noted { tries: noted.tries + 1, ..noted });
             self.found.extend(found.map(|found| (noted.index, found)));
@@ -171,8 +171,8 @@ impl State {
     }
 
     /// Takes what a server told of a message. Of too many, the first does not wait for subscribers any longer.
-    fn keep(&mut self, asked: Asked) {
-        let Asked { noted, events, is_one_clock, .. } = &asked;
+    fn keep(&mut self, asked: FollowedMessage) {
+        let FollowedMessage { noted, events, is_one_clock, .. } = &asked;
         let own = [noted.begun_us, noted.sent_us, noted.answered_us];
         self.answered.add(noted, 1.0, events.until_answered(own, *is_one_clock));
         if self.asked.len() >= ASKED_MAX {
@@ -191,7 +191,10 @@ impl State {
 
     /// Counts the mean of all who read it, for each of them, if all of their servers told when they delivered it: one that is
     /// far behind would be missing more often.
-    fn evaluate(&mut self, Asked { noted, events, delivered, delivery_begun_us, is_one_clock }: &Asked) {
+    fn evaluate(
+        &mut self,
+        FollowedMessage { noted, events, delivered, delivery_begun_us, is_one_clock }: &FollowedMessage,
+    ) {
         let Some(arrivals) = self.arrivals.remove(&noted.index) else { return };
         let (mut sum, mut count) = ([0.0; STEPS], 0.0);
         for (server, read) in &arrivals {
@@ -352,12 +355,12 @@ impl Followed {
             asker.forgive();
         }
         let known = match (told, found) {
-            (Told::Known(known), _) | (Told::Nothing, Some(known)) => known,
-            (Told::Early(newer), found) => {
+            (TimelineAnswer::Whole(known), _) | (TimelineAnswer::Nothing, Some(known)) => known,
+            (TimelineAnswer::Early(newer), found) => {
                 state.put_back(noted, newer.or(found));
                 return true;
             }
-            (Told::Nothing, None) => {
+            (TimelineAnswer::Nothing, None) => {
                 // What is older is on record even less. Behind a broker it may be one that was never stored.
                 if noted.seq > 0 {
                     state.waiting.retain(|other| other.answered_us > noted.answered_us);
@@ -368,7 +371,7 @@ impl Followed {
         // Where nobody keeps when messages were to be sent, their time until subscribers begins when they are.
         let delivery_begun_us = if run.times.is_some() { noted.begun_us } else { noted.sent_us };
         let (events, delivered) = known;
-        state.keep(Asked { noted, events, delivered, delivery_begun_us, is_one_clock });
+        state.keep(FollowedMessage { noted, events, delivered, delivery_begun_us, is_one_clock });
         true
     }
 

@@ -94,8 +94,8 @@ fn what_subscribers_have_late_counts() {
     assert_eq!((delivered.steps, delivered.count), ([0.0, 1.0, 1.0, 0.0, 1.0, 502.0], LEAST));
 }
 
-fn asked(noted: Noted, events: Events, delivered: BTreeMap<usize, Delivered>) -> Asked {
-    Asked { noted, events, delivered, delivery_begun_us: 0, is_one_clock: true }
+fn asked(noted: Noted, events: Events, delivered: BTreeMap<usize, Delivered>) -> FollowedMessage {
+    FollowedMessage { noted, events, delivered, delivery_begun_us: 0, is_one_clock: true }
 }
 
 #[test]

@@ -19,14 +19,14 @@ const TIMEOUT: Duration = Duration::from_secs(2);
 const FAILURES_MAX: u32 = 20;
 
 /// When a message was stored, and delivered by each server.
-pub(super) type Known = (Events, BTreeMap<usize, Delivered>);
+pub(super) type MessageTimeline = (Events, BTreeMap<usize, Delivered>);
 
 /// What servers say of a message.
 #[derive(Debug)]
-pub(super) enum Told {
-    Known(Known),
+pub(super) enum TimelineAnswer {
+    Whole(MessageTimeline),
     /// Some of it has not happened yet; what did, unless it is not stored yet.
-    Early(Option<Known>),
+    Early(Option<MessageTimeline>),
     Nothing,
 }
 
@@ -62,7 +62,7 @@ impl<'a> Asker<'a> {
 
     /// Asks about a message whose room has subscribers at these servers. Of one that is asked about for the last time, what is
     /// known by now is all.
-    pub(super) async fn ask(&mut self, noted: &Noted, subscribed: &[usize], is_last: bool) -> Told {
+    pub(super) async fn ask(&mut self, noted: &Noted, subscribed: &[usize], is_last: bool) -> TimelineAnswer {
         let mut parts = BTreeMap::new();
         let told = match self.find(noted, &mut parts).await {
             Some((storing, events)) => {
@@ -70,16 +70,16 @@ impl<'a> Asker<'a> {
                 let delivered = self.delivered((storing, &events), noted, subscribed, parts).await;
                 let is_whole = is_last || delivered.len() == subscribed.len();
                 let known = (events, delivered);
-                if is_whole { Told::Known(known) } else { Told::Early(Some(known)) }
+                if is_whole { TimelineAnswer::Whole(known) } else { TimelineAnswer::Early(Some(known)) }
             }
             // The server answered when it had stored it: what is not on record is not any more.
-            None if is_last || noted.seq > 0 => Told::Nothing,
-            None => Told::Early(None),
+            None if is_last || noted.seq > 0 => TimelineAnswer::Nothing,
+            None => TimelineAnswer::Early(None),
         };
         self.failures = match told {
-            Told::Known(_) | Told::Early(Some(_)) => 0,
-            Told::Early(None) => self.failures,
-            Told::Nothing => self.failures + 1,
+            TimelineAnswer::Whole(_) | TimelineAnswer::Early(Some(_)) => 0,
+            TimelineAnswer::Early(None) => self.failures,
+            TimelineAnswer::Nothing => self.failures + 1,
         };
         told
     }

@@ -12,7 +12,7 @@ use hubbub_core::message::write_u64;
 use crate::job::{Filler, share_of};
 
 #[derive(Debug, Default)]
-struct Known {
+struct KeyVersions {
     /// The newest version made, acknowledged or not.
     made: AtomicU32,
     /// The newest version acknowledged; 0 = nothing is known.
@@ -36,7 +36,7 @@ pub(super) enum Seen {
 pub(super) struct Keys {
     prefix: String,
     filler: Filler,
-    known: Box<[Known]>,
+    known: Box<[KeyVersions]>,
 }
 
 impl Keys {
@@ -44,7 +44,7 @@ impl Keys {
         Self {
             prefix: prefix.to_owned(),
             filler: Filler::new(run, '.', value_bytes),
-            known: (0..count.max(1)).map(|_| Known::default()).collect(),
+            known: (0..count.max(1)).map(|_| KeyVersions::default()).collect(),
         }
     }
 
@@ -57,7 +57,7 @@ impl Keys {
         write_u64(key, out);
     }
 
-    fn known(&self, key: u64) -> Option<&Known> {
+    fn known(&self, key: u64) -> Option<&KeyVersions> {
         self.known.get(usize::try_from(key).ok()?)
     }
 

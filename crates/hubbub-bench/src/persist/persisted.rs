@@ -36,7 +36,7 @@ pub(crate) struct Persisted {
     pub(crate) batches: Batches,
     /// Statements and round trips to the database for each message stored, everything the server asks included.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) asked: Option<Asked>,
+    pub(crate) asked: Option<StatementCounts>,
     /// What the servers counted for each message stored.
     #[serde(skip_serializing_if = "Option::is_none")]
     per_message: Option<PerMessage>,
@@ -85,12 +85,12 @@ impl Batches {
 /// What was asked of the database for each message.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct Asked {
+pub(crate) struct StatementCounts {
     pub(crate) statements: f64,
     pub(crate) round_trips: f64,
 }
 
-impl Asked {
+impl StatementCounts {
     /// `None` where no database was asked.
     fn between([before, after]: &[String; 2]) -> Option<Self> {
         let grown = |name| Some(sum(after, name)?.saturating_sub(sum(before, name)?) as f64);
@@ -141,7 +141,7 @@ impl Persisted {
             lag_s: after.saturating_sub(confirmed_after).as_secs_f64(),
             stored_per_second: stored.saturating_sub(early) as f64 / after.as_secs_f64().max(1e-6),
             batches: Batches::between(metrics),
-            asked: Asked::between(metrics),
+            asked: StatementCounts::between(metrics),
             per_message: PerMessage::between(metrics, questions),
             maximum_per_second: None,
             fault: None,
@@ -194,7 +194,7 @@ impl Display for Persisted {
                 grouped(*count)
             )?;
         }
-        if let Some(Asked { statements, round_trips }) = self.asked {
+        if let Some(StatementCounts { statements, round_trips }) = self.asked {
             writeln!(
                 out,
                 "  database     {statements:.4} statements and {round_trips:.4} round trips for each message"
@@ -260,9 +260,13 @@ mod tests {
                  hubbub_store_pool_round_trips_total {trips}\n"
             )
         };
-        let asked = Asked::between(&[metrics(100, 50, 40), metrics(300, 650, 440)]);
-        assert_eq!(asked, Some(Asked { statements: 3.0, round_trips: 2.0 }));
-        assert_eq!(Asked::between(&[metrics(1, 0, 0), metrics(2, 0, 0)]), None, "the embedded store");
+        let asked = StatementCounts::between(&[metrics(100, 50, 40), metrics(300, 650, 440)]);
+        assert_eq!(asked, Some(StatementCounts { statements: 3.0, round_trips: 2.0 }));
+        assert_eq!(
+            StatementCounts::between(&[metrics(1, 0, 0), metrics(2, 0, 0)]),
+            None,
+            "the embedded store"
+        );
 
         let metrics = |stored, rest: [u32; 4]| {
             let [requests, batches, delivered, bus] = rest;

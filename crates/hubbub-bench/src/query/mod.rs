@@ -13,13 +13,13 @@ use hubbub_core::clock::SeededRandom;
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::asks::{Question, ask, below, schedule};
 use crate::caller::get;
 use crate::client::Target;
 use crate::engine::{self, Account, Loading, Setup, Workload};
 use crate::http::HttpArgs;
 use crate::options::{arguments, duration, seconds};
 use crate::others::OthersMeter;
+use crate::query_load::{QueryTemplate, ask, below, schedule};
 use crate::record::Stats;
 use crate::report::{Origin, Report};
 use crate::run::Run;
@@ -53,13 +53,13 @@ pub(crate) struct Answers {
     origin: Origin,
     parameters: QueryArgs,
     messages: u64,
-    rows: Vec<Asked>,
+    rows: Vec<QueryResult>,
     failed: u64,
 }
 
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Asked {
+struct QueryResult {
     question: &'static str,
     /// Alone, or beside the others and messages.
     is_mixed: bool,
@@ -71,7 +71,7 @@ struct Asked {
     faults: Vec<String>,
 }
 
-impl Asked {
+impl QueryResult {
     fn how(&self) -> &'static str {
         if self.is_mixed { "mixed" } else { "alone" }
     }
@@ -137,10 +137,10 @@ impl Holdings {
         }
     }
 
-    fn question(&self, kind: usize) -> Question {
+    fn question(&self, kind: usize) -> QueryTemplate {
         let holdings = self.clone();
         let name = KINDS.get(kind).map_or("", |kind| kind.0);
-        Question { name, path: Box::new(move |random| holdings.path(kind, random)) }
+        QueryTemplate { name, path: Box::new(move |random| holdings.path(kind, random)) }
     }
 }
 
@@ -209,7 +209,7 @@ impl Answers {
         self.rows.extend(KINDS.iter().filter_map(|(question, target_ms)| {
             let latency = report.latency_by_type.get(question)?.clone();
             let faults = faults.to_vec();
-            Some(Asked { question, is_mixed, target_ms: *target_ms, latency, others, faults })
+            Some(QueryResult { question, is_mixed, target_ms: *target_ms, latency, others, faults })
         }));
     }
 }

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 use std::path::Path;
 
-use super::{Answers, Asked, KINDS};
+use super::{Answers, KINDS, QueryResult};
 use crate::engine::Findings;
 use crate::others::{NOT_KNOWN, marks};
 use crate::record::Stats;
@@ -24,7 +24,7 @@ impl Findings for Answers {
             "", "", "count", "p50 ms", "p95 ms", "p99 ms", "target"
         );
         for row in &self.rows {
-            let Asked { question, target_ms, latency, others, faults, .. } = row;
+            let QueryResult { question, target_ms, latency, others, faults, .. } = row;
             let how = row.how();
             let Stats { count, median_ms, p95_ms, p99_ms, .. } = latency;
             let met = if row.is_met() { "" } else { "  missed" };
@@ -40,7 +40,7 @@ impl Findings for Answers {
         if self.rows.iter().any(|row| row.others.is_none()) {
             let _ = writeln!(out, "  note: {NOT_KNOWN}");
         }
-        for Asked { question, faults, .. } in &self.rows {
+        for QueryResult { question, faults, .. } in &self.rows {
             for fault in faults {
                 let _ = writeln!(out, "  fault: {question}: {fault}");
             }

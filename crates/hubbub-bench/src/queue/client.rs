@@ -5,8 +5,8 @@ use std::sync::Arc;
 use hubbub_core::clock::{RandomSource, SeededRandom};
 use hubbub_core::invariant::saturate;
 
-use super::ask::{Ask, Said};
-use super::{Kind, Place, Stage};
+use super::command::{QueueCommand, Said};
+use super::{Kind, QueueTarget, Stage};
 use crate::caller::Caller;
 use crate::client::Cause;
 use crate::job::share_of;
@@ -23,7 +23,7 @@ const LIST: u8 = 3;
 pub(super) struct Client {
     pub(super) worker: Worker,
     pub(super) stage: Arc<Stage>,
-    pub(super) place: Place,
+    pub(super) place: QueueTarget,
     pub(super) me: u64,
     /// Whom it sends to, as far as it knows; where, its place says.
     pub(super) clients: Arc<[u64]>,
@@ -64,10 +64,10 @@ impl Client {
         let every_us = saturate::<_, u64>(args.refresh.as_micros());
         if every_us > 0 && refreshed_us.is_none_or(|at_us| now_us.saturating_sub(at_us) >= every_us) {
             *refreshed_us = Some(now_us);
-            if let Some(clients) = self.list(caller, &Ask::Clients).await? {
+            if let Some(clients) = self.list(caller, &QueueCommand::Clients).await? {
                 self.clients = clients.into();
             }
-            if let Some(queues) = self.list(caller, &Ask::Queues).await? {
+            if let Some(queues) = self.list(caller, &QueueCommand::Queues).await? {
                 self.place.queues = queues.into();
             }
         }
@@ -78,7 +78,7 @@ impl Client {
             return Ok(true);
         }
         let queue = if self.chance(args.ask) {
-            let holding = self.list(caller, &Ask::Holding(self.me)).await?.unwrap_or_default();
+            let holding = self.list(caller, &QueueCommand::Holding(self.me)).await?.unwrap_or_default();
             pick(&holding, &self.random)
         } else {
             pick(&self.place.queues, &self.random)
@@ -95,9 +95,9 @@ impl Client {
         let Some(queue) = pick(&self.place.queues, &self.random) else { return Ok(()) };
         let mut content = Vec::new();
         stage.ledger.write_content(&self.random, &mut content);
-        let ask = Ask::Send { sender: self.me, receiver, queue, content: &content };
+        let command = QueueCommand::Send { sender: self.me, receiver, queue, content: &content };
         let hear = |said: Said<'_>| (said == Said::Done).then_some(());
-        let said = self.ask(caller, SEND, queue, &ask, hear).await;
+        let said = self.call(caller, SEND, queue, &command, hear).await;
         let mut counts = stage.ledger.counts();
         counts.sent += u64::from(matches!(said, Ok(Some(()))));
         counts.unconfirmed += u64::from(said.is_err());
@@ -106,7 +106,8 @@ impl Client {
 
     async fn take(&mut self, caller: &mut Caller, queue: u64, is_away: bool) -> Result<bool, Cause> {
         let stage = Arc::clone(&self.stage);
-        let (kind, ask) = (if is_away { GET } else { READ }, Ask::Take { queue, receiver: self.me, is_away });
+        let (kind, command) =
+            (if is_away { GET } else { READ }, QueueCommand::Take { queue, receiver: self.me, is_away });
         let hear = |said: Said<'_>| match said {
             Said::Content(content) => {
                 // An echo is always the same message.
@@ -118,25 +119,29 @@ impl Client {
             Said::Nothing => Some(false),
             _ => None,
         };
-        let said = self.ask(caller, kind, queue, &ask, hear).await;
+        let said = self.call(caller, kind, queue, &command, hear).await;
         if said.is_err() && is_away {
             stage.ledger.counts().lost_takes += 1;
         }
         said.map(|found| found.unwrap_or(false))
     }
 
-    async fn list(&mut self, caller: &mut Caller, ask: &Ask<'_>) -> Result<Option<Vec<u64>>, Cause> {
-        self.ask(caller, LIST, 0, ask, |said| said.numbers()).await
+    async fn list(
+        &mut self,
+        caller: &mut Caller,
+        command: &QueueCommand<'_>,
+    ) -> Result<Option<Vec<u64>>, Cause> {
+        self.call(caller, LIST, 0, command, |said| said.numbers()).await
     }
 
     /// Asks, once it is due, and notes how it ended: refused is an answer that `hear` makes nothing of. Nothing is asked where
     /// nothing more is due.
-    async fn ask<R>(
+    async fn call<R>(
         &mut self,
         caller: &mut Caller,
         kind: u8,
         queue: u64,
-        ask: &Ask<'_>,
+        command: &QueueCommand<'_>,
         hear: impl FnMut(Said<'_>) -> Option<R>,
     ) -> Result<Option<R>, Cause> {
         let mut intended_us = None;
@@ -148,7 +153,7 @@ impl Client {
             }
         }
         let begun = self.worker.begin(intended_us);
-        let said = self.place.dialect.call(caller, ask, hear).await;
+        let said = self.place.dialect.call(caller, command, hear).await;
         let ending = match &said {
             Ok(Some(_)) => Ending::Accepted,
             Ok(None) => Ending::Rejected,

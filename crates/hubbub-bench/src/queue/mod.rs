@@ -4,8 +4,8 @@
 //! protocol) → the [`ledger`] knows each message by its number: nothing is taken twice, and what was sent and not taken is
 //! there in the end.
 
-mod ask;
 mod client;
+mod command;
 mod ledger;
 mod setup;
 
@@ -18,12 +18,12 @@ use hubbub_core::clock::SeededRandom;
 use serde::Serialize;
 use tokio::task::JoinSet;
 
-use ask::Dialect;
-pub(crate) use ask::Via;
 use client::{Client, KINDS};
+use command::Dialect;
+pub(crate) use command::Via;
 use ledger::MessageLedger;
 pub(crate) use ledger::QueueLedger;
-use setup::{Bulk, Place, bulk};
+use setup::{Bulk, QueueTarget, bulk};
 
 use crate::client::{Target, Targets};
 use crate::engine::{Account, Setup, Workload};
@@ -117,7 +117,7 @@ pub(crate) struct QueueArgs {
 /// Queues and clients that are there already, and what is known of the messages.
 pub(crate) struct Stage {
     args: QueueArgs,
-    places: Vec<Place>,
+    places: Vec<QueueTarget>,
     clients: Arc<[u64]>,
     ledger: MessageLedger,
     /// Messages in all queues before.
@@ -241,7 +241,7 @@ impl QueueArgs {
     }
 }
 
-async fn places(args: &QueueArgs, web: &Targets, clients: &[u64]) -> anyhow::Result<Vec<Place>> {
+async fn places(args: &QueueArgs, web: &Targets, clients: &[u64]) -> anyhow::Result<Vec<QueueTarget>> {
     let lines = args.line.iter().map(|address| web.first().line(address));
     let lines = lines.collect::<anyhow::Result<Vec<_>>>()?;
     let targets: Vec<&Target> = match args.via {
@@ -260,7 +260,7 @@ async fn places(args: &QueueArgs, web: &Targets, clients: &[u64]) -> anyhow::Res
     for target in targets {
         let dialect = Dialect { via: args.via, target: target.clone() };
         let queues = setup::make_queues(&dialect, args.queues.max(1)).await?;
-        let place = Place { dialect, queues };
+        let place = QueueTarget { dialect, queues };
         setup::register(&place, clients).await?;
         places.push(place);
     }

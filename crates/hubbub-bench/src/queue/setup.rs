@@ -10,7 +10,7 @@ use serde_json::Value;
 use tokio::task::JoinSet;
 
 use super::Stage;
-use super::ask::{Ask, Dialect, Said};
+use super::command::{Dialect, QueueCommand, Said};
 use crate::caller::{Caller, get};
 use crate::client::Target;
 use crate::live::Live;
@@ -25,12 +25,12 @@ const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// One server: how it is spoken to, and its queues.
 #[derive(Debug, Clone)]
-pub(crate) struct Place {
+pub(crate) struct QueueTarget {
     pub(super) dialect: Dialect,
     pub(super) queues: Arc<[u64]>,
 }
 
-impl Place {
+impl QueueTarget {
     /// The same for the connection of a client.
     pub(super) fn of_user(&self, client: u64) -> Self {
         let Dialect { via, target } = &self.dialect;
@@ -42,7 +42,7 @@ impl Place {
 /// Has at least `count` queues there, and gives that many.
 pub(super) async fn make_queues(dialect: &Dialect, count: u64) -> anyhow::Result<Arc<[u64]>> {
     let mut caller = Caller::open(&dialect.target, TIMEOUT).await?;
-    let there = ask(dialect, &mut caller, &Ask::Queues, |said| said.numbers()).await?;
+    let there = ask(dialect, &mut caller, &QueueCommand::Queues, |said| said.numbers()).await?;
     let mut queues = there.context("queues cannot be listed")?;
     for number in 1..=count {
         if queues.len() as u64 >= count {
@@ -56,7 +56,7 @@ pub(super) async fn make_queues(dialect: &Dialect, count: u64) -> anyhow::Result
             Said::Done => Some(number),
             _ => None,
         };
-        let made = ask(dialect, &mut caller, &Ask::MakeQueue(number), made).await?;
+        let made = ask(dialect, &mut caller, &QueueCommand::MakeQueue(number), made).await?;
         queues.push(made.with_context(|| format!("queue {number} could not be made"))?);
     }
     queues.sort_unstable();
@@ -64,14 +64,14 @@ pub(super) async fn make_queues(dialect: &Dialect, count: u64) -> anyhow::Result
     Ok(queues.into())
 }
 
-pub(super) async fn register(place: &Place, clients: &[u64]) -> anyhow::Result<()> {
+pub(super) async fn register(place: &QueueTarget, clients: &[u64]) -> anyhow::Result<()> {
     let mut makers = JoinSet::new();
     for part in clients.chunks(clients.len().div_ceil(FILLERS).max(1)) {
         let (place, part) = (place.clone(), part.to_vec());
         makers.spawn(async move {
             let mut caller = Caller::open(&place.dialect.target, TIMEOUT).await?;
             for client in part {
-                let register = Ask::Register(client);
+                let register = QueueCommand::Register(client);
                 let is_done = ask(&place.dialect, &mut caller, &register, |said| said == Said::Done).await?;
                 ensure!(is_done, "client {client} could not be registered");
             }
@@ -106,7 +106,7 @@ pub(super) async fn bulk(stage: &Arc<Stage>, what: Bulk, messages: u64, quiet: b
 
 fn fillers(
     stage: &Arc<Stage>,
-    place: &Place,
+    place: &QueueTarget,
     what: Bulk,
     messages: u64,
     live: &Arc<Live<'static>>,
@@ -127,9 +127,14 @@ fn fillers(
                         Bulk::Send => {
                             content.clear();
                             stage.ledger.write_content(&random, &mut content);
-                            Ask::Send { sender: client, receiver: Some(client), queue, content: &content }
+                            QueueCommand::Send {
+                                sender: client,
+                                receiver: Some(client),
+                                queue,
+                                content: &content,
+                            }
                         }
-                        Bulk::Take => Ask::Take { queue, receiver: client, is_away: true },
+                        Bulk::Take => QueueCommand::Take { queue, receiver: client, is_away: true },
                     };
                     place.dialect.write(&ask, caller.out());
                 }
@@ -153,14 +158,14 @@ fn pairs(who: usize, clients: &[u64], queues: &[u64]) -> impl Iterator<Item = (u
 /// Hears `count` answers, and notes each once; how many of them are as they should be.
 async fn answers(
     stage: &Stage,
-    place: &Place,
+    place: &QueueTarget,
     caller: &mut Caller,
     what: Bulk,
     count: u64,
 ) -> anyhow::Result<u64> {
     let ask = match what {
-        Bulk::Send => Ask::Send { sender: 0, receiver: None, queue: 0, content: b"" },
-        Bulk::Take => Ask::Take { queue: 0, receiver: 0, is_away: true },
+        Bulk::Send => QueueCommand::Send { sender: 0, receiver: None, queue: 0, content: b"" },
+        Bulk::Take => QueueCommand::Take { queue: 0, receiver: 0, is_away: true },
     };
     let (mut used, mut heard, mut accepted) = (0, 0, 0);
     let all = caller.answer(|bytes| {
@@ -201,7 +206,7 @@ pub(super) async fn depth<'t>(targets: impl Iterator<Item = &'t Target>) -> Opti
 async fn ask<R>(
     dialect: &Dialect,
     caller: &mut Caller,
-    ask: &Ask<'_>,
+    ask: &QueueCommand<'_>,
     hear: impl FnMut(Said<'_>) -> R,
 ) -> anyhow::Result<R> {
     let said = dialect.call(caller, ask, hear).await;

@@ -8,7 +8,7 @@ use super::results::{PointRun, Results, label};
 use crate::minutes;
 use crate::models::little::Little;
 use crate::report::{ASSUMED, Analysis, Headroom, Table, figure, headroom_table};
-use crate::stages::{self, Stages, Way};
+use crate::stages::{self, StagePath, Stages};
 use crate::steps;
 
 pub(super) fn sections(results: &Results) -> String {
@@ -50,7 +50,7 @@ fn littles(results: &Results) -> String {
 }
 
 /// Until the answer, or until subscribers have it.
-type OneWay = fn(&Stages) -> Option<&Way>;
+type OneWay = fn(&Stages) -> Option<&StagePath>;
 
 /// Where the time went at each point, how even the runs were, and what they cost; nothing of what older programs did not
 /// measure.
@@ -65,7 +65,7 @@ fn analysis(results: &Results) -> String {
     // Writing to a String cannot fail.
     for (title, of) in parts {
         let way = |(label, it): &(String, Analysis)| Some((label.clone(), of(&it.stages).cloned()?));
-        let ways: Vec<(String, Way)> = last.iter().filter_map(way).collect();
+        let ways: Vec<(String, StagePath)> = last.iter().filter_map(way).collect();
         if !ways.is_empty() {
             let _ = writeln!(out, "\n## {title}\n\n{}", stages::table(&ways).markdown());
         }

@@ -9,12 +9,12 @@
 //! a request with nothing to do stands for the network, and nobody measures the rest: sockets, and threads of both ends that
 //! wait for a processor.
 
-mod way;
+mod path;
 
 use serde::{Deserialize, Serialize};
 
-use way::Waits;
-pub(crate) use way::{Way, table};
+use path::Waits;
+pub(crate) use path::{StagePath, table};
 
 use crate::followed::Means;
 use crate::ledger::exact_sum;
@@ -122,9 +122,9 @@ pub(crate) struct Generated {
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Stages {
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) confirmed: Option<Way>,
+    pub(crate) confirmed: Option<StagePath>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) delivered: Option<Way>,
+    pub(crate) delivered: Option<StagePath>,
 }
 
 impl Stages {
@@ -136,7 +136,7 @@ impl Stages {
     }
 
     /// Behind a broker, the answer says that the broker has the message, and the rest comes later.
-    fn confirmed(server: &ServerStages, known: &Generated) -> Option<Way> {
+    fn confirmed(server: &ServerStages, known: &Generated) -> Option<StagePath> {
         let each = |counted: &Buckets| 1e3 * counted.sum / known.ended.max(1.0);
         let inside_ms = server.inside_ms(known);
         let mut stages = Vec::new();
@@ -145,7 +145,7 @@ impl Stages {
         } else if server.total.count() > 0.0 && server.consumed == 0.0 {
             if let Some(followed) = &known.followed {
                 let waits = Waits { client: known.waited_ms, log: 0.0, queue: each(&server.wait) };
-                return Way::of_followed(
+                return StagePath::of_followed(
                     known,
                     known.confirmed_ms,
                     followed,
@@ -159,12 +159,16 @@ impl Stages {
         }
         let client = ("client", known.waited_ms);
         match inside_ms {
-            Some(inside_ms) => Way::of_requests(known.confirmed_ms, client, stages, inside_ms),
-            None => Way::of(known.confirmed_ms, [client].into_iter().chain(stages).collect(), known.empty_ms),
+            Some(inside_ms) => StagePath::of_requests(known.confirmed_ms, client, stages, inside_ms),
+            None => StagePath::of(
+                known.confirmed_ms,
+                [client].into_iter().chain(stages).collect(),
+                known.empty_ms,
+            ),
         }
     }
 
-    fn delivered(server: &ServerStages, known: &Generated, whole_ms: f64) -> Option<Way> {
+    fn delivered(server: &ServerStages, known: &Generated, whole_ms: f64) -> Option<StagePath> {
         let mean = |counted: &Buckets| 1e3 * counted.mean();
         if server.total.count() == 0.0 || server.delivery.count() == 0.0 {
             return None;
@@ -174,7 +178,7 @@ impl Stages {
         if let Some(followed) = known.followed_to_subscribers.as_ref() {
             let client = if known.is_delivery_intended { known.waited_ms } else { 0.0 };
             let waits = Waits { client, log, queue: mean(&server.wait) };
-            return Way::of_followed(known, whole_ms, followed, waits, ["delivery", "to subscribers"]);
+            return StagePath::of_followed(known, whole_ms, followed, waits, ["delivery", "to subscribers"]);
         }
         if known.has_several_servers {
             return None;
@@ -187,7 +191,7 @@ impl Stages {
         let [queue, commit, _] = server.stored(mean);
         // Fan-out begins where a batch is durable.
         stages.extend([queue, commit, ("delivery", mean(&server.fan_out) + mean(&server.delivery))]);
-        Way::of(whole_ms, stages, known.empty_ms)
+        StagePath::of(whole_ms, stages, known.empty_ms)
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -196,7 +200,7 @@ impl Stages {
 
     /// Of several runs the ways whose stages are farthest from the whole.
     pub(crate) fn worst(all: impl IntoIterator<Item = Self>) -> Self {
-        let worse = |one: Option<Way>, other: Option<Way>| {
+        let worse = |one: Option<StagePath>, other: Option<StagePath>| {
             let ways = one.into_iter().chain(other);
             ways.max_by(|one, other| one.unaccounted.abs().total_cmp(&other.unaccounted.abs()))
         };
@@ -212,7 +216,7 @@ impl Stages {
     }
 
     /// Both ways, each with its name.
-    pub(crate) fn ways(&self) -> impl Iterator<Item = (&'static str, &Way)> {
+    pub(crate) fn ways(&self) -> impl Iterator<Item = (&'static str, &StagePath)> {
         let confirmed = self.confirmed.iter().map(|way| ("until the answer", way));
         confirmed.chain(self.delivered.iter().map(|way| ("until subscribers had it", way)))
     }

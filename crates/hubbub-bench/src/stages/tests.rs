@@ -1,4 +1,4 @@
-use super::way::{BOTH_WAYS, TO_SERVER, UNACCOUNTED, WHOLE};
+use super::path::{BOTH_WAYS, TO_SERVER, UNACCOUNTED, WHOLE};
 use super::*;
 
 /// Metrics of a server; each histogram has its sum in seconds and its count.
@@ -9,7 +9,7 @@ fn metrics(histograms: &[(&str, f64, u32)]) -> String {
     histograms.iter().map(one).collect()
 }
 
-fn shown(way: &Way) -> Vec<(&str, f64)> {
+fn shown(way: &StagePath) -> Vec<(&str, f64)> {
     way.rows().map(|(name, ms, _)| (name, (ms * 1e6).round() / 1e6)).collect()
 }
 

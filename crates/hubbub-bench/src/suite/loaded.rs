@@ -11,13 +11,13 @@ use tokio::process::Command;
 
 use super::paired::Watched;
 use super::{Bench, Row};
-use crate::asks::{Question, about_history, ask};
 use crate::caller::get;
 use crate::chat::ChatArgs;
 use crate::children::tied;
 use crate::client::Target;
 use crate::http::HttpArgs;
 use crate::machine::scratch;
+use crate::query_load::{QueryTemplate, about_history, ask};
 use crate::report::{Report, grouped};
 use crate::run::Run;
 use crate::spawn::Server;
@@ -71,7 +71,7 @@ impl Bench {
         &self,
         target: &Target,
         server: &Server,
-        questions: Vec<Question>,
+        questions: Vec<QueryTemplate>,
     ) -> anyhow::Result<(Arc<Run>, Report)> {
         let time = self.args.time * 2;
         let reading = ask(target, questions, READS_PER_SECOND, time, crate::machine::seed(), true);

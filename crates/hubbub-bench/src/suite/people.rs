@@ -8,12 +8,12 @@ use tokio::task::JoinSet;
 use super::loaded::asked_row;
 use super::paired::Pair;
 use super::{Bench, Row};
-use crate::asks::Question;
 use crate::caller::{Caller, get};
 use crate::chat::ChatArgs;
 use crate::client::Target;
 use crate::limits::ENDLESS;
 use crate::phase::join;
+use crate::query_load::QueryTemplate;
 use crate::spawn::Server;
 
 /// Rooms of the one user whose unread counts are asked for.
@@ -30,8 +30,8 @@ const USERS: u64 = 100_000;
 const MAKERS: usize = 16;
 const TIMEOUT: Duration = Duration::from_secs(60);
 
-fn question(name: &'static str, path: &'static str) -> Question {
-    Question { name, path: Box::new(move |_| path.to_owned()) }
+fn question(name: &'static str, path: &'static str) -> QueryTemplate {
+    QueryTemplate { name, path: Box::new(move |_| path.to_owned()) }
 }
 
 impl Bench {
@@ -55,7 +55,7 @@ impl Bench {
             |random: &SeededRandom| format!("/v1/users/{}/messages?limit=50", 1 + random.next_u64() % USERS);
         let questions = vec![
             question("unread of 1,000 rooms", "/v1/users/reader/rooms?limit=1000"),
-            Question { name: "last 50 of a user", path: Box::new(history) },
+            QueryTemplate { name: "last 50 of a user", path: Box::new(history) },
             question("top 10 users", "/v1/stats/users?limit=10"),
             question("top 10 rooms", "/v1/stats/rooms?limit=10"),
             question("active users of a day", "/v1/stats/active-users?limit=0"),

@@ -67,15 +67,15 @@ impl Kv {
             let known = self.position.revision();
             let done = self.apply_in(generation, ops).await.inspect_err(|failure| {
                 if matches!(failure, Failure::Other(ApplyError::Unconfirmed { .. })) {
-                    self.lease.doubt(generation);
+                    self.lease.mark_uncertain(generation);
                 }
             });
             let Some(done) = done? else {
-                self.lease.disprove(generation);
+                self.lease.mark_superseded(generation);
                 continue;
             };
             if done.head < known {
-                self.lease.doubt(generation);
+                self.lease.mark_uncertain(generation);
             }
             match done.due {
                 Some(due) => self.position.observe_due(done.revision, due),

@@ -4,21 +4,21 @@
 //!
 //! 1. The row of `kv_lease` has a generation, which each change of the holder moves on. Whoever changes keys holds the
 //!    writers' lock, compares the generation in the same transaction, and changes nothing if it is not the one it knew.
-//! 2. Each server has a row in `kv_servers`, and moves its beat every [`super::leasing::BEAT_EVERY`]. Taking the lease needs
+//! 2. Each server has a row in `kv_servers`, and moves its beat every [`super::leasing::HEARTBEAT_INTERVAL`]. Taking the lease needs
 //!    the writers' lock and that no other server has a row. So it comes after all changes of others, and before none.
-//! 3. The holder counts [`HELD_FOR`] from before it sent a beat that found its row, by a clock that does not stand still
+//! 3. The holder counts [`LEASE_DURATION`] from before it sent a beat that found its row, by a clock that does not stand still
 //!    while the machine sleeps. Beyond it answers nothing without asking.
-//! 4. Another server that wants to write has a row first. The holder sees it within [`super::leasing::LOOK_EVERY`], stops
+//! 4. Another server that wants to write has a row first. The holder sees it within [`super::leasing::LEASE_CHECK_INTERVAL`], stops
 //!    answering from memory, and then gives the lease back with the writers' lock.
 //! 5. If it does not, the other one waits until the beat of the holder has stood still for
-//!    [`super::leasing::STILL_FOR`] by its own clock since it saw it. Then it ends lease and row together, if the beat is
+//!    [`super::leasing::HOLDER_TIMEOUT`] by its own clock since it saw it. Then it ends lease and row together, if the beat is
 //!    still that one. A beat of the holder that comes later finds no row. No two clocks are compared. Whoever finds no row
 //!    comes back under another name, so that no end of the old one, which may be on its way, can miss it.
 //! 6. A change by the holder whose outcome is unknown may be committed later, so the holder gives the lease back. The next
 //!    generation fences that change off. What gives the lease back may itself be committed later: once that was sent, no
 //!    beat of this generation counts.
 //! 7. Another history of the database may have lost that somebody took the lease. Nobody writes there before it was open
-//!    for [`super::leasing::STILL_FOR`]; the holder of before does not find its own history any more, and cannot renew. Its
+//!    for [`super::leasing::HOLDER_TIMEOUT`]; the holder of before does not find its own history any more, and cannot renew. Its
 //!    revisions begin far behind those of before, of which some may be lost: none is given twice.
 //! 8. Other servers may read from the database meanwhile, and see a change of the holder before its cache has it. The cache
 //!    knows which of its keys are being changed, and asks for them.
@@ -37,7 +37,7 @@ use parking_lot::Mutex;
 use tokio::sync::{Notify, watch};
 
 /// How long the lease may be used after a beat was sent. Shorter than others wait, so that clocks may differ in speed.
-const HELD_FOR: Duration = Duration::from_millis(1_800);
+const LEASE_DURATION: Duration = Duration::from_millis(1_800);
 
 /// Numbers of all leases of this process, in all histories.
 static NUMBERS: AtomicU64 = AtomicU64::new(1);
@@ -48,7 +48,7 @@ pub(super) struct Lease {
     /// The name of this server among all of the database.
     own: AtomicI64,
     held: Mutex<Held>,
-    known: watch::Sender<Known>,
+    known: watch::Sender<GenerationState>,
     is_closed: AtomicBool,
     /// See [`LeaseFigures`].
     lost: AtomicU64,
@@ -62,12 +62,12 @@ struct Held {
     /// Its number, its generation, and until when it may be used, by the clock.
     lease: Option<(NonZeroU64, i64, Duration)>,
     /// The last generation in which the outcome of an own change is unknown.
-    doubtful: Option<i64>,
+    uncertain: Option<i64>,
 }
 
 /// The generation, and whether this server may change keys in it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Known {
+pub(super) struct GenerationState {
     pub(super) generation: i64,
     pub(super) may_write: bool,
 }
@@ -75,7 +75,7 @@ pub(super) struct Known {
 impl Lease {
     /// Before anything is known. Nobody else may have the name `own`, now or later.
     pub(super) fn new(clock: Arc<dyn Clock>, own: i64) -> Self {
-        let known = watch::Sender::new(Known { generation: 0, may_write: false });
+        let known = watch::Sender::new(GenerationState { generation: 0, may_write: false });
         Self {
             clock,
             own: own.into(),
@@ -136,7 +136,7 @@ impl Lease {
     }
 
     /// A change found that this is not the generation.
-    pub(super) fn disprove(&self, generation: i64) {
+    pub(super) fn mark_superseded(&self, generation: i64) {
         self.known.send_if_modified(|known| {
             let is_known = known.generation == generation && known.may_write;
             known.may_write &= !is_known;
@@ -146,7 +146,7 @@ impl Lease {
     }
 
     /// It is not known what became of a change in this generation.
-    pub(super) fn doubt(&self, generation: i64) {
+    pub(super) fn mark_uncertain(&self, generation: i64) {
         self.finish(generation);
         self.looking.notify_one();
     }
@@ -154,24 +154,24 @@ impl Lease {
     /// The same of the current generation.
     pub(super) fn doubt_all(&self) {
         let generation = self.known.borrow().generation;
-        self.doubt(generation);
+        self.mark_uncertain(generation);
     }
 
     /// Answers nothing from memory in this generation any more, whatever a beat says.
     pub(super) fn finish(&self, generation: i64) {
         let mut held = self.held.lock();
-        held.doubtful = held.doubtful.max(Some(generation));
+        held.uncertain = held.uncertain.max(Some(generation));
         held.lease.take_if(|(_, of, _)| *of <= generation);
     }
 
-    pub(super) fn is_doubtful(&self, generation: i64) -> bool {
-        self.held.lock().doubtful >= Some(generation)
+    pub(super) fn is_uncertain(&self, generation: i64) -> bool {
+        self.held.lock().uncertain >= Some(generation)
     }
 
     /// This server has the lease, by a beat sent at `since`.
     pub(super) fn hold(&self, generation: i64, since: Duration) {
         let mut held = self.held.lock();
-        if held.doubtful >= Some(generation) {
+        if held.uncertain >= Some(generation) {
             return;
         }
         let same = held.lease.filter(|(_, of, _)| *of == generation);
@@ -179,7 +179,7 @@ impl Lease {
         self.lost.fetch_add(has_run_out.into(), Ordering::Relaxed);
         let number = same.map(|(number, _, _)| number);
         let number = number.or_else(|| NonZeroU64::new(NUMBERS.fetch_add(1, Ordering::Relaxed)));
-        held.lease = number.map(|number| (number, generation, since + HELD_FOR));
+        held.lease = number.map(|number| (number, generation, since + LEASE_DURATION));
     }
 
     /// Others have ended the lease, if this server had it.
@@ -190,14 +190,14 @@ impl Lease {
 
     /// Ends it for good. Nobody waits any more.
     pub(super) fn close(&self) {
-        *self.held.lock() = Held { lease: None, doubtful: Some(i64::MAX) };
+        *self.held.lock() = Held { lease: None, uncertain: Some(i64::MAX) };
         self.is_closed.store(true, Ordering::SeqCst);
         self.known.send_modify(|_| ());
     }
 
     /// What was read of the lease, or made of it.
-    pub(super) fn learn(&self, known: Known) {
-        let is_other = |before: &Known| *before != known;
+    pub(super) fn learn(&self, known: GenerationState) {
+        let is_other = |before: &GenerationState| *before != known;
         self.known.send_if_modified(|before| {
             is_other(before) && {
                 *before = known;
@@ -254,11 +254,11 @@ mod tests {
     fn an_unknown_outcome_ends_it_for_this_generation() {
         let (_, lease) = lease();
         lease.hold(3, lease.now());
-        lease.doubt(2);
+        lease.mark_uncertain(2);
         assert!(lease.number().is_some(), "fenced off");
-        lease.doubt(3);
+        lease.mark_uncertain(3);
         lease.hold(3, lease.now());
-        assert_eq!((lease.number(), lease.is_doubtful(3)), (None, true));
+        assert_eq!((lease.number(), lease.is_uncertain(3)), (None, true));
         lease.hold(4, lease.now());
         assert!(lease.number().is_some());
         lease.close();
@@ -274,14 +274,14 @@ mod tests {
         let waiting = lease.writable(patience);
         tokio::pin!(waiting);
         assert!(waiting.as_mut().now_or_never().is_none());
-        lease.learn(Known { generation: 4, may_write: false });
+        lease.learn(GenerationState { generation: 4, may_write: false });
         assert!(waiting.as_mut().now_or_never().is_none());
-        lease.learn(Known { generation: 5, may_write: true });
+        lease.learn(GenerationState { generation: 5, may_write: true });
         assert_eq!(waiting.await, Ok(5));
         assert_eq!(lease.figures().waits, 2);
-        lease.disprove(4);
+        lease.mark_superseded(4);
         assert_eq!(lease.writable(none).await, Ok(5));
-        lease.disprove(5);
+        lease.mark_superseded(5);
         assert!(lease.writable(none).await.is_err());
         let waiting = lease.writable(patience);
         tokio::pin!(waiting);

@@ -8,25 +8,25 @@ use futures_util::future::try_join;
 use tokio_postgres::Row;
 
 use super::apply::LOCK;
-use super::lease::{Known, Lease};
+use super::lease::{GenerationState, Lease};
 use crate::db::{Db, DbError, Param, Result, Sql, Tx, statements};
 use crate::options::Exclusive;
 use crate::store::Context;
 
 /// Time between two looks at the lease and the servers.
-pub(super) const LOOK_EVERY: Duration = Duration::from_millis(100);
+pub(super) const LEASE_CHECK_INTERVAL: Duration = Duration::from_millis(100);
 /// Time between two beats.
-pub(super) const BEAT_EVERY: Duration = Duration::from_millis(500);
+pub(super) const HEARTBEAT_INTERVAL: Duration = Duration::from_millis(500);
 /// How long a holder's beat has stood still when others end its lease.
-pub(super) const STILL_FOR: Duration = Duration::from_secs(2);
+pub(super) const HOLDER_TIMEOUT: Duration = Duration::from_secs(2);
 /// The same for the row of a server without a lease.
-const GONE_AFTER: Duration = Duration::from_secs(5);
+const SERVER_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long a look or a beat may take; neither waits for a lock. A connection that is silent for longer is lost.
-const ANSWERED_WITHIN: Duration = Duration::from_secs(2);
+const STATEMENT_TIMEOUT: Duration = Duration::from_secs(2);
 /// Steps at the start, until nothing is left to do at once.
 const FIRST_STEPS: usize = 4;
 /// How long a server that stops tries to say so.
-const GOODBYE_MAX: Duration = Duration::from_secs(1);
+const RELEASE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Revisions that a history may have lost were given, to clients who may come with them. So those of the next one begin far
 /// behind, as [`hubbub_core::kv::first_revision`] says, at a deletion of the empty key, which no key is. The head, wherever it is read, is then this one's; nobody has to
@@ -43,26 +43,26 @@ macro_rules! jump {
 }
 
 statements! {
-    LOOK("looking who may change keys") =
+    READ_LEASE("looking who may change keys") =
         "select generation, holder, epoch, id, beat from kv_lease left join kv_servers on true";
 
-    BEAT("telling that this server is there") =
+    HEARTBEAT("telling that this server is there") =
         "update kv_servers set beat = beat + 1 where id = $1 \
          returning (select generation from kv_lease), (select holder from kv_lease)";
 
     REGISTER("telling that this server has come") =
         "insert into kv_servers (id, beat) values ($1, 0) on conflict do nothing";
 
-    FORGET("forgetting a server that is gone") = "delete from kv_servers where id = $1 and beat = $2";
+    REMOVE_SERVER("forgetting a server that is gone") = "delete from kv_servers where id = $1 and beat = $2";
 
     // The beat moves, so that whoever saw it stand still for a while begins anew.
-    TAKE("becoming the only one that may change keys") =
+    ACQUIRE("becoming the only one that may change keys") =
         "with beating as (update kv_servers set beat = beat + 1 where id = $2 returning id) \
          update kv_lease set generation = generation + 1, holder = beating.id from beating \
          where generation = $1 and holder is null and not exists (select from kv_servers where id <> $2) \
          returning generation";
 
-    GIVE_BACK("letting others change keys") =
+    RELEASE("letting others change keys") =
         "update kv_lease set generation = generation + 1, holder = null where generation = $1 and holder = $2 \
          returning generation";
 
@@ -138,24 +138,24 @@ struct Own<'a> {
     id: i64,
     epoch: &'a str,
     wants: bool,
-    is_doubtful: bool,
+    is_uncertain: bool,
 }
 
 /// `still` says how long the beat of a server has stood still, `open` how long this history was watched.
 fn next_action(view: &View, me: &Own<'_>, still: impl Fn(i64) -> Duration, open: Duration) -> Option<Action> {
     let others = || view.servers.iter().filter(|(id, _)| *id != me.id);
     if view.epoch != me.epoch {
-        return (open >= STILL_FOR).then_some(Action::BeginHistory);
+        return (open >= HOLDER_TIMEOUT).then_some(Action::BeginHistory);
     }
     match view.holder {
         Some(holder) if holder == me.id => {
-            (!me.wants || me.is_doubtful || others().next().is_some()).then_some(Action::GiveBack)
+            (!me.wants || me.is_uncertain || others().next().is_some()).then_some(Action::GiveBack)
         }
         Some(holder) => {
             let (_, beat) = view.servers.iter().find(|(id, _)| *id == holder)?;
-            (still(holder) >= STILL_FOR).then_some(Action::End(holder, *beat))
+            (still(holder) >= HOLDER_TIMEOUT).then_some(Action::End(holder, *beat))
         }
-        None => match others().find(|(id, _)| still(*id) >= GONE_AFTER) {
+        None => match others().find(|(id, _)| still(*id) >= SERVER_TIMEOUT) {
             Some((id, beat)) => Some(Action::Forget(*id, *beat)),
             None => (me.wants && others().next().is_none()).then_some(Action::Take),
         },
@@ -169,7 +169,7 @@ pub(super) struct Leasing {
     /// The beats of others, and since when they are known.
     seen: HashMap<i64, (i64, Instant)>,
     opened: Option<Instant>,
-    beat_at: Option<Instant>,
+    heartbeat_at: Option<Instant>,
     /// Since when the row of the lease is missing: somebody deleted it.
     missing_since: Option<Instant>,
 }
@@ -178,7 +178,7 @@ impl Leasing {
     pub(super) fn new(context: Arc<Context>, lease: Arc<Lease>) -> Self {
         // In a history that begins with this server, nobody can have had a lease before.
         let opened = (!context.history.is_new).then(Instant::now);
-        Self { context, lease, seen: HashMap::new(), opened, beat_at: None, missing_since: None }
+        Self { context, lease, seen: HashMap::new(), opened, heartbeat_at: None, missing_since: None }
     }
 
     /// Registers this server, and takes the lease if it is the only one.
@@ -202,8 +202,8 @@ impl Leasing {
                     let looking = self.lease.looking.notified();
                     // Whoever calls has time for one look, or a lost connection would be looked at in a hot loop.
                     tokio::select! {
-                        () = tokio::time::sleep(LOOK_EVERY) => {}
-                        () = looking => tokio::time::sleep(LOOK_EVERY / 20).await,
+                        () = tokio::time::sleep(LEASE_CHECK_INTERVAL) => {}
+                        () = looking => tokio::time::sleep(LEASE_CHECK_INTERVAL / 20).await,
                     }
                 }
             }
@@ -212,10 +212,10 @@ impl Leasing {
 
     /// Beats if it is time, looks, and does what is to be done. Returns whether something was done.
     async fn step(&mut self) -> Result<bool> {
-        if self.beat_at.is_none_or(|at| at.elapsed() >= BEAT_EVERY) {
-            within(BEAT.what, self.beat()).await?;
+        if self.heartbeat_at.is_none_or(|at| at.elapsed() >= HEARTBEAT_INTERVAL) {
+            within(HEARTBEAT.what, self.beat()).await?;
         }
-        let rows = within(LOOK.what, self.context.db.read(&LOOK, &[])).await?;
+        let rows = within(READ_LEASE.what, self.context.db.read(&READ_LEASE, &[])).await?;
         let Some(view) = View::of(&rows) else { return self.restore().await };
         self.missing_since = None;
         self.observe(&view);
@@ -224,7 +224,7 @@ impl Leasing {
             id: self.lease.own(),
             epoch: &self.context.history.epoch,
             wants: self.context.options.exclusive == Exclusive::Auto,
-            is_doubtful: self.lease.is_doubtful(view.generation),
+            is_uncertain: self.lease.is_uncertain(view.generation),
         };
         let still = |id| self.seen.get(&id).map_or(Duration::ZERO, |(_, since)| now.duration_since(*since));
         let open = self.opened.map_or(Duration::MAX, |opened| now.duration_since(opened));
@@ -237,7 +237,7 @@ impl Leasing {
     /// Renews the lease, if this server has it; or registers the server.
     async fn beat(&mut self) -> Result<()> {
         let (since, own) = (self.lease.now(), self.lease.own());
-        let rows = self.execute(&BEAT, &[&own]).await?;
+        let rows = self.execute(&HEARTBEAT, &[&own]).await?;
         if let Some(row) = rows.first() {
             if let (Some(generation), Some(holder)) = (row.get(0), row.get::<_, Option<i64>>(1))
                 && holder == own
@@ -247,7 +247,7 @@ impl Leasing {
         } else {
             self.execute(&REGISTER, &[&self.lease.rename()]).await?;
         }
-        self.beat_at = Some(Instant::now());
+        self.heartbeat_at = Some(Instant::now());
         Ok(())
     }
 
@@ -264,14 +264,14 @@ impl Leasing {
         }
         let is_free = is_own || view.holder.is_none();
         let may_write = is_free && view.epoch == *self.context.history.epoch;
-        self.lease.learn(Known { generation: view.generation, may_write });
+        self.lease.learn(GenerationState { generation: view.generation, may_write });
     }
 
     /// Nobody changes keys without the row. Who had the lease has let go of it before another row is there.
     async fn restore(&mut self) -> Result<bool> {
         self.lease.lose();
         let since = *self.missing_since.get_or_insert_with(Instant::now);
-        if since.elapsed() < STILL_FOR {
+        if since.elapsed() < HOLDER_TIMEOUT {
             return Ok(false);
         }
         let epoch: &str = &self.context.history.epoch;
@@ -287,14 +287,14 @@ impl Leasing {
                 let epoch: &str = &self.context.history.epoch;
                 self.locked(&BEGIN_HISTORY, &[&before, &epoch]).await?
             }
-            Action::Take => self.locked(&TAKE, &[&before, &own]).await?,
+            Action::Take => self.locked(&ACQUIRE, &[&before, &own]).await?,
             Action::GiveBack => {
                 self.lease.finish(before);
-                self.locked(&GIVE_BACK, &[&before, &own]).await?
+                self.locked(&RELEASE, &[&before, &own]).await?
             }
             Action::End(holder, beat) => self.locked(&END, &[&before, &holder, &beat]).await?,
             Action::Forget(id, beat) => {
-                self.execute(&FORGET, &[&id, &beat]).await?;
+                self.execute(&REMOVE_SERVER, &[&id, &beat]).await?;
                 return Ok(true);
             }
         };
@@ -302,7 +302,7 @@ impl Leasing {
         let generation = row.get(0);
         match action {
             Action::Take => {
-                self.beat_at = Some(Instant::now());
+                self.heartbeat_at = Some(Instant::now());
                 self.lease.hold(generation, since);
                 tracing::debug!(generation, "this server is the only one that may change keys");
             }
@@ -311,7 +311,7 @@ impl Leasing {
             }
             _ => tracing::debug!(generation, ?action, "all servers may change keys"),
         }
-        self.lease.learn(Known { generation, may_write: true });
+        self.lease.learn(GenerationState { generation, may_write: true });
         Ok(true)
     }
 
@@ -326,7 +326,7 @@ impl Leasing {
 }
 
 async fn within<T>(what: &'static str, work: impl Future<Output = Result<T>>) -> Result<T> {
-    tokio::time::timeout(ANSWERED_WITHIN, work).await.unwrap_or(Err(DbError::Timeout { what }))
+    tokio::time::timeout(STATEMENT_TIMEOUT, work).await.unwrap_or(Err(DbError::Timeout { what }))
 }
 
 async fn locked(db: &Db, sql: &Sql, params: &[Param<'_>]) -> Result<Vec<Row>> {
@@ -342,7 +342,7 @@ pub(super) async fn say_goodbye(context: &Context, lease: &Lease) {
     let params: [Param<'_>; 1] = [&own];
     let going = locked(&context.db, &GOODBYE, &params);
     // Otherwise others wait until its beat has stood still.
-    let _ = tokio::time::timeout(GOODBYE_MAX, going).await;
+    let _ = tokio::time::timeout(RELEASE_TIMEOUT, going).await;
 }
 
 #[cfg(test)]
@@ -357,17 +357,17 @@ mod tests {
     }
 
     fn next(view: &View, still: Duration) -> Option<Action> {
-        let me = Own { id: ME, epoch: "now", wants: true, is_doubtful: false };
+        let me = Own { id: ME, epoch: "now", wants: true, is_uncertain: false };
         next_action(view, &me, |_| still, Duration::ZERO)
     }
 
     #[test]
     fn only_who_is_alone_takes_it() {
-        let short = STILL_FOR - Duration::from_millis(1);
+        let short = HOLDER_TIMEOUT - Duration::from_millis(1);
         assert_eq!(next(&view(None, &[ME]), short), Some(Action::Take));
         assert_eq!(next(&view(None, &[ME, 2]), short), None);
-        assert_eq!(next(&view(None, &[ME, 2]), GONE_AFTER), Some(Action::Forget(2, 20)));
-        let unwilling = Own { id: ME, epoch: "now", wants: false, is_doubtful: false };
+        assert_eq!(next(&view(None, &[ME, 2]), SERVER_TIMEOUT), Some(Action::Forget(2, 20)));
+        let unwilling = Own { id: ME, epoch: "now", wants: false, is_uncertain: false };
         assert_eq!(next_action(&view(None, &[ME]), &unwilling, |_| short, short), None);
     }
 
@@ -376,24 +376,24 @@ mod tests {
         let none = Duration::ZERO;
         assert_eq!(next(&view(Some(ME), &[ME]), none), None);
         assert_eq!(next(&view(Some(ME), &[ME, 2]), none), Some(Action::GiveBack));
-        let doubtful = Own { id: ME, epoch: "now", wants: true, is_doubtful: true };
-        let action = next_action(&view(Some(ME), &[ME]), &doubtful, |_| none, none);
+        let uncertain = Own { id: ME, epoch: "now", wants: true, is_uncertain: true };
+        let action = next_action(&view(Some(ME), &[ME]), &uncertain, |_| none, none);
         assert_eq!(action, Some(Action::GiveBack));
     }
 
     #[test]
     fn a_lease_is_ended_after_its_time() {
-        let short = STILL_FOR - Duration::from_millis(1);
+        let short = HOLDER_TIMEOUT - Duration::from_millis(1);
         assert_eq!(next(&view(Some(2), &[ME, 2]), short), None);
-        assert_eq!(next(&view(Some(2), &[ME, 2]), STILL_FOR), Some(Action::End(2, 20)));
+        assert_eq!(next(&view(Some(2), &[ME, 2]), HOLDER_TIMEOUT), Some(Action::End(2, 20)));
     }
 
     #[test]
     fn another_history_waits_for_the_leases_of_the_one_before() {
         let old = View { epoch: "before".into(), ..view(None, &[ME]) };
-        assert_eq!(next(&old, STILL_FOR), None);
-        let me = Own { id: ME, epoch: "now", wants: true, is_doubtful: false };
-        let action = next_action(&old, &me, |_| Duration::ZERO, STILL_FOR);
+        assert_eq!(next(&old, HOLDER_TIMEOUT), None);
+        let me = Own { id: ME, epoch: "now", wants: true, is_uncertain: false };
+        let action = next_action(&old, &me, |_| Duration::ZERO, HOLDER_TIMEOUT);
         assert_eq!(action, Some(Action::BeginHistory));
     }
 }

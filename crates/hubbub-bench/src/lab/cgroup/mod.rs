@@ -37,11 +37,11 @@ const ENTER: &str = r#"echo $$ >"$0" && exec "$@""#;
 /// The group of one part of an experiment, in each hierarchy that it needs; without limits, in none.
 #[derive(Debug, Default)]
 pub(crate) struct Group {
-    places: Vec<Place>,
+    places: Vec<ControlGroup>,
 }
 
 #[derive(Debug)]
-struct Place {
+struct ControlGroup {
     hierarchy: Hierarchy,
     path: PathBuf,
     /// Where its processes came from, and go back to.
@@ -78,7 +78,7 @@ impl Group {
         if self.places.iter().all(|place| place.path != path) {
             clear(&parent);
             fs::create_dir(&path).with_context(|| format!("cannot make the group {}", path.display()))?;
-            self.places.push(Place { hierarchy, path: path.clone(), home: None });
+            self.places.push(ControlGroup { hierarchy, path: path.clone(), home: None });
         }
         let disk = if limit.resource == Resource::Iops { disk_of(data)? } else { String::new() };
         for (file, text) in limit.files(version, &disk) {
@@ -118,7 +118,7 @@ impl Group {
     /// One that is there cannot be moved.
     #[cfg_attr(not(feature = "postgres"), expect(dead_code, reason = "only those of PostgreSQL are moved"))]
     pub(crate) fn take(&mut self, pids: &[u32]) -> anyhow::Result<()> {
-        for Place { hierarchy, path, home } in &mut self.places {
+        for ControlGroup { hierarchy, path, home } in &mut self.places {
             for pid in pids {
                 // One that ended meanwhile needs nothing.
                 let Ok(groups) = fs::read_to_string(format!("/proc/{pid}/cgroup")) else { continue };
@@ -139,7 +139,7 @@ fn is_alive(pid: u32) -> bool {
 
 impl Drop for Group {
     fn drop(&mut self) {
-        for Place { path, home, .. } in &self.places {
+        for ControlGroup { path, home, .. } in &self.places {
             remove(path, home.as_deref().or(path.parent()).unwrap_or(path));
         }
     }
@@ -228,7 +228,7 @@ impl Group {
         let hierarchy = Hierarchy::of(Resource::Cpus, hierarchy::tests::V1).into_iter();
         Self {
             places: hierarchy
-                .map(|hierarchy| Place { hierarchy, path: path.to_owned(), home: None })
+                .map(|hierarchy| ControlGroup { hierarchy, path: path.to_owned(), home: None })
                 .collect(),
         }
     }
@@ -276,7 +276,7 @@ mod tests {
             let path = dir.path().join(name);
             fs::create_dir(&path).unwrap();
             let hierarchy = Hierarchy::of(Resource::Cpus, V1).unwrap();
-            Place { hierarchy, path, home: None }
+            ControlGroup { hierarchy, path, home: None }
         };
         let group = Group { places: vec![place("one"), place("two")] };
         let mut command = group.command(Path::new("/bin/echo")).into_std();

@@ -23,7 +23,7 @@ use crate::worker::{Worker, work};
 const CONNECTIONS: u64 = 8;
 const TIMEOUT: Duration = Duration::from_secs(60);
 
-pub(crate) struct Question {
+pub(crate) struct QueryTemplate {
     pub(crate) name: &'static str,
     /// Draws the path of one, with its query.
     pub(crate) path: Box<dyn Fn(&SeededRandom) -> String + Send + Sync>,
@@ -37,7 +37,7 @@ pub(crate) fn schedule(per_second: u32, time: Duration) -> Schedule {
 /// Asks for so long. Each question counts from when it was due. Questions with another answer than 200 count as rejected.
 pub(crate) async fn ask(
     target: &Target,
-    questions: Vec<Question>,
+    questions: Vec<QueryTemplate>,
     per_second: u32,
     time: Duration,
     seed: u64,
@@ -63,7 +63,7 @@ pub(crate) async fn ask(
 }
 
 /// Puts questions by chance over one connection, and over further ones when it breaks.
-async fn put(mut worker: Worker, questions: Arc<Vec<Question>>, due: Arc<Due>, random: SeededRandom) {
+async fn put(mut worker: Worker, questions: Arc<Vec<QueryTemplate>>, due: Arc<Due>, random: SeededRandom) {
     let mut caller = None;
     while !worker.is_over() {
         if caller.is_none() {
@@ -99,7 +99,7 @@ struct Extent {
 }
 
 /// Questions for random pages of rooms `1..=rooms`.
-pub(crate) async fn about_history(target: &Target, rooms: u16) -> anyhow::Result<Vec<Question>> {
+pub(crate) async fn about_history(target: &Target, rooms: u16) -> anyhow::Result<Vec<QueryTemplate>> {
     let mut extents = Vec::new();
     for room in 1..=rooms {
         extents.push(extent(target, room).await?);
@@ -112,7 +112,7 @@ pub(crate) async fn about_history(target: &Target, rooms: u16) -> anyhow::Result
                 format!("/v1/rooms/{}/messages?{}", extent.room, query(extent, random))
             })
         };
-        Question { name, path: Box::new(path) }
+        QueryTemplate { name, path: Box::new(path) }
     };
     Ok(vec![
         kind("last 50", |_, _| "limit=50".to_owned()),

@@ -18,7 +18,7 @@ pub(crate) enum Via {
 }
 
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Ask<'a> {
+pub(super) enum QueueCommand<'a> {
     Register(u64),
     /// Makes the queue of that number; over the line protocol the server picks the number.
     MakeQueue(u64),
@@ -67,45 +67,45 @@ impl Dialect {
     pub(super) async fn call<R>(
         &self,
         caller: &mut Caller,
-        ask: &Ask<'_>,
+        command: &QueueCommand<'_>,
         mut hear: impl FnMut(Said<'_>) -> R,
     ) -> Result<R, Cause> {
-        self.write(ask, caller.out());
-        let answer = |bytes: &[u8]| Ok(self.read(ask, bytes)?.map(|(said, used)| (hear(said), used)));
+        self.write(command, caller.out());
+        let answer = |bytes: &[u8]| Ok(self.read(command, bytes)?.map(|(said, used)| (hear(said), used)));
         caller.answer(answer).await
     }
 
-    pub(super) fn write(&self, ask: &Ask<'_>, out: &mut Vec<u8>) {
+    pub(super) fn write(&self, command: &QueueCommand<'_>, out: &mut Vec<u8>) {
         match self.via {
-            Via::Line => write_line(ask, out),
-            Via::Http => self.write_http(ask, out),
+            Via::Line => write_line(command, out),
+            Via::Http => self.write_http(command, out),
         }
     }
 
     /// What the bytes say, and how many they are; `None` while they are not all there.
     pub(super) fn read<'b>(
         &self,
-        ask: &Ask<'_>,
+        command: &QueueCommand<'_>,
         bytes: &'b [u8],
     ) -> Result<Option<(Said<'b>, usize)>, Cause> {
         match self.via {
-            Via::Line => read_line(ask, bytes),
-            Via::Http => read_http(ask, bytes),
+            Via::Line => read_line(command, bytes),
+            Via::Http => read_http(command, bytes),
         }
     }
 
-    fn write_http(&self, ask: &Ask<'_>, out: &mut Vec<u8>) {
+    fn write_http(&self, command: &QueueCommand<'_>, out: &mut Vec<u8>) {
         let mut body = Vec::new();
-        let (method, path) = match *ask {
-            Ask::Register(client) => ("PUT", format!("/v1/clients/{client}")),
-            Ask::MakeQueue(queue) => {
+        let (method, path) = match *command {
+            QueueCommand::Register(client) => ("PUT", format!("/v1/clients/{client}")),
+            QueueCommand::MakeQueue(queue) => {
                 body.extend_from_slice(b"{}");
                 ("PUT", format!("/v1/queues/{queue}"))
             }
-            Ask::Clients => ("GET", "/v1/clients?limit=1000".to_owned()),
-            Ask::Queues => ("GET", "/v1/queues?limit=1000".to_owned()),
-            Ask::Holding(client) => ("GET", format!("/v1/queues?limit=1000&receiver={client}")),
-            Ask::Send { sender, receiver, queue, content } => {
+            QueueCommand::Clients => ("GET", "/v1/clients?limit=1000".to_owned()),
+            QueueCommand::Queues => ("GET", "/v1/queues?limit=1000".to_owned()),
+            QueueCommand::Holding(client) => ("GET", format!("/v1/queues?limit=1000&receiver={client}")),
+            QueueCommand::Send { sender, receiver, queue, content } => {
                 body.reserve(content.len() + 64);
                 body.extend_from_slice(b"{\"sender\":\"");
                 write_u64(sender, &mut body);
@@ -119,7 +119,7 @@ impl Dialect {
                 body.extend_from_slice(b"\"}");
                 ("POST", format!("/v1/queues/{queue}/messages"))
             }
-            Ask::Take { queue, receiver, is_away } => {
+            QueueCommand::Take { queue, receiver, is_away } => {
                 body.extend_from_slice(b"{\"receiver\":\"");
                 write_u64(receiver, &mut body);
                 body.extend_from_slice(b"\",\"order\":\"newest\"}");
@@ -137,7 +137,7 @@ impl Dialect {
     }
 }
 
-fn write_line(ask: &Ask<'_>, out: &mut Vec<u8>) {
+fn write_line(command: &QueueCommand<'_>, out: &mut Vec<u8>) {
     let mut terms = |command: &str, terms: &[(&str, u64)]| {
         out.extend_from_slice(command.as_bytes());
         for (index, (key, number)) in terms.iter().enumerate() {
@@ -147,20 +147,20 @@ fn write_line(ask: &Ask<'_>, out: &mut Vec<u8>) {
             write_u64(*number, out);
         }
     };
-    match *ask {
-        Ask::Register(client) => terms("register", &[("id", client)]),
-        Ask::MakeQueue(_) => terms("create queue", &[]),
-        Ask::Clients => terms("list users", &[]),
-        Ask::Queues => terms("list all queues", &[]),
-        Ask::Holding(client) => terms("list queues", &[("receiver", client)]),
-        Ask::Send { sender, receiver, queue, content } => {
+    match *command {
+        QueueCommand::Register(client) => terms("register", &[("id", client)]),
+        QueueCommand::MakeQueue(_) => terms("create queue", &[]),
+        QueueCommand::Clients => terms("list users", &[]),
+        QueueCommand::Queues => terms("list all queues", &[]),
+        QueueCommand::Holding(client) => terms("list queues", &[("receiver", client)]),
+        QueueCommand::Send { sender, receiver, queue, content } => {
             // 0 = for whoever takes it first.
             let receiver = receiver.unwrap_or(0);
             terms("send msg", &[("sender", sender), ("receiver", receiver), ("queue", queue)]);
             out.extend_from_slice(b";content:");
             out.extend_from_slice(content);
         }
-        Ask::Take { queue, receiver, is_away } => {
+        QueueCommand::Take { queue, receiver, is_away } => {
             let command = if is_away { "get msg" } else { "read msg" };
             terms(command, &[("queue", queue), ("receiver", receiver)]);
         }
@@ -168,7 +168,7 @@ fn write_line(ask: &Ask<'_>, out: &mut Vec<u8>) {
     out.push(b'\n');
 }
 
-fn read_line<'b>(ask: &Ask<'_>, bytes: &'b [u8]) -> Result<Option<(Said<'b>, usize)>, Cause> {
+fn read_line<'b>(command: &QueueCommand<'_>, bytes: &'b [u8]) -> Result<Option<(Said<'b>, usize)>, Cause> {
     let line = |from: usize| {
         let rest = bytes.get(from..)?;
         rest.get(..memchr::memchr(b'\n', rest)?)
@@ -180,24 +180,24 @@ fn read_line<'b>(ask: &Ask<'_>, bytes: &'b [u8]) -> Result<Option<(Said<'b>, usi
         b"Empty queue" => return Ok(Some((Said::Nothing, used))),
         _ => return Ok(Some((Said::Refused, used))),
     }
-    if matches!(ask, Ask::Send { .. }) {
+    if matches!(command, QueueCommand::Send { .. }) {
         return Ok(Some((Said::Done, used)));
     }
     let Some(second) = line(used) else { return Ok(None) };
     let used = used + second.len() + 1;
-    let said = match ask {
-        Ask::Send { .. } | Ask::Register(_) => Said::Done,
-        Ask::MakeQueue(_) => {
+    let said = match command {
+        QueueCommand::Send { .. } | QueueCommand::Register(_) => Said::Done,
+        QueueCommand::MakeQueue(_) => {
             let id = second.strip_prefix(b"id:").and_then(|digits| std::str::from_utf8(digits).ok());
             Said::Id(id.and_then(|digits| digits.parse().ok()).ok_or(Cause::Protocol)?)
         }
-        Ask::Clients | Ask::Queues | Ask::Holding(_) => {
+        QueueCommand::Clients | QueueCommand::Queues | QueueCommand::Holding(_) => {
             let text = std::str::from_utf8(second).map_err(|_| Cause::Protocol)?;
             let list =
                 text.split_once(":[").and_then(|(_, list)| list.strip_suffix(']')).ok_or(Cause::Protocol)?;
             Said::Numbers(list.split(", ").filter_map(|number| number.parse().ok()).collect())
         }
-        Ask::Take { .. } => {
+        QueueCommand::Take { .. } => {
             // Numbers come first, content is last.
             let mut parts = second.splitn(5, |byte| *byte == b';').skip(4);
             let content = parts.next().and_then(|part| part.strip_prefix(b"content:"));
@@ -233,7 +233,7 @@ struct Message<'a> {
     message: &'a str,
 }
 
-fn read_http<'b>(ask: &Ask<'_>, bytes: &'b [u8]) -> Result<Option<(Said<'b>, usize)>, Cause> {
+fn read_http<'b>(command: &QueueCommand<'_>, bytes: &'b [u8]) -> Result<Option<(Said<'b>, usize)>, Cause> {
     let Some((response, rest)) = split_response(bytes)? else { return Ok(None) };
     let used = bytes.len() - rest.len();
     if response.last {
@@ -242,14 +242,14 @@ fn read_http<'b>(ask: &Ask<'_>, bytes: &'b [u8]) -> Result<Option<(Said<'b>, usi
     if !(200..300).contains(&response.status) {
         return Ok(Some((Said::Refused, used)));
     }
-    let said = match ask {
-        Ask::Register(_) | Ask::MakeQueue(_) | Ask::Send { .. } => Said::Done,
-        Ask::Clients | Ask::Queues | Ask::Holding(_) => {
+    let said = match command {
+        QueueCommand::Register(_) | QueueCommand::MakeQueue(_) | QueueCommand::Send { .. } => Said::Done,
+        QueueCommand::Clients | QueueCommand::Queues | QueueCommand::Holding(_) => {
             let page: Page<'_> = serde_json::from_slice(response.body).map_err(|_| Cause::Protocol)?;
             let names = page.queues.iter().chain(&page.clients).filter_map(|entry| entry.name.parse().ok());
             Said::Numbers(names.collect())
         }
-        Ask::Take { .. } => {
+        QueueCommand::Take { .. } => {
             let taken: Taken<'_> = serde_json::from_slice(response.body).map_err(|_| Cause::Protocol)?;
             taken.messages.first().map_or(Said::Nothing, |message| Said::Content(message.message.as_bytes()))
         }
@@ -261,7 +261,7 @@ fn read_http<'b>(ask: &Ask<'_>, bytes: &'b [u8]) -> Result<Option<(Said<'b>, usi
 mod tests {
     use super::*;
 
-    const TAKE: Ask<'_> = Ask::Take { queue: 2, receiver: 3, is_away: true };
+    const TAKE: QueueCommand<'_> = QueueCommand::Take { queue: 2, receiver: 3, is_away: true };
 
     fn dialect(via: Via) -> Dialect {
         Dialect { via, target: Target::parse("127.0.0.1:1/x").expect("address") }
@@ -269,16 +269,16 @@ mod tests {
 
     #[test]
     fn lines_are_those_of_the_protocol() {
-        let send = Ask::Send { sender: 1, receiver: None, queue: 2, content: b"a b" };
-        for (ask, text) in [
-            (Ask::Register(7), "register\nid:7\n"),
-            (Ask::MakeQueue(1), "create queue\n"),
-            (Ask::Holding(2), "list queues\nreceiver:2\n"),
+        let send = QueueCommand::Send { sender: 1, receiver: None, queue: 2, content: b"a b" };
+        for (command, text) in [
+            (QueueCommand::Register(7), "register\nid:7\n"),
+            (QueueCommand::MakeQueue(1), "create queue\n"),
+            (QueueCommand::Holding(2), "list queues\nreceiver:2\n"),
             (send, "send msg\nsender:1;receiver:0;queue:2;content:a b\n"),
             (TAKE, "get msg\nqueue:2;receiver:3\n"),
         ] {
             let mut out = Vec::new();
-            dialect(Via::Line).write(&ask, &mut out);
+            dialect(Via::Line).write(&command, &mut out);
             assert_eq!(String::from_utf8_lossy(&out), text);
         }
     }
@@ -289,22 +289,22 @@ mod tests {
         let message = "OK\nid:3;sender:1;receiver:2;queue:2;content:a;b\n".to_owned();
         let messages = http("{\"messages\":[{\"id\":\"3\",\"message\":\"a;b\"}]}");
         let queues = http("{\"queues\":[{\"queue\":\"2\",\"ready\":5},{\"queue\":\"x\"}],\"next\":null}");
-        for (via, ask, text, said) in [
+        for (via, command, text, said) in [
             (Via::Line, TAKE, message, Said::Content(b"a;b")),
             (Via::Line, TAKE, "Empty queue\n".to_owned(), Said::Nothing),
             (Via::Line, TAKE, "Error\n".to_owned(), Said::Refused),
-            (Via::Line, Ask::Queues, "OK\nqueues:[1, 2]\n".to_owned(), Said::Numbers(vec![1, 2])),
-            (Via::Line, Ask::Clients, "OK\nusers:[]\n".to_owned(), Said::Numbers(vec![])),
-            (Via::Line, Ask::MakeQueue(9), "OK\nid:4\n".to_owned(), Said::Id(4)),
+            (Via::Line, QueueCommand::Queues, "OK\nqueues:[1, 2]\n".to_owned(), Said::Numbers(vec![1, 2])),
+            (Via::Line, QueueCommand::Clients, "OK\nusers:[]\n".to_owned(), Said::Numbers(vec![])),
+            (Via::Line, QueueCommand::MakeQueue(9), "OK\nid:4\n".to_owned(), Said::Id(4)),
             (Via::Http, TAKE, messages, Said::Content(b"a;b")),
             (Via::Http, TAKE, http("{\"messages\":[]}"), Said::Nothing),
-            (Via::Http, Ask::Queues, queues, Said::Numbers(vec![2])),
+            (Via::Http, QueueCommand::Queues, queues, Said::Numbers(vec![2])),
         ] {
             let dialect = dialect(via);
             for end in 0..text.len() {
-                assert_eq!(dialect.read(&ask, &text.as_bytes()[..end]), Ok(None), "{text}");
+                assert_eq!(dialect.read(&command, &text.as_bytes()[..end]), Ok(None), "{text}");
             }
-            assert_eq!(dialect.read(&ask, text.as_bytes()), Ok(Some((said, text.len()))));
+            assert_eq!(dialect.read(&command, text.as_bytes()), Ok(Some((said, text.len()))));
         }
     }
 }

@@ -29,7 +29,7 @@ const START_AFTER: Duration = Duration::from_millis(500);
 const SEED_STEP: u64 = 0x9E37_79B9_7F4A_7C15;
 
 /// Agents that are prepared.
-pub(crate) struct Crew {
+pub(crate) struct AgentPool {
     tasks: JoinSet<anyhow::Result<Ended>>,
     start: watch::Sender<Option<Instant>>,
     agents: Vec<(String, Hello)>,
@@ -45,7 +45,7 @@ struct Ended {
     part: Part,
 }
 
-impl Crew {
+impl AgentPool {
     /// Divides the load, and has each agent prepare its part of it.
     ///
     /// # Errors

@@ -23,7 +23,7 @@ pub(super) struct Waits {
 /// A way, and the stages on it in their order.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct Way {
+pub(crate) struct StagePath {
     pub(crate) whole_ms: f64,
     pub(crate) stages: Vec<Stage>,
     /// What is in no stage, as a share of the whole; negative where stages are longer than it.
@@ -53,7 +53,7 @@ pub(crate) struct Stage {
     pub(crate) share: f64,
 }
 
-impl Way {
+impl StagePath {
     /// `None` where nothing was measured.
     pub(super) fn of(whole_ms: f64, stages: Vec<(&'static str, f64)>, empty_ms: Option<f64>) -> Option<Self> {
         if whole_ms <= 0.0 {
@@ -176,7 +176,7 @@ fn mark(unaccounted: f64) -> Option<String> {
     }
 }
 
-impl std::fmt::Display for Way {
+impl std::fmt::Display for StagePath {
     fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         for Stage { name, ms, share } in &self.stages {
             write!(out, "{name} {} ({:.0} %), ", figure(*ms), 100.0 * share)?;
@@ -192,7 +192,7 @@ pub(super) const UNACCOUNTED: &str = "not accounted for";
 pub(super) const WHOLE: &str = "whole";
 
 /// Several ways side by side, each with what it is of: a column for each stage that one of them has.
-pub(crate) fn table(ways: &[(String, Way)]) -> Table {
+pub(crate) fn table(ways: &[(String, StagePath)]) -> Table {
     let mut names: Vec<&str> = Vec::new();
     for (name, _, _) in ways.iter().flat_map(|(_, way)| way.rows()) {
         if !names.contains(&name) {

@@ -156,6 +156,31 @@ async fn who_is_let_in_elsewhere_reads_at_once() {
     assert_eq!(status().await, 200);
 }
 
+/// Whoever is removed at one server, or was a guest of a room that closes there, reads nothing that was sent behind that at
+/// another one, whatever that one remembers.
+#[tokio::test]
+async fn who_is_removed_elsewhere_reads_nothing_more() {
+    let postgres = Postgres::start("");
+    let [here, there] =
+        [(); 2].map(|()| Setup::new().store(&postgres.url("postgres")).set("members.cache_ttl=1h").start());
+    here.put_room("club", json!({"membersOnly": true})).await;
+    here.add_member("club", "ada").await;
+    here.put_room("open", json!({})).await;
+    let read = async |room: &str| {
+        there.call("ada", Method::GET, &format!("/v1/rooms/{room}/messages"), Value::Null).await
+    };
+    for room in ["club", "open"] {
+        here.send(room, "for all").await;
+        assert_eq!(read(room).await.json()["messages"].as_array().unwrap().len(), 1);
+    }
+    here.remove_member("club", "ada").await;
+    here.put_room("open", json!({"membersOnly": true})).await;
+    for room in ["club", "open"] {
+        here.send(room, "not for ada").await;
+        read(room).await.problem(403, "not_member");
+    }
+}
+
 /// Whoever followed an open room and is no member hears that it closed, and nothing of it afterwards.
 #[tokio::test]
 async fn a_room_that_closes_sends_strangers_away() {

@@ -57,3 +57,43 @@ async fn typing_reaches_the_others_once_a_second() {
     assert_eq!(ada.receive().await, json!({"type": "typing", "roomId": "r", "userId": "bob"}));
     assert_eq!(ada.receive().await["message"], "after", "five within a second are one");
 }
+
+/// Whether somebody may follow the room is asked after the subscription has begun.
+#[tokio::test]
+async fn nobody_is_told_that_a_stranger_types() {
+    let server = Server::start();
+    server.put_room("club", json!({"membersOnly": true})).await;
+    server.add_member("club", "ada").await;
+    let mut ada = server.ws("/v1/ws?user=ada").await;
+    assert_eq!(ada.request(&subscribe("club")).await["type"], "subscribed");
+    let mut eve = server.ws("/v1/ws?user=eve").await;
+    eve.send_all(&[subscribe("club"), json!({"type": "typing", "roomId": "club"})]).await;
+    assert_eq!(eve.receive_error().await["code"], "not_member");
+    server.send("club", "after").await;
+    assert_eq!(ada.receive().await["message"], "after");
+}
+
+/// Whoever follows the room anew is not told more often.
+#[tokio::test]
+async fn typing_is_told_once_a_second_for_all_subscriptions_of_a_room() {
+    let server = Server::start();
+    let mut ada = server.ws("/v1/ws?user=ada").await;
+    assert_eq!(ada.request(&subscribe("r")).await["type"], "subscribed");
+    let mut bob = server.ws("/v1/ws?user=bob").await;
+    for _ in 0..3 {
+        assert_eq!(bob.request(&subscribe("r")).await["type"], "subscribed");
+        bob.send(&json!({"type": "typing", "roomId": "r"})).await;
+        assert_eq!(bob.request(&json!({"type": "unsubscribe", "roomId": "r"})).await["type"], "unsubscribed");
+    }
+    server.send("r", "after").await;
+    let mut told = 0;
+    loop {
+        let frame = ada.receive().await;
+        match frame["type"].as_str() {
+            Some("typing") => told += 1,
+            Some("presence") => {}
+            _ => break assert_eq!(frame["message"], "after"),
+        }
+    }
+    assert_eq!(told, 1);
+}

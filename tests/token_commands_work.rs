@@ -2,9 +2,10 @@
 
 use std::io::Write;
 
+use hyper::Method;
 use serde_json::{Value, json};
 
-use crate::harness::tokens::{SECRET, get, token};
+use crate::harness::tokens::{SECRET, admin, call, get, token};
 use crate::harness::{Ran, Setup, hubbub, program};
 
 fn with_secret(arguments: &[&str], input: &str) -> Ran {
@@ -154,4 +155,27 @@ fn others_reach_it_only_with_tokens_or_insecure() {
     };
     let log = log_of(Setup::new().set("server.insecure=true"));
     assert!(log.contains("everybody who can reach this server is its administrator"), "{log}");
+}
+
+/// Where nobody has to prove anything, everybody could make a key that is an administrator's once tokens are asked for.
+#[tokio::test]
+async fn no_key_is_made_before_tokens_are_asked_for() {
+    let server = Setup::new().start();
+    let arguments = ["key", "create", "importer", "--user", "importer", "--admin"];
+    let refused = server.run(&arguments, "").await;
+    assert!(refused.code != Some(0) && refused.stderr.contains("auth.secret"), "{refused:?}");
+    let draft = json!({"name": "importer", "user": "importer", "admin": true});
+    let answer = server.call("", Method::POST, "/v1/auth/keys", draft.clone()).await;
+    answer.problem(501, "not_supported");
+    assert_eq!(server.get("/v1/auth/keys").await.json(), json!({"keys": []}));
+
+    let mut server = Setup::new().with_tokens().start();
+    for draft in [draft, json!({"name": "reader", "user": "reader", "rooms": {"*": "r"}})] {
+        assert_eq!(call(server.address(), &admin(), Method::POST, "/v1/auth/keys", draft).await.status, 201);
+    }
+    assert!(!server.log().contains("API keys are accepted"), "{}", server.log());
+    server.restart();
+    let log = server.log();
+    let line = log.lines().find(|line| line.contains("API keys are accepted")).unwrap_or_else(|| panic!("{log}"));
+    assert!(line.contains("keys=2") && line.contains("administrators=1"), "{line}");
 }

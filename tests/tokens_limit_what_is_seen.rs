@@ -343,3 +343,38 @@ async fn a_report_has_texts_for_those_who_may_read_them() {
     let of_member = samples(&server, reading, "?room=club&user=ada").await;
     assert_eq!(of_member, [&["secret"][..], &[]], "what ada wrote is for ada");
 }
+
+/// A token that is for one thing neither shows where its user is logged in, nor logs the user out.
+#[tokio::test]
+async fn narrow_tokens_see_and_end_no_logins() {
+    let server = Setup::new().with_tokens().set("auth.accounts=true").start();
+    let address = server.address();
+    let ask = async |token: &str, method: Method, path: &str, body: Value| {
+        call(address, token, method, path, body).await
+    };
+    let draft = json!({"user": "ada", "password": "twelve small penguins"});
+    assert_eq!(ask(&admin(), Method::POST, "/v1/auth/accounts", draft.clone()).await.status, 201);
+    let login = ask("", Method::POST, "/v1/auth/login", draft).await.json();
+    let (login, path) =
+        (login["token"].as_str().unwrap(), format!("/v1/auth/logins/{}", login["loginId"].as_str().unwrap()));
+    let draft = json!({"name": "n", "user": "ada", "rooms": {"team-*": "w"}});
+    let key = ask(&admin(), Method::POST, "/v1/auth/keys", draft).await.json();
+    for narrow in [key["apiKey"].as_str().unwrap(), &token(json!({"sub": "ada", "rooms": {"*": "rwm"}}))] {
+        for list in ["/v1/auth/logins", "/v1/auth/logins?user=ada"] {
+            get(address, narrow, list).await.problem(403, "forbidden");
+        }
+        ask(narrow, Method::DELETE, &path, Value::Null).await.problem(404, "not_found");
+    }
+    let count = async |token: &str| {
+        let listed = get(address, token, "/v1/auth/logins?user=ada").await.json();
+        listed["logins"].as_array().unwrap().len()
+    };
+    assert_eq!((count(login).await, count(&admin()).await), (1, 1));
+    // An administrator who acts for the user is one all the same.
+    let bearer = format!("Bearer {}", admin());
+    let headers = [("authorization", bearer.as_str()), ("hubbub-user", "ada")];
+    let listed = server.http().await.request(Method::GET, "/v1/auth/logins", &headers, String::new()).await;
+    assert_eq!(listed.json()["logins"].as_array().unwrap().len(), 1, "{}", listed.text());
+    assert_eq!(ask(login, Method::DELETE, &path, Value::Null).await.status, 204);
+    assert_eq!(count(&admin()).await, 0);
+}

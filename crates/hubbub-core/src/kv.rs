@@ -176,7 +176,7 @@ pub struct KvChanges {
 
 /// A page of changes, unless they are not kept any more.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum KvHistory {
+pub enum KvChangesRead {
     /// The changes.
     Changes(KvChanges),
     /// Some changes behind the requested revision are not kept any more, or it is greater than the last one.

@@ -14,7 +14,7 @@ use prometheus_client::metrics::gauge::Gauge;
 
 use crate::order::SenderOrder;
 use crate::timeline::BatchTimes;
-pub(crate) use batch::another_history;
+pub(crate) use batch::epoch_changed;
 pub use batch::{Batch, Outcomes, Ticket};
 pub use waiter::Waiter;
 
@@ -110,7 +110,7 @@ impl Chunk {
     }
 
     /// What failed and is told to senders, each error with the number of its operations.
-    pub(crate) fn told_failures<'a>(
+    pub(crate) fn reported_failures<'a>(
         &'a self,
         outcomes: &'a Outcomes,
     ) -> impl Iterator<Item = (&'a ApplyError, usize)> {

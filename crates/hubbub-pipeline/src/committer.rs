@@ -6,7 +6,7 @@ use std::time::Duration;
 use hubbub_core::clock::Clock;
 use hubbub_core::essential;
 use hubbub_core::invariant::saturate;
-use hubbub_core::queue::{Settle, TakeHow};
+use hubbub_core::queue::{Settle, TakeMode};
 use hubbub_core::store::{ApplyError, Store};
 use hubbub_core::{
     ErrorCode, Essential, KvOutcome, LogLimit, Op, Outcome, QueueOp, QueueOutcome, Refusal, RoomId, UserId,
@@ -25,7 +25,7 @@ use crate::sweeper::{WakeupSignal, has_deadline};
 use crate::timeline::BatchSpans;
 
 /// What a commit thread passes to the dispatcher.
-pub(crate) enum ToDispatch {
+pub(crate) enum DispatcherMessage {
     Chunk(Committed),
     /// Answered once everything before it has been dispatched.
     Flush(oneshot::Sender<()>),
@@ -67,7 +67,7 @@ pub(crate) fn commit(
     metrics: &Metrics,
     keys: &Keys,
     failed: &Mutex<FailedSends>,
-    committed: &mpsc::Sender<ToDispatch>,
+    committed: &mpsc::Sender<DispatcherMessage>,
 ) {
     let is_only_thread = store.batches_at_once() <= 1;
     // A database takes longer than a sync, so that enough come meanwhile.
@@ -100,7 +100,7 @@ pub(crate) fn commit(
             patience = done_at.saturating_sub(taken_at).min(GATHER_MAX);
         }
         let done = Committed { chunk, taken_at, done_at, epoch };
-        if !pass_on(committed, ToDispatch::Chunk(done)) {
+        if !pass_on(committed, DispatcherMessage::Chunk(done)) {
             return;
         }
         batcher.set_cap(store.batch_cap());
@@ -108,7 +108,7 @@ pub(crate) fn commit(
 }
 
 /// Whether there is a dispatcher to take it. If it has died nobody can be answered any more, and its death ends the process.
-fn pass_on(committed: &mpsc::Sender<ToDispatch>, what: ToDispatch) -> bool {
+fn pass_on(committed: &mpsc::Sender<DispatcherMessage>, what: DispatcherMessage) -> bool {
     let is_sent = committed.blocking_send(what).is_ok();
     if !is_sent {
         essential::wait_for_shutdown(DISPATCHER_DEATH_TIMEOUT);
@@ -117,15 +117,15 @@ fn pass_on(committed: &mpsc::Sender<ToDispatch>, what: ToDispatch) -> bool {
 }
 
 /// Waits until the dispatcher has done all that it was passed. As [`pass_on`].
-fn flush(committed: &mpsc::Sender<ToDispatch>) -> bool {
+fn flush(committed: &mpsc::Sender<DispatcherMessage>) -> bool {
     let (sender, done) = oneshot::channel();
-    pass_on(committed, ToDispatch::Flush(sender)) && done.blocking_recv().is_ok()
+    pass_on(committed, DispatcherMessage::Flush(sender)) && done.blocking_recv().is_ok()
 }
 
 /// Says why senders are told of failures. A broker's consumer writes lines of its own.
 fn log_failure(chunk: &Chunk, outcomes: &Outcomes, now: Duration) {
     static LINES: LogLimit = LogLimit::new();
-    let mut failures = chunk.told_failures(outcomes);
+    let mut failures = chunk.reported_failures(outcomes);
     let Some((error, first)) = failures.next() else { return };
     let Some(left_out) = LINES.next(now) else { return };
     let operations = chunk.ops.len();
@@ -161,7 +161,7 @@ pub(crate) struct CommitListeners {
 ///
 /// Of a chunk that was committed in another history of the store than there is now, nothing is told or published.
 pub(crate) async fn dispatch(
-    mut receiver: mpsc::Receiver<ToDispatch>,
+    mut receiver: mpsc::Receiver<DispatcherMessage>,
     batcher: Arc<Batcher>,
     failed: Arc<Mutex<FailedSends>>,
     listeners: CommitListeners,
@@ -173,8 +173,8 @@ pub(crate) async fn dispatch(
     let mut spans = BatchSpans::default();
     while let Some(what) = receiver.recv().await {
         let Committed { mut chunk, taken_at, done_at, epoch } = match what {
-            ToDispatch::Chunk(committed) => committed,
-            ToDispatch::Flush(done) => {
+            DispatcherMessage::Chunk(committed) => committed,
+            DispatcherMessage::Flush(done) => {
                 // The thread that waits has ended if nobody receives it.
                 let _ = done.send(());
                 continue;
@@ -269,7 +269,7 @@ fn is_of_queues_or_keys(outcome: &Outcome) -> bool {
 
 /// Failures of what comes from a log are not counted: their senders were answered before, and they are repeated.
 fn count_outcomes(chunk: &Chunk, outcomes: &Outcomes, metrics: &Metrics) {
-    for (error, operations) in chunk.told_failures(outcomes) {
+    for (error, operations) in chunk.reported_failures(outcomes) {
         count_failures(error, operations as u64, metrics);
     }
     let Ok(outcomes) = outcomes else { return };
@@ -306,8 +306,8 @@ fn count_queue(op: Option<Op<'_>>, outcome: &QueueOutcome, metrics: &Metrics) {
     let (counter, count) = match (outcome, op) {
         (QueueOutcome::Sent { copies, duplicate: false, .. }, _) => (&metrics.queue_sent, (*copies).into()),
         (QueueOutcome::Taken { messages, .. }, Some(Op::Queue(QueueOp::Take(take)))) => match take.how {
-            TakeHow::Away => (&metrics.queue_taken, messages.len() as u64),
-            TakeHow::Lease { .. } => (&metrics.queue_leased, messages.len() as u64),
+            TakeMode::Away => (&metrics.queue_taken, messages.len() as u64),
+            TakeMode::Lease { .. } => (&metrics.queue_leased, messages.len() as u64),
         },
         (QueueOutcome::Settled { .. }, Some(Op::Queue(QueueOp::Settle { how, .. }))) => match how {
             Settle::Ack => (&metrics.queue_acked, 1),
@@ -373,4 +373,4 @@ fn micros(later: Duration, earlier: Duration) -> u64 {
 mod tests;
 
 #[cfg(test)]
-mod another_history;
+mod epoch_tests;

@@ -16,7 +16,7 @@ use hubbub_core::store::Store;
 use hubbub_core::{Op, OpBatch, Outcome, QueueOp, Refusal};
 use parking_lot::Mutex;
 
-use crate::batcher::{Batcher, Chunk, Group, Outcomes, Waiter, another_history};
+use crate::batcher::{Batcher, Chunk, Group, Outcomes, Waiter, epoch_changed};
 
 /// The room or queue of a message.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -136,7 +136,7 @@ pub(crate) fn apply(
         Some(refused) => Ok(apply_remaining(apply, &chunk.ops, &refused)),
     };
     if outcomes.is_ok() && epoch.is_some_and(|epoch| *epoch != store.epoch()) {
-        outcomes = Err(another_history());
+        outcomes = Err(epoch_changed());
     }
     let mut failed = failed.lock();
     failed.record(chunk, &mut outcomes);

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use hubbub_core::clock::Clock;
-use hubbub_core::queue::{Audience, Due, Settle, TakeHow};
+use hubbub_core::queue::{Audience, Due, Settle, TakeMode};
 use hubbub_core::store::Store;
 use hubbub_core::{KvOp, KvOutcome, Op, OpBatch, Outcome, QueueOp, QueueOutcome};
 use tokio::sync::Notify;
@@ -28,7 +28,7 @@ pub(crate) fn has_deadline(op: &Op<'_>) -> bool {
         Op::Queue(QueueOp::Send(send)) => {
             send.due != Due::Now || send.ttl_ms.is_some() || send.audience == Audience::All
         }
-        Op::Queue(QueueOp::Take(take)) => matches!(take.how, TakeHow::Lease { .. }),
+        Op::Queue(QueueOp::Take(take)) => matches!(take.how, TakeMode::Lease { .. }),
         Op::Queue(QueueOp::Settle { how, .. }) => *how != Settle::Ack,
         Op::Kv(KvOp::Put { ttl_ms, .. }) => ttl_ms.is_some(),
         _ => false,

@@ -103,7 +103,7 @@ create table queue_counts (
 );
 
 -- No message of this queue for this receiver that may be taken has a smaller id, so that nobody walks over the dead
--- again and again. Need not be tight, and lags behind by up to some hundred ids.
+-- again and again. LoadRequest not be tight, and lags behind by up to some hundred ids.
 create table queue_lines (
     queue integer not null references queues on delete cascade,
     receiver integer not null references clients,

@@ -25,7 +25,7 @@ use crate::durability::synchronous;
 
 /// The history that the store was opened with.
 #[derive(Debug)]
-pub(crate) struct History {
+pub(crate) struct DatabaseHistory {
     pub(crate) epoch: Arc<str>,
     /// Whether it began with this server, in a database that had none.
     pub(crate) is_new: bool,
@@ -102,7 +102,7 @@ const REPLACED: &str =
 /// Why nothing is read or written: what is being restored may be there soon.
 const UNNAMED: &str = "the table history of the database is empty; is the database being restored?";
 
-impl History {
+impl DatabaseHistory {
     /// Reads the history of the database. Names it if it is new.
     pub(crate) async fn open(client: &Client, random: &dyn RandomSource) -> Result<Self, Error> {
         let fresh = format!("{:08x}", random.next_u64() >> 32);

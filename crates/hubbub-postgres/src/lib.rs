@@ -36,5 +36,5 @@ mod store;
 pub use db::connect::{OpenError, check_replica_urls, check_url};
 pub use migrate::{Pending, Touched, migrate};
 pub use options::{BroadcastOptions, Exclusive, PoolOptions, Pooler, PostgresOptions};
-pub use reopening::{OnNewHistory, ReopeningStore};
+pub use reopening::{OnNewEpoch, ReopeningStore};
 pub use store::Postgres;

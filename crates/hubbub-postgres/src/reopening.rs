@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use hubbub_core::clock::{Clock, ClockAnomaly, RandomSource};
 use hubbub_core::essential::supervise;
-use hubbub_core::kv::{KeyPage, KvEntry, KvHistory};
+use hubbub_core::kv::{KeyPage, KvChangesRead, KvEntry};
 use hubbub_core::queue::{Delivery, QueueInfo, TakeFilter, WaitFilter, Waiting};
 use hubbub_core::replica::ReplicaStore;
 use hubbub_core::store::{
@@ -33,7 +33,7 @@ const RETRY_MAX: Duration = Duration::from_secs(5);
 
 /// Called when a new history begins, before anything of it can be read, and again once it is the one that is read and
 /// written: what was committed in the old one may have been published in between.
-pub type OnNewHistory = Arc<dyn Fn() + Send + Sync>;
+pub type OnNewEpoch = Arc<dyn Fn() + Send + Sync>;
 
 /// A PostgreSQL database as a store that survives promotions and restores.
 pub struct ReopeningStore {
@@ -76,7 +76,7 @@ impl ReopeningStore {
         options: PostgresOptions,
         clock: Arc<dyn Clock>,
         random: Arc<dyn RandomSource>,
-        on_new_history: OnNewHistory,
+        on_new_history: OnNewEpoch,
     ) -> Result<Self, OpenError> {
         let postgres = Postgres::open(options.clone(), clock.clone(), &*random).await?;
         let first = Arc::new(Link::new(postgres));
@@ -206,7 +206,7 @@ impl KvStore for ReopeningStore {
     delegate! {
         value(key: &[u8]) -> Read<'_, Option<KvEntry>>;
         keys(prefix: &[u8], after: Option<&[u8]>, limit: usize) -> Read<'_, KeyPage>;
-        changes(prefix: &[u8], after: u64, limit: usize) -> Read<'_, KvHistory>;
+        changes(prefix: &[u8], after: u64, limit: usize) -> Read<'_, KvChangesRead>;
         revision() -> u64;
         kv_due_in() -> Option<Duration>;
         kv_now() -> Option<Timestamp>;

@@ -16,7 +16,7 @@ use crate::db::Db;
 use crate::db::clock::DatabaseClock;
 use crate::db::connect::{self, OpenError};
 use crate::db::error::open_error;
-use crate::history::History;
+use crate::history::DatabaseHistory;
 use crate::kv::Kv;
 use crate::log::LogState;
 use crate::maintenance::{Maintenance, Status, Subsystems};
@@ -45,7 +45,7 @@ pub(crate) struct Context {
     pub(crate) runtime: Handle,
     pub(crate) status: Status,
     pub(crate) partitions: Partitions,
-    pub(crate) history: Arc<History>,
+    pub(crate) history: Arc<DatabaseHistory>,
     pub(crate) log: LogState,
     pub(crate) notifications: Notifications,
 }
@@ -77,7 +77,7 @@ impl Postgres {
         let client = migrate::prepare(&config, &options).await?;
         let warned = durability::warn_of_risks(&client).await;
         warned.map_err(|error| open_error(&config, "reading the settings of", &error))?;
-        let history = History::open(&client, random).await;
+        let history = DatabaseHistory::open(&client, random).await;
         let history = history.map_err(|error| open_error(&config, "naming the history of", &error))?;
         let history = Arc::new(history);
         drop(client);

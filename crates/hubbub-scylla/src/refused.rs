@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use hubbub_core::kv::{KeyPage, KvEntry, KvHistory};
+use hubbub_core::kv::{KeyPage, KvChangesRead, KvEntry};
 use hubbub_core::queue::{Delivery, QueueInfo, TakeFilter, Waiting};
 use hubbub_core::store::{ApplyError, KvStore, QueueStore, Read, ReadError};
 use hubbub_core::{ClientId, QueueId};
@@ -65,7 +65,7 @@ impl KvStore for Scylla {
         refused()
     }
 
-    fn changes(&self, _: &[u8], _: u64, _: usize) -> Read<'_, KvHistory> {
+    fn changes(&self, _: &[u8], _: u64, _: usize) -> Read<'_, KvChangesRead> {
         refused()
     }
 

@@ -17,7 +17,7 @@ use crate::config::Config;
 pub(crate) struct DataError(#[from] OpenError);
 
 /// Called when the store's history was replaced, before any of its data can be read.
-pub(crate) type OnNewHistory = Arc<dyn Fn() + Send + Sync>;
+pub(crate) type OnNewEpoch = Arc<dyn Fn() + Send + Sync>;
 
 /// A program without the feature of PostgreSQL has refused its URL in the configuration.
 #[cfg_attr(not(feature = "postgres"), allow(unused_variables))]
@@ -25,7 +25,7 @@ pub(crate) async fn open(
     config: &Config,
     clock: Arc<dyn Clock>,
     random: Arc<dyn RandomSource>,
-    on_new_history: OnNewHistory,
+    on_new_history: OnNewEpoch,
 ) -> anyhow::Result<Arc<dyn Store>> {
     #[cfg(feature = "postgres")]
     if config.uses_postgres() {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use hubbub_core::clock::{ManualClock, SeededRandom};
 use hubbub_core::kv::Condition;
-use hubbub_core::queue::{Audience, Due, QueueOp, QueueSend, QueueSettings, Take, TakeFilter, TakeHow};
+use hubbub_core::queue::{Audience, Due, QueueOp, QueueSend, QueueSettings, Take, TakeFilter, TakeMode};
 use hubbub_core::{KvOp, MessageType, Op, OpBatch, Outcome, Send, Store, Timestamp};
 use hubbub_store::embedded::disk::FileDisk;
 use hubbub_store::embedded::{Embedded, Engine, EngineOptions};
@@ -32,7 +32,7 @@ pub fn fill(store: &Embedded) {
         } else {
             let wanted =
                 TakeFilter { queue: Some("q"), receiver: Some("bob"), sender: None, newest_first: false };
-            let how = if batch % 2 == 0 { TakeHow::Away } else { TakeHow::Lease { lease_ms: Some(60_000) } };
+            let how = if batch % 2 == 0 { TakeMode::Away } else { TakeMode::Lease { lease_ms: Some(60_000) } };
             ops.push(&Op::Queue(QueueOp::Take(Take { wanted, max: 2, how, registers: true })));
         }
         for n in batch * 10..batch * 10 + 10 {

@@ -1,6 +1,6 @@
 //! What those who watch are told.
 
-use hubbub_core::kv::{CHANGES_KEPT, KvChanged, KvHistory};
+use hubbub_core::kv::{CHANGES_KEPT, KvChanged, KvChangesRead};
 
 use super::super::Fixture;
 use super::super::steps::Stage;
@@ -23,11 +23,11 @@ pub async fn changes_are_told_in_order(fixture: &mut impl Fixture) {
         assert_eq!(told(&changes(fixture, "b/", 0).await), all[1..2], "{stage:?}");
         assert_eq!(told(&changes(fixture, "", 5).await), [], "{stage:?}");
         let some = fixture.store().changes(b"a/", 0, 2).await.unwrap();
-        let KvHistory::Changes(some) = some else { panic!("{stage:?}: {some:?}") };
+        let KvChangesRead::Changes(some) = some else { panic!("{stage:?}: {some:?}") };
         assert_eq!(told(&some.changes), [all[0], all[2]], "{stage:?}");
         assert!(some.more && some.through == 3, "{stage:?}: {some:?}");
         let ahead = fixture.store().changes(b"", 6, 2).await.unwrap();
-        assert!(matches!(ahead, KvHistory::Compacted { head: 5, .. }), "{stage:?}: {ahead:?}");
+        assert!(matches!(ahead, KvChangesRead::Compacted { head: 5, .. }), "{stage:?}: {ahead:?}");
     }
 }
 
@@ -59,7 +59,7 @@ pub async fn old_changes_are_compacted(fixture: &mut impl Fixture) {
         let told = changes(fixture, "k", head - kept).await;
         assert!(told.iter().map(|one| one.revision).eq(head - kept + 1..=head), "{stage:?}");
         match fixture.store().changes(b"", 0, 9).await.unwrap() {
-            KvHistory::Compacted { oldest, head: last } => {
+            KvChangesRead::Compacted { oldest, head: last } => {
                 assert!(oldest > 0 && oldest <= head - kept && last == head, "{stage:?}: {oldest} {last}");
                 let from = changes(fixture, "k", oldest).await;
                 assert_eq!(from[0].revision, oldest + 1, "{stage:?}");

@@ -1,6 +1,6 @@
 //! What cases are made of.
 
-use hubbub_core::kv::{Condition, KeyInfo, KvChange, KvChanged, KvEntry, KvHistory};
+use hubbub_core::kv::{Condition, KeyInfo, KvChange, KvChanged, KvChangesRead, KvEntry};
 use hubbub_core::{KvOp, KvOutcome, Op, OpBatch, Outcome, Refusal};
 
 use super::super::Fixture;
@@ -99,7 +99,7 @@ pub(super) async fn changes(fixture: &impl Fixture, prefix: &str, mut after: u64
     let mut all = Vec::new();
     loop {
         match fixture.store().changes(prefix.as_bytes(), after, 1_000).await.unwrap() {
-            KvHistory::Changes(some) => {
+            KvChangesRead::Changes(some) => {
                 all.extend(some.changes);
                 assert!(some.through >= after && (some.through > after || !some.more), "it does not get on");
                 after = some.through;
@@ -107,7 +107,9 @@ pub(super) async fn changes(fixture: &impl Fixture, prefix: &str, mut after: u64
                     return all;
                 }
             }
-            KvHistory::Compacted { oldest, head } => panic!("{after} is gone: {oldest} to {head} are kept"),
+            KvChangesRead::Compacted { oldest, head } => {
+                panic!("{after} is gone: {oldest} to {head} are kept")
+            }
         }
     }
 }

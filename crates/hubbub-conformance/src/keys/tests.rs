@@ -4,7 +4,9 @@ use std::future::ready;
 use std::sync::Arc;
 use std::time::Duration;
 
-use hubbub_core::kv::{CHANGES_KEPT, Condition, KeyInfo, KeyPage, KvChange, KvChanges, KvEntry, KvHistory};
+use hubbub_core::kv::{
+    CHANGES_KEPT, Condition, KeyInfo, KeyPage, KvChange, KvChanges, KvChangesRead, KvEntry,
+};
 use hubbub_core::store::Read;
 use hubbub_core::{Clock, KvOp, KvStore, Outcome, Timestamp};
 
@@ -103,12 +105,12 @@ impl KvStore for InMemory {
         Box::pin(ready(Ok(KeyPage { keys, revision: model.revision })))
     }
 
-    fn changes(&self, prefix: &[u8], after: u64, limit: usize) -> Read<'_, KvHistory> {
+    fn changes(&self, prefix: &[u8], after: u64, limit: usize) -> Read<'_, KvChangesRead> {
         let model = self.keys.lock();
         let kept = model.changes.len().saturating_sub(CHANGES_KEPT) as u64;
         let is_gone = after < kept && self.flaw != Flaw::KeyChangesWithoutEnd;
         if is_gone || after > model.revision {
-            let compacted = KvHistory::Compacted { oldest: kept, head: model.revision };
+            let compacted = KvChangesRead::Compacted { oldest: kept, head: model.revision };
             return Box::pin(ready(Ok(compacted)));
         }
         let is_hidden = |what| {
@@ -126,7 +128,7 @@ impl KvStore for InMemory {
             }
             found.changes.push(KvChange { revision: *revision, key: Arc::from(key.as_slice()), what: *what });
         }
-        Box::pin(ready(Ok(KvHistory::Changes(found))))
+        Box::pin(ready(Ok(KvChangesRead::Changes(found))))
     }
 
     fn revision(&self) -> u64 {

@@ -78,7 +78,7 @@ pub async fn an_unknown_queue_is_told_from_an_empty_one(fixture: &mut impl Fixtu
         QueueOp::Take(hubbub_core::queue::Take {
             wanted: wanted("none", "bob"),
             max: 1,
-            how: hubbub_core::queue::TakeHow::Away,
+            how: hubbub_core::queue::TakeMode::Away,
             registers: true,
         }),
     ] {
@@ -292,7 +292,7 @@ pub async fn a_batch_is_done_in_its_order(fixture: &mut impl Fixture) {
     let take = QueueOp::Take(hubbub_core::queue::Take {
         wanted: wanted("q", "bob"),
         max: 2,
-        how: hubbub_core::queue::TakeHow::Away,
+        how: hubbub_core::queue::TakeMode::Away,
         registers: false,
     });
     let outcomes = batch(

@@ -1,7 +1,7 @@
 //! Messages to everybody, however far a store is with making their copies; and how many clients there may be.
 
 use hubbub_core::queue::{
-    Audience, Due, MessageState, QueueSend, QueueSettings, Settle, Take, TakeHow, WhenFull,
+    Audience, Due, MessageState, QueueSend, QueueSettings, Settle, Take, TakeMode, WhenFull,
 };
 use hubbub_core::{Outcome, QueueOp, QueueOutcome, Refusal};
 
@@ -91,7 +91,7 @@ pub async fn leases_outlive_a_registration(fixture: &mut impl Fixture) {
         let take = Take {
             wanted: wanted("q", "bob"),
             max: LEASED,
-            how: TakeHow::Lease { lease_ms: Some(60_000) },
+            how: TakeMode::Lease { lease_ms: Some(60_000) },
             registers: false,
         };
         let QueueOutcome::Taken { messages: held, .. } = done(fixture, QueueOp::Take(take)).await else {
@@ -230,7 +230,7 @@ pub async fn clients_are_not_too_many(fixture: &mut impl Fixture) {
             QueueOp::Take(hubbub_core::queue::Take {
                 wanted: wanted("q", receiver),
                 max: 1,
-                how: hubbub_core::queue::TakeHow::Away,
+                how: hubbub_core::queue::TakeMode::Away,
                 registers: true,
             })
         };

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use hubbub_core::queue::{
     Audience, BROADCAST_TTL_MS, DEAD_LETTER_SUFFIX, DeadReason, Due, LEASE_MS, LeaseReceipt, QueueSend,
-    QueueSettings, Settle, Take, TakeFilter, TakeHow,
+    QueueSettings, Settle, Take, TakeFilter, TakeMode,
 };
 use hubbub_core::{Outcome, QueueOp, QueueOutcome, Refusal};
 
@@ -275,7 +275,7 @@ impl Model {
         let ids: Vec<u64> = deliveries.iter().map(|delivery| delivery.id).collect();
         assert_eq!(ids, taken, "{take:?}");
         for delivery in deliveries {
-            let on_lease = (take.how != TakeHow::Away).then_some(delivery.id);
+            let on_lease = (take.how != TakeMode::Away).then_some(delivery.id);
             let message = on_lease.and_then(|id| self.messages.iter().find(|message| message.id == id));
             assert_eq!(delivery.receipt, message.map(|message| self.receipt(message)), "{delivery:?}");
         }
@@ -299,8 +299,8 @@ impl Model {
             let Some(index) = self.messages.iter().position(|message| message.id == id) else { break };
             taken.push(id);
             match take.how {
-                TakeHow::Away => drop(self.messages.remove(index)),
-                TakeHow::Lease { lease_ms } => {
+                TakeMode::Away => drop(self.messages.remove(index)),
+                TakeMode::Lease { lease_ms } => {
                     let message = &mut self.messages[index];
                     message.state = State::Leased(now + micros(lease_ms.unwrap_or(LEASE_MS)));
                     message.deliveries += 1;

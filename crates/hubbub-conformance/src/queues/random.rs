@@ -3,7 +3,7 @@
 use hubbub_core::clock::SeededRandom;
 use hubbub_core::queue::{
     Audience, DEAD_LETTER_SUFFIX, Due, LeaseReceipt, MessageState, QueueSend, QueueSettings, Settle, Take,
-    TakeFilter, TakeHow, Waiting, epoch_number,
+    TakeFilter, TakeMode, Waiting, epoch_number,
 };
 use hubbub_core::{Outcome, QueueOp, QueueOutcome, QueueRules, RandomSource, Store};
 
@@ -296,9 +296,9 @@ impl Dice {
                 wanted: self.wanted(queue),
                 max: usize::try_from(1 + self.below(4)).unwrap(),
                 how: if self.below(3) == 0 {
-                    TakeHow::Away
+                    TakeMode::Away
                 } else {
-                    TakeHow::Lease { lease_ms: Some(1 + self.below(2_000)) }
+                    TakeMode::Lease { lease_ms: Some(1 + self.below(2_000)) }
                 },
                 registers: true,
             }),

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use hubbub_core::queue::{
     Audience, Delivery, Due, LeaseReceipt, QueueInfo, QueueSend, QueueSettings, Settle, Take, TakeFilter,
-    TakeHow, Waiting,
+    TakeMode, Waiting,
 };
 use hubbub_core::{ClientId, Op, OpBatch, Outcome, QueueId, QueueOp, QueueOutcome, Refusal, Timestamp};
 
@@ -114,7 +114,7 @@ pub(super) fn wanted<'a>(queue: &'a str, receiver: &'a str) -> TakeFilter<'a> {
     TakeFilter { queue: Some(queue), receiver: Some(receiver), sender: None, newest_first: false }
 }
 
-async fn take(fixture: &impl Fixture, wanted: TakeFilter<'_>, max: usize, how: TakeHow) -> Vec<Delivery> {
+async fn take(fixture: &impl Fixture, wanted: TakeFilter<'_>, max: usize, how: TakeMode) -> Vec<Delivery> {
     match done(fixture, QueueOp::Take(Take { wanted, max, how, registers: true })).await {
         QueueOutcome::Taken { messages, .. } => messages.into_vec(),
         other => panic!("a take was answered {other:?}"),
@@ -123,7 +123,7 @@ async fn take(fixture: &impl Fixture, wanted: TakeFilter<'_>, max: usize, how: T
 
 /// Takes away up to `max`.
 pub(super) async fn get(fixture: &impl Fixture, wanted: TakeFilter<'_>, max: usize) -> Vec<Delivery> {
-    take(fixture, wanted, max, TakeHow::Away).await
+    take(fixture, wanted, max, TakeMode::Away).await
 }
 
 /// Takes up to `max` on lease.
@@ -133,7 +133,7 @@ pub(super) async fn lease(
     max: usize,
     lease_ms: u64,
 ) -> Vec<Delivery> {
-    take(fixture, wanted, max, TakeHow::Lease { lease_ms: Some(lease_ms) }).await
+    take(fixture, wanted, max, TakeMode::Lease { lease_ms: Some(lease_ms) }).await
 }
 
 /// Takes one on lease that must be there.

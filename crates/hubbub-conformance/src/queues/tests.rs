@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use hubbub_core::queue::{
-    DeadLetter, Delivery, MessageState, QueueInfo, Take, TakeFilter, TakeHow, Waiting, epoch_number,
+    DeadLetter, Delivery, MessageState, QueueInfo, Take, TakeFilter, TakeMode, Waiting, epoch_number,
 };
 use hubbub_core::store::Read;
 use hubbub_core::{
@@ -55,10 +55,10 @@ pub(crate) fn apply(store: &InMemory, op: QueueOp<'_>) -> Outcome {
             receipt = found.map_or(receipt, |one| before.receipt(one));
             model.apply(&QueueOp::Settle { queue, receipt, how }, now, None)
         }
-        QueueOp::Take(Take { wanted, max, how: TakeHow::Lease { lease_ms: Some(ms) }, registers })
+        QueueOp::Take(Take { wanted, max, how: TakeMode::Lease { lease_ms: Some(ms) }, registers })
             if store.flaw == Flaw::QueueLeasesEndLate =>
         {
-            let how = TakeHow::Lease { lease_ms: Some(2 * ms) };
+            let how = TakeMode::Lease { lease_ms: Some(2 * ms) };
             model.apply(&QueueOp::Take(Take { wanted, max, how, registers }), now, None)
         }
         QueueOp::Redrive { .. } if store.flaw == Flaw::QueueReceiptsComeBack => {
@@ -87,7 +87,7 @@ fn taken(store: &InMemory, before: &Model, model: &mut Model, take: &Take<'_>, n
     if store.flaw == Flaw::QueueTakenComesBack {
         model.messages.clone_from(&before.messages);
     }
-    let is_lease = take.how != TakeHow::Away;
+    let is_lease = take.how != TakeMode::Away;
     let find = |model: &Model, id| {
         let message = model.messages.iter().find(|message| message.id == id)?;
         Some(Delivery { receipt: is_lease.then(|| model.receipt(message)), ..delivery(message) })

@@ -68,7 +68,7 @@ fn others(name: &str, text: &str, number: u64) -> Vec<Op<'static>> {
         QueueOp::Take(Take {
             wanted,
             max: 3,
-            how: TakeHow::Lease { lease_ms: Some(number) },
+            how: TakeMode::Lease { lease_ms: Some(number) },
             registers: true,
         }),
         QueueOp::Settle { queue: name, receipt, how: Settle::Nack { delay_ms: Some(number) } },

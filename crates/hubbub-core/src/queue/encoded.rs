@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::invariant::cast_or_nearest;
 
 use super::{
-    Audience, Due, LeaseReceipt, QueueOp, QueueSend, QueueSettings, Settle, Take, TakeFilter, TakeHow,
+    Audience, Due, LeaseReceipt, QueueOp, QueueSend, QueueSettings, Settle, Take, TakeFilter, TakeMode,
 };
 
 #[derive(Debug, Clone)]
@@ -16,7 +16,7 @@ enum OpKind {
     Register,
     Unregister,
     Send { to_all: bool, due: Due, ttl_ms: Option<u64>, registers: bool },
-    Take { max: usize, how: TakeHow, newest_first: bool, registers: bool },
+    Take { max: usize, how: TakeMode, newest_first: bool, registers: bool },
     Settle { receipt: LeaseReceipt, how: Settle },
     Remove(u64),
     Redrive(Option<u64>),

@@ -12,7 +12,7 @@ mod view;
 
 pub use crate::queue_rules::{QueueSettings, WhenFull};
 pub(crate) use encoded::EncodedQueueOp;
-pub use op::{Audience, Due, QueueSend, Settle, Take, TakeFilter, TakeHow, WaitFilter};
+pub use op::{Audience, Due, QueueSend, Settle, Take, TakeFilter, TakeMode, WaitFilter};
 pub use outcome::{Freed, QueueOutcome};
 pub use receipt::{LeaseReceipt, NotAReceipt, epoch_number};
 pub use view::{DeadLetter, DeadReason, Delivery, MessageState, QueueInfo, Waiting};

@@ -70,7 +70,7 @@ pub struct Take<'a> {
     /// Maximum number of messages, at most [`super::TAKE_MAX`].
     pub max: usize,
     /// Finally, or on lease.
-    pub how: TakeHow,
+    pub how: TakeMode,
     /// Whether to register an unknown receiver, if the store allows it. Otherwise an unknown receiver gets messages for
     /// anybody.
     pub registers: bool,
@@ -114,7 +114,7 @@ impl WaitFilter {
 
 /// Whether a take is final.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum TakeHow {
+pub enum TakeMode {
     /// The message is removed: at-most-once delivery.
     Away,
     /// The message is exclusive until it is acknowledged or given back, or the lease expires: at-least-once delivery.

@@ -28,11 +28,11 @@ pub struct ExpiredKeys<'a> {
 /// What decisions about keys read. It reflects every change that was decided before.
 pub trait View<'a> {
     /// Why a key cannot be decided about.
-    type Need;
+    type LoadRequest;
 
     /// The stored version of a key; `None` = there is none.
     /// The error is what is needed first, or what is damaged.
-    fn version(&self, key: &[u8]) -> Result<Option<KeyVersion>, Self::Need>;
+    fn version(&self, key: &[u8]) -> Result<Option<KeyVersion>, Self::LoadRequest>;
 
     /// The revision of the last change.
     fn revision(&self) -> u64;
@@ -113,7 +113,11 @@ pub fn expiry(now: Timestamp, ttl_ms: u64) -> Timestamp {
 
 /// Decides about one operation. `now` is the clock's time, by which keys are hidden once they expire.
 /// The error is what the view needs first, or what is damaged. Nothing is changed then.
-pub fn decide<'a, V: View<'a>>(view: &mut V, op: &KvOp<'a>, now: Timestamp) -> Result<Decision<'a>, V::Need> {
+pub fn decide<'a, V: View<'a>>(
+    view: &mut V,
+    op: &KvOp<'a>,
+    now: Timestamp,
+) -> Result<Decision<'a>, V::LoadRequest> {
     let (key, condition) = match *op {
         KvOp::Put { key, condition, .. } | KvOp::Delete { key, condition } => (key, condition),
         KvOp::Sweep => return Ok(sweep(view)),

@@ -19,7 +19,7 @@ struct Memory {
 }
 
 impl View<'static> for Memory {
-    type Need = ();
+    type LoadRequest = ();
 
     fn version(&self, key: &[u8]) -> Result<Option<KeyVersion>, ()> {
         if self.damaged == Some(key) { Err(()) } else { Ok(self.versions.get(key).copied()) }

@@ -60,11 +60,11 @@ pub struct IdHolder {
 /// What decisions about a message read.
 pub trait SendView: View {
     /// Why the id cannot be looked up.
-    type Need;
+    type LoadRequest;
 
     /// The kept message of the room that has the id, those decided before included.
     /// The error is what is needed first, or what is damaged.
-    fn id_holder(&self, send: &Send<'_>) -> Result<Option<IdHolder>, Self::Need>;
+    fn id_holder(&self, send: &Send<'_>) -> Result<Option<IdHolder>, Self::LoadRequest>;
 }
 
 /// What becomes of a message. Small and free to copy: it is returned once for each message.
@@ -96,7 +96,7 @@ pub fn decide_send<V: SendView>(
     send: &Send<'_>,
     now: Timestamp,
     autocreate: bool,
-) -> Result<SendDecision, V::Need> {
+) -> Result<SendDecision, V::LoadRequest> {
     let Some(room) = view.room().filter(|room| room.exists || autocreate) else {
         return Ok(SendDecision::Refuse(Refusal::UnknownRoom));
     };

@@ -51,7 +51,7 @@ impl View for Ids<'_> {
 }
 
 impl SendView for Ids<'_> {
-    type Need = ();
+    type LoadRequest = ();
 
     fn id_holder(&self, send: &Send<'_>) -> Result<Option<IdHolder>, ()> {
         if self.damaged == Some(send.id) {

@@ -4,7 +4,7 @@ use std::num::NonZeroU64;
 use std::time::Duration;
 
 use super::Read;
-use crate::kv::{KeyPage, KvEntry, KvHistory};
+use crate::kv::{KeyPage, KvChangesRead, KvEntry};
 use crate::time::Timestamp;
 
 /// Reads of keys. They never wait for writes, see everything acknowledged before they began, and no expired key.
@@ -18,7 +18,7 @@ pub trait KvStore: Send + Sync + 'static {
 
     /// Up to `limit` changes behind the revision `after` of keys that begin with `prefix`, oldest first. The last
     /// [`crate::kv::CHANGES_KEPT`] changes of the store are kept, over restarts too.
-    fn changes(&self, prefix: &[u8], after: u64, limit: usize) -> Read<'_, KvHistory>;
+    fn changes(&self, prefix: &[u8], after: u64, limit: usize) -> Read<'_, KvChangesRead>;
 
     /// Revision of the last durable change; 0 if there was none. Called after a read, it is not less than any revision that
     /// the read saw. Never waits for the disk.

@@ -18,7 +18,7 @@ use std::time::Instant;
 use hubbub_core::Clock;
 use hubbub_core::clock::STEP_MAX;
 use hubbub_core::invariant::saturate;
-use hubbub_core::kv::{KvChanged, KvHistory};
+use hubbub_core::kv::{KvChanged, KvChangesRead};
 use hubbub_core::store::{ReadError, Store};
 
 use super::accounts::{self, StoredAccount, StoredLogin};
@@ -142,9 +142,10 @@ impl AccessList {
         loop {
             let (epoch, through) = self.read_entries(|entries| (entries.epoch.clone(), entries.through));
             let page = match store.changes(RESERVED, through, PAGE).await {
-                Ok(KvHistory::Changes(page)) if store.epoch() == epoch => page,
+                Ok(KvChangesRead::Changes(page)) if store.epoch() == epoch => page,
                 // Changes that cannot be read are passed over by reading everything.
-                Ok(KvHistory::Changes(_) | KvHistory::Compacted { .. }) | Err(ReadError::Damaged { .. }) => {
+                Ok(KvChangesRead::Changes(_) | KvChangesRead::Compacted { .. })
+                | Err(ReadError::Damaged { .. }) => {
                     self.load().await?;
                     on_change();
                     return Ok(());

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::task::Context;
 
-use hubbub_core::queue::{Audience, Due, QueueOp, QueueSend, Take, TakeFilter, TakeHow};
+use hubbub_core::queue::{Audience, Due, QueueOp, QueueSend, Take, TakeFilter, TakeMode};
 use hubbub_core::text::check_text;
 use hubbub_core::{ErrorCode, OpBatch};
 use hubbub_pipeline::Waiter;
@@ -251,7 +251,7 @@ impl LineProtocol {
             sender: sender.as_ref().map(Name::as_str),
             newest_first: selection.newest_first,
         };
-        self.stage(QueueOp::Take(Take { wanted, max: 1, how: TakeHow::Away, registers: false }), ops);
+        self.stage(QueueOp::Take(Take { wanted, max: 1, how: TakeMode::Away, registers: false }), ops);
     }
 
     fn stage(&mut self, op: QueueOp<'_>, ops: &mut OpBatch) {

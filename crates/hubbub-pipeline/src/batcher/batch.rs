@@ -10,7 +10,7 @@ use hubbub_core::store::ApplyError;
 pub type Outcomes = Result<Vec<Outcome>, ApplyError>;
 
 /// A batch was committed while, or right before, the store began another history.
-pub(crate) fn another_history() -> ApplyError {
+pub(crate) fn epoch_changed() -> ApplyError {
     ApplyError::Unconfirmed { reason: "the database was promoted or restored meanwhile".into() }
 }
 
@@ -47,7 +47,7 @@ impl Batch {
     /// The store has begun another history, which may lack the batch. Senders that have not been told of it are told so.
     pub(crate) fn lose(&self) {
         if !self.is_visible.load(Ordering::Acquire) {
-            let _ = self.lost.set(Err(another_history()));
+            let _ = self.lost.set(Err(epoch_changed()));
         }
     }
 

@@ -54,7 +54,7 @@ fn what_comes_from_a_log_is_no_failure_of_a_sender() {
         }
         let (chunk, mut outcomes) = (batcher.take().unwrap(), outcomes);
         outcomes.iter_mut().for_each(|outcomes| chunk.mark_failures(outcomes));
-        let failures = chunk.told_failures(&outcomes).map(|(error, count)| (error.clone(), count));
+        let failures = chunk.reported_failures(&outcomes).map(|(error, count)| (error.clone(), count));
         assert_eq!(failures.collect::<Vec<_>>(), told);
         let metrics = Metrics::default();
         count_outcomes(&chunk, &outcomes, &metrics);

@@ -3,7 +3,7 @@ use std::task::Context;
 
 use futures_util::FutureExt;
 use futures_util::task::noop_waker_ref;
-use hubbub_core::queue::{LeaseReceipt, QueueSend, Settle, Take, TakeFilter, TakeHow};
+use hubbub_core::queue::{LeaseReceipt, QueueSend, Settle, Take, TakeFilter, TakeMode};
 use proptest::prelude::*;
 
 use super::*;
@@ -115,7 +115,7 @@ fn a_freed_message_wakes_its_receiver() {
     notify(&consumers, nack, QueueOutcome::Settled { until: None, ready });
     assert_eq!(woken(&handles), [1, 2]);
     let filter = TakeFilter { queue: Some("jobs"), receiver: Some("b"), sender: None, newest_first: false };
-    let take = QueueOp::Take(Take { wanted: filter, max: 1, how: TakeHow::Away, registers: false });
+    let take = QueueOp::Take(Take { wanted: filter, max: 1, how: TakeMode::Away, registers: false });
     let ready: Box<[Freed]> = [freed("jobs", None)].into();
     notify(&consumers, take, QueueOutcome::Taken { messages: Box::default(), ready });
     assert_eq!(woken(&handles), [0, 1, 2]);

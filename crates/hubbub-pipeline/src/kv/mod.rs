@@ -56,7 +56,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use hubbub_core::clock::Clock;
 use hubbub_core::invariant::saturate;
-use hubbub_core::kv::{KvChanged, KvEntry, KvHistory, KvOp, KvOutcome, has_expired};
+use hubbub_core::kv::{KvChanged, KvChangesRead, KvEntry, KvOp, KvOutcome, has_expired};
 use hubbub_core::store::{KvStore, ReadError};
 use hubbub_core::{Op, OpBatch, Outcome, Timestamp};
 use quick_cache::sync::GuardResult;
@@ -68,7 +68,7 @@ use failures::Failures;
 pub use following::Following;
 use following::Published;
 use validator::CacheValidator;
-pub use validator::EpochOf;
+pub use validator::EpochSource;
 
 /// Bounds of the cache.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -148,7 +148,7 @@ pub struct Keys {
     validator: Option<Arc<CacheValidator>>,
     failures: Failures,
     /// Names the history of a store that other servers write to; `None` = none does.
-    epoch: Option<EpochOf>,
+    epoch: Option<EpochSource>,
     /// The last revision that the cache contains, or that was seen in a shared store.
     published: watch::Sender<Published>,
 }
@@ -170,7 +170,7 @@ impl Keys {
     /// The keys of a store that other servers write to, too. `epoch` names its history.
     pub fn shared(
         store: Arc<dyn KvStore>,
-        epoch: EpochOf,
+        epoch: EpochSource,
         clock: Arc<dyn Clock>,
         metrics: Arc<Metrics>,
         limits: CacheLimits,
@@ -292,8 +292,8 @@ impl Keys {
             let asked_in = epoch();
             // No store has a change behind it, so this says what there is.
             let (oldest, head) = match self.store.changes(&[], u64::MAX, 1).await? {
-                KvHistory::Compacted { oldest, head } => (oldest, head),
-                KvHistory::Changes(_) => (0, self.store.revision()),
+                KvChangesRead::Compacted { oldest, head } => (oldest, head),
+                KvChangesRead::Changes(_) => (0, self.store.revision()),
             };
             self.caught_up().await;
             if epoch() == asked_in {
@@ -428,7 +428,7 @@ impl Keys {
     async fn remove_expired(&self, mut after: u64, through: u64) {
         let Some(cache) = &self.cache else { return };
         loop {
-            let Ok(KvHistory::Changes(page)) = self.store.changes(&[], after, CHANGES_PAGE).await else {
+            let Ok(KvChangesRead::Changes(page)) = self.store.changes(&[], after, CHANGES_PAGE).await else {
                 // It is unknown which keys they were.
                 return cache.inner.clear();
             };

@@ -19,7 +19,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use hubbub_core::clock::Clock;
-use hubbub_core::kv::{KvChange, KvHistory, KvOp, KvOutcome};
+use hubbub_core::kv::{KvChange, KvChangesRead, KvOp, KvOutcome};
 use hubbub_core::store::{KvStore, ReadError};
 use hubbub_core::{Op, OpBatch, Outcome};
 use parking_lot::Mutex;
@@ -44,7 +44,7 @@ const WAITING_MAX: usize = 10_000;
 const EPOCH_CHECK_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Returns the store's epoch.
-pub type EpochOf = Arc<dyn Fn() -> Arc<str> + Send + Sync>;
+pub type EpochSource = Arc<dyn Fn() -> Arc<str> + Send + Sync>;
 
 type Answer = Result<(), ReadError>;
 
@@ -75,7 +75,7 @@ struct ValidationQueue {
 
 pub(super) struct CacheValidator {
     store: Arc<dyn KvStore>,
-    epoch: EpochOf,
+    epoch: EpochSource,
     cache: Arc<Cache>,
     clock: Arc<dyn Clock>,
     metrics: Arc<Metrics>,
@@ -90,7 +90,7 @@ impl CacheValidator {
     /// The validator of an empty cache.
     pub(super) fn new(
         store: Arc<dyn KvStore>,
-        epoch: EpochOf,
+        epoch: EpochSource,
         cache: Arc<Cache>,
         clock: Arc<dyn Clock>,
         metrics: Arc<Metrics>,
@@ -205,12 +205,12 @@ impl CacheValidator {
                 return Ok(false);
             }
             let is_over = match history {
-                KvHistory::Changes(page) => {
+                KvChangesRead::Changes(page) => {
                     page.changes.iter().for_each(|change| self.apply_change(change));
                     position.revision = position.revision.max(page.through);
                     !page.more
                 }
-                KvHistory::Compacted { head, .. } => {
+                KvChangesRead::Compacted { head, .. } => {
                     self.cache.inner.clear();
                     // Another validation may have advanced meanwhile.
                     if position.revision == after {
@@ -236,7 +236,7 @@ impl CacheValidator {
     }
 
     /// A page of the changes after a revision; `None` = an epoch other than `epoch` began. The old database may never answer.
-    async fn changes(&self, after: u64, epoch: &Arc<str>) -> Result<Option<KvHistory>, ReadError> {
+    async fn changes(&self, after: u64, epoch: &Arc<str>) -> Result<Option<KvChangesRead>, ReadError> {
         let mut reading = self.store.changes(&[], after, PAGE);
         loop {
             let answer = tokio::time::timeout(EPOCH_CHECK_INTERVAL, &mut reading).await;

@@ -16,7 +16,7 @@ use tokio_postgres::{Error, Row, Statement};
 
 use super::round_trips::InFlight;
 use super::{DbError, Param, Result, Sql};
-use crate::history::{History, IDENTITY_BRIEF};
+use crate::history::{DatabaseHistory, IDENTITY_BRIEF};
 use crate::options::Pooler;
 
 /// Overrides the defaults of database and user: a statement must take its snapshot after it has its locks.
@@ -51,7 +51,7 @@ pub(crate) struct Link {
     pooler: Pooler,
     pub(super) in_flight: InFlight,
     /// The history each transaction must find; `None` if the connection was checked when it was opened.
-    history: Option<Arc<History>>,
+    history: Option<Arc<DatabaseHistory>>,
     /// Age at which it is closed after its use.
     max_lifetime: Duration,
 }
@@ -163,7 +163,7 @@ impl Conn {
         client: Object,
         pooler: Pooler,
         in_flight: InFlight,
-        history: Option<Arc<History>>,
+        history: Option<Arc<DatabaseHistory>>,
         max_lifetime: Duration,
     ) -> Self {
         let give_back: fn(Link) = |link| {

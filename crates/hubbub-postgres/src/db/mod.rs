@@ -23,7 +23,7 @@ use hubbub_core::invariant::saturate;
 use hubbub_core::store::{ApplyError, PoolFigures};
 use tokio_postgres::Row;
 
-use crate::history::History;
+use crate::history::DatabaseHistory;
 use crate::options::Pooler;
 use conn::{BEGIN, BEGIN_WRITE, COMMITTING};
 pub(crate) use conn::{BEGIN_SNAPSHOT, Conn, Tx, WALKING, walking};
@@ -49,7 +49,7 @@ pub(crate) struct Db {
     round_trips: Arc<RoundTrips>,
     /// The history that every transaction must find, behind a transaction pooler; its servers may change unseen. `None`
     /// without one: then connections are checked once, when they are opened.
-    history: Option<Arc<History>>,
+    history: Option<Arc<DatabaseHistory>>,
 }
 
 struct FailedAttempt {
@@ -62,7 +62,7 @@ impl Db {
         pool: Pool,
         pooler: Pooler,
         (timeout, max_lifetime): (Duration, Duration),
-        history: Option<Arc<History>>,
+        history: Option<Arc<DatabaseHistory>>,
     ) -> Self {
         let history = history.filter(|_| pooler == Pooler::Transaction);
         let (pool_metrics, round_trips) = (Arc::default(), Arc::default());

@@ -213,7 +213,7 @@ impl<'a> WorkingSet<'a> {
 }
 
 impl<'a> View<'a> for WorkingSet<'a> {
-    type Need = Infallible;
+    type LoadRequest = Infallible;
 
     fn version(&self, key: &[u8]) -> Result<Option<KeyVersion>, Infallible> {
         Ok(self.versions.get(key).copied())

@@ -9,7 +9,7 @@ use std::time::Duration;
 use hubbub_core::Timestamp;
 use hubbub_core::invariant::saturate;
 use hubbub_core::kv::{
-    CHANGES_KEPT, KEY_BYTES_MAX, KeyInfo, KeyPage, KvChange, KvChanged, KvChanges, KvEntry, KvHistory,
+    CHANGES_KEPT, KEY_BYTES_MAX, KeyInfo, KeyPage, KvChange, KvChanged, KvChanges, KvChangesRead, KvEntry,
     has_expired,
 };
 use hubbub_core::store::{KvStore, Read, ReadError};
@@ -130,11 +130,11 @@ impl KvStore for Postgres {
         })
     }
 
-    fn changes(&self, prefix: &[u8], after: u64, limit: usize) -> Read<'_, KvHistory> {
+    fn changes(&self, prefix: &[u8], after: u64, limit: usize) -> Read<'_, KvChangesRead> {
         let ((first, end), prefix_is_empty) = (range(prefix, None), prefix.is_empty());
         Box::pin(async move {
             if prefix_is_empty && let Some(changes) = self.kv.next_changes(after, limit).await? {
-                return Ok(KvHistory::Changes(changes));
+                return Ok(KvChangesRead::Changes(changes));
             }
             let through = after.saturating_add(SCANNED_MAX);
             let most = number(limit as u64).saturating_add(1);
@@ -143,7 +143,7 @@ impl KvStore for Postgres {
             let head = self.kv.observe(&rows);
             let oldest = head.saturating_sub(CHANGES_KEPT as u64);
             if after < oldest || after > head {
-                return Ok(KvHistory::Compacted { oldest, head });
+                return Ok(KvChangesRead::Compacted { oldest, head });
             }
             let mut changes = rows.iter().filter_map(change).collect::<Result<Vec<_>, _>>()?;
             let is_cut = changes.len() > limit;
@@ -152,7 +152,7 @@ impl KvStore for Postgres {
                 Some(last) if is_cut => last.revision,
                 _ => through.min(head),
             };
-            Ok(KvHistory::Changes(KvChanges { changes, through, more: through < head }))
+            Ok(KvChangesRead::Changes(KvChanges { changes, through, more: through < head }))
         })
     }
 

@@ -62,7 +62,7 @@ impl Queues {
                 match decide::decide(&mut set, op) {
                     Ok(outcome) => break Outcome::Queue(outcome),
                     Err(Stop::Refused(refusal)) => break Outcome::Refused(refusal),
-                    Err(Stop::Need(need)) => Box::pin(loader.more(&mut set, need)).await?,
+                    Err(Stop::LoadRequest(need)) => Box::pin(loader.more(&mut set, need)).await?,
                 }
             };
             outcomes.push(outcome);

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use hubbub_core::invariant::saturate;
 use hubbub_core::queue::{
-    Delivery, MessageState, QueueInfo, TAKE_BYTES_MAX, Take, TakeFilter, TakeHow, WaitFilter, Waiting,
+    Delivery, MessageState, QueueInfo, TAKE_BYTES_MAX, Take, TakeFilter, TakeMode, WaitFilter, Waiting,
 };
 use hubbub_core::store::{QueueStore, Read};
 use hubbub_core::{ClientId, QueueId, QueueOp, Refusal, Timestamp};
@@ -212,7 +212,7 @@ impl Queues {
     async fn peek(&self, tx: &Tx<'_>, wanted: TakeFilter<'_>, max: usize) -> Result<Option<Vec<Delivery>>> {
         let loader = Loader { tx, clock: &*self.context.clock, locks: false };
         let mut set = WorkingSet::default();
-        let take = QueueOp::Take(Take { wanted, max, how: TakeHow::Away, registers: false });
+        let take = QueueOp::Take(Take { wanted, max, how: TakeMode::Away, registers: false });
         Box::pin(loader.begin(&mut set, &[take], 0)).await?;
         while let Err(need) = set.advance() {
             Box::pin(loader.more(&mut set, need)).await?;
@@ -220,7 +220,7 @@ impl Queues {
         loop {
             match set.peek(&wanted, max) {
                 Ok(found) => return Ok(Some(found)),
-                Err(Stop::Need(need)) => Box::pin(loader.more(&mut set, need)).await?,
+                Err(Stop::LoadRequest(need)) => Box::pin(loader.more(&mut set, need)).await?,
                 Err(Stop::Refused(Refusal::UnknownQueue)) => return Ok(None),
                 Err(Stop::Refused(_)) => return Ok(Some(Vec::new())),
             }

@@ -25,7 +25,7 @@ use tokio::task::JoinHandle;
 use crate::db::connect::OpenError;
 use crate::db::query_batcher::QueryBatcher;
 use crate::db::{Db, ReadSource, Result};
-use crate::history::History;
+use crate::history::DatabaseHistory;
 use crate::options::PostgresOptions;
 use crate::rooms::{self, Rooms};
 use crate::stats::{CountReader, Stats, delegate_stats};
@@ -47,7 +47,7 @@ impl Replicas {
     pub(crate) async fn open(
         options: &PostgresOptions,
         primary: &Db,
-        history: &Arc<History>,
+        history: &Arc<DatabaseHistory>,
     ) -> Result<Option<Arc<Self>>, OpenError> {
         if options.replicas.is_empty() {
             return Ok(None);

@@ -12,7 +12,7 @@ use tokio_postgres::types::PgLsn;
 use super::log_position::{LogPosition, PositionHistory};
 use crate::db::connect::{self, OpenError};
 use crate::db::{Conn, Db, DbError, ReadSource, Result, statements};
-use crate::history::History;
+use crate::history::DatabaseHistory;
 use crate::options::{PoolOptions, PostgresOptions};
 
 /// Timeout of a connection, and of a query for the replica's position.
@@ -44,7 +44,7 @@ pub(super) struct Replica {
     db: Db,
     pool: PoolOptions,
     lag_max: Duration,
-    history: Arc<History>,
+    history: Arc<DatabaseHistory>,
     state: Mutex<State>,
     reads: AtomicU64,
     fallbacks: AtomicU64,
@@ -71,7 +71,7 @@ impl Replica {
     pub(super) fn open(
         url: &str,
         options: &PostgresOptions,
-        history: Arc<History>,
+        history: Arc<DatabaseHistory>,
     ) -> Result<Self, OpenError> {
         let config = connect::config(url, false)?;
         let place = connect::hosts(&config);

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::support::queues::{apply, done, info, make, send, servers_with, settle, take, taken, texts};
 use hubbub_conformance::queues::message;
-use hubbub_core::queue::{Audience, QueueSend, Settle, Take, TakeFilter, TakeHow, WaitFilter};
+use hubbub_core::queue::{Audience, QueueSend, Settle, Take, TakeFilter, TakeMode, WaitFilter};
 use hubbub_core::{ClientId, Outcome, QueueId, QueueOp, QueueStore};
 use hubbub_postgres::BroadcastOptions;
 
@@ -126,7 +126,7 @@ async fn a_copy_that_is_not_made_is_found() {
         listed.extend(some.into_iter().map(|(_, text)| text));
     }
     assert_eq!(listed, ["one", "one", "one", "two", "two", "two"]);
-    let away = Take { wanted, max: 9, how: TakeHow::Away, registers: false };
+    let away = Take { wanted, max: 9, how: TakeMode::Away, registers: false };
     assert_eq!(texts(&taken(done(right, QueueOp::Take(away)))), ["two", "one"]);
     assert_eq!(holding("dora").await, []);
     done(right, QueueOp::Delete { queue: "q", force: true });

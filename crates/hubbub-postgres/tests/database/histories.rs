@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::support::{Database, connect, eventually};
 use hubbub_core::clock::{ManualClock, SeededRandom};
-use hubbub_core::kv::{Condition, KvHistory};
+use hubbub_core::kv::{Condition, KvChangesRead};
 use hubbub_core::store::ApplyError;
 use hubbub_core::{KvOp, KvOutcome, KvStore, Op, OpBatch, Outcome, RoomStore, Store, Timestamp};
 use hubbub_postgres::{Postgres, PostgresOptions, ReopeningStore};
@@ -52,7 +52,7 @@ async fn changes(store: &Postgres, prefix: &[u8], mut after: u64) -> Result<Vec<
     let mut found = Vec::new();
     loop {
         match store.changes(prefix, after, 10).await.unwrap() {
-            KvHistory::Changes(page) => {
+            KvChangesRead::Changes(page) => {
                 assert!(page.changes.iter().all(|change| *change.key == *b"k"), "{page:?}");
                 found.extend(page.changes.iter().map(|change| change.revision));
                 after = page.through;
@@ -60,7 +60,7 @@ async fn changes(store: &Postgres, prefix: &[u8], mut after: u64) -> Result<Vec<
                     return Ok(found);
                 }
             }
-            KvHistory::Compacted { oldest, .. } => return Err(oldest),
+            KvChangesRead::Compacted { oldest, .. } => return Err(oldest),
         }
     }
 }

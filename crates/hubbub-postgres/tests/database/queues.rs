@@ -12,7 +12,7 @@ use crate::support::queues::{
 use crate::support::{connect, eventually};
 use hubbub_conformance::queues::message;
 use hubbub_core::queue::{
-    Audience, Delivery, Due, QueueOutcome, QueueSend, QueueSettings, Settle, Take, TakeFilter, TakeHow,
+    Audience, Delivery, Due, QueueOutcome, QueueSend, QueueSettings, Settle, Take, TakeFilter, TakeMode,
     WaitFilter,
 };
 use hubbub_core::{ClientId, Outcome, QueueId, QueueOp, QueueStore, Refusal, Timestamp};
@@ -133,7 +133,7 @@ async fn servers_know_what_others_did() {
     let default = Take {
         wanted: TakeFilter { queue: Some("q"), receiver: None, sender: None, newest_first: false },
         max: 1,
-        how: TakeHow::Lease { lease_ms: None },
+        how: TakeMode::Lease { lease_ms: None },
         registers: true,
     };
     let held = taken(done(other, QueueOp::Take(default)));
@@ -268,7 +268,7 @@ async fn those_who_wait_elsewhere_are_found_something() {
     done(&stores[0], QueueOp::Remove { queue: "q", id: for_bob });
     send(&stores[0], QueueSend { sender: "eve", ..message("p", "x") });
     assert_eq!(stores[1].matching_filters(all()).await.unwrap(), [3, 4, 5]);
-    let how = TakeHow::Lease { lease_ms: Some(60_000) };
+    let how = TakeMode::Lease { lease_ms: Some(60_000) };
     let wanted = TakeFilter { queue: Some("p"), receiver: None, sender: None, newest_first: false };
     done(&stores[0], QueueOp::Take(Take { wanted, max: 1, how, registers: true }));
     assert_eq!(stores[1].matching_filters(all()).await.unwrap(), [5], "it is on lease");

@@ -8,7 +8,7 @@ use crate::support::Database;
 use crate::support::queues::{START, apply, done, make, settle, taken};
 use hubbub_conformance::queues::message;
 use hubbub_core::clock::{ManualClock, SeededRandom};
-use hubbub_core::queue::{Delivery, Settle, Take, TakeFilter, TakeHow};
+use hubbub_core::queue::{Delivery, Settle, Take, TakeFilter, TakeMode};
 use hubbub_core::{MessageType, Op, OpBatch, Outcome, QueueOp, Send, Store, Timestamp};
 use hubbub_postgres::{Postgres, PostgresOptions};
 use tokio_postgres::Client;
@@ -60,7 +60,7 @@ async fn rounds(database: &Database, clock: &Arc<ManualClock>, shape: Shape, bat
         // Leases that were acknowledged long ago become due all the time.
         clock.advance_micros(200_000);
         apply(&store, &vec![QueueOp::Send(message("q", "x")); BATCH]);
-        let how = if batch % 2 == 0 { TakeHow::Lease { lease_ms: Some(3_000) } } else { TakeHow::Away };
+        let how = if batch % 2 == 0 { TakeMode::Lease { lease_ms: Some(3_000) } } else { TakeMode::Away };
         let wanted = TakeFilter {
             queue: Some("q"),
             receiver: Some("bob"),

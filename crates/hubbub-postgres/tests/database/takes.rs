@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use hubbub_conformance::queues::message;
 use hubbub_core::clock::{ManualClock, SeededRandom, SteadyClock, TRUST_AFTER};
-use hubbub_core::queue::{QueueSend, Settle, Take, TakeFilter, TakeHow};
+use hubbub_core::queue::{QueueSend, Settle, Take, TakeFilter, TakeMode};
 use hubbub_core::{Clock, QueueOp, Store, Timestamp};
 use hubbub_postgres::{Postgres, PostgresOptions};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -129,7 +129,7 @@ async fn a_take_from_all_queues_reads_texts_of_what_it_takes() {
         apply(&counted.store, &[QueueOp::Send(message(&queue, &large)); 12]);
     }
     let wanted = TakeFilter { queue: None, receiver: Some("bob"), sender: Some("ada"), newest_first: false };
-    let takes = QueueOp::Take(Take { wanted, max: 1_000, how: TakeHow::Away, registers: true });
+    let takes = QueueOp::Take(Take { wanted, max: 1_000, how: TakeMode::Away, registers: true });
     let (all, bytes) = counted.count(|store| taken(done(store, takes)));
     assert_eq!((all.len(), all.iter().filter(|one| one.text == large).count()), (16, 16));
     assert!(bytes < 13 * MIB, "{bytes} bytes of 45 MiB");

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use hubbub_core::clock::{ManualClock, SeededRandom};
 use hubbub_core::queue::{
-    Delivery, QueueInfo, QueueOutcome, QueueSend, QueueSettings, Settle, Take, TakeFilter, TakeHow,
+    Delivery, QueueInfo, QueueOutcome, QueueSend, QueueSettings, Settle, Take, TakeFilter, TakeMode,
 };
 use hubbub_core::{Op, OpBatch, Outcome, QueueId, QueueOp, QueueStore, Store, Timestamp};
 use hubbub_postgres::{BroadcastOptions, Postgres, PostgresOptions};
@@ -61,7 +61,7 @@ pub fn send(store: &Postgres, message: QueueSend<'_>) -> u64 {
 }
 
 pub fn take<'a>(queue: &'a str, receiver: &'a str, max: usize, lease_ms: Option<u64>) -> QueueOp<'a> {
-    let how = if lease_ms.is_some() { TakeHow::Lease { lease_ms } } else { TakeHow::Away };
+    let how = if lease_ms.is_some() { TakeMode::Lease { lease_ms } } else { TakeMode::Away };
     let wanted =
         TakeFilter { queue: Some(queue), receiver: Some(receiver), sender: None, newest_first: false };
     QueueOp::Take(Take { wanted, max, how, registers: true })

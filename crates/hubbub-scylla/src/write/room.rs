@@ -263,7 +263,7 @@ impl View for OpView<'_, '_> {
 }
 
 impl SendView for OpView<'_, '_> {
-    type Need = Infallible;
+    type LoadRequest = Infallible;
 
     fn id_holder(&self, send: &Send<'_>) -> Result<Option<IdHolder>, Infallible> {
         let work = self.work;

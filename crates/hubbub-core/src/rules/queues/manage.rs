@@ -59,7 +59,7 @@ pub(super) fn dead_letter_queue<V: View>(
     view: &V,
     name: &Arc<str>,
     effects: &mut EffectsOf<'_, V>,
-) -> Result<V::Number, Stop<V::Need>> {
+) -> Result<V::Number, Stop<V::LoadRequest>> {
     let found = view.queue(name)?;
     if let Some(queue) = found.filter(|queue| queue.is_dead_letter) {
         return Ok(queue.number);
@@ -120,7 +120,7 @@ pub(super) fn register_client<'a, V: View>(
     view: &V,
     name: &'a str,
     effects: &mut EffectsOf<'a, V>,
-) -> Result<(V::Number, bool), Stop<V::Need>> {
+) -> Result<(V::Number, bool), Stop<V::LoadRequest>> {
     let client = view.client(name);
     if let Some(client) = client.filter(|client| client.is_registered) {
         return Ok((client.number, false));

@@ -31,7 +31,7 @@ pub use view::{
 
 use crate::Refusal;
 use crate::invariant::BrokenInvariant;
-use crate::queue::{QueueOp, QueueOutcome, TakeHow};
+use crate::queue::{QueueOp, QueueOutcome, TakeMode};
 
 /// Why an operation is not done.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -39,7 +39,7 @@ pub enum Stop<N> {
     /// It is refused for good.
     Refused(Refusal),
     /// The store must load something first; then the operation is decided again.
-    Need(N),
+    LoadRequest(N),
 }
 
 impl<N> From<Refusal> for Stop<N> {
@@ -58,7 +58,7 @@ impl<N> From<BrokenInvariant> for Stop<N> {
 pub type EffectsOf<'a, V> = Effects<'a, <V as View>::Number, <V as View>::Fingerprint<'a>>;
 
 /// What an operation comes to, without its effects.
-type Decided<V> = Result<QueueOutcome, Stop<<V as View>::Need>>;
+type Decided<V> = Result<QueueOutcome, Stop<<V as View>::LoadRequest>>;
 
 /// Decides one operation by what `view` shows. `effects` holds what it changes, in the order to apply.
 ///
@@ -92,7 +92,7 @@ pub fn decide<'a, V: View>(view: &mut V, op: &QueueOp<'a>, effects: &mut Effects
 pub fn names_freed(op: &QueueOp<'_>) -> bool {
     match op {
         QueueOp::Settle { .. } | QueueOp::Remove { .. } => true,
-        QueueOp::Take(take) => take.how == TakeHow::Away,
+        QueueOp::Take(take) => take.how == TakeMode::Away,
         _ => false,
     }
 }

@@ -31,20 +31,23 @@ pub trait Order {
     /// A sorted list of available messages.
     type Source;
     /// What must be loaded first.
-    type Need;
+    type LoadRequest;
 
     /// One query passes over so many expired messages at most. Behind more of them it finds nothing; the store sees to it that
     /// whoever waits looks again.
     const EXPIRED_MAX: usize;
 
     /// The first message of a source, or the first behind `behind`.
-    fn next(&self, source: &Self::Source, behind: Option<u64>) -> Result<Option<u64>, Self::Need>;
+    fn next(&self, source: &Self::Source, behind: Option<u64>) -> Result<Option<u64>, Self::LoadRequest>;
 
     /// A message by its id.
     fn message(&self, id: u64) -> Option<(CandidateIn<Self>, Availability)>;
 
     /// The message behind this one in its group, if it could be taken were this one gone.
-    fn next_in_group(&self, message: &CandidateIn<Self>) -> Result<Option<CandidateIn<Self>>, Self::Need>;
+    fn next_in_group(
+        &self,
+        message: &CandidateIn<Self>,
+    ) -> Result<Option<CandidateIn<Self>>, Self::LoadRequest>;
 }
 
 /// How much is wanted, and how.
@@ -79,7 +82,7 @@ pub fn select<O: Order>(
     order: &O,
     sources: &[O::Source],
     query: &Query<O::Number>,
-) -> Result<Selected<O::Number, O::Handle>, O::Need> {
+) -> Result<Selected<O::Number, O::Handle>, O::LoadRequest> {
     let mut found = Selected { chosen: Vec::new(), expired: Vec::new() };
     if query.max == 0 {
         return Ok(found);

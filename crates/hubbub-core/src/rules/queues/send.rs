@@ -93,7 +93,7 @@ fn oldest_to_drop<V: View>(
     send: &QueueSend<'_>,
     copies: u32,
     effects: &EffectsOf<'_, V>,
-) -> Result<Vec<u64>, Stop<V::Need>> {
+) -> Result<Vec<u64>, Stop<V::LoadRequest>> {
     let rules = queue.rules;
     if rules.messages_max == 0 && rules.bytes_max == 0 {
         return Ok(Vec::new());

@@ -31,7 +31,7 @@ fn dead_letter<V: View>(
     view: &mut V,
     most: usize,
     effects: &mut EffectsOf<'_, V>,
-) -> Result<(), Stop<V::Need>> {
+) -> Result<(), Stop<V::LoadRequest>> {
     let exhausted = view.exhausted(most);
     let view = &*view;
     let mut is_first = true;

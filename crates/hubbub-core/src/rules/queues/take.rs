@@ -6,7 +6,7 @@ use super::view::{Candidate, View};
 use super::{Decided, EffectsOf, Stop, micros, space};
 use crate::Refusal;
 use crate::invariant::broken;
-use crate::queue::{Delivery, QueueOutcome, TAKE_MAX, Take, TakeFilter, TakeHow};
+use crate::queue::{Delivery, QueueOutcome, TAKE_MAX, Take, TakeFilter, TakeMode};
 use crate::time::Timestamp;
 
 /// Messages that one take meets at most whose payloads cannot be read; each may cost a read of a failing disk. Then it
@@ -22,10 +22,10 @@ pub(super) fn take<'a, V: View>(view: &mut V, take: &Take<'a>, effects: &mut Eff
         None => None,
     };
     let max = effects.list_max(take.max.min(TAKE_MAX), space::LISTED_BYTES);
-    let mut taken = choose(view, &take.wanted, queue, max, take.how == TakeHow::Away)?;
+    let mut taken = choose(view, &take.wanted, queue, max, take.how == TakeMode::Away)?;
     let leases = match take.how {
-        TakeHow::Away => Vec::new(),
-        TakeHow::Lease { lease_ms } => lease(view, &mut taken, lease_ms)?,
+        TakeMode::Away => Vec::new(),
+        TakeMode::Lease { lease_ms } => lease(view, &mut taken, lease_ms)?,
     };
     if let (Some(receiver), true) = (take.wanted.receiver, take.registers && view.autoregisters()) {
         register_client(view, receiver, effects)?;
@@ -47,7 +47,7 @@ fn choose<V: View>(
     queue: Option<V::Number>,
     max: usize,
     through_groups: bool,
-) -> Result<Taken<V>, Stop<V::Need>> {
+) -> Result<Taken<V>, Stop<V::LoadRequest>> {
     let mut left = UNREADABLE_MAX;
     loop {
         let chosen = view.select(wanted, queue, max, through_groups)?;
@@ -70,7 +70,7 @@ fn lease<V: View>(
     view: &V,
     taken: &mut Taken<V>,
     lease_ms: Option<u64>,
-) -> Result<Vec<NewLease>, Stop<V::Need>> {
+) -> Result<Vec<NewLease>, Stop<V::LoadRequest>> {
     let mut leases = Vec::with_capacity(taken.len());
     for (message, delivery) in taken {
         let queue = view.queue_of(message.queue).ok_or_else(|| broken("a chosen message is in a queue"))?;

@@ -88,7 +88,7 @@ pub struct ReadMessages<N, H> {
     pub unreadable: usize,
 }
 
-/// What a store shows of its queues. Methods name what must be loaded first by [`Stop::Need`].
+/// What a store shows of its queues. Methods name what must be loaded first by [`Stop::LoadRequest`].
 ///
 /// Those that take `&mut self` may reorganize what is shown (give a copy an entry of its own, set aside what cannot be
 /// read), but change nothing that a repeated decision would see.
@@ -100,7 +100,7 @@ pub trait View {
     /// By what the store finds a chosen message again.
     type Handle: Copy;
     /// What must be loaded before an operation can be decided.
-    type Need;
+    type LoadRequest;
 
     /// Time of the decision, in microseconds of the wall clock.
     fn now(&self) -> i64;
@@ -212,4 +212,4 @@ pub trait View {
 pub type CandidateOf<V> = Candidate<<V as View>::Number, <V as View>::Handle>;
 
 /// What a view shows, or why the decision stops.
-pub type Found<T, V> = Result<T, Stop<<V as View>::Need>>;
+pub type Found<T, V> = Result<T, Stop<<V as View>::LoadRequest>>;

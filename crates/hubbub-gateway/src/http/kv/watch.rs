@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use hubbub_core::ErrorCode;
-use hubbub_core::kv::{KvChange, KvChanged, KvChanges, KvHistory};
+use hubbub_core::kv::{KvChange, KvChanged, KvChanges, KvChangesRead};
 use hubbub_pipeline::kv::{Following, Kept};
 use tokio::time::{Instant, timeout_at};
 
@@ -80,11 +80,11 @@ async fn page(gateway: &Gateway, epoch: &str, prefix: &[u8], after: u64) -> Resu
     match gateway.store.changes(prefix, after, PAGE).await? {
         // Revisions count anew where another history of the store began, or go on far behind.
         _ if *gateway.store.epoch() != *epoch => of_another_epoch(gateway, after).await.and_then(Err),
-        KvHistory::Changes(page) => {
+        KvChangesRead::Changes(page) => {
             gateway.keys.caught_up().await;
             Ok(page)
         }
-        KvHistory::Compacted { .. } => {
+        KvChangesRead::Compacted { .. } => {
             let detail = format!("changes behind revision {after} are not kept any more; list the keys anew");
             let reset = reset(gateway).await?;
             Err(Problem { reset, ..Problem::new(ErrorCode::Compacted, detail) })

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use hubbub_core::draft::Loose;
-use hubbub_core::queue::{Delivery, Take, TakeFilter, TakeHow};
+use hubbub_core::queue::{Delivery, Take, TakeFilter, TakeMode};
 use hubbub_core::queue_draft::{CheckedTake, TakeDraft};
 use hubbub_core::{ClientId, FieldError, Op, OpBatch, Outcome, QueueId, QueueOp, QueueOutcome};
 use hubbub_pipeline::consumers::WaitFilter;
@@ -204,8 +204,8 @@ impl<'a> Taking<'a> {
         let CheckedTake { receiver, sender, max, newest_first, lease_ms, .. } = self.take;
         let wanted = TakeFilter { queue: self.queue, receiver, sender, newest_first };
         let how = match self.kind {
-            TakeKind::Get => TakeHow::Away,
-            TakeKind::Lease => TakeHow::Lease { lease_ms },
+            TakeKind::Get => TakeMode::Away,
+            TakeKind::Lease => TakeMode::Lease { lease_ms },
             TakeKind::Read => {
                 let seen = self.gateway.store.peek(wanted, max).await?;
                 return seen.map(Found::Seen).ok_or_else(no_queue);

@@ -3,7 +3,7 @@
 use std::num::NonZeroU64;
 
 use hubbub_core::Timestamp;
-use hubbub_core::kv::{KeyPage, KvEntry, KvHistory};
+use hubbub_core::kv::{KeyPage, KvChangesRead, KvEntry};
 use hubbub_core::store::Read;
 
 use super::*;
@@ -23,7 +23,7 @@ impl KvStore for View {
         self.model.keys(prefix, after, limit)
     }
 
-    fn changes(&self, prefix: &[u8], after: u64, limit: usize) -> Read<'_, KvHistory> {
+    fn changes(&self, prefix: &[u8], after: u64, limit: usize) -> Read<'_, KvChangesRead> {
         self.model.changes(prefix, after, limit)
     }
 

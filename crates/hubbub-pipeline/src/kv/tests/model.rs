@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use hubbub_core::clock::{Clock, ManualClock, RandomSource, SeededRandom};
 use hubbub_core::kv::{
-    KeyPage, KvChange, KvChanged, KvChanges, KvEntry, KvHistory, KvOp, KvOutcome, has_expired,
+    KeyPage, KvChange, KvChanged, KvChanges, KvChangesRead, KvEntry, KvOp, KvOutcome, has_expired,
 };
 use hubbub_core::store::{KvStore, Read, ReadError};
 use hubbub_core::{Op, OpBatch, Outcome, Refusal, Timestamp};
@@ -237,7 +237,7 @@ impl KvStore for Model {
         Box::pin(async { Ok(KeyPage { keys: Vec::new(), revision: self.revision() }) })
     }
 
-    fn changes(&self, prefix: &[u8], after: u64, limit: usize) -> Read<'_, KvHistory> {
+    fn changes(&self, prefix: &[u8], after: u64, limit: usize) -> Read<'_, KvChangesRead> {
         let prefix = prefix.to_vec();
         Box::pin(async move {
             self.dawdle().await;
@@ -259,12 +259,12 @@ impl KvStore for Model {
             self.dawdle().await;
             let oldest = head.saturating_sub(self.kept.load(Ordering::SeqCst));
             if after < oldest || after > head {
-                return Ok(KvHistory::Compacted { oldest, head });
+                return Ok(KvChangesRead::Compacted { oldest, head });
             }
             let is_cut = changes.len() > limit;
             changes.truncate(limit);
             let through = changes.last().filter(|_| is_cut).map_or(head, |last| last.revision);
-            Ok(KvHistory::Changes(KvChanges { changes, through, more: is_cut }))
+            Ok(KvChangesRead::Changes(KvChanges { changes, through, more: is_cut }))
         })
     }
 

@@ -8,7 +8,7 @@ use hubbub_core::rules::queues::{NewMessage, Recipient, Removal, number_named};
 use super::view::{bytes_of, copied_bytes};
 use super::{DURATION_MAX, Fingerprint, PgEffect};
 use crate::queues::working_set::{
-    ANYBODY, GroupKey, Known, Message, Need, Recipients, State, WorkingSet, signed, unsigned,
+    ANYBODY, GroupKey, Known, LoadRequest, Message, Recipients, State, WorkingSet, signed, unsigned,
 };
 
 /// A duration as the database can write its end.
@@ -18,7 +18,7 @@ pub(super) fn duration(micros: u64) -> i64 {
 
 impl WorkingSet {
     /// Makes sure that all is loaded that an effect changes.
-    pub(super) fn check_loaded(&self, effect: &PgEffect<'_>) -> Result<(), Need> {
+    pub(super) fn check_loaded(&self, effect: &PgEffect<'_>) -> Result<(), LoadRequest> {
         match effect {
             PgEffect::Put { number, name, settings, .. } => self.can_put(*number, name, settings),
             PgEffect::Client { number, registered: false, kept, .. } => {
@@ -38,29 +38,29 @@ impl WorkingSet {
         }
     }
 
-    fn can_put(&self, no: i32, name: &str, settings: &QueueRules) -> Result<(), Need> {
+    fn can_put(&self, no: i32, name: &str, settings: &QueueRules) -> Result<(), LoadRequest> {
         if number_named(name).is_some() && self.highest_named.is_none() {
-            return Err(Need::HighestNamed);
+            return Err(LoadRequest::HighestNamed);
         }
         let changes_limit = self
             .queues
             .get(&no)
             .is_some_and(|queue| !queue.is_new && queue.settings.deliveries_max != settings.deliveries_max);
-        let need = Need::Returned(no);
+        let need = LoadRequest::Returned(no);
         if changes_limit && !self.loaded.contains(&need) { Err(need) } else { Ok(()) }
     }
 
-    fn can_return(&self, id: i64) -> Result<(), Need> {
+    fn can_return(&self, id: i64) -> Result<(), LoadRequest> {
         let is_expired = self.messages.get(&id).is_some_and(|message| message.is_expired(self.proven));
         if is_expired { self.can_leave(id) } else { self.can_come_back(id) }
     }
 
-    fn can_move(&self, id: i64, to: i32) -> Result<(), Need> {
+    fn can_move(&self, id: i64, to: i32) -> Result<(), LoadRequest> {
         self.can_leave(id)?;
         self.can_join(id, to)
     }
 
-    fn can_add(&self, sent: &NewMessage<'_, i32, Fingerprint<'_>>) -> Result<(), Need> {
+    fn can_add(&self, sent: &NewMessage<'_, i32, Fingerprint<'_>>) -> Result<(), LoadRequest> {
         let receivers = match (sent.group, sent.to) {
             (None, _) => return Ok(()),
             (Some(_), Recipient::Anyone) => vec![ANYBODY],
@@ -80,7 +80,7 @@ impl WorkingSet {
     }
 
     /// Whether a new message finds others of its group before it.
-    fn comes_behind(&self, queue: i32, receiver: i32, group: Option<&str>) -> Result<bool, Need> {
+    fn comes_behind(&self, queue: i32, receiver: i32, group: Option<&str>) -> Result<bool, LoadRequest> {
         let Some(group) = group else { return Ok(false) };
         let key = GroupKey { queue, receiver, group: group.into() };
         // For someone who is new there is nothing in the database.

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use hubbub_core::rules::queues::{self as rules, Effect, Effects};
 use hubbub_core::{QueueOp, QueueOutcome};
 
-use super::working_set::{Need, State, Stop, WakeTarget, WorkingSet};
+use super::working_set::{LoadRequest, State, Stop, WakeTarget, WorkingSet};
 
 /// Longest time of anything, in microseconds; keeps times within what the database can write.
 const DURATION_MAX: i64 = 8_000 * 365 * 24 * 3_600 * 1_000_000;
@@ -35,7 +35,7 @@ type PgEffect<'a> = Effect<'a, i32, Fingerprint<'a>>;
 pub(super) fn decide(set: &mut WorkingSet, op: &QueueOp<'_>) -> Result<QueueOutcome, Stop> {
     let decided = decide_and_apply(set, op);
     // One that is decided again still needs its id.
-    if matches!(op, QueueOp::Send(_)) && !matches!(decided, Err(Stop::Need(_))) {
+    if matches!(op, QueueOp::Send(_)) && !matches!(decided, Err(Stop::LoadRequest(_))) {
         set.sends_left -= 1;
     }
     decided
@@ -60,7 +60,7 @@ fn decide_and_apply(set: &mut WorkingSet, op: &QueueOp<'_>) -> Result<QueueOutco
 impl WorkingSet {
     /// Ends delays, leases and lives that are over, of all messages that are loaded. Lives end for good, so by the time
     /// that is proven.
-    pub(in crate::queues) fn advance(&mut self) -> Result<(), Need> {
+    pub(in crate::queues) fn advance(&mut self) -> Result<(), LoadRequest> {
         let (now, proven) = (self.now, self.proven);
         let is_due = |due: Option<i64>| due.is_some_and(|due| due <= now);
         let mut due: Vec<i64> = Vec::new();

@@ -6,7 +6,7 @@ use hubbub_core::invariant::saturate;
 use hubbub_core::queue::{Delivery, PAYLOADS_MAX, TAKE_BYTES_MAX, TAKE_MAX, TakeFilter};
 use hubbub_core::rules::queues::{Availability, Candidate, Order, Query, select};
 
-use crate::queues::working_set::{Message, Need, Place, State, Stop, WorkingSet, signed, unsigned};
+use crate::queues::working_set::{LoadRequest, Message, Place, State, Stop, WorkingSet, signed, unsigned};
 
 fn candidate(message: &Message) -> Candidate<i32, ()> {
     Candidate {
@@ -23,12 +23,12 @@ impl Order for WorkingSet {
     type Number = i32;
     type Handle = ();
     type Source = Place;
-    type Need = Need;
+    type LoadRequest = LoadRequest;
 
     /// What is loaded bounds it: of what may be taken, nothing that has expired is.
     const EXPIRED_MAX: usize = usize::MAX;
 
-    fn next(&self, source: &Place, behind: Option<u64>) -> Result<Option<u64>, Need> {
+    fn next(&self, source: &Place, behind: Option<u64>) -> Result<Option<u64>, LoadRequest> {
         Ok(self.next_of(source, behind.map(signed))?.map(unsigned))
     }
 
@@ -45,7 +45,7 @@ impl Order for WorkingSet {
         Some((candidate(message), availability))
     }
 
-    fn next_in_group(&self, message: &Candidate<i32, ()>) -> Result<Option<Candidate<i32, ()>>, Need> {
+    fn next_in_group(&self, message: &Candidate<i32, ()>) -> Result<Option<Candidate<i32, ()>>, LoadRequest> {
         let id = signed(message.id);
         let Some(key) = self.messages.get(&id).and_then(Message::group_key) else { return Ok(None) };
         let next = WorkingSet::next_in_group(self, &key, id)?.and_then(|next| self.messages.get(&next));
@@ -83,7 +83,7 @@ impl WorkingSet {
         let textless = messages().filter(|message| message.text.is_none());
         let textless: Vec<i64> = textless.map(|message| message.id).collect();
         if !textless.is_empty() {
-            return Err(Need::Texts(textless).into());
+            return Err(LoadRequest::Texts(textless).into());
         }
         Ok(messages().map(|message| self.delivery(message)).collect())
     }

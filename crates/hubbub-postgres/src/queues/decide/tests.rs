@@ -3,13 +3,13 @@
 use std::sync::Arc;
 
 use hubbub_core::queue::{
-    Audience, Due, LeaseReceipt, QueueSend, Settle, Take, TakeFilter, TakeHow, WhenFull,
+    Audience, Due, LeaseReceipt, QueueSend, Settle, Take, TakeFilter, TakeMode, WhenFull,
 };
 use hubbub_core::{QueueOp, QueueOutcome, QueueRules, Refusal};
 
 use super::decide;
 use crate::queues::working_set::{
-    ANYBODY, Client, Counts, Frontier, GroupKey, Message, Need, Place, Queue, State, Stop, WorkingSet,
+    ANYBODY, Client, Counts, Frontier, GroupKey, LoadRequest, Message, Place, Queue, State, Stop, WorkingSet,
 };
 
 const NOW: i64 = 1_000_000;
@@ -80,15 +80,15 @@ const SEND: QueueSend<'_> = QueueSend {
 
 fn take(max: usize) -> QueueOp<'static> {
     let wanted = TakeFilter { queue: Some("q"), receiver: None, sender: None, newest_first: false };
-    QueueOp::Take(Take { wanted, max, how: TakeHow::Away, registers: false })
+    QueueOp::Take(Take { wanted, max, how: TakeMode::Away, registers: false })
 }
 
 /// What an operation still needs; `None` = it was done. It must not have changed anything if it needs something.
-fn need(set: &mut WorkingSet, op: &QueueOp<'_>) -> Option<Need> {
+fn need(set: &mut WorkingSet, op: &QueueOp<'_>) -> Option<LoadRequest> {
     match decide(set, op) {
         Ok(_) => None,
         Err(Stop::Refused(refusal)) => panic!("{op:?} was refused: {refusal:?}"),
-        Err(Stop::Need(need)) => {
+        Err(Stop::LoadRequest(need)) => {
             assert!(
                 set.messages.values().all(|one| !one.is_changed && !one.is_gone && one.stored_in.is_some())
             );
@@ -112,7 +112,7 @@ fn a_take_needs_as_much_of_a_line_as_it_takes() {
     ] {
         let mut set = set(QueueRules::default(), &[3, 5, 9]);
         set.frontiers.extend(frontier.map(|frontier| (OLDEST, frontier)));
-        let expected = needed.then_some(Need::Place(OLDEST));
+        let expected = needed.then_some(LoadRequest::Place(OLDEST));
         assert_eq!(need(&mut set, &take(max)), expected, "{frontier:?}, {max}");
     }
 }
@@ -122,7 +122,7 @@ fn a_take_needs_the_texts_of_what_it_takes() {
     let mut set = set(QueueRules::default(), &[3, 5, 9]);
     set.frontiers.insert(OLDEST, Frontier { to: 9, is_complete: true });
     set.messages.values_mut().filter(|message| message.id > 3).for_each(|message| message.text = None);
-    assert_eq!(need(&mut set, &take(2)), Some(Need::Texts(vec![5])));
+    assert_eq!(need(&mut set, &take(2)), Some(LoadRequest::Texts(vec![5])));
     assert_eq!(need(&mut set, &take(1)), None);
     assert_eq!(set.messages[&3].text, None, "whoever took it has it");
 }
@@ -187,11 +187,11 @@ fn what_has_no_deliveries_left_does_not_expire() {
 fn a_full_queue_drops_no_more_than_is_known_to_be_oldest() {
     let rules = QueueRules { messages_max: 3, when_full: WhenFull::DropOldest, ..QueueRules::default() };
     for (frontier, leased, needed) in [
-        (None, None, Some(Need::Oldest(QUEUE))),
-        (Some(Frontier { to: 2, is_complete: false }), None, Some(Need::Oldest(QUEUE))),
+        (None, None, Some(LoadRequest::Oldest(QUEUE))),
+        (Some(Frontier { to: 2, is_complete: false }), None, Some(LoadRequest::Oldest(QUEUE))),
         (Some(Frontier { to: 3, is_complete: false }), None, None),
         // One on lease is not dropped, so that the next must be known.
-        (Some(Frontier { to: 3, is_complete: false }), Some(3), Some(Need::Oldest(QUEUE))),
+        (Some(Frontier { to: 3, is_complete: false }), Some(3), Some(LoadRequest::Oldest(QUEUE))),
         (Some(Frontier { to: 9, is_complete: true }), Some(3), None),
     ] {
         let mut set = set(rules.clone(), &[3, 5, 9]);
@@ -218,7 +218,7 @@ fn a_message_leaves_its_group_when_the_next_is_known() {
         set.frontiers.insert(OLDEST, Frontier { to: 3, is_complete: true });
         let group = set.groups.entry(key.clone()).or_default();
         group.frontier = frontier.map(|(to, is_complete)| Frontier { to, is_complete });
-        let expected = needed.then(|| Need::Group(key.clone()));
+        let expected = needed.then(|| LoadRequest::Group(key.clone()));
         assert_eq!(need(&mut set, &take(1)), expected, "{frontier:?}");
         assert_eq!(set.messages[&5].behind, needed, "the next one follows");
     }
@@ -228,7 +228,7 @@ fn a_message_leaves_its_group_when_the_next_is_known() {
 fn ids_are_asked_for_all_sends_that_are_left() {
     for (ids, left, needed) in [(0..0, 4, Some(4)), (0..0, 0, Some(1)), (7..8, 4, None)] {
         let mut set = WorkingSet { ids: ids.clone(), sends_left: left, ..set(QueueRules::default(), &[]) };
-        assert_eq!(need(&mut set, &QueueOp::Send(SEND)), needed.map(Need::Ids), "{ids:?}, {left}");
+        assert_eq!(need(&mut set, &QueueOp::Send(SEND)), needed.map(LoadRequest::Ids), "{ids:?}, {left}");
         // One that is decided again still counts.
         assert_eq!(set.sends_left, left - i64::from(needed.is_none()));
     }
@@ -239,7 +239,7 @@ fn ids_are_asked_for_all_sends_that_are_left() {
 fn nothing_is_due_before_what_was_seen_to() {
     let lease = |set: &mut WorkingSet| {
         let wanted = TakeFilter { queue: Some("q"), receiver: None, sender: None, newest_first: false };
-        let how = TakeHow::Lease { lease_ms: Some(1) };
+        let how = TakeMode::Lease { lease_ms: Some(1) };
         decide(set, &QueueOp::Take(Take { wanted, max: 1, how, registers: false }))
     };
     let extend = |set: &mut WorkingSet| {

@@ -11,7 +11,9 @@ use sha2::{Digest, Sha256};
 
 use super::Fingerprint;
 use super::apply::duration;
-use crate::queues::working_set::{Frontier, Message, Need, Queue, State, WorkingSet, signed, unsigned};
+use crate::queues::working_set::{
+    Frontier, LoadRequest, Message, Queue, State, WorkingSet, signed, unsigned,
+};
 
 /// Bytes of copies that one batch makes at most of messages to everybody: each is held and written with its payload.
 const COPIED_BYTES_MAX: i64 = 256 << 20;
@@ -43,7 +45,7 @@ impl View for WorkingSet {
     type Number = i32;
     type Fingerprint<'a> = Fingerprint<'a>;
     type Handle = ();
-    type Need = Need;
+    type LoadRequest = LoadRequest;
 
     fn now(&self) -> i64 {
         self.now
@@ -65,11 +67,11 @@ impl View for WorkingSet {
 
     fn new_queue(&self, name: &str, _made: u32) -> Found<i32, Self> {
         // The database gives the number.
-        Err(Need::NewQueue(name.into()).into())
+        Err(LoadRequest::NewQueue(name.into()).into())
     }
 
     fn highest_named(&self) -> Found<u64, Self> {
-        Ok(self.highest_named.map(unsigned).ok_or(Need::HighestNamed)?)
+        Ok(self.highest_named.map(unsigned).ok_or(LoadRequest::HighestNamed)?)
     }
 
     fn held(&self, queue: i32) -> Found<Held, Self> {
@@ -87,7 +89,7 @@ impl View for WorkingSet {
     }
 
     fn has_room_for_client(&self) -> Found<bool, Self> {
-        let before = self.client_count.ok_or(Need::ClientCount)?;
+        let before = self.client_count.ok_or(LoadRequest::ClientCount)?;
         Ok(before.saturating_add(self.clients_added) < self.clients_max)
     }
 
@@ -123,7 +125,7 @@ impl View for WorkingSet {
         // A message for nobody has an id, too.
         let count = i64::from(count.max(1));
         if self.ids.end - self.ids.start < count {
-            return Err(Need::Ids(count + self.sends_left.max(1) - 1).into());
+            return Err(LoadRequest::Ids(count + self.sends_left.max(1) - 1).into());
         }
         Ok(unsigned(self.ids.start))
     }
@@ -133,7 +135,7 @@ impl View for WorkingSet {
         queue: i32,
         mut visit: impl FnMut(u64, u64) -> ControlFlow<()>,
     ) -> Found<(), Self> {
-        let frontier = self.oldest.get(&queue).ok_or(Need::Oldest(queue))?;
+        let frontier = self.oldest.get(&queue).ok_or(LoadRequest::Oldest(queue))?;
         for message in self.held_by(|message| message.queue == queue && message.state != State::Leased) {
             if !frontier.is_complete && message.id > frontier.to {
                 break;
@@ -142,7 +144,7 @@ impl View for WorkingSet {
                 return Ok(());
             }
         }
-        if frontier.is_complete { Ok(()) } else { Err(Need::Oldest(queue).into()) }
+        if frontier.is_complete { Ok(()) } else { Err(LoadRequest::Oldest(queue).into()) }
     }
 
     fn select(
@@ -191,8 +193,8 @@ impl View for WorkingSet {
     }
 
     fn copies_for(&mut self, client: i32) -> Found<Vec<(u64, bool)>, Self> {
-        if !self.loaded.contains(&Need::Copies(client)) {
-            return Err(Need::Copies(client).into());
+        if !self.loaded.contains(&LoadRequest::Copies(client)) {
+            return Err(LoadRequest::Copies(client).into());
         }
         let copies = self.held_by(|message| message.receiver == client && message.is_copy);
         Ok(copies.iter().map(|copy| (unsigned(copy.id), copy.state == State::Leased)).collect())
@@ -205,7 +207,7 @@ impl View for WorkingSet {
         mut visit: impl FnMut(u64, i32) -> ControlFlow<()>,
     ) -> Found<(), Self> {
         // An id beyond those of the database is nobody's.
-        let need = Need::DeadLetters(queue, id.map(signed));
+        let need = LoadRequest::DeadLetters(queue, id.map(signed));
         let frontier = match id {
             Some(id) => self.loaded.contains(&need).then_some(Frontier { to: signed(id), is_complete: true }),
             None => self.dead_letters.get(&queue).copied(),

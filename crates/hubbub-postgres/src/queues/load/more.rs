@@ -14,7 +14,7 @@ use super::{Loader, MORE};
 use crate::db::{DbError, Param, Result, Sql};
 
 use crate::queues::sql::{self, time};
-use crate::queues::working_set::{Frontier, Need, WorkingSet, signed};
+use crate::queues::working_set::{Frontier, LoadRequest, WorkingSet, signed};
 use crate::queues::write::delete_queues;
 
 const CREATE_QUEUE: Sql = Sql {
@@ -29,29 +29,29 @@ const CREATE_QUEUE: Sql = Sql {
 };
 
 impl Loader<'_> {
-    pub(in crate::queues) async fn more(&self, set: &mut WorkingSet, need: Need) -> Result<()> {
+    pub(in crate::queues) async fn more(&self, set: &mut WorkingSet, need: LoadRequest) -> Result<()> {
         match &need {
-            Need::Queue(name) => {
+            LoadRequest::Queue(name) => {
                 insert_queues(set, &self.queues(&[name], &[], false).await?);
                 set.queried_names.insert(Arc::clone(name));
             }
-            Need::NewQueue(name) => self.create_queue(set, name).await?,
-            Need::Counts(queue) => {
+            LoadRequest::NewQueue(name) => self.create_queue(set, name).await?,
+            LoadRequest::Counts(queue) => {
                 insert_held(set, &self.tx.query(&sql::HELD, &[&vec![*queue]]).await?);
             }
-            Need::Place(place) => {
+            LoadRequest::Place(place) => {
                 let places = BTreeMap::from([(*place, MORE)]);
                 let text_bytes = set.begin_texts(PLACE_TEXTS);
                 let read = self.read_places(set, &places, text_bytes).await?;
                 insert_places(set, &places, read)?;
             }
-            Need::Group(key) => self.read_groups(set, std::slice::from_ref(key), MORE).await?,
-            Need::Oldest(queue) => self.oldest(set, *queue).await?,
-            Need::Texts(ids) => self.texts(set, ids).await?,
-            Need::Ids(count) => set.ids = self.ids(*count).await?,
-            Need::Registered => self.registered(set).await?,
-            Need::ClientCount => set.client_count = Some(self.hold_clients().await?.get("clients")),
-            Need::Copies(client) => {
+            LoadRequest::Group(key) => self.read_groups(set, std::slice::from_ref(key), MORE).await?,
+            LoadRequest::Oldest(queue) => self.oldest(set, *queue).await?,
+            LoadRequest::Texts(ids) => self.texts(set, ids).await?,
+            LoadRequest::Ids(count) => set.ids = self.ids(*count).await?,
+            LoadRequest::Registered => self.registered(set).await?,
+            LoadRequest::ClientCount => set.client_count = Some(self.hold_clients().await?.get("clients")),
+            LoadRequest::Copies(client) => {
                 self.hold_clients().await?;
                 // A queue may have been made, and got copies, while the lock was waited for.
                 let queues = self.queues(&[], &[], true).await?;
@@ -63,9 +63,9 @@ impl Loader<'_> {
                 self.copies_for(set, *client).await?;
                 self.messages(set, &sql::COPIES, &[client]).await?;
             }
-            Need::Returned(queue) => self.messages(set, &sql::RETURNED, &[queue]).await?,
-            Need::DeadLetters(queue, id) => self.dead_letters(set, *queue, *id).await?,
-            Need::HighestNamed => {
+            LoadRequest::Returned(queue) => self.messages(set, &sql::RETURNED, &[queue]).await?,
+            LoadRequest::DeadLetters(queue, id) => self.dead_letters(set, *queue, *id).await?,
+            LoadRequest::HighestNamed => {
                 set.highest_named = Some(self.tx.query_one(&sql::HIGHEST_NAMED, &[]).await?.get(0));
             }
         }

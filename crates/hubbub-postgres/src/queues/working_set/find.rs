@@ -7,13 +7,13 @@ use hubbub_core::Refusal;
 use hubbub_core::invariant::saturate;
 use hubbub_core::queue::{Freed, TakeFilter};
 
-use super::{ANYBODY, Frontier, GroupKey, Message, Need, Place, Queue, Stop, WorkingSet};
+use super::{ANYBODY, Frontier, GroupKey, LoadRequest, Message, Place, Queue, Stop, WorkingSet};
 
 impl WorkingSet {
-    pub(crate) fn find_queue(&self, name: &str) -> Result<Option<i32>, Need> {
+    pub(crate) fn find_queue(&self, name: &str) -> Result<Option<i32>, LoadRequest> {
         let found = self.names.get(name).copied();
         if found.is_none() && !self.has_all_queues && !self.queried_names.contains(name) {
-            return Err(Need::Queue(name.into()));
+            return Err(LoadRequest::Queue(name.into()));
         }
         Ok(found)
     }
@@ -45,9 +45,9 @@ impl WorkingSet {
     }
 
     /// Messages a queue holds, and bytes of their texts.
-    pub(crate) fn held(&self, no: i32) -> Result<(i64, i64), Need> {
+    pub(crate) fn held(&self, no: i32) -> Result<(i64, i64), LoadRequest> {
         let Some(queue) = self.queues.get(&no) else { return Ok((0, 0)) };
-        let (messages, bytes) = queue.held.ok_or(Need::Counts(no))?;
+        let (messages, bytes) = queue.held.ok_or(LoadRequest::Counts(no))?;
         Ok((messages + queue.added.messages, bytes + queue.added.bytes))
     }
 
@@ -76,7 +76,7 @@ impl WorkingSet {
     }
 
     /// The first message of a place, or the first behind one.
-    pub(crate) fn next_of(&self, place: &Place, behind: Option<i64>) -> Result<Option<i64>, Need> {
+    pub(crate) fn next_of(&self, place: &Place, behind: Option<i64>) -> Result<Option<i64>, LoadRequest> {
         let suits = |id: &&i64| {
             let message = self.messages.get(*id);
             place.sender.is_none_or(|sender| message.is_some_and(|message| message.sender == sender))
@@ -96,15 +96,15 @@ impl WorkingSet {
             return Ok(found);
         }
         let Some(Frontier { to, is_complete }) = self.frontiers.get(place) else {
-            return Err(Need::Place(*place));
+            return Err(LoadRequest::Place(*place));
         };
         let is_certain = found.is_some_and(|id| if place.newest_first { id >= *to } else { id <= *to });
-        if *is_complete || is_certain { Ok(found) } else { Err(Need::Place(*place)) }
+        if *is_complete || is_certain { Ok(found) } else { Err(LoadRequest::Place(*place)) }
     }
 
     /// The first message of a group that is not over, behind `id`.
-    pub(crate) fn next_in_group(&self, key: &GroupKey, id: i64) -> Result<Option<i64>, Need> {
-        let need = || Need::Group(key.clone());
+    pub(crate) fn next_in_group(&self, key: &GroupKey, id: i64) -> Result<Option<i64>, LoadRequest> {
+        let need = || LoadRequest::Group(key.clone());
         let group = self.groups.get(key).ok_or_else(need)?;
         let frontier = group.frontier.ok_or_else(need)?;
         let found = group.alive.range((Bound::Excluded(id), Bound::Unbounded)).next().copied();
@@ -113,7 +113,7 @@ impl WorkingSet {
     }
 
     /// Whether a group has a message that is not over.
-    pub(crate) fn group_has_any(&self, key: &GroupKey) -> Result<bool, Need> {
+    pub(crate) fn group_has_any(&self, key: &GroupKey) -> Result<bool, LoadRequest> {
         if self.groups.get(key).is_some_and(|group| !group.alive.is_empty()) {
             return Ok(true);
         }
@@ -121,7 +121,7 @@ impl WorkingSet {
     }
 
     /// Makes sure that a message can leave its group.
-    pub(crate) fn can_leave(&self, id: i64) -> Result<(), Need> {
+    pub(crate) fn can_leave(&self, id: i64) -> Result<(), LoadRequest> {
         let Some(message) = self.messages.get(&id) else { return Ok(()) };
         match message.group_key() {
             // With the next one all before it are loaded, too.
@@ -131,13 +131,13 @@ impl WorkingSet {
     }
 
     /// Makes sure that a message can come back from its lease.
-    pub(crate) fn can_come_back(&self, id: i64) -> Result<(), Need> {
+    pub(crate) fn can_come_back(&self, id: i64) -> Result<(), LoadRequest> {
         let key = self.messages.get(&id).filter(|message| !message.behind).and_then(Message::group_key);
         key.map_or(Ok(()), |key| self.next_in_group(&key, 0).map(drop))
     }
 
     /// Makes sure that a message can come into the same group of another queue.
-    pub(crate) fn can_join(&self, id: i64, queue: i32) -> Result<(), Need> {
+    pub(crate) fn can_join(&self, id: i64, queue: i32) -> Result<(), LoadRequest> {
         let Some(message) = self.messages.get(&id) else { return Ok(()) };
         match message.group_key() {
             Some(key) => self.next_in_group(&GroupKey { queue, ..key }, 0).map(drop),

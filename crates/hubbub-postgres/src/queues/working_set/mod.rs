@@ -1,7 +1,7 @@
 //! The part of the queues that a batch touches, in memory.
 //!
 //! It is filled by [`super::load`], changed by [`super::decide`], and what has changed is written by [`super::write`].
-//! Whoever needs more than is there says so by a [`Need`] before changing anything, and decides again when it is there.
+//! Whoever needs more than is there says so by a [`LoadRequest`] before changing anything, and decides again when it is there.
 //!
 //! Invariants
 //! - What is in the working set is newer than the database, and is never replaced by it.
@@ -62,7 +62,7 @@ pub(crate) struct Frontier {
 
 /// What must be there before an operation can be decided.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(crate) enum Need {
+pub(crate) enum LoadRequest {
     /// The queue of this name, if there is one.
     Queue(Arc<str>),
     /// A queue of this name, made if there is none.
@@ -94,11 +94,11 @@ pub(crate) enum Need {
 }
 
 /// Why an operation is not done: it is refused, or something is needed first.
-pub(crate) type Stop = hubbub_core::rules::queues::Stop<Need>;
+pub(crate) type Stop = hubbub_core::rules::queues::Stop<LoadRequest>;
 
-impl From<Need> for Stop {
-    fn from(need: Need) -> Self {
-        Self::Need(need)
+impl From<LoadRequest> for Stop {
+    fn from(need: LoadRequest) -> Self {
+        Self::LoadRequest(need)
     }
 }
 
@@ -241,7 +241,7 @@ pub(crate) struct WorkingSet {
     pub(crate) highest_named: Option<i64>,
     pub(crate) has_named: bool,
     /// What was loaded once and for all.
-    pub(crate) loaded: HashSet<Need>,
+    pub(crate) loaded: HashSet<LoadRequest>,
     pub(crate) wake_target: WakeTarget,
     pub(crate) freed: Vec<i64>,
     /// Queues that have something new to take and are not reported yet.

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use hubbub_core::invariant::saturate;
 
 use super::members::{CHUNK, Members, chunk_of};
-use super::{ANYBODY, Counts, Message, Need, State, WorkingSet};
+use super::{ANYBODY, Counts, LoadRequest, Message, State, WorkingSet};
 
 /// A message to everybody, as long as not all of its copies are made.
 #[derive(Debug, Clone)]
@@ -208,8 +208,8 @@ impl Recipients {
 
 impl WorkingSet {
     /// Whom a message to everybody of this sender is for.
-    pub(crate) fn recipients(&self, sender: Option<i32>) -> Result<Recipients, Need> {
-        let mut chunks = self.registered.clone().ok_or(Need::Registered)?;
+    pub(crate) fn recipients(&self, sender: Option<i32>) -> Result<Recipients, LoadRequest> {
+        let mut chunks = self.registered.clone().ok_or(LoadRequest::Registered)?;
         let mut new = Vec::new();
         for client in self.clients.values() {
             let is_meant = client.is_registered && Some(client.no) != sender;

@@ -181,7 +181,7 @@ impl View for OpView<'_, '_> {
 
 impl SendView for OpView<'_, '_> {
     /// Where ids were not looked up, the insertion of a repeated one shows it, and the batch is done again.
-    type Need = Infallible;
+    type LoadRequest = Infallible;
 
     fn id_holder(&self, send: &Send<'_>) -> Result<Option<IdHolder>, Infallible> {
         let Some((room, sender)) = self.numbered.room.zip(self.numbered.user) else { return Ok(None) };

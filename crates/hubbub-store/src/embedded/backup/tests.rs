@@ -6,7 +6,7 @@ use std::sync::Arc;
 use hubbub_core::backup::{BACKUP_UNUSED_MAX, BackupInfo};
 use hubbub_core::change::{Change, RoomChange, RoomSettings};
 use hubbub_core::clock::{ManualClock, SeededRandom};
-use hubbub_core::kv::{Condition, KeyInfo, KvHistory};
+use hubbub_core::kv::{Condition, KeyInfo, KvChangesRead};
 use hubbub_core::store::{Cursor, HistoryQuery};
 use hubbub_core::{KvOp, MessageType, Op, OpBatch, Send, Timestamp};
 
@@ -187,7 +187,7 @@ fn keys_are_as_they_were_and_no_revision_comes_twice() {
     // What came after the backup is not there, so who watched it begins anew, whatever it saw last.
     for after in [revision, last] {
         let history = restored.shared.keys.changes(b"", after, 10);
-        assert!(matches!(history, KvHistory::Compacted { .. }), "{history:?}");
+        assert!(matches!(history, KvChangesRead::Compacted { .. }), "{history:?}");
     }
     put(&restored, 0..3, "fourth");
     let given = restored.shared.keys.revision();

@@ -1,14 +1,17 @@
 //! The store as a server has it: a directory, a lock, threads.
 
+use std::future::poll_fn;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::Poll;
 use std::time::Duration;
 
 use hubbub_core::clock::{ManualClock, SeededRandom};
 use hubbub_core::store::{Cursor, HistoryQuery};
 use hubbub_core::{MessageType, Op, OpBatch, RoomId, RoomStore, Send, Store, Timestamp};
 
-use crate::embedded::{Embedded, EngineOptions, OpenError};
+use crate::embedded::{Embedded, EngineOptions, OpenError, READS_AT_ONCE};
 
 fn open(dir: &Path) -> Result<Embedded, OpenError> {
     let clock = Arc::new(ManualClock::at(Timestamp::from_micros(1_800_000_000_000_000)));
@@ -90,4 +93,40 @@ fn threads_seal_while_messages_come_and_are_read() {
     assert!(again.messages.iter().eq(page.messages.iter()));
     let info = runtime.block_on(store.room(room())).unwrap().unwrap();
     assert_eq!(runtime.block_on(store.rooms(None, 10)).unwrap(), [info]);
+}
+
+/// Requests whose clients hung up behind slow reads must leave nothing that the next one waits for.
+#[tokio::test]
+async fn reads_whose_callers_went_away_before_their_turn_are_not_begun() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = open(dir.path()).unwrap();
+    let begun = Arc::new(AtomicUsize::new(0));
+    let (end, ended) = std::sync::mpsc::channel::<()>();
+    let ended = Arc::new(parking_lot::Mutex::new(ended));
+    let slow = |_| {
+        let (begun, ended) = (begun.clone(), ended.clone());
+        store.blocking(move |_| {
+            begun.fetch_add(1, Ordering::SeqCst);
+            // Until the sender is gone.
+            let _ = ended.lock().recv();
+            Ok(())
+        })
+    };
+    let mut slow: Vec<_> = (0..READS_AT_ONCE).map(slow).collect();
+    for read in &mut slow {
+        assert!(poll_fn(|context| Poll::Ready(read.as_mut().poll(context))).await.is_pending());
+    }
+    for _ in 0..1_000 {
+        let begun = begun.clone();
+        let mut read = store.blocking(move |_| Ok(begun.fetch_add(1, Ordering::SeqCst)));
+        assert!(poll_fn(|context| Poll::Ready(read.as_mut().poll(context))).await.is_pending());
+    }
+    let mut next = store.rooms(None, 1);
+    assert!(poll_fn(|context| Poll::Ready(next.as_mut().poll(context))).await.is_pending());
+    drop(end);
+    assert_eq!(next.await.unwrap(), []);
+    for read in slow {
+        read.await.unwrap();
+    }
+    assert_eq!(begun.load(Ordering::SeqCst), READS_AT_ONCE);
 }

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use hubbub_core::invariant::saturate;
-use hubbub_core::kv::{CHANGES_KEPT, KvChange, KvChanged, KvChanges, KvHistory};
+use hubbub_core::kv::{CHANGES_KEPT, KvChange, KvChanged, KvChanges, KvChangesRead};
 
 use super::Key;
 
@@ -49,10 +49,10 @@ impl Changes {
         Self { base: if kept.is_empty() { revision } else { self.base }, kept }
     }
 
-    pub(super) fn read(&self, prefix: &[u8], after: u64, limit: usize) -> KvHistory {
+    pub(super) fn read(&self, prefix: &[u8], after: u64, limit: usize) -> KvChangesRead {
         let head = self.head();
         if after < self.base || after > head {
-            return KvHistory::Compacted { oldest: self.base, head };
+            return KvChangesRead::Compacted { oldest: self.base, head };
         }
         let start = saturate::<_, usize>(after - self.base);
         let (mut changes, mut through) = (Vec::new(), after);
@@ -65,7 +65,7 @@ impl Changes {
                 changes.push(KvChange { revision: through, key: Key::clone(key), what: *what });
             }
         }
-        KvHistory::Changes(KvChanges { changes, through, more: through < head })
+        KvChangesRead::Changes(KvChanges { changes, through, more: through < head })
     }
 }
 
@@ -73,12 +73,12 @@ impl Changes {
 mod tests {
     use super::*;
 
-    fn revisions(history: KvHistory) -> (Vec<u64>, u64, bool) {
+    fn revisions(history: KvChangesRead) -> (Vec<u64>, u64, bool) {
         match history {
-            KvHistory::Changes(found) => {
+            KvChangesRead::Changes(found) => {
                 (found.changes.iter().map(|change| change.revision).collect(), found.through, found.more)
             }
-            KvHistory::Compacted { .. } => panic!("{history:?}"),
+            KvChangesRead::Compacted { .. } => panic!("{history:?}"),
         }
     }
 
@@ -93,7 +93,7 @@ mod tests {
         let head = 5 + CHANGES_KEPT as u64 + 10;
         assert_eq!((changes.base, changes.head()), (15, head));
         for after in [0, 14, head + 1] {
-            assert_eq!(changes.read(b"", after, 9), KvHistory::Compacted { oldest: 15, head });
+            assert_eq!(changes.read(b"", after, 9), KvChangesRead::Compacted { oldest: 15, head });
         }
         assert_eq!(revisions(changes.read(b"a", 15, 2)), (vec![16, 18], 18, true));
         assert_eq!(revisions(changes.read(b"", head, 2)), (vec![], head, false));

@@ -4,7 +4,7 @@ use std::future::ready;
 use std::time::Duration;
 
 use hubbub_core::KvStore;
-use hubbub_core::kv::{KeyInfo, KeyPage, KvEntry, KvHistory};
+use hubbub_core::kv::{KeyInfo, KeyPage, KvChangesRead, KvEntry};
 use hubbub_core::store::{Read, ReadError};
 
 use super::Patience;
@@ -58,7 +58,7 @@ impl KvStore for Embedded {
         })
     }
 
-    fn changes(&self, prefix: &[u8], after: u64, limit: usize) -> Read<'_, KvHistory> {
+    fn changes(&self, prefix: &[u8], after: u64, limit: usize) -> Read<'_, KvChangesRead> {
         Box::pin(ready(Ok(self.engine().shared.keys.changes(prefix, after, limit))))
     }
 

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::time::Duration;
 
 use hubbub_core::invariant::saturate;
-use hubbub_core::kv::KvHistory;
+use hubbub_core::kv::KvChangesRead;
 use parking_lot::{Mutex, RwLock};
 
 use super::changes::Changes;
@@ -153,7 +153,7 @@ impl Keys {
         Some(Duration::from_micros(saturate(next.saturating_sub(now))))
     }
 
-    pub(crate) fn changes(&self, prefix: &[u8], after: u64, limit: usize) -> KvHistory {
+    pub(crate) fn changes(&self, prefix: &[u8], after: u64, limit: usize) -> KvChangesRead {
         self.changes.read().read(prefix, after, limit)
     }
 

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use hubbub_core::clock::{ManualClock, SeededRandom};
-use hubbub_core::kv::{Condition, KvChange, KvChanged, KvHistory, KvOp, KvOutcome};
+use hubbub_core::kv::{Condition, KvChange, KvChanged, KvChangesRead, KvOp, KvOutcome};
 use hubbub_core::{Op, OpBatch, Outcome, RandomSource, Refusal, Timestamp};
 use proptest::prelude::*;
 
@@ -83,7 +83,7 @@ impl Bench {
         Some(String::from_utf8(entry.value.to_vec()).unwrap())
     }
 
-    fn changes(&self, after: u64) -> KvHistory {
+    fn changes(&self, after: u64) -> KvChangesRead {
         self.engine().shared.keys.changes(b"", after, usize::MAX)
     }
 
@@ -176,7 +176,7 @@ fn what_ran_out_is_hidden_then_swept_unless_it_was_renewed() {
         [Some(8), None].map(|revision| Outcome::Kv(KvOutcome::Swept { revision, more: false }))
     );
     match bench.changes(7) {
-        KvHistory::Changes(found) => {
+        KvChangesRead::Changes(found) => {
             let expired = KvChange { revision: 8, key: b"c".as_slice().into(), what: KvChanged::Expired };
             assert_eq!(found.changes, [expired]);
         }
@@ -198,7 +198,7 @@ fn revisions_go_on_behind_what_may_be_lost() {
     let after = bench.put("a", "2", None);
     assert!(after > before + 1_000_000);
     match bench.changes(before) {
-        KvHistory::Compacted { oldest, head } => assert_eq!((oldest, head), (after - 1, after)),
+        KvChangesRead::Compacted { oldest, head } => assert_eq!((oldest, head), (after - 1, after)),
         other => panic!("{other:?}"),
     }
     bench.seal();
@@ -417,7 +417,7 @@ fn compare(bench: &Bench, model: &Model, now: i64) {
     let keys = &engine.shared.keys;
     assert_eq!((keys.revision(), keys.count()), (model.revision, model.keys.len() as u64));
     match bench.changes(0) {
-        KvHistory::Changes(found) => assert_eq!(found.changes, model.changes),
+        KvChangesRead::Changes(found) => assert_eq!(found.changes, model.changes),
         other => panic!("{other:?}"),
     }
     let due = model.keys.values().filter_map(|entry| entry.expires).min();

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use hubbub_core::clock::{ManualClock, SeededRandom, SteadyClock, TRUST_AFTER};
-use hubbub_core::queue::{Audience, Due, QueueSend, QueueSettings, Settle, Take, TakeFilter, TakeHow};
+use hubbub_core::queue::{Audience, Due, QueueSend, QueueSettings, Settle, Take, TakeFilter, TakeMode};
 use hubbub_core::{Clock, Op, OpBatch, Outcome, QueueOp, QueueOutcome, Timestamp};
 
 use crate::embedded::disk::FileDisk;
@@ -64,7 +64,7 @@ fn send(engine: &Engine, text: &str, due: Due, ttl_ms: Option<u64>) {
 fn take(engine: &Engine) -> Vec<String> {
     one(engine, QueueOp::Sweep);
     let wanted = TakeFilter { queue: Some("q"), receiver: Some("bob"), sender: None, newest_first: false };
-    match one(engine, QueueOp::Take(Take { wanted, max: 10, how: TakeHow::Away, registers: true })) {
+    match one(engine, QueueOp::Take(Take { wanted, max: 10, how: TakeMode::Away, registers: true })) {
         QueueOutcome::Taken { messages, .. } => {
             messages.iter().map(|delivery| delivery.text.to_string()).collect()
         }
@@ -140,7 +140,7 @@ fn a_delay_that_began_after_the_start_is_not_shortened() {
     place.machine.advance_micros(49 * HOUR);
     let engine = place.open();
     let wanted = TakeFilter { queue: Some("q"), receiver: Some("bob"), sender: None, newest_first: false };
-    let lease = Take { wanted, max: 1, how: TakeHow::Lease { lease_ms: None }, registers: true };
+    let lease = Take { wanted, max: 1, how: TakeMode::Lease { lease_ms: None }, registers: true };
     let QueueOutcome::Taken { messages: leased, .. } = one(&engine, QueueOp::Take(lease)) else {
         panic!("nothing was taken")
     };

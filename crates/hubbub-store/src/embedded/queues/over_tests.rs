@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use hubbub_core::queue::{Audience, QueueSend, QueueSettings, Take, TakeHow, WhenFull};
+use hubbub_core::queue::{Audience, QueueSend, QueueSettings, Take, TakeMode, WhenFull};
 use hubbub_core::{Outcome, QueueOp, QueueOutcome, Refusal};
 
 use super::tests::{Place, apply, get, make, message, one, take, texts_of_waiting, wanted};
@@ -74,7 +74,7 @@ fn a_start_gives_up_what_the_server_would_have() {
             limit(&engine, before);
             one(&engine, QueueOp::Send(QueueSend { ttl_ms: Some(60_000), ..message("q", "text") }));
             place.pass(50_000);
-            let how = TakeHow::Lease { lease_ms: Some(30_000) };
+            let how = TakeMode::Lease { lease_ms: Some(30_000) };
             assert_eq!(take(&engine, wanted("q", "bob"), 1, how).len(), 1);
             place.pass(30_000);
             after.iter().for_each(|limit_after| limit(&engine, *limit_after));
@@ -121,7 +121,7 @@ fn a_full_queue_does_not_grow_by_messages_to_everybody() {
     }
     assert_eq!(held(), (2_000, 200));
     // There is room again.
-    let take = Take { wanted: wanted("q", "client0001"), max: 9, how: TakeHow::Away, registers: false };
+    let take = Take { wanted: wanted("q", "client0001"), max: 9, how: TakeMode::Away, registers: false };
     one(&engine, QueueOp::Take(take));
     one(&engine, QueueOp::Send(message("q", "to anybody")));
     assert_eq!(held(), (2_000, 200));

@@ -1,6 +1,6 @@
 //! Messages to everybody whose copies are made bit by bit: how much is done at once, and where their texts stand.
 
-use hubbub_core::queue::{Audience, ID_KEPT_MS, QueueSend, QueueSettings, Settle, TakeHow};
+use hubbub_core::queue::{Audience, ID_KEPT_MS, QueueSend, QueueSettings, Settle, TakeMode};
 use hubbub_core::{Outcome, QueueOp, QueueOutcome, Refusal};
 
 use super::tests::{
@@ -114,7 +114,7 @@ fn a_receiver_that_goes_keeps_its_leases_where_the_journal_is_short() {
     }
     let mut leased = 0;
     while leased < LEASED {
-        leased += take(&engine, wanted("q", "bob"), 100, TakeHow::Lease { lease_ms: Some(600_000) }).len();
+        leased += take(&engine, wanted("q", "bob"), 100, TakeMode::Lease { lease_ms: Some(600_000) }).len();
     }
     let gone = one(&engine, QueueOp::Unregister { client: "bob" });
     assert_eq!(gone, Outcome::Queue(QueueOutcome::Client { changed: true }));
@@ -138,7 +138,7 @@ fn a_receiver_with_more_leases_than_the_rest_of_a_slot_lists_goes_all_the_same()
     }
     let mut leased = 0;
     while leased < LEASED {
-        leased += take(&engine, wanted("q", "bob"), 500, TakeHow::Lease { lease_ms: Some(600_000) }).len();
+        leased += take(&engine, wanted("q", "bob"), 500, TakeMode::Lease { lease_ms: Some(600_000) }).len();
     }
     let left = |engine: &Engine| (16 << 10) - engine.writer.lock().place.position;
     while !(4_600..5_500).contains(&left(&engine)) {
@@ -209,7 +209,7 @@ fn a_repeat_is_known_when_the_first_copy_is_gone_with_its_queue() {
         other => panic!("{other:?}"),
     };
     assert!(!is_repeat(&engine));
-    let leased = take(&engine, wanted("q", "client000"), 1, TakeHow::Lease { lease_ms: None });
+    let leased = take(&engine, wanted("q", "client000"), 1, TakeMode::Lease { lease_ms: None });
     let receipt = leased[0].receipt.unwrap();
     let how = Settle::Nack { delay_ms: None };
     one(&engine, QueueOp::Settle { queue: "q", receipt, how });

@@ -148,7 +148,7 @@ impl Order for Available<'_> {
     type Number = u32;
     type Handle = Entry;
     type Source = Source;
-    type Need = Infallible;
+    type LoadRequest = Infallible;
 
     const EXPIRED_MAX: usize = EXPIRED_MAX;
 

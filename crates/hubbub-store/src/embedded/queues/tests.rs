@@ -7,7 +7,7 @@ use std::sync::Arc;
 use hubbub_core::backup::BackupInfo;
 use hubbub_core::clock::{ManualClock, SeededRandom};
 use hubbub_core::queue::{
-    Audience, Delivery, Due, ID_KEPT_MS, QueueSend, QueueSettings, Take, TakeFilter, TakeHow, Waiting,
+    Audience, Delivery, Due, ID_KEPT_MS, QueueSend, QueueSettings, Take, TakeFilter, TakeMode, Waiting,
 };
 use hubbub_core::{Op, OpBatch, Outcome, QueueOp, QueueOutcome, Refusal, Timestamp};
 
@@ -127,7 +127,7 @@ pub(super) fn wanted<'a>(queue: &'a str, receiver: &'a str) -> TakeFilter<'a> {
     TakeFilter { queue: Some(queue), receiver: Some(receiver), sender: None, newest_first: false }
 }
 
-pub(super) fn take(engine: &Engine, wanted: TakeFilter<'_>, max: usize, how: TakeHow) -> Vec<Delivery> {
+pub(super) fn take(engine: &Engine, wanted: TakeFilter<'_>, max: usize, how: TakeMode) -> Vec<Delivery> {
     match one(engine, QueueOp::Take(Take { wanted, max, how, registers: true })) {
         Outcome::Queue(QueueOutcome::Taken { messages, .. }) => messages.into_vec(),
         other => panic!("{other:?}"),
@@ -135,7 +135,7 @@ pub(super) fn take(engine: &Engine, wanted: TakeFilter<'_>, max: usize, how: Tak
 }
 
 pub(super) fn get(engine: &Engine, queue: &str, receiver: &str, max: usize) -> Vec<String> {
-    let taken = take(engine, wanted(queue, receiver), max, TakeHow::Away);
+    let taken = take(engine, wanted(queue, receiver), max, TakeMode::Away);
     taken.into_iter().map(|one| one.text).collect()
 }
 
@@ -196,8 +196,8 @@ fn what_is_taken_away_frees_the_next_of_its_group() {
         (messages.len(), ready.iter().map(|freed| freed.id).collect::<Vec<_>>())
     };
     let ids: Vec<u64> = waiting(&engine, "q").iter().map(|one| one.delivery.id).collect();
-    assert_eq!(freed(2, TakeHow::Away), (2, vec![ids[2]]));
-    assert_eq!(freed(1, TakeHow::Lease { lease_ms: None }), (1, vec![]), "it holds up its group");
+    assert_eq!(freed(2, TakeMode::Away), (2, vec![ids[2]]));
+    assert_eq!(freed(1, TakeMode::Lease { lease_ms: None }), (1, vec![]), "it holds up its group");
     assert_eq!(one(&engine, QueueOp::Sweep), {
         Outcome::Queue(QueueOutcome::Swept { more: false, ready: Box::default() })
     });
@@ -349,7 +349,7 @@ fn lists_are_cut_to_the_space_of_a_small_slot() {
     }
     let mut leased = 0;
     while leased < 400 {
-        let taken = take(&engine, wanted("q", "bob"), 1_000, TakeHow::Lease { lease_ms: Some(1_000) });
+        let taken = take(&engine, wanted("q", "bob"), 1_000, TakeMode::Lease { lease_ms: Some(1_000) });
         assert!(!taken.is_empty() && taken.len() < 300, "{}", taken.len());
         leased += taken.len();
     }
@@ -377,7 +377,7 @@ fn a_backup_has_queues_as_they_were_at_its_barrier() {
     }
     one(&engine, QueueOp::Send(QueueSend { due: Due::In(5_000), group: Some("g"), ..message("q", "later") }));
     one(&engine, QueueOp::Send(QueueSend { audience: Audience::All, ..message("q", "news") }));
-    take(&engine, wanted("q", "client000"), 3, TakeHow::Lease { lease_ms: Some(9_000) });
+    take(&engine, wanted("q", "client000"), 3, TakeMode::Lease { lease_ms: Some(9_000) });
     let before = waiting(&engine, "q");
     let info = engine.begin_backup("b").unwrap();
     // What comes behind the barrier is not in it.

@@ -1,6 +1,6 @@
 //! Texts and ids that cannot be read: they are in nobody's way, neither of who takes messages nor of seals.
 
-use hubbub_core::queue::{Delivery, QueueSend, Take, TakeFilter, TakeHow};
+use hubbub_core::queue::{Delivery, QueueSend, Take, TakeFilter, TakeMode};
 use hubbub_core::store::StoreHealth;
 use hubbub_core::{Outcome, QueueOp, QueueOutcome, Refusal};
 
@@ -40,7 +40,7 @@ fn a_text_that_cannot_be_read_is_passed_over_and_found() {
     assert_eq!(texts(&peek(1)), ["second"]);
     assert_eq!(texts_of_waiting(&engine, "q"), ["second", "third"]);
     assert_eq!(engine.shared.waiting("q", 0, 1).unwrap().unwrap().len(), 1, "a page is no end");
-    let leased = take(&engine, bobs, 1, TakeHow::Lease { lease_ms: None });
+    let leased = take(&engine, bobs, 1, TakeMode::Lease { lease_ms: None });
     assert_eq!(texts(&leased), ["second"]);
     assert_eq!(leased[0].receipt.map(|receipt| receipt.id), Some(leased[0].id));
     assert_eq!(get(&engine, "q", "bob", 9), ["third"]);
@@ -54,7 +54,7 @@ fn a_text_that_cannot_be_read_is_passed_over_and_found() {
     assert!(faults[0].file.ends_with(".text"), "{faults:?}");
 
     let engine = place.open();
-    let newest = take(&engine, TakeFilter { newest_first: true, ..bobs }, 1, TakeHow::Away);
+    let newest = take(&engine, TakeFilter { newest_first: true, ..bobs }, 1, TakeMode::Away);
     assert_eq!(texts(&newest), [""; 0], "still unreadable");
     drop(engine);
     place.flip(&place.texts()[0].0, FIRST_TEXT);
@@ -88,7 +88,7 @@ fn one_take_meets_a_bounded_number_of_unreadable_texts() {
     seal(&engine);
     let file = place.texts()[0].0.clone();
     (0..100).for_each(|number| place.flip(&file, number * 8 + FIRST_TEXT));
-    let away = Take { wanted: wanted("q", "bob"), max: 9, how: TakeHow::Away, registers: true };
+    let away = Take { wanted: wanted("q", "bob"), max: 9, how: TakeMode::Away, registers: true };
     assert_eq!(one(&engine, QueueOp::Take(away)), Outcome::Refused(Refusal::Unreadable));
     assert!(!engine.shared.queues.is_client("bob"), "a refused take changes nothing");
     assert_eq!(get(&engine, "q", "bob", 9), ["last"]);

@@ -108,7 +108,13 @@ impl Rooms {
     /// Sets a member's read mark; `None` ends the membership.
     fn set_mark(&mut self, number: RoomNumber, user: &str, mark: Option<u64>) {
         let Some(room) = self.entries.get_mut(number) else { return };
-        let user = self.users.intern(user);
+        let user = match mark {
+            Some(_) => self.users.intern(user),
+            None => match self.users.number(user) {
+                Some(user) => user,
+                None => return,
+            },
+        };
         match (room.set_mark(user, mark), mark) {
             (None, Some(_)) => {
                 self.memberships += 1;

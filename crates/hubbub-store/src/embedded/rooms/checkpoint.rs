@@ -36,6 +36,8 @@ impl Rooms {
         for _ in 0..varint::read(input)? {
             rooms.read_room(input, &users)?;
         }
+        // It may name somebody who left while it was made.
+        rooms.users.forget_strangers();
         // Segments may hold what was hidden before.
         rooms.hidings = rooms.entries.all().iter().any(Room::hides_any).into();
         input.is_empty().then_some(rooms)

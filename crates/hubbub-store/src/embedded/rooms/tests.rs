@@ -172,6 +172,9 @@ fn compare(rooms: &Rooms, model: &Model) {
     }
     assert_eq!((rooms.messages, rooms.known), (all, model.existing.len() as u64));
     assert_eq!(rooms.memberships > 0, !model.marks.is_empty());
+    // Nobody is remembered who is a member of nothing.
+    let members: BTreeSet<_> = model.marks.keys().map(|(_, user)| user).collect();
+    assert_eq!(rooms.users.known(), members.len());
     for (user, name) in USERS.iter().enumerate() {
         let joined = rooms.rooms_of(name, None, 9).into_iter().map(|(_, room, mark)| (&*room.name, mark));
         let expected = model.marks.iter().filter(|((_, member), _)| *member == user);

@@ -219,7 +219,7 @@ impl rooms::View for MessageView<'_> {
 }
 
 impl SendView for MessageView<'_> {
-    type Need = MaintainError;
+    type LoadRequest = MaintainError;
 
     #[inline]
     fn id_holder(&self, send: &Send<'_>) -> Result<Option<IdHolder>, MaintainError> {

@@ -115,7 +115,7 @@ fn stored(version: Version) -> Option<KeyVersion> {
 }
 
 impl<'a> keys::View<'a> for KeyWorkingSet<'a> {
-    type Need = Unreadable;
+    type LoadRequest = Unreadable;
 
     fn version(&self, key: &[u8]) -> Result<Option<KeyVersion>, Unreadable> {
         self.versions.get(key).copied().unwrap_or(Err(Unreadable))

@@ -76,7 +76,7 @@ impl Memory {
     }
 
     fn loaded(&self) -> Result<(), Stop<Missing>> {
-        self.check().map_err(Stop::Need)
+        self.check().map_err(Stop::LoadRequest)
     }
 
     /// Brings everything to where it is at a time.
@@ -232,7 +232,7 @@ impl Order for Memory {
     type Number = u32;
     type Handle = ();
     type Source = (u32, u32, Option<u32>, bool);
-    type Need = Missing;
+    type LoadRequest = Missing;
 
     const EXPIRED_MAX: usize = 3;
 
@@ -277,7 +277,7 @@ impl View for Memory {
     type Number = u32;
     type Fingerprint<'a> = Known<'a>;
     type Handle = ();
-    type Need = Missing;
+    type LoadRequest = Missing;
 
     fn now(&self) -> i64 {
         self.now
@@ -391,7 +391,7 @@ impl View for Memory {
             })
             .collect();
         let query = Query { sender, newest_first, max, bytes_max: TAKE_BYTES_MAX as u64, through_groups };
-        Ok(select(self, &sources, &query).map_err(Stop::Need)?.chosen)
+        Ok(select(self, &sources, &query).map_err(Stop::LoadRequest)?.chosen)
     }
 
     fn read(

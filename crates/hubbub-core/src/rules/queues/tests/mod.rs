@@ -9,7 +9,7 @@ use proptest::prelude::*;
 use super::{Effect, Effects, Removal, Space, Stop, View, decide};
 use crate::queue::{
     Delivery, Due, LeaseReceipt, QueueOp, QueueOutcome, QueueSend, QueueSettings, Settle, Take, TakeFilter,
-    TakeHow, WhenFull,
+    TakeMode, WhenFull,
 };
 use crate::{Refusal, Timestamp};
 use memory::{Known, Memory, State, audience};
@@ -101,7 +101,11 @@ impl Choice {
                 },
                 max: f % 5,
                 how: pick(
-                    &[TakeHow::Away, TakeHow::Lease { lease_ms: None }, TakeHow::Lease { lease_ms: Some(1) }],
+                    &[
+                        TakeMode::Away,
+                        TakeMode::Lease { lease_ms: None },
+                        TakeMode::Lease { lease_ms: Some(1) },
+                    ],
                     b,
                 ),
                 registers: a % 2 == 0,
@@ -138,19 +142,19 @@ fn check(before: &Memory, op: &QueueOp<'_>, outcome: &QueueOutcome, after: &Memo
         (QueueOp::Take(take), QueueOutcome::Taken { messages: taken, .. }) => {
             let mut taken: Vec<u64> = taken.iter().map(|delivery| delivery.id).collect();
             assert!(taken.len() <= take.max);
-            if take.how != TakeHow::Away {
+            if take.how != TakeMode::Away {
                 let in_front = taken.iter().find(|id| before.in_front(**id).next().is_some());
                 assert_eq!(in_front, None, "{op:?}: overtook one of its group");
             }
             let mut sorted = taken.clone();
             sorted.sort_unstable();
-            if take.how == TakeHow::Away && take.wanted.newest_first {
+            if take.how == TakeMode::Away && take.wanted.newest_first {
                 taken.sort_unstable();
             } else if take.wanted.newest_first {
                 taken.reverse();
             }
             assert_eq!(taken, sorted, "{op:?}: in order, and none twice");
-            assert_eq!(gone, if take.how == TakeHow::Away { taken } else { Vec::new() });
+            assert_eq!(gone, if take.how == TakeMode::Away { taken } else { Vec::new() });
         }
         (QueueOp::Unregister { client }, _) => {
             for id in gone {
@@ -191,7 +195,7 @@ proptest! {
             let mut effects = Effects::new(choice.spare);
             memory.missing_in.set(choice.missing_in);
             let first = decide(&mut memory, &op, &mut effects);
-            if let Err(Stop::Need(_)) = first {
+            if let Err(Stop::LoadRequest(_)) = first {
                 prop_assert!(effects.is_empty());
                 prop_assert_eq!(effects.spare(), choice.spare);
             }
@@ -203,7 +207,7 @@ proptest! {
             match again {
                 Err(stop) => {
                     prop_assert!(effects.is_empty() && effects.spare() == choice.spare, "{:?}", op);
-                    prop_assert_ne!(stop, Stop::Need(memory::Missing));
+                    prop_assert_ne!(stop, Stop::LoadRequest(memory::Missing));
                 }
                 Ok(outcome) => {
                     prop_assert!(list_bytes(&effects) <= choice.spare, "{:?}: {:?}", op, effects);
@@ -249,7 +253,7 @@ fn send<'a>(sender: &'a str, kind: u8) -> QueueOp<'a> {
 
 fn lease(receiver: &str, max: usize) -> QueueOp<'_> {
     let wanted = TakeFilter { queue: Some("q"), receiver: Some(receiver), sender: None, newest_first: false };
-    QueueOp::Take(Take { wanted, max, how: TakeHow::Lease { lease_ms: Some(60_000) }, registers: true })
+    QueueOp::Take(Take { wanted, max, how: TakeMode::Lease { lease_ms: Some(60_000) }, registers: true })
 }
 
 #[test]

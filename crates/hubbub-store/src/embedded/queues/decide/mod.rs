@@ -60,7 +60,7 @@ impl Queues {
         let outcome = match decided {
             Ok(outcome) => outcome,
             Err(Stop::Refused(refusal)) => return Outcome::Refused(refusal),
-            Err(Stop::Need(never)) => match never {},
+            Err(Stop::LoadRequest(never)) => match never {},
         };
         self.make_copies_beside(op);
         for effect in effects.drain() {

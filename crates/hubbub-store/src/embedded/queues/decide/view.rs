@@ -39,7 +39,7 @@ impl View for BatchView<'_, '_> {
     type Number = u32;
     type Fingerprint<'a> = Fingerprint;
     type Handle = Entry;
-    type Need = Infallible;
+    type LoadRequest = Infallible;
 
     fn now(&self) -> i64 {
         self.now.wall

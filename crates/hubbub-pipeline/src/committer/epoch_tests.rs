@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use futures_util::FutureExt;
 use hubbub_core::clock::ManualClock;
-use hubbub_core::kv::{KeyPage, KvEntry, KvHistory};
+use hubbub_core::kv::{KeyPage, KvChangesRead, KvEntry};
 use hubbub_core::queue::{Delivery, QueueInfo, TakeFilter, WaitFilter, Waiting};
 use hubbub_core::stats::*;
 use hubbub_core::store::*;
@@ -120,7 +120,7 @@ part! { KvStore {
 
     value(&[u8]) -> Read<'_, Option<KvEntry>>;
     keys(&[u8], Option<&[u8]>, usize) -> Read<'_, KeyPage>;
-    changes(&[u8], u64, usize) -> Read<'_, KvHistory>;
+    changes(&[u8], u64, usize) -> Read<'_, KvChangesRead>;
     kv_due_in() -> Option<Duration>;
 }
 
@@ -201,14 +201,14 @@ impl Server {
     }
 
     /// Commits what was submitted, and nothing more.
-    async fn commit(&self) -> mpsc::Receiver<ToDispatch> {
+    async fn commit(&self) -> mpsc::Receiver<DispatcherMessage> {
         self.batcher.close();
         let (committing, receiver) = self.start_commit_thread();
         committing.await.unwrap();
         receiver
     }
 
-    fn start_commit_thread(&self) -> (tokio::task::JoinHandle<()>, mpsc::Receiver<ToDispatch>) {
+    fn start_commit_thread(&self) -> (tokio::task::JoinHandle<()>, mpsc::Receiver<DispatcherMessage>) {
         let (sender, receiver) = mpsc::channel(COMMITTED_MAX);
         let (batcher, store, clock) = (self.batcher.clone(), self.store.clone(), self.clock.clone());
         let (metrics, keys, failed) = (self.metrics.clone(), self.keys.clone(), self.failed.clone());
@@ -220,11 +220,11 @@ impl Server {
         Arc::new(Members::new(self.store.clone(), self.clock.clone(), self.metrics.clone(), ttl))
     }
 
-    async fn dispatch(&self, committed: mpsc::Receiver<ToDispatch>) {
+    async fn dispatch(&self, committed: mpsc::Receiver<DispatcherMessage>) {
         self.dispatch_to(self.members(Duration::ZERO), committed).await;
     }
 
-    async fn dispatch_to(&self, members: Arc<Members>, committed: mpsc::Receiver<ToDispatch>) {
+    async fn dispatch_to(&self, members: Arc<Members>, committed: mpsc::Receiver<DispatcherMessage>) {
         let listeners = CommitListeners {
             store: self.store.clone(),
             hub: self.hub.clone(),

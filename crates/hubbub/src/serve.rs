@@ -23,6 +23,7 @@ use hubbub_pipeline::kv::CacheLimits;
 use hubbub_pipeline::log::LogOptions;
 use hubbub_pipeline::metrics::Program;
 use hubbub_pipeline::{DirectLog, Hub, Keys, Members, Metrics, Timeline};
+use hubbub_store::embedded::READS_AT_ONCE;
 use tokio::net::{TcpListener, TcpSocket};
 
 use crate::cli::ServeArgs;
@@ -33,11 +34,12 @@ use crate::stores::LogParts;
 use crate::system::{KeyedRandom, SystemClock};
 use crate::{build, logging, memory, process, stores, supervision, tls};
 
-/// Limit of the threads that read the embedded store. Each keeps some 2 MiB of freed memory while it lives, and the
+/// Limit of the threads that may block: those that read the embedded store, and a few for what must not wait behind them
+/// (passwords, records of messages, names of hosts). Each keeps some 2 MiB of freed memory while it lives, and the
 /// library's default of 512 threads was reached in part by bursts of short reads (measured: 247 threads, 550 MiB).
-const READING_THREADS: usize = 32;
+const BLOCKING_THREADS: usize = READS_AT_ONCE + 4;
 /// Idle time after which such a thread ends, and its memory can be returned.
-const READING_THREAD_IDLE_TIME: Duration = Duration::from_secs(2);
+const BLOCKING_THREAD_IDLE_TIME: Duration = Duration::from_secs(2);
 /// Time that work in the background has at the end, when all that was accepted is stored.
 const CUT_OFF_AFTER: Duration = Duration::from_secs(1);
 
@@ -52,7 +54,7 @@ pub(crate) fn run(args: &ServeArgs) -> anyhow::Result<()> {
     if *config.threads > 0 {
         builder.worker_threads(*config.threads);
     }
-    builder.max_blocking_threads(READING_THREADS).thread_keep_alive(READING_THREAD_IDLE_TIME);
+    builder.max_blocking_threads(BLOCKING_THREADS).thread_keep_alive(BLOCKING_THREAD_IDLE_TIME);
     let runtime = builder.enable_all().build().context("starting the runtime")?;
     let served = runtime.block_on(serve(&config));
     // A recovery, or a look-up of a name, that was under way when the server was stopped bears to be cut off.
@@ -186,7 +188,7 @@ async fn open(config: &Config, name: String) -> anyhow::Result<Opened> {
         metrics,
         program: Program { version: build::VERSION, revision: build::COMMIT, figures: process::figures },
         limits: limits(config),
-        outbox: OutboxLimits { messages: *config.outbox_messages, bytes: config.outbox_bytes.0 },
+        outbox: outbox_limits(config),
         server: server_limits(config),
         rates: Rates::new(rate_limits(config)),
         tls,
@@ -334,6 +336,10 @@ pub(crate) fn limits(config: &Config) -> Limits {
     }
 }
 
+fn outbox_limits(config: &Config) -> OutboxLimits {
+    OutboxLimits { messages: *config.outbox_messages, bytes: config.outbox_bytes.0 }
+}
+
 fn rate_limits(config: &Config) -> RateLimits {
     let rate = |requests, bytes: Option<Bytes>| Rate { requests, bytes: bytes.map(|bytes| bytes.0) };
     RateLimits {
@@ -436,5 +442,15 @@ mod tests {
         assert_eq!(connections_within(1_024, 50_000), 512);
         assert_eq!(connections_within(1_024, 100), 100);
         assert_eq!(connections_within(1, 50_000), 1);
+    }
+
+    #[test]
+    fn defaults_of_settings_are_those_of_the_parts() {
+        let config = Config::of_defaults();
+        assert_eq!(limits(&config), Limits::default());
+        assert_eq!(log_options(&config), LogOptions::default());
+        assert_eq!(outbox_limits(&config), OutboxLimits::default());
+        let limits = ServerLimits { connections: *config.connections, ..server_limits(&config) };
+        assert_eq!(limits, ServerLimits::default());
     }
 }

@@ -36,7 +36,15 @@ pub(crate) async fn open(
     if config.uses_scylla() {
         return Ok(Arc::new(hubbub_scylla::Scylla::open(scylla(config), clock, &*random).await?));
     }
-    let options = EngineOptions {
+    let (options, path) = (engine(config), Path::new(config.data_dir()).to_owned());
+    let opening = tokio::task::spawn_blocking(move || Embedded::open(&path, options, clock, &*random));
+    let store = opening.await.context("opening the store")?.map_err(DataError)?;
+    Ok(Arc::new(store))
+}
+
+/// The options of the embedded store.
+fn engine(config: &Config) -> EngineOptions {
+    EngineOptions {
         durability: *config.durability,
         autocreate: *config.autocreate,
         queues_autoregister: *config.queues_autoregister,
@@ -47,11 +55,7 @@ pub(crate) async fn open(
         sync_delay: *config.sync_delay,
         slot_bytes: config.journal_slot.0 as u64,
         ..EngineOptions::default()
-    };
-    let path = Path::new(config.data_dir()).to_owned();
-    let opening = tokio::task::spawn_blocking(move || Embedded::open(&path, options, clock, &*random));
-    let store = opening.await.context("opening the store")?.map_err(DataError)?;
-    Ok(Arc::new(store))
+    }
 }
 
 /// The options of PostgreSQL.
@@ -209,4 +213,30 @@ fn kafka(config: &Config) -> anyhow::Result<hubbub_pipeline::log::kafka::KafkaOp
         message_bytes: config.message_bytes.0,
         queue: crate::serve::log_options(config).queue,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What a program that uses the crates gets is what the settings say.
+    #[test]
+    fn defaults_of_settings_are_those_of_the_stores() {
+        let config = Config::of_defaults();
+        assert_eq!(engine(&config), EngineOptions::default());
+        #[cfg(feature = "postgres")]
+        {
+            let mut options = hubbub_postgres::PostgresOptions::new("embedded");
+            options.clock_trust_after = Some(hubbub_core::clock::TRUST_AFTER);
+            if !cfg!(target_os = "linux") {
+                options.exclusive = hubbub_postgres::Exclusive::Off;
+            }
+            assert_eq!(format!("{:?}", postgres(&config)), format!("{options:?}"));
+        }
+        #[cfg(feature = "scylla")]
+        assert_eq!(
+            format!("{:?}", scylla(&config)),
+            format!("{:?}", hubbub_scylla::ScyllaOptions::new("embedded"))
+        );
+    }
 }

@@ -65,6 +65,13 @@ pub(crate) struct Written {
 /// All settings that are set, by key; later sources override earlier ones.
 pub(crate) type WrittenSettings = BTreeMap<&'static str, Written>;
 
+#[cfg(test)]
+impl Config {
+    pub(crate) fn of_defaults() -> Self {
+        Self::from_written(&WrittenSettings::new(), &mut Vec::new())
+    }
+}
+
 /// Loads the configuration from flags, environment and file.
 pub(crate) fn load(args: &ServeArgs, environment: &Environment) -> Result<Config, ConfigError> {
     let mut faults = Vec::new();

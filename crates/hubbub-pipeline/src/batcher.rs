@@ -1,37 +1,28 @@
 //! Adaptive group commit: collects submissions into chunks. While one chunk commits, the next fills; an idle server
 //! commits a single operation at once, a busy one waits a moment for as many as came lately.
 
+mod batch;
+mod chunk;
+mod load;
+mod waiter;
+
 use std::collections::VecDeque;
-use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 use std::time::Duration;
 
+use hubbub_core::OpBatch;
 use hubbub_core::invariant::saturate;
-use hubbub_core::store::{ApplyError, BatchCap};
-use hubbub_core::{Lane, OpBatch, Outcome};
+use hubbub_core::store::BatchCap;
 use parking_lot::{Condvar, Mutex};
 use prometheus_client::metrics::gauge::Gauge;
 
 use crate::order::SenderOrder;
-use crate::timeline::BatchTimes;
 pub(crate) use batch::epoch_changed;
 pub use batch::{Batch, Outcomes, Ticket};
+pub(crate) use chunk::{Chunk, Group};
+pub use load::QueueLimits;
+pub(crate) use load::{LaneLoad, Load, WaitingLoad, lane_loads};
 pub use waiter::Waiter;
-
-/// Bound of the operations that wait for the store. One room, queue or key may hold half of it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct QueueLimits {
-    /// Operations.
-    pub ops: usize,
-    /// Bytes of texts and ids.
-    pub bytes: usize,
-}
-
-impl Default for QueueLimits {
-    fn default() -> Self {
-        Self { ops: 65_536, bytes: 64 * 1024 * 1024 }
-    }
-}
 
 /// Options of the message log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -64,87 +55,6 @@ pub enum SubmitError {
     Unavailable,
 }
 
-/// One submission inside a chunk.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Group {
-    pub(crate) count: usize,
-    pub(crate) submitted_at: Duration,
-    /// Index of its sender in the chunk's wake list.
-    pub(crate) sender: usize,
-    /// Number of the last failed batch that the sender had acknowledged.
-    pub(crate) acknowledged_failure: u64,
-    /// Whether a broker's consumer submitted it, and no sender hears of it.
-    pub(crate) is_of_log: bool,
-}
-
-#[derive(Debug, Default)]
-pub(crate) struct Chunk {
-    pub(crate) batch: Arc<Batch>,
-    pub(crate) ops: OpBatch,
-    pub(crate) wakes: Vec<Arc<Waiter>>,
-    pub(crate) groups: Vec<Group>,
-    lane_loads: Vec<(usize, usize)>,
-}
-
-impl Chunk {
-    /// Numbers of consecutive operations of one lane, in order.
-    pub(crate) fn runs(&self) -> impl Iterator<Item = usize> {
-        self.lane_loads.iter().map(|(_, count)| *count)
-    }
-
-    /// For a batch of which a part failed, before its outcomes are set. A submission has one answer: where a part of it failed and
-    /// another may be stored, the answer says so.
-    pub(crate) fn mark_failures(&self, outcomes: &mut [Outcome]) {
-        self.batch.mark_failures();
-        let mut left = outcomes;
-        for group in &self.groups {
-            let Some((of_group, others)) = std::mem::take(&mut left).split_at_mut_checked(group.count) else {
-                return;
-            };
-            left = others;
-            if of_group.iter().any(Outcome::may_be_stored) {
-                let failed = of_group.iter_mut().filter_map(Outcome::failure_mut);
-                failed.for_each(|error| *error = error.clone().into_partial());
-            }
-        }
-    }
-
-    /// What failed and is told to senders, each error with the number of its operations.
-    pub(crate) fn reported_failures<'a>(
-        &'a self,
-        outcomes: &'a Outcomes,
-    ) -> impl Iterator<Item = (&'a ApplyError, usize)> {
-        let told = self.groups.iter().map(|group| if group.is_of_log { 0 } else { group.count });
-        let (whole, parts) = match outcomes {
-            Err(error) => (Some((error, told.sum())), None),
-            Ok(outcomes) => (None, self.batch.has_failures().then_some(outcomes)),
-        };
-        let are_told =
-            self.groups.iter().flat_map(|group| std::iter::repeat_n(!group.is_of_log, group.count));
-        let parts = parts.into_iter().flatten().zip(are_told);
-        let parts = parts.filter_map(|(outcome, is_told)| Some((outcome.failure().filter(|_| is_told)?, 1)));
-        whole.into_iter().filter(|(_, operations)| *operations > 0).chain(parts)
-    }
-
-    /// When its operations were queued, and the later times of the batch.
-    pub(crate) fn times(&self, taken: Duration, stored: Duration, answered: Duration) -> BatchTimes {
-        let queued = self.groups.iter().map(|group| group.submitted_at);
-        let (first, last) = (queued.clone().min().unwrap_or(taken), queued.max().unwrap_or(taken));
-        BatchTimes { queued: first, queued_last: last, taken, stored, answered }
-    }
-
-    fn reuse(&mut self, number: u64) {
-        self.batch = Batch::new(number);
-        self.ops.clear();
-        self.wakes.clear();
-        self.groups.clear();
-        self.lane_loads.clear();
-    }
-}
-
-/// Size of the table that counts waiting operations by the hash of their lane. Lanes with the same hash share their half
-/// of the queue.
-const LANE_BUCKETS: usize = 4_096;
 /// Emptied chunks kept for reuse: as many as one commit thread has in use. Several share them.
 const SPARE_CHUNKS: usize = 4;
 /// A larger chunk is not kept for reuse, so that a burst does not keep its memory.
@@ -158,9 +68,7 @@ struct State {
     filling: Chunk,
     full: VecDeque<Chunk>,
     spare: Vec<Chunk>,
-    ops: usize,
-    bytes: usize,
-    lane_ops: Vec<usize>,
+    load: WaitingLoad,
     next_number: u64,
     cap: BatchCap,
     /// Threads that wait for operations, and have not been notified.
@@ -193,9 +101,7 @@ impl Batcher {
             filling: Chunk { batch: Batch::new(1), ..Chunk::default() },
             full: VecDeque::new(),
             spare: Vec::new(),
-            ops: 0,
-            bytes: 0,
-            lane_ops: vec![0; LANE_BUCKETS],
+            load: WaitingLoad::new(options.queue),
             next_number: 2,
             cap,
             parked: 0,
@@ -226,36 +132,22 @@ impl Batcher {
         waiter: &Arc<Waiter>,
         now: Duration,
     ) -> Result<Ticket, SubmitError> {
-        let loads = lane_loads(ops);
+        let (load, lanes) = (Load { ops: ops.len(), bytes: ops.bytes() }, lane_loads(ops));
         let mut state = self.state.lock();
         if state.is_closed {
             return Err(SubmitError::ShuttingDown);
         }
-        let fits = |has: usize, more: usize, limit: usize| has == 0 || has + more <= limit;
-        let lanes_fit = loads.iter().all(|(bucket, more)| {
-            fits(state.lane_ops.get(*bucket).copied().unwrap_or(0), *more, self.options.queue.ops / 2)
-        });
-        if !lanes_fit
-            || !fits(state.ops, ops.len(), self.options.queue.ops)
-            || !fits(state.bytes, ops.bytes(), self.options.queue.bytes)
-        {
+        if !state.load.admit(load, &lanes) {
             return Err(SubmitError::Overloaded);
         }
         if !state.filling.ops.is_empty() && self.needs_next_chunk(&state, ops) {
             state.start_chunk();
         }
-        state.ops += ops.len();
-        state.bytes += ops.bytes();
-        self.waiting.set(saturate(state.ops));
-        for (bucket, more) in &loads {
-            if let Some(count) = state.lane_ops.get_mut(*bucket) {
-                *count += more;
-            }
-        }
+        self.waiting.set(saturate(state.load.total().ops));
         let chunk = &mut state.filling;
         let ticket = Ticket::new(chunk.batch.clone(), chunk.ops.len(), ops.len());
         chunk.ops.append(ops);
-        chunk.lane_loads.extend(loads);
+        chunk.lanes.extend(lanes);
         let sender = waiter.list(chunk.batch.number, &mut chunk.wakes);
         let acknowledged_failure = waiter.order().map_or(0, SenderOrder::acknowledged);
         let (count, is_of_log) = (ops.len(), waiter.is_of_log());
@@ -300,8 +192,8 @@ impl Batcher {
         let mut state = self.state.lock();
         let mut has_lingered = self.options.linger.is_zero();
         // Another thread may take what this one was notified of, or lingers for.
-        while state.ops == 0 || !has_lingered {
-            if state.ops > 0 {
+        while state.is_empty() || !has_lingered {
+            if !state.is_empty() {
                 has_lingered = true;
                 if state.full.is_empty() && !state.is_closed {
                     self.lingering.wait_for(&mut state, self.options.linger);
@@ -319,14 +211,8 @@ impl Batcher {
         let chunk = state.full.pop_front()?;
         let [_, last] = state.taken;
         state.taken = [last, chunk.ops.len()];
-        state.ops -= chunk.ops.len();
-        state.bytes -= chunk.ops.bytes();
-        self.waiting.set(saturate(state.ops));
-        for (bucket, count) in &chunk.lane_loads {
-            if let Some(waiting) = state.lane_ops.get_mut(*bucket) {
-                *waiting -= count;
-            }
-        }
+        state.load.release(Load { ops: chunk.ops.len(), bytes: chunk.ops.bytes() }, &chunk.lanes);
+        self.waiting.set(saturate(state.load.total().ops));
         Some(chunk)
     }
 
@@ -366,9 +252,13 @@ impl State {
         before.midpoint(last)
     }
 
+    fn is_empty(&self) -> bool {
+        self.load.total().ops == 0
+    }
+
     /// Whether there is no reason to wait for more.
     fn has_gathered(&self) -> bool {
-        self.is_closed || !self.full.is_empty() || self.ops >= self.taken_lately()
+        self.is_closed || !self.full.is_empty() || self.load.total().ops >= self.taken_lately()
     }
 
     fn start_chunk(&mut self) {
@@ -384,30 +274,6 @@ impl State {
 fn partition(ops: &OpBatch) -> Option<u32> {
     ops.position(0).map(|position| position.partition)
 }
-
-/// Number of operations for each lane's bucket; consecutive operations of one lane are counted together.
-fn lane_loads(ops: &OpBatch) -> Vec<(usize, usize)> {
-    let mut loads: Vec<(usize, usize)> = Vec::with_capacity(1);
-    let mut last_lane = None;
-    for op in ops.iter() {
-        match loads.last_mut() {
-            Some((_, count)) if last_lane == Some(op.lane()) => *count += 1,
-            _ => loads.push((lane_bucket(op.lane()), 1)),
-        }
-        last_lane = Some(op.lane());
-    }
-    loads
-}
-
-fn lane_bucket(lane: Lane<'_>) -> usize {
-    let mut hasher = DefaultHasher::new();
-    lane.hash(&mut hasher);
-    let [low, high, ..] = hasher.finish().to_le_bytes();
-    usize::from(u16::from_le_bytes([low, high])) % LANE_BUCKETS
-}
-
-mod batch;
-mod waiter;
 
 #[cfg(test)]
 mod tests;

@@ -1,5 +1,5 @@
 use super::*;
-use hubbub_core::{LogPosition, MessageType, Op, Send, Timestamp};
+use hubbub_core::{LogPosition, MessageType, Op, Outcome, Send, Timestamp};
 use proptest::prelude::*;
 
 fn ops(room: &str, ids: &[String]) -> OpBatch {
@@ -50,6 +50,28 @@ fn one_room_may_hold_half() {
     assert_eq!(submit("calm", 1), Err(SubmitError::ShuttingDown));
     assert_eq!(batcher.take().unwrap().ops.len(), 5);
     assert!(batcher.take().is_none());
+}
+
+/// Also of the bytes: few large texts fill those long before there are many operations.
+#[test]
+fn one_room_may_hold_half_of_the_bytes() {
+    let limits = QueueLimits { ops: 1_000, bytes: 1_000 };
+    let batcher = Batcher::new(
+        LogOptions { queue: limits, ..LogOptions::default() },
+        BatchCap { ops: 100, bytes: usize::MAX },
+    );
+    let waiter = Arc::new(Waiter::default());
+    let submit = |room: &str| {
+        let (text, kind, timestamp) = ("x".repeat(200), MessageType::Text, Timestamp::default());
+        let mut ops = OpBatch::default();
+        ops.push(&Op::Send(Send { room, user: "u", id: "i", username: None, text: &text, kind, timestamp }));
+        batcher.submit(&ops, &waiter, Duration::ZERO).map(|_| ())
+    };
+    assert_eq!([submit("hot"), submit("hot")], [Ok(()), Ok(())]);
+    assert_eq!(submit("hot"), Err(SubmitError::Overloaded));
+    assert_eq!(submit("calm"), Ok(()));
+    batcher.take();
+    assert_eq!(submit("hot"), Ok(()));
 }
 
 #[test]

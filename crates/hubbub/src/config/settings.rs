@@ -227,7 +227,7 @@ settings! {
     /// Maximum number of operations that wait for the store; one room may hold half of them. More are refused as
     /// overloaded.
     queue_operations: usize = 65_536, from 1 to UNLIMITED => "pipeline.queue_operations";
-    /// Maximum bytes that wait for the store.
+    /// Maximum bytes that wait for the store; one room, queue or key may hold half of them.
     queue_bytes: Bytes = Bytes(64 << 20), from 1 to UNLIMITED => "pipeline.queue_bytes";
     /// For experiments: how long a batch waits for more operations after its first one.
     linger: Duration = Duration::ZERO => "pipeline.linger";

@@ -6,6 +6,7 @@ use hubbub_core::{Op, OpBatch, Timestamp};
 use lapin::BasicProperties;
 use lapin::types::{AMQPValue, FieldTable, ShortString};
 
+use crate::batcher::Load;
 use crate::log::body;
 
 /// Prefix of every message's routing key; the room follows.
@@ -72,6 +73,10 @@ impl Publication {
 
     pub(super) fn rooms(&self) -> impl Iterator<Item = &str> {
         self.messages.iter().filter_map(|message| message.key.as_str().strip_prefix(KEY_PREFIX))
+    }
+
+    pub(super) fn load(&self) -> Load {
+        Load { ops: self.messages.len(), bytes: self.bytes() }
     }
 
     /// Approximate memory in bytes.

@@ -17,7 +17,7 @@ use tokio::time::MissedTickBehavior;
 
 use super::publication::Publication;
 use super::unconfirmed::{ConfirmCounts, Submission, UnconfirmedPublications};
-use crate::batcher::{Batch, QueueLimits, SubmitError, Ticket, Waiter};
+use crate::batcher::{Batch, Load, QueueLimits, SubmitError, Ticket, Waiter, WaitingLoad};
 use crate::log::admission::Admission;
 use crate::metrics::Metrics;
 use crate::order::BROKER_BATCH;
@@ -39,24 +39,23 @@ pub(super) enum Origin {
 
 struct State {
     queue: VecDeque<Submission>,
-    /// Messages that are queued, or published and not confirmed.
-    messages: usize,
-    bytes: usize,
+    /// What is queued, or published and not confirmed.
+    load: WaitingLoad,
     admission: Admission,
 }
 
 pub(super) struct Publisher {
     state: Mutex<State>,
     work: Notify,
-    limits: QueueLimits,
     clock: Arc<dyn Clock>,
     metrics: Arc<Metrics>,
 }
 
 impl Publisher {
     pub(super) fn new(limits: QueueLimits, clock: Arc<dyn Clock>, metrics: Arc<Metrics>) -> Self {
-        let state = State { queue: VecDeque::new(), messages: 0, bytes: 0, admission: Admission::default() };
-        Self { state: Mutex::new(state), work: Notify::new(), limits, clock, metrics }
+        let (queue, load) = (VecDeque::new(), WaitingLoad::new(limits));
+        let state = State { queue, load, admission: Admission::default() };
+        Self { state: Mutex::new(state), work: Notify::new(), clock, metrics }
     }
 
     /// Queues messages, those of the server itself also while it closes.
@@ -66,21 +65,19 @@ impl Publisher {
         waiter: &Arc<Waiter>,
         origin: Origin,
     ) -> Result<Ticket, SubmitError> {
-        let (messages, bytes) = (publication.messages.len(), publication.bytes());
+        let load = publication.load();
         let mut state = self.state.lock();
         state.admission.check(origin == Origin::Server)?;
         // A message that the broker did not confirm is sent again, and must not come after these.
         if waiter.order().is_some_and(|order| order.has_broker_failure(publication.rooms())) {
             return Err(SubmitError::Overloaded);
         }
-        let fits = |has: usize, more: usize, limit: usize| has == 0 || has + more <= limit;
-        if !fits(state.messages, messages, self.limits.ops) || !fits(state.bytes, bytes, self.limits.bytes) {
+        // Rooms have no shares of their own here.
+        if !state.load.admit(load, &[]) {
             return Err(SubmitError::Overloaded);
         }
-        state.messages += messages;
-        state.bytes += bytes;
         let batch = Batch::new(BROKER_BATCH);
-        let ticket = Ticket::new(batch.clone(), 0, messages);
+        let ticket = Ticket::new(batch.clone(), 0, load.ops);
         let metrics = (origin == Origin::Client).then(|| self.metrics.clone());
         let (waiter, submitted_at) = (waiter.clone(), self.clock.monotonic());
         state.queue.push_back(Submission::new(publication, batch, waiter, submitted_at, metrics));
@@ -98,8 +95,7 @@ impl Publisher {
         let mut state = self.state.lock();
         state.admission.suspend(reason);
         for waiting in std::mem::take(&mut state.queue) {
-            state.messages -= waiting.messages();
-            state.bytes -= waiting.publication.bytes();
+            state.load.release(waiting.publication.load(), &[]);
             waiting.answer(Err(ApplyError::Unavailable { reason: reason.to_owned() }));
         }
     }
@@ -114,17 +110,15 @@ impl Publisher {
     }
 
     pub(super) fn is_idle(&self) -> bool {
-        self.state.lock().messages == 0
+        self.state.lock().load.total().ops == 0
     }
 
     fn next(&self) -> Option<Submission> {
         self.state.lock().queue.pop_front()
     }
 
-    fn release(&self, messages: usize, bytes: usize) {
-        let mut state = self.state.lock();
-        state.messages -= messages;
-        state.bytes -= bytes;
+    fn release(&self, load: Load) {
+        self.state.lock().load.release(load, &[]);
     }
 
     /// Publishes queued submissions until the connection is lost. Returns the reason.
@@ -134,7 +128,7 @@ impl Publisher {
         let reason = self.publish(connection, channel, &mut unconfirmed).await;
         self.suspend(&reason);
         self.metrics.log_unconfirmed.inc_by(unconfirmed.unanswered() as u64);
-        self.release(unconfirmed.unanswered(), unconfirmed.bytes);
+        self.release(Load { ops: unconfirmed.unanswered(), bytes: unconfirmed.bytes });
         reason
     }
 
@@ -200,7 +194,7 @@ impl Publisher {
         let wait_for_frame = || drop(channel.wait_for_confirms().now_or_never());
         let now = self.clock.monotonic();
         let counts = unconfirmed.take_confirmed(wait_for_frame, &mut |submission| {
-            self.release(submission.messages(), submission.publication.bytes());
+            self.release(submission.publication.load());
             let took = now.saturating_sub(submission.submitted_at).as_micros();
             let messages = submission.messages() as u64;
             self.metrics.log_confirm_time.record(saturate(took), messages);

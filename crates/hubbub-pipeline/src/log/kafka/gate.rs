@@ -11,7 +11,7 @@ use hubbub_core::store::ApplyError;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
-use crate::batcher::{Batch, QueueLimits, SubmitError, Ticket, Waiter};
+use crate::batcher::{Batch, LaneLoad, Load, QueueLimits, SubmitError, Ticket, Waiter, WaitingLoad};
 use crate::committer::count_failures;
 use crate::log::admission::Admission;
 use crate::metrics::Metrics;
@@ -49,16 +49,14 @@ const UNAWAITED_BYTES_MAX: usize = 32 * 1024 * 1024;
 
 #[derive(Debug)]
 struct State {
-    /// Unconfirmed records of clients, and their bytes.
-    records: usize,
-    bytes: usize,
+    /// Unconfirmed records of clients.
+    load: WaitingLoad,
     admission: Admission,
 }
 
 /// Admission and accounts of the producer.
 pub(super) struct Gate {
     state: Mutex<State>,
-    limits: QueueLimits,
     /// Something failed that may mean that no broker is reachable.
     pub(super) suspicion: Notify,
     /// A record waited too long.
@@ -71,10 +69,10 @@ pub(super) struct Gate {
 
 impl Gate {
     pub(super) fn new(limits: QueueLimits, clock: Arc<dyn Clock>, metrics: Arc<Metrics>) -> Self {
-        let state = State { records: 0, bytes: 0, admission: Admission::default() };
+        let state = State { load: WaitingLoad::new(limits), admission: Admission::default() };
         let (suspicion, must_purge) = (Notify::new(), AtomicBool::new(false));
         let unawaited_bytes = AtomicUsize::new(0);
-        Self { state: Mutex::new(state), limits, suspicion, must_purge, unawaited_bytes, clock, metrics }
+        Self { state: Mutex::new(state), suspicion, must_purge, unawaited_bytes, clock, metrics }
     }
 
     /// Whether clients' submissions are accepted.
@@ -82,10 +80,11 @@ impl Gate {
         self.state.lock().admission.check(false)
     }
 
-    /// Admits `records` that take `bytes`, of these rooms.
+    /// Admits records of these rooms, and what they load each with.
     pub(super) fn admit<'a>(
         self: &Arc<Self>,
-        (records, bytes): (usize, usize),
+        load: Load,
+        lanes: Vec<LaneLoad>,
         rooms: impl Iterator<Item = &'a str> + Clone,
         waiter: &Arc<Waiter>,
         origin: Origin,
@@ -97,14 +96,10 @@ impl Gate {
             return Err(SubmitError::Overloaded);
         }
         if origin.is_client() {
-            let fits = |has: usize, more: usize, limit: usize| has == 0 || has + more <= limit;
-            if !fits(state.records, records, self.limits.ops) || !fits(state.bytes, bytes, self.limits.bytes)
-            {
+            if !state.load.admit(load, &lanes) {
                 return Err(SubmitError::Overloaded);
             }
-            state.records += records;
-            state.bytes += bytes;
-            self.metrics.log_published.inc_by(records as u64);
+            self.metrics.log_published.inc_by(load.ops as u64);
         }
         drop(state);
         let mut ordered_rooms: Vec<String> = Vec::new();
@@ -115,36 +110,30 @@ impl Gate {
                 }
             }
         }
-        let mut submission = self.submission(records, bytes, waiter.clone(), origin);
-        submission.rooms = ordered_rooms;
-        let ticket = Ticket::new(submission.batch.clone(), 0, records);
+        let mut submission = self.submission(load, waiter.clone(), origin);
+        (submission.rooms, submission.lanes) = (ordered_rooms, lanes);
+        let ticket = Ticket::new(submission.batch.clone(), 0, load.ops);
         Ok((Arc::new(submission), ticket))
     }
 
-    fn submission(
-        self: &Arc<Self>,
-        records: usize,
-        bytes: usize,
-        waiter: Arc<Waiter>,
-        origin: Origin,
-    ) -> Submission {
+    fn submission(self: &Arc<Self>, load: Load, waiter: Arc<Waiter>, origin: Origin) -> Submission {
         Submission {
             gate: self.clone(),
             batch: Batch::new(BROKER_BATCH),
             waiter,
             rooms: Vec::new(),
-            records,
-            bytes,
+            load,
+            lanes: Vec::new(),
             origin,
             submitted_at: self.clock.monotonic(),
-            unconfirmed: AtomicUsize::new(records),
+            unconfirmed: AtomicUsize::new(load.ops),
             failure: Mutex::new(None),
         }
     }
 
     /// What records that nobody waits for belong to.
     pub(super) fn nobody(self: &Arc<Self>) -> Arc<Submission> {
-        Arc::new(self.submission(0, 0, Arc::default(), Origin::Nobody))
+        Arc::new(self.submission(Load::default(), Arc::default(), Origin::Nobody))
     }
 
     /// Admits a record that nobody waits for, unless too many wait.
@@ -189,7 +178,7 @@ impl Gate {
     }
 
     pub(super) fn is_idle(&self) -> bool {
-        self.state.lock().records == 0
+        self.state.lock().load.total().ops == 0
     }
 
     /// Whether everything unconfirmed must fail now.
@@ -205,8 +194,8 @@ pub(super) struct Submission {
     waiter: Arc<Waiter>,
     /// Rooms of a sender whose order matters.
     rooms: Vec<String>,
-    records: usize,
-    bytes: usize,
+    load: Load,
+    lanes: Vec<LaneLoad>,
     origin: Origin,
     submitted_at: Duration,
     unconfirmed: AtomicUsize,
@@ -248,16 +237,14 @@ impl Submission {
 
     fn answer(&self) {
         let Gate { state, metrics, clock, .. } = &*self.gate;
+        let records = self.load.ops;
         let failure = self.failure.lock().take();
         if self.origin.is_client() {
-            let mut state = state.lock();
-            state.records -= self.records;
-            state.bytes -= self.bytes;
-            drop(state);
+            state.lock().load.release(self.load, &self.lanes);
             let counter = if failure.is_some() { &metrics.log_unconfirmed } else { &metrics.log_confirmed };
-            counter.inc_by(self.records as u64);
+            counter.inc_by(records as u64);
             let took = clock.monotonic().saturating_sub(self.submitted_at).as_micros();
-            metrics.log_confirm_time.record(saturate(took), self.records as u64);
+            metrics.log_confirm_time.record(saturate(took), records as u64);
         }
         if failure.is_some() {
             // Again: the sender may have acknowledged another failure meanwhile.
@@ -265,9 +252,9 @@ impl Submission {
         }
         let failure = failure.map(|reason| ApplyError::Unconfirmed { reason });
         if let Some(error) = failure.as_ref().filter(|_| self.origin == Origin::Client) {
-            count_failures(error, self.records as u64, metrics);
+            count_failures(error, records as u64, metrics);
         }
-        self.batch.set(failure.map_or_else(|| Ok(vec![Outcome::Accepted; self.records]), Err));
+        self.batch.set(failure.map_or_else(|| Ok(vec![Outcome::Accepted; records]), Err));
         self.batch.make_visible();
         self.waiter.wake();
     }
@@ -284,12 +271,16 @@ mod tests {
         Arc::new(Gate::new(QueueLimits { ops, bytes: 1_000 }, clock, Arc::default()))
     }
 
+    fn of(records: usize) -> Load {
+        Load { ops: records, bytes: 1 }
+    }
+
     fn admit(
         gate: &Arc<Gate>,
         records: usize,
         waiter: &Arc<Waiter>,
     ) -> Result<(Arc<Submission>, Ticket), SubmitError> {
-        gate.admit((records, 1), ["r"].into_iter(), waiter, Origin::Client)
+        gate.admit(of(records), Vec::new(), ["r"].into_iter(), waiter, Origin::Client)
     }
 
     #[test]
@@ -312,7 +303,7 @@ mod tests {
             let metrics = &gate.metrics;
             [&metrics.log_published, &metrics.log_confirmed, &metrics.log_unconfirmed].map(Counter::get)
         };
-        let own = gate.admit((4, 1), std::iter::empty(), &waiter, Origin::Server).unwrap().0;
+        let own = gate.admit(of(4), Vec::new(), std::iter::empty(), &waiter, Origin::Server).unwrap().0;
         own.confirm((4, 1), None);
         assert_eq!(counts(), [0, 0, 0]);
         let [taken, late] = [2, 3].map(|records| admit(&gate, records, &waiter).unwrap().0);
@@ -364,6 +355,6 @@ mod tests {
         assert!(admit(&gate, 1, &waiter).is_ok());
         gate.begin_close();
         assert_eq!(admit(&gate, 1, &waiter).map(drop), Err(SubmitError::ShuttingDown));
-        assert!(gate.admit((1, 1), std::iter::empty(), &waiter, Origin::Server).is_ok());
+        assert!(gate.admit(of(1), Vec::new(), std::iter::empty(), &waiter, Origin::Server).is_ok());
     }
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use hubbub_core::essential::{self, Essential};
 use hubbub_core::invariant::saturate;
-use hubbub_core::{Op, OpBatch};
+use hubbub_core::{Op, OpBatch, log_partition};
 use parking_lot::Mutex;
 use rdkafka::ClientContext;
 use rdkafka::config::RDKafkaLogLevel;
@@ -19,12 +19,12 @@ use rdkafka::producer::{
 };
 use tokio::sync::watch;
 
+use super::KafkaOptions;
 use super::address::KafkaError;
 use super::ends::Ends;
 use super::gate::{Failure, Gate, Origin, Submission};
 use super::record::TRACEPARENT;
-use super::{KafkaOptions, partition};
-use crate::batcher::{SubmitError, Ticket, Waiter};
+use crate::batcher::{Load, SubmitError, Ticket, Waiter, lane_loads};
 use crate::log::body;
 
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
@@ -160,15 +160,16 @@ impl Producer {
         let sends = ops.iter().filter_map(|op| if let Op::Send(send) = op { Some(send) } else { None });
         let rooms = ops.iter().filter_map(|op| op.room());
         let rooms: Vec<&str> = rooms.collect();
+        let (load, lanes) = (Load { ops: rooms.len(), bytes: ops.bytes() }, lane_loads(ops));
         let (submission, ticket) =
-            self.gate.admit((rooms.len(), ops.bytes()), rooms.iter().copied(), waiter, Origin::Client)?;
+            self.gate.admit(load, lanes, rooms.iter().copied(), waiter, Origin::Client)?;
         let mut value = Vec::new();
         let mut traces = ops.traces().iter().peekable();
         for (index, send) in sends.enumerate() {
             value.clear();
             body::write(&send, &mut value);
             let mut record = BaseRecord::with_opaque_to(&self.topic, submission.clone())
-                .partition(saturate(partition::of_room(send.room, self.partitions)))
+                .partition(saturate(log_partition::of_room(send.room, self.partitions)))
                 .key(send.room)
                 .payload(value.as_slice());
             if let Some((_, context)) = traces.next_if(|(traced, _)| *traced == index) {
@@ -193,7 +194,8 @@ impl Producer {
     ) -> Result<Ticket, SubmitError> {
         let bytes = records.iter().map(|record| record.value.len()).sum();
         let count = records.len();
-        let (submission, ticket) = self.gate.admit((count, bytes), std::iter::empty(), waiter, origin)?;
+        let load = Load { ops: count, bytes };
+        let (submission, ticket) = self.gate.admit(load, Vec::new(), std::iter::empty(), waiter, origin)?;
         for (index, record) in records.into_iter().enumerate() {
             if let Err(error) = self.send(record, submission.clone()) {
                 submission.confirm((count - index, 0), Some(explain(&error)));

@@ -9,16 +9,20 @@ use hubbub_core::queue::{Delivery, QueueInfo, TakeFilter, WaitFilter, Waiting};
 use hubbub_core::stats::*;
 use hubbub_core::store::*;
 use hubbub_core::{
-    Change, ClientId, MessageId, MessageType, OpBatch, QueueId, Receipt, RoomChange, Send, Timestamp,
+    Change, ClientId, MessageId, MessageType, Op, OpBatch, QueueId, Receipt, RoomChange, RoomId, Send,
+    Timestamp, UserId,
 };
 use parking_lot::Mutex;
 use tokio::sync::Semaphore;
 
 use super::*;
 use crate::batcher::{LogOptions, Ticket, Waiter};
-use crate::hub::{FrameEncoder, Joined, OutboxLimits};
+use crate::consumers::WaitingConsumers;
+use crate::hub::{FrameEncoder, Hub, Joined, OutboxLimits};
 use crate::kv::CacheLimits;
+use crate::members::Members;
 use crate::order::SendLane;
+use crate::sweeper::WakeupSignal;
 
 /// A store in which every operation succeeds. It answers who may read once it is told to.
 struct Shared {

@@ -1,6 +1,7 @@
 use hubbub_core::store::BatchCap;
-use hubbub_core::{KvOp, Op, OpBatch, Receipt, Timestamp};
+use hubbub_core::{KvOp, KvOutcome, Op, OpBatch, Receipt, Timestamp};
 
+use super::count::{count_outcomes, record_times};
 use super::*;
 use crate::batcher::{LogOptions, QueueLimits, Waiter};
 use crate::histogram::Histogram;

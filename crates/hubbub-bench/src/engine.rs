@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use anyhow::bail;
+use anyhow::{Context, bail};
 use clap::Args;
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -186,6 +186,12 @@ pub(crate) async fn measure<W: Workload>(args: &Loading<W>) -> anyhow::Result<Re
     let credentials = common.access.credentials()?;
     let targets = Targets::parse(&common.servers, &credentials)?;
     let setup = Setup::new(common.clone(), targets);
+    for target in setup.targets.iter() {
+        let opened = target.open().await;
+        opened.context(
+            "there is no server to measure; start one with hubbub serve, or name one with --server",
+        )?;
+    }
     let has_counts = own.has_server_counts() && !common.beside_others;
     let counts = async || if has_counts { ServerCounts::ask(&setup.targets).await } else { None };
     let unit = if W::HAS_ROOMS { MESSAGES } else { "operations" };

@@ -263,9 +263,9 @@ async fn keys_are_asked_for_in_both_loops() {
 }
 
 #[tokio::test]
-async fn a_server_that_is_not_there_ends_the_run() {
+async fn a_server_that_goes_away_ends_the_run() {
     let (listener, url) = listen().await;
-    drop(listener);
+    tokio::spawn(async move { drop((listener.accept().await, listener)) });
     let quick = ["--backoff", "1ms", "--backoff-max", "1ms", "--retries", "1", "--give-up", "200ms"];
     let report =
         chat(&url, &[&["-n", "1000", "-c", "4", "--warmup-connections", "0"][..], &quick].concat()).await;

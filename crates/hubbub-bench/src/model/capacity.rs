@@ -69,6 +69,11 @@ impl Resource {
             Self::Machine => "the processors of the machine that has everything",
         }
     }
+
+    /// Whether a message costs less of it the more it is used: then more of them share a batch, and a sync.
+    pub(crate) const fn is_shared_by_batches(self) -> bool {
+        matches!(self, Self::Commits | Self::Disk)
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]

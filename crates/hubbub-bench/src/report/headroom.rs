@@ -74,6 +74,11 @@ impl Headroom {
         })
     }
 
+    /// Whether there is room for more than the rates say.
+    fn is_at_least(&self) -> bool {
+        self.used.first().is_some_and(|one| one.resource.is_shared_by_batches())
+    }
+
     fn fullest(&self) -> &'static str {
         self.used.first().map_or("nothing", |one| one.resource.name())
     }
@@ -89,7 +94,8 @@ impl Headroom {
         let mut table =
             Table::new([&*format!("in use at {}/s", grouped(self.per_second)), "share", "full at"]);
         for Use { resource, share } in &self.used {
-            let full_at = format!("{}/s", grouped(self.per_second / share));
+            let at_least = if resource.is_shared_by_batches() { "≥ " } else { "" };
+            let full_at = format!("{at_least}{}/s", grouped(self.per_second / share));
             table.row([resource.name().to_owned(), percent(*share), full_at]);
         }
         table
@@ -104,7 +110,8 @@ pub(crate) fn headroom_table(points: &[(String, &Headroom)]) -> Table {
         let rates = [it.maximum_per_second, it.headroom_per_second, it.scale_at_per_second];
         let before =
             [point.clone(), grouped(it.per_second), it.fullest().to_owned(), percent(share)].into_iter();
-        table.row(before.chain(rates.map(grouped)));
+        let at_least = if it.is_at_least() { "≥ " } else { "" };
+        table.row(before.chain(rates.map(|rate| format!("{at_least}{}", grouped(rate)))));
     }
     table
 }
@@ -124,6 +131,17 @@ impl Display for Headroom {
         let [maximum, headroom, scale] =
             [self.maximum_per_second, self.headroom_per_second, self.scale_at_per_second].map(grouped);
         writeln!(out, "  in use       {}", used.join("; "))?;
+        if self.is_at_least() {
+            let fullest = self.fullest();
+            writeln!(
+                out,
+                "  capacity     {maximum}/s or more: the fuller {fullest}, the more messages share a batch"
+            )?;
+            return writeln!(
+                out,
+                "  add more     not before {scale}/s; hubbub bench find-max finds the highest rate"
+            );
+        }
         writeln!(
             out,
             "  capacity     {maximum}/s at most, {headroom}/s more, if each message goes on costing the same"
@@ -160,16 +178,24 @@ mod tests {
         let said = headroom.to_string();
         for line in [
             "  in use       the commits of a node, one after another 50 %; the processors of a node 40 %\n",
-            "  capacity     2,000/s at most, 1,000/s more, if each message goes on costing the same\n",
-            "  add more     at 1,400/s: then the commits of a node, one after another are used to 70 %\n",
+            "  capacity     2,000/s or more: the fuller the commits of a node, one after another, the more messages share a batch\n",
+            "  add more     not before 1,400/s;",
         ] {
             assert!(said.contains(line), "{line}: {said}");
+        }
+        let busy = Processors { run: 2.4, waited: 0.0, may_use: 4.0, hottest: None };
+        let busy =
+            Headroom::of(&Seen { server: Some(busy), ..seen() }, None, &[], 1_000.0).unwrap().to_string();
+        for line in [
+            "  capacity     1,667/s at most, 667/s more, if each message goes on costing the same\n",
+            "  add more     at 1,167/s: then the processors of a node are used to 70 %\n",
+        ] {
+            assert!(busy.contains(line), "{line}: {busy}");
         }
         let table = headroom.table().markdown();
         assert!(table.contains("\n| the processors of a node | 40 % | 2,500/s |\n"), "{table}");
         let points = headroom_table(&[("all".to_owned(), &headroom)]).markdown();
-        let row =
-            "\n| all | 1,000 | the commits of a node, one after another | 50 % | 2,000 | 1,000 | 1,400 |\n";
+        let row = "\n| all | 1,000 | the commits of a node, one after another | 50 % | ≥ 2,000 | ≥ 1,000 | ≥ 1,400 |\n";
         assert!(points.contains(row), "{points}");
         let json = serde_json::to_value(&headroom).unwrap();
         assert_eq!(

@@ -36,6 +36,8 @@ const MOST: f64 = 0.5;
 /// Share of the time of a request, or of all that is under way, that waiting for a connection must be. Not most of it: what
 /// waits in turn before that, until others have the connection, waits for the same.
 const WAITING: f64 = 0.25;
+/// A part of what is under way, measured elsewhere, may seem to be this much of it.
+const ALL: f64 = 1.1;
 /// Share of the time for which a generator may stand still.
 const STOPPED: f64 = 0.2;
 /// Share of the concurrency that must be under way in a closed loop.
@@ -233,15 +235,16 @@ fn window(seen: &Seen) -> Option<Finding> {
     if under_way >= ALL_UNDER_WAY * window { found(Bottleneck::Window, evidence) } else { None }
 }
 
-/// What is left where no processor, disk or connection was busy.
+/// What is left where no processor, disk or connection was busy. Of reads that memory answers nothing is in the pipeline, so
+/// what is there at a time is compared, and not how long a write takes there. More than there was under way is of others.
 fn commit_wait(seen: &Seen) -> Option<Finding> {
-    let (commit, whole) = (seen.commit.as_ref()?, seen.service_ms());
-    let in_server = seen.server_ms.filter(|ms| whole > 0.0 && *ms >= MOST * whole)?;
+    let (commit, under_way) = (seen.commit.as_ref()?, seen.in_flight());
+    let waiting = seen.in_pipeline.filter(|count| (MOST * under_way..=ALL * under_way).contains(count))?;
     found(
         Bottleneck::CommitWait,
         format!(
-            "nothing was busy, yet a message was under way in the server for {in_server:.2} of {whole:.2} ms: {:.2} ms until \
-             its batch began, {:.2} ms in the store",
+            "nothing was busy, yet of {under_way:.1} operations under way {waiting:.1} were waiting to be committed: {:.2} ms \
+             until their batch began, {:.2} ms in the store",
             commit.wait_ms, commit.batch_ms
         ),
     )

@@ -35,8 +35,8 @@ pub(crate) struct Seen {
     pub(crate) per_second: f64,
     /// Round trip of a request with nothing to do, before the load began.
     pub(crate) empty_ms: Option<f64>,
-    /// Mean time of an operation in the server's pipeline, until its sender is notified.
-    pub(crate) server_ms: Option<f64>,
+    /// Clients' operations in the server's pipeline, from their submission until the sender is notified: the mean number at a time.
+    pub(crate) in_pipeline: Option<f64>,
     pub(crate) commit: Option<Commit>,
     pub(crate) pool: Option<Pool>,
     pub(crate) database: Option<Database>,

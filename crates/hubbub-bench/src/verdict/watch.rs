@@ -123,7 +123,9 @@ impl Watch {
             generator_threads: setup.common.threads,
             generator_stopped: stopped_share,
             empty_ms: self.empty_ms,
-            server_ms: between.mean_ms("hubbub_pipeline_total_seconds"),
+            in_pipeline: between
+                .added("hubbub_pipeline_client_seconds")
+                .map(|added| added.sum / between.seconds()),
             commit: between.commit(),
             pool: between.pool(),
             confirm_ms: between.mean_ms("hubbub_log_confirm_seconds"),

@@ -16,7 +16,7 @@ fn quiet() -> Seen {
         latency_ms: 10.0,
         per_second: 1_600.0,
         empty_ms: Some(0.2),
-        server_ms: Some(1.0),
+        in_pipeline: Some(1.6),
         under_way: Some(0.98),
         ..Seen::default()
     }
@@ -67,9 +67,14 @@ fn each_fault_has_its_name() {
     let elsewhere = |seen: &mut Seen| seen.commit = Some(Commit { syncs: false, ..commit(0.95, 0.1, 1.0) });
     assert_eq!(name(elsewhere), "database");
     let serial = |seen: &mut Seen| {
-        (seen.commit, seen.server_ms) = (Some(commit(0.2, 0.1, 6.0)), Some(8.0));
+        (seen.commit, seen.in_pipeline) = (Some(commit(0.2, 0.1, 6.0)), Some(12.8));
     };
     assert_eq!(name(serial), "commit wait");
+    let of_others = |seen: &mut Seen| {
+        serial(seen);
+        seen.in_pipeline = Some(60.0);
+    };
+    assert_eq!(name(of_others), "not found");
     let thread = |seen: &mut Seen| {
         seen.commit = Some(commit(0.95, 0.9, 1.0));
         seen.server.as_mut().unwrap().hottest = Some(hot(0.9));
@@ -151,7 +156,7 @@ fn an_open_loop_that_falls_behind_is_judged_by_what_comes_after_the_send() {
     assert_eq!(reached.bottleneck, Bottleneck::Load);
     assert!(!reached.evidence.contains("waited"), "{}", reached.evidence);
     let slow = with(|seen| {
-        seen.server_ms = Some(9.0);
+        seen.in_pipeline = Some(1_800.0);
         seen.commit = Some(commit(0.2, 0.1, 6.0));
     });
     let also: Vec<Bottleneck> = slow.also.iter().map(|one| one.bottleneck).collect();
